@@ -56,6 +56,7 @@ var layers = []layer{
 	{name: "engine/tally"},
 	{name: "engine/iwarp", ours: within("tcp", "mpa", "ddp", "engine/stack", "engine/verbs")},
 	{name: "engine/bytestream", ours: within("tcp", "engine/stack")},
+	{name: "engine/esp", ours: within("tcp/ip"), values: true},
 	{name: "engine/host", ours: within("ring"), others: drivers},
 	{name: "engine/plain", others: anyModule},
 	{name: "engine/ranges"},

@@ -13,6 +13,7 @@ const (
 	ProtoTCP      = 6
 	ProtoRouting  = 43
 	ProtoFragment = 44
+	ProtoESP      = 50
 	ProtoAH       = 51
 	ProtoICMPv6   = 58
 	ProtoNone     = 59

@@ -1,0 +1,72 @@
+package esp
+
+// Limits end the life of an SA by use. A zero or all-ones field, which is how the kernel writes "none", takes the
+// default. Bytes are those of payloads. Limits by time are the kernel's and the IKE daemon's.
+type Limits struct {
+	SoftBytes, HardBytes     uint64 // [2^38, 2^40]
+	SoftPackets, HardPackets uint64 // [none; without ESN nine tenths of HardPackets, and 2^32-1]
+}
+
+// Defaults. Confidentiality of GCM degrades with the square of the number of blocks under one key: after 2^40 bytes
+// the advantage of an attacker is below 2^-55.
+const (
+	defaultSoftBytes = 1 << 38
+	defaultHardBytes = 1 << 40
+)
+
+const none = 1<<64 - 1
+
+// Window sizes, in packets. A peer with several queues reorders more than the 32 of RFC 4303, 3.4.3; a window of
+// MaxWindow takes 16 KiB.
+const (
+	MinWindow     = 32
+	DefaultWindow = 1024
+	MaxWindow     = 1 << 17
+)
+
+// complete sets what l leaves open.
+func (l *Limits) complete(esn bool) {
+	set := func(v *uint64, to uint64) {
+		if *v == 0 || *v == none {
+			*v = to
+		}
+	}
+	hardPackets := uint64(none)
+	if !esn { // a number is never used twice (RFC 4303, 3.3.3)
+		hardPackets = 1<<32 - 1
+	}
+	set(&l.HardPackets, hardPackets)
+	l.HardPackets = min(l.HardPackets, hardPackets)
+	softPackets := uint64(none)
+	if l.HardPackets != none {
+		softPackets = l.HardPackets - l.HardPackets/10
+	}
+	set(&l.SoftPackets, softPackets)
+	set(&l.HardBytes, defaultHardBytes)
+	set(&l.SoftBytes, min(defaultSoftBytes, l.HardBytes-l.HardBytes/10))
+}
+
+// usage is how much of its limits an SA has used.
+type usage struct {
+	limits         Limits
+	bytes, packets uint64
+}
+
+// allows reports whether a packet with n bytes of payload stays within the hard limits.
+func (u *usage) allows(n int) bool {
+	return u.packets < u.limits.HardPackets && uint64(n) <= u.limits.HardBytes &&
+		u.bytes <= u.limits.HardBytes-uint64(n)
+}
+
+func (u *usage) add(n int) {
+	u.packets++
+	u.bytes += uint64(n)
+}
+
+// Used returns the packets and the bytes of payload so far.
+func (u *usage) Used() (packets, bytes uint64) { return u.packets, u.bytes }
+
+// NeedsRekey reports whether a soft limit is reached: the IKE daemon is to be asked for a successor.
+func (u *usage) NeedsRekey() bool {
+	return u.packets >= u.limits.SoftPackets || u.bytes >= u.limits.SoftBytes
+}

@@ -1,0 +1,61 @@
+package esp
+
+import "encoding/binary"
+
+// Out is an SA to send with. One thread owns it, and no one else may send with its key: a sequence number that is used
+// twice makes the nonce the same, and with it the key stream.
+type Out struct {
+	usage
+	key    key
+	spi    uint32
+	last   uint64 // number of the last packet
+	ivMask uint64
+}
+
+// NewOut returns an SA that has sent nothing. ivMask is 64 random bits, drawn for each Out: the IV is the sequence
+// number XOR these bits, as in the kernel's seqiv. Should two senders ever use one key, against all rules, their nonces
+// differ nearly certainly even though their numbers do not.
+func NewOut(sa *SA, ivMask uint64) (*Out, error) {
+	o := &Out{spi: sa.SPI, ivMask: ivMask}
+	if err := o.key.init(sa); err != nil {
+		return nil, err
+	}
+	o.limits = sa.Limits
+	o.limits.complete(sa.ESN)
+	return o, nil
+}
+
+// SPI returns the SA's index, which is the receiver's choice.
+func (o *Out) SPI() uint32 { return o.spi }
+
+// Seal makes an ESP packet at the front of b of the n bytes of payload at b[HeaderLen:], in place, and returns its
+// length, n+Overhead(n), which b must hold. Next is the payload's protocol; in tunnel mode 4 or 41. The only error is
+// ErrExpired.
+func (o *Out) Seal(b []byte, n int, next uint8) (int, error) {
+	if !o.allows(n) || o.last == none {
+		return 0, ErrExpired
+	}
+	o.last++ // first of all: whatever fails from here on, the number is not used again
+	o.add(n)
+	pad := padding(n)
+	end := HeaderLen + n
+	for i := range pad {
+		b[end+i] = byte(i + 1)
+	}
+	end += pad + 2
+	b[end-2], b[end-1] = byte(pad), next
+	binary.BigEndian.PutUint32(b, o.spi)
+	binary.BigEndian.PutUint32(b[4:], uint32(o.last))
+	binary.BigEndian.PutUint64(b[8:], o.last^o.ivMask)
+	copy(o.key.nonce[4:], b[8:HeaderLen])
+	aad := o.key.associated(o.last)
+	o.key.aead.Seal(b[HeaderLen:HeaderLen], o.key.nonce[:], b[HeaderLen:end:end+ICVLen], aad)
+	return end + ICVLen, nil
+}
+
+// Sent reports whether the number with the low half low is one of the last within numbers that were used. An ICMP error
+// that quotes another one is forged or too old to act on (RFC 5927, 4.1, which says so of TCP's numbers).
+func (o *Out) Sent(low uint32, within uint64) bool {
+	age := uint64(uint32(o.last) - low)
+	return age < within && age < o.last
+}

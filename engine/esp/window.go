@@ -1,0 +1,63 @@
+package esp
+
+// window is the anti-replay window of an SA (RFC 4303, 3.4.3): which of the size numbers up to top were received. Bits
+// stand in blocks that are never shifted, only reused (RFC 6479). The zero value is of no use.
+type window struct {
+	blocks []uint64 // a power of two of them, more than size needs by one at least
+	size   uint64
+	top    uint64 // the highest number that was authentic, 0 for none
+	esn    bool
+}
+
+func newWindow(size int, esn bool) window {
+	n := 2
+	for (n-1)*64 < size {
+		n *= 2
+	}
+	return window{blocks: make([]uint64, n), size: uint64(size), esn: esn}
+}
+
+// full returns the number whose low half was received. With ESN the number is the only one with that half among the
+// 2^32 from the bottom of the window on, which is what RFC 4303, A2.2 distinguishes cases for. It reports false past
+// the last number of 64 bits.
+func (w *window) full(low uint32) (seq uint64, ok bool) {
+	if !w.esn {
+		return uint64(low), true
+	}
+	bottom := uint64(0)
+	if w.top >= w.size {
+		bottom = w.top - w.size + 1
+	}
+	seq = bottom + uint64(low-uint32(bottom))
+	return seq, seq >= bottom
+}
+
+// isNew reports whether seq is worth decrypting: not received before, and not left of the window.
+func (w *window) isNew(seq uint64) bool {
+	switch {
+	case seq == 0: // the first number is 1 (RFC 4303, 3.3.3)
+		return false
+	case seq > w.top:
+		return true
+	case w.top-seq >= w.size:
+		return false
+	}
+	return w.blocks[w.index(seq)]>>(seq%64)&1 == 0
+}
+
+// mark notes the authentic packet with number seq, for which isNew is true.
+func (w *window) mark(seq uint64) {
+	if seq > w.top {
+		first, last := w.top/64+1, seq/64
+		if n := uint64(len(w.blocks)); last-first+1 > n && last >= first {
+			first = last - n + 1
+		}
+		for b := first; b <= last; b++ {
+			w.blocks[w.index(b*64)] = 0
+		}
+		w.top = seq
+	}
+	w.blocks[w.index(seq)] |= 1 << (seq % 64)
+}
+
+func (w *window) index(seq uint64) int { return int(seq / 64 % uint64(len(w.blocks))) }
