@@ -44,5 +44,7 @@ func (t *Table) Fault(addr uintptr) (found *MR) {
 // as that is possible.
 func (t *Table) Lose(m *MR) {
 	m.lost = true
-	t.Invalidate(m)
+	if m.state == mrValid {
+		t.revoke(m, mrRevoked)
+	}
 }

@@ -44,15 +44,29 @@ type StreamID uint64
 type PD struct {
 	table   *Table
 	regions int
-	streams int
+	streams int  // of this table
+	all     Turn // streams of all tables that have the domain; nil: no other table has it
 }
+
+// Share has p count its streams in all, as the same domain in other tables does. No stream is attached yet.
+func (p *PD) Share(all Turn) { p.all = all }
 
 // Attach counts a stream of the domain; a queue pair does it when it is made. A region
 // that several streams share cannot be invalidated by a peer (RFC 5040, 8.1.1, item 7).
-func (p *PD) Attach() { p.streams++ }
+func (p *PD) Attach() { p.count(1) }
 
 // Detach undoes Attach.
-func (p *PD) Detach() { p.streams-- }
+func (p *PD) Detach() { p.count(-1) }
+
+func (p *PD) count(n int) {
+	p.streams += n
+	if p.all != nil {
+		p.all.Add(uint64(n))
+	}
+}
+
+// isShared reports whether several streams reach the domain's regions.
+func (p *PD) isShared() bool { return p.streams > 1 || p.all != nil && p.all.Load() > 1 }
 
 // MR is one registered memory region: octets that an STag names.
 type MR struct {
@@ -60,13 +74,13 @@ type MR struct {
 	stream StreamID
 	stag   STag
 	access Access
-	shared bool
 	state  mrState
 	base   TO
 	mem    []byte
 	parent *MR     // of what a window is bound to: the region; nil of others
 	window *Window // which it is; nil of others
-	turn   uint64  // of its binding
+	shared Turn    // of all tables that have it; nil: no other table has it
+	turn   uint64  // shared, for as long as it is valid
 	refs   int     // queued work that points into mem, windows that are bound to it
 	lost   bool
 	owner  any
@@ -92,9 +106,9 @@ type Attr struct {
 	// STag asks for this value, for a region that several workers' tables know by one
 	// name; 0 draws one.
 	STag STag
-	// Shared says that streams of other tables reach the same memory: no peer can invalidate
-	// the region then, unless it is limited to one stream (RFC 5040, 8.1.1, item 7).
-	Shared bool
+	// Turn counts the invalidations of the same region in all tables that have it, 0 at first: none of them reaches it
+	// after the first. It is nil for a region of this table alone.
+	Turn Turn
 	// Owner is the consumer's own, see MR.Owner.
 	Owner any
 }
@@ -126,13 +140,16 @@ func (m *MR) Len() int { return len(m.mem) }
 
 // Valid reports whether the STag can be used. A window's cannot when the region's is invalid.
 func (m *MR) Valid() bool {
-	return m.state == mrValid && (m.parent == nil || m.parent.state == mrValid && !m.stale())
+	return m.state == mrValid && !m.stale() && (m.parent == nil || m.parent.Valid())
 }
+
+// stale reports whether another table invalidated the region, or bound the window anew.
+func (m *MR) stale() bool { return m.shared != nil && m.shared.Load() != m.turn }
 
 // Revoked reports whether the owner, not the peer, took the STag back.
 func (m *MR) Revoked() bool {
-	return m.state == mrRevoked || m.state == mrGone ||
-		m.parent != nil && (m.parent.Revoked() || m.stale())
+	return m.state == mrRevoked || m.state == mrGone || m.stale() ||
+		m.parent != nil && m.parent.Revoked()
 }
 
 // Lost reports whether the STag was taken back because the memory cannot be accessed; see Table.Fault.

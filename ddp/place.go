@@ -15,9 +15,7 @@ func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
 		if f != OK {
 			return TaggedCause(f)
 		}
-		if m.window == nil || m.window.turn == nil { // else another worker may bind it
-			*c = LookupCache{m, h.STag, t.gen}
-		}
+		*c = LookupCache{m, h.STag, t.gen}
 		v.CopyTo(dst, TaggedLen)
 		return CauseNone
 	}

@@ -68,8 +68,8 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	if t.used >= MaxRegions {
 		return nil, ErrLimit
 	}
-	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem,
-		owner: a.Owner}
+	m := &MR{pd: pd, stream: a.Stream, access: a.Access, base: a.Base, mem: mem,
+		shared: a.Turn, owner: a.Owner}
 	if err := t.assignSTag(m, a.STag); err != nil {
 		return nil, err
 	}
@@ -120,6 +120,15 @@ func (t *Table) revoke(m *MR, state mrState) {
 	}
 }
 
+// invalidate is revoke in all tables that have m: the others find it stale from then on, but for a segment that is
+// being placed just then.
+func (t *Table) invalidate(m *MR, state mrState) {
+	t.revoke(m, state)
+	if m.shared != nil && m.window == nil {
+		m.turn = m.shared.Add(1)
+	}
+}
+
 // InUse reports whether queued work points into the region, or a window is bound to it.
 func (t *Table) InUse(m *MR) bool {
 	if m.refs != 0 {
@@ -153,7 +162,7 @@ func (t *Table) Invalidate(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state != mrValid {
 		return ErrNotValid
 	}
-	t.revoke(m, mrRevoked)
+	t.invalidate(m, mrRevoked)
 	return nil
 }
 
@@ -166,7 +175,7 @@ func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	if !m.reach(pd, stream) {
 		return FaultStream
 	}
-	t.revoke(m, mrRevoked)
+	t.invalidate(m, mrRevoked)
 	return OK
 }
 
@@ -178,11 +187,10 @@ func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	switch {
 	case m == nil, m.stale():
 		return FaultSTag
-	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 &&
-		(m.shared || pd.streams > 1):
+	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 && pd.isShared():
 		return FaultInvalid
 	}
-	t.revoke(m, mrPeer)
+	t.invalidate(m, mrPeer)
 	return OK
 }
 
@@ -197,7 +205,7 @@ func (m *MR) reach(pd *PD, stream StreamID) bool {
 func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte,
 	Fault) {
 	m := t.Lookup(s)
-	if m == nil || m.parent != nil && (m.parent.state != mrValid || m.stale()) {
+	if m == nil || !m.Valid() {
 		return nil, nil, FaultSTag
 	}
 	if !m.reach(pd, stream) {
@@ -217,9 +225,10 @@ type LookupCache struct {
 	gen  uint64
 }
 
-// Unchanged reports whether s is the STag of the region in c, and no STag has ceased to be valid since.
+// Unchanged reports whether s is the STag of the region in c, and no STag of this table has ceased to be valid since,
+// nor this one in another table.
 func (t *Table) Unchanged(c *LookupCache, s STag) bool {
-	return c.mr != nil && c.stag == s && c.gen == t.gen
+	return c.mr != nil && c.stag == s && c.gen == t.gen && c.mr.Valid()
 }
 
 // Lookup returns the region that s names, or nil.

@@ -13,8 +13,8 @@ type Window struct {
 	turn Turn // nil: no other table has it
 }
 
-// Turn counts the bindings of a window that several workers' tables have: the last one, in whichever table, counts
-// alone. It is an atomic.Uint64.
+// Turn is a number that the tables of several workers share: the bindings of a window, of which the last one, in
+// whichever table, counts alone; the invalidations of a region; or the streams of a domain. It is an atomic.Uint64.
 type Turn interface {
 	Load() uint64
 	Add(uint64) uint64
@@ -92,11 +92,6 @@ func (w *Window) take() uint64 {
 	return w.turn.Add(1)
 }
 
-// stale reports whether m is what a window was bound to before it was bound in another table.
-func (m *MR) stale() bool {
-	return m.window != nil && m.window.turn != nil && m.window.turn.Load() != m.turn
-}
-
 // unbindStale lets go of a region what was bound to it before its window was bound in another table.
 func (t *Table) unbindStale(region *MR) {
 	for _, w := range t.windows {
@@ -154,7 +149,7 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 		return FaultInvalid
 	}
 	w.mr = &MR{pd: pd, stream: stream, access: b.Access, base: b.TO, mem: mem, parent: m, window: w,
-		turn: w.take()}
+		shared: w.turn, turn: w.take()}
 	if b.ZeroBased {
 		w.mr.base = 0
 	}

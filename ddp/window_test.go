@@ -118,6 +118,78 @@ func TestWindowOfTwoTables(t *testing.T) {
 	}
 }
 
+// TestRegionOfTwoTables: a region that is invalidated in one table is reached in neither of them, nor is a window that
+// the other table bound to it, and both tables forget it.
+func TestRegionOfTwoTables(t *testing.T) {
+	for name, invalidate := range map[string]func(tab *Table, pd *PD, m *MR) Fault{
+		"by a stream": func(tab *Table, pd *PD, m *MR) Fault {
+			return tab.InvalidateLocal(pd, 1, m.STag())
+		},
+		"by the peer": func(tab *Table, pd *PD, m *MR) Fault {
+			return tab.InvalidateRemote(pd, 1, m.STag())
+		},
+		"by its owner": func(tab *Table, _ *PD, m *MR) Fault {
+			if tab.Invalidate(m) != nil {
+				return FaultInvalid
+			}
+			return OK
+		},
+	} {
+		var turn atomic.Uint64
+		var tabs [2]*Table
+		var pds [2]*PD
+		var regions [2]*MR
+		attr := Attr{Access: LocalWrite | RemoteWrite | BindMW, Turn: &turn}
+		for i := range tabs {
+			tabs[i], pds[i] = newTable(t)
+			m, err := tabs[i].Register(pds[i], make([]byte, 8), attr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			regions[i], attr.STag = m, m.STag()
+		}
+		w, err := tabs[1].AllocWindow(pds[1], 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := Binding{STag: w.STag(), Region: attr.STag, Len: 8, Access: RemoteWrite}
+		if f := tabs[1].Bind(pds[1], 1, b); f != OK {
+			t.Fatal(f)
+		}
+		var caches [2]LookupCache
+		place := func(i int, s STag) Cause {
+			h := Tagged{Control: MakeControl(true, true, IETF), STag: s}
+			v := ulpdu.ViewOf(append(AppendTagged(nil, h), "12345678"...))
+			return tabs[1].PlaceTagged(&caches[i], pds[1], 1, h, &v)
+		}
+		both := func(want Cause) {
+			for i, s := range []STag{attr.STag, b.STag} {
+				if c := place(i, s); c != want {
+					t.Errorf("%s: placing into %#x: %v, want %v", name, s, c, want)
+				}
+			}
+		}
+		both(CauseNone)
+		if f := invalidate(tabs[0], pds[0], regions[0]); f != OK {
+			t.Fatalf("%s: %v", name, f)
+		}
+		both(CauseSTag)
+		if m := regions[1]; m.Valid() || !m.Revoked() {
+			t.Errorf("%s: the other table's region is valid", name)
+		}
+		if regions[0].Revoked() == (name == "by the peer") {
+			t.Errorf("%s: revoked: %v", name, regions[0].Revoked())
+		}
+		if f := tabs[1].InvalidateLocal(pds[1], 1, attr.STag); f != FaultSTag {
+			t.Errorf("%s: invalidated again: %v", name, f)
+		}
+		if err := errors.Join(tabs[1].FreeWindow(w), tabs[0].Deregister(regions[0]),
+			tabs[1].Deregister(regions[1])); err != nil || tabs[1].Len() != 0 {
+			t.Errorf("%s: deregistered: %v, %d STags", name, err, tabs[1].Len())
+		}
+	}
+}
+
 // TestWindowRefused has what cannot be bound change nothing.
 func TestWindowRefused(t *testing.T) {
 	tab, pd := newTable(t)
@@ -355,7 +427,7 @@ func TestUnbind(t *testing.T) {
 	}
 }
 
-// TestPlaceIntoWindow: the cache of a stream's last Write keeps a window only as long as nobody can bind it anew.
+// TestPlaceIntoWindow: the cache of a stream's last Write does not outlive the binding, in whichever table it ends.
 func TestPlaceIntoWindow(t *testing.T) {
 	for _, turn := range []*atomic.Uint64{nil, new(atomic.Uint64)} {
 		tab, pd := newTable(t)
@@ -388,8 +460,8 @@ func TestPlaceIntoWindow(t *testing.T) {
 				t.Errorf("into a window: %v", c)
 			}
 		}
-		if tab.Unchanged(&cache, b.STag) != (turn == nil) {
-			t.Errorf("another table may bind it: %v, and the cache is wrong", turn != nil)
+		if !tab.Unchanged(&cache, b.STag) {
+			t.Error("the cache does not keep the window")
 		}
 		if turn != nil {
 			turn.Add(1) // bound in another table

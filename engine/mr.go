@@ -18,6 +18,8 @@ type MR struct {
 	mem []byte
 	at  verbs.RemoteMR
 
+	turn atomic.Uint64 // see ddp.Attr
+
 	failing  sync.Once
 	failed   chan struct{}
 	followed atomic.Bool // Failed was called
@@ -33,7 +35,10 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 // RegMR does.
 func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
-	attr := ddp.Attr{Access: access, Base: iova, Shared: len(p.pds) > 1, Owner: m}
+	attr := ddp.Attr{Access: access, Base: iova, Owner: m}
+	if len(p.pds) > 1 {
+		attr.Turn = &m.turn
+	}
 	err := p.dev.onEach(func(l *loop) (err error) {
 		one := &m.mrs[l.index]
 		if *one, err = l.table.Register(p.pds[l.index], mem, attr); err == nil {

@@ -12,13 +12,19 @@ type PD struct {
 	dev  *Device
 	pds  []*ddp.PD    // one per worker; nil once freed there
 	srqs atomic.Int32 // in the domain
+
+	streams atomic.Uint64 // of all workers
 }
 
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
 	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.loops))}
-	err := d.onEach(func(l *loop) (err error) {
-		pd.pds[l.index], err = l.table.AllocPD()
+	err := d.onEach(func(l *loop) error {
+		one, err := l.table.AllocPD()
+		if err == nil {
+			one.Share(&pd.streams)
+			pd.pds[l.index] = one
+		}
 		return err
 	})
 	if err != nil {

@@ -133,3 +133,46 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInvalidationOfTwoWorkers: a peer invalidates a region that its stream alone reaches, though the device has two
+// workers, and none of them reaches the region afterwards. A stream of the domain on the other worker forbids it.
+func TestInvalidationOfTwoWorkers(t *testing.T) {
+	d := twoLoops()
+	dom, err := d.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pds := dom.(*PD).pds
+	mr, err := dom.RegMR(make([]byte, 100), ddp.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var caches [2]ddp.LookupCache
+	place := func(i int, want ddp.Cause) {
+		t.Helper()
+		v := ulpdu.ViewOf(make([]byte, ddp.TaggedLen+8))
+		if c := d.loops[i].table.PlaceTagged(&caches[i], pds[i], 7, ddp.Tagged{STag: mr.STag()},
+			&v); c != want {
+			t.Errorf("a Write on worker %d: %v, want %v", i, c, want)
+		}
+	}
+	invalidate := func(want ddp.Fault) {
+		t.Helper()
+		if f := d.loops[0].table.InvalidateRemote(pds[0], 7, mr.STag()); f != want {
+			t.Errorf("the peer invalidates: %v, want %v", f, want)
+		}
+	}
+	pds[0].Attach()
+	pds[1].Attach()
+	invalidate(ddp.FaultInvalid)
+	place(0, ddp.CauseNone)
+	place(1, ddp.CauseNone)
+	pds[1].Detach()
+	invalidate(ddp.OK)
+	place(0, ddp.CauseSTag)
+	place(1, ddp.CauseSTag)
+	pds[0].Detach()
+	if err := errors.Join(mr.Close(), dom.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -91,6 +91,52 @@ func TestBindFails(t *testing.T) {
 	}
 }
 
+// TestInvalidateBoundWindow: the peer may invalidate a window from the turn of its binding on. Before that it gets
+// 0x0209, as for an STag that was never valid: a window may not be advertised before its binding is complete.
+//
+//req:rfc5040-8.1.1-7
+func TestInvalidateBoundWindow(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		wait bool // b may not send before it has received
+		read bool // b posted a Read before
+		late bool // b posts the bind after the peer's Send was delivered
+		want ddp.Cause
+	}{
+		{"bound", false, false, false, ddp.CauseNone},
+		{"posted before the first FPDU", true, false, false, ddp.CauseNone},
+		{"posted behind a Read that is not sent yet", false, true, false, CauseOpInvalidate},
+		{"posted afterwards", false, false, true, CauseOpInvalidate},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := Params{Version: ddp.IETF, IRD: 4, ORD: 4}
+			a := newHost(t, 1).open(nil, p)
+			p.Wait = c.wait
+			b := newHost(t, 2).open(nil, p)
+			m := b.region(64, ddp.Attr{Access: ddp.LocalWrite | ddp.BindMW})
+			w, err := b.table.AllocWindow(b.pd, 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.recv(1)
+			if c.read {
+				b.send(SendWR{Op: WRRead})
+			}
+			if !c.late {
+				b.send(SendWR{Op: WRBindMW, RemoteSTag: w.STag(), Region: m.STag(),
+					Data: 64, Access: ddp.RemoteWrite})
+			}
+			a.send(SendWR{Op: WRSendInv, Invalidate: w.STag()})
+			got := b.push(a, a.pullAll(1500)...)
+			if c.want != ddp.CauseNone {
+				wantError(t, got, c.want)
+			} else if got != nil || m.Busy() != 0 {
+				t.Errorf("%v, %d uses of the region", got, m.Busy())
+			}
+		})
+	}
+}
+
 // TestLocalFromCompletion: what a consumer posts while it is told of a completion waits until all that is done before
 // it is complete, though nothing of it is sent and it fails at once.
 //

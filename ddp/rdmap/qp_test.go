@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -290,7 +291,7 @@ func TestSharedSTagCannotBeInvalidated(t *testing.T) {
 		want    ddp.Cause
 	}{
 		{"alone in the domain", ddp.Attr{Access: ddp.RemoteRead}, 0, ddp.CauseNone},
-		{"reached from other tables", ddp.Attr{Access: ddp.RemoteRead, Shared: true}, 0,
+		{"domain with a stream in another table", ddp.Attr{Access: ddp.RemoteRead}, -1,
 			CauseProtInvalidate},
 		{"domain with two streams", ddp.Attr{Access: ddp.RemoteRead}, 1, CauseProtInvalidate},
 		{"own of two streams", ddp.Attr{Access: ddp.RemoteRead, Stream: 1}, 1, ddp.CauseNone},
@@ -301,6 +302,11 @@ func TestSharedSTagCannotBeInvalidated(t *testing.T) {
 			a, b := twins(t, nil, Params{})
 			for range c.streams {
 				b.pd.Attach()
+			}
+			if c.streams < 0 {
+				all := new(atomic.Uint64)
+				all.Store(2)
+				b.pd.Share(all)
 			}
 			m := b.region(8, c.attr)
 			b.recv(1)
