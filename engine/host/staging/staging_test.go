@@ -3,13 +3,17 @@ package staging
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // traced makes the test binary replace a file: the way, its path.
@@ -164,4 +168,43 @@ func TestPartialOfOthers(t *testing.T) {
 			t.Errorf("%s is gone on with", name)
 		}
 	}
+}
+
+// A directory without write permission is named as the cause, and an unreadable partial file as another one.
+func TestResumeNamesTheCause(t *testing.T) {
+	dir := t.TempDir()
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := os.WriteFile(dir+"/.there.xwarp-partial", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	resume := func(name string) error {
+		_, err := d.Resume(name, 0o600)
+		return err
+	}
+	for name, want := range map[string]string{"new": "may not write to " + dir,
+		"there": "if the file stays, remove it"} {
+		err := withoutRights(func() error { return resume(name) })
+		if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
+// withoutRights calls f in a thread whose file accesses are those of an ordinary user.
+func withoutRights(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with the goroutine
+		unix.RawSyscall(unix.SYS_SETFSGID, 65534, 0, 0)
+		unix.RawSyscall(unix.SYS_SETFSUID, 65534, 0, 0)
+		done <- f()
+	}()
+	return <-done
 }
