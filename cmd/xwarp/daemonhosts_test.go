@@ -286,6 +286,16 @@ func listens(t *testing.T, h *topo.Host, ports ...int) {
 	}
 }
 
+// TestServeBeyondQuota: a region that a put could not fill is refused before serve listens.
+func TestServeBeyondQuota(t *testing.T) {
+	h := newDaemonHosts(t)
+	c := h.user(t, "serve", "--size=2GiB", "--socket="+h.socket) // the default of limits.memory is 1GiB
+	if err := c.run(t, h.A); err == nil || c.stdout.Len() > 0 ||
+		!strings.Contains(c.stderr.String(), "raise limits.memory") {
+		t.Errorf("%v\n%s%s", err, &c.stdout, &c.stderr)
+	}
+}
+
 // TestServeOnDaemon: a user without privileges serves through the daemon, and every put of a peer comes through,
 // whichever queue its connection is put on.
 func TestServeOnDaemon(t *testing.T) {
@@ -296,7 +306,7 @@ func TestServeOnDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := h.user(t, "serve", "--file="+file, "--size=1MiB", "--socket="+h.socket, "--json",
-		"--listen="+h.A.Addr4.Addr().String()+":7300")
+		"--listen=:7300") // the addresses of eth0, since users may not listen on all
 	r, w := io.Pipe()
 	srv.Cmd.Stdout = io.MultiWriter(w, &srv.stdout)
 	srv.start(t, h.A)

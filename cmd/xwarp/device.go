@@ -13,6 +13,7 @@ import (
 
 	"xwarp/cmd/xwarp/rping"
 	"xwarp/cmd/xwarp/transport"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 )
 
@@ -81,6 +82,35 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 			"all of them, or 0.0.0.0:port or [::]:port for those of IPv4 or IPv6", host)
 	}
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
+}
+
+// ownAddrs returns the addresses of a daemon's interface of the families of at, where at is all addresses of this host.
+func ownAddrs(d verbs.Device, at []netip.AddrPort) (list []netip.AddrPort) {
+	t := d.Transport()
+	link, err := net.InterfaceByName(t.Interface)
+	if !t.Daemon || err != nil {
+		return nil
+	}
+	addrs, err := link.Addrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range at {
+		for _, own := range addrs {
+			p, err := netip.ParsePrefix(own.String())
+			if err == nil && a.Addr().IsUnspecified() && a.Addr().Is4() == p.Addr().Is4() &&
+				!p.Addr().IsLinkLocalUnicast() {
+				list = append(list, netip.AddrPortFrom(p.Addr(), a.Port()))
+			}
+		}
+	}
+	return list
+}
+
+// denied reports whether xwarpd refused a request for want of permission.
+func denied(err error) bool {
+	var refusal *control.Error
+	return errors.As(err, &refusal) && refusal.Code == control.CodePermission
 }
 
 // resolve parses --to and --from.

@@ -61,7 +61,8 @@ of a client that does.`,
 	f.BoolVarP(&r.server, "server", "s", false, "be the server")
 	f.BoolVarP(&r.client, "client", "c", false, "be the client")
 	f.StringVarP(&r.address, "address", "a", "", "client: `address` or name of the server; "+
-		"server: address to listen on (default: all of IPv4; ::0 is all of IPv6)")
+		"server: address to listen on (default: all of IPv4; ::0 is all of IPv6; the first address "+
+		"of the interface where xwarpd lets nobody listen on all)")
 	f.StringVarP(&r.source, "source", "I", "", "client: `address` to connect from")
 	f.Uint16VarP(&r.port, "port", "p", rping.DefaultPort, "TCP port")
 	f.IntVarP(&r.cfg.Count, "count", "C", 0, "client: iterations, 0 for no end")
@@ -157,6 +158,9 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev verbs.Device,
 	at netip.AddrPort) error {
 	l, err := dev.Listen(at, 0, r.cfg.Conn)
+	if own := ownAddrs(dev, []netip.AddrPort{at}); len(own) > 0 && denied(err) {
+		l, err = dev.Listen(own[0], 0, r.cfg.Conn)
+	}
 	if err != nil {
 		return err
 	}

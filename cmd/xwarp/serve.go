@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -108,7 +109,13 @@ serve runs until SIGINT or SIGTERM.`,
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
 		cfg.Device, cfg.Idle, cfg.Event = d, idle, out.transfer
+		if err := checkMemory(d, cfg.Region); err != nil {
+			return err
+		}
 		server, err := transfer.Listen(cfg, at...)
+		if own := ownAddrs(d, at); len(own) > 0 && denied(err) {
+			server, err = transfer.Listen(cfg, own...)
+		}
 		if err != nil {
 			return err
 		}
@@ -121,6 +128,27 @@ serve runs until SIGINT or SIGTERM.`,
 		return serve(cmd, server, d)
 	}
 	return cmd
+}
+
+// checkMemory has xwarpd register as much memory as the region has, as each put and get of a full region will: a quota
+// that is too low is an error before a client finds it.
+func checkMemory(d verbs.Device, r *transfer.Region) (err error) {
+	if r == nil || !d.Transport().Daemon {
+		return nil
+	}
+	mem, err := d.Alloc(int(r.Size()))
+	if err == nil {
+		defer func() { err = errors.Join(err, d.Free(mem)) }()
+		var pd verbs.PD
+		if pd, err = d.AllocPD(); err == nil {
+			defer closing(&err, pd)
+			var mr verbs.MR
+			if mr, err = pd.RegMR(mem, verbs.LocalWrite); err == nil {
+				return mr.Close()
+			}
+		}
+	}
+	return fmt.Errorf("a region of %d bytes is more than xwarpd allows: %w", r.Size(), err)
 }
 
 // serve serves until the command ends, or until the server fails.
