@@ -41,8 +41,8 @@ func (e *ForeignProgramError) Error() string {
 	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use "+
 		"another interface", e.Interface, e.Interface)
 	if e.Name == programName {
-		return fmt.Sprintf("bpf: another xwarp uses this interface: %s carries its %s: stop it, "+
-			"or share the interface through xwarpd", e.Interface, who)
+		return fmt.Sprintf("bpf: another xwarp uses %s (%s): stop it, or start xwarpd and use "+
+			"--transport=daemon in both", e.Interface, who)
 	}
 	return fmt.Sprintf("bpf: %s carries %s of another owner: %s", e.Interface, who, next)
 }

@@ -201,8 +201,6 @@ func (c *Choice) Explain(err error) error {
 		// What the kernel's libraries add is about limits that are not in the way.
 		err = fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not",
 			c.Interface, errNotPermitted)
-	case errors.Is(err, unix.EBUSY):
-		err = fmt.Errorf("%w (where xwarpd holds it: --transport=daemon)", err)
 	}
 	if c.unusable != nil {
 		err = fmt.Errorf("%w; and the daemon cannot be used: %w", err, c.unusable)
