@@ -18,9 +18,12 @@ import (
 // manifest is what these tests look at in the example for Kubernetes, after Kubernetes' own types have taken all of it.
 type manifest struct {
 	Kind     string
-	Metadata struct{ Name string }
-	Data     map[string]string
-	Spec     struct {
+	Metadata struct {
+		Name, Namespace string
+		Labels          map[string]string
+	}
+	Data map[string]string
+	Spec struct {
 		Selector struct{ MatchLabels map[string]string }
 		Template struct {
 			Metadata struct{ Labels map[string]string }
@@ -31,11 +34,17 @@ type manifest struct {
 }
 
 type pod struct {
-	HostNetwork bool
-	HostUsers   *bool
-	Containers  []struct {
+	HostNetwork       bool
+	HostUsers         *bool
+	PriorityClassName string
+	Tolerations       []struct{ Operator string }
+	Containers        []struct {
 		Name            string
+		Image           string
+		ImagePullPolicy string
 		Command         []string
+		ReadinessProbe  *probe
+		LivenessProbe   *probe
 		SecurityContext struct {
 			AllowPrivilegeEscalation *bool
 			Privileged               bool
@@ -45,12 +54,45 @@ type pod struct {
 			Name, MountPath string
 			ReadOnly        bool
 		}
-		Resources struct{ Limits map[string]string }
+		Resources struct{ Requests, Limits map[string]string }
 	}
 	Volumes []struct {
 		Name      string
 		ConfigMap struct{ Name string }
 		HostPath  struct{ Path string }
+	}
+}
+
+type probe struct{ Exec struct{ Command []string } }
+
+// written is a manifest as manifests.sh writes it.
+func written(t *testing.T, name string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("./manifests.sh", "1.2.3", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// checkContainers holds what each container needs to start with the image that image.sh makes.
+func checkContainers(t *testing.T, p *pod) {
+	t.Helper()
+	script, err := os.ReadFile("image.sh")
+	if err != nil || !bytes.Contains(script, []byte(`-t "xwarp:$VERSION"`)) {
+		t.Fatalf("image.sh gives the image another name: %v", err)
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Image != "xwarp:1.2.3" || c.ImagePullPolicy != "IfNotPresent" ||
+			c.Resources.Requests["memory"] == "" || c.Resources.Requests["cpu"] == "" {
+			t.Errorf("container %s: image %s, pulled %s, requests %v", c.Name, c.Image,
+				c.ImagePullPolicy, c.Resources.Requests)
+		}
 	}
 }
 
@@ -77,17 +119,21 @@ func manifests(t *testing.T, text []byte) (list []manifest, err error) {
 // TestDaemonSet reads the example with Kubernetes' types, the configuration in it with ours, and holds what
 // must fit together against each other.
 func TestDaemonSet(t *testing.T) {
-	text, err := os.ReadFile("daemonset.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := written(t, "daemonset.yaml")
 	list, err := manifests(t, text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 2 || list[0].Kind != "ConfigMap" || list[1].Kind != "DaemonSet" {
+	if len(list) != 3 || list[0].Kind != "Namespace" || list[1].Kind != "ConfigMap" ||
+		list[2].Kind != "DaemonSet" {
 		t.Fatalf("objects: %+v", list)
 	}
+	space := list[0].Metadata
+	if space.Labels["pod-security.kubernetes.io/enforce"] != "privileged" ||
+		list[1].Metadata.Namespace != space.Name || list[2].Metadata.Namespace != space.Name {
+		t.Errorf("namespace %+v", space)
+	}
+	list = list[1:]
 	file := filepath.Join(t.TempDir(), "xwarp.toml")
 	if err := os.WriteFile(file, []byte(list[0].Data["xwarp.toml"]), 0o600); err != nil {
 		t.Fatal(err)
@@ -105,6 +151,11 @@ func TestDaemonSet(t *testing.T) {
 	}
 	if !pod.HostNetwork || len(pod.Containers) != 2 {
 		t.Fatalf("pod: %+v", pod)
+	}
+	checkContainers(t, pod)
+	if c := &pod.Containers[0]; c.ReadinessProbe == nil || c.LivenessProbe == nil ||
+		pod.PriorityClassName == "" || len(pod.Tolerations) == 0 {
+		t.Errorf("no probes, no priority or no tolerations: %+v", pod)
 	}
 	devicePlugin(t, pod)
 	want := map[string]string{filepath.Dir(config.DefaultPath): "config " + list[0].Metadata.Name,
@@ -176,11 +227,7 @@ func devicePlugin(t *testing.T, p *pod) {
 
 // TestPod: the example of a pod has what the plugin gives and nothing else.
 func TestPod(t *testing.T) {
-	text, err := os.ReadFile("pod.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := manifests(t, text)
+	list, err := manifests(t, written(t, "pod.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +236,7 @@ func TestPod(t *testing.T) {
 	}
 	p := &list[0].Spec.pod
 	c := &p.Containers[0]
+	checkContainers(t, p)
 	if p.HostUsers == nil || *p.HostUsers || p.HostNetwork ||
 		len(p.Volumes)+len(c.VolumeMounts)+len(c.SecurityContext.Capabilities.Add) != 0 ||
 		c.SecurityContext.Privileged {

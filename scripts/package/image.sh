@@ -1,6 +1,7 @@
 #!/bin/sh
 # image.sh makes an OCI image of the static binaries in build/, with the licences of what is in them, without a registry and without a
-# daemon for containers, and runs them out of it. It is the same octet by octet wherever it is built from the same commit. What mounts layers runs as root.
+# daemon for containers, and runs them out of it. It is the same byte for byte wherever it is built from the same commit. What mounts layers runs as root.
+# The manifests for Kubernetes, with the image's name, go beside it.
 # Then: podman load -i build/xwarp-VERSION.oci.tar
 #
 #   scripts/package/image.sh [VERSION [DIRECTORY]]
@@ -37,4 +38,5 @@ b push --quiet "xwarp:$VERSION" "oci:$out/oci:xwarp:$VERSION"
 archive=$target/xwarp-$VERSION.oci.tar
 tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -C "$out/oci" -cf "$archive" .
 $as_root rm -rf --one-file-system "$out"
+scripts/package/manifests.sh "$VERSION" "$target"
 (cd "$target" && sha256sum "xwarp-$VERSION.oci.tar")

@@ -85,7 +85,9 @@ func installed(t *testing.T) (*machine, *topo.Net) {
 func TestInstall(t *testing.T) {
 	m, tn := installed(t)
 	for _, path := range []string{"/usr/bin/xwarp", "/usr/share/man/man8/xwarpd.8",
-		"/usr/share/man/man1/xwarp-doctor.1", "/usr/share/doc/xwarp/copyright"} {
+		"/usr/share/man/man1/xwarp-doctor.1", "/usr/share/doc/xwarp/copyright",
+		"/usr/share/doc/xwarp/SECURITY.md", "/usr/share/xwarp/daemonset.yaml",
+		"/usr/share/xwarp/pod.yaml"} {
 		if !m.exists(path) {
 			t.Errorf("the package lacks %s", path)
 		}
@@ -122,11 +124,14 @@ func TestInstall(t *testing.T) {
 		t.Error("a program is attached after the daemon's end")
 	}
 	m.run("/usr/bin/dpkg", "--purge", "xwarp")
-	for _, path := range []string{"/usr/bin/xwarpd", "/etc/xwarp",
+	for _, path := range []string{"/usr/bin/xwarpd", "/etc/xwarp", "/var/lib/xwarp",
 		"/usr/lib/systemd/system/xwarpd.service"} {
 		if m.exists(path) {
 			t.Errorf("%s is there after a purge", path)
 		}
+	}
+	if left := m.run("/bin/sh", "-c", "getent passwd xwarp; getent group xwarp; true"); left != "" {
+		t.Errorf("left after a purge: %s", left)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 // kinds make the objects that the example may hold, by API version and kind.
 var kinds = map[metav1.TypeMeta]func() any{
+	{APIVersion: "v1", Kind: "Namespace"}:      func() any { return &corev1.Namespace{} },
 	{APIVersion: "v1", Kind: "ConfigMap"}:      func() any { return &corev1.ConfigMap{} },
 	{APIVersion: "apps/v1", Kind: "DaemonSet"}: func() any { return &appsv1.DaemonSet{} },
 	{APIVersion: "v1", Kind: "Pod"}:            func() any { return &corev1.Pod{} },
