@@ -134,38 +134,6 @@ func TestEmptyListsArePresent(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		want int64
-		back string
-	}{
-		{"1", 1, "1"},
-		{"4096", 4096, "4KiB"},
-		{"64MiB", 64 << 20, "64MiB"},
-		{"64 M", 64 << 20, "64MiB"},
-		{"1g", 0, ""},
-		{"10MB", 10e6, "10000000"},
-		{"1536B", 1536, "1536"},
-		{"8191TiB", 8191 << 40, "8191TiB"},
-		{"9999999TiB", 0, ""},
-		{"0", 0, ""},
-		{"-1", 0, ""},
-		{"1.5GiB", 0, ""},
-		{"MiB", 0, ""},
-		{"", 0, ""},
-	} {
-		var s size
-		err := s.Set(tc.text)
-		if (err == nil) != (tc.want != 0) || int64(s) != tc.want {
-			t.Errorf("%q: %d, %v; want %d", tc.text, s, err, tc.want)
-		}
-		if err == nil && s.String() != tc.back {
-			t.Errorf("%q prints as %q, want %q", tc.text, s.String(), tc.back)
-		}
-	}
-}
-
 func TestSplitPort(t *testing.T) {
 	for _, tc := range []struct {
 		in, host string

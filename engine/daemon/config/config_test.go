@@ -65,7 +65,7 @@ func TestErrors(t *testing.T) {
 			`"-1s" is below zero: write auto, 0s or a time`},
 		{"nobody can confirm", "[daemon]\nsocket = \"\"\nconfirm = \"1m\"\n",
 			`daemon.confirm = "1m0s" needs daemon.socket`},
-		{"size", "[limits]\nmemory = \"1GB\"\n", `"1GB" is no size`},
+		{"size", "[limits]\nmemory = \"1 parsec\"\n", `"1 parsec" is no size`},
 		{"too many tenants", "[tenants]\ncount = 1025\n", "tenants.count = 1025: from 0 to 1024"},
 		{"tenants without programs", "[daemon]\nsocket = \"\"\n[tenants]\ncount = 1\n",
 			"tenants.count = 1 needs daemon.socket"},

@@ -7,41 +7,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"xwarp/engine/plain"
 )
 
-// Size is a number of octets, written 4096, "64KiB", "1GiB" or "1TiB".
+// Size is a number of bytes, written 4096, "64KiB", "1GiB" or "10MB".
 type Size int64
-
-var units = []struct {
-	name string
-	n    int64
-}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Size) UnmarshalText(b []byte) error {
-	text, unit := string(b), int64(1)
-	for _, u := range units {
-		if n, ok := strings.CutSuffix(text, u.name); ok {
-			text, unit = strings.TrimSpace(n), u.n
-			break
-		}
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > (1<<62)/unit {
-		return fmt.Errorf("%q is no size: write octets, or a number with KiB, MiB, GiB or TiB", b)
-	}
-	*s = Size(n * unit)
-	return nil
+	n, err := plain.ParseSize(string(b))
+	*s = Size(n)
+	return err
 }
 
-func (s Size) String() string {
-	for _, u := range units {
-		if s != 0 && int64(s)%u.n == 0 {
-			return strconv.FormatInt(int64(s)/u.n, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(int64(s), 10)
-}
+func (s Size) String() string { return plain.ExactSize(int64(s)) }
 
 // Address is where an export listens, written "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174" for all of
 // IPv6, or ":7174" for all of both.
