@@ -44,8 +44,8 @@ func writeStatus(w io.Writer, s view.Status) error {
 				d.MTU, count(d.Queues, "queue"))
 			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
 		}
-		plain.Fprintf(w, "\n  RDMA: %d octets in, %d out; %d octets retransmitted\n", d.In, d.Out,
-			d.Retrans)
+		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
+			plain.Size(d.Out), plain.Size(d.Retrans))
 		if l := d.Live; l != nil {
 			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d one by one, %d failed\n", l.Frames,
 				count(int(l.Runs), "run"), l.Single, l.Failed)
@@ -80,11 +80,11 @@ func writeStatus(w io.Writer, s view.Status) error {
 		}
 	}
 	for _, e := range s.Exports {
-		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve,
-			e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
+		plain.Fprintf(w, "export %s: %s on %s, %s, %s, %s\n", e.Export, e.Serve,
+			e.Listen, sizeOf(&e), e.Access, count(e.Connections, "connection"))
 		if e.Serve != config.ServeMemory {
-			plain.Fprintf(w, "  %s of %d octets, %s of %d, %d failed\n", count(int(e.Puts), "put"),
-				e.PutOctets, count(int(e.Gets), "get"), e.GetOctets, e.Failed)
+			plain.Fprintf(w, "  %s of %s, %s of %s, %d failed\n", count(int(e.Puts), "put"),
+				plain.Size(e.PutOctets), count(int(e.Gets), "get"), plain.Size(e.GetOctets), e.Failed)
 		}
 		if e.Error != "" {
 			plain.Fprintf(w, "  error: %s\n", e.Error)
@@ -95,4 +95,15 @@ func writeStatus(w io.Writer, s view.Status) error {
 		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"),
 		count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))
 	return err
+}
+
+// sizeOf says how large an export is: what memory of what size, or how much of its limit a directory uses.
+func sizeOf(e *view.Export) string {
+	switch {
+	case e.Serve != config.ServeDirectory:
+		return e.Memory + ", " + plain.Size(uint64(e.Size))
+	case e.Size == 0:
+		return plain.Size(uint64(e.Used)) + " used, no limit"
+	}
+	return plain.Size(uint64(e.Used)) + " used of " + plain.Size(uint64(e.Size))
 }

@@ -12,6 +12,7 @@ import (
 func TestStatusOfTransfers(t *testing.T) {
 	s := control.Snapshot{Exports: []control.ExportState{
 		{Name: "scratch", Serve: "memory"},
+		{Name: "files", Serve: "directory", Size: 1 << 30, Used: 3 << 20},
 		{Name: "images", Serve: "transfer", Transfers: map[string]uint64{"puts": 1,
 			"put_octets": 4096, "gets": 3, "get_octets": 12288, "failed": 2}},
 	}}
@@ -19,9 +20,12 @@ func TestStatusOfTransfers(t *testing.T) {
 	if err := writeStatus(&b, view.MakeStatus(&s)); err != nil {
 		t.Fatal(err)
 	}
-	const line = "  1 put of 4096 octets, 3 gets of 12288, 2 failed\n"
+	const line = "  1 put of 4.00 KiB, 3 gets of 12.0 KiB, 2 failed\n"
 	_, after, _ := strings.Cut(b.String(), "export images")
-	if strings.Count(b.String(), " gets of ") != 1 || !strings.Contains(after, line) {
+	if !strings.Contains(b.String(), " 3.00 MiB used of 1.00 GiB,") {
+		t.Errorf("a directory lacks its limit:\n%s", &b)
+	}
+	if strings.Count(b.String(), " gets of ") != 2 || !strings.Contains(after, line) {
 		t.Errorf("want %q in\n%s", line, &b)
 	}
 }

@@ -154,7 +154,7 @@ func (s *session) confirm(*control.Request, []int) (any, error) {
 
 // undo gives everything back because of why.
 func (d *Daemon) undo(why error) error {
-	d.log.Warn("nobody confirmed in time: closing everything", "after", d.await.wait)
+	d.log.Warn("nobody confirmed in time: closing everything", "after", d.await.wait.String())
 	err := d.detach() // before anything that takes time: the host may be out of reach because of it
 	err = errors.Join(err, d.close(0))
 	if err == nil {

@@ -361,5 +361,8 @@ func (e *export) state() control.ExportState {
 	if e.srv != nil {
 		s.Size, s.Connections = e.held(), len(e.srv.QPs())
 	}
+	if e.cfg.Serve == config.ServeDirectory {
+		s.Memory, s.Size, s.Used = "", int64(e.cfg.Size), s.Size
+	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/plain"
 	"xwarp/engine/ranges"
 )
 
@@ -159,22 +161,31 @@ func (u *account) check(l *config.Limits, k budget.Kind, n int64) error {
 	if k < budget.Limited {
 		if limit := l.Of(k); n < 0 || n > limit-u.used[k] {
 			return control.Errorf(control.CodeQuota,
-				"%v has %d of at most %d %s and wants %d more (raise limits.%s, or give %s)",
-				u.holder, u.used[k], limit, k, n, k, u.table())
+				"%v has %s of at most %s %s and wants %s more (raise limits.%s, or give %s)",
+				u.holder, amount(k, u.used[k]), amount(k, limit), k, amount(k, n), k, u.table())
 		}
 	}
 	if share := u.share(k); n > share-u.used[k] {
 		if u.tenant != "" {
 			return control.Errorf(control.CodeQuota,
-				"%v has %d of the %d %v that are kept for each tenant, and wants %d more (%s)",
-				u.holder, u.used[k], share, k, n, remedyOf[k])
+				"%v has %s of the %s %v that are kept for each tenant, and wants %s more (%s)",
+				u.holder, amount(k, u.used[k]), amount(k, share), k, amount(k, n), remedyOf[k])
 		}
 		return control.Errorf(control.CodeQuota,
-			"%v has %d of its share of %d %v and wants %d more: all users together have %d of at "+
-				"most %d, and one may have half of what the others leave (%s)",
-			u.holder, u.used[k], share, k, n, u.all.taken[k], u.all.most[k], remedyOf[k])
+			"%v has %s of its share of %s %v and wants %s more: all users together have %s of at "+
+				"most %s, and one may have half of what the others leave (%s)",
+			u.holder, amount(k, u.used[k]), amount(k, share), k, amount(k, n),
+			amount(k, u.all.taken[k]), amount(k, u.all.most[k]), remedyOf[k])
 	}
 	return nil
+}
+
+// amount is n of a kind as text: memory has a unit.
+func amount(k budget.Kind, n int64) string {
+	if (k == budget.Memory || k == budget.DaemonMemory) && n >= 0 {
+		return plain.Size(uint64(n))
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // remedyOf are what gives users larger shares.

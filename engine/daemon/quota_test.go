@@ -57,7 +57,7 @@ func TestDaemonMemory(t *testing.T) {
 	most("inline", 1, func(c *verbs.QPConfig) { c.SendDepth, c.MaxInline = 1024, 4096 })
 	most("pieces", 4, func(c *verbs.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
 	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, verbs.ConnConfig{})
-	quotaError(t, "a long backlog", "limits.daemon_memory", err)
+	quotaError(t, "a long backlog", "of at most 16.0 MiB daemon_memory and wants ", err)
 	dev.Close()
 	if _, ok := eventually(5*time.Second, func() bool {
 		return empty(d.Snapshot().Users[0].Used)

@@ -137,7 +137,8 @@ type ExportState struct {
 	Serve       string `json:"serve"`
 	Memory      string `json:"memory"`
 	Path        string `json:"path,omitempty"`
-	Size        int64  `json:"size"`
+	Size        int64  `json:"size"`           // of a directory: the limit, 0 for none
+	Used        int64  `json:"used,omitempty"` // by the files of a directory
 	Access      string `json:"access"`
 	Connections int    `json:"connections"`
 	Rejected    uint64 `json:"rejected"`

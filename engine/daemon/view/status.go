@@ -88,9 +88,10 @@ type Export struct {
 	Export      string `json:"export" doc:"its name"`
 	Device      string `json:"device" doc:"where it is"`
 	Listen      string `json:"listen" doc:"address; \":7174\" is all of IPv4 and IPv6"`
-	Serve       string `json:"serve" doc:"\"memory\" or \"transfer\""`
-	Memory      string `json:"memory" doc:"\"anonymous\", \"hugepages\" or \"file\""`
-	Size        int64  `json:"size" doc:"octets"`
+	Serve       string `json:"serve" doc:"\"memory\", \"transfer\" or \"directory\""`
+	Memory      string `json:"memory,omitempty" doc:"\"anonymous\", \"hugepages\" or \"file\"; absent for a directory"`
+	Size        int64  `json:"size" doc:"bytes; of a directory: its limit, 0 for none"`
+	Used        int64  `json:"used" doc:"directory: bytes of its files"`
 	Access      string `json:"access" doc:"rights of peers"`
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
@@ -133,7 +134,7 @@ func MakeStatus(s *control.Snapshot) Status {
 	for _, e := range s.Exports {
 		t := e.Transfers
 		v.Exports = append(v.Exports, Export{
-			e.Name, e.Device, e.Listen, e.Serve, e.Memory, e.Size, e.Access, e.Connections,
+			e.Name, e.Device, e.Listen, e.Serve, e.Memory, e.Size, e.Used, e.Access, e.Connections,
 			e.Rejected,
 			counters.Puts.Of(t), counters.PutOctets.Of(t), counters.Gets.Of(t),
 			counters.GetOctets.Of(t), counters.Failed.Of(t), e.Error,

@@ -195,8 +195,14 @@ function showDevices() {
   const exports = state.data.status.exports.filter(inView);
   $("exports-head").hidden = exports.length === 0;
   $("export-list").replaceChildren(...exports.map((e) => node("div", "item", node("b", "", e.export),
-    node("p", "", `${e.serve} on ${e.listen}, ${e.memory}, ${quantity(e.size, "B")}, ${e.access}`),
+    node("p", "", `${e.serve} on ${e.listen}, ${sizeOf(e)}, ${e.access}`),
     node("p", "", `${plural(e.connections, "connection")}, ${e.rejected} rejected`), ...transfers(e))));
+}
+
+// sizeOf says how large an export is, or how much of its limit a directory uses.
+function sizeOf(e) {
+  if (e.serve !== "directory") return `${e.memory}, ${quantity(e.size, "B")}`;
+  return `${quantity(e.used, "B")} used${e.size ? " of " + quantity(e.size, "B") : ""}`;
 }
 
 // transfers says what an export for transfer moved.

@@ -24,7 +24,13 @@ function digits(v) {
   return String(Number(v.toPrecision(3)));
 }
 
+// quantity is v with a unit: bytes in powers of 1024, as everywhere in xwarp, and others in powers of 1000.
 function quantity(v, unit) {
+  if (unit === "B") {
+    for (const [name, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+      if (v >= size) return digits(v / size) + " " + name;
+    }
+  }
   const [n, prefix] = scaled(v);
   return n + " " + prefix + unit;
 }
