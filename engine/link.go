@@ -117,7 +117,11 @@ func (x *xdpDriver) tellLink(was *Link, s *localaddr.State) {
 		log.Warn("link is down: connections wait, and those that wait too long end", "because", why,
 			"next", next)
 	}
-	if s.Link.Name != was.Name {
+	switch s.Link.Name {
+	case was.Name:
+	case x.cfg.Interface:
+		log.Info("interface has its name again")
+	default:
 		log.Warn("interface has another name", "now", s.Link.Name, "next",
 			"write it into the configuration, and restart when that suits you")
 	}

@@ -13,10 +13,10 @@ const (
 	limitLines  = 100
 )
 
-// LimitLog returns a handler that lets through a bounded number of lines of each message in a window of time,
-// and says how many it kept back. Errors are never kept back.
+// LimitLog returns a handler that lets through a bounded number of lines of each message in a window of time, and says
+// at the end of the window how many it dropped. Errors are never dropped.
 func LimitLog(h slog.Handler) slog.Handler {
-	return &limiter{h, &limits{lines: map[string]*limit{}}}
+	return &limiter{h, &limits{out: h, lines: map[string]*limit{}}}
 }
 
 type limiter struct {
@@ -25,18 +25,19 @@ type limiter struct {
 }
 
 type limits struct {
+	out   slog.Handler // without attributes
 	mu    sync.Mutex
 	lines map[string]*limit // by message; messages are constants of the program, so they are few
 }
 
 type limit struct {
-	since time.Time
-	n     int
-	held  int
+	since   time.Time
+	n       int
+	dropped int // that report has not told
 }
 
-// pass reports whether a line may go, and how many before it did not.
-func (l *limits) pass(message string, now time.Time) (ok bool, held int) {
+// pass reports whether a line may go. For the first one that may not it calls report at the end of the window.
+func (l *limits) pass(message string, now time.Time, report func(dropped int)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := l.lines[message]
@@ -45,15 +46,22 @@ func (l *limits) pass(message string, now time.Time) (ok bool, held int) {
 		l.lines[message] = m
 	}
 	if now.Sub(m.since) >= limitWindow {
-		held = m.held
-		*m = limit{since: now}
+		m.since, m.n = now, 0
 	}
-	if m.n == limitLines {
-		m.held++
-		return false, 0
+	if m.n < limitLines {
+		m.n++
+		return true
 	}
-	m.n++
-	return true, held
+	if m.dropped++; m.dropped == 1 {
+		time.AfterFunc(limitWindow-now.Sub(m.since), func() {
+			l.mu.Lock()
+			n := m.dropped
+			m.dropped = 0
+			l.mu.Unlock()
+			report(n)
+		})
+	}
+	return false
 }
 
 // Handle implements slog.Handler.
@@ -61,15 +69,13 @@ func (l *limiter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		return l.Handler.Handle(ctx, r)
 	}
-	ok, held := l.all.pass(r.Message, r.Time)
-	if !ok {
-		return nil
+	if l.all.pass(r.Message, r.Time, func(dropped int) {
+		log := slog.New(l.all.out)
+		log.Warn("lines of the log were dropped", "message", r.Message, "lines", dropped)
+	}) {
+		return l.Handler.Handle(ctx, r)
 	}
-	if held > 0 {
-		r = r.Clone()
-		r.AddAttrs(slog.Int("lines_kept_back", held))
-	}
-	return l.Handler.Handle(ctx, r)
+	return nil
 }
 
 // WithAttrs implements slog.Handler.

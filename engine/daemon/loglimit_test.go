@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xwarp/engine/daemon"
@@ -37,14 +38,24 @@ func TestLimitLog(t *testing.T) {
 	}
 	now = now.Add(10 * time.Second)
 	say(slog.LevelInfo, "flood")
-	say(slog.LevelInfo, "flood")
-	if !strings.HasSuffix(out.String(), "msg=flood device=1 lines_kept_back=150\n"+
-		lastLine(out.String())) {
-		t.Errorf("afterwards: %s", out.String()[len(out.String())-200:])
+	if got := strings.Count(out.String(), "msg=flood"); got != 101 {
+		t.Errorf("%d lines of one message in two windows, want 101", got)
 	}
 }
 
-func lastLine(s string) string {
-	s = strings.TrimSuffix(s, "\n")
-	return s[strings.LastIndexByte(s, '\n')+1:] + "\n"
+// TestLimitLogCounts: the number of dropped lines is logged without another line of the message.
+func TestLimitLogCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(daemon.LimitLog(slog.NewTextHandler(&out, nil))).With("device", 1)
+		for range 250 {
+			log.Warn("flood")
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !strings.HasSuffix(out.String(),
+			"level=WARN msg=\"lines of the log were dropped\" message=flood lines=150\n") {
+			t.Errorf("afterwards: %s", out.String()[len(out.String())-200:])
+		}
+	})
 }

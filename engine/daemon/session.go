@@ -98,7 +98,7 @@ func (s *session) serve(released func()) {
 	switch err := context.Cause(s.ctx); {
 	case errors.Is(err, io.EOF), errors.Is(err, errShutdown),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // it ended with replies unread
-		s.log.Info("program left", "program", s.program)
+		s.log.Debug("program left", "program", s.program)
 	default:
 		s.log.Warn("program dropped", "program", s.program, "error", err)
 	}
@@ -319,7 +319,7 @@ func (s *session) hello(body []byte, _ []int) error {
 		s.reply(r.ID, nil, err)
 		return err
 	}
-	s.log.Info("program came", "program", s.program, "device", s.dev.name)
+	s.log.Debug("program came", "program", s.program, "device", s.dev.name)
 	passRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.info(),

@@ -91,7 +91,7 @@ func TestLive(t *testing.T) {
 			`$("t-conns").innerText === "2" && $("conns").innerText.includes(%q) && $("events").innerText.includes("RDMA_CM_EVENT_ESTABLISHED")`, l.Addr()))
 	dialer.Close()
 	answerer.Close()
-	b.until(t, `$("t-conns").innerText === "0" && $("events").innerText.includes("program left")`)
+	b.until(t, `$("t-conns").innerText === "0" && $("events").innerText.includes("RDMA_CM_EVENT_DISCONNECTED")`)
 	b.clean(t, "http://"+free.Addr().String())
 	if v := eval[string](t, b, `$("version").innerText`); !strings.Contains(v, "v9") {
 		t.Errorf("version %q", v)
