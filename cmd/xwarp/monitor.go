@@ -49,8 +49,9 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 		var seq uint64
 		return o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 			now := objects(s)
-			list := append(compare(before, now), newDrops(s, drops, before == nil)...)
-			list = append(list, newEvents(s, &seq, before == nil)...)
+			list := newEvents(s, &seq, before == nil) // before what was noticed at the time of s
+			list = append(list, compare(before, now)...)
+			list = append(list, newDrops(s, drops, before == nil)...)
 			before = now
 			return writeChanges(cmd.OutOrStdout(), list, s.Time, o.json)
 		})
@@ -145,16 +146,19 @@ func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []c
 	return list
 }
 
-// newEvents returns the events behind seq, which remembers the last one; at first nothing is told.
+// newEvents returns the events behind seq by their times. seq remembers the last one; at first nothing is told.
 func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
-	for _, e := range s.Events {
-		if e.Seq <= *seq {
-			continue
-		}
-		*seq = e.Seq
-		if first {
-			continue
-		}
+	events := slices.DeleteFunc(slices.Clone(s.Events), func(e control.EventRecord) bool {
+		return e.Seq <= *seq
+	})
+	for _, e := range events {
+		*seq = max(*seq, e.Seq)
+	}
+	if first {
+		return nil
+	}
+	slices.SortStableFunc(events, func(a, b control.EventRecord) int { return a.Time.Compare(b.Time) })
+	for _, e := range events {
 		what := e.Event
 		if e.Remote != "" {
 			what += " remote " + e.Remote

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,8 +21,8 @@ func newTop(*global) *cobra.Command {
 	views := 0
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch queues, connections, rates and drops",
-		Long: `top shows, again and again, the rates of all queues and connections, what was placed out of order, what is held, and the
-frames dropped by cause. End it with q or Ctrl-C.`,
+		Long: `top shows, again and again, the rates of all queues and connections, and the frames dropped by cause. AHEAD/s are FPDUs placed
+behind a gap, HELD B bytes that wait for what is missing before them, RETX B bytes sent again so far. End it with q or Ctrl-C.`,
 		Example: "  xwarp top\n  xwarp top --interval 5s\n  xwarp top -n 1 -j",
 		Args:    noArgs,
 	}
@@ -70,7 +72,26 @@ func writeView(w io.Writer, v *view.Top, asJSON bool) error {
 	if program.IsTerminal(w) {
 		fmt.Fprint(w, clearScreen)
 	}
-	return writeTop(w, v)
+	err := writeTop(w, v)
+	if err == nil && program.IsTerminal(w) {
+		_, err = fmt.Fprint(w, "\nq: end\n")
+	}
+	return err
+}
+
+// userOf names the user or the tenant that has a connection.
+func userOf(c *view.ConnRates) string {
+	switch {
+	case c.Session == 0:
+		return "-" // an export's
+	case c.Tenant != "":
+		return c.Tenant
+	}
+	uid := strconv.FormatUint(uint64(c.UID), 10)
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username
+	}
+	return uid
 }
 
 // topRows bounds the connections that are shown as text: a screen.
@@ -92,15 +113,15 @@ func writeTop(w io.Writer, v *view.Top) error {
 		plain.Fprintf(&b, "%-15s %5d %10s %10s %10s %10s\n", fit(q.Device, 15), q.Queue,
 			scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
 	}
-	const row = "%-11s %-21s %-8s %7s %7s %6s %6s %7s\n"
-	plain.Fprintf(&b, "\n"+row, "OWNER", "REMOTE", "STATE", "IN b/s", "OUT b/s", "AHEAD", "HELD",
-		"RETRANS")
+	const row = "%-8s %-9s %-21s %8s %8s %7s %6s %6s\n"
+	plain.Fprintf(&b, "\n"+row, "USER", "PROGRAM", "REMOTE", "RX bit/s", "TX bit/s",
+		"AHEAD/s", "HELD B", "RETX B")
 	for i, c := range v.Conns {
 		if i == topRows {
 			plain.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
 			break
 		}
-		plain.Fprintf(&b, row, fit(c.Owner, 11), fit(c.Remote, 21), fit(c.State, 8),
+		plain.Fprintf(&b, row, fit(userOf(&c), 8), fit(c.Owner, 9), fit(c.Remote, 21),
 			scaled(c.InBPS), scaled(c.OutBPS),
 			scaled(c.Ahead), scaled(float64(c.Held)), scaled(float64(c.Retrans)))
 	}

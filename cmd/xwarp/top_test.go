@@ -22,7 +22,7 @@ func TestTopFits(t *testing.T) {
 		Queues: []view.QueueRates{{Device: "enp193s0f1np1vx", Queue: 4095, RxPPS: 148.8e6,
 			TxPPS: 148.8e6, RxBPS: 400e9, TxBPS: 400e9}},
 		Conns: []view.ConnRates{{
-			Device: long, Owner: "export " + long, Local: long,
+			Device: long, Owner: "export " + long, Tenant: long, Session: 1, Local: long,
 			Remote: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", State: "TERMINATE",
 			InBPS: 399.6e9, OutBPS: 999.6e3, Ahead: 148.8e6, Held: 1 << 40, Retrans: 1 << 50,
 		}},
@@ -39,6 +39,12 @@ func TestTopFits(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), ":1234:5678]:65535") {
 		t.Errorf("the port is cut off:\n%s", out.String())
+	}
+	out.Reset()
+	v.Conns = []view.ConnRates{{Owner: "rping", Session: 37, UID: 0, Remote: "192.0.2.255:65535"}}
+	if err := writeTop(&out, &v); err != nil || !strings.Contains(out.String(),
+		"root     rping     192.0.2.255:65535 ") {
+		t.Errorf("%v: user and program are missing:\n%s", err, out.String())
 	}
 }
 

@@ -42,7 +42,10 @@ type QueueRates struct {
 // ConnRates are those of one connection.
 type ConnRates struct {
 	Device  string  `json:"device" doc:"its name"`
-	Owner   string  `json:"owner" doc:"session or export"`
+	Owner   string  `json:"owner" doc:"program, or the export's name behind \"export\""`
+	Session uint64  `json:"session,omitempty" doc:"of the program"`
+	UID     uint32  `json:"uid" doc:"user of the program"`
+	Tenant  string  `json:"tenant,omitempty" doc:"through whose socket the program came"`
 	Local   string  `json:"local" doc:"address"`
 	Remote  string  `json:"remote" doc:"address"`
 	State   string  `json:"state" doc:"of the queue pair"`
@@ -99,6 +102,10 @@ func MakeTop(a, b *control.Snapshot) Top {
 			}
 		}
 	}
+	programs := map[uint64]string{}
+	for _, p := range b.Sessions {
+		programs[p.Session] = p.Program
+	}
 	last := map[string]*control.QPState{}
 	for i := range a.QPs {
 		last[qpKey(&a.QPs[i])] = &a.QPs[i]
@@ -106,13 +113,13 @@ func MakeTop(a, b *control.Snapshot) Top {
 	for i := range b.QPs {
 		q := &b.QPs[i]
 		was := cmp.Or(last[qpKey(q)], &control.QPState{})
-		owner := fmt.Sprintf("session %d", q.Session)
+		owner := cmp.Or(programs[q.Session], fmt.Sprintf("session %d", q.Session))
 		if q.Export != "" {
 			owner = "export " + q.Export
 		}
 		r := func(c *counters.Counter) float64 { return rate(c.Of(q.Counters), c.Of(was.Counters)) }
 		v.Conns = append(v.Conns, ConnRates{
-			Device: q.Device, Owner: owner, Local: Address(q.Local), Remote: Address(q.Remote),
+			Device: q.Device, Owner: owner, Session: q.Session, UID: q.UID, Tenant: q.Tenant, Local: Address(q.Local), Remote: Address(q.Remote),
 			State:  q.State,
 			InBPS:  8 * r(counters.PayloadIn),
 			OutBPS: 8 * r(counters.PayloadOut),
