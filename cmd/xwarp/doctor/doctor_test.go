@@ -241,7 +241,8 @@ func TestForeignProgram(t *testing.T) {
 			return err
 		}
 		f := find(t, lines, "foreign-program")
-		if f.Status != Fail || !strings.Contains(f.What, `"somebody"`) || f.Fix {
+		if f.Status != Fail || !strings.Contains(f.What, `"somebody"`) || f.Fix ||
+			!strings.HasSuffix(f.Remedy, "ip link set dev eth0 xdpdrv off") {
 			t.Errorf("%+v", f)
 		}
 		if n := find(t, lines, "xdp-native"); n.Status != OK ||

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 
 	"xwarp/bpf"
@@ -22,7 +23,12 @@ var foreignCheck = check{
 		case errors.As(err, &f) && f.Name == steeringProgram:
 			return fine("xwarp itself is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
 		}
-		return fail("%v", err).advise("bpftool net show dev %s", e.name())
+		if f == nil || f.ID == 0 {
+			return fail("%v", err).advise("bpftool net show dev %s", e.name())
+		}
+		mode := map[bpf.Mode]string{bpf.ModeNative: "xdpdrv", bpf.ModeGeneric: "xdpgeneric"}[f.Mode]
+		return fail("%v", err).advise("stop the owner (bpftool prog show id %d: pids); without an "+
+			"owner: ip link set dev %s %s off", f.ID, e.name(), cmp.Or(mode, "xdp"))
 	},
 }
 

@@ -1,6 +1,10 @@
 package doctor
 
 import (
+	"fmt"
+	"os"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"xwarp/ring"
@@ -11,6 +15,14 @@ var memlockCheck = check{
 	why: "the frames of an AF_XDP socket are locked memory: without CAP_IPC_LOCK they must fit " +
 		"RLIMIT_MEMLOCK",
 	look: func(e *env) finding {
+		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
+			ring.ChunkSize
+		// The unit has LimitMEMLOCK=infinity instead of CAP_IPC_LOCK, and systemd raises its own limit by CAP_SYS_RESOURCE only.
+		if hard, bound, err := serviceManager(); err == nil && hard < need && !bound {
+			return finding{Warn, sizes("process 1 may lock %s and may not raise that, and xwarpd's "+
+				"unit needs %s", hard, need), "systemctl edit xwarpd: [Service], " +
+				"CapabilityBoundingSet=CAP_IPC_LOCK, AmbientCapabilities=CAP_IPC_LOCK"}
+		}
 		have, err := effective()
 		if err == nil && have&(1<<unix.CAP_IPC_LOCK) != 0 {
 			return fine("CAP_IPC_LOCK lifts the limit")
@@ -19,12 +31,29 @@ var memlockCheck = check{
 		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil {
 			return warn("getrlimit: %v", err)
 		}
-		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
-			ring.ChunkSize
 		if l.Cur < need {
 			return finding{Fail, sizes("%s are allowed, %s are needed", l.Cur, need),
 				"ulimit -l unlimited; for the daemon: LimitMEMLOCK=infinity"}
 		}
 		return fine("%s", sizes("%s are allowed, %s are needed", l.Cur, need))
 	},
+}
+
+// serviceManager returns how much memory process 1, from which services inherit the limit, may lock, and whether it can have
+// the capability to raise that.
+func serviceManager() (hard uint64, mayRaise bool, err error) {
+	var l unix.Rlimit
+	if err := unix.Prlimit(1, unix.RLIMIT_MEMLOCK, nil, &l); err != nil {
+		return 0, false, err
+	}
+	text, err := os.ReadFile("/proc/1/status")
+	if err != nil {
+		return 0, false, err
+	}
+	_, bounding, _ := strings.Cut(string(text), "\nCapBnd:\t")
+	var have uint64
+	if _, err := fmt.Sscanf(bounding, "%x", &have); err != nil {
+		return 0, false, err
+	}
+	return l.Max, have&(1<<unix.CAP_SYS_RESOURCE) != 0, nil
 }
