@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/daemon/client"
@@ -39,7 +41,7 @@ type configCheck struct {
 
 type configValue struct {
 	Key    string        `json:"key" doc:"name, such as daemon.socket or interface[0].name"`
-	Value  string        `json:"value" doc:"as it is written in the file"`
+	Value  any           `json:"value" doc:"a string, a number, a boolean or a list, as in the file"`
 	Origin config.Origin `json:"origin" doc:"\"default\", the file, \"$\" and an environment variable, or the flag"`
 	Reload bool          `json:"reload" doc:"SIGHUP makes a running xwarpd read it again"`
 }
@@ -194,19 +196,27 @@ func newConfigShow() *cobra.Command {
 			return err
 		}
 		info := configInfo{document: document{1, "config show"}, Path: l.Path}
+		var values []config.Value
 		for _, v := range l.Values() {
 			if wanted(v.Key, args) {
-				info.Keys = append(info.Keys, configValue(v))
+				values = append(values, v)
 			}
 		}
-		if len(info.Keys) == 0 {
+		if len(values) == 0 {
 			return usagef("there is no key %q (see: xwarp config default)", strings.Join(args, " "))
 		}
 		if *asJSON {
+			for _, v := range values {
+				var file map[string]any
+				if err := toml.Unmarshal([]byte("value = "+v.Value), &file); err != nil {
+					return fmt.Errorf("%s: %w", v.Key, err)
+				}
+				info.Keys = append(info.Keys, configValue{v.Key, file["value"], v.Origin, v.Reload})
+			}
 			return printJSON(cmd, info)
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-		for _, v := range info.Keys {
+		for _, v := range values {
 			if *origin {
 				plain.Fprintf(w, "%s\t%s\t%s\n", v.Key, v.Value, v.Origin)
 			} else {

@@ -71,19 +71,26 @@ func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 // lineJSON writes one object on a line of its own.
 func lineJSON(w io.Writer, v any) error { return json.NewEncoder(plain.JSON(w)).Encode(v) }
 
-// bar is a progress bar on a terminal; anywhere else it shows nothing.
+// bar is a progress bar on a terminal. Anywhere else it prints a line each time that every has passed; with 0, none.
 type bar struct {
-	w    io.Writer
-	on   bool
-	what string
-	pb   *progressbar.ProgressBar
+	w     io.Writer
+	on    bool
+	every time.Duration
+	last  time.Time
+	what  string
+	pb    *progressbar.ProgressBar
 }
 
-func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w)} }
+func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w), last: time.Now()} }
 
 // show says that done of total octets of what have moved; a total below 0 is unknown. A new what begins a new bar.
 func (b *bar) show(what string, done, total int64) {
 	if !b.on {
+		if b.every > 0 && time.Since(b.last) >= b.every {
+			b.last = time.Now()
+			plain.Fprintf(b.w, "%s: %s of %s\n", what, plain.Size(uint64(done)),
+				plain.Size(uint64(max(total, 0))))
+		}
 		return
 	}
 	if b.pb == nil || b.what != what {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path"
@@ -83,7 +85,7 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 			return err
 		}
 		res := cpResult{document: document{1, "cp"}, Remote: c.server, Notes: []string{}}
-		err = c.copy(cmd, g, &res, cfg, sources, dst, up)
+		err = asHost(c.copy(cmd, g, &res, cfg, sources, dst, up))
 		res.OK = err == nil
 		if *c.json {
 			if err != nil {
@@ -137,6 +139,15 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 		res.Octets, res.Kept, res.Seconds = r.Octets, r.Kept, time.Since(begin).Seconds()
 		return err
 	})
+}
+
+// asHost adds to the error of a name that is no host's how to write a local path.
+func asHost(err error) error {
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
+		return fmt.Errorf("%q was taken for a host, because there is no such file here: %w (a path here: ./%s/...)",
+			dns.Name, err, dns.Name)
+	}
+	return err
 }
 
 // direct finds out from where to where, and takes the server from it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -69,6 +70,7 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
 		say(cmd, "warning: %s", w)
 	}
 	bar := newBar(cmd.ErrOrStderr())
+	bar.every = 10 * time.Second
 	cfg.Progress = bar.show
 	res, err := demo.Run(cmd.Context(), cfg)
 	bar.end()

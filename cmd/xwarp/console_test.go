@@ -1,0 +1,28 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A bar prints lines where there is no terminal, if it is asked to.
+func TestBarWithoutTerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		b := newBar(&out)
+		for i := range 60 {
+			if i == 30 {
+				b.every = 10 * time.Second
+			}
+			time.Sleep(time.Second)
+			b.show("Write", int64(i)<<20, 64<<20)
+		}
+		b.end()
+		if want := "Write: 30.0 MiB of 64.0 MiB\nWrite: 40.0 MiB of 64.0 MiB\n" +
+			"Write: 50.0 MiB of 64.0 MiB\n"; out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	})
+}
