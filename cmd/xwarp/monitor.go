@@ -157,7 +157,9 @@ func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
 	if first {
 		return nil
 	}
-	slices.SortStableFunc(events, func(a, b control.EventRecord) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(events, func(a, b control.EventRecord) int {
+		return a.Time.Compare(b.Time)
+	})
 	for _, e := range events {
 		what := e.Event
 		if e.Remote != "" {

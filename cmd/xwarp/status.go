@@ -84,7 +84,8 @@ func writeStatus(w io.Writer, s view.Status) error {
 			e.Listen, sizeOf(&e), e.Access, count(e.Connections, "connection"))
 		if e.Serve != config.ServeMemory {
 			plain.Fprintf(w, "  %s of %s, %s of %s, %d failed\n", count(int(e.Puts), "put"),
-				plain.Size(e.PutOctets), count(int(e.Gets), "get"), plain.Size(e.GetOctets), e.Failed)
+				plain.Size(e.PutOctets), count(int(e.Gets), "get"), plain.Size(e.GetOctets),
+				e.Failed)
 		}
 		if e.Error != "" {
 			plain.Fprintf(w, "  error: %s\n", e.Error)

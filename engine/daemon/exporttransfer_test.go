@@ -85,8 +85,8 @@ access = "read"
 		t.Errorf("more than it may have: %v", err)
 	}
 	v := d.Snapshot()
-	if s := v.Exports[0]; s.Size != 100 || s.Used != 11 || s.Transfers["puts"] != 1 || s.Connections != 1 ||
-		s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 4 {
+	if s := v.Exports[0]; s.Size != 100 || s.Used != 11 || s.Transfers["puts"] != 1 ||
+		s.Connections != 1 || s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 4 {
 		t.Errorf("state %+v", s)
 	}
 	only, err := transfer.Dial(t.Context(), dev, readable, 0)

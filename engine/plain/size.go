@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// units of sizes, the powers of 1024 first. One that ends with another comes before it. A letter alone is a power of 1024,
-// as with dd and fio.
+// units of sizes, the powers of 1024 first. One that ends with another comes before it. A letter alone is a power of
+// 1024, as with dd and fio.
 var units = []struct {
 	name string
 	n    int64
@@ -18,8 +18,8 @@ var units = []struct {
 	{"K", 1 << 10}, {"k", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
 }
 
-// ParseSize returns the number of bytes that text says: a whole number that is not negative, with or without a unit, such as
-// 4096, 64KiB or 10MB.
+// ParseSize returns the number of bytes that text says: a whole number that is not negative, with or without a unit,
+// such as 4096, 64KiB or 10MB.
 func ParseSize(text string) (int64, error) {
 	digits, unit := strings.TrimSpace(text), int64(1)
 	for _, u := range units {
@@ -51,7 +51,8 @@ func Size(n uint64) string {
 	for i := 3; i >= 0; i-- {
 		if u := units[i]; n >= uint64(u.n) {
 			v := float64(n) / float64(u.n)
-			return strconv.FormatFloat(v, 'f', max(0, 2-len(strconv.Itoa(int(v)))+1), 64) + " " + u.name
+			digits := max(0, 3-len(strconv.Itoa(int(v))))
+			return strconv.FormatFloat(v, 'f', digits, 64) + " " + u.name
 		}
 	}
 	return strconv.FormatUint(n, 10) + " B"

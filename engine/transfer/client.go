@@ -185,7 +185,8 @@ func (w *window) next(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	if c[0].Status != rdmap.Success {
-		return nil, fmt.Errorf("%v at byte %d: %v: %w", c[0].Op, w.base+w.moved, c[0].Status, errCut)
+		return nil, fmt.Errorf("%v at byte %d: %v: %w", c[0].Op, w.base+w.moved, c[0].Status,
+			errCut)
 	}
 	i := w.done
 	if c[0].ID != uint64(i) {

@@ -17,10 +17,11 @@ var memlockCheck = check{
 	look: func(e *env) finding {
 		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
 			ring.ChunkSize
-		// The unit has LimitMEMLOCK=infinity instead of CAP_IPC_LOCK, and systemd raises its own limit by CAP_SYS_RESOURCE only.
+		// The unit has LimitMEMLOCK=infinity instead of CAP_IPC_LOCK: systemd needs CAP_SYS_RESOURCE to raise
+		// its own limit.
 		if hard, bound, err := serviceManager(); err == nil && hard < need && !bound {
-			return finding{Warn, sizes("process 1 may lock %s and may not raise that, and xwarpd's "+
-				"unit needs %s", hard, need), "systemctl edit xwarpd: [Service], " +
+			return finding{Warn, sizes("process 1 may lock %s and may not raise that, and "+
+				"xwarpd's unit needs %s", hard, need), "systemctl edit xwarpd: [Service], " +
 				"CapabilityBoundingSet=CAP_IPC_LOCK, AmbientCapabilities=CAP_IPC_LOCK"}
 		}
 		have, err := effective()
@@ -39,8 +40,8 @@ var memlockCheck = check{
 	},
 }
 
-// serviceManager returns how much memory process 1, from which services inherit the limit, may lock, and whether it can have
-// the capability to raise that.
+// serviceManager returns how much memory process 1, from which services inherit the limit, may lock, and whether it
+// can have the capability to raise that.
 func serviceManager() (hard uint64, mayRaise bool, err error) {
 	var l unix.Rlimit
 	if err := unix.Prlimit(1, unix.RLIMIT_MEMLOCK, nil, &l); err != nil {

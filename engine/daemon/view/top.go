@@ -119,7 +119,8 @@ func MakeTop(a, b *control.Snapshot) Top {
 		}
 		r := func(c *counters.Counter) float64 { return rate(c.Of(q.Counters), c.Of(was.Counters)) }
 		v.Conns = append(v.Conns, ConnRates{
-			Device: q.Device, Owner: owner, Session: q.Session, UID: q.UID, Tenant: q.Tenant, Local: Address(q.Local), Remote: Address(q.Remote),
+			Device: q.Device, Owner: owner, Session: q.Session, UID: q.UID,
+			Tenant: q.Tenant, Local: Address(q.Local), Remote: Address(q.Remote),
 			State:  q.State,
 			InBPS:  8 * r(counters.PayloadIn),
 			OutBPS: 8 * r(counters.PayloadOut),

@@ -137,16 +137,16 @@ func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	return d.lock(&File{f, d, name, now})
 }
 
-// refusal says why a partial file cannot be opened for want of rights, and what to do. CommitAs gives the file the rights
-// of its target shortly before it renames it.
+// refusal says why a partial file cannot be opened for want of rights, and what to do. CommitAs gives the file the
+// rights of its target shortly before it renames it.
 func (d *Dir) refusal(partial string) string {
 	var st unix.Stat_t
-	err := unix.Fstatat(d.fd(), partial, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
+	if err := unix.Fstatat(d.fd(), partial, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return fmt.Sprintf("user %d may not write to %s: give this user the directory, or another one",
 			os.Geteuid(), d.f.Name())
 	}
-	return "another copy is about to rename this file, or ended before it did: if the file stays, remove it"
+	return "another copy is about to rename this file, or ended before it did: if the file " +
+		"stays, remove it"
 }
 
 // ErrBusy is wrapped when another process, or another part of this one, writes the same file.
