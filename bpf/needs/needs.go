@@ -5,6 +5,7 @@ package needs
 
 import (
 	"errors"
+	"net"
 	"runtime"
 	"testing"
 
@@ -59,6 +60,24 @@ func NetNS(t testing.TB) {
 			PeerName: "needs1"})
 	}()
 	verdict(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
+}
+
+// ESP needs IPsec in the kernel: SAs with AES-GCM can be added. It leaves nothing behind.
+func ESP(t testing.TB) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // as in NetNS
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- netlink.XfrmStateAdd(&netlink.XfrmState{Src: net.IPv4(192, 0, 2, 1),
+			Dst: net.IPv4(192, 0, 2, 2), Proto: netlink.XFRM_PROTO_ESP, Spi: 0x1001,
+			Aead: &netlink.XfrmStateAlgo{Name: "rfc4106(gcm(aes))", Key: make([]byte, 20),
+				ICVLen: 128}})
+	}()
+	verdict(t, "IPsec ESP with AES-GCM", <-done, unix.ENOSYS, unix.EPROTONOSUPPORT, unix.ENOENT)
 }
 
 // TCPInfo needs the kernel to tell what its TCP does. User-mode emulation tells the first four octets.

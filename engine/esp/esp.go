@@ -59,12 +59,21 @@ func (m Mode) String() string {
 	return "transport"
 }
 
+// Keymat is key material. It does not print: neither a log nor an error can show it.
+type Keymat []byte
+
+// Format writes a placeholder, whatever the verb.
+func (Keymat) Format(f fmt.State, _ rune) { f.Write([]byte("withheld")) }
+
+// MarshalText returns a placeholder, for encoding/json and the handlers of log/slog.
+func (Keymat) MarshalText() ([]byte, error) { return []byte("withheld"), nil }
+
 // SA is what both directions of a security association are made of.
 type SA struct {
 	SPI  uint32
 	Mode Mode
 	// Keymat is the AES key of 16 or 32 bytes, followed by the salt of 4 bytes (RFC 4106, 8.1). It is copied.
-	Keymat []byte
+	Keymat Keymat
 	ESN    bool // sequence numbers have 64 bits, of which 32 are sent (RFC 4303, 2.2.1)
 	Limits Limits
 }

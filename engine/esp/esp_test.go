@@ -2,8 +2,12 @@ package esp
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -236,6 +240,29 @@ func TestSentKnowsRecentNumbers(t *testing.T) {
 	for low, want := range map[uint32]bool{0: false, 1: true, 3: true, 4: false} {
 		if out.Sent(low, 100) != want {
 			t.Errorf("of 3: Sent(%d) = %v", low, !want)
+		}
+	}
+}
+
+func TestKeymatDoesNotPrint(t *testing.T) {
+	sa := SA{SPI: 1, Keymat: []byte("0123456789abcdef0123")}
+	encoded, err := json.Marshal(&sa)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(encoded)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		text += fmt.Sprintf(verb+verb+verb, sa, &sa, sa.Keymat)
+	}
+	var log strings.Builder
+	for _, h := range []slog.Handler{slog.NewTextHandler(&log, nil),
+		slog.NewJSONHandler(&log, nil)} {
+		slog.New(h).Info("sa", "sa", sa, "pointer", &sa, "key", sa.Keymat)
+	}
+	text += log.String()
+	for _, secret := range []string{"0123", "30313233", "48 49", "0x30", "48, 49", "MDEy"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q is in %s", secret, text)
 		}
 	}
 }

@@ -225,7 +225,7 @@ func (f *Follower) table(nic netlink.Link) (uint32, error) {
 
 // filteredSocket makes a socket on which the kernel dumps only what was asked for.
 func filteredSocket() (*nl.SocketHandle, error) {
-	s, err := netwatch.Socket()
+	s, err := netwatch.Socket(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 		hops:   map[netip.Addr]*nextHop{},
 		routes: map[netip.Addr]knownRoute{},
 	}
-	if r.one, err = netwatch.Socket(); err == nil {
+	if r.one, err = netwatch.Socket(unix.NETLINK_ROUTE); err == nil {
 		r.watch, err = netwatch.Follow(netwatch.Options{
 			Name: "neighbour table", Groups: []int{unix.RTNLGRP_NEIGH}, Change: r.change,
 			List: r.list, Log: log,

@@ -23,8 +23,9 @@ import (
 
 // Options say what is followed.
 type Options struct {
-	Name   string // of what is followed, for errors and the log: "neighbours"
-	Groups []int  // unix.RTNLGRP_NEIGH and the like
+	Name     string // of what is followed, for errors and the log: "neighbours"
+	Protocol int    // of netlink, such as unix.NETLINK_XFRM [unix.NETLINK_ROUTE]
+	Groups   []int  // unix.RTNLGRP_NEIGH and the like
 	// Change takes one message, such as unix.RTM_NEWNEIGH, and may keep nothing of body.
 	Change func(kind uint16, body []byte)
 	// List reads all that is followed, by a socket of its own: once before Follow returns, and when changes
@@ -80,7 +81,7 @@ func Follow(o Options) (*Watch, error) {
 		return nil, fmt.Errorf("%s: network namespace of this thread: %w", o.Name, err)
 	}
 	w := &Watch{opt: o, home: home, done: make(chan struct{}), buf: make([]byte, maxMessage)}
-	if w.sock, err = open(o.Groups, o.Buffer); err == nil {
+	if w.sock, err = open(o.Protocol, o.Groups, o.Buffer); err == nil {
 		if err = w.list(); err != nil {
 			w.sock.Close()
 		}
@@ -319,16 +320,16 @@ func (w *Watch) reopen() (f *os.File, err error) {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err = netspace.Enter(w.home); err == nil {
-			f, err = open(w.opt.Groups, w.opt.Buffer)
+			f, err = open(w.opt.Protocol, w.opt.Groups, w.opt.Buffer)
 		}
 	}()
 	<-done
 	return f, err
 }
 
-// Socket makes a socket for requests, in the network namespace of the calling thread.
-func Socket() (*nl.SocketHandle, error) {
-	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+// Socket makes a socket for requests of a netlink protocol, in the network namespace of the calling thread.
+func Socket(protocol int) (*nl.SocketHandle, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), protocol)
 	if err != nil {
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
@@ -336,9 +337,9 @@ func Socket() (*nl.SocketHandle, error) {
 }
 
 // open makes a socket that hears of groups.
-func open(groups []int, buffer int) (*os.File, error) {
+func open(protocol int, groups []int, buffer int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
-		unix.NETLINK_ROUTE)
+		protocol)
 	if err != nil {
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}

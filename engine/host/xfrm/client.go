@@ -1,0 +1,224 @@
+package xfrm
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netwatch"
+)
+
+// client makes requests of the kernel. Its methods may be called from any goroutine.
+type client struct {
+	socket  *nl.SocketHandle
+	sockets *os.File // lists the netlink sockets of the namespace
+}
+
+// newClient opens a socket in the network namespace of the calling thread.
+func newClient() (*client, error) {
+	list, err := os.Open("/proc/thread-self/net/netlink")
+	if err != nil {
+		return nil, err
+	}
+	s, err := netwatch.Socket(unix.NETLINK_XFRM)
+	if err != nil {
+		list.Close()
+		return nil, err
+	}
+	return &client{s, list}, nil
+}
+
+func (c *client) close() {
+	c.socket.Close()
+	c.sockets.Close()
+}
+
+// errNoDaemon says that nobody hears what the kernel asks for.
+var errNoDaemon = errors.New("no IKE daemon listens to the kernel: start one, such as strongSwan " +
+	"with its plugin kernel-netlink")
+
+// daemonListens returns errNoDaemon unless a socket is subscribed to XFRM_MSG_ACQUIRE. The kernel does not say.
+func (c *client) daemonListens() error {
+	// Its columns are address, protocol, port and groups in hex.
+	r := io.NewSectionReader(c.sockets, 0, 1<<30)
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) < 4 || f[1] != fmt.Sprint(unix.NETLINK_XFRM) {
+			continue
+		}
+		groups, err := strconv.ParseUint(f[3], 16, 32)
+		if err == nil && groups&(1<<(nl.XFRMNLGRP_ACQUIRE-1)) != 0 {
+			return nil
+		}
+	}
+	return errNoDaemon
+}
+
+// request sends a message and returns the answers.
+func (c *client) request(kind, flags int, parts ...nl.NetlinkRequestData) ([][]byte, error) {
+	req := nl.NewNetlinkRequest(kind, flags)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_XFRM: c.socket}
+	for _, p := range parts {
+		req.AddData(p)
+	}
+	return req.Execute(unix.NETLINK_XFRM, 0)
+}
+
+// dumpTries is how often a table that changes meanwhile is read again.
+const dumpTries = 8
+
+func (c *client) dump(kind int) (list [][]byte, err error) {
+	for range dumpTries {
+		list, err = c.request(kind, unix.NLM_F_DUMP)
+		if !errors.Is(err, nl.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+	return nil, err
+}
+
+// sas returns all SAs of ESP.
+func (c *client) sas() (list []*SA, err error) {
+	messages, err := c.dump(nl.XFRM_MSG_GETSA)
+	if err != nil {
+		return nil, fmt.Errorf("reading the SAs: %w", err)
+	}
+	for _, b := range messages {
+		sa, err := parseSA(b)
+		if err != nil {
+			return nil, err
+		}
+		if sa != nil {
+			list = append(list, sa)
+		}
+	}
+	return list, nil
+}
+
+// policies returns the policies that ask for ESP.
+func (c *client) policies() (list []*Policy, err error) {
+	messages, err := c.dump(nl.XFRM_MSG_GETPOLICY)
+	if err != nil {
+		return nil, fmt.Errorf("reading the policies: %w", err)
+	}
+	for _, b := range messages {
+		p, err := parsePolicy(b)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// reread returns an SA as the kernel has it now. The error is unix.ESRCH when it is gone.
+func (c *client) reread(sa *SA) (*SA, error) {
+	id := &nl.XfrmUsersaId{Daddr: sa.info.Id.Daddr, Spi: sa.info.Id.Spi, Family: sa.info.Family,
+		Proto: sa.info.Id.Proto}
+	list, err := c.request(nl.XFRM_MSG_GETSA, 0, withMark(sa.mark, id)...)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, unix.ESRCH
+	}
+	return parseSA(list[0])
+}
+
+// withMark appends a mark, which is a part of what an SA or a policy is found by.
+func withMark(mark []byte, parts ...nl.NetlinkRequestData) []nl.NetlinkRequestData {
+	if mark != nil {
+		parts = append(parts, nl.NewRtAttr(nl.XFRMA_MARK, mark))
+	}
+	return parts
+}
+
+// aevent is struct xfrm_aevent_id.
+type aevent struct {
+	id    nl.XfrmUsersaId
+	saddr nl.XfrmAddress
+}
+
+func (a *aevent) Len() int { return 48 }
+
+func (a *aevent) Serialize() []byte {
+	b := append(append(make([]byte, 0, a.Len()), a.id.Serialize()...), a.saddr[:]...)
+	return b[:a.Len()] // flags and reqid are not read
+}
+
+// newAE changes counters of an SA (XFRM_MSG_NEWAE).
+func (c *client) newAE(sa *SA, what *nl.RtAttr) error {
+	a := &aevent{saddr: sa.info.Saddr, id: nl.XfrmUsersaId{Daddr: sa.info.Id.Daddr,
+		Spi: sa.info.Id.Spi, Family: sa.info.Family, Proto: sa.info.Id.Proto}}
+	_, err := c.request(nl.XFRM_MSG_NEWAE, unix.NLM_F_ACK|unix.NLM_F_REPLACE,
+		withMark(sa.mark, a, what)...)
+	return err
+}
+
+// account tells the kernel how much was sent or received, for the IKE daemon to see.
+func (c *client) account(sa *SA, packets, bytes uint64) error {
+	v := sa.info.Curlft
+	v.Packets, v.Bytes, v.UseTime = packets, bytes, uint64(time.Now().Unix())
+	if v.AddTime == 0 { // 0 would make the SA as old as the epoch
+		v.AddTime = v.UseTime
+	}
+	b := make([]byte, 0, nl.SizeofXfrmLifetimeCur)
+	for _, n := range []uint64{v.Bytes, v.Packets, v.AddTime, v.UseTime} {
+		b = native.AppendUint64(b, n)
+	}
+	return c.newAE(sa, nl.NewRtAttr(nl.XFRMA_LTIME_VAL, b))
+}
+
+// expire has the kernel announce that a limit of an SA is reached. With hard it deletes the SA.
+func (c *client) expire(sa *SA, hard bool) error {
+	m := &nl.XfrmUserExpire{XfrmUsersaInfo: sa.info}
+	if hard {
+		m.Hard = 1
+	}
+	_, err := c.request(nl.XFRM_MSG_EXPIRE, unix.NLM_F_ACK, withMark(sa.mark, m)...)
+	return err
+}
+
+// acquireMessage is struct xfrm_user_acquire.
+type acquireMessage struct{ policy *Policy }
+
+func (a acquireMessage) Len() int { return 280 }
+
+func (a acquireMessage) Serialize() []byte {
+	p := a.policy
+	b := make([]byte, 0, a.Len())
+	id := p.template.XfrmId
+	id.Spi = 0
+	b = append(b, id.Serialize()...)
+	b = append(b, p.template.Saddr[:]...)
+	b = append(b, p.info.Sel.Serialize()...)
+	b = append(b, p.info.Serialize()...)
+	for range 3 { // any algorithm
+		b = native.AppendUint32(b, 1<<32-1)
+	}
+	return b[:a.Len()] // the kernel chooses the sequence number
+}
+
+// acquire has the kernel ask the IKE daemon for SAs, as if a packet had matched p.
+func (c *client) acquire(p *Policy) error {
+	if err := c.daemonListens(); err != nil {
+		return err
+	}
+	parts := withMark(p.mark, acquireMessage{p},
+		nl.NewRtAttr(nl.XFRMA_TMPL, p.template.Serialize()))
+	if p.IfID != 0 {
+		parts = append(parts, nl.NewRtAttr(nl.XFRMA_IF_ID, native.AppendUint32(nil, p.IfID)))
+	}
+	_, err := c.request(nl.XFRM_MSG_ACQUIRE, unix.NLM_F_ACK, parts...)
+	return err
+}

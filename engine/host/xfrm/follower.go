@@ -1,0 +1,421 @@
+package xfrm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netwatch"
+)
+
+// Options say which SAs and policies are taken over.
+type Options struct {
+	// IfID is the if_id of the policies and SAs, not 0. No interface needs to have it: then no packet of the kernel
+	// matches them.
+	IfID uint32
+	// Mark is what packets of SAs that receive need. Zero means IfID. The kernel then leaves these packets alone, even
+	// while no engine runs.
+	Mark uint32
+	// Notify takes each new State, by one goroutine at a time, the first before Follow returns.
+	Notify func(*State)
+	Log    *slog.Logger // nil is silent
+}
+
+// State is the policies and SAs of an if_id at a moment. Nothing in it changes; an SA stays the same pointer for as
+// long as it lives.
+type State struct {
+	Policies []*Policy // by priority
+	Outbound []*SA     // the kernel cannot send with them any more; the newest is last
+	Inbound  []*SA
+}
+
+// Counters count what a Follower did.
+type Counters struct {
+	Taken   uint64 // SAs to send with
+	Refused uint64 // SAs that cannot be used, or whose numbers someone else may have used
+}
+
+// Follower follows the kernel until it is closed. Its methods may be called from any goroutine.
+type Follower struct {
+	opt    Options
+	client *client
+	lock   int // a bound socket: it excludes other processes
+	watch  *netwatch.Watch
+
+	// Owned by the goroutine of watch.
+	entries  []*entry // in the order in which they became known
+	policies []*Policy
+
+	mu      sync.Mutex
+	n       Counters
+	refused error // the last one
+	closed  bool
+	pause   time.Duration // before the daemon is asked to replace the next SA that was refused
+	timers  map[*time.Timer]bool
+}
+
+// entry is an SA with the if_id.
+type entry struct {
+	sa     *SA
+	status status
+}
+
+type status uint8
+
+const (
+	unassigned status = iota // no policy asks for it yet
+	inbound
+	outbound
+	refused
+)
+
+// Follow begins to follow, in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
+func Follow(o Options) (*Follower, error) {
+	if o.IfID == 0 {
+		return nil, errors.New("IPsec: if_id is 0, which is what the host's own VPNs have: " +
+			"choose another one and set it as if_id_in and if_id_out in the IKE daemon")
+	}
+	if o.Mark == 0 {
+		o.Mark = o.IfID
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	runtime.LockOSThread() // all sockets are made on this thread
+	defer runtime.UnlockOSThread()
+	f := &Follower{opt: o, timers: map[*time.Timer]bool{}}
+	var err error
+	if f.lock, err = exclude(o.IfID); err != nil {
+		return nil, err
+	}
+	if f.client, err = newClient(); err == nil {
+		f.watch, err = netwatch.Follow(netwatch.Options{
+			Name: "IPsec SAs and policies", Protocol: unix.NETLINK_XFRM,
+			Groups: []int{nl.XFRMNLGRP_SA, nl.XFRMNLGRP_POLICY, nl.XFRMNLGRP_EXPIRE},
+			Change: f.change, List: f.list, Log: o.Log,
+		})
+	}
+	if err != nil {
+		f.release()
+		if errors.Is(err, unix.EPERM) {
+			err = fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
+		}
+		return nil, fmt.Errorf("IPsec: %w", err)
+	}
+	return f, nil
+}
+
+// exclude takes what only one process of a network namespace can have: two that poison the same SA at the same time
+// could both believe to be the first.
+func exclude(ifID uint32) (socket int, err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("IPsec: socket: %w", err)
+	}
+	name := fmt.Sprintf("@xwarp-ipsec-%#x", ifID)
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("IPsec: another process uses the SAs with if_id %#x (it holds the "+
+			"socket %s, see ss -xp): end it or choose another if_id: %w", ifID, name, err)
+	}
+	return fd, nil
+}
+
+// Close ends it. SAs that were taken stay in the kernel, unusable, until their IKE daemon deletes them; no other
+// process takes them.
+func (f *Follower) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for t := range f.timers {
+		t.Stop()
+	}
+	f.mu.Unlock()
+	f.watch.Close()
+	f.release()
+}
+
+func (f *Follower) release() {
+	if f.client != nil {
+		f.client.close()
+	}
+	unix.Close(f.lock)
+}
+
+// Watch is what follows the kernel, for health and counters.
+func (f *Follower) Watch() *netwatch.Watch { return f.watch }
+
+// Counters returns the counters, and why the last SA was refused.
+func (f *Follower) Counters() (n Counters, refused error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n, f.refused
+}
+
+// Acquire asks the IKE daemon for SAs for an outgoing policy. They come by Notify, or do not.
+func (f *Follower) Acquire(p *Policy) error {
+	if err := f.client.acquire(p); err != nil {
+		return fmt.Errorf("IPsec: asking for an SA for %v: %w", p, err)
+	}
+	return nil
+}
+
+// Expire tells the IKE daemon that a limit of sa is reached: a soft one, and it installs a successor; or a hard one,
+// and the kernel deletes the SA too.
+func (f *Follower) Expire(sa *SA, hard bool) error {
+	if err := f.client.expire(sa, hard); err != nil {
+		return fmt.Errorf("IPsec: expiry of %v: %w", sa, err)
+	}
+	return nil
+}
+
+// Account sets the packets and bytes that the kernel says sa has carried. IKE daemons find idle SAs by them.
+func (f *Follower) Account(sa *SA, packets, bytes uint64) error {
+	if err := f.client.account(sa, packets, bytes); err != nil {
+		return fmt.Errorf("IPsec: counters of %v: %w", sa, err)
+	}
+	return nil
+}
+
+// list reads everything anew. What it knew and finds again with the same key stays what it is.
+func (f *Follower) list() error {
+	sas, err := f.client.sas()
+	if err != nil {
+		return err
+	}
+	policies, err := f.client.policies()
+	if err != nil {
+		return err
+	}
+	f.setPolicies(policies)
+	known := f.entries
+	f.entries = nil
+	for _, e := range known {
+		if slices.ContainsFunc(sas, e.sa.same) {
+			f.entries = append(f.entries, e)
+		}
+	}
+	for _, sa := range sas {
+		f.add(sa)
+	}
+	f.assign()
+	f.notify()
+	return nil
+}
+
+func (f *Follower) setPolicies(all []*Policy) {
+	f.policies = slices.DeleteFunc(all, func(p *Policy) bool { return p.IfID != f.opt.IfID })
+	slices.SortStableFunc(f.policies, func(a, b *Policy) int {
+		return int(a.Priority) - int(b.Priority)
+	})
+}
+
+// same reports whether two descriptions are of one SA. A key that was installed anew is another SA.
+func (sa *SA) same(o *SA) bool {
+	return sa.id() == o.id() && bytes.Equal(sa.Keymat, o.Keymat)
+}
+
+// add notes an SA with the if_id. One with the same index and another key takes its place.
+func (f *Follower) add(sa *SA) {
+	if sa.IfID != f.opt.IfID {
+		return
+	}
+	if slices.ContainsFunc(f.entries, func(e *entry) bool { return e.sa.same(sa) }) {
+		return
+	}
+	f.remove(sa.id())
+	f.entries = append(f.entries, &entry{sa: sa})
+}
+
+func (f *Follower) remove(id saKey) {
+	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool { return e.sa.id() == id })
+}
+
+// change takes one message of the kernel.
+func (f *Follower) change(kind uint16, body []byte) {
+	var err error
+	switch kind {
+	case nl.XFRM_MSG_NEWSA, nl.XFRM_MSG_UPDSA:
+		var sa *SA
+		if sa, err = parseSA(body); err == nil && sa != nil {
+			f.add(sa)
+		}
+	case nl.XFRM_MSG_DELSA:
+		if len(body) >= nl.SizeofXfrmUsersaId {
+			id := nl.DeserializeXfrmUsersaId(body)
+			f.remove(saKey{address(id.Daddr, id.Family), nl.Swap32(id.Spi)})
+		}
+	case nl.XFRM_MSG_EXPIRE:
+		if len(body) >= nl.SizeofXfrmUserExpire && body[nl.SizeofXfrmUsersaInfo] != 0 {
+			var sa *SA
+			if sa, err = parseSA(body[:nl.SizeofXfrmUsersaInfo]); err == nil && sa != nil {
+				f.remove(sa.id())
+			}
+		}
+	case nl.XFRM_MSG_FLUSHSA:
+		f.entries = nil
+	case nl.XFRM_MSG_NEWPOLICY, nl.XFRM_MSG_UPDPOLICY, nl.XFRM_MSG_DELPOLICY,
+		nl.XFRM_MSG_FLUSHPOLICY:
+		var all []*Policy
+		if all, err = f.client.policies(); err == nil {
+			f.setPolicies(all)
+		}
+	default:
+		return
+	}
+	if err != nil {
+		f.opt.Log.Warn("IPsec: a message of the kernel cannot be used", "error", err)
+		return
+	}
+	f.assign()
+	f.notify()
+}
+
+// assign finds out what SAs are for. Daemons install SAs before or after their policies.
+func (f *Follower) assign() {
+	for _, e := range f.entries {
+		if e.status != unassigned {
+			continue
+		}
+		i := slices.IndexFunc(f.policies, func(p *Policy) bool { return p.Uses(e.sa) })
+		if i < 0 {
+			continue
+		}
+		var err error
+		if f.policies[i].Out {
+			e.status, err = outbound, f.take(e.sa)
+		} else {
+			e.status, err = inbound, f.receivable(e.sa)
+		}
+		switch {
+		case errors.Is(err, unix.ESRCH): // its deletion is on its way
+			e.status = refused
+		case err != nil:
+			e.status = refused
+			f.refuse(e.sa, err)
+		case e.status == outbound:
+			f.count(func() { f.n.Taken++; f.pause = 0 })
+		}
+	}
+}
+
+func (f *Follower) receivable(sa *SA) error {
+	if sa.unusable == nil && sa.Mark != f.opt.Mark {
+		return fmt.Errorf("packets need mark %#x to match it, want %#x, so that the kernel leaves "+
+			"them alone: set mark_in = %#x and mark_in_sa = yes in the IKE daemon", sa.Mark,
+			f.opt.Mark, f.opt.Mark)
+	}
+	return sa.unusable
+}
+
+// take makes an SA one that only this process sends with. The kernel's send counter is set to its end: from then on the
+// kernel refuses to send, and whoever finds the SA later sees that it was taken. No sequence number of the SA was used
+// before, and none is used again after this process ended.
+func (f *Follower) take(sa *SA) error {
+	if sa.unusable != nil {
+		return sa.unusable
+	}
+	now, err := f.client.reread(sa)
+	if err != nil {
+		return fmt.Errorf("reading it: %w", err)
+	}
+	if err := now.unused(); err != nil {
+		return err
+	}
+	if err := f.client.newAE(now, now.poison()); err != nil {
+		return fmt.Errorf("setting its send counter: %w", err)
+	}
+	if now, err = f.client.reread(sa); err != nil {
+		return fmt.Errorf("reading it: %w", err)
+	}
+	switch {
+	case now.Sent != now.maxSent():
+		return fmt.Errorf("the kernel did not keep its send counter: %#x", now.Sent)
+	case now.Packets != 0:
+		return errSentMeanwhile(now.Packets)
+	case !now.same(sa):
+		return errors.New("its key changed meanwhile")
+	}
+	return nil
+}
+
+// errUsed says that an SA is well, but cannot be taken. Its successor can.
+var errUsed = errors.New("numbers of it may have been used")
+
+// unused returns why numbers of sa may have been used.
+func (sa *SA) unused() error {
+	switch {
+	case sa.Sent == sa.maxSent():
+		return fmt.Errorf("%w: another process took it", errUsed)
+	case sa.Packets != 0 || sa.Sent != 0:
+		return errSentMeanwhile(max(sa.Packets, sa.Sent))
+	}
+	return nil
+}
+
+func errSentMeanwhile(packets uint64) error {
+	return fmt.Errorf("%w: the kernel sent %d packets; remove the XFRM interface with this if_id, or "+
+		"give the engine another if_id", errUsed, packets)
+}
+
+// refuse notes that an SA to send or receive with is of no use, and asks the daemon for another one.
+func (f *Follower) refuse(sa *SA, why error) {
+	f.opt.Log.Error("IPsec: an SA cannot be used", "sa", sa.String(), "error", why)
+	f.count(func() {
+		f.n.Refused++
+		f.refused = fmt.Errorf("%v: %w", sa, why)
+		if f.closed || !errors.Is(why, errUsed) { // its successor would be no better
+			return
+		}
+		pause := f.pause
+		f.pause = min(max(2*f.pause, replacePause), maxReplacePause)
+		var t *time.Timer
+		t = time.AfterFunc(pause, func() {
+			f.mu.Lock()
+			closed := f.closed
+			delete(f.timers, t)
+			f.mu.Unlock()
+			if closed {
+				return
+			}
+			if err := f.Expire(sa, false); err != nil && !errors.Is(err, unix.ESRCH) {
+				f.opt.Log.Warn("the IKE daemon could not be asked for another SA", "error", err)
+			}
+		})
+		f.timers[t] = true
+	})
+}
+
+// replacePause and maxReplacePause are between requests to replace SAs of which none can be used: a daemon whose SAs
+// are all used by the kernel must not be kept busy.
+const (
+	replacePause    = time.Second
+	maxReplacePause = time.Minute
+)
+
+func (f *Follower) count(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// notify hands the present state on.
+func (f *Follower) notify() {
+	s := &State{Policies: slices.Clone(f.policies)}
+	for _, e := range f.entries {
+		switch e.status {
+		case inbound:
+			s.Inbound = append(s.Inbound, e.sa)
+		case outbound:
+			s.Outbound = append(s.Outbound, e.sa)
+		}
+	}
+	f.opt.Notify(s)
+}

@@ -1,0 +1,207 @@
+// Package xfrm is a client of the kernel's IPsec configuration (NETLINK_XFRM). It takes over security associations that
+// an IKE daemon installs there, so that the engine can send and receive with them instead of the kernel, and asks the
+// daemon through the kernel for new ones. Any daemon that configures Linux by netlink works.
+package xfrm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/esp"
+)
+
+// SA is an ESP security association as the kernel has it. It does not change.
+type SA struct {
+	esp.SA
+	Src, Dst netip.Addr
+	ReqID    uint32 // ties it to policies
+	IfID     uint32 // of its XFRM interface; 0: none
+	Mark     uint32 // that packets need to match it; 0: none
+	Window   int    // anti-replay window, in packets
+	Packets  uint64 // that the kernel sent or received with it
+	Sent     uint64 // the kernel's own send counter
+
+	unusable error // why the engine cannot use it; nil: it can
+	info     nl.XfrmUsersaInfo
+	replay   []byte // XFRMA_REPLAY_ESN_VAL or nil, as the kernel gave it
+	mark     []byte // XFRMA_MARK or nil
+}
+
+// String names the SA without its key.
+func (sa *SA) String() string {
+	return fmt.Sprintf("ESP SPI 0x%08x %s > %s", sa.SPI, sa.Src, sa.Dst)
+}
+
+// saKey is what the kernel finds an SA by, beside its mark.
+type saKey struct {
+	dst netip.Addr
+	spi uint32
+}
+
+func (sa *SA) id() saKey { return saKey{sa.Dst, sa.SPI} }
+
+// aead is the only algorithm that package esp has, by the kernel's name.
+const aead = "rfc4106(gcm(aes))"
+
+// Flags of an SA that nl does not name.
+const oseqMayWrap = nl.XFRM_SA_XFLAG_OSEQ_MAY_WRAP
+
+var errMessage = errors.New("the kernel's message is too short")
+
+// parseSA reads a message with an SA. It returns nil for an SA of another protocol than ESP.
+func parseSA(b []byte) (*SA, error) {
+	if len(b) < nl.SizeofXfrmUsersaInfo {
+		return nil, fmt.Errorf("SA of %d bytes: %w", len(b), errMessage)
+	}
+	sa := &SA{}
+	copy(sa.info.Serialize(), b)
+	i := &sa.info
+	if i.Id.Proto != unix.IPPROTO_ESP {
+		return nil, nil
+	}
+	attrs, err := parseAttrs(b[nl.SizeofXfrmUsersaInfo:])
+	if err != nil {
+		return nil, fmt.Errorf("SA: %w", err)
+	}
+	sa.Src, sa.Dst = address(i.Saddr, i.Family), address(i.Id.Daddr, i.Family)
+	sa.SPI, sa.ReqID = nl.Swap32(i.Id.Spi), i.Reqid
+	sa.ESN = i.Flags&nl.XFRM_STATE_ESN != 0
+	sa.Packets, sa.Window = i.Curlft.Packets, int(i.ReplayWindow)
+	sa.Limits = esp.Limits{SoftBytes: i.Lft.SoftByteLimit, HardBytes: i.Lft.HardByteLimit,
+		SoftPackets: i.Lft.SoftPacketLimit, HardPackets: i.Lft.HardPacketLimit}
+	sa.IfID, _ = number(attrs[nl.XFRMA_IF_ID])
+	if m := attrs[nl.XFRMA_MARK]; len(m) >= nl.SizeofXfrmMark {
+		sa.mark = append([]byte(nil), m[:nl.SizeofXfrmMark]...)
+		sa.Mark = native.Uint32(m) & native.Uint32(m[4:])
+	}
+	sa.parseReplay(attrs)
+	sa.unusable = sa.parseAlgorithm(attrs)
+	return sa, nil
+}
+
+// parseReplay reads the send counter and the window. The layouts are those of struct xfrm_replay_state and
+// xfrm_replay_state_esn.
+func (sa *SA) parseReplay(attrs map[uint16][]byte) {
+	if b := attrs[nl.XFRMA_REPLAY_ESN_VAL]; len(b) >= nl.SizeofXfrmReplayStateEsn {
+		sa.replay = append([]byte(nil), b...)
+		sa.Sent = uint64(native.Uint32(b[replayOseq:]))
+		if sa.ESN {
+			sa.Sent |= uint64(native.Uint32(b[replayOseqHi:])) << 32
+		}
+		sa.Window = int(native.Uint32(b[replayWindow:]))
+	} else if b := attrs[nl.XFRMA_REPLAY_VAL]; len(b) >= nl.SizeofXfrmReplayState {
+		sa.Sent = uint64(native.Uint32(b))
+	}
+	sa.Window = min(max(sa.Window, esp.MinWindow), esp.MaxWindow)
+}
+
+// Offsets within struct xfrm_replay_state_esn.
+const (
+	replayOseq   = 4
+	replayOseqHi = 12
+	replayWindow = 20
+)
+
+// parseAlgorithm reads the mode and the key, and returns why package esp cannot use them.
+func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
+	switch sa.info.Mode {
+	case modeTransport:
+		sa.Mode = esp.Transport
+	case modeTunnel:
+		sa.Mode = esp.Tunnel
+	default:
+		return fmt.Errorf("its mode is %d: set mode = transport or mode = tunnel in the IKE daemon",
+			sa.info.Mode)
+	}
+	flags, _ := number(attrs[nl.XFRMA_SA_EXTRA_FLAGS])
+	b := attrs[nl.XFRMA_ALG_AEAD]
+	switch {
+	case flags&oseqMayWrap != 0:
+		return errors.New("its sequence numbers may wrap: remove that flag in the IKE daemon")
+	case attrs[nl.XFRMA_ENCAP] != nil:
+		return errors.New("it is encapsulated in UDP, which is not supported: use a path without " +
+			"NAT, and encap = no in the IKE daemon")
+	case attrs[nl.XFRMA_OFFLOAD_DEV] != nil:
+		return errors.New("it is offloaded to a device: set hw_offload = no in the IKE daemon")
+	case len(b) < nl.SizeofXfrmAlgoAEAD:
+		return errors.New("it has no AEAD algorithm: set esp_proposals = aes128gcm16-esn in the " +
+			"IKE daemon")
+	}
+	name := unix.ByteSliceToString(b[:64])
+	bits, icv := native.Uint32(b[64:]), native.Uint32(b[68:])
+	key := b[nl.SizeofXfrmAlgoAEAD:]
+	switch {
+	case name != aead || icv != esp.ICVLen*8:
+		return fmt.Errorf("its algorithm is %s with an ICV of %d bits: set esp_proposals = "+
+			"aes128gcm16-esn in the IKE daemon", name, icv)
+	case uint64(bits) > uint64(len(key))*8:
+		return fmt.Errorf("key of %d bits in %d bytes: %w", bits, len(key), errMessage)
+	}
+	sa.Keymat = append(esp.Keymat(nil), key[:bits/8]...)
+	var all byte
+	for _, v := range sa.Keymat {
+		all |= v
+	}
+	if all == 0 { // xfrm_redact of the kernel
+		return errors.New("the kernel withholds its key: boot without lockdown=confidentiality")
+	}
+	return nil
+}
+
+// maxSent is the send counter with which the kernel cannot send any more.
+func (sa *SA) maxSent() uint64 {
+	if sa.ESN {
+		return 1<<64 - 1
+	}
+	return 1<<32 - 1
+}
+
+// poison returns the attribute that sets the kernel's send counter to its end.
+func (sa *SA) poison() *nl.RtAttr {
+	if sa.replay == nil {
+		v := nl.XfrmReplayState{OSeq: 1<<32 - 1}
+		return nl.NewRtAttr(nl.XFRMA_REPLAY_VAL, v.Serialize())
+	}
+	v := append([]byte(nil), sa.replay...)
+	native.PutUint32(v[replayOseq:], 1<<32-1)
+	if sa.ESN {
+		native.PutUint32(v[replayOseqHi:], 1<<32-1)
+	}
+	return nl.NewRtAttr(nl.XFRMA_REPLAY_ESN_VAL, v)
+}
+
+var native = binary.NativeEndian
+
+// number reads an attribute of 32 bits.
+func number(b []byte) (uint32, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	return native.Uint32(b), true
+}
+
+// address reads an address, whose length the family decides.
+func address(a nl.XfrmAddress, family uint16) netip.Addr {
+	if family == unix.AF_INET {
+		return netip.AddrFrom4([4]byte(a[:4]))
+	}
+	return netip.AddrFrom16(a)
+}
+
+// parseAttrs returns attributes by type.
+func parseAttrs(b []byte) (map[uint16][]byte, error) {
+	list, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return nil, fmt.Errorf("attributes: %w", err)
+	}
+	m := make(map[uint16][]byte, len(list))
+	for _, a := range list {
+		m[a.Attr.Type&nl.NLA_TYPE_MASK] = a.Value
+	}
+	return m, nil
+}
