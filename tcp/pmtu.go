@@ -59,6 +59,13 @@ func (c *Conn) PathMTU(mtu int, now tick.Time) {
 	c.setMTU(mtu, now)
 }
 
+// LimitMTU lowers Config.MTU of a connection that exists already: what is below TCP adds to its packets.
+func (c *Conn) LimitMTU(mtu int, now tick.Time) {
+	c.cfg.MTU = min(c.cfg.MTU, max(mtu, minMTU))
+	c.cfg.MinPathMTU = min(c.cfg.MinPathMTU, c.cfg.MTU)
+	c.setMTU(min(c.pmtu.mtu, c.cfg.MTU), now)
+}
+
 func (c *Conn) setMTU(mtu int, now tick.Time) {
 	p := &c.pmtu
 	c.run = false

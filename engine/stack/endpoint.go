@@ -7,6 +7,7 @@ import (
 	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
@@ -65,6 +66,7 @@ type Endpoint struct {
 	hopIdx    int // in hop.users
 	frame     template
 	expect    expect
+	flow      *Flow   // nil: in the clear
 	rcvEnd    seq.Num // what the layer above knows as the left edge
 	started   bool
 	dirty     bool
@@ -101,7 +103,7 @@ func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, 
 	c := s.connConfig(cfg, &t)
 	c.TSOffset = tcp.TSOffset(&s.cfg.Secret, &t)
 	e.conn.Init(&c, t.LocalPort, t.RemotePort, iss, now)
-	e.setHop(s.hopFor(t.Remote, now), now)
+	e.setHop(s.hopTo(&t, now), now)
 	e.conn.Connect(now)
 	s.mark(e)
 	return e, nil
@@ -118,6 +120,7 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	if c.MTU == 0 || c.MTU > s.cfg.MTU {
 		c.MTU = s.cfg.MTU
 	}
+	c.MTU = s.flowOf(t).innerMTU(c.MTU, c.IPv6)
 	return c
 }
 
@@ -139,7 +142,8 @@ func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 		e.steered = true
 	}
 	e.frame.init(&s.cfg, &t)
-	e.expect.init(&s.cfg, &t)
+	e.expect.init(&s.cfg, &t, ip.ProtoTCP)
+	e.protect(s.flowOf(&t))
 	s.conns[t] = e
 	return e, nil
 }
@@ -199,7 +203,7 @@ func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 // those of a block before them have not either: all are TCP's no more. It returns from where on.
 func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	s := e.stack
-	if b := &s.block; s.blocks && b.n >= b.least {
+	if b := &s.block; s.blocks && e.flow == nil && b.n >= b.least {
 		from = b.first.Payload.Start
 	}
 	e.conn.TakeBack(from, s.now)
@@ -293,7 +297,7 @@ func (e *Endpoint) output(now tick.Time) int {
 		e.conn.AckPushed(now, !e.conn.AnswersPush() && !e.stack.Fetch())
 	}
 	n := 0
-	if e.hop.ready(e.stack) {
+	if e.hop.ready(e.stack) && e.stack.ready(e.flow) {
 		n = e.burst(now)
 	}
 	if e.visit = txPolled; n > 0 {
@@ -310,7 +314,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	}
 	s := e.stack
 	e.frame.end = 0 // the hop may have another address now
-	if s.blocks {
+	if s.blocks && e.flow == nil {
 		return e.burstBlocks(src, now)
 	}
 	for ; n < s.round.each; n++ {
@@ -326,6 +330,9 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 		}
 		e.emit(buf, &s.out)
 		s.filling = false
+		if e.flow != nil && e.flow.out == nil { // SetOut goes on
+			return n + 1
+		}
 	}
 	s.mark(e)
 	return n
@@ -334,6 +341,10 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 // emit sends o in a slot.
 func (e *Endpoint) emit(buf ring.TxBuf, o *tcp.Out) {
 	s := e.stack
+	if e.flow != nil {
+		e.emitSealed(buf, o)
+		return
+	}
 	at := e.frame.build(buf.Data, o, e.hop.mac)
 	sum := e.fill(buf.Data[at:], o)
 	s.put(buf, e.frame.finish(buf.Data, at, o, sum))

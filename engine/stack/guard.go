@@ -51,6 +51,7 @@ func (s *Stack) contain(now tick.Time) {
 		return
 	}
 	e := s.serving.Load()
+	s.via = nil
 	s.giveBack()
 	if e != nil && e.upper != nil && e.upper.Recover(v) {
 		e.conn.Finish(now) // of a segment that was being received

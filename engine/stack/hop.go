@@ -146,7 +146,7 @@ func (s *Stack) expireHops(now tick.Time) {
 // answer sends o, a segment without a connection, to t.Remote. When its next hop is not known yet it waits
 // for that; the peer or a timer sends again what has no room.
 func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
-	h := s.hopFor(t.Remote, now)
+	h := s.hopTo(t, now)
 	if h.known {
 		s.reply(t, o, h.mac)
 		return

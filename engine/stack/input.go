@@ -19,6 +19,10 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	// Most frames are of the hosts of the one before: its connection knows all that their headers have to be.
 	if e, b := s.last, p.Frag(0); e != nil {
 		if ecn, ok := e.expect.matches(b, p.Len()); ok {
+			if e.flow != nil {
+				s.inputSealed(e, p, ecn, now)
+				return
+			}
 			frags := 1
 			for ; frags < p.NumFrags(); frags++ {
 				s.pieces[frags] = p.Frag(frags)
@@ -61,6 +65,8 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 // datagram processes what the IP header s.ip stands before.
 func (s *Stack) datagram(pieces [][]byte, now tick.Time) {
 	switch {
+	case s.ip.Proto == ip.ProtoESP && s.cfg.IPsec != nil:
+		s.open(s.flat(pieces), s.ip.Dst, s.ip.Src, tcp.ECN(s.ip.TOS&3), nil, now)
 	case s.ip.Proto != ip.ProtoTCP:
 		s.icmp(pieces, now)
 	case s.ip.ValidTCP() != nil:
@@ -179,6 +185,10 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	if !wire.Right(all) && !s.partial(b, sum) {
 		return
 	}
+	if s.cfg.IPsec != nil && !s.permitted(e) {
+		s.stats.DropPolicy++
+		return
+	}
 	if e != nil && !(e.conn.State() == tcp.TimeWait && s.reuse(e, now)) {
 		e.receive(&s.seg, pieces, crc, now)
 		return
@@ -289,6 +299,11 @@ func (s *Stack) reply(t *tcp.Tuple, o *tcp.Out, mac [6]byte) {
 	buf, ok := s.port.AllocTx()
 	if !ok {
 		s.stats.NoSlot++
+		return
+	}
+	if f := s.flowOf(t); f != nil {
+		s.replySealed(buf, f, t, o, mac)
+		s.queued = true
 		return
 	}
 	var f template

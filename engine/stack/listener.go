@@ -147,13 +147,20 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		s.forget(e, now)
 		return nil, ErrNoHandshake
 	}
+	if f := e.flow; f != nil { // the listener's configuration is for all peers
+		mtu := s.cfg.MTU
+		if c := l.cfg.Conn.MTU; c != 0 {
+			mtu = min(mtu, c)
+		}
+		e.conn.LimitMTU(f.innerMTU(mtu, !t.Remote.Is4()), now)
+	}
 	upper, err := l.cfg.Accept(t)
 	if err != nil {
 		s.forget(e, now)
 		return nil, err
 	}
 	e.use(upper)
-	e.setHop(s.hopFor(t.Remote, now), now)
+	e.setHop(s.hopTo(t, now), now)
 	if l.cfg.Accepted != nil {
 		l.cfg.Accepted(e)
 	}

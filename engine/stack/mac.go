@@ -14,7 +14,8 @@ func (s *Stack) SetMAC(mac [6]byte) {
 	s.cfg.MAC = mac
 	for _, e := range s.conns {
 		e.frame.setSource(mac)
-		e.expect.init(&s.cfg, &e.tuple)
+		e.expect.init(&s.cfg, &e.tuple, ip.ProtoTCP)
+		e.protect(e.flow)
 	}
 }
 
@@ -24,8 +25,9 @@ func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	lower := mtu < s.cfg.MTU
 	s.cfg.MTU = mtu
 	for _, e := range s.conns {
-		if lower && e.conn.Info(now).PathMTU > mtu {
-			e.conn.PathMTU(mtu, now)
+		inner := e.flow.innerMTU(mtu, e.frame.v6)
+		if lower && e.conn.Info(now).PathMTU > inner {
+			e.conn.PathMTU(inner, now)
 			s.mark(e)
 		}
 	}

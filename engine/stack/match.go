@@ -10,7 +10,8 @@ import (
 )
 
 // expect is what the frames of a connection have in common as they arrive: those for this host's address, in its
-// VLAN, with a whole datagram of TCP between the two hosts, without options or extension headers.
+// VLAN, with a whole datagram of TCP between the two hosts, without options or extension headers; of ESP, if the
+// connection is protected.
 type expect struct {
 	mask, value [expectLen / 8]uint64 // of the words at the beginning: value is masked
 	ipAt        int
@@ -23,7 +24,7 @@ const (
 	expectLen4 = (ip.EthernetLen + ip.VLANTagLen + ip.Len4 + 7) &^ 7
 )
 
-func (x *expect) init(cfg *Config, t *tcp.Tuple) {
+func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	*x = expect{ipAt: ip.EthernetLen, v6: !t.Remote.Is4()}
 	var mask, value [expectLen]byte
 	know := func(at int, bits byte, octets ...byte) {
@@ -40,13 +41,13 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple) {
 	if h := x.ipAt; x.v6 {
 		know(h-2, 0xff, byte(ip.TypeIPv6>>8), byte(ip.TypeIPv6&0xff))
 		know(h, 0xf0, 6<<4)
-		know(h+6, 0xff, ip.ProtoTCP)
+		know(h+6, 0xff, proto)
 		know(h+8, 0xff, append(t.Remote[:], t.Local[:]...)...)
 	} else {
 		know(h-2, 0xff, byte(ip.TypeIPv4>>8), byte(ip.TypeIPv4&0xff), 4<<4|ip.Len4/4)
 		know(h+6, 0x3f, 0) // no fragment follows
 		know(h+7, 0xff, 0) // and none is before
-		know(h+9, 0xff, ip.ProtoTCP)
+		know(h+9, 0xff, proto)
 		know(h+12, 0xff, append(t.Remote[12:], t.Local[12:]...)...)
 	}
 	for i := range x.mask {

@@ -51,6 +51,18 @@ func pairAddr(v6 bool, i int) ip.Addr {
 
 // newPair opens a connection from the first stack to the second.
 func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper) *pair {
+	tb.Helper()
+	p := newPairWith(tb, v6, cfg, upper, func(i int, c *Config) { c.VLAN = vlan })
+	if p.e.conn.State() != tcp.Established {
+		tb.Fatal(p.e.conn.State())
+	}
+	return p
+}
+
+// newPairWith is newPair with stacks whose configuration change completes. The connection may not be established yet.
+func newPairWith(tb testing.TB, v6 bool, cfg tcp.Config, upper [2]Upper,
+	change func(i int, c *Config)) *pair {
+	tb.Helper()
 	p := &pair{now: tick.Time(tick.Second)}
 	for i := range p.s {
 		p.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
@@ -58,7 +70,9 @@ func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper
 			TxSlot: ring.SlotFor(1522)}, p.k[i])
 		if err == nil {
 			r := newResolver(macs[1-i])
-			p.s[i], err = New(Config{Port: sock, MAC: macs[i], MTU: 1500, VLAN: vlan, Resolver: r})
+			c := Config{Port: sock, MAC: macs[i], MTU: 1500, Resolver: r}
+			change(i, &c)
+			p.s[i], err = New(c)
 			r.s = p.s[i]
 		}
 		if err != nil {
@@ -78,9 +92,6 @@ func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper
 	}
 	for range 8 {
 		p.turn()
-	}
-	if p.e.conn.State() != tcp.Established {
-		tb.Fatal(p.e.conn.State())
 	}
 	return p
 }

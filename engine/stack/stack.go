@@ -42,6 +42,7 @@ type Config struct {
 	VLAN     uint16 // identifier of the network that frames are of, 0 for those without a tag
 	Resolver Resolver
 	Steering Steering
+	IPsec    IPsec         // nil: all connections are in the clear
 	Peers    *budget.Peers // of all stacks of a device; nil: the stack's own, with defaults
 	Secret   [16]byte      // random: keys ISNs, timestamp offsets and SYN cookies
 	Seed     uint64        // random: the challenge ACK budget
@@ -67,8 +68,10 @@ type Stack struct {
 	idle      idleHops
 	held      int // segments that wait for a hop
 	local     local
-	now       tick.Time // of the last round of transmission
-	begun     uint64    // connections so far
+	inbound   map[uint32]inbound // by SPI
+	via       *Flow              // by which the segment that is being processed arrived; nil: in the clear
+	now       tick.Time          // of the last round of transmission
+	begun     uint64             // connections so far
 	timers    timers
 	flush     flush
 	starved   bool        // the last round of transmission ended without a slot

@@ -27,6 +27,10 @@ type Stats struct {
 	DropSYN          uint64 // SYNs for which a listener had no room
 	SYNCookies       uint64 // SYNs answered with a cookie for want of room
 	HalfOpenTimeouts uint64 // connections of which only a SYN came
+	DropNoSA         uint64 // ESP for which there is no SA
+	DropESP          uint64 // ESP that was forged, replayed or damaged
+	DropPolicy       uint64 // segments in the clear that must be protected, or protected by an SA of others
+	NoSA             uint64 // times that there was no SA to send with
 	Fragments        uint64 // IP fragments received
 	Reassembled      uint64 // packets made of them
 	ICMP             uint64 // ICMP errors for connections of the stack

@@ -54,6 +54,10 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 		return
 	}
 	s.seg, s.tuple = x.Segment, x.Tuple
+	if s.flowOf(&s.tuple) != nil { // its SAs are those of another Stack
+		s.stats.DropPolicy++
+		return
+	}
 	pieces := append(s.pieces[:0], x.Payload)
 	if e := s.conns[s.tuple]; e != nil && !s.reuse(e, now) {
 		s.serve(e)
@@ -69,7 +73,7 @@ func (s *Stack) DropStray() { s.stats.DropBacklog++ }
 // DeliverICMP gives an ICMP error to the connection that it is about; false: there is none here.
 func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 	c := s.conns[*t]
-	if c == nil {
+	if c == nil || c.flow != nil { // none of its segments was ever on the network to be quoted
 		return false
 	}
 	s.stats.ICMP++

@@ -1,0 +1,274 @@
+package stack
+
+import (
+	"encoding/binary"
+
+	"xwarp/engine/esp"
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// IPsec decides which connections are protected (RFC 4301, 4.4.1). It is called on the thread that owns the Stack, and
+// may not block.
+type IPsec interface {
+	// Flow returns the flow that a connection belongs to, nil for one in the clear. The answer for a tuple must not
+	// change while there is a connection.
+	Flow(t *tcp.Tuple) *Flow
+	// Want says that packets of f wait for an SA, or, when out is not nil, that out is used up to its soft limit. It is
+	// called once until the next SetOut. The answer, now or later, is a call of Stack.SetOut.
+	Want(f *Flow, out *esp.Out)
+}
+
+// Flow is the connections between two hosts that share SAs. It belongs to one Stack.
+type Flow struct {
+	Shape esp.Shape
+	// Local and Remote are the addresses of the SAs: in transport mode those of the connections, in tunnel mode those
+	// of the outer header.
+	Local, Remote ip.Addr
+
+	out    *esp.Out // nil: there is none, and packets wait
+	wanted bool     // IPsec.Want was called since the last SetOut
+}
+
+// Out returns the SA that f sends with, nil for none.
+func (f *Flow) Out() *esp.Out { return f.out }
+
+// innerMTU returns the longest packet of a connection of f where packets may have mtu bytes. F may be nil.
+func (f *Flow) innerMTU(mtu int, v6 bool) int {
+	if f == nil {
+		return mtu
+	}
+	return f.Shape.InnerMTU(mtu, v6)
+}
+
+// inbound is an SA to receive with.
+type inbound struct {
+	sa   *esp.In
+	flow *Flow
+}
+
+// SetOut has f send with out from now on; nil: connections wait, however long it takes (RFC 5044, 9.4).
+func (s *Stack) SetOut(f *Flow, out *esp.Out) {
+	f.out, f.wanted = out, false
+	if out == nil {
+		return
+	}
+	for _, e := range s.byAge(func(e *Endpoint) bool { return e.flow == f }) {
+		s.mark(e)
+	}
+}
+
+// AddIn accepts packets of an SA for connections of f.
+func (s *Stack) AddIn(f *Flow, in *esp.In) {
+	if s.inbound == nil {
+		s.inbound = map[uint32]inbound{}
+	}
+	s.inbound[in.SPI()] = inbound{in, f}
+}
+
+// RemoveIn ends that.
+func (s *Stack) RemoveIn(in *esp.In) {
+	if s.inbound[in.SPI()].sa == in {
+		delete(s.inbound, in.SPI())
+	}
+}
+
+// flowOf returns the flow of a connection, nil for one in the clear.
+func (s *Stack) flowOf(t *tcp.Tuple) *Flow {
+	if s.cfg.IPsec == nil {
+		return nil
+	}
+	return s.cfg.IPsec.Flow(t)
+}
+
+// hopTo returns the hop to t.Remote, or to the other end of its tunnel.
+func (s *Stack) hopTo(t *tcp.Tuple, now tick.Time) *hop {
+	if f := s.flowOf(t); f != nil {
+		return s.hopFor(f.Remote, now)
+	}
+	return s.hopFor(t.Remote, now)
+}
+
+// ready reports whether packets of f can be sent.
+func (s *Stack) ready(f *Flow) bool {
+	if f == nil {
+		return true
+	}
+	if f.out == nil {
+		s.stats.NoSA++
+	}
+	if (f.out == nil || f.out.NeedsRekey()) && !f.wanted {
+		f.wanted = true
+		s.cfg.IPsec.Want(f, f.out)
+	}
+	return f.out != nil
+}
+
+// headroom is how much room there is before a frame in its slot, for what sealing adds in front.
+func (f *Flow) headroom() int {
+	if f.Shape.Mode == esp.Transport {
+		return esp.HeaderLen
+	}
+	return esp.HeaderLen + ipLen(f.Shape.OuterV6)
+}
+
+// ipLen is the length of an IP header without options.
+func ipLen(v6 bool) int {
+	if v6 {
+		return ip.Len6
+	}
+	return ip.Len4
+}
+
+// emitSealed is Endpoint.emit for a protected connection.
+func (e *Endpoint) emitSealed(buf ring.TxBuf, o *tcp.Out) {
+	b := buf.Data[e.flow.headroom():]
+	at := e.frame.build(b, o, e.hop.mac)
+	sum := e.fill(b[at:], o)
+	e.stack.putSealed(buf, e.flow, &e.frame, e.frame.finish(b, at, o, sum))
+}
+
+// replySealed is Stack.reply for a protected connection.
+func (s *Stack) replySealed(buf ring.TxBuf, f *Flow, t *tcp.Tuple, o *tcp.Out, mac [6]byte) {
+	if !s.ready(f) {
+		s.port.CancelTx(buf)
+		return
+	}
+	var frame template
+	frame.init(&s.cfg, t)
+	b := buf.Data[f.headroom():]
+	s.putSealed(buf, f, &frame, frame.finish(b, frame.build(b, o, mac), o, 0))
+}
+
+// putSealed seals the frame of n bytes that stands behind the headroom of buf, and gives it to the port. When the SA's
+// hard limit is reached the frame is lost, and TCP sends it again with the next SA.
+func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
+	size, err := f.seal(buf.Data, frame, n)
+	if err == nil {
+		s.put(buf, size)
+		return
+	}
+	s.port.CancelTx(buf)
+	f.out, f.wanted = nil, true
+	s.cfg.IPsec.Want(f, nil)
+}
+
+// seal moves the headers of the frame of n bytes behind the headroom of b to its front, and seals what follows them.
+func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
+	head, ipAt := f.headroom(), frame.ipAt
+	if f.Shape.Mode == esp.Transport {
+		copy(b, b[head:head+frame.n])
+		size, err = f.out.Seal(b[frame.n:], n-frame.n, ip.ProtoTCP)
+		if err != nil {
+			return 0, err
+		}
+		setPayload(b[ipAt:frame.n], ip.ProtoESP, size)
+		return frame.n + size, nil
+	}
+	inner := b[head+ipAt:]
+	outer := ip.Header{Src: f.Local, Dst: f.Remote, V6: f.Shape.OuterV6, Proto: ip.ProtoESP,
+		TTL: defaultHops, DF: true, PayloadLen: n - ipAt + esp.Overhead(n-ipAt)}
+	next := uint8(4)
+	if outer.TOS = inner[1] & 3; frame.v6 { // RFC 6040, 4.1: the ECN field is copied
+		next, outer.TOS = 41, inner[1]>>4&3
+	}
+	copy(b, b[head:head+ipAt])
+	etherType := ip.TypeIPv4
+	if f.Shape.OuterV6 {
+		etherType = ip.TypeIPv6
+	}
+	binary.BigEndian.PutUint16(b[ipAt-2:], uint16(etherType))
+	at := ipAt + outer.Put(b[ipAt:])
+	size, err = f.out.Seal(b[at:], n-ipAt, next)
+	return at + size, err
+}
+
+// setPayload changes the protocol and the length of the payload in an IP header without options.
+func setPayload(h []byte, proto uint8, n int) {
+	if len(h) == ip.Len6 {
+		binary.BigEndian.PutUint16(h[4:], uint16(n))
+		h[6] = proto
+		return
+	}
+	binary.BigEndian.PutUint16(h[2:], uint16(ip.Len4+n))
+	h[9], h[10], h[11] = proto, 0, 0
+	binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h, 0)))
+}
+
+// protect makes the frames that e expects those of its flow.
+func (e *Endpoint) protect(f *Flow) {
+	e.flow = f
+	if f != nil {
+		e.expect.init(&e.stack.cfg, &tcp.Tuple{Local: f.Local, Remote: f.Remote}, ip.ProtoESP)
+	}
+}
+
+// inputSealed processes a frame that has the headers of e's flow.
+func (s *Stack) inputSealed(e *Endpoint, p *ring.Packet, ecn tcp.ECN, now tick.Time) {
+	pieces := p.Frags(s.pieces[:0])
+	pieces[0] = pieces[0][e.expect.ipAt+ipLen(e.expect.v6):]
+	near := e
+	if e.flow.Shape.Mode == esp.Tunnel {
+		near = nil
+	}
+	s.open(s.flat(pieces), e.flow.Local, e.flow.Remote, ecn, near, now)
+}
+
+// open processes the ESP packet b from remote to local. With near, its payload is of TCP between near's hosts.
+func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoint,
+	now tick.Time) {
+	spi, ok := esp.PacketSPI(b)
+	in := s.inbound[spi]
+	if f := in.flow; !ok || f == nil || f.Local != local || f.Remote != remote {
+		s.stats.DropNoSA++
+		return
+	}
+	payload, next, err := in.sa.Open(b)
+	if err != nil {
+		s.stats.DropESP++
+		return
+	}
+	tunnel := in.flow.Shape.Mode == esp.Tunnel
+	if tunnel {
+		payload, ecn, ok = s.decapsulate(payload, ecn)
+	} else if near == nil {
+		s.ip.Proto, s.ip.PayloadLen = next, len(payload)
+	}
+	if !ok || !tunnel && next != ip.ProtoTCP || near == nil && s.ip.ValidTCP() != nil {
+		s.stats.DropPolicy++
+		return
+	}
+	n := len(payload)
+	s.seg.Len, s.seg.ECN = n, ecn
+	var sum uint64
+	if near != nil {
+		sum = addLength(near.frame.sum, n)
+	} else {
+		sum = s.ip.PseudoSum(n)
+	}
+	s.via = in.flow
+	s.segment(near, payload, 1, sum, now)
+	s.via = nil
+}
+
+// decapsulate sets s.ip to the header of the packet of TCP in b and returns what follows it.
+func (s *Stack) decapsulate(b []byte, outer tcp.ECN) (segment []byte, ecn tcp.ECN, ok bool) {
+	off, err := s.ip.Decode(b)
+	if err != nil || s.ip.Fragment || s.ip.Proto != ip.ProtoTCP {
+		return nil, 0, false
+	}
+	inner, drop := esp.DecapsulateECN(uint8(outer), s.ip.TOS)
+	return b[off : off+s.ip.PayloadLen], tcp.ECN(inner), !drop
+}
+
+// permitted reports whether a segment may be of e, or without one of s.tuple: protected as the policy says, and in the
+// clear otherwise (RFC 4301, 5.2).
+func (s *Stack) permitted(e *Endpoint) bool {
+	if e != nil {
+		return e.flow == s.via
+	}
+	return s.flowOf(&s.tuple) == s.via
+}

@@ -1,0 +1,432 @@
+package stack
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/engine/esp"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// checked is an Upper whose octets follow from their sequence numbers.
+type checked struct {
+	endless
+	t    *testing.T
+	kept int
+}
+
+func octetAt(at seq.Num) byte { return byte(uint32(at) * 0x9e3779b1 >> 24) }
+
+func (c *checked) Fill(r seq.Range, dst []byte) (uint64, bool) {
+	for i := range r.Len() {
+		dst[i] = octetAt(r.Start.Add(i))
+	}
+	return 0, false
+}
+
+func (c *checked) Offer(at seq.Num, pieces [][]byte, n int) int {
+	for i, b := range bytes.Join(pieces, nil)[:n] {
+		if want := octetAt(at.Add(i)); b != want {
+			c.t.Fatalf("octet %d is %#x, want %#x", at.Add(i), b, want)
+		}
+	}
+	c.kept += n
+	return n
+}
+
+// policy protects everything between two hosts.
+type policy struct {
+	flow     Flow
+	clear    map[uint16]bool // ports that are not protected
+	wantOut  int             // calls for want of an SA
+	wantNext int             // and for a limit
+}
+
+func (p *policy) Flow(t *tcp.Tuple) *Flow {
+	if p.clear[t.LocalPort] || p.clear[t.RemotePort] {
+		return nil
+	}
+	return &p.flow
+}
+
+func (p *policy) Want(f *Flow, out *esp.Out) {
+	if out == nil {
+		p.wantOut++
+	} else {
+		p.wantNext++
+	}
+}
+
+// espPair is a pair whose connection is protected.
+type espPair struct {
+	*pair
+	t      *testing.T
+	policy [2]*policy
+	in     [2]*esp.In
+	shape  esp.Shape
+	next   uint32             // SPI
+	seen   map[[2]uint32]bool // SPI and sequence number of each frame
+}
+
+// newESPPair returns a pair of stacks with a connection from the first to the second. Without keys it waits.
+func newESPPair(t *testing.T, v6 bool, shape esp.Shape, upper [2]Upper, keys bool,
+	change func(i int, c *Config)) *espPair {
+	t.Helper()
+	x := &espPair{t: t, shape: shape, next: 0x1000, seen: map[[2]uint32]bool{}}
+	for i := range x.policy {
+		outer := v6
+		if shape.Mode == esp.Tunnel {
+			outer = shape.OuterV6
+		}
+		x.policy[i] = &policy{flow: Flow{Shape: shape, Local: pairAddr(outer, i),
+			Remote: pairAddr(outer, 1-i)}}
+	}
+	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}
+	x.pair = newPairWith(t, v6, cfg, upper, func(i int, c *Config) {
+		c.IPsec = x.policy[i]
+		if change != nil {
+			change(i, c)
+		}
+	})
+	x.lose = x.inspect
+	if keys {
+		x.rekey(esp.Limits{})
+		for range 8 {
+			x.turn()
+		}
+		if s := x.e.conn.State(); s != tcp.Established {
+			t.Fatal(s)
+		}
+	}
+	return x
+}
+
+// rekey gives both ends new SAs; the old ones still receive.
+func (x *espPair) rekey(limits esp.Limits) {
+	x.t.Helper()
+	for i := range x.s {
+		x.next++
+		key := make([]byte, 20)
+		for j := range key {
+			key[j] = byte(rand.Uint32())
+		}
+		sa := esp.SA{SPI: x.next, Mode: x.shape.Mode, ESN: true, Keymat: key, Limits: limits}
+		in, err := esp.NewIn(&sa, 64)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		out, err := esp.NewOut(&sa, rand.Uint64())
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.in[1-i] = in
+		x.s[1-i].AddIn(&x.policy[1-i].flow, in)
+		x.s[i].SetOut(&x.policy[i].flow, out)
+	}
+}
+
+// inspect checks a frame that left: it is ESP, no longer than the link takes, and its number is new.
+func (x *espPair) inspect(from int, frame []byte) (lost bool) {
+	x.t.Helper()
+	var e ip.Ethernet
+	var h ip.Header
+	off, err := e.Decode(frame)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	at, err := h.Decode(frame[off:])
+	if err != nil || h.Proto != ip.ProtoESP || len(frame) != off+at+h.PayloadLen {
+		x.t.Fatalf("protocol %d leaves, %v", h.Proto, err)
+	}
+	if n := len(frame) - off; n > x.s[from].cfg.MTU {
+		x.t.Fatalf("a packet of %d bytes leaves", n)
+	}
+	f := &x.policy[from].flow
+	if h.Src != f.Local || h.Dst != f.Remote {
+		x.t.Fatalf("from %v to %v", h.Src, h.Dst)
+	}
+	b := frame[off+at:]
+	id := [2]uint32{binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:])}
+	if x.seen[id] {
+		x.t.Fatalf("SPI %#x, number %d twice", id[0], id[1])
+	}
+	x.seen[id] = true
+	return false
+}
+
+var shapes = []struct {
+	v6    bool
+	shape esp.Shape
+	emss  int
+}{
+	{false, esp.Shape{}, 1414}, {true, esp.Shape{}, 1394},
+	{false, esp.Shape{Mode: esp.Tunnel}, 1394},
+	{true, esp.Shape{Mode: esp.Tunnel, OuterV6: true}, 1354},
+	{false, esp.Shape{Mode: esp.Tunnel, OuterV6: true}, 1374},
+	{true, esp.Shape{Mode: esp.Tunnel}, 1374},
+}
+
+// TestProtectedStream has 2 % of the frames lost, 2 % repeated and 2 % changed, in every mode, with and without a VLAN.
+func TestProtectedStream(t *testing.T) {
+	for i, c := range shapes {
+		t.Run(fmt.Sprintf("%v/inner IPv6 %v/outer IPv6 %v", c.shape.Mode, c.v6, c.shape.OuterV6),
+			func(t *testing.T) {
+				from, to := &checked{t: t}, &checked{t: t}
+				to.idle = true
+				x := newESPPair(t, c.v6, c.shape, [2]Upper{from, to}, true,
+					func(_ int, cfg *Config) { cfg.VLAN = uint16(i % 2 * 7) })
+				if got := x.e.EMSS(); got != c.emss {
+					t.Errorf("EMSS %d, want %d", got, c.emss)
+				}
+				repeated, forged := 0, 0
+				x.lose = func(from int, frame []byte) bool {
+					x.inspect(from, frame)
+					switch rand.IntN(50) {
+					case 0:
+						return true
+					case 1:
+						repeated++
+						x.k[1-from].Inject(frame)
+					case 2:
+						forged++
+						b := bytes.Clone(frame)
+						b[len(b)-1-rand.IntN(60)] ^= 1 << rand.IntN(8)
+						x.k[1-from].Inject(b)
+					}
+					return false
+				}
+				for range 3000 {
+					x.turn()
+				}
+				if to.kept < 1<<20 {
+					t.Errorf("only %d octets arrived", to.kept)
+				}
+				x.lose = x.inspect
+				for range 4 {
+					x.turn()
+				}
+				var d esp.Drops
+				for i := range x.in {
+					if n := x.s[i].Stats(); n.DropNoSA+n.DropPolicy+n.DropChecksum > 0 {
+						t.Errorf("stack %d: %+v", i, n)
+					}
+					d.Replayed += x.in[i].Drops.Replayed
+					d.Forged += x.in[i].Drops.Forged
+				}
+				n := x.s[0].Stats().DropESP + x.s[1].Stats().DropESP
+				if repeated == 0 || forged == 0 || d.Replayed != uint64(repeated) ||
+					d.Forged != uint64(forged) || n != d.Replayed+d.Forged {
+					t.Errorf("%d repeated, %d forged; refused %d: %+v", repeated, forged, n, d)
+				}
+			})
+	}
+}
+
+// TestConnectionWaitsForSAs: before there are any, and after they were deleted in the middle of a stream.
+func TestConnectionWaitsForSAs(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	to.idle = true
+	x := newESPPair(t, false, esp.Shape{}, [2]Upper{from, to}, false, nil)
+	if p := x.policy[0]; p.wantOut != 1 || len(x.seen) != 0 || x.e.conn.State() != tcp.SynSent {
+		t.Fatalf("%d requests, %d frames, %v", p.wantOut, len(x.seen), x.e.conn.State())
+	}
+	for range 3 {
+		x.rekey(esp.Limits{})
+		before := to.kept
+		for range 200 {
+			x.turn()
+		}
+		if to.kept == before {
+			t.Fatal("no octet arrived")
+		}
+		for i := range x.s {
+			x.s[i].SetOut(&x.policy[i].flow, nil)
+		}
+		n := len(x.seen)
+		for range 20 {
+			x.now = x.now.Add(tick.Second)
+			x.turn()
+		}
+		if len(x.seen) != n || x.e.conn.State() != tcp.Established {
+			t.Fatalf("%d frames left without an SA, %v", len(x.seen)-n, x.e.conn.State())
+		}
+	}
+	if p := x.policy[0]; p.wantOut != 4 {
+		t.Errorf("%d requests for an SA, want 4", p.wantOut)
+	}
+}
+
+func TestRekeyLosesNothing(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	to.idle = true
+	x := newESPPair(t, true, esp.Shape{}, [2]Upper{from, to}, true, nil)
+	for range 20 {
+		old := x.in
+		x.rekey(esp.Limits{})
+		for range 50 {
+			x.turn()
+		}
+		for i := range x.s {
+			x.s[i].RemoveIn(old[i])
+		}
+	}
+	for i := range x.s {
+		if n := x.s[i].Stats(); n.DropNoSA+n.DropESP+n.DropPolicy > 0 || len(x.s[i].inbound) != 1 {
+			t.Errorf("%+v", n)
+		}
+	}
+	sent, first := x.s[0].Stats().TxPayload, x.e.conn.Counters().OctetsOut
+	if sent != first {
+		t.Errorf("%d octets left, of which %d for the first time", sent, first)
+	}
+}
+
+// TestLimitsAskForSuccessors: a soft limit once, and a hard limit ends sending.
+func TestLimitsAskForSuccessors(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	to.idle = true
+	x := newESPPair(t, false, esp.Shape{}, [2]Upper{from, to}, true, nil)
+	x.rekey(esp.Limits{SoftPackets: 100, HardPackets: 300})
+	n := len(x.seen)
+	for range 400 {
+		x.turn()
+	}
+	p := x.policy[0]
+	if p.wantNext != 1 || p.wantOut != 2 || p.flow.Out() != nil {
+		t.Errorf("%d requests for a successor, %d without an SA", p.wantNext, p.wantOut-1)
+	}
+	if n = len(x.seen) - n; n > 600 {
+		t.Errorf("%d frames with two SAs for 300 each", n)
+	}
+	x.rekey(esp.Limits{})
+	before := to.kept
+	for range 50 {
+		x.now = x.now.Add(tick.Second)
+		x.turn()
+	}
+	if to.kept == before {
+		t.Error("the stream does not go on with new SAs")
+	}
+}
+
+// TestClearFramesAreDropped has an outsider send what would end or open a connection, without a key.
+func TestClearFramesAreDropped(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	from.idle, to.idle = true, true
+	x := newESPPair(t, false, esp.Shape{}, [2]Upper{from, to}, true, nil)
+	x.policy[1].clear = map[uint16]bool{9: true}
+	peer := x.e.tuple // as the outsider claims to be
+	rst := wire.Header{Seq: x.e.conn.SndNxt(), Flags: wire.RST}
+	syn := wire.Header{Seq: 1, Flags: wire.SYN}
+	other := peer
+	other.LocalPort++
+	for name, f := range map[string][]byte{
+		"RST in the window": clearFrame(1, peer, rst),
+		"SYN":               clearFrame(1, other, syn),
+	} {
+		before, left := x.s[1].Stats(), len(x.seen)
+		x.k[1].Inject(f)
+		for range 4 {
+			x.turn()
+		}
+		after := x.s[1].Stats()
+		if after.DropPolicy != before.DropPolicy+1 || len(x.seen) != left {
+			t.Errorf("%s: %d dropped, %d frames in answer", name,
+				after.DropPolicy-before.DropPolicy, len(x.seen)-left)
+		}
+	}
+	if x.s[1].Len() != 1 || x.e.conn.State() != tcp.Established {
+		t.Errorf("%d connections, %v", x.s[1].Len(), x.e.conn.State())
+	}
+	// A port that the policy leaves in the clear answers in the clear, but not to a protected segment.
+	clear := other
+	clear.RemotePort = 9
+	answered := 0
+	x.lose = func(_ int, frame []byte) bool {
+		if frame[ip.EthernetLen+9] == ip.ProtoTCP {
+			answered++
+			return true
+		}
+		return x.inspect(1, frame)
+	}
+	x.k[1].Inject(clearFrame(1, clear, syn))
+	for range 4 {
+		x.turn()
+	}
+	if answered != 1 {
+		t.Errorf("%d answers of a port in the clear", answered)
+	}
+	x.k[1].Inject(x.sealed(0, clear, syn))
+	before := x.s[1].Stats().DropPolicy
+	for range 4 {
+		x.turn()
+	}
+	if answered != 1 || x.s[1].Stats().DropPolicy != before+1 {
+		t.Errorf("a protected SYN to a port in the clear: %d answers", answered-1)
+	}
+}
+
+// clearFrame is a segment of TCP to a stack of a pair.
+func clearFrame(to int, t tcp.Tuple, h wire.Header) []byte {
+	f := frame(macs[1-to], t, h)
+	copy(f, macs[to][:])
+	return f
+}
+
+// sealed is a segment as stack from would send it.
+func (x *espPair) sealed(from int, t tcp.Tuple, h wire.Header) []byte {
+	x.t.Helper()
+	f := x.policy[from].flow
+	b := make([]byte, 256)
+	n := copy(b[f.headroom():], clearFrame(1-from, t, h))
+	frame := template{n: ip.EthernetLen + ip.Len4, ipAt: ip.EthernetLen}
+	size, err := f.seal(b, &frame, n)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return b[:size]
+}
+
+// TestResetsAreProtected: what no connection claims is answered with RST, under the same protection.
+func TestResetsAreProtected(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	from.idle, to.idle = true, true
+	x := newESPPair(t, false, esp.Shape{}, [2]Upper{from, to}, true, nil)
+	stranger := x.e.tuple
+	stranger.RemotePort = 99
+	left := len(x.seen)
+	x.k[1].Inject(x.sealed(0, stranger, wire.Header{Seq: 5, Flags: wire.SYN}))
+	for range 4 {
+		x.turn()
+	}
+	if n := x.s[1].Stats(); n.Resets != 1 || len(x.seen) != left+1 {
+		t.Errorf("%d resets, %d frames", n.Resets, len(x.seen)-left)
+	}
+}
+
+// TestSAIsForItsHosts: a host with an SA cannot speak for another one.
+func TestSAIsForItsHosts(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	from.idle, to.idle = true, true
+	x := newESPPair(t, false, esp.Shape{}, [2]Upper{from, to}, true, nil)
+	liar := x.e.tuple
+	liar.Local = v4(192, 0, 2, 77)
+	left := len(x.seen)
+	x.k[1].Inject(x.sealed(0, liar, wire.Header{Seq: 5, Flags: wire.SYN}))
+	unknown := x.sealed(0, x.e.tuple, wire.Header{Seq: 5, Flags: wire.ACK})
+	unknown[ip.EthernetLen+ip.Len4] ^= 1
+	x.k[1].Inject(unknown)
+	for range 4 {
+		x.turn()
+	}
+	if n := x.s[1].Stats(); n.DropNoSA != 2 || len(x.seen) != left {
+		t.Errorf("%d dropped, %d frames in answer", n.DropNoSA, len(x.seen)-left)
+	}
+}
