@@ -26,3 +26,10 @@ func TestBarWithoutTerminal(t *testing.T) {
 		}
 	})
 }
+
+// The same line several times is one line.
+func TestWithoutRepeats(t *testing.T) {
+	if got := withoutRepeats("gone\nother\ngone\ngone"); got != "gone\nother" {
+		t.Errorf("%q", got)
+	}
+}

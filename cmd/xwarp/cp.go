@@ -31,8 +31,8 @@ type cpResult struct {
 	Unchanged int      `json:"unchanged" doc:"files that were there already"`
 	Failed    int      `json:"failed" doc:"files that could not be copied; see notes"`
 	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes, which are not copied; see notes"`
-	Octets    int64    `json:"octets" doc:"sent"`
-	Kept      int64    `json:"kept" doc:"octets of copied files that were there from an earlier try"`
+	Octets    int64    `json:"octets" doc:"bytes sent or received"`
+	Kept      int64    `json:"kept" doc:"bytes of copied files that were there from an earlier try"`
 	Seconds   float64  `json:"seconds" doc:"all together"`
 	Notes     []string `json:"notes" doc:"what was left out or failed, and why"`
 }
@@ -89,7 +89,7 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 		res.OK = err == nil
 		if *c.json {
 			if err != nil {
-				res.Error = err.Error()
+				res.Error = withoutRepeats(err.Error())
 			}
 			return errors.Join(err, printJSON(cmd, res))
 		}
@@ -97,9 +97,10 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 			return err
 		}
 		plain.Fprintf(cmd.ErrOrStderr(),
-			"%d files copied, %d unchanged, %d failed, %d left out: %d bytes sent, %d kept, "+
+			"%d files copied, %d unchanged, %d failed, %d left out: %d bytes %s, %d kept, "+
 				"in %.3f s: %.0f MiB/s\n",
-			res.Files, res.Unchanged, res.Failed, res.LeftOut, res.Octets, res.Kept, res.Seconds,
+			res.Files, res.Unchanged, res.Failed, res.LeftOut, res.Octets,
+			map[bool]string{true: "sent", false: "received"}[up], res.Kept, res.Seconds,
 			float64(res.Octets)/(1<<20)/res.Seconds)
 		return err
 	}
@@ -124,6 +125,7 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 		cfg.Note = func(text string) {
 			mu.Lock()
 			defer mu.Unlock()
+			text = withoutRepeats(text)
 			res.Notes = append(res.Notes, text)
 			bar.end()
 			say(cmd, "%s", text)

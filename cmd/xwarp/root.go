@@ -49,10 +49,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	text := withoutRepeats(err.Error())
 	if !out.used && wantsJSON(cmd, args) {
-		printJSON(cmd, failure{document{1, commandName(cmd)}, false, err.Error()})
+		printJSON(cmd, failure{document{1, commandName(cmd)}, false, text})
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(err.Error()))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(text))
 	var none noProgram
 	if errors.As(err, &none) {
 		return none.status
@@ -67,6 +68,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// withoutRepeats returns the different lines of a text. When the daemon ends, each object that is closed says so.
+func withoutRepeats(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // output is the standard output of a command; used means that something was written.
