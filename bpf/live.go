@@ -62,7 +62,7 @@ func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 		n = (n + os.Getpagesize() - 1) &^ (os.Getpagesize() - 1)
 		mem, err := unix.Mmap(m.of.FD(), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err != nil {
-			return LiveMemory{}, fmt.Errorf("bpf: %d octets for live frames: %w", n, err)
+			return LiveMemory{}, fmt.Errorf("bpf: %d bytes for live frames: %w", n, err)
 		}
 		*m.mem = mem
 	}

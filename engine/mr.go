@@ -48,7 +48,7 @@ func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR
 	})
 	if err != nil {
 		m.deregister()
-		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", len(mem)), err)
+		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d bytes", len(mem)), err)
 	}
 	m.at = verbs.RemoteMR{
 		Access: access & verbs.RemoteRights, STag: attr.STag, Base: m.mrs[0].Base(),
@@ -97,7 +97,7 @@ type RegionError struct {
 }
 
 func (e *RegionError) Error() string {
-	return fmt.Sprintf("octet %d of the %d of memory region %#08x cannot be accessed: the file "+
+	return fmt.Sprintf("byte %d of the %d of memory region %#08x cannot be accessed: the file "+
 		"behind it was shortened meanwhile, or its disk failed",
 		e.Off, e.Len, uint32(e.STag))
 }
@@ -149,7 +149,7 @@ func (d *Device) Alloc(n int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, fmt.Errorf("%d octets of memory: %w", n, err)
+		return nil, fmt.Errorf("%d bytes of memory: %w", n, err)
 	}
 	return mem, nil
 }

@@ -31,7 +31,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 
 func (q *QP) fits(wr *verbs.SendWR) error {
 	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
-		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
+		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
 			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
 	}
 	return nil

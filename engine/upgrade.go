@@ -14,7 +14,7 @@ import (
 // ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the
 // stream is in order.
 var ErrBusy = fmt.Errorf(
-	"%w: octets have arrived out of order; MPA can start once the gap is closed", syscall.EBUSY)
+	"%w: bytes have arrived out of order; MPA can start once the gap is closed", syscall.EBUSY)
 
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
 // 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be

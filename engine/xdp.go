@@ -157,7 +157,7 @@ func openXDP(cfg XDPConfig) (*Device, error) {
 			"because", why)
 	}
 	if why := x.socket.Fault; why != nil {
-		d.log.Warn("zero-copy of a faulty driver: received octets can be wrong",
+		d.log.Warn("zero-copy of a faulty driver: received bytes can be wrong",
 			"interface", cfg.Interface, "because", why,
 			"next", `ring_mode = "auto"`)
 	}

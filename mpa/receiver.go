@@ -224,7 +224,7 @@ func (r *Receiver) halt(err *ulpdu.Error) *ulpdu.Error {
 
 // lost is the error of an octet that should be held and is not: a fault of this package.
 func (r *Receiver) lost(at int64) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, CodeLocal, "held octets at stream offset %d are gone", at)
+	return ulpdu.Newf(ulpdu.MPA, 0, CodeLocal, "held bytes at stream offset %d are gone", at)
 }
 
 // EndsAt says that the stream ends before at: an incomplete FPDU there is no reason to ask for its octets again. It
@@ -256,14 +256,14 @@ func (r *Receiver) Late() *ulpdu.Error {
 	e := &r.inOrder
 	if len(r.islands) > 0 {
 		return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
-			"the octets from stream offset %d on do not come, although later ones did", e.end))
+			"the bytes from stream offset %d on do not come, although later ones did", e.end))
 	}
 	what := ""
 	if length := r.lengthAt(e.chain); e.end >= length+lengthLen {
 		r.seg.none(e.end)
 		what = fmt.Sprintf(", length field %d", r.u16(length))
 	}
-	return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: %d octets came, "+
+	return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: %d bytes came, "+
 		"and the rest does not come: the path lost it, the sender stopped in the middle of it, or its "+
 		"length was changed on the way", e.chain, what, e.end-e.chain))
 }
@@ -275,7 +275,7 @@ func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
 	err := r.dead
 	if end := r.offset(at); err == nil && end > r.inOrder.chain {
 		err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
-			"the stream ended %d octets into the FPDU at stream offset %d", end-r.inOrder.chain,
+			"the stream ended %d bytes into the FPDU at stream offset %d", end-r.inOrder.chain,
 			r.inOrder.chain)
 	}
 	r.Release()

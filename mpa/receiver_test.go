@@ -309,11 +309,11 @@ func TestLate(t *testing.T) {
 		want string
 	}{
 		{plain, 0, ""},
-		{plain, 1, "FPDU at stream offset 512: 1 octets came"},
-		{plain, 2, "FPDU at stream offset 512, length field 100: 2 octets came"},
-		{marked, 5, "FPDU at stream offset 512: 5 octets came"},
-		{marked, 6, "FPDU at stream offset 512, length field 100: 6 octets came"},
-		{marked, 111, "length field 100: 111 octets came"},
+		{plain, 1, "FPDU at stream offset 512: 1 bytes came"},
+		{plain, 2, "FPDU at stream offset 512, length field 100: 2 bytes came"},
+		{marked, 5, "FPDU at stream offset 512: 5 bytes came"},
+		{marked, 6, "FPDU at stream offset 512, length field 100: 6 bytes came"},
+		{marked, 111, "length field 100: 111 bytes came"},
 		{marked, 112, ""},
 	} {
 		first := 506

@@ -217,7 +217,7 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 	}
 	what, n := "wrong CRC", r.u16(r.lengthAt(is.chain))
 	if n > MaxULPDU {
-		what = fmt.Sprintf("a ULPDU has at most %d octets, so no CRC was checked", MaxULPDU)
+		what = fmt.Sprintf("a ULPDU has at most %d bytes, so no CRC was checked", MaxULPDU)
 	}
 	return walked, r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length "+
 		"field %d: %s%s", is.chain, n, what, r.tries(is.chain)))
@@ -229,7 +229,7 @@ func (r *Receiver) tries(at int64) string {
 	switch {
 	case r.cfg.Layered: // a socket has acknowledged it all
 	case at < r.seg.p:
-		return fmt.Sprintf("; its first %d octets came in earlier segments and were acknowledged "+
+		return fmt.Sprintf("; its first %d bytes came in earlier segments and were acknowledged "+
 			"before its CRC could be checked, "+
 			"so TCP cannot have them sent again: they were changed on the way, or by the sender",
 			r.seg.p-at)

@@ -133,7 +133,7 @@ func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
 	}
 	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
-		return nil, false, fmt.Errorf("mapping %d octets of UMEM: %w (lower RxFrames or TxSlots)",
+		return nil, false, fmt.Errorf("mapping %d bytes of UMEM: %w (lower RxFrames or TxSlots)",
 			size, err)
 	}
 	k.maps = append(k.maps, m)
@@ -155,7 +155,7 @@ func (k *linux) register(c *Config, umem []byte) error {
 		err, hint = try(), " (RLIMIT_MEMLOCK is too low: raise it, or give CAP_IPC_LOCK)"
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w%s", len(umem), err, hint),
+		return errors.Join(fmt.Errorf("registering %d bytes of UMEM: %w%s", len(umem), err, hint),
 			raised)
 	}
 	return nil

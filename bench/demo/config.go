@@ -39,7 +39,7 @@ type Impairments struct {
 	Loss      float64 `json:"loss" doc:"fraction of IP packets that the relay drops, as asked for"`
 	Reorder   float64 `json:"reorder" doc:"fraction that it holds back until others have passed"`
 	Duplicate float64 `json:"duplicate" doc:"fraction that it sends twice"`
-	Corrupt   float64 `json:"corrupt" doc:"fraction of TCP segments with data in which it changes octets, with a right TCP checksum"`
+	Corrupt   float64 `json:"corrupt" doc:"fraction of TCP segments with data in which it changes bytes, with a right TCP checksum"`
 	Resegment bool    `json:"resegment" doc:"whether it re-cuts and merges TCP segments at random boundaries"`
 }
 
@@ -97,7 +97,7 @@ func (c *Config) Complete() error {
 	}
 	switch {
 	case c.Size < 0 || c.Size > MaxSize:
-		return fmt.Errorf("%w: size %d is not in 1 to %d octets", ErrConfig, c.Size, int64(MaxSize))
+		return fmt.Errorf("%w: size %d is not in 1 to %d bytes", ErrConfig, c.Size, int64(MaxSize))
 	case c.MTU < topo.MinMTU || c.MTU > MaxMTU:
 		return fmt.Errorf("%w: MTU %d is not in %d to %d", ErrConfig, c.MTU, topo.MinMTU, MaxMTU)
 	case c.Timeout < 0:
@@ -114,7 +114,7 @@ func (c *Config) Warnings() (w []string) {
 	}
 	if c.Corrupt > 0 && !c.CRC {
 		w = append(w, "the relay corrupts segments and repairs their TCP checksum: without CRC "+
-			"nobody can notice, so wrong octets will arrive")
+			"nobody can notice, so wrong bytes will arrive")
 	}
 	if c.Corrupt > 0 && c.CRC && c.Resegment {
 		w = append(w, "with --resegment a part of an FPDU is acknowledged before its CRC can be "+

@@ -119,10 +119,10 @@ func (e *end) where() string {
 	if err != nil {
 		return fmt.Sprintf("%s: %v", e.name, err)
 	}
-	s := fmt.Sprintf("%s: %v, %d octets sent, %d received", e.name, i.State, i.Counters.PayloadOut,
+	s := fmt.Sprintf("%s: %v, %d bytes sent, %d received", e.name, i.State, i.Counters.PayloadOut,
 		i.Counters.PayloadIn)
 	if t := i.TCP; t != nil {
-		s += fmt.Sprintf(", TCP %v, %d octets in flight, %d segments sent again, RTO %v",
+		s += fmt.Sprintf(", TCP %v, %d bytes in flight, %d segments sent again, RTO %v",
 			t.State, t.Unacked, t.Info.Loss.Counters.Retransmitted, t.Info.Loss.RTO)
 	}
 	return s

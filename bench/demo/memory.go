@@ -21,7 +21,7 @@ func mapMemory(n int64) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
-		return nil, fmt.Errorf("memory for a region of %d octets: %w (a smaller --size needs less)",
+		return nil, fmt.Errorf("memory for a region of %d bytes: %w (a smaller --size needs less)",
 			n, err)
 	}
 	return b, nil

@@ -12,11 +12,11 @@ const Schema = 1
 type Result struct {
 	Schema      int          `json:"schema" doc:"version of this layout, 1"`
 	Command     string       `json:"command" doc:"\"demo\""`
-	OK          bool         `json:"ok" doc:"every octet arrived right"`
+	OK          bool         `json:"ok" doc:"every byte arrived right"`
 	Error       string       `json:"error,omitempty" doc:"why not; absent when ok"`
 	Seed        uint64       `json:"seed" doc:"what --seed repeats: the data and the relay's choices"`
 	Octets      int64        `json:"octets" doc:"moved by each verb"`
-	MTU         int          `json:"mtu" doc:"of every link, octets of an IP packet"`
+	MTU         int          `json:"mtu" doc:"of every link, bytes of an IP packet"`
 	IPVersion   int          `json:"ip_version" doc:"4 or 6"`
 	A           End          `json:"a" doc:"the host that starts the connection and all transfers"`
 	B           End          `json:"b" doc:"the other host"`
@@ -48,7 +48,7 @@ type Verb struct {
 	Octets        int64   `json:"octets" doc:"of payload"`
 	Seconds       float64 `json:"seconds" doc:"from the first post to the last completion"`
 	GbitPerSecond float64 `json:"gbit_per_s" doc:"payload, 10^9 bits"`
-	MiBPerSecond  float64 `json:"mib_per_s" doc:"payload, 2^20 octets"`
+	MiBPerSecond  float64 `json:"mib_per_s" doc:"payload, 2^20 bytes"`
 	SourceSHA256  string  `json:"source_sha256" doc:"of the memory that was sent"`
 	TargetSHA256  string  `json:"target_sha256" doc:"of the memory that received"`
 	OK            bool    `json:"ok" doc:"both are equal"`
@@ -67,7 +67,7 @@ type Direction struct {
 	Retransmissions uint64 `json:"retransmissions" doc:"segments sent again"`
 	Timeouts        uint64 `json:"timeouts" doc:"retransmission timeouts"`
 	Exceptions      uint64 `json:"alignment_exceptions" doc:"segments that did not begin with an FPDU or did not end with one, by the sender's decision"`
-	SegmentSize     int    `json:"segment_size" doc:"octets that one segment may carry, at the end"`
+	SegmentSize     int    `json:"segment_size" doc:"bytes that one segment may carry, at the end"`
 	BlackHoles      uint64 `json:"path_mtu_black_holes" doc:"times that the sender lowered its path MTU because full segments vanished"`
 
 	OutOfOrder    uint64 `json:"segments_out_of_order" doc:"ranges that the receiving TCP kept beyond a gap"`
@@ -78,7 +78,7 @@ type Direction struct {
 	Held          uint64 `json:"held" doc:"pieces behind a gap that had to wait in a buffer: no FPDU start known, or not to be placed before their turn"`
 	Unaligned     uint64 `json:"segments_unaligned" doc:"segments that began inside an FPDU when they arrived"`
 	CRCDrops      uint64 `json:"crc_drops" doc:"FPDUs with a wrong CRC, which TCP then sent again"`
-	HeldHighWater int    `json:"held_octets_high_water" doc:"most octets ever held by MPA"`
+	HeldHighWater int    `json:"held_octets_high_water" doc:"most bytes ever held by MPA"`
 
 	Relay *Relay `json:"relay,omitempty" doc:"what the relay did to this direction; absent without relay"`
 }
@@ -91,7 +91,7 @@ type Relay struct {
 	Overflow   uint64 `json:"overflow" doc:"packets dropped for want of room"`
 	Duplicated uint64 `json:"duplicated" doc:"packets sent twice"`
 	Reordered  uint64 `json:"reordered" doc:"packets that came out behind a later one"`
-	Corrupted  uint64 `json:"corrupted" doc:"segments with changed octets"`
+	Corrupted  uint64 `json:"corrupted" doc:"segments with changed bytes"`
 	RecutIn    uint64 `json:"recut_in" doc:"segments taken apart"`
 	RecutOut   uint64 `json:"recut_out" doc:"segments made of them"`
 }

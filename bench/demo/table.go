@@ -94,7 +94,7 @@ func (t table) directions(a, b *Direction) {
 	t.row("stream", "A to B", "B to A")
 	t.row("segments sent", a.Segments, b.Segments)
 	t.row("sent again", a.Retransmissions, b.Retransmissions)
-	t.row("octets per segment, at the end", a.SegmentSize, b.SegmentSize)
+	t.row("bytes per segment, at the end", a.SegmentSize, b.SegmentSize)
 	t.row("path MTU lowered", a.BlackHoles, b.BlackHoles)
 	t.row("alignment exceptions", a.Exceptions, b.Exceptions)
 	t.row("unaligned on arrival", a.Unaligned, b.Unaligned)
@@ -105,7 +105,7 @@ func (t table) directions(a, b *Direction) {
 	t.row("held until their turn", a.Held, b.Held)
 	t.row("placed on arrival behind a gap", a.share(), b.share())
 	t.row("CRC drops", a.CRCDrops, b.CRCDrops)
-	t.row("held octets, most ever", a.HeldHighWater, b.HeldHighWater)
+	t.row("held bytes, most ever", a.HeldHighWater, b.HeldHighWater)
 	if a.Relay == nil || b.Relay == nil {
 		return
 	}

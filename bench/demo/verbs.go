@@ -87,7 +87,7 @@ func (r *run) send(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", nameSend, err)
 		}
 		if _, n := r.piece(i); c.ID != uint64(i) || int64(c.ByteLen) != n {
-			return fmt.Errorf("%s: receive %d completed with %d octets, want receive %d with %d",
+			return fmt.Errorf("%s: receive %d completed with %d bytes, want receive %d with %d",
 				nameSend, c.ID, c.ByteLen, i, n)
 		}
 	}

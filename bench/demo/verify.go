@@ -8,7 +8,7 @@ import (
 )
 
 // ErrOctets is wrapped when memory at the target is not what the source had.
-var ErrOctets = errors.New("the target's octets differ from the source's")
+var ErrOctets = errors.New("the target's bytes differ from the source's")
 
 func sum(b []byte) string {
 	h := sha256.Sum256(b)

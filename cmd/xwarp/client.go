@@ -27,11 +27,11 @@ type transferResult struct {
 	Remote string `json:"remote" doc:"address and port of the server"`
 	onTransport
 	Octets        int64   `json:"octets" doc:"moved"`
-	Content       int64   `json:"content" doc:"octets of the server's content; the others of a get --length are what its memory has behind them"`
+	Content       int64   `json:"content" doc:"bytes of the server's content; the others of a get --length are what its memory has behind them"`
 	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
 	Seconds       float64 `json:"seconds" doc:"from the server's grant to the end"`
 	GbitPerSecond float64 `json:"gbit_per_s" doc:"10^9 bits"`
-	MiBPerSecond  float64 `json:"mib_per_s" doc:"2^20 octets"`
+	MiBPerSecond  float64 `json:"mib_per_s" doc:"2^20 bytes"`
 }
 
 // move is what a command does over a connection.
@@ -79,10 +79,10 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, do move) e
 	}
 	if err == nil {
 		plain.Fprintf(cmd.ErrOrStderr(),
-			"%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
+			"%d bytes in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
 			res.Octets, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
 		if res.Content != res.Octets {
-			plain.Fprintf(cmd.ErrOrStderr(), "the server's content has %d octets\n", res.Content)
+			plain.Fprintf(cmd.ErrOrStderr(), "the server's content has %d bytes\n", res.Content)
 		}
 	}
 	return err

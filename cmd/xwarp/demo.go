@@ -17,10 +17,10 @@ func newDemo(g *global) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Move data between two hosts on this machine by every verb, and compare every octet",
+		Short: "Move data between two hosts on this machine by every verb, and compare every byte",
 		Long: `demo makes two hosts, each a network namespace, joins them by a veth pair, starts an engine on AF_XDP in each, and
 moves data by RDMA Write, RDMA Read and Send. It compares the SHA-256 of source and target memory and prints what
-happened. The exit status is 0 only if every octet is right.
+happened. The exit status is 0 only if every byte is right.
 
 With --loss, --reorder, --duplicate, --corrupt or --resegment a third namespace stands between the hosts, with a relay
 that mistreats the frames of both directions. Fractions are of packets: 2 % is 0.02.
@@ -35,7 +35,7 @@ It needs root, four times --size of memory, and leaves nothing behind.`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.Var((*size)(&cfg.Size), "size", "octets moved by each verb, such as 64MiB")
+	f.Var((*size)(&cfg.Size), "size", "bytes moved by each verb, such as 64MiB")
 	f.IntVar(&cfg.MTU, "mtu", 1500, "of every link")
 	f.BoolVar(&cfg.IPv6, "ipv6", false, "IPv6 instead of IPv4")
 	f.BoolVar(&cfg.Markers, "markers", true, "MPA markers in both directions")
@@ -81,7 +81,7 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
 		err = errors.Join(err, res.WriteTable(cmd.OutOrStdout()))
 	}
 	if err == nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "\nevery octet is right\n")
+		fmt.Fprintf(cmd.OutOrStdout(), "\nevery byte is right\n")
 	} else if !errors.Is(err, context.Canceled) {
 		err = fmt.Errorf("%w\nto repeat it: add --seed %d", err, cfg.Seed)
 	}

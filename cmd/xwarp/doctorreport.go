@@ -133,7 +133,7 @@ func onePiece(ctx context.Context, client *transfer.Client, m *doctor.Measured) 
 		s, err = client.Get(ctx, io.Discard, reportPiece)
 	}
 	if err == nil && s.Octets != reportPiece {
-		err = fmt.Errorf("%s moved %d octets of %d", m.What, s.Octets, reportPiece)
+		err = fmt.Errorf("%s moved %d bytes of %d", m.What, s.Octets, reportPiece)
 	}
 	m.Octets += s.Octets
 	m.Seconds += s.Took.Seconds()

@@ -23,7 +23,7 @@ func newExplain(*global) *cobra.Command {
 		Short: "Say what an error code means, what causes it and what to do",
 		Long: `explain says what a code of iWARP means, what usually causes it and what to do about it. CODE is
 
-  a Terminate       layer/type/code as messages show it (2/0/02), or the octets of its header (20 02, 0x2002, 20020000)
+  a Terminate       layer/type/code as messages show it (2/0/02), or the bytes of its header (20 02, 0x2002, 20020000)
   an MPA error      2/0/CODE, or its number
   a completion      WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, or the number of enum ibv_wc_status
   an event          RDMA_CM_EVENT_REJECTED, rejected
@@ -93,7 +93,7 @@ func entryText(e *explain.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.Kind, e.Code)
 	if e.Octets != "" {
-		fmt.Fprintf(&b, " (octets %s)", e.Octets)
+		fmt.Fprintf(&b, " (bytes %s)", e.Octets)
 	}
 	fmt.Fprintf(&b, ": %s\n\n", e.Name)
 	wrap(&b, e.Meaning, "", "")

@@ -15,7 +15,7 @@ func TestExplain(t *testing.T) {
 		status int
 		want   []string
 	}{
-		{[]string{"2/0/2"}, exitOK, []string{"Terminate 2/0/02 (octets 20 02): MPA error: CRC " +
+		{[]string{"2/0/2"}, exitOK, []string{"Terminate 2/0/02 (bytes 20 02): MPA error: CRC " +
 			"mismatch\n", "Usual causes\n  - ", "What to do\n  - ", "RFC 5044, 8\n"}},
 		{[]string{"20", "06"}, exitOK, []string{"insufficient IRD"}},
 		{[]string{"02", "02", "00"}, exitOK, []string{"CRC mismatch", "Note: ", "siw"}},

@@ -18,7 +18,7 @@ type exported struct {
 }
 
 func (e *exported) register(f *pflag.FlagSet) {
-	f.Var(&e.size, "size", "octets of the region, such as 1GiB (default with --file: its length); "+
+	f.Var(&e.size, "size", "bytes of the region, such as 1GiB (default with --file: its length); "+
 		"with --dir the most that all files may have (default: no limit)")
 	f.StringVar(&e.file.Path, "file", "", "export this `FILE`, which is made when it is not there")
 	f.BoolVar(&e.file.InPlace, "in-place", false, "have puts overwrite the file, through a "+

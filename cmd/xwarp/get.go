@@ -19,7 +19,7 @@ func newGet(g *global) *cobra.Command {
 		Short: "Read the region of xwarp serve into a file or to stdout",
 		Long: `get reads the content of the region of an xwarp serve, by RDMA Read, and compares its SHA-256.
 
-With -o the file appears, or is replaced, only when everything is right. On stdout the octets come as they arrive, and
+With -o the file appears, or is replaced, only when everything is right. On stdout the bytes come as they arrive, and
 only the exit status says whether they are right. To a terminal they go with -o - only.`,
 		Example: `  sudo xwarp get --from 192.0.2.2 -o disk.img
   sudo xwarp get --from 192.0.2.2:9000 | tar x
@@ -28,14 +28,14 @@ only the exit status says whether they are right. To a terminal they go with -o 
 	}
 	c.register(cmd, "from", "the server: host, host:port or [IPv6]:port")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `FILE` instead of stdout")
-	cmd.Flags().Var(&length, "length", "octets from the region's start (default: its content)")
+	cmd.Flags().Var(&length, "length", "bytes from the region's start (default: its content)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		toStdout := output == "" || output == "-"
 		switch {
 		case toStdout && *c.json:
-			return usagef("--json and the octets cannot both go to stdout: name a file with -o")
+			return usagef("--json and the bytes cannot both go to stdout: name a file with -o")
 		case output == "" && program.IsTerminal(cmd.OutOrStdout()):
-			return usagef("the octets are not for a terminal: name a file with -o, or pipe " +
+			return usagef("the bytes are not for a terminal: name a file with -o, or pipe " +
 				"them (-o - has them there all the same)")
 		}
 		return c.run(cmd, g, cmp.Or(output, "-"), func(ctx context.Context, t *transfer.Client) (

@@ -36,7 +36,7 @@ type devRow struct {
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	XDPMode   string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
 	Copy      string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
-	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in octets"`
+	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
 	Queues    int    `json:"queues,omitempty" doc:"queues served"`
 }
 

@@ -59,9 +59,9 @@ type qpRow struct {
 	PD       control.Handle `json:"pdn,omitempty" doc:"protection domain"`
 	SendCQ   control.Handle `json:"send_cqn,omitempty" doc:"completion queue of the send queue"`
 	RecvCQ   control.Handle `json:"recv_cqn,omitempty" doc:"completion queue of the receive queue"`
-	In       uint64         `json:"payload_in" doc:"octets placed"`
-	Out      uint64         `json:"payload_out" doc:"octets sent"`
-	Held     uint64         `json:"held_octets" doc:"octets that wait for what is missing in front of them"`
+	In       uint64         `json:"payload_in" doc:"bytes placed"`
+	Out      uint64         `json:"payload_out" doc:"bytes sent"`
+	Held     uint64         `json:"held_octets" doc:"bytes that wait for what is missing in front of them"`
 	ownerRow
 	Error string `json:"error,omitempty" doc:"why it ended"`
 }
@@ -104,7 +104,7 @@ type mrRow struct {
 	onDevice
 	MR     control.Handle `json:"mrn" doc:"its number in its session"`
 	RKey   string         `json:"rkey" doc:"steering tag, hexadecimal"`
-	Length uint64         `json:"mrlen" doc:"octets"`
+	Length uint64         `json:"mrlen" doc:"bytes"`
 	PD     control.Handle `json:"pdn" doc:"protection domain"`
 	Access string         `json:"access" doc:"rights of peers"`
 	ownerRow
@@ -113,7 +113,7 @@ type mrRow struct {
 type mwRow struct {
 	onDevice
 	MW   control.Handle `json:"mwn" doc:"its number in its session"`
-	RKey string         `json:"rkey" doc:"steering tag, hexadecimal; a binding changes the last octet"`
+	RKey string         `json:"rkey" doc:"steering tag, hexadecimal; a binding changes the last byte"`
 	PD   control.Handle `json:"pdn" doc:"protection domain"`
 	ownerRow
 }
@@ -151,7 +151,7 @@ type userRow struct {
 	UID      uint32 `json:"uid" doc:"user; 0 of a tenant"`
 	Tenant   string `json:"tenant,omitempty" doc:"whose it is, instead of a user's"`
 	Resource string `json:"resource" doc:"key in [limits]"`
-	Used     int64  `json:"used" doc:"now, over all programs of the user or tenant; octets of memory and daemon_memory"`
+	Used     int64  `json:"used" doc:"now, over all programs of the user or tenant; bytes of memory and daemon_memory"`
 	Limit    int64  `json:"limit" doc:"at most"`
 	Refused  int64  `json:"refused" doc:"how often the limit was in the way"`
 }

@@ -48,7 +48,7 @@ func newRping(g *global) *cobra.Command {
 client shows a buffer, the server reads it by RDMA Read, and writes it back by RDMA Write.
 
 A client with --count 0 goes on until it is stopped. A server ends when its client closes, with -P never. It takes
-whatever size the client chooses, and with -V checks the data too. Sizes are 23 to 65535 octets: rping's own limits.
+whatever size the client chooses, and with -V checks the data too. Sizes are 23 to 65535 bytes: rping's own limits.
 
 A client asks for markers, and does without when the server rejects them, as Linux siw does. A server asks for them only
 of a client that does.`,
@@ -67,8 +67,8 @@ of a client that does.`,
 	f.Uint16VarP(&r.port, "port", "p", rping.DefaultPort, "TCP port")
 	f.IntVarP(&r.cfg.Count, "count", "C", 0, "client: iterations, 0 for no end")
 	r.size = rping.DefaultSize
-	f.VarP(&r.size, "size", "S", "client: octets of ping data")
-	f.BoolVarP(&r.cfg.Validate, "validate", "V", false, "compare every octet")
+	f.VarP(&r.size, "size", "S", "client: bytes of ping data")
+	f.BoolVarP(&r.cfg.Validate, "validate", "V", false, "compare every byte")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "print the ping data")
 	f.BoolVarP(&r.debug, "debug", "d", false,
 		"print each step, and log connection events to stderr")
@@ -213,12 +213,12 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Resu
 		if res.Iterations == 0 {
 			return nil
 		}
-		_, err := plain.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d octets, %v each; MPA "+
+		_, err := plain.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d bytes, %v each; MPA "+
 			"revision %d, markers out %s, in %s, CRC %s%s\n",
 			res.Remote, res.Iterations, res.Octets/int64(res.Iterations),
 			res.Latency().Round(100*time.Nanosecond),
 			res.Revision, plain.OnOff(res.MarkersOut), plain.OnOff(res.MarkersIn),
-			plain.OnOff(res.CRC), map[bool]string{true: "; every octet is right"}[res.Validated])
+			plain.OnOff(res.CRC), map[bool]string{true: "; every byte is right"}[res.Validated])
 		return err
 	}
 	o := rpingResult{

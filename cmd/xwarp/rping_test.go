@@ -65,7 +65,7 @@ func TestRping(t *testing.T) {
 		t.Errorf("client: %+v", res)
 	}
 	for _, want := range []string{"server ping data: rdma-ping-2: CDEFGHIJKLMNOPQR\n",
-		"3 iterations of 30 octets", "markers out off, in off, CRC on; every octet is right"} {
+		"3 iterations of 30 bytes", "markers out off, in off, CRC on; every byte is right"} {
 		if !strings.Contains(served.String(), want) {
 			t.Errorf("server's output lacks %q:\n%s", want, served.String())
 		}

@@ -28,8 +28,8 @@ type serveEvent struct {
 	Interface string  `json:"interface,omitempty" doc:"listening, xdp: the interface"`
 	XDPMode   string  `json:"xdp_mode,omitempty" doc:"listening, xdp: \"native\" or \"generic\""`
 	Copy      string  `json:"copy,omitempty" doc:"listening, xdp: \"copy\" or \"zero-copy\""`
-	Size      int64   `json:"size,omitempty" doc:"listening: octets of the region"`
-	Content   int64   `json:"content" doc:"listening: octets of its content"`
+	Size      int64   `json:"size,omitempty" doc:"listening: bytes of the region"`
+	Content   int64   `json:"content" doc:"listening: bytes of its content"`
 	Remote    string  `json:"remote,omitempty" doc:"the client"`
 	OK        bool    `json:"ok" doc:"false: see error"`
 	Error     string  `json:"error,omitempty" doc:"why not"`
@@ -50,7 +50,7 @@ func newServe(g *global) *cobra.Command {
 		Use:   "serve",
 		Short: "Export a region that put writes and get reads, or a directory for cp",
 		Long: `serve exports one region of memory. xwarp put writes content into it by RDMA Write, xwarp get reads it back by
-RDMA Read. The region is anonymous memory of --size octets, or the mapping of --file.
+RDMA Read. The region is anonymous memory of --size bytes, or the mapping of --file.
 
 A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. A get
 reads the content that was there when it began. Puts in progress need memory beside the region: at most twice its size,
@@ -207,7 +207,7 @@ func (p *eventPrinter) listening(at netip.AddrPort, d verbs.Device, cfg *transfe
 		return
 	}
 	e.Size, e.Content = cfg.Region.Size(), cfg.Region.Length()
-	p.print(e, "listening on %v (%s): a region of %d octets, %d of them content", at, how,
+	p.print(e, "listening on %v (%s): a region of %d bytes, %d of them content", at, how,
 		e.Size, e.Content)
 }
 
@@ -224,11 +224,11 @@ func (p *eventPrinter) transfer(ev transfer.Event) {
 	}
 	e.Octets = ev.Octets
 	if ev.File != "" {
-		p.print(e, "%s %v: %s, %d octets in %.3f s", e.Event, ev.Remote, ev.File, e.Octets,
+		p.print(e, "%s %v: %s, %d bytes in %.3f s", e.Event, ev.Remote, ev.File, e.Octets,
 			e.Seconds)
 		return
 	}
 	e.SHA256 = hex.EncodeToString(ev.Sum[:])
-	p.print(e, "%s %v: %d octets in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds,
+	p.print(e, "%s %v: %d bytes in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds,
 		e.SHA256)
 }

@@ -48,7 +48,7 @@ func (q *QP) runLocal(w *sendWQE) *ulpdu.Error {
 			Access: w.access, ZeroBased: w.flags&ZeroBased != 0}
 		if f := q.cfg.Table.Bind(q.cfg.PD, q.cfg.Stream, b); f != ddp.OK {
 			w.status = MWBindErr
-			return CauseCatastrophic.Errorf("binding STag %#08x to %d octets of %#08x: %v",
+			return CauseCatastrophic.Errorf("binding STag %#08x to %d bytes of %#08x: %v",
 				uint32(b.STag), b.Len, uint32(b.Region), f)
 		}
 		q.binds = true

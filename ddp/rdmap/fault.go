@@ -38,7 +38,7 @@ func (q *QP) Fault(v any) *ulpdu.Error {
 	}
 	off, _ := m.Offset(f.Addr())
 	if q.lost == nil {
-		q.lost = CauseCatastrophic.Errorf("octet %d of the memory region with %v cannot be "+
+		q.lost = CauseCatastrophic.Errorf("byte %d of the memory region with %v cannot be "+
 			"accessed: was the file behind it shortened, or did its disk fail?", off, m)
 	}
 	return q.lost

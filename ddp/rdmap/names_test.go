@@ -187,14 +187,14 @@ func TestWords(t *testing.T) {
 		{FetchAdd, "FetchAdd"},
 		{CmpSwap, "CmpSwap"},
 		{AtomicOp(1), "atomic 1"},
-		{read, "read 3 octets from STag 0x00000004 TO 0x50 to STag 0x00000001 TO 0x20"},
+		{read, "read 3 bytes from STag 0x00000004 TO 0x50 to STag 0x00000001 TO 0x20"},
 		{AtomicRequest{CmpSwap, 1, 2, 0x30, 4, 5, 6, 7},
 			"CmpSwap id 1 STag 0x00000002 TO 0x30 data 0x4 mask 0x5 compare 0x6 mask 0x7"},
 		{Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, 2), Swapped: true},
 			"terminate 2/0/02, MPA error: CRC mismatch (siw-style)"},
 		{write, "terminate 1/1/01, tagged buffer error: base or bounds violation; segment of 30 " +
-			"octets: tagged last DV 1 ULP 0x40 STag 0x00000007 TO 0x0"},
-		{request, "terminate 0/1/00, remote protection error: invalid STag; segment of 46 octets: " +
+			"bytes: tagged last DV 1 ULP 0x40 STag 0x00000007 TO 0x0"},
+		{request, "terminate 0/1/00, remote protection error: invalid STag; segment of 46 bytes: " +
 			"untagged last DV 1 ULP 0x41 word 0x00000000 QN 1 MSN 2 MO 0; " + read.String()},
 	} {
 		if got := c.v.String(); got != c.want {

@@ -78,13 +78,13 @@ var (
 		"one, others Config.MaxSGE")
 	ErrInline = errors.New("rdmap: inline data is longer than Config.MaxInline or comes " +
 		"together with an SGL")
-	ErrTooLong = errors.New("rdmap: message is longer than 2^32-1 octets")
+	ErrTooLong = errors.New("rdmap: message is longer than 2^32-1 bytes")
 	ErrOp      = errors.New("rdmap: operation is unknown or needs RFC 7306, which version 0 " +
 		"does not have")
 	ErrNoORD = errors.New("rdmap: ORD is 0, so neither Reads nor atomics can be sent; " +
 		"negotiate a larger ORD")
 	ErrSRQ       = errors.New("rdmap: receives go to the shared receive queue of this queue pair")
-	ErrAtomicLen = errors.New("rdmap: an atomic takes one piece of exactly 8 octets for its result")
+	ErrAtomicLen = errors.New("rdmap: an atomic takes one piece of exactly 8 bytes for its result")
 )
 
 // Counters counts what a queue pair did since Init.

@@ -286,7 +286,7 @@ func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulpdu.Error {
 		what = opcodeOf(h.ULP).String() + ", " + h.String()
 	}
 	name, _ := Describe(c)
-	e := c.Errorf("%s: ULPDU of %d octets, %s", name, n, what)
+	e := c.Errorf("%s: ULPDU of %d bytes, %s", name, n, what)
 	q.markRecv(c, hdr)
 	q.capture(e, hdr, n, nil)
 	return e

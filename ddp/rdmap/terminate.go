@@ -223,9 +223,9 @@ func (t Terminate) String() string {
 	}
 	if t.HasDDP {
 		if h, _, err := ddp.ParseTagged(t.DDP[:]); err == nil {
-			s += fmt.Sprintf("; segment of %d octets: %v", t.SegLen, h)
+			s += fmt.Sprintf("; segment of %d bytes: %v", t.SegLen, h)
 		} else if h, _, err := ddp.ParseUntagged(t.DDP[:]); err == nil {
-			s += fmt.Sprintf("; segment of %d octets: %v", t.SegLen, h)
+			s += fmt.Sprintf("; segment of %d bytes: %v", t.SegLen, h)
 		}
 	}
 	if t.HasRead {

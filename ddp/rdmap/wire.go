@@ -113,7 +113,7 @@ func AppendReadRequest(b []byte, r ReadRequest) []byte {
 }
 
 func (r ReadRequest) String() string {
-	return fmt.Sprintf("read %d octets from STag %#08x TO %#x to STag %#08x TO %#x", r.Size,
+	return fmt.Sprintf("read %d bytes from STag %#08x TO %#x to STag %#08x TO %#x", r.Size,
 		uint32(r.SrcSTag), uint64(r.SrcTO), uint32(r.SinkSTag), uint64(r.SinkTO))
 }
 

@@ -79,7 +79,7 @@ func (s *session) capture(a *control.CaptureArgs) (any, error) {
 		return nil, err
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
-		return nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets "+
+		return nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d bytes "+
 			"of each frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
 	}
 	hub, err := s.dev.tapped()

@@ -204,10 +204,10 @@ func (e *export) mapMemory() (err error) {
 	if e.mem, err = unix.Mmap(fd, 0, n, prot, flags); err != nil {
 		if e.cfg.Memory == config.MemoryHugePages {
 			return fmt.Errorf(
-				"%d octets of huge pages: %w (reserve some: sysctl vm.nr_hugepages=%d)", n, err,
+				"%d bytes of huge pages: %w (reserve some: sysctl vm.nr_hugepages=%d)", n, err,
 				(n+2<<20-1)/(2<<20))
 		}
-		return fmt.Errorf("mapping %d octets: %w", n, err)
+		return fmt.Errorf("mapping %d bytes: %w", n, err)
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (e *export) openFile() (int, error) {
 	case n == 0:
 		n = st.Size()
 	case n < st.Size():
-		return 0, fmt.Errorf("%s has %d octets, and export.size = %d would cut it off: a larger "+
+		return 0, fmt.Errorf("%s has %d bytes, and export.size = %d would cut it off: a larger "+
 			"size, or 0", e.cfg.Path, st.Size(), n)
 	}
 	if n == 0 {
@@ -243,7 +243,7 @@ func (e *export) openFile() (int, error) {
 	}
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != nil {
 		if !errors.Is(err, unix.EOPNOTSUPP) {
-			return 0, fmt.Errorf("%s: %d octets of disk: %w", e.cfg.Path, n, err)
+			return 0, fmt.Errorf("%s: %d bytes of disk: %w", e.cfg.Path, n, err)
 		}
 		if err := f.Truncate(n); err != nil {
 			return 0, err
@@ -259,7 +259,7 @@ var errRange = errors.New("no part of a region of a file")
 func (e *export) flush(off, n uint64) (uint64, error) {
 	size := uint64(len(e.mem))
 	if e.file == nil || off > size || n > size-off {
-		return 0, fmt.Errorf("export %s: %w: %d octets at %d of %d", e.cfg.Name, errRange, n, off,
+		return 0, fmt.Errorf("export %s: %w: %d bytes at %d of %d", e.cfg.Name, errRange, n, off,
 			size)
 	}
 	if n == 0 {

@@ -80,7 +80,7 @@ func (s *session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 			control.ErrFrame, len(files))
 	}
 	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxOffset {
-		return nil, fmt.Errorf("%w: a region of %d octets at %d", verbs.ErrInvalid, a.Length,
+		return nil, fmt.Errorf("%w: a region of %d bytes at %d", verbs.ErrInvalid, a.Length,
 			a.Offset)
 	}
 	p, err := find[*pd](s, a.PD)

@@ -243,7 +243,7 @@ func (s *session) mayWait(r *control.Request) error {
 		return control.Errorf(control.CodeQuota, "%d requests wait already",
 			control.MaxPending)
 	case len(r.Args) > budget.MaxPendingArgs:
-		return fmt.Errorf("%w: %s with %d octets of arguments, at most %d", control.ErrFrame, r.Op,
+		return fmt.Errorf("%w: %s with %d bytes of arguments, at most %d", control.ErrFrame, r.Op,
 			len(r.Args), budget.MaxPendingArgs)
 	}
 	return s.take(pendingCost)

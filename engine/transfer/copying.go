@@ -212,7 +212,7 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 	o := c.file
 	if o == nil || m.Length > maxSum || m.Offset > uint64(len(o.mem)) ||
 		m.Length > uint64(len(o.mem))-m.Offset {
-		return refuse(CodeProtocol, "a Sum of %d octets at %d that are no part of an open file",
+		return refuse(CodeProtocol, "a Sum of %d bytes at %d that are no part of an open file",
 			m.Length, m.Offset)
 	}
 	ctx, stop := c.l.untilClosed(ctx)

@@ -83,9 +83,9 @@ func (d *disk) make(f *os.File, cfg *FileConfig) (*Region, error) {
 	case n == 0:
 		return nil, errors.New("is empty: say with --size (size of the export) how large the region shall be")
 	case n < length:
-		return nil, fmt.Errorf("has %d octets and would not fit a region of %d: a larger --size, or none", length, n)
+		return nil, fmt.Errorf("has %d bytes and would not fit a region of %d: a larger --size, or none", length, n)
 	case n > MaxRegion:
-		return nil, fmt.Errorf("a region of %d octets is above %d", n, int64(MaxRegion))
+		return nil, fmt.Errorf("a region of %d bytes is above %d", n, int64(MaxRegion))
 	}
 	mem, err := mapFile(f, length, n, unix.PROT_READ)
 	if err != nil {

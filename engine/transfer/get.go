@@ -16,7 +16,7 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	}
 	total := int64(region.Length)
 	if total < 0 || length > 0 && total != length {
-		return s, c.abandon(fmt.Errorf("%w: the server grants %d octets, wanted were %d",
+		return s, c.abandon(fmt.Errorf("%w: the server grants %d bytes, wanted were %d",
 			ErrProtocol, region.Length, length))
 	}
 	start := time.Now()

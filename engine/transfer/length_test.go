@@ -17,7 +17,7 @@ func TestUnknownLength(t *testing.T) {
 	for _, tc := range []struct {
 		size int64
 		want string // the error
-	}{{1 << 42, ""}, {66 << 20, ""}, {65 << 20, "more octets than the server's region"}} {
+	}{{1 << 42, ""}, {66 << 20, ""}, {65 << 20, "more bytes than the server's region"}} {
 		name := filepath.Join(t.TempDir(), "region")
 		r, err := transfer.OpenRegion(transfer.FileConfig{Path: name, Size: tc.size})
 		if err != nil {

@@ -30,7 +30,7 @@ func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
 	}
 	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), prot, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("mapping %d octets of %s: %w", n, f.Name(), err)
+		return nil, fmt.Errorf("mapping %d bytes of %s: %w", n, f.Name(), err)
 	}
 	m := &mapping{c: c, name: f.Name(), mem: mem}
 	access := verbs.LocalWrite

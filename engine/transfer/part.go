@@ -104,7 +104,7 @@ func (p *part) writer() netip.AddrPort {
 
 func (p *part) open() error {
 	if p.attr.Length > MaxRegion {
-		return refuse(CodeTooLarge, "a file may have %d octets", int64(MaxRegion))
+		return refuse(CodeTooLarge, "a file may have %d bytes", int64(MaxRegion))
 	}
 	d, base, err := p.t.parent(p.path)
 	if err != nil {

@@ -43,7 +43,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 		return s, c.abandon(err)
 	}
 	if length >= 0 && w.moved != length {
-		return s, c.abandon(fmt.Errorf("the input ended after %d of %d octets: was it changed "+
+		return s, c.abandon(fmt.Errorf("the input ended after %d of %d bytes: was it changed "+
 			"meanwhile?", w.moved, length))
 	}
 	done := Message{Type: TypeDone, Length: uint64(w.moved), Sum: Sum(w.sum.Sum(nil))}
@@ -56,7 +56,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	}
 	if reply.Length != done.Length || reply.Sum != done.Sum {
 		return s,
-			fmt.Errorf("%w: the server confirms %d octets with SHA-256 %x, sent were %d with %x",
+			fmt.Errorf("%w: the server confirms %d bytes with SHA-256 %x, sent were %d with %x",
 				ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
 	}
 	return Summary{
@@ -114,7 +114,7 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 func (w *window) extend(ctx context.Context) error {
 	before := w.remote.Length
 	if before >= w.remote.Content {
-		return fmt.Errorf("the input has more octets than the server's region (%d); nothing "+
+		return fmt.Errorf("the input has more bytes than the server's region (%d); nothing "+
 			"was changed there", before)
 	}
 	err := w.c.send(&Message{Type: TypePut, Length: Unknown})
@@ -122,7 +122,7 @@ func (w *window) extend(ctx context.Context) error {
 		w.remote, err = w.c.expect(ctx, TypeRegion)
 	}
 	if err == nil && w.remote.Length <= before {
-		err = fmt.Errorf("%w: %d octets are granted after %d", ErrProtocol, w.remote.Length, before)
+		err = fmt.Errorf("%w: %d bytes are granted after %d", ErrProtocol, w.remote.Length, before)
 	}
 	return err
 }

@@ -36,7 +36,7 @@ func makeRegion(n int64, first *content) *Region {
 // NewRegion makes a region of n octets of zeroed memory without content.
 func NewRegion(n int64) (*Region, error) {
 	if n <= 0 || n > MaxRegion {
-		return nil, fmt.Errorf("a region of %d octets: it must have 1 to %d", n, int64(MaxRegion))
+		return nil, fmt.Errorf("a region of %d bytes: it must have 1 to %d", n, int64(MaxRegion))
 	}
 	m, err := mapAnonymous(n, 0)
 	if err != nil {

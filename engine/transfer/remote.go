@@ -65,7 +65,7 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 		return nil, err
 	}
 	if region.Length > 2*maxListing {
-		return nil, c.abandon(fmt.Errorf("%w: a listing of %d octets", ErrProtocol, region.Length))
+		return nil, c.abandon(fmt.Errorf("%w: a listing of %d bytes", ErrProtocol, region.Length))
 	}
 	moving, stop := c.untilClosed(ctx)
 	defer stop()
@@ -167,7 +167,7 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 		return err
 	}
 	if mine := Sum(w.sum.Sum(nil)); mine != theirs {
-		return fmt.Errorf("SHA-256 of octets %d to %d is %x here and %x at the server: was the file "+
+		return fmt.Errorf("SHA-256 of bytes %d to %d is %x here and %x at the server: was the file "+
 			"changed meanwhile?", off, off+n, mine, theirs)
 	}
 	return nil

@@ -14,7 +14,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	room := r.Size()
 	if m.Length != Unknown {
 		if m.Length > uint64(room) {
-			return refuse(CodeTooLarge, "%d octets do not fit the region of %d: start the server "+
+			return refuse(CodeTooLarge, "%d bytes do not fit the region of %d: start the server "+
 				"with a larger --size", m.Length, room)
 		}
 		room = int64(m.Length)
@@ -75,7 +75,7 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 	}
 	if err == nil && (done.Length > uint64(st.ready) || announced != Unknown &&
 		done.Length != announced) {
-		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written",
+		err = refuse(CodeProtocol, "%d bytes were announced and %d are said to have been written",
 			announced, done.Length)
 	}
 	if err == nil {
@@ -100,7 +100,7 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 	n := c.length
 	switch {
 	case m.Length > uint64(r.Size()):
-		err = refuse(CodeTooLarge, "%d octets are wanted, and the region has %d", m.Length,
+		err = refuse(CodeTooLarge, "%d bytes are wanted, and the region has %d", m.Length,
 			r.Size())
 	case m.Length != 0:
 		n = int64(m.Length)

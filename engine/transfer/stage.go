@@ -40,7 +40,7 @@ func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets, f
 	st, err := r.stage(who, octets, first)
 	if err != nil {
 		r.unreserve(who, octets)
-		return nil, refuse(CodeInternal, "no room to take %d octets; the content is what it "+
+		return nil, refuse(CodeInternal, "no room to take %d bytes; the content is what it "+
 			"was: %v", octets, err)
 	}
 	return st, nil
@@ -151,7 +151,7 @@ func mapAnonymous(n, writable int64) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%d octets of memory: %w", n, err)
+		return nil, fmt.Errorf("%d bytes of memory: %w", n, err)
 	}
 	return m, nil
 }
@@ -163,7 +163,7 @@ func mapFile(f *os.File, n, size int64, prot int) ([]byte, error) {
 		return m, err
 	}
 	if err := mapAt(m, n, int(f.Fd()), prot, unix.MAP_SHARED); err != nil {
-		return nil, errors.Join(fmt.Errorf("mapping %d octets of %s: %w", n, f.Name(), err),
+		return nil, errors.Join(fmt.Errorf("mapping %d bytes of %s: %w", n, f.Name(), err),
 			unix.Munmap(m))
 	}
 	return m, nil

@@ -215,7 +215,7 @@ func TestFailedPutChangesNothing(t *testing.T) {
 		want   string
 	}{
 		{"too long, length unknown", bytes.NewReader(other), -1,
-			"more octets than the server's region"},
+			"more bytes than the server's region"},
 		{"input fails", failing{bytes.NewReader(other[:2<<20]), broken}, -1, "disk on fire"},
 		{"input shrank", bytes.NewReader(other[:1<<20]), 2 << 20, "ended after 1048576 of 2097152"},
 	} {

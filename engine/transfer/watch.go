@@ -54,7 +54,7 @@ func (w *watch) tick(payload uint64, idle time.Duration) {
 		must /= w.sharers()
 	}
 	if moved := progress - w.last; moved < must {
-		w.end(refuse(CodeYield, "others wait, and this client moved only %d octets in %v", moved,
+		w.end(refuse(CodeYield, "others wait, and this client moved only %d bytes in %v", moved,
 			idle))
 	}
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // ErrRemoteMR is returned by ParseRemoteMR.
-var ErrRemoteMR = errors.New("the peer does not say which memory it gives: these octets are no RemoteMR of version 1")
+var ErrRemoteMR = errors.New("the peer does not say which memory it gives: these bytes are no RemoteMR of version 1")
 
 // Append appends the octets of r.
 func (r RemoteMR) Append(b []byte) []byte {

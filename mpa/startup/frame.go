@@ -94,7 +94,7 @@ func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bo
 			pd := int(binary.BigEndian.Uint16(r.buf[pdLenAt:]))
 			if pd > MaxPrivateData {
 				return used, f, false,
-					startupError("%v with a PD_Length of %d octets, at most %d are allowed", want,
+					startupError("%v with a PD_Length of %d bytes, at most %d are allowed", want,
 						pd, MaxPrivateData)
 			}
 			if need += pd; r.n == need {

@@ -92,7 +92,7 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 	if isEnhanced {
 		var ok bool
 		if e, p.PrivateData, ok = parseEnhanced(p.PrivateData); !ok {
-			return i.fail(startupError("Reply with S set and %d octets of private data, less "+
+			return i.fail(startupError("Reply with S set and %d bytes of private data, less "+
 				"than RFC 6581's four", len(f.data)))
 		}
 		p.PeerIRD, p.PeerORD = e.ird, e.ord

@@ -57,7 +57,7 @@ func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 			err = r.take(&f)
 		}
 		if err == nil && n < len(b) {
-			err = startupError("%d octets follow the Request before the Reply was sent", len(b)-n)
+			err = startupError("%d bytes follow the Request before the Reply was sent", len(b)-n)
 		}
 		if err != nil {
 			return n, r.fail(err)
@@ -65,7 +65,7 @@ func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 		return n, nil
 	case StageDecide:
 		if len(b) > 0 {
-			return 0, r.fail(startupError("%d octets follow the Request before the Reply was sent",
+			return 0, r.fail(startupError("%d bytes follow the Request before the Reply was sent",
 				len(b)))
 		}
 	case StageAwaitRtr:
@@ -107,7 +107,7 @@ func (r *Responder) take(f *frame) *ulpdu.Error {
 	case f.rev == RevEnhanced && f.extra:
 		e, rest, ok := parseEnhanced(q.PrivateData)
 		if !ok {
-			return startupError("Request with S set and %d octets of private data, less than RFC "+
+			return startupError("Request with S set and %d bytes of private data, less than RFC "+
 				"6581's four", len(f.data))
 		}
 		q.Enhanced, q.PrivateData = true, rest

@@ -111,7 +111,7 @@ func (c *Config) revision() Revision {
 // limitData returns b, a header and own octets of the consumer's private data, if that fits a frame.
 func limitData(b []byte, own int) ([]byte, error) {
 	if len(b) > MaxPrivateData {
-		return nil, fmt.Errorf("mpa: %d octets of private data are too many, %d fit", own,
+		return nil, fmt.Errorf("mpa: %d bytes of private data are too many, %d fit", own,
 			MaxPrivateData-(len(b)-own))
 	}
 	return b, nil

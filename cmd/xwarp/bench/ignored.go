@@ -107,11 +107,11 @@ func (p *printer) limits() error {
 			rate = l.Gbps
 		}
 		if rate < p.t.limitBW {
-			errs = append(errs, fmt.Errorf("%d octets: bandwidth %.2f is below --limit_bw %g",
+			errs = append(errs, fmt.Errorf("%d bytes: bandwidth %.2f is below --limit_bw %g",
 				l.Size, rate, p.t.limitBW))
 		}
 		if l.Rate < p.t.limitRate {
-			errs = append(errs, fmt.Errorf("%d octets: %.6f million messages/s are below "+
+			errs = append(errs, fmt.Errorf("%d bytes: %.6f million messages/s are below "+
 				"--limit_msgrate %g", l.Size, l.Rate, p.t.limitRate))
 		}
 	}

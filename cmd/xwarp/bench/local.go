@@ -31,14 +31,14 @@ func newLocal(version string) *cobra.Command {
 	f.StringVar((*string)(&s.Verb), "verb", string(endpoint.Write),
 		"write, read, send or write_send")
 	f.StringVar((*string)(&s.Mode), "mode", string(endpoint.Bandwidth), "bw, lat or connect")
-	f.IntVar(&s.Size, "size", 0, "octets of a message; of raw frames, of the IP packet")
+	f.IntVar(&s.Size, "size", 0, "bytes of a message; of raw frames, of the IP packet")
 	f.IntVar(&s.Depth, "depth", 0, "messages under way")
 	f.IntVar(&s.Conns, "qps", 1, "connections")
 	f.IntVar(&s.Moderation, "cq-mod", 1, "messages with one completion")
 	f.IntVar(&s.StretchAck, "stretch", 0, "segments that one acknowledgement may cover; 0: the "+
 		"engine's choice")
 	f.IntVar(&s.Window, "window", 0,
-		"octets that the peer may have under way; 0: the engine's choice")
+		"bytes that the peer may have under way; 0: the engine's choice")
 	f.DurationVar(&s.Duration, "duration", time.Second, "of one round")
 	f.BoolVar(&s.NoMarkers, "no-markers", false, "without MPA markers")
 	f.BoolVar(&s.NoCRC, "no-crc", false, "without CRC32C")

@@ -39,7 +39,7 @@ type TestInfo struct {
 
 // Line is one size: of bandwidth or of latency.
 type Line struct {
-	Size       int     `json:"MsgSize" doc:"octets of a message"`
+	Size       int     `json:"MsgSize" doc:"bytes of a message"`
 	Iterations uint64  `json:"n_iterations" doc:"messages"`
 	Peak       float64 `json:"BW_peak,omitempty" doc:"bandwidth: MiB/s in the best 5 ms"`
 	Average    float64 `json:"BW_average,omitempty" doc:"bandwidth: MiB/s"`

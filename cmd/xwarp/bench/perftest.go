@@ -107,7 +107,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	if s.Verb == endpoint.Read {
 		depth, moderation = endpoint.DefaultDepthRead, 1
 	}
-	f.IntVarP(&s.Size, "size", "s", size, "octets of a message")
+	f.IntVarP(&s.Size, "size", "s", size, "bytes of a message")
 	f.BoolVarP(&t.all, "all", "a", false, "all sizes from 2 to 2^23")
 	f.IntVarP(&s.Iterations, "iters", "n", iterations, "messages on each connection")
 	f.IntVarP(&t.seconds, "duration", "D", 0, "run for so many seconds instead of --iters")
@@ -282,7 +282,7 @@ func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
 		s := t.spec
 		s.Size = n
 		var rep *endpoint.Report
-		err = clockwork(line, fmt.Sprintf("%d octets", n), func() (err error) {
+		err = clockwork(line, fmt.Sprintf("%d bytes", n), func() (err error) {
 			rep, err = endpoint.Run(ctx, c, place, env, s, len(sizes)-1-i)
 			return err
 		})

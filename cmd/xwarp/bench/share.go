@@ -32,9 +32,9 @@ its queue; without, they only meet the same loss and round trip, and the ratio c
 	f.IntVar(&cfg.Ours, "ours", 0, "flows of the engine")
 	f.IntVar(&cfg.Kernel, "kernel", 0, "flows of the kernel's TCP (8 and 8 when neither is given)")
 	f.Float64Var(&mbit, "rate", 0, "bottleneck in `Mbit/s`; 0 is none")
-	f.IntVar(&cfg.Queue, "queue", 0, "`octets` that wait for the bottleneck at most (default: "+
+	f.IntVar(&cfg.Queue, "queue", 0, "`bytes` that wait for the bottleneck at most (default: "+
 		"one round trip's)")
-	f.IntVar(&cfg.MarkAbove, "mark-above", 0, "`octets` in the queue above which ECN-capable "+
+	f.IntVar(&cfg.MarkAbove, "mark-above", 0, "`bytes` in the queue above which ECN-capable "+
 		"packets are marked")
 	f.DurationVar(&cfg.RTT, "rtt", 0, "round trip of the empty path")
 	f.Float64Var(&cfg.Loss, "loss", 0,

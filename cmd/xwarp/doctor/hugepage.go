@@ -57,7 +57,7 @@ func sizes(format string, octets ...uint64) string {
 	for _, n := range octets {
 		switch {
 		case n == ^uint64(0):
-			args = append(args, "unlimited octets")
+			args = append(args, "unlimited bytes")
 		case n >= 1<<20:
 			args = append(args, fmt.Sprintf("%d MiB", n>>20))
 		default:

@@ -14,7 +14,7 @@ var mtuCheck = check{
 	look: func(e *env) finding {
 		mtu := e.nic.Attrs().MTU
 		if mtu <= singleBuffer {
-			return fine("%d: one buffer for each frame (larger frames cost less per octet)", mtu)
+			return fine("%d: one buffer for each frame (larger frames cost less per byte)", mtu)
 		}
 		if d, err := ring.AskDriver(e.nic.Attrs().Index); err == nil && !d.RxSegments {
 			return fail("%d, but the driver gives XDP no frames of several buffers", mtu).

@@ -39,7 +39,7 @@ type NIC struct {
 	Bus       string   `json:"bus" doc:"where the device is"`
 	Device    string   `json:"device" doc:"vendor and device on a PCI bus, as lspci -n has them"`
 	Speed     int      `json:"speed" doc:"10^6 bits a second; 0: unknown"`
-	MTU       int      `json:"mtu" doc:"octets of an IP packet"`
+	MTU       int      `json:"mtu" doc:"bytes of an IP packet"`
 	ZeroCopy  bool     `json:"zero_copy" doc:"the driver says that it binds AF_XDP sockets without copying"`
 	Segments  int      `json:"zero_copy_segments" doc:"buffers that a frame may have then"`
 	LiveFrame bool     `json:"live_frames" doc:"the driver takes XDP frames for transmit now"`
@@ -58,7 +58,7 @@ type Measured struct {
 	By      string  `json:"by" doc:"this end: \"xdp\" or \"kernel\""`
 	Octets  int64   `json:"octets" doc:"of payload"`
 	Seconds float64 `json:"seconds" doc:"that they took"`
-	Rate    float64 `json:"mib_per_s" doc:"2^20 octets"`
+	Rate    float64 `json:"mib_per_s" doc:"2^20 bytes"`
 	Error   string  `json:"error,omitempty" doc:"why it ended early"`
 }
 

@@ -55,7 +55,7 @@ func byOctets(q string) []Entry {
 	e := ForCause(t.Cause)
 	if t.Swapped {
 		e.Note = "the fields are in the order of Linux siw, which exchanges the halves of the " +
-			"first octet and the ends of the third; in the order of RFC 5040 it begins " + e.Octets
+			"first byte and the ends of the third; in the order of RFC 5040 it begins " + e.Octets
 	}
 	return []Entry{e}
 }

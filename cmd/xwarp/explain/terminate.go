@@ -85,7 +85,7 @@ func unknown(layer ulpdu.Layer) Entry {
 			"closes the connection. The type and code are not in the RFCs.", layer),
 		Causes: []string{"a peer with codes of its own",
 			"a Terminate whose fields are in another order (Linux siw exchanges the nibbles of " +
-				"the first octet)"},
+				"the first byte)"},
 		Remedy: []string{"look the code up in the peer's documentation or source"},
 	}
 	if layer > ulpdu.MPA {

@@ -35,7 +35,7 @@ func (c *Config) Complete() error {
 	}
 	switch {
 	case c.Size < MinSize || c.Size > MaxSize:
-		return ErrConfig(fmt.Sprintf("a size of %d octets: rping takes %d to %d (64 KiB minus 1; "+
+		return ErrConfig(fmt.Sprintf("a size of %d bytes: rping takes %d to %d (64 KiB minus 1; "+
 			"it refuses 65536 too)", c.Size, MinSize, MaxSize))
 	case c.Count < 0 || c.Count > maxCount:
 		return ErrConfig(fmt.Sprintf("a count of %d is not in 0 to %d", c.Count, maxCount))
@@ -60,7 +60,7 @@ type Result struct {
 	MarkersOut bool           `json:"markers_out" doc:"markers in what this end sends"`
 	MarkersIn  bool           `json:"markers_in" doc:"markers in what this end receives"`
 	CRC        bool           `json:"crc" doc:"CRC in use"`
-	Validated  bool           `json:"validated" doc:"every octet was compared, and right"`
+	Validated  bool           `json:"validated" doc:"every byte was compared, and right"`
 
 	started time.Time
 }

@@ -287,10 +287,10 @@ func TestWrongPeers(t *testing.T) {
 	}{
 		{"a source of 0 octets", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.send(info(mr, 0))
-		}, "source of 0 octets"},
+		}, "source of 0 bytes"},
 		{"a source of 64 KiB", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.send(Info{STag: uint32(mr.STag()), Size: 1 << 16})
-		}, "source of 65536 octets"},
+		}, "source of 65536 bytes"},
 		{"an unknown STag", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.send(Info{STag: uint32(mr.STag()) ^ 0x5500, Size: 64})
 		}, "invalid STag"},
@@ -302,7 +302,7 @@ func TestWrongPeers(t *testing.T) {
 				return err
 			}
 			return errors.Join(e.sent(ctx), e.send(info(mr, 63)))
-		}, "sink of 63 octets for 64"},
+		}, "sink of 63 bytes for 64"},
 		{"a closed connection in the middle", func(ctx context.Context, e *end,
 			mr verbs.MR) error {
 			if err := e.send(info(mr, 64)); err != nil {

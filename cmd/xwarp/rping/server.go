@@ -106,7 +106,7 @@ func serve(ctx context.Context, dev verbs.Device, r *verbs.ConnRequest, cfg Conf
 func (e *end) pong(ctx context.Context, buf verbs.MR, source Info, n int) error {
 	e.cfg.debug("received source %v", source)
 	if source.Size == 0 || source.Size > MaxSize {
-		return fmt.Errorf("the client shows a source of %d octets; rping's have %d to %d",
+		return fmt.Errorf("the client shows a source of %d bytes; rping's have %d to %d",
 			source.Size, MinSize, MaxSize)
 	}
 	size := int(source.Size)
@@ -122,7 +122,7 @@ func (e *end) pong(ctx context.Context, buf verbs.MR, source Info, n int) error 
 	if err := e.complete(ctx, rdmap.WRRead); err != nil {
 		return err
 	}
-	e.cfg.debug("read of %d octets complete", size)
+	e.cfg.debug("read of %d bytes complete", size)
 	data := buf.Bytes()[:size]
 	if e.cfg.Validate {
 		if err := compare(data, n); err != nil {
@@ -142,14 +142,14 @@ func (e *end) pong(ctx context.Context, buf verbs.MR, source Info, n int) error 
 	e.cfg.debug("received sink %v", sink)
 	n = min(len(text(data))+1, size)
 	if n > int(sink.Size) {
-		return fmt.Errorf("the client shows a sink of %d octets for %d", sink.Size, n)
+		return fmt.Errorf("the client shows a sink of %d bytes for %d", sink.Size, n)
 	}
 	// rping waits for the Write's completion here. Ours comes with TCP's acknowledgement, which the client
 	// delays until it has something to say; the go-ahead stays behind the Write all the same.
 	if err := e.transfer(rdmap.WRWrite, buf, n, sink); err != nil {
 		return err
 	}
-	e.cfg.debug("posted write of %d octets", n)
+	e.cfg.debug("posted write of %d bytes", n)
 	e.writing = true
 	return e.goAhead(ctx)
 }

@@ -29,7 +29,7 @@ func (i Info) Append(b []byte) []byte {
 // ParseInfo decodes a Send, which must have 16 octets.
 func ParseInfo(b []byte) (i Info, err error) {
 	if len(b) != InfoLen {
-		return i, fmt.Errorf("a Send of %d octets; rping's have %d: is the peer another program?",
+		return i, fmt.Errorf("a Send of %d bytes; rping's have %d: is the peer another program?",
 			len(b), InfoLen)
 	}
 	i.Addr = binary.BigEndian.Uint64(b)
@@ -71,7 +71,7 @@ func compare(got []byte, n int) error {
 	}
 	for i := range got {
 		if got[i] != want[i] {
-			return fmt.Errorf("data mismatch in iteration %d: octet %d of %d is %#02x, want %#02x",
+			return fmt.Errorf("data mismatch in iteration %d: byte %d of %d is %#02x, want %#02x",
 				n, i, len(got), got[i], want[i])
 		}
 	}

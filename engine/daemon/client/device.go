@@ -138,7 +138,7 @@ func mapShared(fd, n int) ([]byte, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Size < int64(n) {
-		return nil, fmt.Errorf("%w: %d octets of shared memory, not %d: %v", control.ErrFrame,
+		return nil, fmt.Errorf("%w: %d bytes of shared memory, not %d: %v", control.ErrFrame,
 			st.Size, n, err)
 	}
 	mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -146,7 +146,7 @@ func mapShared(fd, n int) ([]byte, error) {
 		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) // the daemon makes no page
 	}
 	if err != nil {
-		return nil, fmt.Errorf("mapping %d octets of shared memory: %w", n, err)
+		return nil, fmt.Errorf("mapping %d bytes of shared memory: %w", n, err)
 	}
 	return mem, nil
 }

@@ -19,7 +19,7 @@ import (
 // Alloc implements verbs.Device.
 func (d *Device) Alloc(n int) ([]byte, error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("%d octets of memory: %w", n, unix.EINVAL)
+		return nil, fmt.Errorf("%d bytes of memory: %w", n, unix.EINVAL)
 	}
 	m, err := control.NewMemory("xwarp-mr", n)
 	if err != nil {
@@ -109,7 +109,7 @@ type MR struct {
 func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	fd, offset, err := p.dev.locate(mem)
 	if err != nil {
-		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", len(mem)), err)
+		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d bytes", len(mem)), err)
 	}
 	defer unix.Close(fd)
 	if err := populate(fd, offset, uint64(len(mem))); err != nil {
@@ -150,7 +150,7 @@ func populate(fd int, offset, length uint64) error {
 	}
 	defer unix.Munmap(mem)
 	if err := unix.Madvise(mem, advice); err != nil {
-		return verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", length), err)
+		return verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d bytes", length), err)
 	}
 	return nil
 }

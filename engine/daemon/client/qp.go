@@ -123,7 +123,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 		return verbs.ErrNotReady
 	}
 	if len(wr.SGL) > q.sge || len(wr.Inline) > q.inline {
-		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
+		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
 			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.sge, q.inline)
 	}
 	return q.sq.post(func(b []byte) { control.PutSend(b, q.sge, wr) })

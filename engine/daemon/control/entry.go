@@ -102,7 +102,7 @@ func PutSend(b []byte, maxSGE int, wr *rdmap.SendWR) {
 func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 	sges, inline := int(b[piecesAt]), int(host.Uint16(b[inlineAt:]))
 	if len(b) < SendSlot(maxSGE, maxInline) || sges > maxSGE || inline > maxInline {
-		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
+		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
 			ErrEntry, sges, inline, maxSGE, maxInline)
 	}
 	*wr = rdmap.SendWR{

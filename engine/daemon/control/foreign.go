@@ -134,7 +134,7 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	}
 	mapping, err = unix.Mmap(fd, offset, int(length), prot, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("mapping %d octets at %d: %w (the descriptor must be open "+
+		return nil, fmt.Errorf("mapping %d bytes at %d: %w (the descriptor must be open "+
 			"for reading and writing)", length, offset, err)
 	}
 	if seals&frozen != 0 {
@@ -149,7 +149,7 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	case errors.Is(err, unix.EFAULT):
 		err = errHoles
 	case err != nil:
-		err = fmt.Errorf("%d octets of memory: %w", length, err)
+		err = fmt.Errorf("%d bytes of memory: %w", length, err)
 	}
 	if err != nil {
 		unix.Munmap(mapping)
@@ -208,10 +208,10 @@ func checkForeign(fd int, offset, length uint64) (seals int, err error) {
 		return 0, errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off " +
 			"under a transfer: fcntl(2), F_ADD_SEALS")
 	case length == 0 || length > MaxRegion:
-		return 0, fmt.Errorf("a region of %d octets: it must have 1 to %d", length,
+		return 0, fmt.Errorf("a region of %d bytes: it must have 1 to %d", length,
 			uint64(MaxRegion))
 	case offset > uint64(st.Size) || length > uint64(st.Size)-offset:
-		return 0, fmt.Errorf("%d octets at %d do not lie in a memfd of %d", length, offset, st.Size)
+		return 0, fmt.Errorf("%d bytes at %d do not lie in a memfd of %d", length, offset, st.Size)
 	}
 	return seals, nil
 }

@@ -54,14 +54,14 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 	h = header{kind: Kind(b[4]), files: int(b[5])}
 	switch {
 	case n > uint32(limit):
-		return h, fmt.Errorf("%w: a body of %d octets, at most %d are taken", ErrFrame, n, limit)
+		return h, fmt.Errorf("%w: a body of %d bytes, at most %d are taken", ErrFrame, n, limit)
 	case h.kind < KindRequest || h.kind > KindEvent:
 		return h, fmt.Errorf("%w: kind %d", ErrFrame, b[4])
 	case h.files > MaxFiles:
 		return h, fmt.Errorf("%w: %d descriptors, at most %d are taken", ErrFrame, h.files,
 			MaxFiles)
 	case b[6] != 0 || b[7] != 0:
-		return h, fmt.Errorf("%w: reserved octets of the header are not zero", ErrFrame)
+		return h, fmt.Errorf("%w: reserved bytes of the header are not zero", ErrFrame)
 	}
 	h.length = int(n)
 	return h, nil

@@ -34,7 +34,7 @@ func NewMemory(name string, n int) (*Memory, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("%d octets of shared memory: %w", n, err)
+		return nil, fmt.Errorf("%d bytes of shared memory: %w", n, err)
 	}
 	return &Memory{Fd: fd, Mem: mem}, nil
 }

@@ -340,7 +340,7 @@ func decode(b []byte, v any) error {
 		return fmt.Errorf("%w: %v", ErrFrame, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: octets behind the object", ErrFrame)
+		return fmt.Errorf("%w: bytes behind the object", ErrFrame)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func newArea(mem []byte, g Geometry) (a area, err error) {
 		g.SlotSize > 1<<16 || g.Offset%64 != 0 ||
 		uint64(g.Offset)+uint64(g.Len()) > uint64(len(mem))
 	if bad {
-		return a, fmt.Errorf("%w: a ring of %d slots of %d octets at %d in %d octets", ErrFrame,
+		return a, fmt.Errorf("%w: a ring of %d slots of %d bytes at %d in %d bytes", ErrFrame,
 			g.Slots, g.SlotSize, g.Offset, len(mem))
 	}
 	return area{mem: mem[g.Offset:][:g.Len():g.Len()], size: g.SlotSize, mask: g.Slots - 1}, nil

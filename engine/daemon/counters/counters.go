@@ -116,7 +116,7 @@ var (
 
 // HeldOctets is a state of a connection, and no counter.
 var HeldOctets = &Counter{Key: "held_octets", Unit: "octets", Metric: "xwarp_mpa_held_bytes",
-	Meaning: "Octets that wait for what is missing in front of them."}
+	Meaning: "Bytes that wait for what is missing in front of them."}
 
 // Metrics that several counters share.
 const (

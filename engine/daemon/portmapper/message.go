@@ -68,14 +68,14 @@ var ErrMessage = errors.New("no message of the port mapper")
 // Parse decodes a datagram, which is one message.
 func Parse(b []byte) (Message, error) {
 	if len(b) != OtherLen && len(b) != RequestLen {
-		return Message{}, fmt.Errorf("%w: %d octets", ErrMessage, len(b))
+		return Message{}, fmt.Errorf("%w: %d bytes", ErrMessage, len(b))
 	}
 	m := Message{Type: Type(b[0] >> 4), PMTime: b[1], Handle: binary.BigEndian.Uint64(b[8:])}
 	if m.Type > Reject {
 		return Message{}, fmt.Errorf("%w: version %d", ErrMessage, b[0]>>6)
 	}
 	if (m.Type == Request) != (len(b) == RequestLen) {
-		return Message{}, fmt.Errorf("%w: %v of %d octets", ErrMessage, m.Type, len(b))
+		return Message{}, fmt.Errorf("%w: %v of %d bytes", ErrMessage, m.Type, len(b))
 	}
 	six := b[0]&15 == 6
 	if !six && b[0]&15 != 4 {

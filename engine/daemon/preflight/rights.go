@@ -134,7 +134,8 @@ func (u User) checkFile(e *config.Export) error {
 	case st.Size() == 0 && e.Size == 0:
 		return fmt.Errorf("%s is empty: size says how long it shall be", e.Path)
 	case e.Serve == config.ServeMemory && e.Size != 0 && int64(e.Size) < st.Size():
-		return fmt.Errorf("%s has %d octets, and size = %q would cut it off: a larger size, or 0", e.Path, st.Size(), e.Size)
+		return fmt.Errorf("%s has %d bytes, and size = %q would cut it off: a larger size, or 0",
+			e.Path, st.Size(), e.Size)
 	}
 	if err := u.may(e.Path, unix.R_OK|unix.W_OK); err != nil {
 		return fmt.Errorf("%w (chown %s %s)", err, UnitUser, e.Path)

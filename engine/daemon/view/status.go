@@ -33,13 +33,13 @@ type Device struct {
 	XDPMode   string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
 	Transmit  string   `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
 	Copy      string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
-	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in octets"`
+	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
 	Queues    int      `json:"queues,omitempty" doc:"queues served"`
 	RxFrames  uint64   `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64   `json:"tx_frames" doc:"frames sent"`
-	In        uint64   `json:"rdma_rx_octets" doc:"octets of messages placed, of all connections so far"`
-	Out       uint64   `json:"rdma_tx_octets" doc:"octets of messages sent, of all connections so far"`
-	Retrans   uint64   `json:"retransmitted_octets" doc:"octets of TCP sent again"`
+	In        uint64   `json:"rdma_rx_octets" doc:"bytes of messages placed, of all connections so far"`
+	Out       uint64   `json:"rdma_tx_octets" doc:"bytes of messages sent, of all connections so far"`
+	Retrans   uint64   `json:"retransmitted_octets" doc:"bytes of TCP sent again"`
 	Live      *Live    `json:"live,omitempty" doc:"what xdp-live sent"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
 	Partial   uint64   `json:"partial_checksum_frames" doc:"of those with a wrong checksum: a veth peer's kernel left it out"`
@@ -96,9 +96,9 @@ type Export struct {
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
 	Puts        uint64 `json:"puts" doc:"transfer: puts that became the content"`
-	PutOctets   uint64 `json:"put_octets" doc:"transfer: octets of these contents"`
+	PutOctets   uint64 `json:"put_octets" doc:"transfer: bytes of these contents"`
 	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
-	GetOctets   uint64 `json:"get_octets" doc:"transfer: octets of these"`
+	GetOctets   uint64 `json:"get_octets" doc:"transfer: bytes of these"`
 	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
 	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }

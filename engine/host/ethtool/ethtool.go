@@ -19,7 +19,7 @@ const featureStrings = 4 // ETH_SS_FEATURES of linux/ethtool.h
 // Ioctl runs one SIOCETHTOOL command, whose structure is in b, for an interface of the calling thread's namespace.
 func Ioctl(name string, b []byte) error {
 	if len(name) >= unix.IFNAMSIZ {
-		return fmt.Errorf("interface name %q is longer than %d octets", name, unix.IFNAMSIZ-1)
+		return fmt.Errorf("interface name %q is longer than %d bytes", name, unix.IFNAMSIZ-1)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

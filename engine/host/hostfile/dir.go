@@ -115,7 +115,7 @@ func (d *Dir) Read(name string) (b []byte, err error) {
 		err = ours(&st, false)
 	}
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFile) {
-		err = fmt.Errorf("it is no regular file of at most %d octets", maxFile)
+		err = fmt.Errorf("it is no regular file of at most %d bytes", maxFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)

@@ -301,7 +301,7 @@ func (f *Follower) networks(s *State) error {
 // parseRoute returns the destination of a local route; the zero Prefix for another.
 func parseRoute(body []byte) (netip.Prefix, error) {
 	if len(body) < unix.SizeofRtMsg {
-		return netip.Prefix{}, fmt.Errorf("a route of %d octets", len(body))
+		return netip.Prefix{}, fmt.Errorf("a route of %d bytes", len(body))
 	}
 	m := nl.DeserializeRtMsg(body)
 	if m.Type != unix.RTN_LOCAL {

@@ -43,7 +43,7 @@ func (f *File) Journal(target *os.File) error {
 	// With all blocks there, it does not fail half way for want of disk.
 	err = unix.Fallocate(int(target.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, max(st.Size(), 1))
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%s: %d octets of disk: %w", target.Name(), st.Size(), err)
+		return fmt.Errorf("%s: %d bytes of disk: %w", target.Name(), st.Size(), err)
 	}
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)

@@ -195,7 +195,7 @@ func (f *File) Allocate(n int64) error {
 		err = f.Truncate(n)
 	}
 	if err != nil {
-		return fmt.Errorf("%d octets of disk for %s: %w", n, f.dir.path(f.name), err)
+		return fmt.Errorf("%d bytes of disk for %s: %w", n, f.dir.path(f.name), err)
 	}
 	return nil
 }
