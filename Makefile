@@ -191,8 +191,9 @@ pgo: build ## the profiles that the compiler optimises by (default.pgo), from be
 	$(SUDO) scripts/pgo.sh build/xwarp cmd/xwarp/default.pgo cmd/xwarpd/default.pgo
 
 .PHONY: lab
-lab: ## a virtual machine with Linux's soft-iWARP, and a test of it
+lab: ## virtual machines with Linux's soft-iWARP and accurate ECN, and tests against them
 	$(SUDO) scripts/lab/build.sh
+	$(SUDO) scripts/lab/drivers/build.sh
 	LAB=1 $(GO) test $(EXEC) -count=1 -timeout 60m -v ./scripts/lab/...
 
 .PHONY: drivers

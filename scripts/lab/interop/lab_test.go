@@ -37,6 +37,12 @@ func need(t *testing.T, siw vm.Siw) *bench {
 		t.Skip("make lab, LAB=1 or -lab runs this")
 	}
 	vm.Need(t)
+	return boot(t, vm.Options{Siw: siw})
+}
+
+// boot starts a machine on a network of its own.
+func boot(t *testing.T, o vm.Options) *bench {
+	t.Helper()
 	network, err := vm.NewNetwork(0)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +52,8 @@ func need(t *testing.T, siw vm.Siw) *bench {
 			t.Error(err)
 		}
 	})
-	m, err := vm.Start(t.Context(), vm.Options{Network: network, Siw: siw})
+	o.Network = network
+	m, err := vm.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

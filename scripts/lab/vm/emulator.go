@@ -27,6 +27,8 @@ type NIC struct {
 	Device string // what qemu's -device takes, but for MAC and back end: "igb", "virtio-net-pci,mq=on,vectors=10"
 	MAC    string
 	Taps   []*os.File // one for each queue of its tap, see OpenTap; the caller may close them when the machine runs
+
+	wired bool // Taps holds the emulator's end of a wire
 }
 
 // OpenTap makes a tap device in the calling thread's network namespace. It vanishes when the files, and every
@@ -59,7 +61,11 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	}
 	args := v.machine(o)
 	for i, n := range nics {
-		back, fds := fmt.Sprintf("tap,id=net%d", i), []string{}
+		kind := "tap"
+		if n.wired {
+			kind = "socket"
+		}
+		back, fds := fmt.Sprintf("%s,id=net%d", kind, i), []string{}
 		for _, f := range n.Taps {
 			fds = append(fds, inherit(f))
 		}

@@ -82,7 +82,18 @@ func KernelOf(name string) (version, arch string, err error) {
 // in the environment.
 func Need(t testing.TB) {
 	t.Helper()
-	_, err := built("")
+	need(t, "")
+}
+
+// NeedNewest is Need for machines with Options.Newest.
+func NeedNewest(t testing.TB) {
+	t.Helper()
+	need(t, newest)
+}
+
+func need(t testing.TB, suffix string) {
+	t.Helper()
+	_, err := built(suffix)
 	switch {
 	case err == nil:
 	case os.Getenv("LAB") == "1" || !errors.Is(err, errNotBuilt):

@@ -43,6 +43,8 @@ type Options struct {
 	CPUs      int    // 0 = 1
 	MemoryMiB int    // 0 = 512
 	Siw       Siw    // soft-iWARP on eth0
+	// Intercept sees, changes and drops frames between the machine and Network. nil = none.
+	Intercept Intercept
 
 	dir  string // what to boot from
 	arch string // the machine's processor, as Debian calls it
@@ -59,6 +61,7 @@ type VM struct {
 	net     *Network
 	ownNet  bool
 	tapName string
+	wire    *wire  // with Options.Intercept
 	dir     string // temporary: the console's log
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed when qemu has ended
@@ -120,6 +123,14 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 			return err
 		}
 		defer closeAll(nic.Taps)
+		if o.Intercept != nil {
+			w, card, err := newWire(nic.Taps[0], o.Intercept)
+			if err != nil {
+				return err
+			}
+			defer card.Close()
+			v.wire, nic.wired, nic.Taps = w, true, []*os.File{card}
+		}
 		nics = []NIC{nic}
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -283,6 +294,9 @@ func (v *VM) shutDown() error {
 	}
 	if v.agent != nil {
 		errs = append(errs, v.agent.Close())
+	}
+	if v.wire != nil {
+		errs = append(errs, v.wire.close())
 	}
 	if v.dir != "" {
 		errs = append(errs, os.RemoveAll(v.dir))
