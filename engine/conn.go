@@ -45,8 +45,10 @@ type conn struct {
 type carrier interface {
 	abandoner
 	tcpInfo() *verbs.TCPInfo // nil for a socket
-	established()            // MPA's start-up is done: the accounts of peers want to know
-	reclaim()                // what the queue pair has lent it is not read any more
+	// established says that MPA's start-up is done: the accounts of peers want to know, and from now on the connection
+	// has its turns as one of the owner's.
+	established(s *share)
+	reclaim() // what the queue pair has lent it is not read any more
 }
 
 // passive returns a peer's attempt, with what MPA negotiates with it.
@@ -167,7 +169,7 @@ func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
 
 // Established implements iwarp.Handler.
 func (c *conn) Established(s *iwarp.Conn, p *startup.Params) {
-	c.below.established()
+	c.below.established(c.qp.share)
 	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.local, "remote", c.remote, "revision",
 		p.Revision,
 		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",

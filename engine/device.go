@@ -117,6 +117,9 @@ func (d *Device) ownRelay(l *loop) {
 	d.mu.Unlock()
 }
 
+// Workers returns the number of workers that have connections.
+func (d *Device) Workers() int { return len(d.loops) }
+
 // all returns the loops of all workers.
 func (d *Device) all() []*loop {
 	d.mu.Lock()

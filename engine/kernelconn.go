@@ -34,6 +34,8 @@ type kernelConn struct {
 	iw     iwarp.Conn
 	emss   int
 	due    bool // step has something to do
+	waits  bool // for its turn, in worker.turns
+	share  *share
 
 	ack      promptAck
 	rcv      seq.Num
@@ -70,7 +72,7 @@ func newKernelConn(w *kernelWorker, c *conn, sock net.Conn) (*kernelConn, error)
 		return nil, err
 	}
 	kc := &kernelConn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, due: true,
-		eofBy: tick.Never}
+		eofBy: tick.Never, share: &w.loop.common}
 	if kc.emss == 0 {
 		kc.emss = segmentOctets(raw)
 	}
@@ -275,7 +277,10 @@ func (c *kernelConn) resetOnClose() {
 func (c *kernelConn) tcpInfo() *verbs.TCPInfo { return nil }
 
 // established implements carrier.
-func (c *kernelConn) established() { c.conn.charge.Established() }
+func (c *kernelConn) established(s *share) {
+	c.conn.charge.Established()
+	c.share = s
+}
 
 // Wake implements iwarp.Transport.
 func (c *kernelConn) Wake() { c.due = true }

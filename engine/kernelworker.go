@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/fair"
 	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
 )
@@ -25,8 +26,9 @@ type kernelWorker struct {
 	stop  atomic.Bool
 	ended chan struct{}
 	slots []*kernelConn // by what the poll knows them; nil: free
-	free  []int         // slots
-	conns atomic.Int32  // slots that are not free
+	turns fair.Queue[*kernelConn]
+	free  []int        // slots
+	conns atomic.Int32 // slots that are not free
 
 	news []func() // to tell at the end of a turn
 	quit bool     // there are no more turns
@@ -118,24 +120,35 @@ func (w *kernelWorker) heed(events []unix.EpollEvent) {
 	}
 }
 
-// steps lets each connection do what it can for now. It returns when the next one wants to, and idle when none could go
-// on at once; after a panic it is not.
+// steps lets some of the connections do what they can for now, up to stepsPerTurn. It returns when the next one wants
+// to, and idle when none could go on at once; after a panic it is not.
 func (w *kernelWorker) steps(now tick.Time) (next tick.Time, idle bool) {
 	defer w.loop.contain()
+	for _, c := range w.slots {
+		if c != nil && !c.waits && (c.due || c.deadline() <= now) {
+			c.waits = true
+			w.turns.Push(&c.share.steps, c)
+		}
+	}
+	for range stepsPerTurn {
+		c, ok := w.turns.Next()
+		if !ok {
+			break
+		}
+		c.waits = false
+		w.loop.doing = c
+		c.step(now)
+	}
 	next, rest := tick.Never, true
 	for i, c := range w.slots {
-		if c == nil {
-			continue
-		}
-		if c.due || c.deadline() <= now {
-			w.loop.doing = c
-			c.step(now)
-		}
-		if c.ended {
+		switch {
+		case c == nil || c.waits:
+			rest = rest && c == nil
+		case c.ended:
 			w.leave(i)
-			continue
+		default:
+			next, rest = min(next, c.deadline()), rest && !c.due
 		}
-		next, rest = min(next, c.deadline()), rest && !c.due
 	}
 	return next, rest
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xwarp/ddp"
+	"xwarp/engine/fair"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
@@ -27,12 +28,17 @@ type loop struct {
 
 	mu     sync.Mutex
 	mail   []func()
-	spare  []func()
+	todo   []func() // owned by the worker: was mail, and todo[:done] has run
+	done   int
 	ended  bool
 	hasNew atomic.Bool
 	over   atomic.Bool // ended, for those who only post work
 
 	rung atomic.Pointer[doorbell] // those that were rung, a stack
+	// Owned by the worker: those that wait for their turn, and the owners of queue pairs.
+	bells  fair.Queue[*doorbell]
+	common share // of what has no owner
+	shares map[any]*share
 
 	index     int  // among those of the device that have connections
 	queue     int  // of the device; -1 for none
@@ -51,10 +57,14 @@ type loop struct {
 type doorbell struct {
 	owner interface {
 		abandoner
-		kick(l *loop) // on the worker of l
+		// kick serves the owner once, for a bounded time, and returns the number of work requests taken. It runs on the
+		// worker of l.
+		kick(l *loop) (taken int)
+		bellsOn(l *loop) *fair.Class[*doorbell]
 	}
 	pending atomic.Bool // it is among those that were rung
 	next    *doorbell
+	waits   atomic.Pointer[loop] // the one whose bells it is in; nil: none
 }
 
 // waker is the worker of a loop.
@@ -65,7 +75,7 @@ type waker interface {
 
 func newLoop(thread waker) *loop {
 	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewPool(0, 0),
-		thread: thread, sums: newSums()}
+		thread: thread, sums: newSums(), shares: map[any]*share{}}
 }
 
 // post has the worker run f soon; it reports false when the worker has ended.
@@ -119,59 +129,86 @@ func (l *loop) callFor(p abandoner, f func()) error {
 	return err
 }
 
-// work runs what was posted and answers the doorbells that were rung; it reports whether there was anything.
-// Only the worker calls it.
+// work runs what was posted and answers the doorbells that were rung, up to the bounds of a turn; it reports whether
+// there was anything. Only the worker calls it.
 func (l *loop) work() bool {
 	worked := false
-	if l.hasNew.Load() {
-		l.mu.Lock()
-		todo := l.mail
-		l.mail, l.spare = l.spare[:0], nil
-		l.hasNew.Store(false)
-		l.mu.Unlock()
+	for left := mailPerTurn; left > 0 && l.takeMail(); {
 		l.enter(atMail)
-		for next := 0; next < len(todo); {
-			l.runMail(todo, &next) // once, or once more after each panic
-		}
-		clear(todo)
-		l.spare = todo[:0]
+		l.runMail(&left) // once, or once more after each panic
 		worked = true
 	}
-	if l.rung.Load() == nil { // a swap costs ten times as much, on every turn of a worker that spins
+	if l.rung.Load() != nil { // a swap costs ten times as much, on every turn of a worker that spins
+		l.takeRung()
+	}
+	if l.bells.Len() == 0 {
 		return worked
 	}
 	l.enter(atDoorbells)
-	for b := l.rung.Swap(nil); b != nil; {
-		l.answer(&b)
-		worked = true
+	for left := requestsPerTurn; left > 0 && l.bells.Len() > 0; {
+		l.answer(&left)
 	}
-	return worked
+	return true
 }
 
-func (l *loop) runMail(todo []func(), next *int) {
+// takeMail moves what was posted to todo when that is done, and reports whether there is anything to run.
+func (l *loop) takeMail() bool {
+	switch {
+	case l.done < len(l.todo):
+		return true
+	case !l.hasNew.Load():
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.todo, l.mail, l.done = l.mail, l.todo[:0], 0
+	l.hasNew.Store(false)
+	return true
+}
+
+// runMail runs what was posted, up to left functions, or to the first panic.
+func (l *loop) runMail(left *int) {
 	defer l.contain()
-	for *next < len(todo) {
-		f := todo[*next]
-		*next++
+	for *left > 0 && l.takeMail() {
+		f := l.todo[l.done]
+		l.todo[l.done] = nil
+		l.done++
+		*left--
 		l.doing = nil
 		f()
 	}
 }
 
-// answer answers the doorbells from *b on, up to the first panic.
-func (l *loop) answer(b **doorbell) {
-	defer l.contain()
-	for *b != nil {
-		this := *b
-		*b, this.next = this.next, nil
+// takeRung has the doorbells that were rung wait for their turns.
+func (l *loop) takeRung() {
+	for b := l.rung.Swap(nil); b != nil; {
+		this := b
+		b, this.next = this.next, nil
 		this.pending.Store(false)
-		l.doing = this.owner
-		this.owner.kick(l)
+		l.again(this)
+	}
+}
+
+// answer answers doorbells, up to the first panic, until left work requests were taken; a doorbell counts as one at
+// least.
+func (l *loop) answer(left *int) {
+	defer l.contain()
+	for *left > 0 {
+		b, ok := l.bells.Next()
+		if !ok {
+			return
+		}
+		*left-- // also of one that panics
+		b.waits.CompareAndSwap(l, nil)
+		l.doing = b.owner
+		*left -= max(b.owner.kick(l)-1, 0)
 	}
 }
 
 // pending reports whether work has something to do.
-func (l *loop) pending() bool { return l.hasNew.Load() || l.rung.Load() != nil }
+func (l *loop) pending() bool {
+	return l.hasNew.Load() || l.rung.Load() != nil || l.done < len(l.todo) || l.bells.Len() > 0
+}
 
 // ring has the worker call the owner of b soon.
 func (l *loop) ring(b *doorbell) {
@@ -194,5 +231,7 @@ func (l *loop) end() {
 	l.ended = true
 	l.over.Store(true)
 	l.mu.Unlock()
-	l.work()
+	for l.pending() {
+		l.work()
+	}
 }

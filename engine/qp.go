@@ -31,6 +31,7 @@ type QP struct {
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
 
 	ird, ord int // of the next connection, see SetReadDepth
+	owner    any // see SetOwner
 
 	doorbell doorbell
 	close    sync.Once
@@ -41,6 +42,7 @@ type QP struct {
 	core    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // what is in the loop's sums
 	iw      *iwarp.Conn
+	share   *share // on loop; nil: none
 	overran bool
 	comp    verbs.Completion // of Complete: handed to a sink, a local would be allocated
 

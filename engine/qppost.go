@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"xwarp/ddp/rdmap"
@@ -95,10 +96,10 @@ func (q *QP) here(queue int) bool {
 }
 
 // kick runs on the worker of l after the doorbell was rung. The queue pair may have another one since then.
-func (q *QP) kick(l *loop) {
+func (q *QP) kick(l *loop) (taken int) {
 	switch owner := q.loop.Load(); owner {
 	case l:
-		q.drain()
+		taken, _ = q.drain()
 		if q.iw != nil {
 			q.iw.Wake()
 		}
@@ -106,19 +107,39 @@ func (q *QP) kick(l *loop) {
 	default:
 		owner.ring(&q.doorbell)
 	}
+	return taken
 }
 
-// drain moves posted requests into the protocol as far as that has room. It runs on the worker.
-func (q *QP) drain() {
-	if !q.is(lifeEstablished) || q.loop.Load() == nil {
-		return
+// drain moves posted requests into the protocol as far as that has room, up to requestsPerVisit. When there may be more
+// it has the worker come back. It runs on the worker.
+func (q *QP) drain() (taken int, more bool) {
+	l := q.loop.Load()
+	if !q.is(lifeEstablished) || l == nil {
+		return 0, false
 	}
-	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
-		q.rq.drop()
+	most := requestsPerVisit
+	if l.over.Load() { // nothing is posted any more, and there is no other turn
+		most = math.MaxInt
 	}
-	for p := q.sq.peek(); p != nil && q.give(&p.SendWR); p = q.sq.peek() {
+	taken = q.core.RunLocals(most)
+	taken += q.drainRecvs(most - taken)
+	for p := q.sq.peek(); p != nil && taken < most && q.give(&p.SendWR); p = q.sq.peek() {
 		q.sq.drop()
+		taken++
 	}
+	if more = taken >= most || q.core.LocalsWait(); more {
+		l.again(&q.doorbell)
+	}
+	return taken, more
+}
+
+// drainRecvs moves up to most posted receives into the protocol, and returns how many.
+func (q *QP) drainRecvs(most int) (taken int) {
+	for p := q.rq.peek(); p != nil && taken < most && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
+		q.rq.drop()
+		taken++
+	}
+	return taken
 }
 
 // give moves one send request into the protocol, which completes it when it refuses it. False: there is no room yet.
@@ -146,9 +167,7 @@ func (q *QP) refill() {
 	if q.more != nil {
 		q.more()
 	}
-	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
-		q.rq.drop()
-	}
+	q.drainRecvs(requestsPerVisit)
 }
 
 // giveRecv is give for a receive.
@@ -191,7 +210,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 
 // settle runs on the worker before its connection transmits.
 func (q *QP) settle() {
-	if q.sq.len() > 0 || q.rq.len() > 0 {
+	if q.doorbell.waits.Load() == nil && (q.sq.len() > 0 || q.rq.len() > 0 || q.core.LocalsWait()) {
 		q.drain()
 	}
 	if q.overran {

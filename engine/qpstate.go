@@ -85,6 +85,7 @@ func (q *QP) bind(l *loop) error {
 	}
 	q.core.Deny(verbs.Access(q.denied.Load()))
 	l.sums.enter(q)
+	l.enterShare(q)
 	q.loop.Store(l)
 	q.drain()
 	return nil
@@ -95,6 +96,7 @@ func (q *QP) release() {
 	q.core.Destroy()
 	if l := q.loop.Load(); l != nil {
 		l.sums.leave(q)
+		l.leaveShare(q)
 	}
 	q.detach()
 	q.loop.Store(nil) // from here on it is not this worker's
@@ -222,14 +224,23 @@ func (q *QP) keep(h *budget.Charge) {
 	}
 }
 
-// free gives back what q has. It runs on the worker.
+// free flushes what is still posted, in turns of its own where that is much, and gives back what q has. It runs on the
+// worker.
 func (q *QP) free() {
-	if !q.is(lifeFreed) {
-		defer q.reach(lifeFreed) // also after a panic: somebody waits
-		q.core.Destroy()
-		if l := q.loop.Load(); l != nil {
-			l.sums.leave(q)
+	if q.is(lifeFreed) {
+		return
+	}
+	l := q.loop.Load()
+	for more := true; more; {
+		if _, more = q.drain(); more && l.post(q.free) {
+			return
 		}
+	}
+	defer q.reach(lifeFreed) // also after a panic: somebody waits
+	q.core.Destroy()
+	if l != nil {
+		l.sums.leave(q)
+		l.leaveShare(q)
 	}
 }
 
@@ -295,7 +306,6 @@ func (q *QP) Farewell() {
 func (q *QP) end() {
 	err := q.call(func() {
 		if q.is(lifeGone) {
-			q.drain() // of what a doorbell still tells
 			q.free()
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"xwarp/engine/bytestream"
+	"xwarp/engine/fair"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/verbs"
 	"xwarp/tcp"
@@ -92,7 +93,9 @@ func (s *socket) Unsent() int { return s.bytes.Unsent() }
 func (s *socket) Unread() int { return s.bytes.Unread() }
 
 // kick implements the owner of a doorbell.
-func (s *socket) kick(*loop) { s.bytes.Kick() }
+func (s *socket) kick(*loop) int { s.bytes.Kick(); return 1 }
+
+func (*socket) bellsOn(l *loop) *fair.Class[*doorbell] { return &l.common.bells }
 
 // abandon implements abandoner.
 func (s *socket) abandon(why error) {

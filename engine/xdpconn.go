@@ -58,7 +58,10 @@ func (c *xdpConn) tcpInfo() *verbs.TCPInfo {
 }
 
 // established implements carrier.
-func (c *xdpConn) established() { c.Endpoint.Confirm() }
+func (c *xdpConn) established(s *share) {
+	c.Endpoint.Confirm()
+	c.Endpoint.SetClass(&s.conns)
+}
 
 // reclaim implements carrier: nothing is lent, each frame is a copy.
 func (c *xdpConn) reclaim() {}

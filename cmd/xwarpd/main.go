@@ -107,6 +107,7 @@ func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog
 	if err != nil {
 		return err
 	}
+	d.ReserveProcessors()
 	if cfg.Daemon.DropRights {
 		if err := d.DropRights(); err != nil {
 			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = "+

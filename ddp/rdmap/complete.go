@@ -5,6 +5,28 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
+// RunLocals runs up to most of the work requests at the front of the send queue that send nothing, and returns how
+// many. From the first call on, no more than most of them run before the next: a queue full of them would hold the
+// caller's other queue pairs up, whatever makes them run. Without a call there is no bound.
+func (q *QP) RunLocals(most int) int {
+	q.locals = most
+	q.pump()
+	return most - q.locals
+}
+
+// LocalsWait reports whether work requests that send nothing wait for RunLocals.
+func (q *QP) LocalsWait() bool { return q.sq.locals > 0 && q.locals <= 0 && q.runsLocals() }
+
+// runsLocals reports whether the front of the send queue is a work request that sends nothing, and may run.
+func (q *QP) runsLocals() bool {
+	s := &q.sq
+	if q.state != RTS || q.cur == curSend || q.rtr != RTRNone || s.next == s.tail {
+		return false
+	}
+	w := s.at(s.next)
+	return w.status == Success && w.local() && (w.flags&Fence == 0 || q.out.len() == 0)
+}
+
 // pump runs the work requests at the front of the send queue that send nothing.
 func (q *QP) pump() {
 	if q.sq.locals > 0 {
@@ -18,15 +40,8 @@ func (q *QP) runLocals() {
 	}
 	s := &q.sq
 	ran := false
-	for q.state == RTS && q.cur != curSend && q.rtr == RTRNone && s.next != s.tail {
+	for q.locals > 0 && q.runsLocals() {
 		w := s.at(s.next)
-		if w.status != Success {
-			q.Fail(CauseCatastrophic.Errorf("%v work request %d: %v", w.op, w.id, w.status))
-			break
-		}
-		if !w.local() || (w.flags&Fence != 0 && q.out.len() > 0) {
-			break
-		}
 		if e := q.runLocal(w); e != nil {
 			q.Fail(e)
 			break
@@ -34,10 +49,23 @@ func (q *QP) runLocals() {
 		w.acked = true
 		s.next++
 		s.locals--
+		q.locals--
 		ran = true
 	}
+	q.failFront()
 	if ran {
 		q.retire()
+	}
+}
+
+// failFront ends the stream when the front of the send queue has an error.
+func (q *QP) failFront() {
+	s := &q.sq
+	if q.state != RTS || q.cur == curSend || q.rtr != RTRNone || s.next == s.tail {
+		return
+	}
+	if w := s.at(s.next); w.status != Success {
+		q.Fail(CauseCatastrophic.Errorf("%v work request %d: %v", w.op, w.id, w.status))
 	}
 }
 

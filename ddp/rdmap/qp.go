@@ -2,6 +2,7 @@ package rdmap
 
 import (
 	"errors"
+	"math"
 
 	"xwarp/ddp"
 	"xwarp/mpa/ulpdu"
@@ -124,6 +125,7 @@ type QP struct {
 	cur      current // message being cut into segments
 	sawFPDU  bool
 	draining bool       // pump or retire is on the stack
+	locals   int        // local work requests that may run before RunLocals is called again
 	binds    bool       // windows, perhaps
 	denied   ddp.Access // rights that the peer does not have here
 	reqID    uint32
@@ -162,7 +164,7 @@ func (q *QP) Init(cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
-	*q = QP{cfg: cfg}
+	*q = QP{cfg: cfg, locals: math.MaxInt}
 	q.sq.init(cfg.SendDepth, cfg.MaxSGE, cfg.MaxInline)
 	q.out.init(max(cfg.MaxORD, 1))
 	q.in.init(cfg.MaxIRD)

@@ -210,6 +210,7 @@ func daemonRole(args []string) error {
 	if err != nil {
 		return err
 	}
+	d.ReserveProcessors()
 	err = d.DropRights()
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
 		return err

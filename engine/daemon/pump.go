@@ -196,8 +196,9 @@ func (s *session) scan() (worked, stalled bool) {
 		s.debt++
 	})
 	n := 0
-	for _, p := range s.active {
-		w, st := s.post(p, p.postAll)
+	for i := 0; i < len(s.active); i++ { // others append while the lock is let go
+		p := s.active[i]
+		w, st := s.postInTurn(p)
 		worked, stalled = worked || w, stalled || st
 		if w {
 			s.debt = max(s.debt-workCredit, 0)
@@ -213,13 +214,29 @@ func (s *session) scan() (worked, stalled bool) {
 	return worked, stalled
 }
 
+// postInTurn moves a batch of p when few enough pumps of the same user are at work: a user's share of the processors
+// does not grow with its sessions, and those that wait have their turns in the order in which they came. It is called
+// with pumping held, and lets go of it while it waits, so that refill finds the rings free.
+func (s *session) postInTurn(p poster) (worked, stalled bool) {
+	s.pumping.Unlock()
+	own, all := s.account.pumps, s.account.all.pumps
+	own <- struct{}{}
+	all <- struct{}{}
+	s.pumping.Lock()
+	defer func() {
+		<-all
+		<-own
+	}()
+	return s.post(p, p.postAll)
+}
+
 // drain posts what the client posted until now; the pump may be asleep.
 func (s *session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
 	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
 		s.pumping.Lock()
-		worked, stalled := s.post(p, p.postAll)
+		worked, stalled := s.postInTurn(p)
 		s.pumping.Unlock()
 		if more = worked || stalled; stalled {
 			pause()

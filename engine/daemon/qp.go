@@ -141,7 +141,9 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	}
 	if err == nil {
 		q.to = q.q
-		q.q.(*engine.QP).OnEmpty(func() { s.refill(q) })
+		eng := q.q.(*engine.QP)
+		eng.SetOwner(s.account)
+		eng.OnEmpty(func() { s.refill(q) })
 		err = s.enlist(q)
 	}
 	if err != nil {

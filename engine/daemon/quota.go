@@ -58,7 +58,8 @@ func (h holder) limits(c *config.Loaded) config.Limits {
 // accounts count what users and tenants have. An account that has nothing is forgotten after accountIdle.
 type accounts struct {
 	now      func() time.Time
-	operator account // without bounds, and in no table
+	operator account       // without bounds, and in no table
+	pumps    chan struct{} // holds one value for each pump that is at work
 
 	mu    sync.Mutex // guards everything below, and the fields of each account
 	of    map[holder]*account
@@ -77,15 +78,21 @@ type account struct {
 	refused budget.Amounts
 	pace    *rate.Limiter // of connections that it begins; nil: not limited
 	viewer  viewer        // of its snapshots
+	pumps   chan struct{} // holds one value for each of its pumps that are at work, on half of the processors at most
 
 	resting *list.Element // in the list of idle accounts; nil: it has something
 	since   time.Time     // when that began
 }
 
 func newAccounts() *accounts {
-	a := &accounts{now: time.Now, of: map[holder]*account{}}
-	a.operator = account{holder: holder{operator: true}, all: a, viewer: newViewer()}
+	a := &accounts{now: time.Now, of: map[holder]*account{}, pumps: make(chan struct{}, processors)}
+	a.operator = *a.newAccount(holder{operator: true})
 	return a
+}
+
+func (a *accounts) newAccount(h holder) *account {
+	return &account{all: a, holder: h, viewer: newViewer(),
+		pumps: make(chan struct{}, max(1, processors/2))}
 }
 
 // setBounds divides what the host has between users and tenants, by the configuration. Tenants are promised
@@ -119,7 +126,7 @@ func (a *accounts) enter(h holder, l *config.Limits, want budget.Amounts) (*acco
 	defer a.mu.Unlock()
 	u := a.of[h]
 	if u == nil {
-		u = &account{all: a, holder: h, viewer: newViewer()}
+		u = a.newAccount(h)
 		a.of[h] = u
 	}
 	return u, u.reserve(l, want)

@@ -138,6 +138,7 @@ func (d *Daemon) replace(ctx context.Context, old, v *device) {
 	if !old.absent {
 		v.log.Info("device is back", "opened_again", v.past.opened)
 	}
+	d.ReserveProcessors()
 	d.mu.Lock()
 	due := d.keepsRights
 	d.mu.Unlock()

@@ -70,6 +70,7 @@ type Endpoint struct {
 	rcvEnd    seq.Num // what the layer above knows as the left edge
 	started   bool
 	dirty     bool
+	class     *Class // where it waits to transmit
 	ended     bool
 	abandoned bool
 	visit     visit
@@ -134,7 +135,8 @@ func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 		return nil, ErrTupleInUse
 	}
 	s.begun++
-	e := &Endpoint{stack: s, tuple: t, timerAt: tick.Never, serial: s.begun}
+	e := &Endpoint{stack: s, tuple: t, timerAt: tick.Never, serial: s.begun,
+		class: &s.common}
 	if s.cfg.Steering != nil {
 		if err := s.cfg.Steering.AddFlow(&t); err != nil {
 			return nil, err
@@ -186,6 +188,9 @@ func (e *Endpoint) Upper() Upper { return e.upper }
 func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
 func (e *Endpoint) setUpper(u Upper) { e.upper, e.src = u, u }
+
+// SetClass has e take its turns at transmitting as one of an owner's connections.
+func (e *Endpoint) SetClass(c *Class) { e.class = c }
 
 // Wake makes e transmit at the next Step: the layer above has octets, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
@@ -300,7 +305,8 @@ func (e *Endpoint) output(now tick.Time) int {
 	if e.hop.ready(e.stack) && e.stack.ready(e.flow) {
 		n = e.burst(now)
 	}
-	if e.visit = txPolled; n > 0 {
+	e.visit = max(e.visit, txPolled)
+	if n > 0 {
 		e.visit = txSent
 	}
 	return n

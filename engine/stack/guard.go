@@ -3,7 +3,6 @@ package stack
 import (
 	"fmt"
 	"runtime/debug"
-	"slices"
 
 	"xwarp/ring"
 	"xwarp/tcp"
@@ -126,6 +125,8 @@ func (s *Stack) Check() error {
 	if err := s.port.Audit(); err != nil {
 		return err
 	}
+	waiting := map[*Endpoint]bool{}
+	s.dirty.All(func(e *Endpoint) { waiting[e] = true })
 	users := map[*hop]int{}
 	for t, e := range s.conns {
 		if e.tuple != t || e.stack != s {
@@ -134,7 +135,7 @@ func (s *Stack) Check() error {
 		if e.hop != nil {
 			users[e.hop]++
 		}
-		if e.dirty && !slices.Contains(s.dirty, e) {
+		if e.dirty && !waiting[e] {
 			return fmt.Errorf("connection %v waits to transmit and is not in the line", t)
 		}
 	}

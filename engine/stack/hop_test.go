@@ -19,7 +19,7 @@ func TestIdleHop(t *testing.T) {
 	dst, mac := v4(192, 0, 2, 9), [6]byte{2, 0, 0, 0, 0, 1}
 	connection := func(dst ip.Addr, asked int, known bool) *Endpoint {
 		t.Helper()
-		e := &Endpoint{stack: h.s, ended: true} // has nothing to send
+		e := &Endpoint{stack: h.s, ended: true, class: &h.s.common} // has nothing to send
 		e.setHop(h.s.hopFor(dst, h.now), h.now)
 		if len(h.r.asked) != asked || e.hop.known != known {
 			t.Fatalf("asked %d times, known %t; want %d, %t", len(h.r.asked), e.hop.known, asked,

@@ -18,25 +18,25 @@ func TestRequeue(t *testing.T) {
 	s := &Stack{}
 	ends := make([]*Endpoint, 6)
 	for i := range ends {
-		ends[i] = &Endpoint{stack: s}
+		ends[i] = &Endpoint{stack: s, class: &s.common}
 		s.mark(ends[i])
 	}
 	check := func(want ...*Endpoint) {
 		t.Helper()
-		if !slices.Equal(s.dirty, want) {
-			t.Fatalf("in line: %v, want %v", s.dirty, want)
+		var got []*Endpoint
+		s.dirty.All(func(e *Endpoint) { got = append(got, e) })
+		if !slices.Equal(got, want) {
+			t.Fatalf("in line: %v, want %v", got, want)
 		}
 	}
 	round := func(visited int, again ...int) {
-		todo := s.dirty
-		s.dirty = s.spare[:0]
-		for _, e := range todo[:visited] {
+		for range visited {
+			e, _ := s.dirty.Next()
 			e.dirty = false
 		}
 		for _, i := range again {
 			s.mark(ends[i])
 		}
-		s.requeue(todo, visited)
 	}
 	round(4, 0, 2)
 	check(ends[4], ends[5], ends[0], ends[2])
@@ -51,6 +51,33 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
+// TestOwnersTransmitInTurns: a connection does not wait for more than one of another owner, however many of those have
+// something to send and come back for more.
+func TestOwnersTransmitInTurns(t *testing.T) {
+	s := &Stack{}
+	var many, one Class
+	for range 32 {
+		e := &Endpoint{stack: s, class: &s.common}
+		e.SetClass(&many)
+		s.mark(e)
+	}
+	honest := &Endpoint{stack: s, class: &s.common}
+	honest.SetClass(&one)
+	for range 5 {
+		s.mark(honest)
+		for turn := 1; ; turn++ {
+			e, ok := s.dirty.Next()
+			if !ok || turn > 2 {
+				t.Fatal("connections of another owner had more than one turn before")
+			}
+			if e.dirty = false; e == honest {
+				break
+			}
+			s.mark(e) // there is more
+		}
+	}
+}
+
 // TestLongRuns: where the port wants long runs, a connection that is alone sends one in a visit, and several share it.
 func TestLongRuns(t *testing.T) {
 	for _, tc := range []struct{ run, ends, most, each int }{
@@ -61,7 +88,7 @@ func TestLongRuns(t *testing.T) {
 		{32, 1, MaxFramesPerRound, MaxFramesPerVisit},
 	} {
 		var r round
-		r.begin(make([]*Endpoint, tc.ends), tc.run)
+		r.begin(tc.ends, tc.run)
 		if r.most != tc.most || r.each != tc.each {
 			t.Errorf("%d connections, runs of %d: %d frames in a round and %d in a visit, want "+
 				"%d and %d", tc.ends, tc.run, r.most, r.each, tc.most, tc.each)

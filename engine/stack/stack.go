@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/fair"
 	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/tcp"
@@ -74,13 +75,13 @@ type Stack struct {
 	begun     uint64             // connections so far
 	timers    timers
 	flush     flush
-	starved   bool        // the last round of transmission ended without a slot
-	starving  int         // such rounds in a row, in which nothing was sent
-	fetched   int         // frames in batch that Receive has not seen
-	released  bool        // chunks were released since the last Refill
-	queued    bool        // replies were given to the port since the last Flush
-	dirty     []*Endpoint // want to transmit, oldest first
-	spare     []*Endpoint // the other buffer of dirty
+	starved   bool                  // the last round of transmission ended without a slot
+	starving  int                   // such rounds in a row, in which nothing was sent
+	fetched   int                   // frames in batch that Receive has not seen
+	released  bool                  // chunks were released since the last Refill
+	queued    bool                  // replies were given to the port since the last Flush
+	dirty     fair.Queue[*Endpoint] // want to transmit
+	common    Class                 // of those that SetClass was not called for
 	stats     Stats
 	last      *Endpoint   // found last: segments come in runs
 	gone      []*Endpoint // ended, to be forgotten after the callbacks
@@ -190,7 +191,7 @@ func (s *Stack) receive(now tick.Time) {
 // Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by
 // itself, still want it now and then: by Deadline at the latest.
 func (s *Stack) Quiet() bool {
-	return len(s.dirty) == 0 && s.fetched == 0 && !s.queued && !s.released &&
+	return s.dirty.Len() == 0 && s.fetched == 0 && !s.queued && !s.released &&
 		len(s.gone) == 0 && s.flush.at == tick.Never
 }
 
@@ -219,7 +220,7 @@ func (s *Stack) Deadline() tick.Time {
 // Blocked reports whether Step has more to do at once: frames wait to be received, for room in the transmit ring, or
 // for their turn. While the kernel takes nothing, as on a link that is down, frames to be sent wait for Deadline.
 func (s *Stack) Blocked() bool {
-	return s.fetched > 0 || len(s.dirty) > 0 && !(s.starved && s.flush.at != tick.Never)
+	return s.fetched > 0 || s.dirty.Len() > 0 && !(s.starved && s.flush.at != tick.Never)
 }
 
 func (s *Stack) expire(now tick.Time) bool {
@@ -263,19 +264,25 @@ func (s *Stack) expireSome(now tick.Time) (worked bool) {
 	return worked
 }
 
-// round is one round of transmission: todo[:visited] had their turn, todo[:tidied] are done with.
+// Class is the connections of one owner: owners take turns at transmitting, however many connections each has.
+type Class = fair.Class[*Endpoint]
+
+// round is one round of transmission.
 type round struct {
-	todo            []*Endpoint
-	visited, tidied int
-	sent            int
-	most, each      int // frames, of all connections and of one
+	visits     int         // that may still be made: as many as connections were waiting
+	visited    []*Endpoint // in their order; visited[:tidied] are done with
+	tidied     int
+	sent       int
+	most, each int // frames, of all connections and of one
 }
 
-// begin sets the bounds of a round: where the port wants long runs, a connection that is alone sends one in a visit.
-func (r *round) begin(todo []*Endpoint, run int) {
-	*r = round{todo: todo, most: max(MaxFramesPerRound, run), each: MaxFramesPerVisit}
-	if len(todo) > 0 {
-		r.each = max(r.each, run/len(todo))
+// begin sets the bounds of a round for the connections that wait: where the port wants long runs, a connection that is
+// alone sends one in a visit.
+func (r *round) begin(waiting, run int) {
+	*r = round{visits: waiting, visited: r.visited[:0], most: max(MaxFramesPerRound, run),
+		each: MaxFramesPerVisit}
+	if waiting > 0 {
+		r.each = max(r.each, run/waiting)
 	}
 }
 
@@ -283,8 +290,7 @@ func (r *round) begin(todo []*Endpoint, run int) {
 // another, and kicks the port.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
-	r.begin(s.dirty, s.cfg.Run)
-	s.dirty = s.spare[:0]
+	r.begin(s.dirty.Len(), s.cfg.Run)
 	s.starved = false
 	for !s.visit(now) { // until it comes to its end without a panic
 	}
@@ -292,9 +298,8 @@ func (s *Stack) transmit(now tick.Time) bool {
 	s.flush.note(s.port.Flush(), now)
 	for !s.tidy(now) {
 	}
-	s.requeue(r.todo, r.visited)
+	clear(r.visited)
 	sent := r.sent
-	r.todo = nil
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
@@ -313,9 +318,13 @@ func (s *Stack) transmit(now tick.Time) bool {
 func (s *Stack) visit(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
-	for r.visited < len(r.todo) && r.sent < r.most {
-		e := r.todo[r.visited]
-		r.visited++
+	for r.visits > 0 && r.sent < r.most {
+		r.visits--
+		e, ok := s.dirty.Next()
+		if !ok {
+			break
+		}
+		r.visited = append(r.visited, e)
 		e.dirty = false
 		if !e.ended {
 			s.serve(e)
@@ -329,27 +338,13 @@ func (s *Stack) visit(now tick.Time) bool {
 func (s *Stack) tidy(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
-	for r.tidied < r.visited {
-		e := r.todo[r.tidied]
+	for r.tidied < len(r.visited) {
+		e := r.visited[r.tidied]
 		r.tidied++
 		s.serve(e)
 		e.tidy(now)
 	}
 	return true
-}
-
-// requeue puts the endpoints of todo that were not visited before those that are dirty since.
-func (s *Stack) requeue(todo []*Endpoint, visited int) {
-	left := copy(todo, todo[visited:])
-	clear(todo[left:])
-	if left == 0 {
-		s.spare = todo[:0]
-		return
-	}
-	fresh := s.dirty
-	s.dirty = append(todo[:left], fresh...)
-	clear(fresh)
-	s.spare = fresh[:0]
 }
 
 // flush is when frames that the kernel did not take are to be shown to it again.
@@ -374,7 +369,7 @@ func (f *flush) note(st ring.State, now tick.Time) {
 func (s *Stack) mark(e *Endpoint) {
 	if !e.dirty && !e.ended {
 		e.dirty = true
-		s.dirty = append(s.dirty, e)
+		s.dirty.Push(e.class, e)
 	}
 }
 
