@@ -10,6 +10,7 @@ type Window struct {
 	pd   *PD
 	stag STag // with key 0
 	mr   *MR  // what was bound here last, if still valid; nil: nothing was
+	last *MR  // mr, also after its end: the next binding has it, so that binding in a loop allocates nothing
 	turn Turn // nil: no other table has it
 }
 
@@ -148,7 +149,11 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	if t.used >= MaxRegions {
 		return FaultInvalid
 	}
-	w.mr = &MR{pd: pd, stream: stream, access: b.Access, base: b.TO, mem: mem, parent: m, window: w,
+	if w.last == nil || w.last.refs != 0 { // a Read's response that is under way points to it
+		w.last = &MR{}
+	}
+	w.mr = w.last
+	*w.mr = MR{pd: pd, stream: stream, access: b.Access, base: b.TO, mem: mem, parent: m, window: w,
 		shared: w.turn, turn: w.take()}
 	if b.ZeroBased {
 		w.mr.base = 0

@@ -473,3 +473,40 @@ func TestPlaceIntoWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestBindAgain: binding in a loop allocates nothing, and what a queued Read points to stays as it was bound.
+func TestBindAgain(t *testing.T) {
+	tab, pd := newTable(t)
+	pd.Attach()
+	m, err := tab.Register(pd, make([]byte, 100), Attr{Access: LocalWrite | BindMW})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tab.AllocWindow(pd, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	bind := func() {
+		n++
+		b := Binding{STag: w.STag() | STag(n&keyBits), Region: m.STag(), Len: 8, Access: RemoteRead}
+		if f := tab.Bind(pd, 1, b); f != OK {
+			t.Fatal(f)
+		}
+	}
+	bind()
+	if n := testing.AllocsPerRun(100, bind); n != 0 {
+		t.Errorf("%v allocations for each binding", n)
+	}
+	held := tab.Lookup(w.STag() | STag(n&keyBits))
+	held.Hold()
+	bind()
+	if held.Valid() || !held.Revoked() {
+		t.Error("what a queued Read points to is valid after the window was bound anew")
+	}
+	held.Drop()
+	bind()
+	if tab.Len() != 2 || m.Busy() != 1 {
+		t.Errorf("%d STags and %d uses of the region, want 2 and 1", tab.Len(), m.Busy())
+	}
+}
