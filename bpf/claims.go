@@ -25,10 +25,17 @@ type flowKey [36]byte
 //	| local address   | local port | zero |
 type listenerKey [20]byte
 
+// saKey is struct sa_key of maps.h:
+//
+//	 0                16                32     36
+//	| local address   | remote address  | SPI |
+type saKey [36]byte
+
 // The generated structs have no padding and the same size, or this does not compile.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(steerFlowKey{})-unsafe.Sizeof(flowKey{})]
 	_ = [1]struct{}{}[unsafe.Sizeof(steerListenerKey{})-unsafe.Sizeof(listenerKey{})]
+	_ = [1]struct{}{}[unsafe.Sizeof(steerSaKey{})-unsafe.Sizeof(saKey{})]
 )
 
 func makeFlowKey(local, remote netip.AddrPort) (k flowKey) {
@@ -76,6 +83,38 @@ func (s *Steering) flow(local, remote netip.AddrPort, change func(*flowKey) erro
 	}, "flow %s from %s", local, remote)
 }
 
+// AddSA claims the ESP packets with an SPI that remote sends to local: the addresses of the SA. Those of other SAs, as of
+// the host's own VPNs, stay with the kernel. Errors: [ErrClaimed], [ErrFull].
+func (s *Steering) AddSA(local, remote netip.Addr, spi uint32) error {
+	return s.sa(local, remote, spi, func(k *saKey) error {
+		return claim(s.objs.Sas, k, "Options.MaxSAs")
+	})
+}
+
+// RemoveSA gives up what [Steering.AddSA] claimed. Error: [ErrNotClaimed].
+func (s *Steering) RemoveSA(local, remote netip.Addr, spi uint32) error {
+	return s.sa(local, remote, spi, func(k *saKey) error { return release(s.objs.Sas, k) })
+}
+
+// sa changes what is claimed of one SA.
+func (s *Steering) sa(local, remote netip.Addr, spi uint32, change func(*saKey) error) error {
+	return s.use(func() error {
+		l, r := local.Unmap(), remote.Unmap()
+		if !l.IsValid() || l.IsUnspecified() || !r.IsValid() || r.IsUnspecified() || spi == 0 {
+			return errors.New("needs two addresses and an SPI")
+		}
+		if l.Is4() != r.Is4() {
+			return errors.New("one end is IPv4, the other IPv6")
+		}
+		var k saKey
+		l16, r16 := l.As16(), r.As16()
+		copy(k[0:], l16[:])
+		copy(k[16:], r16[:])
+		binary.BigEndian.PutUint32(k[32:], spi)
+		return change(&k)
+	}, "SA 0x%08x of %s from %s", spi, local, remote)
+}
+
 // AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4
 // address, :: for any IPv6 address, and the zero [netip.Addr] for both; any means those that
 // [Steering.SetLocal] named. Zones are ignored. Errors: [ErrClaimed], [ErrFull]; nothing is claimed then.
@@ -115,7 +154,7 @@ func (s *Steering) listener(local netip.AddrPort, change func([]listenerKey) err
 	}, "listener %s", describe(local))
 }
 
-// RemoveClaims gives up all flows and listeners, for another user of the program.
+// RemoveClaims gives up all flows, SAs and listeners, for another user of the program.
 func (s *Steering) RemoveClaims() error {
 	if err := s.enter(); err != nil {
 		return err
@@ -123,6 +162,9 @@ func (s *Steering) RemoveClaims() error {
 	defer s.life.RUnlock()
 	if err := clearMap[flowKey](s.objs.Flows); err != nil {
 		return fmt.Errorf("bpf: flows: %w", err)
+	}
+	if err := clearMap[saKey](s.objs.Sas); err != nil {
+		return fmt.Errorf("bpf: SAs: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

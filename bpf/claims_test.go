@@ -84,6 +84,10 @@ func TestClaimTwiceAndRelease(t *testing.T) {
 			return s.AddListener(at(netip.Addr{}, 9))
 		}, func() error { return s.RemoveListener(at(netip.Addr{}, 9)) },
 			func() error { return s.AddListener(at(netip.IPv6Unspecified(), 9)) }},
+		{"SA", func() error {
+			return s.AddSA(local.Addr(), remote.Addr(), 7)
+		}, func() error { return s.RemoveSA(local.Addr(), remote.Addr(), 7) },
+			func() error { return s.AddSA(mapped.Addr(), remote.Addr(), 7) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wantError(t, c.remove(), ErrNotClaimed)
@@ -142,6 +146,10 @@ func TestBadArguments(t *testing.T) {
 		"flow without address":  s.AddFlow(at(netip.Addr{}, 1), at(remote4, 1)),
 		"flow from any":         s.AddFlow(at(local4, 1), at(netip.IPv4Unspecified(), 1)),
 		"flow of two families":  s.AddFlow(at(local4, 1), at(remote6, 1)),
+		"SA without SPI":        s.AddSA(local4, remote4, 0),
+		"SA without address":    s.AddSA(local4, netip.Addr{}, 7),
+		"SA to any address":     s.AddSA(netip.IPv4Unspecified(), remote4, 7),
+		"SA of two families":    s.AddSA(local4, remote6, 7),
 		"removal without port":  s.RemoveFlow(at(local4, 0), at(remote4, 1)),
 		"listener without port": s.AddListener(at(local4, 0)),
 		"listener removal":      s.RemoveListener(at(local4, 0)),
@@ -238,7 +246,7 @@ func TestOutcomeNames(t *testing.T) {
 			t.Errorf("%s: steered %v, dropped %v", name, o.Steered(), o.Dropped())
 		}
 	}
-	if got, want := Outcome(NumOutcomes).String(), "outcome(19)"; got != want {
+	if got, want := Outcome(NumOutcomes).String(), "outcome(20)"; got != want {
 		t.Errorf("beyond the last: %q, want %q", got, want)
 	}
 }
@@ -250,6 +258,7 @@ func TestRemoveClaims(t *testing.T) {
 	claim := func() (err error) {
 		for port := range uint16(300) {
 			err = errors.Join(err, s.AddFlow(at, netip.AddrPortFrom(at.Addr().Next(), 1+port)))
+			err = errors.Join(err, s.AddSA(at.Addr(), at.Addr().Next(), uint32(1+port)))
 		}
 		any := netip.AddrPortFrom(netip.Addr{}, 1)
 		return errors.Join(err, s.AddListener(at), s.AddListener(any))

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"encoding/binary"
 	"net"
 	"slices"
 
@@ -27,7 +28,43 @@ const (
 // fixtures are frames whose outcome does not depend on earlier ones.
 func fixtures() []fixture {
 	return slices.Concat(linkFixtures(), fixtures4(), fixtures6(), extensionFixtures(),
-		icmpFixtures4(), icmpFixtures6())
+		icmpFixtures4(), icmpFixtures6(), espFixtures())
+}
+
+// ourSPI is the SPI of SAs that the engine has with each remote host.
+const ourSPI = 0x12345678
+
+// esp is a packet of an SA.
+func esp(spi uint32) gopacket.Payload {
+	return raw(binary.BigEndian.AppendUint32(nil, spi), make([]byte, 60))
+}
+
+func espFixtures() []fixture {
+	const proto = layers.IPProtocolESP
+	ours4 := frame(ether4(), ip4(local4, proto), esp(ourSPI))
+	ours6 := frame(ether6(), ip6(local6, proto), esp(ourSPI))
+	return []fixture{
+		{name: "esp of ours v4", frame: ours4, want: ESP},
+		{name: "esp of ours v6", frame: ours6, want: ESP},
+		{name: "esp behind options v6", frame: frame(ether6(), ip6(local6, protoDest),
+			raw(options(proto, 8), esp(ourSPI))), want: ESP},
+		{name: "esp in priority tag", frame: frame(ether(layers.EthernetTypeDot1Q),
+			tag(0, layers.EthernetTypeIPv4), ip4(local4, proto), esp(ourSPI)), want: ESP},
+		{name: "esp in a vlan", frame: frame(ether(layers.EthernetTypeDot1Q),
+			tag(7, layers.EthernetTypeIPv4), ip4(local4, proto), esp(ourSPI)), want: PassVLAN},
+		{name: "esp of a VPN", frame: frame(ether4(), ip4(local4, proto), esp(ourSPI+1)),
+			want: PassNotTCP},
+		{name: "esp of ours byte-swapped", frame: frame(ether4(), ip4(local4, proto),
+			esp(0x78563412)), want: PassNotTCP},
+		{name: "esp of ours from another host", frame: frame(ether4(),
+			ip4(local4, proto, from4(other4)), esp(ourSPI)), want: PassNotTCP},
+		{name: "esp of ours to another address", frame: frame(ether4(), ip4(other4, proto),
+			esp(ourSPI)), want: PassNotTCP},
+		{name: "esp of three octets", frame: frame(ether4(), ip4(local4, proto),
+			gopacket.Payload(esp(ourSPI)[:3])), want: PassMalformed},
+		{name: "udp that begins as our esp", frame: frame(ether4(),
+			ip4(local4, layers.IPProtocolUDP), esp(ourSPI)), want: PassNotTCP},
+	}
 }
 
 func linkFixtures() []fixture {

@@ -48,6 +48,29 @@ func TestFragmentsInOrder(t *testing.T) {
 	}
 }
 
+// TestFragmentsOfESP: the first one has the SPI, and says where the others go.
+func TestFragmentsOfESP(t *testing.T) {
+	b := newBench(t, true)
+	const proto = layers.IPProtocolESP
+	first := func(id uint16, spi uint32) []byte {
+		return frame(ether4(), ip4(local4, proto, part(id, 0, true)), esp(spi))
+	}
+	later := func(id uint16) []byte {
+		return frame(ether4(), ip4(local4, proto, part(id, 64, false)), payload)
+	}
+	b.expect(later(1), PassFragment)
+	b.expect(first(1, ourSPI), ESP)
+	b.expect(later(1), Fragment)
+	b.expect(first(2, ourSPI+1), PassNotTCP)
+	b.expect(later(2), PassFragment)
+	b.expect(first(1, ourSPI+1), PassNotTCP) // the identification comes round
+	b.expect(later(1), PassFragment)
+	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(proto, 9, 0, true),
+		esp(ourSPI))), ESP)
+	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(proto, 9, 64, false), payload)),
+		Fragment)
+}
+
 // TestFragmentsOutOfOrder: nobody can know where a fragment belongs before the ports were seen.
 func TestFragmentsOutOfOrder(t *testing.T) {
 	b := newBench(t, true)

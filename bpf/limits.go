@@ -10,6 +10,9 @@ const (
 	// DefaultMaxListeners bounds the listening addresses; a listener of any address of both families takes two.
 	DefaultMaxListeners = 1 << 10
 
+	// DefaultMaxSAs bounds the SAs that the engine receives with.
+	DefaultMaxSAs = 1 << 12
+
 	// DefaultMaxFragments bounds the datagrams whose later fragments are expected. Anyone who can send a
 	// first fragment to a listener makes an entry, so a flood pushes out honest ones, which TCP then repeats.
 	// 8192 datagrams within the 30 s that an entry is valid serve misconfigured paths, not a load.

@@ -14,6 +14,7 @@ enum outcome {
 	OUTCOME_LISTENER,
 	OUTCOME_FRAGMENT,
 	OUTCOME_ICMP,
+	OUTCOME_ESP,
 	OUTCOME_DROP_NO_SOCKET,	      /* claimed, but no socket is bound to the rx queue */
 	OUTCOME_DROP_PEER,	      /* to a listener, from an address that the list of peers does not have */
 	OUTCOME_DROP_SYN,	      /* a SYN to a listener, beyond what the limits below let through */
@@ -21,7 +22,7 @@ enum outcome {
 	OUTCOME_PASS_NO_MATCH,	      /* TCP that nobody claimed */
 	OUTCOME_PASS_NOT_LOCAL,	      /* to the port of a listener of any address, at an address of another host */
 	OUTCOME_PASS_OTHER_MAC,	      /* TCP of no flow, in a frame for another Ethernet address or a group */
-	OUTCOME_PASS_NOT_TCP,	      /* IP with another protocol, ICMP that quotes nothing of ours */
+	OUTCOME_PASS_NOT_TCP,	      /* IP with another protocol, ICMP that quotes nothing of ours, ESP of others */
 	OUTCOME_PASS_NOT_IP,	      /* ARP, LLDP, ... */
 	OUTCOME_PASS_FRAGMENT,	      /* a later fragment whose first one was not seen before, or not claimed */
 	OUTCOME_PASS_MALFORMED,	      /* cut short, or lengths that contradict each other */
@@ -32,7 +33,7 @@ enum outcome {
 	OUTCOME_COUNT,
 };
 
-#define OUTCOME_LAST_STEERED OUTCOME_ICMP
+#define OUTCOME_LAST_STEERED OUTCOME_ESP
 #define OUTCOME_LAST_DROPPED OUTCOME_DROP_STRAY
 #define GO_ON OUTCOME_COUNT /* what the parsers of steer.c return when there is no outcome yet */
 
@@ -46,6 +47,11 @@ struct listener_key {
 	struct address local; /* ::ffff:0.0.0.0 is any IPv4 address, :: any IPv6 address */
 	__be16 port;
 	__u16 zero;
+};
+
+struct sa_key {
+	struct address local, remote;
+	__be32 spi;
 };
 
 struct fragment_key {
@@ -91,6 +97,15 @@ struct {
 	__type(key, struct listener_key);
 	__type(value, __u32); /* always 1 */
 } listeners SEC(".maps");
+
+// The IPsec SAs that the engine receives with. All others are the host's.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct sa_key);
+	__type(value, __u32); /* always 1 */
+} sas SEC(".maps");
 
 // The addresses of this host, for listeners of any address.
 struct {

@@ -5,7 +5,7 @@ import "fmt"
 // Outcome is what became of a frame that met the program. Every frame has exactly one.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropStray
+// The outcomes, in the order of enum outcome in maps.h. Up to ESP the frame went to a socket, up to DropStray
 // it was dropped, the rest went to the kernel.
 const (
 	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
@@ -13,6 +13,7 @@ const (
 	Fragment = Outcome(steerOutcomeOUTCOME_FRAGMENT) // later fragment of a steered segment
 	// ICMP error that quotes a segment of the engine
 	ICMP         = Outcome(steerOutcomeOUTCOME_ICMP)
+	ESP          = Outcome(steerOutcomeOUTCOME_ESP)            // packet of an SA of the engine
 	DropNoSocket = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET) // claimed, but its queue has no socket
 	// to a listener, from an address that SetPeers did not name
 	DropPeer = Outcome(steerOutcomeOUTCOME_DROP_PEER)
@@ -42,6 +43,7 @@ var outcomeNames = [NumOutcomes]string{
 	Listener:           "listener",
 	Fragment:           "fragment",
 	ICMP:               "icmp",
+	ESP:                "esp",
 	DropNoSocket:       "drop_no_socket",
 	DropPeer:           "drop_peer",
 	DropSYN:            "drop_syn",
@@ -68,7 +70,7 @@ func (o Outcome) String() string {
 }
 
 // Steered reports whether frames of this outcome went to a socket of the engine.
-func (o Outcome) Steered() bool { return o <= ICMP }
+func (o Outcome) Steered() bool { return o <= ESP }
 
 // Dropped reports whether frames of this outcome went nowhere.
 func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropStray }

@@ -451,6 +451,12 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	return syn ? o : strays(f, d, tcp);
 }
 
+// may_be_ours tells whether the protocol is one that the engine claims datagrams of.
+static inline_always int may_be_ours(const struct datagram *d)
+{
+	return d->protocol == PROTO_TCP || d->protocol == PROTO_ESP;
+}
+
 static inline_always void name_fragment(struct fragment_key *key, const struct datagram *d)
 {
 	key->src = d->src;
@@ -524,15 +530,27 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 	return limit && stray(f, limit) == OUTCOME_DROP_STRAY ? OUTCOME_DROP_STRAY : OUTCOME_ICMP;
 }
 
+// steer_esp decides on a packet of IPsec (RFC 4303), or on the first fragment of one.
+static inline_always enum outcome steer_esp(const struct frame *f, const struct datagram *d)
+{
+	__be32 *spi = at(f, d->payload, sizeof(*spi));
+	if (!spi || d->payload + sizeof(*spi) > d->end)
+		return missing(d->payload, sizeof(*spi), d->end);
+	struct sa_key sa = {.local = d->dst, .remote = d->src, .spi = *spi};
+	return bpf_map_lookup_elem(&sas, &sa) ? OUTCOME_ESP : OUTCOME_PASS_NOT_TCP;
+}
+
 // steer_ip decides on a datagram whose IP headers were read.
 static inline_always enum outcome steer_ip(const struct frame *f, const struct datagram *d, int v6)
 {
 	if (d->part == LATER_FRAGMENT) {
 		// Only IPv4 tells the protocol of a later fragment.
-		return v6 || d->protocol == PROTO_TCP ? steer_later_fragment(f, d) : OUTCOME_PASS_NOT_TCP;
+		return v6 || may_be_ours(d) ? steer_later_fragment(f, d) : OUTCOME_PASS_NOT_TCP;
 	}
 	if (d->protocol == PROTO_TCP)
 		return steer_tcp(f, d);
+	if (d->protocol == PROTO_ESP)
+		return steer_esp(f, d);
 	if (d->protocol == (v6 ? PROTO_ICMPV6 : PROTO_ICMP))
 		return steer_icmp(f, d, v6);
 	return OUTCOME_PASS_NOT_TCP;
@@ -601,7 +619,7 @@ int xwarp_steer(struct xdp_md *ctx)
 			count(&unowned, ctx->rx_queue_index);
 		}
 	}
-	if (d.part == FIRST_FRAGMENT && (d.protocol == PROTO_TCP || d.id_protocol == PROTO_FRAGMENT))
+	if (d.part == FIRST_FRAGMENT && (may_be_ours(&d) || d.id_protocol == PROTO_FRAGMENT))
 		remember_first(&f, &d, ours);
 	count(&counters, o);
 	return action;

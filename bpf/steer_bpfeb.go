@@ -94,22 +94,23 @@ const (
 	steerOutcomeOUTCOME_LISTENER             steerOutcome = 1
 	steerOutcomeOUTCOME_FRAGMENT             steerOutcome = 2
 	steerOutcomeOUTCOME_ICMP                 steerOutcome = 3
-	steerOutcomeOUTCOME_DROP_NO_SOCKET       steerOutcome = 4
-	steerOutcomeOUTCOME_DROP_PEER            steerOutcome = 5
-	steerOutcomeOUTCOME_DROP_SYN             steerOutcome = 6
-	steerOutcomeOUTCOME_DROP_STRAY           steerOutcome = 7
-	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 8
-	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 9
-	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 10
-	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 11
-	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 12
-	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 13
-	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 14
-	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 15
-	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 16
-	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 17
-	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 18
-	steerOutcomeOUTCOME_COUNT                steerOutcome = 19
+	steerOutcomeOUTCOME_ESP                  steerOutcome = 4
+	steerOutcomeOUTCOME_DROP_NO_SOCKET       steerOutcome = 5
+	steerOutcomeOUTCOME_DROP_PEER            steerOutcome = 6
+	steerOutcomeOUTCOME_DROP_SYN             steerOutcome = 7
+	steerOutcomeOUTCOME_DROP_STRAY           steerOutcome = 8
+	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 9
+	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 10
+	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 11
+	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 12
+	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 13
+	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 14
+	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 15
+	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 16
+	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 17
+	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 18
+	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 19
+	steerOutcomeOUTCOME_COUNT                steerOutcome = 20
 )
 
 type steerPrefix struct {
@@ -119,6 +120,19 @@ type steerPrefix struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
+}
+
+type steerSaKey struct {
+	_     structs.HostLayout
+	Local struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Remote struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Spi uint32
 }
 
 type steerSettings struct {
@@ -148,6 +162,7 @@ const (
 	steerMapOpenLimits    = "open_limits"
 	steerMapOpenings      = "openings"
 	steerMapPeers         = "peers"
+	steerMapSas           = "sas"
 	steerMapSettings      = "settings"
 	steerMapSockets       = "sockets"
 	steerMapSynsSeen      = "syns_seen"
@@ -216,6 +231,7 @@ type steerMapSpecs struct {
 	OpenLimits    *ebpf.MapSpec `ebpf:"open_limits"`
 	Openings      *ebpf.MapSpec `ebpf:"openings"`
 	Peers         *ebpf.MapSpec `ebpf:"peers"`
+	Sas           *ebpf.MapSpec `ebpf:"sas"`
 	Settings      *ebpf.MapSpec `ebpf:"settings"`
 	Sockets       *ebpf.MapSpec `ebpf:"sockets"`
 	SynsSeen      *ebpf.MapSpec `ebpf:"syns_seen"`
@@ -260,6 +276,7 @@ type steerMaps struct {
 	OpenLimits    *ebpf.Map `ebpf:"open_limits"`
 	Openings      *ebpf.Map `ebpf:"openings"`
 	Peers         *ebpf.Map `ebpf:"peers"`
+	Sas           *ebpf.Map `ebpf:"sas"`
 	Settings      *ebpf.Map `ebpf:"settings"`
 	Sockets       *ebpf.Map `ebpf:"sockets"`
 	SynsSeen      *ebpf.Map `ebpf:"syns_seen"`
@@ -280,6 +297,7 @@ func (m *steerMaps) Close() error {
 		m.OpenLimits,
 		m.Openings,
 		m.Peers,
+		m.Sas,
 		m.Settings,
 		m.Sockets,
 		m.SynsSeen,

@@ -61,6 +61,10 @@ func newBench(t testing.TB, socket bool) *bench {
 			t.Fatal(err)
 		}
 	}
+	if err := errors.Join(s.AddSA(local4, remote4, ourSPI),
+		s.AddSA(local6, remote6, ourSPI)); err != nil {
+		t.Fatal(err)
+	}
 	b := &bench{TB: t, Steering: s}
 	if socket {
 		if err := s.SetSocket(0, newXSK(t)); err != nil {

@@ -17,6 +17,7 @@ const programName = "xwarp_steer"
 type Options struct {
 	MaxFlows     int // exact flows at a time
 	MaxListeners int // listening addresses at a time
+	MaxSAs       int // IPsec SAs to receive with at a time
 	MaxFragments int // datagrams at a time whose later fragments are expected
 	MaxPrefixes  int // of this host's addresses, and of peers
 	MaxQueues    int // receive queues that can have a socket: numbers 0 to MaxQueues-1
@@ -53,6 +54,7 @@ func Load(opts Options) (*Steering, error) {
 		{"MaxFlows", opts.MaxFlows, DefaultMaxFlows, []*ebpf.MapSpec{spec.Maps[steerMapFlows]}},
 		{"MaxListeners", opts.MaxListeners, DefaultMaxListeners,
 			[]*ebpf.MapSpec{spec.Maps[steerMapListeners]}},
+		{"MaxSAs", opts.MaxSAs, DefaultMaxSAs, []*ebpf.MapSpec{spec.Maps[steerMapSas]}},
 		{"MaxFragments", opts.MaxFragments, DefaultMaxFragments,
 			[]*ebpf.MapSpec{spec.Maps[steerMapFragments]}},
 		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes,
