@@ -28,6 +28,8 @@ type bench struct {
 	t   *testing.T
 	net *vm.Network
 	vm  *vm.VM
+
+	devices []*engine.Device
 }
 
 // need boots a machine, or skips.
@@ -65,7 +67,7 @@ func boot(t *testing.T, o vm.Options) *bench {
 			t.Error(err)
 		}
 	})
-	return &bench{t, network, m}
+	return &bench{t: t, net: network, vm: m}
 }
 
 // device opens one of ours in the namespace beside the machine.
@@ -89,7 +91,18 @@ func (b *bench) device(t *testing.T, transport string) (d *engine.Device) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+	b.devices = append(b.devices, d)
 	return d
+}
+
+// explain logs the state of everything between the machine and our connections.
+func (b *bench) explain(t *testing.T) {
+	t.Helper()
+	t.Log(b.vm.NetworkState())
+	for _, d := range b.devices {
+		s, err := d.Stats()
+		t.Logf("our device: %+v %v", s, err)
+	}
 }
 
 var nextPort atomic.Uint32
@@ -108,6 +121,7 @@ func (b *bench) captured(t *testing.T, port uint16, f func() error, opcodes ...s
 	}
 	err = f()
 	if err := errors.Join(err, c.Stop()); err != nil {
+		b.explain(t)
 		keep(t, file)
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -163,6 +164,12 @@ func TestNetwork(t *testing.T) {
 	reach("native XDP")
 	xdp.Close()
 	reach("XDP detached")
+	state := v.NetworkState()
+	for _, want := range []string{"eth0", "br0", PeerLink, "ping statistics"} {
+		if !strings.Contains(state, want) {
+			t.Errorf("NetworkState lacks %q:\n%s", want, state)
+		}
+	}
 }
 
 // tool is a program of rdma-core run between two siw ends.
