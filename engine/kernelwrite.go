@@ -7,7 +7,7 @@ import (
 
 	"xwarp/mpa"
 	"xwarp/tcp"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -83,7 +83,7 @@ func (c *kernelConn) wrote(n int) {
 func (c *kernelConn) touch() {
 	defer c.iw.Contain()
 	for _, p := range c.out.Pieces() {
-		octets.CRC(0, p)
+		checksum.CRC(0, p)
 	}
 }
 

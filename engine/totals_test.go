@@ -39,7 +39,7 @@ func falling(d *engine.Device) (stop func() error) {
 			}
 			r, was := &now.RDMA, &last.RDMA
 			if r.PayloadIn < was.PayloadIn || r.PayloadOut < was.PayloadOut ||
-				now.TCP.OctetsIn < last.TCP.OctetsIn || now.MPA.FPDUs < last.MPA.FPDUs {
+				now.TCP.BytesIn < last.TCP.BytesIn || now.MPA.FPDUs < last.MPA.FPDUs {
 				errs = append(errs, errors.New("a total fell"))
 			}
 			last = now
@@ -143,7 +143,7 @@ func compareTotals(t *testing.T, da, db *engine.Device, written, read uint64) {
 		}
 		return a.RDMA.PayloadOut == b.RDMA.PayloadIn && b.RDMA.PayloadOut == a.RDMA.PayloadIn &&
 			a.RDMA.SegmentsOut == b.MPA.FPDUs && b.RDMA.SegmentsOut == a.MPA.FPDUs &&
-			a.TCP.OctetsOut == b.TCP.OctetsIn && b.TCP.OctetsOut == a.TCP.OctetsIn
+			a.TCP.BytesOut == b.TCP.BytesIn && b.TCP.BytesOut == a.TCP.BytesIn
 	}
 	if !eventually(same) {
 		t.Errorf("a counted %+v\nb counted %+v", a, b)

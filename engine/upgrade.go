@@ -78,7 +78,7 @@ func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
 	if e == nil {
 		return verbs.ErrNotReady
 	}
-	if e.Conn().Info(now).HeldOctets > 0 {
+	if e.Conn().Info(now).HeldBytes > 0 {
 		return ErrBusy
 	}
 	o, err := x.carry(s.w, c)

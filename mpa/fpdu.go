@@ -3,7 +3,7 @@ package mpa
 import (
 	"encoding/binary"
 
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the
@@ -90,7 +90,7 @@ func (f Framing) close(dst []byte, w, next, length, done int, crc uint32, sum ui
 		}
 		if f.CRC {
 			// on its own: what follows has to have an even place in the sum
-			crc, sum = octets.Sum(dst[done:w], crc, sum)
+			crc, sum = checksum.Sum(dst[done:w], crc, sum)
 			done = w
 		}
 	}
@@ -98,10 +98,10 @@ func (f Framing) close(dst []byte, w, next, length, done int, crc uint32, sum ui
 		w = putMarker(dst, w, length)
 	}
 	if f.CRC && done < w {
-		crc, sum = octets.Sum(dst[done:w], crc, sum)
+		crc, sum = checksum.Sum(dst[done:w], crc, sum)
 	}
 	binary.LittleEndian.PutUint32(dst[w:], crc)
-	return octets.Add(sum, uint64(crc))
+	return checksum.Add(sum, uint64(crc))
 }
 
 // putMarker writes at w a marker that points back to length, and returns the octet behind it.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // oneLevel makes the counters and the rest of ReceiverStats one list.
@@ -60,7 +60,7 @@ func TestGolden(t *testing.T) {
 				}
 				if i == 1 && know && r[i].WantsCRC(w.start.Add(p), pieces, q-p) {
 					known++
-					kept, err = r[i].OfferCRC(w.start.Add(p), pieces, q-p, octets.CRC(0, data))
+					kept, err = r[i].OfferCRC(w.start.Add(p), pieces, q-p, checksum.CRC(0, data))
 				} else {
 					kept, err = r[i].Offer(w.start.Add(p), pieces, q-p)
 				}

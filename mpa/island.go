@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // island is a part of the stream without holes.
@@ -267,7 +267,7 @@ func (r *Receiver) fingerprint(at int64) (f fingerprint) {
 		to := min(at+16<<i, r.seg.q)
 		for from < to {
 			b := r.chunk(from, to)
-			f.whole = octets.CRC(f.whole, b)
+			f.whole = checksum.CRC(f.whole, b)
 			from += int64(len(b))
 		}
 		if i < len(f.halves) {

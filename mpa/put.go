@@ -2,7 +2,7 @@ package mpa
 
 import (
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // nearAhead is how many octets ahead memory is fetched into the cache when nothing is known to be sent after an FPDU.
@@ -26,8 +26,8 @@ func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (
 	if len(body) > n {
 		ahead = n
 	}
-	crc, sum := octets.Sum(dst[:w], 0, 0)
-	crc, sum = octets.CopySum(dst[w:], body[:n], crc, sum, ahead)
+	crc, sum := checksum.Sum(dst[:w], 0, 0)
+	crc, sum = checksum.CopySum(dst[w:], body[:n], crc, sum, ahead)
 	return f.close(dst, w+n, next, length, w+n, crc, sum)
 }
 
@@ -54,17 +54,18 @@ func (f Framing) spread(dst []byte, w, next, length int, body []byte, n int) uin
 		if w < next {
 			break
 		}
-		if f.CRC && n-read >= octets.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
-			octets.Fetch(clip(body, soon, n+read))
-			crc, sum = octets.Sum(dst[done:w], crc, sum)
-			k, crc, sum = octets.CopyMarked(dst[w:], body[:n], read, uint32(w-length), crc, sum, n)
+		if f.CRC && n-read >= checksum.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
+			checksum.Prefetch(clip(body, soon, n+read))
+			crc, sum = checksum.Sum(dst[done:w], crc, sum)
+			k, crc, sum = checksum.CopyMarked(dst[w:], body[:n], read, uint32(w-length), crc, sum,
+				n)
 			read += k / MarkerInterval * (MarkerInterval - MarkerLen)
 			w, next, done, soon = w+k, next+k, w+k, n+read
 		}
 		w, next = putMarker(dst, w, length), next+MarkerInterval
 	}
 	sum = f.close(dst, w, next, length, done, crc, sum)
-	octets.Fetch(clip(body, soon, 2*n))
+	checksum.Prefetch(clip(body, soon, 2*n))
 	return sum
 }
 

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // segment is the octets of one offer, at their place in the stream.
@@ -103,7 +103,7 @@ func (r *Receiver) gather(from, to int64) [][]byte {
 func crcRight(x [][]byte) bool {
 	crc := uint32(0)
 	for _, b := range x {
-		crc = octets.CRC(crc, b)
+		crc = checksum.CRC(crc, b)
 	}
 	return crc == crcResidue
 }

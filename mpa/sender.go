@@ -2,7 +2,7 @@ package mpa
 
 import (
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -164,7 +164,7 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 		d, end := s.desc(i), s.end(i)
 		n := seq.Min(end, r.End).Diff(at)
 		if n == end.Diff(d.at) {
-			sum = octets.Add(sum, s.put(dst[:n], d))
+			sum = checksum.Add(sum, s.put(dst[:n], d))
 		} else {
 			copy(dst[:n], s.whole(d, end)[at.Diff(d.at):])
 			summed = false

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -151,13 +151,13 @@ func (f Framing) lend(v *Vector, src Source, ref ulpdu.Ref, n int) bool {
 	pad := -(lengthLen + n) & 3
 	crc := uint32(0)
 	if f.CRC {
-		crc = octets.CRC(octets.CRC(0, front), body)
+		crc = checksum.CRC(checksum.CRC(0, front), body)
 	}
 	v.lend(body)
 	tail := v.Take(pad + crcLen)
 	clear(tail[:pad])
 	if f.CRC {
-		crc = octets.CRC(crc, tail[:pad])
+		crc = checksum.CRC(crc, tail[:pad])
 	}
 	binary.LittleEndian.PutUint32(tail[pad:], crc)
 	return true

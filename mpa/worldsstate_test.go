@@ -9,7 +9,7 @@ import (
 	"unsafe"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // A run's state as octets: what the receiver, its pool and the sink above know, all of it, so that the run goes on
@@ -238,7 +238,7 @@ func (x *smallRun) tellApart(at int64, f *fingerprint) {
 	if !x.hurt || f.n == 0 {
 		return
 	}
-	if right := octets.CRC(0, x.w.stream[at:at+f.n]); f.whole != right {
+	if right := checksum.CRC(0, x.w.stream[at:at+f.n]); f.whole != right {
 		f.whole = ^right
 	}
 }

@@ -99,7 +99,7 @@ func TestBind(t *testing.T) {
 					t.Errorf("had %q, want %q", got, c.had)
 				}
 				if i.RxRoom < c.mtu+ethHeader {
-					t.Errorf("room for frames of %d octets at MTU %d", i.RxRoom, c.mtu)
+					t.Errorf("room for frames of %d bytes at MTU %d", i.RxRoom, c.mtu)
 				}
 				if got := i.Fault != nil; got != (c.driver != nil && c.driver.Name == "igb" &&
 					i.ZeroCopy) {
@@ -135,7 +135,7 @@ func TestBindFlags(t *testing.T) {
 }
 
 // TestAskDriver asks about a veth, whose driver runs programs, shows them all buffers and copies. The
-// question is repeated, because a header with octets of whatever lay behind it is answered now and then.
+// question is repeated, because a header with bytes of whatever lay behind it is answered now and then.
 func TestAskDriver(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	a.in(t, func() error {
@@ -177,7 +177,7 @@ func TestParseDriver(t *testing.T) {
 		reply[i].Value = reply[i].Value[:1]
 	}
 	if got := parseDriver(reply); got != (Driver{}) {
-		t.Errorf("values of one octet are taken for %+v", got)
+		t.Errorf("values of one byte are taken for %+v", got)
 	}
 	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 ||
 		!slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {

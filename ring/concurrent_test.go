@@ -77,7 +77,7 @@ func feed(k *FakeKernel, frames int, sizes []int) string {
 			}
 			want = append(want[:0], make([]byte, sizes[out%len(sizes)])...)
 			if !bytes.Equal(buf, pattern(want, uint32(out))) {
-				return fmt.Sprintf("echo %d of %d octets differs", out, len(want))
+				return fmt.Sprintf("echo %d of %d bytes differs", out, len(want))
 			}
 			out++
 		}

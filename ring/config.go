@@ -49,7 +49,7 @@ type Config struct {
 
 	RxFrames uint32 // chunks for reception, 0: DefaultRxFrames
 	TxSlots  uint32 // transmit slots, 0: DefaultTxSlots
-	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; a slot holds TxSlot * 4096 octets, see SlotFor
+	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; a slot holds TxSlot * 4096 bytes, see SlotFor
 	MaxFrags uint32 // chunks of one received packet, longer ones are dropped whole; 0: MaxFrags, or RxFrames if fewer
 
 	// Ring sizes are powers of two; 0: the smallest that can hold all frames that may be in the ring.
@@ -65,7 +65,7 @@ type Config struct {
 	BindTimeout time.Duration // how long to wait for a queue that is still busy, 0: DefaultBindTimeout
 }
 
-// SlotFor returns the TxSlot for frames of n octets, Ethernet header included.
+// SlotFor returns the TxSlot for frames of n bytes, Ethernet header included.
 func SlotFor(n int) uint32 { return max(1, uint32((n+ChunkSize-1)/ChunkSize)) }
 
 // Frames returns the number of chunks of the UMEM.

@@ -3,7 +3,7 @@
 //
 // # Frames
 //
-// The UMEM of a socket is cut in chunks of 4096 octets. The first RxFrames chunks receive; the rest form
+// The UMEM of a socket is cut in chunks of 4096 bytes. The first RxFrames chunks receive; the rest form
 // TxSlots transmit slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for who
 // writes it. The two parts never mix: a receiver that holds all its frames cannot stop the transmitter, nor
 // the other way round.

@@ -24,7 +24,7 @@ type Driver struct {
 	Segments int
 }
 
-// zeroCopyFaults are drivers whose zero-copy mode can make octets wrong, and how.
+// zeroCopyFaults are drivers whose zero-copy mode can make bytes wrong, and how.
 var zeroCopyFaults = map[string]string{
 	// igb_alloc_rx_buffers_zc clears the length of the descriptor behind those that it fills, which is where
 	// igb_clean_rx_irq_zc stops, but not when free chunks run out at the ring's end: then it takes the descriptors of

@@ -2,18 +2,18 @@ package ring
 
 import "golang.org/x/sys/unix"
 
-// Inject lets the device receive one frame: its octets are copied to chunks of the fill ring. False: dropped
+// Inject lets the device receive one frame: its bytes are copied to chunks of the fill ring. False: dropped
 // and counted, because the chunks did not suffice, the receive ring is full, or the link is down.
 func (k *FakeKernel) Inject(frame []byte) bool {
 	return k.inject(frame, RxChunkData, false)
 }
 
-// InjectSplit is Inject with at most n octets per chunk, to get packets of more pieces than their length asks for.
+// InjectSplit is Inject with at most n bytes per chunk, to get packets of more pieces than their length asks for.
 func (k *FakeKernel) InjectSplit(frame []byte, n int) bool {
 	return k.inject(frame, min(max(n, 1), RxChunkData), false)
 }
 
-// inject puts frame in chunks of at most size octets; with more, the last descriptor too says that the packet goes on.
+// inject puts frame in chunks of at most size bytes; with more, the last descriptor too says that the packet goes on.
 func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -56,7 +56,7 @@ func toForeign(t *testing.T, own *Socket, other *xdp.Socket, sizes []int) {
 				continue
 			}
 			if !bytes.Equal(f, newFrame(sizes[got], uint32(got))) {
-				t.Fatalf("frame %d of %d octets arrived as %d other octets", got, sizes[got],
+				t.Fatalf("frame %d of %d bytes arrived as %d other bytes", got, sizes[got],
 					len(f))
 			}
 			got++
@@ -85,7 +85,7 @@ func fromForeign(t *testing.T, other *xdp.Socket, own *Socket, sizes []int) {
 			f := batch[i].Frag(0)
 			if ours(f) {
 				if !bytes.Equal(f, newFrame(sizes[got], uint32(got))) {
-					t.Fatalf("frame %d of %d octets arrived as %d other octets", got, sizes[got],
+					t.Fatalf("frame %d of %d bytes arrived as %d other bytes", got, sizes[got],
 						len(f))
 				}
 				got++

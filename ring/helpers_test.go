@@ -38,7 +38,7 @@ func audit(t testing.TB, s Port, k *FakeKernel) {
 	}
 }
 
-// pattern fills b, a frame of at least 14 octets, so that each octet depends on id and its place. The addresses are
+// pattern fills b, a frame of at least 14 bytes, so that each byte depends on id and its place. The addresses are
 // those of a unicast frame with an EtherType for experiments; the id follows if there is room.
 func pattern(b []byte, id uint32) []byte {
 	r := rand.NewPCG(uint64(id), uint64(len(b)))

@@ -4,18 +4,18 @@ import "time"
 
 // Facts of the kernel's AF_XDP interface.
 const (
-	// octets per UMEM chunk: the largest that the kernel takes without the unaligned mode
+	// bytes per UMEM chunk: the largest that the kernel takes without the unaligned mode
 	ChunkSize  = 4096
 	chunkShift = 12 // log2 ChunkSize
 	// XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
 	RxHeadroom  = 256
-	RxChunkData = ChunkSize - RxHeadroom // octets of a received frame that one chunk holds
-	ethHeader   = 14                     // octets; a shorter frame is no Ethernet frame
+	RxChunkData = ChunkSize - RxHeadroom // bytes of a received frame that one chunk holds
+	ethHeader   = 14                     // bytes; a shorter frame is no Ethernet frame
 )
 
 // Limits, each with what it stops.
 const (
-	// MaxFrags is the most chunks that one received packet may span: the kernel's MAX_SKB_FRAGS + 1, 69,120 octets. A
+	// MaxFrags is the most chunks that one received packet may span: the kernel's MAX_SKB_FRAGS + 1, 69,120 bytes. A
 	// longer chain is dropped whole, so that a broken driver cannot gather all frames in one packet.
 	MaxFrags = 18
 	// MaxTxSlot is the most chunks of a transmit slot: the kernel refuses frames of 17 descriptors and more.

@@ -1,18 +1,18 @@
 package ring
 
-// frag is one piece of a packet: octets [off, off+n) of the packet's memory.
+// frag is one piece of a packet: bytes [off, off+n) of the packet's memory.
 type frag struct{ off, n uint32 }
 
 // Packet is one received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A
 // Packet may be copied; then only one of the copies may be released.
 type Packet struct {
 	mem   []byte // the UMEM
-	size  uint32 // octets in all pieces
+	size  uint32 // bytes in all pieces
 	n     uint32 // pieces
 	frags [MaxFrags]frag
 }
 
-// Len returns the number of octets of the frame.
+// Len returns the number of bytes of the frame.
 func (p *Packet) Len() int { return int(p.size) }
 
 // NumFrags returns the number of pieces; 0 after Release.
@@ -35,7 +35,7 @@ func (p *Packet) Frags(dst [][]byte) [][]byte {
 	return dst
 }
 
-// AppendTo appends the octets of the frame to dst.
+// AppendTo appends the bytes of the frame to dst.
 func (p *Packet) AppendTo(dst []byte) []byte {
 	for i := range p.NumFrags() {
 		dst = append(dst, p.Frag(i)...)
@@ -45,7 +45,7 @@ func (p *Packet) AppendTo(dst []byte) []byte {
 
 // TxBuf is a transmit slot that its writer owns until Send or CancelTx.
 type TxBuf struct {
-	// Data is the slot: frame octets from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
+	// Data is the slot: frame bytes from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
 	Data []byte
 	slot uint32
 }

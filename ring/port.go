@@ -34,9 +34,9 @@ var _ Port = (*Socket)(nil)
 // Shape says how a block is cut into segments: a block is TCP segments of one connection that follow each other, as one
 // frame with one set of headers.
 type Shape struct {
-	IPAt    int // octets before the IP header
-	Headers int // octets of all headers
-	Payload int // octets of TCP payload in each segment but the last, which may be shorter
+	IPAt    int // bytes before the IP header
+	Headers int // bytes of all headers
+	Payload int // bytes of TCP payload in each segment but the last, which may be shorter
 	IPv6    bool
 }
 

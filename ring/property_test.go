@@ -116,7 +116,7 @@ func (m *model) release() {
 	i := m.r.IntN(len(m.got))
 	g := &m.got[i]
 	if !bytes.Equal(g.p.AppendTo(nil), g.want) {
-		m.t.Fatalf("a received packet of %d octets changed before its release", len(g.want))
+		m.t.Fatalf("a received packet of %d bytes changed before its release", len(g.want))
 	}
 	m.s.Release(&g.p)
 	m.got = append(m.got[:i], m.got[i+1:]...)
@@ -156,7 +156,7 @@ func (m *model) take() {
 		if n, known := m.sent[id]; !known || n != len(f) || id <= m.lastOut ||
 			!bytes.Equal(f, newFrame(n, id)) {
 			m.t.Fatalf(
-				"frame %d of %d octets was transmitted; sent as %d octets, the last one was %d", id,
+				"frame %d of %d bytes was transmitted; sent as %d bytes, the last one was %d", id,
 				len(f), n, m.lastOut)
 		}
 		delete(m.sent, id)

@@ -33,7 +33,7 @@ func (s *Socket) Recv(batch []Packet) int {
 		claimed++
 		p.mem, p.n, p.size = s.umem, 1, d.Len
 		p.frags[0] = frag{uint32(d.Addr), d.Len}
-		s.stats.RxOctets += uint64(d.Len)
+		s.stats.RxBytes += uint64(d.Len)
 		got++
 	}
 	s.stats.RxPackets += uint64(claimed)
@@ -89,7 +89,7 @@ func (s *Socket) finish(p *Packet) {
 	p.mem, p.n, p.size = s.umem, c.n, c.size
 	copy(p.frags[:c.n], c.frags[:c.n])
 	s.stats.RxPackets++
-	s.stats.RxOctets += uint64(c.size)
+	s.stats.RxBytes += uint64(c.size)
 	c.n, c.size = 0, 0
 }
 

@@ -16,7 +16,7 @@ func receive(t testing.TB, s Port, want ...[]byte) []Packet {
 	}
 	for i, w := range want {
 		if got := batch[i].AppendTo(nil); !bytes.Equal(got, w) {
-			t.Fatalf("packet %d: %d octets differ from the %d sent", i, len(got), len(w))
+			t.Fatalf("packet %d: %d bytes differ from the %d sent", i, len(got), len(w))
 		}
 		if batch[i].Len() != len(w) {
 			t.Errorf("packet %d: Len %d, want %d", i, batch[i].Len(), len(w))
@@ -33,22 +33,22 @@ func TestRecvSizes(t *testing.T) {
 	} {
 		f := newFrame(c.n, 7)
 		if !k.Inject(f) {
-			t.Fatalf("%d octets: dropped", c.n)
+			t.Fatalf("%d bytes: dropped", c.n)
 		}
 		p := receive(t, s, f)
 		if got := p[0].NumFrags(); got != c.frags {
-			t.Errorf("%d octets: %d pieces, want %d", c.n, got, c.frags)
+			t.Errorf("%d bytes: %d pieces, want %d", c.n, got, c.frags)
 		}
 		if got := s.Census()[OwnerRx]; got != uint32(c.frags) {
-			t.Errorf("%d octets: reader owns %d chunks, want %d", c.n, got, c.frags)
+			t.Errorf("%d bytes: reader owns %d chunks, want %d", c.n, got, c.frags)
 		}
 		if p[0].Frag(c.frags) != nil || p[0].Frag(-1) != nil {
-			t.Errorf("%d octets: a piece outside the packet", c.n)
+			t.Errorf("%d bytes: a piece outside the packet", c.n)
 		}
 		audit(t, s, k)
 		s.Release(&p[0])
 		if p[0].NumFrags() != 0 || p[0].Len() != 0 {
-			t.Errorf("%d octets: packet not empty after Release", c.n)
+			t.Errorf("%d bytes: packet not empty after Release", c.n)
 		}
 		s.Refill()
 		audit(t, s, k)
@@ -115,18 +115,18 @@ func TestRecvOversizeIsDroppedWhole(t *testing.T) {
 		batch := make([]Packet, 8)
 		got := batch[:s.Recv(batch)]
 		if len(got) == 0 || got[0].Len() != len(before) {
-			t.Fatalf("%d octets: packet before was not received", n)
+			t.Fatalf("%d bytes: packet before was not received", n)
 		}
 		for i := range got {
 			if got[i].Len() > 3*RxChunkData {
-				t.Errorf("%d octets received", got[i].Len())
+				t.Errorf("%d bytes received", got[i].Len())
 			}
 			s.Release(&got[i])
 		}
 		s.Refill()
 		audit(t, s, k)
 		if c := s.Census(); c[OwnerFill] != 32 {
-			t.Errorf("%d octets: chunks missing in the fill ring: %v", n, c)
+			t.Errorf("%d bytes: chunks missing in the fill ring: %v", n, c)
 		}
 	}
 	if s.Stats().RxOversize < 3 {

@@ -47,7 +47,7 @@ func (s *Socket) owns(slot uint32) bool {
 	return true
 }
 
-// Send queues the first n octets of b as one frame; Flush transmits. The slot is no longer the writer's. A frame of
+// Send queues the first n bytes of b as one frame; Flush transmits. The slot is no longer the writer's. A frame of
 // impossible length is dropped and counted.
 func (s *Socket) Send(b TxBuf, n int) {
 	if s.k == nil || !s.owns(b.slot) {
@@ -157,7 +157,7 @@ func (s *Socket) submit() {
 		}
 		f.open[p.slot] = uint8(need)
 		s.stats.TxPackets++
-		s.stats.TxOctets += uint64(p.n)
+		s.stats.TxBytes += uint64(p.n)
 	}
 	f.count[OwnerTx] -= moved * f.slot
 	f.count[OwnerCompletion] += moved * f.slot

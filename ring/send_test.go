@@ -12,23 +12,23 @@ func TestSendSizes(t *testing.T) {
 		f := newFrame(n, 5)
 		transmit(t, s, f)
 		if c := s.Census(); c[OwnerTx] != 3 {
-			t.Errorf("%d octets: before Flush %v", n, c)
+			t.Errorf("%d bytes: before Flush %v", n, c)
 		}
 		if st := s.Flush(); st != StateOK {
-			t.Fatalf("%d octets: %v", n, st)
+			t.Fatalf("%d bytes: %v", n, st)
 		}
 		if c := s.Census(); c[OwnerCompletion] != 3 || s.InFlight() != 1 {
-			t.Errorf("%d octets: after Flush %v, %d in flight", n, c, s.InFlight())
+			t.Errorf("%d bytes: after Flush %v, %d in flight", n, c, s.InFlight())
 		}
 		if got, want := k.Sent(), (n+ChunkSize-1)/ChunkSize; got != want {
-			t.Errorf("%d octets: %d descriptors, want %d", n, got, want)
+			t.Errorf("%d bytes: %d descriptors, want %d", n, got, want)
 		}
 		got, ok := k.Take(nil)
 		if !ok || !bytes.Equal(got, f) {
-			t.Fatalf("%d octets: %d other octets were transmitted", n, len(got))
+			t.Fatalf("%d bytes: %d other bytes were transmitted", n, len(got))
 		}
 		if s.Reap() != 1 || s.Census()[OwnerFree] != 12 {
-			t.Errorf("%d octets: slot did not come back: %v", n, s.Census())
+			t.Errorf("%d bytes: slot did not come back: %v", n, s.Census())
 		}
 		audit(t, s, k)
 	}

@@ -72,30 +72,30 @@ type Info struct {
 	Blocks     bool   // the Port takes blocks; no Socket does
 	RxFrames   uint32 // chunks for reception
 	TxSlots    uint32
-	TxRoom     int    // octets of the largest frame that a slot holds
-	RxRoom     int    // octets of the largest frame that can be received
+	TxRoom     int    // bytes of the largest frame that a slot holds
+	RxRoom     int    // bytes of the largest frame that can be received
 	KickBudget uint32 // packets per transmit system call, as accepted by the kernel
 }
 
 // Stats counts since Open. Packets are Ethernet frames.
 type Stats struct {
-	RxPackets, RxOctets uint64
-	RxOversize          uint64 // packets of more than MaxFrags chunks, dropped whole
-	RxBadDesc           uint64 // receive descriptors that make no sense, or of chunks not in the fill ring; dropped
-	TxPackets, TxOctets uint64 // handed to the kernel
-	TxCompleted         uint64 // reported complete
-	TxExhausted         uint64 // AllocTx without a free slot
-	TxInvalid           uint64 // Send of an impossible length; the frame was dropped
-	Kicks               uint64 // transmit system calls
-	Again               uint64 // transmit system calls that ended with EAGAIN
-	Busy                uint64 // with EBUSY: a frame was dropped by the device
-	NoBuffers           uint64 // with ENOBUFS
-	Down                uint64 // with ENETDOWN
-	Gone                uint64 // with ENXIO or ENODEV
-	OtherErrors         uint64
-	LastErrno           unix.Errno // the last errno that is no other state
-	Waits               uint64
-	Misuse              uint64 // operations on chunks of another owner, refused
+	RxPackets, RxBytes uint64
+	RxOversize         uint64 // packets of more than MaxFrags chunks, dropped whole
+	RxBadDesc          uint64 // receive descriptors that make no sense, or of chunks not in the fill ring; dropped
+	TxPackets, TxBytes uint64 // handed to the kernel
+	TxCompleted        uint64 // reported complete
+	TxExhausted        uint64 // AllocTx without a free slot
+	TxInvalid          uint64 // Send of an impossible length; the frame was dropped
+	Kicks              uint64 // transmit system calls
+	Again              uint64 // transmit system calls that ended with EAGAIN
+	Busy               uint64 // with EBUSY: a frame was dropped by the device
+	NoBuffers          uint64 // with ENOBUFS
+	Down               uint64 // with ENETDOWN
+	Gone               uint64 // with ENXIO or ENODEV
+	OtherErrors        uint64
+	LastErrno          unix.Errno // the last errno that is no other state
+	Waits              uint64
+	Misuse             uint64 // operations on chunks of another owner, refused
 
 	// XDP_STATISTICS; zero when the socket is closed.
 	KernelRxDropped     uint64 // dropped for other reasons than the next ones
@@ -188,7 +188,7 @@ func (s *Socket) Audit() error {
 }
 
 // Close unmaps the UMEM and the rings and closes the descriptor; the kernel frees the queue some milliseconds
-// later. All Packets and TxBufs become invalid: touching their octets crashes. Later calls of any method do
+// later. All Packets and TxBufs become invalid: touching their bytes crashes. Later calls of any method do
 // nothing.
 func (s *Socket) Close() error {
 	if s.k == nil {

@@ -189,7 +189,7 @@ func TestVethStatistics(t *testing.T) {
 	if n := sb.rx.avail(64); n != 16 {
 		t.Errorf("%d packets in the receive ring, want 16", n)
 	}
-	if st := sa.Stats(); st.TxPackets != 40 || st.TxCompleted != 40 || st.TxOctets != 2400 {
+	if st := sa.Stats(); st.TxPackets != 40 || st.TxCompleted != 40 || st.TxBytes != 2400 {
 		t.Errorf("sender %+v", st)
 	}
 }

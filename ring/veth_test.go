@@ -167,7 +167,7 @@ func exchange(t testing.TB, from, to Port, sizes []int) {
 			p := &batch[i]
 			if b := p.AppendTo(nil); ours(b) {
 				if !bytes.Equal(b, newFrame(sizes[got], uint32(got))) {
-					t.Fatalf("frame %d of %d octets arrived as %d octets with id %d", got,
+					t.Fatalf("frame %d of %d bytes arrived as %d bytes with id %d", got,
 						sizes[got], len(b), binary.BigEndian.Uint32(b[14:]))
 				}
 				got++

@@ -52,7 +52,7 @@ type accECN struct {
 	reply   bool // the next pure ACK is of a SYN-ACK and echoes them
 	counted bool // a SYN-ACK with CE is in cep
 
-	// What this side received: packets with CE, and octets by their IP bits.
+	// What this side received: packets with CE, and bytes by their IP bits.
 	cep           uint32
 	ceb, e0b, e1b uint32
 	unsaid        int // packets with CE since an acknowledgement was sent or owed
@@ -66,7 +66,7 @@ type accECN struct {
 	peerCEP  uint32
 	peerCEB  uint32
 	byOption bool // the option comes with every change of the CE counters
-	guessed  int  // octets told by the field alone since the last option
+	guessed  int  // bytes told by the field alone since the last option
 	// Since the last option with the CE counter:
 	sinceOption uint32 // packets that the field told
 	wrapped     bool   // the field may have gone round
@@ -114,7 +114,7 @@ func (a *accECN) ace(pure bool) wire.Flags {
 	return aceFlags(uint8(a.cep & 7))
 }
 
-// feedback returns the octets that s newly reports as marked. The option says it exactly. The ACE field counts
+// feedback returns the bytes that s newly reports as marked. The option says it exactly. The ACE field counts
 // packets modulo 8: without options, the largest likely number is taken (RFC 9768, appendix A.2). What the field
 // alone says is corrected by the next option.
 func (a *accECN) feedback(c *Conn, s *Segment) int {
@@ -146,18 +146,18 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 	a.sinceOption += d
 	a.wrapped = a.wrapped || sack || acked == 0 || c.tx.Transmissions(s.Ack, 8) >= 8
 	if !option {
-		octets := min(int(d)*c.emss, max(acked, c.emss))
-		a.guessed += octets
-		return octets
+		n := min(int(d)*c.emss, max(acked, c.emss))
+		a.guessed += n
+		return n
 	}
 	a.reconcile(c, marked)
-	octets := max(0, marked-a.guessed)
+	n := max(0, marked-a.guessed)
 	a.guessed = 0
-	return octets
+	return n
 }
 
 // reconcile compares what an option newly reports as marked with the packets that the field told since the option
-// before it. Marked octets without a marked packet, when the field cannot have gone round, are no feedback on what
+// before it. Marked bytes without a marked packet, when the field cannot have gone round, are no feedback on what
 // was sent: something on the path changes it, and nothing more is sent as ECN-capable (RFC 9768, 3.2.3.2.5).
 func (a *accECN) reconcile(c *Conn, marked int) {
 	if marked > 0 && a.sinceOption == 0 && !a.wrapped {
@@ -178,8 +178,8 @@ func (a *accECN) handshakeACK(c *Conn, ace uint8) {
 	c.ecn.toldOfSYN(ace)
 }
 
-// fromOption returns by how much the CE octet counter moved since the option before, when s carries it.
-func (a *accECN) fromOption(s *Segment) (octets int, ok bool) {
+// fromOption returns by how much the CE byte counter moved since the option before, when s carries it.
+func (a *accECN) fromOption(s *Segment) (n int, ok bool) {
 	if s.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 || s.Opt.NAccECN < 2 {
 		return 0, false
 	}

@@ -47,31 +47,31 @@ func TestAccECN(t *testing.T) {
 	if aceOf(o.Flags) != (5+4)%8 {
 		t.Errorf("after four marked packets: ACE %d", aceOf(o.Flags))
 	}
-	// The option goes only on pure acknowledgements, segments with octets keep EMSS.
+	// The option goes only on pure acknowledgements, segments with bytes keep EMSS.
 	p.src.sizes = []int{1000, 1000, 1000, 1000}
 	for p.c.Poll(p.now, &p.src, &o) {
 		if o.Payload.Len() > 0 && o.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) != 0 {
-			t.Errorf("option on octets: %v", &o.Header)
+			t.Errorf("option on bytes: %v", &o.Header)
 		}
 		if o.Payload.Len() > 0 && o.ECN != tcp.ECT0 {
-			t.Errorf("octets with IP bits %d", o.ECN)
+			t.Errorf("bytes with IP bits %d", o.ECN)
 		}
 	}
 	// Feedback: two packets marked, by the field alone.
 	p.in(fA, 401, 2001, 0, flags(wire.AE|wire.CWR|wire.ECE)) // 7 = 5 + 2
-	if n := p.c.Counters().CEOctetsOut; n != 2000 {
-		t.Errorf("%d octets reported as marked, want 2000", n)
+	if n := p.c.Counters().CEBytesOut; n != 2000 {
+		t.Errorf("%d bytes reported as marked, want 2000", n)
 	}
 	p.in(fA, 401, 4001, 0, flags(wire.AE|wire.CWR|wire.ECE), func(s *tcp.Segment) {
 		s.Opt.Present |= wire.HasAccECN1
 		s.Opt.NAccECN, s.Opt.AccECN = 3, [3]uint32{1, 2500, 1}
 	})
-	if n := p.c.Counters().CEOctetsOut; n != 2500 {
-		t.Errorf("%d octets reported as marked, want 2500: the option makes the guess exact", n)
+	if n := p.c.Counters().CEBytesOut; n != 2500 {
+		t.Errorf("%d bytes reported as marked, want 2500: the option makes the guess exact", n)
 	}
 }
 
-// TestAccECNHandshakeACK: a pure ACK says what the SYN-ACK arrived with, before octets that wait, which could
+// TestAccECNHandshakeACK: a pure ACK says what the SYN-ACK arrived with, before bytes that wait, which could
 // not say it (RFC 9768, 3.2.2.1). What follows has the counter.
 //
 //req:rfc9768-3.2.2.1-1 rfc9768-3.2.2.1-2
@@ -83,16 +83,16 @@ func TestAccECNHandshakeACK(t *testing.T) {
 	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.CWR), ecnIP(tcp.CE))
 	var o tcp.Out
 	var got []int
-	var octets []int
+	var sizes []int
 	for p.c.Poll(p.now, &p.src, &o) {
-		got, octets = append(got, aceOf(o.Flags)), append(octets, o.Payload.Len())
+		got, sizes = append(got, aceOf(o.Flags)), append(sizes, o.Payload.Len())
 	}
-	if len(got) != 2 || got[0] != 6 || octets[0] != 0 || got[1] != 6 || octets[1] != 1000 {
+	if len(got) != 2 || got[0] != 6 || sizes[0] != 0 || got[1] != 6 || sizes[1] != 1000 {
 		t.Errorf(
-			"ACE %v with %v octets, want 6 (CE) on a pure ACK, then 6 (5 and one mark) with 1000",
-			got, octets)
+			"ACE %v with %v bytes, want 6 (CE) on a pure ACK, then 6 (5 and one mark) with 1000",
+			got, sizes)
 	}
-	// A SYN-ACK that comes again while octets are held: an ACK with SACK blocks has the counter.
+	// A SYN-ACK that comes again while bytes are held: an ACK with SACK blocks has the counter.
 	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
 	p.c.Connect(p.now)
 	p.out()

@@ -320,7 +320,7 @@ func TestAccECNOptionStops(t *testing.T) {
 			opts = append(opts, accECNOption(3, uint32(c.ce)))
 		}
 		p.in(fA, 1, 1+c.acked, 0, opts...)
-		if got := p.c.Counters().CEOctetsOut; got != c.want {
+		if got := p.c.Counters().CEBytesOut; got != c.want {
 			t.Errorf("acknowledgement %d: %d bytes marked, want %d", i, got, c.want)
 		}
 	}

@@ -31,7 +31,7 @@ func accECNOption(n uint8, ce uint32) opt {
 	}
 }
 
-// accurate is a connection with accurate feedback, of segments of 1000 octets, that has sent some.
+// accurate is a connection with accurate feedback, of segments of 1000 bytes, that has sent some.
 func accurate(t *testing.T, segments int, opts ...opt) *peer {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1,
 		Loss: loss.Config{CC: cc.Config{InitialWindow: 64}}})
@@ -45,7 +45,7 @@ func accurate(t *testing.T, segments int, opts ...opt) *peer {
 	return p
 }
 
-// send sends segments of 1000 octets.
+// send sends segments of 1000 bytes.
 func (p *peer) send(n int) {
 	for range n {
 		p.src.sizes = append(p.src.sizes, 1000)
@@ -66,14 +66,14 @@ func TestAccECNWrap(t *testing.T) {
 	} {
 		p := accurate(t, c.packets)
 		p.in(fA, 1, 1+1000*c.packets, 0, ace((5+c.moves)%8))
-		if got := p.c.Counters().CEOctetsOut; got != uint64(1000*c.want) {
-			t.Errorf("the field moves by %d with %d packets: %d octets marked, want %d", c.moves,
+		if got := p.c.Counters().CEBytesOut; got != uint64(1000*c.want) {
+			t.Errorf("the field moves by %d with %d packets: %d bytes marked, want %d", c.moves,
 				c.packets, got, 1000*c.want)
 		}
 		p.send(1)
 		p.in(fA, 1, 1001+1000*c.packets, 0, ace((5+c.moves)%8))
-		if got := p.c.Counters().CEOctetsOut; got != uint64(1000*c.want) {
-			t.Errorf("%d packets, and the field does not move afterwards: %d octets", c.packets,
+		if got := p.c.Counters().CEBytesOut; got != uint64(1000*c.want) {
+			t.Errorf("%d packets, and the field does not move afterwards: %d bytes", c.packets,
 				got)
 		}
 	}
@@ -98,7 +98,7 @@ func TestAccECNFeedback(t *testing.T) {
 	}{
 		{"acknowledges nothing", 4001, []opt{ace(6)}, 0},
 		{"an old one", 4000, []opt{ace(6)}, 0},
-		{"one octet", 4002, []opt{ace(6)}, 1000},
+		{"one byte", 4002, []opt{ace(6)}, 1000},
 		{"only by a block", 4001, []opt{ace(6), block}, 1000},
 		{"old, with a block", 4000, []opt{ace(6), block}, 0},
 		{"option without CE", 5001, []opt{ace(6), accECNOption(1, 500)}, 1000},
@@ -114,8 +114,8 @@ func TestAccECNFeedback(t *testing.T) {
 		p := accurate(t, sent, sackOK())
 		p.in(fA, 1, 4001, 0, ace(5))
 		p.in(fA, 1, c.ack, 0, append(c.opts, many)...)
-		if got := p.c.Counters().CEOctetsOut; got != c.want {
-			t.Errorf("%s: %d octets marked, want %d", c.name, got, c.want)
+		if got := p.c.Counters().CEBytesOut; got != c.want {
+			t.Errorf("%s: %d bytes marked, want %d", c.name, got, c.want)
 		}
 	}
 	// What the field alone said is not counted again by the first option after it, and only once.
@@ -123,8 +123,8 @@ func TestAccECNFeedback(t *testing.T) {
 	p.in(fA, 1, 3001, 0, ace(7)) // 2000, of 2 packets
 	for i, want := range []uint64{2000, 2300, 2800} {
 		p.in(fA, 1, 4001+1000*i, 0, ace(7), accECNOption(3, uint32([]int{1900, 2200, 2700}[i])))
-		if got := p.c.Counters().CEOctetsOut; got != want {
-			t.Errorf("option %d: %d octets marked, want %d", i, got, want)
+		if got := p.c.Counters().CEBytesOut; got != want {
+			t.Errorf("option %d: %d bytes marked, want %d", i, got, want)
 		}
 	}
 }
@@ -136,11 +136,11 @@ func TestAccECNFeedback(t *testing.T) {
 //req:rfc9768-3.2.2.1-4 rfc9768-3.2.2.1-5 rfc9768-3.2.2.2-6 rfc9768-3.2.2.4-3
 func TestAccECNHandshakeEnd(t *testing.T) {
 	for _, c := range []struct {
-		ace, octets int
-		noECT       bool
-		next        int    // the field afterwards
-		marked      uint64 // octets by it
-		reductions  uint64
+		ace, sizes int
+		noECT      bool
+		next       int    // the field afterwards
+		marked     uint64 // bytes by it
+		reductions uint64
 	}{
 		{0, 0, true, 7, 0, 0}, {1, 0, false, 5, 0, 0}, {2, 0, false, 6, 1000, 1},
 		{3, 0, true, 5, 0, 0}, {4, 0, true, 5, 0, 0}, {5, 0, false, 6, 1000, 1},
@@ -156,7 +156,7 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 			t.Fatalf("SYN-ACK %v, want ACE 2 and the option", &out.Header)
 		}
 		ack := segment(fA, 1001, out.Seq+1, ace(c.ace))
-		ack.Len, ack.Window = c.octets, 10_000
+		ack.Len, ack.Window = c.sizes, 10_000
 		var conn tcp.Conn
 		if l.Input(&tu, ack, now, &out) != tcp.Ready || !l.Accept(&tu, ack, &conn, now) {
 			t.Fatal("not accepted")
@@ -172,20 +172,20 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 		}
 		for conn.Poll(now, &src, &out) {
 			if n := out.Payload.Len(); n > 0 && out.ECN != want {
-				t.Errorf("ACE %d: octets with IP bits %d, want %d", c.ace, out.ECN, want)
+				t.Errorf("ACE %d: bytes with IP bits %d, want %d", c.ace, out.ECN, want)
 			}
 		}
-		for _, octets := range []int{0, 1000} { // only what acknowledges something counts
+		for _, sizes := range []int{0, 1000} { // only what acknowledges something counts
 			if n := conn.LossCounters().ECNReductions; n != 0 {
 				t.Errorf("ACE %d: %d reductions before anything was acknowledged", c.ace, n)
 			}
-			s := segment(fA, conn.RcvNxt(), conn.SndUna().Add(octets), ace(c.next))
+			s := segment(fA, conn.RcvNxt(), conn.SndUna().Add(sizes), ace(c.next))
 			s.Window = 10_000
 			conn.Input(s, now)
 			conn.Finish(now)
 		}
-		if got := conn.Counters().CEOctetsOut; got != c.marked {
-			t.Errorf("ACE %d, then %d: %d octets marked, want %d", c.ace, c.next, got, c.marked)
+		if got := conn.Counters().CEBytesOut; got != c.marked {
+			t.Errorf("ACE %d, then %d: %d bytes marked, want %d", c.ace, c.next, got, c.marked)
 		}
 		if got := conn.LossCounters().ECNReductions; got != c.reductions {
 			t.Errorf("ACE %d, then %d: %d reductions, want %d", c.ace, c.next, got, c.reductions)
@@ -194,7 +194,7 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 }
 
 // TestAccECNMarkedSYN: a SYN that arrived with CE is a sign of congestion like every other mark, once (RFC 9768,
-// 3.2.2.4), and what the peer's own SYN-ACK carries in the option is no feedback on octets.
+// 3.2.2.4), and what the peer's own SYN-ACK carries in the option is no feedback on bytes.
 //
 //req:rfc9768-3.2.2-3 rfc9768-3.2.2.2-4 rfc9768-3.2.2.2-5
 func TestAccECNMarkedSYN(t *testing.T) {
@@ -224,7 +224,7 @@ func TestAccECNMarkedSYN(t *testing.T) {
 	}
 	p.src.sizes = []int{1000}
 	if f, _ := flagsOf(p); len(f) != 1 || aceOf(f[0]) != 6 {
-		t.Errorf("octets after it: %v, want ACE 6", f)
+		t.Errorf("bytes after it: %v, want ACE 6", f)
 	}
 	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate}) // SYNs that cross
 	p.c.Connect(p.now)
@@ -235,8 +235,8 @@ func TestAccECNMarkedSYN(t *testing.T) {
 	p.state(tcp.Established)
 	p.send(1)
 	p.in(fA, 1, 1001, 0, ace(6))
-	if got := p.c.Counters().CEOctetsOut; got != 1000 {
-		t.Errorf("after SYNs that crossed, one marked packet is %d octets, want 1000", got)
+	if got := p.c.Counters().CEBytesOut; got != 1000 {
+		t.Errorf("after SYNs that crossed, one marked packet is %d bytes, want 1000", got)
 	}
 }
 

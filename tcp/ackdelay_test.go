@@ -48,7 +48,7 @@ func TestAckHoldEnds(t *testing.T) {
 	p.in(fA, 7001, 1, 1000)
 	p.in(fA, 8001, 1, 1000)
 	p.want()
-	p.src.sizes = []int{10} // octets go along
+	p.src.sizes = []int{10} // bytes go along
 	p.want("P. 1+10 ack 9001")
 	p.pass(tick.Millisecond)
 	p.want()

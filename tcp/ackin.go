@@ -18,7 +18,7 @@ func (c *Conn) ackProcess(s *Segment, now tick.Time) {
 	}
 	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 &&
 		c.ecn.mode != ECNAccurate {
-		c.stillShut(now) // nothing in flight: the peer sends octets, or a window update
+		c.stillShut(now) // nothing in flight: the peer sends bytes, or a window update
 		return
 	}
 	a := loss.Ack{
@@ -72,7 +72,7 @@ func (c *Conn) ourFINAcked(now tick.Time) {
 	}
 }
 
-// boundFinWait2 bounds FIN-WAIT-2 when nobody waits for the peer's octets any more.
+// boundFinWait2 bounds FIN-WAIT-2 when nobody waits for the peer's bytes any more.
 func (c *Conn) boundFinWait2(now tick.Time) {
 	if c.detached {
 		c.timer.wait = now.Add(c.cfg.FinWait2)

@@ -11,7 +11,7 @@ type pendingAck struct {
 	ack seq.Num
 	// from is where the acknowledgement before it ended: StretchAck bounds ack - from.
 	from seq.Num
-	dup  seq.Range // octets that came twice (RFC 2883), empty for none
+	dup  seq.Range // bytes that came twice (RFC 2883), empty for none
 	sack bool      // says something that only SACK blocks can say
 	ece  bool      // RFC 3168, 6.1.3
 	// noSACK: an ACK of ACKs, without SACK blocks (RFC 9768, 3.2.2.5.1)
@@ -29,7 +29,7 @@ type ackState struct {
 	challengeAt, probeAt tick.Time
 }
 
-// owe queues an acknowledgement of RCV.NXT, with stretch for in-order octets that may be acknowledged together. What is
+// owe queues an acknowledgement of RCV.NXT, with stretch for in-order bytes that may be acknowledged together. What is
 // owed is written field by field: a composite would be made elsewhere and copied, which waits for the fields (5 ns).
 func (c *Conn) owe(dup seq.Range, stretch bool) {
 	c.run = false
@@ -54,7 +54,7 @@ func (c *Conn) owe(dup seq.Range, stretch bool) {
 	c.nOwed++
 }
 
-// oweMore is owe with stretch for octets in order without anything beside them. Nearly always the
+// oweMore is owe with stretch for bytes in order without anything beside them. Nearly always the
 // acknowledgement owed last covers them, too.
 func (c *Conn) oweMore() {
 	if c.nOwed > 0 && len(c.outOfOrder.v) == 0 && c.ecn.mode == ECNOff {
@@ -104,7 +104,7 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	}
 }
 
-// ackInOrder decides about the acknowledgement of octets that moved RCV.NXT on without anything remarkable.
+// ackInOrder decides about the acknowledgement of bytes that moved RCV.NXT on without anything remarkable.
 func (c *Conn) ackInOrder(now tick.Time) {
 	switch {
 	case c.quick > 0:
@@ -168,7 +168,7 @@ func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	return true
 }
 
-// controlSeq is the sequence number of segments without octets: SND.NXT, but not beyond a window that shrank,
+// controlSeq is the sequence number of segments without bytes: SND.NXT, but not beyond a window that shrank,
 // where the peer would not take it.
 func (c *Conn) controlSeq() seq.Num {
 	if c.state < Established || c.nxt.Diff(c.right) < 1<<c.wscale {

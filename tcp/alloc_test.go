@@ -35,7 +35,7 @@ func established(tb testing.TB) (a, b *tcp.Conn, now tick.Time) {
 
 var pumped tcp.Segment
 
-// pump gives everything that from sends to to, and returns the octets.
+// pump gives everything that from sends to to, and returns the bytes.
 func pump(from, to *tcp.Conn, now tick.Time, src tcp.Source) (n int) {
 	var out tcp.Out
 	for from.Poll(now, src, &out) {
@@ -102,9 +102,9 @@ func TestNoAllocation(t *testing.T) {
 
 func TestConnSize(t *testing.T) {
 	n := unsafe.Sizeof(tcp.Conn{})
-	t.Logf("a connection takes %d octets", n)
+	t.Logf("a connection takes %d bytes", n)
 	if n > 4096 {
-		t.Errorf("a connection takes %d octets: a slab of 10,000 takes more than 40 MB", n)
+		t.Errorf("a connection takes %d bytes: a slab of 10,000 takes more than 40 MB", n)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestBlindSegments(t *testing.T) {
 			continue
 		}
 		if o := p.c.Input(&s, p.now); o.N != 0 {
-			t.Fatalf("seed %d, segment %d: octets of %v are offered", seed, i, &s.Header)
+			t.Fatalf("seed %d, segment %d: bytes of %v are offered", seed, i, &s.Header)
 		}
 		p.c.Finish(p.now)
 		sent += len(p.out())
@@ -142,7 +142,7 @@ func TestBlindSegments(t *testing.T) {
 		exact, sent, c.ChallengeAcks, c.ChallengeSuppressed)
 }
 
-// TestSegmentSmack counts what every other octet of a window, in the worst orders, costs: a bounded search
+// TestSegmentSmack counts what every other byte of a window, in the worst orders, costs: a bounded search
 // and move each.
 func TestSegmentSmack(t *testing.T) {
 	for _, order := range []string{"up", "down", "random", "close"} {

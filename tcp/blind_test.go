@@ -24,7 +24,7 @@ func TestBlindSweep(t *testing.T) {
 		flags wire.Flags
 		octs  int
 	}{{"SYN", wire.SYN, 0}, {"RST", wire.RST, 0}, {"ACK", wire.ACK, 0},
-		{"octets", wire.ACK | wire.PSH, 100}, {"FIN", wire.ACK | wire.FIN, 0}} {
+		{"bytes", wire.ACK | wire.PSH, 100}, {"FIN", wire.ACK | wire.FIN, 0}} {
 		t.Run(k.name, func(t *testing.T) {
 			const window = 1 << 16
 			var b tcp.Budget
@@ -45,7 +45,7 @@ func TestBlindSweep(t *testing.T) {
 					inside++
 				}
 				if o := p.c.Input(&s, p.now); o.N != 0 {
-					t.Fatalf("segment %d: octets of %v are offered", i, &s.Header)
+					t.Fatalf("segment %d: bytes of %v are offered", i, &s.Header)
 				}
 				p.c.Finish(p.now)
 				sent += len(p.out())
@@ -63,7 +63,7 @@ func TestBlindSweep(t *testing.T) {
 			if seconds := p.now.Sub(start)/tick.Second + 1; c.ChallengeAcks > uint64(2*seconds)+1 {
 				t.Errorf("%d challenge ACKs in %d s", c.ChallengeAcks, seconds)
 			}
-			// What is not throttled answers octets just left of the window, which only luck finds.
+			// What is not throttled answers bytes just left of the window, which only luck finds.
 			if sent > int(c.ChallengeAcks)+2*inside {
 				t.Errorf("%d answers, %d of them challenges", sent, c.ChallengeAcks)
 			}

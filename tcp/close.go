@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no octet may be added to the Source
+// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no byte may be added to the Source
 // afterwards. Before the peer answered our SYN it ends the connection.
 func (c *Conn) Shutdown(now tick.Time) {
 	c.run = false
@@ -23,7 +23,7 @@ func (c *Conn) Shutdown(now tick.Time) {
 	}
 }
 
-// Detach says that nobody reads any more: new octets from the peer are answered with RST (RFC 9293, 3.6.1),
+// Detach says that nobody reads any more: new bytes from the peer are answered with RST (RFC 9293, 3.6.1),
 // and FIN-WAIT-2 ends after Config.FinWait2. It includes Shutdown.
 func (c *Conn) Detach(now tick.Time) {
 	c.Shutdown(now)

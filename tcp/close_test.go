@@ -74,7 +74,7 @@ func TestFigure12NormalClose(t *testing.T) {
 	p.want("F. 1 ack 1")
 	p.in(fA, 1, 2, 0)
 	p.state(tcp.FinWait2)
-	p.in(fA, 1, 2, 100) // half-closed: octets still come
+	p.in(fA, 1, 2, 100) // half-closed: bytes still come
 	p.in(fFA, 101, 2, 0)
 	p.state(tcp.TimeWait)
 	p.want(". 2 ack 101", ". 2 ack 102")
@@ -117,7 +117,7 @@ func TestFigure13SimultaneousClose(t *testing.T) {
 func TestPassiveClose(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
-	p.in(fFA, 1, 1, 50) // FIN with octets
+	p.in(fFA, 1, 1, 50) // FIN with bytes
 	p.state(tcp.CloseWait)
 	p.want(". 1 ack 52")
 	p.src.sizes = []int{500, 200}
@@ -131,8 +131,8 @@ func TestPassiveClose(t *testing.T) {
 	p.cause(tcp.CauseClosed)
 }
 
-// TestFINWithLastOctets: FIN goes with the last record, and with it again.
-func TestFINWithLastOctets(t *testing.T) {
+// TestFINWithLastBytes: FIN goes with the last record, and with it again.
+func TestFINWithLastBytes(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
 	p.src.sizes = []int{100}
@@ -144,7 +144,7 @@ func TestFINWithLastOctets(t *testing.T) {
 	p.state(tcp.FinWait2)
 }
 
-// TestFINOutOfOrder: a FIN beyond a gap counts once the gap is closed, but no octet beyond it ever does.
+// TestFINOutOfOrder: a FIN beyond a gap counts once the gap is closed, but no byte beyond it ever does.
 func TestFINOutOfOrder(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(sackOK())
@@ -155,7 +155,7 @@ func TestFINOutOfOrder(t *testing.T) {
 	p.state(tcp.CloseWait)
 	p.want(". 1 ack 202")
 
-	// A FIN that a later octet contradicts is forgotten.
+	// A FIN that a later byte contradicts is forgotten.
 	p = newPeer(t, tcp.Config{})
 	p.open(sackOK())
 	p.in(fFA, 51, 1, 0)
@@ -245,7 +245,7 @@ func TestLinger(t *testing.T) {
 	p.cause(tcp.CauseAborted)
 }
 
-// TestDetach: octets for nobody are answered with RST (RFC 9293, 3.6.1); FIN-WAIT-2 does not last for ever.
+// TestDetach: bytes for nobody are answered with RST (RFC 9293, 3.6.1); FIN-WAIT-2 does not last for ever.
 //
 //req:rfc9293-MAY-1 rfc9293-SHLD-3
 func TestDetach(t *testing.T) {
@@ -345,7 +345,7 @@ func TestRFC1337(t *testing.T) {
 	p.state(tcp.TimeWait)
 }
 
-// TestEarlyFIN: a FIN behind a hole that has octets held beyond it may be the forged one: it waits until it
+// TestEarlyFIN: a FIN behind a hole that has bytes held beyond it may be the forged one: it waits until it
 // comes again in order. Then it counts, and what is held beyond it is nobody's.
 func TestEarlyFIN(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
@@ -362,7 +362,7 @@ func TestEarlyFIN(t *testing.T) {
 	p.state(tcp.CloseWait)
 	p.in(fA, 502, 1, 10)
 	p.want()
-	if n := p.c.Counters(); n.EarlyFINs != 1 || n.AfterFIN != 2 || p.c.Info(p.now).HeldOctets != 0 {
+	if n := p.c.Counters(); n.EarlyFINs != 1 || n.AfterFIN != 2 || p.c.Info(p.now).HeldBytes != 0 {
 		t.Errorf("%+v", n)
 	}
 }

@@ -52,13 +52,13 @@ func TestOpenOnce(t *testing.T) {
 // probes find the window.
 func TestFINWaitsForWindow(t *testing.T) {
 	for _, c := range []struct {
-		octets int
-		line   string
-		fin    bool
+		sizes int
+		line  string
+		fin   bool
 	}{{999, "FP. 1+999 ack 1", true}, {1000, "P. 1+1000 ack 1", false}} {
 		p := newPeer(t, tcp.Config{})
 		p.open(mss(1460), win(1000))
-		p.src.sizes = []int{c.octets}
+		p.src.sizes = []int{c.sizes}
 		p.c.Shutdown(p.now)
 		p.want(c.line)
 		if c.fin {
@@ -93,8 +93,8 @@ func TestTakeBackFIN(t *testing.T) {
 		if got := p.c.SndNxt(); got != iss.Add(from) {
 			t.Errorf("SND.NXT %d, want %d", got.Diff(iss), from)
 		}
-		if got, want := p.c.Counters().OctetsOut, uint64(from-1); got != want {
-			t.Errorf("%d octets counted, want %d", got, want)
+		if got, want := p.c.Counters().BytesOut, uint64(from-1); got != want {
+			t.Errorf("%d bytes counted, want %d", got, want)
 		}
 		p.src.sizes = []int{50}
 		p.want("FP. " + itoa(from) + "+50 ack 1")
@@ -105,7 +105,7 @@ func TestTakeBackFIN(t *testing.T) {
 	}
 }
 
-// TestPeerEnd names the peer's FIN from when it came until the octets before it are there.
+// TestPeerEnd names the peer's FIN from when it came until the bytes before it are there.
 func TestPeerEnd(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -122,7 +122,7 @@ func TestPeerEnd(t *testing.T) {
 	p.in(fA, 1, 1, 50)
 	check(0, false, true)
 	if p.c.RcvEnd() != irs.Add(101) || p.c.RcvNxt() != irs.Add(102) {
-		t.Errorf("the octets end at %d, RCV.NXT %d; want 101 and 102", p.c.RcvEnd().Diff(irs),
+		t.Errorf("the bytes end at %d, RCV.NXT %d; want 101 and 102", p.c.RcvEnd().Diff(irs),
 			p.c.RcvNxt().Diff(irs))
 	}
 }
@@ -141,7 +141,7 @@ func TestTakeAcked(t *testing.T) {
 	}
 }
 
-// TestControlNumber: a segment without octets has SND.NXT, or the window's right edge when that moved so far to the
+// TestControlNumber: a segment without bytes has SND.NXT, or the window's right edge when that moved so far to the
 // left that the peer would not take it, but never what is acknowledged already.
 func TestControlNumber(t *testing.T) {
 	for _, c := range []struct {
@@ -229,12 +229,12 @@ func TestSetters(t *testing.T) {
 	}
 }
 
-// TestKeepaliveNot: no keepalive probe leaves while octets are in flight or wait for a window; octets sent make one
+// TestKeepaliveNot: no keepalive probe leaves while bytes are in flight or wait for a window; bytes sent make one
 // that is due needless.
 //
 //req:rfc9293-MUST-26
 func TestKeepaliveNot(t *testing.T) {
-	for _, window := range []uint16{1000, 2000} { // of which the peer acknowledges 1000 octets
+	for _, window := range []uint16{1000, 2000} { // of which the peer acknowledges 1000 bytes
 		p := newPeer(t, tcp.Config{KeepaliveIdle: tick.Second, KeepaliveProbes: 1, UserTimeout: -1})
 		p.open(mss(1000), win(window))
 		p.src.sizes = []int{1000, 1000}

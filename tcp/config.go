@@ -20,7 +20,7 @@ type Config struct {
 	// MTU is the largest IP packet that the local link takes [1500]. From it follow the MSS option, which announces
 	// MTU less the headers, and the first EMSS.
 	MTU  int
-	IPv6 bool // headers of 60 octets instead of 40
+	IPv6 bool // headers of 60 bytes instead of 40
 
 	// MSS, when set, is announced instead of MTU less headers (RFC 6691).
 	MSS int
@@ -36,7 +36,7 @@ type Config struct {
 	NoSACK       bool
 	NoWScale     bool
 
-	// RcvSpace is how many octets the layer above can hold at the start [64 KiB]. RcvSpaceMax is the most it ever
+	// RcvSpace is how many bytes the layer above can hold at the start [64 KiB]. RcvSpaceMax is the most it ever
 	// will: the window scale follows from it [RcvSpace].
 	RcvSpace    int
 	RcvSpaceMax int
@@ -66,7 +66,7 @@ type Config struct {
 	SYNACKRetries int
 	SYNTimeout    tick.Duration
 
-	// UserTimeout ends a connection whose octets stay unacknowledged that long [5 min]. Negative: never.
+	// UserTimeout ends a connection whose bytes stay unacknowledged that long [5 min]. Negative: never.
 	UserTimeout tick.Duration
 	// AnnounceUTO sends the user timeout option (RFC 5482) with the SYN; AdoptUTO follows the peer's,
 	// within UTOMin and UTOMax of limits.go.

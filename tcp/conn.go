@@ -18,7 +18,7 @@ import (
 //	for _, r := range o.R[:o.N] { ...; c.Keep(r or a part of it) }
 //	c.Finish(now)
 //
-// and after a batch, a call of Expire, or new octets in the Source: Poll until it returns false, then Events
+// and after a batch, a call of Expire, or new bytes in the Source: Poll until it returns false, then Events
 // and Deadline.
 type Conn struct {
 	state    State
@@ -105,7 +105,7 @@ type current struct {
 	open    bool
 	text    bool // the segment occupies sequence space in the window
 	push    bool // the segment says PSH
-	offered int  // octets
+	offered int  // bytes
 	kept    int  // of those
 	ack     bool // acknowledge at once
 	syn     bool // a SYN-ACK, whose acknowledgement is owed already
@@ -225,7 +225,7 @@ func (c *Conn) SoftError() ip.ICMPKind {
 // RcvNxt is the left edge of what is missing.
 func (c *Conn) RcvNxt() seq.Num { return c.rcvNxt }
 
-// RcvEnd is the number after the last octet received in order: RcvNxt without the peer's FIN.
+// RcvEnd is the number after the last byte received in order: RcvNxt without the peer's FIN.
 func (c *Conn) RcvEnd() seq.Num {
 	if c.PeerFIN() {
 		return c.rcvNxt - 1
@@ -236,14 +236,14 @@ func (c *Conn) RcvEnd() seq.Num {
 // SndUna is the oldest number that is not acknowledged.
 func (c *Conn) SndUna() seq.Num { return c.una }
 
-// SndNxt is the next new number to send. Octets that the Source froze and a window cut off lie beyond it.
+// SndNxt is the next new number to send. Bytes that the Source froze and a window cut off lie beyond it.
 func (c *Conn) SndNxt() seq.Num { return c.nxt }
 
-// DataStart returns the numbers of the first octet sent and of the first octet received; the latter is known once the
+// DataStart returns the numbers of the first byte sent and of the first byte received; the latter is known once the
 // peer's SYN came.
 func (c *Conn) DataStart() (snd, rcv seq.Num) { return c.iss + 1, c.irs + 1 }
 
-// EMSS is the most payload octets that a segment carries now, 0 before ESTABLISHED.
+// EMSS is the most payload bytes that a segment carries now, 0 before ESTABLISHED.
 func (c *Conn) EMSS() int { return c.emss }
 
 // PeerEnd returns the number of the peer's FIN while RCV.NXT has not reached it; false: none came.
@@ -259,5 +259,5 @@ func (c *Conn) PeerFIN() bool {
 }
 
 // SetRecords says whether what Next returns are records whose boundaries matter (FPDUs): then none is cut for a closing
-// window, only when the peer's largest window ever is smaller than the record. Off, a stream of octets, at first.
+// window, only when the peer's largest window ever is smaller than the record. Off, a stream of bytes, at first.
 func (c *Conn) SetRecords(on bool) { c.records = on }

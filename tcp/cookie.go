@@ -99,7 +99,7 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
-// mayFollow reports whether s may be behind the first octets of a connection that was offered a cookie. Only
+// mayFollow reports whether s may be behind the first bytes of a connection that was offered a cookie. Only
 // those have the number that the cookie was made of; when they are lost, or were overtaken, they come again,
 // but not to a peer that a RST ended: a path whose MTU fell loses the first segment for many seconds, and not
 // the short ones behind it. So such a segment is dropped in silence. A connection that is really gone, with a

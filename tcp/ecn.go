@@ -12,9 +12,9 @@ type ecnState struct {
 	mode    ECNMode // what was negotiated: ECNOff, ECNClassic, ECNAccurate
 	exact   bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
 	latched bool    // ECE until the peer says CWR (RFC 3168, 6.1.3)
-	ce      bool    // the last segment was marked; without accurate feedback, the last one with octets
+	ce      bool    // the last segment was marked; without accurate feedback, the last one with bytes
 	marked  bool    // the current segment is marked
-	cwr     bool    // say CWR with the next new octets
+	cwr     bool    // say CWR with the next new bytes
 	// what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a
 	// while
 	noECT bool
@@ -25,7 +25,7 @@ type ecnState struct {
 
 const ecnSetup = wire.ECE | wire.CWR
 
-// Packets with CE that are acknowledged at once: while octets are not acknowledged, and while all are. The latter is
+// Packets with CE that are acknowledged at once: while bytes are not acknowledged, and while all are. The latter is
 // no less than 3, else two ends would answer each other for ever, and no more than 7, else the field goes round (RFC
 // 9768, 3.2.2.5.1).
 const (
@@ -53,12 +53,12 @@ func (e *ecnState) arrived(c *Conn, s *Segment) {
 }
 
 // ackMarks decides whether the marks of the segment that arrived are acknowledged at once: when they begin or end
-// with octets, every second one while octets are not acknowledged, else every third one (RFC 9768, 3.2.2.5.1). Such
+// with bytes, every second one while bytes are not acknowledged, else every third one (RFC 9768, 3.2.2.5.1). Such
 // an ACK of ACKs has no SACK blocks, so that the peer does not take it for a duplicate acknowledgement. Of two ends
 // that do this, each answers at most a third of the other's.
-func (e *ecnState) ackMarks(c *Conn, octets bool) {
+func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
 	switch n := e.acc.unsaid; {
-	case octets:
+	case hasBytes:
 		c.now.ack = c.now.ack || e.marked != e.ce || n >= marksWithData
 	case n >= marksWithoutData || n >= marksWithData && c.rcvNxt != c.ackedTo:
 		if c.nOwed > 0 {
@@ -69,7 +69,7 @@ func (e *ecnState) ackMarks(c *Conn, octets bool) {
 	}
 }
 
-// textArrived notes a segment with octets for RFC 3168's feedback. When marks begin or end, what came before is
+// textArrived notes a segment with bytes for RFC 3168's feedback. When marks begin or end, what came before is
 // acknowledged at once with the old echo (RFC 8257, 3.2).
 func (e *ecnState) textArrived(c *Conn) {
 	if e.mode != ECNClassic {
@@ -112,11 +112,11 @@ func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 			c.n.ECEIn++
 		}
 	case e.mode == ECNAccurate:
-		a.CEOctets = e.acc.feedback(c, s)
-		c.n.CEOctetsOut += uint64(a.CEOctets)
+		a.CEBytes = e.acc.feedback(c, s)
+		c.n.CEBytesOut += uint64(a.CEBytes)
 		if e.acc.marked && c.una.Less(s.Ack) {
 			e.acc.marked = false
-			a.CEOctets += c.emss
+			a.CEBytes += c.emss
 		}
 	}
 }
@@ -128,7 +128,7 @@ func (e *ecnState) result(r *loss.Result) {
 	}
 }
 
-// segment sets the bits of a segment with octets or FIN, or of a probe.
+// segment sets the bits of a segment with bytes or FIN, or of a probe.
 func (e *ecnState) segment(out *Out) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(false)
@@ -137,8 +137,8 @@ func (e *ecnState) segment(out *Out) {
 	}
 }
 
-// newData sets the bits of octets sent for the first time, and the AccECN option when there is room behind the
-// octets. Octets sent again are not ECT (RFC 3168, 6.1.5), and without the option (RFC 9768, 3.2.3.2.2).
+// newData sets the bits of bytes sent for the first time, and the AccECN option when there is room behind the
+// bytes. Bytes sent again are not ECT (RFC 3168, 6.1.5), and without the option (RFC 9768, 3.2.3.2.2).
 func (e *ecnState) newData(c *Conn, out *Out) {
 	if e.mode == ECNOff {
 		return

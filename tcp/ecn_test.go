@@ -50,7 +50,7 @@ func TestECNClassic(t *testing.T) {
 	if f, _ := flagsOf(p); f[0] != fA {
 		t.Fatalf("after CWR: %v", f)
 	}
-	// ECE from the peer reduces once and is answered with CWR on new octets.
+	// ECE from the peer reduces once and is answered with CWR on new bytes.
 	p.in(fA, 4101, 1001, 0, flags(wire.ECE))
 	p.in(fA, 4101, 2001, 0, flags(wire.ECE))
 	p.in(fA, 4101, 3001, 0, flags(wire.ECE))

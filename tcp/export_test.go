@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Plateau is what a "packet too big" about n octets means that names no MTU.
+// Plateau is what a "packet too big" about n bytes means that names no MTU.
 func Plateau(n int) int { return plateau(n) }
 
 // InputInFull is Input without its first step.
@@ -44,7 +44,7 @@ func Same(a, b *Conn) bool {
 	return reflect.DeepEqual(&x, &y)
 }
 
-// HeldSteps counts comparisons and moves in the set of octets beyond a gap.
+// HeldSteps counts comparisons and moves in the set of bytes beyond a gap.
 func (c *Conn) HeldSteps() uint64 { return c.outOfOrder.steps }
 
 // Take is what challenge asks.

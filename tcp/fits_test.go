@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestSACKFits: blocks go along with octets only where the segment stays within the MSS.
+// TestSACKFits: blocks go along with bytes only where the segment stays within the MSS.
 func TestSACKFits(t *testing.T) {
 	for _, stamps := range []bool{true, false} {
 		opts := []opt{mss(1000), sackOK()}
@@ -26,7 +26,7 @@ func TestSACKFits(t *testing.T) {
 			var o tcp.Out
 			for p.c.Poll(p.now, &p.src, &o) {
 				if o.Payload.Len()+o.Opt.Len() > 1000 {
-					t.Fatalf("%d octets and %d of options in a segment, the MSS is 1000",
+					t.Fatalf("%d bytes and %d of options in a segment, the MSS is 1000",
 						o.Payload.Len(), o.Opt.Len())
 				}
 				if o.Payload.Len() > 0 && o.Opt.Present&wire.HasSACK != 0 {
@@ -35,7 +35,7 @@ func TestSACKFits(t *testing.T) {
 			}
 		}
 		if with == 0 {
-			t.Errorf("timestamps %v: never with octets", stamps)
+			t.Errorf("timestamps %v: never with bytes", stamps)
 		}
 	}
 }

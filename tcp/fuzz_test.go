@@ -14,13 +14,13 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// driver feeds a connection with operations made of octets, and checks what must hold whatever they are.
+// driver feeds a connection with operations made of bytes, and checks what must hold whatever they are.
 type driver struct {
 	t     *testing.T
 	c     tcp.Conn
 	now   tick.Time
 	src   queue
-	kept  map[int]bool // octets by distance from irs+1
+	kept  map[int]bool // bytes by distance from irs+1
 	base  seq.Num      // irs+1 once known
 	nxt   seq.Num      // RCV.NXT before
 	known bool
@@ -113,7 +113,7 @@ func (d *driver) give(s *tcp.Segment, how int) {
 		last = r.End
 		for x := r.Start; x != r.End; x++ {
 			if d.kept[x.Diff(d.base)] {
-				d.t.Fatalf("octet %d is offered again", x)
+				d.t.Fatalf("byte %d is offered again", x)
 			}
 		}
 		if how&8 != 0 { // keep a part
@@ -156,7 +156,7 @@ func (d *driver) check() {
 	}
 	for x := d.nxt; x.Less(end); x++ {
 		if !d.kept[x.Diff(d.base)] {
-			d.t.Fatalf("RCV.NXT passed octet %d, which was never kept", x)
+			d.t.Fatalf("RCV.NXT passed byte %d, which was never kept", x)
 		}
 	}
 	d.nxt = seq.Max(d.nxt, end)
@@ -173,14 +173,14 @@ func (d *driver) poll() {
 			d.t.Fatalf("Poll does not end in %v", d.c.State())
 		}
 		if out.Len() > wire.MaxHeaderLen {
-			d.t.Fatalf("%d octets of header: %v", out.Len(), &out.Header)
+			d.t.Fatalf("%d bytes of header: %v", out.Len(), &out.Header)
 		}
 		options := out.Opt.Len()
 		if out.Opt.Present&wire.HasTS != 0 {
 			options -= wire.TimestampsLen // which the EMSS has room for
 		}
 		if k := out.Payload.Len(); k > 0 && k+options > d.c.EMSS() && !out.Probe {
-			d.t.Fatalf("%d octets, %d of options, EMSS %d", k, options, d.c.EMSS())
+			d.t.Fatalf("%d bytes, %d of options, EMSS %d", k, options, d.c.EMSS())
 		}
 		if out.Flags&fA != 0 && d.known && d.c.RcvNxt().Less(out.Ack) {
 			d.t.Fatalf("acknowledges %d, RCV.NXT %d", out.Ack, d.c.RcvNxt())
@@ -189,7 +189,7 @@ func (d *driver) poll() {
 			out.Opt.NSACK)] {
 			for x := r.Start; x != r.End; x++ {
 				if r.Len() > 1<<20 || !d.kept[x.Diff(d.base)] {
-					d.t.Fatalf("SACK %v of octets that were not kept", r)
+					d.t.Fatalf("SACK %v of bytes that were not kept", r)
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// crowd is peers of a Listener, made of octets, and what the Listener has promised them.
+// crowd is peers of a Listener, made of bytes, and what the Listener has promised them.
 type crowd struct {
 	t       *testing.T
 	l       *tcp.Listener
@@ -46,7 +46,7 @@ func (d *crowd) u8() int {
 	return int(v)
 }
 
-// segment makes one from up to ten octets: whose, and how close to what would be right.
+// segment makes one from up to ten bytes: whose, and how close to what would be right.
 func (d *crowd) segment() (t tcp.Tuple, s tcp.Segment) {
 	t = tcp.Tuple{Local: ip.AddrFrom4([4]byte{10, 0, 0, 2}),
 		Remote: ip.AddrFrom4([4]byte{10, 0, 1, byte(d.u8() & 7)}), LocalPort: 7, RemotePort: 4000}
@@ -102,7 +102,7 @@ func (d *crowd) arrive(t tcp.Tuple, s tcp.Segment) {
 // sent notes a SYN-ACK.
 func (d *crowd) sent(t tcp.Tuple, out *tcp.Out) {
 	if out.Payload.Len() != 0 {
-		d.t.Fatalf("a listener sent %d octets", out.Payload.Len())
+		d.t.Fatalf("a listener sent %d bytes", out.Payload.Len())
 	}
 	switch out.Flags &^ (wire.ECE | wire.CWR | wire.AE) {
 	case fSA:

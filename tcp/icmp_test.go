@@ -160,7 +160,7 @@ func TestPTBOfProbe(t *testing.T) {
 		p.src.sizes = append([]int{600, 300}, slices.Repeat([]int{20}, 13)...)
 		for p.c.Poll(p.now, &p.src, &o) {
 			if n := 40 + o.Payload.Len(); n > 1200 {
-				t.Errorf("a probe of %d octets, and the path takes 1200", n)
+				t.Errorf("a probe of %d bytes, and the path takes 1200", n)
 			}
 		}
 	}

@@ -7,17 +7,17 @@ import (
 
 // Counters of one connection since Init, each event by its cause.
 type Counters struct {
-	SegsIn, SegsOut     uint64
-	OctetsIn, OctetsOut uint64 // payload kept, payload sent for the first time
-	OutOfOrder          uint64 // ranges kept beyond a gap
-	DupOctets           uint64 // payload that came twice
-	PureAcks            uint64 // acknowledgements without octets sent
-	DelayedAcks         uint64 // of those, after the whole time that an acknowledgement may wait (Config.DelayedAck)
-	WindowUpdates       uint64 // of those, because the window opened
-	DSACKsSent          uint64
-	DupAcks             uint64 // received
+	SegsIn, SegsOut   uint64
+	BytesIn, BytesOut uint64 // payload kept, payload sent for the first time
+	OutOfOrder        uint64 // ranges kept beyond a gap
+	DupBytes          uint64 // payload that came twice
+	PureAcks          uint64 // acknowledgements without bytes sent
+	DelayedAcks       uint64 // of those, after the whole time that an acknowledgement may wait (Config.DelayedAck)
+	WindowUpdates     uint64 // of those, because the window opened
+	DSACKsSent        uint64
+	DupAcks           uint64 // received
 
-	NotKept             uint64 // octets offered that the layer above did not keep: they count as never received
+	NotKept             uint64 // bytes offered that the layer above did not keep: they count as never received
 	OutOfWindow         uint64 // RFC 9293, 3.10.7.4, first check
 	PAWSDrops           uint64 // RFC 7323, 5.3
 	NoTimestamp         uint64 // RFC 7323, 3.2
@@ -25,8 +25,8 @@ type Counters struct {
 	BadAck              uint64 // RFC 5961, 5; before ESTABLISHED: acknowledges no SYN of ours
 	NoSYN               uint64 // in SYN-SENT, neither SYN nor a RST that acknowledges ours
 	LateRST             uint64 // RST in TIME-WAIT (RFC 1337)
-	AfterFIN            uint64 // segments, and ranges held, of octets behind the peer's FIN: they are not the peer's
-	EarlyFINs           uint64 // FINs behind a hole with octets held beyond them
+	AfterFIN            uint64 // segments, and ranges held, of bytes behind the peer's FIN: they are not the peer's
+	EarlyFINs           uint64 // FINs behind a hole with bytes held beyond them
 	AfterEnd            uint64 // segments for a connection that is over
 	ChallengeAcks       uint64 // sent
 	ChallengeSuppressed uint64 // not sent for want of budget
@@ -34,7 +34,7 @@ type Counters struct {
 	ProbesSuppressed    uint64 // of those, what came too fast to be answered
 	HolesRefused        uint64 // segments not offered in full: too many gaps
 	WindowTrimmed       uint64 // segments that went beyond the window
-	RefusedText         uint64 // octets after Detach
+	RefusedText         uint64 // bytes after Detach
 	WindowShrunk        uint64 // the peer moved its right edge to the left
 
 	SYNRetransmits  uint64
@@ -42,7 +42,7 @@ type Counters struct {
 	WindowProbes    uint64
 	KeepaliveProbes uint64
 	CEIn, ECEIn     uint64 // packets that arrived with CE; acknowledgements that said ECE
-	CEOctetsOut     uint64 // octets that the peer reported as marked (RFC 9768)
+	CEBytesOut      uint64 // bytes that the peer reported as marked (RFC 9768)
 
 	SplitEMSS       uint64 // records cut: larger than EMSS, which fell, or is below the smallest record
 	SplitWindow     uint64 // records cut: the peer's window never held one
@@ -66,26 +66,26 @@ type Info struct {
 	ECN           ECNMode
 	// what is sent is not ECN-capable all the same: the handshake showed that the path changes or stops our
 	// bits
-	NoECT      bool
-	SndWScale  uint8
-	RcvWScale  uint8
-	SndMSS     int // EMSS
-	RcvMSS     int
-	AdvMSS     int
-	PathMTU    int
-	SndWnd     int // what the peer announced
-	RcvWnd     int // what we announced
-	RcvSpace   int
-	RcvRTT     tick.Duration // round trip as the receiver sees it, 0: not known
-	RcvWant    int           // what WantRcvSpace returns
-	Unacked    int           // octets in flight
-	NotSent    bool
-	HeldOctets int // kept beyond a gap
-	HeldHigh   int // most of that ever
-	Holes      int
-	LastHeard  tick.Duration // ago
-	Backoff    int           // of the RTO
-	Probes     int           // unanswered zero-window or keepalive probes
+	NoECT     bool
+	SndWScale uint8
+	RcvWScale uint8
+	SndMSS    int // EMSS
+	RcvMSS    int
+	AdvMSS    int
+	PathMTU   int
+	SndWnd    int // what the peer announced
+	RcvWnd    int // what we announced
+	RcvSpace  int
+	RcvRTT    tick.Duration // round trip as the receiver sees it, 0: not known
+	RcvWant   int           // what WantRcvSpace returns
+	Unacked   int           // bytes in flight
+	NotSent   bool
+	HeldBytes int // kept beyond a gap
+	HeldHigh  int // most of that ever
+	Holes     int
+	LastHeard tick.Duration // ago
+	Backoff   int           // of the RTO
+	Probes    int           // unanswered zero-window or keepalive probes
 }
 
 // Counters returns the counters.
@@ -103,7 +103,7 @@ func (c *Conn) Info(now tick.Time) Info {
 		AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
 		SndWnd: max(0, c.right.Diff(c.una)), RcvWnd: c.rcvWnd(), RcvSpace: c.space,
 		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.more,
-		HeldOctets: c.outOfOrder.octets, HeldHigh: c.outOfOrder.high, Holes: len(c.outOfOrder.v),
+		HeldBytes: c.outOfOrder.bytes, HeldHigh: c.outOfOrder.high, Holes: len(c.outOfOrder.v),
 		LastHeard: now.Sub(c.timer.lastHeard),
 		Probes:    max(c.timer.persistN, c.timer.keepN),
 	}

@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload octets that were
-// never kept, until the next Input. s is not retained. Only octets in order and out of order inside the window are
+// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload bytes that were
+// never kept, until the next Input. s is not retained. Only bytes in order and out of order inside the window are
 // offered, each at most once until it is kept.
 func (c *Conn) Input(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
@@ -25,7 +25,7 @@ func (c *Conn) beginInput() {
 	c.now = current{left: c.rcvNxt}
 }
 
-// inputExpected is inputAny for what nearly every segment is, and false for others: the next octets of an
+// inputExpected is inputAny for what nearly every segment is, and false for others: the next bytes of an
 // established connection, all of them in the window and nothing held beyond them, or none; an acknowledgement
 // within what was sent; and no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those were negotiated.
 // inputAny's checks take 20 ns more.
@@ -115,7 +115,7 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 }
 
 // acceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without
-// octets at the right edge, from a peer that filled the window; and any segment that begins at RCV.NXT while
+// bytes at the right edge, from a peer that filled the window; and any segment that begins at RCV.NXT while
 // the window is zero, for its ACK and RST.
 func (c *Conn) acceptable(s *Segment) bool {
 	wnd := c.rcvWnd()
@@ -128,7 +128,7 @@ func (c *Conn) acceptable(s *Segment) bool {
 	return n > 0 && last >= 0 && last < wnd
 }
 
-// unacceptable answers a segment that fails the first check. Octets that this side has had are a retransmission whose
+// unacceptable answers a segment that fails the first check. Bytes that this side has had are a retransmission whose
 // acknowledgement was lost, or a probe: the answer is owed without throttle. Anything else is throttled, since it
 // may be forged, or the other half of two ends out of step.
 func (c *Conn) unacceptable(s *Segment, now tick.Time) {
@@ -152,7 +152,7 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 	case near && n > 0 || n > 0 && s.Seq == c.rcvAdv:
 		if s.Len > 0 && first < 0 {
 			c.now.dup = c.before(seq.Of(s.Start(), s.Len))
-			c.n.DupOctets += uint64(c.now.dup.Len())
+			c.n.DupBytes += uint64(c.now.dup.Len())
 		}
 		c.owe(c.now.dup, false)
 		c.now.dup = seq.Range{}
@@ -185,7 +185,7 @@ func (c *Conn) recent(s *Segment) bool {
 // before returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A
 // number from before the peer's SYN is nobody's.
 func (c *Conn) before(r seq.Range) seq.Range {
-	if c.n.OctetsIn < 1<<30 {
+	if c.n.BytesIn < 1<<30 {
 		r.Start = seq.Max(r.Start, c.irs+1)
 	}
 	end := c.rcvNxt

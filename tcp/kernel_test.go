@@ -35,7 +35,7 @@ type tunnel struct {
 	drops int
 
 	mark             float64
-	marked, lastMark int // octets given to the kernel with CE, in all and last
+	marked, lastMark int // bytes given to the kernel with CE, in all and last
 }
 
 var (
@@ -168,7 +168,7 @@ func (u *tunnel) write(out *tcp.Out, v6 bool, fill func(seq.Range, []byte)) {
 	}
 }
 
-// TestKernel moves octets both ways between a Conn and the kernel's TCP.
+// TestKernel moves bytes both ways between a Conn and the kernel's TCP.
 func TestKernel(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -229,23 +229,23 @@ func TestKernel(t *testing.T) {
 				if k.info.ECN != c.mode {
 					t.Errorf("ECN mode %d was negotiated, want %d", k.info.ECN, c.mode)
 				}
-				if c.mark > 0 && (n.CEIn == 0 || n.ECEIn+n.CEOctetsOut == 0) {
-					t.Errorf("marks: %d arrived, %d echoes, %d octets reported", n.CEIn, n.ECEIn,
-						n.CEOctetsOut)
+				if c.mark > 0 && (n.CEIn == 0 || n.ECEIn+n.CEBytesOut == 0) {
+					t.Errorf("marks: %d arrived, %d echoes, %d bytes reported", n.CEIn, n.ECEIn,
+						n.CEBytesOut)
 				}
-				if c.mode == tcp.ECNAccurate && n.CEOctetsOut != uint64(u.marked) &&
-					n.CEOctetsOut != uint64(u.marked-u.lastMark) {
-					t.Errorf("%d octets were marked on the way, the kernel reported %d", u.marked,
-						n.CEOctetsOut)
+				if c.mode == tcp.ECNAccurate && n.CEBytesOut != uint64(u.marked) &&
+					n.CEBytesOut != uint64(u.marked-u.lastMark) {
+					t.Errorf("%d bytes were marked on the way, the kernel reported %d", u.marked,
+						n.CEBytesOut)
 				}
 				if c.cfg.NoSACK == k.info.SACK || c.cfg.NoTimestamps == k.info.Timestamps ||
 					c.cfg.NoWScale == k.info.WindowScaling {
 					t.Errorf("negotiated %+v", k.info)
 				}
 				l := k.info.Loss.Counters
-				t.Logf("%v, %d dropped, %d sent again, %d timeouts, EMSS %d; %d octets marked, "+
+				t.Logf("%v, %d dropped, %d sent again, %d timeouts, EMSS %d; %d bytes marked, "+
 					"%d reported, %d reductions", k.took.Round(time.Millisecond),
-					u.drops, l.Retransmitted, l.Timeouts, k.info.SndMSS, u.marked, n.CEOctetsOut,
+					u.drops, l.Retransmitted, l.Timeouts, k.info.SndMSS, u.marked, n.CEBytesOut,
 					l.ECNReductions)
 			})
 			if lacks != "" {
@@ -270,11 +270,11 @@ type kernelPeer struct {
 	took  time.Duration
 }
 
-const kernelOctets = 1_500_000
+const kernelBytes = 1_500_000
 
 func (k *kernelPeer) run(passive, cookies bool) {
 	rng := rand.New(rand.NewPCG(7, 7))
-	toKernel, fromKernel := make([]byte, kernelOctets), make([]byte, kernelOctets)
+	toKernel, fromKernel := make([]byte, kernelBytes), make([]byte, kernelBytes)
 	for i := range toKernel {
 		toKernel[i], fromKernel[i] = byte(rng.Uint32()), byte(rng.Uint32())
 	}
@@ -386,7 +386,7 @@ func kernelConn(conn *net.TCPConn, want, give []byte) error {
 		return fmt.Errorf("read: %w", err)
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("%d octets arrived, not the %d sent", len(got), len(want))
+		return fmt.Errorf("%d bytes arrived, not the %d sent", len(got), len(want))
 	}
 	return <-wrote
 }
@@ -415,7 +415,7 @@ func (k *kernelPeer) loop(tu tcp.Tuple, give, want []byte) {
 			k.rcv.Advance(k.c.RcvEnd())
 			n := k.rcv.Read(buf)
 			if !bytes.Equal(buf[:n], want[got:min(got+n, len(want))]) {
-				k.t.Errorf("octets %d..%d from the kernel are wrong", got, got+n)
+				k.t.Errorf("bytes %d..%d from the kernel are wrong", got, got+n)
 				return
 			}
 			got += n
@@ -433,12 +433,12 @@ func (k *kernelPeer) loop(tu tcp.Tuple, give, want []byte) {
 		}
 		if ev&tcp.Ended != 0 {
 			if k.c.Cause() != tcp.CauseClosed || got != len(want) {
-				k.t.Errorf("ended: %v, %d of %d octets", k.c.Cause(), got, len(want))
+				k.t.Errorf("ended: %v, %d of %d bytes", k.c.Cause(), got, len(want))
 			}
 			return
 		}
 	}
-	k.t.Errorf("no end: %v, %d of %d octets, %+v", k.c.State(), got, len(want), k.c.Counters())
+	k.t.Errorf("no end: %v, %d of %d bytes, %+v", k.c.State(), got, len(want), k.c.Counters())
 }
 
 func (k *kernelPeer) setUp() {

@@ -8,7 +8,7 @@ const (
 	// straddles many kept pieces is crafted.
 	MaxOffer = 4
 
-	// MaxHoles bounds the pieces kept beyond the first gap, so that a peer that sends every other octet
+	// MaxHoles bounds the pieces kept beyond the first gap, so that a peer that sends every other byte
 	// (SegmentSmack) costs a bounded search and a bounded move for each segment.
 	MaxHoles = 1024
 
@@ -39,7 +39,7 @@ const (
 	floorMTU6 = 1280
 
 	// defaultMSS4 and defaultMSS6 are a peer's MSS when its SYN names none (RFC 9293, MUST-15); minPeerMSS stops a
-	// peer that announces an MSS of a few octets (RFC 9293, 3.7.1 lets it; 1 octet per frame is an attack).
+	// peer that announces an MSS of a few bytes (RFC 9293, 3.7.1 lets it; 1 byte per frame is an attack).
 	defaultMSS4 = 536
 	defaultMSS6 = 1220
 	minPeerMSS  = 48

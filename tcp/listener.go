@@ -141,7 +141,7 @@ func replyIf(ok bool) Verdict {
 	return Drop
 }
 
-// inputSYN answers a new SYN; its octets, if any, are left to be sent again.
+// inputSYN answers a new SYN; its bytes, if any, are left to be sent again.
 func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
 	l.n.SYNs++
 	switch {

@@ -97,7 +97,7 @@ func TestHalfOpen(t *testing.T) {
 		pending int
 	}{
 		{"ACK", func(i seq.Num) *tcp.Segment { return segment(fA, 1001, i+1) }, tcp.Ready, 0, 1},
-		{"ACK with octets", func(i seq.Num) *tcp.Segment {
+		{"ACK with bytes", func(i seq.Num) *tcp.Segment {
 			s := segment(fA, 1001, i+1)
 			s.Len = 10
 			return s
@@ -105,7 +105,7 @@ func TestHalfOpen(t *testing.T) {
 		{"FIN-ACK", func(i seq.Num) *tcp.Segment {
 			return segment(fFA, 1001, i+1)
 		}, tcp.Ready, 0, 1},
-		{"octets before the ACK", func(i seq.Num) *tcp.Segment {
+		{"bytes before the ACK", func(i seq.Num) *tcp.Segment {
 			s := segment(fA, 1101, i+1)
 			s.Len = 10
 			return s
@@ -392,7 +392,7 @@ func TestSipHash(t *testing.T) {
 	for n, want := range map[int]uint64{0: 0x726fdb47dd0e0e31, 1: 0x74f839c593dc67fd,
 		15: 0xa129ca6149be45e5} {
 		if got := tcp.SipHash(&key, msg[:n]); got != want {
-			t.Errorf("%d octets: %#x, want %#x", n, got, want)
+			t.Errorf("%d bytes: %#x, want %#x", n, got, want)
 		}
 	}
 }
@@ -437,7 +437,7 @@ func TestISN(t *testing.T) {
 			x.RemotePort ^= 1 << (8 * (i - 2*n - 2))
 		}
 		if tcp.ISN(&key, &a, now) == tcp.ISN(&key, &x, now) {
-			t.Errorf("octet %d of the tuple does not matter", i)
+			t.Errorf("byte %d of the tuple does not matter", i)
 		}
 	}
 	if tcp.TSOffset(&key, &a) == tcp.TSOffset(&key, &b) {
@@ -453,15 +453,15 @@ func TestHalfOpenWindow(t *testing.T) {
 	var out tcp.Out
 	l.Input(&tu, segment(fS, 1000, 0, mss(1460), ws(7)), now, &out)
 	iss := out.Seq
-	if v := l.Input(&tu, segment(fR, 1032, 0), now, &out); v != tcp.Reply || out.Flags != fA { // it overtook 31 octets
+	if v := l.Input(&tu, segment(fR, 1032, 0), now, &out); v != tcp.Reply || out.Flags != fA { // it overtook 31 bytes
 		t.Fatalf("verdict %v, sends %v", v, &out.Header)
 	}
 	right := out.Ack.Add(int(out.Window) << 5)
 	if n := right.Diff(1001); n > 0xffff+1<<5 {
-		t.Errorf("it promises %d octets, the SYN-ACK 65535", n)
+		t.Errorf("it promises %d bytes, the SYN-ACK 65535", n)
 	}
 	s := segment(fA, 1001, iss+1)
-	s.Len = 31 // so that no rounding hides an octet
+	s.Len = 31 // so that no rounding hides a byte
 	var c tcp.Conn
 	if l.Input(&tu, s, now, &out) != tcp.Ready || !l.Accept(&tu, s, &c, now) {
 		t.Fatal("not accepted")
@@ -478,7 +478,7 @@ func TestHalfOpenWindow(t *testing.T) {
 	}
 }
 
-// TestCookieHeadLost: the first octets after a cookie are lost for a while, those behind them are not. They
+// TestCookieHeadLost: the first bytes after a cookie are lost for a while, those behind them are not. They
 // must not be answered with RST as long as the cookie is good.
 func TestCookieHeadLost(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})

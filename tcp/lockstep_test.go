@@ -86,7 +86,8 @@ func TestFirstSteps(t *testing.T) {
 			expected, acks, runs = expected+p.expected, acks+p.acks, runs+p.runs
 		}
 	}
-	t.Logf("of %d segments %d with octets and %d others were expected, %d in runs", sent, expected, acks, runs)
+	t.Logf("of %d segments %d with bytes and %d others were expected, %d in runs", sent, expected,
+		acks, runs)
 	if expected < seeds || acks < seeds || runs < sent/20 {
 		t.Error("these are too few")
 	}

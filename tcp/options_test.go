@@ -67,7 +67,7 @@ func TestWantRcvSpace(t *testing.T) {
 	p.run(10 * tick.Minute)
 	i := p.b.c.Info(p.now)
 	if i.RcvRTT < 20*tick.Millisecond || i.RcvRTT > 22*tick.Millisecond || i.RcvWant < 300_000 {
-		t.Errorf("round trip %d µs, want %d octets", i.RcvRTT/tick.Microsecond, i.RcvWant)
+		t.Errorf("round trip %d µs, want %d bytes", i.RcvRTT/tick.Microsecond, i.RcvWant)
 	}
 	// 64 KiB for each 20 ms would take 1.5 s.
 	if d := p.a.doneAt.Sub(start); d > tick.Second {

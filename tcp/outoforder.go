@@ -2,22 +2,22 @@ package tcp
 
 import "xwarp/tcp/seq"
 
-// outOfOrder is the set of octets kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The
+// outOfOrder is the set of bytes kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The
 // number of ranges is bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
 type outOfOrder struct {
 	v []seq.Range
-	// recent is where the last octets were kept, newest first: the order of SACK blocks (RFC 2018, 4).
+	// recent is where the last bytes were kept, newest first: the order of SACK blocks (RFC 2018, 4).
 	recent  [4]seq.Num
 	nRecent int
-	// high is the most octets ever held.
-	octets, high int
-	steps        uint64 // comparisons and moved ranges, for the cost test
+	// high is the most bytes ever held.
+	bytes, high int
+	steps       uint64 // comparisons and moved ranges, for the cost test
 }
 
 func (ooo *outOfOrder) reset() { *ooo = outOfOrder{v: ooo.v[:0]} }
 
 // drop empties the set for good: the peer sends nothing more.
-func (ooo *outOfOrder) drop() { ooo.v, ooo.octets = ooo.v[:0], 0 }
+func (ooo *outOfOrder) drop() { ooo.v, ooo.bytes = ooo.v[:0], 0 }
 
 func (ooo *outOfOrder) empty() bool { return len(ooo.v) == 0 }
 
@@ -74,8 +74,8 @@ func (ooo *outOfOrder) add(r seq.Range) {
 }
 
 func (ooo *outOfOrder) grew(n int) {
-	ooo.octets += n
-	ooo.high = max(ooo.high, ooo.octets)
+	ooo.bytes += n
+	ooo.high = max(ooo.high, ooo.bytes)
 }
 
 // touch makes s the most recent entry.
@@ -89,12 +89,12 @@ func (ooo *outOfOrder) touch(s seq.Num) {
 	ooo.recent[0], ooo.nRecent = s, n
 }
 
-// take removes what begins at or before left, and returns how far the octets reach without a gap.
+// take removes what begins at or before left, and returns how far the bytes reach without a gap.
 func (ooo *outOfOrder) take(left seq.Num) seq.Num {
 	k := 0
 	for k < len(ooo.v) && ooo.v[k].Start.LessEq(left) {
 		left = seq.Max(left, ooo.v[k].End)
-		ooo.octets -= ooo.v[k].Len()
+		ooo.bytes -= ooo.v[k].Len()
 		k++
 	}
 	if k > 0 {

@@ -30,13 +30,13 @@ type host struct {
 	want     []byte // what must arrive
 	got      int
 	closed   bool
-	readSize int // octets read at once; 0 reads everything
+	readSize int // bytes read at once; 0 reads everything
 	pause    tick.Time
 	readGap  tick.Duration
 	recvMax  int
 	nagle    bool
 	events   tcp.Events
-	badCRC   float64 // share of segments whose octets are not kept
+	badCRC   float64 // share of segments whose bytes are not kept
 	fin      bool
 	noShut   bool
 	autosize bool          // the receive buffer follows WantRcvSpace
@@ -44,7 +44,7 @@ type host struct {
 	records  *recordSource // instead of a plain stream
 }
 
-// source is what Poll asks for new octets.
+// source is what Poll asks for new bytes.
 func (h *host) source() tcp.Source {
 	if h.records != nil {
 		return h.records
@@ -84,7 +84,7 @@ type pipe struct {
 	fly  packets
 	sent int
 
-	markedOctets int // given to B with CE
+	markedBytes int // given to B with CE
 
 	delay   tick.Duration
 	jitter  tick.Duration
@@ -104,7 +104,7 @@ type pipe struct {
 	onSend func(*tcp.Out) // sees each segment
 
 	full     bool // no first step of Input, no runs
-	expected int  // segments with octets that took that step,
+	expected int  // segments with bytes that took that step,
 	acks     int  // others,
 	runs     int  // and segments of runs
 }
@@ -160,7 +160,7 @@ func (p *pipe) send(from *host, out *tcp.Out) {
 	b := make([]byte, out.Len()+n)
 	off := out.Put(b)
 	if off != out.Len() {
-		p.t.Fatalf("Put wrote %d octets, Len says %d: %v", off, out.Len(), &out.Header)
+		p.t.Fatalf("Put wrote %d bytes, Len says %d: %v", off, out.Len(), &out.Header)
 	}
 	if n > 0 {
 		if !out.Payload.Start.Add(0).LessEq(out.Seq) || out.Payload.Start != out.Seq {
@@ -176,7 +176,7 @@ func (p *pipe) send(from *host, out *tcp.Out) {
 			p.fail("%s: segment %v does not begin and end with a record", from.name, out.Payload)
 		}
 		if n > from.c.EMSS() && !out.Probe {
-			p.t.Fatalf("%s: %d octets in a segment, EMSS %d", from.name, n, from.c.EMSS())
+			p.t.Fatalf("%s: %d bytes in a segment, EMSS %d", from.name, n, from.c.EMSS())
 		}
 	}
 	p.log("%s> %v len %d retrans %v", from.name, &out.Header, n, out.Retransmit)
@@ -199,10 +199,10 @@ func (p *pipe) put(from *host, b []byte, off int, ecn tcp.ECN, h *wire.Header) {
 	if ecn == tcp.ECT0 && p.rng.Float64() < p.mark {
 		ecn = tcp.CE
 		if from == &p.a {
-			p.markedOctets += len(b) - off
+			p.markedBytes += len(b) - off
 		}
 	}
-	if n := from.c.Counters(); p.markAll && h.Flags&wire.SYN == 0 && n.OctetsIn+n.OctetsOut > 0 {
+	if n := from.c.Counters(); p.markAll && h.Flags&wire.SYN == 0 && n.BytesIn+n.BytesOut > 0 {
 		ecn = tcp.CE
 	}
 	copies := 1
@@ -349,7 +349,7 @@ func (p *pipe) read(h *host) {
 	buf := make([]byte, n)
 	h.rcv.Read(buf)
 	if !bytes.Equal(buf, h.want[h.got:min(len(h.want), h.got+n)]) {
-		p.t.Fatalf("%s: octets %d..%d are wrong", h.name, h.got, h.got+n)
+		p.t.Fatalf("%s: bytes %d..%d are wrong", h.name, h.got, h.got+n)
 	}
 	h.got += n
 	if h.readGap > 0 {
@@ -456,11 +456,11 @@ func (p *pipe) run(limit tick.Duration) {
 	for _, h := range []*host{&p.a, &p.b} {
 		if h.c.State() != tcp.Closed || h.c.Cause() != tcp.CauseClosed || h.got != len(h.want) ||
 			h.c.Deadline() != tick.Never || !h.fin {
-			p.fail("%s: state %v, cause %v, %d of %d octets, FIN %v, deadline %d", h.name,
+			p.fail("%s: state %v, cause %v, %d of %d bytes, FIN %v, deadline %d", h.name,
 				h.c.State(), h.c.Cause(), h.got, len(h.want), h.fin, h.c.Deadline())
 		}
-		if h.c.Info(p.now).HeldOctets != 0 {
-			p.fail("%s: %d octets held at the end", h.name, h.c.Info(p.now).HeldOctets)
+		if h.c.Info(p.now).HeldBytes != 0 {
+			p.fail("%s: %d bytes held at the end", h.name, h.c.Info(p.now).HeldBytes)
 		}
 	}
 	if len(p.fly) > 0 && p.now < end {

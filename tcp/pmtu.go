@@ -50,7 +50,7 @@ func (c *Conn) fixedOptions() int {
 	return 0
 }
 
-// packet is the size of the IP packet with n octets of payload.
+// packet is the size of the IP packet with n bytes of payload.
 func (c *Conn) packet(n int) int { return n + c.fixedOptions() + c.cfg.headers() }
 
 // PathMTU sets the path MTU from a trusted source such as the host's routing table.
@@ -84,7 +84,7 @@ func (c *Conn) setMTU(mtu int, now tick.Time) {
 	}
 }
 
-// sent notes new octets in a packet of a size not proven yet.
+// sent notes new bytes in a packet of a size not proven yet.
 func (p *pathMTU) sent(c *Conn, r seq.Range, n int) {
 	if size := c.packet(n); size > p.proven && (p.trial.size == 0 || size > p.trial.size) {
 		p.trial.end, p.trial.size = r.End, size

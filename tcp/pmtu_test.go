@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestMTUDrop lets a path of 9000 octets become one of 1500 in mid-transfer.
+// TestMTUDrop lets a path of 9000 bytes become one of 1500 in mid-transfer.
 //
 //req:rfc7323-5.8-1
 func TestMTUDrop(t *testing.T) {
@@ -87,7 +87,7 @@ func TestBlackHoleProven(t *testing.T) {
 			p.out()
 		}
 		if timeouts != want || p.c.EMSS() != 1460 {
-			t.Errorf("%d octets: EMSS %d after %d timeouts, want 1460 after %d", n, p.c.EMSS(),
+			t.Errorf("%d bytes: EMSS %d after %d timeouts, want 1460 after %d", n, p.c.EMSS(),
 				timeouts, want)
 		}
 	}
@@ -128,7 +128,7 @@ func TestBlackHoleSmall(t *testing.T) {
 		p.out()
 	}
 	if e := p.c.EMSS(); e != 1240 {
-		t.Errorf("EMSS %d after two timeouts of 1400 octets, want 1240", e)
+		t.Errorf("EMSS %d after two timeouts of 1400 bytes, want 1240", e)
 	}
 }
 
@@ -276,14 +276,14 @@ func TestMTUProbeHalves(t *testing.T) {
 	}
 	// 1500 at the most, then half of what is between 1000 and the smallest that was lost, in records of 40.
 	if want := []int{1500, 1220, 1100}; !slices.Equal(sizes[:min(3, len(sizes))], want) {
-		t.Errorf("probes of %v octets, want %v first", sizes, want)
+		t.Errorf("probes of %v bytes, want %v first", sizes, want)
 	}
 	if i := p.c.Info(p.now); i.PathMTU != 1000 {
 		t.Errorf("path MTU %d, and no probe arrived", i.PathMTU)
 	}
 }
 
-// TestMTUProbeBesideHole: while octets of the peer are missing, segments that say so by SACK blocks do not grow to
+// TestMTUProbeBesideHole: while bytes of the peer are missing, segments that say so by SACK blocks do not grow to
 // probes, which the blocks would make longer than the link's MTU. Once they are there, one does.
 func TestMTUProbeBesideHole(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
@@ -295,7 +295,7 @@ func TestMTUProbeBesideHole(t *testing.T) {
 		for p.c.Poll(p.now, &p.src, &o) {
 			n := 40 + o.Opt.Len() + o.Payload.Len()
 			if n > 1500 || o.Probe && (hole || n < 1400) {
-				t.Errorf("hole %v: a packet of %d octets, probe %v: %v", hole, n, o.Probe,
+				t.Errorf("hole %v: a packet of %d bytes, probe %v: %v", hole, n, o.Probe,
 					&o.Header)
 			}
 			if o.Probe {
@@ -331,7 +331,7 @@ func TestForgedPTB(t *testing.T) {
 		case 1:
 			p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600, Seq: una.Add(-1 - i)}, p.now)
 		case 2:
-			// Not a segment's first octet: a blind attacker hits one in 1448.
+			// Not a segment's first byte: a blind attacker hits one in 1448.
 			start, _ := p.a.c.DataStart()
 			if n := nxt.Diff(una); n > 2 && una.Add(1+i%(n-1)).Diff(start)%1448 != 0 {
 				p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600,
@@ -359,7 +359,7 @@ func TestPTBAgainstProven(t *testing.T) {
 		p.out()
 		p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 1000, Seq: p.c.SndUna().Add(100)}, p.now)
 		if n := p.c.Counters().PTBAccepted; n != 0 {
-			t.Errorf("packets with %v octets got through, and a limit of 1000 is believed", sizes)
+			t.Errorf("packets with %v bytes got through, and a limit of 1000 is believed", sizes)
 		}
 	}
 }

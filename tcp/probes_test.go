@@ -20,10 +20,10 @@ func TestWindowUpdate(t *testing.T) {
 		{"the same again", 201, 501, true},
 		{"a later acknowledgement", 201, 502, true},
 		{"an earlier acknowledgement", 201, 500, false},
-		{"earlier octets", 1, 501, false},
-		{"earlier octets with a later acknowledgement", 1, 502, false},
-		{"later octets", 202, 501, true},
-		{"later octets with an earlier acknowledgement", 202, 500, false},
+		{"earlier bytes", 1, 501, false},
+		{"earlier bytes with a later acknowledgement", 1, 502, false},
+		{"later bytes", 202, 501, true},
+		{"later bytes with an earlier acknowledgement", 202, 500, false},
 	} {
 		p := newPeer(t, tcp.Config{})
 		p.open(mss(1000))
@@ -41,7 +41,7 @@ func TestWindowUpdate(t *testing.T) {
 	}
 }
 
-// TestZeroWindow: a probe without octets left of the window, with back-off, for ever while answered; then octets flow.
+// TestZeroWindow: a probe without bytes left of the window, with back-off, for ever while answered; then bytes flow.
 //
 //req:rfc9293-MUST-35 rfc9293-MUST-36
 func TestZeroWindow(t *testing.T) {

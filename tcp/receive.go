@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// inputText offers the new octets of s inside the window and notes its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
+// inputText offers the new bytes of s inside the window and notes its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
 func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	c.now.open = true
 	c.now.ecr = s.Opt.TSEcr
@@ -48,7 +48,7 @@ func (c *Conn) inputFIN(text seq.Range) {
 	c.now.ack = true
 }
 
-// refuseText resets a connection that nobody reads any more when new octets come (RFC 9293, 3.6.1).
+// refuseText resets a connection that nobody reads any more when new bytes come (RFC 9293, 3.6.1).
 func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
 	if !c.detached || text.End.LessEq(c.rcvNxt) {
 		return false
@@ -64,14 +64,14 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 	k.text = true
 	k.holes = !c.outOfOrder.empty()
 	if c.finSeen && c.finSeq.Less(text.End) {
-		c.finSeen = false // octets beyond that FIN: it was not the peer's, or this segment is not
+		c.finSeen = false // bytes beyond that FIN: it was not the peer's, or this segment is not
 	}
 	if text.Start.Less(c.rcvNxt) {
 		k.dup = c.before(text)
 	} else {
 		k.dup, _ = c.outOfOrder.duplicate(text)
 	}
-	c.n.DupOctets += uint64(k.dup.Len())
+	c.n.DupBytes += uint64(k.dup.Len())
 	fresh := text.Clip(seq.Range{Start: c.rcvNxt, End: c.rcvAdv})
 	if fresh.Len()+max(0, c.rcvNxt.Diff(text.Start)) < text.Len() {
 		c.n.WindowTrimmed++
@@ -91,7 +91,7 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 	}
 }
 
-// Keep records that the layer above placed or holds the octets of r, part of the last Offer. What is not kept before
+// Keep records that the layer above placed or holds the bytes of r, part of the last Offer. What is not kept before
 // Finish counts as never received.
 func (c *Conn) Keep(r seq.Range) {
 	if k := &c.now; r.Start == k.left && r.Len() <= k.offered-k.kept {
@@ -102,14 +102,14 @@ func (c *Conn) Keep(r seq.Range) {
 	}
 }
 
-// KeepTo records that the layer above takes the octets before to for kept: Input offered all of them, now or before.
+// KeepTo records that the layer above takes the bytes before to for kept: Input offered all of them, now or before.
 func (c *Conn) KeepTo(to seq.Num) {
 	if k := &c.now; k.open && k.left.Less(to) && to.LessEq(c.rcvAdv) {
 		k.left = to
 	}
 }
 
-// keepAhead is Keep for octets that are not in order.
+// keepAhead is Keep for bytes that are not in order.
 func (c *Conn) keepAhead(r seq.Range) {
 	k := &c.now
 	r = r.Clip(seq.Range{Start: k.left, End: c.rcvAdv})
@@ -133,7 +133,7 @@ func (c *Conn) Finish(now tick.Time) {
 		return
 	}
 	k.open = false
-	c.n.OctetsIn += uint64(k.kept)
+	c.n.BytesIn += uint64(k.kept)
 	if k.kept < k.offered {
 		c.n.NotKept += uint64(k.offered - k.kept)
 	}
@@ -179,7 +179,7 @@ func (c *Conn) startTimeWait(now tick.Time) {
 	c.timer.wait = now.Add(c.cfg.TimeWait)
 }
 
-// inputURG follows RFC 6093: the octets stay in the stream, the layer above only learns that there are some.
+// inputURG follows RFC 6093: the bytes stay in the stream, the layer above only learns that there are some.
 func (c *Conn) inputURG(s *Segment) {
 	up := s.Seq.Add(int(s.Urgent))
 	if !c.urgent || c.rcvUp.Less(up) {

@@ -23,7 +23,7 @@ func TestDelayedAck(t *testing.T) {
 	p.in(fA, 2001, 1, 1000)
 	p.want(". 1 ack 3001")
 	p.in(fA, 3001, 1, 1000)
-	p.src.sizes = []int{10} // or with octets
+	p.src.sizes = []int{10} // or with bytes
 	p.want("P. 1+10 ack 4001")
 	p.pass(tick.Second / 10)
 	p.want()
@@ -68,7 +68,7 @@ func TestSACKInBatch(t *testing.T) {
 	p.want(". 1 ack 4001", ". 1 ack 7001 8001:9001", ". 1 ack 7001 8001:9001")
 }
 
-// TestAckNeverGoesBack: a duplicate and a hole that closed were owed when octets left with the newest
+// TestAckNeverGoesBack: a duplicate and a hole that closed were owed when bytes left with the newest
 // acknowledgement; what follows them must not acknowledge less.
 func TestAckNeverGoesBack(t *testing.T) {
 	p := newPeer(t, noQuick)
@@ -113,7 +113,7 @@ func TestSACKOrder(t *testing.T) {
 	p.in(fA, 1, 1, 200) // closes the first gap
 	p.want(". 1 ack 501 1001:1101 801:901 601:701")
 	p.in(fA, 501, 1, 700)
-	p.want(". 1 ack 1201 601:701") // covers everything; the first octets that came twice are told (RFC 2883)
+	p.want(". 1 ack 1201 601:701") // covers everything; the first bytes that came twice are told (RFC 2883)
 }
 
 // TestSACKThreeWithTimestamps: three blocks fit beside timestamps.
@@ -129,7 +129,7 @@ func TestSACKThreeWithTimestamps(t *testing.T) {
 	}
 }
 
-// The examples of RFC 2883, section 4, with 500 octets for 500.
+// The examples of RFC 2883, section 4, with 500 bytes for 500.
 //
 //req:rfc9768-3.1.1-8
 func TestDSACK(t *testing.T) {
@@ -141,11 +141,11 @@ func TestDSACK(t *testing.T) {
 	p.out()
 	p.in(fA, 1, 1, 500)
 	p.want(". 1 ack 1001 1:501")
-	// 4.1.2: out of order, and then a duplicate of an octet below the gap.
+	// 4.1.2: out of order, and then a duplicate of a byte below the gap.
 	p.in(fA, 1501, 1, 500)
 	p.in(fA, 1, 1, 500)
 	p.want(". 1 ack 1001 1501:2001", ". 1 ack 1001 1:501 1501:2001")
-	// 4.1.3: a duplicate of octets beyond the gap: its block follows.
+	// 4.1.3: a duplicate of bytes beyond the gap: its block follows.
 	p.in(fA, 2501, 1, 500)
 	p.in(fA, 2001, 1, 500)
 	p.out()
@@ -200,7 +200,7 @@ func TestSACKNotOnFullSegments(t *testing.T) {
 	p.want("P. 1101+1000 ack 1", ". 2101 ack 1 301:401 101:201")
 }
 
-// TestNeverKept: octets that the layer above does not keep were never received: no acknowledgement, and offered
+// TestNeverKept: bytes that the layer above does not keep were never received: no acknowledgement, and offered
 // again. What came behind them is out of order: "A TCP receiver SHOULD send an immediate duplicate ACK when an
 // out-of-order segment arrives" (RFC 5681, 4.2).
 //
@@ -229,15 +229,15 @@ func TestNeverKept(t *testing.T) {
 	p.want(". 1 ack 131")
 }
 
-// TestHeldOctets: what is held beyond a gap counts once, however its ranges meet.
+// TestHeldBytes: what is held beyond a gap counts once, however its ranges meet.
 //
 //req:rfc9293-SHLD-31
-func TestHeldOctets(t *testing.T) {
+func TestHeldBytes(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())
 	p.keep = true
 	high := 0
-	for i, c := range []struct{ at, n, octets, holes int }{
+	for i, c := range []struct{ at, n, sizes, holes int }{
 		{1001, 1000, 1000, 1},
 		{3001, 1000, 2000, 2},
 		{5001, 500, 2500, 3},
@@ -250,16 +250,16 @@ func TestHeldOctets(t *testing.T) {
 		{1, 800, 0, 0},
 	} {
 		p.in(fA, c.at, 1, c.n)
-		high = max(high, c.octets)
+		high = max(high, c.sizes)
 		n := p.c.Info(p.now)
-		if n.HeldOctets != c.octets || n.Holes != c.holes || n.HeldHigh != high {
-			t.Errorf("segment %d: %d octets in %d ranges, %d at most; want %d in %d, %d", i,
-				n.HeldOctets, n.Holes, n.HeldHigh, c.octets, c.holes, high)
+		if n.HeldBytes != c.sizes || n.Holes != c.holes || n.HeldHigh != high {
+			t.Errorf("segment %d: %d bytes in %d ranges, %d at most; want %d in %d, %d", i,
+				n.HeldBytes, n.Holes, n.HeldHigh, c.sizes, c.holes, high)
 		}
 	}
 }
 
-// TestOfferOnlyNew: every octet is offered once, whatever the cuts; ranges lie in the window, in order.
+// TestOfferOnlyNew: every byte is offered once, whatever the cuts; ranges lie in the window, in order.
 //
 //req:rfc9293-3.10.7.4-6
 func TestOfferOnlyNew(t *testing.T) {
@@ -320,10 +320,10 @@ func TestHolesLimit(t *testing.T) {
 		t.Errorf("a fifth piece is offered: %+v", o)
 	}
 	if o := p.in(fA, 801, 1, 50); o.N != 1 {
-		t.Error("octets adjacent to a piece are refused")
+		t.Error("bytes adjacent to a piece are refused")
 	}
 	if o := p.in(fA, 1, 1, 50); o.N != 1 {
-		t.Error("octets at RCV.NXT are refused")
+		t.Error("bytes at RCV.NXT are refused")
 	}
 	if n := p.c.Counters().HolesRefused; n != 1 {
 		t.Errorf("%d refused", n)
@@ -368,7 +368,7 @@ func TestWindowEdge(t *testing.T) {
 		last()
 	}
 	if w := p.c.Info(p.now).RcvWnd; w > 4*32 { // rounding up may give a unit for each acknowledgement
-		t.Errorf("%d octets of window are left", w)
+		t.Errorf("%d bytes of window are left", w)
 	}
 	// A small advance is not told, a segment's worth is, at once.
 	p.c.SetRcvSpace(100, p.now)
@@ -384,7 +384,7 @@ func TestWindowEdge(t *testing.T) {
 	last()
 }
 
-// TestBeyondWindow: octets beyond the edge are trimmed and answered. TestSmallSpace: the layer above never
+// TestBeyondWindow: bytes beyond the edge are trimmed and answered. TestSmallSpace: the layer above never
 // has half of RcvSpaceMax, nor room for a segment. A window that it closed opens all the same.
 func TestSmallSpace(t *testing.T) {
 	p := newPeer(t, tcp.Config{QuickAcks: -1, MTU: 9000, RcvSpace: 16384, RcvSpaceMax: 16384})
@@ -407,7 +407,7 @@ func TestBeyondWindow(t *testing.T) {
 		t.Fatalf("offer %+v", o)
 	}
 	p.want(". 1 ack 1001")
-	// Window zero: octets are refused, their ACK counts, the answer comes (a zero-window probe).
+	// Window zero: bytes are refused, their ACK counts, the answer comes (a zero-window probe).
 	p.src.sizes = []int{100}
 	p.want("P. 1+100 ack 1001")
 	if o := p.in(fA, 1001, 101, 1); o.N != 0 {
@@ -431,7 +431,7 @@ func TestUrgent(t *testing.T) {
 	p.open(mss(1000))
 	o := p.in(fA|wire.URG, 1, 1, 10, func(s *tcp.Segment) { s.Urgent = 5 })
 	if o.N != 1 || o.R[0].Len() != 10 {
-		t.Errorf("urgent octets do not stay in the stream: %+v", o)
+		t.Errorf("urgent bytes do not stay in the stream: %+v", o)
 	}
 	if p.c.Events()&tcp.Urgent == 0 {
 		t.Error("no Urgent event")

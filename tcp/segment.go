@@ -26,11 +26,11 @@ type Tuple struct {
 // Segment is a segment that arrived: checksum verified, payload elsewhere.
 type Segment struct {
 	wire.Header
-	Len int // payload octets
+	Len int // payload bytes
 	ECN ECN
 }
 
-// Start returns the sequence number of the first payload octet.
+// Start returns the sequence number of the first payload byte.
 func (s *Segment) Start() seq.Num {
 	if s.Flags&wire.SYN != 0 {
 		return s.Seq + 1
@@ -50,14 +50,14 @@ func (s *Segment) size() int {
 	return n
 }
 
-// Offer is the octets of one segment that the layer above has never kept, inside the window, in order. The octets of
+// Offer is the bytes of one segment that the layer above has never kept, inside the window, in order. The bytes of
 // R[i] lie R[i].Start.Diff(segment.Start()) into the payload.
 type Offer struct {
 	N int
 	R [MaxOffer]seq.Range
 }
 
-// Out is a segment to transmit. The octets of Payload follow the header; empty for control segments.
+// Out is a segment to transmit. The bytes of Payload follow the header; empty for control segments.
 type Out struct {
 	wire.Header
 	Payload    seq.Range
@@ -79,11 +79,11 @@ const (
 	RunNext             // only sequence number, length and flags differ
 )
 
-// Source is where new octets come from. The octets that Next returned occupy the sequence numbers from SndNxt on, and
+// Source is where new bytes come from. The bytes that Next returned occupy the sequence numbers from SndNxt on, and
 // stay available until SndUna passed them.
 type Source interface {
-	// Next freezes the next segment, at most room octets of whole records, and returns its length. more says that
-	// octets are left. n = 0 with more = true: the next record needs more room than that; n = 0 alone: nothing to send.
+	// Next freezes the next segment, at most room bytes of whole records, and returns its length. more says that
+	// bytes are left. n = 0 with more = true: the next record needs more room than that; n = 0 alone: nothing to send.
 	// A record that no segment can hold may be returned with n > room when room is EMSS: Conn cuts it and counts that.
 	Next(room int) (n int, more bool)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN,
-// octets sent again, new octets, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
+// bytes sent again, new bytes, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
 // It takes less time with the out that it wrote to last.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	if c.run = c.run && out.of == c && out.at == now; c.run { // nothing else can have become due
@@ -24,7 +24,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 		return false
 	case c.state <= SynReceived:
 		return c.pollSYN(now, out) || c.state == SynReceived && c.pollAck(now, out)
-	case c.ecn.acc.reply && c.pollAck(now, out): // RFC 9768, 3.2.2.1: octets cannot say it
+	case c.ecn.acc.reply && c.pollAck(now, out): // RFC 9768, 3.2.2.1: bytes cannot say it
 		return true
 	case c.state.sends() && c.pollData(now, src, out):
 		return true
@@ -32,7 +32,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	return c.pollProbe(now, out) || c.pollAck(now, out)
 }
 
-// pollData emits octets: first what loss recovery wants again, then new ones.
+// pollData emits bytes: first what loss recovery wants again, then new ones.
 func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 	for {
 		if tx, ok := c.tx.Retransmit(now); ok {
@@ -45,7 +45,7 @@ func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 	}
 }
 
-// pollNew emits new octets, and FIN. again says that there are none, and that this makes loss recovery want
+// pollNew emits new bytes, and FIN. again says that there are none, and that this makes loss recovery want
 // something sent again.
 func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
 	if c.fin >= finSent || c.tx.Permit(now) == 0 {
@@ -117,7 +117,7 @@ func (c *Conn) fresh(now tick.Time, src Source) (n int, fin, more bool) {
 	return n, fin, more
 }
 
-// cut returns how much of a frozen record of n octets may leave now: all of it, or a part when no segment can
+// cut returns how much of a frozen record of n bytes may leave now: all of it, or a part when no segment can
 // hold it (EMSS fell) or the peer's window never will. Both are counted; otherwise the record waits.
 func (c *Conn) cut(n, usable int, now tick.Time) int {
 	room := max(0, min(c.emss, usable))
@@ -135,7 +135,7 @@ func (c *Conn) cut(n, usable int, now tick.Time) int {
 	return 0
 }
 
-// mayForce reports whether a window of usable octets, less than a segment, is to be filled all the same: (3)
+// mayForce reports whether a window of usable bytes, less than a segment, is to be filled all the same: (3)
 // and (4) of RFC 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a
 // segment, or whose window has stayed smaller for so many probes that it will not grow again: its buffer
 // shrank for good.
@@ -151,7 +151,7 @@ func (c *Conn) mayForce(usable int) bool {
 
 func (c *Conn) windowStuck() bool { return c.timer.smallN >= smallWindowProbes }
 
-// windowBlocks notes that octets wait for the peer's window. With nothing in flight only a probe finds out about a
+// windowBlocks notes that bytes wait for the peer's window. With nothing in flight only a probe finds out about a
 // lost window update.
 func (c *Conn) windowBlocks(now tick.Time) {
 	c.shut = true
@@ -180,7 +180,7 @@ func (c *Conn) expirePersist(now tick.Time) {
 	t.persist = now.Add(c.persistAfter())
 }
 
-// sendNew emits n new octets, and FIN.
+// sendNew emits n new bytes, and FIN.
 func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	text := seq.Of(c.nxt, n)
 	if c.run && !fin {
@@ -203,7 +203,7 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	c.tx.Sent(r, kind, !more, now)
 	c.nxt = r.End
 	c.frozen = seq.Max(c.frozen, c.nxt)
-	c.n.OctetsOut += uint64(n)
+	c.n.BytesOut += uint64(n)
 	c.timer.sent()
 	c.run = c.run || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady() &&
 		out.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 && !c.ecn.acc.hasNews()
@@ -213,14 +213,14 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 }
 
 // TakeBack says that the segments from from on, which Poll wrote, have not left and never will, and that Source
-// does not have their octets any more: what it gives next begins there. What their headers acknowledged is owed.
+// does not have their bytes any more: what it gives next begins there. What their headers acknowledged is owed.
 func (c *Conn) TakeBack(from seq.Num, now tick.Time) {
 	n := c.nxt.Diff(from)
 	if c.fin == finSent {
 		c.fin = finQueued
 		n--
 	}
-	c.n.OctetsOut -= uint64(n)
+	c.n.BytesOut -= uint64(n)
 	c.nxt, c.frozen, c.run = from, from, false
 	c.tx.TakeBack(from, now)
 	c.pmtu.takenBack(from)
@@ -234,7 +234,7 @@ func (c *Conn) nextOfRun(out *Out, text seq.Range) {
 	c.ecn.segment(out)
 }
 
-// segment starts a segment with octets. SACK blocks go along when they fit without cutting a record; else their
+// segment starts a segment with bytes. SACK blocks go along when they fit without cutting a record; else their
 // acknowledgement stays owed.
 func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	f := wire.ACK
@@ -268,7 +268,7 @@ func (c *Conn) owesDuplicate() bool {
 	return false
 }
 
-// keepOwed drops the acknowledgements that a segment with octets has made needless: all but those that say
+// keepOwed drops the acknowledgements that a segment with bytes has made needless: all but those that say
 // something by SACK blocks, or by being a duplicate acknowledgement to a peer without SACK. What stays
 // acknowledges no less than that segment did.
 func (c *Conn) keepOwed() {
@@ -309,7 +309,7 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 		r := seq.Of(c.nxt, n)
 		c.tx.Sent(r, loss.Data, !more, now)
 		c.nxt, c.frozen = r.End, r.End
-		c.n.OctetsOut += uint64(n)
+		c.n.BytesOut += uint64(n)
 		room -= n
 		if !more {
 			break

@@ -80,7 +80,7 @@ func TestEMSS(t *testing.T) {
 	}
 }
 
-// TestWindowNeverExceeded: octets stay within the peer's window, unscaled in the SYN, scaled later.
+// TestWindowNeverExceeded: bytes stay within the peer's window, unscaled in the SYN, scaled later.
 //
 //req:rfc9293-MUST-1 rfc9293-REC-1 rfc5681-3-1 rfc7323-2.2-1 rfc7323-2.2-4 rfc7323-2.3-4
 func TestWindowNeverExceeded(t *testing.T) {
@@ -174,7 +174,7 @@ func TestLateACK(t *testing.T) {
 	late := func(seq, ack, n, una int) {
 		t.Helper()
 		if o := p.in(fA, seq, ack, n, win(2000)); o.N != 0 {
-			t.Errorf("an old segment's octets were offered: %v", o.R[:o.N])
+			t.Errorf("an old segment's bytes were offered: %v", o.R[:o.N])
 		}
 		if got := p.c.SndUna().Diff(iss); got != una {
 			t.Errorf("after seq %d ack %d: SND.UNA %d, want %d", seq, ack, got, una)
@@ -272,7 +272,7 @@ func TestEMSSFell(t *testing.T) {
 	for p.c.Poll(p.now, h, &out) {
 		got = append(got, out.Payload.Len())
 		if out.Payload.Len() > 1460 {
-			t.Fatalf("%d octets in a segment of 1460", out.Payload.Len())
+			t.Fatalf("%d bytes in a segment of 1460", out.Payload.Len())
 		}
 	}
 	p.in(fA, 1, 4001, 0)
@@ -328,7 +328,7 @@ func TestResetReply(t *testing.T) {
 	}
 	s.Flags = fS | fF
 	if !tcp.ResetReply(s, &out) || out.Flags != fRA || out.Seq != 0 || out.Ack != 112 {
-		t.Errorf("SYN-FIN with 10 octets: %v", &out.Header)
+		t.Errorf("SYN-FIN with 10 bytes: %v", &out.Header)
 	}
 	s.Opt.Present, s.Opt.TSVal, s.Opt.TSEcr = wire.HasTS, 5, 6
 	if !tcp.ResetReply(s, &out) || out.Opt.Present != wire.HasTS || out.Opt.TSVal != 0 ||
@@ -365,7 +365,7 @@ func TestMSSOnlyInSYN(t *testing.T) {
 	}
 }
 
-// TestDuplicateAcks is RFC 5681, 2 and 3.2: segments with octets are no duplicate acknowledgements, whatever they
+// TestDuplicateAcks is RFC 5681, 2 and 3.2: segments with bytes are no duplicate acknowledgements, whatever they
 // acknowledge; three without any have the first segment sent again.
 func TestDuplicateAcks(t *testing.T) {
 	p := newPeer(t, tcp.Config{QuickAcks: -1})
@@ -377,7 +377,7 @@ func TestDuplicateAcks(t *testing.T) {
 		p.in(fA, 1+100*i, 1, 100)
 	}
 	if n := p.c.Counters().DupAcks; n != 0 {
-		t.Errorf("%d duplicate acknowledgements with octets", n)
+		t.Errorf("%d duplicate acknowledgements with bytes", n)
 	}
 	for _, line := range p.out() {
 		if line != ". 5001 ack 601" {

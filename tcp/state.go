@@ -87,19 +87,19 @@ type Events uint32
 const (
 	// Connected: the state became ESTABLISHED (or later, when a FIN came with the handshake).
 	Connected Events = 1 << iota
-	// Acked: SND.UNA moved; octets before SndUna may be released.
+	// Acked: SND.UNA moved; bytes before SndUna may be released.
 	Acked
-	// Received: RCV.NXT moved over octets.
+	// Received: RCV.NXT moved over bytes.
 	Received
-	// PeerClosed: RCV.NXT passed the peer's FIN; no octet follows.
+	// PeerClosed: RCV.NXT passed the peer's FIN; no byte follows.
 	PeerClosed
 	// FINAcked: the peer acknowledged everything including our FIN.
 	FINAcked
 	// EMSSChanged: EMSS has a new value.
 	EMSSChanged
-	// WindowOpen: the peer's window, closed before, lets octets through again.
+	// WindowOpen: the peer's window, closed before, lets bytes through again.
 	WindowOpen
-	// Urgent: the peer announced urgent data (RFC 9293, 3.8.5); the octets stay in the stream.
+	// Urgent: the peer announced urgent data (RFC 9293, 3.8.5); the bytes stay in the stream.
 	Urgent
 	// SoftError: an ICMP error came that does not end the connection; see Conn.SoftError.
 	SoftError

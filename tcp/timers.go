@@ -70,7 +70,7 @@ func (t *timers) windowOpen() {
 	t.persistN, t.probe = 0, false
 }
 
-// sent notes that octets left: what they cause the peer to say makes probes needless.
+// sent notes that bytes left: what they cause the peer to say makes probes needless.
 func (t *timers) sent() {
 	t.persist, t.probe, t.override, t.keepDue = tick.Never, false, false, false
 	t.asked, t.smallN = false, 0
@@ -213,8 +213,8 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 	t.keep = now.Add(c.cfg.KeepaliveInterval)
 }
 
-// pollProbe emits a keepalive or zero-window probe: a segment without octets just left of the window, which
-// the peer must answer. A probe with an octet of new data, as RFC 9293, 3.8.6.1 has it, would cut a record
+// pollProbe emits a keepalive or zero-window probe: a segment without bytes just left of the window, which
+// the peer must answer. A probe with a byte of new data, as RFC 9293, 3.8.6.1 has it, would cut a record
 // for ever. It acknowledges nothing, since who gets it drops it unread (3.10.7.4).
 func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	t := &c.timer

@@ -116,7 +116,7 @@ func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Confi
 	return p, ca
 }
 
-// TestAccECNExact: what the receiver saw marked is what the sender learns, octet for octet (RFC 9768).
+// TestAccECNExact: what the receiver saw marked is what the sender learns, byte for byte (RFC 9768).
 //
 //req:rfc9768-3.2-2 rfc9768-3.2.3-5
 func TestAccECNExact(t *testing.T) {
@@ -132,10 +132,10 @@ func TestAccECNExact(t *testing.T) {
 			p.connect()
 			p.run(10 * tick.Minute)
 			n := p.a.c.Counters()
-			if p.a.c.Info(p.now).ECN != tcp.ECNAccurate || n.CEOctetsOut == 0 ||
-				int(n.CEOctetsOut) != p.markedOctets {
-				t.Fatalf("seed %d: %d octets were marked, %d reported", seed, p.markedOctets,
-					n.CEOctetsOut)
+			if p.a.c.Info(p.now).ECN != tcp.ECNAccurate || n.CEBytesOut == 0 ||
+				int(n.CEBytesOut) != p.markedBytes {
+				t.Fatalf("seed %d: %d bytes were marked, %d reported", seed, p.markedBytes,
+					n.CEBytesOut)
 			}
 		}
 	}

@@ -47,14 +47,14 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 }
 
 // worthOpening reports whether the window may grow by enough to tell the peer. Half is of the whole buffer,
-// not of what is free in it: else every octet that is read would open a full one. It is of what the layer
+// not of what is free in it: else every byte that is read would open a full one. It is of what the layer
 // above really has when that is less than RcvSpaceMax: else a window that closed would never open again.
 func (c *Conn) worthOpening() bool {
 	grow := c.limit.Diff(c.rcvAdv)
 	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.most/2, c.rcvMSS)
 }
 
-// SetRcvSpace says that the layer above can hold n octets beyond RcvNxt. As RCV.NXT advances the space
+// SetRcvSpace says that the layer above can hold n bytes beyond RcvNxt. As RCV.NXT advances the space
 // shrinks by itself until the next call. A window that opens a lot, or from zero, is told to the peer at
 // once, else with the next segment.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
@@ -130,5 +130,5 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) {
 	}
 }
 
-// window of acceptance in octets.
+// window of acceptance in bytes.
 func (c *Conn) rcvWnd() int { return max(0, c.rcvAdv.Diff(c.rcvNxt)) }

@@ -25,14 +25,14 @@ type place uint8
 
 const (
 	atSYN     place = iota // the number of the peer's SYN
-	left                   // octets that were acknowledged long ago
-	before                 // the ten octets before RCV.NXT
+	left                   // bytes that were acknowledged long ago
+	before                 // the ten bytes before RCV.NXT
 	touch                  // nine of them, and RCV.NXT
-	overlap                // five old octets, and what follows
+	overlap                // five old bytes, and what follows
 	edge                   // RCV.NXT
-	behind                 // ten octets further
-	last                   // the last octet of the window
-	right                  // the first octet beyond it
+	behind                 // ten bytes further
+	last                   // the last byte of the window
+	right                  // the first byte beyond it
 	outside                // far beyond
 	allPlaces              // how many
 )
@@ -95,13 +95,13 @@ var starts = []struct {
 		rfc9293{state: tcp.SynReceived, nxt: 1, rcvNxt: 1}},
 	{"established", func(p *peer) { p.open() },
 		rfc9293{state: tcp.Established, una: 1, nxt: 1, rcvNxt: 1}},
-	{"established, octets in flight", func(p *peer) { p.open(); p.src.sizes = []int{10} },
+	{"established, bytes in flight", func(p *peer) { p.open(); p.src.sizes = []int{10} },
 		rfc9293{state: tcp.Established, una: 1, nxt: 11, rcvNxt: 1}},
 	{"established, a hole", func(p *peer) { p.open(); p.in(fA, 11, 1, 10) },
 		rfc9293{state: tcp.Established, una: 1, nxt: 1, rcvNxt: 1, held: []span{{11, 21}}}},
 	{"fin-wait-1", func(p *peer) { p.open(); p.c.Shutdown(p.now) },
 		rfc9293{state: tcp.FinWait1, una: 1, nxt: 2, fin: 1, rcvNxt: 1}},
-	{"fin-wait-1, octets in flight", func(p *peer) {
+	{"fin-wait-1, bytes in flight", func(p *peer) {
 		p.open()
 		p.src.sizes = []int{10}
 		p.out()
@@ -173,12 +173,12 @@ func (w *smallWorld) arrive(k kind) (why string) {
 				next = append(next, may.m)
 				continue
 			}
-			why += fmt.Sprintf("\n\twanted %+v, %d octets offered, reply %v", may.m, may.offered,
+			why += fmt.Sprintf("\n\twanted %+v, %d bytes offered, reply %v", may.m, may.offered,
 				may.reply)
 		}
 	}
 	if len(next) == 0 {
-		return fmt.Sprintf("%v: %v, RCV.NXT %d, SND.UNA %d, %d octets offered, sent %v%s", k,
+		return fmt.Sprintf("%v: %v, RCV.NXT %d, SND.UNA %d, %d bytes offered, sent %v%s", k,
 			c.State(), c.RcvNxt().Diff(irs), c.SndUna().Diff(iss), offered, w.sent, why)
 	}
 	w.models = next

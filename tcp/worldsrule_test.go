@@ -14,8 +14,8 @@ type rfc9293 struct {
 	fin      int    // the number of our FIN, 0 for none
 	irs      int    // the peer's initial number
 	rcvNxt   int    // RCV.NXT
-	held     []span // octets beyond RCV.NXT
-	peerFIN  *int   // where the FIN is that waits for the octets in front of it
+	held     []span // bytes beyond RCV.NXT
+	peerFIN  *int   // where the FIN is that waits for the bytes in front of it
 }
 
 type span struct{ from, to int }
@@ -45,7 +45,7 @@ var rules = map[tcp.State]rule{
 // outcome is one thing that may happen when a segment arrives.
 type outcome struct {
 	m       rfc9293
-	offered int // octets of text that are new
+	offered int // bytes of text that are new
 	reply   reply
 }
 

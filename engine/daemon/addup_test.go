@@ -180,7 +180,7 @@ func TestCountersAddUp(t *testing.T) {
 	if _, ok := eventually(time.Minute, func() bool {
 		in, out = w.octets(host)
 		n := d.Snapshot().Devices[0].Totals.TCP
-		return n["octets_in"] == in && n["octets_out"] == out
+		return n["bytes_in"] == in && n["bytes_out"] == out
 	}); !ok {
 		t.Errorf("%d octets of TCP came and %d left, the daemon says %v", in, out,
 			d.Snapshot().Devices[0].Totals.TCP)
@@ -383,7 +383,7 @@ func (m *moved) status() (v [3]float64, err error) {
 	}
 	n := s.Devices[0].Totals
 	return [3]float64{float64(n.RDMA["payload_in"]), float64(n.RDMA["payload_out"]),
-		float64(n.TCP["octets_in"])}, nil
+		float64(n.TCP["bytes_in"])}, nil
 }
 
 // series are the metrics of now.

@@ -6,8 +6,8 @@ import (
 
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
-	"xwarp/tcp/octets"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -175,7 +175,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	crc, all := payloadCRC{}, wire.Sum(b[:head], sum)
 	if e != nil && s.seg.Len > 0 && e.upper.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
 		crc.valid = true
-		crc.sum, all = octets.Sum(payload, 0, all)
+		crc.sum, all = checksum.Sum(payload, 0, all)
 	} else {
 		all = wire.Sum(payload, all)
 	}
@@ -260,7 +260,7 @@ func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
 			sum = bits.RotateLeft64(sum, 8)
 		}
 		if c.valid {
-			c.sum, sum = octets.Sum(b, c.sum, sum)
+			c.sum, sum = checksum.Sum(b, c.sum, sum)
 		} else {
 			sum = wire.Sum(b, sum)
 		}

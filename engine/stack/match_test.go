@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
-	"xwarp/tcp/octets"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
@@ -219,12 +219,12 @@ func TestChecksumPieces(t *testing.T) {
 			pieces = append(pieces, rest[:n])
 			rest = rest[n:]
 		}
-		want := octets.CRC(0, b[32:])
+		want := checksum.CRC(0, b[32:])
 		for _, crcs := range []bool{false, true} {
 			c, sum := payloadCRC{valid: crcs}, wire.Sum(b[:32], 77)
 			own := slices.Clone(pieces)
 			own[0] = own[0][32:]
-			if c.sum, sum = octets.Sum(own[0], 0, sum); !crcs {
+			if c.sum, sum = checksum.Sum(own[0], 0, sum); !crcs {
 				c.sum = want
 			}
 			if sum = c.rest(own, sum); wire.Right(sum) != right || c.sum != want {

@@ -15,8 +15,8 @@ import (
 	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
-	"xwarp/tcp/octets"
 	"xwarp/tcp/tick"
 )
 
@@ -180,7 +180,7 @@ func (s *Stack) receive(now tick.Time) {
 		s.holding = s.at
 		if s.at < s.fetched { // its headers come from memory meanwhile
 			next := s.batch[s.at].Frag(0)
-			octets.Fetch(next[:min(len(next), headersAhead)])
+			checksum.Prefetch(next[:min(len(next), headersAhead)])
 		}
 		s.input(p, now)
 		s.holding = 0

@@ -110,9 +110,9 @@ func TestTakeBack(t *testing.T) {
 			i := e.conn.Info(p.now)
 			l, armed := i.Loss.Counters, e.conn.Deadline() < p.now.Add(tick.Second)
 			if l.Retransmitted+l.Timeouts+l.Probes > 0 || armed != (i.Unacked > 0) ||
-				e.conn.Counters().OctetsOut != uint64(len(k.got)) {
+				e.conn.Counters().BytesOut != uint64(len(k.got)) {
 				t.Errorf("%d, blocks %v: %+v; %d octets out, deadline %v", n, blocks, i,
-					e.conn.Counters().OctetsOut, e.conn.Deadline())
+					e.conn.Counters().BytesOut, e.conn.Deadline())
 			}
 			if err := s.Check(); err != nil {
 				t.Errorf("%d, blocks %v: %v", n, blocks, err)

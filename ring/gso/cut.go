@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// MaxBlock is octets of the longest frame, so that neither its IP packet's length needs more than 16 bits
+	// MaxBlock is bytes of the longest frame, so that neither its IP packet's length needs more than 16 bits
 	// nor the frame more than what interfaces take at a time (gso_max_size, ip-link(8)).
 	MaxBlock = 65535
 )
@@ -24,7 +24,7 @@ func (s *Shape) tcpAt() int {
 	return s.IPAt + ip.Len4
 }
 
-// Segments returns how many segments a block of n octets is cut into.
+// Segments returns how many segments a block of n bytes is cut into.
 func (s *Shape) Segments(n int) int { return (n - s.Headers + s.Payload - 1) / s.Payload }
 
 // Segment appends to dst the frame of the i-th segment as the kernel cuts it from block, with all checksums. It is for
@@ -53,7 +53,7 @@ func (s *Shape) Segment(dst, block []byte, i int) []byte {
 	return dst
 }
 
-// pseudoSum is the running sum of TCP's pseudo header for a segment of n octets behind the IP header h.
+// pseudoSum is the running sum of TCP's pseudo header for a segment of n bytes behind the IP header h.
 func (s *Shape) pseudoSum(h []byte, n int) uint64 {
 	if s.IPv6 {
 		return wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), ip.ProtoTCP, n)

@@ -24,7 +24,7 @@ type Port struct {
 	stats  Stats
 	block  Block
 	shape  Shape
-	n      int     // octets of the block that waits, 0 for none
+	n      int     // bytes of the block that waits, 0 for none
 	queued bool    // frames in the Port below may not have left
 	after  []frame // that were sent since the block waits
 }

@@ -24,7 +24,7 @@ type wireSegment struct {
 	seq, ack  uint32
 	flags     byte
 	id        uint16
-	options   int // octets of TCP options
+	options   int // bytes of TCP options
 	payload   []byte
 	headFlags byte // low bits beside the length
 }
@@ -95,7 +95,7 @@ func checksums(b []byte) {
 		ip.ProtoTCP, len(t)))))
 }
 
-// draw makes a block of whole segments of size octets, and perhaps a shorter one, and the frames that it stands for.
+// draw makes a block of whole segments of size bytes, and perhaps a shorter one, and the frames that it stands for.
 func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frames [][]byte) {
 	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()),
 		options: 12, headFlags: byte(r.IntN(2))}
@@ -106,11 +106,11 @@ func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frame
 		s.Headers += ip.Len6 - ip.Len4
 	}
 	n := 2 + r.IntN(min(most, (MaxBlock-s.Headers)/size)-1)
-	octets := size * n
+	total := size * n
 	if r.IntN(2) == 0 {
-		octets -= r.IntN(size)
+		total -= r.IntN(size)
 	}
-	all := make([]byte, octets)
+	all := make([]byte, total)
 	for i := range all {
 		all[i] = byte(r.Uint32())
 	}
@@ -132,7 +132,7 @@ func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frame
 	return block, s, frames
 }
 
-// TestSegment: the frames of a block, octet for octet.
+// TestSegment: the frames of a block, byte for byte.
 func TestSegment(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := range 300 {
@@ -154,7 +154,7 @@ func equal(got, want [][]byte) error {
 	for i := range got {
 		if !bytes.Equal(got[i], want[i]) {
 			h := min(len(got[i]), len(want[i]), 94)
-			return fmt.Errorf("frame %d: %d octets %x, want %d octets %x", i, len(got[i]),
+			return fmt.Errorf("frame %d: %d bytes %x, want %d bytes %x", i, len(got[i]),
 				got[i][:h], len(want[i]), want[i][:h])
 		}
 	}
@@ -228,7 +228,7 @@ func TestOrder(t *testing.T) {
 			}
 			if mem != nil {
 				if len(mem) < MaxBlock {
-					t.Fatalf("%d octets", len(mem))
+					t.Fatalf("%d bytes", len(mem))
 				}
 				p.SendBlock(mem[:copy(mem, block)], ring.Shape(s))
 				want = append(want, frames...)

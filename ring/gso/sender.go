@@ -10,10 +10,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// vnetHeader is octets of struct virtio_net_hdr, which precedes a frame.
+// vnetHeader is bytes of struct virtio_net_hdr, which precedes a frame.
 const vnetHeader = 10
 
-// sendBuffer is octets of blocks that may be under way, with all that the kernel keeps beside them.
+// sendBuffer is bytes of blocks that may be under way, with all that the kernel keeps beside them.
 const sendBuffer = 8 << 20
 
 // Sender is a packet socket that takes blocks. It belongs to one thread.
@@ -66,13 +66,13 @@ func (s *Sender) setUp(ifindex int) error {
 // Block is memory for one block: a frame with room before it.
 type Block struct{ mem []byte }
 
-// NewBlock returns a Block for frames of n octets.
+// NewBlock returns a Block for frames of n bytes.
 func NewBlock(n int) Block { return Block{make([]byte, vnetHeader+n)} }
 
 // Frame returns the memory of the frame.
 func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 
-// Send hands the first n octets of b's frame over, which are more than one segment. The lengths in its IP
+// Send hands the first n bytes of b's frame over, which are more than one segment. The lengths in its IP
 // header and its checksums are written here. EAGAIN: nothing was sent, for too much is under way. ENOBUFS: at
 // least one segment was dropped.
 func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {

@@ -18,7 +18,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestKernelCuts: the kernel cuts blocks into the frames that they stand for, octet for octet:
+// TestKernelCuts: the kernel cuts blocks into the frames that they stand for, byte for byte:
 // identification, sequence numbers, flags, lengths and checksums. So each segment begins where the writer of
 // the block had it begin, which is at an FPDU.
 func TestKernelCuts(t *testing.T) {

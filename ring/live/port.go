@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Room is octets of the longest frame.
+	// Room is bytes of the longest frame.
 	Room = 3360
 	// MinRun is the fewest frames that leave by a run: fewer cost more than they save.
 	MinRun = 16
@@ -61,7 +61,7 @@ type Memory struct {
 	State *State
 }
 
-// MemoryOf returns the octets of the program's maps as what they hold. Both are as long as their maps have them for one
+// MemoryOf returns the bytes of the program's maps as what they hold. Both are as long as their maps have them for one
 // writer, which is at least one slot and one state; first is the number of the first slot.
 func MemoryOf(slots []byte, first uint32, state []byte) Memory {
 	return Memory{

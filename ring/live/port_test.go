@@ -132,7 +132,7 @@ func equal(got, want [][]byte) error {
 	}
 	for i := range got {
 		if !bytes.Equal(got[i], want[i]) {
-			return fmt.Errorf("frame %d: %d octets %x, want %d octets %x", i, len(got[i]),
+			return fmt.Errorf("frame %d: %d bytes %x, want %d bytes %x", i, len(got[i]),
 				got[i][:14], len(want[i]), want[i][:14])
 		}
 	}

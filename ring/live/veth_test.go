@@ -70,7 +70,7 @@ func open(t *testing.T, h *topo.Host) (p *Port) {
 	return p
 }
 
-// frame is a TCP segment of n octets with Ethernet header, from A to B.
+// frame is a TCP segment of n bytes with Ethernet header, from A to B.
 func frame(r *rand.Rand, b []byte, n int) {
 	for i := range n {
 		b[i] = byte(r.Uint32())

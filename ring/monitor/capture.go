@@ -40,7 +40,7 @@ func (f *Filter) match(s *segment, isTCP bool, b []byte, d Direction) bool {
 const (
 	// MaxCaptures bounds the captures of a device at a time: each copies the frames that it wants.
 	MaxCaptures = 4
-	// DefaultRing is the octets of the ring between a worker and a capture.
+	// DefaultRing is the bytes of the ring between a worker and a capture.
 	DefaultRing = 8 << 20
 	// idle is how long Next sleeps when there is nothing: at 25 Gbit/s 3 MiB come meanwhile.
 	idle = time.Millisecond
@@ -62,8 +62,8 @@ type Capture struct {
 // Config describes a capture.
 type Config struct {
 	Filter
-	Snap int // octets kept of each frame; 0 is all. The first frames of connections are always whole
-	Ring int // octets of the ring for each Port, a power of two; 0: DefaultRing
+	Snap int // bytes kept of each frame; 0 is all. The first frames of connections are always whole
+	Ring int // bytes of the ring for each Port, a power of two; 0: DefaultRing
 }
 
 // Start begins a capture.

@@ -30,7 +30,7 @@ type segment struct {
 	ip, tcp int  // offsets of the headers
 	v6      bool // which IP
 	flags   byte
-	payload int // octets of payload in the packet, present or not
+	payload int // bytes of payload in the packet, present or not
 	data    int // offset of the payload
 }
 

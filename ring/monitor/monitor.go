@@ -130,7 +130,7 @@ func (p *Port) quiet(b []byte) bool {
 	return false
 }
 
-// quietLen4 and quietLen6 are the octets that quiet looks at.
+// quietLen4 and quietLen6 are the bytes that quiet looks at.
 const (
 	quietLen4 = 14 + ip.Len4 + tcpFlags + 1
 	quietLen6 = 14 + ip.Len6 + tcpFlags + 1

@@ -153,7 +153,7 @@ func (h *host) start(cfg Config) *Capture {
 	return c
 }
 
-// rest returns what a capture has, each frame as its direction and octets.
+// rest returns what a capture has, each frame as its direction and bytes.
 func rest(c *Capture) (list []string) {
 	for {
 		f, ok := c.Poll()
@@ -273,20 +273,20 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	s := &h.hub.starts
-	total, octets := 0, 0
+	total, size := 0, 0
 	for _, c := range s.conns {
 		total++
-		octets += c.octets
+		size += c.bytes
 	}
 	if s.open.Len() > maxOpen || s.keep.Len()+s.over.Len() > maxKept || s.over.Len() > maxOver ||
-		s.octets > maxOctets+maxOpen*maxOfOne {
-		t.Errorf("open %d, kept %d, over %d, %d octets", s.open.Len(), s.keep.Len(), s.over.Len(),
-			s.octets)
+		s.bytes > maxBytes+maxOpen*maxOfOne {
+		t.Errorf("open %d, kept %d, over %d, %d bytes", s.open.Len(), s.keep.Len(), s.over.Len(),
+			s.bytes)
 	}
-	if total != s.open.Len()+s.keep.Len()+s.over.Len() || octets != s.octets ||
+	if total != s.open.Len()+s.keep.Len()+s.over.Len() || size != s.bytes ||
 		int(s.opening.Load()) != s.open.Len() {
-		t.Errorf("%d connections with %d octets, counted: %d, %d, %d and %d octets", total, octets,
-			s.open.Len(), s.keep.Len(), s.over.Len(), s.octets)
+		t.Errorf("%d connections with %d bytes, counted: %d, %d, %d and %d bytes", total, size,
+			s.open.Len(), s.keep.Len(), s.over.Len(), s.bytes)
 	}
 	if s.lost == 0 || s.keep.Len() < maxKept-maxOver {
 		t.Errorf("%d lost, %d kept: the limits were not reached", s.lost, s.keep.Len())
@@ -300,7 +300,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The ring between worker and capture loses no frame and no octet while there is room, counts every frame for
+// The ring between worker and capture loses no frame and no byte while there is room, counts every frame for
 // which there is none, and keeps what it has.
 func TestRing(t *testing.T) {
 	h := newHost(t)

@@ -12,9 +12,9 @@ const (
 	maxOpen       = 256      // connections that start at a time: a flood of SYNs
 	maxKept       = 4096     // connections whose frames are kept
 	maxOver       = 64       // of these, connections that a peer's RST may have ended, or somebody else's
-	maxOctets     = 16 << 20 // of all kept frames
+	maxBytes      = 16 << 20 // of all kept frames
 	maxFrames     = 24       // of one connection
-	maxOfOne      = 24 << 10 // octets of one connection: two FPDUs of jumbo frames, and what goes before them
+	maxOfOne      = 24 << 10 // bytes of one connection: two FPDUs of jumbo frames, and what goes before them
 	maxAfterReply = 16       // frames after the MPA Reply in which the first FPDU of each direction is waited for
 	bucketBits    = 12
 	replyKey      = "MPA ID Rep Frame" // RFC 5044, 7.1.2
@@ -26,7 +26,7 @@ type Frame struct {
 	Time      int64 // nanoseconds since 1970
 	Port      string
 	Direction Direction
-	Length    int    // octets on the wire
+	Length    int    // bytes on the wire
 	Data      []byte // the first of them
 }
 
@@ -35,8 +35,8 @@ type start struct {
 	flow    Flow
 	bucket  uint32
 	frames  []Frame
-	octets  int
-	payload bool // a segment with octets came
+	bytes   int
+	payload bool // a segment with bytes came
 	reply   bool // the MPA Reply came
 	first   [2]bool
 	ended   [2]bool // FIN
@@ -55,7 +55,7 @@ type starts struct {
 	open    *list.List // of *start, the oldest first
 	keep    *list.List
 	over    *list.List
-	octets  int
+	bytes   int
 	lost    int // connections that were given up for others
 }
 
@@ -138,13 +138,13 @@ func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, po
 		c.after++
 	}
 	if s.payload > 0 || !c.payload {
-		if len(c.frames) == maxFrames || c.octets+len(b) > maxOfOne {
+		if len(c.frames) == maxFrames || c.bytes+len(b) > maxOfOne {
 			t.settle(c)
 			return
 		}
 		c.frames = append(c.frames, Frame{now, port, d, len(b), bytes.Clone(b)})
-		c.octets += len(b)
-		t.octets += len(b)
+		c.bytes += len(b)
+		t.bytes += len(b)
 	}
 	switch {
 	case s.payload == 0:
@@ -168,7 +168,7 @@ func (t *starts) settle(c *start) {
 	t.close(c)
 	c.kept = true
 	c.move(t.keep)
-	for t.keep.Len()+t.over.Len() > maxKept || t.octets > maxOctets {
+	for t.keep.Len()+t.over.Len() > maxKept || t.bytes > maxBytes {
 		l := t.over
 		if l.Len() == 0 {
 			l = t.keep
@@ -195,7 +195,7 @@ func (t *starts) remove(c *start) {
 		t.close(c)
 	}
 	c.in.Remove(c.elem)
-	t.octets -= c.octets
+	t.bytes -= c.bytes
 	delete(t.conns, c.flow)
 }
 

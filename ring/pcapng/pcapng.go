@@ -92,7 +92,7 @@ func (f *File) describe(name string) (int, error) {
 	return id, nil
 }
 
-// Write records a packet of an interface: its first octets b of length, at a time in nanoseconds since 1970.
+// Write records a packet of an interface: its first bytes b of length, at a time in nanoseconds since 1970.
 // It returns the first failure of the file.
 func (f *File) Write(id int, at int64, b []byte, length int) error {
 	f.mu.Lock()

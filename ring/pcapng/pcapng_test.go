@@ -24,7 +24,7 @@ func open(t *testing.T) (*ring.Socket, *ring.FakeKernel) {
 
 func frame(n int, v byte) []byte { return bytes.Repeat([]byte{v}, n) }
 
-// What two Ports received and sent is read back: same octets, same nanoseconds, the right interface.
+// What two Ports received and sent is read back: same bytes, same nanoseconds, the right interface.
 func TestFileHoldsWhatPassed(t *testing.T) {
 	var out bytes.Buffer
 	f := NewFile(&out)
@@ -77,7 +77,7 @@ func TestFileHoldsWhatPassed(t *testing.T) {
 		at := int64(1_700_000_000_000_000_124) + int64(i)
 		if !bytes.Equal(data, want.data) || ci.InterfaceIndex != want.id ||
 			ci.Timestamp.UnixNano() != at {
-			t.Errorf("packet %d: %d octets, interface %d at %d, want %d, %d at %d", i, len(data),
+			t.Errorf("packet %d: %d bytes, interface %d at %d, want %d, %d at %d", i, len(data),
 				ci.InterfaceIndex, ci.Timestamp.UnixNano(), len(want.data), want.id, at)
 		}
 	}

@@ -2,7 +2,7 @@
 # instructions.sh PACKAGE BENCHMARK... counts what one round of a benchmark takes on arm64: instructions in the module's
 # checksums and their callees, by qemu-user, the difference of 200 rounds and 100. It says nothing about time.
 #
-#   scripts/arch/instructions.sh ./tcp/octets BenchmarkPass/copy/1448 BenchmarkPass/copy/8948
+#   scripts/arch/instructions.sh ./tcp/checksum BenchmarkPass/copy/1448 BenchmarkPass/copy/8948
 set -eu
 cd "$(dirname "$0")/../.."
 scripts/setup.sh arch
@@ -12,7 +12,7 @@ program=$(mktemp)
 trap 'rm -f "$program"' EXIT
 GOARCH=arm64 go test -c -o "$program" "$package"
 functions=$(go tool nm -size "$program" | awk '
-	$3 ~ /[Tt]/ && $4 ~ /^(xwarp\/tcp\/(octets|wire)\.|hash\/crc32\.|runtime\.memmove)/ { printf "%s0x%s+%s", sep, $1, $2; sep = "," }')
+	$3 ~ /[Tt]/ && $4 ~ /^(xwarp\/tcp\/(checksum|wire)\.|hash\/crc32\.|runtime\.memmove)/ { printf "%s0x%s+%s", sep, $1, $2; sep = "," }')
 single=-one-insn-per-tb
 qemu-aarch64 -help | grep -q -e "$single" || single=-singlestep # before QEMU 8.1
 

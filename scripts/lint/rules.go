@@ -39,7 +39,7 @@ const gopacket = "github.com/google/gopacket/..."
 // layers go from the wire upwards. engine/README says what each is for.
 var layers = []layer{
 	{name: "tcp", values: true},
-	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, values: true},
+	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/checksum"}, values: true},
 	{name: "ddp", ours: []string{"xwarp/mpa/ulpdu"}, values: true},
 	{name: "bpf", others: drivers},
 	{name: "ring", others: drivers},
@@ -104,7 +104,7 @@ var exceptions = map[string][]string{
 	// a type and its units, so that the API converts nothing; the clock stays with the engine
 	"xwarp/tcp/tick": {"time"},
 	// which instructions the processor has
-	"xwarp/tcp/octets": {"golang.org/x/sys/cpu"},
+	"xwarp/tcp/checksum": {"golang.org/x/sys/cpu"},
 }
 
 // topLevel is what stands in the repository beside dot-files; build is not committed.

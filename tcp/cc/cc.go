@@ -1,7 +1,7 @@
 // Package cc is congestion control: a value that turns acknowledgements, losses and congestion marks into a
 // window and a slow start threshold.
 //
-// It knows nothing of sequence numbers or segments: package loss feeds it octets and times. All arithmetic is
+// It knows nothing of sequence numbers or segments: package loss feeds it bytes and times. All arithmetic is
 // on integers, so the same events give the same windows on every machine. The algorithms share one struct and
 // a switch: a call through an interface costs four times as much as the branch.
 package cc
@@ -20,12 +20,12 @@ const (
 // Config says how a Controller behaves. The zero value of each field but MSS is a sound default.
 type Config struct {
 	Algorithm     Algorithm
-	MSS           int // octets in a full segment
+	MSS           int // bytes in a full segment
 	InitialWindow int // segments; 0 means 10 (RFC 6928)
 	// segments counted per acknowledgement in slow start; 0 means 2 (RFC 3465), 8 with HyStart++ (RFC 9406,
 	// 4.3)
 	ABCLimit      int
-	MaxWindow     int  // octets; 0 means MaxWindow
+	MaxWindow     int  // bytes; 0 means MaxWindow
 	NoHyStart     bool // CUBIC leaves slow start only by loss or marks
 	NoABE         bool // a congestion mark counts as much as a loss (RFC 8511 off)
 	NoIdleRestart bool // keep the window over idle times (RFC 2861 off)
@@ -34,11 +34,11 @@ type Config struct {
 // Ack is what one acknowledgement tells the controller.
 type Ack struct {
 	Now     tick.Time
-	Acked   int           // octets newly acknowledged cumulatively
-	Marked  int           // of those, octets that met congestion (DCTCP only)
+	Acked   int           // bytes newly acknowledged cumulatively
+	Marked  int           // of those, bytes that met congestion (DCTCP only)
 	RTT     tick.Duration // round trip measured by this acknowledgement, 0 for none
 	SRTT    tick.Duration // smoothed round trip, 0 for none yet
-	Round   bool          // all octets that were in flight when the last round began are acknowledged
+	Round   bool          // all bytes that were in flight when the last round began are acknowledged
 	Limited bool          // the window, not the application or the peer, limited what was sent in this round
 	Grow    bool          // the window may grow: not in fast recovery or window reduction
 }
@@ -56,11 +56,11 @@ const (
 type State struct {
 	Algorithm Algorithm
 	Phase     Phase
-	Cwnd      int // octets
-	Ssthresh  int // octets; Infinite before the first congestion
-	WMax      int // CUBIC: window before the last reduction, octets
+	Cwnd      int // bytes
+	Ssthresh  int // bytes; Infinite before the first congestion
+	WMax      int // CUBIC: window before the last reduction, bytes
 	K         tick.Duration
-	Alpha     int // DCTCP: share of marked octets in 1/65536
+	Alpha     int // DCTCP: share of marked bytes in 1/65536
 	Losses    uint32
 	Marks     uint32
 	Timeouts  uint32

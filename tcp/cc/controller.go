@@ -2,12 +2,12 @@ package cc
 
 import "xwarp/tcp/tick"
 
-// Controller is the congestion state of one connection, a plain value. Windows are octets.
+// Controller is the congestion state of one connection, a plain value. Windows are bytes.
 type Controller struct {
 	cwnd, ssthresh int
 	mss, iw, max   int
-	abc            int  // octets counted per acknowledgement in slow start
-	count          int  // octets acknowledged since the window last grew (Reno), or octets squared (CUBIC)
+	abc            int  // bytes counted per acknowledgement in slow start
+	count          int  // bytes acknowledged since the window last grew (Reno), or bytes squared (CUBIC)
 	cautious       bool // after a timeout byte counting is limited to one segment (RFC 3465, 2.3)
 	alg            Algorithm
 	noABE, noIdle  bool
@@ -16,7 +16,7 @@ type Controller struct {
 	cubic  cubic
 	hy     hystart
 	alpha  int // DCTCP's estimate in 1/65536
-	marked int // DCTCP: octets in this observation window
+	marked int // DCTCP: bytes in this observation window
 	acked  int
 
 	saved saved
@@ -58,7 +58,7 @@ func (c *Controller) Init(cfg *Config, now tick.Time) {
 	c.setCwnd(c.iw)
 }
 
-// SetMSS changes the segment size: the window keeps its octets, but not less than one segment.
+// SetMSS changes the segment size: the window keeps its bytes, but not less than one segment.
 func (c *Controller) SetMSS(mss int) {
 	old := c.mss
 	c.mss = min(max(mss, minMSS), maxMSS)
@@ -121,7 +121,7 @@ func (c *Controller) OnAck(a *Ack) {
 	}
 }
 
-// slowStart grows the window by at most n octets and returns those left over for congestion avoidance.
+// slowStart grows the window by at most n bytes and returns those left over for congestion avoidance.
 func (c *Controller) slowStart(n int) int {
 	limit := c.abc
 	if c.cautious {
@@ -141,7 +141,7 @@ func (c *Controller) Save() {
 	c.saved = saved{true, c.cwnd, c.ssthresh, c.count, c.cubic}
 }
 
-// OnLoss sets ssthresh for a loss found by acknowledgements while flight octets were outstanding. The caller
+// OnLoss sets ssthresh for a loss found by acknowledgements while flight bytes were outstanding. The caller
 // brings the window down to it.
 func (c *Controller) OnLoss(flight int) {
 	c.stats.losses++
@@ -166,7 +166,7 @@ func (c *Controller) OnECN(flight int) {
 	}
 }
 
-// OnTimeout sets the loss window of one segment. first is false when the same octets timed out before:
+// OnTimeout sets the loss window of one segment. first is false when the same bytes timed out before:
 // ssthresh then stays (RFC 5681, 3.1). CUBIC reduces from the window also where less was outstanding (RFC
 // 9438, 4.6 lets it, because the window grows only when it is full): the loss of a lone segment says nothing
 // about how much the path carries, and slow start asks again from one segment on.
@@ -220,7 +220,7 @@ func (c *Controller) Undo(flight, acked int) {
 	c.setCwnd(max(c.cwnd, min(safe, s.cwnd)))
 }
 
-// PacingRate returns octets per second: the window per round trip, twice that in slow start and 1.2 times
+// PacingRate returns bytes per second: the window per round trip, twice that in slow start and 1.2 times
 // after it; 0 without a round trip.
 func (c *Controller) PacingRate(srtt tick.Duration) int {
 	if srtt <= 0 {
@@ -259,7 +259,7 @@ func (c *Controller) lossFactor() (n, d int) {
 	return 1, 2
 }
 
-// basis is what a reduction starts from: the window if it was full, else the octets really outstanding (RFC
+// basis is what a reduction starts from: the window if it was full, else the bytes really outstanding (RFC
 // 5681, 3.1; RFC 7661, 4.4.1).
 func (c *Controller) basis(flight int) int {
 	if flight+c.mss >= c.cwnd {

@@ -27,7 +27,7 @@ func newFlow(cfg Config, rtt tick.Duration) *flow {
 	return f
 }
 
-// round acknowledges one window; the first marked of each 100 octets were marked.
+// round acknowledges one window; the first marked of each 100 bytes were marked.
 func (f *flow) round(marked int) {
 	w := f.c.Cwnd()
 	for n := 0; n < w; n += 2 * mss {
@@ -72,7 +72,7 @@ func TestCubicCurve(t *testing.T) {
 		f.lose()
 		w := float64(segs)
 		if got, want := f.c.Cwnd(), segs*mss*7/10; got != want {
-			t.Fatalf("%d segments: after the loss %d octets, want %d", segs, got, want)
+			t.Fatalf("%d segments: after the loss %d bytes, want %d", segs, got, want)
 		}
 		q := &f.c.cubic
 		q.begin(f.c.Cwnd(), mss, f.now)
@@ -132,7 +132,7 @@ func TestRenoFriendly(t *testing.T) {
 		f.round(0)
 	}
 	if got := f.c.Cwnd() - before; got < 16*mss || got > 20*mss {
-		t.Errorf("grew by %d octets in 34 round trips, want 18 segments", got)
+		t.Errorf("grew by %d bytes in 34 round trips, want 18 segments", got)
 	}
 	for f.c.Cwnd() < 101*mss {
 		f.round(0)
@@ -142,7 +142,7 @@ func TestRenoFriendly(t *testing.T) {
 		f.round(0)
 	}
 	if got := f.c.Cwnd() - before; got < 18*mss || got > 22*mss {
-		t.Errorf("grew by %d octets in 20 round trips, want 20 segments", got)
+		t.Errorf("grew by %d bytes in 20 round trips, want 20 segments", got)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestPhaseAtThreshold(t *testing.T) {
 	}
 }
 
-// TestDCTCP: alpha follows the share of marked octets, and the window goes down by half of it (RFC 8257, 3.3 and 4.2).
+// TestDCTCP: alpha follows the share of marked bytes, and the window goes down by half of it (RFC 8257, 3.3 and 4.2).
 //
 //req:rfc9293-MAY-18
 func TestDCTCP(t *testing.T) {

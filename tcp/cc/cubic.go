@@ -6,11 +6,11 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// cubic is the state of RFC 9438. Windows are octets; the curve's time counts in 2^-14 s.
+// cubic is the state of RFC 9438. Windows are bytes; the curve's time counts in 2^-14 s.
 type cubic struct {
 	wmax  int // window before the last reduction, less after fast convergence
 	prior int // window before the last reduction: where Reno's slope becomes 1
-	est   int // W_est, in 1/1024 octets
+	est   int // W_est, in 1/1024 bytes
 	k     int // time from epoch to wmax, in 2^-14 s
 	epoch tick.Time
 	begun bool // epoch is set
@@ -76,7 +76,7 @@ func (q *cubic) duration() tick.Duration {
 	return tick.Duration(q.k * int(tick.Second) >> timeShift)
 }
 
-// growCubic is congestion avoidance by RFC 9438, 4.2 to 4.5, for n octets acknowledged.
+// growCubic is congestion avoidance by RFC 9438, 4.2 to 4.5, for n bytes acknowledged.
 func (c *Controller) growCubic(n int, now tick.Time, srtt tick.Duration) {
 	q := &c.cubic
 	if !q.begun {

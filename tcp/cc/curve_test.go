@@ -70,7 +70,7 @@ func TestCubicRegions(t *testing.T) {
 		acked int
 		want  int
 	}{
-		// W_est grows by 9/17 of a segment for each window, 529 octets, and W_cubic is flat.
+		// W_est grows by 9/17 of a segment for each window, 529 bytes, and W_cubic is flat.
 		{"Reno-friendly, below W_max", window, 0, window, window + 529},
 		{"a tenth of a window", window, 0, window / 10, window + 52},
 		{"more than a window", window, 0, 2 * window, window + 529},
@@ -115,7 +115,7 @@ func TestCubicRegions(t *testing.T) {
 	if f.c.Cwnd() != w || f.c.count != count {
 		t.Errorf("%d, want %d: the curve is below it", f.c.Cwnd(), w)
 	}
-	// A window acknowledged brings the whole of what the curve is above it, be it an octet.
+	// A window acknowledged brings the whole of what the curve is above it, be it a byte.
 	f.c.cubic = cubic{begun: true, epoch: f.now, wmax: w + 1}
 	f.c.count = 0
 	if f.c.OnAck(&Ack{Now: f.now, Acked: w, Limited: true, Grow: true}); f.c.Cwnd() != w+1 {
@@ -184,7 +184,7 @@ func TestHyStartRounds(t *testing.T) {
 }
 
 // TestAlpha is RFC 8257, 3.3 with 4.2's arithmetic: once a round trip a sixteenth of alpha gives way to a sixteenth of
-// the share of marked octets; below what a sixteenth can take away it is nothing.
+// the share of marked bytes; below what a sixteenth can take away it is nothing.
 func TestAlpha(t *testing.T) {
 	for _, c := range []struct{ alpha, acked, marked, want int }{
 		{dctcpOne, 1000, 0, dctcpOne * 15 / 16}, {dctcpOne, 1000, 1000, dctcpOne},

@@ -1,6 +1,6 @@
 package cc
 
-// observe counts acknowledged and marked octets and updates alpha once per round trip (RFC 8257, 3.3 steps 1
+// observe counts acknowledged and marked bytes and updates alpha once per round trip (RFC 8257, 3.3 steps 1
 // to 8, with 4.2's arithmetic).
 func (c *Controller) observe(a *Ack) {
 	c.acked += a.Acked

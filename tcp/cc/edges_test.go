@@ -59,7 +59,7 @@ func TestConfigBounds(t *testing.T) {
 	}
 }
 
-// TestSetMSS: the window keeps its octets; byte counting's limit and the restart window their segments.
+// TestSetMSS: the window keeps its bytes; byte counting's limit and the restart window their segments.
 func TestSetMSS(t *testing.T) {
 	f := newFlow(Config{Algorithm: Reno}, ms)
 	f.c.SetMSS(500)
@@ -102,7 +102,7 @@ func TestPacingRate(t *testing.T) {
 		f := newFlow(Config{}, ms)
 		f.c.cwnd, f.c.ssthresh = c.window, c.ssthresh
 		if got := f.c.PacingRate(c.srtt); got != c.want {
-			t.Errorf("%d of %d in %v: %d octets per second, want %d", c.window, c.ssthresh, c.srtt,
+			t.Errorf("%d of %d in %v: %d bytes per second, want %d", c.window, c.ssthresh, c.srtt,
 				got, c.want)
 		}
 	}
@@ -120,12 +120,12 @@ func TestGrowth(t *testing.T) {
 		want             int
 	}{
 		{"slow start", 10_000, 20_000, []int{2000, 1}, 12_001},
-		{"an octet below ssthresh", 10_000, 12_001, []int{2000}, 12_000},
+		{"a byte below ssthresh", 10_000, 12_001, []int{2000}, 12_000},
 		{"to ssthresh", 10_000, 12_000, []int{2000, 11_999}, 12_000},
 		{"a window behind it", 10_000, 12_000, []int{2000, 11_999, 1}, 13_000},
 		{"over it", 10_000, 11_000, []int{2000, 9999}, 11_000},
 		{"and a window", 10_000, 11_000, []int{2000, 10_000}, 12_000},
-		{"a window less an octet", 10_000, 10_000, []int{5000, 4999}, 10_000},
+		{"a window less a byte", 10_000, 10_000, []int{5000, 4999}, 10_000},
 		{"a window", 10_000, 10_000, []int{5000, 5000}, 11_000},
 		{"no more than a segment", 10_000, 10_000, []int{30_000, 10_999}, 11_000},
 		{"what is over counts", 10_000, 10_000, []int{9999, 10_000, 1001}, 12_000},

@@ -1,11 +1,11 @@
 package cc
 
 const (
-	// octets: the largest window TCP can advertise (RFC 7323, 2.3); keeps all products in 64 bits
+	// bytes: the largest window TCP can advertise (RFC 7323, 2.3); keeps all products in 64 bits
 	MaxWindow        = 1 << 30
-	Infinite         = 1<<31 - 1  // octets: ssthresh before the first congestion
-	minMSS           = 64         // octets: a smaller MSS would overflow CUBIC's cube root and is no MSS
-	maxMSS           = 1 << 16    // octets
+	Infinite         = 1<<31 - 1  // bytes: ssthresh before the first congestion
+	minMSS           = 64         // bytes: a smaller MSS would overflow CUBIC's cube root and is no MSS
+	maxMSS           = 1 << 16    // bytes
 	initialSegments  = 10         // RFC 6928
 	minSsthresh      = 2          // segments (RFC 5681, equation 4)
 	maxCubicTime     = 1 << 20    // 2^-14 s, 64 s: past this the cubic has passed every window

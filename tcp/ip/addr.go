@@ -24,7 +24,7 @@ func (a *Addr) Is4() bool {
 	return binary.BigEndian.Uint64(a[:8]) == 0 && binary.BigEndian.Uint32(a[8:12]) == 0xffff
 }
 
-// As4 returns the four octets of an IPv4 address.
+// As4 returns the four bytes of an IPv4 address.
 func (a *Addr) As4() [4]byte { return [4]byte(a[12:]) }
 
 // IsUnspecified reports whether a is 0.0.0.0 or ::.

@@ -25,7 +25,7 @@ func TestValidTCP(t *testing.T) {
 	}
 }
 
-// TestMACString: two hexadecimal digits for each octet.
+// TestMACString: two hexadecimal digits for each byte.
 func TestMACString(t *testing.T) {
 	if got := (MAC{0x02, 0, 0x5e, 0x10, 0xff, 0x0a}).String(); got != "02:00:5e:10:ff:0a" {
 		t.Error(got)

@@ -9,7 +9,7 @@ import (
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// String is six octets in hex with colons.
+// String is six bytes in hex with colons.
 func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
@@ -90,10 +90,10 @@ func (e *Ethernet) Decode(b []byte) (off int, err error) {
 	}
 }
 
-// Len returns the octets that Put writes.
+// Len returns the bytes that Put writes.
 func (e *Ethernet) Len() int { return EthernetLen + int(e.NVLAN)*VLANTagLen }
 
-// Put writes e to b, which must hold Len octets, and returns its length.
+// Put writes e to b, which must hold Len bytes, and returns its length.
 func (e *Ethernet) Put(b []byte) int {
 	copy(b[0:6], e.Dst[:])
 	copy(b[6:12], e.Src[:])

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pieces is a datagram as octets that are there or not: what a Reassembler knows as holes.
+// pieces is a datagram as bytes that are there or not: what a Reassembler knows as holes.
 type pieces struct {
 	there []bool // up to the last one
 	end   int    // -1 while the last fragment has not come
@@ -44,7 +44,7 @@ func (p *pieces) add(off, n int, more bool) {
 	}
 }
 
-// beyond reports whether octets from end on are there.
+// beyond reports whether bytes from end on are there.
 func (p *pieces) beyond(end int) bool {
 	for _, t := range p.there[end:] {
 		if t {
@@ -67,7 +67,7 @@ func (p *pieces) holes() (n int) {
 	return n
 }
 
-// data is the octets of every datagram.
+// data is the bytes of every datagram.
 var data = func() []byte {
 	b := make([]byte, 1<<17)
 	for i := range b {
@@ -76,7 +76,7 @@ var data = func() []byte {
 	return b
 }()
 
-// fragmentOps makes the input of FuzzReassembler: five octets for each fragment.
+// fragmentOps makes the input of FuzzReassembler: five bytes for each fragment.
 func fragmentOps(list ...[5]byte) (b []byte) {
 	for _, f := range list {
 		b = append(b, f[:]...)
@@ -85,8 +85,8 @@ func fragmentOps(list ...[5]byte) (b []byte) {
 }
 
 // FuzzReassembler gives a Reassembler a sequence of fragments of up to eight datagrams, in both versions of
-// IP, and compares what it makes of them with octets that are there or not. A fragment is five octets: which
-// datagram and flags, offset and length in eights, odd octets, and how much time passes before.
+// IP, and compares what it makes of them with bytes that are there or not. A fragment is five bytes: which
+// datagram and flags, offset and length in eights, odd bytes, and how much time passes before.
 func FuzzReassembler(f *testing.F) {
 	const more, v6 = 8, 16
 	f.Add(fragmentOps([5]byte{more, 0, 2, 0, 0}, [5]byte{0, 2, 1, 3, 0}))
@@ -134,12 +134,12 @@ func FuzzReassembler(f *testing.F) {
 			}
 			whole := !p.dead && p.end >= 0 && p.holes() == 0
 			if whole != (got != nil) {
-				t.Fatalf("datagram %d with %d octets at %d, more %v: whole %v, got %d octets; %+v",
+				t.Fatalf("datagram %d with %d bytes at %d, more %v: whole %v, got %d bytes; %+v",
 					which, n, off, more, whole, len(got), re.Counters())
 			}
 			if whole {
 				if !bytes.Equal(got, data[:p.end]) || h.Fragment || h.PayloadLen != p.end {
-					t.Fatalf("%d octets instead of %d, or other ones: %+v", len(got), p.end, h)
+					t.Fatalf("%d bytes instead of %d, or other ones: %+v", len(got), p.end, h)
 				}
 				delete(model, which)
 			}

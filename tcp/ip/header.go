@@ -38,13 +38,13 @@ type Header struct {
 	ID       uint32 // of the datagram that a fragment belongs to; IPv4: 16 bits, in every packet
 	Flow     uint32 // IPv6 flow label, 20 bits
 
-	// Fragment says that the packet is not a whole datagram: FragOff octets lie before its payload, more behind it with
+	// Fragment says that the packet is not a whole datagram: FragOff bytes lie before its payload, more behind it with
 	// FragMore. An IPv6 atomic fragment (RFC 6946) counts as whole.
 	Fragment bool
 	FragMore bool
 	FragOff  int
 
-	PayloadLen int // octets of payload, for Put as well
+	PayloadLen int // bytes of payload, for Put as well
 }
 
 // IPv4 (RFC 791, 3.1):
@@ -72,7 +72,7 @@ const (
 // b[off:off+h.PayloadLen]: what lies behind it is the link's padding. IPv4 options are skipped.
 func (h *Header) Decode(b []byte) (off int, err error) { return h.DecodeFirst(b, len(b)) }
 
-// DecodeFirst is Decode for a packet of n octets of which b is the first piece; all headers must lie in it.
+// DecodeFirst is Decode for a packet of n bytes of which b is the first piece; all headers must lie in it.
 func (h *Header) DecodeFirst(b []byte, n int) (off int, err error) {
 	if len(b) < 1 {
 		return 0, ErrShort
@@ -203,7 +203,7 @@ func (h *Header) fragment(b []byte, off, n int) (int, error) {
 	return h.extensions(b, off)
 }
 
-// Len returns the octets that Put writes: no options, no extensions.
+// Len returns the bytes that Put writes: no options, no extensions.
 func (h *Header) Len() int {
 	if h.V6 {
 		return Len6
@@ -211,7 +211,7 @@ func (h *Header) Len() int {
 	return Len4
 }
 
-// Put writes h for a whole datagram, with its checksum for IPv4, to b and returns its length; b must hold Len octets.
+// Put writes h for a whole datagram, with its checksum for IPv4, to b and returns its length; b must hold Len bytes.
 func (h *Header) Put(b []byte) int {
 	if h.V6 {
 		binary.BigEndian.PutUint32(b, 6<<28|uint32(h.TOS)<<20|h.Flow&0xfffff)
@@ -236,7 +236,7 @@ func (h *Header) Put(b []byte) int {
 	return Len4
 }
 
-// PseudoSum starts the checksum of n octets of h's protocol between its addresses: for wire.Sum.
+// PseudoSum starts the checksum of n bytes of h's protocol between its addresses: for wire.Sum.
 func (h *Header) PseudoSum(n int) uint64 {
 	if h.V6 {
 		return wire.PseudoSum6(h.Src, h.Dst, h.Proto, n)

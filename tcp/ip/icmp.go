@@ -43,7 +43,7 @@ func (k ICMPKind) String() string {
 //	+---------------+---------------+-------------------------------+
 //	|   IPv6: MTU;  IPv4: unused    |   IPv4: next-hop MTU          |
 //	+-------------------------------+-------------------------------+
-//	|   the packet's IP header, and at least 8 octets of its TCP    |
+//	|   the packet's IP header, and at least 8 bytes of its TCP    |
 type ICMPError struct {
 	Kind ICMPKind
 	From Addr // who sent the message

@@ -141,7 +141,7 @@ func TestICMPOfNoSegment(t *testing.T) {
 		value byte
 	}{
 		{"UDP", false, 9, 17}, {"UDP", true, 6, 17}, {"version 6 in 4", false, 0, 0x65},
-		{"version 4 in 6", true, 0, 0x45}, {"header of 16 octets", false, 0, 0x44},
+		{"version 4 in 6", true, 0, 0x45}, {"header of 16 bytes", false, 0, 0x44},
 		{"header beyond the quote", false, 0, 0x4f}, {"a later fragment", false, 7, 1},
 	} {
 		q := quote(c.v6, 20)
@@ -187,7 +187,7 @@ func TestICMPCodes(t *testing.T) {
 	}
 }
 
-// TestICMPLengths: a message has eight octets of its own, and the MTU of version 6 has 32 bits, of which more than any
+// TestICMPLengths: a message has eight bytes of its own, and the MTU of version 6 has 32 bits, of which more than any
 // packet has is as good as none (RFC 4443, 3.2).
 func TestICMPLengths(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
@@ -199,7 +199,7 @@ func TestICMPLengths(t *testing.T) {
 			}
 			var e ICMPError
 			if err := e.DecodeICMP(&h, b); err != want {
-				t.Errorf("IPv6 %v, %d octets: %v, want %v", v6, n, err, want)
+				t.Errorf("IPv6 %v, %d bytes: %v, want %v", v6, n, err, want)
 			}
 		}
 		if !v6 {

@@ -52,7 +52,7 @@ func TestEthernet(t *testing.T) {
 		}
 		for n := range b {
 			if _, err := e.Decode(b[:n]); err == nil {
-				t.Errorf("%s: %d of %d octets decode", c.name, n, len(b))
+				t.Errorf("%s: %d of %d bytes decode", c.name, n, len(b))
 			}
 		}
 		out := make([]byte, EthernetLen+maxVLAN*VLANTagLen)

@@ -9,9 +9,9 @@ const (
 
 	// maxDatagram is the most payload that fragments may make up: what a 16-bit length can say.
 	maxDatagram = 65535
-	// maxHoles bounds the gaps of one datagram, so that fragments of 8 octets cost a bounded search.
+	// maxHoles bounds the gaps of one datagram, so that fragments of 8 bytes cost a bounded search.
 	maxHoles = 32
-	// MaxDatagrams bounds the datagrams under reassembly; beyond it the oldest is given up. With maxDatagram octets
+	// MaxDatagrams bounds the datagrams under reassembly; beyond it the oldest is given up. With maxDatagram bytes
 	// each this bounds the memory that forged fragments can take.
 	MaxDatagrams = 16
 	// reassemblyTime is how long fragments wait for the rest (RFC 8200, 4.5: 60 s; RFC 1122, 3.3.2: 60 to 120

@@ -17,7 +17,7 @@ type ReassemblyCounters struct {
 	Fragments, Whole              uint64
 	Overlaps, TooLong, TooMany    uint64 // datagrams given up
 	Timeouts, Evicted, Duplicates uint64
-	Malformed                     uint64 // fragments dropped: no octets, or not a multiple of 8 and not the last
+	Malformed                     uint64 // fragments dropped: no bytes, or not a multiple of 8 and not the last
 	MixedECN                      uint64 // datagrams dropped: CE beside Not-ECT (RFC 3168, 5.3)
 }
 
@@ -44,7 +44,7 @@ type datagram struct {
 	buf    []byte
 }
 
-// hole is the octets first to last, last inclusive as in RFC 815.
+// hole is the bytes first to last, last inclusive as in RFC 815.
 type hole struct{ first, last int }
 
 // Init empties r; it keeps at most limit datagrams [MaxDatagrams].
@@ -167,8 +167,8 @@ func (r *Reassembler) find(h *Header, now tick.Time) *datagram {
 	return free
 }
 
-// fill takes size octets at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be
-// copied. Octets that are there already make the datagram dead, unless all of the fragment's are.
+// fill takes size bytes at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be
+// copied. Bytes that are there already make the datagram dead, unless all of the fragment's are.
 func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
 	first, last := h.FragOff, h.FragOff+size-1
 	if d.length >= 0 && (last >= d.length || !h.FragMore && last != d.length-1) {
@@ -179,7 +179,7 @@ func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
 		if first > o.last || last < o.first {
 			continue
 		}
-		behind := !h.FragMore && o.last != maxDatagram // octets beyond the end came before
+		behind := !h.FragMore && o.last != maxDatagram // bytes beyond the end came before
 		if first < o.first || last > o.last || behind {
 			return d.kill(&r.n.Overlaps)
 		}

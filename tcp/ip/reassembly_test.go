@@ -30,7 +30,7 @@ func TestReassemblyKey(t *testing.T) {
 			c.change(&hs[1])
 			b := re.Add(&hs[1], ps[1], 0)
 			if (b != nil) != c.whole || b != nil && hs[1].Proto != 6 {
-				t.Errorf("version 6 %v, another %s: %d octets, protocol %d", v6, c.name, len(b),
+				t.Errorf("version 6 %v, another %s: %d bytes, protocol %d", v6, c.name, len(b),
 					hs[1].Proto)
 			}
 			h := &hs[1]
@@ -72,7 +72,7 @@ func TestReassemblyEviction(t *testing.T) {
 // TestReassemblyHoles: a datagram may have maxHoles gaps, what is behind all fragments being one of them; with one more
 // it is given up (RFC 815, 3 has no limit).
 func TestReassemblyHoles(t *testing.T) {
-	const last = -1 // in the last hole, 8 octets behind its begin
+	const last = -1 // in the last hole, 8 bytes behind its begin
 	for _, c := range []struct {
 		name  string
 		holes int // there are
@@ -129,7 +129,7 @@ func TestReassemblyLengths(t *testing.T) {
 		n := re.Counters()
 		if (got != nil) != (c.tooLong == 0) || n.TooLong != c.tooLong || got != nil &&
 			(len(got) != most+c.size || h.PayloadLen != len(got)) {
-			t.Errorf("%d octets: %d, %+v", most+c.size, len(got), n)
+			t.Errorf("%d bytes: %d, %+v", most+c.size, len(got), n)
 		}
 	}
 	for _, wait := range []tick.Duration{-1, 0} {
@@ -164,7 +164,7 @@ func TestReassembledExtensions(t *testing.T) {
 		name  string
 		proto uint8
 		body  []byte
-		want  int // octets of payload, -1: none
+		want  int // bytes of payload, -1: none
 	}{
 		{"none", 6, nil, 32},
 		{"options", ProtoDestOpts, []byte{6, 0, 1, 4, 0, 0, 0, 0}, 32},
@@ -188,7 +188,7 @@ func TestReassembledExtensions(t *testing.T) {
 		last := hs[len(hs)-1]
 		if (got == nil) != (c.want < 0) || got != nil && (len(got) != c.want ||
 			last.PayloadLen != c.want || last.Proto != 6 || last.Fragment) {
-			t.Errorf("%s: %d octets, want %d: %+v", c.name, len(got), c.want, last)
+			t.Errorf("%s: %d bytes, want %d: %+v", c.name, len(got), c.want, last)
 		}
 	}
 }
@@ -236,7 +236,7 @@ func TestReassembledECN(t *testing.T) {
 	}
 }
 
-// cut makes fragments of at most size octets out of a datagram.
+// cut makes fragments of at most size bytes out of a datagram.
 func cut(v6 bool, id uint32, data []byte, size int) (hs []Header, ps [][]byte) {
 	size &^= 7
 	for off := 0; off < len(data); off += size {
@@ -319,7 +319,7 @@ func TestReassemblyRefuses(t *testing.T) {
 			{24, 72, true}}, false, 1},
 		{"two ends", []f{{80, 20, false}, {88, 20, false}, {0, 80, true}}, false, 1},
 		{"beyond the end", []f{{80, 16, false}, {96, 8, true}, {0, 80, true}}, false, 1},
-		{"one octet beyond it", []f{{80, 15, false}, {80, 16, true}, {0, 80, true}}, false, 1},
+		{"one byte beyond it", []f{{80, 15, false}, {80, 16, true}, {0, 80, true}}, false, 1},
 		{"end before what came", []f{{80, 16, true}, {40, 16, false}, {0, 40, true},
 			{56, 24, true}}, false, 1},
 		{"not a multiple of 8", []f{{0, 79, true}, {79, 1, false}}, false, 0},

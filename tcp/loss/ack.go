@@ -12,10 +12,10 @@ import (
 type event struct {
 	now         tick.Time
 	outstanding int  // before this acknowledgement
-	unreported  int  // of those, octets not known to have arrived
-	acked       int  // octets that Una moved over
+	unreported  int  // of those, bytes not known to have arrived
+	acked       int  // bytes that Una moved over
 	records     int  // records that went with it
-	delivered   int  // octets newly known to have arrived
+	delivered   int  // bytes newly known to have arrived
 	newSACK     int  // of those, by selective acknowledgement
 	dup         bool // a duplicate acknowledgement in RFC 5681's sense
 	dsack       bool
@@ -89,7 +89,7 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 func (s *Sender) beginEvent(now tick.Time) {
 	n := s.Outstanding()
 	s.ev = event{now: now, outstanding: n,
-		unreported: max(0, n-s.q.list[sacked].octets-s.dupOctets())}
+		unreported: max(0, n-s.q.list[sacked].bytes-s.dupBytes())}
 }
 
 // cumulative drops what a.Ack covers and reports whether a FIN was among it.
@@ -149,7 +149,7 @@ func (s *Sender) cumulative(a *Ack) (fin bool) {
 // together. Nothing beyond them has arrived.
 func (s *Sender) inOrder(ack seq.Num) {
 	l := &s.q.list[inFlight]
-	id, octets := s.q.head, 0
+	id, bytes := s.q.head, 0
 	var oldest, newest tick.Time
 	for range l.n {
 		r := s.q.at(id)
@@ -157,11 +157,11 @@ func (s *Sender) inOrder(ack seq.Num) {
 			ack.Less(r.end()) {
 			break
 		}
-		if octets == 0 {
+		if bytes == 0 {
 			oldest = r.sent
 		}
 		newest = r.sent
-		octets += int(r.size)
+		bytes += int(r.size)
 		l.first = r.next
 		id++
 	}
@@ -170,11 +170,11 @@ func (s *Sender) inOrder(ack seq.Num) {
 		return
 	}
 	l.n -= n
-	l.octets -= octets
+	l.bytes -= bytes
 	s.q.head = id
-	s.fack = s.fack.Add(octets)
+	s.fack = s.fack.Add(bytes)
 	ev := &s.ev
-	ev.records, ev.delivered = n, octets
+	ev.records, ev.delivered = n, bytes
 	ev.haveOldest, ev.oldest, ev.haveNewest, ev.newest = true, oldest, true, newest
 	ev.rack = candidate{true, newest, s.fack}
 }
@@ -240,9 +240,9 @@ func (s *Sender) countDup(a *Ack) {
 		s.dups = max(0, min(s.dups-counted, s.q.len()-1))
 		ev.delivered -= ev.acked / max(ev.records, 1) * min(before-s.dups, counted)
 	case ev.dup && s.state != Loss && s.dups < s.q.len()-max(1, s.lostRecords()):
-		before := s.dupOctets()
+		before := s.dupBytes()
 		s.dups++
-		ev.delivered += s.dupOctets() - before
+		ev.delivered += s.dupBytes() - before
 	}
 }
 
@@ -323,11 +323,11 @@ func (s *Sender) progress(now tick.Time) {
 // control feeds congestion control, and paces the window while it shrinks.
 func (s *Sender) control(a *Ack, rtt tick.Duration, newRound bool, now tick.Time) {
 	ev := &s.ev
-	marked := min(max(a.CEOctets, 0), ev.acked)
+	marked := min(max(a.CEBytes, 0), ev.acked)
 	if a.ECE && marked == 0 {
 		marked = ev.acked
 	}
-	ece := a.ECE || a.CEOctets > 0
+	ece := a.ECE || a.CEBytes > 0
 	s.cc.OnAck(&cc.Ack{
 		Now: now, Acked: ev.acked, Marked: marked, RTT: rtt, SRTT: s.rtt.srtt(), Round: newRound,
 		Limited: s.round.limited || s.round.wasLimited || s.lostRecords() > 0,

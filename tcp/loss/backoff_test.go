@@ -8,7 +8,7 @@ import (
 )
 
 // TestBackoffEnds: the acknowledgement of a retransmission gives no round trip
-// sample, since the timestamp clock is coarser than the round trip, or since it covers retransmitted octets
+// sample, since the timestamp clock is coarser than the round trip, or since it covers retransmitted bytes
 // too. Its echo, or what was sent once after the timeout, ends the back-off.
 func TestBackoffEnds(t *testing.T) {
 	for _, ts := range []bool{true, false} {
@@ -136,7 +136,7 @@ func TestDelayedAckPeer(t *testing.T) {
 	b.want("MinRTO and the round trip", b.s.rtt.rto < 2*ms, true)
 }
 
-// TestTimerOfRetransmission: the first octets that are missing, sent again, get the time of a new RTO; what
+// TestTimerOfRetransmission: the first bytes that are missing, sent again, get the time of a new RTO; what
 // is sent again behind them leaves the timer as it is (RFC 6298, 5.1 starts it only when it does not run).
 //
 //req:rfc6298-5-1 rfc8985-8-1

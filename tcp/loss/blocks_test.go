@@ -49,7 +49,7 @@ func TestNotSent(t *testing.T) {
 	b.wait(100 * ms)
 	b.ack(0, b.segs(1, 4))
 	for name, r := range map[string]seq.Range{
-		"no octet":       seq.Of(b.seg(0).Start, 0),
+		"no byte":        seq.Of(b.seg(0).Start, 0),
 		"not lost":       b.seg(1),
 		"more than lost": b.segs(0, 2),
 		"in front of it": seq.Of(b.base.Add(-1), 10),
@@ -58,7 +58,7 @@ func TestNotSent(t *testing.T) {
 		b.want(name, b.s.count.Retransmitted, uint64(0))
 	}
 	b.want("lost", b.resend(), []int{0})
-	b.want("counted", b.s.count.RetransOctets, uint64(1000))
+	b.want("counted", b.s.count.RetransmittedBytes, uint64(1000))
 }
 
 // TestPermit: a segment may exceed the window by less than itself, but only in a reduction that the window paces, or
@@ -93,7 +93,7 @@ func TestPermit(t *testing.T) {
 // that it was.
 func TestTakeBack(t *testing.T) {
 	for _, c := range []struct {
-		from             int // octets from the first
+		from             int // bytes from the first
 		records          int
 		mtuProbe, probed bool
 	}{
@@ -160,7 +160,7 @@ func TestPartEnds(t *testing.T) {
 	b.want("acknowledged selectively", b.s.part.on, false)
 }
 
-// TestPartOfSACKed: an acknowledgement ends inside a record that was acknowledged selectively: its octets are not
+// TestPartOfSACKed: an acknowledgement ends inside a record that was acknowledged selectively: its bytes are not
 // delivered twice, and RFC 6675's sums, as invariants counts them, lose what they had of it.
 func TestPartOfSACKed(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK} {
@@ -178,7 +178,7 @@ func TestPartOfSACKed(t *testing.T) {
 		b.wait(100 * ms)
 		b.ack(0, b.segs(1, 8))
 		b.input(Ack{Ack: b.base.Add(1500)})
-		b.want("SACKed", b.s.q.list[sacked].octets, 6500)
+		b.want("SACKed", b.s.q.list[sacked].bytes, 6500)
 	}
 }
 

@@ -1,7 +1,7 @@
 package loss
 
 // advanceMark is RFC 6675's IsLost for all records at once. A record is lost when three segments after it, or
-// more than two MSS of octets, have been selectively acknowledged: since segments are known here, they are
+// more than two MSS of bytes, have been selectively acknowledged: since segments are known here, they are
 // counted instead of discontiguous ranges. lossMark moves only forward, so each record is judged once.
 func (s *Sender) advanceMark() {
 	for s.lossMark != s.q.tail && (s.above > (dupThresh-1)*s.mss || s.aboveN >= dupThresh) {

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestDSACKForms is RFC 2883, 4: which first blocks report duplicates. Segments of 500 octets, as there. Blocks of what
+// TestDSACKForms is RFC 2883, 4: which first blocks report duplicates. Segments of 500 bytes, as there. Blocks of what
 // was not sent, or was sent long ago, are counted and not looked at.
 func TestDSACKForms(t *testing.T) {
 	at := func(from, to int) seq.Range { return seq.Range{Start: seq.Num(from), End: seq.Num(to)} }
@@ -45,7 +45,7 @@ func TestDSACKForms(t *testing.T) {
 			b.wait(100 * ms)
 			r := b.input(Ack{Ack: seq.Num(c.ack)}, c.blocks...)
 			b.want("DSACK", r.DSACK, c.dsack)
-			b.want("octets", b.s.q.list[sacked].octets, c.sacked)
+			b.want("bytes", b.s.q.list[sacked].bytes, c.sacked)
 			b.want("invalid", b.s.count.InvalidSACK, c.invalid)
 		})
 	}

@@ -31,16 +31,16 @@ func TestECN(t *testing.T) {
 	b.want("window", b.s.Cwnd(), w)
 }
 
-// TestECNOfLittle: a mark speaks of what is in flight, be it one octet. An echo that comes while nothing is
+// TestECNOfLittle: a mark speaks of what is in flight, be it one byte. An echo that comes while nothing is
 // in flight, as with the peer's data, speaks of no window: Linux looks at what was outstanding before, too.
 func TestECNOfLittle(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.want("nothing", b.input(Ack{Ack: b.s.Una(), HasData: true, ECE: true}).CWR, false)
 	b.s.Sent(seq.Of(b.s.Nxt(), 1), Data, false, b.now)
-	b.want("an octet", b.input(Ack{Ack: b.s.Una(), ECE: true}).CWR, true)
+	b.want("a byte", b.input(Ack{Ack: b.s.Una(), ECE: true}).CWR, true)
 }
 
-// TestAccECN: octets reported as marked reduce once per window and feed DCTCP.
+// TestAccECN: bytes reported as marked reduce once per window and feed DCTCP.
 func TestAccECN(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.CC.Algorithm = cc.DCTCP
@@ -51,13 +51,13 @@ func TestAccECN(t *testing.T) {
 		b.wait(100 * ms)
 		n := b.s.count.ECNReductions
 		for b.s.Una() != end {
-			b.input(Ack{Ack: b.s.Una().Add(1000), CEOctets: 250})
+			b.input(Ack{Ack: b.s.Una().Add(1000), CEBytes: 250})
 		}
 		if got := b.s.count.ECNReductions - n; got > 1 {
 			t.Fatalf("%d reductions in one window", got)
 		}
 	}
 	if a := b.s.Info(b.now).CC.Alpha; a < 65536/5 || a > 65536/3 {
-		t.Errorf("alpha %d with a quarter of the octets marked", a)
+		t.Errorf("alpha %d with a quarter of the bytes marked", a)
 	}
 }

@@ -2,10 +2,10 @@ package loss
 
 import "xwarp/tcp/seq"
 
-// Cwnd returns the congestion window in octets.
+// Cwnd returns the congestion window in bytes.
 func (s *Sender) Cwnd() int { return s.cc.Cwnd() }
 
-// Ssthresh returns the slow start threshold in octets, cc.Infinite before the first congestion.
+// Ssthresh returns the slow start threshold in bytes, cc.Infinite before the first congestion.
 func (s *Sender) Ssthresh() int { return s.cc.Ssthresh() }
 
 // Nxt returns the number that the next new segment begins with.

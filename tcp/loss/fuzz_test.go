@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Operations of the fuzzer's program: one octet, then operands.
+// Operations of the fuzzer's program: one byte, then operands.
 const (
 	opSend = iota
 	opResend
@@ -43,7 +43,7 @@ func play(t *testing.T, prog []byte) {
 	var s Sender
 	now := tick.Time(tick.Second)
 	s.Init(&cfg, start, now)
-	// An octet as an offset somewhere around what is outstanding.
+	// A byte as an offset somewhere around what is outstanding.
 	at := func() seq.Num {
 		b := next()
 		return s.Una().Add((b-20)*s.Outstanding()/200 + b%3 - 1)
@@ -75,7 +75,7 @@ func play(t *testing.T, prog []byte) {
 			f := next()
 			a.ECE, a.HasData, a.WindowChanged = f&1 != 0, f&2 != 0, f&4 != 0
 			if f&8 != 0 {
-				a.CEOctets = next() * 100
+				a.CEBytes = next() * 100
 			}
 			for i := range a.NSACK {
 				a.SACK[min(i, 3)] = seq.Range{Start: at(), End: at()}

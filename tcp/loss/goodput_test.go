@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/goodput.golden again")
 
-// goodput returns the mean over seeds of octets per second, and the share of octets sent more than once.
+// goodput returns the mean over seeds of bytes per second, and the share of bytes sent more than once.
 func goodput(t *testing.T, cfg Config, p path, total int) (rate, again float64) {
 	const seeds = 3
 	for seed := range uint64(seeds) {
@@ -48,7 +48,7 @@ func TestGoodput(t *testing.T) {
 		{"cubic/paced", Config{CC: cc.Config{MSS: mss}, Pacing: true}},
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "goodput in kB/s (octets sent again in %%), link %d kB/s, queue one "+
+	fmt.Fprintf(&out, "goodput in kB/s (bytes sent again in %%), link %d kB/s, queue one "+
 		"bandwidth-delay product but at least 20 segments\n%-8s %6s", rate/1000, "rtt", "loss")
 	for _, c := range columns {
 		fmt.Fprintf(&out, " %20s", c.name)
@@ -94,7 +94,7 @@ func TestGoodput(t *testing.T) {
 		return table[fmt.Sprintf("%s %v %v", name, rtt, loss)]
 	}
 	if r := at("cubic/rack", ms, 0).rate; r < 0.85*rate {
-		t.Errorf("%.0f octets per second on a clean path of %d", r, rate)
+		t.Errorf("%.0f bytes per second on a clean path of %d", r, rate)
 	}
 	if c, r := at("cubic/rack", 20*ms, 0.001).rate, at("reno/rack", 20*ms, 0.001).rate; c < r {
 		t.Errorf("CUBIC %.0f, Reno %.0f", c, r)

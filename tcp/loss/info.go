@@ -43,7 +43,7 @@ func (s *Sender) Info(now tick.Time) Info {
 		SRTT: s.SRTT(), RTTVar: s.RTTVar(), MinRTT: s.rtt.minRTT(), RTO: s.RTO(),
 		Backoff: s.Backoff(),
 		Records: s.q.len(), Outstanding: s.Outstanding(), Pipe: s.Pipe(),
-		Sacked: s.q.list[sacked].octets, Lost: s.q.list[lost].octets + s.q.list[lostAgain].octets,
+		Sacked: s.q.list[sacked].bytes, Lost: s.q.list[lost].bytes + s.q.list[lostAgain].bytes,
 		ReorderSeen: s.rack.seen, ReorderWnd: s.reorderWindow(),
 		Rate: s.round.rate, AppLimited: s.round.appLimited, Counters: s.count,
 	}

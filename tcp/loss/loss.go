@@ -9,7 +9,7 @@
 //
 //	for {
 //		if tx, ok := s.Retransmit(now); ok {
-//			r := first octets of tx.Range, all of it unless the MSS fell
+//			r := first bytes of tx.Range, all of it unless the MSS fell
 //			send r; s.Retransmitted(r, now)
 //		} else if s.Permit(now) == 0 {
 //			break
@@ -86,22 +86,22 @@ type Ack struct {
 	TSEcr         uint32 // valid if HasTS
 	HasTS         bool   // only with Config.Clock
 	ECE           bool   // classic ECN: the ECN-Echo flag
-	CEOctets      int    // AccECN: octets newly reported as marked, 0 otherwise
+	CEBytes       int    // AccECN: bytes newly reported as marked, 0 otherwise
 	WindowChanged bool   // the advertised window differs from the last one
 	HasData       bool   // the segment has payload, SYN or FIN: never a duplicate acknowledgement
 }
 
 // Result is what an acknowledgement did.
 type Result struct {
-	NewlyAcked int           // octets (and FIN) that Una moved over
-	Delivered  int           // octets newly known to have arrived, by cumulative or selective acknowledgement
+	NewlyAcked int           // bytes (and FIN) that Una moved over
+	Delivered  int           // bytes newly known to have arrived, by cumulative or selective acknowledgement
 	RTT        tick.Duration // round trip sample taken, 0 for none
 	FINAcked   bool
 	DupAck     bool
-	DSACK      bool // the peer reports octets that it received twice
+	DSACK      bool // the peer reports bytes that it received twice
 	CWR        bool // the window was reduced for ECN: set CWR on the next new data segment (RFC 3168, 6.1.2)
 	Undone     bool // a reduction was found spurious and taken back
-	Reneged    bool // the peer discarded octets that it had SACKed
+	Reneged    bool // the peer discarded bytes that it had SACKed
 }
 
 // Tx is a record to send again.
@@ -124,24 +124,24 @@ const (
 
 // Counters count events since Init.
 type Counters struct {
-	Sent            uint64 // new segments
-	Retransmitted   uint64 // segments sent again, all causes
-	RetransOctets   uint64
-	FastRecoveries  uint64
-	Timeouts        uint64
-	Probes          uint64 // tail loss probes
-	ProbesRepaired  uint64 // losses that a probe repaired by itself
-	ProbesSpurious  uint64
-	DSACKs          uint64
-	UndoDSACK       uint64
-	UndoEifel       uint64
-	UndoFRTO        uint64
-	Reneged         uint64
-	InvalidSACK     uint64 // blocks outside of what was sent
-	ECNReductions   uint64
-	LostRetransmits uint64
-	PartialAcks     uint64 // acknowledgements that ended inside a record
-	Splits          uint64 // partial retransmissions (the MSS fell)
+	Sent               uint64 // new segments
+	Retransmitted      uint64 // segments sent again, all causes
+	RetransmittedBytes uint64
+	FastRecoveries     uint64
+	Timeouts           uint64
+	Probes             uint64 // tail loss probes
+	ProbesRepaired     uint64 // losses that a probe repaired by itself
+	ProbesSpurious     uint64
+	DSACKs             uint64
+	UndoDSACK          uint64
+	UndoEifel          uint64
+	UndoFRTO           uint64
+	Reneged            uint64
+	InvalidSACK        uint64 // blocks outside of what was sent
+	ECNReductions      uint64
+	LostRetransmits    uint64
+	PartialAcks        uint64 // acknowledgements that ended inside a record
+	Splits             uint64 // partial retransmissions (the MSS fell)
 }
 
 // Info is a Sender's state for display (TCP_INFO).
@@ -155,14 +155,14 @@ type Info struct {
 	RTO         tick.Duration // with back-off
 	Backoff     int
 	Records     int // segments outstanding
-	Outstanding int // octets between Una and Nxt
-	Pipe        int // octets thought to be in the network
-	Sacked      int // octets
-	Lost        int // octets marked lost and not sent again yet
+	Outstanding int // bytes between Una and Nxt
+	Pipe        int // bytes thought to be in the network
+	Sacked      int // bytes
+	Lost        int // bytes marked lost and not sent again yet
 	ReorderSeen bool
 	ReorderWnd  tick.Duration
-	Rate        int // octets per second delivered in the last round trip
+	Rate        int // bytes per second delivered in the last round trip
 	AppLimited  bool
-	PacingRate  int // octets per second, 0 without pacing
+	PacingRate  int // bytes per second, 0 without pacing
 	Counters    Counters
 }

@@ -42,7 +42,7 @@ func TestNewReno(t *testing.T) {
 }
 
 // TestDuplicate is RFC 5681, 2: an acknowledgement is a duplicate when something is outstanding, and it has neither
-// octets nor another window.
+// bytes nor another window.
 //
 //req:rfc6675-6-1
 func TestDuplicate(t *testing.T) {
@@ -51,7 +51,7 @@ func TestDuplicate(t *testing.T) {
 		b.want("of nothing", b.ack(0).DupAck, false)
 		b.send(0, 2)
 		b.want("of what is outstanding", b.ack(0).DupAck, true)
-		b.want("with octets", b.input(Ack{Ack: b.s.Una(), HasData: true}).DupAck, false)
+		b.want("with bytes", b.input(Ack{Ack: b.s.Una(), HasData: true}).DupAck, false)
 		b.want("with a window", b.input(Ack{Ack: b.s.Una(), WindowChanged: true}).DupAck, false)
 		b.want("of news", b.ack(1).DupAck, false)
 		b.want("of the last", b.ack(1).DupAck, true)
@@ -66,8 +66,8 @@ func TestDuplicatesCounted(t *testing.T) {
 	for _, c := range []struct {
 		what            string
 		sent, dups      int // segments; duplicate acknowledgements
-		ack             int // octets
-		left, delivered int // duplicates; octets
+		ack             int // bytes
+		left, delivered int // duplicates; bytes
 	}{
 		{"all", 4, 3, 4000, 0, 1000},
 		{"the hole and one of two", 4, 2, 2000, 1, 1000},

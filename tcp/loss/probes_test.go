@@ -188,7 +188,7 @@ func TestProportionalRate(t *testing.T) {
 		{"too much was sent", prr{1000, 3000, 20_000}, 15_000, 1000, true, 0},
 		{"the fast retransmission", prr{0, 0, 20_000}, 15_000, 0, false, 1000},
 		{mark, prr{0, 0, 20_000}, 15_000, 0, false, 0},
-		{"an octet above", prr{4000, 2000, 20_000}, target + 1, 2000, false, 1000},
+		{"a byte above", prr{4000, 2000, 20_000}, target + 1, 2000, false, 1000},
 		{"at the target", prr{4000, 2000, 20_000}, target, 2000, true, 0},
 		{"below: what arrived less what left", prr{6000, 2000, 20_000}, 3000, 1000, false, 5000},
 		{"at least what just arrived", prr{6000, 9000, 20_000}, 3000, 1000, false, 1000},

@@ -51,7 +51,7 @@ func TestPaths(t *testing.T) {
 						// may go twice.
 						if limit := int(float64(m.total)*(1+4*p.loss+3*p.reorder+2*p.ackLoss)) +
 							300*mss; m.tx > limit {
-							t.Errorf("seed %d: %d octets sent for %d: %+v", seed, m.tx, m.total,
+							t.Errorf("seed %d: %d bytes sent for %d: %+v", seed, m.tx, m.total,
 								i.Counters)
 						}
 						if (name == "clean" || name == "deep") && i.Counters.Timeouts > 0 {

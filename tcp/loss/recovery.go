@@ -5,9 +5,9 @@ import "xwarp/tcp/tick"
 // prr is proportional rate reduction (RFC 9937, 6): it spreads the reduction of the window over the
 // acknowledgements of one round trip.
 type prr struct {
-	delivered int // octets delivered since recovery began
-	out       int // octets sent since
-	flight    int // RecoverFS: octets not known to have arrived when it began
+	delivered int // bytes delivered since recovery began
+	out       int // bytes sent since
+	flight    int // RecoverFS: bytes not known to have arrived when it began
 }
 
 // enterRecovery reacts to newly found losses.
@@ -19,7 +19,7 @@ func (s *Sender) enterRecovery(now tick.Time) {
 		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if it left after the
 		// reaction to the first.
 		if s.ev.lostAgain {
-			s.cc.OnLoss(s.Pipe() + s.q.list[lost].octets + s.q.list[lostAgain].octets)
+			s.cc.OnLoss(s.Pipe() + s.q.list[lost].bytes + s.q.list[lostAgain].bytes)
 			s.beginReduction(now)
 		}
 		return
@@ -57,7 +57,7 @@ func (s *Sender) enterCWR(loss bool, now tick.Time) {
 }
 
 // flight is the FlightSize that a reduction starts from: the window while it is what limits the sender, else
-// what was outstanding (RFC 9438, 4.6; RFC 7661, 4.4.1). The octets outstanding alone are too few when this
+// what was outstanding (RFC 9438, 4.6; RFC 7661, 4.4.1). The bytes outstanding alone are too few when this
 // is not the first acknowledgement of a batch: nothing was sent for those before it yet.
 func (s *Sender) flight() int {
 	if s.round.limited || s.round.wasLimited {

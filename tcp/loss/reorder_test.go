@@ -72,7 +72,7 @@ func TestReorderRound(t *testing.T) {
 	b.wait(40 * ms)
 	b.input(Ack{Ack: b.seg(7).Start.Add(-1)})
 	b.input(Ack{Ack: b.seg(7).Start.Add(-1)}, b.seg(0))
-	b.want("an octet before the end of the round", b.s.rack.mult, 2)
+	b.want("a byte before the end of the round", b.s.rack.mult, 2)
 	b.ack(7)
 	b.ack(7, b.seg(0))
 	b.want("its end", b.s.rack.mult, 3)

@@ -13,7 +13,7 @@ import (
 
 const ms = tick.Millisecond
 
-// bench drives a Sender by hand. Segment i has the octets base+i*size to base+(i+1)*size.
+// bench drives a Sender by hand. Segment i has the bytes base+i*size to base+(i+1)*size.
 type bench struct {
 	*testing.T
 	s    Sender
@@ -162,7 +162,7 @@ func (b *bench) expireUntilLost(i int) {
 }
 
 // TestLostInOrder is RFC 6675, section 4, NextSeg (1): of what is lost the first in the stream goes again first, also
-// when the last one was sent again before. A peer that reports the octets in front of a FIN, and not the FIN, never
+// when the last one was sent again before. A peer that reports the bytes in front of a FIN, and not the FIN, never
 // reports the last record: it would take the window of each recovery.
 //
 //req:rfc6675-4-5
@@ -235,7 +235,7 @@ func TestReorderWindow(t *testing.T) {
 	b.want("undone", b.s.count.UndoDSACK, uint64(1))
 }
 
-// TestNextSeg is RFC 6675, 5: entry by octets and by segments, retransmission in order, rescue.
+// TestNextSeg is RFC 6675, 5: entry by bytes and by segments, retransmission in order, rescue.
 //
 //req:rfc5681-3.2-6 rfc6675-4-3 rfc6675-4-4 rfc6675-4-5 rfc6675-4-6 rfc6675-4-7 rfc6675-4-8 rfc6675-5-2 rfc6675-5-3
 func TestNextSeg(t *testing.T) {
@@ -246,7 +246,7 @@ func TestNextSeg(t *testing.T) {
 	b.ack(0, b.segs(1, 3))
 	b.want("two SACKed", b.s.State(), Disorder)
 	b.want("limited transmit", b.fresh(), 2)
-	b.ack(0, b.segs(1, 4)) // 3000 > 2 * SMSS octets above: IsLost(0)
+	b.ack(0, b.segs(1, 4)) // 3000 > 2 * SMSS bytes above: IsLost(0)
 	b.want("state", b.s.State(), Recovery)
 	b.want("lost", b.resend(), []int{0})
 	b.ack(0, b.segs(5, 6), b.segs(1, 4))
@@ -269,7 +269,7 @@ func TestNextSeg(t *testing.T) {
 	b.want("window", b.s.Cwnd(), b.s.Ssthresh())
 }
 
-// TestIsLostSmallSegments: three small segments above are enough, although their octets are not.
+// TestIsLostSmallSegments: three small segments above are enough, although their bytes are not.
 //
 //req:rfc6675-4-3
 func TestIsLostSmallSegments(t *testing.T) {
@@ -294,7 +294,7 @@ func TestSACKCase2And3(t *testing.T) {
 	b.wait(100 * ms)
 	for i := 2; i <= 8; i++ { // case 2: the first is dropped
 		b.input(Ack{Ack: 5000}, seq.Range{Start: 5500, End: b.seg(i).Start})
-		b.want("octets", b.s.q.list[sacked].octets, (i-1)*500)
+		b.want("bytes", b.s.q.list[sacked].bytes, (i-1)*500)
 	}
 	c := newBench(t, conf(RACK), 100*ms)
 	c.s.Init(&Config{CC: cc.Config{MSS: 500}}, 5000, c.now)
@@ -308,10 +308,10 @@ func TestSACKCase2And3(t *testing.T) {
 		{at(6000, 7500), at(8000, 8500)},
 	} {
 		c.input(Ack{Ack: 5500}, x...)
-		c.want("octets", c.s.q.list[sacked].octets, []int{500, 1000, 1500, 2000}[i])
+		c.want("bytes", c.s.q.list[sacked].bytes, []int{500, 1000, 1500, 2000}[i])
 	}
 	c.input(Ack{Ack: 7500}, at(8000, 8500))
-	c.want("octets", c.s.q.list[sacked].octets, 500)
+	c.want("bytes", c.s.q.list[sacked].bytes, 500)
 	c.want("outstanding", c.s.Outstanding(), 1500)
 }
 

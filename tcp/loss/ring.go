@@ -19,7 +19,7 @@ const (
 	places
 )
 
-// record is one segment, 32 octets. Its boundaries never change, but its head goes when the peer acknowledges
+// record is one segment, 32 bytes. Its boundaries never change, but its head goes when the peer acknowledges
 // part of it.
 type record struct {
 	sent       tick.Time // last transmission
@@ -40,10 +40,10 @@ func (r *record) reach() seq.Range    { return seq.Range{Start: r.start, End: r.
 type list struct {
 	first, last uint32
 	n           int
-	octets      int
+	bytes       int
 }
 
-// ring holds the records of the octets between SND.UNA and SND.NXT in sequence order. A record's identifier
+// ring holds the records of the bytes between SND.UNA and SND.NXT in sequence order. A record's identifier
 // counts up by one and wraps; its slot is the identifier modulo the capacity, so identifiers survive growth.
 type ring struct {
 	slot       []record
@@ -86,7 +86,7 @@ func (q *ring) link(id uint32, p place) {
 	r, l := q.at(id), &q.list[p]
 	r.at = p
 	if p == sacked {
-		l.octets += int(r.size)
+		l.bytes += int(r.size)
 		l.n++
 		r.next = id + 1
 		return
@@ -96,7 +96,7 @@ func (q *ring) link(id uint32, p place) {
 
 // append puts r, with identifier id, at the end of l.
 func (q *ring) append(id uint32, r *record, l *list) {
-	l.octets += int(r.size)
+	l.bytes += int(r.size)
 	if l.n++; l.n == 1 {
 		l.first = id
 	} else {
@@ -110,7 +110,7 @@ func (q *ring) append(id uint32, r *record, l *list) {
 func (q *ring) unlink(id uint32) {
 	r := q.at(id)
 	l := &q.list[r.at]
-	l.octets -= int(r.size)
+	l.bytes -= int(r.size)
 	l.n--
 	if r.at == sacked || l.n == 0 {
 		return
@@ -137,10 +137,10 @@ func (q *ring) pop() {
 	q.head++
 }
 
-// trim drops the first n octets of the first record.
+// trim drops the first n bytes of the first record.
 func (q *ring) trim(n int) {
 	r := q.at(q.head)
-	q.list[r.at].octets -= n
+	q.list[r.at].bytes -= n
 	r.start = r.start.Add(n)
 	r.size -= uint32(n)
 }

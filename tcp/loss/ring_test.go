@@ -23,19 +23,19 @@ func TestRestoreOrder(t *testing.T) {
 				q.link(id, inFlight)
 			}
 		}
-		n, octets := 0, 0
+		n, bytes := 0, 0
 		for id := q.head; id != q.tail; id++ {
 			p := place(r.IntN(int(places)))
 			q.move(id, p)
 			if p != sacked {
-				n, octets = n+1, octets+10
+				n, bytes = n+1, bytes+10
 			}
 		}
 		q.restore()
 		l := q.list[inFlight]
-		if l.n != n || l.octets != octets || q.list[lost].n+q.list[lostAgain].n != 0 {
-			t.Fatalf("%d records of %d octets are in flight, want %d of %d", l.n, l.octets, n,
-				octets)
+		if l.n != n || l.bytes != bytes || q.list[lost].n+q.list[lostAgain].n != 0 {
+			t.Fatalf("%d records of %d bytes are in flight, want %d of %d", l.n, l.bytes, n,
+				bytes)
 		}
 		for id := l.first; n > 1; n-- {
 			next := q.at(id).next

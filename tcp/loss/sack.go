@@ -5,10 +5,10 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// maxDSACK bounds how far below the left edge a duplicate report is believed, octets.
+// maxDSACK bounds how far below the left edge a duplicate report is believed, bytes.
 const maxDSACK = 1 << 30
 
-// readDSACK finds a report of duplicate octets in the first block (RFC 2883, 4), which must then not be taken
+// readDSACK finds a report of duplicate bytes in the first block (RFC 2883, 4), which must then not be taken
 // for a selective acknowledgement.
 func (s *Sender) readDSACK(a *Ack) {
 	if s.mode == NoSACK || a.NSACK < 1 {
@@ -24,7 +24,7 @@ func (s *Sender) readDSACK(a *Ack) {
 	s.ev.dsack = true
 	s.count.DSACKs++
 	if s.undo.on && s.undo.marker.Less(b.End) {
-		s.undo.octets -= b.Len()
+		s.undo.bytes -= b.Len()
 	}
 }
 
@@ -84,7 +84,7 @@ func (s *Sender) leaveMark(id uint32, r *record) {
 	}
 }
 
-// checkRenege looks at the left edge: a peer that has the first octets would have acknowledged them, so if it
+// checkRenege looks at the left edge: a peer that has the first bytes would have acknowledged them, so if it
 // once said so, it has dropped them.
 func (s *Sender) checkRenege(now tick.Time) {
 	if s.q.len() == 0 || s.q.at(s.q.head).at != sacked {

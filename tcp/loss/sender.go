@@ -31,7 +31,7 @@ type Sender struct {
 	beyond   seq.Num // end of the last record after recover that was lost during this recovery
 	reduced  tick.Time
 	lossMark uint32  // RFC 6675: records before it were judged; see advanceMark
-	above    int     // octets selectively acknowledged from lossMark on
+	above    int     // bytes selectively acknowledged from lossMark on
 	aboveN   int     // records, likewise
 	rescue   seq.Num // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
 	dups     int     // duplicate acknowledgements counted (NoSACK)
@@ -58,8 +58,8 @@ type round struct {
 	wasLimited bool // or in the one before
 	appLimited bool
 	begun      tick.Time
-	delivered  int // octets in this round
-	rate       int // octets per second in the last round
+	delivered  int // bytes in this round
+	rate       int // bytes per second in the last round
 }
 
 // pace holds new segments back.
@@ -136,22 +136,22 @@ func (s *Sender) SetMSS(mss int, now tick.Time) {
 // Una returns the first number not acknowledged.
 func (s *Sender) Una() seq.Num { return s.una }
 
-// Outstanding returns the octets between Una and Nxt, a FIN counting one.
+// Outstanding returns the bytes between Una and Nxt, a FIN counting one.
 func (s *Sender) Outstanding() int { return s.nxt.Diff(s.una) }
 
-// Pipe returns the octets thought to be in the network: neither acknowledged in any way nor taken for lost
+// Pipe returns the bytes thought to be in the network: neither acknowledged in any way nor taken for lost
 // since they were sent last.
 func (s *Sender) Pipe() int {
-	return s.q.list[inFlight].octets - s.dupOctets()
+	return s.q.list[inFlight].bytes - s.dupBytes()
 }
 
-// dupOctets is what the duplicate acknowledgements stand for: nobody knows which records they are.
-func (s *Sender) dupOctets() int {
+// dupBytes is what the duplicate acknowledgements stand for: nobody knows which records they are.
+func (s *Sender) dupBytes() int {
 	if s.dups == 0 {
 		return 0
 	}
 	l := &s.q.list[inFlight]
-	return l.octets / max(l.n, 1) * min(s.dups, l.n)
+	return l.bytes / max(l.n, 1) * min(s.dups, l.n)
 }
 
 // Head returns the first record not acknowledged.
@@ -165,7 +165,7 @@ func (s *Sender) Head() (Tx, bool) {
 
 func (s *Sender) lostRecords() int { return s.q.list[lost].n + s.q.list[lostAgain].n }
 
-// Permit returns how many octets of new data may leave now: 0, or at least one MSS. After each non-zero
+// Permit returns how many bytes of new data may leave now: 0, or at least one MSS. After each non-zero
 // answer one segment of any size up to the MSS may be sent. The window may be exceeded by less than one MSS,
 // in recovery or when nothing is in the network: else a window below one record would stall.
 func (s *Sender) Permit(now tick.Time) int {
@@ -219,7 +219,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	s.q.push(r.Start, n, k, now)
 	s.nxt = r.End
 	s.count.Sent++
-	if s.cc.Cwnd()-s.q.list[inFlight].octets < s.mss {
+	if s.cc.Cwnd()-s.q.list[inFlight].bytes < s.mss {
 		s.round.limited = true
 	} else if appLimited {
 		s.round.appLimited = true
@@ -265,10 +265,10 @@ func (s *Sender) Steady() bool {
 		s.dups == 0 && s.lostRecords() == 0
 }
 
-// sent spends n octets of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
+// sent spends n bytes of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
 // one timer for it and not one for each segment.
 func (p *pace) sent(n, rate, mss int, now tick.Time) {
-	gap := func(octets int) tick.Duration { return tick.Duration(octets * int(tick.Second) / rate) }
+	gap := func(bytes int) tick.Duration { return tick.Duration(bytes * int(tick.Second) / rate) }
 	p.next = max(p.next, now.Add(-max(gap(pacingBurst*mss), pacingQuantum))).Add(gap(n))
 }
 
@@ -344,7 +344,7 @@ func (s *Sender) choose() (id uint32, probe, ok bool) {
 	return id, false, pipe == 0 || s.cc.Cwnd() > pipe
 }
 
-// Retransmitted notes that r left again: what Retransmit returned, or only its first octets because the MSS
+// Retransmitted notes that r left again: what Retransmit returned, or only its first bytes because the MSS
 // fell under the record.
 func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	id, probe, ok := s.choose()
@@ -354,7 +354,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	rec := s.q.at(id)
 	s.lastSent = now
 	s.count.Retransmitted++
-	s.count.RetransOctets += uint64(r.Len())
+	s.count.RetransmittedBytes += uint64(r.Len())
 	s.prr.out += r.Len()
 	s.undo.sent(r.Len(), now)
 	if !probe && s.force > 0 {

@@ -13,10 +13,10 @@ import (
 // path is one direction's link model: a rate, a delay, a drop-tail queue and random faults. All in virtual
 // time from one seed.
 type path struct {
-	rate    int // octets per second, 0 for infinite
+	rate    int // bytes per second, 0 for infinite
 	delay   tick.Duration
-	queue   int     // octets that wait at most
-	mark    int     // octets waiting from which on segments are marked, 0 for never
+	queue   int     // bytes that wait at most
+	mark    int     // bytes waiting from which on segments are marked, 0 for never
 	loss    float64 // share lost at random
 	ackLoss float64
 	reorder float64       // share delayed by late
@@ -35,7 +35,7 @@ type delivery struct {
 	ack  Ack
 }
 
-// sim is one transfer of total octets from a Sender to an ideal receiver.
+// sim is one transfer of total bytes from a Sender to an ideal receiver.
 type sim struct {
 	rng      *rand.Rand
 	path     path
@@ -49,7 +49,7 @@ type sim struct {
 	heap     []delivery
 	n        uint64
 	rcv      receiver
-	tx       int // octets sent, all transmissions
+	tx       int // bytes sent, all transmissions
 	steps    int
 	check    bool
 	boundary map[seq.Num]seq.Num
@@ -170,7 +170,7 @@ func (m *sim) run(limit tick.Duration) error {
 			next = m.heap[len(m.heap)-1].at
 		}
 		if next == tick.Never || next > end {
-			return fmt.Errorf("stuck at %v: una %d of %d octets, next event %v, %+v", m.now,
+			return fmt.Errorf("stuck at %v: una %d of %d bytes, next event %v, %+v", m.now,
 				m.s.Una().Diff(m.start), m.total, next, m.s.Info(m.now))
 		}
 		m.now = max(m.now, next)
@@ -281,7 +281,7 @@ func (v *receiver) add(r seq.Range) {
 
 // invariants checks the sender's bookkeeping from scratch.
 func invariants(s *Sender) error {
-	var n, octets [places]int
+	var n, bytes [places]int
 	at := s.una
 	for id := s.q.head; id != s.q.tail; id++ {
 		r := s.q.at(id)
@@ -290,16 +290,16 @@ func invariants(s *Sender) error {
 		}
 		at = r.end()
 		n[r.at]++
-		octets[r.at] += int(r.size)
+		bytes[r.at] += int(r.size)
 	}
 	if at != s.nxt {
 		return fmt.Errorf("records end at %d, nxt is %d", at, s.nxt)
 	}
 	for p := range s.q.list {
 		l := s.q.list[p]
-		if l.n != n[p] || l.octets != octets[p] {
-			return fmt.Errorf("list %d counts %d records and %d octets, there are %d and %d", p,
-				l.n, l.octets, n[p], octets[p])
+		if l.n != n[p] || l.bytes != bytes[p] {
+			return fmt.Errorf("list %d counts %d records and %d bytes, there are %d and %d", p,
+				l.n, l.bytes, n[p], bytes[p])
 		}
 		if place(p) == sacked {
 			continue
@@ -323,8 +323,8 @@ func invariants(s *Sender) error {
 			id = r.next
 		}
 	}
-	if i := s.Info(0); octets[inFlight]+i.Sacked+i.Lost != s.Outstanding() {
-		return fmt.Errorf("%d octets in flight, %d SACKed and %d lost, of %d", octets[inFlight],
+	if i := s.Info(0); bytes[inFlight]+i.Sacked+i.Lost != s.Outstanding() {
+		return fmt.Errorf("%d bytes in flight, %d SACKed and %d lost, of %d", bytes[inFlight],
 			i.Sacked, i.Lost, s.Outstanding())
 	}
 	above, aboveN := 0, 0
@@ -338,7 +338,7 @@ func invariants(s *Sender) error {
 		}
 	}
 	if above != s.above || aboveN != s.aboveN {
-		return fmt.Errorf("above lossMark: %d octets in %d records, counted %d in %d", above,
+		return fmt.Errorf("above lossMark: %d bytes in %d records, counted %d in %d", above,
 			aboveN, s.above, s.aboveN)
 	}
 	switch {

@@ -292,7 +292,7 @@ func TestProbe(t *testing.T) {
 	b.want("idle", b.s.Deadline(), tick.Never)
 }
 
-// TestRenege: the left edge stops at octets that were SACKed, so the peer dropped them (RFC 2018, 8).
+// TestRenege: the left edge stops at bytes that were SACKed, so the peer dropped them (RFC 2018, 8).
 //
 //req:rfc6675-4-2 rfc6675-5.1-2
 func TestRenege(t *testing.T) {

@@ -42,13 +42,13 @@ func TestFRTOSteps(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		a    Ack
-		ack  int // octets
+		ack  int // bytes
 		step frtoStep
 	}{
 		{"a duplicate", Ack{}, 0, frtoOff}, {"with data", Ack{HasData: true}, 0, frtoFirst},
 		{"another window", Ack{WindowChanged: true}, 0, frtoFirst},
 		{"part of the head", Ack{}, 999, frtoFirst}, {"the head", Ack{}, 1000, frtoNew},
-		{"all but an octet", Ack{}, 9999, frtoNew}, {"all", Ack{}, 10_000, frtoOff},
+		{"all but a byte", Ack{}, 9999, frtoNew}, {"all", Ack{}, 10_000, frtoOff},
 	} {
 		b := timeoutBench(t, conf(NoSACK))
 		b.want(c.name+": begin", b.s.frto.step, frtoFirst)
@@ -105,7 +105,7 @@ func TestUndoEifelEdge(t *testing.T) {
 }
 
 // TestDSACKUndoMarker is RFC 2883, 5.2: a duplicate of what was acknowledged when recovery began is none of what it
-// sent again, be it of the last octet.
+// sent again, be it of the last byte.
 func TestDSACKUndoMarker(t *testing.T) {
 	for _, more := range []bool{false, true} {
 		b := newBench(t, conf(RACK), 100*ms)
@@ -121,7 +121,7 @@ func TestDSACKUndoMarker(t *testing.T) {
 			dup.End = dup.End.Add(1)
 		}
 		b.want("before the marker", b.input(Ack{Ack: b.s.Una()}, dup).Undone, more)
-		b.want("the octets", b.ack(10, b.seg(5)).Undone, !more)
+		b.want("the bytes", b.ack(10, b.seg(5)).Undone, !more)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestLeastRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRenegeWait: octets that should have been acknowledged long ago are waited for during half a round trip, but 10
+// TestRenegeWait: bytes that should have been acknowledged long ago are waited for during half a round trip, but 10
 // ms at least; an acknowledgement of them ends it.
 //
 //req:rfc6675-5.1-2
@@ -313,7 +313,7 @@ func TestWindowLimited(t *testing.T) {
 	}
 }
 
-// TestMarks: an echo reduces once for each window, and not in recovery; AccECN's octets do as well, and none of them
+// TestMarks: an echo reduces once for each window, and not in recovery; AccECN's bytes do as well, and none of them
 // that are not there. The window does not grow on the way.
 func TestMarks(t *testing.T) {
 	for _, c := range []struct {
@@ -323,8 +323,8 @@ func TestMarks(t *testing.T) {
 		want  bool
 	}{
 		{"nothing", Ack{}, Open, false}, {"echo", Ack{ECE: true}, Open, true},
-		{"an octet", Ack{CEOctets: 1}, Open, true},
-		{"less than none", Ack{CEOctets: -1}, Open, false},
+		{"a byte", Ack{CEBytes: 1}, Open, true},
+		{"less than none", Ack{CEBytes: -1}, Open, false},
 		{"disorder", Ack{ECE: true}, Disorder, true}, {"a reduction", Ack{ECE: true}, CWR, false},
 		{"recovery", Ack{ECE: true}, Recovery, false}, {"loss", Ack{ECE: true}, Loss, false},
 	} {
@@ -346,11 +346,11 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestMarkOfNextWindow is RFC 3168, 6.1.2: an echo reduces again once octets are acknowledged that were sent after the
+// TestMarkOfNextWindow is RFC 3168, 6.1.2: an echo reduces again once bytes are acknowledged that were sent after the
 // last reduction.
 func TestMarkOfNextWindow(t *testing.T) {
 	for _, c := range []struct {
-		ack  int // octets
+		ack  int // bytes
 		want bool
 	}{{9999, false}, {10_000, false}, {10_001, true}} {
 		b := newBench(t, conf(RACK), 100*ms)

@@ -174,7 +174,7 @@ func (s *Sender) dropSACK() {
 	s.timers.renege = tick.Never
 }
 
-// reneged treats the loss of octets that the peer had acknowledged selectively like a timeout: it must send
+// reneged treats the loss of bytes that the peer had acknowledged selectively like a timeout: it must send
 // them all again (RFC 2018, 8).
 func (s *Sender) reneged(now tick.Time) {
 	s.count.Reneged++

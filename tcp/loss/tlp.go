@@ -9,7 +9,7 @@ import (
 type tlp struct {
 	want  probe
 	on    bool    // a probe is unacknowledged
-	again int     // octets that were sent again, TLP.is_retrans when there are any
+	again int     // bytes that were sent again, TLP.is_retrans when there are any
 	end   seq.Num // TLP.end_seq
 }
 

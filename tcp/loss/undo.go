@@ -9,7 +9,7 @@ import (
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	octets int     // sent again since, or as a probe before, and not reported as duplicates
+	bytes  int     // sent again since, or as a probe before, and not reported as duplicates
 	any    bool    // something was sent again
 	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
 	// acknowledgement came since
@@ -21,7 +21,7 @@ func (s *Sender) beginUndo() {
 	s.undo = undo{on: !s.cfg.NoUndo, marker: s.una, eifel: s.q.len() > 0 &&
 		!s.q.at(s.q.head).retransmitted()}
 	if s.una.Less(s.tlp.end) {
-		s.undo.octets = s.tlp.again
+		s.undo.bytes = s.tlp.again
 	}
 }
 
@@ -29,7 +29,7 @@ func (u *undo) sent(n int, now tick.Time) {
 	if !u.on {
 		return
 	}
-	u.octets += n
+	u.bytes += n
 	if !u.any {
 		u.any, u.first = true, now
 	}
@@ -105,7 +105,7 @@ func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 			return
 		}
 	}
-	if ev.dsack && u.any && u.octets <= 0 {
+	if ev.dsack && u.any && u.bytes <= 0 {
 		s.count.UndoDSACK++
 		s.takeBack(now)
 	}

@@ -4,10 +4,10 @@ package seq
 // Num is a TCP sequence number. Comparisons are right for numbers less than 2^31 apart.
 type Num uint32
 
-// Add returns the number n octets after s; n may be negative.
+// Add returns the number n bytes after s; n may be negative.
 func (s Num) Add(n int) Num { return s + Num(uint32(n)) }
 
-// Diff returns how many octets s lies after o, negative when before it.
+// Diff returns how many bytes s lies after o, negative when before it.
 func (s Num) Diff(o Num) int { return int(int32(s - o)) }
 
 // Less reports whether s comes before o.
@@ -16,7 +16,7 @@ func (s Num) Less(o Num) bool { return int32(s-o) < 0 }
 // LessEq reports whether s comes before o or equals it.
 func (s Num) LessEq(o Num) bool { return int32(s-o) <= 0 }
 
-// In reports whether s lies in the size octets that begin at lo; size is at most 2^31.
+// In reports whether s lies in the size bytes that begin at lo; size is at most 2^31.
 func (s Num) In(lo Num, size int) bool { return uint32(s-lo) < uint32(size) }
 
 // Max returns the later of a and b.
@@ -35,25 +35,25 @@ func Min(a, b Num) Num {
 	return a
 }
 
-// Range is the octets from Start up to but not including End.
+// Range is the bytes from Start up to but not including End.
 type Range struct{ Start, End Num }
 
-// Of returns the range of n octets that begins at start.
+// Of returns the range of n bytes that begins at start.
 func Of(start Num, n int) Range { return Range{start, start.Add(n)} }
 
-// Len returns the number of octets in r, 0 for an inverted range.
+// Len returns the number of bytes in r, 0 for an inverted range.
 func (r Range) Len() int { return max(0, r.End.Diff(r.Start)) }
 
-// Empty reports whether r holds no octet.
+// Empty reports whether r holds no byte.
 func (r Range) Empty() bool { return r.End.LessEq(r.Start) }
 
-// Contains reports whether s is one of r's octets.
+// Contains reports whether s is one of r's bytes.
 func (r Range) Contains(s Num) bool { return r.Start.LessEq(s) && s.Less(r.End) }
 
-// Covers reports whether every octet of o is in r.
+// Covers reports whether every byte of o is in r.
 func (r Range) Covers(o Range) bool { return r.Start.LessEq(o.Start) && o.End.LessEq(r.End) }
 
-// Overlaps reports whether r and o share an octet.
+// Overlaps reports whether r and o share a byte.
 func (r Range) Overlaps(o Range) bool { return r.Start.Less(o.End) && o.Start.Less(r.End) }
 
 // Clip returns the part of r that lies in o; it is empty when they share nothing.

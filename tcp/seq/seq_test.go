@@ -31,7 +31,7 @@ func TestRange(t *testing.T) {
 	}{{Of(0, 4), 4}, {Of(8, 100), 8}, {Of(16, 4), 0}, {Of(0xffffff00, 0xf0), 0},
 		{Of(0xffffff00, 0xf4), 4}} {
 		if got := r.Clip(c.o).Len(); got != c.clip {
-			t.Errorf("clip to %+v: %d octets, want %d", c.o, got, c.clip)
+			t.Errorf("clip to %+v: %d bytes, want %d", c.o, got, c.clip)
 		}
 		if r.Overlaps(c.o) != (c.clip > 0) || r.Covers(c.o) != (c.clip == c.o.Len()) {
 			t.Errorf("overlap or cover of %+v is wrong", c.o)

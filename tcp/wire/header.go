@@ -45,7 +45,7 @@ type Header struct {
 
 // Errors of Decode: the segment is dropped as if it never came.
 var (
-	ErrShort  = errors.New("tcp header: fewer octets than the header needs")
+	ErrShort  = errors.New("tcp header: fewer bytes than the header needs")
 	ErrOffset = errors.New("tcp header: data offset below 5 words")
 )
 
@@ -95,10 +95,10 @@ func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.Opt.Present, h.Opt.NSACK, h.Opt.NAccECN = 0, 0, 0
 }
 
-// Len returns the octets that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.
+// Len returns the bytes that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.
 func (h *Header) Len() int { return HeaderLen + h.Opt.Len() }
 
-// Put writes h to b with a zero checksum field and returns its length; b must hold Len octets.
+// Put writes h to b with a zero checksum field and returns its length; b must hold Len bytes.
 func (h *Header) Put(b []byte) int {
 	n := HeaderLen
 	if h.Opt.Present == HasTS {

@@ -20,7 +20,7 @@ const (
 	kindAccECN1       = 174
 )
 
-// Lengths of whole options, kind and length octet included.
+// Lengths of whole options, kind and length byte included.
 const (
 	lenMSS           = 4
 	lenWScale        = 3
@@ -76,12 +76,12 @@ type Options struct {
 	UTO    UserTimeout
 	// NAccECN is how many of the three counters the AccECN option carries, in its order.
 	NAccECN uint8
-	// AccECN holds the 24-bit octet counters by their wire order: ECT(0), CE, ECT(1) for order 0,
+	// AccECN holds the 24-bit byte counters by their wire order: ECT(0), CE, ECT(1) for order 0,
 	// ECT(1), CE, ECT(0) for order 1.
 	AccECN [3]uint32
 }
 
-// Len returns the octets that Put writes, a multiple of four.
+// Len returns the bytes that Put writes, a multiple of four.
 func (o *Options) Len() int {
 	n := 0
 	p := o.Present
@@ -100,7 +100,7 @@ func (o *Options) Len() int {
 		}
 	}
 	if p&HasTS != 0 {
-		n += TimestampsLen // SACK-permitted, when there, takes the place of its two pad octets
+		n += TimestampsLen // SACK-permitted, when there, takes the place of its two pad bytes
 	}
 	if p&HasSACK != 0 {
 		n += SACKLen(int(o.NSACK))
@@ -194,7 +194,7 @@ func (o *Options) putAccECN(b []byte) int {
 	return size
 }
 
-// parse decodes b, the octets between the fixed header and the payload. Unknown kinds and known kinds of a
+// parse decodes b, the bytes between the fixed header and the payload. Unknown kinds and known kinds of a
 // wrong length are skipped; of a repeated option the last one counts.
 func (o *Options) parse(b []byte) {
 	for len(b) > 0 {

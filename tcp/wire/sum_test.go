@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// reference is RFC 1071's definition, octet by octet.
+// reference is RFC 1071's definition, byte by byte.
 func reference(b []byte) uint16 {
 	sum := uint32(0)
 	for i, v := range b {
@@ -18,7 +18,7 @@ func reference(b []byte) uint16 {
 }
 
 // TestSumWide compares the sum by vectors with the definition and with the plain Go loop, for every length of a few
-// blocks and some more, every alignment, and the octets that make most carries.
+// blocks and some more, every alignment, and the bytes that make most carries.
 func TestSumWide(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	buf := make([]byte, 4096+64)
@@ -41,17 +41,17 @@ func TestSumWide(t *testing.T) {
 				b := buf[off : off+n]
 				want := reference(b)
 				if got := Fold(Sum(b, 0)); got != want {
-					t.Fatalf("%s: %d octets at %d: %#04x, want %#04x", name, n, off, got, want)
+					t.Fatalf("%s: %d bytes at %d: %#04x, want %#04x", name, n, off, got, want)
 				}
 				if got := Fold(sumScalar(b, 0)); got != want {
-					t.Fatalf("%s: %d octets at %d in Go: %#04x, want %#04x", name, n, off, got,
+					t.Fatalf("%s: %d bytes at %d in Go: %#04x, want %#04x", name, n, off, got,
 						want)
 				}
 				if acc := Sum(b, 0); Right(acc) != (want == 0xffff) {
-					t.Fatalf("%s: %d octets at %d: Right says %v", name, n, off, Right(acc))
+					t.Fatalf("%s: %d bytes at %d: Right says %v", name, n, off, Right(acc))
 				}
 				if a, b := Fold(Sum(b, ^uint64(0)-3)), Fold(sumScalar(b, ^uint64(0)-3)); a != b {
-					t.Fatalf("%s: %d octets at %d on top of a full sum: %#04x and %#04x", name, n,
+					t.Fatalf("%s: %d bytes at %d on top of a full sum: %#04x and %#04x", name, n,
 						off, a, b)
 				}
 			}
@@ -79,7 +79,7 @@ func TestSumEnds(t *testing.T) {
 	for n := range 4096 {
 		for _, b := range [][]byte{mem[page : page+n], mem[2*page-n : 2*page]} {
 			if got, want := Fold(Sum(b, 0)), reference(b); got != want {
-				t.Fatalf("%d octets: %#04x, want %#04x", n, got, want)
+				t.Fatalf("%d bytes: %#04x, want %#04x", n, got, want)
 			}
 		}
 	}

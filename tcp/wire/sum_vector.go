@@ -2,12 +2,12 @@
 
 package wire
 
-// sumBlocks returns the sum of the 32-bit words of n octets at p; n is a multiple of sumBlock and at least minWide.
+// sumBlocks returns the sum of the 32-bit words of n bytes at p; n is a multiple of sumBlock and at least minWide.
 //
 //go:noescape
 func sumBlocks(p *byte, n int) uint64
 
-// sumWide adds the octets at the front of b, at least minWide, that come in whole blocks, and returns the
+// sumWide adds the bytes at the front of b, at least minWide, that come in whole blocks, and returns the
 // rest. It may be called when wide.
 func sumWide(b []byte, acc uint64) ([]byte, uint64) {
 	n := len(b) &^ (sumBlock - 1)

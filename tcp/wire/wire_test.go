@@ -27,7 +27,7 @@ var golden = []struct {
 	name string
 	hex  string
 	want Header
-	// canonical: Put writes the same octets.
+	// canonical: Put writes the same bytes.
 	canonical bool
 }{
 	{"plain ACK", "9c40 0007 01020304 05060708 5010 1000 0000 0000",
@@ -41,7 +41,7 @@ var golden = []struct {
 	{"MSS (9293, 3.2)", "0001 0002 00000001 00000000 6002 0003 0000 0000 020405b4",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: HasMSS,
 			MSS: 1460}}, true},
-	{"timestamps in 12 octets (7323, appendix A)", "0001 0002 00000001 00000002 8010 0003 0000 " +
+	{"timestamps in 12 bytes (7323, appendix A)", "0001 0002 00000001 00000002 8010 0003 0000 " +
 		"0000 0101080a 11223344 55667788",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3,
 			Opt: Options{Present: HasTS, TSVal: 0x11223344, TSEcr: 0x55667788}}, true},
@@ -81,7 +81,7 @@ var golden = []struct {
 	{"option past the header", "0001 0002 00000001 00000000 6002 0003 0000 0000 01010204",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3,
 			Opt: Options{Present: Malformed}}, false},
-	{"kind as last octet", "0001 0002 00000001 00000000 6002 0003 0000 0000 01010102",
+	{"kind as last byte", "0001 0002 00000001 00000000 6002 0003 0000 0000 01010102",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3,
 			Opt: Options{Present: Malformed}}, false},
 	{"MSS of a wrong length is skipped, the last of two counts", "0001 0002 00000001 00000000 " +
@@ -110,7 +110,7 @@ func TestGolden(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := unhex(t, squeeze(c.hex))
 			if int(b[12]>>4)*4 != len(b) {
-				t.Fatalf("the test's data offset says %d octets, there are %d", int(b[12]>>4)*4,
+				t.Fatalf("the test's data offset says %d bytes, there are %d", int(b[12]>>4)*4,
 					len(b))
 			}
 			h, off, err := parse(append(b, "payload"...))
@@ -129,7 +129,7 @@ func TestGolden(t *testing.T) {
 			}
 			for n := range b {
 				if _, _, err := parse(b[:n]); err == nil {
-					t.Errorf("%d of %d octets parse", n, len(b))
+					t.Errorf("%d of %d bytes parse", n, len(b))
 				}
 			}
 		})
@@ -221,7 +221,7 @@ func gopacketAgrees(t *testing.T, h *Header, b []byte) {
 	for _, o := range l.Options {
 		kinds[o.OptionType]++
 		if o.OptionType == layers.TCPOptionKindSACK && len(o.OptionData) != int(h.Opt.NSACK)*8 {
-			t.Fatalf("gopacket reads %d octets of SACK, sent %v", len(o.OptionData), h)
+			t.Fatalf("gopacket reads %d bytes of SACK, sent %v", len(o.OptionData), h)
 		}
 	}
 	for kind, bit := range map[layers.TCPOptionKind]OptSet{2: HasMSS, 3: HasWScale,
@@ -301,7 +301,7 @@ func TestChecksum(t *testing.T) {
 		}
 		want := slowSum(b)
 		if got := Fold(Sum(b, 0)); !same(got, want) {
-			t.Fatalf("%d octets: %#x, want %#x", n, got, want)
+			t.Fatalf("%d bytes: %#x, want %#x", n, got, want)
 		}
 	}
 }
@@ -428,7 +428,7 @@ func parse(b []byte) (h Header, payloadOff int, err error) {
 	return h, payloadOff, err
 }
 
-// TestAccECNLengths: "if the AccECN Option is of any other length, implementations MUST use those whole 3-octet
+// TestAccECNLengths: "if the AccECN Option is of any other length, implementations MUST use those whole 3-byte
 // fields that fit within the length and ignore the remainder of the option" (RFC 9768, 3.2.3).
 //
 //req:rfc9768-3.2.3-3 rfc9768-3.2.3-4
@@ -446,12 +446,12 @@ func TestAccECNLengths(t *testing.T) {
 		fields := min(n/3, 3)
 		if err != nil || off != len(b) || h.Opt.Present != HasAccECN0 ||
 			int(h.Opt.NAccECN) != fields {
-			t.Fatalf("%d octets: %v, %v", n, &h.Opt, err)
+			t.Fatalf("%d bytes: %v, %v", n, &h.Opt, err)
 		}
 		for i, v := range h.Opt.AccECN[:fields] {
 			k := uint32(3*i + 1)
 			if v != k<<16|(k+1)<<8|k+2 {
-				t.Errorf("%d octets: field %d is %#x", n, i, v)
+				t.Errorf("%d bytes: field %d is %#x", n, i, v)
 			}
 		}
 	}

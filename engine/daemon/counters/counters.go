@@ -99,11 +99,11 @@ var (
 	LiveSingle = Live.named("single")
 	LiveFailed = Live.named("failed")
 
-	PayloadIn     = RDMA.named("payload_in")
-	PayloadOut    = RDMA.named("payload_out")
-	OutByMarker   = MPA.named("out_by_marker")
-	OutByChain    = MPA.named("out_by_chain")
-	RetransOctets = TCP.named("retrans_octets")
+	PayloadIn    = RDMA.named("payload_in")
+	PayloadOut   = RDMA.named("payload_out")
+	OutByMarker  = MPA.named("out_by_marker")
+	OutByChain   = MPA.named("out_by_chain")
+	RetransBytes = TCP.named("retransmitted_bytes")
 
 	PeersRefused = Daemon.named("peers_refused")
 
@@ -115,7 +115,7 @@ var (
 )
 
 // HeldOctets is a state of a connection, and no counter.
-var HeldOctets = &Counter{Key: "held_octets", Unit: "octets", Metric: "xwarp_mpa_held_bytes",
+var HeldOctets = &Counter{Key: "held_octets", Unit: "bytes", Metric: "xwarp_mpa_held_bytes",
 	Meaning: "Bytes that wait for what is missing in front of them."}
 
 // Metrics that several counters share.

@@ -53,7 +53,7 @@ func TestTablesAreComplete(t *testing.T) {
 	}
 }
 
-var units = []string{"octets", "frames", "packets", "segments", "FPDUs", "messages", "connections",
+var units = []string{"bytes", "frames", "packets", "segments", "FPDUs", "messages", "connections",
 	"events"}
 
 func checkWords(t *testing.T, table string, c *counters.Counter) {
@@ -61,8 +61,8 @@ func checkWords(t *testing.T, table string, c *counters.Counter) {
 	if !slices.Contains(units, c.Unit) || !strings.HasSuffix(c.Meaning, ".") {
 		t.Errorf("%s: %s has unit %q and meaning %q", table, c.Key, c.Unit, c.Meaning)
 	}
-	octets := c.Unit == "octets"
-	if c.Metric != "" && octets != strings.Contains(c.Metric, "_bytes") {
+	bytes := c.Unit == "bytes"
+	if c.Metric != "" && bytes != strings.Contains(c.Metric, "_bytes") {
 		t.Errorf("%s: %s counts %s, and is called %s", table, c.Key, c.Unit, c.Metric)
 	}
 	if c.Metric != "" && !strings.HasSuffix(c.Metric, "_total") {

@@ -53,7 +53,7 @@ func example() control.Snapshot {
 			XDPMode: "native", Copy: "copy", MTU: 9000},
 		Steering: map[string]uint64{},
 		Totals: &control.TotalsState{RDMA: counters.Values{"payload_in": 150},
-			MPA: counters.Values{"out_by_chain": 3}, TCP: counters.Values{"octets_in": 170}},
+			MPA: counters.Values{"out_by_chain": 3}, TCP: counters.Values{"bytes_in": 170}},
 		Workers: []control.WorkerState{
 			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}),
 				Ring:   control.Counters(ring.Stats{KernelRxRingFull: 5}),

@@ -167,7 +167,7 @@ func makeDevice(d *control.DeviceState) Device {
 	}
 	if t := d.Totals; t != nil {
 		v.In, v.Out = counters.PayloadIn.Of(t.RDMA), counters.PayloadOut.Of(t.RDMA)
-		v.Retrans = counters.RetransOctets.Of(t.TCP)
+		v.Retrans = counters.RetransBytes.Of(t.TCP)
 	}
 	for i := range d.Workers {
 		w := &d.Workers[i]

@@ -125,7 +125,7 @@ func MakeTop(a, b *control.Snapshot) Top {
 			InBPS:  8 * r(counters.PayloadIn),
 			OutBPS: 8 * r(counters.PayloadOut),
 			Ahead:  rate(outOfOrder(q), outOfOrder(was)),
-			Held:   counters.HeldOctets.Of(q.MPA), Retrans: counters.RetransOctets.Of(q.TCP),
+			Held:   counters.HeldOctets.Of(q.MPA), Retrans: counters.RetransBytes.Of(q.TCP),
 		})
 	}
 	slices.SortStableFunc(v.Conns, func(x, y ConnRates) int {

@@ -206,7 +206,7 @@ func busy() func() control.Snapshot {
 					"payload_out": integral(second, i+5, 41) / 3},
 				MPA: map[string]uint64{"out_by_marker": n * uint64(i%4) * 11,
 					"held_octets": uint64(i%3) * 18_000},
-				TCP: map[string]uint64{"retrans_octets": uint64(i%5) * 1_460_000},
+				TCP: map[string]uint64{"retransmitted_bytes": uint64(i%5) * 1_460_000},
 			}
 			if i == 7 {
 				q.Export, q.Session = "scratch", 0

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/tcp/octets"
+	"xwarp/tcp/checksum"
 )
 
 // TestTouch cuts a mapped file off and touches what is gone: with the copies of Go and with this program's
@@ -37,10 +37,10 @@ func TestTouch(t *testing.T) {
 	for name, touch := range map[string]func(){
 		"copy to":    func() { copy(mem[2*page:], heap) },
 		"copy from":  func() { copy(heap, mem[2*page:]) },
-		"CopySum":    func() { octets.CopySum(heap, mem[2*page:], 0, 0, 64) },
-		"CopySum to": func() { octets.CopySum(mem[2*page:], heap, 0, 0, 64) },
-		"CRC":        func() { octets.CRC(0, mem[2*page:]) },
-		"CopyMarked": func() { octets.CopyMarked(heap, mem[2*page:], 4, 0, 0, 0, 64) },
+		"CopySum":    func() { checksum.CopySum(heap, mem[2*page:], 0, 0, 64) },
+		"CopySum to": func() { checksum.CopySum(mem[2*page:], heap, 0, 0, 64) },
+		"CRC":        func() { checksum.CRC(0, mem[2*page:]) },
+		"CopyMarked": func() { checksum.CopyMarked(heap, mem[2*page:], 4, 0, 0, 0, 64) },
 		"one octet":  func() { mem[3*page] = 1 },
 		"clear":      func() { clear(mem[2*page:]) },
 		"SHA-256":    func() { sha256.Sum256(mem[page/2:]) },

@@ -61,7 +61,7 @@ func (w *wide) look(h *Host) error {
 	case n != s.Len() || got != using+1 && got != using: // and the listener
 		return fmt.Errorf("%d of %d connections seen, %d of %d with the address", n, s.Len(), using,
 			got)
-	case all.OctetsOut > 0 && all.SegsOut == 0:
+	case all.BytesOut > 0 && all.SegsOut == 0:
 		return fmt.Errorf("connections in all: %s, %v", brief(all), ip.MAC(h.MAC()))
 	}
 	if t := s.Serving(); t != (tcp.Tuple{}) && t.Local != h.Addr(w.v6) {

@@ -1,9 +1,9 @@
-// Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet
-// checksum in one pass, which may copy the octets, too. On amd64 and arm64 this takes instructions of the
-// processor: three parts of the octets go at a time through CRC32 instructions, because the standard library works
+// Package bytes computes what MPA and TCP send along with bytes: CRC32C, and CRC32C and the Internet
+// checksum in one pass, which may copy the bytes, too. On amd64 and arm64 this takes instructions of the
+// processor: three parts of the bytes go at a time through CRC32 instructions, because the standard library works
 // on parts of fixed length on amd64 and on one part on arm64. On amd64 with AVX-512 and VPCLMULQDQ lines of 64
-// octets are folded instead (fold_amd64.s). Everywhere else, and for processors without them, it is done in Go.
-package octets
+// bytes are folded instead (fold_amd64.s). Everywhere else, and for processors without them, it is done in Go.
+package checksum
 
 import (
 	"encoding/binary"
@@ -13,7 +13,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC returns the CRC32C of the octets that crc is of, 0 for none, followed by b.
+// CRC returns the CRC32C of the bytes that crc is of, 0 for none, followed by b.
 func CRC(crc uint32, b []byte) uint32 {
 	if !fast {
 		return crc32.Update(crc, castagnoli, b)
@@ -22,7 +22,7 @@ func CRC(crc uint32, b []byte) uint32 {
 }
 
 // Sum is CRC that also returns the one's complement sum (RFC 1071) of what sum is of followed by b, as a running sum of
-// little-endian words of 64 bits. What comes before b in it has an even number of octets.
+// little-endian words of 64 bits. What comes before b in it has an even number of bytes.
 func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	if !fast {
 		return sumPlain(b, crc, sum)
@@ -31,8 +31,8 @@ func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 }
 
 // CopySum copies src to dst, which is at least as long and does not overlap it, and returns Sum of the
-// octets, those that dst has even when src changes meanwhile. As far as it is worthwhile it fetches the
-// octets that lie ahead octets further on in memory into the cache; nothing is read there, and any ahead is
+// bytes, those that dst has even when src changes meanwhile. As far as it is worthwhile it fetches the
+// bytes that lie ahead bytes further on in memory into the cache; nothing is read there, and any ahead is
 // safe.
 func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
 	dst = dst[:len(src)]
@@ -47,13 +47,13 @@ func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64
 const (
 	blockLen = 512
 	markLen  = 4
-	// MinMarked is the fewest octets of which CopyMarked makes blocks.
+	// MinMarked is the fewest bytes of which CopyMarked makes blocks.
 	MinMarked = 3 * (blockLen - markLen)
 )
 
-// CopyMarked copies as many octets of src[at:] to dst as fit whole blocks and are worthwhile: each block is a
-// word, the big-endian value mark and 512 more in each further one, and 508 octets. It returns how many
-// octets of dst that makes, a multiple of 512, and Sum of them. at is at least 4; ahead is that of CopySum.
+// CopyMarked copies as many bytes of src[at:] to dst as fit whole blocks and are worthwhile: each block is a
+// word, the big-endian value mark and 512 more in each further one, and 508 bytes. It returns how many
+// bytes of dst that makes, a multiple of 512, and Sum of them. at is at least 4; ahead is that of CopySum.
 func CopyMarked(dst, src []byte, at int, mark, crc uint32, sum uint64, ahead int) (int, uint32,
 	uint64) {
 	blocks := min((len(src)-at)/MinMarked, len(dst)/(3*blockLen), maxBlocks)
@@ -64,10 +64,10 @@ func CopyMarked(dst, src []byte, at int, mark, crc uint32, sum uint64, ahead int
 	return 3 * blocks * blockLen, crc, sum
 }
 
-// Fetch asks the processor to bring b into its cache, where it can.
-func Fetch(b []byte) {
+// Prefetch asks the processor to bring b into its cache, where it can.
+func Prefetch(b []byte) {
 	if len(b) > 0 {
-		fetch(b)
+		prefetch(b)
 	}
 }
 
@@ -85,7 +85,7 @@ func sumPlain(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	return crc, Add(sum, last)
 }
 
-// Add adds a word, or a running sum, to a running sum. The first octet of what it is of has an even place in all.
+// Add adds a word, or a running sum, to a running sum. The first byte of what it is of has an even place in all.
 func Add(sum, word uint64) uint64 {
 	sum, c := bits.Add64(sum, word, 0)
 	return sum + c // at most 2^64-2 before: this carries no more

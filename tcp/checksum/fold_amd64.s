@@ -1,11 +1,11 @@
 #include "textflag.h"
 
-// The CRC is that of the octets so far, folded: four registers of 512 bits hold a polynomial that leaves the same
-// remainder as all octets before, and go 256 octets on by two carry-less products each. Z6 to Z9 have the factors for
-// 256, 64, 128 and 192 octets; Z13 is the CRC register until it is taken in with the first octets. The sum is kept in
+// The CRC is that of the bytes so far, folded: four registers of 512 bits hold a polynomial that leaves the same
+// remainder as all bytes before, and go 256 bytes on by two carry-less products each. Z6 to Z9 have the factors for
+// 256, 64, 128 and 192 bytes; Z13 is the CRC register until it is taken in with the first bytes. The sum is kept in
 // halves of words, the low ones in Z11 and the high ones in Z12, which 2^32 lines do not overflow.
 
-// FOLD moves acc on by the distance of the factors k and adds the octets of line.
+// FOLD moves acc on by the distance of the factors k and adds the bytes of line.
 #define FOLD(acc, k, line) \
 	VPCLMULQDQ	$0x00, k, acc, Z5; \
 	VPCLMULQDQ	$0x11, k, acc, acc; \
@@ -44,7 +44,7 @@
 	VPXORQ	Z2, Z2, Z2; \
 	VPXORQ	Z3, Z3, Z3
 
-// FIRST takes the CRC register into the first octets.
+// FIRST takes the CRC register into the first bytes.
 #define FIRST \
 	VPXORQ	Z13, Z0, Z0; \
 	VPXORQ	Z13, Z13, Z13
@@ -55,7 +55,7 @@
 	JOIN(Z1, Z8); \
 	JOIN(Z2, Z7)
 
-// END makes AX the CRC register of Z3, and adds the sum to DX; it needs 64 octets at SP.
+// END makes AX the CRC register of Z3, and adds the sum to DX; it needs 64 bytes at SP.
 #define END \
 	VMOVDQU64	Z3, 0(SP); \
 	XORL	AX, AX; \
@@ -189,7 +189,7 @@ done:
 
 // func foldMarked(dst, src *byte, blocks, ahead int, mark uint32, k *factors, crc uint32, sum uint64) (uint32, uint64)
 //
-// R11 is the next marker. It takes the place of the four octets in front of its block's payload, so that both ends
+// R11 is the next marker. It takes the place of the four bytes in front of its block's payload, so that both ends
 // move by lines.
 TEXT ·foldMarked(SB), NOSPLIT, $64-80
 	MOVQ	dst+0(FP), DI

@@ -29,7 +29,7 @@
 // func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
 // BX is the length of a lane in dst, R10 in src, R11 the next marker of the first lane. The marker of a block takes the place of
-// the four octets in front of its payload, so that both ends move by lines. The carry of the sum runs through the loops.
+// the four bytes in front of its payload, so that both ends move by lines. The carry of the sum runs through the loops.
 TEXT ·markedLanes(SB), NOSPLIT, $0-80
 	MOVQ	dst+0(FP), DI
 	MOVQ	src+8(FP), SI

@@ -1,4 +1,4 @@
-package octets
+package checksum
 
 import (
 	"bytes"
@@ -33,15 +33,15 @@ func TestCopySum(t *testing.T) {
 		wantCRC, wantSum := sumPlain(s, crc, sum)
 		gotCRC, gotSum := CopySum(d, s, crc, sum, n)
 		if gotCRC != wantCRC || folded(gotSum) != folded(wantSum) {
-			t.Fatalf("%d octets at %d: CRC %#08x, want %#08x; sum %#04x, want %#04x", n, from,
+			t.Fatalf("%d bytes at %d: CRC %#08x, want %#08x; sum %#04x, want %#04x", n, from,
 				gotCRC, wantCRC, folded(gotSum), folded(wantSum))
 		}
 		if !bytes.Equal(d, s) {
-			t.Fatalf("%d octets from %d to %d: the copy differs", n, from, to)
+			t.Fatalf("%d bytes from %d to %d: the copy differs", n, from, to)
 		}
 		beside := bytes.Repeat([]byte{0xa5}, 64)
 		if !bytes.Equal(dst[to-64:to], beside) || !bytes.Equal(dst[to+n:to+n+64], beside) {
-			t.Fatalf("%d octets to %d: octets beside the destination changed", n, to)
+			t.Fatalf("%d bytes to %d: bytes beside the destination changed", n, to)
 		}
 	}
 	for n := range 9101 {
@@ -66,7 +66,7 @@ func TestCopyMarked(t *testing.T) {
 		got := bytes.Repeat([]byte{0xa5}, room)
 		k, gotCRC, gotSum := CopyMarked(got, src[:at+n], at, mark, crc, sum, 1000)
 		if k%blockLen != 0 || k > room || k/blockLen*(blockLen-markLen) > n {
-			t.Fatalf("%d octets, room for %d: %d were made", n, room, k)
+			t.Fatalf("%d bytes, room for %d: %d were made", n, room, k)
 		}
 		blocks += k / blockLen
 		var want []byte
@@ -76,11 +76,11 @@ func TestCopyMarked(t *testing.T) {
 		}
 		if !bytes.Equal(got[:k], want) ||
 			!bytes.Equal(got[k:], bytes.Repeat([]byte{0xa5}, room-k)) {
-			t.Fatalf("%d octets, %d made: they differ", n, k)
+			t.Fatalf("%d bytes, %d made: they differ", n, k)
 		}
 		if wantCRC, wantSum := sumPlain(want, crc, sum); gotCRC != wantCRC ||
 			folded(gotSum) != folded(wantSum) {
-			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", k, gotCRC, wantCRC,
+			t.Fatalf("%d bytes: CRC %#08x, want %#08x; sum %#04x, want %#04x", k, gotCRC, wantCRC,
 				folded(gotSum), folded(wantSum))
 		}
 	}
@@ -89,9 +89,9 @@ func TestCopyMarked(t *testing.T) {
 	}
 }
 
-// TestFetch fetches, sums and copies slices of any length and alignment, up to the end of memory that is mapped;
+// TestPrefetch fetches, sums and copies slices of any length and alignment, up to the end of memory that is mapped;
 // CopySum fetches beyond it.
-func TestFetch(t *testing.T) {
+func TestPrefetch(t *testing.T) {
 	page := syscall.Getpagesize()
 	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -108,14 +108,14 @@ func TestFetch(t *testing.T) {
 		for i := range b {
 			b[i] = byte(n + i)
 		}
-		Fetch(b)
+		Prefetch(b)
 		want, _ := Sum(b, 0, 0)
 		if crc, _ := CopySum(dst, b, 0, 0, page); crc != CRC(0, b) || crc != want ||
 			!bytes.Equal(dst[:n], b) {
-			t.Fatalf("%d octets in front of memory that must not be read: wrong", n)
+			t.Fatalf("%d bytes in front of memory that must not be read: wrong", n)
 		}
 	}
-	Fetch(nil)
+	Prefetch(nil)
 }
 
 // FuzzCopySum compares CopySum with its parts.
@@ -126,7 +126,7 @@ func FuzzCopySum(f *testing.F) {
 		c1, s1 := CopySum(dst, b, crc, sum, ahead)
 		c2, s2 := sumPlain(b, crc, sum)
 		if c1 != c2 || folded(s1) != folded(s2) || !bytes.Equal(dst, b) {
-			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", len(b), c1, c2,
+			t.Fatalf("%d bytes: CRC %#08x, want %#08x; sum %#04x, want %#04x", len(b), c1, c2,
 				folded(s1), folded(s2))
 		}
 	})

@@ -1,4 +1,4 @@
-package octets
+package checksum
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func folded(sum uint64) uint16 {
 	return uint16(sum)
 }
 
-// reference is RFC 1071's definition, octet by octet.
+// reference is RFC 1071's definition, byte by byte.
 func reference(b []byte) uint16 {
 	sum := uint64(0)
 	for i, v := range b {
@@ -39,7 +39,7 @@ func lengths(r *rand.Rand) (n []int) {
 }
 
 // TestSum compares Sum and CRC with the standard library and with the definition of the checksum, over all lengths that
-// matter, at any alignment, on top of other octets, and with the octets that make most carries.
+// matter, at any alignment, on top of other bytes, and with the bytes that make most carries.
 func TestSum(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	whole := make([]byte, 1<<15)
@@ -61,17 +61,17 @@ func TestSum(t *testing.T) {
 			plainCRC, plainSum := sumPlain(b, crc, sum)
 			if gotCRC != want || plainCRC != want || CRC(crc, b) != want {
 				t.Fatalf(
-					"%s: %d octets at %d: CRC %#08x by Sum, %#08x in Go, %#08x by CRC, want %#08x",
+					"%s: %d bytes at %d: CRC %#08x by Sum, %#08x in Go, %#08x by CRC, want %#08x",
 					name, n, off, gotCRC, plainCRC, CRC(crc, b), want)
 			}
 			if ref := reference(whole[:len(first)+n]); folded(gotSum) != ref ||
 				folded(plainSum) != ref {
-				t.Fatalf("%s: %d octets at %d: sum %#04x, %#04x in Go, want %#04x", name, n, off,
+				t.Fatalf("%s: %d bytes at %d: sum %#04x, %#04x in Go, want %#04x", name, n, off,
 					folded(gotSum), folded(plainSum), ref)
 			}
 			_, full := Sum(b, 0, ^uint64(0)-1)
 			if _, plain := sumPlain(b, 0, ^uint64(0)-1); folded(full) != folded(plain) {
-				t.Fatalf("%s: %d octets on top of a full sum: %#04x and %#04x in Go", name, n,
+				t.Fatalf("%s: %d bytes on top of a full sum: %#04x and %#04x in Go", name, n,
 					folded(full), folded(plain))
 			}
 		}
@@ -85,14 +85,14 @@ func FuzzSum(f *testing.F) {
 		c1, s1 := Sum(b, crc, sum)
 		c2, s2 := sumPlain(b, crc, sum)
 		if c1 != c2 || c1 != CRC(crc, b) || folded(s1) != folded(s2) {
-			t.Fatalf("%d octets: CRC %#08x, %#08x, %#08x, sum %#04x, %#04x", len(b), c1, c2,
+			t.Fatalf("%d bytes: CRC %#08x, %#08x, %#08x, sum %#04x, %#04x", len(b), c1, c2,
 				CRC(crc, b), folded(s1), folded(s2))
 		}
 	})
 }
 
 // BenchmarkPass is what one call takes for the payload of a small message, of a segment and of a jumbo frame,
-// whose octets the cache has.
+// whose bytes the cache has.
 func BenchmarkPass(b *testing.B) {
 	src, dst := make([]byte, 8948), make([]byte, 8948)
 	for name, pass := range map[string]func(d, s []byte){

@@ -1,6 +1,6 @@
 //go:build !amd64 && !arm64
 
-package octets
+package checksum
 
 const fast = false
 
@@ -16,7 +16,7 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, _ int) (uint32, uint64) {
 	return sumPlain(dst, crc, sum)
 }
 
-func fetch([]byte) {}
+func prefetch([]byte) {}
 
 const maxBlocks = 0
 

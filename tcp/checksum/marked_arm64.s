@@ -1,7 +1,7 @@
 #include "textflag.h"
 #include "lanes_arm64.h"
 
-// MARK puts the marker in place of the first four octets of word.
+// MARK puts the marker in place of the first four bytes of word.
 #define MARK(value, word) \
 	REVW	value, R24; \
 	BFXIL	$0, R24, $32, word
@@ -9,7 +9,7 @@
 // func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
 // R21 is the length of a lane in dst, R23 the next marker of the first lane. The marker of a block takes the place of the
-// four octets in front of its payload, so that both ends move by words.
+// four bytes in front of its payload, so that both ends move by words.
 TEXT ·markedLanes(SB), NOSPLIT, $0-80
 	MOVD	dst+0(FP), R3
 	MOVD	src+8(FP), R0

@@ -1,10 +1,10 @@
 //go:build amd64 || arm64
 
-package octets
+package checksum
 
 import "unsafe"
 
-// sumLanes is Sum of n octets with the bare CRC register. The first 3*8*words of them are done in three lanes
+// sumLanes is Sum of n bytes with the bare CRC register. The first 3*8*words of them are done in three lanes
 // of that many words, whose CRCs are joined by shift[words] and shift[2*words].
 //
 //go:noescape
@@ -15,22 +15,22 @@ func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (u
 //go:noescape
 func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 
-// copyLanes is sumLanes that copies the octets from src to dst. On amd64 it prefetches for each line of 64 the
-// one that is ahead octets further on; on arm64 nobody has measured whether that is worth its instructions.
+// copyLanes is sumLanes that copies the bytes from src to dst. On amd64 it prefetches for each line of 64 the
+// one that is ahead bytes further on; on arm64 nobody has measured whether that is worth its instructions.
 //
 //go:noescape
 func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32,
 	uint64)
 
-// fetchLines prefetches the lines of n octets, at least one.
+// prefetchLines prefetches the lines of n bytes, at least one.
 //
 //go:noescape
-func fetchLines(p *byte, n int)
+func prefetchLines(p *byte, n int)
 
 const (
-	maxWords  = 512 // of one lane
-	maxOctets = 3 * 8 * maxWords
-	minLanes  = 96 // octets that are worth lanes
+	maxWords     = 512 // of one lane
+	maxLaneBytes = 3 * 8 * maxWords
+	minLanes     = 96 // bytes that are worth lanes
 
 	lineLen  = 64
 	minLines = 4 // that are worth folding, and needed for it
@@ -55,7 +55,7 @@ func makeShift() (t [2*maxWords + 1]uint64) {
 
 var zeros [8]byte
 
-// words returns how many words each lane takes of n octets.
+// words returns how many words each lane takes of n bytes.
 func words(n int) int {
 	if n < minLanes {
 		return 0
@@ -69,9 +69,9 @@ func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 		crc, sum = sumLines(&b[0], lines, crc, sum)
 		b = b[lines*lineLen:]
 	}
-	for len(b) > maxOctets {
-		crc, sum = sumLanes(&b[0], maxOctets, maxWords, &shift[0], crc, sum)
-		b = b[maxOctets:]
+	for len(b) > maxLaneBytes {
+		crc, sum = sumLanes(&b[0], maxLaneBytes, maxWords, &shift[0], crc, sum)
+		b = b[maxLaneBytes:]
 	}
 	if len(b) > 0 {
 		crc, sum = sumLanes(&b[0], len(b), words(len(b)), &shift[0], crc, sum)
@@ -85,9 +85,9 @@ func crcFast(crc uint32, b []byte) uint32 {
 		crc, _ = sumLines(&b[0], lines, crc, 0)
 		b = b[lines*lineLen:]
 	}
-	for len(b) > maxOctets {
-		crc = crcLanes(&b[0], maxOctets, maxWords, &shift[0], crc)
-		b = b[maxOctets:]
+	for len(b) > maxLaneBytes {
+		crc = crcLanes(&b[0], maxLaneBytes, maxWords, &shift[0], crc)
+		b = b[maxLaneBytes:]
 	}
 	if len(b) > 0 {
 		crc = crcLanes(&b[0], len(b), words(len(b)), &shift[0], crc)
@@ -102,9 +102,9 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 		crc, sum = copyLines(&dst[0], &src[0], lines, ahead, crc, sum)
 		dst, src = dst[lines*lineLen:], src[lines*lineLen:]
 	}
-	for len(src) > maxOctets {
-		crc, sum = copyLanes(&dst[0], &src[0], maxOctets, maxWords, ahead, &shift[0], crc, sum)
-		dst, src = dst[maxOctets:], src[maxOctets:]
+	for len(src) > maxLaneBytes {
+		crc, sum = copyLanes(&dst[0], &src[0], maxLaneBytes, maxWords, ahead, &shift[0], crc, sum)
+		dst, src = dst[maxLaneBytes:], src[maxLaneBytes:]
 	}
 	if len(src) > 0 {
 		crc, sum = copyLanes(&dst[0], &src[0], len(src), words(len(src)), ahead, &shift[0], crc,
@@ -113,4 +113,4 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 	return ^crc, sum
 }
 
-func fetch(b []byte) { fetchLines(unsafe.SliceData(b), len(b)) }
+func prefetch(b []byte) { prefetchLines(unsafe.SliceData(b), len(b)) }

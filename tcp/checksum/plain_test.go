@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-package octets
+package checksum
 
 import "testing"
 
@@ -12,6 +12,6 @@ func TestPlain(t *testing.T) {
 	t.Run("CopySum", TestCopySum)
 	n, crc, sum := CopyMarked(make([]byte, 3*blockLen), make([]byte, 4+MinMarked), 4, 0, 5, 6, 0)
 	if n != 0 || crc != 5 || sum != 6 {
-		t.Errorf("%d octets of blocks, CRC %d, sum %d", n, crc, sum)
+		t.Errorf("%d bytes of blocks, CRC %d, sum %d", n, crc, sum)
 	}
 }

@@ -1,17 +1,17 @@
-package octets
+package checksum
 
 import "golang.org/x/sys/cpu"
 
 // wide says that the processor multiplies polynomials in registers of 512 bits.
 var wide = fast && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 
-// factors move a folded CRC on by 256, 64, 128 and 192 octets; see power.
+// factors move a folded CRC on by 256, 64, 128 and 192 bytes; see power.
 type factors [4][2]uint64
 
 var folds = factors{distance(256), distance(64), distance(128), distance(192)}
 
-// distance returns the factors of the low and the high word of 128 bits that go so many octets on.
-func distance(octets int) [2]uint64 { return [2]uint64{power(8*octets + 32), power(8*octets - 32)} }
+// distance returns the factors of the low and the high word of 128 bits that go so many bytes on.
+func distance(n int) [2]uint64 { return [2]uint64{power(8*n + 32), power(8*n - 32)} }
 
 // power returns x^n modulo the polynomial, with x^0 in bit 32: a product of two words of which the lowest bit is
 // the highest power has one bit less than 128.
@@ -23,12 +23,12 @@ func power(n int) uint64 {
 	return uint64(v) << 1
 }
 
-// foldSum is Sum of so many lines of 64 octets, at least minLines, with the bare CRC register.
+// foldSum is Sum of so many lines of 64 bytes, at least minLines, with the bare CRC register.
 //
 //go:noescape
 func foldSum(src *byte, lines int, k *factors, crc uint32, sum uint64) (uint32, uint64)
 
-// foldCopy is foldSum that copies, and prefetches what is ahead octets further on.
+// foldCopy is foldSum that copies, and prefetches what is ahead bytes further on.
 //
 //go:noescape
 func foldCopy(dst, src *byte, lines, ahead int, k *factors, crc uint32, sum uint64) (uint32, uint64)

@@ -1,4 +1,4 @@
-package octets
+package checksum
 
 import "golang.org/x/sys/cpu"
 
@@ -7,7 +7,7 @@ var fast = cpu.ARM64.HasCRC32 && cpu.ARM64.HasPMULL
 
 const laneStep = 2 // words that a lane's loop takes at a time
 
-// wide is false: to fold 16 octets takes two PMULL and an EOR3 or two EOR, more than the two CRC32CX of a lane.
+// wide is false: to fold 16 bytes takes two PMULL and an EOR3 or two EOR, more than the two CRC32CX of a lane.
 // What amd64 folds with is never called.
 const wide = false
 

@@ -1,4 +1,4 @@
-package octets
+package checksum
 
 import "golang.org/x/sys/cpu"
 

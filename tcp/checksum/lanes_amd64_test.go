@@ -1,4 +1,4 @@
-package octets
+package checksum
 
 import "testing"
 
@@ -9,5 +9,5 @@ func TestLanes(t *testing.T) {
 	t.Run("Sum", TestSum)
 	t.Run("CopySum", TestCopySum)
 	t.Run("CopyMarked", TestCopyMarked)
-	t.Run("Fetch", TestFetch)
+	t.Run("Prefetch", TestPrefetch)
 }

@@ -1,4 +1,4 @@
-// LOAD and STORE copy 64 octets of one lane, by whole registers: stores of words would fill the store buffer while the destination
+// LOAD and STORE copy 64 bytes of one lane, by whole registers: stores of words would fill the store buffer while the destination
 // is fetched.
 #define LOAD(from) \
 	MOVOU	0 from, X4; \
@@ -17,7 +17,7 @@
 	STORE(to)
 
 // TAKE takes the word at d of each lane. It reads what was written: were it the source, an application that changes it just now
-// would make the CRC one of other octets.
+// would make the CRC one of other bytes.
 #define TAKE(d) \
 	CRC32Q	d(DI), AX; \
 	ADCQ	d(DI), DX; \
@@ -26,7 +26,7 @@
 	CRC32Q	d(DI)(BX*2), CX; \
 	ADCQ	d(DI)(BX*2), DX
 
-// JOIN makes AX the CRC register of three lanes of BX octets, which AX, R13 and CX have; R8 is the table of shifts.
+// JOIN makes AX the CRC register of three lanes of BX bytes, which AX, R13 and CX have; R8 is the table of shifts.
 #define JOIN \
 	MOVQ	(R8)(BX*1), X1; \
 	MOVQ	(R8)(BX*2), X2; \

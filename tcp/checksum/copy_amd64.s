@@ -3,7 +3,7 @@
 
 // func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
-// BX is the length of a lane in octets. The carry of the sum runs through the loops, whose counters leave it alone.
+// BX is the length of a lane in bytes. The carry of the sum runs through the loops, whose counters leave it alone.
 TEXT ·copyLanes(SB), NOSPLIT, $0-80
 	MOVQ	dst+0(FP), DI
 	MOVQ	src+8(FP), SI
@@ -127,8 +127,8 @@ done:
 	MOVQ	DX, ret1+72(FP)
 	RET
 
-// func fetchLines(p *byte, n int)
-TEXT ·fetchLines(SB), NOSPLIT, $0-16
+// func prefetchLines(p *byte, n int)
+TEXT ·prefetchLines(SB), NOSPLIT, $0-16
 	MOVQ	p+0(FP), SI
 	MOVQ	n+8(FP), CX
 

@@ -77,8 +77,8 @@ done:
 	MOVD	R11, ret1+72(FP)
 	RET
 
-// func fetchLines(p *byte, n int)
-TEXT ·fetchLines(SB), NOSPLIT, $0-16
+// func prefetchLines(p *byte, n int)
+TEXT ·prefetchLines(SB), NOSPLIT, $0-16
 	MOVD	p+0(FP), R0
 	MOVD	n+8(FP), R1
 

@@ -35,12 +35,12 @@
 	CRC32CX	R13, R8; \
 	SUM(R13)
 
-// LANES makes p1, p2 and p3 the starts of three lanes of R21 octets.
+// LANES makes p1, p2 and p3 the starts of three lanes of R21 bytes.
 #define LANES(p1, p2, p3) \
 	ADD	R21, p1, p2; \
 	ADD	R21, p2, p3
 
-// JOIN makes R8 the CRC register of three lanes of R21 octets, which R8, R9 and R10 have; R22 is the table of shifts.
+// JOIN makes R8 the CRC register of three lanes of R21 bytes, which R8, R9 and R10 have; R22 is the table of shifts.
 #define JOIN \
 	FMOVD	(R22)(R21), F1; \
 	ADD	R21, R22; \

@@ -1,9 +1,9 @@
 //go:build amd64 || arm64
 
-package octets
+package checksum
 
-// markedLanes is copyLanes for three lanes of blocks of 512 octets, each of them a marker and 508 octets of
-// src; src is four octets in front of the first. mark is the value of the first marker, in host order; each
+// markedLanes is copyLanes for three lanes of blocks of 512 bytes, each of them a marker and 508 bytes of
+// src; src is four bytes in front of the first. mark is the value of the first marker, in host order; each
 // is 512 more than the one before.
 //
 //go:noescape
