@@ -17,7 +17,7 @@ type Mode uint8
 const (
 	ModeAuto    Mode = iota // native, or generic where the driver refuses native
 	ModeNative              // in the driver
-	ModeGeneric             // behind the driver, on socket buffers: slower, may show super-frames, disorders veth
+	ModeGeneric             // after the driver, on socket buffers: slower, may see super-frames, reorders on veth
 )
 
 // String returns "auto", "native" or "generic".
@@ -33,29 +33,29 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// Attachment says where and how a program is attached.
+// Attachment describes where and how a program is attached.
 type Attachment struct {
 	Ifindex   int
 	Interface string // name when it was attached
 	Mode      Mode   // ModeNative or ModeGeneric
-	NativeErr error  // why ModeAuto fell back to generic, for the log; else nil
+	NativeErr error  // why ModeAuto fell back to generic mode, for the log; else nil
 	ProgramID uint32
 	LinkID    uint32
 }
 
 // Attach runs the program on an interface of the calling thread's network namespace until [Steering.Detach],
 // [Steering.Close] or the end of the process, with the Ethernet address that the interface has now (see
-// [Steering.SetMAC]). It replaces nothing: another program gives a [*ForeignProgramError]. With ModeAuto the
+// [Steering.SetMAC]). It replaces no other program: the error is then a [*ForeignProgramError]. With ModeAuto the
 // caller should log Attachment.NativeErr when there is one.
 func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
-	if err := s.enter(); err != nil {
+	if err := s.lockOpen(); err != nil {
 		return Attachment{}, err
 	}
 	defer s.life.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil {
-		return Attachment{}, fmt.Errorf("bpf: attached to %s already: one Steering serves one "+
+		return Attachment{}, fmt.Errorf("bpf: already attached to %s: one Steering serves one "+
 			"interface", s.att.Interface)
 	}
 	if mode > ModeGeneric {
@@ -67,7 +67,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 			"namespace?", ifindex, err)
 	}
 	att := Attachment{Ifindex: ifindex, Interface: nic.Attrs().Name}
-	if err := foreign(nic); err != nil {
+	if err := checkForeign(nic); err != nil {
 		return Attachment{}, err
 	}
 	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 {
@@ -77,7 +77,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	}
 
 	if mode != ModeGeneric {
-		if err = membersOnly(nic); err == nil {
+		if err = refuseBond(nic); err == nil {
 			err = s.attach(&att, nic.Attrs().MTU, ModeNative)
 		}
 		if err == nil {
@@ -94,7 +94,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	return att, nil
 }
 
-// attach makes the link in one mode and completes att. The caller holds the lock.
+// attach creates the link in one mode and completes att. The caller holds the lock.
 func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	flags := link.XDPDriverMode
 	if mode == ModeGeneric {
@@ -103,9 +103,9 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	l, err := link.AttachXDP(link.XDPOptions{Program: s.objs.XwarpSteer, Interface: att.Ifindex,
 		Flags: flags})
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-		// Somebody was faster, after the check in Attach.
+		// Another program was attached after the check in Attach.
 		if nic, lookup := netlink.LinkByIndex(att.Ifindex); lookup == nil {
-			if found := foreign(nic); found != nil {
+			if found := checkForeign(nic); found != nil {
 				return found
 			}
 		}
@@ -123,9 +123,9 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	return nil
 }
 
-// membersOnly returns why native mode is of no use on an interface that hands programs on to others: AF_XDP
-// sockets take frames of their own interface only, and claimed frames would be dropped.
-func membersOnly(nic netlink.Link) error {
+// refuseBond returns an error for an interface that runs programs on its members in native mode: AF_XDP sockets accept
+// frames of their own interface only, and claimed frames would be dropped.
+func refuseBond(nic netlink.Link) error {
 	if nic.Type() != "bond" {
 		return nil
 	}
@@ -134,7 +134,7 @@ func membersOnly(nic netlink.Link) error {
 		"allow generic mode, or use one member", nic.Attrs().Name, unix.EOPNOTSUPP)
 }
 
-// genericMayHelp reports whether a failure of native mode lies in the driver.
+// genericMayHelp reports whether the driver is the cause of a failure of native mode.
 func genericMayHelp(err error) bool {
 	if _, ok := errors.AsType[*ForeignProgramError](err); ok {
 		return false
@@ -147,8 +147,8 @@ func genericMayHelp(err error) bool {
 	return true
 }
 
-// Attached returns the attachment, and false when there is none: never made, detached, or ended by the kernel
-// because the interface went away or because somebody detached the link by force.
+// Attached returns the attachment. It returns false before Attach, after Detach, and when the kernel detached the
+// program because the interface disappeared or because another process detached the link by force.
 func (s *Steering) Attached() (Attachment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +162,8 @@ func (s *Steering) Attached() (Attachment, bool) {
 	return s.att, true
 }
 
-// Detach takes the program off its interface, so that every frame goes to the kernel. It keeps claims,
-// sockets and counters; [Steering.Attach] may follow. Without attachment it does nothing.
+// Detach removes the program from its interface, so that every frame goes to the kernel. Claims, sockets and counters
+// stay; [Steering.Attach] may follow. Without an attachment Detach does nothing.
 func (s *Steering) Detach() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +178,8 @@ func (s *Steering) Detach() error {
 	return nil
 }
 
-// foreign returns a [*ForeignProgramError] when an interface carries an XDP program.
-func foreign(nic netlink.Link) error {
+// checkForeign returns a [*ForeignProgramError] when an interface has an XDP program.
+func checkForeign(nic netlink.Link) error {
 	xdp := nic.Attrs().Xdp
 	if xdp == nil || !xdp.Attached {
 		return nil

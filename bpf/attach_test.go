@@ -293,8 +293,8 @@ func TestQueues(t *testing.T) {
 		t.Errorf("actions %v on queues 0, 1, 1", got)
 	}
 	for queue, want := range []uint64{0, 2, 0} {
-		if n, err := b.Unowned(queue); err != nil || n != want {
-			t.Errorf("queue %d: %d unowned frames, want %d (%v)", queue, n, want, err)
+		if n, err := b.NoSocketDrops(queue); err != nil || n != want {
+			t.Errorf("queue %d: %d frames without a socket, want %d (%v)", queue, n, want, err)
 		}
 	}
 }
@@ -383,7 +383,7 @@ func (l *lab) echoTCP(port int) error {
 	}()
 	got, err := io.ReadAll(c)
 	if err == nil && string(got) != text {
-		err = fmt.Errorf("%d octets came back of %d", len(got), len(text))
+		err = fmt.Errorf("%d bytes came back of %d", len(got), len(text))
 	}
 	return err
 }
@@ -420,7 +420,7 @@ func TestBondIsGeneric(t *testing.T) {
 		{&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}, false},
 		{&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}, false},
 	} {
-		err := membersOnly(c.nic)
+		err := refuseBond(c.nic)
 		if (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.nic.Type(), err)
 		}

@@ -57,19 +57,21 @@ func makeListenerKey(local netip.AddrPort) (k listenerKey) {
 // AddFlow claims the segments that remote sends to local. Zones are ignored: the steering serves one interface. Errors:
 // [ErrClaimed], [ErrFull].
 func (s *Steering) AddFlow(local, remote netip.AddrPort) error {
-	return s.flow(local, remote, func(k *flowKey) error {
-		return claim(s.objs.Flows, k, "Options.MaxFlows")
+	return s.changeFlow(local, remote, func(k *flowKey) error {
+		return addClaim(s.objs.Flows, k, "Options.MaxFlows")
 	})
 }
 
-// RemoveFlow gives up what [Steering.AddFlow] claimed. Error: [ErrNotClaimed].
+// RemoveFlow removes a flow that [Steering.AddFlow] added. Error: [ErrNotClaimed].
 func (s *Steering) RemoveFlow(local, remote netip.AddrPort) error {
-	return s.flow(local, remote, func(k *flowKey) error { return release(s.objs.Flows, k) })
+	return s.changeFlow(local, remote, func(k *flowKey) error {
+		return removeClaim(s.objs.Flows, k)
+	})
 }
 
-// flow changes what is claimed of one flow.
-func (s *Steering) flow(local, remote netip.AddrPort, change func(*flowKey) error) error {
-	return s.use(func() error {
+// changeFlow checks the addresses of a flow and runs change with its key.
+func (s *Steering) changeFlow(local, remote netip.AddrPort, change func(*flowKey) error) error {
+	return s.whileOpen(func() error {
 		for _, a := range []netip.AddrPort{local, remote} {
 			if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
 				return errors.New("both ends need an address and a port")
@@ -83,22 +85,24 @@ func (s *Steering) flow(local, remote netip.AddrPort, change func(*flowKey) erro
 	}, "flow %s from %s", local, remote)
 }
 
-// AddSA claims the ESP packets with an SPI that remote sends to local: the addresses of the SA. Those of other SAs, as of
-// the host's own VPNs, stay with the kernel. Errors: [ErrClaimed], [ErrFull].
+// AddSA claims the ESP packets with an SPI that remote sends to local, the addresses of the SA. ESP packets of other
+// SAs, such as the host's own VPNs, stay with the kernel. Errors: [ErrClaimed], [ErrFull].
 func (s *Steering) AddSA(local, remote netip.Addr, spi uint32) error {
-	return s.sa(local, remote, spi, func(k *saKey) error {
-		return claim(s.objs.Sas, k, "Options.MaxSAs")
+	return s.changeSA(local, remote, spi, func(k *saKey) error {
+		return addClaim(s.objs.Sas, k, "Options.MaxSAs")
 	})
 }
 
-// RemoveSA gives up what [Steering.AddSA] claimed. Error: [ErrNotClaimed].
+// RemoveSA removes an SA that [Steering.AddSA] added. Error: [ErrNotClaimed].
 func (s *Steering) RemoveSA(local, remote netip.Addr, spi uint32) error {
-	return s.sa(local, remote, spi, func(k *saKey) error { return release(s.objs.Sas, k) })
+	return s.changeSA(local, remote, spi, func(k *saKey) error {
+		return removeClaim(s.objs.Sas, k)
+	})
 }
 
-// sa changes what is claimed of one SA.
-func (s *Steering) sa(local, remote netip.Addr, spi uint32, change func(*saKey) error) error {
-	return s.use(func() error {
+// changeSA checks the addresses of an SA and runs change with its key.
+func (s *Steering) changeSA(local, remote netip.Addr, spi uint32, change func(*saKey) error) error {
+	return s.whileOpen(func() error {
 		l, r := local.Unmap(), remote.Unmap()
 		if !l.IsValid() || l.IsUnspecified() || !r.IsValid() || r.IsUnspecified() || spi == 0 {
 			return errors.New("needs two addresses and an SPI")
@@ -115,48 +119,48 @@ func (s *Steering) sa(local, remote netip.Addr, spi uint32, change func(*saKey) 
 	}, "SA 0x%08x of %s from %s", spi, local, remote)
 }
 
-// AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4
-// address, :: for any IPv6 address, and the zero [netip.Addr] for both; any means those that
-// [Steering.SetLocal] named. Zones are ignored. Errors: [ErrClaimed], [ErrFull]; nothing is claimed then.
+// AddListener claims all segments to a local address and port. The address 0.0.0.0 means any IPv4 address, :: any IPv6
+// address, and the zero [netip.Addr] both; only the addresses of [Steering.SetLocal] count. Zones are ignored. Errors:
+// [ErrClaimed], [ErrFull]; nothing is claimed then.
 func (s *Steering) AddListener(local netip.AddrPort) error {
-	return s.listener(local, func(keys []listenerKey) error {
+	return s.changeListener(local, func(keys []listenerKey) error {
 		for i := range keys {
-			if err := claim(s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
-				return errors.Join(err, s.releaseListeners(keys[:i]))
+			if err := addClaim(s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
+				return errors.Join(err, s.removeListeners(keys[:i]))
 			}
 		}
 		return nil
 	})
 }
 
-// RemoveListener gives up what [Steering.AddListener] claimed for the same argument. Error: [ErrNotClaimed].
+// RemoveListener removes a listener that [Steering.AddListener] added with the same argument. Error: [ErrNotClaimed].
 func (s *Steering) RemoveListener(local netip.AddrPort) error {
-	return s.listener(local, s.releaseListeners)
+	return s.changeListener(local, s.removeListeners)
 }
 
-func (s *Steering) releaseListeners(keys []listenerKey) (err error) {
+func (s *Steering) removeListeners(keys []listenerKey) (err error) {
 	for i := range keys {
-		err = errors.Join(err, release(s.objs.Listeners, &keys[i]))
+		err = errors.Join(err, removeClaim(s.objs.Listeners, &keys[i]))
 	}
 	return err
 }
 
-// listener changes what is claimed for one listener.
-func (s *Steering) listener(local netip.AddrPort, change func([]listenerKey) error) error {
-	return s.use(func() error {
+// changeListener runs change with the keys of a listener.
+func (s *Steering) changeListener(local netip.AddrPort, change func([]listenerKey) error) error {
+	return s.whileOpen(func() error {
 		keys, err := listenerKeys(local)
 		if err != nil {
 			return err
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return errors.Join(change(keys), s.renew())
-	}, "listener %s", describe(local))
+		return errors.Join(change(keys), s.bumpGeneration())
+	}, "listener %s", listenerName(local))
 }
 
-// RemoveClaims gives up all flows, SAs and listeners, for another user of the program.
+// RemoveClaims removes all flows, SAs and listeners, for the next user of the program.
 func (s *Steering) RemoveClaims() error {
-	if err := s.enter(); err != nil {
+	if err := s.lockOpen(); err != nil {
 		return err
 	}
 	defer s.life.RUnlock()
@@ -168,7 +172,7 @@ func (s *Steering) RemoveClaims() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := errors.Join(clearMap[listenerKey](s.objs.Listeners), s.renew()); err != nil {
+	if err := errors.Join(clearMap[listenerKey](s.objs.Listeners), s.bumpGeneration()); err != nil {
 		return fmt.Errorf("bpf: listeners: %w", err)
 	}
 	return nil
@@ -176,7 +180,7 @@ func (s *Steering) RemoveClaims() error {
 
 // clearMap deletes all entries of a map with keys of type K.
 func clearMap[K any](m *ebpf.Map) error {
-	var keys []K // first: a walk does not survive the end of the entry that it is at
+	var keys []K // collected first: deleting the current entry restarts an iteration
 	var k K
 	var v uint32
 	all := m.Iterate()
@@ -185,7 +189,7 @@ func clearMap[K any](m *ebpf.Map) error {
 	}
 	err := all.Err()
 	for i := range keys {
-		if e := release(m, &keys[i]); e != nil && !errors.Is(e, ErrNotClaimed) {
+		if e := removeClaim(m, &keys[i]); e != nil && !errors.Is(e, ErrNotClaimed) {
 			err = errors.Join(err, e)
 		}
 	}
@@ -205,14 +209,14 @@ func listenerKeys(local netip.AddrPort) ([]listenerKey, error) {
 	}, nil
 }
 
-func describe(local netip.AddrPort) string {
+func listenerName(local netip.AddrPort) string {
 	if !local.Addr().IsValid() {
 		return fmt.Sprintf("*:%d", local.Port())
 	}
 	return local.String()
 }
 
-func claim(m *ebpf.Map, key any, option string) error {
+func addClaim(m *ebpf.Map, key any, option string) error {
 	err := m.Update(key, uint32(1), ebpf.UpdateNoExist)
 	switch {
 	case errors.Is(err, ebpf.ErrKeyExist):
@@ -223,7 +227,7 @@ func claim(m *ebpf.Map, key any, option string) error {
 	return err
 }
 
-func release(m *ebpf.Map, key any) error {
+func removeClaim(m *ebpf.Map, key any) error {
 	err := m.Delete(key)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return ErrNotClaimed

@@ -160,8 +160,8 @@ func TestBadArguments(t *testing.T) {
 	wantError(t, s.SetSocket(-1, 0), nil, "0 to 3")
 	wantError(t, s.SetSocket(0, -1), nil, "descriptor")
 	wantError(t, s.RemoveSocket(4), nil, "0 to 3")
-	if _, err := s.Unowned(4); err == nil {
-		t.Error("Unowned accepts a queue beyond MaxQueues")
+	if _, err := s.NoSocketDrops(4); err == nil {
+		t.Error("NoSocketDrops accepts a queue beyond MaxQueues")
 	}
 	if _, err := Load(Options{MaxFlows: -1}); err == nil ||
 		!strings.Contains(err.Error(), "MaxFlows") {

@@ -10,29 +10,29 @@ import (
 )
 
 var (
-	// ErrClaimed is returned for a listener or a flow that was added before.
-	ErrClaimed = errors.New("claimed already")
+	// ErrClaimed is returned for a listener or a flow that exists already.
+	ErrClaimed = errors.New("already claimed")
 
-	// ErrNotClaimed is returned for the removal of a listener or a flow that is not there.
+	// ErrNotClaimed is returned for the removal of a listener or a flow that does not exist.
 	ErrNotClaimed = errors.New("not claimed")
 
 	// ErrFull is returned when a map has reached the size that [Options] gave it.
 	ErrFull = errors.New("table full")
 
-	// ErrClosed is returned for everything after [Steering.Close]; it is net.ErrClosed too.
+	// ErrClosed is returned by all methods after [Steering.Close]; it is net.ErrClosed, too.
 	ErrClosed = fmt.Errorf("bpf: steering: %w", net.ErrClosed)
 )
 
-// ForeignProgramError says that an interface carries an XDP program of somebody else, which is never replaced.
+// ForeignProgramError says that an interface has an XDP program of another owner. It is never replaced.
 type ForeignProgramError struct {
 	Interface string
 	Ifindex   int
 	ID        uint32 // of the program; 0 when the kernel reports several
-	Name      string // of the program, at most 15 octets; empty when it cannot be read
+	Name      string // of the program, at most 15 bytes; empty when it cannot be read
 	Mode      Mode   // in which it is attached; ModeAuto when the kernel reports several
 }
 
-// Error names the program and the way to look at it.
+// Error names the program and the command that shows it.
 func (e *ForeignProgramError) Error() string {
 	who := "several XDP programs"
 	if e.ID != 0 {
@@ -44,23 +44,23 @@ func (e *ForeignProgramError) Error() string {
 		return fmt.Sprintf("bpf: another xwarp uses %s (%s): stop it, or start xwarpd and use "+
 			"--transport=daemon in both", e.Interface, who)
 	}
-	return fmt.Sprintf("bpf: %s carries %s of another owner: %s", e.Interface, who, next)
+	return fmt.Sprintf("bpf: %s has %s of another owner: %s", e.Interface, who, next)
 }
 
 // Is makes it EBUSY.
 func (e *ForeignProgramError) Is(target error) bool { return target == unix.EBUSY }
 
-// rightsHint names what loading and attaching take. CAP_PERFMON is for packet pointers with a variable
-// offset, which headers of variable length call for, and for the difference of two, the length of the first buffer.
+// rightsHint names the capabilities for loading and attaching. CAP_PERFMON is needed for packet pointers with a
+// variable offset (headers of variable length) and for the difference of two pointers (the length of the first buffer).
 const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three " +
 	"(setcap, AmbientCapabilities=)"
 
-// hint is an error with the next step for whoever reads it.
+// hint adds the next step for the reader to an error.
 func hint(err error, next string) error {
 	return fmt.Errorf("%w: %s", err, next)
 }
 
-// loadHint adds to an error of loading what can be done about it, on a kernel of that release.
+// loadHint adds the next step to an error of loading. release is that of the kernel.
 func loadHint(err error, release string) error {
 	var refused *ebpf.VerifierError
 	switch {
@@ -78,11 +78,11 @@ func loadHint(err error, release string) error {
 	return err
 }
 
-// singleBuffer is about the largest MTU for which drivers that give XDP one buffer for each frame have native
-// mode: a page without headroom, tailroom and headers.
+// singleBuffer is approximately the largest MTU at which a driver with one XDP buffer for each frame has native mode: a
+// page without headroom, tailroom and headers.
 const singleBuffer = 3500
 
-// attachHint adds to an error of attaching to an interface of that MTU what can be done about it.
+// attachHint adds the next step to an error of attaching. mtu is that of the interface.
 func attachHint(err error, mtu int) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):

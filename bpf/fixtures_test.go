@@ -13,7 +13,7 @@ type fixture struct {
 	name   string
 	frame  []byte
 	want   Outcome
-	padded bool // octets follow the datagram, so that cutting them off is no truncation
+	padded bool // bytes follow the datagram, so that cutting them off is no truncation
 }
 
 const (
@@ -136,7 +136,7 @@ func fixtures4() []fixture {
 	listener := func(edit ...func(*layers.IPv4)) []byte {
 		return frame(ether4(), ip4(local4, protoTCP, edit...), segmentTo(listenPort), payload)
 	}
-	// 40 octets of options, the most that fit (RFC 791 3.1): ihl 15.
+	// 40 bytes of options, the most that fit (RFC 791 3.1): ihl 15.
 	fullOptions := func(ip *layers.IPv4) {
 		ip.Options = []layers.IPv4Option{{OptionType: 7, OptionLength: 39,
 			OptionData: make([]byte, 37)}, {OptionType: 0}}
@@ -185,7 +185,7 @@ func fixtures4() []fixture {
 		{name: "sctp", frame: frame(ether4(), ip4(local4, layers.IPProtocolSCTP), payload),
 			want: PassNotTCP},
 		{name: "ah v4", frame: frame(ether4(), ip4(local4, protoAH), raw(authentication(protoTCP),
-			octets(segmentTo(listenPort)))), want: PassNotTCP},
+			serialize(segmentTo(listenPort)))), want: PassNotTCP},
 		{name: "esp v4", frame: frame(ether4(), ip4(local4, layers.IPProtocolESP), payload),
 			want: PassNotTCP},
 		{name: "ip in ip", frame: frame(ether4(), ip4(local4, layers.IPProtocolIPv4),
@@ -212,7 +212,7 @@ func fixtures4() []fixture {
 			part(1, 24, false)), payload), want: PassNotTCP},
 		{name: "tiny first fragment",
 			frame: frame(ether4(), ip4(local4, protoTCP, part(2, 0, true)),
-				gopacket.Payload(octets(segmentTo(listenPort))[:16])), want: PassMalformed},
+				gopacket.Payload(serialize(segmentTo(listenPort))[:16])), want: PassMalformed},
 		{name: "fragment at 8 overwrites header",
 			frame: frame(ether4(), ip4(local4, protoTCP, part(2, 8, false)), payload),
 			want:  PassFragment},
@@ -267,7 +267,7 @@ func fixtures6() []fixture {
 }
 
 func extensionFixtures() []fixture {
-	seg := octets(segmentTo(listenPort), payload)
+	seg := serialize(segmentTo(listenPort), payload)
 	chain := func(first layers.IPProtocol, headers ...[]byte) []byte {
 		return frame(ether6(), ip6(local6, first), raw(append(headers, seg)...))
 	}
@@ -329,12 +329,12 @@ func icmpFixtures4() []fixture {
 	quotedFragment[7] = 3
 	udp := slices.Clone(ours)
 	udp[9] = byte(layers.IPProtocolUDP)
-	withOptions := octets(ip4(remote4, protoTCP, from4(local4), func(ip *layers.IPv4) {
+	withOptions := serialize(ip4(remote4, protoTCP, from4(local4), func(ip *layers.IPv4) {
 		ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4,
 			OptionData: []byte{0, 0}}}
 	}), tcp(flowPort, flowRemote), payload)
 	others := sent4(at(other4, flowPort), at(remote4, flowRemote))
-	longer := patch(slices.Clone(ours[:28]), 2, 5, 3, 220) // the quoted packet had 1500 octets
+	longer := patch(slices.Clone(ours[:28]), 2, 5, 3, 220) // the quoted packet had 1500 bytes
 	return []fixture{
 		{name: "fragmentation needed", frame: icmp4(3, 4, ours), want: ICMP},
 		{name: "port unreachable", frame: icmp4(3, 3, ours), want: ICMP},
@@ -342,9 +342,9 @@ func icmpFixtures4() []fixture {
 		{name: "parameter problem", frame: icmp4(12, 0, ours), want: ICMP},
 		{name: "error for listener", frame: icmp4(3, 1, listening), want: ICMP},
 		{name: "error with options in quote", frame: icmp4(3, 4, withOptions), want: ICMP},
-		{name: "quote of 28 octets", frame: icmp4(3, 4, ours[:28]), want: ICMP},
+		{name: "quote of 28 bytes", frame: icmp4(3, 4, ours[:28]), want: ICMP},
 		{name: "quote promises more", frame: icmp4(3, 4, longer), want: ICMP},
-		{name: "quote of 27 octets", frame: icmp4(3, 4, ours[:27]), want: PassMalformed},
+		{name: "quote of 27 bytes", frame: icmp4(3, 4, ours[:27]), want: PassMalformed},
 		{name: "quote without header", frame: icmp4(3, 4, ours[:19]), want: PassMalformed},
 		{name: "no quote", frame: icmp4(3, 4, nil), want: PassMalformed},
 		{name: "error for foreign flow",
@@ -375,8 +375,8 @@ func icmpFixtures4() []fixture {
 
 func icmpFixtures6() []fixture {
 	ours := sent6(at(local6, flowPort), at(remote6, flowRemote))
-	extended := octets(ip6(remote6, protoDest, from6(local6)), raw(options(protoTCP, 8),
-		octets(tcp(flowPort, flowRemote))))
+	extended := serialize(ip6(remote6, protoDest, from6(local6)), raw(options(protoTCP, 8),
+		serialize(tcp(flowPort, flowRemote))))
 	return []fixture{
 		{name: "destination unreachable v6", frame: icmp6(1, 4, ours), want: ICMP},
 		{name: "packet too big", frame: icmp6(2, 0, ours), want: ICMP},
@@ -385,8 +385,8 @@ func icmpFixtures6() []fixture {
 		{name: "error with extension in quote", frame: icmp6(2, 0, extended), want: ICMP},
 		{name: "error for listener v6",
 			frame: icmp6(1, 4, sent6(at(local6, anyPort), at(remote6, 33333))), want: ICMP},
-		{name: "quote of 48 octets", frame: icmp6(2, 0, ours[:48]), want: ICMP},
-		{name: "quote of 47 octets", frame: icmp6(2, 0, ours[:47]), want: PassMalformed},
+		{name: "quote of 48 bytes", frame: icmp6(2, 0, ours[:48]), want: ICMP},
+		{name: "quote of 47 bytes", frame: icmp6(2, 0, ours[:47]), want: PassMalformed},
 		{name: "quote without header v6", frame: icmp6(2, 0, ours[:39]), want: PassMalformed},
 		{name: "error for foreign flow v6",
 			frame: icmp6(2, 0, sent6(at(local6, 22), at(remote6, flowRemote))), want: PassNotTCP},

@@ -9,9 +9,9 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// pieces4 cuts one IPv4 datagram with a segment to port into fragments of size octets.
+// pieces4 cuts one IPv4 datagram with a segment to port into fragments of size bytes.
 func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
-	body := octets(segmentTo(port), payload)
+	body := serialize(segmentTo(port), payload)
 	var out [][]byte
 	for off := 0; off < len(body); off += size {
 		end := min(off+size, len(body))
@@ -23,7 +23,7 @@ func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
 
 // pieces6 does so with IPv6, a destination options header in the part that is cut.
 func pieces6(id uint32, port layers.TCPPort, size int) [][]byte {
-	body := slices.Concat(options(protoTCP, 8), octets(segmentTo(port), payload))
+	body := slices.Concat(options(protoTCP, 8), serialize(segmentTo(port), payload))
 	var out [][]byte
 	for off := 0; off < len(body); off += size {
 		end := min(off+size, len(body))

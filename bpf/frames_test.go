@@ -39,14 +39,14 @@ const (
 var payload = gopacket.Payload(slices.Repeat([]byte("xwarp..."), payloadSize/8))
 
 // frame serializes layers with gopacket, the encoder that shares nothing with steer.c, and takes off the
-// padding to 60 octets that it gives to Ethernet.
+// padding to 60 bytes that it gives to Ethernet.
 func frame(ls ...gopacket.SerializableLayer) []byte {
-	b := octets(ls...)
-	return b[:14+len(octets(ls[1:]...))]
+	b := serialize(ls...)
+	return b[:14+len(serialize(ls[1:]...))]
 }
 
-// octets serializes layers as they are, for frames without link header: quotes and fragments.
-func octets(ls ...gopacket.SerializableLayer) []byte {
+// bytes serializes layers as they are, for frames without link header: quotes and fragments.
+func serialize(ls ...gopacket.SerializableLayer) []byte {
 	buf := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true},
 		ls...); err != nil {
@@ -92,7 +92,7 @@ func from6(a netip.Addr) func(*layers.IPv6) {
 	return func(ip *layers.IPv6) { ip.SrcIP = a.AsSlice() }
 }
 
-// part makes the IPv4 fragment at an offset in octets.
+// part makes the IPv4 fragment at an offset in bytes.
 func part(id uint16, offset int, more bool) func(*layers.IPv4) {
 	return func(ip *layers.IPv4) {
 		ip.Id, ip.Flags, ip.FragOffset = id, 0, uint16(offset/8)
@@ -114,10 +114,10 @@ func flowSegment() *layers.TCP                  { return tcp(flowRemote, flowPor
 var timestamps = layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
 	OptionData: make([]byte, 8)}
 
-// raw gives the octets that follow an IP header whose next protocol is chosen by hand.
+// raw gives the bytes that follow an IP header whose next protocol is chosen by hand.
 func raw(parts ...[]byte) gopacket.Payload { return slices.Concat(parts...) }
 
-// options is an IPv6 extension header of size octets with the layout of RFC 8200 4.3, filled with one PadN.
+// options is an IPv6 extension header of size bytes with the layout of RFC 8200 4.3, filled with one PadN.
 func options(next layers.IPProtocol, size int) []byte {
 	b := make([]byte, size)
 	b[0], b[1], b[2] = byte(next), byte(size/8-1), 1
@@ -138,7 +138,7 @@ func routing(next layers.IPProtocol, segmentsLeft byte) []byte {
 	return []byte{byte(next), 0, 253, segmentsLeft, 0, 0, 0, 0}
 }
 
-// authentication is an AH header (RFC 4302 2) with a check value of 12 octets.
+// authentication is an AH header (RFC 4302 2) with a check value of 12 bytes.
 func authentication(next layers.IPProtocol) []byte {
 	b := make([]byte, 24)
 	b[0], b[1] = byte(next), 24/4-2
@@ -160,12 +160,12 @@ func fragment6(next layers.IPProtocol, id uint32, offset int, more bool) []byte 
 // sent4 and sent6 are datagrams that the engine sent, as an ICMP error quotes them.
 func sent4(src, dst netip.AddrPort) []byte {
 	ip := ip4(dst.Addr(), layers.IPProtocolTCP, from4(src.Addr()))
-	return octets(ip, tcp(layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())), payload)
+	return serialize(ip, tcp(layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())), payload)
 }
 
 func sent6(src, dst netip.AddrPort) []byte {
 	ip := ip6(dst.Addr(), layers.IPProtocolTCP, from6(src.Addr()))
-	return octets(ip, tcp(layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())), payload)
+	return serialize(ip, tcp(layers.TCPPort(src.Port()), layers.TCPPort(dst.Port())), payload)
 }
 
 func at(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
@@ -177,7 +177,7 @@ func icmp4(kind, code uint8, quote []byte) []byte {
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(quote))
 }
 
-// icmp6 is an ICMPv6 message from a router to local6. gopacket's layer lacks the four octets after the checksum.
+// icmp6 is an ICMPv6 message from a router to local6. gopacket's layer lacks the four bytes after the checksum.
 func icmp6(kind, code uint8, quote []byte) []byte {
 	router := netip.MustParseAddr("2001:db8:5::5")
 	return frame(ether6(), ip6(local6, layers.IPProtocolICMPv6, from6(router)),
@@ -185,7 +185,7 @@ func icmp6(kind, code uint8, quote []byte) []byte {
 		raw(make([]byte, 4), quote))
 }
 
-// patch sets octets: offset, value, offset, value ...
+// patch sets bytes: offset, value, offset, value ...
 func patch(b []byte, pairs ...int) []byte {
 	for ; len(pairs) > 1; pairs = pairs[2:] {
 		b[pairs[0]] = byte(pairs[1])

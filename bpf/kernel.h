@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel.h: the part of the kernel's BPF interface that steer.c uses, declared here so that building it needs
- * neither kernel nor libbpf headers. All of it is stable user API (linux/bpf.h).
+ * kernel.h: the part of the kernel's BPF interface that steer.c uses. It is declared here so that a build needs neither
+ * kernel nor libbpf headers. All of it is stable user API (linux/bpf.h).
  */
 #pragma once
 
@@ -13,7 +13,7 @@ typedef __u16 __be16; /* in network order, like all __be types */
 typedef __u32 __be32;
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define be16(x) ((__be16)__builtin_bswap16(x)) /* also the way back */
+#define be16(x) ((__be16)__builtin_bswap16(x)) /* to network order and back */
 #define be32(x) ((__be32)__builtin_bswap32(x))
 #else
 #define be16(x) ((__be16)(x))
@@ -46,17 +46,17 @@ enum bpf_map_type {
 #define BPF_F_MMAPABLE 1024
 #define BPF_ANY 0
 
-/* None of these helpers is reserved to GPL programs. */
+/* None of these helpers is reserved for GPL programs. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, const void *from, __u32 n) = (void *)190; /* Linux 5.18 */
-static __u64 (*bpf_jiffies64)(void) = (void *)118; /* Linux 5.6; no call, but a load, with a 64-bit JIT */
+static __u64 (*bpf_jiffies64)(void) = (void *)118; /* Linux 5.6; with a 64-bit JIT a load instead of a call */
 static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188; /* Linux 5.18, all buffers of the frame */
 
-/* How a map and a program are described to the loader. */
+/* Descriptions of maps and programs for the loader. */
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) typeof(value) *name
 #define SEC(name) __attribute__((section(name), used))

@@ -1,10 +1,10 @@
 package bpf
 
-// Default sizes of the maps. Every one is a hard limit in the kernel: what does not fit is refused, never evicted, but
-// for the fragments, where the oldest entry makes room.
+// Default sizes of the maps. Each is a hard limit in the kernel: a new entry is refused when the map is full. Only the
+// map of fragments evicts its oldest entry.
 const (
-	// DefaultMaxFlows bounds the exact flows. The table costs 16 octets per possible and about 100 per
-	// existing flow. It stops a flood of connections from taking kernel memory without end.
+	// DefaultMaxFlows bounds the flows. The map costs 16 bytes for each possible flow and about 100 for each existing
+	// flow. The limit keeps a flood of connections from taking unbounded kernel memory.
 	DefaultMaxFlows = 1 << 16
 
 	// DefaultMaxListeners bounds the listening addresses; a listener of any address of both families takes two.
@@ -13,14 +13,13 @@ const (
 	// DefaultMaxSAs bounds the SAs that the engine receives with.
 	DefaultMaxSAs = 1 << 12
 
-	// DefaultMaxFragments bounds the datagrams whose later fragments are expected. Anyone who can send a
-	// first fragment to a listener makes an entry, so a flood pushes out honest ones, which TCP then repeats.
-	// 8192 datagrams within the 30 s that an entry is valid serve misconfigured paths, not a load.
+	// DefaultMaxFragments bounds the datagrams whose later fragments are expected. A first fragment to a listener
+	// creates an entry, so a flood can evict the entries of other peers, whose TCP then retransmits. 8192 datagrams
+	// within the 30 s that an entry is valid are enough for misconfigured paths; fragments are not meant to carry load.
 	DefaultMaxFragments = 1 << 13
 
-	// DefaultMaxPrefixes bounds the addresses of this host, and the prefixes of peers. An entry costs about
-	// 100 octets, of which nothing is taken before it exists; a host that has more addresses is refused those
-	// beyond.
+	// DefaultMaxPrefixes bounds the addresses of this host and the prefixes of peers. An entry costs about 100 bytes,
+	// allocated when the entry is added. Addresses beyond the limit are refused.
 	DefaultMaxPrefixes = 1 << 16
 
 	// DefaultMaxQueues bounds the receive queue numbers that can have a socket.
@@ -29,6 +28,6 @@ const (
 	// DefaultLiveSlots is how many live frames a worker can queue for one run.
 	DefaultLiveSlots = 512
 
-	// maxEntries bounds what the options may ask for: the kernel allocates some of it at once.
+	// maxEntries bounds the values of Options: the kernel allocates a part of each map at once.
 	maxEntries = 1 << 24
 )

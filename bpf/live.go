@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiveMemory is what one worker shares with the program's runs over live frames (live.h). It is valid until
-// [Steering.Close].
+// LiveMemory is the memory that one worker shares with the runs of the program over live frames (live.h). It is valid
+// until [Steering.Close].
 type LiveMemory struct {
 	Program int    // descriptor of the program
 	Worker  uint32 // number of the worker
-	Slots   []byte // this worker's, LiveSlotSize octets each, which begin with the frame's length
+	Slots   []byte // this worker's, LiveSlotSize bytes each, which begin with the frame's length
 	First   uint32 // number of Slots' first slot, among those of all workers
 	State   []byte // this worker's: number of the next slot, number of the slot after its last one
 }
 
-// Sizes of what the program and a worker share.
+// Sizes of the memory that the program and a worker share.
 const (
 	LiveSlotSize = int(unsafe.Sizeof(steerLiveSlot{}))
-	LiveRoom     = int(unsafe.Sizeof(steerLiveSlot{}.Frame)) // octets of the longest live frame
+	LiveRoom     = int(unsafe.Sizeof(steerLiveSlot{}.Frame)) // bytes of the longest live frame
 )
 
 // live is the mapped memory of all workers.
@@ -33,11 +33,11 @@ type live struct {
 	slots, states []byte
 }
 
-// Live has runs over live frames transmit through the interface ifindex of the calling thread's network
-// namespace, and returns the memory of a worker. The program must be loaded with Options.LiveWorkers. While
-// it is attached nowhere, each run costs the kernel a grace period of RCU.
+// Live prepares live frames through the interface ifindex of the calling thread's network namespace, and returns the
+// memory of a worker. The program must be loaded with Options.LiveWorkers. While the program is not attached, each run
+// costs the kernel an RCU grace period.
 func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
-	if err := s.enter(); err != nil {
+	if err := s.lockOpen(); err != nil {
 		return LiveMemory{}, err
 	}
 	defer s.life.RUnlock()
@@ -76,7 +76,7 @@ func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 	}, nil
 }
 
-// LiveWorkers returns how many workers can transmit live frames: Options.LiveWorkers.
+// LiveWorkers returns the number of workers that can transmit live frames: Options.LiveWorkers.
 func (s *Steering) LiveWorkers() int {
 	if s.objs.LiveSlots.MaxEntries() < DefaultLiveSlots {
 		return 0

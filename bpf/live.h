@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * live.h: transmits the engine's own frames. BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES runs the program over pages of a
- * page pool and does what it says with them: each is filled with the next frame that a worker wrote, and redirected to
- * the device. No socket buffer is made, as AF_XDP's copy mode and packet sockets make one for each frame.
+ * page pool and executes the verdict: the program copies the next frame of a worker to the page and redirects the page to the
+ * device. This needs no socket buffer; AF_XDP's copy mode and packet sockets allocate one for each frame.
  *
- * Such a run is known by 8 octets of metadata before its frame, which no driver writes, and by the interface that it
- * comes from, which is the loopback device's: the program is never attached there.
+ * Such a run is recognised by 8 bytes of metadata before the frame, which no driver writes, and by its interface, which is the
+ * loopback device, where the program is never attached.
  */
 #pragma once
 
 #define LOOPBACK_IFINDEX 1 /* in every network namespace */
 #define LIVE_MAGIC 0x78776c66
-#define LIVE_ROOM 3360 /* octets of the longest frame: one page less the kernel's headroom, tailroom and bookkeeping */
+#define LIVE_ROOM 3360 /* bytes of the longest frame: one page less the kernel's headroom, tailroom and bookkeeping */
 
 struct live_meta {
 	__u32 magic;
@@ -24,9 +24,9 @@ struct live_slot {
 	__u8 frame[LIVE_ROOM];
 };
 
-/* What a worker shares with its runs; a cache line. */
+/* State that a worker shares with its runs; a cache line. */
 struct live_state {
-	__u32 next; /* slot that the next frame is in; the worker sets it before a run, and reads how far one came */
+	__u32 next; /* slot of the next frame: the worker sets it before a run and reads it after the run */
 	__u32 end;  /* one past the worker's last slot */
 	__u32 zero[14];
 };
@@ -54,7 +54,7 @@ struct {
 	__type(value, __u32);
 } live_device SEC(".maps");
 
-/* is_live tells whether a frame is one of a worker's runs. */
+/* is_live reports whether the frame belongs to a run of a worker. */
 static inline_always int is_live(struct xdp_md *ctx)
 {
 	struct live_meta *meta = (void *)(long)ctx->data_meta;
@@ -62,7 +62,7 @@ static inline_always int is_live(struct xdp_md *ctx)
 	return (void *)(meta + 1) <= (void *)(long)ctx->data && meta->magic == LIVE_MAGIC && ctx->ingress_ifindex == LOOPBACK_IFINDEX;
 }
 
-/* transmit_live makes the page the worker's next frame. A slot without one is skipped. */
+/* transmit_live copies the worker's next frame to the page. An empty slot is skipped. */
 static inline_always int transmit_live(struct xdp_md *ctx)
 {
 	struct live_meta *meta = (void *)(long)ctx->data_meta;

@@ -2,11 +2,11 @@ package bpf
 
 import "fmt"
 
-// Outcome is what became of a frame that met the program. Every frame has exactly one.
+// Outcome says what the program did with a frame. Every frame has exactly one outcome.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in maps.h. Up to ESP the frame went to a socket, up to DropStray
-// it was dropped, the rest went to the kernel.
+// The outcomes, in the order of enum outcome in maps.h. Frames up to ESP went to a socket, frames up to DropStray
+// were dropped, the rest went to the kernel.
 const (
 	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
 	Listener = Outcome(steerOutcomeOUTCOME_LISTENER) // segment to a listener
@@ -15,22 +15,22 @@ const (
 	ICMP         = Outcome(steerOutcomeOUTCOME_ICMP)
 	ESP          = Outcome(steerOutcomeOUTCOME_ESP)            // packet of an SA of the engine
 	DropNoSocket = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET) // claimed, but its queue has no socket
-	// to a listener, from an address that SetPeers did not name
+	// to a listener, from an address that SetPeers excludes
 	DropPeer = Outcome(steerOutcomeOUTCOME_DROP_PEER)
-	// SYN to a listener, beyond the rate that is let through
+	// SYN to a listener, beyond the rate limit
 	DropSYN = Outcome(steerOutcomeOUTCOME_DROP_SYN)
-	// another segment to a listener, or an ICMP error about it, beyond the rate that is let through
+	// segment to a listener that follows no SYN, or an ICMP error about one, beyond the rate limit
 	DropStray   = Outcome(steerOutcomeOUTCOME_DROP_STRAY)
-	PassNoMatch = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH) // TCP that nobody claimed
-	// port of a listener of any address, at another host's address
+	PassNoMatch = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH) // TCP without a matching flow or listener
+	// port of a listener of any address, at an address of another host
 	PassNotLocal = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)
 	// TCP of no flow, in a frame for another Ethernet address or a group
 	PassOtherMAC       = Outcome(steerOutcomeOUTCOME_PASS_OTHER_MAC)
 	PassNotTCP         = Outcome(steerOutcomeOUTCOME_PASS_NOT_TCP)         // IP with another protocol
 	PassNotIP          = Outcome(steerOutcomeOUTCOME_PASS_NOT_IP)          // ARP and other Ethernet types
 	PassFragment       = Outcome(steerOutcomeOUTCOME_PASS_FRAGMENT)        // later fragment without a steered first one
-	PassMalformed      = Outcome(steerOutcomeOUTCOME_PASS_MALFORMED)       // cut short or contradicting lengths
-	PassVLAN           = Outcome(steerOutcomeOUTCOME_PASS_VLAN)            // the tag of a VLAN
+	PassMalformed      = Outcome(steerOutcomeOUTCOME_PASS_MALFORMED)       // truncated, or inconsistent lengths
+	PassVLAN           = Outcome(steerOutcomeOUTCOME_PASS_VLAN)            // a VLAN tag
 	PassVLANDepth      = Outcome(steerOutcomeOUTCOME_PASS_VLAN_DEPTH)      // more than two VLAN tags
 	PassExtensionDepth = Outcome(steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH) // more than six IPv6 extension headers
 	// headers reach beyond the frame's first buffer
@@ -61,7 +61,7 @@ var outcomeNames = [NumOutcomes]string{
 	PassHeaderSplit:    "pass_header_split",
 }
 
-// String returns the outcome's name in metrics.
+// String returns the name of the outcome in metrics.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]
@@ -72,13 +72,13 @@ func (o Outcome) String() string {
 // Steered reports whether frames of this outcome went to a socket of the engine.
 func (o Outcome) Steered() bool { return o <= ESP }
 
-// Dropped reports whether frames of this outcome went nowhere.
+// Dropped reports whether frames of this outcome were dropped.
 func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropStray }
 
 // Counts holds frames by [Outcome] since the program was loaded.
 type Counts [NumOutcomes]uint64
 
-// Total returns the number of frames that met the program.
+// Total returns the number of frames that the program saw.
 func (c *Counts) Total() uint64 {
 	var n uint64
 	for _, v := range c {

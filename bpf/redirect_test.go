@@ -40,7 +40,7 @@ func (r receiver) next(size int) []byte {
 		n, _, err := r.Poll(5000)
 		r.must(err)
 		if n == 0 {
-			r.t.Fatalf("%d of %d octets arrived in 5 s", len(got), size)
+			r.t.Fatalf("%d of %d bytes arrived in 5 s", len(got), size)
 		}
 		for _, d := range r.Receive(1) {
 			got = append(got, r.GetFrame(d)...)
@@ -122,7 +122,7 @@ func TestJumboSizes(t *testing.T) {
 		f := frame(ether4(), ip4(local4, protoTCP), flowSegment(), gopacket.Payload(body))
 		send(f)
 		if got := r.next(len(f)); !bytes.Equal(got, f) {
-			t.Fatalf("payload of %d: %d octets sent, %d came, or they differ", n, len(f), len(got))
+			t.Fatalf("payload of %d: %d bytes sent, %d came, or they differ", n, len(f), len(got))
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Oldest is the first kernel whose AF_XDP sockets take packets of several buffers (XDP_USE_SG), which the
-// engine asks for; the verifiers of those before refuse the program, too.
+// Oldest is the first kernel whose AF_XDP sockets take packets of several buffers (XDP_USE_SG), which the engine needs.
+// The verifiers of older kernels refuse the program, too.
 const Oldest = "6.6"
 
 // NewEnough reports whether a release is Oldest or later.
@@ -20,7 +20,7 @@ func NewEnough(release string) bool {
 	return major > needMajor || major == needMajor && minor >= needMinor
 }
 
-// Release is the running kernel's, as uname -r prints it; empty when it does not tell.
+// Release returns the release of the running kernel, as uname -r prints it, or "" when it is unknown.
 func Release() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -10,24 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefixes is a set of addresses in the kernel: a map from struct prefix of maps.h to whether it is in the set.
+// prefixes is a set of addresses in the kernel: a map whose keys are struct prefix of maps.h, and whose value is 1 for
+// a prefix in the set and 0 for an excluded part of a shorter prefix.
 type prefixes struct {
 	m    *ebpf.Map
-	have map[netip.Prefix]uint32
+	have map[netip.Prefix]uint32 // content of m
 }
 
 func newPrefixes(m *ebpf.Map) prefixes { return prefixes{m, map[netip.Prefix]uint32{}} }
 
-// mapped is the part of the IPv6 addresses that stands for IPv4. It is always there, so that a prefix of IPv6
-// addresses which covers it does not stand for IPv4 addresses too.
-var mapped = netip.MustParsePrefix("0.0.0.0/0")
+// mappedIPv4 is the range of IPv6 addresses that represents IPv4. It is always in the map, with the value 0, so that an
+// IPv6 prefix that covers the range does not match IPv4 addresses.
+var mappedIPv4 = netip.MustParsePrefix("0.0.0.0/0")
 
-// replace makes the set what want says. What is in both stays in all the time.
+// replace changes the set to want. Prefixes in both sets stay in the map throughout.
 func (p *prefixes) replace(want []netip.Prefix) error {
-	next := map[netip.Prefix]uint32{mapped: 0}
+	next := map[netip.Prefix]uint32{mappedIPv4: 0}
 	for _, w := range want {
 		if !w.IsValid() {
-			return fmt.Errorf("prefix %v is none", w)
+			return fmt.Errorf("prefix %v is invalid", w)
 		}
 		if a := w.Addr(); a.Is4In6() && w.Bits() >= 96 {
 			w = netip.PrefixFrom(a.Unmap(), w.Bits()-96)
@@ -70,28 +71,29 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 	return k
 }
 
-// SetLocal says which addresses are this host's: those that listeners of any address serve. It replaces what
-// was said before; in the beginning there are none. Error: [ErrFull]; some of addrs are missing then.
+// SetLocal sets the addresses of this host, which listeners of any address serve. It replaces those of the last call.
+// At first there are none. Error: [ErrFull]; some of addrs are missing then.
 func (s *Steering) SetLocal(addrs []netip.Prefix) error {
-	return s.set("local addresses", func() error {
-		return errors.Join(s.local.replace(addrs), s.renew())
+	return s.changeSettings("local addresses", func() error {
+		return errors.Join(s.local.replace(addrs), s.bumpGeneration())
 	})
 }
 
-// set runs f, which says anew what the program goes by.
-func (s *Steering) set(what string, f func() error) error {
-	return s.use(func() error {
+// changeSettings runs f, which changes the settings of the program, with the lock held. what names the setting in
+// errors.
+func (s *Steering) changeSettings(what string, f func() error) error {
+	return s.whileOpen(func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return f()
 	}, "%s", what)
 }
 
-// SetPeers says whom listeners serve: segments to them from other addresses are dropped as [DropPeer]. Exact
-// flows are not asked. None means everybody, as in the beginning. Error: [ErrFull]; some of from are missing
-// then.
+// SetPeers limits listeners to peers in the prefixes from: segments to listeners from other addresses are dropped as
+// [DropPeer]. Flows are not affected. An empty list allows all peers, which is the default. Error: [ErrFull]; some of
+// from are missing then.
 func (s *Steering) SetPeers(from []netip.Prefix) error {
-	return s.set("peers", func() error {
+	return s.changeSettings("peers", func() error {
 		if len(from) == 0 {
 			return errors.Join(s.setOnlyPeers(0), s.peers.replace(nil))
 		}
@@ -102,13 +104,13 @@ func (s *Steering) SetPeers(from []netip.Prefix) error {
 	})
 }
 
-// SetMAC says which Ethernet address the interface has: listeners are not given frames for others.
-// [Steering.Attach] says so the first time.
+// SetMAC sets the Ethernet address of the interface: listeners claim no frames to other addresses. [Steering.Attach]
+// sets it first.
 func (s *Steering) SetMAC(mac [6]byte) error {
-	return s.set("Ethernet address", func() error { return s.setMAC(mac) })
+	return s.changeSettings("Ethernet address", func() error { return s.setMAC(mac) })
 }
 
-// setMAC needs the lock.
+// setMAC is SetMAC with the lock held.
 func (s *Steering) setMAC(mac [6]byte) error {
 	for i := range s.settings.Mac.Word {
 		s.settings.Mac.Word[i] = binary.NativeEndian.Uint16(mac[2*i:])
@@ -121,14 +123,14 @@ func (s *Steering) setOnlyPeers(on uint16) error {
 	return s.writeSettings()
 }
 
-// renew says that listeners or local addresses changed: what the program remembers of them counts no more. It needs the
-// lock, and comes after the change.
-func (s *Steering) renew() error {
+// bumpGeneration makes the listeners that the program has cached invalid. It is called with the lock held, after a
+// change of listeners or local addresses.
+func (s *Steering) bumpGeneration() error {
 	s.settings.Generation = max(1, s.settings.Generation+1)
 	return s.writeSettings()
 }
 
-// setTick says how long the kernel's tick is, which is what its coarse clocks go by.
+// setTick sets the length of the kernel's tick, which is the resolution of its coarse clocks.
 func (s *Steering) setTick() error {
 	var tick unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {

@@ -142,7 +142,7 @@ func TestClosed(t *testing.T) {
 	wg.Wait()
 	listener, flow := at(local4, 1), at(remote4, 2)
 	_, counters := s.Counters()
-	_, unowned := s.Unowned(0)
+	_, noSocketDrops := s.NoSocketDrops(0)
 	_, attach := s.Attach(1, ModeAuto)
 	for name, err := range map[string]error{
 		"AddListener": s.AddListener(listener), "RemoveListener": s.RemoveListener(listener),
@@ -150,7 +150,7 @@ func TestClosed(t *testing.T) {
 		"RemoveFlow": s.RemoveFlow(listener, flow), "SetSocket": s.SetSocket(0, 0),
 		"RemoveSocket": s.RemoveSocket(0), "SetLocal": s.SetLocal(nil),
 		"SetPeers": s.SetPeers(nil), "SetMAC": s.SetMAC([6]byte{}), "Counters": counters,
-		"Unowned": unowned, "Attach": attach,
+		"NoSocketDrops": noSocketDrops, "Attach": attach,
 	} {
 		t.Run(name, func(t *testing.T) { wantError(t, err, ErrClosed) })
 	}

@@ -1,73 +1,75 @@
 //go:build ignore
 // SPDX-License-Identifier: Apache-2.0
 //
-// steer.c: gives the engine's TCP segments to its AF_XDP sockets and leaves everything else to the kernel.
+// steer.c: redirects the engine's TCP segments to its AF_XDP sockets and passes everything else to the kernel.
 //
 //   frame -> Ethernet without VLAN -> IPv4 | IPv6 -> TCP -> exact flow, else listener -> socket of the rx queue
 //                                                    (a SYN: its listener's limit, then the flow)
-//                                                 -> later fragment -> as its first fragment went
-//                                                 -> ICMP error     -> as the packet that it quotes
+//                                                 -> later fragment -> where its first fragment went
+//                                                 -> ICMP error     -> where the quoted packet would go
 //         -> anything else: XDP_PASS
 //
-// Every frame is counted under exactly one outcome. What the kernel no longer sees, and what that means:
+// Every frame is counted under exactly one outcome. The kernel no longer sees:
 //
 //   - TCP segments to a claimed local address and port. A listener of any address claims its port on the addresses of
-//     this host (the map local_prefixes), and not on those that it routes for. Neither the host's firewall nor its IPsec
-//     policies are asked about them.
-//   - Fragments of such segments, each after its first fragment. They never reach the kernel's reassembly.
-//   - ICMP errors that quote such a segment, and only those: the kernel's path MTU cache does not learn from them.
+//     this host (the map local_prefixes), not on addresses that the host routes for. The host's firewall and IPsec policies
+//     do not apply to these segments.
+//   - Fragments of such segments that arrive after the first fragment. They never reach the kernel's reassembly.
+//   - ICMP errors that quote such a segment. The kernel's path MTU cache does not learn from them.
 //
-// Of these, three kinds are dropped: what arrives on a receive queue that has no socket, because the kernel, which knows
-// no such connection, would answer RST (only the socket of a frame's own queue can take it; TCP sends again); segments
-// to a listener from whom the list of peers does not name; and what comes to a listener beyond its rates. Nothing is
-// written.
+// Three kinds of claimed frames are dropped. No frame is modified.
 //
-// Listeners claim nothing in frames for other Ethernet addresses (bridged machines, macvlan, promiscuous captures) and for
-// groups. Flows do: nobody else can have the four-tuple, the engine looks at the address itself, and when the interface's
-// changes, the kernel must not answer RST before this program hears of it.
+//   - Frames on a receive queue without a socket: only the socket of that queue could take the frame, and the kernel, which
+//     does not know the connection, would answer RST. TCP retransmits.
+//   - Segments to a listener from an address that the map of peers does not contain.
+//   - Segments and ICMP errors to a listener beyond the listener's rate limits.
 //
-// The kernel keeps frames with the tag of a VLAN; a tag of VLAN 0 gives a priority only. A device that takes tags off before
-// XDP hides them: that offload has to be off where there are VLANs. It keeps segments behind AH and ESP, which only it can
-// authenticate, and frames whose headers are cut short or contradict each other. If one is a segment of a claimed connection
-// after all, as when its first fragment has half a TCP header, the kernel answers RST as for any that it does not know.
+// Listeners claim no frames to other Ethernet addresses (bridged machines, macvlan, promiscuous captures) and to groups.
+// Flows claim such frames: the four-tuple is unique, the engine checks the Ethernet address itself, and after a change of the
+// interface's address the kernel must not answer RST before this program has the new one.
 //
-// Checksums are not verified here: the engine does it, over octets that it has to touch anyway.
+// The kernel keeps frames with a VLAN tag, except the tag of VLAN 0, which carries only a priority. A device that strips tags
+// before XDP hides them: that offload must be off where there are VLANs. The kernel keeps segments behind AH, which only the
+// kernel can authenticate, ESP packets of SAs that the engine does not claim, and frames whose headers are truncated or inconsistent. If such a frame belongs to a
+// claimed connection, for example because its first fragment ends inside the TCP header, the kernel answers RST.
+//
+// Checksums are not verified here: the engine verifies them over bytes that it reads anyway.
 
 #include "kernel.h"
 #include "maps.h"
 #include "wire.h"
 #include "live.h"
 
-// No helper in use is reserved to GPL programs, so the program carries the licence of the project.
+// No helper in use is reserved for GPL programs, so the program has the licence of the project.
 const char license_text[] SEC("license") = "Apache-2.0";
 
 #define MAX_VLAN_TAGS 2
-#define MAX_EXT_HEADERS 6 /* RFC 8200 4.1 lists seven places; more than six before TCP is nobody's honest packet */
-#define MAX_HEADERS 4096  /* octets from the frame's start to the end of the last header that is read */
-#define FRAGMENT_LIFETIME_NS 30000000000ULL /* as long as Linux waits for the missing fragments (ipfrag_time) */
+#define MAX_EXT_HEADERS 6 /* RFC 8200 4.1 lists seven places; more than six before TCP is an attack */
+#define MAX_HEADERS 4096  /* bytes from the start of the frame to the end of the last header that is read */
+#define FRAGMENT_LIFETIME_NS 30000000000ULL /* Linux waits as long for missing fragments (ipfrag_time) */
 
-// A frame, and how far it reaches. Offsets count from the frame's first octet.
+// A frame. Offsets count from its first byte.
 struct frame {
 	struct xdp_md *ctx;
 	const struct settings *settings;
-	__u32 first; /* octets in its first buffer, which holds most frames whole */
+	__u32 first_buffer; /* bytes in the first buffer, which holds most frames whole */
 };
 
 enum part { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
-// An IP datagram, or the part of one that the frame holds.
+// An IP datagram, or the fragment of one in the frame.
 struct datagram {
 	struct address src, dst;
 	__u32 payload;	/* where the transport header starts */
-	__u32 end;	/* one past the last octet */
+	__u32 end;	/* one past the last byte */
 	__u32 protocol; /* of the payload */
 	enum part part;
-	__be32 id; /* with part != WHOLE: its identity, as in struct fragment_key */
+	__be32 id; /* with part != WHOLE: identification, as in struct fragment_key */
 	__u32 id_protocol;
 };
 
-// at returns the size octets at off, or 0 when they are not in the frame's first buffer.
-static inline_always void *at(const struct frame *f, __u32 off, __u32 size)
+// header_at returns the size bytes at off, or 0 when they are not in the first buffer.
+static inline_always void *header_at(const struct frame *f, __u32 off, __u32 size)
 {
 	void *data = (void *)(long)f->ctx->data;
 	void *end = (void *)(long)f->ctx->data_end;
@@ -80,24 +82,25 @@ static inline_always void *at(const struct frame *f, __u32 off, __u32 size)
 	return data;
 }
 
-// ends returns where a datagram ends whose header says end, and 0 when the frame ends before that. A quote ends at limit,
-// and may promise more; limit 0 means that it is none. A helper is asked only about what the first buffer does not hold.
-static inline_always __u32 ends(const struct frame *f, __u32 end, __u32 limit)
+// datagram_end returns where a datagram ends. end is the end by the IP header. The result is 0 when the frame is shorter. A
+// datagram that an ICMP error quotes may be cut: it ends at limit at the latest. limit is 0 for a datagram that is not quoted.
+// The helper call is needed only for frames beyond the first buffer.
+static inline_always __u32 datagram_end(const struct frame *f, __u32 end, __u32 limit)
 {
 	if (limit)
 		return end < limit ? end : limit;
-	return end <= f->first || end <= bpf_xdp_get_buff_len(f->ctx) ? end : 0;
+	return end <= f->first_buffer || end <= bpf_xdp_get_buff_len(f->ctx) ? end : 0;
 }
 
-// missing is the outcome for octets that at did not find: they may lie beyond the end, or in a later buffer.
-static inline_always enum outcome missing(__u32 off, __u32 size, __u32 end)
+// missing_bytes is the outcome when header_at returns 0: the bytes lie beyond the end of the datagram, or in a later buffer.
+static inline_always enum outcome missing_bytes(__u32 off, __u32 size, __u32 end)
 {
 	return off + size > end ? OUTCOME_PASS_MALFORMED : OUTCOME_PASS_HEADER_SPLIT;
 }
 
-// forget returns off, which must be below 8192, and hides from the verifier which headers led to it: all walks look the
-// same to it from here on, and it has a quarter of the paths to follow.
-static inline_always __u32 forget(__u32 off)
+// hide_from_verifier returns off, which must be below 8192, and hides from the verifier how off was computed. The verifier then
+// treats all chains of headers alike and follows a quarter of the paths.
+static inline_always __u32 hide_from_verifier(__u32 off)
 {
 	asm volatile("%0 &= 0x1fff" : "+r"(off));
 	return off;
@@ -121,18 +124,18 @@ static inline_always int same_address(const struct address *a, const struct addr
 	return a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->word[2] == b->word[2] && a->word[3] == b->word[3];
 }
 
-// read_ipv4 reads the header at off (RFC 791), with the limit of ends.
+// read_ipv4 reads the header at off (RFC 791). limit is that of datagram_end.
 static inline_always enum outcome read_ipv4(const struct frame *f, __u32 off, __u32 limit, struct datagram *d)
 {
-	struct ipv4 *ip = at(f, off, sizeof(*ip));
+	struct ipv4 *ip = header_at(f, off, sizeof(*ip));
 	if (!ip)
-		return missing(off, sizeof(*ip), ends(f, off + sizeof(*ip), limit));
+		return missing_bytes(off, sizeof(*ip), datagram_end(f, off + sizeof(*ip), limit));
 
 	__u32 header = (ip->version_ihl & 0xf) * 4;
 	__u32 length = be16(ip->length);
 	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) || length < header)
 		return OUTCOME_PASS_MALFORMED;
-	d->end = ends(f, off + length, limit);
+	d->end = datagram_end(f, off + length, limit);
 	if (!d->end)
 		return OUTCOME_PASS_MALFORMED;
 
@@ -146,15 +149,15 @@ static inline_always enum outcome read_ipv4(const struct frame *f, __u32 off, __
 		d->part = LATER_FRAGMENT;
 	else
 		d->part = ip->frag & be16(IPV4_MORE_FRAGMENTS) ? FIRST_FRAGMENT : WHOLE;
-	return GO_ON;
+	return UNDECIDED;
 }
 
 // read_extension steps over the extension header at d->payload (RFC 8200 4).
 static inline_always enum outcome read_extension(const struct frame *f, struct datagram *d)
 {
-	struct extension *ext = at(f, d->payload, 8); /* the shortest one has 8 octets */
+	struct extension *ext = header_at(f, d->payload, 8); /* the shortest one has 8 bytes */
 	if (!ext)
-		return missing(d->payload, 8, d->end);
+		return missing_bytes(d->payload, 8, d->end);
 
 	__u32 length = (ext->length + 1) * 8;
 	switch (d->protocol) {
@@ -170,41 +173,41 @@ static inline_always enum outcome read_extension(const struct frame *f, struct d
 		break;
 	}
 	case PROTO_ROUTING:
-		if (ext->segments_left) /* not at its destination yet: the kernel forwards or refuses it */
+		if (ext->segments_left) /* not at its destination yet: the kernel forwards or drops it */
 			return OUTCOME_PASS_NOT_TCP;
 		break;
 	}
 	d->protocol = ext->next;
-	d->payload = forget(d->payload + length); /* at most MAX_HEADERS + 256 * 8 */
-	return d->payload > d->end ? OUTCOME_PASS_MALFORMED : GO_ON;
+	d->payload = hide_from_verifier(d->payload + length); /* at most MAX_HEADERS + 256 * 8 */
+	return d->payload > d->end ? OUTCOME_PASS_MALFORMED : UNDECIDED;
 }
 
 static inline_always int is_extension(__u32 protocol)
 {
-	// Hop-by-hop options may only come first (RFC 8200 4.1), where read_ipv6 takes them. What AH (RFC 4302) protects is for
-	// the kernel to check.
+	// Hop-by-hop options may only come first (RFC 8200 4.1), where read_ipv6 accepts them. The kernel checks packets with AH
+	// (RFC 4302).
 	return protocol == PROTO_DSTOPTS || protocol == PROTO_ROUTING || protocol == PROTO_FRAGMENT;
 }
 
 // read_ipv6 reads the header at off and walks the extension headers (RFC 8200) up to the transport header, or to the
-// fragment header of a later fragment, with the limit of ends.
+// fragment header of a later fragment. limit is that of datagram_end.
 static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __u32 limit, struct datagram *d)
 {
-	struct ipv6 *ip = at(f, off, sizeof(*ip));
+	struct ipv6 *ip = header_at(f, off, sizeof(*ip));
 	if (!ip)
-		return missing(off, sizeof(*ip), ends(f, off + sizeof(*ip), limit));
+		return missing_bytes(off, sizeof(*ip), datagram_end(f, off + sizeof(*ip), limit));
 
 	// A length of zero would be a jumbogram (RFC 2675), which no link of ours carries.
 	__u32 length = be16(ip->payload_length);
 	if ((ip->version_class_flow & be32(0xf0000000)) != be32(0x60000000) || length == 0)
 		return OUTCOME_PASS_MALFORMED;
-	d->end = ends(f, off + sizeof(*ip) + length, limit);
+	d->end = datagram_end(f, off + sizeof(*ip) + length, limit);
 	if (!d->end)
 		return OUTCOME_PASS_MALFORMED;
 
 	d->src = ip->src;
 	d->dst = ip->dst;
-	// They never appear on a wire, and here they would pass for IPv4 flows.
+	// Mapped addresses never appear on a wire, and would match IPv4 flows here.
 	if (is_mapped_ipv4(&d->src) || is_mapped_ipv4(&d->dst))
 		return OUTCOME_PASS_MALFORMED;
 	d->payload = off + sizeof(*ip);
@@ -213,31 +216,32 @@ static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __
 
 	for (int i = 0; i < MAX_EXT_HEADERS; i++) {
 		if (!is_extension(d->protocol) && !(i == 0 && d->protocol == PROTO_HOPOPTS))
-			return GO_ON;
+			return UNDECIDED;
 		enum outcome o = read_extension(f, d);
-		if (o != GO_ON || d->part == LATER_FRAGMENT)
+		if (o != UNDECIDED || d->part == LATER_FRAGMENT)
 			return o;
 	}
-	return is_extension(d->protocol) ? OUTCOME_PASS_EXTENSION_DEPTH : GO_ON;
+	return is_extension(d->protocol) ? OUTCOME_PASS_EXTENSION_DEPTH : UNDECIDED;
 }
 
-static inline_always int has(void *prefixes, const struct address *a)
+// contains reports whether one of the prefixes contains a.
+static inline_always int contains(void *prefixes, const struct address *a)
 {
 	struct prefix key = {.bits = 128, .address = *a};
 	__u32 *in = bpf_map_lookup_elem(prefixes, &key);
 	return in && *in;
 }
 
-// for_us tells whether the frame has the interface's Ethernet address.
-static inline_always int for_us(const struct frame *f)
+// is_to_our_mac reports whether the destination of the frame is the interface's Ethernet address.
+static inline_always int is_to_our_mac(const struct frame *f)
 {
-	const struct ethernet *eth = at(f, 0, sizeof(*eth));
-	const struct mac *ours = &f->settings->mac;
-	return eth && ((eth->dst.word[0] ^ ours->word[0]) | (eth->dst.word[1] ^ ours->word[1]) | (eth->dst.word[2] ^ ours->word[2])) == 0;
+	const struct ethernet *eth = header_at(f, 0, sizeof(*eth));
+	const struct mac *mac = &f->settings->mac;
+	return eth && ((eth->dst.word[0] ^ mac->word[0]) | (eth->dst.word[1] ^ mac->word[1]) | (eth->dst.word[2] ^ mac->word[2])) == 0;
 }
 
-// search looks for a listener.
-static inline_always enum outcome search(const struct address *local, __be16 port)
+// find_listener looks up the listener of a local address and port.
+static inline_always enum outcome find_listener(const struct address *local, __be16 port)
 {
 	struct listener_key listener = {.local = *local, .port = port};
 	if (bpf_map_lookup_elem(&listeners, &listener))
@@ -249,58 +253,59 @@ static inline_always enum outcome search(const struct address *local, __be16 por
 	}
 	if (!bpf_map_lookup_elem(&listeners, &listener))
 		return OUTCOME_PASS_NO_MATCH;
-	return has(&local_prefixes, local) ? OUTCOME_LISTENER : OUTCOME_PASS_NOT_LOCAL;
+	return contains(&local_prefixes, local) ? OUTCOME_LISTENER : OUTCOME_PASS_NOT_LOCAL;
 }
 
-// listened_to decides on a segment that belongs to no flow.
-static inline_always enum outcome listened_to(const struct frame *f, const struct address *local, const struct address *remote,
-					      __be16 port)
+// decide_listener decides on a segment that belongs to no flow, without rate limits.
+static inline_always enum outcome decide_listener(const struct frame *f, const struct address *local,
+						  const struct address *remote, __be16 port)
 {
-	if (!for_us(f))
+	if (!is_to_our_mac(f))
 		return OUTCOME_PASS_OTHER_MAC;
 
-	__u32 generation = *(volatile __u32 *)&f->settings->generation; /* before the search, which may find what is older */
-	__u32 index = (port ^ port >> 8) % ANSWERS;
-	struct answer *known = bpf_map_lookup_elem(&answers, &index);
+	__u32 generation = *(volatile __u32 *)&f->settings->generation; /* read before find_listener, which may see an older state */
+	__u32 index = (port ^ port >> 8) % LISTENER_CACHE_SIZE;
+	struct cached_listener *known = bpf_map_lookup_elem(&listener_cache, &index);
 	if (!known)
-		return OUTCOME_PASS_NO_MATCH; /* there always is; the verifier wants to see it */
+		return OUTCOME_PASS_NO_MATCH; /* impossible, but the verifier requires the check */
 	if (known->generation != generation || known->port != port || !same_address(&known->local, local)) {
-		enum outcome o = search(local, port);
+		enum outcome o = find_listener(local, port);
 		if (o != OUTCOME_LISTENER)
 			return o;
-		*known = (struct answer){.local = *local, .port = port, .generation = generation};
+		*known = (struct cached_listener){.local = *local, .port = port, .generation = generation};
 	}
-	if (f->settings->only_peers && !has(&peers, remote))
+	if (f->settings->only_peers && !contains(&peers, remote))
 		return OUTCOME_DROP_PEER;
 	return OUTCOME_LISTENER;
 }
 
-// find_flow returns the value of the flow of a four-tuple, or 0.
+// find_flow returns the value in the map of flows for a four-tuple, or 0.
 static inline_always __u32 *find_flow(const struct address *local, const struct address *remote, struct ports port)
 {
 	struct flow_key flow = {.local = *local, .remote = *remote, .port = port};
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
-// clock returns nanoseconds, in steps of a tick.
-static inline_always __u64 clock(const struct frame *f)
+// now_ns returns the time in nanoseconds, in steps of a kernel tick.
+static inline_always __u64 now_ns(const struct frame *f)
 {
 	return bpf_jiffies64() * f->settings->tick_ns;
 }
 
-// take takes one of a limit, if there is one; another one comes after each interval.
-static inline_always int take(__u64 *used_until, __u64 now, __u64 interval)
+// take_token takes a token from a rate limit and reports whether there was one. A token is added in each interval, up to
+// LIMIT_BURST.
+static inline_always int take_token(__u64 *used_until, __u64 now, __u64 interval)
 {
 	__u64 until = *used_until < now ? now : *used_until;
 
-	if (until - now > (OPEN_BURST - 1) * interval)
+	if (until - now > (LIMIT_BURST - 1) * interval)
 		return 0;
 	*used_until = until + interval;
 	return 1;
 }
 
-// hash_peer mixes what is the same in a SYN and in its repetition or, without the sequence number, in what follows it. It
-// has no secret: SYNs can be made that look like each other's repetition, but then any SYN can be sent again.
+// hash_peer hashes the fields that a SYN shares with its retransmission or, without the sequence number, with the segments
+// that follow it. It needs no secret: an attacker who constructs collisions gains no more than by sending a SYN twice.
 static inline_always __u64 hash_peer(const struct address *remote, struct ports port, __be32 seq)
 {
 	const __u64 k = 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: Fibonacci hashing */
@@ -311,153 +316,155 @@ static inline_always __u64 hash_peer(const struct address *remote, struct ports 
 	return h ^ h >> 32;
 }
 
-// A SYN, and what is remembered where it would be.
+// A SYN, and the bucket of recent_syns that it belongs to.
 struct syn {
 	__u64 *bucket;
-	__u64 seen;
-	__u32 mark;
+	__u64 recent; /* content of the bucket */
+	__u32 mark; /* of this SYN in the bucket */
 };
 
-// recall begins early to read what comes_again asks for, which is in no cache when there is a flood.
-static inline_always struct syn recall(const struct address *remote, const struct tcp *tcp)
+// lookup_syn starts to load the bucket that is_repeated_syn needs. During a flood the bucket is not in the processor's cache.
+static inline_always struct syn lookup_syn(const struct address *remote, const struct tcp *tcp)
 {
 	__u64 h = hash_peer(remote, tcp->port, tcp->seq);
 	__u32 index = h % SYN_BUCKETS;
-	struct syn s = {.bucket = bpf_map_lookup_elem(&syns_seen, &index), .mark = h >> 48 & 0xfff0};
+	struct syn s = {.bucket = bpf_map_lookup_elem(&recent_syns, &index), .mark = h >> 48 & 0xfff0};
 	if (s.bucket)
-		s.seen = *(volatile __u64 *)s.bucket;
+		s.recent = *(volatile __u64 *)s.bucket;
 	return s;
 }
 
-// comes_again tells whether a SYN that there is no room for was dropped before, as long ago as a peer waits until it
-// sends it again, and remembers it. A flood from made-up addresses has no such SYNs, but for one in a thousand that looks
-// like another. One that sends its SYNs again as TCP does takes this limit too and leaves peers a share of it: nothing tells
-// the two apart, and what the worker spends stays bounded.
-static inline_always int comes_again(const struct syn *s, __u64 *used_until, __u64 now)
+// is_repeated_syn reports whether a SYN beyond the limit was dropped before, as long ago as a peer waits before it retransmits
+// a SYN, and records the SYN. A flood from spoofed addresses has no such SYNs, except for hash collisions: one in a thousand. A
+// flood that retransmits as TCP does shares this limit with honest peers, because the two cannot be distinguished; the work of
+// the worker stays bounded.
+static inline_always int is_repeated_syn(const struct syn *s, __u64 *used_until, __u64 now)
 {
 	if (!s->bucket)
-		return 0; /* there always is; the verifier wants to see it */
+		return 0; /* impossible, but the verifier requires the check */
 
 	__u32 tick = now >> SYN_TICK_SHIFT & 0xf;
-	__u64 left = s->seen;
-	int again = 0;
+	__u64 left = s->recent;
+	int repeated = 0;
 	for (int i = 0; i < 4; i++, left >>= 16) {
 		if ((left & 0xfff0) != s->mark)
 			continue;
-		if (((tick - left) & 0xf) < SYN_REPEAT_MIN || !take(used_until, now, AGAIN_INTERVAL_NS))
+		if (((tick - left) & 0xf) < SYN_REPEAT_MIN_TICKS || !take_token(used_until, now, REPEATED_SYN_INTERVAL_NS))
 			return 0;
-		again = 1;
+		repeated = 1;
 		break;
 	}
-	*s->bucket = s->seen << 16 | s->mark | tick;
-	return again;
+	*s->bucket = s->recent << 16 | s->mark | tick;
+	return repeated;
 }
 
-// admit lets a SYN through, and some segments that follow it.
-static inline_always enum outcome admit(const struct datagram *d, const struct tcp *tcp)
+// admit_syn passes a SYN to the listener, and records that up to FOLLOW_UP_MAX segments may follow the SYN.
+static inline_always enum outcome admit_syn(const struct datagram *d, const struct tcp *tcp)
 {
 	__u64 h = hash_peer(&d->src, tcp->port, 0);
-	__u32 index = h % OPENINGS;
-	__u32 *opening = bpf_map_lookup_elem(&openings, &index);
-	if (opening)
-		*opening = (h >> 32 & ~FOLLOW_MASK) | FOLLOW_MAX;
+	__u32 index = h % ADMITTED_SYNS;
+	__u32 *entry = bpf_map_lookup_elem(&admitted_syns, &index);
+	if (entry)
+		*entry = (h >> 32 & ~FOLLOW_UP_MASK) | FOLLOW_UP_MAX;
 	return OUTCOME_LISTENER;
 }
 
-// follows tells whether the peer's SYN was let through and not too many segments came since.
-static inline_always int follows(const struct datagram *d, const struct tcp *tcp)
+// follows_admitted_syn reports whether the peer's SYN was admitted and at most FOLLOW_UP_MAX segments followed it.
+static inline_always int follows_admitted_syn(const struct datagram *d, const struct tcp *tcp)
 {
 	__u64 h = hash_peer(&d->src, tcp->port, 0);
-	__u32 index = h % OPENINGS;
-	__u32 *opening = bpf_map_lookup_elem(&openings, &index);
-	if (!opening || ((*opening ^ h >> 32) & ~FOLLOW_MASK) != 0 || (*opening & FOLLOW_MASK) == 0)
+	__u32 index = h % ADMITTED_SYNS;
+	__u32 *entry = bpf_map_lookup_elem(&admitted_syns, &index);
+	if (!entry || ((*entry ^ h >> 32) & ~FOLLOW_UP_MASK) != 0 || (*entry & FOLLOW_UP_MASK) == 0)
 		return 0;
-	*opening -= 1;
+	*entry -= 1;
 	return 1;
 }
 
-static inline_always struct open_limit *open_limit(const struct frame *f)
+// limits_of_queue returns the rate limits of the receive queue of the frame.
+static inline_always struct listener_limit *limits_of_queue(const struct frame *f)
 {
 	__u32 queue = f->ctx->rx_queue_index;
-	return bpf_map_lookup_elem(&open_limits, &queue); /* 0: the queue has no socket either */
+	return bpf_map_lookup_elem(&listener_limits, &queue); /* 0: the queue has no socket either */
 }
 
-// stray decides on what came to a listener without a SYN before it.
-static inline_always enum outcome stray(const struct frame *f, struct open_limit *limit)
+// limit_stray applies the rate limit to a segment or an ICMP error to a listener that follows no SYN.
+static inline_always enum outcome limit_stray(const struct frame *f, struct listener_limit *limit)
 {
-	return take(&limit->stray, clock(f), OPEN_INTERVAL_NS) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
+	return take_token(&limit->stray, now_ns(f), SYN_INTERVAL_NS) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
 }
 
-// strays decides on a segment of no flow that is not a SYN.
-static inline_always enum outcome strays(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
+// decide_unmatched decides on a segment that belongs to no flow and is not a SYN.
+static inline_always enum outcome decide_unmatched(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
 {
-	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
-	struct open_limit *limit = open_limit(f);
+	enum outcome o = decide_listener(f, &d->dst, &d->src, tcp->port.dst);
+	struct listener_limit *limit = limits_of_queue(f);
 	if (o != OUTCOME_LISTENER || !limit)
 		return o;
-	if (follows(d, tcp) && take(&limit->follow, clock(f), FOLLOW_INTERVAL_NS))
+	if (follows_admitted_syn(d, tcp) && take_token(&limit->follow_up, now_ns(f), FOLLOW_UP_INTERVAL_NS))
 		return OUTCOME_LISTENER;
-	return stray(f, limit);
+	return limit_stray(f, limit);
 }
 
-// opens decides on a SYN as if no flow were there.
-static inline_always enum outcome opens(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
+// decide_syn decides on a SYN, regardless of flows.
+static inline_always enum outcome decide_syn(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
 {
-	struct syn syn = recall(&d->src, tcp);
-	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
-	struct open_limit *limit = open_limit(f);
+	struct syn syn = lookup_syn(&d->src, tcp);
+	enum outcome o = decide_listener(f, &d->dst, &d->src, tcp->port.dst);
+	struct listener_limit *limit = limits_of_queue(f);
 	if (o != OUTCOME_LISTENER || !limit)
 		return o;
-	__u64 now = clock(f);
-	if (take(&limit->first, now, OPEN_INTERVAL_NS) || comes_again(&syn, &limit->again, now))
-		return admit(d, tcp);
+	__u64 now = now_ns(f);
+	if (take_token(&limit->syn, now, SYN_INTERVAL_NS) || is_repeated_syn(&syn, &limit->repeated_syn, now))
+		return admit_syn(d, tcp);
 	return OUTCOME_DROP_SYN;
 }
 
-// began gives back what the SYN took of a flow whose first segment this is, so that peers who mean it have no limit; to the
-// first limit also what a SYN that came again took of the other. A flow that we opened took nothing: its first segment is a
-// SYN of the peer or, which gives back one for each that we dial at most, a refusal.
-static inline_always void began(const struct frame *f, const struct tcp *tcp, __u32 *fresh)
+// refund_syn returns the token of the SYN when the first segment of the new flow arrives, so that peers who complete the
+// handshake meet no limit. A token of the limit for repeated SYNs is returned to the limit for SYNs. A flow that this host
+// opened took no token. Its first segment is a SYN of the peer, which returns none, or a RST, which returns at most one for
+// each connection that this host dials.
+static inline_always void refund_syn(const struct frame *f, const struct tcp *tcp, __u32 *is_new)
 {
-	struct open_limit *limit = open_limit(f);
+	struct listener_limit *limit = limits_of_queue(f);
 
-	*fresh = 0;
-	if (limit && !(tcp->flags & TCP_SYN) && limit->first > OPEN_INTERVAL_NS)
-		limit->first -= OPEN_INTERVAL_NS;
+	*is_new = 0;
+	if (limit && !(tcp->flags & TCP_SYN) && limit->syn > SYN_INTERVAL_NS)
+		limit->syn -= SYN_INTERVAL_NS;
 }
 
 // steer_tcp decides on a segment, or on the first fragment of one, which must hold the whole header (RFC 1858).
 static inline_always enum outcome steer_tcp(const struct frame *f, const struct datagram *d)
 {
-	struct tcp *tcp = at(f, d->payload, sizeof(*tcp));
+	struct tcp *tcp = header_at(f, d->payload, sizeof(*tcp));
 	if (!tcp || d->payload + sizeof(*tcp) > d->end)
-		return missing(d->payload, sizeof(*tcp), d->end);
+		return missing_bytes(d->payload, sizeof(*tcp), d->end);
 
 	__u32 header = (tcp->offset >> 4) * 4;
 	if (header < sizeof(*tcp) || d->payload + header > d->end)
 		return OUTCOME_PASS_MALFORMED;
-	// A SYN is looked for among the flows after its listener's limit, which also drops that of a flow: a flood of them pays
-	// no more than it must.
+	// The limit of the listener comes before the lookup of the flow, so that a SYN of a flood costs as little as possible. The
+	// limit applies to the SYN of a flow, too.
 	int syn = (tcp->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
-	enum outcome o = syn ? opens(f, d, tcp) : GO_ON;
+	enum outcome o = syn ? decide_syn(f, d, tcp) : UNDECIDED;
 	if (o == OUTCOME_DROP_SYN)
 		return o;
-	__u32 *fresh = find_flow(&d->dst, &d->src, tcp->port);
-	if (fresh) {
-		if (*fresh)
-			began(f, tcp, fresh);
+	__u32 *is_new = find_flow(&d->dst, &d->src, tcp->port);
+	if (is_new) {
+		if (*is_new)
+			refund_syn(f, tcp, is_new);
 		return OUTCOME_FLOW;
 	}
-	return syn ? o : strays(f, d, tcp);
+	return syn ? o : decide_unmatched(f, d, tcp);
 }
 
-// may_be_ours tells whether the protocol is one that the engine claims datagrams of.
-static inline_always int may_be_ours(const struct datagram *d)
+// is_claimable reports whether the engine can claim datagrams of the protocol.
+static inline_always int is_claimable(const struct datagram *d)
 {
 	return d->protocol == PROTO_TCP || d->protocol == PROTO_ESP;
 }
 
-static inline_always void name_fragment(struct fragment_key *key, const struct datagram *d)
+static inline_always void fill_fragment_key(struct fragment_key *key, const struct datagram *d)
 {
 	key->src = d->src;
 	key->dst = d->dst;
@@ -465,23 +472,23 @@ static inline_always void name_fragment(struct fragment_key *key, const struct d
 	key->protocol = d->id_protocol;
 }
 
-// steer_later_fragment sends a fragment without ports the way of its first fragment.
+// steer_later_fragment decides on a fragment without ports: it goes where its first fragment went.
 static inline_always enum outcome steer_later_fragment(const struct frame *f, const struct datagram *d)
 {
 	struct fragment_key key;
-	name_fragment(&key, d);
-	__u64 *seen = bpf_map_lookup_elem(&fragments, &key);
-	return seen && clock(f) - *seen < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
+	fill_fragment_key(&key, d);
+	__u64 *first_at = bpf_map_lookup_elem(&fragments, &key);
+	return first_at && now_ns(f) - *first_at < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
 }
 
-// remember_first notes where a first fragment goes. One that nobody claimed ends the claim of an older datagram with
-// the same identification, of which the protocol is a part with IPv4 only.
-static inline_always void remember_first(const struct frame *f, const struct datagram *d, int steered)
+// remember_first_fragment records whether a first fragment was redirected. A first fragment that is not claimed deletes the
+// entry of an older datagram with the same identification, which includes the protocol for IPv4 only.
+static inline_always void remember_first_fragment(const struct frame *f, const struct datagram *d, int claimed)
 {
 	struct fragment_key key;
-	name_fragment(&key, d);
-	if (steered) {
-		__u64 now = clock(f);
+	fill_fragment_key(&key, d);
+	if (claimed) {
+		__u64 now = now_ns(f);
 		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
 	} else {
 		bpf_map_delete_elem(&fragments, &key);
@@ -495,47 +502,46 @@ static inline_always int is_icmp_error(const struct icmp_error *icmp, int v6)
 	return icmp->type == ICMP_UNREACHABLE || icmp->type == ICMP_TIME_EXCEEDED || icmp->type == ICMP_PARAMETER;
 }
 
-// steer_icmp steers the errors that quote a segment which the engine sent: one of its flows or listeners, seen from the
-// other side. The error must be addressed to the quoted source. Whether the quoted sequence number is in flight
-// (RFC 5927 4) is for the engine to judge.
+// steer_icmp decides on ICMP errors. It claims those that quote a segment sent by a flow or a listener of the engine and that
+// are addressed to the quoted source. The engine checks whether the quoted sequence number is in flight (RFC 5927 4).
 static inline_always enum outcome steer_icmp(const struct frame *f, const struct datagram *d, int v6)
 {
 	if (d->part != WHOLE)
 		return OUTCOME_PASS_NOT_TCP;
-	struct icmp_error *icmp = at(f, d->payload, sizeof(*icmp));
+	struct icmp_error *icmp = header_at(f, d->payload, sizeof(*icmp));
 	__u32 off = d->payload + sizeof(*icmp);
 	if (!icmp || off > d->end)
-		return missing(d->payload, sizeof(*icmp), d->end);
+		return missing_bytes(d->payload, sizeof(*icmp), d->end);
 	if (!is_icmp_error(icmp, v6))
 		return OUTCOME_PASS_NOT_TCP;
 
 	struct datagram q = {};
 	enum outcome o = v6 ? read_ipv6(f, off, d->end, &q) : read_ipv4(f, off, d->end, &q);
-	if (o != GO_ON)
+	if (o != UNDECIDED)
 		return o;
 	if (q.protocol != PROTO_TCP || q.part == LATER_FRAGMENT)
 		return OUTCOME_PASS_NOT_TCP;
 
-	struct ports *port = at(f, q.payload, TCP_QUOTE);
+	struct ports *port = header_at(f, q.payload, TCP_QUOTE);
 	if (!port || q.payload + TCP_QUOTE > q.end)
-		return missing(q.payload, TCP_QUOTE, q.end);
+		return missing_bytes(q.payload, TCP_QUOTE, q.end);
 	if (!same_address(&q.src, &d->dst))
 		return OUTCOME_PASS_NOT_TCP;
 	struct ports reversed = {.src = port->dst, .dst = port->src};
 	if (find_flow(&q.src, &q.dst, reversed))
 		return OUTCOME_ICMP;
-	if (listened_to(f, &q.src, &q.dst, reversed.dst) != OUTCOME_LISTENER)
+	if (decide_listener(f, &q.src, &q.dst, reversed.dst) != OUTCOME_LISTENER)
 		return OUTCOME_PASS_NOT_TCP;
-	struct open_limit *limit = open_limit(f);
-	return limit && stray(f, limit) == OUTCOME_DROP_STRAY ? OUTCOME_DROP_STRAY : OUTCOME_ICMP;
+	struct listener_limit *limit = limits_of_queue(f);
+	return limit && limit_stray(f, limit) == OUTCOME_DROP_STRAY ? OUTCOME_DROP_STRAY : OUTCOME_ICMP;
 }
 
-// steer_esp decides on a packet of IPsec (RFC 4303), or on the first fragment of one.
+// steer_esp decides on an IPsec packet (RFC 4303), or on the first fragment of one.
 static inline_always enum outcome steer_esp(const struct frame *f, const struct datagram *d)
 {
-	__be32 *spi = at(f, d->payload, sizeof(*spi));
+	__be32 *spi = header_at(f, d->payload, sizeof(*spi));
 	if (!spi || d->payload + sizeof(*spi) > d->end)
-		return missing(d->payload, sizeof(*spi), d->end);
+		return missing_bytes(d->payload, sizeof(*spi), d->end);
 	struct sa_key sa = {.local = d->dst, .remote = d->src, .spi = *spi};
 	return bpf_map_lookup_elem(&sas, &sa) ? OUTCOME_ESP : OUTCOME_PASS_NOT_TCP;
 }
@@ -544,8 +550,8 @@ static inline_always enum outcome steer_esp(const struct frame *f, const struct 
 static inline_always enum outcome steer_ip(const struct frame *f, const struct datagram *d, int v6)
 {
 	if (d->part == LATER_FRAGMENT) {
-		// Only IPv4 tells the protocol of a later fragment.
-		return v6 || may_be_ours(d) ? steer_later_fragment(f, d) : OUTCOME_PASS_NOT_TCP;
+		// Only IPv4 gives the protocol of a later fragment.
+		return v6 || is_claimable(d) ? steer_later_fragment(f, d) : OUTCOME_PASS_NOT_TCP;
 	}
 	if (d->protocol == PROTO_TCP)
 		return steer_tcp(f, d);
@@ -556,21 +562,21 @@ static inline_always enum outcome steer_ip(const struct frame *f, const struct d
 	return OUTCOME_PASS_NOT_TCP;
 }
 
-// classify names the outcome of a frame, and describes the datagram in it.
-static inline_always enum outcome classify(const struct frame *f, struct datagram *d)
+// decide_frame returns the outcome of a frame, and describes its datagram in d.
+static inline_always enum outcome decide_frame(const struct frame *f, struct datagram *d)
 {
-	struct ethernet *eth = at(f, 0, sizeof(*eth));
-	if (!eth) /* there are NICs that leave the first of several buffers empty */
-		return missing(0, sizeof(*eth), ends(f, sizeof(*eth), 0));
+	struct ethernet *eth = header_at(f, 0, sizeof(*eth));
+	if (!eth) /* some NICs leave the first of several buffers empty */
+		return missing_bytes(0, sizeof(*eth), datagram_end(f, sizeof(*eth), 0));
 	__u32 off = sizeof(*eth);
 	__be16 type = eth->type;
 
 	for (int i = 0; type == be16(ETHERTYPE_VLAN) || type == be16(ETHERTYPE_QINQ); i++) {
 		if (i == MAX_VLAN_TAGS)
 			return OUTCOME_PASS_VLAN_DEPTH;
-		struct vlan_tag *tag = at(f, off, sizeof(*tag));
+		struct vlan_tag *tag = header_at(f, off, sizeof(*tag));
 		if (!tag)
-			return missing(off, sizeof(*tag), ends(f, off + sizeof(*tag), 0));
+			return missing_bytes(off, sizeof(*tag), datagram_end(f, off + sizeof(*tag), 0));
 		if (tag->tci & be16(VLAN_ID))
 			return OUTCOME_PASS_VLAN;
 		type = tag->type;
@@ -582,17 +588,17 @@ static inline_always enum outcome classify(const struct frame *f, struct datagra
 		return OUTCOME_PASS_NOT_IP;
 	if (v6) {
 		enum outcome o = read_ipv6(f, off, 0, d);
-		return o == GO_ON ? steer_ip(f, d, 1) : o;
+		return o == UNDECIDED ? steer_ip(f, d, 1) : o;
 	}
 	enum outcome o = read_ipv4(f, off, 0, d);
-	return o == GO_ON ? steer_ip(f, d, 0) : o;
+	return o == UNDECIDED ? steer_ip(f, d, 0) : o;
 }
 
 static inline_always void count(void *map, __u32 index)
 {
 	__u64 *n = bpf_map_lookup_elem(map, &index);
 	if (n)
-		*n += 1; /* per CPU: no other writer */
+		*n += 1; /* per CPU: there is no other writer */
 }
 
 SEC("xdp.frags")
@@ -601,26 +607,26 @@ int xwarp_steer(struct xdp_md *ctx)
 	if (is_live(ctx))
 		return transmit_live(ctx);
 
-	__u32 only = 0;
-	const struct settings *set = bpf_map_lookup_elem(&settings, &only);
+	__u32 zero = 0;
+	const struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	if (!set)
-		return XDP_PASS; /* there is always one; the verifier wants to see it */
+		return XDP_PASS; /* impossible, but the verifier requires the check */
 
-	struct frame f = {.ctx = ctx, .settings = set, .first = ctx->data_end - ctx->data};
+	struct frame f = {.ctx = ctx, .settings = set, .first_buffer = ctx->data_end - ctx->data};
 	struct datagram d = {};
-	enum outcome o = classify(&f, &d);
-	int ours = o <= OUTCOME_LAST_STEERED;
+	enum outcome o = decide_frame(&f, &d);
+	int claimed = o <= OUTCOME_LAST_STEERED;
 	int action = o <= OUTCOME_LAST_DROPPED ? XDP_DROP : XDP_PASS;
 
-	if (ours) {
+	if (claimed) {
 		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
 		if (action != XDP_REDIRECT) {
 			o = OUTCOME_DROP_NO_SOCKET;
-			count(&unowned, ctx->rx_queue_index);
+			count(&no_socket_drops, ctx->rx_queue_index);
 		}
 	}
-	if (d.part == FIRST_FRAGMENT && (may_be_ours(&d) || d.id_protocol == PROTO_FRAGMENT))
-		remember_first(&f, &d, ours);
+	if (d.part == FIRST_FRAGMENT && (is_claimable(&d) || d.id_protocol == PROTO_FRAGMENT))
+		remember_first_fragment(&f, &d, claimed);
 	count(&counters, o);
 	return action;
 }

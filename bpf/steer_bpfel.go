@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type steerAnswer struct {
+type steerCachedListener struct {
 	_     structs.HostLayout
 	Local struct {
 		_    structs.HostLayout
@@ -65,6 +65,14 @@ type steerListenerKey struct {
 	Zero uint16
 }
 
+type steerListenerLimit struct {
+	_           structs.HostLayout
+	Syn         uint64
+	RepeatedSyn uint64
+	FollowUp    uint64
+	Stray       uint64
+}
+
 type steerLiveSlot struct {
 	_      structs.HostLayout
 	Length uint32
@@ -77,14 +85,6 @@ type steerLiveState struct {
 	Next uint32
 	End  uint32
 	Zero [14]uint32
-}
-
-type steerOpenLimit struct {
-	_      structs.HostLayout
-	First  uint64
-	Again  uint64
-	Follow uint64
-	Stray  uint64
 }
 
 type steerOutcome uint32
@@ -150,24 +150,24 @@ type steerSettings struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	steerMapAnswers       = "answers"
-	steerMapCounters      = "counters"
-	steerMapFlows         = "flows"
-	steerMapFragments     = "fragments"
-	steerMapListeners     = "listeners"
-	steerMapLiveDevice    = "live_device"
-	steerMapLiveSlots     = "live_slots"
-	steerMapLiveStates    = "live_states"
-	steerMapLocalPrefixes = "local_prefixes"
-	steerMapOpenLimits    = "open_limits"
-	steerMapOpenings      = "openings"
-	steerMapPeers         = "peers"
-	steerMapSas           = "sas"
-	steerMapSettings      = "settings"
-	steerMapSockets       = "sockets"
-	steerMapSynsSeen      = "syns_seen"
-	steerMapUnowned       = "unowned"
-	steerProgXwarpSteer   = "xwarp_steer"
+	steerMapAdmittedSyns   = "admitted_syns"
+	steerMapCounters       = "counters"
+	steerMapFlows          = "flows"
+	steerMapFragments      = "fragments"
+	steerMapListenerCache  = "listener_cache"
+	steerMapListenerLimits = "listener_limits"
+	steerMapListeners      = "listeners"
+	steerMapLiveDevice     = "live_device"
+	steerMapLiveSlots      = "live_slots"
+	steerMapLiveStates     = "live_states"
+	steerMapLocalPrefixes  = "local_prefixes"
+	steerMapNoSocketDrops  = "no_socket_drops"
+	steerMapPeers          = "peers"
+	steerMapRecentSyns     = "recent_syns"
+	steerMapSas            = "sas"
+	steerMapSettings       = "settings"
+	steerMapSockets        = "sockets"
+	steerProgXwarpSteer    = "xwarp_steer"
 )
 
 // loadSteer returns the embedded CollectionSpec for steer.
@@ -219,23 +219,23 @@ type steerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerMapSpecs struct {
-	Answers       *ebpf.MapSpec `ebpf:"answers"`
-	Counters      *ebpf.MapSpec `ebpf:"counters"`
-	Flows         *ebpf.MapSpec `ebpf:"flows"`
-	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
-	Listeners     *ebpf.MapSpec `ebpf:"listeners"`
-	LiveDevice    *ebpf.MapSpec `ebpf:"live_device"`
-	LiveSlots     *ebpf.MapSpec `ebpf:"live_slots"`
-	LiveStates    *ebpf.MapSpec `ebpf:"live_states"`
-	LocalPrefixes *ebpf.MapSpec `ebpf:"local_prefixes"`
-	OpenLimits    *ebpf.MapSpec `ebpf:"open_limits"`
-	Openings      *ebpf.MapSpec `ebpf:"openings"`
-	Peers         *ebpf.MapSpec `ebpf:"peers"`
-	Sas           *ebpf.MapSpec `ebpf:"sas"`
-	Settings      *ebpf.MapSpec `ebpf:"settings"`
-	Sockets       *ebpf.MapSpec `ebpf:"sockets"`
-	SynsSeen      *ebpf.MapSpec `ebpf:"syns_seen"`
-	Unowned       *ebpf.MapSpec `ebpf:"unowned"`
+	AdmittedSyns   *ebpf.MapSpec `ebpf:"admitted_syns"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
+	ListenerCache  *ebpf.MapSpec `ebpf:"listener_cache"`
+	ListenerLimits *ebpf.MapSpec `ebpf:"listener_limits"`
+	Listeners      *ebpf.MapSpec `ebpf:"listeners"`
+	LiveDevice     *ebpf.MapSpec `ebpf:"live_device"`
+	LiveSlots      *ebpf.MapSpec `ebpf:"live_slots"`
+	LiveStates     *ebpf.MapSpec `ebpf:"live_states"`
+	LocalPrefixes  *ebpf.MapSpec `ebpf:"local_prefixes"`
+	NoSocketDrops  *ebpf.MapSpec `ebpf:"no_socket_drops"`
+	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	RecentSyns     *ebpf.MapSpec `ebpf:"recent_syns"`
+	Sas            *ebpf.MapSpec `ebpf:"sas"`
+	Settings       *ebpf.MapSpec `ebpf:"settings"`
+	Sockets        *ebpf.MapSpec `ebpf:"sockets"`
 }
 
 // steerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -264,44 +264,44 @@ func (o *steerObjects) Close() error {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerMaps struct {
-	Answers       *ebpf.Map `ebpf:"answers"`
-	Counters      *ebpf.Map `ebpf:"counters"`
-	Flows         *ebpf.Map `ebpf:"flows"`
-	Fragments     *ebpf.Map `ebpf:"fragments"`
-	Listeners     *ebpf.Map `ebpf:"listeners"`
-	LiveDevice    *ebpf.Map `ebpf:"live_device"`
-	LiveSlots     *ebpf.Map `ebpf:"live_slots"`
-	LiveStates    *ebpf.Map `ebpf:"live_states"`
-	LocalPrefixes *ebpf.Map `ebpf:"local_prefixes"`
-	OpenLimits    *ebpf.Map `ebpf:"open_limits"`
-	Openings      *ebpf.Map `ebpf:"openings"`
-	Peers         *ebpf.Map `ebpf:"peers"`
-	Sas           *ebpf.Map `ebpf:"sas"`
-	Settings      *ebpf.Map `ebpf:"settings"`
-	Sockets       *ebpf.Map `ebpf:"sockets"`
-	SynsSeen      *ebpf.Map `ebpf:"syns_seen"`
-	Unowned       *ebpf.Map `ebpf:"unowned"`
+	AdmittedSyns   *ebpf.Map `ebpf:"admitted_syns"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	Flows          *ebpf.Map `ebpf:"flows"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
+	ListenerCache  *ebpf.Map `ebpf:"listener_cache"`
+	ListenerLimits *ebpf.Map `ebpf:"listener_limits"`
+	Listeners      *ebpf.Map `ebpf:"listeners"`
+	LiveDevice     *ebpf.Map `ebpf:"live_device"`
+	LiveSlots      *ebpf.Map `ebpf:"live_slots"`
+	LiveStates     *ebpf.Map `ebpf:"live_states"`
+	LocalPrefixes  *ebpf.Map `ebpf:"local_prefixes"`
+	NoSocketDrops  *ebpf.Map `ebpf:"no_socket_drops"`
+	Peers          *ebpf.Map `ebpf:"peers"`
+	RecentSyns     *ebpf.Map `ebpf:"recent_syns"`
+	Sas            *ebpf.Map `ebpf:"sas"`
+	Settings       *ebpf.Map `ebpf:"settings"`
+	Sockets        *ebpf.Map `ebpf:"sockets"`
 }
 
 func (m *steerMaps) Close() error {
 	return _SteerClose(
-		m.Answers,
+		m.AdmittedSyns,
 		m.Counters,
 		m.Flows,
 		m.Fragments,
+		m.ListenerCache,
+		m.ListenerLimits,
 		m.Listeners,
 		m.LiveDevice,
 		m.LiveSlots,
 		m.LiveStates,
 		m.LocalPrefixes,
-		m.OpenLimits,
-		m.Openings,
+		m.NoSocketDrops,
 		m.Peers,
+		m.RecentSyns,
 		m.Sas,
 		m.Settings,
 		m.Sockets,
-		m.SynsSeen,
-		m.Unowned,
 	)
 }
 

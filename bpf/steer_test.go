@@ -127,7 +127,7 @@ func (b *bench) action(frame []byte) uint32 {
 	b.Helper()
 	action, err := b.objs.XwarpSteer.Run(&ebpf.RunOptions{Data: frame})
 	if err != nil {
-		b.Fatalf("test run of %d octets: %v", len(frame), err)
+		b.Fatalf("test run of %d bytes: %v", len(frame), err)
 	}
 	return action
 }
@@ -168,24 +168,24 @@ func TestFixtures(t *testing.T) {
 // been is dropped, for the kernel would answer RST, and shows that somebody ought to serve the queue.
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
-	var unowned uint64
+	var noSocket uint64
 	for _, f := range fixtures() {
 		want := f.want
 		if want.Steered() {
 			want = DropNoSocket
-			unowned++
+			noSocket++
 		}
 		t.Run(f.name, func(t *testing.T) {
 			b.TB = t
 			b.expect(f.frame, want)
 		})
 	}
-	got, err := b.Unowned(0)
+	got, err := b.NoSocketDrops(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != unowned || unowned == 0 {
-		t.Errorf("queue 0 counts %d unowned frames, want %d", got, unowned)
+	if got != noSocket || noSocket == 0 {
+		t.Errorf("queue 0 counts %d frames without a socket, want %d", got, noSocket)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestTruncated(t *testing.T) {
 				}
 				action, o := b.run(f.frame[:n])
 				if action != xdpPass || o != PassMalformed {
-					t.Fatalf("first %d of %d octets: action %d as %s, want %d as %s", n,
+					t.Fatalf("first %d of %d bytes: action %d as %s, want %d as %s", n,
 						len(f.frame), action, o, xdpPass, PassMalformed)
 				}
 			}

@@ -26,13 +26,14 @@ type Options struct {
 
 // Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
 type Steering struct {
-	life   sync.RWMutex // held for reading while objs is used
+	life   sync.RWMutex // held for reading while objs and live are used; guards closed
 	closed bool
 	objs   steerObjects
 	live   live
 
-	mu           sync.Mutex // guards what follows
-	link         link.Link  // nil when not attached
+	// guarded by mu
+	mu           sync.Mutex
+	link         link.Link // nil when not attached
 	att          Attachment
 	settings     steerSettings
 	local, peers prefixes
@@ -47,7 +48,7 @@ func Load(opts Options) (*Steering, error) {
 	}
 	for _, m := range []struct {
 		option string
-		asked  int
+		value  int
 		def    int
 		specs  []*ebpf.MapSpec
 	}{
@@ -60,9 +61,9 @@ func Load(opts Options) (*Steering, error) {
 		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes,
 			[]*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers]}},
 		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets],
-			spec.Maps[steerMapUnowned], spec.Maps[steerMapOpenLimits]}},
+			spec.Maps[steerMapNoSocketDrops], spec.Maps[steerMapListenerLimits]}},
 	} {
-		n := m.asked
+		n := m.value
 		if n == 0 {
 			n = m.def
 		}
@@ -84,14 +85,14 @@ func Load(opts Options) (*Steering, error) {
 	}
 	s.local, s.peers = newPrefixes(s.objs.LocalPrefixes), newPrefixes(s.objs.Peers)
 	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil), s.setTick(),
-		s.renew()); err != nil {
+		s.bumpGeneration()); err != nil {
 		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
 	}
 	return s, nil
 }
 
-// Close detaches the program and frees program and maps. The sockets stay with their owners. Other methods
-// give [ErrClosed] from then on.
+// Close detaches the program and frees program and maps. It does not close the sockets. Other methods return
+// [ErrClosed] from then on.
 func (s *Steering) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -102,8 +103,8 @@ func (s *Steering) Close() error {
 	return errors.Join(s.Detach(), s.live.close(), s.objs.Close())
 }
 
-// enter keeps program and maps from being closed until s.life.RUnlock.
-func (s *Steering) enter() error {
+// lockOpen keeps program and maps from being closed until s.life.RUnlock.
+func (s *Steering) lockOpen() error {
 	s.life.RLock()
 	if s.closed {
 		s.life.RUnlock()
@@ -112,9 +113,9 @@ func (s *Steering) enter() error {
 	return nil
 }
 
-// use runs f between enter and RUnlock. What f is about goes before its error.
-func (s *Steering) use(f func() error, format string, args ...any) error {
-	if err := s.enter(); err != nil {
+// whileOpen runs f while program and maps cannot be closed. The error of f is prefixed with format and args.
+func (s *Steering) whileOpen(f func() error, format string, args ...any) error {
+	if err := s.lockOpen(); err != nil {
 		return err
 	}
 	defer s.life.RUnlock()
@@ -124,12 +125,11 @@ func (s *Steering) use(f func() error, format string, args ...any) error {
 	return nil
 }
 
-// SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former
-// socket if any. The socket should be bound to that queue of the attached interface, with XDP_USE_SG where
-// frames may span several chunks: the kernel drops frames that it cannot give to the socket. The map does not
-// own fd.
+// SetSocket redirects claimed frames of a receive queue to the AF_XDP socket fd, which replaces the previous socket of
+// the queue. The socket should be bound to that queue of the attached interface, with XDP_USE_SG where frames may span
+// several chunks: the kernel drops frames that it cannot give to the socket. The caller keeps the ownership of fd.
 func (s *Steering) SetSocket(queue, fd int) error {
-	return s.queue("socket", queue, func() error {
+	return s.onQueue("socket", queue, func() error {
 		if fd < 0 {
 			return fmt.Errorf("bad descriptor %d", fd)
 		}
@@ -144,10 +144,10 @@ func (s *Steering) SetSocket(queue, fd int) error {
 	})
 }
 
-// RemoveSocket has claimed frames of a receive queue dropped. A queue without socket is no error: the kernel takes
-// a socket out by itself when its last descriptor is closed.
+// RemoveSocket removes the socket of a receive queue, whose claimed frames are dropped from then on. A queue without a
+// socket is no error: the kernel removes a socket when its last descriptor is closed.
 func (s *Steering) RemoveSocket(queue int) error {
-	return s.queue("socket", queue, func() error {
+	return s.onQueue("socket", queue, func() error {
 		err := s.objs.Sockets.Delete(uint32(queue))
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
@@ -156,9 +156,9 @@ func (s *Steering) RemoveSocket(queue int) error {
 	})
 }
 
-// queue runs f, which is about something of a receive queue.
-func (s *Steering) queue(what string, queue int, f func() error) error {
-	return s.use(func() error {
+// onQueue checks the number of a receive queue and runs f. what names the object of f in errors.
+func (s *Steering) onQueue(what string, queue int, f func() error) error {
+	return s.whileOpen(func() error {
 		if limit := int(s.objs.Sockets.MaxEntries()); queue < 0 || queue >= limit {
 			return fmt.Errorf("its number is not within 0 to %d: raise Options.MaxQueues", limit-1)
 		}
@@ -168,7 +168,7 @@ func (s *Steering) queue(what string, queue int, f func() error) error {
 
 // Counters returns the frames by outcome since [Load], summed over the CPUs.
 func (s *Steering) Counters() (c Counts, err error) {
-	err = s.use(func() error {
+	err = s.whileOpen(func() error {
 		for o := range c {
 			if c[o], err = sum(s.objs.Counters, uint32(o)); err != nil {
 				return fmt.Errorf("%s: %w", Outcome(o), err)
@@ -179,17 +179,16 @@ func (s *Steering) Counters() (c Counts, err error) {
 	return c, err
 }
 
-// Unowned returns how many frames of [DropNoSocket] arrived on a receive queue: traffic of the engine on a queue that
-// nobody serves.
-func (s *Steering) Unowned(queue int) (n uint64, err error) {
-	err = s.queue("unowned frames", queue, func() error {
-		n, err = sum(s.objs.Unowned, uint32(queue))
+// NoSocketDrops returns the number of frames of [DropNoSocket] that arrived on a receive queue.
+func (s *Steering) NoSocketDrops(queue int) (n uint64, err error) {
+	err = s.onQueue("frames without a socket", queue, func() error {
+		n, err = sum(s.objs.NoSocketDrops, uint32(queue))
 		return err
 	})
 	return n, err
 }
 
-// sum adds up what the CPUs hold under key.
+// sum adds up the values of all CPUs under key.
 func sum(m *ebpf.Map, key uint32) (uint64, error) {
 	var perCPU []uint64
 	if err := m.Lookup(key, &perCPU); err != nil {

@@ -31,7 +31,7 @@ type syns struct{ *bench }
 
 func newSYNs(t *testing.T) syns {
 	s := syns{newBench(t, true)}
-	if n := s.objs.SynsSeen.MaxEntries(); n != synBuckets {
+	if n := s.objs.RecentSyns.MaxEntries(); n != synBuckets {
 		t.Fatalf("SYNs are remembered in %d buckets, want %d", n, synBuckets)
 	}
 	return s
@@ -40,12 +40,12 @@ func newSYNs(t *testing.T) syns {
 // limit says when nothing of the limits is used up any more: 0 for long ago.
 func (s syns) limit(first, again, stray uint64) {
 	s.Helper()
-	s.used(steerOpenLimit{First: first, Again: again, Stray: stray})
+	s.used(steerListenerLimit{Syn: first, RepeatedSyn: again, Stray: stray})
 }
 
-func (s syns) used(l steerOpenLimit) {
+func (s syns) used(l steerListenerLimit) {
 	s.Helper()
-	if err := s.objs.OpenLimits.Update(uint32(0), &l, ebpf.UpdateAny); err != nil {
+	if err := s.objs.ListenerLimits.Update(uint32(0), &l, ebpf.UpdateAny); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -53,10 +53,10 @@ func (s syns) used(l steerOpenLimit) {
 // never is so late that nothing is let through, and does not overflow.
 const never = math.MaxUint64 / 2
 
-func (s syns) limits() steerOpenLimit {
+func (s syns) limits() steerListenerLimit {
 	s.Helper()
-	var l steerOpenLimit
-	if err := s.objs.OpenLimits.Lookup(uint32(0), &l); err != nil {
+	var l steerListenerLimit
+	if err := s.objs.ListenerLimits.Lookup(uint32(0), &l); err != nil {
 		s.Fatal(err)
 	}
 	return l
@@ -133,10 +133,10 @@ func (s syns) crowd(from netip.AddrPort, isn uint32, n int) {
 func (s syns) bucket(index uint32, change func(uint64) uint64) {
 	s.Helper()
 	var v uint64
-	if err := s.objs.SynsSeen.Lookup(index, &v); err != nil {
+	if err := s.objs.RecentSyns.Lookup(index, &v); err != nil {
 		s.Fatal(err)
 	}
-	if err := s.objs.SynsSeen.Update(index, change(v), ebpf.UpdateAny); err != nil {
+	if err := s.objs.RecentSyns.Update(index, change(v), ebpf.UpdateAny); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -145,32 +145,32 @@ func (s syns) bucket(index uint32, change func(uint64) uint64) {
 func TestSYNLimit(t *testing.T) {
 	s := newSYNs(t)
 	s.expect(syn(at(remote4, 1), 1), Listener)
-	first := s.limits().First
+	first := s.limits().Syn
 	s.limit(first+(openBurst-1)*openInterval+1e12, 0, 0) // the test's own time does not count
 	s.expect(syn(at(remote4, 1), 2), DropSYN)
 	s.limit(never, 0, 0)
 	s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(listenPort)), Listener)
 	s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(unusedPort)), PassNoMatch)
-	if l := s.limits(); l.First != never || l.Again != 0 {
+	if l := s.limits(); l.Syn != never || l.RepeatedSyn != 0 {
 		t.Errorf("segments of no flow give back: %+v", l)
 	}
 	for range 3 {
 		s.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), Flow)
 	}
-	if l := s.limits(); l.First != never-openInterval || l.Again != 0 {
+	if l := s.limits(); l.Syn != never-openInterval || l.RepeatedSyn != 0 {
 		t.Errorf("a flow that begins leaves %+v", l)
 	}
 
 	// The bucket is as deep as it says: taking one moves the time by an interval.
 	s.limit(0, 0, 0)
 	s.expect(syn(at(remote4, 1), 3), Listener)
-	one := s.limits().First
+	one := s.limits().Syn
 	s.limit(one+1e12, 0, 0) // a thousand seconds more than it holds
 	s.expect(syn(at(remote4, 1), 4), DropSYN)
 	nearly, begin := one+(openBurst-2)*openInterval, time.Now()
 	s.limit(nearly, 0, 0)
 	s.expect(syn(at(remote4, 1), 5), Listener)
-	if took := s.limits().First - nearly; took != openInterval && time.Since(begin) < time.Second {
+	if took := s.limits().Syn - nearly; took != openInterval && time.Since(begin) < time.Second {
 		t.Errorf("a SYN takes %d ns, want %d", took, openInterval)
 	}
 
@@ -189,12 +189,12 @@ func (s syns) comesAgain(peer netip.AddrPort, used uint64) uint64 {
 	s.expect(syn(peer, 1), DropSYN)
 	s.age(peer, 1, synTicksLate)
 	s.expect(syn(peer, 1), Listener)
-	return s.limits().Again
+	return s.limits().RepeatedSyn
 }
 
-// TestSYNAgain: while a flood takes all there is, a SYN is let through when it comes again as late as a peer's timer
-// sends it. The hash is checked against the one here, for peers of both families.
-func TestSYNAgain(t *testing.T) {
+// TestRepeatedSYN: while a flood takes all there is, a SYN is let through when it comes again as late as a peer's
+// timer sends it. The hash is checked against the one here, for peers of both families.
+func TestRepeatedSYN(t *testing.T) {
 	s := newSYNs(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -257,7 +257,7 @@ func TestDialledFlow(t *testing.T) {
 	answer.SYN = true
 	s.expect(frame(ether4(), ip4(local4, protoTCP), answer), Flow)
 	s.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), Flow)
-	if l := s.limits(); l.First != never {
+	if l := s.limits(); l.Syn != never {
 		t.Errorf("it leaves %+v", l)
 	}
 }
@@ -283,7 +283,7 @@ func TestStrays(t *testing.T) {
 			s.expect(one(flags), DropStray)
 		}
 		s.expect(syn(peer, 1), Listener)
-		s.used(steerOpenLimit{Follow: never, Stray: never})
+		s.used(steerListenerLimit{FollowUp: never, Stray: never})
 		s.expect(one("."), DropStray) // what follows has a limit too; this was one of them
 		s.limit(0, 0, never)
 		for range followMax - 1 {
@@ -301,7 +301,7 @@ func TestStrays(t *testing.T) {
 		s.expect(about(), DropStray)
 		s.limit(0, 0, 0)
 		s.expect(about(), ICMP)
-		if l := s.limits(); l.Stray == 0 || l.First != 0 {
+		if l := s.limits(); l.Stray == 0 || l.Syn != 0 {
 			t.Errorf("an ICMP error leaves %+v", l)
 		}
 	}

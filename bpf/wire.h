@@ -22,7 +22,7 @@ enum protocol {
 	PROTO_DSTOPTS = 60,
 };
 
-/* RFC 792, 1122 3.2.2. Source quench (4) is deprecated (RFC 6633) and redirect (5) is the kernel's business. */
+/* RFC 792, 1122 3.2.2. Source quench (4) is deprecated (RFC 6633), and the kernel handles redirects (5). */
 enum { ICMP_UNREACHABLE = 3, ICMP_TIME_EXCEEDED = 11, ICMP_PARAMETER = 12 };
 
 /* RFC 4443 2.1: the errors are the types below 128; those that are defined are 1 to 4. */
@@ -55,7 +55,7 @@ struct ipv4 {
 	__u8 tos;
 	__be16 length; /* of header and payload */
 	__be16 id;
-	__be16 frag; /* flags, then the offset in units of 8 octets */
+	__be16 frag; /* flags, then the offset in units of 8 bytes */
 	__u8 ttl;
 	__u8 protocol;
 	__be16 checksum;
@@ -74,10 +74,10 @@ struct ipv6 {
 	struct address src, dst;
 };
 
-/* RFC 8200 4: what hop-by-hop, routing and destination options have in common. */
+/* RFC 8200 4: the common part of hop-by-hop options, routing headers and destination options. */
 struct extension {
 	__u8 next;
-	__u8 length; /* in units of 8 octets, without the first */
+	__u8 length; /* in units of 8 bytes, without the first */
 	__u8 routing_type;
 	__u8 segments_left; /* routing header only */
 };
@@ -108,11 +108,11 @@ struct ports {
 struct tcp {
 	struct ports port;
 	__be32 seq, ack;
-	__u8 offset; /* data offset in units of 4 octets, in the upper half */
+	__u8 offset; /* data offset in units of 4 bytes, in the upper half */
 	__u8 flags;
 	__be16 window, checksum, urgent;
 };
 
 enum { TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
 
-#define TCP_QUOTE 8 /* octets of the TCP header that an ICMP error quotes at least: ports and sequence number */
+#define TCP_QUOTE 8 /* bytes of the TCP header that an ICMP error quotes at least: ports and sequence number */

@@ -101,7 +101,7 @@ func (d *Device) Unowned() (map[int]uint64, error) {
 	}
 	found := map[int]uint64{}
 	for q := range bpf.DefaultMaxQueues {
-		n, err := x.steer.Unowned(q)
+		n, err := x.steer.NoSocketDrops(q)
 		if err != nil {
 			return nil, err
 		}

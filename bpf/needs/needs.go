@@ -1,6 +1,6 @@
-// Package needs tells a privileged test whether this kernel can run it. A need skips the test only where the kernel was
-// built without the facility; anything else that stands in the way (rights, limits, a stale set-up) fails the test, so
-// that a green run never means that nothing ran.
+// Package needs tells a privileged test whether this kernel can run it. A test is skipped only where the kernel was
+// built without a facility. Any other obstacle (rights, limits, leftovers of a previous run) fails the test, so that a
+// green run proves that the tests ran.
 package needs
 
 import (
@@ -31,10 +31,10 @@ func XDP(t testing.TB) {
 	if err == nil {
 		prog.Close()
 	}
-	verdict(t, "multi-buffer XDP programs", err, unix.EINVAL, unix.ENOSYS, ebpf.ErrNotSupported)
+	skipOrFail(t, "multi-buffer XDP programs", err, unix.EINVAL, unix.ENOSYS, ebpf.ErrNotSupported)
 }
 
-// XSK needs a kernel with AF_XDP sockets. User-mode emulation gives sockets that have none of their options.
+// XSK needs a kernel with AF_XDP sockets. User-mode emulation creates sockets without their options.
 func XSK(t testing.TB) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -42,10 +42,10 @@ func XSK(t testing.TB) {
 		err = unix.SetsockoptInt(fd, unix.SOL_XDP, unix.XDP_RX_RING, 64)
 		unix.Close(fd)
 	}
-	verdict(t, "AF_XDP sockets", err, unix.EAFNOSUPPORT, unix.ENOPROTOOPT)
+	skipOrFail(t, "AF_XDP sockets", err, unix.EAFNOSUPPORT, unix.ENOPROTOOPT)
 }
 
-// NetNS needs network namespaces and veth pairs, and the right to make them. It leaves nothing behind.
+// NetNS needs network namespaces and veth pairs, and the right to create them. It removes those that it creates.
 func NetNS(t testing.TB) {
 	t.Helper()
 	done := make(chan error)
@@ -59,10 +59,10 @@ func NetNS(t testing.TB) {
 		done <- netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "needs0"},
 			PeerName: "needs1"})
 	}()
-	verdict(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
+	skipOrFail(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
-// ESP needs IPsec in the kernel: SAs with AES-GCM can be added. It leaves nothing behind.
+// ESP needs IPsec in the kernel: SAs with AES-GCM can be added. It removes what it adds.
 func ESP(t testing.TB) {
 	t.Helper()
 	done := make(chan error)
@@ -77,10 +77,10 @@ func ESP(t testing.TB) {
 			Aead: &netlink.XfrmStateAlgo{Name: "rfc4106(gcm(aes))", Key: make([]byte, 20),
 				ICVLen: 128}})
 	}()
-	verdict(t, "IPsec ESP with AES-GCM", <-done, unix.ENOSYS, unix.EPROTONOSUPPORT, unix.ENOENT)
+	skipOrFail(t, "IPsec ESP with AES-GCM", <-done, unix.ENOSYS, unix.EPROTONOSUPPORT, unix.ENOENT)
 }
 
-// TCPInfo needs the kernel to tell what its TCP does. User-mode emulation tells the first four octets.
+// TCPInfo needs a kernel with TCP_INFO. User-mode emulation fills in the first four bytes only.
 func TCPInfo(t testing.TB) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -92,12 +92,12 @@ func TCPInfo(t testing.TB) {
 			err = unix.EOPNOTSUPP
 		}
 	}
-	verdict(t, "TCP_INFO", err, unix.EOPNOTSUPP, unix.ENOPROTOOPT)
+	skipOrFail(t, "TCP_INFO", err, unix.EOPNOTSUPP, unix.ENOPROTOOPT)
 }
 
-// verdict skips when err is one of absent, what the kernel answers when it lacks the facility, and fails on
-// any other error.
-func verdict(t testing.TB, what string, err error, absent ...error) {
+// skipOrFail skips the test when err is one of absent, the errors of a kernel without the facility, and fails it on any
+// other error.
+func skipOrFail(t testing.TB, what string, err error, absent ...error) {
 	t.Helper()
 	if err == nil {
 		return

@@ -25,7 +25,7 @@ func decide(err error, absent ...error) (r recorder) {
 			panic(p)
 		}
 	}()
-	verdict(&r, "thing", err, absent...)
+	skipOrFail(&r, "thing", err, absent...)
 	return r
 }
 

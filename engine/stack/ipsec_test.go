@@ -282,7 +282,7 @@ func TestRekeyLosesNothing(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
-	sent, first := x.s[0].Stats().TxPayload, x.e.conn.Counters().OctetsOut
+	sent, first := x.s[0].Stats().TxPayload, x.e.conn.Counters().BytesOut
 	if sent != first {
 		t.Errorf("%d octets left, of which %d for the first time", sent, first)
 	}
