@@ -430,3 +430,151 @@ func TestSAIsForItsHosts(t *testing.T) {
 		t.Errorf("%d dropped, %d frames in answer", n.DropNoSA, len(x.seen)-left)
 	}
 }
+
+// TestProtectedJumbo: a frame of 9,000 octets arrives in several chunks, and is opened as one.
+func TestProtectedJumbo(t *testing.T) {
+	for _, mode := range []esp.Mode{esp.Transport, esp.Tunnel} {
+		from, to := &checked{t: t}, &checked{t: t}
+		to.idle = true
+		x := newESPPair(t, false, esp.Shape{Mode: mode}, [2]Upper{from, to}, true,
+			func(_ int, c *Config) { c.MTU = 9000 })
+		want := 8914
+		if mode == esp.Tunnel {
+			want = 8894
+		}
+		longest := 0
+		x.lose = func(from int, frame []byte) bool {
+			longest = max(longest, len(frame))
+			return x.inspect(from, frame)
+		}
+		for range 200 {
+			x.turn()
+		}
+		if x.e.EMSS() != want || longest < 9000 || to.kept < 1<<20 {
+			t.Errorf("%v: EMSS %d, frames of up to %d octets, %d arrived", mode, x.e.EMSS(),
+				longest, to.kept)
+		}
+		for i := range x.s {
+			if n := x.s[i].Stats(); n.DropESP+n.DropPolicy+n.DropNoSA+n.DropChecksum > 0 {
+				t.Errorf("%v: %+v", mode, n)
+			}
+		}
+	}
+}
+
+// TestProtectedFragments: a path that cuts packets, whatever DF says. The whole packet is opened.
+func TestProtectedFragments(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		from, to := &checked{t: t}, &checked{t: t}
+		to.idle = true
+		x := newESPPair(t, v6, esp.Shape{}, [2]Upper{from, to}, true, nil)
+		id := uint32(0)
+		x.lose = func(from int, frame []byte) bool {
+			x.inspect(from, frame)
+			id++
+			for _, f := range fragments(t, frame, id) {
+				x.k[1-from].Inject(f)
+			}
+			return true
+		}
+		for range 200 {
+			x.turn()
+		}
+		n := x.s[1].Stats()
+		if to.kept < 1<<18 || n.Reassembled == 0 || n.DropESP+n.DropPolicy+n.DropNoSA > 0 {
+			t.Errorf("IPv6 %v: %d octets arrived, %+v", v6, to.kept, n)
+		}
+	}
+}
+
+// fragments cuts the packet in a frame in two.
+func fragments(t *testing.T, frame []byte, id uint32) (list [][]byte) {
+	t.Helper()
+	const at = ip.EthernetLen
+	var h ip.Header
+	off, err := h.Decode(frame[at:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := frame[at+off:]
+	cutAt := len(body) / 2 &^ 7
+	for i, part := range [][]byte{body[:cutAt], body[cutAt:]} {
+		f := bytes.Clone(frame[:at+off])
+		if h.V6 {
+			f[at+6] = ip.ProtoFragment
+			binary.BigEndian.PutUint16(f[at+4:], uint16(len(part)+8))
+			ext := []byte{ip.ProtoESP, 0, 0, 0, 0, 0, 0, 0}
+			binary.BigEndian.PutUint16(ext[2:], uint16(i*cutAt|1-i))
+			binary.BigEndian.PutUint32(ext[4:], id)
+			f = append(f, ext...)
+		} else {
+			binary.BigEndian.PutUint16(f[at+4:], uint16(id))
+			binary.BigEndian.PutUint16(f[at+6:], uint16(i*cutAt/8|(1-i)<<13))
+			setPayload(f[at:], ip.ProtoESP, len(part))
+		}
+		list = append(list, append(f, part...))
+	}
+	return list
+}
+
+// TestAuthenticGarbage has a peer with the keys send what is no segment or no packet.
+func TestAuthenticGarbage(t *testing.T) {
+	for _, c := range shapes {
+		from, to := &checked{t: t}, &checked{t: t}
+		from.idle, to.idle = true, true
+		x := newESPPair(t, c.v6, c.shape, [2]Upper{from, to}, true, nil)
+		var good []byte
+		x.lose = func(i int, frame []byte) bool {
+			if i == 0 {
+				good = bytes.Clone(frame)
+			}
+			return x.inspect(i, frame)
+		}
+		from.single, from.idle = 500, false
+		x.e.Wake()
+		for range 8 {
+			x.turn()
+		}
+		var h ip.Header
+		off, err := h.Decode(good[ip.EthernetLen:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		off += ip.EthernetLen
+		before := x.s[1].Stats()
+		const times = 3000
+		for range times {
+			b := make([]byte, 1500)
+			n := rand.IntN(200)
+			copy(b, good[:off])
+			for i := range n {
+				b[off+esp.HeaderLen+i] = byte(rand.Uint32())
+			}
+			next := uint8(ip.ProtoTCP)
+			if c.shape.Mode == esp.Tunnel {
+				next = 4
+				b[off+esp.HeaderLen] = 0x45 + byte(rand.IntN(2)*0x1b)
+			}
+			if rand.IntN(4) == 0 {
+				next = byte(rand.Uint32())
+			}
+			size, err := x.policy[0].flow.out.Seal(b[off:], n, next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b = b[:off+size]; h.V6 {
+				binary.BigEndian.PutUint16(b[ip.EthernetLen+4:], uint16(size))
+			} else {
+				setPayload(b[ip.EthernetLen:off], ip.ProtoESP, size)
+			}
+			x.k[1].Inject(b)
+			x.turn()
+		}
+		n := x.s[1].Stats()
+		dropped := n.DropESP + n.DropPolicy + n.DropMalformed + n.DropChecksum - before.DropESP -
+			before.DropPolicy - before.DropMalformed - before.DropChecksum
+		if dropped != times || x.s[1].Len() != 1 {
+			t.Errorf("%+v: %d dropped of %d: %+v", c, dropped, times, n)
+		}
+	}
+}

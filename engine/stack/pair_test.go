@@ -65,13 +65,14 @@ func newPairWith(tb testing.TB, v6 bool, cfg tcp.Config, upper [2]Upper,
 	tb.Helper()
 	p := &pair{now: tick.Time(tick.Second)}
 	for i := range p.s {
-		p.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
+		r := newResolver(macs[1-i])
+		c := Config{MAC: macs[i], MTU: 1500, Resolver: r}
+		change(i, &c)
+		p.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256, MTU: c.MTU})
 		sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256,
-			TxSlot: ring.SlotFor(1522)}, p.k[i])
+			TxSlot: ring.SlotFor(c.MTU + 22)}, p.k[i])
 		if err == nil {
-			r := newResolver(macs[1-i])
-			c := Config{Port: sock, MAC: macs[i], MTU: 1500, Resolver: r}
-			change(i, &c)
+			c.Port = sock
 			p.s[i], err = New(c)
 			r.s = p.s[i]
 		}

@@ -52,6 +52,7 @@ var layers = []layer{
 		"engine/iwarp", "engine/stack", "engine/tally", "engine/verbs"), others: anyModule,
 		never: neverOnDataPath},
 	{name: "engine/budget", ours: within("tcp")},
+	{name: "engine/ipsec", ours: within("tcp", "engine/esp", "engine/host/xfrm", "engine/stack")},
 	{name: "engine/stack", ours: within("tcp", "ring", "engine/budget", "engine/esp",
 		"engine/fair", "engine/tally")},
 	{name: "engine/fair"},

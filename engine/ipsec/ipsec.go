@@ -1,0 +1,365 @@
+// Package ipsec gives a Stack the security associations that package xfrm takes from the kernel: which connections are
+// protected, which SA they send with, and when the IKE daemon is asked for another one. Hosts talk to each other
+// directly: in tunnel mode the outer addresses are those of the connections.
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"xwarp/engine/esp"
+	"xwarp/engine/host/xfrm"
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+// Rule says whether connections are protected. The first rule that matches decides.
+type Rule struct {
+	Remote []netip.Prefix // of the peer; none: all
+	Ports  []uint16       // of either end; none: all
+	Mode   esp.Mode
+	Clear  bool // connections are in the clear
+}
+
+func (r *Rule) isFor(remote netip.Addr) bool {
+	return len(r.Remote) == 0 ||
+		slices.ContainsFunc(r.Remote, func(p netip.Prefix) bool { return p.Contains(remote) })
+}
+
+func (r *Rule) hasPort(local, remote uint16) bool {
+	return len(r.Ports) == 0 || slices.Contains(r.Ports, local) || slices.Contains(r.Ports, remote)
+}
+
+// Kernel is what a Manager asks of an xfrm.Follower.
+type Kernel interface {
+	Acquire(p *xfrm.Policy) error
+	Expire(sa *xfrm.SA, hard bool) error
+	Account(sa *xfrm.SA, packets, bytes uint64) error
+}
+
+// Steering tells the host's packet filter which SAs are the engine's. bpf.Steering is one.
+type Steering interface {
+	AddSA(local, remote netip.Addr, spi uint32) error
+	RemoveSA(local, remote netip.Addr, spi uint32) error
+}
+
+// Config is what a Manager is made of.
+type Config struct {
+	Rules    []Rule
+	Window   int // anti-replay window in packets, if it is larger than the IKE daemon's [esp.DefaultWindow]
+	Kernel   Kernel
+	Steering Steering
+	Random   func() uint64 // unpredictable: masks of IVs
+	// Ask runs f, which makes a system call, on another thread. Nil is a new goroutine.
+	Ask func(f func())
+	Log *slog.Logger
+}
+
+// Manager is the stack.IPsec of one Stack, on whose thread all methods are called.
+type Manager struct {
+	cfg      Config
+	stack    *stack.Stack
+	flows    map[pair]*flow
+	policies []*xfrm.Policy
+	outs     map[*xfrm.SA]*outbound // each SA gets one esp.Out, ever: another would count from 1 again
+	ins      map[*xfrm.SA]*inbound
+	refused  map[*xfrm.SA]bool // said so in the log
+	due      tick.Time         // of accounting
+}
+
+// pair is two hosts.
+type pair struct{ local, remote ip.Addr }
+
+// flow is a stack.Flow with what is needed to ask for its SAs.
+type flow struct {
+	stack.Flow
+	current *xfrm.SA // that it sends with; nil: none
+	wants   bool     // packets wait
+	retry   tick.Time
+	pause   tick.Duration
+}
+
+type outbound struct {
+	esp   *esp.Out
+	asked bool // for a successor
+	spent bool // its hard limit is reached
+}
+
+type inbound struct {
+	esp   *esp.In
+	asked bool
+}
+
+// New returns a Manager, which is to be given to stack.New and then the Stack by Use.
+func New(cfg Config) *Manager {
+	if cfg.Window == 0 {
+		cfg.Window = esp.DefaultWindow
+	}
+	if cfg.Ask == nil {
+		cfg.Ask = func(f func()) { go f() }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Manager{cfg: cfg, flows: map[pair]*flow{}, outs: map[*xfrm.SA]*outbound{},
+		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}}
+}
+
+// Use says whose SAs the Manager manages.
+func (m *Manager) Use(s *stack.Stack) { m.stack = s }
+
+// rule returns the rule for a connection, nil for one in the clear.
+func (m *Manager) rule(t *tcp.Tuple) *Rule {
+	remote := addrOf(t.Remote)
+	for i := range m.cfg.Rules {
+		r := &m.cfg.Rules[i]
+		if r.isFor(remote) && r.hasPort(t.LocalPort, t.RemotePort) {
+			if r.Clear {
+				return nil
+			}
+			return r
+		}
+	}
+	return nil
+}
+
+// Flow implements stack.IPsec. A flow of hosts that no SA and no Prepare named is one that never sends: a flood of
+// segments in the clear makes none.
+func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
+	r := m.rule(t)
+	if r == nil {
+		return nil
+	}
+	if f := m.flows[pair{t.Local, t.Remote}]; f != nil {
+		return &f.Flow
+	}
+	return nowhere(r.Mode, t)
+}
+
+// nowhere returns a flow without SAs.
+func nowhere(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
+	return &stack.Flow{Shape: esp.Shape{Mode: mode, OuterV6: !t.Remote.Is4()}, Local: t.Local,
+		Remote: t.Remote}
+}
+
+// Prepare is called before the Stack connects to t: from then on its hosts have a flow.
+func (m *Manager) Prepare(t *tcp.Tuple) {
+	if r := m.rule(t); r != nil {
+		m.flowOf(pair{t.Local, t.Remote}, r.Mode)
+	}
+}
+
+func (m *Manager) flowOf(p pair, mode esp.Mode) *flow {
+	f := m.flows[p]
+	if f == nil {
+		f = &flow{Flow: *nowhere(mode, &tcp.Tuple{Local: p.local, Remote: p.remote})}
+		m.flows[p] = f
+	}
+	return f
+}
+
+// Want implements stack.IPsec.
+func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
+	f := m.flows[pair{wanted.Local, wanted.Remote}]
+	if f == nil || &f.Flow != wanted {
+		return
+	}
+	sa := f.current
+	if out != nil {
+		if o := m.outs[sa]; o != nil && !o.asked {
+			o.asked = true
+			m.expire(sa, false)
+		}
+		return
+	}
+	if o := m.outs[sa]; o != nil { // it has no packet left
+		f.current, o.spent = nil, true
+		m.expire(sa, true)
+	}
+	f.wants, f.retry, f.pause = true, 0, firstRetry
+}
+
+// expire tells the IKE daemon that a limit of an SA is reached.
+func (m *Manager) expire(sa *xfrm.SA, hard bool) {
+	m.ask(func() error { return m.cfg.Kernel.Expire(sa, hard) })
+}
+
+func (m *Manager) ask(f func() error) {
+	log := m.cfg.Log
+	m.cfg.Ask(func() {
+		if err := f(); err != nil {
+			log.Warn("IPsec: the kernel refused a request", "error", err)
+		}
+	})
+}
+
+// Update takes the policies and SAs that the kernel has.
+func (m *Manager) Update(s *xfrm.State) {
+	m.policies = s.Policies
+	for sa, in := range m.ins {
+		if !slices.Contains(s.Inbound, sa) {
+			m.stack.RemoveIn(in.esp)
+			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
+			delete(m.ins, sa)
+		}
+	}
+	for _, sa := range s.Inbound {
+		if m.ins[sa] == nil {
+			m.addIn(sa)
+		}
+	}
+	for sa := range m.outs {
+		if !slices.Contains(s.Outbound, sa) {
+			delete(m.outs, sa)
+		}
+	}
+	for sa := range m.refused {
+		if !slices.Contains(s.Outbound, sa) && !slices.Contains(s.Inbound, sa) {
+			delete(m.refused, sa)
+		}
+	}
+	newest := map[*flow]*xfrm.SA{}
+	for _, sa := range s.Outbound {
+		if f := m.flowFor(sa, sa.Src, sa.Dst); f != nil {
+			newest[f] = sa
+		}
+	}
+	for _, f := range m.flows {
+		m.sendWith(f, newest[f])
+	}
+}
+
+func (m *Manager) steer(what string, err error) {
+	if err != nil {
+		m.cfg.Log.Error("IPsec: an SA could not be put to use", "step", what, "error", err)
+	}
+}
+
+// flowFor returns the flow of an SA, nil when it is of no use.
+func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
+	for i := range m.cfg.Rules {
+		r := &m.cfg.Rules[i]
+		if !r.isFor(remote) || r.Clear {
+			continue
+		}
+		if r.Mode != sa.Mode {
+			if !m.refused[sa] {
+				m.refused[sa] = true
+				m.cfg.Log.Error("IPsec: an SA has another mode than the configuration", "sa",
+					sa.String(), "mode", sa.Mode.String(), "want", r.Mode.String())
+			}
+			return nil
+		}
+		return m.flowOf(pair{ip.Addr(local.As16()), ip.Addr(remote.As16())}, r.Mode)
+	}
+	return nil
+}
+
+func (m *Manager) addIn(sa *xfrm.SA) {
+	f := m.flowFor(sa, sa.Dst, sa.Src)
+	if f == nil {
+		return
+	}
+	in, err := esp.NewIn(&sa.SA, max(m.cfg.Window, sa.Window))
+	if err == nil {
+		err = m.cfg.Steering.AddSA(sa.Dst, sa.Src, sa.SPI)
+	}
+	if err != nil {
+		m.steer("claim", fmt.Errorf("%v: %w", sa, err))
+		return
+	}
+	m.stack.AddIn(&f.Flow, in)
+	m.ins[sa] = &inbound{esp: in}
+}
+
+// sendWith has f send with sa from now on, nil for none.
+func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
+	o := m.outs[sa]
+	if o != nil && o.spent {
+		sa = nil
+	}
+	switch {
+	case sa == f.current:
+		return
+	case sa == nil:
+		f.current = nil
+		m.stack.SetOut(&f.Flow, nil)
+		return
+	case o == nil:
+		out, err := esp.NewOut(&sa.SA, m.cfg.Random())
+		if err != nil {
+			m.steer("send", fmt.Errorf("%v: %w", sa, err))
+			return
+		}
+		o = &outbound{esp: out}
+		m.outs[sa] = o
+	}
+	f.current, f.wants = sa, false
+	m.stack.SetOut(&f.Flow, o.esp)
+}
+
+// Times between requests for an SA while packets wait, and between reports of use.
+const (
+	firstRetry = tick.Second
+	maxRetry   = 30 * tick.Second
+	accounting = 10 * tick.Second
+)
+
+// Deadline returns when Expire is to be called.
+func (m *Manager) Deadline() tick.Time {
+	d := m.due
+	for _, f := range m.flows {
+		if f.wants {
+			d = min(d, f.retry)
+		}
+	}
+	return d
+}
+
+// Expire asks for SAs that packets wait for, and tells the kernel how much the others carried.
+func (m *Manager) Expire(now tick.Time) {
+	for p, f := range m.flows {
+		if f.wants && f.retry <= now {
+			f.retry, f.pause = now.Add(f.pause), min(2*f.pause, maxRetry)
+			m.acquire(p)
+		}
+	}
+	if m.due > now {
+		return
+	}
+	m.due = now.Add(accounting)
+	for sa, o := range m.outs {
+		packets, bytes := o.esp.Used()
+		m.ask(func() error { return m.cfg.Kernel.Account(sa, packets, bytes) })
+	}
+	for sa, in := range m.ins {
+		packets, bytes := in.esp.Used()
+		m.ask(func() error { return m.cfg.Kernel.Account(sa, packets, bytes) })
+		if in.esp.NeedsRekey() && !in.asked {
+			in.asked = true
+			m.expire(sa, false)
+		}
+	}
+}
+
+// errNoPolicy says that the IKE daemon does not know the peer.
+var errNoPolicy = errors.New("no policy of the IKE daemon is for this peer: add a CHILD_SA with the " +
+	"engine's if_id and start_action = trap")
+
+func (m *Manager) acquire(p pair) {
+	local, remote := addrOf(p.local), addrOf(p.remote)
+	for _, policy := range m.policies {
+		if policy.Out && policy.Local.Contains(local) && policy.Remote.Contains(remote) {
+			m.ask(func() error { return m.cfg.Kernel.Acquire(policy) })
+			return
+		}
+	}
+	m.ask(func() error { return fmt.Errorf("%s to %s: %w", local, remote, errNoPolicy) })
+}
+
+func addrOf(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
