@@ -83,7 +83,7 @@ func TestBounds(t *testing.T) {
 			3*blockSize - 1: 3} {
 			pool, n := NewPool(octets, 0), 0
 			for ; n <= want; n++ {
-				if _, ok := pool.block(false); !ok {
+				if _, ok := pool.newBlock(false); !ok {
 					break
 				}
 			}
@@ -102,7 +102,7 @@ func TestBounds(t *testing.T) {
 			t.Fatalf("kept %d of a full pool, %v", kept, err)
 		}
 		// In order a part of an FPDU is kept all the same: otherwise nothing would ever move.
-		b.r.trust.on = false
+		b.r.cuts.enabled = false
 		b.offer(0, 500)
 		b.offer(500, b.borders[1])
 		if len(b.sink.placed) != 1 {

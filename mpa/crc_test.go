@@ -156,7 +156,7 @@ func TestStraddlingCRC(t *testing.T) {
 	const cut = 600
 	for at, healed := range map[int]bool{cut - 1: false, cut: true} {
 		g := newRig(t, Framing{CRC: true}, 1000)
-		g.r.trust.aligned = -unalignedOffers // the sender is known to cut FPDUs
+		g.r.cuts.aligned = -unalignedOffers // the sender is known to cut FPDUs
 		bad := bytes.Clone(g.stream)
 		bad[at] ^= 1
 		if kept, err := g.try(bad[:cut], 0); kept != cut || err != nil {
@@ -177,7 +177,7 @@ func TestStraddlingCRC(t *testing.T) {
 			continue
 		}
 		if codeOf(err) != CodeCRC ||
-			!strings.Contains(err.Error(), "its first 600 octets came in earlier segments and "+
+			!strings.Contains(err.Error(), "its first 600 bytes came in earlier segments and "+
 				"were acknowledged") || strings.Contains(err.Error(), "at fault") {
 			t.Errorf("change at %d: %v", at, err)
 		}
@@ -287,6 +287,6 @@ func TestCutElsewhere(t *testing.T) {
 	bad := bytes.Clone(g.stream[:500])
 	bad[1] ^= 0x10
 	if kept, err := g.try(bad, 0); kept != 0 || err != nil {
-		t.Errorf("kept %d octets with another length, %v", kept, err)
+		t.Errorf("kept %d bytes with another length, %v", kept, err)
 	}
 }

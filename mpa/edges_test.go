@@ -54,7 +54,7 @@ func TestFillSum(t *testing.T) {
 			t.Errorf("%+v: sum %#x, %v, %v", c, sum, summed, ok)
 		}
 		if ok && !bytes.Equal(dst[:c.n], want[c.at:c.at+c.n]) {
-			t.Errorf("%+v: other octets", c)
+			t.Errorf("%+v: other bytes", c)
 		}
 		if ok && summed && swap(fold(sum)) != onesSum(dst[:c.n]) {
 			t.Errorf("%+v: sum %#x, want %#x", c, swap(fold(sum)), onesSum(dst[:c.n]))
@@ -106,7 +106,7 @@ func TestDeliverFails(t *testing.T) {
 			}
 			g.r.Release()
 			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Errorf("%d octets, %d records in use", octets, records)
+				t.Errorf("%d bytes, %d records in use", octets, records)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func TestStalled(t *testing.T) {
 	} {
 		g := newRig(t, Framing{CRC: true}, sizes...)
 		g.init(ReceiverConfig{Pool: NewPool(0, 1)})
-		g.r.trust.on = false
+		g.r.cuts.enabled = false
 		g.sink.refuse = func(u []byte, _ bool) *ulpdu.Error {
 			if int(u[0]) == c.bad+1 {
 				return ulpdu.Newf(ulpdu.DDP, 1, 1, "beyond the bounds")
@@ -178,7 +178,7 @@ func TestStalled(t *testing.T) {
 		}
 		g.r.Release()
 		if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-			t.Errorf("%+v: %d octets, %d records in use", c, octets, records)
+			t.Errorf("%+v: %d bytes, %d records in use", c, octets, records)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestStalled(t *testing.T) {
 // stays, and no FPDU can be blamed.
 func TestLateBehind(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100, 100, 100, 100)
-	g.r.trust.on = false
+	g.r.cuts.enabled = false
 	g.offer(0, g.borders[1]+50)
 	g.advance(g.borders[1] + 50)
 	for _, i := range []int{4, 2} {
@@ -198,7 +198,7 @@ func TestLateBehind(t *testing.T) {
 				g.borders[5])
 		}
 	}
-	err := g.r.Late()
+	err := g.r.TimeOut()
 	message := fmt.Sprintf("stream offset %d on do not come", g.borders[1]+50)
 	if !err.Is(&ulpdu.Error{Layer: ulpdu.MPA, Code: CodeClosed}) ||
 		!strings.Contains(err.Detail, message) {
@@ -224,7 +224,7 @@ func TestScanEnds(t *testing.T) {
 		}
 		b = append(b, encode(f, start+len(b), make([]byte, 100))...)
 		g := newRig(t, f)
-		g.r.trust.on = false
+		g.r.cuts.enabled = false
 		if kept, err := g.try(b, start); kept != len(b) || err != nil ||
 			len(g.sink.placed) != placed {
 			t.Errorf("%d wrong markers: kept %d of %d, %v, %d placed", wrong, kept, len(b), err,
@@ -236,7 +236,7 @@ func TestScanEnds(t *testing.T) {
 // TestCounters gives each counter of a Receiver its reason.
 func TestCounters(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000, 1000, 1000, 1000, 1000, 1000)
-	g.r.trust.on = false
+	g.r.cuts.enabled = false
 	b := g.borders
 	g.offer(0, b[1])
 	want := ReceiverStats{Records: 1, RecordsHigh: 1}
@@ -276,7 +276,7 @@ func TestCounters(t *testing.T) {
 	g.try(bad, b[5])
 	want.CRCDrops = 1
 	check("a wrong CRC")
-	at := int(markerFrom(int64(b[6]))) + MarkerLen
+	at := int(firstMarker(int64(b[6]))) + MarkerLen
 	g.offer(at, at+100)
 	want.Behind, want.Unknown, want.HeldUnknown, want.HeldOctets, want.Holes = 3, 1, 100, 100, 1
 	check("no marker")
@@ -308,7 +308,7 @@ func TestPackRoom(t *testing.T) {
 		n, more := s.Next(c.room)
 		if s.Outstanding() != c.fpdus || len(src.asked) != c.fpdus || !more || n > c.room ||
 			src.asked[len(src.asked)-1] != c.last {
-			t.Errorf("%+v: %d FPDUs in %d octets, more %v, asked for %v", c, s.Outstanding(), n,
+			t.Errorf("%+v: %d FPDUs in %d bytes, more %v, asked for %v", c, s.Outstanding(), n,
 				more, src.asked)
 		}
 	}
@@ -319,7 +319,7 @@ func TestPackRoom(t *testing.T) {
 		more    bool
 	}{{132, 0, true}, {135, 0, true}, {136, 136, false}, {137, 0, false}} {
 		if n, more := s.Next(c.room); n != c.n || more != c.more {
-			t.Errorf("room %d: %d octets, more %v, want %d", c.room, n, more, c.n)
+			t.Errorf("room %d: %d bytes, more %v, want %d", c.room, n, more, c.n)
 		}
 	}
 }
@@ -335,7 +335,7 @@ func TestSpace(t *testing.T) {
 	} {
 		g := newRig(t, Framing{CRC: true}, 5000)
 		g.init(ReceiverConfig{ReassemblyLimit: c.limit, Pool: NewPool(c.pool, 0)})
-		g.r.trust.on = false
+		g.r.cuts.enabled = false
 		if got := g.r.Space(); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
@@ -344,16 +344,16 @@ func TestSpace(t *testing.T) {
 		want := min(len(g.stream), c.want) - 4
 		if s := g.r.Stats(); kept != want || err != nil || s.HeldOctets != want ||
 			s.LimitDrops != uint64(len(g.stream)-4-want) {
-			t.Errorf("%+v: kept %d octets, %v, want %d; %+v", c, kept, err, want, s)
+			t.Errorf("%+v: kept %d bytes, %v, want %d; %+v", c, kept, err, want, s)
 		}
 		if got := g.r.Space(); got != c.want-min(c.want, 3*blockSize) {
-			t.Errorf("%+v: %d octets left", c, got)
+			t.Errorf("%+v: %d bytes left", c, got)
 		}
 	}
 	g := newRig(t, Framing{})
 	if pool := g.r.cfg.Pool; g.r.cfg.RecordLimit != DefaultRecordLimit ||
-		pool.recLimit != DefaultRecords || pool.limit*blockSize != DefaultPool {
-		t.Errorf("defaults %d, %d, %d", g.r.cfg.RecordLimit, pool.recLimit, pool.limit)
+		pool.recordLimit != DefaultRecords || pool.limit*blockSize != DefaultPool {
+		t.Errorf("defaults %d, %d, %d", g.r.cfg.RecordLimit, pool.recordLimit, pool.limit)
 	}
 }
 

@@ -54,9 +54,9 @@ func TestPlacePanics(t *testing.T) {
 				}()
 				g.r.Release()
 				p := g.r.cfg.Pool
-				if !panicked || p.recUsed != 0 || p.used != 0 || g.r.records != 0 {
+				if !panicked || p.recordsUsed != 0 || p.used != 0 || g.r.recordsUsed != 0 {
 					t.Errorf("%+v, %s, FPDU %d: panicked %v, %d records and %d blocks are lost", f,
-						name, victim, panicked, p.recUsed, p.used)
+						name, victim, panicked, p.recordsUsed, p.used)
 				}
 			}
 		}

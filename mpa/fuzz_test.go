@@ -154,7 +154,7 @@ func FuzzReceiver(f *testing.F) {
 			}
 		}
 		for range 2000 { // in the end TCP sends everything again
-			if edge == len(stream) || r.dead != nil {
+			if edge == len(stream) || r.err != nil {
 				break
 			}
 			offer(edge, min(edge+700, len(stream)), false)
@@ -164,9 +164,9 @@ func FuzzReceiver(f *testing.F) {
 				t.Fatalf("placed %d octets that were not sent", len(u))
 			}
 		}
-		if !damaged && (r.dead != nil || edge != len(stream) || len(sink.delivered) != len(sizes)) {
+		if !damaged && (r.err != nil || edge != len(stream) || len(sink.delivered) != len(sizes)) {
 			t.Fatalf("edge %d of %d, %d of %d delivered, %v %+v", edge, len(stream),
-				len(sink.delivered), len(sizes), r.dead, r.Stats())
+				len(sink.delivered), len(sizes), r.err, r.Stats())
 		}
 		r.Release()
 		if octets, records := cfg.Pool.InUse(); octets != 0 || records != 0 {

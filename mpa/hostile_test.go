@@ -15,7 +15,7 @@ import (
 // again, most times.
 func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 	at := 4 * rng.IntN(len(b)/4)
-	if m := int(markerFrom(int64(off))) - off; f.Markers && m < len(b) && rng.IntN(4) > 0 {
+	if m := int(firstMarker(int64(off))) - off; f.Markers && m < len(b) && rng.IntN(4) > 0 {
 		at = m + 2 // a marker of this FPDU
 		if more := (len(b) - 1 - m) / MarkerInterval; more > 0 {
 			at += MarkerInterval * rng.IntN(more+1)
@@ -130,7 +130,7 @@ func TestImpossibleLength(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	f := Framing{CRC: true}
 	g := newRig(t, f, 400, 400, 400, 400)
-	g.r.trust.on = false
+	g.r.cuts.enabled = false
 	g.offer(500, 900)
 	for _, o := range [][3]int{{600, 1000, 400}, {500, 1000, 500}, {450, 600, 50}, {700, 800, 100},
 		{0, 1000, 450}, {0, 1200, 1200}} {

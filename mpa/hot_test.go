@@ -116,13 +116,13 @@ func TestNoAllocation(t *testing.T) {
 			"out of order": (*loop).swap, "cut": (*loop).cut} {
 			t.Run(f.label()+"/"+name, func(t *testing.T) {
 				l := newLoop(f, 1448)
-				l.r.trust.on = false // it would ask for the first cut segment again
+				l.r.cuts.enabled = false // it would ask for the first cut segment again
 				for range 100 {
 					do(l)
 				}
 				if got := testing.AllocsPerRun(500, func() {
 					if !do(l) {
-						t.Fatalf("the stream broke: %v %+v", l.r.dead, l.r.Stats())
+						t.Fatalf("the stream broke: %v %+v", l.r.err, l.r.Stats())
 					}
 				}); got != 0 {
 					t.Errorf("%v allocations per call", got)
@@ -157,13 +157,13 @@ func BenchmarkOffer(b *testing.B) {
 				"swap": (*loop).swap, "cut": (*loop).cut} {
 				b.Run(fmt.Sprintf("emss=%d/%s/%s", emss, f.label(), name), func(b *testing.B) {
 					l := newLoop(f, emss)
-					l.r.trust.on = false
+					l.r.cuts.enabled = false
 					b.ReportAllocs()
 					before := l.at
 					n := 0
 					for b.Loop() {
 						if !do(l) {
-							b.Fatal(l.r.dead)
+							b.Fatal(l.r.err)
 						}
 						n += int(l.at - before)
 						before = l.at

@@ -13,7 +13,7 @@ import (
 // makes the CRC right.
 func rewriteMarker(b []byte, off, n, ptr int) []byte {
 	b = bytes.Clone(b)
-	at := int(markerFrom(int64(off))) - off + n*MarkerInterval
+	at := int(firstMarker(int64(off))) - off + n*MarkerInterval
 	binary.BigEndian.PutUint16(b[at+2:], uint16(ptr))
 	binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
 	return b
@@ -92,7 +92,7 @@ func TestPlainMarkers(t *testing.T) {
 	for _, off := range []int{0, 4, 200, 508} {
 		for _, n := range []int{0, 500, 1200} {
 			b := reference(Framing{Markers: true}, off, make([]byte, n))
-			if !plainMarkers(b, off) {
+			if !arePlainMarkers(b, off) {
 				t.Errorf("%d octets %d behind a marker: not plain", n, off)
 			}
 			for at := (512 - off) % 512; at+4 <= len(b); at += 512 {
@@ -100,12 +100,12 @@ func TestPlainMarkers(t *testing.T) {
 				was := binary.BigEndian.Uint16(ptr)
 				binary.BigEndian.PutUint16(b[at:], was)   // reserved
 				binary.BigEndian.PutUint16(b[at+4:], was) // behind the marker
-				if !plainMarkers(b, off) {
+				if !arePlainMarkers(b, off) {
 					t.Errorf("%d octets %d behind a marker: reserved octets count", n, off)
 				}
 				for bit := range 16 {
 					binary.BigEndian.PutUint16(ptr, was^1<<bit)
-					if plainMarkers(b, off) {
+					if arePlainMarkers(b, off) {
 						t.Errorf("%d octets %d behind a marker: marker at %d with pointer "+
 							"%#x for %#x is plain", n, off, at, was^1<<bit, was)
 					}

@@ -5,83 +5,84 @@ import "xwarp/mpa/ulpdu"
 const (
 	blockBits = 11
 	blockSize = 1 << blockBits // a multiple of MarkerInterval, so that no block border cuts a marker
-	slabSize  = 64             // blocks that are allocated together
+	slabSize  = 64             // blocks allocated together
 )
 
-// Pool is the memory that the receivers of one worker share: blocks for octets whose FPDU is not
-// complete, records for FPDUs that are placed and not delivered. It grows on demand up to its bounds and does
-// not shrink. Beyond them it gives each connection only what moves its left edge on: the rest of one FPDU and
-// a few records, so that no connection can starve another. It is not safe for concurrent use.
+// Pool is the memory that the receivers of one worker share: blocks for bytes whose FPDU is not complete, and records
+// for FPDUs that are placed and not delivered. It grows on demand up to its limits and does not shrink. Beyond the
+// limits it gives each connection only what moves its left edge: the rest of one FPDU and a few records. So no
+// connection can starve another. It is not safe for concurrent use.
 type Pool struct {
-	slabs [][]byte
-	inUse []uint16 // octets, per block
-	free  []int32  // blocks
-	used  int      // blocks
-	limit int
+	slabs      [][]byte
+	heldIn     []uint16 // bytes held in each block
+	freeBlocks []int32
+	used       int // blocks
+	limit      int // blocks
 
-	recs     []record
-	freeRec  int32 // list through next, none at the end
-	recUsed  int
-	recLimit int
+	records       []record
+	freeRecordsAt int32 // first free record, linked through next; none at the end
+	recordsUsed   int
+	recordLimit   int
 
-	// Room that each call of a Receiver uses anew.
+	// Scratch memory of a Receiver's call.
 	pieces [][]byte
 	view   ulpdu.View
 }
 
-// none is the index of no block and of no record.
+// none is the index of no block and of no record, and a stream offset that is not known.
 const none = -1
 
-// NewPool returns a pool of at most octets octets, rounded up to whole blocks, and records records; 0 means
+// NewPool returns a pool of at most maxBytes bytes, rounded up to whole blocks, and maxRecords records. Zero means
 // DefaultPool and DefaultRecords.
-func NewPool(octets, records int) *Pool {
-	if octets <= 0 {
-		octets = DefaultPool
+func NewPool(maxBytes, maxRecords int) *Pool {
+	if maxBytes <= 0 {
+		maxBytes = DefaultPool
 	}
-	if records <= 0 {
-		records = DefaultRecords
+	if maxRecords <= 0 {
+		maxRecords = DefaultRecords
 	}
-	return &Pool{limit: (octets + blockSize - 1) / blockSize, recLimit: records, freeRec: none}
+	return &Pool{limit: (maxBytes + blockSize - 1) / blockSize, recordLimit: maxRecords,
+		freeRecordsAt: none}
 }
 
-// InUse returns the octets of blocks and the records that are taken now.
-func (p *Pool) InUse() (octets, records int) { return p.used * blockSize, p.recUsed }
+// InUse returns the bytes of the blocks in use and the number of records in use.
+func (p *Pool) InUse() (bytes, records int) { return p.used * blockSize, p.recordsUsed }
 
-// block returns a free block; over lets it exceed the bound.
-func (p *Pool) block(over bool) (int32, bool) {
-	if p.used >= p.limit && !over {
+// newBlock returns a free block. With overLimit the limit may be exceeded.
+func (p *Pool) newBlock(overLimit bool) (int32, bool) {
+	if p.used >= p.limit && !overLimit {
 		return none, false
 	}
-	if len(p.free) == 0 {
+	if len(p.freeBlocks) == 0 {
 		p.slabs = append(p.slabs, make([]byte, slabSize*blockSize))
 		for i := range slabSize {
-			p.free = append(p.free, int32(len(p.inUse)+slabSize-1-i))
+			p.freeBlocks = append(p.freeBlocks, int32(len(p.heldIn)+slabSize-1-i))
 		}
-		p.inUse = append(p.inUse, make([]uint16, slabSize)...)
+		p.heldIn = append(p.heldIn, make([]uint16, slabSize)...)
 	}
-	b := p.free[len(p.free)-1]
-	p.free = p.free[:len(p.free)-1]
+	b := p.freeBlocks[len(p.freeBlocks)-1]
+	p.freeBlocks = p.freeBlocks[:len(p.freeBlocks)-1]
 	p.used++
 	return b, true
 }
 
-// data returns the octets of block b.
+// data returns the bytes of block b.
 func (p *Pool) data(b int32) []byte {
 	i := int(b%slabSize) * blockSize
 	return p.slabs[b/slabSize][i : i+blockSize : i+blockSize]
 }
 
 func (p *Pool) freeBlock(b int32) {
-	p.free = append(p.free, b)
+	p.freeBlocks = append(p.freeBlocks, b)
 	p.used--
 }
 
-// record is an FPDU, or a run of silent ones, that is complete and not delivered.
+// record is an FPDU, or consecutive silent FPDUs, that is complete and not delivered.
 type record struct {
 	start, end int64 // in the stream
 	next       int32
-	n          uint16 // octets of the ULPDU
-	count      uint32 // FPDUs in a silent run
+	n          uint16 // bytes of the ULPDU
+	count      uint32 // FPDUs, if silent
 	kind       recordKind
 	hdr        [HeaderKept]byte
 }
@@ -89,28 +90,28 @@ type record struct {
 type recordKind uint8
 
 const (
-	placed  recordKind = iota // Deliver is due
-	silent                    // nothing is due
-	refused                   // the sink refused it out of order: Place and Deliver are due
+	placed   recordKind = iota // Deliver is due
+	silent                     // nothing is due
+	unplaced                   // the sink did not place it out of order: Place and Deliver are due
 )
 
-// record returns a free record. The caller minds the bound.
-func (p *Pool) record() int32 {
-	p.recUsed++
-	if p.freeRec == none {
-		p.recs = append(p.recs, record{next: none})
-		return int32(len(p.recs) - 1)
+// newRecord returns a free record. The caller checks the limit.
+func (p *Pool) newRecord() int32 {
+	p.recordsUsed++
+	if p.freeRecordsAt == none {
+		p.records = append(p.records, record{next: none})
+		return int32(len(p.records) - 1)
 	}
-	i := p.freeRec
-	p.freeRec = p.recs[i].next
-	p.recs[i].next = none
+	i := p.freeRecordsAt
+	p.freeRecordsAt = p.records[i].next
+	p.records[i].next = none
 	return i
 }
 
 func (p *Pool) freeRecord(i int32) {
-	p.recs[i].next = p.freeRec
-	p.freeRec = i
-	p.recUsed--
+	p.records[i].next = p.freeRecordsAt
+	p.freeRecordsAt = i
+	p.recordsUsed--
 }
 
 // recordList is a list of records in stream order.
@@ -135,7 +136,7 @@ func (l *recordList) join(p *Pool, o recordList) {
 	case l.empty():
 		*l = o
 	default:
-		p.recs[l.tail].next = o.head
+		p.records[l.tail].next = o.head
 		l.tail = o.tail
 		l.n += o.n
 	}

@@ -7,77 +7,78 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// Sink is the layer above as a Receiver uses it.
+// Sink is the layer above a Receiver: DDP.
 type Sink interface {
-	// Place copies the payload of a ULPDU, whose CRC was right, to where it belongs. v is valid during the call only.
-	// With inOrder, every earlier FPDU has been delivered, and an error ends the stream. Without, an error means that
-	// nothing was placed: the FPDU is held, and Place is called again in order.
+	// Place copies the payload of a ULPDU with a correct CRC to its destination. v is valid during the call only.
+	// inOrder means that every earlier FPDU has been delivered; an error then ends the stream. Out of order,
+	// an error means that nothing was placed: the FPDU is held, and Place is called again in order.
 	Place(v *ulpdu.View, inOrder bool) *ulpdu.Error
-	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr, and that Place
-	// has just placed out of order, such as a segment of an RDMA Write: such FPDUs share a record, and
-	// Deliver is not called for them.
+	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr and that Place
+	// has just placed out of order. A segment of an RDMA Write is an example. Consecutive silent FPDUs share
+	// one record, and Deliver is not called for them.
 	Silent(hdr []byte, n int) bool
-	// Deliver says that a placed ULPDU and all before it are complete: in stream order, once per FPDU, after
-	// TCP's left edge has passed it. hdr is the first min(n, HeaderKept) octets and n the length of the
-	// ULPDU. hdr is valid during the call.
+	// Deliver reports that a placed ULPDU and all before it are complete. It is called once for each FPDU, in
+	// stream order, after TCP's left edge has passed the FPDU. hdr is the first min(n, HeaderKept) bytes of
+	// the ULPDU, n its length. hdr is valid during the call.
 	Deliver(hdr []byte, n int) *ulpdu.Error
 }
 
-// ReceiverConfig says how a Receiver reads its stream.
+// ReceiverConfig configures a Receiver.
 type ReceiverConfig struct {
 	Framing
-	// AnyMarkerOrigin also accepts FPDU pointers that count from the marker in front of an FPDU, as the drafts before
-	// RFC 5044 may be read; it is meant for version 0 peers.
+	// AnyMarkerOrigin also accepts FPDU pointers that count from the marker in front of an FPDU. The drafts before
+	// RFC 5044 can be read that way; version 0 peers may need it.
 	AnyMarkerOrigin bool
-	// Strict makes the first CRC failure in order an error. Otherwise the octets count as never received, and TCP
-	// sends them again.
+	// Strict makes the first CRC failure in order an error. Otherwise the bytes count as never received, and
+	// TCP sends them again.
 	Strict bool
-	// Layered says that the transport below delivers every octet once and in order and cannot send again, as
-	// a socket does: it implies Strict, and each FPDU is delivered as soon as it is placed, within Offer.
-	// Advance does nothing.
+	// Layered means that the transport below delivers every byte once and in order and cannot send again, like
+	// a socket. It implies Strict. Each FPDU is delivered as soon as it is placed, within Offer, and Advance
+	// does nothing.
 	Layered bool
-	// ReassemblyLimit bounds the octets held, 0 means DefaultReassemblyLimit.
+	// ReassemblyLimit is the maximum number of bytes held. Zero means DefaultReassemblyLimit.
 	ReassemblyLimit int
-	// RecordLimit bounds the FPDUs placed and not delivered, 0 means DefaultRecordLimit.
+	// RecordLimit is the maximum number of FPDUs placed and not delivered. Zero means DefaultRecordLimit.
 	RecordLimit int
-	// Pool has the blocks and records, which connections of one worker share. It must not be nil.
+	// Pool provides blocks and records; the connections of one worker share it. It must not be nil.
 	Pool *Pool
 }
 
 // Receiver reads the FPDUs of one direction of one connection. It is a value that its owner keeps; Init resets it.
 //
-// It sees the stream as the part in order and islands behind holes. In each it knows up to where FPDUs are
-// complete (chain); the octets behind that are held until the rest of their FPDU is there:
+// It divides the stream into the part in order and islands, which lie behind holes. In each part, the FPDUs up to
+// chainEnd are complete and placed. The bytes after chainEnd are held until the rest of their FPDU arrives:
 //
-//	left edge                  next                          island
-//	    |== placed ==|~~ held ~~|         hole         |~ held ~|== placed ==|~ held ~|
-//	               chain       end                   start    first        chain     end
+//	left edge                  next                             island
+//	    |== placed ==|~~ held ~~|         hole         |~~ held ~~|== placed ==|~ held ~|
+//	              chainEnd     end                   start    chainStart   chainEnd    end
 type Receiver struct {
 	cfg   ReceiverConfig
 	sink  Sink
-	start seq.Num
+	start seq.Num // of stream offset 0
 
-	pending    pendingDelivery // the last FPDU, when it waits for the left edge alone
-	inOrder    island          // the part in order; its records wait for the left edge
-	islands    []island
-	base       []island // the array that islands is a part of
-	reassembly reassembly
-	records    int  // records in use
-	stalled    bool // complete FPDUs in order wait for records
+	pending     pendingDelivery // the last FPDU, if it waits for the left edge alone
+	inOrder     island          // the part in order; its records wait for the left edge
+	islands     []island        // in stream order
+	islandArray []island        // the whole array that islands is a slice of
+	reassembly  reassembly
+	recordsUsed int
+	stalled     bool // complete FPDUs in order wait for free records
 
-	dead   *ulpdu.Error // no octet is taken any more
-	halted bool         // and nothing is delivered
+	err             *ulpdu.Error // ended the stream: no further byte is accepted
+	deliveryStopped bool         // no further FPDU is delivered
 
-	last int64 // where the stream ends, none while nobody said
-	// refusedFrom is where the FPDU at the left edge begins of which octets up to refusedTo came, and were refused.
+	streamEnd int64 // where the peer ends the stream; none while unknown
+	// The incomplete FPDU at the left edge whose bytes were refused: it begins at refusedFrom, and its
+	// bytes up to refusedTo have arrived.
 	refusedFrom, refusedTo int64
 
 	seg   segment
-	trust trust
+	cuts  cutDetector
 	stats ReceiverStats
 }
 
-// Init makes r ready for a stream whose first octet in full operation has sequence number start.
+// Init prepares r for a stream whose first byte in full operation has sequence number start.
 func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 	if cfg.ReassemblyLimit <= 0 {
 		cfg.ReassemblyLimit = DefaultReassemblyLimit
@@ -86,95 +87,111 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, refusedTo: none, base: r.base[:0],
-		reassembly: reassembly{tab: r.reassembly.tab}}
-	r.islands = r.base
+	*r = Receiver{cfg: cfg, sink: sink, start: start, streamEnd: none, refusedTo: none,
+		islandArray: r.islandArray[:0], reassembly: reassembly{table: r.reassembly.table}}
+	r.islands = r.islandArray
 	r.reassembly.init(cfg.Pool, cfg.ReassemblyLimit)
-	r.inOrder = island{first: 0, list: noRecords}
-	r.trust.init(cfg.CRC && !cfg.Strict)
+	r.inOrder = island{records: noRecords}
+	r.cuts.init(cfg.CRC && !cfg.Strict)
 }
 
-// offset returns the place of s in the stream; s is less than 2^31 octets from what is expected next.
+// offset returns the stream offset of s, which is less than 2^31 bytes away from the next expected byte.
 func (r *Receiver) offset(s seq.Num) int64 {
 	return r.inOrder.end + int64(int32(uint32(s)-uint32(r.start)-uint32(r.inOrder.end)))
 }
 
-// Offer gives r the n octets of the stream that begin at sequence number at and that it has not kept before,
-// in order or not, in the given pieces, of which octets beyond n are ignored. kept is how many octets from at
-// on were placed or held: TCP acknowledges those, and the rest counts as never received. The pieces may be
-// reused after the call. After an error the caller still calls Advance for what was kept before it, sends the
-// Terminate and offers no more.
+// Offer passes r n bytes of the stream that begin at sequence number at and that r has not kept before. They may be
+// in order or out of order. pieces holds them; bytes beyond n are ignored. kept is the number of bytes from at on
+// that were placed or held: TCP acknowledges them. The rest counts as never received. The pieces may be reused
+// after the call. After an error the caller still calls Advance for the bytes kept before it, sends the Terminate,
+// and offers nothing more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
-	if r.aligned(at, pieces, n) && (!r.cfg.CRC || crcRight(pieces)) {
-		return r.placeAligned(n)
+	if r.isNextFPDU(at, pieces, n) && (!r.cfg.CRC || isCRCRight(pieces)) {
+		return r.placeNextFPDU(n)
 	}
-	return r.offer(at, pieces, n)
+	return r.offerAny(at, pieces, n)
 }
 
-// offer is Offer of any octets.
-func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
+// WantsCRC reports whether Offer of the n bytes of pieces would need nothing more than their CRC32C to place them:
+// apart from the CRC they are the next FPDU and nothing else.
+func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	return r.cfg.CRC && r.isNextFPDU(at, pieces, n)
+}
+
+// OfferCRC is Offer for a caller that has computed the CRC32C of the bytes in another pass over them. WantsCRC must
+// have returned true for the same bytes, without another call in between.
+func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int,
+	err *ulpdu.Error) {
+	if crc == crcResidue {
+		return r.placeNextFPDU(n)
+	}
+	return r.offerAny(at, pieces, n)
+}
+
+// offerAny is Offer without the fast path.
+func (r *Receiver) offerAny(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
 	if r.pending.on {
 		r.recordPending()
 	}
-	if r.dead != nil {
+	if r.err != nil {
 		r.stats.AfterEnd += uint64(n)
-		return 0, r.dead
+		return 0, r.err
 	}
-	p := r.offset(at)
-	r.seg.set(pieces, p, n)
-	if p < r.inOrder.end {
-		r.seg.skip(r.inOrder.end) // kept before
+	offset := r.offset(at)
+	r.seg.set(pieces, offset, n)
+	if offset < r.inOrder.end {
+		r.seg.skipTo(r.inOrder.end) // kept before
 	}
-	if r.seg.p < r.seg.q {
-		if r.seg.p == r.inOrder.end {
-			err = r.offerNext()
+	if !r.seg.empty() {
+		if r.seg.start == r.inOrder.end {
+			err = r.offerInOrder()
 		} else {
-			r.offerBehind()
+			r.offerOutOfOrder()
 		}
 	}
-	kept = int(r.seg.kept - p)
+	kept = int(r.seg.kept - offset)
 	r.seg.pieces = nil
-	r.stats.HeldHighWater = max(r.stats.HeldHighWater, r.reassembly.octets)
+	r.stats.HeldHighWater = max(r.stats.HeldHighWater, r.reassembly.held)
 	return max(0, kept), err
 }
 
-// Advance says that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
+// Advance reports that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
 func (r *Receiver) Advance(to seq.Num) *ulpdu.Error {
 	left := r.offset(to)
 	if r.pending.on {
-		if left < r.pending.end || r.halted {
-			return r.dead
+		if left < r.pending.end || r.deliveryStopped {
+			return r.err
 		}
 		return r.deliverPending()
 	}
-	for !r.halted {
-		if err := r.deliver(min(left, max(r.inOrder.end, r.inOrder.chain))); err != nil {
+	for !r.deliveryStopped {
+		if err := r.deliverUpTo(min(left, max(r.inOrder.end, r.inOrder.chainEnd))); err != nil {
 			return err
 		}
-		if !r.stalled || r.dead != nil {
-			return r.dead
+		if !r.stalled || r.err != nil {
+			return r.err
 		}
-		r.seg.none(r.inOrder.end)
-		before := r.inOrder.chain
-		if err := r.absorb(); err != nil {
+		r.seg.clear(r.inOrder.end)
+		before := r.inOrder.chainEnd
+		if err := r.absorbIslands(); err != nil {
 			return err
 		}
-		if r.inOrder.chain == before {
+		if r.inOrder.chainEnd == before {
 			break
 		}
 	}
-	return r.dead
+	return r.err
 }
 
-// deliver delivers what ends at or before passed.
-func (r *Receiver) deliver(passed int64) *ulpdu.Error {
+// deliverUpTo delivers the recorded FPDUs that end at or before left.
+func (r *Receiver) deliverUpTo(left int64) *ulpdu.Error {
 	p := r.cfg.Pool
-	l := &r.inOrder.list
-	for l.head != none && p.recs[l.head].end <= passed {
-		rec := &p.recs[l.head]
-		if rec.kind == refused {
+	l := &r.inOrder.records
+	for l.head != none && p.records[l.head].end <= left {
+		rec := &p.records[l.head]
+		if rec.kind == unplaced {
 			if err := r.placeHeld(rec); err != nil {
-				return r.halt(err)
+				return r.stopDelivery(err)
 			}
 		}
 		if rec.kind == silent {
@@ -182,130 +199,123 @@ func (r *Receiver) deliver(passed int64) *ulpdu.Error {
 		} else {
 			r.stats.Delivered++
 			if err := r.sink.Deliver(rec.hdr[:min(rec.n, HeaderKept)], int(rec.n)); err != nil {
-				return r.halt(err)
+				return r.stopDelivery(err)
 			}
 		}
 		i := l.head
 		l.n--
-		l.head = p.recs[i].next
+		l.head = p.records[i].next
 		if l.head == none {
 			l.tail = none
 		}
-		p.freeRecord(i)
-		r.records--
+		r.freeRecord(i)
 	}
 	return nil
 }
 
-// placeHeld asks the sink again for an FPDU that it refused out of order.
+// placeHeld offers the sink again, in order, an FPDU that it did not place out of order.
 func (r *Receiver) placeHeld(rec *record) *ulpdu.Error {
-	r.seg.none(r.inOrder.end)
-	x := r.gather(rec.start, rec.end)
-	if x == nil {
-		return r.lost(rec.start)
+	r.seg.clear(r.inOrder.end)
+	fpdu := r.gather(rec.start, rec.end)
+	if fpdu == nil {
+		return errNotHeld(rec.start)
 	}
 	length, n := r.lengthAt(rec.start), int(rec.n)
-	err := r.sink.Place(r.viewOf(x, rec.start, length, n), true)
+	err := r.sink.Place(r.viewOf(fpdu, rec.start, length, n), true)
 	r.reassembly.release(rec.start, rec.end)
 	return err
 }
 
-// die ends the stream: nothing more is placed; what was complete before err is still delivered.
-func (r *Receiver) die(err *ulpdu.Error) *ulpdu.Error {
-	r.dead = err
+// endStream ends the stream with err. Nothing more is placed; the FPDUs complete before err are still delivered.
+func (r *Receiver) endStream(err *ulpdu.Error) *ulpdu.Error {
+	r.err = err
 	return err
 }
 
-// halt ends the stream and keeps what is complete from being delivered.
-func (r *Receiver) halt(err *ulpdu.Error) *ulpdu.Error {
-	r.dead, r.halted = err, true
+// stopDelivery ends the stream with err, and nothing more is delivered.
+func (r *Receiver) stopDelivery(err *ulpdu.Error) *ulpdu.Error {
+	r.err, r.deliveryStopped = err, true
 	return err
 }
 
-// lost is the error of an octet that should be held and is not: a fault of this package.
-func (r *Receiver) lost(at int64) *ulpdu.Error {
+// errNotHeld is the error for a byte that should be held and is not: a fault of this package.
+func errNotHeld(at int64) *ulpdu.Error {
 	return ulpdu.Newf(ulpdu.MPA, 0, CodeLocal, "held bytes at stream offset %d are gone", at)
 }
 
-// EndsAt says that the stream ends before at: an incomplete FPDU there is no reason to ask for its octets again. It
-// reports whether all octets before at have come, of which the last were refused: the end cuts their FPDU.
+// EndsAt reports to r that the stream ends before at. An incomplete FPDU there is not refused: its peer has nothing
+// more to send. It returns whether all bytes before at have arrived and the last of them were refused: then the end
+// cuts their FPDU.
 func (r *Receiver) EndsAt(at seq.Num) bool {
-	r.last = r.offset(at)
-	return r.dead == nil && r.refusedFrom == r.inOrder.end && r.refusedTo == r.last
+	r.streamEnd = r.offset(at)
+	return r.err == nil && r.refusedFrom == r.inOrder.end && r.refusedTo == r.streamEnd
 }
 
-// doubts reports whether an incomplete FPDU in the segment is suspicious. Where the stream ends it is not.
-func (r *Receiver) doubts() bool { return r.trust.doubts() && r.last == none }
+// expectsWholeFPDUs reports whether an incomplete FPDU in the segment is suspicious. At the end of the stream it is
+// not.
+func (r *Receiver) expectsWholeFPDUs() bool {
+	return r.cuts.expectsWholeFPDUs() && r.streamEnd == none
+}
 
-// Incomplete returns the stream offset of the FPDU that is next, and the end of the octets of it and behind it that
-// have come already: the same offset when there are none.
-func (r *Receiver) Incomplete() (next, came int64) {
+// Incomplete returns the stream offset of the next FPDU, and the end of the bytes that have arrived of it and behind
+// it. Both are equal when there are none.
+func (r *Receiver) Incomplete() (next, arrived int64) {
 	e := &r.inOrder
 	switch n := len(r.islands); {
-	case r.dead != nil:
-		return e.chain, e.chain
+	case r.err != nil:
+		return e.chainEnd, e.chainEnd
 	case n > 0:
-		return e.chain, r.islands[n-1].end
+		return e.chainEnd, r.islands[n-1].end
 	}
-	return e.chain, max(e.chain, e.end)
+	return e.chainEnd, max(e.chainEnd, e.end)
 }
 
-// Late ends the stream when what Incomplete told of stays incomplete for too long. MPA code 2 says that the rest of
-// an FPDU, and with it its CRC, did not come; code 1 that TCP's peer does not send again what was lost.
-func (r *Receiver) Late() *ulpdu.Error {
+// TimeOut fails the stream because an FPDU stayed incomplete for too long; see Incomplete. MPA error code 2 means
+// that the rest of the FPDU, and with it its CRC, did not arrive. Code 1 means that TCP's peer does not retransmit.
+func (r *Receiver) TimeOut() *ulpdu.Error {
 	e := &r.inOrder
 	if len(r.islands) > 0 {
-		return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
+		return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
 			"the bytes from stream offset %d on do not come, although later ones did", e.end))
 	}
-	what := ""
-	if length := r.lengthAt(e.chain); e.end >= length+lengthLen {
-		r.seg.none(e.end)
-		what = fmt.Sprintf(", length field %d", r.u16(length))
+	field := ""
+	if length := r.lengthAt(e.chainEnd); e.end >= length+lengthLen {
+		r.seg.clear(e.end)
+		field = fmt.Sprintf(", length field %d", r.u16(length))
 	}
-	return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: %d bytes came, "+
-		"and the rest does not come: the path lost it, the sender stopped in the middle of it, or its "+
-		"length was changed on the way", e.chain, what, e.end-e.chain))
+	return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: "+
+		"%d bytes came, and the rest does not come: the path lost it, the sender stopped in the "+
+		"middle of it, or its length was changed on the way", e.chainEnd, field, e.end-e.chainEnd))
 }
 
-// Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool:
-// octets at and behind at are not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil
-// means that it does not.
+// Closed reports that the stream ends before at, with the peer's FIN. It returns the held bytes to the pool: bytes
+// at and behind at are not the peer's. The error, MPA code 1, means that the end cuts an FPDU; nil means that it
+// does not.
 func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
-	err := r.dead
-	if end := r.offset(at); err == nil && end > r.inOrder.chain {
+	err := r.err
+	if end := r.offset(at); err == nil && end > r.inOrder.chainEnd {
 		err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
-			"the stream ended %d bytes into the FPDU at stream offset %d", end-r.inOrder.chain,
-			r.inOrder.chain)
+			"the stream ended %d bytes into the FPDU at stream offset %d", end-r.inOrder.chainEnd,
+			r.inOrder.chainEnd)
 	}
 	r.Release()
 	return err
 }
 
-// Release gives everything back to the pool. The Receiver must be initialised again before it takes octets.
+// Release returns all memory to the pool. The Receiver must be initialised again before it accepts bytes.
 func (r *Receiver) Release() {
-	r.reassembly.drop()
+	r.reassembly.releaseAll()
 	r.pending.on = false
-	r.freeList(&r.inOrder.list)
+	r.freeList(&r.inOrder.records)
 	for i := range r.islands {
-		r.freeList(&r.islands[i].list)
+		r.freeList(&r.islands[i].records)
 	}
-	r.islands = r.base[:0]
-	if r.halted = true; r.dead == nil {
-		r.dead = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream has ended")
+	r.islands = r.islandArray[:0]
+	if r.deliveryStopped = true; r.err == nil {
+		r.err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream has ended")
 	}
 }
 
-func (r *Receiver) freeList(l *recordList) {
-	for i := l.head; i != none; {
-		next := r.cfg.Pool.recs[i].next
-		r.cfg.Pool.freeRecord(i)
-		r.records--
-		i = next
-	}
-	*l = noRecords
-}
-
-// Space returns how many octets r can still hold: the TCP window may promise that many when segments may have
-// to be held.
+// Space returns how many bytes r can still hold. The TCP window may promise that many when segments may have to be
+// held.
 func (r *Receiver) Space() int { return r.reassembly.space() }

@@ -121,7 +121,7 @@ func TestShapes(t *testing.T) {
 			}
 			t.Run(c.name+"/"+f.label(), func(t *testing.T) {
 				g := newRig(t, f, 1000, 1000, 1000, 1000, 1000, 1000)
-				g.r.trust.on = false // keep everything the first time
+				g.r.cuts.enabled = false // keep everything the first time
 				have := make([]bool, len(g.stream))
 				edge := 0
 				for i, s := range c.segs {
@@ -141,7 +141,7 @@ func TestShapes(t *testing.T) {
 							c.placed[i])
 					}
 					if got := g.r.Stats().HeldOctets; c.held[i] >= 0 && got != c.held[i] {
-						t.Errorf("after segment %d [%d,%d): %d octets held, want %d", i, p, q, got,
+						t.Errorf("after segment %d [%d,%d): %d bytes held, want %d", i, p, q, got,
 							c.held[i])
 					}
 					delivered := 0
@@ -188,7 +188,7 @@ func TestPlacedOnArrival(t *testing.T) {
 	out := s.OutByMarker + s.OutByChain
 	t.Logf("%+v", s)
 	if s.Behind < 1000 || out*100 < s.Behind*99 || s.HeldHighWater > 1448*20 {
-		t.Errorf("%d segments behind a hole, %d FPDUs placed out of order, at most %d octets held",
+		t.Errorf("%d segments behind a hole, %d FPDUs placed out of order, at most %d bytes held",
 			s.Behind, out, s.HeldHighWater)
 	}
 }
@@ -205,12 +205,12 @@ func TestClosed(t *testing.T) {
 	}{
 		{name: "at a border", upTo: 1, end: 1},
 		{name: "in an FPDU", upTo: 2, end: 1, cut: true},
-		{name: "octets behind the end", upTo: 1, from: 2, end: 1},
-		{name: "octets at the end", upTo: 2, end: 1},
+		{name: "bytes behind the end", upTo: 1, from: 2, end: 1},
+		{name: "bytes at the end", upTo: 2, end: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t, Framing{CRC: true}, 100, 100, 100)
-			g.r.trust.on = false
+			g.r.cuts.enabled = false
 			end, upTo := g.borders[c.end], g.borders[c.upTo]
 			if c.cut {
 				end, upTo = end+50, end+50
@@ -228,10 +228,10 @@ func TestClosed(t *testing.T) {
 				t.Errorf("after the end: kept %d, %v", kept, err)
 			}
 			if n := g.r.Stats().AfterEnd; n != uint64(len(g.stream)-upTo) {
-				t.Errorf("%d octets counted after the end", n)
+				t.Errorf("%d bytes counted after the end", n)
 			}
 			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Errorf("the pool has %d octets and %d records in use", octets, records)
+				t.Errorf("the pool has %d bytes and %d records in use", octets, records)
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func TestCutAtEnd(t *testing.T) {
 // TestLinear checks that the work for an FPDU in many small parts grows with its octets and not with their square.
 func TestLinear(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, MaxULPDU, MaxULPDU)
-	g.r.trust.on = false
+	g.r.cuts.enabled = false
 	for p := 0; p < len(g.stream); p += 3 {
 		q := min(p+3, len(g.stream))
 		g.offer(p, q)
@@ -282,7 +282,8 @@ func TestBeyond4GiB(t *testing.T) {
 		for seed := range uint64(20) {
 			g := newRig(t, f, 700, 900, 1436, 30, 2000)
 			base := int64(1)<<32*int64(1+seed%3) - int64(seed)*MarkerInterval
-			g.r.inOrder = island{start: base, end: base, first: base, chain: base, list: noRecords}
+			g.r.inOrder = island{start: base, end: base, chainStart: base, chainEnd: base,
+				records: noRecords}
 			order := rand.New(rand.NewPCG(seed, 1)).Perm(len(g.borders) - 1)
 			at := seq.Num(1000) + seq.Num(uint32(base))
 			for _, i := range order {
@@ -331,18 +332,18 @@ func TestLate(t *testing.T) {
 		next, came := g.r.Incomplete()
 		if c.want == "" {
 			if came != next {
-				t.Errorf("%d octets: incomplete from %d to %d", c.n, next, came)
+				t.Errorf("%d bytes: incomplete from %d to %d", c.n, next, came)
 			}
 			continue
 		}
 		if next != 512 || came != int64(512+c.n) {
-			t.Errorf("%d octets: incomplete from %d to %d", c.n, next, came)
+			t.Errorf("%d bytes: incomplete from %d to %d", c.n, next, came)
 		}
-		if err := g.r.Late(); err.Code != CodeCRC || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%d octets: %v, want %q", c.n, err, c.want)
+		if err := g.r.TimeOut(); err.Code != CodeCRC || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d bytes: %v, want %q", c.n, err, c.want)
 		}
 		if next, came := g.r.Incomplete(); next != came {
-			t.Errorf("%d octets: incomplete behind the end", c.n)
+			t.Errorf("%d bytes: incomplete behind the end", c.n)
 		}
 	}
 }

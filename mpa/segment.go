@@ -7,61 +7,65 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// segment is the octets of one offer, at their place in the stream.
+// segment is the bytes of one offer, at their place in the stream.
 type segment struct {
-	pieces [][]byte
-	p, q   int64 // octets [p,q)
-	kept   int64 // octets [p,kept) are placed or held
-	i      int   // pieces[i] begins at stream offset at
-	at     int64
+	pieces     [][]byte
+	start, end int64 // the bytes [start, end)
+	kept       int64 // the bytes [start, kept) are placed or held
+	piece      int   // pieces[piece] begins at stream offset pieceAt
+	pieceAt    int64
 }
 
-func (s *segment) set(pieces [][]byte, p int64, n int) {
+// set makes s the first n bytes of pieces, which begin at stream offset start.
+func (s *segment) set(pieces [][]byte, start int64, n int) {
 	sum := 0
 	for _, b := range pieces {
 		sum += len(b)
 	}
-	*s = segment{pieces: pieces, p: p, q: p + int64(max(0, min(n, sum))), kept: p, at: p}
+	*s = segment{pieces: pieces, start: start, end: start + int64(max(0, min(n, sum))), kept: start,
+		pieceAt: start}
 }
 
-// none makes the segment empty: all octets come from those held.
-func (s *segment) none(at int64) { *s = segment{p: at, q: at, kept: at, at: at} }
+// clear makes s empty at stream offset at: chunk then reads held bytes only.
+func (s *segment) clear(at int64) { *s = segment{start: at, end: at, kept: at, pieceAt: at} }
 
-// skip leaves out the octets before to, as kept.
-func (s *segment) skip(to int64) {
-	s.p = min(to, s.q)
-	s.kept = s.p
+func (s *segment) empty() bool { return s.start >= s.end }
+
+// skipTo skips the bytes before to, which count as kept.
+func (s *segment) skipTo(to int64) {
+	s.start = min(to, s.end)
+	s.kept = s.start
 }
 
-// from returns the octets from off, which lies in the segment, to the end of their piece.
+// from returns the bytes from off, which lies in the segment, to the end of their piece.
 func (s *segment) from(off int64) []byte {
-	if off < s.at {
-		s.i, s.at = 0, s.at-s.sum(s.i)
+	if off < s.pieceAt {
+		s.piece, s.pieceAt = 0, s.pieceAt-s.lenBefore(s.piece)
 	}
-	for off-s.at >= int64(len(s.pieces[s.i])) {
-		s.at += int64(len(s.pieces[s.i]))
-		s.i++
+	for off-s.pieceAt >= int64(len(s.pieces[s.piece])) {
+		s.pieceAt += int64(len(s.pieces[s.piece]))
+		s.piece++
 	}
-	return s.pieces[s.i][off-s.at:]
+	return s.pieces[s.piece][off-s.pieceAt:]
 }
 
-// sum returns the octets in the pieces before i.
-func (s *segment) sum(i int) (n int64) {
+// lenBefore returns the number of bytes in the pieces before i.
+func (s *segment) lenBefore(i int) (n int64) {
 	for _, b := range s.pieces[:i] {
 		n += int64(len(b))
 	}
 	return n
 }
 
-// chunk returns the octets from off on, at most to end, that lie together in the segment or in a block; none means that
-// the octet at off is not there.
+// chunk returns the bytes from off on, at most to end, that lie together in the segment or in a block of held bytes. It
+// returns none if the byte at off is not there.
 func (r *Receiver) chunk(off, end int64) []byte {
 	var b []byte
 	switch s := &r.seg; {
-	case off < s.p:
-		b, end = r.reassembly.at(off), min(end, s.p)
-	case off < s.q:
-		b, end = s.from(off), min(end, s.q)
+	case off < s.start:
+		b, end = r.reassembly.at(off), min(end, s.start)
+	case off < s.end:
+		b, end = s.from(off), min(end, s.end)
 	default:
 		b = r.reassembly.at(off)
 	}
@@ -71,7 +75,7 @@ func (r *Receiver) chunk(off, end int64) []byte {
 	return b
 }
 
-// u16 returns the two octets at off, which are there.
+// u16 returns the two bytes at off, which are there, as a number.
 func (r *Receiver) u16(off int64) int {
 	b := r.chunk(off, off+2)
 	if len(b) == 2 {
@@ -84,7 +88,7 @@ func (r *Receiver) u16(off int64) int {
 	return int(b[0])<<8 | int(c[0])
 }
 
-// gather collects the octets [from, to) in the pool's list of pieces; none when some are not there.
+// gather collects the bytes [from, to) in the pool's list of pieces. It returns nil if some are not there.
 func (r *Receiver) gather(from, to int64) [][]byte {
 	x := r.cfg.Pool.pieces[:0]
 	for from < to {
@@ -99,24 +103,25 @@ func (r *Receiver) gather(from, to int64) [][]byte {
 	return x
 }
 
-// crcRight checks the CRC of the FPDU x: it ends with it.
-func crcRight(x [][]byte) bool {
+// isCRCRight checks the CRC at the end of the FPDU.
+func isCRCRight(fpdu [][]byte) bool {
 	crc := uint32(0)
-	for _, b := range x {
+	for _, b := range fpdu {
 		crc = checksum.CRC(crc, b)
 	}
 	return crc == crcResidue
 }
 
-// viewOf returns the ULPDU of n octets in the FPDU x that begins at start and whose length field is at length.
-func (r *Receiver) viewOf(x [][]byte, start, length int64, n int) *ulpdu.View {
+// viewOf returns the ULPDU of n bytes in the FPDU that begins at start and has its length field at length. The view is
+// the pool's.
+func (r *Receiver) viewOf(fpdu [][]byte, start, length int64, n int) *ulpdu.View {
 	v := &r.cfg.Pool.view
 	v.Reset()
-	skip, run := int(length-start)+lengthLen, n // octets to leave out, octets to the next marker
+	skip, run := int(length-start)+lengthLen, n // bytes to leave out, bytes up to the next marker
 	if r.cfg.Markers {
 		run = MarkerInterval - int((length+lengthLen)%MarkerInterval)
 	}
-	for _, b := range x {
+	for _, b := range fpdu {
 		for skip < len(b) {
 			b = b[skip:]
 			k := min(run, n, len(b))
@@ -133,64 +138,4 @@ func (r *Receiver) viewOf(x [][]byte, start, length int64, n int) *ulpdu.View {
 		skip -= min(skip, len(b))
 	}
 	return v
-}
-
-// lengthAt returns where the ULPDU_Length field of the FPDU is that begins at start: behind a marker in front.
-func (r *Receiver) lengthAt(start int64) int64 {
-	if r.cfg.Markers && start%MarkerInterval == 0 {
-		return start + MarkerLen
-	}
-	return start
-}
-
-// markersRight checks the markers of the FPDU x, which is [start, end), against the place of its length field.
-func (r *Receiver) markersRight(x [][]byte, start, length, end int64) bool {
-	if len(x) == 1 && plainMarkers(x[0], int(start%MarkerInterval)) {
-		return true
-	}
-	if start != length && r.u16(start+2)&^3 != 0 {
-		return false
-	}
-	for m := (length | (MarkerInterval - 1)) + 1; m < end; m += MarkerInterval {
-		if r.fpduOf(m, int64(r.u16(m+2))) != start {
-			return false
-		}
-	}
-	return true
-}
-
-// plainMarkers reports whether all markers of the FPDU b, which begins off octets behind a marker's place,
-// are as RFC 5044 has them.
-func plainMarkers(b []byte, off int) bool {
-	length := 0
-	if off == 0 {
-		if binary.BigEndian.Uint16(b[2:]) != 0 {
-			return false
-		}
-		length = MarkerLen
-	}
-	for m := MarkerInterval - off; m+MarkerLen <= len(b); m += MarkerInterval {
-		if int(binary.BigEndian.Uint16(b[m+2:])) != m-length {
-			return false
-		}
-	}
-	return true
-}
-
-// fpduOf returns where the FPDU begins that the marker at m, with FPDU pointer ptr, belongs to, its marker in
-// front included; -1 when the pointer cannot be right.
-func (r *Receiver) fpduOf(m, ptr int64) int64 {
-	ptr &^= 3
-	length := m - ptr
-	switch {
-	case ptr == 0:
-		return m // the marker stands in front
-	case length%MarkerInterval == MarkerLen:
-		return length - MarkerLen
-	case length%MarkerInterval != 0:
-		return length
-	case r.cfg.AnyMarkerOrigin:
-		return length // it counts from the marker in front
-	}
-	return -1 // no length field stands where a marker does
 }

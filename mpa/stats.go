@@ -38,7 +38,7 @@ type ReceiverStats struct {
 // Stats returns the counters.
 func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
-	s.HeldOctets, s.Records, s.Holes = r.reassembly.octets, r.records, len(r.islands)
+	s.HeldOctets, s.Records, s.Holes = r.reassembly.held, r.recordsUsed, len(r.islands)
 	if r.pending.on {
 		s.Records++
 	}

@@ -16,15 +16,15 @@ var defects = map[string]func(x *smallRun, kept, n int) int{
 		return min(kept+1, n)
 	},
 	"a record is lost behind another": func(x *smallRun, kept, _ int) int {
-		if l := &x.r.inOrder.list; l.n > 1 {
-			l.head = x.w.cfg.Pool.recs[l.head].next
+		if l := &x.r.inOrder.records; l.n > 1 {
+			l.head = x.w.cfg.Pool.records[l.head].next
 			l.n--
 		}
 		return kept
 	},
 	"a record of the second island is lost": func(x *smallRun, kept, _ int) int {
 		if len(x.r.islands) > 1 {
-			x.r.islands[1].list = noRecords
+			x.r.islands[1].records = noRecords
 		}
 		return kept
 	},
@@ -43,28 +43,28 @@ var defects = map[string]func(x *smallRun, kept, n int) int{
 		return kept
 	},
 	"what was refused counts as placed": func(x *smallRun, kept, _ int) int {
-		for i := range x.w.cfg.Pool.recs {
-			if rec := &x.w.cfg.Pool.recs[i]; rec.kind == refused {
+		for i := range x.w.cfg.Pool.records {
+			if rec := &x.w.cfg.Pool.records[i]; rec.kind == unplaced {
 				rec.kind = placed
 			}
 		}
 		return kept
 	},
 	"a chain is a word too long": func(x *smallRun, kept, _ int) int {
-		if n := len(x.r.islands); n > 0 && !x.r.islands[n-1].list.empty() {
-			x.r.islands[n-1].chain += 4
+		if n := len(x.r.islands); n > 0 && !x.r.islands[n-1].records.empty() {
+			x.r.islands[n-1].chainEnd += 4
 		}
 		return kept
 	},
 	"it is deaf after two refusals": func(x *smallRun, kept, _ int) int {
-		if x.r.trust.refused > 1 {
-			x.r.die(x.r.lost(0))
+		if x.r.cuts.refusals > 1 {
+			x.r.endStream(errNotHeld(0))
 		}
 		return kept
 	},
 	"one wrong FPDU ends the stream": func(x *smallRun, kept, _ int) int {
-		if x.r.trust.inOrderFails > 0 {
-			x.r.die(x.r.lost(0))
+		if x.r.cuts.wrongInOrder > 0 {
+			x.r.endStream(errNotHeld(0))
 		}
 		return kept
 	},

@@ -296,7 +296,7 @@ func (x *smallRun) firstStart(start, end int) int {
 	if !w.cfg.Markers {
 		return len(w.sizes)
 	}
-	for m := int(markerFrom(int64(start))); m+MarkerLen <= end; m += MarkerInterval {
+	for m := int(firstMarker(int64(start))); m+MarkerLen <= end; m += MarkerInterval {
 		i := 0
 		for w.borders[i+1] <= m {
 			i++

@@ -27,12 +27,12 @@ type span struct{ at, n uintptr }
 // handled are the fields that hold no numbers, or numbers that need another form: save and load know them.
 var handled = map[string]bool{
 	"Receiver.cfg": true, "Receiver.sink": true, "Receiver.start": true, // the same in all states
-	"Receiver.inOrder": true, "Receiver.islands": true, "Receiver.base": true,
-	"Receiver.reassembly": true, "Receiver.pending": true, "Receiver.trust": true,
-	"Receiver.dead":  true,
+	"Receiver.inOrder": true, "Receiver.islands": true, "Receiver.islandArray": true,
+	"Receiver.reassembly": true, "Receiver.pending": true, "Receiver.cuts": true,
+	"Receiver.err":   true,
 	"Receiver.stats": true, // counters
 	"Receiver.seg":   true, // of one call
-	"island.list":    true, "trust.failed": true,
+	"island.records": true, "cutDetector.wrong": true,
 }
 
 // plan returns the spans of t's fields that are not handled.
@@ -69,8 +69,8 @@ func plan(t reflect.Type) (spans []span) {
 var (
 	receiverPlan = plan(reflect.TypeFor[Receiver]())
 	islandPlan   = plan(reflect.TypeFor[island]())
-	trustPlan    = plan(reflect.TypeFor[trust]())
-	failurePlan  = plan(reflect.TypeFor[failure]())
+	cutsPlan     = plan(reflect.TypeFor[cutDetector]())
+	wrongPlan    = plan(reflect.TypeFor[wrongFPDU]())
 	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
 )
 
@@ -84,11 +84,11 @@ func fieldsAre(t reflect.Type, names ...string) {
 }
 
 func init() {
-	fieldsAre(reflect.TypeFor[reassembly](), "pool", "tab", "blocks", "limit", "octets")
+	fieldsAre(reflect.TypeFor[reassembly](), "pool", "table", "blocks", "limit", "held")
 	fieldsAre(reflect.TypeFor[record](), "start", "end", "next", "n", "count", "kind", "hdr")
 	fieldsAre(reflect.TypeFor[recordList](), "head", "tail", "n")
-	fieldsAre(reflect.TypeFor[Pool](), "slabs", "inUse", "free", "used", "limit", "recs", "freeRec",
-		"recUsed", "recLimit", "pieces", "view")
+	fieldsAre(reflect.TypeFor[Pool](), "slabs", "heldIn", "freeBlocks", "used", "limit", "records",
+		"freeRecordsAt", "recordsUsed", "recordLimit", "pieces", "view")
 }
 
 // code writes a state, or reads it: one description of the order serves both.
@@ -145,22 +145,22 @@ func (x *smallRun) state(c *code) {
 		r.pending = pendingDelivery{}
 	}
 	c.spans(unsafe.Pointer(&r.pending), pendingPlan)
-	x.trustState(c)
+	x.cutsState(c)
 	x.islandState(c, &r.inOrder)
 	n := len(r.islands)
 	number(c, &n)
 	if c.reading {
-		r.base = r.base[:0]
-		r.islands = append(r.base, make([]island, n)...)
+		r.islandArray = r.islandArray[:0]
+		r.islands = append(r.islandArray, make([]island, n)...)
 	}
 	for i := range r.islands {
 		x.islandState(c, &r.islands[i])
 	}
-	number(c, &r.cfg.Pool.recUsed)
+	number(c, &r.cfg.Pool.recordsUsed)
 	x.heldState(c)
 	x.deadState(c)
 	number(c, &x.failures)
-	x.oldest = x.r.trust.oldest
+	x.oldest = x.r.cuts.oldest
 	number(c, &x.sink.placed)
 	number(c, &x.sink.delivered)
 }
@@ -168,38 +168,38 @@ func (x *smallRun) state(c *code) {
 // empty makes the pool new, and what one call leaves behind useless.
 func (x *smallRun) empty() {
 	r, p := &x.r, x.w.cfg.Pool
-	p.recs, p.freeRec, p.recUsed = p.recs[:0], none, 0
-	clear(p.inUse)
-	p.free, p.used = p.free[:0], 0
-	for i := range p.inUse {
-		p.free = append(p.free, int32(len(p.inUse)-1-i))
+	p.records, p.freeRecordsAt, p.recordsUsed = p.records[:0], none, 0
+	clear(p.heldIn)
+	p.freeBlocks, p.used = p.freeBlocks[:0], 0
+	for i := range p.heldIn {
+		p.freeBlocks = append(p.freeBlocks, int32(len(p.heldIn)-1-i))
 	}
 	p.view.Reset()
-	clear(r.reassembly.tab)
-	r.reassembly.octets, r.reassembly.blocks = 0, 0
+	clear(r.reassembly.table)
+	r.reassembly.held, r.reassembly.blocks = 0, 0
 	r.stats = ReceiverStats{}
-	r.seg = segment{p: -1 << 40, q: -1 << 41, kept: -1 << 42, at: -1 << 43, i: -1}
+	r.seg = segment{start: -1 << 40, end: -1 << 41, kept: -1 << 42, pieceAt: -1 << 43, piece: -1}
 }
 
-// trustState leaves out what is known of octets that are in order, whether those or others were refused
+// cutsState leaves out what is known of octets that are in order, whether those or others were refused
 // first, how many offers were aligned, for there is one for each segment at most, fewer than forgetRefusals,
 // and, once the sender is known to be unaligned, what only matters before: all of it when no octet is wrong
 // or will be. No failure takes the place of another: x.failures says so.
-func (x *smallRun) trustState(c *code) {
-	t := &x.r.trust
+func (x *smallRun) cutsState(c *code) {
+	t := &x.r.cuts
 	if !c.reading {
 		x.countFailures()
 		t.aligned = min(max(t.aligned, -1), 0) * unalignedOffers
 		if t.aligned < 0 {
-			t.refused = 0
+			t.refusals = 0
 		}
-		t.since = 0
-		chain := x.r.inOrder.chain
-		if t.inOrderAt < chain {
-			t.inOrderAt, t.inOrderFails = none, 0
+		t.sinceRefusal = 0
+		chain := x.r.inOrder.chainEnd
+		if t.wrongInOrderAt < chain {
+			t.wrongInOrderAt, t.wrongInOrder = none, 0
 		}
 		n := 0
-		for _, f := range t.failed {
+		for _, f := range t.wrong {
 			if f.at < chain || t.aligned < 0 && x.calm {
 				continue
 			}
@@ -207,26 +207,26 @@ func (x *smallRun) trustState(c *code) {
 				f.seen = fingerprint{}
 			}
 			x.tellApart(f.at, &f.seen)
-			t.failed[n] = f
+			t.wrong[n] = f
 			n++
 		}
-		for i := n; i < len(t.failed); i++ {
-			t.failed[i] = failure{at: none}
+		for i := n; i < len(t.wrong); i++ {
+			t.wrong[i] = wrongFPDU{at: none}
 		}
-		slices.SortFunc(t.failed[:n], func(a, b failure) int { return int(a.at - b.at) })
-		t.oldest = n % len(t.failed)
+		slices.SortFunc(t.wrong[:n], func(a, b wrongFPDU) int { return int(a.at - b.at) })
+		t.oldest = n % len(t.wrong)
 	}
-	c.spans(unsafe.Pointer(t), trustPlan)
+	c.spans(unsafe.Pointer(t), cutsPlan)
 	n := 0
-	for !c.reading && n < len(t.failed) && t.failed[n].at >= 0 {
+	for !c.reading && n < len(t.wrong) && t.wrong[n].at >= 0 {
 		n++
 	}
 	number(c, &n)
-	for i := range t.failed {
+	for i := range t.wrong {
 		if i < n {
-			c.spans(unsafe.Pointer(&t.failed[i]), failurePlan)
+			c.spans(unsafe.Pointer(&t.wrong[i]), wrongPlan)
 		} else if c.reading {
-			t.failed[i] = failure{at: none}
+			t.wrong[i] = wrongFPDU{at: none}
 		}
 	}
 }
@@ -245,11 +245,11 @@ func (x *smallRun) tellApart(at int64, f *fingerprint) {
 
 // countFailures adds to x.failures those that are new since the state was read.
 func (x *smallRun) countFailures() {
-	t := &x.r.trust
-	for i := x.oldest; i != t.oldest; i = (i + 1) % len(t.failed) {
+	t := &x.r.cuts
+	for i := x.oldest; i != t.oldest; i = (i + 1) % len(t.wrong) {
 		x.failures++
 	}
-	if x.failures > len(t.failed) {
+	if x.failures > len(t.wrong) {
 		panic("a failure took the place of another: their order may matter")
 	}
 }
@@ -257,20 +257,20 @@ func (x *smallRun) countFailures() {
 // islandState takes an island and its records.
 func (x *smallRun) islandState(c *code, is *island) {
 	p := x.w.cfg.Pool
-	if is.first >= 0 {
-		is.scan = none // no start is looked for
+	if is.chainStart >= 0 {
+		is.nextMarker = none // no start is looked for
 	}
 	c.spans(unsafe.Pointer(is), islandPlan)
-	n := is.list.n
+	n := is.records.n
 	number(c, &n)
-	i := is.list.head
+	i := is.records.head
 	if c.reading {
-		is.list = noRecords
+		is.records = noRecords
 	}
 	for range n {
 		var rec record
 		if !c.reading {
-			rec = p.recs[i]
+			rec = p.records[i]
 			i = rec.next
 		}
 		number(c, &rec.start)
@@ -284,9 +284,9 @@ func (x *smallRun) islandState(c *code, is *island) {
 				rec.hdr[k] = nobodys
 			}
 			rec.next = none
-			p.recs = append(p.recs, rec)
-			k := int32(len(p.recs) - 1)
-			is.list.join(p, recordList{k, k, 1})
+			p.records = append(p.records, rec)
+			k := int32(len(p.records) - 1)
+			is.records.join(p, recordList{k, k, 1})
 		}
 	}
 	if !c.reading && i != none {
@@ -297,23 +297,23 @@ func (x *smallRun) islandState(c *code, is *island) {
 // heldState takes the octets that are held: by the oracle's account those that were kept and not placed.
 func (x *smallRun) heldState(c *code) {
 	m, p := &x.r.reassembly, x.w.cfg.Pool
-	size := len(m.tab)
+	size := len(m.table)
 	number(c, &size)
-	if c.reading && len(m.tab) != size {
-		m.tab = make([]int32, size)
+	if c.reading && len(m.table) != size {
+		m.table = make([]int32, size)
 	}
-	number(c, &m.octets)
+	number(c, &m.held)
 	for k := range int64(min(size, 1+len(x.w.stream)/blockSize)) {
 		s := m.slot(k)
 		used := 0
 		if !c.reading && *s != 0 {
-			used = 1 + int(p.inUse[*s-1])
+			used = 1 + int(p.heldIn[*s-1])
 		}
 		number(c, &used)
 		if c.reading && used > 0 {
-			b, _ := p.block(true)
+			b, _ := p.newBlock(true)
 			*s = b + 1
-			p.inUse[b] = uint16(used - 1)
+			p.heldIn[b] = uint16(used - 1)
 			m.blocks++
 			copy(p.data(b), nothing)
 		}
@@ -341,7 +341,7 @@ func (x *smallRun) heldState(c *code) {
 
 // deadState takes the errors, of which only the code counts.
 func (x *smallRun) deadState(c *code) {
-	for _, err := range []**ulpdu.Error{&x.r.dead, &x.err} {
+	for _, err := range []**ulpdu.Error{&x.r.err, &x.err} {
 		v := 0
 		if !c.reading && *err != nil {
 			v = 1 + int((*err).Layer)<<16 + int((*err).Type)<<8 + int((*err).Code)
@@ -360,7 +360,7 @@ func (x *smallRun) deadState(c *code) {
 // hold brings x.held up to date; it says so when the receiver counts otherwise.
 func (x *smallRun) hold(c smallCase) string {
 	x.held = x.held[:0]
-	if x.r.dead != nil {
+	if x.r.err != nil {
 		return "" // nothing is read any more
 	}
 	sum := 0
@@ -385,9 +385,9 @@ func (x *smallRun) hold(c smallCase) string {
 			}
 		}
 	}
-	if sum != x.r.reassembly.octets {
+	if sum != x.r.reassembly.held {
 		return fmt.Sprintf("%d octets are held, %d were kept and not placed",
-			x.r.reassembly.octets, sum)
+			x.r.reassembly.held, sum)
 	}
 	return ""
 }

@@ -71,7 +71,7 @@ func (c *Conn) expireRest(now tick.Time) {
 		return // it has come since Settle
 	}
 	c.restAt = tick.Never
-	err := c.rcv.Late()
+	err := c.rcv.TimeOut()
 	if err.Code == mpa.CodeClosed {
 		c.setErr(err)
 		c.abort(late, now)

@@ -77,7 +77,7 @@ func TestKeys(t *testing.T) {
 				k := min(chunk, len(b)-at)
 				n, err := input(b[at : at+k])
 				if bad := at+k > wrong; (err != nil) != bad || n != k {
-					t.Fatalf("%s, %q: %d octets from %d on: used %d, %v; octet %d is wrong", side,
+					t.Fatalf("%s, %q: %d bytes from %d on: used %d, %v; octet %d is wrong", side,
 						key, k, at, n, err, wrong)
 				} else if !bad {
 					continue
@@ -125,7 +125,7 @@ func TestDataLength(t *testing.T) {
 			var err *ulpdu.Error
 			for used < len(b) && err == nil {
 				if r.Stage() != StageAwaitRequest {
-					t.Fatalf("PD_Length %d: %v with %d octets", n, r.Stage(), used)
+					t.Fatalf("PD_Length %d: %v with %d bytes", n, r.Stage(), used)
 				}
 				var k int
 				k, err = r.Input(b[used:min(used+chunk, len(b))])
@@ -134,7 +134,7 @@ func TestDataLength(t *testing.T) {
 			good := err == nil && r.Stage() == StageDecide && used == len(b) &&
 				len(r.Request().PrivateData) == n
 			if n > MaxPrivateData {
-				message := fmt.Sprintf("PD_Length of %d octets, at most 512", n)
+				message := fmt.Sprintf("PD_Length of %d bytes, at most 512", n)
 				good = err != nil && r.Stage() == StageFailed && used == frameLen &&
 					strings.Contains(err.Detail, message)
 			}

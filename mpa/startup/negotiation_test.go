@@ -277,7 +277,7 @@ func TestRequests(t *testing.T) {
 		{"S with too little private data", Config{}, reqKey + "50 02 0003 000000",
 			StageFailed, ""},
 		{"R set", Config{}, reqKey + "60 01 0000", StageDecide, ""},
-		{"octets behind the Request", Config{}, reqKey + "40 01 0000 00", StageFailed, ""},
+		{"bytes behind the Request", Config{}, reqKey + "40 01 0000 00", StageFailed, ""},
 		{"responder and responder", Config{}, repKey, StageFailed, ""},
 		{"PD_Length 513", Config{}, reqKey + "40 01 0201", StageFailed, ""},
 		{"revision 0 for a non-permissive side", Config{Markers: true}, reqKey +

@@ -274,7 +274,7 @@ func TestStartupFrames(t *testing.T) {
 			}
 			// The Reply may be followed by octets of full operation.
 			if n, err := i.Input(append(reply, "FPDU"...)); n != len(reply) || err != nil {
-				t.Errorf("Input of the Reply used %d of %d octets, %v", n, len(reply), err)
+				t.Errorf("Input of the Reply used %d of %d bytes, %v", n, len(reply), err)
 			}
 			want := StageEstablished
 			if c.reject {

@@ -1,0 +1,341 @@
+package mpa
+
+import (
+	"slices"
+
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
+)
+
+// island is a part of the stream without holes.
+type island struct {
+	start, end int64 // the bytes [start, end) are kept
+	// The FPDUs in [chainStart, chainEnd) are complete. chainStart is where the first known FPDU begins; both
+	// are none while no start is known.
+	chainStart, chainEnd int64
+	nextMarker           int64 // the marker to read next, while no start is known
+	records              recordList
+	walkStopped          bool // what follows chainEnd is wrong: no walk enters it until it is in order
+}
+
+// offerInOrder accepts the segment, which continues the part in order.
+func (r *Receiver) offerInOrder() *ulpdu.Error {
+	is, s := &r.inOrder, &r.seg
+	r.trimSegment(0)
+	l := r.walkLimit(0, true)
+	startsAligned := is.chainEnd == s.start
+	v := r.walk(is, l)
+	s.kept = min(max(is.chainEnd, s.start), s.end) // the FPDUs before it are complete
+	switch {
+	case v == fail, v == refuse:
+	case v == postpone && is.chainEnd >= s.start:
+		r.stats.LimitDrops += uint64(s.end - s.kept)
+	case s.kept < s.end:
+		if is.chainEnd == s.kept && r.judgePartial(s.kept) == refuse {
+			r.refusedFrom, r.refusedTo = s.kept, s.end
+			break
+		}
+		r.stats.Partial++
+		r.holdPartial(s.kept, s.end-is.chainEnd <= 2*MaxFPDU)
+	case startsAligned:
+		r.stats.Aligned++
+		r.cuts.sawAligned()
+	}
+	if !startsAligned {
+		r.stats.Unaligned++
+	}
+	is.end = s.kept
+	r.stalled = v == postpone
+	switch {
+	case v == fail:
+		return r.err
+	case !r.islandFollows():
+		return nil
+	case v == accept:
+		return r.absorbIslands()
+	case v == postpone && r.islands[0].chainStart < 0: // the walk may have entered it
+		return r.joinInOrder()
+	}
+	return nil
+}
+
+// judgePartial returns refuse if the segment's bytes from at on, which are not a complete FPDU, are suspicious.
+func (r *Receiver) judgePartial(at int64) verdict {
+	if !r.expectsWholeFPDUs() || r.cuts.judgePartial(at, r.fingerprint(at)) != refuse {
+		return accept
+	}
+	r.stats.Suspicious++
+	return refuse
+}
+
+// islandFollows reports whether the first island follows the part in order without a hole.
+func (r *Receiver) islandFollows() bool {
+	return len(r.islands) > 0 && r.islands[0].start == r.inOrder.end
+}
+
+// reaches reports whether island i begins in the segment or directly behind it.
+func (r *Receiver) reaches(i int) bool {
+	return i < len(r.islands) && r.islands[i].start <= r.seg.end
+}
+
+// trimSegment cuts the segment where island i begins: the bytes of the island were kept before. A start of the
+// island's chain that no complete FPDU has confirmed is dropped, because a chain that comes from in front is certain.
+func (r *Receiver) trimSegment(i int) {
+	if !r.reaches(i) {
+		return
+	}
+	next := &r.islands[i]
+	r.seg.end = next.start
+	if next.records.empty() {
+		next.dropStart(next.start)
+	}
+}
+
+// walkLimit returns the limit of a walk through the segment, which trimSegment has trimmed. It includes island i if
+// that follows directly.
+func (r *Receiver) walkLimit(i int, inOrder bool) walkLimit {
+	if !r.reaches(i) {
+		return walkLimit{end: r.seg.end, inOrder: inOrder}
+	}
+	next := &r.islands[i]
+	if next.chainStart >= 0 {
+		return walkLimit{end: next.chainStart, fpduStart: true, inOrder: inOrder}
+	}
+	return walkLimit{end: next.end, inOrder: inOrder}
+}
+
+// dropStart forgets the start of the chain. The search for markers begins again at from.
+func (is *island) dropStart(from int64) {
+	is.chainStart, is.chainEnd, is.nextMarker = none, none, firstMarker(from)
+}
+
+// absorbIslands continues the walk in order over held bytes, and joins the islands that follow without a hole.
+func (r *Receiver) absorbIslands() *ulpdu.Error {
+	for {
+		r.seg.start, r.seg.end = r.inOrder.end, r.inOrder.end
+		r.trimSegment(0)
+		l := r.walkLimit(0, true)
+		if !r.islandFollows() || l.fpduStart {
+			v := r.walk(&r.inOrder, l)
+			r.stalled = v == postpone
+			if v == fail {
+				return r.err
+			}
+			if r.stalled || !r.islandFollows() {
+				return nil
+			}
+		}
+		if err := r.joinInOrder(); err != nil {
+			return err
+		}
+	}
+}
+
+// joinInOrder makes the first island a part of what is in order.
+func (r *Receiver) joinInOrder() *ulpdu.Error {
+	e, is := &r.inOrder, &r.islands[0]
+	if is.chainStart >= 0 {
+		if e.chainEnd != is.chainStart {
+			r.stats.MarkerErrors++
+			return r.endStream(markerError(e.chainEnd))
+		}
+		e.records.join(r.cfg.Pool, is.records)
+		e.chainEnd = is.chainEnd
+	}
+	e.end = is.end
+	r.islands = r.islands[1:]
+	return nil
+}
+
+// offerOutOfOrder accepts the segment, which lies behind a hole.
+func (r *Receiver) offerOutOfOrder() {
+	s := &r.seg
+	r.stats.Behind++
+	if s.start == r.refusedTo { // the rest of the refused FPDU
+		r.refusedTo = s.end
+	}
+	i := r.islandAfter(s.start)
+	if i > 0 && r.islands[i-1].end > s.start {
+		s.skipTo(r.islands[i-1].end) // kept before
+		if s.empty() {
+			return
+		}
+	}
+	r.trimSegment(i)
+	if s.empty() {
+		return
+	}
+	l := r.walkLimit(i, false)
+	is := island{start: s.start, end: s.start, chainStart: none, chainEnd: none,
+		nextMarker: firstMarker(s.start), records: noRecords}
+	extends := i > 0 && r.islands[i-1].end == s.start
+	if extends {
+		is = r.islands[i-1]
+	} else if len(r.islands) >= maxIslands {
+		r.stats.LimitDrops += uint64(s.end - s.start)
+		return
+	}
+	before := is.chainEnd
+	r.extendIsland(&is, l)
+	if s.kept == s.start && (is.chainEnd == before || is.records.empty()) {
+		return // nothing new, not even from bytes held before
+	}
+	is.end = s.kept
+	if extends {
+		i--
+		r.islands[i] = is
+	} else {
+		r.insertIsland(i, is)
+	}
+	if i+1 < len(r.islands) && r.islands[i+1].start == is.end {
+		r.mergeIslands(i)
+	}
+}
+
+// extendIsland places or holds the bytes of the segment, which follows is.
+func (r *Receiver) extendIsland(is *island, l walkLimit) {
+	s := &r.seg
+	byMarker := is.chainStart < 0 && !is.walkStopped && r.findStart(is, l.end)
+	startsAligned := is.chainStart == s.start || is.chainStart >= 0 && is.chainEnd == s.start
+	head := s.start
+	if byMarker && is.chainStart > s.start { // the tail of an FPDU, and more
+		head = min(is.chainStart, s.end)
+		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(head) && r.judgePartial(s.start) == refuse {
+			is.dropStart(is.start)
+			return
+		}
+		n := r.hold(s.start, head, false)
+		r.stats.HeldUnknown += uint64(n)
+		if s.start+n < head {
+			s.kept = s.start + n
+			r.stats.LimitDrops += uint64(s.end - head)
+			is.dropStart(is.start)
+			return
+		}
+	}
+	s.kept = head
+	if is.chainStart >= 0 && !is.walkStopped {
+		v := r.walk(is, l)
+		if is.chainStart >= 0 {
+			s.kept = min(max(is.chainEnd, head), s.end)
+		}
+		if v == refuse && byMarker && is.records.empty() {
+			r.reassembly.release(s.start, head) // the marker that showed the start may be what is wrong
+			s.kept = s.start
+		}
+		if v == postpone {
+			r.stats.LimitDrops += uint64(s.end - s.kept)
+		}
+		if v != accept {
+			return
+		}
+	}
+	r.holdOutOfOrder(is, startsAligned)
+}
+
+// holdOutOfOrder holds the bytes of the segment that belong to no complete FPDU.
+func (r *Receiver) holdOutOfOrder(is *island, startsAligned bool) {
+	s := &r.seg
+	at := s.kept
+	switch {
+	case at == s.end:
+		if startsAligned {
+			r.stats.Aligned++
+			r.cuts.sawAligned()
+		}
+	case is.walkStopped:
+		r.holdUnknown(at)
+	case is.chainStart < 0:
+		r.stats.Unknown++
+		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(s.end) && r.judgePartial(at) == refuse {
+			return
+		}
+		r.holdUnknown(at)
+	default:
+		if is.chainEnd == at && r.judgePartial(at) == refuse {
+			return
+		}
+		r.stats.Partial++
+		r.holdPartial(at, false)
+	}
+}
+
+// isWholeFPDUs reports whether the segment up to end is a row of whole FPDUs with right CRCs, if it begins with one.
+func (r *Receiver) isWholeFPDUs(end int64) bool {
+	for at := r.seg.start; at < end; {
+		length := r.lengthAt(at)
+		if length+lengthLen > end {
+			return false
+		}
+		next := at + int64(r.cfg.Size(uint64(at), r.u16(length)))
+		if next > end || !isCRCRight(r.gather(at, next)) {
+			return false
+		}
+		at = next
+	}
+	return true
+}
+
+// fingerprint returns the fingerprint of the segment's bytes from at on.
+func (r *Receiver) fingerprint(at int64) (f fingerprint) {
+	f.n = r.seg.end - at
+	for from, i := at, 0; from < r.seg.end; i++ {
+		to := min(at+16<<i, r.seg.end)
+		for from < to {
+			b := r.chunk(from, to)
+			f.whole = checksum.CRC(f.whole, b)
+			from += int64(len(b))
+		}
+		if i < len(f.halves) {
+			f.halves[i] = f.whole
+		}
+	}
+	return f
+}
+
+// islandAfter returns the index of the first island that begins behind at.
+func (r *Receiver) islandAfter(at int64) int {
+	lo, hi := 0, len(r.islands)
+	if hi > 0 && r.islands[hi-1].start <= at {
+		return hi // most segments arrive behind all others
+	}
+	for lo < hi {
+		if mid := (lo + hi) / 2; r.islands[mid].start <= at {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// insertIsland makes is island i.
+func (r *Receiver) insertIsland(i int, is island) {
+	if len(r.islands) == cap(r.islands) {
+		if cap(r.islandArray) < 2*len(r.islands)+8 {
+			r.islandArray = make([]island, 0, 4*len(r.islands)+8)
+		}
+		// move to the front of the array, or to the new one
+		r.islands = append(r.islandArray[:0], r.islands...)
+	}
+	r.islands = slices.Insert(r.islands, i, is)
+}
+
+// mergeIslands joins islands i and i+1, which have no hole between them, if their chains agree.
+func (r *Receiver) mergeIslands(i int) {
+	a, b := &r.islands[i], &r.islands[i+1]
+	switch {
+	case b.chainStart < 0:
+		a.walkStopped = a.walkStopped || b.walkStopped
+	case a.chainStart >= 0 && !a.walkStopped && a.chainEnd == b.chainStart:
+		a.records.join(r.cfg.Pool, b.records)
+		a.chainEnd, a.walkStopped = b.chainEnd, b.walkStopped
+	case a.chainStart < 0 && !a.walkStopped:
+		a.chainStart, a.chainEnd = b.chainStart, b.chainEnd
+		a.records, a.walkStopped = b.records, b.walkStopped
+	default:
+		return // they disagree: the chain in order decides later
+	}
+	a.end = b.end
+	r.islands = slices.Delete(r.islands, i+1, i+2)
+}

@@ -1,0 +1,189 @@
+package mpa
+
+import (
+	"fmt"
+
+	"xwarp/mpa/ulpdu"
+)
+
+// verdict is the result of a walk over the FPDUs of an island and the segment.
+type verdict uint8
+
+const (
+	accept   verdict = iota // every complete FPDU is placed; what remains is part of one, and may be held
+	refuse                  // the segment's bytes from chainEnd on count as never received: TCP sends them again
+	postpone                // a limit prevents the next FPDU
+	fail                    // the stream has ended with Receiver.err
+)
+
+// walkLimit is where a walk ends.
+type walkLimit struct {
+	end       int64 // the bytes before it are there
+	fpduStart bool  // an FPDU is known to begin at end
+	inOrder   bool  // nothing is missing in front
+}
+
+// walk follows the length chain of is from chainEnd to l. It checks, places and records each complete FPDU.
+func (r *Receiver) walk(is *island, l walkLimit) verdict {
+	for {
+		start := is.chainEnd
+		length := r.lengthAt(start)
+		if length+lengthLen > l.end {
+			if l.fpduStart && start < l.end {
+				return r.judgeWrong(is, l, l.end, CodeMarker)
+			}
+			return accept
+		}
+		n := r.u16(length)
+		if n > MaxULPDU {
+			return r.judgeWrong(is, l, length+lengthLen, CodeCRC)
+		}
+		end := start + int64(r.cfg.Size(uint64(start), n))
+		if end > l.end {
+			if l.fpduStart {
+				return r.judgeWrong(is, l, l.end, CodeMarker)
+			}
+			return accept
+		}
+		fpdu := r.gather(start, end)
+		if fpdu == nil {
+			r.endStream(errNotHeld(start))
+			return fail
+		}
+		if r.cfg.CRC && !isCRCRight(fpdu) {
+			return r.judgeWrong(is, l, end, CodeCRC)
+		}
+		if r.cfg.Markers && !r.areMarkersRight(fpdu, start, length, end) {
+			r.stats.MarkerErrors++
+			if l.inOrder {
+				r.endStream(markerError(start))
+				return fail
+			}
+			r.stopWalking(is)
+			return accept
+		}
+		if v := r.placeFPDU(is, l, fpdu, start, length, end, n); v != accept {
+			return v
+		}
+	}
+}
+
+// judgeWrong decides about the FPDU at chainEnd. The bytes up to end show that it is wrong: it has a wrong CRC, an
+// impossible length, or it extends over the known start of another FPDU. code is the MPA error code.
+func (r *Receiver) judgeWrong(is *island, l walkLimit, end int64, code uint8) verdict {
+	// Only bytes of the segment can be refused; earlier ones are acknowledged.
+	if is.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
+		r.cuts.judgeWrong(is.chainEnd, l.inOrder) == refuse {
+		r.stats.CRCDrops++
+		return refuse
+	}
+	if !l.inOrder {
+		r.stopWalking(is)
+		return accept
+	}
+	if code == CodeMarker {
+		r.stats.MarkerErrors++
+		r.endStream(markerError(is.chainEnd))
+		return fail
+	}
+	fault, n := "wrong CRC", r.u16(r.lengthAt(is.chainEnd))
+	if n > MaxULPDU {
+		fault = fmt.Sprintf("a ULPDU has at most %d bytes, so no CRC was checked", MaxULPDU)
+	}
+	r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: %s%s",
+		is.chainEnd, n, fault, r.whyNotRepaired(is.chainEnd)))
+	return fail
+}
+
+// whyNotRepaired says why TCP could not repair the wrong FPDU at the stream offset.
+func (r *Receiver) whyNotRepaired(at int64) string {
+	switch {
+	case r.cfg.Layered: // a socket has acknowledged all of it
+	case at < r.seg.start:
+		return fmt.Sprintf("; its first %d bytes came in earlier segments and were acknowledged "+
+			"before its CRC could be checked, "+
+			"so TCP cannot have them sent again: they were changed on the way, or by the sender",
+			r.seg.start-at)
+	case r.cuts.wrongInOrderAt == at && r.cuts.wrongInOrder > 1:
+		return ", also when sent again; the sender or a device that computes checksums on the " +
+			"way is at fault"
+	}
+	return ""
+}
+
+// stopWalking ends the walks along is until it is in order. Its bytes are held, and the length chain decides then.
+func (r *Receiver) stopWalking(is *island) {
+	is.walkStopped = true
+	if is.records.empty() {
+		is.chainStart, is.chainEnd = none, none
+		r.stats.BadGuesses++
+	}
+}
+
+// placeFPDU places and records the FPDU in [start, end), whose ULPDU has n bytes. Place may panic in order: nothing is
+// changed before.
+func (r *Receiver) placeFPDU(is *island, l walkLimit, fpdu [][]byte, start, length, end int64,
+	n int) verdict {
+	if !r.hasFreeRecord(l.inOrder) {
+		return postpone
+	}
+	v := r.viewOf(fpdu, start, length, n)
+	inOrder := l.inOrder && is.records.empty()
+	kind := placed
+	if err := r.sink.Place(v, inOrder); err != nil {
+		if inOrder {
+			r.endStream(err)
+			return fail
+		}
+		if !r.holdFPDU(start, end) {
+			return postpone
+		}
+		kind = unplaced
+		r.stats.HeldWhole++
+	} else {
+		r.releaseFPDU(start, end)
+		r.countPlaced(is, l, start)
+	}
+	i := r.newRecord()
+	rec := &r.cfg.Pool.records[i]
+	rec.start, rec.end, rec.n, rec.count, rec.kind = start, end, uint16(n), 1, kind
+	copy(rec.hdr[:], v.Header(HeaderKept, rec.hdr[:]))
+	if kind == placed && !inOrder && r.sink.Silent(rec.hdr[:min(n, HeaderKept)], n) {
+		rec.kind = silent
+	}
+	if start < r.seg.start || end > r.seg.end {
+		r.stats.Spanning++
+	}
+	r.stats.FPDUs++
+	is.chainEnd = end
+	r.addRecord(is, i)
+	if r.cfg.Layered && r.deliverUpTo(end) != nil {
+		return fail
+	}
+	return accept
+}
+
+func (r *Receiver) countPlaced(is *island, l walkLimit, start int64) {
+	switch {
+	case l.inOrder:
+		r.stats.InOrder++
+	case start == is.chainStart:
+		r.stats.OutByMarker++
+	default:
+		r.stats.OutByChain++
+	}
+}
+
+// addRecord appends record i to the island's. Consecutive silent records become one.
+func (r *Receiver) addRecord(is *island, i int32) {
+	p := r.cfg.Pool
+	if rec := &p.records[i]; rec.kind == silent && !is.records.empty() {
+		if last := &p.records[is.records.tail]; last.kind == silent && last.end == rec.start {
+			last.end = rec.end
+			last.count++
+			r.freeRecord(i)
+			return
+		}
+	}
+	is.records.add(p, i)
+}
