@@ -23,7 +23,7 @@ const ackWait = tick.Millisecond
 // arrived notes that bytes came.
 func (c *kernelConn) arrived(now tick.Time) {
 	p := &c.ack
-	p.Arrived()
+	p.NoteHeld()
 	if p.since = now; !p.listed {
 		p.listed = true
 		p.setBy(now)
@@ -43,17 +43,17 @@ func (w *kernelWorker) acknowledge(now tick.Time, idle bool) (next tick.Time) {
 	for _, c := range w.unacked {
 		p := &c.ack
 		late := now >= p.by
-		if late && p.Waits() && p.Expects() && now.Sub(p.since) < ackWait {
+		if late && p.Held() && p.ExpectsReply() && now.Sub(p.since) < ackWait {
 			p.setBy(now)
 			late = false
 		}
-		if !c.ended && !late && (!idle || p.Expects()) {
+		if !c.ended && !late && (!idle || p.ExpectsReply()) {
 			kept, next = append(kept, c), min(next, p.by)
 			continue
 		}
 		p.listed = false
-		if p.Waits() && !c.ended {
-			p.Left(now)
+		if p.Held() && !c.ended {
+			p.NoteSent(now)
 			c.raw.Control(quickAck)
 		}
 	}

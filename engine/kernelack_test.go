@@ -47,14 +47,14 @@ func TestKernelPromptAck(t *testing.T) {
 		c.arrived(now)
 		turn(true, sock.set+1)
 		now = now.Add(ackWait)
-		c.ack.Answered(now, ackWait)
+		c.ack.NoteReply(now, ackWait)
 	}
 	asked := sock.set
 	for range 100 {
 		c.arrived(now)
 		turn(true, asked)
 		now = now.Add(tick.Millisecond / 10)
-		c.ack.Answered(now, ackWait)
+		c.ack.NoteReply(now, ackWait)
 		turn(true, asked)
 	}
 	c.arrived(now)

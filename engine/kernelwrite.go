@@ -43,7 +43,7 @@ func (c *kernelConn) transmit(now tick.Time) {
 		c.end(socketCause(err))
 	default:
 		c.writable = c.n == n
-		c.ack.Answered(now, ackWait)
+		c.ack.NoteReply(now, ackWait)
 		c.wrote(c.n)
 	}
 }

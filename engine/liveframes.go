@@ -70,7 +70,7 @@ func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) 
 	if x.live == nil {
 		x.live = &liveFrames{stop: make(chan struct{}), over: make(chan struct{})}
 		go x.live.ask(func() (d ring.Driver, err error) {
-			e := x.ns.Do(func() error { d, err = ring.AskDriver(link); return err })
+			e := x.ns.Do(func() error { d, err = ring.QueryDriver(link); return err })
 			return d, e
 		})
 	}

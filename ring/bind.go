@@ -45,7 +45,7 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 		return open(copied)
 	}
 	direct := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu+vlanHeader > RxChunkData}
-	why, fault := d.lacks(direct), d.driver.ZeroCopyFault()
+	why, fault := d.missingFeature(direct), d.driver.ZeroCopyFault()
 	if why == nil && c.Mode == ModeAuto {
 		why = fault
 	}
@@ -57,7 +57,7 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 		if err == nil || errors.Is(err, unix.EBUSY) {
 			return s, err
 		}
-		why = d.explain(direct, err)
+		why = d.explainError(direct, err)
 	}
 	if c.Mode == ModeZeroCopy {
 		return nil, fmt.Errorf("%w (ring mode auto copies instead)", why)
@@ -69,8 +69,8 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 	return s, err
 }
 
-// lacks says what the driver is known to lack for b; nil when it should work, or nobody knows.
-func (d *device) lacks(b binding) error {
+// missingFeature says what the driver is known to lack for b; nil when it should work, or nobody knows.
+func (d *device) missingFeature(b binding) error {
 	switch {
 	case d.driverErr != nil:
 		return nil
@@ -84,8 +84,8 @@ func (d *device) lacks(b binding) error {
 	return nil
 }
 
-// explain adds to the error of a zero-copy bind what it means and what can be done.
-func (d *device) explain(b binding, err error) error {
+// explainError adds to the error of a zero-copy bind what it means and what can be done.
+func (d *device) explainError(b binding, err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) && d.driverErr != nil && b.segments:
 		return fmt.Errorf("%w: the driver has no zero-copy mode, or none for an MTU of %d; %w", err,

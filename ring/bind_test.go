@@ -140,7 +140,7 @@ func TestAskDriver(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	a.in(t, func() error {
 		for range 100 {
-			d, err := AskDriver(a.index)
+			d, err := QueryDriver(a.index)
 			if err != nil || d != (Driver{Name: "veth", Native: true, RxSegments: true}) {
 				t.Errorf("veth: %+v, %v", d, err)
 				break
@@ -152,7 +152,7 @@ func TestAskDriver(t *testing.T) {
 		if n, err := ReceiveQueues(a.index, 1); err != nil || n != 1 {
 			t.Errorf("%d receive queues of at most 1, %v", n, err)
 		}
-		if _, err := AskDriver(4242); !errors.Is(err, unix.ENODEV) {
+		if _, err := QueryDriver(4242); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("no such device: %v", err)
 		}
 		return nil

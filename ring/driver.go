@@ -63,9 +63,9 @@ const (
 	netdevQueueRx      = 0
 )
 
-// AskDriver asks the netdev family of generic netlink about a device of the calling thread's network namespace.
-func AskDriver(ifindex int) (Driver, error) {
-	attrs, err := askNetdev(netdevDevGet, attr{netdevIfindex, uint32(ifindex)})
+// QueryDriver asks the netdev family of generic netlink about a device of the calling thread's network namespace.
+func QueryDriver(ifindex int) (Driver, error) {
+	attrs, err := queryNetdev(netdevDevGet, attr{netdevIfindex, uint32(ifindex)})
 	if err != nil {
 		return Driver{}, fmt.Errorf("ring: what the driver of device %d can: %w", ifindex, err)
 	}
@@ -101,7 +101,7 @@ func DriverInfo(name string) (*unix.EthtoolDrvinfo, error) {
 // up, has now, up to most (Linux 6.8; before, the error wraps ErrNotReported).
 func ReceiveQueues(ifindex, most int) (n int, err error) {
 	for ; n < most; n++ {
-		_, err := askNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
+		_, err := queryNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
 			attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, uint32(n)})
 		if errors.Is(err, unix.EINVAL) && n > 0 { // there is no such queue
 			break
@@ -122,8 +122,8 @@ type attr struct {
 	value uint32
 }
 
-// askNetdev sends a command to the netdev family and returns the attributes of the reply.
-func askNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error) {
+// queryNetdev sends a command to the netdev family and returns the attributes of the reply.
+func queryNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error) {
 	family, err := netdevFamily()
 	if errors.Is(err, unix.ENOENT) {
 		err = ErrNotReported
@@ -136,7 +136,7 @@ func askNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error)
 	for _, a := range about {
 		req.AddData(nl.NewRtAttr(a.kind, nl.Uint32Attr(a.value)))
 	}
-	return askGeneric(req)
+	return queryGeneric(req)
 }
 
 // netdevNumber is the family's as long as the kernel runs, 0 before it was asked.
@@ -150,7 +150,7 @@ func netdevFamily() (int, error) {
 	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, 0)
 	req.AddData(genlHeader{nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION})
 	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")))
-	attrs, err := askGeneric(req)
+	attrs, err := queryGeneric(req)
 	if err != nil {
 		return 0, err
 	}
@@ -164,8 +164,8 @@ func netdevFamily() (int, error) {
 	return 0, errors.New("the kernel names no number")
 }
 
-// askGeneric returns the attributes of the one reply to a request of generic netlink.
-func askGeneric(req *nl.NetlinkRequest) ([]syscall.NetlinkRouteAttr, error) {
+// queryGeneric returns the attributes of the one reply to a request of generic netlink.
+func queryGeneric(req *nl.NetlinkRequest) ([]syscall.NetlinkRouteAttr, error) {
 	replies, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {
 		return nil, err

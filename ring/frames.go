@@ -86,7 +86,7 @@ func newFrames(c *Config) frames {
 // moveRx changes the owner of a receive chunk, if it is the one expected.
 func (f *frames) moveRx(i uint32, from, to Owner) bool {
 	if i >= uint32(len(f.rx)) || f.rx[i] != from {
-		f.misused("receive chunk", i, f.rx, from, to)
+		f.reportMisuse("receive chunk", i, f.rx, from, to)
 		return false
 	}
 	f.rx[i] = to
@@ -98,7 +98,7 @@ func (f *frames) moveRx(i uint32, from, to Owner) bool {
 // moveTx changes the owner of a slot, if it is the one expected.
 func (f *frames) moveTx(i uint32, from, to Owner) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != from {
-		f.misused("transmit slot", i, f.tx, from, to)
+		f.reportMisuse("transmit slot", i, f.tx, from, to)
 		return false
 	}
 	f.tx[i] = to
@@ -114,10 +114,10 @@ func (f *frames) freeRx(i uint32) {
 	}
 }
 
-// completed takes one completed descriptor of a slot and reports whether it was the last one. The caller counts.
-func (f *frames) completed(i uint32) bool {
+// completeTx takes one completed descriptor of a slot and reports whether it was the last one. The caller counts.
+func (f *frames) completeTx(i uint32) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != OwnerCompletion || f.open[i] == 0 {
-		f.misused("transmit slot", i, f.tx, OwnerCompletion, OwnerFree)
+		f.reportMisuse("transmit slot", i, f.tx, OwnerCompletion, OwnerFree)
 		return false
 	}
 	if f.open[i]--; f.open[i] != 0 {
@@ -128,7 +128,7 @@ func (f *frames) completed(i uint32) bool {
 	return true
 }
 
-func (f *frames) misused(what string, i uint32, owners []Owner, from, to Owner) {
+func (f *frames) reportMisuse(what string, i uint32, owners []Owner, from, to Owner) {
 	if f.misuse++; f.misuse > 1 {
 		return
 	}

@@ -31,7 +31,7 @@ func Open(cfg Config) (*Socket, error) {
 			err)
 	}
 	d := device{mtu: nic.Attrs().MTU}
-	d.driver, d.driverErr = AskDriver(c.Ifindex)
+	d.driver, d.driverErr = QueryDriver(c.Ifindex)
 	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return openLinux(c, b) })
 	if err != nil {
 		return nil, fmt.Errorf("ring: %s queue %d: %w", nic.Attrs().Name, c.Queue, err)
@@ -68,7 +68,7 @@ func (k *linux) prepare(c Config, b binding) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.budget, a.lateTx = k.setBudget(&c)
+	a.budget, a.lateTx = k.setBusyPoll(&c)
 	a.segments = b.segments
 	return newSocket(c, k, a), nil
 }
@@ -220,10 +220,10 @@ func (k *linux) bind(c *Config, b binding) error {
 	return fmt.Errorf("bind: %w", err)
 }
 
-// setBudget asks for larger transmit batches than the kernel's 32 and for the memory of all slots in flight. Both may
+// setBusyPoll asks for larger transmit batches than the kernel's 32 and for the memory of all slots in flight. Both may
 // fail without harm; it returns the budget in force. Kernels before 6.17 have no such budget, and there copy mode shows
 // which descriptors it took only when it has taken all that it once saw: late.
-func (k *linux) setBudget(c *Config) (budget uint32, late bool) {
+func (k *linux) setBusyPoll(c *Config) (budget uint32, late bool) {
 	// An skb of one chunk is charged with less than two chunks; the kernel doubles the value it is given.
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
 		int(c.TxSlots*c.TxSlot)*ChunkSize)

@@ -18,13 +18,13 @@ func (s *Socket) Recv(batch []Packet) int {
 		d := s.rx.next()
 		p := &batch[got]
 		if d.Options&unix.XDP_PKT_CONTD != 0 || s.chain.n != 0 || s.skip {
-			if s.piece(d) {
-				s.finish(p)
+			if s.addFragment(d) {
+				s.finishPacket(p)
 				got++
 			}
 			continue
 		}
-		i, ok := f.filled(d)
+		i, ok := f.filledFrame(d)
 		if !ok {
 			s.stats.RxBadDesc++
 			continue
@@ -43,10 +43,10 @@ func (s *Socket) Recv(batch []Packet) int {
 	return got
 }
 
-// claim makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored, and one of a chunk
-// that the kernel does not have: drivers deliver some twice, see [Driver.ZeroCopyFault].
-func (s *Socket) claim(d *unix.XDPDesc) bool {
-	i, ok := s.frames.filled(d)
+// claimFrame makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored, and one of a
+// chunk that the kernel does not have: drivers deliver some twice, see [Driver.ZeroCopyFault].
+func (s *Socket) claimFrame(d *unix.XDPDesc) bool {
+	i, ok := s.frames.filledFrame(d)
 	if !ok {
 		s.stats.RxBadDesc++
 		return false
@@ -54,17 +54,17 @@ func (s *Socket) claim(d *unix.XDPDesc) bool {
 	return s.frames.moveRx(uint32(i), OwnerFill, OwnerRx)
 }
 
-// filled returns the chunk of the receive part that d is in, if the kernel has that.
-func (f *frames) filled(d *unix.XDPDesc) (i uint64, ok bool) {
+// filledFrame returns the chunk of the receive part that d is in, if the kernel has that.
+func (f *frames) filledFrame(d *unix.XDPDesc) (i uint64, ok bool) {
 	i = d.Addr >> chunkShift
 	return i, i < uint64(len(f.rx)) && d.Addr&(ChunkSize-1)+uint64(d.Len) <= ChunkSize &&
 		f.rx[i] == OwnerFill
 }
 
-// piece takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
-func (s *Socket) piece(d *unix.XDPDesc) bool {
+// addFragment takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
+func (s *Socket) addFragment(d *unix.XDPDesc) bool {
 	last := d.Options&unix.XDP_PKT_CONTD == 0
-	ok := s.claim(d)
+	ok := s.claimFrame(d)
 	if s.skip || !ok || s.chain.n >= s.cfg.MaxFrags {
 		if ok {
 			s.frames.freeRx(uint32(d.Addr >> chunkShift))
@@ -83,8 +83,8 @@ func (s *Socket) piece(d *unix.XDPDesc) bool {
 	return last
 }
 
-// finish moves the complete packet from s.chain to p.
-func (s *Socket) finish(p *Packet) {
+// finishPacket moves the complete packet from s.chain to p.
+func (s *Socket) finishPacket(p *Packet) {
 	c := &s.chain
 	p.mem, p.n, p.size = s.umem, c.n, c.size
 	copy(p.frags[:c.n], c.frags[:c.n])

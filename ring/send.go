@@ -41,7 +41,7 @@ func (s *Socket) span(i uint32) (from, to uint64) {
 func (s *Socket) owns(slot uint32) bool {
 	f := &s.frames
 	if slot >= uint32(len(f.tx)) || f.tx[slot] != OwnerTx || f.open[slot] != 0 {
-		f.misused("transmit slot", slot, f.tx, OwnerTx, OwnerCompletion)
+		f.reportMisuse("transmit slot", slot, f.tx, OwnerTx, OwnerCompletion)
 		return false
 	}
 	return true
@@ -88,7 +88,7 @@ func (s *Socket) Flush() State {
 			break
 		}
 		errno := s.k.kickTx()
-		st = s.kicked(errno, st)
+		st = s.onKick(errno, st)
 		left := s.tx.used()
 		if s.qhead != s.qtail {
 			s.submit()
@@ -109,8 +109,8 @@ func (s *Socket) Flush() State {
 	return st
 }
 
-// kicked counts the outcome of one kick and returns the state after it; a drop by the device is not forgotten.
-func (s *Socket) kicked(errno unix.Errno, before State) State {
+// onKick counts the outcome of one kick and returns the state after it; a drop by the device is not forgotten.
+func (s *Socket) onKick(errno unix.Errno, before State) State {
 	s.stats.Kicks++
 	st := stateOf(errno)
 	switch st {
@@ -188,7 +188,7 @@ func (s *Socket) Reap() int {
 	for range avail {
 		addr := *s.comp.next()
 		if addr < s.txBase {
-			s.frames.misused("receive chunk", uint32(addr>>chunkShift), s.frames.rx,
+			s.frames.reportMisuse("receive chunk", uint32(addr>>chunkShift), s.frames.rx,
 				OwnerCompletion,
 				OwnerFree)
 			continue
@@ -197,7 +197,7 @@ func (s *Socket) Reap() int {
 		if s.cfg.TxSlot != 1 {
 			i /= s.cfg.TxSlot
 		}
-		if s.frames.completed(i) {
+		if s.frames.completeTx(i) {
 			free++
 		}
 	}

@@ -48,25 +48,25 @@ func handshakeACE(e ECN) uint8 { return [4]uint8{aceNotECT, aceECT1, aceECT0, ac
 
 // accECN is RFC 9768's state.
 type accECN struct {
-	first   ECN  // IP bits of the peer's latest SYN or SYN-ACK
-	reply   bool // the next pure ACK is of a SYN-ACK and echoes them
-	counted bool // a SYN-ACK with CE is in cep
+	first         ECN  // IP bits of the peer's latest SYN or SYN-ACK
+	echoDue       bool // the next pure ACK is of a SYN-ACK and echoes them
+	countedSYNACK bool // a SYN-ACK with CE is in cep
 
 	// What this side received: packets with CE, and bytes by their IP bits.
-	cep           uint32
-	ceb, e0b, e1b uint32
-	unsaid        int // packets with CE since an acknowledgement was sent or owed
+	cep             uint32
+	ceb, e0b, e1b   uint32
+	unreportedMarks int // packets with CE since an acknowledgement was sent or owed
 
 	sent optionSent
 
 	// What the peer said that it received.
-	sawFirst bool
-	deaf     bool // its counters do not count
-	marked   bool // it got our SYN or SYN-ACK with CE, and nothing was done about that yet
-	peerCEP  uint32
-	peerCEB  uint32
-	byOption bool // the option comes with every change of the CE counters
-	guessed  int  // bytes told by the field alone since the last option
+	sawFirst        bool
+	ignoresPeer     bool // its counters do not count
+	handshakeMarked bool // it got our SYN or SYN-ACK with CE, and nothing was done about that yet
+	peerCEP         uint32
+	peerCEB         uint32
+	byOption        bool // the option comes with every change of the CE counters
+	guessed         int  // bytes told by the field alone since the last option
 	// Since the last option with the CE counter:
 	sinceOption uint32 // packets that the field told
 	wrapped     bool   // the field may have gone round
@@ -82,10 +82,10 @@ func (a *accECN) init() {
 // accurate feedback, so that the pure ACK of it echoes its IP bits (3.2.2.1).
 func (a *accECN) synACK(e ECN, grants bool) {
 	if grants {
-		a.first, a.reply = e, true
+		a.first, a.echoDue = e, true
 	}
-	if e == CE && !a.counted {
-		a.counted = true
+	if e == CE && !a.countedSYNACK {
+		a.countedSYNACK = true
 		a.cep++
 	}
 }
@@ -97,7 +97,7 @@ func (a *accECN) count(s *Segment) {
 	case CE:
 		a.cep++
 		a.ceb += n
-		a.unsaid++
+		a.unreportedMarks++
 	case ECT0:
 		a.e0b += n
 	case ECT1:
@@ -107,8 +107,8 @@ func (a *accECN) count(s *Segment) {
 
 // ace is the field of an outgoing segment without SYN; pure says that it is nothing but an ACK.
 func (a *accECN) ace(pure bool) wire.Flags {
-	if a.reply && pure {
-		a.reply = false
+	if a.echoDue && pure {
+		a.echoDue = false
 		return aceFlags(handshakeACE(a.first))
 	}
 	return aceFlags(uint8(a.cep & 7))
@@ -127,7 +127,7 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 		}
 	}
 	acked := s.Ack.Diff(c.una)
-	if a.deaf || acked < 0 { // superseded: RFC 9768, 3.2.2.2
+	if a.ignoresPeer || acked < 0 { // superseded: RFC 9768, 3.2.2.2
 		return 0
 	}
 	marked, option := a.fromOption(s)
@@ -171,11 +171,11 @@ func (a *accECN) reconcile(c *Conn, marked int) {
 func (a *accECN) handshakeACK(c *Conn, ace uint8) {
 	switch ace {
 	case aceZeroed:
-		c.ecn.noECT, a.deaf = true, true
+		c.ecn.noECT, a.ignoresPeer = true, true
 	case aceCE:
 		a.peerCEP++
 	}
-	c.ecn.toldOfSYN(ace)
+	c.ecn.onSYNFeedback(ace)
 }
 
 // fromOption returns by how much the CE byte counter moved since the option before, when s carries it.

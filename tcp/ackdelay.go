@@ -7,16 +7,16 @@ import "xwarp/tcp/tick"
 // is owed for any other reason, or when the time is over. A wait during which the stream paused was for
 // nothing: then some acknowledgements do not wait, twice as many after each such wait, until one pays again.
 type ackDelay struct {
-	on    bool
-	last  tick.Time // when the last segment arrived that waits
-	skip  int       // acknowledgements that do not wait
-	after int       // what skip will be after the next wait for nothing
+	waiting     bool
+	lastArrival tick.Time // when the last segment arrived that waits
+	skip        int       // acknowledgements that do not wait
+	nextSkip    int       // what skip will be after the next wait for nothing
 }
 
-// begin reports whether the acknowledgement of what is in order now waits.
-func (d *ackDelay) begin(c *Conn, now tick.Time) bool {
+// startWait reports whether the acknowledgement of what is in order now waits.
+func (d *ackDelay) startWait(c *Conn, now tick.Time) bool {
 	wait := c.cfg.AckDelay
-	if wait <= 0 || c.now.push {
+	if wait <= 0 || c.cur.hasPush {
 		return false
 	}
 	if d.skip > 0 {
@@ -24,24 +24,24 @@ func (d *ackDelay) begin(c *Conn, now tick.Time) bool {
 		return false
 	}
 	if c.rcvNxt.Diff(c.ackedTo)+c.rcvMSS > c.cfg.StretchAck*c.rcvMSS {
-		d.after = 0
+		d.nextSkip = 0
 		return false
 	}
-	d.last = now
-	if !d.on {
-		d.on = true
+	d.lastArrival = now
+	if !d.waiting {
+		d.waiting = true
 		c.timer.delack = min(c.timer.delack, now.Add(wait))
 	}
 	return true
 }
 
-// expired ends a wait that took the whole time.
-func (d *ackDelay) expired(c *Conn, now tick.Time) {
-	if !d.on {
+// onExpired ends a wait that took the whole time.
+func (d *ackDelay) onExpired(c *Conn, now tick.Time) {
+	if !d.waiting {
 		return
 	}
-	if now.Sub(d.last) > c.cfg.AckDelay/2 {
-		d.after = min(max(2*d.after, c.cfg.StretchAck/4), maxDelaySkip)
-		d.skip = d.after
+	if now.Sub(d.lastArrival) > c.cfg.AckDelay/2 {
+		d.nextSkip = min(max(2*d.nextSkip, c.cfg.StretchAck/4), maxDelaySkip)
+		d.skip = d.nextSkip
 	}
 }

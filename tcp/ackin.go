@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// ackProcess takes an acceptable acknowledgement: window, loss recovery, our FIN (RFC 9293, 3.10.7.4, fifth).
-func (c *Conn) ackProcess(s *Segment, now tick.Time) {
+// processAck takes an acceptable acknowledgement: window, loss recovery, our FIN (RFC 9293, 3.10.7.4, fifth).
+func (c *Conn) processAck(s *Segment, now tick.Time) {
 	if !c.state.sends() {
 		c.windowUpdate(s, now)
 		return
@@ -18,7 +18,7 @@ func (c *Conn) ackProcess(s *Segment, now tick.Time) {
 	}
 	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 &&
 		c.ecn.mode != ECNAccurate {
-		c.stillShut(now) // nothing in flight: the peer sends bytes, or a window update
+		c.probeIfWindowBlocked(now) // nothing in flight: the peer sends bytes, or a window update
 		return
 	}
 	a := loss.Ack{
@@ -33,26 +33,26 @@ func (c *Conn) ackProcess(s *Segment, now tick.Time) {
 	}
 	c.ecn.feedback(c, s, &a)
 	res := c.tx.Ack(&a, now)
-	c.ecn.result(&res)
+	c.ecn.onLossResult(&res)
 	if res.DupAck {
 		c.n.DupAcks++
 	}
 	if res.NewlyAcked > 0 {
 		c.una = c.tx.Una()
 		c.events |= Acked
-		c.pmtu.acked(c, now)
+		c.pmtu.onAck(c, now)
 	}
-	c.stillShut(now)
+	c.probeIfWindowBlocked(now)
 	if res.FINAcked {
 		c.ourFINAcked(now)
 	}
 }
 
-// stillShut starts probing when everything in flight is acknowledged and the window keeps more from leaving.
-func (c *Conn) stillShut(now tick.Time) {
-	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.more &&
+// probeIfWindowBlocked starts probing when everything in flight is acknowledged and the window keeps more from leaving.
+func (c *Conn) probeIfWindowBlocked(now tick.Time) {
+	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.hasMore &&
 		c.timer.persist == tick.Never {
-		c.windowBlocks(now)
+		c.onWindowBlocked(now)
 	}
 }
 

@@ -29,12 +29,12 @@ type ackState struct {
 	challengeAt, probeAt tick.Time
 }
 
-// owe queues an acknowledgement of RCV.NXT, with stretch for in-order bytes that may be acknowledged together. What is
-// owed is written field by field: a composite would be made elsewhere and copied, which waits for the fields (5 ns).
-func (c *Conn) owe(dup seq.Range, stretch bool) {
-	c.run = false
-	sack, ece, from := len(c.outOfOrder.v) > 0 || !dup.Empty(), c.ecn.echo(), c.ackedTo
-	c.stopDelack()
+// oweAck queues an acknowledgement of RCV.NXT, with stretch for in-order bytes that may be acknowledged together. What
+// is owed is written field by field: a composite would be made elsewhere and copied, which waits for the fields (5 ns).
+func (c *Conn) oweAck(dup seq.Range, stretch bool) {
+	c.inRun = false
+	sack, ece, from := len(c.outOfOrder.ranges) > 0 || !dup.Empty(), c.ecn.echo(), c.ackedTo
+	c.stopDelayedAck()
 	c.ackedTo = c.rcvNxt
 	if c.nOwed > 0 {
 		last := &c.owed[c.nOwed-1]
@@ -54,50 +54,51 @@ func (c *Conn) owe(dup seq.Range, stretch bool) {
 	c.nOwed++
 }
 
-// oweMore is owe with stretch for bytes in order without anything beside them. Nearly always the
+// oweInOrderAck is owe with stretch for bytes in order without anything beside them. Nearly always the
 // acknowledgement owed last covers them, too.
-func (c *Conn) oweMore() {
-	if c.nOwed > 0 && len(c.outOfOrder.v) == 0 && c.ecn.mode == ECNOff {
+func (c *Conn) oweInOrderAck() {
+	if c.nOwed > 0 && len(c.outOfOrder.ranges) == 0 && c.ecn.mode == ECNOff {
 		last := &c.owed[c.nOwed-1]
 		if last.dup.Empty() && c.cfg.StretchAck > 2 &&
 			c.rcvNxt.Diff(last.from) <= c.cfg.StretchAck*c.rcvMSS {
 			last.ack, c.ackedTo = c.rcvNxt, c.rcvNxt
-			c.stopDelack()
+			c.stopDelayedAck()
 			return
 		}
 	}
-	c.owe(seq.Range{}, true)
+	c.oweAck(seq.Range{}, true)
 }
 
 func (c *Conn) dropAcks() {
 	c.nOwed = 0
-	c.stopDelack()
+	c.stopDelayedAck()
 }
 
-// stopDelack ends the wait of an acknowledgement, and the count of marks that wait for one.
-func (c *Conn) stopDelack() {
-	c.ecn.acc.unsaid = 0
+// stopDelayedAck ends the wait of an acknowledgement, and the count of marks that wait for one.
+func (c *Conn) stopDelayedAck() {
+	c.ecn.acc.unreportedMarks = 0
 	c.timer.delack = tick.Never
-	c.ackDelay.on, c.push.waits, c.push.brief = false, false, false
+	c.ackDelay.waiting, c.push.held, c.push.brief = false, false, false
 }
 
 // AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.
 func (c *Conn) AckNow() {
 	if c.timer.delack != tick.Never {
-		c.owe(seq.Range{}, false)
+		c.oweAck(seq.Range{}, false)
 	}
 }
 
 // ackPolicy decides about the acknowledgement of a segment that moved RCV.NXT from old (RFC 5681, 4.2; RFC
 // 9293, 3.8.6.3).
 func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
-	k := &c.now
+	k := &c.cur
 	switch {
 	case !k.dup.Empty():
-		c.owe(k.dup, false)
-	case k.offered > 0 && k.kept == 0 && !k.ack && c.offered.R[0].Start == old: // never received
-	case k.ack, k.text && (k.holes || len(c.outOfOrder.v) > 0), k.offered > 0 && k.kept == 0:
-		c.owe(seq.Range{}, false)
+		c.oweAck(k.dup, false)
+	case k.offered > 0 && k.kept == 0 && !k.ackNow && c.offered.R[0].Start == old: // never received
+	case k.ackNow, k.hasText && (k.hadHoles || len(c.outOfOrder.ranges) > 0),
+		k.offered > 0 && k.kept == 0:
+		c.oweAck(seq.Range{}, false)
 	case c.rcvNxt == old:
 	default:
 		c.ackInOrder(now)
@@ -109,33 +110,33 @@ func (c *Conn) ackInOrder(now tick.Time) {
 	switch {
 	case c.quick > 0:
 		c.quick--
-		c.oweMore()
+		c.oweInOrderAck()
 	case c.rcvNxt.Diff(c.ackedTo) > c.rcvMSS:
-		if !c.ackDelay.begin(c, now) {
-			c.oweMore()
+		if !c.ackDelay.startWait(c, now) {
+			c.oweInOrderAck()
 		}
 	case c.cfg.DelayedAck <= 0:
-		c.oweMore()
+		c.oweInOrderAck()
 	default:
 		if c.timer.delack == tick.Never {
 			c.timer.delack = now.Add(c.cfg.DelayedAck)
 		}
-		if c.now.push {
-			c.push.Arrived()
+		if c.cur.hasPush {
+			c.push.NoteHeld()
 		}
 	}
 }
 
-// challenge owes an acknowledgement for a segment that may be forged, within both budgets (RFC 5961, 7). The
+// oweChallengeAck owes an acknowledgement for a segment that may be forged, within both budgets (RFC 5961, 7). The
 // budget of this connection comes first, so that a closed one takes nothing from the shared one.
-func (c *Conn) challenge(now tick.Time) {
-	if now < c.challengeAt || c.cfg.Budget != nil && !c.cfg.Budget.take(now) {
+func (c *Conn) oweChallengeAck(now tick.Time) {
+	if now < c.challengeAt || c.cfg.Budget != nil && !c.cfg.Budget.allow(now) {
 		c.n.ChallengeSuppressed++
 		return
 	}
 	c.challengeAt = now.Add(challengePause)
 	c.n.ChallengeAcks++
-	c.owe(seq.Range{}, false)
+	c.oweAck(seq.Range{}, false)
 }
 
 // answerProbe owes an answer to a keepalive or window probe. Only this connection's budget decides about it,
@@ -148,7 +149,7 @@ func (c *Conn) answerProbe(now tick.Time) {
 	}
 	c.n.ProbesAnswered++
 	c.probeAt = now.Add(probePause)
-	c.owe(seq.Range{}, false)
+	c.oweAck(seq.Range{}, false)
 }
 
 // pollAck emits the next acknowledgement owed.
@@ -163,7 +164,7 @@ func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	if !p.noSACK {
 		c.putSACK(out, p.dup, p.ack)
 	}
-	c.ecn.pureACK(out, p.ece)
+	c.ecn.setPureAckFlags(out, p.ece)
 	c.n.PureAcks++
 	return true
 }
@@ -181,7 +182,7 @@ func (c *Conn) controlSeq() seq.Num {
 // acknowledgement from before the last segments of the batch has none of what is held now: with RCV.NXT
 // beyond it they would speak of a hole that does not exist, and the peer would send it again.
 func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
-	if !c.sackOK || len(c.outOfOrder.v) == 0 && dup.Empty() {
+	if !c.sackOK || len(c.outOfOrder.ranges) == 0 && dup.Empty() {
 		return
 	}
 	n := 0
@@ -214,7 +215,7 @@ func (c *Conn) maxSACKs() int {
 }
 
 // acked notes that a segment with all of RCV.NXT in its header left.
-func (c *Conn) ackedAll() {
+func (c *Conn) clearOwedAcks() {
 	c.dropAcks()
 	c.ackedTo = c.rcvNxt
 }

@@ -14,12 +14,12 @@ type autosize struct {
 	want int
 }
 
-// received notes that RCV.NXT moved. The round trip comes from our own timestamp in the segment, of which the
+// onReceived notes that RCV.NXT moved. The round trip comes from our own timestamp in the segment, of which the
 // least counts: a peer that had nothing to send makes it look longer; without timestamps it is the sender
 // side's.
-func (a *autosize) received(c *Conn, now tick.Time) {
-	if c.ts.on && c.now.ecr != 0 { // each segment has timestamps then
-		d := max(tick.Duration(int32(c.tsval(now)-c.now.ecr)), 1) * c.cfg.TSTick
+func (a *autosize) onReceived(c *Conn, now tick.Time) {
+	if c.ts.on && c.cur.ecr != 0 { // each segment has timestamps then
+		d := max(tick.Duration(int32(c.tsval(now)-c.cur.ecr)), 1) * c.cfg.TSTick
 		if a.rtt == 0 || d < a.rtt {
 			a.rtt = d
 		}

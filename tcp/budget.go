@@ -23,7 +23,7 @@ func (b *Budget) Init(perSecond int, seed uint64) {
 // Used returns how many challenge ACKs were allowed since Init.
 func (b *Budget) Used() uint64 { return b.used }
 
-func (b *Budget) take(now tick.Time) bool {
+func (b *Budget) allow(now tick.Time) bool {
 	if now >= b.until {
 		b.until = now.Add(tick.Second)
 		b.left = b.perInterval/2 + int(b.next()%uint64(b.perInterval+1))

@@ -9,7 +9,7 @@ import (
 // Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no byte may be added to the Source
 // afterwards. Before the peer answered our SYN it ends the connection.
 func (c *Conn) Shutdown(now tick.Time) {
-	c.run = false
+	c.inRun = false
 	if c.fin != finNone || !c.enter(shutdown) {
 		return
 	}

@@ -89,7 +89,7 @@ func TestTakeBackFIN(t *testing.T) {
 			p.c.Shutdown(p.now)
 			p.want(". 1+100 ack 1", "FP. 101+100 ack 1")
 		}
-		p.c.TakeBack(iss.Add(from), p.now)
+		p.c.Unsend(iss.Add(from), p.now)
 		if got := p.c.SndNxt(); got != iss.Add(from) {
 			t.Errorf("SND.NXT %d, want %d", got.Diff(iss), from)
 		}
@@ -133,7 +133,7 @@ func TestTakeAcked(t *testing.T) {
 	p.open(mss(1000))
 	p.send(1)
 	p.in(fA, 1, 1001, 10)
-	if first, again := p.c.TakeAcked(), p.c.TakeAcked(); !first || again {
+	if first, again := p.c.ClearAcked(), p.c.ClearAcked(); !first || again {
 		t.Errorf("acknowledged %v, and again %v", first, again)
 	}
 	if ev := p.c.Events(); ev != tcp.Received {

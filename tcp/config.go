@@ -99,7 +99,7 @@ type Config struct {
 	Budget *Budget
 }
 
-func def[T comparable](v *T, d T) {
+func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d
@@ -109,35 +109,35 @@ func def[T comparable](v *T, d T) {
 // defaults fills in the defaults and clamps what the RFCs bound. What it leaves it leaves again: a Listener's
 // connections get a Config that has been through it.
 func (c *Config) defaults() {
-	def(&c.MTU, 1500)
+	setDefault(&c.MTU, 1500)
 	c.MTU = min(max(c.MTU, minMTU), maxMTU)
-	def(&c.PathMTU, c.MTU)
+	setDefault(&c.PathMTU, c.MTU)
 	floor := floorMTU4
 	if c.IPv6 {
 		floor = floorMTU6
 	}
-	def(&c.MinPathMTU, floor)
+	setDefault(&c.MinPathMTU, floor)
 	c.MinPathMTU = min(c.MinPathMTU, c.MTU)
 	c.PathMTU = min(max(c.PathMTU, c.MinPathMTU), c.MTU)
-	def(&c.MSS, c.MTU-c.headers())
+	setDefault(&c.MSS, c.MTU-c.headers())
 	c.MSS = min(max(c.MSS, 1), 65535)
-	def(&c.RcvSpace, 64<<10)
+	setDefault(&c.RcvSpace, 64<<10)
 	c.RcvSpaceMax = min(max(c.RcvSpaceMax, c.RcvSpace), maxWindow)
-	def(&c.DelayedAck, 40*tick.Millisecond)
+	setDefault(&c.DelayedAck, 40*tick.Millisecond)
 	c.DelayedAck = min(c.DelayedAck, 500*tick.Millisecond)
-	def(&c.QuickAcks, 16)
+	setDefault(&c.QuickAcks, 16)
 	c.StretchAck = max(c.StretchAck, 2)
-	def(&c.TSTick, tick.Millisecond)
-	def(&c.SYNRetries, 8)
-	def(&c.SYNACKRetries, 6)
-	def(&c.SYNTimeout, tick.Second)
-	def(&c.UserTimeout, 5*tick.Minute)
-	def(&c.KeepaliveInterval, 75*tick.Second)
-	def(&c.KeepaliveProbes, 9)
-	def(&c.PersistMax, tick.Minute)
-	def(&c.TimeWait, tick.Minute)
-	def(&c.FinWait2, tick.Minute)
-	def(&c.MaxHoles, MaxHoles)
+	setDefault(&c.TSTick, tick.Millisecond)
+	setDefault(&c.SYNRetries, 8)
+	setDefault(&c.SYNACKRetries, 6)
+	setDefault(&c.SYNTimeout, tick.Second)
+	setDefault(&c.UserTimeout, 5*tick.Minute)
+	setDefault(&c.KeepaliveInterval, 75*tick.Second)
+	setDefault(&c.KeepaliveProbes, 9)
+	setDefault(&c.PersistMax, tick.Minute)
+	setDefault(&c.TimeWait, tick.Minute)
+	setDefault(&c.FinWait2, tick.Minute)
+	setDefault(&c.MaxHoles, MaxHoles)
 	c.MaxHoles = min(c.MaxHoles, MaxHoles)
 }
 

@@ -21,12 +21,12 @@ import (
 // and after a batch, a call of Expire, or new bytes in the Source: Poll until it returns false, then Events
 // and Deadline.
 type Conn struct {
-	state    State
-	cause    Cause
-	events   Events
-	passive  bool // from a Listener
-	detached bool
-	soft     ip.ICMPKind
+	state     State
+	cause     Cause
+	events    Events
+	passive   bool // from a Listener
+	detached  bool
+	softError ip.ICMPKind
 
 	sndSpace
 	rcvSpace
@@ -38,7 +38,7 @@ type Conn struct {
 	pmtu       pathMTU
 	reply      resetReply
 	timer      timers
-	now        current
+	cur        arrival
 	offered    Offer // what Input returned
 	n          Counters
 	tx         loss.Sender
@@ -66,9 +66,9 @@ type sndSpace struct {
 	records       bool // record boundaries matter to the peer: see SetRecords
 	sackOK        bool
 	fin           finState
-	more          bool // the Source held something back for want of room
-	run           bool // the next segment may be nextOfRun
-	shut          bool // the last Poll found the window too small: Source waits
+	hasMore       bool // the Source held something back for want of room
+	inRun         bool // the next segment may be nextOfRun
+	windowBlocked bool // the last Poll found the window too small: Source waits
 }
 
 type finState uint8
@@ -91,7 +91,7 @@ type rcvSpace struct {
 	rcvAdv      seq.Num // the furthest right edge ever announced: what is accepted (RFC 7323, 2.4)
 	limit       seq.Num // what the layer above can hold
 	space       int     // the last SetRcvSpace
-	most        int     // the largest
+	mostSpace   int     // the largest
 	rcvScale    uint8
 	rcvMSS      int // largest segment seen: what counts as full-sized
 	finSeq      seq.Num
@@ -100,19 +100,19 @@ type rcvSpace struct {
 	urgent      bool
 }
 
-// current is what Input found and Finish needs.
-type current struct {
-	open    bool
-	text    bool // the segment occupies sequence space in the window
-	push    bool // the segment says PSH
-	offered int  // bytes
-	kept    int  // of those
-	ack     bool // acknowledge at once
-	syn     bool // a SYN-ACK, whose acknowledgement is owed already
-	holes   bool // there was a gap before this segment
-	dup     seq.Range
-	left    seq.Num // RCV.NXT with what was kept in order
-	ecr     uint32  // TSecr, 0: it says nothing
+// arrival is what Input found and Finish needs.
+type arrival struct {
+	unfinished bool
+	hasText    bool // the segment occupies sequence space in the window
+	hasPush    bool // the segment says PSH
+	offered    int  // bytes
+	kept       int  // of those
+	ackNow     bool // acknowledge at once
+	isSYNACK   bool // a SYN-ACK, whose acknowledgement is owed already
+	hadHoles   bool // there was a gap before this segment
+	dup        seq.Range
+	keptTo     seq.Num // RCV.NXT with what was kept in order
+	ecr        uint32  // TSecr, 0: it says nothing
 }
 
 // Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number; ISN makes one.
@@ -178,7 +178,7 @@ func (c *Conn) established(now tick.Time) {
 		c.tx.SetHandshakeRTT(0, true)
 	}
 	c.timer.syn = tick.Never
-	c.timer.heard(now)
+	c.timer.noteSegment(now)
 	if c.fin == finQueued {
 		c.enter(shutdown)
 	}
@@ -187,12 +187,12 @@ func (c *Conn) established(now tick.Time) {
 // enterClosed ends the connection; a caller may have left the last state already.
 func (c *Conn) enterClosed(why Cause) {
 	c.enter(ended)
-	c.run = false
+	c.inRun = false
 	c.cause = why
 	c.events |= Ended
 	c.timer.stop()
 	c.dropAcks()
-	c.now.open = false
+	c.cur.unfinished = false
 }
 
 // Events returns what happened since the last call.
@@ -202,8 +202,8 @@ func (c *Conn) Events() Events {
 	return e
 }
 
-// TakeAcked reports whether Acked is among the events, and takes it.
-func (c *Conn) TakeAcked() bool {
+// ClearAcked reports whether Acked is among the events, and takes it.
+func (c *Conn) ClearAcked() bool {
 	acked := c.events&Acked != 0
 	c.events &^= Acked
 	return acked
@@ -217,8 +217,8 @@ func (c *Conn) Cause() Cause { return c.cause }
 
 // SoftError returns the last ICMP error that did not end the connection, and forgets it.
 func (c *Conn) SoftError() ip.ICMPKind {
-	k := c.soft
-	c.soft = ip.ICMPNone
+	k := c.softError
+	c.softError = ip.ICMPNone
 	return k
 }
 

@@ -70,7 +70,7 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 		e.syn.Flags &^= ecnSetup
 	}
 	c := &l.scratch
-	l.build(c, &e, now)
+	l.buildConn(c, &e, now)
 	c.timer.synDue = true
 	c.pollSYN(now, out)
 	if c.ts.on {
@@ -99,14 +99,14 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
-// mayFollow reports whether s may be behind the first bytes of a connection that was offered a cookie. Only
+// mayFollowCookie reports whether s may be behind the first bytes of a connection that was offered a cookie. Only
 // those have the number that the cookie was made of; when they are lost, or were overtaken, they come again,
 // but not to a peer that a RST ended: a path whose MTU fell loses the first segment for many seconds, and not
 // the short ones behind it. So such a segment is dropped in silence. A connection that is really gone, with a
 // host that has just come up again, pays for that: its number may look like a cookie's, too, and then the RST
 // comes cookieTail after the last cookie, or with the end of its period. To check more than the period would
 // need a second, shorter hash, which could be guessed by itself.
-func (l *Listener) mayFollow(s *Segment, now tick.Time) bool {
+func (l *Listener) mayFollowCookie(s *Segment, now tick.Time) bool {
 	return now <= l.cookieUntil.Add(cookieTail-cookieLife) && s.Flags&wire.SYN == 0 &&
 		(period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
 }

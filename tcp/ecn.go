@@ -10,17 +10,17 @@ import (
 // 9768 (accecn.go).
 type ecnState struct {
 	mode    ECNMode // what was negotiated: ECNOff, ECNClassic, ECNAccurate
-	exact   bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
+	isDCTCP bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
 	latched bool    // ECE until the peer says CWR (RFC 3168, 6.1.3)
 	ce      bool    // the last segment was marked; without accurate feedback, the last one with bytes
 	marked  bool    // the current segment is marked
 	cwr     bool    // say CWR with the next new bytes
 	// what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a
 	// while
-	noECT bool
-	bare  bool // no bits in SYN-ACKs any more
-	asked askedSet
-	acc   accECN
+	noECT       bool
+	plainSYNACK bool // no bits in SYN-ACKs any more
+	asked       askedSet
+	acc         accECN
 }
 
 const ecnSetup = wire.ECE | wire.CWR
@@ -33,8 +33,8 @@ const (
 	marksWithoutData = 3
 )
 
-// arrived takes the IP bits and CWR of an acceptable segment.
-func (e *ecnState) arrived(c *Conn, s *Segment) {
+// onSegment takes the IP bits and CWR of an acceptable segment.
+func (e *ecnState) onSegment(c *Conn, s *Segment) {
 	if e.mode == ECNOff {
 		return
 	}
@@ -57,33 +57,33 @@ func (e *ecnState) arrived(c *Conn, s *Segment) {
 // an ACK of ACKs has no SACK blocks, so that the peer does not take it for a duplicate acknowledgement. Of two ends
 // that do this, each answers at most a third of the other's.
 func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
-	switch n := e.acc.unsaid; {
+	switch n := e.acc.unreportedMarks; {
 	case hasBytes:
-		c.now.ack = c.now.ack || e.marked != e.ce || n >= marksWithData
+		c.cur.ackNow = c.cur.ackNow || e.marked != e.ce || n >= marksWithData
 	case n >= marksWithoutData || n >= marksWithData && c.rcvNxt != c.ackedTo:
 		if c.nOwed > 0 {
 			break // which tells the counters
 		}
-		c.owe(seq.Range{}, false)
+		c.oweAck(seq.Range{}, false)
 		c.owed[0].noSACK, c.owed[0].sack = true, false
 	}
 }
 
-// textArrived notes a segment with bytes for RFC 3168's feedback. When marks begin or end, what came before is
+// onText notes a segment with bytes for RFC 3168's feedback. When marks begin or end, what came before is
 // acknowledged at once with the old echo (RFC 8257, 3.2).
-func (e *ecnState) textArrived(c *Conn) {
+func (e *ecnState) onText(c *Conn) {
 	if e.mode != ECNClassic {
 		return
 	}
-	if e.exact && e.marked != e.ce {
+	if e.isDCTCP && e.marked != e.ce {
 		if c.rcvNxt != c.ackedTo {
-			c.owe(c.now.dup, false)
+			c.oweAck(c.cur.dup, false)
 		}
-		c.now.ack = true
+		c.cur.ackNow = true
 	}
 	if e.marked && !e.latched {
 		e.latched = true
-		c.now.ack = true
+		c.cur.ackNow = true
 	}
 	e.ce = e.marked
 }
@@ -96,7 +96,7 @@ func (e *ecnState) echo() bool {
 	if e.mode != ECNClassic {
 		return false
 	}
-	if e.exact {
+	if e.isDCTCP {
 		return e.ce
 	}
 	return e.latched
@@ -114,22 +114,22 @@ func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 	case e.mode == ECNAccurate:
 		a.CEBytes = e.acc.feedback(c, s)
 		c.n.CEBytesOut += uint64(a.CEBytes)
-		if e.acc.marked && c.una.Less(s.Ack) {
-			e.acc.marked = false
+		if e.acc.handshakeMarked && c.una.Less(s.Ack) {
+			e.acc.handshakeMarked = false
 			a.CEBytes += c.emss
 		}
 	}
 }
 
-// result takes loss recovery's answer.
-func (e *ecnState) result(r *loss.Result) {
+// onLossResult takes loss recovery's answer.
+func (e *ecnState) onLossResult(r *loss.Result) {
 	if r.CWR && e.mode == ECNClassic {
 		e.cwr = true
 	}
 }
 
-// segment sets the bits of a segment with bytes or FIN, or of a probe.
-func (e *ecnState) segment(out *Out) {
+// setFlags sets the bits of a segment with bytes or FIN, or of a probe.
+func (e *ecnState) setFlags(out *Out) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(false)
 	} else if e.echo() {
@@ -137,9 +137,9 @@ func (e *ecnState) segment(out *Out) {
 	}
 }
 
-// newData sets the bits of bytes sent for the first time, and the AccECN option when there is room behind the
+// setNewDataFlags sets the bits of bytes sent for the first time, and the AccECN option when there is room behind the
 // bytes. Bytes sent again are not ECT (RFC 3168, 6.1.5), and without the option (RFC 9768, 3.2.3.2.2).
-func (e *ecnState) newData(c *Conn, out *Out) {
+func (e *ecnState) setNewDataFlags(c *Conn, out *Out) {
 	if e.mode == ECNOff {
 		return
 	}
@@ -150,7 +150,7 @@ func (e *ecnState) newData(c *Conn, out *Out) {
 		}
 		e.acc.addOption(out, c.emss-out.Payload.Len()-sacks)
 		if c.nOwed == 0 && e.acc.isUrgent() {
-			c.owe(seq.Range{}, false)
+			c.oweAck(seq.Range{}, false)
 		}
 	}
 	if e.noECT || out.Payload.Len() == 0 {
@@ -163,8 +163,8 @@ func (e *ecnState) newData(c *Conn, out *Out) {
 	}
 }
 
-// pureACK sets the bits of an acknowledgement.
-func (e *ecnState) pureACK(out *Out, ece bool) {
+// setPureAckFlags sets the bits of an acknowledgement.
+func (e *ecnState) setPureAckFlags(out *Out, ece bool) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(out.Opt.Present&wire.HasSACK == 0)
 		e.acc.addOption(out, wire.MaxOptionsLen)

@@ -48,15 +48,15 @@ func (c *Config) ecnGranted(ace uint8) ECNMode {
 // askedSet is what the SYNs of one handshake asked for.
 type askedSet uint8
 
-func (a *askedSet) add(m ECNMode)        { *a |= 1 << m }
-func (a askedSet) has(m ECNMode) bool    { return a>>m&1 != 0 }
-func (a askedSet) mixed() bool           { return a.has(ECNClassic) && a.has(ECNAccurate) }
-func (a askedSet) spoils(m ECNMode) bool { return m != ECNOff && a.has(ECNOff) }
+func (a *askedSet) add(m ECNMode)               { *a |= 1 << m }
+func (a askedSet) has(m ECNMode) bool           { return a>>m&1 != 0 }
+func (a askedSet) isMixed() bool                { return a.has(ECNClassic) && a.has(ECNAccurate) }
+func (a askedSet) conflictsWith(m ECNMode) bool { return m != ECNOff && a.has(ECNOff) }
 
 // negotiate takes the ECN bits of the peer's first SYN or SYN-ACK: the mode stays, whatever others say (RFC
 // 9768, 3.1.5).
 func (e *ecnState) negotiate(c *Conn, s *Segment) {
-	e.exact = c.cfg.Loss.CC.Algorithm == cc.DCTCP
+	e.isDCTCP = c.cfg.Loss.CC.Algorithm == cc.DCTCP
 	plain := !c.passive && c.timer.synTries > ecnSYNs // a SYN without ECN left
 	if s.Flags&wire.ACK == 0 {
 		e.mode = c.cfg.ecnAsked(s.Flags)
@@ -75,45 +75,45 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	case ECNAccurate:
 		e.acc.init()
 		e.acc.synACK(s.ECN, true)
-		e.toldOfSYN(ace)
+		e.onSYNFeedback(ace)
 	}
 }
 
-// synAgain takes the ECN bits of a SYN that came again. False: it asks for another kind than one before, and
+// onRepeatedSYN takes the ECN bits of a SYN that came again. False: it asks for another kind than one before, and
 // the connection has to be reset, since the peers could not know which one counts (RFC 9768, 3.1.5).
-func (e *ecnState) synAgain(c *Conn, s *Segment) bool {
+func (e *ecnState) onRepeatedSYN(c *Conn, s *Segment) bool {
 	e.asked.add(c.cfg.ecnAsked(s.Flags))
 	e.acc.first = s.ECN
-	e.noECT = e.noECT || e.asked.spoils(e.mode)
-	return !e.asked.mixed()
+	e.noECT = e.noECT || e.asked.conflictsWith(e.mode)
+	return !e.asked.isMixed()
 }
 
-// synACKAgain takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost. CE counts
+// onRepeatedSYNACK takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost. CE counts
 // whatever its flags are (RFC 9768, 3.2.2.2).
-func (e *ecnState) synACKAgain(c *Conn, s *Segment) {
+func (e *ecnState) onRepeatedSYNACK(c *Conn, s *Segment) {
 	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs && s.Ack == c.iss+1 {
 		e.acc.synACK(s.ECN, c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate && c.nOwed > 0)
 	}
 }
 
-// toldOfSYN takes what the peer says that our SYN or SYN-ACK arrived with, which had no ECT: anything else
+// onSYNFeedback takes what the peer says that our SYN or SYN-ACK arrived with, which had no ECT: anything else
 // was made on the way, and what is sent from now on is not ECT either (RFC 9768, 3.2.2.3). A mark counts all
 // the same.
-func (e *ecnState) toldOfSYN(ace uint8) {
+func (e *ecnState) onSYNFeedback(ace uint8) {
 	switch ace {
 	case aceECT1, aceECT0, aceCE:
 		e.noECT = true
 	}
-	e.acc.marked = ace == aceCE
+	e.acc.handshakeMarked = ace == aceCE
 }
 
-// syn sets the bits of a SYN or SYN-ACK.
-func (e *ecnState) syn(c *Conn, out *Out) {
+// setSYNFlags sets the bits of a SYN or SYN-ACK.
+func (e *ecnState) setSYNFlags(c *Conn, out *Out) {
 	if out.Flags&wire.ACK != 0 {
 		switch {
 		case e.mode == ECNClassic:
 			out.Flags |= wire.ECE
-		case e.mode == ECNAccurate && !e.bare:
+		case e.mode == ECNAccurate && !e.plainSYNACK:
 			out.Flags |= aceFlags(handshakeACE(e.acc.first))
 			if !out.Retransmit {
 				e.acc.option(&out.Opt, wire.HasAccECN0, 3)

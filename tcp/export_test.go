@@ -16,16 +16,16 @@ func (c *Conn) InputInFull(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
 	o := &c.offered
 	o.N = 0
-	c.inputAny(s, now, o)
+	c.inputSlowPath(s, now, o)
 	return o
 }
 
-// Expected reports whether s takes Input's first step.
-func (c *Conn) Expected(s *Segment, now tick.Time) bool {
+// TakesFastPath reports whether s takes Input's first step.
+func (c *Conn) TakesFastPath(s *Segment, now tick.Time) bool {
 	x := *c
-	x.outOfOrder.v, x.tx = slices.Clone(c.outOfOrder.v), loss.Sender{}
+	x.outOfOrder.ranges, x.tx = slices.Clone(c.outOfOrder.ranges), loss.Sender{}
 	x.tx.Init(&c.cfg.Loss, c.una, now)
-	return x.inputExpected(s, now, new(Offer))
+	return x.inputFastPath(s, now, new(Offer))
 }
 
 // Plain returns o without what it says of runs.
@@ -38,8 +38,8 @@ func (o Out) Plain() Out {
 // next one.
 func Same(a, b *Conn) bool {
 	x, y := *a, *b
-	x.run, y.run = false, false
-	x.now, y.now = current{}, current{}
+	x.inRun, y.inRun = false, false
+	x.cur, y.cur = arrival{}, arrival{}
 	x.offered, y.offered = Offer{}, Offer{}
 	return reflect.DeepEqual(&x, &y)
 }
@@ -48,7 +48,7 @@ func Same(a, b *Conn) bool {
 func (c *Conn) HeldSteps() uint64 { return c.outOfOrder.steps }
 
 // Take is what challenge asks.
-func (b *Budget) Take(now tick.Time) bool { return b.take(now) }
+func (b *Budget) Take(now tick.Time) bool { return b.allow(now) }
 
 // SipHash is the hash under ISNs and cookies.
 func SipHash(key *[16]byte, p []byte) uint64 { return sipHash(key, p) }

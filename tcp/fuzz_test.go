@@ -94,7 +94,7 @@ func (d *driver) give(s *tcp.Segment, how int) {
 	input := d.c.Input
 	if d.full {
 		input = d.c.InputInFull
-	} else if d.c.Expected(s, d.now) {
+	} else if d.c.TakesFastPath(s, d.now) {
 		d.steps++
 	}
 	o := input(s, d.now)

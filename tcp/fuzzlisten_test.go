@@ -27,15 +27,15 @@ type crowd struct {
 // answer is a SYN-ACK: whoever acknowledges it has shown that it came there.
 type answer struct{ irs, iss seq.Num }
 
-// Open and Done implement tcp.Gate.
-func (d *crowd) Open(*tcp.Tuple, tick.Time) bool {
+// Admit and Done implement tcp.Gate.
+func (d *crowd) Admit(*tcp.Tuple, tick.Time) bool {
 	if !d.deny {
 		d.open++
 	}
 	return !d.deny
 }
 
-func (d *crowd) Done(*tcp.Tuple, tick.Time) { d.open-- }
+func (d *crowd) Release(*tcp.Tuple, tick.Time) { d.open-- }
 
 func (d *crowd) u8() int {
 	if len(d.in) == 0 {

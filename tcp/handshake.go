@@ -24,21 +24,21 @@ func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 		c.n.NoSYN++
 		return
 	}
-	c.receiveFrom(s.Seq)
+	c.initReceiveSpace(s.Seq)
 	c.negotiate(s, now)
-	c.timer.heard(now)
+	c.timer.noteSegment(now)
 	if !ack {
 		c.enter(peerSYN)
-		c.sendFrom(s)
+		c.initSendWindow(s)
 		c.right = c.nxt.Add(int(s.Window))
 		c.timer.restartSYN(c.cfg.SYNTimeout)
 		return
 	}
 	c.una = s.Ack
-	c.sendFrom(s)
+	c.initSendWindow(s)
 	c.established(now)
-	c.owe(seq.Range{}, false)
-	c.now.syn = true
+	c.oweAck(seq.Range{}, false)
+	c.cur.isSYNACK = true
 	c.inputText(s, now, o)
 }
 
@@ -94,9 +94,9 @@ func (c *Conn) pollSYN(now tick.Time, out *Out) bool {
 	if out.Retransmit {
 		c.n.SYNRetransmits++
 	}
-	c.ecn.syn(c, out)
+	c.ecn.setSYNFlags(c, out)
 	if f&wire.ACK != 0 {
-		c.ackedAll()
+		c.clearOwedAcks()
 	}
 	return true
 }
@@ -131,12 +131,12 @@ func utoOption(d tick.Duration) wire.UserTimeout {
 	return wire.UserTimeout{Minutes: true, Value: uint16(min((d+tick.Minute-1)/tick.Minute, most))}
 }
 
-// accepted makes c, after Init, the connection of a half-open entry: its SYN came, its SYN-ACK left at sentAt.
-func (c *Conn) accepted(syn *Segment, window int, sentAt tick.Time, tries int, now tick.Time) {
+// initPassive makes c, after Init, the connection of a half-open entry: its SYN came, its SYN-ACK left at sentAt.
+func (c *Conn) initPassive(syn *Segment, window int, sentAt tick.Time, tries int, now tick.Time) {
 	c.passive = true
 	c.enter(peerSYN)
 	c.nxt = c.iss + 1
-	c.receiveFrom(syn.Seq)
+	c.initReceiveSpace(syn.Seq)
 	c.rcvAdv = c.rcvNxt.Add(window)
 	c.negotiate(syn, now)
 	c.timer.acceptSYN(sentAt, tries)

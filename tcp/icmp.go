@@ -17,10 +17,10 @@ func (c *Conn) ICMP(e *ip.ICMPError, now tick.Time) {
 	case e.Kind == ip.PacketTooBig:
 		c.packetTooBig(e, now)
 	case c.state <= SynReceived && !c.passive && hard(e.Kind):
-		c.soft = e.Kind
+		c.softError = e.Kind
 		c.enterClosed(CauseUnreachable)
 	default:
-		c.soft = e.Kind
+		c.softError = e.Kind
 		c.events |= SoftError
 	}
 }

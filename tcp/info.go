@@ -102,8 +102,8 @@ func (c *Conn) Info(now tick.Time) Info {
 		SndWScale: c.wscale, RcvWScale: c.rcvScale, SndMSS: c.emss, RcvMSS: c.rcvMSS,
 		AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
 		SndWnd: max(0, c.right.Diff(c.una)), RcvWnd: c.rcvWnd(), RcvSpace: c.space,
-		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.more,
-		HeldBytes: c.outOfOrder.bytes, HeldHigh: c.outOfOrder.high, Holes: len(c.outOfOrder.v),
+		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.hasMore,
+		HeldBytes: c.outOfOrder.bytes, HeldHigh: c.outOfOrder.high, Holes: len(c.outOfOrder.ranges),
 		LastHeard: now.Sub(c.timer.lastHeard),
 		Probes:    max(c.timer.persistN, c.timer.keepN),
 	}

@@ -13,23 +13,23 @@ func (c *Conn) Input(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
 	o := &c.offered
 	o.N = 0
-	if !c.inputExpected(s, now, o) {
-		c.inputAny(s, now, o)
+	if !c.inputFastPath(s, now, o) {
+		c.inputSlowPath(s, now, o)
 	}
 	return o
 }
 
 func (c *Conn) beginInput() {
 	c.n.SegsIn++
-	c.run = false
-	c.now = current{left: c.rcvNxt}
+	c.inRun = false
+	c.cur = arrival{keptTo: c.rcvNxt}
 }
 
-// inputExpected is inputAny for what nearly every segment is, and false for others: the next bytes of an
+// inputFastPath is inputAny for what nearly every segment is, and false for others: the next bytes of an
 // established connection, all of them in the window and nothing held beyond them, or none; an acknowledgement
 // within what was sent; and no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those were negotiated.
 // inputAny's checks take 20 ns more.
-func (c *Conn) inputExpected(s *Segment, now tick.Time, o *Offer) bool {
+func (c *Conn) inputFastPath(s *Segment, now tick.Time, o *Offer) bool {
 	if s.Flags&^wire.PSH != wire.ACK || s.Seq != c.rcvNxt || c.ecn.mode != ECNOff ||
 		uint32(s.Ack-c.una) > uint32(c.nxt-c.una) { // RFC 5961, 5.2
 		return false
@@ -46,23 +46,23 @@ func (c *Conn) inputExpected(s *Segment, now tick.Time, o *Offer) bool {
 		c.finSeen || c.detached {
 		return false
 	} else {
-		c.now.text, c.now.push, c.now.offered = true, s.Flags&wire.PSH != 0, s.Len
-		c.now.ecr = s.Opt.TSEcr
+		c.cur.hasText, c.cur.hasPush, c.cur.offered = true, s.Flags&wire.PSH != 0, s.Len
+		c.cur.ecr = s.Opt.TSEcr
 		o.N, o.R[0] = 1, seq.Of(s.Seq, s.Len)
 		if s.Len > c.rcvMSS {
 			c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
 		}
 	}
-	c.now.open = true
-	c.timer.heard(now)
+	c.cur.unfinished = true
+	c.timer.noteSegment(now)
 	if c.ts.on && s.Seq.LessEq(c.lastAck) {
 		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now
 	}
-	c.ackProcess(s, now)
+	c.processAck(s, now)
 	return true
 }
 
-func (c *Conn) inputAny(s *Segment, now tick.Time, o *Offer) {
+func (c *Conn) inputSlowPath(s *Segment, now tick.Time, o *Offer) {
 	switch c.state {
 	case Closed:
 		c.n.AfterEnd++
@@ -85,18 +85,18 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 				c.n.NoTimestamp++
 				return false
 			}
-		} else if c.pawsReject(s, now) {
+		} else if c.failsPAWS(s, now) {
 			c.n.PAWSDrops++
-			c.unacceptable(s, now)
+			c.onUnacceptable(s, now)
 			return false
 		}
 	}
 	simultaneous := c.state == SynReceived && s.Flags.Has(wire.SYN|wire.ACK) && s.Seq == c.irs &&
 		s.Ack == c.nxt
-	if !simultaneous && !c.acceptable(s) { // first
+	if !simultaneous && !c.isAcceptable(s) { // first
 		c.n.OutOfWindow++
-		c.unacceptable(s, now)
-		c.lateACK(s, now)
+		c.onUnacceptable(s, now)
+		c.acceptOldAck(s, now)
 		return false
 	}
 	if rst { // second
@@ -114,10 +114,10 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	return c.inputACK(s, now)
 }
 
-// acceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without
+// isAcceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without
 // bytes at the right edge, from a peer that filled the window; and any segment that begins at RCV.NXT while
 // the window is zero, for its ACK and RST.
-func (c *Conn) acceptable(s *Segment) bool {
+func (c *Conn) isAcceptable(s *Segment) bool {
 	wnd := c.rcvWnd()
 	n := s.size()
 	first := s.Seq.Diff(c.rcvNxt)
@@ -128,15 +128,15 @@ func (c *Conn) acceptable(s *Segment) bool {
 	return n > 0 && last >= 0 && last < wnd
 }
 
-// unacceptable answers a segment that fails the first check. Bytes that this side has had are a retransmission whose
+// onUnacceptable answers a segment that fails the first check. Bytes that this side has had are a retransmission whose
 // acknowledgement was lost, or a probe: the answer is owed without throttle. Anything else is throttled, since it
 // may be forged, or the other half of two ends out of step.
-func (c *Conn) unacceptable(s *Segment, now tick.Time) {
+func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	if s.Flags&wire.RST != 0 {
 		return
 	}
 	if c.state == SynReceived && s.Flags&(wire.SYN|wire.ACK) == wire.SYN && s.Seq == c.irs {
-		if !c.ecn.synAgain(c, s) {
+		if !c.ecn.onRepeatedSYN(c, s) {
 			c.endWithReset(CauseAborted)
 			return
 		}
@@ -147,44 +147,44 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 		c.timer.wait = now.Add(c.cfg.TimeWait)
 	}
 	first, n := s.Seq.Diff(c.rcvNxt), s.size()
-	near := c.recent(s) && s.Flags&wire.SYN == 0
+	near := c.isRecent(s) && s.Flags&wire.SYN == 0
 	switch {
 	case near && n > 0 || n > 0 && s.Seq == c.rcvAdv:
 		if s.Len > 0 && first < 0 {
-			c.now.dup = c.before(seq.Of(s.Start(), s.Len))
-			c.n.DupBytes += uint64(c.now.dup.Len())
+			c.cur.dup = c.receivedPart(seq.Of(s.Start(), s.Len))
+			c.n.DupBytes += uint64(c.cur.dup.Len())
 		}
-		c.owe(c.now.dup, false)
-		c.now.dup = seq.Range{}
+		c.oweAck(c.cur.dup, false)
+		c.cur.dup = seq.Range{}
 	case n == 0 && first == -1: // a keepalive or window probe: whoever guesses that number may have an answer
 		c.answerProbe(now)
 	default:
-		c.challenge(now)
+		c.oweChallengeAck(now)
 		if s.Flags.Has(wire.SYN | wire.ACK) {
-			c.ecn.synACKAgain(c, s)
+			c.ecn.onRepeatedSYNACK(c, s)
 		}
 	}
 }
 
-// lateACK takes the acknowledgement of a segment from before RCV.NXT, which RFC 9293 drops, once this end had to
+// acceptOldAck takes the acknowledgement of a segment from before RCV.NXT, which RFC 9293 drops, once this end had to
 // send again after a timeout. An end numbers its segments so (controlSeq) whose peer took what it sent and
 // shrank the window after that: two such ends would never acknowledge anything to each other.
-func (c *Conn) lateACK(s *Segment, now tick.Time) {
-	if s.Flags&(wire.ACK|wire.RST|wire.SYN) == wire.ACK && c.recent(s) && c.tx.Backoff() > 0 &&
+func (c *Conn) acceptOldAck(s *Segment, now tick.Time) {
+	if s.Flags&(wire.ACK|wire.RST|wire.SYN) == wire.ACK && c.isRecent(s) && c.tx.Backoff() > 0 &&
 		c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
-		c.ackProcess(s, now)
+		c.processAck(s, now)
 	}
 }
 
-// recent reports whether s begins where an honest retransmission can.
-func (c *Conn) recent(s *Segment) bool {
+// isRecent reports whether s begins where an honest retransmission can.
+func (c *Conn) isRecent(s *Segment) bool {
 	first := s.Seq.Diff(c.rcvNxt)
 	return first < 0 && first >= -c.recentWindow()
 }
 
-// before returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A
+// receivedPart returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A
 // number from before the peer's SYN is nobody's.
-func (c *Conn) before(r seq.Range) seq.Range {
+func (c *Conn) receivedPart(r seq.Range) seq.Range {
 	if c.n.BytesIn < 1<<30 {
 		r.Start = seq.Max(r.Start, c.irs+1)
 	}
@@ -207,18 +207,18 @@ func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	case c.state == TimeWait: // RFC 1337
 		c.n.LateRST++
 	case s.Seq != c.rcvNxt:
-		c.challenge(now)
+		c.oweChallengeAck(now)
 	case c.state == SynReceived:
 		c.enterClosed(CauseRefused)
 	default:
-		c.ackOfReset(s)
+		c.takeAckOfReset(s)
 		c.enterClosed(CauseReset)
 	}
 }
 
-// ackOfReset takes what a RST acknowledges. A peer that aborts may owe the acknowledgement of bytes that it received,
-// and no other segment says so.
-func (c *Conn) ackOfReset(s *Segment) {
+// takeAckOfReset takes what a RST acknowledges. A peer that aborts may owe the acknowledgement of bytes that it
+// received, and no other segment says so.
+func (c *Conn) takeAckOfReset(s *Segment) {
 	if s.Flags&wire.ACK != 0 && c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
 		c.una = s.Ack
 		c.events |= Acked
@@ -233,7 +233,7 @@ func (c *Conn) inputSYN(s *Segment, now tick.Time) {
 		c.enterClosed(CauseRefused)
 		return
 	}
-	c.challenge(now)
+	c.oweChallengeAck(now)
 }
 
 // inputACK is the fifth check.
@@ -245,31 +245,31 @@ func (c *Conn) inputACK(s *Segment, now tick.Time) bool {
 			return false
 		}
 		c.una = s.Ack
-		c.sendFrom(s)
+		c.initSendWindow(s)
 		c.established(now)
 	}
 	if c.nxt.Less(s.Ack) || s.Ack.Diff(c.una) < -max(c.maxWnd, 1) {
 		c.n.BadAck++
-		c.challenge(now)
+		c.oweChallengeAck(now)
 		return false
 	}
-	c.timer.heard(now)
+	c.timer.noteSegment(now)
 	if c.ts.on {
-		c.tsUpdate(s, now)
+		c.updateTimestamp(s, now)
 	}
-	c.ecn.arrived(c, s)
+	c.ecn.onSegment(c, s)
 	if s.Opt.Present&wire.HasUTO != 0 {
 		c.adoptUTO(s)
 	}
 	if c.state == TimeWait {
 		return false
 	}
-	c.ackProcess(s, now)
+	c.processAck(s, now)
 	return c.state != Closed
 }
 
-// sendFrom sets the send window from the segment that ended the handshake.
-func (c *Conn) sendFrom(s *Segment) {
+// initSendWindow sets the send window from the segment that ended the handshake.
+func (c *Conn) initSendWindow(s *Segment) {
 	w := c.window(s)
 	c.right = s.Ack.Add(w)
 	c.wl1, c.wl2, c.maxWnd = s.Seq, s.Ack, w

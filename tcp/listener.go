@@ -39,22 +39,22 @@ type ListenConfig struct {
 
 // Gate counts half-open connections.
 type Gate interface {
-	Open(t *Tuple, now tick.Time) bool // one more; false: too many, and it is not counted
-	Done(t *Tuple, now tick.Time)      // one less
+	Admit(t *Tuple, now tick.Time) bool // one more; false: too many, and it is not counted
+	Release(t *Tuple, now tick.Time)    // one less
 }
 
 // Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is
 // full (RFC 4987).
 type Listener struct {
-	cfg     ListenConfig
-	index   map[Tuple]int32
-	entries []halfOpen
-	free    []int32
-	used    int
-	soonest tick.Time
-	cursor  int
-	scratch Conn // makes SYN-ACKs
-	n       ListenCounters
+	cfg          ListenConfig
+	index        map[Tuple]int32
+	entries      []halfOpen
+	free         []int32
+	used         int
+	nextDeadline tick.Time
+	cursor       int
+	scratch      Conn // makes SYN-ACKs
+	n            ListenCounters
 
 	cookieUntil tick.Time // cookies sent are good until then: other ACKs are not worth a hash
 }
@@ -73,26 +73,26 @@ type ListenCounters struct {
 
 // halfOpen is a connection in SYN-RECEIVED.
 type halfOpen struct {
-	inUse  bool
-	t      Tuple
-	iss    seq.Num
-	syn    Segment
-	window int // announced in the SYN-ACK
-	sentAt tick.Time
-	tries  int
-	next   tick.Time
+	inUse    bool
+	t        Tuple
+	iss      seq.Num
+	syn      Segment
+	window   int // announced in the SYN-ACK
+	sentAt   tick.Time
+	tries    int
+	resendAt tick.Time
 
-	asked   askedSet
-	expired int // SYN-ACKs that nobody acknowledged in time
+	ecnAsked askedSet
+	expired  int // SYN-ACKs that nobody acknowledged in time
 
 	challengeAt tick.Time // when the next challenge ACK may leave
 }
 
 // Init resets l with a copy of cfg.
 func (l *Listener) Init(cfg *ListenConfig, now tick.Time) {
-	*l = Listener{cfg: *cfg, soonest: tick.Never}
+	*l = Listener{cfg: *cfg, nextDeadline: tick.Never}
 	l.cfg.Conn.defaults()
-	def(&l.cfg.Backlog, 256)
+	setDefault(&l.cfg.Backlog, 256)
 	l.cfg.Backlog = min(max(l.cfg.Backlog, 1), MaxBacklog)
 	l.index = make(map[Tuple]int32, l.cfg.Backlog)
 	l.entries = make([]halfOpen, l.cfg.Backlog)
@@ -121,7 +121,7 @@ func (l *Listener) Input(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict 
 		if _, ok := l.checkCookie(t, s, now); ok {
 			return Ready
 		}
-		if l.mayFollow(s, now) {
+		if l.mayFollowCookie(s, now) {
 			l.n.CookieTails++
 			return Drop
 		}
@@ -146,7 +146,7 @@ func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdi
 	l.n.SYNs++
 	switch {
 	case l.cfg.Cookies != CookiesAlways && len(l.free) > 0 &&
-		(l.cfg.Gate == nil || l.cfg.Gate.Open(t, now)):
+		(l.cfg.Gate == nil || l.cfg.Gate.Admit(t, now)):
 	case l.cfg.Cookies == CookiesNever:
 		l.n.Overflows++
 		return Drop
@@ -159,40 +159,40 @@ func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdi
 	l.used++
 	l.index[*t] = i
 	l.entries[i] = halfOpen{inUse: true, t: *t, iss: ISN(&l.cfg.Key, t, now), syn: *s, sentAt: now}
-	l.entries[i].asked.add(l.cfg.Conn.ecnAsked(s.Flags))
+	l.entries[i].ecnAsked.add(l.cfg.Conn.ecnAsked(s.Flags))
 	l.synAck(&l.entries[i], now, out)
 	return Reply
 }
 
-// build makes c, for t, the connection of a SYN.
-func (l *Listener) build(c *Conn, e *halfOpen, now tick.Time) {
+// buildConn makes c, for t, the connection of a SYN.
+func (l *Listener) buildConn(c *Conn, e *halfOpen, now tick.Time) {
 	cfg := &l.cfg.Conn
 	cfg.TSOffset = TSOffset(&l.cfg.Key, &e.t)
 	c.Init(cfg, e.t.LocalPort, e.t.RemotePort, e.iss, now)
-	c.accepted(&e.syn, e.window, e.sentAt, e.tries, now)
-	c.ecn.noECT = e.asked.spoils(c.ecn.mode)
+	c.initPassive(&e.syn, e.window, e.sentAt, e.tries, now)
+	c.ecn.noECT = e.ecnAsked.conflictsWith(c.ecn.mode)
 }
 
 // synAck sends e's SYN-ACK and starts its timer.
 func (l *Listener) synAck(e *halfOpen, now tick.Time, out *Out) {
 	c := &l.scratch
-	l.build(c, e, now)
+	l.buildConn(c, e, now)
 	if c.ecn.mode == ECNAccurate && e.expired >= ecnSYNACKs {
-		c.ecn.bare = true
-		e.asked.add(ECNOff)
+		c.ecn.plainSYNACK = true
+		e.ecnAsked.add(ECNOff)
 	}
 	c.timer.synDue = true
 	c.pollSYN(now, out)
 	e.window = int(out.Window)
 	e.tries++
-	e.next = now.Add(min(l.cfg.Conn.SYNTimeout<<min(e.tries-1, 10), tick.Minute))
-	l.soonest = min(l.soonest, e.next)
+	e.resendAt = now.Add(min(l.cfg.Conn.SYNTimeout<<min(e.tries-1, 10), tick.Minute))
+	l.nextDeadline = min(l.nextDeadline, e.resendAt)
 	l.n.SYNAcks++
 }
 
-func (l *Listener) drop(i int32, now tick.Time) {
+func (l *Listener) removeEntry(i int32, now tick.Time) {
 	if l.cfg.Gate != nil {
-		l.cfg.Gate.Done(&l.entries[i].t, now)
+		l.cfg.Gate.Release(&l.entries[i].t, now)
 	}
 	delete(l.index, l.entries[i].t)
 	l.entries[i].inUse = false
@@ -209,9 +209,9 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 	old := s.Opt.Present&e.syn.Opt.Present&wire.HasTS != 0 && int32(s.Opt.TSVal-e.syn.Opt.TSVal) < 0
 	switch {
 	case syn && !rst && s.Flags&wire.ACK == 0 && s.Seq == e.syn.Seq: // our SYN-ACK was lost
-		if e.asked.add(l.cfg.Conn.ecnAsked(s.Flags)); e.asked.mixed() {
+		if e.ecnAsked.add(l.cfg.Conn.ecnAsked(s.Flags)); e.ecnAsked.isMixed() {
 			l.n.MixedECN++
-			l.reset(i, now, out)
+			l.resetEntry(i, now, out)
 			return Reply
 		}
 		e.syn.ECN = s.ECN // the latest's are fed back
@@ -221,22 +221,22 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 		return Reply
 	case !inWindow || old && !rst:
 		l.n.Old++
-		return replyIf(!rst && l.challenge(e, now, out))
+		return replyIf(!rst && l.challengeAck(e, now, out))
 	case rst && s.Seq != nxt:
-		return replyIf(l.challenge(e, now, out))
+		return replyIf(l.challengeAck(e, now, out))
 	case rst, syn:
 		l.n.Resets++
-		l.drop(i, now)
+		l.removeEntry(i, now)
 		return Drop
 	case s.Flags&wire.ACK == 0:
 		l.n.Ignored++
 		return Drop
 	case s.Ack != e.iss+1:
 		if _, ok := l.checkCookie(&e.t, s, now); ok { // the SYN came twice, and the first was answered with a cookie
-			l.drop(i, now)
+			l.removeEntry(i, now)
 			return Ready
 		}
-		if l.mayFollow(s, now) {
+		if l.mayFollowCookie(s, now) {
 			l.n.CookieTails++
 			return Drop
 		}
@@ -246,26 +246,27 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 	return Ready
 }
 
-// reset ends a half-open connection and makes the RST that says so.
-func (l *Listener) reset(i int32, now tick.Time, out *Out) {
+// resetEntry ends a half-open connection and makes the RST that says so.
+func (l *Listener) resetEntry(i int32, now tick.Time, out *Out) {
 	c := &l.scratch
-	l.build(c, &l.entries[i], now)
+	l.buildConn(c, &l.entries[i], now)
 	c.endWithReset(CauseAborted)
 	c.pollReset(now, out)
-	l.drop(i, now)
+	l.removeEntry(i, now)
 }
 
-// challenge answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as Conn.challenge does.
-func (l *Listener) challenge(e *halfOpen, now tick.Time, out *Out) bool {
-	if b := l.cfg.Conn.Budget; now < e.challengeAt || b != nil && !b.take(now) {
+// challengeAck answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as Conn.challenge
+// does.
+func (l *Listener) challengeAck(e *halfOpen, now tick.Time, out *Out) bool {
+	if b := l.cfg.Conn.Budget; now < e.challengeAt || b != nil && !b.allow(now) {
 		l.n.ChallengeSuppressed++
 		return false
 	}
 	e.challengeAt = now.Add(challengePause)
 	c := &l.scratch
-	l.build(c, e, now)
+	l.buildConn(c, e, now)
 	c.limit = c.rcvAdv // the window stays that of the SYN-ACK, of which alone the connection will know
-	c.owe(seq.Range{}, false)
+	c.oweAck(seq.Range{}, false)
 	ok := c.pollAck(now, out)
 	e.window = c.rcvAdv.Diff(c.rcvNxt) // scaling may have rounded it up
 	return ok
@@ -280,13 +281,13 @@ func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 		if !ok {
 			return false
 		}
-		l.build(c, &e, now)
+		l.buildConn(c, &e, now)
 		l.n.CookiesAccepted++
 		l.n.Accepted++
 		return true
 	}
-	l.build(c, &l.entries[i], now)
-	l.drop(i, now)
+	l.buildConn(c, &l.entries[i], now)
+	l.removeEntry(i, now)
 	l.n.Accepted++
 	return true
 }
@@ -294,7 +295,7 @@ func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 // Refuse forgets a half-open connection that Input said Ready for, instead of Accept.
 func (l *Listener) Refuse(t *Tuple, now tick.Time) {
 	if i, ok := l.index[*t]; ok {
-		l.drop(i, now)
+		l.removeEntry(i, now)
 	}
 }
 
@@ -302,21 +303,21 @@ func (l *Listener) Refuse(t *Tuple, now tick.Time) {
 func (l *Listener) Close(now tick.Time) {
 	for i := range l.entries {
 		if l.entries[i].inUse {
-			l.drop(int32(i), now)
+			l.removeEntry(int32(i), now)
 		}
 	}
 }
 
 // Deadline returns when Poll must be called next, tick.Never for not at all.
-func (l *Listener) Deadline() tick.Time { return l.soonest }
+func (l *Listener) Deadline() tick.Time { return l.nextDeadline }
 
 // Poll gives the next SYN-ACK to send again and to whom; call it until it returns false once Deadline has passed.
 func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
-	if now < l.soonest && l.cursor == 0 {
+	if now < l.nextDeadline && l.cursor == 0 {
 		return false
 	}
 	if l.cursor == 0 {
-		l.soonest = tick.Never
+		l.nextDeadline = tick.Never
 	}
 	for l.cursor < len(l.entries) {
 		i := l.cursor
@@ -324,11 +325,11 @@ func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
 		e := &l.entries[i]
 		switch {
 		case !e.inUse:
-		case now < e.next:
-			l.soonest = min(l.soonest, e.next)
+		case now < e.resendAt:
+			l.nextDeadline = min(l.nextDeadline, e.resendAt)
 		case e.tries > l.cfg.Conn.SYNACKRetries:
 			l.n.Timeouts++
-			l.drop(int32(i), now)
+			l.removeEntry(int32(i), now)
 		default:
 			e.expired++
 			l.synAck(e, now, out)

@@ -45,8 +45,8 @@ func TestCookieMSS(t *testing.T) {
 // counting is a Gate that lets everything in.
 type counting struct{ open, done int }
 
-func (g *counting) Open(*tcp.Tuple, tick.Time) bool { g.open++; return true }
-func (g *counting) Done(*tcp.Tuple, tick.Time)      { g.done++ }
+func (g *counting) Admit(*tcp.Tuple, tick.Time) bool { g.open++; return true }
+func (g *counting) Release(*tcp.Tuple, tick.Time)      { g.done++ }
 
 // TestListenerForgets: Refuse and Close end half-open connections, once each, and Accept finds none of them afterwards.
 func TestListenerForgets(t *testing.T) {

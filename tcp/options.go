@@ -5,8 +5,8 @@ import "xwarp/tcp/tick"
 // SetKeepalive changes what Config began with; idle 0 turns probes off.
 func (c *Conn) SetKeepalive(idle, interval tick.Duration, probes int) {
 	c.cfg.KeepaliveIdle, c.cfg.KeepaliveInterval, c.cfg.KeepaliveProbes = idle, interval, probes
-	def(&c.cfg.KeepaliveInterval, 75*tick.Second)
-	def(&c.cfg.KeepaliveProbes, 9)
+	setDefault(&c.cfg.KeepaliveInterval, 75*tick.Second)
+	setDefault(&c.cfg.KeepaliveProbes, 9)
 }
 
 // SetUserTimeout changes what Config began with; negative means never.

@@ -5,7 +5,7 @@ import "xwarp/tcp/seq"
 // outOfOrder is the set of bytes kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The
 // number of ranges is bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
 type outOfOrder struct {
-	v []seq.Range
+	ranges []seq.Range
 	// recent is where the last bytes were kept, newest first: the order of SACK blocks (RFC 2018, 4).
 	recent  [4]seq.Num
 	nRecent int
@@ -14,22 +14,22 @@ type outOfOrder struct {
 	steps       uint64 // comparisons and moved ranges, for the cost test
 }
 
-func (ooo *outOfOrder) reset() { *ooo = outOfOrder{v: ooo.v[:0]} }
+func (ooo *outOfOrder) reset() { *ooo = outOfOrder{ranges: ooo.ranges[:0]} }
 
 // drop empties the set for good: the peer sends nothing more.
-func (ooo *outOfOrder) drop() { ooo.v, ooo.bytes = ooo.v[:0], 0 }
+func (ooo *outOfOrder) drop() { ooo.ranges, ooo.bytes = ooo.ranges[:0], 0 }
 
-func (ooo *outOfOrder) empty() bool { return len(ooo.v) == 0 }
+func (ooo *outOfOrder) empty() bool { return len(ooo.ranges) == 0 }
 
 // end returns the end of the last range of a set that is not empty.
-func (ooo *outOfOrder) end() seq.Num { return ooo.v[len(ooo.v)-1].End }
+func (ooo *outOfOrder) end() seq.Num { return ooo.ranges[len(ooo.ranges)-1].End }
 
 // after returns the index of the first range that ends after s.
 func (ooo *outOfOrder) after(s seq.Num) int {
-	lo, hi := 0, len(ooo.v)
+	lo, hi := 0, len(ooo.ranges)
 	for lo < hi {
 		m := int(uint(lo+hi) / 2)
-		if s.Less(ooo.v[m].End) {
+		if s.Less(ooo.ranges[m].End) {
 			hi = m
 		} else {
 			lo = m + 1
@@ -42,7 +42,7 @@ func (ooo *outOfOrder) after(s seq.Num) int {
 // touching returns the ranges [i, j) that overlap r or are adjacent to it.
 func (ooo *outOfOrder) touching(r seq.Range) (i, j int) {
 	i = ooo.after(r.Start - 1)
-	for j = i; j < len(ooo.v) && ooo.v[j].Start.LessEq(r.End); j++ {
+	for j = i; j < len(ooo.ranges) && ooo.ranges[j].Start.LessEq(r.End); j++ {
 		ooo.steps++
 	}
 	return i, j
@@ -52,28 +52,29 @@ func (ooo *outOfOrder) touching(r seq.Range) (i, j int) {
 func (ooo *outOfOrder) add(r seq.Range) {
 	i, j := ooo.touching(r)
 	if i == j {
-		ooo.v = append(ooo.v, seq.Range{})
-		copy(ooo.v[i+1:], ooo.v[i:])
-		ooo.steps += uint64(len(ooo.v) - i)
-		ooo.v[i] = r
-		ooo.grew(r.Len())
+		ooo.ranges = append(ooo.ranges, seq.Range{})
+		copy(ooo.ranges[i+1:], ooo.ranges[i:])
+		ooo.steps += uint64(len(ooo.ranges) - i)
+		ooo.ranges[i] = r
+		ooo.addBytes(r.Len())
 	} else {
 		old := 0
-		for _, o := range ooo.v[i:j] {
+		for _, o := range ooo.ranges[i:j] {
 			old += o.Len()
 		}
-		n := seq.Range{Start: seq.Min(r.Start, ooo.v[i].Start), End: seq.Max(r.End, ooo.v[j-1].End)}
-		ooo.v[i] = n
+		n := seq.Range{Start: seq.Min(r.Start, ooo.ranges[i].Start),
+			End: seq.Max(r.End, ooo.ranges[j-1].End)}
+		ooo.ranges[i] = n
 		if j > i+1 {
-			ooo.steps += uint64(len(ooo.v) - j)
-			ooo.v = append(ooo.v[:i+1], ooo.v[j:]...)
+			ooo.steps += uint64(len(ooo.ranges) - j)
+			ooo.ranges = append(ooo.ranges[:i+1], ooo.ranges[j:]...)
 		}
-		ooo.grew(n.Len() - old)
+		ooo.addBytes(n.Len() - old)
 	}
 	ooo.touch(r.Start)
 }
 
-func (ooo *outOfOrder) grew(n int) {
+func (ooo *outOfOrder) addBytes(n int) {
 	ooo.bytes += n
 	ooo.high = max(ooo.high, ooo.bytes)
 }
@@ -81,7 +82,7 @@ func (ooo *outOfOrder) grew(n int) {
 // touch makes s the most recent entry.
 func (ooo *outOfOrder) touch(s seq.Num) {
 	n := min(ooo.nRecent+1, len(ooo.recent))
-	if ooo.nRecent > 0 && ooo.v[ooo.after(s)].Contains(ooo.recent[0]) {
+	if ooo.nRecent > 0 && ooo.ranges[ooo.after(s)].Contains(ooo.recent[0]) {
 		n = ooo.nRecent
 	} else {
 		copy(ooo.recent[1:n], ooo.recent[:n-1])
@@ -89,19 +90,19 @@ func (ooo *outOfOrder) touch(s seq.Num) {
 	ooo.recent[0], ooo.nRecent = s, n
 }
 
-// take removes what begins at or before left, and returns how far the bytes reach without a gap.
-func (ooo *outOfOrder) take(left seq.Num) seq.Num {
+// removeUpTo removes what begins at or before left, and returns how far the bytes reach without a gap.
+func (ooo *outOfOrder) removeUpTo(left seq.Num) seq.Num {
 	k := 0
-	for k < len(ooo.v) && ooo.v[k].Start.LessEq(left) {
-		left = seq.Max(left, ooo.v[k].End)
-		ooo.bytes -= ooo.v[k].Len()
+	for k < len(ooo.ranges) && ooo.ranges[k].Start.LessEq(left) {
+		left = seq.Max(left, ooo.ranges[k].End)
+		ooo.bytes -= ooo.ranges[k].Len()
 		k++
 	}
 	if k > 0 {
-		ooo.steps += uint64(len(ooo.v))
-		ooo.v = ooo.v[:copy(ooo.v, ooo.v[k:])]
+		ooo.steps += uint64(len(ooo.ranges))
+		ooo.ranges = ooo.ranges[:copy(ooo.ranges, ooo.ranges[k:])]
 	}
-	if len(ooo.v) == 0 {
+	if len(ooo.ranges) == 0 {
 		ooo.nRecent = 0
 	}
 	return left
@@ -113,9 +114,9 @@ func (ooo *outOfOrder) gaps(r seq.Range, left seq.Num, limit int, o *Offer) (ref
 	i := ooo.after(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
 		g := seq.Range{Start: at, End: r.End}
-		if i < len(ooo.v) {
-			g.End = seq.Min(g.End, ooo.v[i].Start)
-			at = ooo.v[i].End
+		if i < len(ooo.ranges) {
+			g.End = seq.Min(g.End, ooo.ranges[i].Start)
+			at = ooo.ranges[i].End
 		} else {
 			at = r.End
 		}
@@ -123,7 +124,7 @@ func (ooo *outOfOrder) gaps(r seq.Range, left seq.Num, limit int, o *Offer) (ref
 		if g.Empty() {
 			continue
 		}
-		if o.N == len(o.R) || len(ooo.v) >= limit && g.Start != left && !ooo.adjacent(g) {
+		if o.N == len(o.R) || len(ooo.ranges) >= limit && g.Start != left && !ooo.adjacent(g) {
 			return true
 		}
 		o.R[o.N] = g
@@ -139,8 +140,8 @@ func (ooo *outOfOrder) adjacent(r seq.Range) bool {
 
 // duplicate returns the first part of r that is in the set, and the range it lies in.
 func (ooo *outOfOrder) duplicate(r seq.Range) (dup, in seq.Range) {
-	if i := ooo.after(r.Start); i < len(ooo.v) && ooo.v[i].Overlaps(r) {
-		return r.Clip(ooo.v[i]), ooo.v[i]
+	if i := ooo.after(r.Start); i < len(ooo.ranges) && ooo.ranges[i].Overlaps(r) {
+		return r.Clip(ooo.ranges[i]), ooo.ranges[i]
 	}
 	return seq.Range{}, seq.Range{}
 }
@@ -157,12 +158,12 @@ func (ooo *outOfOrder) blocks(b *[4]seq.Range, n, limit int) int {
 		n++
 	}
 	for _, s := range ooo.recent[:ooo.nRecent] {
-		if i := ooo.after(s); n < limit && i < len(ooo.v) && ooo.v[i].Contains(s) {
-			add(ooo.v[i])
+		if i := ooo.after(s); n < limit && i < len(ooo.ranges) && ooo.ranges[i].Contains(s) {
+			add(ooo.ranges[i])
 		}
 	}
-	for i := 0; i < len(ooo.v) && n < limit; i++ {
-		add(ooo.v[i])
+	for i := 0; i < len(ooo.ranges) && n < limit; i++ {
+		add(ooo.ranges[i])
 	}
 	return n
 }

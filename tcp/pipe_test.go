@@ -278,7 +278,7 @@ func (p *pipe) receive(h *host, pk *packet) {
 	switch {
 	case p.full:
 		input = h.c.InputInFull
-	case !h.c.Expected(&s, p.now):
+	case !h.c.TakesFastPath(&s, p.now):
 	case s.Len > 0:
 		p.expected++
 	default:

@@ -68,7 +68,7 @@ func (c *Conn) LimitMTU(mtu int, now tick.Time) {
 
 func (c *Conn) setMTU(mtu int, now tick.Time) {
 	p := &c.pmtu
-	c.run = false
+	c.inRun = false
 	p.mtu = min(max(mtu, c.cfg.MinPathMTU), c.cfg.MTU)
 	p.claim.mtu, p.changed = 0, now
 	if p.proven > p.mtu {
@@ -84,15 +84,15 @@ func (c *Conn) setMTU(mtu int, now tick.Time) {
 	}
 }
 
-// sent notes new bytes in a packet of a size not proven yet.
-func (p *pathMTU) sent(c *Conn, r seq.Range, n int) {
+// onSent notes new bytes in a packet of a size not proven yet.
+func (p *pathMTU) onSent(c *Conn, r seq.Range, n int) {
 	if size := c.packet(n); size > p.proven && (p.trial.size == 0 || size > p.trial.size) {
 		p.trial.end, p.trial.size = r.End, size
 	}
 }
 
-// takenBack notes that nothing from from on has left.
-func (p *pathMTU) takenBack(from seq.Num) {
+// onUnsent notes that nothing from from on has left.
+func (p *pathMTU) onUnsent(from seq.Num) {
 	if from.Less(p.trial.end) {
 		p.trial.size = 0
 	}
@@ -101,8 +101,8 @@ func (p *pathMTU) takenBack(from seq.Num) {
 	}
 }
 
-// resent notes that r is sent again, so that its acknowledgement proves nothing about the first packet.
-func (p *pathMTU) resent(c *Conn, r seq.Range, now tick.Time) {
+// onResent notes that r is sent again, so that its acknowledgement proves nothing about the first packet.
+func (p *pathMTU) onResent(c *Conn, r seq.Range, now tick.Time) {
 	if p.trial.size > 0 && r.End.Add(-1).Less(p.trial.end) && p.trial.end.LessEq(r.End) {
 		p.trial.size = 0
 	}
@@ -116,8 +116,8 @@ func (p *pathMTU) resent(c *Conn, r seq.Range, now tick.Time) {
 	}
 }
 
-// acked takes what an acknowledgement says about sizes, and about an ICMP message that waits.
-func (p *pathMTU) acked(c *Conn, now tick.Time) {
+// onAck takes what an acknowledgement says about sizes, and about an ICMP message that waits.
+func (p *pathMTU) onAck(c *Conn, now tick.Time) {
 	p.steps = 0
 	if p.trial.size > 0 && p.trial.end.LessEq(c.una) {
 		p.proven, p.trial.size = max(p.proven, p.trial.size), 0
@@ -129,13 +129,13 @@ func (p *pathMTU) acked(c *Conn, now tick.Time) {
 		p.proven = max(p.proven, p.probe.size)
 	}
 	if p.claim.mtu != 0 {
-		p.weigh(c, now, false)
+		p.decideClaim(c, now, false)
 	}
 }
 
-// weigh decides about the waiting claim: refuted once the quoted segment is acknowledged; true when it is the
+// decideClaim decides about the waiting claim: refuted once the quoted segment is acknowledged; true when it is the
 // very one that is missing, or when a timeout finds it still unacknowledged (RFC 5927, 7.2).
-func (p *pathMTU) weigh(c *Conn, now tick.Time, timeout bool) {
+func (p *pathMTU) decideClaim(c *Conn, now tick.Time, timeout bool) {
 	switch {
 	case p.claim.quoted.Less(c.una):
 		p.claim.mtu = 0
@@ -146,36 +146,36 @@ func (p *pathMTU) weigh(c *Conn, now tick.Time, timeout bool) {
 	}
 }
 
-// timeout is a retransmission timeout: a waiting claim is confirmed, and a path where full-sized segments
+// onTimeout is a retransmission timeout: a waiting claim is confirmed, and a path where full-sized segments
 // vanish is a black hole. Each lower size gets as many timeouts as the first one before it is blamed too: one
 // that is lost for another reason, or that the peer's layer above refuses once, says nothing about the path.
-func (p *pathMTU) timeout(c *Conn, now tick.Time) {
+func (p *pathMTU) onTimeout(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
-		p.weigh(c, now, true)
+		p.decideClaim(c, now, true)
 		return
 	}
 	b := c.tx.Backoff()
 	if b < p.blamed {
 		p.blamed = 0
 	}
-	size := p.vanishing(c)
+	size := p.suspectSize(c)
 	need := blackHoleAfter
 	if size <= p.proven {
 		need = blackHoleProven
 	}
 	if size > 0 && b-p.blamed >= need {
-		p.lower(c, size, now)
+		p.blameSize(c, size, now)
 	}
 }
 
-// vanishing returns the size of the packet whose acknowledgement is missing, 0 when no lower one is left to try.
-func (p *pathMTU) vanishing(c *Conn) int {
+// suspectSize returns the size of the packet whose acknowledgement is missing, 0 when no lower one is left to try.
+func (p *pathMTU) suspectSize(c *Conn) int {
 	head, ok := c.tx.Head()
 	if !c.cfg.ProbeMTU || !ok {
 		return 0
 	}
 	size := c.packet(head.Len())
-	if from := min(size, p.mtu); p.below(c, from) >= from {
+	if from := min(size, p.mtu); p.nextLowerSize(c, from) >= from {
 		return 0
 	}
 	return size
@@ -189,7 +189,7 @@ func (p *pathMTU) deadline(c *Conn) tick.Time {
 		return tick.Never
 	}
 	rto, sent, ok := c.tx.Overdue()
-	if !ok || p.vanishing(c) == 0 {
+	if !ok || p.suspectSize(c) == 0 {
 		return tick.Never
 	}
 	return max(sent, p.changed).Add(max(blackHoleWait, rto) << p.steps)
@@ -198,24 +198,24 @@ func (p *pathMTU) deadline(c *Conn) tick.Time {
 // expire runs what deadline is for.
 func (p *pathMTU) expire(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
-		p.weigh(c, now, true)
+		p.decideClaim(c, now, true)
 		return
 	}
-	p.lower(c, p.vanishing(c), now)
+	p.blameSize(c, p.suspectSize(c), now)
 }
 
-// lower blames a packet's size for its loss.
-func (p *pathMTU) lower(c *Conn, size int, now tick.Time) {
+// blameSize blames a packet's size for its loss.
+func (p *pathMTU) blameSize(c *Conn, size int, now tick.Time) {
 	c.n.BlackHoles++
 	p.steps++
 	p.blamed = c.tx.Backoff()
 	p.failed = p.mtu
 	p.next = now.Add(mtuProbeAgain)
-	c.setMTU(p.below(c, min(size, p.mtu)), now)
+	c.setMTU(p.nextLowerSize(c, min(size, p.mtu)), now)
 }
 
-// below is the largest size to fall back to that is smaller than size: Ethernet's, IPv6's least, the floor.
-func (p *pathMTU) below(c *Conn, size int) int {
+// nextLowerSize is the largest size to fall back to that is smaller than size: Ethernet's, IPv6's least, the floor.
+func (p *pathMTU) nextLowerSize(c *Conn, size int) int {
 	for _, m := range []int{1500, 1280} {
 		if m < size && m >= c.cfg.MinPathMTU {
 			return m
@@ -224,8 +224,8 @@ func (p *pathMTU) below(c *Conn, size int) int {
 	return c.cfg.MinPathMTU
 }
 
-// target returns the size of a probe to send now, 0 for none: the largest first, then halves of what is left.
-func (p *pathMTU) target(c *Conn, usable int, now tick.Time) int {
+// nextProbeSize returns the size of a probe to send now, 0 for none: the largest first, then halves of what is left.
+func (p *pathMTU) nextProbeSize(c *Conn, usable int, now tick.Time) int {
 	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
 		return 0
 	}

@@ -8,10 +8,10 @@ import (
 
 // inputText offers the new bytes of s inside the window and notes its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
 func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
-	c.now.open = true
-	c.now.ecr = s.Opt.TSEcr
+	c.cur.unfinished = true
+	c.cur.ecr = s.Opt.TSEcr
 	if s.Flags&(wire.SYN|wire.FIN) != 0 || s.Len > 0 {
-		c.ecn.textArrived(c)
+		c.ecn.onText(c)
 	}
 	if !c.state.receives() {
 		if s.Len > 0 {
@@ -22,7 +22,7 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	if s.Flags&wire.URG != 0 {
 		c.inputURG(s)
 	}
-	c.now.push = s.Flags&wire.PSH != 0
+	c.cur.hasPush = s.Flags&wire.PSH != 0
 	text := seq.Of(s.Start(), s.Len)
 	if s.Len > 0 {
 		if c.refuseText(text, now) {
@@ -45,7 +45,7 @@ func (c *Conn) inputFIN(text seq.Range) {
 		return
 	}
 	c.finSeen, c.finSeq = true, text.End
-	c.now.ack = true
+	c.cur.ackNow = true
 }
 
 // refuseText resets a connection that nobody reads any more when new bytes come (RFC 9293, 3.6.1).
@@ -60,14 +60,14 @@ func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
 
 // offer fills in o, and notes what came twice.
 func (c *Conn) offer(text seq.Range, o *Offer) {
-	k := &c.now
-	k.text = true
-	k.holes = !c.outOfOrder.empty()
+	k := &c.cur
+	k.hasText = true
+	k.hadHoles = !c.outOfOrder.empty()
 	if c.finSeen && c.finSeq.Less(text.End) {
 		c.finSeen = false // bytes beyond that FIN: it was not the peer's, or this segment is not
 	}
 	if text.Start.Less(c.rcvNxt) {
-		k.dup = c.before(text)
+		k.dup = c.receivedPart(text)
 	} else {
 		k.dup, _ = c.outOfOrder.duplicate(text)
 	}
@@ -75,7 +75,7 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 	fresh := text.Clip(seq.Range{Start: c.rcvNxt, End: c.rcvAdv})
 	if fresh.Len()+max(0, c.rcvNxt.Diff(text.Start)) < text.Len() {
 		c.n.WindowTrimmed++
-		k.ack = true
+		k.ackNow = true
 	}
 	if fresh.Empty() {
 		return
@@ -84,7 +84,7 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 		o.R[0], o.N = fresh, 1
 	} else if c.outOfOrder.gaps(fresh, c.rcvNxt, c.cfg.MaxHoles, o) {
 		c.n.HolesRefused++
-		k.ack = true
+		k.ackNow = true
 	}
 	for _, r := range o.R[:o.N] {
 		k.offered += r.Len()
@@ -94,8 +94,8 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 // Keep records that the layer above placed or holds the bytes of r, part of the last Offer. What is not kept before
 // Finish counts as never received.
 func (c *Conn) Keep(r seq.Range) {
-	if k := &c.now; r.Start == k.left && r.Len() <= k.offered-k.kept {
-		k.left = r.End
+	if k := &c.cur; r.Start == k.keptTo && r.Len() <= k.offered-k.kept {
+		k.keptTo = r.End
 		k.kept += r.Len()
 	} else {
 		c.keepAhead(r)
@@ -104,21 +104,21 @@ func (c *Conn) Keep(r seq.Range) {
 
 // KeepTo records that the layer above takes the bytes before to for kept: Input offered all of them, now or before.
 func (c *Conn) KeepTo(to seq.Num) {
-	if k := &c.now; k.open && k.left.Less(to) && to.LessEq(c.rcvAdv) {
-		k.left = to
+	if k := &c.cur; k.unfinished && k.keptTo.Less(to) && to.LessEq(c.rcvAdv) {
+		k.keptTo = to
 	}
 }
 
 // keepAhead is Keep for bytes that are not in order.
 func (c *Conn) keepAhead(r seq.Range) {
-	k := &c.now
-	r = r.Clip(seq.Range{Start: k.left, End: c.rcvAdv})
-	if !k.open || k.offered == 0 || r.Empty() {
+	k := &c.cur
+	r = r.Clip(seq.Range{Start: k.keptTo, End: c.rcvAdv})
+	if !k.unfinished || k.offered == 0 || r.Empty() {
 		return
 	}
 	k.kept += r.Len()
-	if r.Start == k.left {
-		k.left = r.End
+	if r.Start == k.keptTo {
+		k.keptTo = r.End
 		return
 	}
 	c.n.OutOfOrder++
@@ -128,32 +128,32 @@ func (c *Conn) keepAhead(r seq.Range) {
 // Finish moves RCV.NXT over what was kept, processes the FIN and decides about the acknowledgement. It must
 // follow every Input.
 func (c *Conn) Finish(now tick.Time) {
-	k := &c.now
-	if !k.open {
+	k := &c.cur
+	if !k.unfinished {
 		return
 	}
-	k.open = false
+	k.unfinished = false
 	c.n.BytesIn += uint64(k.kept)
 	if k.kept < k.offered {
 		c.n.NotKept += uint64(k.offered - k.kept)
 	}
 	old := c.rcvNxt
-	if c.rcvNxt = k.left; !c.outOfOrder.empty() {
-		c.rcvNxt = c.outOfOrder.take(k.left)
+	if c.rcvNxt = k.keptTo; !c.outOfOrder.empty() {
+		c.rcvNxt = c.outOfOrder.removeUpTo(k.keptTo)
 	}
 	if c.finSeen && c.finSeq.Less(c.rcvNxt) {
 		c.rcvNxt = c.finSeq
 	}
 	if c.rcvNxt != old {
 		c.events |= Received
-		c.auto.received(c, now)
+		c.auto.onReceived(c, now)
 	}
 	if c.finSeen && c.rcvNxt == c.finSeq && c.state.receives() {
 		c.peerFIN(now)
 	}
-	if k.syn && c.rcvNxt != old { // one acknowledgement for the SYN and what came with it
+	if k.isSYNACK && c.rcvNxt != old { // one acknowledgement for the SYN and what came with it
 		c.dropAcks()
-		k.ack = true
+		k.ackNow = true
 	}
 	c.ackPolicy(old, now)
 	c.ecn.finish()
@@ -162,12 +162,12 @@ func (c *Conn) Finish(now tick.Time) {
 // peerFIN is the eighth check: RCV.NXT reached the peer's FIN.
 func (c *Conn) peerFIN(now tick.Time) {
 	c.finSeen = false
-	c.n.AfterFIN += uint64(len(c.outOfOrder.v))
+	c.n.AfterFIN += uint64(len(c.outOfOrder.ranges))
 	c.outOfOrder.drop()
 	c.rcvNxt++
 	c.rcvAdv = seq.Max(c.rcvAdv, c.rcvNxt)
 	c.events |= PeerClosed
-	c.now.ack = true
+	c.cur.ackNow = true
 	if c.enter(peerFIN); c.state == TimeWait {
 		c.startTimeWait(now)
 	}

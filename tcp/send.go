@@ -11,7 +11,7 @@ import (
 // bytes sent again, new bytes, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
 // It takes less time with the out that it wrote to last.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
-	if c.run = c.run && out.of == c && out.at == now; c.run { // nothing else can have become due
+	if c.inRun = c.inRun && out.of == c && out.at == now; c.inRun { // nothing else can have become due
 		sent, _ := c.pollNew(now, src, out)
 		return sent || c.pollProbe(now, out) || c.pollAck(now, out)
 	}
@@ -24,7 +24,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 		return false
 	case c.state <= SynReceived:
 		return c.pollSYN(now, out) || c.state == SynReceived && c.pollAck(now, out)
-	case c.ecn.acc.reply && c.pollAck(now, out): // RFC 9768, 3.2.2.1: bytes cannot say it
+	case c.ecn.acc.echoDue && c.pollAck(now, out): // RFC 9768, 3.2.2.1: bytes cannot say it
 		return true
 	case c.state.sends() && c.pollData(now, src, out):
 		return true
@@ -51,7 +51,7 @@ func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
 	if c.fin >= finSent || c.tx.Permit(now) == 0 {
 		return false, false
 	}
-	n, fin, more := c.fresh(now, src)
+	n, fin, more := c.nextNewSegment(now, src)
 	if n == 0 && !fin {
 		return false, c.tx.NoNewData(now)
 	}
@@ -78,48 +78,48 @@ func (c *Conn) resend(tx loss.Tx, now tick.Time, out *Out) {
 	c.segment(out, text, fin, now)
 	out.Flags |= wire.PSH
 	out.Retransmit = true
-	c.pmtu.resent(c, r, now)
+	c.pmtu.onResent(c, r, now)
 	c.tx.Retransmitted(r, now)
 }
 
-// fresh returns the length of the next new segment, and whether FIN goes with it.
-func (c *Conn) fresh(now tick.Time, src Source) (n int, fin, more bool) {
+// nextNewSegment returns the length of the next new segment, and whether FIN goes with it.
+func (c *Conn) nextNewSegment(now tick.Time, src Source) (n int, fin, more bool) {
 	usable := c.right.Diff(c.nxt)
 	room := max(0, min(c.emss, usable))
 	if c.nxt.Less(c.frozen) {
-		n, more = c.cut(c.frozen.Diff(c.nxt), usable, now), true
-		c.more = true
+		n, more = c.sendablePart(c.frozen.Diff(c.nxt), usable, now), true
+		c.hasMore = true
 		return n, false, more
 	}
 	if src != nil {
 		n, more = src.Next(room)
 	}
 	if n == 0 && more && room < c.emss {
-		if c.mayForce(usable) {
+		if c.maySendPart(usable) {
 			n, more = src.Next(c.emss)
 		}
 		if n == 0 && more {
-			c.windowBlocks(now)
+			c.onWindowBlocked(now)
 		}
 	}
-	c.more = more
+	c.hasMore = more
 	if n > room {
 		c.frozen = c.nxt.Add(n)
-		return c.cut(n, usable, now), false, true
+		return c.sendablePart(n, usable, now), false, true
 	}
 	if c.fin == finQueued && !more {
 		if usable > n {
 			fin = true
 		} else if n == 0 {
-			c.windowBlocks(now)
+			c.onWindowBlocked(now)
 		}
 	}
 	return n, fin, more
 }
 
-// cut returns how much of a frozen record of n bytes may leave now: all of it, or a part when no segment can
+// sendablePart returns how much of a frozen record of n bytes may leave now: all of it, or a part when no segment can
 // hold it (EMSS fell) or the peer's window never will. Both are counted; otherwise the record waits.
-func (c *Conn) cut(n, usable int, now tick.Time) int {
+func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 	room := max(0, min(c.emss, usable))
 	switch {
 	case n <= room:
@@ -127,19 +127,19 @@ func (c *Conn) cut(n, usable int, now tick.Time) int {
 	case room == c.emss:
 		c.n.SplitEMSS++
 		return room
-	case c.mayForce(usable) && (!c.records || c.maxWnd < min(n, c.emss) || c.windowStuck()):
+	case c.maySendPart(usable) && (!c.records || c.maxWnd < min(n, c.emss) || c.windowStuck()):
 		c.n.SplitWindow++
 		return room
 	}
-	c.windowBlocks(now)
+	c.onWindowBlocked(now)
 	return 0
 }
 
-// mayForce reports whether a window of usable bytes, less than a segment, is to be filled all the same: (3)
+// maySendPart reports whether a window of usable bytes, less than a segment, is to be filled all the same: (3)
 // and (4) of RFC 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a
 // segment, or whose window has stayed smaller for so many probes that it will not grow again: its buffer
 // shrank for good.
-func (c *Conn) mayForce(usable int) bool {
+func (c *Conn) maySendPart(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
 	}
@@ -149,21 +149,21 @@ func (c *Conn) mayForce(usable int) bool {
 	return usable >= c.maxWnd/2 || c.timer.override
 }
 
-func (c *Conn) windowStuck() bool { return c.timer.smallN >= smallWindowProbes }
+func (c *Conn) windowStuck() bool { return c.timer.smallReplies >= smallWindowProbes }
 
-// windowBlocks notes that bytes wait for the peer's window. With nothing in flight only a probe finds out about a
+// onWindowBlocked notes that bytes wait for the peer's window. With nothing in flight only a probe finds out about a
 // lost window update.
-func (c *Conn) windowBlocks(now tick.Time) {
-	c.shut = true
+func (c *Conn) onWindowBlocked(now tick.Time) {
+	c.windowBlocked = true
 	if c.una == c.nxt && c.timer.persist == tick.Never {
-		c.timer.persist = now.Add(c.persistAfter())
+		c.timer.persist = now.Add(c.persistInterval())
 		if c.timer.zeroSince == tick.Never {
 			c.timer.zeroSince = now
 		}
 	}
 }
 
-func (c *Conn) persistAfter() tick.Duration {
+func (c *Conn) persistInterval() tick.Duration {
 	d, n := max(c.tx.RTO(), persistMin), c.timer.persistN
 	if d > c.cfg.PersistMax>>n {
 		return c.cfg.PersistMax
@@ -175,20 +175,20 @@ func (c *Conn) persistAfter() tick.Duration {
 func (c *Conn) expirePersist(now tick.Time) {
 	t := &c.timer
 	t.persistN++
-	t.asked = true
+	t.probed = true
 	t.probe, t.override = true, true
-	t.persist = now.Add(c.persistAfter())
+	t.persist = now.Add(c.persistInterval())
 }
 
 // sendNew emits n new bytes, and FIN.
 func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	text := seq.Of(c.nxt, n)
-	if c.run && !fin {
+	if c.inRun && !fin {
 		c.nextOfRun(out, text)
 	} else {
 		c.segment(out, text, fin, now)
 	}
-	c.pmtu.sent(c, text, n)
+	c.pmtu.onSent(c, text, n)
 	kind := loss.Data
 	r := text
 	if fin {
@@ -199,39 +199,39 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	if !more && n > 0 {
 		out.Flags |= wire.PSH
 	}
-	c.ecn.newData(c, out)
+	c.ecn.setNewDataFlags(c, out)
 	c.tx.Sent(r, kind, !more, now)
 	c.nxt = r.End
 	c.frozen = seq.Max(c.frozen, c.nxt)
 	c.n.BytesOut += uint64(n)
-	c.timer.sent()
-	c.run = c.run || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady() &&
+	c.timer.noteSent()
+	c.inRun = c.inRun || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady() &&
 		out.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 && !c.ecn.acc.hasNews()
-	if c.run && out.of == nil {
+	if c.inRun && out.of == nil {
 		out.Run, out.of, out.at = RunFirst, c, now
 	}
 }
 
-// TakeBack says that the segments from from on, which Poll wrote, have not left and never will, and that Source
+// Unsend says that the segments from from on, which Poll wrote, have not left and never will, and that Source
 // does not have their bytes any more: what it gives next begins there. What their headers acknowledged is owed.
-func (c *Conn) TakeBack(from seq.Num, now tick.Time) {
+func (c *Conn) Unsend(from seq.Num, now tick.Time) {
 	n := c.nxt.Diff(from)
 	if c.fin == finSent {
 		c.fin = finQueued
 		n--
 	}
 	c.n.BytesOut -= uint64(n)
-	c.nxt, c.frozen, c.run = from, from, false
-	c.tx.TakeBack(from, now)
-	c.pmtu.takenBack(from)
-	c.owe(seq.Range{}, false)
+	c.nxt, c.frozen, c.inRun = from, from, false
+	c.tx.Unsend(from, now)
+	c.pmtu.onUnsent(from)
+	c.oweAck(seq.Range{}, false)
 }
 
 // nextOfRun makes the segment with text of the one before: nothing that its header says has changed since.
 func (c *Conn) nextOfRun(out *Out, text seq.Range) {
 	out.Seq, out.Payload, out.Flags, out.Run = text.Start, text, wire.ACK, RunNext
 	c.n.SegsOut++
-	c.ecn.segment(out)
+	c.ecn.setFlags(out)
 }
 
 // segment starts a segment with bytes. SACK blocks go along when they fit without cutting a record; else their
@@ -243,23 +243,23 @@ func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	}
 	c.header(out, f, text.Start, c.rcvNxt, now)
 	out.Payload = text
-	c.push.Answered(now, pushWait)
-	dup := c.owesDuplicate()
-	fits := text.Len()+wire.SACKLen(min(c.maxSACKs(), len(c.outOfOrder.v))) <= c.emss
+	c.push.NoteReply(now, pushWait)
+	dup := c.owesDSACK()
+	fits := text.Len()+wire.SACKLen(min(c.maxSACKs(), len(c.outOfOrder.ranges))) <= c.emss
 	switch {
 	case c.outOfOrder.empty() && !dup:
-		c.ackedAll()
+		c.clearOwedAcks()
 	case c.sackOK && fits && !dup:
 		c.putSACK(out, seq.Range{}, c.rcvNxt)
-		c.ackedAll()
+		c.clearOwedAcks()
 	default:
-		c.keepOwed()
+		c.keepNeededAcks()
 	}
-	c.ecn.segment(out)
+	c.ecn.setFlags(out)
 }
 
-// owesDuplicate reports whether a duplicate is to be told (RFC 2883).
-func (c *Conn) owesDuplicate() bool {
+// owesDSACK reports whether a duplicate is to be told (RFC 2883).
+func (c *Conn) owesDSACK() bool {
 	for i := range c.nOwed {
 		if !c.owed[i].dup.Empty() {
 			return true
@@ -268,10 +268,10 @@ func (c *Conn) owesDuplicate() bool {
 	return false
 }
 
-// keepOwed drops the acknowledgements that a segment with bytes has made needless: all but those that say
+// keepNeededAcks drops the acknowledgements that a segment with bytes has made needless: all but those that say
 // something by SACK blocks, or by being a duplicate acknowledgement to a peer without SACK. What stays
 // acknowledges no less than that segment did.
-func (c *Conn) keepOwed() {
+func (c *Conn) keepNeededAcks() {
 	n := 0
 	for _, o := range c.owed[:c.nOwed] {
 		if o.sack && (o.ack == c.rcvNxt || !o.dup.Empty()) {
@@ -281,7 +281,7 @@ func (c *Conn) keepOwed() {
 		}
 	}
 	c.nOwed = n
-	c.stopDelack()
+	c.stopDelayedAck()
 	c.ackedTo = c.rcvNxt
 }
 
@@ -294,7 +294,7 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 		out.Opt.Present&^wire.HasTS != 0 {
 		return
 	}
-	size := c.pmtu.target(c, c.right.Diff(c.nxt), now)
+	size := c.pmtu.nextProbeSize(c, c.right.Diff(c.nxt), now)
 	if size == 0 {
 		return
 	}
@@ -319,7 +319,7 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 		return
 	}
 	out.Payload.End = c.nxt
-	out.Probe, out.Run, c.run = true, RunNone, false
+	out.Probe, out.Run, c.inRun = true, RunNone, false
 	c.tx.MTUProbe(out.Payload)
 	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt},
 		size: c.packet(out.Payload.Len())}

@@ -8,31 +8,31 @@ import (
 
 // timers are the deadlines of a connection besides loss.Sender's; tick.Never when not running.
 type timers struct {
-	syn       tick.Time // retransmit the SYN
-	synRTO    tick.Duration
-	synFirst  tick.Time // when it left first
-	synTries  int       // how often it left
-	synDue    bool
-	delack    tick.Time
-	persist   tick.Time
-	persistN  int       // probes since the window last said something else
-	probe     bool      // send one
-	override  bool      // a small window has been waited for long enough
-	asked     bool      // a probe left, and the peer said nothing yet
-	smallN    int       // probes in a row after which the peer said that its window is open, but too small
-	zeroSince tick.Time // the window is zero since then
-	keep      tick.Time
-	keepN     int
-	keepDue   bool
-	wait      tick.Time // TIME-WAIT, or FIN-WAIT-2 once detached
-	linger    tick.Time
-	lastHeard tick.Time // last acceptable segment
+	syn          tick.Time // retransmit the SYN
+	synRTO       tick.Duration
+	synFirst     tick.Time // when it left first
+	synTries     int       // how often it left
+	synDue       bool
+	delack       tick.Time
+	persist      tick.Time
+	persistN     int       // probes since the window last said something else
+	probe        bool      // send one
+	override     bool      // a small window has been waited for long enough
+	probed       bool      // a probe left, and the peer said nothing yet
+	smallReplies int       // probes in a row after which the peer said that its window is open, but too small
+	zeroSince    tick.Time // the window is zero since then
+	keepAt       tick.Time
+	keepN        int
+	keepDue      bool
+	wait         tick.Time // TIME-WAIT, or FIN-WAIT-2 once detached
+	linger       tick.Time
+	lastHeard    tick.Time // last acceptable segment
 }
 
 func (t *timers) init(now tick.Time) {
 	*t = timers{syn: tick.Never, delack: tick.Never, persist: tick.Never, zeroSince: tick.Never,
-		keep: tick.Never,
-		wait: tick.Never, linger: tick.Never, lastHeard: now}
+		keepAt: tick.Never,
+		wait:   tick.Never, linger: tick.Never, lastHeard: now}
 }
 
 func (t *timers) stop() { t.init(t.lastHeard) }
@@ -59,24 +59,24 @@ func (t *timers) synSent(now tick.Time) bool {
 	return t.synTries > 1
 }
 
-// heard notes an acceptable segment.
-func (t *timers) heard(now tick.Time) {
+// noteSegment notes an acceptable segment.
+func (t *timers) noteSegment(now tick.Time) {
 	t.lastHeard = now
 	t.keepN = 0
 }
 
-func (t *timers) windowOpen() {
+func (t *timers) clearZeroWindow() {
 	t.zeroSince = tick.Never
 	t.persistN, t.probe = 0, false
 }
 
-// sent notes that bytes left: what they cause the peer to say makes probes needless.
-func (t *timers) sent() {
+// noteSent notes that bytes left: what they cause the peer to say makes probes needless.
+func (t *timers) noteSent() {
 	t.persist, t.probe, t.override, t.keepDue = tick.Never, false, false, false
-	t.asked, t.smallN = false, 0
+	t.probed, t.smallReplies = false, 0
 }
 
-func (t *timers) windowShut(now tick.Time) {
+func (t *timers) startZeroWindow(now tick.Time) {
 	if t.zeroSince == tick.Never {
 		t.zeroSince = now
 	}
@@ -125,14 +125,14 @@ func (c *Conn) keepDeadline() tick.Time {
 		return tick.Never
 	}
 	if c.timer.keepN > 0 {
-		return c.timer.keep
+		return c.timer.keepAt
 	}
 	return c.timer.lastHeard.Add(c.cfg.KeepaliveIdle)
 }
 
 // Expire runs every timer that is due at now; Poll afterwards.
 func (c *Conn) Expire(now tick.Time) {
-	c.run = false
+	c.inRun = false
 	t := &c.timer
 	if c.state == Closed {
 		return
@@ -149,11 +149,11 @@ func (c *Conn) Expire(now tick.Time) {
 		return
 	}
 	if t.delack <= now {
-		if !c.ackDelay.on && !c.push.brief {
+		if !c.ackDelay.waiting && !c.push.brief {
 			c.n.DelayedAcks++
 		}
-		c.ackDelay.expired(c, now)
-		c.push.Left(now)
+		c.ackDelay.onExpired(c, now)
+		c.push.NoteSent(now)
 		c.AckNow()
 	}
 	if c.state < Established || c.state == TimeWait {
@@ -164,7 +164,7 @@ func (c *Conn) Expire(now tick.Time) {
 		return
 	}
 	if c.tx.Deadline() <= now && c.tx.Expire(now)&loss.ExpiredRTO != 0 {
-		c.pmtu.timeout(c, now)
+		c.pmtu.onTimeout(c, now)
 	}
 	if c.pmtu.deadline(c) <= now {
 		c.pmtu.expire(c, now)
@@ -190,7 +190,7 @@ func (c *Conn) expireSYN(now tick.Time) bool {
 	t := &c.timer
 	if t.synTries > c.cfg.SYNRetries {
 		why := CauseTimeout
-		if c.soft != 0 {
+		if c.softError != 0 {
 			why = CauseUnreachable
 		}
 		c.enterClosed(why)
@@ -210,7 +210,7 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 	}
 	t.keepN++
 	t.keepDue = true
-	t.keep = now.Add(c.cfg.KeepaliveInterval)
+	t.keepAt = now.Add(c.cfg.KeepaliveInterval)
 }
 
 // pollProbe emits a keepalive or zero-window probe: a segment without bytes just left of the window, which
@@ -228,6 +228,6 @@ func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	}
 	t.probe, t.keepDue = false, false
 	c.header(out, wire.ACK, c.una-1, c.rcvNxt, now)
-	c.ecn.segment(out)
+	c.ecn.setFlags(out)
 	return true
 }

@@ -28,14 +28,14 @@ func (c *Conn) tsval(now tick.Time) uint32 {
 	return c.ts.ticks + c.cfg.TSOffset
 }
 
-// pawsReject reports whether s is an old duplicate (RFC 7323, 5.3 R1). RSTs are exempt.
-func (c *Conn) pawsReject(s *Segment, now tick.Time) bool {
+// failsPAWS reports whether s is an old duplicate (RFC 7323, 5.3 R1). RSTs are exempt.
+func (c *Conn) failsPAWS(s *Segment, now tick.Time) bool {
 	return int32(s.Opt.TSVal-c.ts.recent) < 0 && now.Sub(c.ts.recentAt) <= pawsIdle
 }
 
-// tsUpdate is rule R3: the timestamp to echo is that of the segment which covers the last acknowledgement
+// updateTimestamp is rule R3: the timestamp to echo is that of the segment which covers the last acknowledgement
 // sent, so that the peer's measure includes our delay.
-func (c *Conn) tsUpdate(s *Segment, now tick.Time) {
+func (c *Conn) updateTimestamp(s *Segment, now tick.Time) {
 	if s.Opt.Present&wire.HasTS != 0 && s.Seq.LessEq(c.lastAck) {
 		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now
 	}

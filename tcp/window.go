@@ -8,7 +8,7 @@ import (
 
 // header starts a segment: everything but payload and SACK.
 func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
-	c.run = false
+	c.inRun = false
 	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at,
 		Flags: f},
 		Payload: seq.Range{Start: at, End: at}}
@@ -36,7 +36,7 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 		return uint16(w)
 	}
 	s := c.rcvScale
-	if c.worthOpening() {
+	if c.mayAnnounceMore() {
 		if w := min(c.limit.Diff(ack)>>s, 0xffff) << s; c.rcvAdv.Less(ack.Add(w)) {
 			c.rcvAdv = ack.Add(w)
 		}
@@ -46,32 +46,32 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	return uint16(w)
 }
 
-// worthOpening reports whether the window may grow by enough to tell the peer. Half is of the whole buffer,
+// mayAnnounceMore reports whether the window may grow by enough to tell the peer. Half is of the whole buffer,
 // not of what is free in it: else every byte that is read would open a full one. It is of what the layer
 // above really has when that is less than RcvSpaceMax: else a window that closed would never open again.
-func (c *Conn) worthOpening() bool {
+func (c *Conn) mayAnnounceMore() bool {
 	grow := c.limit.Diff(c.rcvAdv)
-	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.most/2, c.rcvMSS)
+	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.mostSpace/2, c.rcvMSS)
 }
 
 // SetRcvSpace says that the layer above can hold n bytes beyond RcvNxt. As RCV.NXT advances the space
 // shrinks by itself until the next call. A window that opens a lot, or from zero, is told to the peer at
 // once, else with the next segment.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
-	c.run = false
+	c.inRun = false
 	c.space = min(max(n, 0), 0xffff<<c.rcvScale)
 	if c.state < SynReceived {
 		return
 	}
-	c.limit, c.most = c.rcvNxt.Add(c.space), max(c.most, c.space)
-	if !c.state.receives() || !c.worthOpening() {
+	c.limit, c.mostSpace = c.rcvNxt.Add(c.space), max(c.mostSpace, c.space)
+	if !c.state.receives() || !c.mayAnnounceMore() {
 		return
 	}
 	if c.nOwed > 0 { // says it, too
 		return
 	}
 	if left := c.rcvAdv.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
-		c.owe(seq.Range{}, false)
+		c.oweAck(seq.Range{}, false)
 		c.n.WindowUpdates++
 	}
 }
@@ -82,13 +82,13 @@ func (c *Conn) clampSpace() {
 	c.limit = c.rcvNxt.Add(c.space)
 }
 
-// receiveFrom sets the receive sequence space from the peer's SYN.
-func (c *Conn) receiveFrom(irs seq.Num) {
+// initReceiveSpace sets the receive sequence space from the peer's SYN.
+func (c *Conn) initReceiveSpace(irs seq.Num) {
 	c.irs, c.rcvNxt = irs, irs+1
 	c.lastAck, c.ackedTo = c.rcvNxt, c.rcvNxt
 	c.limit = c.rcvNxt.Add(c.space)
 	c.rcvAdv = c.rcvNxt.Add(min(c.space, 0xffff))
-	c.now.left = c.rcvNxt
+	c.cur.keptTo = c.rcvNxt
 	c.rcvMSS = min(c.cfg.MSS, c.defaultMSS())
 }
 
@@ -113,20 +113,20 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) {
 	c.wl1, c.wl2 = s.Seq, s.Ack
 	c.maxWnd = max(c.maxWnd, w)
 	c.right = right
-	if c.timer.asked {
-		c.timer.asked = false
-		if c.timer.smallN++; w == 0 {
-			c.timer.smallN = 0
+	if c.timer.probed {
+		c.timer.probed = false
+		if c.timer.smallReplies++; w == 0 {
+			c.timer.smallReplies = 0
 		}
 	}
-	if c.shut && c.nxt.Less(right) {
-		c.shut = false
+	if c.windowBlocked && c.nxt.Less(right) {
+		c.windowBlocked = false
 		c.events |= WindowOpen
 	}
 	if w > 0 {
-		c.timer.windowOpen()
+		c.timer.clearZeroWindow()
 	} else {
-		c.timer.windowShut(now)
+		c.timer.startZeroWindow(now)
 	}
 }
 

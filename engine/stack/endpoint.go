@@ -211,7 +211,7 @@ func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	if b := &s.block; s.blocks && e.flow == nil && b.n >= b.least {
 		from = b.first.Payload.Start
 	}
-	e.conn.TakeBack(from, s.now)
+	e.conn.Unsend(from, s.now)
 	return from
 }
 
@@ -221,7 +221,7 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	if !e.started {
 		e.start(now)
 	}
-	if o.N > 0 && e.started && e.conn.TakeAcked() { // what it carries may end the stream
+	if o.N > 0 && e.started && e.conn.ClearAcked() { // what it carries may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
 	end, ends := e.conn.PeerEnd()

@@ -57,10 +57,10 @@ type Listener struct {
 // gate is tcp.Gate: the half-open connections of peers.
 type gate struct{ *Stack }
 
-func (g gate) Open(t *tcp.Tuple, now tick.Time) bool {
+func (g gate) Admit(t *tcp.Tuple, now tick.Time) bool {
 	return g.cfg.Peers.Open(toNetip(t.Remote), now)
 }
-func (g gate) Done(t *tcp.Tuple, now tick.Time) { g.cfg.Peers.Done(toNetip(t.Remote), now) }
+func (g gate) Release(t *tcp.Tuple, now tick.Time) { g.cfg.Peers.Done(toNetip(t.Remote), now) }
 
 func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 

@@ -64,7 +64,7 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 
 // Block is ring.Port's.
 func (p *Port) Block() []byte {
-	if p.n > 0 && p.push() != ring.StateOK {
+	if p.n > 0 && p.flushBlock() != ring.StateOK {
 		return nil
 	}
 	return p.block.Frame()
@@ -73,11 +73,11 @@ func (p *Port) Block() []byte {
 // SendBlock is ring.Port's. What the kernel does not take now, Flush shows it again.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	p.n, p.shape = len(b), Shape(s)
-	p.push()
+	p.flushBlock()
 }
 
-// push sends the block that waits, behind the frames before it.
-func (p *Port) push() ring.State {
+// flushBlock sends the block that waits, behind the frames before it.
+func (p *Port) flushBlock() ring.State {
 	if st := p.flushFrames(); st != ring.StateOK {
 		return st
 	}
@@ -114,7 +114,7 @@ func (p *Port) flushFrames() ring.State {
 // Flush is Port.Flush.
 func (p *Port) Flush() ring.State {
 	if p.n > 0 {
-		if st := p.push(); st != ring.StateOK {
+		if st := p.flushBlock(); st != ring.StateOK {
 			return st
 		}
 	}

@@ -135,7 +135,7 @@ func (p *Port) transmit() {
 		done := int(atomic.LoadUint32(&p.state.next)-p.first) - p.head
 		if done > 0 {
 			p.stats.Runs++
-			p.left(done)
+			p.countSent(done)
 		}
 		if errno != 0 && errno != unix.EINTR || done <= 0 && errno == 0 {
 			p.stats.Failed++
@@ -144,8 +144,8 @@ func (p *Port) transmit() {
 	}
 }
 
-// left counts the next n slots as sent.
-func (p *Port) left(n int) {
+// countSent counts the next n slots as sent.
+func (p *Port) countSent(n int) {
 	for i := range n {
 		if p.slots[p.head+i].length > 0 {
 			p.stats.Frames++

@@ -141,7 +141,7 @@ func (c *Capture) Poll() (f Frame, ok bool) {
 	if next == nil {
 		return f, false
 	}
-	return next.take(), true
+	return next.pop(), true
 }
 
 // Next is Poll that waits. It fails when ctx is done.
@@ -226,8 +226,8 @@ func (r *frameRing) peek() (int64, bool) {
 	return int64(binary.NativeEndian.Uint64(h[:])), true
 }
 
-// take removes the next frame, which is there.
-func (r *frameRing) take() Frame {
+// pop removes the next frame, which is there.
+func (r *frameRing) pop() Frame {
 	head := r.head.Load()
 	var h [recordLen]byte
 	r.read(head, h[:])

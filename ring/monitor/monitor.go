@@ -71,53 +71,53 @@ func (p *Port) Recv(batch []ring.Packet) int {
 	for i := range batch[:n] {
 		k := &batch[i]
 		b := k.Frag(0)
-		if p.quiet(b) {
+		if p.isUnwatched(b) {
 			continue
 		}
 		s, ok := parse(b)
-		if !p.wanted(&s, ok, b) {
+		if !p.isWatched(&s, ok, b) {
 			continue
 		}
 		if k.NumFrags() > 1 {
 			p.buf = k.AppendTo(p.buf[:0])
 			b = p.buf
 		}
-		p.see(&s, ok, b, Rx)
+		p.onFrame(&s, ok, b, Rx)
 	}
 	return n
 }
 
 // Send is ring.Port's.
 func (p *Port) Send(b ring.TxBuf, n int) {
-	if n >= 0 && n <= len(b.Data) && !p.quiet(b.Data[:n]) {
-		p.sent(b.Data[:n])
+	if n >= 0 && n <= len(b.Data) && !p.isUnwatched(b.Data[:n]) {
+		p.onSent(b.Data[:n])
 	}
 	p.Port.Send(b, n)
 }
 
-// sent shows a frame to those who want it.
-func (p *Port) sent(b []byte) {
+// onSent shows a frame to those who want it.
+func (p *Port) onSent(b []byte) {
 	s, ok := parse(b)
-	if p.wanted(&s, ok, b) {
-		p.see(&s, ok, b, Tx)
+	if p.isWatched(&s, ok, b) {
+		p.onFrame(&s, ok, b, Tx)
 	}
 }
 
 // SendBlock is ring.Port's. Captures show the segments that the kernel will make of it.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
-	if !p.quiet(b) {
+	if !p.isUnwatched(b) {
 		cut := gso.Shape(s)
 		for i := range cut.Segments(len(b)) {
 			p.buf = cut.Segment(p.buf[:0], b, i)
-			p.sent(p.buf)
+			p.onSent(p.buf)
 		}
 	}
 	p.Port.SendBlock(b, s)
 }
 
-// quiet reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs,
+// isUnwatched reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs,
 // no connection starts, and it is a segment in the middle of one. It is all that most frames meet.
-func (p *Port) quiet(b []byte) bool {
+func (p *Port) isUnwatched(b []byte) bool {
 	if p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 || len(b) < quietLen4 {
 		return false
 	}
@@ -136,16 +136,16 @@ const (
 	quietLen6 = 14 + ip.Len6 + tcpFlags + 1
 )
 
-// wanted reports whether anybody wants the frame that begins with b.
-func (p *Port) wanted(s *segment, isTCP bool, b []byte) bool {
-	return p.rings.Load() != nil || isTCP && p.hub.starts.wants(s, b)
+// isWatched reports whether anybody wants the frame that begins with b.
+func (p *Port) isWatched(s *segment, isTCP bool, b []byte) bool {
+	return p.rings.Load() != nil || isTCP && p.hub.starts.watches(s, b)
 }
 
-// see gives a whole frame to those who want it.
-func (p *Port) see(s *segment, isTCP bool, b []byte, d Direction) {
+// onFrame gives a whole frame to those who want it.
+func (p *Port) onFrame(s *segment, isTCP bool, b []byte, d Direction) {
 	now := p.hub.clock()
-	if isTCP && p.hub.starts.wants(s, b) {
-		p.hub.starts.see(s, b, d, now, p.name)
+	if isTCP && p.hub.starts.watches(s, b) {
+		p.hub.starts.onFrame(s, b, d, now, p.name)
 	}
 	rings := p.rings.Load()
 	if rings == nil {

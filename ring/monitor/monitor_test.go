@@ -402,8 +402,8 @@ func FuzzFrame(f *testing.F) {
 		}
 		for _, d := range []Direction{Rx, Tx} {
 			s, ok := parse(b)
-			if p.wanted(&s, ok, b) {
-				p.see(&s, ok, b, d)
+			if p.isWatched(&s, ok, b) {
+				p.onFrame(&s, ok, b, d)
 			}
 		}
 		if got := rest(c); len(got) != 2 && len(b) < 1<<15 {
@@ -419,7 +419,7 @@ func BenchmarkIdle(b *testing.B) {
 	data := frame(b, them, us, "A", strings.Repeat("x", 1400), 0)
 	b.ReportAllocs()
 	for b.Loop() {
-		if !h.p.quiet(data) {
+		if !h.p.isUnwatched(data) {
 			b.Fatal("wanted")
 		}
 	}

@@ -63,12 +63,12 @@ func (t *starts) init() {
 	t.conns, t.open, t.keep, t.over = map[Flow]*start{}, list.New(), list.New(), list.New()
 }
 
-// wants reports whether a segment begins or ends a connection, or may be of one that starts.
-func (t *starts) wants(s *segment, b []byte) bool {
+// watches reports whether a segment begins or ends a connection, or may be of one that starts.
+func (t *starts) watches(s *segment, b []byte) bool {
 	return s.flags&(syn|fin|rst) != 0 || t.opening.Load() != 0 && t.buckets[s.bucket(b)].Load() != 0
 }
 
-func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) {
+func (t *starts) onFrame(s *segment, b []byte, d Direction, now int64, port string) {
 	flow := s.flow(b, d)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,12 +81,12 @@ func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) 
 		(c.kept || c.payload)):
 		// A peer's SYN for a connection that exists means nothing until it is answered: it may be forged.
 		t.remove(c)
-		c = t.begin(flow, s.bucket(b))
+		c = t.addStart(flow, s.bucket(b))
 	case c == nil:
 		return
 	}
 	if !c.kept {
-		t.take(c, s, b, d, now, port)
+		t.keepFrame(c, s, b, d, now, port)
 	}
 	if s.flags&fin != 0 {
 		if c.ended[d] = true; c.ended[1-d] {
@@ -102,35 +102,35 @@ func (t *starts) reset(c *start, d Direction) {
 	case d == Tx || !c.kept:
 		t.remove(c)
 	case c.in == t.keep:
-		c.move(t.over)
+		c.moveTo(t.over)
 		if t.over.Len() > maxOver {
 			t.remove(t.over.Front().Value.(*start))
 		}
 	}
 }
 
-// move puts c at the end of a list.
-func (c *start) move(to *list.List) {
+// moveTo puts c at the end of a list.
+func (c *start) moveTo(to *list.List) {
 	if c.in != nil {
 		c.in.Remove(c.elem)
 	}
 	c.in, c.elem = to, to.PushBack(c)
 }
 
-func (t *starts) begin(f Flow, bucket uint32) *start {
+func (t *starts) addStart(f Flow, bucket uint32) *start {
 	if t.open.Len() == maxOpen {
-		t.settle(t.open.Front().Value.(*start))
+		t.endStart(t.open.Front().Value.(*start))
 	}
 	c := &start{flow: f, bucket: bucket}
-	c.move(t.open)
+	c.moveTo(t.open)
 	t.conns[f] = c
 	t.opening.Add(1)
 	t.buckets[bucket].Add(1)
 	return c
 }
 
-// take keeps a frame of a connection that starts. Bare acknowledgements behind the handshake say nothing.
-func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, port string) {
+// keepFrame keeps a frame of a connection that starts. Bare acknowledgements behind the handshake say nothing.
+func (t *starts) keepFrame(c *start, s *segment, b []byte, d Direction, now int64, port string) {
 	if s.payload > 0 {
 		c.payload = true
 	}
@@ -139,7 +139,7 @@ func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, po
 	}
 	if s.payload > 0 || !c.payload {
 		if len(c.frames) == maxFrames || c.bytes+len(b) > maxOfOne {
-			t.settle(c)
+			t.endStart(c)
 			return
 		}
 		c.frames = append(c.frames, Frame{now, port, d, len(b), bytes.Clone(b)})
@@ -154,12 +154,12 @@ func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, po
 		c.reply = true
 	}
 	if c.first[0] && c.first[1] || c.after >= maxAfterReply {
-		t.settle(c)
+		t.endStart(c)
 	}
 }
 
-// settle ends the start of a connection: its frames are kept if they tell how MPA started.
-func (t *starts) settle(c *start) {
+// endStart ends the start of a connection: its frames are kept if they tell how MPA started.
+func (t *starts) endStart(c *start) {
 	if !c.reply {
 		t.lost++
 		t.remove(c)
@@ -167,7 +167,7 @@ func (t *starts) settle(c *start) {
 	}
 	t.close(c)
 	c.kept = true
-	c.move(t.keep)
+	c.moveTo(t.keep)
 	for t.keep.Len()+t.over.Len() > maxKept || t.bytes > maxBytes {
 		l := t.over
 		if l.Len() == 0 {

@@ -88,7 +88,7 @@ func (c *Controller) setCwnd(n int) { c.cwnd = min(max(n, c.mss), c.max) }
 // that nothing tested means nothing (RFC 7661, 4.3).
 func (c *Controller) OnAck(a *Ack) {
 	if c.alg == DCTCP {
-		c.observe(a)
+		c.updateAlpha(a)
 	}
 	if c.hy.on && c.ssthresh == Infinite {
 		c.hy.onAck(c, a)
@@ -99,7 +99,7 @@ func (c *Controller) OnAck(a *Ack) {
 		return
 	}
 	if !a.Limited {
-		c.cubic.shift(idle)
+		c.cubic.shiftEpoch(idle)
 		return
 	}
 	n := a.Acked
@@ -146,7 +146,7 @@ func (c *Controller) Save() {
 func (c *Controller) OnLoss(flight int) {
 	c.stats.losses++
 	n, d := c.lossFactor()
-	c.reduce(c.basis(flight), n, d)
+	c.reduce(c.reductionBase(flight), n, d)
 }
 
 // OnECN sets ssthresh for a congestion mark. At most one call per round trip.
@@ -158,11 +158,11 @@ func (c *Controller) OnECN(flight int) {
 		c.reduce(c.cwnd, 2*dctcpOne-c.alpha, 2*dctcpOne)
 	case c.noABE:
 		n, d := c.lossFactor()
-		c.reduce(c.basis(flight), n, d)
+		c.reduce(c.reductionBase(flight), n, d)
 	case c.alg == CUBIC:
-		c.reduce(c.basis(flight), 17, 20) // RFC 8511, 3.1: 0.85
+		c.reduce(c.reductionBase(flight), 17, 20) // RFC 8511, 3.1: 0.85
 	default:
-		c.reduce(c.basis(flight), 8, 10) // RFC 8511, 3.1: 0.8
+		c.reduce(c.reductionBase(flight), 8, 10) // RFC 8511, 3.1: 0.8
 	}
 }
 
@@ -177,7 +177,7 @@ func (c *Controller) OnTimeout(flight int, first bool) {
 			flight = c.cwnd
 		}
 		n, d := c.lossFactor()
-		c.reduce(c.basis(flight), n, d)
+		c.reduce(c.reductionBase(flight), n, d)
 	}
 	c.cautious = true
 	c.count = 0
@@ -190,7 +190,7 @@ func (c *Controller) Recovered() { c.cautious = false }
 // OnIdle halves the window once for each rto in which nothing was sent, down to the restart window (RFC 2861,
 // 3.2; RFC 5681, 4.1).
 func (c *Controller) OnIdle(idle, rto tick.Duration) {
-	c.cubic.shift(idle)
+	c.cubic.shiftEpoch(idle)
 	c.lastAck = c.lastAck.Add(idle)
 	if c.noIdle || rto <= 0 || idle < rto {
 		return
@@ -243,7 +243,7 @@ func (c *Controller) State() State {
 		p = SlowStart
 	}
 	s := State{Algorithm: c.alg, Phase: p, Cwnd: c.cwnd, Ssthresh: c.ssthresh, WMax: c.cubic.wmax,
-		K:      c.cubic.duration(),
+		K:      c.cubic.timeToMax(),
 		Losses: c.stats.losses, Marks: c.stats.marks, Timeouts: c.stats.timeouts,
 		Undos: c.stats.undos}
 	if c.alg == DCTCP {
@@ -259,9 +259,9 @@ func (c *Controller) lossFactor() (n, d int) {
 	return 1, 2
 }
 
-// basis is what a reduction starts from: the window if it was full, else the bytes really outstanding (RFC
+// reductionBase is what a reduction starts from: the window if it was full, else the bytes really outstanding (RFC
 // 5681, 3.1; RFC 7661, 4.4.1).
-func (c *Controller) basis(flight int) int {
+func (c *Controller) reductionBase(flight int) int {
 	if flight+c.mss >= c.cwnd {
 		return c.cwnd
 	}
@@ -269,7 +269,7 @@ func (c *Controller) basis(flight int) int {
 }
 
 func (c *Controller) reduce(basis, n, d int) {
-	c.cubic.congestion(c.cwnd)
+	c.cubic.onCongestion(c.cwnd)
 	c.count = 0
 	c.hy.inCSS = false
 	c.ssthresh = max(basis*n/d, minSsthresh*c.mss)

@@ -75,9 +75,9 @@ func TestCubicCurve(t *testing.T) {
 			t.Fatalf("%d segments: after the loss %d bytes, want %d", segs, got, want)
 		}
 		q := &f.c.cubic
-		q.begin(f.c.Cwnd(), mss, f.now)
+		q.startEpoch(f.c.Cwnd(), mss, f.now)
 		k := math.Cbrt(w * 0.3 / 0.4)
-		if got := float64(q.duration()) / 1e9; math.Abs(got-k) > 0.001 {
+		if got := float64(q.timeToMax()) / 1e9; math.Abs(got-k) > 0.001 {
 			t.Errorf("%d segments: K = %v s, want %v", segs, got, k)
 		}
 		for _, x := range []float64{0, 0.1, 0.5, 0.9, 1, 1.1, 1.5, 2} {

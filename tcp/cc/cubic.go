@@ -8,12 +8,12 @@ import (
 
 // cubic is the state of RFC 9438. Windows are bytes; the curve's time counts in 2^-14 s.
 type cubic struct {
-	wmax  int // window before the last reduction, less after fast convergence
-	prior int // window before the last reduction: where Reno's slope becomes 1
-	est   int // W_est, in 1/1024 bytes
-	k     int // time from epoch to wmax, in 2^-14 s
-	epoch tick.Time
-	begun bool // epoch is set
+	wmax    int // window before the last reduction, less after fast convergence
+	prior   int // window before the last reduction: where Reno's slope becomes 1
+	est     int // W_est, in 1/1024 bytes
+	k       int // time from epoch to wmax, in 2^-14 s
+	epoch   tick.Time
+	started bool // epoch is set
 }
 
 const (
@@ -21,25 +21,25 @@ const (
 	timeShift = 14
 )
 
-// congestion notes a reduction that begins at window w (RFC 9438, 4.6 and 4.7).
-func (q *cubic) congestion(w int) {
+// onCongestion notes a reduction that begins at window w (RFC 9438, 4.6 and 4.7).
+func (q *cubic) onCongestion(w int) {
 	q.prior = w
 	if w < q.wmax {
 		w = w * 17 / 20 // fast convergence: (1 + 0.7) / 2
 	}
 	q.wmax = w
-	q.begun = false
+	q.started = false
 }
 
-// shift takes d out of the curve's time: the window was not what limited the sender (RFC 9438, 5.8).
-func (q *cubic) shift(d tick.Duration) {
-	if q.begun && d > 0 {
+// shiftEpoch takes d out of the curve's time: the window was not what limited the sender (RFC 9438, 5.8).
+func (q *cubic) shiftEpoch(d tick.Duration) {
+	if q.started && d > 0 {
 		q.epoch = q.epoch.Add(d)
 	}
 }
 
-func (q *cubic) begin(cwnd, mss int, now tick.Time) {
-	q.begun = true
+func (q *cubic) startEpoch(cwnd, mss int, now tick.Time) {
+	q.started = true
 	q.epoch = now
 	q.est = cwnd << estShift
 	q.k = 0
@@ -72,15 +72,15 @@ func (q *cubic) window(d tick.Duration, mss int) int {
 	return min(q.wmax+delta, MaxWindow)
 }
 
-func (q *cubic) duration() tick.Duration {
+func (q *cubic) timeToMax() tick.Duration {
 	return tick.Duration(q.k * int(tick.Second) >> timeShift)
 }
 
 // growCubic is congestion avoidance by RFC 9438, 4.2 to 4.5, for n bytes acknowledged.
 func (c *Controller) growCubic(n int, now tick.Time, srtt tick.Duration) {
 	q := &c.cubic
-	if !q.begun {
-		q.begin(c.cwnd, c.mss, now)
+	if !q.started {
+		q.startEpoch(c.cwnd, c.mss, now)
 	}
 	n = min(n, c.cwnd)
 	// W_est grows by alpha segments per window: 3(1-b)/(1+b) = 9/17 until it reaches the window before the

@@ -31,27 +31,28 @@ func TestCubicEpoch(t *testing.T) {
 	}{{100_000, 100_000, 0}, {100_001, 100_001, 0}, {96_800, 100_000, 2 * tick.Second},
 		{99_600, 100_000, tick.Second}} { // cbrt(3.2 / 0.4) and cbrt(0.4 / 0.4)
 		q := cubic{wmax: 100_000}
-		q.begin(c.window, mss, 0)
-		if q.wmax != c.wmax || q.duration() != c.k {
-			t.Errorf("from %d: W_max %d, K %v, want %d, %v", c.window, q.wmax, q.duration(), c.wmax,
+		q.startEpoch(c.window, mss, 0)
+		if q.wmax != c.wmax || q.timeToMax() != c.k {
+			t.Errorf("from %d: W_max %d, K %v, want %d, %v", c.window, q.wmax, q.timeToMax(),
+				c.wmax,
 				c.k)
 		}
 		if d := q.window(0, mss) - c.window; d < 0 || d > 1 || q.window(c.k, mss) != c.wmax {
 			t.Errorf("from %d: at the begin %d, after K %d", c.window, q.window(0, mss),
 				q.window(c.k, mss))
 		}
-		q.shift(-1)
-		q.shift(tick.Second)
+		q.shiftEpoch(-1)
+		q.shiftEpoch(tick.Second)
 		if q.epoch != tick.Time(tick.Second) {
 			t.Errorf("the epoch is at %d", q.epoch)
 		}
 	}
 	var q cubic
-	q.shift(tick.Second)
+	q.shiftEpoch(tick.Second)
 	if q.epoch != 0 {
 		t.Error("a curve that did not begin was moved")
 	}
-	q.begin(MaxWindow, mss, 0)
+	q.startEpoch(MaxWindow, mss, 0)
 	for _, d := range []tick.Duration{64*tick.Second - 1, 64 * tick.Second, 1<<63 - 1} {
 		if got := q.window(d, mss); got != MaxWindow {
 			t.Errorf("after %v %d", d, got)
@@ -83,7 +84,7 @@ func TestCubicRegions(t *testing.T) {
 		f := newFlow(Config{}, ms)
 		f.c.cwnd, f.c.ssthresh = window, window
 		f.c.cubic.prior, f.c.cubic.wmax = window+1000, c.wmax
-		f.c.cubic.begin(window, mss, f.now)
+		f.c.cubic.startEpoch(window, mss, f.now)
 		f.c.OnAck(&Ack{Now: f.now.Add(c.age), Acked: c.acked, Limited: true, Grow: true})
 		if got := f.c.Cwnd(); got < c.want-2 || got > c.want+2 {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
@@ -102,7 +103,7 @@ func TestCubicRegions(t *testing.T) {
 	// Concave: 3.2 segments below W_max K is 2 s; after 1 s 0.4 are left. W_est is kept low.
 	f := newFlow(Config{}, ms)
 	f.c.cwnd, f.c.ssthresh, f.c.cubic.wmax = window-3200, window-3200, window
-	f.c.cubic.begin(window-3200, mss, f.now)
+	f.c.cubic.startEpoch(window-3200, mss, f.now)
 	f.c.cubic.est = 0
 	f.c.OnAck(&Ack{Now: f.now.Add(900 * ms), SRTT: 100 * ms, Acked: window, Limited: true,
 		Grow: true})
@@ -116,7 +117,7 @@ func TestCubicRegions(t *testing.T) {
 		t.Errorf("%d, want %d: the curve is below it", f.c.Cwnd(), w)
 	}
 	// A window acknowledged brings the whole of what the curve is above it, be it a byte.
-	f.c.cubic = cubic{begun: true, epoch: f.now, wmax: w + 1}
+	f.c.cubic = cubic{started: true, epoch: f.now, wmax: w + 1}
 	f.c.count = 0
 	if f.c.OnAck(&Ack{Now: f.now, Acked: w, Limited: true, Grow: true}); f.c.Cwnd() != w+1 {
 		t.Errorf("%d, want %d", f.c.Cwnd(), w+1)

@@ -1,8 +1,8 @@
 package cc
 
-// observe counts acknowledged and marked bytes and updates alpha once per round trip (RFC 8257, 3.3 steps 1
+// updateAlpha counts acknowledged and marked bytes and updates alpha once per round trip (RFC 8257, 3.3 steps 1
 // to 8, with 4.2's arithmetic).
-func (c *Controller) observe(a *Ack) {
+func (c *Controller) updateAlpha(a *Ack) {
 	c.acked += a.Acked
 	c.marked += min(max(a.Marked, 0), a.Acked)
 	if !a.Round || c.acked == 0 {

@@ -75,7 +75,7 @@ func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 		r.n.Malformed++
 		return nil
 	}
-	d := r.find(h, now)
+	d := r.findOrAdd(h, now)
 	if d.dead {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 		d.dead = true
 		return nil
 	}
-	if !d.fill(r, h, size) {
+	if !d.fillHoles(r, h, size) {
 		return nil
 	}
 	copy(d.buf[h.FragOff:], payload)
@@ -101,11 +101,11 @@ func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 		return nil
 	}
 	r.n.Whole++
-	return d.whole(h)
+	return d.assemble(h)
 }
 
-// whole makes h the header of the datagram.
-func (d *datagram) whole(h *Header) []byte {
+// assemble makes h the header of the datagram.
+func (d *datagram) assemble(h *Header) []byte {
 	h.Fragment, h.FragMore, h.FragOff = false, false, 0
 	h.Proto, h.TOS, h.PayloadLen = d.proto, d.tos, d.length
 	off := 0
@@ -133,8 +133,8 @@ func (d *datagram) mergeECN(tos uint8, first bool) {
 	}
 }
 
-// find returns the datagram that h belongs to, a new one if need be.
-func (r *Reassembler) find(h *Header, now tick.Time) *datagram {
+// findOrAdd returns the datagram that h belongs to, a new one if need be.
+func (r *Reassembler) findOrAdd(h *Header, now tick.Time) *datagram {
 	key := fragmentKey{src: h.Src, dst: h.Dst, id: h.ID, v6: h.V6}
 	if !h.V6 {
 		key.proto = h.Proto
@@ -167,12 +167,12 @@ func (r *Reassembler) find(h *Header, now tick.Time) *datagram {
 	return free
 }
 
-// fill takes size bytes at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be
+// fillHoles takes size bytes at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be
 // copied. Bytes that are there already make the datagram dead, unless all of the fragment's are.
-func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
+func (d *datagram) fillHoles(r *Reassembler, h *Header, size int) bool {
 	first, last := h.FragOff, h.FragOff+size-1
 	if d.length >= 0 && (last >= d.length || !h.FragMore && last != d.length-1) {
-		return d.kill(&r.n.Overlaps)
+		return d.discard(&r.n.Overlaps)
 	}
 	for i := range d.nHoles {
 		o := d.holes[i]
@@ -181,23 +181,23 @@ func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
 		}
 		behind := !h.FragMore && o.last != maxDatagram // bytes beyond the end came before
 		if first < o.first || last > o.last || behind {
-			return d.kill(&r.n.Overlaps)
+			return d.discard(&r.n.Overlaps)
 		}
-		return d.split(i, first, last, h.FragMore) || d.kill(&r.n.TooMany)
+		return d.splitHole(i, first, last, h.FragMore) || d.discard(&r.n.TooMany)
 	}
 	r.n.Duplicates++ // inside of what is there: dropped (RFC 8200, 4.5)
 	return false
 }
 
-// kill has nothing more of d copied, for a reason that is counted.
-func (d *datagram) kill(reason *uint64) bool {
+// discard has nothing more of d copied, for a reason that is counted.
+func (d *datagram) discard(reason *uint64) bool {
 	*reason++
 	d.dead = true
 	return false
 }
 
-// split replaces hole i by what is left of it.
-func (d *datagram) split(i, first, last int, more bool) bool {
+// splitHole replaces hole i by what is left of it.
+func (d *datagram) splitHole(i, first, last int, more bool) bool {
 	o := d.holes[i]
 	d.nHoles--
 	d.holes[i] = d.holes[d.nHoles]

@@ -56,21 +56,21 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 	ev := &s.ev
 	s.readDSACK(a)
 	if s.una.Less(a.Ack) {
-		res.FINAcked = s.cumulative(a)
+		res.FINAcked = s.processAck(a)
 	}
 	if ev.dsack {
 		ev.widened = s.rack.onDSACK(s)
 	}
 	if s.mode != NoSACK && a.NSACK > 0 {
-		s.selective(a)
+		s.processSACK(a)
 	}
 	s.countDup(a)
-	res.RTT = s.measure(a, now)
+	res.RTT = s.sampleRTT(a, now)
 	newRound := s.endRound(now)
 	if ev.acked > 0 {
-		s.progress(now)
+		s.restartTimeout(now)
 	}
-	s.rack.advance(ev.rack, now)
+	s.rack.update(ev.rack, now)
 	s.checkProbe(a, now)
 	s.checkSpurious(a, now)
 	s.checkExit()
@@ -79,8 +79,8 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 	if ev.newlyLost {
 		s.enterRecovery(now)
 	}
-	s.control(a, res.RTT, newRound, now)
-	s.arm(now)
+	s.updateWindow(a, res.RTT, newRound, now)
+	s.armTimers(now)
 	res.NewlyAcked, res.Delivered, res.DupAck, res.DSACK = ev.acked, ev.delivered, ev.dup, ev.dsack
 	res.CWR, res.Undone, res.Reneged = ev.cwr, ev.undone, s.timers.renege != tick.Never
 	return res
@@ -92,8 +92,8 @@ func (s *Sender) beginEvent(now tick.Time) {
 		unreported: max(0, n-s.q.list[sacked].bytes-s.dupBytes())}
 }
 
-// cumulative drops what a.Ack covers and reports whether a FIN was among it.
-func (s *Sender) cumulative(a *Ack) (fin bool) {
+// processAck drops what a.Ack covers and reports whether a FIN was among it.
+func (s *Sender) processAck(a *Ack) (fin bool) {
 	ev := &s.ev
 	ev.acked = a.Ack.Diff(s.una)
 	if s.fack == s.una && s.frto.step == frtoOff {
@@ -104,7 +104,7 @@ func (s *Sender) cumulative(a *Ack) (fin bool) {
 		if a.Ack.Less(r.end()) {
 			if n := a.Ack.Diff(r.start); n > 0 {
 				s.count.PartialAcks++
-				if r.at != sacked {
+				if r.place != sacked {
 					ev.delivered += n
 				} else if int32(s.q.head-s.lossMark) >= 0 {
 					s.above -= n
@@ -117,14 +117,14 @@ func (s *Sender) cumulative(a *Ack) (fin bool) {
 			switch {
 			case r.retransmitted():
 				ev.edge = edgeResent
-			case r.at == lost:
+			case r.place == lost:
 				ev.edge = edgeUnsent
 			}
 		}
-		if r.at == sacked {
-			s.leaveMark(s.q.head, r)
+		if r.place == sacked {
+			s.forgetAboveMark(s.q.head, r)
 		} else {
-			s.arrived(r, a, true)
+			s.onArrived(r, a, true)
 		}
 		fin = fin || r.kind == FIN
 		ev.records++
@@ -153,7 +153,8 @@ func (s *Sender) inOrder(ack seq.Num) {
 	var oldest, newest tick.Time
 	for range l.n {
 		r := s.q.at(id)
-		if id != l.first || r.at != inFlight || r.tx != 1 || r.stale || r.kind != Data ||
+		if id != l.first || r.place != inFlight || r.transmissions != 1 || r.stale ||
+			r.kind != Data ||
 			ack.Less(r.end()) {
 			break
 		}
@@ -179,8 +180,8 @@ func (s *Sender) inOrder(ack seq.Num) {
 	ev.rack = candidate{true, newest, s.fack}
 }
 
-// arrived takes note of a record that was not known to have arrived before.
-func (s *Sender) arrived(r *record, a *Ack, cumulative bool) {
+// onArrived takes note of a record that was not known to have arrived before.
+func (s *Sender) onArrived(r *record, a *Ack, cumulative bool) {
 	ev := &s.ev
 	ev.delivered += int(r.size)
 	end := r.end()
@@ -198,18 +199,18 @@ func (s *Sender) arrived(r *record, a *Ack, cumulative bool) {
 			return
 		}
 	} else {
-		s.sentOnce(r, cumulative)
+		s.onArrivedUnresent(r, cumulative)
 		if end.Less(s.fack) {
-			s.rack.seen = true // step 3
+			s.rack.reorderingSeen = true // step 3
 		}
 		ev.original = ev.original || end.LessEq(s.frto.recover)
 	}
 	s.fack = seq.Max(s.fack, end)
-	ev.rack.consider(r.sent, end)
+	ev.rack.updateIfLater(r.sent, end)
 }
 
-// sentOnce collects times for round trip samples: only records that were sent once tell (Karn).
-func (s *Sender) sentOnce(r *record, cumulative bool) {
+// onArrivedUnresent collects times for round trip samples: only records that were sent once tell (Karn).
+func (s *Sender) onArrivedUnresent(r *record, cumulative bool) {
 	ev := &s.ev
 	if cumulative && !ev.haveOldest {
 		ev.haveOldest, ev.oldest = true, r.sent
@@ -246,12 +247,12 @@ func (s *Sender) countDup(a *Ack) {
 	}
 }
 
-// measure takes the round trip samples and returns the best one for congestion control, 0 for none.
-func (s *Sender) measure(a *Ack, now tick.Time) (best tick.Duration) {
+// sampleRTT takes the round trip samples and returns the best one for congestion control, 0 for none.
+func (s *Sender) sampleRTT(a *Ack, now tick.Time) (best tick.Duration) {
 	ev := &s.ev
 	if ev.haveNewest && (!ev.resent || ev.newSACK > 0) {
 		best = max(1, now.Sub(ev.newest))
-		s.rtt.floor(best, now)
+		s.rtt.updateMin(best, now)
 	}
 	switch {
 	case ev.haveOldest && !ev.resent:
@@ -308,8 +309,8 @@ func (s *Sender) endRound(now tick.Time) bool {
 	return true
 }
 
-// progress restarts the retransmission timer (RFC 6298, 5.3) when new data was acknowledged.
-func (s *Sender) progress(now tick.Time) {
+// restartTimeout restarts the retransmission timer (RFC 6298, 5.3) when new data was acknowledged.
+func (s *Sender) restartTimeout(now tick.Time) {
 	s.rtt.retries = 0
 	s.timers.rto = tick.Never
 	if s.q.len() > 0 {
@@ -320,8 +321,8 @@ func (s *Sender) progress(now tick.Time) {
 	}
 }
 
-// control feeds congestion control, and paces the window while it shrinks.
-func (s *Sender) control(a *Ack, rtt tick.Duration, newRound bool, now tick.Time) {
+// updateWindow feeds congestion control, and paces the window while it shrinks.
+func (s *Sender) updateWindow(a *Ack, rtt tick.Duration, newRound bool, now tick.Time) {
 	ev := &s.ev
 	marked := min(max(a.CEBytes, 0), ev.acked)
 	if a.ECE && marked == 0 {
@@ -341,10 +342,10 @@ func (s *Sender) control(a *Ack, rtt tick.Duration, newRound bool, now tick.Time
 		s.count.ECNReductions++
 		s.enterCWR(false, now)
 		if s.q.len() == 0 {
-			s.leave() // nothing is in flight that could pace the reduction
+			s.leaveRecovery() // nothing is in flight that could pace the reduction
 		}
 	}
 	if s.state == Recovery || s.state == CWR {
-		s.shrink(ev.delivered, ev.acked > 0 && !ev.newlyLost)
+		s.reduceWindow(ev.delivered, ev.acked > 0 && !ev.newlyLost)
 	}
 }

@@ -104,10 +104,10 @@ func TestTakeBack(t *testing.T) {
 		b.send(0, 3)
 		b.expire(ExpiredProbe)
 		b.send(3, 4)
-		b.want("a probe", b.s.tlp.on, true)
+		b.want("a probe", b.s.tlp.inFlight, true)
 		b.send(4, 6)
 		b.s.MTUProbe(b.seg(4))
-		b.s.TakeBack(b.base.Add(c.from), b.now)
+		b.s.Unsend(b.base.Add(c.from), b.now)
 		if err := invariants(&b.s); err != nil {
 			t.Error(err)
 		}
@@ -116,7 +116,7 @@ func TestTakeBack(t *testing.T) {
 		b.want("sent", b.s.count.Sent, uint64(c.records))
 		b.want("out", b.s.prr.out, c.from)
 		b.want("path MTU probe", !b.s.mtuProbe.Empty(), c.mtuProbe)
-		b.want("tail loss probe", b.s.tlp.on, c.probed)
+		b.want("tail loss probe", b.s.tlp.inFlight, c.probed)
 		b.want("a timer", b.s.Deadline() != tick.Never, c.records > 0)
 	}
 }
@@ -126,7 +126,7 @@ func TestProbeOfNothing(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 1)
 	b.expire(ExpiredProbe)
-	b.s.TakeBack(b.base, b.now)
+	b.s.Unsend(b.base, b.now)
 	b.want("something to send again", b.s.NoNewData(b.now), false)
 	_, ok := b.s.Retransmit(b.now)
 	b.want("sent again", ok, false)

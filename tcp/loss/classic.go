@@ -7,9 +7,9 @@ func (s *Sender) advanceMark() {
 	for s.lossMark != s.q.tail && (s.above > (dupThresh-1)*s.mss || s.aboveN >= dupThresh) {
 		id := s.lossMark
 		r := s.q.at(id)
-		switch r.at {
+		switch r.place {
 		case sacked:
-			s.leaveMark(id, r)
+			s.forgetAboveMark(id, r)
 		case inFlight:
 			if s.state < Recovery || !r.retransmitted() || r.sent <= s.reduced {
 				s.markLost(id)
@@ -19,23 +19,23 @@ func (s *Sender) advanceMark() {
 	}
 }
 
-// lastResort is rules 3 and 4 of RFC 6675's NextSeg, for when there is no new data: a hole that is not surely
+// rescueRetransmit is rules 3 and 4 of RFC 6675's NextSeg, for when there is no new data: a hole that is not surely
 // lost, else once per recovery the last record.
-func (s *Sender) lastResort() bool {
+func (s *Sender) rescueRetransmit() bool {
 	id := s.lossMark
 	for range reorderWalk {
 		id = s.q.skip(id)
 		if id == s.q.tail || s.fack.Less(s.q.at(id).end()) {
 			break
 		}
-		if r := s.q.at(id); r.at == inFlight && !r.retransmitted() {
+		if r := s.q.at(id); r.place == inFlight && !r.retransmitted() {
 			s.markLost(id)
 			return true
 		}
 		id++
 	}
 	last := s.q.tail - 1
-	if s.q.len() == 0 || s.una.Less(s.rescue) || s.q.at(last).at != inFlight {
+	if s.q.len() == 0 || s.una.Less(s.rescue) || s.q.at(last).place != inFlight {
 		return false
 	}
 	s.rescue = s.recover
@@ -46,7 +46,7 @@ func (s *Sender) lastResort() bool {
 // detectDups is RFC 6582: three duplicate acknowledgements, or in recovery an acknowledgement of a part, mean
 // that the head is lost.
 func (s *Sender) detectDups() {
-	if s.q.len() == 0 || s.q.at(s.q.head).at != inFlight {
+	if s.q.len() == 0 || s.q.at(s.q.head).place != inFlight {
 		return
 	}
 	switch {
@@ -55,10 +55,10 @@ func (s *Sender) detectDups() {
 	default:
 		return
 	}
-	probe := s.probing(s.q.at(s.q.head))
+	probe := s.isMTUProbe(s.q.at(s.q.head))
 	s.markLost(s.q.head)
-	for id := s.q.head + 1; probe && id != s.q.tail && s.probing(s.q.at(id)) &&
-		s.q.at(id).at == inFlight; id++ {
+	for id := s.q.head + 1; probe && id != s.q.tail && s.isMTUProbe(s.q.at(id)) &&
+		s.q.at(id).place == inFlight; id++ {
 		s.markLost(id)
 	}
 	s.dups = max(0, min(s.dups, s.q.len()-1))

@@ -44,7 +44,7 @@ func (s *Sender) Info(now tick.Time) Info {
 		Backoff: s.Backoff(),
 		Records: s.q.len(), Outstanding: s.Outstanding(), Pipe: s.Pipe(),
 		Sacked: s.q.list[sacked].bytes, Lost: s.q.list[lost].bytes + s.q.list[lostAgain].bytes,
-		ReorderSeen: s.rack.seen, ReorderWnd: s.reorderWindow(),
+		ReorderSeen: s.rack.reorderingSeen, ReorderWnd: s.reorderWindow(),
 		Rate: s.round.rate, AppLimited: s.round.appLimited, Counters: s.count,
 	}
 	if s.cfg.Pacing {
@@ -65,7 +65,7 @@ func (st State) String() string {
 // Transmissions returns how often the records that end at or before to were sent, not counted beyond most.
 func (s *Sender) Transmissions(to seq.Num, most int) (n int) {
 	for id := s.q.head; id != s.q.tail && n < most && s.q.at(id).end().LessEq(to); id++ {
-		n += int(s.q.at(id).tx)
+		n += int(s.q.at(id).transmissions)
 	}
 	return min(n, most)
 }

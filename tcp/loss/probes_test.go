@@ -40,16 +40,16 @@ func TestProbeAnswers(t *testing.T) {
 	} {
 		b := probed(t)
 		b.ack(2)
-		b.want(c.name+": before the end", b.s.tlp.on, true)
+		b.want(c.name+": before the end", b.s.tlp.inFlight, true)
 		b.ack(3)
-		b.want(c.name+": at the end", b.s.tlp.on, true)
+		b.want(c.name+": at the end", b.s.tlp.inFlight, true)
 		c.a.Ack = b.seg(3).Start
 		var sacks []seq.Range
 		for _, i := range c.sacks {
 			sacks = append(sacks, b.seg(i))
 		}
 		b.want(c.name+": CWR", b.input(c.a, sacks...).CWR, false)
-		b.want(c.name+": still one", b.s.tlp.on, c.on)
+		b.want(c.name+": still one", b.s.tlp.inFlight, c.on)
 		b.want(c.name+": spurious", b.s.count.ProbesSpurious, c.spurious)
 		b.want(c.name+": repaired", b.s.count.ProbesRepaired, uint64(0))
 	}
@@ -96,7 +96,7 @@ func TestProbeRepairedAll(t *testing.T) {
 	b.want("state", b.s.State(), Open)
 	b.want("ssthresh", b.s.Ssthresh(), 4000) // half of what was outstanding
 	b.want("window", b.s.Cwnd(), 4000)
-	b.want("probe", b.s.tlp.on, false)
+	b.want("probe", b.s.tlp.inFlight, false)
 }
 
 // TestProbeTimer is RFC 8985, 7.2: two round trips, but a millisecond at least, and the peer's delay where one segment
@@ -149,7 +149,7 @@ func TestProbeNotArmed(t *testing.T) {
 		"recovery":   func(b *bench) { b.s.state = Recovery },
 		"loss":       func(b *bench) { b.s.state = Loss },
 		"SACK":       func(b *bench) { b.s.q.list[sacked].n = 1 },
-		"a probe":    func(b *bench) { b.s.tlp.on = true },
+		"a probe":    func(b *bench) { b.s.tlp.inFlight = true },
 		"one wanted": func(b *bench) { b.s.tlp.want = probeLast },
 		"no sample":  func(b *bench) { b.s.rtt.fresh = false },
 	} {
@@ -206,11 +206,11 @@ func TestProportionalRate(t *testing.T) {
 			b.s.state = CWR
 		}
 		b.s.ev.newlyLost, b.s.ev.cwr = c.acked == 0 && c.name != mark, c.name == mark
-		b.s.shrink(c.acked, c.safe)
+		b.s.reduceWindow(c.acked, c.safe)
 		b.want(c.name, b.s.Cwnd()-c.pipe, c.want)
 		b.s.cc.SetCwnd(12_345)
 		b.s.ev.newlyLost, b.s.ev.cwr = false, false
-		b.s.shrink(0, true)
+		b.s.reduceWindow(0, true)
 		b.want(c.name+": of nothing", b.s.Cwnd(), 12_345)
 	}
 }
@@ -229,7 +229,7 @@ func TestPaceBurst(t *testing.T) {
 		{-tick.Second, 1000, 10_000_000, -ms + ms/10},
 	} {
 		p := pace{next: now.Add(c.next)}
-		if p.sent(c.n, c.rate, 1000, now); p.next != now.Add(c.want) {
+		if p.onSent(c.n, c.rate, 1000, now); p.next != now.Add(c.want) {
 			t.Errorf("%+v: %v", c, p.next.Sub(now))
 		}
 	}

@@ -7,13 +7,13 @@ import (
 
 // rack is the state of RFC 8985, 5.3.
 type rack struct {
-	candidate               // RACK.segment
-	rtt       tick.Duration // RACK.rtt
-	seen      bool          // reordering_seen
-	round     seq.Num       // dsack_round
-	inRound   bool
-	mult      int // reo_wnd_mult
-	persist   int // reo_wnd_persist
+	candidate                    // RACK.segment
+	rtt            tick.Duration // RACK.rtt
+	reorderingSeen bool          // reordering_seen
+	round          seq.Num       // dsack_round
+	inRound        bool
+	mult           int // reo_wnd_mult
+	persist        int // reo_wnd_persist
 }
 
 // candidate is the segment sent last among those that arrived.
@@ -23,7 +23,7 @@ type candidate struct {
 	end  seq.Num
 }
 
-func (c *candidate) consider(sent tick.Time, end seq.Num) {
+func (c *candidate) updateIfLater(sent tick.Time, end seq.Num) {
 	if !c.ok || sent > c.sent || sent == c.sent && c.end.Less(end) {
 		*c = candidate{true, sent, end}
 	}
@@ -33,11 +33,11 @@ func (k *rack) init(now tick.Time) {
 	*k = rack{mult: 1}
 }
 
-// advance is step 2.
-func (k *rack) advance(c candidate, now tick.Time) {
+// update is step 2.
+func (k *rack) update(c candidate, now tick.Time) {
 	if c.ok {
 		k.rtt = now.Sub(c.sent)
-		k.consider(c.sent, c.end)
+		k.updateIfLater(c.sent, c.end)
 	}
 }
 
@@ -56,8 +56,8 @@ func (k *rack) onDSACK(s *Sender) (widened bool) {
 	return true
 }
 
-// recovered counts a recovery without DSACK.
-func (k *rack) recovered() {
+// onRecovered counts a recovery without DSACK.
+func (k *rack) onRecovered() {
 	if k.persist > 0 {
 		k.persist--
 	}
@@ -68,7 +68,7 @@ func (k *rack) recovered() {
 
 // reorderWindow is RACK_update_reo_wnd's result.
 func (s *Sender) reorderWindow() tick.Duration {
-	if !s.rack.seen && (s.state >= Recovery || s.q.list[sacked].n >= dupThresh) {
+	if !s.rack.reorderingSeen && (s.state >= Recovery || s.q.list[sacked].n >= dupThresh) {
 		return 0
 	}
 	return min(tick.Duration(s.rack.mult)*s.rtt.minRTT()/4, s.rtt.srtt())
@@ -127,7 +127,7 @@ func (s *Sender) walkRACK(now tick.Time) {
 // markLost takes a record in flight for lost.
 func (s *Sender) markLost(id uint32) {
 	r := s.q.at(id)
-	if s.probing(r) {
+	if s.isMTUProbe(r) {
 		s.q.move(id, lost)
 		return
 	}
@@ -149,7 +149,7 @@ func (s *Sender) markLost(id uint32) {
 // 7.6.1). A timeout counts all the same.
 func (s *Sender) MTUProbe(r seq.Range) { s.mtuProbe = r }
 
-// probing reports whether a record was sent only once, in a path MTU probe.
-func (s *Sender) probing(r *record) bool {
-	return !s.mtuProbe.Empty() && !r.retransmitted() && s.mtuProbe.Covers(r.reach())
+// isMTUProbe reports whether a record was sent only once, in a path MTU probe.
+func (s *Sender) isMTUProbe(r *record) bool {
+	return !s.mtuProbe.Empty() && !r.retransmitted() && s.mtuProbe.Covers(r.span())
 }

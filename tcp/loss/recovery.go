@@ -72,9 +72,9 @@ func (s *Sender) beginReduction(now tick.Time) {
 	s.ev.cwr = true
 }
 
-// shrink is PRR's work on one acknowledgement: the window becomes the pipe and what may be sent now. safe
+// reduceWindow is PRR's work on one acknowledgement: the window becomes the pipe and what may be sent now. safe
 // says that Una advanced and no loss was found.
-func (s *Sender) shrink(delivered int, safe bool) {
+func (s *Sender) reduceWindow(delivered int, safe bool) {
 	p, pipe, target := &s.prr, s.Pipe(), s.cc.Ssthresh()
 	if delivered <= 0 && !s.ev.newlyLost && !s.ev.cwr {
 		return
@@ -99,14 +99,14 @@ func (s *Sender) shrink(delivered int, safe bool) {
 // checkExit ends recovery when all that was outstanding at its begin is acknowledged.
 func (s *Sender) checkExit() {
 	if s.ev.acked > 0 && s.state >= CWR && s.recover.LessEq(s.una) {
-		s.leave()
+		s.leaveRecovery()
 	}
 	if s.state < CWR {
-		s.settle()
+		s.setOpenState()
 	}
 }
 
-func (s *Sender) leave() {
+func (s *Sender) leaveRecovery() {
 	s.ev.exited = s.state != Loss // there the window grows with each acknowledgement, and with this one
 	if s.state != Loss {
 		w := s.cc.Ssthresh()
@@ -117,20 +117,20 @@ func (s *Sender) leave() {
 	}
 	if s.state >= Recovery {
 		if !s.ev.widened {
-			s.rack.recovered()
+			s.rack.onRecovered()
 		}
 		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction
 		// (RFC 5681, 4.3).
 		s.ev.newlyLost = s.ev.newlyLost || s.una.Less(s.beyond)
 	}
 	s.dups = 0
-	s.force = 0
+	s.forcedResends = 0
 	s.frto.step = frtoOff
 	s.state = Open
-	s.settle()
+	s.setOpenState()
 }
 
-func (s *Sender) settle() {
+func (s *Sender) setOpenState() {
 	s.state = Open
 	if s.q.list[sacked].n > 0 || s.dups > 0 {
 		s.state = Disorder

@@ -143,8 +143,8 @@ func TestReorderWindowOfNone(t *testing.T) {
 		{Recovery, 0, true, 1}, {Loss, 0, true, 1}, {Disorder, dupThresh, true, 1},
 	} {
 		b := newBench(t, conf(RACK), 40*ms)
-		b.s.rtt.floor(40*ms, b.now)
-		b.s.state, b.s.rack.seen, b.s.q.list[sacked].n = c.state, c.seen, c.sacked
+		b.s.rtt.updateMin(40*ms, b.now)
+		b.s.state, b.s.rack.reorderingSeen, b.s.q.list[sacked].n = c.state, c.seen, c.sacked
 		if got := b.quarters(); got != c.want {
 			t.Errorf("%v, %d segments, seen %v: %d quarters, want %d", c.state, c.sacked, c.seen,
 				got, c.want)

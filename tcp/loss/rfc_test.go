@@ -220,7 +220,7 @@ func TestReorderWindow(t *testing.T) {
 	b.want("one SACK", b.s.State(), Disorder)
 	b.want("sent again", b.resend(), []int(nil))
 	b.ack(2) // segment 0 arrives late
-	b.want("seen", b.s.rack.seen, true)
+	b.want("seen", b.s.rack.reorderingSeen, true)
 	b.ack(2, b.segs(3, 8)) // five segments above a hole: not lost within the window
 	b.want("state", b.s.State(), Disorder)
 	b.want("window", b.s.reorderWindow(), 10*ms)

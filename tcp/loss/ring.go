@@ -22,19 +22,19 @@ const (
 // record is one segment, 32 bytes. Its boundaries never change, but its head goes when the peer acknowledges
 // part of it.
 type record struct {
-	sent       tick.Time // last transmission
-	start      seq.Num
-	size       uint32
-	prev, next uint32 // identifiers on the list of its place
-	at         place
-	tx         uint8 // transmissions, sticks at 255
-	kind       Kind
-	stale      bool // was acknowledged selectively once and forgotten: it may have arrived long ago
+	sent          tick.Time // last transmission
+	start         seq.Num
+	size          uint32
+	prev, next    uint32 // identifiers on the list of its place
+	place         place
+	transmissions uint8 // transmissions, sticks at 255
+	kind          Kind
+	stale         bool // was acknowledged selectively once and forgotten: it may have arrived long ago
 }
 
 func (r *record) end() seq.Num        { return r.start.Add(int(r.size)) }
-func (r *record) retransmitted() bool { return r.tx > 1 }
-func (r *record) reach() seq.Range    { return seq.Range{Start: r.start, End: r.end()} }
+func (r *record) retransmitted() bool { return r.transmissions > 1 }
+func (r *record) span() seq.Range     { return seq.Range{Start: r.start, End: r.end()} }
 
 // list is a doubly linked list through the ring. Without members, first and last mean nothing.
 type list struct {
@@ -68,7 +68,7 @@ func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
 	}
 	r := q.at(q.tail)
 	r.sent, r.start, r.size = now, start, uint32(size) // one by one: a composite would be made elsewhere and copied
-	r.prev, r.next, r.at, r.tx, r.kind, r.stale = 0, 0, inFlight, 1, k, false
+	r.prev, r.next, r.place, r.transmissions, r.kind, r.stale = 0, 0, inFlight, 1, k, false
 	q.append(q.tail, r, &q.list[inFlight])
 	q.tail++
 }
@@ -84,7 +84,7 @@ func (q *ring) grow() {
 // link appends id to the list of p.
 func (q *ring) link(id uint32, p place) {
 	r, l := q.at(id), &q.list[p]
-	r.at = p
+	r.place = p
 	if p == sacked {
 		l.bytes += int(r.size)
 		l.n++
@@ -109,10 +109,10 @@ func (q *ring) append(id uint32, r *record, l *list) {
 // unlink takes id out of its list.
 func (q *ring) unlink(id uint32) {
 	r := q.at(id)
-	l := &q.list[r.at]
+	l := &q.list[r.place]
 	l.bytes -= int(r.size)
 	l.n--
-	if r.at == sacked || l.n == 0 {
+	if r.place == sacked || l.n == 0 {
 		return
 	}
 	switch id {
@@ -140,7 +140,7 @@ func (q *ring) pop() {
 // trim drops the first n bytes of the first record.
 func (q *ring) trim(n int) {
 	r := q.at(q.head)
-	q.list[r.at].bytes -= n
+	q.list[r.place].bytes -= n
 	r.start = r.start.Add(n)
 	r.size -= uint32(n)
 }
@@ -165,11 +165,11 @@ func (q *ring) find(x seq.Num) uint32 {
 func (q *ring) skip(id uint32) uint32 {
 	for id != q.tail {
 		r := q.at(id)
-		if r.at != sacked {
+		if r.place != sacked {
 			break
 		}
 		if r.next != q.tail {
-			if n := q.at(r.next); n.at == sacked {
+			if n := q.at(r.next); n.place == sacked {
 				r.next = n.next
 			}
 		}
@@ -182,8 +182,8 @@ func (q *ring) skip(id uint32) uint32 {
 func (q *ring) forget() {
 	q.list[lost], q.list[lostAgain], q.list[sacked] = list{}, list{}, list{}
 	for id := q.head; id != q.tail; id++ {
-		if r := q.at(id); r.at != inFlight {
-			r.stale = r.stale || r.at == sacked
+		if r := q.at(id); r.place != inFlight {
+			r.stale = r.stale || r.place == sacked
 			q.link(id, lost)
 		}
 	}
@@ -194,7 +194,7 @@ func (q *ring) forget() {
 func (q *ring) restore() {
 	ids := make([]uint32, 0, q.len())
 	for id := q.head; id != q.tail; id++ {
-		if q.at(id).at != sacked {
+		if q.at(id).place != sacked {
 			ids = append(ids, id)
 		}
 	}

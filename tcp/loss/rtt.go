@@ -9,22 +9,22 @@ import (
 // largest deviation of each round trip, because one sample per segment would let it decay within a fraction
 // of one; and the minimum bounds 4*RTTVAR, not the sum, so that a RTO always exceeds the round trip by it.
 type estimator struct {
-	s8       tick.Duration // 8 * SRTT
-	dev4     tick.Duration // 4 * mean deviation
-	devMax   tick.Duration // largest dev4 in this round trip
-	var4     tick.Duration // 4 * RTTVAR
-	roundEnd seq.Num
-	rto      tick.Duration // without back-off
-	min, max tick.Duration
-	shift    int           // doublings by back-off (RFC 6298, 5.5), until the next sample (Karn)
-	retries  int           // timeouts without new data acknowledged
-	fresh    bool          // a sample was taken since the last probe
-	least    tick.Duration // least round trip of this and the last half window
-	older    tick.Duration
-	rotated  tick.Time
-	stalled  tick.Time // when the first of the timeouts in retries came
-	spurious bool      // RFC 4015 step 11 is due
-	newData  seq.Num   // what was unsent when the spurious timeout was found
+	s8        tick.Duration // 8 * SRTT
+	dev4      tick.Duration // 4 * mean deviation
+	devMax    tick.Duration // largest dev4 in this round trip
+	var4      tick.Duration // 4 * RTTVAR
+	roundEnd  seq.Num
+	rto       tick.Duration // without back-off
+	min, max  tick.Duration
+	shift     int           // doublings by back-off (RFC 6298, 5.5), until the next sample (Karn)
+	retries   int           // timeouts without new data acknowledged
+	fresh     bool          // a sample was taken since the last probe
+	minNow    tick.Duration // least round trip of this and the last half window
+	minBefore tick.Duration
+	rotated   tick.Time
+	stalled   tick.Time // when the first of the timeouts in retries came
+	spurious  bool      // RFC 4015 step 11 is due
+	newData   seq.Num   // what was unsent when the spurious timeout was found
 }
 
 func (e *estimator) init(cfg *Config, now tick.Time) {
@@ -87,23 +87,23 @@ func (e *estimator) update(r tick.Duration, una, nxt seq.Num) {
 	}
 }
 
-// floor notes r for the least round trip, a minimum over the last five minutes or less.
-func (e *estimator) floor(r tick.Duration, now tick.Time) {
+// updateMin notes r for the least round trip, a minimum over the last five minutes or less.
+func (e *estimator) updateMin(r tick.Duration, now tick.Time) {
 	if now.Sub(e.rotated) > minRTTHalf {
-		e.older, e.least = e.least, 0
+		e.minBefore, e.minNow = e.minNow, 0
 		e.rotated = now
 	}
-	if e.least == 0 || r < e.least {
-		e.least = max(r, 1)
+	if e.minNow == 0 || r < e.minNow {
+		e.minNow = max(r, 1)
 	}
 }
 
 // minRTT returns the least round trip, 0 before the first sample.
 func (e *estimator) minRTT() tick.Duration {
-	if e.older != 0 && (e.least == 0 || e.older < e.least) {
-		return e.older
+	if e.minBefore != 0 && (e.minNow == 0 || e.minBefore < e.minNow) {
+		return e.minBefore
 	}
-	return e.least
+	return e.minNow
 }
 
 // backedOff returns base with the back-off.

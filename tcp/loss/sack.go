@@ -28,8 +28,8 @@ func (s *Sender) readDSACK(a *Ack) {
 	}
 }
 
-// selective takes the SACK blocks. Each whole record inside a block has arrived; a part of a record tells nothing.
-func (s *Sender) selective(a *Ack) {
+// processSACK takes the SACK blocks. Each whole record inside a block has arrived; a part of a record tells nothing.
+func (s *Sender) processSACK(a *Ack) {
 	n := min(max(a.NSACK, 0), len(a.SACK))
 	i := 0
 	if s.ev.dsack {
@@ -47,22 +47,22 @@ func (s *Sender) selective(a *Ack) {
 		case b[i].Empty() || s.nxt.Less(b[i].End) || s.nxt.Diff(b[i].Start) > maxDSACK:
 			s.count.InvalidSACK++
 		case s.una.Less(b[i].End):
-			s.block(b[i], a)
+			s.processBlock(b[i], a)
 		}
 	}
 }
 
-func (s *Sender) block(b seq.Range, a *Ack) {
+func (s *Sender) processBlock(b seq.Range, a *Ack) {
 	for id := s.q.find(b.Start); id != s.q.tail; {
 		r := s.q.at(id)
 		if b.End.Less(r.end()) {
 			return
 		}
-		if r.at == sacked {
+		if r.place == sacked {
 			id = s.q.skip(id)
 			continue
 		}
-		s.arrived(r, a, false)
+		s.onArrived(r, a, false)
 		s.ev.newSACK += int(r.size)
 		s.q.move(id, sacked)
 		if int32(id-s.lossMark) >= 0 {
@@ -76,8 +76,8 @@ func (s *Sender) block(b seq.Range, a *Ack) {
 	}
 }
 
-// leaveMark keeps RFC 6675's sums right when a selectively acknowledged record goes.
-func (s *Sender) leaveMark(id uint32, r *record) {
+// forgetAboveMark keeps RFC 6675's sums right when a selectively acknowledged record goes.
+func (s *Sender) forgetAboveMark(id uint32, r *record) {
 	if int32(id-s.lossMark) >= 0 {
 		s.above -= int(r.size)
 		s.aboveN--
@@ -87,7 +87,7 @@ func (s *Sender) leaveMark(id uint32, r *record) {
 // checkRenege looks at the left edge: a peer that has the first bytes would have acknowledged them, so if it
 // once said so, it has dropped them.
 func (s *Sender) checkRenege(now tick.Time) {
-	if s.q.len() == 0 || s.q.at(s.q.head).at != sacked {
+	if s.q.len() == 0 || s.q.at(s.q.head).place != sacked {
 		s.timers.renege = tick.Never
 		return
 	}

@@ -27,21 +27,21 @@ type Sender struct {
 	round    round
 	pace     pace
 
-	recover  seq.Num // recovery ends when it is acknowledged (RFC 6675's RecoveryPoint)
-	beyond   seq.Num // end of the last record after recover that was lost during this recovery
-	reduced  tick.Time
-	lossMark uint32  // RFC 6675: records before it were judged; see advanceMark
-	above    int     // bytes selectively acknowledged from lossMark on
-	aboveN   int     // records, likewise
-	rescue   seq.Num // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
-	dups     int     // duplicate acknowledgements counted (NoSACK)
-	fack     seq.Num
-	force    int       // records that may be sent again whatever the window says
-	mtuProbe seq.Range // a path MTU probe in flight
-	lastSent tick.Time
-	timedOut tick.Time
-	cfg      Config
-	count    Counters
+	recover       seq.Num // recovery ends when it is acknowledged (RFC 6675's RecoveryPoint)
+	beyond        seq.Num // end of the last record after recover that was lost during this recovery
+	reduced       tick.Time
+	lossMark      uint32  // RFC 6675: records before it were judged; see advanceMark
+	above         int     // bytes selectively acknowledged from lossMark on
+	aboveN        int     // records, likewise
+	rescue        seq.Num // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
+	dups          int     // duplicate acknowledgements counted (NoSACK)
+	fack          seq.Num
+	forcedResends int       // records that may be sent again whatever the window says
+	mtuProbe      seq.Range // a path MTU probe in flight
+	lastSent      tick.Time
+	timedOut      tick.Time
+	cfg           Config
+	count         Counters
 }
 
 // part is how far into a record a retransmission got, because the MSS is less than the record.
@@ -130,7 +130,7 @@ func (s *Sender) SetMSS(mss int, now tick.Time) {
 	if s.frto.step >= frtoNew && s.lostRecords() > 0 {
 		s.frto.step = frtoOff // which has nothing sent again: what is too long has to be
 	}
-	s.arm(now)
+	s.armTimers(now)
 }
 
 // Una returns the first number not acknowledged.
@@ -160,7 +160,7 @@ func (s *Sender) Head() (Tx, bool) {
 		return Tx{}, false
 	}
 	r := s.q.at(s.q.head)
-	return Tx{Range: r.reach(), Kind: r.kind}, true
+	return Tx{Range: r.span(), Kind: r.kind}, true
 }
 
 func (s *Sender) lostRecords() int { return s.q.list[lost].n + s.q.list[lostAgain].n }
@@ -176,7 +176,7 @@ func (s *Sender) Permit(now tick.Time) int {
 		return s.mss
 	}
 	if s.q.len() == 0 {
-		s.idle(now)
+		s.restartIfIdle(now)
 	}
 	pipe := s.Pipe()
 	room := s.cc.Cwnd() - pipe
@@ -193,9 +193,9 @@ func (s *Sender) Permit(now tick.Time) int {
 	return room
 }
 
-// idle restarts the window after an idle time. It counts once per time out of the connection's life in which
+// restartIfIdle restarts the window after an idle time. It counts once per time out of the connection's life in which
 // nothing was sent.
-func (s *Sender) idle(now tick.Time) {
+func (s *Sender) restartIfIdle(now tick.Time) {
 	if d := now.Sub(s.lastSent); d > s.rtt.rto {
 		s.cc.OnIdle(d, s.rtt.rto)
 		s.lastSent = now
@@ -214,7 +214,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	s.lastSent = now
 	s.prr.out += n
 	if s.frto.step == frtoNew {
-		s.frto.sent(r.End)
+		s.frto.onSent(r.End)
 	}
 	s.q.push(r.Start, n, k, now)
 	s.nxt = r.End
@@ -225,10 +225,10 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 		s.round.appLimited = true
 	}
 	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
-		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
+		s.pace.onSent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
 	}
 	if s.tlp.want == probeNew {
-		s.tlp.sent(s.nxt, 0)
+		s.tlp.onSent(s.nxt, 0)
 		s.count.Probes++
 		s.timers.rto = now.Add(s.timeout())
 	}
@@ -240,8 +240,8 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	}
 }
 
-// TakeBack undoes Sent for the records from from on, which have not left.
-func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
+// Unsend undoes Sent for the records from from on, which have not left.
+func (s *Sender) Unsend(from seq.Num, now tick.Time) {
 	for s.q.len() > 0 && from.LessEq(s.q.at(s.q.tail-1).start) {
 		s.prr.out -= int(s.q.at(s.q.tail - 1).size)
 		s.q.tail--
@@ -252,10 +252,10 @@ func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
 	if from.Less(s.mtuProbe.End) {
 		s.mtuProbe = seq.Range{}
 	}
-	if s.tlp.on && from.Less(s.tlp.end) {
+	if s.tlp.inFlight && from.Less(s.tlp.end) {
 		s.tlp.cancel()
 	}
-	s.arm(now)
+	s.armTimers(now)
 }
 
 // Steady reports whether only the window and the pacing rate decide about new segments: nothing is lost, no
@@ -265,9 +265,9 @@ func (s *Sender) Steady() bool {
 		s.dups == 0 && s.lostRecords() == 0
 }
 
-// sent spends n bytes of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
+// onSent spends n bytes of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
 // one timer for it and not one for each segment.
-func (p *pace) sent(n, rate, mss int, now tick.Time) {
+func (p *pace) onSent(n, rate, mss int, now tick.Time) {
 	gap := func(bytes int) tick.Duration { return tick.Duration(bytes * int(tick.Second) / rate) }
 	p.next = max(p.next, now.Add(-max(gap(pacingBurst*mss), pacingQuantum))).Add(gap(n))
 }
@@ -283,7 +283,7 @@ func (s *Sender) NoNewData(now tick.Time) bool {
 		s.frto.step = frtoOff
 		return s.lostRecords() > 0
 	case s.mode == SACK && s.state == Recovery:
-		return s.lastResort()
+		return s.rescueRetransmit()
 	}
 	s.round.appLimited = true
 	return false
@@ -298,22 +298,22 @@ func (s *Sender) Retransmit(now tick.Time) (Tx, bool) {
 }
 
 func (s *Sender) retransmit() (Tx, bool) {
-	id, probe, ok := s.choose()
+	id, probe, ok := s.chooseRetransmit()
 	if !ok {
 		return Tx{}, false
 	}
 	r := s.q.at(id)
-	tx := Tx{Range: r.reach(), Kind: r.kind, Probe: probe}
+	tx := Tx{Range: r.span(), Kind: r.kind, Probe: probe}
 	if s.part.on && s.part.id == id {
 		tx.Start = seq.Max(tx.Start, s.part.from)
 	}
 	return tx, true
 }
 
-// choose returns the record to send again next.
-func (s *Sender) choose() (id uint32, probe, ok bool) {
+// chooseRetransmit returns the record to send again next.
+func (s *Sender) chooseRetransmit() (id uint32, probe, ok bool) {
 	if s.tlp.want == probeLast {
-		if id := s.q.tail - 1; s.q.len() > 0 && s.q.at(id).at == inFlight {
+		if id := s.q.tail - 1; s.q.len() > 0 && s.q.at(id).place == inFlight {
 			return id, true, true
 		}
 		s.tlp.want = probeNone
@@ -330,9 +330,9 @@ func (s *Sender) choose() (id uint32, probe, ok bool) {
 	default: // what comes first in the stream, as in RFC 6675, section 4, NextSeg (1)
 		id = l.first
 	}
-	if s.force > 0 {
+	if s.forcedResends > 0 {
 		// After a timeout the head goes first: until it arrives nothing else helps.
-		if s.q.at(s.q.head).at == lost || s.q.at(s.q.head).at == lostAgain {
+		if s.q.at(s.q.head).place == lost || s.q.at(s.q.head).place == lostAgain {
 			id = s.q.head
 		}
 		return id, false, true
@@ -347,8 +347,8 @@ func (s *Sender) choose() (id uint32, probe, ok bool) {
 // Retransmitted notes that r left again: what Retransmit returned, or only its first bytes because the MSS
 // fell under the record.
 func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
-	id, probe, ok := s.choose()
-	if !ok || r.Len() == 0 || !s.q.at(id).reach().Covers(r) {
+	id, probe, ok := s.chooseRetransmit()
+	if !ok || r.Len() == 0 || !s.q.at(id).span().Covers(r) {
 		return
 	}
 	rec := s.q.at(id)
@@ -356,9 +356,9 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	s.count.Retransmitted++
 	s.count.RetransmittedBytes += uint64(r.Len())
 	s.prr.out += r.Len()
-	s.undo.sent(r.Len(), now)
-	if !probe && s.force > 0 {
-		s.frto.resent(rec.end())
+	s.undo.onResent(r.Len(), now)
+	if !probe && s.forcedResends > 0 {
+		s.frto.onResent(rec.end())
 	}
 	if r.End.Less(rec.end()) {
 		s.part = part{on: true, id: id, from: r.End}
@@ -368,16 +368,16 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	s.part.on = false
 	s.q.unlink(id)
 	rec.sent, rec.stale = now, false
-	if rec.tx < 255 {
-		rec.tx++
+	if rec.transmissions < 255 {
+		rec.transmissions++
 	}
 	s.q.link(id, inFlight)
 	if probe {
-		s.tlp.sent(s.nxt, int(rec.size))
+		s.tlp.onSent(s.nxt, int(rec.size))
 		s.count.Probes++
 		s.timers.rto = now.Add(s.timeout())
-	} else if s.force > 0 {
-		s.force--
+	} else if s.forcedResends > 0 {
+		s.forcedResends--
 	}
 	if id == s.q.head || s.timers.rto == tick.Never {
 		s.timers.rto = now.Add(s.timeout())

@@ -285,12 +285,12 @@ func invariants(s *Sender) error {
 	at := s.una
 	for id := s.q.head; id != s.q.tail; id++ {
 		r := s.q.at(id)
-		if r.start != at || r.size == 0 || r.tx == 0 {
+		if r.start != at || r.size == 0 || r.transmissions == 0 {
 			return fmt.Errorf("record %d begins at %d, not %d: %+v", id, r.start, at, *r)
 		}
 		at = r.end()
-		n[r.at]++
-		bytes[r.at] += int(r.size)
+		n[r.place]++
+		bytes[r.place] += int(r.size)
 	}
 	if at != s.nxt {
 		return fmt.Errorf("records end at %d, nxt is %d", at, s.nxt)
@@ -307,8 +307,8 @@ func invariants(s *Sender) error {
 		id := l.first
 		for i := range l.n {
 			r := s.q.at(id)
-			if r.at != place(p) {
-				return fmt.Errorf("list %d has record %d of list %d", p, id, r.at)
+			if r.place != place(p) {
+				return fmt.Errorf("list %d has record %d of list %d", p, id, r.place)
 			}
 			if i > 0 && place(p) == inFlight && r.sent < s.q.at(r.prev).sent {
 				return fmt.Errorf("record %d in flight, sent at %d, is behind one sent at %d",
@@ -332,7 +332,7 @@ func invariants(s *Sender) error {
 		if int32(id-s.q.head) < 0 || int32(s.q.tail-id) < 0 {
 			return fmt.Errorf("lossMark %d is outside of %d..%d", s.lossMark, s.q.head, s.q.tail)
 		}
-		if r := s.q.at(id); r.at == sacked {
+		if r := s.q.at(id); r.place == sacked {
 			above += int(r.size)
 			aboveN++
 		}

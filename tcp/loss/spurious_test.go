@@ -164,7 +164,7 @@ func TestEifel(t *testing.T) {
 		TSEcr: cfg.Clock.TSVal(b.now.Add(-105 * ms))})
 	b.want("undone", r.Undone, true)
 	b.want("window", b.s.Cwnd(), 10000)
-	b.want("reordering", b.s.rack.seen, true)
+	b.want("reordering", b.s.rack.reorderingSeen, true)
 }
 
 // TestDSACKUndo is RFC 2883, 5.2: every segment sent again turns out to be a duplicate.

@@ -248,7 +248,7 @@ func TestLeastRoundTrip(t *testing.T) {
 		{2*minRTTHalf + 2, 30 * ms, 15 * ms}, {2*minRTTHalf + 3, 5 * ms, 5 * ms},
 		{2*minRTTHalf + 3, -1, 1},
 	} {
-		e.floor(c.rtt, tick.Time(c.at))
+		e.updateMin(c.rtt, tick.Time(c.at))
 		if got := e.minRTT(); got != c.want {
 			t.Errorf("%v after %v: %v, want %v", c.rtt, c.at, got, c.want)
 		}

@@ -21,8 +21,8 @@ func (s *Sender) timeout() tick.Duration {
 	return s.rtt.backedOff(base)
 }
 
-// arm sets the timers after an acknowledgement or a change of state.
-func (s *Sender) arm(now tick.Time) {
+// armTimers sets the timers after an acknowledgement or a change of state.
+func (s *Sender) armTimers(now tick.Time) {
 	if s.q.len() == 0 {
 		s.timers.init()
 		return
@@ -37,7 +37,7 @@ func (s *Sender) arm(now tick.Time) {
 func (s *Sender) armProbe(now tick.Time) {
 	s.timers.probe = tick.Never
 	if s.mode != RACK || s.cfg.NoTLP || s.state == Recovery || s.state == Loss ||
-		s.q.list[sacked].n > 0 || s.tlp.on || s.tlp.want != probeNone || !s.rtt.fresh ||
+		s.q.list[sacked].n > 0 || s.tlp.inFlight || s.tlp.want != probeNone || !s.rtt.fresh ||
 		s.q.len() == 0 {
 		return
 	}
@@ -78,14 +78,14 @@ func (s *Sender) Expire(now tick.Time) (x Expired) {
 		if s.ev.newlyLost {
 			s.enterRecovery(now)
 			if s.state == Recovery {
-				s.shrink(0, false)
+				s.reduceWindow(0, false)
 			}
 		}
 	}
 	if s.timers.renege <= now {
 		s.timers.renege = tick.Never
-		if s.q.at(s.q.head).at == sacked {
-			s.reneged(now)
+		if s.q.at(s.q.head).place == sacked {
+			s.onReneged(now)
 			return x | ExpiredRTO
 		}
 	}
@@ -129,11 +129,11 @@ func (s *Sender) onTimeout(now tick.Time) {
 	s.part.on = false
 	s.tlp.cancel()
 	s.timers.reorder = tick.Never
-	if s.cfg.ForgetSACK || !first || s.q.at(s.q.head).at == sacked {
+	if s.cfg.ForgetSACK || !first || s.q.at(s.q.head).place == sacked {
 		s.dropSACK()
 	}
 	s.markTimedOut(now)
-	s.force = 1
+	s.forcedResends = 1
 	s.frto.begin(first && !twice && !s.cfg.NoFRTO && !s.finSent(), s.nxt)
 	s.rtt.retries++
 	s.rtt.shift = min(s.rtt.shift+1, maxBackoff)
@@ -148,7 +148,7 @@ func (s *Sender) markTimedOut(now tick.Time) {
 	if s.mode == RACK {
 		wait = s.rack.rtt + s.reorderWindow()
 	}
-	if s.q.at(s.q.head).at == inFlight {
+	if s.q.at(s.q.head).place == inFlight {
 		s.markLost(s.q.head)
 	}
 	l := s.q.list[inFlight]
@@ -174,9 +174,9 @@ func (s *Sender) dropSACK() {
 	s.timers.renege = tick.Never
 }
 
-// reneged treats the loss of bytes that the peer had acknowledged selectively like a timeout: it must send
+// onReneged treats the loss of bytes that the peer had acknowledged selectively like a timeout: it must send
 // them all again (RFC 2018, 8).
-func (s *Sender) reneged(now tick.Time) {
+func (s *Sender) onReneged(now tick.Time) {
 	s.count.Reneged++
 	s.dropSACK()
 	s.onTimeout(now)

@@ -7,10 +7,10 @@ import (
 
 // tlp is the tail loss probe's state (RFC 8985, 7).
 type tlp struct {
-	want  probe
-	on    bool    // a probe is unacknowledged
-	again int     // bytes that were sent again, TLP.is_retrans when there are any
-	end   seq.Num // TLP.end_seq
+	want     probe
+	inFlight bool    // a probe is unacknowledged
+	resent   int     // bytes that were sent again, TLP.is_retrans when there are any
+	end      seq.Num // TLP.end_seq
 }
 
 type probe uint8
@@ -23,8 +23,8 @@ const (
 
 func (t *tlp) cancel() { *t = tlp{} }
 
-func (t *tlp) sent(nxt seq.Num, again int) {
-	*t = tlp{on: true, again: again, end: nxt}
+func (t *tlp) onSent(nxt seq.Num, again int) {
+	*t = tlp{inFlight: true, resent: again, end: nxt}
 }
 
 // checkProbe is TLP_process_ack (RFC 8985, 7.4.2).
@@ -33,11 +33,11 @@ func (s *Sender) checkProbe(a *Ack, now tick.Time) {
 	if t.want != probeNone && (ev.acked > 0 || ev.newSACK > 0) {
 		t.want = probeNone
 	}
-	if !t.on || a.Ack.Less(t.end) {
+	if !t.inFlight || a.Ack.Less(t.end) {
 		return
 	}
 	switch {
-	case t.again == 0:
+	case t.resent == 0:
 		t.cancel()
 	case ev.dsack && a.SACK[0].End == t.end:
 		t.cancel()

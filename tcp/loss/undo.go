@@ -10,28 +10,28 @@ type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
 	bytes  int     // sent again since, or as a probe before, and not reported as duplicates
-	any    bool    // something was sent again
+	resent bool    // something was sent again
 	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
 	// acknowledgement came since
-	eifel bool
-	first tick.Time // of the first retransmission
+	eifel       bool
+	firstResent tick.Time // of the first retransmission
 }
 
 func (s *Sender) beginUndo() {
 	s.undo = undo{on: !s.cfg.NoUndo, marker: s.una, eifel: s.q.len() > 0 &&
 		!s.q.at(s.q.head).retransmitted()}
 	if s.una.Less(s.tlp.end) {
-		s.undo.bytes = s.tlp.again
+		s.undo.bytes = s.tlp.resent
 	}
 }
 
-func (u *undo) sent(n int, now tick.Time) {
+func (u *undo) onResent(n int, now tick.Time) {
 	if !u.on {
 		return
 	}
 	u.bytes += n
-	if !u.any {
-		u.any, u.first = true, now
+	if !u.resent {
+		u.resent, u.firstResent = true, now
 	}
 }
 
@@ -65,14 +65,14 @@ func (f *frto) begin(on bool, nxt seq.Num) {
 	}
 }
 
-// resent notes that the head goes again, or its first part.
-func (f *frto) resent(end seq.Num) {
+// onResent notes that the head goes again, or its first part.
+func (f *frto) onResent(end seq.Num) {
 	if f.step == frtoHead {
 		f.step, f.head = frtoFirst, end
 	}
 }
 
-func (f *frto) sent(seq.Num) {
+func (f *frto) onSent(seq.Num) {
 	f.credit--
 	if f.credit <= 0 {
 		f.step = frtoWait
@@ -88,7 +88,7 @@ func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 	}
 	if s.checkFRTO() && u.on {
 		s.count.UndoFRTO++
-		s.takeBack(now)
+		s.undoRecovery(now)
 		return
 	}
 	if !u.on {
@@ -99,15 +99,15 @@ func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 		// The head was taken for lost. Its original arrived if it was not sent again yet, or if the echo is
 		// older than that.
 		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS &&
-			s.cfg.Clock.before(a.TSEcr, u.first) {
+			s.cfg.Clock.before(a.TSEcr, u.firstResent) {
 			s.count.UndoEifel++
-			s.takeBack(now)
+			s.undoRecovery(now)
 			return
 		}
 	}
-	if ev.dsack && u.any && u.bytes <= 0 {
+	if ev.dsack && u.resent && u.bytes <= 0 {
 		s.count.UndoDSACK++
-		s.takeBack(now)
+		s.undoRecovery(now)
 	}
 }
 
@@ -148,25 +148,25 @@ func (s *Sender) checkFRTO() bool {
 	return false
 }
 
-// takeBack undoes a spurious recovery (RFC 4015, 3): what was taken for lost is in flight again, and the
+// undoRecovery undoes a spurious recovery (RFC 4015, 3): what was taken for lost is in flight again, and the
 // window returns.
-func (s *Sender) takeBack(now tick.Time) {
+func (s *Sender) undoRecovery(now tick.Time) {
 	timedOut := s.state == Loss
 	s.ev.undone = true
 	s.undo.on = false
 	s.frto.step = frtoOff
-	s.force = 0
+	s.forcedResends = 0
 	s.part.on = false
 	if s.state >= Recovery {
 		if timedOut || s.mode != SACK {
 			s.q.restore()
 		}
 		s.dups = 0
-		s.settle()
+		s.setOpenState()
 	}
 	s.cc.Undo(s.Pipe(), s.ev.acked)
 	if !timedOut {
-		s.rack.seen = true // the late segment was sent again, so step 3 could not see it
+		s.rack.reorderingSeen = true // the late segment was sent again, so step 3 could not see it
 		return
 	}
 	if s.rtt.shift > 0 {
@@ -176,5 +176,5 @@ func (s *Sender) takeBack(now tick.Time) {
 		s.rtt.sample(s.rtt.rto+now.Sub(s.rtt.stalled), s.una, s.nxt)
 	}
 	s.rtt.spurious, s.rtt.newData = true, s.nxt
-	s.progress(now)
+	s.restartTimeout(now)
 }

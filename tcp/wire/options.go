@@ -209,12 +209,12 @@ func (o *Options) parse(b []byte) {
 			o.Present |= Malformed
 			return
 		}
-		o.one(b[0], b[2:b[1]])
+		o.parseOption(b[0], b[2:b[1]])
 		b = b[b[1]:]
 	}
 }
 
-func (o *Options) one(kind byte, v []byte) {
+func (o *Options) parseOption(kind byte, v []byte) {
 	switch {
 	case kind == kindTimestamps && len(v) == lenTimestamps-2:
 		o.TSVal, o.TSEcr = binary.BigEndian.Uint32(v), binary.BigEndian.Uint32(v[4:])

@@ -16,7 +16,7 @@ var mtuCheck = check{
 		if mtu <= singleBuffer {
 			return fine("%d: one buffer for each frame (larger frames cost less per byte)", mtu)
 		}
-		if d, err := ring.AskDriver(e.nic.Attrs().Index); err == nil && !d.RxSegments {
+		if d, err := ring.QueryDriver(e.nic.Attrs().Index); err == nil && !d.RxSegments {
 			return fail("%d, but the driver gives XDP no frames of several buffers", mtu).
 				advise("ip link set %s mtu %d", e.name(), singleBuffer)
 		}

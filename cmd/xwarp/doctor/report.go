@@ -84,7 +84,7 @@ func (e *env) describe() NIC {
 	if d, err := ethtool.ReadDriver(a.Name); err == nil {
 		n.Driver, n.Version, n.Firmware, n.Bus = d.Name, d.Version, d.Firmware, d.Bus
 	}
-	if d, err := ring.AskDriver(a.Index); err == nil {
+	if d, err := ring.QueryDriver(a.Index); err == nil {
 		n.ZeroCopy, n.Segments, n.LiveFrame = d.ZeroCopy, int(d.Segments), d.Transmits
 	}
 	if c, err := ethtool.ReadChannels(a.Name); err == nil {

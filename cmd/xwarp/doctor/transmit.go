@@ -155,7 +155,7 @@ func (e *env) openXDP(frame []byte) (send func() int, closeAll func() error, err
 
 func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, err error) {
 	link := e.nic.Attrs().Index
-	if d, err := ring.AskDriver(link); err != nil || !d.Transmits {
+	if d, err := ring.QueryDriver(link); err != nil || !d.Transmits {
 		return nil, nil, errors.Join(err, errors.New("the driver takes no live frames now "+
 			"(a veth does while its peer has an XDP program or GRO)"))
 	}

@@ -14,7 +14,7 @@ var zeroCopyCheck = check{
 	why: "with zero-copy the device reads and writes the frames itself; else the kernel copies each",
 	look: func(e *env) finding {
 		t := e.try()
-		d, err := ring.AskDriver(e.nic.Attrs().Index)
+		d, err := ring.QueryDriver(e.nic.Attrs().Index)
 		return zeroCopy(t, e.nic.Type() == "veth", d, err)
 	},
 }

@@ -409,7 +409,7 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	equal("packets with CE that Linux counted", theirs.Received_ce, them.ce+them.synACK)
 	equal("bytes with CE that Linux counted", theirs.Received_ce_bytes, them.ceBytes)
 	// Without the option an acknowledgement of more than 7 segments says the largest number that its 3 bits allow.
-	if got := uint32(ours.CEOctetsOut); !noOption || got < them.ceBytes {
+	if got := uint32(ours.CEBytesOut); !noOption || got < them.ceBytes {
 		equal("bytes that Linux reported to xwarp as marked", got, them.ceBytes)
 	}
 	// Linux has packets from 3 bits, and may take them to have gone round once more or less: see README.md.
