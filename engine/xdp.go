@@ -57,6 +57,8 @@ type XDPConfig struct {
 	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops
 	// segments to them from others. Connections that this end begins are not asked.
 	Allow []netip.Prefix
+	// IPsec, when set, protects connections by ESP. The device must serve exactly one queue, which Queues names.
+	IPsec *IPsecConfig
 	// Kit, when set, keeps what only privileges give: the interface can be opened again without them. It is closed
 	// after the device.
 	Kit *Kit
@@ -89,6 +91,7 @@ type xdpDriver struct {
 	waiters hopWaiters
 	local   *localaddr.Follower
 	live    *liveFrames       // nil without TransmitLive
+	ipsec   *xdpIPsec         // nil without XDPConfig.IPsec
 	watches []*netwatch.Watch // all that follow the kernel's configuration
 	workers []*worker
 	mac     [6]byte

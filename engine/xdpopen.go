@@ -42,7 +42,13 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
 		return attachBusy(err)
 	}
+	if err := x.openIPsec(); err != nil {
+		return err
+	}
 	if err := x.openQueues(link); err != nil {
+		return err
+	}
+	if err := x.ipsec.follow(x.workers); err != nil {
 		return err
 	}
 	x.link.room, x.link.mtu = x.mtuRoom(), x.cfg.MTU
@@ -133,7 +139,7 @@ func (x *xdpDriver) newWorker(queue int, port ring.Port,
 	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
-		Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: stray(w),
+		Steering: flows{x, w}, IPsec: x.ipsec.policy(), Peers: x.dev.opt.Peers, Stray: stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 		Defect: w.defect,
 	})
@@ -161,6 +167,7 @@ func (x *xdpDriver) stacks() []*worker {
 func (x *xdpDriver) close() error {
 	var errs []error
 	x.over.Store(true)
+	x.ipsec.close()
 	if x.local != nil {
 		x.local.Close()
 	}

@@ -55,6 +55,8 @@ type Config struct {
 	Kernel   Kernel
 	Steering Steering
 	Random   func() uint64 // unpredictable: masks of IVs
+	// Wake has Expire called soon, on the thread of the Stack. Nil: its owner asks for Deadline.
+	Wake func()
 	// Ask runs f, which makes a system call, on another thread. Nil is a new goroutine.
 	Ask func(f func())
 	Log *slog.Logger
@@ -147,7 +149,7 @@ func nowhere(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
 		Remote: t.Remote}
 }
 
-// Prepare is called before the Stack connects to t: from then on its hosts have a flow.
+// Prepare implements stack.IPsec: from now on the hosts of t have a flow.
 func (m *Manager) Prepare(t *tcp.Tuple) {
 	if r := m.rule(t); r != nil {
 		m.flowOf(pair{t.Local, t.Remote}, r.Mode)
@@ -182,6 +184,9 @@ func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 		m.expire(sa, true)
 	}
 	f.wants, f.retry, f.pause = true, 0, firstRetry
+	if m.cfg.Wake != nil {
+		m.cfg.Wake()
+	}
 }
 
 // expire tells the IKE daemon that a limit of an SA is reached.

@@ -201,7 +201,6 @@ func (n *network) connect() (e *stack.Endpoint, to *stream) {
 	if _, err := n.h[1].s.Listen(t.Remote, 7, l, n.now); err != nil {
 		n.t.Fatal(err)
 	}
-	n.h[0].m.Prepare(&t)
 	e, err := n.h[0].s.Connect(t, &cfg, &stream{sends: true}, n.now)
 	if err != nil {
 		n.t.Fatal(err)

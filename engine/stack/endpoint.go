@@ -96,6 +96,9 @@ func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time
 
 func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (
 	*Endpoint, error) {
+	if s.cfg.IPsec != nil {
+		s.cfg.IPsec.Prepare(&t)
+	}
 	e, err := s.newEndpoint(t)
 	if err != nil {
 		return nil, err
@@ -121,7 +124,11 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	if c.MTU == 0 || c.MTU > s.cfg.MTU {
 		c.MTU = s.cfg.MTU
 	}
-	c.MTU = s.flowOf(t).innerMTU(c.MTU, c.IPv6)
+	f := s.flowOf(t)
+	c.MTU = f.innerMTU(c.MTU, c.IPv6)
+	if c.PathMTU != 0 {
+		c.PathMTU = f.innerMTU(c.PathMTU, c.IPv6)
+	}
 	return c
 }
 

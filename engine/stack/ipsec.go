@@ -14,6 +14,8 @@ import (
 // IPsec decides which connections are protected (RFC 4301, 4.4.1). It is called on the thread that owns the Stack, and
 // may not block.
 type IPsec interface {
+	// Prepare is called before the Stack opens a connection.
+	Prepare(t *tcp.Tuple)
 	// Flow returns the flow that a connection belongs to, nil for one in the clear. The answer for a tuple must not
 	// change while there is a connection.
 	Flow(t *tcp.Tuple) *Flow

@@ -56,6 +56,8 @@ func (p *policy) Flow(t *tcp.Tuple) *Flow {
 	return &p.flow
 }
 
+func (p *policy) Prepare(*tcp.Tuple) {}
+
 func (p *policy) Want(f *Flow, out *esp.Out) {
 	if out == nil {
 		p.wantOut++

@@ -149,8 +149,10 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	}
 	if f := e.flow; f != nil { // the listener's configuration is for all peers
 		mtu := s.cfg.MTU
-		if c := l.cfg.Conn.MTU; c != 0 {
-			mtu = min(mtu, c)
+		for _, known := range []int{l.cfg.Conn.MTU, l.cfg.Conn.PathMTU} {
+			if known != 0 {
+				mtu = min(mtu, known)
+			}
 		}
 		e.conn.LimitMTU(f.innerMTU(mtu, !t.Remote.Is4()), now)
 	}
