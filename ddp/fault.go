@@ -8,18 +8,18 @@ import "unsafe"
 
 // Offset returns where in the region the address lies.
 func (m *MR) Offset(addr uintptr) (off uint64, ok bool) {
-	return Within(m.mem, addr)
+	return OffsetIn(m.mem, addr)
 }
 
-// Within returns where in mem the address lies.
-func Within(mem []byte, addr uintptr) (off uint64, ok bool) {
+// OffsetIn returns where in mem the address lies.
+func OffsetIn(mem []byte, addr uintptr) (off uint64, ok bool) {
 	at := addr - uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 	return uint64(at), at < uintptr(len(mem))
 }
 
-// Fault says that the memory at addr cannot be accessed. Every STag that leads to it is revoked: peers hear
+// RevokeMemory says that the memory at addr cannot be accessed. Every STag that leads to it is revoked: peers hear
 // that there is no such STag. It returns one of the regions, nil when there is none.
-func (t *Table) Fault(addr uintptr) (found *MR) {
+func (t *Table) RevokeMemory(addr uintptr) (found *MR) {
 	var hit []*MR
 	for i := range t.slots {
 		if m := t.slots[i].mr; m != nil {
@@ -30,7 +30,7 @@ func (t *Table) Fault(addr uintptr) (found *MR) {
 	}
 	for _, m := range hit {
 		found = m
-		t.Lose(m)
+		t.RevokeLost(m)
 		if t.OnFault != nil {
 			off, _ := m.Offset(addr)
 			t.OnFault(m, off)
@@ -39,10 +39,10 @@ func (t *Table) Fault(addr uintptr) (found *MR) {
 	return found
 }
 
-// Lose revokes the STag of a region whose memory cannot be accessed, as another table's Fault found out.
+// RevokeLost revokes the STag of a region whose memory cannot be accessed, as another table's Fault found out.
 // Unlike after Invalidate, octets that a peer has not acknowledged yet are still read from there, for as long
 // as that is possible.
-func (t *Table) Lose(m *MR) {
+func (t *Table) RevokeLost(m *MR) {
 	m.lost = true
 	if m.state == mrValid {
 		t.revoke(m, mrRevoked)

@@ -155,7 +155,7 @@ func AppendTagged(b []byte, h Tagged) []byte {
 }
 
 func (h Tagged) String() string {
-	return fmt.Sprintf("tagged%s DV %d ULP %#02x STag %#08x TO %#x", lastMark(h.Control),
+	return fmt.Sprintf("tagged%s DV %d ULP %#02x STag %#08x TO %#x", lastSuffix(h.Control),
 		h.Control.Version(), h.ULP, uint32(h.STag), uint64(h.TO))
 }
 
@@ -214,10 +214,10 @@ func AppendUntagged(b []byte, h Untagged) []byte {
 
 func (h Untagged) String() string {
 	return fmt.Sprintf("untagged%s DV %d ULP %#02x word %#08x QN %d MSN %d MO %d",
-		lastMark(h.Control), h.Control.Version(), h.ULP, h.ULPWord, h.QN, h.MSN, h.MO)
+		lastSuffix(h.Control), h.Control.Version(), h.ULP, h.ULPWord, h.QN, h.MSN, h.MO)
 }
 
-func lastMark(c Control) string {
+func lastSuffix(c Control) string {
 	if c.Last() {
 		return " last"
 	}

@@ -57,15 +57,15 @@ func TestMaxRegions(t *testing.T) {
 	if _, err := tab.Register(pd, make([]byte, 1), Attr{}); !errors.Is(err, ErrLimit) {
 		t.Errorf("region %d: %v", MaxRegions+1, err)
 	}
-	if f := tab.Bind(pd, 1, b); f != FaultInvalid || tab.Lookup(b.STag) != nil || m.Busy() != 0 {
-		t.Errorf("a binding beyond the limit: %v, %d uses of the region", f, m.Busy())
+	if f := tab.Bind(pd, 1, b); f != FaultInvalid || tab.Lookup(b.STag) != nil || m.Holds() != 0 {
+		t.Errorf("a binding beyond the limit: %v, %d uses of the region", f, m.Holds())
 	}
 	if err := tab.Invalidate(last); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 { // the second one takes the place of the first
-		if f := tab.Bind(pd, 1, b); f != OK || tab.Len() != MaxRegions || m.Busy() != 1 {
-			t.Errorf("binding %d at the limit: %v, %d STags, %d uses", i, f, tab.Len(), m.Busy())
+		if f := tab.Bind(pd, 1, b); f != OK || tab.Len() != MaxRegions || m.Holds() != 1 {
+			t.Errorf("binding %d at the limit: %v, %d STags, %d uses", i, f, tab.Len(), m.Holds())
 		}
 	}
 }

@@ -42,57 +42,59 @@ type StreamID uint64
 
 // PD is a protection domain: streams reach only the regions of their own domain.
 type PD struct {
-	table   *Table
-	regions int
-	streams int  // of this table
-	all     Turn // streams of all tables that have the domain; nil: no other table has it
+	table         *Table
+	regions       int
+	streams       int         // of this table
+	sharedStreams SharedCount // streams of all tables that have the domain; nil: no other table has it
 }
 
-// Share has p count its streams in all, as the same domain in other tables does. No stream is attached yet.
-func (p *PD) Share(all Turn) { p.all = all }
+// ShareStreamCount has p count its streams in all, as the same domain in other tables does. No stream is attached yet.
+func (p *PD) ShareStreamCount(all SharedCount) { p.sharedStreams = all }
 
 // Attach counts a stream of the domain; a queue pair does it when it is made. A region
 // that several streams share cannot be invalidated by a peer (RFC 5040, 8.1.1, item 7).
-func (p *PD) Attach() { p.count(1) }
+func (p *PD) Attach() { p.addStreams(1) }
 
 // Detach undoes Attach.
-func (p *PD) Detach() { p.count(-1) }
+func (p *PD) Detach() { p.addStreams(-1) }
 
-func (p *PD) count(n int) {
+func (p *PD) addStreams(n int) {
 	p.streams += n
-	if p.all != nil {
-		p.all.Add(uint64(n))
+	if p.sharedStreams != nil {
+		p.sharedStreams.Add(uint64(n))
 	}
 }
 
 // isShared reports whether several streams reach the domain's regions.
-func (p *PD) isShared() bool { return p.streams > 1 || p.all != nil && p.all.Load() > 1 }
+func (p *PD) isShared() bool {
+	return p.streams > 1 || p.sharedStreams != nil && p.sharedStreams.Load() > 1
+}
 
 // MR is one registered memory region: octets that an STag names.
 type MR struct {
-	pd     *PD
-	stream StreamID
-	stag   STag
-	access Access
-	state  mrState
-	base   TO
-	mem    []byte
-	parent *MR     // of what a window is bound to: the region; nil of others
-	window *Window // which it is; nil of others
-	shared Turn    // of all tables that have it; nil: no other table has it
-	turn   uint64  // shared, for as long as it is valid
-	refs   int     // queued work that points into mem, windows that are bound to it
-	lost   bool
-	owner  any
+	pd          *PD
+	stream      StreamID
+	stag        STag
+	access      Access
+	state       mrState
+	base        TO
+	mem         []byte
+	parent      *MR         // of what a window is bound to: the region; nil of others
+	window      *Window     // which it is; nil of others
+	shared      SharedCount // of all tables that have it; nil: no other table has it
+	sharedCount uint64      // shared, for as long as it is valid
+	holds       int         // queued work that points into mem, windows that are bound to it
+	lost        bool
+	owner       any
 }
 
 type mrState uint8
 
 const (
-	mrGone    mrState = iota // deregistered
-	mrValid                  // the STag is in the table
-	mrPeer                   // invalidated by the peer at its own wish
-	mrRevoked                // invalidated locally
+	mrDeregistered      mrState = iota // deregistered
+	mrValid                            // the STag is in the table
+	mrInvalidatedByPeer                // invalidated by the peer at its own wish
+	mrRevoked                          // invalidated locally
 )
 
 // Attr describes a region to register.
@@ -106,9 +108,9 @@ type Attr struct {
 	// STag asks for this value, for a region that several workers' tables know by one
 	// name; 0 draws one.
 	STag STag
-	// Turn counts the invalidations of the same region in all tables that have it, 0 at first: none of them reaches it
-	// after the first. It is nil for a region of this table alone.
-	Turn Turn
+	// Invalidations counts the invalidations of the same region in all tables that have it, 0 at first: none of them
+	// reaches it after the first. It is nil for a region of this table alone.
+	Invalidations SharedCount
 	// Owner is the consumer's own, see MR.Owner.
 	Owner any
 }
@@ -140,15 +142,15 @@ func (m *MR) Len() int { return len(m.mem) }
 
 // Valid reports whether the STag can be used. A window's cannot when the region's is invalid.
 func (m *MR) Valid() bool {
-	return m.state == mrValid && !m.stale() && (m.parent == nil || m.parent.Valid())
+	return m.state == mrValid && !m.isStale() && (m.parent == nil || m.parent.Valid())
 }
 
-// stale reports whether another table invalidated the region, or bound the window anew.
-func (m *MR) stale() bool { return m.shared != nil && m.shared.Load() != m.turn }
+// isStale reports whether another table invalidated the region, or bound the window anew.
+func (m *MR) isStale() bool { return m.shared != nil && m.shared.Load() != m.sharedCount }
 
 // Revoked reports whether the owner, not the peer, took the STag back.
 func (m *MR) Revoked() bool {
-	return m.state == mrRevoked || m.state == mrGone || m.stale() ||
+	return m.state == mrRevoked || m.state == mrDeregistered || m.isStale() ||
 		m.parent != nil && m.parent.Revoked()
 }
 
@@ -158,23 +160,23 @@ func (m *MR) Lost() bool { return m.lost }
 // Owner returns what Attr.Owner was.
 func (m *MR) Owner() any { return m.owner }
 
-// Busy returns how many pieces of queued work point into the region.
-func (m *MR) Busy() int { return m.refs }
+// Holds returns how many pieces of queued work point into the region.
+func (m *MR) Holds() int { return m.holds }
 
 // Hold counts queued work that points into the region: it cannot be deregistered before
 // Drop.
 func (m *MR) Hold() {
-	m.refs++
+	m.holds++
 	if m.parent != nil {
-		m.parent.refs++
+		m.parent.holds++
 	}
 }
 
-// Drop undoes Hold.
-func (m *MR) Drop() {
-	m.refs--
+// Unhold undoes Hold.
+func (m *MR) Unhold() {
+	m.holds--
 	if m.parent != nil {
-		m.parent.refs--
+		m.parent.holds--
 	}
 }
 
@@ -206,8 +208,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// slice returns n octets at to, all inside the region.
-func (m *MR) slice(to TO, n int) ([]byte, Fault) {
+// bytesAt returns n octets at to, all inside the region.
+func (m *MR) bytesAt(to TO, n int) ([]byte, Fault) {
 	if n < 0 || uint64(to)+uint64(n) < uint64(to) {
 		return nil, FaultWrap
 	}

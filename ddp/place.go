@@ -15,11 +15,11 @@ func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
 		if f != OK {
 			return TaggedCause(f)
 		}
-		*c = LookupCache{m, h.STag, t.gen}
+		*c = LookupCache{m, h.STag, t.revocations}
 		v.CopyTo(dst, TaggedLen)
 		return CauseNone
 	}
-	dst, f := c.mr.slice(h.TO, n)
+	dst, f := c.mr.bytesAt(h.TO, n)
 	if f != OK {
 		return TaggedCause(f)
 	}
@@ -27,10 +27,10 @@ func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
 	return CauseNone
 }
 
-// Index returns which of n waiting buffers takes message msn when the first of them takes
+// BufferIndex returns which of n waiting buffers takes message msn when the first of them takes
 // message next: CauseMSNRange for a message that was complete before, CauseNoBuffer for one
 // that has no buffer (RFC 5041, 7.1, checks 2 and 5 of untagged segments).
-func Index(msn, next MSN, n int) (int, Cause) {
+func BufferIndex(msn, next MSN, n int) (int, Cause) {
 	d := int32(msn - next)
 	if d < 0 {
 		return 0, CauseMSNRange

@@ -26,7 +26,7 @@ func TestIndex(t *testing.T) {
 		{"half the space away", 0x80000001, 1, 3, 0, CauseMSNRange},
 		{"just less than half", 0x80000000, 1, 3, 0, CauseNoBuffer},
 	} {
-		if got, cause := Index(c.msn, c.next, c.n); got != c.want || cause != c.cause {
+		if got, cause := BufferIndex(c.msn, c.next, c.n); got != c.want || cause != c.cause {
 			t.Errorf("%s: %d %v", c.name, got, cause)
 		}
 	}

@@ -7,12 +7,12 @@ type Random interface{ Uint32() uint32 }
 // Table maps the STags of one worker to regions: open addressing over the STag itself,
 // which is random already, with linear probing and no tombstones.
 type Table struct {
-	random  Random
-	slots   []slot // power of two, at most half full
-	used    int
-	domains int
-	windows map[STag]*Window // by their STags with key 0
-	gen     uint64           // changes with each STag that ceases to be valid
+	random      Random
+	slots       []slot // power of two, at most half full
+	used        int
+	domains     int
+	windows     map[STag]*Window // by their STags with key 0
+	revocations uint64           // changes with each STag that ceases to be valid
 
 	// OnFault, when set, hears of each region that Fault takes back.
 	OnFault func(m *MR, off uint64)
@@ -69,7 +69,7 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 		return nil, ErrLimit
 	}
 	m := &MR{pd: pd, stream: a.Stream, access: a.Access, base: a.Base, mem: mem,
-		shared: a.Turn, owner: a.Owner}
+		shared: a.Invalidations, owner: a.Owner}
 	if err := t.assignSTag(m, a.STag); err != nil {
 		return nil, err
 	}
@@ -83,13 +83,13 @@ func (t *Table) assignSTag(m *MR, want STag) error {
 		if !t.freeForRegion(want) {
 			return ErrTaken
 		}
-		t.enter(m, want)
+		t.enterValid(m, want)
 		return nil
 	}
 	for range maxDraws {
 		s := STag(t.random.Uint32())
 		if s != 0 && t.freeForRegion(s) {
-			t.enter(m, s)
+			t.enterValid(m, s)
 			return nil
 		}
 	}
@@ -101,8 +101,8 @@ func (t *Table) freeForRegion(s STag) bool {
 	return t.Lookup(s) == nil && t.windows[s&^keyBits] == nil
 }
 
-// enter makes m valid under s, which is free.
-func (t *Table) enter(m *MR, s STag) {
+// enterValid makes m valid under s, which is free.
+func (t *Table) enterValid(m *MR, s STag) {
 	if 2*(t.used+1) > len(t.slots) {
 		t.grow()
 	}
@@ -116,7 +116,7 @@ func (t *Table) revoke(m *MR, state mrState) {
 	t.remove(m.stag)
 	m.state = state
 	if m.parent != nil {
-		m.parent.refs--
+		m.parent.holds--
 	}
 }
 
@@ -125,23 +125,23 @@ func (t *Table) revoke(m *MR, state mrState) {
 func (t *Table) invalidate(m *MR, state mrState) {
 	t.revoke(m, state)
 	if m.shared != nil && m.window == nil {
-		m.turn = m.shared.Add(1)
+		m.sharedCount = m.shared.Add(1)
 	}
 }
 
 // InUse reports whether queued work points into the region, or a window is bound to it.
 func (t *Table) InUse(m *MR) bool {
-	if m.refs != 0 {
+	if m.holds != 0 {
 		t.unbindStale(m)
 	}
-	return m.refs != 0
+	return m.holds != 0
 }
 
 // Deregister forgets the region; the memory is the caller's alone afterwards. It fails
 // with ErrBusy while queued work points into it, and with ErrNotValid for what a window is
 // bound to, which ends with its binding.
 func (t *Table) Deregister(m *MR) error {
-	if m.pd == nil || m.pd.table != t || m.state == mrGone || m.parent != nil {
+	if m.pd == nil || m.pd.table != t || m.state == mrDeregistered || m.parent != nil {
 		return ErrNotValid
 	}
 	if t.InUse(m) {
@@ -150,7 +150,7 @@ func (t *Table) Deregister(m *MR) error {
 	if m.state == mrValid {
 		t.remove(m.stag)
 	}
-	m.state, m.mem = mrGone, nil
+	m.state, m.mem = mrDeregistered, nil
 	m.pd.regions--
 	return nil
 }
@@ -169,10 +169,10 @@ func (t *Table) Invalidate(m *MR) error {
 // InvalidateLocal is Invalidate by tag, for a stream of domain pd: FaultSTag, FaultStream.
 func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	m := t.Lookup(s)
-	if m == nil || m.stale() {
+	if m == nil || m.isStale() {
 		return FaultSTag
 	}
-	if !m.reach(pd, stream) {
+	if !m.isReachable(pd, stream) {
 		return FaultStream
 	}
 	t.invalidate(m, mrRevoked)
@@ -185,17 +185,17 @@ func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	m := t.Lookup(s)
 	switch {
-	case m == nil, m.stale():
+	case m == nil, m.isStale():
 		return FaultSTag
-	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 && pd.isShared():
+	case !m.isReachable(pd, stream), m.access&remoteAny == 0, m.stream == 0 && pd.isShared():
 		return FaultInvalid
 	}
-	t.invalidate(m, mrPeer)
+	t.invalidate(m, mrInvalidatedByPeer)
 	return OK
 }
 
-// reach reports whether a stream of domain pd may name m at all.
-func (m *MR) reach(pd *PD, stream StreamID) bool {
+// isReachable reports whether a stream of domain pd may name m at all.
+func (m *MR) isReachable(pd *PD, stream StreamID) bool {
 	return m.pd == pd && (m.stream == 0 || m.stream == stream)
 }
 
@@ -208,27 +208,27 @@ func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access)
 	if m == nil || !m.Valid() {
 		return nil, nil, FaultSTag
 	}
-	if !m.reach(pd, stream) {
+	if !m.isReachable(pd, stream) {
 		return nil, nil, FaultStream
 	}
 	if need&^m.access != 0 || m.parent != nil && need&remoteAny == 0 { // windows are for peers
 		return nil, nil, FaultAccess
 	}
-	b, f := m.slice(to, n)
+	b, f := m.bytesAt(to, n)
 	return m, b, f
 }
 
 // LookupCache is the region of a stream's last Write, which the next segment needs not look up.
 type LookupCache struct {
-	mr   *MR
-	stag STag
-	gen  uint64
+	mr          *MR
+	stag        STag
+	revocations uint64
 }
 
 // Unchanged reports whether s is the STag of the region in c, and no STag of this table has ceased to be valid since,
 // nor this one in another table.
 func (t *Table) Unchanged(c *LookupCache, s STag) bool {
-	return c.mr != nil && c.stag == s && c.gen == t.gen && c.mr.Valid()
+	return c.mr != nil && c.stag == s && c.revocations == t.revocations && c.mr.Valid()
 }
 
 // Lookup returns the region that s names, or nil.
@@ -265,7 +265,7 @@ func (t *Table) remove(s STag) {
 		i = (i + 1) & mask
 	}
 	t.used--
-	t.gen++
+	t.revocations++
 	for j := i; ; {
 		j = (j + 1) & mask
 		e := t.slots[j]

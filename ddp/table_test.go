@@ -200,7 +200,7 @@ func TestRegionLife(t *testing.T) {
 	if err := tab.Invalidate(m); !errors.Is(err, ErrNotValid) {
 		t.Errorf("invalidated twice: %v", err)
 	}
-	m.Drop()
+	m.Unhold()
 	if err := tab.Deregister(m); err != nil {
 		t.Errorf("deregistered: %v", err)
 	}

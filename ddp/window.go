@@ -7,16 +7,16 @@ const keyBits = 0xff
 // Window is a memory window: an STag that a queue pair binds to octets of a region, with rights of their own, for
 // its own stream alone. So the peer may invalidate it (RFC 5040, 8.1.1, item 7).
 type Window struct {
-	pd   *PD
-	stag STag // with key 0
-	mr   *MR  // what was bound here last, if still valid; nil: nothing was
-	last *MR  // mr, also after its end: the next binding has it, so that binding in a loop allocates nothing
-	turn Turn // nil: no other table has it
+	pd       *PD
+	stag     STag        // with key 0
+	mr       *MR         // what was bound here last, if still valid; nil: nothing was
+	last     *MR         // mr, also after its end: the next binding has it, so that binding in a loop allocates nothing
+	bindings SharedCount // nil: no other table has it
 }
 
-// Turn is a number that the tables of several workers share: the bindings of a window, of which the last one, in
+// SharedCount is a number that the tables of several workers share: the bindings of a window, of which the last one, in
 // whichever table, counts alone; the invalidations of a region; or the streams of a domain. It is an atomic.Uint64.
-type Turn interface {
+type SharedCount interface {
 	Load() uint64
 	Add(uint64) uint64
 }
@@ -27,7 +27,7 @@ func (w *Window) STag() STag { return w.stag }
 // AllocWindow makes a window that is bound to nothing. want asks for the STag of the same window in another table; 0
 // draws one. turn is that window's too, nil for one that is in this table alone. It fails with ErrForeign, ErrLimit,
 // ErrTaken or ErrRandom.
-func (t *Table) AllocWindow(pd *PD, want STag, turn Turn) (*Window, error) {
+func (t *Table) AllocWindow(pd *PD, want STag, bindings SharedCount) (*Window, error) {
 	if pd == nil || pd.table != t {
 		return nil, ErrForeign
 	}
@@ -40,7 +40,7 @@ func (t *Table) AllocWindow(pd *PD, want STag, turn Turn) (*Window, error) {
 			s = STag(t.random.Uint32()) &^ keyBits
 		}
 		if s != 0 && t.freeForWindow(s) {
-			w := &Window{pd: pd, stag: s, turn: turn}
+			w := &Window{pd: pd, stag: s, bindings: bindings}
 			t.windows[s] = w
 			pd.regions++
 			return w, nil
@@ -85,18 +85,18 @@ func (t *Table) unbind(w *Window) {
 	w.mr = nil
 }
 
-// take makes a binding the one that counts, and returns its turn.
-func (w *Window) take() uint64 {
-	if w.turn == nil {
+// countBinding makes a binding the one that counts, and returns its turn.
+func (w *Window) countBinding() uint64 {
+	if w.bindings == nil {
 		return 0
 	}
-	return w.turn.Add(1)
+	return w.bindings.Add(1)
 }
 
 // unbindStale lets go of a region what was bound to it before its window was bound in another table.
 func (t *Table) unbindStale(region *MR) {
 	for _, w := range t.windows {
-		if w.mr != nil && w.mr.parent == region && w.mr.stale() {
+		if w.mr != nil && w.mr.parent == region && w.mr.isStale() {
 			t.unbind(w)
 		}
 	}
@@ -131,7 +131,7 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	case w.pd != pd:
 		return FaultStream
 	case b.Len == 0:
-		w.take()
+		w.countBinding()
 		t.unbind(w)
 		return OK
 	case b.Len > MaxRegionLen:
@@ -149,16 +149,16 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	if t.used >= MaxRegions {
 		return FaultInvalid
 	}
-	if w.last == nil || w.last.refs != 0 { // a Read's response that is under way points to it
+	if w.last == nil || w.last.holds != 0 { // a Read's response that is under way points to it
 		w.last = &MR{}
 	}
 	w.mr = w.last
 	*w.mr = MR{pd: pd, stream: stream, access: b.Access, base: b.TO, mem: mem, parent: m, window: w,
-		shared: w.turn, turn: w.take()}
+		shared: w.bindings, sharedCount: w.countBinding()}
 	if b.ZeroBased {
 		w.mr.base = 0
 	}
-	m.refs++
-	t.enter(w.mr, b.STag)
+	m.holds++
+	t.enterValid(w.mr, b.STag)
 	return OK
 }

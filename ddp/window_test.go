@@ -65,8 +65,8 @@ func TestWindow(t *testing.T) {
 	if f := tab.InvalidateRemote(pd, 2, tag+1); f != FaultInvalid {
 		t.Errorf("the peer of another stream invalidates: %v", f)
 	}
-	if f := tab.InvalidateRemote(pd, 1, tag+1); f != OK || m.Busy() != 0 {
-		t.Errorf("its peer: %v, the region has %d", f, m.Busy())
+	if f := tab.InvalidateRemote(pd, 1, tag+1); f != OK || m.Holds() != 0 {
+		t.Errorf("its peer: %v, the region has %d", f, m.Holds())
 	}
 	if err := errors.Join(tab.FreeWindow(w), tab.Deregister(m)); err != nil || tab.Len() != 0 {
 		t.Errorf("the end: %v, %d STags are left", err, tab.Len())
@@ -139,7 +139,7 @@ func TestRegionOfTwoTables(t *testing.T) {
 		var tabs [2]*Table
 		var pds [2]*PD
 		var regions [2]*MR
-		attr := Attr{Access: LocalWrite | RemoteWrite | BindMW, Turn: &turn}
+		attr := Attr{Access: LocalWrite | RemoteWrite | BindMW, Invalidations: &turn}
 		for i := range tabs {
 			tabs[i], pds[i] = newTable(t)
 			m, err := tabs[i].Register(pds[i], make([]byte, 8), attr)
@@ -264,7 +264,7 @@ func TestWindowOutlived(t *testing.T) {
 	if err := tab.Deregister(m); err != ErrBusy {
 		t.Errorf("the region goes from under a Read Response: %v", err)
 	}
-	held.Drop()
+	held.Unhold()
 	if f := tab.Bind(pd, 3, b); f != OK {
 		t.Fatal(f)
 	}
@@ -408,19 +408,19 @@ func TestUnbind(t *testing.T) {
 			t.Fatal(f)
 		}
 	}
-	if f := tab.Bind(pd, 1, Binding{STag: tags[0]}); f != OK || m.Busy() != 1 {
-		t.Errorf("unbound: %v, %d uses", f, m.Busy())
+	if f := tab.Bind(pd, 1, Binding{STag: tags[0]}); f != OK || m.Holds() != 1 {
+		t.Errorf("unbound: %v, %d uses", f, m.Holds())
 	}
 	for i, want := range []Fault{FaultSTag, OK} {
 		if _, _, f := tab.Find(pd, 1, tags[i], 0, 8, RemoteRead); f != want {
 			t.Errorf("window %d: %v, want %v", i, f, want)
 		}
 	}
-	if tab.UnbindStream(0); m.Busy() != 1 {
+	if tab.UnbindStream(0); m.Holds() != 1 {
 		t.Error("the end of no stream unbinds")
 	}
-	if f := tab.InvalidateLocal(pd, 1, tags[1]); f != OK || m.Busy() != 0 {
-		t.Errorf("invalidated: %v, %d uses", f, m.Busy())
+	if f := tab.InvalidateLocal(pd, 1, tags[1]); f != OK || m.Holds() != 0 {
+		t.Errorf("invalidated: %v, %d uses", f, m.Holds())
 	}
 	if f := tab.Bind(pd, 1, Binding{STag: tags[1]}); f != OK || tab.Len() != 1 {
 		t.Errorf("unbound after that: %v, %d STags", f, tab.Len())
@@ -504,9 +504,9 @@ func TestBindAgain(t *testing.T) {
 	if held.Valid() || !held.Revoked() {
 		t.Error("what a queued Read points to is valid after the window was bound anew")
 	}
-	held.Drop()
+	held.Unhold()
 	bind()
-	if tab.Len() != 2 || m.Busy() != 1 {
-		t.Errorf("%d STags and %d uses of the region, want 2 and 1", tab.Len(), m.Busy())
+	if tab.Len() != 2 || m.Holds() != 1 {
+		t.Errorf("%d STags and %d uses of the region, want 2 and 1", tab.Len(), m.Holds())
 	}
 }

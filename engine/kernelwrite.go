@@ -70,7 +70,7 @@ func (c *kernelConn) fill() {
 
 // wrote hears that the kernel has taken n octets: it sends them again by itself, so their memory is free.
 func (c *kernelConn) wrote(n int) {
-	c.out.Drop(n)
+	c.out.Discard(n)
 	c.snd = c.snd.Add(n)
 	c.due = true
 	c.iw.Acked(c.snd)
@@ -97,7 +97,7 @@ func (c *kernelConn) reclaim() {
 			c.Abort(0)
 		}
 	}()
-	c.out.Own()
+	c.out.CopyLent()
 }
 
 // takeRoom returns room for what a connection writes; giveRoom takes it back.

@@ -37,7 +37,7 @@ func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Base: iova, Owner: m}
 	if len(p.pds) > 1 {
-		attr.Turn = &m.turn
+		attr.Invalidations = &m.turn
 	}
 	err := p.dev.onEach(func(l *loop) (err error) {
 		one := &m.mrs[l.index]
@@ -137,7 +137,7 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 		for _, l := range d.loops {
 			l.post(func() {
 				if r := m.mrs[l.index]; r != nil && r.Valid() {
-					l.table.Lose(r)
+					l.table.RevokeLost(r)
 				}
 			})
 		}

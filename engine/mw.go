@@ -18,7 +18,7 @@ type MW struct {
 // AllocMW implements verbs.PD.
 func (p *PD) AllocMW() (verbs.MW, error) {
 	w := &MW{dev: p.dev, windows: make([]*ddp.Window, len(p.pds))}
-	var turn ddp.Turn
+	var turn ddp.SharedCount
 	if len(p.pds) > 1 {
 		turn = &w.turn
 	}

@@ -22,7 +22,7 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	err := d.onEach(func(l *loop) error {
 		one, err := l.table.AllocPD()
 		if err == nil {
-			one.Share(&pd.streams)
+			one.ShareStreamCount(&pd.streams)
 			pd.pds[l.index] = one
 		}
 		return err

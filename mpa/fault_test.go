@@ -76,11 +76,11 @@ func TestSenderTakesBack(t *testing.T) {
 			at = append(at, at[len(at)-1].Add(n))
 		}
 		dst := make([]byte, 1448)
-		if !s.Fill(seq.Range{Start: at[0], End: at[1]}, dst) || s.TakeBack(at[1].Add(4)) ||
-			s.TakeBack(at[4]) || s.Outstanding() != len(src.made) && s.waitingLen == 0 {
+		if !s.Fill(seq.Range{Start: at[0], End: at[1]}, dst) || s.Unfreeze(at[1].Add(4)) ||
+			s.Unfreeze(at[4]) || s.Outstanding() != len(src.made) && s.waitingLen == 0 {
 			t.Fatalf("%+v: %d FPDUs of %d", f, s.Outstanding(), len(src.made))
 		}
-		if !s.TakeBack(at[1]) || s.Fill(seq.Range{Start: at[1], End: at[2]}, dst) {
+		if !s.Unfreeze(at[1]) || s.Fill(seq.Range{Start: at[1], End: at[2]}, dst) {
 			t.Fatalf("%+v: %d FPDUs", f, s.Outstanding())
 		}
 		id := len(src.made)

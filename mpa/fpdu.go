@@ -31,10 +31,10 @@ type Framing struct {
 	CRC     bool // the CRC is made and checked; the field is there in any case
 }
 
-// mulpdu is MULPDU without the lower bound for an FPDU that begins off octets after the start of the stream:
+// dynamicMULPDU is MULPDU without the lower bound for an FPDU that begins off octets after the start of the stream:
 // it counts the markers that fall into room there instead of the most that can, the dynamic MULPDU of RFC
 // 5044, 4.5. FPDUs as long as this fill their segments, but for one that would end with a marker.
-func (f Framing) mulpdu(off uint32, room int) int {
+func (f Framing) dynamicMULPDU(off uint32, room int) int {
 	n := room&^3 - (lengthLen + crcLen)
 	if f.Markers {
 		before := (MarkerInterval - int(off%MarkerInterval)) % MarkerInterval // octets in front of the first marker
@@ -67,9 +67,9 @@ func markersIn(body int) int {
 	return (body + between - 1) / between
 }
 
-// open writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker,
+// putHead writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker,
 // len(dst) for none.
-func (f Framing) open(dst []byte, off uint32, n int) (w, next int) {
+func (f Framing) putHead(dst []byte, off uint32, n int) (w, next int) {
 	next = len(dst)
 	if f.Markers {
 		if next = MarkerInterval - int(off%MarkerInterval); next == MarkerInterval {
@@ -81,9 +81,9 @@ func (f Framing) open(dst []byte, off uint32, n int) (w, next int) {
 	return w + lengthLen, next
 }
 
-// close writes what follows the ULPDU, pad and CRC with a marker before either, to the end of dst. crc and
+// putTail writes what follows the ULPDU, pad and CRC with a marker before either, to the end of dst. crc and
 // sum are of the first done octets.
-func (f Framing) close(dst []byte, w, next, length, done int, crc uint32, sum uint64) uint64 {
+func (f Framing) putTail(dst []byte, w, next, length, done int, crc uint32, sum uint64) uint64 {
 	if (w-length)&3 != 0 {
 		for ; (w-length)&3 != 0; w++ {
 			dst[w] = 0

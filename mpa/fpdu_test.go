@@ -82,7 +82,7 @@ func reference(f Framing, off int, ulpdu []byte) []byte {
 // encode is the FPDU as the package makes it.
 func encode(f Framing, off int, payload []byte) []byte {
 	dst := make([]byte, f.Size(uint64(off), len(payload)))
-	f.put(dst, uint32(off), &memSource{ulpdus: [][]byte{payload}}, ulpdu.Ref{}, len(payload))
+	f.putFPDU(dst, uint32(off), &memSource{ulpdus: [][]byte{payload}}, ulpdu.Ref{}, len(payload))
 	return dst
 }
 
@@ -293,7 +293,7 @@ func TestDynamicMULPDU(t *testing.T) {
 	for _, f := range []Framing{{}, {Markers: true}} {
 		for room := 12; room < 9100; room += 1 + room/40 {
 			for off := uint32(0); off < 2*MarkerInterval; off += 4 {
-				n := f.mulpdu(off, room)
+				n := f.dynamicMULPDU(off, room)
 				if n < 0 || f.Size(uint64(off), n) > room || f.Size(uint64(off), n+1) <= room {
 					t.Fatalf(
 						"%+v: %d octets at %d: a ULPDU of %d makes %d octets, one octet more %d", f,

@@ -8,11 +8,11 @@ import (
 // nearAhead is how many octets ahead memory is fetched into the cache when nothing is known to be sent after an FPDU.
 const nearAhead = 256
 
-// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins
+// putFPDU writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins
 // in the stream. What src has in memory is copied, checked and summed in one pass where no marker is between.
 // With a CRC it returns the sum of all octets, too.
-func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (sum uint64) {
-	w, next := f.open(dst, off, n)
+func (f Framing) putFPDU(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (sum uint64) {
+	w, next := f.putHead(dst, off, n)
 	length := w - lengthLen
 	head, body := src.ReadULPDU(ref, dst[w:w+n])
 	if w += head; w >= next {
@@ -20,7 +20,7 @@ func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (
 	}
 	n -= head
 	if f.Markers || !f.CRC || n == 0 {
-		return f.spread(dst, w, next, length, body, n)
+		return f.putBody(dst, w, next, length, body, n)
 	}
 	ahead := nearAhead
 	if len(body) > n {
@@ -28,7 +28,7 @@ func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (
 	}
 	crc, sum := checksum.Sum(dst[:w], 0, 0)
 	crc, sum = checksum.CopySum(dst[w:], body[:n], crc, sum, ahead)
-	return f.close(dst, w+n, next, length, w+n, crc, sum)
+	return f.putTail(dst, w+n, next, length, w+n, crc, sum)
 }
 
 // insertMarkers makes room in dst[:w] for the markers, the first of which belongs at next, and puts them
@@ -44,8 +44,8 @@ func insertMarkers(dst []byte, w, next, length int) (int, int) {
 	return w + k*MarkerLen, next + k*MarkerInterval
 }
 
-// spread writes the first n octets of body to dst[w:], with markers from next on, and what follows them.
-func (f Framing) spread(dst []byte, w, next, length int, body []byte, n int) uint64 {
+// putBody writes the first n octets of body to dst[w:], with markers from next on, and what follows them.
+func (f Framing) putBody(dst []byte, w, next, length int, body []byte, n int) uint64 {
 	crc, sum, done := uint32(0), uint64(0), 0 // done is how many octets of dst crc and sum are of
 	soon := n                                 // what body has from here on is fetched when there is time
 	for read := 0; read < n; {
@@ -55,7 +55,7 @@ func (f Framing) spread(dst []byte, w, next, length int, body []byte, n int) uin
 			break
 		}
 		if f.CRC && n-read >= checksum.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
-			checksum.Prefetch(clip(body, soon, n+read))
+			checksum.Prefetch(clampSlice(body, soon, n+read))
 			crc, sum = checksum.Sum(dst[done:w], crc, sum)
 			k, crc, sum = checksum.CopyMarked(dst[w:], body[:n], read, uint32(w-length), crc, sum,
 				n)
@@ -64,10 +64,10 @@ func (f Framing) spread(dst []byte, w, next, length int, body []byte, n int) uin
 		}
 		w, next = putMarker(dst, w, length), next+MarkerInterval
 	}
-	sum = f.close(dst, w, next, length, done, crc, sum)
-	checksum.Prefetch(clip(body, soon, 2*n))
+	sum = f.putTail(dst, w, next, length, done, crc, sum)
+	checksum.Prefetch(clampSlice(body, soon, 2*n))
 	return sum
 }
 
-// clip is b[from:to] as far as b has that.
-func clip(b []byte, from, to int) []byte { return b[min(from, len(b)):min(to, len(b))] }
+// clampSlice is b[from:to] as far as b has that.
+func clampSlice(b []byte, from, to int) []byte { return b[min(from, len(b)):min(to, len(b))] }

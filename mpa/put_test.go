@@ -45,8 +45,8 @@ func TestPut(t *testing.T) {
 		src := &bodySource{memSource: memSource{ulpdus: [][]byte{u}},
 			behind: make([]byte, rng.IntN(2))}
 		src.head = pick(rng, 0, 14, 18, 18, 46, 2*rng.IntN(1+n/2), n)
-		s := Sender{cfg: SenderConfig{Framing: f}, src: src}
-		sum := s.put(got[:size:size], &descriptor{at: seq.Num(off), n: uint32(n)})
+		s := Sender{cfg: SenderConfig{Framing: f}, source: src}
+		sum := s.putFPDU(got[:size:size], &descriptor{at: seq.Num(off), n: uint32(n)})
 		if !bytes.Equal(got[:size], want) || src.asked != 1 || f.Size(uint64(off), n) != size {
 			t.Fatalf("try %d: %+v, %d octets at %d, head %d: differs", try, f, n, off, src.head)
 		}

@@ -35,15 +35,15 @@ type SenderConfig struct {
 // Sender makes the FPDUs of one direction of one connection. It keeps descriptors and no payload: the octets of an FPDU
 // are made again from the Source whenever TCP transmits them. It is a value that its owner keeps; Init resets it.
 type Sender struct {
-	cfg   SenderConfig
-	src   Source
-	emss  int
-	start seq.Num // SeqStart of the markers
-	nxt   seq.Num // behind the last frozen FPDU
+	cfg    SenderConfig
+	source Source
+	emss   int
+	start  seq.Num // SeqStart of the markers
+	next   seq.Num // behind the last frozen FPDU
 
 	ring       []descriptor // power of two; index i is ring[i&(len-1)]
 	head, tail uint32       // oldest descriptor, behind the newest
-	last       uint32       // the descriptor that Fill used last
+	lastFilled uint32       // the descriptor that Fill used last
 
 	waiting    ulpdu.Ref // a ULPDU that was frozen and did not fit
 	waitingLen int       // 0 for none
@@ -61,13 +61,13 @@ type descriptor struct {
 
 // Init makes s ready for a stream whose first octet in full operation has sequence number start; emss is in octets.
 func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
-	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring,
+	*s = Sender{cfg: cfg, source: src, emss: emss, start: start, next: start, ring: s.ring,
 		scratch: s.scratch[:0]}
 }
 
-// put writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all octets, too.
-func (s *Sender) put(dst []byte, d *descriptor) (sum uint64) {
-	return s.cfg.put(dst, uint32(d.at-s.start), s.src, d.ref, int(d.n))
+// putFPDU writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all octets, too.
+func (s *Sender) putFPDU(dst []byte, d *descriptor) (sum uint64) {
+	return s.cfg.putFPDU(dst, uint32(d.at-s.start), s.source, d.ref, int(d.n))
 }
 
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
@@ -83,43 +83,43 @@ func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
 // (RFC 5044, 4.5). While maxDescriptors FPDUs are outstanding there is nothing to send. Next is tcp.Source.
 func (s *Sender) Next(room int) (n int, more bool) {
 	for s.Outstanding() < maxDescriptors {
-		ref, k, ok := s.pull(room, n)
+		ref, k, ok := s.nextULPDU(room, n)
 		if !ok {
 			break
 		}
-		size := s.cfg.Size(uint64(uint32(s.nxt-s.start)), k)
+		size := s.cfg.Size(uint64(uint32(s.next-s.start)), k)
 		if n+size > room && (n > 0 || room < s.emss) {
 			s.waiting, s.waitingLen = ref, k
 			return n, true
 		}
 		s.waitingLen = 0
-		s.push(descriptor{ref, s.nxt, uint32(k)})
-		s.nxt = s.nxt.Add(size)
+		s.addDescriptor(descriptor{ref, s.next, uint32(k)})
+		s.next = s.next.Add(size)
 		n += size
 		if !s.cfg.Pack || room-n < MinMULPDU+lengthLen+crcLen {
 			break
 		}
 	}
-	return n, n > 0 && s.src.ULPDUWaiting()
+	return n, n > 0 && s.source.ULPDUWaiting()
 }
 
-// pull returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.
-func (s *Sender) pull(room, used int) (ref ulpdu.Ref, n int, ok bool) {
+// nextULPDU returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.
+func (s *Sender) nextULPDU(room, used int) (ref ulpdu.Ref, n int, ok bool) {
 	if s.waitingLen > 0 {
 		return s.waiting, s.waitingLen, true
 	}
-	most := s.cfg.mulpdu(uint32(s.nxt-s.start), min(room, s.emss)-used)
+	most := s.cfg.dynamicMULPDU(uint32(s.next-s.start), min(room, s.emss)-used)
 	if most < MinMULPDU {
 		if used > 0 {
 			return ref, 0, false // RFC 5044, 4.5: DDP never gets less; the next segment begins with it
 		}
 		most = MinMULPDU
 	}
-	ref, n = s.src.NextULPDU(most)
+	ref, n = s.source.NextULPDU(most)
 	return ref, n, n > 0
 }
 
-func (s *Sender) push(d descriptor) {
+func (s *Sender) addDescriptor(d descriptor) {
 	if int(s.tail-s.head) == len(s.ring) {
 		bigger := make([]descriptor, max(64, 2*len(s.ring)))
 		for i := s.head; i != s.tail; i++ {
@@ -131,14 +131,14 @@ func (s *Sender) push(d descriptor) {
 	s.tail++
 }
 
-func (s *Sender) desc(i uint32) *descriptor { return &s.ring[i&uint32(len(s.ring)-1)] }
+func (s *Sender) descriptor(i uint32) *descriptor { return &s.ring[i&uint32(len(s.ring)-1)] }
 
-// end returns the sequence number behind descriptor i.
-func (s *Sender) end(i uint32) seq.Num {
+// endOf returns the sequence number behind descriptor i.
+func (s *Sender) endOf(i uint32) seq.Num {
 	if i+1 == s.tail {
-		return s.nxt
+		return s.next
 	}
-	return s.desc(i + 1).at
+	return s.descriptor(i + 1).at
 }
 
 // Fill writes the octets of r, which Next has frozen and Acked has not released, to dst; dst holds at least
@@ -156,51 +156,52 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 		return 0, false, false
 	}
 	summed = s.cfg.CRC
-	i, ok := s.find(r.Start)
+	i, ok := s.descriptorAt(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
 		if !ok || i == s.tail {
 			return 0, false, false
 		}
-		d, end := s.desc(i), s.end(i)
+		d, end := s.descriptor(i), s.endOf(i)
 		n := seq.Min(end, r.End).Diff(at)
 		if n == end.Diff(d.at) {
-			sum = checksum.Add(sum, s.put(dst[:n], d))
+			sum = checksum.Add(sum, s.putFPDU(dst[:n], d))
 		} else {
-			copy(dst[:n], s.whole(d, end)[at.Diff(d.at):])
+			copy(dst[:n], s.wholeFPDU(d, end)[at.Diff(d.at):])
 			summed = false
 		}
 		at, dst = at.Add(n), dst[n:]
-		s.last = i
+		s.lastFilled = i
 	}
 	return sum, summed, true
 }
 
-// TakeBack forgets the FPDUs from from on, and a ULPDU that waits behind them: Next freezes others in their place. The
+// Unfreeze forgets the FPDUs from from on, and a ULPDU that waits behind them: Next freezes others in their place. The
 // peer must have seen nothing of them. It returns false, and does nothing, when no FPDU begins at from.
-func (s *Sender) TakeBack(from seq.Num) bool {
-	i, ok := s.find(from)
-	if !ok || s.desc(i).at != from {
+func (s *Sender) Unfreeze(from seq.Num) bool {
+	i, ok := s.descriptorAt(from)
+	if !ok || s.descriptor(i).at != from {
 		return false
 	}
-	s.tail, s.nxt, s.waitingLen = i, from, 0
+	s.tail, s.next, s.waitingLen = i, from, 0
 	s.scratch = s.scratch[:0]
 	return true
 }
 
-// find returns the descriptor that holds octet at.
-func (s *Sender) find(at seq.Num) (i uint32, ok bool) {
-	if i = s.last + 1; i-s.head < s.tail-s.head && s.desc(i).at == at {
+// descriptorAt returns the descriptor that holds octet at.
+func (s *Sender) descriptorAt(at seq.Num) (i uint32, ok bool) {
+	if i = s.lastFilled + 1; i-s.head < s.tail-s.head && s.descriptor(i).at == at {
 		return i, true // a new segment follows the last one
 	}
-	if s.head == s.tail || at.Less(s.desc(s.head).at) || !at.Less(s.nxt) {
+	if s.head == s.tail || at.Less(s.descriptor(s.head).at) || !at.Less(s.next) {
 		return 0, false
 	}
-	if i = s.last; i-s.head < s.tail-s.head && s.desc(i).at.LessEq(at) && at.Less(s.end(i)) {
+	if i = s.lastFilled; i-s.head < s.tail-s.head && s.descriptor(i).at.LessEq(at) &&
+		at.Less(s.endOf(i)) {
 		return i, true
 	}
 	lo, hi := s.head, s.tail // desc(lo).at <= at < desc(hi).at
 	for hi-lo > 1 {
-		if mid := lo + (hi-lo)/2; s.desc(mid).at.LessEq(at) {
+		if mid := lo + (hi-lo)/2; s.descriptor(mid).at.LessEq(at) {
 			lo = mid
 		} else {
 			hi = mid
@@ -209,15 +210,15 @@ func (s *Sender) find(at seq.Num) (i uint32, ok bool) {
 	return lo, true
 }
 
-// whole returns the FPDU of d, made in the scratch buffer unless it still stands there.
-func (s *Sender) whole(d *descriptor, end seq.Num) []byte {
+// wholeFPDU returns the FPDU of d, made in the scratch buffer unless it still stands there.
+func (s *Sender) wholeFPDU(d *descriptor, end seq.Num) []byte {
 	if n := end.Diff(d.at); len(s.scratch) == 0 || s.scratchAt != d.at {
 		if cap(s.scratch) < n {
 			s.scratch = make([]byte, n)
 		}
 		b := s.scratch[:n]
 		s.scratch = b[:0] // if put panics, it holds nothing
-		s.put(b, d)
+		s.putFPDU(b, d)
 		s.scratch, s.scratchAt = b, d.at
 	}
 	return s.scratch
@@ -225,13 +226,13 @@ func (s *Sender) whole(d *descriptor, end seq.Num) []byte {
 
 // Acked says that TCP has the peer's acknowledgement for all octets before to, and releases what that completes.
 func (s *Sender) Acked(to seq.Num) {
-	for s.head != s.tail && s.end(s.head).LessEq(to) {
-		d := s.desc(s.head)
+	for s.head != s.tail && s.endOf(s.head).LessEq(to) {
+		d := s.descriptor(s.head)
 		if len(s.scratch) > 0 && s.scratchAt == d.at {
 			s.scratch = s.scratch[:0]
 		}
 		ref := d.ref
 		s.head++
-		s.src.ReleaseULPDU(ref)
+		s.source.ReleaseULPDU(ref)
 	}
 }

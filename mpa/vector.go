@@ -14,15 +14,15 @@ import (
 type Vector struct {
 	Room []byte // its owner's; the owner may take it away while the Vector is empty
 
-	base   [][]byte // the array of pieces, from its beginning
-	pieces [][]byte // what is left, in the order of the stream
-	octets int      // in pieces
-	used   int      // of Room
-	open   bool     // the last piece ends at Room[used]
+	array      [][]byte // the array of pieces, from its beginning
+	pieces     [][]byte // what is left, in the order of the stream
+	total      int      // in pieces
+	used       int      // of Room
+	lastInRoom bool     // the last piece ends at Room[used]
 }
 
 // Len returns the octets that v holds.
-func (v *Vector) Len() int { return v.octets }
+func (v *Vector) Len() int { return v.total }
 
 // Space returns how many octets Take can give.
 func (v *Vector) Space() int { return len(v.Room) - v.used }
@@ -30,39 +30,39 @@ func (v *Vector) Space() int { return len(v.Room) - v.used }
 // Pieces returns the octets piece by piece; the caller must not change them.
 func (v *Vector) Pieces() [][]byte { return v.pieces }
 
-// Take appends n octets of Room, which the caller writes.
-func (v *Vector) Take(n int) []byte {
+// Extend appends n octets of Room, which the caller writes.
+func (v *Vector) Extend(n int) []byte {
 	from := v.used
 	v.used += n
-	if v.octets += n; v.open {
+	if v.total += n; v.lastInRoom {
 		last := &v.pieces[len(v.pieces)-1]
 		*last = (*last)[:len(*last)+n]
 	} else {
-		v.add(v.Room[from:v.used])
-		v.open = true
+		v.appendPiece(v.Room[from:v.used])
+		v.lastInRoom = true
 	}
 	return v.Room[from:v.used:v.used]
 }
 
-// lend appends b, which stays where it is.
-func (v *Vector) lend(b []byte) {
-	v.octets += len(b)
-	v.add(b)
-	v.open = false
+// appendLent appends b, which stays where it is.
+func (v *Vector) appendLent(b []byte) {
+	v.total += len(b)
+	v.appendPiece(b)
+	v.lastInRoom = false
 }
 
-func (v *Vector) add(b []byte) {
-	if len(v.pieces) == cap(v.pieces) && cap(v.pieces) < cap(v.base) { // Drop left room in front
-		v.pieces = append(v.base[:0], v.pieces...)
+func (v *Vector) appendPiece(b []byte) {
+	if len(v.pieces) == cap(v.pieces) && cap(v.pieces) < cap(v.array) { // Drop left room in front
+		v.pieces = append(v.array[:0], v.pieces...)
 	}
-	if v.pieces = append(v.pieces, b); cap(v.pieces) > cap(v.base) {
-		v.base = v.pieces[:0]
+	if v.pieces = append(v.pieces, b); cap(v.pieces) > cap(v.array) {
+		v.array = v.pieces[:0]
 	}
 }
 
-// Drop takes the first n octets away.
-func (v *Vector) Drop(n int) {
-	if v.octets -= n; v.octets == 0 {
+// Discard takes the first n octets away.
+func (v *Vector) Discard(n int) {
+	if v.total -= n; v.total == 0 {
 		v.Reset()
 		return
 	}
@@ -74,40 +74,40 @@ func (v *Vector) Drop(n int) {
 	v.pieces[0] = v.pieces[0][n:]
 }
 
-// Own copies what is lent: v is as before, and holds nothing of its Source.
-func (v *Vector) Own() {
+// CopyLent copies what is lent: v is as before, and holds nothing of its Source.
+func (v *Vector) CopyLent() {
 	for i, p := range v.pieces {
 		v.pieces[i] = bytes.Clone(p)
 	}
-	v.open = false
+	v.lastInRoom = false
 }
 
 // Reset empties v.
 func (v *Vector) Reset() {
 	clear(v.pieces)
-	v.pieces, v.octets, v.used, v.open = v.base[:0], 0, 0, false
+	v.pieces, v.total, v.used, v.lastInRoom = v.array[:0], 0, 0, false
 }
 
-// Mark is a state of a Vector, for Back.
-type Mark struct {
-	pieces, octets, used int
-	open                 bool
-	last                 []byte
+// Snapshot is a state of a Vector, for Back.
+type Snapshot struct {
+	pieces, total, used int
+	lastInRoom          bool
+	last                []byte
 }
 
-// Mark returns the state of v.
-func (v *Vector) Mark() Mark {
-	m := Mark{pieces: len(v.pieces), octets: v.octets, used: v.used, open: v.open}
+// Snapshot returns the state of v.
+func (v *Vector) Snapshot() Snapshot {
+	m := Snapshot{pieces: len(v.pieces), total: v.total, used: v.used, lastInRoom: v.lastInRoom}
 	if m.pieces > 0 {
 		m.last = v.pieces[m.pieces-1]
 	}
 	return m
 }
 
-// Back takes away what was appended since m; nothing was dropped in between.
-func (v *Vector) Back(m Mark) {
+// Restore takes away what was appended since m; nothing was dropped in between.
+func (v *Vector) Restore(m Snapshot) {
 	clear(v.pieces[m.pieces:])
-	v.pieces, v.octets, v.used, v.open = v.pieces[:m.pieces], m.octets, m.used, m.open
+	v.pieces, v.total, v.used, v.lastInRoom = v.pieces[:m.pieces], m.total, m.used, m.lastInRoom
 	if m.pieces > 0 {
 		v.pieces[m.pieces-1] = m.last
 	}
@@ -120,23 +120,23 @@ const minLent = 8 << 10
 // Gather appends the FPDUs of r, which Next has frozen and Acked has not released, to v, which has Space for them. It
 // returns false when r holds something else than whole FPDUs.
 func (s *Sender) Gather(r seq.Range, v *Vector) bool {
-	i, ok := s.find(r.Start)
+	i, ok := s.descriptorAt(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
-		if !ok || i == s.tail || s.desc(i).at != at || r.End.Less(s.end(i)) {
+		if !ok || i == s.tail || s.descriptor(i).at != at || r.End.Less(s.endOf(i)) {
 			return false
 		}
-		d, end := s.desc(i), s.end(i)
-		if int(d.n) < minLent || !s.cfg.lend(v, s.src, d.ref, int(d.n)) {
-			s.put(v.Take(end.Diff(at)), d)
+		d, end := s.descriptor(i), s.endOf(i)
+		if int(d.n) < minLent || !s.cfg.lendFPDU(v, s.source, d.ref, int(d.n)) {
+			s.putFPDU(v.Extend(end.Diff(at)), d)
 		}
-		at, s.last = end, i
+		at, s.lastFilled = end, i
 	}
 	return true
 }
 
-// lend appends the FPDU of the ULPDU ref of n octets, whose body stays where src has it. It returns false, and does
+// lendFPDU appends the FPDU of the ULPDU ref of n octets, whose body stays where src has it. It returns false, and does
 // nothing, when there are markers to go between, or src does not lend it.
-func (f Framing) lend(v *Vector, src Source, ref ulpdu.Ref, n int) bool {
+func (f Framing) lendFPDU(v *Vector, src Source, ref ulpdu.Ref, n int) bool {
 	if f.Markers {
 		return false
 	}
@@ -147,14 +147,14 @@ func (f Framing) lend(v *Vector, src Source, ref ulpdu.Ref, n int) bool {
 	}
 	binary.BigEndian.PutUint16(b, uint16(n))
 	body = body[:n-head]
-	front := v.Take(lengthLen + head)
+	front := v.Extend(lengthLen + head)
 	pad := -(lengthLen + n) & 3
 	crc := uint32(0)
 	if f.CRC {
 		crc = checksum.CRC(checksum.CRC(0, front), body)
 	}
-	v.lend(body)
-	tail := v.Take(pad + crcLen)
+	v.appendLent(body)
+	tail := v.Extend(pad + crcLen)
 	clear(tail[:pad])
 	if f.CRC {
 		crc = checksum.CRC(crc, tail[:pad])

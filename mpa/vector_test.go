@@ -103,9 +103,9 @@ func gather(t *testing.T, f Framing, pack bool, most int) {
 				t.Fatalf("%d octets in the pieces, Len says %d", len(b), v.Len())
 			}
 			got = append(got, b[:n]...)
-			if v.Drop(n); most < 1000 && len(b) > 2*most { // the rest at once, it takes long otherwise
+			if v.Discard(n); most < 1000 && len(b) > 2*most { // the rest at once, it takes long otherwise
 				got = append(got, join(&v)...)
-				v.Drop(v.Len())
+				v.Discard(v.Len())
 			}
 			if n == most && rest {
 				break // and collects more behind what is left
@@ -137,18 +137,18 @@ func TestGatherRefuses(t *testing.T) {
 func TestVectorBack(t *testing.T) {
 	for _, lent := range []bool{false, true} {
 		v := Vector{Room: make([]byte, 100)}
-		copy(v.Take(5), "first")
+		copy(v.Extend(5), "first")
 		if lent {
-			v.lend([]byte("lent"))
+			v.appendLent([]byte("lent"))
 		}
 		want := join(&v)
-		m := v.Mark()
-		copy(v.Take(6), "second")
-		v.lend([]byte("third"))
-		if v.Back(m); !bytes.Equal(join(&v), want) || v.Len() != len(want) {
+		m := v.Snapshot()
+		copy(v.Extend(6), "second")
+		v.appendLent([]byte("third"))
+		if v.Restore(m); !bytes.Equal(join(&v), want) || v.Len() != len(want) {
 			t.Errorf("lent %v: %q is left", lent, join(&v))
 		}
-		if copy(v.Take(4), "tail"); string(join(&v)) != string(want)+"tail" {
+		if copy(v.Extend(4), "tail"); string(join(&v)) != string(want)+"tail" {
 			t.Errorf("lent %v: then %q", lent, join(&v))
 		}
 	}
@@ -158,11 +158,11 @@ func TestVectorBack(t *testing.T) {
 func TestVectorOwn(t *testing.T) {
 	lent := bytes.Repeat([]byte("lent"), 100)
 	v := &Vector{Room: make([]byte, 64)}
-	copy(v.Take(4), "head")
-	v.lend(lent)
-	copy(v.Take(4), "tail")
-	v.Own()
-	copy(v.Take(4), "more")
+	copy(v.Extend(4), "head")
+	v.appendLent(lent)
+	copy(v.Extend(4), "tail")
+	v.CopyLent()
+	copy(v.Extend(4), "more")
 	want := "head" + string(lent) + "tailmore"
 	clear(lent)
 	if got := bytes.Join(v.Pieces(), nil); string(got) != want || v.Len() != len(want) {
@@ -184,7 +184,7 @@ func TestGatherAllocatesNothing(t *testing.T) {
 			s.Gather(seq.Of(at, n), &v)
 			at = at.Add(n)
 		}
-		v.Drop(1 << 18)
+		v.Discard(1 << 18)
 		acked = acked.Add(1 << 18)
 		s.Acked(acked)
 	}

@@ -10,7 +10,7 @@ import (
 // caller's other queue pairs up, whatever makes them run. Without a call there is no bound.
 func (q *QP) RunLocals(most int) int {
 	q.locals = most
-	q.pump()
+	q.executeLocals()
 	return most - q.locals
 }
 
@@ -20,29 +20,29 @@ func (q *QP) LocalsWait() bool { return q.sq.locals > 0 && q.locals <= 0 && q.ru
 // runsLocals reports whether the front of the send queue is a work request that sends nothing, and may run.
 func (q *QP) runsLocals() bool {
 	s := &q.sq
-	if q.state != RTS || q.cur == curSend || q.rtr != RTRNone || s.next == s.tail {
+	if q.state != RTS || q.sending == sendMessage || q.rtrToSend != RTRNone || s.next == s.tail {
 		return false
 	}
 	w := s.at(s.next)
-	return w.status == Success && w.local() && (w.flags&Fence == 0 || q.out.len() == 0)
+	return w.status == Success && w.isLocal() && (w.flags&Fence == 0 || q.out.len() == 0)
 }
 
-// pump runs the work requests at the front of the send queue that send nothing.
-func (q *QP) pump() {
+// executeLocals runs the work requests at the front of the send queue that send nothing.
+func (q *QP) executeLocals() {
 	if q.sq.locals > 0 {
-		q.runLocals()
+		q.executeLocalQueue()
 	}
 }
 
-func (q *QP) runLocals() {
-	if q.draining {
+func (q *QP) executeLocalQueue() {
+	if q.completing {
 		return
 	}
 	s := &q.sq
 	ran := false
 	for q.locals > 0 && q.runsLocals() {
 		w := s.at(s.next)
-		if e := q.runLocal(w); e != nil {
+		if e := q.executeLocal(w); e != nil {
 			q.Fail(e)
 			break
 		}
@@ -54,14 +54,14 @@ func (q *QP) runLocals() {
 	}
 	q.failFront()
 	if ran {
-		q.retire()
+		q.completeFinished()
 	}
 }
 
 // failFront ends the stream when the front of the send queue has an error.
 func (q *QP) failFront() {
 	s := &q.sq
-	if q.state != RTS || q.cur == curSend || q.rtr != RTRNone || s.next == s.tail {
+	if q.state != RTS || q.sending == sendMessage || q.rtrToSend != RTRNone || s.next == s.tail {
 		return
 	}
 	if w := s.at(s.next); w.status != Success {
@@ -69,8 +69,8 @@ func (q *QP) failFront() {
 	}
 }
 
-// runLocal runs a work request that sends nothing.
-func (q *QP) runLocal(w *sendWQE) *ulpdu.Error {
+// executeLocal runs a work request that sends nothing.
+func (q *QP) executeLocal(w *sendWQE) *ulpdu.Error {
 	if w.op == WRBindMW {
 		b := ddp.Binding{STag: w.remote, Region: w.inv, TO: w.to, Len: w.atomic.Data,
 			Access: w.access, ZeroBased: w.flags&ZeroBased != 0}
@@ -79,7 +79,7 @@ func (q *QP) runLocal(w *sendWQE) *ulpdu.Error {
 			return CauseCatastrophic.Errorf("binding STag %#08x to %d bytes of %#08x: %v",
 				uint32(b.STag), b.Len, uint32(b.Region), f)
 		}
-		q.binds = true
+		q.mayHaveWindows = true
 		return nil
 	}
 	if f := q.cfg.Table.InvalidateLocal(q.cfg.PD, q.cfg.Stream, w.inv); f != ddp.OK {
@@ -91,25 +91,25 @@ func (q *QP) runLocal(w *sendWQE) *ulpdu.Error {
 
 // unbind unbinds the windows of the queue pair.
 func (q *QP) unbind() {
-	if q.binds {
+	if q.mayHaveWindows {
 		q.cfg.Table.UnbindStream(q.cfg.Stream)
-		q.binds = false
+		q.mayHaveWindows = false
 	}
 }
 
-// retire completes finished work requests from the oldest on. Completions come in posting
+// completeFinished completes finished work requests from the oldest on. Completions come in posting
 // order and stop at the first one that is not finished; after an error flush takes over.
-func (q *QP) retire() {
-	if q.draining {
+func (q *QP) completeFinished() {
+	if q.completing {
 		return
 	}
-	q.draining = true
+	q.completing = true
 	s := &q.sq
-	for q.state == RTS && s.head != s.next && s.at(s.head).done() {
+	for q.state == RTS && s.head != s.next && s.at(s.head).isDone() {
 		q.completeSend(Success, false)
 	}
-	q.draining = false
-	q.pump()
+	q.completing = false
+	q.executeLocals()
 }
 
 // completeSend takes the oldest work request off the queue; with keep its memory stays.
@@ -137,9 +137,9 @@ func (q *QP) flush() {
 	if q.cfg.Reclaim != nil {
 		q.cfg.Reclaim()
 	}
-	q.draining = true
-	q.cur, q.rtr = curNone, RTRNone
-	frozen := s.frozen()
+	q.completing = true
+	q.sending, q.rtrToSend = noMessage, RTRNone
+	frozen := s.firstUnfrozen()
 	s.kept += s.tail - s.head
 	for s.head != s.tail {
 		w := s.at(s.head)
@@ -151,16 +151,16 @@ func (q *QP) flush() {
 		q.completeSend(st, s.head < frozen && !w.wantsResponse())
 	}
 	s.next, s.locals = s.tail, 0
-	s.drop()
+	s.releaseAcked()
 	q.in.next = q.in.tail
 	q.out.reset()
 	q.flushRecv()
-	q.draining = false
+	q.completing = false
 }
 
-// forget lets go of what flush left.
-func (q *QP) forget() {
-	q.term.want = false
+// releaseKept lets go of what flush left.
+func (q *QP) releaseKept() {
+	q.term.toSend = false
 	for ; q.sq.kept > 0; q.sq.kept-- {
 		q.sq.at(q.sq.head - q.sq.kept).mem.release()
 	}

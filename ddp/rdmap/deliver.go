@@ -18,20 +18,20 @@ func (q *QP) Silent(hdr []byte, n int) bool {
 // stream: tell Fail.
 func (q *QP) Deliver(hdr []byte, n int) *ulpdu.Error {
 	if q.state != RTS {
-		q.event(EvFPDU)
-		if q.discards() {
+		q.handle(EvFPDU)
+		if q.ignoresSegments() {
 			return nil
 		}
-		q.pump()
+		q.executeLocals()
 	}
 	q.Counters.SegmentsIn++
 	if c := q.deliver(hdr, n); c != ddp.CauseNone {
-		if q.lost != nil {
-			return q.lost
+		if q.memoryErr != nil {
+			return q.memoryErr
 		}
 		e := q.reject(c, hdr, n)
-		if !q.discards() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest {
-			q.capture(e, hdr, n, q.in.at(q.in.tail))
+		if !q.ignoresSegments() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest {
+			q.captureSegment(e, hdr, n, q.in.at(q.in.tail))
 		}
 		return e
 	}
@@ -67,7 +67,7 @@ func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
 	if n <= 0 || q.cfg.Table.Unchanged(&q.lookup, h.STag) {
 		return ddp.CauseNone
 	}
-	_, _, f := q.remote(h.STag, h.TO, n, ddp.RemoteWrite)
+	_, _, f := q.findRemote(h.STag, h.TO, n, ddp.RemoteWrite)
 	return ddp.TaggedCause(f)
 }
 
@@ -86,15 +86,15 @@ func (q *QP) deliverSend(h *ddp.Untagged, n int) ddp.Cause {
 		return ddp.CauseMSNRange
 	}
 	if !m.open {
-		*m = inbound{open: true, op: opcodeOf(h.ULP), inv: h.ULPWord}
+		*m = inboundMessage{open: true, op: opcodeOf(h.ULP), invalidate: h.ULPWord}
 	}
 	if m.op != opcodeOf(h.ULP) {
 		return CauseOpcode
 	}
-	if uint32(h.MO) != m.got {
+	if uint32(h.MO) != m.received {
 		return ddp.CauseMO
 	}
-	m.got += uint32(n)
+	m.received += uint32(n)
 	if !h.Control.Last() {
 		return ddp.CauseNone
 	}
@@ -104,17 +104,17 @@ func (q *QP) deliverSend(h *ddp.Untagged, n int) ddp.Cause {
 // completeRecv ends the message of queue 0: invalidation first, then the completion.
 func (q *QP) completeRecv() ddp.Cause {
 	m := &q.msg
-	w, c := q.rq.find(q.rq.next)
+	w, c := q.rq.receiveFor(q.rq.next)
 	if c != ddp.CauseNone {
 		return c
 	}
 	out := &q.recvCQE
-	*out = Completion{ID: w.id, QP: q, Op: WRRecv, ByteLen: m.got, Flags: w.flags.Mark()}
+	*out = Completion{ID: w.id, QP: q, Op: WRRecv, ByteLen: m.received, Flags: w.flags.Mark()}
 	if m.op.Invalidates() {
-		switch q.cfg.Table.InvalidateRemote(q.cfg.PD, q.cfg.Stream, ddp.STag(m.inv)) {
+		switch q.cfg.Table.InvalidateRemote(q.cfg.PD, q.cfg.Stream, ddp.STag(m.invalidate)) {
 		case ddp.OK:
 			out.Flags |= WithInvalidate
-			out.Invalidated = ddp.STag(m.inv)
+			out.Invalidated = ddp.STag(m.invalidate)
 		case ddp.FaultSTag:
 			return CauseOpInvalidate
 		default:
@@ -140,7 +140,7 @@ func (q *QP) completeRecv() ddp.Cause {
 
 // deliverRequest accepts a Read or Atomic Request; its response is made when its turn comes.
 func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
-	if h.MSN != q.in.expected() {
+	if h.MSN != q.in.nextMSN() {
 		return ddp.CauseMSNRange
 	}
 	r := q.in.at(q.in.tail)
@@ -155,7 +155,7 @@ func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
 	} else {
 		r.read, _, _ = ParseReadRequest(r.raw[:])
 		if r.read.Size > 0 {
-			_, _, f := q.remote(r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
+			_, _, f := q.findRemote(r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
 			if f != ddp.OK {
 				return protectionCause(f)
 			}
@@ -177,18 +177,18 @@ func (q *QP) deliverResponse(h *ddp.Tagged, n int) ddp.Cause {
 		if f != ddp.OK {
 			return ddp.TaggedCause(f)
 		}
-		if off != uint64(e.got) {
+		if off != uint64(e.received) {
 			return ddp.CauseBounds
 		}
 	}
-	e.got += uint32(n)
+	e.received += uint32(n)
 	if !h.Control.Last() {
 		return ddp.CauseNone
 	}
-	if e.got != e.size {
+	if e.received != e.size {
 		return ddp.CauseBounds
 	}
-	q.answered(e)
+	q.completeResponse(e)
 	return ddp.CauseNone
 }
 
@@ -210,19 +210,19 @@ func (q *QP) deliverAtomicResponse(h *ddp.Untagged) ddp.Cause {
 	if q.putNative(e.mem, r.Value) != nil {
 		return CauseCatastrophic
 	}
-	q.answered(e)
+	q.completeResponse(e)
 	return ddp.CauseNone
 }
 
-// answered ends the wait for the oldest response.
-func (q *QP) answered(e *outRead) {
+// completeResponse ends the wait for the oldest response.
+func (q *QP) completeResponse(e *outboundRead) {
 	seq, rtr := e.seq, e.rtr
 	q.out.pop()
-	if !rtr && q.sq.holds(seq) {
+	if !rtr && q.sq.has(seq) {
 		q.sq.at(seq).answered = true
-		q.retire()
+		q.completeFinished()
 	}
-	q.pump()
+	q.executeLocals()
 }
 
 // deliverTerminate ends the stream by the peer's wish; it is never answered.
@@ -231,14 +231,14 @@ func (q *QP) deliverTerminate() ddp.Cause {
 	t.peer, _ = ParseTerminate(t.raw[:t.rawLen])
 	t.gotPeer = true
 	q.Counters.TerminatesIn++
-	q.keepErr(t.peer.Cause.Errorf("peer said: %v", t.peer))
-	q.markNamed(&t.peer)
-	q.event(EvPeerTerminate)
+	q.setErr(t.peer.Cause.Errorf("peer said: %v", t.peer))
+	q.markTerminatedWR(&t.peer)
+	q.handle(EvPeerTerminate)
 	return ddp.CauseNone
 }
 
-// markNamed marks the work request that the peer's Terminate is about.
-func (q *QP) markNamed(t *Terminate) {
+// markTerminatedWR marks the work request that the peer's Terminate is about.
+func (q *QP) markTerminatedWR(t *Terminate) {
 	if !t.HasDDP {
 		return
 	}
@@ -252,7 +252,7 @@ func (q *QP) markNamed(t *Terminate) {
 	tagged, _, err := ddp.ParseTagged(t.DDP[:])
 	untagged, _, _ := ddp.ParseUntagged(t.DDP[:])
 	end := q.sq.next
-	if q.cur == curSend {
+	if q.sending == sendMessage {
 		end++
 	}
 	for i := q.sq.head; i != end; i++ {
@@ -268,7 +268,7 @@ func (q *QP) markNamed(t *Terminate) {
 		case untagged.QN == QNRead:
 			match = w.wantsResponse() && w.msn == untagged.MSN
 		case untagged.QN == QNSend:
-			match = w.op != WRWrite && !w.local() && !w.wantsResponse() &&
+			match = w.op != WRWrite && !w.isLocal() && !w.wantsResponse() &&
 				w.msn == untagged.MSN
 		}
 		if match {

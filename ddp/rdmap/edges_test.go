@@ -131,19 +131,19 @@ func TestSendQueueEdges(t *testing.T) {
 	s.init(4, 1, 0)
 	s.tail = 2
 	for sent, want := range []uint64{0, 1} {
-		if s.at(0).sent = uint32(sent); s.frozen() != want {
+		if s.at(0).sent = uint32(sent); s.firstUnfrozen() != want {
 			t.Errorf("with %d octets frozen the first of which TCP has nothing is %d", sent,
-				s.frozen())
+				s.firstUnfrozen())
 		}
 	}
 	s.head, s.next, s.kept = 2, 2, 2
 	for i := range uint64(2) {
-		if s.drop(); s.kept != 2-i {
+		if s.releaseAcked(); s.kept != 2-i {
 			t.Errorf("%d are kept, of which %d are acknowledged", s.kept, i)
 		}
 		s.at(i).acked = true
 	}
-	if s.drop(); s.kept != 0 {
+	if s.releaseAcked(); s.kept != 0 {
 		t.Errorf("%d are kept and acknowledged", s.kept)
 	}
 }
@@ -157,12 +157,12 @@ func TestReleasedList(t *testing.T) {
 	list := []SGE{sge(m, 0, 1), sge(m, 1, 0), sge(m, 1, 2)}
 	if f := s.resolve(h.table, h.pd, 1, list, 0); f != ddp.OK || len(s.pieces) != 2 ||
 		s.total != 3 ||
-		m.Busy() != 2 {
-		t.Fatalf("%v: %d pieces of %d octets, %d uses", f, len(s.pieces), s.total, m.Busy())
+		m.Holds() != 2 {
+		t.Fatalf("%v: %d pieces of %d octets, %d uses", f, len(s.pieces), s.total, m.Holds())
 	}
-	if s.release(); len(s.pieces)+len(s.regions) != 0 || m.Busy() != 0 {
+	if s.release(); len(s.pieces)+len(s.regions) != 0 || m.Holds() != 0 {
 		t.Errorf("%d pieces, %d regions and %d uses after the release", len(s.pieces),
-			len(s.regions), m.Busy())
+			len(s.regions), m.Holds())
 	}
 }
 

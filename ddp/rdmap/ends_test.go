@@ -125,8 +125,8 @@ func TestAcknowledgementsWithheld(t *testing.T) {
 		}
 	}
 	wantError(t, ask((1+ackSlack)*ird+2), ddp.CauseNoBuffer)
-	if h.qp.Abort(); m.Busy() != 0 {
-		t.Errorf("%d answers hold the region after the end", m.Busy())
+	if h.qp.Abort(); m.Holds() != 0 {
+		t.Errorf("%d answers hold the region after the end", m.Holds())
 	}
 }
 

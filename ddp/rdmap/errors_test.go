@@ -204,13 +204,13 @@ func TestLongestReceived(t *testing.T) {
 		h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
 		buf := h.region(1<<16, ddp.Attr{Access: ddp.LocalWrite})
 		h.recv(7, sge(buf, 0, 1<<16))
-		w, _ := h.qp.rq.find(1) // a receive of more than 2^32 octets whose pieces are all the same memory
+		w, _ := h.qp.rq.receiveFor(1) // a receive of more than 2^32 octets whose pieces are all the same memory
 		const pieces = 1<<16 + 1
 		w.mem.pieces, w.mem.total = make([][]byte, pieces), pieces<<16
 		for i := range w.mem.pieces {
 			w.mem.pieces[i] = h.octets(buf)
 		}
-		h.qp.msg = inbound{open: true, op: OpSend, got: 1<<32 - 1000}
+		h.qp.msg = inboundMessage{open: true, op: OpSend, received: 1<<32 - 1000}
 		err := h.inject(unhex(t, untagged(3, 0, 1, 1<<32-1000, n)))
 		if want == ddp.CauseNone {
 			if err != nil || len(h.cqes) != 1 || h.cqes[0].Status != Success ||

@@ -11,25 +11,25 @@ type memoryFault interface {
 	Addr() uintptr
 }
 
-// guard, deferred around an access to registered memory, makes a fault there the error of this stream. Other
+// recoverFault, deferred around an access to registered memory, makes a fault there the error of this stream. Other
 // panics go on.
-func (q *QP) guard(err **ulpdu.Error) {
+func (q *QP) recoverFault(err **ulpdu.Error) {
 	if v := recover(); v != nil {
-		if *err = q.Fault(v); *err == nil {
+		if *err = q.RecoverMemoryFault(v); *err == nil {
 			panic(v)
 		}
 	}
 }
 
-// Fault takes what was recovered from a panic of an access to registered memory. It returns the error that
+// RecoverMemoryFault takes what was recovered from a panic of an access to registered memory. It returns the error that
 // ends the stream, for Fail: the regions with that memory are revoked. nil: the panic is about something
 // else, and goes on.
-func (q *QP) Fault(v any) *ulpdu.Error {
+func (q *QP) RecoverMemoryFault(v any) *ulpdu.Error {
 	f, ok := v.(memoryFault)
 	if !ok {
 		return nil
 	}
-	m := q.cfg.Table.Fault(f.Addr())
+	m := q.cfg.Table.RevokeMemory(f.Addr())
 	if own := q.markMemory(f.Addr()); own != nil {
 		m = own
 	}
@@ -37,19 +37,19 @@ func (q *QP) Fault(v any) *ulpdu.Error {
 		return nil
 	}
 	off, _ := m.Offset(f.Addr())
-	if q.lost == nil {
-		q.lost = CauseCatastrophic.Errorf("byte %d of the memory region with %v cannot be "+
+	if q.memoryErr == nil {
+		q.memoryErr = CauseCatastrophic.Errorf("byte %d of the memory region with %v cannot be "+
 			"accessed: was the file behind it shortened, or did its disk fail?", off, m)
 	}
-	return q.lost
+	return q.memoryErr
 }
 
 // markMemory marks the work requests that point to the address, and returns one of their regions. Those are
 // found also when their STag is not valid any more.
 func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
-	for i := q.sq.oldest(); i != q.sq.tail; i++ {
+	for i := q.sq.oldestKept(); i != q.sq.tail; i++ {
 		w := q.sq.at(i)
-		m := w.mem.region(addr)
+		m := w.mem.regionOf(addr)
 		if m == nil {
 			continue
 		}
@@ -83,7 +83,7 @@ func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
 // markMemory is the part of QP.markMemory about receives.
 func (r *recvQueue) markMemory(addr uintptr) (found *ddp.MR) {
 	mark := func(w *recvWQE) {
-		if m := w.mem.region(addr); m != nil {
+		if m := w.mem.regionOf(addr); m != nil {
 			found = m
 			w.status = LocProtErr
 		}
@@ -99,20 +99,20 @@ func (r *recvQueue) markMemory(addr uintptr) (found *ddp.MR) {
 	return found
 }
 
-// region returns the region of s that has the address.
-func (s *sgl) region(addr uintptr) *ddp.MR {
+// regionOf returns the region of s that has the address.
+func (s *sgl) regionOf(addr uintptr) *ddp.MR {
 	for i, p := range s.pieces {
-		if _, ok := ddp.Within(p, addr); ok {
+		if _, ok := ddp.OffsetIn(p, addr); ok {
 			return s.regions[i]
 		}
 	}
 	return nil
 }
 
-// TakenBack says that what was frozen last never left: a Terminate among it is still to be sent.
-func (q *QP) TakenBack() {
+// UnfreezeTerminate says that what was frozen last never left: a Terminate among it is still to be sent.
+func (q *QP) UnfreezeTerminate() {
 	if t := &q.term; t.sent && q.state == Terminated {
-		t.want, t.sent = true, false
+		t.toSend, t.sent = true, false
 		q.Counters.TerminatesOut--
 	}
 }

@@ -17,7 +17,7 @@ func (m lostMemory) Addr() uintptr { return uintptr(m) }
 // lose has h's queue pair find out that octet off of m cannot be accessed, as its worker does.
 func (h *host) lose(b []byte, off int) {
 	h.t.Helper()
-	e := h.qp.Fault(lostMemory(uintptr(unsafe.Pointer(&b[off]))))
+	e := h.qp.RecoverMemoryFault(lostMemory(uintptr(unsafe.Pointer(&b[off]))))
 	if e == nil {
 		h.t.Fatal("the memory is nobody's")
 	}
@@ -76,7 +76,7 @@ func TestFaultOfOthers(t *testing.T) {
 	b := h.octets(m)
 	end := uintptr(unsafe.Pointer(&b[99])) + 1
 	for _, v := range []any{"index out of range", lostMemory(end)} {
-		if e := h.qp.Fault(v); e != nil {
+		if e := h.qp.RecoverMemoryFault(v); e != nil {
 			t.Errorf("%v: %v", v, e)
 		}
 	}
@@ -88,7 +88,7 @@ func TestFaultOfOthers(t *testing.T) {
 // TestTakenBack: a Terminate that never left is sent, and counted once.
 func TestTakenBack(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
-	h.qp.TakenBack()
+	h.qp.UnfreezeTerminate()
 	if f := h.pull(1500); f != nil {
 		t.Fatalf("%+v, and there was nothing to take back", f)
 	}
@@ -101,6 +101,6 @@ func TestTakenBack(t *testing.T) {
 		if f := h.pull(1500); f != nil {
 			t.Fatalf("a second %+v", f)
 		}
-		h.qp.TakenBack()
+		h.qp.UnfreezeTerminate()
 	}
 }

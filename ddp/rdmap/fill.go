@@ -14,7 +14,7 @@ func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	var src [][]byte // the payload of the whole message
 	switch kind {
 	case refSend:
-		if q.sq.holds(seq) {
+		if q.sq.has(seq) {
 			head, src = q.sendHeader(q.sq.at(seq), ref.Off, last, dst)
 		}
 	case refResponse:
@@ -66,7 +66,7 @@ func pieceAt(pieces [][]byte, at uint64) []byte {
 // sendHeader writes the header of a ULPDU of the send queue to b, with what of it is not in memory, and
 // returns its length and where the payload of the message is.
 func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, src [][]byte) {
-	v := q.par.Version
+	v := q.params.Version
 	src = w.mem.pieces
 	if w.useInline {
 		src = w.inline[:]
@@ -103,8 +103,10 @@ var sendOpcodes = [wrOps]Opcode{
 	WRCmpSwap: OpAtomicReq,
 }
 
-func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) (head int, src [][]byte) {
-	v := q.par.Version
+// responseHeader is sendHeader for a ULPDU of a response.
+func (q *QP) responseHeader(r *inboundRequest, off uint32, last bool, b []byte) (head int,
+	src [][]byte) {
+	v := q.params.Version
 	if r.atomic {
 		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpAtomicResp, v),
 			QN: QNAtomic, MSN: r.msn}
@@ -119,7 +121,7 @@ func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) (head i
 		src = nil
 		if r.mr.Revoked() {
 			last = false
-			q.revoked(r, off)
+			q.failRevokedRead(r, off)
 		}
 	}
 	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v),
@@ -129,7 +131,7 @@ func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) (head i
 }
 
 func (q *QP) rtrHeader(kind RTRKind, b []byte) int {
-	v := q.par.Version
+	v := q.params.Version
 	switch kind {
 	case RTRWrite:
 		h := ddp.Tagged{Control: ddp.MakeControl(true, true, v), ULP: control(OpWrite, v),

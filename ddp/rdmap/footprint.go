@@ -19,8 +19,8 @@ func (c *Config) Footprint() int {
 		groups*Allocated(sends/groups*c.MaxInline) +
 		Allocated(recvs*int(unsafe.Sizeof(recvWQE{}))) + Allocated(recvs*pieces) + Allocated(
 		recvs*regions) +
-		Allocated(ringSize(max(c.MaxORD, 1))*int(unsafe.Sizeof(outRead{}))) +
-		Allocated(ringSize((1+ackSlack)*max(c.MaxIRD, 1))*int(unsafe.Sizeof(request{})))
+		Allocated(ringSize(max(c.MaxORD, 1))*int(unsafe.Sizeof(outboundRead{}))) +
+		Allocated(ringSize((1+ackSlack)*max(c.MaxIRD, 1))*int(unsafe.Sizeof(inboundRequest{})))
 }
 
 // Footprint returns the octets that a shared receive queue allocates.

@@ -120,7 +120,7 @@ func FuzzPlaceDeliver(f *testing.F) {
 			}
 		}
 		for _, s := range []ddp.STag{0x100, 0x102, 0x103} {
-			if m := h.table.Lookup(s); m != nil && m.Busy() != 0 {
+			if m := h.table.Lookup(s); m != nil && m.Holds() != 0 {
 				t.Fatalf("%v is still held", m)
 			}
 		}

@@ -74,11 +74,11 @@ func TestFootprint(t *testing.T) {
 			for i := 0; i < len(q.sq.ring); i += inlineStep {
 				q.sq.allocInline(uint64(i))
 			}
-			for len(q.in.ring) < q.in.most {
-				q.in.reach(uint64(len(q.in.ring)))
+			for len(q.in.ring) < q.in.maxSize {
+				q.in.slotFor(uint64(len(q.in.ring)))
 			}
 			for range c.MaxORD {
-				q.out.push(outRead{})
+				q.out.push(outboundRead{})
 			}
 			qps[i] = q
 		}

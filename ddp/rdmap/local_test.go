@@ -44,12 +44,12 @@ func TestBindInTurn(t *testing.T) {
 		}
 		clear(b.octets(m))
 	}
-	if m.Busy() != 1 {
-		t.Errorf("the region of a window is used by %d", m.Busy())
+	if m.Holds() != 1 {
+		t.Errorf("the region of a window is used by %d", m.Holds())
 	}
 	b.qp.Destroy()
-	if m.Busy() != 0 || b.table.Lookup(w.STag()|4) != nil {
-		t.Errorf("after the queue pair its region is used by %d", m.Busy())
+	if m.Holds() != 0 || b.table.Lookup(w.STag()|4) != nil {
+		t.Errorf("after the queue pair its region is used by %d", m.Holds())
 	}
 }
 
@@ -130,8 +130,8 @@ func TestInvalidateBoundWindow(t *testing.T) {
 			got := b.push(a, a.pullAll(1500)...)
 			if c.want != ddp.CauseNone {
 				wantError(t, got, c.want)
-			} else if got != nil || m.Busy() != 0 {
-				t.Errorf("%v, %d uses of the region", got, m.Busy())
+			} else if got != nil || m.Holds() != 0 {
+				t.Errorf("%v, %d uses of the region", got, m.Holds())
 			}
 		})
 	}

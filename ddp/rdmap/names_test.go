@@ -89,8 +89,8 @@ func TestTerminateNames(t *testing.T) {
 // other.
 func TestFirstErrorCounts(t *testing.T) {
 	var term terminator
-	term.prepare(CauseOpcode.Errorf("first"))
-	term.prepare(CauseVersion.Errorf("second"))
+	term.makeOwn(CauseOpcode.Errorf("first"))
+	term.makeOwn(CauseVersion.Errorf("second"))
 	if term.own.Cause != CauseOpcode {
 		t.Errorf("%v", term.own)
 	}

@@ -57,10 +57,10 @@ func (q *QP) PostSend(wr *SendWR) error {
 		}
 	}
 	s.tail++
-	if w.status != Success || w.local() {
+	if w.status != Success || w.isLocal() {
 		s.locals++
 	}
-	q.pump()
+	q.executeLocals()
 	return nil
 }
 
@@ -77,7 +77,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 		return ErrOp
 	}
 	rfc7306 := wr.Op == WRImm || wr.Op == WRImmSE || wr.Op == WRFetchAdd || wr.Op == WRCmpSwap
-	if rfc7306 && q.par.Version != ddp.IETF {
+	if rfc7306 && q.params.Version != ddp.IETF {
 		return ErrOp
 	}
 	if len(wr.SGL) > limit {
@@ -94,7 +94,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if total > MaxMessage {
 		return ErrTooLong
 	}
-	if wr.Op.wantsResponse() && q.par.ORD == 0 {
+	if wr.Op.wantsResponse() && q.params.ORD == 0 {
 		return ErrNoORD
 	}
 	if (wr.Op == WRFetchAdd || wr.Op == WRCmpSwap) && total != 8 {

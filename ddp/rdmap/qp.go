@@ -104,31 +104,31 @@ type Counters struct {
 // QP is a queue pair: one RDMAP stream. It implements mpa.Source and mpa.Sink. The zero value
 // is not usable before Init; a QP must not be copied after it.
 type QP struct {
-	cfg     Config
-	par     Params
-	state   State
-	actions Action
-	err     *ulpdu.Error
-	lost    *ulpdu.Error // memory could not be accessed
+	cfg       Config
+	params    Params
+	state     State
+	actions   Action
+	err       *ulpdu.Error
+	memoryErr *ulpdu.Error // memory could not be accessed
 
 	sq   sendQueue
-	out  reads
-	in   requests
+	out  outboundReads
+	in   inboundRequests
 	rq   recvQueue
-	msg  inbound
+	msg  inboundMessage
 	term terminator
 
 	lookup ddp.LookupCache // of the last segment of an RDMA Write
 
-	rtr      RTRKind // still to be sent
-	turn     bool    // a response went last, so the send queue is next
-	cur      current // message being cut into segments
-	sawFPDU  bool
-	draining bool       // pump or retire is on the stack
-	locals   int        // local work requests that may run before RunLocals is called again
-	binds    bool       // windows, perhaps
-	denied   ddp.Access // rights that the peer does not have here
-	reqID    uint32
+	rtrToSend       RTRKind     // still to be sent
+	responseWasLast bool        // a response went last, so the send queue is next
+	sending         messageKind // message being cut into segments
+	sawFPDU         bool
+	completing      bool       // pump or retire is on the stack
+	locals          int        // local work requests that may run before RunLocals is called again
+	mayHaveWindows  bool       // windows, perhaps
+	denied          ddp.Access // rights that the peer does not have here
+	reqID           uint32
 
 	// What Completer is shown, kept here so that it is not allocated. A receive's Complete may
 	// post a local invalidation, which completes inside: hence two.
@@ -137,13 +137,13 @@ type QP struct {
 	Counters Counters
 }
 
-// current says which message NextULPDU is in the middle of.
-type current uint8
+// messageKind says which message NextULPDU is in the middle of.
+type messageKind uint8
 
 const (
-	curNone current = iota
-	curSend
-	curResponse
+	noMessage messageKind = iota
+	sendMessage
+	responseMessage
 )
 
 // Check says whether Init would take c, without a queue pair and from any goroutine. It fails with ErrConfig.
@@ -186,7 +186,7 @@ func (q *QP) Start(p Params) error {
 		p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() {
 		return ErrConfig
 	}
-	q.par, q.rtr = p, p.SendRTR
+	q.params, q.rtrToSend = p, p.SendRTR
 	q.sq.sendMSN, q.sq.readMSN = 1, 1
 	q.msg.rtrSend = p.ExpectRTR == RTRSend
 	q.rq.next = 1
@@ -194,9 +194,9 @@ func (q *QP) Start(p Params) error {
 		q.rq.next = 2 // message 1 is the RTR's
 	}
 	if p.Wait {
-		q.event(EvStartWaiting)
+		q.handle(EvStartWaiting)
 	} else {
-		q.event(EvStart)
+		q.handle(EvStart)
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (q *QP) Destroy() {
 	if q.cfg.PD == nil {
 		return
 	}
-	q.event(EvAbort)
+	q.handle(EvAbort)
 	q.unbind()
 	q.cfg.PD.Detach()
 	if q.cfg.SRQ != nil {
@@ -220,8 +220,9 @@ func (q *QP) Deny(rights ddp.Access) {
 	q.denied, q.lookup = rights, ddp.LookupCache{}
 }
 
-// remote is Table.Find for the peer.
-func (q *QP) remote(s ddp.STag, to ddp.TO, n int, need ddp.Access) (*ddp.MR, []byte, ddp.Fault) {
+// findRemote is Table.Find for the peer.
+func (q *QP) findRemote(s ddp.STag, to ddp.TO, n int, need ddp.Access) (*ddp.MR, []byte,
+	ddp.Fault) {
 	if need&q.denied != 0 {
 		return nil, nil, ddp.FaultAccess
 	}
@@ -251,7 +252,8 @@ func (q *QP) ReadsInFlight() (out, in int) { return q.out.len(), q.in.waiting() 
 // Busy reports whether work is under way that a graceful close would cut off: unfinished send
 // work requests, an unanswered request of the peer, a message that arrived in part.
 func (q *QP) Busy() bool {
-	return q.sq.len() > 0 || q.out.len() > 0 || q.in.waiting() > 0 || q.msg.open || q.rtr != RTRNone
+	return q.sq.len() > 0 || q.out.len() > 0 || q.in.waiting() > 0 || q.msg.open ||
+		q.rtrToSend != RTRNone
 }
 
 // Actions returns what the state machine asks of the connection's owner since the last call.
@@ -264,9 +266,9 @@ func (q *QP) Actions() Action {
 // Close asks for a graceful close; with work under way it aborts (see Busy).
 func (q *QP) Close() {
 	if q.Busy() {
-		q.event(EvCloseBusy)
+		q.handle(EvCloseBusy)
 	} else {
-		q.event(EvCloseIdle)
+		q.handle(EvCloseIdle)
 	}
 }
 
@@ -280,30 +282,30 @@ func (q *QP) PeerClosed(cut *ulpdu.Error) {
 		q.sq.markOldest(FatalErr)
 		q.terminate(cut)
 	case cut == nil && !q.Busy():
-		q.event(EvFINClean)
+		q.handle(EvFINClean)
 	default:
 		if running {
-			q.keepErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
+			q.setErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
 			q.sq.markOldest(FatalErr)
 		}
-		q.event(EvFINDirty)
+		q.handle(EvFINDirty)
 	}
 }
 
 // Closed tells that TCP is closed on both sides. When the close timer runs out first, call Lost.
-func (q *QP) Closed() { q.event(EvClosed) }
+func (q *QP) Closed() { q.handle(EvClosed) }
 
 // Lost tells that the connection was reset or given up, or that the close timer ran out.
 func (q *QP) Lost() {
 	if q.state != Terminated && q.state != Errored {
-		q.keepErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
+		q.setErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
 		q.sq.markOldest(FatalErr)
 	}
-	q.event(EvLost)
+	q.handle(EvLost)
 }
 
 // Abort moves the queue pair to ERROR and flushes it.
-func (q *QP) Abort() { q.event(EvAbort) }
+func (q *QP) Abort() { q.handle(EvAbort) }
 
 // Fail ends the stream with an error: one that Place or Deliver returned, or MPA's own. A
 // Terminate says so to the peer when it still can be sent; call Actions afterwards. nil
@@ -323,26 +325,26 @@ func (q *QP) Fail(e *ulpdu.Error) {
 func (q *QP) terminate(e *ulpdu.Error) {
 	if q.state == RTR && !q.sawFPDU {
 		// Nothing may be sent before the first valid FPDU (RFC 5044, 7.1.2).
-		q.keepErr(e)
-		q.event(EvAbort)
+		q.setErr(e)
+		q.handle(EvAbort)
 		return
 	}
 	if q.state == RTR || q.state == RTS {
-		q.term.prepare(e)
+		q.term.makeOwn(e)
 	}
-	q.keepErr(e)
-	q.event(EvLocalError)
+	q.setErr(e)
+	q.handle(EvLocalError)
 }
 
-// keepErr keeps the first error.
-func (q *QP) keepErr(e *ulpdu.Error) {
+// setErr keeps the first error.
+func (q *QP) setErr(e *ulpdu.Error) {
 	if q.err == nil {
 		q.err = e
 	}
 }
 
-// event runs the state table; an event that the table does not have changes nothing.
-func (q *QP) event(e Event) {
+// handle runs the state table; an event that the table does not have changes nothing.
+func (q *QP) handle(e Event) {
 	t := table[q.state][e]
 	if !t.ok {
 		return
@@ -350,12 +352,12 @@ func (q *QP) event(e Event) {
 	q.state = t.next
 	q.actions |= t.act & actOwner
 	if t.act&actTerminate != 0 {
-		q.term.want = true
+		q.term.toSend = true
 	}
 	if t.act&actFlush != 0 {
 		q.flush()
 	}
-	if t.act&actForget != 0 {
-		q.forget()
+	if t.act&actReleaseKept != 0 {
+		q.releaseKept()
 	}
 }

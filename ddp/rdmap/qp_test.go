@@ -306,7 +306,7 @@ func TestSharedSTagCannotBeInvalidated(t *testing.T) {
 			if c.streams < 0 {
 				all := new(atomic.Uint64)
 				all.Store(2)
-				b.pd.Share(all)
+				b.pd.ShareStreamCount(all)
 			}
 			m := b.region(8, c.attr)
 			b.recv(1)

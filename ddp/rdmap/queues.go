@@ -43,7 +43,7 @@ func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
 // release lets the regions go; the list must not be used afterwards.
 func (s *sgl) release() {
 	for i, m := range s.regions { // mostly one: clear would take longer
-		m.Drop()
+		m.Unhold()
 		s.regions[i], s.pieces[i] = nil, nil
 	}
 	s.pieces, s.regions = s.pieces[:0], s.regions[:0]
@@ -83,10 +83,10 @@ type sendWQE struct {
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
 
-// local reports whether nothing of w is sent: it is pump's business.
-func (w *sendWQE) local() bool { return w.op == WRLocalInv || w.op == WRBindMW }
+// isLocal reports whether nothing of w is sent: it is pump's business.
+func (w *sendWQE) isLocal() bool { return w.op == WRLocalInv || w.op == WRBindMW }
 
-func (w *sendWQE) done() bool { return w.acked && w.answered }
+func (w *sendWQE) isDone() bool { return w.acked && w.answered }
 
 // sendQueue is the ring of send work requests. The counters never wrap:
 //
@@ -131,23 +131,23 @@ func (s *sendQueue) allocInline(i uint64) {
 func (s *sendQueue) len() int             { return int(s.tail - s.head) }
 func (s *sendQueue) at(i uint64) *sendWQE { return &s.ring[i&s.mask] }
 
-// oldest is the first that TCP may still ask for.
-func (s *sendQueue) oldest() uint64 { return s.head - s.kept }
+// oldestKept is the first that TCP may still ask for.
+func (s *sendQueue) oldestKept() uint64 { return s.head - s.kept }
 
-func (s *sendQueue) holds(seq uint64) bool { return seq-s.oldest() < s.tail-s.oldest() }
+func (s *sendQueue) has(seq uint64) bool { return seq-s.oldestKept() < s.tail-s.oldestKept() }
 
-// frozen returns the first of which TCP has nothing.
-func (s *sendQueue) frozen() uint64 {
+// firstUnfrozen returns the first of which TCP has nothing.
+func (s *sendQueue) firstUnfrozen() uint64 {
 	if s.next != s.tail && s.at(s.next).sent > 0 {
 		return s.next + 1
 	}
 	return s.next
 }
 
-// drop lets go of kept ones that TCP has had acknowledged.
-func (s *sendQueue) drop() {
-	for ; s.kept > 0 && s.at(s.oldest()).acked; s.kept-- {
-		s.at(s.oldest()).mem.release()
+// releaseAcked lets go of kept ones that TCP has had acknowledged.
+func (s *sendQueue) releaseAcked() {
+	for ; s.kept > 0 && s.at(s.oldestKept()).acked; s.kept-- {
+		s.at(s.oldestKept()).mem.release()
 	}
 }
 
@@ -160,52 +160,52 @@ func (s *sendQueue) markOldest(st Status) {
 	}
 }
 
-// outRead is a Read or atomic of ours that waits for its response.
-type outRead struct {
-	seq    uint64 // in the send queue
-	rtr    bool   // of the RTR Read instead, which is in no queue
-	atomic bool
-	stag   ddp.STag // sink
-	to     ddp.TO
-	size   uint32
-	got    uint32 // octets delivered
-	mem    []byte
-	mr     *ddp.MR
-	reqID  uint32
-	msn    ddp.MSN             // of the Atomic Response on queue 3
-	resp   [AtomicRespLen]byte // as placed
+// outboundRead is a Read or atomic of ours that waits for its response.
+type outboundRead struct {
+	seq      uint64 // in the send queue
+	rtr      bool   // of the RTR Read instead, which is in no queue
+	atomic   bool
+	stag     ddp.STag // sink
+	to       ddp.TO
+	size     uint32
+	received uint32 // octets delivered
+	mem      []byte
+	mr       *ddp.MR
+	reqID    uint32
+	msn      ddp.MSN             // of the Atomic Response on queue 3
+	resp     [AtomicRespLen]byte // as placed
 }
 
 // firstReads is how many Reads have room from the start, in either direction; the tables double when more are
 // outstanding.
 const firstReads = 4
 
-// reads is the ring of outstanding Reads and atomics, in request order.
-type reads struct {
-	ring       []outRead
+// outboundReads is the ring of outstanding Reads and atomics, in request order.
+type outboundReads struct {
+	ring       []outboundRead
 	mask       uint32
 	head, tail uint32
 }
 
-func (r *reads) init(n int) {
+func (r *outboundReads) init(n int) {
 	n = ringSize(min(n, firstReads))
-	*r = reads{ring: make([]outRead, n), mask: uint32(n - 1)}
+	*r = outboundReads{ring: make([]outboundRead, n), mask: uint32(n - 1)}
 }
 
-func (r *reads) reset() {
+func (r *outboundReads) reset() {
 	clear(r.ring)
 	r.head = r.tail
 }
 
-func (r *reads) len() int          { return int(r.tail - r.head) }
-func (r *reads) first() *outRead   { return &r.ring[r.head&r.mask] }
-func (r *reads) at(i int) *outRead { return &r.ring[(r.head+uint32(i))&r.mask] }
-func (r *reads) pop()              { r.ring[r.head&r.mask] = outRead{}; r.head++ }
+func (r *outboundReads) len() int               { return int(r.tail - r.head) }
+func (r *outboundReads) first() *outboundRead   { return &r.ring[r.head&r.mask] }
+func (r *outboundReads) at(i int) *outboundRead { return &r.ring[(r.head+uint32(i))&r.mask] }
+func (r *outboundReads) pop()                   { r.ring[r.head&r.mask] = outboundRead{}; r.head++ }
 
 // push appends e. The caller keeps to the ORD.
-func (r *reads) push(e outRead) {
+func (r *outboundReads) push(e outboundRead) {
 	if r.len() == len(r.ring) {
-		bigger := make([]outRead, 2*len(r.ring))
+		bigger := make([]outboundRead, 2*len(r.ring))
 		mask := uint32(len(bigger) - 1)
 		for i := r.head; i != r.tail; i++ {
 			bigger[i&mask] = r.ring[i&r.mask]
@@ -216,8 +216,8 @@ func (r *reads) push(e outRead) {
 	r.tail++
 }
 
-// request is a Read or atomic of the peer.
-type request struct {
+// inboundRequest is a Read or atomic of the peer.
+type inboundRequest struct {
 	head   [ddp.UntaggedLen]byte // its DDP header, for a Terminate
 	raw    [AtomicRequestLen]byte
 	placed int // octets behind the DDP header that were placed
@@ -231,40 +231,41 @@ type request struct {
 	mem    [1][]byte
 }
 
-// requests is the queue 1 of the peer's Reads and atomics. Counters never wrap:
+// inboundRequests is the queue 1 of the peer's Reads and atomics. Counters never wrap:
 //
 //	acked     first whose response TCP does not have wholly
 //	next      first whose response is not wholly frozen
 //	tail      first not delivered; message tail+1 comes next
-type requests struct {
-	ring              []request
+type inboundRequests struct {
+	ring              []inboundRequest
 	mask              uint64
-	most              int // the ring's length at last
+	maxSize           int // the ring's length at last
 	acked, next, tail uint64
 	atomicMSN         ddp.MSN // of the next Atomic Response
 }
 
-func (r *requests) init(ird int) {
+func (r *inboundRequests) init(ird int) {
 	most := ringSize((1 + ackSlack) * max(ird, 1))
 	n := min(most, firstReads)
-	*r = requests{ring: make([]request, n), mask: uint64(n - 1), most: most, atomicMSN: 1}
+	*r = inboundRequests{ring: make([]inboundRequest, n), mask: uint64(n - 1), maxSize: most,
+		atomicMSN: 1}
 }
 
-func (r *requests) at(i uint64) *request { return &r.ring[i&r.mask] }
-func (r *requests) waiting() int         { return int(r.tail - r.next) }
+func (r *inboundRequests) at(i uint64) *inboundRequest { return &r.ring[i&r.mask] }
+func (r *inboundRequests) waiting() int                { return int(r.tail - r.next) }
 
-// expected returns the MSN of the next request to deliver.
-func (r *requests) expected() ddp.MSN { return ddp.MSN(r.tail + 1) }
+// nextMSN returns the MSN of the next request to deliver.
+func (r *inboundRequests) nextMSN() ddp.MSN { return ddp.MSN(r.tail + 1) }
 
-// free returns how many requests, from the expected one on, have a slot.
-func (r *requests) free(ird int) int {
-	return max(0, min(ird-r.waiting(), r.most-int(r.tail-r.acked)))
+// freeSlots returns how many requests, from the expected one on, have a slot.
+func (r *inboundRequests) freeSlots(ird int) int {
+	return max(0, min(ird-r.waiting(), r.maxSize-int(r.tail-r.acked)))
 }
 
-// reach returns slot i, for which there is room, and makes the ring longer where it takes that.
-func (r *requests) reach(i uint64) *request {
+// slotFor returns slot i, for which there is room, and makes the ring longer where it takes that.
+func (r *inboundRequests) slotFor(i uint64) *inboundRequest {
 	for i-r.acked >= uint64(len(r.ring)) {
-		bigger := make([]request, 2*len(r.ring))
+		bigger := make([]inboundRequest, 2*len(r.ring))
 		mask := uint64(len(bigger) - 1)
 		for j := range uint64(len(r.ring)) {
 			bigger[(r.acked+j)&mask] = r.ring[(r.acked+j)&r.mask]
@@ -274,9 +275,9 @@ func (r *requests) reach(i uint64) *request {
 	return r.at(i)
 }
 
-func (r *request) release() {
+func (r *inboundRequest) release() {
 	if r.mr != nil {
-		r.mr.Drop()
+		r.mr.Unhold()
 	}
 	r.mr, r.mem[0] = nil, nil
 }
@@ -342,16 +343,16 @@ func (r *recvQueue) len() int {
 	return int(r.tail - r.head)
 }
 
-// find returns the receive for message msn, taking one from the SRQ when needed.
-func (r *recvQueue) find(msn ddp.MSN) (*recvWQE, ddp.Cause) {
+// receiveFor returns the receive for message msn, taking one from the SRQ when needed.
+func (r *recvQueue) receiveFor(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 	n := int(r.depth)
 	if r.srq == nil {
 		n = int(r.tail - r.head)
 	}
-	i, c := ddp.Index(msn, r.next, n)
+	i, c := ddp.BufferIndex(msn, r.next, n)
 	if c == ddp.CauseNoBuffer && r.srq == nil && r.refill != nil {
 		r.refill()
-		i, c = ddp.Index(msn, r.next, int(r.tail-r.head))
+		i, c = ddp.BufferIndex(msn, r.next, int(r.tail-r.head))
 	}
 	if c != ddp.CauseNone {
 		return nil, c
@@ -361,7 +362,7 @@ func (r *recvQueue) find(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 	}
 	e := &r.taken[uint32(msn)&r.mask]
 	if *e < 0 {
-		if *e = r.srq.take(); *e < 0 {
+		if *e = r.srq.takeOldest(); *e < 0 {
 			return nil, ddp.CauseNoBuffer
 		}
 		r.count++
@@ -377,26 +378,26 @@ func (r *recvQueue) pop() {
 	} else {
 		e := &r.taken[uint32(r.next)&r.mask]
 		r.srq.wqes[*e].release()
-		r.srq.put(*e)
+		r.srq.freeEntry(*e)
 		*e = -1
 		r.count--
 	}
 	r.next++
 }
 
-// inbound is the untagged message of queue 0 that is being delivered, and what is expected
+// inboundMessage is the untagged message of queue 0 that is being delivered, and what is expected
 // before it.
-type inbound struct {
-	rtrSend bool // message 1 is an RTR, and not delivered yet
-	open    bool // some segments of the next message are delivered
-	op      Opcode
-	inv     uint32
-	got     uint32
+type inboundMessage struct {
+	rtrSend    bool // message 1 is an RTR, and not delivered yet
+	open       bool // some segments of the next message are delivered
+	op         Opcode
+	invalidate uint32
+	received   uint32
 }
 
 // terminator holds the Terminates of both directions.
 type terminator struct {
-	want    bool // own is to be sent
+	toSend  bool // own is to be sent
 	made    bool
 	sent    bool
 	own     Terminate

@@ -69,8 +69,8 @@ func TestReadSourceVanishes(t *testing.T) {
 	b.qp.Closed()
 	wantCQEs(t, a, "1 read REM_ACCESS_ERR", "2 send WR_FLUSH_ERR") // delivered, but who knows
 	wantCQEs(t, b, "5 recv SUCCESS")
-	if src.Busy() != 0 || sink.Busy() != 0 {
-		t.Errorf("regions are still held: %d %d", src.Busy(), sink.Busy())
+	if src.Holds() != 0 || sink.Holds() != 0 {
+		t.Errorf("regions are still held: %d %d", src.Holds(), sink.Holds())
 	}
 	if err := b.table.Deregister(src); err != nil {
 		t.Error(err)

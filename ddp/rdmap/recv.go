@@ -5,9 +5,10 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// errAhead is what Place says of a segment that cannot be placed before its turn. Nothing is
+// errOutOfOrder is what Place says of a segment that cannot be placed before its turn. Nothing is
 // wrong yet: MPA holds it and asks again in order.
-var errAhead = &ulpdu.Error{Layer: ulpdu.DDP, Detail: "segment cannot be placed ahead of its turn"}
+var errOutOfOrder = &ulpdu.Error{Layer: ulpdu.DDP,
+	Detail: "segment cannot be placed out of order"}
 
 // Place copies the payload of a received ULPDU to where it belongs. It places segments in any
 // order; an error for one that is not in order means that nothing was placed, and one in order
@@ -16,12 +17,12 @@ var errAhead = &ulpdu.Error{Layer: ulpdu.DDP, Detail: "segment cannot be placed 
 // A fault of registered memory is a panic in order, and Fault's to take: MPA has changed nothing then. Ahead
 // it is an error like others, which comes again in order.
 func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
-	if q.discards() {
+	if q.ignoresSegments() {
 		q.Counters.DroppedAfterError++
 		return nil // RFC 5041, 7.1: silently dropped
 	}
-	if q.lost != nil {
-		return q.lost
+	if q.memoryErr != nil {
+		return q.memoryErr
 	}
 	var scratch [ddp.UntaggedLen]byte
 	var hdr []byte
@@ -32,7 +33,7 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	}
 	q.sawFPDU = true
 	if !inOrder {
-		return q.placeAhead(v, hdr)
+		return q.placeOutOfOrder(v, hdr)
 	}
 	if c := q.place(v, hdr); c != ddp.CauseNone {
 		return q.reject(c, hdr, v.Len())
@@ -40,18 +41,18 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	return nil
 }
 
-// placeAhead is place for a segment before its turn.
-func (q *QP) placeAhead(v *ulpdu.View, hdr []byte) (err *ulpdu.Error) {
-	defer q.guard(&err)
+// placeOutOfOrder is place for a segment before its turn.
+func (q *QP) placeOutOfOrder(v *ulpdu.View, hdr []byte) (err *ulpdu.Error) {
+	defer q.recoverFault(&err)
 	if q.place(v, hdr) != ddp.CauseNone {
-		return errAhead
+		return errOutOfOrder
 	}
 	q.Counters.PlacedAhead++
 	return nil
 }
 
-// discards reports whether what arrives is dropped (RFC 5041, 7.1).
-func (q *QP) discards() bool {
+// ignoresSegments reports whether what arrives is dropped (RFC 5041, 7.1).
+func (q *QP) ignoresSegments() bool {
 	return q.state < RTR || q.state > Closing
 }
 
@@ -65,10 +66,10 @@ func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
 	}
 	var h ddp.Tagged
 	h.Decode(hdr)
-	if h.Control.Version() != q.par.Version {
+	if h.Control.Version() != q.params.Version {
 		return ddp.CauseTaggedVersion
 	}
-	if versionOf(h.ULP) != q.par.Version {
+	if versionOf(h.ULP) != q.params.Version {
 		return CauseVersion
 	}
 	c := CauseOpcode
@@ -95,18 +96,18 @@ func (q *QP) countPlaced(c ddp.Cause, n int) ddp.Cause {
 func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 	var h ddp.Untagged
 	h.Decode(hdr)
-	if h.Control.Version() != q.par.Version {
+	if h.Control.Version() != q.params.Version {
 		return ddp.CauseUntaggedVersion
 	}
-	if h.QN > QNAtomic || (h.QN == QNAtomic && q.par.Version != ddp.IETF) {
+	if h.QN > QNAtomic || (h.QN == QNAtomic && q.params.Version != ddp.IETF) {
 		return ddp.CauseQN
 	}
-	if versionOf(h.ULP) != q.par.Version {
+	if versionOf(h.ULP) != q.params.Version {
 		return CauseVersion
 	}
 	op := opcodeOf(h.ULP)
 	if op > OpAtomicResp || queueOf[op] != int8(h.QN) ||
-		(op >= OpImm && q.par.Version != ddp.IETF) {
+		(op >= OpImm && q.params.Version != ddp.IETF) {
 		return CauseOpcode
 	}
 	switch h.QN {
@@ -138,7 +139,7 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 		}
 		return ddp.CheckUntagged(h.MO, n, 0)
 	}
-	w, c := q.rq.find(h.MSN)
+	w, c := q.rq.receiveFor(h.MSN)
 	if c != ddp.CauseNone {
 		return c
 	}
@@ -164,7 +165,7 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 
 // placeRequest keeps a Read or Atomic Request until it is delivered.
 func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulpdu.View) ddp.Cause {
-	i, c := ddp.Index(h.MSN, q.in.expected(), q.in.free(q.par.IRD))
+	i, c := ddp.BufferIndex(h.MSN, q.in.nextMSN(), q.in.freeSlots(q.params.IRD))
 	if c != ddp.CauseNone {
 		return c
 	}
@@ -181,7 +182,7 @@ func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulpdu.View) ddp.Cause 
 	if v.Len()-ddp.UntaggedLen != want || !h.Control.Last() {
 		return CauseStreamFatal
 	}
-	r := q.in.reach(q.in.tail + uint64(i))
+	r := q.in.slotFor(q.in.tail + uint64(i))
 	copy(r.head[:], hdr)
 	r.placed = v.CopyTo(r.raw[:], ddp.UntaggedLen)
 	return ddp.CauseNone
@@ -208,7 +209,7 @@ func (q *QP) placeTerminate(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 // placeAtomicResponse keeps a response until it is delivered.
 func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	next, waiting := q.sq.atomicMSN, 0
-	var e *outRead
+	var e *outboundRead
 	for i := range q.out.len() {
 		if o := q.out.at(i); o.atomic {
 			if waiting == 0 {
@@ -220,7 +221,7 @@ func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 			}
 		}
 	}
-	if _, c := ddp.Index(h.MSN, next, waiting); c != ddp.CauseNone {
+	if _, c := ddp.BufferIndex(h.MSN, next, waiting); c != ddp.CauseNone {
 		return c
 	}
 	n := v.Len() - ddp.UntaggedLen
@@ -263,7 +264,7 @@ func (q *QP) placeResponse(h *ddp.Tagged, v *ulpdu.View) ddp.Cause {
 }
 
 // offset returns where in the sink of a Read n octets at h belong.
-func (e *outRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
+func (e *outboundRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
 	if h.STag != e.stag || e.mr == nil || !e.mr.Valid() {
 		return 0, ddp.FaultSTag
 	}
@@ -287,14 +288,14 @@ func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulpdu.Error {
 	}
 	name, _ := Describe(c)
 	e := c.Errorf("%s: ULPDU of %d bytes, %s", name, n, what)
-	q.markRecv(c, hdr)
-	q.capture(e, hdr, n, nil)
+	q.markFailedWR(c, hdr)
+	q.captureSegment(e, hdr, n, nil)
 	return e
 }
 
-// markRecv marks the receive that a message did not suit, or the Read that got a wrong
+// markFailedWR marks the receive that a message did not suit, or the Read that got a wrong
 // response.
-func (q *QP) markRecv(c ddp.Cause, hdr []byte) {
+func (q *QP) markFailedWR(c ddp.Cause, hdr []byte) {
 	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
 		return
 	}
@@ -310,7 +311,7 @@ func (q *QP) markRecv(c ddp.Cause, hdr []byte) {
 		c != CauseOpcode && c != CauseProtInvalidate && c != CauseOpInvalidate) {
 		return
 	}
-	if w, c2 := q.rq.find(h.MSN); c2 == ddp.CauseNone && w.status == Success {
+	if w, c2 := q.rq.receiveFor(h.MSN); c2 == ddp.CauseNone && w.status == Success {
 		w.status = RemInvReqErr
 		if c == ddp.CauseTooLong || c == ddp.CauseMO {
 			w.status = LocLenErr
@@ -319,25 +320,25 @@ func (q *QP) markRecv(c ddp.Cause, hdr []byte) {
 }
 
 func (q *QP) markSend(seq uint64, st Status) {
-	if q.sq.holds(seq) {
+	if q.sq.has(seq) {
 		if w := q.sq.at(seq); w.status == Success {
 			w.status = st
 		}
 	}
 }
 
-// capture keeps what a Terminate for e will show.
-func (q *QP) capture(e *ulpdu.Error, hdr []byte, n int, r *request) {
+// captureSegment keeps what a Terminate for e will show.
+func (q *QP) captureSegment(e *ulpdu.Error, hdr []byte, n int, r *inboundRequest) {
 	t := &q.term
 	t.err, t.segLen, t.hasRead = e, n, false
 	t.headLen = copy(t.head[:], hdr)
 	if r != nil && !r.atomic {
-		t.read, t.hasRead = r.progress(), true
+		t.read, t.hasRead = r.remaining(), true
 	}
 }
 
-// prepare makes the Terminate for e, once.
-func (t *terminator) prepare(e *ulpdu.Error) {
+// makeOwn makes the Terminate for e, once.
+func (t *terminator) makeOwn(e *ulpdu.Error) {
 	if t.made {
 		return
 	}

@@ -39,7 +39,7 @@ func (q *QP) freezeResponse(limit int) (ulpdu.Ref, int) {
 	i := q.in.next
 	r := q.in.at(i)
 	if r.atomic {
-		if !q.execute(r) {
+		if !q.executeAtomic(r) {
 			return ulpdu.Ref{}, 0
 		}
 		r.msn = q.in.atomicMSN
@@ -47,7 +47,7 @@ func (q *QP) freezeResponse(limit int) (ulpdu.Ref, int) {
 		q.finishResponse()
 		return makeRef(refResponse, i, 0, true), atomicRespULPDU
 	}
-	if f := q.source(r); f != ddp.OK {
+	if f := q.checkSource(r); f != ddp.OK {
 		q.failResponse(r, protectionCause(f), "source of a Read is gone")
 		return ulpdu.Ref{}, 0
 	}
@@ -64,17 +64,17 @@ func (q *QP) freezeResponse(limit int) (ulpdu.Ref, int) {
 
 func (q *QP) finishResponse() {
 	q.in.next++
-	q.cur = curNone
+	q.sending = noMessage
 	q.Counters.ResponsesOut++
 }
 
-// source checks that the memory of a Read can still be read, before each segment.
-func (q *QP) source(r *request) ddp.Fault {
+// checkSource checks that the memory of a Read can still be read, before each segment.
+func (q *QP) checkSource(r *inboundRequest) ddp.Fault {
 	if r.read.Size == 0 {
 		return ddp.OK // not validated (RFC 5040, 5.2.1)
 	}
 	if r.mr == nil {
-		m, b, f := q.remote(r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
+		m, b, f := q.findRemote(r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
 		if f != ddp.OK {
 			return f
 		}
@@ -87,21 +87,21 @@ func (q *QP) source(r *request) ddp.Fault {
 	return ddp.OK
 }
 
-// execute runs an atomic on the word it names.
-func (q *QP) execute(r *request) bool {
+// executeAtomic runs an atomic on the word it names.
+func (q *QP) executeAtomic(r *inboundRequest) bool {
 	word, c := q.atomicTarget(&r.op)
 	if c != ddp.CauseNone {
 		q.failResponse(r, c, "target of an atomic is gone")
 		return false
 	}
-	err := q.swap(r, word)
+	err := q.applyAtomic(r, word)
 	q.Fail(err)
 	return err == nil
 }
 
-// swap does what an atomic asks for.
-func (q *QP) swap(r *request, word *uint64) (err *ulpdu.Error) {
-	defer q.guard(&err)
+// applyAtomic does what an atomic asks for.
+func (q *QP) applyAtomic(r *inboundRequest, word *uint64) (err *ulpdu.Error) {
+	defer q.recoverFault(&err)
 	for {
 		old := *word
 		want, _ := r.op.Apply(old)
@@ -120,7 +120,7 @@ func (q *QP) atomicTarget(op *AtomicRequest) (*uint64, ddp.Cause) {
 	if _, ok := op.Apply(0); !ok {
 		return nil, CauseOpcode
 	}
-	_, b, f := q.remote(op.STag, op.TO, 8, ddp.RemoteAtomic)
+	_, b, f := q.findRemote(op.STag, op.TO, 8, ddp.RemoteAtomic)
 	if f != ddp.OK {
 		return nil, protectionCause(f)
 	}
@@ -133,36 +133,36 @@ func (q *QP) atomicTarget(op *AtomicRequest) (*uint64, ddp.Cause) {
 
 // failResponse ends the stream because a response cannot be made any more; the Terminate
 // shows how far a Read came (RFC 5040, 4.8).
-func (q *QP) failResponse(r *request, c ddp.Cause, why string) {
+func (q *QP) failResponse(r *inboundRequest, c ddp.Cause, why string) {
 	e := c.Errorf("%s: %s", why, r.describe())
-	q.capture(e, r.head[:], ddp.UntaggedLen+r.placed, r)
+	q.captureSegment(e, r.head[:], ddp.UntaggedLen+r.placed, r)
 	q.Fail(e)
 }
 
-// revoked ends the stream after octets were sent as zero because the consumer revoked the
+// failRevokedRead ends the stream after octets were sent as zero because the consumer revoked the
 // source of a Read under way.
-func (q *QP) revoked(r *request, off uint32) {
+func (q *QP) failRevokedRead(r *inboundRequest, off uint32) {
 	if q.state != RTS || q.term.made {
 		return
 	}
 	e := CauseProtSTag.Errorf("source of a Read was revoked: %s", r.describe())
 	at := *r
 	at.sent = off
-	q.capture(e, r.head[:], ddp.UntaggedLen+r.placed, &at)
+	q.captureSegment(e, r.head[:], ddp.UntaggedLen+r.placed, &at)
 	q.Fail(e)
 }
 
 // describe names a request for an engineer.
-func (r *request) describe() string {
+func (r *inboundRequest) describe() string {
 	if r.atomic {
 		return r.op.String()
 	}
-	at := r.progress()
+	at := r.remaining()
 	return at.String()
 }
 
-// progress returns the Read Request as if it asked for the octets that are not sent yet.
-func (r *request) progress() ReadRequest {
+// remaining returns the Read Request as if it asked for the octets that are not sent yet.
+func (r *inboundRequest) remaining() ReadRequest {
 	p := r.read
 	p.SinkTO += ddp.TO(r.sent)
 	p.SrcTO += ddp.TO(r.sent)
@@ -172,7 +172,7 @@ func (r *request) progress() ReadRequest {
 
 // putNative writes v as a local word, in the host's order.
 func (q *QP) putNative(b []byte, v uint64) (err *ulpdu.Error) {
-	defer q.guard(&err)
+	defer q.recoverFault(&err)
 	binary.NativeEndian.PutUint64(b, v)
 	return nil
 }

@@ -32,10 +32,10 @@ func splitRef(r ulpdu.Ref) (kind, seq uint64, last bool) {
 
 // ULPDUWaiting reports whether NextULPDU would return one now.
 func (q *QP) ULPDUWaiting() bool {
-	if q.term.want || q.state != RTS {
-		return q.term.want
+	if q.term.toSend || q.state != RTS {
+		return q.term.toSend
 	}
-	return q.cur != curNone || q.rtr != RTRNone || q.sendReady() || q.responseReady()
+	return q.sending != noMessage || q.rtrToSend != RTRNone || q.sendReady() || q.responseReady()
 }
 
 // NextULPDU freezes the next ULPDU of at most limit octets, which is at least MinULPDU, and
@@ -45,20 +45,20 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 	if limit < MinULPDU {
 		return ref, 0
 	}
-	if !q.term.want && q.state == RTS {
-		if q.rtr == RTRNone && q.cur == curNone {
-			q.cur = q.nextMessage()
+	if !q.term.toSend && q.state == RTS {
+		if q.rtrToSend == RTRNone && q.sending == noMessage {
+			q.sending = q.nextMessage()
 		}
 		switch {
-		case q.rtr != RTRNone:
+		case q.rtrToSend != RTRNone:
 			ref, n = q.freezeRTR()
-		case q.cur == curSend:
+		case q.sending == sendMessage:
 			ref, n = q.freezeSend(limit)
-		case q.cur == curResponse:
+		case q.sending == responseMessage:
 			ref, n = q.freezeResponse(limit)
 		}
 	}
-	if n == 0 && q.term.want {
+	if n == 0 && q.term.toSend {
 		ref, n = q.freezeTerminate()
 	}
 	if n > 0 {
@@ -68,17 +68,17 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 }
 
 // nextMessage chooses the message to be cut into segments next.
-func (q *QP) nextMessage() current {
+func (q *QP) nextMessage() messageKind {
 	ready := q.sendReady()
-	if (!q.turn || !ready) && q.responseReady() {
-		q.turn = true
-		return curResponse
+	if (!q.responseWasLast || !ready) && q.responseReady() {
+		q.responseWasLast = true
+		return responseMessage
 	}
 	if !ready {
-		return curNone
+		return noMessage
 	}
-	q.turn = false
-	return curSend
+	q.responseWasLast = false
+	return sendMessage
 }
 
 // sendReady reports whether the send queue's next message may begin.
@@ -88,13 +88,13 @@ func (q *QP) sendReady() bool {
 		return false
 	}
 	w := s.at(s.next)
-	if w.status != Success || w.local() {
+	if w.status != Success || w.isLocal() {
 		return false
 	}
 	if w.flags&Fence != 0 && q.out.len() > 0 {
 		return false
 	}
-	return !w.wantsResponse() || q.out.len() < max(q.par.ORD, 1)
+	return !w.wantsResponse() || q.out.len() < max(q.params.ORD, 1)
 }
 
 // freezeSend freezes the next segment of the send queue's message.
@@ -105,16 +105,16 @@ func (q *QP) freezeSend(limit int) (ulpdu.Ref, int) {
 	case WRRead, WRFetchAdd, WRCmpSwap:
 		return q.freezeRequest(w, seq)
 	case WRWrite:
-		return q.cut(w, seq, limit, ddp.TaggedLen)
+		return q.freezeSegment(w, seq, limit, ddp.TaggedLen)
 	}
 	if w.sent == 0 {
 		w.msn = s.sendMSN
 	}
-	return q.cut(w, seq, limit, ddp.UntaggedLen)
+	return q.freezeSegment(w, seq, limit, ddp.UntaggedLen)
 }
 
-// cut freezes what fits of a message with payload.
-func (q *QP) cut(w *sendWQE, seq uint64, limit, header int) (ulpdu.Ref, int) {
+// freezeSegment freezes what fits of a message with payload.
+func (q *QP) freezeSegment(w *sendWQE, seq uint64, limit, header int) (ulpdu.Ref, int) {
 	off := w.sent
 	n := min(uint64(limit-header), uint64(w.total-off))
 	w.sent += uint32(n)
@@ -132,15 +132,15 @@ func (q *QP) finishSend(untagged bool) {
 		q.sq.sendMSN++
 	}
 	q.sq.next++
-	q.cur = curNone
+	q.sending = noMessage
 	q.Counters.MessagesOut++
-	q.pump()
+	q.executeLocals()
 }
 
 // freezeRequest freezes a Read or Atomic Request and begins to wait for its response.
 func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulpdu.Ref, int) {
 	s := &q.sq
-	e := outRead{seq: seq, size: w.total, stag: w.sink.STag, to: w.sink.TO}
+	e := outboundRead{seq: seq, size: w.total, stag: w.sink.STag, to: w.sink.TO}
 	if len(w.mem.pieces) > 0 {
 		e.mem, e.mr = w.mem.pieces[0], w.mem.regions[0]
 	}
@@ -161,8 +161,8 @@ func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulpdu.Ref, int) {
 
 // freezeRTR freezes the message that opens the stream (RFC 6581, 4.4).
 func (q *QP) freezeRTR() (ulpdu.Ref, int) {
-	kind := q.rtr
-	q.rtr = RTRNone
+	kind := q.rtrToSend
+	q.rtrToSend = RTRNone
 	n := ddp.TaggedLen
 	switch kind {
 	case RTRSend:
@@ -171,9 +171,9 @@ func (q *QP) freezeRTR() (ulpdu.Ref, int) {
 	case RTRRead:
 		n = readRequestULPDU
 		q.sq.readMSN++
-		q.out.push(outRead{rtr: true, stag: rtrSTag})
+		q.out.push(outboundRead{rtr: true, stag: rtrSTag})
 	}
-	q.pump()
+	q.executeLocals()
 	return makeRef(refRTR, uint64(kind), 0, true), n
 }
 
@@ -182,8 +182,8 @@ const rtrSTag ddp.STag = 1
 
 func (q *QP) freezeTerminate() (ulpdu.Ref, int) {
 	t := &q.term
-	t.want, t.sent = false, true
-	t.n = len(AppendTerminateULPDU(t.wire[:0], &t.own, q.par.Version))
+	t.toSend, t.sent = false, true
+	t.n = len(AppendTerminateULPDU(t.wire[:0], &t.own, q.params.Version))
 	q.Counters.TerminatesOut++
 	return makeRef(refTerminate, 0, 0, true), t.n
 }
@@ -197,10 +197,10 @@ func (q *QP) ReleaseULPDU(ref ulpdu.Ref) {
 	}
 	switch kind {
 	case refSend:
-		if q.sq.holds(seq) {
+		if q.sq.has(seq) {
 			q.sq.at(seq).acked = true
-			q.sq.drop()
-			q.retire()
+			q.sq.releaseAcked()
+			q.completeFinished()
 		}
 	case refResponse:
 		if seq == q.in.acked && seq != q.in.next {

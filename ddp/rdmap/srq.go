@@ -81,8 +81,8 @@ func (s *SRQ) Destroy() error {
 	return nil
 }
 
-// take removes the oldest receive, -1 when there is none.
-func (s *SRQ) take() int32 {
+// takeOldest removes the oldest receive, -1 when there is none.
+func (s *SRQ) takeOldest() int32 {
 	if s.head == s.tail && s.cfg.Refill != nil {
 		s.cfg.Refill(s)
 	}
@@ -94,5 +94,5 @@ func (s *SRQ) take() int32 {
 	return i
 }
 
-// put gives an entry back whose completion is made.
-func (s *SRQ) put(i int32) { s.free = append(s.free, i) }
+// freeEntry gives an entry back whose completion is made.
+func (s *SRQ) freeEntry(i int32) { s.free = append(s.free, i) }

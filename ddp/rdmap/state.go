@@ -53,9 +53,9 @@ const (
 	ActRST                      // abort the connection
 	ActTimer                    // start the close timer; call Lost when it runs out
 
-	actTerminate // make a Terminate
-	actFlush     // complete everything with WR_FLUSH_ERR
-	actForget    // what TCP has not had acknowledged is not sent again from registered memory
+	actTerminate   // make a Terminate
+	actFlush       // complete everything with WR_FLUSH_ERR
+	actReleaseKept // what TCP has not had acknowledged is not sent again from registered memory
 
 	actOwner = ActFIN | ActRST | ActTimer
 )
@@ -71,7 +71,7 @@ func to(s State, a Action) transition { return transition{true, s, a} }
 
 const (
 	graceful = ActFIN | ActTimer
-	actEnd   = actFlush | actForget
+	actEnd   = actFlush | actReleaseKept
 )
 
 // running is the row of a stream in full operation, which a first FPDU moves from RTR to RTS. The consumer sees its

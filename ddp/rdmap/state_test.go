@@ -24,20 +24,20 @@ func walk(t *testing.T, s State, e Event) string {
 	h.send(SendWR{ID: 1, Op: WRSend})
 	h.recv(2)
 	h.qp.state = s
-	h.qp.term.prepare(CauseStreamFatal.Errorf("test"))
-	h.qp.event(e)
+	h.qp.term.makeOwn(CauseStreamFatal.Errorf("test"))
+	h.qp.handle(e)
 	verdict := "refused"
 	if table[s][e].ok {
 		verdict = h.qp.State().String()
 	}
 	line := fmt.Sprintf("%-9s %-14s %-9s %s", s, e, verdict, h.qp.Actions())
-	if h.qp.term.want {
+	if h.qp.term.toSend {
 		line += " terminate"
 	}
 	if n := len(h.take()); n > 0 {
 		line += fmt.Sprintf(" flush %d", n)
 	}
-	h.qp.event(EvAbort)
+	h.qp.handle(EvAbort)
 	if n := len(h.take()); n > 0 && strings.Contains(line, "flush") {
 		t.Errorf("%v %v: %d more flushed", s, e, n)
 	}
@@ -191,8 +191,8 @@ func TestFlushOrder(t *testing.T) {
 	}
 	wantCQEs(t, a, "2 read REM_ACCESS_ERR", "3 write WR_FLUSH_ERR", "4 local-inv WR_FLUSH_ERR",
 		"100 recv WR_FLUSH_ERR", "101 recv WR_FLUSH_ERR")
-	if m.Busy() != 0 || !m.Valid() {
-		t.Errorf("region busy %d, valid %v", m.Busy(), m.Valid())
+	if m.Holds() != 0 || !m.Valid() {
+		t.Errorf("region busy %d, valid %v", m.Holds(), m.Valid())
 	}
 	a.qp.Closed()
 	for _, f := range sent {
@@ -242,10 +242,11 @@ func TestFlushKeeps(t *testing.T) {
 			}
 			c.end(a)
 			wantCQEs(t, a, want...)
-			if a.qp.State() != c.want || recv.Busy()+queued.Busy() != 0 || read.Busy() != 1 {
-				t.Errorf("%v, busy %d %d %d", a.qp.State(), recv.Busy(), queued.Busy(), read.Busy())
+			if a.qp.State() != c.want || recv.Holds()+queued.Holds() != 0 || read.Holds() != 1 {
+				t.Errorf("%v, held %d %d %d times", a.qp.State(), recv.Holds(), queued.Holds(),
+					read.Holds())
 			}
-			if n := sent.Busy(); n != len(want)/2 {
+			if n := sent.Holds(); n != len(want)/2 {
 				t.Errorf("what is half sent is used by %d", n)
 			}
 			for _, f := range frames {
@@ -255,7 +256,7 @@ func TestFlushKeeps(t *testing.T) {
 				}
 			}
 			b.push(a, frames[:2]...)
-			if wantCQEs(t, b, "9 read SUCCESS"); read.Busy() != 0 {
+			if wantCQEs(t, b, "9 read SUCCESS"); read.Holds() != 0 {
 				t.Error("memory of a response that the peer has is in use")
 			}
 			a.qp.Closed()

@@ -54,14 +54,14 @@ func TestTerminateGolden(t *testing.T) {
 			h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 			e := row.Cause.Errorf("test")
 			if c.header != "" {
-				h.qp.capture(e, unhex(t, c.header), c.n, nil)
+				h.qp.captureSegment(e, unhex(t, c.header), c.n, nil)
 				if c.read != nil {
 					h.qp.term.read, h.qp.term.hasRead = *c.read, true
 				}
 			}
 			if l == ulpdu.MPA && code == codeMPALost {
-				h.qp.term.prepare(e) // is never sent: there is no connection
-				h.qp.term.want = true
+				h.qp.term.makeOwn(e) // is never sent: there is no connection
+				h.qp.term.toSend = true
 			} else {
 				h.qp.Fail(e)
 			}

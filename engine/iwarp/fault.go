@@ -13,7 +13,7 @@ func (c *Conn) Recover(v any) bool {
 	if c.qp == nil || c.state == closed {
 		return false
 	}
-	err := c.qp.Fault(v)
+	err := c.qp.RecoverMemoryFault(v)
 	if err == nil {
 		return false
 	}
@@ -32,12 +32,12 @@ func (c *Conn) takeBack() {
 		return
 	}
 	from := c.tr.TakeBack(c.fillAt)
-	if !c.snd.TakeBack(from) { // the FPDU began before
+	if !c.snd.Unfreeze(from) { // the FPDU began before
 		c.tr.Break()
 		return
 	}
 	c.sndNxt, c.filled = from, from
-	c.qp.TakenBack()
+	c.qp.UnfreezeTerminate()
 }
 
 // Contain, deferred around calls of c, calls Recover after a panic. Other panics go on.
@@ -50,7 +50,7 @@ func (c *Conn) Contain() {
 // Gather is Fill for a transport that takes octets in pieces, and does not call Recover itself: it appends what Next
 // has frozen to v, which has Space for it. After false v is as before, and Next is asked again.
 func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
-	before := v.Mark()
+	before := v.Snapshot()
 	defer c.containGather(v, before)
 	if c.framed && c.out.empty() {
 		c.filling, c.fillAt = true, r.Start
@@ -58,14 +58,14 @@ func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
 		c.filling = false
 		c.filled = seq.Max(c.filled, r.End)
 	} else {
-		c.Fill(r, v.Take(r.Len()))
+		c.Fill(r, v.Extend(r.Len()))
 	}
 	return true
 }
 
-func (c *Conn) containGather(v *mpa.Vector, before mpa.Mark) {
+func (c *Conn) containGather(v *mpa.Vector, before mpa.Snapshot) {
 	if x := recover(); x != nil {
-		if v.Back(before); !c.Recover(x) {
+		if v.Restore(before); !c.Recover(x) {
 			panic(x)
 		}
 	}

@@ -28,7 +28,7 @@ func TestStartupEvents(t *testing.T) {
 	}
 	reply := func(flags, rev byte) []byte {
 		return (&frame{kind: replyFrame, crc: true, rev: Revision(rev), rejected: flags&flagR != 0,
-			extra: flags&flagS != 0}).appendTo(nil)
+			sFlag: flags&flagS != 0}).appendTo(nil)
 	}
 	frames := []struct {
 		name string

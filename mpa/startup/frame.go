@@ -54,10 +54,10 @@ func (k frameKind) String() string { return [...]string{"Request", "Reply", "Rtr
 
 // frame is a decoded start-up frame; data is the private data with all that is put in front of the consumer's.
 type frame struct {
-	kind                                frameKind
-	markers, crc, rejected, extra, long bool
-	rev                                 Revision
-	data                                []byte
+	kind                                     frameKind
+	markers, crc, rejected, sFlag, longFPDUs bool
+	rev                                      Revision
+	data                                     []byte
 }
 
 // appendTo appends the octets of f, whose private data has at most MaxPrivateData octets, to b.
@@ -66,7 +66,8 @@ func (f *frame) appendTo(b []byte) []byte {
 	for _, x := range [...]struct {
 		set bool
 		bit byte
-	}{{f.markers, flagM}, {f.crc, flagC}, {f.rejected, flagR}, {f.extra, flagS}, {f.long, flagL}} {
+	}{{f.markers, flagM}, {f.crc, flagC}, {f.rejected, flagR}, {f.sFlag, flagS},
+		{f.longFPDUs, flagL}} {
 		if x.set {
 			flags |= x.bit
 		}
@@ -133,14 +134,14 @@ func (r *frameReader) checkKey(want frameKind) *ulpdu.Error {
 func (r *frameReader) decode(kind frameKind) frame {
 	flags := r.buf[flagsAt]
 	return frame{
-		kind:     kind,
-		markers:  flags&flagM != 0,
-		crc:      flags&flagC != 0,
-		rejected: flags&flagR != 0,
-		extra:    flags&flagS != 0,
-		long:     flags&flagL != 0,
-		rev:      Revision(r.buf[revAt]),
-		data:     r.buf[frameLen:r.n:r.n],
+		kind:      kind,
+		markers:   flags&flagM != 0,
+		crc:       flags&flagC != 0,
+		rejected:  flags&flagR != 0,
+		sFlag:     flags&flagS != 0,
+		longFPDUs: flags&flagL != 0,
+		rev:       Revision(r.buf[revAt]),
+		data:      r.buf[frameLen:r.n:r.n],
 	}
 }
 

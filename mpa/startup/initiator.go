@@ -28,12 +28,12 @@ func (i *Initiator) Init(cfg Config) error {
 	case RevRDMAC:
 		f.markers, f.crc = true, true
 	case RevIETF:
-		f.extra = cfg.RtrFrame
+		f.sFlag = cfg.RtrFrame
 		if cfg.SMBD {
 			head = AppendSMBD(nil, uint32(max(1, cfg.IRD)), uint32(max(1, cfg.ORD)))
 		}
 	case RevEnhanced:
-		f.extra, f.long = true, cfg.LongFPDUs
+		f.sFlag, f.longFPDUs = true, cfg.LongFPDUs
 		e := enhanced{peerToPeer: cfg.RTR != 0, rtr: cfg.RTR, ird: cfg.IRD, ord: cfg.ORD}
 		head = e.appendTo(nil)
 	}
@@ -41,7 +41,7 @@ func (i *Initiator) Init(cfg Config) error {
 	if f.data, err = limitData(append(head, cfg.PrivateData...), len(cfg.PrivateData)); err != nil {
 		return err
 	}
-	i.send(&f)
+	i.queueFrame(&f)
 	return nil
 }
 
@@ -56,7 +56,7 @@ func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 		return n, i.fail(err)
 	}
 	if done {
-		err = i.reply(&f)
+		err = i.handleReply(&f)
 	}
 	return n, err
 }
@@ -83,11 +83,11 @@ func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 // Retry returns what may work on another connection after StageRejected or StageFailed.
 func (i *Initiator) Retry() Retry { return i.retry }
 
-func (i *Initiator) reply(f *frame) *ulpdu.Error {
+func (i *Initiator) handleReply(f *frame) *ulpdu.Error {
 	sent, p := i.cfg.revision(), &i.params
 	p.Revision, p.Version = f.rev, 1
 	p.PrivateData = bytes.Clone(f.data)
-	isEnhanced := f.rev == RevEnhanced && f.extra
+	isEnhanced := f.rev == RevEnhanced && f.sFlag
 	var e enhanced
 	if isEnhanced {
 		var ok bool
@@ -99,7 +99,7 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 	}
 	if f.rejected && f.rev != RevRDMAC {
 		i.stage = StageRejected
-		i.smbd(f)
+		i.applySMBD(f)
 		switch {
 		case i.cfg.Markers && !f.markers && len(p.PrivateData) == 0:
 			// Soft-iWARP of Linux answers so when it is asked for markers. A Reply with M is a consumer's no.
@@ -127,29 +127,30 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 	case sent != RevEnhanced && isEnhanced:
 		return i.fail(startupError("the Request was not enhanced (RFC 6581), the Reply is"))
 	}
-	p.framing(&i.cfg, f)
+	p.setFraming(&i.cfg, f)
 	i.stage = StageEstablished
 	if isEnhanced {
-		return i.agree(&e)
+		return i.applyEnhanced(&e)
 	}
-	i.smbd(f)
-	if f.rev == RevIETF && f.extra && i.cfg.RtrFrame {
+	i.applySMBD(f)
+	if f.rev == RevIETF && f.sFlag && i.cfg.RtrFrame {
 		p.RtrFrame = true
-		i.send(&frame{kind: rtrFrame, rev: RevIETF})
+		i.queueFrame(&frame{kind: rtrFrame, rev: RevIETF})
 	}
 	return nil
 }
 
-// agree takes over the responder's IRD, ORD and RTR message (RFC 6581, 9.1 and 9.2).
-func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
+// applyEnhanced takes over the responder's IRD, ORD and RTR message (RFC 6581, 9.1 and 9.2).
+func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 	p := &i.params
 	p.Negotiated = true
 	if e.ird != NotNegotiated {
 		p.ORD = min(p.ORD, e.ird)
 	}
 	if e.ord != NotNegotiated && e.ord > p.IRD {
-		return i.give(mpa.CodeIRD, "the responder will send up to %d RDMA Reads at a time, this "+
-			"side takes %d", e.ord, p.IRD)
+		return i.failWithTerminate(mpa.CodeIRD,
+			"the responder will send up to %d RDMA Reads at a time, this "+
+				"side takes %d", e.ord, p.IRD)
 	}
 	if i.cfg.RTR == 0 {
 		return nil
@@ -160,22 +161,22 @@ func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
 		both &^= RTRRead
 		hint = "; its IRD of 0 leaves no room for the Read"
 	}
-	if p.RTR = both.one(); p.RTR == 0 {
-		return i.give(mpa.CodeRTR,
+	if p.RTR = both.preferred(); p.RTR == 0 {
+		return i.failWithTerminate(mpa.CodeRTR,
 			"the responder takes the RTR messages %v, this side can send %v%s",
 			e.rtr, i.cfg.RTR, hint)
 	}
 	return nil
 }
 
-// give fails with an error that the peer must be told with a Terminate.
-func (i *Initiator) give(code uint8, format string, args ...any) *ulpdu.Error {
+// failWithTerminate fails with an error that the peer must be told with a Terminate.
+func (i *Initiator) failWithTerminate(code uint8, format string, args ...any) *ulpdu.Error {
 	i.terminate = ulpdu.Newf(ulpdu.MPA, 0, code, format, args...)
 	return i.fail(i.terminate)
 }
 
-// smbd takes the numbers of [MS-SMBD] from a Reply of revision 1.
-func (i *Initiator) smbd(f *frame) {
+// applySMBD takes the numbers of [MS-SMBD] from a Reply of revision 1.
+func (i *Initiator) applySMBD(f *frame) {
 	if !i.cfg.SMBD || f.rev != RevIETF {
 		return
 	}

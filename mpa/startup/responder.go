@@ -35,7 +35,7 @@ type Responder struct {
 	endpoint
 	request  Request
 	received frame // the Request, without its data
-	smbd     bool  // the Request had the header of [MS-SMBD]
+	hasSMBD  bool  // the Request had the header of [MS-SMBD]
 }
 
 // Init makes r ready; the error names the wrong field of cfg.
@@ -54,7 +54,7 @@ func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 	case StageAwaitRequest:
 		n, f, done, err := r.reader.read(b, requestFrame)
 		if err == nil && done {
-			err = r.take(&f)
+			err = r.handleRequest(&f)
 		}
 		if err == nil && n < len(b) {
 			err = startupError("%d bytes follow the Request before the Reply was sent", len(b)-n)
@@ -84,8 +84,8 @@ func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 // Request returns what the peer asks for; it is valid from StageDecide on.
 func (r *Responder) Request() *Request { return &r.request }
 
-// take looks at a complete Request.
-func (r *Responder) take(f *frame) *ulpdu.Error {
+// handleRequest looks at a complete Request.
+func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 	r.received = *f
 	r.received.data = nil
 	r.cfg.Markers = r.cfg.Markers && (f.markers || !r.cfg.MirrorMarkers)
@@ -96,7 +96,8 @@ func (r *Responder) take(f *frame) *ulpdu.Error {
 	case r.cfg.Role == RDMAC:
 		q.Version, q.Markers = 0, true // it answers with revision 0, whatever was asked
 	case f.rev == RevRDMAC && r.cfg.Role == NonPermissive:
-		r.send(&frame{kind: replyFrame, rev: RevIETF, markers: r.cfg.Markers, crc: !r.cfg.NoCRC})
+		r.queueFrame(&frame{kind: replyFrame, rev: RevIETF, markers: r.cfg.Markers,
+			crc: !r.cfg.NoCRC})
 		return startupError("the peer speaks the RDMA Consortium's version 0, which this role "+
 			"(%v) does not", r.cfg.Role)
 	case f.rev == RevRDMAC:
@@ -104,7 +105,7 @@ func (r *Responder) take(f *frame) *ulpdu.Error {
 	case f.rev > r.cfg.revision():
 		return startupError("Request with revision %d, this side knows revisions up to %d", f.rev,
 			r.cfg.revision())
-	case f.rev == RevEnhanced && f.extra:
+	case f.rev == RevEnhanced && f.sFlag:
 		e, rest, ok := parseEnhanced(q.PrivateData)
 		if !ok {
 			return startupError("Request with S set and %d bytes of private data, less than RFC "+
@@ -114,7 +115,7 @@ func (r *Responder) take(f *frame) *ulpdu.Error {
 		q.IRD, q.ORD, q.PeerToPeer, q.RTR = e.ird, e.ord, e.peerToPeer, e.rtr
 	case f.rev == RevIETF && r.cfg.SMBD:
 		ird, ord, rest, ok := ParseSMBD(q.PrivateData)
-		if r.smbd = ok; ok {
+		if r.hasSMBD = ok; ok {
 			q.IRD, q.ORD, q.PrivateData = clamp14(ird), clamp14(ord), rest
 		}
 	}
@@ -124,14 +125,14 @@ func (r *Responder) take(f *frame) *ulpdu.Error {
 
 // Accept answers the Request with yes. The error leaves the stage as it is.
 func (r *Responder) Accept(a Answer) error {
-	f, e, err := r.answer(&a, false)
+	f, e, err := r.makeReply(&a, false)
 	if err != nil {
 		return err
 	}
 	p := &r.params
-	p.framing(&r.cfg, &r.received)
+	p.setFraming(&r.cfg, &r.received)
 	p.IRD, p.ORD = a.IRD, a.ORD
-	p.Negotiated = r.request.Enhanced || r.smbd
+	p.Negotiated = r.request.Enhanced || r.hasSMBD
 	if r.request.IRD != NotNegotiated {
 		p.ORD = min(p.ORD, r.request.IRD)
 	}
@@ -141,31 +142,31 @@ func (r *Responder) Accept(a Answer) error {
 		}
 	}
 	r.stage = StageEstablished
-	if f.extra && f.rev == RevIETF {
+	if f.sFlag && f.rev == RevIETF {
 		p.RtrFrame = true
 		r.stage = StageAwaitRtr
 		r.reader = frameReader{}
 	}
-	r.send(f)
+	r.queueFrame(f)
 	return nil
 }
 
 // Reject answers the Request with no; TCP stays open. A peer of revision 0 knows no rejection: there is no
 // Output, and the connection is to be closed. The error leaves the stage as it is.
 func (r *Responder) Reject(a Answer) error {
-	f, _, err := r.answer(&a, true)
+	f, _, err := r.makeReply(&a, true)
 	if err != nil {
 		return err
 	}
 	r.stage = StageRejected
 	if f.rev != RevRDMAC {
-		r.send(f)
+		r.queueFrame(f)
 	}
 	return nil
 }
 
-// answer makes the Reply.
-func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
+// makeReply makes the Reply.
+func (r *Responder) makeReply(a *Answer, reject bool) (*frame, enhanced, error) {
 	var e enhanced
 	if r.stage != StageDecide {
 		return nil, e, fmt.Errorf("mpa: no Request to answer: %v", r.stage)
@@ -187,10 +188,10 @@ func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
 	case q.Version == 0:
 		f.rev, f.markers, f.crc, f.rejected = RevRDMAC, true, true, false
 	case q.Enhanced:
-		e = r.negotiate(a, reject)
-		f.extra, f.long = true, r.cfg.LongFPDUs && r.received.long && !reject
+		e = r.enhancedReply(a, reject)
+		f.sFlag, f.longFPDUs = true, r.cfg.LongFPDUs && r.received.longFPDUs && !reject
 		head = e.appendTo(nil)
-	case r.smbd:
+	case r.hasSMBD:
 		ord := a.ORD
 		if !reject {
 			ord = min(ord, q.IRD)
@@ -198,15 +199,15 @@ func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
 		head = AppendSMBD(nil, uint32(max(1, a.IRD)), uint32(max(1, ord)))
 	}
 	if q.Revision == RevIETF && q.Version == 1 {
-		f.extra = r.cfg.RtrFrame && r.received.extra && !reject
+		f.sFlag = r.cfg.RtrFrame && r.received.sFlag && !reject
 	}
 	var err error
 	f.data, err = limitData(append(head, a.PrivateData...), len(a.PrivateData))
 	return f, e, err
 }
 
-// negotiate makes the RFC 6581 data of the Reply (9.1 and 9.2).
-func (r *Responder) negotiate(a *Answer, reject bool) enhanced {
+// enhancedReply makes the RFC 6581 data of the Reply (9.1 and 9.2).
+func (r *Responder) enhancedReply(a *Answer, reject bool) enhanced {
 	q := &r.request
 	e := enhanced{peerToPeer: q.PeerToPeer, ird: a.IRD, ord: a.ORD}
 	if q.PeerToPeer {
@@ -215,8 +216,8 @@ func (r *Responder) negotiate(a *Answer, reject bool) enhanced {
 			own = allRTR
 		}
 		// Exactly one message: some initiators take a second bit for a mismatch.
-		if e.rtr = (q.RTR & own).one(); e.rtr == 0 {
-			e.rtr = own.one()
+		if e.rtr = (q.RTR & own).preferred(); e.rtr == 0 {
+			e.rtr = own.preferred()
 		}
 		if e.rtr == RTRRead {
 			e.ird = max(e.ird, 1)

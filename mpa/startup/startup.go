@@ -37,8 +37,8 @@ const (
 	allRTR = RTRSend | RTRWrite | RTRRead
 )
 
-// one returns the message of t that is understood best in the field: Read, then Write, then Send.
-func (t RTR) one() RTR {
+// preferred returns the message of t that is understood best in the field: Read, then Write, then Send.
+func (t RTR) preferred() RTR {
 	for _, r := range [...]RTR{RTRRead, RTRWrite, RTRSend} {
 		if t&r != 0 {
 			return r
@@ -136,11 +136,11 @@ type Params struct {
 	PrivateData []byte // the peer consumer's
 }
 
-// framing sets what flags and version say about the FPDUs (RFC 5044, 7.1.1 and C.1).
-func (p *Params) framing(c *Config, peer *frame) {
+// setFraming sets what flags and version say about the FPDUs (RFC 5044, 7.1.1 and C.1).
+func (p *Params) setFraming(c *Config, peer *frame) {
 	crc := !c.NoCRC || peer.crc || p.Version == 0
 	p.Receive = mpa.Framing{Markers: c.Markers || p.Version == 0, CRC: crc}
-	p.LongFPDUs = c.LongFPDUs && peer.long && peer.rev == RevEnhanced
+	p.LongFPDUs = c.LongFPDUs && peer.longFPDUs && peer.rev == RevEnhanced
 	p.Send = mpa.Framing{Markers: peer.markers || p.Version == 0, CRC: crc}
 }
 
@@ -210,4 +210,4 @@ func (s *endpoint) fail(err *ulpdu.Error) *ulpdu.Error {
 	return err
 }
 
-func (s *endpoint) send(f *frame) { s.out = append(s.out, f.appendTo(nil)) }
+func (s *endpoint) queueFrame(f *frame) { s.out = append(s.out, f.appendTo(nil)) }

@@ -257,7 +257,7 @@ func (x *share) tidy() error {
 			}
 		}
 		for _, m := range append(e.extra, e.mr) {
-			if n := m.Busy(); n > 0 {
+			if n := m.Holds(); n > 0 {
 				return fmt.Errorf("%s: %d requests use a region of %d octets after the end", e.name,
 					n, m.Len())
 			}
