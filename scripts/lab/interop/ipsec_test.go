@@ -1,12 +1,21 @@
 package interop
 
 import (
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"xwarp/bpf"
+	"xwarp/engine"
+	"xwarp/engine/esp"
+	"xwarp/engine/host/xfrm"
+	"xwarp/engine/ipsec"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -32,4 +41,88 @@ func TestXFRM(t *testing.T) {
 		strings.Contains(out, "--- SKIP") {
 		t.Errorf("exit status %d, %v\n%s", code, err, out)
 	}
+}
+
+// TestRpingOverESP runs rping over soft-iWARP and the ESP of Debian's kernel, against ours. No TCP is on the link, and
+// the kernel finds nothing wrong with what we send.
+func TestRpingOverESP(t *testing.T) {
+	b := need(t, vm.Siw{})
+	for i, c := range []struct {
+		mode esp.Mode
+		v6   bool
+		bits int
+	}{{esp.Transport, false, 128}, {esp.Tunnel, true, 256}, {esp.Transport, true, 256},
+		{esp.Tunnel, false, 128}} {
+		t.Run(fmt.Sprintf("%v/IPv6 %v", c.mode, c.v6), func(t *testing.T) {
+			ours, theirs := vm.PeerAddr4, b.vm.Addr4
+			if c.v6 {
+				ours, theirs = vm.PeerAddr6, b.vm.Addr6
+			}
+			there, back := testSA(c.mode, c.bits, ours, theirs, uint32(0x2000+i)),
+				testSA(c.mode, c.bits, theirs, ours, uint32(0x3000+i))
+			script := "ip xfrm state flush; ip xfrm policy flush\n"
+			for _, sa := range []*xfrm.SA{there, back} {
+				script += fmt.Sprintf("ip xfrm state add src %v dst %v proto esp spi %#x reqid 9 "+
+					"mode %v aead 'rfc4106(gcm(aes))' 0x%x 128 flag esn replay-window 1024\n", sa.Src,
+					sa.Dst, sa.SPI, sa.Mode, []byte(sa.Keymat))
+			}
+			for direction, p := range map[string][2]netip.Addr{"out": {theirs, ours},
+				"in": {ours, theirs}} {
+				script += fmt.Sprintf("ip xfrm policy add src %[2]v dst %[3]v proto 6 dir %[1]s "+
+					"tmpl src %[2]v dst %[3]v proto esp reqid 9 mode %[4]v\n", direction, p[0], p[1],
+					c.mode)
+			}
+			if _, err := b.vm.Script(t.Output(), script, 2*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			var d *engine.Device
+			if err := b.net.Peer.Do(func() (err error) {
+				d, err = engine.OpenXDP(engine.XDPConfig{Interface: vm.PeerLink, Queues: []int{0},
+					IPsec: &engine.IPsecConfig{Rules: []ipsec.Rule{{Mode: c.mode}},
+						Static: &xfrm.State{Outbound: []*xfrm.SA{there},
+							Inbound: []*xfrm.SA{back}}}})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			file := filepath.Join(t.TempDir(), "clear.pcap")
+			clear, err := b.net.Capture(file, "tcp")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ours := range []string{"client", "server"} {
+				const count = 20
+				p := ping{"xdp", ours, c.v6, false, 16384, count}
+				if res, err := p.run(b, d, port()); err != nil || !res.Validated ||
+					res.Iterations != count {
+					t.Errorf("ours is %s: %+v, %v", ours, res, err)
+				}
+			}
+			if err := clear.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			const header = 24 // of a file without packets
+			if s, err := os.Stat(file); err != nil || s.Size() != header {
+				t.Errorf("TCP in the clear is on the link: %v", err)
+				keep(t, file)
+			}
+			n, err := d.Stats()
+			if err != nil || n.Steering[bpf.ESP] < 100 {
+				t.Errorf("%d frames of ESP, %v", n.Steering[bpf.ESP], err)
+			}
+			out, err := b.vm.Script(t.Output(), "ip -s xfrm state; cat /proc/net/xfrm_stat",
+				time.Minute)
+			if err != nil || strings.Count(out, "replay 0 failed 0") != 2 {
+				t.Errorf("the kernel's counters, %v:\n%s", err, out)
+			}
+		})
+	}
+}
+
+// testSA returns an SA with a random key.
+func testSA(mode esp.Mode, bits int, from, to netip.Addr, spi uint32) *xfrm.SA {
+	key := make([]byte, bits/8+4)
+	rand.Read(key)
+	return &xfrm.SA{SA: esp.SA{SPI: spi, Mode: mode, ESN: true, Keymat: key}, Src: from, Dst: to}
 }
