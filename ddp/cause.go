@@ -6,8 +6,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Cause is why a stream ends, as a Terminate says it: layer, type and code, with a mark
-// that keeps it from 0. The zero value means that all is well.
+// Cause is the reason why a stream ends, as in a Terminate: layer, type and code, with a bit that keeps it from being
+// 0. The zero value means no error.
 type Cause uint32
 
 const causeMark = 1 << 24
@@ -31,12 +31,12 @@ const (
 	CauseUntaggedVersion Cause = causeMark | 0x010206
 )
 
-// MakeCause returns the cause with the fields given; typ is cut to its 4 bits.
+// MakeCause returns the cause with the given fields. typ is cut to its 4 bits.
 func MakeCause(l ulpdu.Layer, typ, code uint8) Cause {
 	return causeMark | Cause(l&15)<<16 | Cause(typ&15)<<8 | Cause(code)
 }
 
-// Layer returns who found the error.
+// Layer returns the layer that found the error.
 func (c Cause) Layer() ulpdu.Layer { return ulpdu.Layer(c >> 16 & 15) }
 
 // Type returns the error type, 4 bits.
@@ -45,7 +45,7 @@ func (c Cause) Type() uint8 { return uint8(c >> 8 & 15) }
 // Code returns the error code.
 func (c Cause) Code() uint8 { return uint8(c) }
 
-// Errorf returns the cause as an error with a detail for an engineer, nil for CauseNone.
+// Errorf returns the cause as an error with a detail for an engineer, or nil for CauseNone.
 func (c Cause) Errorf(format string, args ...any) *ulpdu.Error {
 	if c == CauseNone {
 		return nil
@@ -60,9 +60,8 @@ func (c Cause) String() string {
 	return fmt.Sprintf("%v %d/%d/%02x", c.Layer(), c.Layer(), c.Type(), c.Code())
 }
 
-// TaggedCause returns what DDP reports for a fault of an incoming tagged segment. RFC 5041
-// has no code for a missing right: the buffer does not allow placement, which is the STag's
-// fault (7.1, check 2 of tagged segments).
+// TaggedCause returns the cause that DDP reports for a fault of an incoming tagged segment. RFC 5041 has no code for a
+// missing right. The buffer does not allow placement, so the STag is invalid (7.1, check 2 of tagged segments).
 func TaggedCause(f Fault) Cause {
 	switch f {
 	case OK:

@@ -33,8 +33,8 @@ func TestCauses(t *testing.T) {
 			MakeCause(ulpdu.DDP, v.typ, v.code) != v.c {
 			t.Errorf("%v, want 1/%d/%02x", v.c, v.typ, v.code)
 		}
-		want := &ulpdu.Error{Layer: ulpdu.DDP, Type: v.typ, Code: v.code, Detail: "octet 7"}
-		if e := v.c.Errorf("octet %d", 7); e == nil || *e != *want {
+		want := &ulpdu.Error{Layer: ulpdu.DDP, Type: v.typ, Code: v.code, Detail: "byte 7"}
+		if e := v.c.Errorf("byte %d", 7); e == nil || *e != *want {
 			t.Errorf("%v as an error: %+v", v.c, e)
 		}
 		if s := fmt.Sprintf("DDP 1/%d/%02x", v.typ, v.code); v.c.String() != s {

@@ -6,19 +6,19 @@ import "unsafe"
 // SIGBUS, which runtime/debug.SetPanicOnFault makes a panic with the address. That ends the region, and the
 // streams that came to touch it.
 
-// Offset returns where in the region the address lies.
+// Offset returns the offset of the address in the region, and whether the region contains it.
 func (m *MR) Offset(addr uintptr) (off uint64, ok bool) {
 	return OffsetIn(m.mem, addr)
 }
 
-// OffsetIn returns where in mem the address lies.
+// OffsetIn returns the offset of the address in mem, and whether mem contains it.
 func OffsetIn(mem []byte, addr uintptr) (off uint64, ok bool) {
 	at := addr - uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
 	return uint64(at), at < uintptr(len(mem))
 }
 
-// RevokeMemory says that the memory at addr cannot be accessed. Every STag that leads to it is revoked: peers hear
-// that there is no such STag. It returns one of the regions, nil when there is none.
+// RevokeMemory revokes every STag of the memory at addr, which cannot be accessed. Peers then get the error for an
+// unknown STag. It returns one of the regions, or nil if there is none.
 func (t *Table) RevokeMemory(addr uintptr) (found *MR) {
 	var hit []*MR
 	for i := range t.slots {
@@ -39,9 +39,8 @@ func (t *Table) RevokeMemory(addr uintptr) (found *MR) {
 	return found
 }
 
-// RevokeLost revokes the STag of a region whose memory cannot be accessed, as another table's Fault found out.
-// Unlike after Invalidate, octets that a peer has not acknowledged yet are still read from there, for as long
-// as that is possible.
+// RevokeLost revokes the STag of a region whose memory cannot be accessed, as RevokeMemory of another table found.
+// Unlike after Invalidate, bytes that a peer has not acknowledged are still read from it while that is possible.
 func (t *Table) RevokeLost(m *MR) {
 	m.lost = true
 	if m.state == mrValid {

@@ -8,9 +8,9 @@ import (
 
 // Offsets and lengths of the headers inside a ULPDU (RFC 5041, 4.2 and 4.3).
 //
-//	octet  0         1         2..5       6..13               14..17
-//	       control   RsvdULP   STag       TO                               tagged, 14 octets
-//	       control   RsvdULP   RsvdULP    QN (6..9) MSN (10..13)  MO        untagged, 18 octets
+//	byte  0         1         2..5       6..13               14..17
+//	       control   RsvdULP   STag       TO                               tagged, 14 bytes
+//	       control   RsvdULP   RsvdULP    QN (6..9) MSN (10..13)  MO        untagged, 18 bytes
 const (
 	TaggedLen   = 14
 	UntaggedLen = 18
@@ -25,21 +25,19 @@ const (
 	offMO      = 14
 )
 
-// STag names a tagged buffer. 0 is never handed out: some adapters fail on it.
+// STag names a tagged buffer. 0 is never assigned: some adapters fail on it.
 type STag uint32
 
-// TO is a tagged offset, in octets. What the first octet of a buffer is called is
-// the registration's choice.
+// TO is a tagged offset, in bytes. The registration chooses the TO of the first byte of a buffer.
 type TO uint64
 
-// QN is a queue number of the untagged model.
+// QN is a queue number of the untagged buffer model.
 type QN uint32
 
-// MSN numbers the untagged messages of one queue and direction; the first is 1 and
-// 0 follows 0xffffffff.
+// MSN numbers the untagged messages of one queue and direction. The first is 1, and 0 follows 0xffffffff.
 type MSN uint32
 
-// MO is the offset in octets of a segment in its untagged message.
+// MO is the offset in bytes of a segment in its untagged message.
 type MO uint32
 
 // Version is the DDP version on the wire.
@@ -61,8 +59,8 @@ func (v Version) String() string {
 	return fmt.Sprintf("%d (unknown)", uint8(v))
 }
 
-// Control is the first octet of every segment (RFC 5041, 4.1): T, L, four reserved
-// bits that are sent as zero and ignored, and the version.
+// Control is the first byte of every segment (RFC 5041, 4.1): T, L, four reserved bits that are sent as zero and
+// ignored, and the version.
 type Control uint8
 
 // Bits of Control.
@@ -72,7 +70,7 @@ const (
 	controlVersion Control = 0x03
 )
 
-// MakeControl returns the octet with the reserved bits zero.
+// MakeControl returns the control byte with the reserved bits zero.
 func MakeControl(tagged, last bool, v Version) Control {
 	c := Control(v) & controlVersion
 	if tagged {
@@ -87,13 +85,13 @@ func MakeControl(tagged, last bool, v Version) Control {
 // Tagged reports whether the segment goes to a tagged buffer.
 func (c Control) Tagged() bool { return c&controlTagged != 0 }
 
-// Last reports whether the segment is the end of its message.
+// Last reports whether the segment is the last of its message.
 func (c Control) Last() bool { return c&controlLast != 0 }
 
 // Version returns the DV field.
 func (c Control) Version() Version { return Version(c & controlVersion) }
 
-// HeaderLen returns the octets of the header that c begins.
+// HeaderLen returns the length in bytes of the header that c begins.
 func (c Control) HeaderLen() int {
 	if c.Tagged() {
 		return TaggedLen
@@ -104,15 +102,15 @@ func (c Control) HeaderLen() int {
 // ErrShort is returned for a ULPDU that ends inside its header.
 var ErrShort = errors.New("ddp: ULPDU ends inside its header; the peer's framing is broken")
 
-// ErrModel is returned when the T bit does not fit the header asked for.
+// ErrModel is returned if the T bit does not match the header asked for.
 var ErrModel = errors.New("ddp: T bit names the other buffer model")
 
 // Tagged is the header of a tagged segment.
 type Tagged struct {
 	Control Control
-	ULP     uint8 // RsvdULP: RDMAP's control octet
+	ULP     uint8 // RsvdULP: RDMAP's control byte
 	STag    STag
-	TO      TO // of the first payload octet
+	TO      TO // of the first payload byte
 }
 
 // ParseTagged decodes the header at the start of b; rest aliases b. It fails with
@@ -128,7 +126,7 @@ func ParseTagged(b []byte) (h Tagged, rest []byte, err error) {
 	return h, b[TaggedLen:], nil
 }
 
-// Decode reads the 14 octets at the start of b, which the caller has checked for
+// Decode reads the 14 bytes at the start of b, which the caller has checked for
 // length and T bit.
 func (h *Tagged) Decode(b []byte) {
 	_ = b[TaggedLen-1]
@@ -138,7 +136,7 @@ func (h *Tagged) Decode(b []byte) {
 	h.TO = TO(binary.BigEndian.Uint64(b[offTO:]))
 }
 
-// Put writes the 14 octets to the start of b.
+// Put writes the 14 bytes to the start of b.
 func (h *Tagged) Put(b []byte) {
 	_ = b[TaggedLen-1]
 	b[offControl] = byte(h.Control)
@@ -162,7 +160,7 @@ func (h Tagged) String() string {
 // Untagged is the header of an untagged segment.
 type Untagged struct {
 	Control Control
-	ULP     uint8  // RsvdULP: RDMAP's control octet
+	ULP     uint8  // RsvdULP: RDMAP's control byte
 	ULPWord uint32 // RsvdULP: RDMAP's Invalidate STag
 	QN      QN
 	MSN     MSN
@@ -182,7 +180,7 @@ func ParseUntagged(b []byte) (h Untagged, rest []byte, err error) {
 	return h, b[UntaggedLen:], nil
 }
 
-// Decode reads the 18 octets at the start of b, which the caller has checked for
+// Decode reads the 18 bytes at the start of b, which the caller has checked for
 // length and T bit.
 func (h *Untagged) Decode(b []byte) {
 	_ = b[UntaggedLen-1]
@@ -194,7 +192,7 @@ func (h *Untagged) Decode(b []byte) {
 	h.MO = MO(binary.BigEndian.Uint32(b[offMO:]))
 }
 
-// Put writes the 18 octets to the start of b.
+// Put writes the 18 bytes to the start of b.
 func (h *Untagged) Put(b []byte) {
 	_ = b[UntaggedLen-1]
 	b[offControl] = byte(h.Control)

@@ -20,7 +20,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// Headers of the reference vectors and of RFC 5041, figures 4 and 6, filled with counting octets.
+// Headers of the reference vectors and of RFC 5041, figures 4 and 6, filled with counting bytes.
 var taggedVectors = []struct {
 	hex string
 	h   Tagged
@@ -62,7 +62,7 @@ func TestTaggedHeader(t *testing.T) {
 		}
 		for n := range TaggedLen {
 			if _, _, err := ParseTagged(wire[:n]); err != ErrShort {
-				t.Errorf("%d octets: %v", n, err)
+				t.Errorf("%d bytes: %v", n, err)
 			}
 		}
 		if _, _, err := ParseUntagged(append(wire, make([]byte, 4)...)); err != ErrModel {
@@ -84,7 +84,7 @@ func TestUntaggedHeader(t *testing.T) {
 		}
 		for n := range UntaggedLen {
 			if _, _, err := ParseUntagged(wire[:n]); err != ErrShort {
-				t.Errorf("%d octets: %v", n, err)
+				t.Errorf("%d bytes: %v", n, err)
 			}
 		}
 		if _, _, err := ParseTagged(wire); err != ErrModel {
@@ -106,7 +106,7 @@ func TestControlBits(t *testing.T) {
 			t.Errorf("%#02x: made again as %#02x", i, got)
 		}
 		if want := map[bool]int{true: 14, false: 18}[i >= 128]; c.HeaderLen() != want {
-			t.Errorf("%#02x: header of %d octets", i, c.HeaderLen())
+			t.Errorf("%#02x: header of %d bytes", i, c.HeaderLen())
 		}
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"unsafe"
 )
 
-// forge returns a slice that claims n octets, of which there is one: for lengths that no test can have.
+// forge returns a slice that claims n bytes, of which there is one: for lengths that no test can have.
 func forge(n uint64) []byte {
-	octet := new([1]byte)
+	first := new([1]byte)
 	header := struct {
 		at       unsafe.Pointer
 		len, cap int
-	}{unsafe.Pointer(octet), int(n), int(n)}
+	}{unsafe.Pointer(first), int(n), int(n)}
 	return *(*[]byte)(unsafe.Pointer(&header))
 }
 
@@ -96,7 +96,7 @@ func TestMaxWindows(t *testing.T) {
 func TestMaxRegionLen(t *testing.T) {
 	tab, pd := newTable(t)
 	if _, err := tab.Register(pd, forge(MaxRegionLen+1), Attr{}); !errors.Is(err, ErrAttr) {
-		t.Errorf("a region of %d octets: %v", uint64(MaxRegionLen+1), err)
+		t.Errorf("a region of %d bytes: %v", uint64(MaxRegionLen+1), err)
 	}
 	m, err := tab.Register(pd, forge(MaxRegionLen), Attr{Access: BindMW})
 	if err != nil {
@@ -109,6 +109,6 @@ func TestMaxRegionLen(t *testing.T) {
 	}
 	b.Len++
 	if f := tab.Bind(pd, 1, b); f != FaultBounds {
-		t.Errorf("a window of %d octets: %v", b.Len, f)
+		t.Errorf("a window of %d bytes: %v", b.Len, f)
 	}
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Access is a set of rights on a memory region.
+// Access is a set of access rights on a memory region.
 type Access uint8
 
 // The rights. Local reading needs none. RemoteAtomic is its own right and is implied by no
 // other (RFC 7306 names none).
 const (
-	LocalWrite Access = 1 << iota // receives, read sinks and atomic results may land here
+	LocalWrite Access = 1 << iota // target of receives, Read responses and atomic results
 	RemoteRead
 	RemoteWrite
 	RemoteAtomic
-	BindMW // windows may be bound to it
+	BindMW // memory windows may be bound to it
 
 	remoteAny = RemoteRead | RemoteWrite | RemoteAtomic
 	accessAll = LocalWrite | remoteAny | BindMW
@@ -36,23 +36,23 @@ func (a Access) String() string {
 	return strings.Join(s, "|")
 }
 
-// StreamID names one DDP stream of a worker. 0 is no stream: a region with it serves every
-// stream of its domain.
+// StreamID names one DDP stream of a worker. 0 names no stream: a region with it is for every stream of its domain.
 type StreamID uint64
 
-// PD is a protection domain: streams reach only the regions of their own domain.
+// PD is a protection domain. Streams reach only the regions of their own domain.
 type PD struct {
 	table         *Table
 	regions       int
-	streams       int         // of this table
-	sharedStreams SharedCount // streams of all tables that have the domain; nil: no other table has it
+	streams       int         // attached in this table
+	sharedStreams SharedCount // attached in all tables of the domain; nil if no other table has it
 }
 
-// ShareStreamCount has p count its streams in all, as the same domain in other tables does. No stream is attached yet.
+// ShareStreamCount makes p count its streams in all too. The same domain in other tables shares that count. No stream
+// may be attached yet.
 func (p *PD) ShareStreamCount(all SharedCount) { p.sharedStreams = all }
 
-// Attach counts a stream of the domain; a queue pair does it when it is made. A region
-// that several streams share cannot be invalidated by a peer (RFC 5040, 8.1.1, item 7).
+// Attach counts a stream of the domain; a queue pair calls it in Init. A peer cannot invalidate a region that several
+// streams share (RFC 5040, 8.1.1, item 7).
 func (p *PD) Attach() { p.addStreams(1) }
 
 // Detach undoes Attach.
@@ -70,20 +70,22 @@ func (p *PD) isShared() bool {
 	return p.streams > 1 || p.sharedStreams != nil && p.sharedStreams.Load() > 1
 }
 
-// MR is one registered memory region: octets that an STag names.
+// MR is one registered memory region: bytes that an STag names. The binding of a memory window is an MR with a parent.
 type MR struct {
-	pd          *PD
-	stream      StreamID
-	stag        STag
-	access      Access
-	state       mrState
-	base        TO
-	mem         []byte
-	parent      *MR         // of what a window is bound to: the region; nil of others
-	window      *Window     // which it is; nil of others
-	shared      SharedCount // of all tables that have it; nil: no other table has it
-	sharedCount uint64      // shared, for as long as it is valid
-	holds       int         // queued work that points into mem, windows that are bound to it
+	pd     *PD
+	stream StreamID
+	stag   STag
+	access Access
+	state  mrState
+	base   TO
+	mem    []byte
+	parent *MR     // the region a window is bound to; nil for a region
+	window *Window // the window of the binding; nil for a region
+	// shared counts invalidations of the region, or bindings of the window, in all tables. It is nil if only
+	// this table has it.
+	shared      SharedCount
+	sharedCount uint64 // value of shared while the STag is valid
+	holds       int    // queued work that refers to mem, and windows bound to it
 	lost        bool
 	owner       any
 }
@@ -93,25 +95,24 @@ type mrState uint8
 const (
 	mrDeregistered      mrState = iota // deregistered
 	mrValid                            // the STag is in the table
-	mrInvalidatedByPeer                // invalidated by the peer at its own wish
+	mrInvalidatedByPeer                // invalidated by the peer's Send with Invalidate
 	mrRevoked                          // invalidated locally
 )
 
 // Attr describes a region to register.
 type Attr struct {
 	Access Access
-	// Base is the TO of the first octet. The zero value makes the region zero-based; an
+	// Base is the TO of the first byte. The zero value makes the region zero-based; an
 	// address makes it virtual-address style.
 	Base TO
 	// Stream limits the region to one stream; 0 gives it to all streams of the domain.
 	Stream StreamID
-	// STag asks for this value, for a region that several workers' tables know by one
-	// name; 0 draws one.
+	// STag asks for this value, for a region that has the same name in several workers' tables. 0 draws a random one.
 	STag STag
-	// Invalidations counts the invalidations of the same region in all tables that have it, 0 at first: none of them
-	// reaches it after the first. It is nil for a region of this table alone.
+	// Invalidations counts the invalidations of the same region in all tables that have it, from 0. After the first,
+	// none of them reaches the region. It is nil for a region of this table alone.
 	Invalidations SharedCount
-	// Owner is the consumer's own, see MR.Owner.
+	// Owner is for the consumer; MR.Owner returns it.
 	Owner any
 }
 
@@ -130,41 +131,39 @@ var (
 	ErrForeign  = errors.New("ddp: protection domain belongs to another table")
 )
 
-// STag returns the tag to advertise; it stays the same after invalidation, but names
-// nothing then.
+// STag returns the tag to advertise. It stays the same after invalidation, but names nothing then.
 func (m *MR) STag() STag { return m.stag }
 
-// Base returns the TO of the first octet.
+// Base returns the TO of the first byte.
 func (m *MR) Base() TO { return m.base }
 
-// Len returns the octets of the region.
+// Len returns the length of the region in bytes.
 func (m *MR) Len() int { return len(m.mem) }
 
-// Valid reports whether the STag can be used. A window's cannot when the region's is invalid.
+// Valid reports whether the STag can be used. A window's STag is invalid while the region's is.
 func (m *MR) Valid() bool {
 	return m.state == mrValid && !m.isStale() && (m.parent == nil || m.parent.Valid())
 }
 
-// isStale reports whether another table invalidated the region, or bound the window anew.
+// isStale reports whether another table invalidated the region, or bound the window again.
 func (m *MR) isStale() bool { return m.shared != nil && m.shared.Load() != m.sharedCount }
 
-// Revoked reports whether the owner, not the peer, took the STag back.
+// Revoked reports whether the STag was revoked by its owner, and not by the peer.
 func (m *MR) Revoked() bool {
 	return m.state == mrRevoked || m.state == mrDeregistered || m.isStale() ||
 		m.parent != nil && m.parent.Revoked()
 }
 
-// Lost reports whether the STag was taken back because the memory cannot be accessed; see Table.Fault.
+// Lost reports whether the STag was revoked because the memory cannot be accessed; see Table.RevokeMemory.
 func (m *MR) Lost() bool { return m.lost }
 
-// Owner returns what Attr.Owner was.
+// Owner returns Attr.Owner.
 func (m *MR) Owner() any { return m.owner }
 
-// Holds returns how many pieces of queued work point into the region.
+// Holds returns the number of Hold calls without Unhold, and of windows bound to the region.
 func (m *MR) Holds() int { return m.holds }
 
-// Hold counts queued work that points into the region: it cannot be deregistered before
-// Drop.
+// Hold counts queued work that refers to the region, which cannot be deregistered before Unhold.
 func (m *MR) Hold() {
 	m.holds++
 	if m.parent != nil {
@@ -185,7 +184,7 @@ func (m *MR) String() string {
 		m.access)
 }
 
-// Fault says why an access to registered memory was refused.
+// Fault is the reason why an access to registered memory was refused.
 type Fault uint8
 
 // The faults, in the order in which they are looked for.
@@ -196,7 +195,7 @@ const (
 	FaultAccess        // right missing
 	FaultWrap          // TO + length passes 2^64
 	FaultBounds        // outside of the region
-	FaultInvalid       // STag exists but must not be invalidated by this peer
+	FaultInvalid       // the STag exists, but this peer must not invalidate it
 )
 
 func (f Fault) String() string {
@@ -208,7 +207,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("fault %d", uint8(f))
 }
 
-// bytesAt returns n octets at to, all inside the region.
+// bytesAt returns n bytes of the region at to.
 func (m *MR) bytesAt(to TO, n int) ([]byte, Fault) {
 	if n < 0 || uint64(to)+uint64(n) < uint64(to) {
 		return nil, FaultWrap

@@ -2,8 +2,8 @@ package ddp
 
 import "xwarp/mpa/ulpdu"
 
-// PlaceTagged checks a segment of an RDMA Write of a stream of domain pd (RFC 5041, 7.1) and copies its
-// payload. One without payload is not checked (5.2). c is the cache of this stream alone.
+// PlaceTagged checks a segment of an RDMA Write for a stream of domain pd (RFC 5041, 7.1) and copies its payload. A
+// segment without payload is not checked (5.2). c is the cache of this stream alone.
 func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
 	v *ulpdu.View) Cause {
 	n := v.Len() - TaggedLen
@@ -27,9 +27,9 @@ func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
 	return CauseNone
 }
 
-// BufferIndex returns which of n waiting buffers takes message msn when the first of them takes
-// message next: CauseMSNRange for a message that was complete before, CauseNoBuffer for one
-// that has no buffer (RFC 5041, 7.1, checks 2 and 5 of untagged segments).
+// BufferIndex returns which of n waiting buffers is for message msn, if the first of them is for message next. It
+// returns CauseMSNRange for a message that was complete before, and CauseNoBuffer for one without a buffer (RFC 5041,
+// 7.1, checks 2 and 5 of untagged segments).
 func BufferIndex(msn, next MSN, n int) (int, Cause) {
 	d := int32(msn - next)
 	if d < 0 {
@@ -41,9 +41,8 @@ func BufferIndex(msn, next MSN, n int) (int, Cause) {
 	return int(d), CauseNone
 }
 
-// CheckUntagged checks n octets at mo against a buffer of size octets (RFC 5041, 7.1, checks
-// 3 and 4 of untagged segments). What a message cannot reach, MaxMessage and beyond, counts as
-// no part of the buffer.
+// CheckUntagged checks n bytes at mo against a buffer of size bytes (RFC 5041, 7.1, checks 3 and 4 of untagged
+// segments). Bytes of the buffer at MaxMessage and beyond do not count.
 func CheckUntagged(mo MO, n int, size uint64) Cause {
 	size = min(size, MaxMessage)
 	if uint64(mo) > size {
@@ -55,8 +54,8 @@ func CheckUntagged(mo MO, n int, size uint64) Cause {
 	return CauseNone
 }
 
-// Scatter copies the octets of v from off on to the pieces, beginning at octets into them.
-// The caller has checked that they fit.
+// Scatter copies the bytes of v from off on to the pieces, beginning at bytes into the pieces. The caller has checked
+// that they fit.
 func Scatter(pieces [][]byte, at uint64, v *ulpdu.View, off int) {
 	for _, p := range pieces {
 		if off >= v.Len() {
@@ -71,8 +70,7 @@ func Scatter(pieces [][]byte, at uint64, v *ulpdu.View, off int) {
 	}
 }
 
-// Gather fills dst with the octets of the pieces, beginning at octets into them, and
-// returns how many there were.
+// Gather fills dst with bytes of the pieces, beginning at bytes into the pieces, and returns how many there were.
 func Gather(dst []byte, pieces [][]byte, at uint64) int {
 	n := 0
 	for _, p := range pieces {

@@ -50,11 +50,11 @@ func TestCheckUntagged(t *testing.T) {
 		{16, 1, 16, CauseTooLong},
 		{0xfffffffe, 1, 1 << 32, CauseNone},
 		{0xffffffff, 0, 1 << 32, CauseNone},
-		{0xffffffff, 1, 1 << 32, CauseTooLong}, // a message of 2^32 octets
+		{0xffffffff, 1, 1 << 32, CauseTooLong}, // a message of 2^32 bytes
 		{0xffffffff, 1, 1 << 40, CauseTooLong},
 	} {
 		if got := CheckUntagged(c.mo, c.n, c.size); got != c.want {
-			t.Errorf("MO %d, %d octets, buffer %d: %v, want %v", c.mo, c.n, c.size, got, c.want)
+			t.Errorf("MO %d, %d bytes, buffer %d: %v, want %v", c.mo, c.n, c.size, got, c.want)
 		}
 	}
 }
@@ -85,17 +85,17 @@ func TestScatterGather(t *testing.T) {
 		Scatter(pieces(dst), uint64(at), &v, off)
 		copy(want[at:], src[off:])
 		if !bytes.Equal(dst, want) {
-			t.Fatalf("seed %d: scatter %d octets from %d to %d", seed, len(src), off, at)
+			t.Fatalf("seed %d: scatter %d bytes from %d to %d", seed, len(src), off, at)
 		}
 		got := make([]byte, rng.IntN(120))
 		n := Gather(got, pieces(dst), uint64(at))
 		if m := min(len(got), len(dst)-at); n != m || !bytes.Equal(got[:n], dst[at:at+n]) {
-			t.Fatalf("seed %d: gather %d octets from %d: %d", seed, len(got), at, n)
+			t.Fatalf("seed %d: gather %d bytes from %d: %d", seed, len(got), at, n)
 		}
 	}
 }
 
-// TestPlaceTagged: octets land where TO says and nowhere else; a bad segment lands nowhere.
+// TestPlaceTagged: bytes land where TO says and nowhere else; a bad segment lands nowhere.
 //
 //req:rfc5041-5.2-3 rfc5041-7.1-3
 func TestPlaceTagged(t *testing.T) {
@@ -127,13 +127,13 @@ func TestPlaceTagged(t *testing.T) {
 		payload := bytes.Repeat([]byte{0x55}, c.n)
 		v := ulpdu.ViewOf(append(AppendTagged(nil, h), payload...))
 		if got := tab.PlaceTagged(&LookupCache{}, pd, 1, h, &v); got != c.want {
-			t.Errorf("%d octets at %#x: %v, want %v", c.n, c.to, got, c.want)
+			t.Errorf("%d bytes at %#x: %v, want %v", c.n, c.to, got, c.want)
 		}
 		if c.want == CauseNone {
 			copy(want[min(32+int(c.to-0x1000), len(want)):], payload)
 		}
 		if !bytes.Equal(mem, want) {
-			t.Errorf("%d octets at %#x: memory is wrong", c.n, c.to)
+			t.Errorf("%d bytes at %#x: memory is wrong", c.n, c.to)
 		}
 	}
 }

@@ -1,11 +1,11 @@
 package ddp
 
-// Random gives the values that STags are drawn from. It must not be predictable for a
-// peer (RFC 5040, 8.1.1, item 8): an operating-system source or a cipher seeded by one.
+// Random is the source of STags. Peers must not be able to predict it (RFC 5040, 8.1.1, item 8): it reads from the
+// operating system, or is a cipher seeded by it.
 type Random interface{ Uint32() uint32 }
 
-// Table maps the STags of one worker to regions: open addressing over the STag itself,
-// which is random already, with linear probing and no tombstones.
+// Table maps the STags of one worker to regions. It uses open addressing with linear probing over the STag itself,
+// which is random already, and no tombstones.
 type Table struct {
 	random      Random
 	slots       []slot // power of two, at most half full
@@ -14,11 +14,11 @@ type Table struct {
 	windows     map[STag]*Window // by their STags with key 0
 	revocations uint64           // changes with each STag that ceases to be valid
 
-	// OnFault, when set, hears of each region that Fault takes back.
+	// OnFault, if set, is called for each region that RevokeMemory revokes.
 	OnFault func(m *MR, off uint64)
 }
 
-// slot keeps the tag beside the pointer, so that a probe touches one line.
+// slot keeps the tag beside the pointer, so that a probe reads one cache line.
 type slot struct {
 	stag STag
 	mr   *MR
@@ -32,7 +32,7 @@ func NewTable(random Random) *Table {
 // Len returns the number of valid STags.
 func (t *Table) Len() int { return t.used }
 
-// AllocPD makes a protection domain. It fails with ErrLimit.
+// AllocPD allocates a protection domain. It fails with ErrLimit.
 func (t *Table) AllocPD() (*PD, error) {
 	if t.domains >= MaxDomains {
 		return nil, ErrLimit
@@ -41,7 +41,7 @@ func (t *Table) AllocPD() (*PD, error) {
 	return &PD{table: t}, nil
 }
 
-// FreePD gives a domain back. It fails with ErrBusy while it has regions or streams.
+// FreePD frees a domain. It fails with ErrBusy while it has regions or streams.
 func (t *Table) FreePD(pd *PD) error {
 	if pd == nil || pd.table != t {
 		return ErrForeign
@@ -54,9 +54,8 @@ func (t *Table) FreePD(pd *PD) error {
 	return nil
 }
 
-// Register makes mem reachable under an STag. mem stays the caller's and must stay mapped
-// until Deregister returned nil. It fails with ErrForeign, ErrAttr, ErrLimit, ErrTaken or
-// ErrRandom.
+// Register makes mem reachable under an STag. mem remains the caller's and must stay mapped until Deregister has
+// returned nil. It fails with ErrForeign, ErrAttr, ErrLimit, ErrTaken or ErrRandom.
 func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	if pd == nil || pd.table != t {
 		return nil, ErrForeign
@@ -77,7 +76,7 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	return m, nil
 }
 
-// assignSTag puts m into the table under want or a drawn STag.
+// assignSTag inserts m into the table under want, or under a random STag if want is 0.
 func (t *Table) assignSTag(m *MR, want STag) error {
 	if want != 0 {
 		if !t.freeForRegion(want) {
@@ -96,12 +95,12 @@ func (t *Table) assignSTag(m *MR, want STag) error {
 	return ErrRandom
 }
 
-// freeForRegion reports whether s has no use, nor a window with whatever key.
+// freeForRegion reports whether s is not in use, neither by a region nor by a window with any key.
 func (t *Table) freeForRegion(s STag) bool {
 	return t.Lookup(s) == nil && t.windows[s&^keyBits] == nil
 }
 
-// enterValid makes m valid under s, which is free.
+// enterValid makes m valid under s, which is not in use.
 func (t *Table) enterValid(m *MR, s STag) {
 	if 2*(t.used+1) > len(t.slots) {
 		t.grow()
@@ -111,7 +110,7 @@ func (t *Table) enterValid(m *MR, s STag) {
 	t.used++
 }
 
-// revoke makes m invalid; state says by whose wish.
+// revoke makes m invalid. state is the reason.
 func (t *Table) revoke(m *MR, state mrState) {
 	t.remove(m.stag)
 	m.state = state
@@ -120,8 +119,8 @@ func (t *Table) revoke(m *MR, state mrState) {
 	}
 }
 
-// invalidate is revoke in all tables that have m: the others find it stale from then on, but for a segment that is
-// being placed just then.
+// invalidate is revoke in all tables that have m. The others find it stale from then on, except for a segment that is
+// being placed at that moment.
 func (t *Table) invalidate(m *MR, state mrState) {
 	t.revoke(m, state)
 	if m.shared != nil && m.window == nil {
@@ -129,7 +128,7 @@ func (t *Table) invalidate(m *MR, state mrState) {
 	}
 }
 
-// InUse reports whether queued work points into the region, or a window is bound to it.
+// InUse reports whether queued work refers to the region, or a window is bound to it.
 func (t *Table) InUse(m *MR) bool {
 	if m.holds != 0 {
 		t.unbindStale(m)
@@ -137,9 +136,8 @@ func (t *Table) InUse(m *MR) bool {
 	return m.holds != 0
 }
 
-// Deregister forgets the region; the memory is the caller's alone afterwards. It fails
-// with ErrBusy while queued work points into it, and with ErrNotValid for what a window is
-// bound to, which ends with its binding.
+// Deregister removes the region. Afterwards the memory belongs to the caller alone. It fails with ErrBusy while queued
+// work refers to the region, and with ErrNotValid for a binding, which ends in other ways.
 func (t *Table) Deregister(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state == mrDeregistered || m.parent != nil {
 		return ErrNotValid
@@ -155,9 +153,9 @@ func (t *Table) Deregister(m *MR) error {
 	return nil
 }
 
-// Invalidate revokes the STag at once, by its owner's wish: no remote access happens
-// afterwards, and octets of it that a peer has not acknowledged yet are not sent again
-// from this memory. The region stays registered. It fails with ErrNotValid.
+// Invalidate revokes the STag at once, for its owner. No remote access happens afterwards, and bytes of the region that
+// a peer has not acknowledged are not retransmitted from this memory. The region stays registered. It fails with
+// ErrNotValid.
 func (t *Table) Invalidate(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state != mrValid {
 		return ErrNotValid
@@ -166,7 +164,7 @@ func (t *Table) Invalidate(m *MR) error {
 	return nil
 }
 
-// InvalidateLocal is Invalidate by tag, for a stream of domain pd: FaultSTag, FaultStream.
+// InvalidateLocal is Invalidate by STag, for a stream of domain pd. It returns FaultSTag or FaultStream if it fails.
 func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	m := t.Lookup(s)
 	if m == nil || m.isStale() {
@@ -179,9 +177,9 @@ func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	return OK
 }
 
-// InvalidateRemote is what the peer of a stream asks for with Send with Invalidate. Only a
-// region with a remote right that this stream alone can reach qualifies (RFC 5040, 8.1.1,
-// item 7): FaultSTag when there is none, FaultInvalid when it does not qualify.
+// InvalidateRemote carries out the invalidation that a stream's peer asks for with Send with Invalidate. It needs a
+// region with a remote right that this stream alone can reach (RFC 5040, 8.1.1, item 7). It returns FaultSTag if there
+// is no region, and FaultInvalid if it does not qualify.
 func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	m := t.Lookup(s)
 	switch {
@@ -194,14 +192,14 @@ func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	return OK
 }
 
-// isReachable reports whether a stream of domain pd may name m at all.
+// isReachable reports whether a stream of domain pd may name m.
 func (m *MR) isReachable(pd *PD, stream StreamID) bool {
 	return m.pd == pd && (m.stream == 0 || m.stream == stream)
 }
 
-// Find checks an access of n octets at to by a stream of domain pd and returns the region
-// and its octets. The rights in need must all be there. The order of the checks tells a
-// peer least: nothing of a region that the stream cannot reach is looked at.
+// Find checks an access of n bytes at to by a stream of domain pd, and returns the region and its bytes. All rights in
+// need must be there. The order of the checks reveals least to a peer: a region that the stream cannot reach is not
+// examined further.
 func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte,
 	Fault) {
 	m := t.Lookup(s)
@@ -218,15 +216,14 @@ func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access)
 	return m, b, f
 }
 
-// LookupCache is the region of a stream's last Write, which the next segment needs not look up.
+// LookupCache is the region of a stream's last Write. The next segment of the stream to the same STag needs no lookup.
 type LookupCache struct {
 	mr          *MR
 	stag        STag
 	revocations uint64
 }
 
-// Unchanged reports whether s is the STag of the region in c, and no STag of this table has ceased to be valid since,
-// nor this one in another table.
+// Unchanged reports whether s is the STag of the region in c, and no STag of t was revoked since.
 func (t *Table) Unchanged(c *LookupCache, s STag) bool {
 	return c.mr != nil && c.stag == s && c.revocations == t.revocations && c.mr.Valid()
 }

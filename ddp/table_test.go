@@ -249,7 +249,7 @@ func TestFind(t *testing.T) {
 		{"whole", pd, 1, va, 0x1000, 100, RemoteRead, OK},
 		{"both rights", pd, 1, va, 0x1000, 100, RemoteRead | RemoteWrite, OK},
 		{"local reading needs no right", pd, 1, zero, 0, 100, 0, OK},
-		{"last octet", pd, 1, va, 0x1063, 1, RemoteRead, OK},
+		{"last byte", pd, 1, va, 0x1063, 1, RemoteRead, OK},
 		{"nothing at the end", pd, 1, va, 0x1064, 0, RemoteRead, OK},
 		{"below", pd, 1, va, 0xfff, 1, RemoteRead, FaultBounds},
 		{"nothing below", pd, 1, va, 0xfff, 0, RemoteRead, FaultBounds},
@@ -269,7 +269,7 @@ func TestFind(t *testing.T) {
 	} {
 		m, b, f := tab.Find(c.pd, c.stream, c.m.STag(), c.to, c.n, c.need)
 		if f != c.want || (f == OK && (m != c.m || len(b) != c.n || cap(b) != c.n)) {
-			t.Errorf("%s: %v, %d octets", c.name, f, len(b))
+			t.Errorf("%s: %v, %d bytes", c.name, f, len(b))
 		}
 	}
 	if _, _, f := tab.Find(pd, 1, 0, 0, 0, 0); f != FaultSTag {
@@ -337,7 +337,7 @@ func TestLookupAllocs(t *testing.T) {
 	}
 }
 
-// TestLookupCache: with what the last Write found, the next one is placed in the same octets or has the same
+// TestLookupCache: with what the last Write found, the next one is placed in the same bytes or has the same
 // fault as without, also when regions were invalidated, renewed, deregistered or registered anew under the
 // same STag in between.
 func TestLookupCache(t *testing.T) {
@@ -396,7 +396,7 @@ func TestLookupCache(t *testing.T) {
 		v := ulpdu.ViewOf(append(AppendTagged(nil, h), bytes.Repeat([]byte{0x55}, n)...))
 		f := tab.PlaceTagged(&cache, pd, stream, h, &v)
 		if f != TaggedCause(fault) || fault == OK && bytes.Count(want, []byte{0x55}) != n {
-			t.Fatalf("STag %#x, %d octets at %d: %v, want %v", s, n, to, f, fault)
+			t.Fatalf("STag %#x, %d bytes at %d: %v, want %v", s, n, to, f, fault)
 		}
 		if fault == OK {
 			hits++

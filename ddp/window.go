@@ -1,32 +1,32 @@
 package ddp
 
-// keyBits are the part of a window's STag that its consumer chooses with each binding (RDMA's key of an STag): so a
-// peer that knows an old one reaches nothing.
+// keyBits are the bits of a window's STag that its consumer chooses with each binding (the key of an STag). A peer that
+// knows an old STag reaches nothing.
 const keyBits = 0xff
 
-// Window is a memory window: an STag that a queue pair binds to octets of a region, with rights of their own, for
-// its own stream alone. So the peer may invalidate it (RFC 5040, 8.1.1, item 7).
+// Window is a memory window: an STag that a queue pair binds to bytes of a region, with access rights of its own, for
+// its own stream alone. Therefore the peer may invalidate it (RFC 5040, 8.1.1, item 7).
 type Window struct {
 	pd       *PD
 	stag     STag        // with key 0
-	mr       *MR         // what was bound here last, if still valid; nil: nothing was
+	mr       *MR         // the last binding made here, nil if there is none or it has ended
 	last     *MR         // mr, also after its end: the next binding has it, so that binding in a loop allocates nothing
-	bindings SharedCount // nil: no other table has it
+	bindings SharedCount // nil if no other table has the window
 }
 
-// SharedCount is a number that the tables of several workers share: the bindings of a window, of which the last one, in
-// whichever table, counts alone; the invalidations of a region; or the streams of a domain. It is an atomic.Uint64.
+// SharedCount is a number that the tables of several workers share: the bindings of a window, of which only the last
+// counts; the invalidations of a region; or the streams of a domain. It is an atomic.Uint64.
 type SharedCount interface {
 	Load() uint64
 	Add(uint64) uint64
 }
 
-// STag returns what AllocWindow drew; bindings use it with any key.
+// STag returns the STag that AllocWindow chose. Bindings use it with any key.
 func (w *Window) STag() STag { return w.stag }
 
-// AllocWindow makes a window that is bound to nothing. want asks for the STag of the same window in another table; 0
-// draws one. turn is that window's too, nil for one that is in this table alone. It fails with ErrForeign, ErrLimit,
-// ErrTaken or ErrRandom.
+// AllocWindow allocates a window without a binding. want asks for the STag that the same window has in another table; 0
+// draws one. bindings is shared by the tables that have the window, nil if only this table has it. It fails with
+// ErrForeign, ErrLimit, ErrTaken or ErrRandom.
 func (t *Table) AllocWindow(pd *PD, want STag, bindings SharedCount) (*Window, error) {
 	if pd == nil || pd.table != t {
 		return nil, ErrForeign
@@ -52,7 +52,7 @@ func (t *Table) AllocWindow(pd *PD, want STag, bindings SharedCount) (*Window, e
 	return nil, ErrRandom
 }
 
-// freeForWindow reports whether no STag with the keys of s has a use.
+// freeForWindow reports whether no STag that differs from s by its key is in use.
 func (t *Table) freeForWindow(s STag) bool {
 	if t.windows[s] != nil {
 		return false
@@ -65,7 +65,7 @@ func (t *Table) freeForWindow(s STag) bool {
 	return true
 }
 
-// FreeWindow forgets a window; what it is bound to is not reached by it any more. It fails with ErrNotValid.
+// FreeWindow frees a window; its binding ends. It fails with ErrNotValid.
 func (t *Table) FreeWindow(w *Window) error {
 	if w.pd == nil || w.pd.table != t {
 		return ErrNotValid
@@ -77,7 +77,7 @@ func (t *Table) FreeWindow(w *Window) error {
 	return nil
 }
 
-// unbind invalidates what w is bound to.
+// unbind ends the binding of w.
 func (t *Table) unbind(w *Window) {
 	if w.mr != nil && w.mr.state == mrValid {
 		t.revoke(w.mr, mrRevoked)
@@ -85,7 +85,7 @@ func (t *Table) unbind(w *Window) {
 	w.mr = nil
 }
 
-// countBinding makes a binding the one that counts, and returns its turn.
+// countBinding counts a binding, which ends those in other tables, and returns the count.
 func (w *Window) countBinding() uint64 {
 	if w.bindings == nil {
 		return 0
@@ -93,7 +93,7 @@ func (w *Window) countBinding() uint64 {
 	return w.bindings.Add(1)
 }
 
-// unbindStale lets go of a region what was bound to it before its window was bound in another table.
+// unbindStale ends the bindings to region whose windows were bound again in another table.
 func (t *Table) unbindStale(region *MR) {
 	for _, w := range t.windows {
 		if w.mr != nil && w.mr.parent == region && w.mr.isStale() {
@@ -102,7 +102,7 @@ func (t *Table) unbindStale(region *MR) {
 	}
 }
 
-// UnbindStream unbinds the windows of a stream that is over.
+// UnbindStream unbinds the windows of a stream that has ended.
 func (t *Table) UnbindStream(s StreamID) {
 	for _, w := range t.windows {
 		if w.mr != nil && w.mr.stream == s {
@@ -111,18 +111,18 @@ func (t *Table) UnbindStream(s StreamID) {
 	}
 }
 
-// Binding says what a window is bound to.
+// Binding describes what a window is bound to.
 type Binding struct {
-	STag      STag   // the window's from then on: its own with any key
+	STag      STag   // of the window from then on: its own with any key
 	Region    STag   // of the same domain, with the right BindMW
-	TO        TO     // of the first octet, in the region
-	Len       uint64 // octets; with none the window is bound to nothing
+	TO        TO     // of the first byte, in the region
+	Len       uint64 // bytes; zero unbinds the window
 	Access    Access // of the peer; what it may write needs LocalWrite of the region
 	ZeroBased bool   // offsets in the window count from 0; else they are the region's
 }
 
-// Bind binds a window for a stream of domain pd; what it was bound to before is not reached any more. (In another table
-// a segment that is being placed just then still is.) The region cannot be deregistered meanwhile.
+// Bind binds a window for a stream of domain pd. It ends the previous binding. (A segment that another table is placing
+// at the same time is still placed.) The region cannot be deregistered while the binding exists.
 func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	w := t.windows[b.STag&^keyBits]
 	switch {

@@ -389,7 +389,7 @@ func TestStaleBinding(t *testing.T) {
 	}
 }
 
-// TestUnbind: a binding of no octets ends the one before it, and only the window's own.
+// TestUnbind: a binding of no bytes ends the one before it, and only the window's own.
 func TestUnbind(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 8), Attr{Access: BindMW})

@@ -55,7 +55,7 @@ func TestBounds(t *testing.T) {
 	for i := range sizes {
 		sizes[i] = 1000
 	}
-	t.Run("octets of one connection", func(t *testing.T) {
+	t.Run("bytes of one connection", func(t *testing.T) {
 		g := newRig(t, f, sizes...)
 		g.init(ReceiverConfig{ReassemblyLimit: 16 << 10})
 		kept, err := g.try(g.stream[g.borders[1]:], g.borders[1])
@@ -79,20 +79,20 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("whole blocks", func(t *testing.T) {
-		for octets, want := range map[int]int{1: 1, blockSize: 1, blockSize + 1: 2,
+		for held, want := range map[int]int{1: 1, blockSize: 1, blockSize + 1: 2,
 			3*blockSize - 1: 3} {
-			pool, n := NewPool(octets, 0), 0
+			pool, n := NewPool(held, 0), 0
 			for ; n <= want; n++ {
 				if _, ok := pool.newBlock(false); !ok {
 					break
 				}
 			}
 			if n != want {
-				t.Errorf("%d blocks for %d octets, want %d", n, octets, want)
+				t.Errorf("%d blocks for %d bytes, want %d", n, held, want)
 			}
 		}
 	})
-	t.Run("octets of a worker", func(t *testing.T) {
+	t.Run("bytes of a worker", func(t *testing.T) {
 		pool := NewPool(16<<10, 0)
 		a, b := newRig(t, f, sizes...), newRig(t, f, sizes...)
 		a.init(ReceiverConfig{Pool: pool})
@@ -110,15 +110,15 @@ func TestBounds(t *testing.T) {
 		}
 		a.r.Release()
 		b.r.Release()
-		if octets, records := pool.InUse(); octets != 0 || records != 0 {
-			t.Errorf("%d octets, %d records in use after Release", octets, records)
+		if held, records := pool.InUse(); held != 0 || records != 0 {
+			t.Errorf("%d bytes, %d records in use after Release", held, records)
 		}
 	})
-	t.Run("one octet, one record", func(t *testing.T) {
+	t.Run("one byte, one record", func(t *testing.T) {
 		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
 		g.init(ReceiverConfig{ReassemblyLimit: 1})
 		if kept, err := g.try(g.stream[2:600], 2); kept != 0 || err != nil {
-			t.Errorf("kept %d octets, %v", kept, err)
+			t.Errorf("kept %d bytes, %v", kept, err)
 		}
 		g.init(ReceiverConfig{RecordLimit: 1})
 		g.offer(g.borders[1], g.borders[2])

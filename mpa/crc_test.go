@@ -177,7 +177,7 @@ func TestStraddlingCRC(t *testing.T) {
 			continue
 		}
 		if codeOf(err) != CodeCRC ||
-			!strings.Contains(err.Error(), "its first 600 bytes came in earlier segments and "+
+			!strings.Contains(err.Error(), "its first 600 bytes arrived in earlier segments and "+
 				"were acknowledged") || strings.Contains(err.Error(), "at fault") {
 			t.Errorf("change at %d: %v", at, err)
 		}

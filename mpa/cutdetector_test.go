@@ -94,7 +94,7 @@ func TestCutDetectorRemembersEightFPDUs(t *testing.T) {
 	}
 }
 
-// TestFingerprints compares octets that are cut in two ways: what both have is told apart, by a power of two of octets;
+// TestFingerprints compares bytes that are cut in two ways: what both have is told apart, by a power of two of bytes;
 // fewer than 16 tell nothing.
 func TestFingerprints(t *testing.T) {
 	b := make([]byte, 140000)
@@ -109,7 +109,7 @@ func TestFingerprints(t *testing.T) {
 	}
 	for _, c := range []struct {
 		n, m  int
-		other int // the octet of the second that differs, -1 for none
+		other int // the byte of the second that differs, -1 for none
 		want  bool
 	}{
 		{15, 15, -1, true}, {15, 15, 14, false}, {1, 1, -1, true}, {15, 16, -1, false},
@@ -127,7 +127,7 @@ func TestFingerprints(t *testing.T) {
 		}
 		f, g := of(b[:c.n]), of(x)
 		if f.repeats(&g) != c.want || g.repeats(&f) != c.want {
-			t.Errorf("%d and %d octets, %d differs: the same %v and %v, want %v", c.n, c.m, c.other,
+			t.Errorf("%d and %d bytes, %d differs: the same %v and %v, want %v", c.n, c.m, c.other,
 				f.repeats(&g), g.repeats(&f), c.want)
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestFillSum: of octets that a Sender does not have it says nothing, not even a sum; of others it gives the sum if it
+// TestFillSum: of bytes that a Sender does not have it says nothing, not even a sum; of others it gives the sum if it
 // made each FPDU whole, and with a CRC.
 func TestFillSum(t *testing.T) {
 	for _, c := range []struct {
 		noCRC      bool
-		at, n      int // the range, in a stream of four FPDUs of 508 octets
+		at, n      int // the range, in a stream of four FPDUs of 508 bytes
 		room       int // more than n
 		acked      int
 		summed, ok bool
@@ -90,7 +90,7 @@ func TestDeliverFails(t *testing.T) {
 			for i := 0; i < 3 && err == nil && !together; i++ {
 				g.offer(g.borders[i], g.borders[i+1])
 				if err = g.advance(g.borders[i+1] - 1); err != nil {
-					t.Errorf("FPDU %d is delivered before its last octet: %v", i, err)
+					t.Errorf("FPDU %d is delivered before its last byte: %v", i, err)
 				}
 				err = g.advance(g.borders[i+1])
 			}
@@ -105,8 +105,8 @@ func TestDeliverFails(t *testing.T) {
 					together, at, e, again, kept, sink.calls, g.r.Stats())
 			}
 			g.r.Release()
-			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Errorf("%d bytes, %d records in use", octets, records)
+			if held, records := g.r.cfg.Pool.InUse(); held != 0 || records != 0 {
+				t.Errorf("%d bytes, %d records in use", held, records)
 			}
 		}
 	}
@@ -177,13 +177,13 @@ func TestStalled(t *testing.T) {
 				len(g.sink.delivered))
 		}
 		g.r.Release()
-		if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-			t.Errorf("%+v: %d bytes, %d records in use", c, octets, records)
+		if held, records := g.r.cfg.Pool.InUse(); held != 0 || records != 0 {
+			t.Errorf("%+v: %d bytes, %d records in use", c, held, records)
 		}
 	}
 }
 
-// TestLateBehind: octets that come behind a hole make the stream incomplete up to the last of them; it is the hole that
+// TestLateBehind: bytes that come behind a hole make the stream incomplete up to the last of them; it is the hole that
 // stays, and no FPDU can be blamed.
 func TestLateBehind(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100, 100, 100, 100)
@@ -199,7 +199,7 @@ func TestLateBehind(t *testing.T) {
 		}
 	}
 	err := g.r.TimeOut()
-	message := fmt.Sprintf("stream offset %d on do not come", g.borders[1]+50)
+	message := fmt.Sprintf("stream offset %d on do not arrive", g.borders[1]+50)
 	if !err.Is(&ulpdu.Error{Layer: ulpdu.MPA, Code: CodeClosed}) ||
 		!strings.Contains(err.Detail, message) {
 		t.Errorf("%v, want %q", err, message)
@@ -339,7 +339,7 @@ func TestSpace(t *testing.T) {
 		if got := g.r.Space(); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
-		// Octets behind a hole, from within the first block on.
+		// Bytes behind a hole, from within the first block on.
 		kept, err := g.try(g.stream[4:], 4)
 		want := min(len(g.stream), c.want) - 4
 		if s := g.r.Stats(); kept != want || err != nil || s.HeldOctets != want ||

@@ -87,12 +87,12 @@ func TestSenderTakesBack(t *testing.T) {
 		n, _ := s.Next(1448)
 		u := make([]byte, src.made[id])
 		for i := range u {
-			u[i] = src.octet(uint64(id), i)
+			u[i] = src.payloadByte(uint64(id), i)
 		}
 		want := reference(f, at[1].Diff(at[0]), u)
 		if n < len(want) || !s.Fill(seq.Range{Start: at[1], End: at[1].Add(n)}, dst) ||
 			!bytes.Equal(dst[:len(want)], want) {
-			t.Errorf("%+v: Next gives %d octets, which are not those of ULPDU %d", f, n, id)
+			t.Errorf("%+v: Next gives %d bytes, which are not those of ULPDU %d", f, n, id)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the
+// An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four bytes is aligned with the
 // start of the stream, so a marker never cuts a word.
 //
 //	 0                   1                   2                   3
@@ -16,35 +16,35 @@ import (
 //	|                               +-------------------------------+
 //	|                               |        PAD (0..3, zero)       |
 //	+-------------------------------+-------------------------------+
-//	|        CRC32C (4), least significant octet first              |
+//	|        CRC32C (4), least significant byte first              |
 //	+---------------------------------------------------------------+
 //
-// A marker (4.2) is two reserved octets and the FPDU pointer: the octets from the ULPDU_Length field of the
+// A marker (4.2) is two reserved bytes and the FPDU pointer: the bytes from the ULPDU_Length field of the
 // FPDU that holds it to the marker, 0 when the marker stands in front of that field.
 
-// crcResidue is the CRC32C of octets that end with their own CRC32C, least significant octet first.
+// crcResidue is the CRC32C of bytes that end with their own CRC32C, least significant byte first.
 const crcResidue = 0x48674bc7
 
-// Framing is how FPDUs look in one direction.
+// Framing is the form of the FPDUs of one direction.
 type Framing struct {
-	Markers bool // a marker every 512 octets
-	CRC     bool // the CRC is made and checked; the field is there in any case
+	Markers bool // a marker every 512 bytes
+	CRC     bool // the CRC is computed and checked; its field always exists
 }
 
-// dynamicMULPDU is MULPDU without the lower bound for an FPDU that begins off octets after the start of the stream:
-// it counts the markers that fall into room there instead of the most that can, the dynamic MULPDU of RFC
-// 5044, 4.5. FPDUs as long as this fill their segments, but for one that would end with a marker.
+// dynamicMULPDU returns the MULPDU, without its lower bound, of an FPDU that begins off bytes after the start of the
+// stream. It counts the markers that fall into room there instead of the most that can: the dynamic MULPDU of RFC 5044,
+// 4.5. An FPDU of this size fills its segment, unless that would end with a marker.
 func (f Framing) dynamicMULPDU(off uint32, room int) int {
 	n := room&^3 - (lengthLen + crcLen)
 	if f.Markers {
-		before := (MarkerInterval - int(off%MarkerInterval)) % MarkerInterval // octets in front of the first marker
+		before := (MarkerInterval - int(off%MarkerInterval)) % MarkerInterval // bytes in front of the first marker
 		n -= MarkerLen * max(0, (room&^3-before+MarkerInterval-1)/MarkerInterval)
 	}
 	return min(n, MaxULPDU)
 }
 
-// Size returns the octets of an FPDU with a ULPDU of n octets that begins off octets after the start of the stream,
-// with all its markers, also one in front.
+// Size returns the size of an FPDU whose ULPDU has n bytes and that begins off bytes after the start of the stream. It
+// includes all markers, also one in front.
 func (f Framing) Size(off uint64, n int) int {
 	body := (lengthLen+n+3)&^3 + crcLen
 	if !f.Markers {
@@ -61,14 +61,14 @@ func (f Framing) Size(off uint64, n int) int {
 	return body + MarkerLen*markersIn(body-room)
 }
 
-// markersIn returns how many markers stand in front of body octets that begin at a marker.
+// markersIn returns how many markers belong to body bytes that begin at a marker.
 func markersIn(body int) int {
 	const between = MarkerInterval - MarkerLen
 	return (body + between - 1) / between
 }
 
-// putHead writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker,
-// len(dst) for none.
+// putHead writes the marker and length field in front of a ULPDU of n bytes. w is where the ULPDU begins, next where
+// the next marker belongs: len(dst) if there is none.
 func (f Framing) putHead(dst []byte, off uint32, n int) (w, next int) {
 	next = len(dst)
 	if f.Markers {
@@ -81,15 +81,15 @@ func (f Framing) putHead(dst []byte, off uint32, n int) (w, next int) {
 	return w + lengthLen, next
 }
 
-// putTail writes what follows the ULPDU, pad and CRC with a marker before either, to the end of dst. crc and
-// sum are of the first done octets.
+// putTail writes pad and CRC, with a marker before either, behind the ULPDU up to the end of dst. crc and sum cover the
+// first done bytes. It returns the sum of all bytes.
 func (f Framing) putTail(dst []byte, w, next, length, done int, crc uint32, sum uint64) uint64 {
 	if (w-length)&3 != 0 {
 		for ; (w-length)&3 != 0; w++ {
 			dst[w] = 0
 		}
 		if f.CRC {
-			// on its own: what follows has to have an even place in the sum
+			// on its own: the bytes behind it must begin at an even place in the sum
 			crc, sum = checksum.Sum(dst[done:w], crc, sum)
 			done = w
 		}
@@ -104,7 +104,7 @@ func (f Framing) putTail(dst []byte, w, next, length, done int, crc uint32, sum 
 	return checksum.Add(sum, uint64(crc))
 }
 
-// putMarker writes at w a marker that points back to length, and returns the octet behind it.
+// putMarker writes a marker at w that points back to length, and returns the index behind it.
 func putMarker(dst []byte, w, length int) int {
 	binary.BigEndian.PutUint32(dst[w:], uint32(w-length))
 	return w + MarkerLen

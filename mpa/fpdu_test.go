@@ -97,7 +97,7 @@ func unhex(t testing.TB, s string) []byte {
 
 func zeros(n int) string { return strings.Repeat("00", n) }
 
-// ramp is n octets i&0xff in hex.
+// ramp is n bytes i&0xff in hex.
 func ramp(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -107,7 +107,7 @@ func ramp(n int) string {
 }
 
 // vectors are whole FPDUs. The first two are figures 5 and 6 of RFC 5044, the next two figures 5 and 6 of
-// draft-culley-iwarp-mpa-00, whose control octets are of version 0; the others were made by an independent program.
+// draft-culley-iwarp-mpa-00, whose control bytes are of version 0; the others were made by an independent program.
 var vectors = []struct {
 	name    string
 	markers bool
@@ -221,7 +221,7 @@ func filler(f Framing, off int) []byte {
 	return nil
 }
 
-// TestSizes compares the sizes and octets of put with the reference at all places between two markers.
+// TestSizes compares the sizes and bytes of put with the reference at all places between two markers.
 //
 //req:rfc5044-4.1-2 rfc5044-4.3-2
 func TestSizes(t *testing.T) {
@@ -248,7 +248,7 @@ func TestSizes(t *testing.T) {
 	for off := 0; off < 1024; off += 4 {
 		if got, want := encode(f, off, u), reference(f, off, u); !bytes.Equal(got, want) ||
 			len(got) > MaxFPDU {
-			t.Fatalf("largest FPDU at %d is wrong or has %d octets", off, len(got))
+			t.Fatalf("largest FPDU at %d is wrong or has %d bytes", off, len(got))
 		}
 	}
 }
@@ -279,14 +279,14 @@ func TestMULPDU(t *testing.T) {
 				most = max(most, f.Size(uint64(off), n))
 			}
 			if most > emss || most < emss-4-3 {
-				t.Fatalf("%+v EMSS %d: FPDUs of MULPDU %d have up to %d octets", f, emss, n, most)
+				t.Fatalf("%+v EMSS %d: FPDUs of MULPDU %d have up to %d bytes", f, emss, n, most)
 			}
 		}
 	}
 }
 
 // TestDynamicMULPDU compares the longest ULPDU at a place of the stream with the longest whose FPDU fits
-// there, made octet by octet, and checks that nearly all segments of a long stream come out full.
+// there, made byte by byte, and checks that nearly all segments of a long stream come out full.
 //
 //req:rfc5044-4.5-1
 func TestDynamicMULPDU(t *testing.T) {
@@ -296,11 +296,11 @@ func TestDynamicMULPDU(t *testing.T) {
 				n := f.dynamicMULPDU(off, room)
 				if n < 0 || f.Size(uint64(off), n) > room || f.Size(uint64(off), n+1) <= room {
 					t.Fatalf(
-						"%+v: %d octets at %d: a ULPDU of %d makes %d octets, one octet more %d", f,
+						"%+v: %d bytes at %d: a ULPDU of %d makes %d bytes, one byte more %d", f,
 						room, off, n, f.Size(uint64(off), n), f.Size(uint64(off), n+1))
 				}
 				if least := f.MULPDU(room); n < least && least > MinMULPDU {
-					t.Fatalf("%+v: %d octets at %d: %d is below the MULPDU %d", f, room, off, n,
+					t.Fatalf("%+v: %d bytes at %d: %d is below the MULPDU %d", f, room, off, n,
 						least)
 				}
 			}
@@ -313,7 +313,7 @@ func TestDynamicMULPDU(t *testing.T) {
 		for range 1024 {
 			n, _ := s.Next(emss)
 			if n < emss&^3-MarkerLen || n > emss {
-				t.Fatalf("EMSS %d: a segment of %d octets", emss, n)
+				t.Fatalf("EMSS %d: a segment of %d bytes", emss, n)
 			}
 			if n < emss&^3 {
 				short++

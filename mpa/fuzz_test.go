@@ -14,7 +14,7 @@ import (
 // fuzzPool is used again and again, so that its slabs are not made for each input.
 var fuzzPool = NewPool(0, 0)
 
-// FuzzFPDU reads octets as a stream in order: no panic, nothing placed whose FPDU does not encode to the same octets.
+// FuzzFPDU reads bytes as a stream in order: no panic, nothing placed whose FPDU does not encode to the same bytes.
 //
 //req:rfc5044-5.2-1
 func FuzzFPDU(f *testing.F) {
@@ -39,18 +39,18 @@ func FuzzFPDU(f *testing.F) {
 		for _, u := range sink.placed {
 			want := encode(fr, off, u)
 			if off+len(want) > len(b) {
-				t.Fatalf("an FPDU at %d of %d octets, beyond the end at %d", off, len(want), len(b))
+				t.Fatalf("an FPDU at %d of %d bytes, beyond the end at %d", off, len(want), len(b))
 			}
-			if crc && !markers { // pad and reserved octets may be anything, but the ULPDU is where it is
+			if crc && !markers { // pad and reserved bytes may be anything, but the ULPDU is where it is
 				if !bytes.Equal(b[off+2:off+2+len(u)], u) {
-					t.Fatalf("FPDU at %d: wrong octets", off)
+					t.Fatalf("FPDU at %d: wrong bytes", off)
 				}
 			}
 			off += len(want)
 		}
 		r.Release()
-		if octets, records := r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-			t.Fatalf("%d octets, %d records left", octets, records)
+		if held, records := r.cfg.Pool.InUse(); held != 0 || records != 0 {
+			t.Fatalf("%d bytes, %d records left", held, records)
 		}
 	})
 }
@@ -76,7 +76,7 @@ func repairCRCs(f Framing, b []byte) {
 	}
 }
 
-// FuzzReceiver is a sequence of segments of a good stream, each three octets of input: where, how long, and
+// FuzzReceiver is a sequence of segments of a good stream, each three bytes of input: where, how long, and
 // whether it is damaged. Whatever comes, nothing wrong is placed, and what is kept is kept.
 func FuzzReceiver(f *testing.F) {
 	f.Add([]byte{0, 10, 0, 20, 10, 0, 10, 10, 0}, uint8(3))
@@ -161,7 +161,7 @@ func FuzzReceiver(f *testing.F) {
 		}
 		for _, u := range sink.placed {
 			if fr.CRC && !want[string(u)] {
-				t.Fatalf("placed %d octets that were not sent", len(u))
+				t.Fatalf("placed %d bytes that were not sent", len(u))
 			}
 		}
 		if !damaged && (r.err != nil || edge != len(stream) || len(sink.delivered) != len(sizes)) {
@@ -169,8 +169,8 @@ func FuzzReceiver(f *testing.F) {
 				len(sink.delivered), len(sizes), r.err, r.Stats())
 		}
 		r.Release()
-		if octets, records := cfg.Pool.InUse(); octets != 0 || records != 0 {
-			t.Fatalf("%d octets, %d records left", octets, records)
+		if held, records := cfg.Pool.InUse(); held != 0 || records != 0 {
+			t.Fatalf("%d bytes, %d records left", held, records)
 		}
 	})
 }

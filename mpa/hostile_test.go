@@ -97,8 +97,8 @@ func TestHostileStream(t *testing.T) {
 			failed++
 		}
 		w.r.Release()
-		if octets, records := cfg.Pool.InUse(); octets != 0 || records != 0 {
-			t.Fatalf("seed %d: %d octets, %d records left", seed, octets, records)
+		if held, records := cfg.Pool.InUse(); held != 0 || records != 0 {
+			t.Fatalf("seed %d: %d bytes, %d records left", seed, held, records)
 		}
 	}
 	if failed < 1000 {

@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// copySink copies payload behind a header of 14 octets to memory, as an RDMA Write does.
+// copySink copies payload behind a header of 14 bytes to memory, as an RDMA Write does.
 type copySink struct {
 	mem  []byte
 	n    int
@@ -45,7 +45,7 @@ var framings = []Framing{{}, {CRC: true}, {Markers: true}, {Markers: true, CRC: 
 
 func (f Framing) label() string { return fmt.Sprintf("markers=%v/crc=%v", f.Markers, f.CRC) }
 
-// loop is a stream of aligned segments that can be offered again and again: the stream goes on, the octets repeat. With
+// loop is a stream of aligned segments that can be offered again and again: the stream goes on, the bytes repeat. With
 // markers the segments cover a whole number of marker intervals.
 type loop struct {
 	segs [][]byte

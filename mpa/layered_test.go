@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// offerAll gives a layered Receiver the octets of b as a socket may, at most most at a time. What it does not
+// offerAll gives a layered Receiver the bytes of b as a socket may, at most most at a time. What it does not
 // keep comes again with what follows.
 func offerAll(r *Receiver, b []byte, most int) (err error) {
 	for at, n := 0, 0; at < len(b); {
@@ -23,8 +23,8 @@ func offerAll(r *Receiver, b []byte, most int) (err error) {
 	return nil
 }
 
-// TestLayered sends messages over a transport that delivers every octet once and in order, in pieces of any
-// size: FPDUs of any size are delivered as soon as their last octet is there.
+// TestLayered sends messages over a transport that delivers every byte once and in order, in pieces of any
+// size: FPDUs of any size are delivered as soon as their last byte is there.
 //
 //req:rfc5044-4.3-6
 func TestLayered(t *testing.T) {
@@ -63,19 +63,19 @@ func TestLayered(t *testing.T) {
 				n := 0
 				for id, u := range sink.placed {
 					for i, b := range u {
-						if b != src.octet(uint64(id), i) {
-							t.Fatalf("%v: octet %d of ULPDU %d is wrong", f.label(), i, id)
+						if b != src.payloadByte(uint64(id), i) {
+							t.Fatalf("%v: byte %d of ULPDU %d is wrong", f.label(), i, id)
 						}
 					}
 					n += len(u)
 				}
 				if n != 60000 || len(sink.delivered) != len(src.made) ||
 					src.released != len(src.made) {
-					t.Errorf("%v: %d octets placed, %d of %d delivered, %d released", f.label(), n,
+					t.Errorf("%v: %d bytes placed, %d of %d delivered, %d released", f.label(), n,
 						len(sink.delivered), len(src.made), src.released)
 				}
-				if octets, records := pool.InUse(); octets != 0 || records != 0 {
-					t.Errorf("%v: %d octets and %d records left in the pool", f.label(), octets,
+				if held, records := pool.InUse(); held != 0 || records != 0 {
+					t.Errorf("%v: %d bytes and %d records left in the pool", f.label(), held,
 						records)
 				}
 			}

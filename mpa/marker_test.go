@@ -93,7 +93,7 @@ func TestPlainMarkers(t *testing.T) {
 		for _, n := range []int{0, 500, 1200} {
 			b := reference(Framing{Markers: true}, off, make([]byte, n))
 			if !arePlainMarkers(b, off) {
-				t.Errorf("%d octets %d behind a marker: not plain", n, off)
+				t.Errorf("%d bytes %d behind a marker: not plain", n, off)
 			}
 			for at := (512 - off) % 512; at+4 <= len(b); at += 512 {
 				ptr := b[at+2 : at+4]
@@ -101,12 +101,12 @@ func TestPlainMarkers(t *testing.T) {
 				binary.BigEndian.PutUint16(b[at:], was)   // reserved
 				binary.BigEndian.PutUint16(b[at+4:], was) // behind the marker
 				if !arePlainMarkers(b, off) {
-					t.Errorf("%d octets %d behind a marker: reserved octets count", n, off)
+					t.Errorf("%d bytes %d behind a marker: reserved bytes count", n, off)
 				}
 				for bit := range 16 {
 					binary.BigEndian.PutUint16(ptr, was^1<<bit)
 					if arePlainMarkers(b, off) {
-						t.Errorf("%d octets %d behind a marker: marker at %d with pointer "+
+						t.Errorf("%d bytes %d behind a marker: marker at %d with pointer "+
 							"%#x for %#x is plain", n, off, at, was^1<<bit, was)
 					}
 				}

@@ -22,7 +22,7 @@ const (
 	cutAligned cutMode = iota // one FPDU
 	cutPacked                 // several whole FPDUs
 	cutRandom                 // anywhere
-	cutTiny                   // 1 to 9 octets
+	cutTiny                   // 1 to 9 bytes
 	cutLarge                  // anywhere, many FPDUs
 	cutModes
 )
@@ -168,7 +168,7 @@ func (w *world) run(mode func() cutMode, window int, loss, dup, disorder float64
 	type span struct{ p, q int }
 	for round := 0; w.rcvNxt < len(w.stream) && w.err == nil && len(w.sink.wrong) == 0; round++ {
 		if round > 3000 {
-			w.sink.fault("no progress at octet %d of %d: %+v", w.rcvNxt, len(w.stream), w.r.Stats())
+			w.sink.fault("no progress at byte %d of %d: %+v", w.rcvNxt, len(w.stream), w.r.Stats())
 			return
 		}
 		var flight []span
@@ -221,8 +221,8 @@ func (w *world) finish() {
 		int(s.FPDUs) != len(w.sent) || int(s.Delivered+s.Silent) != len(w.sent) {
 		w.sink.fault("at the end %+v", s)
 	}
-	if octets, records := w.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-		w.sink.fault("the pool has %d octets and %d records in use", octets, records)
+	if held, records := w.r.cfg.Pool.InUse(); held != 0 || records != 0 {
+		w.sink.fault("the pool has %d bytes and %d records in use", held, records)
 	}
 	if err := w.r.Closed(w.start.Add(w.rcvNxt)); err != nil {
 		w.sink.fault("Closed at an FPDU border: %v", err)
@@ -287,7 +287,7 @@ func TestAnyOrder(t *testing.T) {
 			pick(w.rng, 0, 0.2), pick(w.rng, 0, 0.1, 1))
 		w.finish()
 		if len(w.sink.wrong) > 0 {
-			t.Fatalf("seed %d (run with -mpa.seed): %+v cut %d, %d octets in %d FPDUs: %v", seed,
+			t.Fatalf("seed %d (run with -mpa.seed): %+v cut %d, %d bytes in %d FPDUs: %v", seed,
 				w.r.cfg, fixed, len(w.stream), len(w.sent), short(w.sink.wrong))
 		}
 	}
@@ -327,7 +327,7 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Octets that are acknowledged before
+// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Bytes that are acknowledged before
 // their FPDU is complete cannot be healed; but nothing wrong is placed or delivered, and the error has the
 // right code.
 func TestCorruptionUnaligned(t *testing.T) {
@@ -352,9 +352,9 @@ func TestCorruptionUnaligned(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, w.err)
 			}
 			w.r.Closed(w.start.Add(w.rcvNxt))
-			if octets, records := w.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Fatalf("seed %d: after the error the pool has %d octets and %d records in use",
-					seed, octets, records)
+			if held, records := w.r.cfg.Pool.InUse(); held != 0 || records != 0 {
+				t.Fatalf("seed %d: after the error the pool has %d bytes and %d records in use",
+					seed, held, records)
 			}
 		} else if len(w.sink.wrong) == 0 && w.rcvNxt == len(w.stream) {
 			w.finish()

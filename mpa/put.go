@@ -5,12 +5,12 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// nearAhead is how many octets ahead memory is fetched into the cache when nothing is known to be sent after an FPDU.
+// nearAhead is how many bytes ahead memory is fetched into the cache while it is unknown what follows the FPDU.
 const nearAhead = 256
 
-// putFPDU writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins
-// in the stream. What src has in memory is copied, checked and summed in one pass where no marker is between.
-// With a CRC it returns the sum of all octets, too.
+// putFPDU writes the FPDU of the ULPDU ref of n bytes to dst, which has exactly its size. off is where it begins in the
+// stream. Bytes that src has in memory are copied, checked and summed in one pass where no marker is between. With a
+// CRC it returns the sum of all bytes.
 func (f Framing) putFPDU(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (sum uint64) {
 	w, next := f.putHead(dst, off, n)
 	length := w - lengthLen
@@ -31,12 +31,12 @@ func (f Framing) putFPDU(dst []byte, off uint32, src Source, ref ulpdu.Ref, n in
 	return f.putTail(dst, w+n, next, length, w+n, crc, sum)
 }
 
-// insertMarkers makes room in dst[:w] for the markers, the first of which belongs at next, and puts them
-// there. It returns the octet behind it all and the place of the marker after that.
+// insertMarkers moves the bytes of dst[:w] apart for markers, the first of which belongs at next, and writes the
+// markers. It returns the index behind all of it, and the place of the marker after that.
 func insertMarkers(dst []byte, w, next, length int) (int, int) {
 	const between = MarkerInterval - MarkerLen
 	k := (w-next)/between + 1
-	for i := k - 1; i >= 0; i-- { // from behind: each octet moves once
+	for i := k - 1; i >= 0; i-- { // from behind: each byte moves once
 		from, at := next+i*between, next+i*MarkerInterval
 		copy(dst[at+MarkerLen:], dst[from:min(from+between, w)])
 		putMarker(dst, at, length)
@@ -44,9 +44,10 @@ func insertMarkers(dst []byte, w, next, length int) (int, int) {
 	return w + k*MarkerLen, next + k*MarkerInterval
 }
 
-// putBody writes the first n octets of body to dst[w:], with markers from next on, and what follows them.
+// putBody writes the first n bytes of body to dst[w:], with markers from next on, then pad and CRC. It returns the sum
+// of all bytes.
 func (f Framing) putBody(dst []byte, w, next, length int, body []byte, n int) uint64 {
-	crc, sum, done := uint32(0), uint64(0), 0 // done is how many octets of dst crc and sum are of
+	crc, sum, done := uint32(0), uint64(0), 0 // done is how many bytes of dst crc and sum are of
 	soon := n                                 // what body has from here on is fetched when there is time
 	for read := 0; read < n; {
 		k := copy(dst[w:min(next, len(dst))], body[read:n])
@@ -69,5 +70,5 @@ func (f Framing) putBody(dst []byte, w, next, length int, body []byte, n int) ui
 	return sum
 }
 
-// clampSlice is b[from:to] as far as b has that.
+// clampSlice returns b[from:to], limited to the length of b.
 func clampSlice(b []byte, from, to int) []byte { return b[min(from, len(b)):min(to, len(b))] }

@@ -9,12 +9,12 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// bodySource is a Source of ULPDUs in memory that writes the first head octets of each, and has the others in
+// bodySource is a Source of ULPDUs in memory that writes the first head bytes of each, and has the others in
 // one piece.
 type bodySource struct {
 	memSource
 	head   int
-	behind []byte // octets behind the bodies
+	behind []byte // bytes behind the bodies
 	asked  int
 }
 
@@ -26,7 +26,7 @@ func (b *bodySource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	return n, append(u[n:len(u):len(u)], b.behind...)
 }
 
-// TestPut compares FPDUs with those that RFC 5044 says, and their sums with those of their octets, however
+// TestPut compares FPDUs with those that RFC 5044 says, and their sums with those of their bytes, however
 // much of a ULPDU the Source writes and has in memory.
 func TestPut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
@@ -48,10 +48,10 @@ func TestPut(t *testing.T) {
 		s := Sender{cfg: SenderConfig{Framing: f}, source: src}
 		sum := s.putFPDU(got[:size:size], &descriptor{at: seq.Num(off), n: uint32(n)})
 		if !bytes.Equal(got[:size], want) || src.asked != 1 || f.Size(uint64(off), n) != size {
-			t.Fatalf("try %d: %+v, %d octets at %d, head %d: differs", try, f, n, off, src.head)
+			t.Fatalf("try %d: %+v, %d bytes at %d, head %d: differs", try, f, n, off, src.head)
 		}
 		if f.CRC && onesSum(want) != swap(fold(sum)) {
-			t.Fatalf("try %d: %+v, %d octets at %d, head %d: sum %#x of octets whose sum is %#x",
+			t.Fatalf("try %d: %+v, %d bytes at %d, head %d: sum %#x of bytes whose sum is %#x",
 				try, f, n, off, src.head, swap(fold(sum)), onesSum(want))
 		}
 	}

@@ -276,7 +276,7 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 	e := &r.inOrder
 	if len(r.islands) > 0 {
 		return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
-			"the bytes from stream offset %d on do not come, although later ones did", e.end))
+			"the bytes from stream offset %d on do not arrive, although later ones did", e.end))
 	}
 	field := ""
 	if length := r.lengthAt(e.chainEnd); e.end >= length+lengthLen {
@@ -284,7 +284,7 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 		field = fmt.Sprintf(", length field %d", r.u16(length))
 	}
 	return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: "+
-		"%d bytes came, and the rest does not come: the path lost it, the sender stopped in the "+
+		"%d bytes arrived, and the rest did not: the path lost it, the sender stopped in the "+
 		"middle of it, or its length was changed on the way", e.chainEnd, field, e.end-e.chainEnd))
 }
 

@@ -50,7 +50,7 @@ func (g *rig) init(cfg ReceiverConfig) {
 	g.r.Init(cfg, 1000, &g.sink)
 }
 
-// offer gives octets [p,q) of the stream; it fails the test when they are not all kept.
+// offer gives bytes [p,q) of the stream; it fails the test when they are not all kept.
 func (g *rig) offer(p, q int) {
 	g.t.Helper()
 	if kept, err := g.try(g.stream[p:q], p); kept != q-p || err != nil {
@@ -65,8 +65,8 @@ func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
 func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
 
 // TestShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold,
-// in order and out of it. The stream has six FPDUs of 1008 octets and more; a segment goes from a place to
-// another, each an FPDU border and octets to add to it.
+// in order and out of it. The stream has six FPDUs of 1008 bytes and more; a segment goes from a place to
+// another, each an FPDU border and bytes to add to it.
 //
 //req:rfc5044-5.2-1 rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-A.4-1 culley-7.4-1
 func TestShapes(t *testing.T) {
@@ -81,7 +81,7 @@ func TestShapes(t *testing.T) {
 		f      func(Framing) bool
 		segs   []span
 		placed []int // FPDUs placed after each segment
-		held   []int // octets held after each segment, -1 for any
+		held   []int // bytes held after each segment, -1 for any
 	}{
 		{"one aligned FPDU, in order", all, []span{whole(0, 1)}, []int{1}, []int{0}},
 		{"one aligned FPDU, out of order", marked, []span{whole(2, 3)}, []int{1}, []int{0}},
@@ -193,13 +193,13 @@ func TestPlacedOnArrival(t *testing.T) {
 	}
 }
 
-// TestClosed checks the end of the stream at a border, in an FPDU, and before octets that are not the peer's.
+// TestClosed checks the end of the stream at a border, in an FPDU, and before bytes that are not the peer's.
 //
 //req:rfc5044-8-1
 func TestClosed(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		upTo, from int // octets offered in order, and those behind a hole of none or more
+		upTo, from int // bytes offered in order, and those behind a hole of none or more
 		end        int
 		cut        bool
 	}{
@@ -230,8 +230,8 @@ func TestClosed(t *testing.T) {
 			if n := g.r.Stats().AfterEnd; n != uint64(len(g.stream)-upTo) {
 				t.Errorf("%d bytes counted after the end", n)
 			}
-			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Errorf("the pool has %d bytes and %d records in use", octets, records)
+			if held, records := g.r.cfg.Pool.InUse(); held != 0 || records != 0 {
+				t.Errorf("the pool has %d bytes and %d records in use", held, records)
 			}
 		})
 	}
@@ -254,7 +254,7 @@ func TestCutAtEnd(t *testing.T) {
 	}
 }
 
-// TestLinear checks that the work for an FPDU in many small parts grows with its octets and not with their square.
+// TestLinear checks that the work for an FPDU in many small parts grows with its bytes and not with their square.
 func TestLinear(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, MaxULPDU, MaxULPDU)
 	g.r.cuts.enabled = false
@@ -306,15 +306,15 @@ func TestLate(t *testing.T) {
 	plain, marked := Framing{CRC: true}, Framing{CRC: true, Markers: true}
 	for _, c := range []struct {
 		f    Framing
-		n    int // octets of the second FPDU that come
+		n    int // bytes of the second FPDU that come
 		want string
 	}{
 		{plain, 0, ""},
-		{plain, 1, "FPDU at stream offset 512: 1 bytes came"},
-		{plain, 2, "FPDU at stream offset 512, length field 100: 2 bytes came"},
-		{marked, 5, "FPDU at stream offset 512: 5 bytes came"},
-		{marked, 6, "FPDU at stream offset 512, length field 100: 6 bytes came"},
-		{marked, 111, "length field 100: 111 bytes came"},
+		{plain, 1, "FPDU at stream offset 512: 1 bytes arrived"},
+		{plain, 2, "FPDU at stream offset 512, length field 100: 2 bytes arrived"},
+		{marked, 5, "FPDU at stream offset 512: 5 bytes arrived"},
+		{marked, 6, "FPDU at stream offset 512, length field 100: 6 bytes arrived"},
+		{marked, 111, "length field 100: 111 bytes arrived"},
 		{marked, 112, ""},
 	} {
 		first := 506

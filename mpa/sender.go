@@ -6,43 +6,44 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// Source is the layer above as a Sender uses it.
+// Source is the layer above a Sender: RDMAP.
 type Source interface {
-	// NextULPDU freezes the next ULPDU of at most max octets (max is never below MinMULPDU) and returns its name and
-	// length; length 0 means that there is nothing to send.
+	// NextULPDU freezes the next ULPDU of at most max bytes and returns its name and length. max is never below
+	// MinMULPDU. Length 0 means that there is nothing to send.
 	NextULPDU(max int) (ref ulpdu.Ref, n int)
-	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP then knows where a burst ends:
-	// only there it says PSH, which makes receivers hurry.
+	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP sets PSH at the end of a burst only, since
+	// PSH makes receivers hurry.
 	ULPDUWaiting() bool
-	// ReadULPDU writes the first head octets of the ULPDU ref to dst, which has its length, and returns the
-	// memory where the others are; what body has behind them is likely to be sent next. head is even, or all
-	// of dst: then body has no meaning. It is called again for a retransmission.
+	// ReadULPDU writes the first head bytes of the ULPDU ref to dst, which has the ULPDU's length, and returns the
+	// memory of the other bytes. Bytes of body beyond those are likely to be sent next. head is even, or all of dst:
+	// then body has no meaning. It is called again for a retransmission.
 	ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
-	// LendULPDU is ReadULPDU for a transport that reads the memory later: body stays the same until ReleaseULPDU, or
-	// until the Source takes it back. nil: that cannot be said of it, and nothing was done.
+	// LendULPDU is ReadULPDU for a transport that reads the memory later. body stays unchanged until ReleaseULPDU, or
+	// until the Source reclaims it. A nil body means that the Source cannot promise that; then nothing was written.
 	LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
-	// ReleaseULPDU says that TCP has acknowledged the last octet of the FPDU: once for each ULPDU, in order.
+	// ReleaseULPDU reports that TCP has acknowledged the last byte of the FPDU. It is called once for each ULPDU, in
+	// order.
 	ReleaseULPDU(ref ulpdu.Ref)
 }
 
-// SenderConfig says how a Sender frames.
+// SenderConfig configures a Sender.
 type SenderConfig struct {
 	Framing
-	// Pack puts several FPDUs into a segment when they fit; otherwise each segment holds one FPDU.
+	// Pack puts several FPDUs into a segment if they fit. Otherwise each segment holds one FPDU.
 	Pack bool
 }
 
-// Sender makes the FPDUs of one direction of one connection. It keeps descriptors and no payload: the octets of an FPDU
-// are made again from the Source whenever TCP transmits them. It is a value that its owner keeps; Init resets it.
+// Sender makes the FPDUs of one direction of one connection. It keeps descriptors and no payload: the bytes of an FPDU
+// are made again from the Source each time TCP transmits them. It is a value that its owner keeps; Init resets it.
 type Sender struct {
 	cfg    SenderConfig
 	source Source
 	emss   int
-	start  seq.Num // SeqStart of the markers
+	start  seq.Num // of the first byte of full operation; markers count from it
 	next   seq.Num // behind the last frozen FPDU
 
 	ring       []descriptor // power of two; index i is ring[i&(len-1)]
-	head, tail uint32       // oldest descriptor, behind the newest
+	head, tail uint32       // the oldest descriptor, and the one behind the newest
 	lastFilled uint32       // the descriptor that Fill used last
 
 	waiting    ulpdu.Ref // a ULPDU that was frozen and did not fit
@@ -55,32 +56,32 @@ type Sender struct {
 // descriptor is one frozen FPDU; it ends where the next one begins.
 type descriptor struct {
 	ref ulpdu.Ref
-	at  seq.Num // first octet, a marker in front included
-	n   uint32  // octets of the ULPDU
+	at  seq.Num // first byte, a marker in front included
+	n   uint32  // bytes of the ULPDU
 }
 
-// Init makes s ready for a stream whose first octet in full operation has sequence number start; emss is in octets.
+// Init prepares s for a stream whose first byte in full operation has sequence number start. emss is in bytes.
 func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
 	*s = Sender{cfg: cfg, source: src, emss: emss, start: start, next: start, ring: s.ring,
 		scratch: s.scratch[:0]}
 }
 
-// putFPDU writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all octets, too.
+// putFPDU writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all bytes.
 func (s *Sender) putFPDU(dst []byte, d *descriptor) (sum uint64) {
 	return s.cfg.putFPDU(dst, uint32(d.at-s.start), s.source, d.ref, int(d.n))
 }
 
-// SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
+// SetEMSS sets the most bytes a segment carries from now on. FPDUs already frozen keep their size.
 func (s *Sender) SetEMSS(emss int) { s.emss = emss }
 
 // Outstanding returns how many FPDUs are frozen and not acknowledged.
 func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
 
-// Next freezes the next FPDU, or several when packing, of together at most room octets and returns their
-// length. With n = 0 there is nothing to send, or, when more is true, the next FPDU needs more than room,
-// which is less than the EMSS. With n > 0, more is true when another FPDU is known to wait. n > room is an
-// FPDU larger than any segment: EMSS is below MinFPDU, or fell after the ULPDU was frozen; the caller cuts it
-// (RFC 5044, 4.5). While maxDescriptors FPDUs are outstanding there is nothing to send. Next is tcp.Source.
+// Next implements tcp.Source. It freezes the next FPDU, or several when packing, of together at most room bytes and
+// returns their length. n = 0 without more means that there is nothing to send; with more, the next FPDU needs more
+// than room, which is less than the EMSS. With n > 0, more means that another FPDU is known to wait. n > room means an
+// FPDU larger than any segment, which the caller cuts (RFC 5044, 4.5): EMSS is below MinFPDU, or fell after the ULPDU
+// was frozen. While maxDescriptors FPDUs are outstanding there is nothing to send.
 func (s *Sender) Next(room int) (n int, more bool) {
 	for s.Outstanding() < maxDescriptors {
 		ref, k, ok := s.nextULPDU(room, n)
@@ -103,7 +104,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 	return n, n > 0 && s.source.ULPDUWaiting()
 }
 
-// nextULPDU returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.
+// nextULPDU returns the ULPDU that waits, or a new one for a segment of room bytes, of which used are occupied.
 func (s *Sender) nextULPDU(room, used int) (ref ulpdu.Ref, n int, ok bool) {
 	if s.waitingLen > 0 {
 		return s.waiting, s.waitingLen, true
@@ -141,16 +142,15 @@ func (s *Sender) endOf(i uint32) seq.Num {
 	return s.descriptor(i + 1).at
 }
 
-// Fill writes the octets of r, which Next has frozen and Acked has not released, to dst; dst holds at least
-// r.Len() octets. It is fast when r is whole FPDUs, one or several. It returns false when r holds octets that
-// s does not have.
+// Fill writes the bytes of r to dst, which holds at least r.Len() bytes. Next has frozen them, and Acked has not
+// released them. It is fast if r is one or several whole FPDUs. It returns false if r holds bytes that s does not have.
 func (s *Sender) Fill(r seq.Range, dst []byte) bool {
 	_, _, ok := s.FillSum(r, dst)
 	return ok
 }
 
-// FillSum is Fill that also returns the one's complement sum of the octets, as a running sum of little-endian
-// words of 64 bits, when it read each of them anyway.
+// FillSum is Fill that also returns the one's complement sum of the bytes, as a running sum of little-endian 64-bit
+// words. summed is false if Fill did not have to read each byte.
 func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) {
 	if len(dst) < r.Len() {
 		return 0, false, false
@@ -175,8 +175,9 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 	return sum, summed, true
 }
 
-// Unfreeze forgets the FPDUs from from on, and a ULPDU that waits behind them: Next freezes others in their place. The
-// peer must have seen nothing of them. It returns false, and does nothing, when no FPDU begins at from.
+// Unfreeze forgets the FPDUs that begin at from and later, and a ULPDU that waits behind them. Next freezes others in
+// their place. The peer must not have received any of them. It returns false, and does nothing, if no FPDU begins at
+// from.
 func (s *Sender) Unfreeze(from seq.Num) bool {
 	i, ok := s.descriptorAt(from)
 	if !ok || s.descriptor(i).at != from {
@@ -187,7 +188,7 @@ func (s *Sender) Unfreeze(from seq.Num) bool {
 	return true
 }
 
-// descriptorAt returns the descriptor that holds octet at.
+// descriptorAt returns the index of the descriptor that holds the byte at.
 func (s *Sender) descriptorAt(at seq.Num) (i uint32, ok bool) {
 	if i = s.lastFilled + 1; i-s.head < s.tail-s.head && s.descriptor(i).at == at {
 		return i, true // a new segment follows the last one
@@ -210,7 +211,7 @@ func (s *Sender) descriptorAt(at seq.Num) (i uint32, ok bool) {
 	return lo, true
 }
 
-// wholeFPDU returns the FPDU of d, made in the scratch buffer unless it still stands there.
+// wholeFPDU returns the FPDU of d in the scratch buffer, and makes it there unless it is there already.
 func (s *Sender) wholeFPDU(d *descriptor, end seq.Num) []byte {
 	if n := end.Diff(d.at); len(s.scratch) == 0 || s.scratchAt != d.at {
 		if cap(s.scratch) < n {
@@ -224,7 +225,7 @@ func (s *Sender) wholeFPDU(d *descriptor, end seq.Num) []byte {
 	return s.scratch
 }
 
-// Acked says that TCP has the peer's acknowledgement for all octets before to, and releases what that completes.
+// Acked reports that TCP's peer has acknowledged all bytes before to, and releases the FPDUs before it.
 func (s *Sender) Acked(to seq.Num) {
 	for s.head != s.tail && s.endOf(s.head).LessEq(to) {
 		d := s.descriptor(s.head)

@@ -9,14 +9,14 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// messageSource cuts one message into ULPDUs of at most what it is asked for, and of at most most octets.
+// messageSource cuts one message into ULPDUs of at most what it is asked for, and of at most most bytes.
 type messageSource struct {
 	left     int
 	most     int
 	made     []int // length of each ULPDU
 	asked    []int
 	released int
-	fill     byte // added to every octet: the memory behind the message
+	fill     byte // added to every byte: the memory behind the message
 }
 
 func (m *messageSource) NextULPDU(most int) (ulpdu.Ref, int) {
@@ -32,7 +32,7 @@ func (m *messageSource) NextULPDU(most int) (ulpdu.Ref, int) {
 	return ulpdu.Ref{ID: uint64(len(m.made) - 1), Off: uint32(n)}, n
 }
 
-func (m *messageSource) octet(id uint64, i int) byte { return byte(id*31) + byte(i) + m.fill }
+func (m *messageSource) payloadByte(id uint64, i int) byte { return byte(id*31) + byte(i) + m.fill }
 
 func (m *messageSource) ULPDUWaiting() bool { return m.left > 0 }
 
@@ -41,7 +41,7 @@ func (m *messageSource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 		panic("ReadULPDU with the wrong length")
 	}
 	for i := range dst {
-		dst[i] = m.octet(ref.ID, i)
+		dst[i] = m.payloadByte(ref.ID, i)
 	}
 	return len(dst), nil
 }
@@ -59,7 +59,7 @@ func (m *messageSource) stream(f Framing) (b []byte) {
 	for id, n := range m.made {
 		u := make([]byte, n)
 		for i := range u {
-			u[i] = m.octet(uint64(id), i)
+			u[i] = m.payloadByte(uint64(id), i)
 		}
 		b = append(b, reference(f, len(b), u)...)
 	}
@@ -89,7 +89,7 @@ func TestSenderStream(t *testing.T) {
 				break
 			}
 			if n > emss && emss >= 150 {
-				t.Fatalf("seed %d: segment of %d octets, EMSS %d", seed, n, emss)
+				t.Fatalf("seed %d: segment of %d bytes, EMSS %d", seed, n, emss)
 			}
 			segments = append(segments, seq.Of(at, n))
 			at = at.Add(n)
@@ -99,11 +99,11 @@ func TestSenderStream(t *testing.T) {
 			}
 		}
 		if src.left > 0 {
-			t.Fatalf("seed %d: %d octets were not sent", seed, src.left)
+			t.Fatalf("seed %d: %d bytes were not sent", seed, src.left)
 		}
 		want := src.stream(cfg.Framing)
 		if len(want) != at.Diff(start) {
-			t.Fatalf("seed %d: %d octets frozen, want %d", seed, at.Diff(start), len(want))
+			t.Fatalf("seed %d: %d bytes frozen, want %d", seed, at.Diff(start), len(want))
 		}
 		check := func(r seq.Range) {
 			t.Helper()
@@ -132,7 +132,7 @@ func TestSenderStream(t *testing.T) {
 				t.Fatalf("seed %d: Fill of %v outside [%d,%d) succeeded", seed, r, start, at)
 			}
 		}
-		for una := start; una != at; { // acknowledgements at any octet
+		for una := start; una != at; { // acknowledgements at any byte
 			una = seq.Min(at, una.Add(1+rng.IntN(5000)))
 			s.Acked(una)
 			done, off := 0, 0
@@ -158,7 +158,7 @@ func TestNext(t *testing.T) {
 		src := &messageSource{left: 5000}
 		s.Init(SenderConfig{}, 0, 1460, src)
 		if n, _ := s.Next(1000); n != 1000 || src.asked[0] != 994 {
-			t.Errorf("room 1000: %d octets, source asked for %v", n, src.asked)
+			t.Errorf("room 1000: %d bytes, source asked for %v", n, src.asked)
 		}
 		// With less than MinMULPDU the ULPDU is frozen, and waits for more room.
 		if n, more := s.Next(50); n != 0 || !more || src.asked[1] != MinMULPDU {
@@ -171,7 +171,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("room 1460 for the waiting ULPDU of 128: %d, %v", n, more)
 		}
 		if n, _ := s.Next(1460); n != 1460 || len(src.asked) != 3 {
-			t.Errorf("the next one: %d octets, asked %v", n, src.asked)
+			t.Errorf("the next one: %d bytes, asked %v", n, src.asked)
 		}
 	})
 	t.Run("EMSS below the smallest FPDU", func(t *testing.T) {
@@ -182,17 +182,17 @@ func TestNext(t *testing.T) {
 			sum := 0
 			for n, more := s.Next(100); n > 0; n, more = s.Next(100) {
 				if n > MinFPDU || more != (src.left > 0) {
-					t.Errorf("%d octets, more %v", n, more)
+					t.Errorf("%d bytes, more %v", n, more)
 				}
 				sum += n
 			}
 			for _, a := range src.asked {
 				if a != MinMULPDU {
-					t.Errorf("source asked for %d octets", a)
+					t.Errorf("source asked for %d bytes", a)
 				}
 			}
 			if sum < 8*136 {
-				t.Errorf("markers %v: %d octets in all, want 8 FPDUs", markers, sum)
+				t.Errorf("markers %v: %d bytes in all, want 8 FPDUs", markers, sum)
 			}
 		}
 	})
@@ -205,7 +205,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("room 400: %d, %v", n, more)
 		}
 		if n, _ := s.Next(500); n != 1008 {
-			t.Errorf("room of the EMSS: %d octets, want the whole FPDU for TCP to cut", n)
+			t.Errorf("room of the EMSS: %d bytes, want the whole FPDU for TCP to cut", n)
 		}
 	})
 	t.Run("nothing to send", func(t *testing.T) {
@@ -219,13 +219,13 @@ func TestNext(t *testing.T) {
 		var s Sender
 		src := &messageSource{left: 100 * 50, most: 100}
 		s.Init(SenderConfig{Pack: true}, 0, 1460, src)
-		n, more := s.Next(1460) // FPDUs of 108 octets until fewer than MinMULPDU would fit
+		n, more := s.Next(1460) // FPDUs of 108 bytes until fewer than MinMULPDU would fit
 		if n != 12*108 && n != 13*108 || !more {
-			t.Errorf("%d octets (%.1f FPDUs), more %v", n, float64(n)/108, more)
+			t.Errorf("%d bytes (%.1f FPDUs), more %v", n, float64(n)/108, more)
 		}
 		for _, a := range src.asked {
 			if a < MinMULPDU {
-				t.Errorf("source asked for %d octets", a)
+				t.Errorf("source asked for %d bytes", a)
 			}
 		}
 	})
@@ -233,7 +233,7 @@ func TestNext(t *testing.T) {
 		var s Sender
 		s.Init(SenderConfig{}, 0, 1460, &messageSource{left: 500, most: 100})
 		if n, _ := s.Next(1460); n != 108 {
-			t.Errorf("%d octets, want one FPDU of 108", n)
+			t.Errorf("%d bytes, want one FPDU of 108", n)
 		}
 	})
 	t.Run("many descriptors", func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestNext(t *testing.T) {
 			t.Errorf("MULPDU %d, then %d", a, b)
 		}
 		if n, _ := s.Next(1448); n > 1000 {
-			t.Errorf("segment of %d octets after the EMSS fell to 1000", n)
+			t.Errorf("segment of %d bytes after the EMSS fell to 1000", n)
 		}
 	})
 }

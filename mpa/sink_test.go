@@ -35,7 +35,7 @@ func (s *logSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	return nil
 }
 
-// checkSink compares everything with the ULPDUs that were sent. A ULPDU of at least 8 octets begins with its
+// checkSink compares everything with the ULPDUs that were sent. A ULPDU of at least 8 bytes begins with its
 // index and a word of behaviour; shorter ones are compared at delivery only.
 type checkSink struct {
 	sent   [][]byte
@@ -90,7 +90,7 @@ func (s *checkSink) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	}
 	got := make([]byte, v.Len())
 	if n := v.CopyTo(got, 0); n != len(got) || !bytes.Equal(got, s.sent[i]) {
-		s.fault("%d placed with wrong octets", i)
+		s.fault("%d placed with wrong bytes", i)
 	}
 	s.placed[i] = true
 	return nil
@@ -116,7 +116,7 @@ func (s *checkSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	case s.next >= len(s.sent):
 		s.fault("one delivery too many: %x", hdr)
 	case n != len(s.sent[s.next]) || !bytes.Equal(hdr, s.sent[s.next][:min(n, HeaderKept)]):
-		s.fault("delivery of %d octets %x, want %d octets for ULPDU %d", n, hdr,
+		s.fault("delivery of %d bytes %x, want %d bytes for ULPDU %d", n, hdr,
 			len(s.sent[s.next]), s.next)
 	case n >= 8 && !s.placed[s.next]:
 		s.fault("%d delivered before it was placed", s.next)

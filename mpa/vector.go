@@ -9,10 +9,10 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// Vector holds octets of a stream in pieces, for a transport that takes them so (writev) and sends again by itself
-// what is lost. What is not lent stands in Room. The zero value with a Room is empty.
+// Vector holds bytes of a stream in pieces, for a transport that writes pieces (writev) and retransmits by itself.
+// Bytes that are not lent are in Room. The zero value with a Room is empty.
 type Vector struct {
-	Room []byte // its owner's; the owner may take it away while the Vector is empty
+	Room []byte // owned by the caller, who may remove it while the Vector is empty
 
 	array      [][]byte // the array of pieces, from its beginning
 	pieces     [][]byte // what is left, in the order of the stream
@@ -21,16 +21,16 @@ type Vector struct {
 	lastInRoom bool     // the last piece ends at Room[used]
 }
 
-// Len returns the octets that v holds.
+// Len returns the bytes that v holds.
 func (v *Vector) Len() int { return v.total }
 
-// Space returns how many octets Take can give.
+// Space returns how many bytes Extend can give.
 func (v *Vector) Space() int { return len(v.Room) - v.used }
 
-// Pieces returns the octets piece by piece; the caller must not change them.
+// Pieces returns the bytes piece by piece. The caller must not change them.
 func (v *Vector) Pieces() [][]byte { return v.pieces }
 
-// Extend appends n octets of Room, which the caller writes.
+// Extend appends n bytes of Room and returns them for the caller to write.
 func (v *Vector) Extend(n int) []byte {
 	from := v.used
 	v.used += n
@@ -60,7 +60,7 @@ func (v *Vector) appendPiece(b []byte) {
 	}
 }
 
-// Discard takes the first n octets away.
+// Discard removes the first n bytes.
 func (v *Vector) Discard(n int) {
 	if v.total -= n; v.total == 0 {
 		v.Reset()
@@ -74,7 +74,7 @@ func (v *Vector) Discard(n int) {
 	v.pieces[0] = v.pieces[0][n:]
 }
 
-// CopyLent copies what is lent: v is as before, and holds nothing of its Source.
+// CopyLent copies the lent bytes. v has the same content, and refers to no memory of its Source.
 func (v *Vector) CopyLent() {
 	for i, p := range v.pieces {
 		v.pieces[i] = bytes.Clone(p)
@@ -88,7 +88,7 @@ func (v *Vector) Reset() {
 	v.pieces, v.total, v.used, v.lastInRoom = v.array[:0], 0, 0, false
 }
 
-// Snapshot is a state of a Vector, for Back.
+// Snapshot is a state of a Vector, for Restore.
 type Snapshot struct {
 	pieces, total, used int
 	lastInRoom          bool
@@ -104,7 +104,7 @@ func (v *Vector) Snapshot() Snapshot {
 	return m
 }
 
-// Restore takes away what was appended since m; nothing was dropped in between.
+// Restore removes the bytes appended since m. Nothing may have been discarded in between.
 func (v *Vector) Restore(m Snapshot) {
 	clear(v.pieces[m.pieces:])
 	v.pieces, v.total, v.used, v.lastInRoom = v.pieces[:m.pieces], m.total, m.used, m.lastInRoom
@@ -113,12 +113,12 @@ func (v *Vector) Restore(m Snapshot) {
 	}
 }
 
-// minLent is how many octets of payload in an FPDU are rather lent than copied: for fewer, a piece of their
-// own costs the kernel more than the pass that copies and checks costs here.
+// minLent is the smallest payload of an FPDU, in bytes, that is lent and not copied. For fewer bytes, another piece
+// costs the kernel more than the pass that copies and checks costs here.
 const minLent = 8 << 10
 
-// Gather appends the FPDUs of r, which Next has frozen and Acked has not released, to v, which has Space for them. It
-// returns false when r holds something else than whole FPDUs.
+// Gather appends the FPDUs of r to v, which has Space for them. Next has frozen them, and Acked has not released them.
+// It returns false if r is not a row of whole FPDUs.
 func (s *Sender) Gather(r seq.Range, v *Vector) bool {
 	i, ok := s.descriptorAt(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
@@ -134,8 +134,8 @@ func (s *Sender) Gather(r seq.Range, v *Vector) bool {
 	return true
 }
 
-// lendFPDU appends the FPDU of the ULPDU ref of n octets, whose body stays where src has it. It returns false, and does
-// nothing, when there are markers to go between, or src does not lend it.
+// lendFPDU appends the FPDU of the ULPDU ref of n bytes, whose body stays in the memory of src. It returns false, and
+// does nothing, if markers belong between, or if src does not lend the body.
 func (f Framing) lendFPDU(v *Vector, src Source, ref ulpdu.Ref, n int) bool {
 	if f.Markers {
 		return false

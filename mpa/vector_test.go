@@ -8,12 +8,12 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// lender cuts one message in memory into ULPDUs with a header of 14 octets, of lengths that take turns, and lends those
+// lender cuts one message in memory into ULPDUs with a header of 14 bytes, of lengths that take turns, and lends those
 // of an even number.
 type lender struct {
 	mem   []byte
 	sizes []int
-	made  []ulpdu.Ref // Off is where in mem, ID the number and the octets of payload
+	made  []ulpdu.Ref // Off is where in mem, ID the number and the bytes of payload
 	off   int
 	all   bool // those of an odd number too
 }
@@ -57,10 +57,10 @@ func newLender() *lender {
 	return l
 }
 
-// join is the octets of a Vector in one piece.
+// join is the bytes of a Vector in one piece.
 func join(v *Vector) []byte { return bytes.Join(v.Pieces(), nil) }
 
-// TestGather compares what Gather makes of FPDUs with what Fill makes of them, octet by octet, however many of them are
+// TestGather compares what Gather makes of FPDUs with what Fill makes of them, byte by byte, however many of them are
 // collected before a transport takes them, and whatever it takes at a time.
 func TestGather(t *testing.T) {
 	for _, f := range framings {
@@ -100,7 +100,7 @@ func gather(t *testing.T, f Framing, pack bool, most int) {
 			n := min(most, v.Len())
 			b := join(&v)
 			if len(b) != v.Len() {
-				t.Fatalf("%d octets in the pieces, Len says %d", len(b), v.Len())
+				t.Fatalf("%d bytes in the pieces, Len says %d", len(b), v.Len())
 			}
 			got = append(got, b[:n]...)
 			if v.Discard(n); most < 1000 && len(b) > 2*most { // the rest at once, it takes long otherwise
@@ -113,10 +113,10 @@ func gather(t *testing.T, f Framing, pack bool, most int) {
 		}
 	}
 	if got = append(got, join(&v)...); !bytes.Equal(got, want) {
-		t.Errorf("%s, pack %v, %d at a time: other octets than Fill's", f.label(), pack, most)
+		t.Errorf("%s, pack %v, %d at a time: other bytes than Fill's", f.label(), pack, most)
 	}
 	if f.Markers != (lent == 0) || copied == 0 {
-		t.Errorf("%s, pack %v: %d octets lent and %d copied", f.label(), pack, lent, copied)
+		t.Errorf("%s, pack %v: %d bytes lent and %d copied", f.label(), pack, lent, copied)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestVectorOwn(t *testing.T) {
 	want := "head" + string(lent) + "tailmore"
 	clear(lent)
 	if got := bytes.Join(v.Pieces(), nil); string(got) != want || v.Len() != len(want) {
-		t.Errorf("%d octets: %q", v.Len(), got)
+		t.Errorf("%d bytes: %q", v.Len(), got)
 	}
 }
 

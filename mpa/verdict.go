@@ -100,7 +100,7 @@ func (r *Receiver) whyNotRepaired(at int64) string {
 	switch {
 	case r.cfg.Layered: // a socket has acknowledged all of it
 	case at < r.seg.start:
-		return fmt.Sprintf("; its first %d bytes came in earlier segments and were acknowledged "+
+		return fmt.Sprintf("; its first %d bytes arrived in earlier segments and were acknowledged "+
 			"before its CRC could be checked, "+
 			"so TCP cannot have them sent again: they were changed on the way, or by the sender",
 			r.seg.start-at)

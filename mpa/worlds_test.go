@@ -15,22 +15,22 @@ var wholeWorlds = flag.Bool("mpa.worlds", false, "TestSmallWorlds enumerates all
 // bound is how much of a small world is enumerated.
 type bound struct {
 	segments int  // most segments
-	fine     bool // every octet that a comparison could be off by is a place to cut
-	faults   bool // each duplicate and each wrong octet too
+	fine     bool // every byte that a comparison could be off by is a place to cut
+	faults   bool // each duplicate and each wrong byte too
 }
 
 // smallStream is a stream of a few FPDUs, and the places where it is cut.
 type smallStream struct {
 	cfg     ReceiverConfig
-	sizes   []int // octets of the ULPDUs
+	sizes   []int // bytes of the ULPDUs
 	sink    sinkKind
 	stream  []byte
 	borders []int
 	slots   []slot
 }
 
-// slot is one place to cut, or a run of places that are alike: the octets between two features of an FPDU.
-// Cuts in such a run differ in how many there are and not in where they are, so the first few octets of the
+// slot is one place to cut, or a run of places that are alike: the bytes between two features of an FPDU.
+// Cuts in such a run differ in how many there are and not in where they are, so the first few bytes of the
 // run stand for all of it.
 type slot struct{ at, n int }
 
@@ -41,7 +41,7 @@ var layouts = []struct {
 	marked bool
 	sizes  []int
 }{
-	{"five of a few octets", false, []int{6, 2, 9, 1, 5}},
+	{"five of a few bytes", false, []int{6, 2, 9, 1, 5}},
 	{"markers in the second and the fourth", true, []int{40, 460, 6, 520, 30}},
 	{"markers in front of the third and at the CRC of the fourth", true, []int{490, 2, 20, 464, 6}},
 	{"a marker in each", true, []int{506, 502, 502, 502, 502}},
@@ -138,7 +138,7 @@ func newSmallStream(cfg ReceiverConfig, sizes []int, kind sinkKind, fine bool) *
 // plain tries every cut, order and fault within b one after the other, with the defect spoil.
 //
 // Two kinds of case are left out, for each is another one. A segment that is lost and comes again is the same
-// segment in a later place of the order. Octets that come again in other segments than before are offered by
+// segment in a later place of the order. Bytes that come again in other segments than before are offered by
 // TCP only where they are missing, and that is another cut.
 func (w *smallStream) plain(b bound, spoil func(*smallRun, int, int) int) (t tally) {
 	run := newSmallRun(w)
@@ -162,7 +162,7 @@ func (w *smallStream) plain(b bound, spoil func(*smallRun, int, int) int) (t tal
 	return t
 }
 
-// withFaults tries c with each segment once more in each later place, and with a wrong octet in each
+// withFaults tries c with each segment once more in each later place, and with a wrong byte in each
 // segment the first time that it comes.
 func (w *smallStream) withFaults(c smallCase, try func(smallCase)) {
 	for first, seg := range c.order {
@@ -182,7 +182,7 @@ func (w *smallStream) withFaults(c smallCase, try func(smallCase)) {
 	}
 }
 
-// wrongOctets yields the first and the last octet of a segment and the length fields in it, if a CRC tells.
+// wrongOctets yields the first and the last byte of a segment and the length fields in it, if a CRC tells.
 func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		if !w.cfg.CRC || !yield(start) || end-1 > start && !yield(end-1) {
@@ -197,7 +197,7 @@ func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
 }
 
 // TestSmallWorlds enumerates small streams instead of drawing them: five FPDUs with and without markers, cut
-// into segments at every place, in every order, one of them twice, one lost, or with one wrong octet. After each
+// into segments at every place, in every order, one of them twice, one lost, or with one wrong byte. After each
 // segment what is placed, delivered, held and acknowledged is compared with what RFC 5044 lets a receiver know.
 //
 //req:rfc5044-3-4 rfc5044-4.3-6 rfc5044-5.2-1 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-7
@@ -260,7 +260,7 @@ func smallConfigs(markers bool) (all []ReceiverConfig) {
 }
 
 // TestSmallWorldsReach checks that the enumeration is what it says: as many cuts of a short stream as there
-// are subsets of its octets, and all orders.
+// are subsets of its bytes, and all orders.
 func TestSmallWorldsReach(t *testing.T) {
 	w := newSmallStream(ReceiverConfig{Framing: Framing{CRC: true}}, []int{2}, deliverAll, true)
 	seen := map[string]bool{}
@@ -268,10 +268,10 @@ func TestSmallWorldsReach(t *testing.T) {
 		seen[fmt.Sprint(ends)] = true
 		return true
 	})
-	// An FPDU of eight octets has seven places, of which 5 and 6 are alike: six single cuts, and of the pairs
+	// An FPDU of eight bytes has seven places, of which 5 and 6 are alike: six single cuts, and of the pairs
 	// fifteen of two kinds and one within the run.
 	if len(w.stream) != 8 || len(seen) != 1+6+15+1 {
-		t.Errorf("%d cuts of %d octets: %v", len(seen), len(w.stream), w.slots)
+		t.Errorf("%d cuts of %d bytes: %v", len(seen), len(w.stream), w.slots)
 	}
 	for k, n := range []int{1, 1, 2, 6, 24, 120, 720} {
 		distinct := map[string]bool{}

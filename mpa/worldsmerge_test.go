@@ -41,7 +41,7 @@ const (
 type place struct {
 	n          int              // segments and gaps
 	ends       [maxSegments]int // of each
-	have       [maxSegments]int // octets that were kept
+	have       [maxSegments]int // bytes that were kept
 	come       uint             // bits: it is a segment
 	left       int              // segments that may still come
 	fault      bool             // one may still come
@@ -49,7 +49,7 @@ type place struct {
 	exact      bool
 }
 
-// arrival is one step of a case: a segment, with this octet wrong or noFault, or the second time.
+// arrival is one step of a case: a segment, with this byte wrong or noFault, or the second time.
 type arrival struct {
 	from, to, wrong int
 	again           bool
@@ -60,7 +60,7 @@ func (a arrival) String() string {
 	case a.again:
 		return fmt.Sprintf("%d-%d again", a.from, a.to)
 	case a.wrong != noFault:
-		return fmt.Sprintf("%d-%d with octet %d wrong", a.from, a.to, a.wrong)
+		return fmt.Sprintf("%d-%d with byte %d wrong", a.from, a.to, a.wrong)
 	}
 	return fmt.Sprintf("%d-%d", a.from, a.to)
 }

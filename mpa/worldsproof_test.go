@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// defects are receivers that are broken: each does something wrong after an offer of n octets, in a state that some
+// defects are receivers that are broken: each does something wrong after an offer of n bytes, in a state that some
 // of the cases reach.
 var defects = map[string]func(x *smallRun, kept, n int) int{
 	"none": nil,
-	"a refused octet is acknowledged": func(_ *smallRun, kept, n int) int {
+	"a refused byte is acknowledged": func(_ *smallRun, kept, n int) int {
 		return min(kept+1, n)
 	},
 	"a record is lost behind another": func(x *smallRun, kept, _ int) int {
@@ -28,7 +28,7 @@ var defects = map[string]func(x *smallRun, kept, n int) int{
 		}
 		return kept
 	},
-	"a held octet changes": func(x *smallRun, kept, _ int) int {
+	"a held byte changes": func(x *smallRun, kept, _ int) int {
 		if len(x.r.islands) > 1 {
 			if b := x.r.reassembly.at(x.r.islands[0].end - 1); b != nil {
 				b[0] ^= 0x10
@@ -118,7 +118,7 @@ func TestStateOfRun(t *testing.T) {
 		m.state(&before)
 		m.state(&after)
 		if before.at != len(before.b) || !bytes.Equal(before.b, after.b) {
-			t.Errorf("segment %d: %d of %d octets are read, %x, then written as %x", seg, before.at,
+			t.Errorf("segment %d: %d of %d bytes are read, %x, then written as %x", seg, before.at,
 				len(before.b), before.b, after.b)
 		}
 	}

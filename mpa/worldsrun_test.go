@@ -18,11 +18,11 @@ type smallCase struct {
 	order []int // in which they come
 	again int   // this one comes twice, -1 for none,
 	after int   // the second time behind that place of the order
-	wrong int   // this octet is wrong the first time that it comes, -1 for none
+	wrong int   // this byte is wrong the first time that it comes, -1 for none
 }
 
 func (c smallCase) String() string {
-	return fmt.Sprintf("segments to %v in order %v, %d again after %d, octet %d wrong", c.ends,
+	return fmt.Sprintf("segments to %v in order %v, %d again after %d, byte %d wrong", c.ends,
 		c.order, c.again, c.after, c.wrong)
 }
 
@@ -37,7 +37,7 @@ const (
 func (k sinkKind) silent(i int) bool  { return k == mixedSink && i%3 == 1 }
 func (k sinkKind) refuses(i int) bool { return k == mixedSink && (i == 2 || i == 3) }
 
-// ulpduOf is ULPDU i: every octet says which it is.
+// ulpduOf is ULPDU i: every byte says which it is.
 func ulpduOf(i, n int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, n) }
 
 // smallSink checks that nothing but what was sent is placed, once, and delivered in order.
@@ -76,7 +76,7 @@ func (s *smallSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 		s.delivered++
 	}
 	if i != s.delivered || n != s.w.sizes[i] || s.placed&(1<<i) == 0 {
-		s.fault = fmt.Sprintf("delivered %d of %d octets when %d was due", i, n, s.delivered)
+		s.fault = fmt.Sprintf("delivered %d of %d bytes when %d was due", i, n, s.delivered)
 	}
 	s.delivered = i + 1
 	return nil
@@ -87,17 +87,17 @@ type smallRun struct {
 	w                *smallStream
 	r                Receiver
 	sink             smallSink
-	have             []int // octets of each segment that were kept
+	have             []int // bytes of each segment that were kept
 	buf              []byte
 	edge             int // TCP's left edge
 	err              *ulpdu.Error
-	harm             bool       // a wrong octet was kept
-	hurt             bool       // the wrong octet came
+	harm             bool       // a wrong byte was kept
+	hurt             bool       // the wrong byte came
 	exact            bool       // what came so far were whole FPDUs
 	failures, oldest int        // of the receiver's trust, since the start, and when the state was read
-	calm             bool       // no octet is wrong or will be
-	held             [][2]int64 // where octets were kept and not placed, for state
-	// spoil gives the receiver a defect: it runs after each offer of n octets, and returns how many were kept.
+	calm             bool       // no byte is wrong or will be
+	held             [][2]int64 // where bytes were kept and not placed, for state
+	// spoil gives the receiver a defect: it runs after each offer of n bytes, and returns how many were kept.
 	spoil func(x *smallRun, kept, n int) int
 }
 
@@ -140,7 +140,7 @@ func (x *smallRun) try(c smallCase) string {
 func (x *smallRun) rest(c smallCase) string {
 	for round := 0; x.edge < len(x.w.stream) && x.err == nil; round++ {
 		if round > 8 {
-			return fmt.Sprintf("no progress at octet %d: %+v", x.edge, x.r.Stats())
+			return fmt.Sprintf("no progress at byte %d: %+v", x.edge, x.r.Stats())
 		}
 		for seg := range c.ends {
 			if why := x.arrive(c, seg, false); why != "" {
@@ -210,7 +210,7 @@ func (x *smallRun) leftEdge(c smallCase) (edge int) {
 	return edge
 }
 
-// twice offers octets that were kept before, against Offer's rule: nothing may come of it.
+// twice offers bytes that were kept before, against Offer's rule: nothing may come of it.
 func (x *smallRun) twice(c smallCase, p, q int) string {
 	b := x.buf[:q-p]
 	copy(b, x.w.stream[p:q])
@@ -221,7 +221,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 	if err != nil && x.err == nil || placed != x.sink.placed || s.FPDUs != before.FPDUs ||
 		s.HeldOctets != before.HeldOctets || s.Records != before.Records ||
 		s.Holes != before.Holes {
-		return fmt.Sprintf("octets that were there changed it from %+v to %+v, %v", before, s, err)
+		return fmt.Sprintf("bytes that were there changed it from %+v to %+v, %v", before, s, err)
 	}
 	if x.sink.fault != "" {
 		return x.sink.fault
@@ -229,7 +229,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 	return x.hold(c)
 }
 
-// check compares what was placed, delivered and held with what the octets that are there allow.
+// check compares what was placed, delivered and held with what the bytes that are there allow.
 func (x *smallRun) check(c smallCase) string {
 	if x.hurt {
 		return "" // what a wrong length promises is nobody's business before it is told apart
@@ -260,13 +260,13 @@ func (x *smallRun) check(c smallCase) string {
 		return fmt.Sprintf("%d delivered, TCP has passed %d", x.sink.delivered, passed)
 	}
 	if s := x.r.Stats(); s.HeldOctets != held {
-		return fmt.Sprintf("%d octets held, %d wait for the rest of their FPDU", s.HeldOctets, held)
+		return fmt.Sprintf("%d bytes held, %d wait for the rest of their FPDU", s.HeldOctets, held)
 	}
 	return ""
 }
 
 // known returns the FPDUs that can be placed: those that are there whole, and whose start is known, from the
-// first octet of the stream on or behind the FPDU that the first marker of an island points at.
+// first byte of the stream on or behind the FPDU that the first marker of an island points at.
 func (x *smallRun) known(c smallCase) (set uint) {
 	p := 0
 	for i := 0; i < len(c.ends); {
@@ -287,7 +287,7 @@ func (x *smallRun) known(c smallCase) (set uint) {
 	return set
 }
 
-// firstStart returns the index of the first FPDU whose start the octets [start, end) tell.
+// firstStart returns the index of the first FPDU whose start the bytes [start, end) tell.
 func (x *smallRun) firstStart(start, end int) int {
 	w := x.w
 	if start == 0 {
@@ -327,27 +327,27 @@ func (x *smallRun) finish(c smallCase) string {
 	}
 	whole = whole && x.sink.delivered == len(w.sizes)
 	if err := x.r.Closed(smallStart.Add(x.edge)); x.err == nil {
-		x.err = err // a wrong length may wait for octets beyond the end
+		x.err = err // a wrong length may wait for bytes beyond the end
 	}
-	if octets, records := w.cfg.Pool.InUse(); octets != 0 || records != 0 {
-		return fmt.Sprintf("%d octets and %d records are left in the pool", octets, records)
+	if held, records := w.cfg.Pool.InUse(); held != 0 || records != 0 {
+		return fmt.Sprintf("%d bytes and %d records are left in the pool", held, records)
 	}
 	switch {
 	case whole && x.harm:
-		return "a wrong octet was acknowledged, and nobody noticed"
+		return "a wrong byte was acknowledged, and nobody noticed"
 	case whole && x.err == nil:
 		return ""
 	case whole || !x.hurt || x.err == nil:
 		return fmt.Sprintf("placed %05b, %d delivered, %v", x.sink.placed, x.sink.delivered, x.err)
 	case x.err.Code != CodeCRC && x.err.Code != CodeMarker && x.err.Code != CodeClosed:
-		return fmt.Sprintf("a wrong octet ends in %v", x.err)
+		return fmt.Sprintf("a wrong byte ends in %v", x.err)
 	case !w.cfg.Strict && x.exact:
 		return fmt.Sprintf("whole FPDUs can be sent again, and it ended in %v", x.err)
 	}
 	return ""
 }
 
-// aligned reports whether the octets [p, q) are whole FPDUs.
+// aligned reports whether the bytes [p, q) are whole FPDUs.
 func (x *smallRun) aligned(p, q int) bool {
 	return slices.Contains(x.w.borders, p) && slices.Contains(x.w.borders, q)
 }

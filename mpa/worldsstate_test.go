@@ -12,16 +12,16 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// A run's state as octets: what the receiver, its pool and the sink above know, all of it, so that the run goes on
-// from the octets alone. Two states with the same octets go on alike.
+// A run's state as bytes: what the receiver, its pool and the sink above know, all of it, so that the run goes on
+// from the bytes alone. Two states with the same bytes go on alike.
 //
 // Numbers and arrays of numbers are found by reflection, so that a field that is added later is taken along, or, when
 // it refers to memory, is an error until this file says what it means. What differs between states that are alike is
 // brought into one form, in the receiver that goes on too: indices of records and blocks are those of the order in the
-// stream, islands stand at the front of their array, counters, which nothing asks for, begin at 0, and octets that
+// stream, islands stand at the front of their array, counters, which nothing asks for, begin at 0, and bytes that
 // belong to nobody, such as those of a block that are not held, have a value that no stream has.
 
-// span is the octets of adjacent fields of numbers.
+// span is the bytes of adjacent fields of numbers.
 type span struct{ at, n uintptr }
 
 // handled are the fields that hold no numbers, or numbers that need another form: save and load know them.
@@ -108,7 +108,7 @@ func (c *code) num(v *int64) {
 	}
 }
 
-// raw takes octets, whose number both sides know.
+// raw takes bytes, whose number both sides know.
 func (c *code) raw(b []byte) {
 	if c.reading {
 		c.at += copy(b, c.b[c.at:c.at+len(b)])
@@ -130,11 +130,11 @@ func (c *code) spans(p unsafe.Pointer, spans []span) {
 	}
 }
 
-const nobodys = 0xee // octets that belong to nobody
+const nobodys = 0xee // bytes that belong to nobody
 
 var nothing = bytes.Repeat([]byte{nobodys}, blockSize)
 
-// state takes the state of the run: writing returns it as octets, reading makes it that of the octets.
+// state takes the state of the run: writing returns it as bytes, reading makes it that of the bytes.
 func (x *smallRun) state(c *code) {
 	r := &x.r
 	if c.reading {
@@ -181,9 +181,9 @@ func (x *smallRun) empty() {
 	r.seg = segment{start: -1 << 40, end: -1 << 41, kept: -1 << 42, pieceAt: -1 << 43, piece: -1}
 }
 
-// cutsState leaves out what is known of octets that are in order, whether those or others were refused
+// cutsState leaves out what is known of bytes that are in order, whether those or others were refused
 // first, how many offers were aligned, for there is one for each segment at most, fewer than forgetRefusals,
-// and, once the sender is known to be unaligned, what only matters before: all of it when no octet is wrong
+// and, once the sender is known to be unaligned, what only matters before: all of it when no byte is wrong
 // or will be. No failure takes the place of another: x.failures says so.
 func (x *smallRun) cutsState(c *code) {
 	t := &x.r.cuts
@@ -231,7 +231,7 @@ func (x *smallRun) cutsState(c *code) {
 	}
 }
 
-// tellApart makes what stands for wrong octets in f the same for all: only right ones are compared with them any more.
+// tellApart makes what stands for wrong bytes in f the same for all: only right ones are compared with them any more.
 // The rest of a segment ends where it ended before, so that the whole is compared, and no part.
 func (x *smallRun) tellApart(at int64, f *fingerprint) {
 	f.halves = [len(f.halves)]uint32{}
@@ -294,7 +294,7 @@ func (x *smallRun) islandState(c *code, is *island) {
 	}
 }
 
-// heldState takes the octets that are held: by the oracle's account those that were kept and not placed.
+// heldState takes the bytes that are held: by the oracle's account those that were kept and not placed.
 func (x *smallRun) heldState(c *code) {
 	m, p := &x.r.reassembly, x.w.cfg.Pool
 	size := len(m.table)
@@ -330,7 +330,7 @@ func (x *smallRun) heldState(c *code) {
 		for h[0] < h[1] {
 			b := m.at(h[0])
 			if len(b) == 0 {
-				panic("octets are held in no block")
+				panic("bytes are held in no block")
 			}
 			b = b[:min(int64(len(b)), h[1]-h[0])]
 			c.raw(b)
@@ -386,7 +386,7 @@ func (x *smallRun) hold(c smallCase) string {
 		}
 	}
 	if sum != x.r.reassembly.held {
-		return fmt.Sprintf("%d octets are held, %d were kept and not placed",
+		return fmt.Sprintf("%d bytes are held, %d were kept and not placed",
 			x.r.reassembly.held, sum)
 	}
 	return ""

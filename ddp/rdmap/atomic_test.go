@@ -12,8 +12,8 @@ func atomicResponse(msn, id, value uint64) string {
 	return untagged(11, 3, msn, 0, 0) + fmt.Sprintf("%08x %016x", id, value)
 }
 
-// asker is a queue pair with a Read of 8 octets and two atomics on their way, or without the Read; their results
-// belong to 8 octets each of the region that is returned.
+// asker is a queue pair with a Read of 8 bytes and two atomics on their way, or without the Read; their results
+// belong to 8 bytes each of the region that is returned.
 func asker(t *testing.T, read bool) (*host, *ddp.MR) {
 	a := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 4, ORD: 4})
 	sink := a.register(make([]byte, 24), ddp.Attr{Access: ddp.LocalWrite})
@@ -48,9 +48,9 @@ func TestAtomicResponses(t *testing.T) {
 		{"second one's id", false, atomicResponse(1, 2, 0x55), CauseOpUnspecified},
 		{"id of none", false, atomicResponse(1, 0, 0x55), CauseOpUnspecified},
 		{"before the Read's", true, atomicResponse(1, 1, 0x55), CauseOpcode},
-		{"11 octets", false, untagged(11, 3, 1, 0, 11), CauseStreamFatal},
-		{"13 octets", false, untagged(11, 3, 1, 0, 13), ddp.CauseTooLong},
-		{"no octets", false, untagged(11, 3, 1, 0, 0), CauseStreamFatal},
+		{"11 bytes", false, untagged(11, 3, 1, 0, 11), CauseStreamFatal},
+		{"13 bytes", false, untagged(11, 3, 1, 0, 13), ddp.CauseTooLong},
+		{"no bytes", false, untagged(11, 3, 1, 0, 0), CauseStreamFatal},
 		{"at an offset", false, untagged(11, 3, 1, 1, 11), ddp.CauseMO},
 		{"at its end", false, untagged(11, 3, 1, 12, 0), ddp.CauseMO},
 		{"behind its end", false, untagged(11, 3, 1, 13, 0), ddp.CauseMO},
@@ -60,7 +60,7 @@ func TestAtomicResponses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a, sink := asker(t, c.read)
 			err := a.inject(unhex(t, c.ulpdu))
-			value := binary.NativeEndian.Uint64(a.octets(sink)[8:])
+			value := binary.NativeEndian.Uint64(a.held(sink)[8:])
 			if c.want == ddp.CauseNone {
 				if err != nil || value != 0x55 {
 					t.Errorf("%#x, error %v", value, err)
@@ -86,7 +86,7 @@ func TestSinkVanishes(t *testing.T) {
 	if err := placeAhead(a, ahead); err != nil {
 		t.Fatal(err)
 	}
-	mem := a.octets(sink)
+	mem := a.held(sink)
 	if err := a.table.Invalidate(sink); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func (q *QP) runsLocals() bool {
 	return w.status == Success && w.isLocal() && (w.flags&Fence == 0 || q.out.len() == 0)
 }
 
-// executeLocals runs the work requests at the front of the send queue that send nothing.
+// executeLocals executes the local work requests at the front of the send queue: those that send nothing.
 func (q *QP) executeLocals() {
 	if q.sq.locals > 0 {
 		q.executeLocalQueue()
@@ -69,7 +69,7 @@ func (q *QP) failFront() {
 	}
 }
 
-// executeLocal runs a work request that sends nothing.
+// executeLocal executes one local work request.
 func (q *QP) executeLocal(w *sendWQE) *ulpdu.Error {
 	if w.op == WRBindMW {
 		b := ddp.Binding{STag: w.remote, Region: w.inv, TO: w.to, Len: w.atomic.Data,
@@ -97,8 +97,8 @@ func (q *QP) unbind() {
 	}
 }
 
-// completeFinished completes finished work requests from the oldest on. Completions come in posting
-// order and stop at the first one that is not finished; after an error flush takes over.
+// completeFinished completes finished work requests from the oldest on. Completions have the order of posting and stop
+// at the first unfinished request. After an error flush completes the rest.
 func (q *QP) completeFinished() {
 	if q.completing {
 		return
@@ -112,7 +112,7 @@ func (q *QP) completeFinished() {
 	q.executeLocals()
 }
 
-// completeSend takes the oldest work request off the queue; with keep its memory stays.
+// completeSend removes the oldest work request from the queue. With keep its memory stays held.
 func (q *QP) completeSend(st Status, keep bool) {
 	w := q.sq.at(q.sq.head)
 	if !keep {
@@ -129,9 +129,9 @@ func (q *QP) completeSend(st Status, keep bool) {
 	q.cfg.Completer.Complete(&q.sendCQE)
 }
 
-// flush completes everything that is posted, each once, in posting order: the send queue,
-// then the receive queue. One that caused the error says so. What TCP may have to send again
-// stays, without being anybody's, until forget or until TCP has had it acknowledged.
+// flush completes everything that is posted, each once, in the order of posting: the send queue, then the receive
+// queue. The work request that caused the error has its own status. Memory that TCP may retransmit stays held, although
+// its work request is complete, until releaseKept or until TCP has its acknowledgement.
 func (q *QP) flush() {
 	s := &q.sq
 	if q.cfg.Reclaim != nil {
@@ -158,7 +158,7 @@ func (q *QP) flush() {
 	q.completing = false
 }
 
-// releaseKept lets go of what flush left.
+// releaseKept releases the memory that flush kept.
 func (q *QP) releaseKept() {
 	q.term.toSend = false
 	for ; q.sq.kept > 0; q.sq.kept-- {

@@ -5,17 +5,16 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Silent reports whether delivery of a ULPDU that was placed ahead has no effect, so that mpa
-// need not keep a record of it: a segment of an RDMA Write. That its STag was invalidated between
-// placement and its turn stays unnoticed then, as RFC 5041, 5.3 permits.
+// Silent reports whether delivery of a ULPDU that was placed out of order has no effect, so that MPA need not record
+// it. That is so for a segment of an RDMA Write. If its STag is invalidated between placement and its turn, that
+// remains unnoticed then, which RFC 5041, 5.3 permits.
 func (q *QP) Silent(hdr []byte, n int) bool {
 	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() &&
 		opcodeOf(hdr[1]) == OpWrite
 }
 
-// Deliver says that a placed ULPDU of n octets and all before it are there. hdr is its first
-// min(n, 18) octets. Messages are completed, executed and invalidated here. An error ends the
-// stream: tell Fail.
+// Deliver reports that a placed ULPDU of n bytes and all before it have arrived. hdr is its first min(n, 18) bytes. It
+// completes and executes messages, and invalidates STags. The caller passes an error, which ends the stream, to Fail.
 func (q *QP) Deliver(hdr []byte, n int) *ulpdu.Error {
 	if q.state != RTS {
 		q.handle(EvFPDU)
@@ -62,7 +61,7 @@ func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
 	}
 }
 
-// deliverWrite finds out when the STag was invalidated after the segment had been placed ahead.
+// deliverWrite checks whether the STag was invalidated after the segment had been placed out of order.
 func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
 	if n <= 0 || q.cfg.Table.Unchanged(&q.lookup, h.STag) {
 		return ddp.CauseNone
@@ -71,8 +70,8 @@ func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
 	return ddp.TaggedCause(f)
 }
 
-// deliverSend takes the next segment of the message that is due on queue 0. Segments of a
-// message come in the order of their offsets, as RFC 5041, 5.3 recommends and all known peers do.
+// deliverSend delivers the next segment of the current message of queue 0. The segments of a message arrive in the
+// order of their offsets, as RFC 5041, 5.3 recommends and all known peers do.
 func (q *QP) deliverSend(h *ddp.Untagged, n int) ddp.Cause {
 	m := &q.msg
 	if m.rtrSend {
@@ -101,7 +100,7 @@ func (q *QP) deliverSend(h *ddp.Untagged, n int) ddp.Cause {
 	return q.completeRecv()
 }
 
-// completeRecv ends the message of queue 0: invalidation first, then the completion.
+// completeRecv ends the message of queue 0: first the invalidation, then the completion.
 func (q *QP) completeRecv() ddp.Cause {
 	m := &q.msg
 	w, c := q.rq.receiveFor(q.rq.next)
@@ -138,7 +137,7 @@ func (q *QP) completeRecv() ddp.Cause {
 	return ddp.CauseNone
 }
 
-// deliverRequest accepts a Read or Atomic Request; its response is made when its turn comes.
+// deliverRequest queues a Read or Atomic Request. Its response is made later, in order.
 func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
 	if h.MSN != q.in.nextMSN() {
 		return ddp.CauseMSNRange
@@ -166,7 +165,7 @@ func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// deliverResponse takes the next segment of the response to the oldest Read.
+// deliverResponse delivers the next segment of the response to the oldest Read.
 func (q *QP) deliverResponse(h *ddp.Tagged, n int) ddp.Cause {
 	if q.out.len() == 0 || q.out.first().atomic {
 		return CauseOpcode
@@ -214,7 +213,7 @@ func (q *QP) deliverAtomicResponse(h *ddp.Untagged) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// completeResponse ends the wait for the oldest response.
+// completeResponse marks the oldest Read or atomic as answered.
 func (q *QP) completeResponse(e *outboundRead) {
 	seq, rtr := e.seq, e.rtr
 	q.out.pop()
@@ -225,7 +224,7 @@ func (q *QP) completeResponse(e *outboundRead) {
 	q.executeLocals()
 }
 
-// deliverTerminate ends the stream by the peer's wish; it is never answered.
+// deliverTerminate ends the stream because the peer has sent a Terminate, which is never answered.
 func (q *QP) deliverTerminate() ddp.Cause {
 	t := &q.term
 	t.peer, _ = ParseTerminate(t.raw[:t.rawLen])
@@ -237,7 +236,7 @@ func (q *QP) deliverTerminate() ddp.Cause {
 	return ddp.CauseNone
 }
 
-// markTerminatedWR marks the work request that the peer's Terminate is about.
+// markTerminatedWR marks the work request that the peer's Terminate refers to.
 func (q *QP) markTerminatedWR(t *Terminate) {
 	if !t.HasDDP {
 		return

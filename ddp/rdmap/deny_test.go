@@ -7,7 +7,7 @@ import (
 	"xwarp/ddp"
 )
 
-// TestDeny takes rights of the peer away and gives them back: what has no octets is not checked (RFC 5041, 5.2), all
+// TestDeny takes rights of the peer away and gives them back: what has no bytes is not checked (RFC 5041, 5.2), all
 // else is as without the right of the region.
 //
 //req:rfc5040-8.1.1-5
@@ -96,7 +96,7 @@ func TestRTRSend(t *testing.T) {
 		want        ddp.Cause
 	}{
 		{"right", untagged(3, 0, 1, 0, 0), ddp.CauseNone},
-		{"of an octet", untagged(3, 0, 1, 0, 1), ddp.CauseTooLong},
+		{"of a byte", untagged(3, 0, 1, 0, 1), ddp.CauseTooLong},
 		{"at an offset", untagged(3, 0, 1, 1, 0), ddp.CauseMO},
 		{"with SE", untagged(5, 0, 1, 0, 0), CauseOpcode},
 		{"Immediate Data", untagged(8, 0, 1, 0, 8), CauseOpcode},

@@ -56,12 +56,12 @@ func TestNumbersWrap(t *testing.T) {
 		q.rq.head, q.rq.tail = first, first
 	}
 	word := b.region(8, ddp.Attr{Access: ddp.RemoteAtomic | ddp.RemoteRead})
-	binary.NativeEndian.PutUint64(b.octets(word), 0)
+	binary.NativeEndian.PutUint64(b.held(word), 0)
 	near := a.region(16, ddp.Attr{Access: ddp.LocalWrite})
 	inbox := b.region(16, ddp.Attr{Access: ddp.LocalWrite})
 	for i := range uint64(12) {
 		b.recv(i, sge(inbox, 0, 16))
-		binary.NativeEndian.PutUint64(a.octets(near), 1000+i)
+		binary.NativeEndian.PutUint64(a.held(near), 1000+i)
 		for _, wr := range []SendWR{
 			{Op: WRSend, SGL: []SGE{sge(near, 0, 8)}},
 			{Op: WRFetchAdd, SGL: []SGE{sge(near, 0, 8)}, Data: 1},
@@ -71,9 +71,9 @@ func TestNumbersWrap(t *testing.T) {
 			a.send(wr)
 			settle(a, b, 200)
 		}
-		got := binary.NativeEndian.Uint64(b.octets(inbox))
-		old := binary.NativeEndian.Uint64(a.octets(near))
-		now := binary.NativeEndian.Uint64(a.octets(near)[8:])
+		got := binary.NativeEndian.Uint64(b.held(inbox))
+		old := binary.NativeEndian.Uint64(a.held(near))
+		now := binary.NativeEndian.Uint64(a.held(near)[8:])
 		sent, received := a.take(), b.take()
 		if got != 1000+i || old != i || now != i+1 || len(sent) != 3 || len(received) != 1 ||
 			a.qp.Err() != nil || b.qp.Err() != nil {
@@ -125,14 +125,14 @@ func TestIRDExceeded(t *testing.T) {
 	}
 }
 
-// TestSendQueueEdges: one octet is enough for TCP to have something, and one kept request is let go of, too.
+// TestSendQueueEdges: one byte is enough for TCP to have something, and one kept request is let go of, too.
 func TestSendQueueEdges(t *testing.T) {
 	var s sendQueue
 	s.init(4, 1, 0)
 	s.tail = 2
 	for sent, want := range []uint64{0, 1} {
 		if s.at(0).sent = uint32(sent); s.firstUnfrozen() != want {
-			t.Errorf("with %d octets frozen the first of which TCP has nothing is %d", sent,
+			t.Errorf("with %d bytes frozen the first of which TCP has nothing is %d", sent,
 				s.firstUnfrozen())
 		}
 	}
@@ -158,7 +158,7 @@ func TestReleasedList(t *testing.T) {
 	if f := s.resolve(h.table, h.pd, 1, list, 0); f != ddp.OK || len(s.pieces) != 2 ||
 		s.total != 3 ||
 		m.Holds() != 2 {
-		t.Fatalf("%v: %d pieces of %d octets, %d uses", f, len(s.pieces), s.total, m.Holds())
+		t.Fatalf("%v: %d pieces of %d bytes, %d uses", f, len(s.pieces), s.total, m.Holds())
 	}
 	if s.release(); len(s.pieces)+len(s.regions) != 0 || m.Holds() != 0 {
 		t.Errorf("%d pieces, %d regions and %d uses after the release", len(s.pieces),
@@ -173,9 +173,9 @@ func TestLeastRoom(t *testing.T) {
 	m := h.region(10, ddp.Attr{})
 	h.send(SendWR{ID: 1, Op: WRSend, SGL: []SGE{sge(m, 0, 10)}})
 	if ref, n := h.qp.NextULPDU(MinULPDU - 1); n != 0 {
-		t.Fatalf("%v, %d octets into %d", ref, n, MinULPDU-1)
+		t.Fatalf("%v, %d bytes into %d", ref, n, MinULPDU-1)
 	}
 	if f := h.pull(MinULPDU); f == nil || len(f.b) != ddp.UntaggedLen+10 {
-		t.Fatalf("%+v into %d octets", f, MinULPDU)
+		t.Fatalf("%+v into %d bytes", f, MinULPDU)
 	}
 }

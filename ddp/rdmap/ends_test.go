@@ -23,8 +23,8 @@ func TestSilent(t *testing.T) {
 		{"Write", "c140", RTS, true},
 		{"part of a Write", "8140 00000001", RTS, true},
 		{"Write of version 0", "c000", RTS, true},
-		{"one octet", "c1", RTS, false},
-		{"no octet", "", RTS, false},
+		{"one byte", "c1", RTS, false},
+		{"no byte", "", RTS, false},
 		{"Read Response", "c142", RTS, false},
 		{"untagged", "4140", RTS, false},
 		{"first FPDU", "c140", RTR, false},
@@ -130,11 +130,11 @@ func TestAcknowledgementsWithheld(t *testing.T) {
 	}
 }
 
-// TestInlineRooms: each work request has its inline data to itself, up to the last octet, across the groups in which
+// TestInlineRooms: each work request has its inline data to itself, up to the last byte, across the groups in which
 // the room is made.
 func TestInlineRooms(t *testing.T) {
-	const depth, octets = 2*inlineStep + 1, 4
-	a, _ := twins(t, func(c *Config) { c.SendDepth, c.MaxInline = depth, octets }, Params{})
+	const depth, held = 2*inlineStep + 1, 4
+	a, _ := twins(t, func(c *Config) { c.SendDepth, c.MaxInline = depth, held }, Params{})
 	for lap := range 2 {
 		for i := range depth {
 			a.send(SendWR{Op: WRSend, Inline: fmt.Append(nil, 1000*(lap+1)+i)})

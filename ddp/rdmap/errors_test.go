@@ -64,8 +64,8 @@ func TestErrors(t *testing.T) {
 		name, ulpdu string
 		want        ddp.Cause
 	}{
-		{"no octets", "", ddp.CauseCatastrophic},
-		{"one octet", "c1", ddp.CauseCatastrophic},
+		{"no bytes", "", ddp.CauseCatastrophic},
+		{"one byte", "c1", ddp.CauseCatastrophic},
 		{"tagged header cut off", write(0x100, 0x1000, 0)[:28], ddp.CauseCatastrophic},
 		{"untagged header cut off", "4143 00000000 00000000 00000001 000000",
 			ddp.CauseCatastrophic},
@@ -89,7 +89,7 @@ func TestErrors(t *testing.T) {
 		{"MSN 0", untagged(3, 0, 0, 0, 1), ddp.CauseMSNRange},
 		{"message skipped", untagged(3, 0, 2, 0, 0), ddp.CauseMSNRange},
 		{"MO behind the buffer", untagged(3, 0, 1, 17, 1), ddp.CauseMO},
-		{"MO skips octets", untagged(3, 0, 1, 4, 1), ddp.CauseMO},
+		{"MO skips bytes", untagged(3, 0, 1, 4, 1), ddp.CauseMO},
 		{"too long", untagged(3, 0, 1, 0, 17), ddp.CauseTooLong},
 		{"too long at the end", untagged(3, 0, 1, 16, 1), ddp.CauseTooLong},
 		{"untagged version 0", "4043 00000000 00000000 00000001 00000000",
@@ -112,10 +112,10 @@ func TestErrors(t *testing.T) {
 		{"empty Read Response that nobody asked for", "c142 00000001 0000000000000000",
 			CauseOpcode},
 		{"Atomic Response that nobody asked for", untagged(11, 3, 1, 0, 12), ddp.CauseNoBuffer},
-		{"Immediate of 7 octets", untagged(8, 0, 1, 0, 7), CauseStreamFatal},
-		{"Immediate of 9 octets", untagged(8, 0, 1, 0, 9), CauseStreamFatal},
+		{"Immediate of 7 bytes", untagged(8, 0, 1, 0, 7), CauseStreamFatal},
+		{"Immediate of 9 bytes", untagged(8, 0, 1, 0, 9), CauseStreamFatal},
 		{"Immediate at an offset", untagged(8, 0, 1, 8, 8), ddp.CauseMO},
-		{"Immediate of 9 octets at an offset", untagged(8, 0, 1, 8, 9), ddp.CauseMO},
+		{"Immediate of 9 bytes at an offset", untagged(8, 0, 1, 8, 9), ddp.CauseMO},
 
 		{"Read of unknown STag", readRequest(0x999, 0, 1), CauseProtSTag},
 		{"Read below base", readRequest(0x100, 0xfff, 1), CauseProtBounds},
@@ -196,7 +196,7 @@ func image(h *host) string {
 }
 
 // TestLongestReceived: a receive may be longer than a message can be, but no message is: the segment with
-// which one would reach 2^32 octets is refused before anything wraps.
+// which one would reach 2^32 bytes is refused before anything wraps.
 //
 //req:rfc5041-5.2-2 rfc5041-7.1-1
 func TestLongestReceived(t *testing.T) {
@@ -204,11 +204,11 @@ func TestLongestReceived(t *testing.T) {
 		h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
 		buf := h.region(1<<16, ddp.Attr{Access: ddp.LocalWrite})
 		h.recv(7, sge(buf, 0, 1<<16))
-		w, _ := h.qp.rq.receiveFor(1) // a receive of more than 2^32 octets whose pieces are all the same memory
+		w, _ := h.qp.rq.receiveFor(1) // a receive of more than 2^32 bytes whose pieces are all the same memory
 		const pieces = 1<<16 + 1
 		w.mem.pieces, w.mem.total = make([][]byte, pieces), pieces<<16
 		for i := range w.mem.pieces {
-			w.mem.pieces[i] = h.octets(buf)
+			w.mem.pieces[i] = h.held(buf)
 		}
 		h.qp.msg = inboundMessage{open: true, op: OpSend, received: 1<<32 - 1000}
 		err := h.inject(unhex(t, untagged(3, 0, 1, 1<<32-1000, n)))
@@ -220,12 +220,12 @@ func TestLongestReceived(t *testing.T) {
 			continue
 		}
 		if err == nil || ddp.MakeCause(err.Layer, err.Type, err.Code) != want {
-			t.Errorf("a message of 2^32 octets: %v, want %v", err, want)
+			t.Errorf("a message of 2^32 bytes: %v, want %v", err, want)
 		}
 		h.qp.Fail(err)
 		for _, c := range h.take() {
 			if c.Status == Success {
-				t.Errorf("a message of 2^32 octets completes as one of %d", c.ByteLen)
+				t.Errorf("a message of 2^32 bytes completes as one of %d", c.ByteLen)
 			}
 		}
 	}

@@ -5,14 +5,15 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// memoryFault is what a panic carries after runtime/debug.SetPanicOnFault: an access to memory that cannot be accessed.
+// memoryFault is the value of a panic after runtime/debug.SetPanicOnFault, for an access to memory that cannot be
+// accessed.
 type memoryFault interface {
 	error
 	Addr() uintptr
 }
 
-// recoverFault, deferred around an access to registered memory, makes a fault there the error of this stream. Other
-// panics go on.
+// recoverFault, deferred around an access to registered memory, turns a fault there into the error of this stream. It
+// panics again with any other value.
 func (q *QP) recoverFault(err **ulpdu.Error) {
 	if v := recover(); v != nil {
 		if *err = q.RecoverMemoryFault(v); *err == nil {
@@ -21,9 +22,9 @@ func (q *QP) recoverFault(err **ulpdu.Error) {
 	}
 }
 
-// RecoverMemoryFault takes what was recovered from a panic of an access to registered memory. It returns the error that
-// ends the stream, for Fail: the regions with that memory are revoked. nil: the panic is about something
-// else, and goes on.
+// RecoverMemoryFault handles the recovered value v of a panic in an access to registered memory. It revokes the regions
+// with that memory and returns the error that ends the stream, for Fail. It returns nil if the panic has another
+// reason; the caller then panics again.
 func (q *QP) RecoverMemoryFault(v any) *ulpdu.Error {
 	f, ok := v.(memoryFault)
 	if !ok {
@@ -44,8 +45,8 @@ func (q *QP) RecoverMemoryFault(v any) *ulpdu.Error {
 	return q.memoryErr
 }
 
-// markMemory marks the work requests that point to the address, and returns one of their regions. Those are
-// found also when their STag is not valid any more.
+// markMemory marks the work requests that refer to the address, and returns one of their regions. It also finds those
+// whose STag is not valid any more.
 func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
 	for i := q.sq.oldestKept(); i != q.sq.tail; i++ {
 		w := q.sq.at(i)
@@ -80,7 +81,7 @@ func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
 	return found
 }
 
-// markMemory is the part of QP.markMemory about receives.
+// markMemory is QP.markMemory for receives.
 func (r *recvQueue) markMemory(addr uintptr) (found *ddp.MR) {
 	mark := func(w *recvWQE) {
 		if m := w.mem.regionOf(addr); m != nil {
@@ -99,7 +100,7 @@ func (r *recvQueue) markMemory(addr uintptr) (found *ddp.MR) {
 	return found
 }
 
-// regionOf returns the region of s that has the address.
+// regionOf returns the region of s that contains the address.
 func (s *sgl) regionOf(addr uintptr) *ddp.MR {
 	for i, p := range s.pieces {
 		if _, ok := ddp.OffsetIn(p, addr); ok {
@@ -109,7 +110,7 @@ func (s *sgl) regionOf(addr uintptr) *ddp.MR {
 	return nil
 }
 
-// UnfreezeTerminate says that what was frozen last never left: a Terminate among it is still to be sent.
+// UnfreezeTerminate reports that the ULPDUs frozen last were never sent: a Terminate among them must still be sent.
 func (q *QP) UnfreezeTerminate() {
 	if t := &q.term; t.sent && q.state == Terminated {
 		t.toSend, t.sent = true, false

@@ -14,7 +14,7 @@ type lostMemory uintptr
 func (lostMemory) Error() string   { return "fault" }
 func (m lostMemory) Addr() uintptr { return uintptr(m) }
 
-// lose has h's queue pair find out that octet off of m cannot be accessed, as its worker does.
+// lose has h's queue pair find out that byte off of m cannot be accessed, as its worker does.
 func (h *host) lose(b []byte, off int) {
 	h.t.Helper()
 	e := h.qp.RecoverMemoryFault(lostMemory(uintptr(unsafe.Pointer(&b[off]))))
@@ -73,7 +73,7 @@ func TestFault(t *testing.T) {
 func TestFaultOfOthers(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	m := h.region(100, ddp.Attr{})
-	b := h.octets(m)
+	b := h.held(m)
 	end := uintptr(unsafe.Pointer(&b[99])) + 1
 	for _, v := range []any{"index out of range", lostMemory(end)} {
 		if e := h.qp.RecoverMemoryFault(v); e != nil {

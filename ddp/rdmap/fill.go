@@ -5,10 +5,10 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// ReadULPDU writes the header of a frozen ULPDU to dst, which has its length, and returns the registered
-// memory that the rest is in. When that is not one piece the rest is written behind the header, and head is
-// all of dst. It is the same each time unless the consumer changes its memory. What no longer belongs to the
-// queue pair is written as zero octets.
+// ReadULPDU writes the header of a frozen ULPDU to dst, which has the ULPDU's length, and returns the registered memory
+// of the rest. If that is not one piece, the rest is written behind the header, and head is all of dst. Each call gives
+// the same bytes unless the consumer changes its memory. Memory that no longer belongs to the queue pair is sent as
+// zero bytes.
 func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	kind, seq, last := splitRef(ref)
 	var src [][]byte // the payload of the whole message
@@ -40,9 +40,9 @@ func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	return len(dst), nil
 }
 
-// LendULPDU is ReadULPDU of a Send or a Write from one piece of memory, which the consumer leaves alone until the
-// completion. body is nil after a flush, for the memory is the consumer's again, and for a Read Response, whose memory
-// may change at any time: its owner does not know of the Read.
+// LendULPDU is ReadULPDU of a Send or Write from one piece of memory, which the consumer does not change until the
+// completion. body is nil after a flush, because the memory belongs to the consumer again. It is nil for a Read
+// Response, whose memory may change at any time: its owner does not know about the Read.
 func (q *QP) LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	kind, seq, _ := splitRef(ref)
 	s := &q.sq
@@ -52,7 +52,7 @@ func (q *QP) LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	return q.ReadULPDU(ref, dst)
 }
 
-// pieceAt returns what follows octet at of the pieces in the piece that has it.
+// pieceAt returns the bytes behind the byte at of the pieces that are in the same piece.
 func pieceAt(pieces [][]byte, at uint64) []byte {
 	for _, b := range pieces {
 		if at < uint64(len(b)) {
@@ -63,8 +63,8 @@ func pieceAt(pieces [][]byte, at uint64) []byte {
 	return nil
 }
 
-// sendHeader writes the header of a ULPDU of the send queue to b, with what of it is not in memory, and
-// returns its length and where the payload of the message is.
+// sendHeader writes the header of a ULPDU of the send queue to b, with payload that is not in registered memory. It
+// returns the length written, and the memory of the message's payload.
 func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, src [][]byte) {
 	v := q.params.Version
 	src = w.mem.pieces
@@ -115,7 +115,7 @@ func (q *QP) responseHeader(r *inboundRequest, off uint32, last bool, b []byte) 
 	}
 	src = r.mem[:]
 	if r.mr != nil && !r.mr.Valid() && !r.mr.Lost() {
-		// The STag was taken back after this segment was frozen. A peer that has the octets drops the
+		// The STag was taken back after this segment was frozen. A peer that has the bytes drops the
 		// repetition; one that has not must not see what is there now (RFC 5042), nor take zeros for the end
 		// of its Read when they are not its own doing.
 		src = nil

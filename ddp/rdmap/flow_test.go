@@ -12,7 +12,7 @@ type flow struct {
 	rng    *rand.Rand
 	x, y   *host
 	pool   *ddp.MR // sources, never changed
-	sinks  *ddp.MR // of Reads and atomics, each octet used once
+	sinks  *ddp.MR // of Reads and atomics, each byte used once
 	target *ddp.MR // at y, only this flow writes there
 
 	modelTarget, modelSinks []byte
@@ -51,9 +51,9 @@ func (f *flow) length() int {
 	return f.rng.IntN(300)
 }
 
-// sources returns an SGL of n octets and what it holds.
+// sources returns an SGL of n bytes and what it holds.
 func (f *flow) sources(n int) (l []SGE, data []byte) {
-	pool := f.x.octets(f.pool)
+	pool := f.x.held(f.pool)
 	for n > 0 && len(l) < MaxSGE-1 {
 		k := min(n, 1+f.rng.IntN(n))
 		off := f.rng.IntN(len(pool) - k)
@@ -68,7 +68,7 @@ func (f *flow) sources(n int) (l []SGE, data []byte) {
 	return l, data
 }
 
-// payload makes wr carry n octets, by SGL or inline.
+// payload makes wr carry n bytes, by SGL or inline.
 func (f *flow) payload(wr *SendWR, n int) []byte {
 	l, data := f.sources(n)
 	if n <= 64 && f.rng.IntN(2) == 0 {
@@ -79,7 +79,7 @@ func (f *flow) payload(wr *SendWR, n int) []byte {
 	return data
 }
 
-// sink returns n fresh octets for results; ok is false when there are none left.
+// sink returns n fresh bytes for results; ok is false when there are none left.
 func (f *flow) sink(n int) (SGE, []byte, bool) {
 	if f.sinkOff+n > len(f.modelSinks) {
 		return SGE{}, nil, false
@@ -89,7 +89,7 @@ func (f *flow) sink(n int) (SGE, []byte, bool) {
 	return e, m, true
 }
 
-// order makes wr a barrier when it changes octets that earlier verbs may still use: RFC 5040,
+// order makes wr a barrier when it changes bytes that earlier verbs may still use: RFC 5040,
 // 5.5, leaves the order of overlapping operations open.
 func (f *flow) order(wr *SendWR, from, n int, changes bool) {
 	if changes {

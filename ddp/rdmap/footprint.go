@@ -6,8 +6,8 @@ import (
 	"xwarp/ddp"
 )
 
-// Footprint returns the octets that a queue pair allocates at most: its queues, whose sizes are powers of
-// two, with the room of each work request, and the tables of Reads and atomics.
+// Footprint returns the most bytes that a queue pair allocates: its queues, whose sizes are powers of two, with the
+// memory of each work request, and the tables of Reads and atomics.
 func (c *Config) Footprint() int {
 	sends, recvs := ringSize(c.SendDepth), ringSize(c.RecvDepth)
 	pieces, regions := c.MaxSGE*int(unsafe.Sizeof([]byte(nil))),
@@ -23,7 +23,7 @@ func (c *Config) Footprint() int {
 		Allocated(ringSize((1+ackSlack)*max(c.MaxIRD, 1))*int(unsafe.Sizeof(inboundRequest{})))
 }
 
-// Footprint returns the octets that a shared receive queue allocates.
+// Footprint returns the number of bytes that a shared receive queue allocates.
 func (c *SRQConfig) Footprint() int {
 	n := ringSize(c.Depth)
 	piece := int(unsafe.Sizeof([]byte(nil))) + int(unsafe.Sizeof((*ddp.MR)(nil)))
@@ -31,8 +31,8 @@ func (c *SRQConfig) Footprint() int {
 		Allocated(c.Depth*c.MaxSGE*piece) + 2*Allocated(n*4)
 }
 
-// Allocated returns what the heap needs at most for a piece of n octets: whole pages for large ones, else the
-// next size that it has.
+// Allocated returns the most bytes that the heap needs for an allocation of n bytes: whole pages for a large one,
+// otherwise the next size class.
 func Allocated(n int) int {
 	const large, page = 32 << 10, 8 << 10
 	if n > large {

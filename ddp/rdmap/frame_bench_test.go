@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// BenchmarkFrames makes the FPDUs of long Writes, from the work request to the octets of a segment; an
+// BenchmarkFrames makes the FPDUs of long Writes, from the work request to the bytes of a segment; an
 // operation is one FPDU. No cache holds the source, and the destination is as large as a transmit ring. With
 // a small EMSS little time goes into the payload.
 func BenchmarkFrames(b *testing.B) {
@@ -22,7 +22,7 @@ func BenchmarkFrames(b *testing.B) {
 	}
 }
 
-// BenchmarkNext is BenchmarkFrames without the octets.
+// BenchmarkNext is BenchmarkFrames without the bytes.
 func BenchmarkNext(b *testing.B) { benchFrames(b, 1448, mpa.Framing{}) }
 
 func benchFrames(b *testing.B, emss int, f mpa.Framing) {

@@ -12,7 +12,7 @@ import (
 
 const guard = 0xA5
 
-// arena is memory with regions in it and guard octets between them.
+// arena is memory with regions in it and guard bytes between them.
 type arena struct {
 	mem     []byte
 	regions [][2]int
@@ -23,7 +23,7 @@ func (a *arena) carve(off, n int) []byte {
 	return a.mem[off : off+n : off+n]
 }
 
-// intact reports whether every octet outside of the regions is as it was.
+// intact reports whether every byte outside of the regions is as it was.
 func (a *arena) intact() bool {
 	for i, x := range a.mem {
 		inside := false
@@ -56,7 +56,7 @@ func fuzzTarget(t testing.TB) (*host, *arena) {
 	return h, a
 }
 
-// program packs ULPDUs for the fuzzer: a control octet and a length before each. Control 1 places
+// program packs ULPDUs for the fuzzer: a control byte and a length before each. Control 1 places
 // it ahead first, control 2 delivers it twice.
 func program(control byte, ulpdus ...[]byte) (b []byte) {
 	for _, u := range ulpdus {
@@ -67,7 +67,7 @@ func program(control byte, ulpdus ...[]byte) (b []byte) {
 	return b
 }
 
-// FuzzPlaceDeliver gives a queue pair arbitrary ULPDUs: no panic, no octet outside of its regions,
+// FuzzPlaceDeliver gives a queue pair arbitrary ULPDUs: no panic, no byte outside of its regions,
 // nothing touched after the error, each work request completed once.
 //
 //req:rfc5041-7.1-4 rfc5041-8.3.1-1 rfc5040-7.1-3 rfc5040-8.1.1-3
@@ -106,7 +106,7 @@ func FuzzPlaceDeliver(f *testing.F) {
 			}
 		}
 		if !a.intact() {
-			t.Fatal("octets outside of the regions were touched")
+			t.Fatal("bytes outside of the regions were touched")
 		}
 		h.qp.Abort()
 		seen := map[[2]uint64]int{}

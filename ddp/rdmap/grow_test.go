@@ -24,7 +24,7 @@ func TestManyReads(t *testing.T) {
 	sink := a.region(n, ddp.Attr{Access: ddp.LocalWrite})
 	src := b.region(n, ddp.Attr{Access: ddp.RemoteRead})
 	for lap := range 3 {
-		clear(a.octets(sink))
+		clear(a.held(sink))
 		for i := range n {
 			a.send(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, i, 1)},
 				RemoteSTag: src.STag(), RemoteTO: src.Base() + ddp.TO(i)})
@@ -48,7 +48,7 @@ func TestManyReads(t *testing.T) {
 		}) {
 			t.Fatalf("lap %d: %d completions: %v", lap, len(got), got)
 		}
-		if !bytes.Equal(a.octets(sink), b.octets(src)) {
+		if !bytes.Equal(a.held(sink), b.held(src)) {
 			t.Fatalf("lap %d: what was read is not what is there", lap)
 		}
 	}
@@ -85,7 +85,7 @@ func TestFootprint(t *testing.T) {
 		each, most := (heap()-before)/n, c.Footprint()
 		runtime.KeepAlive(&qps)
 		if each > most*11/10 || each < most*8/10 {
-			t.Errorf("%+v: %d octets are promised, the heap has %d", c, most, each)
+			t.Errorf("%+v: %d bytes are promised, the heap has %d", c, most, each)
 		}
 	}
 }
@@ -103,11 +103,11 @@ func TestSRQFootprint(t *testing.T) {
 	each, most := (heap()-before)/n, c.Footprint()
 	runtime.KeepAlive(&queues)
 	if each > most*102/100 || each < most*9/10 {
-		t.Errorf("%d octets are promised, the heap has %d", most, each)
+		t.Errorf("%d bytes are promised, the heap has %d", most, each)
 	}
 }
 
-// heap returns the octets that live.
+// heap returns the bytes that live.
 func heap() int {
 	runtime.GC()
 	runtime.GC()

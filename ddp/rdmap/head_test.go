@@ -15,8 +15,8 @@ func TestBody(t *testing.T) {
 		t.Helper()
 		f := a.pull(1014)
 		h, body := a.qp.ReadULPDU(f.ref, f.b)
-		if got := h < len(f.b); got != ok || ok && &body[0] != &a.octets(m)[at] {
-			t.Errorf("%s: %d octets of header, %d of body; want it to begin at octet %d, %v", what,
+		if got := h < len(f.b); got != ok || ok && &body[0] != &a.held(m)[at] {
+			t.Errorf("%s: %d bytes of header, %d of body; want it to begin at byte %d, %v", what,
 				h, len(body), at, ok)
 		}
 	}
@@ -38,6 +38,6 @@ func TestBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h, body := a.qp.ReadULPDU(f.ref, f.b); h != len(f.b) {
-		t.Errorf("%d octets of a region that was taken back", len(body))
+		t.Errorf("%d bytes of a region that was taken back", len(body))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"xwarp/ddp"
 )
 
-// TestLongestMessage: 2^32-1 octets are a message, one more are none (RFC 5041, 5.2). The length is refused
+// TestLongestMessage: 2^32-1 bytes are a message, one more are none (RFC 5041, 5.2). The length is refused
 // before anybody looks at the memory, of which there is not that much.
 //
 //req:rfc5041-5.2-2
@@ -16,11 +16,11 @@ func TestLongestMessage(t *testing.T) {
 	half := SGE{STag: 0x100, Len: 1 << 31}
 	if err := h.qp.PostSend(&SendWR{Op: WRSend, SGL: []SGE{half, half}}); !errors.Is(err,
 		ErrTooLong) {
-		t.Errorf("2^32 octets: %v", err)
+		t.Errorf("2^32 bytes: %v", err)
 	}
 	half.Len--
 	if err := h.qp.PostSend(&SendWR{Op: WRSend,
 		SGL: []SGE{half, {STag: 0x100, Len: 1 << 31}}}); errors.Is(err, ErrTooLong) {
-		t.Errorf("2^32-1 octets: %v", err)
+		t.Errorf("2^32-1 bytes: %v", err)
 	}
 }

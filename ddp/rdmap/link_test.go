@@ -64,7 +64,7 @@ func (h *host) open(change func(*Config), p Params) *host {
 	return h
 }
 
-// region registers n octets, filled with a pattern.
+// region registers n bytes, filled with a pattern.
 func (h *host) region(n int, a ddp.Attr) *ddp.MR {
 	h.t.Helper()
 	b := make([]byte, n)
@@ -83,8 +83,8 @@ func (h *host) register(b []byte, a ddp.Attr) *ddp.MR {
 	return m
 }
 
-// octets returns what is in a region, through a local look-up.
-func (h *host) octets(m *ddp.MR) []byte {
+// bytes returns what is in a region, through a local look-up.
+func (h *host) held(m *ddp.MR) []byte {
 	h.t.Helper()
 	_, b, f := h.table.Find(h.pd, h.qp.cfg.Stream, m.STag(), m.Base(), m.Len(), 0)
 	if f != ddp.OK {
@@ -118,14 +118,14 @@ type frame struct {
 	placed bool
 }
 
-// pull takes the next ULPDU of h, at most limit octets, read in one piece.
+// pull takes the next ULPDU of h, at most limit bytes, read in one piece.
 func (h *host) pull(limit int) *frame {
 	ref, n := h.qp.NextULPDU(limit)
 	if n == 0 {
 		return nil
 	}
 	if n > limit {
-		h.t.Fatalf("ULPDU of %d octets where %d were allowed", n, limit)
+		h.t.Fatalf("ULPDU of %d bytes where %d were allowed", n, limit)
 	}
 	f := &frame{ref: ref, b: make([]byte, n)}
 	h.read(f)
@@ -143,7 +143,7 @@ func readULPDU(t testing.TB, q *QP, ref ulpdu.Ref, b []byte) (head int) {
 	t.Helper()
 	head, body := q.ReadULPDU(ref, b)
 	if n := copy(b[head:], body); head != len(b) && head%2 != 0 || n != len(b)-head {
-		t.Fatalf("ReadULPDU of %d octets gives %d and %d", len(b), head, n)
+		t.Fatalf("ReadULPDU of %d bytes gives %d and %d", len(b), head, n)
 	}
 	return head
 }
@@ -177,7 +177,7 @@ func (h *host) push(from *host, frames ...*frame) *ulpdu.Error {
 	return nil
 }
 
-// inject gives octets of the test's making to h.
+// inject gives bytes of the test's making to h.
 func (h *host) inject(b []byte) *ulpdu.Error { return h.push(nil, &frame{b: b}) }
 
 // settle moves ULPDUs both ways until none are left.

@@ -21,11 +21,11 @@ func TestBindInTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, c := range []struct {
-		flags  WRFlags
-		stag   ddp.STag
-		to     ddp.TO // of what is written
-		octets uint64 // of the window
-		want   ddp.Cause
+		flags WRFlags
+		stag  ddp.STag
+		to    ddp.TO // of what is written
+		held  uint64 // of the window
+		want  ddp.Cause
 	}{
 		{0, w.STag() | 1, 0x1010, 16, ddp.CauseNone},
 		{0, w.STag() | 2, 0x1010, 8, ddp.CauseNone},
@@ -33,16 +33,16 @@ func TestBindInTurn(t *testing.T) {
 		{ZeroBased, w.STag() | 4, 0x1010, 8, ddp.CauseBounds},
 	} {
 		b.send(SendWR{ID: uint64(i), Op: WRBindMW, Flags: c.flags | Signaled, RemoteSTag: c.stag,
-			RemoteTO: 0x1010, Region: m.STag(), Data: c.octets, Access: ddp.RemoteWrite})
+			RemoteTO: 0x1010, Region: m.STag(), Data: c.held, Access: ddp.RemoteWrite})
 		wantCQEs(t, b, fmt.Sprintf("%d bind-mw SUCCESS", i))
 		a.send(SendWR{Op: WRWrite, Inline: []byte("12345678"), RemoteSTag: c.stag, RemoteTO: c.to})
 		err := b.push(a, a.pullAll(1500)...)
 		if c.want != ddp.CauseNone {
 			wantError(t, err, c.want)
-		} else if err != nil || string(b.octets(m)[16:24]) != "12345678" {
+		} else if err != nil || string(b.held(m)[16:24]) != "12345678" {
 			t.Errorf("binding %d: %v", i, err)
 		}
-		clear(b.octets(m))
+		clear(b.held(m))
 	}
 	if m.Holds() != 1 {
 		t.Errorf("the region of a window is used by %d", m.Holds())
@@ -204,7 +204,7 @@ func TestLend(t *testing.T) {
 		name string
 		op   WROp
 		sgl  []int // lengths
-		head int   // octets; 0: nothing is lent
+		head int   // bytes; 0: nothing is lent
 	}{
 		{"Write", WRWrite, []int{300}, 14},
 		{"Send", WRSend, []int{300}, 18},
@@ -224,7 +224,7 @@ func TestLend(t *testing.T) {
 				at += n
 			}
 			if at == 0 {
-				wr.Inline = h.octets(m)
+				wr.Inline = h.held(m)
 			}
 			h.send(wr)
 			frames := h.pullAll(214)
@@ -239,22 +239,22 @@ func TestLend(t *testing.T) {
 			at = 0
 			for i, f := range frames {
 				head, body := lent(f)
-				if head != c.head || head > 0 && &body[0] != &h.octets(m)[at] ||
+				if head != c.head || head > 0 && &body[0] != &h.held(m)[at] ||
 					head == 0 && body != nil {
-					t.Errorf("ULPDU %d: %d octets of header, %d of body", i, head, len(body))
+					t.Errorf("ULPDU %d: %d bytes of header, %d of body", i, head, len(body))
 				}
 				at += len(f.b) - c.head
 			}
 			h.qp.ReleaseULPDU(frames[0].ref)
 			if head, _ := lent(frames[1]); head != c.head {
-				t.Errorf("after the first one was acknowledged: %d octets of header", head)
+				t.Errorf("after the first one was acknowledged: %d bytes of header", head)
 			}
 			last := frames[len(frames)-1]
 			h.qp.ReleaseULPDU(last.ref)
 			wantCQEs(t, h, fmt.Sprintf("1 %v SUCCESS", c.op))
 			if head, body := h.qp.LendULPDU(last.ref, make([]byte, len(last.b))); head != 0 ||
 				body != nil {
-				t.Errorf("%d octets are lent after the completion", len(body))
+				t.Errorf("%d bytes are lent after the completion", len(body))
 			}
 		})
 	}
@@ -278,7 +278,7 @@ func TestLendNothing(t *testing.T) {
 	}
 	for _, f := range frames {
 		if head, body := a.qp.LendULPDU(f.ref, make([]byte, len(f.b))); head != 0 || body != nil {
-			t.Errorf("%v: %d octets of header, %d of body", opcodeOf(f.b[1]), head, len(body))
+			t.Errorf("%v: %d bytes of header, %d of body", opcodeOf(f.b[1]), head, len(body))
 		}
 	}
 }

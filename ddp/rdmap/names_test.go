@@ -60,7 +60,7 @@ func TestTerminateNames(t *testing.T) {
 			} {
 				h.send(wr)
 			}
-			for range 7 { // the last of them is half of the Send of 300 octets
+			for range 7 { // the last of them is half of the Send of 300 bytes
 				h.pull(200)
 			}
 			if inv.Valid() {

@@ -2,10 +2,9 @@ package rdmap
 
 import "xwarp/ddp"
 
-// PostSend queues a send work request. Memory that is not there, too short or without the
-// right makes it complete with LocProtErr when its turn comes; what it fails with at once is
-// ErrState, ErrFull, ErrOp, ErrSGE, ErrInline, ErrTooLong, ErrNoORD or ErrAtomicLen, and
-// nothing is queued then.
+// PostSend queues a send work request. It fails with ErrState, ErrFull, ErrOp, ErrSGE, ErrInline, ErrTooLong, ErrNoORD
+// or ErrAtomicLen, and queues nothing then. Memory that is not registered, too short or without the right makes the
+// work request complete with LocProtErr in its turn.
 func (q *QP) PostSend(wr *SendWR) error {
 	if q.state != RTS && q.state != RTR {
 		return ErrState
@@ -64,7 +63,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// checkSend looks at the shape of wr only.
+// checkSend checks the form of wr, and not its memory.
 func (q *QP) checkSend(wr *SendWR) error {
 	limit := q.cfg.MaxSGE
 	switch wr.Op {
@@ -103,9 +102,8 @@ func (q *QP) checkSend(wr *SendWR) error {
 	return nil
 }
 
-// PostRecv queues a receive; before Start too. It fails with ErrState, ErrSRQ, ErrSGE,
-// or ErrFull. Memory that is not there makes it complete with LocProtErr when a
-// message comes for it, which ends the stream.
+// PostRecv queues a receive, also before Start. It fails with ErrState, ErrSRQ, ErrSGE or ErrFull. Memory that is not
+// registered makes the receive complete with LocProtErr when a message arrives for it, which ends the stream.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.state == Terminated || q.state == Errored {
 		return ErrState

@@ -8,40 +8,37 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Config describes a queue pair before it has a stream. Footprint says what it costs at most. Init allocates the
-// queues; the tables of Reads, and the room for inline data, come with their use.
+// Config describes a queue pair before it has a stream. Footprint returns its largest use of memory. Init allocates the
+// queues; the tables of Reads, and the memory for inline data, are allocated when they are first used.
 type Config struct {
 	Table  *ddp.Table
 	PD     *ddp.PD
 	Stream ddp.StreamID // unique in the table, not 0
 
 	SendDepth int // send work requests that may be outstanding, 1..MaxDepth
-	RecvDepth int // receives that may be posted; with an SRQ, messages that may arrive ahead of delivery
+	RecvDepth int // receives that may be posted; with an SRQ, messages that may arrive before their turn
 	MaxSGE    int // pieces per work request, 1..MaxSGE
-	MaxInline int // octets of inline data per work request, 0..MaxInline
+	MaxInline int // bytes of inline data per work request, 0..MaxInline
 	MaxIRD    int // largest IRD that Start may ask for
 	MaxORD    int // largest ORD that Start may ask for
 
 	SRQ       *SRQ      // shared receive queue of the same domain, or nil
-	Completer Completer // takes the completions
+	Completer Completer // receives the completions
 
-	// CompareAndSwap makes atomics atomic against other workers and the consumer
-	// (sync/atomic's CompareAndSwapUint64); nil suffices when this worker alone
-	// executes them.
+	// CompareAndSwap makes atomics atomic with respect to other workers and the consumer (sync/atomic's
+	// CompareAndSwapUint64). Nil is enough if only this worker executes them.
 	CompareAndSwap func(addr *uint64, old, new uint64) bool
 
-	// Refill is called when a message finds no receive of the queue pair's own, before that is an
-	// error: receives may be on their way from a consumer in another thread. It may call PostRecv.
-	// nil: there are no others.
+	// Refill is called if a message finds no receive in the queue pair's own queue, before that is an error: a consumer
+	// in another thread may have posted some. It may call PostRecv. Nil means that there are none.
 	Refill func()
 
-	// Reclaim is called before work that is not done is flushed: what LendULPDU lent must not be read any more, for
-	// it is the consumer's then. nil: nothing is lent.
+	// Reclaim is called before unfinished work is flushed. After it, memory that LendULPDU lent must not be read any
+	// more, since it belongs to the consumer again. Nil means that nothing is lent.
 	Reclaim func()
 }
 
-// RTRKind is the message that RFC 6581 uses as Ready To Receive. The values are those of
-// startup.RTR with one bit set.
+// RTRKind is a Ready To Receive message of RFC 6581. The values are those of startup.RTR with one bit set.
 type RTRKind uint8
 
 // The kinds.
@@ -56,15 +53,15 @@ func (k RTRKind) valid() bool {
 	return k == RTRNone || k == RTRSend || k == RTRWrite || k == RTRRead
 }
 
-// Params is what MPA's startup decided.
+// Params is the result of MPA's start-up.
 type Params struct {
 	Version ddp.Version // ddp.IETF, or ddp.RDMAC for version 0 on the wire
-	// Wait keeps the queue pair silent until the first FPDU came: MPA's responder.
+	// Wait keeps the queue pair silent until the first FPDU has arrived. MPA's responder sets it.
 	Wait bool
-	// SendRTR is the message that goes out before anything else: RFC 6581's initiator.
+	// SendRTR is the message to send before anything else. RFC 6581's initiator sets it.
 	SendRTR RTRKind
-	// ExpectRTR is the message that comes before anything else: RFC 6581's responder. A
-	// Send is then kept from the receive queue; the others are treated like any message.
+	// ExpectRTR is the message that arrives before anything else. RFC 6581's responder sets it. A Send then does not
+	// use the receive queue; the others are handled like any message.
 	ExpectRTR RTRKind
 	IRD, ORD  int // Reads and atomics outstanding, inbound and outbound
 }
@@ -88,17 +85,17 @@ var (
 	ErrAtomicLen = errors.New("rdmap: an atomic takes one piece of exactly 8 bytes for its result")
 )
 
-// Counters counts what a queue pair did since Init.
+// Counters counts events of a queue pair since Init.
 type Counters struct {
 	SegmentsOut, SegmentsIn        uint64 // frozen; delivered
-	PayloadOut, PayloadIn          uint64 // of Sends, Writes and Read Responses: octets frozen; octets placed
-	PlacedAhead                    uint64 // segments placed before their turn
+	PayloadOut, PayloadIn          uint64 // bytes frozen and placed, of Sends, Writes and Read Responses
+	PlacedAhead                    uint64 // segments placed out of order
 	MessagesOut                    uint64 // messages of the send queue frozen whole
 	SendsIn, ReadsIn, AtomicsIn    uint64 // messages delivered
 	ResponsesOut                   uint64 // Read and Atomic Responses frozen whole
 	TerminatesOut, TerminatesIn    uint64
 	Flushed                        uint64
-	DroppedAfterError, ReadsZeroed uint64 // segments after an error; stale octets sent as zero
+	DroppedAfterError, ReadsZeroed uint64 // segments after an error; segments of revoked memory sent as zero bytes
 }
 
 // QP is a queue pair: one RDMAP stream. It implements mpa.Source and mpa.Sink. The zero value
@@ -109,7 +106,7 @@ type QP struct {
 	state     State
 	actions   Action
 	err       *ulpdu.Error
-	memoryErr *ulpdu.Error // memory could not be accessed
+	memoryErr *ulpdu.Error // registered memory that could not be accessed
 
 	sq   sendQueue
 	out  outboundReads
@@ -120,24 +117,24 @@ type QP struct {
 
 	lookup ddp.LookupCache // of the last segment of an RDMA Write
 
-	rtrToSend       RTRKind     // still to be sent
-	responseWasLast bool        // a response went last, so the send queue is next
-	sending         messageKind // message being cut into segments
+	rtrToSend       RTRKind     // RTRNone once it is sent
+	responseWasLast bool        // so that the send queue is next
+	sending         messageKind // message of which NextULPDU has frozen a part
 	sawFPDU         bool
-	completing      bool       // pump or retire is on the stack
+	completing      bool       // executeLocals or completeFinished is on the stack
 	locals          int        // local work requests that may run before RunLocals is called again
-	mayHaveWindows  bool       // windows, perhaps
-	denied          ddp.Access // rights that the peer does not have here
+	mayHaveWindows  bool       // a WRBindMW was executed
+	denied          ddp.Access // rights that the peer does not have on this stream
 	reqID           uint32
 
-	// What Completer is shown, kept here so that it is not allocated. A receive's Complete may
-	// post a local invalidation, which completes inside: hence two.
+	// sendCQE and recvCQE are the completions passed to Completer, so that none is allocated. A receive's Complete may
+	// post a local invalidation, which completes inside the call: therefore two.
 	sendCQE, recvCQE Completion
 
 	Counters Counters
 }
 
-// messageKind says which message NextULPDU is in the middle of.
+// messageKind is the kind of message that NextULPDU has frozen in part.
 type messageKind uint8
 
 const (
@@ -146,7 +143,7 @@ const (
 	responseMessage
 )
 
-// Check says whether Init would take c, without a queue pair and from any goroutine. It fails with ErrConfig.
+// Check reports whether Init would accept c. It can be called from any goroutine. It fails with ErrConfig.
 func (c *Config) Check() error {
 	bad := c.Table == nil || c.PD == nil || c.Stream == 0 || c.Completer == nil ||
 		c.SendDepth < 1 || c.SendDepth > MaxDepth || c.RecvDepth < 1 || c.RecvDepth > MaxDepth ||
@@ -159,7 +156,7 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Init makes q ready for Start. It fails with ErrConfig.
+// Init prepares q for Start. It fails with ErrConfig.
 func (q *QP) Init(cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
@@ -176,8 +173,8 @@ func (q *QP) Init(cfg Config) error {
 	return nil
 }
 
-// Start begins full operation: Idle to RTS, or to RTR when it must wait. It fails with
-// ErrState or ErrConfig.
+// Start begins full operation: it moves q from Idle to RTS, or to RTR if Params.Wait is set. It fails with ErrState or
+// ErrConfig.
 func (q *QP) Start(p Params) error {
 	if q.state != Idle {
 		return ErrState
@@ -201,7 +198,7 @@ func (q *QP) Start(p Params) error {
 	return nil
 }
 
-// Destroy ends the use of q: what is posted is flushed, its regions and its domain are let go.
+// Destroy ends the use of q. It flushes posted work, and releases its regions and its domain.
 func (q *QP) Destroy() {
 	if q.cfg.PD == nil {
 		return
@@ -215,12 +212,12 @@ func (q *QP) Destroy() {
 	q.cfg.PD = nil
 }
 
-// Deny takes rights away that regions give the peer; those that it does not name are given back.
+// Deny removes rights from those that regions give the peer. Rights that it does not name are restored.
 func (q *QP) Deny(rights ddp.Access) {
 	q.denied, q.lookup = rights, ddp.LookupCache{}
 }
 
-// findRemote is Table.Find for the peer.
+// findRemote is Table.Find for an access by the peer.
 func (q *QP) findRemote(s ddp.STag, to ddp.TO, n int, need ddp.Access) (*ddp.MR, []byte,
 	ddp.Fault) {
 	if need&q.denied != 0 {
@@ -232,38 +229,38 @@ func (q *QP) findRemote(s ddp.STag, to ddp.TO, n int, need ddp.Access) (*ddp.MR,
 // State returns the state.
 func (q *QP) State() State { return q.state }
 
-// Err returns the error that ended the stream, found here or told by the peer; nil when none did.
+// Err returns the error that ended the stream, found here or reported by the peer, or nil.
 func (q *QP) Err() *ulpdu.Error { return q.err }
 
 // PeerTerminate returns the Terminate that the peer sent and whether there is one.
 func (q *QP) PeerTerminate() (Terminate, bool) { return q.term.peer, q.term.gotPeer }
 
-// OwnTerminate returns the Terminate that was made and whether there is one.
+// OwnTerminate returns the Terminate that q made and whether there is one.
 func (q *QP) OwnTerminate() (Terminate, bool) { return q.term.own, q.term.made }
 
-// Outstanding returns how many completions are still to come for the send and the receive
-// queue, at most SendDepth and RecvDepth: a completion queue with room for both never overflows.
-// Receives of an SRQ count once a message has taken them.
+// Outstanding returns how many completions the send and the receive queue will still make, at most SendDepth and
+// RecvDepth. A completion queue with room for both never overflows. Receives of an SRQ count once they are assigned to
+// a message.
 func (q *QP) Outstanding() (send, recv int) { return q.sq.len(), q.rq.len() }
 
 // ReadsInFlight returns the outstanding Reads and atomics, outbound and inbound.
 func (q *QP) ReadsInFlight() (out, in int) { return q.out.len(), q.in.waiting() }
 
-// Busy reports whether work is under way that a graceful close would cut off: unfinished send
-// work requests, an unanswered request of the peer, a message that arrived in part.
+// Busy reports whether a graceful close would cut off work: unfinished send work requests, an unanswered request of the
+// peer, or a message that arrived in part.
 func (q *QP) Busy() bool {
 	return q.sq.len() > 0 || q.out.len() > 0 || q.in.waiting() > 0 || q.msg.open ||
 		q.rtrToSend != RTRNone
 }
 
-// Actions returns what the state machine asks of the connection's owner since the last call.
+// Actions returns the actions that the state machine has asked of the connection's owner since the last call.
 func (q *QP) Actions() Action {
 	a := q.actions & actOwner
 	q.actions = 0
 	return a
 }
 
-// Close asks for a graceful close; with work under way it aborts (see Busy).
+// Close closes gracefully. With work under way it aborts (see Busy).
 func (q *QP) Close() {
 	if q.Busy() {
 		q.handle(EvCloseBusy)
@@ -272,9 +269,9 @@ func (q *QP) Close() {
 	}
 }
 
-// PeerClosed tells of the peer's FIN in its place in the stream, after acknowledgements and
-// deliveries of the same segment. cut is the error of a FIN inside an FPDU, nil at the end of one: this
-// side can still send, so that a Terminate says so.
+// PeerClosed reports the peer's FIN at its place in the stream, after the acknowledgements and deliveries of the same
+// segment. cut is the error of a FIN inside an FPDU, nil for one at the end of an FPDU. This side can still send, so
+// that a Terminate reports cut to the peer.
 func (q *QP) PeerClosed(cut *ulpdu.Error) {
 	running := q.state == RTR || q.state == RTS || q.state == Closing
 	switch {
@@ -292,10 +289,10 @@ func (q *QP) PeerClosed(cut *ulpdu.Error) {
 	}
 }
 
-// Closed tells that TCP is closed on both sides. When the close timer runs out first, call Lost.
+// Closed reports that TCP is closed in both directions. If the close timer expires first, call Lost.
 func (q *QP) Closed() { q.handle(EvClosed) }
 
-// Lost tells that the connection was reset or given up, or that the close timer ran out.
+// Lost reports that the connection was reset or abandoned, or that the close timer expired.
 func (q *QP) Lost() {
 	if q.state != Terminated && q.state != Errored {
 		q.setErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
@@ -307,9 +304,8 @@ func (q *QP) Lost() {
 // Abort moves the queue pair to ERROR and flushes it.
 func (q *QP) Abort() { q.handle(EvAbort) }
 
-// Fail ends the stream with an error: one that Place or Deliver returned, or MPA's own. A
-// Terminate says so to the peer when it still can be sent; call Actions afterwards. nil
-// does nothing.
+// Fail ends the stream with an error that Place or Deliver returned, or with MPA's own. A Terminate reports it to the
+// peer if it still can be sent; call Actions afterwards. Fail(nil) does nothing.
 func (q *QP) Fail(e *ulpdu.Error) {
 	if e == nil {
 		return
@@ -336,14 +332,14 @@ func (q *QP) terminate(e *ulpdu.Error) {
 	q.handle(EvLocalError)
 }
 
-// setErr keeps the first error.
+// setErr records e if it is the first error.
 func (q *QP) setErr(e *ulpdu.Error) {
 	if q.err == nil {
 		q.err = e
 	}
 }
 
-// handle runs the state table; an event that the table does not have changes nothing.
+// handle applies an event to the state table. An event that the table does not have changes nothing.
 func (q *QP) handle(e Event) {
 	t := table[q.state][e]
 	if !t.ok {

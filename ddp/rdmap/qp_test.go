@@ -51,7 +51,7 @@ func TestCompletionOrder(t *testing.T) {
 	}
 }
 
-// TestReadNeedsAcknowledgement: the response alone does not free the request, whose octets TCP
+// TestReadNeedsAcknowledgement: the response alone does not free the request, whose bytes TCP
 // may have to send again.
 //
 //req:rfc5040-5.5-19
@@ -188,7 +188,7 @@ func TestRTR(t *testing.T) {
 			settle(a, b, 1500)
 			wantCQEs(t, a, "1 send SUCCESS", "8 recv SUCCESS")
 			wantCQEs(t, b, "7 recv SUCCESS", "9 send SUCCESS")
-			if got := string(b.octets(buf)[:5]); got != "first" {
+			if got := string(b.held(buf)[:5]); got != "first" {
 				t.Errorf("receive holds %q", got)
 			}
 		})
@@ -337,7 +337,7 @@ func TestAtomics(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	word := b.register(make([]byte, 24), ddp.Attr{Access: ddp.RemoteAtomic, Base: 0x1000})
 	res := a.register(make([]byte, 8), ddp.Attr{Access: ddp.LocalWrite})
-	binary.NativeEndian.PutUint64(b.octets(word), 41)
+	binary.NativeEndian.PutUint64(b.held(word), 41)
 	a.send(SendWR{ID: 1, Op: WRFetchAdd, Flags: Signaled, SGL: []SGE{sge(res, 0, 8)},
 		RemoteSTag: word.STag(), RemoteTO: 0x1000, Data: 1})
 	req := a.pull(1500)
@@ -356,8 +356,8 @@ func TestAtomics(t *testing.T) {
 	}
 	a.push(b, resp)
 	wantCQEs(t, a, "1 fetch-add SUCCESS")
-	if old, now := binary.NativeEndian.Uint64(a.octets(res)),
-		binary.NativeEndian.Uint64(b.octets(word)); old != 41 || now != 42 {
+	if old, now := binary.NativeEndian.Uint64(a.held(res)),
+		binary.NativeEndian.Uint64(b.held(word)); old != 41 || now != 42 {
 		t.Errorf("old %d, now %d", old, now)
 	}
 }
@@ -384,7 +384,7 @@ func TestAtomicBehindRead(t *testing.T) {
 		b.push(a, a.pullAll(1500)...)
 		f := b.pullAll(1500)
 		if len(f) != c.want || b.qp.ULPDUWaiting() {
-			t.Errorf("word at %d, %d octets at %d: %d responses, want %d", c.at, c.n, c.from,
+			t.Errorf("word at %d, %d bytes at %d: %d responses, want %d", c.at, c.n, c.from,
 				len(f), c.want)
 		}
 		b.qp.ReleaseULPDU(f[0].ref)
@@ -415,8 +415,8 @@ func TestCompareAndSwapHook(t *testing.T) {
 	res := a.register(make([]byte, 8), ddp.Attr{Access: ddp.LocalWrite})
 	a.send(SendWR{Op: WRFetchAdd, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: word.STag(), Data: 1})
 	settle(a, b, 1500)
-	if old, now := binary.NativeEndian.Uint64(a.octets(res)),
-		binary.NativeEndian.Uint64(b.octets(word)); calls != 2 || old != 100 || now != 101 {
+	if old, now := binary.NativeEndian.Uint64(a.held(res)),
+		binary.NativeEndian.Uint64(b.held(word)); calls != 2 || old != 100 || now != 101 {
 		t.Errorf("%d calls, old %d, now %d", calls, old, now)
 	}
 }
@@ -432,7 +432,7 @@ func TestVersionZero(t *testing.T) {
 		RemoteSTag: buf.STag()})
 	settle(a, b, 1500)
 	wantCQEs(t, a, "1 send SUCCESS", "2 read SUCCESS")
-	if !bytes.Equal(a.octets(sink), b.octets(buf)) {
+	if !bytes.Equal(a.held(sink), b.held(buf)) {
 		t.Error("memory differs")
 	}
 	if err := a.qp.PostSend(&SendWR{Op: WRImm}); !errors.Is(err, ErrOp) {

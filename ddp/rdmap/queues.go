@@ -18,8 +18,7 @@ type sgl struct {
 	total   uint64
 }
 
-// resolve fills s with the memory that list names and holds its regions. It reports a fault
-// after letting go of what it held.
+// resolve fills s with the memory that list names and holds its regions. If it returns a fault, it holds none.
 func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
 	need ddp.Access) ddp.Fault {
 	s.pieces, s.regions, s.total = s.pieces[:0], s.regions[:0], 0
@@ -40,7 +39,7 @@ func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
 	return ddp.OK
 }
 
-// release lets the regions go; the list must not be used afterwards.
+// release releases the regions; the list must not be used afterwards.
 func (s *sgl) release() {
 	for i, m := range s.regions { // mostly one: clear would take longer
 		m.Unhold()
@@ -49,7 +48,7 @@ func (s *sgl) release() {
 	s.pieces, s.regions = s.pieces[:0], s.regions[:0]
 }
 
-// makeSGLs gives n lists room for sge pieces each, in one piece of memory.
+// makeSGLs gives n lists capacity for sge pieces each, in one allocation.
 func makeSGLs(n, sge int, at func(i int) *sgl) {
 	pieces, regions := make([][]byte, n*sge), make([]*ddp.MR, n*sge)
 	for i := range n {
@@ -67,7 +66,7 @@ type sendWQE struct {
 	acked     bool   // TCP has all of it
 	answered  bool   // response delivered, or none is due
 	access    ddp.Access
-	sent      uint32 // payload octets frozen
+	sent      uint32 // payload bytes frozen
 	total     uint32
 	msn       ddp.MSN
 	remote    ddp.STag
@@ -77,13 +76,13 @@ type sendWQE struct {
 	sink      SGE // of Read
 	atomic    AtomicRequest
 	mem       sgl
-	inline    [1][]byte // room of MaxInline octets once inline data came here
+	inline    [1][]byte // room of MaxInline bytes once inline data came here
 	useInline bool
 }
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
 
-// isLocal reports whether nothing of w is sent: it is pump's business.
+// isLocal reports whether w sends nothing: executeLocals executes it.
 func (w *sendWQE) isLocal() bool { return w.op == WRLocalInv || w.op == WRBindMW }
 
 func (w *sendWQE) isDone() bool { return w.acked && w.answered }
@@ -99,7 +98,7 @@ type sendQueue struct {
 	ring             []sendWQE
 	mask             uint64
 	depth            uint64
-	maxInline        int // octets of inline data of each
+	maxInline        int // bytes of inline data of each
 	head, next, tail uint64
 	locals           int // from next on: those that send nothing, and those that failed when they were posted
 	kept             uint64
@@ -115,10 +114,10 @@ func (s *sendQueue) init(depth, sge, inline int) {
 	makeSGLs(n, sge, func(i int) *sgl { return &s.ring[i].mem })
 }
 
-// inlineStep is how many slots get their room for inline data together: most queue pairs never post any.
+// inlineStep is how many slots get their memory for inline data together. Most queue pairs never post any.
 const inlineStep = 64
 
-// allocInline gives slot i its room for inline data, and its neighbours theirs.
+// allocInline allocates the inline memory of slot i and its neighbours.
 func (s *sendQueue) allocInline(i uint64) {
 	first := i & s.mask &^ (inlineStep - 1)
 	group := s.ring[first:min(first+inlineStep, uint64(len(s.ring)))]
@@ -131,12 +130,12 @@ func (s *sendQueue) allocInline(i uint64) {
 func (s *sendQueue) len() int             { return int(s.tail - s.head) }
 func (s *sendQueue) at(i uint64) *sendWQE { return &s.ring[i&s.mask] }
 
-// oldestKept is the first that TCP may still ask for.
+// oldestKept returns the first work request that TCP may still retransmit.
 func (s *sendQueue) oldestKept() uint64 { return s.head - s.kept }
 
 func (s *sendQueue) has(seq uint64) bool { return seq-s.oldestKept() < s.tail-s.oldestKept() }
 
-// firstUnfrozen returns the first of which TCP has nothing.
+// firstUnfrozen returns the first work request of which nothing is frozen.
 func (s *sendQueue) firstUnfrozen() uint64 {
 	if s.next != s.tail && s.at(s.next).sent > 0 {
 		return s.next + 1
@@ -144,14 +143,14 @@ func (s *sendQueue) firstUnfrozen() uint64 {
 	return s.next
 }
 
-// releaseAcked lets go of kept ones that TCP has had acknowledged.
+// releaseAcked releases kept work requests that TCP's peer has acknowledged.
 func (s *sendQueue) releaseAcked() {
 	for ; s.kept > 0 && s.at(s.oldestKept()).acked; s.kept-- {
 		s.at(s.oldestKept()).mem.release()
 	}
 }
 
-// markOldest marks the oldest unfinished work request that has begun as the one that failed.
+// markOldest marks the oldest unfinished work request as the one that failed.
 func (s *sendQueue) markOldest(st Status) {
 	if s.head != s.tail {
 		if w := s.at(s.head); w.status == Success {
@@ -160,7 +159,7 @@ func (s *sendQueue) markOldest(st Status) {
 	}
 }
 
-// outboundRead is a Read or atomic of ours that waits for its response.
+// outboundRead is a Read or atomic of this side that waits for its response.
 type outboundRead struct {
 	seq      uint64 // in the send queue
 	rtr      bool   // of the RTR Read instead, which is in no queue
@@ -168,7 +167,7 @@ type outboundRead struct {
 	stag     ddp.STag // sink
 	to       ddp.TO
 	size     uint32
-	received uint32 // octets delivered
+	received uint32 // bytes delivered
 	mem      []byte
 	mr       *ddp.MR
 	reqID    uint32
@@ -176,7 +175,7 @@ type outboundRead struct {
 	resp     [AtomicRespLen]byte // as placed
 }
 
-// firstReads is how many Reads have room from the start, in either direction; the tables double when more are
+// firstReads is how many Reads of either direction have room from the start. The tables double when more are
 // outstanding.
 const firstReads = 4
 
@@ -220,14 +219,14 @@ func (r *outboundReads) push(e outboundRead) {
 type inboundRequest struct {
 	head   [ddp.UntaggedLen]byte // its DDP header, for a Terminate
 	raw    [AtomicRequestLen]byte
-	placed int // octets behind the DDP header that were placed
+	placed int // bytes behind the DDP header that were placed
 	atomic bool
 	read   ReadRequest
 	op     AtomicRequest
 	value  uint64 // atomic: original value
-	sent   uint32 // Read: octets frozen
+	sent   uint32 // Read: bytes frozen
 	msn    ddp.MSN
-	mr     *ddp.MR // held while octets of it may be sent
+	mr     *ddp.MR // held while bytes of it may be sent
 	mem    [1][]byte
 }
 
@@ -257,12 +256,12 @@ func (r *inboundRequests) waiting() int                { return int(r.tail - r.n
 // nextMSN returns the MSN of the next request to deliver.
 func (r *inboundRequests) nextMSN() ddp.MSN { return ddp.MSN(r.tail + 1) }
 
-// freeSlots returns how many requests, from the expected one on, have a slot.
+// freeSlots returns how many requests, beginning with the next one, have a slot.
 func (r *inboundRequests) freeSlots(ird int) int {
 	return max(0, min(ird-r.waiting(), r.maxSize-int(r.tail-r.acked)))
 }
 
-// slotFor returns slot i, for which there is room, and makes the ring longer where it takes that.
+// slotFor returns slot i, for which there is room, and grows the ring if necessary.
 func (r *inboundRequests) slotFor(i uint64) *inboundRequest {
 	for i-r.acked >= uint64(len(r.ring)) {
 		bigger := make([]inboundRequest, 2*len(r.ring))
@@ -306,8 +305,8 @@ func (w *recvWQE) load(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, wr *RecvWR
 
 func (w *recvWQE) release() { w.mem.release() }
 
-// recvQueue is the receive queue of a queue pair: its own ring, or a window onto an SRQ in
-// which each message takes a receive when its first segment arrives.
+// recvQueue is the receive queue of a queue pair: its own ring, or its part of an SRQ, from which each message takes a
+// receive when its first segment arrives.
 type recvQueue struct {
 	own        []recvWQE
 	mask       uint32
@@ -335,7 +334,7 @@ func (r *recvQueue) init(cfg *Config) {
 	}
 }
 
-// len returns the receives that will complete here.
+// len returns how many receives will complete here.
 func (r *recvQueue) len() int {
 	if r.srq != nil {
 		return r.count
@@ -343,7 +342,7 @@ func (r *recvQueue) len() int {
 	return int(r.tail - r.head)
 }
 
-// receiveFor returns the receive for message msn, taking one from the SRQ when needed.
+// receiveFor returns the receive for message msn. It takes one from the SRQ if necessary.
 func (r *recvQueue) receiveFor(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 	n := int(r.depth)
 	if r.srq == nil {
@@ -370,7 +369,7 @@ func (r *recvQueue) receiveFor(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 	return &r.srq.wqes[*e], ddp.CauseNone
 }
 
-// pop removes the receive of the next message, which find has returned before.
+// pop removes the receive of the next message, which receiveFor has returned before.
 func (r *recvQueue) pop() {
 	if r.srq == nil {
 		r.own[r.head&r.mask].release()
@@ -385,8 +384,7 @@ func (r *recvQueue) pop() {
 	r.next++
 }
 
-// inboundMessage is the untagged message of queue 0 that is being delivered, and what is expected
-// before it.
+// inboundMessage is the untagged message of queue 0 that is being delivered, and the RTR expected before it.
 type inboundMessage struct {
 	rtrSend    bool // message 1 is an RTR, and not delivered yet
 	open       bool // some segments of the next message are delivered
@@ -402,7 +400,7 @@ type terminator struct {
 	sent    bool
 	own     Terminate
 	wire    [ddp.UntaggedLen + termPayload]byte
-	n       int // octets of wire
+	n       int // bytes of wire
 	gotPeer bool
 	peer    Terminate
 	raw     [termPayload]byte // of the peer, as placed

@@ -83,7 +83,7 @@ func (r *receiver) post() {
 func (r *receiver) complete(c *Completion) []byte {
 	m := r.bufs[c.ID]
 	delete(r.bufs, c.ID)
-	b := r.h.octets(m)
+	b := r.h.held(m)
 	n := int(c.ByteLen)
 	if c.Flags&WithImm != 0 {
 		n = 0
@@ -91,7 +91,7 @@ func (r *receiver) complete(c *Completion) []byte {
 	data := bytes.Clone(b[:n])
 	for i := n; i < len(b); i++ {
 		if b[i] != byte(i*7+len(b)) {
-			r.h.t.Fatalf("octet %d of a receive of %d octets was touched", i, n)
+			r.h.t.Fatalf("byte %d of a receive of %d bytes was touched", i, n)
 		}
 	}
 	return data
@@ -153,7 +153,7 @@ func newFlow(rng *rand.Rand, x, y *host, verbs int) *flow {
 	f.target = y.region(targetLen,
 		ddp.Attr{Access: ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic,
 			Stream: y.qp.cfg.Stream, Base: ddp.TO(rng.Uint64() >> 1)})
-	f.modelTarget = bytes.Clone(y.octets(f.target))
+	f.modelTarget = bytes.Clone(y.held(f.target))
 	return f
 }
 
@@ -242,11 +242,11 @@ func drive(t *testing.T, rng *rand.Rand, flows []*flow, lanes []*lane) {
 }
 
 func (f *flow) check(t *testing.T, r *receiver) {
-	if got := f.y.octets(f.target); !bytes.Equal(got, f.modelTarget) {
-		t.Errorf("target differs from the model at octet %d", firstDiff(got, f.modelTarget))
+	if got := f.y.held(f.target); !bytes.Equal(got, f.modelTarget) {
+		t.Errorf("target differs from the model at byte %d", firstDiff(got, f.modelTarget))
 	}
-	if got := f.x.octets(f.sinks); !bytes.Equal(got, f.modelSinks) {
-		t.Errorf("sinks differ from the model at octet %d of %d", firstDiff(got, f.modelSinks),
+	if got := f.x.held(f.sinks); !bytes.Equal(got, f.modelSinks) {
+		t.Errorf("sinks differ from the model at byte %d of %d", firstDiff(got, f.modelSinks),
 			f.sinkOff)
 	}
 	var sends []Completion
@@ -265,7 +265,7 @@ func (f *flow) check(t *testing.T, r *receiver) {
 		c := r.got[i]
 		if c.Status != Success || c.Flags&^FromSharedQueue != m.flags || c.Imm != m.imm ||
 			c.Invalidated != m.inv || !bytes.Equal(r.data[i], m.data) {
-			t.Errorf("receive %d: %+v with %d octets, want %+v with %d", i, c, len(r.data[i]), m,
+			t.Errorf("receive %d: %+v with %d bytes, want %+v with %d", i, c, len(r.data[i]), m,
 				len(m.data))
 		}
 		if r.srq == nil && c.ID != uint64(i+1) {

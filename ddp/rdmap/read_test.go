@@ -30,7 +30,7 @@ func TestReadSourceVanishes(t *testing.T) {
 	}
 	src = b.register(make([]byte, 4000), ddp.Attr{Access: ddp.RemoteRead, Base: 0x20000,
 		STag: src.STag()})
-	first := b.pull(1038) // 1024 octets
+	first := b.pull(1038) // 1024 bytes
 	if err := b.table.Deregister(src); !errors.Is(err, ddp.ErrBusy) {
 		t.Errorf("deregistration under way: %v", err)
 	}
@@ -77,7 +77,7 @@ func TestReadSourceVanishes(t *testing.T) {
 	}
 }
 
-// TestRevokedIsNotSentAgain: octets that were frozen before their STag was taken back do not
+// TestRevokedIsNotSentAgain: bytes that were frozen before their STag was taken back do not
 // leave from what the memory holds now.
 //
 //req:rfc5041-8.3.1-2
@@ -88,7 +88,7 @@ func TestRevokedIsNotSentAgain(t *testing.T) {
 		src := b.region(64, ddp.Attr{Access: ddp.RemoteRead, Stream: 1})
 		a.send(SendWR{Op: WRRead, SGL: []SGE{sge(sink, 0, 64)}, RemoteSTag: src.STag()})
 		b.push(a, a.pullAll(1500)...)
-		mem := b.octets(src)
+		mem := b.held(src)
 		f := b.pull(1500)
 		if byPeer {
 			b.table.InvalidateRemote(b.pd, 1, src.STag())
@@ -105,7 +105,7 @@ func TestRevokedIsNotSentAgain(t *testing.T) {
 		if !bytes.Equal(again, want) {
 			t.Errorf("by peer %v: sent again as %q", byPeer, again)
 		}
-		// The peer's own invalidation means that it has the octets; the consumer's means
+		// The peer's own invalidation means that it has the bytes; the consumer's means
 		// that it may have zeros now.
 		if want := map[bool]State{true: RTS, false: Terminated}[byPeer]; b.qp.State() != want {
 			t.Errorf("by peer %v: state %v, want %v", byPeer, b.qp.State(), want)
@@ -136,18 +136,18 @@ func TestStaleResponse(t *testing.T) {
 	if err := flushed.inject(late); err != nil {
 		t.Errorf("after an abort: %v", err)
 	}
-	if !bytes.Equal(flushed.octets(m), make([]byte, 64)) {
+	if !bytes.Equal(flushed.held(m), make([]byte, 64)) {
 		t.Error("flushed Read was written to")
 	}
 
 	a.push(b, resp)
-	copy(a.octets(sink), make([]byte, 64))
+	copy(a.held(sink), make([]byte, 64))
 	v := ulpdu.ViewOf(resp.b)
 	if err := a.qp.Place(&v, false); err == nil {
 		t.Error("duplicate was placed ahead")
 	}
 	wantError(t, a.inject(resp.b), CauseOpcode)
-	if !bytes.Equal(a.octets(sink), make([]byte, 64)) {
+	if !bytes.Equal(a.held(sink), make([]byte, 64)) {
 		t.Error("finished Read was written to")
 	}
 }

@@ -5,17 +5,16 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// errOutOfOrder is what Place says of a segment that cannot be placed before its turn. Nothing is
-// wrong yet: MPA holds it and asks again in order.
+// errOutOfOrder is returned by Place for a segment that cannot be placed out of order. It is no fault yet: MPA holds
+// the segment and calls Place again in order.
 var errOutOfOrder = &ulpdu.Error{Layer: ulpdu.DDP,
 	Detail: "segment cannot be placed out of order"}
 
-// Place copies the payload of a received ULPDU to where it belongs. It places segments in any
-// order; an error for one that is not in order means that nothing was placed, and one in order
-// ends the stream: tell Fail.
+// Place copies the payload of a received ULPDU to its destination. It places segments in any order. Out of order, an
+// error means that nothing was placed. In order, an error ends the stream; the caller passes it to Fail.
 //
-// A fault of registered memory is a panic in order, and Fault's to take: MPA has changed nothing then. Ahead
-// it is an error like others, which comes again in order.
+// In order, a fault of registered memory is a panic for RecoverMemoryFault; MPA has changed nothing then. Out of order
+// it is an error like others, and Place is called again in order.
 func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	if q.ignoresSegments() {
 		q.Counters.DroppedAfterError++
@@ -51,12 +50,12 @@ func (q *QP) placeOutOfOrder(v *ulpdu.View, hdr []byte) (err *ulpdu.Error) {
 	return nil
 }
 
-// ignoresSegments reports whether what arrives is dropped (RFC 5041, 7.1).
+// ignoresSegments reports whether received segments are dropped silently (RFC 5041, 7.1).
 func (q *QP) ignoresSegments() bool {
 	return q.state < RTR || q.state > Closing
 }
 
-// place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to where it belongs.
+// place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to its destination.
 func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
 	if len(hdr) < 2 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
 		return ddp.CauseCatastrophic
@@ -85,7 +84,7 @@ func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
 	return q.countPlaced(c, v.Len()-ddp.TaggedLen)
 }
 
-// countPlaced counts n octets of payload, if c says that they were placed. It returns c.
+// countPlaced counts n bytes of payload if c is CauseNone: they were placed. It returns c.
 func (q *QP) countPlaced(c ddp.Cause, n int) ddp.Cause {
 	if c == ddp.CauseNone {
 		q.Counters.PayloadIn += uint64(n)
@@ -163,7 +162,7 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// placeRequest keeps a Read or Atomic Request until it is delivered.
+// placeRequest stores a Read or Atomic Request until it is delivered.
 func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulpdu.View) ddp.Cause {
 	i, c := ddp.BufferIndex(h.MSN, q.in.nextMSN(), q.in.freeSlots(q.params.IRD))
 	if c != ddp.CauseNone {
@@ -206,7 +205,7 @@ func (q *QP) placeTerminate(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// placeAtomicResponse keeps a response until it is delivered.
+// placeAtomicResponse stores a response until it is delivered.
 func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	next, waiting := q.sq.atomicMSN, 0
 	var e *outboundRead
@@ -238,8 +237,7 @@ func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// placeResponse places a segment of a Read Response. Only the sink of an outstanding Read of
-// this stream takes it, for as long as that Read is not complete.
+// placeResponse places a segment of a Read Response. It must be for the sink of an outstanding Read of this stream.
 func (q *QP) placeResponse(h *ddp.Tagged, v *ulpdu.View) ddp.Cause {
 	n := v.Len() - ddp.TaggedLen
 	if n == 0 {
@@ -263,7 +261,7 @@ func (q *QP) placeResponse(h *ddp.Tagged, v *ulpdu.View) ddp.Cause {
 	return c
 }
 
-// offset returns where in the sink of a Read n octets at h belong.
+// offset returns the offset in the sink of a Read for n bytes at h.
 func (e *outboundRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
 	if h.STag != e.stag || e.mr == nil || !e.mr.Valid() {
 		return 0, ddp.FaultSTag
@@ -278,7 +276,7 @@ func (e *outboundRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
 	return off, ddp.OK
 }
 
-// reject records the segment that ends the stream, and the receive or Read that it belongs to.
+// reject returns the error for the segment that ends the stream, and marks its receive or Read.
 func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulpdu.Error {
 	what := "cut off in its header"
 	if h, _, err := ddp.ParseTagged(hdr); err == nil {
@@ -293,8 +291,7 @@ func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulpdu.Error {
 	return e
 }
 
-// markFailedWR marks the receive that a message did not suit, or the Read that got a wrong
-// response.
+// markFailedWR marks the receive that a message did not fit, or the Read that got a wrong response.
 func (q *QP) markFailedWR(c ddp.Cause, hdr []byte) {
 	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
 		return
@@ -327,7 +324,7 @@ func (q *QP) markSend(seq uint64, st Status) {
 	}
 }
 
-// captureSegment keeps what a Terminate for e will show.
+// captureSegment keeps the headers that a Terminate for e includes.
 func (q *QP) captureSegment(e *ulpdu.Error, hdr []byte, n int, r *inboundRequest) {
 	t := &q.term
 	t.err, t.segLen, t.hasRead = e, n, false

@@ -8,9 +8,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// responseReady reports whether the next response may begin. An atomic waits while TCP may have
-// to send a Read Response with the same word again: it was read before (RFC 7306, 7), and is
-// made from memory each time.
+// responseReady reports whether the next response may begin. An atomic waits while TCP may have to retransmit a Read
+// Response with the same word. That word was read before the atomic (RFC 7306, 7), and a Read Response is made from
+// memory each time.
 func (q *QP) responseReady() bool {
 	if q.in.waiting() == 0 {
 		return false
@@ -68,7 +68,7 @@ func (q *QP) finishResponse() {
 	q.Counters.ResponsesOut++
 }
 
-// checkSource checks that the memory of a Read can still be read, before each segment.
+// checkSource checks, before each segment, that the memory of a Read can still be read.
 func (q *QP) checkSource(r *inboundRequest) ddp.Fault {
 	if r.read.Size == 0 {
 		return ddp.OK // not validated (RFC 5040, 5.2.1)
@@ -87,7 +87,7 @@ func (q *QP) checkSource(r *inboundRequest) ddp.Fault {
 	return ddp.OK
 }
 
-// executeAtomic runs an atomic on the word it names.
+// executeAtomic executes an atomic on its word. It reports whether it could.
 func (q *QP) executeAtomic(r *inboundRequest) bool {
 	word, c := q.atomicTarget(&r.op)
 	if c != ddp.CauseNone {
@@ -99,7 +99,7 @@ func (q *QP) executeAtomic(r *inboundRequest) bool {
 	return err == nil
 }
 
-// applyAtomic does what an atomic asks for.
+// applyAtomic applies an atomic to word and records the original value.
 func (q *QP) applyAtomic(r *inboundRequest, word *uint64) (err *ulpdu.Error) {
 	defer q.recoverFault(&err)
 	for {
@@ -131,16 +131,16 @@ func (q *QP) atomicTarget(op *AtomicRequest) (*uint64, ddp.Cause) {
 	return (*uint64)(p), ddp.CauseNone
 }
 
-// failResponse ends the stream because a response cannot be made any more; the Terminate
-// shows how far a Read came (RFC 5040, 4.8).
+// failResponse ends the stream because a response cannot be made any more. The Terminate shows the progress of a Read
+// (RFC 5040, 4.8).
 func (q *QP) failResponse(r *inboundRequest, c ddp.Cause, why string) {
 	e := c.Errorf("%s: %s", why, r.describe())
 	q.captureSegment(e, r.head[:], ddp.UntaggedLen+r.placed, r)
 	q.Fail(e)
 }
 
-// failRevokedRead ends the stream after octets were sent as zero because the consumer revoked the
-// source of a Read under way.
+// failRevokedRead ends the stream after bytes were sent as zero, because the consumer revoked the source of a Read
+// under way.
 func (q *QP) failRevokedRead(r *inboundRequest, off uint32) {
 	if q.state != RTS || q.term.made {
 		return
@@ -152,7 +152,7 @@ func (q *QP) failRevokedRead(r *inboundRequest, off uint32) {
 	q.Fail(e)
 }
 
-// describe names a request for an engineer.
+// describe returns a description of the request for an engineer.
 func (r *inboundRequest) describe() string {
 	if r.atomic {
 		return r.op.String()
@@ -161,7 +161,7 @@ func (r *inboundRequest) describe() string {
 	return at.String()
 }
 
-// remaining returns the Read Request as if it asked for the octets that are not sent yet.
+// remaining returns the Read Request for the bytes that are not sent yet.
 func (r *inboundRequest) remaining() ReadRequest {
 	p := r.read
 	p.SinkTO += ddp.TO(r.sent)
@@ -170,7 +170,7 @@ func (r *inboundRequest) remaining() ReadRequest {
 	return p
 }
 
-// putNative writes v as a local word, in the host's order.
+// putNative writes v to b as a word in the host's byte order.
 func (q *QP) putNative(b []byte, v uint64) (err *ulpdu.Error) {
 	defer q.recoverFault(&err)
 	binary.NativeEndian.PutUint64(b, v)

@@ -38,9 +38,9 @@ func (q *QP) ULPDUWaiting() bool {
 	return q.sending != noMessage || q.rtrToSend != RTRNone || q.sendReady() || q.responseReady()
 }
 
-// NextULPDU freezes the next ULPDU of at most limit octets, which is at least MinULPDU, and
-// returns its name and length; 0 means that there is nothing to send. A message is sent whole
-// before another one begins; Responses and the send queue take turns.
+// NextULPDU freezes the next ULPDU of at most limit bytes, and returns its name and length. limit is at least MinULPDU.
+// Length 0 means that there is nothing to send. A message is sent whole before another one begins. Responses and the
+// send queue alternate.
 func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 	if limit < MinULPDU {
 		return ref, 0
@@ -67,7 +67,7 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 	return ref, n
 }
 
-// nextMessage chooses the message to be cut into segments next.
+// nextMessage chooses the message to send next.
 func (q *QP) nextMessage() messageKind {
 	ready := q.sendReady()
 	if (!q.responseWasLast || !ready) && q.responseReady() {
@@ -113,7 +113,7 @@ func (q *QP) freezeSend(limit int) (ulpdu.Ref, int) {
 	return q.freezeSegment(w, seq, limit, ddp.UntaggedLen)
 }
 
-// freezeSegment freezes what fits of a message with payload.
+// freezeSegment freezes the next segment of a message with payload.
 func (q *QP) freezeSegment(w *sendWQE, seq uint64, limit, header int) (ulpdu.Ref, int) {
 	off := w.sent
 	n := min(uint64(limit-header), uint64(w.total-off))
@@ -126,7 +126,7 @@ func (q *QP) freezeSegment(w *sendWQE, seq uint64, limit, header int) (ulpdu.Ref
 	return makeRef(refSend, seq, off, last), header + int(n)
 }
 
-// finishSend moves on to the next work request.
+// finishSend advances to the next work request.
 func (q *QP) finishSend(untagged bool) {
 	if untagged {
 		q.sq.sendMSN++
@@ -137,7 +137,7 @@ func (q *QP) finishSend(untagged bool) {
 	q.executeLocals()
 }
 
-// freezeRequest freezes a Read or Atomic Request and begins to wait for its response.
+// freezeRequest freezes a Read or Atomic Request, and records that its response is outstanding.
 func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulpdu.Ref, int) {
 	s := &q.sq
 	e := outboundRead{seq: seq, size: w.total, stag: w.sink.STag, to: w.sink.TO}
@@ -177,7 +177,7 @@ func (q *QP) freezeRTR() (ulpdu.Ref, int) {
 	return makeRef(refRTR, uint64(kind), 0, true), n
 }
 
-// rtrSTag is in RTR messages where no STag is meant: some adapters fail on 0.
+// rtrSTag is the STag of RTR messages, which refer to no buffer. Some adapters fail on 0.
 const rtrSTag ddp.STag = 1
 
 func (q *QP) freezeTerminate() (ulpdu.Ref, int) {
@@ -188,7 +188,7 @@ func (q *QP) freezeTerminate() (ulpdu.Ref, int) {
 	return makeRef(refTerminate, 0, 0, true), t.n
 }
 
-// ReleaseULPDU says that TCP has acknowledged all of a ULPDU: once for each, in order. The last
+// ReleaseULPDU reports that TCP's peer has acknowledged all of a ULPDU. It is called once for each, in order. The last
 // one of a message completes a Send or Write.
 func (q *QP) ReleaseULPDU(ref ulpdu.Ref) {
 	kind, seq, last := splitRef(ref)

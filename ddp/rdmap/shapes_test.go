@@ -7,7 +7,7 @@ import (
 	"xwarp/ddp"
 )
 
-// TestShapes posts each operation with every number of pieces and of inline octets around their limits. A work request
+// TestShapes posts each operation with every number of pieces and of inline bytes around their limits. A work request
 // that breaks a rule is refused whole.
 func TestShapes(t *testing.T) {
 	const maxSGE, maxInline = 3, 16

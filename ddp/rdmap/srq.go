@@ -8,14 +8,13 @@ type SRQConfig struct {
 	PD     *ddp.PD
 	Depth  int // receives that may be posted, 1..MaxDepth
 	MaxSGE int // pieces per receive, 1..MaxSGE
-	// Refill is called when a message finds no receive: it may post some that wait elsewhere.
-	// nil: there are no others.
+	// Refill is called if a message finds no receive: it may post some that wait elsewhere. Nil means that there are no
+	// others.
 	Refill func(*SRQ)
 }
 
-// SRQ is a receive queue that several queue pairs of one worker and domain take from, in the
-// order in which messages begin to arrive. Receives taken by a queue pair complete or are
-// flushed there.
+// SRQ is a receive queue shared by several queue pairs of one worker and domain, in the order in which messages begin
+// to arrive. A receive that a queue pair has taken completes or is flushed there.
 type SRQ struct {
 	cfg   SRQConfig
 	users int
@@ -43,8 +42,8 @@ func NewSRQ(cfg SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// PostRecv queues a receive. It fails with ErrFull or ErrSGE. Memory that is not there, or that
-// is limited to one stream, is found out when a message takes the receive.
+// PostRecv queues a receive. It fails with ErrFull or ErrSGE. Memory that is not registered, or that is limited to one
+// stream, is detected when a message takes the receive.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	if len(wr.SGL) > s.cfg.MaxSGE {
 		return ErrSGE
@@ -63,11 +62,10 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 // Room returns how many receives may be posted now.
 func (s *SRQ) Room() int { return len(s.free) }
 
-// Len returns the receives that wait.
+// Len returns the number of posted receives that no message has taken.
 func (s *SRQ) Len() int { return int(s.tail - s.head) }
 
-// Destroy lets the posted receives go, without completions. It fails with ddp.ErrBusy while
-// queue pairs use it.
+// Destroy releases the posted receives without completions. It fails with ddp.ErrBusy while queue pairs use s.
 func (s *SRQ) Destroy() error {
 	if s.users > 0 {
 		return ddp.ErrBusy
@@ -81,7 +79,7 @@ func (s *SRQ) Destroy() error {
 	return nil
 }
 
-// takeOldest removes the oldest receive, -1 when there is none.
+// takeOldest removes the oldest receive and returns its entry, or -1 if there is none.
 func (s *SRQ) takeOldest() int32 {
 	if s.head == s.tail && s.cfg.Refill != nil {
 		s.cfg.Refill(s)
@@ -94,5 +92,5 @@ func (s *SRQ) takeOldest() int32 {
 	return i
 }
 
-// freeEntry gives an entry back whose completion is made.
+// freeEntry frees an entry whose completion is made.
 func (s *SRQ) freeEntry(i int32) { s.free = append(s.free, i) }

@@ -2,7 +2,7 @@ package rdmap
 
 import "fmt"
 
-// State is the state of a queue pair, named after the RDMAC verbs.
+// State is the state of a queue pair, with the names of the RDMAC verbs.
 type State uint8
 
 // The states.
@@ -24,7 +24,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// Event is what happens to a queue pair.
+// Event is an event of a queue pair.
 type Event uint8
 
 // The events.
@@ -44,7 +44,7 @@ const (
 	events
 )
 
-// Action is a set of things that a transition asks of the owner of the TCP connection.
+// Action is a set of actions that a transition asks of the owner of the TCP connection.
 type Action uint8
 
 // The actions. The first three are returned by QP.Actions.
@@ -60,7 +60,7 @@ const (
 	actOwner = ActFIN | ActRST | ActTimer
 )
 
-// transition is one cell of the state table. The zero value refuses the event.
+// transition is one cell of the state table. The zero value ignores the event.
 type transition struct {
 	ok   bool
 	next State
@@ -74,8 +74,8 @@ const (
 	actEnd   = actFlush | actReleaseKept
 )
 
-// running is the row of a stream in full operation, which a first FPDU moves from RTR to RTS. The consumer sees its
-// end at once, so that everything is flushed with that.
+// running is the row of a stream in full operation; a first FPDU moves it from RTR to RTS. Its end is visible to the
+// consumer at once, so everything is flushed with it.
 var running = [events]transition{
 	EvFPDU:          to(RTS, 0),
 	EvCloseIdle:     to(Closing, graceful|actFlush),
@@ -89,8 +89,8 @@ var running = [events]transition{
 	EvAbort:         to(Errored, ActRST|actEnd),
 }
 
-// table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7): every
-// pair that is missing is refused and changes nothing.
+// table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7). A missing pair
+// changes nothing.
 var table = [states][events]transition{
 	Idle: {
 		EvStart:        to(RTS, 0),

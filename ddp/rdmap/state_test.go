@@ -201,7 +201,7 @@ func TestFlushOrder(t *testing.T) {
 		a.read(f) // must not panic, and reads nothing
 		for _, x := range f.b {
 			if x != 0 {
-				t.Fatalf("octets after the flush: %x", f.b)
+				t.Fatalf("bytes after the flush: %x", f.b)
 			}
 		}
 	}

@@ -33,13 +33,13 @@ const (
 	typeMPAOfSomeChelsios uint8     = 3 // cxgb4 sends 0x23 for MPA's errors
 )
 
-// Row is one row of the error tables of RFC 5040, 5041, 5044 and 6581.
+// Row is a row of the error tables of RFC 5040, 5041, 5044 and 6581.
 type Row struct {
 	Cause ddp.Cause
 	Name  string
 }
 
-// Rows lists every error that a Terminate can name, in the order of the RFCs.
+// Rows returns every error that a Terminate can report, in the order of the RFCs.
 func Rows() []Row { return append([]Row(nil), rows[:]...) }
 
 var rows = [...]Row{
@@ -78,7 +78,7 @@ var rows = [...]Row{
 	{causeMPA | 7, "MPA error: no matching RTR"},
 }
 
-// Describe returns the RFCs' name of an error and whether they have one.
+// Describe returns the name of an error in the RFCs, and whether it has one.
 func Describe(c ddp.Cause) (string, bool) {
 	for i := range rows {
 		if rows[i].Cause == c {
@@ -91,7 +91,7 @@ func Describe(c ddp.Cause) (string, bool) {
 	return fmt.Sprintf("unknown error %v", c), false
 }
 
-// protectionCause returns what RDMAP reports for a fault of a Read or atomic request.
+// protectionCause returns the cause that RDMAP reports for a fault of a Read or Atomic Request.
 func protectionCause(f ddp.Fault) ddp.Cause {
 	switch f {
 	case ddp.OK:
@@ -112,21 +112,21 @@ func protectionCause(f ddp.Fault) ddp.Cause {
 	return CauseProtUnspecified
 }
 
-// Terminate is the header of a Terminate message (RFC 5040, 4.8). With HasDDP the length and
-// header of the segment at fault are there, with HasRead its Read Request header too.
+// Terminate is the header of a Terminate message (RFC 5040, 4.8). HasDDP says that it includes the length and DDP
+// header of the segment at fault, HasRead that it includes its Read Request header.
 //
 //	0  Layer 0xF0, EType 0x0F   1  code   2  M 0x80, D 0x40, R 0x20   3  reserved
-//	4..5 DDP segment length, then 14 or 18 octets of DDP header, both with D
-//	28 octets of Read Request header with R
+//	4..5 DDP segment length, then 14 or 18 bytes of DDP header, both with D
+//	28 bytes of Read Request header with R
 type Terminate struct {
 	Cause   ddp.Cause
 	HasDDP  bool
 	HasRead bool
 	SegLen  uint16
-	DDP     [ddp.UntaggedLen]byte // 14 octets count when its T bit is set
+	DDP     [ddp.UntaggedLen]byte // 14 bytes count when its T bit is set
 	Read    ReadRequest
-	// Swapped marks a received header with the nibbles exchanged, as Linux siw sends on
-	// little-endian machines; Cause has them in order.
+	// Swapped marks a received header with exchanged nibbles, which Linux siw sends on little-endian machines. Cause
+	// has them in the right order.
 	Swapped bool
 }
 
@@ -156,15 +156,16 @@ func AppendTerminate(b []byte, t *Terminate) []byte {
 	return b
 }
 
-// AppendTerminateULPDU appends a whole ULPDU: the DDP header of a Terminate, the only message of queue 2, and t.
+// AppendTerminateULPDU appends a whole ULPDU: the DDP header of a Terminate, which is the only message of queue 2, and
+// t.
 func AppendTerminateULPDU(b []byte, t *Terminate, v ddp.Version) []byte {
 	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpTerminate, v),
 		QN: QNTerminate, MSN: 1}
 	return AppendTerminate(ddp.AppendUntagged(b, h), t)
 }
 
-// ParseTerminate decodes a Terminate header. It fails with ddp.ErrShort below 4 octets;
-// included headers that are cut off are left out, since any Terminate ends the stream.
+// ParseTerminate decodes a Terminate header. It fails with ddp.ErrShort below 4 bytes. It ignores included headers that
+// are cut off, since any Terminate ends the stream.
 func ParseTerminate(b []byte) (t Terminate, err error) {
 	if len(b) < 4 {
 		return t, ddp.ErrShort
@@ -193,9 +194,8 @@ func ParseTerminate(b []byte) (t Terminate, err error) {
 	return t, nil
 }
 
-// swappedTerminate reports whether the control word is laid out as Linux siw does on
-// little-endian machines: only the header bits at the wrong end, or a value that the RFCs
-// do not have and that becomes one of theirs.
+// swappedTerminate reports whether the control word has the layout of Linux siw on little-endian machines: the header
+// bits are at the wrong end only, or the value is not in the RFCs and becomes one of theirs by the exchange.
 func swappedTerminate(b []byte) bool {
 	layer, typ, code := b[0]>>4, b[0]&15, b[1]
 	high, low := b[2]&0xE0, b[2]&0x07
@@ -205,7 +205,7 @@ func swappedTerminate(b []byte) bool {
 	return low != 0 || !legalCause(layer, typ, code)
 }
 
-// legalCause reports whether the RFCs, or cxgb4, use the three values together.
+// legalCause reports whether the RFCs, or cxgb4, have this combination of layer, type and code.
 func legalCause(layer, typ, code uint8) bool {
 	if layer == uint8(ulpdu.MPA) && typ == typeMPAOfSomeChelsios {
 		typ = 0
@@ -234,9 +234,9 @@ func (t Terminate) String() string {
 	return s
 }
 
-// makeTerminate builds the message for cause. hdr is the DDP header of the segment at fault and n its
-// ULPDU length; hdr is empty when no incoming message is at fault. read is its Read Request
-// header, nil for any other message (RFC 5040, figure 10 and 7.1; RFC 7306, 8.1).
+// makeTerminate builds the message for cause c. hdr is the DDP header of the segment at fault and n its ULPDU length;
+// hdr is empty if no incoming message is at fault. read is its Read Request header, nil for any other message (RFC
+// 5040, figure 10 and 7.1; RFC 7306, 8.1).
 func makeTerminate(c ddp.Cause, hdr []byte, n int, read *ReadRequest) Terminate {
 	t := Terminate{Cause: c}
 	local := c.Type() == typeCatastrophic
@@ -245,7 +245,7 @@ func makeTerminate(c ddp.Cause, hdr []byte, n int, read *ReadRequest) Terminate 
 		return t
 	}
 	t.HasDDP = true
-	t.SegLen = uint16(n) // no ULPDU is longer than MPA's 64,768 octets
+	t.SegLen = uint16(n) // no ULPDU is longer than MPA's 64,768 bytes
 	copy(t.DDP[:], hdr[:ddp.Control(hdr[0]).HeaderLen()])
 	if read != nil && c.Layer() == ulpdu.RDMAP && c.Type() == typeRemoteProtection {
 		t.HasRead, t.Read = true, *read

@@ -158,7 +158,7 @@ func TestTerminateOfOthers(t *testing.T) {
 	}
 	for n := range 4 {
 		if _, err := ParseTerminate(make([]byte, n)); err == nil {
-			t.Errorf("%d octets parsed", n)
+			t.Errorf("%d bytes parsed", n)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (o Opcode) String() string {
 	return fmt.Sprintf("opcode %#x", uint8(o))
 }
 
-// Solicited reports whether delivery asks for an event.
+// Solicited reports whether the message asks for an event at delivery.
 func (o Opcode) Solicited() bool { return o == OpSendSE || o == OpSendSEInv || o == OpImmSE }
 
 // Invalidates reports whether the message carries an Invalidate STag.
@@ -51,19 +51,19 @@ const (
 	QNAtomic    ddp.QN = 3
 )
 
-// Bits of the control octet: RV 0xC0, two reserved, opcode (RFC 5040, 4.1).
+// Bits of the control byte: RV 0xC0, two reserved, opcode (RFC 5040, 4.1).
 const (
 	controlRVShift = 6
 	controlOpcode  = 0x0F
 )
 
-// control returns RDMAP's octet of a header; RDMAP's version equals DDP's.
+// control returns RDMAP's control byte. RDMAP's version equals DDP's.
 func control(op Opcode, v ddp.Version) uint8 { return uint8(v)<<controlRVShift | uint8(op) }
 
-// opcodeOf returns the opcode of RDMAP's octet.
+// opcodeOf returns the opcode in RDMAP's control byte.
 func opcodeOf(b uint8) Opcode { return Opcode(b & controlOpcode) }
 
-// versionOf returns the RV field of RDMAP's octet.
+// versionOf returns the RV field of RDMAP's control byte.
 func versionOf(b uint8) ddp.Version { return ddp.Version(b >> controlRVShift) }
 
 // ULPDU lengths of the messages of fixed length.
@@ -89,7 +89,7 @@ type ReadRequest struct {
 	SrcTO    ddp.TO
 }
 
-// ParseReadRequest decodes the 28 octets at the start of b; rest aliases b. It fails with
+// ParseReadRequest decodes the 28 bytes at the start of b; rest aliases b. It fails with
 // ddp.ErrShort.
 func ParseReadRequest(b []byte) (r ReadRequest, rest []byte, err error) {
 	if len(b) < ReadRequestLen {
@@ -151,8 +151,8 @@ type AtomicRequest struct {
 	CompareMask uint64
 }
 
-// ParseAtomicRequest decodes the 52 octets at the start of b; rest aliases b. It fails with
-// ddp.ErrShort; an unknown operation is not its business.
+// ParseAtomicRequest decodes the 52 bytes at the start of b; rest aliases b. It fails with ddp.ErrShort. It does not
+// check the operation.
 func ParseAtomicRequest(b []byte) (r AtomicRequest, rest []byte, err error) {
 	if len(b) < AtomicRequestLen {
 		return r, nil, ddp.ErrShort
@@ -185,8 +185,7 @@ func (r AtomicRequest) String() string {
 		r.ID, uint32(r.STag), uint64(r.TO), r.Data, r.Mask, r.Compare, r.CompareMask)
 }
 
-// Apply returns the value that the operation leaves where it finds old (RFC 7306, 5.1), and
-// whether the operation is known.
+// Apply returns the new value of a word with the value old (RFC 7306, 5.1), and whether the operation is known.
 func (r AtomicRequest) Apply(old uint64) (uint64, bool) {
 	switch r.Op {
 	case FetchAdd:
@@ -210,7 +209,7 @@ type AtomicResponse struct {
 	Value uint64
 }
 
-// ParseAtomicResponse decodes the 12 octets at the start of b; rest aliases b. It fails with
+// ParseAtomicResponse decodes the 12 bytes at the start of b; rest aliases b. It fails with
 // ddp.ErrShort.
 func ParseAtomicResponse(b []byte) (r AtomicResponse, rest []byte, err error) {
 	if len(b) < AtomicRespLen {

@@ -45,7 +45,7 @@ func TestVectors(t *testing.T) {
 		wr   []SendWR
 		want []string
 	}{
-		{"RFC 5044 figures: Sends of 24 zero octets, MSN 1 and 2", ietf,
+		{"RFC 5044 figures: Sends of 24 zero bytes, MSN 1 and 2", ietf,
 			[]SendWR{{Op: WRSend, Inline: make([]byte, 24)},
 				{Op: WRSend, Inline: make([]byte, 24)}},
 			[]string{"4143 00000000 00000000 00000001 00000000" +
@@ -60,14 +60,14 @@ func TestVectors(t *testing.T) {
 		{"Send after RTR Send is message 2", rtr(RTRSend), []SendWR{{Op: WRSend}},
 			[]string{"4143 00000000 00000000 00000001 00000000",
 				"4143 00000000 00000000 00000002 00000000"}},
-		{"Send 1 octet", ietf, []SendWR{{Op: WRSend, Inline: []byte{1}}},
+		{"Send 1 byte", ietf, []SendWR{{Op: WRSend, Inline: []byte{1}}},
 			[]string{"4143 00000000 00000000 00000001 00000000 01"}},
-		{"Send 3 octets", ietf, []SendWR{{Op: WRSend, Inline: []byte{1, 2, 3}}},
+		{"Send 3 bytes", ietf, []SendWR{{Op: WRSend, Inline: []byte{1, 2, 3}}},
 			[]string{"4143 00000000 00000000 00000001 00000000 010203"}},
 		{"Immediate", ietf, []SendWR{{Op: WRImm, Imm: [8]byte{0x11, 0x22, 0x33, 0x44, 0x55, 0x66,
 			0x77, 0x88}}},
 			[]string{"4148 00000000 00000000 00000001 00000000 1122334455667788"}},
-		{"RDMA Write of 1000 octets", ietf, []SendWR{write},
+		{"RDMA Write of 1000 bytes", ietf, []SendWR{write},
 			[]string{"c140 12345678 0000000000001000" + hex.EncodeToString(thousand)}},
 		{"Send with Invalidate, SE, both, Immediate SE", ietf,
 			[]SendWR{{Op: WRSendInv, Invalidate: 0x11223344}, {Op: WRSendSE},
@@ -95,7 +95,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestSegmentation is the arithmetic of RFC 5041, 5.2: 2048 octets at a MULPDU of 1500.
+// TestSegmentation is the arithmetic of RFC 5041, 5.2: 2048 bytes at a MULPDU of 1500.
 //
 //req:rfc5041-2.3-1 rfc5041-4.1-2 rfc5041-4.2-2 rfc5041-4.3-2 rfc5041-4.3-5 rfc5041-5.2-1 rfc5041-5.2-4
 func TestSegmentation(t *testing.T) {
@@ -164,13 +164,13 @@ func TestHeaders(t *testing.T) {
 	for n := range AtomicRequestLen {
 		b := make([]byte, n)
 		if _, _, err := ParseAtomicRequest(b); err == nil {
-			t.Errorf("atomic request of %d octets parsed", n)
+			t.Errorf("atomic request of %d bytes parsed", n)
 		}
 		if _, _, err := ParseReadRequest(b); (err == nil) != (n >= ReadRequestLen) {
-			t.Errorf("read request of %d octets: %v", n, err)
+			t.Errorf("read request of %d bytes: %v", n, err)
 		}
 		if _, _, err := ParseAtomicResponse(b); (err == nil) != (n >= AtomicRespLen) {
-			t.Errorf("atomic response of %d octets: %v", n, err)
+			t.Errorf("atomic response of %d bytes: %v", n, err)
 		}
 	}
 	reserved := unhex(t, vectorFetchAdd)[ddp.UntaggedLen:]

@@ -6,7 +6,7 @@ import (
 	"xwarp/ddp"
 )
 
-// WROp is what a send work request does.
+// WROp is the operation of a send work request.
 type WROp uint8
 
 // The work requests of the send queue.
@@ -48,19 +48,19 @@ type SGE struct {
 	Len  uint32
 }
 
-// WRFlags changes how a send work request is treated.
+// WRFlags modifies a send work request.
 type WRFlags uint8
 
 // The flags.
 const (
-	Signaled  WRFlags = 1 << iota // complete it visibly; failures always are
-	Fence                         // begin only after all earlier Reads and atomics are complete
+	Signaled  WRFlags = 1 << iota // make a completion on success; failures always make one
+	Fence                         // begin after all earlier Reads and atomics are complete
 	ZeroBased                     // BindMW: offsets in the window count from 0
-	Marked                        // means nothing: it comes back with the completion, as CompletionFlags
+	Marked                        // has no effect; it is returned with the completion, in CompletionFlags
 )
 
-// SendWR is a send work request. PostSend copies what it needs: SGL and Inline may be reused
-// at once, the memory that the SGL names only after the completion.
+// SendWR is a send work request. PostSend copies what it needs. SGL and Inline may be reused at once, the memory that
+// the SGL names after the completion.
 type SendWR struct {
 	ID     uint64
 	Op     WROp
@@ -68,15 +68,16 @@ type SendWR struct {
 	Access ddp.Access // BindMW: what the peer may do by way of the window
 
 	// SGL is the payload of Send and Write, at most Config.MaxSGE pieces; the sink of Read
-	// (at most one piece) and of an atomic (one piece of 8 octets, written in the host's
+	// (at most one piece) and of an atomic (one piece of 8 bytes, written in the host's
 	// byte order), both of which need the LocalWrite right.
 	SGL []SGE
 	// Inline is the payload of Send and Write instead of SGL, at most Config.MaxInline
-	// octets, copied by PostSend.
+	// bytes, copied by PostSend.
 	Inline []byte
 
-	// Write: sink; Read: source; atomics: target; BindMW: the window's STag from then on, which is its own with any
-	// last octet, and where in the region it begins.
+	// RemoteSTag and RemoteTO are the sink of Write, the source of Read, or the target of an atomic. For BindMW they
+	// are the STag of the window from then on, which is its own with any last byte, and the start of the window in the
+	// region.
 	RemoteSTag ddp.STag
 	RemoteTO   ddp.TO
 	Invalidate ddp.STag // of SendInv, SendSEInv (the peer's) and LocalInv (ours)
@@ -84,13 +85,13 @@ type SendWR struct {
 
 	Imm [ImmLen]byte // Imm, ImmSE
 
-	Data        uint64 // atomics: value to add or swap in; BindMW: octets of the window, 0 unbinds it
+	Data        uint64 // atomics: value to add or swap in; BindMW: bytes of the window, 0 unbinds it
 	Mask        uint64 // FetchAdd: top bit of each field, 0 for one field; CmpSwap: bits to swap
 	Compare     uint64
 	CompareMask uint64
 }
 
-// RecvWR is a receive work request: where the payload of one Send goes.
+// RecvWR is a receive work request: the destination of one Send's payload.
 type RecvWR struct {
 	ID    uint64
 	SGL   []SGE   // at most Config.MaxSGE pieces, each with the LocalWrite right
@@ -105,14 +106,14 @@ const (
 	Success      Status = iota
 	LocLenErr           // message and buffer differ in length
 	LocQPOpErr          // work request that this queue pair cannot do now
-	LocProtErr          // local memory is not there, too short, or lacks the right
+	LocProtErr          // local memory is not registered, too short, or lacks the right
 	WRFlushErr          // queue pair failed or closed before it was done
-	RemInvReqErr        // peer refused the message as such
-	RemAccessErr        // peer refused access to its memory
-	RemOpErr            // peer could not carry the operation out
-	BadRespErr          // response that no request of ours explains
-	FatalErr            // stream is lost
-	MWBindErr           // what a window was to be bound to is not there, too short, or lacks the right
+	RemInvReqErr        // the peer refused the message
+	RemAccessErr        // the peer refused access to its memory
+	RemOpErr            // the peer could not execute the operation
+	BadRespErr          // a response that matches no request of this side
+	FatalErr            // the stream is lost
+	MWBindErr           // the memory for a window is not registered, too short, or lacks the right
 	statuses
 )
 
@@ -126,7 +127,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("status %d", uint8(s))
 }
 
-// CompletionFlags says which fields of a receive completion count.
+// CompletionFlags says which fields of a receive completion are valid.
 type CompletionFlags uint8
 
 // The flags.
@@ -138,24 +139,23 @@ const (
 	WasMarked                                   // the work request had Marked
 )
 
-// Completion is the end of one work request. After it the queue pair touches none of the
-// request's memory.
+// Completion is the result of one work request. After it the queue pair does not touch the request's memory.
 type Completion struct {
 	ID          uint64
 	QP          *QP
 	Op          WROp // WRRecv for a receive
 	Status      Status
 	Flags       CompletionFlags
-	ByteLen     uint32 // octets received, read, written or sent; 0 unless Success
+	ByteLen     uint32 // bytes received, read, written or sent; 0 unless Success
 	Imm         [ImmLen]byte
 	Invalidated ddp.STag
 }
 
-// Mark returns the flag of a completion for those of its work request.
+// Mark returns the completion flag for the flags of the work request.
 func (f WRFlags) Mark() CompletionFlags {
 	return CompletionFlags(f/Marked&1) * WasMarked
 }
 
-// Completer takes completions. c is valid during the call. Complete must not call the queue
-// pair back, except PostSend, PostRecv, Fail and Abort.
+// Completer receives completions. c is valid during the call. Complete must not call the queue pair, except PostSend,
+// PostRecv, Fail and Abort.
 type Completer interface{ Complete(c *Completion) }

@@ -44,10 +44,10 @@ func TestFPDUTimeout(t *testing.T) {
 			n    int // octets of the FPDU that come
 			text string
 		}{
-			{"one octet", 1, ": 1 bytes came"},
-			{"its length", 2, "length field 14: 2 bytes came"},
-			{"all but one", -1, "length field 14: 19 bytes came"},
-			{"a longer length", 0, "length field 30000: 20 bytes came"},
+			{"one byte", 1, ": 1 bytes arrived"},
+			{"its length", 2, "length field 14: 2 bytes arrived"},
+			{"all but one", -1, "length field 14: 19 bytes arrived"},
+			{"a longer length", 0, "length field 30000: 20 bytes arrived"},
 		} {
 			i, r, fpdu := midway(t, timeout, true)
 			switch {

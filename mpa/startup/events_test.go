@@ -51,7 +51,7 @@ func TestStartupEvents(t *testing.T) {
 		err *ulpdu.Error) {
 		fmt.Fprintf(&out, "%s, %v | %s -> %v", side, stage, event, after)
 		if used > 0 {
-			fmt.Fprintf(&out, ", %d octets used", used)
+			fmt.Fprintf(&out, ", %d bytes used", used)
 		}
 		if output != nil {
 			fmt.Fprintf(&out, ", sends %s flags %02x revision %d",

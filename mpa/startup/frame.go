@@ -17,7 +17,7 @@ import (
 //	+-+-+-+-+-------+---------------+-------------------------------+
 //	|M|C|R|S|  Res  |      Rev      |          PD_Length            |
 //	+-+-+-+-+-------+---------------+-------------------------------+
-//	|             Private Data (PD_Length octets, at most 512)      |
+//	|             Private Data (PD_Length bytes, at most 512)      |
 //	+---------------------------------------------------------------+
 const (
 	frameLen = 20
@@ -45,14 +45,14 @@ const (
 var frameKeys = [...]string{
 	requestFrame: "MPA ID Req Frame",
 	replyFrame:   "MPA ID Rep Frame",
-	rtrFrame:     "MPA ID RtR Frame", // 52 74 52, as the octets of the proposal say; its text says Rtr
+	rtrFrame:     "MPA ID RtR Frame", // 52 74 52, as the bytes of the proposal say; its text says Rtr
 }
 
 const rtrFrameAsText = "MPA ID Rtr Frame"
 
 func (k frameKind) String() string { return [...]string{"Request", "Reply", "Rtr frame"}[k] }
 
-// frame is a decoded start-up frame; data is the private data with all that is put in front of the consumer's.
+// frame is a decoded start-up frame. data is the private data, including everything in front of the consumer's.
 type frame struct {
 	kind                                     frameKind
 	markers, crc, rejected, sFlag, longFPDUs bool
@@ -60,7 +60,7 @@ type frame struct {
 	data                                     []byte
 }
 
-// appendTo appends the octets of f, whose private data has at most MaxPrivateData octets, to b.
+// appendTo appends the encoded f to b. The private data of f has at most MaxPrivateData bytes.
 func (f *frame) appendTo(b []byte) []byte {
 	flags := byte(0)
 	for _, x := range [...]struct {
@@ -78,15 +78,14 @@ func (f *frame) appendTo(b []byte) []byte {
 	return append(b, f.data...)
 }
 
-// frameReader collects one start-up frame from a stream, octet by octet if need be.
+// frameReader collects one start-up frame from a stream that may arrive byte by byte.
 type frameReader struct {
 	buf [frameLen + MaxPrivateData]byte
 	n   int
 }
 
-// read takes what belongs to a frame of the wanted kind from b and returns how many octets that is. done is
-// true once the frame is complete; its data alias the reader. The first octet that cannot be right is an
-// error.
+// read consumes the bytes of b that belong to a frame of the wanted kind, and returns how many. done means that the
+// frame is complete; its data alias the reader. The first byte that cannot be right is an error.
 func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bool,
 	err *ulpdu.Error) {
 	for {
@@ -114,7 +113,7 @@ func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bo
 	}
 }
 
-// checkKey compares what is there of the key with the key of a frame of kind want.
+// checkKey compares the bytes of the key received so far with the key of a frame of kind want.
 func (r *frameReader) checkKey(want frameKind) *ulpdu.Error {
 	got := string(r.buf[:min(r.n, keyLen)])
 	is := func(key string) bool { return strings.HasPrefix(key, got) }
@@ -149,7 +148,7 @@ func startupError(format string, args ...any) *ulpdu.Error {
 	return ulpdu.Newf(ulpdu.MPA, 0, mpa.CodeStartup, format, args...)
 }
 
-// enhanced is the data of RFC 6581, 9, the first four octets of the private data:
+// enhanced is the data of RFC 6581, 9, the first four bytes of the private data:
 //
 //	 0                   1                   2                   3
 //	+-+-+---------------------------+-+-+---------------------------+
@@ -184,7 +183,7 @@ func (e *enhanced) appendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, w0), w1)
 }
 
-// parseEnhanced splits private data into that of RFC 6581 and the consumer's.
+// parseEnhanced splits private data into RFC 6581's part and the consumer's.
 func parseEnhanced(pd []byte) (e enhanced, rest []byte, ok bool) {
 	if len(pd) < enhancedLen {
 		return e, nil, false
@@ -207,14 +206,14 @@ func parseEnhanced(pd []byte) (e enhanced, rest []byte, ok bool) {
 
 const smbdLen = 8
 
-// AppendSMBD appends the header that [MS-SMBD], 6.1, puts in front of the private data of revision 1: IRD and
-// ORD, both above 0.
+// AppendSMBD appends the header that [MS-SMBD], 6.1, puts in front of the private data of revision 1. IRD and ORD must
+// be above 0.
 func AppendSMBD(b []byte, ird, ord uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, ird), ord)
 }
 
-// ParseSMBD splits private data into the header of [MS-SMBD], 6.1, and the rest. Numbers that are small only
-// when they are read as little-endian are taken so: an early sender wrote them so.
+// ParseSMBD splits private data into the header of [MS-SMBD], 6.1, and the rest. It reads numbers as little-endian if
+// only that makes them small: an early sender wrote them so.
 func ParseSMBD(pd []byte) (ird, ord uint32, rest []byte, ok bool) {
 	if len(pd) < smbdLen {
 		return 0, 0, pd, false
@@ -229,7 +228,7 @@ func ParseSMBD(pd []byte) (ird, ord uint32, rest []byte, ok bool) {
 	return ird, ord, pd[smbdLen:], true
 }
 
-// clamp14 makes a number of [MS-SMBD] one of RFC 6581 that is not NotNegotiated.
+// clamp14 limits a number of [MS-SMBD] to the range of RFC 6581 without NotNegotiated.
 func clamp14(n uint32) uint16 { return uint16(min(n, NotNegotiated-1)) }
 
 func (t RTR) String() string {

@@ -50,7 +50,7 @@ func TestParseSMBD(t *testing.T) {
 	}
 }
 
-// TestKeys: the first octet of a stream that no key has there ends the start-up, and not one later. The message names
+// TestKeys: the first byte of a stream that no key has there ends the start-up, and not one later. The message names
 // the usual mistakes.
 //
 //req:rfc5044-7.1.1-2
@@ -77,7 +77,7 @@ func TestKeys(t *testing.T) {
 				k := min(chunk, len(b)-at)
 				n, err := input(b[at : at+k])
 				if bad := at+k > wrong; (err != nil) != bad || n != k {
-					t.Fatalf("%s, %q: %d bytes from %d on: used %d, %v; octet %d is wrong", side,
+					t.Fatalf("%s, %q: %d bytes from %d on: used %d, %v; byte %d is wrong", side,
 						key, k, at, n, err, wrong)
 				} else if !bad {
 					continue
@@ -109,7 +109,7 @@ func TestKeys(t *testing.T) {
 	try("responder", text, strings.Index(text, "tr"), "no MPA Request")
 }
 
-// TestDataLength: a frame is complete with the last octet of its private data, and with none before it; 512 are the
+// TestDataLength: a frame is complete with the last byte of its private data, and with none before it; 512 are the
 // most (RFC 5044, 7.1.1).
 //
 //req:rfc5044-7.1.1-9

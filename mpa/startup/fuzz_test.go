@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// FuzzStartup feeds both sides with octets, whole and one by one: no panic, the same end, and never a Reply
+// FuzzStartup feeds both sides with bytes, whole and one by one: no panic, the same end, and never a Reply
 // that our own initiator cannot read.
 //
 //req:rfc5044-7.1.2-3 rfc5044-7.1.2-9
@@ -76,10 +76,10 @@ func FuzzStartup(f *testing.F) {
 		ri1, rr1, reply1 := run(1)
 		if ri.stage != ri1.stage || rr.stage != rr1.stage || !bytes.Equal(reply, reply1) ||
 			ri.params.Send != ri1.params.Send || rr.params.RTR != rr1.params.RTR {
-			t.Errorf("octet by octet %+v %+v, at once %+v %+v", ri1, rr1, ri, rr)
+			t.Errorf("byte by byte %+v %+v, at once %+v %+v", ri1, rr1, ri, rr)
 		}
 		if ri.stage == StageEstablished && ri.used != ri1.used {
-			t.Errorf("used %d at once, %d octet by octet", ri.used, ri1.used)
+			t.Errorf("used %d at once, %d byte by byte", ri.used, ri1.used)
 		}
 		if reply != nil {
 			var fr frameReader

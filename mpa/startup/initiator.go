@@ -7,15 +7,15 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Initiator is the side that sends the Request (RFC 5044, 7.1.2): Init, send Output, feed Input until the stage is
-// StageEstablished, send Output again. The zero value is to be initialised.
+// Initiator is the side that sends the Request (RFC 5044, 7.1.2). Call Init, send Output, pass bytes to Input until the
+// stage is StageEstablished, and send Output again. The zero value must be initialised.
 type Initiator struct {
 	endpoint
 	terminate *ulpdu.Error
 	retry     Retry
 }
 
-// Init makes i ready, with the Request as Output; the error names the wrong field of cfg.
+// Init prepares i, with the Request as Output. The error names the wrong field of cfg.
 func (i *Initiator) Init(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (i *Initiator) Init(cfg Config) error {
 	return nil
 }
 
-// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full
-// operation. After an error the connection is to be closed at once, unless Terminate is not nil.
+// Input accepts bytes of the stream and returns how many belong to the start-up. The rest belongs to full operation.
+// After an error the connection must be closed at once, unless Terminate is not nil.
 func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	if i.stage != StageAwaitReply {
 		return 0, i.err
@@ -61,8 +61,8 @@ func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	return n, err
 }
 
-// PeerClosed is Closed by the peer's FIN or RST after it was sent the Request. Nothing else says anything
-// about what the peer knows: not a handshake that failed, a path that broke or a time-out.
+// PeerClosed is Closed for a peer that sent a FIN or RST after the Request was sent to it. No other end of a connection
+// shows that the peer does not support the Request: not a failed handshake, a broken path or a timeout.
 func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
 		switch { // RFC 6581, 10: a responder that does not know a frame closes without a word
@@ -75,9 +75,9 @@ func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	return i.endpoint.Closed(why)
 }
 
-// Terminate returns the Terminate that the peer must get when its Reply asks for what this endpoint cannot do
-// (RFC 6581, 9), or nil. The stage is StageFailed then, and Params say how to send the Terminate as the only
-// FPDU before closing.
+// Terminate returns the Terminate to send to the peer if its Reply asks for something that this endpoint cannot do (RFC
+// 6581, 9), or nil. The stage is StageFailed then. Params describe how to send the Terminate, as the only FPDU before
+// closing.
 func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 
 // Retry returns what may work on another connection after StageRejected or StageFailed.
@@ -140,7 +140,7 @@ func (i *Initiator) handleReply(f *frame) *ulpdu.Error {
 	return nil
 }
 
-// applyEnhanced takes over the responder's IRD, ORD and RTR message (RFC 6581, 9.1 and 9.2).
+// applyEnhanced adopts the responder's IRD, ORD and RTR message (RFC 6581, 9.1 and 9.2).
 func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 	p := &i.params
 	p.Negotiated = true
@@ -169,13 +169,13 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 	return nil
 }
 
-// failWithTerminate fails with an error that the peer must be told with a Terminate.
+// failWithTerminate fails with an error that a Terminate reports to the peer.
 func (i *Initiator) failWithTerminate(code uint8, format string, args ...any) *ulpdu.Error {
 	i.terminate = ulpdu.Newf(ulpdu.MPA, 0, code, format, args...)
 	return i.fail(i.terminate)
 }
 
-// applySMBD takes the numbers of [MS-SMBD] from a Reply of revision 1.
+// applySMBD adopts the numbers of [MS-SMBD] in a Reply of revision 1.
 func (i *Initiator) applySMBD(f *frame) {
 	if !i.cfg.SMBD || f.rev != RevIETF {
 		return

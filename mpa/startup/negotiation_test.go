@@ -309,7 +309,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// What an initiator sends before it has the Reply, be it a single octet, ends the start-up (RFC 5044, 7.1.2).
+// What an initiator sends before it has the Reply, be it a single byte, ends the start-up (RFC 5044, 7.1.2).
 func TestOctetsBeforeReply(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		var r Responder

@@ -7,7 +7,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Request is what the peer asks for, shown to the consumer of a Responder.
+// Request is the peer's request, shown to the consumer of a Responder.
 type Request struct {
 	Revision Revision
 	Version  uint8 // of DDP and RDMAP, if the consumer accepts
@@ -20,17 +20,17 @@ type Request struct {
 	PrivateData []byte
 }
 
-// Answer is the consumer's reply to a Request.
+// Answer is the consumer's answer to a Request.
 type Answer struct {
 	PrivateData []byte
-	// IRD and ORD are how many RDMA Reads this endpoint takes and sends at a time. The exchange lowers ORD to
-	// what the peer takes. In a rejection ORD is what would be needed.
+	// IRD and ORD are the numbers of RDMA Reads that this endpoint accepts and sends at a time. The exchange lowers ORD
+	// to the peer's IRD. In a rejection, ORD is the number that would be needed.
 	IRD, ORD uint16
 }
 
-// Responder is the side that waits for the Request (RFC 5044, 7.1.2): Init, feed Input until the stage is
-// StageDecide, show Request to the consumer, Accept or Reject, send Output. In full operation it must receive
-// an FPDU before it sends one, unless Params.RtrFrame. The zero value is to be initialised.
+// Responder is the side that waits for the Request (RFC 5044, 7.1.2). Call Init, pass bytes to Input until the stage is
+// StageDecide, show Request to the consumer, call Accept or Reject, and send Output. In full operation it must receive
+// an FPDU before it sends one, unless Params.RtrFrame is set. The zero value must be initialised.
 type Responder struct {
 	endpoint
 	request  Request
@@ -38,7 +38,7 @@ type Responder struct {
 	hasSMBD  bool  // the Request had the header of [MS-SMBD]
 }
 
-// Init makes r ready; the error names the wrong field of cfg.
+// Init prepares r. The error names the wrong field of cfg.
 func (r *Responder) Init(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
@@ -47,8 +47,8 @@ func (r *Responder) Init(cfg Config) error {
 	return nil
 }
 
-// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full
-// operation. After an error the connection is to be closed at once, behind Output if that has a frame.
+// Input accepts bytes of the stream and returns how many belong to the start-up. The rest belongs to full operation.
+// After an error the connection must be closed at once, after Output if that has a frame.
 func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 	switch r.stage {
 	case StageAwaitRequest:
@@ -81,10 +81,10 @@ func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 	return 0, r.err
 }
 
-// Request returns what the peer asks for; it is valid from StageDecide on.
+// Request returns the peer's request. It is valid from StageDecide on.
 func (r *Responder) Request() *Request { return &r.request }
 
-// handleRequest looks at a complete Request.
+// handleRequest checks a complete Request and shows it to the consumer.
 func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 	r.received = *f
 	r.received.data = nil
@@ -123,7 +123,7 @@ func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 	return nil
 }
 
-// Accept answers the Request with yes. The error leaves the stage as it is.
+// Accept accepts the Request. If it returns an error, the stage is unchanged.
 func (r *Responder) Accept(a Answer) error {
 	f, e, err := r.makeReply(&a, false)
 	if err != nil {
@@ -151,8 +151,8 @@ func (r *Responder) Accept(a Answer) error {
 	return nil
 }
 
-// Reject answers the Request with no; TCP stays open. A peer of revision 0 knows no rejection: there is no
-// Output, and the connection is to be closed. The error leaves the stage as it is.
+// Reject rejects the Request; TCP stays open. Revision 0 has no rejection: there is no Output then, and the connection
+// must be closed. If it returns an error, the stage is unchanged.
 func (r *Responder) Reject(a Answer) error {
 	f, _, err := r.makeReply(&a, true)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *Responder) Reject(a Answer) error {
 	return nil
 }
 
-// makeReply makes the Reply.
+// makeReply returns the Reply and its RFC 6581 data.
 func (r *Responder) makeReply(a *Answer, reject bool) (*frame, enhanced, error) {
 	var e enhanced
 	if r.stage != StageDecide {
@@ -206,7 +206,7 @@ func (r *Responder) makeReply(a *Answer, reject bool) (*frame, enhanced, error) 
 	return f, e, err
 }
 
-// enhancedReply makes the RFC 6581 data of the Reply (9.1 and 9.2).
+// enhancedReply returns the RFC 6581 data of the Reply (9.1 and 9.2).
 func (r *Responder) enhancedReply(a *Answer, reject bool) enhanced {
 	q := &r.request
 	e := enhanced{peerToPeer: q.PeerToPeer, ird: a.IRD, ord: a.ORD}

@@ -16,7 +16,7 @@ const (
 	RevEnhanced Revision = 2 // RFC 6581
 )
 
-// Role is how an endpoint deals with RDMA Consortium peers (RFC 5044, appendix C).
+// Role is how an endpoint treats RDMA Consortium peers (RFC 5044, appendix C).
 type Role uint8
 
 const (
@@ -25,8 +25,8 @@ const (
 	RDMAC                     // version 0 only
 )
 
-// RTR is a set of ready-to-receive messages (RFC 6581, 4.3 and 9.2): zero-length messages of which the
-// initiator sends one first.
+// RTR is a set of ready-to-receive messages (RFC 6581, 4.3 and 9.2). They have no payload; the initiator sends one of
+// them first.
 type RTR uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	allRTR = RTRSend | RTRWrite | RTRRead
 )
 
-// preferred returns the message of t that is understood best in the field: Read, then Write, then Send.
+// preferred returns the message of t that most peers understand: Read, then Write, then Send.
 func (t RTR) preferred() RTR {
 	for _, r := range [...]RTR{RTRRead, RTRWrite, RTRSend} {
 		if t&r != 0 {
@@ -50,35 +50,34 @@ func (t RTR) preferred() RTR {
 // NotNegotiated as IRD or ORD leaves the value to the consumers (RFC 6581, 9.1).
 const NotNegotiated = 0x3fff
 
-// Config is what one endpoint wants.
+// Config configures one endpoint.
 type Config struct {
 	Role Role
-	// Revision is the highest that is used, RevIETF or RevEnhanced; zero means RevEnhanced. The role RDMAC
-	// uses RevRDMAC.
+	// Revision is the highest revision used, RevIETF or RevEnhanced. Zero means RevEnhanced. The role RDMAC uses
+	// RevRDMAC.
 	Revision Revision
-	// Markers asks for markers in the stream that this endpoint receives. With version 0 there are markers in any case.
+	// Markers asks for markers in the stream that this endpoint receives. Version 0 always has markers.
 	Markers bool
-	// MirrorMarkers makes a responder ask for markers only when the initiator asked for them too. An
-	// initiator that knows no markers, as most do, takes the M of a Reply for a refusal, and a responder
-	// cannot try again.
+	// MirrorMarkers makes a responder ask for markers only if the initiator asked for them too. Most initiators do not
+	// implement markers. Such an initiator treats the M bit of a Reply as a refusal, and a responder cannot try again.
 	MirrorMarkers bool
-	// LongFPDUs offers with RevEnhanced, by a reserved bit that Linux's soft-iWARP has for it, that either
-	// end may send FPDUs longer than a segment. RFC 5044 keeps FPDUs within one, for receivers that place
-	// each segment by itself.
+	// LongFPDUs offers, with RevEnhanced, FPDUs longer than a segment in either direction. It uses a reserved bit that
+	// Linux's soft-iWARP has for it. RFC 5044 keeps an FPDU within one segment, for receivers that place each segment
+	// by itself.
 	LongFPDUs bool
-	// NoCRC gives up the CRC if the peer does too; only an administrator may say so.
+	// NoCRC turns the CRC off if the peer does too. Only an administrator may set it.
 	NoCRC bool
-	// PrivateData is the initiator's; at most 512 octets, four less with RevEnhanced, eight less with SMBD.
+	// PrivateData is the initiator's private data: at most 512 bytes, four less with RevEnhanced, eight less with SMBD.
 	PrivateData []byte
-	// IRD and ORD are how many RDMA Reads this endpoint takes and sends at a time; at most NotNegotiated. A responder's
-	// are in its Answer.
+	// IRD and ORD are the numbers of RDMA Reads that this endpoint accepts and sends at a time, at most NotNegotiated.
+	// A responder's are in its Answer.
 	IRD, ORD uint16
-	// RTR is the set of RTR messages that this endpoint can send or take. For an initiator 0 is the
-	// client-server model, in which the consumer that connects sends first; for a responder 0 means all.
+	// RTR is the set of RTR messages that this endpoint can send or accept. For an initiator, zero means the
+	// client-server model, in which the connecting consumer sends first. For a responder, zero means all.
 	RTR RTR
-	// RtrFrame enables the proposal that came before RFC 6581: a third start-up frame, with RevIETF only.
+	// RtrFrame enables the proposal that preceded RFC 6581: a third start-up frame, with RevIETF only.
 	RtrFrame bool
-	// SMBD puts the IRD and ORD of [MS-SMBD] in front of the private data of RevIETF, and looks for them there.
+	// SMBD puts the IRD and ORD of [MS-SMBD] in front of the private data of RevIETF, and expects them there.
 	SMBD bool
 }
 
@@ -97,7 +96,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// revision returns the revision that an initiator asks with and the highest that a responder takes.
+// revision returns the revision of an initiator's Request, and the highest that a responder accepts.
 func (c *Config) revision() Revision {
 	switch {
 	case c.Role == RDMAC:
@@ -108,7 +107,7 @@ func (c *Config) revision() Revision {
 	return c.Revision
 }
 
-// limitData returns b, a header and own octets of the consumer's private data, if that fits a frame.
+// limitData returns b if it fits a frame. b is a header and own bytes of the consumer's private data.
 func limitData(b []byte, own int) ([]byte, error) {
 	if len(b) > MaxPrivateData {
 		return nil, fmt.Errorf("mpa: %d bytes of private data are too many, %d fit", own,
@@ -124,19 +123,20 @@ type Params struct {
 	Send      mpa.Framing // of the stream that this endpoint sends
 	Receive   mpa.Framing
 	LongFPDUs bool // both ends offered them
-	// IRD and ORD of this endpoint: with Negotiated what the exchange gave, otherwise its own wishes.
+	// IRD and ORD of this endpoint: the result of the exchange with Negotiated, otherwise those of its Config or
+	// Answer.
 	IRD, ORD uint16
-	// PeerIRD and PeerORD as they stand in the peer's frame; NotNegotiated when it has none.
+	// PeerIRD and PeerORD are those of the peer's frame, NotNegotiated if it has none.
 	PeerIRD, PeerORD uint16
 	Negotiated       bool // IRD and ORD were exchanged, by RFC 6581 or [MS-SMBD]
 	PeerToPeer       bool // an RTR message opens the stream of the initiator
-	// RTR is the message that the initiator must send as its very first FPDU, and that the responder asked for.
+	// RTR is the message that the responder asked for, and that the initiator must send as its first FPDU.
 	RTR         RTR
 	RtrFrame    bool   // an Rtr frame was exchanged: the responder need not wait for an FPDU
 	PrivateData []byte // the peer consumer's
 }
 
-// setFraming sets what flags and version say about the FPDUs (RFC 5044, 7.1.1 and C.1).
+// setFraming sets Send and Receive from the flags and the version (RFC 5044, 7.1.1 and C.1).
 func (p *Params) setFraming(c *Config, peer *frame) {
 	crc := !c.NoCRC || peer.crc || p.Version == 0
 	p.Receive = mpa.Framing{Markers: c.Markers || p.Version == 0, CRC: crc}
@@ -144,7 +144,7 @@ func (p *Params) setFraming(c *Config, peer *frame) {
 	p.Send = mpa.Framing{Markers: peer.markers || p.Version == 0, CRC: crc}
 }
 
-// Stage is how far a start-up has come, for messages and timeouts.
+// Stage is the progress of a start-up, for messages and timeouts.
 type Stage uint8
 
 const (
@@ -152,12 +152,12 @@ const (
 	StageDecide                    // responder: the consumer must accept or reject
 	StageAwaitReply                // initiator: the Reply is not complete
 	StageAwaitRtr                  // responder: the Rtr frame is not complete
-	StageEstablished               // full operation begins with the next octet of either direction
-	StageRejected                  // the responder's consumer has said no; TCP is as it was
-	StageFailed                    // the connection is to be closed, once Output is sent
+	StageEstablished               // full operation begins with the next byte of either direction
+	StageRejected                  // the responder's consumer has rejected the connection; TCP stays open
+	StageFailed                    // the connection must be closed, once Output is sent
 )
 
-// Retry is what an initiator may do with a new connection to the same peer.
+// Retry is what an initiator may try on a new connection to the same peer.
 type Retry uint8
 
 const (
@@ -166,7 +166,7 @@ const (
 	RetryNoMarkers       // without asking for markers
 )
 
-// endpoint is what the two sides have in common.
+// endpoint is the common part of Initiator and Responder.
 type endpoint struct {
 	cfg    Config
 	stage  Stage
@@ -176,8 +176,8 @@ type endpoint struct {
 	err    *ulpdu.Error
 }
 
-// Output returns the next start-up frame to send, or nil; each is returned once, and must not be changed. It
-// must travel in segments of its own, also when TCP sends it again.
+// Output returns the next start-up frame to send, or nil. Each is returned once, and must not be changed. It must be
+// sent in segments of its own, also when TCP retransmits it.
 func (s *endpoint) Output() []byte {
 	if len(s.out) == 0 {
 		return nil
@@ -187,14 +187,14 @@ func (s *endpoint) Output() []byte {
 	return b
 }
 
-// Stage returns how far the start-up has come.
+// Stage returns the progress of the start-up.
 func (s *endpoint) Stage() Stage { return s.stage }
 
 // Params returns what was agreed; it is complete from StageEstablished or StageRejected on.
 func (s *endpoint) Params() *Params { return &s.params }
 
-// Closed says that the connection is gone, or that the caller gave up waiting; why is for the message. It
-// returns the error to report, nil when the start-up was over.
+// Closed reports that the connection is gone, or that the caller stopped waiting. why is for the message. It returns
+// the error to report, or nil if the start-up had finished.
 func (s *endpoint) Closed(why string) *ulpdu.Error {
 	switch s.stage {
 	case StageEstablished, StageRejected:

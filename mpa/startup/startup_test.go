@@ -40,7 +40,7 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// exchange runs a start-up until neither side has anything to say, in steps of at most chunk octets; both sides see the
+// exchange runs a start-up until neither side has anything to say, in steps of at most chunk bytes; both sides see the
 // other close when one has failed.
 func exchange(i *Initiator, r *Responder, a Answer, chunk int) {
 	for range 4 {
@@ -149,7 +149,7 @@ func cell(initiator, responder Config) string {
 	return fmt.Sprintf("V=%d M=%d/%d", p.Version, bit[p.Receive.Markers], bit[q.Receive.Markers])
 }
 
-// TestStartupFrames checks the octets of Requests and Replies against frames written by hand from RFC 5044 figure 8 and
+// TestStartupFrames checks the bytes of Requests and Replies against frames written by hand from RFC 5044 figure 8 and
 // RFC 6581 sections 6 and 9.
 //
 //req:rfc5044-4.4-1 rfc5044-7.1.1-1 rfc5044-7.1.1-5 rfc5044-7.1.1-7 rfc5044-7.1.2-1 rfc5044-7.1.2-4 rfc6581-6-1 rfc6581-6-2
@@ -272,7 +272,7 @@ func TestStartupFrames(t *testing.T) {
 			if i.Output() != nil || r.Output() != nil {
 				t.Error("a frame came out twice")
 			}
-			// The Reply may be followed by octets of full operation.
+			// The Reply may be followed by bytes of full operation.
 			if n, err := i.Input(append(reply, "FPDU"...)); n != len(reply) || err != nil {
 				t.Errorf("Input of the Reply used %d of %d bytes, %v", n, len(reply), err)
 			}

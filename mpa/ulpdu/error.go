@@ -1,10 +1,10 @@
-// Package ulpdu holds the types that MPA shares with the layer above it (DDP, RDMAP): the error that is a Terminate,
-// the name of an outgoing ULPDU and the view of a received one.
+// Package ulpdu holds the types that MPA shares with the layers above it (DDP, RDMAP): the error that a Terminate
+// reports, the name of an outgoing ULPDU, and the view of a received one.
 package ulpdu
 
 import "fmt"
 
-// Layer says which layer found an error (RFC 5040, 4.8).
+// Layer is the layer that found an error (RFC 5040, 4.8).
 type Layer uint8
 
 const (
@@ -25,13 +25,13 @@ func (l Layer) String() string {
 	return fmt.Sprintf("layer %d", uint8(l))
 }
 
-// Error is an error of the stream, in the form in which a Terminate message tells it to the peer (RFC 5040, 4.8).
-// nil means that all is well. An Error ends its stream: nothing that follows it is delivered.
+// Error is an error of the stream, in the form of a Terminate message (RFC 5040, 4.8). A nil *Error means no error. An
+// Error ends its stream: nothing that follows it is delivered.
 type Error struct {
 	Layer Layer
 	Type  uint8 // error type, 4 bits on the wire
 	Code  uint8
-	// Detail says for an engineer what was seen and where; it is not sent.
+	// Detail describes, for an engineer, what was received and where. It is not sent.
 	Detail string
 }
 
@@ -55,7 +55,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t != nil && e != nil && t.Layer == e.Layer && t.Type == e.Type && t.Code == e.Code
 }
 
-// Ref names one outgoing ULPDU of the layer above; MPA keeps it and gives it back, and never looks inside.
+// Ref names one outgoing ULPDU of the layer above. MPA keeps it and returns it, and does not interpret it.
 type Ref struct {
 	ID  uint64
 	Off uint32

@@ -35,7 +35,7 @@ func TestViewCuts(t *testing.T) {
 					want := whole[min(off, len(whole)):]
 					want = want[:min(room, len(want))]
 					if n := v.CopyTo(dst, off); !bytes.Equal(dst[:n], want) {
-						t.Fatalf("cut %d,%d: CopyTo(%d octets, %d) = %q, want %q", i, j, room, off,
+						t.Fatalf("cut %d,%d: CopyTo(%d bytes, %d) = %q, want %q", i, j, room, off,
 							dst[:n], want)
 					}
 				}
@@ -58,16 +58,16 @@ func TestViewShort(t *testing.T) {
 	empty.Append([]byte("d"))
 	empty.Append([]byte{})
 	if p := empty.Pieces(); len(p) != 1 || string(p[0]) != "d" || empty.Len() != 1 {
-		t.Errorf("pieces %q, %d octets: empty ones count", p, empty.Len())
+		t.Errorf("pieces %q, %d bytes: empty ones count", p, empty.Len())
 	}
 	if n := v.CopyTo(scratch[:], -1); n != 0 {
-		t.Errorf("CopyTo from a negative offset copied %d octets", n)
+		t.Errorf("CopyTo from a negative offset copied %d bytes", n)
 	}
 }
 
 func TestError(t *testing.T) {
-	e := Newf(MPA, 0, 2, "FPDU at octet %d", 40)
-	if got, want := e.Error(), "MPA error (terminate 2/0/02): FPDU at octet 40"; got != want {
+	e := Newf(MPA, 0, 2, "FPDU at byte %d", 40)
+	if got, want := e.Error(), "MPA error (terminate 2/0/02): FPDU at byte 40"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
 	if wrapped := fmt.Errorf("stream 7: %w", e); !errors.Is(wrapped, &Error{Layer: MPA, Code: 2}) ||

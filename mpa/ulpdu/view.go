@@ -1,7 +1,7 @@
 package ulpdu
 
-// View is one received ULPDU: its octets in stream order, in pieces, without length field, markers, pad and CRC.
-// The pieces alias receive buffers: a View and all that aliases it are valid only during the call that received it.
+// View is one received ULPDU: its bytes in stream order, in pieces, without length field, markers, pad and CRC. The
+// pieces alias receive buffers. A View, and everything that aliases it, is valid only during the call that received it.
 type View struct {
 	pieces [][]byte
 	n      int
@@ -16,10 +16,10 @@ func ViewOf(pieces ...[]byte) View {
 	return v
 }
 
-// Reset empties v and keeps its room for pieces.
+// Reset empties v and keeps its capacity for pieces.
 func (v *View) Reset() { v.pieces, v.n = v.pieces[:0], 0 }
 
-// Append adds p, which v aliases, behind the octets that v has. Empty pieces are left out.
+// Append adds p, which v aliases, behind the bytes of v. An empty p is ignored.
 func (v *View) Append(p []byte) {
 	if len(p) > 0 {
 		v.pieces = append(v.pieces, p)
@@ -27,14 +27,14 @@ func (v *View) Append(p []byte) {
 	}
 }
 
-// Len returns the number of octets of the ULPDU, 0 to 64768.
+// Len returns the number of bytes of the ULPDU, 0 to 64768.
 func (v *View) Len() int { return v.n }
 
-// Pieces returns the octets piece by piece; the caller must not change or keep them.
+// Pieces returns the bytes piece by piece; the caller must not change or keep them.
 func (v *View) Pieces() [][]byte { return v.pieces }
 
-// Header returns the first n octets in one piece, fewer when the ULPDU is shorter. It aliases the first piece when that
-// is long enough, and is copied into scratch, which must hold n octets, otherwise.
+// Header returns the first n bytes in one piece, or fewer if the ULPDU is shorter. The result aliases the first piece
+// if that is long enough. Otherwise it is copied into scratch, which must hold n bytes.
 func (v *View) Header(n int, scratch []byte) []byte {
 	n = min(n, v.n)
 	if n == 0 {
@@ -46,7 +46,7 @@ func (v *View) Header(n int, scratch []byte) []byte {
 	return scratch[:v.CopyTo(scratch[:min(n, len(scratch))], 0)]
 }
 
-// CopyTo copies the octets from off on into dst and returns how many: the smaller of len(dst) and Len()-off.
+// CopyTo copies the bytes from off on into dst and returns how many: the smaller of len(dst) and Len()-off.
 func (v *View) CopyTo(dst []byte, off int) int {
 	if off < 0 || off >= v.n {
 		return 0
