@@ -85,8 +85,8 @@ func TestTaggedCause(t *testing.T) {
 	}
 }
 
-// TestWords has each value that a log may show say what it is.
-func TestWords(t *testing.T) {
+// TestStringsOfValues has each value that a log may show say what it is.
+func TestStringsOfValues(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 16), Attr{STag: 0xabc, Base: 0x1000,
 		Access: LocalWrite | RemoteRead})
@@ -123,8 +123,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestAttributes: a region tells what it was registered with.
-func TestAttributes(t *testing.T) {
+// TestRegionAttributes: a region tells what it was registered with.
+func TestRegionAttributes(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 16), Attr{Base: 0x1000, Owner: "its owner"})
 	if err != nil {

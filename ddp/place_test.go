@@ -9,7 +9,7 @@ import (
 )
 
 //req:rfc5041-4.3-4
-func TestIndex(t *testing.T) {
+func TestBufferIndex(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		msn, next MSN

@@ -90,11 +90,11 @@ func TestTableAgainstMap(t *testing.T) {
 	}
 }
 
-// TestDraw: an STag is never 0, never taken twice, never the one just invalidated; a source that
+// TestSTagsAreRandomAndUnused: an STag is never 0, never taken twice, never the one just invalidated; a source that
 // repeats itself is found out.
 //
 //req:rfc5040-8.1.1-8
-func TestDraw(t *testing.T) {
+func TestSTagsAreRandomAndUnused(t *testing.T) {
 	tab := NewTable(&sequence{values: []uint32{0, 5, 5, 0, 9, 9, 9, 12}})
 	pd, _ := tab.AllocPD()
 	var got []STag
@@ -180,10 +180,10 @@ func TestRegisterErrors(t *testing.T) {
 	}
 }
 
-// TestRegionLife: deregistration waits for queued work, invalidation does not.
+// TestHeldRegionIsNotDeregistered: deregistration waits for queued work, invalidation does not.
 //
 //req:rfc5041-8.3-1 rfc5041-8.3.1-2 rfc5040-8.1.1-4 rfc5040-8.1.1-6
-func TestRegionLife(t *testing.T) {
+func TestHeldRegionIsNotDeregistered(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 16), Attr{Access: RemoteRead})
 	if err != nil {

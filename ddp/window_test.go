@@ -241,9 +241,9 @@ func TestWindowRefused(t *testing.T) {
 	}
 }
 
-// TestWindowOutlived has a window lead nowhere once its region is revoked or its stream over; what it had been bound to
-// stays as long as queued work points there.
-func TestWindowOutlived(t *testing.T) {
+// TestWindowEndsWithRegionOrStream has a window lead nowhere once its region is revoked or its stream over; what it had
+// been bound to stays as long as queued work points there.
+func TestWindowEndsWithRegionOrStream(t *testing.T) {
 	tab, pd := newTable(t)
 	m, _ := tab.Register(pd, make([]byte, 100), Attr{Access: BindMW})
 	w, _ := tab.AllocWindow(pd, 0, nil)

@@ -121,13 +121,13 @@ func (q *QP) drain() (taken int, more bool) {
 	if l.over.Load() { // nothing is posted any more, and there is no other turn
 		most = math.MaxInt
 	}
-	taken = q.core.RunLocals(most)
+	taken = q.core.ExecuteLocals(most)
 	taken += q.drainRecvs(most - taken)
 	for p := q.sq.peek(); p != nil && taken < most && q.give(&p.SendWR); p = q.sq.peek() {
 		q.sq.drop()
 		taken++
 	}
-	if more = taken >= most || q.core.LocalsWait(); more {
+	if more = taken >= most || q.core.HasWaitingLocals(); more {
 		l.again(&q.doorbell)
 	}
 	return taken, more
@@ -210,7 +210,8 @@ func (q *QP) Complete(c *rdmap.Completion) {
 
 // settle runs on the worker before its connection transmits.
 func (q *QP) settle() {
-	if q.doorbell.waits.Load() == nil && (q.sq.len() > 0 || q.rq.len() > 0 || q.core.LocalsWait()) {
+	if q.doorbell.waits.Load() == nil &&
+		(q.sq.len() > 0 || q.rq.len() > 0 || q.core.HasWaitingLocals()) {
 		q.drain()
 	}
 	if q.overran {

@@ -48,8 +48,8 @@ func TestRefusedOutOfOrder(t *testing.T) {
 	}
 }
 
-// TestBounds checks each limit: what does not fit is not kept, and the stream still ends well.
-func TestBounds(t *testing.T) {
+// TestLimitsKeepTheStreamGoing checks each limit: what does not fit is not kept, and the stream still ends well.
+func TestLimitsKeepTheStreamGoing(t *testing.T) {
 	f := Framing{CRC: true}
 	sizes := make([]int, 100)
 	for i := range sizes {
@@ -213,9 +213,9 @@ func markerAfter(borders []int) int {
 	return 0
 }
 
-// TestSilentRuns checks that FPDUs without an effect at delivery share a record, and that the others are
-// still delivered.
-func TestSilentRuns(t *testing.T) {
+// TestConsecutiveSilentFPDUsShareARecord checks that FPDUs without an effect at delivery share a record, and that the
+// others are still delivered.
+func TestConsecutiveSilentFPDUsShareARecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	f := Framing{Markers: true, CRC: true}
 	sink := &checkSink{silent: true}

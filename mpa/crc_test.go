@@ -9,11 +9,11 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestCRC checks a wrong CRC: dropped, healed by the next try, an error after some, an error at once when
-// strict, and nothing when CRCs are off.
+// TestReceiverRefusesWrongCRCInOrder checks a wrong CRC: dropped, healed by the next try, an error after some, an error
+// at once when strict, and nothing when CRCs are off.
 //
 //req:rfc5044-4.1-3 rfc5044-4.4-3 rfc5044-4.4-6 rfc5044-5.2-2 rfc5044-8-2 rfc5044-8-6
-func TestCRC(t *testing.T) {
+func TestReceiverRefusesWrongCRCInOrder(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
 		g := newRig(t, f, 100, 1000, 100)
 		bad := bytes.Clone(g.stream)
@@ -69,8 +69,8 @@ func TestCRC(t *testing.T) {
 	}
 }
 
-// TestCRCBehind checks that an FPDU with a wrong CRC behind a hole counts as never received.
-func TestCRCBehind(t *testing.T) {
+// TestReceiverRefusesWrongCRCBehindHole checks that an FPDU with a wrong CRC behind a hole counts as never received.
+func TestReceiverRefusesWrongCRCBehindHole(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000, 1000)
 	bad := bytes.Clone(g.stream[g.borders[1]:g.borders[2]])
 	bad[700] ^= 1
@@ -83,8 +83,9 @@ func TestCRCBehind(t *testing.T) {
 	}
 }
 
-// TestCRCBehindAgain: it is asked for as often as in order, then held, and is an error once it is in order.
-func TestCRCBehindAgain(t *testing.T) {
+// TestReceiverHoldsWrongCRCAfterMaxRepeats: it is asked for as often as in order, then held, and is an error once it is
+// in order.
+func TestReceiverHoldsWrongCRCAfterMaxRepeats(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000)
 	bad := bytes.Clone(g.stream[g.borders[1]:])
 	bad[700] ^= 1
@@ -104,10 +105,10 @@ func TestCRCBehindAgain(t *testing.T) {
 	}
 }
 
-// TestLongLength flips a bit of a length field so that the FPDU seems to go on in the next segment. An
-// aligned sender is not believed to do that, so the segment is asked for again; without that the stream would
-// be lost.
-func TestLongLength(t *testing.T) {
+// TestReceiverRefusesChangedLength flips a bit of a length field so that the FPDU seems to go on in the next segment.
+// An aligned sender is not believed to do that, so the segment is asked for again; without that the stream would be
+// lost.
+func TestReceiverRefusesChangedLength(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
 		for _, at := range []int{0, 1} {
 			g := newRig(t, f, 1000, 1000, 1000)
@@ -269,9 +270,9 @@ func TestWrongLengthBeforeMarker(t *testing.T) {
 	}
 }
 
-// TestCutElsewhere: a sender that cuts an FPDU sends it again in other parts, since the path MTU fell meanwhile. What
-// both parts have in common came the same, so the second is kept.
-func TestCutElsewhere(t *testing.T) {
+// TestReceiverAcceptsFPDUCutElsewhere: a sender that cuts an FPDU sends it again in other parts, since the path MTU
+// fell meanwhile. What both parts have in common came the same, so the second is kept.
+func TestReceiverAcceptsFPDUCutElsewhere(t *testing.T) {
 	type cuts struct{ first, second int }
 	for _, c := range []cuts{{1400, 500}, {500, 1400}, {1400, 1400}, {70, 66}} {
 		g := newRig(t, Framing{CRC: true}, 4000)

@@ -139,10 +139,10 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// TestStalled: FPDUs that were held have no records left when they are in order, but the overdraft. Each delivery moves
-// them on. An error of the first of those ends the stream at once, one of a later FPDU when its turn comes; both come
-// from Advance, and what is in front is delivered.
-func TestStalled(t *testing.T) {
+// TestReceiverWaitsForFreeRecords: FPDUs that were held have no records left when they are in order, but the overdraft.
+// Each delivery moves them on. An error of the first of those ends the stream at once, one of a later FPDU when its
+// turn comes; both come from Advance, and what is in front is delivered.
+func TestReceiverWaitsForFreeRecords(t *testing.T) {
 	const fpdus = overdraft + 6
 	sizes := make([]int, fpdus)
 	for i := range sizes {
@@ -183,9 +183,9 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestLateBehind: bytes that come behind a hole make the stream incomplete up to the last of them; it is the hole that
-// stays, and no FPDU can be blamed.
-func TestLateBehind(t *testing.T) {
+// TestTimeOutReportsHole: bytes that come behind a hole make the stream incomplete up to the last of them; it is the
+// hole that stays, and no FPDU can be blamed.
+func TestTimeOutReportsHole(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100, 100, 100, 100)
 	g.r.cuts.enabled = false
 	g.offer(0, g.borders[1]+50)
@@ -212,9 +212,9 @@ func TestLateBehind(t *testing.T) {
 	}
 }
 
-// TestScanEnds: behind a hole, markers that cannot be right are read as far as the largest FPDU may reach, and one
-// right marker is found up to there; behind that the length chain has to decide.
-func TestScanEnds(t *testing.T) {
+// TestMarkerSearchEndsAtLargestFPDU: behind a hole, markers that cannot be right are read as far as the largest FPDU
+// may reach, and one right marker is found up to there; behind that the length chain has to decide.
+func TestMarkerSearchEndsAtLargestFPDU(t *testing.T) {
 	const start = 2 * MarkerInterval
 	f := Framing{Markers: true, CRC: true}
 	for wrong, placed := range map[int]int{0: 1, 1: 1, maxScan: 1, maxScan + 1: 1, maxScan + 2: 0} {
@@ -289,11 +289,11 @@ func TestCounters(t *testing.T) {
 	check("after the end")
 }
 
-// TestPackRoom: an FPDU is packed behind another when there is room for MinMULPDU, and the source is asked for none
-// otherwise; one that waits goes as soon as exactly its room is there (RFC 5044, 4.5).
+// TestPackingNeedsRoomForMinMULPDU: an FPDU is packed behind another when there is room for MinMULPDU, and the source
+// is asked for none otherwise; one that waits goes as soon as exactly its room is there (RFC 5044, 4.5).
 //
 //req:rfc5044-4.5-2
-func TestPackRoom(t *testing.T) {
+func TestPackingNeedsRoomForMinMULPDU(t *testing.T) {
 	for _, c := range []struct {
 		markers           bool
 		room, fpdus, last int // the most that the source is asked for last
@@ -324,8 +324,9 @@ func TestPackRoom(t *testing.T) {
 	}
 }
 
-// TestSpace: what a connection may hold is a number of whole blocks, one at least, and no more than its worker has.
-func TestSpace(t *testing.T) {
+// TestSpaceCountsWholeBlocks: what a connection may hold is a number of whole blocks, one at least, and no more than
+// its worker has.
+func TestSpaceCountsWholeBlocks(t *testing.T) {
 	for _, c := range []struct{ limit, pool, want int }{
 		{0, 0, DefaultReassemblyLimit}, {-1, -1, DefaultReassemblyLimit}, {1, 0, blockSize},
 		{blockSize, 0, blockSize}, {2*blockSize - 1, 0, blockSize},
@@ -357,11 +358,12 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// TestWrongBehind: an FPDU with a wrong CRC behind a hole is asked for maxRepeats times, and kept for the length chain
-// to judge then. A strict receiver asks for none again. The CRC's error comes when the hole is closed.
+// TestReceiverJudgesWrongFPDUInOrder: an FPDU with a wrong CRC behind a hole is asked for maxRepeats times, and kept
+// for the length chain to judge then. A strict receiver asks for none again. The CRC's error comes when the hole is
+// closed.
 //
 //req:rfc5044-8-2
-func TestWrongBehind(t *testing.T) {
+func TestReceiverJudgesWrongFPDUInOrder(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000)
 		g.init(ReceiverConfig{Strict: strict})
@@ -391,11 +393,11 @@ func TestWrongBehind(t *testing.T) {
 	}
 }
 
-// TestGuesses: behind a hole a marker shows where an FPDU begins, unless its pointer has two meanings and no CRC tells
-// which of them is right.
+// TestMarkerShowsStartBehindHole: behind a hole a marker shows where an FPDU begins, unless its pointer has two
+// meanings and no CRC tells which of them is right.
 //
 //req:rfc5044-5.2-3 culley-markers-1
-func TestGuesses(t *testing.T) {
+func TestMarkerShowsStartBehindHole(t *testing.T) {
 	for _, any := range []bool{false, true} {
 		for _, crc := range []bool{false, true} {
 			g := newRig(t, Framing{Markers: true, CRC: crc}, 1000, 1000)

@@ -63,9 +63,9 @@ func TestPlacePanics(t *testing.T) {
 	}
 }
 
-// TestSenderTakesBack: what is taken back, and the ULPDU that waits, are never sent; others take their place in the
+// TestSenderUnfreezes: what is taken back, and the ULPDU that waits, are never sent; others take their place in the
 // stream. From within an FPDU nothing is taken back.
-func TestSenderTakesBack(t *testing.T) {
+func TestSenderUnfreezes(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
 		src := &messageSource{left: 8000, most: 900}
 		var s Sender

@@ -26,9 +26,9 @@ func (b *bodySource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	return n, append(u[n:len(u):len(u)], b.behind...)
 }
 
-// TestPut compares FPDUs with those that RFC 5044 says, and their sums with those of their bytes, however
+// TestPutFPDU compares FPDUs with those that RFC 5044 says, and their sums with those of their bytes, however
 // much of a ULPDU the Source writes and has in memory.
-func TestPut(t *testing.T) {
+func TestPutFPDU(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for try := range 6000 {
 		f := Framing{Markers: try%2 == 0, CRC: try%4 < 2}

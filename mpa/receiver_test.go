@@ -64,12 +64,12 @@ func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
 
 func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
 
-// TestShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold,
+// TestSegmentShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold,
 // in order and out of it. The stream has six FPDUs of 1008 bytes and more; a segment goes from a place to
 // another, each an FPDU border and bytes to add to it.
 //
 //req:rfc5044-5.2-1 rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-A.4-1 culley-7.4-1
-func TestShapes(t *testing.T) {
+func TestSegmentShapes(t *testing.T) {
 	type place struct{ border, add int }
 	type span struct{ from, to place }
 	whole := func(i, j int) span { return span{place{i, 0}, place{j, 0}} }
@@ -193,10 +193,10 @@ func TestPlacedOnArrival(t *testing.T) {
 	}
 }
 
-// TestClosed checks the end of the stream at a border, in an FPDU, and before bytes that are not the peer's.
+// TestClosedInsideFPDU checks the end of the stream at a border, in an FPDU, and before bytes that are not the peer's.
 //
 //req:rfc5044-8-1
-func TestClosed(t *testing.T) {
+func TestClosedInsideFPDU(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		upTo, from int // bytes offered in order, and those behind a hole of none or more
@@ -254,8 +254,9 @@ func TestCutAtEnd(t *testing.T) {
 	}
 }
 
-// TestLinear checks that the work for an FPDU in many small parts grows with its bytes and not with their square.
-func TestLinear(t *testing.T) {
+// TestWorkIsLinearInBytes checks that the work for an FPDU in many small parts grows with its bytes and not with their
+// square.
+func TestWorkIsLinearInBytes(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, MaxULPDU, MaxULPDU)
 	g.r.cuts.enabled = false
 	for p := 0; p < len(g.stream); p += 3 {
@@ -300,9 +301,9 @@ func TestBeyond4GiB(t *testing.T) {
 	}
 }
 
-// TestLate: what is incomplete is told with as much of it as came, and only while it is; a length field may stand
-// behind a marker.
-func TestLate(t *testing.T) {
+// TestTimeOutReportsIncompleteFPDU: what is incomplete is told with as much of it as came, and only while it is; a
+// length field may stand behind a marker.
+func TestTimeOutReportsIncompleteFPDU(t *testing.T) {
 	plain, marked := Framing{CRC: true}, Framing{CRC: true, Markers: true}
 	for _, c := range []struct {
 		f    Framing

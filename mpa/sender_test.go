@@ -149,10 +149,10 @@ func TestSenderStream(t *testing.T) {
 	}
 }
 
-// TestNext checks what Next asks of the source and what it says when room is short.
+// TestSenderNext checks what Next asks of the source and what it says when room is short.
 //
 //req:rfc5044-3-2 rfc5044-4.5-2 rfc5044-5.1-1 rfc5041-2.3-1
-func TestNext(t *testing.T) {
+func TestSenderNext(t *testing.T) {
 	t.Run("room below MULPDU", func(t *testing.T) {
 		var s Sender
 		src := &messageSource{left: 5000}

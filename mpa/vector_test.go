@@ -133,8 +133,8 @@ func TestGatherRefuses(t *testing.T) {
 	}
 }
 
-// TestVectorBack takes back what was appended to a piece of Room, and behind one that was lent.
-func TestVectorBack(t *testing.T) {
+// TestVectorRestore takes back what was appended to a piece of Room, and behind one that was lent.
+func TestVectorRestore(t *testing.T) {
 	for _, lent := range []bool{false, true} {
 		v := Vector{Room: make([]byte, 100)}
 		copy(v.Extend(5), "first")
@@ -154,8 +154,8 @@ func TestVectorBack(t *testing.T) {
 	}
 }
 
-// TestVectorOwn: after Own the memory that was lent may change, and what is appended behind it is not lost.
-func TestVectorOwn(t *testing.T) {
+// TestVectorCopyLent: after Own the memory that was lent may change, and what is appended behind it is not lost.
+func TestVectorCopyLent(t *testing.T) {
 	lent := bytes.Repeat([]byte("lent"), 100)
 	v := &Vector{Room: make([]byte, 64)}
 	copy(v.Extend(4), "head")

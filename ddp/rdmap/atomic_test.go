@@ -76,11 +76,11 @@ func TestAtomicResponses(t *testing.T) {
 	}
 }
 
-// TestSinkVanishes: a response whose memory is taken back after it was placed ahead of its turn finds that out when it
-// is delivered.
+// TestAtomicSinkRevokedBeforeDelivery: a response whose memory is taken back after it was placed ahead of its turn
+// finds that out when it is delivered.
 //
 //req:rfc5041-8.3.1-2 rfc5040-8.1.1-6
-func TestSinkVanishes(t *testing.T) {
+func TestAtomicSinkRevokedBeforeDelivery(t *testing.T) {
 	a, sink := asker(t, false)
 	ahead := unhex(t, atomicResponse(1, 1, 0x55))
 	if err := placeAhead(a, ahead); err != nil {
@@ -112,11 +112,12 @@ func TestSinkVanishes(t *testing.T) {
 	}
 }
 
-// TestTargetVanishes: the memory of an atomic or of a Read is taken back between the request and its response. The
-// Terminate names the request: of a Read with its header, of an atomic without (RFC 5040, 4.8; RFC 7306, 8.1).
+// TestTargetRevokedBeforeResponse: the memory of an atomic or of a Read is taken back between the request and its
+// response. The Terminate names the request: of a Read with its header, of an atomic without (RFC 5040, 4.8; RFC 7306,
+// 8.1).
 //
 //req:rfc5040-5.5-12 rfc7306-8.1-1
-func TestTargetVanishes(t *testing.T) {
+func TestTargetRevokedBeforeResponse(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ops  []WROp

@@ -5,20 +5,22 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// RunLocals runs up to most of the work requests at the front of the send queue that send nothing, and returns how
-// many. From the first call on, no more than most of them run before the next: a queue full of them would hold the
-// caller's other queue pairs up, whatever makes them run. Without a call there is no bound.
-func (q *QP) RunLocals(most int) int {
-	q.locals = most
-	q.executeLocals()
-	return most - q.locals
+// ExecuteLocals executes up to limit local work requests at the front of the send queue, those that send nothing, and
+// returns how many. After the first call, the queue pair executes no more than limit of them until the next call: a
+// queue full of them would delay the caller's other queue pairs. Before the first call there is no limit.
+func (q *QP) ExecuteLocals(limit int) int {
+	q.localsAllowed = limit
+	q.drainLocals()
+	return limit - q.localsAllowed
 }
 
-// LocalsWait reports whether work requests that send nothing wait for RunLocals.
-func (q *QP) LocalsWait() bool { return q.sq.locals > 0 && q.locals <= 0 && q.runsLocals() }
+// HasWaitingLocals reports whether local work requests wait for ExecuteLocals.
+func (q *QP) HasWaitingLocals() bool {
+	return q.sq.locals > 0 && q.localsAllowed <= 0 && q.canExecuteLocal()
+}
 
-// runsLocals reports whether the front of the send queue is a work request that sends nothing, and may run.
-func (q *QP) runsLocals() bool {
+// canExecuteLocal reports whether a local work request is at the front of the send queue and may be executed.
+func (q *QP) canExecuteLocal() bool {
 	s := &q.sq
 	if q.state != RTS || q.sending == sendMessage || q.rtrToSend != RTRNone || s.next == s.tail {
 		return false
@@ -27,20 +29,20 @@ func (q *QP) runsLocals() bool {
 	return w.status == Success && w.isLocal() && (w.flags&Fence == 0 || q.out.len() == 0)
 }
 
-// executeLocals executes the local work requests at the front of the send queue: those that send nothing.
-func (q *QP) executeLocals() {
+// drainLocals executes the local work requests at the front of the send queue, as far as ExecuteLocals allows.
+func (q *QP) drainLocals() {
 	if q.sq.locals > 0 {
-		q.executeLocalQueue()
+		q.drainLocalQueue()
 	}
 }
 
-func (q *QP) executeLocalQueue() {
+func (q *QP) drainLocalQueue() {
 	if q.completing {
 		return
 	}
 	s := &q.sq
 	ran := false
-	for q.locals > 0 && q.runsLocals() {
+	for q.localsAllowed > 0 && q.canExecuteLocal() {
 		w := s.at(s.next)
 		if e := q.executeLocal(w); e != nil {
 			q.Fail(e)
@@ -49,17 +51,17 @@ func (q *QP) executeLocalQueue() {
 		w.acked = true
 		s.next++
 		s.locals--
-		q.locals--
+		q.localsAllowed--
 		ran = true
 	}
-	q.failFront()
+	q.failWrongFront()
 	if ran {
 		q.completeFinished()
 	}
 }
 
-// failFront ends the stream when the front of the send queue has an error.
-func (q *QP) failFront() {
+// failWrongFront ends the stream if the work request at the front of the send queue has an error.
+func (q *QP) failWrongFront() {
 	s := &q.sq
 	if q.state != RTS || q.sending == sendMessage || q.rtrToSend != RTRNone || s.next == s.tail {
 		return
@@ -109,7 +111,7 @@ func (q *QP) completeFinished() {
 		q.completeSend(Success, false)
 	}
 	q.completing = false
-	q.executeLocals()
+	q.drainLocals()
 }
 
 // completeSend removes the oldest work request from the queue. With keep its memory stays held.

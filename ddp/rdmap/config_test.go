@@ -7,9 +7,9 @@ import (
 	"xwarp/ddp"
 )
 
-// TestConfigParts: a queue pair needs a table, a domain, a stream and a Completer, and a shared receive queue of the
-// same domain, before Init counts it anywhere.
-func TestConfigParts(t *testing.T) {
+// TestConfigNeedsItsObjects: a queue pair needs a table, a domain, a stream and a Completer, and a shared receive queue
+// of the same domain, before Init counts it anywhere.
+func TestConfigNeedsItsObjects(t *testing.T) {
 	h := newHost(t, 1)
 	other, err := h.table.AllocPD()
 	if err != nil {

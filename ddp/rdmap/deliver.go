@@ -21,7 +21,7 @@ func (q *QP) Deliver(hdr []byte, n int) *ulpdu.Error {
 		if q.ignoresSegments() {
 			return nil
 		}
-		q.executeLocals()
+		q.drainLocals()
 	}
 	q.Counters.SegmentsIn++
 	if c := q.deliver(hdr, n); c != ddp.CauseNone {
@@ -221,7 +221,7 @@ func (q *QP) completeResponse(e *outboundRead) {
 		q.sq.at(seq).answered = true
 		q.completeFinished()
 	}
-	q.executeLocals()
+	q.drainLocals()
 }
 
 // deliverTerminate ends the stream because the peer has sent a Terminate, which is never answered.

@@ -54,9 +54,9 @@ func TestDeny(t *testing.T) {
 	}
 }
 
-// TestDenyMeanwhile takes a right away when half of the work is done: a Write that was placed ahead of its turn, and
+// TestDenyDuringWork takes a right away when half of the work is done: a Write that was placed ahead of its turn, and
 // requests whose responses have not begun.
-func TestDenyMeanwhile(t *testing.T) {
+func TestDenyDuringWork(t *testing.T) {
 	h := victim(t)
 	ahead := unhex(t, write(0x100, 0x1000, 8))
 	if err := placeAhead(h, ahead); err != nil {

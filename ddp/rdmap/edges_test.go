@@ -45,9 +45,9 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestNumbersWrap: message sequence numbers go on with 0 behind 2^32-1 in each queue (RFC 5041, 4.3), and the
+// TestMSNsWrap: message sequence numbers go on with 0 behind 2^32-1 in each queue (RFC 5041, 4.3), and the
 // rings find their entries across that.
-func TestNumbersWrap(t *testing.T) {
+func TestMSNsWrap(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	const first = 0xfffffffd
 	for _, q := range []*QP{a.qp, b.qp} {
@@ -125,8 +125,8 @@ func TestIRDExceeded(t *testing.T) {
 	}
 }
 
-// TestSendQueueEdges: one byte is enough for TCP to have something, and one kept request is let go of, too.
-func TestSendQueueEdges(t *testing.T) {
+// TestSendQueueWithOneByte: one byte is enough for TCP to have something, and one kept request is let go of, too.
+func TestSendQueueWithOneByte(t *testing.T) {
 	var s sendQueue
 	s.init(4, 1, 0)
 	s.tail = 2
@@ -166,9 +166,9 @@ func TestReleasedList(t *testing.T) {
 	}
 }
 
-// TestLeastRoom: nothing leaves into less room than MPA has to offer (RFC 5044, 4.5), and what waits leaves into
-// the next that is enough.
-func TestLeastRoom(t *testing.T) {
+// TestNothingIsFrozenBelowMinULPDU: nothing leaves into less room than MPA has to offer (RFC 5044, 4.5), and what waits
+// leaves into the next that is enough.
+func TestNothingIsFrozenBelowMinULPDU(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	m := h.region(10, ddp.Attr{})
 	h.send(SendWR{ID: 1, Op: WRSend, SGL: []SGE{sge(m, 0, 10)}})

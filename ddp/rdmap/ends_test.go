@@ -39,11 +39,11 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestDiscards: what arrives before a stream and after its error is dropped and counted (RFC 5041, 7.1); in between
-// it is placed, also where its delivery will be an error.
+// TestSegmentsAreDroppedAfterError: what arrives before a stream and after its error is dropped and counted (RFC 5041,
+// 7.1); in between it is placed, also where its delivery will be an error.
 //
 //req:rfc5041-7.1-4
-func TestDiscards(t *testing.T) {
+func TestSegmentsAreDroppedAfterError(t *testing.T) {
 	for s, want := range map[State]uint64{Idle: 1, RTR: 0, RTS: 0, Closing: 0, Terminated: 1,
 		Errored: 1} {
 		h := victim(t)
@@ -57,9 +57,9 @@ func TestDiscards(t *testing.T) {
 	}
 }
 
-// TestWhyItEnded: a connection that is lost is the error of a stream that had not ended, and a FIN with work under way
-// that of one that had begun; both are the oldest send's error, and no other's.
-func TestWhyItEnded(t *testing.T) {
+// TestLostConnectionIsTheError: a connection that is lost is the error of a stream that had not ended, and a FIN with
+// work under way that of one that had begun; both are the oldest send's error, and no other's.
+func TestLostConnectionIsTheError(t *testing.T) {
 	for _, c := range []struct {
 		s         State
 		fin, lost bool // become the error
@@ -130,9 +130,9 @@ func TestAcknowledgementsWithheld(t *testing.T) {
 	}
 }
 
-// TestInlineRooms: each work request has its inline data to itself, up to the last byte, across the groups in which
-// the room is made.
-func TestInlineRooms(t *testing.T) {
+// TestInlineDataIsSeparate: each work request has its inline data to itself, up to the last byte, across the groups in
+// which the room is made.
+func TestInlineDataIsSeparate(t *testing.T) {
 	const depth, held = 2*inlineStep + 1, 4
 	a, _ := twins(t, func(c *Config) { c.SendDepth, c.MaxInline = depth, held }, Params{})
 	for lap := range 2 {

@@ -272,10 +272,10 @@ func TestZeroLengthTaggedIsNotChecked(t *testing.T) {
 	}
 }
 
-// TestAheadIsNotFatal: what cannot be placed ahead of its turn is no error yet.
+// TestOutOfOrderPlacementErrorIsNotFatal: what cannot be placed ahead of its turn is no error yet.
 //
 //req:rfc5044-2-1
-func TestAheadIsNotFatal(t *testing.T) {
+func TestOutOfOrderPlacementErrorIsNotFatal(t *testing.T) {
 	h := victim(t)
 	late := &frame{b: unhex(t, untagged(3, 0, 3, 0, 0))}
 	if err := placeAhead(h, late.b); err == nil {

@@ -28,9 +28,9 @@ func (h *host) lose(b []byte, off int) {
 	h.qp.Fail(e)
 }
 
-// TestFault: the work that points into memory that is gone completes with LOC_PROT_ERR, whatever it is; other work is
-// flushed. The region is not reached by its STag any more, others are.
-func TestFault(t *testing.T) {
+// TestMemoryFaultFailsItsWork: the work that points into memory that is gone completes with LOC_PROT_ERR, whatever it
+// is; other work is flushed. The region is not reached by its STag any more, others are.
+func TestMemoryFaultFailsItsWork(t *testing.T) {
 	mem, other := make([]byte, 100), make([]byte, 100)
 	for _, c := range []struct {
 		name string
@@ -69,8 +69,9 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// TestFaultOfOthers: a panic about something else, or about memory that is not registered, is not a stream's.
-func TestFaultOfOthers(t *testing.T) {
+// TestOtherPanicsAreNotMemoryFaults: a panic about something else, or about memory that is not registered, is not a
+// stream's.
+func TestOtherPanicsAreNotMemoryFaults(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	m := h.region(100, ddp.Attr{})
 	b := h.held(m)
@@ -85,8 +86,8 @@ func TestFaultOfOthers(t *testing.T) {
 	}
 }
 
-// TestTakenBack: a Terminate that never left is sent, and counted once.
-func TestTakenBack(t *testing.T) {
+// TestUnsentTerminateIsSentAgain: a Terminate that never left is sent, and counted once.
+func TestUnsentTerminateIsSentAgain(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	h.qp.UnfreezeTerminate()
 	if f := h.pull(1500); f != nil {

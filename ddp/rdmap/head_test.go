@@ -6,9 +6,9 @@ import (
 	"xwarp/ddp"
 )
 
-// TestBody checks for which ULPDUs the memory of the payload is named, that it is the registered memory
-// itself, and that a region taken back is not named any more.
-func TestBody(t *testing.T) {
+// TestReadULPDUReturnsRegisteredMemory checks for which ULPDUs the memory of the payload is named, that it is the
+// registered memory itself, and that a region taken back is not named any more.
+func TestReadULPDUReturnsRegisteredMemory(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(8000, ddp.Attr{Access: ddp.RemoteRead})
 	want := func(what string, at int, ok bool) {

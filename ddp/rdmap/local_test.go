@@ -283,9 +283,9 @@ func TestLendNothing(t *testing.T) {
 	}
 }
 
-// TestRunLocalsIsBounded: once RunLocals was called, a queue full of work requests that send nothing runs a part at a
+// TestExecuteLocalsIsBounded: once ExecuteLocals was called, a queue full of work requests that send nothing runs a part at a
 // time, also when the end of what was before them makes them run, and in the order of posting.
-func TestRunLocalsIsBounded(t *testing.T) {
+func TestExecuteLocalsIsBounded(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(64, ddp.Attr{Access: ddp.LocalWrite | ddp.BindMW})
 	w, err := a.table.AllocWindow(a.pd, 0, nil)
@@ -293,7 +293,7 @@ func TestRunLocalsIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most, binds = 3, 8
-	if n := a.qp.RunLocals(most); n != 0 || a.qp.LocalsWait() {
+	if n := a.qp.ExecuteLocals(most); n != 0 || a.qp.HasWaitingLocals() {
 		t.Fatalf("%d ran of an empty queue", n)
 	}
 	a.send(SendWR{ID: 100, Op: WRRead, Flags: Signaled})
@@ -304,23 +304,23 @@ func TestRunLocalsIsBounded(t *testing.T) {
 		want = append(want, fmt.Sprintf("%d bind-mw SUCCESS", i))
 	}
 	b.push(a, a.pullAll(1500)...)
-	if a.qp.LocalsWait() {
-		t.Error("what waits for a Read waits for RunLocals")
+	if a.qp.HasWaitingLocals() {
+		t.Error("what waits for a Read waits for ExecuteLocals")
 	}
 	a.push(b, b.pullAll(1500)...)
 	wantCQEs(t, a, append([]string{"100 read SUCCESS"}, want[:most]...)...)
 	for done := most; done < binds; {
-		if !a.qp.LocalsWait() {
+		if !a.qp.HasWaitingLocals() {
 			t.Fatalf("%d of %d are done, and nothing waits", done, binds)
 		}
-		n := a.qp.RunLocals(most)
+		n := a.qp.ExecuteLocals(most)
 		if n == 0 || n > most {
 			t.Fatalf("%d ran at once, want 1 to %d", n, most)
 		}
 		wantCQEs(t, a, want[done:done+n]...)
 		done += n
 	}
-	if a.qp.LocalsWait() {
+	if a.qp.HasWaitingLocals() {
 		t.Error("nothing is left, and something waits")
 	}
 }

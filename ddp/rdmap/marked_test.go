@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMarked has the mark of a work request in its completion, whatever that says, and in no other.
-func TestMarked(t *testing.T) {
+// TestCompletionReturnsMark has the mark of a work request in its completion, whatever that says, and in no other.
+func TestCompletionReturnsMark(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	for id := range uint64(3) {
 		wr := RecvWR{ID: id, Flags: WRFlags(id) & 1 * Marked}

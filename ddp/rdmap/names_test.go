@@ -160,8 +160,9 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestWords has each value that a log may show say what it is, and a number that means nothing be shown as one.
-func TestWords(t *testing.T) {
+// TestStringsOfValues has each value that a log may show say what it is, and a number that means nothing be shown as
+// one.
+func TestStringsOfValues(t *testing.T) {
 	read := ReadRequest{SinkSTag: 1, SinkTO: 0x20, Size: 3, SrcSTag: 4, SrcTO: 0x50}
 	write := Terminate{Cause: ddp.CauseBounds, HasDDP: true, SegLen: 30,
 		DDP: [18]byte{0xc1, 0x40, 0, 0, 0, 7}}

@@ -59,7 +59,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if w.status != Success || w.isLocal() {
 		s.locals++
 	}
-	q.executeLocals()
+	q.drainLocals()
 	return nil
 }
 

@@ -121,8 +121,8 @@ type QP struct {
 	responseWasLast bool        // so that the send queue is next
 	sending         messageKind // message of which NextULPDU has frozen a part
 	sawFPDU         bool
-	completing      bool       // executeLocals or completeFinished is on the stack
-	locals          int        // local work requests that may run before RunLocals is called again
+	completing      bool       // drainLocals or completeFinished is on the stack
+	localsAllowed   int        // local work requests that may be executed before the next call of ExecuteLocals
 	mayHaveWindows  bool       // a WRBindMW was executed
 	denied          ddp.Access // rights that the peer does not have on this stream
 	reqID           uint32
@@ -161,7 +161,7 @@ func (q *QP) Init(cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
-	*q = QP{cfg: cfg, locals: math.MaxInt}
+	*q = QP{cfg: cfg, localsAllowed: math.MaxInt}
 	q.sq.init(cfg.SendDepth, cfg.MaxSGE, cfg.MaxInline)
 	q.out.init(max(cfg.MaxORD, 1))
 	q.in.init(cfg.MaxIRD)

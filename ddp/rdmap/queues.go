@@ -82,7 +82,7 @@ type sendWQE struct {
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
 
-// isLocal reports whether w sends nothing: executeLocals executes it.
+// isLocal reports whether w sends nothing: drainLocals executes it.
 func (w *sendWQE) isLocal() bool { return w.op == WRLocalInv || w.op == WRBindMW }
 
 func (w *sendWQE) isDone() bool { return w.acked && w.answered }

@@ -13,10 +13,10 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestReadSourceVanishes: the Terminate shows how far the Read came (RFC 5040, 4.8).
+// TestReadSourceRevoked: the Terminate shows how far the Read came (RFC 5040, 4.8).
 //
 //req:rfc5040-5.5-12
-func TestReadSourceVanishes(t *testing.T) {
+func TestReadSourceRevoked(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	sink := a.region(4000, ddp.Attr{Access: ddp.LocalWrite, Base: 0x1000})
 	src := b.region(4000, ddp.Attr{Access: ddp.RemoteRead, Base: 0x20000})
@@ -77,11 +77,11 @@ func TestReadSourceVanishes(t *testing.T) {
 	}
 }
 
-// TestRevokedIsNotSentAgain: bytes that were frozen before their STag was taken back do not
+// TestRevokedMemoryIsNotRetransmitted: bytes that were frozen before their STag was taken back do not
 // leave from what the memory holds now.
 //
 //req:rfc5041-8.3.1-2
-func TestRevokedIsNotSentAgain(t *testing.T) {
+func TestRevokedMemoryIsNotRetransmitted(t *testing.T) {
 	for _, byPeer := range []bool{false, true} {
 		a, b := twins(t, nil, Params{})
 		sink := a.region(64, ddp.Attr{Access: ddp.LocalWrite})

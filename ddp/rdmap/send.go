@@ -134,7 +134,7 @@ func (q *QP) finishSend(untagged bool) {
 	q.sq.next++
 	q.sending = noMessage
 	q.Counters.MessagesOut++
-	q.executeLocals()
+	q.drainLocals()
 }
 
 // freezeRequest freezes a Read or Atomic Request, and records that its response is outstanding.
@@ -173,7 +173,7 @@ func (q *QP) freezeRTR() (ulpdu.Ref, int) {
 		q.sq.readMSN++
 		q.out.push(outboundRead{rtr: true, stag: rtrSTag})
 	}
-	q.executeLocals()
+	q.drainLocals()
 	return makeRef(refRTR, uint64(kind), 0, true), n
 }
 

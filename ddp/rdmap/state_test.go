@@ -208,11 +208,11 @@ func TestFlushOrder(t *testing.T) {
 	wantCQEs(t, a)
 }
 
-// TestFlushKeeps: when the stream ends here, TCP still has to bring what it has to the peer. That memory alone stays in
-// use, until TCP has had it acknowledged or the connection is gone.
+// TestFlushKeepsMemoryForRetransmission: when the stream ends here, TCP still has to bring what it has to the peer.
+// That memory alone stays in use, until TCP has had it acknowledged or the connection is gone.
 //
 //req:rfc5040-7.1-1
-func TestFlushKeeps(t *testing.T) {
+func TestFlushKeepsMemoryForRetransmission(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(h *host)
@@ -270,10 +270,10 @@ func TestFlushKeeps(t *testing.T) {
 	}
 }
 
-// TestLost: without a connection there is no Terminate; the oldest work request says why.
+// TestNoTerminateWithoutConnection: without a connection there is no Terminate; the oldest work request says why.
 //
 //req:rfc5044-8-1 rfc5041-2.3-3 rfc5041-6.2.2-1 rfc5040-7.1-1
-func TestLost(t *testing.T) {
+func TestNoTerminateWithoutConnection(t *testing.T) {
 	a, _ := twins(t, nil, Params{})
 	a.send(SendWR{ID: 1, Op: WRSend})
 	a.send(SendWR{ID: 2, Op: WRSend})

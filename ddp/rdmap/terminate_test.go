@@ -107,10 +107,10 @@ func TestTerminateVectors(t *testing.T) {
 	}
 }
 
-// TestTerminateOfOthers reads what other implementations send.
+// TestTerminatesOfOtherImplementations reads what other implementations send.
 //
 //req:rfc5040-4.8-3 rfc5040-5.4-2 rfc5040-5.4-3
-func TestTerminateOfOthers(t *testing.T) {
+func TestTerminatesOfOtherImplementations(t *testing.T) {
 	for _, c := range []struct {
 		name, hex string
 		want      Terminate

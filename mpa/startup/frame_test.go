@@ -50,11 +50,11 @@ func TestParseSMBD(t *testing.T) {
 	}
 }
 
-// TestKeys: the first byte of a stream that no key has there ends the start-up, and not one later. The message names
-// the usual mistakes.
+// TestWrongKeyFailsAtFirstByte: the first byte of a stream that no key has there ends the start-up, and not one later.
+// The message names the usual mistakes.
 //
 //req:rfc5044-7.1.1-2
-func TestKeys(t *testing.T) {
+func TestWrongKeyFailsAtFirstByte(t *testing.T) {
 	const req, rep, text = "MPA ID Req Frame", "MPA ID Rep Frame", "MPA ID Rtr Frame"
 	sides := map[string]func() (func([]byte) (int, *ulpdu.Error), func() Stage){
 		"initiator": func() (func([]byte) (int, *ulpdu.Error), func() Stage) {
@@ -182,8 +182,8 @@ func TestLongFPDUsNeedRevision2(t *testing.T) {
 	}
 }
 
-// TestNames: what a message may have to name has a name.
-func TestNames(t *testing.T) {
+// TestStringsOfValues: what a message may have to name has a name.
+func TestStringsOfValues(t *testing.T) {
 	for want, s := range map[string]fmt.Stringer{
 		"none":                               RTR(0),
 		"Send":                               RTRSend,

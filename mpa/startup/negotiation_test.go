@@ -163,11 +163,11 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-// TestReplies feeds an initiator with Replies that our responder does not send.
+// TestInitiatorHandlesForeignReplies feeds an initiator with Replies that our responder does not send.
 //
 //req:rfc5044-7.1.1-2 rfc5044-7.1.1-5 rfc5044-7.1.1-6 rfc5044-7.1.1-8 rfc5044-7.1.1-9 rfc5044-7.1.2-5 rfc5044-7.1.2-6
 //req:rfc5044-7.1.2-8 rfc5044-7.1.2-9 rfc5044-8-4 rfc6581-6-3 rfc6581-9.1-4 rfc6581-9.2-5 rfc6581-9.2-6 rfc6581-10-4
-func TestReplies(t *testing.T) {
+func TestInitiatorHandlesForeignReplies(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cfg   Config
@@ -258,11 +258,11 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestRequests feeds a responder with Requests that our initiator does not send.
+// TestResponderHandlesForeignRequests feeds a responder with Requests that our initiator does not send.
 //
 //req:rfc5044-7.1.1-2 rfc5044-7.1.1-6 rfc5044-7.1.1-8 rfc5044-7.1.2-2 rfc5044-7.1.2-3 rfc5044-7.1.2-8 rfc5044-8-4 rfc5044-C-3
 //req:rfc6581-6-2 rfc6581-10-3 smbd-1
-func TestRequests(t *testing.T) {
+func TestResponderHandlesForeignRequests(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cfg   Config
@@ -310,7 +310,7 @@ func TestRequests(t *testing.T) {
 }
 
 // What an initiator sends before it has the Reply, be it a single byte, ends the start-up (RFC 5044, 7.1.2).
-func TestOctetsBeforeReply(t *testing.T) {
+func TestBytesBeforeReplyFail(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		var r Responder
 		if err := r.Init(Config{}); err != nil {
