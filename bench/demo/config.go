@@ -63,6 +63,7 @@ type Config struct {
 	IPv6    bool
 	Markers bool // asked for in both directions
 	CRC     bool
+	IPsec   bool // encrypt the connection by ESP
 	Impairments
 	Seed    uint64        // decides the data and what the relay does
 	Capture string        // pcapng file of what host A sends and receives; empty for none
@@ -100,6 +101,9 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("%w: size %d is not in 1 to %d bytes", ErrConfig, c.Size, int64(MaxSize))
 	case c.MTU < topo.MinMTU || c.MTU > MaxMTU:
 		return fmt.Errorf("%w: MTU %d is not in %d to %d", ErrConfig, c.MTU, topo.MinMTU, MaxMTU)
+	case c.IPsec && (c.Corrupt > 0 || c.Resegment):
+		return fmt.Errorf("%w: the relay cannot read what ipsec encrypts: leave out corrupt and "+
+			"resegment", ErrConfig)
 	case c.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrConfig, c.Timeout)
 	}

@@ -33,6 +33,8 @@ func TestConfig(t *testing.T) {
 		{"negative reorder", func(c *Config) { c.Reorder = -1e-9 }, "fraction from 0 to 1"},
 		{"NaN", func(c *Config) { c.Duplicate = math.NaN() }, "fraction from 0 to 1"},
 		{"everything corrupted", func(c *Config) { c.Corrupt = 1 }, "nothing ever arrives"},
+		{"corrupt what is encrypted", func(c *Config) { c.IPsec, c.Corrupt = true, 0.1 },
+			"cannot read"},
 		{"small MTU", func(c *Config) { c.MTU = 1279 }, "MTU 1279"},
 		{"large MTU", func(c *Config) { c.MTU = MaxMTU + 1 }, "MTU 65515"},
 		{"negative size", func(c *Config) { c.Size = -1 }, "size -1"},
@@ -154,6 +156,19 @@ func TestRun(t *testing.T) {
 			if r.AToB.CRCDrops == 0 {
 				t.Error(
 					"corrupted segments have a right TCP checksum: the CRC must have found them")
+			}
+		}},
+		{"encrypted", func(c *Config) { c.IPsec = true }, func(t *testing.T, r *Result) {
+			if r.IPsec == nil || r.IPsec.ESP == 0 || r.IPsec.TCP > 0 {
+				t.Errorf("%+v", r.IPsec)
+			}
+		}},
+		{"encrypted IPv6 with losses", func(c *Config) {
+			c.IPsec, c.IPv6, c.Loss, c.Reorder, c.Duplicate = true, true, 0.02, 0.05, 0.01
+		}, func(t *testing.T, r *Result) {
+			if r.AToB.ByMarker == 0 || r.AToB.HeldHighWater > 0 {
+				t.Errorf("%d FPDUs behind a gap were found by a marker, %d octets held",
+					r.AToB.ByMarker, r.AToB.HeldHighWater)
 			}
 		}},
 		{"resegment", func(c *Config) { c.Resegment = true }, func(t *testing.T, r *Result) {

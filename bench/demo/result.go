@@ -21,6 +21,7 @@ type Result struct {
 	A           End          `json:"a" doc:"the host that starts the connection and all transfers"`
 	B           End          `json:"b" doc:"the other host"`
 	MPA         MPA          `json:"mpa" doc:"what the two agreed on"`
+	IPsec       *IPsec       `json:"ipsec,omitempty" doc:"how the connection was encrypted; absent without --ipsec"`
 	Impairments *Impairments `json:"impairments,omitempty" doc:"of both directions, as asked for; absent without relay"`
 	Verbs       []Verb       `json:"verbs" doc:"in the order in which they ran"`
 	AToB        Direction    `json:"a_to_b" doc:"stream from A to B: RDMA Write, Read Requests, Send"`

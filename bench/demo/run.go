@@ -93,6 +93,11 @@ func (r *run) setUp() (err error) {
 		xdp.Idle = engine.IdleSleep
 	}
 	xdp.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
+	var forA *engine.IPsecConfig
+	if r.cfg.IPsec {
+		xdp.Queues = []int{0}
+		forA, xdp.IPsec = protect(r.addresses())
+	}
 	r.b = &end{name: "B", host: r.net.B}
 	if err := r.b.open(xdp); err != nil {
 		return err
@@ -103,6 +108,7 @@ func (r *run) setUp() (err error) {
 		}
 		xdp.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return r.cap.wrap(p) }
 	}
+	xdp.IPsec = forA
 	r.a = &end{name: "A", host: r.net.A}
 	if err := r.a.open(xdp); err != nil {
 		return err
@@ -117,12 +123,17 @@ func (r *run) setUp() (err error) {
 	return r.postReceives()
 }
 
+// addresses returns those of A and B.
+func (r *run) addresses() (a, b netip.Addr) {
+	if r.cfg.IPv6 {
+		return r.net.A.Addr6.Addr(), r.net.B.Addr6.Addr()
+	}
+	return r.net.A.Addr4.Addr(), r.net.B.Addr4.Addr()
+}
+
 // connect joins the two queue pairs.
 func (r *run) connect(ctx context.Context) error {
-	addr := r.net.B.Addr4.Addr()
-	if r.cfg.IPv6 {
-		addr = r.net.B.Addr6.Addr()
-	}
+	_, addr := r.addresses()
 	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), 0, verbs.ConnConfig{})
 	if err != nil {
 		return err
@@ -195,7 +206,7 @@ func (r *run) transfer(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return r.disconnect(ctx)
+	return errors.Join(r.disconnect(ctx), r.inspect())
 }
 
 // explain adds to an error about time how far both ends are.

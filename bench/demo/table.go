@@ -46,6 +46,10 @@ func (t table) head(r *Result) {
 		t.row("MPA", fmt.Sprintf("revision %d, markers %s, CRC %s", r.MPA.Revision,
 			plain.OnOff(r.MPA.Markers), plain.OnOff(r.MPA.CRC)))
 	}
+	if i := r.IPsec; i != nil {
+		t.row("IPsec", fmt.Sprintf("%s, %s mode: %d frames of ESP, %d of TCP", i.Algorithm, i.Mode,
+			i.ESP, i.TCP))
+	}
 	if i := r.Impairments; i != nil {
 		t.row("relay", i.String())
 	}

@@ -28,6 +28,7 @@ that mistreats the frames of both directions. Fractions are of packets: 2 % is 0
 It needs root, four times --size of memory, and leaves nothing behind.`,
 		Example: `  sudo xwarp demo
   sudo xwarp demo --loss 0.02 --reorder 0.05 --duplicate 0.01 --corrupt 0.001
+  sudo xwarp demo --ipsec --loss 0.02 --reorder 0.05  # encrypted, and still placed on arrival
   sudo xwarp demo --resegment --mtu 9000 --ipv6
   sudo xwarp demo --loss 0.02 --markers=false         # compare "placed on arrival" with and without markers
   sudo xwarp demo --size 8MiB --pcap demo.pcapng && tshark -r demo.pcapng
@@ -40,6 +41,8 @@ It needs root, four times --size of memory, and leaves nothing behind.`,
 	f.BoolVar(&cfg.IPv6, "ipv6", false, "IPv6 instead of IPv4")
 	f.BoolVar(&cfg.Markers, "markers", true, "MPA markers in both directions")
 	f.BoolVar(&cfg.CRC, "crc", true, "CRC32C in every FPDU")
+	f.BoolVar(&cfg.IPsec, "ipsec", false, "encrypt everything: IPsec ESP with a key made for this "+
+		"run")
 	f.Float64Var(&cfg.Loss, "loss", 0, "fraction of packets that are dropped")
 	f.Float64Var(&cfg.Reorder, "reorder", 0, "fraction of packets that later ones overtake")
 	f.Float64Var(&cfg.Duplicate, "duplicate", 0, "fraction of packets that arrive twice")

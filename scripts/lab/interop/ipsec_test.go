@@ -69,8 +69,8 @@ func TestRpingOverESP(t *testing.T) {
 			for direction, p := range map[string][2]netip.Addr{"out": {theirs, ours},
 				"in": {ours, theirs}} {
 				script += fmt.Sprintf("ip xfrm policy add src %[2]v dst %[3]v proto 6 dir %[1]s "+
-					"tmpl src %[2]v dst %[3]v proto esp reqid 9 mode %[4]v\n", direction, p[0], p[1],
-					c.mode)
+					"tmpl src %[2]v dst %[3]v proto esp reqid 9 mode %[4]v\n", direction, p[0],
+					p[1], c.mode)
 			}
 			if _, err := b.vm.Script(t.Output(), script, 2*time.Minute); err != nil {
 				t.Fatal(err)
