@@ -49,7 +49,7 @@ func TestMaxRegions(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := Binding{STag: w.STag(), Region: m.STag(), Len: 8, Access: RemoteRead}
-	tab.used += MaxRegions - 2 // as if so many more were valid
+	tab.used += MaxRegions - 2 // as if that many more were valid
 	last, err := tab.Register(pd, make([]byte, 1), Attr{})
 	if err != nil || tab.Len() != MaxRegions {
 		t.Fatalf("region %d: %v", tab.Len(), err)
@@ -70,7 +70,7 @@ func TestMaxRegions(t *testing.T) {
 	}
 }
 
-// TestMaxWindows: a table has only so many windows, bound or not.
+// TestMaxWindows: a table has a limited number of windows, bound or not.
 func TestMaxWindows(t *testing.T) {
 	tab, pd := newTable(t)
 	tab.windows = make(map[STag]*Window, MaxRegions)

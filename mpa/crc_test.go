@@ -106,7 +106,7 @@ func TestReceiverHoldsWrongCRCAfterMaxRepeats(t *testing.T) {
 }
 
 // TestReceiverRefusesChangedLength flips a bit of a length field so that the FPDU seems to go on in the next segment.
-// An aligned sender is not believed to do that, so the segment is asked for again; without that the stream would be
+// An aligned sender does not cut FPDUs, so the segment is refused and sent again; otherwise the stream would be
 // lost.
 func TestReceiverRefusesChangedLength(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
@@ -130,7 +130,7 @@ func TestReceiverRefusesChangedLength(t *testing.T) {
 	}
 }
 
-// TestUnalignedPeer checks that a sender which cuts FPDUs is asked again once and then believed.
+// TestUnalignedPeer checks that the first cut FPDU of a sender is refused once, and later ones are kept.
 //
 //req:rfc5044-A.4-1
 func TestUnalignedPeer(t *testing.T) {
@@ -149,7 +149,7 @@ func TestUnalignedPeer(t *testing.T) {
 }
 
 // TestStraddlingCRC: of an FPDU that comes in two segments the first is acknowledged before the CRC can be
-// checked. A change in the second is healed when it comes again; one in the first is not, and the error does
+// checked. A change in the second is repaired by the retransmission; one in the first is not, and the error does
 // not blame the sender alone.
 //
 //req:rfc5044-8-2
@@ -249,7 +249,7 @@ func onesSum(b []byte) uint16 {
 
 // TestWrongLengthBeforeMarker lets the length of a small FPDU come wrong behind a hole, in front of an FPDU
 // that a marker shows. An aligned sender sends no tails: what stands in front of the marker's FPDU must be whole
-// FPDUs, is otherwise asked for again, and the stream heals.
+// FPDUs, is otherwise refused and sent again, which repairs the stream.
 //
 //req:rfc5044-4.4-6
 func TestWrongLengthBeforeMarker(t *testing.T) {

@@ -220,7 +220,7 @@ func TestMarkerSearchEndsAtLargestFPDU(t *testing.T) {
 	for wrong, placed := range map[int]int{0: 1, 1: 1, maxScan: 1, maxScan + 1: 1, maxScan + 2: 0} {
 		b := make([]byte, wrong*MarkerInterval)
 		for m := 0; m < len(b); m += MarkerInterval {
-			binary.BigEndian.PutUint16(b[m+2:], MarkerInterval) // a length field where a marker stands
+			binary.BigEndian.PutUint16(b[m+2:], MarkerInterval) // a length field at the place of a marker
 		}
 		b = append(b, encode(f, start+len(b), make([]byte, 100))...)
 		g := newRig(t, f)

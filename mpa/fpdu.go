@@ -20,7 +20,7 @@ import (
 //	+---------------------------------------------------------------+
 //
 // A marker (4.2) is two reserved bytes and the FPDU pointer: the bytes from the ULPDU_Length field of the
-// FPDU that holds it to the marker, 0 when the marker stands in front of that field.
+// FPDU that holds it to the marker, 0 if the marker is in front of that field.
 
 // crcResidue is the CRC32C of bytes that end with their own CRC32C, least significant byte first.
 const crcResidue = 0x48674bc7

@@ -7,7 +7,7 @@ import (
 )
 
 // offerAll gives a layered Receiver the bytes of b as a socket may, at most most at a time. What it does not
-// keep comes again with what follows.
+// keep is offered again with the bytes behind it.
 func offerAll(r *Receiver, b []byte, most int) (err error) {
 	for at, n := 0, 0; at < len(b); {
 		n = min(n+most, len(b)-at)

@@ -63,7 +63,7 @@ func TestMarkerErrors(t *testing.T) {
 		}
 	})
 	t.Run("behind a hole, an FPDU hidden in the payload of another", func(t *testing.T) {
-		// The marker of the outer FPDU points to the inner one, whose CRC is right. The chain knows better.
+		// The marker of the outer FPDU points to the inner one, whose CRC is right. The length chain is right.
 		inner := encode(f, 512-4-2-14, make([]byte, 400))
 		outer := make([]byte, 900)
 		stream := encode(f, 0, outer)

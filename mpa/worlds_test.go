@@ -61,7 +61,7 @@ func (w *smallStream) slotsOf(fine bool) (s []slot) {
 	for i, b := range w.borders[:len(w.borders)-1] {
 		length := b
 		if w.cfg.Markers && b%MarkerInterval == 0 {
-			length += MarkerLen // it stands in front of the length
+			length += MarkerLen // a marker is in front of the length
 		}
 		set(b, length+1)
 		if fine {
@@ -198,7 +198,7 @@ func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
 
 // TestSmallWorlds enumerates small streams instead of drawing them: five FPDUs with and without markers, cut
 // into segments at every place, in every order, one of them twice, one lost, or with one wrong byte. After each
-// segment what is placed, delivered, held and acknowledged is compared with what RFC 5044 lets a receiver know.
+// segment what is placed, delivered, held and acknowledged is compared with what RFC 5044 allows a receiver to know.
 //
 //req:rfc5044-3-4 rfc5044-4.3-6 rfc5044-5.2-1 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-7
 func TestSmallWorlds(t *testing.T) {

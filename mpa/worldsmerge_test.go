@@ -323,7 +323,7 @@ func (m *merged) fill(a, b int) (by [maxSegments + 1]uint64) {
 	return by
 }
 
-// hash stands for a node: 128 bits of a hash, so that no two of some millions have the same.
+// hash identifies a node by 128 bits, enough to tell millions of nodes apart.
 func (m *merged) hash(state []byte) [2]uint64 {
 	k := append(m.key[:0], state...)
 	flag := func(b bool) {

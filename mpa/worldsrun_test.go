@@ -232,7 +232,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 // check compares what was placed, delivered and held with what the bytes that are there allow.
 func (x *smallRun) check(c smallCase) string {
 	if x.hurt {
-		return "" // what a wrong length promises is nobody's business before it is told apart
+		return "" // a wrong length means nothing before the receiver detects it
 	}
 	if x.err != nil {
 		return fmt.Sprintf("error %v without a fault", x.err)
@@ -334,7 +334,7 @@ func (x *smallRun) finish(c smallCase) string {
 	}
 	switch {
 	case whole && x.harm:
-		return "a wrong byte was acknowledged, and nobody noticed"
+		return "a wrong byte was acknowledged without an error"
 	case whole && x.err == nil:
 		return ""
 	case whole || !x.hurt || x.err == nil:

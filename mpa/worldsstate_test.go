@@ -130,9 +130,9 @@ func (c *code) spans(p unsafe.Pointer, spans []span) {
 	}
 }
 
-const nobodys = 0xee // bytes that belong to nobody
+const unusedByte = 0xee // bytes not in use
 
-var nothing = bytes.Repeat([]byte{nobodys}, blockSize)
+var nothing = bytes.Repeat([]byte{unusedByte}, blockSize)
 
 // state takes the state of the run: writing returns it as bytes, reading makes it that of the bytes.
 func (x *smallRun) state(c *code) {
@@ -281,7 +281,7 @@ func (x *smallRun) islandState(c *code, is *island) {
 		c.raw(rec.hdr[:min(rec.n, HeaderKept)])
 		if c.reading {
 			for k := min(int(rec.n), HeaderKept); k < HeaderKept; k++ {
-				rec.hdr[k] = nobodys
+				rec.hdr[k] = unusedByte
 			}
 			rec.next = none
 			p.records = append(p.records, rec)

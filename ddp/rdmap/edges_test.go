@@ -125,7 +125,7 @@ func TestIRDExceeded(t *testing.T) {
 	}
 }
 
-// TestSendQueueWithOneByte: one byte is enough for TCP to have something, and one kept request is let go of, too.
+// TestSendQueueWithOneByte: one byte is enough for TCP to have something, and one kept request is released, too.
 func TestSendQueueWithOneByte(t *testing.T) {
 	var s sendQueue
 	s.init(4, 1, 0)

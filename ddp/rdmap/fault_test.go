@@ -19,7 +19,7 @@ func (h *host) lose(b []byte, off int) {
 	h.t.Helper()
 	e := h.qp.RecoverMemoryFault(lostMemory(uintptr(unsafe.Pointer(&b[off]))))
 	if e == nil {
-		h.t.Fatal("the memory is nobody's")
+		h.t.Fatal("no region has the memory")
 	}
 	if !strings.Contains(e.Error(), "cannot be accessed") || ddp.MakeCause(e.Layer, e.Type,
 		e.Code) != CauseCatastrophic {

@@ -53,8 +53,8 @@ func TestBindInTurn(t *testing.T) {
 	}
 }
 
-// TestBindFails: what cannot be bound ends the stream with a Terminate that blames nobody (RFC 5040, 7.1, case 1), and
-// with a completion that says why. What was done before is complete, what comes behind is flushed.
+// TestBindFails: what cannot be bound ends the stream with a Terminate that names no segment (RFC 5040, 7.1, case 1),
+// and with a completion that says why. What was done before is complete, what comes behind is flushed.
 //
 //req:rfc5040-7.1-2
 func TestBindFails(t *testing.T) {
@@ -260,8 +260,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// TestLendNothing: a Read Response is never lent, for its owner does not know of the Read; neither is a Terminate, nor
-// what was flushed, though TCP may have to send that again.
+// TestLendNothing: a Read Response is never lent, because its owner does not know about the Read; neither is a
+// Terminate, nor what was flushed, though TCP may have to send that again.
 func TestLendNothing(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(200, ddp.Attr{Access: ddp.RemoteRead})
@@ -283,8 +283,8 @@ func TestLendNothing(t *testing.T) {
 	}
 }
 
-// TestExecuteLocalsIsBounded: once ExecuteLocals was called, a queue full of work requests that send nothing runs a part at a
-// time, also when the end of what was before them makes them run, and in the order of posting.
+// TestExecuteLocalsIsBounded: once ExecuteLocals was called, a queue full of work requests that send nothing runs a
+// part at a time, also when the end of what was before them makes them run, and in the order of posting.
 func TestExecuteLocalsIsBounded(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(64, ddp.Attr{Access: ddp.LocalWrite | ddp.BindMW})

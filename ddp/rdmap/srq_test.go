@@ -64,7 +64,7 @@ func TestSRQ(t *testing.T) {
 	wantError(t, b[0].push(nil, a[0].pull(1500)), ddp.CauseNoBuffer)
 }
 
-// TestSRQWindow: one stream takes only so many receives ahead of delivery, so that a peer
+// TestSRQWindow: one stream takes a limited number of receives ahead of delivery, so that a peer
 // cannot drain the queue of the others (RFC 5042, 6.4.1).
 //
 //req:rfc5040-8.1.2-8

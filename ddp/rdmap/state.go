@@ -30,7 +30,7 @@ type Event uint8
 // The events.
 const (
 	EvStart         Event = iota // MPA done, may send at once
-	EvStartWaiting               // MPA done, must hear an FPDU first
+	EvStartWaiting               // MPA done, must receive an FPDU first
 	EvFPDU                       // a valid FPDU is delivered
 	EvCloseIdle                  // consumer closes, nothing is under way
 	EvCloseBusy                  // consumer closes, work is under way

@@ -152,7 +152,7 @@ func TestStartupEvents(t *testing.T) {
 	}
 }
 
-// TestRejectVersion0 checks that a peer of revision 0, which knows no rejection, gets no Reply.
+// TestRejectVersion0 checks that a peer of revision 0, which has no rejection, gets no Reply.
 func TestRejectVersion0(t *testing.T) {
 	var i Initiator
 	var r Responder

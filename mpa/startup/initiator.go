@@ -65,7 +65,7 @@ func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 // shows that the peer does not support the Request: not a failed handshake, a broken path or a timeout.
 func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
-		switch { // RFC 6581, 10: a responder that does not know a frame closes without a word
+		switch { // RFC 6581, 10: a responder that does not support a frame closes without a Reply
 		case i.cfg.revision() == RevEnhanced:
 			i.retry = RetryRevision1
 		case i.cfg.revision() == RevIETF && i.cfg.Markers:

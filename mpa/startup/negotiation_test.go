@@ -31,7 +31,7 @@ func TestNegotiation(t *testing.T) {
 				PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
 			pr: Params{Revision: 1, Version: 1, Send: mpa.Framing{Markers: true},
 				PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
-		{name: "one side's wish for CRCs counts for both",
+		{name: "one side that asks for CRCs turns them on for both",
 			i: Config{Revision: 1, NoCRC: true}, r: Config{Markers: true},
 			pi: Params{Revision: 1, Version: 1, Send: mpa.Framing{Markers: true, CRC: true},
 				Receive: mpa.Framing{CRC: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
@@ -103,13 +103,13 @@ func TestNegotiation(t *testing.T) {
 			pr: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, Negotiated: true,
 				LongFPDUs: true}},
-		{name: "FPDUs longer than a segment, which the responder does not know",
+		{name: "FPDUs longer than a segment, which the responder does not support",
 			i: Config{LongFPDUs: true},
 			pi: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, Negotiated: true},
 			pr: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, Negotiated: true}},
-		{name: "FPDUs longer than a segment, which the initiator does not want",
+		{name: "FPDUs longer than a segment, which the initiator does not offer",
 			i: Config{}, r: Config{LongFPDUs: true},
 			pi: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, Negotiated: true},
@@ -218,7 +218,7 @@ func TestInitiatorHandlesForeignReplies(t *testing.T) {
 			RetryNone, 0},
 		{"rejected with revision 2, not enhanced", Config{}, repKey + "60 02 0000", StageRejected,
 			RetryNone, 0},
-		{"R with revision 0, which knows none", Config{Role: Permissive}, repKey + "e0 00 0000",
+		{"R with revision 0, which has none", Config{Role: Permissive}, repKey + "e0 00 0000",
 			StageEstablished, RetryNone, 0},
 		{"the responder's ORD is not negotiated", Config{IRD: 4}, repKey +
 			"50 02 0004 3fff 3fff", StageEstablished, RetryNone, 0},
@@ -271,7 +271,7 @@ func TestResponderHandlesForeignRequests(t *testing.T) {
 		reply string // sent all the same
 	}{
 		{"revision 2 not enhanced", Config{}, reqKey + "40 02 0000", StageDecide, ""},
-		{"revision 2 for a side that knows 1", Config{Revision: 1}, reqKey +
+		{"revision 2 for a side that supports 1", Config{Revision: 1}, reqKey +
 			"50 02 0004 0000 0000", StageFailed, ""},
 		{"revision 3", Config{}, reqKey + "40 03 0000", StageFailed, ""},
 		{"S with too little private data", Config{}, reqKey + "50 02 0003 000000",

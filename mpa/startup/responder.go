@@ -103,8 +103,8 @@ func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 	case f.rev == RevRDMAC:
 		q.Version, q.Markers = 0, true
 	case f.rev > r.cfg.revision():
-		return startupError("Request with revision %d, this side knows revisions up to %d", f.rev,
-			r.cfg.revision())
+		return startupError("Request with revision %d, this side supports revisions up to %d",
+			f.rev, r.cfg.revision())
 	case f.rev == RevEnhanced && f.sFlag:
 		e, rest, ok := parseEnhanced(q.PrivateData)
 		if !ok {

@@ -217,7 +217,7 @@ func TestStartupFrames(t *testing.T) {
 		{"rejected, and not because of the markers", Config{Revision: 1, Markers: true}, Config{},
 			Answer{}, true,
 			reqKey + "c0 01 0000", repKey + "e0 01 0000"},
-		{"rejected by a side that wants markers", Config{Revision: 1}, Config{Markers: true},
+		{"rejected by a side that asks for markers", Config{Revision: 1}, Config{Markers: true},
 			Answer{}, true,
 			reqKey + "40 01 0000", repKey + "60 01 0000"},
 		{"Rtr frame, rejected", Config{Revision: 1, RtrFrame: true}, Config{RtrFrame: true},
@@ -422,7 +422,7 @@ func TestMirrorMarkers(t *testing.T) {
 
 func zeros(n int) string { return strings.Repeat("00", n) }
 
-// unhex decodes hex digits that may stand in groups.
+// unhex decodes hex digits that may be in groups.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
