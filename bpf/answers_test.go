@@ -8,9 +8,9 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// TestAnswers: what the program remembers of a listener counts no more when the listener is gone, when the addresses
-// are others, and when another user takes the program over.
-func TestAnswers(t *testing.T) {
+// TestListenerCacheInvalidated: what the program remembers of a listener counts no more when the listener is gone, when
+// the addresses are others, and when another user takes the program over.
+func TestListenerCacheInvalidated(t *testing.T) {
 	runtime.LockOSThread() // the program remembers for each processor; a change of it makes this test say less
 	defer runtime.UnlockOSThread()
 	b := newBench(t, true)

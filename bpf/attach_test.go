@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv makes the test binary the child of TestKilled, which attaches to the interface of that index.
+// childEnv makes the test binary the child of TestKilledProcessDetaches, which attaches to the interface of that index.
 const childEnv = "XWARP_BPF_TEST_ATTACH"
 
 func TestMain(m *testing.M) {
@@ -53,8 +53,8 @@ func holdAttached(index string) error {
 	return errors.Join(err, errors.New("the parent has gone"))
 }
 
-// TestKilled: a process that has no chance to clean up leaves nothing attached.
-func TestKilled(t *testing.T) {
+// TestKilledProcessDetaches: a process that has no chance to clean up leaves nothing attached.
+func TestKilledProcessDetaches(t *testing.T) {
 	l := newLab(t)
 	for range 3 {
 		child := exec.Command("/proc/self/exe")

@@ -119,7 +119,7 @@ func TestListenerAllOrNothing(t *testing.T) {
 	}
 }
 
-func TestFull(t *testing.T) {
+func TestFullMapsRefuse(t *testing.T) {
 	s := load(t, Options{MaxFlows: 2, MaxListeners: 1})
 	for port := uint16(1); port <= 2; port++ {
 		if err := s.AddFlow(at(local4, port), at(remote4, 1)); err != nil {

@@ -17,9 +17,9 @@ func parsePrefixes(ss ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestLocal: a listener of any address serves this host's addresses as they are now, another listener and a
+// TestLocalAddresses: a listener of any address serves this host's addresses as they are now, another listener and a
 // flow serve what they name.
-func TestLocal(t *testing.T) {
+func TestLocalAddresses(t *testing.T) {
 	b := newBench(t, true)
 	any4 := frame(ether4(), ip4(local4, protoTCP), segmentTo(any4Port))
 	any6 := frame(ether6(), ip6(local6, protoTCP), segmentTo(any6Port))
@@ -122,8 +122,8 @@ func (b *bench) wantAction(frame []byte, want uint32) {
 	}
 }
 
-// TestClosed: what others still ask for while somebody closes is refused. The race detector looks on.
-func TestClosed(t *testing.T) {
+// TestMethodsAfterClose: what others still ask for while somebody closes is refused. The race detector looks on.
+func TestMethodsAfterClose(t *testing.T) {
 	s := load(t, Options{})
 	var wg sync.WaitGroup
 	for range 4 {

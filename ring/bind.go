@@ -25,7 +25,7 @@ func (b binding) flags() uint16 {
 	return f | unix.XDP_COPY
 }
 
-// device is what decides how a socket can be bound.
+// device holds the properties that decide how a socket can be bound.
 type device struct {
 	mtu       int
 	driver    Driver
@@ -69,7 +69,7 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 	return s, err
 }
 
-// missingFeature says what the driver is known to lack for b; nil when it should work, or nobody knows.
+// missingFeature returns the feature that the driver lacks for b, nil when b should work or the driver is unknown.
 func (d *device) missingFeature(b binding) error {
 	switch {
 	case d.driverErr != nil:
@@ -84,7 +84,7 @@ func (d *device) missingFeature(b binding) error {
 	return nil
 }
 
-// explainError adds to the error of a zero-copy bind what it means and what can be done.
+// explainError adds the cause and the next step to the error of a zero-copy bind.
 func (d *device) explainError(b binding, err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) && d.driverErr != nil && b.segments:

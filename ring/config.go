@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Mode says how frames cross between the driver and the UMEM.
+// Mode is the way in which frames pass between the driver and the UMEM.
 type Mode uint8
 
 // Modes of a socket.
 const (
-	ModeAuto     Mode = iota // zero-copy when the driver can and no fault of it is known, else copy; Info says why
-	ModeCopy                 // the kernel copies; every driver can
-	ModeZeroCopy             // the device reads and writes the UMEM itself; an error when the driver cannot
+	ModeAuto     Mode = iota // zero-copy if the driver supports it without a known fault, else copy
+	ModeCopy                 // the kernel copies; every driver supports it
+	ModeZeroCopy             // the device reads and writes the UMEM; an error if the driver does not support it
 )
 
 // String returns the name of m.
@@ -42,7 +42,7 @@ func (m *Mode) UnmarshalText(text []byte) error {
 	return fmt.Errorf("ring: mode %q is not auto, copy or zero-copy", text)
 }
 
-// Config says what a socket is bound to and how much memory it has. Zero fields mean the default.
+// Config is the configuration of a socket. Zero fields mean the default.
 type Config struct {
 	Ifindex int    // the device, in the network namespace of the calling thread; unused by a fake
 	Queue   uint32 // the device's receive and transmit queue
@@ -142,12 +142,12 @@ func (c *Config) checkRings() error {
 		{"FillSize", c.FillSize, 1},
 		{"RxSize", c.RxSize, c.MaxFrags},
 		{"TxSize", c.TxSize, c.TxSlot},
-		// Whatever was transmitted must fit the completion ring, or the kernel stops transmitting.
+		// All transmitted frames must fit the completion ring, or the kernel stops transmitting.
 		{"CompSize", c.CompSize, c.TxSlots * c.TxSlot},
 	} {
 		switch {
 		case r.size&(r.size-1) != 0:
-			return fmt.Errorf("%s %d is no power of two", r.name, r.size)
+			return fmt.Errorf("%s %d is not a power of two", r.name, r.size)
 		case r.size > MaxRingSize:
 			return fmt.Errorf("%s %d, at most %d", r.name, r.size, MaxRingSize)
 		case r.size < r.need:
@@ -158,5 +158,5 @@ func (c *Config) checkRings() error {
 	return nil
 }
 
-// powerOfTwo returns the smallest power of two that is not less than n, n at most 2^31.
+// powerOfTwo returns the smallest power of two that is at least n. n is at most 2^31.
 func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(max(n, 1)-1) }

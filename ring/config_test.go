@@ -20,7 +20,7 @@ func TestConfigErrors(t *testing.T) {
 		{"overflow", Config{TxSlots: 1 << 31, TxSlot: 2}, "at most 524288"},
 		{"frags", Config{MaxFrags: 19}, "MaxFrags 19"},
 		{"frags over chunks", Config{RxFrames: 4, MaxFrags: 5}, "RxFrames 4 cannot hold"},
-		{"odd ring", Config{FillSize: 100}, "FillSize 100 is no power of two"},
+		{"odd ring", Config{FillSize: 100}, "FillSize 100 is not a power of two"},
 		{"huge ring", Config{RxSize: 1 << 21}, "RxSize 2097152"},
 		{"completion ring", Config{TxSlots: 64, TxSlot: 3, CompSize: 128},
 			"CompSize 128 is less than the 192"},

@@ -1,12 +1,12 @@
-// Package ring sends and receives Ethernet frames through AF_XDP sockets, with its own UMEM, its own account
-// of who owns each frame, and its own four rings.
+// Package ring sends and receives Ethernet frames through AF_XDP sockets. It manages the UMEM, the owner of each frame
+// and the four rings.
 //
 // # Frames
 //
 // The UMEM of a socket is cut in chunks of 4096 bytes. The first RxFrames chunks receive; the rest form
-// TxSlots transmit slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for who
-// writes it. The two parts never mix: a receiver that holds all its frames cannot stop the transmitter, nor
-// the other way round.
+// TxSlots transmit slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for the
+// writer. The two parts never mix: a receiver that holds all its frames cannot stop the transmitter, and
+// vice versa.
 //
 // Every chunk has one owner, and one call, Audit, asserts that none is lost or owned twice:
 //
@@ -23,20 +23,20 @@
 // In zero-copy mode the device's own ring takes its entries from RxFrames: have at least twice as many chunks as
 // ethtool -g shows, or the fill ring is empty most of the time, which costs system calls and frames.
 //
-// The kernel's part of the account is the driver's word there. A driver that delivers a chunk twice makes two
-// readers of it, or a reader and the device: what was checked changes while it is read. Descriptors of chunks that the
-// kernel does not have are dropped and counted (Stats.RxBadDesc), but one of a chunk that lies in the fill ring looks
-// like any other. So ModeAuto keeps away from drivers that are known to do it: [Driver.ZeroCopyFault].
+// In zero-copy mode the driver returns the chunks of the kernel. A driver that delivers a chunk twice gives it two
+// readers, or a reader and the device: checked bytes change while they are read. Descriptors of chunks that the kernel
+// does not own are dropped and counted (Stats.RxBadDesc), but a descriptor of a chunk in the fill ring cannot be
+// distinguished. So ModeAuto does not use zero-copy with drivers that are known to do this: [Driver.ZeroCopyFault].
 //
 // # Rings
 //
-// Fill and transmit are written by us and read by the kernel, receive and completion the other way round. Indices are
+// This package writes the fill and transmit rings, the kernel the receive and completion rings. Indices are
 // 32 bits wide and wrap. A producer publishes its index with a release store after the descriptors, a consumer
 // loads it with acquire before reading them.
 //
 // # Threads
 //
-// A Socket belongs to one thread: no method may run beside another.
+// A Socket belongs to one thread: its methods must not run concurrently.
 //
 // # Why not github.com/asavie/xdp
 //

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Driver is what a device's driver says of its XDP.
+// Driver describes the XDP features of a device's driver.
 type Driver struct {
 	Name       string // as ethtool -i shows it; empty when it has none
 	Native     bool   // it runs XDP programs
-	Transmits  bool   // it takes XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
+	Transmits  bool   // it accepts XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
 	ZeroCopy   bool   // it has a zero-copy mode for AF_XDP
-	RxSegments bool   // it shows programs frames of several buffers
-	// Segments is how many buffers a frame may have in zero-copy mode. With 1 it refuses sockets of
-	// XDP_USE_SG. 0 without zero-copy mode, and from kernels before 6.6, which do not say.
+	RxSegments bool   // it passes frames of several buffers to programs
+	// Segments is the number of buffers that a frame may have in zero-copy mode. With 1 the driver refuses sockets with
+	// XDP_USE_SG. It is 0 without zero-copy mode, and on kernels before 6.6, which do not report it.
 	Segments int
 }
 
-// zeroCopyFaults are drivers whose zero-copy mode can make bytes wrong, and how.
+// zeroCopyFaults are drivers whose zero-copy mode can corrupt bytes, with the cause.
 var zeroCopyFaults = map[string]string{
 	// igb_alloc_rx_buffers_zc clears the length of the descriptor behind those that it fills, which is where
 	// igb_clean_rx_irq_zc stops, but not when free chunks run out at the ring's end: then it takes the descriptors of
@@ -33,7 +33,7 @@ var zeroCopyFaults = map[string]string{
 		"out, and frames overwrite each other",
 }
 
-// ZeroCopyFault says why ModeAuto copies although the driver has a zero-copy mode; nil: nothing is known.
+// ZeroCopyFault returns why ModeAuto copies although the driver has a zero-copy mode, or nil without a known fault.
 func (d Driver) ZeroCopyFault() error {
 	if why := zeroCopyFaults[d.Name]; d.ZeroCopy && why != "" {
 		return fmt.Errorf("the driver's zero-copy is not safe: %s", why)
@@ -41,10 +41,10 @@ func (d Driver) ZeroCopyFault() error {
 	return nil
 }
 
-// ErrNotReported is wrapped by AskDriver's errors when the kernel is too old to be asked (before 6.3).
-var ErrNotReported = errors.New("this kernel does not report what drivers can do")
+// ErrNotReported is wrapped by the errors of QueryDriver when the kernel is too old for the query (before 6.3).
+var ErrNotReported = errors.New("this kernel does not report the XDP features of drivers")
 
-// The part of linux/netdev.h that AskDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
+// The part of linux/netdev.h that QueryDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
 const (
 	netdevBasic    = 1 << 0
 	netdevTransmit = 1 << 2
@@ -67,14 +67,15 @@ const (
 func QueryDriver(ifindex int) (Driver, error) {
 	attrs, err := queryNetdev(netdevDevGet, attr{netdevIfindex, uint32(ifindex)})
 	if err != nil {
-		return Driver{}, fmt.Errorf("ring: what the driver of device %d can: %w", ifindex, err)
+		return Driver{}, fmt.Errorf("ring: XDP features of the driver of device %d: %w", ifindex,
+			err)
 	}
 	d := parseDriver(attrs)
 	d.Name = driverName(ifindex)
 	return d, nil
 }
 
-// driverName is what ethtool -i shows; empty: it cannot be asked.
+// driverName returns the driver name as ethtool -i shows it, "" when it is unknown.
 func driverName(ifindex int) string {
 	nic, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -87,7 +88,7 @@ func driverName(ifindex int) string {
 	return unix.ByteSliceToString(info.Driver[:])
 }
 
-// DriverInfo is what ethtool -i shows of an interface of the calling thread's network namespace.
+// DriverInfo returns the data of ethtool -i about an interface of the calling thread's network namespace.
 func DriverInfo(name string) (*unix.EthtoolDrvinfo, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -161,7 +162,7 @@ func netdevFamily() (int, error) {
 			return int(n), nil
 		}
 	}
-	return 0, errors.New("the kernel names no number")
+	return 0, errors.New("the kernel reports no number")
 }
 
 // queryGeneric returns the attributes of the one reply to a request of generic netlink.

@@ -49,27 +49,27 @@ func handshakeACE(e ECN) uint8 { return [4]uint8{aceNotECT, aceECT1, aceECT0, ac
 // accECN is RFC 9768's state.
 type accECN struct {
 	first         ECN  // IP bits of the peer's latest SYN or SYN-ACK
-	echoDue       bool // the next pure ACK is of a SYN-ACK and echoes them
+	echoDue       bool // the next pure ACK acknowledges a SYN-ACK and echoes its IP bits
 	countedSYNACK bool // a SYN-ACK with CE is in cep
 
-	// What this side received: packets with CE, and bytes by their IP bits.
+	// Received by this side: packets with CE, and bytes by their IP bits.
 	cep             uint32
 	ceb, e0b, e1b   uint32
 	unreportedMarks int // packets with CE since an acknowledgement was sent or owed
 
 	sent optionSent
 
-	// What the peer said that it received.
+	// Received by the peer according to its feedback.
 	sawFirst        bool
-	ignoresPeer     bool // its counters do not count
-	handshakeMarked bool // it got our SYN or SYN-ACK with CE, and nothing was done about that yet
+	ignoresPeer     bool // the peer's counters are ignored
+	handshakeMarked bool // our SYN or SYN-ACK arrived with CE, not yet reacted to
 	peerCEP         uint32
 	peerCEB         uint32
 	byOption        bool // the option comes with every change of the CE counters
-	guessed         int  // bytes told by the field alone since the last option
+	guessed         int  // bytes reported by the field alone since the last option
 	// Since the last option with the CE counter:
-	sinceOption uint32 // packets that the field told
-	wrapped     bool   // the field may have gone round
+	sinceOption uint32 // packets reported by the field
+	wrapped     bool   // the field may have wrapped
 }
 
 // init begins the counters (RFC 9768, 3.2.1). CE on a SYN is in none of them (3.2.2.2).

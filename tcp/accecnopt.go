@@ -2,7 +2,7 @@ package tcp
 
 import "xwarp/tcp/wire"
 
-// optionSent is what the peer was told by the AccECN options sent so far.
+// optionSent is the state reported to the peer by AccECN options.
 type optionSent struct {
 	counters [3]uint32 // of ECT(0), CE, ECT(1)
 	options  int
@@ -18,7 +18,7 @@ const (
 	optionInterval = 1 << 21
 )
 
-// counters returns what the option tells, in the order of AccECN0.
+// counters returns the counters of the option, in the order of AccECN0.
 func (a *accECN) counters() [3]uint32 { return [3]uint32{a.e0b, a.ceb, a.e1b} }
 
 // hasNews reports whether a counter moved since the last option.

@@ -2,10 +2,10 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// ackDelay is the wait of an acknowledgement for more segments that it may cover (Config.AckDelay), as receive
-// offload in a kernel waits for a batch. It ends with StretchAck segments, with PSH, when an acknowledgement
-// is owed for any other reason, or when the time is over. A wait during which the stream paused was for
-// nothing: then some acknowledgements do not wait, twice as many after each such wait, until one pays again.
+// ackDelay is the wait of an acknowledgement for more segments that it can cover (Config.AckDelay), similar to receive
+// offload in a kernel. It ends after StretchAck segments, with PSH, when an acknowledgement is due for another reason,
+// or when the time is over. If the stream paused during the wait, the next acknowledgements do not wait. Their number
+// doubles after each such wait, until a wait succeeds.
 type ackDelay struct {
 	waiting     bool
 	lastArrival tick.Time // when the last segment arrived that waits
@@ -13,7 +13,7 @@ type ackDelay struct {
 	nextSkip    int       // what skip will be after the next wait for nothing
 }
 
-// startWait reports whether the acknowledgement of what is in order now waits.
+// startWait reports whether the acknowledgement of the bytes in order waits.
 func (d *ackDelay) startWait(c *Conn, now tick.Time) bool {
 	wait := c.cfg.AckDelay
 	if wait <= 0 || c.cur.hasPush {
@@ -35,7 +35,7 @@ func (d *ackDelay) startWait(c *Conn, now tick.Time) bool {
 	return true
 }
 
-// onExpired ends a wait that took the whole time.
+// onExpired handles a wait that reached its end without enough segments.
 func (d *ackDelay) onExpired(c *Conn, now tick.Time) {
 	if !d.waiting {
 		return

@@ -12,8 +12,8 @@ import (
 // holding acknowledges four segments at a time and waits 20 us for them.
 var holding = tcp.Config{QuickAcks: -1, StretchAck: 4, AckDelay: 20 * tick.Microsecond}
 
-// TestAckHold: segments that arrive one by one are acknowledged together, and after the time in any case.
-func TestAckHold(t *testing.T) {
+// TestAckDelayWaits: segments that arrive one by one are acknowledged together, and after the time in any case.
+func TestAckDelayWaits(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000))
 	for i := range 3 {
@@ -29,8 +29,8 @@ func TestAckHold(t *testing.T) {
 	p.want(". 1 ack 6001")
 }
 
-// TestAckHoldEnds: what makes an acknowledgement urgent ends the wait.
-func TestAckHoldEnds(t *testing.T) {
+// TestAckDelayEnds: what makes an acknowledgement urgent ends the wait.
+func TestAckDelayEnds(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000), sackOK())
 	p.in(fA, 1, 1, 1000)
@@ -54,8 +54,8 @@ func TestAckHoldEnds(t *testing.T) {
 	p.want()
 }
 
-// TestAckHoldInVain: a peer that never sends as many in a row is not made to wait again and again.
-func TestAckHoldInVain(t *testing.T) {
+// TestAckDelayBacksOff: a peer that never sends as many in a row is not made to wait again and again.
+func TestAckDelayBacksOff(t *testing.T) {
 	p := newPeer(t, holding)
 	p.open(mss(1000))
 	at := 1
@@ -79,8 +79,8 @@ func TestAckHoldInVain(t *testing.T) {
 	pair(true)
 }
 
-// TestAckHoldPause: a wait was for nothing when its second half brought no segment.
-func TestAckHoldPause(t *testing.T) {
+// TestAckDelayAfterPause: a wait was for nothing when its second half brought no segment.
+func TestAckDelayAfterPause(t *testing.T) {
 	const half = 10 * tick.Microsecond
 	for _, c := range []struct {
 		last tick.Duration // when the last segment arrives in the wait

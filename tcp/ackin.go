@@ -6,7 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// processAck takes an acceptable acknowledgement: window, loss recovery, our FIN (RFC 9293, 3.10.7.4, fifth).
+// processAck applies an acceptable acknowledgement to the window, loss recovery and our FIN (RFC 9293, 3.10.7.4,
+// fifth).
 func (c *Conn) processAck(s *Segment, now tick.Time) {
 	if !c.state.sends() {
 		c.windowUpdate(s, now)
@@ -18,7 +19,7 @@ func (c *Conn) processAck(s *Segment, now tick.Time) {
 	}
 	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 &&
 		c.ecn.mode != ECNAccurate {
-		c.probeIfWindowBlocked(now) // nothing in flight: the peer sends bytes, or a window update
+		c.probeIfWindowBlocked(now) // nothing in flight: a segment with data, or a window update
 		return
 	}
 	a := loss.Ack{
@@ -48,7 +49,7 @@ func (c *Conn) processAck(s *Segment, now tick.Time) {
 	}
 }
 
-// probeIfWindowBlocked starts probing when everything in flight is acknowledged and the window keeps more from leaving.
+// probeIfWindowBlocked starts window probes when nothing is in flight and the window blocks the Source.
 func (c *Conn) probeIfWindowBlocked(now tick.Time) {
 	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.hasMore &&
 		c.timer.persist == tick.Never {
@@ -56,7 +57,7 @@ func (c *Conn) probeIfWindowBlocked(now tick.Time) {
 	}
 }
 
-// ourFINAcked moves on once everything including our FIN is acknowledged.
+// ourFINAcked changes the state when our FIN is acknowledged.
 func (c *Conn) ourFINAcked(now tick.Time) {
 	c.fin = finAcked
 	c.events |= FINAcked
@@ -72,7 +73,7 @@ func (c *Conn) ourFINAcked(now tick.Time) {
 	}
 }
 
-// boundFinWait2 bounds FIN-WAIT-2 when nobody waits for the peer's bytes any more.
+// boundFinWait2 starts the timer of FIN-WAIT-2 after Detach.
 func (c *Conn) boundFinWait2(now tick.Time) {
 	if c.detached {
 		c.timer.wait = now.Add(c.cfg.FinWait2)

@@ -5,9 +5,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// PromptAck learns whether the acknowledgements of bytes that ended with PSH are to leave at once. The peer has nothing
-// more to send then (RFC 9293, 3.9.1.2) and may wait for the acknowledgement before it goes on. Where bytes of this
-// side answer the peer's regularly, they carry it instead. The zero value is ready.
+// PromptAck predicts whether the acknowledgement of bytes that ended with PSH should be sent at once. After PSH the
+// peer has no more data (RFC 9293, 3.9.1.2) and may wait for the acknowledgement. If this side regularly answers with
+// data, the data carries the acknowledgement. The zero value is ready to use.
 type PromptAck struct {
 	held      bool      // an acknowledgement is held back
 	brief     bool      // for pushWait at most
@@ -17,8 +17,8 @@ type PromptAck struct {
 	replies uint8
 }
 
-// NoteHeld notes that an acknowledgement is held back. When the one before left alone and no bytes followed, the peer
-// may have waited for it.
+// NoteHeld records that an acknowledgement is held back. If the previous one was sent without data and no data
+// followed, the peer may have waited for it.
 func (p *PromptAck) NoteHeld() {
 	if p.sentAlone {
 		p.sentAlone, p.replies = false, 0
@@ -26,14 +26,14 @@ func (p *PromptAck) NoteHeld() {
 	p.held = true
 }
 
-// NoteSent notes that the acknowledgement leaves without bytes.
+// NoteSent records that the acknowledgement is sent without data.
 func (p *PromptAck) NoteSent(now tick.Time) {
 	if p.held {
 		p.held, p.sentAlone, p.sentAt = false, true, now
 	}
 }
 
-// NoteReply notes that bytes leave, which would have carried an acknowledgement that waits for up to within.
+// NoteReply records that data is sent, which would have carried an acknowledgement held for up to within.
 func (p *PromptAck) NoteReply(now tick.Time, within tick.Duration) {
 	switch {
 	case !p.held && !p.sentAlone:
@@ -49,7 +49,7 @@ func (p *PromptAck) NoteReply(now tick.Time, within tick.Duration) {
 // Held reports whether an acknowledgement is held back.
 func (p *PromptAck) Held() bool { return p.held }
 
-// ExpectsReply reports whether bytes are likely to carry the next one.
+// ExpectsReply reports whether data of this side is likely to carry the next acknowledgement.
 func (p *PromptAck) ExpectsReply() bool { return p.replies >= pushReplies }
 
 // PushWaits reports whether the delayed ACK timer holds the acknowledgement of bytes that ended with PSH: AckPushed is

@@ -6,25 +6,25 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// pendingAck is one acknowledgement that is owed.
+// pendingAck is one acknowledgement that is due.
 type pendingAck struct {
 	ack seq.Num
-	// from is where the acknowledgement before it ended: StretchAck bounds ack - from.
+	// from is the end of the previous acknowledgement: StretchAck bounds ack - from.
 	from seq.Num
-	dup  seq.Range // bytes that came twice (RFC 2883), empty for none
-	sack bool      // says something that only SACK blocks can say
+	dup  seq.Range // duplicate bytes to report (RFC 2883), or empty
+	sack bool      // needs SACK blocks
 	ece  bool      // RFC 3168, 6.1.3
 	// noSACK: an ACK of ACKs, without SACK blocks (RFC 9768, 3.2.2.5.1)
 	noSACK bool
 }
 
-// ackState is what is owed to the peer.
+// ackState is the set of acknowledgements due to the peer, and their limits.
 type ackState struct {
 	owed    [maxPendingAcks]pendingAck
 	nOwed   int
 	lastAck seq.Num // Last.ACK.sent (RFC 7323, 4.3)
-	ackedTo seq.Num // what lastAck will be once everything owed left
-	quick   int     // acknowledgements left that are not delayed
+	ackedTo seq.Num // value of lastAck once all acknowledgements that are due were sent
+	quick   int     // acknowledgements that are still sent without delay
 	// challengeAt is when the next challenge ACK may leave, probeAt when the next answer to a probe may.
 	challengeAt, probeAt tick.Time
 }
@@ -74,14 +74,14 @@ func (c *Conn) dropAcks() {
 	c.stopDelayedAck()
 }
 
-// stopDelayedAck ends the wait of an acknowledgement, and the count of marks that wait for one.
+// stopDelayedAck stops the delayed ACK timer, and resets the count of unreported marks.
 func (c *Conn) stopDelayedAck() {
 	c.ecn.acc.unreportedMarks = 0
 	c.timer.delack = tick.Never
 	c.ackDelay.waiting, c.push.held, c.push.brief = false, false, false
 }
 
-// AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.
+// AckNow makes the next Poll send a delayed acknowledgement without waiting for the timer.
 func (c *Conn) AckNow() {
 	if c.timer.delack != tick.Never {
 		c.oweAck(seq.Range{}, false)
@@ -105,7 +105,7 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	}
 }
 
-// ackInOrder decides about the acknowledgement of bytes that moved RCV.NXT on without anything remarkable.
+// ackInOrder decides about the acknowledgement of bytes in order when nothing requires an immediate one.
 func (c *Conn) ackInOrder(now tick.Time) {
 	switch {
 	case c.quick > 0:
@@ -152,7 +152,7 @@ func (c *Conn) answerProbe(now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// pollAck emits the next acknowledgement owed.
+// pollAck emits the next acknowledgement that is due.
 func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	if c.nOwed == 0 {
 		return false
@@ -169,8 +169,8 @@ func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	return true
 }
 
-// controlSeq is the sequence number of segments without bytes: SND.NXT, but not beyond a window that shrank,
-// where the peer would not take it.
+// controlSeq returns the sequence number of segments without data: SND.NXT, or the right edge of a window that shrank,
+// because the peer would not accept a number beyond it.
 func (c *Conn) controlSeq() seq.Num {
 	if c.state < Established || c.nxt.Diff(c.right) < 1<<c.wscale {
 		return c.nxt
@@ -179,8 +179,8 @@ func (c *Conn) controlSeq() seq.Num {
 }
 
 // putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated. An
-// acknowledgement from before the last segments of the batch has none of what is held now: with RCV.NXT
-// beyond it they would speak of a hole that does not exist, and the peer would send it again.
+// acknowledgement from before the last segments of the batch has no blocks of the ranges held now: they would report a
+// hole that does not exist, and the peer would retransmit it.
 func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 	if !c.sackOK || len(c.outOfOrder.ranges) == 0 && dup.Empty() {
 		return
@@ -190,7 +190,7 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 		out.Opt.SACK[0] = dup
 		n = 1
 		c.n.DSACKsSent++
-		// also when it is the same: else nobody sees that the first one is a duplicate
+		// also when it is equal: otherwise the peer cannot tell that the first one is a duplicate
 		if _, in := c.outOfOrder.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) {
 			out.Opt.SACK[1] = in
 			n = 2
@@ -206,7 +206,7 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 	out.Opt.Present |= wire.HasSACK
 }
 
-// maxSACKs returns for how many blocks a header has room.
+// maxSACKs returns the number of SACK blocks for which a header has room.
 func (c *Conn) maxSACKs() int {
 	if c.ts.on {
 		return 3

@@ -5,8 +5,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// autosize measures how much receive space keeps the peer busy: twice what arrives in a round trip, as
-// dynamic right-sizing (Fisk and Feng) does, because the peer doubles its window in a round trip at most.
+// autosize estimates the receive space that keeps the peer sending: twice the bytes of a round trip, as dynamic
+// right-sizing (Fisk and Feng), because the peer at most doubles its window in a round trip.
 type autosize struct {
 	rtt  tick.Duration
 	at   tick.Time // the current round began
@@ -14,9 +14,8 @@ type autosize struct {
 	want int
 }
 
-// onReceived notes that RCV.NXT moved. The round trip comes from our own timestamp in the segment, of which the
-// least counts: a peer that had nothing to send makes it look longer; without timestamps it is the sender
-// side's.
+// onReceived updates the estimate after RCV.NXT moved. The round trip is measured by the echoed timestamp; the minimum
+// counts, because a peer with nothing to send makes it longer. Without timestamps it is the estimate of the send side.
 func (a *autosize) onReceived(c *Conn, now tick.Time) {
 	if c.ts.on && c.cur.ecr != 0 { // each segment has timestamps then
 		d := max(tick.Duration(int32(c.tsval(now)-c.cur.ecr)), 1) * c.cfg.TSTick
@@ -39,6 +38,6 @@ func (a *autosize) onReceived(c *Conn, now tick.Time) {
 	a.at, a.mark = now, c.rcvNxt
 }
 
-// WantRcvSpace returns how much receive space would let the peer send without pause, as far as arrivals show:
-// a reader that follows may grow its buffer to it and call SetRcvSpace. 0: not known yet.
+// WantRcvSpace returns the receive space that would let the peer send without pause, 0 if it is unknown. The layer
+// above may grow its buffer to this size and call SetRcvSpace.
 func (c *Conn) WantRcvSpace() int { return c.auto.want }

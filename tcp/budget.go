@@ -2,8 +2,8 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// Budget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). Its limit is random in
-// each interval, so that counting what comes back tells an attacker nothing about other connections.
+// Budget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). The limit of each interval is
+// random, so that an attacker who counts answers learns nothing about other connections.
 type Budget struct {
 	perInterval int
 	left        int
@@ -20,7 +20,7 @@ func (b *Budget) Init(perSecond int, seed uint64) {
 	*b = Budget{perInterval: perSecond, rng: seed}
 }
 
-// Used returns how many challenge ACKs were allowed since Init.
+// Used returns the number of challenge ACKs allowed since Init.
 func (b *Budget) Used() uint64 { return b.used }
 
 func (b *Budget) allow(now tick.Time) bool {

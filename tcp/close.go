@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no byte may be added to the Source
-// afterwards. Before the peer answered our SYN it ends the connection.
+// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4). No byte may be added to the Source afterwards. In
+// SYN-SENT it ends the connection.
 func (c *Conn) Shutdown(now tick.Time) {
 	c.inRun = false
 	if c.fin != finNone || !c.enter(shutdown) {
@@ -23,8 +23,8 @@ func (c *Conn) Shutdown(now tick.Time) {
 	}
 }
 
-// Detach says that nobody reads any more: new bytes from the peer are answered with RST (RFC 9293, 3.6.1),
-// and FIN-WAIT-2 ends after Config.FinWait2. It includes Shutdown.
+// Detach ends reading: new bytes from the peer are answered with RST (RFC 9293, 3.6.1), and FIN-WAIT-2 ends after
+// Config.FinWait2. It includes Shutdown.
 func (c *Conn) Detach(now tick.Time) {
 	c.Shutdown(now)
 	c.detached = true
@@ -33,7 +33,7 @@ func (c *Conn) Detach(now tick.Time) {
 	}
 }
 
-// Abort ends the connection (RFC 9293, 3.10.5); Poll gives the RST when the peer needs one.
+// Abort ends the connection (RFC 9293, 3.10.5). The next Poll returns the RST if the peer needs one.
 func (c *Conn) Abort(now tick.Time) {
 	switch c.state {
 	case Closed:
@@ -44,7 +44,7 @@ func (c *Conn) Abort(now tick.Time) {
 	}
 }
 
-// endWithReset ends the connection and tells the peer.
+// endWithReset ends the connection and queues a RST to the peer.
 func (c *Conn) endWithReset(why Cause) {
 	at := c.nxt
 	c.enterClosed(why)
@@ -52,7 +52,7 @@ func (c *Conn) endWithReset(why Cause) {
 	c.reply.ack = true
 }
 
-// resetReply is a RST that is due: an answer to one segment, or the end of the connection.
+// resetReply is a queued RST: the answer to one segment, or the end of the connection.
 type resetReply struct {
 	due bool
 	ack bool // with ACK, as the end of a synchronized connection
@@ -76,16 +76,16 @@ func (c *Conn) pollReset(now tick.Time, out *Out) {
 	c.n.ResetsOut++
 }
 
-// Recycle ends a connection in TIME-WAIT as if its time were over, to make room for what Reusable found.
+// Recycle ends a connection in TIME-WAIT before its time is over, so that the SYN of Reusable can start a new one.
 func (c *Conn) Recycle() {
 	if c.state == TimeWait {
 		c.enterClosed(CauseClosed)
 	}
 }
 
-// Reusable reports whether s, a SYN for a connection in TIME-WAIT, may start a new one (RFC 6191; RFC 9293,
-// 3.10.7.4): its timestamp is newer, or without timestamps its number is beyond everything received. Then
-// Recycle c and give s to the Listener, whose ISN is later than any that c used (RFC 6528).
+// Reusable reports whether s, a SYN for a connection in TIME-WAIT, may start a new connection (RFC 6191; RFC 9293,
+// 3.10.7.4): its timestamp is newer, or without timestamps its number is beyond everything received. The caller then
+// calls Recycle and passes s to the Listener, which chooses an ISN later than all numbers of c (RFC 6528).
 func (c *Conn) Reusable(s *Segment) bool {
 	if c.state != TimeWait || s.Flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) != wire.SYN {
 		return false

@@ -26,8 +26,8 @@ func TestRecycle(t *testing.T) {
 	p.want()
 }
 
-// TestOpenOnce: a connection is opened once; one that is over stays so, whatever is asked of it.
-func TestOpenOnce(t *testing.T) {
+// TestConnectOnlyOnce: a connection is opened once; one that is over stays so, whatever is asked of it.
+func TestConnectOnlyOnce(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
 	p.c.Connect(p.now)
@@ -89,7 +89,7 @@ func TestTakeBackFIN(t *testing.T) {
 			p.c.Shutdown(p.now)
 			p.want(". 1+100 ack 1", "FP. 101+100 ack 1")
 		}
-		p.c.Unsend(iss.Add(from), p.now)
+		p.c.TakeBack(iss.Add(from), p.now)
 		if got := p.c.SndNxt(); got != iss.Add(from) {
 			t.Errorf("SND.NXT %d, want %d", got.Diff(iss), from)
 		}
@@ -127,8 +127,8 @@ func TestPeerEnd(t *testing.T) {
 	}
 }
 
-// TestTakeAcked takes one event and leaves the others.
-func TestTakeAcked(t *testing.T) {
+// TestClearAcked takes one event and leaves the others.
+func TestClearAcked(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
 	p.send(1)

@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ECNMode is how much of explicit congestion notification a connection asks for or grants.
+// ECNMode is the kind of explicit congestion notification that a connection requests or grants.
 type ECNMode uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	ECNAccurate                // asks for RFC 9768, falls back to RFC 3168
 )
 
-// Config is what a connection starts with. Conn keeps a copy. A zero field means the default in brackets.
+// Config is the configuration of a connection. Conn keeps a copy. A zero field means the default in brackets.
 type Config struct {
 	// MTU is the largest IP packet that the local link takes [1500]. From it follow the MSS option, which announces
 	// MTU less the headers, and the first EMSS.
@@ -24,7 +24,7 @@ type Config struct {
 
 	// MSS, when set, is announced instead of MTU less headers (RFC 6691).
 	MSS int
-	// PathMTU, when set and below MTU, is what is known about the path.
+	// PathMTU, when set and below MTU, is the known MTU of the path.
 	PathMTU int
 	// MinPathMTU is the floor below which no ICMP message lowers the path MTU [552 for IPv4, 1280 for IPv6].
 	MinPathMTU int
@@ -36,20 +36,20 @@ type Config struct {
 	NoSACK       bool
 	NoWScale     bool
 
-	// RcvSpace is how many bytes the layer above can hold at the start [64 KiB]. RcvSpaceMax is the most it ever
-	// will: the window scale follows from it [RcvSpace].
+	// RcvSpace is the initial receive space of the layer above in bytes [64 KiB]. RcvSpaceMax is its maximum, which
+	// determines the window scale [RcvSpace].
 	RcvSpace    int
 	RcvSpaceMax int
 
 	// DelayedAck is the longest an acknowledgement waits [40 ms; at most 500 ms, RFC 1122]. Negative: never waits.
 	DelayedAck tick.Duration
-	// QuickAcks is how many acknowledgements at the start are not delayed [16]. Negative: none.
+	// QuickAcks is the number of acknowledgements at the start that are not delayed [16]. Negative: none.
 	QuickAcks int
-	// StretchAck is how many full-sized segments one acknowledgement may cover when they arrived in one batch,
-	// between two calls of Poll [2, RFC 5681].
+	// StretchAck is the number of full-sized segments that one acknowledgement may cover when they arrived in one
+	// batch, between two calls of Poll [2, RFC 5681].
 	StretchAck int
-	// AckDelay is how long an acknowledgement of fewer segments than that waits for more, in a stream that
-	// does not pause. 0: only for those of the same batch.
+	// AckDelay is the time that an acknowledgement of fewer segments waits for more in a continuous stream. 0: it waits
+	// for the segments of its batch only.
 	AckDelay tick.Duration
 
 	// TSOffset is added to the timestamp clock: random for each connection (RFC 7323, 5.4). TSTick is the clock's
@@ -59,9 +59,9 @@ type Config struct {
 
 	ECN ECNMode
 
-	// SYNRetries is how often a SYN is sent again [8: the last after 3 minutes, RFC 9293, MUST-23],
-	// SYNACKRetries how often a Listener does that with a SYN-ACK [6: 2 minutes, for the SYN may be forged];
-	// SYNTimeout the first wait [1 s, RFC 6298].
+	// SYNRetries is the number of SYN retransmissions [8: the last after 3 minutes, RFC 9293, MUST-23]. SYNACKRetries
+	// is the same for the SYN-ACK of a Listener [6: 2 minutes, because the SYN may be forged]. SYNTimeout is the time
+	// before the first retransmission [1 s, RFC 6298].
 	SYNRetries    int
 	SYNACKRetries int
 	SYNTimeout    tick.Duration
@@ -79,7 +79,7 @@ type Config struct {
 	KeepaliveProbes   int
 
 	// PersistMax is the longest pause between zero-window probes [60 s]. ZeroWindowTimeout ends a connection whose
-	// peer kept its window shut that long (RFC 6429); 0: never.
+	// peer kept a zero window that long (RFC 6429); 0: never.
 	PersistMax        tick.Duration
 	ZeroWindowTimeout tick.Duration
 
@@ -106,8 +106,8 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// defaults fills in the defaults and clamps what the RFCs bound. What it leaves it leaves again: a Listener's
-// connections get a Config that has been through it.
+// defaults fills in the defaults and clamps values that the RFCs bound. It is idempotent, because the connections of a
+// Listener get a Config that it has completed before.
 func (c *Config) defaults() {
 	setDefault(&c.MTU, 1500)
 	c.MTU = min(max(c.MTU, minMTU), maxMTU)

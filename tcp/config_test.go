@@ -10,9 +10,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestDefaultsTwice: a Config that has its defaults keeps them, whatever each number was: a Listener's
+// TestDefaultsAreIdempotent: a Config that has its defaults keeps them, whatever each number was: a Listener's
 // connections get one that has been through it.
-func TestDefaultsTwice(t *testing.T) {
+func TestDefaultsAreIdempotent(t *testing.T) {
 	fields := reflect.TypeFor[tcp.Config]()
 	for i := range fields.NumField() {
 		for _, n := range []int64{-1 << 40, -1, 0, 1, 3, 100, 1500, 1 << 20, 1 << 40} {

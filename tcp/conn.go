@@ -1,6 +1,6 @@
 // Package tcp is one TCP connection as a value: RFC 9293 with 5961, 7323, 2018, 2883, 3168, 9768 and more. It
-// has no clock, no goroutine, no I/O and sees no payload, only sequence numbers. Package loss decides what to
-// send again and when; a Listener makes connections out of SYNs.
+// has no clock, no goroutine and no I/O, and handles sequence numbers instead of payload. Package loss decides which
+// segments to retransmit and when. A Listener creates connections from SYNs.
 package tcp
 
 import (
@@ -11,15 +11,15 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Conn is one connection. It holds no payload and no pointer to itself, so it may live in a slab. Times must never run
-// backwards. For each segment that arrives:
+// Conn is one connection. It holds no payload and no pointer to itself, so it may be stored in a slab. Times passed to
+// its methods must not decrease. For each segment that arrives:
 //
 //	o := c.Input(&segment, now)
 //	for _, r := range o.R[:o.N] { ...; c.Keep(r or a part of it) }
 //	c.Finish(now)
 //
-// and after a batch, a call of Expire, or new bytes in the Source: Poll until it returns false, then Events
-// and Deadline.
+// After a batch of segments, a call of Expire, or new bytes in the Source, call Poll until it returns false, then
+// Events and Deadline.
 type Conn struct {
 	state     State
 	cause     Cause
@@ -56,21 +56,22 @@ type Conn struct {
 //	      |              | Source    | has room  |
 type sndSpace struct {
 	iss, una, nxt seq.Num
-	frozen        seq.Num // end of what Source.Next returned; beyond nxt only when a record had to be cut
+	frozen        seq.Num // end of the bytes that Source.Next returned; beyond nxt only when a record was cut
 	right         seq.Num // SND.UNA + SND.WND
 	wl1, wl2      seq.Num
 	maxWnd        int // MAX.SND.WND (RFC 5961, 5.2)
 	wscale        uint8
 	peerMSS       int
 	emss          int
-	records       bool // record boundaries matter to the peer: see SetRecords
+	records       bool // the peer needs record boundaries, see SetRecords
 	sackOK        bool
 	fin           finState
-	hasMore       bool // the Source held something back for want of room
-	inRun         bool // the next segment may be nextOfRun
-	windowBlocked bool // the last Poll found the window too small: Source waits
+	hasMore       bool // the Source has bytes for which there was no room
+	inRun         bool // the next segment may use nextOfRun
+	windowBlocked bool // in the last Poll the window was too small for the Source
 }
 
+// finState is the progress of our FIN.
 type finState uint8
 
 const (
@@ -88,14 +89,14 @@ const (
 //	      |                   | announced yet    |
 type rcvSpace struct {
 	irs, rcvNxt seq.Num
-	rcvAdv      seq.Num // the furthest right edge ever announced: what is accepted (RFC 7323, 2.4)
-	limit       seq.Num // what the layer above can hold
+	rcvAdv      seq.Num // largest right edge announced so far: the limit of acceptance (RFC 7323, 2.4)
+	limit       seq.Num // end of the space of the layer above
 	space       int     // the last SetRcvSpace
 	mostSpace   int     // the largest
 	rcvScale    uint8
-	rcvMSS      int // largest segment seen: what counts as full-sized
+	rcvMSS      int // largest segment received: the size of a full-sized segment
 	finSeq      seq.Num
-	finSeen     bool // a FIN at finSeq is waiting for RCV.NXT
+	finSeen     bool // a FIN at finSeq waits until RCV.NXT reaches it
 	rcvUp       seq.Num
 	urgent      bool
 }
@@ -115,7 +116,7 @@ type arrival struct {
 	ecr        uint32  // TSecr, 0: it says nothing
 }
 
-// Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number; ISN makes one.
+// Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number, see ISN.
 func (c *Conn) Init(cfg *Config, local, remote uint16, iss seq.Num, now tick.Time) {
 	tx, o := c.tx, c.outOfOrder
 	o.reset()
@@ -143,7 +144,7 @@ func (c *Conn) defaultMSS() int {
 	return defaultMSS4
 }
 
-// Connect starts an active open; Poll gives the SYN.
+// Connect starts an active open. The next Poll returns the SYN.
 func (c *Conn) Connect(now tick.Time) {
 	if c.state != Closed || c.cause != CauseNone {
 		return
@@ -171,7 +172,7 @@ func (c *Conn) established(now tick.Time) {
 	}
 	c.tx.Init(&lc, c.iss+1, now)
 	switch c.timer.synTries {
-	case 0: // by a cookie: nobody knows
+	case 0: // from a cookie: unknown
 	case 1:
 		c.tx.SetHandshakeRTT(now.Sub(c.timer.synFirst), false)
 	default:
@@ -184,7 +185,7 @@ func (c *Conn) established(now tick.Time) {
 	}
 }
 
-// enterClosed ends the connection; a caller may have left the last state already.
+// enterClosed ends the connection. The state may be CLOSED already.
 func (c *Conn) enterClosed(why Cause) {
 	c.enter(ended)
 	c.inRun = false
@@ -212,20 +213,20 @@ func (c *Conn) ClearAcked() bool {
 // State returns the state.
 func (c *Conn) State() State { return c.state }
 
-// Cause says why the state is CLOSED; CauseNone before that.
+// Cause returns the reason for the state CLOSED, CauseNone in other states.
 func (c *Conn) Cause() Cause { return c.cause }
 
-// SoftError returns the last ICMP error that did not end the connection, and forgets it.
+// SoftError returns the last ICMP error that did not end the connection, and clears it.
 func (c *Conn) SoftError() ip.ICMPKind {
 	k := c.softError
 	c.softError = ip.ICMPNone
 	return k
 }
 
-// RcvNxt is the left edge of what is missing.
+// RcvNxt returns RCV.NXT, the first number not received in order.
 func (c *Conn) RcvNxt() seq.Num { return c.rcvNxt }
 
-// RcvEnd is the number after the last byte received in order: RcvNxt without the peer's FIN.
+// RcvEnd returns the number after the last byte received in order: RcvNxt without the peer's FIN.
 func (c *Conn) RcvEnd() seq.Num {
 	if c.PeerFIN() {
 		return c.rcvNxt - 1
@@ -233,20 +234,20 @@ func (c *Conn) RcvEnd() seq.Num {
 	return c.rcvNxt
 }
 
-// SndUna is the oldest number that is not acknowledged.
+// SndUna returns SND.UNA, the first number that is not acknowledged.
 func (c *Conn) SndUna() seq.Num { return c.una }
 
-// SndNxt is the next new number to send. Bytes that the Source froze and a window cut off lie beyond it.
+// SndNxt returns SND.NXT, the next new number to send. Bytes of a frozen record that the window cut off lie beyond it.
 func (c *Conn) SndNxt() seq.Num { return c.nxt }
 
-// DataStart returns the numbers of the first byte sent and of the first byte received; the latter is known once the
-// peer's SYN came.
+// DataStart returns the numbers of the first byte sent and of the first byte received. The latter is valid after the
+// peer's SYN.
 func (c *Conn) DataStart() (snd, rcv seq.Num) { return c.iss + 1, c.irs + 1 }
 
-// EMSS is the most payload bytes that a segment carries now, 0 before ESTABLISHED.
+// EMSS returns the largest payload of a segment in bytes, 0 before ESTABLISHED.
 func (c *Conn) EMSS() int { return c.emss }
 
-// PeerEnd returns the number of the peer's FIN while RCV.NXT has not reached it; false: none came.
+// PeerEnd returns the number of a FIN of the peer that RCV.NXT has not reached, and false without one.
 func (c *Conn) PeerEnd() (seq.Num, bool) { return c.finSeq, c.finSeen }
 
 // PeerFIN reports whether RCV.NXT passed the peer's FIN.
@@ -258,6 +259,7 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// SetRecords says whether what Next returns are records whose boundaries matter (FPDUs): then none is cut for a closing
-// window, only when the peer's largest window ever is smaller than the record. Off, a stream of bytes, at first.
+// SetRecords sets whether Source.Next returns records whose boundaries the peer needs (FPDUs). Such a record is cut
+// only when the largest window that the peer ever announced is smaller than the record. The default is a stream of
+// bytes.
 func (c *Conn) SetRecords(on bool) { c.records = on }

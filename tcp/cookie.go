@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// A SYN cookie is an ISS that holds what a half-open connection would (RFC 4987, 3.6):
+// A SYN cookie is an ISS that encodes the state of a half-open connection (RFC 4987, 3.6):
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -21,7 +21,7 @@ import (
 //	+--------------------------------------------------+---+---+-----+
 const (
 	cookiePeriod   = 64 * tick.Second
-	cookiePeriods  = 2 // a cookie is good in its period and the next one
+	cookiePeriods  = 2 // a cookie is valid in its period and the next one
 	cookieLife     = cookiePeriods * cookiePeriod
 	cookieTail     = 30 * tick.Second // the head of a first flight was sent five times by then
 	cookieNoScale  = 15
@@ -31,7 +31,7 @@ const (
 	cookieHashMask = 1<<24 - 1
 )
 
-// cookieMSS are the MSS values that three bits stand for; the largest one not above the peer's is used.
+// cookieMSS are the MSS values encoded by three bits. A cookie has the largest one that does not exceed the peer's MSS.
 var cookieMSS = [8]uint16{216, 536, 1220, 1300, 1440, 1460, 4312, 8940}
 
 func (l *Listener) cookieHash(t *Tuple, irs seq.Num, period, mss uint32) uint32 {
@@ -41,7 +41,7 @@ func (l *Listener) cookieHash(t *Tuple, irs seq.Num, period, mss uint32) uint32 
 
 func period(now tick.Time) uint32 { return uint32(int64(now) / int64(cookiePeriod)) }
 
-// sendCookie answers a SYN without keeping anything.
+// sendCookie answers a SYN without storing state.
 func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	peer := uint16(defaultMSS4)
 	if l.cfg.Conn.IPv6 {
@@ -65,8 +65,8 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	}
 	e.syn.Flags &^= wire.AE
 	if !keep || l.cfg.Conn.ecnAsked(s.Flags) != ECNClassic {
-		// There is no bit for RFC 9768, and whoever asks for that must not be granted RFC 3168 here and the
-		// other by a half-open connection (RFC 9768, 3.1.5).
+		// There is no bit for RFC 9768. A peer that requests it must not be granted RFC 3168 by a cookie and RFC 9768
+		// by a half-open connection (RFC 9768, 3.1.5).
 		e.syn.Flags &^= ecnSetup
 	}
 	c := &l.scratch
@@ -99,19 +99,18 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
-// mayFollowCookie reports whether s may be behind the first bytes of a connection that was offered a cookie. Only
-// those have the number that the cookie was made of; when they are lost, or were overtaken, they come again,
-// but not to a peer that a RST ended: a path whose MTU fell loses the first segment for many seconds, and not
-// the short ones behind it. So such a segment is dropped in silence. A connection that is really gone, with a
-// host that has just come up again, pays for that: its number may look like a cookie's, too, and then the RST
-// comes cookieTail after the last cookie, or with the end of its period. To check more than the period would
-// need a second, shorter hash, which could be guessed by itself.
+// mayFollowCookie reports whether s may follow the first bytes of a connection that was offered a cookie. Only the
+// first segment has the number that the cookie was computed from. If that segment is lost or overtaken, the later ones
+// must not be answered with RST, because the peer retransmits the first one: a path whose MTU fell can lose it for many
+// seconds. So s is dropped silently. The cost: after a restart of this host, the RST to an old connection whose number
+// looks like a cookie is delayed by cookieTail, or until the period ends. To check more than the period would need a
+// second, shorter hash, which could be guessed.
 func (l *Listener) mayFollowCookie(s *Segment, now tick.Time) bool {
 	return now <= l.cookieUntil.Add(cookieTail-cookieLife) && s.Flags&wire.SYN == 0 &&
 		(period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
 }
 
-// checkCookie makes the half-open connection again out of the ACK that ends its handshake.
+// checkCookie restores a half-open connection from the ACK that completes its handshake.
 func (l *Listener) checkCookie(t *Tuple, s *Segment, now tick.Time) (e halfOpen, ok bool) {
 	if now > l.cookieUntil || s.Flags&(wire.SYN|wire.RST|wire.ACK) != wire.ACK {
 		return e, false

@@ -9,16 +9,15 @@ import (
 // ecnState is explicit congestion notification in both directions: RFC 3168, RFC 8257's exact echo, or RFC
 // 9768 (accecn.go).
 type ecnState struct {
-	mode    ECNMode // what was negotiated: ECNOff, ECNClassic, ECNAccurate
-	isDCTCP bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
+	mode    ECNMode // negotiated mode: ECNOff, ECNClassic or ECNAccurate
+	isDCTCP bool    // DCTCP: ECE reports the mark of the last segment (RFC 8257, 3.2)
 	latched bool    // ECE until the peer says CWR (RFC 3168, 6.1.3)
 	ce      bool    // the last segment was marked; without accurate feedback, the last one with bytes
 	marked  bool    // the current segment is marked
-	cwr     bool    // say CWR with the next new bytes
-	// what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a
-	// while
+	cwr     bool    // send CWR with the next new bytes
+	// Segments are sent without ECT: the path changes the ECN bits, or part of the handshake was without them.
 	noECT       bool
-	plainSYNACK bool // no bits in SYN-ACKs any more
+	plainSYNACK bool // SYN-ACKs have no ECN bits any more
 	asked       askedSet
 	acc         accECN
 }
@@ -33,7 +32,7 @@ const (
 	marksWithoutData = 3
 )
 
-// onSegment takes the IP bits and CWR of an acceptable segment.
+// onSegment processes the IP bits and CWR of an acceptable segment.
 func (e *ecnState) onSegment(c *Conn, s *Segment) {
 	if e.mode == ECNOff {
 		return
@@ -62,14 +61,14 @@ func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
 		c.cur.ackNow = c.cur.ackNow || e.marked != e.ce || n >= marksWithData
 	case n >= marksWithoutData || n >= marksWithData && c.rcvNxt != c.ackedTo:
 		if c.nOwed > 0 {
-			break // which tells the counters
+			break // the pending ACK reports the counters
 		}
 		c.oweAck(seq.Range{}, false)
 		c.owed[0].noSACK, c.owed[0].sack = true, false
 	}
 }
 
-// onText notes a segment with bytes for RFC 3168's feedback. When marks begin or end, what came before is
+// onText processes a segment with data for RFC 3168's feedback. When marks begin or end, the bytes before are
 // acknowledged at once with the old echo (RFC 8257, 3.2).
 func (e *ecnState) onText(c *Conn) {
 	if e.mode != ECNClassic {
@@ -91,7 +90,7 @@ func (e *ecnState) onText(c *Conn) {
 // finish ends the processing of one segment.
 func (e *ecnState) finish() { e.marked = false }
 
-// echo reports whether an acknowledgement owed now carries ECE.
+// echo reports whether an acknowledgement queued now carries ECE.
 func (e *ecnState) echo() bool {
 	if e.mode != ECNClassic {
 		return false
@@ -102,7 +101,7 @@ func (e *ecnState) echo() bool {
 	return e.latched
 }
 
-// feedback puts what s says about marks into a.
+// feedback copies the marks that s reports to a.
 func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 	switch {
 	case s.Flags&wire.SYN != 0:
@@ -121,7 +120,7 @@ func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 	}
 }
 
-// onLossResult takes loss recovery's answer.
+// onLossResult processes the result of loss recovery.
 func (e *ecnState) onLossResult(r *loss.Result) {
 	if r.CWR && e.mode == ECNClassic {
 		e.cwr = true

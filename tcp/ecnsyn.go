@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// ecnSYNs is how many SYNs ask for ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC
+	// ecnSYNs is the number of SYNs that request ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC
 	// 9768, 3.1.4.1).
 	ecnSYNs = 2
-	// ecnSYNACKs is how many SYN-ACKs that nobody acknowledged in time grant RFC 9768's feedback; those after
-	// them have no bits. Only the first has the option (RFC 9768, 3.2.3.2.2).
+	// ecnSYNACKs is the number of unacknowledged SYN-ACKs that grant RFC 9768's feedback; later ones have no ECN bits.
+	// Only the first has the option (RFC 9768, 3.2.3.2.2).
 	ecnSYNACKs = 2
 )
 
-// ecnAsked returns what a SYN with flags f asks for. What nobody knows yet asks for accurate feedback (RFC
-// 9768, 3.1.3).
+// ecnAsked returns the mode that a SYN with flags f requests. Unknown combinations request accurate feedback (RFC 9768,
+// 3.1.3).
 func (c *Config) ecnAsked(f wire.Flags) ECNMode {
 	ace := aceOf(f)
 	switch {
@@ -32,8 +32,8 @@ func (c *Config) ecnAsked(f wire.Flags) ECNMode {
 	return ECNAccurate
 }
 
-// ecnGranted returns what a SYN-ACK with ACE field ace grants to whoever asked as c says (RFC 3168, 6.1.1;
-// RFC 9768, table 2 and 3.1.3).
+// ecnGranted returns the mode that a SYN-ACK with ACE field ace grants to the request of c (RFC 3168, 6.1.1; RFC 9768,
+// table 2 and 3.1.3).
 func (c *Config) ecnGranted(ace uint8) ECNMode {
 	switch {
 	case c.ECN != ECNClassic && c.ECN != ECNAccurate:
@@ -45,7 +45,7 @@ func (c *Config) ecnGranted(ace uint8) ECNMode {
 	return ECNOff
 }
 
-// askedSet is what the SYNs of one handshake asked for.
+// askedSet is the set of modes that the SYNs of one handshake requested.
 type askedSet uint8
 
 func (a *askedSet) add(m ECNMode)               { *a |= 1 << m }
@@ -53,8 +53,8 @@ func (a askedSet) has(m ECNMode) bool           { return a>>m&1 != 0 }
 func (a askedSet) isMixed() bool                { return a.has(ECNClassic) && a.has(ECNAccurate) }
 func (a askedSet) conflictsWith(m ECNMode) bool { return m != ECNOff && a.has(ECNOff) }
 
-// negotiate takes the ECN bits of the peer's first SYN or SYN-ACK: the mode stays, whatever others say (RFC
-// 9768, 3.1.5).
+// negotiate sets the mode from the ECN bits of the peer's first SYN or SYN-ACK. Later ones do not change it (RFC 9768,
+// 3.1.5).
 func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	e.isDCTCP = c.cfg.Loss.CC.Algorithm == cc.DCTCP
 	plain := !c.passive && c.timer.synTries > ecnSYNs // a SYN without ECN left
@@ -79,8 +79,8 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	}
 }
 
-// onRepeatedSYN takes the ECN bits of a SYN that came again. False: it asks for another kind than one before, and
-// the connection has to be reset, since the peers could not know which one counts (RFC 9768, 3.1.5).
+// onRepeatedSYN processes the ECN bits of a repeated SYN. It returns false when the SYN requests another mode than an
+// earlier one: the connection has to be reset, because the peer cannot know which one counts (RFC 9768, 3.1.5).
 func (e *ecnState) onRepeatedSYN(c *Conn, s *Segment) bool {
 	e.asked.add(c.cfg.ecnAsked(s.Flags))
 	e.acc.first = s.ECN
@@ -88,17 +88,17 @@ func (e *ecnState) onRepeatedSYN(c *Conn, s *Segment) bool {
 	return !e.asked.isMixed()
 }
 
-// onRepeatedSYNACK takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost. CE counts
-// whatever its flags are (RFC 9768, 3.2.2.2).
+// onRepeatedSYNACK processes the IP bits of a SYN-ACK that was repeated because our acknowledgement was lost. CE counts
+// regardless of the flags (RFC 9768, 3.2.2.2).
 func (e *ecnState) onRepeatedSYNACK(c *Conn, s *Segment) {
 	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs && s.Ack == c.iss+1 {
 		e.acc.synACK(s.ECN, c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate && c.nOwed > 0)
 	}
 }
 
-// onSYNFeedback takes what the peer says that our SYN or SYN-ACK arrived with, which had no ECT: anything else
-// was made on the way, and what is sent from now on is not ECT either (RFC 9768, 3.2.2.3). A mark counts all
-// the same.
+// onSYNFeedback processes the IP bits with which our SYN or SYN-ACK arrived according to the peer. They were sent
+// without ECT: any other value was set on the path, and later segments are sent without ECT (RFC 9768, 3.2.2.3). A mark
+// still counts.
 func (e *ecnState) onSYNFeedback(ace uint8) {
 	switch ace {
 	case aceECT1, aceECT0, aceCE:

@@ -42,7 +42,7 @@ func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 	c.inputText(s, now, o)
 }
 
-// negotiate takes the options of the peer's SYN (RFC 9293, 3.7.1; RFC 7323, 2.3 and 3.2; RFC 2018, 2).
+// negotiate applies the options of the peer's SYN (RFC 9293, 3.7.1; RFC 7323, 2.3 and 3.2; RFC 2018, 2).
 func (c *Conn) negotiate(s *Segment, now tick.Time) {
 	opt := &s.Opt
 	if opt.Present&wire.HasMSS != 0 {
@@ -101,7 +101,7 @@ func (c *Conn) pollSYN(now tick.Time, out *Out) bool {
 	return true
 }
 
-// synOptions puts what a SYN offers, or what a SYN-ACK grants.
+// synOptions writes the options that a SYN offers or a SYN-ACK grants.
 func (c *Conn) synOptions(out *Out, now tick.Time) {
 	opt := &out.Opt
 	opt.Present, opt.MSS = wire.HasMSS, uint16(c.cfg.MSS)
@@ -122,7 +122,7 @@ func (c *Conn) synOptions(out *Out, now tick.Time) {
 	}
 }
 
-// utoOption says d in seconds, or in minutes when it is longer than 15 bits of seconds.
+// utoOption encodes d in seconds, or in minutes if the seconds exceed 15 bits.
 func utoOption(d tick.Duration) wire.UserTimeout {
 	const most = 1<<15 - 1
 	if s := (d + tick.Second - 1) / tick.Second; s <= most {

@@ -5,19 +5,19 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Counters of one connection since Init, each event by its cause.
+// Counters are the counters of one connection since Init.
 type Counters struct {
 	SegsIn, SegsOut   uint64
 	BytesIn, BytesOut uint64 // payload kept, payload sent for the first time
 	OutOfOrder        uint64 // ranges kept beyond a gap
-	DupBytes          uint64 // payload that came twice
-	PureAcks          uint64 // acknowledgements without bytes sent
-	DelayedAcks       uint64 // of those, after the whole time that an acknowledgement may wait (Config.DelayedAck)
+	DupBytes          uint64 // duplicate payload received
+	PureAcks          uint64 // acknowledgements sent without data
+	DelayedAcks       uint64 // of those, after the whole delay of Config.DelayedAck
 	WindowUpdates     uint64 // of those, because the window opened
 	DSACKsSent        uint64
 	DupAcks           uint64 // received
 
-	NotKept             uint64 // bytes offered that the layer above did not keep: they count as never received
+	NotKept             uint64 // bytes that the layer above did not keep: they count as never received
 	OutOfWindow         uint64 // RFC 9293, 3.10.7.4, first check
 	PAWSDrops           uint64 // RFC 7323, 5.3
 	NoTimestamp         uint64 // RFC 7323, 3.2
@@ -25,13 +25,13 @@ type Counters struct {
 	BadAck              uint64 // RFC 5961, 5; before ESTABLISHED: acknowledges no SYN of ours
 	NoSYN               uint64 // in SYN-SENT, neither SYN nor a RST that acknowledges ours
 	LateRST             uint64 // RST in TIME-WAIT (RFC 1337)
-	AfterFIN            uint64 // segments, and ranges held, of bytes behind the peer's FIN: they are not the peer's
-	EarlyFINs           uint64 // FINs behind a hole with bytes held beyond them
-	AfterEnd            uint64 // segments for a connection that is over
+	AfterFIN            uint64 // segments and held ranges with bytes beyond the peer's FIN, dropped
+	EarlyFINs           uint64 // FINs after a hole, with bytes held beyond them
+	AfterEnd            uint64 // segments for a connection in CLOSED
 	ChallengeAcks       uint64 // sent
-	ChallengeSuppressed uint64 // not sent for want of budget
+	ChallengeSuppressed uint64 // not sent: no budget
 	ProbesAnswered      uint64 // keepalive and window probes of the peer
-	ProbesSuppressed    uint64 // of those, what came too fast to be answered
+	ProbesSuppressed    uint64 // of those, not answered because they came too fast
 	HolesRefused        uint64 // segments not offered in full: too many gaps
 	WindowTrimmed       uint64 // segments that went beyond the window
 	RefusedText         uint64 // bytes after Detach
@@ -56,7 +56,7 @@ type Counters struct {
 	MTURaised       uint64
 }
 
-// Info is the state of a connection for people, with the fields of Linux's TCP_INFO.
+// Info is the state of a connection for display, with the fields of Linux's TCP_INFO.
 type Info struct {
 	State         State
 	Loss          loss.Info // ca_state, retransmits, rto, rtt, rttvar, cwnd, ssthresh, sacked, lost …
@@ -64,8 +64,7 @@ type Info struct {
 	SACK          bool
 	WindowScaling bool
 	ECN           ECNMode
-	// what is sent is not ECN-capable all the same: the handshake showed that the path changes or stops our
-	// bits
+	// Segments are sent without ECT although ECN was negotiated, because the path changes or drops the ECN bits.
 	NoECT     bool
 	SndWScale uint8
 	RcvWScale uint8
@@ -73,11 +72,11 @@ type Info struct {
 	RcvMSS    int
 	AdvMSS    int
 	PathMTU   int
-	SndWnd    int // what the peer announced
-	RcvWnd    int // what we announced
+	SndWnd    int // announced by the peer
+	RcvWnd    int // announced by this side
 	RcvSpace  int
-	RcvRTT    tick.Duration // round trip as the receiver sees it, 0: not known
-	RcvWant   int           // what WantRcvSpace returns
+	RcvRTT    tick.Duration // round trip measured by the receiver, 0: unknown
+	RcvWant   int           // see WantRcvSpace
 	Unacked   int           // bytes in flight
 	NotSent   bool
 	HeldBytes int // kept beyond a gap

@@ -6,9 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload bytes that were
-// never kept, until the next Input. s is not retained. Only bytes in order and out of order inside the window are
-// offered, each at most once until it is kept.
+// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and offers the payload bytes inside the window that
+// were never kept. The Offer is valid until the next Input. s is not retained.
 func (c *Conn) Input(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
 	o := &c.offered
@@ -80,7 +79,7 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	rst := s.Flags&wire.RST != 0
 	if c.ts.on && !rst {
 		if s.Opt.Present&wire.HasTS == 0 {
-			// Some peers leave it out of the handshake's last ACK. Elsewhere: RFC 7323, 3.2.
+			// Some peers omit it in the last ACK of the handshake. Otherwise: RFC 7323, 3.2.
 			if c.state != SynReceived {
 				c.n.NoTimestamp++
 				return false
@@ -114,9 +113,9 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	return c.inputACK(s, now)
 }
 
-// isAcceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without
-// bytes at the right edge, from a peer that filled the window; and any segment that begins at RCV.NXT while
-// the window is zero, for its ACK and RST.
+// isAcceptable is table 6 of RFC 9293. It also accepts the segments of the RFC's appendix A.2: a segment without data
+// at the right edge, from a peer that filled the window, and, for its ACK or RST, any segment at RCV.NXT while the
+// window is zero.
 func (c *Conn) isAcceptable(s *Segment) bool {
 	wnd := c.rcvWnd()
 	n := s.size()
@@ -128,9 +127,9 @@ func (c *Conn) isAcceptable(s *Segment) bool {
 	return n > 0 && last >= 0 && last < wnd
 }
 
-// onUnacceptable answers a segment that fails the first check. Bytes that this side has had are a retransmission whose
-// acknowledgement was lost, or a probe: the answer is owed without throttle. Anything else is throttled, since it
-// may be forged, or the other half of two ends out of step.
+// onUnacceptable answers a segment that fails the first check. Bytes that were received before are a retransmission
+// after a lost acknowledgement, or a probe: they are answered without a throttle. All other answers are throttled,
+// because the segment may be forged or part of an ACK loop.
 func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	if s.Flags&wire.RST != 0 {
 		return
@@ -156,7 +155,7 @@ func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 		}
 		c.oweAck(c.cur.dup, false)
 		c.cur.dup = seq.Range{}
-	case n == 0 && first == -1: // a keepalive or window probe: whoever guesses that number may have an answer
+	case n == 0 && first == -1: // a keepalive or window probe
 		c.answerProbe(now)
 	default:
 		c.oweChallengeAck(now)
@@ -166,9 +165,9 @@ func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	}
 }
 
-// acceptOldAck takes the acknowledgement of a segment from before RCV.NXT, which RFC 9293 drops, once this end had to
-// send again after a timeout. An end numbers its segments so (controlSeq) whose peer took what it sent and
-// shrank the window after that: two such ends would never acknowledge anything to each other.
+// acceptOldAck processes the ACK of a segment from before RCV.NXT, which RFC 9293 drops, while a timeout of this end is
+// unresolved. A peer uses such numbers (see controlSeq) when this end received its data and then shrank the window. If
+// both ends did so, neither would ever accept an acknowledgement of the other.
 func (c *Conn) acceptOldAck(s *Segment, now tick.Time) {
 	if s.Flags&(wire.ACK|wire.RST|wire.SYN) == wire.ACK && c.isRecent(s) && c.tx.Backoff() > 0 &&
 		c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
@@ -176,14 +175,14 @@ func (c *Conn) acceptOldAck(s *Segment, now tick.Time) {
 	}
 }
 
-// isRecent reports whether s begins where an honest retransmission can.
+// isRecent reports whether s begins where a retransmission can begin.
 func (c *Conn) isRecent(s *Segment) bool {
 	first := s.Seq.Diff(c.rcvNxt)
 	return first < 0 && first >= -c.recentWindow()
 }
 
-// receivedPart returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A
-// number from before the peer's SYN is nobody's.
+// receivedPart returns the part of r that was received in order, a duplicate below RCV.NXT (RFC 2883). Numbers before
+// the peer's SYN are excluded.
 func (c *Conn) receivedPart(r seq.Range) seq.Range {
 	if c.n.BytesIn < 1<<30 {
 		r.Start = seq.Max(r.Start, c.irs+1)
@@ -196,10 +195,10 @@ func (c *Conn) receivedPart(r seq.Range) seq.Range {
 	return r
 }
 
-// recentWindow bounds how far left of RCV.NXT an honest retransmission can lie.
+// recentWindow returns how far left of RCV.NXT a retransmission can begin.
 func (c *Conn) recentWindow() int { return max(c.space, c.rcvWnd(), 0xffff) }
 
-// inputRST follows RFC 5961, 3.2: only the exact number resets, and one in front of the window has no answer.
+// inputRST follows RFC 5961, 3.2: only a RST at RCV.NXT resets, and a RST left of the window is not answered.
 func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	switch {
 	case s.Seq.Less(c.rcvNxt):
@@ -225,7 +224,7 @@ func (c *Conn) takeAckOfReset(s *Segment) {
 	}
 }
 
-// inputSYN is a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a
+// inputSYN handles a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a
 // passive open the connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the peer's next
 // SYN finds the listener.
 func (c *Conn) inputSYN(s *Segment, now tick.Time) {
@@ -268,7 +267,7 @@ func (c *Conn) inputACK(s *Segment, now tick.Time) bool {
 	return c.state != Closed
 }
 
-// initSendWindow sets the send window from the segment that ended the handshake.
+// initSendWindow sets the send window from the last segment of the handshake.
 func (c *Conn) initSendWindow(s *Segment) {
 	w := c.window(s)
 	c.right = s.Ack.Add(w)

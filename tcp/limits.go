@@ -2,10 +2,10 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// Every bound of this package, each with what it stops.
+// The limits of this package, each with the attack or exhaustion that it prevents.
 const (
-	// MaxOffer bounds the gaps that one segment fills; what lies beyond is sent again by the peer. A segment that
-	// straddles many kept pieces is crafted.
+	// MaxOffer bounds the gaps that one segment fills; the peer retransmits the rest. A segment that overlaps many kept
+	// pieces is crafted.
 	MaxOffer = 4
 
 	// MaxHoles bounds the pieces kept beyond the first gap, so that a peer that sends every other byte
@@ -15,10 +15,10 @@ const (
 	// MaxBacklog bounds a Listener's half-open connections, the memory that a SYN flood can take.
 	MaxBacklog = 65536
 
-	// maxPendingAcks bounds the acknowledgements owed after one batch; further ones are merged into the last.
+	// maxPendingAcks bounds the acknowledgements due after one batch; further ones are merged into the last.
 	maxPendingAcks = 32
 
-	// maxDelaySkip bounds how many acknowledgements do not wait for more segments because that was in vain.
+	// maxDelaySkip bounds the number of acknowledgements that do not wait after a wait without success.
 	maxDelaySkip = 256
 
 	// pushWait bounds the wait of an acknowledgement of bytes that ended with PSH, for bytes that may carry it and for
@@ -30,7 +30,7 @@ const (
 	// maxWindow is the largest window that 7323's scaling can announce.
 	maxWindow = 1 << 30
 
-	// minMTU and maxMTU bound Config.MTU: RFC 791's smallest, and what a 16-bit length can say.
+	// minMTU and maxMTU bound Config.MTU: RFC 791's minimum, and the largest 16-bit length.
 	minMTU = 68
 	maxMTU = 65535
 	// floorMTU4 and floorMTU6: no ICMP message lowers a path MTU below these (RFC 1191's table, RFC 8200, 5), so that

@@ -6,41 +6,41 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Verdict is what a Listener made of a segment.
+// Verdict says what the caller of Listener.Input has to do.
 type Verdict uint8
 
 const (
 	Drop  Verdict = iota // nothing to do
 	Reply                // send out
-	// the handshake is done: Accept, then Input the same segment to the Conn. Or leave it: the peer tries
-	// again
+	// The handshake is complete: call Accept, then Conn.Input with the same segment. If the caller does nothing, the
+	// peer tries again.
 	Ready
 )
 
-// CookieMode says when a Listener answers with SYN cookies (RFC 4987, 3.6).
+// CookieMode decides when a Listener answers with SYN cookies (RFC 4987, 3.6).
 type CookieMode uint8
 
 const (
-	CookiesUnderPressure CookieMode = iota // when the half-open connections are too many
-	CookiesNever                           // such SYNs are dropped instead
+	CookiesUnderPressure CookieMode = iota // when there are too many half-open connections
+	CookiesNever                           // a SYN beyond the limit is dropped
 	CookiesAlways
 )
 
-// ListenConfig is what a Listener starts with.
+// ListenConfig is the configuration of a Listener.
 type ListenConfig struct {
 	Conn    Config   // for every connection
 	Key     [16]byte // secret and random: ISNs, cookies, timestamp offsets
 	Backlog int      // half-open connections kept [256], at most MaxBacklog
 	Cookies CookieMode
-	// Gate, when set, bounds the half-open connections of peers: a SYN that it does not let in is treated as
-	// when there are too many.
+	// Gate, when set, bounds the half-open connections of a peer. A SYN that it does not admit is handled as if there
+	// were too many half-open connections.
 	Gate Gate
 }
 
 // Gate counts half-open connections.
 type Gate interface {
-	Admit(t *Tuple, now tick.Time) bool // one more; false: too many, and it is not counted
-	Release(t *Tuple, now tick.Time)    // one less
+	Admit(t *Tuple, now tick.Time) bool // counts one more; false: too many, not counted
+	Release(t *Tuple, now tick.Time)    // counts one less
 }
 
 // Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is
@@ -53,22 +53,22 @@ type Listener struct {
 	used         int
 	nextDeadline tick.Time
 	cursor       int
-	scratch      Conn // makes SYN-ACKs
+	scratch      Conn // builds SYN-ACKs
 	n            ListenCounters
 
-	cookieUntil tick.Time // cookies sent are good until then: other ACKs are not worth a hash
+	cookieUntil tick.Time // end of the life of the last cookie: later ACKs need no hash
 }
 
-// ListenCounters count what a Listener did.
+// ListenCounters count the events of a Listener.
 type ListenCounters struct {
 	SYNs, SYNAcks, Accepted        uint64
 	CookiesSent, CookiesAccepted   uint64
 	Overflows                      uint64 // SYNs dropped: backlog full or too many of the peer, no cookies
 	Timeouts, Resets, BadAcks, Old uint64
-	CookieTails                    uint64 // dropped: what is before them and has the cookie is still to come
-	Ignored                        uint64 // neither SYN nor ACK, or RST for nothing
+	CookieTails                    uint64 // dropped: the segment with the cookie was lost or overtaken
+	Ignored                        uint64 // neither SYN nor ACK, or RST without a connection
 	MixedECN                       uint64 // reset: SYNs that ask for ECN of both kinds (RFC 9768, 3.1.5)
-	ChallengeSuppressed            uint64 // answers for half-open connections that were not sent for want of budget
+	ChallengeSuppressed            uint64 // answers for half-open connections not sent: no budget
 }
 
 // halfOpen is a connection in SYN-RECEIVED.
@@ -83,7 +83,7 @@ type halfOpen struct {
 	resendAt tick.Time
 
 	ecnAsked askedSet
-	expired  int // SYN-ACKs that nobody acknowledged in time
+	expired  int // SYN-ACKs that were not acknowledged in time
 
 	challengeAt tick.Time // when the next challenge ACK may leave
 }
@@ -108,7 +108,7 @@ func (l *Listener) Pending() int { return l.used }
 // Counters returns the counters.
 func (l *Listener) Counters() ListenCounters { return l.n }
 
-// Input processes a segment for which there is no Conn. With Reply, out is to be sent to t.Remote.
+// Input processes a segment without a Conn. After the verdict Reply, the caller sends out to t.Remote.
 func (l *Listener) Input(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
 	if i, ok := l.index[*t]; ok {
 		return l.inputHalfOpen(i, s, now, out)
@@ -141,7 +141,7 @@ func replyIf(ok bool) Verdict {
 	return Drop
 }
 
-// inputSYN answers a new SYN; its bytes, if any, are left to be sent again.
+// inputSYN answers a new SYN. Data in the SYN is ignored, and the peer retransmits it.
 func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
 	l.n.SYNs++
 	switch {
@@ -164,7 +164,7 @@ func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdi
 	return Reply
 }
 
-// buildConn makes c, for t, the connection of a SYN.
+// buildConn initialises c as the connection of a half-open entry.
 func (l *Listener) buildConn(c *Conn, e *halfOpen, now tick.Time) {
 	cfg := &l.cfg.Conn
 	cfg.TSOffset = TSOffset(&l.cfg.Key, &e.t)
@@ -173,7 +173,7 @@ func (l *Listener) buildConn(c *Conn, e *halfOpen, now tick.Time) {
 	c.ecn.noECT = e.ecnAsked.conflictsWith(c.ecn.mode)
 }
 
-// synAck sends e's SYN-ACK and starts its timer.
+// synAck writes the SYN-ACK of e and starts its timer.
 func (l *Listener) synAck(e *halfOpen, now tick.Time, out *Out) {
 	c := &l.scratch
 	l.buildConn(c, e, now)
@@ -200,7 +200,7 @@ func (l *Listener) removeEntry(i int32, now tick.Time) {
 	l.used--
 }
 
-// inputHalfOpen is SYN-RECEIVED (RFC 9293, 3.10.7.4) without a Conn.
+// inputHalfOpen processes a segment in SYN-RECEIVED (RFC 9293, 3.10.7.4) without a Conn.
 func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) Verdict {
 	e := &l.entries[i]
 	nxt := e.syn.Seq + 1
@@ -214,7 +214,7 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 			l.resetEntry(i, now, out)
 			return Reply
 		}
-		e.syn.ECN = s.ECN // the latest's are fed back
+		e.syn.ECN = s.ECN // the bits of the latest SYN are reported
 		l.synAck(e, now, out)
 		e.tries-- // the peer's retransmission does not use up ours
 		e.tries = max(e.tries, 2)
@@ -232,7 +232,7 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 		l.n.Ignored++
 		return Drop
 	case s.Ack != e.iss+1:
-		if _, ok := l.checkCookie(&e.t, s, now); ok { // the SYN came twice, and the first was answered with a cookie
+		if _, ok := l.checkCookie(&e.t, s, now); ok { // the first of two SYNs was answered with a cookie
 			l.removeEntry(i, now)
 			return Ready
 		}
@@ -246,7 +246,7 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 	return Ready
 }
 
-// resetEntry ends a half-open connection and makes the RST that says so.
+// resetEntry ends a half-open connection and writes a RST to out.
 func (l *Listener) resetEntry(i int32, now tick.Time, out *Out) {
 	c := &l.scratch
 	l.buildConn(c, &l.entries[i], now)
@@ -265,15 +265,15 @@ func (l *Listener) challengeAck(e *halfOpen, now tick.Time, out *Out) bool {
 	e.challengeAt = now.Add(challengePause)
 	c := &l.scratch
 	l.buildConn(c, e, now)
-	c.limit = c.rcvAdv // the window stays that of the SYN-ACK, of which alone the connection will know
+	c.limit = c.rcvAdv // keep the window of the SYN-ACK: the connection will know no other
 	c.oweAck(seq.Range{}, false)
 	ok := c.pollAck(now, out)
 	e.window = c.rcvAdv.Diff(c.rcvNxt) // scaling may have rounded it up
 	return ok
 }
 
-// Accept makes c the connection that Input said Ready for, in SYN-RECEIVED; Input the same segment to c next.
-// It returns false when there is no such half-open connection.
+// Accept initialises c, in SYN-RECEIVED, as the connection for which Input returned Ready. The caller then calls
+// c.Input with the same segment. Accept returns false when there is no such half-open connection.
 func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 	i, ok := l.index[*t]
 	if !ok {
@@ -292,14 +292,14 @@ func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 	return true
 }
 
-// Refuse forgets a half-open connection that Input said Ready for, instead of Accept.
+// Refuse removes a half-open connection for which Input returned Ready, instead of Accept.
 func (l *Listener) Refuse(t *Tuple, now tick.Time) {
 	if i, ok := l.index[*t]; ok {
 		l.removeEntry(i, now)
 	}
 }
 
-// Close forgets all half-open connections.
+// Close removes all half-open connections.
 func (l *Listener) Close(now tick.Time) {
 	for i := range l.entries {
 		if l.entries[i].inUse {
@@ -308,10 +308,10 @@ func (l *Listener) Close(now tick.Time) {
 	}
 }
 
-// Deadline returns when Poll must be called next, tick.Never for not at all.
+// Deadline returns when Poll must be called next, or tick.Never.
 func (l *Listener) Deadline() tick.Time { return l.nextDeadline }
 
-// Poll gives the next SYN-ACK to send again and to whom; call it until it returns false once Deadline has passed.
+// Poll returns the next SYN-ACK to retransmit and its tuple. Once Deadline has passed, call it until it returns false.
 func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
 	if now < l.nextDeadline && l.cursor == 0 {
 		return false

@@ -46,10 +46,11 @@ func TestCookieMSS(t *testing.T) {
 type counting struct{ open, done int }
 
 func (g *counting) Admit(*tcp.Tuple, tick.Time) bool { g.open++; return true }
-func (g *counting) Release(*tcp.Tuple, tick.Time)      { g.done++ }
+func (g *counting) Release(*tcp.Tuple, tick.Time)    { g.done++ }
 
-// TestListenerForgets: Refuse and Close end half-open connections, once each, and Accept finds none of them afterwards.
-func TestListenerForgets(t *testing.T) {
+// TestListenerRemovesEntries: Refuse and Close end half-open connections, once each, and Accept finds none of them
+// afterwards.
+func TestListenerRemovesEntries(t *testing.T) {
 	var g counting
 	l, now := newListener(tcp.ListenConfig{Backlog: 4, Gate: &g})
 	var out tcp.Out

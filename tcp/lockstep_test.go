@@ -67,8 +67,9 @@ func runConfig(r *rand.Rand) tcp.Config {
 	return c
 }
 
-// TestFirstSteps: what Input does with segments that it expected, and Poll with runs, is what they do in full.
-func TestFirstSteps(t *testing.T) {
+// TestFastPathsMatchSlowPaths: what Input does with segments that it expected, and Poll with runs, is what they do in
+// full.
+func TestFastPathsMatchSlowPaths(t *testing.T) {
 	seeds := 300
 	if testing.Short() {
 		seeds = 60

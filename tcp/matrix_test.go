@@ -33,12 +33,12 @@ var states = []struct {
 	{tcp.TimeWait, func(p *peer) { p.open(); p.c.Shutdown(p.now); p.out(); p.in(fFA, 1, 2, 0) }},
 }
 
-// TestMatrix tries every kind of segment in every state (RFC 9293, 3.10.7) and compares with a golden file
-// whose lines were checked against the text: what is offered, what is answered, the state afterwards.
+// TestSegmentsInEveryState tries every kind of segment in every state (RFC 9293, 3.10.7) and compares with a golden
+// file whose lines were checked against the text: what is offered, what is answered, the state afterwards.
 //
 //req:rfc9293-3.10.7.3-1 rfc9293-3.10.7.4-1 rfc9293-3.10.7.4-2 rfc9293-3.10.7.4-3 rfc9293-3.10.7.4-4
 //req:rfc9293-3.10.7.4-7 rfc9293-3.10.7.4-8
-func TestMatrix(t *testing.T) {
+func TestSegmentsInEveryState(t *testing.T) {
 	var b strings.Builder
 	for _, st := range states {
 		for _, f := range []wire.Flags{0, fS, fSA, fS | fF, fA, fF, fFA, fR, fRA} {

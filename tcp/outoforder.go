@@ -6,17 +6,17 @@ import "xwarp/tcp/seq"
 // number of ranges is bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
 type outOfOrder struct {
 	ranges []seq.Range
-	// recent is where the last bytes were kept, newest first: the order of SACK blocks (RFC 2018, 4).
+	// recent are the positions of the latest additions, newest first: the order of SACK blocks (RFC 2018, 4).
 	recent  [4]seq.Num
 	nRecent int
-	// high is the most bytes ever held.
+	// high is the maximum of bytes.
 	bytes, high int
 	steps       uint64 // comparisons and moved ranges, for the cost test
 }
 
 func (ooo *outOfOrder) reset() { *ooo = outOfOrder{ranges: ooo.ranges[:0]} }
 
-// drop empties the set for good: the peer sends nothing more.
+// drop empties the set.
 func (ooo *outOfOrder) drop() { ooo.ranges, ooo.bytes = ooo.ranges[:0], 0 }
 
 func (ooo *outOfOrder) empty() bool { return len(ooo.ranges) == 0 }
@@ -90,7 +90,7 @@ func (ooo *outOfOrder) touch(s seq.Num) {
 	ooo.recent[0], ooo.nRecent = s, n
 }
 
-// removeUpTo removes what begins at or before left, and returns how far the bytes reach without a gap.
+// removeUpTo removes the ranges that begin at or before left, and returns the end of the bytes without a gap.
 func (ooo *outOfOrder) removeUpTo(left seq.Num) seq.Num {
 	k := 0
 	for k < len(ooo.ranges) && ooo.ranges[k].Start.LessEq(left) {

@@ -7,10 +7,11 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPauses: how long after an answer the next one may leave, of challenges (RFC 5961, 7) and of answers to probes.
+// TestPausesBetweenAnswers: how long after an answer the next one may leave, of challenges (RFC 5961, 7) and of answers
+// to probes.
 //
 //req:rfc5961-7-1
-func TestPauses(t *testing.T) {
+func TestPausesBetweenAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		at    int // 0: a probe; 100000: outside of the window

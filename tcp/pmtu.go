@@ -5,8 +5,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pathMTU is what is known about the path: from ICMP with validation (RFC 1191, 8201, 5927) and, with
-// Config.ProbeMTU, from what arrives and what vanishes (RFC 4821). Sizes are those of IP packets.
+// pathMTU is the knowledge about the path MTU: from validated ICMP messages (RFC 1191, 8201, 5927) and, with
+// Config.ProbeMTU, from packets that arrive or disappear (RFC 4821). Sizes are those of IP packets.
 type pathMTU struct {
 	mtu    int
 	proven int // largest packet acknowledged
@@ -20,15 +20,15 @@ type pathMTU struct {
 	}
 	probe  mtuProbe
 	failed int // smallest probe that was lost, 0: none
-	blamed int // timeouts in a row for which mtu was lowered already
-	steps  int // how often mtu was lowered since something was acknowledged
+	blamed int // consecutive timeouts for which mtu was lowered already
+	steps  int // reductions of mtu since the last acknowledgement
 	next   tick.Time
 
 	changed tick.Time // when mtu got its value
 }
 
-// mtuProbe is a packet larger than mtu allows. Its records are kept one by one, so that a lost probe is sent
-// again in pieces that are whole.
+// mtuProbe is a packet larger than mtu. Its records are kept one by one, so that a lost probe is retransmitted as whole
+// records.
 type mtuProbe struct {
 	on   bool
 	r    seq.Range
@@ -50,7 +50,7 @@ func (c *Conn) fixedOptions() int {
 	return 0
 }
 
-// packet is the size of the IP packet with n bytes of payload.
+// packet returns the size of the IP packet with n bytes of payload.
 func (c *Conn) packet(n int) int { return n + c.fixedOptions() + c.cfg.headers() }
 
 // PathMTU sets the path MTU from a trusted source such as the host's routing table.
@@ -84,14 +84,14 @@ func (c *Conn) setMTU(mtu int, now tick.Time) {
 	}
 }
 
-// onSent notes new bytes in a packet of a size not proven yet.
+// onSent records new bytes in a packet of a size that is not proven yet.
 func (p *pathMTU) onSent(c *Conn, r seq.Range, n int) {
 	if size := c.packet(n); size > p.proven && (p.trial.size == 0 || size > p.trial.size) {
 		p.trial.end, p.trial.size = r.End, size
 	}
 }
 
-// onUnsent notes that nothing from from on has left.
+// onUnsent records that no packet from the number from on was transmitted.
 func (p *pathMTU) onUnsent(from seq.Num) {
 	if from.Less(p.trial.end) {
 		p.trial.size = 0
@@ -101,14 +101,14 @@ func (p *pathMTU) onUnsent(from seq.Num) {
 	}
 }
 
-// onResent notes that r is sent again, so that its acknowledgement proves nothing about the first packet.
+// onResent records the retransmission of r: its acknowledgement no longer proves the size of the first packet.
 func (p *pathMTU) onResent(c *Conn, r seq.Range, now tick.Time) {
 	if p.trial.size > 0 && r.End.Add(-1).Less(p.trial.end) && p.trial.end.LessEq(r.End) {
 		p.trial.size = 0
 	}
 	if p.probe.on && p.probe.r.Overlaps(r) {
 		p.probe.on = false
-		if p.failed == 0 || p.probe.size < p.failed { // else a router said more
+		if p.failed == 0 || p.probe.size < p.failed { // otherwise a router reported a smaller size
 			p.failed = p.probe.size
 		}
 		p.next = now.Add(mtuProbeAgain)
@@ -116,7 +116,7 @@ func (p *pathMTU) onResent(c *Conn, r seq.Range, now tick.Time) {
 	}
 }
 
-// onAck takes what an acknowledgement says about sizes, and about an ICMP message that waits.
+// onAck updates proven sizes and a waiting ICMP claim after an acknowledgement.
 func (p *pathMTU) onAck(c *Conn, now tick.Time) {
 	p.steps = 0
 	if p.trial.size > 0 && p.trial.end.LessEq(c.una) {
@@ -133,8 +133,8 @@ func (p *pathMTU) onAck(c *Conn, now tick.Time) {
 	}
 }
 
-// decideClaim decides about the waiting claim: refuted once the quoted segment is acknowledged; true when it is the
-// very one that is missing, or when a timeout finds it still unacknowledged (RFC 5927, 7.2).
+// decideClaim decides about the waiting claim: it is refuted when the quoted segment is acknowledged, and confirmed
+// when that segment is the missing one, or still unacknowledged at a timeout (RFC 5927, 7.2).
 func (p *pathMTU) decideClaim(c *Conn, now tick.Time, timeout bool) {
 	switch {
 	case p.claim.quoted.Less(c.una):
@@ -195,7 +195,7 @@ func (p *pathMTU) deadline(c *Conn) tick.Time {
 	return max(sent, p.changed).Add(max(blackHoleWait, rto) << p.steps)
 }
 
-// expire runs what deadline is for.
+// expire handles deadline.
 func (p *pathMTU) expire(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
 		p.decideClaim(c, now, true)
@@ -204,7 +204,7 @@ func (p *pathMTU) expire(c *Conn, now tick.Time) {
 	p.blameSize(c, p.suspectSize(c), now)
 }
 
-// blameSize blames a packet's size for its loss.
+// blameSize lowers the path MTU below a packet size whose packets disappear.
 func (p *pathMTU) blameSize(c *Conn, size int, now tick.Time) {
 	c.n.BlackHoles++
 	p.steps++

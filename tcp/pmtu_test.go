@@ -421,7 +421,7 @@ func TestTakeBackProbe(t *testing.T) {
 			p.out()
 			from = o.Payload.End
 		}
-		p.c.Unsend(from, p.now)
+		p.c.TakeBack(from, p.now)
 		for range 4 { // one at a time: no probe
 			p.src.sizes = []int{600}
 			p.out()

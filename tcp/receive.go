@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// inputText offers the new bytes of s inside the window and notes its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
+// inputText offers the new bytes of s inside the window and records its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
 func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	c.cur.unfinished = true
 	c.cur.ecr = s.Opt.TSEcr
@@ -36,9 +36,9 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	}
 }
 
-// inputFIN notes the peer's FIN, behind text. One in order counts (RFC 9293, 3.10.7.4, eighth), and what is
-// held beyond it is not the peer's. Behind a hole either may be the forged one: such a FIN waits until it
-// comes again in order.
+// inputFIN records the peer's FIN after text. A FIN in order is accepted (RFC 9293, 3.10.7.4, eighth), and bytes held
+// beyond it are dropped. With a hole before the FIN, either the FIN or the held bytes may be forged: the FIN is ignored
+// until it is repeated in order.
 func (c *Conn) inputFIN(text seq.Range) {
 	if c.rcvNxt.Less(text.Start) && !c.outOfOrder.empty() && text.End.Less(c.outOfOrder.end()) {
 		c.n.EarlyFINs++
@@ -48,7 +48,7 @@ func (c *Conn) inputFIN(text seq.Range) {
 	c.cur.ackNow = true
 }
 
-// refuseText resets a connection that nobody reads any more when new bytes come (RFC 9293, 3.6.1).
+// refuseText resets a detached connection when new bytes arrive (RFC 9293, 3.6.1).
 func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
 	if !c.detached || text.End.LessEq(c.rcvNxt) {
 		return false
@@ -58,13 +58,13 @@ func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
 	return true
 }
 
-// offer fills in o, and notes what came twice.
+// offer fills in o, and records duplicate bytes.
 func (c *Conn) offer(text seq.Range, o *Offer) {
 	k := &c.cur
 	k.hasText = true
 	k.hadHoles = !c.outOfOrder.empty()
 	if c.finSeen && c.finSeq.Less(text.End) {
-		c.finSeen = false // bytes beyond that FIN: it was not the peer's, or this segment is not
+		c.finSeen = false // bytes beyond that FIN: the FIN or this segment is forged
 	}
 	if text.Start.Less(c.rcvNxt) {
 		k.dup = c.receivedPart(text)
@@ -91,8 +91,8 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 	}
 }
 
-// Keep records that the layer above placed or holds the bytes of r, part of the last Offer. What is not kept before
-// Finish counts as never received.
+// Keep records that the layer above placed or holds the bytes of r, part of the last Offer. Offered bytes that are not
+// kept before Finish count as never received.
 func (c *Conn) Keep(r seq.Range) {
 	if k := &c.cur; r.Start == k.keptTo && r.Len() <= k.offered-k.kept {
 		k.keptTo = r.End
@@ -102,14 +102,14 @@ func (c *Conn) Keep(r seq.Range) {
 	}
 }
 
-// KeepTo records that the layer above takes the bytes before to for kept: Input offered all of them, now or before.
+// KeepTo records that the layer above keeps all bytes before to. Input has offered each of them.
 func (c *Conn) KeepTo(to seq.Num) {
 	if k := &c.cur; k.unfinished && k.keptTo.Less(to) && to.LessEq(c.rcvAdv) {
 		k.keptTo = to
 	}
 }
 
-// keepAhead is Keep for bytes that are not in order.
+// keepAhead is Keep for bytes out of order.
 func (c *Conn) keepAhead(r seq.Range) {
 	k := &c.cur
 	r = r.Clip(seq.Range{Start: k.keptTo, End: c.rcvAdv})
@@ -125,8 +125,8 @@ func (c *Conn) keepAhead(r seq.Range) {
 	c.outOfOrder.add(r)
 }
 
-// Finish moves RCV.NXT over what was kept, processes the FIN and decides about the acknowledgement. It must
-// follow every Input.
+// Finish moves RCV.NXT over the kept bytes, processes the FIN and decides about the acknowledgement. It must follow
+// every Input.
 func (c *Conn) Finish(now tick.Time) {
 	k := &c.cur
 	if !k.unfinished {
@@ -179,7 +179,7 @@ func (c *Conn) startTimeWait(now tick.Time) {
 	c.timer.wait = now.Add(c.cfg.TimeWait)
 }
 
-// inputURG follows RFC 6093: the bytes stay in the stream, the layer above only learns that there are some.
+// inputURG follows RFC 6093: urgent bytes stay in the stream, and the layer above gets the event Urgent.
 func (c *Conn) inputURG(s *Segment) {
 	up := s.Seq.Add(int(s.Urgent))
 	if !c.urgent || c.rcvUp.Less(up) {

@@ -17,13 +17,13 @@ const (
 	CE     ECN = 3
 )
 
-// Tuple names a connection as this host sees it. It is comparable.
+// Tuple identifies a connection from the view of this host. It is comparable.
 type Tuple struct {
 	Local, Remote         ip.Addr
 	LocalPort, RemotePort uint16
 }
 
-// Segment is a segment that arrived: checksum verified, payload elsewhere.
+// Segment is a received segment with a verified checksum and without its payload.
 type Segment struct {
 	wire.Header
 	Len int // payload bytes
@@ -50,8 +50,8 @@ func (s *Segment) size() int {
 	return n
 }
 
-// Offer is the bytes of one segment that the layer above has never kept, inside the window, in order. The bytes of
-// R[i] lie R[i].Start.Diff(segment.Start()) into the payload.
+// Offer is the set of bytes of one segment that lie inside the window and were never kept, in ascending order. The
+// bytes of R[i] begin at offset R[i].Start.Diff(segment.Start()) of the payload.
 type Offer struct {
 	N int
 	R [MaxOffer]seq.Range
@@ -66,29 +66,31 @@ type Out struct {
 	Probe      bool // a path MTU probe: the payload is larger than EMSS
 	Run        Run
 
-	of *Conn     // of a run: whose segment this is,
-	at tick.Time // and when it was made
+	of *Conn     // connection of the last segment of a run
+	at tick.Time // time of that segment
 }
 
-// Run says how a segment relates to the one that Poll wrote to the same Out before.
+// Run is the relation of a segment to the previous one that Poll wrote to the same Out.
 type Run uint8
 
 const (
-	RunNone  Run = iota // nothing is known
-	RunFirst            // more may follow that are RunNext
+	RunNone  Run = iota // unknown
+	RunFirst            // RunNext segments may follow
 	RunNext             // only sequence number, length and flags differ
 )
 
-// Source is where new bytes come from. The bytes that Next returned occupy the sequence numbers from SndNxt on, and
-// stay available until SndUna passed them.
+// Source provides new bytes. The bytes returned by Next occupy the sequence numbers from SndNxt on, and must stay
+// available until SndUna has passed them.
 type Source interface {
-	// Next freezes the next segment, at most room bytes of whole records, and returns its length. more says that
-	// bytes are left. n = 0 with more = true: the next record needs more room than that; n = 0 alone: nothing to send.
-	// A record that no segment can hold may be returned with n > room when room is EMSS: Conn cuts it and counts that.
+	// Next freezes the next segment, at most room bytes of whole records, and returns its length. more reports that
+	// bytes are left. n = 0 with more means that the next record needs more room; n = 0 alone means that there is
+	// nothing to send. A record larger than EMSS may be returned with n > room when room is EMSS: Conn cuts it and
+	// counts the cut.
 	Next(room int) (n int, more bool)
 }
 
-// ResetReply makes the answer to a segment that belongs to no connection (RFC 9293, 3.10.7.1); false: no answer.
+// ResetReply writes the RST that answers a segment without a connection (RFC 9293, 3.10.7.1). It returns false when the
+// segment gets no answer.
 func ResetReply(s *Segment, out *Out) bool {
 	if s.Flags&wire.RST != 0 {
 		return false

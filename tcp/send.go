@@ -8,10 +8,10 @@ import (
 )
 
 // Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN,
-// bytes sent again, new bytes, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
-// It takes less time with the out that it wrote to last.
+// retransmissions, new bytes, FIN, probes, acknowledgements. src may be nil when there is nothing to send. Poll is
+// faster with the same out as in the last call.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
-	if c.inRun = c.inRun && out.of == c && out.at == now; c.inRun { // nothing else can have become due
+	if c.inRun = c.inRun && out.of == c && out.at == now; c.inRun { // nothing else is due
 		sent, _ := c.pollNew(now, src, out)
 		return sent || c.pollProbe(now, out) || c.pollAck(now, out)
 	}
@@ -24,7 +24,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 		return false
 	case c.state <= SynReceived:
 		return c.pollSYN(now, out) || c.state == SynReceived && c.pollAck(now, out)
-	case c.ecn.acc.echoDue && c.pollAck(now, out): // RFC 9768, 3.2.2.1: bytes cannot say it
+	case c.ecn.acc.echoDue && c.pollAck(now, out): // RFC 9768, 3.2.2.1: only a pure ACK can echo
 		return true
 	case c.state.sends() && c.pollData(now, src, out):
 		return true
@@ -32,7 +32,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	return c.pollProbe(now, out) || c.pollAck(now, out)
 }
 
-// pollData emits bytes: first what loss recovery wants again, then new ones.
+// pollData emits data: first the retransmissions of loss recovery, then new bytes.
 func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 	for {
 		if tx, ok := c.tx.Retransmit(now); ok {
@@ -45,8 +45,8 @@ func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 	}
 }
 
-// pollNew emits new bytes, and FIN. again says that there are none, and that this makes loss recovery want
-// something sent again.
+// pollNew emits new bytes and FIN. again reports that there are none, and that loss recovery has a retransmission
+// instead.
 func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
 	if c.fin >= finSent || c.tx.Permit(now) == 0 {
 		return false, false
@@ -62,7 +62,7 @@ func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
 	return true, false
 }
 
-// resend emits a record again, with its boundaries. Only when EMSS fell below its length it is cut.
+// resend retransmits a record with its boundaries. It is cut only if EMSS fell below its length.
 func (c *Conn) resend(tx loss.Tx, now tick.Time, out *Out) {
 	r := tx.Range
 	text := r
@@ -117,8 +117,9 @@ func (c *Conn) nextNewSegment(now tick.Time, src Source) (n int, fin, more bool)
 	return n, fin, more
 }
 
-// sendablePart returns how much of a frozen record of n bytes may leave now: all of it, or a part when no segment can
-// hold it (EMSS fell) or the peer's window never will. Both are counted; otherwise the record waits.
+// sendablePart returns how much of a frozen record of n bytes may be sent now: all of it, or a part if the record
+// exceeds EMSS or the largest window of the peer. Both cases are counted. Otherwise the record waits, and the result is
+// 0.
 func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 	room := max(0, min(c.emss, usable))
 	switch {
@@ -135,10 +136,9 @@ func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 	return 0
 }
 
-// maySendPart reports whether a window of usable bytes, less than a segment, is to be filled all the same: (3)
-// and (4) of RFC 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a
-// segment, or whose window has stayed smaller for so many probes that it will not grow again: its buffer
-// shrank for good.
+// maySendPart reports whether a window of usable bytes, less than a segment, may be filled: rules (3) and (4) of RFC
+// 9293, 3.8.6.2.1. Records are cut only for a peer whose largest window is smaller than a segment, or whose window
+// stayed smaller for smallWindowProbes probes, because its buffer shrank permanently.
 func (c *Conn) maySendPart(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
@@ -151,8 +151,8 @@ func (c *Conn) maySendPart(usable int) bool {
 
 func (c *Conn) windowStuck() bool { return c.timer.smallReplies >= smallWindowProbes }
 
-// onWindowBlocked notes that bytes wait for the peer's window. With nothing in flight only a probe finds out about a
-// lost window update.
+// onWindowBlocked records that the Source waits for the peer's window. With nothing in flight it starts the persist
+// timer, because only a probe reveals a lost window update.
 func (c *Conn) onWindowBlocked(now tick.Time) {
 	c.windowBlocked = true
 	if c.una == c.nxt && c.timer.persist == tick.Never {
@@ -171,7 +171,7 @@ func (c *Conn) persistInterval() tick.Duration {
 	return d << n
 }
 
-// expirePersist sends a probe; it goes on for ever while the peer answers.
+// expirePersist queues a probe. Probes continue while the peer answers.
 func (c *Conn) expirePersist(now tick.Time) {
 	t := &c.timer
 	t.persistN++
@@ -212,9 +212,9 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	}
 }
 
-// Unsend says that the segments from from on, which Poll wrote, have not left and never will, and that Source
-// does not have their bytes any more: what it gives next begins there. What their headers acknowledged is owed.
-func (c *Conn) Unsend(from seq.Num, now tick.Time) {
+// TakeBack revokes the segments from the number from on, which Poll wrote and which were not transmitted. The next
+// bytes of the Source begin at from. The acknowledgement in their headers becomes due again.
+func (c *Conn) TakeBack(from seq.Num, now tick.Time) {
 	n := c.nxt.Diff(from)
 	if c.fin == finSent {
 		c.fin = finQueued
@@ -222,20 +222,20 @@ func (c *Conn) Unsend(from seq.Num, now tick.Time) {
 	}
 	c.n.BytesOut -= uint64(n)
 	c.nxt, c.frozen, c.inRun = from, from, false
-	c.tx.Unsend(from, now)
+	c.tx.TakeBack(from, now)
 	c.pmtu.onUnsent(from)
 	c.oweAck(seq.Range{}, false)
 }
 
-// nextOfRun makes the segment with text of the one before: nothing that its header says has changed since.
+// nextOfRun changes the previous segment in out into the one with text: the rest of the header is the same.
 func (c *Conn) nextOfRun(out *Out, text seq.Range) {
 	out.Seq, out.Payload, out.Flags, out.Run = text.Start, text, wire.ACK, RunNext
 	c.n.SegsOut++
 	c.ecn.setFlags(out)
 }
 
-// segment starts a segment with bytes. SACK blocks go along when they fit without cutting a record; else their
-// acknowledgement stays owed.
+// segment starts a segment with data. It gets SACK blocks if they fit without cutting a record; otherwise their
+// acknowledgement stays due.
 func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	f := wire.ACK
 	if fin {
@@ -258,7 +258,7 @@ func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	c.ecn.setFlags(out)
 }
 
-// owesDSACK reports whether a duplicate is to be told (RFC 2883).
+// owesDSACK reports whether a duplicate has to be reported (RFC 2883).
 func (c *Conn) owesDSACK() bool {
 	for i := range c.nOwed {
 		if !c.owed[i].dup.Empty() {
@@ -268,9 +268,8 @@ func (c *Conn) owesDSACK() bool {
 	return false
 }
 
-// keepNeededAcks drops the acknowledgements that a segment with bytes has made needless: all but those that say
-// something by SACK blocks, or by being a duplicate acknowledgement to a peer without SACK. What stays
-// acknowledges no less than that segment did.
+// keepNeededAcks drops the pending acknowledgements that a segment with data replaces. It keeps those with SACK blocks,
+// and duplicate acknowledgements to a peer without SACK, and advances them to RCV.NXT.
 func (c *Conn) keepNeededAcks() {
 	n := 0
 	for _, o := range c.owed[:c.nOwed] {

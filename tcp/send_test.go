@@ -158,12 +158,12 @@ func TestDSACKOfAll(t *testing.T) {
 	}
 }
 
-// TestLateACK: the peer took everything, and the window that it was given shrank under what it sent, so that its
+// TestOldAckAccepted: the peer took everything, and the window that it was given shrank under what it sent, so that its
 // acknowledgements are numbered as an old segment's. They count once a timeout has come, only if they are news, and
 // what they carry does not.
 //
 //req:rfc9293-MUST-34 rfc7323-2.4-1
-func TestLateACK(t *testing.T) {
+func TestOldAckAccepted(t *testing.T) {
 	const space = 65535 // the largest window without scaling: no honest segment begins further left
 	p := newPeer(t, tcp.Config{})
 	p.keep = true

@@ -81,11 +81,11 @@ func (c *Conn) enter(t trigger) bool {
 	return x.ok
 }
 
-// Events says what happened since it was last read.
+// Events is a set of things that happened since the last call of Conn.Events.
 type Events uint32
 
 const (
-	// Connected: the state became ESTABLISHED (or later, when a FIN came with the handshake).
+	// Connected: the state became ESTABLISHED, or a later one when a FIN arrived with the handshake.
 	Connected Events = 1 << iota
 	// Acked: SND.UNA moved; bytes before SndUna may be released.
 	Acked
@@ -97,29 +97,29 @@ const (
 	FINAcked
 	// EMSSChanged: EMSS has a new value.
 	EMSSChanged
-	// WindowOpen: the peer's window, closed before, lets bytes through again.
+	// WindowOpen: the peer's window was too small and is large enough again.
 	WindowOpen
 	// Urgent: the peer announced urgent data (RFC 9293, 3.8.5); the bytes stay in the stream.
 	Urgent
-	// SoftError: an ICMP error came that does not end the connection; see Conn.SoftError.
+	// SoftError: an ICMP error arrived that does not end the connection; see Conn.SoftError.
 	SoftError
-	// Ended: the state became CLOSED; Conn.Cause says why. Poll may still have a RST to send.
+	// Ended: the state became CLOSED; see Conn.Cause. Poll may still return a RST.
 	Ended
 )
 
-// Cause says why a connection ended.
+// Cause is the reason why a connection ended.
 type Cause uint8
 
 const (
 	CauseNone        Cause = iota
-	CauseClosed            // both FINs were exchanged and TIME-WAIT, when ours, is over
+	CauseClosed            // both FINs were exchanged, and TIME-WAIT of this side is over
 	CauseRefused           // RST in answer to our SYN
 	CauseReset             // RST from the peer
 	CauseAborted           // Abort was called, or linger ran out
 	CauseTimeout           // user timeout or too many retransmissions (RFC 9293, 3.8.3; RFC 5482)
 	CauseKeepalive         // no answer to keepalive probes
 	CauseUnreachable       // ICMP error in answer to our SYN
-	CauseOrphan            // FIN-WAIT-2 lasted too long after the layer above was gone
+	CauseOrphan            // FIN-WAIT-2 lasted too long after Detach
 )
 
 var causeTexts = [...]string{"not ended", "closed by both sides",
@@ -130,7 +130,7 @@ var causeTexts = [...]string{"not ended", "closed by both sides",
 	"host or port unreachable: an ICMP error answered the SYN",
 	"gave up waiting for the peer's FIN"}
 
-// String says the cause for an engineer.
+// String describes the cause for an engineer.
 func (c Cause) String() string {
 	if int(c) < len(causeTexts) {
 		return causeTexts[c]

@@ -6,21 +6,21 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// timers are the deadlines of a connection besides loss.Sender's; tick.Never when not running.
+// timers are the deadlines of a connection except those of loss.Sender. A timer that is not running is tick.Never.
 type timers struct {
 	syn          tick.Time // retransmit the SYN
 	synRTO       tick.Duration
-	synFirst     tick.Time // when it left first
-	synTries     int       // how often it left
+	synFirst     tick.Time // time of the first SYN
+	synTries     int       // SYNs sent
 	synDue       bool
 	delack       tick.Time
 	persist      tick.Time
-	persistN     int       // probes since the window last said something else
-	probe        bool      // send one
-	override     bool      // a small window has been waited for long enough
-	probed       bool      // a probe left, and the peer said nothing yet
-	smallReplies int       // probes in a row after which the peer said that its window is open, but too small
-	zeroSince    tick.Time // the window is zero since then
+	persistN     int       // probes since the last change of the window
+	probe        bool      // a probe is due
+	override     bool      // the wait for a larger window is over
+	probed       bool      // a probe was sent and not answered yet
+	smallReplies int       // consecutive probes whose answers announced a window that is open but too small
+	zeroSince    tick.Time // start of the zero window
 	keepAt       tick.Time
 	keepN        int
 	keepDue      bool
@@ -49,7 +49,7 @@ func (t *timers) acceptSYN(sentAt tick.Time, tries int) {
 	t.synFirst, t.synTries = sentAt, tries
 }
 
-// synSent notes that a SYN leaves and reports whether one left before.
+// synSent records the sending of a SYN and reports whether it is a retransmission.
 func (t *timers) synSent(now tick.Time) bool {
 	if t.synTries == 0 {
 		t.synFirst = now
@@ -59,7 +59,7 @@ func (t *timers) synSent(now tick.Time) bool {
 	return t.synTries > 1
 }
 
-// noteSegment notes an acceptable segment.
+// noteSegment records an acceptable segment.
 func (t *timers) noteSegment(now tick.Time) {
 	t.lastHeard = now
 	t.keepN = 0
@@ -70,7 +70,7 @@ func (t *timers) clearZeroWindow() {
 	t.persistN, t.probe = 0, false
 }
 
-// noteSent notes that bytes left: what they cause the peer to say makes probes needless.
+// noteSent cancels probes after data was sent, because the peer answers the data.
 func (t *timers) noteSent() {
 	t.persist, t.probe, t.override, t.keepDue = tick.Never, false, false, false
 	t.probed, t.smallReplies = false, 0
@@ -96,7 +96,7 @@ func (c *Conn) Deadline() tick.Time {
 	return d
 }
 
-// userDeadline is when the user timeout ends the connection (RFC 9293, 3.8.3 R2; RFC 5482). A peer that keeps
+// userDeadline returns when the user timeout ends the connection (RFC 9293, 3.8.3 R2; RFC 5482). A peer that keeps
 // acknowledging with a zero window is alive (RFC 6429).
 func (c *Conn) userDeadline() tick.Time {
 	if c.cfg.UserTimeout < 0 {
@@ -112,7 +112,7 @@ func (c *Conn) userDeadline() tick.Time {
 	return since.Add(c.cfg.UserTimeout)
 }
 
-// zeroDeadline is when a peer that keeps its window shut is given up (RFC 6429).
+// zeroDeadline returns when a connection ends whose peer keeps a zero window (RFC 6429).
 func (c *Conn) zeroDeadline() tick.Time {
 	if c.cfg.ZeroWindowTimeout <= 0 || c.timer.persist == tick.Never {
 		return tick.Never
@@ -130,7 +130,7 @@ func (c *Conn) keepDeadline() tick.Time {
 	return c.timer.lastHeard.Add(c.cfg.KeepaliveIdle)
 }
 
-// Expire runs every timer that is due at now; Poll afterwards.
+// Expire runs the timers that are due at now. Call Poll afterwards.
 func (c *Conn) Expire(now tick.Time) {
 	c.inRun = false
 	t := &c.timer
@@ -185,7 +185,7 @@ func (c *Conn) expireWait() {
 	}
 }
 
-// expireSYN backs off and sends again, or gives up; it reports whether the connection goes on.
+// expireSYN retransmits the SYN with back-off, or ends the connection; it reports whether the connection continues.
 func (c *Conn) expireSYN(now tick.Time) bool {
 	t := &c.timer
 	if t.synTries > c.cfg.SYNRetries {
@@ -213,9 +213,9 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 	t.keepAt = now.Add(c.cfg.KeepaliveInterval)
 }
 
-// pollProbe emits a keepalive or zero-window probe: a segment without bytes just left of the window, which
-// the peer must answer. A probe with a byte of new data, as RFC 9293, 3.8.6.1 has it, would cut a record
-// for ever. It acknowledges nothing, since who gets it drops it unread (3.10.7.4).
+// pollProbe emits a keepalive or zero-window probe: a segment without data just left of the window, which the peer must
+// answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record permanently. The probe does not count
+// as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4).
 func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
 	if !t.probe && !t.keepDue {

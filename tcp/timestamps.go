@@ -8,11 +8,11 @@ import (
 
 // timestamps is the state of RFC 7323's option.
 type timestamps struct {
-	on       bool // asked for; after the handshake: negotiated
+	on       bool // requested; after the handshake: negotiated
 	recent   uint32
 	recentAt tick.Time
 
-	at    tick.Time // when ticks was worked out: once for a batch
+	at    tick.Time // time of ticks, which is computed once for a batch
 	ticks uint32
 }
 

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// header starts a segment: everything but payload and SACK.
+// header writes a segment except payload and SACK.
 func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
 	c.inRun = false
 	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at,
@@ -28,7 +28,7 @@ func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
 }
 
 // windowField is SEG.WND for an acknowledgement of ack. The edge moves only by min(half the space, a segment)
-// (RFC 9293, 3.8.6.2.2), never to the left; scaling rounds a new edge down and one that must stay up.
+// (RFC 9293, 3.8.6.2.2), never to the left; scaling rounds a new edge down and an unchanged edge up.
 func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	if f&wire.SYN != 0 {
 		w := min(c.space, 0xffff)
@@ -46,17 +46,17 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	return uint16(w)
 }
 
-// mayAnnounceMore reports whether the window may grow by enough to tell the peer. Half is of the whole buffer,
-// not of what is free in it: else every byte that is read would open a full one. It is of what the layer
-// above really has when that is less than RcvSpaceMax: else a window that closed would never open again.
+// mayAnnounceMore reports whether the window can grow by enough for an announcement: half the buffer or a segment. Half
+// refers to the whole buffer, not to its free part: otherwise each byte read from a full buffer would cause an
+// announcement. If the layer above has less than RcvSpaceMax, half refers to that: otherwise a closed window would
+// never open again.
 func (c *Conn) mayAnnounceMore() bool {
 	grow := c.limit.Diff(c.rcvAdv)
 	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.mostSpace/2, c.rcvMSS)
 }
 
-// SetRcvSpace says that the layer above can hold n bytes beyond RcvNxt. As RCV.NXT advances the space
-// shrinks by itself until the next call. A window that opens a lot, or from zero, is told to the peer at
-// once, else with the next segment.
+// SetRcvSpace sets the space of the layer above: n bytes beyond RcvNxt. The space shrinks as RCV.NXT advances, until
+// the next call. A window that opens by much, or from zero, is announced at once, otherwise with the next segment.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	c.inRun = false
 	c.space = min(max(n, 0), 0xffff<<c.rcvScale)
@@ -67,7 +67,7 @@ func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	if !c.state.receives() || !c.mayAnnounceMore() {
 		return
 	}
-	if c.nOwed > 0 { // says it, too
+	if c.nOwed > 0 { // announces it, too
 		return
 	}
 	if left := c.rcvAdv.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
@@ -76,7 +76,8 @@ func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	}
 }
 
-// clampSpace is for a window scale that the handshake denied: more cannot be announced.
+// clampSpace limits the receive space to the largest window that can be announced, after a handshake without window
+// scale.
 func (c *Conn) clampSpace() {
 	c.space = min(c.space, 0xffff<<c.rcvScale)
 	c.limit = c.rcvNxt.Add(c.space)
@@ -92,7 +93,7 @@ func (c *Conn) initReceiveSpace(irs seq.Num) {
 	c.rcvMSS = min(c.cfg.MSS, c.defaultMSS())
 }
 
-// window is SND.WND as s announces it.
+// window returns SND.WND as announced by s.
 func (c *Conn) window(s *Segment) int {
 	if s.Flags&wire.SYN != 0 {
 		return int(s.Window)
@@ -100,7 +101,7 @@ func (c *Conn) window(s *Segment) int {
 	return int(s.Window) << c.wscale
 }
 
-// windowUpdate follows the peer's window (RFC 9293, 3.10.7.4, fifth).
+// windowUpdate applies the window of a segment (RFC 9293, 3.10.7.4, fifth).
 func (c *Conn) windowUpdate(s *Segment, now tick.Time) {
 	if !(c.wl1.Less(s.Seq) || c.wl1 == s.Seq && c.wl2.LessEq(s.Ack)) {
 		return
@@ -130,5 +131,5 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) {
 	}
 }
 
-// window of acceptance in bytes.
+// rcvWnd returns RCV.WND in bytes.
 func (c *Conn) rcvWnd() int { return max(0, c.rcvAdv.Diff(c.rcvNxt)) }

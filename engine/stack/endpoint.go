@@ -218,7 +218,7 @@ func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	if b := &s.block; s.blocks && e.flow == nil && b.n >= b.least {
 		from = b.first.Payload.Start
 	}
-	e.conn.Unsend(from, s.now)
+	e.conn.TakeBack(from, s.now)
 	return from
 }
 

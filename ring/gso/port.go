@@ -8,12 +8,12 @@ import (
 	"xwarp/ring"
 )
 
-// Stats counts what a Port did.
+// Stats are the counters of a Port.
 type Stats struct {
 	Blocks   uint64 // handed to the kernel
 	Segments uint64 // in blocks
 	Single   uint64 // frames that left through the Port below
-	Dropped  uint64 // blocks that the kernel refused for good, or dropped some of
+	Dropped  uint64 // blocks that the kernel refused permanently, or dropped in part
 }
 
 // Port adds blocks to a ring.Port. A block waits until the frames that were sent before it have left, and what is sent
@@ -29,7 +29,7 @@ type Port struct {
 	after  []frame // that were sent since the block waits
 }
 
-// frame is what was given to Send.
+// frame holds the arguments of Send.
 type frame struct {
 	buf ring.TxBuf
 	n   int
@@ -70,13 +70,13 @@ func (p *Port) Block() []byte {
 	return p.block.Frame()
 }
 
-// SendBlock is ring.Port's. What the kernel does not take now, Flush shows it again.
+// SendBlock is ring.Port's. Flush retries a block that the kernel does not accept now.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	p.n, p.shape = len(b), Shape(s)
 	p.flushBlock()
 }
 
-// flushBlock sends the block that waits, behind the frames before it.
+// flushBlock sends the waiting block after the frames before it.
 func (p *Port) flushBlock() ring.State {
 	if st := p.flushFrames(); st != ring.StateOK {
 		return st
@@ -101,7 +101,7 @@ func (p *Port) flushBlock() ring.State {
 	return ring.StateOK
 }
 
-// flushFrames is Flush of the Port below, if something may wait there.
+// flushFrames is Flush of the Port below, if frames may wait there.
 func (p *Port) flushFrames() ring.State {
 	if !p.queued {
 		return ring.StateOK
@@ -128,7 +128,7 @@ func (p *Port) Info() ring.Info {
 	return i
 }
 
-// Stats is Port.Stats with the segments of blocks among what was sent.
+// Stats is Port.Stats including the segments of blocks.
 func (p *Port) Stats() ring.Stats {
 	s := p.Port.Stats()
 	s.TxPackets += p.stats.Segments

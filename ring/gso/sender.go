@@ -72,8 +72,8 @@ func NewBlock(n int) Block { return Block{make([]byte, vnetHeader+n)} }
 // Frame returns the memory of the frame.
 func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 
-// Send hands the first n bytes of b's frame over, which are more than one segment. The lengths in its IP
-// header and its checksums are written here. EAGAIN: nothing was sent, for too much is under way. ENOBUFS: at
+// Send passes the first n bytes of b's frame, more than one segment, to the kernel. The lengths in its IP
+// header and its checksums are written here. EAGAIN: nothing was sent, because too much is in the queue. ENOBUFS: at
 // least one segment was dropped.
 func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {
 	c.describe(b.mem[:vnetHeader], b.Frame()[:n])

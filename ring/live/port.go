@@ -10,17 +10,18 @@ import (
 )
 
 const (
-	// Room is bytes of the longest frame.
+	// Room is the length of the longest frame in bytes.
 	Room = 3360
-	// MinRun is the fewest frames that leave by a run: fewer cost more than they save.
+	// MinRun is the smallest number of frames for which a run saves time.
 	MinRun = 16
-	// BestRun is from how many frames on longer runs gain no more. Measured on veth: 256 are 1.2 times as fast as 64.
+	// BestRun is the number of frames beyond which longer runs are not faster. Measured on veth: 256 are 1.2 times as
+	// fast as 64.
 	BestRun = 256
-	// tries bounds the calls for one Flush: a signal ends one early.
+	// tries bounds the calls of one Flush: a signal ends a call early.
 	tries = 64
 )
 
-// Slot is what the program reads one frame from: struct live_slot of bpf/live.h.
+// Slot holds one frame for the program: struct live_slot of bpf/live.h.
 type Slot struct {
 	length uint32 // of the frame; 0: there is none
 	_      uint32
@@ -54,7 +55,7 @@ type Port struct {
 
 var _ ring.Port = (*Port)(nil)
 
-// Memory is what a Port and the program share.
+// Memory is the memory that a Port and the program share.
 type Memory struct {
 	Slots []Slot
 	First uint32 // number of Slots[0] for the program
@@ -154,7 +155,7 @@ func (p *Port) countSent(n int) {
 	p.head += n
 }
 
-// copyDown gives the frames from head on to the Port below. What it has no slot for waits.
+// copyDown passes the frames from head on to the Port below. Frames for which it has no slot wait.
 func (p *Port) copyDown() ring.State {
 	for ; p.head < p.n; p.head++ {
 		s := &p.slots[p.head]
@@ -172,7 +173,7 @@ func (p *Port) copyDown() ring.State {
 	return p.Port.Flush()
 }
 
-// Stats is Port.Stats with the frames of runs among what was sent.
+// Stats is Port.Stats including the frames of runs.
 func (p *Port) Stats() ring.Stats {
 	s := p.Port.Stats()
 	s.TxPackets += p.stats.Frames

@@ -73,7 +73,7 @@ func (h *Hub) Start(cfg Config) (*Capture, error) {
 	}
 	if cfg.Ring&(cfg.Ring-1) != 0 || cfg.Snap < 0 {
 		return nil,
-			errors.New("capture: the ring is no power of two, or the frame length below zero")
+			errors.New("capture: the ring is not a power of two, or the frame length is negative")
 	}
 	cfg.Flows = slices.Clone(cfg.Flows)
 	if cfg.Snap == 0 {

@@ -1,11 +1,10 @@
-// Package monitor lets captures see what the ring.Ports of a device receive and send, while the device works:
-// tcpdump does not, because the frames of AF_XDP sockets pass it by.
+// Package monitor captures the frames that the ring.Ports of a device receive and send while the device works. tcpdump
+// cannot see the frames of AF_XDP sockets.
 //
-// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, its
-// handshake and the start-up of MPA (RFC 5044, 7.1), which no decoder can do without: what a frame costs then
-// is a look at the flags of TCP. A Capture begins with these and goes on with what passes, through one ring
-// of bounded size for each Port: who reads too slowly misses frames, which are counted, and never holds up a
-// worker.
+// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, its handshake and the
+// start-up of MPA (RFC 5044, 7.1), which decoders need. The cost of other frames is a check of the TCP flags. A Capture
+// starts with the kept frames and continues with the current ones, through one bounded ring for each Port. A slow
+// reader misses frames, which are counted, and never delays a worker.
 package monitor
 
 import (
@@ -19,7 +18,7 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// Direction is where a frame goes.
+// Direction is the direction of a frame.
 type Direction uint8
 
 // The directions.
@@ -28,7 +27,7 @@ const (
 	Tx
 )
 
-// Hub is what the Ports of a device have in common.
+// Hub holds the state that the Ports of a device share.
 type Hub struct {
 	clock  func() int64
 	starts starts
@@ -95,7 +94,7 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
-// onSent shows a frame to those who want it.
+// onSent passes a sent frame to captures and starts.
 func (p *Port) onSent(b []byte) {
 	s, ok := parse(b)
 	if p.isWatched(&s, ok, b) {
@@ -115,8 +114,8 @@ func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	p.Port.SendBlock(b, s)
 }
 
-// isUnwatched reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs,
-// no connection starts, and it is a segment in the middle of one. It is all that most frames meet.
+// isUnwatched is the fast path for most frames: it reports whether the frame that begins with b certainly is not
+// captured, because no capture runs, no connection starts, and it is a segment in the middle of a connection.
 func (p *Port) isUnwatched(b []byte) bool {
 	if p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 || len(b) < quietLen4 {
 		return false
@@ -130,18 +129,18 @@ func (p *Port) isUnwatched(b []byte) bool {
 	return false
 }
 
-// quietLen4 and quietLen6 are the bytes that quiet looks at.
+// quietLen4 and quietLen6 are the lengths that isUnwatched reads.
 const (
 	quietLen4 = 14 + ip.Len4 + tcpFlags + 1
 	quietLen6 = 14 + ip.Len6 + tcpFlags + 1
 )
 
-// isWatched reports whether anybody wants the frame that begins with b.
+// isWatched reports whether a capture runs, or the frame that begins with b belongs to a start.
 func (p *Port) isWatched(s *segment, isTCP bool, b []byte) bool {
 	return p.rings.Load() != nil || isTCP && p.hub.starts.watches(s, b)
 }
 
-// onFrame gives a whole frame to those who want it.
+// onFrame passes a whole frame to captures and starts.
 func (p *Port) onFrame(s *segment, isTCP bool, b []byte, d Direction) {
 	now := p.hub.clock()
 	if isTCP && p.hub.starts.watches(s, b) {

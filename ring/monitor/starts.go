@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 )
 
-// What the first frames of connections may cost, and what each limit stops.
+// Limits of the kept first frames of connections, with the exhaustion that each prevents.
 const (
 	maxOpen       = 256      // connections that start at a time: a flood of SYNs
 	maxKept       = 4096     // connections whose frames are kept
-	maxOver       = 64       // of these, connections that a peer's RST may have ended, or somebody else's
+	maxOver       = 64       // of these, connections that a RST, possibly forged, has ended
 	maxBytes      = 16 << 20 // of all kept frames
 	maxFrames     = 24       // of one connection
 	maxOfOne      = 24 << 10 // bytes of one connection: two FPDUs of jumbo frames, and what goes before them
@@ -56,7 +56,7 @@ type starts struct {
 	keep    *list.List
 	over    *list.List
 	bytes   int
-	lost    int // connections that were given up for others
+	lost    int // connections that were dropped in favour of others
 }
 
 func (t *starts) init() {
@@ -158,7 +158,7 @@ func (t *starts) keepFrame(c *start, s *segment, b []byte, d Direction, now int6
 	}
 }
 
-// endStart ends the start of a connection: its frames are kept if they tell how MPA started.
+// endStart ends the start of a connection. Its frames are kept if they include MPA's start-up.
 func (t *starts) endStart(c *start) {
 	if !c.reply {
 		t.lost++

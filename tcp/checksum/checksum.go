@@ -1,8 +1,7 @@
-// Package bytes computes what MPA and TCP send along with bytes: CRC32C, and CRC32C and the Internet
-// checksum in one pass, which may copy the bytes, too. On amd64 and arm64 this takes instructions of the
-// processor: three parts of the bytes go at a time through CRC32 instructions, because the standard library works
-// on parts of fixed length on amd64 and on one part on arm64. On amd64 with AVX-512 and VPCLMULQDQ lines of 64
-// bytes are folded instead (fold_amd64.s). Everywhere else, and for processors without them, it is done in Go.
+// Package checksum computes the checksums of MPA and TCP: CRC32C alone, or CRC32C and the Internet checksum in one
+// pass, optionally while copying. On amd64 and arm64 it uses CRC32 instructions on three parts of the bytes at a time,
+// because the standard library works on parts of fixed length on amd64 and on one part on arm64. On amd64 with AVX-512
+// and VPCLMULQDQ it folds lines of 64 bytes instead (fold_amd64.s). Other processors use Go code.
 package checksum
 
 import (
@@ -13,7 +12,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC returns the CRC32C of the bytes that crc is of, 0 for none, followed by b.
+// CRC returns the CRC32C of b appended to the bytes with CRC crc, which is 0 for no bytes.
 func CRC(crc uint32, b []byte) uint32 {
 	if !fast {
 		return crc32.Update(crc, castagnoli, b)
@@ -47,7 +46,7 @@ func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64
 const (
 	blockLen = 512
 	markLen  = 4
-	// MinMarked is the fewest bytes of which CopyMarked makes blocks.
+	// MinMarked is the smallest number of bytes from which CopyMarked makes blocks.
 	MinMarked = 3 * (blockLen - markLen)
 )
 

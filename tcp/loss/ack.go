@@ -8,20 +8,20 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// event gathers what one acknowledgement says, from the scoreboard's point of view.
+// event is the effect of one acknowledgement on the scoreboard.
 type event struct {
 	now         tick.Time
 	outstanding int  // before this acknowledgement
 	unreported  int  // of those, bytes not known to have arrived
 	acked       int  // bytes that Una moved over
-	records     int  // records that went with it
+	records     int  // records that the acknowledgement covers
 	delivered   int  // bytes newly known to have arrived
 	newSACK     int  // of those, by selective acknowledgement
 	dup         bool // a duplicate acknowledgement in RFC 5681's sense
 	dsack       bool
 	widened     bool // the DSACK made the reordering window wider
-	original    bool // a record that was never sent again arrived, from before the last timeout
-	resent      bool // the cumulative acknowledgement covers a record that was sent again
+	original    bool // a record arrived that was sent once, before the last timeout
+	resent      bool // the cumulative acknowledgement covers a retransmitted record
 	// first and last transmission of the records that arrived and were sent once; cumulative and any
 	oldest      tick.Time
 	newest      tick.Time
@@ -38,16 +38,16 @@ type event struct {
 	cwr         bool
 }
 
-// edge is what was known of the first record that the cumulative acknowledgement covers.
+// edge is the state of the first record that the cumulative acknowledgement covers.
 type edge uint8
 
 const (
 	edgeNone   edge = iota
-	edgeUnsent      // taken for lost, but not sent again yet
+	edgeUnsent      // marked lost, not retransmitted yet
 	edgeResent
 )
 
-// Ack takes an acknowledgement. One beyond Nxt changes nothing; of one older than Una only the SACK blocks count.
+// Ack processes an acknowledgement. One beyond Nxt is ignored; of one before Una only the SACK blocks count.
 func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 	if s.nxt.Less(a.Ack) {
 		return res
@@ -92,7 +92,7 @@ func (s *Sender) beginEvent(now tick.Time) {
 		unreported: max(0, n-s.q.list[sacked].bytes-s.dupBytes())}
 }
 
-// processAck drops what a.Ack covers and reports whether a FIN was among it.
+// processAck removes the records that a.Ack covers and reports whether a FIN was among them.
 func (s *Sender) processAck(a *Ack) (fin bool) {
 	ev := &s.ev
 	ev.acked = a.Ack.Diff(s.una)
@@ -144,9 +144,8 @@ func (s *Sender) processAck(a *Ack) (fin bool) {
 	return fin
 }
 
-// inOrder does what cumulative does for the first records, as far as they were sent once, all are in flight,
-// and were sent in this order: then the last of them says what each would, and they leave their list
-// together. Nothing beyond them has arrived.
+// inOrder is a fast path of processAck for leading records that are in flight and were sent once, in this order. The
+// last of them determines the result, and they leave their list together. No record beyond them has arrived.
 func (s *Sender) inOrder(ack seq.Num) {
 	l := &s.q.list[inFlight]
 	id, bytes := s.q.head, 0
@@ -180,7 +179,7 @@ func (s *Sender) inOrder(ack seq.Num) {
 	ev.rack = candidate{true, newest, s.fack}
 }
 
-// onArrived takes note of a record that was not known to have arrived before.
+// onArrived records that a record has arrived, for the first time.
 func (s *Sender) onArrived(r *record, a *Ack, cumulative bool) {
 	ev := &s.ev
 	ev.delivered += int(r.size)
@@ -192,7 +191,7 @@ func (s *Sender) onArrived(r *record, a *Ack, cumulative bool) {
 	}
 	if r.retransmitted() {
 		ev.resent = ev.resent || cumulative
-		// RFC 8985, 6.2 step 2: it may have been an earlier transmission that arrived. The echo speaks of the
+		// RFC 8985, 6.2 step 2: an earlier transmission may have arrived. The echo belongs to the
 		// segment at the left edge only.
 		if cumulative && a.HasTS && s.cfg.Clock.before(a.TSEcr, r.sent) ||
 			ev.now.Sub(r.sent) < s.rtt.minRTT() {
@@ -209,7 +208,7 @@ func (s *Sender) onArrived(r *record, a *Ack, cumulative bool) {
 	ev.rack.updateIfLater(r.sent, end)
 }
 
-// onArrivedUnresent collects times for round trip samples: only records that were sent once tell (Karn).
+// onArrivedUnresent collects times for round trip samples: only records that were sent once count (Karn).
 func (s *Sender) onArrivedUnresent(r *record, cumulative bool) {
 	ev := &s.ev
 	if cumulative && !ev.haveOldest {
@@ -223,8 +222,7 @@ func (s *Sender) onArrivedUnresent(r *record, cumulative bool) {
 	}
 }
 
-// countDup counts duplicate acknowledgements (RFC 5681, 2): without SACK they are all there is to tell that
-// something arrived.
+// countDup counts duplicate acknowledgements (RFC 5681, 2), the only sign of arrivals without SACK.
 func (s *Sender) countDup(a *Ack) {
 	ev := &s.ev
 	plain := a.Ack == s.una && ev.acked == 0 && !a.HasData && !a.WindowChanged
@@ -270,11 +268,11 @@ func (s *Sender) sampleRTT(a *Ack, now tick.Time) (best tick.Duration) {
 	return best
 }
 
-// endBackoff lowers the back-off as far as an acknowledgement of something sent after the last timeout
-// allows: to the least with which the timer would have waited for it. Its echo says that it was sent then, or
-// it was never sent again. That is no sample where the clock is too coarse, or the acknowledgement waited for
-// a hole to be filled; but it is all that the back-off waits for (RFC 6298, 5.7, and Karn). Where each one
-// waits for several holes it would grow for ever otherwise, whatever arrives.
+// endBackoff lowers the back-off when data sent after the last timeout is acknowledged, to the smallest value with
+// which the timer would have waited for that acknowledgement. The timestamp echo shows that the data was sent then, or
+// the data was sent once. This is no round trip sample if the clock is too coarse or the acknowledgement waited for a
+// hole, but it satisfies RFC 6298, 5.7 and Karn. Without it the back-off would grow without limit when each
+// acknowledgement waits for several holes.
 func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	ev, c := &s.ev, &s.cfg.Clock
 	age := tick.Duration(math.MaxInt64)
@@ -337,7 +335,7 @@ func (s *Sender) updateWindow(a *Ack, rtt tick.Duration, newRound bool, now tick
 	if s.state < CWR {
 		s.cc.Recovered()
 	}
-	// Once per window: an acknowledgement of what was sent before the last reduction says nothing new.
+	// Once per window: acknowledgements of data sent before the last reduction are no new congestion signal.
 	if ece && s.state < CWR && s.recover.Less(s.una) && ev.outstanding > 0 {
 		s.count.ECNReductions++
 		s.enterCWR(false, now)

@@ -107,7 +107,7 @@ func TestTakeBack(t *testing.T) {
 		b.want("a probe", b.s.tlp.inFlight, true)
 		b.send(4, 6)
 		b.s.MTUProbe(b.seg(4))
-		b.s.Unsend(b.base.Add(c.from), b.now)
+		b.s.TakeBack(b.base.Add(c.from), b.now)
 		if err := invariants(&b.s); err != nil {
 			t.Error(err)
 		}
@@ -126,7 +126,7 @@ func TestProbeOfNothing(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 1)
 	b.expire(ExpiredProbe)
-	b.s.Unsend(b.base, b.now)
+	b.s.TakeBack(b.base, b.now)
 	b.want("something to send again", b.s.NoNewData(b.now), false)
 	_, ok := b.s.Retransmit(b.now)
 	b.want("sent again", ok, false)

@@ -19,8 +19,8 @@ func (s *Sender) advanceMark() {
 	}
 }
 
-// rescueRetransmit is rules 3 and 4 of RFC 6675's NextSeg, for when there is no new data: a hole that is not surely
-// lost, else once per recovery the last record.
+// rescueRetransmit is rules 3 and 4 of RFC 6675's NextSeg, without new data: a hole that is not marked lost, else the
+// last record, once per recovery.
 func (s *Sender) rescueRetransmit() bool {
 	id := s.lossMark
 	for range reorderWalk {

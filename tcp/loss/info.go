@@ -8,14 +8,14 @@ import (
 // SRTT returns the smoothed round trip, 0 before the first sample.
 func (s *Sender) SRTT() tick.Duration { return s.rtt.srtt() }
 
-// RTTVar returns the round trip's variation.
+// RTTVar returns the variation of the round trip.
 func (s *Sender) RTTVar() tick.Duration { return s.rtt.rttvar() }
 
 // RTO returns the retransmission timeout with its back-off.
 func (s *Sender) RTO() tick.Duration { return s.timeout() }
 
-// Overdue returns the RTO without back-off and when the first record not acknowledged left last; false unless
-// the RTO is backed off now.
+// Overdue returns the RTO without back-off and the time of the last transmission of the first unacknowledged record. It
+// returns false unless the RTO is backed off.
 func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
 	if s.rtt.shift == 0 || s.q.len() == 0 {
 		return 0, 0, false
@@ -23,14 +23,14 @@ func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
 	return s.rtt.rto, s.q.at(s.q.head).sent, true
 }
 
-// Backoff returns how many timeouts followed each other without new data acknowledged.
+// Backoff returns the number of consecutive timeouts without newly acknowledged data.
 func (s *Sender) Backoff() int { return s.rtt.retries }
 
-// StalledSince returns when the first of the timeouts that Backoff counts came, and whether there was one:
-// the start of the user timeout (RFC 5482; RFC 9293, 3.8.3).
+// StalledSince returns the time of the first timeout that Backoff counts, the start of the user timeout (RFC 5482; RFC
+// 9293, 3.8.3), and false without one.
 func (s *Sender) StalledSince() (tick.Time, bool) { return s.rtt.stalled, s.rtt.retries > 0 }
 
-// State returns where recovery stands.
+// State returns the state of recovery.
 func (s *Sender) State() State { return s.state }
 
 // Counters returns the counters.
@@ -53,7 +53,7 @@ func (s *Sender) Info(now tick.Time) Info {
 	return i
 }
 
-// String returns the state's name.
+// String returns the name of the state.
 func (st State) String() string {
 	names := [...]string{"open", "disorder", "cwr", "recovery", "loss"}
 	if int(st) < len(names) {
@@ -62,7 +62,7 @@ func (st State) String() string {
 	return "invalid"
 }
 
-// Transmissions returns how often the records that end at or before to were sent, not counted beyond most.
+// Transmissions returns the number of transmissions of the records that end at or before to, at most most.
 func (s *Sender) Transmissions(to seq.Num, most int) (n int) {
 	for id := s.q.head; id != s.q.tail && n < most && s.q.at(id).end().LessEq(to); id++ {
 		n += int(s.q.at(id).transmissions)

@@ -1,5 +1,5 @@
-// Package loss is TCP's memory of what was sent: one record per segment, the round trip and its timers, and
-// the decision which segment to send again and when a new one may leave.
+// Package loss keeps the send state of TCP: one record per segment, the round trip estimate and the retransmission
+// timers. It decides which segments to retransmit and when new ones may be sent.
 //
 // Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise.
 // Recovery is paced by proportional rate reduction (RFC 9937). What turns out to be spurious is undone (RFC
@@ -27,7 +27,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Kind is what a record carries.
+// Kind is the content of a record.
 type Kind uint8
 
 const (
@@ -35,7 +35,7 @@ const (
 	FIN       // data, possibly none, and then a FIN: the last number of the range
 )
 
-// Mode is how losses are found.
+// Mode is the method of loss detection.
 type Mode uint8
 
 const (
@@ -44,12 +44,12 @@ const (
 	NoSACK             // duplicate acknowledgements, RFC 6582
 )
 
-// State is where recovery stands, with Linux's names.
+// State is the state of recovery, with Linux's names.
 type State uint8
 
 const (
 	Open     State = iota
-	Disorder       // something arrived out of order, nothing is thought lost
+	Disorder       // segments arrived out of order, none is marked lost
 	CWR            // the window shrinks after a congestion mark
 	Recovery       // fast recovery
 	Loss           // after a retransmission timeout
@@ -61,11 +61,11 @@ type Clock struct {
 	Offset uint32        // TSval at time 0
 }
 
-// Config says how a Sender works. Durations that are 0 take the value named in limits.go.
+// Config is the configuration of a Sender. A duration of 0 means the default in limits.go.
 type Config struct {
 	CC          cc.Config // CC.MSS is the effective MSS at the start
 	Mode        Mode      // RACK and SACK need a peer that negotiated SACK: otherwise set NoSACK
-	Clock       Clock     // the clock of the timestamps that the connection really sends
+	Clock       Clock     // the clock of the timestamps that the connection sends
 	MinRTO      tick.Duration
 	MaxRTO      tick.Duration
 	InitialRTO  tick.Duration
@@ -77,7 +77,7 @@ type Config struct {
 	ForgetSACK  bool // drop all SACK information at each timeout (RFC 2018, 8), even of a peer that never reneged
 }
 
-// Ack is what a segment from the peer says about our data. The caller has checked that it is acceptable (RFC
+// Ack is the acknowledgement in a segment of the peer. The caller has checked that it is acceptable (RFC
 // 9293, 3.10.7.4; RFC 5961, 5).
 type Ack struct {
 	Ack           seq.Num
@@ -91,27 +91,27 @@ type Ack struct {
 	HasData       bool   // the segment has payload, SYN or FIN: never a duplicate acknowledgement
 }
 
-// Result is what an acknowledgement did.
+// Result is the effect of an acknowledgement.
 type Result struct {
 	NewlyAcked int           // bytes (and FIN) that Una moved over
 	Delivered  int           // bytes newly known to have arrived, by cumulative or selective acknowledgement
 	RTT        tick.Duration // round trip sample taken, 0 for none
 	FINAcked   bool
 	DupAck     bool
-	DSACK      bool // the peer reports bytes that it received twice
+	DSACK      bool // the peer reports duplicate bytes
 	CWR        bool // the window was reduced for ECN: set CWR on the next new data segment (RFC 3168, 6.1.2)
-	Undone     bool // a reduction was found spurious and taken back
+	Undone     bool // a spurious reduction was undone
 	Reneged    bool // the peer discarded bytes that it had SACKed
 }
 
-// Tx is a record to send again.
+// Tx is a record to retransmit.
 type Tx struct {
 	seq.Range
 	Kind  Kind
 	Probe bool // a tail loss probe: sent although the window may be full
 }
 
-// Expired is the set of timers that Expire found due.
+// Expired is the set of timers that were due in Expire.
 type Expired uint8
 
 const (
@@ -125,19 +125,19 @@ const (
 // Counters count events since Init.
 type Counters struct {
 	Sent               uint64 // new segments
-	Retransmitted      uint64 // segments sent again, all causes
+	Retransmitted      uint64 // retransmissions, all causes
 	RetransmittedBytes uint64
 	FastRecoveries     uint64
 	Timeouts           uint64
 	Probes             uint64 // tail loss probes
-	ProbesRepaired     uint64 // losses that a probe repaired by itself
+	ProbesRepaired     uint64 // losses that a probe repaired
 	ProbesSpurious     uint64
 	DSACKs             uint64
 	UndoDSACK          uint64
 	UndoEifel          uint64
 	UndoFRTO           uint64
 	Reneged            uint64
-	InvalidSACK        uint64 // blocks outside of what was sent
+	InvalidSACK        uint64 // blocks with numbers that were not sent
 	ECNReductions      uint64
 	LostRetransmits    uint64
 	PartialAcks        uint64 // acknowledgements that ended inside a record
@@ -156,9 +156,9 @@ type Info struct {
 	Backoff     int
 	Records     int // segments outstanding
 	Outstanding int // bytes between Una and Nxt
-	Pipe        int // bytes thought to be in the network
+	Pipe        int // estimated bytes in the network
 	Sacked      int // bytes
-	Lost        int // bytes marked lost and not sent again yet
+	Lost        int // bytes marked lost and not retransmitted yet
 	ReorderSeen bool
 	ReorderWnd  tick.Duration
 	Rate        int // bytes per second delivered in the last round trip

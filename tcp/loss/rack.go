@@ -74,7 +74,7 @@ func (s *Sender) reorderWindow() tick.Duration {
 	return min(tick.Duration(s.rack.mult)*s.rtt.minRTT()/4, s.rtt.srtt())
 }
 
-// detect finds lost records by the mode's rules.
+// detect marks lost records by the rules of the mode.
 func (s *Sender) detect(now tick.Time) {
 	switch s.mode {
 	case RACK:
@@ -124,7 +124,7 @@ func (s *Sender) walkRACK(now tick.Time) {
 	}
 }
 
-// markLost takes a record in flight for lost.
+// markLost marks a record in flight lost.
 func (s *Sender) markLost(id uint32) {
 	r := s.q.at(id)
 	if s.isMTUProbe(r) {
@@ -144,9 +144,8 @@ func (s *Sender) markLost(id uint32) {
 	}
 }
 
-// MTUProbe says that the records of r left together in one packet that may be too large for the path. Its
-// loss says nothing about congestion: what it carried is sent again, and the window stays (RFC 4821, 3 and
-// 7.6.1). A timeout counts all the same.
+// MTUProbe records that the records of r were sent in one packet that may exceed the path MTU. Its loss is no sign of
+// congestion: the records are retransmitted, and the window stays (RFC 4821, 3 and 7.6.1). A timeout still counts.
 func (s *Sender) MTUProbe(r seq.Range) { s.mtuProbe = r }
 
 // isMTUProbe reports whether a record was sent only once, in a path MTU probe.

@@ -43,7 +43,7 @@ func (s *Sender) enterRecovery(now tick.Time) {
 	}
 }
 
-// enterCWR reduces the window without anything to send again: for a mark, or a loss that a probe repaired.
+// enterCWR reduces the window without a retransmission: for a mark, or a loss that a probe repaired.
 func (s *Sender) enterCWR(loss bool, now tick.Time) {
 	if loss {
 		s.cc.OnLoss(s.flight())
@@ -56,7 +56,7 @@ func (s *Sender) enterCWR(loss bool, now tick.Time) {
 	s.recover = s.nxt
 }
 
-// flight is the FlightSize that a reduction starts from: the window while it is what limits the sender, else
+// flight is the FlightSize on which a reduction is based: the window while it is what limits the sender, else
 // what was outstanding (RFC 9438, 4.6; RFC 7661, 4.4.1). The bytes outstanding alone are too few when this
 // is not the first acknowledgement of a batch: nothing was sent for those before it yet.
 func (s *Sender) flight() int {

@@ -38,7 +38,7 @@ func (e *estimator) init(cfg *Config, now tick.Time) {
 func (e *estimator) srtt() tick.Duration   { return e.s8 >> 3 }
 func (e *estimator) rttvar() tick.Duration { return e.var4 >> 2 }
 
-// sample takes one measurement r; una and nxt say when the next round trip begins.
+// sample adds the measurement r. una and nxt delimit the current round trip.
 func (e *estimator) sample(r tick.Duration, una, nxt seq.Num) {
 	r = max(r, 1)
 	e.fresh = true
@@ -87,7 +87,7 @@ func (e *estimator) update(r tick.Duration, una, nxt seq.Num) {
 	}
 }
 
-// updateMin notes r for the least round trip, a minimum over the last five minutes or less.
+// updateMin updates the minimum round trip of the last five minutes with r.
 func (e *estimator) updateMin(r tick.Duration, now tick.Time) {
 	if now.Sub(e.rotated) > minRTTHalf {
 		e.minBefore, e.minNow = e.minNow, 0
@@ -122,7 +122,7 @@ func (c Clock) TSVal(now tick.Time) uint32 {
 // before reports whether the timestamp echo belongs to a segment sent before t.
 func (c Clock) before(echo uint32, t tick.Time) bool { return int32(echo-c.TSVal(t)) < 0 }
 
-// since returns the time since echo was sent, if it is plausible and the clock fine enough to say.
+// since returns the time since echo was sent, if it is plausible and the resolution of the clock suffices.
 func (c Clock) since(echo uint32, now tick.Time, srtt tick.Duration) (tick.Duration, bool) {
 	if c.Tick <= 0 || srtt > 0 && c.Tick > srtt {
 		return 0, false

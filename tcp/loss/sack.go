@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// maxDSACK bounds how far below the left edge a duplicate report is believed, bytes.
+// maxDSACK is the largest distance below the left edge, in bytes, at which a duplicate report is accepted.
 const maxDSACK = 1 << 30
 
 // readDSACK finds a report of duplicate bytes in the first block (RFC 2883, 4), which must then not be taken
@@ -28,14 +28,14 @@ func (s *Sender) readDSACK(a *Ack) {
 	}
 }
 
-// processSACK takes the SACK blocks. Each whole record inside a block has arrived; a part of a record tells nothing.
+// processSACK processes the SACK blocks. Each whole record inside a block has arrived; parts of a record do not count.
 func (s *Sender) processSACK(a *Ack) {
 	n := min(max(a.NSACK, 0), len(a.SACK))
 	i := 0
 	if s.ev.dsack {
 		i = 1
 	}
-	// In ascending order, lest one acknowledgement looks like reordering.
+	// In ascending order, so that one acknowledgement does not look like reordering.
 	b := a.SACK
 	for j := i + 1; j < n; j++ {
 		for k := j; k > i && b[k].Start.Less(b[k-1].Start); k-- {
@@ -84,8 +84,8 @@ func (s *Sender) forgetAboveMark(id uint32, r *record) {
 	}
 }
 
-// checkRenege looks at the left edge: a peer that has the first bytes would have acknowledged them, so if it
-// once said so, it has dropped them.
+// checkRenege checks the left edge: a peer that has the first bytes would have acknowledged them. If the first record
+// is SACKed, the peer has discarded it.
 func (s *Sender) checkRenege(now tick.Time) {
 	if s.q.len() == 0 || s.q.at(s.q.head).place != sacked {
 		s.timers.renege = tick.Never

@@ -44,7 +44,7 @@ type Sender struct {
 	count         Counters
 }
 
-// part is how far into a record a retransmission got, because the MSS is less than the record.
+// part is the progress of a retransmission in parts, for a record larger than the MSS.
 type part struct {
 	on   bool
 	id   uint32
@@ -54,7 +54,7 @@ type part struct {
 // round is one trip of the window: it ends when what was in flight at its start is acknowledged.
 type round struct {
 	end        seq.Num
-	limited    bool // the window stopped the sender in this round
+	limited    bool // the window limited the sender in this round
 	wasLimited bool // or in the one before
 	appLimited bool
 	begun      tick.Time
@@ -89,8 +89,8 @@ func orDefault(d, def tick.Duration) tick.Duration {
 	return d
 }
 
-// SetHandshakeRTT gives the round trip of the SYN; with retransmitted it only notes that the SYN was lost
-// (RFC 6298, 5.7; RFC 5681, 3.1).
+// SetHandshakeRTT sets the round trip of the SYN. With retransmitted it records only that the SYN was lost (RFC 6298,
+// 5.7; RFC 5681, 3.1).
 func (s *Sender) SetHandshakeRTT(rtt tick.Duration, retransmitted bool) {
 	if retransmitted {
 		s.rtt.rto = max(s.rtt.rto, min(handshakeLostRTO, s.rtt.max))
@@ -100,8 +100,8 @@ func (s *Sender) SetHandshakeRTT(rtt tick.Duration, retransmitted bool) {
 	s.rtt.sample(rtt, s.una, s.nxt)
 }
 
-// SetMSS changes the effective MSS. Records keep their boundaries. When it fell, those that are too long now
-// are taken for lost: no congestion is assumed, and the caller sends them again in parts.
+// SetMSS changes the effective MSS. Records keep their boundaries. When the MSS falls, records that are too long are
+// marked lost without a congestion reaction, and the caller retransmits them in parts.
 func (s *Sender) SetMSS(mss int, now tick.Time) {
 	mss = max(mss, 1)
 	fell := mss < s.mss
@@ -128,7 +128,7 @@ func (s *Sender) SetMSS(mss int, now tick.Time) {
 		s.tlp.cancel()
 	}
 	if s.frto.step >= frtoNew && s.lostRecords() > 0 {
-		s.frto.step = frtoOff // which has nothing sent again: what is too long has to be
+		s.frto.step = frtoOff // F-RTO retransmits nothing, but the long records must be retransmitted
 	}
 	s.armTimers(now)
 }
@@ -139,13 +139,13 @@ func (s *Sender) Una() seq.Num { return s.una }
 // Outstanding returns the bytes between Una and Nxt, a FIN counting one.
 func (s *Sender) Outstanding() int { return s.nxt.Diff(s.una) }
 
-// Pipe returns the bytes thought to be in the network: neither acknowledged in any way nor taken for lost
-// since they were sent last.
+// Pipe returns the estimated bytes in the network: not acknowledged in any way, and not marked lost since their last
+// transmission.
 func (s *Sender) Pipe() int {
 	return s.q.list[inFlight].bytes - s.dupBytes()
 }
 
-// dupBytes is what the duplicate acknowledgements stand for: nobody knows which records they are.
+// dupBytes returns the bytes that the duplicate acknowledgements represent. It is unknown which records arrived.
 func (s *Sender) dupBytes() int {
 	if s.dups == 0 {
 		return 0
@@ -165,9 +165,9 @@ func (s *Sender) Head() (Tx, bool) {
 
 func (s *Sender) lostRecords() int { return s.q.list[lost].n + s.q.list[lostAgain].n }
 
-// Permit returns how many bytes of new data may leave now: 0, or at least one MSS. After each non-zero
-// answer one segment of any size up to the MSS may be sent. The window may be exceeded by less than one MSS,
-// in recovery or when nothing is in the network: else a window below one record would stall.
+// Permit returns the bytes of new data that may be sent now: 0, or at least one MSS. After each non-zero result one
+// segment of at most one MSS may be sent. In recovery, or when nothing is in the network, the window may be exceeded by
+// less than one MSS: otherwise a window below one record would stall.
 func (s *Sender) Permit(now tick.Time) int {
 	if s.q.len() >= maxRecords {
 		return 0
@@ -193,8 +193,7 @@ func (s *Sender) Permit(now tick.Time) int {
 	return room
 }
 
-// restartIfIdle restarts the window after an idle time. It counts once per time out of the connection's life in which
-// nothing was sent.
+// restartIfIdle reduces the window after an idle time, once for each idle period.
 func (s *Sender) restartIfIdle(now tick.Time) {
 	if d := now.Sub(s.lastSent); d > s.rtt.rto {
 		s.cc.OnIdle(d, s.rtt.rto)
@@ -202,14 +201,13 @@ func (s *Sender) restartIfIdle(now tick.Time) {
 	}
 }
 
-// Sent notes that the new segment r left, and keeps its boundaries as one record. r begins at Nxt. appLimited
-// says that there is no more to send after it.
+// Sent records the new segment r as one record. r begins at Nxt. appLimited reports that there is no more data to send.
 func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	n := r.End.Diff(r.Start)
 	if n <= 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
 		return
 	}
-	// What follows at the same time, but for the second in flight, finds the probe armed.
+	// Segments of the same time, except the second in flight, find the probe armed.
 	armed := s.lastSent == now && s.q.len() > 1 && s.state <= Disorder && s.tlp.want == probeNone
 	s.lastSent = now
 	s.prr.out += n
@@ -240,8 +238,8 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	}
 }
 
-// Unsend undoes Sent for the records from from on, which have not left.
-func (s *Sender) Unsend(from seq.Num, now tick.Time) {
+// TakeBack undoes Sent for the records from the number from on, which were not transmitted.
+func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
 	for s.q.len() > 0 && from.LessEq(s.q.at(s.q.tail-1).start) {
 		s.prr.out -= int(s.q.at(s.q.tail - 1).size)
 		s.q.tail--
@@ -272,8 +270,8 @@ func (p *pace) onSent(n, rate, mss int, now tick.Time) {
 	p.next = max(p.next, now.Add(-max(gap(pacingBurst*mss), pacingQuantum))).Add(gap(n))
 }
 
-// NoNewData notes that Permit allowed a segment, but there is none, or the peer's window has no room. True:
-// ask Retransmit again, there is something now.
+// NoNewData reports to s that Permit allowed a segment, but there is no data or no room in the peer's window. If it
+// returns true, Retransmit has a record now.
 func (s *Sender) NoNewData(now tick.Time) bool {
 	switch {
 	case s.tlp.want == probeNew:
@@ -289,7 +287,7 @@ func (s *Sender) NoNewData(now tick.Time) bool {
 	return false
 }
 
-// Retransmit returns the next record to send again now, the same one until Retransmitted covers it.
+// Retransmit returns the next record to retransmit now, and the same one until Retransmitted covers it.
 func (s *Sender) Retransmit(now tick.Time) (Tx, bool) {
 	if s.lostRecords() == 0 && s.tlp.want != probeLast {
 		return Tx{}, false
@@ -310,7 +308,7 @@ func (s *Sender) retransmit() (Tx, bool) {
 	return tx, true
 }
 
-// chooseRetransmit returns the record to send again next.
+// chooseRetransmit returns the next record to retransmit.
 func (s *Sender) chooseRetransmit() (id uint32, probe, ok bool) {
 	if s.tlp.want == probeLast {
 		if id := s.q.tail - 1; s.q.len() > 0 && s.q.at(id).place == inFlight {
@@ -327,11 +325,11 @@ func (s *Sender) chooseRetransmit() (id uint32, probe, ok bool) {
 		return 0, false, false
 	case l.n == 0 || again.n > 0 && int32(again.first-l.first) < 0:
 		id = again.first
-	default: // what comes first in the stream, as in RFC 6675, section 4, NextSeg (1)
+	default: // first in the stream, as in RFC 6675, section 4, NextSeg (1)
 		id = l.first
 	}
 	if s.forcedResends > 0 {
-		// After a timeout the head goes first: until it arrives nothing else helps.
+		// After a timeout the head goes first: only its arrival ends the stall.
 		if s.q.at(s.q.head).place == lost || s.q.at(s.q.head).place == lostAgain {
 			id = s.q.head
 		}
@@ -344,8 +342,8 @@ func (s *Sender) chooseRetransmit() (id uint32, probe, ok bool) {
 	return id, false, pipe == 0 || s.cc.Cwnd() > pipe
 }
 
-// Retransmitted notes that r left again: what Retransmit returned, or only its first bytes because the MSS
-// fell under the record.
+// Retransmitted records the retransmission of r: the range that Retransmit returned, or its first bytes if the MSS fell
+// below the record.
 func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	id, probe, ok := s.chooseRetransmit()
 	if !ok || r.Len() == 0 || !s.q.at(id).span().Covers(r) {

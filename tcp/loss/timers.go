@@ -121,7 +121,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 		s.beginUndo()
 	}
 	s.cc.OnTimeout(s.Outstanding(), !again)
-	s.round.limited = true // by the loss window, which what goes again fills
+	s.round.limited = true // by the loss window, which the retransmissions fill
 	s.reduced, s.timedOut = now, now
 	s.state = Loss
 	s.recover, s.beyond = s.nxt, s.nxt
@@ -141,8 +141,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 	s.timers.probe = tick.Never
 }
 
-// markTimedOut takes the head for lost, and every other record too unless RACK says that its acknowledgement
-// may still come.
+// markTimedOut marks the head lost, and all other records for which RACK no longer expects an acknowledgement.
 func (s *Sender) markTimedOut(now tick.Time) {
 	wait := tick.Duration(0)
 	if s.mode == RACK {
@@ -164,7 +163,7 @@ func (s *Sender) markTimedOut(now tick.Time) {
 	s.lossMark, s.above, s.aboveN = s.q.tail, 0, 0
 }
 
-// dropSACK forgets all that the peer acknowledged selectively (RFC 2018, 8).
+// dropSACK discards all SACK information (RFC 2018, 8).
 func (s *Sender) dropSACK() {
 	if s.q.list[sacked].n == 0 {
 		return
@@ -174,8 +173,8 @@ func (s *Sender) dropSACK() {
 	s.timers.renege = tick.Never
 }
 
-// onReneged treats the loss of bytes that the peer had acknowledged selectively like a timeout: it must send
-// them all again (RFC 2018, 8).
+// onReneged handles a peer that discarded bytes which it had SACKed like a timeout: all of them must be retransmitted
+// (RFC 2018, 8).
 func (s *Sender) onReneged(now tick.Time) {
 	s.count.Reneged++
 	s.dropSACK()

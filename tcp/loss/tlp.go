@@ -9,7 +9,7 @@ import (
 type tlp struct {
 	want     probe
 	inFlight bool    // a probe is unacknowledged
-	resent   int     // bytes that were sent again, TLP.is_retrans when there are any
+	resent   int     // bytes that were retransmitted: TLP.is_retrans if not 0
 	end      seq.Num // TLP.end_seq
 }
 
@@ -43,7 +43,7 @@ func (s *Sender) checkProbe(a *Ack, now tick.Time) {
 		t.cancel()
 		s.count.ProbesSpurious++
 	case t.end.Less(a.Ack):
-		// The probe repaired the loss: react to it all the same.
+		// The probe repaired the loss, which still is a congestion signal.
 		t.cancel()
 		s.count.ProbesRepaired++
 		if s.state < CWR && s.q.len() > 0 {

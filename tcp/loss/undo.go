@@ -5,12 +5,12 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// undo watches for signs that a recovery was spurious.
+// undo detects that a recovery was spurious.
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	bytes  int     // sent again since, or as a probe before, and not reported as duplicates
-	resent bool    // something was sent again
+	bytes  int     // retransmitted since, or as a probe before, and not reported as duplicates
+	resent bool    // something was retransmitted
 	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
 	// acknowledgement came since
 	eifel       bool
@@ -35,7 +35,7 @@ func (u *undo) onResent(n int, now tick.Time) {
 	}
 }
 
-// frto is RFC 5682: after a timeout, two new segments find out whether the old ones are still arriving.
+// frto is RFC 5682: after a timeout, two new segments show whether the old ones still arrive.
 type frto struct {
 	step    frtoStep
 	recover seq.Num // SND.NXT at the timeout
@@ -53,7 +53,7 @@ const (
 	frtoWait           // step 3: waiting for the second acknowledgement
 )
 
-// finSent reports that there will be no new data.
+// finSent reports whether the FIN was sent: there is no new data.
 func (s *Sender) finSent() bool {
 	return s.q.len() > 0 && s.q.at(s.q.tail-1).kind == FIN
 }
@@ -148,8 +148,7 @@ func (s *Sender) checkFRTO() bool {
 	return false
 }
 
-// undoRecovery undoes a spurious recovery (RFC 4015, 3): what was taken for lost is in flight again, and the
-// window returns.
+// undoRecovery undoes a spurious recovery (RFC 4015, 3): lost records are in flight again, and the window is restored.
 func (s *Sender) undoRecovery(now tick.Time) {
 	timedOut := s.state == Loss
 	s.ev.undone = true
@@ -170,7 +169,7 @@ func (s *Sender) undoRecovery(now tick.Time) {
 		return
 	}
 	if s.rtt.shift > 0 {
-		// Nothing told the round trip since, but it was as long as the timer ran and what came after (RFC 4015,
+		// There was no sample since, but the round trip was the RTO and the time after it (RFC 4015,
 		// 3.6). Without it a peer that delays acknowledgements as long as the timer waits would have each segment
 		// sent twice, for ever.
 		s.rtt.sample(s.rtt.rto+now.Sub(s.rtt.stalled), s.una, s.nxt)
