@@ -30,8 +30,9 @@
 //
 // The kernel keeps frames with a VLAN tag, except the tag of VLAN 0, which carries only a priority. A device that strips tags
 // before XDP hides them: that offload must be off where there are VLANs. The kernel keeps segments behind AH, which only the
-// kernel can authenticate, ESP packets of SAs that the engine does not claim, and frames whose headers are truncated or inconsistent. If such a frame belongs to a
-// claimed connection, for example because its first fragment ends inside the TCP header, the kernel answers RST.
+// kernel can authenticate, ESP packets of SAs that the engine does not claim, and frames whose headers are truncated or
+// inconsistent. If such a frame belongs to a claimed connection, for example because its first fragment ends inside the TCP
+// header, the kernel answers RST.
 //
 // Checksums are not verified here: the engine verifies them over bytes that it reads anyway.
 

@@ -6,12 +6,12 @@ import (
 	"unsafe"
 )
 
-// Owner says who may touch a chunk.
+// Owner is the party that may access a chunk.
 type Owner uint8
 
 // Owners of chunks.
 const (
-	OwnerFree       Owner = iota // nobody, in the free list
+	OwnerFree       Owner = iota // no party: in the free list
 	OwnerFill                    // the kernel, to receive into
 	OwnerRx                      // the reader, from Recv until Release
 	OwnerTx                      // the writer, from AllocTx until Flush has handed the slot over

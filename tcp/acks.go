@@ -139,9 +139,9 @@ func (c *Conn) oweChallengeAck(now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// answerProbe owes an answer to a keepalive or window probe. Only this connection's budget decides about it,
-// not the one that all share: peers give a connection up whose probes are not answered, and others must not
-// be able to bring that about.
+// answerProbe queues the answer to a keepalive or window probe. It is limited by probePause of this connection, not by
+// the shared Budget: a peer ends a connection without answers to its probes, and other peers must not be able to cause
+// that.
 func (c *Conn) answerProbe(now tick.Time) {
 	if now < c.probeAt {
 		c.n.ProbesSuppressed++

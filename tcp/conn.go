@@ -109,7 +109,7 @@ type arrival struct {
 	offered    int  // bytes
 	kept       int  // of those
 	ackNow     bool // acknowledge at once
-	isSYNACK   bool // a SYN-ACK, whose acknowledgement is owed already
+	isSYNACK   bool // a SYN-ACK; its acknowledgement is queued already
 	hadHoles   bool // there was a gap before this segment
 	dup        seq.Range
 	keptTo     seq.Num // RCV.NXT with what was kept in order

@@ -48,7 +48,7 @@ const (
 	challengePause = 500 * tick.Millisecond
 
 	// probePause is the least time between two answers to keepalive or window probes of one connection:
-	// honest peers probe no faster than an RTO, and whoever forges probes for all connections gets no more
+	// peers probe no faster than an RTO, and an attacker who forges probes for all connections gets no more
 	// than ten answers a second from each.
 	probePause = 100 * tick.Millisecond
 

@@ -168,7 +168,7 @@ func (p *pathMTU) onTimeout(c *Conn, now tick.Time) {
 	}
 }
 
-// suspectSize returns the size of the packet whose acknowledgement is missing, 0 when no lower one is left to try.
+// suspectSize returns the size of the unacknowledged packet at the head, 0 when there is no lower size to try.
 func (p *pathMTU) suspectSize(c *Conn) int {
 	head, ok := c.tx.Head()
 	if !c.cfg.ProbeMTU || !ok {

@@ -27,8 +27,8 @@ func (s *Shape) tcpAt() int {
 // Segments returns how many segments a block of n bytes is cut into.
 func (s *Shape) Segments(n int) int { return (n - s.Headers + s.Payload - 1) / s.Payload }
 
-// Segment appends to dst the frame of the i-th segment as the kernel cuts it from block, with all checksums. It is for
-// those who look at frames; Sender.Send needs none of it.
+// Segment appends to dst the frame of the i-th segment as the kernel cuts it from block, with all checksums. Decorators
+// that inspect frames use it; Sender.Send does not need it.
 func (s *Shape) Segment(dst, block []byte, i int) []byte {
 	from := s.Headers + i*s.Payload
 	end := min(len(block), from+s.Payload)

@@ -9,6 +9,6 @@
 // (ethtool -K INTERFACE tx off), or the frames arrive with the pseudo header's sum alone.
 //
 // What does not help: a transmit ring of the packet socket (PACKET_TX_RING), because software segmentation
-// copies pages that belong to somebody else (skb_orphan_frags), 0.93 of the rate at MTU 1500 and 0.88 at
+// copies pages of user space (skb_orphan_frags), 0.93 of the rate at MTU 1500 and 0.88 at
 // 9000; shorter blocks, 0.93 and 0.84 at 32 KiB; PACKET_QDISC_BYPASS, which drops whatever must be segmented.
 package gso

@@ -10,7 +10,7 @@ type factors [4][2]uint64
 
 var folds = factors{distance(256), distance(64), distance(128), distance(192)}
 
-// distance returns the factors of the low and the high word of 128 bits that go so many bytes on.
+// distance returns the factors of the low and the high word of 128 bits for a step of n bytes.
 func distance(n int) [2]uint64 { return [2]uint64{power(8*n + 32), power(8*n - 32)} }
 
 // power returns x^n modulo the polynomial, with x^0 in bit 32: a product of two words of which the lowest bit is
@@ -23,7 +23,7 @@ func power(n int) uint64 {
 	return uint64(v) << 1
 }
 
-// foldSum is Sum of so many lines of 64 bytes, at least minLines, with the bare CRC register.
+// foldSum is Sum of a number of lines of 64 bytes, at least minLines, with the bare CRC register.
 //
 //go:noescape
 func foldSum(src *byte, lines int, k *factors, crc uint32, sum uint64) (uint32, uint64)

@@ -46,7 +46,7 @@ func (k ICMPKind) String() string {
 //	|   the packet's IP header, and at least 8 bytes of its TCP    |
 type ICMPError struct {
 	Kind ICMPKind
-	From Addr // who sent the message
+	From Addr // sender of the message
 	MTU  int  // with PacketTooBig; 0: not said (RFC 1191, 3)
 
 	// The quoted segment: Local is its source.
