@@ -111,13 +111,13 @@ func (t *Table) UnbindStream(s StreamID) {
 	}
 }
 
-// Binding describes what a window is bound to.
+// Binding describes the memory to bind a window to.
 type Binding struct {
 	STag      STag   // of the window from then on: its own with any key
 	Region    STag   // of the same domain, with the right BindMW
 	TO        TO     // of the first byte, in the region
 	Len       uint64 // bytes; zero unbinds the window
-	Access    Access // of the peer; what it may write needs LocalWrite of the region
+	Access    Access // of the peer; write rights need LocalWrite of the region
 	ZeroBased bool   // offsets in the window count from 0; else they are the region's
 }
 

@@ -131,7 +131,7 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 	}
 }
 
-// joinInOrder makes the first island a part of what is in order.
+// joinInOrder adds the first island to the part in order.
 func (r *Receiver) joinInOrder() *ulpdu.Error {
 	e, is := &r.inOrder, &r.islands[0]
 	if is.chainStart >= 0 {
@@ -220,7 +220,7 @@ func (r *Receiver) extendIsland(is *island, l walkLimit) {
 			s.kept = min(max(is.chainEnd, head), s.end)
 		}
 		if v == refuse && byMarker && is.records.empty() {
-			r.reassembly.release(s.start, head) // the marker that showed the start may be what is wrong
+			r.reassembly.release(s.start, head) // the marker that showed the start may be wrong
 			s.kept = s.start
 		}
 		if v == postpone {

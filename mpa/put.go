@@ -48,7 +48,7 @@ func insertMarkers(dst []byte, w, next, length int) (int, int) {
 // of all bytes.
 func (f Framing) putBody(dst []byte, w, next, length int, body []byte, n int) uint64 {
 	crc, sum, done := uint32(0), uint64(0), 0 // done is how many bytes of dst crc and sum are of
-	soon := n                                 // what body has from here on is fetched when there is time
+	soon := n                                 // body from here on is still to be fetched into the cache
 	for read := 0; read < n; {
 		k := copy(dst[w:min(next, len(dst))], body[read:n])
 		read, w = read+k, w+k

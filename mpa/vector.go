@@ -15,7 +15,7 @@ type Vector struct {
 	Room []byte // owned by the caller, who may remove it while the Vector is empty
 
 	array      [][]byte // the array of pieces, from its beginning
-	pieces     [][]byte // what is left, in the order of the stream
+	pieces     [][]byte // not discarded yet, in stream order
 	total      int      // in pieces
 	used       int      // of Room
 	lastInRoom bool     // the last piece ends at Room[used]

@@ -173,7 +173,7 @@ func (q *QP) releaseKept() {
 
 func (q *QP) flushRecv() {
 	r := &q.rq
-	for n := r.len(); n > 0; { // not those that Complete posts anew
+	for n := r.len(); n > 0; { // leaves receives that Complete posts meanwhile
 		if r.srq != nil && r.taken[uint32(r.next)&r.mask] < 0 {
 			r.next++ // a message ahead has taken one, this one has not
 			continue

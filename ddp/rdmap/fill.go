@@ -115,9 +115,9 @@ func (q *QP) responseHeader(r *inboundRequest, off uint32, last bool, b []byte) 
 	}
 	src = r.mem[:]
 	if r.mr != nil && !r.mr.Valid() && !r.mr.Lost() {
-		// The STag was taken back after this segment was frozen. A peer that has the bytes drops the
-		// repetition; one that has not must not see what is there now (RFC 5042), nor take zeros for the end
-		// of its Read when they are not its own doing.
+		// The STag was revoked after this segment was frozen. A peer that has the bytes drops the retransmission.
+		// A peer that does not have them must not read the present content (RFC 5042). Nor may it complete its
+		// Read with zeros, unless it invalidated the STag itself.
 		src = nil
 		if r.mr.Revoked() {
 			last = false

@@ -93,7 +93,7 @@ func (w *sendWQE) isDone() bool { return w.acked && w.answered }
 //	next      first not wholly frozen, head <= next <= tail
 //	tail      where the next one is posted
 //
-// After the end of the stream head is tail, and TCP may send again what is in the kept slots before it.
+// After the end of the stream head equals tail, and TCP may retransmit the kept slots before it.
 type sendQueue struct {
 	ring             []sendWQE
 	mask             uint64

@@ -21,7 +21,7 @@ func (q *QP) responseReady() bool {
 	}
 	word, c := q.atomicTarget(&r.op)
 	if c != ddp.CauseNone {
-		return true // execute tells the peer
+		return true // executeAtomic reports it to the peer
 	}
 	for i := q.in.acked; i != q.in.next; i++ {
 		if m := q.in.at(i).mem[0]; len(m) > 0 {

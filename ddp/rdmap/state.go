@@ -49,13 +49,13 @@ type Action uint8
 
 // The actions. The first three are returned by QP.Actions.
 const (
-	ActFIN   Action = 1 << iota // shut the sending side after what NextULPDU still gives
+	ActFIN   Action = 1 << iota // close the sending side, after the ULPDUs that NextULPDU still returns
 	ActRST                      // abort the connection
 	ActTimer                    // start the close timer; call Lost when it runs out
 
 	actTerminate   // make a Terminate
 	actFlush       // complete everything with WR_FLUSH_ERR
-	actReleaseKept // what TCP has not had acknowledged is not sent again from registered memory
+	actReleaseKept // unacknowledged bytes are not retransmitted from registered memory
 
 	actOwner = ActFIN | ActRST | ActTimer
 )

@@ -65,7 +65,7 @@ type SendWR struct {
 	ID     uint64
 	Op     WROp
 	Flags  WRFlags
-	Access ddp.Access // BindMW: what the peer may do by way of the window
+	Access ddp.Access // BindMW: rights of the peer on the window
 
 	// SGL is the payload of Send and Write, at most Config.MaxSGE pieces; the sink of Read
 	// (at most one piece) and of an atomic (one piece of 8 bytes, written in the host's
@@ -81,7 +81,7 @@ type SendWR struct {
 	RemoteSTag ddp.STag
 	RemoteTO   ddp.TO
 	Invalidate ddp.STag // of SendInv, SendSEInv (the peer's) and LocalInv (ours)
-	Region     ddp.STag // BindMW: what the window is bound to
+	Region     ddp.STag // BindMW: the region to bind the window to
 
 	Imm [ImmLen]byte // Imm, ImmSE
 

@@ -26,7 +26,7 @@ const (
 	revAt    = 17
 	pdLenAt  = 18
 
-	flagM = 0x80 // markers are required in what the sender of the frame receives
+	flagM = 0x80 // the sender of the frame receives markers
 	flagC = 0x40 // the CRC is wanted
 	flagR = 0x20 // Reply: the connection is rejected
 	flagS = 0x10 // revision 2: RFC 6581 data; revision 1: an Rtr frame is offered

@@ -12,7 +12,7 @@ type Request struct {
 	Revision Revision
 	Version  uint8 // of DDP and RDMAP, if the consumer accepts
 	Enhanced bool  // RFC 6581
-	Markers  bool  // in what this endpoint sends
+	Markers  bool  // in the stream that this endpoint sends
 	// IRD and ORD of the peer, from RFC 6581 or [MS-SMBD]; NotNegotiated otherwise.
 	IRD, ORD    uint16
 	PeerToPeer  bool // the peer will send an RTR message
@@ -180,7 +180,7 @@ func (r *Responder) makeReply(a *Answer, reject bool) (*frame, enhanced, error) 
 		PrivateData: q.PrivateData}
 	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC,
 		rejected: reject}
-	if reject { // no markers follow: M says that those of the Request were not what was in the way
+	if reject { // no markers follow; the Request's M shows that its markers were not the reason
 		f.markers = r.received.markers
 	}
 	var head []byte

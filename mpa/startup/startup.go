@@ -116,7 +116,7 @@ func limitData(b []byte, own int) ([]byte, error) {
 	return b, nil
 }
 
-// Params is what the two endpoints agreed on.
+// Params is the agreement of the two endpoints.
 type Params struct {
 	Revision  Revision    // of the peer's frame
 	Version   uint8       // of DDP and RDMAP: 1, or 0 for the RDMA Consortium's
@@ -190,7 +190,7 @@ func (s *endpoint) Output() []byte {
 // Stage returns the progress of the start-up.
 func (s *endpoint) Stage() Stage { return s.stage }
 
-// Params returns what was agreed; it is complete from StageEstablished or StageRejected on.
+// Params returns the agreement; it is complete from StageEstablished or StageRejected on.
 func (s *endpoint) Params() *Params { return &s.params }
 
 // Closed reports that the connection is gone, or that the caller stopped waiting. why is for the message. It returns
