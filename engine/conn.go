@@ -44,6 +44,7 @@ type conn struct {
 // carrier is what carries the octets of a connection: an xdpConn or a kernelConn.
 type carrier interface {
 	abandoner
+	transport() string       // verbs.Transport.Name
 	tcpInfo() *verbs.TCPInfo // nil for a socket
 	// established says that MPA's start-up is done: the accounts of peers want to know, and from now on the connection
 	// has its turns as one of the owner's.

@@ -62,6 +62,7 @@ type driver interface {
 	detach() error
 	do(f func() error) error
 	describe() verbs.Transport
+	isLocal(remote netip.Addr) bool
 	footprint(accepted bool) int // octets of a connection, see Device.Footprint
 	close() error
 }
@@ -129,6 +130,9 @@ func (d *Device) all() []*loop {
 
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
+
+// IsLocal reports whether connections to an address do not leave this host.
+func (d *Device) IsLocal(remote netip.Addr) bool { return d.drv.isLocal(remote.Unmap()) }
 
 // Do runs f on a thread that is in the device's network namespace, where sockets of f belong.
 func (d *Device) Do(f func() error) error { return d.drv.do(f) }

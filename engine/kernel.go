@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/host/neigh"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 )
@@ -37,7 +38,8 @@ type kernelDriver struct {
 	workers []*kernelWorker
 	turn    atomic.Uint32 // of the workers, to have the next connection
 	open    context.Context
-	stop    context.CancelFunc // by close
+	stop    context.CancelFunc    // by close
+	allows  func(netip.Addr) bool // the peers whom listeners serve; nil: all
 }
 
 // OpenKernel makes a device on the kernel's sockets. It fails when the process has no file descriptors left.
@@ -60,10 +62,21 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 			return net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
 		}
 	}
-	k := &kernelDriver{cfg: cfg, dev: newDevice(cfg.Options)}
+	d := newDevice(cfg.Options)
+	k, err := newKernelDriver(d, cfg, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
+	if err != nil {
+		return nil, err
+	}
+	d.drv = k
+	go d.watch()
+	return d, nil
+}
+
+// newKernelDriver starts workers for d, at most maxKernelWorkers.
+func newKernelDriver(d *Device, cfg KernelConfig, workers int) (*kernelDriver, error) {
+	k := &kernelDriver{cfg: cfg, dev: d}
 	k.open, k.stop = context.WithCancel(context.Background())
-	k.dev.drv = k
-	for range min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxKernelWorkers) {
+	for range min(workers, maxKernelWorkers) {
 		w, err := newKernelWorker(k)
 		if err != nil {
 			for _, w := range k.workers {
@@ -72,13 +85,12 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 			return nil, err
 		}
 		k.workers = append(k.workers, w)
-		k.dev.own(w.loop)
+		d.own(w.loop)
 	}
 	for _, w := range k.workers {
 		go w.run()
 	}
-	go k.dev.watch()
-	return k.dev, nil
+	return k, nil
 }
 
 // maxKernelWorkers is how many processors sockets are worth: reading, checking and placing the octets of one
@@ -144,40 +156,52 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
 	if err != nil {
 		return netip.AddrPort{}, nil, err
 	}
-	go func() {
-		for {
-			sock, err := ln.Accept()
-			if err != nil {
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
-				k.dev.log.Warn("accept", "error", err)
-				time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
-				continue
-			}
-			remote := addrPort(sock.RemoteAddr())
-			c, err := l.passive(netip.AddrPort{}, remote)
-			if err == nil && budget.IsKept(sock, budget.KeptForPrograms) {
-				err = errFewDescriptors
-			}
-			if err == nil {
-				c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
-				err = denied(err)
-			}
-			if err != nil {
-				k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
-				sock.Close()
-				continue
-			}
-			w := k.deal()
-			if !w.loop.post(func() { w.connected(c, sock, nil) }) {
-				sock.Close()
-				c.charge.End(clock())
+	go k.acceptLoop(ln, l)
+	return addrPort(ln.Addr()), ln, nil
+}
+
+// acceptLoop accepts connections for l until ln is closed.
+func (k *kernelDriver) acceptLoop(ln net.Listener, l *Listener) {
+	for {
+		sock, err := ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
 			}
+			k.dev.log.Warn("accept", "error", err)
+			time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
+			continue
 		}
-	}()
-	return addrPort(ln.Addr()), ln, nil
+		c, err := k.admit(l, sock)
+		if err != nil {
+			k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
+			sock.Close()
+			continue
+		}
+		w := k.deal()
+		if !w.loop.post(func() { w.connected(c, sock, nil) }) {
+			sock.Close()
+			c.charge.End(clock())
+			return
+		}
+	}
+}
+
+// admit returns the attempt of a peer, which the rules of the device allow.
+func (k *kernelDriver) admit(l *Listener, sock net.Conn) (*conn, error) {
+	remote := addrPort(sock.RemoteAddr())
+	if k.allows != nil && !k.allows(remote.Addr()) {
+		return nil, verbs.ErrPeerDenied
+	}
+	c, err := l.passive(netip.AddrPort{}, remote)
+	if err == nil && budget.IsKept(sock, budget.KeptForPrograms) {
+		err = errFewDescriptors
+	}
+	if err == nil {
+		c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
+		err = denied(err)
+	}
+	return c, err
 }
 
 // errFewDescriptors refuses a connection in favour of programs and of the operator.
@@ -197,6 +221,8 @@ func (k *kernelDriver) footprint(accepted bool) int {
 	}
 	return writeBlock + mpa.MaxFPDU + 64<<10
 }
+
+func (k *kernelDriver) isLocal(remote netip.Addr) bool { return neigh.IsLocal(remote) }
 
 func (k *kernelDriver) do(f func() error) error { return f() }
 

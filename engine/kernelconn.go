@@ -273,6 +273,9 @@ func (c *kernelConn) resetOnClose() {
 	}
 }
 
+// transport implements carrier.
+func (c *kernelConn) transport() string { return "kernel" }
+
 // tcpInfo implements carrier: the kernel has its own TCP_INFO.
 func (c *kernelConn) tcpInfo() *verbs.TCPInfo { return nil }
 

@@ -213,8 +213,8 @@ func (q *QP) Info() (i verbs.ConnInfo, err error) {
 
 // info runs on the worker of c.
 func (q *QP) info(c *conn) verbs.ConnInfo {
-	return verbs.ConnInfo{State: q.core.State(), MPA: c.iw.Stats(), Counters: q.core.Counters,
-		TCP: c.below.tcpInfo()}
+	return verbs.ConnInfo{State: q.core.State(), Transport: c.below.transport(), MPA: c.iw.Stats(),
+		Counters: q.core.Counters, TCP: c.below.tcpInfo()}
 }
 
 // infoBatch is how many queue pairs a worker looks at before it goes on with its packets.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -72,26 +71,13 @@ func noRoute(err error) error {
 	return fmt.Errorf("%w: %w", syscall.EHOSTUNREACH, err)
 }
 
-// isOwn says whether a is an address of the device's host, which needs no next hop.
-func (x *xdpDriver) isOwn(a netip.Addr) (own bool, err error) {
-	err = x.do(func() error {
-		all, err := net.InterfaceAddrs()
-		for _, p := range all {
-			n, ok := p.(*net.IPNet)
-			own = own || ok && n.IP.Equal(a.AsSlice())
-		}
-		return err
-	})
-	return own || a.IsLoopback(), err
-}
-
 // resolvePause is the time between two questions about a next hop that the kernel has given up.
 const resolvePause = time.Second
 
 func (x *xdpDriver) resolve(ctx context.Context, dst netip.Addr) error {
 	dst = dst.Unmap().WithZone("")
-	if own, err := x.isOwn(dst); own || err != nil {
-		return err
+	if x.isLocal(dst) {
+		return nil
 	}
 	answers := x.waiters.add(dst)
 	defer x.waiters.remove(dst, answers)

@@ -99,10 +99,13 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 	}
 	l := &StreamListener{backlog: backlog, changed: make(chan struct{}, 1)}
 	lc := &stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
-	l.port, err = x.listenAt(addr, lc,
-		func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
-			return l.accepted(newStream(w, cfg.Config, local, remote))
-		})
+	port, err := x.reserve(addr)
+	if err == nil {
+		l.port, err = x.listenAt(port, lc,
+			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
+				return l.accepted(newStream(w, cfg.Config, local, remote))
+			})
+	}
 	if err == nil {
 		err = d.opened(l)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -90,15 +89,18 @@ type xdpDriver struct {
 	hops    hopUsers
 	waiters hopWaiters
 	local   *localaddr.Follower
-	live    *liveFrames       // nil without TransmitLive
-	ipsec   *xdpIPsec         // nil without XDPConfig.IPsec
-	watches []*netwatch.Watch // all that follow the kernel's configuration
-	workers []*worker
-	mac     [6]byte
-	socket  ring.Info // of the first queue
-	secret  [16]byte  // of all stacks: a connection may move between them while it is being opened
-	owners  owners
-	link    linkState
+	allow   atomic.Pointer[[]netip.Prefix] // XDPConfig.Allow, or what SetAllow put in its place
+	// loopback has the connections to addresses of this host.
+	loopback *kernelDriver
+	live     *liveFrames       // nil without TransmitLive
+	ipsec    *xdpIPsec         // nil without XDPConfig.IPsec
+	watches  []*netwatch.Watch // all that follow the kernel's configuration
+	workers  []*worker
+	mac      [6]byte
+	socket   ring.Info // of the first queue
+	secret   [16]byte  // of all stacks: a connection may move between them while it is being opened
+	owners   owners
+	link     linkState
 	// relays are workers without connections, for queues that came later. Guarded by link's lock.
 	relays       []*worker
 	following    sync.WaitGroup // followQueues
@@ -206,6 +208,9 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 
 func (x *xdpDriver) start(ctx context.Context, c *conn, local,
 	remote netip.AddrPort) error {
+	if x.isLocal(remote.Addr()) {
+		return x.loopback.start(ctx, c, local, remote)
+	}
 	port, mtu, err := x.origin(local, remote.Addr().Unmap())
 	if err != nil {
 		return err
@@ -239,8 +244,15 @@ func (x *xdpDriver) start(ctx context.Context, c *conn, local,
 func (x *xdpDriver) origin(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
 	mtu int, err error) {
 	route, err := x.neigh.Route(remote)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, 0, err
+	case route.Local:
+		return nil, 0, fmt.Errorf("%w: no byte stream reaches %v, which is an address of this host",
+			verbs.ErrInvalid, remote)
+	case local.Addr().IsLoopback():
+		return nil, 0, fmt.Errorf("%w: %v reaches this host alone, and not %v", verbs.ErrInvalid,
+			local.Addr(), remote)
 	}
 	if !local.Addr().IsValid() {
 		local = netip.AddrPortFrom(route.Source, local.Port())
@@ -283,88 +295,9 @@ func anotherPort(err error, local netip.AddrPort) bool {
 	return errors.Is(err, stack.ErrTupleInUse) && local.Port() == 0
 }
 
-func (x *xdpDriver) listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error) {
-	p, err := x.listenAt(l.addr, &stack.ListenConfig{Conn: x.rdmaConfig()},
-		func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
-			c, err := l.passive(local, remote)
-			if err != nil {
-				return nil, err
-			}
-			return x.carry(w, c)
-		})
-	if err != nil {
-		return at, nil, err
-	}
-	return p.Addr(), p, nil
-}
-
-// xdpListener is a port at which the stacks of all workers listen.
-type xdpListener struct {
-	*ports.Reservation
-	x *xdpDriver
-}
-
-// listenAt listens on every worker, where accept makes the upper layer of a connection whose handshake is done, and has
-// frames steered.
-func (x *xdpDriver) listenAt(want netip.AddrPort, cfg *stack.ListenConfig,
-	accept func(w *worker, local, remote netip.AddrPort) (stack.Upper, error)) (*xdpListener,
-	error) {
-	port, err := x.reserve(want)
-	if err != nil {
-		return nil, err
-	}
-	l, at := &xdpListener{port, x}, port.Addr()
-	cfg.Refused = x.refused
-	for _, w := range x.workers {
-		cfg.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
-			local, remote := tupleAddrs(t)
-			return accept(w, local, remote)
-		}
-		if err = w.do(func() error {
-			_, err := w.stk.Listen(fromNetip(at.Addr()), at.Port(), cfg, clock())
-			return err
-		}); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = x.steer.AddListener(at)
-	}
-	if err != nil {
-		l.stop()
-		return nil, err
-	}
-	return l, nil
-}
-
-// stop ends what listenAt began on the workers.
-func (l *xdpListener) stop() error {
-	at := l.Addr()
-	for _, w := range l.x.workers {
-		w.call(func() { w.stk.Unlisten(fromNetip(at.Addr()), at.Port()) })
-	}
-	return l.Reservation.Close()
-}
-
-// Close ends all that listenAt began.
-func (l *xdpListener) Close() error {
-	if l.x.over.Load() { // the program may be another device's
-		return l.Reservation.Close()
-	}
-	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
-		l.x.dev.log.Warn("listener stays in the steering table", "error", err)
-	}
-	return l.stop()
-}
-
-// refused logs a connection that was reset when its handshake was done.
-func (x *xdpDriver) refused(t *tcp.Tuple, err error) {
-	_, remote := tupleAddrs(t)
-	x.dev.log.Info("connection refused", "remote", remote, "error", err)
-}
-
-// footprint is the state of a connection in TCP, MPA and the stack, with its queues of segments and FPDUs under way.
-func (x *xdpDriver) footprint(bool) int { return 64 << 10 }
+// footprint is that of a local connection. Others take 64 KiB: their state in TCP, MPA and the stack, with queues of
+// segments and FPDUs under way.
+func (x *xdpDriver) footprint(accepted bool) int { return x.loopback.footprint(accepted) }
 
 func (x *xdpDriver) describe() verbs.Transport {
 	return verbs.Transport{

@@ -48,6 +48,9 @@ func (c *xdpConn) abandon(why error) {
 	}
 }
 
+// transport implements carrier.
+func (c *xdpConn) transport() string { return "xdp" }
+
 // tcpInfo implements carrier.
 func (c *xdpConn) tcpInfo() *verbs.TCPInfo {
 	if c.Endpoint == nil {

@@ -35,7 +35,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	}
 	x.hops.r = x.neigh
 	x.watches = append(x.watches, x.neigh.Watch())
-	if err := x.steer.SetPeers(x.cfg.Allow); err != nil {
+	if err := x.setAllow(x.cfg.Allow); err != nil {
 		return err
 	}
 	// A driver may make more receive queues when a program comes: virtio_net does, one for each processor.
@@ -56,6 +56,9 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 		return err
 	}
 	x.watches = append(x.watches, x.local.Watch())
+	if err = x.openLoopback(); err != nil {
+		return err
+	}
 	return x.cfg.Kit.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
 }
 
@@ -172,6 +175,9 @@ func (x *xdpDriver) close() error {
 		x.local.Close()
 	}
 	x.following.Wait()
+	if x.loopback != nil {
+		x.loopback.close()
+	}
 	list := x.all()
 	for _, w := range list {
 		w.end()
@@ -208,5 +214,5 @@ func (d *Device) SetAllow(from []netip.Prefix) error {
 		return fmt.Errorf("%w: on the kernel's sockets the host's firewall decides who may connect",
 			verbs.ErrTransport)
 	}
-	return x.steer.SetPeers(from)
+	return x.setAllow(from)
 }

@@ -50,18 +50,19 @@ type ownerRow struct {
 
 type qpRow struct {
 	onLink
-	QP       control.Handle `json:"lqpn" doc:"its number in its session"`
-	Type     string         `json:"type" doc:"RC: iWARP has no other"`
-	State    string         `json:"state" doc:"of the queue pair"`
-	Local    string         `json:"local,omitempty" doc:"address"`
-	Remote   string         `json:"remote,omitempty" doc:"address"`
-	TCPState string         `json:"tcp_state,omitempty" doc:"of the connection"`
-	PD       control.Handle `json:"pdn,omitempty" doc:"protection domain"`
-	SendCQ   control.Handle `json:"send_cqn,omitempty" doc:"completion queue of the send queue"`
-	RecvCQ   control.Handle `json:"recv_cqn,omitempty" doc:"completion queue of the receive queue"`
-	In       uint64         `json:"payload_in" doc:"bytes placed"`
-	Out      uint64         `json:"payload_out" doc:"bytes sent"`
-	Held     uint64         `json:"held_octets" doc:"bytes that wait for what is missing in front of them"`
+	QP        control.Handle `json:"lqpn" doc:"its number in its session"`
+	Type      string         `json:"type" doc:"RC: iWARP has no other"`
+	State     string         `json:"state" doc:"of the queue pair"`
+	Local     string         `json:"local,omitempty" doc:"address"`
+	Remote    string         `json:"remote,omitempty" doc:"address"`
+	Transport string         `json:"transport,omitempty" doc:"of the connection: xdp, or kernel, as within the host"`
+	TCPState  string         `json:"tcp_state,omitempty" doc:"of the connection"`
+	PD        control.Handle `json:"pdn,omitempty" doc:"protection domain"`
+	SendCQ    control.Handle `json:"send_cqn,omitempty" doc:"completion queue of the send queue"`
+	RecvCQ    control.Handle `json:"recv_cqn,omitempty" doc:"completion queue of the receive queue"`
+	In        uint64         `json:"payload_in" doc:"bytes placed"`
+	Out       uint64         `json:"payload_out" doc:"bytes sent"`
+	Held      uint64         `json:"held_octets" doc:"bytes that wait for what is missing in front of them"`
 	ownerRow
 	Error string `json:"error,omitempty" doc:"why it ended"`
 }

@@ -176,7 +176,7 @@ func comm(pid int32) string {
 func makeQP(q *control.QPState, l onLink) qpRow {
 	return qpRow{
 		onLink: l, QP: q.Handle, Type: "RC", State: q.State, Local: view.Address(q.Local),
-		Remote: view.Address(q.Remote), TCPState: q.TCPState,
+		Remote: view.Address(q.Remote), Transport: q.Transport, TCPState: q.TCPState,
 		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"],
 		Out:  q.Counters["payload_out"],
 		Held: counters.HeldOctets.Of(q.MPA), ownerRow: makeOwner(&q.Owner), Error: q.Error,

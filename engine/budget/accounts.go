@@ -150,8 +150,12 @@ func (b *bucket) has(perSecond int, now tick.Time) bool {
 func Bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // PeerOf and networkOf are what is taken for one owner: IPv6 gives each link 2^64 addresses, and each site 2^16 links.
+// Any user of this host can connect from each address of 127.0.0.0/8, which is therefore one peer.
 func PeerOf(a netip.Addr) netip.Prefix {
-	if a.Is4() {
+	switch {
+	case a.Is4() && a.IsLoopback():
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	case a.Is4():
 		return netip.PrefixFrom(a, 32)
 	}
 	p, _ := a.Prefix(64)

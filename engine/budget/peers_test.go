@@ -56,6 +56,19 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestLoopbackIsOnePeer: a user of this host has no more peers by using more of its addresses.
+func TestLoopbackIsOnePeer(t *testing.T) {
+	p := one(PeerLimits{Connections: 2}, PeerLimits{})
+	for _, a := range []string{"127.0.0.1", "127.9.8.7"} {
+		if _, err := p.Begin(addr(a), start); err != nil {
+			t.Fatalf("%s: %v", a, err)
+		}
+	}
+	if _, err := p.Begin(addr("127.255.0.1"), start); !errors.Is(err, ErrPeer) {
+		t.Errorf("a third connection of this host: %v", err)
+	}
+}
+
 func TestStages(t *testing.T) {
 	p := one(PeerLimits{HalfOpen: 2, Startup: 1, Connections: 3}, PeerLimits{})
 	a := addr("192.0.2.1")

@@ -15,7 +15,7 @@ func fillQPs(v []control.QPState, q []verbs.QP) {
 			continue
 		}
 		v.Local, v.Remote = q[i].LocalAddr(), q[i].RemoteAddr()
-		v.State = info.State.String()
+		v.State, v.Transport = info.State.String(), info.Transport
 		v.Counters, v.MPA = control.Counters(&info.Counters), control.Counters(&info.MPA)
 		if info.TCP != nil {
 			v.TCP, v.TCPState = control.Counters(info.TCP), info.TCP.State.String()

@@ -24,10 +24,13 @@ type Transport struct {
 
 // ConnInfo is the state of a connection for people and tests.
 type ConnInfo struct {
-	State    rdmap.State
-	MPA      mpa.ReceiverStats
-	Counters rdmap.Counters
-	TCP      *TCPInfo // nil on the kernel's sockets
+	State rdmap.State
+	// Transport is "xdp" or "kernel". A device on AF_XDP has connections to addresses of its own host on the kernel's
+	// sockets.
+	Transport string
+	MPA       mpa.ReceiverStats
+	Counters  rdmap.Counters
+	TCP       *TCPInfo // nil on the kernel's sockets
 }
 
 // TCPInfo is the state and the counters of the engine's own TCP for one connection. Its durations are of the type

@@ -201,19 +201,21 @@ type SRQState struct {
 // QPState is a queue pair and its connection.
 type QPState struct {
 	Owner
-	Handle   Handle            `json:"handle"`
-	PD       Handle            `json:"pd"`
-	SendCQ   Handle            `json:"send_cq"`
-	RecvCQ   Handle            `json:"recv_cq"`
-	SRQ      Handle            `json:"srq,omitempty"`
-	State    string            `json:"state"`
-	Local    netip.AddrPort    `json:"local"`
-	Remote   netip.AddrPort    `json:"remote"`
-	Error    string            `json:"error,omitempty"`
-	Counters map[string]uint64 `json:"counters,omitempty"`
-	MPA      map[string]uint64 `json:"mpa,omitempty"`
-	TCP      map[string]uint64 `json:"tcp,omitempty"`
-	TCPState string            `json:"tcp_state,omitempty"`
+	Handle Handle         `json:"handle"`
+	PD     Handle         `json:"pd"`
+	SendCQ Handle         `json:"send_cq"`
+	RecvCQ Handle         `json:"recv_cq"`
+	SRQ    Handle         `json:"srq,omitempty"`
+	State  string         `json:"state"`
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	// Transport is of the connection: "kernel" also on a device on AF_XDP, where it does not leave the host.
+	Transport string            `json:"transport,omitempty"`
+	Error     string            `json:"error,omitempty"`
+	Counters  map[string]uint64 `json:"counters,omitempty"`
+	MPA       map[string]uint64 `json:"mpa,omitempty"`
+	TCP       map[string]uint64 `json:"tcp,omitempty"`
+	TCPState  string            `json:"tcp_state,omitempty"`
 }
 
 // ListenerState is a listener of a program.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -231,10 +232,14 @@ func (p *program) wait(t testing.TB) string {
 	return out
 }
 
-// listening waits until a program of e's listens.
+// listening waits until a program of e's listens at an address that other hosts reach. A program that listens at all
+// addresses has those of lo before.
 func (e *end) listening(t testing.TB, p *program) {
 	t.Helper()
-	e.until(t, p, "listens", func() bool { return len(e.daemon.Snapshot().Listeners) > 0 })
+	e.until(t, p, "listens", func() bool {
+		return slices.ContainsFunc(e.daemon.Snapshot().Listeners,
+			func(l control.ListenerState) bool { return !l.Addr.Addr().IsLoopback() })
+	})
 }
 
 // wait waits until gone says of e's daemon that something is not there any more.

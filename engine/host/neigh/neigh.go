@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +30,11 @@ type Route struct {
 	Source  netip.Addr // the kernel's choice for packets to the destination
 	NextHop netip.Addr // the destination itself when it is on the link
 	MTU     int        // of the route in octets; 0 when the route sets none
+	Local   bool       // the destination is this host: packets to it go by lo
 }
+
+// loopback is the interface index of lo in each network namespace.
+const loopback = 1
 
 // Hop is the link-layer answer for a destination.
 type Hop struct {
@@ -140,8 +145,12 @@ func (r *Resolver) Len() int {
 	return len(r.dsts)
 }
 
-// Lookup asks the kernel for the route to dst. It fails when dst is not reached through the interface.
+// Lookup asks the kernel for the route to dst. It fails when dst is neither reached through the interface nor an
+// address of this host.
 func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
+	if r.isLocal(dst) {
+		return Route{Source: dst, NextHop: dst, Local: true}, nil
+	}
 	routes, err := r.handle.RouteGetWithOptions(dst.AsSlice(),
 		&netlink.RouteGetOptions{OifIndex: r.link})
 	if err != nil {
@@ -160,6 +169,28 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 	return Route{},
 		fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst,
 			r.link, dst)
+}
+
+// isLocal asks the kernel whether an address is this host's. Only a link-local one is looked up on the interface, for
+// which another interface's address is a neighbour on the link.
+func (r *Resolver) isLocal(dst netip.Addr) bool {
+	o := &netlink.RouteGetOptions{}
+	if dst.IsLinkLocalUnicast() {
+		o.OifIndex = r.link
+	}
+	return anyLocal(r.handle.RouteGetWithOptions(dst.AsSlice(), o))
+}
+
+// IsLocal reports whether a socket of the calling thread's network namespace that connects to an address reaches this
+// host.
+func IsLocal(dst netip.Addr) bool {
+	return dst.IsUnspecified() || anyLocal(netlink.RouteGet(dst.AsSlice()))
+}
+
+func anyLocal(routes []netlink.Route, err error) bool {
+	return err == nil && slices.ContainsFunc(routes, func(k netlink.Route) bool {
+		return k.Type == unix.RTN_LOCAL && k.LinkIndex == loopback
+	})
 }
 
 // Route is Lookup, or what that found less than RouteAge ago, if nobody called ForgetRoutes since.
@@ -283,6 +314,9 @@ func (r *Resolver) resolve(d *destination) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	rt, err := r.Lookup(d.addr)
+	if rt.Local {
+		err = fmt.Errorf("%v is an address of this host: it has no next hop", d.addr)
+	}
 	if err == nil && r.join(d, rt.NextHop) && !r.tellRecent(d.addr, rt.NextHop) {
 		var n *netlink.Neigh
 		if n, err = r.neighbour(rt.NextHop); n != nil && usable(n) {

@@ -23,13 +23,6 @@ bool xw_wildcard(const struct sockaddr *a)
 	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == INADDR_ANY;
 }
 
-static bool loopback(const struct sockaddr *a)
-{
-	if (a->sa_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-	return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
 /* xw_addr_text writes 192.0.2.1:7174 or [fe80::1%eth0]:7174; nothing for no address. */
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room)
 {
@@ -158,9 +151,9 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 		return xw_fail(EAFNOSUPPORT);
 	if (id->state != CM_IDLE)
 		return xw_fail(EINVAL);
-	if (!xw_wildcard(addr)) {
+	if (!xw_wildcard(addr) && !xw_loopback(addr)) { /* as in the kernel: libfabric offers peers each address with a device */
 		int error = xw_bind_device(id, addr);
-		if (error && !loopback(addr)) /* for which the kernel looks for a device no earlier than listen */
+		if (error)
 			return xw_fail(error);
 	}
 	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));

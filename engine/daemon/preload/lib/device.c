@@ -157,7 +157,15 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 						  &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
 }
 
-/* xw_device_at returns the device that an address of this host belongs to. */
+/* xw_loopback reports whether an address is ::1 or of 127.0.0.0/8. */
+bool xw_loopback(const struct sockaddr *a)
+{
+	if (a->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+	return a->sa_family == AF_INET && ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+/* xw_device_at returns the device that an address of this host belongs to: one of loopback to the first, as in the kernel. */
 struct ibv_device *xw_device_at(const struct sockaddr *addr)
 {
 	char interface[IF_NAMESIZE] = "";
@@ -177,6 +185,8 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
 				found = list[i];
 		}
+	if (!found && xw_loopback(addr))
+		found = list[0];
 	free(list);
 	if (!found)
 		errno = ENODEV;

@@ -1,0 +1,111 @@
+package preload_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/engine/daemon/control"
+)
+
+// TestOwnHost runs both ends of unmodified programs on one host: at the address of a device, at that of another device
+// of the daemon, and at those of lo.
+func TestOwnHost(t *testing.T) {
+	a, _ := pair(t)
+	a.second(t)
+	const last, complete = "rdma-ping-2: CDEFGH", "test complete\nreturn status 0"
+	for name, tc := range map[string]struct{ listen, connect string }{
+		"own IPv4":            {"", "@"},
+		"own IPv6":            {"-a ::0", "%"},
+		"named":               {"-a @", "@"},
+		"another device":      {"-a 198.51.100.1", "198.51.100.1"},
+		"across devices":      {"", "198.51.100.1 -I @"},
+		"wildcard, 127.0.0.1": {"", "127.0.0.1"},
+		"wildcard, ::1":       {"-a ::0", "::1"},
+		"127.0.0.1":           {"-a 127.0.0.1", "127.0.0.1"},
+		"::1":                 {"-a ::1", "::1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const ping = "rping -v -V -C 3 "
+			x := exchange{ping + "-s " + tc.listen, ping + "-c -a " + tc.connect, last, last}
+			x.runOwn(t, a)
+		})
+	}
+	t.Run("ucmatose", func(t *testing.T) {
+		x := exchange{"ucmatose -C 20 -S 1000 -c 4", "ucmatose -s @ -C 20 -S 1000 -c 4", complete,
+			complete}
+		x.runOwn(t, a)
+	})
+	for _, line := range []string{
+		"ib_write_bw -n 100", "ib_read_lat -n 20", "ib_send_bw --use-srq -n 100",
+		"ib_atomic_bw -n 50",
+	} {
+		t.Run(line, func(t *testing.T) { measurement(line).runOwn(t, a) })
+	}
+	for _, at := range []string{"@", "127.0.0.1"} {
+		out := a.start(t, "rping -c -v -C 1 -a "+at, a).end(t)
+		if !strings.Contains(out, "RDMA_CM_EVENT_REJECTED") {
+			t.Errorf("nobody listens at %s:\n%s", at, out)
+		}
+	}
+}
+
+// runOwn is run with both ends on one host.
+func (x *exchange) runOwn(t *testing.T, a *end) {
+	a.wait(t, "an earlier server listens", func(s control.Snapshot) bool {
+		return len(s.Listeners) == 0
+	})
+	s := a.start(t, x.server, a)
+	a.until(t, s, "listens", func() bool {
+		for _, l := range a.daemon.Snapshot().Listeners {
+			if !l.Addr.Addr().IsLoopback() || strings.Contains(x.server, l.Addr.Addr().String()) {
+				return true
+			}
+		}
+		return false
+	})
+	c := a.start(t, x.client, a)
+	x.check(t, c, x.wantClient)
+	x.check(t, s, x.wantServer)
+}
+
+// second gives e's host another interface, and its daemon a device there.
+func (e *end) second(t *testing.T) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "own0"
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = "own1"
+	nl := e.host.Netlink()
+	if err := nl.LinkAdd(veth); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"own0", "own1"} {
+		l, err := nl.LinkByName(name)
+		if err == nil {
+			err = nl.LinkSetUp(l)
+		}
+		if err == nil && name == "own0" {
+			err = nl.AddrAdd(l, &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 51, 100, 1))})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.daemon.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(filepath.Dir(e.socket), "xwarp.toml")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, append(text, "[[interface]]\nname = \"own0\"\n"...), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.up(t, path)
+}

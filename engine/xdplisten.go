@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"io"
+	"net/netip"
+
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+)
+
+func (x *xdpDriver) listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error) {
+	port, err := x.listenLocal(l.addr)
+	if err != nil {
+		return at, nil, err
+	}
+	stop = port
+	if !port.at.Addr().IsLoopback() {
+		stop, err = x.listenAt(port, &stack.ListenConfig{Conn: x.rdmaConfig()},
+			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
+				c, err := l.passive(local, remote)
+				if err != nil {
+					return nil, err
+				}
+				return x.carry(w, c)
+			})
+	}
+	if err != nil {
+		return at, nil, err
+	}
+	go x.loopback.acceptLoop(port.ln, l)
+	return port.at, stop, nil
+}
+
+// heldPort is a port that the kernel keeps for a listener.
+type heldPort interface {
+	Addr() netip.AddrPort
+	Close() error
+}
+
+// xdpListener is a port at which the stacks of all workers listen.
+type xdpListener struct {
+	heldPort
+	x *xdpDriver
+}
+
+// listenAt listens at port on every worker, where accept makes the upper layer of a connection whose handshake is done,
+// and has frames steered. It closes port when it fails.
+func (x *xdpDriver) listenAt(port heldPort, cfg *stack.ListenConfig,
+	accept func(w *worker, local, remote netip.AddrPort) (stack.Upper, error)) (l *xdpListener,
+	err error) {
+	l = &xdpListener{port, x}
+	at := port.Addr()
+	cfg.Refused = x.refused
+	for _, w := range x.workers {
+		cfg.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
+			local, remote := tupleAddrs(t)
+			return accept(w, local, remote)
+		}
+		if err = w.do(func() error {
+			_, err := w.stk.Listen(fromNetip(at.Addr()), at.Port(), cfg, clock())
+			return err
+		}); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = x.steer.AddListener(at)
+	}
+	if err != nil {
+		l.stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+// stop ends what listenAt began on the workers.
+func (l *xdpListener) stop() error {
+	at := l.Addr()
+	for _, w := range l.x.workers {
+		w.call(func() { w.stk.Unlisten(fromNetip(at.Addr()), at.Port()) })
+	}
+	return l.heldPort.Close()
+}
+
+// Close ends all that listenAt began.
+func (l *xdpListener) Close() error {
+	if l.x.over.Load() { // the program may be another device's
+		return l.heldPort.Close()
+	}
+	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
+		l.x.dev.log.Warn("listener stays in the steering table", "error", err)
+	}
+	return l.stop()
+}
+
+// refused logs a connection that was reset when its handshake was done.
+func (x *xdpDriver) refused(t *tcp.Tuple, err error) {
+	_, remote := tupleAddrs(t)
+	x.dev.log.Info("connection refused", "remote", remote, "error", err)
+}
