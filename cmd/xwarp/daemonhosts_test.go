@@ -355,6 +355,33 @@ func TestDaemonIsNamed(t *testing.T) {
 	}
 }
 
+// TestOwnHostOnDaemon: two commands of one host, both on its daemon, at its own addresses.
+func TestOwnHostOnDaemon(t *testing.T) {
+	h := newDaemonHosts(t)
+	content := make([]byte, 1<<20+12345)
+	rand.NewChaCha8([32]byte{3}).Read(content)
+	file, socket := filepath.Join(h.dir, "in"), "--socket="+h.socket
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []netip.Addr{h.A.Addr4.Addr(), h.A.Addr6.Addr(),
+		netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()} {
+		server, from := serving(t, h.A, "--file="+file, socket,
+			"--listen="+netip.AddrPortFrom(at, 7200).String())
+		out := filepath.Join(h.dir, "out")
+		get := h.user(t, "get", "--from="+from, "-o", out, "--json", socket)
+		err := get.run(t, h.A)
+		got, readErr := os.ReadFile(out)
+		if err != nil || readErr != nil || !bytes.Equal(got, content) ||
+			!strings.Contains(get.stdout.String(), `"daemon": true`) {
+			t.Errorf("at %v: %v, %v, %d bytes\n%s%s", at, err, readErr, len(got), &get.stdout,
+				&get.stderr)
+		}
+		os.Remove(out)
+		server.end(t)
+	}
+}
+
 // TestCopyOnDaemon: directories go to and from a server on the daemon, and a client on it.
 func TestCopyOnDaemon(t *testing.T) {
 	h := newDaemonHosts(t)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine"
 	"xwarp/engine/daemon/config"
@@ -96,6 +99,9 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 			return nil, err
 		}
 	}
+	if err := s.checkLocal(a.Remote); err != nil {
+		return nil, err
+	}
 	q, err := s.claim(a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
@@ -109,6 +115,17 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 		})
 	})
 	return s.unclaim(q, err)
+}
+
+// checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
+// a listener of the daemon's programs and exports.
+func (s *session) checkLocal(remote netip.AddrPort) error {
+	if s.account.tenant == "" || !s.dev.dev.IsLocal(remote.Addr()) ||
+		slices.ContainsFunc(s.d.list(), func(v *device) bool { return v.dev.Listens(remote) }) {
+		return nil
+	}
+	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote),
+		fmt.Errorf("%w: no program of xwarpd listens there", unix.ECONNREFUSED))
 }
 
 // open counts an attempt of the user to open a connection, which has its turn at the user's rate.

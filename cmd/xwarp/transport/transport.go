@@ -160,13 +160,18 @@ func (f *Flags) choose(find Finder) (c Choice, err error) {
 			return c, unknown
 		}
 	}
+	isLocal := unknown == nil && c.Interface == "lo"
 	if f.Transport != XDP {
 		err = f.openDaemon(&c)
+		if isLocal && c.daemon == nil { // each device of a daemon reaches this host
+			c.Interface = ""
+			err = f.openDaemon(&c)
+		}
 		if c.daemon != nil || f.Transport == Daemon || err != nil {
 			return c, err
 		}
 	}
-	if unknown == nil && c.Interface == "lo" {
+	if isLocal {
 		unknown = errors.New("the address is one of this host, and AF_XDP does not see what " +
 			"stays inside: use --transport=kernel")
 	}
