@@ -26,7 +26,7 @@ func TestBusy(t *testing.T) {
 	}
 	t.Cleanup(func() { n.Close() })
 	var log lines
-	open := func(queues ...int) (d *engine.Device, err error) {
+	open := func(queues ...int) (d *engine.XDPDevice, err error) {
 		err = n.A.Do(func() error {
 			d, err = engine.OpenXDP(engine.XDPConfig{
 				Interface: n.A.Link.Name, Queues: queues,

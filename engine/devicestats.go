@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp"
 )
 
-// Stats are the counters of a device on AF_XDP; those of a device on the kernel's sockets are empty.
+// Stats are the counters of a device on AF_XDP.
 type Stats struct {
 	Queues   []QueueStats // of the workers
 	Steering bpf.Counts   // frames on all queues by what the steering program did
@@ -58,11 +58,8 @@ func (x *xdpDriver) counters() (list []QueueStats) {
 
 // Stats returns the counters, each worker's at one moment of its own. It fails with ErrDefect where a worker's are in
 // disorder; after Close they are the last ones.
-func (d *Device) Stats() (s Stats, err error) {
-	x, ok := d.drv.(*xdpDriver)
-	if !ok {
-		return s, nil
-	}
+func (d *XDPDevice) Stats() (s Stats, err error) {
+	x := d.x
 	if s.Queues, err = x.counted(); err != nil {
 		return s, err
 	}
@@ -79,12 +76,8 @@ func (d *Device) Stats() (s Stats, err error) {
 
 // Health returns nil while the device knows what the kernel knows: neighbours and whatever else it follows.
 // Else connections go on with what was known last; the error is a *netwatch.Stale, which says since when.
-func (d *Device) Health() error {
-	x, ok := d.drv.(*xdpDriver)
-	if !ok {
-		return nil
-	}
-	for _, w := range x.watches {
+func (d *XDPDevice) Health() error {
+	for _, w := range d.x.watches {
 		if err := w.Health(); err != nil {
 			return err
 		}
@@ -94,14 +87,10 @@ func (d *Device) Health() error {
 
 // Unowned returns the frames of the engine's listeners and connections that arrived on queues which the
 // device does not serve, and so were dropped: by queue, without those that have none.
-func (d *Device) Unowned() (map[int]uint64, error) {
-	x, ok := d.drv.(*xdpDriver)
-	if !ok {
-		return nil, nil
-	}
+func (d *XDPDevice) Unowned() (map[int]uint64, error) {
 	found := map[int]uint64{}
 	for q := range bpf.DefaultMaxQueues {
-		n, err := x.steer.NoSocketDrops(q)
+		n, err := d.x.steer.NoSocketDrops(q)
 		if err != nil {
 			return nil, err
 		}

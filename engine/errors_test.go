@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"errors"
-	"net/netip"
 	"syscall"
 	"testing"
 
@@ -48,19 +47,6 @@ func TestOpenErrors(t *testing.T) {
 			return err
 		}); !errors.Is(err, want) {
 			t.Errorf("OpenXDP: %v, want %v", err, want)
-		}
-	}
-	kernel, err := engine.OpenKernel(engine.KernelConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer kernel.Close()
-	_, err = kernel.DialStream(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"),
-		engine.StreamConfig{})
-	for call, err := range map[string]error{"DialStream": err, "Barrier": kernel.Barrier(),
-		"SetAllow": kernel.SetAllow(nil)} {
-		if !errors.Is(err, syscall.ENOTSUP) {
-			t.Errorf("%s on the kernel's sockets: %v", call, err)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestExampleOpenXDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	var server *engine.Device
+	var server *engine.XDPDevice
 	if err := n.B.Do(func() (err error) {
 		server, err = engine.OpenXDP(engine.XDPConfig{Interface: n.B.Link.Name})
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 // SteeringOf returns the steering of a device on AF_XDP.
-func SteeringOf(d *Device) *bpf.Steering { return d.drv.(*xdpDriver).steer }
+func SteeringOf(d *XDPDevice) *bpf.Steering { return d.x.steer }
 
 // Left says what the workers of a device still have; "" for nothing.
 func Left(d *Device) string {

@@ -20,7 +20,10 @@ func TestCloseAfterDisconnect(t *testing.T) {
 	for name, open := range map[string]func(h *topo.Host) (*engine.Device, error){
 		"xdp": func(h *topo.Host) (d *engine.Device, err error) {
 			err = h.Do(func() error {
-				d, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+				x, err := engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+				if err == nil {
+					d = x.Device
+				}
 				return err
 			})
 			return d, err

@@ -45,7 +45,7 @@ type flooded struct {
 	what  string     // and its name
 	tn    *topo.Net
 	side  *topo.Net // another wire, where nobody takes what the flood sends
-	b     *engine.Device
+	b     *engine.XDPDevice
 	a     *engine.Device // on A's kernel
 	at    netip.AddrPort
 	end   *verbstest.End // of the established connection, on A

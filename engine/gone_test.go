@@ -22,12 +22,10 @@ import (
 )
 
 // isNow waits until a device says of its interface what want does.
-func isNow(t *testing.T, d *engine.Device, what string, want func(l engine.Link) bool) {
+func isNow(t *testing.T, d *engine.XDPDevice, what string, want func(l engine.Link) bool) {
 	t.Helper()
-	ok := func() bool { l, _ := d.Link(); return want(l) }
-	if !eventually(ok) {
-		l, _ := d.Link()
-		t.Errorf("%s: %+v", what, l)
+	if !eventually(func() bool { return want(d.Link()) }) {
+		t.Errorf("%s: %+v", what, d.Link())
 	}
 }
 
@@ -43,7 +41,7 @@ func linkOf(t *testing.T, h *topo.Host) netlink.Link {
 // TestLinkIsFollowed has the interface change in each way, one after the other, while Writes go on: connections
 // live, and the device says what happened.
 func TestLinkIsFollowed(t *testing.T) {
-	underWritesOf(t, nil, func(d *engine.Device, tn *topo.Net) {
+	underWritesOf(t, nil, func(d *engine.XDPDevice, tn *topo.Net) {
 		h, l := tn.B.Netlink(), linkOf(t, tn.B)
 		must := func(err error) {
 			if err != nil {
@@ -131,7 +129,7 @@ func TestQueuesCome(t *testing.T) {
 		}
 	}
 	verbstest.Exercise(t, a, b)
-	if l, _ := db.Link(); over == 0 || l.Queues != 1 {
+	if l := db.Link(); over == 0 || l.Queues != 1 {
 		t.Errorf("%d frames were handed over, the number of queues changed %d times", over,
 			l.Queues)
 	}
@@ -179,7 +177,7 @@ func TestRelayStandsStill(t *testing.T) {
 		}}
 	cfg.Stall = 40 * time.Millisecond
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	var d *engine.Device
+	var d *engine.XDPDevice
 	if err := tn.B.Do(func() (err error) { d, err = engine.OpenXDP(cfg); return err }); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +203,7 @@ func TestRelayStandsStill(t *testing.T) {
 	}
 }
 
-func openOn(t *testing.T, h *topo.Host) (d *engine.Device) {
+func openOn(t *testing.T, h *topo.Host) (d *engine.XDPDevice) {
 	t.Helper()
 	cfg := engine.XDPConfig{Interface: h.Link.Name}
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -250,7 +248,7 @@ func TestGone(t *testing.T) {
 	defer kit.Close()
 	cfg := engine.XDPConfig{Interface: tn.B.Link.Name, Kit: kit, Transmit: engine.TransmitAuto}
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	var d *engine.Device
+	var d *engine.XDPDevice
 	if err := tn.B.Do(func() (err error) { d, err = engine.OpenXDP(cfg); return err }); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +266,7 @@ func TestGone(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatal("the device does not hear of it")
 		}
-		if l, ok := d.Link(); !ok || !l.Gone || !errors.Is(d.Err(), engine.ErrGone) {
+		if l := d.Link(); !l.Gone || !errors.Is(d.Err(), engine.ErrGone) {
 			t.Errorf("%+v, %v", l, d.Err())
 		}
 		d.Close()

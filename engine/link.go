@@ -46,17 +46,14 @@ type linkState struct {
 	asked int // XDPConfig.MTU; 0: the interface's counts
 }
 
-// Link returns what the kernel says of the interface; false for a device on the kernel's sockets.
-func (d *Device) Link() (l Link, ok bool) {
-	x, ok := d.drv.(*xdpDriver)
-	if !ok {
-		return l, false
-	}
+// Link returns what the kernel says of the interface.
+func (d *XDPDevice) Link() Link {
+	x := d.x
 	x.link.mu.Lock()
 	defer x.link.mu.Unlock()
-	l = x.link.now
+	l := x.link.now
 	l.Missing = slices.Clone(l.Missing)
-	return l, true
+	return l
 }
 
 // gone gives the device up when its interface is not there any more: it was removed, the driver unbound, the card

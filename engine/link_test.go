@@ -19,11 +19,11 @@ import (
 // underWrites runs disturb while Writes go on, and checks that every octet arrives all the same.
 func underWrites(t *testing.T, disturb func(tn *topo.Net)) {
 	t.Helper()
-	underWritesOf(t, nil, func(_ *engine.Device, tn *topo.Net) { disturb(tn) })
+	underWritesOf(t, nil, func(_ *engine.XDPDevice, tn *topo.Net) { disturb(tn) })
 }
 
 // underWritesOf shows disturb the device that is written to, too.
-func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *engine.Device,
+func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *engine.XDPDevice,
 	tn *topo.Net)) {
 	t.Helper()
 	da, db, tn := xdpPair(t, topo.Options{}, edit)

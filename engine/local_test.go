@@ -27,7 +27,7 @@ func reaches(tn *topo.Net, at netip.AddrPort) bool {
 	}) == nil
 }
 
-func steering(t *testing.T, d *engine.Device) bpf.Counts {
+func steering(t *testing.T, d *engine.XDPDevice) bpf.Counts {
 	t.Helper()
 	s, err := d.Stats()
 	if err != nil {
@@ -110,14 +110,14 @@ func TestAllow(t *testing.T) {
 // traffic anew. The kernel must not answer for connections that it does not know; TCP sends again what was
 // dropped.
 func TestQueueLosesSocket(t *testing.T) {
-	var db *engine.Device
+	var db *engine.XDPDevice
 	var fd int
 	underWritesOf(t, func(c *engine.XDPConfig) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
 			fd = p.(*ring.Socket).Fd() // of the device that is opened last
 			return p, nil
 		}
-	}, func(to *engine.Device, _ *topo.Net) {
+	}, func(to *engine.XDPDevice, _ *topo.Net) {
 		db = to
 		s := engine.SteeringOf(db)
 		dropped := func() uint64 {

@@ -24,7 +24,7 @@ import (
 const second = "198.51.100.1"
 
 // ownHost opens devices on eth0 of host A and on one more interface of it.
-func ownHost(t *testing.T, edit func(*engine.XDPConfig)) (first, other *engine.Device,
+func ownHost(t *testing.T, edit func(*engine.XDPConfig)) (first, other *engine.XDPDevice,
 	tn *topo.Net) {
 	t.Helper()
 	first, _, tn = xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, edit)
@@ -99,7 +99,7 @@ func TestOwnAddresses(t *testing.T) {
 		{name: "[::]", listen: "::", at: tn.A.Addr6.Addr()},
 		{name: "[::] by [::1]", listen: "::", at: netip.IPv6Loopback()},
 	} {
-		for name, devs := range map[string][2]*engine.Device{
+		for name, devs := range map[string][2]*engine.XDPDevice{
 			"one device": {first, first}, "two devices": {first, other},
 		} {
 			if tc.at.IsLinkLocalUnicast() && devs[1] == other {
@@ -120,7 +120,7 @@ func TestOwnAddresses(t *testing.T) {
 			})
 		}
 	}
-	for _, d := range []*engine.Device{first, other} {
+	for _, d := range []*engine.XDPDevice{first, other} {
 		s, err := d.Stats()
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +193,7 @@ func TestOwnAddressSRQ(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, dev := range []*engine.Device{da, db, da} {
+	for i, dev := range []*engine.XDPDevice{da, db, da} {
 		a, end := verbstest.New(t, dev, size), *b
 		if end.QP, err = da.CreateQP(verbs.QPConfig{PD: b.PD, SendCQ: b.CQ, RecvCQ: b.CQ,
 			SRQ: srq}); err != nil {

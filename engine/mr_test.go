@@ -212,11 +212,12 @@ func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.De
 		}
 		return open(), open(), netip.MustParseAddrPort("127.0.0.1:7174")
 	}
-	a, b, net := xdpPair(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
+	ours, peer, net := xdpPair(t,
+		topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
 		func(c *engine.XDPConfig) {
 			c.Options, c.Transmit = o, engine.Transmit(transport)
 		})
-	return a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
+	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
 }
 
 // TestRegionLostRepeated cuts the file off while octets of it are under way, on a path that loses segments:

@@ -48,7 +48,7 @@ func (c *NetConn) Stream() *Stream { return c.s }
 
 // DialStream connects to remote and waits until that is done. It fails as ConnectStream does, as Err of Stream says,
 // and with the context's error; the attempt is over then.
-func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn,
+func (d *XDPDevice) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn,
 	error) {
 	s, err := d.ConnectStream(netip.AddrPort{}, remote, cfg)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestPortsInTimeWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	var dev *engine.Device
+	var dev *engine.XDPDevice
 	if err := tn.A.Do(func() (err error) {
 		if err = os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40000 40031"),
 			0); err != nil {

@@ -33,7 +33,7 @@ func TestQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	var da *engine.Device
+	var da *engine.XDPDevice
 	if err := tn.A.Do(func() (err error) {
 		da, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name, Queues: []int{0, 1}})
 		return err

@@ -66,7 +66,7 @@ func TestQueueStress(t *testing.T) {
 		for _, q := range s.Queues {
 			over += q.Stack.HandedOver
 		}
-		nothingLeft(t, there.Close != nil, da, db)
+		nothingLeft(t, there.Close != nil, da, db.Device)
 		if t.Failed() {
 			t.Fatalf("again with -stress.seed %d", seed)
 		}

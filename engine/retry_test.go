@@ -283,8 +283,8 @@ func transports(t *testing.T) map[string]func() (a, b *engine.Device, at netip.A
 			return a, b, netip.MustParseAddrPort("127.0.0.1:0")
 		},
 		"xdp": func() (a, b *engine.Device, at netip.AddrPort) {
-			a, b, n := xdpPair(t, topo.Options{}, nil)
-			return a, b, netip.AddrPortFrom(n.B.Addr4.Addr(), 7174)
+			ours, peer, n := xdpPair(t, topo.Options{}, nil)
+			return ours.Device, peer.Device, netip.AddrPortFrom(n.B.Addr4.Addr(), 7174)
 		},
 	}
 }

@@ -19,17 +19,6 @@ type StreamConfig struct {
 	TCP *TCPConfig // instead of the device's
 }
 
-func (d *Device) xdp() (*xdpDriver, error) {
-	x, ok := d.drv.(*xdpDriver)
-	if !ok {
-		return nil, verbs.ErrTransport
-	}
-	if d.isClosed() {
-		return nil, verbs.ErrClosed
-	}
-	return x, nil
-}
-
 func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 	c := x.tcpConfig(cfg.TCP)
 	c.RcvSpaceMax = cmp.Or(cfg.RecvBuffer, bytestream.DefaultBuffer)
@@ -38,15 +27,14 @@ func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 }
 
 // ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended. It fails with
-// EADDRINUSE, ENETUNREACH or what else the route says, and ErrTransport of package verbs on the kernel's sockets.
-func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
-	x, err := d.xdp()
-	if err != nil {
-		return nil, err
+// EADDRINUSE, ENETUNREACH or what else the route says.
+func (d *XDPDevice) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
+	if d.isClosed() {
+		return nil, verbs.ErrClosed
 	}
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
 	for ports := 1; ; ports++ {
-		s, err := x.connectStream(local, remote, &cfg)
+		s, err := d.x.connectStream(local, remote, &cfg)
 		if !anotherPort(err, local) || ports == maxPorts {
 			return s, err
 		}
@@ -86,22 +74,20 @@ type StreamListener struct {
 	changed chan struct{}
 }
 
-// ListenStream waits for connections at addr. It fails as Listen does, and with ErrTransport of package verbs on the
-// kernel's sockets.
-func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
+// ListenStream waits for connections at addr. It fails as Listen does.
+func (d *XDPDevice) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
 	error) {
-	x, err := d.xdp()
-	if err != nil {
-		return nil, err
+	if d.isClosed() {
+		return nil, verbs.ErrClosed
 	}
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
 	l := &StreamListener{backlog: backlog, changed: make(chan struct{}, 1)}
-	lc := &stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
-	port, err := x.reserve(addr)
+	lc := &stack.ListenConfig{Conn: d.x.streamConfig(&cfg), Startup: -1}
+	port, err := d.x.reserve(addr)
 	if err == nil {
-		l.port, err = x.listenAt(port, lc,
+		l.port, err = d.x.listenAt(port, lc,
 			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
 				return l.accepted(newStream(w, cfg.Config, local, remote))
 			})
@@ -172,13 +158,12 @@ func (l *StreamListener) Close() error {
 }
 
 // Barrier returns when every frame that the device had received before the call was processed, and what that
-// made it send has left. It fails with ErrTransport of package verbs on the kernel's sockets.
-func (d *Device) Barrier() error {
-	x, err := d.xdp()
-	if err != nil {
-		return err
+// made it send has left.
+func (d *XDPDevice) Barrier() error {
+	if d.isClosed() {
+		return verbs.ErrClosed
 	}
-	for _, w := range x.workers {
+	for _, w := range d.x.workers {
 		if err := w.call(func() {
 			for i := 0; i < barrierSteps && w.stk.Step(clock()); i++ {
 			}

@@ -62,7 +62,7 @@ func TestStreamWithKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tn.Close()
-			var dev *engine.Device
+			var dev *engine.XDPDevice
 			if err := tn.A.Do(func() (err error) {
 				dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name})
 				return err

@@ -59,7 +59,7 @@ func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ri
 			t.Errorf("not every segment held whole FPDUs: %+v", *m)
 		}
 	}
-	for _, d := range []*engine.Device{da, db} {
+	for _, d := range []*engine.XDPDevice{da, db} {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}

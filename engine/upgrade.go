@@ -19,7 +19,7 @@ var ErrBusy = fmt.Errorf(
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
 // 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
 // used; the stream itself is not usable any more, whatever the outcome. It fails as Dial does, and with ErrBusy.
-func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
+func (d *XDPDevice) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
 	qp, err := d.qp(v)
 	if err != nil {
 		return err
@@ -41,9 +41,9 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.C
 
 // AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
 // used before. It fails with what ended the connection, ErrBusy, and the context's error.
-func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
+func (d *XDPDevice) AwaitRequest(ctx context.Context, s *Stream,
 	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
-	l := &Listener{dev: d, cfg: cfg, requests: make(chan *verbs.ConnRequest, 1),
+	l := &Listener{dev: d.Device, cfg: cfg, requests: make(chan *verbs.ConnRequest, 1),
 		closed: make(chan struct{})}
 	c, err := l.passive(s.local, s.remote)
 	if err != nil {
@@ -64,13 +64,12 @@ func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
 }
 
 // upgrade puts an iwarp.Conn above the connection of s.
-func (d *Device) upgrade(s *Stream, c *conn) error {
-	x, err := d.xdp()
-	if err != nil {
-		return err
+func (d *XDPDevice) upgrade(s *Stream, c *conn) error {
+	if d.isClosed() {
+		return verbs.ErrClosed
 	}
 	c.local = s.local
-	return s.w.do(func() error { return x.replace(s, c, clock()) })
+	return s.w.do(func() error { return d.x.replace(s, c, clock()) })
 }
 
 func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {

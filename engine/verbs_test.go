@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/testkit/verbstest"
 )
 
-func xdpPair(t testing.TB, o topo.Options, edit func(*engine.XDPConfig)) (a, b *engine.Device,
+func xdpPair(t testing.TB, o topo.Options, edit func(*engine.XDPConfig)) (a, b *engine.XDPDevice,
 	net *topo.Net) {
 	t.Helper()
 	needs.XSK(t)
@@ -22,13 +22,13 @@ func xdpPair(t testing.TB, o topo.Options, edit func(*engine.XDPConfig)) (a, b *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { net.Close() })
-	open := func(h *topo.Host) *engine.Device {
+	open := func(h *topo.Host) *engine.XDPDevice {
 		cfg := engine.XDPConfig{Interface: h.Link.Name}
 		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		if edit != nil {
 			edit(&cfg)
 		}
-		var d *engine.Device
+		var d *engine.XDPDevice
 		if err := h.Do(func() (err error) {
 			d, err = engine.OpenXDP(cfg)
 			return err

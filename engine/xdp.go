@@ -79,6 +79,12 @@ const (
 // scheduler.
 const DefaultBusyPoll = 50 * time.Microsecond
 
+// XDPDevice is a device on AF_XDP.
+type XDPDevice struct {
+	*Device
+	x *xdpDriver
+}
+
 type xdpDriver struct {
 	dev     *Device
 	cfg     XDPConfig
@@ -115,7 +121,7 @@ type xdpDriver struct {
 // needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
 // than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program has it or a queue,
 // EINVAL for a configuration that cannot be, and ErrSpent; the text says what to do.
-func OpenXDP(cfg XDPConfig) (d *Device, err error) {
+func OpenXDP(cfg XDPConfig) (d *XDPDevice, err error) {
 	if home := cfg.Kit.space(); home != nil { // where the interface was before
 		e := home.Do(func() error { d, err = openXDP(cfg); return nil })
 		return d, errors.Join(e, err)
@@ -123,7 +129,7 @@ func OpenXDP(cfg XDPConfig) (d *Device, err error) {
 	return openXDP(cfg)
 }
 
-func openXDP(cfg XDPConfig) (*Device, error) {
+func openXDP(cfg XDPConfig) (*XDPDevice, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if cfg.Kit != nil { // it awaits the interface there when there is none yet
@@ -180,7 +186,7 @@ func openXDP(cfg XDPConfig) (*Device, error) {
 	if len(cfg.Queues) == 0 {
 		x.following.Go(x.followQueues)
 	}
-	return d, nil
+	return &XDPDevice{d, x}, nil
 }
 
 func (c *XDPConfig) complete(nic netlink.Link) error {

@@ -12,7 +12,6 @@ import (
 	"xwarp/engine/host/localaddr"
 	"xwarp/engine/host/neigh"
 	"xwarp/engine/stack"
-	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
@@ -206,13 +205,5 @@ func (x *xdpDriver) close() error {
 	return errors.Join(errs...)
 }
 
-// SetAllow replaces XDPConfig.Allow. Connections that are there stay. It fails with ErrTransport of package verbs on
-// the kernel's sockets.
-func (d *Device) SetAllow(from []netip.Prefix) error {
-	x, ok := d.drv.(*xdpDriver)
-	if !ok {
-		return fmt.Errorf("%w: on the kernel's sockets the host's firewall decides who may connect",
-			verbs.ErrTransport)
-	}
-	return x.setAllow(from)
-}
+// SetAllow replaces XDPConfig.Allow. Connections that are there stay.
+func (d *XDPDevice) SetAllow(from []netip.Prefix) error { return d.x.setAllow(from) }

@@ -16,7 +16,7 @@ import (
 type end struct {
 	name    string
 	host    *topo.Host
-	dev     *engine.Device
+	dev     *engine.XDPDevice
 	pd      verbs.PD
 	sends   verbs.CQ
 	recvs   verbs.CQ

@@ -149,7 +149,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 		why = nil
 	default:
 	}
-	if d, ok := e.dev.(*engine.Device); ok {
+	if d, ok := e.dev.(*engine.XDPDevice); ok {
 		d.Barrier() // what the worker wrote is ours from now on
 	}
 	r, err := &Result{Seconds: 1}, t.failure()

@@ -100,7 +100,7 @@ func (f *field) run(what string, step func(b []byte) error) {
 }
 
 // ours is the engine's TCP.
-func ours(n *topo.Net, a, b *engine.Device) (*kind, error) {
+func ours(n *topo.Net, a, b *engine.XDPDevice) (*kind, error) {
 	at := netip.AddrPortFrom(n.B.Addr4.Addr(), ourPort)
 	l, err := b.ListenStream(at, MaxFlows, engine.StreamConfig{})
 	if err != nil {

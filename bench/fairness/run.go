@@ -118,7 +118,7 @@ func (f *field) open(n *topo.Net, cfg *Config) (kinds [2]*kind, err error) {
 	return kinds, nil
 }
 
-func (f *field) engine(h *topo.Host) (d *engine.Device, err error) {
+func (f *field) engine(h *topo.Host) (d *engine.XDPDevice, err error) {
 	err = h.Do(func() (err error) {
 		d, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name, Idle: engine.IdleSleep})
 		return err

@@ -68,7 +68,7 @@ type conversation struct {
 func converse(t *testing.T, tn *topo.Net) *conversation {
 	t.Helper()
 	_, socket := run(t, tn.A, xdp+"[mpa]\nmarkers = false\n")
-	var far *engine.Device
+	var far *engine.XDPDevice
 	if err := tn.B.Do(func() (err error) {
 		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0",
 			Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})

@@ -158,10 +158,13 @@ func TestDeviceFails(t *testing.T) {
 				ports: &portMap{Mapper: &portmapper.Mapper{}}, cfg: config.Interface{Name: "eth0",
 					Transport: config.TransportXDP, Queues: []int{0}, Restart: config.RestartNever}}
 			if err := tn.A.Do(func() (err error) {
-				v.dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name,
+				v.xdp, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name,
 					Wrap: func(_ int, p ring.Port) (ring.Port, error) {
 						return &brittle{p, &broken}, nil
 					}})
+				if err == nil {
+					v.dev = v.xdp.Device
+				}
 				return err
 			}); err != nil {
 				t.Fatal(err)

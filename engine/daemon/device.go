@@ -28,6 +28,7 @@ type device struct {
 	cfg  config.Interface
 	log  *slog.Logger
 	dev  *engine.Device
+	xdp  *engine.XDPDevice // dev, when it is on AF_XDP and was opened
 	hub  *monitor.Hub // of captures; nil: none are taken
 	kit  *engine.Kit  // nil on the kernel's sockets
 	past *past        // of the devices that had the interface before
@@ -97,7 +98,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 	if c.Transport == config.TransportKernel {
 		dev.dev, err = engine.OpenKernel(engine.KernelConfig{Options: o})
 	} else {
-		dev.dev, err = engine.OpenXDP(engine.XDPConfig{
+		dev.xdp, err = engine.OpenXDP(engine.XDPConfig{
 			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs,
 			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
 			Transmit: engine.Transmit(c.Transmit),
@@ -106,6 +107,9 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
 			Kit: dev.kit,
 		})
+		if err == nil {
+			dev.dev = dev.xdp.Device
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
@@ -233,8 +237,8 @@ func (d *Daemon) healthy() error {
 			continue // closed, and said; when all are, the daemon ends
 		}
 		err := v.dev.Stalled()
-		if err == nil {
-			err = stale(v.dev.Health())
+		if err == nil && v.xdp != nil {
+			err = stale(v.xdp.Health())
 		}
 		if err != nil {
 			return fmt.Errorf("device %s: %w", v.name, err)
@@ -250,7 +254,7 @@ func (d *Daemon) reloadAllow(now *config.Loaded) error {
 		if v := d.device(n.Name); v != nil && v.cfg.Transport == config.TransportXDP {
 			v.allow.Store(&n.Allow)
 			if v.dev.Err() == nil { // else it counts when the device is opened
-				errs = append(errs, v.dev.SetAllow(n.Allow))
+				errs = append(errs, v.xdp.SetAllow(n.Allow))
 			}
 		}
 	}

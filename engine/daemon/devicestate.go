@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"xwarp/bpf"
-	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/host/localaddr"
 )
@@ -35,10 +34,10 @@ func (dev *device) counted() control.DeviceState {
 
 // link is the interface; nil on the kernel's sockets.
 func (dev *device) link() *control.LinkState {
-	l, ok := dev.dev.Link()
-	if !ok {
+	if dev.xdp == nil {
 		return nil
 	}
+	l := dev.xdp.Link()
 	v := &control.LinkState{State: linkState(&l.Link, l.Gone), MTU: l.Link.MTU, Since: l.Since,
 		Missing: l.Missing, Counters: control.Counters(&l.LinkCounters)}
 	return v
@@ -65,11 +64,11 @@ func (dev *device) count(s *control.DeviceState) error {
 	}
 	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
 		MPA: control.Counters(&totals.MPA)}
-	if dev.cfg.Transport != config.TransportXDP {
+	if dev.xdp == nil {
 		return nil
 	}
 	s.Totals.TCP = control.Counters(&totals.TCP)
-	stats, err := dev.dev.Stats()
+	stats, err := dev.xdp.Stats()
 	for i := range stats.Queues {
 		q := &stats.Queues[i]
 		w := control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack),
@@ -88,8 +87,8 @@ func (dev *device) count(s *control.DeviceState) error {
 	for o, n := range stats.Steering {
 		s.Steering[bpf.Outcome(o).String()] = n
 	}
-	s.Health = text(dev.dev.Health())
-	unowned, e := dev.dev.Unowned()
+	s.Health = text(dev.xdp.Health())
+	unowned, e := dev.xdp.Unowned()
 	s.Unowned = unowned
 	return errors.Join(err, e)
 }

@@ -68,9 +68,9 @@ func transferRole(args []string) error {
 }
 
 // embedded opens an embedded engine on a host.
-func embedded(t testing.TB, do func(func() error) error) *engine.Device {
+func embedded(t testing.TB, do func(func() error) error) *engine.XDPDevice {
 	t.Helper()
-	var d *engine.Device
+	var d *engine.XDPDevice
 	if err := do(func() (err error) {
 		d, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
 		return err
@@ -82,7 +82,7 @@ func embedded(t testing.TB, do func(func() error) error) *engine.Device {
 }
 
 // responder accepts n connections on an embedded engine; its region is theirs.
-func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem []byte,
+func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []byte,
 	recvs verbs.CQ) {
 	t.Helper()
 	mem = make([]byte, 1<<20)

@@ -21,7 +21,10 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 	told := map[string]bool{} // of segments without a checksum
 	for {
 		for _, v := range d.list() {
-			s, err := v.dev.Stats()
+			if v.xdp == nil {
+				continue
+			}
+			s, err := v.xdp.Stats()
 			if !told[v.name] {
 				told[v.name] = v.warnPartialSums(&s)
 			}
@@ -54,7 +57,7 @@ func (v *device) warnPartialSums(s *engine.Stats) bool {
 
 // warnUnowned logs which queues have more such frames than before, and returns what they have now.
 func (v *device) warnUnowned(before map[int]uint64) map[int]uint64 {
-	now, err := v.dev.Unowned()
+	now, err := v.xdp.Unowned()
 	if err != nil {
 		return before
 	}

@@ -33,7 +33,6 @@ var (
 		"RDMA_CM_EVENT_UNREACHABLE: MPA start-up timed out")
 	ErrLapsed = number(syscall.ECONNABORTED,
 		"the connection request lapsed: the peer closed or the start-up timed out")
-	ErrTransport = number(syscall.ENOTSUP, "ENOTSUP: only a device on AF_XDP has this")
 
 	// ErrDefect is wrapped by what fails because of a defect of this program. The log has the stack.
 	ErrDefect = errors.New("a defect of this program, see the log")

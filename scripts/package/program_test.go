@@ -81,7 +81,7 @@ func exchange(ctx context.Context, dev *client.Device, at netip.AddrPort) error 
 // echo is the second host: an embedded engine that gives its memory to one peer and sends back the message that comes.
 func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
-	var dev *engine.Device
+	var dev *engine.XDPDevice
 	if err := h.Do(func() (err error) {
 		dev, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name})
 		return err

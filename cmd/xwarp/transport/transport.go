@@ -117,16 +117,20 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	case c.daemon != nil:
 		return c.daemon, nil
 	}
-	var d *engine.Device
 	o := engine.Options{Log: log, MPA: f.MPA}
 	if c.Name == Kernel {
-		d, err = engine.OpenKernel(engine.KernelConfig{Options: o})
-	} else {
-		d, err = engine.OpenXDP(engine.XDPConfig{Options: o, Interface: c.Interface,
-			Queues: f.Queues, RingMode: f.Ring})
+		d, err := engine.OpenKernel(engine.KernelConfig{Options: o})
+		return opened(d, c.Explain(err))
 	}
+	d, err := engine.OpenXDP(engine.XDPConfig{Options: o, Interface: c.Interface,
+		Queues: f.Queues, RingMode: f.Ring})
+	return opened(d, c.Explain(err))
+}
+
+// opened is a device of either kind; nil with an error.
+func opened[D verbs.Device](d D, err error) (verbs.Device, error) {
 	if err != nil {
-		return nil, c.Explain(err)
+		return nil, err
 	}
 	return d, nil
 }

@@ -20,7 +20,7 @@ const watchEvery = 200 * time.Millisecond
 // not served, with how many there are, each time that they have doubled. It returns when ctx is done. Of a
 // daemon's device the daemon tells its operator.
 func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
-	dev, ok := d.(*engine.Device)
+	dev, ok := d.(*engine.XDPDevice)
 	if !ok {
 		return
 	}

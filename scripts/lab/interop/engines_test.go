@@ -49,7 +49,7 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 	}
 	buf := bufio.NewWriter(disk)
 	file := pcapng.NewFile(buf)
-	open := func(h *topo.Host, wrap bool) *engine.Device {
+	open := func(h *topo.Host, wrap bool) *engine.XDPDevice {
 		cfg := engine.XDPConfig{Interface: h.Link.Name}
 		cfg.MPA = m
 		if wrap {
@@ -59,7 +59,7 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 				})
 			}
 		}
-		var d *engine.Device
+		var d *engine.XDPDevice
 		if err := h.Do(func() (err error) {
 			d, err = engine.OpenXDP(cfg)
 			return err

@@ -77,7 +77,10 @@ func (b *bench) device(t *testing.T, transport string) (d *engine.Device) {
 	var err error
 	if transport == "xdp" {
 		err = b.net.Peer.Do(func() (err error) {
-			d, err = engine.OpenXDP(engine.XDPConfig{Options: o, Interface: vm.PeerLink})
+			x, err := engine.OpenXDP(engine.XDPConfig{Options: o, Interface: vm.PeerLink})
+			if err == nil {
+				d = x.Device
+			}
 			return err
 		})
 	} else {
