@@ -1,10 +1,7 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"net"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -82,38 +79,6 @@ type asleep struct{}
 func (*asleep) wake()         {}
 func (*asleep) tell(f func()) { f() }
 
-// TestDeviceCloseEndsDial: Dial does not wait for the kernel's handshake when its device is closed, and the kernel does
-// not go on with it.
-func TestDeviceCloseEndsDial(t *testing.T) {
-	asked, ended := make(chan struct{}), make(chan struct{})
-	d, err := OpenKernel(KernelConfig{Dial: func(ctx context.Context, _, _ netip.AddrPort) (
-		net.Conn,
-		error) {
-		close(asked)
-		<-ctx.Done()
-		close(ended)
-		return nil, ctx.Err()
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pd, _ := d.AllocPD()
-	cq, _ := d.CreateCQ(16)
-	q, err := d.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		<-asked
-		d.Close()
-	}()
-	if err := d.Dial(t.Context(), netip.MustParseAddrPort("192.0.2.1:1"), q,
-		verbs.ConnConfig{}); !errors.Is(err, verbs.ErrClosed) {
-		t.Errorf("Dial: %v", err)
-	}
-	<-ended
-}
-
 // TestDoorbellFollows: a queue pair that moved to another worker after its doorbell was rung is left alone by the first
 // one, which passes the ring on; without a worker, it is left alone altogether.
 func TestDoorbellFollows(t *testing.T) {
@@ -123,7 +88,7 @@ func TestDoorbellFollows(t *testing.T) {
 	}
 	from, to := d.loops[0], d.loops[1]
 	q := &QP{dev: d, iw: &iwarp.Conn{}} // which must not be woken
-	q.doorbell.owner = q
+	q.doorbell.owner = qpBell{q}
 	q.life.Store(uint32(lifeAttached))
 	for _, owner := range []*loop{nil, to} {
 		from.ring(&q.doorbell)

@@ -227,6 +227,15 @@ func (c *conn) release() {
 	c.port.Close()
 }
 
+// isActive reports whether c belongs to a queue pair.
+func (c *conn) isActive() bool { return c.qp != nil }
+
+// leave takes c, which is still being opened, from the worker of l. It runs there.
+func (c *conn) leave(l *loop) {
+	c.qp.release()
+	l.sums.leaveConn(c)
+}
+
 func errText(err error) string {
 	if err == nil {
 		return "none"

@@ -63,7 +63,8 @@ type driver interface {
 	do(f func() error) error
 	describe() verbs.Transport
 	isLocal(remote netip.Addr) bool
-	footprint(accepted bool) int // octets of a connection, see Device.Footprint
+	resolve(ctx context.Context, dst netip.Addr) error // see Device.Resolve
+	footprint(accepted bool) int                       // octets of a connection, see Device.Footprint
 	close() error
 }
 
@@ -133,6 +134,10 @@ func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
 
 // IsLocal reports whether connections to an address do not leave this host.
 func (d *Device) IsLocal(remote netip.Addr) bool { return d.drv.isLocal(remote.Unmap()) }
+
+// Resolve returns nil once the next hop towards dst answers ARP or neighbour discovery, and the context's cause when it
+// does not until then. An error of the routes ends it at once. A device on sockets leaves all of that to the kernel.
+func (d *Device) Resolve(ctx context.Context, dst netip.Addr) error { return d.drv.resolve(ctx, dst) }
 
 // Do runs f on a thread that is in the device's network namespace, where sockets of f belong.
 func (d *Device) Do(f func() error) error { return d.drv.do(f) }

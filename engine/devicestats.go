@@ -39,7 +39,7 @@ func (w *worker) stats() QueueStats {
 func (x *xdpDriver) counted() (list []QueueStats, err error) {
 	for _, w := range x.all() {
 		if err := w.call(func() { list = append(list, w.stats()) }); err != nil {
-			if x.dev.final.Load() != nil { // written after last
+			if x.base.IsFinal() { // written after last
 				return x.last, nil
 			}
 			return list, err

@@ -55,7 +55,7 @@ func (h workerHops) Forget(dst ip.Addr) {
 // hop takes what the neighbour table found, on its goroutine, to all workers.
 func (x *xdpDriver) hop(h neigh.Hop) {
 	if h.Err != nil {
-		x.dev.log.Warn("next hop", "remote", h.Dst, "error", h.Err)
+		x.base.Log().Warn("next hop", "remote", h.Dst, "error", h.Err)
 	}
 	x.waiters.post(h)
 	for _, w := range x.workers {

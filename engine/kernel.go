@@ -33,7 +33,7 @@ type KernelConfig struct {
 
 // kernelDriver deals its connections out to a few workers.
 type kernelDriver struct {
-	dev     *Device
+	base    Base
 	cfg     KernelConfig
 	workers []*kernelWorker
 	turn    atomic.Uint32 // of the workers, to have the next connection
@@ -62,19 +62,19 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 			return net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
 		}
 	}
-	d := newDevice(cfg.Options)
-	k, err := newKernelDriver(d, cfg, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
+	b := NewBase(cfg.Options)
+	k, err := newKernelDriver(b, cfg, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 	if err != nil {
 		return nil, err
 	}
-	d.drv = k
-	go d.watch()
+	d := b.Start(k)
+	go b.WatchLoop()
 	return d, nil
 }
 
-// newKernelDriver starts workers for d, at most maxKernelWorkers.
-func newKernelDriver(d *Device, cfg KernelConfig, workers int) (*kernelDriver, error) {
-	k := &kernelDriver{cfg: cfg, dev: d}
+// newKernelDriver starts workers for b, at most maxKernelWorkers.
+func newKernelDriver(b Base, cfg KernelConfig, workers int) (*kernelDriver, error) {
+	k := &kernelDriver{cfg: cfg, base: b}
 	k.open, k.stop = context.WithCancel(context.Background())
 	for range min(workers, maxKernelWorkers) {
 		w, err := newKernelWorker(k)
@@ -85,7 +85,7 @@ func newKernelDriver(d *Device, cfg KernelConfig, workers int) (*kernelDriver, e
 			return nil, err
 		}
 		k.workers = append(k.workers, w)
-		d.own(w.loop)
+		b.AddLoop(w.loop)
 	}
 	for _, w := range k.workers {
 		go w.run()
@@ -168,13 +168,13 @@ func (k *kernelDriver) acceptLoop(ln net.Listener, l *Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			k.dev.log.Warn("accept", "error", err)
+			k.base.Log().Warn("accept", "error", err)
 			time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
 			continue
 		}
 		c, err := k.admit(l, sock)
 		if err != nil {
-			k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
+			k.base.Log().Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
 			sock.Close()
 			continue
 		}
@@ -198,7 +198,7 @@ func (k *kernelDriver) admit(l *Listener, sock net.Conn) (*conn, error) {
 		err = errFewDescriptors
 	}
 	if err == nil {
-		c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
+		c.charge, err = k.base.Options().Peers.Begin(remote.Addr(), clock())
 		err = denied(err)
 	}
 	return c, err
@@ -224,6 +224,8 @@ func (k *kernelDriver) footprint(accepted bool) int {
 
 func (k *kernelDriver) isLocal(remote netip.Addr) bool { return neigh.IsLocal(remote) }
 
+func (k *kernelDriver) resolve(context.Context, netip.Addr) error { return nil }
+
 func (k *kernelDriver) do(f func() error) error { return f() }
 
 func (k *kernelDriver) detach() error { return nil }
@@ -238,12 +240,4 @@ func (k *kernelDriver) close() error {
 		<-w.ended
 	}
 	return nil
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	if t, ok := a.(*net.TCPAddr); ok {
-		p := t.AddrPort()
-		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
-	}
-	return netip.AddrPort{}
 }

@@ -46,7 +46,8 @@ func TestKernelStoodStill(t *testing.T) {
 		NoMarkers: true, NoPeerToPeer: true}}); err != nil {
 		t.Fatal(err)
 	}
-	kc := q.conn.Load().below.(*kernelConn)
+	core, below := Below(q)
+	kc := below.(*kernelConn)
 	for waits, turns := false, 0; !waits; turns++ {
 		if turns == 1<<20 {
 			t.Fatal("no wait for the rest of the FPDU")
@@ -61,8 +62,8 @@ func TestKernelStoodStill(t *testing.T) {
 		})
 		kc.step(kc.iw.Deadline())
 		s, deadline := kc.iw.Stats(), kc.iw.Deadline()
-		if q.core.State() != rdmap.RTS || s.FPDUs != 1 || deadline != tick.Never {
-			t.Errorf("%v, %v, deadline %v, %+v", q.core.State(), q.core.Err(), deadline, s)
+		if core.State() != rdmap.RTS || s.FPDUs != 1 || deadline != tick.Never {
+			t.Errorf("%v, %v, deadline %v, %+v", core.State(), core.Err(), deadline, s)
 		}
 	})
 }

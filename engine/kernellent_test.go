@@ -45,7 +45,8 @@ func TestKernelReclaim(t *testing.T) {
 		RemoteSTag: 1}); err != nil {
 		t.Fatal(err)
 	}
-	kc := q.conn.Load().below.(*kernelConn)
+	core, below := Below(q)
+	kc := below.(*kernelConn)
 	for blocked, turns := false, 0; !blocked && turns < 1<<20; turns++ {
 		kc.worker.loop.call(func() { blocked = !kc.writable && kc.out.Len() > 0 })
 	}
@@ -54,7 +55,7 @@ func TestKernelReclaim(t *testing.T) {
 			t.Error("all of it was written")
 		}
 		before := bytes.Join(kc.out.Pieces(), nil)
-		q.core.Abort()
+		core.Abort()
 		clear(mem)
 		if !bytes.Equal(bytes.Join(kc.out.Pieces(), nil), before) {
 			t.Error("memory that was flushed is still to be written")

@@ -56,8 +56,8 @@ func TestKernelStress(t *testing.T) {
 func nothingLeft(t *testing.T, closed bool, devs ...*engine.Device) {
 	t.Helper()
 	for _, d := range devs {
-		if !closed && !soon(func() bool { return engine.Left(d) == "" }) {
-			t.Errorf("left in a device: %s", engine.Left(d))
+		if !closed && !soon(func() bool { return engine.Leftovers(d) == "" }) {
+			t.Errorf("left in a device: %s", engine.Leftovers(d))
 		}
 	}
 	for _, d := range devs {

@@ -26,7 +26,7 @@ type kernelWorker struct {
 	stop  atomic.Bool
 	ended chan struct{}
 	slots []*kernelConn // by what the poll knows them; nil: free
-	turns fair.Queue[*kernelConn]
+	turns fair.Queue[carrier]
 	free  []int        // slots
 	conns atomic.Int32 // slots that are not free
 
@@ -131,10 +131,11 @@ func (w *kernelWorker) steps(now tick.Time) (next tick.Time, idle bool) {
 		}
 	}
 	for range stepsPerTurn {
-		c, ok := w.turns.Next()
+		next, ok := w.turns.Next()
 		if !ok {
 			break
 		}
+		c := next.(*kernelConn)
 		c.waits = false
 		w.loop.doing = c
 		c.step(now)
@@ -202,7 +203,7 @@ func (w *kernelWorker) connected(c *conn, sock net.Conn, err error) {
 func (w *kernelWorker) adopt(c *conn, sock net.Conn) error {
 	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
 	if t, ok := sock.(*net.TCPConn); ok {
-		if err := t.SetKeepAliveConfig(w.drv.dev.opt.Keepalive.kernel()); err != nil {
+		if err := t.SetKeepAliveConfig(w.drv.base.Options().Keepalive.kernel()); err != nil {
 			return fmt.Errorf("SO_KEEPALIVE: %w", err)
 		}
 	}
@@ -228,7 +229,7 @@ func (w *kernelWorker) begin(c *conn, kc *kernelConn, slot int) error {
 		return err
 	}
 	c.startup.LongFPDUs = w.drv.cfg.EMSS == 0
-	return kc.iw.Init(w.drv.dev.iwarpConfig(c, w.loop, true))
+	return kc.iw.Init(w.drv.base.IWARPConfig(c, w.loop, true))
 }
 
 // segmentOctets asks the kernel what one segment of a socket carries; it does not know of those that are no TCP's.
@@ -245,3 +246,6 @@ func segmentOctets(sock syscall.RawConn) int {
 
 // fallbackEMSS is for connections whose segments are not known: an Ethernet's.
 const fallbackEMSS = 1448
+
+// leftovers returns the number of connections, or of slots in use if there are more; see Leftovers.
+func (w *kernelWorker) leftovers() int { return max(int(w.conns.Load()), len(w.slots)-len(w.free)) }

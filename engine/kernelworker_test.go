@@ -26,3 +26,33 @@ func TestDeal(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsOfOwners: on the kernel's sockets, a user with 30 connections that always have something to do has turns as
+// a user with one has.
+func TestStepsOfOwners(t *testing.T) {
+	w := &kernelWorker{loop: newLoop(sleeping{})}
+	var hostile, honest share
+	for range 30 {
+		w.enter(&kernelConn{worker: w, share: &hostile, due: true, ended: true})
+	}
+	slot := w.enter(&kernelConn{worker: w, share: &honest, due: true, ended: true})
+	w.steps(0) // each connection has ended, so that its slot is free after its turn
+	if w.slots[slot] != nil {
+		t.Error("the honest user's connection had no turn")
+	}
+	if n := len(w.free); n > stepsPerTurn {
+		t.Errorf("%d connections were served in one turn, want at most %d", n, stepsPerTurn)
+	}
+	for range 30 {
+		w.steps(0)
+	}
+	if len(w.free) != 31 {
+		t.Errorf("%d connections of 31 had a turn", len(w.free))
+	}
+}
+
+// sleeping is the worker of a loop that works when a test says so.
+type sleeping struct{}
+
+func (sleeping) wake()         {}
+func (sleeping) tell(f func()) { f() }

@@ -97,7 +97,7 @@ func (x *xdpDriver) relocate(s *localaddr.State) error {
 
 // tellLink counts and logs what is different in s.
 func (x *xdpDriver) tellLink(was *Link, s *localaddr.State) {
-	log := x.dev.log.With("interface", x.cfg.Interface)
+	log := x.base.Log().With("interface", x.cfg.Interface)
 	up, wasUp := s.Link.Up && s.Link.Carrier, was.Up && was.Carrier
 	if s.Link.Up != was.Up || s.Link.Carrier != was.Carrier {
 		was.Since = time.Now()
@@ -132,7 +132,7 @@ func (x *xdpDriver) tellLink(was *Link, s *localaddr.State) {
 // setMTU has the stacks follow the interface's MTU, as far as frames have room.
 func (x *xdpDriver) setMTU(link int) {
 	k := &x.link
-	log := x.dev.log.With("interface", x.cfg.Interface, "interface_mtu", link)
+	log := x.base.Log().With("interface", x.cfg.Interface, "interface_mtu", link)
 	want := link
 	if k.asked > 0 {
 		want = min(want, k.asked)
@@ -190,7 +190,7 @@ func (x *xdpDriver) left(s *localaddr.State) (list []netip.Addr) {
 	k.now.Missing = slices.DeleteFunc(k.now.Missing, func(a netip.Addr) bool {
 		back := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Contains(a) })
 		if back {
-			x.dev.log.Info("address is back", "interface", x.cfg.Interface, "address", a)
+			x.base.Log().Info("address is back", "interface", x.cfg.Interface, "address", a)
 		}
 		return back
 	})
@@ -212,7 +212,7 @@ func (x *xdpDriver) tellMissing(w *worker, i int, left []netip.Addr) {
 		}
 		x.link.mu.Unlock()
 		if first {
-			x.dev.log.Warn("address is gone: its connections and listeners wait until it is back",
+			x.base.Log().Warn("address is gone: its connections and listeners wait until it is back",
 				"interface", x.cfg.Interface, "address", a, "queue", w.queue, "users", n, "next",
 				"ip addr add; new connections from it are refused")
 		}
@@ -229,9 +229,9 @@ func (x *xdpDriver) followQueues() {
 	last := x.found
 	for {
 		select {
-		case <-x.dev.closing:
+		case <-x.base.Closing():
 			return
-		case <-x.dev.failed:
+		case <-x.base.Failed():
 			return
 		case <-t.C:
 		}

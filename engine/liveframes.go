@@ -59,7 +59,7 @@ func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) 
 			TransmitGSO, TransmitXDP)
 	}
 	if i >= x.steer.LiveWorkers() {
-		x.dev.log.Warn("the driver made more queues than it had: live frames are not for all of them",
+		x.base.Log().Warn("the driver made more queues than it had: live frames are not for all of them",
 			"interface", x.cfg.Interface, "queue", x.cfg.Queues[i])
 		return sock, nil
 	}

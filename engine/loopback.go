@@ -16,7 +16,7 @@ import (
 
 // openLoopback starts a worker for local connections beside each of the device's.
 func (x *xdpDriver) openLoopback() (err error) {
-	x.loopback, err = newKernelDriver(x.dev, KernelConfig{Dial: x.dialLocal}, len(x.workers))
+	x.loopback, err = newKernelDriver(x.base, KernelConfig{Dial: x.dialLocal}, len(x.workers))
 	if err == nil {
 		x.loopback.allows = x.allows
 	}

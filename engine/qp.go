@@ -96,7 +96,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
-	q.doorbell.owner = q
+	q.doorbell.owner = qpBell{q}
 	q.sq.init(q.cfg.SendDepth)
 	if srq == nil {
 		q.rq.init(q.cfg.RecvDepth)
@@ -194,8 +194,11 @@ func (q *QP) RemoteAddr() (a netip.AddrPort) {
 	return a
 }
 
+// qpBell is the owner of a queue pair's doorbell.
+type qpBell struct{ *QP }
+
 // abandon implements abandoner.
-func (q *QP) abandon(why error) {
+func (q qpBell) abandon(why error) {
 	if q.iw != nil {
 		q.conn.Load().abandon(why)
 	}
@@ -241,7 +244,7 @@ func Infos(list []verbs.QP) []*verbs.ConnInfo {
 			l.call(func() {
 				for _, i := range part {
 					if c := qps[i].conn.Load(); c.owner.Load() == l { // else it moves just now
-						l.doing = qps[i]
+						l.doing = qps[i].doorbell.owner
 						v := qps[i].info(c)
 						infos[i] = &v
 					}

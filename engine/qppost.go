@@ -96,7 +96,7 @@ func (q *QP) here(queue int) bool {
 }
 
 // kick runs on the worker of l after the doorbell was rung. The queue pair may have another one since then.
-func (q *QP) kick(l *loop) (taken int) {
+func (q qpBell) kick(l *loop) (taken int) {
 	switch owner := q.loop.Load(); owner {
 	case l:
 		taken, _ = q.drain()

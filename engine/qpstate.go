@@ -109,7 +109,7 @@ func (q *QP) call(f func()) error {
 		if l == nil {
 			return verbs.ErrNotReady
 		}
-		err := l.callFor(q, func() {
+		err := l.callFor(qpBell{q}, func() {
 			if here = q.loop.Load() == l; here {
 				f()
 			}
@@ -133,7 +133,7 @@ func (q *QP) giveUp(err error) {
 	if l == nil {
 		l = q.dev.loops[0]
 	}
-	closed := l.callFor(q, func() {
+	closed := l.callFor(qpBell{q}, func() {
 		if q.loop.Load() == nil {
 			q.bind(l)
 		}

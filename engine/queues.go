@@ -53,7 +53,7 @@ func (f flows) AddFlow(t *tcp.Tuple) error {
 func (f flows) RemoveFlow(t *tcp.Tuple) {
 	f.x.owners.set(t, nil)
 	if err := f.x.steer.RemoveFlow(tupleAddrs(t)); err != nil {
-		f.x.dev.log.Warn("flow stays in the steering table", "error", err)
+		f.x.base.Log().Warn("flow stays in the steering table", "error", err)
 	}
 }
 
@@ -89,12 +89,11 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 		return false
 	}
 	c, ok := o.Handler().(*conn)
-	if !ok || c.qp == nil {
+	if !ok || !c.isActive() {
 		return false
 	}
 	iss := from.stk.Withdraw(e, clock())
-	c.qp.release()
-	from.sums.leaveConn(c)
+	c.leave(from.loop)
 	if !to.post(func() { x.resume(to, c, iss, s) }) {
 		c.report(verbs.ErrClosed)
 		return true

@@ -12,7 +12,7 @@ import (
 // when it is for none. So connections go on wherever the device puts them from now on, at some cost for each
 // frame.
 func (x *xdpDriver) relayQueues(had, has int) {
-	log := x.dev.log.With("interface", x.cfg.Interface, "queues", has)
+	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)
 	if has < had {
 		log.Warn("interface has fewer receive queues than before", "had", had)
 		return
@@ -45,7 +45,7 @@ func (x *xdpDriver) openRelay(queue int) error {
 		return err
 	}
 	x.relays = append(x.relays, w)
-	x.dev.ownRelay(w.loop)
+	x.base.AddRelay(w.loop)
 	w.stk.SetMAC(x.link.mac)
 	go w.run(-1, x.cfg.BusyPoll)
 	return x.steer.SetSocket(queue, sock.Fd())

@@ -10,11 +10,8 @@ import (
 // TestResizeUnderLoad resizes a completion queue that a worker fills: nothing is lost, and the order stays.
 func TestResizeUnderLoad(t *testing.T) {
 	const total = 2000
-	d, err := OpenKernel(KernelConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := twoLoops()
+	d.loops[0].thread = &atOnce{d.loops[0]}
 	made, err := d.CreateCQ(total)
 	if err != nil {
 		t.Fatal(err)

@@ -12,17 +12,6 @@ import (
 	"xwarp/engine/host/neigh"
 )
 
-// Resolve returns nil once the next hop towards dst answers ARP or neighbour discovery, and the context's cause when it
-// does not until then. An error of the routes ends it at once. A device on sockets leaves all of that to the kernel.
-func (d *Device) Resolve(ctx context.Context, dst netip.Addr) error {
-	if x, ok := d.drv.(interface {
-		resolve(context.Context, netip.Addr) error
-	}); ok {
-		return x.resolve(ctx, dst)
-	}
-	return nil
-}
-
 // hopWaiters wait for the next hop of a destination.
 type hopWaiters struct {
 	mu sync.Mutex
@@ -74,6 +63,7 @@ func noRoute(err error) error {
 // resolvePause is the time between two questions about a next hop that the kernel has given up.
 const resolvePause = time.Second
 
+// resolve implements driver.
 func (x *xdpDriver) resolve(ctx context.Context, dst netip.Addr) error {
 	dst = dst.Unmap().WithZone("")
 	if x.isLocal(dst) {

@@ -9,7 +9,7 @@ import (
 type share struct {
 	bells fair.Class[*doorbell]
 	conns stack.Class
-	steps fair.Class[*kernelConn]
+	steps fair.Class[carrier]
 	qps   int // queue pairs that are bound here
 }
 
@@ -49,7 +49,7 @@ func (l *loop) again(b *doorbell) {
 }
 
 // bellsOn returns where the doorbell of q waits for its turn on the worker of l, which calls it.
-func (q *QP) bellsOn(l *loop) *fair.Class[*doorbell] {
+func (q qpBell) bellsOn(l *loop) *fair.Class[*doorbell] {
 	if q.loop.Load() == l && q.share != nil {
 		return &q.share.bells
 	}

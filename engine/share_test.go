@@ -214,27 +214,3 @@ func TestCloseFlushesAll(t *testing.T) {
 		t.Errorf("%d completions of %d receives", g.done, posted)
 	}
 }
-
-// TestStepsOfOwners: on the kernel's sockets, a user with 30 connections that always have something to do has turns as
-// a user with one has.
-func TestStepsOfOwners(t *testing.T) {
-	w := &kernelWorker{loop: newLoop(&asleep{})}
-	var hostile, honest share
-	for range 30 {
-		w.enter(&kernelConn{worker: w, share: &hostile, due: true, ended: true})
-	}
-	slot := w.enter(&kernelConn{worker: w, share: &honest, due: true, ended: true})
-	w.steps(0) // each connection has ended, so that its slot is free after its turn
-	if w.slots[slot] != nil {
-		t.Error("the honest user's connection had no turn")
-	}
-	if n := len(w.free); n > stepsPerTurn {
-		t.Errorf("%d connections were served in one turn, want at most %d", n, stepsPerTurn)
-	}
-	for range 30 {
-		w.steps(0)
-	}
-	if len(w.free) != 31 {
-		t.Errorf("%d connections of 31 had a turn", len(w.free))
-	}
-}

@@ -41,7 +41,7 @@ type socket struct {
 func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
 	s := &socket{w: w, local: local, remote: remote}
 	s.bytes = bytestream.New(cfg, func(*bytestream.Stream) { w.ring(&s.doorbell) })
-	s.doorbell.owner = s
+	s.doorbell.owner = streamBell{s}
 	return &Stream{s}
 }
 
@@ -92,13 +92,15 @@ func (s *socket) Unsent() int { return s.bytes.Unsent() }
 // Unread returns the octets that Read would give (SIOCINQ).
 func (s *socket) Unread() int { return s.bytes.Unread() }
 
-// kick implements the owner of a doorbell.
-func (s *socket) kick(*loop) int { s.bytes.Kick(); return 1 }
+// streamBell is the owner of a stream's doorbell.
+type streamBell struct{ *socket }
 
-func (*socket) bellsOn(l *loop) *fair.Class[*doorbell] { return &l.common.bells }
+func (s streamBell) kick(*loop) int { s.bytes.Kick(); return 1 }
+
+func (streamBell) bellsOn(l *loop) *fair.Class[*doorbell] { return &l.common.bells }
 
 // abandon implements abandoner.
-func (s *socket) abandon(why error) {
+func (s streamBell) abandon(why error) {
 	if e := s.bytes.Endpoint(); e != nil {
 		s.w.stk.Abandon(e, why, clock())
 	}
@@ -107,7 +109,7 @@ func (s *socket) abandon(why error) {
 // onConn runs f with the connection on the worker, if the stream still has it. It fails with ErrClosed when the
 // device is closed.
 func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
-	return s.w.callFor(s, func() {
+	return s.w.callFor(streamBell{s}, func() {
 		if e := s.bytes.Endpoint(); e != nil {
 			f(e.Conn(), clock())
 			e.Wake()

@@ -29,7 +29,7 @@ func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 // ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended. It fails with
 // EADDRINUSE, ENETUNREACH or what else the route says.
 func (d *XDPDevice) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
-	if d.isClosed() {
+	if d.x.base.IsClosed() {
 		return nil, verbs.ErrClosed
 	}
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
@@ -77,7 +77,7 @@ type StreamListener struct {
 // ListenStream waits for connections at addr. It fails as Listen does.
 func (d *XDPDevice) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
 	error) {
-	if d.isClosed() {
+	if d.x.base.IsClosed() {
 		return nil, verbs.ErrClosed
 	}
 	if backlog <= 0 {
@@ -93,7 +93,7 @@ func (d *XDPDevice) ListenStream(addr netip.AddrPort, backlog int, cfg StreamCon
 			})
 	}
 	if err == nil {
-		err = d.opened(l)
+		err = d.x.base.AddListener(l)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %v: %w", addr, err)
@@ -149,7 +149,7 @@ func (l *StreamListener) Close() error {
 	if was {
 		return nil
 	}
-	l.port.x.dev.forget(l)
+	l.port.x.base.RemoveListener(l)
 	for _, s := range left {
 		s.Abort()
 	}
@@ -160,7 +160,7 @@ func (l *StreamListener) Close() error {
 // Barrier returns when every frame that the device had received before the call was processed, and what that
 // made it send has left.
 func (d *XDPDevice) Barrier() error {
-	if d.isClosed() {
+	if d.x.base.IsClosed() {
 		return verbs.ErrClosed
 	}
 	for _, w := range d.x.workers {

@@ -72,7 +72,7 @@ func (x *xdpDriver) tcpConfig(c *TCPConfig) tcp.Config {
 
 // rdmaConfig is what connections under MPA start with.
 func (x *xdpDriver) rdmaConfig() tcp.Config {
-	c, opt := x.tcpConfig(nil), &x.dev.opt
+	c, opt := x.tcpConfig(nil), x.base.Options()
 	c.KeepaliveIdle, c.KeepaliveInterval = opt.Keepalive.Idle, opt.Keepalive.Interval
 	c.KeepaliveProbes = opt.Keepalive.Probes
 	c.StretchAck = cmp.Or(c.StretchAck, DefaultStretchAck)

@@ -20,56 +20,25 @@ var ErrBusy = fmt.Errorf(
 // 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
 // used; the stream itself is not usable any more, whatever the outcome. It fails as Dial does, and with ErrBusy.
 func (d *XDPDevice) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
-	qp, err := d.qp(v)
-	if err != nil {
-		return err
-	}
-	m, err := d.mpaConfig(&cfg, s.remote.Addr())
-	if err != nil {
-		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
-	}
-	c := qp.active(s.remote, &m, cfg.PrivateData)
-	if err = d.upgrade(s, c); err == nil {
-		err = c.await(ctx)
-	}
-	if err != nil {
-		qp.giveUp(err)
-		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
-	}
-	return nil
+	return d.x.base.Initiate(ctx, s.remote, v, &cfg, d.x.upgrade(s))
 }
 
 // AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
 // used before. It fails with what ended the connection, ErrBusy, and the context's error.
 func (d *XDPDevice) AwaitRequest(ctx context.Context, s *Stream,
 	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
-	l := &Listener{dev: d.Device, cfg: cfg, requests: make(chan *verbs.ConnRequest, 1),
-		closed: make(chan struct{})}
-	c, err := l.passive(s.local, s.remote)
-	if err != nil {
-		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
-	}
-	if err := d.upgrade(s, c); err != nil {
-		return nil, err
-	}
-	select {
-	case r := <-l.requests:
-		return r, nil
-	case err := <-c.result:
-		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
-	case <-ctx.Done():
-		c.call(c.abort)
-		return nil, context.Cause(ctx)
-	}
+	return d.x.base.Respond(ctx, s.local, s.remote, &cfg, d.x.upgrade(s))
 }
 
-// upgrade puts an iwarp.Conn above the connection of s.
-func (d *XDPDevice) upgrade(s *Stream, c *conn) error {
-	if d.isClosed() {
-		return verbs.ErrClosed
+// upgrade returns the function that puts an iwarp.Conn above the connection of s.
+func (x *xdpDriver) upgrade(s *Stream) func(*conn) error {
+	return func(c *conn) error {
+		if x.base.IsClosed() {
+			return verbs.ErrClosed
+		}
+		c.local = s.local
+		return s.w.do(func() error { return x.replace(s, c, clock()) })
 	}
-	c.local = s.local
-	return s.w.do(func() error { return d.x.replace(s, c, clock()) })
 }
 
 func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {

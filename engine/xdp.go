@@ -86,7 +86,7 @@ type XDPDevice struct {
 }
 
 type xdpDriver struct {
-	dev     *Device
+	base    Base
 	cfg     XDPConfig
 	ns      *netspace.Space
 	steer   *bpf.Steering
@@ -148,27 +148,27 @@ func openXDP(cfg XDPConfig) (*XDPDevice, error) {
 	if err := cfg.complete(nic); err != nil {
 		return nil, err
 	}
-	d := newDevice(cfg.Options)
-	x := &xdpDriver{dev: d, cfg: cfg, link: linkState{asked: asked},
+	b := NewBase(cfg.Options)
+	x := &xdpDriver{base: b, cfg: cfg, link: linkState{asked: asked},
 		mac: [6]byte(nic.Attrs().HardwareAddr), secret: randomKey()}
-	d.drv = x
+	d := b.Start(x)
 	if err := x.open(nic); err != nil {
 		x.close()
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
 	if x.att.NativeErr != nil {
-		d.log.Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface,
+		b.Log().Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface,
 			"because", x.att.NativeErr)
 	}
 	if x.att.Mode == bpf.ModeGeneric {
 		x.warnOfMerging(nic)
 	}
 	if why := x.socket.NoZeroCopy; why != nil {
-		d.log.Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
+		b.Log().Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
 			"because", why)
 	}
 	if why := x.socket.Fault; why != nil {
-		d.log.Warn("zero-copy of a faulty driver: received bytes can be wrong",
+		b.Log().Warn("zero-copy of a faulty driver: received bytes can be wrong",
 			"interface", cfg.Interface, "because", why,
 			"next", `ring_mode = "auto"`)
 	}
@@ -182,7 +182,7 @@ func openXDP(cfg XDPConfig) (*XDPDevice, error) {
 		}
 		go w.run(cpu, x.cfg.BusyPoll)
 	}
-	go d.watch()
+	go b.WatchLoop()
 	if len(cfg.Queues) == 0 {
 		x.following.Go(x.followQueues)
 	}
@@ -221,7 +221,7 @@ func (x *xdpDriver) start(ctx context.Context, c *conn, local,
 	if err != nil {
 		return err
 	}
-	if m := x.dev.opt.MapPort; m != nil {
+	if m := x.base.Options().MapPort; m != nil {
 		c.remote = m(ctx, port.Addr(), remote)
 	}
 	c.port, c.local = port, port.Addr()
@@ -289,16 +289,6 @@ func (x *xdpDriver) connect(w *worker, c *conn, cfg *tcp.Config) error {
 	}
 	_, err = w.stk.Connect(t, cfg, o, clock())
 	return err
-}
-
-// maxPorts is the number of free ports that an active open tries. A port is of no use while it has a connection to
-// the same peer in TIME-WAIT, which keeps no port in the kernel. The kernel picks at random and may repeat itself.
-// Where one of 16 ports is left, 64 tries fail for 1.6 % of the dials, and 256 for less than one in ten million.
-const maxPorts = 256
-
-// anotherPort says whether an active open that failed may succeed from another port.
-func anotherPort(err error, local netip.AddrPort) bool {
-	return errors.Is(err, stack.ErrTupleInUse) && local.Port() == 0
 }
 
 // footprint is that of a local connection. Others take 64 KiB: their state in TCP, MPA and the stack, with queues of

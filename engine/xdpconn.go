@@ -8,17 +8,8 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp"
-	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 )
-
-func toNetip(a ip.Addr) netip.Addr   { return netip.AddrFrom16(a).Unmap() }
-func fromNetip(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
-
-func tupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
-	return netip.AddrPortFrom(toNetip(t.Local), t.LocalPort), netip.AddrPortFrom(toNetip(t.Remote),
-		t.RemotePort)
-}
 
 // xdpConn is a connection on the engine's own TCP.
 type xdpConn struct {
@@ -32,7 +23,7 @@ func (x *xdpDriver) carry(w *worker, c *conn) (*iwarp.OverTCP, error) {
 	if err := c.begin(w.loop, &xc.Conn, xc); err != nil {
 		return nil, err
 	}
-	err := xc.Init(x.dev.iwarpConfig(c, w.loop, false))
+	err := xc.Init(x.base.IWARPConfig(c, w.loop, false))
 	if err == nil {
 		w.sums.enterConn(c)
 	}

@@ -88,7 +88,7 @@ func (l *xdpListener) Close() error {
 		return l.heldPort.Close()
 	}
 	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
-		l.x.dev.log.Warn("listener stays in the steering table", "error", err)
+		l.x.base.Log().Warn("listener stays in the steering table", "error", err)
 	}
 	return l.stop()
 }
@@ -96,5 +96,5 @@ func (l *xdpListener) Close() error {
 // refused logs a connection that was reset when its handshake was done.
 func (x *xdpDriver) refused(t *tcp.Tuple, err error) {
 	_, remote := tupleAddrs(t)
-	x.dev.log.Info("connection refused", "remote", remote, "error", err)
+	x.base.Log().Info("connection refused", "remote", remote, "error", err)
 }

@@ -29,7 +29,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	if err != nil {
 		return err
 	}
-	if x.neigh, err = neigh.New(link, x.dev.log, x.hop); err != nil {
+	if x.neigh, err = neigh.New(link, x.base.Log(), x.hop); err != nil {
 		return err
 	}
 	x.hops.r = x.neigh
@@ -51,7 +51,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 		return err
 	}
 	x.link.room, x.link.mtu = x.mtuRoom(), x.cfg.MTU
-	if x.local, err = localaddr.Follow(link, x.dev.log, x.relocate, x.gone); err != nil {
+	if x.local, err = localaddr.Follow(link, x.base.Log(), x.relocate, x.gone); err != nil {
 		return err
 	}
 	x.watches = append(x.watches, x.local.Watch())
@@ -68,7 +68,7 @@ func (x *xdpDriver) warnOfMerging(nic netlink.Link) {
 		return // the doctor says more
 	}
 	for _, m := range list {
-		x.dev.log.Warn("a device below the interface merges segments, which are dropped then",
+		x.base.Log().Warn("a device below the interface merges segments, which are dropped then",
 			"interface", x.cfg.Interface, "below", m.Device,
 			"next", fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature))
 	}
@@ -107,7 +107,7 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		return err
 	}
 	x.workers = append(x.workers, w)
-	x.dev.own(w.loop)
+	x.base.AddLoop(w.loop)
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 
@@ -141,7 +141,8 @@ func (x *xdpDriver) newWorker(queue int, port ring.Port,
 	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
-		Steering: flows{x, w}, IPsec: x.ipsec.policy(), Peers: x.dev.opt.Peers, Stray: stray(w),
+		Steering: flows{x, w}, IPsec: x.ipsec.policy(), Peers: x.base.Options().Peers,
+		Stray: stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 		Defect: w.defect,
 	})

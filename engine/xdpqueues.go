@@ -32,7 +32,7 @@ func (x *xdpDriver) openQueues(link int) error {
 			return err
 		}
 		missing = err
-		x.dev.log.Warn("receive queue cannot be had: connections that the device puts on it stall",
+		x.base.Log().Warn("receive queue cannot be had: connections that the device puts on it stall",
 			"interface", x.cfg.Interface, "error", err, "next", "end that process, or keep "+
 				"connections off the queue with ethtool -X "+x.cfg.Interface)
 	}
@@ -73,7 +73,7 @@ func queueBusy(err error, link, queue int) error {
 func (x *xdpDriver) allQueues(link int) (all []int) {
 	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
 	if n > ring.MaxQueues {
-		x.dev.log.Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
+		x.base.Log().Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
 			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d",
 				x.cfg.Interface, ring.MaxQueues))
 	}

@@ -1,0 +1,48 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+)
+
+// Leftovers lists what the workers and the accounts of a device still have, for tests; "" for nothing.
+func Leftovers(d *Device) string {
+	var left []string
+	note := func(what string, n int) {
+		if n != 0 {
+			left = append(left, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	for _, l := range d.all() {
+		l.call(func() {
+			octets, records := l.pool.InUse()
+			note("octets out of order", octets)
+			note("records", records)
+			note("STags", l.table.Len())
+			note("queue pairs", len(l.sums.qps))
+			note("connections", len(l.sums.conns))
+			if l.stack != nil {
+				l.stack.Endpoints(func(e *stack.Endpoint) {
+					if s := e.Conn().State(); s != tcp.TimeWait {
+						left = append(left, s.String())
+					}
+				})
+			}
+			if w, ok := l.thread.(interface{ leftovers() int }); ok {
+				note("slots", w.leftovers())
+			}
+		})
+	}
+	peers, _ := d.opt.Peers.State()
+	for _, p := range peers {
+		left = append(left, fmt.Sprintf("%+v", p))
+	}
+	return strings.Join(left, ", ")
+}
+
+// Below returns the protocol of a queue pair and what carries its last connection, for tests. Both belong to its worker.
+func Below(q *QP) (*rdmap.QP, carrier) { return &q.core, q.conn.Load().below }
