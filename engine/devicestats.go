@@ -66,7 +66,7 @@ func (d *XDPDevice) Stats() (s Stats, err error) {
 	for _, w := range x.watches {
 		s.Watches = append(s.Watches, WatchStats{w.Name(), w.Counters()})
 	}
-	if d.final.Load() != nil { // written after lastSteering
+	if x.base.IsFinal() { // written after lastSteering
 		s.Steering = x.lastSteering
 		return s, nil
 	}

@@ -247,5 +247,5 @@ func segmentOctets(sock syscall.RawConn) int {
 // fallbackEMSS is for connections whose segments are not known: an Ethernet's.
 const fallbackEMSS = 1448
 
-// leftovers returns the number of connections, or of slots in use if there are more; see Leftovers.
-func (w *kernelWorker) leftovers() int { return max(int(w.conns.Load()), len(w.slots)-len(w.free)) }
+// Leftovers returns the number of connections, or of slots in use if there are more; see core.Leftovers.
+func (w *kernelWorker) Leftovers() int { return max(int(w.conns.Load()), len(w.slots)-len(w.free)) }

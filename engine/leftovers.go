@@ -32,8 +32,8 @@ func Leftovers(d *Device) string {
 					}
 				})
 			}
-			if w, ok := l.thread.(interface{ leftovers() int }); ok {
-				note("slots", w.leftovers())
+			if w, ok := l.thread.(interface{ Leftovers() int }); ok {
+				note("slots", w.Leftovers())
 			}
 		})
 	}

@@ -55,16 +55,20 @@ type loop struct {
 
 // doorbell has the worker call its owner's kick once after one or more rings.
 type doorbell struct {
-	owner interface {
-		abandoner
-		// kick serves the owner once, for a bounded time, and returns the number of work requests taken. It runs on the
-		// worker of l.
-		kick(l *loop) (taken int)
-		bellsOn(l *loop) *fair.Class[*doorbell]
-	}
+	owner   bellOwner
 	pending atomic.Bool // it is among those that were rung
 	next    *doorbell
 	waits   atomic.Pointer[loop] // the one whose bells it is in; nil: none
+}
+
+// bellOwner is what a doorbell rings for.
+type bellOwner interface {
+	abandoner
+	// kick serves the owner once, for a bounded time, and returns the number of work requests taken. It runs on the
+	// worker of l.
+	kick(l *loop) (taken int)
+	// bellsOn returns where the doorbell waits for its turn on the worker of l, which calls it.
+	bellsOn(l *loop) *fair.Class[*doorbell]
 }
 
 // waker is the worker of a loop.
@@ -224,6 +228,9 @@ func (l *loop) ring(b *doorbell) {
 	}
 	l.thread.wake()
 }
+
+// failDevice gives the device up because of err.
+func (l *loop) failDevice(err error) { l.dev.fail(err) }
 
 // end makes post and call fail from now on, and runs what came before.
 func (l *loop) end() {

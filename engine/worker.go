@@ -167,7 +167,7 @@ func (w *worker) disorder(err error) error {
 
 // fail gives the worker up: nobody can reach it any more, and its connections end.
 func (w *worker) fail(err error) {
-	w.dev.fail(err)
+	w.failDevice(err)
 	w.loop.end()
 	now := clock()
 	var all []*stack.Endpoint

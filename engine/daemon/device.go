@@ -29,9 +29,9 @@ type device struct {
 	log  *slog.Logger
 	dev  *engine.Device
 	xdp  *engine.XDPDevice // dev, when it is on AF_XDP and was opened
-	hub  *monitor.Hub // of captures; nil: none are taken
-	kit  *engine.Kit  // nil on the kernel's sockets
-	past *past        // of the devices that had the interface before
+	hub  *monitor.Hub      // of captures; nil: none are taken
+	kit  *engine.Kit       // nil on the kernel's sockets
+	past *past             // of the devices that had the interface before
 
 	allow atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
 	ports *portMap
