@@ -87,30 +87,30 @@ func (r *run) setUp() (err error) {
 			return err
 		}
 	}
-	xdp := engine.XDPConfig{}
-	xdp.Log = r.cfg.Log
+	cfg := engine.XDPConfig{}
+	cfg.Log = r.cfg.Log
 	if o.Relay && runtime.NumCPU() < busyThreads {
-		xdp.Idle = engine.IdleSleep
+		cfg.Idle = engine.IdleSleep
 	}
-	xdp.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
+	cfg.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
 	var forA *engine.IPsecConfig
 	if r.cfg.IPsec {
-		xdp.Queues = []int{0}
-		forA, xdp.IPsec = protect(r.addresses())
+		cfg.Queues = []int{0}
+		forA, cfg.IPsec = protect(r.addresses())
 	}
 	r.b = &end{name: "B", host: r.net.B}
-	if err := r.b.open(xdp); err != nil {
+	if err := r.b.open(cfg); err != nil {
 		return err
 	}
 	if r.cfg.Capture != "" {
 		if r.cap, err = newCapture(r.cfg.Capture); err != nil {
 			return err
 		}
-		xdp.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return r.cap.wrap(p) }
+		cfg.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return r.cap.wrap(p) }
 	}
-	xdp.IPsec = forA
+	cfg.IPsec = forA
 	r.a = &end{name: "A", host: r.net.A}
-	if err := r.a.open(xdp); err != nil {
+	if err := r.a.open(cfg); err != nil {
 		return err
 	}
 	if err := r.a.prepare(r.cfg.Size, 1, 0, verbs.LocalWrite); err != nil {

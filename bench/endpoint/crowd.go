@@ -10,7 +10,7 @@ import (
 
 // crowd is many of the kernel's connections on one thread: what is ready gets its turn, by epoll.
 type crowd struct {
-	sockets
+	plainSockets
 	epoll  int
 	events []unix.EpollEvent
 	left   map[int32]int // octets of the message under way on a connection
@@ -115,7 +115,7 @@ func (c *crowd) acked() uint64 {
 // serve reads whatever comes.
 func (c *crowd) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
 	go OnProcessor(c.place.CPU, c.take)
-	return c.sockets.wait(ctx, stop)
+	return c.plainSockets.wait(ctx, stop)
 }
 
 func (c *crowd) take() error {

@@ -37,9 +37,9 @@ func newEnd(s *Spec, p *Place) (end, error) {
 		return &rdma{spec: s, place: p}, nil
 	case TCP:
 		if s.Conns > 1 {
-			return &crowd{sockets: sockets{spec: s, place: p}}, nil
+			return &crowd{plainSockets: plainSockets{spec: s, place: p}}, nil
 		}
-		return &sockets{spec: s, place: p}, nil
+		return &plainSockets{spec: s, place: p}, nil
 	case Raw:
 		return &frames{spec: s, place: p, open: openRing}, nil
 	case GSO:

@@ -13,7 +13,7 @@ import (
 )
 
 // sockets is the kernel's TCP: system calls on one thread, nothing of the Go runtime between.
-type sockets struct {
+type plainSockets struct {
 	spec  *Spec
 	place *Place
 	l     int
@@ -27,7 +27,7 @@ const bulkRead = 128 << 10
 // data of RFC 6581.
 const startupOctets = 24
 
-func (e *sockets) prepare(server bool) (r Ready, err error) {
+func (e *plainSockets) prepare(server bool) (r Ready, err error) {
 	switch {
 	case e.spec.Verb != Write || e.spec.Bidirectional:
 		return r, fmt.Errorf("%w: plain sockets carry a stream in one direction", ErrSpec)
@@ -59,13 +59,13 @@ func (e *sockets) prepare(server bool) (r Ready, err error) {
 	return r, nil
 }
 
-func (e *sockets) close() {
+func (e *plainSockets) close() {
 	if e.open.Swap(false) {
 		unix.Close(e.l)
 	}
 }
 
-func (e *sockets) dial(to netip.AddrPort) (int, error) {
+func (e *plainSockets) dial(to netip.AddrPort) (int, error) {
 	family, at := ports.Sockaddr(to)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *sockets) dial(to netip.AddrPort) (int, error) {
 }
 
 // options sets what the spec asks for.
-func (e *sockets) options(fd int) {
+func (e *plainSockets) options(fd int) {
 	e.spec.congestion(uintptr(fd))
 	if e.spec.NoDelay || e.spec.Mode == Latency {
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
@@ -94,7 +94,7 @@ func (s *Spec) congestion(fd uintptr) {
 	}
 }
 
-func (e *sockets) run(ctx context.Context, server Ready) (r *Result, err error) {
+func (e *plainSockets) run(ctx context.Context, server Ready) (r *Result, err error) {
 	err = OnProcessor(e.place.CPU, func() (err error) {
 		if e.spec.Mode == Connect {
 			r, err = e.spec.connections(ctx, func() error { return e.dialOne(server.Addr) })
@@ -118,7 +118,7 @@ func (e *sockets) run(ctx context.Context, server Ready) (r *Result, err error) 
 }
 
 // stream writes messages until the window is over, and waits until the server has everything.
-func (e *sockets) stream(fd int) (*Result, error) {
+func (e *plainSockets) stream(fd int) (*Result, error) {
 	b := make([]byte, e.spec.Size)
 	for i := range b {
 		b[i] = byte(i >> 3)
@@ -158,7 +158,7 @@ const heldEach = 500 * time.Microsecond
 
 // watchHeld follows what the peer of fd says that it holds behind a hole: segments that SACK named, as the sender's
 // kernel counts them.
-func (e *sockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
+func (e *plainSockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
 	most = new(atomic.Int64)
 	quit, done := make(chan struct{}), make(chan struct{})
 	if !e.spec.Sleep {
@@ -183,7 +183,7 @@ func (e *sockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
 	return most, func() { close(quit); <-done }
 }
 
-func (e *sockets) ping(fd int) (*Result, error) {
+func (e *plainSockets) ping(fd int) (*Result, error) {
 	b := make([]byte, e.spec.Size)
 	r := newRounds(e.spec)
 	r.start(time.Now())
@@ -202,7 +202,7 @@ func (e *sockets) ping(fd int) (*Result, error) {
 }
 
 // dialOne makes a connection and ends it, with an exchange as long as MPA's start-up.
-func (e *sockets) dialOne(to netip.AddrPort) error {
+func (e *plainSockets) dialOne(to netip.AddrPort) error {
 	fd, err := e.dial(to)
 	if err != nil {
 		return err

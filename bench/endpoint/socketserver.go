@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (e *sockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
+func (e *plainSockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
 	go OnProcessor(e.place.CPU, func() error {
 		for e.open.Load() {
 			fd, _, err := unix.Accept4(e.l, unix.SOCK_CLOEXEC)
@@ -24,7 +24,7 @@ func (e *sockets) serve(ctx context.Context, client Ready, stop <-chan struct{})
 }
 
 // wait ends a server when stop is closed.
-func (e *sockets) wait(ctx context.Context, stop <-chan struct{}) (*Result, error) {
+func (e *plainSockets) wait(ctx context.Context, stop <-chan struct{}) (*Result, error) {
 	select {
 	case <-stop:
 	case <-ctx.Done():
@@ -35,7 +35,7 @@ func (e *sockets) wait(ctx context.Context, stop <-chan struct{}) (*Result, erro
 }
 
 // answer does the server's part on one connection.
-func (e *sockets) answer(fd int) {
+func (e *plainSockets) answer(fd int) {
 	switch e.spec.Mode {
 	case Bandwidth:
 		b := make([]byte, bulkRead)

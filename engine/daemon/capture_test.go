@@ -67,7 +67,7 @@ type conversation struct {
 
 func converse(t *testing.T, tn *topo.Net) *conversation {
 	t.Helper()
-	_, socket := run(t, tn.A, xdp+"[mpa]\nmarkers = false\n")
+	_, socket := run(t, tn.A, ethTable+"[mpa]\nmarkers = false\n")
 	var far *engine.XDPDevice
 	if err := tn.B.Do(func() (err error) {
 		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0",
@@ -307,7 +307,7 @@ func TestCaptureRights(t *testing.T) {
 		{fmt.Sprintf("capture = false\ncapture_group = \"%d\"\n", nobody),
 			"daemon.capture = false"},
 	} {
-		d, socket := run(t, tn.A, tc.config+xdp)
+		d, socket := run(t, tn.A, tc.config+ethTable)
 		if got := start(t, exe, nobody, "capture", socket).line(); !strings.Contains(got, tc.want) {
 			t.Errorf("with %q: %q, want %q", tc.config, got, tc.want)
 		}
@@ -315,7 +315,7 @@ func TestCaptureRights(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	d, socket := run(t, tn.A, xdp)
+	d, socket := run(t, tn.A, ethTable)
 	for range 3 { // more than a device has captures, if they stayed
 		dev, err := client.Open(control.OperatorPath(socket))
 		if err != nil {

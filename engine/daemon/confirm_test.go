@@ -30,7 +30,7 @@ type awaiting struct {
 	err    error
 }
 
-const exported = xdp + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
+const exported = ethTable + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
 
 // await starts such a daemon; text is put in front of the interface.
 func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaiting {

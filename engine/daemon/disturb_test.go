@@ -28,7 +28,7 @@ import (
 func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error) {
 	t.Helper()
 	tn := hosts(t)
-	_, socket := run(t, tn.A, xdp)
+	_, socket := run(t, tn.A, ethTable)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	responder(t, embedded(t, tn.B.Do), at, 1)
 	dev, err := client.Open(socket)
@@ -175,7 +175,7 @@ func TestForeignProgram(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	says(t, startFails(t, tn.A, xdp), "interface eth0", `"somebody"`, "bpftool net show dev eth0")
+	says(t, startFails(t, tn.A, ethTable), "interface eth0", `"somebody"`, "bpftool net show dev eth0")
 	if !attached(t, tn.A) {
 		t.Error("the foreign program is gone")
 	}
@@ -193,20 +193,20 @@ func TestBusyQueue(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	says(t, startFails(t, tn.A, xdp), "interface eth0", "queue 0", "another AF_XDP socket")
+	says(t, startFails(t, tn.A, ethTable), "interface eth0", "queue 0", "another AF_XDP socket")
 }
 
 // So is another of our kind, which has the whole interface.
 func TestAnotherDaemon(t *testing.T) {
 	tn := hosts(t)
 	embedded(t, tn.A.Do)
-	says(t, startFails(t, tn.A, xdp), "interface eth0", "another xwarp uses")
+	says(t, startFails(t, tn.A, ethTable), "interface eth0", "another xwarp uses")
 }
 
 // Without capabilities the daemon says which way it has to be started.
 func TestMissingCapabilities(t *testing.T) {
 	tn := hosts(t)
-	path, _ := writeConfig(t, xdp)
+	path, _ := writeConfig(t, ethTable)
 	var got string
 	if err := tn.A.Do(func() error {
 		c := start(t, publicExe(t), nobody, "here", path)

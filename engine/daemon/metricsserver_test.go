@@ -77,7 +77,7 @@ var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 func TestMetricsOfXDP(t *testing.T) {
 	tn := hosts(t)
 	const listen = "127.0.0.1:9479"
-	text := xdp + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = "+
+	text := ethTable + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = "+
 		"\"0.0.0.0:7175\"\nsize = \"64KiB\"\n"+
 		"[[export]]\nname = \"images\"\nlisten = \"0.0.0.0:7176\"\nsize = \"64KiB\"\nserve = "+
 		"\"transfer\"\n", listen)

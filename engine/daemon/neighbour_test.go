@@ -203,7 +203,7 @@ func spinRole(args []string) error {
 func TestHonestBesideHostile(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)
-	path, socket := writeConfig(t, xdp)
+	path, socket := writeConfig(t, ethTable)
 	d := start(t, exe, 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), tn.A.Fd()), path)
 	if got := d.line(); got != "ready" {
 		t.Fatalf("daemon: %q", got)

@@ -87,7 +87,7 @@ func portMapperOf(d *daemon.Daemon) *control.PortMapperState {
 func TestPortMapper(t *testing.T) {
 	tn := hosts(t)
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
-	d, socket := run(t, tn.A, xdp+export)
+	d, socket := run(t, tn.A, ethTable+export)
 	dev, err := client.Open(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestPortMapper(t *testing.T) {
 	}
 
 	// Who may not connect is told nothing.
-	cfg, _ := load(t, xdp+"allow = [\"203.0.113.0/24\"]\n"+export)
+	cfg, _ := load(t, ethTable+"allow = [\"203.0.113.0/24\"]\n"+export)
 	cfg.Daemon.Socket, cfg.Daemon.Grace = socket, 0
 	if err := d.Reload(cfg); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestPortMapperTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	d, _ := run(t, tn.A, xdp+
+	d, _ := run(t, tn.A, ethTable+
 		"[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n")
 	if p := portMapperOf(d); p.Error == "" {
 		t.Error("it does not say so")
@@ -192,7 +192,7 @@ func TestPortMapperTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	d, _ = run(t, tn.A, xdp+"port_mapper = \"off\"\n")
+	d, _ = run(t, tn.A, ethTable+"port_mapper = \"off\"\n")
 	if err := tn.A.Do(func() error {
 		c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: portmapper.Port})
 		if err == nil {
@@ -211,8 +211,8 @@ func TestPortMapperTaken(t *testing.T) {
 // then says nothing about.
 func TestPortMapperAsks(t *testing.T) {
 	tn := hosts(t)
-	d, socket := run(t, tn.A, xdp+"port_mapper = \"ask\"\n")
-	_, listening := run(t, tn.B, xdp+"port_mapper = \"off\"\n")
+	d, socket := run(t, tn.A, ethTable+"port_mapper = \"ask\"\n")
+	_, listening := run(t, tn.B, ethTable+"port_mapper = \"off\"\n")
 	server, err := client.Open(listening)
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +324,7 @@ func TestPortMapperAsks(t *testing.T) {
 func TestPortMapperComesBack(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
-	d, _ := run(t, tn.B, xdp+export)
+	d, _ := run(t, tn.B, ethTable+export)
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- d.Run(ctx) }()
@@ -341,7 +341,7 @@ func TestPortMapperComesBack(t *testing.T) {
 	}
 	allow := func(table string) {
 		t.Helper()
-		now, _ := load(t, xdp+table+export)
+		now, _ := load(t, ethTable+table+export)
 		if err := d.Reload(now); err != nil {
 			t.Fatal(err)
 		}

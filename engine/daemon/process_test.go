@@ -148,8 +148,8 @@ func load(t testing.TB, text string) (*config.Loaded, string) {
 	return cfg, socket
 }
 
-// xdp is the [[interface]] of every host of a test.
-const xdp = "[[interface]]\nname = \"eth0\"\n"
+// ethTable is the [[interface]] of every host of a test.
+const ethTable = "[[interface]]\nname = \"eth0\"\n"
 
 // hosts returns two hosts, which end with the test; options are what they differ by from an ordinary pair, or none.
 func hosts(t testing.TB, options ...topo.Options) *topo.Net {
@@ -224,7 +224,7 @@ var rounds = flag.Int("rounds", 20, "kill -9 of the daemon")
 // TestKillDaemon takes the daemon away again and again, with a program at work: nothing of it is left.
 func TestKillDaemon(t *testing.T) {
 	tn := hosts(t)
-	path, socket := writeConfig(t, xdp+"[[export]]\nname = \"scratch\"\nlisten = "+
+	path, socket := writeConfig(t, ethTable+"[[export]]\nname = \"scratch\"\nlisten = "+
 		"\"0.0.0.0:7174\"\nsize = \"1MiB\"\n")
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	for round := range *rounds {

@@ -126,7 +126,7 @@ func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []
 // TestUnprivileged has a program of another user, without any right, exchange data with a second host.
 func TestUnprivileged(t *testing.T) {
 	tn := hosts(t)
-	d, socket := run(t, tn.A, xdp)
+	d, socket := run(t, tn.A, ethTable)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	mem, recvs := responder(t, embedded(t, tn.B.Do), at, 1)
 	c := start(t, publicExe(t), nobody, "transfer", socket, at.String())
@@ -228,7 +228,7 @@ var latency = flag.Bool("latency", false, "hold the program beside a killed one 
 // it notices nothing but more room.
 func TestKillClient(t *testing.T) {
 	tn := hosts(t)
-	d, socket := run(t, tn.A, xdp)
+	d, socket := run(t, tn.A, ethTable)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	const n = 100
 	responder(t, embedded(t, tn.B.Do), at, n+1)

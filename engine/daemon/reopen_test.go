@@ -356,7 +356,7 @@ func TestReloadOnLostDevice(t *testing.T) {
 	const memory = "[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n" +
 		"[[export]]\nname = \"content\"\nlisten = \"0.0.0.0:7175\"\nserve = \"transfer\"\n" +
 		"size = \"1MiB\"\n"
-	d, _ := run(t, tn.B, xdp)
+	d, _ := run(t, tn.B, ethTable)
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- d.Run(ctx) }()
@@ -378,7 +378,7 @@ func TestReloadOnLostDevice(t *testing.T) {
 	}); !ok {
 		t.Fatal("the device is not lost")
 	}
-	now, _ := load(t, xdp+memory)
+	now, _ := load(t, ethTable+memory)
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}

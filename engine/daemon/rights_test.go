@@ -16,7 +16,7 @@ import (
 // new listeners.
 func TestDropRights(t *testing.T) {
 	tn := hosts(t)
-	path, socket := writeConfig(t, xdp)
+	path, socket := writeConfig(t, ethTable)
 	d := start(t, "/proc/self/exe", 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(),
 		tn.A.Fd()), path)
 	if got := d.line(); got != "ready" {

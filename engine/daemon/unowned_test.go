@@ -46,7 +46,7 @@ func TestUnownedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	cfg, _ := load(t, xdp+"queues = [0]\n[[export]]\nname = \"x\"\nlisten = "+
+	cfg, _ := load(t, ethTable+"queues = [0]\n[[export]]\nname = \"x\"\nlisten = "+
 		"\"0.0.0.0:7174\"\nsize = 4096\n")
 	var log buffer
 	var d *daemon.Daemon
@@ -88,7 +88,7 @@ func TestReloadAllow(t *testing.T) {
 	}
 	defer tn.Close()
 	text := func(allow string) string {
-		return xdp + "allow = [" + allow +
+		return ethTable + "allow = [" + allow +
 			"]\n[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
 	}
 	cfg, _ := load(t, text(`"198.51.100.0/24"`))
@@ -130,7 +130,7 @@ func TestReloadAllow(t *testing.T) {
 // time out there. The daemon's log says why, and what to do there.
 func TestPartialSums(t *testing.T) {
 	tn := hosts(t)
-	d, _ := run(t, tn.B, xdp+"[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\n"+
+	d, _ := run(t, tn.B, ethTable+"[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\n"+
 		"size = \"64KiB\"\n")
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)

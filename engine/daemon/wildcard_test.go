@@ -51,7 +51,7 @@ func TestWildcard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	_, socket := run(t, tn.A, xdp+"[[user]]\nname = \"65533\"\nwildcard = true\n")
+	_, socket := run(t, tn.A, ethTable+"[[user]]\nname = \"65533\"\nwildcard = true\n")
 	own := netip.AddrPortFrom(tn.A.Addr4.Addr(), 8080)
 	foreign := netip.MustParseAddrPort("203.0.113.77:8080")
 	for _, c := range []struct {
