@@ -22,7 +22,7 @@ import (
 func TestOwnHost(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsB: topo.NoOffloads})
 	dir := filepath.Join(t.TempDir(), "tenants")
-	d, socket := run(t, tn.A, xdp+fmt.Sprintf("[[user]]\nname = \"tenants\"\nsessions = 8\n"+
+	d, socket := run(t, tn.A, ethTable+fmt.Sprintf("[[user]]\nname = \"tenants\"\nsessions = 8\n"+
 		"[tenants]\ncount = 1\ndirectory = %q\n", dir))
 	end := func(path string) *verbstest.End {
 		dev, err := client.Open(path)

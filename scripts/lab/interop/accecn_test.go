@@ -223,7 +223,7 @@ const ecnBytes = 200_000 // in each direction
 type ecnLab struct {
 	vm   *vm.VM
 	path ecnPath
-	dev  *engine.Device
+	dev  *engine.XDPDevice
 }
 
 func newECNLab(t *testing.T) *ecnLab {
@@ -240,7 +240,7 @@ func newECNLab(t *testing.T) *ecnLab {
 	}
 	l := &ecnLab{}
 	b := boot(t, vm.Options{Newest: true, NoSiw: true, Share: share, Intercept: l.path.frame})
-	l.vm, l.dev = b.vm, b.device(t, "xdp")
+	l.vm, l.dev = b.vm, b.xdpDevice(t)
 	l.sysctl(t, "tcp_ecn", 3)
 	return l
 }

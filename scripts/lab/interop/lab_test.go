@@ -70,26 +70,32 @@ func boot(t *testing.T, o vm.Options) *bench {
 	return &bench{t: t, net: network, vm: m}
 }
 
-// device opens one of ours in the namespace beside the machine.
-func (b *bench) device(t *testing.T, transport string) (d *engine.Device) {
+// xdpDevice opens one of ours on AF_XDP in the namespace beside the machine.
+func (b *bench) xdpDevice(t *testing.T) (d *engine.XDPDevice) {
 	t.Helper()
-	o := engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-	var err error
-	if transport == "xdp" {
-		err = b.net.Peer.Do(func() (err error) {
-			x, err := engine.OpenXDP(engine.XDPConfig{Options: o, Interface: vm.PeerLink})
-			if err == nil {
-				d = x.Device
-			}
-			return err
-		})
-	} else {
-		d, err = engine.OpenKernel(engine.KernelConfig{
-			Options: o,
-			Dial:    b.net.Peer.Dial,
-			Listen:  b.net.Peer.Listen,
-		})
+	err := b.net.Peer.Do(func() (err error) {
+		d, err = engine.OpenXDP(engine.XDPConfig{Interface: vm.PeerLink,
+			Options: engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// device opens one of ours in the namespace beside the machine.
+func (b *bench) device(t *testing.T, transport string) *engine.Device {
+	t.Helper()
+	if transport == "xdp" {
+		return b.xdpDevice(t).Device
+	}
+	d, err := engine.OpenKernel(engine.KernelConfig{
+		Options: engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))},
+		Dial:    b.net.Peer.Dial,
+		Listen:  b.net.Peer.Listen,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
