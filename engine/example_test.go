@@ -54,8 +54,8 @@ func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	return qp.Err()
 }
 
-// A server and its client, whole. With OpenXDP, or with Open of package client, the rest is the same.
-func ExampleOpenKernel() {
+// A server and its client, whole. With Open of package xdp, or of package client, the rest is the same.
+func Example_sockets() {
 	ctx := context.Background()
 	server, err := engine.OpenKernel(engine.KernelConfig{})
 	if err != nil {

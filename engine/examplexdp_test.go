@@ -16,9 +16,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// On AF_XDP: as root, or with the capabilities that OpenXDP names, on an Ethernet interface. The kernel keeps all else
+// On AF_XDP: as root, or with the capabilities that xdp.Open names, on an Ethernet interface. The kernel keeps all else
 // that arrives there. The peer is a server like the other example's.
-func ExampleOpenXDP() {
+func Example_xdp() {
 	dev, err := engine.OpenXDP(engine.XDPConfig{
 		Interface: "eth0",
 		TCP:       engine.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that is gone ends the connection
@@ -34,8 +34,8 @@ func ExampleOpenXDP() {
 	}
 }
 
-// TestExampleOpenXDP runs ExampleOpenXDP between two hosts, and holds what it prints to what the other example prints.
-func TestExampleOpenXDP(t *testing.T) {
+// TestExampleXDP runs Example_xdp between two hosts, and holds what it prints to what the other example prints.
+func TestExampleXDP(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	n, err := topo.New(topo.Options{})
@@ -63,7 +63,7 @@ func TestExampleOpenXDP(t *testing.T) {
 	}
 	os.Stdout = w
 	go func() { served <- serveOne(t.Context(), server, l) }()
-	err = n.A.Do(func() error { ExampleOpenXDP(); return nil })
+	err = n.A.Do(func() error { Example_xdp(); return nil })
 	err = errors.Join(err, <-served, w.Close())
 	os.Stdout = stdout
 	if err != nil {

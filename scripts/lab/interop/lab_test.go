@@ -29,7 +29,7 @@ type bench struct {
 	net *vm.Network
 	vm  *vm.VM
 
-	devices []*engine.Device
+	devices []*engine.XDPDevice // those on AF_XDP
 }
 
 // need boots a machine, or skips.
@@ -82,6 +82,7 @@ func (b *bench) xdpDevice(t *testing.T) (d *engine.XDPDevice) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+	b.devices = append(b.devices, d)
 	return d
 }
 
@@ -100,7 +101,6 @@ func (b *bench) device(t *testing.T, transport string) *engine.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	b.devices = append(b.devices, d)
 	return d
 }
 
