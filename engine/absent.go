@@ -30,7 +30,6 @@ func (a absent) listen(*Listener) (at netip.AddrPort, stop io.Closer, err error)
 	return at, nil, a.why
 }
 
-func (a absent) isLocal(netip.Addr) bool                   { return false }
 func (a absent) resolve(context.Context, netip.Addr) error { return a.why }
 
 func (a absent) detach() error               { return nil }

@@ -58,15 +58,15 @@ func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.forget(l) }
 // WatchLoop is the watchdog of the workers. It returns when the device is closed.
 func (b Base) WatchLoop() { b.dev.watch() }
 
-// IWARPConfig returns the configuration of the iwarp.Conn of c on l. reliable says that the bytes below arrive in order.
+// IWARPConfig returns the configuration of the iwarp.Conn of c on l. With reliable, the bytes below arrive in order.
 func (b Base) IWARPConfig(c *conn, l *loop, reliable bool) iwarp.Config {
 	return b.dev.iwarpConfig(c, l, reliable)
 }
 
 // Initiate starts MPA as initiator on a connection of another kind, which start hands over. It returns when v can be
 // used, and fails as Dial does, and as start does.
-func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP, cfg *verbs.ConnConfig,
-	start func(*conn) error) error {
+func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
+	cfg *verbs.ConnConfig, start func(*conn) error) error {
 	qp, err := b.dev.qp(v)
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP, c
 
 // Respond returns the MPA Request that the peer sends on a connection of another kind, which start hands over. It fails
 // with what ended the connection, with the context's error, and as start does.
-func (b Base) Respond(ctx context.Context, local, remote netip.AddrPort, cfg *verbs.ConnConfig,
-	start func(*conn) error) (*verbs.ConnRequest, error) {
+func (b Base) Respond(ctx context.Context, local, remote netip.AddrPort,
+	cfg *verbs.ConnConfig, start func(*conn) error) (*verbs.ConnRequest, error) {
 	l := &Listener{dev: b.dev, cfg: *cfg, requests: make(chan *verbs.ConnRequest, 1),
 		closed: make(chan struct{})}
 	c, err := l.passive(local, remote)

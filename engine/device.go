@@ -62,7 +62,6 @@ type driver interface {
 	detach() error
 	do(f func() error) error
 	describe() verbs.Transport
-	isLocal(remote netip.Addr) bool
 	resolve(ctx context.Context, dst netip.Addr) error // see Device.Resolve
 	footprint(accepted bool) int                       // octets of a connection, see Device.Footprint
 	close() error
@@ -132,12 +131,11 @@ func (d *Device) all() []*loop {
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
 
-// IsLocal reports whether connections to an address do not leave this host.
-func (d *Device) IsLocal(remote netip.Addr) bool { return d.drv.isLocal(remote.Unmap()) }
-
 // Resolve returns nil once the next hop towards dst answers ARP or neighbour discovery, and the context's cause when it
 // does not until then. An error of the routes ends it at once. A device on sockets leaves all of that to the kernel.
-func (d *Device) Resolve(ctx context.Context, dst netip.Addr) error { return d.drv.resolve(ctx, dst) }
+func (d *Device) Resolve(ctx context.Context, dst netip.Addr) error {
+	return d.drv.resolve(ctx, dst)
+}
 
 // Do runs f on a thread that is in the device's network namespace, where sockets of f belong.
 func (d *Device) Do(f func() error) error { return d.drv.do(f) }

@@ -27,7 +27,8 @@ func TestHopUsers(t *testing.T) {
 	defer r.Close()
 	u := hopUsers{r: r}
 	a, b := u.of(), u.of()
-	dst, other := fromNetip(tn.B.Addr4.Addr()), fromNetip(netip.MustParseAddr("192.0.2.99"))
+	dst := fromNetip(tn.B.Addr4.Addr())
+	other := fromNetip(netip.MustParseAddr("192.0.2.99"))
 	a.Request(dst)
 	a.Request(dst)
 	b.Request(dst)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/host/neigh"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 )
@@ -221,8 +220,6 @@ func (k *kernelDriver) footprint(accepted bool) int {
 	}
 	return writeBlock + mpa.MaxFPDU + 64<<10
 }
-
-func (k *kernelDriver) isLocal(remote netip.Addr) bool { return neigh.IsLocal(remote) }
 
 func (k *kernelDriver) resolve(context.Context, netip.Addr) error { return nil }
 

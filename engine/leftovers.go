@@ -44,5 +44,5 @@ func Leftovers(d *Device) string {
 	return strings.Join(left, ", ")
 }
 
-// Below returns the protocol of a queue pair and what carries its last connection, for tests. Both belong to its worker.
+// Below returns the protocol of a queue pair and the carrier of its last connection, for tests. Its worker owns both.
 func Below(q *QP) (*rdmap.QP, carrier) { return &q.core, q.conn.Load().below }

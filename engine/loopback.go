@@ -23,6 +23,9 @@ func (x *xdpDriver) openLoopback() (err error) {
 	return err
 }
 
+// IsLocal reports whether connections to an address do not leave this host.
+func (d *XDPDevice) IsLocal(remote netip.Addr) bool { return d.x.isLocal(remote.Unmap()) }
+
 func (x *xdpDriver) isLocal(remote netip.Addr) bool {
 	r, err := x.neigh.Route(budget.Bare(remote))
 	return err == nil && r.Local

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (e *plainSockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
+func (e *plainSockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
+	error) {
 	go OnProcessor(e.place.CPU, func() error {
 		for e.open.Load() {
 			fd, _, err := unix.Accept4(e.l, unix.SOCK_CLOEXEC)

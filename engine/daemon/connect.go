@@ -120,7 +120,7 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 // checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
 // a listener of the daemon's programs and exports.
 func (s *session) checkLocal(remote netip.AddrPort) error {
-	if s.account.tenant == "" || !s.dev.dev.IsLocal(remote.Addr()) ||
+	if s.account.tenant == "" || !s.dev.isLocal(remote.Addr()) ||
 		slices.ContainsFunc(s.d.list(), func(v *device) bool { return v.dev.Listens(remote) }) {
 		return nil
 	}

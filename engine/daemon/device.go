@@ -16,6 +16,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/daemon/preflight"
+	"xwarp/engine/host/neigh"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
@@ -126,6 +127,14 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
+}
+
+// isLocal reports whether connections to an address do not leave this host.
+func (dev *device) isLocal(remote netip.Addr) bool {
+	if dev.xdp != nil {
+		return dev.xdp.IsLocal(remote)
+	}
+	return neigh.IsLocal(remote.Unmap())
 }
 
 // warnOfCPUs logs the processors of the configuration that this machine has not.
