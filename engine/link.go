@@ -213,8 +213,9 @@ func (x *xdpDriver) tellMissing(w *worker, i int, left []netip.Addr) {
 		x.link.mu.Unlock()
 		if first {
 			x.base.Log().Warn(
-				"address is gone: its connections and listeners wait until it is back", "interface", x.cfg.Interface, "address", a, "queue", w.queue, "users", n, "next",
-				"ip addr add; new connections from it are refused")
+				"address is gone: its connections and listeners wait until it is back",
+				"interface", x.cfg.Interface, "address", a, "queue", w.queue, "users", n,
+				"next", "ip addr add; new connections from it are refused")
 		}
 	}
 }
