@@ -47,7 +47,7 @@ func (x *xdpDriver) openIPsec() error {
 	}
 	i := &xdpIPsec{x: x, done: make(chan struct{})}
 	i.manager = ipsec.New(ipsec.Config{Rules: c.Rules, Window: c.Window, Kernel: i,
-		Steering: x.steer, Random: randomSeed, Wake: i.expire, Log: x.dev.log})
+		Steering: x.steer, Random: randomSeed, Wake: i.expire, Log: x.base.Log()})
 	x.ipsec = i
 	return nil
 }
@@ -71,7 +71,7 @@ func (i *xdpIPsec) follow(workers []*worker) (err error) {
 	if c.Static != nil {
 		i.update(c.Static)
 	} else if i.kernel, err = xfrm.Follow(xfrm.Options{IfID: c.IfID, Mark: c.Mark,
-		Notify: i.update, Log: i.x.dev.log}); err != nil {
+		Notify: i.update, Log: i.x.base.Log()}); err != nil {
 		return err
 	}
 	go i.tick()

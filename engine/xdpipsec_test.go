@@ -56,7 +56,7 @@ func TestXDPTransferOverESP(t *testing.T) {
 			if tc.v6 {
 				at, from = tn.B.Addr6.Addr(), tn.A.Addr6.Addr()
 			}
-			open := func(h *topo.Host, s *xfrm.State) (d *engine.Device) {
+			open := func(h *topo.Host, s *xfrm.State) (d *engine.XDPDevice) {
 				c := engine.XDPConfig{Interface: h.Link.Name, Queues: []int{0},
 					IPsec: &engine.IPsecConfig{Rules: []ipsec.Rule{{Mode: tc.mode}}, Static: s}}
 				c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -74,7 +74,7 @@ func TestXDPTransferOverESP(t *testing.T) {
 			a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
 			verbstest.Connect(t, a, b, netip.AddrPortFrom(at, 7174))
 			verbstest.Exercise(t, a, b)
-			for _, d := range []*engine.Device{da, db} {
+			for _, d := range []*engine.XDPDevice{da, db} {
 				n := steering(t, d)
 				if n[bpf.ESP] < 100 || n[bpf.Flow]+n[bpf.Listener] > 0 {
 					t.Errorf("%d frames of ESP, %d of TCP", n[bpf.ESP], n[bpf.Flow]+n[bpf.Listener])

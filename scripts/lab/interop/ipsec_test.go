@@ -75,7 +75,7 @@ func TestRpingOverESP(t *testing.T) {
 			if _, err := b.vm.Script(t.Output(), script, 2*time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			var d *engine.Device
+			var d *engine.XDPDevice
 			if err := b.net.Peer.Do(func() (err error) {
 				d, err = engine.OpenXDP(engine.XDPConfig{Interface: vm.PeerLink, Queues: []int{0},
 					IPsec: &engine.IPsecConfig{Rules: []ipsec.Rule{{Mode: c.mode}},
