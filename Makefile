@@ -20,7 +20,7 @@ SEED      ?= 1
 ROUNDS    ?= 5
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
 # are not ordered with those of its owner: tests take it from outside Go's heap (Device.Alloc), where the detector does not look.
-RACE      ?= ./ring/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
+RACE      ?= ./ring/... ./engine/bytestream/... ./engine/internal/core ./engine/xdp ./engine/sockets ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
 	./engine/transfer
 # At the detector's speed TestStalledGetHoldsUpNobody takes longer than its half second, TestTransmitGSO fills no blocks and the
 # hundred busy queue pairs of TestKillClient leave nothing for what runs beside them; its memory is above TestProcessLimits' limit.
@@ -77,7 +77,8 @@ race: ## what runs on several threads under the race detector, ten minutes; need
 race-some: ## the part of race that takes two minutes (RACE_SOME, RACE_RUN)
 	@[ -z "$(SUDO)" ] || sudo -v
 	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m -skip '$(RACE_SKIP)' $(TESTFLAGS) $(RACE_SOME)
-	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) -run '$(RACE_RUN)' ./engine ./engine/daemon
+	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) -run '$(RACE_RUN)' ./engine/internal/core ./engine/xdp ./engine/sockets \
+		./engine/daemon
 
 # What depends on neither processor nor byte order by intention; tests that need eBPF skip, for emulation has none.
 ARCH_PKGS ?= ./tcp/... ./mpa/... ./ddp/... ./ring/... ./engine/testkit/...
@@ -121,7 +122,7 @@ fuzz: ## every fuzzer in turn, by coverage and then in bulk; how many executions
 soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h, HOSTILE, MAD, STRESS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestHostileFrames$$' -hostile $(HOSTILE)
-	$(GO) test $(EXEC) ./engine ./engine/daemon -p 1 -count=1 -timeout 24h -v -run '^Test(Kernel|Queue|)Stress$$' -stress.rounds $(STRESS)
+	$(GO) test $(EXEC) ./engine/xdp ./engine/daemon -p 1 -count=1 -timeout 24h -v -run '^Test(Kernel|Queue|)Stress$$' -stress.rounds $(STRESS)
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 24h -v -run '^TestMadPrograms$$' -mad $(MAD)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
@@ -159,7 +160,7 @@ compare: build ## this tree against another binary, in rounds that take turns (O
 
 .PHONY: flood
 flood: ## goodput beside a flood of SYNs, then of ACKs, at the engine's port and at the kernel's, and honest connections (ROUNDS=5)
-	$(GO) test $(EXEC) ./engine -count=1 -v -run '^TestFloodedListener$$' -flood.rounds $(ROUNDS)
+	$(GO) test $(EXEC) ./engine/xdp -count=1 -v -run '^TestFloodedListener$$' -flood.rounds $(ROUNDS)
 
 .PHONY: layers
 layers: build ## what a segment costs in each layer, into bench/results/layers.md
@@ -183,7 +184,7 @@ verbs-cost: build ## perftest over xwarp run beside the Go client and the engine
 .PHONY: profile
 profile: ## CPU profile of the demo's path, into build/
 	mkdir -p build
-	$(GO) test $(EXEC) ./engine -run '^$$' -bench 'Write/mtu=1500/markers=true' -benchtime 2000x -cpuprofile build/cpu.prof -o build/engine.test
+	$(GO) test $(EXEC) ./engine/xdp -run '^$$' -bench 'Write/mtu=1500/markers=true' -benchtime 2000x -cpuprofile build/cpu.prof -o build/engine.test
 	$(GO) tool pprof -top build/engine.test build/cpu.prof | head -40
 
 .PHONY: pgo

@@ -7,7 +7,7 @@ import (
 	"log"
 	"net/netip"
 
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -57,7 +57,7 @@ func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 // A server and its client, whole. With Open of package xdp, or of package client, the rest is the same.
 func Example_sockets() {
 	ctx := context.Background()
-	server, err := engine.OpenKernel(engine.KernelConfig{})
+	server, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func Example_sockets() {
 	served := make(chan error, 1)
 	go func() { served <- serveOne(ctx, server, l) }()
 
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}

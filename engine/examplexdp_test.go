@@ -12,16 +12,16 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // On AF_XDP: as root, or with the capabilities that xdp.Open names, on an Ethernet interface. The kernel keeps all else
 // that arrives there. The peer is a server like the other example's.
 func Example_xdp() {
-	dev, err := engine.OpenXDP(engine.XDPConfig{
+	dev, err := xdp.Open(xdp.Config{
 		Interface: "eth0",
-		TCP:       engine.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that is gone ends the connection
+		TCP:       xdp.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that is gone ends the connection
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -43,9 +43,9 @@ func TestExampleXDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	var server *engine.XDPDevice
+	var server *xdp.Device
 	if err := n.B.Do(func() (err error) {
-		server, err = engine.OpenXDP(engine.XDPConfig{Interface: n.B.Link.Name})
+		server, err = xdp.Open(xdp.Config{Interface: n.B.Link.Name})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ trap 'rm -f "$profile" "$profile".*' EXIT
 core="$module/tcp/...,$module/mpa/...,$module/ddp/...,$module/engine/stack"
 go test ./engine/testkit/sim -count=1 -timeout 2h -seeds 1000 \
 	-run '^(TestSoak|TestWideSoak|TestBlocks|TestReplay|FuzzFrames)$' -coverpkg "$core" -coverprofile "$profile"
-go test ./engine -count=1 -run '^TestKernelStress$' -coverpkg "$core" -coverprofile "$profile.kernel"
+go test ./engine/xdp -count=1 -run '^TestKernelStress$' -coverpkg "$core" -coverprofile "$profile.kernel"
 grep -v '^mode:' "$profile.kernel" >>"$profile"
 go tool cover -func "$profile" | awk -v module="$module/" '
 	FILENAME == ARGV[1] { if ($0 !~ /^#/ && NF) known[$1 " " $2] = 1; next }

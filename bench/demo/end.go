@@ -8,15 +8,15 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // end is one host with everything that a run needs of it.
 type end struct {
 	name    string
 	host    *topo.Host
-	dev     *engine.XDPDevice
+	dev     *xdp.Device
 	pd      verbs.PD
 	sends   verbs.CQ
 	recvs   verbs.CQ
@@ -26,10 +26,10 @@ type end struct {
 }
 
 // open starts the engine of a host.
-func (e *end) open(cfg engine.XDPConfig) error {
+func (e *end) open(cfg xdp.Config) error {
 	cfg.Interface = e.host.Link.Name
 	err := e.host.Do(func() (err error) {
-		e.dev, err = engine.OpenXDP(cfg)
+		e.dev, err = xdp.Open(cfg)
 		return err
 	})
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 
 	"xwarp/bpf"
-	"xwarp/engine"
 	"xwarp/engine/esp"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/ipsec"
+	"xwarp/engine/xdp"
 )
 
 // IPsec is how the connection was encrypted.
@@ -21,15 +21,15 @@ type IPsec struct {
 }
 
 // protect makes the IPsec configurations of two hosts, with fresh keys that nobody else knows.
-func protect(a, b netip.Addr) (forA, forB *engine.IPsecConfig) {
+func protect(a, b netip.Addr) (forA, forB *xdp.IPsecConfig) {
 	sa := func(from, to netip.Addr, spi uint32) *xfrm.SA {
 		key := make([]byte, 16+4)
 		rand.Read(key)
 		return &xfrm.SA{SA: esp.SA{SPI: spi, ESN: true, Keymat: key}, Src: from, Dst: to}
 	}
 	there, back := sa(a, b, 0x1001), sa(b, a, 0x2001)
-	c := func(out, in *xfrm.SA) *engine.IPsecConfig {
-		return &engine.IPsecConfig{Rules: []ipsec.Rule{{Mode: esp.Transport}},
+	c := func(out, in *xfrm.SA) *xdp.IPsecConfig {
+		return &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: esp.Transport}},
 			Static: &xfrm.State{Outbound: []*xfrm.SA{out}, Inbound: []*xfrm.SA{in}}}
 	}
 	return c(there, back), c(back, there)

@@ -10,8 +10,8 @@ import (
 
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
 
@@ -87,13 +87,13 @@ func (r *run) setUp() (err error) {
 			return err
 		}
 	}
-	cfg := engine.XDPConfig{}
+	cfg := xdp.Config{}
 	cfg.Log = r.cfg.Log
 	if o.Relay && runtime.NumCPU() < busyThreads {
-		cfg.Idle = engine.IdleSleep
+		cfg.Idle = xdp.IdleSleep
 	}
 	cfg.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
-	var forA *engine.IPsecConfig
+	var forA *xdp.IPsecConfig
 	if r.cfg.IPsec {
 		cfg.Queues = []int{0}
 		forA, cfg.IPsec = protect(r.addresses())

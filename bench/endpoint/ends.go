@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // Ready is what an end tells the other before the clock runs.
@@ -149,7 +149,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 		why = nil
 	default:
 	}
-	if d, ok := e.dev.(*engine.XDPDevice); ok {
+	if d, ok := e.dev.(*xdp.Device); ok {
 		d.Barrier() // what the worker wrote is ours from now on
 	}
 	r, err := &Result{Seconds: 1}, t.failure()

@@ -15,7 +15,9 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // rdma is an end that speaks RDMA, over either transport.
@@ -104,13 +106,13 @@ func (e *rdma) open() (err error) {
 	e.quit, e.stop = context.WithCancel(context.Background())
 	switch e.spec.Peer {
 	case Layered:
-		e.dev, err = opened(engine.OpenKernel(e.kernel(opt)))
+		e.dev, err = opened(sockets.Open(e.kernel(opt)))
 	case Daemon:
 		e.dev, err = opened(client.OpenConfig(client.Config{
 			Path: e.place.Socket, Device: e.place.Interface,
 		}))
 	default:
-		cfg := engine.XDPConfig{
+		cfg := xdp.Config{
 			Options: opt, Interface: e.place.Interface, Queues: e.place.Queues,
 			Consumer: func(int) bool { return e.turn() },
 		}
@@ -119,7 +121,7 @@ func (e *rdma) open() (err error) {
 		if e.place.CPU >= 0 {
 			cfg.CPUs = []int{e.place.CPU}
 		}
-		e.dev, err = opened(engine.OpenXDP(cfg))
+		e.dev, err = opened(xdp.Open(cfg))
 	}
 	return err
 }
@@ -139,9 +141,9 @@ func (e *rdma) conn(private []byte) verbs.ConnConfig {
 }
 
 // kernel makes sockets with the spec's congestion control; those that a listener gives inherit its own.
-func (e *rdma) kernel(opt engine.Options) engine.KernelConfig {
+func (e *rdma) kernel(opt engine.Options) sockets.Config {
 	control := func(_, _ string, c syscall.RawConn) error { return c.Control(e.spec.congestion) }
-	return engine.KernelConfig{
+	return sockets.Config{
 		Options: opt,
 		Dial: func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
 			d := net.Dialer{Control: control}

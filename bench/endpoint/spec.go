@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
 
@@ -68,12 +68,12 @@ type Spec struct {
 	Window     int  `json:"window,omitempty"`      // octets; 0: the engine's own choice
 	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
 	Sleep bool `json:"sleep,omitempty"`
-	// Idle is how workers on AF_XDP do that, see engine.XDPConfig.
-	Idle engine.Idle `json:"idle,omitempty"`
+	// Idle is how workers on AF_XDP do that, see xdp.Config.
+	Idle xdp.Idle `json:"idle,omitempty"`
 	// Collect leaves the garbage collector as a Go program has it. Otherwise it only runs when memory gets short.
 	Collect bool `json:"collect,omitempty"`
-	// Transmit is how AF_XDP ends transmit; see engine.XDPConfig.
-	Transmit engine.Transmit `json:"transmit,omitempty"`
+	// Transmit is how AF_XDP ends transmit; see xdp.Config.
+	Transmit xdp.Transmit `json:"transmit,omitempty"`
 	// Ring is how frames reach an AF_XDP end's memory.
 	Ring ring.Mode `json:"ring,omitempty"`
 	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // Ports of the listeners.
@@ -100,9 +100,9 @@ func (f *field) run(what string, step func(b []byte) error) {
 }
 
 // ours is the engine's TCP.
-func ours(n *topo.Net, a, b *engine.XDPDevice) (*kind, error) {
+func ours(n *topo.Net, a, b *xdp.Device) (*kind, error) {
 	at := netip.AddrPortFrom(n.B.Addr4.Addr(), ourPort)
-	l, err := b.ListenStream(at, MaxFlows, engine.StreamConfig{})
+	l, err := b.ListenStream(at, MaxFlows, xdp.StreamConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func ours(n *topo.Net, a, b *engine.XDPDevice) (*kind, error) {
 		for {
 			s, err := l.Accept()
 			if err == nil {
-				return engine.NewNetConn(s), nil
+				return xdp.NewNetConn(s), nil
 			}
 			if !errors.Is(err, syscall.EAGAIN) {
 				return nil, err
@@ -123,7 +123,7 @@ func ours(n *topo.Net, a, b *engine.XDPDevice) (*kind, error) {
 		}
 	}
 	dial := func(ctx context.Context) (net.Conn, error) {
-		return a.DialStream(ctx, at, engine.StreamConfig{})
+		return a.DialStream(ctx, at, xdp.StreamConfig{})
 	}
 	return &kind{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // Run makes the hosts, lets the flows compete and takes everything away again. It needs root.
@@ -118,9 +118,9 @@ func (f *field) open(n *topo.Net, cfg *Config) (kinds [2]*kind, err error) {
 	return kinds, nil
 }
 
-func (f *field) engine(h *topo.Host) (d *engine.XDPDevice, err error) {
+func (f *field) engine(h *topo.Host) (d *xdp.Device, err error) {
 	err = h.Do(func() (err error) {
-		d, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name, Idle: engine.IdleSleep})
+		d, err = xdp.Open(xdp.Config{Interface: h.Link.Name, Idle: xdp.IdleSleep})
 		return err
 	})
 	if err == nil {

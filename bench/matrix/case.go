@@ -6,7 +6,7 @@ import (
 	"xwarp/bench/endpoint"
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // Variant is one thing that is measured in a case.
@@ -127,10 +127,10 @@ func noPack(s *endpoint.Spec)    { s.NoPack = true }
 func noDelay(s *endpoint.Spec)   { s.NoDelay = true }
 func bothWays(s *endpoint.Spec)  { s.Bidirectional = true }
 func sleeping(s *endpoint.Spec)  { s.Sleep = true }
-func atOnce(s *endpoint.Spec)    { s.Sleep, s.Idle = true, engine.IdleSleep }
+func atOnce(s *endpoint.Spec)    { s.Sleep, s.Idle = true, xdp.IdleSleep }
 func copying(s *endpoint.Spec)   { s.Copy = true }
-func blocks(s *endpoint.Spec)    { s.Transmit = engine.TransmitGSO }
-func live(s *endpoint.Spec)      { s.Transmit = engine.TransmitLive }
+func blocks(s *endpoint.Spec)    { s.Transmit = xdp.TransmitGSO }
+func live(s *endpoint.Spec)      { s.Transmit = xdp.TransmitLive }
 
 // variant is s with options.
 func variant(name string, s endpoint.Spec, options ...option) Variant {

@@ -13,7 +13,7 @@ import (
 	"xwarp/bench/process"
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // TestMain makes the test binary an end when the runner starts it as one.
@@ -81,7 +81,7 @@ func TestPeers(t *testing.T) {
 		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Connect}},
 		{spec: endpoint.Spec{Peer: endpoint.GSO, Mode: endpoint.Bandwidth, Size: 1500}},
 		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
-			Size: 1 << 16, NoMarkers: true, Transmit: engine.TransmitGSO, Collect: true}},
+			Size: 1 << 16, NoMarkers: true, Transmit: xdp.TransmitGSO, Collect: true}},
 		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
 			Size: 1500}},
 		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Latency,

@@ -54,7 +54,7 @@ func (n *Namespace) Fd() int { return int(n.ns) }
 // Netlink returns a route-netlink handle inside the namespace, valid until the topology is closed.
 func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
 
-// Dial connects a TCP socket of the namespace's kernel; local is not asked for. It is what engine.KernelConfig takes.
+// Dial connects a TCP socket of the namespace's kernel; local is not asked for. It is what sockets.Config takes.
 func (n *Namespace) Dial(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
 	err = n.Do(func() error {
 		c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())

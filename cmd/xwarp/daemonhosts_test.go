@@ -21,11 +21,11 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
@@ -110,7 +110,7 @@ func (h *daemonHosts) user(t *testing.T, args ...string) *command {
 // exportMemory gives memory of B to who connects, by the kernel's sockets.
 func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{
+	dev, err := sockets.Open(sockets.Config{
 		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
 			err = h.Do(func() error {
 				l, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at))

@@ -22,8 +22,10 @@ import (
 	"xwarp/cmd/program"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/sockets"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // roleEnv makes the test binary play another process; the arguments follow in argsEnv.
@@ -157,11 +159,11 @@ func farRole(args []string) error {
 		return err
 	}
 	addr := netip.MustParseAddr(args[1])
-	x, err := engine.OpenXDP(engine.XDPConfig{Options: soakOptions, Interface: "eth0"})
+	x, err := xdp.Open(xdp.Config{Options: soakOptions, Interface: "eth0"})
 	if err != nil {
 		return err
 	}
-	k, err := engine.OpenKernel(engine.KernelConfig{Options: soakOptions})
+	k, err := sockets.Open(sockets.Config{Options: soakOptions})
 	if err != nil {
 		return err
 	}
@@ -264,7 +266,7 @@ func verbsRole(args []string) error {
 // peerRole is a program of the far host which knows nothing but the kernel's TCP: the addresses of
 // the daemon's export and of its programs, and which of several pieces of the export is its own.
 func peerRole(args []string) error {
-	dev, err := engine.OpenKernel(engine.KernelConfig{Options: soakOptions})
+	dev, err := sockets.Open(sockets.Config{Options: soakOptions})
 	if err != nil {
 		return err
 	}

@@ -19,10 +19,11 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
@@ -33,8 +34,8 @@ func init() { roles["elsewhere"] = elsewhereRole }
 // elsewhereRole is a peer over the kernel's sockets, until it is killed: what it does, the daemon's address, a
 // file to put.
 func elsewhereRole(args []string) error {
-	dev, err := engine.OpenKernel(engine.KernelConfig{
-		Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
+	dev, err := sockets.Open(sockets.Config{
+		Options: core.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ type moved struct {
 	socket string
 	web    *http.Client
 	near   *client.Device // of a program on B
-	far    *engine.Device // on the sockets of A's kernel
+	far    *core.Device   // on the sockets of A's kernel
 	there  netip.AddrPort // where A accepts
 	last   uint16         // port that was taken for a way
 }

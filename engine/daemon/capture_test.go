@@ -18,11 +18,12 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // captured is what a capture wrote.
@@ -68,10 +69,10 @@ type conversation struct {
 func converse(t *testing.T, tn *topo.Net) *conversation {
 	t.Helper()
 	_, socket := run(t, tn.A, ethTable+"[mpa]\nmarkers = false\n")
-	var far *engine.XDPDevice
+	var far *xdp.Device
 	if err := tn.B.Do(func() (err error) {
-		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0",
-			Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
+		far, err = xdp.Open(xdp.Config{Interface: "eth0",
+			Options: core.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -46,7 +46,7 @@ func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
 		c.mem.Close()
 		return nil, -1, err
 	}
-	c.eng = engine.NewSinkCQ(c.take)
+	c.eng = core.NewSinkCQ(c.take)
 	return c, peer, nil
 }
 

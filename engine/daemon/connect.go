@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -41,7 +41,7 @@ func (s *session) claim(h control.Handle, ird, ord int) (*qp, error) {
 			"the queue pair is connected or being connected already")
 	}
 	if err == nil {
-		err = q.q.(*engine.QP).SetReadDepth(ird, ord)
+		err = q.q.(*core.QP).SetReadDepth(ird, ord)
 	}
 	if err == nil {
 		q.connecting = true

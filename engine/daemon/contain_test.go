@@ -14,11 +14,11 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
 
@@ -158,7 +158,7 @@ func TestDeviceFails(t *testing.T) {
 				ports: &portMap{Mapper: &portmapper.Mapper{}}, cfg: config.Interface{Name: "eth0",
 					Transport: config.TransportXDP, Queues: []int{0}, Restart: config.RestartNever}}
 			if err := tn.A.Do(func() (err error) {
-				v.xdp, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name,
+				v.xdp, err = xdp.Open(xdp.Config{Interface: tn.A.Link.Name,
 					Wrap: func(_ int, p ring.Port) (ring.Port, error) {
 						return &brittle{p, &broken}, nil
 					}})

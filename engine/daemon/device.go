@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"xwarp/bpf"
-	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/daemon/preflight"
 	"xwarp/engine/host/neigh"
 	"xwarp/engine/host/netwatch"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 	"xwarp/ring/monitor"
 )
@@ -28,11 +30,11 @@ type device struct {
 	name string
 	cfg  config.Interface
 	log  *slog.Logger
-	dev  *engine.Device
-	xdp  *engine.XDPDevice // dev, when it is on AF_XDP and was opened
-	hub  *monitor.Hub      // of captures; nil: none are taken
-	kit  *engine.Kit       // nil on the kernel's sockets
-	past *past             // of the devices that had the interface before
+	dev  *core.Device
+	xdp  *xdp.Device  // dev, when it is on AF_XDP and was opened
+	hub  *monitor.Hub // of captures; nil: none are taken
+	kit  *xdp.Kit     // nil on the kernel's sockets
+	past *past        // of the devices that had the interface before
 
 	allow atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
 	ports *portMap
@@ -66,7 +68,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 	now := d.cfg.Load()
 	m := &now.MPA
 	dev := &device{name: c.Name, cfg: c, log: d.log.With("device", c.Name), past: &past{}}
-	o := engine.Options{
+	o := core.Options{
 		MPA: mpaConfig(m), Policy: d.policy, Override: d.override, Peers: d.peers,
 		Keepalive:      keepalive(&now.Peers),
 		Window:         int(c.Window),
@@ -90,21 +92,21 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 			dev.past = before.past.keep(new(before.counted()))
 		}
 	} else if c.Transport == config.TransportXDP {
-		dev.kit = engine.NewKit(spareOpenings[c.Restart])
+		dev.kit = xdp.NewKit(spareOpenings[c.Restart])
 	}
 	if c.Transport == config.TransportXDP && now.Daemon.Capture {
 		dev.hub = monitor.NewHub(nil)
 	}
 	var err error
 	if c.Transport == config.TransportKernel {
-		dev.dev, err = engine.OpenKernel(engine.KernelConfig{Options: o})
+		dev.dev, err = sockets.Open(sockets.Config{Options: o})
 	} else {
-		dev.xdp, err = engine.OpenXDP(engine.XDPConfig{
+		dev.xdp, err = xdp.Open(xdp.Config{
 			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs,
 			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
-			Transmit: engine.Transmit(c.Transmit),
+			Transmit: xdp.Transmit(c.Transmit),
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
-			Idle: engine.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
+			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
 			Kit: dev.kit,
 		})
@@ -116,7 +118,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 		if before == nil {
 			dev.absent, dev.ports = true, &portMap{Mapper: &portmapper.Mapper{}}
-			dev.dev = engine.Absent(verbs.Transport{Name: c.Transport, Interface: c.Name}, err)
+			dev.dev = core.Absent(verbs.Transport{Name: c.Transport, Interface: c.Name}, err)
 		}
 		return dev, err
 	}

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp"
-	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -170,7 +170,7 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.done.Go(func() { e.guard(ctx, e.mr.(*engine.MR).Failed(), e.mr.Err) })
+	e.done.Go(func() { e.guard(ctx, e.mr.(*core.MR).Failed(), e.mr.Err) })
 	for _, l := range list {
 		e.done.Go(func() {
 			defer l.Close()

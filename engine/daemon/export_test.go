@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
@@ -45,12 +45,12 @@ type peer struct {
 
 func dialExport(t testing.TB, at netip.AddrPort) (*peer, error) {
 	t.Helper()
-	return dialExportBy(t, engine.KernelConfig{}, at)
+	return dialExportBy(t, sockets.Config{}, at)
 }
 
-func dialExportBy(t testing.TB, cfg engine.KernelConfig, at netip.AddrPort) (*peer, error) {
+func dialExportBy(t testing.TB, cfg sockets.Config, at netip.AddrPort) (*peer, error) {
 	t.Helper()
-	dev, err := engine.OpenKernel(cfg)
+	dev, err := sockets.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 }
 
 func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

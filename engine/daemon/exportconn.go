@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -165,7 +165,7 @@ func (c *exportConn) request(m []byte) bool {
 func (c *exportConn) close() {
 	if c.qp.Params() != nil { // the peer's part of an orderly end, or a Terminate, for as long as mpa.close_timeout
 		select {
-		case <-c.qp.(*engine.QP).Gone():
+		case <-c.qp.(*core.QP).Gone():
 		case <-c.e.life.Done():
 		}
 	}

@@ -15,9 +15,9 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -224,7 +224,7 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 // workPut has a client get an export's content until that fails, or over comes and it goes well once more.
 // It returns what the last one ended with.
 func workPut(t *testing.T, at netip.AddrPort, over <-chan error) error {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Error(err)
 		return err
@@ -254,7 +254,7 @@ func dialFailed(t *testing.T, name string, memory, put netip.AddrPort) error {
 		_, err := dialExport(t, memory)
 		return err
 	}
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

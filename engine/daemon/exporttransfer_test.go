@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 )
@@ -40,7 +40,7 @@ serve = "directory"
 path = %q
 access = "read"
 `, writable, dir+"/shared", readable, dir+"/shared"))
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ access = "read"
 func TestPutToMemory(t *testing.T) {
 	at := freePort(t)
 	kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -85,7 +85,7 @@ func TestHoles(t *testing.T) {
 // region is lost, with the connection that comes upon the hole, and nothing else.
 func TestPunchedHoles(t *testing.T) {
 	_, socket := kernel(t, "")
-	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	peer, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestPunchedHoles(t *testing.T) {
 // listenAddr returns an address of this host that is free.
 func listenAddr(t testing.TB) netip.AddrPort {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestRingHoles(t *testing.T) {
 			}
 			switch what {
 			case "completion queue": // the receive is flushed into a hole
-				peer, err := engine.OpenKernel(engine.KernelConfig{})
+				peer, err := sockets.Open(sockets.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}

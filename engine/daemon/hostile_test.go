@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -27,7 +27,7 @@ func init() { roles["hostile"] = hostileRole }
 // acceptAll returns an address where every connection is accepted.
 func acceptAll(t testing.TB) netip.AddrPort {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

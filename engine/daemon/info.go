@@ -1,14 +1,14 @@
 package daemon
 
 import (
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
 // fillQPs adds what the workers know about queue pairs: v is the state of q.
 func fillQPs(v []control.QPState, q []verbs.QP) {
-	for i, info := range engine.Infos(q) {
+	for i, info := range core.Infos(q) {
 		v := &v[i]
 		v.Error = text(q[i].Err())
 		if info == nil { // not connected yet, or the device is closed

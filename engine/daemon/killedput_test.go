@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/host/staging"
+	"xwarp/engine/sockets"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -26,7 +26,7 @@ var kills = flag.Int("kills", 24, "how many puts TestKilledPuts cuts off")
 
 // putRole puts a file into an export for transfer: the address, the file.
 func putRole(args []string) error {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (e *putted) put(t *testing.T, random *rand.Rand, size int) {
 // get has the content as a client sees it, which the next round begins with.
 func (e *putted) get(t *testing.T, round int, victim string, now []byte) {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

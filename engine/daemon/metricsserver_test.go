@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -229,7 +229,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	peer, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"xwarp/ddp"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -103,7 +103,7 @@ func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}
-	m, err := p.pd.(*engine.PD).RegMRIOVA(mem, a.Base, a.Access)
+	m, err := p.pd.(*core.PD).RegMRIOVA(mem, a.Base, a.Access)
 	if err != nil {
 		mapping.Close()
 		return nil, err

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -16,8 +17,8 @@ import (
 // TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes
 // everything: they get what the operator leaves to them.
 func TestOverride(t *testing.T) {
-	peer, err := engine.OpenKernel(
-		engine.KernelConfig{Options: engine.Options{MPA: verbs.MPAConfig{NoCRC: true}}})
+	peer, err := sockets.Open(
+		sockets.Config{Options: core.Options{MPA: verbs.MPAConfig{NoCRC: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}

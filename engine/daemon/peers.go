@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 )
 
 // peerRule is what the peer at a may have, by the configuration as it is now.
@@ -22,8 +22,8 @@ func (d *Daemon) peerRule(a netip.Addr) budget.PeerRule {
 }
 
 // keepalive is the engine's form of peers.keepalive: a silent peer is given up after twice that.
-func keepalive(p *config.Peers) engine.Keepalive {
-	k := engine.Keepalive{Idle: p.Keepalive.D(), Probes: keepaliveProbes,
+func keepalive(p *config.Peers) core.Keepalive {
+	k := core.Keepalive{Idle: p.Keepalive.D(), Probes: keepaliveProbes,
 		Interval: max(p.Keepalive.D()/keepaliveProbes, time.Second)}
 	if k.Idle == 0 {
 		k.Idle = -1

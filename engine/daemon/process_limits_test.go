@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -138,7 +138,7 @@ func TestProcessLimits(t *testing.T) {
 	exe := publicExe(t)
 	for name := range greedy {
 		t.Run(name, func(t *testing.T) {
-			peer, err := engine.OpenKernel(engine.KernelConfig{})
+			peer, err := sockets.Open(sockets.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 const nobody = 65534
@@ -68,11 +68,11 @@ func transferRole(args []string) error {
 }
 
 // embedded opens an embedded engine on a host.
-func embedded(t testing.TB, do func(func() error) error) *engine.XDPDevice {
+func embedded(t testing.TB, do func(func() error) error) *xdp.Device {
 	t.Helper()
-	var d *engine.XDPDevice
+	var d *xdp.Device
 	if err := do(func() (err error) {
-		d, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+		d, err = xdp.Open(xdp.Config{Interface: "eth0"})
 		return err
 	}); err != nil {
 		t.Fatal(err)

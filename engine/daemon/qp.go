@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/ulpdu"
 )
@@ -141,7 +141,7 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	}
 	if err == nil {
 		q.to = q.q
-		eng := q.q.(*engine.QP)
+		eng := q.q.(*core.QP)
 		eng.SetOwner(s.account)
 		eng.OnEmpty(func() { s.refill(q) })
 		err = s.enlist(q)
@@ -176,12 +176,12 @@ func (q *qp) watch() {
 	if !q.tell(q.q.Down(), control.EventDown) || q.srq == nil {
 		return
 	}
-	q.tell(q.q.(*engine.QP).Gone(), control.EventGone)
+	q.tell(q.q.(*core.QP).Gone(), control.EventGone)
 }
 
 // ending reports whether the connection is over for the program, and TCP not yet done with it.
 func (q *qp) ending() bool {
-	return isDone(q.q.Down()) && !isDone(q.q.(*engine.QP).Gone())
+	return isDone(q.q.Down()) && !isDone(q.q.(*core.QP).Gone())
 }
 
 func isDone(c <-chan struct{}) bool {
@@ -240,7 +240,7 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 // longer than destroyWait is given back when it ends.
 func (s *session) closeQP(q *qp) error {
 	close(q.closed)
-	eng := q.q.(*engine.QP)
+	eng := q.q.(*core.QP)
 	eng.Farewell()
 	done := make(chan error, 1)
 	s.ending.Go(func() {

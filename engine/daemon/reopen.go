@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/xdp"
 )
 
 // Why a daemon ends for the sake of its devices.
@@ -110,7 +110,7 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 		case err == nil:
 			d.replace(ctx, v, next)
 			return next
-		case errors.Is(err, engine.ErrSpent):
+		case errors.Is(err, xdp.ErrSpent):
 			lost(fmt.Errorf("%w: %w", ErrRestart, err))
 			return nil
 		case err.Error() != said:

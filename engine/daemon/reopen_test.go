@@ -19,12 +19,12 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/host/ethtool"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -115,7 +115,7 @@ func (l *twoLinks) channels(n uint32) {
 
 // dial connects to the export of a link, from A.
 func (l *twoLinks) dial(i int) (*peer, error) {
-	return dialExportBy(l.t, engine.KernelConfig{Dial: l.tn.A.Dial}, l.at[i])
+	return dialExportBy(l.t, sockets.Config{Dial: l.tn.A.Dial}, l.at[i])
 }
 
 func (l *twoLinks) connect(i int) *peer {

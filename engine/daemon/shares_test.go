@@ -18,11 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -451,7 +451,7 @@ func TestLateQueuePairs(t *testing.T) {
 // connectTo connects a queue pair to one of the kernel's sockets.
 func connectTo(t *testing.T, end *verbstest.End) {
 	t.Helper()
-	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	peer, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,8 +3,8 @@ package daemon
 import (
 	"fmt"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -68,7 +68,7 @@ func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 	}
 	q.to, q.sge, q.buf = q.eng, c.MaxSGE, make([]byte, g.SlotSize)
 	if q.rq, err = control.NewConsumer(q.mem.Mem, g); err == nil {
-		q.eng.(*engine.SRQ).OnEmpty(func() { s.refill(q) })
+		q.eng.(*core.SRQ).OnEmpty(func() { s.refill(q) })
 		err = s.enlist(q)
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -121,7 +121,7 @@ func (s *session) shutdown(ctx context.Context) {
 func disconnect(ctx context.Context, list []verbs.QP) {
 	var group sync.WaitGroup
 	for _, q := range list {
-		group.Go(func() { q.(*engine.QP).Shutdown(ctx) })
+		group.Go(func() { q.(*core.QP).Shutdown(ctx) })
 	}
 	group.Wait()
 }

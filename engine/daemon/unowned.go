@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"xwarp/bpf"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their
@@ -42,7 +42,7 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 }
 
 // warnPartialSums says what to do when segments of a veth peer's kernel are dropped, and reports whether there are any.
-func (v *device) warnPartialSums(s *engine.Stats) bool {
+func (v *device) warnPartialSums(s *xdp.Stats) bool {
 	n := uint64(0)
 	for i := range s.Queues {
 		n += s.Queues[i].Stack.DropPartialSum

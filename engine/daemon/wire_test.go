@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
-	"xwarp/engine"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -182,11 +183,11 @@ func payloadOf(b []byte) (n uint64) {
 }
 
 // kernelOn is a device on the sockets of a host's kernel.
-func kernelOn(t *testing.T, h *topo.Host) *engine.Device {
+func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{
+	dev, err := sockets.Open(sockets.Config{
 		Dial: h.Dial, Listen: h.Listen,
-		Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}},
+		Options: core.Options{MPA: verbs.MPAConfig{NoMarkers: true}},
 	})
 	if err != nil {
 		t.Fatal(err)

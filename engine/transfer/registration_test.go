@@ -12,7 +12,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -25,7 +25,7 @@ func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { relay.Close() })
-	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _,
+	dev, err := sockets.Open(sockets.Config{Dial: func(ctx context.Context, _,
 		remote netip.AddrPort) (net.Conn, error) {
 		server, err := (&net.Dialer{}).DialContext(ctx, "tcp", remote.String())
 		if err != nil {
@@ -55,7 +55,7 @@ func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 // nothing behind: the queue pair, whose answers hold the memory, goes before the memory does.
 func TestDoneBeforeItsReads(t *testing.T) {
 	const size = 32 << 20
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 
 // What cannot be given back is told, and the memory stays.
 func TestFreeTells(t *testing.T) {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestFreeTells(t *testing.T) {
 
 // A link that cannot be made says why, instead of ending the process.
 func TestNoLinkOnClosedDevice(t *testing.T) {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -45,7 +45,7 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Device, region *Region,
 	at netip.AddrPort) {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/host/staging"
+	"xwarp/engine/sockets"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -37,7 +37,7 @@ type bench struct {
 
 func device(t *testing.T) verbs.Device {
 	t.Helper()
-	d, err := engine.OpenKernel(engine.KernelConfig{})
+	d, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package verbs is the one contract of every device: configurations, work requests, completions, errors, and the
-// interfaces that the embedded engine (engine.OpenXDP), the kernel's sockets (engine.OpenKernel) and a daemon's
+// interfaces that the embedded engine (xdp.Open), the kernel's sockets (sockets.Open) and a daemon's
 // client (client.Open) implement. A program differs in the constructor alone. The words are those of libibverbs and
 // librdmacm; nothing here needs a privilege, netlink or eBPF.
 //

@@ -33,13 +33,18 @@ func TestImports(t *testing.T) {
 		{"xwarp/ring", "xwarp/bpf", false},
 		{"xwarp/ring", "github.com/google/gopacket", false},
 		{"xwarp/ring/pcapng", "github.com/google/gopacket/pcapgo", true},
-		{"xwarp/engine", "github.com/google/gopacket", false},
+		{"xwarp/engine/xdp", "github.com/google/gopacket", false},
 		{"xwarp/engine/testkit/sim", "xwarp/ring", true},
 		{"xwarp/engine/testkit/sim", "xwarp/engine/testkit/script", true},
 		{"xwarp/engine/daemon", "xwarp/engine/testkit/sim", false},
 		{"xwarp/bench/demo", "xwarp/engine/testkit/sim", false},
-		{"xwarp/engine", "xwarp/engine/iwarp", true},
-		{"xwarp/engine", "xwarp/engine/daemon", false},
+		{"xwarp/engine/internal/core", "xwarp/engine/iwarp", true},
+		{"xwarp/engine/xdp", "xwarp/engine/sockets", true},
+		{"xwarp/engine/internal/core", "xwarp/engine/xdp", false},
+		{"xwarp/engine/internal/core", "xwarp/engine/sockets", false},
+		{"xwarp/engine/sockets", "github.com/cilium/ebpf", false},
+		{"xwarp/engine/sockets", "github.com/vishvananda/netlink", false},
+		{"xwarp/engine/xdp", "xwarp/engine/daemon", false},
 		{"xwarp/engine/stack", "xwarp/engine", false},
 		{"xwarp/engine/stack", "xwarp/mpa", false},
 		{"xwarp/engine/iwarp", "xwarp/engine/stack", true},
@@ -53,13 +58,13 @@ func TestImports(t *testing.T) {
 		{"xwarp/engine/verbs", "xwarp/ring", false},
 		{"xwarp/engine/verbs", "github.com/cilium/ebpf", false},
 		{"xwarp/engine/transfer", "xwarp/engine/daemon", false},
-		{"xwarp/engine/elsewhere", "xwarp/tcp", true},
-		{"xwarp/engine", "xwarp/bench/relay", false},
+		{"xwarp/engine/elsewhere", "xwarp/tcp", false},
+		{"xwarp/engine/xdp", "xwarp/bench/relay", false},
 		{"xwarp/bench/demo", "xwarp/engine", true},
 		{"xwarp/bench/demo", "xwarp/cmd/xwarp", false},
 		{"xwarp/cmd/xwarp", "github.com/spf13/cobra", true},
 		{"xwarp/engine/daemon", "github.com/prometheus/client_golang/prometheus", true},
-		{"xwarp/engine", "xwarp/cmd/xwarp", false},
+		{"xwarp/engine/xdp", "xwarp/cmd/xwarp", false},
 		{"xwarp/cmd/xwarp", "C", false},
 		{"xwarp/extra", "fmt", false},
 	} {
@@ -98,7 +103,7 @@ func f(a, b int, p *int) int {
 	if !slices.Equal(faults, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(faults, "\n"), strings.Join(want, "\n"))
 	}
-	p.ImportPath = "xwarp/engine"
+	p.ImportPath = "xwarp/engine/xdp"
 	if faults, err = checkValues(p); err != nil || len(faults) != 0 {
 		t.Errorf("engine may have goroutines: %q, %v", faults, err)
 	}

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // half is what is written and read back.
@@ -81,9 +81,9 @@ func exchange(ctx context.Context, dev *client.Device, at netip.AddrPort) error 
 // echo is the second host: an embedded engine that gives its memory to one peer and sends back the message that comes.
 func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
-	var dev *engine.XDPDevice
+	var dev *xdp.Device
 	if err := h.Do(func() (err error) {
-		dev, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name})
+		dev, err = xdp.Open(xdp.Config{Interface: h.Link.Name})
 		return err
 	}); err != nil {
 		t.Fatal(err)

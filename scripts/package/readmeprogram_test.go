@@ -38,8 +38,8 @@ func TestReadmeProgram(t *testing.T) {
 	}
 	dir := t.TempDir()
 	socket, addr := export(t, root, dir)
-	through := strings.NewReplacer("engine.OpenKernel(engine.KernelConfig{})",
-		fmt.Sprintf("client.Open(%q)", socket), `"xwarp/engine"`, `"xwarp/engine/daemon/client"`)
+	through := strings.NewReplacer("sockets.Open(sockets.Config{})",
+		fmt.Sprintf("client.Open(%q)", socket), `"xwarp/engine/sockets"`, `"xwarp/engine/daemon/client"`)
 	for name, source := range map[string]string{"kernel": program,
 		"daemon": through.Replace(program)} {
 		module := filepath.Join(dir, name)

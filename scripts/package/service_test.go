@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"xwarp/bench/topo"
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -186,7 +186,7 @@ func (p *peer) verbs(port int) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	dev, err := engine.OpenKernel(engine.KernelConfig{
+	dev, err := sockets.Open(sockets.Config{
 		Dial: func(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
 			err = p.host.Do(func() error {
 				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())

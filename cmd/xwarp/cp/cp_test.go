@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -51,7 +51,7 @@ func serving(t *testing.T, dir string, cfg transfer.TreeConfig) *bench {
 		t.Fatal(err)
 	}
 	b.tree = tree
-	if b.dev, err = engine.OpenKernel(engine.KernelConfig{}); err != nil {
+	if b.dev, err = sockets.Open(sockets.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	srv, err := transfer.Listen(transfer.ServerConfig{Device: b.dev, Tree: tree,

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"xwarp/bpf"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/ring/live"
@@ -29,13 +29,13 @@ var transmitCheck = check{
 	why: "on a veth live frames cost half of what AF_XDP does; which way is the fastest " +
 		"elsewhere, only a trial tells",
 	look: func(e *env) finding {
-		auto, err := engine.TransmitAuto.On(e.nic)
+		auto, err := xdp.TransmitAuto.On(e.nic)
 		if err != nil {
 			return warn("%v", err)
 		}
 		if !e.opt.Measure {
 			return fine("%q takes %s; not measured (--measure sends frames for two seconds)",
-				engine.TransmitAuto, auto)
+				xdp.TransmitAuto, auto)
 		}
 		return compareWays(e.measureTransmit(), auto)
 	},
@@ -43,7 +43,7 @@ var transmitCheck = check{
 
 // way is one way of transmit under trial.
 type way struct {
-	name  engine.Transmit
+	name  xdp.Transmit
 	err   error               // it cannot be had
 	send  func() (frames int) // hands over a batch; 0 where the device takes none now
 	close func() error
@@ -53,15 +53,15 @@ type way struct {
 // measureTransmit has each way send frames that the next switch drops: from the interface's address to the same.
 func (e *env) measureTransmit() (ways []*way) {
 	frame := transmitFrame(e.nic.Attrs().HardwareAddr, e.nic.Attrs().MTU)
-	try := func(name engine.Transmit, open func([]byte) (func() int, func() error, error)) {
+	try := func(name xdp.Transmit, open func([]byte) (func() int, func() error, error)) {
 		w := &way{name: name}
 		w.send, w.close, w.err = open(frame)
 		ways = append(ways, w)
 	}
-	try(engine.TransmitXDP, e.openXDP)
-	try(engine.TransmitGSO, e.openBlocks)
+	try(xdp.TransmitXDP, e.openXDP)
+	try(xdp.TransmitGSO, e.openBlocks)
 	if len(frame) <= live.Room {
-		try(engine.TransmitLive, e.openLive)
+		try(xdp.TransmitLive, e.openLive)
 	}
 	for range transmitTurns {
 		for _, w := range ways {
@@ -90,7 +90,7 @@ func (w *way) turn() float64 {
 }
 
 // compareWays says what was measured beside what "auto" takes.
-func compareWays(ways []*way, auto engine.Transmit) finding {
+func compareWays(ways []*way, auto xdp.Transmit) finding {
 	slices.SortStableFunc(ways, func(a, b *way) int { return int(b.rate - a.rate) })
 	var said []string
 	var taken float64
@@ -110,11 +110,11 @@ func compareWays(ways []*way, auto engine.Transmit) finding {
 	case best.rate == 0:
 		return finding{Warn, "no way transmits: " + what, ""}
 	case best.name != auto && best.rate > clearly*taken:
-		return warn("%s; %q takes %s", what, engine.TransmitAuto, auto).
+		return warn("%s; %q takes %s", what, xdp.TransmitAuto, auto).
 			advise("transmit = %q in the [[interface]] of xwarpd.toml, or --tx %s",
 				best.name, best.name)
 	}
-	return fine("%s; %q takes %s", what, engine.TransmitAuto, auto)
+	return fine("%s; %q takes %s", what, xdp.TransmitAuto, auto)
 }
 
 // Where the parts of the frame are.
@@ -206,7 +206,7 @@ func sendThrough(p ring.Port, frame []byte) int {
 }
 
 func (e *env) openBlocks(frame []byte) (send func() int, closeAll func() error, err error) {
-	if _, err := engine.TransmitGSO.On(e.nic); err != nil {
+	if _, err := xdp.TransmitGSO.On(e.nic); err != nil {
 		return nil, nil, err
 	}
 	s, err := gso.OpenSender(e.nic.Attrs().Index)

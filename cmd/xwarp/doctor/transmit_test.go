@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"xwarp/bench/topo"
-	"xwarp/engine"
+	"xwarp/engine/xdp"
 )
 
 // received returns how many frames the kernel of B has had from the link.
@@ -37,7 +37,7 @@ func TestMeasure(t *testing.T) {
 			ways := e.measureTransmit()
 			sent := 0.0
 			for _, x := range ways {
-				if x.name == engine.TransmitLive && !takes {
+				if x.name == xdp.TransmitLive && !takes {
 					if x.err == nil || !strings.Contains(x.err.Error(), "no live frames") {
 						t.Errorf("%s: %v", x.name, x.err)
 					}
@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 			if got := float64(received(t, w) - before); got < sent/2 {
 				t.Errorf("%.0f frames arrived, %.0f were sent in the best turns", got, sent)
 			}
-			f := compareWays(ways, engine.TransmitXDP)
+			f := compareWays(ways, xdp.TransmitXDP)
 			if !strings.Contains(f.what, "frames/s") || f.status == Fail {
 				t.Errorf("%+v", f)
 			}
@@ -61,21 +61,21 @@ func TestMeasure(t *testing.T) {
 // TestCompareWays judges figures that are given.
 func TestCompareWays(t *testing.T) {
 	list := func() []*way {
-		return []*way{{name: engine.TransmitXDP, rate: 100}, {name: engine.TransmitGSO, rate: 110},
-			{name: engine.TransmitLive, rate: 200}}
+		return []*way{{name: xdp.TransmitXDP, rate: 100}, {name: xdp.TransmitGSO, rate: 110},
+			{name: xdp.TransmitLive, rate: 200}}
 	}
-	if f := compareWays(list(), engine.TransmitLive); f.status != OK {
+	if f := compareWays(list(), xdp.TransmitLive); f.status != OK {
 		t.Errorf("auto takes the fastest: %+v", f)
 	}
-	f := compareWays(list(), engine.TransmitXDP)
+	f := compareWays(list(), xdp.TransmitXDP)
 	if f.status != Warn || !strings.Contains(f.remedy, `"xdp-live"`) {
 		t.Errorf("auto takes the slowest: %+v", f)
 	}
-	if f := compareWays(list()[:2], engine.TransmitXDP); f.status != OK {
+	if f := compareWays(list()[:2], xdp.TransmitXDP); f.status != OK {
 		t.Errorf("a tenth is no reason: %+v", f)
 	}
-	none := []*way{{name: engine.TransmitXDP, err: errors.New("queue 0 is busy")}}
-	if f := compareWays(none, engine.TransmitXDP); f.status != Warn ||
+	none := []*way{{name: xdp.TransmitXDP, err: errors.New("queue 0 is busy")}}
+	if f := compareWays(none, xdp.TransmitXDP); f.status != Warn ||
 		!strings.Contains(f.what, "queue 0 is busy") {
 		t.Errorf("none: %+v", f)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/havoc"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
@@ -146,9 +146,9 @@ func TestConfig(t *testing.T) {
 
 func open(t *testing.T, m verbs.MPAConfig) verbs.Device {
 	t.Helper()
-	cfg := engine.KernelConfig{}
+	cfg := sockets.Config{}
 	cfg.MPA = m
-	d, err := engine.OpenKernel(cfg)
+	d, err := sockets.Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestOtherProgram(t *testing.T) {
 
 // TestMemoryIsNoServer: an export of memory, which would only close the connection, is told from a server.
 func TestMemoryIsNoServer(t *testing.T) {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

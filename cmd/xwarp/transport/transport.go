@@ -19,7 +19,9 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/ranges"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
 
@@ -119,10 +121,10 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	}
 	o := engine.Options{Log: log, MPA: f.MPA}
 	if c.Name == Kernel {
-		d, err := engine.OpenKernel(engine.KernelConfig{Options: o})
+		d, err := sockets.Open(sockets.Config{Options: o})
 		return opened(d, c.Explain(err))
 	}
-	d, err := engine.OpenXDP(engine.XDPConfig{Options: o, Interface: c.Interface,
+	d, err := xdp.Open(xdp.Config{Options: o, Interface: c.Interface,
 		Queues: f.Queues, RingMode: f.Ring})
 	return opened(d, c.Explain(err))
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"xwarp/bpf"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 )
 
 // watchEvery is how often counters are looked at.
@@ -20,7 +20,7 @@ const watchEvery = 200 * time.Millisecond
 // not served, with how many there are, each time that they have doubled. It returns when ctx is done. Of a
 // daemon's device the daemon tells its operator.
 func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
-	dev, ok := d.(*engine.XDPDevice)
+	dev, ok := d.(*xdp.Device)
 	if !ok {
 		return
 	}
@@ -65,7 +65,7 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	}
 }
 
-func withoutSum(s *engine.Stats) (n uint64) {
+func withoutSum(s *xdp.Stats) (n uint64) {
 	for _, q := range s.Queues {
 		n += q.Stack.DropPartialSum
 	}

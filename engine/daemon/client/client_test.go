@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"xwarp/ddp"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -97,7 +97,7 @@ func TestKernel(t *testing.T) {
 func TestReceivesComeFirst(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	dev := open(t, socket)
-	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	peer, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Package client is the verbs of package verbs on the devices of a daemon, for programs without privileges. It links
 // neither netlink nor eBPF. A program of the embedded engine changes its constructor:
 //
-//	dev, err := client.Open("") // was: engine.OpenXDP(cfg)
+//	dev, err := client.Open("") // was: xdp.Open(cfg)
 //
 // Memory for regions must come from Device.Alloc, because the daemon has to map it too.
 package client

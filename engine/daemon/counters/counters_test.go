@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/host/netwatch"
+	"xwarp/engine/internal/core"
 	"xwarp/engine/stack"
 	"xwarp/engine/transfer"
+	"xwarp/engine/xdp"
 	"xwarp/mpa"
 	"xwarp/ring"
 	"xwarp/tcp"
@@ -30,10 +31,10 @@ func TestTablesAreComplete(t *testing.T) {
 		"listen":    {counters.Listen, control.Counters(tcp.ListenCounters{})},
 		"ring":      {counters.Ring, control.Counters(ring.Stats{})},
 		"live":      {counters.Live, control.Counters(ring.LiveStats{})},
-		"contained": {counters.Contained, control.Counters(engine.Contained{})},
+		"contained": {counters.Contained, control.Counters(core.Contained{})},
 		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
 		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},
-		"link":      {counters.Link, control.Counters(engine.LinkCounters{})},
+		"link":      {counters.Link, control.Counters(xdp.LinkCounters{})},
 		"portmap":   {counters.PortMap, control.Counters(portmapper.Counters{})},
 		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
 		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},

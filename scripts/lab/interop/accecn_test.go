@@ -22,8 +22,8 @@ import (
 	"github.com/google/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/scripts/lab/vm"
 	"xwarp/tcp"
 )
@@ -223,7 +223,7 @@ const ecnBytes = 200_000 // in each direction
 type ecnLab struct {
 	vm   *vm.VM
 	path ecnPath
-	dev  *engine.XDPDevice
+	dev  *xdp.Device
 }
 
 func newECNLab(t *testing.T) *ecnLab {
@@ -254,9 +254,9 @@ func (l *ecnLab) sysctl(t *testing.T, name string, value int) {
 }
 
 // connect makes a connection with the program in the machine.
-func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*engine.NetConn,
+func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*xdp.NetConn,
 	*vm.Process, error) {
-	cfg := engine.StreamConfig{TCP: &engine.TCPConfig{ECN: tcp.ECNAccurate}}
+	cfg := xdp.StreamConfig{TCP: &xdp.TCPConfig{ECN: tcp.ECNAccurate}}
 	start := func(role string, at netip.AddrPort) (*vm.Process, error) {
 		return l.vm.Spawn(fmt.Sprintf("%s/kernelpeer %s %v %d", vm.SharePath, role, at, ecnBytes))
 	}
@@ -291,11 +291,11 @@ func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*engine
 	if err != nil {
 		return nil, nil, err
 	}
-	return engine.NewNetConn(s), p, nil
+	return xdp.NewNetConn(s), p, nil
 }
 
 // converse sends and receives, closes, and returns what both ends counted.
-func converse(c *engine.NetConn, p *vm.Process) (ours verbs.TCPInfo, theirs unix.TCPInfo,
+func converse(c *xdp.NetConn, p *vm.Process) (ours verbs.TCPInfo, theirs unix.TCPInfo,
 	err error) {
 	c.SetDeadline(time.Now().Add(2 * time.Minute))
 	if _, err := c.Write(make([]byte, ecnBytes)); err != nil {

@@ -17,8 +17,8 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/mpa/startup"
 	"xwarp/ring"
 	"xwarp/ring/pcapng"
@@ -49,8 +49,8 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 	}
 	buf := bufio.NewWriter(disk)
 	file := pcapng.NewFile(buf)
-	open := func(h *topo.Host, wrap bool) *engine.XDPDevice {
-		cfg := engine.XDPConfig{Interface: h.Link.Name}
+	open := func(h *topo.Host, wrap bool) *xdp.Device {
+		cfg := xdp.Config{Interface: h.Link.Name}
 		cfg.MPA = m
 		if wrap {
 			cfg.Wrap = func(_ int, port ring.Port) (ring.Port, error) {
@@ -59,9 +59,9 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 				})
 			}
 		}
-		var d *engine.XDPDevice
+		var d *xdp.Device
 		if err := h.Do(func() (err error) {
-			d, err = engine.OpenXDP(cfg)
+			d, err = xdp.Open(cfg)
 			return err
 		}); err != nil {
 			t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"xwarp/bpf"
-	"xwarp/engine"
 	"xwarp/engine/esp"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/ipsec"
+	"xwarp/engine/xdp"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -75,10 +75,10 @@ func TestRpingOverESP(t *testing.T) {
 			if _, err := b.vm.Script(t.Output(), script, 2*time.Minute); err != nil {
 				t.Fatal(err)
 			}
-			var d *engine.XDPDevice
+			var d *xdp.Device
 			if err := b.net.Peer.Do(func() (err error) {
-				d, err = engine.OpenXDP(engine.XDPConfig{Interface: vm.PeerLink, Queues: []int{0},
-					IPsec: &engine.IPsecConfig{Rules: []ipsec.Rule{{Mode: c.mode}},
+				d, err = xdp.Open(xdp.Config{Interface: vm.PeerLink, Queues: []int{0},
+					IPsec: &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: c.mode}},
 						Static: &xfrm.State{Outbound: []*xfrm.SA{there},
 							Inbound: []*xfrm.SA{back}}}})
 				return err

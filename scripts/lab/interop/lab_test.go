@@ -16,7 +16,9 @@ import (
 
 	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -29,7 +31,7 @@ type bench struct {
 	net *vm.Network
 	vm  *vm.VM
 
-	devices []*engine.XDPDevice // those on AF_XDP
+	devices []*xdp.Device // those on AF_XDP
 }
 
 // need boots a machine, or skips.
@@ -71,10 +73,10 @@ func boot(t *testing.T, o vm.Options) *bench {
 }
 
 // xdpDevice opens one of ours on AF_XDP in the namespace beside the machine.
-func (b *bench) xdpDevice(t *testing.T) (d *engine.XDPDevice) {
+func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 	t.Helper()
 	err := b.net.Peer.Do(func() (err error) {
-		d, err = engine.OpenXDP(engine.XDPConfig{Interface: vm.PeerLink,
+		d, err = xdp.Open(xdp.Config{Interface: vm.PeerLink,
 			Options: engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}})
 		return err
 	})
@@ -92,7 +94,7 @@ func (b *bench) device(t *testing.T, transport string) *engine.Device {
 	if transport == "xdp" {
 		return b.xdpDevice(t).Device
 	}
-	d, err := engine.OpenKernel(engine.KernelConfig{
+	d, err := sockets.Open(sockets.Config{
 		Options: engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))},
 		Dial:    b.net.Peer.Dial,
 		Listen:  b.net.Peer.Listen,

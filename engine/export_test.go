@@ -1,6 +1,0 @@
-package engine
-
-import "xwarp/bpf"
-
-// SteeringOf returns the steering of a device on AF_XDP.
-func SteeringOf(d *XDPDevice) *bpf.Steering { return d.x.steer }

@@ -1,0 +1,112 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
+)
+
+// Base is a device as its driver sees it. The zero Base has no device.
+type Base struct{ dev *Device }
+
+// NewBase makes a device that has no driver yet. Start completes it.
+func NewBase(o Options) Base { return Base{newDevice(o)} }
+
+// Start gives the device its driver.
+func (b Base) Start(drv driver) *Device {
+	b.dev.drv = drv
+	return b.dev
+}
+
+// Options returns the device's options, with the defaults filled in. They are read-only.
+func (b Base) Options() *Options { return &b.dev.opt }
+
+// Log returns the device's logger.
+func (b Base) Log() *slog.Logger { return b.dev.log }
+
+// AddLoop makes l one of the device's loops.
+func (b Base) AddLoop(l *Shard) { b.dev.own(l) }
+
+// AddRelay makes l one of the device's loops that have no connections.
+func (b Base) AddRelay(l *Shard) { b.dev.ownRelay(l) }
+
+// Fail gives the device up because of err.
+func (b Base) Fail(err error) { b.dev.fail(err) }
+
+// Failed is closed when the device has failed.
+func (b Base) Failed() <-chan struct{} { return b.dev.failed }
+
+// Closing is closed when Close of the device begins.
+func (b Base) Closing() <-chan struct{} { return b.dev.closing }
+
+// IsClosed reports whether Close of the device was called.
+func (b Base) IsClosed() bool { return b.dev.isClosed() }
+
+// IsFinal reports whether the device has its last totals, so that the workers count no more.
+func (b Base) IsFinal() bool { return b.dev.final.Load() != nil }
+
+// AddListener has Close of the device close l. It fails on a closed device.
+func (b Base) AddListener(l interface{ Close() error }) error { return b.dev.opened(l) }
+
+// RemoveListener is for a listener that is being closed.
+func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.forget(l) }
+
+// WatchLoop is the watchdog of the workers. It returns when the device is closed.
+func (b Base) WatchLoop() { b.dev.watch() }
+
+// IWARPConfig returns the configuration of the iwarp.Conn of c on l. With reliable, the bytes below arrive in order.
+func (b Base) IWARPConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
+	return b.dev.iwarpConfig(c, l, reliable)
+}
+
+// Initiate starts MPA as initiator on a connection of another kind, which start hands over. It returns when v can be
+// used, and fails as Dial does, and as start does.
+func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
+	cfg *verbs.ConnConfig, start func(*Conn) error) error {
+	qp, err := b.dev.qp(v)
+	if err != nil {
+		return err
+	}
+	m, err := b.dev.mpaConfig(cfg, remote.Addr())
+	if err == nil {
+		c := qp.active(remote, &m, cfg.PrivateData)
+		if err = start(c); err == nil {
+			err = c.await(ctx)
+		}
+		if err != nil {
+			qp.giveUp(err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("MPA start-up with %v: %w", remote, err)
+	}
+	return nil
+}
+
+// Respond returns the MPA Request that the peer sends on a connection of another kind, which start hands over. It fails
+// with what ended the connection, with the context's error, and as start does.
+func (b Base) Respond(ctx context.Context, local, remote netip.AddrPort,
+	cfg *verbs.ConnConfig, start func(*Conn) error) (*verbs.ConnRequest, error) {
+	l := &Listener{dev: b.dev, cfg: *cfg, requests: make(chan *verbs.ConnRequest, 1),
+		closed: make(chan struct{})}
+	c, err := l.Passive(local, remote)
+	if err != nil {
+		return nil, fmt.Errorf("MPA start-up with %v: %w", remote, err)
+	}
+	if err := start(c); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case err := <-c.result:
+		return nil, fmt.Errorf("MPA start-up with %v: %w", remote, err)
+	case <-ctx.Done():
+		c.call(c.abort)
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,101 @@
+package core
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
+)
+
+// TestCloseWhileConnecting closes a queue pair while Dial has no worker for it, as on a socket that the kernel still
+// connects, or between two attempts: it gets no connection any more, and leaves nothing in its domain.
+func TestCloseWhileConnecting(t *testing.T) {
+	attach := func(q *QP, c *Conn) error { return q.attach(c) }
+	for _, tc := range []struct {
+		name         string
+		before, then func(q *QP, c *Conn) error
+	}{
+		{"connected then", nil, attach},
+		{"given up then", nil, func(q *QP, c *Conn) error {
+			q.giveUp(verbs.ErrRejected)
+			return q.attach(c)
+		}},
+		{"between attempts", func(q *QP, c *Conn) error {
+			err := q.attach(c)
+			q.release()
+			return err
+		}, attach},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q, c, _ := lifeOf(t, lifeIdle)
+			if tc.before != nil {
+				if err := tc.before(q, c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := q.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.then(q, c); !errors.Is(err, verbs.ErrClosed) {
+				t.Errorf("the connection: %v", err)
+			}
+			if err := q.pd.Close(); err != nil {
+				t.Errorf("the domain: %v", err)
+			}
+		})
+	}
+}
+
+// TestCloseTwiceAtOnce: the second Close of a queue pair returns when the first one is done, too.
+func TestCloseTwiceAtOnce(t *testing.T) {
+	q, _, cq := lifeOf(t, lifeGone)
+	q.loop.Store(NewShard(&asleep{})) // which does not answer yet
+	first, second := make(chan struct{}), make(chan struct{})
+	go func() { q.Close(); close(first) }()
+	for !q.closed.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { q.Close(); close(second) }()
+	select {
+	case <-second:
+		t.Error("Close returns while the queue pair is in use")
+	case <-time.After(20 * time.Millisecond):
+	}
+	for !q.is(lifeFreed) {
+		q.loop.Load().Work()
+	}
+	<-first
+	<-second
+	if err := cq.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// asleep is the worker of a loop that works when a test says so.
+type asleep struct{}
+
+func (*asleep) Wake()         {}
+func (*asleep) Tell(f func()) { f() }
+
+// TestDoorbellFollows: a queue pair that moved to another worker after its doorbell was rung is left alone by the first
+// one, which passes the ring on; without a worker, it is left alone altogether.
+func TestDoorbellFollows(t *testing.T) {
+	d := newDevice(Options{})
+	for range 2 {
+		d.own(NewShard(&asleep{}))
+	}
+	from, to := d.loops[0], d.loops[1]
+	q := &QP{dev: d, iw: &iwarp.Conn{}} // which must not be woken
+	q.doorbell.Owner = qpBell{q}
+	q.life.Store(uint32(lifeAttached))
+	for _, owner := range []*Shard{nil, to} {
+		from.Ring(&q.doorbell)
+		q.loop.Store(owner)
+		from.Work()
+		if got := to.Pending(); got != (owner == to) {
+			t.Errorf("owner %p: the other worker has work: %v", owner, got)
+		}
+	}
+}

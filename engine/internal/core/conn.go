@@ -1,0 +1,322 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/budget"
+	"xwarp/engine/host/ports"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/tally"
+	"xwarp/engine/verbs"
+	"xwarp/mpa"
+	"xwarp/mpa/startup"
+)
+
+// conn is one attempt at a connection, active or passive. It is the iwarp.Handler of its iwarp.Conn, which calls it on
+// the worker's thread, and answers the peer's request (verbs.Answerer).
+type Conn struct {
+	dev      *Device
+	qp       *QP // nil until a responder accepted
+	listener *Listener
+	mpa      verbs.MPAConfig
+	Startup  startup.Config
+	Local    netip.AddrPort // both are set before attach, and stay
+	Remote   netip.AddrPort
+
+	Owner   atomic.Pointer[Shard] // changes at most once, while the connection is being opened
+	iw      *iwarp.Conn
+	counted tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
+	below   Carrier                             // of iw; nil while the kernel is still connecting
+	Port    *ports.Reservation                  // nil where the kernel has the port, or a listener
+
+	result   chan error // one value: established, or why not
+	retry    startup.Retry
+	Over     bool           // ended, or given up before it began
+	rejected bool           // by the consumer, who knows
+	Charge   *budget.Charge // a passive connection on a socket, in the accounts of peers; the stack has the others
+}
+
+// carrier is what carries the octets of a connection: an conn or a conn.
+type Carrier interface {
+	abandoner
+	Transport() string       // verbs.Transport.Name
+	TCPInfo() *verbs.TCPInfo // nil for a socket
+	// established says that MPA's start-up is done: the accounts of peers want to know, and from now on the connection
+	// has its turns as one of the owner's.
+	OnEstablished(s *Share)
+	Reclaim() // what the queue pair has lent it is not read any more
+}
+
+// passive returns a peer's attempt, with what MPA negotiates with it.
+func (l *Listener) Passive(local, remote netip.AddrPort) (*Conn, error) {
+	m, err := l.dev.mpaConfig(&l.cfg, remote.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{dev: l.dev, listener: l, mpa: m, Startup: responder(&m), Local: local,
+		Remote: remote, result: make(chan error, 1)}, nil
+}
+
+// active returns an attempt of q.
+func (q *QP) active(remote netip.AddrPort, m *verbs.MPAConfig, private []byte) *Conn {
+	return &Conn{dev: q.dev, qp: q, mpa: *m, Startup: initiator(m, private, q.ird, q.ord),
+		Remote: remote, result: make(chan error, 1)}
+}
+
+// begin ties c to a worker; it runs there.
+func (c *Conn) Begin(l *Shard, s *iwarp.Conn, below Carrier) error {
+	c.Owner.Store(l)
+	c.iw, c.below = s, below
+	if c.qp != nil {
+		return c.qp.attach(c)
+	}
+	return nil
+}
+
+// iwarpConfig is the configuration of c's iwarp.Conn on loop l.
+func (d *Device) iwarpConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
+	s := iwarp.Config{
+		Responder: c.listener != nil, Startup: c.Startup, Pool: l.pool, Handler: c,
+		Pack:     !d.opt.NoPack,
+		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
+		StartupTimeout:   d.opt.StartupTimeout,
+		FirstFPDUTimeout: d.opt.FirstFPDUTimeout,
+		FPDUTimeout:      d.opt.FPDUTimeout,
+		CloseTimeout:     d.opt.CloseTimeout,
+	}
+	if c.qp != nil {
+		s.QP = &c.qp.core
+	}
+	return s
+}
+
+// call runs f on the worker that has c, wherever that moves.
+func (c *Conn) call(f func()) error {
+	for {
+		l, here := c.Owner.Load(), false
+		err := l.CallFor(c, func() {
+			if here = c.Owner.Load() == l; here {
+				f()
+			}
+		})
+		if here || err != nil {
+			return err
+		}
+	}
+}
+
+// abandon implements abandoner.
+func (c *Conn) EndAfterPanic(why error) {
+	if c.below != nil {
+		c.below.EndAfterPanic(why)
+	}
+	c.Report(why)
+}
+
+func (c *Conn) abort() {
+	switch {
+	case c.Over:
+	case c.iw == nil: // the kernel is still connecting
+		c.Over = true
+	default:
+		c.iw.Abort(Now())
+		c.iw.Wake()
+	}
+}
+
+// await returns what was reported; a context that is done ends the attempt.
+func (c *Conn) await(ctx context.Context) error {
+	select {
+	case err := <-c.result:
+		return err
+	case <-ctx.Done():
+		c.call(c.abort)
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Conn) Report(err error) {
+	c.Owner.Load().tell(func() {
+		select {
+		case c.result <- err:
+		default:
+		}
+	})
+}
+
+// Request implements iwarp.Handler.
+func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
+	req := &verbs.ConnRequest{
+		Local: c.Local, Remote: c.Remote, Revision: r.Revision, PrivateData: r.PrivateData,
+		IRD: int(r.IRD), ORD: int(r.ORD), Answerer: c,
+	}
+	l := c.listener
+	if l.waiting.Add(1) <= int32(cap(l.requests)) {
+		c.Owner.Load().tell(func() { l.show(req) })
+		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.Local, "remote", c.Remote,
+			"private_data", len(r.PrivateData))
+		return
+	}
+	l.waiting.Add(-1)
+	c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.Remote,
+		"backlog", cap(l.requests))
+	c.rejected = s.Reject(startup.Answer{}) == nil
+}
+
+// Established implements iwarp.Handler.
+func (c *Conn) Established(s *iwarp.Conn, p *startup.Params) {
+	c.below.OnEstablished(c.qp.share)
+	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.Local, "remote", c.Remote, "revision",
+		p.Revision,
+		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",
+		p.IRD, "ord", p.ORD)
+	c.qp.setUp(p)
+	c.Report(nil)
+}
+
+// Disconnected implements iwarp.Handler.
+func (c *Conn) Disconnected(s *iwarp.Conn, err error) {
+	c.dev.log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.Local, "remote", c.Remote, "error",
+		errText(err))
+	c.qp.setDown(err)
+}
+
+// PullPosted implements iwarp.Handler.
+func (c *Conn) PullPosted() {
+	if c.qp != nil {
+		c.qp.settle()
+	}
+}
+
+// Closed implements iwarp.Handler.
+func (c *Conn) Closed(s *iwarp.Conn, err error) {
+	c.Over = true
+	c.Release()
+	if c.qp != nil && c.qp.is(lifeEstablished) {
+		c.qp.setGone(err)
+		return
+	}
+	if err == nil {
+		err = verbs.ErrStartup
+	}
+	c.retry = s.Retry()
+	if c.listener == nil {
+		c.qp.release()
+	}
+	if !c.rejected {
+		c.dev.log.Info("connection not established", "local", c.Local, "remote", c.Remote, "error",
+			err)
+	}
+	if c.listener != nil && c.qp != nil {
+		c.qp.setGone(err)
+	}
+	c.Report(err)
+}
+
+// release gives back what c has outside of itself, and counts it among those that ended. It runs on the worker.
+func (c *Conn) Release() {
+	if l := c.Owner.Load(); l != nil {
+		l.Sums.leaveConn(c)
+	}
+	c.Charge.End(Now())
+	c.Port.Close()
+}
+
+// isActive reports whether c belongs to a queue pair.
+func (c *Conn) IsActive() bool { return c.qp != nil }
+
+// leave takes c, which is still being opened, from the worker of l. It runs there.
+func (c *Conn) Leave(l *Shard) {
+	c.qp.release()
+	l.Sums.leaveConn(c)
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "none"
+	}
+	return err.Error()
+}
+
+// Accept implements verbs.Answerer.
+func (c *Conn) Accept(ctx context.Context, qp verbs.QP, private []byte) error {
+	q, err := c.dev.qp(qp)
+	if err == nil {
+		err = c.acceptWait(ctx, q, private)
+	}
+	return verbs.Wrap(fmt.Sprintf("rdma_accept of %v", c.Remote), err)
+}
+
+func (c *Conn) acceptWait(ctx context.Context, q *QP, private []byte) (err error) {
+	if ctx.Err() != nil {
+		c.call(c.abort)
+		return context.Cause(ctx)
+	}
+	if e := c.call(func() { err = c.accept(q, private) }); e != nil || err != nil {
+		return errors.Join(e, err)
+	}
+	if err = q.established(ctx); err != nil && ctx.Err() != nil {
+		c.call(c.abort)
+	}
+	return err
+}
+
+func (c *Conn) accept(qp *QP, private []byte) error {
+	if c.answered() {
+		return verbs.ErrLapsed
+	}
+	c.qp = qp
+	if err := qp.attach(c); err != nil {
+		c.qp = nil
+		return err
+	}
+	defer c.iw.Wake()
+	return lapsed(c.iw.Accept(&qp.core, startup.Answer{PrivateData: private,
+		IRD: uint16(qp.ird), ORD: uint16(qp.ord)}))
+}
+
+// lapsed is the word of the verbs for an answer that comes too late.
+func lapsed(err error) error {
+	if errors.Is(err, iwarp.ErrNotAsked) {
+		return verbs.ErrLapsed
+	}
+	return err
+}
+
+// answered reports whether it is too late to answer the peer's request.
+func (c *Conn) answered() bool { return c.Over || c.qp != nil }
+
+// Reject implements verbs.Answerer.
+func (c *Conn) Reject(private []byte) error {
+	var err error
+	e := c.call(func() {
+		if c.answered() {
+			err = verbs.ErrLapsed
+			return
+		}
+		err = lapsed(c.iw.Reject(startup.Answer{PrivateData: private}))
+		c.rejected = err == nil
+		c.iw.Wake()
+	})
+	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.Remote), errors.Join(e, err))
+}
+
+var _ iwarp.Handler = (*Conn)(nil)
+var _ rdmap.Completer = (*QP)(nil)
+
+var (
+	_ verbs.Device   = (*Device)(nil)
+	_ verbs.PD       = (*PD)(nil)
+	_ verbs.MR       = (*MR)(nil)
+	_ verbs.MW       = (*MW)(nil)
+	_ verbs.CQ       = (*CQ)(nil)
+	_ verbs.SRQ      = (*SRQ)(nil)
+	_ verbs.QP       = (*QP)(nil)
+	_ verbs.Listener = (*Listener)(nil)
+	_ verbs.Answerer = (*Conn)(nil)
+)

@@ -1,0 +1,195 @@
+package core
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"xwarp/engine/verbs"
+)
+
+// CQ is verbs.CQ of the engine. Workers fill it.
+type CQ struct {
+	ring    atomic.Pointer[fifo[verbs.Completion]] // that workers fill
+	before  atomic.Pointer[fifo[verbs.Completion]] // that they did before Resize; nil: it is empty
+	settled atomic.Bool                            // no worker is about to put anything into before
+	resize  sync.Mutex
+	dev     *Device // nil for a sink
+	overrun atomic.Bool
+	closed  atomic.Bool
+	users   atomic.Int32 // sides of queue pairs
+	armed   atomic.Bool
+	changed chan struct{}
+	rouse   func()                       // wake, so that it is not allocated
+	sink    func(*verbs.Completion) bool // takes the completions instead of the ring, when not nil
+}
+
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
+	c, err := newCQ(depth)
+	if err == nil && d.isClosed() {
+		err = verbs.ErrClosed
+	}
+	if err != nil {
+		return nil, verbs.Wrap("ibv_create_cq", err)
+	}
+	c.dev = d
+	return c, nil
+}
+
+func newCQ(depth int) (*CQ, error) {
+	r, err := newFIFO[verbs.Completion](depth)
+	if err != nil {
+		return nil, err
+	}
+	c := &CQ{changed: make(chan struct{}, 1)}
+	c.rouse = c.wake
+	c.ring.Store(r)
+	return c, nil
+}
+
+// NewSinkCQ returns a completion queue that hands each completion to sink on the thread of the worker that
+// has it, instead of keeping it for Poll. sink must not block and may call nothing of the engine; *v is valid
+// during the call. When it returns false the completion is lost and the queue pair fails, as with a queue
+// that is full. Several workers may call at once.
+func NewSinkCQ(sink func(v *verbs.Completion) bool) *CQ {
+	c, _ := newCQ(1) // a depth of one is always right
+	c.sink = sink
+	return c
+}
+
+// Close implements verbs.CQ.
+func (c *CQ) Close() error {
+	if c.users.Load() > 0 {
+		return verbs.Wrap("ibv_destroy_cq", verbs.ErrBusy)
+	}
+	c.closed.Store(true)
+	c.wake()
+	return nil
+}
+
+// Poll implements verbs.CQ. A goroutine that calls it in a loop needs a processor beside the worker's: where they
+// share one, each waits for the scheduler to stop the other, and a message takes 25 times as long as one that
+// xdp.Config.Consumer answers, 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a processor
+// to spare use Consumer, or Wait.
+func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
+	if n = c.pop(dst); n > 0 || len(dst) == 0 {
+		return n, nil
+	}
+	switch {
+	case c.closed.Load():
+		return 0, verbs.ErrClosed
+	case c.overrun.Load():
+		return 0, verbs.ErrCQOverrun
+	case c.dev != nil && c.dev.over.Load():
+		if n = c.pop(dst); n == 0 { // the last ones came before that was set
+			err = verbs.ErrClosed
+		}
+	}
+	return n, err
+}
+
+func (c *CQ) pop(dst []verbs.Completion) (n int) {
+	ring := c.ring.Load() // before before: of a ring that is new, Resize has stored the old one there
+	if c.before.Load() != nil {
+		if n = c.popBefore(dst); c.before.Load() != nil {
+			return n
+		}
+	}
+	for n < len(dst) && ring.Pop(&dst[n]) {
+		n++
+	}
+	return n
+}
+
+// popBefore takes what is left in the ring of before Resize, and forgets that when it is empty.
+func (c *CQ) popBefore(dst []verbs.Completion) (n int) {
+	before := c.before.Load()
+	settled := c.settled.Load() // then: it is of before, or that is not the one to forget
+	for before != nil && n < len(dst) {
+		if before.Pop(&dst[n]) {
+			n++
+			continue
+		}
+		if settled {
+			c.before.CompareAndSwap(before, nil)
+		}
+		break
+	}
+	return n
+}
+
+// Resize implements verbs.CQ.
+func (c *CQ) Resize(depth int) error { return verbs.Wrap("ibv_resize_cq", c.replace(depth)) }
+
+func (c *CQ) replace(depth int) error {
+	c.resize.Lock()
+	defer c.resize.Unlock()
+	next, err := newFIFO[verbs.Completion](depth)
+	switch {
+	case err != nil:
+		return err
+	case c.sink != nil:
+		return verbs.ErrInvalid
+	case c.closed.Load():
+		return verbs.ErrClosed
+	}
+	if b := c.before.Load(); b != nil && b.Len() > 0 {
+		return verbs.ErrBusy
+	}
+	c.settled.Store(false)
+	c.before.Store(c.ring.Load())
+	c.ring.Store(next)
+	err = c.dev.onEach(func(*Shard) error { return nil }) // whoever had the old one has put into it
+	c.settled.Store(true)
+	c.wake()
+	return err
+}
+
+// Wait implements verbs.CQ.
+func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
+	var ended chan struct{}
+	if c.dev != nil {
+		ended = c.dev.ended
+	}
+	for {
+		if n, err := c.Poll(dst); n > 0 || err != nil {
+			return n, err
+		}
+		c.armed.Store(true)
+		if n, err := c.Poll(dst); n > 0 || err != nil {
+			c.armed.Store(false)
+			return n, err
+		}
+		select {
+		case <-c.changed:
+		case <-ended:
+		case <-ctx.Done():
+			c.armed.Store(false)
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// push adds *v on the thread of worker l; false means that it is lost.
+func (c *CQ) push(v *verbs.Completion, l *Shard) bool {
+	if c.sink != nil {
+		return c.sink(v)
+	}
+	ok := c.ring.Load().Push(v)
+	if !ok {
+		c.overrun.Store(true)
+	}
+	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
+		l.tell(c.rouse)
+	}
+	return ok
+}
+
+// wake makes who waits look again.
+func (c *CQ) wake() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}

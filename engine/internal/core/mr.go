@@ -1,0 +1,158 @@
+package core
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp"
+	"xwarp/engine/verbs"
+)
+
+// MR is verbs.MR of the engine.
+type MR struct {
+	pd  *PD
+	mrs []*ddp.MR // one per worker, all with the same STag; nil once deregistered there
+	mem []byte
+	at  verbs.RemoteMR
+
+	turn atomic.Uint64 // see ddp.Attr
+
+	failing  sync.Once
+	failed   chan struct{}
+	followed atomic.Bool // Failed was called
+	err      error
+}
+
+// RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
+func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+	return p.RegMRIOVA(mem, 0, access)
+}
+
+// RegMRIOVA is RegMR with the TO of the first octet: peers of programs in C name memory by its address. It fails as
+// RegMR does.
+func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
+	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
+	attr := ddp.Attr{Access: access, Base: iova, Owner: m}
+	if len(p.pds) > 1 {
+		attr.Invalidations = &m.turn
+	}
+	err := p.dev.onEach(func(l *Shard) (err error) {
+		one := &m.mrs[l.index]
+		if *one, err = l.table.Register(p.pds[l.index], mem, attr); err == nil {
+			attr.STag = (*one).STag()
+		}
+		return err
+	})
+	if err != nil {
+		m.deregister()
+		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d bytes", len(mem)), err)
+	}
+	m.at = verbs.RemoteMR{
+		Access: access & verbs.RemoteRights, STag: attr.STag, Base: m.mrs[0].Base(),
+		Length: uint64(len(mem)),
+	}
+	return m, nil
+}
+
+// STag implements verbs.MR.
+func (m *MR) STag() verbs.STag { return m.at.STag }
+
+// Remote implements verbs.MR.
+func (m *MR) Remote() verbs.RemoteMR { return m.at }
+
+// Bytes implements verbs.MR.
+func (m *MR) Bytes() []byte { return m.mem }
+
+// SGE implements verbs.MR.
+func (m *MR) SGE(off, n int) verbs.SGE {
+	return verbs.SGE{STag: m.at.STag, TO: m.at.Base + verbs.TO(off), Len: uint32(n)}
+}
+
+// Close implements verbs.MR.
+func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
+
+// deregister looks at all workers before it takes the region from one: a region that is busy stays whole.
+func (m *MR) deregister() error {
+	err := m.pd.dev.onEach(func(l *Shard) error {
+		if one := m.mrs[l.index]; one != nil && l.table.InUse(one) {
+			return verbs.ErrBusy
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return freeEach(m.pd.dev, m.mrs, (*ddp.Table).Deregister)
+}
+
+// RegionError says that the memory of a region cannot be accessed. It ends the region, and the connections
+// that came to touch that memory, and nothing else.
+type RegionError struct {
+	STag ddp.STag
+	Off  uint64 // of the octet that was asked for
+	Len  int    // of the region
+}
+
+func (e *RegionError) Error() string {
+	return fmt.Sprintf("byte %d of the %d of memory region %#08x cannot be accessed: the file "+
+		"behind it was shortened meanwhile, or its disk failed",
+		e.Off, e.Len, uint32(e.STag))
+}
+
+// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then. A program
+// that calls Failed reports the loss itself; the device logs that of all other regions.
+func (m *MR) Failed() <-chan struct{} {
+	m.followed.Store(true)
+	return m.failed
+}
+
+// Err returns why the region failed, nil while it has not.
+func (m *MR) Err() error {
+	select {
+	case <-m.failed:
+		return m.err
+	default:
+		return nil
+	}
+}
+
+// regionLost is called by a worker that could not access memory: the kernel's SIGBUS is a panic on goroutines that call
+// debug.SetPanicOnFault, and package rdmap recovers from it. The other workers revoke the STag when their turn comes.
+func (d *Device) regionLost(r *ddp.MR, off uint64) {
+	m, ok := r.Owner().(*MR)
+	if !ok {
+		return
+	}
+	m.failing.Do(func() {
+		m.err = &RegionError{r.STag(), off, len(m.mem)} // RegMR may still be at work on m
+		d.contained.regions.Add(1)
+		if !m.followed.Load() {
+			d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
+				m.err, "next", "do not shorten files that are registered")
+		}
+		close(m.failed)
+		for _, l := range d.loops {
+			l.Post(func() {
+				if r := m.mrs[l.index]; r != nil && r.Valid() {
+					l.table.RevokeLost(r)
+				}
+			})
+		}
+	})
+}
+
+// Alloc implements verbs.Device.
+func (d *Device) Alloc(n int) ([]byte, error) {
+	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("%d bytes of memory: %w", n, err)
+	}
+	return mem, nil
+}
+
+// Free implements verbs.Device.
+func (d *Device) Free(mem []byte) error { return unix.Munmap(mem) }

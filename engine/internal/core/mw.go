@@ -1,0 +1,45 @@
+package core
+
+import (
+	"sync/atomic"
+
+	"xwarp/ddp"
+	"xwarp/engine/verbs"
+)
+
+// MW is verbs.MW of the engine. It is bound by the worker of the queue pair that posts it.
+type MW struct {
+	dev     *Device
+	windows []*ddp.Window // one per worker, all with the same STag; nil once freed there
+	stag    verbs.STag
+	turn    atomic.Uint64 // see ddp.Turn
+}
+
+// AllocMW implements verbs.PD.
+func (p *PD) AllocMW() (verbs.MW, error) {
+	w := &MW{dev: p.dev, windows: make([]*ddp.Window, len(p.pds))}
+	var turn ddp.SharedCount
+	if len(p.pds) > 1 {
+		turn = &w.turn
+	}
+	err := p.dev.onEach(func(l *Shard) (err error) {
+		one := &w.windows[l.index]
+		if *one, err = l.table.AllocWindow(p.pds[l.index], w.stag, turn); err == nil {
+			w.stag = (*one).STag()
+		}
+		return err
+	})
+	if err != nil {
+		w.Close()
+		return nil, verbs.Wrap("ibv_alloc_mw", err)
+	}
+	return w, nil
+}
+
+// STag implements verbs.MW.
+func (w *MW) STag() verbs.STag { return w.stag }
+
+// Close implements verbs.MW.
+func (w *MW) Close() error {
+	return verbs.Wrap("ibv_dealloc_mw", freeEach(w.dev, w.windows, (*ddp.Table).FreeWindow))
+}

@@ -1,0 +1,68 @@
+package core
+
+import (
+	"sync/atomic"
+
+	"xwarp/ddp"
+	"xwarp/engine/verbs"
+)
+
+// PD is verbs.PD of the engine.
+type PD struct {
+	dev  *Device
+	pds  []*ddp.PD    // one per worker; nil once freed there
+	srqs atomic.Int32 // in the domain
+
+	streams atomic.Uint64 // of all workers
+}
+
+// AllocPD implements verbs.Device.
+func (d *Device) AllocPD() (verbs.PD, error) {
+	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.loops))}
+	err := d.onEach(func(l *Shard) error {
+		one, err := l.table.AllocPD()
+		if err == nil {
+			one.ShareStreamCount(&pd.streams)
+			pd.pds[l.index] = one
+		}
+		return err
+	})
+	if err != nil {
+		pd.Close()
+		return nil, verbs.Wrap("ibv_alloc_pd", err)
+	}
+	return pd, nil
+}
+
+// Close implements verbs.PD.
+func (p *PD) Close() error {
+	if p.srqs.Load() > 0 {
+		return verbs.Wrap("ibv_dealloc_pd", verbs.ErrBusy)
+	}
+	return verbs.Wrap("ibv_dealloc_pd", freeEach(p.dev, p.pds, (*ddp.Table).FreePD))
+}
+
+// onEach runs f for each worker on that worker, in order, until one fails.
+func (d *Device) onEach(f func(l *Shard) error) error {
+	for _, l := range d.loops {
+		if err := l.Do(func() error { return f(l) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// freeEach frees what is left of list, which has one for each worker, and nil for those that are free.
+func freeEach[T any](d *Device, list []*T, free func(*ddp.Table, *T) error) error {
+	return d.onEach(func(l *Shard) error {
+		one := &list[l.index]
+		if *one == nil {
+			return nil
+		}
+		err := free(l.table, *one)
+		if err == nil {
+			*one = nil
+		}
+		return err
+	})
+}

@@ -1,0 +1,83 @@
+package core
+
+import (
+	"net/netip"
+	"sync"
+
+	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
+	"xwarp/tcp/tick"
+)
+
+// peerFallbacks remembers what responders refused, so that the next connection starts with what they take.
+type peerFallbacks struct {
+	mu    sync.Mutex
+	peers map[netip.AddrPort]fallback
+}
+
+// fallback is about one port of a peer: each may be another program's.
+type fallback struct {
+	revision1, noMarkers bool
+	until                tick.Time
+}
+
+const (
+	// maxFallbacks bounds the memory; beyond it the oldest is forgotten, which costs that peer one more attempt.
+	maxFallbacks = 4096
+	// fallbackLife is how long a fallback holds: a peer is restarted with other software, and what closed a
+	// connection once may not have been its MPA.
+	fallbackLife = 10 * tick.Minute
+)
+
+// apply takes from m what peer refused lately.
+func (v *peerFallbacks) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p, ok := v.peers[peer]
+	if !ok {
+		return
+	}
+	if p.until <= now {
+		delete(v.peers, peer)
+		return
+	}
+	m.Revision1 = m.Revision1 || p.revision1
+	m.NoMarkers = m.NoMarkers || p.noMarkers
+}
+
+// learn notes that peer refused what r leaves out.
+func (v *peerFallbacks) learn(peer netip.AddrPort, r startup.Retry, now tick.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.peers[peer]
+	if p.until <= now {
+		p = fallback{}
+		v.makeRoom(now)
+	}
+	p.revision1 = p.revision1 || r == startup.RetryRevision1
+	p.noMarkers = p.noMarkers || r == startup.RetryNoMarkers
+	p.until = now.Add(fallbackLife)
+	v.peers[peer] = p
+}
+
+// makeRoom forgets what has expired when the table is full, and one more if that is not enough.
+func (v *peerFallbacks) makeRoom(now tick.Time) {
+	if v.peers == nil {
+		v.peers = map[netip.AddrPort]fallback{}
+	}
+	if len(v.peers) < maxFallbacks {
+		return
+	}
+	var oldest netip.AddrPort
+	first := tick.Never
+	for a, p := range v.peers {
+		if p.until <= now {
+			delete(v.peers, a)
+		} else if p.until < first {
+			oldest, first = a, p.until
+		}
+	}
+	if len(v.peers) >= maxFallbacks {
+		delete(v.peers, oldest)
+	}
+}

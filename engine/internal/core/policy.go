@@ -1,0 +1,69 @@
+package core
+
+import (
+	"fmt"
+	"net/netip"
+
+	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
+)
+
+// Policy decides about a peer: what MPA asks of it, unless the connection or its listener has a configuration
+// of its own, and whether there may be a connection at all, in either direction. It is called on workers and
+// must not block.
+type Policy func(remote netip.Addr) (m verbs.MPAConfig, allowed bool)
+
+// Override decides what becomes of the configuration that a connection or its listener asks for, where the
+// policy says policy. It is called on workers and must not block.
+type Override func(policy, own verbs.MPAConfig) verbs.MPAConfig
+
+// denied is the error of a peer that has as much as it may have.
+func PeerDenied(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w now: %w", verbs.ErrPeerDenied, err)
+}
+
+// mpaConfig returns what MPA negotiates with remote.
+func (d *Device) mpaConfig(c *verbs.ConnConfig, remote netip.Addr) (verbs.MPAConfig, error) {
+	m := d.opt.MPA
+	if d.opt.Policy != nil {
+		var allowed bool
+		if m, allowed = d.opt.Policy(remote); !allowed {
+			return m, verbs.ErrPeerDenied
+		}
+	}
+	switch {
+	case c.MPA == nil:
+	case d.opt.Override != nil:
+		m = d.opt.Override(m, *c.MPA)
+	default:
+		m = *c.MPA
+	}
+	return m, nil
+}
+
+// initiator and responder return the start-up configuration of the two sides.
+func initiator(m *verbs.MPAConfig, private []byte, ird, ord int) startup.Config {
+	c := responder(m)
+	c.PrivateData, c.IRD, c.ORD = private, uint16(ird), uint16(ord)
+	if c.RTR == 0 {
+		c.RTR = startup.RTRRead
+	}
+	if m.NoPeerToPeer {
+		c.RTR = 0
+	}
+	return c
+}
+
+func responder(m *verbs.MPAConfig) startup.Config {
+	c := startup.Config{
+		Role: m.Role, Markers: !m.NoMarkers, MirrorMarkers: !m.InsistMarkers, NoCRC: m.NoCRC,
+		RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
+	}
+	if m.Revision1 {
+		c.Revision = startup.RevIETF
+	}
+	return c
+}

@@ -1,0 +1,76 @@
+package core
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"xwarp/ddp/rdmap"
+)
+
+// postQueue carries work requests from consumers to the worker: any goroutine posts, the worker alone takes. The slots
+// own the memory for gather lists and inline data, so that posting copies and never allocates.
+type postQueue[T any] struct {
+	mu    sync.Mutex // producers
+	mask  uint32
+	slots []T
+	tail  atomic.Uint32 // next slot to fill
+	head  atomic.Uint32 // next slot to take
+}
+
+func (q *postQueue[T]) init(depth int) {
+	n := slots(depth)
+	q.slots, q.mask = make([]T, n), uint32(n-1)
+}
+
+// slots is how many a queue of that depth has: a power of two.
+func slots(depth int) int {
+	n := 1
+	for n < depth {
+		n <<= 1
+	}
+	return n
+}
+
+// put has fill write the next slot, and reports false when there is none.
+func (q *postQueue[T]) put(fill func(*T)) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.tail.Load()
+	if t-q.head.Load() > q.mask {
+		return false
+	}
+	fill(&q.slots[t&q.mask])
+	q.tail.Store(t + 1)
+	return true
+}
+
+// peek returns the oldest request, nil when there is none; drop removes it.
+func (q *postQueue[T]) peek() *T {
+	h := q.head.Load()
+	if h == q.tail.Load() {
+		return nil
+	}
+	return &q.slots[h&q.mask]
+}
+
+func (q *postQueue[T]) drop() { q.head.Store(q.head.Load() + 1) }
+
+func (q *postQueue[T]) len() int { return int(q.tail.Load() - q.head.Load()) }
+
+// postedSend and postedRecv are slots; their slices keep their capacity from post to post.
+type postedSend struct{ rdmap.SendWR }
+
+func (p *postedSend) load(wr *rdmap.SendWR) {
+	sgl, inline := append(p.SGL[:0], wr.SGL...), append(p.Inline[:0], wr.Inline...)
+	p.SendWR = *wr
+	p.SGL, p.Inline = sgl, inline
+	if len(wr.Inline) == 0 {
+		p.Inline = inline[:0]
+	}
+}
+
+type postedRecv struct{ rdmap.RecvWR }
+
+func (p *postedRecv) load(wr *rdmap.RecvWR) {
+	p.ID, p.Flags, p.SGL = wr.ID, wr.Flags, append(p.SGL[:0], wr.SGL...)
+}

@@ -1,0 +1,216 @@
+package core
+
+import (
+	"errors"
+	"testing"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
+)
+
+// greedy is a queue pair of a program that posts again with each completion, many times.
+type greedy struct {
+	*QP
+	again func(g *greedy) error
+	done  int // completions
+	bind  verbs.SendWR
+}
+
+const manyTimes = 50 * 1024
+
+// newGreedy returns an established queue pair on the first worker of d. From then on that works when the test says so.
+func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) *greedy {
+	t.Helper()
+	l := d.loops[0]
+	l.thread = &atOnce{l}
+	g := &greedy{again: again}
+	cq := NewSinkCQ(func(*verbs.Completion) bool {
+		if g.done++; g.done < manyTimes {
+			if err := g.again(g); err != nil {
+				t.Error(err)
+			}
+		}
+		return true
+	})
+	pd, err := d.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mr, err := pd.RegMR(make([]byte, 8), verbs.LocalWrite|verbs.BindMW)
+	w, err2 := pd.AllocMW()
+	v, err3 := d.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, RecvDepth: 8192,
+		MaxSGE: 2})
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	g.bind = verbs.SendWR{Op: rdmap.WRBindMW, Flags: rdmap.Signaled, RemoteSTag: w.STag(),
+		Region: mr.STag(), Data: 8, Access: verbs.RemoteRead}
+	g.QP = v.(*QP)
+	g.SetOwner(owner)
+	c := &Conn{dev: d, qp: g.QP, iw: &iwarp.Conn{}, result: make(chan error, 1)}
+	c.Owner.Store(l)
+	if err := errors.Join(g.attach(c), g.core.Start(rdmap.Params{Version: ddp.IETF})); err != nil {
+		t.Fatal(err)
+	}
+	g.setUp(&startup.Params{})
+	l.thread = &asleep{}
+	return g
+}
+
+// twoPieces posts a Read into two pieces, which is refused.
+func twoPieces(g *greedy) error {
+	return g.PostSend(&verbs.SendWR{Op: rdmap.WRRead, SGL: make([]verbs.SGE, 2)})
+}
+
+// binding binds a window anew.
+func binding(g *greedy) error {
+	g.bind.RemoteSTag = g.bind.RemoteSTag&^0xff | ddp.STag(g.done&0xff)
+	return g.PostSend(&g.bind)
+}
+
+func receive(g *greedy) error { return g.PostRecv(&verbs.RecvWR{}) }
+
+// TestTurnIsBounded: whatever a program posts without end, one turn of its worker comes to its end, and the turns after
+// it go on with what is left.
+func TestTurnIsBounded(t *testing.T) {
+	work := func(g *greedy) { g.dev.loops[0].Work() }
+	for name, tc := range map[string]struct {
+		again func(g *greedy) error
+		dead  bool // the connection is over
+		turn  func(g *greedy)
+		most  int // completions in one turn
+	}{
+		"refused":          {twoPieces, false, work, 1024},
+		"binding":          {binding, false, work, 1024},
+		"flushed":          {twoPieces, true, work, 1024},
+		"flushed receives": {receive, true, work, 1024},
+		"at transmission":  {twoPieces, false, func(g *greedy) { g.settle() }, 256},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGreedy(t, twoLoops(), nil, tc.again)
+			if tc.dead {
+				g.core.Lost()
+				g.setDown(nil)
+			}
+			if err := g.again(g); err != nil {
+				t.Fatal(err)
+			}
+			tc.turn(g)
+			if g.done == 0 || g.done > tc.most {
+				t.Errorf("%d completions in one turn, want 1 to %d", g.done, tc.most)
+			}
+			for turns := 0; g.done < manyTimes; turns++ {
+				if work(g); turns > manyTimes {
+					t.Fatalf("%d completions after %d turns", g.done, turns)
+				}
+			}
+		})
+	}
+}
+
+// TestRefillIsBounded: a message that finds no receive has a worker take some of those that were posted, not all.
+func TestRefillIsBounded(t *testing.T) {
+	g := newGreedy(t, twoLoops(), nil, nil)
+	for g.PostRecv(&verbs.RecvWR{}) == nil {
+	}
+	before := g.rq.len()
+	g.refill()
+	if n := before - g.rq.len(); n == 0 || n > 256 {
+		t.Errorf("%d of %d receives were taken at once", n, before)
+	}
+}
+
+// TestMailIsBounded: functions that have the worker run others do not keep it.
+func TestMailIsBounded(t *testing.T) {
+	l := NewShard(&asleep{})
+	ran := 0
+	var f func()
+	f = func() {
+		if ran++; ran < manyTimes/2 {
+			l.Post(f)
+		}
+	}
+	for range manyTimes / 2 {
+		l.Post(f)
+	}
+	if l.Work(); ran == 0 || ran > 64 {
+		t.Errorf("%d functions ran in one turn, want 1 to 64", ran)
+	}
+	for turns := 0; l.Pending() && turns < manyTimes; turns++ {
+		l.Work()
+	}
+	if want := manyTimes - 1; ran != want {
+		t.Errorf("%d functions ran of %d", ran, want)
+	}
+}
+
+// TestOwnersHaveTurns: a user with 30 queue pairs that post without end has turns as a user with one has, and the 30
+// have the same among them.
+func TestOwnersHaveTurns(t *testing.T) {
+	d := twoLoops()
+	var hostile []*greedy
+	for range 30 {
+		hostile = append(hostile, newGreedy(t, d, "hostile", twoPieces))
+	}
+	honest := newGreedy(t, d, "honest", func(*greedy) error { return nil })
+	for _, g := range hostile {
+		if err := g.again(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total := func() (n int) {
+		for _, g := range hostile {
+			n += g.done
+		}
+		return n
+	}
+	const turns = 100
+	for i := range turns {
+		before := total()
+		if err := twoPieces(honest); err != nil {
+			t.Fatal(err)
+		}
+		if d.loops[0].Work(); honest.done != i+1 {
+			t.Fatalf("turn %d: the honest user's request is not done after %d requests of another", i,
+				total()-before)
+		}
+	}
+	mean := total() / len(hostile)
+	for i, g := range hostile {
+		if g.done < mean/2 || g.done > 2*mean {
+			t.Errorf("queue pair %d of one user has had %d requests, the mean is %d", i, g.done,
+				mean)
+		}
+	}
+	if n := len(d.loops[0].shares); n != 2 {
+		t.Errorf("%d owners on the worker, want 2", n)
+	}
+	for _, g := range hostile {
+		g.again = func(*greedy) error { return nil }
+	}
+	d.loops[0].thread = &atOnce{d.loops[0]}
+	honest.setGone(nil)
+	honest.Close()
+	if n := len(d.loops[0].shares); n != 1 {
+		t.Errorf("%d owners on the worker after the last queue pair of one went, want 1", n)
+	}
+}
+
+// TestCloseFlushesAll: a queue pair that has more posted than one turn takes completes all of it before Close returns.
+func TestCloseFlushesAll(t *testing.T) {
+	d := twoLoops()
+	g := newGreedy(t, d, nil, func(*greedy) error { return nil })
+	posted := 0
+	for g.PostRecv(&verbs.RecvWR{}) == nil {
+		posted++
+	}
+	g.setGone(nil)
+	d.loops[0].thread = &atOnce{d.loops[0]}
+	g.Close()
+	if g.done != posted || posted < 4096 {
+		t.Errorf("%d completions of %d receives", g.done, posted)
+	}
+}

@@ -1,0 +1,166 @@
+package core
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
+)
+
+// SRQ is verbs.SRQ of the engine. Consumers put receives into the one queue that all workers take
+// from; a worker moves one into its own rdmap.SRQ, with the regions of its own table, when a message
+// of one of its queue pairs begins to arrive. So no worker hoards receives that another one needs.
+type SRQ struct {
+	cfg    verbs.SRQConfig // complete
+	pd     *PD
+	slots  []postedRecv
+	free   *fifo[int32] // slots
+	posted *fifo[int32]
+	limit  atomic.Int32
+	users  atomic.Int32 // queue pairs
+	closed atomic.Bool
+	more   func()       // posts the receives that the consumer has elsewhere; nil: none
+	locals []*rdmap.SRQ // the workers', each made by its own when a queue pair needs it
+}
+
+// CreateSRQ implements verbs.Device.
+func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
+	s, err := d.createSRQ(cfg.Complete())
+	if err != nil {
+		return nil, verbs.Wrap("ibv_create_srq", err)
+	}
+	return s, nil
+}
+
+func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
+	pd, _ := cfg.PD.(*PD)
+	if pd == nil || pd.dev != d {
+		return nil, verbs.ErrForeign
+	}
+	if cfg.Depth < 1 || cfg.Depth > rdmap.MaxDepth || cfg.MaxSGE < 1 || cfg.MaxSGE > rdmap.MaxSGE {
+		return nil, fmt.Errorf("%w: %d receives of %d pieces, at most %d of %d", verbs.ErrInvalid,
+			cfg.Depth, cfg.MaxSGE, rdmap.MaxDepth, rdmap.MaxSGE)
+	}
+	s := &SRQ{cfg: cfg, pd: pd, slots: make([]postedRecv, cfg.Depth),
+		locals: make([]*rdmap.SRQ, len(d.loops))}
+	s.free, _ = newFIFO[int32](cfg.Depth) // the depth is right
+	s.posted, _ = newFIFO[int32](cfg.Depth)
+	room := make([]verbs.SGE, cfg.Depth*cfg.MaxSGE)
+	for i := range s.slots {
+		from, to := i*cfg.MaxSGE, (i+1)*cfg.MaxSGE
+		s.slots[i].SGL = room[from:from:to]
+		s.free.Push(new(int32(i)))
+	}
+	pd.srqs.Add(1)
+	return s, nil
+}
+
+// SRQFootprint returns the octets that this process allocates at most for a shared receive queue.
+func (d *Device) SRQFootprint(cfg *verbs.SRQConfig) int {
+	core := rdmap.SRQConfig{Depth: cfg.Depth, MaxSGE: cfg.MaxSGE}
+	slot := int(unsafe.Sizeof(postedRecv{})) + cfg.MaxSGE*int(unsafe.Sizeof(verbs.SGE{}))
+	fifo := slots(max(cfg.Depth, 2)) * int(unsafe.Sizeof(fifoSlot[int32]{}))
+	return int(unsafe.Sizeof(SRQ{})) + rdmap.Allocated(cfg.Depth*slot) + 2*rdmap.Allocated(fifo) +
+		len(d.loops)*core.Footprint()
+}
+
+// PostRecv implements verbs.SRQ.
+func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
+	if len(wr.SGL) > s.cfg.MaxSGE {
+		return fmt.Errorf("%w: %d pieces, the queue takes %d", verbs.ErrInvalid, len(wr.SGL),
+			s.cfg.MaxSGE)
+	}
+	if s.closed.Load() || s.pd.dev.over.Load() {
+		return verbs.ErrClosed
+	}
+	var i int32
+	if !s.free.Pop(&i) {
+		return verbs.ErrQueueFull
+	}
+	s.slots[i].load(wr)
+	s.posted.Push(&i)
+	return nil
+}
+
+// OnEmpty has f called on a worker when a message finds no receive, before that ends its
+// connection, and before Limit is called: f may post some. It must not block, and is set before a
+// queue pair uses s.
+func (s *SRQ) OnEmpty(f func()) { s.more = f }
+
+// Len implements verbs.SRQ.
+func (s *SRQ) Len() int { return s.posted.Len() }
+
+// Limit implements verbs.SRQ.
+func (s *SRQ) Limit() int { return int(s.limit.Load()) }
+
+// Arm implements verbs.SRQ.
+func (s *SRQ) Arm(limit int) error {
+	if limit < 0 || limit > s.cfg.Depth {
+		return fmt.Errorf("%w: a limit of %d for %d receives", verbs.ErrInvalid, limit, s.cfg.Depth)
+	}
+	s.limit.Store(int32(limit))
+	s.checkLimit()
+	return nil
+}
+
+// checkLimit calls Limit when its time has come.
+func (s *SRQ) checkLimit() {
+	limit := s.limit.Load()
+	if limit == 0 || s.posted.Len() >= int(limit) {
+		return
+	}
+	if s.more != nil {
+		s.more()
+	}
+	if s.posted.Len() < int(limit) && s.limit.CompareAndSwap(limit, 0) && s.cfg.Limit != nil {
+		s.cfg.Limit()
+	}
+}
+
+// local returns the queue of l's worker, on which it runs.
+func (s *SRQ) local(l *Shard) (q *rdmap.SRQ, err error) {
+	if q = s.locals[l.index]; q == nil {
+		q, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: s.pd.pds[l.index],
+			Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE, Refill: s.feed})
+		s.locals[l.index] = q
+	}
+	return q, err
+}
+
+// feed is rdmap.SRQConfig.Refill: it moves the oldest receive into a worker's queue.
+func (s *SRQ) feed(to *rdmap.SRQ) {
+	if to.Room() == 0 { // messages that are not complete have as many as there are
+		return
+	}
+	var i int32
+	got := s.posted.Pop(&i)
+	if !got && s.more != nil {
+		s.more()
+		got = s.posted.Pop(&i)
+	}
+	if got {
+		to.PostRecv(&s.slots[i].RecvWR) // it fits, and there is room
+		s.free.Push(&i)
+		s.checkLimit()
+	}
+}
+
+// Close implements verbs.SRQ.
+func (s *SRQ) Close() error {
+	if s.users.Load() > 0 {
+		return verbs.Wrap("ibv_destroy_srq", verbs.ErrBusy)
+	}
+	if !s.closed.Swap(true) {
+		s.pd.srqs.Add(-1)
+	}
+	return nil
+}
+
+// leave says that a queue pair uses s no more; s may be nil.
+func (s *SRQ) leave() {
+	if s != nil {
+		s.users.Add(-1)
+	}
+}

@@ -1,0 +1,141 @@
+package core
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"xwarp/tcp/tick"
+)
+
+// watched is what a loop tells the watchdog.
+type watched struct {
+	since     atomic.Int64 // on the clock: when the turn under way began, 0 while the worker sleeps
+	place     atomic.Int32 // in the turn
+	goroutine atomic.Int64
+	stalled   atomic.Int64 // since, of the turn that the watchdog found to last too long
+}
+
+type place = int32
+
+// Where a worker can be.
+const (
+	AtReceive place = iota
+	AtConsumer
+	atMail
+	atDoorbells
+	AtTimers
+	AtTransmit
+)
+
+var placeNames = [...]string{
+	AtReceive: "receiving", AtConsumer: "in xdp.Config.Consumer", atMail: "doing what was posted",
+	atDoorbells: "taking work requests",
+	AtTimers:    "serving connections", AtTransmit: "transmitting or in timers",
+}
+
+func (w *watched) StartTurn(now tick.Time) { w.since.Store(int64(now)) }
+func (w *watched) GoIdle()                 { w.since.Store(0) }
+
+func (w *watched) EnterPlace(p place) {
+	if w.place.Load() != p {
+		w.place.Store(p)
+	}
+}
+
+// name notes the goroutine of the worker, which calls it.
+func (w *watched) RecordGoroutine() {
+	var b [64]byte
+	f := bytes.Fields(b[:runtime.Stack(b[:], false)]) // "goroutine 7 [running]:"
+	if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {
+		w.goroutine.Store(n)
+	}
+}
+
+// DefaultStall is how long one turn of a worker may last: a turn takes microseconds, and on a machine without
+// time to spare some tenths of a second.
+const DefaultStall = 5 * time.Second
+
+// watch looks whether the workers turn, until the device is closed.
+func (d *Device) watch() {
+	limit := cmp.Or(d.opt.Stall, DefaultStall)
+	if limit < 0 {
+		return
+	}
+	seen := map[*Shard]int64{}
+	t := time.NewTicker(limit / 4)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.closing:
+			return
+		case <-t.C:
+		}
+		for _, l := range d.all() {
+			since := l.since.Load()
+			if l.stalled.Load() != 0 && since != l.stalled.Load() {
+				d.log.Warn("worker goes on", "queue", l.Queue)
+				l.stalled.Store(0)
+			}
+			// Twice the same: a process that was stopped as a whole has not stalled.
+			if since != 0 && since == seen[l] && since != l.stalled.Load() &&
+				time.Duration(Now())-time.Duration(since) > limit {
+				l.stalled.Store(since)
+				d.contained.stalls.Add(1)
+				d.tellStall(l)
+			}
+			seen[l] = since
+		}
+	}
+}
+
+// tellStall logs where a worker stands still. The stack comes in a line of its own: where a thread waits for
+// a page of a file, the Go runtime may have to wait for that too.
+func (d *Device) tellStall(l *Shard) {
+	d.log.Error("worker stands still", "queue", l.Queue, "error", l.stall(), "next",
+		"the stack in the next line says where; report it")
+	b := make([]byte, maxStacks)
+	b = b[:runtime.Stack(b, true)]
+	head := fmt.Appendf(nil, "goroutine %d ", l.goroutine.Load())
+	for _, g := range bytes.Split(b, []byte("\n\n")) {
+		if bytes.HasPrefix(g, head) {
+			d.log.Error("worker stands still", "queue", l.Queue, "stack", string(g))
+			return
+		}
+	}
+}
+
+// maxStacks bounds the stacks of a process that are looked at.
+const maxStacks = 4 << 20
+
+// stall returns an error while the turn under way was found to last too long.
+func (l *Shard) stall() error {
+	since := l.stalled.Load()
+	if since == 0 || since != l.since.Load() {
+		return nil
+	}
+	who := ""
+	if l.Serving != nil {
+		if t := l.Serving(); t.LocalPort != 0 {
+			local, remote := TupleAddrs(&t)
+			who = fmt.Sprintf(", last with the connection %v to %v", local, remote)
+		}
+	}
+	took := (time.Duration(Now()) - time.Duration(since)).Round(time.Millisecond)
+	return fmt.Errorf("the worker of queue %d stands still for %v, %s%s", l.Queue, took,
+		placeNames[l.place.Load()], who)
+}
+
+// Stalled returns an error while a worker stands still.
+func (d *Device) Stalled() error {
+	for _, l := range d.all() {
+		if err := l.stall(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package sockets
+
+import (
+	"testing"
+
+	"xwarp/tcp/tick"
+)
+
+// rawSocket counts the options that are set on it.
+type rawSocket struct{ set int }
+
+func (r *rawSocket) Control(func(fd uintptr)) error   { r.set++; return nil }
+func (r *rawSocket) Read(func(fd uintptr) bool) error { return nil }
+func (r *rawSocket) Write(func(fd uintptr) bool) error {
+	return nil
+}
+
+// TestKernelPromptAck: the kernel is asked to acknowledge what is not answered when the worker is idle, and what waited
+// long enough when it is not. After some answers in a row an acknowledgement waits for the next.
+func TestKernelPromptAck(t *testing.T) {
+	sock := &rawSocket{}
+	w := &worker{}
+	c := &conn{worker: w, raw: sock}
+	now := tick.Time(tick.Second)
+	// turn lets the worker look, and holds it to how often it has asked the kernel so far.
+	turn := func(idle bool, want int) tick.Time {
+		t.Helper()
+		next := w.acknowledge(now, idle)
+		if sock.set != want {
+			t.Fatalf("asked the kernel %d times, want %d", sock.set, want)
+		}
+		return next
+	}
+	c.arrived(now)
+	next := turn(false, 0)
+	if d := next.Sub(now); d <= ackWait || d > 2*ackWait {
+		t.Errorf("looks again in %v", d)
+	}
+	now = next
+	turn(false, 1)
+	c.arrived(now)
+	c.arrived(now)
+	if next := turn(true, 2); next != tick.Never || len(w.unacked) != 0 {
+		t.Errorf("looks again at %v, %d connections", next, len(w.unacked))
+	}
+	for range 3 { // answers that come too late to be carried, but soon
+		c.arrived(now)
+		turn(true, sock.set+1)
+		now = now.Add(ackWait)
+		c.ack.NoteReply(now, ackWait)
+	}
+	asked := sock.set
+	for range 100 {
+		c.arrived(now)
+		turn(true, asked)
+		now = now.Add(tick.Millisecond / 10)
+		c.ack.NoteReply(now, ackWait)
+		turn(true, asked)
+	}
+	c.arrived(now)
+	since := now
+	for now = turn(true, asked); now.Sub(since) < ackWait; now = turn(true, asked) {
+	}
+	turn(true, asked+1)
+	c.arrived(now)
+	turn(true, asked+2) // that one had no answer
+	c.arrived(now)
+	c.ended = true
+	turn(true, asked+2)
+	if len(w.unacked) != 0 {
+		t.Error("a connection that ended is kept")
+	}
+}

@@ -1,0 +1,100 @@
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kernelPoll tells one goroutine which of many sockets want it: an epoll instance, which is itself a file of the Go
+// runtime's poller, so that the goroutine that waits holds up no other.
+type poller struct {
+	file   *os.File
+	raw    syscall.RawConn
+	asleep atomic.Bool
+	rung   atomic.Bool // the file's deadline is in the past
+	alarm  time.Time   // the file's deadline
+
+	ready  func() bool // there is work that came before wake could help
+	look   func(fd uintptr) bool
+	glance func(fd uintptr)
+	events [64]unix.EpollEvent
+	n      int // events
+}
+
+func newPoller(ready func() bool) (*poller, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // the runtime polls such files alone
+		unix.Close(fd)
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), ready: ready}
+	p.look = func(fd uintptr) bool {
+		p.n = epollWait(fd, p.events[:])
+		return p.n > 0
+	}
+	p.glance = func(fd uintptr) { p.look(fd) }
+	if p.raw, err = p.file.SyscallConn(); err != nil {
+		p.file.Close()
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
+	return p, nil
+}
+
+// watch has the poll tell of every change of the socket from now on, as of slot.
+func (p *poller) watch(sock syscall.RawConn, slot int) (err error) {
+	event := unix.EpollEvent{Fd: int32(slot),
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET}
+	e := p.raw.Control(func(poll uintptr) {
+		e := sock.Control(func(fd uintptr) {
+			err = unix.EpollCtl(int(poll), unix.EPOLL_CTL_ADD, int(fd), &event)
+		})
+		err = errors.Join(e, err)
+	})
+	if err = errors.Join(e, err); err != nil {
+		return fmt.Errorf("EPOLL_CTL_ADD: %w", err)
+	}
+	return nil
+}
+
+// now returns the events that wait; they are valid until the next call.
+func (p *poller) now() []unix.EpollEvent {
+	p.n = 0
+	p.raw.Control(p.glance)
+	return p.events[:p.n]
+}
+
+// wait is now, and waits for events until wake is called, or until the deadline; the zero time is none.
+func (p *poller) wait(deadline time.Time) []unix.EpollEvent {
+	p.n = 0
+	p.asleep.Store(true)
+	if p.rung.Swap(false) || deadline != p.alarm {
+		p.alarm = deadline
+		p.file.SetReadDeadline(deadline)
+	}
+	if !p.ready() {
+		if p.raw.Read(p.look) != nil { // the deadline
+			p.rung.Store(true)
+		}
+	}
+	p.asleep.Store(false)
+	return p.events[:p.n]
+}
+
+// wake ends wait. Any goroutine may call it.
+func (p *poller) wake() {
+	if p.asleep.Load() {
+		p.rung.Store(true)
+		p.file.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+func (p *poller) close() { p.file.Close() }

@@ -1,0 +1,61 @@
+package sockets
+
+import (
+	"testing"
+	"xwarp/engine/internal/core"
+)
+
+// TestDeal: connections that come at once go to the workers in turn, and later ones to whoever has fewest.
+func TestDeal(t *testing.T) {
+	k := &Driver{workers: []*worker{{}, {}, {}}}
+	for range 4 {
+		seen := map[*worker]bool{}
+		for range k.workers {
+			seen[k.deal()] = true
+		}
+		if len(seen) != len(k.workers) {
+			t.Fatalf("three connections at once have %d workers of %d", len(seen), len(k.workers))
+		}
+	}
+	idle := k.workers[1]
+	for _, w := range k.workers {
+		w.enter(&conn{})
+		w.enter(&conn{})
+	}
+	idle.leave(0)
+	for range 6 {
+		if k.deal() != idle {
+			t.Fatal("a worker with more connections than another has the next one")
+		}
+	}
+}
+
+// TestStepsOfOwners: on the kernel's sockets, a user with 30 connections that always have something to do has turns as
+// a user with one has.
+func TestStepsOfOwners(t *testing.T) {
+	w := &worker{loop: core.NewShard(sleeping{})}
+	var hostile, honest core.Share
+	for range 30 {
+		w.enter(&conn{worker: w, share: &hostile, due: true, ended: true})
+	}
+	slot := w.enter(&conn{worker: w, share: &honest, due: true, ended: true})
+	w.steps(0) // each connection has ended, so that its slot is free after its turn
+	if w.slots[slot] != nil {
+		t.Error("the honest user's connection had no turn")
+	}
+	if n := len(w.free); n > core.StepsPerTurn {
+		t.Errorf("%d connections were served in one turn, want at most %d", n, core.StepsPerTurn)
+	}
+	for range 30 {
+		w.steps(0)
+	}
+	if len(w.free) != 31 {
+		t.Errorf("%d connections of 31 had a turn", len(w.free))
+	}
+}
+
+// sleeping is the worker of a loop that works when a test says so.
+type sleeping struct{}
+
+func (sleeping) Wake()         {}
+func (sleeping) Tell(f func()) { f() }

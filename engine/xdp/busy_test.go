@@ -1,0 +1,70 @@
+package xdp_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/xdp"
+	"xwarp/ring"
+)
+
+// TestBusy: who finds an interface or a queue taken hears by whom, and all queues but that one are served.
+func TestBusy(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	n, err := topo.New(topo.Options{Queues: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	var log lines
+	open := func(queues ...int) (d *xdp.Device, err error) {
+		err = n.A.Do(func() error {
+			d, err = xdp.Open(xdp.Config{
+				Interface: n.A.Link.Name, Queues: queues,
+				Options: core.Options{Log: slog.New(slog.NewTextHandler(&log, nil))},
+			})
+			return err
+		})
+		return d, err
+	}
+	me := fmt.Sprintf("(pid %d", os.Getpid())
+	var sock *ring.Socket
+	err = n.A.Do(func() error {
+		sock, err = ring.Open(ring.Config{Ifindex: n.A.Link.Index, Queue: 1, TxSlot: 1})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	if _, err = open(1); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), me) ||
+		!strings.Contains(err.Error(), "socket inode") {
+		t.Errorf("a queue that is taken: %v", err)
+	}
+	d, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if q := d.Transport().Queues; q != 1 {
+		t.Errorf("%d queues are served, want the one that is free", q)
+	}
+	for _, want := range []string{"receive queue cannot be had", "queue 1", me} {
+		if !log.contains(want) {
+			t.Errorf("the log does not have %q", want)
+		}
+	}
+	if _, err = open(); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), me) {
+		t.Errorf("an interface that is taken: %v", err)
+	}
+}

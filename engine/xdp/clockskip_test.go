@@ -1,0 +1,51 @@
+package xdp
+
+import (
+	"testing"
+
+	"xwarp/tcp/tick"
+)
+
+// TestClockSkip: with turns of any length the clock is read so often that a timer is late by no more than maxLate
+// and what turns take while their length changes, and on short turns it is read on few of them.
+func TestClockSkip(t *testing.T) {
+	now := tick.Time(tick.Second)
+	p := clockSkip{last: now}
+	reads := 0
+	turns := func(n int, each tick.Duration) (late tick.Duration) {
+		reads = 0
+		for range n {
+			now = now.Add(each)
+			if p.skip() {
+				continue
+			}
+			late = max(late, now.Sub(p.last))
+			p.read(now)
+			reads++
+		}
+		return late
+	}
+	turns(1000, 20)
+	if late := turns(1700, 20); reads != 100 || late > maxLate {
+		t.Errorf("short turns: %d readings on 1700 turns, want 100; late by %d ns", reads, late)
+	}
+	if late := turns(17, 2*tick.Microsecond); late > (maxSkip+1)*2*tick.Microsecond {
+		t.Errorf("turns that became longer: late by %d ns", late)
+	}
+	turns(100, 2*tick.Microsecond)
+	for each := tick.Duration(50); each < 10*tick.Microsecond; each += 50 {
+		turns(100, each)
+		if late := turns(1000, each); late > maxLate+2*each {
+			t.Errorf("turns of %d ns: late by %d ns", each, late)
+		}
+	}
+	turns(1000, 20)
+	p.read(now)
+	for range 10 { // a busy turn reads the clock by itself
+		now = now.Add(5 * tick.Microsecond)
+		p.read(now)
+	}
+	if p.most != 0 {
+		t.Errorf("%d turns are left out after long ones", p.most)
+	}
+}

@@ -1,0 +1,91 @@
+package xdp
+
+import (
+	"net/netip"
+
+	"xwarp/engine/internal/core"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+)
+
+// conn is a connection on the engine's own TCP.
+type conn struct {
+	iwarp.OverTCP
+	w *worker
+}
+
+// carry makes the iwarp.Conn of c on worker w.
+func (x *driver) carry(w *worker, c *core.Conn) (*iwarp.OverTCP, error) {
+	xc := &conn{w: w}
+	if err := c.Begin(w.Shard, &xc.Conn, xc); err != nil {
+		return nil, err
+	}
+	err := xc.Init(x.base.IWARPConfig(c, w.Shard, false))
+	if err == nil {
+		w.Sums.EnterConn(c)
+	}
+	return &xc.OverTCP, err
+}
+
+// abandon implements abandoner.
+func (c *conn) EndAfterPanic(why error) {
+	if c.Endpoint != nil {
+		c.w.stk.Abandon(c.Endpoint, why, core.Now())
+	} else {
+		c.Abandon(why)
+	}
+}
+
+// transport implements carrier.
+func (c *conn) Transport() string { return "xdp" }
+
+// tcpInfo implements carrier.
+func (c *conn) TCPInfo() *verbs.TCPInfo {
+	if c.Endpoint == nil {
+		return nil
+	}
+	t := c.Endpoint.Conn()
+	return &verbs.TCPInfo{Info: t.Info(core.Now()), Counters: t.Counters()}
+}
+
+// established implements carrier.
+func (c *conn) OnEstablished(s *core.Share) {
+	c.Endpoint.Confirm()
+	c.Endpoint.SetClass(&s.Conns)
+}
+
+// reclaim implements carrier: nothing is lent, each frame is a copy.
+func (c *conn) Reclaim() {}
+
+func copyMode(i ring.Info) string {
+	if i.ZeroCopy {
+		return "zero-copy"
+	}
+	return "copy"
+}
+
+func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
+	return tcp.Tuple{
+		Local: core.FromNetip(local.Addr()), LocalPort: local.Port(),
+		Remote: core.FromNetip(remote.Addr()), RemotePort: remote.Port(),
+	}
+}
+
+// resume goes on with a connection that another worker began; s is the answer to its SYN.
+func (x *driver) resume(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
+	o, err := x.carry(w, c)
+	if err == nil {
+		cfg := x.rdmaConfig()
+		_, err = w.stk.Resume(tupleOf(c.Local, c.Remote), &cfg, o, iss, core.Now())
+	}
+	if err != nil {
+		c.Release()
+		c.Report(err)
+		return
+	}
+	w.stk.Inject(s, core.Now())
+}

@@ -1,0 +1,167 @@
+package xdp_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/host/ports"
+	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
+)
+
+const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"
+
+// TestMain doubles as the victim of TestKilled: it serves iWARP in the namespace that the variable names,
+// until it is killed.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(crashEnv); path != "" {
+		fmt.Println(victim(path))
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+func victim(path string) error {
+	runtime.LockOSThread()
+	ns, err := netns.GetFromPath(path)
+	if err != nil {
+		return err
+	}
+	if err := netns.Set(ns); err != nil {
+		return err
+	}
+	dev, err := xdp.Open(xdp.Config{Interface: "eth0"})
+	if err != nil {
+		return err
+	}
+	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, verbs.ConnConfig{})
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("ready")
+}
+
+// TestKilled takes the engine's process away without warning: while it lives the host stays reachable, and
+// afterwards nothing of it is left.
+func TestKilled(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	for round := range 3 {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=/proc/%d/fd/%d", crashEnv, os.Getpid(),
+			tn.B.Fd()))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		runtime.LockOSThread() // Pdeathsig follows the thread
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(out).ReadString('\n')
+		if line != "ready\n" {
+			cmd.Process.Kill()
+			cmd.Wait()
+			t.Fatalf("victim: %q", line)
+		}
+		if !attached(t, tn.B) {
+			t.Error("no program is attached while the engine runs")
+		}
+		hostAnswers(t, tn)
+		if err := tn.B.Do(func() error { _, err := ports.Reserve(at); return err }); err == nil {
+			t.Error("the engine's port can be taken")
+		}
+		cmd.Process.Kill()
+		cmd.Wait()
+		runtime.UnlockOSThread()
+		if !eventually(func() bool { return !attached(t, tn.B) }) {
+			t.Fatalf("round %d: a program is attached after kill -9", round)
+		}
+		if err := tn.B.Do(func() error {
+			l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+			if err == nil {
+				l.Close()
+			}
+			return err
+		}); err != nil {
+			t.Errorf("the port is not free after kill -9: %v", err)
+		}
+		hostAnswers(t, tn)
+	}
+}
+
+func eventually(ok func() bool) bool {
+	for range 200 {
+		if ok() {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
+func attached(t *testing.T, h *topo.Host) bool {
+	t.Helper()
+	l, err := h.Netlink().LinkByName(h.Link.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := l.Attrs().Xdp
+	return x != nil && x.Attached
+}
+
+// hostAnswers checks that the kernel of B serves ordinary TCP on another port, and refuses on a third.
+func hostAnswers(t *testing.T, tn *topo.Net) {
+	t.Helper()
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 2222)
+	var ln net.Listener
+	if err := tn.B.Do(func() (err error) {
+		ln, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			c.Write([]byte("host"))
+			c.Close()
+		}
+	}()
+	err := tn.A.Do(func() error {
+		d := net.Dialer{Timeout: 5 * time.Second}
+		c, err := d.DialContext(context.Background(), "tcp", at.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		b := make([]byte, 4)
+		if _, err := c.Read(b); err != nil || string(b) != "host" {
+			return fmt.Errorf("read %q: %v", b, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("ordinary TCP to another port: %v", err)
+	}
+}

@@ -1,0 +1,319 @@
+// Package xdp opens devices over AF_XDP: iWARP on the engine's own TCP, and plain TCP byte streams. Everything that no
+// listener or connection claims stays with the host's kernel.
+package xdp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bpf"
+	"xwarp/engine/host/localaddr"
+	"xwarp/engine/host/neigh"
+	"xwarp/engine/host/netspace"
+	"xwarp/engine/host/netwatch"
+	"xwarp/engine/host/ports"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
+	"xwarp/ring"
+	"xwarp/tcp"
+)
+
+// Config describes a device on AF_XDP.
+type Config struct {
+	core.Options
+	Interface string
+	// receive and transmit queues to serve, one worker each; empty: all that there are once the program is
+	// attached
+	Queues    []int
+	XDPMode   bpf.Mode
+	RingMode  ring.Mode
+	MTU       int // 0: the interface's
+	RxFrames  int // 4096-octet chunks for reception per queue
+	TxFrames  int // frames under way in transmission per queue
+	HugePages bool
+	// for the workers, in the order of Queues; none for the rest: wherever the scheduler puts them
+	CPUs     []int
+	Idle     Idle          // what a worker does that has nothing to do; empty: IdleAdaptive
+	BusyPoll time.Duration // for how long it spins then, when it is adaptive; 0: DefaultBusyPoll
+	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports
+	// whether it did anything. A consumer that polls completion queues and posts there needs no thread of its
+	// own, and no hand-over costs time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and
+	// QP.PostRecv. It must not block, and may call nothing else of the engine but CQ.Poll.
+	Consumer func(queue int) bool
+	TCP      TCPConfig
+	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with
+	// transmit checksum offload sends over veth.
+	TrustPartialChecksum bool
+	Transmit             Transmit // how segments leave; empty: TransmitXDP
+	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops
+	// segments to them from others. Connections that this end begins are not asked.
+	Allow []netip.Prefix
+	// IPsec, when set, protects connections by ESP. The device must serve exactly one queue, which Queues names.
+	IPsec *IPsecConfig
+	// Kit, when set, keeps what only privileges give: the interface can be opened again without them. It is closed
+	// after the device.
+	Kit *Kit
+	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults of a test.
+	Wrap func(queue int, p ring.Port) (ring.Port, error)
+}
+
+// Idle is what a worker does that has nothing to do.
+type Idle string
+
+// What an idle worker does.
+const (
+	IdleAdaptive Idle = "adaptive" // spins for a while, then sleeps until something comes
+	IdleSpin     Idle = "spin"     // always: it takes a processor whole
+	IdleSleep    Idle = "sleep"    // at once: what comes next waits for the kernel to wake it
+)
+
+// DefaultBusyPoll is how long an adaptive worker spins: longer than a round trip in a rack, shorter than a tick of the
+// scheduler.
+const DefaultBusyPoll = 50 * time.Microsecond
+
+// Device is a device on AF_XDP.
+type Device struct {
+	*core.Device
+	x *driver
+}
+
+type driver struct {
+	base    core.Base
+	cfg     Config
+	ns      *netspace.Space
+	steer   *bpf.Steering
+	att     bpf.Attachment
+	neigh   *neigh.Resolver
+	hops    hopUsers
+	waiters hopWaiters
+	local   *localaddr.Follower
+	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or what SetAllow put in its place
+	// loopback has the connections to addresses of this host.
+	loopback *sockets.Driver
+	live     *liveFrames       // nil without TransmitLive
+	ipsec    *ipsecState       // nil without Config.IPsec
+	watches  []*netwatch.Watch // all that follow the kernel's configuration
+	workers  []*worker
+	mac      [6]byte
+	socket   ring.Info // of the first queue
+	secret   [16]byte  // of all stacks: a connection may move between them while it is being opened
+	owners   owners
+	link     linkState
+	// relays are workers without connections, for queues that came later. Guarded by link's lock.
+	relays       []*worker
+	following    sync.WaitGroup // followQueues
+	found        int            // receive queues that there were when the device was opened
+	over         atomic.Bool    // the device is closed, or about to be
+	last         []QueueStats   // then
+	lastSteering bpf.Counts     // then
+}
+
+// Open attaches the steering program to an interface of the calling thread's network namespace, and starts
+// a worker for each queue. Everything that no listener or connection claims stays with the host's kernel. It
+// needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
+// than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program has it or a queue,
+// EINVAL for a configuration that cannot be, and ErrSpent; the text says what to do.
+func Open(cfg Config) (d *Device, err error) {
+	if home := cfg.Kit.space(); home != nil { // where the interface was before
+		e := home.Do(func() error { d, err = openHere(cfg); return nil })
+		return d, errors.Join(e, err)
+	}
+	return openHere(cfg)
+}
+
+func openHere(cfg Config) (*Device, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if cfg.Kit != nil { // it awaits the interface there when there is none yet
+		if _, err := cfg.Kit.namespace(); err != nil {
+			return nil, err
+		}
+	}
+	nic, err := netlink.LinkByName(cfg.Interface)
+	if err != nil {
+		if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {
+			err = unix.ENODEV
+		}
+		return nil, fmt.Errorf("interface %q: %w (see: ip link)", cfg.Interface, err)
+	}
+	asked := cfg.MTU
+	if err := cfg.complete(nic); err != nil {
+		return nil, err
+	}
+	b := core.NewBase(cfg.Options)
+	x := &driver{base: b, cfg: cfg, link: linkState{asked: asked},
+		mac: [6]byte(nic.Attrs().HardwareAddr), secret: core.RandomKey()}
+	d := b.Start(x)
+	if err := x.open(nic); err != nil {
+		x.Close()
+		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
+	}
+	if x.att.NativeErr != nil {
+		b.Log().Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface,
+			"because", x.att.NativeErr)
+	}
+	if x.att.Mode == bpf.ModeGeneric {
+		x.warnOfMerging(nic)
+	}
+	if why := x.socket.NoZeroCopy; why != nil {
+		b.Log().Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
+			"because", why)
+	}
+	if why := x.socket.Fault; why != nil {
+		b.Log().Warn("zero-copy of a faulty driver: received bytes can be wrong",
+			"interface", cfg.Interface, "because", why,
+			"next", `ring_mode = "auto"`)
+	}
+	for i, w := range x.workers {
+		cpu := -1
+		if i < len(cfg.CPUs) {
+			cpu = cfg.CPUs[i]
+		}
+		if f, q := cfg.Consumer, x.cfg.Queues[i]; f != nil {
+			w.consumer = func() bool { return f(q) }
+		}
+		go w.run(cpu, x.cfg.BusyPoll)
+	}
+	go b.WatchLoop()
+	if len(cfg.Queues) == 0 {
+		x.following.Go(x.followQueues)
+	}
+	return &Device{d, x}, nil
+}
+
+func (c *Config) complete(nic netlink.Link) error {
+	a := nic.Attrs()
+	if len(a.HardwareAddr) != 6 {
+		return fmt.Errorf("%w: interface %q has no Ethernet address: iWARP over AF_XDP needs an "+
+			"Ethernet interface", verbs.ErrInvalid, c.Interface)
+	}
+	if c.MTU = cmp.Or(c.MTU, a.MTU); c.MTU > a.MTU {
+		return fmt.Errorf("%w: MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
+			verbs.ErrInvalid, c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
+	}
+	switch c.Idle {
+	case "", IdleAdaptive:
+		c.BusyPoll = cmp.Or(c.BusyPoll, DefaultBusyPoll)
+	case IdleSpin:
+		c.BusyPoll = -1
+	case IdleSleep:
+		c.BusyPoll = 0
+	default:
+		return fmt.Errorf("%w: an idle worker does not %q", verbs.ErrInvalid, c.Idle)
+	}
+	return nil
+}
+
+func (x *driver) Start(ctx context.Context, c *core.Conn, local,
+	remote netip.AddrPort) error {
+	if x.isLocal(remote.Addr()) {
+		return x.loopback.Start(ctx, c, local, remote)
+	}
+	port, mtu, err := x.origin(local, remote.Addr().Unmap())
+	if err != nil {
+		return err
+	}
+	if m := x.base.Options().MapPort; m != nil {
+		c.Remote = m(ctx, port.Addr(), remote)
+	}
+	c.Port, c.Local = port, port.Addr()
+	cfg := x.rdmaConfig()
+	cfg.PathMTU = mtu
+	w := x.workers[0]
+	c.Owner.Store(w.Shard)
+	posted := w.Post(func() {
+		err := verbs.ErrClosed // the stack may have ended before this was read
+		if !w.stop.Load() {
+			err = x.connect(w, c, &cfg)
+		}
+		if err != nil {
+			c.Release()
+			c.Report(err)
+		}
+	})
+	if !posted {
+		port.Close()
+		return verbs.ErrClosed
+	}
+	return nil
+}
+
+// origin reserves where a connection to remote begins: at local, or where the route says. mtu is the route's.
+func (x *driver) origin(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
+	mtu int, err error) {
+	route, err := x.neigh.Route(remote)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case route.Local:
+		return nil, 0, fmt.Errorf("%w: no byte stream reaches %v, which is an address of this host",
+			verbs.ErrInvalid, remote)
+	case local.Addr().IsLoopback():
+		return nil, 0, fmt.Errorf("%w: %v reaches this host alone, and not %v", verbs.ErrInvalid,
+			local.Addr(), remote)
+	}
+	if !local.Addr().IsValid() {
+		local = netip.AddrPortFrom(route.Source, local.Port())
+	}
+	if port, err = x.reserve(local); err != nil {
+		x.neigh.ForgetRoutes() // it may be of an address that the host has no more
+	}
+	return port, route.MTU, err
+}
+
+func (x *driver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
+	err = x.ns.Do(func() error {
+		r, err = ports.Reserve(localaddr.InZone(at, x.cfg.Interface))
+		return err
+	})
+	return r, err
+}
+
+// connect fails with stack.ErrTupleInUse before it changes anything.
+func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
+	t := tupleOf(c.Local, c.Remote)
+	if w.stk.Find(&t) != nil {
+		return stack.ErrTupleInUse
+	}
+	o, err := x.carry(w, c)
+	if err != nil {
+		return err
+	}
+	_, err = w.stk.Connect(t, cfg, o, core.Now())
+	return err
+}
+
+// footprint is that of a local connection. Others take 64 KiB: their state in TCP, MPA and the stack, with queues of
+// segments and FPDUs under way.
+func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
+
+func (x *driver) Describe() verbs.Transport {
+	return verbs.Transport{
+		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
+		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
+		Segments: int(x.socket.Segments),
+		MTU:      x.packet(), Queues: len(x.all()), Fallback: x.att.NativeErr,
+		NoZeroCopy: x.socket.NoZeroCopy,
+	}
+}
+
+func (x *driver) Do(f func() error) error { return x.ns.Do(f) }
+
+func (x *driver) Detach() error {
+	if x.steer == nil {
+		return nil
+	}
+	return x.steer.Detach()
+}

@@ -1,0 +1,103 @@
+package xdp
+
+import (
+	"xwarp/bpf"
+	"xwarp/engine/host/netwatch"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+	"xwarp/ring"
+	"xwarp/tcp"
+)
+
+// Stats are the counters of a device on AF_XDP.
+type Stats struct {
+	Queues   []QueueStats // of the workers
+	Steering bpf.Counts   // frames on all queues by what the steering program did
+	Watches  []WatchStats // of what the device follows of the kernel's configuration
+}
+
+// WatchStats are the counters of one part of the kernel's configuration that is followed.
+type WatchStats struct {
+	Name string
+	netwatch.Counters
+}
+
+// QueueStats are the counters of one worker.
+type QueueStats struct {
+	Queue  int // receive queue of the device
+	Stack  stack.Stats
+	Listen tcp.ListenCounters
+	Ring   ring.Stats
+	Live   *ring.LiveStats // nil without TransmitLive
+}
+
+func (w *worker) stats() QueueStats {
+	return QueueStats{Queue: w.Queue, Stack: w.stk.Stats(), Listen: w.stk.Listened(),
+		Ring: w.port.Stats(), Live: w.port.Live()}
+}
+
+// counted asks the workers for their counters; after Close they are the last ones.
+func (x *driver) counted() (list []QueueStats, err error) {
+	for _, w := range x.all() {
+		if err := w.Call(func() { list = append(list, w.stats()) }); err != nil {
+			if x.base.IsFinal() { // written after last
+				return x.last, nil
+			}
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// counters are the workers' when these have ended.
+func (x *driver) counters() (list []QueueStats) {
+	for _, w := range x.all() {
+		core.Attempt(func() { list = append(list, w.stats()) }) // it may have ended with a panic
+	}
+	return list
+}
+
+// Stats returns the counters, each worker's at one moment of its own. It fails with ErrDefect where a worker's are in
+// disorder; after Close they are the last ones.
+func (d *Device) Stats() (s Stats, err error) {
+	x := d.x
+	if s.Queues, err = x.counted(); err != nil {
+		return s, err
+	}
+	for _, w := range x.watches {
+		s.Watches = append(s.Watches, WatchStats{w.Name(), w.Counters()})
+	}
+	if x.base.IsFinal() { // written after lastSteering
+		s.Steering = x.lastSteering
+		return s, nil
+	}
+	s.Steering, err = x.steer.Counters()
+	return s, err
+}
+
+// Health returns nil while the device knows what the kernel knows: neighbours and whatever else it follows.
+// Else connections go on with what was known last; the error is a *netwatch.Stale, which says since when.
+func (d *Device) Health() error {
+	for _, w := range d.x.watches {
+		if err := w.Health(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unowned returns the frames of the engine's listeners and connections that arrived on queues which the
+// device does not serve, and so were dropped: by queue, without those that have none.
+func (d *Device) Unowned() (map[int]uint64, error) {
+	found := map[int]uint64{}
+	for q := range bpf.DefaultMaxQueues {
+		n, err := d.x.steer.NoSocketDrops(q)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			found[q] = n
+		}
+	}
+	return found, nil
+}

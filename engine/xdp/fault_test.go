@@ -1,0 +1,59 @@
+package xdp_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/xdp"
+	"xwarp/ring"
+)
+
+//req:rfc5044-7.1.4-1 rfc5041-2.3-3
+func TestXDPFaults(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		rates     rates
+		noMarkers bool
+	}{
+		{"loss", rates{drop: 0.02}, false},
+		{"loss without markers", rates{drop: 0.02}, true},
+		{"reorder", rates{delay: 0.05}, false},
+		{"duplicate", rates{duplicate: 0.05}, false},
+		{"corrupt", rates{corrupt: 0.01}, false},
+		{"all", rates{drop: 0.02, delay: 0.05, duplicate: 0.01, corrupt: 0.01}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
+				c.MPA.NoMarkers = tc.noMarkers
+				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+					return newFaulty(p, tc.rates), nil
+				}
+			})
+			const size = 8 << 20
+			a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
+			verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+			verbstest.Exercise(t, a, b)
+			i, err := b.QP.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("receiver: %+v", i.MPA)
+			disordered := tc.rates.drop > 0 || tc.rates.delay > 0
+			switch placed := i.MPA.OutByMarker + i.MPA.OutByChain; {
+			case disordered && i.MPA.Behind == 0:
+				t.Error("no segment came out of order: the faults did nothing")
+			case tc.noMarkers && i.MPA.HeldHighWater == 0:
+				t.Error("without markers, octets behind a gap were not held")
+			case !tc.noMarkers && (placed < i.MPA.Behind*9/10 || i.MPA.HeldHighWater > 0):
+				t.Errorf(
+					"with markers, %d of %d segments behind a gap were placed and %d octets held",
+					placed, i.MPA.Behind, i.MPA.HeldHighWater)
+			}
+			if c := i.TCP.Counters; c.SplitEMSS+c.SplitWindow+c.SplitRetransmit > 0 {
+				t.Errorf("alignment was lost: %+v", c)
+			}
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package xdp_test
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"xwarp/ring"
+)
+
+// rates are the probabilities, 0 to 1, of what may happen to a received packet. They are tried in this order; at most
+// one happens.
+type rates struct{ drop, duplicate, corrupt, delay float64 }
+
+const (
+	maxLate = 64 // packets that are kept back
+	lateBy  = 3  // calls of Recv by which a delayed packet comes later
+)
+
+// faulty is a port that mistreats what it receives, the same way for the same calls.
+type faulty struct {
+	ring.Port
+	rates
+	rnd   *rand.Rand
+	calls int
+	late  []late
+	again map[*byte]bool // first octets of packets that are received once more when they are released
+	ready []ring.Packet  // those that are
+}
+
+type late struct {
+	p  ring.Packet
+	at int // call of Recv
+}
+
+func newFaulty(p ring.Port, r rates) *faulty {
+	return &faulty{Port: p, rates: r, rnd: rand.New(rand.NewPCG(7, 1)), again: map[*byte]bool{}}
+}
+
+// Recv is ring.Port's.
+func (f *faulty) Recv(batch []ring.Packet) int {
+	f.calls++
+	got := copy(batch, f.ready)
+	f.ready = f.ready[got:]
+	for len(f.late) > 0 && f.late[0].at <= f.calls && got < len(batch) {
+		batch[got] = f.late[0].p
+		f.late = f.late[1:]
+		got++
+	}
+	fresh := batch[got:]
+	for i := range f.Port.Recv(fresh) {
+		if p := fresh[i]; f.receive(&p) {
+			batch[got] = p
+			got++
+		}
+	}
+	return got
+}
+
+// receive does to p what is drawn, and reports whether it is received now.
+func (f *faulty) receive(p *ring.Packet) bool {
+	first := p.Frag(0)
+	switch x := f.rnd.Float64(); {
+	case x < f.drop:
+		f.Port.Release(p)
+		return false
+	case x < f.drop+f.duplicate:
+		f.again[&first[0]] = true
+	case x < f.drop+f.duplicate+f.corrupt:
+		first[14+f.rnd.IntN(len(first)-14)] ^= byte(1 + f.rnd.IntN(255))
+	case x < f.drop+f.duplicate+f.corrupt+f.delay && len(f.late) < maxLate:
+		f.late = append(f.late, late{*p, f.calls + lateBy})
+		return false
+	}
+	return true
+}
+
+// Release is ring.Port's.
+func (f *faulty) Release(p *ring.Packet) {
+	if first := p.Frag(0); first != nil && f.again[&first[0]] {
+		delete(f.again, &first[0])
+		f.ready = append(f.ready, *p)
+		*p = ring.Packet{}
+		return
+	}
+	f.Port.Release(p)
+}
+
+// Wait is ring.Port's. It does not sleep while packets are kept back, so that calls go on until their time comes.
+func (f *faulty) Wait(timeout time.Duration, fd int) ring.Ready {
+	if len(f.ready)+len(f.late) == 0 {
+		return f.Port.Wait(timeout, fd)
+	}
+	return f.Port.Wait(0, fd) | ring.ReadyRx
+}

@@ -1,0 +1,237 @@
+package xdp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
+	"xwarp/ring"
+)
+
+// sinkEnd is an end whose completions go to sink on the worker.
+func sinkEnd(t *testing.T, dev *core.Device, sink func(*verbs.Completion) bool) *verbstest.End {
+	t.Helper()
+	e := verbstest.New(t, dev, 1<<20)
+	cq := core.NewSinkCQ(sink)
+	var err error
+	if e.QP, err = dev.CreateQP(verbs.QPConfig{PD: e.PD, SendCQ: cq, RecvCQ: cq}); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestDefect has a completion's sink panic on the worker, in the middle of the protocol: once, and at each
+// attempt to end the connection in order. That connection ends at both ends, with nobody left waiting; the
+// one beside it and the device go on.
+func TestDefect(t *testing.T) {
+	for _, transport := range []string{"kernel", "xdp"} {
+		for _, always := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/always=%v", transport, always), func(t *testing.T) {
+				da, db, at := pairOf(t, transport)
+				n := 0
+				a := sinkEnd(t, da, func(v *verbs.Completion) bool {
+					if n++; n == 3 || n > 3 && always {
+						panic("made to fail")
+					}
+					return true
+				})
+				b := verbstest.New(t, db, 1<<20)
+				verbstest.Connect(t, a, b, at)
+				otherA, otherB := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+				verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				for i := range 8 {
+					a.Post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+						SGL: []verbs.SGE{a.MR.SGE(0, 100_000)}, RemoteSTag: b.MR.STag()})
+				}
+				for _, c := range []<-chan struct{}{a.QP.Down(),
+					a.QP.(*core.QP).Gone(), b.QP.Down(),
+					b.QP.(*core.QP).Gone()} {
+					select {
+					case <-c:
+					case <-time.After(20 * time.Second):
+						t.Fatalf("the connection goes on: %v, %v", a.QP.Err(), b.QP.Err())
+					}
+				}
+				if !strings.Contains(a.QP.Err().Error(), "made to fail") {
+					t.Errorf("the queue pair ended with %v", a.QP.Err())
+				}
+				verbstest.Exercise(t, otherA, otherB)
+				if c := da.Contained(); c.Panics == 0 {
+					t.Errorf("%+v", c)
+				}
+				if err := a.QP.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := da.Err(); err != nil {
+					t.Errorf("the device failed: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// brittle is a port that panics in Flush once it is told to.
+type brittle struct {
+	ring.Port
+	broken *atomic.Bool
+}
+
+func (p *brittle) Flush() ring.State {
+	if p.broken.Load() {
+		panic("made to fail")
+	}
+	return p.Port.Flush()
+}
+
+// TestDeviceFails has the port of a worker panic, outside of the service of any connection. The device says
+// so, its connections end, nobody waits, and after Close another one can be opened in its place.
+func TestDeviceFails(t *testing.T) {
+	var broken atomic.Bool
+	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
+		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return &brittle{p, &broken}, nil }
+	})
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	broken.Store(true)
+	a.QP.PostSend(&verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 1000)},
+		RemoteSTag: b.MR.STag()})
+	for _, c := range []<-chan struct{}{da.Failed(), a.QP.(*core.QP).Gone()} {
+		select {
+		case <-c:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the device goes on")
+		}
+	}
+	if !errors.Is(da.Err(), verbs.ErrDefect) || a.QP.Err() == nil {
+		t.Errorf("device: %v, queue pair: %v", da.Err(), a.QP.Err())
+	}
+	if _, err := da.AllocPD(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("AllocPD: %v", err)
+	}
+	if err := a.QP.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := da.Close(); err != nil && !errors.Is(err, verbs.ErrDefect) {
+		t.Error(err)
+	}
+	db.Close()
+	broken.Store(false)
+	if err := net.A.Do(func() (err error) {
+		da, err = xdp.Open(xdp.Config{Interface: net.A.Link.Name})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := da.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) contains(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), s)
+}
+
+// TestStall has a worker stand still in a completion's sink. The watchdog says which worker it is, with which
+// connection, and where in the program; when it goes on, it says that too.
+func TestStall(t *testing.T) {
+	for _, transport := range []string{"kernel", "xdp"} {
+		t.Run(transport, func(t *testing.T) {
+			var log lines
+			o := core.Options{Stall: 40 * time.Millisecond,
+				Log: slog.New(slog.NewTextHandler(&log, nil))}
+			da, db, at := pairWith(t, transport, o)
+			goOn := make(chan struct{})
+			a, b := sinkEnd(t, da, func(*verbs.Completion) bool {
+				standStill(goOn)
+				return true
+			}), verbstest.New(t, db, 1<<20)
+			verbstest.Connect(t, a, b, at)
+			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 1000)},
+				RemoteSTag: b.MR.STag()})
+			if !eventually(func() bool {
+				return da.Stalled() != nil && log.contains("standStill")
+			}) {
+				t.Fatalf("stalled: %v; log: %s", da.Stalled(), log.b.String())
+			}
+			err := da.Stalled().Error()
+			if where := a.QP.RemoteAddr().String(); transport == "xdp" &&
+				!strings.Contains(err, where) {
+				t.Errorf("%s does not name the connection to %s", err, where)
+			}
+			t.Log(err)
+			if n := da.Contained().Stalls; n == 0 {
+				t.Error("the stall is not counted")
+			}
+			close(goOn)
+			if !eventually(func() bool {
+				return da.Stalled() == nil && log.contains("worker goes on")
+			}) {
+				t.Errorf("stalled: %v", da.Stalled())
+			}
+		})
+	}
+}
+
+//go:noinline
+func standStill(until <-chan struct{}) { <-until }
+
+// TestInterfaceGone removes the interface below a device that listens and has a connection: both end and say so.
+func TestInterfaceGone(t *testing.T) {
+	da, db, net := xdpPair(t, topo.Options{}, nil)
+	a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	l, err := da.Listen(netip.AddrPortFrom(net.A.Addr4.Addr(), 7175), 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic, err := net.A.Netlink().LinkByName("eth0")
+	if err == nil {
+		err = net.A.Netlink().LinkDel(nic)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := l.Accept(ctx); err == nil || !strings.Contains(err.Error(), "eth0 is gone") {
+		t.Errorf("Accept: %v", err)
+	}
+	select {
+	case <-a.QP.(*core.QP).Gone():
+	case <-ctx.Done():
+		t.Fatal("the connection goes on")
+	}
+	for _, err := range []error{da.Err(), a.QP.Err()} {
+		if err == nil || !strings.Contains(err.Error(), "eth0 is gone") {
+			t.Errorf("the end's reason: %v", err)
+		}
+	}
+}

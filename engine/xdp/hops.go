@@ -1,0 +1,65 @@
+package xdp
+
+import (
+	"sync"
+
+	"xwarp/engine/host/neigh"
+	"xwarp/engine/internal/core"
+	"xwarp/tcp/ip"
+)
+
+// hopUsers count the workers that need a destination's next hop.
+type hopUsers struct {
+	r  *neigh.Resolver
+	mu sync.Mutex
+	n  map[ip.Addr]int
+}
+
+// workerHops is stack.Resolver of one worker.
+type workerHops struct {
+	all  *hopUsers
+	mine map[ip.Addr]bool // the worker's own
+}
+
+func (u *hopUsers) of() workerHops { return workerHops{u, map[ip.Addr]bool{}} }
+
+// Request implements stack.Resolver.
+func (h workerHops) Request(dst ip.Addr) {
+	u := h.all
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !h.mine[dst] {
+		h.mine[dst] = true
+		if u.n == nil {
+			u.n = map[ip.Addr]int{}
+		}
+		u.n[dst]++
+	}
+	u.r.Request(core.ToNetip(dst))
+}
+
+// Forget implements stack.Resolver.
+func (h workerHops) Forget(dst ip.Addr) {
+	u := h.all
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !h.mine[dst] {
+		return
+	}
+	delete(h.mine, dst)
+	if u.n[dst]--; u.n[dst] == 0 {
+		delete(u.n, dst)
+		u.r.Forget(core.ToNetip(dst))
+	}
+}
+
+// hop takes what the neighbour table found, on its goroutine, to all workers.
+func (x *driver) hop(h neigh.Hop) {
+	if h.Err != nil {
+		x.base.Log().Warn("next hop", "remote", h.Dst, "error", h.Err)
+	}
+	x.waiters.post(h)
+	for _, w := range x.workers {
+		w.Post(func() { w.stk.SetHop(core.FromNetip(h.Dst), h.MAC, h.Err == nil) })
+	}
+}

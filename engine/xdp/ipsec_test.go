@@ -1,0 +1,106 @@
+package xdp_test
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf"
+	"xwarp/bpf/needs"
+	"xwarp/engine/esp"
+	"xwarp/engine/host/xfrm"
+	"xwarp/engine/ipsec"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
+)
+
+// testSAs returns the SAs between two hosts, as each has them.
+func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State) {
+	sa := func(from, to netip.Addr, spi uint32) *xfrm.SA {
+		key := make([]byte, 20)
+		rand.Read(key)
+		return &xfrm.SA{SA: esp.SA{SPI: spi, Mode: mode, ESN: true, Keymat: key}, Src: from,
+			Dst: to}
+	}
+	there, back := sa(a, b, spi), sa(b, a, spi+1)
+	return &xfrm.State{Outbound: []*xfrm.SA{there}, Inbound: []*xfrm.SA{back}},
+		&xfrm.State{Outbound: []*xfrm.SA{back}, Inbound: []*xfrm.SA{there}}
+}
+
+// TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected: the steering programs see ESP, and no
+// TCP.
+func TestXDPTransferOverESP(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	for _, tc := range []struct {
+		name string
+		mtu  int
+		v6   bool
+		mode esp.Mode
+	}{
+		{"transport", 0, false, esp.Transport}, {"transport IPv6", 0, true, esp.Transport},
+		{"transport 9000", 9000, false, esp.Transport},
+		{"tunnel", 0, false, esp.Tunnel}, {"tunnel IPv6 9000", 9000, true, esp.Tunnel},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tn, err := topo.New(topo.Options{MTU: tc.mtu})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { tn.Close() })
+			at, from := tn.B.Addr4.Addr(), tn.A.Addr4.Addr()
+			if tc.v6 {
+				at, from = tn.B.Addr6.Addr(), tn.A.Addr6.Addr()
+			}
+			open := func(h *topo.Host, s *xfrm.State) (d *xdp.Device) {
+				c := xdp.Config{Interface: h.Link.Name, Queues: []int{0},
+					IPsec: &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: tc.mode}}, Static: s}}
+				c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+				if err := h.Do(func() (err error) {
+					d, err = xdp.Open(c)
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { d.Close() })
+				return d
+			}
+			sa, sb := testSAs(tc.mode, from, at, 0x10001)
+			da, db := open(tn.A, sa), open(tn.B, sb)
+			a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
+			verbstest.Connect(t, a, b, netip.AddrPortFrom(at, 7174))
+			verbstest.Exercise(t, a, b)
+			for _, d := range []*xdp.Device{da, db} {
+				n := steering(t, d)
+				if n[bpf.ESP] < 100 || n[bpf.Flow]+n[bpf.Listener] > 0 {
+					t.Errorf("%d frames of ESP, %d of TCP", n[bpf.ESP], n[bpf.Flow]+n[bpf.Listener])
+				}
+			}
+		})
+	}
+}
+
+func TestIPsecNeedsOneQueue(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	c := xdp.Config{Interface: tn.A.Link.Name, IPsec: &xdp.IPsecConfig{IfID: 7}}
+	err = tn.A.Do(func() error {
+		d, err := xdp.Open(c)
+		if err == nil {
+			d.Close()
+		}
+		return err
+	})
+	if !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("without a queue: %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package xdp_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// TestKernelAllocatesNothing: once a connection on sockets has what it needs, messages of any kind cost no
+// allocation at either end, with what is lent and with what is copied.
+func TestKernelAllocatesNothing(t *testing.T) {
+	const size = 1 << 20
+	open := func() *core.Device {
+		cfg := sockets.Config{}
+		cfg.MPA.NoMarkers = true
+		d, err := sockets.Open(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	a, b := verbstest.New(t, open(), size), verbstest.New(t, open(), size)
+	verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+	var done [1]verbs.Completion
+	sge := []verbs.SGE{a.MR.SGE(0, size)}
+	for _, op := range []verbs.WROp{rdmap.WRWrite, rdmap.WRRead} {
+		wr := verbs.SendWR{Op: op, SGL: sge, RemoteSTag: b.MR.STag(), Flags: verbs.Signaled}
+		do := func() {
+			if err := a.QP.PostSend(&wr); err != nil {
+				t.Fatal(err)
+			}
+			n, err := a.CQ.Wait(context.Background(), done[:])
+			if n != 1 || err != nil || done[0].Err() != nil {
+				t.Fatalf("%v: %v, %v", op, err, done[0].Err())
+			}
+		}
+		for range 50 {
+			do()
+		}
+		if n := testing.AllocsPerRun(200, do); n >= 0.5 { // the runtime's own, now and then
+			t.Errorf("%v: %v allocations for a message", op, n)
+		}
+	}
+}
+
+// TestKernelLostMemory has the kernel find out that memory of a Write cannot be read: nobody looks at it before when
+// there is no CRC. Octets in front of it have left, so the connection ends without a word to the peer; the region is
+// lost, the Write says so, and another connection of the device goes on.
+func TestKernelLostMemory(t *testing.T) {
+	const size, keep = 1 << 20, 256 << 10
+	da, db, at := pairWith(t, "kernel",
+		core.Options{MPA: verbs.MPAConfig{NoMarkers: true, NoCRC: true}})
+	a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
+	verbstest.Connect(t, a, b, at)
+	otherA, otherB := verbstest.New(t, da, size), verbstest.New(t, db, size)
+	verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+	mem, cut := mapped(t, size)
+	mr, err := b.PD.RegMR(mem, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut(keep)
+	b.Post(verbs.SendWR{ID: 7, Op: rdmap.WRWrite, SGL: []verbs.SGE{mr.SGE(0, size)},
+		RemoteSTag: a.MR.STag()})
+	if c := failure(b); c == nil || c.ID != 7 || c.Status != rdmap.LocProtErr {
+		t.Errorf("completion: %+v, want IBV_WC_LOC_PROT_ERR of 7", c)
+	}
+	<-a.QP.Down()
+	if h := db.Contained(); mr.Err() == nil || h.RegionFaults != 1 {
+		t.Errorf("region: %v, device: %+v", mr.Err(), h)
+	}
+	verbstest.Exercise(t, otherA, otherB)
+	if err := b.QP.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := mr.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,268 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"xwarp/engine/host/localaddr"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+	"xwarp/ring"
+)
+
+// ErrGone is wrapped by the error of a device whose network interface was removed, or put into another network
+// namespace.
+var ErrGone = errors.New("gone")
+
+// Link is the network interface under a device.
+type Link struct {
+	localaddr.Link
+	Gone    bool
+	Since   time.Time    // of the last change of Up, Carrier or Gone; zero: none yet
+	Missing []netip.Addr // of connections and listeners, and the host has them no more
+	LinkCounters
+}
+
+// LinkCounters count what happened to an interface.
+type LinkCounters struct {
+	Downs     uint64 // times that it was down or without carrier
+	MTUs      uint64 // times that its MTU changed
+	Addresses uint64 // times that its Ethernet address changed, or one of the host's that was in use went
+	Queues    uint64 // times that the number of its receive queues changed
+}
+
+// linkState follows the interface of an driver.
+type linkState struct {
+	mu    sync.Mutex
+	known bool
+	now   Link
+	mac   [6]byte
+	addrs []netip.Prefix
+	mtu   int // of the stacks
+	room  int // the longest packet that frames hold
+	asked int // Config.MTU; 0: the interface's counts
+}
+
+// Link returns what the kernel says of the interface.
+func (d *Device) Link() Link {
+	x := d.x
+	x.link.mu.Lock()
+	defer x.link.mu.Unlock()
+	l := x.link.now
+	l.Missing = slices.Clone(l.Missing)
+	return l
+}
+
+// gone gives the device up when its interface is not there any more: it was removed, the driver unbound, the card
+// pulled.
+func (x *driver) gone(err error) {
+	k := &x.link
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.now.Gone, k.now.Since, k.now.Up, k.now.Carrier = true, time.Now(), false, false
+	err = fmt.Errorf("interface %s is %w: %w", x.cfg.Interface, ErrGone, err)
+	for _, w := range x.stacks() {
+		w.Post(func() { w.lost, w.Suspect = err, true })
+	}
+}
+
+// relocate hears how the interface is, and which addresses are the host's.
+func (x *driver) relocate(s *localaddr.State) error {
+	k := &x.link
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.known { // what is as it should be is not worth a line
+		k.now.Link = localaddr.Link{Name: s.Link.Name, MTU: s.Link.MTU, Up: true, Carrier: true}
+		k.mac = s.MAC
+	}
+	x.tellLink(&k.now, s)
+	k.now.Link = s.Link
+	x.setMTU(s.Link.MTU)
+	left := x.left(s)
+	x.neigh.ForgetRoutes()
+	k.known, k.mac, k.addrs = true, s.MAC, s.Addrs
+	local := stackLocal(s)
+	for i, w := range x.stacks() {
+		w.Post(func() {
+			w.stk.SetMAC(s.MAC)
+			w.stk.SetLocal(local)
+			x.tellMissing(w, i, left)
+		})
+	}
+	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
+}
+
+// tellLink counts and logs what is different in s.
+func (x *driver) tellLink(was *Link, s *localaddr.State) {
+	log := x.base.Log().With("interface", x.cfg.Interface)
+	up, wasUp := s.Link.Up && s.Link.Carrier, was.Up && was.Carrier
+	if s.Link.Up != was.Up || s.Link.Carrier != was.Carrier {
+		was.Since = time.Now()
+	}
+	switch {
+	case up && !wasUp:
+		log.Info("link is up")
+	case !up && wasUp:
+		was.Downs++
+		why, next := "no carrier", "look at the cable and at the other end"
+		if !s.Link.Up {
+			why, next = "it was set down", "ip link set "+s.Link.Name+" up"
+		}
+		log.Warn("link is down: connections wait, and those that wait too long end", "because", why,
+			"next", next)
+	}
+	switch s.Link.Name {
+	case was.Name:
+	case x.cfg.Interface:
+		log.Info("interface has its name again")
+	default:
+		log.Warn("interface has another name", "now", s.Link.Name, "next",
+			"write it into the configuration, and restart when that suits you")
+	}
+	if s.MAC != x.link.mac {
+		was.Addresses++
+		log.Info("interface has another Ethernet address: frames leave from it, and are taken for it",
+			"was", fmt.Sprintf("% x", x.link.mac), "now", fmt.Sprintf("% x", s.MAC))
+	}
+}
+
+// setMTU has the stacks follow the interface's MTU, as far as frames have room.
+func (x *driver) setMTU(link int) {
+	k := &x.link
+	log := x.base.Log().With("interface", x.cfg.Interface, "interface_mtu", link)
+	want := link
+	if k.asked > 0 {
+		want = min(want, k.asked)
+	}
+	mtu := min(want, k.room)
+	if k.known && link != k.now.Link.MTU || mtu != k.mtu {
+		k.now.MTUs++
+	}
+	switch {
+	case mtu == k.mtu && want <= k.room:
+		return
+	case mtu < stack.MinMTU:
+		log.Warn("MTU is too small for TCP: what is longer is lost", "least", stack.MinMTU,
+			"mtu", k.mtu)
+		return
+	case want > k.room:
+		log.Warn("MTU is larger than frames have room for: packets stay shorter", "mtu", mtu,
+			"next", "restart when that suits you")
+	default:
+		log.Info("MTU changed: connections follow", "mtu", mtu)
+	}
+	k.mtu = mtu
+	for _, w := range x.stacks() {
+		w.Post(func() { w.stk.SetMTU(mtu, core.Now()) })
+	}
+}
+
+// mtuRoom is the longest packet that the frames of the opened queues hold, both ways.
+func (x *driver) mtuRoom() int {
+	room := int(ring.SlotFor(x.cfg.MTU+ethernet))*ring.ChunkSize - ethernet
+	if x.cfg.Transmit == TransmitLive {
+		room = min(room, maxLiveMTU)
+	}
+	if x.socket.Segments == 1 {
+		room = min(room, ring.RxChunkData-ethernet)
+	}
+	return max(room, x.cfg.MTU)
+}
+
+// packet is the longest packet that is sent.
+func (x *driver) packet() int {
+	x.link.mu.Lock()
+	defer x.link.mu.Unlock()
+	return x.link.mtu
+}
+
+// left returns the single addresses that s lacks, and forgets the missing ones that are there again.
+func (x *driver) left(s *localaddr.State) (list []netip.Addr) {
+	k := &x.link
+	for _, p := range k.addrs {
+		if p.IsSingleIP() && !slices.Contains(s.Addrs, p) {
+			list = append(list, p.Addr())
+		}
+	}
+	k.now.Missing = slices.DeleteFunc(k.now.Missing, func(a netip.Addr) bool {
+		back := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Contains(a) })
+		if back {
+			x.base.Log().Info("address is back", "interface", x.cfg.Interface, "address", a)
+		}
+		return back
+	})
+	return list
+}
+
+// tellMissing looks on worker i which of the addresses that the host has no more are in use there.
+func (x *driver) tellMissing(w *worker, i int, left []netip.Addr) {
+	for _, a := range left {
+		n := w.stk.Using(core.FromNetip(a))
+		if n == 0 {
+			continue
+		}
+		x.link.mu.Lock()
+		first := !slices.Contains(x.link.now.Missing, a)
+		if first && len(x.link.now.Missing) < maxMissing {
+			x.link.now.Missing = append(x.link.now.Missing, a)
+			x.link.now.Addresses++
+		}
+		x.link.mu.Unlock()
+		if first {
+			x.base.Log().Warn(
+				"address is gone: its connections and listeners wait until it is back",
+				"interface", x.cfg.Interface, "address", a, "queue", w.Queue, "users", n,
+				"next", "ip addr add; new connections from it are refused")
+		}
+	}
+}
+
+// maxMissing bounds the addresses that are remembered.
+const maxMissing = 64
+
+// followQueues looks until the device is closed whether the interface has got more receive queues.
+func (x *driver) followQueues() {
+	t := time.NewTicker(lookAtQueues)
+	defer t.Stop()
+	last := x.found
+	for {
+		select {
+		case <-x.base.Closing():
+			return
+		case <-x.base.Failed():
+			return
+		case <-t.C:
+		}
+		n := x.receiveQueues()
+		if n == last || n == 0 {
+			continue
+		}
+		if last > 0 {
+			x.link.mu.Lock()
+			x.link.now.Queues++
+			x.link.mu.Unlock()
+			x.relayQueues(last, n)
+		}
+		last = n
+	}
+}
+
+// receiveQueues returns how many receive queues the interface has; 0: the kernel does not say now.
+func (x *driver) receiveQueues() (n int) {
+	err := x.ns.Do(func() (err error) {
+		n, err = ring.ReceiveQueues(x.att.Ifindex, ring.MaxQueues)
+		return err
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// lookAtQueues is how often the number of receive queues is asked for: the kernel tells nobody of a change. Frames on a
+// queue that nobody serves are lost until then, which TCP heals.
+const lookAtQueues = time.Second

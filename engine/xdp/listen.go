@@ -1,0 +1,101 @@
+package xdp
+
+import (
+	"io"
+	"net/netip"
+
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+)
+
+func (x *driver) Listen(l *core.Listener) (at netip.AddrPort, stop io.Closer, err error) {
+	port, err := x.listenLocal(l.Want)
+	if err != nil {
+		return at, nil, err
+	}
+	stop = port
+	if !port.at.Addr().IsLoopback() {
+		stop, err = x.listenAt(port, &stack.ListenConfig{Conn: x.rdmaConfig()},
+			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
+				c, err := l.Passive(local, remote)
+				if err != nil {
+					return nil, err
+				}
+				return x.carry(w, c)
+			})
+	}
+	if err != nil {
+		return at, nil, err
+	}
+	go x.loopback.AcceptLoop(port.ln, l)
+	return port.at, stop, nil
+}
+
+// heldPort is a port that the kernel keeps for a listener.
+type heldPort interface {
+	Addr() netip.AddrPort
+	Close() error
+}
+
+// xdpListener is a port at which the stacks of all workers listen.
+type listener struct {
+	heldPort
+	x *driver
+}
+
+// listenAt listens at port on every worker, where accept makes the upper layer of a connection whose handshake is done,
+// and has frames steered. It closes port when it fails.
+func (x *driver) listenAt(port heldPort, cfg *stack.ListenConfig,
+	accept func(w *worker, local, remote netip.AddrPort) (stack.Upper, error)) (l *listener,
+	err error) {
+	l = &listener{port, x}
+	at := port.Addr()
+	cfg.Refused = x.refused
+	for _, w := range x.workers {
+		cfg.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
+			local, remote := core.TupleAddrs(t)
+			return accept(w, local, remote)
+		}
+		if err = w.Do(func() error {
+			_, err := w.stk.Listen(core.FromNetip(at.Addr()), at.Port(), cfg, core.Now())
+			return err
+		}); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = x.steer.AddListener(at)
+	}
+	if err != nil {
+		l.stop()
+		return nil, err
+	}
+	return l, nil
+}
+
+// stop ends what listenAt began on the workers.
+func (l *listener) stop() error {
+	at := l.Addr()
+	for _, w := range l.x.workers {
+		w.Call(func() { w.stk.Unlisten(core.FromNetip(at.Addr()), at.Port()) })
+	}
+	return l.heldPort.Close()
+}
+
+// Close ends all that listenAt began.
+func (l *listener) Close() error {
+	if l.x.over.Load() { // the program may be another device's
+		return l.heldPort.Close()
+	}
+	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
+		l.x.base.Log().Warn("listener stays in the steering table", "error", err)
+	}
+	return l.stop()
+}
+
+// refused logs a connection that was reset when its handshake was done.
+func (x *driver) refused(t *tcp.Tuple, err error) {
+	_, remote := core.TupleAddrs(t)
+	x.base.Log().Info("connection refused", "remote", remote, "error", err)
+}

@@ -1,0 +1,102 @@
+package xdp
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"xwarp/bpf"
+	"xwarp/engine/host/ethtool"
+	"xwarp/ring"
+	"xwarp/ring/live"
+)
+
+// askDriverEvery is how often a device with TransmitLive asks whether its driver takes live frames: while it
+// does not, and for so long after it ceased to, frames would be lost.
+const askDriverEvery = 200 * time.Millisecond
+
+// The program and package live mean the same slot.
+var _ = [1]struct{}{}[int(unsafe.Sizeof(live.Slot{}))-bpf.LiveSlotSize]
+
+// maxLiveMTU is the longest IP packet of a live frame, behind an Ethernet header.
+const maxLiveMTU = live.Room - 14
+
+// liveFrames is what the queues of a device with TransmitLive share.
+type liveFrames struct {
+	on   atomic.Bool // the driver takes them now
+	stop chan struct{}
+	over chan struct{}
+}
+
+// liveWorkers returns how many workers have live frames: the queues that the configuration names, or that an
+// interface has now or once a program is attached.
+func (c *Config) liveWorkers(link int) int {
+	switch {
+	case c.Transmit != TransmitLive:
+		return 0
+	case len(c.Queues) > 0:
+		return len(c.Queues)
+	}
+	return min(max(ethtool.ReceiveQueues(link, c.Interface, bpf.DefaultMaxQueues),
+		runtime.NumCPU()), ring.MaxQueues)
+}
+
+// run returns how many frames the ports take best at a time.
+func (c *Config) run() int {
+	if c.Transmit == TransmitLive {
+		return live.BestRun
+	}
+	return 0
+}
+
+// livePort adds live frames to the socket of the i-th queue.
+func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
+	if x.cfg.MTU > maxLiveMTU {
+		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most "+
+			"%d (use %q or %q)", TransmitLive, x.cfg.MTU, maxLiveMTU,
+			TransmitGSO, TransmitXDP)
+	}
+	if i >= x.steer.LiveWorkers() {
+		x.base.Log().Warn("the driver made more queues than it had: live frames are not for all of them",
+			"interface", x.cfg.Interface, "queue", x.cfg.Queues[i])
+		return sock, nil
+	}
+	m, err := x.steer.Live(link, i)
+	if err != nil {
+		return nil, err
+	}
+	if x.live == nil {
+		x.live = &liveFrames{stop: make(chan struct{}), over: make(chan struct{})}
+		go x.live.ask(func() (d ring.Driver, err error) {
+			e := x.ns.Do(func() error { d, err = ring.QueryDriver(link); return err })
+			return d, e
+		})
+	}
+	return live.Wrap(sock, live.NewProgram(m.Program, m.Worker),
+		live.MemoryOf(m.Slots, m.First, m.State), &x.live.on), nil
+}
+
+// ask follows what the driver takes, until close.
+func (l *liveFrames) ask(driver func() (ring.Driver, error)) {
+	defer close(l.over)
+	t := time.NewTicker(askDriverEvery)
+	defer t.Stop()
+	for {
+		d, err := driver()
+		l.on.Store(err == nil && d.Transmits)
+		select {
+		case <-l.stop:
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (l *liveFrames) close() {
+	if l != nil {
+		close(l.stop)
+		<-l.over
+	}
+}

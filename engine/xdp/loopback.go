@@ -1,0 +1,89 @@
+package xdp
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+
+	"xwarp/engine/budget"
+	"xwarp/engine/host/localaddr"
+	"xwarp/engine/host/ports"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+)
+
+// A device on AF_XDP carries connections to addresses of this host over the kernel's sockets and lo, since no frame of
+// them reaches an interface. A dial asks the route; each listener has a socket for them, which also keeps its port.
+
+// openLoopback starts a worker for local connections beside each of the device's.
+func (x *driver) openLoopback() (err error) {
+	x.loopback, err = sockets.NewDriver(x.base, sockets.Config{Dial: x.dialLocal}, len(x.workers))
+	if err == nil {
+		x.loopback.Allows = x.allows
+	}
+	return err
+}
+
+// IsLocal reports whether connections to an address do not leave this host.
+func (d *Device) IsLocal(remote netip.Addr) bool { return d.x.isLocal(remote.Unmap()) }
+
+func (x *driver) isLocal(remote netip.Addr) bool {
+	r, err := x.neigh.Route(budget.Bare(remote))
+	return err == nil && r.Local
+}
+
+// dialLocal is sockets.Config.Dial in the device's network namespace.
+func (x *driver) dialLocal(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
+	var d *ports.Dialing
+	err := x.ns.Do(func() (err error) {
+		d, err = ports.Begin(x.inZone(local), x.inZone(remote))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.Wait(ctx)
+}
+
+func (x *driver) inZone(a netip.AddrPort) netip.AddrPort {
+	return localaddr.InZone(a, x.cfg.Interface)
+}
+
+// listenedPort is the heldPort of a listener for local connections.
+type listenedPort struct {
+	ln net.Listener
+	at netip.AddrPort
+}
+
+// Addr implements heldPort.
+func (p *listenedPort) Addr() netip.AddrPort { return p.at }
+
+// Close implements heldPort.
+func (p *listenedPort) Close() error { return p.ln.Close() }
+
+func (x *driver) listenLocal(want netip.AddrPort) (*listenedPort, error) {
+	p := &listenedPort{at: x.inZone(want)}
+	err := x.ns.Do(func() (err error) {
+		p.ln, err = ports.ListenLocal(p.at)
+		return err
+	})
+	if err == nil {
+		p.at = netip.AddrPortFrom(p.at.Addr(), core.AddrPort(p.ln.Addr()).Port())
+	}
+	return p, err
+}
+
+// setAllow replaces the addresses that listeners serve, on the wire and on lo.
+func (x *driver) setAllow(from []netip.Prefix) error {
+	x.allow.Store(&from)
+	return x.steer.SetPeers(from)
+}
+
+// allows reports whether listeners serve an address.
+func (x *driver) allows(a netip.Addr) bool {
+	from := *x.allow.Load()
+	a = budget.Bare(a)
+	return len(from) == 0 ||
+		slices.ContainsFunc(from, func(p netip.Prefix) bool { return p.Contains(a) })
+}

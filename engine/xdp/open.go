@@ -1,0 +1,211 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bpf"
+	"xwarp/engine/host/ethtool"
+	"xwarp/engine/host/localaddr"
+	"xwarp/engine/host/neigh"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+	"xwarp/ring"
+)
+
+func (x *driver) open(nic netlink.Link) (err error) {
+	link := nic.Attrs().Index
+	if x.ns, err = x.cfg.Kit.namespace(); err != nil {
+		return err
+	}
+	if err := x.cfg.chooseTransmit(link, nic.Type()); err != nil {
+		return err
+	}
+	x.steer, err = x.cfg.Kit.steering(func() bpf.Options {
+		return bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}
+	})
+	if err != nil {
+		return err
+	}
+	if x.neigh, err = neigh.New(link, x.base.Log(), x.hop); err != nil {
+		return err
+	}
+	x.hops.r = x.neigh
+	x.watches = append(x.watches, x.neigh.Watch())
+	if err := x.setAllow(x.cfg.Allow); err != nil {
+		return err
+	}
+	// A driver may make more receive queues when a program comes: virtio_net does, one for each processor.
+	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
+		return attachBusy(err)
+	}
+	if err := x.openIPsec(); err != nil {
+		return err
+	}
+	if err := x.openQueues(link); err != nil {
+		return err
+	}
+	if err := x.ipsec.follow(x.workers); err != nil {
+		return err
+	}
+	x.link.room, x.link.mtu = x.mtuRoom(), x.cfg.MTU
+	if x.local, err = localaddr.Follow(link, x.base.Log(), x.relocate, x.gone); err != nil {
+		return err
+	}
+	x.watches = append(x.watches, x.local.Watch())
+	if err = x.openLoopback(); err != nil {
+		return err
+	}
+	return x.cfg.Kit.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
+}
+
+// warnOfMerging says what would merge segments before the interface's generic XDP sees them.
+func (x *driver) warnOfMerging(nic netlink.Link) {
+	list, err := ethtool.Merging(nic)
+	if err != nil {
+		return // the doctor says more
+	}
+	for _, m := range list {
+		x.base.Log().Warn("a device below the interface merges segments, which are dropped then",
+			"interface", x.cfg.Interface, "below", m.Device,
+			"next", fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature))
+	}
+}
+
+// stackLocal is the stacks' form of the host's addresses.
+func stackLocal(s *localaddr.State) (list []stack.Prefix) {
+	for _, p := range s.Networks {
+		list = append(list, stack.Prefix{Addr: core.FromNetip(p.Addr()), Bits: p.Bits()})
+	}
+	for _, p := range s.Addrs { // those of Networks once more, without a network
+		list = append(list, stack.Prefix{Addr: core.FromNetip(p.Addr()), Bits: p.Bits(),
+			All: !p.IsSingleIP()})
+	}
+	return list
+}
+
+// ethernet is octets of the longest header before an IP packet: with two VLAN tags.
+const ethernet = 14 + 8
+
+func (x *driver) openQueue(link, queue int) error {
+	sock, err := x.openSocket(queue)
+	if err != nil {
+		return err
+	}
+	if len(x.workers) == 0 {
+		x.socket = sock.Info()
+	}
+	port, err := x.transmitPort(sock, len(x.workers), link)
+	if err != nil {
+		sock.Close()
+		return err
+	}
+	w, err := x.newWorker(queue, port, x.stray)
+	if err != nil {
+		return err
+	}
+	x.workers = append(x.workers, w)
+	x.base.AddLoop(w.Shard)
+	return x.steer.SetSocket(queue, sock.Fd())
+}
+
+func (x *driver) openSocket(queue int) (*ring.Socket, error) {
+	c := ring.Config{
+		Ifindex: x.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
+		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
+		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
+	}
+	if x.cfg.Kit != nil {
+		c.NewSocket = x.cfg.Kit.socket
+	}
+	return ring.Open(c)
+}
+
+// newWorker makes the worker of a queue, which has the port even when that fails.
+func (x *driver) newWorker(queue int, port ring.Port,
+	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
+	if below := port; x.cfg.Wrap != nil {
+		var err error
+		if port, err = x.cfg.Wrap(queue, below); err != nil {
+			below.Close()
+			return nil, err
+		}
+	}
+	w, err := newWorker(port)
+	if err != nil {
+		port.Close()
+		return nil, err
+	}
+	w.Queue = queue
+	w.stk, err = stack.New(stack.Config{
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
+		Steering: flows{x, w}, IPsec: x.ipsec.policy(), Peers: x.base.Options().Peers,
+		Stray:  stray(w),
+		Secret: x.secret, Seed: core.RandomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
+		Defect: w.Defect,
+	})
+	if err != nil {
+		w.closeFiles()
+		port.Close()
+		return nil, err
+	}
+	w.Serving, w.Shard.Stack = w.stk.Serving, w.stk
+	return w, nil
+}
+
+// all returns the workers of all queues, with those that have no connections.
+func (x *driver) all() []*worker {
+	x.link.mu.Lock()
+	defer x.link.mu.Unlock()
+	return x.stacks()
+}
+
+// stacks is all, with the lock of link held.
+func (x *driver) stacks() []*worker {
+	return append(x.workers[:len(x.workers):len(x.workers)], x.relays...)
+}
+
+func (x *driver) Close() error {
+	var errs []error
+	x.over.Store(true)
+	x.ipsec.close()
+	if x.local != nil {
+		x.local.Close()
+	}
+	x.following.Wait()
+	if x.loopback != nil {
+		x.loopback.Close()
+	}
+	list := x.all()
+	for _, w := range list {
+		w.end()
+	}
+	x.last = x.counters()
+	for _, w := range list {
+		errs = append(errs, w.close())
+		w.Shard.End()
+		w.closeFiles()
+	}
+	x.live.close()
+	if x.steer != nil {
+		x.lastSteering, _ = x.steer.Counters()
+	}
+	if x.steer != nil && x.cfg.Kit == nil {
+		errs = append(errs, x.steer.Close())
+	} else if x.steer != nil {
+		errs = append(errs, x.steer.Detach())
+	}
+	if x.neigh != nil {
+		x.neigh.Close()
+	}
+	if x.ns != nil && x.cfg.Kit == nil {
+		x.ns.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// SetAllow replaces Config.Allow. Connections that are there stay.
+func (d *Device) SetAllow(from []netip.Prefix) error { return d.x.setAllow(from) }

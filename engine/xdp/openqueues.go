@@ -1,0 +1,84 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bpf"
+	"xwarp/engine/host/ethtool"
+	"xwarp/engine/host/holder"
+	"xwarp/ring"
+)
+
+// openQueues opens the queues of the configuration, or all that can be had.
+func (x *driver) openQueues(link int) error {
+	wanted, all := x.cfg.Queues, len(x.cfg.Queues) == 0
+	if all {
+		wanted = x.allQueues(link)
+		x.found = len(wanted)
+	}
+	var served []int
+	var missing error
+	for _, q := range wanted {
+		err := x.openQueue(link, q)
+		if err == nil {
+			served = append(served, q)
+			continue
+		}
+		err = fmt.Errorf("queue %d: %w", q, queueBusy(err, link, q))
+		if !all || !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		missing = err
+		x.base.Log().Warn("receive queue cannot be had: connections that the device puts on it stall",
+			"interface", x.cfg.Interface, "error", err, "next", "end that process, or keep "+
+				"connections off the queue with ethtool -X "+x.cfg.Interface)
+	}
+	if x.cfg.Queues = served; len(served) == 0 {
+		return missing
+	}
+	return nil
+}
+
+// attachBusy and queueBusy say who has what err did not get.
+func attachBusy(err error) error {
+	f, ok := errors.AsType[*bpf.ForeignProgramError](err)
+	if !ok {
+		return err
+	}
+	if who := holder.Text(holder.OfProgram(f.ID)); who != "" {
+		return fmt.Errorf("%w; held by %s", err, who)
+	}
+	return err
+}
+
+func queueBusy(err error, link, queue int) error {
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	list, sure := holder.OfQueue(link, queue)
+	switch who := holder.Text(list); {
+	case who == "":
+		return err
+	case sure:
+		return fmt.Errorf("%w; held by %s", err, who)
+	default:
+		return fmt.Errorf("%w; AF_XDP sockets have: %s", err, who)
+	}
+}
+
+// allQueues returns the receive queues that the device has.
+func (x *driver) allQueues(link int) (all []int) {
+	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
+	if n > ring.MaxQueues {
+		x.base.Log().Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
+			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d",
+				x.cfg.Interface, ring.MaxQueues))
+	}
+	for q := range min(n, ring.MaxQueues) {
+		all = append(all, q)
+	}
+	return all
+}

@@ -1,0 +1,85 @@
+package xdp_test
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// TestInfoWhileConnecting asks a queue pair how it is while it is being connected: for the race detector.
+func TestInfoWhileConnecting(t *testing.T) {
+	dev, err := sockets.Open(sockets.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for range 20 {
+		a, b := verbstest.New(t, dev, 4096), verbstest.New(t, dev, 4096)
+		stop := make(chan struct{})
+		var group sync.WaitGroup
+		for _, q := range []verbs.QP{a.QP, b.QP} {
+			group.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					i, err := q.Info()
+					if local, remote := q.LocalAddr(), q.RemoteAddr(); err == nil &&
+						(!local.IsValid() || !remote.IsValid()) {
+						t.Errorf("%v, and the ends are %v and %v", i.State, local, remote)
+						return
+					}
+					core.Infos([]verbs.QP{a.QP, b.QP})
+				}
+			})
+		}
+		verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+		close(stop)
+		group.Wait()
+		if a.QP.LocalAddr() != b.QP.RemoteAddr() || a.QP.RemoteAddr() != b.QP.LocalAddr() {
+			t.Errorf("%v to %v, and %v to %v", a.QP.LocalAddr(), a.QP.RemoteAddr(),
+				b.QP.LocalAddr(), b.QP.RemoteAddr())
+		}
+		for i, info := range core.Infos([]verbs.QP{a.QP, b.QP}) {
+			if info == nil {
+				t.Errorf("nothing is known of queue pair %d", i)
+			}
+		}
+		a.QP.Close()
+		b.QP.Close()
+	}
+}
+
+// TestReadDepth gives a connection fewer Reads at a time than its queue pair may have, and refuses more.
+func TestReadDepth(t *testing.T) {
+	dev, err := sockets.Open(sockets.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	a, b := verbstest.New(t, dev, 4096), verbstest.New(t, dev, 4096)
+	q := a.QP.(*core.QP)
+	for _, n := range [][2]int{{1 << 12, 0}, {0, 1 << 12}} {
+		if err := q.SetReadDepth(n[0], n[1]); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("SetReadDepth(%d, %d): %v", n[0], n[1], err)
+		}
+	}
+	if err := q.SetReadDepth(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+	if p := a.QP.Params(); p.IRD != 2 || p.ORD != 3 {
+		t.Errorf("IRD %d and ORD %d, want 2 and 3", p.IRD, p.ORD)
+	}
+	if p := b.QP.Params(); p.ORD != 2 {
+		t.Errorf("the peer may have %d Reads under way, want 2", p.ORD)
+	}
+}

@@ -1,0 +1,104 @@
+package xdp
+
+import (
+	"sync"
+
+	"xwarp/engine/internal/core"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
+	"xwarp/tcp"
+)
+
+// owners says which worker has a connection, for frames that the device put on another worker's queue.
+type owners struct {
+	mu sync.RWMutex
+	m  map[tcp.Tuple]*worker
+}
+
+func (o *owners) set(t *tcp.Tuple, w *worker) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.m == nil {
+		o.m = map[tcp.Tuple]*worker{}
+	}
+	if w == nil {
+		delete(o.m, *t)
+	} else {
+		o.m[*t] = w
+	}
+}
+
+func (o *owners) get(t *tcp.Tuple) *worker {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.m[*t]
+}
+
+// flows is stack.Steering for one worker.
+type flows struct {
+	x *driver
+	w *worker
+}
+
+// AddFlow implements stack.Steering.
+func (f flows) AddFlow(t *tcp.Tuple) error {
+	if err := f.x.steer.AddFlow(core.TupleAddrs(t)); err != nil {
+		return err
+	}
+	f.x.owners.set(t, f.w)
+	return nil
+}
+
+// RemoveFlow implements stack.Steering.
+func (f flows) RemoveFlow(t *tcp.Tuple) {
+	f.x.owners.set(t, nil)
+	if err := f.x.steer.RemoveFlow(core.TupleAddrs(t)); err != nil {
+		f.x.base.Log().Warn("flow stays in the steering table", "error", err)
+	}
+}
+
+// stray returns what w does with frames for connections of other workers: it hands them over. The answer to a
+// SYN tells on which queue the device puts the connection, which then moves there.
+func (x *driver) stray(w *worker) func(*stack.Stray) bool {
+	if len(x.cfg.Queues) == 1 {
+		return nil
+	}
+	return func(s *stack.Stray) bool {
+		owner := x.owners.get(&s.Tuple)
+		if owner == nil || owner == w {
+			return false
+		}
+		kept := s.Keep()
+		return owner.Post(func() {
+			if !kept.SYNACK() || !x.move(owner, w, kept) {
+				owner.stk.Inject(kept, core.Now())
+			}
+		})
+	}
+}
+
+// move takes a connection that waits for the answer to its SYN from one worker to another. It runs on from's
+// thread; false means that it stays.
+func (x *driver) move(from, to *worker, s *stack.Stray) bool {
+	e := from.stk.Find(&s.Tuple)
+	if e == nil || e.Conn().State() != tcp.SynSent {
+		return false
+	}
+	o, ok := e.Upper().(*iwarp.OverTCP)
+	if !ok {
+		return false
+	}
+	c, ok := o.Handler().(*core.Conn)
+	if !ok || !c.IsActive() {
+		return false
+	}
+	iss := from.stk.Withdraw(e, core.Now())
+	c.Leave(from.Shard)
+	if !to.Post(func() { x.resume(to, c, iss, s) }) {
+		c.Report(verbs.ErrClosed)
+		return true
+	}
+	c.Owner.Store(to.Shard) // what is posted for c from here on comes behind that
+	return true
+}

@@ -1,0 +1,69 @@
+package xdp_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/xdp"
+)
+
+// kernelOn opens a device on the sockets of a host's kernel.
+func kernelOn(t *testing.T, h *topo.Host) *core.Device {
+	t.Helper()
+	d, err := sockets.Open(sockets.Config{
+		Dial: h.Dial, Listen: h.Listen,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// TestQueues opens connections on a device with two queues to a kernel, which sends on whichever queue it
+// likes: connections must end up on the worker of their queue.
+func TestQueues(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Queues: 2, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	var da *xdp.Device
+	if err := tn.A.Do(func() (err error) {
+		da, err = xdp.Open(xdp.Config{Interface: tn.A.Link.Name, Queues: []int{0, 1}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer da.Close()
+	db := kernelOn(t, tn.B)
+	var s xdp.Stats
+	for i := range 64 { // which queue a connection comes on is chance
+		a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+		verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 0))
+		verbstest.Exercise(t, a, b)
+		c, d := verbstest.New(t, db, 1<<20), verbstest.New(t, da, 1<<20)
+		verbstest.Connect(t, c, d, netip.AddrPortFrom(tn.A.Addr4.Addr(), uint16(7200+i)))
+		verbstest.Exercise(t, c, d)
+		if s, err = da.Stats(); err != nil {
+			t.Fatal(err)
+		}
+		if q := s.Queues; i > 4 && len(q) == 2 && q[0].Stack.RxFrames > 0 &&
+			q[1].Stack.RxFrames > 0 && q[0].Stack.HandedOver+q[1].Stack.HandedOver > 0 {
+			return
+		}
+	}
+	if len(s.Queues) != 2 || s.Queues[0].Stack.RxFrames == 0 || s.Queues[1].Stack.RxFrames == 0 {
+		t.Errorf("not every queue received: %+v", s.Queues)
+	}
+	if s.Queues[0].Stack.HandedOver+s.Queues[1].Stack.HandedOver == 0 {
+		t.Error("no frame came on the queue of another worker: the test shows nothing")
+	}
+}

@@ -1,0 +1,78 @@
+package xdp
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+)
+
+// relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their
+// workers have no connections: what arrives there goes to the worker that has its connection, or to the first one
+// when it is for none. So connections go on wherever the device puts them from now on, at some cost for each
+// frame.
+func (x *driver) relayQueues(had, has int) {
+	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)
+	if has < had {
+		log.Warn("interface has fewer receive queues than before", "had", had)
+		return
+	}
+	relayed := 0
+	for q := had; q < has; q++ {
+		err := x.ns.Do(func() error { return x.openRelay(q) })
+		if err != nil {
+			log.Error("receive queue came and cannot be served: connections that the device puts there stall",
+				"queue", q, "error", err, "next",
+				fmt.Sprintf("ethtool -L %s combined %d, or a restart", x.cfg.Interface, had))
+			break
+		}
+		relayed++
+	}
+	log.Warn("interface has more receive queues: their frames are handed to the workers of the others", "relayed",
+		relayed, "next", "a restart gives each queue a worker of its own, which is faster")
+}
+
+// openRelay serves one queue so. It has no live frames: it sends nothing.
+func (x *driver) openRelay(queue int) error {
+	sock, err := x.openSocket(queue)
+	if err != nil {
+		return err
+	}
+	x.link.mu.Lock()
+	defer x.link.mu.Unlock()
+	w, err := x.newWorker(queue, sock, x.relay)
+	if err != nil {
+		return err
+	}
+	x.relays = append(x.relays, w)
+	x.base.AddRelay(w.Shard)
+	w.stk.SetMAC(x.link.mac)
+	go w.run(-1, x.cfg.BusyPoll)
+	return x.steer.SetSocket(queue, sock.Fd())
+}
+
+// relay returns what w does with every frame.
+func (x *driver) relay(w *worker) func(*stack.Stray) bool {
+	var waiting atomic.Int64
+	return func(s *stack.Stray) bool {
+		owner := x.owners.get(&s.Tuple)
+		if owner == nil {
+			owner = x.workers[0]
+		}
+		if waiting.Add(1) > maxRelayed {
+			waiting.Add(-1)
+			w.stk.DropStray()
+			return true
+		}
+		kept := s.Keep()
+		owner.Post(func() {
+			waiting.Add(-1)
+			owner.stk.Inject(kept, core.Now())
+		})
+		return true
+	}
+}
+
+// maxRelayed is how many frames of a queue may wait for other workers: a flood costs that much memory.
+const maxRelayed = 4096

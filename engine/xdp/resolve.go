@@ -1,0 +1,92 @@
+package xdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"xwarp/engine/host/neigh"
+	"xwarp/engine/internal/core"
+)
+
+// hopWaiters wait for the next hop of a destination.
+type hopWaiters struct {
+	mu sync.Mutex
+	of map[netip.Addr]map[chan neigh.Hop]bool
+}
+
+func (w *hopWaiters) add(dst netip.Addr) chan neigh.Hop {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of == nil {
+		w.of = map[netip.Addr]map[chan neigh.Hop]bool{}
+	}
+	if w.of[dst] == nil {
+		w.of[dst] = map[chan neigh.Hop]bool{}
+	}
+	c := make(chan neigh.Hop, 1)
+	w.of[dst][c] = true
+	return c
+}
+
+func (w *hopWaiters) remove(dst netip.Addr, c chan neigh.Hop) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(w.of[dst], c); len(w.of[dst]) == 0 {
+		delete(w.of, dst)
+	}
+}
+
+// post hands h to those that wait for it. One that has not taken the answer before keeps that.
+func (w *hopWaiters) post(h neigh.Hop) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.of[h.Dst] {
+		select {
+		case c <- h:
+		default:
+		}
+	}
+}
+
+// noRoute gives an error of the routes a number where it has none.
+func noRoute(err error) error {
+	if n := syscall.Errno(0); err == nil || errors.As(err, &n) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", syscall.EHOSTUNREACH, err)
+}
+
+// resolvePause is the time between two questions about a next hop that the kernel has given up.
+const resolvePause = time.Second
+
+// resolve implements driver.
+func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
+	dst = dst.Unmap().WithZone("")
+	if x.isLocal(dst) {
+		return nil
+	}
+	answers := x.waiters.add(dst)
+	defer x.waiters.remove(dst, answers)
+	hops, at := x.hops.of(), core.FromNetip(dst)
+	defer hops.Forget(at)
+	for {
+		hops.Request(at)
+		select {
+		case h := <-answers:
+			if h.Err == nil || !errors.Is(h.Err, neigh.ErrUnreachable) {
+				return noRoute(h.Err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("next hop towards %v: %w", dst, context.Cause(ctx))
+		}
+		select {
+		case <-time.After(resolvePause):
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package xdp
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"xwarp/engine/bytestream"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
+	"xwarp/tcp"
+)
+
+// StreamConfig describes a plain TCP byte stream. Zero fields mean the device's defaults.
+type StreamConfig struct {
+	bytestream.Config
+	TCP *TCPConfig // instead of the device's
+}
+
+func (x *driver) streamConfig(cfg *StreamConfig) tcp.Config {
+	c := x.tcpConfig(cfg.TCP)
+	c.RcvSpaceMax = cmp.Or(cfg.RecvBuffer, bytestream.DefaultBuffer)
+	c.RcvSpace = min(bytestream.FirstWindow, c.RcvSpaceMax)
+	return c
+}
+
+// ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended. It fails with
+// EADDRINUSE, ENETUNREACH or what else the route says.
+func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
+	if d.x.base.IsClosed() {
+		return nil, verbs.ErrClosed
+	}
+	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
+	for ports := 1; ; ports++ {
+		s, err := d.x.connectStream(local, remote, &cfg)
+		if !core.TryAnotherPort(err, local) || ports == core.MaxPorts {
+			return s, err
+		}
+	}
+}
+
+func (x *driver) connectStream(local, remote netip.AddrPort, cfg *StreamConfig) (*Stream,
+	error) {
+	port, mtu, err := x.origin(local, remote.Addr())
+	if err != nil {
+		return nil, err
+	}
+	w := x.workers[0]
+	s := newStream(w, cfg.Config, port.Addr(), remote)
+	s.port.Store(port)
+	c := x.streamConfig(cfg)
+	c.PathMTU = mtu
+	err = w.Do(func() error {
+		_, err := w.stk.Connect(tupleOf(s.local, remote), &c, s.bytes, core.Now())
+		return err
+	})
+	if err != nil {
+		port.Close()
+		return nil, fmt.Errorf("connect to %v: %w", remote, err)
+	}
+	return s, nil
+}
+
+// StreamListener accepts plain TCP byte streams.
+type StreamListener struct {
+	port    *listener
+	backlog int
+
+	mu      sync.Mutex
+	waiting []*Stream
+	closed  bool
+	changed chan struct{}
+}
+
+// ListenStream waits for connections at addr. It fails as Listen does.
+func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
+	error) {
+	if d.x.base.IsClosed() {
+		return nil, verbs.ErrClosed
+	}
+	if backlog <= 0 {
+		backlog = verbs.DefaultBacklog
+	}
+	l := &StreamListener{backlog: backlog, changed: make(chan struct{}, 1)}
+	lc := &stack.ListenConfig{Conn: d.x.streamConfig(&cfg), Startup: -1}
+	port, err := d.x.reserve(addr)
+	if err == nil {
+		l.port, err = d.x.listenAt(port, lc,
+			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
+				return l.accepted(newStream(w, cfg.Config, local, remote))
+			})
+	}
+	if err == nil {
+		err = d.x.base.AddListener(l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %v: %w", addr, err)
+	}
+	return l, nil
+}
+
+var errBacklog = errors.New("accept backlog is full")
+
+func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.waiting) >= l.backlog {
+		return nil, errBacklog
+	}
+	l.waiting = append(l.waiting, s)
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+	return s.bytes, nil
+}
+
+// Accept returns the next connection. It fails with EAGAIN when none waits, and with net.ErrClosed after Close.
+func (l *StreamListener) Accept() (*Stream, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case len(l.waiting) > 0:
+		s := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		return s, nil
+	case l.closed:
+		return nil, verbs.ErrListenerClosed
+	}
+	return nil, bytestream.ErrAgain
+}
+
+// Changed receives a value when Accept may have something new.
+func (l *StreamListener) Changed() <-chan struct{} { return l.changed }
+
+// Addr returns where l listens.
+func (l *StreamListener) Addr() netip.AddrPort { return l.port.Addr() }
+
+// Close stops listening; connections that nobody accepted are reset.
+func (l *StreamListener) Close() error {
+	l.mu.Lock()
+	was := l.closed
+	l.closed = true
+	left := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	if was {
+		return nil
+	}
+	l.port.x.base.RemoveListener(l)
+	for _, s := range left {
+		s.Abort()
+	}
+	close(l.changed)
+	return l.port.Close()
+}
+
+// Barrier returns when every frame that the device had received before the call was processed, and what that
+// made it send has left.
+func (d *Device) Barrier() error {
+	if d.x.base.IsClosed() {
+		return verbs.ErrClosed
+	}
+	for _, w := range d.x.workers {
+		if err := w.Call(func() {
+			for i := 0; i < barrierSteps && w.stk.Step(core.Now()); i++ {
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// barrierSteps bounds a Barrier under endless traffic: more batches than any ring holds.
+const barrierSteps = 1 << 12

@@ -1,0 +1,156 @@
+package xdp_test
+
+import (
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/xdp"
+	"xwarp/ring"
+	"xwarp/ring/gso"
+	"xwarp/ring/live"
+	"xwarp/ring/monitor"
+)
+
+// transmitCase is a link and what its two ends send over it.
+type transmitCase struct {
+	name        string
+	mtu         int
+	markers, v6 bool
+}
+
+// transmits moves data by every verb over devices whose segments leave in one way, and closes them. Every
+// segment that arrived held whole FPDUs from its first octet on. It returns the ports.
+func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.Port) {
+	t.Helper()
+	var mu sync.Mutex
+	hub := monitor.NewHub(nil)
+	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
+		OffloadsB: topo.NoOffloads}, func(c *xdp.Config) {
+		c.Transmit, c.MPA.NoMarkers = way, !tc.markers
+		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			ports = append(ports, p)
+			return hub.Wrap(p, ""), nil // as a daemon has it
+		}
+	})
+	if way == xdp.TransmitLive {
+		time.Sleep(500 * time.Millisecond) // both know that the other end has a program
+	}
+	a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
+	at := net.B.Addr4.Addr()
+	if tc.v6 {
+		at = net.B.Addr6.Addr()
+	}
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(at, 7174))
+	verbstest.Exercise(t, a, b)
+	for _, e := range []*verbstest.End{a, b} {
+		i, err := e.QP.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := &i.MPA; m.Aligned == 0 || m.Partial+m.Unaligned+m.CRCDrops > 0 {
+			t.Errorf("not every segment held whole FPDUs: %+v", *m)
+		}
+	}
+	for _, d := range []*xdp.Device{da, db} {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return ports
+}
+
+// TestTransmitGSO: both ends send in blocks, which the kernel cuts.
+func TestTransmitGSO(t *testing.T) {
+	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
+		{name: "ipv6", v6: true}, {name: "markers", markers: true},
+		{name: "markers-9000", mtu: 9000, markers: true}, {name: "markers-ipv6", markers: true,
+			v6: true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i, p := range tc.transmits(t, xdp.TransmitGSO) {
+				s := p.(*gso.Port).GSOStats()
+				t.Logf("end %d: %+v", i, s)
+				if s.Blocks == 0 || s.Dropped > 0 || s.Segments < 2*s.Blocks {
+					t.Errorf("end %d: %+v", i, s)
+				}
+			}
+		})
+	}
+}
+
+// TestTransmitLive: both ends send live frames.
+func TestTransmitLive(t *testing.T) {
+	for _, tc := range []transmitCase{{name: "1500"}, {name: "3346", mtu: 3346},
+		{name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i, p := range tc.transmits(t, xdp.TransmitLive) {
+				s := p.Live()
+				t.Logf("end %d: %+v", i, s)
+				if s.Runs == 0 || s.Failed > 0 {
+					t.Errorf("end %d: %+v", i, s)
+				}
+			}
+		})
+	}
+}
+
+// TestTransmitRefused: what cannot work says why, and what to do.
+func TestTransmitRefused(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
+	for way, want := range map[xdp.Transmit]string{xdp.TransmitGSO: "ethtool -K " +
+		net.A.Link.Name + " tx off", "carrier pigeon": `"packet-gso"`} {
+		err := net.A.Do(func() error {
+			d, err := xdp.Open(xdp.Config{Interface: net.A.Link.Name, Transmit: way})
+			if err == nil {
+				d.Close()
+			}
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", way, err, want)
+		}
+	}
+}
+
+// TestTransmitAuto: on a veth live frames while they fit, else blocks where checksums are complete, else frames.
+func TestTransmitAuto(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	for _, tc := range []struct {
+		mtu  int
+		off  topo.Offloads
+		want xdp.Transmit
+	}{{1500, topo.Offloads{}, xdp.TransmitLive}, {3346, topo.NoOffloads, xdp.TransmitLive},
+		{3347, topo.NoOffloads, xdp.TransmitGSO},
+		{9000, topo.Offloads{}, xdp.TransmitXDP}} {
+		da, _, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: tc.off, OffloadsB: tc.off},
+			func(c *xdp.Config) {
+				c.Transmit = xdp.TransmitAuto
+				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+					_, blocks := p.(*gso.Port)
+					_, frames := p.(*live.Port)
+					if blocks != (tc.want == xdp.TransmitGSO) ||
+						frames != (tc.want == xdp.TransmitLive) {
+						t.Errorf("%+v: %T", tc, p)
+					}
+					return p, nil
+				}
+			})
+		if got := da.Transport().Transmit; got != string(tc.want) {
+			t.Errorf("%+v: %s", tc, got)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package xdp
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"xwarp/engine/bytestream"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
+	"xwarp/tcp/tick"
+)
+
+// ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the
+// stream is in order.
+var ErrBusy = fmt.Errorf(
+	"%w: bytes have arrived out of order; MPA can start once the gap is closed", syscall.EBUSY)
+
+// Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
+// 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
+// used; the stream itself is not usable any more, whatever the outcome. It fails as Dial does, and with ErrBusy.
+func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
+	return d.x.base.Initiate(ctx, s.remote, v, &cfg, d.x.upgrade(s))
+}
+
+// AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
+// used before. It fails with what ended the connection, ErrBusy, and the context's error.
+func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
+	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
+	return d.x.base.Respond(ctx, s.local, s.remote, &cfg, d.x.upgrade(s))
+}
+
+// upgrade returns the function that puts an iwarp.Conn above the connection of s.
+func (x *driver) upgrade(s *Stream) func(*core.Conn) error {
+	return func(c *core.Conn) error {
+		if x.base.IsClosed() {
+			return verbs.ErrClosed
+		}
+		c.Local = s.local
+		return s.w.Do(func() error { return x.replace(s, c, core.Now()) })
+	}
+}
+
+func (x *driver) replace(s *Stream, c *core.Conn, now tick.Time) error {
+	e := s.bytes.Endpoint()
+	if e == nil {
+		return verbs.ErrNotReady
+	}
+	if e.Conn().Info(now).HeldBytes > 0 {
+		return ErrBusy
+	}
+	o, err := x.carry(s.w, c)
+	if err != nil {
+		return err
+	}
+	c.Port = s.port.Swap(nil)
+	snd, rcv, unread := s.bytes.HandOver()
+	e.SetUpper(o)
+	o.StartAfter(s.bytes, e, snd, rcv, unread, now)
+	return nil
+}
+
+var _ iwarp.Prior = (*bytestream.Stream)(nil)

@@ -1,0 +1,80 @@
+package xdp_test
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
+)
+
+// TestDelayedStartup exchanges streaming-mode messages first, as figure 9 of RFC 5044 has it, and starts MPA
+// after the last of them.
+//
+//req:rfc5044-7.1-1 rfc5044-7.1.4-1
+func TestDelayedStartup(t *testing.T) {
+	da, db, tn := xdpPair(t, topo.Options{}, nil)
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	ln, err := db.ListenStream(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7175), 0,
+		xdp.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	served := make(chan error, 1)
+	go func() {
+		served <- func() error {
+			<-ln.Changed()
+			s, err := ln.Accept()
+			if err != nil {
+				return err
+			}
+			c := xdp.NewNetConn(s)
+			c.SetDeadline(time.Now().Add(10 * time.Second))
+			hello := make([]byte, 5)
+			if _, err := io.ReadFull(c, hello); err != nil {
+				return err
+			}
+			if _, err := c.Write([]byte("the last streaming message")); err != nil {
+				return err
+			}
+			r, err := db.AwaitRequest(ctx, s, verbs.ConnConfig{})
+			if err != nil {
+				return err
+			}
+			return r.Accept(ctx, b.QP, nil)
+		}()
+	}()
+	c, err := da.DialStream(ctx, ln.Addr(), xdp.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	last := make([]byte, len("the last streaming message"))
+	if _, err := io.ReadFull(c, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := da.Upgrade(ctx, c.Stream(), a.QP, verbs.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("too late")); err == nil {
+		t.Error("the stream takes octets after MPA started")
+	}
+	if err := c.Close(); err != nil { // the connection is the queue pair's now
+		t.Error(err)
+	}
+	verbstest.Exercise(t, a, b)
+}

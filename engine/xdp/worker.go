@@ -1,0 +1,228 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/internal/core"
+	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
+	"xwarp/ring"
+	"xwarp/tcp/tick"
+)
+
+// worker is the thread of one queue. It owns the port, the stack and everything in the loop.
+type worker struct {
+	*core.Shard
+	port    ring.Port
+	stk     *stack.Stack
+	efd     int // eventfd that ends its sleep
+	asleep  atomic.Bool
+	stop    atomic.Bool
+	running sync.WaitGroup
+	started atomic.Bool
+	lost    error // with suspect: why nothing is received any more
+	crier   notifier
+	cries   bool // crier has begun, and has not ended
+
+	consumer func() bool // Config.Consumer, nil for none
+}
+
+func newWorker(p ring.Port) (*worker, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	w := &worker{port: p, efd: fd}
+	w.Shard = core.NewShard(w)
+	w.running.Add(1)
+	return w, nil
+}
+
+func (w *worker) closeFiles() { unix.Close(w.efd) }
+
+// wake ends the worker's sleep if it sleeps.
+func (w *worker) Wake() {
+	if w.asleep.Load() {
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		unix.Write(w.efd, one[:])
+	}
+}
+
+// tell implements waker.
+func (w *worker) Tell(f func()) {
+	if !w.cries {
+		f()
+		return
+	}
+	w.crier.news = append(w.crier.news, f)
+}
+
+// run is the worker's life.
+func (w *worker) run(cpu int, busy time.Duration) {
+	w.started.Store(true)
+	debug.SetPanicOnFault(true) // see regionLost
+	runtime.LockOSThread()      // never unlocked: the affinity ends with the thread
+	defer w.running.Done()
+	if cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(cpu)
+		unix.SchedSetaffinity(0, &set)
+	}
+	w.RecordGoroutine()
+	defer w.GoIdle()
+	if err := w.crier.begin(); err != nil {
+		w.fail(err)
+		return
+	}
+	w.cries = true
+	defer func() { w.cries = false; w.crier.end() }()
+	if err := w.turns(busy); err != nil {
+		w.fail(err)
+	}
+}
+
+// turns takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil
+// when it is told to stop, else why the worker cannot go on.
+func (w *worker) turns(busy time.Duration) (err error) {
+	defer w.containTurn(&err)
+	p := clockSkip{last: core.Now()}
+	idleSince := p.last
+	active := false // something was done since p.last, which no clock was read for
+	for !w.stop.Load() {
+		if len(w.crier.news) > 0 {
+			w.crier.send()
+		}
+		arrived := w.stk.Fetch()
+		now := p.last
+		if arrived {
+			now = core.Now()
+			w.StartTurn(now)
+			w.EnterPlace(core.AtReceive)
+			w.stk.Receive(now)
+		}
+		worked := w.consumer != nil && w.consume()
+		worked = w.Work() || worked || arrived
+		if w.stk.Quiet() && p.skip() {
+			active = active || worked
+			continue
+		}
+		if !arrived {
+			now = core.Now()
+			w.StartTurn(now)
+		}
+		p.read(now)
+		w.EnterPlace(core.AtTransmit)
+		worked = w.stk.Transmit(now) || worked || active
+		active = false
+		if w.Suspect {
+			w.Suspect = false
+			if w.lost != nil {
+				return w.lost
+			}
+			if err := w.stk.Check(); err != nil {
+				return w.disorder(err)
+			}
+		}
+		if worked || w.stk.Blocked() {
+			idleSince = now
+			continue
+		}
+		switch {
+		case busy < 0:
+		case w.crier.told:
+			w.crier.told = false
+			// Whom it woke may share its processor, and would wait until it sleeps.
+			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		case now.Sub(idleSince) > busy:
+			w.sleep(now)
+			idleSince = core.Now()
+			p.last = idleSince
+		}
+	}
+	return nil
+}
+
+// containTurn is deferred by turns: after a panic outside of the service of one connection the worker cannot go on.
+func (w *worker) containTurn(err *error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	w.Defect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
+	*err = w.disorder(fmt.Errorf("%w: %v", verbs.ErrDefect, v))
+}
+
+func (w *worker) disorder(err error) error {
+	return fmt.Errorf("worker of queue %d is in disorder: %w", w.Queue, err)
+}
+
+// fail gives the worker up: nobody can reach it any more, and its connections end.
+func (w *worker) fail(err error) {
+	w.FailDevice(err)
+	w.Shard.End()
+	now := core.Now()
+	var all []*stack.Endpoint
+	w.stk.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
+	for _, e := range all {
+		w.stk.Abandon(e, err, now)
+	}
+	core.Attempt(func() { w.stk.Transmit(now) }) // the resets
+}
+
+// close ends what is left of the connections, after end.
+func (w *worker) close() (err error) {
+	if v := core.Attempt(func() { err = w.stk.Close(core.Now()) }); v != nil {
+		err = fmt.Errorf("worker of queue %d: %w: %v", w.Queue, verbs.ErrDefect, v)
+		core.Attempt(func() { err = errors.Join(err, w.port.Close()) })
+	}
+	return err
+}
+
+func (w *worker) consume() bool {
+	w.Consuming = true
+	w.EnterPlace(core.AtConsumer)
+	worked := w.consumer()
+	w.Consuming = false
+	return worked
+}
+
+// maxSleep bounds one sleep, so that a lost wake-up costs a moment and not a connection.
+const maxSleep = 100 * time.Millisecond
+
+func (w *worker) sleep(now tick.Time) {
+	d := maxSleep
+	if at := w.stk.Deadline(); at != tick.Never {
+		d = min(d, at.Sub(now))
+	}
+	if d <= 0 || !w.crier.send() {
+		return
+	}
+	w.asleep.Store(true)
+	w.GoIdle()
+	if !w.Pending() && !w.stop.Load() {
+		if w.port.Wait(d, w.efd)&ring.ReadyExtra != 0 {
+			var b [8]byte
+			unix.Read(w.efd, b[:])
+		}
+	}
+	w.asleep.Store(false)
+}
+
+// end stops the worker and waits for it.
+func (w *worker) end() {
+	w.stop.Store(true)
+	w.Wake()
+	if w.started.Load() {
+		w.running.Wait()
+	}
+}
