@@ -85,7 +85,7 @@ struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdm
 void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e);
 
 int xw_cm_complete(struct id *id); /* a synchronous call waits for its event */
-int xw_bind_device(struct id *id, const struct sockaddr *local);
+int xw_bind_device(struct id *id, const struct sockaddr *local, bool any);
 struct ibv_context *xw_cm_context(struct ibv_device *device);
 static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* a context of xw_cm_context */
 {

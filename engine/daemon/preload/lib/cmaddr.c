@@ -103,10 +103,10 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 	return found;
 }
 
-/* xw_bind_device gives an identifier the device of a local address; errno when there is none. */
-int xw_bind_device(struct id *id, const struct sockaddr *local)
+/* xw_bind_device gives an identifier the device of a local address, as xw_device_at finds it; errno when there is none. */
+int xw_bind_device(struct id *id, const struct sockaddr *local, bool any)
 {
-	struct ibv_device *device = xw_device_at(local);
+	struct ibv_device *device = xw_device_at(local, any);
 
 	struct ibv_context *verbs = device ? xw_cm_context(device) : NULL;
 
@@ -151,9 +151,9 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 		return xw_fail(EAFNOSUPPORT);
 	if (id->state != CM_IDLE)
 		return xw_fail(EINVAL);
-	if (!xw_wildcard(addr) && !xw_loopback(addr)) { /* as in the kernel: libfabric offers peers each address with a device */
-		int error = xw_bind_device(id, addr);
-		if (error)
+	if (!xw_wildcard(addr)) {
+		int error = xw_bind_device(id, addr, false); /* libfabric offers peers each address that has a device now */
+		if (error && !xw_loopback(addr)) /* for which the kernel looks for a device no earlier than listen */
 			return xw_fail(error);
 	}
 	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));
@@ -218,7 +218,7 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 			error = EHOSTUNREACH;
 	}
 	if (!error && !cm->verbs)
-		error = xw_bind_device(id, (struct sockaddr *)local);
+		error = xw_bind_device(id, (struct sockaddr *)local, true);
 	pthread_mutex_lock(&xw_cm_lock);
 	if (error) {
 		xw_cm_post(id, cm, RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);

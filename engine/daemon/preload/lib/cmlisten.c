@@ -128,7 +128,7 @@ void xw_close_listeners(struct id *id)
 /* listen_at listens at one address on the device that has it. Port 0 becomes the one that the daemon chose. */
 static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 {
-	struct ibv_device *device = xw_device_at(a);
+	struct ibv_device *device = xw_device_at(a, true);
 	struct ibv_context *verbs = device ? xw_cm_context(device) : NULL;
 	struct listener *l = verbs ? calloc(1, sizeof *l) : NULL;
 	struct sockaddr_storage at;
@@ -162,29 +162,35 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	return 0;
 }
 
-/* listen_everywhere listens at each address of the wildcard's family, and at those of IPv4 too when it may. */
+/*
+ * listen_everywhere listens at each address of the wildcard's family, and at those of IPv4 too when it may. Those of loopback come
+ * last: perftest's client connects to its server's second listener without waiting for it.
+ */
 static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog)
 {
 	struct ifaddrs *all = NULL;
 	int error = EADDRNOTAVAIL, done = 0;
 
 	getifaddrs(&all);
-	for (struct ifaddrs *i = all; i; i = i->ifa_next) {
-		int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
-		bool four = family == AF_INET && (wild->sa_family == AF_INET || !id->afonly);
-		struct sockaddr_storage a = {0};
-		if (!four && !(family == AF_INET6 && wild->sa_family == AF_INET6))
-			continue;
-		memcpy(&a, i->ifa_addr, xw_addr_len(i->ifa_addr));
-		*xw_port((struct sockaddr *)&a) = *xw_port(wild);
-		int e = listen_at(id, (struct sockaddr *)&a, backlog);
-		if (e == 0) {
-			*xw_port(wild) = *xw_port((struct sockaddr *)&a);
-			done++;
-		} else if (e != ENODEV) {
-			error = e;
+	for (int loopback = 0; loopback < 2; loopback++)
+		for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+			int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+			bool four = family == AF_INET && (wild->sa_family == AF_INET || !id->afonly);
+			struct sockaddr_storage a = {0};
+			if (!four && !(family == AF_INET6 && wild->sa_family == AF_INET6))
+				continue;
+			if (xw_loopback(i->ifa_addr) != loopback)
+				continue;
+			memcpy(&a, i->ifa_addr, xw_addr_len(i->ifa_addr));
+			*xw_port((struct sockaddr *)&a) = *xw_port(wild);
+			int e = listen_at(id, (struct sockaddr *)&a, backlog);
+			if (e == 0) {
+				*xw_port(wild) = *xw_port((struct sockaddr *)&a);
+				done++;
+			} else if (e != ENODEV) {
+				error = e;
+			}
 		}
-	}
 	freeifaddrs(all);
 	return done ? 0 : error;
 }

@@ -165,8 +165,11 @@ bool xw_loopback(const struct sockaddr *a)
 	return a->sa_family == AF_INET && ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-/* xw_device_at returns the device that an address of this host belongs to: one of loopback to the first, as in the kernel. */
-struct ibv_device *xw_device_at(const struct sockaddr *addr)
+/*
+ * xw_device_at returns the device that an address of this host belongs to. Those of loopback are a kernel-transport device's;
+ * without one they are the first device's if any may have them.
+ */
+struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 {
 	char interface[IF_NAMESIZE] = "";
 	struct ibv_device **list = ibv_get_device_list(NULL), *found = NULL;
@@ -185,7 +188,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
 				found = list[i];
 		}
-	if (!found && xw_loopback(addr))
+	if (!found && any && xw_loopback(addr))
 		found = list[0];
 	free(list);
 	if (!found)

@@ -253,7 +253,7 @@ static inline struct context *xw_context(struct ibv_context *c)
 static inline struct session *xw_session(struct ibv_context *c) { return xw_context(c)->s; }
 
 bool xw_loopback(const struct sockaddr *addr);
-struct ibv_device *xw_device_at(const struct sockaddr *addr);
+struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any);
 void xw_async(struct context *c, struct ibv_async_event *e);
 /* xw_async_end takes the events of an object that is destroyed out of the queue, and waits until those that the program
  * has are acknowledged. e says which object. */
