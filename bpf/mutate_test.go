@@ -44,7 +44,7 @@ func TestMutated(t *testing.T) {
 		seg, ok := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default).Layer(
 			layers.LayerTypeTCP).(*layers.TCP)
 		if !ok {
-			continue // a quoting error, a fragment, or options that the decoder dislikes
+			continue // ESP, a quoting error, a fragment, or options that the decoder dislikes
 		}
 		decoded++
 		if !slices.Contains(claimed, seg.DstPort) {
@@ -67,7 +67,7 @@ func TestMutated(t *testing.T) {
 	if steered != uint64(redirected) {
 		t.Errorf("%d frames counted as steered, %d redirected", steered, redirected)
 	}
-	if decoded < redirected/2 || redirected < rounds/20 {
+	if decoded < redirected/3 || redirected < rounds/20 {
 		t.Errorf("%d redirected, %d of them decoded: too few for a test", redirected, decoded)
 	}
 	t.Logf("%d redirected, %d of them decoded", redirected, decoded)

@@ -116,8 +116,8 @@ func TestFill(t *testing.T) {
 		t.Error(err)
 	}
 	long[150]++
-	if err := compare(long, 57); err == nil || !strings.Contains(err.Error(), "octet 150 of 200") {
-		t.Errorf("a changed octet: %v", err)
+	if err := compare(long, 57); err == nil || !strings.Contains(err.Error(), "byte 150 of 200") {
+		t.Errorf("a changed byte: %v", err)
 	}
 	for n := range MinSize {
 		Fill(make([]byte, n), 1) // no room is no panic
