@@ -206,6 +206,13 @@ var remedyOf = [budget.Kinds]string{
 		"limits.daemon_memory for who has most: xwarp resource show user",
 }
 
+// most returns how much of a kind that has a key in [limits] u may have.
+func (u *account) most(l *config.Limits, k budget.Kind) int64 {
+	u.all.mu.Lock()
+	defer u.all.mu.Unlock()
+	return min(l.Of(k), u.share(k))
+}
+
 // share returns what u may have of what others take from, too. It is called with the mutex of all held.
 func (u *account) share(k budget.Kind) int64 {
 	most := u.all.most[k]

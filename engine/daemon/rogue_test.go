@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -91,14 +92,20 @@ func TestWrongFrames(t *testing.T) {
 			r.dropped()
 		})
 	}
-	t.Run("version", func(t *testing.T) {
-		r := dialRaw(t, socket)
-		reply, _ := r.call(control.OpHello, `{"version":1}`)
-		if reply.Error == nil || reply.Error.Code != control.CodeVersion {
-			t.Errorf("version 1: %+v", reply.Error)
-		}
-		r.dropped()
-	})
+	for version, want := range map[int]string{
+		control.Version - 1: "upgrade the program's side, which is older",
+		control.Version + 1: "upgrade the daemon, which is older",
+	} {
+		t.Run(fmt.Sprintf("version %d", version), func(t *testing.T) {
+			r := dialRaw(t, socket)
+			reply, _ := r.call(control.OpHello, fmt.Sprintf(`{"version":%d}`, version))
+			if reply.Error == nil || reply.Error.Code != control.CodeVersion ||
+				!strings.Contains(reply.Error.Text, want) {
+				t.Errorf("%+v, want %q", reply.Error, want)
+			}
+			r.dropped()
+		})
+	}
 	t.Run("too many descriptors", func(t *testing.T) {
 		r := dialRaw(t, socket)
 		control.CloseAll(r.hello())

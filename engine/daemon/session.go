@@ -323,15 +323,21 @@ func (s *session) hello(body []byte, _ []int) error {
 	passRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.info(),
-		Pid: s.d.pid, Devices: s.d.deviceInfos()}, []int{s.bell.TakeFd(), fd}}, err)
+		Pid: s.d.pid, Devices: s.d.deviceInfos(), Limits: s.mostByKey()},
+		[]int{s.bell.TakeFd(), fd}}, err)
 }
 
 // welcome sets up what every session has.
 func (s *session) welcome(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
-		return control.Errorf(control.CodeVersion,
-			"the program speaks version %d of the control protocol, the daemon version %d: use "+
-				"the same release on both sides", a.Version, control.Version)
+		remedy := "upgrade the program's side, which is older: the xwarp package where the " +
+			"program runs (its container image, too)"
+		if a.Version > control.Version {
+			remedy = "upgrade the daemon, which is older: the xwarp package, then systemctl " +
+				"restart xwarpd"
+		}
+		return control.Errorf(control.CodeVersion, "the program speaks version %d of the control "+
+			"protocol, the daemon version %d: %s", a.Version, control.Version, remedy)
 	}
 	dev := s.d.device(a.Device)
 	if dev == nil {
@@ -367,6 +373,18 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *session) limits() config.Limits { return s.account.holder.limits(s.d.cfg.Load()) }
+
+// mostByKey returns the most that the session's user may have, by the keys of [limits]; nil for the operator.
+func (s *session) mostByKey() map[string]int64 {
+	if s.operator {
+		return nil
+	}
+	most, l := map[string]int64{}, s.limits()
+	for k := range budget.Limited {
+		most[k.String()] = s.account.most(&l, k)
+	}
+	return most
+}
 
 func (s *session) take(n budget.Amounts) error { return s.account.take(new(s.limits()), n) }
 

@@ -112,6 +112,8 @@ type HelloResult struct {
 	Pid     int        `json:"pid"` // the daemon's
 	// Devices are all that the daemon has, Device among them.
 	Devices []DeviceInfo `json:"devices"`
+	// Limits are the most that the session's user may have now, by the keys of [limits]. The operator has none.
+	Limits map[string]int64 `json:"limits,omitempty"`
 }
 
 // DeviceInfo describes a device.

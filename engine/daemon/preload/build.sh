@@ -1,5 +1,6 @@
 #!/bin/sh
 # build.sh makes the library that unmodified RDMA programs are run with: build.sh FILE [FLAGS OF THE COMPILER ...]
+# Beside it goes libxwarp-dlopen.so, for programs that find libibverbs by dlopen: see lib/dlopen.c.
 set -eu
 out=$1
 export LC_ALL=C # the order of the files
@@ -11,5 +12,17 @@ if ! echo '#include <rdma/rdma_cma.h>' | "$cc" -E - >/dev/null 2>&1; then
 	exit 1
 fi
 case $out in /*) ;; *) out=$OLDPWD/$out ;; esac
-exec "$cc" -std=c11 -O2 -g -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -ffile-prefix-map="$PWD"=. \
-	-Wl,-soname,libxwarp-verbs.so "$@" *.c -o "$out" -pthread
+versions=$(mktemp)
+trap 'rm -f "$versions"' EXIT
+# Names have the versions that they have in rdma-core's libraries: dlvsym asks for them.
+for library in libibverbs.so librdmacm.so; do
+	nm -D --defined-only "$("$cc" -print-file-name=$library)" |
+		sed -n 's/.* \([a-z0-9_]*\)@@\(\(IBVERBS\|RDMACM\)_[0-9.]*\)$/\2 \1/p'
+done | sort | awk '
+	$1 != version { if (version) print "};"; version = $1; print version " { global:" }
+	{ print "\t" $2 ";" }
+	END { if (version) print "};" }' >"$versions"
+"$cc" -std=c11 -O2 -g -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared -ffile-prefix-map="$PWD"=. \
+	-Wl,-soname,libxwarp-verbs.so -Wl,--version-script="$versions" "$@" *.c -o "$out" -pthread -ldl
+"$cc" -shared -nostdlib -Wl,-soname,libxwarp-dlopen.so -Wl,--no-as-needed "$out" -libverbs -lrdmacm \
+	-o "$(dirname "$out")/libxwarp-dlopen.so"

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"xwarp/engine/daemon/config"
 )
 
 // own builds a program of testdata.
@@ -29,7 +31,7 @@ func own(t testing.TB, name string, flags ...string) string {
 var ownPrograms = map[string][]string{
 	"cm":     {"request", "queues", "depth", "unbound"},
 	"verbs":  {"srq", "access", "extended", "local", "resize"},
-	"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh"},
+	"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh", "shared"},
 	"rights": {"window", "unbound", "less", "ended"},
 }
 
@@ -55,7 +57,7 @@ func TestOwnPrograms(t *testing.T) {
 
 // TestInode has a program fork while it maps a file whose inode number is that of the registered memory's.
 func TestInode(t *testing.T) {
-	program := own(t, "inode")
+	program := own(t, "inode", "lib/memfd.c")
 	file := filepath.Join(scratch(t), "file")
 	if out, err := exec.Command(program, file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -68,5 +70,60 @@ func TestAbsent(t *testing.T) {
 	line := own(t, "absent") + " " + netip.MustParseAddr(b.addr).Next().String()
 	if out := a.start(t, line, b).wait(t); !strings.Contains(out, "all is well") {
 		t.Error(out)
+	}
+}
+
+// TestDlopen has programs find the libraries by dlopen: one of C, and Debian's Python by ctypes.
+func TestDlopen(t *testing.T) {
+	a, b := pair(t)
+	const library = "libelsewhere.so"
+	elsewhere := scratch(t)
+	build := exec.Command("gcc", "-shared", "-x", "c", "/dev/null", "-o",
+		filepath.Join(elsewhere, library))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	program := filepath.Join(elsewhere, "dlopen")
+	build = exec.Command("gcc", "-Wall", "-Werror", "-Wl,-rpath,$ORIGIN,--enable-new-dtags", // RUNPATH
+		"testdata/dlopen.c", "-o", program)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out := a.start(t, program+" "+library, b).wait(t); !strings.Contains(out, "all is well") {
+		t.Error(out)
+	}
+	out := a.start(t, python+" "+script(t, "ctypes_devices.py"), b).wait(t)
+	if !strings.Contains(out, "devices: ['xwarp_eth0']") {
+		t.Error(out)
+	}
+}
+
+// TestLimits has a device say what its user may have, and why more is refused, once.
+func TestLimits(t *testing.T) {
+	a, b := pair(t)
+	path := filepath.Join(filepath.Dir(a.socket), "xwarp.toml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, "[limits]\nmemory = \"1MiB\"\nmrs = 5\n"...)
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.daemon.Reload(cfg); err != nil {
+		t.Fatal(err)
+	}
+	out := a.start(t, own(t, "limits")+" 1048576 5", b).wait(t)
+	for _, want := range []string{
+		"all is well", "region of 1048577 bytes is refused: this user may register 1048576 (raise limits.memory",
+		"the daemon refused reg_mr: user 65534 has 1.00 MiB of at most 1.00 MiB memory",
+	} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("%q is not there once in:\n%s", want, out)
+		}
 	}
 }

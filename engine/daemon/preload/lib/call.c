@@ -90,6 +90,14 @@ static int error_of(struct json failure)
 	return EIO;
 }
 
+void xw_call_explain(const struct call *c)
+{
+	char why[1024];
+
+	if (json_text(json_get(c->failure, "text"), why, sizeof why) && xw_first_time(c->op))
+		xw_warn("the daemon refused %s: %s", c->op, why);
+}
+
 /* settle hands a reply to its call. The session's lock is not held. */
 static void settle(struct call *c, char *body, size_t n, int error)
 {
@@ -102,6 +110,8 @@ static void settle(struct call *c, char *body, size_t n, int error)
 		c->error = c->failure.n ? error_of(c->failure) : 0;
 		if (c->error && secure_getenv("XWARP_DEBUG"))
 			xw_warn("the daemon said: %.*s", (int)c->failure.n, c->failure.p);
+		else if (json_is(json_get(c->failure, "code"), "quota")) /* a bare ENOMEM says too little */
+			xw_call_explain(c);
 	} else {
 		c->error = error;
 	}
@@ -230,6 +240,7 @@ static void send_call(struct session *s, struct call *c, int fd, const char *op,
 	char body[8192];
 	int n, args;
 
+	c->op = op;
 	c->n_files = 0;
 	c->body = NULL;
 	c->result = c->failure = (struct json){0};

@@ -1,7 +1,7 @@
 /* Made by `go test ./engine/daemon/control -run Layout -update`: do not edit. */
 #pragma once
 #define XW_DEFAULT_PATH "/run/xwarp/control.sock"
-#define XW_VERSION 0x5ULL
+#define XW_VERSION 0x6ULL
 #define XW_HEADER_LEN 0x8ULL
 #define XW_MAX_REQUEST 0x10000ULL
 #define XW_MAX_FILES 0x2ULL

@@ -107,6 +107,20 @@ static bool next_vma(char **at, struct vma *v)
 	return true;
 }
 
+bool xw_mapped(dev_t device, ino_t inode)
+{
+	size_t room;
+	char *text = read_maps(&room), *at = text;
+	struct vma v;
+	bool found = !text;
+
+	while (!found && next_vma(&at, &v))
+		found = v.inode == inode && v.device == device;
+	if (text)
+		munmap(text, room);
+	return found;
+}
+
 /* protect has writers to pages that are there wait until the descriptor is closed; -1: they do not. With missing so does
  * everybody who touches a page of anonymous memory for the first time. */
 static int protect(uintptr_t start, size_t n, bool missing)
@@ -435,6 +449,49 @@ int xw_share(void *addr, size_t length, struct share **out)
 		free(s);
 	else
 		*out = s;
+	return error;
+}
+
+/* What same_file has seen of a range. */
+static struct vma whole;
+static bool want_write;
+
+/* same_file refuses a range that is not one range of one shared file. */
+static int same_file(const struct vma *v)
+{
+	if (!v->shared || v->inode == 0 || of_arena(v))
+		return EOPNOTSUPP;
+	if (!(v->prot & PROT_READ) || (want_write && !(v->prot & PROT_WRITE)))
+		return EFAULT;
+	if (whole.inode == 0)
+		whole = *v;
+	else if (v->inode != whole.inode || v->device != whole.device || v->offset != whole.offset + (v->start - whole.start))
+		return EOPNOTSUPP;
+	return 0;
+}
+
+int xw_memfd_of(void *addr, size_t length, bool write, int *memfd, uint64_t *offset)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr, start = from & ~(page - 1);
+	uintptr_t end = (from + length + page - 1) & ~(page - 1);
+	struct vma v;
+
+	pthread_mutex_lock(&lock);
+	whole = (struct vma){0};
+	want_write = write;
+	int error = each_piece(start, end, false, same_file);
+	v = whole;
+	pthread_mutex_unlock(&lock);
+	if (error)
+		return error;
+	if ((*memfd = xw_find_memfd(v.device, v.inode)) < 0)
+		return EOPNOTSUPP;
+	*offset = v.offset + (from - start);
+	/* The daemon makes no page. */
+	if (madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
+		return 0;
+	error = errno;
+	close(*memfd);
 	return error;
 }
 

@@ -56,15 +56,22 @@ static int check_access(int access)
 	return access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
-/* back makes a region the daemon's too. What cannot be moved has a copy, which nobody but this program may reach. */
+/* back makes a region the daemon's too. What cannot be moved and is no memfd has a copy, which nobody but this program may
+ * reach. */
 static int back(struct backing *b, void *addr, size_t length, int access)
 {
-	*b = (struct backing){0};
+	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+
+	*b = (struct backing){.memfd = -1};
 	int error = xw_share(addr, length, &b->share);
 	if (error != EOPNOTSUPP)
 		return error;
-	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND))
-		return xw_refused("remote access to a memory region on the stack, in memory that is shared already, or where another one was moved away");
+	error = xw_memfd_of(addr, length, xw_rights(access) & XW_WRITTEN, &b->memfd, &b->offset);
+	if (error != EOPNOTSUPP)
+		return error;
+	if (access & remote)
+		return xw_refused("remote access to a memory region on the stack, in shared memory other than an open memfd with "
+				  "F_SEAL_SHRINK, or where another one was moved away");
 	if ((error = xw_bounce_make(addr, length, &b->bounce)))
 		return error;
 	if ((error = xw_share(xw_bounce_copy(b->bounce), length, &b->share)))
@@ -76,28 +83,48 @@ static void unback(struct backing *b)
 {
 	if (b->bounce)
 		xw_cqs_land();
-	xw_unshare(b->share);
+	if (b->share)
+		xw_unshare(b->share);
 	xw_bounce_free(b->bounce);
 }
 
-/* enter has the daemon map what is in the arena for addr, and fills what programs see. */
+/* fits says once that a region is longer than the user's limit, before its pages are moved and what was untouched gets some. */
+static int fits(struct ibv_pd *pd, size_t length)
+{
+	uint64_t most = xw_session(pd->context)->most.memory;
+
+	if (length <= most)
+		return 0;
+	if (xw_first_time(__func__))
+		xw_warn("a memory region of %zu bytes is refused: this user may register %llu (raise limits.memory of xwarpd, or give the "
+			"user a [[user]] table, reload xwarpd, and start the program again)", length, (unsigned long long)most);
+	return ENOMEM;
+}
+
+/* enter has the daemon map what backs addr, and fills what programs see. */
 static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct call c;
 	uint64_t handle, stag;
-	void *at = m->backing.bounce ? xw_bounce_copy(m->backing.bounce) : addr;
-	int error = xw_call(xw_session(pd->context), &c, xw_arena(), "reg_mr",
+	struct backing *b = &m->backing;
+	uint64_t at = b->memfd >= 0 ? b->offset : (uintptr_t)(b->bounce ? xw_bounce_copy(b->bounce) : addr);
+	int error = xw_call(xw_session(pd->context), &c, b->memfd >= 0 ? b->memfd : xw_arena(), "reg_mr",
 			    "{\"pd\":%u,\"offset\":%llu,\"length\":%zu,\"access\":%u,\"base\":%llu}", pd->handle,
-			    (unsigned long long)(uintptr_t)at, length, xw_rights(access), (unsigned long long)iova);
+			    (unsigned long long)at, length, xw_rights(access), (unsigned long long)iova);
 
+	if (error)
+		xw_call_explain(&c);
+	if (b->memfd >= 0)
+		close(b->memfd);
+	b->memfd = -1;
 	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
 		error = EPROTO;
 	if (!error) {
 		m->ib = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length,
 					.handle = (uint32_t)handle, .lkey = (uint32_t)stag, .rkey = (uint32_t)stag};
 		m->access = access;
-		if (m->backing.bounce)
-			xw_bounce_use(m->backing.bounce, (uint32_t)stag, iova);
+		if (b->bounce)
+			xw_bounce_use(b->bounce, (uint32_t)stag, iova);
 	}
 	xw_call_end(&c);
 	return error;
@@ -108,6 +135,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	struct mr *m = calloc(1, sizeof *m);
 	int error = m ? check_access(access) : ENOMEM;
 
+	if (!error)
+		error = fits(pd, length);
 	if (!error)
 		error = back(&m->backing, addr, length, access);
 	if (!error) {
@@ -171,7 +200,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ib, int flags, struct ibv_pd *pd, void *a
 		addr = old.ib.addr;
 		length = old.ib.length;
 	}
-	if (check_access(access) || back(&m->backing, addr, length, access)) {
+	if (check_access(access) || fits(pd, length) || back(&m->backing, addr, length, access)) {
 		m->backing = old.backing;
 		return IBV_REREG_MR_ERR_INPUT;
 	}

@@ -35,19 +35,24 @@ void xw_warn(const char *format, ...)
 	fprintf(stderr, "xwarp: %s\n", text);
 }
 
+bool xw_first_time(const char *what)
+{
+	static const char *_Atomic said[64];
+
+	for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+		const char *none = NULL;
+		if (atomic_compare_exchange_strong(&said[i], &none, what))
+			return true;
+		if (none == what)
+			return false;
+	}
+	return false;
+}
+
 int xw_refused(const char *what)
 {
-	static const char *said[32];
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < sizeof said / sizeof *said && said[i] != what; i++)
-		if (!said[i]) {
-			said[i] = what;
-			xw_warn("%s is not offered", what);
-			break;
-		}
-	pthread_mutex_unlock(&lock);
+	if (xw_first_time(what))
+		xw_warn("%s is not offered", what);
 	errno = EOPNOTSUPP;
 	return EOPNOTSUPP;
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "layout.h"
@@ -26,6 +27,7 @@ int xw_fail(int error);
 void *xw_null(int error);
 /* xw_refused says once, on stderr, that something is not offered, and returns EOPNOTSUPP. */
 int xw_refused(const char *what);
+bool xw_first_time(const char *what); /* says whether it was not called with this pointer before */
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* xw_socket is socket(2), also where librspreload.so has that make rsockets. */
@@ -56,6 +58,7 @@ struct call {
 	int error;	    /* errno; 0: result counts */
 	struct json result; /* valid in done, or until xw_call_end */
 	struct json failure;
+	const char *op;
 	int files[XW_MAX_FILES];
 	int n_files;
 	/* The session's own. */
@@ -70,6 +73,12 @@ struct link { /* a device of the daemon */
 	char interface[32];
 	bool kernel; /* transport of the kernel's sockets: all addresses */
 	unsigned mtu;
+};
+
+/* What the user may have at most, as ibv_query_device tells. */
+struct most {
+	uint64_t memory; /* bytes of regions */
+	int pds, mrs, cqs, completions, srqs, qps, work_requests;
 };
 
 struct session {
@@ -88,6 +97,7 @@ struct session {
 	struct link link;
 	struct link *links; /* of all devices */
 	int n_links;
+	struct most most;
 };
 
 struct session *xw_session_open(const char *device, int *error);
@@ -99,6 +109,8 @@ void *xw_reader(void *session); /* the thread that receives; it owns a reference
 int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
 	__attribute__((format(printf, 5, 6)));
 void xw_call_end(struct call *c);
+/* xw_call_explain says on stderr why the daemon refused a request, once for each op. */
+void xw_call_explain(const struct call *c);
 int xw_take_file(struct call *c, int i); /* a descriptor of the reply, which is the caller's then */
 int xw_ask(struct session *s, const char *op, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -157,10 +169,12 @@ struct pd {
 	struct ibv_pd ib;
 };
 
-/* backing is where the daemon finds a region: in the program's own pages, or in a copy. */
+/* backing is where the daemon finds a region: in the program's own pages, in a copy, or in a memfd of the program. */
 struct backing {
-	struct share *share;
+	struct share *share;   /* NULL: it is a memfd of the program */
 	struct bounce *bounce; /* NULL: there is no copy */
+	int memfd;	       /* until the daemon has mapped it; -1: there is none */
+	uint64_t offset;       /* in memfd */
 };
 
 struct mr {
@@ -262,6 +276,7 @@ struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int xw_dealloc_mw(struct ibv_mw *mw);
 int xw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 unsigned xw_rights(int access); /* as the daemon has them */
+#define XW_WRITTEN (XW_ACCESS_LOCAL_WRITE | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 #define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
@@ -294,6 +309,14 @@ void xw_cm_gone(struct session *s);
 struct share;
 int xw_share(void *addr, size_t length, struct share **out);
 void xw_unshare(struct share *s);
+/* xw_memfd_of finds the memfd that is mapped at addr, and the offset there. The caller closes it. EOPNOTSUPP: it is not one
+ * that the daemon can map, EFAULT: the program itself may not write there, or the memfd is shorter. */
+int xw_memfd_of(void *addr, size_t length, bool write, int *memfd, uint64_t *offset);
+
+/* xw_find_memfd duplicates a descriptor of this process of a memfd that the daemon can map; -1: there is none. */
+int xw_find_memfd(dev_t device, ino_t inode);
+
+bool xw_mapped(dev_t device, ino_t inode); /* says whether a file is, or that there is no saying */
 
 /* Bounce memory, see bounce.c. */
 struct bounce;

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "ends.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -426,7 +428,100 @@ static void moved_server(struct rdma_cm_id *listener)
 	hang_up(&e);
 }
 
+static int descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	CHECK(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+enum { BOTH = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+
+/* A memfd is the daemon's and the program's alike where it cannot become shorter, and is open. */
+static void memfds(struct ibv_pd *pd)
+{
+	struct ibv_mr *mr;
+	int fd = memfd_create("mine", MFD_ALLOW_SEALING);
+
+	CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
+	char *p = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED);
+	CHECK(!ibv_reg_mr(pd, p, PAGE, BOTH) && errno == EOPNOTSUPP);
+	CHECK((mr = ibv_reg_mr(pd, p, PAGE, IBV_ACCESS_LOCAL_WRITE)) && ibv_dereg_mr(mr) == 0);
+	CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+	CHECK((mr = ibv_reg_mr(pd, p + 1, 2 * PAGE - 1, BOTH)) && ibv_dereg_mr(mr) == 0);
+	CHECK(!ibv_reg_mr(pd, p + PAGE, 2 * PAGE, BOTH) && errno == EFAULT); /* behind its end */
+	CHECK(mprotect(p, PAGE, PROT_READ) == 0);
+	CHECK(!ibv_reg_mr(pd, p, 2 * PAGE, BOTH) && errno == EFAULT);
+	CHECK((mr = ibv_reg_mr(pd, p, 2 * PAGE, IBV_ACCESS_REMOTE_READ)) && ibv_dereg_mr(mr) == 0);
+	CHECK(mprotect(p, PAGE, PROT_READ | PROT_WRITE) == 0 && close(fd) == 0);
+	CHECK(!ibv_reg_mr(pd, p, PAGE, BOTH) && errno == EOPNOTSUPP);
+	CHECK(munmap(p, 3 * PAGE) == 0);
+}
+
+/* Anonymous memory that is shared with children stays so, and peers reach it. */
+static void shared_client(const char *at)
+{
+	struct end e = {0};
+	int before, status;
+
+	dial(&e, at, 1);
+	memfds(e.id->pd);
+	before = descriptors();
+	char *lower = mmap(NULL, MOVED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	char *p = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(p != MAP_FAILED && lower != MAP_FAILED && mprotect(p, PAGE, PROT_READ) == 0); /* two mappings */
+	pid_t early = fork();
+	CHECK(early >= 0);
+	if (early == 0) {
+		while (strcmp(p + PAGE + 8, "written") != 0)
+			usleep(100);
+		strcpy(p + PAGE + 72, "read me");
+		_exit(0);
+	}
+	CHECK(mprotect(p, PAGE, PROT_READ | PROT_WRITE) == 0);
+	struct ibv_mr *mr = ibv_reg_mr(e.id->pd, p + 8, 2 * PAGE, BOTH);
+	CHECK(mr && alone(buffer));
+	struct remote r = {(uintptr_t)p + PAGE + 8, mr->rkey};
+	memcpy(buffer, &r, sizeof r);
+	send_from(&e, e.mr, buffer, sizeof r);
+	CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(waitpid(early, &status, 0) == early && status == 0 && strcmp(p + PAGE + 72, "read me") == 0);
+	CHECK(!alone(p) && ibv_dereg_mr(mr) == 0 && !alone(p));
+	CHECK(munmap(p, PAGE) == 0 && descriptors() == before + 2);
+	CHECK(munmap(p + PAGE, 2 * PAGE) == 0 && descriptors() == before + 1);
+	CHECK(munmap(lower, MOVED) == 0 && descriptors() == before);
+	hang_up(&e);
+}
+
+static void shared_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv(&e, 1);
+	accept_it(&e);
+	struct remote r = hear(&e);
+	struct ibv_sge sge = {.addr = (uintptr_t)strcpy(buffer, "written"), .length = 8, .lkey = e.mr->lkey};
+	post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}});
+	CHECK(complete(e.id->send_cq).status == IBV_WC_SUCCESS);
+	r.addr += 64;
+	for (char *answer = buffer + 64; strcmp(answer, "read me") != 0;) {
+		read_to(&e, e.mr, answer, r, 0);
+		CHECK(complete(e.id->send_cq).status == IBV_WC_SUCCESS);
+	}
+	hang_up(&e);
+}
+
 static const struct test tests[] = {
+	{"shared", shared_server, shared_client},
 	{"stack", stack_server, stack_client},
 	{"silent", silent_server, silent_client},
 	{"early", early_server, early_client},

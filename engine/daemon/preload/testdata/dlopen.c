@@ -1,0 +1,47 @@
+/* A program that finds the libraries at run time, as NCCL does: PROGRAM LIBRARY, which lies in the program's RUNPATH. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(condition) do if (!(condition)) { const char *why = dlerror(); \
+	fprintf(stderr, "line %d: %s is false (%s)\n", __LINE__, #condition, why ? why : "?"); exit(1); } while (0)
+
+typedef struct ibv_device **lister(int *n);
+typedef const char *namer(enum ibv_wc_status status);
+
+static void lists(void *found)
+{
+	int n = 0;
+
+	CHECK(found && ((lister *)found)(&n) && n == 1);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const files[] = {
+		"libibverbs.so.1", "libibverbs.so", "librdmacm.so.1",
+#ifdef __x86_64__
+		"/usr/lib/x86_64-linux-gnu/libibverbs.so.1",
+#endif
+	};
+
+	CHECK(argc == 2 && !dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD));
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		void *h = dlopen(files[i], RTLD_NOW | RTLD_LOCAL), *again;
+		CHECK(h);
+		lists(dlsym(h, "ibv_get_device_list"));
+		lists(dlvsym(h, "ibv_get_device_list", "IBVERBS_1.1"));
+		CHECK(dlvsym(h, "ibv_reg_mr_iova2", "IBVERBS_1.8") && dlvsym(h, "rdma_create_id", "RDMACM_1.0"));
+		CHECK(!dlvsym(h, "ibv_reg_mr_iova2", "IBVERBS_7.7"));
+		CHECK(dlsym(h, "rsocket")); /* what is not ours is rdma-core's */
+		namer *name = (namer *)dlsym(h, "ibv_wc_status_str");
+		CHECK(name && *name(IBV_WC_WR_FLUSH_ERR));
+		CHECK((again = dlopen(files[i], RTLD_NOW | RTLD_NOLOAD)) && dlclose(again) == 0 && dlclose(h) == 0);
+	}
+	CHECK(!dlopen("libibverbs.so.77", RTLD_NOW | RTLD_NOLOAD));
+	CHECK(dlopen(argv[1], RTLD_NOW)); /* who opens says where to search */
+	puts("all is well");
+	return 0;
+}
