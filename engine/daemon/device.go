@@ -31,10 +31,10 @@ type device struct {
 	cfg  config.Interface
 	log  *slog.Logger
 	dev  *core.Device
-	xdp  *xdp.Device  // dev, when it is on AF_XDP and was opened
-	hub  *monitor.Hub // of captures; nil: none are taken
-	kit  *xdp.Kit     // nil on the kernel's sockets
-	past *past        // of the devices that had the interface before
+	xdp  *xdp.Device     // dev, when it is on AF_XDP and was opened
+	hub  *monitor.Hub    // of captures; nil: none are taken
+	kit  *xdp.Privileges // nil on the kernel's sockets
+	past *past           // of the devices that had the interface before
 
 	allow atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
 	ports *portMap
@@ -92,7 +92,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 			dev.past = before.past.keep(new(before.counted()))
 		}
 	} else if c.Transport == config.TransportXDP {
-		dev.kit = xdp.NewKit(spareOpenings[c.Restart])
+		dev.kit = xdp.NewPrivileges(spareOpenings[c.Restart])
 	}
 	if c.Transport == config.TransportXDP && now.Daemon.Capture {
 		dev.hub = monitor.NewHub(nil)
@@ -108,7 +108,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
 			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
-			Kit: dev.kit,
+			Privileges: dev.kit,
 		})
 		if err == nil {
 			dev.dev = dev.xdp.Device

@@ -7,21 +7,22 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// promptAck has the kernel acknowledge what a connection received and did not answer. A peer on the engine's own TCP
-// completes a Send when it is acknowledged, and once this end has answered the kernel waits 40 ms for another answer.
+// promptAck makes the kernel acknowledge received bytes that no reply has acknowledged. A peer on the engine's own TCP
+// completes a Send when it is acknowledged. Once this end has sent a reply, the kernel delays acknowledgements by 40 ms
+// in the hope of another reply.
 type promptAck struct {
 	tcp.PromptAck
-	since  tick.Time // when the bytes came
-	by     tick.Time // when the worker looks at it at the latest
-	listed bool      // among those of the worker
+	since  tick.Time // time of arrival of the bytes
+	by     tick.Time // latest time at which the worker checks it
+	listed bool      // it is in worker.unacked
 }
 
-// ackWait is how long an acknowledgement waits for bytes that may carry it. The worker looks at multiples of it, so
-// that a ping-pong does not set its alarm for each message.
+// ackWait is how long an acknowledgement waits for outgoing bytes that can carry it. The worker checks at multiples of
+// ackWait, so that a ping-pong does not set the poller's deadline for each message.
 const ackWait = tick.Millisecond
 
-// arrived notes that bytes came.
-func (c *conn) arrived(now tick.Time) {
+// noteReceived records that bytes arrived.
+func (c *conn) noteReceived(now tick.Time) {
 	p := &c.ack
 	p.NoteHeld()
 	if p.since = now; !p.listed {
@@ -36,8 +37,8 @@ func (p *promptAck) setBy(now tick.Time) {
 	p.by = (now/step + 2) * step
 }
 
-// acknowledge acknowledges what is due, and returns when more may be. Unless the worker is idle, bytes that arrive or
-// leave may make an acknowledgement needless.
+// acknowledge sends the acknowledgements that are due, and returns when it must be called again. If the worker is not
+// idle, it delays them: outgoing bytes may make them unnecessary.
 func (w *worker) acknowledge(now tick.Time, idle bool) (next tick.Time) {
 	next, kept := tick.Never, w.unacked[:0]
 	for _, c := range w.unacked {
@@ -62,5 +63,5 @@ func (w *worker) acknowledge(now tick.Time, idle bool) (next tick.Time) {
 	return next
 }
 
-// quickAck fails on sockets that are no TCP's, which have no acknowledgements.
+// quickAck sets TCP_QUICKACK. Sockets other than TCP's refuse it and have no acknowledgements.
 func quickAck(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) }

@@ -31,40 +31,40 @@ func TestKernelPromptAck(t *testing.T) {
 		}
 		return next
 	}
-	c.arrived(now)
+	c.noteReceived(now)
 	next := turn(false, 0)
 	if d := next.Sub(now); d <= ackWait || d > 2*ackWait {
 		t.Errorf("looks again in %v", d)
 	}
 	now = next
 	turn(false, 1)
-	c.arrived(now)
-	c.arrived(now)
+	c.noteReceived(now)
+	c.noteReceived(now)
 	if next := turn(true, 2); next != tick.Never || len(w.unacked) != 0 {
 		t.Errorf("looks again at %v, %d connections", next, len(w.unacked))
 	}
 	for range 3 { // answers that come too late to be carried, but soon
-		c.arrived(now)
+		c.noteReceived(now)
 		turn(true, sock.set+1)
 		now = now.Add(ackWait)
 		c.ack.NoteReply(now, ackWait)
 	}
 	asked := sock.set
 	for range 100 {
-		c.arrived(now)
+		c.noteReceived(now)
 		turn(true, asked)
 		now = now.Add(tick.Millisecond / 10)
 		c.ack.NoteReply(now, ackWait)
 		turn(true, asked)
 	}
-	c.arrived(now)
+	c.noteReceived(now)
 	since := now
 	for now = turn(true, asked); now.Sub(since) < ackWait; now = turn(true, asked) {
 	}
 	turn(true, asked+1)
-	c.arrived(now)
+	c.noteReceived(now)
 	turn(true, asked+2) // that one had no answer
-	c.arrived(now)
+	c.noteReceived(now)
 	c.ended = true
 	turn(true, asked+2)
 	if len(w.unacked) != 0 {

@@ -17,49 +17,49 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// What goes to and from a socket in one system call.
+// Sizes of one system call.
 const (
-	firstBlock = 4 << 10   // read until MPA's start-up is over: whoever connects costs no more than that
-	readBlock  = 256 << 10 // of the device: still in the processor's cache when it is checked and copied
-	writeMost  = 1 << 20   // each call costs as much as some ten thousand octets
-	writeBlock = 256 << 10 // of that, what is copied; it holds the largest FPDU
-	maxPieces  = 512       // of a call: at most 1024, the kernel's UIO_MAXIOV
+	firstBlock = 4 << 10   // bytes of a read during MPA's start-up: bounds the memory of peers that only connect
+	readBlock  = 256 << 10 // bytes of a read: they are still in the processor's cache when they are checked and copied
+	maxWrite   = 1 << 20   // bytes of a write: a call costs as much as some ten thousand bytes
+	writeBlock = 256 << 10 // bytes of a write that are copied; the largest FPDU fits
+	maxPieces  = 512       // elements of a write; the kernel allows 1024 (UIO_MAXIOV)
 )
 
-// conn is one connection over a socket. All methods run on the driver's goroutine, which owns all fields.
+// conn is one connection over a socket. The worker's goroutine calls its methods and owns its fields.
 type conn struct {
-	worker *worker
-	conn   *core.Conn
-	sock   net.Conn
-	raw    syscall.RawConn
-	iw     iwarp.Conn
-	emss   int
-	due    bool // step has something to do
-	waits  bool // for its turn, in worker.turns
-	share  *core.Share
+	worker  *worker
+	conn    *core.Conn
+	sock    net.Conn
+	raw     syscall.RawConn
+	iw      iwarp.Conn
+	emss    int
+	hasWork bool // step has something to do
+	queued  bool // it is in worker.turns
+	share   *core.Share
 
 	ack      promptAck
 	rcv      seq.Num
 	readable bool
-	hungUp   bool      // by the peer: what is read ends with FIN or an error
-	unread   []byte    // what the iwarp.Conn has not taken yet; nothing is read then
+	hungUp   bool      // the peer has closed or reset: reading ends with FIN or an error
+	unread   []byte    // bytes that the iwarp.Conn has not taken yet; nothing is read meanwhile
 	one      [1][]byte // of offer
 	eof      bool      // the peer's FIN
-	broken   error     // the socket's, when there was something to write
-	eofBy    tick.Time // tell the iwarp.Conn about the peer's FIN or RST by then, although not all is written
+	broken   error     // error of a read while there was data to write
+	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, although data is unwritten
 
 	snd      seq.Num // of out
 	out      mpa.Vector
 	writable bool
-	cut      bool // by reclaim, in an FPDU: nothing may follow
-	fin      bool // Shutdown was called: FIN once nothing is left to be written
+	cut      bool // Reclaim cut an FPDU: nothing may follow
+	fin      bool // Shutdown was called: send FIN once all is written
 	finSent  bool // by finish
-	ended    bool // by close: the socket is no more
+	ended    bool // the socket is closed
 
 	read, write func(fd uintptr) // of raw.Control
-	buf         []byte           // that read fills
-	pieces      int              // that write takes
-	n           int              // octets that they moved
+	buf         []byte           // buffer of read
+	pieces      int              // number of elements of write
+	n           int              // bytes that read or write moved
 	err         error
 }
 
@@ -72,10 +72,10 @@ func newConn(w *worker, c *core.Conn, sock net.Conn) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	kc := &conn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, due: true,
+	kc := &conn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, hasWork: true,
 		eofBy: tick.Never, share: &w.loop.Common}
 	if kc.emss == 0 {
-		kc.emss = segmentOctets(raw)
+		kc.emss = segmentBytes(raw)
 	}
 	kc.read = func(fd uintptr) { kc.n, kc.err = recv(fd, kc.buf) }
 	kc.write = func(fd uintptr) {
@@ -86,26 +86,25 @@ func newConn(w *worker, c *core.Conn, sock net.Conn) (*conn, error) {
 	return kc, nil
 }
 
-// heed notes what the socket wants.
-func (c *conn) heed(events uint32) {
+// onEvents records the readiness of the socket.
+func (c *conn) onEvents(events uint32) {
 	const over = unix.EPOLLHUP | unix.EPOLLERR
 	c.readable = c.readable || events&(unix.EPOLLIN|unix.EPOLLRDHUP|over) != 0
 	c.writable = c.writable || events&(unix.EPOLLOUT|over) != 0
 	c.hungUp = c.hungUp || events&(unix.EPOLLRDHUP|over) != 0
-	c.due = true
+	c.hasWork = true
 }
 
-// step moves what can be moved at once: octets of the socket up, FPDUs down, timers. Afterwards due says whether there
-// is more.
+// step reads once, runs timers and writes once. Afterwards hasWork says whether it can do more.
 func (c *conn) step(now tick.Time) {
-	if c.due = false; c.ended {
+	if c.hasWork = false; c.ended {
 		return
 	}
 	if c.eofBy <= now {
 		c.peerClosed()
 	}
 	late := c.iw.Deadline() <= now
-	c.readable = c.readable || late // what came while this process did not run came in time
+	c.readable = c.readable || late // before timers expire: bytes may have arrived while this process did not run
 	if c.receive(now); c.ended {
 		return
 	}
@@ -116,11 +115,11 @@ func (c *conn) step(now tick.Time) {
 	c.transmit(now)
 }
 
-// receive reads once, when the iwarp.Conn has taken what was read before; until then TCP's window holds the peer back.
+// receive reads once if the iwarp.Conn has taken all bytes read before. Until then TCP's window stops the peer.
 func (c *conn) receive(now tick.Time) {
 	if len(c.unread) > 0 {
 		rest := c.offer(c.unread)
-		c.due = c.due || len(rest) < len(c.unread)
+		c.hasWork = c.hasWork || len(rest) < len(c.unread)
 		if c.unread = c.unread[:copy(c.unread, rest)]; len(rest) > 0 {
 			return
 		}
@@ -137,11 +136,11 @@ func (c *conn) receive(now tick.Time) {
 	case err == unix.EAGAIN:
 		c.readable = false
 	case err != nil || c.n == 0:
-		c.over(err)
+		c.onReadEnd(err)
 	default:
 		c.readable = c.n == len(c.buf) || c.hungUp
-		c.due = true
-		c.arrived(now)
+		c.hasWork = true
+		c.noteReceived(now)
 		if rest := c.offer(c.buf[:c.n]); len(rest) > 0 {
 			c.unread = append(c.unread, rest...)
 		}
@@ -161,10 +160,10 @@ func (c *conn) call(f func(fd uintptr)) error {
 	}
 }
 
-// offer gives b to the iwarp.Conn and returns what it does not take for now.
+// offer gives b to the iwarp.Conn and returns the bytes that it does not take for now.
 func (c *conn) offer(b []byte) (rest []byte) {
 	for len(b) > 0 {
-		n := c.take(b)
+		n := c.offerOnce(b)
 		if n == 0 {
 			break
 		}
@@ -173,7 +172,7 @@ func (c *conn) offer(b []byte) (rest []byte) {
 	return b
 }
 
-func (c *conn) take(b []byte) (n int) {
+func (c *conn) offerOnce(b []byte) (n int) {
 	defer c.iw.Contain()
 	c.one[0] = b
 	if n = c.iw.Offer(c.rcv, c.one[:], len(b)); n > 0 {
@@ -183,20 +182,20 @@ func (c *conn) take(b []byte) (n int) {
 	return n
 }
 
-// over says that nothing more is read; err is nil for the peer's FIN.
-func (c *conn) over(err error) {
+// onReadEnd ends reading, because of err or, if err is nil, of the peer's FIN.
+func (c *conn) onReadEnd(err error) {
 	c.readable = false
 	if c.eof = err == nil; !c.eof {
 		c.broken = socketCause(err)
 	}
-	if c.out.Len() > 0 { // which the peer may still take
+	if c.out.Len() > 0 { // the peer may still read it
 		c.eofBy = core.Now().Add(eofGrace)
 		return
 	}
 	c.peerClosed()
 }
 
-// socketCause says what err of a socket means for the connection.
+// socketCause returns the cause of a connection's end for an error of its socket.
 func socketCause(err error) error {
 	switch {
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
@@ -207,7 +206,7 @@ func socketCause(err error) error {
 	return err
 }
 
-// eofGrace bounds the wait for a write that a peer which closed does not take.
+// eofGrace is how long data is written to a peer that has closed.
 const eofGrace = 2 * tick.Second
 
 func (c *conn) peerClosed() {
@@ -217,8 +216,8 @@ func (c *conn) peerClosed() {
 		return
 	}
 	c.iw.PeerClosed(core.Now())
-	c.due = true
-	if c.finSent || c.cut { // else transmit finishes, behind what is still to be sent
+	c.hasWork = true
+	if c.finSent || c.cut { // otherwise transmit calls finish after the last data
 		c.finish()
 	}
 }
@@ -226,7 +225,7 @@ func (c *conn) peerClosed() {
 // deadline returns when step must be called.
 func (c *conn) deadline() tick.Time { return min(c.iw.Deadline(), c.eofBy) }
 
-// finish sends FIN when asked for and possible, and ends the connection when both directions are done.
+// finish sends FIN if Shutdown was called and all is written. It ends the connection when both directions are closed.
 func (c *conn) finish() {
 	if c.fin && !c.finSent && c.out.Len() == 0 {
 		c.finSent = true
@@ -239,14 +238,14 @@ func (c *conn) finish() {
 	}
 }
 
-// end closes the socket and tells the iwarp.Conn why.
+// end closes the socket and reports the cause to the iwarp.Conn.
 func (c *conn) end(cause error) {
 	if c.close() {
 		c.iw.Ended(cause)
 	}
 }
 
-// abandon implements abandoner.
+// EndAfterPanic implements panicTarget.
 func (c *conn) EndAfterPanic(why error) {
 	c.resetOnClose()
 	if c.close() {
@@ -259,38 +258,38 @@ func (c *conn) close() bool {
 	if c.ended {
 		return false
 	}
-	c.ended, c.due = true, true
+	c.ended, c.hasWork = true, true
 	c.sock.Close()
 	c.out.Reset()
-	c.worker.giveRoom(c.out.Room)
+	c.worker.returnBuffer(c.out.Room)
 	c.out.Room = nil
 	return true
 }
 
-// resetOnClose has the kernel send RST instead of FIN, and drop what it has not sent.
+// resetOnClose makes the kernel send RST instead of FIN when the socket is closed, and drop unsent data.
 func (c *conn) resetOnClose() {
 	if t, ok := c.sock.(*net.TCPConn); ok {
 		t.SetLinger(0)
 	}
 }
 
-// transport implements carrier.
+// Transport implements core.Carrier.
 func (c *conn) Transport() string { return "kernel" }
 
-// tcpInfo implements carrier: the kernel has its own TCP_INFO.
+// TCPInfo implements core.Carrier: the kernel has its own TCP_INFO.
 func (c *conn) TCPInfo() *verbs.TCPInfo { return nil }
 
-// established implements carrier.
+// OnEstablished implements core.Carrier.
 func (c *conn) OnEstablished(s *core.Share) {
 	c.conn.Charge.Established()
 	c.share = s
 }
 
 // Wake implements iwarp.Transport.
-func (c *conn) Wake() { c.due = true }
+func (c *conn) Wake() { c.hasWork = true }
 
 // Shutdown implements iwarp.Transport.
-func (c *conn) Shutdown(tick.Time) { c.fin, c.due = true, true }
+func (c *conn) Shutdown(tick.Time) { c.fin, c.hasWork = true, true }
 
 // Abort implements iwarp.Transport: RST.
 func (c *conn) Abort(tick.Time) {
@@ -298,7 +297,7 @@ func (c *conn) Abort(tick.Time) {
 	c.worker.loop.Post(func() { c.end(tcp.CauseAborted) })
 }
 
-// TakeBack implements iwarp.Transport: write has not counted them yet.
+// TakeBack implements iwarp.Transport: nothing after from has been written.
 func (c *conn) TakeBack(from seq.Num) seq.Num { return from }
 
 // Break implements iwarp.Transport.

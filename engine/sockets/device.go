@@ -1,5 +1,5 @@
 // Package sockets opens devices over the kernel's TCP sockets. They need no privilege and no network interface of their
-// own.
+// own, and share the verbs with devices on AF_XDP.
 package sockets
 
 import (
@@ -27,24 +27,24 @@ type Device = core.Device
 // privilege.
 type Config struct {
 	core.Options
-	// Dial and Listen, when set, make the sockets, which must be a syscall.Conn; a test gives ones that enter a network
+	// Dial and Listen, when set, make the sockets, which must implement syscall.Conn. Tests set them to enter a network
 	// namespace.
 	Dial   func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
 	Listen func(at netip.AddrPort) (net.Listener, error)
-	// EMSS is the octets of one FPDU at most [what the socket says that a segment carries, or 64 KiB with a peer
-	// that takes FPDUs longer than that: another device of this kind, and Linux's soft-iWARP where it does].
+	// EMSS is the maximum number of bytes of an FPDU. Zero means the segment size of the socket, or 64 KiB with a peer
+	// that accepts longer FPDUs: another device on sockets, and Linux's soft-iWARP when it offers that.
 	EMSS int
 }
 
-// Driver deals its connections out to a few workers.
+// Driver distributes connections to a few workers.
 type Driver struct {
-	base    core.Base
-	cfg     Config
-	workers []*worker
-	turn    atomic.Uint32 // of the workers, to have the next connection
-	open    context.Context
-	stop    context.CancelFunc    // by close
-	Allows  func(netip.Addr) bool // the peers whom listeners serve; nil: all
+	base       core.Base
+	cfg        Config
+	workers    []*worker
+	nextWorker atomic.Uint32 // index of the worker to try first for the next connection
+	ctx        context.Context
+	cancel     context.CancelFunc    // called by Close
+	Allows     func(netip.Addr) bool // reports whether listeners accept a peer; nil: all
 }
 
 // Open makes a device on the kernel's sockets. It fails when the process has no file descriptors left.
@@ -77,11 +77,11 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// newKernelDriver starts workers for b, at most maxKernelWorkers.
+// NewDriver starts workers for b, at most maxWorkers.
 func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
 	k := &Driver{cfg: cfg, base: b}
-	k.open, k.stop = context.WithCancel(context.Background())
-	for range min(workers, maxKernelWorkers) {
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	for range min(workers, maxWorkers) {
 		w, err := newWorker(k)
 		if err != nil {
 			for _, w := range k.workers {
@@ -90,21 +90,21 @@ func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
 			return nil, err
 		}
 		k.workers = append(k.workers, w)
-		b.AddLoop(w.loop)
+		b.AddShard(w.loop)
 	}
 	for _, w := range k.workers {
-		go w.run()
+		go w.workLoop()
 	}
 	return k, nil
 }
 
-// maxKernelWorkers is how many processors sockets are worth: reading, checking and placing the octets of one
-// connection keeps a processor busy, and each worker has its own blocks.
-const maxKernelWorkers = 4
+// maxWorkers is the maximum number of workers. Reading, checking and placing the bytes of one connection keeps a
+// processor busy, and each worker has buffers of its own.
+const maxWorkers = 4
 
-// deal returns the worker with the fewest connections; the workers take turns where several have.
-func (k *Driver) deal() *worker {
-	first := int(k.turn.Add(1) - 1)
+// leastLoaded returns the worker with the fewest connections, and one of them in rotation if there are several.
+func (k *Driver) leastLoaded() *worker {
+	first := int(k.nextWorker.Add(1) - 1)
 	var least *worker
 	for i := range k.workers {
 		w := k.workers[(first+i)%len(k.workers)]
@@ -116,24 +116,24 @@ func (k *Driver) deal() *worker {
 }
 
 func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.AddrPort) error {
-	w := k.deal()
+	w := k.leastLoaded()
 	c.Owner.Store(w.loop)
 	go func() {
 		dialing, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
-		defer context.AfterFunc(k.open, cancel)()
+		defer context.AfterFunc(k.ctx, cancel)()
 		sock, err := k.cfg.Dial(dialing, local, remote)
 		switch {
 		case err == nil && budget.IsKept(sock, budget.KeptForOperator):
 			sock.Close()
 			err = errFewDescriptors
 		case err == nil:
-		case k.open.Err() != nil:
+		case k.ctx.Err() != nil:
 			err = verbs.ErrClosed
-		case isOver(ctx):
+		case isDone(ctx):
 			err = context.Cause(ctx)
 		}
-		if w.loop.Post(func() { w.connected(c, sock, err) }) {
+		if w.loop.Post(func() { w.onConnected(c, sock, err) }) {
 			return
 		}
 		if err == nil {
@@ -144,20 +144,20 @@ func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.Ad
 	return nil
 }
 
-// isOver reports whether ctx is done, or as good as that: a net.Dialer has a clock of its own for the deadline of a
-// context, which may be first by a little.
-func isOver(ctx context.Context) bool {
+// isDone reports whether ctx is done. A net.Dialer has its own timer for the deadline of a context, which may fire a
+// little earlier; isDone waits for ctx then.
+func isDone(ctx context.Context) bool {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		<-ctx.Done()
 	}
 	return ctx.Err() != nil
 }
 
-// connectTimeout bounds the kernel's handshake, which would go on for minutes.
+// connectTimeout bounds the kernel's handshake, which otherwise takes minutes to fail.
 const connectTimeout = 30 * time.Second
 
 func (k *Driver) Listen(l *core.Listener) (netip.AddrPort, io.Closer, error) {
-	ln, err := k.cfg.Listen(l.Want)
+	ln, err := k.cfg.Listen(l.At)
 	if err != nil {
 		return netip.AddrPort{}, nil, err
 	}
@@ -165,7 +165,7 @@ func (k *Driver) Listen(l *core.Listener) (netip.AddrPort, io.Closer, error) {
 	return core.AddrPort(ln.Addr()), ln, nil
 }
 
-// acceptLoop accepts connections for l until ln is closed.
+// AcceptLoop accepts connections for l until ln is closed.
 func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 	for {
 		sock, err := ln.Accept()
@@ -174,7 +174,7 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 				return
 			}
 			k.base.Log().Warn("accept", "error", err)
-			time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
+			time.Sleep(acceptPause) // out of descriptors: the kernel queues the connection
 			continue
 		}
 		c, err := k.admit(l, sock)
@@ -183,8 +183,8 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 			sock.Close()
 			continue
 		}
-		w := k.deal()
-		if !w.loop.Post(func() { w.connected(c, sock, nil) }) {
+		w := k.leastLoaded()
+		if !w.loop.Post(func() { w.onConnected(c, sock, nil) }) {
 			sock.Close()
 			c.Charge.End(core.Now())
 			return
@@ -192,13 +192,13 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 	}
 }
 
-// admit returns the attempt of a peer, which the rules of the device allow.
+// admit returns the Conn of a peer's connection. It fails when the device's rules or limits refuse the peer.
 func (k *Driver) admit(l *core.Listener, sock net.Conn) (*core.Conn, error) {
 	remote := core.AddrPort(sock.RemoteAddr())
 	if k.Allows != nil && !k.Allows(remote.Addr()) {
 		return nil, verbs.ErrPeerDenied
 	}
-	c, err := l.Passive(netip.AddrPort{}, remote)
+	c, err := l.NewPassiveConn(netip.AddrPort{}, remote)
 	if err == nil && budget.IsKept(sock, budget.KeptForPrograms) {
 		err = errFewDescriptors
 	}
@@ -213,13 +213,13 @@ func (k *Driver) admit(l *core.Listener, sock net.Conn) (*core.Conn, error) {
 var errFewDescriptors = fmt.Errorf("too few descriptors are left (ulimit -n, LimitNOFILE of a "+
 	"unit): %w", syscall.EMFILE)
 
-// acceptPause keeps a failing accept from spinning.
+// acceptPause is the pause after a failed accept.
 const acceptPause = 20 * time.Millisecond
 
 func (k *Driver) Describe() verbs.Transport { return verbs.Transport{Name: "kernel"} }
 
-// footprint is what waits to be written, an FPDU that is not complete, and 64 KiB for a connection's state and FPDUs
-// under way.
+// Footprint returns the bytes of the write buffer, an incomplete FPDU, and 64 KiB for a connection's state and FPDUs in
+// flight.
 func (k *Driver) Footprint(accepted bool) int {
 	if !accepted {
 		return firstBlock + 64<<10
@@ -234,7 +234,7 @@ func (k *Driver) Do(f func() error) error { return f() }
 func (k *Driver) Detach() error { return nil }
 
 func (k *Driver) Close() error {
-	k.stop()
+	k.cancel()
 	for _, w := range k.workers {
 		w.stop.Store(true)
 		w.Wake()

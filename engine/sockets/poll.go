@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelPoll tells one goroutine which of many sockets want it: an epoll instance, which is itself a file of the Go
-// runtime's poller, so that the goroutine that waits holds up no other.
+// poller waits for events of many sockets in one goroutine. It is an epoll instance, which is itself a file of the Go
+// runtime's poller, so that waiting blocks no thread.
 type poller struct {
 	file   *os.File
 	raw    syscall.RawConn
@@ -20,11 +20,11 @@ type poller struct {
 	rung   atomic.Bool // the file's deadline is in the past
 	alarm  time.Time   // the file's deadline
 
-	ready  func() bool // there is work that came before wake could help
-	look   func(fd uintptr) bool
-	glance func(fd uintptr)
-	events [64]unix.EpollEvent
-	n      int // events
+	ready   func() bool // reports work that was posted before asleep was set
+	tryWait func(fd uintptr) bool
+	tryOnce func(fd uintptr)
+	events  [64]unix.EpollEvent
+	n       int // events
 }
 
 func newPoller(ready func() bool) (*poller, error) {
@@ -37,11 +37,11 @@ func newPoller(ready func() bool) (*poller, error) {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
 	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), ready: ready}
-	p.look = func(fd uintptr) bool {
+	p.tryWait = func(fd uintptr) bool {
 		p.n = epollWait(fd, p.events[:])
 		return p.n > 0
 	}
-	p.glance = func(fd uintptr) { p.look(fd) }
+	p.tryOnce = func(fd uintptr) { p.tryWait(fd) }
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		p.file.Close()
 		return nil, fmt.Errorf("epoll: %w", err)
@@ -49,7 +49,7 @@ func newPoller(ready func() bool) (*poller, error) {
 	return p, nil
 }
 
-// watch has the poll tell of every change of the socket from now on, as of slot.
+// watch adds the socket to the epoll instance, edge-triggered. Its events carry slot.
 func (p *poller) watch(sock syscall.RawConn, slot int) (err error) {
 	event := unix.EpollEvent{Fd: int32(slot),
 		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET}
@@ -65,14 +65,15 @@ func (p *poller) watch(sock syscall.RawConn, slot int) (err error) {
 	return nil
 }
 
-// now returns the events that wait; they are valid until the next call.
-func (p *poller) now() []unix.EpollEvent {
+// poll returns the pending events, without waiting. They are valid until the next call.
+func (p *poller) poll() []unix.EpollEvent {
 	p.n = 0
-	p.raw.Control(p.glance)
+	p.raw.Control(p.tryOnce)
 	return p.events[:p.n]
 }
 
-// wait is now, and waits for events until wake is called, or until the deadline; the zero time is none.
+// wait returns events like poll, and waits for some until wake is called or the deadline has passed. The zero time is
+// no deadline.
 func (p *poller) wait(deadline time.Time) []unix.EpollEvent {
 	p.n = 0
 	p.asleep.Store(true)
@@ -81,7 +82,7 @@ func (p *poller) wait(deadline time.Time) []unix.EpollEvent {
 		p.file.SetReadDeadline(deadline)
 	}
 	if !p.ready() {
-		if p.raw.Read(p.look) != nil { // the deadline
+		if p.raw.Read(p.tryWait) != nil { // the deadline
 			p.rung.Store(true)
 		}
 	}

@@ -17,8 +17,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// worker runs some connections of a device on one goroutine, which reads and writes their sockets itself:
-// nothing is handed over, and nothing is read before there is somewhere to put it.
+// worker runs some connections of a device on one goroutine, which reads and writes their sockets itself.
 type worker struct {
 	drv  *Driver
 	loop *core.Shard
@@ -26,20 +25,20 @@ type worker struct {
 
 	stop  atomic.Bool
 	ended chan struct{}
-	slots []*conn // by what the poll knows them; nil: free
+	slots []*conn // indexed by the slot of the poller's events; nil: free
 	turns fair.Queue[core.Carrier]
 	free  []int        // slots
 	conns atomic.Int32 // slots that are not free
 
-	news []func() // to tell at the end of a turn
-	quit bool     // there are no more turns
+	notifications []func() // functions to run at the end of the turn
+	turnsEnded    bool     // there are no more turns
 
-	unacked []*conn // whose acknowledgement may be due, see promptAck
+	unacked []*conn // connections with an unacknowledged receipt, see promptAck
 
-	in    []byte   // what one read gave
-	rooms [][]byte // for what is to be written, of connections that have nothing
-	iov   [maxPieces]unix.Iovec
-	msg   unix.Msghdr // of iov
+	in      []byte   // read buffer
+	buffers [][]byte // free write buffers
+	iov     [maxPieces]unix.Iovec
+	msg     unix.Msghdr // of iov
 }
 
 func newWorker(k *Driver) (w *worker, err error) {
@@ -53,31 +52,32 @@ func newWorker(k *Driver) (w *worker, err error) {
 
 func (w *worker) Wake() { w.poll.wake() }
 
-// tell implements waker. Whom it wakes has work for all connections then, and not a turn for each.
-func (w *worker) Tell(f func()) {
-	if w.quit {
+// Notify implements core.Worker. It defers f to the end of the turn, so that a woken goroutine finds the work of all
+// connections at once.
+func (w *worker) Notify(f func()) {
+	if w.turnsEnded {
 		f()
 		return
 	}
-	w.news = append(w.news, f)
+	w.notifications = append(w.notifications, f)
 }
 
-// cry tells what a turn brought, and lets those who heard it go first: what they post is written with the next turn,
-// and nothing sleeps in between.
-func (w *worker) cry() {
-	if len(w.news) == 0 {
+// notifyAll runs the notifications of this turn and lets the woken goroutines run first, so that the next turn writes
+// what they post.
+func (w *worker) notifyAll() {
+	if len(w.notifications) == 0 {
 		return
 	}
-	for i, f := range w.news {
-		w.news[i] = nil
+	for i, f := range w.notifications {
+		w.notifications[i] = nil
 		f()
 	}
-	w.news = w.news[:0]
+	w.notifications = w.notifications[:0]
 	runtime.Gosched()
 }
 
-// run is the life of the one goroutine that owns the connections.
-func (w *worker) run() {
+// workLoop is the body of the goroutine that owns the connections.
+func (w *worker) workLoop() {
 	defer close(w.ended)
 	defer w.poll.close()
 	debug.SetPanicOnFault(true) // see regionLost
@@ -85,15 +85,15 @@ func (w *worker) run() {
 	for !w.stop.Load() {
 		now := core.Now()
 		w.loop.StartTurn(now)
-		w.loop.Work()
+		w.loop.RunPosted()
 		w.loop.EnterPlace(core.AtTimers)
-		next, idle := w.steps(now)
-		w.cry()
+		next, idle := w.stepConns(now)
+		w.notifyAll()
 		if idle = idle && !w.pending(); len(w.unacked) > 0 {
 			next = min(next, w.acknowledge(now, idle))
 		}
 		if !idle {
-			w.heed(w.poll.now())
+			w.onEvents(w.poll.poll())
 			continue
 		}
 		w.loop.GoIdle()
@@ -101,33 +101,33 @@ func (w *worker) run() {
 		if next != tick.Never {
 			deadline = core.Epoch.Add(time.Duration(next))
 		}
-		w.heed(w.poll.wait(deadline))
+		w.onEvents(w.poll.wait(deadline))
 	}
-	w.cry()
-	w.quit = true
+	w.notifyAll()
+	w.turnsEnded = true
 	w.abortAll()
-	w.loop.End() // which may bring one more connection
+	w.loop.CloseMailbox() // a posted function may add a connection
 	w.abortAll()
 }
 
-func (w *worker) pending() bool { return w.loop.Pending() || w.stop.Load() }
+func (w *worker) pending() bool { return w.loop.HasPosted() || w.stop.Load() }
 
-// heed notes what the sockets want.
-func (w *worker) heed(events []unix.EpollEvent) {
+// onEvents records socket readiness.
+func (w *worker) onEvents(events []unix.EpollEvent) {
 	for i := range events {
 		if c := w.slots[events[i].Fd]; c != nil {
-			c.heed(events[i].Events)
+			c.onEvents(events[i].Events)
 		}
 	}
 }
 
-// steps lets some of the connections do what they can for now, up to stepsPerTurn. It returns when the next one wants
-// to, and idle when none could go on at once; after a panic it is not.
-func (w *worker) steps(now tick.Time) (next tick.Time, idle bool) {
-	defer w.loop.Contain()
+// stepConns steps connections that have work or whose deadline has passed, up to StepsPerTurn. It returns the next
+// deadline, and idle when no connection has more work. After a panic idle is false.
+func (w *worker) stepConns(now tick.Time) (next tick.Time, idle bool) {
+	defer w.loop.ContainPanic()
 	for _, c := range w.slots {
-		if c != nil && !c.waits && (c.due || c.deadline() <= now) {
-			c.waits = true
+		if c != nil && !c.queued && (c.hasWork || c.deadline() <= now) {
+			c.queued = true
 			w.turns.Push(&c.share.Steps, c)
 		}
 	}
@@ -137,26 +137,26 @@ func (w *worker) steps(now tick.Time) (next tick.Time, idle bool) {
 			break
 		}
 		c := next.(*conn)
-		c.waits = false
-		w.loop.Doing = c
+		c.queued = false
+		w.loop.Current = c
 		c.step(now)
 	}
 	next, rest := tick.Never, true
 	for i, c := range w.slots {
 		switch {
-		case c == nil || c.waits:
+		case c == nil || c.queued:
 			rest = rest && c == nil
 		case c.ended:
-			w.leave(i)
+			w.removeConn(i)
 		default:
-			next, rest = min(next, c.deadline()), rest && !c.due
+			next, rest = min(next, c.deadline()), rest && !c.hasWork
 		}
 	}
 	return next, rest
 }
 
-// enter gives c a slot.
-func (w *worker) enter(c *conn) (slot int) {
+// addConn gives c a free slot.
+func (w *worker) addConn(c *conn) (slot int) {
 	w.conns.Add(1)
 	if n := len(w.free); n > 0 {
 		slot, w.free = w.free[n-1], w.free[:n-1]
@@ -167,7 +167,7 @@ func (w *worker) enter(c *conn) (slot int) {
 	return len(w.slots) - 1
 }
 
-func (w *worker) leave(slot int) {
+func (w *worker) removeConn(slot int) {
 	w.conns.Add(-1)
 	w.slots[slot], w.free = nil, append(w.free, slot)
 }
@@ -181,8 +181,8 @@ func (w *worker) abortAll() {
 	}
 }
 
-func (w *worker) connected(c *core.Conn, sock net.Conn, err error) {
-	if c.Over { // Dial gave up meanwhile
+func (w *worker) onConnected(c *core.Conn, sock net.Conn, err error) {
+	if c.Ended { // Dial was aborted meanwhile
 		if err == nil {
 			sock.Close()
 		}
@@ -200,7 +200,7 @@ func (w *worker) connected(c *core.Conn, sock net.Conn, err error) {
 	}
 }
 
-// adopt makes an iwarp.Conn for a connected socket. It runs on the loop.
+// adopt makes an iwarp.Conn for a connected socket.
 func (w *worker) adopt(c *core.Conn, sock net.Conn) error {
 	c.Local, c.Remote = core.AddrPort(sock.LocalAddr()), core.AddrPort(sock.RemoteAddr())
 	if t, ok := sock.(*net.TCPConn); ok {
@@ -212,29 +212,29 @@ func (w *worker) adopt(c *core.Conn, sock net.Conn) error {
 	if err != nil {
 		return err
 	}
-	slot := w.enter(kc)
-	if err := w.begin(c, kc, slot); err != nil {
-		w.leave(slot)
+	slot := w.addConn(kc)
+	if err := w.bind(c, kc, slot); err != nil {
+		w.removeConn(slot)
 		return err
 	}
-	w.loop.Sums.EnterConn(c)
+	w.loop.Sums.AddConn(c)
 	kc.iw.Begin(kc, kc.snd, kc.rcv, core.Now())
 	return nil
 }
 
-func (w *worker) begin(c *core.Conn, kc *conn, slot int) error {
+func (w *worker) bind(c *core.Conn, kc *conn, slot int) error {
 	if err := w.poll.watch(kc.raw, slot); err != nil {
 		return err
 	}
-	if err := c.Begin(w.loop, &kc.iw, kc); err != nil {
+	if err := c.Bind(w.loop, &kc.iw, kc); err != nil {
 		return err
 	}
 	c.Startup.LongFPDUs = w.drv.cfg.EMSS == 0
 	return kc.iw.Init(w.drv.base.IWARPConfig(c, w.loop, true))
 }
 
-// segmentOctets asks the kernel what one segment of a socket carries; it does not know of those that are no TCP's.
-func segmentOctets(sock syscall.RawConn) int {
+// segmentBytes returns the payload of a segment of the socket (TCP_MAXSEG), or fallbackEMSS if it is not a TCP socket.
+func segmentBytes(sock syscall.RawConn) int {
 	n := 0
 	err := sock.Control(func(fd uintptr) {
 		n, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
@@ -245,7 +245,7 @@ func segmentOctets(sock syscall.RawConn) int {
 	return n
 }
 
-// fallbackEMSS is for connections whose segments are not known: an Ethernet's.
+// fallbackEMSS is the payload of a segment on Ethernet.
 const fallbackEMSS = 1448
 
 // Leftovers returns the number of connections, or of slots in use if there are more; see core.Leftovers.

@@ -11,7 +11,7 @@ func TestDeal(t *testing.T) {
 	for range 4 {
 		seen := map[*worker]bool{}
 		for range k.workers {
-			seen[k.deal()] = true
+			seen[k.leastLoaded()] = true
 		}
 		if len(seen) != len(k.workers) {
 			t.Fatalf("three connections at once have %d workers of %d", len(seen), len(k.workers))
@@ -19,12 +19,12 @@ func TestDeal(t *testing.T) {
 	}
 	idle := k.workers[1]
 	for _, w := range k.workers {
-		w.enter(&conn{})
-		w.enter(&conn{})
+		w.addConn(&conn{})
+		w.addConn(&conn{})
 	}
-	idle.leave(0)
+	idle.removeConn(0)
 	for range 6 {
-		if k.deal() != idle {
+		if k.leastLoaded() != idle {
 			t.Fatal("a worker with more connections than another has the next one")
 		}
 	}
@@ -36,10 +36,10 @@ func TestStepsOfOwners(t *testing.T) {
 	w := &worker{loop: core.NewShard(sleeping{})}
 	var hostile, honest core.Share
 	for range 30 {
-		w.enter(&conn{worker: w, share: &hostile, due: true, ended: true})
+		w.addConn(&conn{worker: w, share: &hostile, hasWork: true, ended: true})
 	}
-	slot := w.enter(&conn{worker: w, share: &honest, due: true, ended: true})
-	w.steps(0) // each connection has ended, so that its slot is free after its turn
+	slot := w.addConn(&conn{worker: w, share: &honest, hasWork: true, ended: true})
+	w.stepConns(0) // each connection has ended, so that its slot is free after its turn
 	if w.slots[slot] != nil {
 		t.Error("the honest user's connection had no turn")
 	}
@@ -47,7 +47,7 @@ func TestStepsOfOwners(t *testing.T) {
 		t.Errorf("%d connections were served in one turn, want at most %d", n, core.StepsPerTurn)
 	}
 	for range 30 {
-		w.steps(0)
+		w.stepConns(0)
 	}
 	if len(w.free) != 31 {
 		t.Errorf("%d connections of 31 had a turn", len(w.free))
@@ -57,5 +57,5 @@ func TestStepsOfOwners(t *testing.T) {
 // sleeping is the worker of a loop that works when a test says so.
 type sleeping struct{}
 
-func (sleeping) Wake()         {}
-func (sleeping) Tell(f func()) { f() }
+func (sleeping) Wake()           {}
+func (sleeping) Notify(f func()) { f() }

@@ -12,7 +12,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// transmit writes once, as much as may be sent and the socket takes.
+// transmit writes once, as much as the protocol may send and the socket takes.
 func (c *conn) transmit(now tick.Time) {
 	if c.ended || c.finSent || c.cut {
 		return
@@ -21,7 +21,7 @@ func (c *conn) transmit(now tick.Time) {
 		return
 	}
 	if c.out.Len() == 0 {
-		c.worker.giveRoom(c.out.Room)
+		c.worker.returnBuffer(c.out.Room)
 		c.out.Room = nil
 		c.finish()
 		return
@@ -37,27 +37,27 @@ func (c *conn) transmit(now tick.Time) {
 	case err == unix.EAGAIN:
 		c.writable = false
 	case err == unix.EFAULT:
-		c.touch()
+		c.reportFault()
 		c.end(tcp.CauseAborted) // the peer may have a part of the FPDU
 	case err != nil:
 		c.end(socketCause(err))
 	default:
 		c.writable = c.n == n
 		c.ack.NoteReply(now, ackWait)
-		c.wrote(c.n)
+		c.onWritten(c.n)
 	}
 }
 
-// fill freezes what may be sent, up to what one call should write.
+// fill freezes FPDUs that may be sent, up to the size of one write.
 func (c *conn) fill() {
 	room, emss := firstBlock, c.EMSS() // for start-up frames
 	if c.iw.Params() != nil {
 		room = max(emss, mpa.MinFPDU)
 	}
 	if c.out.Room == nil {
-		c.out.Room = c.worker.takeRoom()
+		c.out.Room = c.worker.takeBuffer()
 	}
-	for c.out.Len() < writeMost && len(c.out.Pieces()) < maxPieces && c.out.Space() >= room {
+	for c.out.Len() < maxWrite && len(c.out.Pieces()) < maxPieces && c.out.Space() >= room {
 		k, _ := c.iw.Next(emss)
 		if k == 0 {
 			return
@@ -68,30 +68,32 @@ func (c *conn) fill() {
 	}
 }
 
-// wrote hears that the kernel has taken n octets: it sends them again by itself, so their memory is free.
-func (c *conn) wrote(n int) {
+// onWritten is called when the kernel has taken n bytes. The kernel retransmits from its own copy, so their memory is
+// free.
+func (c *conn) onWritten(n int) {
 	c.out.Discard(n)
 	c.snd = c.snd.Add(n)
-	c.due = true
+	c.hasWork = true
 	c.iw.Acked(c.snd)
 	if c.eofBy != tick.Never && c.out.Len() == 0 {
 		c.peerClosed()
 	}
 }
 
-// touch has the queue pair hear which memory a system call could not read.
-func (c *conn) touch() {
+// reportFault reads the memory that a system call could not read, so that the queue pair reports the fault of its
+// region.
+func (c *conn) reportFault() {
 	defer c.iw.Contain()
 	for _, p := range c.out.Pieces() {
 		checksum.CRC(0, p)
 	}
 }
 
-// reclaim implements carrier: what was lent is copied before its owner hears that it is his again, for the CRC was made
-// over it as it is now, and a Terminate may follow it.
+// Reclaim implements core.Carrier. It copies lent memory before its owner may change it: the CRC covers its present
+// content, and a Terminate may follow in the stream.
 func (c *conn) Reclaim() {
 	defer func() {
-		if recover() != nil { // the memory is gone, so that the FPDU cannot be finished
+		if recover() != nil { // the memory cannot be read: the FPDU cannot be completed
 			c.out.Reset()
 			c.cut = true
 			c.Abort(0)
@@ -100,37 +102,38 @@ func (c *conn) Reclaim() {
 	c.out.CopyLent()
 }
 
-// takeRoom returns room for what a connection writes; giveRoom takes it back.
-func (w *worker) takeRoom() []byte {
-	n := len(w.rooms)
+// takeBuffer returns a write buffer; giveRoom takes it back.
+func (w *worker) takeBuffer() []byte {
+	n := len(w.buffers)
 	if n == 0 {
 		return make([]byte, writeBlock)
 	}
-	b := w.rooms[n-1]
-	w.rooms = w.rooms[:n-1]
+	b := w.buffers[n-1]
+	w.buffers = w.buffers[:n-1]
 	return b
 }
 
-func (w *worker) giveRoom(b []byte) {
-	if b != nil && len(w.rooms) < len(w.slots)-len(w.free) { // as many as connections may want
-		w.rooms = append(w.rooms, b)
+func (w *worker) returnBuffer(b []byte) {
+	if b != nil && len(w.buffers) < len(w.slots)-len(w.free) { // keep at most one per connection
+		w.buffers = append(w.buffers, b)
 	}
 }
 
-// gather puts pieces into w.iov, as many as it holds, and returns how many and their octets.
-func (w *worker) gather(pieces [][]byte) (n, octets int) {
+// gather puts pieces into w.iov, as many as fit, and returns their number and their total size in bytes.
+func (w *worker) gather(pieces [][]byte) (n, size int) {
 	n = min(len(pieces), len(w.iov))
 	for i, p := range pieces[:n] {
 		w.iov[i].Base = unsafe.SliceData(p)
 		w.iov[i].SetLen(len(p))
-		octets += len(p)
+		size += len(p)
 	}
-	return n, octets
+	return n, size
 }
 
-// sendmsg is unix.SendmsgBuffers without an allocation. The Go runtime does not hear of it, nor of recv and epollWait
-// below: no call waits for anything, whatever mode somebody else gave the socket, and the runtime would give the P to
-// another thread in those that copy for long, which then looks for work on the processor that the call is on.
+// sendmsg is unix.SendmsgBuffers without an allocation. Like recv and epollWait below, it is a raw system call without
+// the Go runtime's hooks, and it never blocks, also when the socket is in blocking mode. With the hooks, the runtime
+// would take the P away during a long copy and give it to another thread, which then competes for the processor of the
+// call.
 func sendmsg(fd uintptr, msg *unix.Msghdr) (int, error) {
 	n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(msg)),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)

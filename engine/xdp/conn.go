@@ -18,20 +18,20 @@ type conn struct {
 	w *worker
 }
 
-// carry makes the iwarp.Conn of c on worker w.
-func (x *driver) carry(w *worker, c *core.Conn) (*iwarp.OverTCP, error) {
+// newUpper makes the iwarp.Conn of c on worker w.
+func (x *driver) newUpper(w *worker, c *core.Conn) (*iwarp.OverTCP, error) {
 	xc := &conn{w: w}
-	if err := c.Begin(w.Shard, &xc.Conn, xc); err != nil {
+	if err := c.Bind(w.Shard, &xc.Conn, xc); err != nil {
 		return nil, err
 	}
 	err := xc.Init(x.base.IWARPConfig(c, w.Shard, false))
 	if err == nil {
-		w.Sums.EnterConn(c)
+		w.Sums.AddConn(c)
 	}
 	return &xc.OverTCP, err
 }
 
-// abandon implements abandoner.
+// EndAfterPanic implements panicTarget.
 func (c *conn) EndAfterPanic(why error) {
 	if c.Endpoint != nil {
 		c.w.stk.Abandon(c.Endpoint, why, core.Now())
@@ -40,10 +40,10 @@ func (c *conn) EndAfterPanic(why error) {
 	}
 }
 
-// transport implements carrier.
+// Transport implements core.Carrier.
 func (c *conn) Transport() string { return "xdp" }
 
-// tcpInfo implements carrier.
+// TCPInfo implements core.Carrier.
 func (c *conn) TCPInfo() *verbs.TCPInfo {
 	if c.Endpoint == nil {
 		return nil
@@ -52,13 +52,13 @@ func (c *conn) TCPInfo() *verbs.TCPInfo {
 	return &verbs.TCPInfo{Info: t.Info(core.Now()), Counters: t.Counters()}
 }
 
-// established implements carrier.
+// OnEstablished implements core.Carrier.
 func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.Confirm()
 	c.Endpoint.SetClass(&s.Conns)
 }
 
-// reclaim implements carrier: nothing is lent, each frame is a copy.
+// Reclaim implements core.Carrier: nothing is lent, each frame is a copy.
 func (c *conn) Reclaim() {}
 
 func copyMode(i ring.Info) string {
@@ -75,9 +75,9 @@ func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
 	}
 }
 
-// resume goes on with a connection that another worker began; s is the answer to its SYN.
-func (x *driver) resume(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
-	o, err := x.carry(w, c)
+// resumeConn goes on with a connection that another worker began; s is the answer to its SYN.
+func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
+	o, err := x.newUpper(w, c)
 	if err == nil {
 		cfg := x.rdmaConfig()
 		_, err = w.stk.Resume(tupleOf(c.Local, c.Remote), &cfg, o, iss, core.Now())

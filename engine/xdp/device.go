@@ -62,9 +62,9 @@ type Config struct {
 	Allow []netip.Prefix
 	// IPsec, when set, protects connections by ESP. The device must serve exactly one queue, which Queues names.
 	IPsec *IPsecConfig
-	// Kit, when set, keeps what only privileges give: the interface can be opened again without them. It is closed
-	// after the device.
-	Kit *Kit
+	// Privileges, when set, keeps the program and spare sockets, so that the interface can be opened again without
+	// privileges. The caller closes it after the device.
+	Privileges *Privileges
 	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults of a test.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
@@ -115,7 +115,7 @@ type driver struct {
 	relays       []*worker
 	following    sync.WaitGroup // followQueues
 	found        int            // receive queues that there were when the device was opened
-	over         atomic.Bool    // the device is closed, or about to be
+	closing      atomic.Bool    // the device is closed, or about to be
 	last         []QueueStats   // then
 	lastSteering bpf.Counts     // then
 }
@@ -126,7 +126,7 @@ type driver struct {
 // than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program has it or a queue,
 // EINVAL for a configuration that cannot be, and ErrSpent; the text says what to do.
 func Open(cfg Config) (d *Device, err error) {
-	if home := cfg.Kit.space(); home != nil { // where the interface was before
+	if home := cfg.Privileges.space(); home != nil { // where the interface was before
 		e := home.Do(func() error { d, err = openHere(cfg); return nil })
 		return d, errors.Join(e, err)
 	}
@@ -136,8 +136,8 @@ func Open(cfg Config) (d *Device, err error) {
 func openHere(cfg Config) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if cfg.Kit != nil { // it awaits the interface there when there is none yet
-		if _, err := cfg.Kit.namespace(); err != nil {
+	if cfg.Privileges != nil { // it awaits the interface there when there is none yet
+		if _, err := cfg.Privileges.namespace(); err != nil {
 			return nil, err
 		}
 	}
@@ -184,11 +184,11 @@ func openHere(cfg Config) (*Device, error) {
 		if f, q := cfg.Consumer, x.cfg.Queues[i]; f != nil {
 			w.consumer = func() bool { return f(q) }
 		}
-		go w.run(cpu, x.cfg.BusyPoll)
+		go w.runThread(cpu, x.cfg.BusyPoll)
 	}
 	go b.WatchLoop()
 	if len(cfg.Queues) == 0 {
-		x.following.Go(x.followQueues)
+		x.following.Go(x.watchQueues)
 	}
 	return &Device{d, x}, nil
 }
@@ -221,7 +221,7 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	if x.isLocal(remote.Addr()) {
 		return x.loopback.Start(ctx, c, local, remote)
 	}
-	port, mtu, err := x.origin(local, remote.Addr().Unmap())
+	port, mtu, err := x.reserveSource(local, remote.Addr().Unmap())
 	if err != nil {
 		return err
 	}
@@ -250,8 +250,8 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	return nil
 }
 
-// origin reserves where a connection to remote begins: at local, or where the route says. mtu is the route's.
-func (x *driver) origin(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
+// reserveSource reserves where a connection to remote begins: at local, or where the route says. mtu is the route's.
+func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
 	mtu int, err error) {
 	route, err := x.neigh.Route(remote)
 	switch {
@@ -287,7 +287,7 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	if w.stk.Find(&t) != nil {
 		return stack.ErrTupleInUse
 	}
-	o, err := x.carry(w, c)
+	o, err := x.newUpper(w, c)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	return err
 }
 
-// footprint is that of a local connection. Others take 64 KiB: their state in TCP, MPA and the stack, with queues of
+// Footprint is that of a local connection. Others take 64 KiB: their state in TCP, MPA and the stack, with queues of
 // segments and FPDUs under way.
 func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
 
@@ -304,7 +304,7 @@ func (x *driver) Describe() verbs.Transport {
 		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
 		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
-		MTU:      x.packet(), Queues: len(x.all()), Fallback: x.att.NativeErr,
+		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: x.att.NativeErr,
 		NoZeroCopy: x.socket.NoZeroCopy,
 	}
 }

@@ -36,8 +36,8 @@ func (w *worker) stats() QueueStats {
 		Ring: w.port.Stats(), Live: w.port.Live()}
 }
 
-// counted asks the workers for their counters; after Close they are the last ones.
-func (x *driver) counted() (list []QueueStats, err error) {
+// collectStats asks the workers for their counters; after Close they are the last ones.
+func (x *driver) collectStats() (list []QueueStats, err error) {
 	for _, w := range x.all() {
 		if err := w.Call(func() { list = append(list, w.stats()) }); err != nil {
 			if x.base.IsFinal() { // written after last
@@ -61,7 +61,7 @@ func (x *driver) counters() (list []QueueStats) {
 // disorder; after Close they are the last ones.
 func (d *Device) Stats() (s Stats, err error) {
 	x := d.x
-	if s.Queues, err = x.counted(); err != nil {
+	if s.Queues, err = x.collectStats(); err != nil {
 		return s, err
 	}
 	for _, w := range x.watches {

@@ -244,9 +244,9 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tn.Close() })
-	kit := xdp.NewKit(2)
+	kit := xdp.NewPrivileges(2)
 	defer kit.Close()
-	cfg := xdp.Config{Interface: tn.B.Link.Name, Kit: kit, Transmit: xdp.TransmitAuto}
+	cfg := xdp.Config{Interface: tn.B.Link.Name, Privileges: kit, Transmit: xdp.TransmitAuto}
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	var d *xdp.Device
 	if err := tn.B.Do(func() (err error) { d, err = xdp.Open(cfg); return err }); err != nil {

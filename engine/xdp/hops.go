@@ -21,7 +21,7 @@ type workerHops struct {
 	mine map[ip.Addr]bool // the worker's own
 }
 
-func (u *hopUsers) of() workerHops { return workerHops{u, map[ip.Addr]bool{}} }
+func (u *hopUsers) forWorker() workerHops { return workerHops{u, map[ip.Addr]bool{}} }
 
 // Request implements stack.Resolver.
 func (h workerHops) Request(dst ip.Addr) {
@@ -53,8 +53,8 @@ func (h workerHops) Forget(dst ip.Addr) {
 	}
 }
 
-// hop takes what the neighbour table found, on its goroutine, to all workers.
-func (x *driver) hop(h neigh.Hop) {
+// onNextHop takes what the neighbour table found, on its goroutine, to all workers.
+func (x *driver) onNextHop(h neigh.Hop) {
 	if h.Err != nil {
 		x.base.Log().Warn("next hop", "remote", h.Dst, "error", h.Err)
 	}

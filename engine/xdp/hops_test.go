@@ -27,7 +27,7 @@ func TestHopUsers(t *testing.T) {
 	}
 	defer r.Close()
 	u := hopUsers{r: r}
-	a, b := u.of(), u.of()
+	a, b := u.forWorker(), u.forWorker()
 	dst := core.FromNetip(tn.B.Addr4.Addr())
 	other := core.FromNetip(netip.MustParseAddr("192.0.2.99"))
 	a.Request(dst)

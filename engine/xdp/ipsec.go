@@ -26,7 +26,7 @@ type IPsecConfig struct {
 	Static *xfrm.State
 }
 
-// xdpIPsec is IPsec of a device. Nil has none.
+// ipsecState is IPsec of a device. Nil has none.
 type ipsecState struct {
 	x       *driver
 	manager *ipsec.Manager

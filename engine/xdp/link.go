@@ -57,21 +57,21 @@ func (d *Device) Link() Link {
 	return l
 }
 
-// gone gives the device up when its interface is not there any more: it was removed, the driver unbound, the card
+// onInterfaceGone fails the device when its interface has disappeared: it was removed, its driver unbound or its card
 // pulled.
-func (x *driver) gone(err error) {
+func (x *driver) onInterfaceGone(err error) {
 	k := &x.link
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.now.Gone, k.now.Since, k.now.Up, k.now.Carrier = true, time.Now(), false, false
 	err = fmt.Errorf("interface %s is %w: %w", x.cfg.Interface, ErrGone, err)
 	for _, w := range x.stacks() {
-		w.Post(func() { w.lost, w.Suspect = err, true })
+		w.Post(func() { w.lostErr, w.CheckTables = err, true })
 	}
 }
 
-// relocate hears how the interface is, and which addresses are the host's.
-func (x *driver) relocate(s *localaddr.State) error {
+// onLocalChange hears how the interface is, and which addresses are the host's.
+func (x *driver) onLocalChange(s *localaddr.State) error {
 	k := &x.link
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -79,10 +79,10 @@ func (x *driver) relocate(s *localaddr.State) error {
 		k.now.Link = localaddr.Link{Name: s.Link.Name, MTU: s.Link.MTU, Up: true, Carrier: true}
 		k.mac = s.MAC
 	}
-	x.tellLink(&k.now, s)
+	x.logLinkChange(&k.now, s)
 	k.now.Link = s.Link
 	x.setMTU(s.Link.MTU)
-	left := x.left(s)
+	left := x.removedAddrs(s)
 	x.neigh.ForgetRoutes()
 	k.known, k.mac, k.addrs = true, s.MAC, s.Addrs
 	local := stackLocal(s)
@@ -90,14 +90,14 @@ func (x *driver) relocate(s *localaddr.State) error {
 		w.Post(func() {
 			w.stk.SetMAC(s.MAC)
 			w.stk.SetLocal(local)
-			x.tellMissing(w, i, left)
+			x.noteMissing(w, i, left)
 		})
 	}
 	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
 }
 
-// tellLink counts and logs what is different in s.
-func (x *driver) tellLink(was *Link, s *localaddr.State) {
+// logLinkChange counts and logs what is different in s.
+func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 	log := x.base.Log().With("interface", x.cfg.Interface)
 	up, wasUp := s.Link.Up && s.Link.Carrier, was.Up && was.Carrier
 	if s.Link.Up != was.Up || s.Link.Carrier != was.Carrier {
@@ -173,15 +173,15 @@ func (x *driver) mtuRoom() int {
 	return max(room, x.cfg.MTU)
 }
 
-// packet is the longest packet that is sent.
-func (x *driver) packet() int {
+// packetMTU is the longest packet that is sent.
+func (x *driver) packetMTU() int {
 	x.link.mu.Lock()
 	defer x.link.mu.Unlock()
 	return x.link.mtu
 }
 
-// left returns the single addresses that s lacks, and forgets the missing ones that are there again.
-func (x *driver) left(s *localaddr.State) (list []netip.Addr) {
+// removedAddrs returns the single addresses that s lacks, and forgets the missing ones that are there again.
+func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	k := &x.link
 	for _, p := range k.addrs {
 		if p.IsSingleIP() && !slices.Contains(s.Addrs, p) {
@@ -198,8 +198,8 @@ func (x *driver) left(s *localaddr.State) (list []netip.Addr) {
 	return list
 }
 
-// tellMissing looks on worker i which of the addresses that the host has no more are in use there.
-func (x *driver) tellMissing(w *worker, i int, left []netip.Addr) {
+// noteMissing looks on worker i which of the addresses that the host has no more are in use there.
+func (x *driver) noteMissing(w *worker, i int, left []netip.Addr) {
 	for _, a := range left {
 		n := w.stk.Using(core.FromNetip(a))
 		if n == 0 {
@@ -224,8 +224,8 @@ func (x *driver) tellMissing(w *worker, i int, left []netip.Addr) {
 // maxMissing bounds the addresses that are remembered.
 const maxMissing = 64
 
-// followQueues looks until the device is closed whether the interface has got more receive queues.
-func (x *driver) followQueues() {
+// watchQueues looks until the device is closed whether the interface has got more receive queues.
+func (x *driver) watchQueues() {
 	t := time.NewTicker(lookAtQueues)
 	defer t.Stop()
 	last := x.found

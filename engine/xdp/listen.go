@@ -10,7 +10,7 @@ import (
 )
 
 func (x *driver) Listen(l *core.Listener) (at netip.AddrPort, stop io.Closer, err error) {
-	port, err := x.listenLocal(l.Want)
+	port, err := x.listenLocal(l.At)
 	if err != nil {
 		return at, nil, err
 	}
@@ -18,11 +18,11 @@ func (x *driver) Listen(l *core.Listener) (at netip.AddrPort, stop io.Closer, er
 	if !port.at.Addr().IsLoopback() {
 		stop, err = x.listenAt(port, &stack.ListenConfig{Conn: x.rdmaConfig()},
 			func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
-				c, err := l.Passive(local, remote)
+				c, err := l.NewPassiveConn(local, remote)
 				if err != nil {
 					return nil, err
 				}
-				return x.carry(w, c)
+				return x.newUpper(w, c)
 			})
 	}
 	if err != nil {
@@ -38,7 +38,7 @@ type heldPort interface {
 	Close() error
 }
 
-// xdpListener is a port at which the stacks of all workers listen.
+// listener is a port at which the stacks of all workers listen.
 type listener struct {
 	heldPort
 	x *driver
@@ -51,7 +51,7 @@ func (x *driver) listenAt(port heldPort, cfg *stack.ListenConfig,
 	err error) {
 	l = &listener{port, x}
 	at := port.Addr()
-	cfg.Refused = x.refused
+	cfg.Refused = x.logRefused
 	for _, w := range x.workers {
 		cfg.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
 			local, remote := core.TupleAddrs(t)
@@ -85,7 +85,7 @@ func (l *listener) stop() error {
 
 // Close ends all that listenAt began.
 func (l *listener) Close() error {
-	if l.x.over.Load() { // the program may be another device's
+	if l.x.closing.Load() { // the program may be another device's
 		return l.heldPort.Close()
 	}
 	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
@@ -94,8 +94,8 @@ func (l *listener) Close() error {
 	return l.stop()
 }
 
-// refused logs a connection that was reset when its handshake was done.
-func (x *driver) refused(t *tcp.Tuple, err error) {
+// logRefused logs a connection that was reset when its handshake was done.
+func (x *driver) logRefused(t *tcp.Tuple, err error) {
 	_, remote := core.TupleAddrs(t)
 	x.base.Log().Info("connection refused", "remote", remote, "error", err)
 }

@@ -27,7 +27,7 @@ const maxLiveMTU = live.Room - 14
 type liveFrames struct {
 	on   atomic.Bool // the driver takes them now
 	stop chan struct{}
-	over chan struct{}
+	done chan struct{}
 }
 
 // liveWorkers returns how many workers have live frames: the queues that the configuration names, or that an
@@ -43,8 +43,8 @@ func (c *Config) liveWorkers(link int) int {
 		runtime.NumCPU()), ring.MaxQueues)
 }
 
-// run returns how many frames the ports take best at a time.
-func (c *Config) run() int {
+// framesPerRun returns how many frames the ports take best at a time.
+func (c *Config) framesPerRun() int {
 	if c.Transmit == TransmitLive {
 		return live.BestRun
 	}
@@ -68,8 +68,8 @@ func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 		return nil, err
 	}
 	if x.live == nil {
-		x.live = &liveFrames{stop: make(chan struct{}), over: make(chan struct{})}
-		go x.live.ask(func() (d ring.Driver, err error) {
+		x.live = &liveFrames{stop: make(chan struct{}), done: make(chan struct{})}
+		go x.live.watchDriver(func() (d ring.Driver, err error) {
 			e := x.ns.Do(func() error { d, err = ring.QueryDriver(link); return err })
 			return d, e
 		})
@@ -78,9 +78,9 @@ func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 		live.MemoryOf(m.Slots, m.First, m.State), &x.live.on), nil
 }
 
-// ask follows what the driver takes, until close.
-func (l *liveFrames) ask(driver func() (ring.Driver, error)) {
-	defer close(l.over)
+// watchDriver follows what the driver takes, until close.
+func (l *liveFrames) watchDriver(driver func() (ring.Driver, error)) {
+	defer close(l.done)
 	t := time.NewTicker(askDriverEvery)
 	defer t.Stop()
 	for {
@@ -97,6 +97,6 @@ func (l *liveFrames) ask(driver func() (ring.Driver, error)) {
 func (l *liveFrames) close() {
 	if l != nil {
 		close(l.stop)
-		<-l.over
+		<-l.done
 	}
 }

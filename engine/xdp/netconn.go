@@ -76,7 +76,7 @@ func (c *NetConn) await(d *deadline, any Ready) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for c.s.Poll()&any == 0 {
-		if d.over {
+		if d.passed {
 			return os.ErrDeadlineExceeded
 		}
 		c.changed.Wait()
@@ -144,8 +144,8 @@ func (c *NetConn) SetWriteDeadline(t time.Time) error { c.set(&c.write, t); retu
 
 // deadline is when a call that waits gives up.
 type deadline struct {
-	timer *time.Timer // nil: never
-	over  bool
+	timer  *time.Timer // nil: never
+	passed bool
 }
 
 // set is for deadlines of c alone.
@@ -155,7 +155,7 @@ func (c *NetConn) set(d *deadline, t time.Time) {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
-	d.timer, d.over = nil, false
+	d.timer, d.passed = nil, false
 	if t.IsZero() {
 		return
 	}
@@ -164,7 +164,7 @@ func (c *NetConn) set(d *deadline, t time.Time) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if d.timer == timer { // else another one was set meanwhile
-			d.over = true
+			d.passed = true
 			c.changed.Broadcast()
 		}
 	})

@@ -6,19 +6,19 @@ import "testing"
 // the rest.
 func TestCrier(t *testing.T) {
 	var c notifier
-	if err := c.begin(); err != nil {
+	if err := c.start(); err != nil {
 		t.Fatal(err)
 	}
 	const all = 10000
 	told := make(chan int, all+1)
-	tell := func(n int) { c.news = append(c.news, func() { told <- n }) }
+	tell := func(n int) { c.pending = append(c.pending, func() { told <- n }) }
 	for n := range all / 2 {
 		tell(n)
 		if n%3 == 0 {
-			c.send()
+			c.flush()
 		}
 	}
-	for !c.send() {
+	for !c.flush() {
 	}
 	for n := range all / 2 { // each of them, although nothing comes behind it
 		if got := <-told; got != n {
@@ -27,10 +27,10 @@ func TestCrier(t *testing.T) {
 	}
 	for n := range all / 2 {
 		tell(all/2 + n)
-		c.send()
+		c.flush()
 	}
 	tell(all)
-	c.end()
+	c.stop()
 	for n := all / 2; n <= all; n++ {
 		if got := <-told; got != n {
 			t.Fatalf("told %d, want %d", got, n)

@@ -18,19 +18,19 @@ import (
 
 func (x *driver) open(nic netlink.Link) (err error) {
 	link := nic.Attrs().Index
-	if x.ns, err = x.cfg.Kit.namespace(); err != nil {
+	if x.ns, err = x.cfg.Privileges.namespace(); err != nil {
 		return err
 	}
 	if err := x.cfg.chooseTransmit(link, nic.Type()); err != nil {
 		return err
 	}
-	x.steer, err = x.cfg.Kit.steering(func() bpf.Options {
+	x.steer, err = x.cfg.Privileges.steering(func() bpf.Options {
 		return bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}
 	})
 	if err != nil {
 		return err
 	}
-	if x.neigh, err = neigh.New(link, x.base.Log(), x.hop); err != nil {
+	if x.neigh, err = neigh.New(link, x.base.Log(), x.onNextHop); err != nil {
 		return err
 	}
 	x.hops.r = x.neigh
@@ -52,14 +52,15 @@ func (x *driver) open(nic netlink.Link) (err error) {
 		return err
 	}
 	x.link.room, x.link.mtu = x.mtuRoom(), x.cfg.MTU
-	if x.local, err = localaddr.Follow(link, x.base.Log(), x.relocate, x.gone); err != nil {
+	x.local, err = localaddr.Follow(link, x.base.Log(), x.onLocalChange, x.onInterfaceGone)
+	if err != nil {
 		return err
 	}
 	x.watches = append(x.watches, x.local.Watch())
 	if err = x.openLoopback(); err != nil {
 		return err
 	}
-	return x.cfg.Kit.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
+	return x.cfg.Privileges.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
 }
 
 // warnOfMerging says what would merge segments before the interface's generic XDP sees them.
@@ -103,12 +104,12 @@ func (x *driver) openQueue(link, queue int) error {
 		sock.Close()
 		return err
 	}
-	w, err := x.newWorker(queue, port, x.stray)
+	w, err := x.newWorker(queue, port, x.strayHandler)
 	if err != nil {
 		return err
 	}
 	x.workers = append(x.workers, w)
-	x.base.AddLoop(w.Shard)
+	x.base.AddShard(w.Shard)
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 
@@ -118,8 +119,8 @@ func (x *driver) openSocket(queue int) (*ring.Socket, error) {
 		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
 		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
 	}
-	if x.cfg.Kit != nil {
-		c.NewSocket = x.cfg.Kit.socket
+	if x.cfg.Privileges != nil {
+		c.NewSocket = x.cfg.Privileges.takeXDPSocket
 	}
 	return ring.Open(c)
 }
@@ -141,11 +142,12 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	}
 	w.Queue = queue
 	w.stk, err = stack.New(stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.framesPerRun(),
+		Resolver: x.hops.forWorker(),
 		Steering: flows{x, w}, IPsec: x.ipsec.policy(), Peers: x.base.Options().Peers,
 		Stray:  stray(w),
 		Secret: x.secret, Seed: core.RandomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
-		Defect: w.Defect,
+		Defect: w.ReportDefect,
 	})
 	if err != nil {
 		w.closeFiles()
@@ -170,7 +172,7 @@ func (x *driver) stacks() []*worker {
 
 func (x *driver) Close() error {
 	var errs []error
-	x.over.Store(true)
+	x.closing.Store(true)
 	x.ipsec.close()
 	if x.local != nil {
 		x.local.Close()
@@ -181,19 +183,19 @@ func (x *driver) Close() error {
 	}
 	list := x.all()
 	for _, w := range list {
-		w.end()
+		w.stopThread()
 	}
 	x.last = x.counters()
 	for _, w := range list {
 		errs = append(errs, w.close())
-		w.Shard.End()
+		w.Shard.CloseMailbox()
 		w.closeFiles()
 	}
 	x.live.close()
 	if x.steer != nil {
 		x.lastSteering, _ = x.steer.Counters()
 	}
-	if x.steer != nil && x.cfg.Kit == nil {
+	if x.steer != nil && x.cfg.Privileges == nil {
 		errs = append(errs, x.steer.Close())
 	} else if x.steer != nil {
 		errs = append(errs, x.steer.Detach())
@@ -201,7 +203,7 @@ func (x *driver) Close() error {
 	if x.neigh != nil {
 		x.neigh.Close()
 	}
-	if x.ns != nil && x.cfg.Kit == nil {
+	if x.ns != nil && x.cfg.Privileges == nil {
 		x.ns.Close()
 	}
 	return errors.Join(errs...)

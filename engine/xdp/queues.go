@@ -58,9 +58,9 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 	}
 }
 
-// stray returns what w does with frames for connections of other workers: it hands them over. The answer to a
+// strayHandler returns what w does with frames for connections of other workers: it hands them over. The answer to a
 // SYN tells on which queue the device puts the connection, which then moves there.
-func (x *driver) stray(w *worker) func(*stack.Stray) bool {
+func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	if len(x.cfg.Queues) == 1 {
 		return nil
 	}
@@ -71,16 +71,16 @@ func (x *driver) stray(w *worker) func(*stack.Stray) bool {
 		}
 		kept := s.Keep()
 		return owner.Post(func() {
-			if !kept.SYNACK() || !x.move(owner, w, kept) {
+			if !kept.SYNACK() || !x.moveConn(owner, w, kept) {
 				owner.stk.Inject(kept, core.Now())
 			}
 		})
 	}
 }
 
-// move takes a connection that waits for the answer to its SYN from one worker to another. It runs on from's
+// moveConn takes a connection that waits for the answer to its SYN from one worker to another. It runs on from's
 // thread; false means that it stays.
-func (x *driver) move(from, to *worker, s *stack.Stray) bool {
+func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 	e := from.stk.Find(&s.Tuple)
 	if e == nil || e.Conn().State() != tcp.SynSent {
 		return false
@@ -94,8 +94,8 @@ func (x *driver) move(from, to *worker, s *stack.Stray) bool {
 		return false
 	}
 	iss := from.stk.Withdraw(e, core.Now())
-	c.Leave(from.Shard)
-	if !to.Post(func() { x.resume(to, c, iss, s) }) {
+	c.Unbind(from.Shard)
+	if !to.Post(func() { x.resumeConn(to, c, iss, s) }) {
 		c.Report(verbs.ErrClosed)
 		return true
 	}

@@ -41,19 +41,19 @@ func (x *driver) openRelay(queue int) error {
 	}
 	x.link.mu.Lock()
 	defer x.link.mu.Unlock()
-	w, err := x.newWorker(queue, sock, x.relay)
+	w, err := x.newWorker(queue, sock, x.relayHandler)
 	if err != nil {
 		return err
 	}
 	x.relays = append(x.relays, w)
 	x.base.AddRelay(w.Shard)
 	w.stk.SetMAC(x.link.mac)
-	go w.run(-1, x.cfg.BusyPoll)
+	go w.runThread(-1, x.cfg.BusyPoll)
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 
-// relay returns what w does with every frame.
-func (x *driver) relay(w *worker) func(*stack.Stray) bool {
+// relayHandler returns what w does with every frame.
+func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	var waiting atomic.Int64
 	return func(s *stack.Stray) bool {
 		owner := x.owners.get(&s.Tuple)

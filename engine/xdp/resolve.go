@@ -64,7 +64,7 @@ func noRoute(err error) error {
 // resolvePause is the time between two questions about a next hop that the kernel has given up.
 const resolvePause = time.Second
 
-// resolve implements driver.
+// Resolve implements driver.
 func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
 	dst = dst.Unmap().WithZone("")
 	if x.isLocal(dst) {
@@ -72,7 +72,7 @@ func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
 	}
 	answers := x.waiters.add(dst)
 	defer x.waiters.remove(dst, answers)
-	hops, at := x.hops.of(), core.FromNetip(dst)
+	hops, at := x.hops.forWorker(), core.FromNetip(dst)
 	defer hops.Forget(at)
 	for {
 		hops.Request(at)

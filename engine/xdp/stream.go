@@ -42,7 +42,7 @@ type socket struct {
 func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
 	s := &socket{w: w, local: local, remote: remote}
 	s.bytes = bytestream.New(cfg, func(*bytestream.Stream) { w.Ring(&s.doorbell) })
-	s.doorbell.Owner = streamBell{s}
+	s.doorbell.Owner = streamDoorbell{s}
 	return &Stream{s}
 }
 
@@ -93,15 +93,17 @@ func (s *socket) Unsent() int { return s.bytes.Unsent() }
 // Unread returns the octets that Read would give (SIOCINQ).
 func (s *socket) Unread() int { return s.bytes.Unread() }
 
-// streamBell is the owner of a stream's doorbell.
-type streamBell struct{ *socket }
+// streamDoorbell is the owner of a stream's doorbell.
+type streamDoorbell struct{ *socket }
 
-func (s streamBell) Kick(*core.Shard) int { s.bytes.Kick(); return 1 }
+func (s streamDoorbell) Kick(*core.Shard) int { s.bytes.Kick(); return 1 }
 
-func (streamBell) BellsOn(l *core.Shard) *fair.Class[*core.Doorbell] { return &l.Common.Bells }
+func (streamDoorbell) DoorbellClass(l *core.Shard) *fair.Class[*core.Doorbell] {
+	return &l.Common.Doorbells
+}
 
-// abandon implements abandoner.
-func (s streamBell) EndAfterPanic(why error) {
+// EndAfterPanic implements panicTarget.
+func (s streamDoorbell) EndAfterPanic(why error) {
 	if e := s.bytes.Endpoint(); e != nil {
 		s.w.stk.Abandon(e, why, core.Now())
 	}
@@ -110,7 +112,7 @@ func (s streamBell) EndAfterPanic(why error) {
 // onConn runs f with the connection on the worker, if the stream still has it. It fails with ErrClosed when the
 // device is closed.
 func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
-	return s.w.CallFor(streamBell{s}, func() {
+	return s.w.CallFor(streamDoorbell{s}, func() {
 		if e := s.bytes.Endpoint(); e != nil {
 			f(e.Conn(), core.Now())
 			e.Wake()

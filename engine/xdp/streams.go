@@ -44,7 +44,7 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 
 func (x *driver) connectStream(local, remote netip.AddrPort, cfg *StreamConfig) (*Stream,
 	error) {
-	port, mtu, err := x.origin(local, remote.Addr())
+	port, mtu, err := x.reserveSource(local, remote.Addr())
 	if err != nil {
 		return nil, err
 	}

@@ -75,10 +75,10 @@ func (c *Config) chooseTransmit(link int, kind string) error {
 
 // sender opens a packet socket for blocks.
 func (c *Config) sender(link int) (*gso.Sender, error) {
-	if c.Kit == nil {
+	if c.Privileges == nil {
 		return gso.OpenSender(link)
 	}
-	fd, err := c.Kit.packet()
+	fd, err := c.Privileges.takePacketSocket()
 	if err != nil {
 		return nil, err
 	}

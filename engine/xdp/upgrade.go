@@ -50,7 +50,7 @@ func (x *driver) replace(s *Stream, c *core.Conn, now tick.Time) error {
 	if e.Conn().Info(now).HeldBytes > 0 {
 		return ErrBusy
 	}
-	o, err := x.carry(s.w, c)
+	o, err := x.newUpper(s.w, c)
 	if err != nil {
 		return err
 	}

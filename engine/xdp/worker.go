@@ -22,16 +22,16 @@ import (
 // worker is the thread of one queue. It owns the port, the stack and everything in the loop.
 type worker struct {
 	*core.Shard
-	port    ring.Port
-	stk     *stack.Stack
-	efd     int // eventfd that ends its sleep
-	asleep  atomic.Bool
-	stop    atomic.Bool
-	running sync.WaitGroup
-	started atomic.Bool
-	lost    error // with suspect: why nothing is received any more
-	crier   notifier
-	cries   bool // crier has begun, and has not ended
+	port      ring.Port
+	stk       *stack.Stack
+	efd       int // eventfd that ends its sleep
+	asleep    atomic.Bool
+	stop      atomic.Bool
+	running   sync.WaitGroup
+	started   atomic.Bool
+	lostErr   error // with suspect: why nothing is received any more
+	notifier  notifier
+	notifying bool // crier has begun, and has not ended
 
 	consumer func() bool // Config.Consumer, nil for none
 }
@@ -49,7 +49,7 @@ func newWorker(p ring.Port) (*worker, error) {
 
 func (w *worker) closeFiles() { unix.Close(w.efd) }
 
-// wake ends the worker's sleep if it sleeps.
+// Wake ends the worker's sleep if it sleeps.
 func (w *worker) Wake() {
 	if w.asleep.Load() {
 		var one [8]byte
@@ -58,17 +58,17 @@ func (w *worker) Wake() {
 	}
 }
 
-// tell implements waker.
-func (w *worker) Tell(f func()) {
-	if !w.cries {
+// Notify implements core.Worker.
+func (w *worker) Notify(f func()) {
+	if !w.notifying {
 		f()
 		return
 	}
-	w.crier.news = append(w.crier.news, f)
+	w.notifier.pending = append(w.notifier.pending, f)
 }
 
-// run is the worker's life.
-func (w *worker) run(cpu int, busy time.Duration) {
+// runThread is the worker's life.
+func (w *worker) runThread(cpu int, busy time.Duration) {
 	w.started.Store(true)
 	debug.SetPanicOnFault(true) // see regionLost
 	runtime.LockOSThread()      // never unlocked: the affinity ends with the thread
@@ -80,27 +80,27 @@ func (w *worker) run(cpu int, busy time.Duration) {
 	}
 	w.RecordGoroutine()
 	defer w.GoIdle()
-	if err := w.crier.begin(); err != nil {
+	if err := w.notifier.start(); err != nil {
 		w.fail(err)
 		return
 	}
-	w.cries = true
-	defer func() { w.cries = false; w.crier.end() }()
-	if err := w.turns(busy); err != nil {
+	w.notifying = true
+	defer func() { w.notifying = false; w.notifier.stop() }()
+	if err := w.turnLoop(busy); err != nil {
 		w.fail(err)
 	}
 }
 
-// turns takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil
+// turnLoop takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil
 // when it is told to stop, else why the worker cannot go on.
-func (w *worker) turns(busy time.Duration) (err error) {
+func (w *worker) turnLoop(busy time.Duration) (err error) {
 	defer w.containTurn(&err)
 	p := clockSkip{last: core.Now()}
 	idleSince := p.last
 	active := false // something was done since p.last, which no clock was read for
 	for !w.stop.Load() {
-		if len(w.crier.news) > 0 {
-			w.crier.send()
+		if len(w.notifier.pending) > 0 {
+			w.notifier.flush()
 		}
 		arrived := w.stk.Fetch()
 		now := p.last
@@ -110,8 +110,8 @@ func (w *worker) turns(busy time.Duration) (err error) {
 			w.EnterPlace(core.AtReceive)
 			w.stk.Receive(now)
 		}
-		worked := w.consumer != nil && w.consume()
-		worked = w.Work() || worked || arrived
+		worked := w.consumer != nil && w.callConsumer()
+		worked = w.RunPosted() || worked || arrived
 		if w.stk.Quiet() && p.skip() {
 			active = active || worked
 			continue
@@ -124,10 +124,10 @@ func (w *worker) turns(busy time.Duration) (err error) {
 		w.EnterPlace(core.AtTransmit)
 		worked = w.stk.Transmit(now) || worked || active
 		active = false
-		if w.Suspect {
-			w.Suspect = false
-			if w.lost != nil {
-				return w.lost
+		if w.CheckTables {
+			w.CheckTables = false
+			if w.lostErr != nil {
+				return w.lostErr
 			}
 			if err := w.stk.Check(); err != nil {
 				return w.disorder(err)
@@ -139,8 +139,8 @@ func (w *worker) turns(busy time.Duration) (err error) {
 		}
 		switch {
 		case busy < 0:
-		case w.crier.told:
-			w.crier.told = false
+		case w.notifier.signalled:
+			w.notifier.signalled = false
 			// Whom it woke may share its processor, and would wait until it sleeps.
 			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		case now.Sub(idleSince) > busy:
@@ -158,7 +158,7 @@ func (w *worker) containTurn(err *error) {
 	if v == nil {
 		return
 	}
-	w.Defect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
+	w.ReportDefect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
 	*err = w.disorder(fmt.Errorf("%w: %v", verbs.ErrDefect, v))
 }
 
@@ -169,7 +169,7 @@ func (w *worker) disorder(err error) error {
 // fail gives the worker up: nobody can reach it any more, and its connections end.
 func (w *worker) fail(err error) {
 	w.FailDevice(err)
-	w.Shard.End()
+	w.Shard.CloseMailbox()
 	now := core.Now()
 	var all []*stack.Endpoint
 	w.stk.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
@@ -188,7 +188,7 @@ func (w *worker) close() (err error) {
 	return err
 }
 
-func (w *worker) consume() bool {
+func (w *worker) callConsumer() bool {
 	w.Consuming = true
 	w.EnterPlace(core.AtConsumer)
 	worked := w.consumer()
@@ -204,12 +204,12 @@ func (w *worker) sleep(now tick.Time) {
 	if at := w.stk.Deadline(); at != tick.Never {
 		d = min(d, at.Sub(now))
 	}
-	if d <= 0 || !w.crier.send() {
+	if d <= 0 || !w.notifier.flush() {
 		return
 	}
 	w.asleep.Store(true)
 	w.GoIdle()
-	if !w.Pending() && !w.stop.Load() {
+	if !w.HasPosted() && !w.stop.Load() {
 		if w.port.Wait(d, w.efd)&ring.ReadyExtra != 0 {
 			var b [8]byte
 			unix.Read(w.efd, b[:])
@@ -218,8 +218,8 @@ func (w *worker) sleep(now tick.Time) {
 	w.asleep.Store(false)
 }
 
-// end stops the worker and waits for it.
-func (w *worker) end() {
+// stopThread stops the worker and waits for it.
+func (w *worker) stopThread() {
 	w.stop.Store(true)
 	w.Wake()
 	if w.started.Load() {

@@ -8,8 +8,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Absent returns a closed device that has failed because of why. A daemon has it in place of one that cannot be opened
-// yet: its methods work as those of any device that was lost.
+// Absent returns a closed device that has failed with the error why. A daemon uses it in place of a device that cannot
+// be opened yet. Its methods behave as those of any failed device.
 func Absent(t verbs.Transport, why error) *Device {
 	d := newDevice(Options{})
 	d.drv = absent{t, why}
@@ -18,7 +18,7 @@ func Absent(t verbs.Transport, why error) *Device {
 	return d
 }
 
-// absent is the driver of such a device.
+// absent is the driver of a device that Absent returned.
 type absent struct {
 	transport verbs.Transport
 	why       error

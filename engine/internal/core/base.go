@@ -28,43 +28,43 @@ func (b Base) Options() *Options { return &b.dev.opt }
 // Log returns the device's logger.
 func (b Base) Log() *slog.Logger { return b.dev.log }
 
-// AddLoop makes l one of the device's loops.
-func (b Base) AddLoop(l *Shard) { b.dev.own(l) }
+// AddShard adds the shard of a worker that has connections.
+func (b Base) AddShard(l *Shard) { b.dev.addShard(l) }
 
-// AddRelay makes l one of the device's loops that have no connections.
-func (b Base) AddRelay(l *Shard) { b.dev.ownRelay(l) }
+// AddRelay adds the shard of a worker that has no connections.
+func (b Base) AddRelay(l *Shard) { b.dev.addRelay(l) }
 
-// Fail gives the device up because of err.
+// Fail marks the device as failed with err.
 func (b Base) Fail(err error) { b.dev.fail(err) }
 
-// Failed is closed when the device has failed.
+// Failed returns a channel that is closed when the device has failed.
 func (b Base) Failed() <-chan struct{} { return b.dev.failed }
 
-// Closing is closed when Close of the device begins.
+// Closing returns a channel that is closed when Close of the device begins.
 func (b Base) Closing() <-chan struct{} { return b.dev.closing }
 
 // IsClosed reports whether Close of the device was called.
 func (b Base) IsClosed() bool { return b.dev.isClosed() }
 
-// IsFinal reports whether the device has its last totals, so that the workers count no more.
+// IsFinal reports whether the device has its final totals: the workers have ended.
 func (b Base) IsFinal() bool { return b.dev.final.Load() != nil }
 
-// AddListener has Close of the device close l. It fails on a closed device.
-func (b Base) AddListener(l interface{ Close() error }) error { return b.dev.opened(l) }
+// AddListener registers l, so that Close of the device closes it. It closes l and fails on a closed device.
+func (b Base) AddListener(l interface{ Close() error }) error { return b.dev.addListener(l) }
 
-// RemoveListener is for a listener that is being closed.
-func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.forget(l) }
+// RemoveListener undoes AddListener when l is closed.
+func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.removeListener(l) }
 
-// WatchLoop is the watchdog of the workers. It returns when the device is closed.
-func (b Base) WatchLoop() { b.dev.watch() }
+// WatchLoop runs the watchdog of the workers until the device is closed.
+func (b Base) WatchLoop() { b.dev.watchLoop() }
 
 // IWARPConfig returns the configuration of the iwarp.Conn of c on l. With reliable, the bytes below arrive in order.
 func (b Base) IWARPConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
 	return b.dev.iwarpConfig(c, l, reliable)
 }
 
-// Initiate starts MPA as initiator on a connection of another kind, which start hands over. It returns when v can be
-// used, and fails as Dial does, and as start does.
+// Initiate starts MPA as initiator on a connection that exists already, such as a byte stream; start attaches it to the
+// given Conn. It returns when v is connected. It fails with the errors of Dial and of start.
 func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	cfg *verbs.ConnConfig, start func(*Conn) error) error {
 	qp, err := b.dev.qp(v)
@@ -73,7 +73,7 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	}
 	m, err := b.dev.mpaConfig(cfg, remote.Addr())
 	if err == nil {
-		c := qp.active(remote, &m, cfg.PrivateData)
+		c := qp.newActiveConn(remote, &m, cfg.PrivateData)
 		if err = start(c); err == nil {
 			err = c.await(ctx)
 		}
@@ -87,13 +87,13 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	return nil
 }
 
-// Respond returns the MPA Request that the peer sends on a connection of another kind, which start hands over. It fails
-// with what ended the connection, with the context's error, and as start does.
+// Respond returns the MPA Request that the peer sends on a connection that exists already; start attaches it to the
+// given Conn. It fails with the cause of the connection's end, the context's error, and the errors of start.
 func (b Base) Respond(ctx context.Context, local, remote netip.AddrPort,
 	cfg *verbs.ConnConfig, start func(*Conn) error) (*verbs.ConnRequest, error) {
 	l := &Listener{dev: b.dev, cfg: *cfg, requests: make(chan *verbs.ConnRequest, 1),
 		closed: make(chan struct{})}
-	c, err := l.Passive(local, remote)
+	c, err := l.NewPassiveConn(local, remote)
 	if err != nil {
 		return nil, fmt.Errorf("MPA start-up with %v: %w", remote, err)
 	}

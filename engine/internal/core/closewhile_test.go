@@ -51,7 +51,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 // TestCloseTwiceAtOnce: the second Close of a queue pair returns when the first one is done, too.
 func TestCloseTwiceAtOnce(t *testing.T) {
 	q, _, cq := lifeOf(t, lifeGone)
-	q.loop.Store(NewShard(&asleep{})) // which does not answer yet
+	q.shard.Store(NewShard(&asleep{})) // which does not answer yet
 	first, second := make(chan struct{}), make(chan struct{})
 	go func() { q.Close(); close(first) }()
 	for !q.closed.Load() {
@@ -63,8 +63,8 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 		t.Error("Close returns while the queue pair is in use")
 	case <-time.After(20 * time.Millisecond):
 	}
-	for !q.is(lifeFreed) {
-		q.loop.Load().Work()
+	for !q.hasReached(lifeFreed) {
+		q.shard.Load().RunPosted()
 	}
 	<-first
 	<-second
@@ -76,25 +76,25 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 // asleep is the worker of a loop that works when a test says so.
 type asleep struct{}
 
-func (*asleep) Wake()         {}
-func (*asleep) Tell(f func()) { f() }
+func (*asleep) Wake()           {}
+func (*asleep) Notify(f func()) { f() }
 
 // TestDoorbellFollows: a queue pair that moved to another worker after its doorbell was rung is left alone by the first
 // one, which passes the ring on; without a worker, it is left alone altogether.
 func TestDoorbellFollows(t *testing.T) {
 	d := newDevice(Options{})
 	for range 2 {
-		d.own(NewShard(&asleep{}))
+		d.addShard(NewShard(&asleep{}))
 	}
-	from, to := d.loops[0], d.loops[1]
+	from, to := d.shards[0], d.shards[1]
 	q := &QP{dev: d, iw: &iwarp.Conn{}} // which must not be woken
-	q.doorbell.Owner = qpBell{q}
+	q.doorbell.Owner = qpDoorbell{q}
 	q.life.Store(uint32(lifeAttached))
 	for _, owner := range []*Shard{nil, to} {
 		from.Ring(&q.doorbell)
-		q.loop.Store(owner)
-		from.Work()
-		if got := to.Pending(); got != (owner == to) {
+		q.shard.Store(owner)
+		from.RunPosted()
+		if got := to.HasPosted(); got != (owner == to) {
 			t.Errorf("owner %p: the other worker has work: %v", owner, got)
 		}
 	}

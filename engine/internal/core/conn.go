@@ -17,7 +17,7 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// conn is one attempt at a connection, active or passive. It is the iwarp.Handler of its iwarp.Conn, which calls it on
+// Conn is one attempt to connect, active or passive. It is the iwarp.Handler of its iwarp.Conn, which calls it on
 // the worker's thread, and answers the peer's request (verbs.Answerer).
 type Conn struct {
 	dev      *Device
@@ -25,35 +25,36 @@ type Conn struct {
 	listener *Listener
 	mpa      verbs.MPAConfig
 	Startup  startup.Config
-	Local    netip.AddrPort // both are set before attach, and stay
+	Local    netip.AddrPort // Local and Remote are set before attach and do not change
 	Remote   netip.AddrPort
 
-	Owner   atomic.Pointer[Shard] // changes at most once, while the connection is being opened
+	Owner   atomic.Pointer[Shard] // changes at most once, before the connection is established
 	iw      *iwarp.Conn
-	counted tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
-	below   Carrier                             // of iw; nil while the kernel is still connecting
+	counted tally.Counted[mpa.ReceiverCounters] // the part that the shard's sums contain
+	carrier Carrier                             // of iw; nil while the kernel is still connecting
 	Port    *ports.Reservation                  // nil where the kernel has the port, or a listener
 
-	result   chan error // one value: established, or why not
+	result   chan error // one value: nil once established, or the error
 	retry    startup.Retry
-	Over     bool           // ended, or given up before it began
-	rejected bool           // by the consumer, who knows
-	Charge   *budget.Charge // a passive connection on a socket, in the accounts of peers; the stack has the others
+	Ended    bool           // the connection ended, or the attempt was abandoned
+	rejected bool           // by the consumer: the failure is not logged
+	Charge   *budget.Charge // of a passive connection on a socket; the stack holds the charges of the others
 }
 
-// carrier is what carries the octets of a connection: an conn or a conn.
+// Carrier transports the bytes of one connection: an xdp.conn or a sockets.conn.
 type Carrier interface {
-	abandoner
+	panicTarget
 	Transport() string       // verbs.Transport.Name
 	TCPInfo() *verbs.TCPInfo // nil for a socket
-	// established says that MPA's start-up is done: the accounts of peers want to know, and from now on the connection
-	// has its turns as one of the owner's.
+	// OnEstablished is called when MPA's start-up is done. The peer's charge is then that of an established connection,
+	// and the connection has its turns in the share s of its owner.
 	OnEstablished(s *Share)
-	Reclaim() // what the queue pair has lent it is not read any more
+	// Reclaim makes the carrier stop reading memory that the queue pair lent to it.
+	Reclaim()
 }
 
-// passive returns a peer's attempt, with what MPA negotiates with it.
-func (l *Listener) Passive(local, remote netip.AddrPort) (*Conn, error) {
+// NewPassiveConn returns a connection that the peer began. It fails when the policy denies the peer.
+func (l *Listener) NewPassiveConn(local, remote netip.AddrPort) (*Conn, error) {
 	m, err := l.dev.mpaConfig(&l.cfg, remote.Addr())
 	if err != nil {
 		return nil, err
@@ -62,23 +63,23 @@ func (l *Listener) Passive(local, remote netip.AddrPort) (*Conn, error) {
 		Remote: remote, result: make(chan error, 1)}, nil
 }
 
-// active returns an attempt of q.
-func (q *QP) active(remote netip.AddrPort, m *verbs.MPAConfig, private []byte) *Conn {
+// newActiveConn returns an attempt to connect q to remote.
+func (q *QP) newActiveConn(remote netip.AddrPort, m *verbs.MPAConfig, private []byte) *Conn {
 	return &Conn{dev: q.dev, qp: q, mpa: *m, Startup: initiator(m, private, q.ird, q.ord),
 		Remote: remote, result: make(chan error, 1)}
 }
 
-// begin ties c to a worker; it runs there.
-func (c *Conn) Begin(l *Shard, s *iwarp.Conn, below Carrier) error {
+// Bind binds c to the worker of l, and attaches its queue pair if it has one. It runs on that worker.
+func (c *Conn) Bind(l *Shard, s *iwarp.Conn, below Carrier) error {
 	c.Owner.Store(l)
-	c.iw, c.below = s, below
+	c.iw, c.carrier = s, below
 	if c.qp != nil {
 		return c.qp.attach(c)
 	}
 	return nil
 }
 
-// iwarpConfig is the configuration of c's iwarp.Conn on loop l.
+// iwarpConfig is the configuration of c's iwarp.Conn on shard l.
 func (d *Device) iwarpConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
 	s := iwarp.Config{
 		Responder: c.listener != nil, Startup: c.Startup, Pool: l.pool, Handler: c,
@@ -95,7 +96,7 @@ func (d *Device) iwarpConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
 	return s
 }
 
-// call runs f on the worker that has c, wherever that moves.
+// call runs f on the worker that owns c, also when c moves to another worker meanwhile.
 func (c *Conn) call(f func()) error {
 	for {
 		l, here := c.Owner.Load(), false
@@ -110,26 +111,27 @@ func (c *Conn) call(f func()) error {
 	}
 }
 
-// abandon implements abandoner.
+// EndAfterPanic implements panicTarget.
 func (c *Conn) EndAfterPanic(why error) {
-	if c.below != nil {
-		c.below.EndAfterPanic(why)
+	if c.carrier != nil {
+		c.carrier.EndAfterPanic(why)
 	}
 	c.Report(why)
 }
 
+// abort resets the connection, or abandons an attempt that has none yet.
 func (c *Conn) abort() {
 	switch {
-	case c.Over:
+	case c.Ended:
 	case c.iw == nil: // the kernel is still connecting
-		c.Over = true
+		c.Ended = true
 	default:
 		c.iw.Abort(Now())
 		c.iw.Wake()
 	}
 }
 
-// await returns what was reported; a context that is done ends the attempt.
+// await waits for the result of the attempt. It aborts the attempt when ctx is done.
 func (c *Conn) await(ctx context.Context) error {
 	select {
 	case err := <-c.result:
@@ -140,8 +142,9 @@ func (c *Conn) await(ctx context.Context) error {
 	}
 }
 
+// Report ends the attempt with err, or with success when err is nil. Later calls have no effect.
 func (c *Conn) Report(err error) {
-	c.Owner.Load().tell(func() {
+	c.Owner.Load().notify(func() {
 		select {
 		case c.result <- err:
 		default:
@@ -157,7 +160,7 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 	}
 	l := c.listener
 	if l.waiting.Add(1) <= int32(cap(l.requests)) {
-		c.Owner.Load().tell(func() { l.show(req) })
+		c.Owner.Load().notify(func() { l.deliver(req) })
 		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.Local, "remote", c.Remote,
 			"private_data", len(r.PrivateData))
 		return
@@ -170,7 +173,7 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 
 // Established implements iwarp.Handler.
 func (c *Conn) Established(s *iwarp.Conn, p *startup.Params) {
-	c.below.OnEstablished(c.qp.share)
+	c.carrier.OnEstablished(c.qp.share)
 	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.Local, "remote", c.Remote, "revision",
 		p.Revision,
 		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",
@@ -189,15 +192,15 @@ func (c *Conn) Disconnected(s *iwarp.Conn, err error) {
 // PullPosted implements iwarp.Handler.
 func (c *Conn) PullPosted() {
 	if c.qp != nil {
-		c.qp.settle()
+		c.qp.pullPosted()
 	}
 }
 
 // Closed implements iwarp.Handler.
 func (c *Conn) Closed(s *iwarp.Conn, err error) {
-	c.Over = true
+	c.Ended = true
 	c.Release()
-	if c.qp != nil && c.qp.is(lifeEstablished) {
+	if c.qp != nil && c.qp.hasReached(lifeEstablished) {
 		c.qp.setGone(err)
 		return
 	}
@@ -218,22 +221,22 @@ func (c *Conn) Closed(s *iwarp.Conn, err error) {
 	c.Report(err)
 }
 
-// release gives back what c has outside of itself, and counts it among those that ended. It runs on the worker.
+// Release returns the port and the charge of c, and adds its counters to the sums. It runs on the worker.
 func (c *Conn) Release() {
 	if l := c.Owner.Load(); l != nil {
-		l.Sums.leaveConn(c)
+		l.Sums.removeConn(c)
 	}
 	c.Charge.End(Now())
 	c.Port.Close()
 }
 
-// isActive reports whether c belongs to a queue pair.
+// IsActive reports whether c belongs to a queue pair.
 func (c *Conn) IsActive() bool { return c.qp != nil }
 
-// leave takes c, which is still being opened, from the worker of l. It runs there.
-func (c *Conn) Leave(l *Shard) {
+// Unbind takes c from the worker of l before it is established. It runs on that worker.
+func (c *Conn) Unbind(l *Shard) {
 	c.qp.release()
-	l.Sums.leaveConn(c)
+	l.Sums.removeConn(c)
 }
 
 func errText(err error) string {
@@ -280,7 +283,7 @@ func (c *Conn) accept(qp *QP, private []byte) error {
 		IRD: uint16(qp.ird), ORD: uint16(qp.ord)}))
 }
 
-// lapsed is the word of the verbs for an answer that comes too late.
+// lapsed returns the verbs' error for an answer that comes too late.
 func lapsed(err error) error {
 	if errors.Is(err, iwarp.ErrNotAsked) {
 		return verbs.ErrLapsed
@@ -289,7 +292,7 @@ func lapsed(err error) error {
 }
 
 // answered reports whether it is too late to answer the peer's request.
-func (c *Conn) answered() bool { return c.Over || c.qp != nil }
+func (c *Conn) answered() bool { return c.Ended || c.qp != nil }
 
 // Reject implements verbs.Answerer.
 func (c *Conn) Reject(private []byte) error {

@@ -10,18 +10,18 @@ import (
 
 // CQ is verbs.CQ of the engine. Workers fill it.
 type CQ struct {
-	ring    atomic.Pointer[fifo[verbs.Completion]] // that workers fill
-	before  atomic.Pointer[fifo[verbs.Completion]] // that they did before Resize; nil: it is empty
-	settled atomic.Bool                            // no worker is about to put anything into before
-	resize  sync.Mutex
-	dev     *Device // nil for a sink
-	overrun atomic.Bool
-	closed  atomic.Bool
-	users   atomic.Int32 // sides of queue pairs
-	armed   atomic.Bool
-	changed chan struct{}
-	rouse   func()                       // wake, so that it is not allocated
-	sink    func(*verbs.Completion) bool // takes the completions instead of the ring, when not nil
+	fifo     atomic.Pointer[fifo[verbs.Completion]] // filled by workers
+	old      atomic.Pointer[fifo[verbs.Completion]] // filled before Resize; nil once it is empty
+	settled  atomic.Bool                            // no worker may still push into old
+	resize   sync.Mutex
+	dev      *Device // nil for a sink
+	overrun  atomic.Bool
+	closed   atomic.Bool
+	users    atomic.Int32 // sides of queue pairs
+	armed    atomic.Bool
+	changed  chan struct{}
+	wakeFunc func()                       // the method value wake, made once
+	sink     func(*verbs.Completion) bool // when set, takes the completions instead of the fifo
 }
 
 // CreateCQ implements verbs.Device.
@@ -43,15 +43,15 @@ func newCQ(depth int) (*CQ, error) {
 		return nil, err
 	}
 	c := &CQ{changed: make(chan struct{}, 1)}
-	c.rouse = c.wake
-	c.ring.Store(r)
+	c.wakeFunc = c.wake
+	c.fifo.Store(r)
 	return c, nil
 }
 
-// NewSinkCQ returns a completion queue that hands each completion to sink on the thread of the worker that
-// has it, instead of keeping it for Poll. sink must not block and may call nothing of the engine; *v is valid
-// during the call. When it returns false the completion is lost and the queue pair fails, as with a queue
-// that is full. Several workers may call at once.
+// NewSinkCQ returns a completion queue that passes each completion to sink, on the thread of the worker that
+// made it, instead of keeping it for Poll. sink must not block or call the engine; *v is valid during the call.
+// When sink returns false, the completion is lost and the queue pair fails as after an overrun. Several workers
+// may call sink at once.
 func NewSinkCQ(sink func(v *verbs.Completion) bool) *CQ {
 	c, _ := newCQ(1) // a depth of one is always right
 	c.sink = sink
@@ -81,8 +81,8 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 		return 0, verbs.ErrClosed
 	case c.overrun.Load():
 		return 0, verbs.ErrCQOverrun
-	case c.dev != nil && c.dev.over.Load():
-		if n = c.pop(dst); n == 0 { // the last ones came before that was set
+	case c.dev != nil && c.dev.closeDone.Load():
+		if n = c.pop(dst); n == 0 { // the last completions came before closeDone was set
 			err = verbs.ErrClosed
 		}
 	}
@@ -90,9 +90,9 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 }
 
 func (c *CQ) pop(dst []verbs.Completion) (n int) {
-	ring := c.ring.Load() // before before: of a ring that is new, Resize has stored the old one there
-	if c.before.Load() != nil {
-		if n = c.popBefore(dst); c.before.Load() != nil {
+	ring := c.fifo.Load() // before old: when this fifo is the new one, Resize has stored old already
+	if c.old.Load() != nil {
+		if n = c.popOld(dst); c.old.Load() != nil {
 			return n
 		}
 	}
@@ -102,17 +102,17 @@ func (c *CQ) pop(dst []verbs.Completion) (n int) {
 	return n
 }
 
-// popBefore takes what is left in the ring of before Resize, and forgets that when it is empty.
-func (c *CQ) popBefore(dst []verbs.Completion) (n int) {
-	before := c.before.Load()
-	settled := c.settled.Load() // then: it is of before, or that is not the one to forget
+// popOld takes completions from the fifo that was in use before Resize, and drops that fifo once it is empty.
+func (c *CQ) popOld(dst []verbs.Completion) (n int) {
+	before := c.old.Load()
+	settled := c.settled.Load() // read after old: the value belongs to it, or the swap below fails
 	for before != nil && n < len(dst) {
 		if before.Pop(&dst[n]) {
 			n++
 			continue
 		}
 		if settled {
-			c.before.CompareAndSwap(before, nil)
+			c.old.CompareAndSwap(before, nil)
 		}
 		break
 	}
@@ -120,9 +120,9 @@ func (c *CQ) popBefore(dst []verbs.Completion) (n int) {
 }
 
 // Resize implements verbs.CQ.
-func (c *CQ) Resize(depth int) error { return verbs.Wrap("ibv_resize_cq", c.replace(depth)) }
+func (c *CQ) Resize(depth int) error { return verbs.Wrap("ibv_resize_cq", c.resizeTo(depth)) }
 
-func (c *CQ) replace(depth int) error {
+func (c *CQ) resizeTo(depth int) error {
 	c.resize.Lock()
 	defer c.resize.Unlock()
 	next, err := newFIFO[verbs.Completion](depth)
@@ -134,13 +134,13 @@ func (c *CQ) replace(depth int) error {
 	case c.closed.Load():
 		return verbs.ErrClosed
 	}
-	if b := c.before.Load(); b != nil && b.Len() > 0 {
+	if b := c.old.Load(); b != nil && b.Len() > 0 {
 		return verbs.ErrBusy
 	}
 	c.settled.Store(false)
-	c.before.Store(c.ring.Load())
-	c.ring.Store(next)
-	err = c.dev.onEach(func(*Shard) error { return nil }) // whoever had the old one has put into it
+	c.old.Store(c.fifo.Load())
+	c.fifo.Store(next)
+	err = c.dev.onEach(func(*Shard) error { return nil }) // each worker has finished its push into the old fifo
 	c.settled.Store(true)
 	c.wake()
 	return err
@@ -171,22 +171,22 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 	}
 }
 
-// push adds *v on the thread of worker l; false means that it is lost.
+// push adds *v on the thread of worker l. It returns false when *v is lost.
 func (c *CQ) push(v *verbs.Completion, l *Shard) bool {
 	if c.sink != nil {
 		return c.sink(v)
 	}
-	ok := c.ring.Load().Push(v)
+	ok := c.fifo.Load().Push(v)
 	if !ok {
 		c.overrun.Store(true)
 	}
 	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
-		l.tell(c.rouse)
+		l.notify(c.wakeFunc)
 	}
 	return ok
 }
 
-// wake makes who waits look again.
+// wake makes the goroutines in Wait poll again.
 func (c *CQ) wake() {
 	select {
 	case c.changed <- struct{}{}:

@@ -1,5 +1,5 @@
-// Package core is what the two kinds of device share: the objects of the verbs, connections, and the mailbox through
-// which a worker is reached. It knows neither AF_XDP nor sockets: a Driver starts connections and listens.
+// Package core is the part that the two kinds of device share: the objects of the verbs, connections, and the shard of
+// each worker with its mailbox. It depends on neither AF_XDP nor sockets: a driver starts connections and listens.
 package core
 
 import (
@@ -19,67 +19,68 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Options are what both transports have in common. Zero fields mean defaults.
+// Options are the configuration that both kinds of device share. Zero fields mean defaults.
 type Options struct {
 	MPA      verbs.MPAConfig // for every connection, unless its own configuration says otherwise
 	Policy   Policy          // decides for each peer instead of MPA; nil for none
 	Override Override        // bounds what a connection's own configuration can change; nil: everything
-	// counts what each peer has, for all devices that share it; nil: the device's own, with defaults
+	// Peers limits the connections of each peer, for all devices that share it. Nil means limits of the device's own,
+	// with defaults.
 	Peers          *budget.Peers
-	Keepalive      Keepalive     // asks silent peers whether they are still there
-	Window         int           // octets that a peer may have under way towards us
+	Keepalive      Keepalive     // when silent peers are probed, and when they are given up
+	Window         int           // maximum number of bytes that a peer may have in flight to this end
 	StartupTimeout time.Duration // of the MPA exchange
-	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first;
-	// negative: for ever.
+	// FirstFPDUTimeout is how long a responder waits for the first FPDU of the initiator. Negative means without limit.
 	FirstFPDUTimeout time.Duration
-	// FPDUTimeout is how long octets that came may wait for the rest of their FPDU, or for what was lost before
-	// them; negative: for ever.
+	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them.
+	// Negative means without limit.
 	FPDUTimeout  time.Duration
 	CloseTimeout time.Duration // of a Terminate or FIN exchange
-	// of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog
+	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall,
+	// negative no watchdog.
 	Stall  time.Duration
 	NoPack bool // one FPDU per segment also when several small ones would fit
-	// MapPort, when set, says before each attempt to connect from local where the listener at remote really
-	// listens; it may wait until ctx is done. Devices on the kernel's sockets, which know their port too late, do not
-	// ask.
+	// MapPort, when set, is called before each attempt to connect from local. It returns the address at which the
+	// listener of remote accepts RDMA, and may wait until ctx is done. Devices on sockets do not call it, for they know
+	// their port too late.
 	MapPort func(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort
 	Log     *slog.Logger // one line per connection event; nil is silent
 }
 
-// driver is a transport: it starts connections and listens.
+// driver is one kind of device: it starts connections and listens.
 type driver interface {
-	// start begins an active connection whose handler is c. It runs on any goroutine.
+	// Start begins the active connection c. It runs on any goroutine.
 	Start(ctx context.Context, c *Conn, local, remote netip.AddrPort) error
 	Listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error)
 	Detach() error
 	Do(f func() error) error
 	Describe() verbs.Transport
 	Resolve(ctx context.Context, dst netip.Addr) error // see Device.Resolve
-	Footprint(accepted bool) int                       // octets of a connection, see Device.Footprint
+	Footprint(accepted bool) int                       // bytes of a connection, see Device.Footprint
 	Close() error
 }
 
-// Device is where everything else is made. Its methods may be called from any goroutine.
+// Device implements verbs.Device. Its methods may be called from any goroutine.
 type Device struct {
 	opt       Options
 	log       *slog.Logger
 	drv       driver
-	loops     []*Shard
+	shards    []*Shard
 	fallbacks peerFallbacks
 	contained contained
 	final     atomic.Pointer[Totals] // set when the device is closed
 
-	failing sync.Once
-	failed  chan struct{}
-	failure error
-	closing chan struct{} // closed by Close
-	over    atomic.Bool   // Close is done: no completion comes any more
-	ended   chan struct{} // closed then
+	failing   sync.Once
+	failed    chan struct{}
+	failure   error
+	closing   chan struct{} // closed by Close
+	closeDone atomic.Bool   // Close is done: there are no more completions
+	ended     chan struct{} // closed when closeDone is set
 
 	mu        sync.Mutex
 	closed    bool
 	listeners map[io.Closer]bool // that are open
-	relays    []*Shard           // without connections, beside loops
+	relays    []*Shard           // workers without connections
 }
 
 func newDevice(o Options) *Device {
@@ -95,15 +96,15 @@ func newDevice(o Options) *Device {
 	return d
 }
 
-// own makes l one of the device's loops.
-func (d *Device) own(l *Shard) {
-	l.dev, l.index = d, len(d.loops)
+// addShard adds the shard of a worker that has connections.
+func (d *Device) addShard(l *Shard) {
+	l.dev, l.index = d, len(d.shards)
 	l.table.OnFault = d.regionLost
-	d.loops = append(d.loops, l)
+	d.shards = append(d.shards, l)
 }
 
-// ownRelay makes l one of the device's loops that have no connections.
-func (d *Device) ownRelay(l *Shard) {
+// addRelay adds the shard of a worker that has no connections.
+func (d *Device) addRelay(l *Shard) {
 	l.dev = d
 	d.mu.Lock()
 	d.relays = append(d.relays, l)
@@ -111,33 +112,33 @@ func (d *Device) ownRelay(l *Shard) {
 }
 
 // Workers returns the number of workers that have connections.
-func (d *Device) Workers() int { return len(d.loops) }
+func (d *Device) Workers() int { return len(d.shards) }
 
-// all returns the loops of all workers.
-func (d *Device) all() []*Shard {
+// allShards returns the shards of all workers.
+func (d *Device) allShards() []*Shard {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append(d.loops[:len(d.loops):len(d.loops)], d.relays...)
+	return append(d.shards[:len(d.shards):len(d.shards)], d.relays...)
 }
 
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport { return d.drv.Describe() }
 
-// Resolve returns nil once the next hop towards dst answers ARP or neighbour discovery, and the context's cause when it
-// does not until then. An error of the routes ends it at once. A device on sockets leaves all of that to the kernel.
+// Resolve waits until the next hop to dst answers ARP or neighbour discovery. It fails with the context's cause, and at
+// once when there is no route. A device on sockets returns nil at once: the kernel resolves.
 func (d *Device) Resolve(ctx context.Context, dst netip.Addr) error {
 	return d.drv.Resolve(ctx, dst)
 }
 
-// Do runs f on a thread that is in the device's network namespace, where sockets of f belong.
+// Do runs f on a thread in the device's network namespace, so that f makes its sockets there.
 func (d *Device) Do(f func() error) error { return d.drv.Do(f) }
 
-// Detach takes the program off the interface, so that the host has all frames again; the rest of the device
-// stays as it is. It waits for no worker.
+// Detach detaches the XDP program from the interface, so that the host's kernel gets all frames again. The rest of the
+// device is unchanged. It does not wait for any worker.
 func (d *Device) Detach() error { return d.drv.Detach() }
 
-// Close ends every connection with RST, takes the program off the interface and gives ports and queues back. What
-// waits fails with net.ErrClosed, and so does what is called later.
+// Close resets every connection, detaches the XDP program and releases ports and queues. Calls that wait, and later
+// calls, fail with net.ErrClosed.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -154,7 +155,7 @@ func (d *Device) Close() error {
 	}
 	err := d.drv.Close()
 	d.closeTotals()
-	d.over.Store(true)
+	d.closeDone.Store(true)
 	close(d.ended)
 	return err
 }
@@ -165,8 +166,8 @@ func (d *Device) isClosed() bool {
 	return d.closed
 }
 
-// opened has Close close a listener that is open now; it fails on a closed device.
-func (d *Device) opened(l io.Closer) error {
+// addListener registers an open listener, so that Close closes it. On a closed device it closes l and fails.
+func (d *Device) addListener(l io.Closer) error {
 	d.mu.Lock()
 	if !d.closed {
 		d.listeners[l] = true
@@ -178,15 +179,15 @@ func (d *Device) opened(l io.Closer) error {
 	return verbs.ErrClosed
 }
 
-// forget is for a listener that is being closed.
-func (d *Device) forget(l io.Closer) {
+// removeListener undoes addListener when l is closed.
+func (d *Device) removeListener(l io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.listeners, l)
 }
 
-// Footprint returns the octets that this process allocates at most for a queue pair and its connection,
-// without what all connections of a worker share: frames, and the pool for octets out of order.
+// Footprint returns the maximum number of bytes that this process allocates for a queue pair and its connection. The
+// memory that all connections of a worker share is not included: frames, and the pool for bytes out of order.
 func (d *Device) Footprint(cfg *verbs.QPConfig) int {
 	core := rdmap.Config{
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE,
@@ -200,5 +201,5 @@ func (d *Device) Footprint(cfg *verbs.QPConfig) int {
 	return core.Footprint() + posted + int(unsafe.Sizeof(QP{})) + d.drv.Footprint(true)
 }
 
-// ConnFootprint is what a connection takes before it has a queue pair.
+// ConnFootprint returns the maximum number of bytes of a connection before it has a queue pair.
 func (d *Device) ConnFootprint() int { return d.drv.Footprint(false) }

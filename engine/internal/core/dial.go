@@ -29,7 +29,7 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote), err)
 }
 
-// qp returns the engine's own of a queue pair.
+// qp returns the QP of this device behind the interface. It fails for those of other devices.
 func (d *Device) qp(qp verbs.QP) (*QP, error) {
 	if q, _ := qp.(*QP); q != nil && q.dev == d {
 		return q, nil
@@ -47,29 +47,29 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	if err != nil {
 		return PeerDenied(err)
 	}
-	if err := d.dialAgain(ctx, remote, q, cfg, &m); err != nil {
+	if err := d.dialWithRetries(ctx, remote, q, cfg, &m); err != nil {
 		charge.End(Now())
 		return err
 	}
-	q.keep(charge)
+	q.setCharge(charge)
 	return nil
 }
 
-// dialAgain dials, and again without what the peer refused.
-func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
+// dialWithRetries dials, and dials again without the MPA options that the peer refused.
+func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
 	d.fallbacks.apply(remote, m, Now())
-	guess := startup.RetryNone // what a rejection may have meant
+	guess := startup.RetryNone // the option that a rejection may have been about
 	begin, wasClosed := time.Now(), false
 	for attempt, ports := 0, 1; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
-		closed := hungUp(err)
+		closed := closedByPeer(err)
 		switch {
 		case TryAnotherPort(err, cfg.Local) && ports < MaxPorts:
 			attempt--
 			ports++
 			continue
-		case (refused(err) || closed && !wasClosed) && time.Since(begin) < cfg.Patience &&
+		case (isRefused(err) || closed && !wasClosed) && time.Since(begin) < cfg.Patience &&
 			ctx.Err() == nil:
 			wasClosed = wasClosed || closed
 			attempt--
@@ -80,7 +80,7 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 				d.fallbacks.learn(remote, guess, Now())
 			}
 			return nil
-		case errors.Is(err, verbs.ErrHasConn): // which it does no harm
+		case errors.Is(err, verbs.ErrHasConn): // the connection of q is not disturbed
 			return err
 		}
 		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
@@ -97,7 +97,7 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 			return err
 		}
 		if errors.Is(err, verbs.ErrRejected) {
-			guess = c.retry // or its consumer said no: the next attempt shows which
+			guess = c.retry // its consumer may have rejected: the next attempt shows it
 		} else {
 			d.fallbacks.learn(remote, c.retry, Now())
 		}
@@ -106,42 +106,42 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 	}
 }
 
-// patienceStep is the time between two attempts to connect to a port that refuses, or that refused what it was
-// asked for. Linux's siw loses a connection that comes while it is still busy with the one before, when its
-// listener has a backlog of 1.
+// patienceStep is the time between two attempts to connect to a port that refuses connections, or that refused an MPA
+// option. Linux's siw with a backlog of 1 loses a connection that arrives while it handles the one before.
 const patienceStep = 20 * time.Millisecond
 
-// refused says whether nobody listens at the peer's port.
-func refused(err error) bool {
+// isRefused reports whether the peer has no listener at the port.
+func isRefused(err error) bool {
 	return errors.Is(err, tcp.CauseRefused) ||
 		errors.Is(err, verbs.ErrConnect) && errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// hungUp says whether the peer closed the connection before it answered. A listener that is just being closed does
-// that as well as a peer that does not know what it was asked.
-func hungUp(err error) bool {
+// closedByPeer reports whether the peer closed the connection before it answered. A listener that is being closed does
+// that, and so does a peer that does not understand the Request.
+func closedByPeer(err error) bool {
 	return errors.Is(err, verbs.ErrStartup) &&
 		errors.Is(err, &ulpdu.Error{Layer: ulpdu.MPA, Code: mpa.CodeClosed})
 }
 
-// maxAttempts is how often Dial tries again: once without markers, once without revision 2.
+// maxAttempts is the number of times that Dial tries again: once without markers, once without revision 2.
 const maxAttempts = 2
 
 func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
 	m *verbs.MPAConfig) (*Conn, error) {
-	c := qp.active(remote, m, cfg.PrivateData)
+	c := qp.newActiveConn(remote, m, cfg.PrivateData)
 	if err := d.drv.Start(ctx, c, cfg.Local, remote); err != nil {
 		return nil, err
 	}
 	return c, c.await(ctx)
 }
 
-// maxPorts is the number of free ports that an active open tries. A port is of no use while it has a connection to
-// the same peer in TIME-WAIT, which keeps no port in the kernel. The kernel picks at random and may repeat itself.
-// Where one of 16 ports is left, 64 tries fail for 1.6 % of the dials, and 256 for less than one in ten million.
+// MaxPorts is the number of free ports that an active open tries. A port cannot be used while it has a connection to
+// the same peer in TIME-WAIT, which does not occupy the port in the kernel. The kernel picks ports at random, with
+// repeats. Where one of 16 ports is left, 64 tries fail for 1.6 % of the dials, and 256 for less than one in ten
+// million.
 const MaxPorts = 256
 
-// anotherPort says whether an active open that failed may succeed from another port.
+// TryAnotherPort reports whether an active open that failed may succeed from another port.
 func TryAnotherPort(err error, local netip.AddrPort) bool {
 	return errors.Is(err, stack.ErrTupleInUse) && local.Port() == 0
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // fifo is a bounded queue for any number of producers and consumers. Push and Pop never block and
-// never allocate. Each slot carries a turn number that says whose it is: pos when free for the
-// producer of that position, pos+1 when filled for its consumer.
+// never allocate. The turn number of a slot says who may use it: it is pos when the slot is free for the
+// producer of that position, and pos+1 when it is filled for its consumer.
 type fifo[T any] struct {
 	mask  uint64
 	slots []fifoSlot[T]
@@ -31,7 +31,7 @@ func newFIFO[T any](depth int) (*fifo[T], error) {
 		return nil, fmt.Errorf("%w: queue depth %d: want 1 to %d", verbs.ErrInvalid, depth,
 			verbs.MaxCQDepth)
 	}
-	n := 2 // in a single slot, filled and free for the next round are the same turn
+	n := 2 // with one slot, "filled" and "free in the next round" would be the same turn
 	for n < depth {
 		n <<= 1
 	}
@@ -42,7 +42,7 @@ func newFIFO[T any](depth int) (*fifo[T], error) {
 	return r, nil
 }
 
-// Len returns the number of elements, exact only while nobody else pushes or pops, and never less than 0.
+// Len returns the number of elements, exact only without concurrent calls, and never negative.
 func (r *fifo[T]) Len() int {
 	head := r.head.Load()
 	return int(r.tail.Load() - head)

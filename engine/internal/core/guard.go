@@ -10,16 +10,15 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// A panic on a worker is a defect of this program. It ends the connection that was being served, as well as
-// that can be done, and the worker goes on, if its tables came through it; else the device fails. What the Go
-// runtime does not make a panic cannot be contained: concurrent use of a map, a stack that is exhausted,
-// memory that the system does not give.
+// A panic on a worker is a defect of this program. It ends the connection that was being served. The worker goes on if
+// its tables are consistent; otherwise the device fails. Fatal errors of the Go runtime cannot be contained: concurrent
+// use of a map, stack overflow, out of memory.
 
-// abandoner is a connection that can be ended after a panic.
-type abandoner interface{ EndAfterPanic(why error) }
+// panicTarget is a connection that ends when a panic happens while it is served.
+type panicTarget interface{ EndAfterPanic(why error) }
 
-// contain is deferred around one piece of work that somebody posted.
-func (l *Shard) Contain() {
+// ContainPanic is deferred around one posted function or doorbell. It recovers from a panic and ends Current.
+func (l *Shard) ContainPanic() {
 	if l.dev == nil {
 		return
 	}
@@ -27,24 +26,25 @@ func (l *Shard) Contain() {
 	if v == nil {
 		return
 	}
-	p := l.Doing
-	l.Doing = nil
+	p := l.Current
+	l.Current = nil
 	d := &stack.Defect{Value: v, Trace: debug.Stack()}
 	if p != nil {
 		Attempt(func() { p.EndAfterPanic(fmt.Errorf("%w: %v", verbs.ErrDefect, v)) })
 	}
-	l.Defect(d)
+	l.ReportDefect(d)
 }
 
+// Attempt calls f and returns the value of its panic, nil without one.
 func Attempt(f func()) (failed any) {
 	defer func() { failed = recover() }()
 	f()
 	return nil
 }
 
-// defect counts and logs a panic that was contained. What it left is looked at when the turn is over.
-func (l *Shard) Defect(d *stack.Defect) {
-	l.Suspect = true
+// ReportDefect counts and logs a panic that was contained. The worker checks its tables at the end of the turn.
+func (l *Shard) ReportDefect(d *stack.Defect) {
+	l.CheckTables = true
 	c := &l.dev.contained
 	c.panics.Add(1)
 	if now := time.Now().UnixNano(); now-c.logged.Load() < int64(defectPause) {
@@ -59,15 +59,15 @@ func (l *Shard) Defect(d *stack.Defect) {
 		string(d.Trace), "next", "report this line")
 }
 
-// defectPause is how long after the log line of one defect no other is written: a peer that knows how to
-// cause them shall not fill the disk with stacks.
+// defectPause is the minimum time between two log lines about defects. It keeps a peer that can cause them from filling
+// the disk with stacks.
 const defectPause = time.Second
 
-// Contained counts what ended a part of a device and nothing else.
+// Contained counts the faults that ended a part of a device and left the rest running.
 type Contained struct {
-	RegionFaults uint64 // memory regions that were lost because their memory could not be accessed
+	RegionFaults uint64 // memory regions that were revoked because their memory could not be accessed
 	Panics       uint64 // defects of this program
-	Stalls       uint64 // times that a worker stood still
+	Stalls       uint64 // times that a turn of a worker exceeded Options.Stall
 }
 
 type contained struct {
@@ -75,19 +75,19 @@ type contained struct {
 	logged                  atomic.Int64 // when the last defect was logged
 }
 
-// Contained returns what the device survived until now.
+// Contained returns the counters of the faults that the device has survived.
 func (d *Device) Contained() Contained {
 	c := &d.contained
 	return Contained{RegionFaults: c.regions.Load(), Panics: c.panics.Load(),
 		Stalls: c.stalls.Load()}
 }
 
-// Failed is closed when the device is of no use any more, because its interface is gone (ErrGone), or a defect has left
-// the tables of a worker in disorder; Err says more, and nothing is logged. The connections of that worker are reset,
-// and nothing is accepted any more. The device must be closed, and may be opened again.
+// Failed returns a channel that is closed when the device cannot be used any more: its interface is gone (ErrGone), or
+// a defect has left the tables of a worker inconsistent. Err returns the cause; nothing is logged. The connections of
+// that worker are reset, and no connection is accepted. The program must close the device, and may open it again.
 func (d *Device) Failed() <-chan struct{} { return d.failed }
 
-// Err returns why the device failed, nil while it has not.
+// Err returns the error with which the device failed, nil while it has not failed.
 func (d *Device) Err() error {
 	select {
 	case <-d.failed:

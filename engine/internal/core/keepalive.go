@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Keepalive says when a peer that is silent is asked whether it is still there, and when it is given up: else
-// a connection whose peer was switched off would stay for ever, with all that it holds. Zero fields are those
-// of DefaultKeepalive.
+// Keepalive says when a silent peer is probed and when its connection is given up. Without it, a connection whose peer
+// was switched off would keep its resources for ever. Zero fields mean those of DefaultKeepalive.
 type Keepalive struct {
-	Idle     time.Duration // of silence; negative: it is never asked
-	Interval time.Duration // between questions without an answer
-	Probes   int           // how many there are before it is given up
+	Idle     time.Duration // silence before the first probe; negative: no probes
+	Interval time.Duration // between two probes without an answer
+	Probes   int           // number of unanswered probes that end the connection
 }
 
-// DefaultKeepalive gives a peer up after two minutes. It is for RDMA, whose consumers have no other sign of
-// life; byte streams begin with the two hours of RFC 9293 (MUST-28).
+// DefaultKeepalive gives a peer up after two minutes. It is for RDMA, whose consumers have no other sign of a dead
+// peer; byte streams start with the two hours of RFC 9293 (MUST-28).
 var DefaultKeepalive = Keepalive{Idle: time.Minute, Interval: 10 * time.Second, Probes: 6}
 
 func (k *Keepalive) complete() {
@@ -25,7 +24,7 @@ func (k *Keepalive) complete() {
 	k.Probes = cmp.Or(k.Probes, DefaultKeepalive.Probes)
 }
 
-// kernel is the form for sockets: SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT.
+// SocketConfig returns k as socket options: SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT.
 func (k *Keepalive) SocketConfig() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: k.Idle > 0, Idle: max(k.Idle, 0), Interval: k.Interval,
 		Count: k.Probes}

@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp"
 )
 
-// Leftovers lists what the workers and the accounts of a device still have, for tests; "" for nothing.
+// Leftovers lists the objects that the workers of a device and its peers' charges still hold, for tests; "" for none.
 func Leftovers(d *Device) string {
 	var left []string
 	note := func(what string, n int) {
@@ -17,10 +17,10 @@ func Leftovers(d *Device) string {
 			left = append(left, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	for _, l := range d.all() {
+	for _, l := range d.allShards() {
 		l.Call(func() {
-			octets, records := l.pool.InUse()
-			note("octets out of order", octets)
+			held, records := l.pool.InUse()
+			note("bytes out of order", held)
 			note("records", records)
 			note("STags", l.table.Len())
 			note("queue pairs", len(l.Sums.qps))
@@ -45,4 +45,4 @@ func Leftovers(d *Device) string {
 }
 
 // Below returns the protocol of a queue pair and the carrier of its last connection, for tests. Its worker owns both.
-func Below(q *QP) (*rdmap.QP, Carrier) { return &q.core, q.conn.Load().below }
+func Below(q *QP) (*rdmap.QP, Carrier) { return &q.core, q.conn.Load().carrier }

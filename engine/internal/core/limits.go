@@ -1,17 +1,18 @@
 package core
 
-// What a worker does in one turn for what programs and peers can fill without end. The rest waits for the next turn, so
-// that the frames and the requests of others never wait for more than one turn.
+// These limits bound the work of one turn that programs and peers can cause. The rest waits for the next turn, so that
+// frames and requests of others never wait for more than one turn.
 const (
-	// requestsPerTurn is how many work requests a worker takes in one turn, some 0.2 ms, and requestsPerVisit how many
-	// of those come from one queue pair before the next owner has its turn. Requests that are refused, or that send
-	// nothing, complete at once: without a bound a program posts them as fast as they are taken.
+	// requestsPerTurn is the maximum number of work requests that a worker takes in one turn, some 0.2 ms.
+	// requestsPerVisit is the maximum from one queue pair before the next owner has its turn. Requests that are
+	// refused, or that send nothing, complete at once: without a limit a program could post them as fast as they are
+	// taken.
 	requestsPerTurn  = 1024
 	requestsPerVisit = 256
-	// mailPerTurn is how many posted functions a worker runs in one turn: programs make and end objects, and other
-	// workers hand frames over.
+	// mailPerTurn is the maximum number of posted functions that a worker runs in one turn. Programs post them when
+	// they create and destroy objects, and other workers post frames.
 	mailPerTurn = 64
-	// stepsPerTurn is how many connections of the kernel's sockets a worker serves in one turn; each reads and writes
-	// once.
+	// StepsPerTurn is the maximum number of connections on sockets that a worker steps in one turn; each step reads and
+	// writes once.
 	StepsPerTurn = 16
 )

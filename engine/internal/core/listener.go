@@ -16,12 +16,12 @@ import (
 type Listener struct {
 	dev      *Device
 	cfg      verbs.ConnConfig
-	Want     netip.AddrPort // what Listen was called with, then where that is
+	At       netip.AddrPort // the address that Listen was called with, then the real one
 	requests chan *verbs.ConnRequest
-	waiting  atomic.Int32 // in requests, or about to be
+	waiting  atomic.Int32 // requests in the channel, or about to be sent to it
 	closed   chan struct{}
 	closing  sync.Once
-	below    io.Closer // stops the driver's listening; nil of AwaitRequest
+	stop     io.Closer // ends the driver's listening; nil for Base.Respond
 }
 
 // Listen implements verbs.Device.
@@ -30,11 +30,11 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
-	l := &Listener{dev: d, cfg: cfg, Want: addr, requests: make(chan *verbs.ConnRequest, backlog),
+	l := &Listener{dev: d, cfg: cfg, At: addr, requests: make(chan *verbs.ConnRequest, backlog),
 		closed: make(chan struct{})}
 	var err error
-	if l.Want, l.below, err = d.drv.Listen(l); err == nil {
-		err = d.opened(l)
+	if l.At, l.stop, err = d.drv.Listen(l); err == nil {
+		err = d.addListener(l)
 	}
 	if err != nil {
 		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
@@ -43,11 +43,11 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 }
 
 // Addr implements verbs.Listener.
-func (l *Listener) Addr() netip.AddrPort { return l.Want }
+func (l *Listener) Addr() netip.AddrPort { return l.At }
 
 // Accept implements verbs.Listener.
 func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
-	if isClosed(l.closed) { // a request may have come meanwhile
+	if isClosed(l.closed) { // checked first: the channel may hold a request, too
 		return nil, verbs.ErrListenerClosed
 	}
 	select {
@@ -63,13 +63,13 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	}
 }
 
-// Listens reports whether a listener of the device has the address, alone or with all others of its family.
+// Listens reports whether a listener of the device covers the address: its own, or the wildcard of its family.
 func (d *Device) Listens(at netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for l := range d.listeners {
 		l, ok := l.(*Listener)
-		if ok && l.Want.Port() == at.Port() && covers(l.Want.Addr(), at.Addr()) {
+		if ok && l.At.Port() == at.Port() && covers(l.At.Addr(), at.Addr()) {
 			return true
 		}
 	}
@@ -84,23 +84,23 @@ func covers(l, a netip.Addr) bool {
 // Close implements verbs.Listener.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
-		l.dev.forget(l)
-		l.below.Close()
+		l.dev.removeListener(l)
+		l.stop.Close()
 		close(l.closed)
 	})
 	l.rejectAll()
 	return nil
 }
 
-// show gives Accept a request that waiting counts.
-func (l *Listener) show(r *verbs.ConnRequest) {
+// deliver sends a request to Accept. It is counted in waiting already.
+func (l *Listener) deliver(r *verbs.ConnRequest) {
 	l.requests <- r
-	if isClosed(l.closed) { // after Close looked
+	if isClosed(l.closed) { // Close may have drained the channel before
 		go l.rejectAll()
 	}
 }
 
-// rejectAll rejects the requests that wait.
+// rejectAll rejects the requests that Accept has not taken.
 func (l *Listener) rejectAll() {
 	for {
 		select {

@@ -31,8 +31,8 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return p.RegMRIOVA(mem, 0, access)
 }
 
-// RegMRIOVA is RegMR with the TO of the first octet: peers of programs in C name memory by its address. It fails as
-// RegMR does.
+// RegMRIOVA is RegMR with iova as the TO of the first byte: C programs tell their peers the addresses of memory. It
+// fails as RegMR does.
 func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Base: iova, Owner: m}
@@ -74,7 +74,7 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 // Close implements verbs.MR.
 func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
 
-// deregister looks at all workers before it takes the region from one: a region that is busy stays whole.
+// deregister checks all workers before it removes the region from one, so that a busy region stays valid everywhere.
 func (m *MR) deregister() error {
 	err := m.pd.dev.onEach(func(l *Shard) error {
 		if one := m.mrs[l.index]; one != nil && l.table.InUse(one) {
@@ -88,11 +88,11 @@ func (m *MR) deregister() error {
 	return freeEach(m.pd.dev, m.mrs, (*ddp.Table).Deregister)
 }
 
-// RegionError says that the memory of a region cannot be accessed. It ends the region, and the connections
-// that came to touch that memory, and nothing else.
+// RegionError reports that the memory of a region cannot be accessed. The region is revoked and the connections that
+// accessed that memory end; nothing else is affected.
 type RegionError struct {
 	STag ddp.STag
-	Off  uint64 // of the octet that was asked for
+	Off  uint64 // of the byte that was accessed
 	Len  int    // of the region
 }
 
@@ -102,14 +102,15 @@ func (e *RegionError) Error() string {
 		e.Off, e.Len, uint32(e.STag))
 }
 
-// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then. A program
-// that calls Failed reports the loss itself; the device logs that of all other regions.
+// Failed returns a channel that is closed when the region's memory could not be accessed. Err returns the cause, and
+// the STag is invalid then. A program that calls Failed reports the loss itself; the device logs it for all other
+// regions.
 func (m *MR) Failed() <-chan struct{} {
 	m.followed.Store(true)
 	return m.failed
 }
 
-// Err returns why the region failed, nil while it has not.
+// Err returns the error with which the region failed, nil while it has not failed.
 func (m *MR) Err() error {
 	select {
 	case <-m.failed:
@@ -119,22 +120,22 @@ func (m *MR) Err() error {
 	}
 }
 
-// regionLost is called by a worker that could not access memory: the kernel's SIGBUS is a panic on goroutines that call
-// debug.SetPanicOnFault, and package rdmap recovers from it. The other workers revoke the STag when their turn comes.
+// regionLost is called by a worker that could not access memory. SIGBUS becomes a panic on goroutines that call
+// debug.SetPanicOnFault, and package rdmap recovers from it. The other workers revoke the STag in their next turn.
 func (d *Device) regionLost(r *ddp.MR, off uint64) {
 	m, ok := r.Owner().(*MR)
 	if !ok {
 		return
 	}
 	m.failing.Do(func() {
-		m.err = &RegionError{r.STag(), off, len(m.mem)} // RegMR may still be at work on m
+		m.err = &RegionError{r.STag(), off, len(m.mem)} // not m.at: RegMR may not have finished
 		d.contained.regions.Add(1)
 		if !m.followed.Load() {
 			d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
 				m.err, "next", "do not shorten files that are registered")
 		}
 		close(m.failed)
-		for _, l := range d.loops {
+		for _, l := range d.shards {
 			l.Post(func() {
 				if r := m.mrs[l.index]; r != nil && r.Valid() {
 					l.table.RevokeLost(r)

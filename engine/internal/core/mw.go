@@ -7,12 +7,12 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// MW is verbs.MW of the engine. It is bound by the worker of the queue pair that posts it.
+// MW is verbs.MW of the engine. The worker of the queue pair that posts BindMW binds it.
 type MW struct {
 	dev     *Device
 	windows []*ddp.Window // one per worker, all with the same STag; nil once freed there
 	stag    verbs.STag
-	turn    atomic.Uint64 // see ddp.Turn
+	turn    atomic.Uint64 // see ddp.SharedCount
 }
 
 // AllocMW implements verbs.PD.

@@ -11,14 +11,14 @@ import (
 type PD struct {
 	dev  *Device
 	pds  []*ddp.PD    // one per worker; nil once freed there
-	srqs atomic.Int32 // in the domain
+	srqs atomic.Int32 // shared receive queues in the domain
 
-	streams atomic.Uint64 // of all workers
+	streams atomic.Uint64 // streams of all workers, see ddp.PD
 }
 
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
-	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.loops))}
+	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.shards))}
 	err := d.onEach(func(l *Shard) error {
 		one, err := l.table.AllocPD()
 		if err == nil {
@@ -44,7 +44,7 @@ func (p *PD) Close() error {
 
 // onEach runs f for each worker on that worker, in order, until one fails.
 func (d *Device) onEach(f func(l *Shard) error) error {
-	for _, l := range d.loops {
+	for _, l := range d.shards {
 		if err := l.Do(func() error { return f(l) }); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ func (d *Device) onEach(f func(l *Shard) error) error {
 	return nil
 }
 
-// freeEach frees what is left of list, which has one for each worker, and nil for those that are free.
+// freeEach calls free for the elements of list, which has one for each worker, and nil for those that are freed.
 func freeEach[T any](d *Device, list []*T, free func(*ddp.Table, *T) error) error {
 	return d.onEach(func(l *Shard) error {
 		one := &list[l.index]

@@ -11,8 +11,8 @@ import (
 // atOnce is the worker of a loop that does what is posted on the goroutine that posts it.
 type atOnce struct{ *Shard }
 
-func (a *atOnce) Wake()         { a.Work() }
-func (a *atOnce) Tell(f func()) { f() }
+func (a *atOnce) Wake()           { a.RunPosted() }
+func (a *atOnce) Notify(f func()) { f() }
 
 // twoLoops is a device of two workers that do what is posted at once.
 func twoLoops() *Device {
@@ -20,7 +20,7 @@ func twoLoops() *Device {
 	for range 2 {
 		a := &atOnce{}
 		a.Shard = NewShard(a)
-		d.own(a.Shard)
+		d.addShard(a.Shard)
 	}
 	return d
 }
@@ -40,35 +40,35 @@ func fill(l *Shard) (list []*ddp.PD) {
 // that is busy on one of them can be closed later.
 func TestDomainOfTwoWorkers(t *testing.T) {
 	d := twoLoops()
-	full := fill(d.loops[1])
+	full := fill(d.shards[1])
 	if _, err := d.AllocPD(); !errors.Is(err, ddp.ErrLimit) {
 		t.Fatalf("a domain beyond the limit: %v", err)
 	}
-	first := fill(d.loops[0])
+	first := fill(d.shards[0])
 	if len(first) != ddp.MaxDomains {
 		t.Errorf("%d domains stay on the first worker", ddp.MaxDomains-len(first))
 	}
-	if err := d.loops[0].table.FreePD(first[0]); err != nil {
+	if err := d.shards[0].table.FreePD(first[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.loops[1].table.FreePD(full[0]); err != nil {
+	if err := d.shards[1].table.FreePD(full[0]); err != nil {
 		t.Fatal(err)
 	}
 	pd, err := d.AllocPD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, err := d.loops[1].table.Register(pd.(*PD).pds[1], make([]byte, 1), ddp.Attr{})
+	mr, err := d.shards[1].table.Register(pd.(*PD).pds[1], make([]byte, 1), ddp.Attr{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := pd.Close(); !errors.Is(err, ddp.ErrBusy) {
 		t.Errorf("closing a busy domain: %v", err)
 	}
-	if err := errors.Join(d.loops[1].table.Deregister(mr), pd.Close()); err != nil {
+	if err := errors.Join(d.shards[1].table.Deregister(mr), pd.Close()); err != nil {
 		t.Error(err)
 	}
-	if n := len(fill(d.loops[0])); n != 1 {
+	if n := len(fill(d.shards[0])); n != 1 {
 		t.Errorf("room for %d domains on the first worker, want the one that was closed", n)
 	}
 }
@@ -94,17 +94,17 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 		t.Helper()
 		b := ddp.Binding{STag: w.STag() | key, Region: mr.STag(), Len: octets,
 			Access: ddp.RemoteWrite}
-		if f := d.loops[i].table.Bind(pd.(*PD).pds[i], 7, b); f != ddp.OK {
+		if f := d.shards[i].table.Bind(pd.(*PD).pds[i], 7, b); f != ddp.OK {
 			t.Fatal(f)
 		}
 	}
 	place := func(i int, key ddp.STag) ddp.Cause {
 		v := ulpdu.ViewOf(make([]byte, ddp.TaggedLen+8))
-		return d.loops[i].table.PlaceTagged(&caches[i], pd.(*PD).pds[i], 7,
+		return d.shards[i].table.PlaceTagged(&caches[i], pd.(*PD).pds[i], 7,
 			ddp.Tagged{STag: w.STag() | key}, &v)
 	}
 	bind(0, 1, 100)
-	held, _, _ := d.loops[0].table.Find(pd.(*PD).pds[0], 7, w.STag()|1, 0, 8, ddp.RemoteWrite)
+	held, _, _ := d.shards[0].table.Find(pd.(*PD).pds[0], 7, w.STag()|1, 0, 8, ddp.RemoteWrite)
 	if c := place(0, 1); c != ddp.CauseNone || !held.Valid() {
 		t.Fatalf("bound: %v", c)
 	}
@@ -115,7 +115,7 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 	if c := place(0, 1); c != ddp.CauseSTag || held.Valid() || !held.Revoked() {
 		t.Errorf("the first peer still writes: %v", c)
 	}
-	if f := d.loops[0].table.InvalidateRemote(pd.(*PD).pds[0], 7, w.STag()|1); f != ddp.FaultSTag {
+	if f := d.shards[0].table.InvalidateRemote(pd.(*PD).pds[0], 7, w.STag()|1); f != ddp.FaultSTag {
 		t.Errorf("the first peer invalidates: %v", f)
 	}
 	if err := mr.Close(); !errors.Is(err, ddp.ErrBusy) {
@@ -151,14 +151,14 @@ func TestInvalidationOfTwoWorkers(t *testing.T) {
 	place := func(i int, want ddp.Cause) {
 		t.Helper()
 		v := ulpdu.ViewOf(make([]byte, ddp.TaggedLen+8))
-		if c := d.loops[i].table.PlaceTagged(&caches[i], pds[i], 7, ddp.Tagged{STag: mr.STag()},
+		if c := d.shards[i].table.PlaceTagged(&caches[i], pds[i], 7, ddp.Tagged{STag: mr.STag()},
 			&v); c != want {
 			t.Errorf("a Write on worker %d: %v, want %v", i, c, want)
 		}
 	}
 	invalidate := func(want ddp.Fault) {
 		t.Helper()
-		if f := d.loops[0].table.InvalidateRemote(pds[0], 7, mr.STag()); f != want {
+		if f := d.shards[0].table.InvalidateRemote(pds[0], 7, mr.STag()); f != want {
 			t.Errorf("the peer invalidates: %v, want %v", f, want)
 		}
 	}

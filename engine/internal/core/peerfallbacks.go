@@ -9,27 +9,27 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// peerFallbacks remembers what responders refused, so that the next connection starts with what they take.
+// peerFallbacks remembers which MPA options responders refused, so that the next connection starts without them.
 type peerFallbacks struct {
 	mu    sync.Mutex
 	peers map[netip.AddrPort]fallback
 }
 
-// fallback is about one port of a peer: each may be another program's.
+// fallback is for one port of a peer: each port may belong to another program.
 type fallback struct {
 	revision1, noMarkers bool
 	until                tick.Time
 }
 
 const (
-	// maxFallbacks bounds the memory; beyond it the oldest is forgotten, which costs that peer one more attempt.
+	// maxFallbacks bounds the memory. Beyond it the oldest is dropped, which costs one more attempt with that peer.
 	maxFallbacks = 4096
-	// fallbackLife is how long a fallback holds: a peer is restarted with other software, and what closed a
-	// connection once may not have been its MPA.
+	// fallbackLife is how long a fallback is used. A peer may be restarted with other software, and a connection may
+	// have been closed for another reason than MPA.
 	fallbackLife = 10 * tick.Minute
 )
 
-// apply takes from m what peer refused lately.
+// apply removes from m the options that peer refused lately.
 func (v *peerFallbacks) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -45,7 +45,7 @@ func (v *peerFallbacks) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.
 	m.NoMarkers = m.NoMarkers || p.noMarkers
 }
 
-// learn notes that peer refused what r leaves out.
+// learn records that peer refused the option that r leaves out.
 func (v *peerFallbacks) learn(peer netip.AddrPort, r startup.Retry, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -60,7 +60,7 @@ func (v *peerFallbacks) learn(peer netip.AddrPort, r startup.Retry, now tick.Tim
 	v.peers[peer] = p
 }
 
-// makeRoom forgets what has expired when the table is full, and one more if that is not enough.
+// makeRoom drops expired fallbacks when the table is full, and the oldest when none has expired.
 func (v *peerFallbacks) makeRoom(now tick.Time) {
 	if v.peers == nil {
 		v.peers = map[netip.AddrPort]fallback{}

@@ -8,16 +8,16 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// Policy decides about a peer: what MPA asks of it, unless the connection or its listener has a configuration
-// of its own, and whether there may be a connection at all, in either direction. It is called on workers and
-// must not block.
+// Policy decides about a peer. allowed says whether there may be a connection, in either direction. m is its MPA
+// configuration, unless the connection or its listener has one of its own. Policy is called on workers and must not
+// block.
 type Policy func(remote netip.Addr) (m verbs.MPAConfig, allowed bool)
 
-// Override decides what becomes of the configuration that a connection or its listener asks for, where the
-// policy says policy. It is called on workers and must not block.
+// Override returns the configuration to use when a connection or its listener asks for own and the policy for policy.
+// It is called on workers and must not block.
 type Override func(policy, own verbs.MPAConfig) verbs.MPAConfig
 
-// denied is the error of a peer that has as much as it may have.
+// PeerDenied wraps the error of a peer that has reached its limits in ErrPeerDenied. It returns nil for nil.
 func PeerDenied(err error) error {
 	if err == nil {
 		return nil
@@ -25,7 +25,7 @@ func PeerDenied(err error) error {
 	return fmt.Errorf("%w now: %w", verbs.ErrPeerDenied, err)
 }
 
-// mpaConfig returns what MPA negotiates with remote.
+// mpaConfig returns the MPA configuration for remote. It fails when the policy denies remote.
 func (d *Device) mpaConfig(c *verbs.ConnConfig, remote netip.Addr) (verbs.MPAConfig, error) {
 	m := d.opt.MPA
 	if d.opt.Policy != nil {

@@ -7,14 +7,14 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// postQueue carries work requests from consumers to the worker: any goroutine posts, the worker alone takes. The slots
-// own the memory for gather lists and inline data, so that posting copies and never allocates.
+// postQueue carries work requests from consumers to the worker: any goroutine puts, only the worker peeks and advances.
+// The slots own the memory for gather lists and inline data, so that posting copies and never allocates.
 type postQueue[T any] struct {
 	mu    sync.Mutex // producers
 	mask  uint32
 	slots []T
 	tail  atomic.Uint32 // next slot to fill
-	head  atomic.Uint32 // next slot to take
+	head  atomic.Uint32 // next slot to read
 }
 
 func (q *postQueue[T]) init(depth int) {
@@ -22,7 +22,7 @@ func (q *postQueue[T]) init(depth int) {
 	q.slots, q.mask = make([]T, n), uint32(n-1)
 }
 
-// slots is how many a queue of that depth has: a power of two.
+// slots returns the number of slots of a queue of that depth: a power of two.
 func slots(depth int) int {
 	n := 1
 	for n < depth {
@@ -31,7 +31,7 @@ func slots(depth int) int {
 	return n
 }
 
-// put has fill write the next slot, and reports false when there is none.
+// put calls fill with the next slot. It returns false when the queue is full.
 func (q *postQueue[T]) put(fill func(*T)) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,7 +44,7 @@ func (q *postQueue[T]) put(fill func(*T)) bool {
 	return true
 }
 
-// peek returns the oldest request, nil when there is none; drop removes it.
+// peek returns the oldest request, nil when there is none; advance removes it.
 func (q *postQueue[T]) peek() *T {
 	h := q.head.Load()
 	if h == q.tail.Load() {
@@ -53,7 +53,7 @@ func (q *postQueue[T]) peek() *T {
 	return &q.slots[h&q.mask]
 }
 
-func (q *postQueue[T]) drop() { q.head.Store(q.head.Load() + 1) }
+func (q *postQueue[T]) advance() { q.head.Store(q.head.Load() + 1) }
 
 func (q *postQueue[T]) len() int { return int(q.tail.Load() - q.head.Load()) }
 

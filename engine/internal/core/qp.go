@@ -20,43 +20,43 @@ import (
 
 // QP is verbs.QP of the engine.
 type QP struct {
-	cfg  verbs.QPConfig // complete
-	dev  *Device
-	pd   *PD
-	send *CQ
-	recv *CQ
-	srq  *SRQ // nil: none
-	sq   postQueue[postedSend]
-	rq   postQueue[postedRecv]
-	loop atomic.Pointer[Shard] // set once the queue pair has a connection
+	cfg   verbs.QPConfig // complete
+	dev   *Device
+	pd    *PD
+	send  *CQ
+	recv  *CQ
+	srq   *SRQ // nil: none
+	sq    postQueue[postedSend]
+	rq    postQueue[postedRecv]
+	shard atomic.Pointer[Shard] // set once the queue pair has a connection
 
 	ird, ord int // of the next connection, see SetReadDepth
 	owner    any // see SetOwner
 
 	doorbell Doorbell
 	close    sync.Once
-	closed   atomic.Bool   // Close was called: nothing may be posted, and Dial must not try again
-	denied   atomic.Uint32 // rights that Allow did not name
+	closed   atomic.Bool   // Close was called: posts fail, and Dial must not try again
+	denied   atomic.Uint32 // rights that Allow took away
 
-	// The worker's.
+	// Owned by the worker.
 	core    rdmap.QP
-	counted tally.Counted[rdmap.Counters] // what is in the loop's sums
+	counted tally.Counted[rdmap.Counters] // the part that the shard's sums contain
 	iw      *iwarp.Conn
-	share   *Share // on loop; nil: none
+	share   *Share // on that shard; nil: none
 	overran bool
-	comp    verbs.Completion // of Complete: handed to a sink, a local would be allocated
+	comp    verbs.Completion // used by Complete: a local variable would be allocated, since a sink gets its address
 
 	life    atomic.Uint32                // see qpstate.go
-	reached [lifeFreed + 1]chan struct{} // closed when life gets there
-	mu      sync.Mutex                   // of what follows, which is set before a channel of reached is closed
+	reached [lifeFreed + 1]chan struct{} // closed when life reaches the value
+	mu      sync.Mutex                   // guards the fields below, which are set before a channel of reached is closed
 	err     error
-	down    time.Time // when there was no connection any more that the consumer can use
+	downAt  time.Time // when the connection left full operation
 	params  *startup.Params
-	charge  *budget.Charge // of a dialled connection, in the accounts of peers
+	charge  *budget.Charge // of a dialled connection
 
-	conn atomic.Pointer[Conn] // the last one that was attached
+	conn atomic.Pointer[Conn] // the last that was attached
 
-	more func() // posts the receives that the consumer has elsewhere; nil: none. Set before there is a connection
+	onEmpty func() // see OnEmpty; nil: none. Set before there is a connection
 }
 
 var nextStream atomic.Uint64
@@ -82,7 +82,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 		return nil, fmt.Errorf("%w: the shared receive queue is in another protection domain",
 			verbs.ErrInvalid)
 	}
-	if d.loops[0].over.Load() {
+	if d.shards[0].isEnded.Load() {
 		return nil, verbs.ErrClosed
 	}
 	q := &QP{
@@ -92,11 +92,11 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 		q.reached[l] = make(chan struct{})
 	}
 	q.ird, q.ord = q.cfg.IRD, q.cfg.ORD
-	core := q.coreConfig(d.loops[0]) // of any loop: bind initialises on the connection's own
+	core := q.coreConfig(d.shards[0]) // of any shard: bind uses that of the connection
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
-	q.doorbell.Owner = qpBell{q}
+	q.doorbell.Owner = qpDoorbell{q}
 	q.sq.init(q.cfg.SendDepth)
 	if srq == nil {
 		q.rq.init(q.cfg.RecvDepth)
@@ -123,9 +123,9 @@ func (q *QP) Allow(access verbs.Access) error {
 	return nil
 }
 
-// SetReadDepth sets how many Reads and atomics the next connection of q may have under way: the peer's
-// (ird) and our own (ord). They are at most those of the configuration, which 0 stands for; a negative
-// number means none.
+// SetReadDepth sets the maximum number of Reads and atomics in flight on the next connection of q: those of the peer
+// (ird) and of this end (ord). They may not exceed the configuration's. Zero means the configuration's, a negative
+// number none.
 func (q *QP) SetReadDepth(ird, ord int) error {
 	ird, ord = max(0, cmp.Or(ird, q.cfg.IRD)), max(0, cmp.Or(ord, q.cfg.ORD))
 	if ird > q.cfg.IRD || ord > q.cfg.ORD {
@@ -139,8 +139,8 @@ func (q *QP) SetReadDepth(ird, ord int) error {
 
 // reclaim is rdmap.Config.Reclaim.
 func (q *QP) reclaim() {
-	if c := q.conn.Load(); c != nil && c.below != nil {
-		c.below.Reclaim()
+	if c := q.conn.Load(); c != nil && c.carrier != nil {
+		c.carrier.Reclaim()
 	}
 }
 
@@ -160,8 +160,8 @@ func (q *QP) coreConfig(l *Shard) rdmap.Config {
 // Down implements verbs.QP.
 func (q *QP) Down() <-chan struct{} { return q.reached[lifeDisconnected] }
 
-// Gone is closed when nothing of the connection is left, after Down: both directions are closed, or it was
-// reset or given up.
+// Gone returns a channel that is closed after Down, when the connection has ended: both directions are closed, or it
+// was reset or given up.
 func (q *QP) Gone() <-chan struct{} { return q.reached[lifeGone] }
 
 // Err implements verbs.QP.
@@ -194,11 +194,11 @@ func (q *QP) RemoteAddr() (a netip.AddrPort) {
 	return a
 }
 
-// qpBell is the owner of a queue pair's doorbell.
-type qpBell struct{ *QP }
+// qpDoorbell is the owner of a queue pair's doorbell.
+type qpDoorbell struct{ *QP }
 
-// abandon implements abandoner.
-func (q qpBell) EndAfterPanic(why error) {
+// EndAfterPanic implements panicTarget.
+func (q qpDoorbell) EndAfterPanic(why error) {
 	if q.iw != nil {
 		q.conn.Load().EndAfterPanic(why)
 	}
@@ -216,15 +216,16 @@ func (q *QP) Info() (i verbs.ConnInfo, err error) {
 
 // info runs on the worker of c.
 func (q *QP) info(c *Conn) verbs.ConnInfo {
-	return verbs.ConnInfo{State: q.core.State(), Transport: c.below.Transport(), MPA: c.iw.Stats(),
-		Counters: q.core.Counters, TCP: c.below.TCPInfo()}
+	return verbs.ConnInfo{State: q.core.State(), Transport: c.carrier.Transport(),
+		MPA:      c.iw.Stats(),
+		Counters: q.core.Counters, TCP: c.carrier.TCPInfo()}
 }
 
-// infoBatch is how many queue pairs a worker looks at before it goes on with its packets.
+// infoBatch is the number of queue pairs that a worker reports on before it goes on with its packets.
 const infoBatch = 32
 
-// Infos is Info of many queue pairs of the engine at a time, which costs their workers less; nil for those that have no
-// connection.
+// Infos returns the Info of many queue pairs of the engine, nil for those without a connection. It costs their workers
+// less than a call of Info for each.
 func Infos(list []verbs.QP) []*verbs.ConnInfo {
 	infos := make([]*verbs.ConnInfo, len(list))
 	qps := make([]*QP, len(list))
@@ -243,8 +244,8 @@ func Infos(list []verbs.QP) []*verbs.ConnInfo {
 		for part := range slices.Chunk(all, infoBatch) {
 			l.Call(func() {
 				for _, i := range part {
-					if c := qps[i].conn.Load(); c.Owner.Load() == l { // else it moves just now
-						l.Doing = qps[i].doorbell.Owner
+					if c := qps[i].conn.Load(); c.Owner.Load() == l { // otherwise it moves
+						l.Current = qps[i].doorbell.Owner
 						v := qps[i].info(c)
 						infos[i] = &v
 					}

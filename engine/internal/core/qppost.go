@@ -13,14 +13,14 @@ import (
 
 // PostSend implements verbs.QP.
 func (q *QP) PostSend(wr *verbs.SendWR) error {
-	l := q.loop.Load()
+	l := q.shard.Load()
 	if l == nil {
 		return verbs.ErrNotReady
 	}
-	if l.over.Load() || q.closed.Load() {
+	if l.isEnded.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
-	if err := q.fits(wr); err != nil {
+	if err := q.checkSize(wr); err != nil {
 		return err
 	}
 	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
@@ -30,7 +30,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 	return nil
 }
 
-func (q *QP) fits(wr *verbs.SendWR) error {
+func (q *QP) checkSize(wr *verbs.SendWR) error {
 	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
 		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
 			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
@@ -47,108 +47,112 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
 			q.cfg.MaxSGE)
 	}
-	l := q.loop.Load()
-	if l != nil && l.over.Load() || q.closed.Load() {
+	l := q.shard.Load()
+	if l != nil && l.isEnded.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
 	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
 		return verbs.ErrQueueFull
 	}
-	if l = q.loop.Load(); l != nil {
+	if l = q.shard.Load(); l != nil {
 		l.Ring(&q.doorbell)
 	}
 	return nil
 }
 
-// PostSendOn is PostSend for xdp.Config.Consumer, called with its argument, the queue: a request for a queue
-// pair that has its connection there goes straight into the protocol and leaves at the end of the turn,
-// without the lock, the copy and the doorbell that carry it from one thread to another. It does what PostSend
-// does where that is not possible: for queue pairs of other queues and for those that are not connected, and
-// behind requests that are queued. Only the callback may call it, on the goroutine that it was called on.
+// PostSendOn is PostSend for xdp.Config.Consumer, which passes its argument as queue. If q has its connection on that
+// queue, the request goes directly into the protocol and is sent at the end of the turn, without the lock, the copy and
+// the doorbell of PostSend. Otherwise it does the same as PostSend: when q belongs to another queue, when q is not
+// connected, and when requests are queued already. Only the callback may call it, on its own goroutine.
 func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
-	if !q.here(queue) || q.sq.len() > 0 {
+	if !q.onConsumerThread(queue) || q.sq.len() > 0 {
 		return q.PostSend(wr)
 	}
-	if err := q.fits(wr); err != nil {
+	if err := q.checkSize(wr); err != nil {
 		return err
 	}
-	if !q.give(wr) {
+	if !q.postToCore(wr) {
 		return q.PostSend(wr)
 	}
 	q.iw.Wake()
 	return nil
 }
 
-// PostRecvOn is to PostRecv what PostSendOn is to PostSend.
+// PostRecvOn is PostRecv for xdp.Config.Consumer, which passes its argument as queue. If q has its connection on that
+// queue, the receive goes directly into the protocol, without a lock, a copy and a doorbell. Otherwise it does the same
+// as PostRecv. Only the callback may call it, on its own goroutine.
 func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
 	straight := q.srq == nil && q.rq.len() == 0 && len(wr.SGL) <= q.cfg.MaxSGE
-	if !q.here(queue) || !straight || !q.giveRecv(wr) {
+	if !q.onConsumerThread(queue) || !straight || !q.recvToCore(wr) {
 		return q.PostRecv(wr)
 	}
 	q.iw.Wake()
 	return nil
 }
 
-// here reports whether the caller, the consumer of a queue, may use what belongs to q's worker.
-func (q *QP) here(queue int) bool {
-	l := q.loop.Load()
-	return l != nil && l.Queue == queue && l.Consuming && q.is(lifeEstablished) && q.iw != nil
+// onConsumerThread reports whether the caller is the consumer of the queue whose worker owns q, so that it may use
+// fields of the worker.
+func (q *QP) onConsumerThread(queue int) bool {
+	l := q.shard.Load()
+	return l != nil && l.Queue == queue && l.Consuming &&
+		q.hasReached(lifeEstablished) && q.iw != nil
 }
 
-// kick runs on the worker of l after the doorbell was rung. The queue pair may have another one since then.
-func (q qpBell) Kick(l *Shard) (taken int) {
-	switch owner := q.loop.Load(); owner {
+// Kick implements doorbellOwner. The queue pair may have moved to another worker since the doorbell was rung.
+func (q qpDoorbell) Kick(l *Shard) (taken int) {
+	switch owner := q.shard.Load(); owner {
 	case l:
-		taken, _ = q.drain()
+		taken, _ = q.drainPosted()
 		if q.iw != nil {
 			q.iw.Wake()
 		}
-	case nil: // the next one looks at what was posted
+	case nil: // bind takes the posted requests
 	default:
 		owner.Ring(&q.doorbell)
 	}
 	return taken
 }
 
-// drain moves posted requests into the protocol as far as that has room, up to requestsPerVisit. When there may be more
-// it has the worker come back. It runs on the worker.
-func (q *QP) drain() (taken int, more bool) {
-	l := q.loop.Load()
-	if !q.is(lifeEstablished) || l == nil {
+// drainPosted moves posted requests into the protocol as far as that has room, up to requestsPerVisit. When there may
+// be more, it requeues the doorbell. It runs on the worker.
+func (q *QP) drainPosted() (taken int, more bool) {
+	l := q.shard.Load()
+	if !q.hasReached(lifeEstablished) || l == nil {
 		return 0, false
 	}
 	most := requestsPerVisit
-	if l.over.Load() { // nothing is posted any more, and there is no other turn
+	if l.isEnded.Load() { // there is no other turn
 		most = math.MaxInt
 	}
 	taken = q.core.ExecuteLocals(most)
 	taken += q.drainRecvs(most - taken)
-	for p := q.sq.peek(); p != nil && taken < most && q.give(&p.SendWR); p = q.sq.peek() {
-		q.sq.drop()
+	for p := q.sq.peek(); p != nil && taken < most && q.postToCore(&p.SendWR); p = q.sq.peek() {
+		q.sq.advance()
 		taken++
 	}
 	if more = taken >= most || q.core.HasWaitingLocals(); more {
-		l.again(&q.doorbell)
+		l.requeue(&q.doorbell)
 	}
 	return taken, more
 }
 
 // drainRecvs moves up to most posted receives into the protocol, and returns how many.
 func (q *QP) drainRecvs(most int) (taken int) {
-	for p := q.rq.peek(); p != nil && taken < most && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
-		q.rq.drop()
+	for p := q.rq.peek(); p != nil && taken < most && q.recvToCore(&p.RecvWR); p = q.rq.peek() {
+		q.rq.advance()
 		taken++
 	}
 	return taken
 }
 
-// give moves one send request into the protocol, which completes it when it refuses it. False: there is no room yet.
-func (q *QP) give(wr *verbs.SendWR) bool {
+// postToCore moves one send request into the protocol. A request that the protocol refuses completes with an error. It
+// returns false when there is no room yet.
+func (q *QP) postToCore(wr *verbs.SendWR) bool {
 	err := q.core.PostSend(wr)
 	switch {
 	case err == nil:
 	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) &&
-		q.core.State() == rdmap.Idle && !q.is(lifeDisconnected):
+		q.core.State() == rdmap.Idle && !q.hasReached(lifeDisconnected):
 		return false
 	default:
 		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err),
@@ -157,21 +161,21 @@ func (q *QP) give(wr *verbs.SendWR) bool {
 	return true
 }
 
-// OnEmpty has f called on q's worker when a message finds no receive, before that ends the connection: f may post
-// some. It must not block, and is set before q has a connection.
-func (q *QP) OnEmpty(f func()) { q.more = f }
+// OnEmpty sets f, which q's worker calls when a message finds no receive and before that ends the connection. f may
+// post receives and must not block. OnEmpty must be called before q has a connection.
+func (q *QP) OnEmpty(f func()) { q.onEmpty = f }
 
-// refill is rdmap.Config.Refill: what was posted before the message came counts, also when its doorbell was not
-// heard yet.
+// refill is rdmap.Config.Refill: it takes the receives that were posted before the message arrived, also when their
+// doorbell was not served yet.
 func (q *QP) refill() {
-	if q.more != nil {
-		q.more()
+	if q.onEmpty != nil {
+		q.onEmpty()
 	}
 	q.drainRecvs(requestsPerVisit)
 }
 
-// giveRecv is give for a receive.
-func (q *QP) giveRecv(wr *verbs.RecvWR) bool {
+// recvToCore is postToCore for a receive.
+func (q *QP) recvToCore(wr *verbs.RecvWR) bool {
 	err := q.core.PostRecv(wr)
 	switch {
 	case err == nil:
@@ -203,16 +207,17 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	}
 	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
 		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
-	if !cq.push(&q.comp, q.loop.Load()) {
+	if !cq.push(&q.comp, q.shard.Load()) {
 		q.overran = true
 	}
 }
 
-// settle runs on the worker before its connection transmits.
-func (q *QP) settle() {
-	if q.doorbell.waits.Load() == nil &&
+// pullPosted takes posted requests, unless their doorbell has its turn soon, and fails q after a completion queue
+// overrun. It runs on the worker before the connection transmits.
+func (q *QP) pullPosted() {
+	if q.doorbell.queuedOn.Load() == nil &&
 		(q.sq.len() > 0 || q.rq.len() > 0 || q.core.HasWaitingLocals()) {
-		q.drain()
+		q.drainPosted()
 	}
 	if q.overran {
 		q.overran = false

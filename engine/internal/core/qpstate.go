@@ -11,47 +11,47 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// life is how far the connection of a queue pair is, seen from its consumer. The worker alone moves it, and only
-// forward but for detach. Below it, rdmap.State says what the protocol allows while the connection is established, and
-// the state of iwarp.Conn what the octets on the wire are.
+// life is the progress of a queue pair's connection as its consumer sees it. Only the worker changes it, and only
+// forward, except in detach. Below it, rdmap.State says what the protocol allows while the connection is established,
+// and the state of iwarp.Conn says what the bytes on the wire are.
 //
 //	idle --attach--> attached --setUp--> established --setDown--> disconnected --setGone--> gone --free--> freed
 //	  '---detach--------'
 //
-// Calls of setDown and setGone come in each state before theirs.
+// setDown and setGone may be called in each earlier state.
 type life uint32
 
 const (
-	lifeIdle         life = iota // Dial or Accept may attach a connection; what is posted waits
-	lifeAttached                 // to an attempt; what is posted waits
-	lifeEstablished              // what is posted goes into the protocol
-	lifeDisconnected             // the queue pair left RTS, or never got there: what is posted is flushed
-	lifeGone                     // nothing of the connection is left
-	lifeFreed                    // nothing of the queue pair is left on the worker: Close was called, too
+	lifeIdle         life = iota // Dial or Accept may attach a connection; posted requests wait
+	lifeAttached                 // attached to an attempt; posted requests wait
+	lifeEstablished              // posted requests go into the protocol
+	lifeDisconnected             // the queue pair left RTS, or never reached it: posted requests are flushed
+	lifeGone                     // the connection has ended
+	lifeFreed                    // Close was called and the worker has released the queue pair
 )
 
-// is reports whether q got to l.
-func (q *QP) is(l life) bool { return life(q.life.Load()) >= l }
+// hasReached reports whether q is in l or a later state.
+func (q *QP) hasReached(l life) bool { return life(q.life.Load()) >= l }
 
-// reach moves q on to l and wakes who waits for that; it reports whether q was not there before.
+// reach moves q to l and wakes the goroutines that wait for it. It returns false when q was there before.
 func (q *QP) reach(l life) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.is(l) {
+	if q.hasReached(l) {
 		return false
 	}
 	q.life.Store(uint32(l))
-	q.loop.Load().tell(func() { close(q.reached[l]) })
+	q.shard.Load().notify(func() { close(q.reached[l]) })
 	return true
 }
 
-// attach makes c the connection of q. A queue pair has one connection in its life; only an attempt that never got
-// established, and let go of q by release, may be followed by another.
+// attach makes c the connection of q. A queue pair has one connection in its life. Another may follow only an
+// attempt that was not established and called release.
 func (q *QP) attach(c *Conn) error {
 	switch {
 	case q.closed.Load():
 		return verbs.ErrClosed
-	case q.is(lifeAttached):
+	case q.hasReached(lifeAttached):
 		return verbs.ErrHasConn
 	}
 	q.conn.Store(c)
@@ -60,7 +60,7 @@ func (q *QP) attach(c *Conn) error {
 	if err := q.bind(c.Owner.Load()); err != nil {
 		return err
 	}
-	if q.closed.Load() { // and Close may not have seen that there is a worker
+	if q.closed.Load() { // Close may not have seen the worker
 		q.iw = nil
 		q.setGone(verbs.ErrClosed)
 		q.free()
@@ -69,12 +69,12 @@ func (q *QP) attach(c *Conn) error {
 	return nil
 }
 
-// bind makes l the owner of q. It runs there.
+// bind makes l the owner of q. It runs on that worker.
 func (q *QP) bind(l *Shard) error {
 	cfg := q.coreConfig(l)
 	var err error
 	if q.srq != nil {
-		cfg.SRQ, err = q.srq.local(l)
+		cfg.SRQ, err = q.srq.localFor(l)
 	}
 	if err == nil {
 		err = q.core.Init(cfg)
@@ -84,33 +84,33 @@ func (q *QP) bind(l *Shard) error {
 		return err
 	}
 	q.core.Deny(verbs.Access(q.denied.Load()))
-	l.Sums.enter(q)
+	l.Sums.addQP(q)
 	l.enterShare(q)
-	q.loop.Store(l)
-	q.drain()
+	q.shard.Store(l)
+	q.drainPosted()
 	return nil
 }
 
-// release undoes bind, before anything was posted to the core, so that another attempt or another worker can take q.
+// release undoes bind, before anything was posted to the core, so that another attempt or another worker can bind q.
 func (q *QP) release() {
 	q.core.Destroy()
-	if l := q.loop.Load(); l != nil {
-		l.Sums.leave(q)
+	if l := q.shard.Load(); l != nil {
+		l.Sums.removeQP(q)
 		l.leaveShare(q)
 	}
 	q.detach()
-	q.loop.Store(nil) // from here on it is not this worker's
+	q.shard.Store(nil) // last: from here on another worker may own q
 }
 
-// call runs f on the worker that has q, wherever that moves. It fails with ErrNotReady while there is none.
+// call runs f on the worker that owns q, also when q moves meanwhile. It fails with ErrNotReady while there is none.
 func (q *QP) call(f func()) error {
 	for {
-		l, here := q.loop.Load(), false
+		l, here := q.shard.Load(), false
 		if l == nil {
 			return verbs.ErrNotReady
 		}
-		err := l.CallFor(qpBell{q}, func() {
-			if here = q.loop.Load() == l; here {
+		err := l.CallFor(qpDoorbell{q}, func() {
+			if here = q.shard.Load() == l; here {
 				f()
 			}
 		})
@@ -126,28 +126,28 @@ func (q *QP) detach() {
 	q.life.Store(uint32(lifeIdle))
 }
 
-// giveUp ends q after the last attempt to connect it failed. Where that was before it had a worker it gets one, which
-// flushes what was posted.
+// giveUp ends q after the last attempt to connect it failed. If q has no worker, it gets one that flushes
+// the posted requests.
 func (q *QP) giveUp(err error) {
-	l := q.loop.Load()
+	l := q.shard.Load()
 	if l == nil {
-		l = q.dev.loops[0]
+		l = q.dev.shards[0]
 	}
-	closed := l.CallFor(qpBell{q}, func() {
-		if q.loop.Load() == nil {
+	closed := l.CallFor(qpDoorbell{q}, func() {
+		if q.shard.Load() == nil {
 			q.bind(l)
 		}
 		q.setGone(err)
-		if q.closed.Load() { // and Close may have found no worker
+		if q.closed.Load() { // Close may have found no worker
 			q.free()
 		}
 	})
-	if closed != nil && q.loop.Load() == nil {
+	if closed != nil && q.shard.Load() == nil {
 		q.setGone(err)
 	}
 }
 
-// established waits until q is up or cannot come up any more.
+// established waits until q is established or has failed.
 func (q *QP) established(ctx context.Context) error {
 	select {
 	case <-q.reached[lifeEstablished]:
@@ -165,81 +165,81 @@ func (q *QP) established(ctx context.Context) error {
 	}
 }
 
-// setUp says that the connection is established: p is what MPA agreed on.
+// setUp is called when the connection is established with the MPA parameters p.
 func (q *QP) setUp(p *startup.Params) {
 	q.mu.Lock()
 	q.params = p
 	q.mu.Unlock()
 	q.reach(lifeEstablished)
-	q.drain()
+	q.drainPosted()
 }
 
-// setDown says that the connection left full operation, or will never get there; err is the cause, nil for none.
+// setDown is called when the connection left full operation, or will never reach it; err is the cause, nil for none.
 func (q *QP) setDown(err error) {
 	q.mu.Lock()
-	if !q.is(lifeDisconnected) {
+	if !q.hasReached(lifeDisconnected) {
 		q.err = verbs.Wrap("", err)
-		q.down = time.Now()
+		q.downAt = time.Now()
 	}
 	q.mu.Unlock()
 	if q.reach(lifeDisconnected) {
-		q.drain()
+		q.drainPosted()
 	}
 }
 
-// setGone says that nothing of the connection is left.
+// setGone is called when the connection has ended.
 func (q *QP) setGone(err error) {
-	if q.is(lifeGone) {
+	if q.hasReached(lifeGone) {
 		return
 	}
-	defer q.leave() // also after a panic: somebody waits
+	defer q.finishGone() // also after a panic: goroutines may wait
 	q.setDown(err)
-	if q.loop.Load() != nil && q.core.State() == rdmap.Idle {
+	if q.shard.Load() != nil && q.core.State() == rdmap.Idle {
 		q.core.Abort()
 	}
-	q.drain()
+	q.drainPosted()
 }
 
-// leave wakes who waits for the end of the connection, and gives back what it had.
-func (q *QP) leave() {
+// finishGone wakes the goroutines that wait for the end of the connection, and releases its charge.
+func (q *QP) finishGone() {
 	q.reach(lifeGone)
 	q.mu.Lock()
 	h := q.charge
 	q.mu.Unlock()
 	h.End(Now())
-	// Not at once: the connection, which tells of its end here, may still ask the core.
-	if l := q.loop.Load(); q.closed.Load() && (l == nil || !l.Post(q.free)) {
+	// Not at once: the connection calls this, and may use the core afterwards.
+	if l := q.shard.Load(); q.closed.Load() && (l == nil || !l.Post(q.free)) {
 		q.free()
 	}
 }
 
-// keep gives q the charge of its connection in the accounts of peers, which ends with the connection.
-func (q *QP) keep(h *budget.Charge) {
+// setCharge gives q the charge of its connection, which ends with the connection.
+func (q *QP) setCharge(h *budget.Charge) {
 	q.mu.Lock()
 	q.charge = h
-	over := q.is(lifeGone)
+	over := q.hasReached(lifeGone)
 	q.mu.Unlock()
 	if over {
 		h.End(Now())
 	}
 }
 
-// free flushes what is still posted, in turns of its own where that is much, and gives back what q has. It runs on the
-// worker.
+// free flushes the requests that are still posted, in several turns if there are many, and releases everything that q
+// holds on the worker. It runs there.
 func (q *QP) free() {
-	if q.is(lifeFreed) {
+	if q.hasReached(lifeFreed) {
 		return
 	}
-	l := q.loop.Load()
+	l := q.shard.Load()
 	for more := true; more; {
-		if _, more = q.drain(); more && l.Post(q.free) {
+		if _, more = q.drainPosted(); more && l.Post(q.free) {
 			return
 		}
 	}
-	defer q.reach(lifeFreed) // also after a panic: somebody waits
+	defer q.reach(lifeFreed) // also after a panic: goroutines may wait
 	q.core.Destroy()
 	if l != nil {
-		l.Sums.leave(q)
+		l.Sums.removeQP(q)
 		l.leaveShare(q)
 	}
 }
@@ -247,19 +247,19 @@ func (q *QP) free() {
 // Disconnect implements verbs.QP.
 func (q *QP) Disconnect() error {
 	return q.call(func() {
-		if q.is(lifeAttached) && !q.is(lifeGone) {
+		if q.hasReached(lifeAttached) && !q.hasReached(lifeGone) {
 			q.iw.Disconnect(Now())
-			q.drain()
+			q.drainPosted()
 			q.iw.Wake()
 		}
 	})
 }
 
-// Abort ends the connection with RST, and returns when nothing is left of it. What is posted from then on is
-// flushed. It fails with ErrNotReady before there is a connection.
+// Abort ends the connection with RST, and returns when it has ended. Later posts are flushed. It fails with ErrNotReady
+// before there is a connection.
 func (q *QP) Abort() error {
 	err := q.call(func() {
-		if !q.is(lifeGone) {
+		if !q.hasReached(lifeGone) {
 			q.iw.Abort(Now())
 			q.iw.Wake()
 		}
@@ -275,25 +275,25 @@ func (q *QP) Close() error {
 	q.close.Do(func() {
 		q.closed.Store(true)
 		q.Farewell()
-		q.end()
+		q.resetConn()
 		q.send.users.Add(-1)
 		q.recv.users.Add(-1)
-		q.srq.leave()
+		q.srq.removeUser()
 	})
 	return nil
 }
 
-// farewellWait is how long a connection may take from the end of full operation to its own before Close resets it.
+// farewellWait is how long Close waits, from the end of full operation, for the connection to end before it resets it.
 const farewellWait = time.Second
 
-// Farewell waits while the connection closes in order, a second at most: RST could overtake the FIN or the Terminate of
-// either side, or take from the peer what it has not acknowledged.
+// Farewell waits while the connection closes in order, at most farewellWait. A RST could overtake the FIN or the
+// Terminate of either side, or discard data that the peer has not acknowledged.
 func (q *QP) Farewell() {
-	if !q.is(lifeDisconnected) {
+	if !q.hasReached(lifeDisconnected) {
 		return
 	}
 	q.mu.Lock()
-	late := time.NewTimer(time.Until(q.down.Add(farewellWait)))
+	late := time.NewTimer(time.Until(q.downAt.Add(farewellWait)))
 	q.mu.Unlock()
 	defer late.Stop()
 	select {
@@ -302,31 +302,32 @@ func (q *QP) Farewell() {
 	}
 }
 
-// end ends the connection, or lets none begin where it finds no worker: see attach.
-func (q *QP) end() {
+// resetConn resets the connection and waits until q is freed. Without a worker it does nothing: attach fails on a
+// closed q.
+func (q *QP) resetConn() {
 	err := q.call(func() {
-		if q.is(lifeGone) {
+		if q.hasReached(lifeGone) {
 			q.free()
 			return
 		}
 		q.iw.Abort(Now())
 		q.iw.Wake()
 	})
-	if err == nil || errors.Is(err, verbs.ErrDefect) { // else the worker ended, and with it everything of q
+	if err == nil || errors.Is(err, verbs.ErrDefect) { // otherwise the worker has ended, and has released q
 		<-q.reached[lifeFreed]
 	}
 }
 
-// idlePoll is how soon Shutdown looks again whether the queue pair is idle; the wait doubles up to
-// longestPoll, so that the end of a thousand queue pairs leaves their worker time for them.
+// idlePoll is the first interval at which Shutdown checks that the queue pair is idle. It doubles up to longestPoll, so
+// that the checks of a thousand queue pairs leave their worker time for their work.
 const (
 	idlePoll    = time.Millisecond
 	longestPoll = 16 * time.Millisecond
 )
 
-// Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and
-// waits until the peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown
-// returns ctx's error. It fails with ErrNotReady before there is a connection.
+// Shutdown closes the connection in order: it waits until no work is in flight in either direction, closes, and waits
+// until the peer has closed, too. When ctx is done before that, work in flight is flushed and Shutdown returns the
+// context's cause. It fails with ErrNotReady before there is a connection.
 func (q *QP) Shutdown(ctx context.Context) error {
 	wait := idlePoll
 	again := time.NewTimer(wait)
@@ -356,20 +357,20 @@ func (q *QP) Shutdown(ctx context.Context) error {
 	}
 }
 
-// closeIdle closes the connection if nothing is under way, and reports whether it is closed or closing. It
+// closeIdle closes the connection if no work is in flight, and reports whether it is closed or closing. It
 // runs on the worker.
 func (q *QP) closeIdle() bool {
-	if !q.is(lifeAttached) || q.is(lifeDisconnected) {
+	if !q.hasReached(lifeAttached) || q.hasReached(lifeDisconnected) {
 		return true
 	}
-	if !q.is(lifeEstablished) || q.core.Busy() || q.sq.len() > 0 {
+	if !q.hasReached(lifeEstablished) || q.core.Busy() || q.sq.len() > 0 {
 		return false
 	}
 	if q.core.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)
 		return false
 	}
 	q.iw.Disconnect(Now())
-	q.drain()
+	q.drainPosted()
 	q.iw.Wake()
 	return true
 }

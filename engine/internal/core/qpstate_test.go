@@ -92,7 +92,7 @@ func lifeOf(t *testing.T, l life) (*QP, *Conn, verbs.CQ) {
 		t.Fatal(err)
 	}
 	c := &Conn{dev: d, qp: q, iw: &iwarp.Conn{}, result: make(chan error, 1)}
-	c.Owner.Store(d.loops[0])
+	c.Owner.Store(d.shards[0])
 	for _, step := range []func(){
 		func() { err = q.attach(c) },
 		func() {

@@ -15,11 +15,13 @@ func (osRandom) Uint32() uint32 {
 	return binary.LittleEndian.Uint32(b[:])
 }
 
+// RandomKey returns a random key of 128 bits.
 func RandomKey() (k [16]byte) {
 	rand.Read(k[:])
 	return k
 }
 
+// RandomSeed returns a random seed of 64 bits.
 func RandomSeed() uint64 {
 	k := RandomKey()
 	return binary.LittleEndian.Uint64(k[:])

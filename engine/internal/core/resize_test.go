@@ -11,7 +11,7 @@ import (
 func TestResizeUnderLoad(t *testing.T) {
 	const total = 2000
 	d := twoLoops()
-	d.loops[0].thread = &atOnce{d.loops[0]}
+	d.shards[0].thread = &atOnce{d.shards[0]}
 	made, err := d.CreateCQ(total)
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestResizeUnderLoad(t *testing.T) {
 	var filling sync.WaitGroup
 	filling.Go(func() {
 		for id := uint64(0); id < total; {
-			d.loops[0].Call(func() { // a worker's turn
+			d.shards[0].Call(func() { // a worker's turn
 				for range 50 {
 					c.push(&verbs.Completion{ID: id}, nil)
 					id++

@@ -14,75 +14,78 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// epoch is where the engine's clock starts; tick.Time counts from it.
+// Epoch is the start of the engine's clock; tick.Time counts from it.
 var Epoch = time.Now()
 
+// Now returns the time of the engine's clock.
 func Now() tick.Time { return tick.Time(time.Since(Epoch)) }
 
-// loop is what every worker has: the memory and the connections that it alone touches, and the two ways in which
-// other goroutines reach it. Everything of a queue pair below its rings belongs to exactly one loop.
+// Shard is the part of a device that one worker owns: its tables of memory and its queue pairs. Other goroutines reach
+// the worker in two ways: by functions that they post to its mailbox, and by doorbells. Everything of a queue pair
+// below its posted requests belongs to exactly one shard.
 type Shard struct {
 	table  *ddp.Table
 	pool   *mpa.Pool
 	thread Worker
 
-	mu     sync.Mutex
-	mail   []func()
-	todo   []func() // owned by the worker: was mail, and todo[:done] has run
-	done   int
-	ended  bool
-	hasNew atomic.Bool
-	over   atomic.Bool // ended, for those who only post work
+	mu      sync.Mutex
+	mail    []func()
+	todo    []func() // owned by the worker: a former mail, of which todo[:done] has run
+	done    int
+	ended   bool
+	hasNew  atomic.Bool
+	isEnded atomic.Bool // ended, readable without mu
 
-	rung atomic.Pointer[Doorbell] // those that were rung, a stack
-	// Owned by the worker: those that wait for their turn, and the owners of queue pairs.
-	bells  fair.Queue[*Doorbell]
-	Common Share // of what has no owner
+	rung atomic.Pointer[Doorbell] // doorbells that were rung, as a stack
+	// Owned by the worker: the doorbells that wait for their turn, and the shares of users.
+	ready  fair.Queue[*Doorbell]
+	Common Share // of objects without an owner
 	shares map[any]*Share
 
-	index     int  // among those of the device that have connections
-	Queue     int  // of the device; -1 for none
+	index     int  // among the workers that have connections
+	Queue     int  // receive queue of the device; -1 for none
 	Consuming bool // the worker is in its consumer's callback
 
-	dev     *Device
-	Doing   abandoner        // whose work is being done, nil for nobody's in particular
-	Serving func() tcp.Tuple // the connection that is or was served last; may be nil
-	Suspect bool             // there was a panic: the tables want to be checked
-	Stack   *stack.Stack     // the worker's; nil on the kernel's sockets
-	Sums    sums
+	dev         *Device
+	Current     panicTarget      // the object being served, which a panic ends; nil: none
+	Serving     func() tcp.Tuple // the connection that is or was served last; may be nil
+	CheckTables bool             // there was a panic: the worker must check its tables
+	Stack       *stack.Stack     // the worker's; nil on the kernel's sockets
+	Sums        sums
 	watched
 }
 
-// doorbell has the worker call its owner's kick once after one or more rings.
+// Doorbell makes the worker call its owner's Kick once after one or more rings.
 type Doorbell struct {
-	Owner   bellOwner
-	pending atomic.Bool // it is among those that were rung
-	next    *Doorbell
-	waits   atomic.Pointer[Shard] // the one whose bells it is in; nil: none
+	Owner    doorbellOwner
+	rung     atomic.Bool // it is in Shard.rung
+	next     *Doorbell
+	queuedOn atomic.Pointer[Shard] // the shard in whose ready queue it is; nil: none
 }
 
-// bellOwner is what a doorbell rings for.
-type bellOwner interface {
-	abandoner
-	// kick serves the owner once, for a bounded time, and returns the number of work requests taken. It runs on the
+// doorbellOwner is a queue pair or a byte stream.
+type doorbellOwner interface {
+	panicTarget
+	// Kick serves the owner once, for a bounded time, and returns the number of work requests taken. It runs on the
 	// worker of l.
 	Kick(l *Shard) (taken int)
-	// bellsOn returns where the doorbell waits for its turn on the worker of l, which calls it.
-	BellsOn(l *Shard) *fair.Class[*Doorbell]
+	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of l.
+	DoorbellClass(l *Shard) *fair.Class[*Doorbell]
 }
 
-// waker is the worker of a loop.
+// Worker is the thread or goroutine of a shard.
 type Worker interface {
-	Wake()         // it may sleep: it looks at what was posted
-	Tell(f func()) // on its thread: f wakes goroutines, and does not block
+	Wake()           // ends the worker's sleep, so that it runs posted work
+	Notify(f func()) // runs f soon; f wakes goroutines and does not block. Called on its thread
 }
 
+// NewShard returns the shard of a worker. It belongs to no device yet.
 func NewShard(thread Worker) *Shard {
 	return &Shard{Queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewPool(0, 0),
 		thread: thread, Sums: newSums(), shares: map[any]*Share{}}
 }
 
-// post has the worker run f soon; it reports false when the worker has ended.
+// Post has the worker run f soon. It returns false when the worker has ended.
 func (l *Shard) Post(f func()) bool {
 	l.mu.Lock()
 	if l.ended {
@@ -96,19 +99,20 @@ func (l *Shard) Post(f func()) bool {
 	return true
 }
 
-// tell has f wake goroutines soon: on the thread of l, or on any without a worker.
-func (l *Shard) tell(f func()) {
+// notify runs f soon, which wakes goroutines. It is called on the thread of l; without a worker l is nil and f runs at
+// once.
+func (l *Shard) notify(f func()) {
 	if l == nil {
 		f()
 		return
 	}
-	l.thread.Tell(f)
+	l.thread.Notify(f)
 }
 
-// call has the worker run f and waits for it. It fails with ErrClosed, or ErrDefect when f panicked.
+// Call has the worker run f, and waits until f returned. It fails with ErrClosed, or ErrDefect when f panicked.
 func (l *Shard) Call(f func()) error { return l.CallFor(nil, f) }
 
-// do is call for what can fail.
+// Do is Call for a function that can fail.
 func (l *Shard) Do(f func() error) (err error) {
 	if e := l.Call(func() { err = f() }); e != nil {
 		return e
@@ -116,13 +120,13 @@ func (l *Shard) Do(f func() error) (err error) {
 	return err
 }
 
-// callFor is call for work on p, which ends when f panics.
-func (l *Shard) CallFor(p abandoner, f func()) error {
+// CallFor is Call for work on p, which ends when f panics.
+func (l *Shard) CallFor(p panicTarget, f func()) error {
 	done := make(chan struct{})
 	err := verbs.ErrDefect
 	posted := l.Post(func() {
-		l.Doing = p
-		defer l.tell(func() { close(done) })
+		l.Current = p
+		defer l.notify(func() { close(done) })
 		f()
 		err = nil
 	})
@@ -133,9 +137,9 @@ func (l *Shard) CallFor(p abandoner, f func()) error {
 	return err
 }
 
-// work runs what was posted and answers the doorbells that were rung, up to the bounds of a turn; it reports whether
-// there was anything. Only the worker calls it.
-func (l *Shard) Work() bool {
+// RunPosted runs posted functions and serves doorbells, up to the limits of a turn. It reports whether there were any.
+// Only the worker calls it.
+func (l *Shard) RunPosted() bool {
 	worked := false
 	for left := mailPerTurn; left > 0 && l.takeMail(); {
 		l.EnterPlace(atMail)
@@ -143,19 +147,19 @@ func (l *Shard) Work() bool {
 		worked = true
 	}
 	if l.rung.Load() != nil { // a swap costs ten times as much, on every turn of a worker that spins
-		l.takeRung()
+		l.queueRung()
 	}
-	if l.bells.Len() == 0 {
+	if l.ready.Len() == 0 {
 		return worked
 	}
 	l.EnterPlace(atDoorbells)
-	for left := requestsPerTurn; left > 0 && l.bells.Len() > 0; {
-		l.answer(&left)
+	for left := requestsPerTurn; left > 0 && l.ready.Len() > 0; {
+		l.serveDoorbells(&left)
 	}
 	return true
 }
 
-// takeMail moves what was posted to todo when that is done, and reports whether there is anything to run.
+// takeMail swaps mail and todo when todo is done, and reports whether there is a function to run.
 func (l *Shard) takeMail() bool {
 	switch {
 	case l.done < len(l.todo):
@@ -170,53 +174,53 @@ func (l *Shard) takeMail() bool {
 	return true
 }
 
-// runMail runs what was posted, up to left functions, or to the first panic.
+// runMail runs posted functions, at most left of them, and stops at the first panic.
 func (l *Shard) runMail(left *int) {
-	defer l.Contain()
+	defer l.ContainPanic()
 	for *left > 0 && l.takeMail() {
 		f := l.todo[l.done]
 		l.todo[l.done] = nil
 		l.done++
 		*left--
-		l.Doing = nil
+		l.Current = nil
 		f()
 	}
 }
 
-// takeRung has the doorbells that were rung wait for their turns.
-func (l *Shard) takeRung() {
+// queueRung moves the doorbells that were rung to the ready queue.
+func (l *Shard) queueRung() {
 	for b := l.rung.Swap(nil); b != nil; {
 		this := b
 		b, this.next = this.next, nil
-		this.pending.Store(false)
-		l.again(this)
+		this.rung.Store(false)
+		l.requeue(this)
 	}
 }
 
-// answer answers doorbells, up to the first panic, until left work requests were taken; a doorbell counts as one at
-// least.
-func (l *Shard) answer(left *int) {
-	defer l.Contain()
+// serveDoorbells calls the owners of ready doorbells until left work requests are taken, and stops at the first panic.
+// A doorbell counts as one request at least.
+func (l *Shard) serveDoorbells(left *int) {
+	defer l.ContainPanic()
 	for *left > 0 {
-		b, ok := l.bells.Next()
+		b, ok := l.ready.Next()
 		if !ok {
 			return
 		}
-		*left-- // also of one that panics
-		b.waits.CompareAndSwap(l, nil)
-		l.Doing = b.Owner
+		*left-- // before Kick, so that a panic counts, too
+		b.queuedOn.CompareAndSwap(l, nil)
+		l.Current = b.Owner
 		*left -= max(b.Owner.Kick(l)-1, 0)
 	}
 }
 
-// pending reports whether work has something to do.
-func (l *Shard) Pending() bool {
-	return l.hasNew.Load() || l.rung.Load() != nil || l.done < len(l.todo) || l.bells.Len() > 0
+// HasPosted reports whether RunPosted has something to do.
+func (l *Shard) HasPosted() bool {
+	return l.hasNew.Load() || l.rung.Load() != nil || l.done < len(l.todo) || l.ready.Len() > 0
 }
 
-// ring has the worker call the owner of b soon.
+// Ring has the worker call the owner of b soon.
 func (l *Shard) Ring(b *Doorbell) {
-	if b.pending.Swap(true) {
+	if b.rung.Swap(true) {
 		return
 	}
 	for {
@@ -229,16 +233,16 @@ func (l *Shard) Ring(b *Doorbell) {
 	l.thread.Wake()
 }
 
-// failDevice gives the device up because of err.
+// FailDevice marks the device as failed with err.
 func (l *Shard) FailDevice(err error) { l.dev.fail(err) }
 
-// end makes post and call fail from now on, and runs what came before.
-func (l *Shard) End() {
+// CloseMailbox makes Post and Call fail from now on, and runs everything that was posted before.
+func (l *Shard) CloseMailbox() {
 	l.mu.Lock()
 	l.ended = true
-	l.over.Store(true)
+	l.isEnded.Store(true)
 	l.mu.Unlock()
-	for l.Pending() {
-		l.Work()
+	for l.HasPosted() {
+		l.RunPosted()
 	}
 }

@@ -5,20 +5,20 @@ import (
 	"xwarp/engine/stack"
 )
 
-// share is one owner's place in the rotations of one worker. The worker alone touches it.
+// Share is the place of one owner in the rotations of one worker, which owns it.
 type Share struct {
-	Bells fair.Class[*Doorbell]
-	Conns stack.Class
-	Steps fair.Class[Carrier]
-	qps   int // queue pairs that are bound here
+	Doorbells fair.Class[*Doorbell]
+	Conns     stack.Class
+	Steps     fair.Class[Carrier]
+	qps       int // number of queue pairs that are bound to the worker
 }
 
-// SetOwner names the user of q: each worker divides its turns among owners first, and among an owner's queue pairs
-// second. Owners are equal when == says so; nil is the owner of queue pairs without a name. It must be called before q
-// has a connection.
+// SetOwner sets the user of q. Each worker divides its turns among owners first, and then among the queue pairs of an
+// owner. Owners are compared with ==; nil is the common owner of all other queue pairs. SetOwner must be called before
+// q has a connection.
 func (q *QP) SetOwner(owner any) { q.owner = owner }
 
-// enterShare gives q its place on the worker of l; leaveShare takes it back. Both run there.
+// enterShare adds q to the share of its owner on the worker of l; leaveShare removes it. Both run on that worker.
 func (l *Shard) enterShare(q *QP) {
 	s := l.shares[q.owner]
 	if s == nil {
@@ -40,18 +40,19 @@ func (l *Shard) leaveShare(q *QP) {
 	q.share = nil
 }
 
-// again has the worker of l call the owner of b once more, when the other owners had their turn. It runs there.
-func (l *Shard) again(b *Doorbell) {
-	if b.waits.Load() != l {
-		b.waits.Store(l)
-		l.bells.Push(b.Owner.BellsOn(l), b)
+// requeue appends b to the ready queue, so that the worker of l calls its owner after the turns of other owners. It
+// runs on that worker.
+func (l *Shard) requeue(b *Doorbell) {
+	if b.queuedOn.Load() != l {
+		b.queuedOn.Store(l)
+		l.ready.Push(b.Owner.DoorbellClass(l), b)
 	}
 }
 
-// bellsOn returns where the doorbell of q waits for its turn on the worker of l, which calls it.
-func (q qpBell) BellsOn(l *Shard) *fair.Class[*Doorbell] {
-	if q.loop.Load() == l && q.share != nil {
-		return &q.share.Bells
+// DoorbellClass implements doorbellOwner.
+func (q qpDoorbell) DoorbellClass(l *Shard) *fair.Class[*Doorbell] {
+	if q.shard.Load() == l && q.share != nil {
+		return &q.share.Doorbells
 	}
-	return &l.Common.Bells
+	return &l.Common.Doorbells
 }

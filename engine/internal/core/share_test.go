@@ -24,7 +24,7 @@ const manyTimes = 50 * 1024
 // newGreedy returns an established queue pair on the first worker of d. From then on that works when the test says so.
 func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) *greedy {
 	t.Helper()
-	l := d.loops[0]
+	l := d.shards[0]
 	l.thread = &atOnce{l}
 	g := &greedy{again: again}
 	cq := NewSinkCQ(func(*verbs.Completion) bool {
@@ -76,7 +76,7 @@ func receive(g *greedy) error { return g.PostRecv(&verbs.RecvWR{}) }
 // TestTurnIsBounded: whatever a program posts without end, one turn of its worker comes to its end, and the turns after
 // it go on with what is left.
 func TestTurnIsBounded(t *testing.T) {
-	work := func(g *greedy) { g.dev.loops[0].Work() }
+	work := func(g *greedy) { g.dev.shards[0].RunPosted() }
 	for name, tc := range map[string]struct {
 		again func(g *greedy) error
 		dead  bool // the connection is over
@@ -87,7 +87,7 @@ func TestTurnIsBounded(t *testing.T) {
 		"binding":          {binding, false, work, 1024},
 		"flushed":          {twoPieces, true, work, 1024},
 		"flushed receives": {receive, true, work, 1024},
-		"at transmission":  {twoPieces, false, func(g *greedy) { g.settle() }, 256},
+		"at transmission":  {twoPieces, false, func(g *greedy) { g.pullPosted() }, 256},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGreedy(t, twoLoops(), nil, tc.again)
@@ -136,11 +136,11 @@ func TestMailIsBounded(t *testing.T) {
 	for range manyTimes / 2 {
 		l.Post(f)
 	}
-	if l.Work(); ran == 0 || ran > 64 {
+	if l.RunPosted(); ran == 0 || ran > 64 {
 		t.Errorf("%d functions ran in one turn, want 1 to 64", ran)
 	}
-	for turns := 0; l.Pending() && turns < manyTimes; turns++ {
-		l.Work()
+	for turns := 0; l.HasPosted() && turns < manyTimes; turns++ {
+		l.RunPosted()
 	}
 	if want := manyTimes - 1; ran != want {
 		t.Errorf("%d functions ran of %d", ran, want)
@@ -173,7 +173,7 @@ func TestOwnersHaveTurns(t *testing.T) {
 		if err := twoPieces(honest); err != nil {
 			t.Fatal(err)
 		}
-		if d.loops[0].Work(); honest.done != i+1 {
+		if d.shards[0].RunPosted(); honest.done != i+1 {
 			t.Fatalf("turn %d: the honest user's request is not done after %d requests of another", i,
 				total()-before)
 		}
@@ -185,16 +185,16 @@ func TestOwnersHaveTurns(t *testing.T) {
 				mean)
 		}
 	}
-	if n := len(d.loops[0].shares); n != 2 {
+	if n := len(d.shards[0].shares); n != 2 {
 		t.Errorf("%d owners on the worker, want 2", n)
 	}
 	for _, g := range hostile {
 		g.again = func(*greedy) error { return nil }
 	}
-	d.loops[0].thread = &atOnce{d.loops[0]}
+	d.shards[0].thread = &atOnce{d.shards[0]}
 	honest.setGone(nil)
 	honest.Close()
-	if n := len(d.loops[0].shares); n != 1 {
+	if n := len(d.shards[0].shares); n != 1 {
 		t.Errorf("%d owners on the worker after the last queue pair of one went, want 1", n)
 	}
 }
@@ -208,7 +208,7 @@ func TestCloseFlushesAll(t *testing.T) {
 		posted++
 	}
 	g.setGone(nil)
-	d.loops[0].thread = &atOnce{d.loops[0]}
+	d.shards[0].thread = &atOnce{d.shards[0]}
 	g.Close()
 	if g.done != posted || posted < 4096 {
 		t.Errorf("%d completions of %d receives", g.done, posted)

@@ -9,20 +9,20 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// SRQ is verbs.SRQ of the engine. Consumers put receives into the one queue that all workers take
-// from; a worker moves one into its own rdmap.SRQ, with the regions of its own table, when a message
-// of one of its queue pairs begins to arrive. So no worker hoards receives that another one needs.
+// SRQ is verbs.SRQ of the engine. Consumers post receives to one queue of all workers. A worker moves a receive into
+// its own rdmap.SRQ, with the regions of its own table, when a message of one of its queue pairs begins to arrive. So
+// no worker keeps receives that another worker needs.
 type SRQ struct {
-	cfg    verbs.SRQConfig // complete
-	pd     *PD
-	slots  []postedRecv
-	free   *fifo[int32] // slots
-	posted *fifo[int32]
-	limit  atomic.Int32
-	users  atomic.Int32 // queue pairs
-	closed atomic.Bool
-	more   func()       // posts the receives that the consumer has elsewhere; nil: none
-	locals []*rdmap.SRQ // the workers', each made by its own when a queue pair needs it
+	cfg     verbs.SRQConfig // complete
+	pd      *PD
+	slots   []postedRecv
+	free    *fifo[int32] // slots
+	posted  *fifo[int32]
+	limit   atomic.Int32
+	users   atomic.Int32 // queue pairs
+	closed  atomic.Bool
+	onEmpty func()       // see OnEmpty; nil: none
+	locals  []*rdmap.SRQ // one per worker, which makes it when a queue pair needs it
 }
 
 // CreateSRQ implements verbs.Device.
@@ -44,8 +44,8 @@ func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
 			cfg.Depth, cfg.MaxSGE, rdmap.MaxDepth, rdmap.MaxSGE)
 	}
 	s := &SRQ{cfg: cfg, pd: pd, slots: make([]postedRecv, cfg.Depth),
-		locals: make([]*rdmap.SRQ, len(d.loops))}
-	s.free, _ = newFIFO[int32](cfg.Depth) // the depth is right
+		locals: make([]*rdmap.SRQ, len(d.shards))}
+	s.free, _ = newFIFO[int32](cfg.Depth) // the depth is valid
 	s.posted, _ = newFIFO[int32](cfg.Depth)
 	room := make([]verbs.SGE, cfg.Depth*cfg.MaxSGE)
 	for i := range s.slots {
@@ -57,13 +57,13 @@ func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// SRQFootprint returns the octets that this process allocates at most for a shared receive queue.
+// SRQFootprint returns the maximum number of bytes that this process allocates for a shared receive queue.
 func (d *Device) SRQFootprint(cfg *verbs.SRQConfig) int {
 	core := rdmap.SRQConfig{Depth: cfg.Depth, MaxSGE: cfg.MaxSGE}
 	slot := int(unsafe.Sizeof(postedRecv{})) + cfg.MaxSGE*int(unsafe.Sizeof(verbs.SGE{}))
 	fifo := slots(max(cfg.Depth, 2)) * int(unsafe.Sizeof(fifoSlot[int32]{}))
 	return int(unsafe.Sizeof(SRQ{})) + rdmap.Allocated(cfg.Depth*slot) + 2*rdmap.Allocated(fifo) +
-		len(d.loops)*core.Footprint()
+		len(d.shards)*core.Footprint()
 }
 
 // PostRecv implements verbs.SRQ.
@@ -72,7 +72,7 @@ func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("%w: %d pieces, the queue takes %d", verbs.ErrInvalid, len(wr.SGL),
 			s.cfg.MaxSGE)
 	}
-	if s.closed.Load() || s.pd.dev.over.Load() {
+	if s.closed.Load() || s.pd.dev.closeDone.Load() {
 		return verbs.ErrClosed
 	}
 	var i int32
@@ -84,10 +84,9 @@ func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
 	return nil
 }
 
-// OnEmpty has f called on a worker when a message finds no receive, before that ends its
-// connection, and before Limit is called: f may post some. It must not block, and is set before a
-// queue pair uses s.
-func (s *SRQ) OnEmpty(f func()) { s.more = f }
+// OnEmpty sets f, which a worker calls when a message finds no receive and before that ends its connection, and before
+// Limit is called. f may post receives and must not block. OnEmpty must be called before a queue pair uses s.
+func (s *SRQ) OnEmpty(f func()) { s.onEmpty = f }
 
 // Len implements verbs.SRQ.
 func (s *SRQ) Len() int { return s.posted.Len() }
@@ -105,39 +104,39 @@ func (s *SRQ) Arm(limit int) error {
 	return nil
 }
 
-// checkLimit calls Limit when its time has come.
+// checkLimit calls the configured Limit once fewer receives are posted than the armed limit.
 func (s *SRQ) checkLimit() {
 	limit := s.limit.Load()
 	if limit == 0 || s.posted.Len() >= int(limit) {
 		return
 	}
-	if s.more != nil {
-		s.more()
+	if s.onEmpty != nil {
+		s.onEmpty()
 	}
 	if s.posted.Len() < int(limit) && s.limit.CompareAndSwap(limit, 0) && s.cfg.Limit != nil {
 		s.cfg.Limit()
 	}
 }
 
-// local returns the queue of l's worker, on which it runs.
-func (s *SRQ) local(l *Shard) (q *rdmap.SRQ, err error) {
+// localFor returns the queue of l's worker, and makes it when there is none. It runs on that worker.
+func (s *SRQ) localFor(l *Shard) (q *rdmap.SRQ, err error) {
 	if q = s.locals[l.index]; q == nil {
 		q, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: s.pd.pds[l.index],
-			Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE, Refill: s.feed})
+			Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE, Refill: s.refill})
 		s.locals[l.index] = q
 	}
 	return q, err
 }
 
-// feed is rdmap.SRQConfig.Refill: it moves the oldest receive into a worker's queue.
-func (s *SRQ) feed(to *rdmap.SRQ) {
-	if to.Room() == 0 { // messages that are not complete have as many as there are
+// refill is rdmap.SRQConfig.Refill: it moves the oldest posted receive into a worker's queue.
+func (s *SRQ) refill(to *rdmap.SRQ) {
+	if to.Room() == 0 { // incomplete messages hold all of them
 		return
 	}
 	var i int32
 	got := s.posted.Pop(&i)
-	if !got && s.more != nil {
-		s.more()
+	if !got && s.onEmpty != nil {
+		s.onEmpty()
 		got = s.posted.Pop(&i)
 	}
 	if got {
@@ -158,8 +157,8 @@ func (s *SRQ) Close() error {
 	return nil
 }
 
-// leave says that a queue pair uses s no more; s may be nil.
-func (s *SRQ) leave() {
+// removeUser is called when a queue pair does not use s any more; s may be nil.
+func (s *SRQ) removeUser() {
 	if s != nil {
 		s.users.Add(-1)
 	}

@@ -11,32 +11,32 @@ import (
 	"xwarp/mpa"
 )
 
-// Totals are the sums of what all connections of a device counted since it was opened, with those that
-// ended. They never fall, and what a connection counted is in them for good.
+// Totals are the sums of the counters of all connections since the device was opened, including those that ended. They
+// never decrease.
 type Totals struct {
 	RDMA rdmap.Counters
 	MPA  mpa.ReceiverCounters
 	TCP  stack.TCPCounters // zero on the kernel's sockets
 }
 
-// sums are what the connections of a loop counted. The worker alone touches them.
+// sums are the counters of all connections of a shard. The worker owns them.
 type sums struct {
 	rdma  tally.Sum[rdmap.Counters]
 	mpa   tally.Sum[mpa.ReceiverCounters]
-	qps   map[*QP]bool // bound here, and not destroyed
+	qps   map[*QP]bool // bound to the shard, and not destroyed
 	conns map[*Conn]bool
 }
 
 func newSums() sums { return sums{qps: map[*QP]bool{}, conns: map[*Conn]bool{}} }
 
-// enter begins to count a queue pair whose core was made anew.
-func (s *sums) enter(q *QP) {
+// addQP adds a queue pair whose core was initialised.
+func (s *sums) addQP(q *QP) {
 	s.qps[q] = true
 	q.counted = tally.Counted[rdmap.Counters]{}
 }
 
-// leave counts a queue pair whose core will count no more.
-func (s *sums) leave(q *QP) {
+// removeQP adds the last counters of a queue pair and removes it.
+func (s *sums) removeQP(q *QP) {
 	s.countQP(q)
 	delete(s.qps, q)
 }
@@ -47,11 +47,11 @@ func (s *sums) countQP(q *QP) {
 	}
 }
 
-// enterConn begins to count a connection.
-func (s *sums) EnterConn(c *Conn) { s.conns[c] = true }
+// AddConn adds a connection.
+func (s *sums) AddConn(c *Conn) { s.conns[c] = true }
 
-// leaveConn counts one that has ended, or never began.
-func (s *sums) leaveConn(c *Conn) {
+// removeConn adds the last counters of a connection and removes it.
+func (s *sums) removeConn(c *Conn) {
 	s.countConn(c)
 	delete(s.conns, c)
 }
@@ -63,11 +63,11 @@ func (s *sums) countConn(c *Conn) {
 	}
 }
 
-// countBatch is how many objects a worker counts before it goes on with its packets.
+// countBatch is the number of objects that a worker counts before it goes on with its packets.
 const countBatch = 64
 
-// living returns the objects of a loop that count.
-func (l *Shard) living() (all []any) {
+// liveObjects returns the objects of a shard that have counters.
+func (l *Shard) liveObjects() (all []any) {
 	for q := range l.Sums.qps {
 		all = append(all, q)
 	}
@@ -80,7 +80,7 @@ func (l *Shard) living() (all []any) {
 	return all
 }
 
-// count brings the sums up to date with some of those objects. What ended meanwhile is in the sums.
+// count brings the sums up to date with some of those objects. Objects that ended meanwhile are in the sums already.
 func (l *Shard) count(some []any) {
 	for _, o := range some {
 		switch o := o.(type) {
@@ -102,12 +102,12 @@ func (l *Shard) totals() Totals {
 	return t
 }
 
-// Totals returns the sums, which are up to date with each connection at a moment of its own. After Close
-// they are the last ones. It fails with ErrDefect where a worker's are in disorder.
+// Totals returns the sums. The counters of different connections are read at slightly different times. After Close it
+// returns the final sums. It fails with ErrDefect when the tables of a worker are inconsistent.
 func (d *Device) Totals() (t Totals, err error) {
-	for _, l := range d.loops {
+	for _, l := range d.shards {
 		var all []any
-		err := l.Call(func() { all = l.living() })
+		err := l.Call(func() { all = l.liveObjects() })
 		for part := range slices.Chunk(all, countBatch) {
 			if err == nil {
 				err = l.Call(func() { l.count(part) })
@@ -127,11 +127,11 @@ func (d *Device) Totals() (t Totals, err error) {
 	return t, nil
 }
 
-// close takes the last totals. Nobody uses the loops any more.
+// closeTotals stores the final totals. The workers have ended.
 func (d *Device) closeTotals() {
 	t := new(Totals)
-	for _, l := range d.loops {
-		l.count(l.living())
+	for _, l := range d.shards {
+		l.count(l.liveObjects())
 		*t = tally.Join(*t, l.totals())
 	}
 	d.final.Store(t)

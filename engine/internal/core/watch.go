@@ -12,17 +12,17 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// watched is what a loop tells the watchdog.
+// watched is the progress of a worker, which the watchdog reads.
 type watched struct {
-	since     atomic.Int64 // on the clock: when the turn under way began, 0 while the worker sleeps
+	since     atomic.Int64 // start of the current turn on the engine's clock; 0 while the worker sleeps
 	place     atomic.Int32 // in the turn
 	goroutine atomic.Int64
-	stalled   atomic.Int64 // since, of the turn that the watchdog found to last too long
+	stalled   atomic.Int64 // since of the turn that the watchdog reported
 }
 
 type place = int32
 
-// Where a worker can be.
+// The places of a worker in its turn.
 const (
 	AtReceive place = iota
 	AtConsumer
@@ -33,7 +33,8 @@ const (
 )
 
 var placeNames = [...]string{
-	AtReceive: "receiving", AtConsumer: "in xdp.Config.Consumer", atMail: "doing what was posted",
+	AtReceive: "receiving", AtConsumer: "in xdp.Config.Consumer",
+	atMail:      "running posted functions",
 	atDoorbells: "taking work requests",
 	AtTimers:    "serving connections", AtTransmit: "transmitting or in timers",
 }
@@ -47,7 +48,7 @@ func (w *watched) EnterPlace(p place) {
 	}
 }
 
-// name notes the goroutine of the worker, which calls it.
+// RecordGoroutine records the number of the calling goroutine, which is the worker's.
 func (w *watched) RecordGoroutine() {
 	var b [64]byte
 	f := bytes.Fields(b[:runtime.Stack(b[:], false)]) // "goroutine 7 [running]:"
@@ -56,12 +57,12 @@ func (w *watched) RecordGoroutine() {
 	}
 }
 
-// DefaultStall is how long one turn of a worker may last: a turn takes microseconds, and on a machine without
-// time to spare some tenths of a second.
+// DefaultStall is how long one turn of a worker may last. A turn takes microseconds, on an overloaded machine some
+// tenths of a second.
 const DefaultStall = 5 * time.Second
 
-// watch looks whether the workers turn, until the device is closed.
-func (d *Device) watch() {
+// watchLoop checks that the workers make progress, until the device is closed.
+func (d *Device) watchLoop() {
 	limit := cmp.Or(d.opt.Stall, DefaultStall)
 	if limit < 0 {
 		return
@@ -75,27 +76,27 @@ func (d *Device) watch() {
 			return
 		case <-t.C:
 		}
-		for _, l := range d.all() {
+		for _, l := range d.allShards() {
 			since := l.since.Load()
 			if l.stalled.Load() != 0 && since != l.stalled.Load() {
 				d.log.Warn("worker goes on", "queue", l.Queue)
 				l.stalled.Store(0)
 			}
-			// Twice the same: a process that was stopped as a whole has not stalled.
+			// The same turn must be seen twice: a process that was stopped as a whole has not stalled.
 			if since != 0 && since == seen[l] && since != l.stalled.Load() &&
 				time.Duration(Now())-time.Duration(since) > limit {
 				l.stalled.Store(since)
 				d.contained.stalls.Add(1)
-				d.tellStall(l)
+				d.logStall(l)
 			}
 			seen[l] = since
 		}
 	}
 }
 
-// tellStall logs where a worker stands still. The stack comes in a line of its own: where a thread waits for
-// a page of a file, the Go runtime may have to wait for that too.
-func (d *Device) tellStall(l *Shard) {
+// logStall logs the stack of a worker whose turn lasts too long. The stack has a log line of its own: when a thread
+// waits for a page of a file, the Go runtime may have to wait for it before it can read the stack.
+func (d *Device) logStall(l *Shard) {
 	d.log.Error("worker stands still", "queue", l.Queue, "error", l.stall(), "next",
 		"the stack in the next line says where; report it")
 	b := make([]byte, maxStacks)
@@ -109,10 +110,10 @@ func (d *Device) tellStall(l *Shard) {
 	}
 }
 
-// maxStacks bounds the stacks of a process that are looked at.
+// maxStacks is the maximum number of bytes of stack traces that are searched.
 const maxStacks = 4 << 20
 
-// stall returns an error while the turn under way was found to last too long.
+// stall returns an error while the watchdog has found the current turn to last too long.
 func (l *Shard) stall() error {
 	since := l.stalled.Load()
 	if since == 0 || since != l.since.Load() {
@@ -130,9 +131,9 @@ func (l *Shard) stall() error {
 		placeNames[l.place.Load()], who)
 }
 
-// Stalled returns an error while a worker stands still.
+// Stalled returns an error while the turn of a worker exceeds Options.Stall.
 func (d *Device) Stalled() error {
-	for _, l := range d.all() {
+	for _, l := range d.allShards() {
 		if err := l.stall(); err != nil {
 			return err
 		}

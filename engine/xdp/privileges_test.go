@@ -9,19 +9,19 @@ import (
 
 // TestKitIsSpent: who has no socket left and may make none hears that only another process can.
 func TestKitIsSpent(t *testing.T) {
-	k := NewKit(1)
+	k := NewPrivileges(1)
 	defer k.Close()
 	k.filled = true
 	k.sockets = []int{-7}
 	forbidden := func() (int, error) { return -1, unix.EPERM }
-	if fd, err := k.take(&k.sockets, forbidden); fd != -7 || err != nil {
+	if fd, err := k.takeSocket(&k.sockets, forbidden); fd != -7 || err != nil {
 		t.Errorf("the one that there is: %d, %v", fd, err)
 	}
-	_, err := k.take(&k.sockets, forbidden)
+	_, err := k.takeSocket(&k.sockets, forbidden)
 	if !errors.Is(err, ErrSpent) || !errors.Is(err, unix.EPERM) {
 		t.Errorf("one more: %v", err)
 	}
-	var none *Kit
+	var none *Privileges
 	if none.Close() != nil || none.space() != nil {
 		t.Error("no kit has something")
 	}

@@ -17,12 +17,12 @@ import (
 	"xwarp/ring/gso"
 )
 
-// Kit is what only a process with privileges can make of an interface: the loaded steering program, and
+// Privileges is what only a process with privileges can make of an interface: the loaded steering program, and
 // sockets that are bound to nothing yet. With it a process that has given its privileges up opens the
 // interface again, after that was removed and came back, and serves queues that come later. The first
 // Open with a Kit fills it; one device at a time has it.
-type Kit struct {
-	again int // how often the interface shall be opened again
+type Privileges struct {
+	maxReopens int // how often the interface shall be opened again
 
 	mu      sync.Mutex
 	closed  bool
@@ -33,11 +33,11 @@ type Kit struct {
 	packets []int // AF_PACKET
 }
 
-// NewKit returns an empty kit, to open an interface again so many times.
-func NewKit(again int) *Kit { return &Kit{again: again} }
+// NewPrivileges returns an empty kit, to open an interface again so many times.
+func NewPrivileges(maxReopens int) *Privileges { return &Privileges{maxReopens: maxReopens} }
 
 // Close gives back what is left. The device that has the kit is closed before. A nil Kit has nothing.
-func (k *Kit) Close() error {
+func (k *Privileges) Close() error {
 	if k == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (k *Kit) Close() error {
 
 // namespace returns where a device shall live: what the kit's first device found, else that of the calling thread.
 // The kit closes its own, for whoever gave up CAP_SYS_ADMIN enters it by that thread alone.
-func (k *Kit) namespace() (*netspace.Space, error) {
+func (k *Privileges) namespace() (*netspace.Space, error) {
 	if k == nil {
 		return netspace.Current()
 	}
@@ -80,7 +80,7 @@ func (k *Kit) namespace() (*netspace.Space, error) {
 }
 
 // space returns the namespace of the kit's first device; nil: there was none.
-func (k *Kit) space() *netspace.Space {
+func (k *Privileges) space() *netspace.Space {
 	if k == nil {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (k *Kit) space() *netspace.Space {
 }
 
 // steering returns a program without claims: the kit's, or one that o describes.
-func (k *Kit) steering(o func() bpf.Options) (*bpf.Steering, error) {
+func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
 	if k == nil {
 		return bpf.Load(o())
 	}
@@ -108,7 +108,7 @@ func (k *Kit) steering(o func() bpf.Options) (*bpf.Steering, error) {
 }
 
 // fill makes the sockets for a device of so many queues, as far as there are none and the process may.
-func (k *Kit) fill(queues int, packets bool) error {
+func (k *Privileges) fill(queues int, packets bool) error {
 	if k == nil {
 		return nil
 	}
@@ -119,14 +119,14 @@ func (k *Kit) fill(queues int, packets bool) error {
 	}
 	_ = ring.RaiseMemlock() // whether it was needed shows later, and is said then
 	k.filled = true
-	for range queues*k.again + ring.MaxQueues {
+	for range queues*k.maxReopens + ring.MaxQueues {
 		fd, err := ring.NewSocket()
 		if err != nil {
 			return err
 		}
 		k.sockets = append(k.sockets, fd)
 	}
-	for range queues * k.again {
+	for range queues * k.maxReopens {
 		if !packets {
 			break
 		}
@@ -142,13 +142,17 @@ func (k *Kit) fill(queues int, packets bool) error {
 // ErrSpent is wrapped by the error of Open when a Kit has no socket any more and the process may not make one.
 var ErrSpent = errors.New("the sockets that were made in advance are used up, and only a restart makes new ones")
 
-// socket takes an AF_XDP socket.
-func (k *Kit) socket() (int, error) { return k.take(&k.sockets, ring.NewSocket) }
+// takeXDPSocket takes an AF_XDP socket.
+func (k *Privileges) takeXDPSocket() (int, error) {
+	return k.takeSocket(&k.sockets, ring.NewSocket)
+}
 
-// packet takes an AF_PACKET socket.
-func (k *Kit) packet() (int, error) { return k.take(&k.packets, gso.NewSocket) }
+// takePacketSocket takes an AF_PACKET socket.
+func (k *Privileges) takePacketSocket() (int, error) {
+	return k.takeSocket(&k.packets, gso.NewSocket)
+}
 
-func (k *Kit) take(from *[]int, make func() (int, error)) (int, error) {
+func (k *Privileges) takeSocket(from *[]int, make func() (int, error)) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n := len(*from); n > 0 && !k.closed {
@@ -165,7 +169,7 @@ func (k *Kit) take(from *[]int, make func() (int, error)) (int, error) {
 
 // Await returns when an interface of that name exists and is up where the kit's devices are, and with the context's
 // error when ctx is done. Without a device so far, and with a nil Kit, it does not wait.
-func (k *Kit) Await(ctx context.Context, name string) error {
+func (k *Privileges) Await(ctx context.Context, name string) error {
 	home := k.space()
 	if home == nil {
 		return ctx.Err()
