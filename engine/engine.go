@@ -6,9 +6,9 @@
 // engine/daemon/client has the constructor for programs without privileges. The examples here are a server and its
 // client, whole. On AF_XDP there are plain TCP byte streams as well: xdp.Device.DialStream and ListenStream.
 //
-// It is no RDMA device of the kernel, so that programs of libibverbs do not find it: they run over xwarpd, by xwarp
-// run. It neither authenticates peers nor encrypts (RFC 5042): who may connect is for Options.Policy and
-// xdp.Config.Allow. engine/README.md draws the way of a frame and of a Write through the packages below.
+// It is not an RDMA device of the kernel, so programs of libibverbs do not find it: "xwarp run" runs them over xwarpd.
+// It does not authenticate peers (RFC 5042): Options.Policy and xdp.Config.Allow decide who may connect, and
+// xdp.Config.IPsec encrypts. engine/README.md shows the way of a frame and of a Write through the packages below.
 package engine
 
 import "xwarp/engine/internal/core"
@@ -16,16 +16,16 @@ import "xwarp/engine/internal/core"
 type (
 	// Device is a device of either kind.
 	Device = core.Device
-	// Options are what both kinds of device have in common.
+	// Options are the configuration that both kinds of device share.
 	Options = core.Options
-	// Keepalive says when a silent peer is asked whether it is still there.
+	// Keepalive says when a silent peer is probed.
 	Keepalive = core.Keepalive
 	// Policy decides about a peer.
 	Policy = core.Policy
 	// Override bounds what a connection's own configuration can change.
 	Override = core.Override
-	// Totals are the sums of what all connections of a device counted.
+	// Totals are the sums of the counters of all connections of a device.
 	Totals = core.Totals
-	// Contained counts what ended a part of a device and nothing else.
+	// Contained counts the faults that ended a part of a device and left the rest running.
 	Contained = core.Contained
 )

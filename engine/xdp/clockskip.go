@@ -2,31 +2,31 @@ package xdp
 
 import "xwarp/tcp/tick"
 
-// clockSkip says on which of the turns that find nothing the clock is read, for timers and for what the device
-// does by itself: a reading costs more than all else that such a turn does.
+// clockSkip decides in which idle turns the worker reads the clock. A reading costs more than everything else in such a
+// turn.
 type clockSkip struct {
-	last    tick.Time // of the last reading
-	skipped int       // turns since then
-	most    int       // of them
+	last    tick.Time // the last reading
+	skipped int       // number of turns since then
+	most    int       // maximum of skipped
 }
 
 const (
 	maxSkip = 16                   // turns
-	maxLate = 1 * tick.Microsecond // about as much as a timer may be late; a consumer makes turns longer or shorter
+	maxLate = 1 * tick.Microsecond // approximate maximum lateness of a timer; turns with a consumer differ in length
 )
 
-// skip reports whether this turn may go without the time.
+// skip reports whether this turn may do without the time.
 func (p *clockSkip) skip() bool {
 	p.skipped++
 	return p.skipped <= p.most
 }
 
-// read takes each reading of the clock.
+// read records a reading of the clock, and adapts the number of turns to skip.
 func (p *clockSkip) read(now tick.Time) {
 	switch {
 	case now.Sub(p.last) > maxLate:
 		p.most /= 2
-	case p.skipped > p.most: // the skipped turns are what took the time
+	case p.skipped > p.most: // the limit ended the skipping
 		p.most = min(p.most+1, maxSkip)
 	}
 	p.last, p.skipped = now, 0

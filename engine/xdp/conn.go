@@ -75,7 +75,7 @@ func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
 	}
 }
 
-// resumeConn goes on with a connection that another worker began; s is the answer to its SYN.
+// resumeConn continues a connection that another worker began. s is the answer to its SYN.
 func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
 	o, err := x.newUpper(w, c)
 	if err == nil {

@@ -34,31 +34,31 @@ import (
 type Config struct {
 	core.Options
 	Interface string
-	// receive and transmit queues to serve, one worker each; empty: all that there are once the program is
-	// attached
+	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
+	// interface has once the program is attached.
 	Queues    []int
 	XDPMode   bpf.Mode
 	RingMode  ring.Mode
 	MTU       int // 0: the interface's
-	RxFrames  int // 4096-octet chunks for reception per queue
-	TxFrames  int // frames under way in transmission per queue
+	RxFrames  int // chunks of 4096 bytes for reception per queue
+	TxFrames  int // frames in transmission per queue
 	HugePages bool
-	// for the workers, in the order of Queues; none for the rest: wherever the scheduler puts them
+	// CPUs are the processors of the workers, in the order of Queues. The scheduler places the other workers.
 	CPUs     []int
-	Idle     Idle          // what a worker does that has nothing to do; empty: IdleAdaptive
-	BusyPoll time.Duration // for how long it spins then, when it is adaptive; 0: DefaultBusyPoll
-	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports
-	// whether it did anything. A consumer that polls completion queues and posts there needs no thread of its
-	// own, and no hand-over costs time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and
-	// QP.PostRecv. It must not block, and may call nothing else of the engine but CQ.Poll.
+	Idle     Idle          // what an idle worker does; empty: IdleAdaptive
+	BusyPoll time.Duration // time that an idle adaptive worker spins; 0: DefaultBusyPoll
+	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports whether
+	// it did anything. It may poll completion queues (CQ.Poll) and post, which saves a thread and the hand-over between
+	// threads. QP.PostSendOn and QP.PostRecvOn cost less there than QP.PostSend and QP.PostRecv. Consumer must not
+	// block, or call anything else of the engine.
 	Consumer func(queue int) bool
 	TCP      TCPConfig
 	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with
 	// transmit checksum offload sends over veth.
 	TrustPartialChecksum bool
 	Transmit             Transmit // how segments leave; empty: TransmitXDP
-	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops
-	// segments to them from others. Connections that this end begins are not asked.
+	// Allow are the only addresses that listeners serve: the steering program drops segments to them from others. Empty
+	// means all. Active connections are not restricted.
 	Allow []netip.Prefix
 	// IPsec, when set, protects connections by ESP. The device must serve exactly one queue, which Queues names.
 	IPsec *IPsecConfig
@@ -69,14 +69,14 @@ type Config struct {
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
 
-// Idle is what a worker does that has nothing to do.
+// Idle is what a worker does when it has nothing to do.
 type Idle string
 
-// What an idle worker does.
+// The values of Idle.
 const (
-	IdleAdaptive Idle = "adaptive" // spins for a while, then sleeps until something comes
-	IdleSpin     Idle = "spin"     // always: it takes a processor whole
-	IdleSleep    Idle = "sleep"    // at once: what comes next waits for the kernel to wake it
+	IdleAdaptive Idle = "adaptive" // spins for BusyPoll, then sleeps until there is work
+	IdleSpin     Idle = "spin"     // spins always: occupies a processor
+	IdleSleep    Idle = "sleep"    // sleeps at once: the next frame waits until the kernel has woken the worker
 )
 
 // DefaultBusyPoll is how long an adaptive worker spins: longer than a round trip in a rack, shorter than a tick of the
@@ -99,34 +99,34 @@ type driver struct {
 	hops    hopUsers
 	waiters hopWaiters
 	local   *localaddr.Follower
-	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or what SetAllow put in its place
-	// loopback has the connections to addresses of this host.
+	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or its replacement by SetAllow
+	// loopback carries the connections to addresses of this host.
 	loopback *sockets.Driver
 	live     *liveFrames       // nil without TransmitLive
 	ipsec    *ipsecState       // nil without Config.IPsec
-	watches  []*netwatch.Watch // all that follow the kernel's configuration
+	watches  []*netwatch.Watch // all watches of the kernel's configuration
 	workers  []*worker
 	mac      [6]byte
 	socket   ring.Info // of the first queue
-	secret   [16]byte  // of all stacks: a connection may move between them while it is being opened
+	secret   [16]byte  // shared by all stacks: a connection may move between them before it is established
 	owners   owners
 	link     linkState
-	// relays are workers without connections, for queues that came later. Guarded by link's lock.
+	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
 	relays       []*worker
 	following    sync.WaitGroup // followQueues
-	found        int            // receive queues that there were when the device was opened
-	closing      atomic.Bool    // the device is closed, or about to be
-	last         []QueueStats   // then
-	lastSteering bpf.Counts     // then
+	found        int            // number of receive queues when the device was opened
+	closing      atomic.Bool    // Close was called
+	last         []QueueStats   // counters at Close
+	lastSteering bpf.Counts     // counters at Close
 }
 
 // Open attaches the steering program to an interface of the calling thread's network namespace, and starts
 // a worker for each queue. Everything that no listener or connection claims stays with the host's kernel. It
 // needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
-// than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program has it or a queue,
-// EINVAL for a configuration that cannot be, and ErrSpent; the text says what to do.
+// than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program uses it or a
+// queue, EINVAL for an invalid configuration, and ErrSpent. The text of the error says what to do.
 func Open(cfg Config) (d *Device, err error) {
-	if home := cfg.Privileges.space(); home != nil { // where the interface was before
+	if home := cfg.Privileges.space(); home != nil { // the namespace in which the interface was before
 		e := home.Do(func() error { d, err = openHere(cfg); return nil })
 		return d, errors.Join(e, err)
 	}
@@ -136,7 +136,7 @@ func Open(cfg Config) (d *Device, err error) {
 func openHere(cfg Config) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if cfg.Privileges != nil { // it awaits the interface there when there is none yet
+	if cfg.Privileges != nil { // records the namespace: Await uses it when there is no interface yet
 		if _, err := cfg.Privileges.namespace(); err != nil {
 			return nil, err
 		}
@@ -234,7 +234,7 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	w := x.workers[0]
 	c.Owner.Store(w.Shard)
 	posted := w.Post(func() {
-		err := verbs.ErrClosed // the stack may have ended before this was read
+		err := verbs.ErrClosed // the worker may have ended meanwhile
 		if !w.stop.Load() {
 			err = x.connect(w, c, &cfg)
 		}
@@ -250,7 +250,8 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	return nil
 }
 
-// reserveSource reserves where a connection to remote begins: at local, or where the route says. mtu is the route's.
+// reserveSource reserves the local address and port of a connection to remote: local, or the source of the route. mtu
+// is the route's.
 func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
 	mtu int, err error) {
 	route, err := x.neigh.Route(remote)
@@ -268,7 +269,7 @@ func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *p
 		local = netip.AddrPortFrom(route.Source, local.Port())
 	}
 	if port, err = x.reserve(local); err != nil {
-		x.neigh.ForgetRoutes() // it may be of an address that the host has no more
+		x.neigh.ForgetRoutes() // the route may name an address that the host does not have any more
 	}
 	return port, route.MTU, err
 }
@@ -295,8 +296,8 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	return err
 }
 
-// Footprint is that of a local connection. Others take 64 KiB: their state in TCP, MPA and the stack, with queues of
-// segments and FPDUs under way.
+// Footprint returns the bytes of a local connection. Others need 64 KiB: their state in TCP, MPA and the stack, with
+// queues of segments and FPDUs in flight.
 func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
 
 func (x *driver) Describe() verbs.Transport {

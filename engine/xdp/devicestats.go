@@ -12,11 +12,11 @@ import (
 // Stats are the counters of a device on AF_XDP.
 type Stats struct {
 	Queues   []QueueStats // of the workers
-	Steering bpf.Counts   // frames on all queues by what the steering program did
-	Watches  []WatchStats // of what the device follows of the kernel's configuration
+	Steering bpf.Counts   // frames on all queues, by outcome of the steering program
+	Watches  []WatchStats // of the kernel's configuration
 }
 
-// WatchStats are the counters of one part of the kernel's configuration that is followed.
+// WatchStats are the counters of one watch of the kernel's configuration.
 type WatchStats struct {
 	Name string
 	netwatch.Counters
@@ -36,7 +36,7 @@ func (w *worker) stats() QueueStats {
 		Ring: w.port.Stats(), Live: w.port.Live()}
 }
 
-// collectStats asks the workers for their counters; after Close they are the last ones.
+// collectStats returns the counters of all workers, after Close the final ones.
 func (x *driver) collectStats() (list []QueueStats, err error) {
 	for _, w := range x.all() {
 		if err := w.Call(func() { list = append(list, w.stats()) }); err != nil {
@@ -49,16 +49,16 @@ func (x *driver) collectStats() (list []QueueStats, err error) {
 	return list, nil
 }
 
-// counters are the workers' when these have ended.
+// counters returns the counters of the workers after they have ended.
 func (x *driver) counters() (list []QueueStats) {
 	for _, w := range x.all() {
-		core.Attempt(func() { list = append(list, w.stats()) }) // it may have ended with a panic
+		core.Attempt(func() { list = append(list, w.stats()) }) // the worker may have ended with a panic
 	}
 	return list
 }
 
-// Stats returns the counters, each worker's at one moment of its own. It fails with ErrDefect where a worker's are in
-// disorder; after Close they are the last ones.
+// Stats returns the counters. Those of different workers are read at slightly different times. After Close it returns
+// the final ones. It fails with ErrDefect when the tables of a worker are inconsistent.
 func (d *Device) Stats() (s Stats, err error) {
 	x := d.x
 	if s.Queues, err = x.collectStats(); err != nil {
@@ -75,8 +75,8 @@ func (d *Device) Stats() (s Stats, err error) {
 	return s, err
 }
 
-// Health returns nil while the device knows what the kernel knows: neighbours and whatever else it follows.
-// Else connections go on with what was known last; the error is a *netwatch.Stale, which says since when.
+// Health returns nil while the device follows the kernel's configuration: neighbours, links, addresses. Otherwise
+// connections go on with the last known state; the error is a *netwatch.Stale, which says since when.
 func (d *Device) Health() error {
 	for _, w := range d.x.watches {
 		if err := w.Health(); err != nil {
@@ -86,8 +86,8 @@ func (d *Device) Health() error {
 	return nil
 }
 
-// Unowned returns the frames of the engine's listeners and connections that arrived on queues which the
-// device does not serve, and so were dropped: by queue, without those that have none.
+// Unowned returns, for each queue that the device does not serve, the number of dropped frames of the engine's
+// listeners and connections. Queues without such frames are left out.
 func (d *Device) Unowned() (map[int]uint64, error) {
 	found := map[int]uint64{}
 	for q := range bpf.DefaultMaxQueues {

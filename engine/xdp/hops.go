@@ -8,14 +8,14 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// hopUsers count the workers that need a destination's next hop.
+// hopUsers counts, for each destination, the workers that need its next hop.
 type hopUsers struct {
 	r  *neigh.Resolver
 	mu sync.Mutex
 	n  map[ip.Addr]int
 }
 
-// workerHops is stack.Resolver of one worker.
+// workerHops is the stack.Resolver of one worker.
 type workerHops struct {
 	all  *hopUsers
 	mine map[ip.Addr]bool // the worker's own
@@ -53,7 +53,7 @@ func (h workerHops) Forget(dst ip.Addr) {
 	}
 }
 
-// onNextHop takes what the neighbour table found, on its goroutine, to all workers.
+// onNextHop sends a resolved next hop to every worker. The resolver calls it on its own goroutine.
 func (x *driver) onNextHop(h neigh.Hop) {
 	if h.Err != nil {
 		x.base.Log().Warn("next hop", "remote", h.Dst, "error", h.Err)

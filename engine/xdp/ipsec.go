@@ -13,20 +13,20 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// IPsecConfig says which connections of a device are protected by IPsec ESP (RFC 5044, 9.3), and where its SAs are.
+// IPsecConfig says which connections of a device IPsec ESP protects (RFC 5044, 9.3), and where its SAs come from.
 type IPsecConfig struct {
-	// Rules say which connections are protected; the first that matches decides, and without one a connection is in
-	// the clear. Segments that should be protected and are not are dropped.
+	// Rules say which connections are protected; the first that matches decides. A connection without a
+	// matching rule is not protected. Segments that must be protected and are not are dropped.
 	Rules []ipsec.Rule
 	// IfID and Mark are those of the SAs that an IKE daemon installs for the engine: see xfrm.Options.
 	IfID, Mark uint32
 	Window     int // anti-replay window in packets [esp.DefaultWindow]
-	// Static, when set, takes the place of the kernel and its IKE daemon: SAs of a test. A device that is opened again
-	// with the same keys would encrypt twice with the same numbers.
+	// Static, when set, replaces the kernel and its IKE daemon, for tests. A device that is opened again with the same
+	// keys would reuse sequence numbers, which breaks the encryption.
 	Static *xfrm.State
 }
 
-// ipsecState is IPsec of a device. Nil has none.
+// ipsecState is the IPsec state of a device, nil without IPsec.
 type ipsecState struct {
 	x       *driver
 	manager *ipsec.Manager
@@ -35,7 +35,7 @@ type ipsecState struct {
 	done    chan struct{}
 }
 
-// openIPsec makes what newWorker needs.
+// openIPsec makes the state that newWorker needs.
 func (x *driver) openIPsec() error {
 	c := x.cfg.IPsec
 	if c == nil {
@@ -53,7 +53,7 @@ func (x *driver) openIPsec() error {
 	return nil
 }
 
-// policy returns what a Stack asks, nil without IPsec.
+// policy returns the policy for a Stack, nil without IPsec.
 func (i *ipsecState) policy() stack.IPsec {
 	if i == nil {
 		return nil
@@ -61,7 +61,7 @@ func (i *ipsecState) policy() stack.IPsec {
 	return i.manager
 }
 
-// follow begins to take SAs, for the only worker.
+// follow starts to follow the SAs, for the only worker.
 func (i *ipsecState) follow(workers []*worker) (err error) {
 	if i == nil {
 		return nil
@@ -83,7 +83,7 @@ func (i *ipsecState) update(s *xfrm.State) {
 	i.worker.Post(func() { i.manager.Update(s) })
 }
 
-// expire runs the Manager's timers soon.
+// expire posts a run of the Manager's timers.
 func (i *ipsecState) expire() {
 	i.worker.Post(func() {
 		if now := core.Now(); i.manager.Deadline() <= now {
@@ -92,7 +92,7 @@ func (i *ipsecState) expire() {
 	})
 }
 
-// tick has expire called now and then.
+// tick calls expire every second.
 func (i *ipsecState) tick() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -116,7 +116,7 @@ func (i *ipsecState) close() {
 	}
 }
 
-// Acquire, Expire and Account implement ipsec.Kernel. There is nobody to ask for static SAs.
+// Acquire, Expire and Account implement ipsec.Kernel. Static SAs have no IKE daemon.
 
 func (i *ipsecState) Acquire(p *xfrm.Policy) error {
 	if i.kernel == nil {

@@ -22,32 +22,32 @@ var ErrGone = errors.New("gone")
 type Link struct {
 	localaddr.Link
 	Gone    bool
-	Since   time.Time    // of the last change of Up, Carrier or Gone; zero: none yet
-	Missing []netip.Addr // of connections and listeners, and the host has them no more
+	Since   time.Time    // time of the last change of Up, Carrier or Gone; zero: none yet
+	Missing []netip.Addr // addresses of connections and listeners that the host does not have any more
 	LinkCounters
 }
 
-// LinkCounters count what happened to an interface.
+// LinkCounters count the changes of an interface.
 type LinkCounters struct {
 	Downs     uint64 // times that it was down or without carrier
 	MTUs      uint64 // times that its MTU changed
-	Addresses uint64 // times that its Ethernet address changed, or one of the host's that was in use went
+	Addresses uint64 // times that its Ethernet address changed, or the host lost an address in use
 	Queues    uint64 // times that the number of its receive queues changed
 }
 
-// linkState follows the interface of an driver.
+// linkState is the state of a driver's interface.
 type linkState struct {
 	mu    sync.Mutex
 	known bool
 	now   Link
 	mac   [6]byte
 	addrs []netip.Prefix
-	mtu   int // of the stacks
+	mtu   int // MTU of the stacks
 	room  int // the longest packet that frames hold
 	asked int // Config.MTU; 0: the interface's counts
 }
 
-// Link returns what the kernel says of the interface.
+// Link returns the state of the interface as the kernel reports it.
 func (d *Device) Link() Link {
 	x := d.x
 	x.link.mu.Lock()
@@ -70,12 +70,12 @@ func (x *driver) onInterfaceGone(err error) {
 	}
 }
 
-// onLocalChange hears how the interface is, and which addresses are the host's.
+// onLocalChange is called with the state of the interface and the addresses of the host whenever they change.
 func (x *driver) onLocalChange(s *localaddr.State) error {
 	k := &x.link
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.known { // what is as it should be is not worth a line
+	if !k.known { // no log lines for the normal state
 		k.now.Link = localaddr.Link{Name: s.Link.Name, MTU: s.Link.MTU, Up: true, Carrier: true}
 		k.mac = s.MAC
 	}
@@ -96,7 +96,7 @@ func (x *driver) onLocalChange(s *localaddr.State) error {
 	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
 }
 
-// logLinkChange counts and logs what is different in s.
+// logLinkChange counts and logs the differences between was and s.
 func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 	log := x.base.Log().With("interface", x.cfg.Interface)
 	up, wasUp := s.Link.Up && s.Link.Carrier, was.Up && was.Carrier
@@ -130,7 +130,7 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 	}
 }
 
-// setMTU has the stacks follow the interface's MTU, as far as frames have room.
+// setMTU sets the MTU of the stacks to the interface's, at most the room of a frame.
 func (x *driver) setMTU(link int) {
 	k := &x.link
 	log := x.base.Log().With("interface", x.cfg.Interface, "interface_mtu", link)
@@ -161,7 +161,7 @@ func (x *driver) setMTU(link int) {
 	}
 }
 
-// mtuRoom is the longest packet that the frames of the opened queues hold, both ways.
+// mtuRoom returns the maximum length of an IP packet that frames hold in both directions.
 func (x *driver) mtuRoom() int {
 	room := int(ring.SlotFor(x.cfg.MTU+ethernet))*ring.ChunkSize - ethernet
 	if x.cfg.Transmit == TransmitLive {
@@ -173,14 +173,14 @@ func (x *driver) mtuRoom() int {
 	return max(room, x.cfg.MTU)
 }
 
-// packetMTU is the longest packet that is sent.
+// packetMTU returns the maximum length of an IP packet to send.
 func (x *driver) packetMTU() int {
 	x.link.mu.Lock()
 	defer x.link.mu.Unlock()
 	return x.link.mtu
 }
 
-// removedAddrs returns the single addresses that s lacks, and forgets the missing ones that are there again.
+// removedAddrs returns the addresses that s does not have any more, and drops addresses from Missing that are back.
 func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	k := &x.link
 	for _, p := range k.addrs {
@@ -198,7 +198,7 @@ func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	return list
 }
 
-// noteMissing looks on worker i which of the addresses that the host has no more are in use there.
+// noteMissing records the removed addresses that connections or listeners of worker i use.
 func (x *driver) noteMissing(w *worker, i int, left []netip.Addr) {
 	for _, a := range left {
 		n := w.stk.Using(core.FromNetip(a))
@@ -221,10 +221,10 @@ func (x *driver) noteMissing(w *worker, i int, left []netip.Addr) {
 	}
 }
 
-// maxMissing bounds the addresses that are remembered.
+// maxMissing is the maximum number of addresses in Link.Missing.
 const maxMissing = 64
 
-// watchQueues looks until the device is closed whether the interface has got more receive queues.
+// watchQueues checks, until the device is closed, whether the number of receive queues has changed.
 func (x *driver) watchQueues() {
 	t := time.NewTicker(lookAtQueues)
 	defer t.Stop()
@@ -251,7 +251,7 @@ func (x *driver) watchQueues() {
 	}
 }
 
-// receiveQueues returns how many receive queues the interface has; 0: the kernel does not say now.
+// receiveQueues returns the number of receive queues of the interface; 0: unknown now.
 func (x *driver) receiveQueues() (n int) {
 	err := x.ns.Do(func() (err error) {
 		n, err = ring.ReceiveQueues(x.att.Ifindex, ring.MaxQueues)
@@ -263,6 +263,6 @@ func (x *driver) receiveQueues() (n int) {
 	return n
 }
 
-// lookAtQueues is how often the number of receive queues is asked for: the kernel tells nobody of a change. Frames on a
-// queue that nobody serves are lost until then, which TCP heals.
+// lookAtQueues is the interval of watchQueues: the kernel does not announce a change. Frames on a new queue are lost
+// until then, and TCP retransmits them.
 const lookAtQueues = time.Second

@@ -32,7 +32,7 @@ func (x *driver) Listen(l *core.Listener) (at netip.AddrPort, stop io.Closer, er
 	return port.at, stop, nil
 }
 
-// heldPort is a port that the kernel keeps for a listener.
+// heldPort is a port that is reserved in the kernel for a listener.
 type heldPort interface {
 	Addr() netip.AddrPort
 	Close() error
@@ -44,8 +44,8 @@ type listener struct {
 	x *driver
 }
 
-// listenAt listens at port on every worker, where accept makes the upper layer of a connection whose handshake is done,
-// and has frames steered. It closes port when it fails.
+// listenAt listens at port on every worker and adds port to the steering. accept makes the upper layer of a connection
+// after its handshake. listenAt closes port when it fails.
 func (x *driver) listenAt(port heldPort, cfg *stack.ListenConfig,
 	accept func(w *worker, local, remote netip.AddrPort) (stack.Upper, error)) (l *listener,
 	err error) {
@@ -74,7 +74,7 @@ func (x *driver) listenAt(port heldPort, cfg *stack.ListenConfig,
 	return l, nil
 }
 
-// stop ends what listenAt began on the workers.
+// stop stops listening on the workers.
 func (l *listener) stop() error {
 	at := l.Addr()
 	for _, w := range l.x.workers {
@@ -83,9 +83,9 @@ func (l *listener) stop() error {
 	return l.heldPort.Close()
 }
 
-// Close ends all that listenAt began.
+// Close undoes listenAt.
 func (l *listener) Close() error {
-	if l.x.closing.Load() { // the program may be another device's
+	if l.x.closing.Load() { // the steering program may belong to another device by now
 		return l.heldPort.Close()
 	}
 	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
@@ -94,7 +94,7 @@ func (l *listener) Close() error {
 	return l.stop()
 }
 
-// logRefused logs a connection that was reset when its handshake was done.
+// logRefused logs a connection that was reset after its handshake.
 func (x *driver) logRefused(t *tcp.Tuple, err error) {
 	_, remote := core.TupleAddrs(t)
 	x.base.Log().Info("connection refused", "remote", remote, "error", err)

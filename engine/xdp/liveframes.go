@@ -13,24 +13,24 @@ import (
 	"xwarp/ring/live"
 )
 
-// askDriverEvery is how often a device with TransmitLive asks whether its driver takes live frames: while it
-// does not, and for so long after it ceased to, frames would be lost.
+// askDriverEvery is the interval at which a device with TransmitLive checks that its driver takes live frames. After
+// the driver has stopped taking them, frames are lost for at most this time.
 const askDriverEvery = 200 * time.Millisecond
 
-// The program and package live mean the same slot.
+// The program and package live have slots of the same size.
 var _ = [1]struct{}{}[int(unsafe.Sizeof(live.Slot{}))-bpf.LiveSlotSize]
 
 // maxLiveMTU is the longest IP packet of a live frame, behind an Ethernet header.
 const maxLiveMTU = live.Room - 14
 
-// liveFrames is what the queues of a device with TransmitLive share.
+// liveFrames is the state that the queues of a device with TransmitLive share.
 type liveFrames struct {
-	on   atomic.Bool // the driver takes them now
+	on   atomic.Bool // the driver takes live frames now
 	stop chan struct{}
 	done chan struct{}
 }
 
-// liveWorkers returns how many workers have live frames: the queues that the configuration names, or that an
+// liveWorkers returns the number of workers with live frames: the queues of the configuration, or those that the
 // interface has now or once a program is attached.
 func (c *Config) liveWorkers(link int) int {
 	switch {
@@ -43,7 +43,7 @@ func (c *Config) liveWorkers(link int) int {
 		runtime.NumCPU()), ring.MaxQueues)
 }
 
-// framesPerRun returns how many frames the ports take best at a time.
+// framesPerRun returns the best number of frames for one call of a port; 0: no preference.
 func (c *Config) framesPerRun() int {
 	if c.Transmit == TransmitLive {
 		return live.BestRun
@@ -78,7 +78,7 @@ func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 		live.MemoryOf(m.Slots, m.First, m.State), &x.live.on), nil
 }
 
-// watchDriver follows what the driver takes, until close.
+// watchDriver checks until close whether the driver takes live frames.
 func (l *liveFrames) watchDriver(driver func() (ring.Driver, error)) {
 	defer close(l.done)
 	t := time.NewTicker(askDriverEvery)

@@ -13,8 +13,9 @@ import (
 	"xwarp/engine/sockets"
 )
 
-// A device on AF_XDP carries connections to addresses of this host over the kernel's sockets and lo, since no frame of
-// them reaches an interface. A dial asks the route; each listener has a socket for them, which also keeps its port.
+// A device on AF_XDP carries connections to addresses of this host over the kernel's sockets and lo, since their frames
+// reach no interface. Dial looks up the route. Each listener has a socket for local connections, which also reserves
+// its port.
 
 // openLoopback starts a worker for local connections beside each of the device's.
 func (x *driver) openLoopback() (err error) {

@@ -13,20 +13,20 @@ import (
 	"xwarp/engine/bytestream"
 )
 
-// NetConn is a Stream with the blocking methods of net.Conn. Its errors are those of Stream but EAGAIN, and
-// os.ErrDeadlineExceeded.
+// NetConn is a Stream with the blocking methods of net.Conn. Its errors are those of Stream, except EAGAIN,
+// and os.ErrDeadlineExceeded.
 type NetConn struct {
 	*socket
 	s           *Stream
 	rd, wr      sync.Mutex
-	mu          sync.Mutex // of what follows
+	mu          sync.Mutex // guards the fields below
 	changed     sync.Cond
 	read, write deadline
 }
 
 var _ net.Conn = (*NetConn)(nil)
 
-// NewNetConn wraps s, which must not be read, written or polled by anybody else afterwards.
+// NewNetConn wraps s, which must not be read, written or polled directly afterwards.
 func NewNetConn(s *Stream) *NetConn {
 	c := &NetConn{socket: s.socket, s: s}
 	c.changed.L = &c.mu
@@ -46,8 +46,8 @@ func NewNetConn(s *Stream) *NetConn {
 // Stream returns the stream, for Device.Upgrade and Device.AwaitRequest.
 func (c *NetConn) Stream() *Stream { return c.s }
 
-// DialStream connects to remote and waits until that is done. It fails as ConnectStream does, as Err of Stream says,
-// and with the context's error; the attempt is over then.
+// DialStream connects to remote and waits for the connection. It fails with the errors of ConnectStream and Stream.Err,
+// and with the context's cause, which aborts the attempt.
 func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn,
 	error) {
 	s, err := d.ConnectStream(netip.AddrPort{}, remote, cfg)
@@ -71,7 +71,7 @@ func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg Stre
 	return c, nil
 }
 
-// await blocks until one of the conditions holds or the time is over.
+// await blocks until one of the conditions holds or the deadline has passed.
 func (c *NetConn) await(d *deadline, any Ready) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,13 +142,13 @@ func (c *NetConn) SetReadDeadline(t time.Time) error { c.set(&c.read, t); return
 // SetWriteDeadline implements net.Conn.
 func (c *NetConn) SetWriteDeadline(t time.Time) error { c.set(&c.write, t); return nil }
 
-// deadline is when a call that waits gives up.
+// deadline is the time until which calls wait.
 type deadline struct {
 	timer  *time.Timer // nil: never
 	passed bool
 }
 
-// set is for deadlines of c alone.
+// set sets a deadline of c; the zero time is none.
 func (c *NetConn) set(d *deadline, t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *NetConn) set(d *deadline, t time.Time) {
 	timer = time.AfterFunc(time.Until(t), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if d.timer == timer { // else another one was set meanwhile
+		if d.timer == timer { // otherwise it was replaced meanwhile
 			d.passed = true
 			c.changed.Broadcast()
 		}

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier wakes goroutines for a worker, which would be slow at that: whom a thread wakes that goes on running waits
-// on its P of the Go runtime, where other threads look last, and take nothing before a pause of 3 µs, which the
-// kernel's timers make 60. The crier's goroutine waits in the runtime's poller, which has a thread run it at once, and
-// behind it whom it wakes.
+// notifier wakes goroutines for a worker, in a goroutine of its own. The worker would be slow at that: a goroutine
+// readied by a busy thread sits on that thread's P of the Go runtime. Other threads steal from there last, and only
+// after a pause of 3 µs, which takes 60 µs with the kernel's timers. The notifier's goroutine waits in the runtime's
+// poller, which runs it at once on another thread, and the goroutines that it readies follow there.
 type notifier struct {
-	pending   []func() // of this turn; the worker's
-	signalled bool     // something was sent; the worker's
+	pending   []func() // notifications of this turn; owned by the worker
+	signalled bool     // flush has sent some; owned by the worker
 	efd       int
-	file      *os.File // of efd
+	file      *os.File // file of efd
 	loopDone  chan struct{}
 
 	mu     sync.Mutex
-	queued []func()
+	queued []func() // notifications for deliverLoop; guarded by mu
 }
 
 func (c *notifier) start() error {
@@ -30,7 +30,7 @@ func (c *notifier) start() error {
 	if err != nil {
 		return os.NewSyscallError("eventfd", err)
 	}
-	c.efd, c.file, c.loopDone = fd, os.NewFile(uintptr(fd), "crier"), make(chan struct{})
+	c.efd, c.file, c.loopDone = fd, os.NewFile(uintptr(fd), "notifier"), make(chan struct{})
 	raw, err := c.file.SyscallConn()
 	if err != nil {
 		c.file.Close()
@@ -52,13 +52,13 @@ func (c *notifier) deliverLoop(raw syscall.RawConn) {
 		}
 		clear(batch)
 	}
-	// The poller tells of each write to an eventfd, whether what was written before was read or not.
+	// The poller reports each write to an eventfd, also when earlier writes have not been read.
 	raw.Read(func(uintptr) bool { deliver(); return false })
 	deliver()
 }
 
-// flush gives the crier what the worker had to tell in a turn. It never waits: false means that some is left for the
-// next turn.
+// flush passes the pending notifications of the worker to deliverLoop. It never waits. It returns false when they are
+// left for the next turn.
 func (c *notifier) flush() bool {
 	if len(c.pending) == 0 {
 		return true
@@ -72,12 +72,12 @@ func (c *notifier) flush() bool {
 	c.pending, c.signalled = c.pending[:0], true
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	// The runtime may take the P away from a thread in a system call that it knows of.
+	// A raw system call: in others the runtime may take the P away from the thread.
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(c.efd), uintptr(unsafe.Pointer(&one)), 8)
 	return true
 }
 
-// stop waits until everything was told.
+// stop delivers the remaining notifications and ends deliverLoop.
 func (c *notifier) stop() {
 	c.mu.Lock()
 	c.queued = append(c.queued, c.pending...)

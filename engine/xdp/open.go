@@ -38,7 +38,7 @@ func (x *driver) open(nic netlink.Link) (err error) {
 	if err := x.setAllow(x.cfg.Allow); err != nil {
 		return err
 	}
-	// A driver may make more receive queues when a program comes: virtio_net does, one for each processor.
+	// A driver may make more receive queues when a program is attached: virtio_net makes one for each processor.
 	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
 		return attachBusy(err)
 	}
@@ -63,11 +63,11 @@ func (x *driver) open(nic netlink.Link) (err error) {
 	return x.cfg.Privileges.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
 }
 
-// warnOfMerging says what would merge segments before the interface's generic XDP sees them.
+// warnOfMerging warns of devices that would merge segments before the interface's generic XDP sees them.
 func (x *driver) warnOfMerging(nic netlink.Link) {
 	list, err := ethtool.Merging(nic)
 	if err != nil {
-		return // the doctor says more
+		return // xwarp doctor reports it
 	}
 	for _, m := range list {
 		x.base.Log().Warn("a device below the interface merges segments, which are dropped then",
@@ -76,19 +76,19 @@ func (x *driver) warnOfMerging(nic netlink.Link) {
 	}
 }
 
-// stackLocal is the stacks' form of the host's addresses.
+// stackLocal returns the host's addresses in the form of the stacks.
 func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 	for _, p := range s.Networks {
 		list = append(list, stack.Prefix{Addr: core.FromNetip(p.Addr()), Bits: p.Bits()})
 	}
-	for _, p := range s.Addrs { // those of Networks once more, without a network
+	for _, p := range s.Addrs { // includes the addresses of Networks
 		list = append(list, stack.Prefix{Addr: core.FromNetip(p.Addr()), Bits: p.Bits(),
 			All: !p.IsSingleIP()})
 	}
 	return list
 }
 
-// ethernet is octets of the longest header before an IP packet: with two VLAN tags.
+// ethernet is the maximum number of bytes before an IP packet: an Ethernet header with two VLAN tags.
 const ethernet = 14 + 8
 
 func (x *driver) openQueue(link, queue int) error {
@@ -125,7 +125,7 @@ func (x *driver) openSocket(queue int) (*ring.Socket, error) {
 	return ring.Open(c)
 }
 
-// newWorker makes the worker of a queue, which has the port even when that fails.
+// newWorker makes the worker of a queue. It owns the port, and closes it when it fails.
 func (x *driver) newWorker(queue int, port ring.Port,
 	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
 	if below := port; x.cfg.Wrap != nil {
@@ -158,14 +158,14 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	return w, nil
 }
 
-// all returns the workers of all queues, with those that have no connections.
+// all returns the workers of all queues, including the relays.
 func (x *driver) all() []*worker {
 	x.link.mu.Lock()
 	defer x.link.mu.Unlock()
 	return x.stacks()
 }
 
-// stacks is all, with the lock of link held.
+// stacks returns the same as all. The caller holds link.mu.
 func (x *driver) stacks() []*worker {
 	return append(x.workers[:len(x.workers):len(x.workers)], x.relays...)
 }
@@ -209,5 +209,5 @@ func (x *driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetAllow replaces Config.Allow. Connections that are there stay.
+// SetAllow replaces Config.Allow. Present connections stay.
 func (d *Device) SetAllow(from []netip.Prefix) error { return d.x.setAllow(from) }

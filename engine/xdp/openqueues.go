@@ -12,7 +12,7 @@ import (
 	"xwarp/ring"
 )
 
-// openQueues opens the queues of the configuration, or all that can be had.
+// openQueues opens the queues of the configuration, by default all that are free.
 func (x *driver) openQueues(link int) error {
 	wanted, all := x.cfg.Queues, len(x.cfg.Queues) == 0
 	if all {
@@ -42,7 +42,7 @@ func (x *driver) openQueues(link int) error {
 	return nil
 }
 
-// attachBusy and queueBusy say who has what err did not get.
+// attachBusy and queueBusy add to err which process holds the interface or the queue.
 func attachBusy(err error) error {
 	f, ok := errors.AsType[*bpf.ForeignProgramError](err)
 	if !ok {
@@ -69,7 +69,7 @@ func queueBusy(err error, link, queue int) error {
 	}
 }
 
-// allQueues returns the receive queues that the device has.
+// allQueues returns the receive queues of the interface.
 func (x *driver) allQueues(link int) (all []int) {
 	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
 	if n > ring.MaxQueues {

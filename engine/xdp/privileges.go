@@ -17,26 +17,26 @@ import (
 	"xwarp/ring/gso"
 )
 
-// Privileges is what only a process with privileges can make of an interface: the loaded steering program, and
-// sockets that are bound to nothing yet. With it a process that has given its privileges up opens the
-// interface again, after that was removed and came back, and serves queues that come later. The first
-// Open with a Kit fills it; one device at a time has it.
+// Privileges holds what only a privileged process can make: the loaded steering program, and sockets that are not bound
+// yet. With it, a process that has dropped its privileges can open the interface again after that was removed and came
+// back, and can serve queues that the interface gets later. The first Open with a Privileges fills it. One device at a
+// time uses it.
 type Privileges struct {
-	maxReopens int // how often the interface shall be opened again
+	maxReopens int // number of times that the interface may be reopened
 
 	mu      sync.Mutex
 	closed  bool
 	steer   *bpf.Steering
-	home    *netspace.Space // where the interface is
+	home    *netspace.Space // namespace of the interface
 	filled  bool
 	sockets []int // AF_XDP
 	packets []int // AF_PACKET
 }
 
-// NewPrivileges returns an empty kit, to open an interface again so many times.
+// NewPrivileges returns an empty Privileges. maxReopens is the number of times that the interface may be reopened.
 func NewPrivileges(maxReopens int) *Privileges { return &Privileges{maxReopens: maxReopens} }
 
-// Close gives back what is left. The device that has the kit is closed before. A nil Kit has nothing.
+// Close closes the program and the unused sockets. Its device must be closed before. A nil Privileges holds nothing.
 func (k *Privileges) Close() error {
 	if k == nil {
 		return nil
@@ -60,8 +60,8 @@ func (k *Privileges) Close() error {
 	return nil
 }
 
-// namespace returns where a device shall live: what the kit's first device found, else that of the calling thread.
-// The kit closes its own, for whoever gave up CAP_SYS_ADMIN enters it by that thread alone.
+// namespace returns the namespace for a device: that of the first device, or of the calling thread. k closes its
+// namespace in Close, because a process without CAP_SYS_ADMIN can enter it only through the thread that is there.
 func (k *Privileges) namespace() (*netspace.Space, error) {
 	if k == nil {
 		return netspace.Current()
@@ -79,7 +79,7 @@ func (k *Privileges) namespace() (*netspace.Space, error) {
 	return home, err
 }
 
-// space returns the namespace of the kit's first device; nil: there was none.
+// space returns the namespace of the first device; nil: there was none.
 func (k *Privileges) space() *netspace.Space {
 	if k == nil {
 		return nil
@@ -89,7 +89,7 @@ func (k *Privileges) space() *netspace.Space {
 	return k.home
 }
 
-// steering returns a program without claims: the kit's, or one that o describes.
+// steering returns a program without claims: the one that k holds, or a new one with the options o.
 func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
 	if k == nil {
 		return bpf.Load(o())
@@ -107,7 +107,7 @@ func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
 	return s, err
 }
 
-// fill makes the sockets for a device of so many queues, as far as there are none and the process may.
+// fill makes the spare sockets for a device of that many queues, once.
 func (k *Privileges) fill(queues int, packets bool) error {
 	if k == nil {
 		return nil
@@ -117,7 +117,7 @@ func (k *Privileges) fill(queues int, packets bool) error {
 	if k.filled {
 		return nil
 	}
-	_ = ring.RaiseMemlock() // whether it was needed shows later, and is said then
+	_ = ring.RaiseMemlock() // if it was needed, NewSocket fails and says so
 	k.filled = true
 	for range queues*k.maxReopens + ring.MaxQueues {
 		fd, err := ring.NewSocket()
@@ -139,7 +139,7 @@ func (k *Privileges) fill(queues int, packets bool) error {
 	return nil
 }
 
-// ErrSpent is wrapped by the error of Open when a Kit has no socket any more and the process may not make one.
+// ErrSpent is wrapped by the error of Open when a Privileges has no socket left and the process may not make one.
 var ErrSpent = errors.New("the sockets that were made in advance are used up, and only a restart makes new ones")
 
 // takeXDPSocket takes an AF_XDP socket.
@@ -167,8 +167,8 @@ func (k *Privileges) takeSocket(from *[]int, make func() (int, error)) (int, err
 	return fd, err
 }
 
-// Await returns when an interface of that name exists and is up where the kit's devices are, and with the context's
-// error when ctx is done. Without a device so far, and with a nil Kit, it does not wait.
+// Await waits until an interface of that name exists and is up in the namespace of the first device. It fails with the
+// context's cause. Before the first device, and with a nil Privileges, it does not wait.
 func (k *Privileges) Await(ctx context.Context, name string) error {
 	home := k.space()
 	if home == nil {

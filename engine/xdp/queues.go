@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp"
 )
 
-// owners says which worker has a connection, for frames that the device put on another worker's queue.
+// owners maps connections to their workers, for frames that arrive on another worker's queue.
 type owners struct {
 	mu sync.RWMutex
 	m  map[tcp.Tuple]*worker
@@ -58,8 +58,8 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 	}
 }
 
-// strayHandler returns what w does with frames for connections of other workers: it hands them over. The answer to a
-// SYN tells on which queue the device puts the connection, which then moves there.
+// strayHandler returns the function with which w passes frames to the workers of their connections. The answer to a SYN
+// shows on which queue the interface puts a connection, which then moves to that queue's worker.
 func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	if len(x.cfg.Queues) == 1 {
 		return nil
@@ -78,8 +78,8 @@ func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// moveConn takes a connection that waits for the answer to its SYN from one worker to another. It runs on from's
-// thread; false means that it stays.
+// moveConn moves a connection in SYN-SENT from one worker to another. It runs on from's thread. It returns false when
+// the connection stays.
 func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 	e := from.stk.Find(&s.Tuple)
 	if e == nil || e.Conn().State() != tcp.SynSent {
@@ -99,6 +99,6 @@ func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 		c.Report(verbs.ErrClosed)
 		return true
 	}
-	c.Owner.Store(to.Shard) // what is posted for c from here on comes behind that
+	c.Owner.Store(to.Shard) // later posts for c run after resumeConn
 	return true
 }

@@ -8,10 +8,9 @@ import (
 	"xwarp/engine/stack"
 )
 
-// relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their
-// workers have no connections: what arrives there goes to the worker that has its connection, or to the first one
-// when it is for none. So connections go on wherever the device puts them from now on, at some cost for each
-// frame.
+// relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their workers
+// have no connections: they pass each frame to the worker that owns its connection, or to the first worker if there is
+// none. So connections survive, at some cost for each frame.
 func (x *driver) relayQueues(had, has int) {
 	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)
 	if has < had {
@@ -33,7 +32,7 @@ func (x *driver) relayQueues(had, has int) {
 		relayed, "next", "a restart gives each queue a worker of its own, which is faster")
 }
 
-// openRelay serves one queue so. It has no live frames: it sends nothing.
+// openRelay starts a relay for one queue. It needs no live frames, since it sends nothing.
 func (x *driver) openRelay(queue int) error {
 	sock, err := x.openSocket(queue)
 	if err != nil {
@@ -52,7 +51,7 @@ func (x *driver) openRelay(queue int) error {
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 
-// relayHandler returns what w does with every frame.
+// relayHandler returns the function with which the relay w passes on every frame.
 func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	var waiting atomic.Int64
 	return func(s *stack.Stray) bool {
@@ -74,5 +73,5 @@ func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// maxRelayed is how many frames of a queue may wait for other workers: a flood costs that much memory.
+// maxRelayed is the maximum number of frames of a queue that wait for other workers. It bounds the memory of a flood.
 const maxRelayed = 4096

@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// hopWaiters wait for the next hop of a destination.
+// hopWaiters are the calls of Resolve that wait for the next hop of a destination.
 type hopWaiters struct {
 	mu sync.Mutex
 	of map[netip.Addr]map[chan neigh.Hop]bool
@@ -41,7 +41,7 @@ func (w *hopWaiters) remove(dst netip.Addr, c chan neigh.Hop) {
 	}
 }
 
-// post hands h to those that wait for it. One that has not taken the answer before keeps that.
+// post sends h to the calls that wait for it, except those that have an unread answer.
 func (w *hopWaiters) post(h neigh.Hop) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *hopWaiters) post(h neigh.Hop) {
 	}
 }
 
-// noRoute gives an error of the routes a number where it has none.
+// noRoute adds EHOSTUNREACH to a routing error without a number.
 func noRoute(err error) error {
 	if n := syscall.Errno(0); err == nil || errors.As(err, &n) {
 		return err
@@ -61,7 +61,7 @@ func noRoute(err error) error {
 	return fmt.Errorf("%w: %w", syscall.EHOSTUNREACH, err)
 }
 
-// resolvePause is the time between two questions about a next hop that the kernel has given up.
+// resolvePause is the time between two requests for a next hop that the kernel has given up.
 const resolvePause = time.Second
 
 // Resolve implements driver.

@@ -20,14 +20,14 @@ type Ready = bytestream.Ready
 
 // The conditions.
 const (
-	Readable  = bytestream.Readable  // octets, the end of the stream or an error wait
-	Writable  = bytestream.Writable  // Write takes octets, or gives an error
+	Readable  = bytestream.Readable  // Read returns bytes, the end of the stream or an error
+	Writable  = bytestream.Writable  // Write takes bytes or returns an error
 	Connected = bytestream.Connected // the handshake is done
-	Ended     = bytestream.Ended     // the connection is gone, or MPA's
+	Ended     = bytestream.Ended     // the connection has ended, or MPA has taken it over
 )
 
-// Stream is a plain TCP byte stream on the engine's own TCP. No method waits for the peer; see NetConn for one whose
-// methods do. All may be called from any goroutine.
+// Stream is a plain TCP byte stream on the engine's own TCP. Its methods never wait for the peer; those of NetConn
+// do. Any goroutine may call them.
 type Stream struct{ *socket }
 
 // socket is what Stream and NetConn have in common.
@@ -46,15 +46,15 @@ func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *
 	return &Stream{s}
 }
 
-// Read moves octets that arrived in order into p. It returns io.EOF after the peer's FIN, EAGAIN when nothing waits,
-// net.ErrClosed after Close, and what ended the connection, once everything before that was read, as Err does.
+// Read moves bytes that arrived in order into p. It returns io.EOF after the peer's FIN, EAGAIN when there are no
+// bytes, net.ErrClosed after Close, and the error of Err once all bytes before it are read.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.bytes.Read(p)
 	return n, withNumber(err)
 }
 
-// Write queues octets of p and returns how many there was room for. It fails with EAGAIN when there was none, EPIPE
-// after Shutdown, net.ErrClosed after Close, and with what ended the connection, as Err does.
+// Write queues as many bytes of p as there is room for, and returns their number. It fails with EAGAIN when there is no
+// room, EPIPE after Shutdown, net.ErrClosed after Close, and with the error of Err.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.bytes.Write(p)
 	return n, withNumber(err)
@@ -63,7 +63,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 // Poll returns the conditions that hold.
 func (s *Stream) Poll() Ready { return s.bytes.Poll() }
 
-// Changed receives a value when conditions may have changed since the last one was taken.
+// Changed returns a channel that receives a value when conditions may have changed since the last value.
 func (s *Stream) Changed() <-chan struct{} { return s.bytes.Changed() }
 
 // LocalAddr is our end of the connection.
@@ -72,7 +72,7 @@ func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
 // RemoteAddr is the peer's end.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
 
-// withNumber adds the number of package syscall to what ended a connection.
+// withNumber adds a syscall.Errno to the cause of a connection's end.
 func withNumber(err error) error {
 	if c, ok := err.(tcp.Cause); ok {
 		return verbs.Wrap("", c)
@@ -80,17 +80,17 @@ func withNumber(err error) error {
 	return err
 }
 
-// Err returns what ended the connection, as ECONNREFUSED, ECONNRESET, ECONNABORTED after Abort, ETIMEDOUT or
-// EHOSTUNREACH; nil while it lives and after a close by both sides.
+// Err returns the error that ended the connection: ECONNREFUSED, ECONNRESET, ECONNABORTED after Abort, ETIMEDOUT or
+// EHOSTUNREACH. It returns nil before that, and after a close by both sides.
 func (s *socket) Err() error { return withNumber(s.bytes.Err()) }
 
-// Shutdown sends FIN after what was written; with read, what still arrives is thrown away.
+// Shutdown sends FIN after the written bytes; with read, bytes that still arrive are discarded.
 func (s *socket) Shutdown(write, read bool) { s.bytes.Shutdown(write, read) }
 
-// Unsent returns the octets written and not acknowledged (SIOCOUTQ).
+// Unsent returns the number of bytes written and not acknowledged (SIOCOUTQ).
 func (s *socket) Unsent() int { return s.bytes.Unsent() }
 
-// Unread returns the octets that Read would give (SIOCINQ).
+// Unread returns the number of bytes that Read can return now (SIOCINQ).
 func (s *socket) Unread() int { return s.bytes.Unread() }
 
 // streamDoorbell is the owner of a stream's doorbell.
@@ -109,7 +109,7 @@ func (s streamDoorbell) EndAfterPanic(why error) {
 	}
 }
 
-// onConn runs f with the connection on the worker, if the stream still has it. It fails with ErrClosed when the
+// onConn runs f with the connection on the worker, unless MPA has taken it over. It fails with ErrClosed when the
 // device is closed.
 func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
 	return s.w.CallFor(streamDoorbell{s}, func() {
@@ -125,10 +125,9 @@ func (s *socket) Abort() error {
 	return s.onConn(func(c *tcp.Conn, now tick.Time) { c.Abort(now) })
 }
 
-// Close sends what was written and FIN, and refuses what still arrives; the connection goes on without its
-// owner until the peer closed too. With linger set, it is reset when that takes longer; with octets that
-// nobody read it is reset at once. A connection that MPA has taken over stays. It fails with net.ErrClosed when s is
-// closed.
+// Close sends the written bytes and FIN, and returns at once. The connection lives on until the peer has closed, too,
+// and is reset when bytes arrive, when bytes were unread at Close, and when it exceeds the linger time. A connection
+// that MPA has taken over stays. Close fails with net.ErrClosed when s is closed.
 func (s *socket) Close() error {
 	if !s.bytes.Close() {
 		return verbs.ErrClosed
@@ -155,12 +154,12 @@ func (s *socket) SetUserTimeout(d time.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetUserTimeout(d) })
 }
 
-// SetDelayedAck sets the longest that an acknowledgement waits; negative acknowledges at once (TCP_QUICKACK).
+// SetDelayedAck sets the maximum delay of an acknowledgement; negative means none (TCP_QUICKACK).
 func (s *socket) SetDelayedAck(d time.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetDelayedAck(d) })
 }
 
-// SetLinger sets SO_LINGER: the longest from Close to the acknowledgement of everything, then RST.
+// SetLinger sets SO_LINGER: the maximum time from Close to the acknowledgement of all bytes, followed by RST.
 func (s *socket) SetLinger(d time.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetLinger(d) })
 }

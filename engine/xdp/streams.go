@@ -17,7 +17,7 @@ import (
 // StreamConfig describes a plain TCP byte stream. Zero fields mean the device's defaults.
 type StreamConfig struct {
 	bytestream.Config
-	TCP *TCPConfig // instead of the device's
+	TCP *TCPConfig // nil: the device's
 }
 
 func (x *driver) streamConfig(cfg *StreamConfig) tcp.Config {
@@ -27,8 +27,8 @@ func (x *driver) streamConfig(cfg *StreamConfig) tcp.Config {
 	return c
 }
 
-// ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended. It fails with
-// EADDRINUSE, ENETUNREACH or what else the route says.
+// ConnectStream starts an active open and returns at once. Poll reports Connected or Ended later. It fails with
+// EADDRINUSE, ENETUNREACH and other errors of the route.
 func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
 	if d.x.base.IsClosed() {
 		return nil, verbs.ErrClosed
@@ -75,7 +75,7 @@ type StreamListener struct {
 	changed chan struct{}
 }
 
-// ListenStream waits for connections at addr. It fails as Listen does.
+// ListenStream listens for connections at addr. It fails with the errors of Listen.
 func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
 	error) {
 	if d.x.base.IsClosed() {
@@ -118,7 +118,7 @@ func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
 	return s.bytes, nil
 }
 
-// Accept returns the next connection. It fails with EAGAIN when none waits, and with net.ErrClosed after Close.
+// Accept returns the next connection. It fails with EAGAIN when there is none, and with net.ErrClosed after Close.
 func (l *StreamListener) Accept() (*Stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,13 +133,13 @@ func (l *StreamListener) Accept() (*Stream, error) {
 	return nil, bytestream.ErrAgain
 }
 
-// Changed receives a value when Accept may have something new.
+// Changed returns a channel that receives a value when Accept may return a connection.
 func (l *StreamListener) Changed() <-chan struct{} { return l.changed }
 
-// Addr returns where l listens.
+// Addr returns the address at which l listens.
 func (l *StreamListener) Addr() netip.AddrPort { return l.port.Addr() }
 
-// Close stops listening; connections that nobody accepted are reset.
+// Close stops listening and resets connections that were not accepted.
 func (l *StreamListener) Close() error {
 	l.mu.Lock()
 	was := l.closed
@@ -158,8 +158,8 @@ func (l *StreamListener) Close() error {
 	return l.port.Close()
 }
 
-// Barrier returns when every frame that the device had received before the call was processed, and what that
-// made it send has left.
+// Barrier waits until every frame that the device had received before the call is processed, and the resulting frames
+// are sent.
 func (d *Device) Barrier() error {
 	if d.x.base.IsClosed() {
 		return verbs.ErrClosed

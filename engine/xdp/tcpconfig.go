@@ -10,53 +10,53 @@ import (
 	"xwarp/tcp/loss"
 )
 
-// TCPConfig is what connections on the engine's own TCP ask for. Zero fields mean the defaults in brackets. What is not
-// here follows from the device: MTU, windows (Options.Window, StreamConfig.RecvBuffer), keep-alive (Options.Keepalive).
+// TCPConfig configures connections on the engine's own TCP. Zero fields mean the defaults in brackets. The rest follows
+// from the device: MTU, windows (Options.Window, StreamConfig.RecvBuffer), keep-alive (Options.Keepalive).
 type TCPConfig struct {
-	MSS          int // is announced instead of what follows from the MTU (RFC 6691)
+	MSS          int // announced MSS [from the MTU, RFC 6691]
 	NoTimestamps bool
 	NoSACK       bool
 	NoWScale     bool
 	ECN          tcp.ECNMode
 	Congestion   cc.Algorithm // [CUBIC]
 
-	// DelayedAck is the longest that an acknowledgement waits [40 ms; at most 500 ms, RFC 1122]. Negative: not at all.
+	// DelayedAck is the maximum delay of an acknowledgement [40 ms; at most 500 ms, RFC 1122]. Negative: none.
 	DelayedAck time.Duration
-	// StretchAck is how many full-sized segments that arrived in one batch an acknowledgement covers
+	// StretchAck is the number of full-sized segments of one batch that an acknowledgement covers
 	// [DefaultStretchAck; 2 for byte streams, RFC 5681].
 	StretchAck int
-	// AckDelay is how long an acknowledgement of fewer waits for more [DefaultAckDelay; byte streams: not at all].
-	// Negative: not at all.
+	// AckDelay is how long an acknowledgement of fewer segments waits for more [DefaultAckDelay; byte streams: none].
+	// Negative: none.
 	AckDelay time.Duration
 
-	// NoMTUProbe turns packetisation-layer probing (RFC 4821) off: a path that drops large packets without a word then
-	// stops a connection.
+	// NoMTUProbe disables packetisation-layer path MTU discovery (RFC 4821). A path that drops large packets without an
+	// ICMP message then stalls a connection.
 	NoMTUProbe bool
-	// NoPacing lets new segments leave in bursts as the window opens. Otherwise they are spread over round
-	// trips of a millisecond and more: a burst that meets a shallow queue loses its tail, and flows share a
-	// bottleneck less evenly.
+	// NoPacing sends new segments in bursts as the window opens. With pacing, they are spread over round trips of a
+	// millisecond and more. Without it, bursts lose their tails in shallow queues, and flows share a bottleneck less
+	// evenly.
 	NoPacing bool
 
-	SYNRetries int           // how often a SYN is sent again [8, RFC 9293, MUST-23]
-	SYNTimeout time.Duration // before the first time [1 s, RFC 6298]
-	// UserTimeout ends a connection whose octets stay unacknowledged that long [5 min]. Negative: never.
+	SYNRetries int           // number of retransmissions of a SYN [8, RFC 9293, MUST-23]
+	SYNTimeout time.Duration // time before the first retransmission [1 s, RFC 6298]
+	// UserTimeout ends a connection whose bytes stay unacknowledged for that long [5 min]. Negative: never.
 	UserTimeout time.Duration
-	// ZeroWindowTimeout ends a connection whose peer kept its window shut that long (RFC 6429) [never].
+	// ZeroWindowTimeout ends a connection whose peer kept a zero window for that long (RFC 6429) [never].
 	ZeroWindowTimeout time.Duration
 	TimeWait          time.Duration // 2 MSL [60 s]
 }
 
-// DefaultStretchAck is how many full-sized segments that arrived in one batch a connection under MPA
-// acknowledges with one segment, as a kernel with receive offload does. On veth, where the sender's processor
-// binds, 8 gives 7 % more than 2 at MTU 1500, and more than 8 nothing.
+// DefaultStretchAck is the number of full-sized segments of one batch that a connection under MPA acknowledges with one
+// segment, as a kernel with receive offload does. On veth, where the sender's processor is the bottleneck, 8 is 7 %
+// faster than 2 at MTU 1500, and larger numbers are not faster.
 const DefaultStretchAck = 8
 
-// DefaultAckDelay is how long an acknowledgement of fewer waits for more: some ten full-sized segments at 10
-// Gbit/s. A receiver that is faster than its sender finds batches of one or two segments, and each
+// DefaultAckDelay is how long an acknowledgement of fewer segments waits for more: the time of some ten full-sized
+// segments at 10 Gbit/s. A receiver that is faster than its sender finds batches of one or two segments, and each
 // acknowledgement costs the sender as much as half a segment.
 const DefaultAckDelay = 20 * time.Microsecond
 
-// tcpConfig is what byte streams start with; nil takes the device's configuration.
+// tcpConfig returns the configuration of a byte stream's connection; nil means the device's.
 func (x *driver) tcpConfig(c *TCPConfig) tcp.Config {
 	if c == nil {
 		c = &x.cfg.TCP
@@ -70,7 +70,7 @@ func (x *driver) tcpConfig(c *TCPConfig) tcp.Config {
 	}
 }
 
-// rdmaConfig is what connections under MPA start with.
+// rdmaConfig returns the configuration of a connection under MPA.
 func (x *driver) rdmaConfig() tcp.Config {
 	c, opt := x.tcpConfig(nil), x.base.Options()
 	c.KeepaliveIdle, c.KeepaliveInterval = opt.Keepalive.Idle, opt.Keepalive.Interval

@@ -19,21 +19,21 @@ const (
 	// TransmitXDP sends each segment through AF_XDP.
 	TransmitXDP Transmit = "xdp"
 	// TransmitGSO sends runs of segments as blocks through the kernel's segmentation offload, which cuts them
-	// at the same borders, and what makes no block through AF_XDP: see package ring/gso. Of a device without
+	// at the same borders, and other segments through AF_XDP: see package ring/gso. Of a device without
 	// checksum offload, transmit checksums must be off (ethtool -K INTERFACE tx off).
 	TransmitGSO Transmit = "packet-gso"
-	// TransmitLive sends runs of segments as XDP live frames, and what makes no run through AF_XDP, as
-	// everything does while the driver takes no such frames (a veth takes them while its peer has an XDP
-	// program or GRO): see package ring/live. A frame must lie within a page, so the MTU may be 3346 at most.
+	// TransmitLive sends runs of segments as XDP live frames, and other segments through AF_XDP. While the driver does
+	// not take live frames, it sends all through AF_XDP; a veth takes them while its peer has an XDP program or GRO.
+	// See package ring/live. A frame must lie within a page, so the MTU may be 3346 at most.
 	TransmitLive Transmit = "xdp-live"
-	// TransmitAuto is what was measured to be the fastest: on a veth TransmitLive, with an MTU that is too
-	// large for it and transmit checksums off TransmitGSO, if the process has the capabilities; TransmitXDP
-	// elsewhere.
+	// TransmitAuto chooses the way that was measured to be the fastest. On a veth it is TransmitLive. With an MTU too
+	// large for that, and with transmit checksums off and the capabilities for it, it is TransmitGSO. Otherwise it is
+	// TransmitXDP.
 	TransmitAuto Transmit = "auto"
 )
 
-// On returns the way that t takes on an interface of the calling thread's network namespace, or why it cannot be
-// taken there.
+// On returns the way that t means on an interface of the calling thread's network namespace. It fails when that way is
+// not possible there.
 func (t Transmit) On(nic netlink.Link) (Transmit, error) {
 	a := nic.Attrs()
 	c := Config{Interface: a.Name, MTU: a.MTU, Transmit: t}
@@ -41,7 +41,7 @@ func (t Transmit) On(nic netlink.Link) (Transmit, error) {
 	return c.Transmit, err
 }
 
-// chooseTransmit replaces what leaves the choice to the engine by the way that it takes; kind is the interface's.
+// chooseTransmit replaces an empty Transmit and TransmitAuto by the chosen way; kind is the kind of the interface.
 func (c *Config) chooseTransmit(link int, kind string) error {
 	switch c.Transmit {
 	case TransmitXDP, TransmitLive:
@@ -85,7 +85,7 @@ func (c *Config) sender(link int) (*gso.Sender, error) {
 	return gso.UseSocket(fd, link)
 }
 
-// completes reports whether somebody completes checksums that are left to the device.
+// completes reports whether checksums that are left to the interface are completed.
 func (c *Config) completes(kind string) bool {
 	if kind != "veth" {
 		return true
@@ -94,7 +94,7 @@ func (c *Config) completes(kind string) bool {
 	return err != nil || !sums
 }
 
-// transmitPort puts what cfg.Transmit says around the socket of the i-th queue. It owns sock when it succeeds.
+// transmitPort wraps the socket of the i-th queue as cfg.Transmit asks. It owns sock when it succeeds.
 func (x *driver) transmitPort(sock *ring.Socket, i, link int) (ring.Port, error) {
 	switch x.cfg.Transmit {
 	case TransmitLive:

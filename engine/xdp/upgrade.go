@@ -12,20 +12,20 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the
-// stream is in order.
+// ErrBusy is returned by Upgrade and AwaitRequest when bytes beyond a gap have arrived. The caller may try again once
+// the stream is in order.
 var ErrBusy = fmt.Errorf(
 	"%w: bytes have arrived out of order; MPA can start once the gap is closed", syscall.EBUSY)
 
-// Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
-// 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
-// used; the stream itself is not usable any more, whatever the outcome. It fails as Dial does, and with ErrBusy.
+// Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure 9). Bytes
+// written before go first; bytes that the peer sends from now on belong to MPA. Upgrade returns when qp is connected.
+// The stream is unusable afterwards, also after an error. It fails with the errors of Dial and ErrBusy.
 func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
 	return d.x.base.Initiate(ctx, s.remote, v, &cfg, d.x.upgrade(s))
 }
 
-// AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
-// used before. It fails with what ended the connection, ErrBusy, and the context's error.
+// AwaitRequest is the responder's counterpart of Upgrade: it returns the MPA Request that the peer sends on the stream.
+// It fails with the error that ended the connection, ErrBusy, and the context's cause.
 func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
 	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
 	return d.x.base.Respond(ctx, s.local, s.remote, &cfg, d.x.upgrade(s))

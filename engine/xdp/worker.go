@@ -19,19 +19,19 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// worker is the thread of one queue. It owns the port, the stack and everything in the loop.
+// worker is the thread of one queue. It owns the port, the stack and everything in the shard.
 type worker struct {
 	*core.Shard
 	port      ring.Port
 	stk       *stack.Stack
-	efd       int // eventfd that ends its sleep
+	efd       int // eventfd that wakes the worker
 	asleep    atomic.Bool
 	stop      atomic.Bool
 	running   sync.WaitGroup
 	started   atomic.Bool
-	lostErr   error // with suspect: why nothing is received any more
+	lostErr   error // with CheckTables: the interface is gone, and this is the error
 	notifier  notifier
-	notifying bool // crier has begun, and has not ended
+	notifying bool // the notifier is running
 
 	consumer func() bool // Config.Consumer, nil for none
 }
@@ -49,7 +49,7 @@ func newWorker(p ring.Port) (*worker, error) {
 
 func (w *worker) closeFiles() { unix.Close(w.efd) }
 
-// Wake ends the worker's sleep if it sleeps.
+// Wake implements core.Worker.
 func (w *worker) Wake() {
 	if w.asleep.Load() {
 		var one [8]byte
@@ -67,11 +67,11 @@ func (w *worker) Notify(f func()) {
 	w.notifier.pending = append(w.notifier.pending, f)
 }
 
-// runThread is the worker's life.
+// runThread is the body of the worker's goroutine.
 func (w *worker) runThread(cpu int, busy time.Duration) {
 	w.started.Store(true)
 	debug.SetPanicOnFault(true) // see regionLost
-	runtime.LockOSThread()      // never unlocked: the affinity ends with the thread
+	runtime.LockOSThread()      // never unlocked: the thread ends with its affinity
 	defer w.running.Done()
 	if cpu >= 0 {
 		var set unix.CPUSet
@@ -91,13 +91,13 @@ func (w *worker) runThread(cpu int, busy time.Duration) {
 	}
 }
 
-// turnLoop takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil
-// when it is told to stop, else why the worker cannot go on.
+// turnLoop runs turns: it receives, runs posted work, transmits, and sleeps when there is nothing to do. It returns nil
+// after stopThread, and an error when the worker cannot go on.
 func (w *worker) turnLoop(busy time.Duration) (err error) {
 	defer w.containTurn(&err)
 	p := clockSkip{last: core.Now()}
 	idleSince := p.last
-	active := false // something was done since p.last, which no clock was read for
+	active := false // there was work since p.last, in turns without a clock reading
 	for !w.stop.Load() {
 		if len(w.notifier.pending) > 0 {
 			w.notifier.flush()
@@ -141,7 +141,7 @@ func (w *worker) turnLoop(busy time.Duration) (err error) {
 		case busy < 0:
 		case w.notifier.signalled:
 			w.notifier.signalled = false
-			// Whom it woke may share its processor, and would wait until it sleeps.
+			// The notifier's goroutine may share this processor.
 			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		case now.Sub(idleSince) > busy:
 			w.sleep(now)
@@ -152,7 +152,7 @@ func (w *worker) turnLoop(busy time.Duration) (err error) {
 	return nil
 }
 
-// containTurn is deferred by turns: after a panic outside of the service of one connection the worker cannot go on.
+// containTurn is deferred by turnLoop. After a panic outside of the service of one connection, the worker cannot go on.
 func (w *worker) containTurn(err *error) {
 	v := recover()
 	if v == nil {
@@ -166,7 +166,7 @@ func (w *worker) disorder(err error) error {
 	return fmt.Errorf("worker of queue %d is in disorder: %w", w.Queue, err)
 }
 
-// fail gives the worker up: nobody can reach it any more, and its connections end.
+// fail ends the worker with err: posts fail from now on, its connections end, and the device fails.
 func (w *worker) fail(err error) {
 	w.FailDevice(err)
 	w.Shard.CloseMailbox()
@@ -179,7 +179,7 @@ func (w *worker) fail(err error) {
 	core.Attempt(func() { w.stk.Transmit(now) }) // the resets
 }
 
-// close ends what is left of the connections, after end.
+// close resets the remaining connections, after stopThread.
 func (w *worker) close() (err error) {
 	if v := core.Attempt(func() { err = w.stk.Close(core.Now()) }); v != nil {
 		err = fmt.Errorf("worker of queue %d: %w: %v", w.Queue, verbs.ErrDefect, v)
@@ -196,7 +196,7 @@ func (w *worker) callConsumer() bool {
 	return worked
 }
 
-// maxSleep bounds one sleep, so that a lost wake-up costs a moment and not a connection.
+// maxSleep is the maximum duration of one sleep, so that a lost wake-up cannot stall a connection.
 const maxSleep = 100 * time.Millisecond
 
 func (w *worker) sleep(now tick.Time) {
