@@ -10,7 +10,7 @@ int xw_refused(const char *what);
 #define NO_ERRNO(name, what) EXPORT int name(void); int name(void) { return xw_refused(what); }
 #define NO_INT(name, what) EXPORT int name(void); int name(void) { xw_refused(what); return -1; }
 
-static const char datagrams[] = "datagrams and address handles (UD): iWARP has connections only; they are";
+static const char datagrams[] = "datagrams and address handles (UD), since iWARP has connections only";
 static const char import[] = "sharing objects between processes (ibv_import_*)";
 
 NO_POINTER(ibv_create_ah, datagrams)

@@ -52,7 +52,7 @@ bool xw_first_time(const char *what)
 int xw_refused(const char *what)
 {
 	if (xw_first_time(what))
-		xw_warn("%s is not offered", what);
+		xw_warn("not offered: %s", what);
 	errno = EOPNOTSUPP;
 	return EOPNOTSUPP;
 }
