@@ -63,7 +63,7 @@ func TestLongFPDUs(t *testing.T) {
 	const size = 1 << 20
 	for _, c := range []struct {
 		emss  int
-		fpdus uint64 // at most, for size octets
+		fpdus uint64 // at most, for size bytes
 	}{{0, 17}, {1448, 800}} {
 		var ends [2]*verbstest.End
 		for i, emss := range []int{0, c.emss} {
@@ -90,12 +90,12 @@ func TestLongFPDUs(t *testing.T) {
 	}
 }
 
-// segments returns a Config.Dial of sockets with segments of so many octets, however long loopback's are.
-func segments(octets int) func(context.Context, netip.AddrPort, netip.AddrPort) (net.Conn, error) {
+// segments returns a Config.Dial of sockets with segments of size bytes, whatever the loopback interface allows.
+func segments(size int) func(context.Context, netip.AddrPort, netip.AddrPort) (net.Conn, error) {
 	return func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
 		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 			e := c.Control(func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, octets)
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, size)
 			})
 			return errors.Join(e, err)
 		}}
@@ -295,6 +295,6 @@ func TestKernelStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	if read := len(first) + many - left; read < len(first) || read > 16<<10 {
-		t.Errorf("%d octets were read, of a Request of %d and what nobody takes", read, len(first))
+		t.Errorf("%d bytes were read, of a Request of %d and what nobody takes", read, len(first))
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestKernelStoodStill: a process that did not run for longer than an FPDU may take, for a debugger or its host stopped
-// it, reads what came meanwhile before it blames the peer.
-func TestKernelStoodStill(t *testing.T) {
+// TestStoppedProcessReadsFirst: a process that was stopped for longer than FPDUTimeout reads the bytes that arrived
+// meanwhile before it fails the stream.
+func TestStoppedProcessReadsFirst(t *testing.T) {
 	const early = 7
 	fpdu := make([]byte, 16, 20)
-	copy(fpdu, "\x00\x0e\xc1\x40") // a Write of no octets
+	copy(fpdu, "\x00\x0e\xc1\x40") // a Write of no bytes
 	crc := crc32.Checksum(fpdu, crc32.MakeTable(crc32.Castagnoli))
 	fpdu = binary.LittleEndian.AppendUint32(fpdu, crc)
 	more, sent, end := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -6,7 +6,7 @@ import (
 )
 
 // TestDeal: connections that come at once go to the workers in turn, and later ones to whoever has fewest.
-func TestDeal(t *testing.T) {
+func TestLeastLoadedWorker(t *testing.T) {
 	k := &Driver{workers: []*worker{{}, {}, {}}}
 	for range 4 {
 		seen := map[*worker]bool{}

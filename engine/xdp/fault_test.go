@@ -45,10 +45,10 @@ func TestXDPFaults(t *testing.T) {
 			case disordered && i.MPA.Behind == 0:
 				t.Error("no segment came out of order: the faults did nothing")
 			case tc.noMarkers && i.MPA.HeldHighWater == 0:
-				t.Error("without markers, octets behind a gap were not held")
+				t.Error("without markers, bytes behind a gap were not held")
 			case !tc.noMarkers && (placed < i.MPA.Behind*9/10 || i.MPA.HeldHighWater > 0):
 				t.Errorf(
-					"with markers, %d of %d segments behind a gap were placed and %d octets held",
+					"with markers, %d of %d segments behind a gap were placed and %d bytes held",
 					placed, i.MPA.Behind, i.MPA.HeldHighWater)
 			}
 			if c := i.TCP.Counters; c.SplitEMSS+c.SplitWindow+c.SplitRetransmit > 0 {

@@ -23,7 +23,7 @@ type faulty struct {
 	rnd   *rand.Rand
 	calls int
 	late  []late
-	again map[*byte]bool // first octets of packets that are received once more when they are released
+	again map[*byte]bool // first bytes of packets that are received once more when they are released
 	ready []ring.Packet  // those that are
 }
 

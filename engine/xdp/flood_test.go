@@ -204,7 +204,7 @@ func (f *flooded) establish() {
 	}()
 }
 
-// received is how many octets the established connection placed.
+// received is how many bytes the established connection placed.
 func (f *flooded) received() uint64 {
 	f.Helper()
 	i, err := f.got.Info()

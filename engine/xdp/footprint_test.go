@@ -26,9 +26,9 @@ func TestConnFootprint(t *testing.T) {
 			keep, before := connections(t, a, b, at, n, cfg)
 			each := (heapOctets() - before) / n
 			runtime.KeepAlive(keep)
-			t.Logf("%d octets are promised for both ends, the heap has %d", most, each)
+			t.Logf("%d bytes are promised for both ends, the heap has %d", most, each)
 			if each > most {
-				t.Errorf("%d octets are promised for both ends, the heap has %d", most, each)
+				t.Errorf("%d bytes are promised for both ends, the heap has %d", most, each)
 			}
 		})
 	}

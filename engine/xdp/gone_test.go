@@ -63,13 +63,13 @@ func TestLinkIsFollowed(t *testing.T) {
 		must(h.LinkSetMTU(l, 1200))
 		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 1200 && l.MTUs == 1 })
 		if got := d.Transport().MTU; got != 1200 {
-			t.Errorf("packets are of up to %d octets", got)
+			t.Errorf("packets are of up to %d bytes", got)
 		}
 		time.Sleep(100 * time.Millisecond) // some Writes
 		must(h.LinkSetMTU(l, 3000))
 		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 3000 && l.MTUs == 2 })
 		if got := d.Transport().MTU; got != 3000 {
-			t.Errorf("packets are of up to %d octets", got)
+			t.Errorf("packets are of up to %d bytes", got)
 		}
 		mac := net.HardwareAddr{2, 0, 0, 0, 0xca, 0xfe}
 		must(h.LinkSetHardwareAddr(l, mac))
@@ -85,9 +85,9 @@ func TestLinkIsFollowed(t *testing.T) {
 	})
 }
 
-// TestQueuesCome gives the interface more receive queues than it had: what arrives there is handed to the
-// worker that has the connection, and new connections come up, wherever the device puts them.
-func TestQueuesCome(t *testing.T) {
+// TestQueuesAdded gives the interface more receive queues: the relays pass frames to the worker that owns the
+// connection, and new connections are established on any queue.
+func TestQueuesAdded(t *testing.T) {
 	channels := func(h *topo.Host, n uint32) { // ethtool -L NAME rx N
 		t.Helper()
 		if err := h.Do(func() error { return ethtool.SetQueues(h.Link.Name, n) }); err != nil {
@@ -234,9 +234,9 @@ func withRights(h *topo.Host, f func() error, caps ...int) error {
 	})
 }
 
-// TestGone deletes the interface under a device, and opens it again when it is back, as a process does that has
-// given its rights up: with what it had made before.
-func TestGone(t *testing.T) {
+// TestInterfaceReopened deletes the interface under a device, and opens it again when it is back, as a process without
+// privileges does: with the program and the sockets that it made before.
+func TestInterfaceReopened(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	tn, err := topo.New(topo.Options{})
@@ -244,9 +244,9 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tn.Close() })
-	kit := xdp.NewPrivileges(2)
-	defer kit.Close()
-	cfg := xdp.Config{Interface: tn.B.Link.Name, Privileges: kit, Transmit: xdp.TransmitAuto}
+	privileges := xdp.NewPrivileges(2)
+	defer privileges.Close()
+	cfg := xdp.Config{Interface: tn.B.Link.Name, Privileges: privileges, Transmit: xdp.TransmitAuto}
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	var d *xdp.Device
 	if err := tn.B.Do(func() (err error) { d, err = xdp.Open(cfg); return err }); err != nil {

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// underWrites runs disturb while Writes go on, and checks that every octet arrives all the same.
+// underWrites runs disturb while Writes go on, and checks that every byte arrives all the same.
 func underWrites(t *testing.T, disturb func(tn *topo.Net)) {
 	t.Helper()
 	underWritesOf(t, nil, func(_ *xdp.Device, tn *topo.Net) { disturb(tn) })

@@ -179,8 +179,8 @@ func TestServesAllQueues(t *testing.T) {
 	}
 }
 
-// TestTransportSays what mode the sockets have, and why.
-func TestTransportSays(t *testing.T) {
+// TestTransportMode: the transport reports the mode of the sockets and the reason.
+func TestTransportMode(t *testing.T) {
 	da, _, _ := xdpPair(t, topo.Options{}, nil)
 	if got := da.Transport(); got.Copy != "copy" || got.NoZeroCopy == nil || got.Segments < 2 ||
 		got.Fallback != nil {

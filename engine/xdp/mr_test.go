@@ -23,7 +23,7 @@ import (
 	"xwarp/ring"
 )
 
-// mapped returns a mapping of n octets of a file, and what cuts the file off so that nothing behind keep can
+// mapped returns a mapping of n bytes of a file, and what cuts the file off so that nothing behind keep can
 // be accessed.
 func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 	t.Helper()
@@ -222,9 +222,9 @@ func pairWith(t *testing.T, transport string, o core.Options) (a, b *core.Device
 	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
 }
 
-// TestRegionLostRepeated cuts the file off while octets of it are under way, on a path that loses segments:
+// TestRegionLostRepeated cuts the file off while bytes of it are under way, on a path that loses segments:
 // what must be sent again and cannot be made again resets the connection, and no Read completes with other
-// octets than those of the file.
+// bytes than those of the file.
 func TestRegionLostRepeated(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
@@ -264,7 +264,7 @@ func TestRegionLostRepeated(t *testing.T) {
 			}
 			for i, o := range a.Mem[c[0].ID*n:][:n] {
 				if want := byte(int(c[0].ID)*n+i) | 1; o != want {
-					t.Fatalf("Read %d completed and octet %d is %#x, in the file %#x", c[0].ID, i,
+					t.Fatalf("Read %d completed and byte %d is %#x, in the file %#x", c[0].ID, i,
 						o, want)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestRegionLostBetweenReads cuts a file off between the sources of Reads whose responses share segments. The peer
-// hears of it by the Terminate and by nothing else: no Read completes, and no octet arrives, but with what is in the
+// hears of it by the Terminate and by nothing else: no Read completes, and no byte arrives, but with what is in the
 // file.
 func TestRegionLostBetweenReads(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
@@ -59,7 +59,7 @@ func TestRegionLostBetweenReads(t *testing.T) {
 			}
 			regionIsLost(t, a, b, mr)
 			if got := a.Mem[keep:]; bytes.Count(got, []byte{2}) != len(got) {
-				t.Error("octets arrived that cannot be read")
+				t.Error("bytes arrived that cannot be read")
 			}
 			if err := b.QP.Close(); err != nil {
 				t.Error(err)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKitIsSpent: who has no socket left and may make none hears that only another process can.
-func TestKitIsSpent(t *testing.T) {
+// TestPrivilegesRunOut: who has no socket left and may make none hears that only another process can.
+func TestPrivilegesRunOut(t *testing.T) {
 	k := NewPrivileges(1)
 	defer k.Close()
 	k.filled = true
@@ -23,6 +23,6 @@ func TestKitIsSpent(t *testing.T) {
 	}
 	var none *Privileges
 	if none.Close() != nil || none.space() != nil {
-		t.Error("no kit has something")
+		t.Error("a nil Privileges holds something")
 	}
 }

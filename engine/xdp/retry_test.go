@@ -30,7 +30,7 @@ func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 	})
 }
 
-// asked takes n MPA Requests of 20 octets and private data, and closes after answer; it sends the revision
+// asked takes n MPA Requests of 20 bytes and private data, and closes after answer; it sends the revision
 // and the flags of each.
 func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort, <-chan [2]byte) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -151,16 +151,16 @@ func judge(t *testing.T, c *xdp.NetConn, up, down []byte, peer <-chan []byte) {
 	got, err := pump(c, up)
 	if err != nil {
 		i, _ := c.Info()
-		t.Fatalf("our end: %v after %d octets; %+v", err, len(got), i)
+		t.Fatalf("our end: %v after %d bytes; %+v", err, len(got), i)
 	}
 	if !bytes.Equal(got, down) {
-		t.Errorf("our end read %d octets, sha256 %x, want %d, %x", len(got), sha256.Sum256(got),
+		t.Errorf("our end read %d bytes, sha256 %x, want %d, %x", len(got), sha256.Sum256(got),
 			len(down), sha256.Sum256(down))
 	}
 	select {
 	case theirs := <-peer:
 		if !bytes.Equal(theirs, up) {
-			t.Errorf("the kernel read %d octets, sha256 %x, want %d, %x", len(theirs),
+			t.Errorf("the kernel read %d bytes, sha256 %x, want %d, %x", len(theirs),
 				sha256.Sum256(theirs), len(up), sha256.Sum256(up))
 		}
 	case <-time.After(20 * time.Second):

@@ -71,7 +71,7 @@ var endings = map[string]func(t *testing.T, a, b *verbstest.End){
 }
 
 // TestTotals has connections end in every way while the totals are read: what crossed the wire is in them to
-// the octet, at both ends, and still after the devices were closed.
+// the byte, at both ends, and still after the devices were closed.
 func TestTotals(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func compareTotals(t *testing.T, da, db *core.Device, written, read uint64) {
 		t.Errorf("a counted %+v\nb counted %+v", a, b)
 	}
 	if a.RDMA.PayloadOut != written || b.RDMA.PayloadOut != read {
-		t.Errorf("%d octets written and %d read, want %d and %d", a.RDMA.PayloadOut,
+		t.Errorf("%d bytes written and %d read, want %d and %d", a.RDMA.PayloadOut,
 			b.RDMA.PayloadOut, written, read)
 	}
 }

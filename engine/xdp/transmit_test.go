@@ -25,7 +25,7 @@ type transmitCase struct {
 }
 
 // transmits moves data by every verb over devices whose segments leave in one way, and closes them. Every
-// segment that arrived held whole FPDUs from its first octet on. It returns the ports.
+// segment that arrived held whole FPDUs from its first byte on. It returns the ports.
 func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.Port) {
 	t.Helper()
 	var mu sync.Mutex

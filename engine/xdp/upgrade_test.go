@@ -71,7 +71,7 @@ func TestDelayedStartup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Write([]byte("too late")); err == nil {
-		t.Error("the stream takes octets after MPA started")
+		t.Error("the stream takes bytes after MPA started")
 	}
 	if err := c.Close(); err != nil { // the connection is the queue pair's now
 		t.Error(err)

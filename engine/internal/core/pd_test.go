@@ -90,9 +90,9 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var caches [2]ddp.LookupCache
-	bind := func(i int, key ddp.STag, octets uint64) {
+	bind := func(i int, key ddp.STag, size uint64) {
 		t.Helper()
-		b := ddp.Binding{STag: w.STag() | key, Region: mr.STag(), Len: octets,
+		b := ddp.Binding{STag: w.STag() | key, Region: mr.STag(), Len: size,
 			Access: ddp.RemoteWrite}
 		if f := d.shards[i].table.Bind(pd.(*PD).pds[i], 7, b); f != ddp.OK {
 			t.Fatal(f)

@@ -14,9 +14,9 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// TestLife does what moves the life of a queue pair's connection in each of its states: what the state is then, how
-// the call failed, and what the receive that was posted before all that completed with.
-func TestLife(t *testing.T) {
+// TestLifeTransitions makes each call that changes the life of a queue pair's connection, in each of its states. The
+// table has the state afterwards, the error of the call, and the completion of a receive that was posted before.
+func TestLifeTransitions(t *testing.T) {
 	names := [...]string{"idle", "attached", "established", "disconnected", "gone", "freed"}
 	lost := errors.New("lost")
 	calls := []struct {
