@@ -73,7 +73,7 @@ func newConn(w *worker, c *core.Conn, sock net.Conn) (*conn, error) {
 		return nil, err
 	}
 	kc := &conn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, hasWork: true,
-		eofBy: tick.Never, share: &w.loop.Common}
+		eofBy: tick.Never, share: &w.shard.Common}
 	if kc.emss == 0 {
 		kc.emss = segmentBytes(raw)
 	}
@@ -294,7 +294,7 @@ func (c *conn) Shutdown(tick.Time) { c.fin, c.hasWork = true, true }
 // Abort implements iwarp.Transport: RST.
 func (c *conn) Abort(tick.Time) {
 	c.resetOnClose()
-	c.worker.loop.Post(func() { c.end(tcp.CauseAborted) })
+	c.worker.shard.Post(func() { c.end(tcp.CauseAborted) })
 }
 
 // TakeBack implements iwarp.Transport: nothing after from has been written.

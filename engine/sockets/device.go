@@ -90,7 +90,7 @@ func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
 			return nil, err
 		}
 		k.workers = append(k.workers, w)
-		b.AddShard(w.loop)
+		b.AddShard(w.shard)
 	}
 	for _, w := range k.workers {
 		go w.workLoop()
@@ -117,7 +117,7 @@ func (k *Driver) leastLoaded() *worker {
 
 func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.AddrPort) error {
 	w := k.leastLoaded()
-	c.Owner.Store(w.loop)
+	c.Owner.Store(w.shard)
 	go func() {
 		dialing, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
@@ -133,7 +133,7 @@ func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.Ad
 		case isDone(ctx):
 			err = context.Cause(ctx)
 		}
-		if w.loop.Post(func() { w.onConnected(c, sock, err) }) {
+		if w.shard.Post(func() { w.onConnected(c, sock, err) }) {
 			return
 		}
 		if err == nil {
@@ -184,7 +184,7 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 			continue
 		}
 		w := k.leastLoaded()
-		if !w.loop.Post(func() { w.onConnected(c, sock, nil) }) {
+		if !w.shard.Post(func() { w.onConnected(c, sock, nil) }) {
 			sock.Close()
 			c.Charge.End(core.Now())
 			return

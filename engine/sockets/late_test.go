@@ -53,9 +53,9 @@ func TestStoppedProcessReadsFirst(t *testing.T) {
 		if turns == 1<<20 {
 			t.Fatal("no wait for the rest of the FPDU")
 		}
-		kc.worker.loop.Call(func() { waits = kc.iw.Deadline() != tick.Never })
+		kc.worker.shard.Call(func() { waits = kc.iw.Deadline() != tick.Never })
 	}
-	kc.worker.loop.Call(func() {
+	kc.worker.shard.Call(func() {
 		close(more)
 		<-sent
 		kc.call(func(fd uintptr) {

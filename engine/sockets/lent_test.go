@@ -49,9 +49,9 @@ func TestKernelReclaim(t *testing.T) {
 	core, below := core.Below(q)
 	kc := below.(*conn)
 	for blocked, turns := false, 0; !blocked && turns < 1<<20; turns++ {
-		kc.worker.loop.Call(func() { blocked = !kc.writable && kc.out.Len() > 0 })
+		kc.worker.shard.Call(func() { blocked = !kc.writable && kc.out.Len() > 0 })
 	}
-	kc.worker.loop.Call(func() {
+	kc.worker.shard.Call(func() {
 		if kc.out.Len() == 0 {
 			t.Error("all of it was written")
 		}

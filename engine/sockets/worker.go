@@ -19,9 +19,9 @@ import (
 
 // worker runs some connections of a device on one goroutine, which reads and writes their sockets itself.
 type worker struct {
-	drv  *Driver
-	loop *core.Shard
-	poll *poller
+	drv   *Driver
+	shard *core.Shard
+	poll  *poller
 
 	stop  atomic.Bool
 	ended chan struct{}
@@ -46,7 +46,7 @@ func newWorker(k *Driver) (w *worker, err error) {
 	if w.poll, err = newPoller(w.pending); err != nil {
 		return nil, err
 	}
-	w.loop = core.NewShard(w)
+	w.shard = core.NewShard(w)
 	return w, nil
 }
 
@@ -81,12 +81,12 @@ func (w *worker) workLoop() {
 	defer close(w.ended)
 	defer w.poll.close()
 	debug.SetPanicOnFault(true) // see regionLost
-	w.loop.RecordGoroutine()
+	w.shard.RecordGoroutine()
 	for !w.stop.Load() {
 		now := core.Now()
-		w.loop.StartTurn(now)
-		w.loop.RunPosted()
-		w.loop.EnterPlace(core.AtTimers)
+		w.shard.StartTurn(now)
+		w.shard.RunPosted()
+		w.shard.EnterPlace(core.AtTimers)
 		next, idle := w.stepConns(now)
 		w.notifyAll()
 		if idle = idle && !w.pending(); len(w.unacked) > 0 {
@@ -96,7 +96,7 @@ func (w *worker) workLoop() {
 			w.onEvents(w.poll.poll())
 			continue
 		}
-		w.loop.GoIdle()
+		w.shard.GoIdle()
 		var deadline time.Time
 		if next != tick.Never {
 			deadline = core.Epoch.Add(time.Duration(next))
@@ -106,11 +106,11 @@ func (w *worker) workLoop() {
 	w.notifyAll()
 	w.turnsEnded = true
 	w.abortAll()
-	w.loop.CloseMailbox() // a posted function may add a connection
+	w.shard.CloseMailbox() // a posted function may add a connection
 	w.abortAll()
 }
 
-func (w *worker) pending() bool { return w.loop.HasPosted() || w.stop.Load() }
+func (w *worker) pending() bool { return w.shard.HasPosted() || w.stop.Load() }
 
 // onEvents records socket readiness.
 func (w *worker) onEvents(events []unix.EpollEvent) {
@@ -124,7 +124,7 @@ func (w *worker) onEvents(events []unix.EpollEvent) {
 // stepConns steps connections that have work or whose deadline has passed, up to StepsPerTurn. It returns the next
 // deadline, and idle when no connection has more work. After a panic idle is false.
 func (w *worker) stepConns(now tick.Time) (next tick.Time, idle bool) {
-	defer w.loop.ContainPanic()
+	defer w.shard.ContainPanic()
 	for _, c := range w.slots {
 		if c != nil && !c.queued && (c.hasWork || c.deadline() <= now) {
 			c.queued = true
@@ -138,7 +138,7 @@ func (w *worker) stepConns(now tick.Time) (next tick.Time, idle bool) {
 		}
 		c := next.(*conn)
 		c.queued = false
-		w.loop.Current = c
+		w.shard.Current = c
 		c.step(now)
 	}
 	next, rest := tick.Never, true
@@ -217,7 +217,7 @@ func (w *worker) adopt(c *core.Conn, sock net.Conn) error {
 		w.removeConn(slot)
 		return err
 	}
-	w.loop.Sums.AddConn(c)
+	w.shard.Sums.AddConn(c)
 	kc.iw.Begin(kc, kc.snd, kc.rcv, core.Now())
 	return nil
 }
@@ -226,11 +226,11 @@ func (w *worker) bind(c *core.Conn, kc *conn, slot int) error {
 	if err := w.poll.watch(kc.raw, slot); err != nil {
 		return err
 	}
-	if err := c.Bind(w.loop, &kc.iw, kc); err != nil {
+	if err := c.Bind(w.shard, &kc.iw, kc); err != nil {
 		return err
 	}
 	c.Startup.LongFPDUs = w.drv.cfg.EMSS == 0
-	return kc.iw.Init(w.drv.base.IWARPConfig(c, w.loop, true))
+	return kc.iw.Init(w.drv.base.IWARPConfig(c, w.shard, true))
 }
 
 // segmentBytes returns the payload of a segment of the socket (TCP_MAXSEG), or fallbackEMSS if it is not a TCP socket.

@@ -33,7 +33,7 @@ func TestLeastLoadedWorker(t *testing.T) {
 // TestStepsOfOwners: on the kernel's sockets, a user with 30 connections that always have something to do has turns as
 // a user with one has.
 func TestStepsOfOwners(t *testing.T) {
-	w := &worker{loop: core.NewShard(sleeping{})}
+	w := &worker{shard: core.NewShard(sleeping{})}
 	var hostile, honest core.Share
 	for range 30 {
 		w.addConn(&conn{worker: w, share: &hostile, hasWork: true, ended: true})
@@ -54,7 +54,7 @@ func TestStepsOfOwners(t *testing.T) {
 	}
 }
 
-// sleeping is the worker of a loop that works when a test says so.
+// sleeping is the worker of a shard that runs when a test says so.
 type sleeping struct{}
 
 func (sleeping) Wake()           {}

@@ -121,11 +121,11 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 		log.Info("interface has its name again")
 	default:
 		log.Warn("interface has another name", "now", s.Link.Name, "next",
-			"write it into the configuration, and restart when that suits you")
+			"write the new name into the configuration, then restart")
 	}
 	if s.MAC != x.link.mac {
 		was.Addresses++
-		log.Info("interface has another Ethernet address: frames leave from it, and are taken for it",
+		log.Info("Ethernet address of the interface changed: frames are sent from the new one",
 			"was", fmt.Sprintf("% x", x.link.mac), "now", fmt.Sprintf("% x", s.MAC))
 	}
 }
@@ -146,12 +146,12 @@ func (x *driver) setMTU(link int) {
 	case mtu == k.mtu && want <= k.room:
 		return
 	case mtu < stack.MinMTU:
-		log.Warn("MTU is too small for TCP: what is longer is lost", "least", stack.MinMTU,
+		log.Warn("MTU is too small for TCP: longer packets are lost", "least", stack.MinMTU,
 			"mtu", k.mtu)
 		return
 	case want > k.room:
-		log.Warn("MTU is larger than frames have room for: packets stay shorter", "mtu", mtu,
-			"next", "restart when that suits you")
+		log.Warn("MTU is larger than the frames of this device: packets stay shorter", "mtu", mtu,
+			"next", "restart at a convenient time")
 	default:
 		log.Info("MTU changed: connections follow", "mtu", mtu)
 	}

@@ -21,7 +21,7 @@ func (x *driver) relayQueues(had, has int) {
 	for q := had; q < has; q++ {
 		err := x.ns.Do(func() error { return x.openRelay(q) })
 		if err != nil {
-			log.Error("receive queue came and cannot be served: connections that the device puts there stall",
+			log.Error("new receive queue cannot be served: connections on it stall",
 				"queue", q, "error", err, "next",
 				fmt.Sprintf("ethtool -L %s combined %d, or a restart", x.cfg.Interface, had))
 			break

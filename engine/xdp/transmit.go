@@ -49,8 +49,8 @@ func (c *Config) chooseTransmit(link int, kind string) error {
 		c.Transmit = TransmitXDP
 	case TransmitGSO:
 		if !c.completes(kind) {
-			return fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer "+
-				"would drop every block (switch that off: ethtool -K %s tx off)",
+			return fmt.Errorf("transmit %q: a veth does not complete checksums, so the peer "+
+				"would drop every block (turn them off: ethtool -K %s tx off)",
 				c.Transmit, c.Interface)
 		}
 	case TransmitAuto:

@@ -73,7 +73,7 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// asleep is the worker of a loop that works when a test says so.
+// asleep is the worker of a shard that runs when a test says so.
 type asleep struct{}
 
 func (*asleep) Wake()           {}

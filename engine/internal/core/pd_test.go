@@ -8,7 +8,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// atOnce is the worker of a loop that does what is posted on the goroutine that posts it.
+// atOnce is the worker of a shard that runs posted functions at once, on the goroutine that posts them.
 type atOnce struct{ *Shard }
 
 func (a *atOnce) Wake()           { a.RunPosted() }
