@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// The server gives 64 octets of its memory to one peer, takes one message, and returns when the peer is gone.
+// The server gives 64 bytes of its memory to one peer, takes one message, and returns when the peer is gone.
 func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	pd, err := dev.AllocPD()
 	if err != nil {

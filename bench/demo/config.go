@@ -58,7 +58,7 @@ func (i *Impairments) fractions() []fraction {
 
 // Config says what Run does. Zero fields mean the defaults, but for Markers and CRC, which are what they say.
 type Config struct {
-	Size    int64 // octets moved by each verb
+	Size    int64 // bytes moved by each verb
 	MTU     int   // of every link [1500]
 	IPv6    bool
 	Markers bool // asked for in both directions
@@ -69,7 +69,7 @@ type Config struct {
 	Capture string        // pcapng file of what host A sends and receives; empty for none
 	Timeout time.Duration // of everything
 	Log     *slog.Logger  // nil is silent
-	// Progress, when set, hears how many octets of a verb have arrived. It runs on Run's goroutine.
+	// Progress, when set, hears how many bytes of a verb have arrived. It runs on Run's goroutine.
 	Progress func(verb string, done, total int64)
 }
 

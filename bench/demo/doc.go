@@ -1,5 +1,5 @@
 // Package demo is the first thing that a newcomer runs: two hosts in network namespaces, one engine in each, data moved
-// by every verb and compared octet by octet.
+// by every verb and compared byte by byte.
 //
 //	A: source ── RDMA Write ──► B: target        SHA-256 of both
 //	A: sink   ◄── RDMA Read ─── B: target        SHA-256 of both

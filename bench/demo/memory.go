@@ -15,7 +15,7 @@ const regions = 4
 // reserve is what must be left for rings, the capture and the rest of the host.
 const reserve = 256 << 20
 
-// mapMemory returns n octets of zeroed memory outside of Go's heap, for unmap. Every page is there, so that no transfer
+// mapMemory returns n bytes of zeroed memory outside of Go's heap, for unmap. Every page is there, so that no transfer
 // waits for page faults.
 func mapMemory(n int64) ([]byte, error) {
 	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE,
@@ -54,7 +54,7 @@ func (c *Config) checkMemory() error {
 	return nil
 }
 
-// availableMemory returns MemAvailable in octets; false when the file does not say.
+// availableMemory returns MemAvailable in bytes; false when the file does not say.
 func availableMemory(path string) (octets int64, ok bool) {
 	b, _ := os.ReadFile(path)
 	_, kib, _ := strings.Cut(string(b), "MemAvailable:")

@@ -26,7 +26,7 @@ const port = 7174
 // run is one demo under way.
 type run struct {
 	cfg      Config
-	each     int64 // octets of one work request
+	each     int64 // bytes of one work request
 	requests int
 	net      *topo.Net
 	relay    *relay.Relay

@@ -13,7 +13,7 @@ type crowd struct {
 	plainSockets
 	epoll  int
 	events []unix.EpollEvent
-	left   map[int32]int // octets of the message under way on a connection
+	left   map[int32]int // bytes of the message under way on a connection
 }
 
 func (c *crowd) init() (err error) {
@@ -101,7 +101,7 @@ func (c *crowd) stream(ctx context.Context) (*Result, error) {
 	return w.result(), nil
 }
 
-// acked returns how many messages' octets the peer has acknowledged.
+// acked returns how many messages' bytes the peer has acknowledged.
 func (c *crowd) acked() uint64 {
 	var octets uint64
 	for fd := range c.left {

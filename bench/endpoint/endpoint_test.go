@@ -105,7 +105,7 @@ func TestLayered(t *testing.T) {
 	}
 }
 
-// TestCrowd: of many plain sockets the octets count that arrived.
+// TestCrowd: of many plain sockets the bytes count that arrived.
 func TestCrowd(t *testing.T) {
 	c, s := net.Pipe()
 	place := Place{Local: loopback, Remote: loopback, CPU: -1}

@@ -65,7 +65,7 @@ func (e *frames) prepare(server bool) (r Ready, err error) {
 	return r, err
 }
 
-// build makes the frame that is sent over and over: an IP packet of spec.Size octets.
+// build makes the frame that is sent over and over: an IP packet of spec.Size bytes.
 func (e *frames) build() ([]byte, error) {
 	dst, err := net.ParseMAC(e.place.RemoteMAC)
 	if err != nil {

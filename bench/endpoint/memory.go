@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// MeasureMemory does what no receiver can avoid with the same octets: an Internet checksum over a segment of
-// n octets, its CRC32C, and its copy to where it belongs. The segments lie in spread octets of memory; a
+// MeasureMemory does what no receiver can avoid with the same bytes: an Internet checksum over a segment of
+// n bytes, its CRC32C, and its copy to where it belongs. The segments lie in spread bytes of memory; a
 // transfer's lie in the UMEM.
 func MeasureMemory(n int, d time.Duration, spread int) *Result {
 	stride := (n + 63) &^ 63

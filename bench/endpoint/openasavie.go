@@ -18,7 +18,7 @@ type asaviePort struct {
 	filled []bool
 }
 
-// asavieFrame is octets of one of its frames, asavieRing descriptors of its rings.
+// asavieFrame is bytes of one of its frames, asavieRing descriptors of its rings.
 const (
 	asavieFrame = 2048
 	asavieRing  = 2048

@@ -13,7 +13,7 @@ type gsoPort struct {
 	block gso.Block
 	shape gso.Shape
 	n     int // segments of a block
-	size  int // octets of a block's frame
+	size  int // bytes of a block's frame
 }
 
 func openGSO(e *frames) (framePort, error) {

@@ -11,7 +11,7 @@ import (
 type ringPort struct {
 	s     *ring.Socket
 	steer *bpf.Steering
-	n     int    // octets of a frame
+	n     int    // bytes of a frame
 	mem   []byte // where payload comes from and goes to, nil for nowhere
 	at    int    // in mem
 	batch [burst]ring.Packet
@@ -69,10 +69,10 @@ func (p *ringPort) send(most int) (n int) {
 	return n
 }
 
-// copied is how many octets frames are copied from and to: what eight messages of 1 MiB have.
+// copied is how many bytes frames are copied from and to: what eight messages of 1 MiB have.
 const copied = 8 << 20
 
-// next returns the next n octets of mem, which it walks through again and again.
+// next returns the next n bytes of mem, which it walks through again and again.
 func (p *ringPort) next(n int) []byte {
 	if p.at+n > len(p.mem) {
 		p.at = 0

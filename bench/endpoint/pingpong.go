@@ -10,7 +10,7 @@ import (
 )
 
 // pingpong is the consumer of an end under a latency test. By Write, an end knows that a message arrived from its last
-// octet in memory, as perftest does: it counts up.
+// byte in memory, as perftest does: it counts up.
 type pingpong struct {
 	ending
 	e       *rdma
@@ -24,7 +24,7 @@ type pingpong struct {
 	fresh   bool // it was not measured yet: that is done while the next one is under way
 	full    bool // all rounds were measured, the one under way is not
 	seen    byte
-	word    *uint32 // where the last octet of the peer's message is, and which octet of the word it is
+	word    *uint32 // where the last byte of the peer's message is, and which byte of the word it is
 	octet   int
 	idle    int // turns on which nothing came
 	posted  int
@@ -179,7 +179,7 @@ func (p *pingpong) came() bool {
 	return false
 }
 
-// last reads the last octet of the peer's message, which lies at the start of the memory. Over kernel sockets
+// last reads the last byte of the peer's message, which lies at the start of the memory. Over kernel sockets
 // another thread writes it.
 func (p *pingpong) last() byte {
 	v := atomic.LoadUint32(p.word)

@@ -188,7 +188,7 @@ func (e *rdma) consume(c consumer) {
 // for a completion.
 func (e *rdma) idle() { time.Sleep(time.Microsecond) }
 
-// completions is CQ.Poll for who moves octets. On the kernel's sockets it waits: the device's goroutine is not to share
+// completions is CQ.Poll for who moves bytes. On the kernel's sockets it waits: the device's goroutine is not to share
 // its processor with one that looks again and again.
 func (e *rdma) completions(dst []verbs.Completion) (int, error) {
 	if e.spec.Peer != Layered {
@@ -228,7 +228,7 @@ func (e *rdma) listen() (netip.AddrPort, error) {
 // parallel is how many connections are made at a time.
 const parallel = 32
 
-// connect makes all connections of a client; the first octets of the private data tell the server which one it is.
+// connect makes all connections of a client; the first bytes of the private data tell the server which one it is.
 func (e *rdma) connect(ctx context.Context) error {
 	return each(e.spec.Conns, func(i int) error {
 		return e.dev.Dial(ctx, e.peer.Addr, e.qps[i],

@@ -13,14 +13,14 @@ type Result struct {
 	Messages uint64  `json:"messages"`
 	Octets   uint64  `json:"octets"` // of messages, in one direction
 	Seconds  float64 `json:"seconds"`
-	// Peak is the most octets per second in any stretch of at least peakSpan.
+	// Peak is the most bytes per second in any stretch of at least peakSpan.
 	Peak float64 `json:"peak,omitempty"`
 	// Frames is how many frames with payload left or, of raw peers, arrived; FrameOctets their payload above
 	// TCP's header.
 	Frames      uint64     `json:"frames,omitempty"`
 	FrameOctets uint64     `json:"frame_octets,omitempty"`
 	Latency     *Latencies `json:"latency,omitempty"`
-	// HeldHigh is the most octets that one connection held back because others before them were missing.
+	// HeldHigh is the most bytes that one connection held back because others before them were missing.
 	HeldHigh    int    `json:"held_high,omitempty"`
 	Retransmits uint64 `json:"retransmits,omitempty"`
 	PureAcks    uint64 `json:"pure_acks,omitempty"`
@@ -34,7 +34,7 @@ type Result struct {
 	Sum uint64 `json:"-"` // keeps the work of MeasureMemory from being optimised away
 }
 
-// Rate returns octets per second, MessageRate messages per second.
+// Rate returns bytes per second, MessageRate messages per second.
 func (r *Result) Rate() float64 { return float64(r.Octets) / r.Seconds }
 
 // MessageRate returns messages per second.
@@ -78,7 +78,7 @@ func latencies(h *hdrhistogram.Histogram, unit float64) *Latencies {
 	return l
 }
 
-// Quiet makes the process one that collects no garbage unless it would take more than limit octets.
+// Quiet makes the process one that collects no garbage unless it would take more than limit bytes.
 func Quiet(limit int64) {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(limit)

@@ -20,10 +20,10 @@ type plainSockets struct {
 	open  atomic.Bool
 }
 
-// bulkRead is how many octets the server asks for at a time: what iperf3 does.
+// bulkRead is how many bytes the server asks for at a time: what iperf3 does.
 const bulkRead = 128 << 10
 
-// startupOctets is what either side sends before an MPA connection can be used: a frame of 20 octets and the enhanced
+// startupOctets is what either side sends before an MPA connection can be used: a frame of 20 bytes and the enhanced
 // data of RFC 6581.
 const startupOctets = 24
 

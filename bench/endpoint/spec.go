@@ -10,14 +10,14 @@ import (
 	"xwarp/ring"
 )
 
-// Peer is what carries the octets.
+// Peer is what carries the bytes.
 type Peer string
 
 // The peers.
 const (
 	XDP     Peer = "xdp"    // RDMA over the engine's own TCP on AF_XDP
 	Layered Peer = "kernel" // RDMA, MPA fully layered over kernel sockets
-	Daemon  Peer = "daemon" // RDMA on a device of a daemon, whatever that carries octets by
+	Daemon  Peer = "daemon" // RDMA on a device of a daemon, whatever that carries bytes by
 	TCP     Peer = "tcp"    // kernel sockets, no RDMA
 	Raw     Peer = "raw"    // frames over AF_XDP by package ring, no protocol
 	Asavie  Peer = "asavie" // frames over AF_XDP by github.com/asavie/xdp
@@ -33,7 +33,7 @@ const (
 	Write     Verb = "write"
 	Read      Verb = "read"
 	Send      Verb = "send"
-	WriteSend Verb = "write_send" // a Write, and a Send of 8 octets that announces it
+	WriteSend Verb = "write_send" // a Write, and a Send of 8 bytes that announces it
 )
 
 // Mode is what is measured.
@@ -51,7 +51,7 @@ type Spec struct {
 	Peer          Peer `json:"peer"`
 	Verb          Verb `json:"verb"`
 	Mode          Mode `json:"mode"`
-	Size          int  `json:"size"`       // octets of a message; of raw frames, of the IP packet
+	Size          int  `json:"size"`       // bytes of a message; of raw frames, of the IP packet
 	Depth         int  `json:"tx_depth"`   // messages under way on one connection
 	Conns         int  `json:"qps"`        // connections
 	Moderation    int  `json:"cq_mod"`     // one completion for so many messages
@@ -65,7 +65,7 @@ type Spec struct {
 	NoCRC      bool `json:"no_crc,omitempty"`
 	NoPack     bool `json:"no_pack,omitempty"`
 	StretchAck int  `json:"stretch_ack,omitempty"` // see engine.TCPConfig; 0: the engine's own choice
-	Window     int  `json:"window,omitempty"`      // octets; 0: the engine's own choice
+	Window     int  `json:"window,omitempty"`      // bytes; 0: the engine's own choice
 	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
 	Sleep bool `json:"sleep,omitempty"`
 	// Idle is how workers on AF_XDP do that, see xdp.Config.

@@ -2,7 +2,7 @@
 // they shared it.
 //
 // All flows are plain byte streams from host A to host B, through one relay: one queue, one loss process.
-// What counts is the octets that the readers got between the end of the warm-up and the end. Without a
+// What counts is the bytes that the readers got between the end of the warm-up and the end. Without a
 // bottleneck flows do not touch each other, and the ratio compares loss recovery and congestion control of
 // the two stacks under the same loss and round trip, at the same time.
 package fairness
@@ -23,9 +23,9 @@ type Config struct {
 	MTU          int           // [1500]
 	RTT          time.Duration // of the empty path
 	Rate         int64         // bits per second of the bottleneck, frames with their Ethernet header; 0: none
-	Queue        int           // octets in front of it [one RTT at Rate, at least 64 KiB]
+	Queue        int           // bytes in front of it [one RTT at Rate, at least 64 KiB]
 	Loss         float64       // fraction of the packets from A to B
-	MarkAbove    int           // octets in the queue above which ECN-capable packets are marked; 0: never
+	MarkAbove    int           // bytes in the queue above which ECN-capable packets are marked; 0: never
 	Congestion   string        // of the kernel's sockets [cubic, as the engine's]
 	Warmup       time.Duration // not measured [3 s]
 	Duration     time.Duration // [10 s]

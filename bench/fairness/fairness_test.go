@@ -74,7 +74,7 @@ func together(t *testing.T, cfg Config) *Result {
 	return res
 }
 
-// moved checks that every flow of each round moved octets while it was measured, and that the path lost some.
+// moved checks that every flow of each round moved bytes while it was measured, and that the path lost some.
 // How the flows compare depends on who has the processors: `xwarp bench share` measures that.
 func moved(t *testing.T, res *Result) {
 	t.Helper()

@@ -27,7 +27,7 @@ const chunk = 64 << 10
 
 // flow is one connection from A to B.
 type flow struct {
-	read   atomic.Int64 // octets
+	read   atomic.Int64 // bytes
 	before int64
 }
 

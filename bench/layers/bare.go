@@ -9,7 +9,7 @@ import (
 
 // bare does with the frames of the receiving host only what cannot be avoided: Internet checksum, CRC32C and
 // a copy to memory. It has chunks and a region of its own, as many and as large as the host's, and walks them
-// in the same way, so that its octets are as near to the processor as the host's: frames just written, a
+// in the same way, so that its bytes are as near to the processor as the host's: frames just written, a
 // region that the caches have lost since the last round.
 type bare struct {
 	chunks []byte

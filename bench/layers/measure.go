@@ -62,7 +62,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// Budget is what a segment with payload octets costs.
+// Budget is what a segment with payload bytes costs.
 type Budget struct {
 	Payload int   `json:"payload"`
 	Markers bool  `json:"markers"`

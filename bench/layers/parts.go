@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// parts measures single layers with segments of n octets of payload.
+// parts measures single layers with segments of n bytes of payload.
 func parts(n int) []Row {
 	return []Row{
 		parse(n), checksum(n), tcpReceive(n), locate(n, false), locate(n, true), place(n),
@@ -23,7 +23,7 @@ func parts(n int) []Row {
 	}
 }
 
-// segment builds an IPv4 packet with a TCP segment of n octets.
+// segment builds an IPv4 packet with a TCP segment of n bytes.
 func segment(n int) []byte {
 	b := make([]byte, 20+32+n)
 	h := ip.Header{Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: 32 + n}
@@ -239,7 +239,7 @@ func headerBuild(n int) Row {
 	})
 }
 
-// work is what cannot be avoided: the octets' Internet checksum, CRC32C and copy.
+// work is what cannot be avoided: the bytes' Internet checksum, CRC32C and copy.
 func work(n int) Row {
 	src, dst := make([]byte, n), make([]byte, n)
 	return loop("the bare work in the nearest cache: checksum, CRC32C, copy", "both", func(k int) {

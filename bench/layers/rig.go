@@ -100,7 +100,7 @@ type rig struct {
 }
 
 const (
-	message  = 1 << 16 // octets of a Write
+	message  = 1 << 16 // bytes of a Write
 	region   = 1 << 20
 	rxFrames = 1024
 	pending  = 16 // Writes under way

@@ -55,7 +55,7 @@ func pathCases(losses, reorders []float64) (list []Case) {
 	return list
 }
 
-// frameCase is 1 MiB Writes against everything that carries the same octets.
+// frameCase is 1 MiB Writes against everything that carries the same bytes.
 func frameCase(mtu int) Case {
 	xdp, tcp := writes(endpoint.XDP, mega), writes(endpoint.TCP, mega)
 	c := Case{
@@ -270,7 +270,7 @@ const (
 	wanMessages = 16
 )
 
-// wanCase is a whole transfer, from its first octet to the acknowledgement of its last, over a path where
+// wanCase is a whole transfer, from its first byte to the acknowledgement of its last, over a path where
 // loss recovery and congestion control alone decide. The kernel's sockets have CUBIC, as the engine has.
 func wanCase() Case {
 	return Case{

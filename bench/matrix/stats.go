@@ -85,7 +85,7 @@ func perMessage(rep *endpoint.Report, messages float64) float64 {
 	return 1e6 * busy / messages
 }
 
-// frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per
+// frameRate returns frames with payload per second: of RDMA, what the bytes of its messages need at the payload per
 // segment that the connection had.
 func frameRate(rep *endpoint.Report, r *endpoint.Result, octets float64) float64 {
 	switch {

@@ -9,7 +9,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// BenchmarkForward carries frames of 1514 octets from A to B. The sender, on another core, keeps at most a quarter of a
+// BenchmarkForward carries frames of 1514 bytes from A to B. The sender, on another core, keeps at most a quarter of a
 // ring under way, so that nothing overflows; ns/op is then what a frame costs the relay's core.
 func BenchmarkForward(b *testing.B) {
 	for _, c := range []struct {

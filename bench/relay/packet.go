@@ -25,7 +25,7 @@ const (
 type end struct {
 	fd   int
 	ring []byte
-	slot int // octets
+	slot int // bytes
 	next int // index of the slot that the kernel fills next
 	mtu  int
 

@@ -197,7 +197,7 @@ func TestSealedCorruptionArrives(t *testing.T) {
 		if mode == impair.CorruptPair {
 			each = 2
 		}
-		// A damaged segment may be a needless repeat whose octets are thrown away, so not every one shows.
+		// A damaged segment may be a needless repeat whose bytes are thrown away, so not every one shows.
 		if c := r.Counters(AToB); wrong == 0 || wrong > each*int(c.Corrupted) {
 			t.Errorf("%s: %d wrong octets, %d segments damaged", name, wrong, c.Corrupted)
 		}

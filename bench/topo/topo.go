@@ -21,7 +21,7 @@ const (
 type Options struct {
 	// Relay puts a third namespace between the hosts. Nothing forwards there until a relay runs in it.
 	Relay bool
-	// MTU of every interface in octets, 0 for DefaultMTU.
+	// MTU of every interface in bytes, 0 for DefaultMTU.
 	MTU int
 	// Queues is the number of receive and of transmit queues of every interface, 0 for one.
 	Queues int

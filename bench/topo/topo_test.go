@@ -75,7 +75,7 @@ func TestDirect(t *testing.T) {
 	exchange(t, n, n.B.Addr6.Addr())
 }
 
-// exchange sends octets from A to B over kernel TCP, at once: IPv6 addresses must not wait for duplicate detection.
+// exchange sends bytes from A to B over kernel TCP, at once: IPv6 addresses must not wait for duplicate detection.
 func exchange(t *testing.T, n *Net, to netip.Addr) {
 	t.Helper()
 	var l net.Listener

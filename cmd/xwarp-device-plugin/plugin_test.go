@@ -39,7 +39,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 octets at most
+	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 bytes at most
 	if err != nil {
 		t.Fatal(err)
 	}

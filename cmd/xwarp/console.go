@@ -83,7 +83,7 @@ type bar struct {
 
 func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w), last: time.Now()} }
 
-// show says that done of total octets of what have moved; a total below 0 is unknown. A new what begins a new bar.
+// show says that done of total bytes of what have moved; a total below 0 is unknown. A new what begins a new bar.
 func (b *bar) show(what string, done, total int64) {
 	if !b.on {
 		if b.every > 0 && time.Since(b.last) >= b.every {

@@ -100,7 +100,7 @@ func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all [
 	return all
 }
 
-// reportPiece is how many octets one put or get moves; the region of an xwarp serve has at least as many.
+// reportPiece is how many bytes one put or get moves; the region of an xwarp serve has at least as many.
 const reportPiece = 16 << 20
 
 func (r *reportFlags) transfer(cmd *cobra.Command, g *global, name string,
@@ -140,7 +140,7 @@ func onePiece(ctx context.Context, client *transfer.Client, m *doctor.Measured) 
 	return err
 }
 
-// zeros reads as octets of value 0.
+// zeros reads as bytes of value 0.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

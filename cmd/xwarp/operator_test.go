@@ -32,7 +32,7 @@ import (
 // programs with one connection between them.
 func startDaemon(t *testing.T, keys string) (socket string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 octets at most
+	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 bytes at most
 	if err != nil {
 		t.Fatal(err)
 	}

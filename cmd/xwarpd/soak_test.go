@@ -76,7 +76,7 @@ const (
 )
 
 // TestSoak has xwarpd at work for as long as -soak says, under all that happens to a host in months:
-// every octet is compared, and at the end nothing of the daemon has grown, and nothing is left.
+// every byte is compared, and at the end nothing of the daemon has grown, and nothing is left.
 func TestSoak(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

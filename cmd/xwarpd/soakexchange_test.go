@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// wrongError is the one kind of error that ends a soak: octets that are not what they were.
+// wrongError is the one kind of error that ends a soak: bytes that are not what they were.
 type wrongError struct{ what string }
 
 func (e *wrongError) Error() string { return "wrong: " + e.what }
@@ -27,7 +27,7 @@ func isWrong(err error) bool {
 	return errors.As(err, new(*wrongError)) || errors.Is(err, client.ErrDaemonGone)
 }
 
-// same holds octets to what they should be.
+// same holds bytes to what they should be.
 func same(what string, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -41,7 +41,7 @@ func same(what string, got, want []byte) error {
 		len(got), len(want), i)}
 }
 
-// noise fills b with octets that no other call has.
+// noise fills b with bytes that no other call has.
 func noise(b []byte) {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], rand.Uint64())
@@ -84,7 +84,7 @@ func connected(dev verbs.Device, at netip.AddrPort) (*verbstest.End, verbs.Remot
 	return e, peer, err
 }
 
-// answer accepts every connection and sends every message back, each octet turned over.
+// answer accepts every connection and sends every message back, each byte turned over.
 func answer(dev verbs.Device, l verbs.Listener) {
 	for {
 		r, err := l.Accept(context.Background())
@@ -168,7 +168,7 @@ func do(e *verbstest.End, wr verbs.SendWR) error {
 	return e.Do(ctx, wr)
 }
 
-// writeRead writes n octets to an offset of the peer's region, and reads them back.
+// writeRead writes n bytes to an offset of the peer's region, and reads them back.
 func writeRead(e *verbstest.End, peer verbs.RemoteMR, to verbs.TO, n int) (int, error) {
 	from, into := rand.IntN(bulk-n), bulk+rand.IntN(bulk-n)
 	noise(e.Mem[from:][:n])

@@ -108,7 +108,7 @@ func publicDir(t *testing.T) string {
 
 // goState is what only a Go process itself knows.
 type goState struct {
-	Heap       uint64 // octets that were alive at the last collection
+	Heap       uint64 // bytes that were alive at the last collection
 	Goroutines int
 }
 
@@ -196,7 +196,7 @@ func farRole(args []string) error {
 // tasks run side by side in a program and say once a second how far each is.
 type tasks struct {
 	mu  sync.Mutex
-	did map[string][2]int // operations and octets
+	did map[string][2]int // operations and bytes
 }
 
 // add counts an operation of a task.

@@ -17,7 +17,7 @@ const (
 	// ends holds them up.
 	PDs
 	MRs
-	// Memory bounds the octets of regions. Their pages are the programs' own, see control.Mapper; the
+	// Memory bounds the bytes of regions. Their pages are the programs' own, see control.Mapper; the
 	// daemon pays address space and page tables, and the time to map them.
 	Memory
 	CQs
@@ -27,7 +27,7 @@ const (
 	QPs
 	WorkRequests
 	Listeners
-	// DaemonMemory bounds the octets that the daemon itself allocates for programs: queues with the room of
+	// DaemonMemory bounds the bytes that the daemon itself allocates for programs: queues with the room of
 	// each work request, tables of RDMA Reads, buffers of connections and of requests to connect. Few objects
 	// of the largest size cost gigabytes.
 	DaemonMemory
@@ -100,7 +100,7 @@ func Share(most, taken int64) int64 {
 // quarter of the whole is left for users outside of tenants.
 func TenantShare(most int64, n int) int64 { return (most - most/reserve) / int64(n) }
 
-// What things cost the daemon that have no size of their own, in octets of DaemonMemory.
+// What things cost the daemon that have no size of their own, in bytes of DaemonMemory.
 const (
 	// SessionMemory is a program: its socket's goroutine and pump, tables, a request of the longest kind.
 	SessionMemory = 128 << 10

@@ -28,20 +28,20 @@ type Ready uint8
 
 // The conditions.
 const (
-	Readable  Ready = 1 << iota // octets, the end of the stream or an error wait
-	Writable                    // Write takes octets, or gives an error
+	Readable  Ready = 1 << iota // bytes, the end of the stream or an error wait
+	Writable                    // Write takes bytes, or gives an error
 	Connected                   // the handshake is done
 	Ended                       // the connection is gone
 )
 
-// Config sizes the buffers: both take memory as they fill, up to the given octets. The receive window begins with
+// Config sizes the buffers: both take memory as they fill, up to the given bytes. The receive window begins with
 // FirstWindow and grows as the peer and the path show that they can use more.
 type Config struct {
 	SendBuffer, RecvBuffer int // 0: DefaultBuffer
 	Nagle                  bool
 }
 
-// Sizes of buffers in octets.
+// Sizes of buffers in bytes.
 const (
 	DefaultBuffer = 4 << 20
 	FirstWindow   = 256 << 10
@@ -62,8 +62,8 @@ type Stream struct {
 	discards bool // shut down for reading
 	handed   bool // see HandOver
 	released bool // see Close
-	window   int  // octets that rx takes
-	unread   int  // octets given to the consumer since the worker was last told
+	window   int  // bytes that rx takes
+	unread   int  // bytes given to the consumer since the worker was last told
 	err      error
 	changed  chan struct{}
 	wake     func()
@@ -245,7 +245,7 @@ func (s *Stream) Expire(tick.Time) {}
 // Deadline implements stack.Upper.
 func (s *Stream) Deadline() tick.Time { return tick.Never }
 
-// Read moves octets that arrived in order into p. It returns io.EOF after the peer's FIN, the error that ended the
+// Read moves bytes that arrived in order into p. It returns io.EOF after the peer's FIN, the error that ended the
 // connection once everything before it was read, and ErrAgain when it would have to wait.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
@@ -284,7 +284,7 @@ func (s *Stream) readError(n, want int) error {
 	return ErrAgain
 }
 
-// Write queues octets of p and returns how many there was room for; ErrAgain when there was none.
+// Write queues bytes of p and returns how many there was room for; ErrAgain when there was none.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.queue(p)
 	if err == nil {
@@ -343,7 +343,7 @@ func (s *Stream) Close() bool {
 }
 
 // Release follows Close, on the stack's thread: what was written goes out, then FIN, and what still arrives is
-// refused. With octets that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293,
+// refused. With bytes that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293,
 // 3.6.1; RFC 2525, 2.17).
 func (s *Stream) Release(now tick.Time) {
 	c := s.ep.Conn()
@@ -380,21 +380,21 @@ func (s *Stream) Err() error {
 	return s.err
 }
 
-// Unsent returns the octets written and not acknowledged (SIOCOUTQ), Unread those that Read would give (SIOCINQ).
+// Unsent returns the bytes written and not acknowledged (SIOCOUTQ), Unread those that Read would give (SIOCINQ).
 func (s *Stream) Unsent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tx.Unacked()
 }
 
-// Unread returns the octets that Read would give.
+// Unread returns the bytes that Read would give.
 func (s *Stream) Unread() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rx.Ready()
 }
 
-// HandOver ends the consumer's use of s so that another stack.Upper can follow on the connection: the octets
+// HandOver ends the consumer's use of s so that another stack.Upper can follow on the connection: the bytes
 // that were written go out before its own, which begin at snd; unread are those that arrived and were not
 // read, from rcv on. For the stack's thread.
 func (s *Stream) HandOver() (snd, rcv seq.Num, unread []byte) {

@@ -105,7 +105,7 @@ size = "1MiB"
 allow = ["198.51.100.0/24"]
 `
 
-// ways are how octets come to the daemon, and how what moves them ends.
+// ways are how bytes come to the daemon, and how what moves them ends.
 var ways = map[string]func(m *moved){
 	"memory export": func(m *moved) { m.useExport() }, // lives on
 	"transfer":      func(m *moved) { m.transfer() },
@@ -143,9 +143,9 @@ var ways = map[string]func(m *moved){
 	},
 }
 
-// TestCountersAddUp moves octets in every way while status and metrics are read again and again: what the daemon
+// TestCountersAddUp moves bytes in every way while status and metrics are read again and again: what the daemon
 // says of objects that live and of those that ended is what the other host's kernel had on its wire, to the
-// octet: of TCP's payload, and of that of Sends, RDMA Writes and Read Responses.
+// byte: of TCP's payload, and of that of Sends, RDMA Writes and Read Responses.
 func TestCountersAddUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -224,7 +224,7 @@ func (m *moved) connect(dev verbs.Device, at netip.AddrPort) error {
 	return dev.Dial(m.ctx, at, verbstest.New(m, dev, writes).QP, verbs.ConnConfig{})
 }
 
-// work moves the octets.
+// work moves the bytes.
 func (m *moved) work(e *verbstest.End, peer verbs.RemoteMR) {
 	m.Helper()
 	if err := errors.Join(e.Do(m.ctx, transferOf(rdmap.WRWrite, e, peer, writes)),

@@ -22,7 +22,7 @@ import (
 	"xwarp/ring/pcapng"
 )
 
-// captureBuffer is the octets that may wait in the stream to a program, if the kernel gives so many.
+// captureBuffer is the bytes that may wait in the stream to a program, if the kernel gives so many.
 const captureBuffer = 1 << 20
 
 // running is one capture of a session.

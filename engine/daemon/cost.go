@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// What objects cost their user. The octets are what the daemon allocates at most, whatever a program does
+// What objects cost their user. The bytes are what the daemon allocates at most, whatever a program does
 // with the object; the pages of rings and regions are the program's.
 
 var (
@@ -28,7 +28,7 @@ func pages(n uint64) int64 {
 	return int64((n + p - 1) / p * p)
 }
 
-// tables is what the kernel's page tables of a mapping take: 8 octets for a page of 4 KiB.
+// tables is what the kernel's page tables of a mapping take: 8 bytes for a page of 4 KiB.
 func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
 
 func mrCost(length uint64) budget.Amounts {
@@ -51,7 +51,7 @@ func ringCost(g control.Geometry) budget.Amounts {
 }
 
 // takenOctets is what a queue pair with a shared receive queue keeps for each message that it may be in the middle
-// of: a number of 4 octets, in a ring of a power of two.
+// of: a number of 4 bytes, in a ring of a power of two.
 const takenOctets = 8
 
 // qpCost is that of a queue pair and of its connection, which has a socket or a reserved port.

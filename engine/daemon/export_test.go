@@ -72,7 +72,7 @@ func (p *peer) do(wr verbs.SendWR) error {
 	return p.Do(ctx, wr)
 }
 
-// flush asks for [off, off+n) and returns status and octets of the answer.
+// flush asks for [off, off+n) and returns status and bytes of the answer.
 func (p *peer) flush(off, n uint64) (byte, uint64, error) {
 	if err := p.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{p.MR.SGE(2048, 16)}}); err != nil {
 		return 0, 0, err

@@ -11,8 +11,8 @@ import (
 )
 
 // What a peer of an export sees: the private data of the MPA Reply is a verbs.RemoteMR. A flush request is a
-// Send of 24 octets in big endian: 1, seven zeros, offset, length (0: all behind the offset). Its answer is a
-// Send of 16: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, octets.
+// Send of 24 bytes in big endian: 1, seven zeros, offset, length (0: all behind the offset). Its answer is a
+// Send of 16: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, bytes.
 const (
 	flushRequestLen = 24
 	flushReplyLen   = 16

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// flushPiece is the most octets of one msync: behind a flush of a large region, those of others wait for one piece.
+// flushPiece is the most bytes of one msync: behind a flush of a large region, those of others wait for one piece.
 const flushPiece = 64 << 20
 
 // flusher runs the flushes of an export, one msync at a time. Those that wait take turns, and what one of

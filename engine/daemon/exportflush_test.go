@@ -68,7 +68,7 @@ func TestFlushesAreShared(t *testing.T) {
 	}
 }
 
-// A small flush waits for one piece of a large one, only what was asked for is written, and each octet once.
+// A small flush waits for one piece of a large one, only what was asked for is written, and each byte once.
 func TestFlushesTakeTurns(t *testing.T) {
 	d := newSlowDisk()
 	const p = flushPiece
@@ -90,7 +90,7 @@ func TestFlushesTakeTurns(t *testing.T) {
 	}
 }
 
-// A disk that fails is told to those whose octets it did not take.
+// A disk that fails is told to those whose bytes it did not take.
 func TestFlushFails(t *testing.T) {
 	d := newSlowDisk()
 	broken := errors.New("disk on fire")

@@ -49,7 +49,7 @@ func (e *export) openContent() (err error) {
 	return err
 }
 
-// held returns the octets that a region has room for, or those that a directory has.
+// held returns the bytes that a region has room for, or those that a directory has.
 func (e *export) held() int64 {
 	switch {
 	case e.region != nil:

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// An export of a directory takes files and gives them, nothing outside of it, and as many octets as it may have;
+// An export of a directory takes files and gives them, nothing outside of it, and as many bytes as it may have;
 // its state says what it has and what was moved.
 func TestExportOfDirectory(t *testing.T) {
 	dir := t.TempDir()

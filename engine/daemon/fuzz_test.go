@@ -63,7 +63,7 @@ var sessionOps = []struct {
 	{control.OpHello, fmt.Sprintf(`{"version":%d}`, control.Version), false, false},
 }
 
-// mad is a program made of octets.
+// mad is a program made of bytes.
 type mad struct {
 	t       *testing.T
 	sock    *net.UnixConn
@@ -155,7 +155,7 @@ func (m *mad) mapFile(fd int) {
 	}
 }
 
-// poke writes four octets to shared memory, and rings for everybody.
+// poke writes four bytes to shared memory, and rings for everybody.
 func (m *mad) poke() {
 	mem := m.maps[m.u8()%len(m.maps)]
 	at := []int{0, 64, 128, 132, 192, 196, 200, 204, 208, 216, 224, 4096, 4096 + 64}[m.u8()%13]
@@ -201,7 +201,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// gone lets a program made of octets come and go, and returns how many requests and lies it made.
+// gone lets a program made of bytes come and go, and returns how many requests and lies it made.
 func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, lies int) {
 	sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {

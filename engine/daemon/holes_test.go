@@ -36,7 +36,7 @@ func memfd(t testing.TB, size int64, seals int) int {
 	return fd
 }
 
-// present returns the octets of a memfd that have pages.
+// present returns the bytes of a memfd that have pages.
 func present(t testing.TB, fd int) int64 {
 	t.Helper()
 	var st unix.Stat_t

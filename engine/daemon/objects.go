@@ -120,7 +120,7 @@ func (s *session) deregMR(a *control.Object) error {
 }
 
 // closeMR forgets a region and unmaps it; with an error it stays. For connections that are ending TCP may still bring
-// octets of it to the peer: that is waited for.
+// bytes of it to the peer: that is waited for.
 func (s *session) closeMR(m *mr) error {
 	err := noneLeft(m.mr.Close())
 	for late := time.Now().Add(farewellWait); errors.Is(err, verbs.ErrBusy) &&

@@ -103,7 +103,7 @@ func (g *greedyProgram) more() error {
 	return nil
 }
 
-// status reads fields of /proc/PID/status; memory in octets.
+// status reads fields of /proc/PID/status; memory in bytes.
 func status(t testing.TB, pid int, fields ...string) (sum int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDaemonMemory has programs ask for few objects that are large for the daemon: its octets count.
+// TestDaemonMemory has programs ask for few objects that are large for the daemon: its bytes count.
 //
 //req:rfc5042-7.2-1
 func TestDaemonMemory(t *testing.T) {

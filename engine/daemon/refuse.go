@@ -35,7 +35,7 @@ type refused struct {
 
 // end answers with e and closes c.
 func (r *refused) end(c *net.UnixConn, e *control.Error) {
-	// the first octets of a socket always have room
+	// the first bytes of a socket always have room
 	asControl(c).Send(control.KindReply, control.Marshal(control.Reply{Error: e}))
 	if !carriesFiles(c) {
 		c.Close()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCarriesFiles looks for descriptors behind octets that nobody received.
+// TestCarriesFiles looks for descriptors behind bytes that nobody received.
 func TestCarriesFiles(t *testing.T) {
 	ends := func() (a, b *net.UnixConn) {
 		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -269,7 +269,7 @@ func TestInterfaceComesBack(t *testing.T) {
 		if _, err := program.AllocPD(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond) // some octets
+		time.Sleep(50 * time.Millisecond) // some bytes
 		l.must(l.tn.B.Netlink().LinkDel(l.nic()))
 		if err := over(); err == nil {
 			t.Errorf("round %d: the connection lives on", round)

@@ -21,7 +21,7 @@ import (
 
 var stops = flag.Int("stops", 2, "ends of the daemon for each of the programs that hold it up")
 
-// linger returns a descriptor whose last close takes a minute: a socket with octets that nobody takes, and SO_LINGER.
+// linger returns a descriptor whose last close takes a minute: a socket with bytes that nobody takes, and SO_LINGER.
 func linger() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

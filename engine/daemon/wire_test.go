@@ -72,9 +72,9 @@ func tap(t *testing.T, h *topo.Host) *wire {
 // flow is one direction of one connection.
 type flow struct{ from, to netip.AddrPort }
 
-// stream is what a flow carried, each octet once.
+// stream is what a flow carried, each byte once.
 type stream struct {
-	first  uint32 // sequence number of octets[0]
+	first  uint32 // sequence number of bytes[0]
 	octets []byte
 	ahead  map[uint32][]byte // segments behind a gap
 }
@@ -124,7 +124,7 @@ func (w *wire) streams() map[flow]*stream {
 	return streams
 }
 
-// octets returns how many octets of TCP payload came to an address and left it.
+// bytes returns how many bytes of TCP payload came to an address and left it.
 func (w *wire) octets(host netip.Addr) (in, out uint64) {
 	w.t.Helper()
 	for f, s := range w.streams() {
@@ -154,10 +154,10 @@ func (w *wire) payload(host netip.Addr) (in, out uint64) {
 	return in, out
 }
 
-// payloadOf reads a stream without markers as RFC 5044 has it: a start-up frame (7.1.1), whose last two octets
-// are the length of its private data, and FPDUs (4.3): a length of two octets, the ULPDU, zeros up to a multiple of
-// four, four octets of CRC. Headers are 14 octets of a tagged segment and 18 of others (RFC 5041, 4.1); the second
-// octet has RDMAP's opcode, of which a Read Request and a Terminate carry nothing of their consumer's (RFC 5040, 4.2).
+// payloadOf reads a stream without markers as RFC 5044 has it: a start-up frame (7.1.1), whose last two bytes
+// are the length of its private data, and FPDUs (4.3): a length of two bytes, the ULPDU, zeros up to a multiple of
+// four, four bytes of CRC. Headers are 14 bytes of a tagged segment and 18 of others (RFC 5041, 4.1); the second
+// byte has RDMAP's opcode, of which a Read Request and a Terminate carry nothing of their consumer's (RFC 5040, 4.2).
 func payloadOf(b []byte) (n uint64) {
 	const startup, tagged, request, terminate = 20, 0x80, 1, 7
 	if len(b) < startup {

@@ -1,5 +1,5 @@
 // Package iwarp is one iWARP connection between TCP and the verbs: MPA's start-up, then framing, placement and
-// the queue pair. It has no clock and no I/O; a Transport carries its octets: the engine's own TCP, which may
+// the queue pair. It has no clock and no I/O; a Transport carries its bytes: the engine's own TCP, which may
 // offer them out of order, or a kernel socket, which never does.
 package iwarp
 
@@ -20,12 +20,12 @@ type Transport interface {
 	Wake()                  // the Conn has something to send
 	Shutdown(now tick.Time) // FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
-	EMSS() int              // octets of payload that one segment carries
+	EMSS() int              // bytes of payload that one segment carries
 	// TakeBack says that Fill cannot write what begins at from, and that Fill wrote nothing behind it: none of it may
 	// leave, and Next is asked again for what is there. It returns from where on that is so, before from if what Fill
 	// wrote last has not left either.
 	TakeBack(from seq.Num) seq.Num
-	// Break says that Fill cannot write octets that the peer may have seen a part of: the connection ends.
+	// Break says that Fill cannot write bytes that the peer may have seen a part of: the connection ends.
 	Break()
 }
 
@@ -54,16 +54,16 @@ type Config struct {
 	// Reliable says that the transport cannot send again what MPA refused: the first CRC failure is an error.
 	// AnyCRCError asks for the same where it could.
 	Reliable, AnyCRCError bool
-	// Window is the most octets that may be under way towards us [DefaultWindow].
+	// Window is the most bytes that may be under way towards us [DefaultWindow].
 	Window int
-	// StartupTimeout bounds the MPA exchange from the first octet [10 s], CloseTimeout a Terminate or FIN
+	// StartupTimeout bounds the MPA exchange from the first byte [10 s], CloseTimeout a Terminate or FIN
 	// exchange [5 s].
 	StartupTimeout, CloseTimeout tick.Duration
 	// FirstFPDUTimeout is how long a responder, which is silent until then, waits for an FPDU of an initiator
 	// whose consumer sends first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within
 	// StartupTimeout.
 	FirstFPDUTimeout tick.Duration
-	// FPDUTimeout is how long octets that came may wait for the rest of their FPDU, or for what was lost before
+	// FPDUTimeout is how long bytes that came may wait for the rest of their FPDU, or for what was lost before
 	// them [5 min]; negative: for ever.
 	FPDUTimeout tick.Duration
 }
@@ -97,12 +97,12 @@ type Conn struct {
 	qp        *rdmap.QP
 	terminate *terminateOnly // instead of qp when that cannot start
 
-	sndNxt  seq.Num // of the next octet that Next will freeze
+	sndNxt  seq.Num // of the next byte that Next will freeze
 	rcvNxt  seq.Num // everything before it has arrived
 	filled  seq.Num // Fill wrote everything before it
 	filling bool    // Fill is at work, from fillAt on
 	fillAt  seq.Num
-	ignored uint64 // octets that came after the end
+	ignored uint64 // bytes that came after the end
 
 	finPending bool      // FIN as soon as the last start-up frame was sent
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
@@ -132,7 +132,7 @@ func (c *Conn) Init(cfg Config) error {
 	return c.ini.Init(cfg.Startup)
 }
 
-// Begin gives c its transport and where both streams are: the next octet that it sends and the next that arrives.
+// Begin gives c its transport and where both streams are: the next byte that it sends and the next that arrives.
 func (c *Conn) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
 	c.tr, c.sndNxt, c.rcvNxt, c.filled = tr, snd, rcv, snd
 	c.startAt = now.Add(c.cfg.StartupTimeout)
@@ -182,7 +182,7 @@ func (c *Conn) Next(room int) (n int, more bool) {
 	return n, more
 }
 
-// Fill writes the octets r of the outgoing stream; see stack.Upper.
+// Fill writes the bytes r of the outgoing stream; see stack.Upper.
 func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	n := 0
 	if !c.out.empty() {
@@ -206,7 +206,7 @@ func (c *Conn) Acked(to seq.Num) {
 	}
 }
 
-// Offer takes octets that arrived; see stack.Upper.
+// Offer takes bytes that arrived; see stack.Upper.
 func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	switch c.state {
 	case open:

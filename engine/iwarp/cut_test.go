@@ -22,7 +22,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// talker is the layer above a TCP that says the octets of out, and nothing else.
+// talker is the layer above a TCP that says the bytes of out, and nothing else.
 type talker struct {
 	out   []byte
 	in    []byte
@@ -61,7 +61,7 @@ func (s *talker) Event(tcp.Events, tick.Time)                         {}
 func (s *talker) Expire(tick.Time)                                    {}
 func (s *talker) Deadline() tick.Time                                 { return tick.Never }
 
-// write is the FPDU of a Write of n octets.
+// write is the FPDU of a Write of n bytes.
 func write(n int) []byte {
 	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 1 << 6, STag: 0x100}
 	b := binary.BigEndian.AppendUint16(nil, uint16(ddp.TaggedLen+n))
@@ -184,7 +184,7 @@ func (h *hosts) say(b []byte) {
 func TestCutByFIN(t *testing.T) {
 	for _, c := range []struct {
 		octets int
-		apart  []int // octets of it in segments of their own, before the FIN's
+		apart  []int // bytes of it in segments of their own, before the FIN's
 	}{{1, nil}, {10, nil}, {500, nil}, {1, []int{1}}, {40, []int{40}}, {500, []int{500}},
 		{500, []int{460}}, {500, []int{200, 260}}} {
 		h := newHosts(t)

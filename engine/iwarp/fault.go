@@ -47,7 +47,7 @@ func (c *Conn) Contain() {
 	}
 }
 
-// Gather is Fill for a transport that takes octets in pieces, and does not call Recover itself: it appends what Next
+// Gather is Fill for a transport that takes bytes in pieces, and does not call Recover itself: it appends what Next
 // has frozen to v, which has Space for it. After false v is as before, and Next is asked again.
 func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
 	before := v.Snapshot()

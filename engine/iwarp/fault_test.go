@@ -91,7 +91,7 @@ func (f *faulty) lose(t *testing.T) {
 	}
 }
 
-// fill has f write what it has to send, in segments of at most 1448 octets, and returns those that leave.
+// fill has f write what it has to send, in segments of at most 1448 bytes, and returns those that leave.
 func (f *faulty) fill() (segments [][]byte) {
 	f.Settle(0)
 	for {
@@ -109,7 +109,7 @@ func (f *faulty) fill() (segments [][]byte) {
 	}
 }
 
-// TestFaultInFill loses memory in the middle of responses that share segments. The peer gets the octets before it, a
+// TestFaultInFill loses memory in the middle of responses that share segments. The peer gets the bytes before it, a
 // Terminate in the place of those that cannot be had, and nothing that is not in the file: it finds nothing wrong
 // itself, as it did when what could not be read was sent as zeros.
 func TestFaultInFill(t *testing.T) {
@@ -146,7 +146,7 @@ func TestFaultInFill(t *testing.T) {
 	}
 }
 
-// TestFaultInFillAgain loses memory that the peer may have the octets of: they cannot be made again.
+// TestFaultInFillAgain loses memory that the peer may have the bytes of: they cannot be made again.
 func TestFaultInFillAgain(t *testing.T) {
 	_, f, _ := newFaulty(t)
 	at := f.sndNxt

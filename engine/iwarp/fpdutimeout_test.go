@@ -31,7 +31,7 @@ func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpd
 	return i, r, i.transmit()
 }
 
-// TestFPDUTimeout: a peer that leaves an FPDU half sent does not hold its octets for ever, and one whose length
+// TestFPDUTimeout: a peer that leaves an FPDU half sent does not hold its bytes for ever, and one whose length
 // was changed on the way does not keep the program waiting for ever.
 func TestFPDUTimeout(t *testing.T) {
 	for _, timeout := range []tick.Duration{0, 20 * tick.Second} {
@@ -41,7 +41,7 @@ func TestFPDUTimeout(t *testing.T) {
 		}
 		for _, c := range []struct {
 			name string
-			n    int // octets of the FPDU that come
+			n    int // bytes of the FPDU that come
 			text string
 		}{
 			{"one byte", 1, ": 1 bytes arrived"},
@@ -132,10 +132,10 @@ func (s *side) wantHole(t *testing.T) {
 	}
 }
 
-// TestHoleTimeout: octets behind a hole that nobody fills are not held for ever either.
+// TestHoleTimeout: bytes behind a hole that nobody fills are not held for ever either.
 func TestHoleTimeout(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
-	for range 2 { // octets of no known FPDU are kept when they come again
+	for range 2 { // bytes of no known FPDU are kept when they come again
 		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4)
 	}
 	if n := r.Stats().HeldOctets; n != len(fpdu)-4 {
@@ -175,7 +175,7 @@ func TestHoleInFPDU(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestSlowFill: a peer that completes an FPDU now and then, and fills no hole, does not have octets held for ever.
+// TestSlowFill: a peer that completes an FPDU now and then, and fills no hole, does not have bytes held for ever.
 func TestSlowFill(t *testing.T) {
 	i, r, next := midway(t, tick.Minute, false)
 	far := make([]byte, 1400)

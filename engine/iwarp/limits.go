@@ -6,7 +6,7 @@ const (
 	// DefaultWindow is what one connection lets the peer have under way: enough for 10 Gbit/s at 3 ms. Only
 	// what cannot be placed on arrival takes memory of that size.
 	DefaultWindow = 4 << 20
-	// MinWindow is what the peer may have under way although the worker has no memory left for octets out of
+	// MinWindow is what the peer may have under way although the worker has no memory left for bytes out of
 	// order, because other connections hold it: aligned FPDUs in order need none, and what cannot be held
 	// counts as never received.
 	MinWindow = 64 << 10
@@ -16,8 +16,8 @@ const (
 	// responder's consumer has to be silent, too, and a program that has failed there (RFC 5044, 7.1.2, rules
 	// 4 and 10).
 	DefaultFirstFPDUTimeout = 5 * tick.Minute
-	// DefaultFPDUTimeout stops a peer that leaves an FPDU half sent, whose octets are held meanwhile, and ends
-	// the wait for octets that nobody sends, because the length of an FPDU was changed on the way. As long,
+	// DefaultFPDUTimeout stops a peer that leaves an FPDU half sent, whose bytes are held meanwhile, and ends
+	// the wait for bytes that nobody sends, because the length of an FPDU was changed on the way. As long,
 	// and by RFC 9293's default, a sender tries that has lost segments to send again.
 	DefaultFPDUTimeout = 5 * tick.Minute
 	// DefaultCloseTimeout stops a peer that never acknowledges a Terminate or a FIN.

@@ -21,7 +21,7 @@ type OverTCP struct {
 	Endpoint *stack.Endpoint
 
 	prior  Prior
-	first  seq.Num // of the octets that the Conn sends
+	first  seq.Num // of the bytes that the Conn sends
 	unread []byte  // arrived before the Conn, and not taken by it yet
 	at     seq.Num // of unread[0]
 
@@ -36,7 +36,7 @@ func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 	o.Begin(e, snd, rcv, now)
 }
 
-// StartAfter is Start on a connection that p used until now. p sends the octets before snd; unread are octets
+// StartAfter is Start on a connection that p used until now. p sends the bytes before snd; unread are bytes
 // that arrived, from sequence number rcv on, and were acknowledged.
 func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte,
 	now tick.Time) {

@@ -75,7 +75,7 @@ func (c *Conn) pullStartup() {
 	}
 }
 
-// startup feeds in-order octets to the state machine, and what is behind its end to the Receiver.
+// startup feeds in-order bytes to the state machine, and what is behind its end to the Receiver.
 func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	for i := 0; i < len(pieces) && kept < n && c.state == starting; i++ {
 		if c.exchange.Stage() == startup.StageDecide {
@@ -111,7 +111,7 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return kept
 }
 
-// afterStartup acts on the stage that the state machine reached; left is the first octet that it did not take.
+// afterStartup acts on the stage that the state machine reached; left is the first byte that it did not take.
 func (c *Conn) afterStartup(left seq.Num) {
 	c.pullStartup()
 	switch c.exchange.Stage() {

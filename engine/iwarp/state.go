@@ -3,7 +3,7 @@ package iwarp
 import "xwarp/tcp/tick"
 
 // A connection has three state machines, one above the other, each with its table: tcp.Conn (RFC 9293,
-// 3.3.2), Conn here, and rdmap.QP (the RDMAC verbs). Conn's says what the octets of the stream are, and whose
+// 3.3.2), Conn here, and rdmap.QP (the RDMAC verbs). Conn's says what the bytes of the stream are, and whose
 // errors end it:
 //
 //	 start-up frames                  FPDUs              nobody's any more

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// side is one end: a connection, its queue pair, and a transport whose octets the test carries.
+// side is one end: a connection, its queue pair, and a transport whose bytes the test carries.
 type side struct {
 	Conn
 	qp       rdmap.QP
@@ -91,7 +91,7 @@ func (d *side) transmit() (b []byte) {
 	}
 }
 
-// receive gives d octets in order, in pieces of at most n.
+// receive gives d bytes in order, in pieces of at most n.
 func (d *side) receive(t *testing.T, b []byte, n int) {
 	t.Helper()
 	for len(b) > 0 {
@@ -240,7 +240,7 @@ func TestReplyRefused(t *testing.T) {
 				i.qp.Actions()
 			}
 			request := len(i.transmit())
-			// C, S, revision 2, 4 octets
+			// C, S, revision 2, 4 bytes
 			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...)
 			i.receive(t, reply, len(reply))
 			i.transmit()

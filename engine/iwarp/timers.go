@@ -22,7 +22,7 @@ func (c *Conn) waitFirst(now tick.Time) {
 }
 
 // waitRest starts and ends the wait for the rest of all that has come: whoever completes an FPDU now and then does not
-// have the octets behind a hole held for longer.
+// have the bytes behind a hole held for longer.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
 	case next == came || c.cfg.FPDUTimeout < 0:

@@ -16,7 +16,7 @@ type block struct {
 	n     int          // segments
 	most  int          // that fit
 	least int          // that are worth a block
-	size  int          // octets of payload of each, but for the last
+	size  int          // bytes of payload of each, but for the last
 	last  int          // of the last, which ends the run when it is shorter
 	flags wire.Flags   // of the last
 }

@@ -21,25 +21,25 @@ type Upper interface {
 	Attach(e *Endpoint)
 	// Start says that the sequence numbers of both streams are known.
 	Start(e *Endpoint, snd, rcv seq.Num, now tick.Time)
-	// Fill writes the octets r of the outgoing stream, which Next has frozen, to dst. It may return their wire.Sum.
+	// Fill writes the bytes r of the outgoing stream, which Next has frozen, to dst. It may return their wire.Sum.
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
 	// Acked says that the peer acknowledged everything before to.
 	Acked(to seq.Num)
-	// WantsCRC reports whether OfferCRC is to be called for the n octets at sequence number at, should they be
+	// WantsCRC reports whether OfferCRC is to be called for the n bytes at sequence number at, should they be
 	// offered together: they are touched once for their CRC32C and for the checksum of TCP, which nobody has
 	// verified yet.
 	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
-	// Offer takes n octets at sequence number at, in order or not, and returns how many from the front were
+	// Offer takes n bytes at sequence number at, in order or not, and returns how many from the front were
 	// placed or held; the rest counts as never received. OfferCRC does so with their CRC32C, when WantsCRC was
 	// called last, and true.
 	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
-	// EndsAt says where the peer's stream ends, before and after octets are offered that came with the FIN or after
-	// it. It reports whether all octets before at have been offered by then: those that were not kept count as kept.
+	// EndsAt says where the peer's stream ends, before and after bytes are offered that came with the FIN or after
+	// it. It reports whether all bytes before at have been offered by then: those that were not kept count as kept.
 	EndsAt(at seq.Num) (complete bool)
 	// Advance says that everything before to has arrived.
 	Advance(to seq.Num)
-	// Space returns how many octets may arrive beyond the left edge.
+	// Space returns how many bytes may arrive beyond the left edge.
 	Space() int
 	// Settle is called before and after each round of transmission.
 	Settle(now tick.Time)
@@ -199,7 +199,7 @@ func (e *Endpoint) setUpper(u Upper) { e.upper, e.src = u, u }
 // SetClass has e take its turns at transmitting as one of an owner's connections.
 func (e *Endpoint) SetClass(c *Class) { e.class = c }
 
-// Wake makes e transmit at the next Step: the layer above has octets, room or a decision.
+// Wake makes e transmit at the next Step: the layer above has bytes, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
 
 // Shutdown sends FIN once the layer above has nothing left.
@@ -208,10 +208,10 @@ func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(
 // Abort ends the connection with RST.
 func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 
-// Break says that Upper.Fill cannot write the octets asked for: the connection ends with RST.
+// Break says that Upper.Fill cannot write the bytes asked for: the connection ends with RST.
 func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 
-// TakeBack says, after a panic in Upper.Fill, that the octets from from on cannot be had. They have not left, and
+// TakeBack says, after a panic in Upper.Fill, that the bytes from from on cannot be had. They have not left, and
 // those of a block before them have not either: all are TCP's no more. It returns from where on.
 func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	s := e.stack
@@ -260,7 +260,7 @@ func (e *Endpoint) advance() {
 	}
 }
 
-// offer gives the layer above what o has of the octets in pieces, the first of which is at at.
+// offer gives the layer above what o has of the bytes in pieces, the first of which is at at.
 func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte) {
 	for _, r := range o.R[:o.N] {
 		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
@@ -272,7 +272,7 @@ func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte) {
 	}
 }
 
-// cut drops n octets from the front of pieces, in place.
+// cut drops n bytes from the front of pieces, in place.
 func cut(pieces [][]byte, n int) [][]byte {
 	for n > 0 && len(pieces) > 0 {
 		if n < len(pieces[0]) {
@@ -378,7 +378,7 @@ func (e *Endpoint) fill(b []byte, o *tcp.Out) uint64 {
 	return sum
 }
 
-// put gives the port the frame of n octets in buf.
+// put gives the port the frame of n bytes in buf.
 func (s *Stack) put(buf ring.TxBuf, n int) {
 	s.stats.TxFrames++
 	s.stats.TxOctets += uint64(n)
@@ -442,5 +442,5 @@ func (e *Endpoint) expire(now tick.Time) {
 	e.stack.mark(e)
 }
 
-// EMSS returns how many octets of payload one segment carries.
+// EMSS returns how many bytes of payload one segment carries.
 func (e *Endpoint) EMSS() int { return e.conn.EMSS() }

@@ -138,7 +138,7 @@ func (s *Stack) icmp(pieces [][]byte, now tick.Time) {
 	}
 }
 
-// clip cuts pieces to n octets in all.
+// clip cuts pieces to n bytes in all.
 func clip(pieces [][]byte, n int) [][]byte {
 	for i, p := range pieces {
 		if n <= len(p) {
@@ -150,7 +150,7 @@ func clip(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// segment processes a TCP segment of s.seg.Len octets, header included. It begins with b and goes on in
+// segment processes a TCP segment of s.seg.Len bytes, header included. It begins with b and goes on in
 // s.pieces[1:frags]; sum is that of its pseudo header. near is a connection between the same hosts, nil when none is
 // at hand: then s.ip is the IP header. A segment of a connection may come from any station: paths need not be
 // symmetric, routers that share an address (VRRP) send from several, and so do bonds. A station that does not see
@@ -171,7 +171,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	payload := b[head:]
 	s.pieces[0] = payload
 	pieces := s.pieces[:frags]
-	// The octets are touched once for both, and for CRC32C only if that is of use.
+	// The bytes are touched once for both, and for CRC32C only if that is of use.
 	crc, all := payloadCRC{}, wire.Sum(b[:head], sum)
 	if e != nil && s.seg.Len > 0 && e.upper.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
 		crc.valid = true

@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// checked is an Upper whose octets follow from their sequence numbers.
+// checked is an Upper whose bytes follow from their sequence numbers.
 type checked struct {
 	endless
 	t    *testing.T
@@ -433,7 +433,7 @@ func TestSAIsForItsHosts(t *testing.T) {
 	}
 }
 
-// TestProtectedJumbo: a frame of 9,000 octets arrives in several chunks, and is opened as one.
+// TestProtectedJumbo: a frame of 9,000 bytes arrives in several chunks, and is opened as one.
 func TestProtectedJumbo(t *testing.T) {
 	for _, mode := range []esp.Mode{esp.Transport, esp.Tunnel} {
 		from, to := &checked{t: t}, &checked{t: t}

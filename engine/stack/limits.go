@@ -15,7 +15,7 @@ const (
 	MaxFramesPerRound = 128
 	// MinBlock is the fewest segments that leave as a block where the port takes blocks, MinBlockShort of
 	// short ones, and between them it is MinBlock + MinBlockOctets / length: fewer cost more than they save.
-	// Measured on veth: 3 of 8948 octets, 5 of 1448.
+	// Measured on veth: 3 of 8948 bytes, 5 of 1448.
 	MinBlock       = 3
 	MinBlockShort  = 8
 	MinBlockOctets = 4096

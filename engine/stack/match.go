@@ -18,7 +18,7 @@ type expect struct {
 	v6          bool
 }
 
-// expectLen is octets of Ethernet with a tag and of IPv6, in words; expectLen4 those with IPv4.
+// expectLen is bytes of Ethernet with a tag and of IPv6, in words; expectLen4 those with IPv4.
 const (
 	expectLen  = (ip.EthernetLen + ip.VLANTagLen + ip.Len6 + 7) &^ 7
 	expectLen4 = (ip.EthernetLen + ip.VLANTagLen + ip.Len4 + 7) &^ 7
@@ -56,7 +56,7 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	}
 }
 
-// matches reports whether the frame of n octets that b begins is one of those, ends with its datagram and has no
+// matches reports whether the frame of n bytes that b begins is one of those, ends with its datagram and has no
 // wrong checksum of IPv4, and returns the bits of congestion notification.
 func (x *expect) matches(b []byte, n int) (ecn tcp.ECN, ok bool) {
 	if len(b) < expectLen4 {

@@ -174,7 +174,7 @@ func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 }
 
 // TestExpectedSame: whatever happens to frames, those with the headers that were expected, and segments summed
-// and checked in one go, give the layers above the same octets as otherwise, and are answered with the same frames.
+// and checked in one go, give the layers above the same bytes as otherwise, and are answered with the same frames.
 func TestExpectedSame(t *testing.T) {
 	crcs := 0
 	for seed := range uint64(100) {

@@ -114,13 +114,13 @@ func TestVisitOfARun(t *testing.T) {
 	}
 }
 
-// listening is an endless Upper that checks what it has been told when octets come.
+// listening is an endless Upper that checks what it has been told when bytes come.
 type listening struct {
 	endless
 	t     *testing.T
 	e     *Endpoint
 	acked seq.Num
-	heard int // octets that came with news of acknowledgements
+	heard int // bytes that came with news of acknowledgements
 }
 
 func (l *listening) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) { l.e, l.acked = e, snd }

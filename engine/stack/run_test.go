@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// scribe is an Upper with octets of its own, in records of any length.
+// scribe is an Upper with bytes of its own, in records of any length.
 type scribe struct {
 	endless
 	r      *rand.Rand
@@ -41,7 +41,7 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 }
 
 // trace returns all frames that two stacks, which change alters, send each other while both write and frames
-// are lost; space is octets of each window.
+// are lost; space is bytes of each window.
 func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames [][]byte) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true,

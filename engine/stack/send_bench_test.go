@@ -13,10 +13,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// endless is an Upper that always has octets, and makes none of them.
+// endless is an Upper that always has bytes, and makes none of them.
 type endless struct {
 	idle, none bool
-	single     int // octets of the only record, and then idle
+	single     int // bytes of the only record, and then idle
 }
 
 func (u *endless) Next(room int) (int, bool) {
@@ -80,10 +80,10 @@ func (p *nothingPort) Flush() ring.State                          { return ring.
 func (p *nothingPort) Reap() int                                  { return 0 }
 func (p *nothingPort) Wait(_ time.Duration, _ int) (r ring.Ready) { return r }
 
-// BenchmarkSend is what one full segment costs the sender without its octets: TCP, headers, and its share of
+// BenchmarkSend is what one full segment costs the sender without its bytes: TCP, headers, and its share of
 // acknowledgements, each of which covers eight.
 func BenchmarkSend(b *testing.B) {
-	b.Run("visit=1", func(b *testing.B) { benchmarkSend(b, 1, 64) }) // a message of 64 octets
+	b.Run("visit=1", func(b *testing.B) { benchmarkSend(b, 1, 64) }) // a message of 64 bytes
 	b.Run("visit=8", func(b *testing.B) { benchmarkSend(b, 1, 0) })
 	b.Run("visit=64", func(b *testing.B) { benchmarkSend(b, 8, 0) })
 }

@@ -38,7 +38,7 @@ type Steering interface {
 type Config struct {
 	Port     ring.Port
 	MAC      [6]byte
-	MTU      int    // of the link, octets of an IP packet
+	MTU      int    // of the link, bytes of an IP packet
 	Run      int    // frames that the port takes best at a time; 0: no more than MaxFramesPerRound
 	VLAN     uint16 // identifier of the network that frames are of, 0 for those without a tag
 	Resolver Resolver
@@ -168,7 +168,7 @@ func (s *Stack) Receive(now tick.Time) bool {
 	return true
 }
 
-// headersAhead is octets of the next frame that are fetched while one is worked on: two lines, with the headers.
+// headersAhead is bytes of the next frame that are fetched while one is worked on: two lines, with the headers.
 const headersAhead = 128
 
 // receive takes the frames of the batch that are left.

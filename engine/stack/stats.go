@@ -4,7 +4,7 @@ package stack
 type Stats struct {
 	RxFrames, RxOctets uint64
 	TxFrames, TxOctets uint64
-	TxPayload          uint64 // octets of TCP payload sent, retransmissions included
+	TxPayload          uint64 // bytes of TCP payload sent, retransmissions included
 
 	DropNotForUs     uint64 // another station's Ethernet address
 	DropMalformed    uint64 // Ethernet, IP or TCP header that cannot be

@@ -19,7 +19,7 @@ type fickle struct {
 	at    seq.Num // of the Fill that is under way
 	from  seq.Num // what was taken back
 	says  byte
-	fresh int // octets that Next gives from then on
+	fresh int // bytes that Next gives from then on
 }
 
 func (f *fickle) Attach(e *Endpoint) { f.e = e }
@@ -68,7 +68,7 @@ func (k *keeper) Offer(at seq.Num, pieces [][]byte, n int) int {
 	return n
 }
 
-// TestTakeBack has the layer above take back octets that it cannot write, early and in the middle of a window, alone
+// TestTakeBack has the layer above take back bytes that it cannot write, early and in the middle of a window, alone
 // and within a block. The peer gets what was written before and, in its place at once, what the layer above has
 // instead: nothing is sent again for it.
 func TestTakeBack(t *testing.T) {

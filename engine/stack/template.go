@@ -20,14 +20,14 @@ const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wi
 //	| Ethernet 14 or 18 | IPv4 20 or IPv6 40 | TCP 20..60 | payload
 type template struct {
 	hdr   [maxHeader]byte // of a run; of other frames Ethernet and IP
-	n     int             // octets of Ethernet and IP
+	n     int             // bytes of Ethernet and IP
 	ipAt  int             // where the IP header begins
 	v6    bool
 	sum   uint64 // of the addresses and the protocol, for the TCP checksum
 	ipSum uint64 // of the IPv4 header without length, TOS and checksum, in 32 bits
 
-	end    int    // octets of hdr in a run, 0: there is none
-	size   int    // octets of payload that hdr is for
+	end    int    // bytes of hdr in a run, 0: there is none
+	size   int    // bytes of payload that hdr is for
 	tcpSum uint64 // of hdr's TCP header and the pseudo header, in 32 bits; without sequence number and flags
 	runSum uint64 // the same without length
 }
@@ -94,7 +94,7 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	return at
 }
 
-// setIP writes what an IP header says of a segment of n octets.
+// setIP writes what an IP header says of a segment of n bytes.
 func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	h := (*[ip.Len4]byte)(b[f.ipAt:])
 	if f.v6 {
@@ -110,7 +110,7 @@ func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(ecn)<<8+uint64(v)))
 }
 
-// begin makes the headers of the segment in b, the payload of which, size octets, is at at, those of a run.
+// begin makes the headers of the segment in b, the payload of which, size bytes, is at at, those of a run.
 func (f *template) begin(b []byte, at, size int) {
 	f.end, f.size = at, size
 	copy(f.hdr[:], b[:at])

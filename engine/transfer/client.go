@@ -17,9 +17,9 @@ import (
 // Client is a connection to a server. One transfer runs at a time.
 type Client struct {
 	*link
-	buffers verbs.MR // depth pieces of chunk octets; the link's to close
+	buffers verbs.MR // depth pieces of chunk bytes; the link's to close
 	packs   Message  // Region of the server's memory for packs; the zero Message: not asked for
-	// Progress, when set, hears of octets that have moved; total is -1 when it is not known.
+	// Progress, when set, hears of bytes that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.
 	Waiting func()
@@ -28,7 +28,7 @@ type Client struct {
 // Summary is a transfer that succeeded.
 type Summary struct {
 	Octets  int64
-	Content int64 // of a get: how many octets the server's content has, whatever was asked for
+	Content int64 // of a get: how many bytes the server's content has, whatever was asked for
 	Sum     Sum
 	Took    time.Duration
 }
@@ -120,9 +120,9 @@ type window struct {
 	total  int64 // -1: unknown
 	sum    hash.Hash
 	remote Message // the region
-	asked  int64   // octets posted
+	asked  int64   // bytes posted
 
-	local *mapping // a file, from octet base on; nil: the octets come and go through the buffers
+	local *mapping // a file, from byte base on; nil: the bytes come and go through the buffers
 	base  int64
 }
 
@@ -136,7 +136,7 @@ func (w *window) buffer(i int) []byte {
 	return w.c.buffers.Bytes()[off : off+chunk]
 }
 
-// post starts the next work request, with n octets.
+// post starts the next work request, with n bytes.
 func (w *window) post(op verbs.WROp, n int) error {
 	i, at := w.posted, w.base+w.asked
 	sge := w.c.buffers.SGE(i%depth*chunk, n)
@@ -156,7 +156,7 @@ func (w *window) post(op verbs.WROp, n int) error {
 	return nil
 }
 
-// read moves total octets of the region here; take gets them piece by piece, in order.
+// read moves total bytes of the region here; take gets them piece by piece, in order.
 func (w *window) read(ctx context.Context, take func(b []byte) error) error {
 	for w.moved < w.total {
 		for !w.full() && w.asked < w.total {
@@ -178,7 +178,7 @@ func (w *window) read(ctx context.Context, take func(b []byte) error) error {
 // full reports whether every buffer is in use.
 func (w *window) full() bool { return w.posted-w.done == depth }
 
-// next waits for the oldest work request and returns its octets, valid until the next post.
+// next waits for the oldest work request and returns its bytes, valid until the next post.
 func (w *window) next(ctx context.Context) ([]byte, error) {
 	var c [1]verbs.Completion
 	if _, err := w.c.sends.Wait(ctx, c[:]); err != nil {

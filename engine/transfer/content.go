@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/host/fault"
 )
 
-// content is octets that do not change while anybody holds them: what a get reads to its end, whatever is put
+// content is bytes that do not change while anybody holds them: what a get reads to its end, whatever is put
 // meanwhile.
 type content struct {
 	mem    []byte // as long as the region; behind length whatever is there
@@ -44,7 +44,7 @@ func newContent(mem []byte, length int64, file *os.File) *content {
 var errReplaced = refuse(CodeYield, "the content was replaced while it was read, and its memory "+
 	"is needed for the next one: get it again")
 
-// digest is the SHA-256 of the first octets of a content, once done is closed; not ok when nobody computed it
+// digest is the SHA-256 of the first bytes of a content, once done is closed; not ok when nobody computed it
 // to its end.
 type digest struct {
 	done chan struct{}
@@ -59,7 +59,7 @@ func (c *content) know(sum Sum) {
 	c.digests[c.length] = d
 }
 
-// intact fails when somebody cut the file short: its octets cannot be accessed then.
+// intact fails when somebody cut the file short: its bytes cannot be accessed then.
 func (c *content) intact() error {
 	if c.file == nil {
 		return nil
@@ -82,7 +82,7 @@ func (c *content) free() error {
 	return err
 }
 
-// checksum returns the SHA-256 of the first n octets. One caller computes it, with hash, and those who want
+// checksum returns the SHA-256 of the first n bytes. One caller computes it, with hash, and those who want
 // the same wait for that.
 func (c *content) checksum(ctx context.Context, n int64, hash func(context.Context, []byte) (Sum,
 	error)) (sum Sum, err error) {

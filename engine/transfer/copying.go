@@ -28,7 +28,7 @@ type opened struct {
 	op, path string
 	begun    time.Time
 	mem      []byte
-	exposed  *registration // of mem; nil for no octets
+	exposed  *registration // of mem; nil for no bytes
 	whole    func() error  // what is due when the client has done all of it
 	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
 	store    *part         // that is written; nil of a fetch
@@ -79,7 +79,7 @@ func (c *copying) serve(ctx context.Context, m *Message) error {
 	return fmt.Errorf("%w: %v came where a request is due", ErrProtocol, m.Type)
 }
 
-// most is how many octets the client can still move in the file that is open.
+// most is how many bytes the client can still move in the file that is open.
 func (c *copying) most() uint64 {
 	if c.file == nil {
 		return 0

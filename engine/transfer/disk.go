@@ -17,7 +17,7 @@ import (
 // FileConfig describes a region that is a file.
 type FileConfig struct {
 	Path string // it is made when it is not there
-	// Size is how many octets the region shall hold; 0: as many as the file has.
+	// Size is how many bytes the region shall hold; 0: as many as the file has.
 	Size int64
 	// InPlace has puts overwrite the file, through a journal, instead of giving its name to another one:
 	// for who has the file open or mapped. A file with several names, of another user, with an access
@@ -148,7 +148,7 @@ func (d *disk) close() error {
 	return err
 }
 
-// create makes a staged file with n octets of disk.
+// create makes a staged file with n bytes of disk.
 func (d *disk) create(n int64) (*staging.File, error) {
 	f, err := d.dir.Create(d.name, 0o600)
 	if err != nil {

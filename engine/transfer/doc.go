@@ -1,12 +1,12 @@
 // Package transfer moves files over a queue pair: a server has one region of memory, clients put content into
 // it and get it back; or it has a directory, and clients copy files to and from it. Control messages are Sends;
-// the octets move by RDMA Write and RDMA Read, which the client alone drives.
+// the bytes move by RDMA Write and RDMA Read, which the client alone drives.
 //
 //	client                              server
 //	Put{length | Unknown}    ────────►  waits for memory, makes a staging region
 //	                         ◄────────  Region{STag, TO, length}
 //	RDMA Writes              ════════►
-//	Put{Unknown}             ────────►  only where fewer octets were granted than there may be
+//	Put{Unknown}             ────────►  only where fewer bytes were granted than there may be
 //	                         ◄────────  Region{STag, TO, length} in the place of the one of before
 //	RDMA Writes              ════════►
 //	Done{length, SHA-256}    ────────►  takes the STag away, compares, makes it the content
@@ -50,7 +50,7 @@
 // get reads to its end the one that was there when it began. A put that fails at any point leaves the content
 // as it was. An STag is valid for one client and for one transfer.
 //
-// Puts run side by side as long as there is memory for their octets, of each address no more than the region
+// Puts run side by side as long as there is memory for their bytes, of each address no more than the region
 // has, then they wait in order of arrival. Contents of before that gets still read count too, and the oldest
 // goes when a put needs the memory.
 //

@@ -26,7 +26,7 @@ const (
 	FlagLinked                   // it has several hard links
 )
 
-// Attr is what is known of a file besides its octets, in the order of the wire.
+// Attr is what is known of a file besides its bytes, in the order of the wire.
 type Attr struct {
 	Kind     Kind
 	Flags    Flags

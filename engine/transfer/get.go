@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Get writes the server's content to dst, its first length octets or with 0 all of it. An error may come after octets
+// Get writes the server's content to dst, its first length bytes or with 0 all of it. An error may come after bytes
 // were written; only without one are they those of the server.
 func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summary, err error) {
 	region, err := c.request(ctx, &Message{Type: TypeGet, Length: uint64(length)})

@@ -6,11 +6,11 @@ import "time"
 const (
 	// MaxMessage is the length of a receive buffer: a longer message ends the connection.
 	MaxMessage = 2048
-	// MaxText is the most octets of an Error's text that are sent or taken.
+	// MaxText is the most bytes of an Error's text that are sent or taken.
 	MaxText = 512
-	// MaxPath is the longest path in octets: it has to fit a message, behind what else a Store says.
+	// MaxPath is the longest path in bytes: it has to fit a message, behind what else a Store says.
 	MaxPath = 1900
-	// MaxRegion is the largest region in octets: what a mapping can be addressed with on every 64-bit machine.
+	// MaxRegion is the largest region in bytes: what a mapping can be addressed with on every 64-bit machine.
 	MaxRegion = 1 << 46
 	// DefaultMaxClients bounds the connections of a server: each has buffers and two goroutines.
 	DefaultMaxClients = 64
@@ -22,41 +22,41 @@ const (
 	beatsPerIdle = 6
 	// minBeat is the shortest time between two Beats, however short the idle time: else they would be all that is done.
 	minBeat = time.Millisecond
-	// minRate is the octets that a transfer must move in each second while others wait for what it holds,
-	// taken over the idle time: a client that only sends Beats, or an octet now and then, would keep them
+	// minRate is the bytes that a transfer must move in each second while others wait for what it holds,
+	// taken over the idle time: a client that only sends Beats, or a byte now and then, would keep them
 	// waiting for ever.
 	minRate = 64 << 10
 	// wantedIdles is for how many idle times a name counts as wanted after a client was refused it: in one of them
 	// a writer that stands still is found out.
 	wantedIdles = 2
-	// roomFactor times the region is the memory for what is not its content: octets of puts that are not
+	// roomFactor times the region is the memory for what is not its content: bytes of puts that are not
 	// whole yet, and contents that were replaced while gets read them. Without it, puts of many clients take
 	// all memory of the host.
 	roomFactor = 2
-	// firstGrant is how many octets of disk a put of a length that nobody knows has at first: it may be short, and
+	// firstGrant is how many bytes of disk a put of a length that nobody knows has at first: it may be short, and
 	// the region as large as the disk.
 	firstGrant = 64 << 20
 	// hashChunk is how much of a SHA-256 is computed before the next client's is gone on with: a request of
-	// 16 octets for all of a large region holds up nobody for longer.
+	// 16 bytes for all of a large region holds up nobody for longer.
 	hashChunk = 256 << 10
 	// maxDigests bounds what is remembered of one content: gets of ever new lengths would fill the memory.
 	maxDigests = 16
 	// DefaultMaxFiles is how many files and directories a directory may have when the configuration does not say
-	// so: empty ones take no octets, and fill a disk's inodes all the same.
+	// so: empty ones take no bytes, and fill a disk's inodes all the same.
 	DefaultMaxFiles = 1 << 20
-	// maxListing bounds the listing of one directory in octets, and listStep how many names are read at a time: a
+	// maxListing bounds the listing of one directory in bytes, and listStep how many names are read at a time: a
 	// directory with names without end would fill the memory.
 	maxListing = 64 << 20
 	listStep   = 1024
 	// partialAge is how long a file that was cut off waits to be gone on with, before a start removes it: what
 	// clients begin and never end would fill the disk.
 	partialAge = 7 * 24 * time.Hour
-	// smallest is the octets from which a file that was cut off is kept: of less there is no whole piece.
+	// smallest is the bytes from which a file that was cut off is kept: of less there is no whole piece.
 	smallest = PieceLen
 	// maxRefused is the number of failed requests about files after which a connection ends: each writes a line to the
 	// log.
 	maxRefused = 1000
-	// PieceLen is how many octets of a file one Move moves: one connection's, of those that copy a large file together.
+	// PieceLen is how many bytes of a file one Move moves: one connection's, of those that copy a large file together.
 	PieceLen = 8 << 20
 	// PackLen is the memory in bytes for the files of one pack: each connection of a directory's server may have it.
 	PackLen = chunk
@@ -70,7 +70,7 @@ const (
 	// probeWait is how long a client waits that wants a file which another client holds, while the server finds out
 	// whether that client is still there.
 	probeWait = 500 * time.Millisecond
-	// maxSum is how many octets one Sum may ask about: a request of 28 octets for all of a large file holds up
+	// maxSum is how many bytes one Sum may ask about: a request of 28 bytes for all of a large file holds up
 	// the connection for longer.
 	maxSum = 64 << 20
 	// closeWait is how long a graceful close may take before the connection is cut.

@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// mapping is a file of this host's, whose octets go from the page cache to the wire, or from the wire to it.
+// mapping is a file of this host's, whose bytes go from the page cache to the wire, or from the wire to it.
 type mapping struct {
 	c       *Client
 	name    string
@@ -22,7 +22,7 @@ type mapping struct {
 	exposed *registration // nil: the device takes only memory of its own, so that the client's buffers are between
 }
 
-// mapFile maps the first n octets of f, of which there must be some, for c to read or to write.
+// mapFile maps the first n bytes of f, of which there must be some, for c to read or to write.
 func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
 	prot := unix.PROT_READ
 	if write {
@@ -44,7 +44,7 @@ func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
 	return m, nil
 }
 
-// mapInput maps r when it is a whole file of length octets. A nil mapping is none.
+// mapInput maps r when it is a whole file of length bytes. A nil mapping is none.
 func (c *Client) mapInput(r io.Reader, length int64) (*mapping, error) {
 	f, ok := r.(*os.File)
 	if !ok || length <= 0 {
@@ -79,7 +79,7 @@ func (m *mapping) touch(f func()) error {
 	return nil
 }
 
-// send writes total octets of a mapping to the server, and adds them to the SHA-256.
+// send writes total bytes of a mapping to the server, and adds them to the SHA-256.
 func (w *window) send(ctx context.Context) error {
 	for w.moved < w.total {
 		for !w.full() && w.asked < w.total {
@@ -104,7 +104,7 @@ func (w *window) send(ctx context.Context) error {
 	return nil
 }
 
-// fetch reads total octets of the server into a mapping, and adds them to the SHA-256.
+// fetch reads total bytes of the server into a mapping, and adds them to the SHA-256.
 func (w *window) fetch(ctx context.Context) error {
 	into := w.local.mem[w.base:]
 	return w.read(ctx, func(b []byte) error {

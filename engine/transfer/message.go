@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/plain"
 )
 
-// Version of the messages. The first six octets and Error are the same in every version, so that any two versions can
+// Version of the messages. The first six bytes and Error are the same in every version, so that any two versions can
 // tell each other why they do not get along.
 const Version = 3
 
@@ -66,7 +66,7 @@ type Code uint16
 const (
 	CodeVersion  Code = 1 + iota // the peer's version is not ours
 	CodeProtocol                 // a message that cannot be, or not now
-	CodeTooLarge                 // more octets than the region has
+	CodeTooLarge                 // more bytes than the region has
 	CodeEmpty                    // nothing was put yet
 	CodeSum                      // SHA-256 of what arrived is not that of what was sent
 	CodeInternal                 // no memory, no disk
@@ -106,15 +106,15 @@ type Sum [32]byte
 //	Sync
 //	StorePack          0..7 length  8..39 SHA-256
 //	FetchPack          0..7 length
-//	Packed             0..7 length  8..39 SHA-256  40..103 one bit for each file, the lowest bit of an octet first
+//	Packed             0..7 length  8..39 SHA-256  40..103 one bit for each file, the lowest bit of a byte first
 type Message struct {
 	Type Type
-	// Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
+	// Put: bytes that come, or Unknown. Get: bytes wanted, 0 for all. Region, Done: bytes of the transfer
 	Length uint64
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done
-	// Region of a get: how many octets were put; where more are granted, the others are what the memory
+	// Region of a get: how many bytes were put; where more are granted, the others are what the memory
 	// has behind them. Region of a put: how many there may be; where fewer are granted, Put asks again.
 	Content uint64
 	Code    Code   // Error
@@ -123,7 +123,7 @@ type Message struct {
 	Path    string // Stat, List, Mkdir, Fetch, Store: below the directory
 	Attr    Attr   // Store, Attr, Opened; its mode: Mkdir
 	Session uint64 // Store: the connections with the same one write one file together
-	Offset  uint64 // Sum: of the octets that are asked about
+	Offset  uint64 // Sum: of the bytes that are asked about
 	Flag    bool   // Opened: something of the file was there already. Close: it is whole
 	Taken   Taken  // Packed: the files that were stored, or that are in the pack
 }
@@ -197,7 +197,7 @@ func AppendMessage(b []byte, m *Message) []byte {
 	return b
 }
 
-// cut shortens s to at most n octets, between two characters.
+// cut shortens s to at most n bytes, between two characters.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// goldens are the octets of message.go's picture, written by hand.
+// goldens are the bytes of message.go's picture, written by hand.
 var goldens = []struct {
 	name string
 	m    Message

@@ -21,7 +21,7 @@ type part struct {
 	attr    Attr
 	dir     *staging.Dir
 	file    *staging.File
-	mem     []byte // its mapping; nil for a file of no octets
+	mem     []byte // its mapping; nil for a file of no bytes
 	resumed bool
 	gone    chan struct{} // closed when others may have the name
 	// Tree.mu guards these.

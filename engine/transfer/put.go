@@ -10,7 +10,7 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// Put makes what r has the server's content. length is the number of octets that will be read, or -1 when only
+// Put makes what r has the server's content. length is the number of bytes that will be read, or -1 when only
 // r's end tells. When it fails, the server's content is what it was.
 func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary, err error) {
 	m := Message{Type: TypePut, Length: Unknown}

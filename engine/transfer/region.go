@@ -33,7 +33,7 @@ func makeRegion(n int64, first *content) *Region {
 	return r
 }
 
-// NewRegion makes a region of n octets of zeroed memory without content.
+// NewRegion makes a region of n bytes of zeroed memory without content.
 func NewRegion(n int64) (*Region, error) {
 	if n <= 0 || n > MaxRegion {
 		return nil, fmt.Errorf("a region of %d bytes: it must have 1 to %d", n, int64(MaxRegion))
@@ -45,10 +45,10 @@ func NewRegion(n int64) (*Region, error) {
 	return makeRegion(n, newContent(m, 0, nil)), nil
 }
 
-// Size returns the octets that the region can hold.
+// Size returns the bytes that the region can hold.
 func (r *Region) Size() int64 { return r.size }
 
-// Length returns the octets of its content.
+// Length returns the bytes of its content.
 func (r *Region) Length() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *Region) release(c *content) error {
 	return err
 }
 
-// commit makes the first length octets of st the content, at once and whole; their SHA-256 is sum. st
+// commit makes the first length bytes of st the content, at once and whole; their SHA-256 is sum. st
 // belongs to the region from then on. When it fails, the content is what it was.
 func (r *Region) commit(st *stage, length int64, sum Sum) error {
 	c, err := st.content(length)

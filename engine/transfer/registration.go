@@ -23,7 +23,7 @@ type registration struct {
 	sparse bool
 }
 
-// registerLocal registers n octets for this end alone, for as long as the link lives.
+// registerLocal registers n bytes for this end alone, for as long as the link lives.
 func (l *link) registerLocal(n int) (*registration, error) {
 	mem, err := l.dev.Alloc(n)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *link) register(mem []byte, access verbs.Access, release func() error) (
 
 // expose registers memory for the peer. release is called when the link ends with the memory still registered; after
 // deregister it is not. A daemon's device registers no memory but its own: a bounce buffer takes the place of mem then,
-// with its octets. What the peer writes is in mem after deregister, as far as setLength says.
+// with its bytes. What the peer writes is in mem after deregister, as far as setLength says.
 func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*registration,
 	error) {
 	o, err := l.register(mem, access, release)
@@ -86,14 +86,14 @@ func (o *registration) bounced() bool {
 	return o != nil && o.bounce != nil && o.mr.Remote().Access&verbs.RemoteWrite != 0
 }
 
-// setLength says that the peer wrote the first n octets.
+// setLength says that the peer wrote the first n bytes.
 func (o *registration) setLength(n uint64) {
 	if o.bounced() {
 		o.mem = o.mem[:n]
 	}
 }
 
-// copyBack copies n octets at off out of the bounce buffer; the peer may go on to write.
+// copyBack copies n bytes at off out of the bounce buffer; the peer may go on to write.
 func (o *registration) copyBack(off, n uint64) error {
 	if !o.bounced() {
 		return nil

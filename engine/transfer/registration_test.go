@@ -17,7 +17,7 @@ import (
 )
 
 // mutedDevice makes connections through a relay, which hands on what a client says, and no more than the
-// first octets of what it is told. The last one's socket towards the server is in sock.
+// first bytes of what it is told. The last one's socket towards the server is in sock.
 func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 	t.Helper()
 	relay, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})

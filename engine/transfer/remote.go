@@ -87,7 +87,7 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 // RemoteFile is a file of the server's that is open; a Client has one at a time.
 type RemoteFile struct {
 	c     *Client
-	local *mapping // nil for no octets
+	local *mapping // nil for no bytes
 	grant Message
 	write bool
 }
@@ -149,7 +149,7 @@ func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err err
 	return mine == theirs, err
 }
 
-// Move moves a piece of at most PieceLen octets, and compares what arrived with what was sent.
+// Move moves a piece of at most PieceLen bytes, and compares what arrived with what was sent.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	moving, stop := f.c.untilClosed(ctx)
 	defer stop()

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// room shares out the memory for octets that are not the region's content. Region.mu guards it.
+// room shares out the memory for bytes that are not the region's content. Region.mu guards it.
 type room struct {
-	all, share int64 // octets at most: of all clients, of those of one address
+	all, share int64 // bytes at most: of all clients, of those of one address
 	used       int64
 	owned      map[netip.Prefix]int64
 	queue      []*claim // in order of arrival
 }
 
-// claim waits for n octets.
+// claim waits for n bytes.
 type claim struct {
 	who     netip.Prefix
 	n       int64
@@ -60,7 +60,7 @@ func (r *room) give(who netip.Prefix, n int64) {
 	}
 }
 
-// reserve waits for n octets of memory.
+// reserve waits for n bytes of memory.
 func (r *Region) reserve(ctx context.Context, who netip.Prefix, n int64) error {
 	c := &claim{who, n, make(chan struct{})}
 	r.mu.Lock()

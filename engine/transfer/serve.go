@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// put takes octets into memory of their own, which becomes the region's content when they are whole.
+// put takes bytes into memory of their own, which becomes the region's content when they are whole.
 func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error {
 	r := s.cfg.Region
 	room := r.Size()
@@ -128,7 +128,7 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 	return nil
 }
 
-// show lets the client read the first n octets of c, which it releases, until it says Done.
+// show lets the client read the first n bytes of c, which it releases, until it says Done.
 func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum) (err error) {
 	r := s.cfg.Region
 	grant := Message{

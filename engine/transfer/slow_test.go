@@ -41,7 +41,7 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// patientServer serves a region of size octets, which no silence of a client ends, for a minute at most.
+// patientServer serves a region of size bytes, which no silence of a client ends, for a minute at most.
 func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Device, region *Region,
 	at netip.AddrPort) {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// stage is what one put writes to: as long as the region, with room for octets, of which the ready ones can be
+// stage is what one put writes to: as long as the region, with room for bytes, of which the ready ones can be
 // written to. It is memory, or the mapping of a file that shall replace the region's, so that nothing is copied.
 type stage struct {
 	region *Region
@@ -25,7 +25,7 @@ type stage struct {
 	file   *staging.File // nil for memory
 }
 
-// stage waits until there is room for octets of one client's put. A file has the first of them at once.
+// stage waits until there is room for bytes of one client's put. A file has the first of them at once.
 func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets, first int64) (
 	*stage, error) {
 	r := s.cfg.Region
@@ -105,7 +105,7 @@ func (st *stage) drop() error {
 	return err
 }
 
-// content returns the first length octets of st as a content, which nobody can write to any more. st still owns
+// content returns the first length bytes of st as a content, which nobody can write to any more. st still owns
 // the memory.
 func (st *stage) content(length int64) (*content, error) {
 	kept, all := pages(length), pages(st.ready)
@@ -142,7 +142,7 @@ func pages(n int64) int64 {
 // anonymous memory takes room when it is written to.
 const anonymous = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 
-// mapAnonymous returns n octets of zeroed memory, which the first writable ones can be written to.
+// mapAnonymous returns n bytes of zeroed memory, which the first writable ones can be written to.
 func mapAnonymous(n, writable int64) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ, anonymous)
 	if err == nil && writable > 0 {
@@ -156,7 +156,7 @@ func mapAnonymous(n, writable int64) ([]byte, error) {
 	return m, nil
 }
 
-// mapFile returns size octets of memory, the first n of which are those of f and the others zero.
+// mapFile returns size bytes of memory, the first n of which are those of f and the others zero.
 func mapFile(f *os.File, n, size int64, prot int) ([]byte, error) {
 	m, err := mapAnonymous(size, 0)
 	if err != nil || n == 0 {
@@ -169,7 +169,7 @@ func mapFile(f *os.File, n, size int64, prot int) ([]byte, error) {
 	return m, nil
 }
 
-// mapAt puts another mapping of n octets in the place of the one that m begins with.
+// mapAt puts another mapping of n bytes in the place of the one that m begins with.
 func mapAt(m []byte, n int64, fd, prot, flags int) error {
 	at := unsafe.Pointer(&m[0])
 	_, err := unix.MmapPtr(fd, 0, at, uintptr(n), prot, flags|unix.MAP_FIXED)

@@ -26,7 +26,7 @@ func (s *Server) count(f func(n *Stats)) {
 	f(&s.stats)
 }
 
-// countMoved counts what a client wrote, or read: contents or files, and their octets.
+// countMoved counts what a client wrote, or read: contents or files, and their bytes.
 func (s *Server) countMoved(wrote bool, files, octets uint64) {
 	s.count(func(n *Stats) {
 		if wrote {

@@ -469,7 +469,7 @@ func TestOutput(t *testing.T) {
 }
 
 // TestGetThenClose: a get is one that succeeded for the server too when the client closes at once, whatever
-// the server sees first: the end of the connection, or that the last octets were acknowledged.
+// the server sees first: the end of the connection, or that the last bytes were acknowledged.
 func TestGetThenClose(t *testing.T) {
 	b := start(t, memory(t, 64<<10), nil)
 	const rounds = 100

@@ -23,7 +23,7 @@ import (
 type TreeConfig struct {
 	Path     string
 	ReadOnly bool
-	// Size and Files are how many octets, files and directories there may be; 0: no limit to the octets,
+	// Size and Files are how many bytes, files and directories there may be; 0: no limit to the bytes,
 	// DefaultMaxFiles.
 	Size  int64
 	Files int64
@@ -36,7 +36,7 @@ type Tree struct {
 	cfg  TreeConfig
 
 	mu          sync.Mutex
-	used, files int64 // octets and names that are there, staged ones too
+	used, files int64 // bytes and names that are there, staged ones too
 	parts       map[string]*part
 }
 
@@ -68,7 +68,7 @@ func (t *Tree) Close() error { return t.root.Close() }
 // Path returns where the directory is.
 func (t *Tree) Path() string { return t.cfg.Path }
 
-// Used returns the octets, files and directories that are there; of a read-only directory nobody counts them.
+// Used returns the bytes, files and directories that are there; of a read-only directory nobody counts them.
 func (t *Tree) Used() (octets, files int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +121,7 @@ func free(r *os.Root, name string) bool {
 	return staging.Lock(f) == nil
 }
 
-// claim counts octets and files that come, or go, unless those that come are too many.
+// claim counts bytes and files that come, or go, unless those that come are too many.
 func (t *Tree) claim(octets, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -193,9 +193,9 @@ func TestAttributesAreKept(t *testing.T) {
 	}
 }
 
-// What clients may have is counted to the octet, staged files too, and after a restart.
+// What clients may have is counted to the byte, staged files too, and after a restart.
 func TestTreeLimits(t *testing.T) {
-	tr := tree(t, TreeConfig{Size: 100, Files: 4}) // there are 6 octets, a file and a directory
+	tr := tree(t, TreeConfig{Size: 100, Files: 4}) // there are 6 bytes, a file and a directory
 	used := func(octets, files int64) {
 		t.Helper()
 		if o, f := tr.Used(); o != octets || f != files {

@@ -7,7 +7,7 @@ import (
 
 // watch is the least progress that a peer must make while others wait for memory that it has. Beats do not count.
 type watch struct {
-	most    uint64          // octets that can still be of use; more than these are no progress
+	most    uint64          // bytes that can still be of use; more than these are no progress
 	pressed func() bool     // others wait
 	sharers func() uint64   // connections that do it together; nil: one
 	until   context.Context // ends when the peer has no time left; nil: never

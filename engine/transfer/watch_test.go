@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A peer that others wait for must move minRate, and octets beyond those of its transfer are no progress.
+// A peer that others wait for must move minRate, and bytes beyond those of its transfer are no progress.
 func TestWatch(t *testing.T) {
 	const idle = 6 * time.Second
 	const enough = 6 * minRate

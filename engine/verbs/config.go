@@ -18,7 +18,7 @@ type QPConfig struct {
 	// hold of it: the messages that have begun to arrive and are not complete.
 	RecvDepth int
 	MaxSGE    int // pieces of a work request [DefaultSGE]
-	MaxInline int // octets of SendWR.Inline [DefaultInline]; negative: none
+	MaxInline int // bytes of SendWR.Inline [DefaultInline]; negative: none
 	IRD       int // RDMA Reads and atomics of the peer at a time [DefaultReadDepth]; negative: none
 	ORD       int // our own at a time [DefaultReadDepth]; negative: none
 	Context   any // the consumer's own, see QP.Context
@@ -55,7 +55,7 @@ func (c SRQConfig) Complete() SRQConfig {
 // ConnConfig describes one connection or the connections of one listener.
 type ConnConfig struct {
 	Local       netip.AddrPort // source of an active connection; zero: what the route says, and any port
-	PrivateData []byte         // of the MPA Request; at most 512 octets, 508 with revision 2
+	PrivateData []byte         // of the MPA Request; at most 512 bytes, 508 with revision 2
 	// MPA is what is asked of MPA; nil: what the device asks. A daemon's configuration may allow only a part of it.
 	MPA *MPAConfig
 	// Patience is for how long a port at which nobody listens is tried again: some programs connect

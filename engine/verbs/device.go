@@ -9,12 +9,12 @@ import (
 
 // Device is where everything else is made. Its methods may be called from any goroutine.
 type Device interface {
-	// Transport describes how the device moves octets.
+	// Transport describes how the device moves bytes.
 	Transport() Transport
 
-	// Alloc returns n octets of zeroed, page-aligned memory for regions, which takes room when it is touched. Memory
+	// Alloc returns n bytes of zeroed, page-aligned memory for regions, which takes room when it is touched. Memory
 	// from here can be registered with every device; a daemon's device takes no other. It fails with ENOMEM, and EINVAL
-	// for less than one octet.
+	// for less than one byte.
 	Alloc(n int) ([]byte, error)
 	// Free gives memory back that Alloc returned. No region may be in it any more. It fails with EINVAL for other
 	// memory.
@@ -50,11 +50,11 @@ type Device interface {
 // PD is a protection domain: the queue pairs in it reach the memory regions in it and no others.
 type PD interface {
 	// RegMR registers mem. The caller keeps mem and must not unmap it before Close of the region returned; while a peer
-	// may write to it, its octets change at any time. It fails with EINVAL for no memory, or one that is too long, and
+	// may write to it, its bytes change at any time. It fails with EINVAL for no memory, or one that is too long, and
 	// with ErrNotShared on a daemon's device for memory that is not from Alloc.
 	//
 	// A device with several workers, one for each receive queue, registers mem with each of them: the region has one
-	// STag, and connections of all queues share it. What two peers write to the same octets may come mixed; atomics are
+	// STag, and connections of all queues share it. What two peers write to the same bytes may come mixed; atomics are
 	// atomic across workers.
 	RegMR(mem []byte, access Access) (MR, error)
 	// AllocMW makes a memory window, which WRBindMW binds. It fails with ENOMEM when there are as many as there may be.
@@ -70,7 +70,7 @@ type MR interface {
 	STag() STag
 	// Bytes returns the memory.
 	Bytes() []byte
-	// SGE returns the piece of n octets at off.
+	// SGE returns the piece of n bytes at off.
 	SGE(off, n int) SGE
 	// Remote returns what a peer needs to reach the region.
 	Remote() RemoteMR
@@ -81,11 +81,11 @@ type MR interface {
 	Close() error
 }
 
-// MW is a memory window: a queue pair binds it to octets of a region with the right BindMW, and only its own peer
+// MW is a memory window: a queue pair binds it to bytes of a region with the right BindMW, and only its own peer
 // reaches them by it. The peer may invalidate what is bound, as WRLocalInv does here. A region cannot be closed while a
 // window is bound to it; the end of the queue pair unbinds its windows.
 type MW interface {
-	// STag is what WRBindMW changes the last octet of, so that each binding has a name of its own.
+	// STag is what WRBindMW changes the last byte of, so that each binding has a name of its own.
 	STag() STag
 	// Close unbinds the window and gives it back. It may be called again.
 	Close() error
@@ -129,7 +129,7 @@ type QP interface {
 	// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion,
 	// and that of a Send or a Write must not change: the kernel's sockets may read it after its CRC was made,
 	// and the peer ends the connection when that is wrong. What a peer reads by RDMA Read may change at any
-	// time. It fails with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline octets
+	// time. It fails with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline bytes
 	// than the queue pair takes. All else that is wrong with a request shows in its completion.
 	PostSend(wr *SendWR) error
 	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for

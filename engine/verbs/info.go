@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp"
 )
 
-// Transport says how a device moves octets.
+// Transport says how a device moves bytes.
 type Transport struct {
 	Name      string // "xdp" or "kernel", of a daemon's device too
 	Daemon    bool   // the device is a daemon's

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// RemoteMR is a region as a peer sees it: what it needs for Reads, Writes and atomics. In 32 octets, big endian, it
+// RemoteMR is a region as a peer sees it: what it needs for Reads, Writes and atomics. In 32 bytes, big endian, it
 // travels as private data or in a Send:
 //
 //	 0       4         5        6         8      12      16     24
@@ -18,11 +18,11 @@ type RemoteMR struct {
 	Access    Access // what the peer may do: RemoteRead, RemoteWrite, RemoteAtomic
 	STag      STag
 	Flushable bool
-	Base      TO // of the first octet
+	Base      TO // of the first byte
 	Length    uint64
 }
 
-// RemoteMRLen is the octets of a RemoteMR.
+// RemoteMRLen is the bytes of a RemoteMR.
 const RemoteMRLen = 32
 
 const (
@@ -33,7 +33,7 @@ const (
 // ErrRemoteMR is returned by ParseRemoteMR.
 var ErrRemoteMR = errors.New("the peer does not say which memory it gives: these bytes are no RemoteMR of version 1")
 
-// Append appends the octets of r.
+// Append appends the bytes of r.
 func (r RemoteMR) Append(b []byte) []byte {
 	flags := uint32(0)
 	if r.Flushable {

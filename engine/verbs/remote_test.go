@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestRemoteMR pins the octets that peers see.
+// TestRemoteMR pins the bytes that peers see.
 func TestRemoteMR(t *testing.T) {
 	r := verbs.RemoteMR{
 		Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x01020304, Flushable: true,
@@ -38,7 +38,7 @@ func TestRemoteMR(t *testing.T) {
 	}
 }
 
-// FuzzRemoteMR: what is read is what Append writes, but for the octets and bits that have no meaning yet.
+// FuzzRemoteMR: what is read is what Append writes, but for the bytes and bits that have no meaning yet.
 func FuzzRemoteMR(f *testing.F) {
 	f.Add(verbs.RemoteMR{Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x1234,
 		Flushable: true, Base: 1 << 40, Length: 4096}.Append(nil))

@@ -83,7 +83,7 @@ const (
 	WasMarked      = rdmap.WasMarked      // the work request had Marked
 )
 
-// ImmLen is octets of immediate data.
+// ImmLen is bytes of immediate data.
 const ImmLen = rdmap.ImmLen
 
 // Completion is the end of one work request. A Write is complete when its memory is ours again: on AF_XDP the peer's
@@ -95,7 +95,7 @@ type Completion struct {
 	Op          WROp // WRRecv for a receive
 	Status      Status
 	Flags       WCFlags
-	ByteLen     uint32 // octets received, read, written or sent; 0 unless Status is Success
+	ByteLen     uint32 // bytes received, read, written or sent; 0 unless Status is Success
 	Imm         [ImmLen]byte
 	Invalidated STag // when Flags has WithInvalidate
 }

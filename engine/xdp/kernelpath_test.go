@@ -51,7 +51,7 @@ func TestKernelAllocatesNothing(t *testing.T) {
 }
 
 // TestKernelLostMemory has the kernel find out that memory of a Write cannot be read: nobody looks at it before when
-// there is no CRC. Octets in front of it have left, so the connection ends without a word to the peer; the region is
+// there is no CRC. Bytes in front of it have left, so the connection ends without a word to the peer; the region is
 // lost, the Write says so, and another connection of the device goes on.
 func TestKernelLostMemory(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10

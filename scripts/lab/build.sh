@@ -49,7 +49,7 @@ make_kernel() {
 # make_siw compiles the driver as it is, except that
 # - its compile-time choices become module parameters with the same defaults: otherwise a siw that asks for CRC, or one
 #   that speaks revision 1 first, could not be had;
-# - the parameter lab_kick (default off) makes a responder look for octets that came while it was still sending its Reply.
+# - the parameter lab_kick (default off) makes a responder look for bytes that came while it was still sending its Reply.
 #   The driver overlooks them until more arrive, and on a machine as slow as this one that is one connection in eight.
 make_siw() {
 	fresh siw "$lab/stamp/kernel" "$here/build.sh" && return 0

@@ -1,4 +1,4 @@
-// Package lab holds captures of soft-iWARP talking to soft-iWARP: octets of an independent peer, for the
+// Package lab holds captures of soft-iWARP talking to soft-iWARP: bytes of an independent peer, for the
 // tests of every decoder here.
 //
 // The captures are in testdata, made by the self test of package vm (see README.md), and compiled in. Each
@@ -34,11 +34,11 @@ type Conn struct {
 // Half is one direction of a connection.
 type Half struct {
 	Start    uint32    // sequence number of Stream[0]
-	Stream   []byte    // all octets in order
+	Stream   []byte    // all bytes in order
 	Segments []Segment // those with payload, as captured
 }
 
-// Segment is the payload of one TCP segment: octets [Off, Off+len(Payload)) of the stream.
+// Segment is the payload of one TCP segment: bytes [Off, Off+len(Payload)) of the stream.
 type Segment struct {
 	Time    time.Duration // since the capture's first frame
 	Off     int

@@ -67,7 +67,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// inspect says how many octets, segments and FPDUs of each opcode the half holds, and how many segments do
+// inspect says how many bytes, segments and FPDUs of each opcode the half holds, and how many segments do
 // not begin with an FPDU.
 func inspect(h *Half) (string, error) {
 	frame, rest, err := h.Startup()

@@ -21,7 +21,7 @@ import (
 
 const module = "xwarp/"
 
-// change replaces the octets from to to of a file.
+// change replaces the bytes from to to of a file.
 type change struct {
 	pkg, file string // the file relative to the repository
 	function  string // that it is in; empty outside of functions

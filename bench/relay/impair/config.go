@@ -12,7 +12,7 @@ type CorruptMode uint8
 
 // The ways to damage a segment. All change TCP payload only.
 const (
-	// CorruptSealed changes one octet and makes the TCP checksum right again: only a check above TCP, as MPA's CRC,
+	// CorruptSealed changes one byte and makes the TCP checksum right again: only a check above TCP, as MPA's CRC,
 	// can find it.
 	CorruptSealed CorruptMode = iota
 	// CorruptRaw flips one bit and leaves the checksum as it was: TCP finds it.
@@ -36,7 +36,7 @@ type Config struct {
 	ReorderHold tick.Duration
 
 	CorruptMode CorruptMode
-	// CorruptAbove spares segments of at most so many payload octets, 0 for DefaultCorruptAbove, negative for
+	// CorruptAbove spares segments of at most so many payload bytes, 0 for DefaultCorruptAbove, negative for
 	// none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not be healed by
 	// anybody.
 	CorruptAbove int
@@ -49,9 +49,9 @@ type Config struct {
 	Delay tick.Duration // one way, the same for every packet
 	// Rate is the bottleneck in bits per second of Ethernet frames without preamble and FCS, 0 for none.
 	Rate int64
-	// Queue is the octets that wait for the bottleneck at most; what does not fit is dropped. 0 for DefaultQueue.
+	// Queue is the bytes that wait for the bottleneck at most; what does not fit is dropped. 0 for DefaultQueue.
 	Queue int
-	// MarkAbove marks ECN-capable packets that meet more octets than this in the queue, 0 for never.
+	// MarkAbove marks ECN-capable packets that meet more bytes than this in the queue, 0 for never.
 	MarkAbove int
 
 	// MTU drops larger IP packets, 0 for no limit. Nothing is fragmented.
@@ -91,7 +91,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	switch {
-	case c.MTU != 0 && c.MTU < 576: // RFC 791: every internet module must accept 576 octets
+	case c.MTU != 0 && c.MTU < 576: // RFC 791: every internet module must accept 576 bytes
 		return fmt.Errorf("impair: MTU %d is below 576", c.MTU)
 	case c.CorruptMode > CorruptPair:
 		return fmt.Errorf("impair: there is no corrupt mode %d", c.CorruptMode)
@@ -144,7 +144,7 @@ type Counters struct {
 
 	QueueDropped uint64 // no room at the bottleneck, or beyond the limit of what one direction holds
 	Marked       uint64 // ECN CE set
-	MaxQueue     int    // octets, the most that waited at the bottleneck
+	MaxQueue     int    // bytes, the most that waited at the bottleneck
 
 	TooBig     uint64 // larger than MTU
 	Replies    uint64 // ICMP errors made for them

@@ -27,7 +27,7 @@ func (p *Path) corrupt(b *Buf) {
 	p.c.Corrupted++
 }
 
-// corruptSealed changes one octet of the payload and updates the TCP checksum for it.
+// corruptSealed changes one byte of the payload and updates the TCP checksum for it.
 func (p *Path) corruptSealed(f []byte, v *view) {
 	at := v.payload + p.corruptRand.IntN(v.end-v.payload)
 	word := v.l4 + (at-v.l4)&^1
@@ -38,7 +38,7 @@ func (p *Path) corruptSealed(f []byte, v *view) {
 	wire.PutChecksum(segment, updated(sum, was, wordAt(f, word)))
 }
 
-// wordAt returns the checksum word at offset i; behind an odd end it is filled with a zero octet.
+// wordAt returns the checksum word at offset i; behind an odd end it is filled with a zero byte.
 func wordAt(f []byte, i int) uint16 {
 	w := uint16(f[i]) << 8
 	if i+1 < len(f) {

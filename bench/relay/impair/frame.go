@@ -17,7 +17,7 @@ const (
 	kindTCP
 )
 
-// Octets of a TCP header that are read here, beside those that package wire names.
+// Bytes of a TCP header that are read here, beside those that package wire names.
 const (
 	tcpOffset = 12
 	tcpFlags  = 13

@@ -9,7 +9,7 @@ const (
 	protoICMPv6 = 58
 )
 
-// onesSum adds the 16-bit words of b to acc; an odd last octet counts as the high one of a word (RFC 1071).
+// onesSum adds the 16-bit words of b to acc; an odd last byte counts as the high one of a word (RFC 1071).
 func onesSum(acc uint64, b []byte) uint64 {
 	for len(b) >= 2 {
 		acc += uint64(binary.BigEndian.Uint16(b))
@@ -29,7 +29,7 @@ func fold(acc uint64) uint16 {
 	return ^uint16(acc)
 }
 
-// transportSum returns the checksum over the packet's pseudo-header and its octets from the transport header on; 0
+// transportSum returns the checksum over the packet's pseudo-header and its bytes from the transport header on; 0
 // when the checksum in it is right.
 func transportSum(f []byte, v *view, proto byte) uint16 {
 	l4 := f[v.l4:v.end]

@@ -49,7 +49,7 @@ func isICMP6Error(f []byte, v *view) bool {
 	return f[v.ip+6] == ip.ProtoICMPv6 && at < v.end && f[at] < icmp6FirstInfo
 }
 
-// answer returns a buffer whose Ethernet header leads back to f's sender, with n octets behind it.
+// answer returns a buffer whose Ethernet header leads back to f's sender, with n bytes behind it.
 func (p *Path) answer(f []byte, v *view, n int) *Buf {
 	r := p.pool.Get(v.ip + n)
 	clear(r.Data)

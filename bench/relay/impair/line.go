@@ -5,14 +5,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// FrameOverhead is the Ethernet header with two VLAN tags, in octets.
+// FrameOverhead is the Ethernet header with two VLAN tags, in bytes.
 const FrameOverhead = ip.EthernetLen + 2*ip.VLANTagLen
 
 // line is the bottleneck with its queue, and the delay behind it. Frames stay in order.
 type line struct {
 	frames fifo
 	gone   int       // the first so many frames have left the bottleneck and are in flight
-	queued int       // octets of the others
+	queued int       // bytes of the others
 	busy   tick.Time // the bottleneck sends until then
 	last   tick.Time // the latest due time given
 }

@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Departures follow from rate and delay alone: frame i of L octets leaves at (i+1)*L*8/rate and arrives a delay later.
+// Departures follow from rate and delay alone: frame i of L bytes leaves at (i+1)*L*8/rate and arrives a delay later.
 func TestRateAndDelay(t *testing.T) {
 	const rate, delay = 1e9, 20 * tick.Microsecond
 	b := newBench(t, Config{Rate: rate, Delay: delay}, 1, 1500)

@@ -17,7 +17,7 @@ type Buf struct {
 	ahead  int       // frames that still have to pass this held one
 	passed bool      // at least one did
 
-	payload int // re-cutting: offset of the first octet not yet sent on
+	payload int // re-cutting: offset of the first byte not yet sent on
 }
 
 // Pool recycles buffers for frames of a bounded size. It is not for concurrent use.
@@ -26,7 +26,7 @@ type Pool struct {
 	free []*Buf
 }
 
-// NewPool returns a pool of buffers for frames of up to size octets, Ethernet header and VLAN tags included,
+// NewPool returns a pool of buffers for frames of up to size bytes, Ethernet header and VLAN tags included,
 // and for the ICMP errors that a path makes.
 func NewPool(size int) *Pool {
 	return &Pool{size: max(size, FrameOverhead+ip.Len6+icmpHeader+maxQuote6)}
@@ -35,7 +35,7 @@ func NewPool(size int) *Pool {
 // Size returns the largest frame that a buffer holds.
 func (p *Pool) Size() int { return p.size }
 
-// Get returns a buffer of n octets with unspecified contents; n is at most Size.
+// Get returns a buffer of n bytes with unspecified contents; n is at most Size.
 func (p *Pool) Get(n int) *Buf {
 	var b *Buf
 	if k := len(p.free); k > 0 {

@@ -10,11 +10,11 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// recutter is a middlebox that takes the TCP segments of a flow apart and makes others of their octets.
+// recutter is a middlebox that takes the TCP segments of a flow apart and makes others of their bytes.
 //
 // It holds a run: segments of one flow that follow each other without a gap. A segment that does not continue the run,
 // as a retransmission, a pure ACK, a SYN or one with a wrong checksum, first sends the run on; so nothing overtakes
-// and every octet keeps its sequence number. A piece carries the header of the segment that its last octet came from.
+// and every byte keeps its sequence number. A piece carries the header of the segment that its last byte came from.
 type recutter struct {
 	p      *Path
 	rand   *rand.Rand
@@ -24,7 +24,7 @@ type recutter struct {
 	next   tick.Time // no run is due before then
 }
 
-// flow names one direction of a TCP connection; IPv4 addresses fill the first four octets.
+// flow names one direction of a TCP connection; IPv4 addresses fill the first four bytes.
 type flow struct {
 	addrs [32]byte
 	ports [4]byte
@@ -33,7 +33,7 @@ type flow struct {
 // run is contiguous payload of one flow.
 type run struct {
 	key    flow
-	bufs   []*Buf // Buf.payload is where the octets begin that were not sent on
+	bufs   []*Buf // Buf.payload is where the bytes begin that were not sent on
 	octets int
 	limit  int // segments until it is cut
 }
@@ -203,7 +203,7 @@ func (r *recutter) size(x *run) int {
 	return min(n, x.octets)
 }
 
-// emit makes one segment of the run's first n octets and sends it on.
+// emit makes one segment of the run's first n bytes and sends it on.
 func (r *recutter) emit(x *run, n int, now tick.Time) {
 	first := x.bufs[0]
 	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+wire.SeqAt:]) + uint32(
@@ -227,7 +227,7 @@ func (r *recutter) emit(x *run, n int, now tick.Time) {
 	r.p.damage(out, now)
 }
 
-// take moves the run's first octets to dst and returns the PSH and FIN of the segments that ended in them.
+// take moves the run's first bytes to dst and returns the PSH and FIN of the segments that ended in them.
 func (x *run) take(dst []byte, pool *Pool) (ends byte) {
 	x.octets -= len(dst)
 	for len(dst) > 0 {

@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// event is one thing on a flow's way, in order: an octet at a sequence number, or a segment without payload.
+// event is one thing on a flow's way, in order: a byte at a sequence number, or a segment without payload.
 type event struct {
 	seq   uint32
 	octet byte
@@ -69,7 +69,7 @@ func (s *sender) next(r *rand.Rand, most int) segment {
 	return g
 }
 
-// octetAt is the stream's octet at a sequence number.
+// octetAt is the stream's byte at a sequence number.
 func octetAt(seq uint32) byte { return byte(seq ^ seq>>8 ^ seq>>16*31) }
 
 func TestRecutKeepsStream(t *testing.T) {
@@ -163,7 +163,7 @@ func anyPush(ends map[uint32]bool, seq uint32, n int) bool {
 }
 
 // Boundaries must really move, in both directions: pieces that end inside an original segment, and pieces that hold
-// octets of two.
+// bytes of two.
 func TestRecutMovesBoundaries(t *testing.T) {
 	b := newBench(t, Config{Resegment: true}, 1, 1500)
 	const each, count = 1000, 200
@@ -192,7 +192,7 @@ func TestRecutEndsAndPasses(t *testing.T) {
 	data := []byte("0123456789")
 	for _, c := range []struct {
 		name string
-		last segment // after ten octets at sequence number 100
+		last segment // after ten bytes at sequence number 100
 		bad  bool    // checksum of last
 		want []event
 	}{

@@ -21,7 +21,7 @@ type Config struct {
 	Recursive   bool // directories too
 	// Checksum has a file count as copied when it has the same SHA-256, instead of the same length and time.
 	Checksum bool
-	// Progress hears of octets that were copied, or were there already; Note of what was not copied and why.
+	// Progress hears of bytes that were copied, or were there already; Note of what was not copied and why.
 	// Both may be called by several goroutines at once.
 	Progress func(done, total int64)
 	Note     func(text string)
@@ -34,7 +34,7 @@ type Result struct {
 	Failed    int   // could not be copied
 	LeftOut   int   // links, devices, sockets and pipes, which are not copied
 	Octets    int64 // that were sent
-	Kept      int64 // octets of copied files that were there from an earlier try
+	Kept      int64 // bytes of copied files that were there from an earlier try
 }
 
 // ErrFailed is returned when some files could not be copied; each was noted.

@@ -20,7 +20,7 @@ type queue struct {
 	waiting []*job
 	small   []*job // of waiting, those that go in packs
 	running []*job
-	total   int64 // octets of all files
+	total   int64 // bytes of all files
 	done    int64 // of these, copied or there
 	result  Result
 }
@@ -162,7 +162,7 @@ func (q *queue) share(j *job, extents []transfer.Extent) {
 	q.progress(holes)
 }
 
-// moved counts octets that were copied, or kept.
+// moved counts bytes that were copied, or kept.
 func (q *queue) moved(n int64, kept bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

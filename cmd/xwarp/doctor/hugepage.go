@@ -51,7 +51,7 @@ func (e *env) hugePages() int {
 	return len(e.opt.Queues) * (octets + hugeSize - 1) / hugeSize
 }
 
-// sizes formats octets in a message.
+// sizes formats bytes in a message.
 func sizes(format string, octets ...uint64) string {
 	var args []any
 	for _, n := range octets {

@@ -4,7 +4,7 @@ import (
 	"xwarp/ring"
 )
 
-// singleBuffer is the largest MTU whose frames fit one 4096-octet chunk with the room that XDP takes.
+// singleBuffer is the largest MTU whose frames fit one 4096-byte chunk with the room that XDP takes.
 const singleBuffer = 3506
 
 var mtuCheck = check{

@@ -123,7 +123,7 @@ const (
 	transmitHeaders = transmitIPAt + 20 + 20
 )
 
-// transmitFrame is an IPv4 packet of TCP of mtu octets between documentation addresses (RFC 5737).
+// transmitFrame is an IPv4 packet of TCP of mtu bytes between documentation addresses (RFC 5737).
 func transmitFrame(mac []byte, mtu int) []byte {
 	b := make([]byte, transmitIPAt+max(mtu, 128))
 	copy(b, mac)

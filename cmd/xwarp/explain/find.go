@@ -13,7 +13,7 @@ import (
 const maxQuery = 200
 
 // Find returns what query may mean, the likeliest first; nothing when it is no code. It takes a Terminate as
-// layer/type/code ("2/0/2", code in hexadecimal), as octets of its header ("20 02", "0x2002", "20020000"),
+// layer/type/code ("2/0/2", code in hexadecimal), as bytes of its header ("20 02", "0x2002", "20020000"),
 // names ("WR_FLUSH_ERR", "IBV_WC_RETRY_EXC_ERR", "RDMA_CM_EVENT_REJECTED", "ENOMEM"), numbers ("5": a
 // completion status or an MPA error), and words ("crc mismatch", "bounds").
 func Find(query string) []Entry {
@@ -38,7 +38,7 @@ func bySlashes(q string) []Entry {
 	return nil
 }
 
-// byOctets reads the first octets of a Terminate header.
+// byOctets reads the first bytes of a Terminate header.
 func byOctets(q string) []Entry {
 	clean := strings.NewReplacer("0x", "", " ", "", ":", "", ",", "").Replace(q)
 	b, err := hex.DecodeString(clean)

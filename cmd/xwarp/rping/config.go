@@ -8,11 +8,11 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Config describes one side. The zero value is rping's default: 64 octets, until the client is told to stop.
+// Config describes one side. The zero value is rping's default: 64 bytes, until the client is told to stop.
 type Config struct {
-	Size     int  // octets of ping data [64]; a server takes any size up to MaxSize
+	Size     int  // bytes of ping data [64]; a server takes any size up to MaxSize
 	Count    int  // iterations of the client, 0 for no end; a server goes on until the client closes
-	Validate bool // compare every octet, on the server too
+	Validate bool // compare every byte, on the server too
 	// Ping, when set, is given the data of each iteration without its final zero; it must not keep it.
 	Ping func(data []byte)
 	// Debug, when set, is told each step.

@@ -10,5 +10,5 @@
 //	                                  ◄── RDMA Write into the sink, of the text with its final zero
 //	                                  ◄── Send (go-ahead)
 //
-// and so on until the client closes. Every Send has 16 octets; what is in the server's does not count.
+// and so on until the client closes. Every Send has 16 bytes; what is in the server's does not count.
 package rping

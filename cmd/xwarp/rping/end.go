@@ -25,7 +25,7 @@ type end struct {
 	cq   verbs.CQ
 	qp   verbs.QP
 	mrs  []verbs.MR
-	ctrl verbs.MR // InfoLen octets for each slot, and for the Send
+	ctrl verbs.MR // InfoLen bytes for each slot, and for the Send
 
 	posted  int    // receives
 	flushed bool   // one of them came back unused
@@ -121,7 +121,7 @@ func (e *end) receive(slot int) error {
 	return err
 }
 
-// send posts a Send that names mr's first n octets; the zero Info is a go-ahead.
+// send posts a Send that names mr's first n bytes; the zero Info is a go-ahead.
 func (e *end) send(i Info) error {
 	if e.sends > 0 {
 		return errors.New("rping: the buffer of the last Send is in use")
@@ -135,13 +135,13 @@ func (e *end) send(i Info) error {
 	return err
 }
 
-// info names the first n octets of a region to the peer.
+// info names the first n bytes of a region to the peer.
 func info(mr verbs.MR, n int) Info {
 	s := mr.SGE(0, n)
 	return Info{Addr: uint64(s.TO), STag: uint32(s.STag), Size: s.Len}
 }
 
-// transfer posts a Read or Write between the first n octets of mr and the peer's buffer.
+// transfer posts a Read or Write between the first n bytes of mr and the peer's buffer.
 func (e *end) transfer(op verbs.WROp, mr verbs.MR, n int, peer Info) error {
 	e.sge[0] = mr.SGE(0, n)
 	return e.qp.PostSend(&verbs.SendWR{

@@ -8,12 +8,12 @@ const (
 	DefaultSize = 64
 	// MinSize has room for the text of every iteration, "rdma-ping-2147483647: ", and its final zero.
 	MinSize = 23
-	// MaxSize is one octet less than 64 KiB: rping refuses 65536, although its message names that number as the limit.
+	// MaxSize is one byte less than 64 KiB: rping refuses 65536, although its message names that number as the limit.
 	MaxSize = 1<<16 - 1
 	// maxCount is the largest number that fits the text.
 	maxCount = 1<<31 - 1
 
-	// maxServed bounds the connections that a persistent server serves at the same time, each with MaxSize octets and a
+	// maxServed bounds the connections that a persistent server serves at the same time, each with MaxSize bytes and a
 	// goroutine; a client beyond it is rejected.
 	maxServed = 256
 	// maxSilence is how long one of them may do nothing when there is no place for others.

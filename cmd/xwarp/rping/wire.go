@@ -12,21 +12,21 @@ const InfoLen = 16
 
 // Info names a buffer of the sender:
 //
-//	0..7 address (TO)  8..11 STag  12..15 octets
+//	0..7 address (TO)  8..11 STag  12..15 bytes
 type Info struct {
 	Addr uint64
 	STag uint32
 	Size uint32
 }
 
-// Append appends the 16 octets to b.
+// Append appends the 16 bytes to b.
 func (i Info) Append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, i.Addr)
 	b = binary.BigEndian.AppendUint32(b, i.STag)
 	return binary.BigEndian.AppendUint32(b, i.Size)
 }
 
-// ParseInfo decodes a Send, which must have 16 octets.
+// ParseInfo decodes a Send, which must have 16 bytes.
 func ParseInfo(b []byte) (i Info, err error) {
 	if len(b) != InfoLen {
 		return i, fmt.Errorf("a Send of %d bytes; rping's have %d: is the peer another program?",
@@ -42,7 +42,7 @@ func (i Info) String() string {
 	return fmt.Sprintf("rkey %x addr %x len %d", i.STag, i.Addr, i.Size)
 }
 
-// The printable octets that follow the text go round from 'A' to 'z', and begin one further in each iteration.
+// The printable bytes that follow the text go round from 'A' to 'z', and begin one further in each iteration.
 const (
 	firstLetter = 'A'
 	letters     = 'z' - 'A' + 1
@@ -62,7 +62,7 @@ func Fill(p []byte, n int) {
 	p[len(p)-1] = 0
 }
 
-// compare returns an error that names the first octet in which got differs from the data of iteration n.
+// compare returns an error that names the first byte in which got differs from the data of iteration n.
 func compare(got []byte, n int) error {
 	want := make([]byte, len(got))
 	Fill(want, n)

@@ -6,24 +6,24 @@ import "xwarp/tcp/seq"
 //
 //	base            ready              base+max
 //	 |----------------|---------------------|
-//	 | Read gives it  | octets beyond gaps  |
+//	 | Read gives it  | bytes beyond gaps  |
 type Recv struct {
 	ring
 	base, ready seq.Num
-	high        seq.Num // beyond the last octet put
+	high        seq.Num // beyond the last byte put
 }
 
-// Init empties r. Its first octet has number start; it begins with size octets of memory and takes at most limit.
+// Init empties r. Its first byte has number start; it begins with size bytes of memory and takes at most limit.
 func (r *Recv) Init(start seq.Num, size, limit int) {
 	g := r.ring
 	g.init(size, limit)
 	*r = Recv{ring: g, base: start, ready: start, high: start}
 }
 
-// SetLimit changes how many octets r takes, never below what it holds memory for.
+// SetLimit changes how many bytes r takes, never below what it holds memory for.
 func (r *Recv) SetLimit(limit int) { r.max = max(roundUp(limit), len(r.b)) }
 
-// Put keeps the octets of p, the first of which has number at, in order or not, and returns how many of them,
+// Put keeps the bytes of p, the first of which has number at, in order or not, and returns how many of them,
 // from the first on, there was room for.
 func (r *Recv) Put(at seq.Num, p []byte) int {
 	off := at.Diff(r.base)
@@ -44,13 +44,13 @@ func (r *Recv) Advance(to seq.Num) {
 	}
 }
 
-// Ready returns how many octets Read gives.
+// Ready returns how many bytes Read gives.
 func (r *Recv) Ready() int { return r.ready.Diff(r.base) }
 
-// Space returns how many octets beyond RCV.NXT can be kept: for tcp.Conn.SetRcvSpace.
+// Space returns how many bytes beyond RCV.NXT can be kept: for tcp.Conn.SetRcvSpace.
 func (r *Recv) Space() int { return r.max - r.Ready() }
 
-// Read moves octets to p and returns how many.
+// Read moves bytes to p and returns how many.
 func (r *Recv) Read(p []byte) int {
 	n := min(len(p), r.Ready())
 	r.read(r.base, p[:n])
@@ -58,5 +58,5 @@ func (r *Recv) Read(p []byte) int {
 	return n
 }
 
-// Next returns the number of the first octet that Read gives.
+// Next returns the number of the first byte that Read gives.
 func (r *Recv) Next() seq.Num { return r.base }

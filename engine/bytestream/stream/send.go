@@ -15,7 +15,7 @@ type Send struct {
 	closed         bool
 }
 
-// Init empties s. Its first octet has number start; it begins with size octets of memory and takes at most limit.
+// Init empties s. Its first byte has number start; it begins with size bytes of memory and takes at most limit.
 func (s *Send) Init(start seq.Num, size, limit int) {
 	r := s.ring
 	r.init(size, limit)
@@ -31,10 +31,10 @@ func (s *Send) SetNagle(on bool) { s.nagle = on }
 // Close says that nothing more will be written: the rest is sent at once.
 func (s *Send) Close() { s.closed = true }
 
-// Free returns how many octets Write takes now.
+// Free returns how many bytes Write takes now.
 func (s *Send) Free() int { return s.max - s.end.Diff(s.una) }
 
-// Waiting returns the octets that TCP has not asked for; Unacked those that the peer has not acknowledged, sent or not.
+// Waiting returns the bytes that TCP has not asked for; Unacked those that the peer has not acknowledged, sent or not.
 func (s *Send) Waiting() int { return s.end.Diff(s.next) }
 func (s *Send) Unacked() int { return s.end.Diff(s.una) }
 
@@ -51,7 +51,7 @@ func (s *Send) Write(p []byte) int {
 	return n
 }
 
-// Next implements tcp.Source. A piece smaller than a segment is held back while octets are in flight, with
+// Next implements tcp.Source. A piece smaller than a segment is held back while bytes are in flight, with
 // Nagle's algorithm on, and while more waits than room lets through and room is less than a segment.
 func (s *Send) Next(room int) (n int, more bool) {
 	w := s.Waiting()
@@ -66,10 +66,10 @@ func (s *Send) Next(room int) (n int, more bool) {
 	return n, n < w
 }
 
-// Fill writes the octets of r, all of them given by Next and not acknowledged, to dst.
+// Fill writes the bytes of r, all of them given by Next and not acknowledged, to dst.
 func (s *Send) Fill(r seq.Range, dst []byte) { s.read(r.Start, dst[:r.Len()]) }
 
-// Acked releases the octets before to. A number outside of what was sent, as the one after FIN, is taken as
+// Acked releases the bytes before to. A number outside of what was sent, as the one after FIN, is taken as
 // its nearer end.
 func (s *Send) Acked(to seq.Num) {
 	if s.una.Less(to) {
@@ -78,5 +78,5 @@ func (s *Send) Acked(to seq.Num) {
 }
 
 // Pending returns what waits, for a move of the stream to another sender (RFC 5044, 7.1.5): the number of its
-// first octet.
+// first byte.
 func (s *Send) Pending() seq.Range { return seq.Range{Start: s.next, End: s.end} }

@@ -1,4 +1,4 @@
-// Package stream holds the octets of a plain byte stream for a tcp.Conn: what was written and is not
+// Package stream holds the bytes of a plain byte stream for a tcp.Conn: what was written and is not
 // acknowledged yet, and what arrived and is not read yet. Both are rings that grow up to a limit.
 package stream
 
@@ -10,7 +10,7 @@ const (
 	maxRing = 1 << 30 // the largest window of RFC 7323
 )
 
-// ring is a buffer whose octet for number s is at s modulo its size, a power of two.
+// ring is a buffer whose byte for number s is at s modulo its size, a power of two.
 type ring struct {
 	b   []byte
 	max int
@@ -34,7 +34,7 @@ func roundUp(n int) int {
 	return p
 }
 
-// hold makes the ring large enough for n octets from base on; used of them are in use.
+// hold makes the ring large enough for n bytes from base on; used of them are in use.
 func (r *ring) hold(base seq.Num, used, n int) {
 	if n <= len(r.b) {
 		return
@@ -50,7 +50,7 @@ func (r *ring) hold(base seq.Num, used, n int) {
 	r.b = bigger.b
 }
 
-// at returns up to n octets at s, fewer where the ring wraps. They alias the ring.
+// at returns up to n bytes at s, fewer where the ring wraps. They alias the ring.
 func (r *ring) at(s seq.Num, n int) []byte {
 	i := int(uint32(s) & uint32(len(r.b)-1))
 	return r.b[i:min(i+n, len(r.b))]

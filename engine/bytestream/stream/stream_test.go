@@ -79,7 +79,7 @@ func TestSendRules(t *testing.T) {
 	next(600, 500, false) // everything fits
 	s.SetNagle(true)
 	write(100)
-	next(1000, 0, true) // octets in flight
+	next(1000, 0, true) // bytes in flight
 	s.Acked(2500)
 	next(1000, 100, false)
 	write(1100)
@@ -96,7 +96,7 @@ func TestSendRules(t *testing.T) {
 	}
 }
 
-// TestRecvModel places octets in any order, as far as there is room, and reads them back.
+// TestRecvModel places bytes in any order, as far as there is room, and reads them back.
 func TestRecvModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -118,7 +118,7 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return p.register(fd, offset, uint64(len(mem)), access, mem)
 }
 
-// RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of
+// RegMRFd registers length bytes at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of
 // the region is nil. Nobody may punch holes into it before Close returned: the region would be lost, and the
 // connections that come to touch the hole. It fails as RegMR does, and with EINVAL for a descriptor that is none
 // of these.

@@ -10,7 +10,7 @@ import (
 )
 
 // Channel is the daemon's end of a completion channel: a stream socket at whose other end a program waits;
-// each octet is a signal. An eventfd would not do: both sides share one open file description, so a program could fill
+// each byte is a signal. An eventfd would not do: both sides share one open file description, so a program could fill
 // it and clear O_NONBLOCK, and the daemon would block. The ends of a socket are two, and MSG_DONTWAIT belongs to the
 // call.
 type Channel struct {

@@ -11,7 +11,7 @@ import (
 
 // Layout of a send slot. Gather list and inline data follow each other; their room is that of the queue pair.
 //
-//	 0 id        8 op   9 flags  10 pieces  11 -   12 inline octets (16 bits)  14 -
+//	 0 id        8 op   9 flags  10 pieces  11 -   12 inline bytes (16 bits)  14 -
 //	16 remote stag      20 stag to invalidate      24 remote offset
 //	32 immediate (8)    40 data    48 mask    56 compare    64 compare mask
 //	72 region (4)       76 access
@@ -66,7 +66,7 @@ func SplitImm(wr, then *rdmap.SendWR) bool {
 	return true
 }
 
-// SendSlot and RecvSlot return the octets of a slot for these limits, without rounding.
+// SendSlot and RecvSlot return the bytes of a slot for these limits, without rounding.
 func SendSlot(maxSGE, maxInline int) int { return sendHead + maxSGE*sgeLen + maxInline }
 
 // RecvSlot is SendSlot for receives.
@@ -165,7 +165,7 @@ func parseSGL(list []rdmap.SGE, b []byte, n int) []rdmap.SGE {
 
 // CompletionSlot is the length of a slot of a completion queue:
 //
-//	0 id   8 queue pair   12 op   13 status   14 flags   15 -   16 octets   20 invalidated stag   24 immediate (8)   32 -
+//	0 id   8 queue pair   12 op   13 status   14 flags   15 -   16 bytes   20 invalidated stag   24 immediate (8)   32 -
 const CompletionSlot = 64
 
 const (

@@ -77,7 +77,7 @@ type Conn struct {
 	closed bool
 }
 
-// NewConn returns a Conn over a connected stream socket that takes bodies of at most limit octets.
+// NewConn returns a Conn over a connected stream socket that takes bodies of at most limit bytes.
 func NewConn(c *net.UnixConn, limit int) *Conn { return &Conn{c: c, limit: limit} }
 
 // Shutdown ends the connection: Receive and Send return soon. It does not block, and the socket stays.
@@ -110,7 +110,7 @@ func (c *Conn) Send(k Kind, body []byte, files ...int) error {
 	return c.SendParts(k, [][]byte{body}, files...)
 }
 
-// shortBody is the octets up to which a body goes into one system call with its header.
+// shortBody is the bytes up to which a body goes into one system call with its header.
 const shortBody = 16 << 10
 
 // SendParts is Send of a body in parts, which are not copied when they are long: many replies may wait for a

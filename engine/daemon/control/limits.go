@@ -6,7 +6,7 @@ import "time"
 const (
 	// Version is the protocol's. A daemon takes exactly the versions that it knows.
 	Version = 6
-	// MaxRequest is the longest body of a request in octets: what a client makes the daemon keep before it is
+	// MaxRequest is the longest body of a request in bytes: what a client makes the daemon keep before it is
 	// looked at.
 	MaxRequest = 64 << 10
 	// MaxReply is the longest body of a reply or event; a snapshot is the longest there is.
@@ -19,7 +19,7 @@ const (
 	// completion queue: the daemon allocates for them.
 	MaxDepth   = 8192
 	MaxCQDepth = 1 << 18
-	// MaxRegion is the longest memory region in octets.
+	// MaxRegion is the longest memory region in bytes.
 	MaxRegion = 1 << 40
 	// MaxOffset is where in a memfd a region may begin: programs use addresses, which have 47 bits,
 	// as offsets.

@@ -15,7 +15,7 @@ type Memory struct {
 	payer Payer // of the mapping; nil: nobody
 }
 
-// NewMemory makes zeroed memory that can be shared: n octets that nobody can take away or lengthen.
+// NewMemory makes zeroed memory that can be shared: n bytes that nobody can take away or lengthen.
 func NewMemory(name string, n int) (*Memory, error) {
 	page := os.Getpagesize()
 	n = (n + page - 1) &^ (page - 1)

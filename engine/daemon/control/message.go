@@ -105,7 +105,7 @@ type HelloArgs struct {
 	Program string `json:"program,omitempty"`
 }
 
-// HelloResult comes with two descriptors: the memory of the session's doorbell (DoorbellLen octets) and its eventfd.
+// HelloResult comes with two descriptors: the memory of the session's doorbell (DoorbellLen bytes) and its eventfd.
 type HelloResult struct {
 	Version int        `json:"version"`
 	Device  DeviceInfo `json:"device"`
@@ -143,7 +143,7 @@ type RegMRArgs struct {
 	Offset uint64     `json:"offset"`
 	Length uint64     `json:"length"`
 	Access ddp.Access `json:"access"`
-	Base   ddp.TO     `json:"base,omitempty"` // TO of the first octet
+	Base   ddp.TO     `json:"base,omitempty"` // TO of the first byte
 }
 
 // RegMRResult names the region.

@@ -45,7 +45,7 @@ type Geometry struct {
 	SlotSize uint32 `json:"slot_size"`
 }
 
-// Len returns the octets of the ring.
+// Len returns the bytes of the ring.
 func (g Geometry) Len() int { return slotsAt + int(g.Slots)*int(g.SlotSize) }
 
 // After returns where a ring behind g begins.
@@ -53,7 +53,7 @@ func (g Geometry) After() uint32 {
 	return (g.Offset + uint32(g.Len()) + ringAlign - 1) &^ (ringAlign - 1)
 }
 
-// NewGeometry returns a ring for at least depth slots of size octets, which is rounded up to a cache line.
+// NewGeometry returns a ring for at least depth slots of size bytes, which is rounded up to a cache line.
 func NewGeometry(offset uint32, depth, size int) Geometry {
 	n := 1
 	for n < depth {

@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestSendSlot compares with octets made by hand from the layout in PROTOCOL.md, on a little-endian host.
+// TestSendSlot compares with bytes made by hand from the layout in PROTOCOL.md, on a little-endian host.
 func TestSendSlot(t *testing.T) {
 	wr := rdmap.SendWR{
 		ID: 0x1122334455667788, Op: rdmap.WRWrite, Flags: rdmap.Signaled,

@@ -169,7 +169,7 @@ type MRState struct {
 	Access string `json:"access"`
 }
 
-// MWState is a memory window. A binding changes the last octet of its STag.
+// MWState is a memory window. A binding changes the last byte of its STag.
 type MWState struct {
 	Owner
 	Handle Handle `json:"handle"`

@@ -85,7 +85,7 @@ func examples(t testing.TB) (list []string) {
 	return list
 }
 
-// TestText checks that the examples of PROTOCOL.md are what this package reads and writes, octet by octet.
+// TestText checks that the examples of PROTOCOL.md are what this package reads and writes, byte by byte.
 func TestText(t *testing.T) {
 	ops := map[uint64]Op{}
 	seen := map[Op]bool{}

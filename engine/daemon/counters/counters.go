@@ -11,7 +11,7 @@ import (
 // Counter is one counter of an object.
 type Counter struct {
 	Key     string // the field's name in snake case
-	Unit    string // what it counts: octets, frames, events and so on
+	Unit    string // what it counts: bytes, frames, events and so on
 	Meaning string
 	Metric  string // Prometheus' name; empty: it is none
 	Cause   string // label of a metric that several counters share

@@ -41,7 +41,7 @@ func readCapture(t *testing.T) (list []datagram) {
 	return list
 }
 
-// meaning is b without what iwpmd leaves in the octets behind an IPv4 address.
+// meaning is b without what iwpmd leaves in the bytes behind an IPv4 address.
 func meaning(b []byte) []byte {
 	b = bytes.Clone(b)
 	for i := 16; b[0]&15 == 4 && i < len(b); i += 16 {

@@ -27,7 +27,7 @@ const (
 
 func (t Type) String() string { return [...]string{"REQ", "ACC", "ACK", "REJ"}[t&3] }
 
-// Lengths of messages in octets.
+// Lengths of messages in bytes.
 const (
 	RequestLen = 64
 	OtherLen   = 48
@@ -45,14 +45,14 @@ const (
 //	|                            Handle                             |
 //	|                                                               |
 //	+---------------------------------------------------------------+
-//	|      address of Connecting, 16 octets; IPv4 in the first 4    |
+//	|      address of Connecting, 16 bytes; IPv4 in the first 4    |
 //	+---------------------------------------------------------------+
 //	|      address of Accepting                                     |
 //	+---------------------------------------------------------------+
 //	|      address of Mapped (Request only)                         |
 //	+---------------------------------------------------------------+
 //
-// The first two bits are the version, 0; IP is 4 or 6. The octets behind an IPv4 address mean nothing.
+// The first two bits are the version, 0; IP is 4 or 6. The bytes behind an IPv4 address mean nothing.
 type Message struct {
 	Type       Type
 	PMTime     uint8          // goes back in the answer as it came

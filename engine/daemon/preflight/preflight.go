@@ -139,7 +139,7 @@ func checkHTTP(h *config.HTTP, running int) error {
 	return ln.Close()
 }
 
-// checkHugePages tests whether the kernel has free huge pages for size octets.
+// checkHugePages tests whether the kernel has free huge pages for size bytes.
 func checkHugePages(size int64) error {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -185,7 +185,7 @@ func (l *liar) tell(program *control.Conn, c *net.UnixConn, k control.Kind, body
 		return program.Send(k, body, files...)
 	}
 	switch l.rnd.IntN(12) {
-	case 0: // an octet
+	case 0: // a byte
 		body[l.rnd.IntN(len(body))] = byte(l.rnd.Uint32())
 	case 1:
 		body = body[:l.rnd.IntN(len(body))]

@@ -138,7 +138,7 @@ func outOfOrder(q *control.QPState) uint64 {
 	return counters.OutByMarker.Of(q.MPA) + counters.OutByChain.Of(q.MPA)
 }
 
-// payload returns the octets of messages that a device placed and sent.
+// payload returns the bytes of messages that a device placed and sent.
 func payload(d *control.DeviceState) (in, out uint64) {
 	if d.Totals == nil {
 		return 0, 0

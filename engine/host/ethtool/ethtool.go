@@ -29,7 +29,7 @@ func Ioctl(name string, b []byte) error {
 	req := struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
-		_    [16]byte // struct ifreq has 40 octets
+		_    [16]byte // struct ifreq has 40 bytes
 	}{data: unsafe.Pointer(&b[0])}
 	copy(req.name[:], name)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
@@ -55,7 +55,7 @@ func Value(name string, command, value uint32) (uint32, error) {
 	return word(b, 1), err
 }
 
-// words builds a structure of 32-bit fields, with room octets behind them.
+// words builds a structure of 32-bit fields, with room bytes behind them.
 func words(room int, w ...uint32) []byte {
 	b := make([]byte, len(w)*4+room)
 	for i, v := range w {

@@ -29,7 +29,7 @@ var ErrUnreachable = errors.New("next hop does not answer")
 type Route struct {
 	Source  netip.Addr // the kernel's choice for packets to the destination
 	NextHop netip.Addr // the destination itself when it is on the link
-	MTU     int        // of the route in octets; 0 when the route sets none
+	MTU     int        // of the route in bytes; 0 when the route sets none
 	Local   bool       // the destination is this host: packets to it go by lo
 }
 

@@ -33,7 +33,7 @@ type Options struct {
 	// again after it.
 	List   func() error
 	Log    *slog.Logger // nil is silent
-	Buffer int          // octets of changes that the kernel keeps until they are read [DefaultBuffer]
+	Buffer int          // bytes of changes that the kernel keeps until they are read [DefaultBuffer]
 }
 
 // Counters count what a Watch saw.

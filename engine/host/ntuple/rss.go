@@ -12,7 +12,7 @@ import (
 // rxfh is struct ethtool_rxfh: indirSize entries of a table follow it.
 type rxfh struct{ cmd, context, indirSize, keySize uint32 }
 
-// octets are followed by the functions of hash, which stay, and the table.
+// bytes are followed by the functions of hash, which stay, and the table.
 func (h rxfh) octets(table []uint32) []byte {
 	return words(h.cmd, h.context, h.indirSize, h.keySize, append([]uint32{0, 0}, table...)...)
 }

@@ -42,7 +42,7 @@ type rxnfc struct {
 // ruleLocs is where rule_locs is.
 const ruleLocs = int(unsafe.Offsetof(rxnfc{}.ruleCnt)) + 4
 
-// octets is the structure as the kernel takes it, and what it leaves there.
+// bytes is the structure as the kernel takes it, and what it leaves there.
 func (n *rxnfc) octets() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(n)), unsafe.Sizeof(*n))
 }

@@ -185,7 +185,7 @@ func (d *Dir) own(f *os.File) error {
 	return nil
 }
 
-// Allocate makes f n octets long, with the disk for them.
+// Allocate makes f n bytes long, with the disk for them.
 func (f *File) Allocate(n int64) error {
 	if n == 0 {
 		return nil
@@ -220,7 +220,7 @@ var ErrUnsure = errors.New("after a power failure the old content may be back")
 func (f *File) CommitAs(mode fs.FileMode) error {
 	st, err := f.Stat()
 	if err == nil {
-		err = f.Sync() // all octets now: the time until it has its name is short
+		err = f.Sync() // all bytes now: the time until it has its name is short
 	}
 	if err == nil {
 		err = f.Chmod(mode)

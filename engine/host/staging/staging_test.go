@@ -53,7 +53,7 @@ func replace(way, path string) error {
 	return errors.Join(f.Journal(target), f.Apply(target))
 }
 
-// TestOrder asks strace in which order the octets and the names go to the disk: no name leads to octets that
+// TestOrder asks strace in which order the bytes and the names go to the disk: no name leads to bytes that
 // are not there, and no journal goes before its file has them.
 func TestOrder(t *testing.T) {
 	for way, want := range map[string][]string{

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// Card is what an interface with a driver below it does: as package ntuple's Card, and by octets of the commands alone.
+// Card is what an interface with a driver below it does: as package ntuple's Card, and by bytes of the commands alone.
 type Card struct {
 	Room       uint32                       // rules that there can be
 	Special    bool                         // the driver finds locations

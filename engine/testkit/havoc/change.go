@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// longest is what an input grows to, in octets.
+// longest is what an input grows to, in bytes.
 const longest = 1 << 14
 
 // edges are values where code decides otherwise.
@@ -51,7 +51,7 @@ func number(r *rand.Rand, v, other uint64) uint64 {
 	return v
 }
 
-// octets returns b after one to sixteen changes, few more often than many.
+// bytes returns b after one to sixteen changes, few more often than many.
 func octets(r *rand.Rand, b, other []byte) []byte {
 	b = slices.Clone(b)
 	for range 1 << r.IntN(5) {
@@ -90,7 +90,7 @@ func octets(r *rand.Rand, b, other []byte) []byte {
 	return b[:min(len(b), longest)]
 }
 
-// putEdge writes one of edges, or a value next to it, in one to eight octets and either order.
+// putEdge writes one of edges, or a value next to it, in one to eight bytes and either order.
 func putEdge(r *rand.Rand, b []byte) {
 	v := edges[r.IntN(len(edges))] + uint64(r.IntN(3)) - 1
 	n := min(len(b), 1<<r.IntN(4))

@@ -107,7 +107,7 @@ func (r *run) read(s *step) error {
 		}
 		return same(errno, s.args[0])
 	}
-	// The kernel gives at each call what it has: the octets of several segments may need several.
+	// The kernel gives at each call what it has: the bytes of several segments may need several.
 	for left := n; left > 0; {
 		b, errno := r.h.read(s.flow, left)
 		if len(b) == 0 {

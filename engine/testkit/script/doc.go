@@ -15,12 +15,12 @@
 //	state ESTABLISHED         # a socket call or a question
 //
 // Flags are letters of FSRPUEWA, "." is ACK, "-" none; PSH is not compared, nor are letters after "~".
-// Numbers are relative to the SYN of their side, so the first octet is 1; 1:1001 are a thousand octets.
-// Octets are a function of their number and always compared. A value is a number, a range 5..9, *, or a
+// Numbers are relative to the SYN of their side, so the first byte is 1; 1:1001 are a thousand bytes.
+// Bytes are a function of their number and always compared. A value is a number, a range 5..9, *, or a
 // variable with an offset: edge (right edge of the window the host announced), ack (its last
 // acknowledgement), nxt (after the last number it sent), or one saved from a timestamp.
 //
-// Fields: ack N; win N (octets, scaled when both sides scale); mss N; ws N; sackok; sack A:B ...; ts V; ecr
+// Fields: ack N; win N (bytes, scaled when both sides scale); mss N; ws N; sackok; sack A:B ...; ts V; ecr
 // V; nots; uto N; accecn A B C; urg N; ecn ce|ect0|ect1|no; opts HEX instead of other options. To inject
 // only: badsum, zerosum, badip, reserved, doff N, cut N, src ADDRESS. To expect only: save NAME (the
 // timestamp), psh, nopsh, noaccecn. An expected segment without "sack" has no SACK option; other fields that

@@ -62,7 +62,7 @@ type seen struct {
 	quote   []byte // the packet, for ICMP errors
 	seq     int    // relative
 	ack     int
-	win     int // octets
+	win     int // bytes
 	sack    [][2]int
 }
 
@@ -150,7 +150,7 @@ func (f *flow) learn(s *seen) error {
 	return nil
 }
 
-// octet is the octet that either side's stream has at a relative number.
+// byte is the byte that either side's stream has at a relative number.
 func octet(n int) byte { return byte(n*7 + n>>8*13) }
 
 func pattern(start, n int) []byte {
@@ -161,7 +161,7 @@ func pattern(start, n int) []byte {
 	return b
 }
 
-// checkPattern returns the first number whose octet is wrong.
+// checkPattern returns the first number whose byte is wrong.
 func checkPattern(b []byte, start int) (int, bool) {
 	for i, v := range b {
 		if v != octet(start+i) {

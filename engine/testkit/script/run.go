@@ -28,7 +28,7 @@ type host interface {
 	accept(flow int, peer netip.AddrPort) string
 	connect(flow int, peer netip.AddrPort) string
 	write(flow int, b []byte) (int, string)
-	read(flow, most int) ([]byte, string) // no octets and no error: end of the stream
+	read(flow, most int) ([]byte, string) // no bytes and no error: end of the stream
 	shutdown(flow int, rd, wr bool) string
 	closeSocket(flow int, abort bool) string
 	set(flow int, name string, v int) error
@@ -281,7 +281,7 @@ func (r *run) inject(f *flow, text string) error {
 // maxFillWaits bounds how often fill waits for an acknowledgement.
 const maxFillWaits = 5
 
-// fill sends octets until the host's window is shut, in segments of 1000 or as many as the step says.
+// fill sends bytes until the host's window is shut, in segments of 1000 or as many as the step says.
 func (r *run) fill(s *step) error {
 	size := 1000
 	if len(s.args) > 0 {

@@ -236,7 +236,7 @@ func (s *scenario) sealed(i int) {
 		impair.CorruptPair)
 	bad.Loss = pick(s.rnd, 0, 0.01)
 	s.alter(i, func(c *impair.Config) { *c = bad })
-	// Aligned FPDUs are refused and sent again. With octets held and acknowledged before their FPDU is
+	// Aligned FPDUs are refused and sent again. With bytes held and acknowledged before their FPDU is
 	// complete, a CRC error cannot be healed any more.
 	s.severe, s.lengths = s.severe || s.cuts, true
 	s.say("sealed corruption of %s: %s", s.hosts[i].Name(), brief(bad))

@@ -28,7 +28,7 @@ type foreigner struct {
 type foreignKinds struct {
 	fragments bool // IP datagrams in pieces, in any order
 	shrink    bool // windows become smaller, also than they were
-	lies      bool // acknowledgements name octets that never arrived (SACK reneging)
+	lies      bool // acknowledgements name bytes that never arrived (SACK reneging)
 	urgent    bool // the URG bit
 	replay    bool // frames of long ago come again
 	icmp      bool // errors about what was sent, in a router's name
@@ -148,7 +148,7 @@ func (f *foreigner) change(b []byte, at int, t *wire.Header) (changed bool) {
 	return changed
 }
 
-// lie has the first block of a SACK option go up to the last octet that the other side has sent.
+// lie has the first block of a SACK option go up to the last byte that the other side has sent.
 func (f *foreigner) lie(opt []byte, t *wire.Header) bool {
 	end, ok := (*f.news)[[2]uint16{t.DstPort, t.SrcPort}]
 	for ok && len(opt) >= 2 && opt[0] != 0 {
@@ -173,7 +173,7 @@ func (f *foreigner) lie(opt []byte, t *wire.Header) bool {
 
 // forgery is a segment that the sender of b cannot have sent: its number or what it acknowledges is far off.
 func (f *foreigner) forgery(b []byte, at int) []byte {
-	g := bytes.Clone(b[:at+int(b[at+12]>>4)*4]) // without its octets
+	g := bytes.Clone(b[:at+int(b[at+12]>>4)*4]) // without its bytes
 	switch f.r.IntN(3) {
 	case 0:
 		g[at+13] = byte(wire.RST)

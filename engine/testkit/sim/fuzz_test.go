@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// What an octet in front of each frame of FuzzFrames says.
+// What a byte in front of each frame of FuzzFrames says.
 const (
 	keepSums = 1 << iota // IP's, TCP's and MPA's checks stay as they are
 	raw                  // numbers and addresses too

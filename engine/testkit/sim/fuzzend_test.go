@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	fuzzRegion = 600 // octets of each region
-	fuzzGuard  = 64  // octets between them, which are nobody's
+	fuzzRegion = 600 // bytes of each region
+	fuzzGuard  = 64  // bytes between them, which are nobody's
 	fuzzRecvs  = 8
 )
 

@@ -22,7 +22,7 @@ import (
 // bulk is one transfer: a writes as fast as it may, b reads at once.
 type bulk struct {
 	from, to *watched
-	total    int // octets to write; 0: without end
+	total    int // bytes to write; 0: without end
 	wrote    int
 	read     int
 	buf      []byte
@@ -70,7 +70,7 @@ func newWatched(h *Host, q *runQueue, buffer int, run func()) *watched {
 type bulks struct {
 	s    *scenario
 	cfg  tcp.Config
-	size int // of buffers, octets
+	size int // of buffers, bytes
 	a, b runQueue
 	all  map[uint16]*bulk // by port
 }
@@ -92,7 +92,7 @@ func newBulks(s *scenario, cfg tcp.Config, size int) *bulks {
 	return m
 }
 
-// start begins a transfer of total octets, without end when that is 0.
+// start begins a transfer of total bytes, without end when that is 0.
 func (m *bulks) start(total int) *bulk {
 	k := &bulk{total: total, buf: make([]byte, 64<<10)}
 	a := m.s.hosts[0]
@@ -132,7 +132,7 @@ func (k *bulk) receive() {
 	}
 }
 
-// goodput returns octets per second of one transfer, and how many per cent of its octets were sent more than once.
+// goodput returns bytes per second of one transfer, and how many per cent of its bytes were sent more than once.
 func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path impair.Config, buffer,
 	total int) (rate, again float64) {
 	back := impair.Config{Delay: path.Delay}

@@ -43,7 +43,7 @@ func TestHostileFrames(t *testing.T) {
 	t.Logf("%d changed frames in %d conversations", changed, seed-*hostileSeed)
 }
 
-// split returns the frames of a record, each with its octet in front.
+// split returns the frames of a record, each with its byte in front.
 func split(in []byte) (frames [][]byte) {
 	for len(in) > 0 {
 		size := int(binary.BigEndian.Uint16(in[1:]))
@@ -94,7 +94,7 @@ func disfigure(r *rand.Rand, f []byte, frames [][]byte) []byte {
 		switch k := r.IntN(8); {
 		case k < 1 && room > 3: // RDMAP's opcode
 			f[body+3] = 0x40 | byte(r.IntN(16))
-		case k < 3 && room > 0: // any octet
+		case k < 3 && room > 0: // any byte
 			f[body+r.IntN(room)] = byte(r.Uint32())
 		case k < 4 && room > 0: // one bit
 			f[body+r.IntN(room)] ^= 1 << r.IntN(8)

@@ -184,7 +184,7 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	}
 }
 
-// payload: octets sent again are the same octets, and records keep their boundaries.
+// payload: bytes sent again are the same bytes, and records keep their boundaries.
 func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, now tick.Time) {
 	j.sent++
 	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {

@@ -37,7 +37,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()
-	var queued int // octets framed for the old MTU and not acknowledged yet
+	var queued int // bytes framed for the old MTU and not acknowledged yet
 	var before mpa.ReceiverStats
 	var at tick.Duration
 	s.w.After(8*ms, func() {

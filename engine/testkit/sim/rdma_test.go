@@ -49,7 +49,7 @@ type rdmaEnd struct {
 	next     int
 	recvs    []recvBuf
 
-	sent         uint64 // octets, counted when a program is over that runs again
+	sent         uint64 // bytes, counted when a program is over that runs again
 	recvPosted   int
 	recvDone     int
 	lateDue      bool // the next receive is due, or none is taken any more
@@ -67,7 +67,7 @@ type rdmaConfig struct {
 	window      int
 	depth       int
 	ops         int // per end, at most
-	maxOp       int // octets
+	maxOp       int // bytes
 	tcpA, tcpB  tcp.Config
 	acceptDelay tick.Duration
 	answer      startup.Answer // [IRD and ORD 8]

@@ -47,7 +47,7 @@ func (r *relay) keep(x *stack.Stray) bool {
 	return true
 }
 
-// takes reports whether the device puts a frame on the second queue: it goes by the octets where ports are, and by
+// takes reports whether the device puts a frame on the second queue: it goes by the bytes where ports are, and by
 // an indirection table that somebody changes every 268 ms.
 func (r *relay) takes(frame []byte, now tick.Time) bool {
 	if r == nil || len(frame) < 58 {

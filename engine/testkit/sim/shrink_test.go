@@ -133,7 +133,7 @@ func TestShrink(t *testing.T) {
 	t.Fatal("no seed has what this test is about")
 }
 
-// TestShrinkDefect gives the engine a defect: what it sends again has another octet. Of a scenario that fails so,
+// TestShrinkDefect gives the engine a defect: what it sends again has another byte. Of a scenario that fails so,
 // fewer connections with less to do are left, and few of the faults.
 func TestShrinkDefect(t *testing.T) {
 	type sent struct {

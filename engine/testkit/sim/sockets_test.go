@@ -17,14 +17,14 @@ import (
 )
 
 // socketEnd is one end of a connection over sockets, as the engine's kernel transport has them: blocks of FPDUs
-// that the kernel takes some time later, octets that arrive in order in pieces of any size.
+// that the kernel takes some time later, bytes that arrive in order in pieces of any size.
 type socketEnd struct {
 	*rdmaEnd
 	c    *iwarp.Conn
 	rnd  *rand.Rand
 	to   *socketEnd
 	emss int
-	room int // octets of a block
+	room int // bytes of a block
 
 	in       []byte // arrived, and not taken
 	rcv, snd seq.Num
@@ -72,7 +72,7 @@ func (x *socketEnd) end(cause error) {
 	}
 }
 
-// step moves octets up and FPDUs down.
+// step moves bytes up and FPDUs down.
 func (x *socketEnd) step() {
 	if x.ended {
 		return
@@ -143,7 +143,7 @@ func (x *socketEnd) write() {
 	})
 }
 
-// carry has the octets of b arrive in pieces.
+// carry has the bytes of b arrive in pieces.
 func (x *socketEnd) carry(b []byte) {
 	for len(b) > 0 {
 		n := 1 + x.rnd.IntN(min(len(b), pick(x.rnd, 10, 3000, 100_000)))

@@ -14,12 +14,12 @@ import (
 
 const streamPort = 9000
 
-// octetAt is what a stream carries at an offset: any octet lost, repeated or moved shows.
+// octetAt is what a stream carries at an offset: any byte lost, repeated or moved shows.
 func octetAt(key uint64, off int) byte {
 	return byte(mix(key^uint64(off>>3)) >> (off & 7 * 8))
 }
 
-// streamEnd is one end of a byte stream: it writes total octets, half-closes, and reads what the peer writes.
+// streamEnd is one end of a byte stream: it writes total bytes, half-closes, and reads what the peer writes.
 type streamEnd struct {
 	c       *streamConn
 	name    string
@@ -36,7 +36,7 @@ type streamEnd struct {
 	eof     bool
 	ended   bool
 	err     error
-	abortAt int // octets read after which the end resets the connection; negative: never
+	abortAt int // bytes read after which the end resets the connection; negative: never
 	resting bool
 	buf     []byte
 }

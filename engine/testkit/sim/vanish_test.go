@@ -21,7 +21,7 @@ func (w *wide) vanishing(cfg *HostConfig) {
 	}
 }
 
-// memory returns n octets for a region; they can vanish if that is how the connection is to end.
+// memory returns n bytes for a region; they can vanish if that is how the connection is to end.
 func (c *rdmaConn) memory(n int) []byte {
 	if c.cfg.early != endVanish {
 		return make([]byte, n)

@@ -169,14 +169,14 @@ type share struct {
 	pool  *mpa.Pool
 	pd    *ddp.PD
 	srq   *rdmap.SRQ
-	slot  int // octets of a buffer of srq
+	slot  int // bytes of a buffer of srq
 	mem   []byte
 	mr    *ddp.MR
 	ends  []*rdmaEnd
 	byQP  map[*rdmap.QP]*rdmaEnd
 }
 
-// newShare makes one. buffers of slot octets each are its receive queue's; 0: every queue pair has its own.
+// newShare makes one. buffers of slot bytes each are its receive queue's; 0: every queue pair has its own.
 func newShare(s *scenario, h *Host, pool *mpa.Pool, buffers, slot int) *share {
 	stags := rand.New(rand.NewPCG(s.seed, uint64(h.index)<<32+h.lives))
 	x := &share{s: s, table: ddp.NewTable(seededRandom{stags}), pool: pool, slot: slot,

@@ -47,7 +47,7 @@ type way struct {
 // The program's side of the memory: struct live_slot and struct live_state of bpf/live.h.
 const (
 	liveSlot   = 8 + live.Room
-	liveFrame  = 8 // octets before the frame; the first four are its length
+	liveFrame  = 8 // bytes before the frame; the first four are its length
 	liveState  = 64
 	liveFirst  = 4096 // the number of our first slot: other workers have those before it
 	maxLiveMTU = live.Room - 14

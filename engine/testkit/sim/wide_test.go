@@ -404,7 +404,7 @@ func (w *wide) hop(h *Host, known bool) {
 	}
 }
 
-// waits reports whether an end of a connection waits for octets that nobody sends: the length of an FPDU was changed on
+// waits reports whether an end of a connection waits for bytes that nobody sends: the length of an FPDU was changed on
 // the way, and nothing is left to be sent that would show it. It does so for restTime.
 func (c *rdmaConn) waits() bool {
 	return c.s.lengths && (c.a.holds() || c.b.holds())

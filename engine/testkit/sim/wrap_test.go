@@ -38,7 +38,7 @@ func (f *flow) wrapped(at seq.Num) {
 // closest before sequence number 0 or 2^31: its own numbers, or those of the one that answers.
 func nearWrap(from, to *Host, v6 int, at tick.Time, answer bool, first uint16,
 	taken map[uint16]bool) (best uint16) {
-	const fewest = 100 // octets of the start-up, so that it is over by then
+	const fewest = 100 // bytes of the start-up, so that it is over by then
 	least := uint32(math.MaxUint32)
 	for port := first; port < first+28000; port++ {
 		secret, t := &from.secret, tcp.Tuple{Local: from.Addr(v6), Remote: to.Addr(v6),
@@ -109,7 +109,7 @@ func (c *rdmaConn) again() bool {
 }
 
 // TestFarConnection: the numbers of one connection go round, those of TCP and the offsets of MPA's markers and DDP's
-// messages with them. In the ordinary run it begins just before the first wrap; make far carries more than 2^32 octets
+// messages with them. In the ordinary run it begins just before the first wrap; make far carries more than 2^32 bytes
 // in each direction.
 func TestFarConnection(t *testing.T) {
 	s := quietScenario(t, 11, 9000, impair.Config{Delay: 20 * us, Loss: 1e-4, Reorder: 1e-3})

@@ -50,12 +50,12 @@ type op struct {
 	verbs.WROp
 	id   uint64
 	slot int // that it uses; -1 for none
-	n    int // octets
+	n    int // bytes
 	text uint64
 }
 
 // end is one end of a connection: it posts a number of random work requests and takes what the peer sends, on one
-// goroutine, and knows each octet and each completion that must come of it.
+// goroutine, and knows each byte and each completion that must come of it.
 type end struct {
 	*verbstest.End
 	key    uint64
@@ -212,7 +212,7 @@ func (e *end) postOne() (posted bool, err error) {
 	return true, err
 }
 
-// give posts wr, which uses a slot, for n octets of text number.
+// give posts wr, which uses a slot, for n bytes of text number.
 func (e *end) give(wr verbs.SendWR, slot, n int, number uint64) error {
 	wr.ID, wr.Flags = e.id, verbs.Signaled
 	if err := e.QP.PostSend(&wr); err != nil {

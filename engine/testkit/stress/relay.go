@@ -39,9 +39,9 @@ const (
 	cut         // FIN in both directions
 	reset       // RST in both directions
 	halve       // FIN in this direction; the other one goes on
-	flip        // one octet is another one
-	insert      // octets come that nobody sent
-	leave       // octets are left out
+	flip        // one byte is another one
+	insert      // bytes come that nobody sent
+	leave       // bytes are left out
 	stall       // nothing is read any more, and nothing is said
 	pause       // nothing is read for a while
 	harms
@@ -55,8 +55,8 @@ func (h harm) String() string {
 // damage says where a relay does harm.
 type damage struct {
 	harm
-	back bool // to the octets of the listener's end
-	at   int  // octets of that direction that arrive before
+	back bool // to the bytes of the listener's end
+	at   int  // bytes of that direction that arrive before
 }
 
 // corrupts reports whether the CRC is needed.
@@ -69,7 +69,7 @@ func (d damage) String() string {
 	return fmt.Sprintf("%v at octet %d, back: %v", d.harm, d.at, d.back)
 }
 
-// relay carries the octets of each connection that it takes to another address, in pieces of random length.
+// relay carries the bytes of each connection that it takes to another address, in pieces of random length.
 type relay struct {
 	ln   net.Listener
 	to   string
@@ -147,7 +147,7 @@ func (r *relay) close() {
 	r.group.Wait()
 }
 
-// pass carries octets of one direction until it ends, and does the harm on the way.
+// pass carries bytes of one direction until it ends, and does the harm on the way.
 func (r *relay) pass(to, from *net.TCPConn, d damage, rnd *rand.Rand) {
 	defer to.CloseWrite()
 	b := make([]byte, 16+rnd.IntN(1<<rnd.IntN(17)))
@@ -197,7 +197,7 @@ func (r *relay) goesOn(h harm) bool {
 	}
 }
 
-// hurt does h between two octets; false: nothing more is passed on.
+// hurt does h between two bytes; false: nothing more is passed on.
 func hurt(to, from *net.TCPConn, h harm, rnd *rand.Rand) bool {
 	switch h {
 	case reset:

@@ -1,5 +1,5 @@
 // Package stress has many connections of two devices come and go at random, beside each other, and holds each of them
-// to what package verbs promises: every octet, one completion for each work request, an end that lets go of
+// to what package verbs promises: every byte, one completion for each work request, an end that lets go of
 // everything. A seed draws what happens; when it happens is the scheduler's choice, so that the race detector should
 // watch.
 package stress

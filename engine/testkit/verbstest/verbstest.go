@@ -33,7 +33,7 @@ type End struct {
 	MR  verbs.MR // all of Mem, with all rights
 }
 
-// Make makes an End with a region of so many octets. Its memory is the device's: what a peer does to registered memory
+// Make makes an End with a region of so many bytes. Its memory is the device's: what a peer does to registered memory
 // is ordered with nothing that the race detector sees in Go's heap.
 func Make(dev verbs.Device, size int) (*End, error) {
 	e := &End{Dev: dev}
@@ -85,7 +85,7 @@ func (e *End) Do(ctx context.Context, wr verbs.SendWR) error {
 	return err
 }
 
-// Pattern is what WriteAndRead leaves in the first n octets of the peer's region.
+// Pattern is what WriteAndRead leaves in the first n bytes of the peer's region.
 func Pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

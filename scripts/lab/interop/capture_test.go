@@ -87,7 +87,7 @@ type piece struct {
 	off, end int // in the TCP stream of its direction
 }
 
-// recut writes the connections to a new pcap file with the same octets at the same sequence numbers, and each
+// recut writes the connections to a new pcap file with the same bytes at the same sequence numbers, and each
 // start-up frame and each FPDU in a segment of its own.
 func recut(list []*session, file string) error {
 	f, err := os.Create(file)
@@ -143,7 +143,7 @@ func (s *session) pieces() (list []piece) {
 	return list
 }
 
-// again reports whether octets were captured more than once.
+// again reports whether bytes were captured more than once.
 func (s *session) again() bool {
 	for _, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
 		n := 0
@@ -157,7 +157,7 @@ func (s *session) again() bool {
 	return false
 }
 
-// when returns the time at which octet off was captured first.
+// when returns the time at which byte off was captured first.
 func when(h *lab.Half, off int) time.Duration {
 	for _, s := range h.Segments {
 		if s.Off <= off && off < s.Off+len(s.Payload) {

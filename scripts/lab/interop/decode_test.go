@@ -36,7 +36,7 @@ func TestDecodeFixtures(t *testing.T) {
 	}
 }
 
-// TestDecodersFindFaults changes one octet of a Write's payload: both decoders must notice.
+// TestDecodersFindFaults changes one byte of a Write's payload: both decoders must notice.
 func TestDecodersFindFaults(t *testing.T) {
 	file, data := fixture(t, "rping-ipv4-64")
 	i := bytes.LastIndex(data, []byte("rdma-ping-9: "))

@@ -151,7 +151,7 @@ func TestEveryOpcode(t *testing.T) {
 	}
 }
 
-// program is every operation with many lengths, and what RFC 5040 has messages end with: nothing, one octet,
+// program is every operation with many lengths, and what RFC 5040 has messages end with: nothing, one byte,
 // whole segments.
 func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 	lengths := []int{0, 1, 2, 3, 4, 5, 63, 64, 511, 512, 513, 1400, 1430, 1431, 2860, 40000,

@@ -53,7 +53,7 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 	f.off = at
 	begin, end := -1, at // of the length field; behind what was taken
 	var plain []byte
-	take := func(n int) bool { // n octets without markers
+	take := func(n int) bool { // n bytes without markers
 		for n > 0 {
 			if markers && end%markerEvery == 0 {
 				if end+4 > len(b) {
@@ -106,7 +106,7 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 	f.opcode = f.ulpdu[1] & 15
 	f.padding = plain[2+n : 2+n+pad]
 	if crc {
-		// The last four octets are the CRC, whose first octet is the least significant.
+		// The last four bytes are the CRC, whose first byte is the least significant.
 		got, want := binary.LittleEndian.Uint32(b[end-4:]), crc32.Checksum(b[at:end-4], castagnoli)
 		if got != want {
 			return f, fmt.Errorf("CRC %08x, want %08x", got, want)

@@ -201,7 +201,7 @@ func printed(side string, p process, want string) error {
 	return nil
 }
 
-// rpings is rping with checks of each octet at both ends and on the link.
+// rpings is rping with checks of each byte at both ends and on the link.
 func rpings(size, count int, v6 bool) exchange {
 	line := fmt.Sprintf("rping -V -v -p PORT -S %d -C %d", size, count)
 	x := exchange{

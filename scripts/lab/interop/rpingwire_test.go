@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// pinged checks what n iterations of rping with size octets must have left on the link: for each of them two
-// Sends each way, one Read and one Write of size octets, and a Write that brings back what the Read fetched.
+// pinged checks what n iterations of rping with size bytes must have left on the link: for each of them two
+// Sends each way, one Read and one Write of size bytes, and a Write that brings back what the Read fetched.
 // Neither end's word counts here.
 func (s *session) pinged(n, size int) error {
 	var read, written []byte

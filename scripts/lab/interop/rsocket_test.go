@@ -17,21 +17,21 @@ import (
 // rsocket is our end of an rsocket of rdma-core, as far as rstream and riostream need it: byte streams over
 // RDMA Writes.
 //
-// Private data of Request and Reply, 40 octets:
+// Private data of Request and Reply, 40 bytes:
 //
 //	0 version 1  1 flags (1 big-endian host, 2 iomap)  2..3 credits  7 iomap entries
 //	8..15 address, 16..19 STag, 20..23 number of the list of receive buffers
-//	24..31 address, 32..35 STag, 36..39 octets of the first receive buffer
+//	24..31 address, 32..35 STag, 36..39 bytes of the first receive buffer
 //
-// Data is written into the peer's receive buffer; a Send of 4 octets says how much: 3 bits of operation, 29
+// Data is written into the peer's receive buffer; a Send of 4 bytes says how much: 3 bits of operation, 29
 // of number. When half of its buffer is free again, the receiver writes its address into an entry of the
 // peer's list of receive buffers and says so by a Send, which also gives credits: the number of messages that
 // it has room for, counted from the start. An entry of the iomap names a region that the peer may write to
-// without a word. Entries and Sends are in the order of octets of a little-endian host unless the flags say
+// without a word. Entries and Sends are in the order of bytes of a little-endian host unless the flags say
 // otherwise.
 type rsocket struct {
 	*peer
-	half int // octets of one of the two receive buffers
+	half int // bytes of one of the two receive buffers
 
 	rbuf, list, sbuf, msgs verbs.MR
 	iomem                  verbs.MR // what the peer may write to by the iomap
@@ -45,9 +45,9 @@ type rsocket struct {
 	targets            [2]sge // what the peer's entries say, less what was used
 	sent, sendLimit    uint16 // messages
 	sbufAt             int
-	rbufAt             int // next octet that is read
+	rbufAt             int // next byte that is read
 	unread             []int
-	taken              int // octets read since the last buffer was given back
+	taken              int // bytes read since the last buffer was given back
 	free               int // offset of the half that is given back next
 	messages, creditAt uint16
 	mapped, ioKnown    bool
@@ -55,10 +55,10 @@ type rsocket struct {
 	closed             bool
 	staged             []byte
 
-	// What the peer will send in all, in messages of unit octets; 0: not known. Who gives it room that it
+	// What the peer will send in all, in messages of unit bytes; 0: not known. Who gives it room that it
 	// does not need may do so when it has closed, and then Linux throws away what it has not sent yet.
 	expect, unit     int
-	granted, arrived int    // octets
+	granted, arrived int    // bytes
 	allowed          uint16 // messages
 }
 
@@ -274,7 +274,7 @@ func (r *rsocket) send(ctx context.Context, b []byte) error {
 	return r.settle(ctx)
 }
 
-// recv is rrecv of n octets.
+// recv is rrecv of n bytes.
 func (r *rsocket) recv(ctx context.Context, n int) ([]byte, error) {
 	for len(r.staged) < n {
 		if err := r.credits(); err != nil {

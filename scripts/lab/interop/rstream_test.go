@@ -10,7 +10,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// counter makes and checks the data of rstream -T v: octets that count on through all messages of a direction.
+// counter makes and checks the data of rstream -T v: bytes that count on through all messages of a direction.
 type counter struct{ out, in byte }
 
 func (c *counter) fill(b []byte) []byte {
@@ -37,7 +37,7 @@ type rtest struct {
 	client                  bool
 }
 
-// rstream is our side: 16 octets each way, then count messages each way, iterations times; the client begins.
+// rstream is our side: 16 bytes each way, then count messages each way, iterations times; the client begins.
 func (x rtest) rstream(ctx context.Context, r *rsocket) error {
 	r.expect, r.unit = 16+x.iterations*x.count*x.size, x.size
 	var c counter
@@ -70,7 +70,7 @@ func (x rtest) rstream(ctx context.Context, r *rsocket) error {
 	return err
 }
 
-// riostream is our side: 16 octets each way, then Writes into the other's iomap. The last octet of a transfer
+// riostream is our side: 16 bytes each way, then Writes into the other's iomap. The last byte of a transfer
 // tells its number.
 func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 	var c counter

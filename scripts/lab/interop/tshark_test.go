@@ -19,7 +19,7 @@ type decoded struct {
 }
 
 // tsharkArgs make tshark 4.0 find MPA on any port, and keep it from taking what is inside a Send for
-// something else: 16 octets of rping look like the start of RPC-over-RDMA, and the 4 of rsockets are then too
+// something else: 16 bytes of rping look like the start of RPC-over-RDMA, and the 4 of rsockets are then too
 // short for it.
 var tsharkArgs = []string{"-n", "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol",
 	"rpcordma", "--disable-protocol", "smb_direct",
@@ -102,7 +102,7 @@ func (d *decoded) read(r io.Reader) error {
 //   - When one side asked for markers it looks for them in both directions.
 //
 // After the first of them it never finds the stream again, and says nothing: the rest is "TCP segment of a
-// reassembled PDU". So for streams with markers judge gives tshark a file with the same octets at the same
+// reassembled PDU". So for streams with markers judge gives tshark a file with the same bytes at the same
 // sequence numbers, cut so that each FPDU has a segment of its own, and leaves out what blind names: those
 // are judged by this package's reader alone, 1 of 128. It does the same where TCP sent a segment again, which
 // tshark would count twice.

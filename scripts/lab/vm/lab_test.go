@@ -349,7 +349,7 @@ func TestMarkersRejected(t *testing.T) {
 }
 
 // tshark decodes the capture: it must find FPDUs, and no bad CRC and nothing malformed. The heuristics for
-// what may be inside a Send are off, they take rsockets' four octets for RPC.
+// what may be inside a Send are off, they take rsockets' four bytes for RPC.
 func tshark(file string) error {
 	// A client's port may by chance be one that another protocol has registered.
 	cmd := exec.Command("tshark", "-r", file, "-o", "tcp.try_heuristic_first:TRUE",

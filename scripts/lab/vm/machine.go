@@ -27,7 +27,7 @@ type Siw struct {
 	PeerToPeer bool // peer_to_peer: as initiator ask for an RTR
 	Revision   int  // of the Requests it sends, 1 or 2; 0 means 2
 	// leave in the fault that a responder overlooks FPDUs which arrive just after its Reply, until more
-	// octets come
+	// bytes come
 	Stock bool
 }
 

@@ -19,7 +19,7 @@ const (
 	quiet      = time.Second // after which the peer is taken to have said everything
 )
 
-// exchange is a connection to siw's rping -s: after the octets of each step, what it answers is noted.
+// exchange is a connection to siw's rping -s: after the bytes of each step, what it answers is noted.
 type exchange struct {
 	name  string
 	steps [][]byte
@@ -103,7 +103,7 @@ func responderCases() []exchange {
 	return cases
 }
 
-// readRequest is the header of a Read Request for size octets of stag, into STag 1.
+// readRequest is the header of a Read Request for size bytes of stag, into STag 1.
 func readRequest(stag, size uint32) []byte {
 	b := make([]byte, 28)
 	b[3] = 1
@@ -182,7 +182,7 @@ func (c *exchange) run(t *testing.T, s *server, quiet time.Duration) string {
 	return report.String()
 }
 
-// TestResponderTimeout measures how long siw waits for a Request, and that one octet at a time will do. While
+// TestResponderTimeout measures how long siw waits for a Request, and that one byte at a time will do. While
 // the driver cleans up after a program that ended, it does neither.
 func TestResponderTimeout(t *testing.T) {
 	v, _ := pair(t)
@@ -352,7 +352,7 @@ func dial(t *testing.T, v *VM, port int) net.Conn {
 }
 
 func TestProbeFrames(t *testing.T) {
-	// RFC 5044, 7.1.1, and the control octets of RFC 5040 and 5041.
+	// RFC 5044, 7.1.1, and the control bytes of RFC 5040 and 5041.
 	want := []byte("MPA ID Req Frame\xd0\x02\x00\x04\x80\x01\x40\x01")
 	if got := startup(keyReq, flagM|flagC|flagS, 2, v2(0x8001, 0x4001)...); !bytes.Equal(got,
 		want) {

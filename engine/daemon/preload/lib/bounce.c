@@ -206,17 +206,17 @@ int xw_bounce_recv(const void *owner, uint8_t *slot)
 	return error;
 }
 
-/* bring_back copies the first octets of a request's memory to where the program wants them. */
-static void bring_back(const struct note *n, uint64_t octets)
+/* bring_back copies the first bytes of a request's memory to where the program wants them. */
+static void bring_back(const struct note *n, uint64_t bytes)
 {
 	uint64_t at;
 
-	for (uint32_t i = 0; i < n->n && octets > 0; i++) {
-		uint64_t k = n->list[i].length < octets ? n->list[i].length : octets;
+	for (uint32_t i = 0; i < n->n && bytes > 0; i++) {
+		uint64_t k = n->list[i].length < bytes ? n->list[i].length : bytes;
 		const struct bounce *b = find(&n->list[i], &at);
 		if (b)
 			memcpy(b->memory + at, b->copy + at, k);
-		octets -= k;
+		bytes -= k;
 	}
 }
 

@@ -1,6 +1,6 @@
 /* Memory of the program that the daemon can map.
  *
- * Registered pages are moved, under the program, into the arena: one sparse memfd in which the offset of an octet is its
+ * Registered pages are moved, under the program, into the arena: one sparse memfd in which the offset of a byte is its
  * address. So each range is one piece of one file, and regions that overlap share pages. When the last region that covers
  * a page is gone the page becomes private again: fork, realloc and calloc count on that.
  *
@@ -165,7 +165,7 @@ static int transfer(long call, uintptr_t memory, uintptr_t at, size_t n)
 	return 0;
 }
 
-/* HOLE is the shortest run of untouched pages that is not copied, in octets: each costs some system calls. */
+/* HOLE is the shortest run of untouched pages that is not copied, in bytes: each costs some system calls. */
 #define HOLE (256 << 10)
 
 /* THERE are the bits of an entry of /proc/self/pagemap for a page that is in memory or swapped out. */
@@ -253,7 +253,7 @@ static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 	return error;
 }
 
-/* move_out makes n octets at start private again, which are those at at of the arena. */
+/* move_out makes n bytes at start private again, which are those at at of the arena. */
 static int move_out(uintptr_t start, uintptr_t at, size_t n, int prot)
 {
 	void *copy = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -330,7 +330,7 @@ static bool shared(uintptr_t start, uintptr_t end)
 	return s;
 }
 
-/* Octets of the arena that no_stranger looks for. */
+/* Bytes of the arena that no_stranger looks for. */
 static uintptr_t wanted_from, wanted_to;
 
 /* no_stranger refuses what is mapped elsewhere, where the program moved it. */
@@ -342,7 +342,7 @@ static int no_stranger(const struct vma *v)
 }
 
 /* vacant says whether the arena has room for [start, end): 0, or errno. It has none where a region lies that the program
- * moved away from there: its octets are in that place until it is deregistered. */
+ * moved away from there: its bytes are in that place until it is deregistered. */
 static int vacant(uintptr_t start, uintptr_t end)
 {
 	wanted_from = start;
@@ -350,7 +350,7 @@ static int vacant(uintptr_t start, uintptr_t end)
 	return shared(start, end) ? each_piece(0, UINTPTR_MAX, true, no_stranger) : 0;
 }
 
-/* Octets of the arena that back_piece makes private. */
+/* Bytes of the arena that back_piece makes private. */
 static uintptr_t back_from, back_to;
 
 /* back_piece makes them private wherever they are: the program may have moved them (mremap), and what it has behind them by

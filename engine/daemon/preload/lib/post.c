@@ -87,7 +87,7 @@ static void put_atomic(uint8_t *b, bool swap, uint64_t compare_add, uint64_t val
 	}
 }
 
-/* inline_data copies the pieces into the slot; false: there are too many octets. */
+/* inline_data copies the pieces into the slot; false: there are too many bytes. */
 static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *list, int n)
 {
 	uint8_t *to = b + XW_SEND_HEAD + (size_t)q->max_sge * XW_SGE_SIZE;
@@ -99,8 +99,8 @@ static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *li
 		memcpy(to + length, (void *)(uintptr_t)list[i].addr, list[i].length);
 		length += list[i].length;
 	}
-	uint16_t octets = (uint16_t)length;
-	memcpy(b + XW_SEND_INLINE, &octets, sizeof octets);
+	uint16_t bytes = (uint16_t)length;
+	memcpy(b + XW_SEND_INLINE, &bytes, sizeof bytes);
 	return true;
 }
 
@@ -142,7 +142,7 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		return 0;
 	}
 	if (imm)
-		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 octets of 8 (RFC 7306, 6.1) */
+		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 bytes of 8 (RFC 7306, 6.1) */
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
 		put32(b + XW_SEND_INVALIDATE, wr->invalidate_rkey);
 	else if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {

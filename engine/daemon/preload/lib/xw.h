@@ -43,8 +43,8 @@ bool json_next(struct json array, struct json *item); /* *item: the one before, 
 bool json_number(struct json v, uint64_t *n);
 bool json_text(struct json v, char *to, size_t room);
 bool json_is(struct json v, const char *word);
-int json_base64(struct json v, uint8_t *to, int room); /* octets; -1: it is none */
-void xw_base64(const void *from, size_t n, char *to);  /* to: 4 * ((n + 2) / 3) + 1 octets */
+int json_base64(struct json v, uint8_t *to, int room); /* bytes; -1: it is none */
+void xw_base64(const void *from, size_t n, char *to);  /* to: 4 * ((n + 2) / 3) + 1 bytes */
 #define XW_BASE64_LEN(n) (4 * (((n) + 2) / 3) + 1)
 
 /* A session is a connection to the daemon for one of its devices. All contexts of the device share it. */
@@ -346,4 +346,4 @@ void xw_sessions_forked(void);
 void xw_devices_forked(void);
 void xw_watch_forks(void);
 extern pthread_mutex_t xw_cm_lock;
-int xw_arena(void); /* its memfd: an octet's offset is its address */
+int xw_arena(void); /* its memfd: a byte's offset is its address */

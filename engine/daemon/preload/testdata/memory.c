@@ -314,7 +314,7 @@ static bool alone(char *p)
 	return *p == before;
 }
 
-/* A program may move what it has registered, as realloc does: the octets stay its own. */
+/* A program may move what it has registered, as realloc does: the bytes stay its own. */
 static void moved_client(const char *at)
 {
 	struct end e = {0};

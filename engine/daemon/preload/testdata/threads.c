@@ -119,9 +119,9 @@ static atomic_bool over;
 /* meddle makes and takes away objects beside the connections. */
 static void *meddle(void *verbs)
 {
-	static char octets[4][SIZE];
+	static char bytes[4][SIZE];
 	static atomic_int next;
-	char *mine = octets[atomic_fetch_add(&next, 1)];
+	char *mine = bytes[atomic_fetch_add(&next, 1)];
 
 	while (!atomic_load(&over)) {
 		struct ibv_pd *pd = ibv_alloc_pd(verbs);

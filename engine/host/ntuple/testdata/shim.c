@@ -1,4 +1,4 @@
-// Preloaded into ethtool(8), this answers SIOCETHTOOL for a card that is not there, and writes the octets of commands
+// Preloaded into ethtool(8), this answers SIOCETHTOOL for a card that is not there, and writes the bytes of commands
 // that change it to file descriptor 3. SPECIAL: the driver finds locations; OLD: it knows no ETHTOOL_GRSSH.
 #include <errno.h>
 #include <linux/ethtool.h>
