@@ -392,7 +392,7 @@ func TestFileRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := transfer.OpenRegion(transfer.FileConfig{Path: name, Size: 1000}); err == nil ||
-		!strings.Contains(err.Error(), "300000 octets") {
+		!strings.Contains(err.Error(), "300000 bytes") {
 		t.Errorf("region smaller than its file: %v", err)
 	}
 	r, err := transfer.OpenRegion(transfer.FileConfig{Path: name, Size: 1 << 20})
@@ -413,7 +413,7 @@ func TestFileRegion(t *testing.T) {
 	r.Close()
 	got, err := os.ReadFile(name)
 	if err != nil || !bytes.Equal(got, content[:777]) {
-		t.Errorf("the file has %d octets after Close, %v; want the 777 that were put", len(got),
+		t.Errorf("the file has %d bytes after Close, %v; want the 777 that were put", len(got),
 			err)
 	}
 }

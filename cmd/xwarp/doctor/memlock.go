@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,8 @@ var memlockCheck = check{
 			ring.ChunkSize
 		// The unit has LimitMEMLOCK=infinity instead of CAP_IPC_LOCK: systemd needs CAP_SYS_RESOURCE to raise
 		// its own limit.
-		if hard, bound, err := serviceManager(); err == nil && hard < need && !bound {
+		if hard, mayRaise, err := serviceManager(); err == nil && hard < need && !mayRaise &&
+			!unitLocksFreely() {
 			return finding{Warn, sizes("process 1 may lock %s and may not raise that, and "+
 				"xwarpd's unit needs %s", hard, need), "systemctl edit xwarpd: [Service], " +
 				"CapabilityBoundingSet=CAP_IPC_LOCK, AmbientCapabilities=CAP_IPC_LOCK"}
@@ -57,4 +59,11 @@ func serviceManager() (hard uint64, mayRaise bool, err error) {
 		return 0, false, err
 	}
 	return l.Max, have&(1<<unix.CAP_SYS_RESOURCE) != 0, nil
+}
+
+// unitLocksFreely reports whether xwarpd's unit has CAP_IPC_LOCK, as a drop-in gives it.
+func unitLocksFreely() bool {
+	out, err := exec.Command("systemctl", "show", "--property=AmbientCapabilities",
+		"xwarpd").Output()
+	return err == nil && strings.Contains(string(out), "cap_ipc_lock")
 }

@@ -353,7 +353,8 @@ func TestPage(t *testing.T) {
 		t.Errorf("eth1: %d rows, %s", rows(), got)
 	}
 	b.click(t, `#devices button:nth-child(1)`)
-	if got := text("#export-list"); !strings.Contains(got, "3 puts of 5.6 GB, 40 gets of 160 GB") ||
+	const moved = "3 puts of 5.22 GiB, 40 gets of 149 GiB"
+	if got := text("#export-list"); !strings.Contains(got, moved) ||
 		!strings.Contains(got, "1 transfer refused or broken off") {
 		t.Errorf("exports: %s", got)
 	}
