@@ -60,7 +60,7 @@ func espFixtures() []fixture {
 			ip4(local4, proto, from4(other4)), esp(ourSPI)), want: PassNotTCP},
 		{name: "esp of ours to another address", frame: frame(ether4(), ip4(other4, proto),
 			esp(ourSPI)), want: PassNotTCP},
-		{name: "esp of three octets", frame: frame(ether4(), ip4(local4, proto),
+		{name: "esp of three bytes", frame: frame(ether4(), ip4(local4, proto),
 			gopacket.Payload(esp(ourSPI)[:3])), want: PassMalformed},
 		{name: "udp that begins as our esp", frame: frame(ether4(),
 			ip4(local4, layers.IPProtocolUDP), esp(ourSPI)), want: PassNotTCP},

@@ -167,7 +167,7 @@ func TestRun(t *testing.T) {
 			c.IPsec, c.IPv6, c.Loss, c.Reorder, c.Duplicate = true, true, 0.02, 0.05, 0.01
 		}, func(t *testing.T, r *Result) {
 			if r.AToB.ByMarker == 0 || r.AToB.HeldHighWater > 0 {
-				t.Errorf("%d FPDUs behind a gap were found by a marker, %d octets held",
+				t.Errorf("%d FPDUs behind a gap were found by a marker, %d bytes held",
 					r.AToB.ByMarker, r.AToB.HeldHighWater)
 			}
 		}},

@@ -93,7 +93,7 @@ func timed(s endpoint.Spec) endpoint.Spec {
 	return s
 }
 
-// bw is a bandwidth test of one connection with so many bytes under way that nothing waits for completions.
+// bw is a bandwidth test of one connection with enough bytes under way that nothing waits for completions.
 func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	s := timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Bandwidth, Size: size})
 	s.Depth = min(4096, max(8, 2*mega/size))
@@ -113,7 +113,7 @@ func lat(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	return timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Latency, Size: size})
 }
 
-// raw is frames that carry packets of so many bytes.
+// raw is frames that carry packets of the given number of bytes.
 func raw(p endpoint.Peer, mtu int) endpoint.Spec {
 	return timed(endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: mtu})
 }

@@ -36,8 +36,8 @@ type Config struct {
 	ReorderHold tick.Duration
 
 	CorruptMode CorruptMode
-	// CorruptAbove spares segments of at most so many payload bytes, 0 for DefaultCorruptAbove, negative for
-	// none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not be healed by
+	// CorruptAbove is the number of payload bytes up to which a segment is spared. 0 means
+	// DefaultCorruptAbove, a negative number spares none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not be healed by
 	// anybody.
 	CorruptAbove int
 
