@@ -106,9 +106,9 @@ func (e *rdma) open() (err error) {
 	e.quit, e.stop = context.WithCancel(context.Background())
 	switch e.spec.Peer {
 	case Layered:
-		e.dev, err = opened(sockets.Open(e.kernel(opt)))
+		e.dev, err = verbs.Opened(sockets.Open(e.kernel(opt)))
 	case Daemon:
-		e.dev, err = opened(client.OpenConfig(client.Config{
+		e.dev, err = verbs.Opened(client.OpenConfig(client.Config{
 			Path: e.place.Socket, Device: e.place.Interface,
 		}))
 	default:
@@ -121,17 +121,9 @@ func (e *rdma) open() (err error) {
 		if e.place.CPU >= 0 {
 			cfg.CPUs = []int{e.place.CPU}
 		}
-		e.dev, err = opened(xdp.Open(cfg))
+		e.dev, err = verbs.Opened(xdp.Open(cfg))
 	}
 	return err
-}
-
-// opened is a device of either kind; nil with an error.
-func opened[D verbs.Device](d D, err error) (verbs.Device, error) {
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 // conn is what connections ask for.

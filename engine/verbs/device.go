@@ -191,3 +191,11 @@ type Answerer interface {
 	// before, and after an answer.
 	Reject(private []byte) error
 }
+
+// Opened returns what opening a device of any kind gave as a Device, which is nil with an error.
+func Opened[D Device](d D, err error) (Device, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}

@@ -122,19 +122,11 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	o := engine.Options{Log: log, MPA: f.MPA}
 	if c.Name == Kernel {
 		d, err := sockets.Open(sockets.Config{Options: o})
-		return opened(d, c.Explain(err))
+		return verbs.Opened(d, c.Explain(err))
 	}
 	d, err := xdp.Open(xdp.Config{Options: o, Interface: c.Interface,
 		Queues: f.Queues, RingMode: f.Ring})
-	return opened(d, c.Explain(err))
-}
-
-// opened is a device of either kind; nil with an error.
-func opened[D verbs.Device](d D, err error) (verbs.Device, error) {
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
+	return verbs.Opened(d, c.Explain(err))
 }
 
 // Choice is a transport and its interface.

@@ -104,7 +104,7 @@ func parsePolicy(b []byte) (*Policy, error) {
 		return nil, nil
 	}
 	p.Out, p.Protocol, p.Priority = i.Dir == policyOut, i.Sel.Proto, i.Priority
-	p.IfID, _ = number(attrs[nl.XFRMA_IF_ID])
+	p.IfID = number(attrs[nl.XFRMA_IF_ID])
 	if m := attrs[nl.XFRMA_MARK]; len(m) >= nl.SizeofXfrmMark {
 		p.mark = append([]byte(nil), m[:nl.SizeofXfrmMark]...)
 	}

@@ -74,7 +74,7 @@ func parseSA(b []byte) (*SA, error) {
 	sa.Packets, sa.Window = i.Curlft.Packets, int(i.ReplayWindow)
 	sa.Limits = esp.Limits{SoftBytes: i.Lft.SoftByteLimit, HardBytes: i.Lft.HardByteLimit,
 		SoftPackets: i.Lft.SoftPacketLimit, HardPackets: i.Lft.HardPacketLimit}
-	sa.IfID, _ = number(attrs[nl.XFRMA_IF_ID])
+	sa.IfID = number(attrs[nl.XFRMA_IF_ID])
 	if m := attrs[nl.XFRMA_MARK]; len(m) >= nl.SizeofXfrmMark {
 		sa.mark = append([]byte(nil), m[:nl.SizeofXfrmMark]...)
 		sa.Mark = native.Uint32(m) & native.Uint32(m[4:])
@@ -118,7 +118,7 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 		return fmt.Errorf("its mode is %d: set mode = transport or mode = tunnel in the IKE daemon",
 			sa.info.Mode)
 	}
-	flags, _ := number(attrs[nl.XFRMA_SA_EXTRA_FLAGS])
+	flags := number(attrs[nl.XFRMA_SA_EXTRA_FLAGS])
 	b := attrs[nl.XFRMA_ALG_AEAD]
 	switch {
 	case flags&oseqMayWrap != 0:
@@ -177,12 +177,12 @@ func (sa *SA) poison() *nl.RtAttr {
 
 var native = binary.NativeEndian
 
-// number reads an attribute of 32 bits.
-func number(b []byte) (uint32, bool) {
+// number reads an attribute of 32 bits; 0 for one that is absent.
+func number(b []byte) uint32 {
 	if len(b) < 4 {
-		return 0, false
+		return 0
 	}
-	return native.Uint32(b), true
+	return native.Uint32(b)
 }
 
 // address reads an address, whose length the family decides.

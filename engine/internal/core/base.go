@@ -34,9 +34,6 @@ func (b Base) AddShard(l *Shard) { b.dev.addShard(l) }
 // AddRelay adds the shard of a worker that has no connections.
 func (b Base) AddRelay(l *Shard) { b.dev.addRelay(l) }
 
-// Fail marks the device as failed with err.
-func (b Base) Fail(err error) { b.dev.fail(err) }
-
 // Failed returns a channel that is closed when the device has failed.
 func (b Base) Failed() <-chan struct{} { return b.dev.failed }
 
