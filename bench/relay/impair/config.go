@@ -36,9 +36,9 @@ type Config struct {
 	ReorderHold tick.Duration
 
 	CorruptMode CorruptMode
-	// CorruptAbove is the number of payload bytes up to which a segment is spared. 0 means
-	// DefaultCorruptAbove, a negative number spares none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not be healed by
-	// anybody.
+	// CorruptAbove is the number of payload bytes up to which a segment is spared. 0 means DefaultCorruptAbove, a
+	// negative number spares none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not
+	// be healed by anybody.
 	CorruptAbove int
 
 	// Resegment is a middlebox that re-cuts and merges the TCP segments of each flow at random boundaries.
