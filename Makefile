@@ -49,7 +49,7 @@ help: ## what each target does
 .PHONY: build
 build: ## the commands, into build/
 	$(GO) build -trimpath -o build/ ./cmd/...
-	@log=$$(engine/daemon/preload/build.sh build/libxwarp-verbs.so 2>&1) || \
+	@log=$$(cmd/libxwarp-verbs/build.sh build/libxwarp-verbs.so 2>&1) || \
 		echo "make: no library for xwarp run: $$(printf '%s\n' "$$log" | head -n 1)" >&2
 
 .PHONY: demo
@@ -170,13 +170,13 @@ layers: build ## what a segment costs in each layer, into bench/results/layers.m
 .PHONY: post-poll
 post-poll: ## what ibv_post_send and ibv_poll_cq cost in the library of xwarp run, in ns
 	mkdir -p build
-	engine/daemon/preload/cost/build.sh build/postpoll
+	cmd/libxwarp-verbs/cost/build.sh build/postpoll
 	build/postpoll
 
 .PHONY: verbs-cost
 verbs-cost: build ## perftest over xwarp run beside the Go client and the engine, into bench/results/verbs.md
 	@scripts/setup.sh test
-	engine/daemon/preload/cost/build.sh build/postpoll
+	cmd/libxwarp-verbs/cost/build.sh build/postpoll
 	$(SUDO) build/xwarp bench verbs > build/verbs.md
 	{ cat build/verbs.md; printf 'The library alone, without a daemon, for each request: '; build/postpoll; } > bench/results/verbs.md
 	cat bench/results/verbs.md

@@ -42,7 +42,7 @@ func installed(t *testing.T, library bool) string {
 	}
 	if library {
 		library := filepath.Join(dir, verbsLibrary)
-		build := exec.Command("../../engine/daemon/preload/build.sh", library)
+		build := exec.Command("../libxwarp-verbs/build.sh", library)
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

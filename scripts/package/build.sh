@@ -37,7 +37,7 @@ go run ./scripts/package/manual "$here/xwarp" "$here/xwarpd" "$OUT"
 scripts/package/manifests.sh "$VERSION" "$OUT"
 mkdir "$OUT/lib"
 if [ "$ARCH" = "$(go env GOHOSTARCH)" ] || [ -n "${CC:-}" ]; then
-	engine/daemon/preload/build.sh "$OUT/lib/libxwarp-verbs.so" -s
+	cmd/libxwarp-verbs/build.sh "$OUT/lib/libxwarp-verbs.so" -s
 else
 	echo "build.sh: CC names no compiler for $ARCH: these packages have no library for xwarp run" >&2
 fi

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the header of the C library again
 // TestLayoutHeader keeps what the C library for programs of verbs knows of the protocol:
 // `go test ./engine/daemon/control -run Layout -update` writes it.
 func TestLayoutHeader(t *testing.T) {
-	const path = "../preload/lib/layout.h"
+	const path = "../../../cmd/libxwarp-verbs/lib/layout.h"
 	var b strings.Builder
 	b.WriteString("/* Made by `go test ./engine/daemon/control -run Layout -update`: do not edit. */\n")
 	b.WriteString("#pragma once\n")

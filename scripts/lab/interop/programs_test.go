@@ -32,7 +32,7 @@ func newVerbsHost(t *testing.T, b *bench) *verbsHost {
 	h := &verbsHost{net: b.net, xwarp: filepath.Join(dir, "xwarp")}
 	for _, build := range []*exec.Cmd{
 		exec.Command("go", "build", "-o", h.xwarp, "xwarp/cmd/xwarp"),
-		exec.Command("../../../engine/daemon/preload/build.sh",
+		exec.Command("../../../cmd/libxwarp-verbs/build.sh",
 			filepath.Join(dir, "libxwarp-verbs.so")),
 	} {
 		if out, err := build.CombinedOutput(); err != nil {

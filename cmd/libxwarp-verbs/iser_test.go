@@ -1,4 +1,4 @@
-package preload_test
+package libxwarpverbs_test
 
 import (
 	"bytes"
