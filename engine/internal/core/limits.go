@@ -1,5 +1,7 @@
 package core
 
+import "time"
+
 // These limits bound the work of one turn that programs and peers can cause. The rest waits for the next turn, so that
 // frames and requests of others never wait for more than one turn.
 const (
@@ -10,8 +12,10 @@ const (
 	requestsPerTurn  = 1024
 	requestsPerVisit = 256
 	// mailPerTurn is the maximum number of posted functions that a worker runs in one turn. Programs post them when
-	// they create and destroy objects, and other workers post frames.
+	// they create and destroy objects, and other workers post frames. The functions differ: one hands over a frame,
+	// another flushes a queue of 16,384 requests. Therefore the worker starts none after mailTime either.
 	mailPerTurn = 64
+	mailTime    = 200 * time.Microsecond
 	// StepsPerTurn is the maximum number of connections on sockets that a worker steps in one turn; each step reads and
 	// writes once.
 	StepsPerTurn = 16

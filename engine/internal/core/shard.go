@@ -141,9 +141,12 @@ func (l *Shard) CallFor(p panicTarget, f func()) error {
 // Only the worker calls it.
 func (l *Shard) RunPosted() bool {
 	worked := false
-	for left := mailPerTurn; left > 0 && l.takeMail(); {
+	if l.takeMail() {
 		l.EnterPlace(atMail)
-		l.runMail(&left) // once, or once more after each panic
+		end := Now().Add(mailTime)
+		for left := mailPerTurn; left > 0 && l.takeMail(); {
+			l.runMail(&left, end) // once, or once more after each panic
+		}
 		worked = true
 	}
 	if l.rung.Load() != nil { // a swap costs ten times as much, on every turn of a worker that spins
@@ -174,8 +177,9 @@ func (l *Shard) takeMail() bool {
 	return true
 }
 
-// runMail runs posted functions, at most left of them, and stops at the first panic.
-func (l *Shard) runMail(left *int) {
+// runMail runs posted functions, at most left of them, and sets left to 0 when end has passed. It stops at the first
+// panic.
+func (l *Shard) runMail(left *int, end tick.Time) {
 	defer l.ContainPanic()
 	for *left > 0 && l.takeMail() {
 		f := l.todo[l.done]
@@ -183,7 +187,9 @@ func (l *Shard) runMail(left *int) {
 		l.done++
 		*left--
 		l.Current = nil
-		f()
+		if f(); Now() >= end {
+			*left = 0
+		}
 	}
 }
 

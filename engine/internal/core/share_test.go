@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
@@ -144,6 +145,23 @@ func TestMailIsBounded(t *testing.T) {
 	}
 	if want := manyTimes - 1; ran != want {
 		t.Errorf("%d functions ran of %d", ran, want)
+	}
+}
+
+// TestSlowMailIsBounded: a turn starts no further function after mailTime.
+func TestSlowMailIsBounded(t *testing.T) {
+	l := NewShard(&asleep{})
+	ran := 0
+	for range 8 {
+		l.Post(func() { ran++; time.Sleep(mailTime) })
+	}
+	for turn := 1; turn <= 8; turn++ {
+		if l.RunPosted(); ran != turn {
+			t.Fatalf("%d functions ran in %d turns, want one a turn", ran, turn)
+		}
+	}
+	if l.HasPosted() {
+		t.Error("functions are left")
 	}
 }
 
