@@ -93,9 +93,7 @@ func note(e *control.EventRecord, a slog.Attr) {
 	case "remote":
 		e.Remote = text
 	case "error":
-		if text != "none" && text != "<nil>" {
-			e.Error = text
-		}
+		e.Error = text
 	default:
 		if e.Detail == nil {
 			e.Detail = map[string]string{}

@@ -66,6 +66,9 @@ func (e *export) transferred(v transfer.Event) {
 	if v.File != "" {
 		log = log.With("file", v.File)
 	}
+	if v.Err != nil {
+		log = log.With("error", v.Err)
+	}
 	log.Info("transfer", "op", v.Op, "remote", v.Remote, "bytes", v.Octets,
-		"seconds", v.Took.Seconds(), "error", v.Err)
+		"seconds", v.Took.Seconds())
 }

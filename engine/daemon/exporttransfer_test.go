@@ -89,6 +89,11 @@ access = "read"
 		s.Connections != 1 || s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 4 {
 		t.Errorf("state %+v", s)
 	}
+	for _, e := range v.Events {
+		if e.Event == "transfer" && e.Detail["file"] == "new" && e.Error != "" {
+			t.Errorf("a transfer that succeeded has the error %q", e.Error)
+		}
+	}
 	only, err := transfer.Dial(t.Context(), dev, readable, 0)
 	if err != nil {
 		t.Fatal(err)

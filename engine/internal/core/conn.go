@@ -184,8 +184,11 @@ func (c *Conn) Established(s *iwarp.Conn, p *startup.Params) {
 
 // Disconnected implements iwarp.Handler.
 func (c *Conn) Disconnected(s *iwarp.Conn, err error) {
-	c.dev.log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.Local, "remote", c.Remote, "error",
-		errText(err))
+	log := c.dev.log
+	if err != nil {
+		log = log.With("error", err)
+	}
+	log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.Local, "remote", c.Remote)
 	c.qp.setDown(err)
 }
 
@@ -237,13 +240,6 @@ func (c *Conn) IsActive() bool { return c.qp != nil }
 func (c *Conn) Unbind(l *Shard) {
 	c.qp.release()
 	l.Sums.removeConn(c)
-}
-
-func errText(err error) string {
-	if err == nil {
-		return "none"
-	}
-	return err.Error()
 }
 
 // Accept implements verbs.Answerer.
