@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,9 +23,16 @@ import (
 
 var stops = flag.Int("stops", 2, "ends of the daemon for each of the programs that hold it up")
 
-// linger returns a descriptor whose last close takes a minute: a socket with bytes that nobody takes, and SO_LINGER.
+// linger returns a descriptor whose last close takes a minute: a socket with SO_LINGER, and with more bytes than the
+// receive buffer of the other end, which nobody reads, can take.
 func linger() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	small := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		e := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
+		})
+		return errors.Join(e, err)
+	}}
+	l, err := small.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return -1, err
 	}
@@ -32,18 +41,27 @@ func linger() (int, error) {
 		return -1, err
 	}
 	defer c.Close()
-	tc := c.(*net.TCPConn)
-	tc.SetWriteBuffer(64 << 10)
-	tc.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	tc.Write(make([]byte, 16<<20))
-	tc.SetLinger(60)
-	f, err := tc.File()
+	c.(*net.TCPConn).SetLinger(60)
+	f, err := c.(*net.TCPConn).File()
 	if err != nil {
 		return -1, err
 	}
 	defer f.Close()
+	fd, err := unix.Dup(int(f.Fd()))
+	if err != nil {
+		return -1, err
+	}
+	filled := 0
+	for b := make([]byte, 64<<10); err == nil; { // until the send buffer is full, too
+		n := 0
+		n, err = unix.SendmsgN(fd, b, nil, nil, unix.MSG_DONTWAIT)
+		filled += max(n, 0)
+	}
+	if err != unix.EAGAIN || filled < 64<<10 {
+		return -1, fmt.Errorf("%d bytes sent, then: %w", filled, err)
+	}
 	lingered = append(lingered, l) // the other end, which nobody accepted, is the listener's
-	return unix.Dup(int(f.Fd()))
+	return fd, nil
 }
 
 var lingered []net.Listener
