@@ -3,6 +3,7 @@ package endpoint
 import (
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -220,4 +221,11 @@ func (r *rounds) result() *Result {
 	res := r.window.result()
 	res.Latency, res.Peak = latencies(r.histogram, unit), 0
 	return res
+}
+
+// Spread returns median, smallest and largest of v, which has at least one.
+func Spread(v []float64) (mid, lo, hi float64) {
+	s := slices.Sorted(slices.Values(v))
+	n := len(s)
+	return (s[(n-1)/2] + s[n/2]) / 2, s[0], s[n-1]
 }

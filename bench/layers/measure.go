@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"time"
 
-	"xwarp/bench/figures"
+	"xwarp/bench/endpoint"
 )
 
 // Row is one line of the budget.
@@ -49,7 +49,7 @@ func loop(name, part string, f func(n int)) Row {
 }
 
 func row(name, part string, ns []float64, allocs float64) Row {
-	mid, low, high := figures.Spread(ns)
+	mid, low, high := endpoint.Spread(ns)
 	if allocs < 1e-3 {
 		allocs = 0 // the clock's and the collector's own
 	}

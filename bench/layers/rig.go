@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"xwarp/bench/figures"
+	"xwarp/bench/endpoint"
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
@@ -267,7 +267,7 @@ func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 	for i := range in {
 		ratios[i] = in[i] / work[i]
 	}
-	ratio[0], ratio[1], ratio[2] = figures.Spread(ratios)
+	ratio[0], ratio[1], ratio[2] = endpoint.Spread(ratios)
 	return []Row{
 		row("the bare work on the same memory: checksum, CRC32C, copy", "receive", work, 0),
 		row("whole receive path: ring to memory, acknowledgements", "receive", in, allocs),

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"xwarp/bench/endpoint"
-	"xwarp/bench/figures"
 )
 
 // missing stands for a round that failed; JSON has no NaN.
@@ -111,7 +110,7 @@ func spread(v []float64) (mid, lo, hi float64) {
 	if len(ok) == 0 {
 		return missing, missing, missing
 	}
-	return figures.Spread(ok)
+	return endpoint.Spread(ok)
 }
 
 // quotient divides round by round.

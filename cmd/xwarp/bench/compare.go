@@ -1,25 +1,32 @@
 package bench
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"xwarp/bench/compare"
+	"xwarp/bench/endpoint"
 	"xwarp/engine/plain"
 )
 
 // newCompare measures this binary, or another, against an older one.
 func newCompare() *cobra.Command {
-	var o compare.Options
+	var o CompareOptions
 	var asJSON bool
-	names := make([]string, len(compare.Workloads))
-	for i, w := range compare.Workloads {
+	names := make([]string, len(Workloads))
+	for i, w := range Workloads {
 		names[i] = w.Name
 	}
 	c := &cobra.Command{
@@ -45,13 +52,13 @@ are both below 0.97, in two sets of rounds; the exit status is 1 then.`,
 			}
 		}
 		line := newStatus(cmd.ErrOrStderr())
-		o.Progress = func(w *compare.Workload, round int) {
+		o.Progress = func(w *Workload, round int) {
 			line.show("%s, round %d of %d", w.Name, round+1, o.Rounds)
 		}
-		rows, err := compare.Run(cmd.Context(), o)
+		rows, err := compareBinaries(cmd.Context(), o)
 		line.end()
 		if asJSON {
-			rows = append([]compare.Row{}, rows...) // no null
+			rows = append([]ComparedRow{}, rows...) // no null
 			err = errors.Join(err, plain.WriteJSON(cmd.OutOrStdout(), rows))
 		} else {
 			writeRows(cmd.OutOrStdout(), rows)
@@ -61,7 +68,7 @@ are both below 0.97, in two sets of rounds; the exit status is 1 then.`,
 	return c
 }
 
-func writeRows(w io.Writer, rows []compare.Row) {
+func writeRows(w io.Writer, rows []ComparedRow) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "workload\tmedian\tspread\tbest to best\t")
 	for _, r := range rows {
@@ -82,4 +89,183 @@ func writeRows(w io.Writer, rows []compare.Row) {
 			plain.Fprintf(w, "%s: %s\n", r.Name, r.Error)
 		}
 	}
+}
+
+// Workload is one figure: the flags of `xwarp bench local` that measure it.
+type Workload struct {
+	Name, Flags string
+	Latency     bool // the figure is the median latency, not the rate of messages
+}
+
+// Workloads are the figures of a comparison.
+var Workloads = []Workload{
+	{Name: "write-1500", Flags: "--size 1048576 --depth 8 --no-markers --tx xdp"},
+	{Name: "write-1500-markers", Flags: "--size 1048576 --depth 8 --tx xdp"},
+	{Name: "write-1500-gso", Flags: "--size 1048576 --depth 8 --no-markers --tx packet-gso"},
+	{Name: "write-1500-live", Flags: "--size 1048576 --depth 8 --no-markers --tx xdp-live"},
+	{Name: "write-9000", Flags: "--size 1048576 --depth 8 --no-markers --mtu 9000 --tx xdp"},
+	{Name: "read-1500", Flags: "--size 1048576 --depth 8 --verb read --tx xdp"},
+	{Name: "send-1500", Flags: "--size 1048576 --depth 8 --verb send --tx xdp"},
+	{Name: "write-64", Flags: "--size 64 --depth 4096 --cq-mod 64 --tx xdp"},
+	{Name: "write-64-one", Flags: "--size 64 --depth 1 --tx xdp"},
+	{Name: "write-4096-one", Flags: "--size 4096 --depth 1 --tx xdp"},
+	{Name: "ping-pong", Flags: "--size 64 --mode lat --tx xdp", Latency: true},
+	{Name: "crowd-256", Flags: "--size 65536 --depth 2 --qps 256 --tx xdp"},
+	{Name: "kernel-1500", Flags: "--peer kernel --size 1048576 --depth 8 --offloads"},
+	{Name: "kernel-1500-bare",
+		Flags: "--peer kernel --size 1048576 --depth 8 --offloads --no-markers"},
+	{Name: "kernel-9000-bare",
+		Flags: "--peer kernel --size 1048576 --depth 8 --offloads --no-markers --mtu 9000"},
+	{Name: "kernel-crowd-4", Flags: "--peer kernel --size 65536 --depth 2 --qps 4 --offloads"},
+	{Name: "kernel-crowd-16", Flags: "--peer kernel --size 65536 --depth 2 --qps 16 --offloads"},
+}
+
+// CompareOptions say what is compared. Zero fields mean defaults.
+type CompareOptions struct {
+	Old, New string   // paths of the binaries
+	Rounds   int      // of each set [9]
+	Only     []string // names of workloads; none: all
+	Duration string   // of one measurement, as Go writes it [1s]
+	Progress func(w *Workload, round int)
+}
+
+// ComparedRow is what was found of one workload. Ratios are above 1 where the new binary is better.
+type ComparedRow struct {
+	Name   string    `json:"name" doc:"the workload"`
+	Unit   string    `json:"unit" doc:"messages/s or us"`
+	Old    []float64 `json:"old" doc:"figures of the old binary, in the order of rounds"`
+	New    []float64 `json:"new" doc:"figures of the new binary in the same rounds"`
+	Median float64   `json:"median" doc:"median of the rounds' ratios; above 1 the new binary is better"`
+	Low    float64   `json:"low" doc:"smallest ratio of a round"`
+	High   float64   `json:"high" doc:"largest ratio of a round"`
+	Best   float64   `json:"best" doc:"best figure of the new binary against the best of the old"`
+	Fallen bool      `json:"fallen" doc:"median and best are below the tolerance, in two sets of rounds"`
+	Error  string    `json:"error,omitempty" doc:"why it could not be measured"`
+}
+
+// Tolerance is how far median and best may fall before a figure counts as fallen.
+const Tolerance = 0.03
+
+// ErrFallen is wrapped by Run when a figure has fallen.
+var ErrFallen = errors.New("slower than the old binary")
+
+// compareBinaries measures. The rows are there also when it fails; a workload that one binary does not offer has its
+// error in its row and fails nothing.
+func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow, err error) {
+	if o.Rounds == 0 {
+		o.Rounds = 9
+	}
+	if o.Duration == "" {
+		o.Duration = "1s"
+	}
+	for _, name := range o.Only {
+		if !slices.ContainsFunc(Workloads, func(w Workload) bool { return w.Name == name }) {
+			return nil, fmt.Errorf("no workload is called %q", name)
+		}
+	}
+	var errs []error
+	for i := range Workloads {
+		w := &Workloads[i]
+		if len(o.Only) > 0 && !slices.Contains(o.Only, w.Name) {
+			continue
+		}
+		row := o.measureRounds(ctx, w)
+		if row.Fallen { // a second set of rounds must agree
+			again := o.measureRounds(ctx, w)
+			row.Old, row.New = append(row.Old, again.Old...), append(row.New, again.New...)
+			row.judge(w)
+			row.Fallen = row.Fallen && again.Fallen
+		}
+		if ctx.Err() != nil {
+			return rows, context.Cause(ctx)
+		}
+		if row.Fallen {
+			errs = append(errs, fmt.Errorf("%w: %s: %.3f (best against best %.3f)", ErrFallen,
+				w.Name, row.Median, row.Best))
+		}
+		rows = append(rows, row)
+	}
+	return rows, errors.Join(errs...)
+}
+
+// measureRounds measures one workload in o.Rounds rounds, in which the two binaries take turns at going first.
+func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) ComparedRow {
+	row := ComparedRow{Name: w.Name, Unit: "messages/s"}
+	if w.Latency {
+		row.Unit = "us"
+	}
+	for round := range o.Rounds {
+		if o.Progress != nil {
+			o.Progress(w, round)
+		}
+		figures := map[string]float64{}
+		order := []string{o.Old, o.New}
+		if round%2 == 1 {
+			slices.Reverse(order)
+		}
+		for _, binary := range order {
+			x, err := runBenchLocal(ctx, binary, w, o.Duration)
+			if err != nil {
+				row.Error = err.Error()
+				return row
+			}
+			figures[binary] = x
+		}
+		row.Old, row.New = append(row.Old, figures[o.Old]), append(row.New, figures[o.New])
+	}
+	row.judge(w)
+	return row
+}
+
+// judge works out the ratios of what was measured.
+func (r *ComparedRow) judge(w *Workload) {
+	ratios := make([]float64, len(r.Old))
+	better := slices.Max[[]float64]
+	ratio := func(old, now float64) float64 { return now / old }
+	if w.Latency {
+		better = slices.Min[[]float64]
+		ratio = func(old, now float64) float64 { return old / now }
+	}
+	for i := range ratios {
+		ratios[i] = ratio(r.Old[i], r.New[i])
+	}
+	r.Median, r.Low, r.High = endpoint.Spread(ratios)
+	r.Best = ratio(better(r.Old), better(r.New))
+	r.Fallen = r.Median < 1-Tolerance && r.Best < 1-Tolerance
+}
+
+var medianPattern = regexp.MustCompile(`\bp50 ([0-9.]+)`)
+
+// runBenchLocal runs a binary once.
+func runBenchLocal(ctx context.Context, binary string, w *Workload, duration string) (float64,
+	error) {
+	args := append([]string{"bench", "local", "--duration", duration}, strings.Fields(w.Flags)...)
+	cmd := exec.CommandContext(ctx, binary, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return 0, fmt.Errorf("%s %s: %w: %s", binary, strings.Join(args, " "), err,
+			lines[len(lines)-1])
+	}
+	text, results, _ := strings.Cut(string(out), "\n")
+	var r struct {
+		Client struct{ Messages, Seconds float64 }
+	}
+	if err := json.Unmarshal([]byte(results), &r); err != nil {
+		return 0, fmt.Errorf("%s: output that is not bench local's: %w", binary, err)
+	}
+	x := r.Client.Messages / r.Client.Seconds
+	if m := medianPattern.FindStringSubmatch(text); w.Latency && m != nil {
+		if x, err = strconv.ParseFloat(m[1], 64); err != nil {
+			return 0, err
+		}
+	} else if w.Latency {
+		return 0, fmt.Errorf("%s: no latency in %q", binary, text)
+	}
+	if !(x > 0) {
+		return 0, fmt.Errorf("%s moved nothing: %s", binary, text)
+	}
+	return x, nil
 }

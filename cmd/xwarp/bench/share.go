@@ -7,13 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/bench/fairness"
 	"xwarp/bench/process"
 	"xwarp/engine/plain"
 )
 
 func newShare() *cobra.Command {
-	var cfg fairness.Config
+	var cfg ShareConfig
 	var mbit float64
 	var asJSON bool
 	c := &cobra.Command{
@@ -56,7 +55,7 @@ its queue; without, they only meet the same loss and round trip, and the ratio c
 		defer end()
 		line := newStatus(cmd.ErrOrStderr())
 		cfg.Progress = func(i, n int) { line.show("round %d of %d", i, n) }
-		res, err := fairness.Run(cmd.Context(), cfg)
+		res, err := shareLink(cmd.Context(), cfg)
 		line.end()
 		if err != nil {
 			return err
@@ -69,7 +68,7 @@ its queue; without, they only meet the same loss and round trip, and the ratio c
 	return c
 }
 
-func writeShares(w io.Writer, res *fairness.Result) error {
+func writeShares(w io.Writer, res *ShareResult) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "round\txwarp Mbit/s\tkernel %s Mbit/s\tratio of means\tJain xwarp\tJain "+
 		"kernel\tJain all\tlink used %%\tlost\tdropped\t\n", res.Congestion)
@@ -79,7 +78,7 @@ func writeShares(w io.Writer, res *fairness.Result) error {
 		}
 		return s
 	}
-	row := func(name, a, b string, r *fairness.Round) {
+	row := func(name, a, b string, r *ShareRound) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.3f\t%.4f\t%.4f\t%.4f\t%.1f\t%d\t%d\t\n", name, a, b, r.Ratio,
 			r.JainOurs, r.JainKernel, r.Jain, 100*r.Used, r.Lost, r.Dropped)
 	}

@@ -1,12 +1,12 @@
-package verbs
+package bench
 
 import (
 	"strings"
 	"testing"
 )
 
-// TestFigure reads what perftest and xwarp bench print.
-func TestFigure(t *testing.T) {
+// TestParseFigureOfPerftest reads what perftest and xwarp bench print.
+func TestParseFigureOfPerftest(t *testing.T) {
 	for _, tc := range []struct {
 		out    string
 		column int
@@ -17,25 +17,26 @@ func TestFigure(t *testing.T) {
 		{" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n" +
 			" 1048576    400              806.32             703.99\t\t   0.000704\n", 3, 703.99},
 	} {
-		if got, err := figure(tc.out, tc.column); err != nil || got != tc.want {
+		if got, err := parseFigure(tc.out, tc.column); err != nil || got != tc.want {
 			t.Errorf("%v, %v; want %v", got, err, tc.want)
 		}
 	}
-	if _, err := figure("Unable to connect 1 2 3", 3); err == nil {
+	if _, err := parseFigure("Unable to connect 1 2 3", 3); err == nil {
 		t.Error("a figure where there is none")
 	}
 }
 
-// TestTable works out ratios by rounds, not by medians.
-func TestTable(t *testing.T) {
-	table := Table{Figure: Figures[0], Rows: []Row{
-		{Library, []float64{2, 6, 4}}, {Client, []float64{1, 2, 8}}, {Embedded, []float64{1, 1, 1}},
+// TestRatioWithinRounds works out ratios by rounds, not by medians.
+func TestRatioWithinRounds(t *testing.T) {
+	table := LibraryTable{LibraryFigure: libraryFigures[0], Rows: []LibraryRow{
+		{viaLibrary, []float64{2, 6, 4}}, {viaGoClient, []float64{1, 2, 8}}, {viaEngine,
+			[]float64{1, 1, 1}},
 	}}
-	if m, low, high := table.Ratio(Client); m != 2 || low != 0.5 || high != 3 {
+	if m, low, high := table.Ratio(viaGoClient); m != 2 || low != 0.5 || high != 3 {
 		t.Errorf("%v, %v to %v", m, low, high)
 	}
 	var b strings.Builder
-	if err := WriteMarkdown(&b, []Table{table}); err != nil {
+	if err := writeLibraryTables(&b, []LibraryTable{table}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -1,4 +1,4 @@
-package fairness
+package bench
 
 import (
 	"context"
@@ -18,40 +18,40 @@ import (
 
 // Ports of the listeners.
 const (
-	ourPort    = 5001
+	enginePort    = 5001
 	kernelPort = 5002
 )
 
-// chunk is how much a flow writes and reads at a time.
-const chunk = 64 << 10
+// flowChunk is how much a flow writes and reads at a time.
+const flowChunk = 64 << 10
 
 // flow is one connection from A to B.
 type flow struct {
 	read   atomic.Int64 // bytes
-	before int64
+	readAtStart int64
 }
 
-// field is everything that must end with a round.
-type field struct {
+// shareRig is everything that must end with a round.
+type shareRig struct {
 	cancel context.CancelCauseFunc
-	undo   []func() error
+	cleanups   []func() error
 	wg     sync.WaitGroup
-	over   atomic.Bool
+	closed   atomic.Bool
 }
 
-func (f *field) later(undo func() error) { f.undo = append(f.undo, undo) }
+func (f *shareRig) addCleanup(undo func() error) { f.cleanups = append(f.cleanups, undo) }
 
 // close ends connections, listeners and engines, in this order.
-func (f *field) close() {
-	f.over.Store(true)
-	for i := len(f.undo) - 1; i >= 0; i-- {
-		f.undo[i]() // what cannot be closed any more is closed
+func (f *shareRig) close() {
+	f.closed.Store(true)
+	for i := len(f.cleanups) - 1; i >= 0; i-- {
+		f.cleanups[i]() // what cannot be closed any more is closed
 	}
 	f.wg.Wait()
 }
 
-// start makes one connection and runs its writer and its reader.
-func (f *field) start(ctx context.Context, k *kind) error {
+// startFlow makes one connection and runs its writer and its reader.
+func (f *shareRig) startFlow(ctx context.Context, k *sharingStack) error {
 	type accepted struct {
 		c   net.Conn
 		err error
@@ -65,19 +65,19 @@ func (f *field) start(ctx context.Context, k *kind) error {
 	if err != nil {
 		return err
 	}
-	f.later(out.Close)
+	f.addCleanup(out.Close)
 	a := <-in
 	if a.err != nil {
 		return a.err
 	}
-	f.later(a.c.Close)
+	f.addCleanup(a.c.Close)
 	w := &flow{}
 	k.flows = append(k.flows, w)
 	f.wg.Go(func() {
-		f.run(k.name+": write", func(b []byte) error { _, err := out.Write(b); return err })
+		f.runFlow(k.name+": write", func(b []byte) error { _, err := out.Write(b); return err })
 	})
 	f.wg.Go(func() {
-		f.run(k.name+": read", func(b []byte) error {
+		f.runFlow(k.name+": read", func(b []byte) error {
 			n, err := a.c.Read(b)
 			w.read.Add(int64(n))
 			return err
@@ -86,12 +86,12 @@ func (f *field) start(ctx context.Context, k *kind) error {
 	return nil
 }
 
-// run repeats step until the round is over; an error before that ends the round.
-func (f *field) run(what string, step func(b []byte) error) {
-	b := make([]byte, chunk)
-	for !f.over.Load() {
+// runFlow repeats step until the round is over; an error before that ends the round.
+func (f *shareRig) runFlow(what string, step func(b []byte) error) {
+	b := make([]byte, flowChunk)
+	for !f.closed.Load() {
 		if err := step(b); err != nil {
-			if !f.over.Load() {
+			if !f.closed.Load() {
 				f.cancel(fmt.Errorf("%s: %w", what, err))
 			}
 			return
@@ -99,10 +99,10 @@ func (f *field) run(what string, step func(b []byte) error) {
 	}
 }
 
-// ours is the engine's TCP.
-func ours(n *topo.Net, a, b *xdp.Device) (*kind, error) {
-	at := netip.AddrPortFrom(n.B.Addr4.Addr(), ourPort)
-	l, err := b.ListenStream(at, MaxFlows, xdp.StreamConfig{})
+// engineStack is the engine's TCP.
+func engineStack(n *topo.Net, a, b *xdp.Device) (*sharingStack, error) {
+	at := netip.AddrPortFrom(n.B.Addr4.Addr(), enginePort)
+	l, err := b.ListenStream(at, maxFlows, xdp.StreamConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +125,12 @@ func ours(n *topo.Net, a, b *xdp.Device) (*kind, error) {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		return a.DialStream(ctx, at, xdp.StreamConfig{})
 	}
-	return &kind{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
+	return &sharingStack{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
 }
 
-// kernel is the hosts' own TCP with a congestion control of our choice, which the host's default may not be.
-func kernel(n *topo.Net, congestion string) (*kind, error) {
-	k := &kind{name: "kernel TCP"}
+// kernelStack is the hosts' own TCP with a congestion control of our choice, which the host's default may not be.
+func kernelStack(n *topo.Net, congestion string) (*sharingStack, error) {
+	k := &sharingStack{name: "kernel TCP"}
 	control := func(_, _ string, c syscall.RawConn) (err error) {
 		e := c.Control(func(fd uintptr) {
 			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION,

@@ -1,4 +1,4 @@
-package compare
+package bench
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// program writes an executable that answers as `xwarp bench local` does, with a rate and a latency.
-func program(t *testing.T, name, script string) string {
+// writeProgram writes an executable that answers as `xwarp bench local` does, with a rate and a latency.
+func writeProgram(t *testing.T, name, script string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
@@ -20,31 +20,33 @@ func program(t *testing.T, name, script string) string {
 	return file
 }
 
-func answer(messages int, latency float64) string {
+func benchLocalAnswer(messages int, latency float64) string {
 	return fmt.Sprintf(`echo "1.000 Gbit/s, %d messages/s min 1.00 p50 %.2f p99 3.00 us"
 echo '{"Client":{"messages":%d,"seconds":2},"Server":{"messages":0}}'
 `, messages/2, latency, messages)
 }
 
-func TestRun(t *testing.T) {
-	usual := program(t, "usual", answer(1000, 5))
+func TestCompareBinaries(t *testing.T) {
+	usual := writeProgram(t, "usual", benchLocalAnswer(1000, 5))
 	for _, tc := range []struct {
 		name, script   string
 		rate, latency  float64 // medians
 		slower, failed []string
 	}{
-		{"the same", answer(1000, 5), 1, 1, nil, nil},
-		{"a bit slower", answer(980, 5.1), 0.98, 0.98, nil, nil},
-		{"slower", answer(900, 5), 0.9, 1, []string{"write-1500"}, nil},
-		{"faster, with a longer way", answer(2000, 10), 2, 0.5, []string{"ping-pong"}, nil},
+		{"the same", benchLocalAnswer(1000, 5), 1, 1, nil, nil},
+		{"a bit slower", benchLocalAnswer(980, 5.1), 0.98, 0.98, nil, nil},
+		{"slower", benchLocalAnswer(900, 5), 0.9, 1, []string{"write-1500"}, nil},
+		{"faster, with a longer way", benchLocalAnswer(2000, 10), 2, 0.5, []string{"ping-pong"},
+			nil},
 		{"does not know the flag", `echo "unknown flag: --tx" >&2; exit 1`, 0, 0, nil,
 			[]string{"write-1500", "ping-pong"}},
 		{"something else", "echo hello", 0, 0, nil, []string{"write-1500", "ping-pong"}},
-		{"nothing moved", answer(0, 5), 0, 1, nil, []string{"write-1500"}},
+		{"nothing moved", benchLocalAnswer(0, 5), 0, 1, nil, []string{"write-1500"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rows, err := Run(t.Context(), Options{Old: usual, New: program(t, "new", tc.script),
-				Rounds: 4, Only: []string{"write-1500", "ping-pong"}})
+			rows, err := compareBinaries(t.Context(),
+				CompareOptions{Old: usual, New: writeProgram(t, "new", tc.script),
+					Rounds: 4, Only: []string{"write-1500", "ping-pong"}})
 			if len(rows) != 2 || errors.Is(err, ErrFallen) != (len(tc.slower) > 0) {
 				t.Fatalf("%d rows, %v", len(rows), err)
 			}
@@ -67,25 +69,28 @@ func TestRun(t *testing.T) {
 }
 
 // A binary that is slow in the first set of rounds only has not fallen.
-func TestSecondSet(t *testing.T) {
+func TestSlowFigureIsMeasuredTwice(t *testing.T) {
 	count := filepath.Join(t.TempDir(), "count")
 	script := fmt.Sprintf("echo >> %s\nif [ $(wc -l < %[1]s) -le 3 ]; then\n%s\nelse\n%s\nfi\n",
 		count,
-		answer(500, 5), answer(1000, 5))
-	rows, err := Run(t.Context(), Options{Old: program(t, "old", answer(1000, 5)),
-		New: program(t, "new", script), Rounds: 3, Only: []string{"write-64"}})
+		benchLocalAnswer(500, 5), benchLocalAnswer(1000, 5))
+	rows, err := compareBinaries(t.Context(), CompareOptions{Old: writeProgram(t, "old",
+		benchLocalAnswer(1000, 5)),
+		New: writeProgram(t, "new", script), Rounds: 3, Only: []string{"write-64"}})
 	if err != nil || rows[0].Fallen || len(rows[0].New) != 6 {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }
 
-func TestOptions(t *testing.T) {
-	if _, err := Run(t.Context(), Options{Only: []string{"write-1"}}); err == nil {
+func TestCompareRejectsUnknownWorkload(t *testing.T) {
+	if _, err := compareBinaries(t.Context(),
+		CompareOptions{Only: []string{"write-1"}}); err == nil {
 		t.Error("a workload that does not exist is accepted")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Run(ctx, Options{Old: "a", New: "b"}); !errors.Is(err, context.Canceled) {
+	if _, err := compareBinaries(ctx, CompareOptions{Old: "a", New: "b"}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("%v, want the context's error", err)
 	}
 }

@@ -1,4 +1,4 @@
-package fairness
+package bench
 
 import (
 	"context"
@@ -18,16 +18,16 @@ func TestJain(t *testing.T) {
 		{nil, 0}, {[]float64{0, 0}, 0}, {[]float64{5}, 1}, {[]float64{3, 3, 3, 3}, 1},
 		{[]float64{7, 0, 0, 0}, 0.25}, {[]float64{1, 2, 3}, 36. / 42},
 	} {
-		if got := Jain(c.in); math.Abs(got-c.want) > 1e-12 {
+		if got := jainIndex(c.in); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("Jain(%v) = %v, want %v", c.in, got, c.want)
 		}
 	}
 }
 
-func TestMedian(t *testing.T) {
-	res := Result{}
+func TestMedianOfShareRounds(t *testing.T) {
+	res := ShareResult{}
 	for _, v := range [][2]float64{{10, 5}, {4, 4}, {9, 3}} {
-		r := Round{Ours: []float64{v[0], v[0]}, Kernel: []float64{v[1]}}
+		r := ShareRound{Ours: []float64{v[0], v[0]}, Kernel: []float64{v[1]}}
 		r.judge(50)
 		res.Rounds = append(res.Rounds, r)
 	}
@@ -38,25 +38,25 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-func TestConfigErrors(t *testing.T) {
-	for name, c := range map[string]Config{
-		"negative": {Ours: -1, Kernel: 1}, "too many": {Ours: MaxFlows, Kernel: 1},
-		"rounds": {Rounds: MaxRounds + 1}, "loss": {Loss: 2},
+func TestShareConfigErrors(t *testing.T) {
+	for name, c := range map[string]ShareConfig{
+		"negative": {Ours: -1, Kernel: 1}, "too many": {Ours: maxFlows, Kernel: 1},
+		"rounds": {Rounds: maxShareRounds + 1}, "loss": {Loss: 2},
 		"mark without rate": {MarkAbove: 1}, "time": {Warmup: -1},
 	} {
-		if err := c.Complete(); !errors.Is(err, ErrConfig) {
+		if err := c.Complete(); !errors.Is(err, errShareConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// together runs flows of both kinds and checks what must be true on a machine of any speed.
-func together(t *testing.T, cfg Config) *Result {
+// shareForTest runs flows of both kinds and checks what must be true on a machine of any speed.
+func shareForTest(t *testing.T, cfg ShareConfig) *ShareResult {
 	t.Helper()
 	needs.XDP(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	res, err := Run(ctx, cfg)
+	res, err := shareLink(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,9 +74,9 @@ func together(t *testing.T, cfg Config) *Result {
 	return res
 }
 
-// moved checks that every flow of each round moved bytes while it was measured, and that the path lost some.
+// checkMoved checks that every flow of each round moved bytes while it was measured, and that the path lost some.
 // How the flows compare depends on who has the processors: `xwarp bench share` measures that.
-func moved(t *testing.T, res *Result) {
+func checkMoved(t *testing.T, res *ShareResult) {
 	t.Helper()
 	for i, r := range res.Rounds {
 		for kind, flows := range map[string][]float64{"ours": r.Ours, "the kernel's": r.Kernel} {
@@ -94,12 +94,14 @@ func moved(t *testing.T, res *Result) {
 
 // TestBottleneck: both kinds share a queue of one round trip at 40 Mbit/s, and none starves.
 func TestBottleneck(t *testing.T) {
-	moved(t, together(t, Config{Ours: 4, Kernel: 4, Rate: 40e6, RTT: 20 * time.Millisecond,
+	checkMoved(t, shareForTest(t, ShareConfig{Ours: 4, Kernel: 4, Rate: 40e6,
+		RTT:    20 * time.Millisecond,
 		Warmup: 3 * time.Second, Duration: 6 * time.Second, Seed: 1}))
 }
 
 // TestWideArea: 1 % loss and 20 ms for both kinds at the same time: no recovery stalls.
 func TestWideArea(t *testing.T) {
-	moved(t, together(t, Config{Ours: 12, Kernel: 12, Loss: 0.01, RTT: 20 * time.Millisecond,
+	checkMoved(t, shareForTest(t, ShareConfig{Ours: 12, Kernel: 12, Loss: 0.01,
+		RTT:    20 * time.Millisecond,
 		Warmup: 2 * time.Second, Duration: 6 * time.Second, Seed: 1}))
 }
