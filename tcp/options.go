@@ -1,6 +1,45 @@
 package tcp
 
-import "xwarp/tcp/tick"
+import (
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// timestamps is the state of RFC 7323's option.
+type timestamps struct {
+	on       bool // requested; after the handshake: negotiated
+	recent   uint32
+	recentAt tick.Time
+
+	at    tick.Time // time of ticks, which is computed once for a batch
+	ticks uint32
+}
+
+func (c *Conn) clock() loss.Clock {
+	return loss.Clock{Tick: c.cfg.TSTick, Offset: c.cfg.TSOffset}
+}
+
+// tsval is the timestamp to send.
+func (c *Conn) tsval(now tick.Time) uint32 {
+	if t := &c.ts; t.at != now {
+		t.at, t.ticks = now, uint32(int64(now)/int64(c.cfg.TSTick))
+	}
+	return c.ts.ticks + c.cfg.TSOffset
+}
+
+// failsPAWS reports whether s is an old duplicate (RFC 7323, 5.3 R1). RSTs are exempt.
+func (c *Conn) failsPAWS(s *Segment, now tick.Time) bool {
+	return int32(s.Opt.TSVal-c.ts.recent) < 0 && now.Sub(c.ts.recentAt) <= pawsIdle
+}
+
+// updateTimestamp is rule R3: the timestamp to echo is that of the segment which covers the last acknowledgement
+// sent, so that the peer's measure includes our delay.
+func (c *Conn) updateTimestamp(s *Segment, now tick.Time) {
+	if s.Opt.Present&wire.HasTS != 0 && s.Seq.LessEq(c.lastAck) {
+		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now
+	}
+}
 
 // SetKeepalive changes what Config began with; idle 0 turns probes off.
 func (c *Conn) SetKeepalive(idle, interval tick.Duration, probes int) {

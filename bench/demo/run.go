@@ -1,3 +1,12 @@
+// Package demo is the first thing that a newcomer runs: two hosts in network namespaces, one engine in each, data moved
+// by every verb and compared byte by byte.
+//
+//	A: source ── RDMA Write ──► B: target        SHA-256 of both
+//	A: sink   ◄── RDMA Read ─── B: target        SHA-256 of both
+//	A: source ── Send ────────► B: inbox         SHA-256 of both
+//
+// Everything between the two hosts is real: veth, eBPF, AF_XDP, and with impairments a relay in a third namespace that
+// mistreats the frames.
 package demo
 
 import (
@@ -9,6 +18,7 @@ import (
 	"time"
 
 	"xwarp/bench/relay"
+	"xwarp/bench/relay/impair"
 	"xwarp/bench/topo"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
@@ -273,4 +283,24 @@ func (r *run) close() error {
 		errs = append(errs, r.net.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// startRelay mistreats both directions alike.
+func startRelay(net *topo.Net, cfg *Config) (*relay.Relay, error) {
+	c := impair.Config{
+		Loss: cfg.Loss, Reorder: cfg.Reorder, Duplicate: cfg.Duplicate, Corrupt: cfg.Corrupt,
+		CorruptMode: impair.CorruptSealed, Resegment: cfg.Resegment,
+	}
+	return relay.Start(net.Relay, relay.Config{AB: c, BA: c, Seed: cfg.Seed})
+}
+
+// relayed returns what r did to the frames of one direction.
+func relayed(r *relay.Relay, d relay.Direction) *Relay {
+	c := r.Counters(d)
+	return &Relay{
+		In: c.In, Out: c.Out, Lost: c.Lost, Duplicated: c.Duplicated, Reordered: c.Reordered,
+		Corrupted: c.Corrupted,
+		RecutIn:   c.RecutIn, RecutOut: c.RecutOut,
+		Overflow: c.Overflow + c.QueueDropped + c.Truncated + c.SendErrors,
+	}
 }

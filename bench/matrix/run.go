@@ -1,9 +1,18 @@
+// Package matrix is the standard set of measurements, what is made of them, and the check against earlier ones.
+//
+// A case is one topology with several variants. In every round each variant runs once, in an order that turns
+// from round to round, and ratios are taken within a round: what disturbs the machine for a while disturbs
+// both sides of a ratio. Medians over rounds are reported with the smallest and the largest.
 package matrix
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"xwarp/bench/endpoint"
@@ -164,4 +173,32 @@ func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant
 		defer r.Close()
 	}
 	return cfg.Runner.Run(ctx, net, v.Spec, v.IPv6)
+}
+
+// Names of the files in the results directory, beside the plots.
+const (
+	FileJSON     = "results.json"
+	FileMarkdown = "results.md"
+)
+
+// Save writes JSON, Markdown and plots into dir.
+func (res *Results) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	j, err := json.MarshalIndent(res, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, FileJSON), append(j, '\n'), 0o644); err != nil {
+		return err
+	}
+	var md bytes.Buffer
+	if err := res.WriteMarkdown(&md); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, FileMarkdown), md.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return res.Plots(dir)
 }

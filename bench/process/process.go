@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -206,4 +207,23 @@ func Main(ctx context.Context) error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(rep)
+}
+
+// profile writes a CPU profile of the process to the file until the function that it returns is called; an empty name
+// writes none.
+func profile(name string) (end func() error, err error) {
+	if name == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return f.Close()
+	}, nil
 }

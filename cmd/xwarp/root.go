@@ -1,3 +1,4 @@
+// Command xwarp is the engine's command line: a demonstration, file transfer, and what shows and checks a host.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 
 	"xwarp/bench/demo"
 	"xwarp/cmd/program"
+	"xwarp/cmd/xwarp/bench"
 	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 )
@@ -251,3 +253,35 @@ func oneArg(what string) cobra.PositionalArgs {
 		return usagef("%q is one argument too many", args[1])
 	}
 }
+
+func main() { program.Main(execute) }
+
+func newBench(*global) *cobra.Command {
+	v := buildVersion()
+	name := v.Version
+	if v.Revision != "" {
+		name += " " + v.Revision
+	}
+	return bench.New(name)
+}
+
+func newBenchEnd(*global) *cobra.Command { return bench.NewEnd() }
+
+// size is a flag of a number of bytes with a unit: 64MiB, 1GiB, 1500, 10MB.
+type size int64
+
+// Set implements pflag.Value.
+func (s *size) Set(text string) error {
+	n, err := plain.ParseSize(text)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%q is not above 0", text)
+	}
+	*s = size(n)
+	return err
+}
+
+// String implements pflag.Value.
+func (s *size) String() string { return plain.ExactSize(int64(*s)) }
+
+// Type implements pflag.Value.
+func (s *size) Type() string { return "size" }

@@ -1,3 +1,8 @@
+// Package startup implements the start-up exchange of MPA: Request and Reply of RFC 5044, 7.1, with the IRD, ORD and
+// ready-to-receive messages of RFC 6581. The caller passes the bytes of the stream to an Initiator or a Responder until
+// it has Params. FPDUs begin with the next byte of either direction; package mpa handles them.
+//
+// Nothing here has a goroutine, a lock, a clock or I/O.
 package startup
 
 import (
@@ -211,3 +216,6 @@ func (s *endpoint) fail(err *ulpdu.Error) *ulpdu.Error {
 }
 
 func (s *endpoint) queueFrame(f *frame) { s.out = append(s.out, f.appendTo(nil)) }
+
+// MaxPrivateData is the largest private data of a start-up frame in bytes, including RFC 6581's four (RFC 5044, 7.1.1).
+const MaxPrivateData = 512

@@ -1,6 +1,11 @@
 package doctor
 
 import (
+	"cmp"
+	"errors"
+	"os"
+	"strings"
+
 	"xwarp/bpf"
 )
 
@@ -17,3 +22,54 @@ var kernelCheck = check{
 		return fine("Linux %s", release)
 	},
 }
+
+var lockdownCheck = check{
+	name: "lockdown",
+	why: "kernel lockdown in confidentiality mode forbids the eBPF helpers that read kernel " +
+		"memory, and some kernels all of eBPF",
+	look: func(*env) finding {
+		b, err := os.ReadFile("/sys/kernel/security/lockdown")
+		if err != nil {
+			return fine("the kernel has no lockdown, or it cannot be read")
+		}
+		return lockdown(string(b))
+	},
+}
+
+// lockdown judges a text such as "none [integrity] confidentiality".
+func lockdown(text string) finding {
+	if strings.Contains(text, "[confidentiality]") {
+		return warn("lockdown is confidentiality").advise("boot with lockdown=integrity")
+	}
+	_, mode, _ := strings.Cut(text, "[")
+	mode, _, _ = strings.Cut(mode, "]")
+	return fine("lockdown is %s", mode)
+}
+
+var foreignCheck = check{
+	name: "foreign-program", nic: true,
+	why: "an interface carries one XDP program, and nobody's is replaced",
+	look: func(e *env) finding {
+		if x := e.nic.Attrs().Xdp; x == nil || !x.Attached {
+			return fine("%s carries no XDP program", e.name())
+		}
+		// The attempt names the program; nothing is replaced.
+		err := tryAttach(e.nic.Attrs().Index, bpf.ModeAuto)
+		var f *bpf.ForeignProgramError
+		switch {
+		case err == nil:
+			return fine("%s carried an XDP program, which is gone now", e.name())
+		case errors.As(err, &f) && f.Name == steeringProgram:
+			return fine("xwarp itself is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
+		}
+		if f == nil || f.ID == 0 {
+			return fail("%v", err).advise("bpftool net show dev %s", e.name())
+		}
+		mode := map[bpf.Mode]string{bpf.ModeNative: "xdpdrv", bpf.ModeGeneric: "xdpgeneric"}[f.Mode]
+		return fail("%v", err).advise("stop the owner (bpftool prog show id %d: pids); without an "+
+			"owner: ip link set dev %s %s off", f.ID, e.name(), cmp.Or(mode, "xdp"))
+	},
+}
+
+// steeringProgram is the name of our own program in the kernel.
+const steeringProgram = "xwarp_steer"

@@ -5,8 +5,10 @@ package ports
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -157,6 +159,17 @@ func Of(sa unix.Sockaddr) uint16 {
 		return uint16(s.Port)
 	case *unix.SockaddrInet6:
 		return uint16(s.Port)
+	}
+	return 0
+}
+
+// zoneIndex returns the interface index that an IPv6 zone names, 0 when there is none.
+func zoneIndex(zone string) uint32 {
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n)
+	}
+	if i, err := net.InterfaceByName(zone); err == nil {
+		return uint32(i.Index)
 	}
 	return 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync/atomic"
 
@@ -15,6 +16,8 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
 )
 
 // Conn is one attempt to connect, active or passive. It is the iwarp.Handler of its iwarp.Conn, which calls it on
@@ -319,3 +322,24 @@ var (
 	_ verbs.Listener = (*Listener)(nil)
 	_ verbs.Answerer = (*Conn)(nil)
 )
+
+// ToNetip returns a as a netip.Addr, IPv4 addresses in their 4-byte form.
+func ToNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
+
+// FromNetip is the inverse of ToNetip.
+func FromNetip(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
+
+// TupleAddrs returns the two ends of a connection.
+func TupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
+	return netip.AddrPortFrom(ToNetip(t.Local), t.LocalPort), netip.AddrPortFrom(ToNetip(t.Remote),
+		t.RemotePort)
+}
+
+// AddrPort returns the address of a TCP socket, the zero AddrPort for other sockets.
+func AddrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		p := t.AddrPort()
+		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+	}
+	return netip.AddrPort{}
+}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/rpc"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -208,4 +210,53 @@ func (v *VM) Listening(port uint16, timeout time.Duration) error {
 		return fmt.Errorf("nothing listens on port %d of the machine: %w", port, err)
 	}
 	return nil
+}
+
+// Script runs a shell script that ends at the first command that fails, writes both it and what it printed to
+// log, and returns what it printed. An error is its last words.
+func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string, error) {
+	fmt.Fprintf(log, "$ %s\n", script)
+	begin := time.Now()
+	out, code, err := v.Run("set -e\n"+script, timeout)
+	fmt.Fprintf(log, "%s[%d, %.1f s]\n", out, code, time.Since(begin).Seconds())
+	said := strings.TrimSpace(out)
+	last := said[strings.LastIndexByte(said, '\n')+1:]
+	if err != nil && v.Running() {
+		err = fmt.Errorf("no end within %v; the last words: %s", timeout, last)
+	}
+	if err == nil && code != 0 {
+		err = errors.New(last)
+	}
+	return out, err
+}
+
+// guestState and hostState are what a machine and the namespaces beside it tell about a network that fell silent.
+const (
+	guestState = `ip -s -s link show eth0; ip neigh; ss -tnoime; grep virtio /proc/interrupts
+cat /proc/net/softnet_stat; ethtool -S eth0 | grep -v ': 0$'; nstat -as | grep -v ' 0  '`
+	hostState = `ip -s -s link; ip neigh; tc -s qdisc; ss -tnoime; cat /proc/net/softnet_stat`
+)
+
+// NetworkState returns what each part of the network says about it, from the machine to the program under test, and
+// whether the machine still answers on it.
+func (v *VM) NetworkState() string {
+	var b strings.Builder
+	say := func(where, out string, err error) {
+		fmt.Fprintf(&b, "\n%s:\n%s", where, out)
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+	}
+	out, _, err := v.Run(guestState, time.Minute)
+	say("the machine", out, err)
+	for _, n := range []struct {
+		name string
+		*Netns
+	}{{"the bridge", v.net.hub}, {"the peer", v.net.Peer}} {
+		out, _, err = n.Run(time.Minute, "sh", "-c", hostState)
+		say(n.name, out, err)
+	}
+	out, _, err = v.net.Peer.Run(time.Minute, "ping", "-c", "3", "-W", "5", v.Addr4.String())
+	say("ping from the peer", out, err)
+	return b.String()
 }
