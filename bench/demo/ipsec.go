@@ -30,7 +30,7 @@ func protect(a, b netip.Addr) (forA, forB *xdp.IPsecConfig) {
 	there, back := sa(a, b, 0x1001), sa(b, a, 0x2001)
 	c := func(out, in *xfrm.SA) *xdp.IPsecConfig {
 		return &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: esp.Transport}},
-			Static: &xfrm.State{Outbound: []*xfrm.SA{out}, Inbound: []*xfrm.SA{in}}}
+			Follow: xfrm.Static(&xfrm.State{Outbound: []*xfrm.SA{out}, Inbound: []*xfrm.SA{in}})}
 	}
 	return c(there, back), c(back, there)
 }

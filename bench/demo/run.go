@@ -105,7 +105,6 @@ func (r *run) setUp() (err error) {
 	cfg.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
 	var forA *xdp.IPsecConfig
 	if r.cfg.IPsec {
-		cfg.Queues = []int{0}
 		forA, cfg.IPsec = protect(r.addresses())
 	}
 	r.b = &end{name: "B", host: r.net.B}

@@ -50,7 +50,9 @@ type Steering interface {
 
 // Config is what a Manager is made of.
 type Config struct {
-	Rules    []Rule
+	Rules []Rule
+	// Owns reports whether the Stack has the connections and SAs between two hosts. Nil: it has all.
+	Owns     func(local, remote netip.Addr) bool
 	Window   int // anti-replay window in packets, if it is larger than the IKE daemon's [esp.DefaultWindow]
 	Kernel   Kernel
 	Steering Steering
@@ -72,6 +74,8 @@ type Manager struct {
 	ins      map[*xfrm.SA]*inbound
 	refused  map[*xfrm.SA]bool // said so in the log
 	due      tick.Time         // of accounting
+	state    *xfrm.State       // of the last Update
+	total    Stats             // without what the present SAs count
 }
 
 // pair is two hosts.
@@ -94,6 +98,7 @@ type outbound struct {
 
 type inbound struct {
 	esp   *esp.In
+	flow  *stack.Flow
 	asked bool
 }
 
@@ -105,11 +110,14 @@ func New(cfg Config) *Manager {
 	if cfg.Ask == nil {
 		cfg.Ask = func(f func()) { go f() }
 	}
+	if cfg.Owns == nil {
+		cfg.Owns = func(_, _ netip.Addr) bool { return true }
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Manager{cfg: cfg, flows: map[pair]*flow{}, outs: map[*xfrm.SA]*outbound{},
-		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}}
+		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
 }
 
 // Use says whose SAs the Manager manages.
@@ -158,7 +166,7 @@ func (m *Manager) Prepare(t *tcp.Tuple) {
 
 func (m *Manager) flowOf(p pair, mode esp.Mode) *flow {
 	f := m.flows[p]
-	if f == nil {
+	if f == nil || f.Shape.Mode != mode {
 		f = &flow{Flow: *nowhere(mode, &tcp.Tuple{Local: p.local, Remote: p.remote})}
 		m.flows[p] = f
 	}
@@ -205,11 +213,12 @@ func (m *Manager) ask(f func() error) {
 
 // Update takes the policies and SAs that the kernel has.
 func (m *Manager) Update(s *xfrm.State) {
-	m.policies = s.Policies
+	m.state, m.policies = s, s.Policies
 	for sa, in := range m.ins {
 		if !slices.Contains(s.Inbound, sa) {
 			m.stack.RemoveIn(in.esp)
 			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
+			m.total.addIn(in.esp)
 			delete(m.ins, sa)
 		}
 	}
@@ -218,8 +227,9 @@ func (m *Manager) Update(s *xfrm.State) {
 			m.addIn(sa)
 		}
 	}
-	for sa := range m.outs {
+	for sa, out := range m.outs {
 		if !slices.Contains(s.Outbound, sa) {
+			m.total.addOut(out.esp)
 			delete(m.outs, sa)
 		}
 	}
@@ -245,8 +255,11 @@ func (m *Manager) steer(what string, err error) {
 	}
 }
 
-// flowFor returns the flow of an SA, nil when it is of no use.
+// flowFor returns the flow of an SA, nil when it is of no use here.
 func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
+	if !m.cfg.Owns(local, remote) {
+		return nil
+	}
 	for i := range m.cfg.Rules {
 		r := &m.cfg.Rules[i]
 		if !r.isFor(remote) || r.Clear {
@@ -279,7 +292,7 @@ func (m *Manager) addIn(sa *xfrm.SA) {
 		return
 	}
 	m.stack.AddIn(&f.Flow, in)
-	m.ins[sa] = &inbound{esp: in}
+	m.ins[sa] = &inbound{esp: in, flow: &f.Flow}
 }
 
 // sendWith has f send with sa from now on, nil for none.
@@ -303,6 +316,9 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 		}
 		o = &outbound{esp: out}
 		m.outs[sa] = o
+	}
+	if f.current != nil {
+		m.total.Rekeys++
 	}
 	f.current, f.wants = sa, false
 	m.stack.SetOut(&f.Flow, o.esp)
@@ -328,9 +344,19 @@ func (m *Manager) Deadline() tick.Time {
 
 // Expire asks for SAs that packets wait for, and tells the kernel how much the others carried.
 func (m *Manager) Expire(now tick.Time) {
+	var used map[*stack.Flow]bool
 	for p, f := range m.flows {
 		if f.wants && f.retry <= now {
+			if used == nil {
+				used = m.usedFlows()
+			}
+			if !used[&f.Flow] { // whoever waited gave up
+				f.wants = false
+				m.stack.SetOut(&f.Flow, nil) // the next packet asks again
+				continue
+			}
 			f.retry, f.pause = now.Add(f.pause), min(2*f.pause, maxRetry)
+			m.total.Requests++
 			m.acquire(p)
 		}
 	}
@@ -338,6 +364,7 @@ func (m *Manager) Expire(now tick.Time) {
 		return
 	}
 	m.due = now.Add(accounting)
+	m.forgetIdle()
 	for sa, o := range m.outs {
 		packets, bytes := o.esp.Used()
 		m.ask(func() error { return m.cfg.Kernel.Account(sa, packets, bytes) })

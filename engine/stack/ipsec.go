@@ -38,6 +38,9 @@ type Flow struct {
 // Out returns the SA that f sends with, nil for none.
 func (f *Flow) Out() *esp.Out { return f.out }
 
+// Flow returns the flow of e, nil for a connection in the clear.
+func (e *Endpoint) Flow() *Flow { return e.flow }
+
 // innerMTU returns the longest packet of a connection of f where packets may have mtu bytes. F may be nil.
 func (f *Flow) innerMTU(mtu int, v6 bool) int {
 	if f == nil {
@@ -225,7 +228,10 @@ func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoin
 	spi, ok := esp.PacketSPI(b)
 	in := s.inbound[spi]
 	if f := in.flow; !ok || f == nil || f.Local != local || f.Remote != remote {
-		s.stats.DropNoSA++
+		if s.cfg.Stray == nil || !s.handOver(Stray{Tuple: tcp.Tuple{Local: local, Remote: remote},
+			ESP: true, ECN: ecn, Payload: b}) {
+			s.stats.DropNoSA++
+		}
 		return
 	}
 	payload, next, err := in.sa.Open(b)

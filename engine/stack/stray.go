@@ -8,10 +8,13 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Stray is a segment or an ICMP error that a Stack got and that may belong to another worker's.
+// Stray is a segment, an ICMP error or an ESP packet that a Stack got and that may belong to another worker's.
 type Stray struct {
-	Tuple tcp.Tuple
+	Tuple tcp.Tuple     // of an ESP packet: addresses only
 	ICMP  *ip.ICMPError // nil for a segment
+	// ESP says that Payload is an ESP packet, which arrived with ECN.
+	ESP bool
+	ECN tcp.ECN
 	// Segment and Payload are valid during Config.Stray only; Keep copies them.
 	Segment tcp.Segment
 	Payload []byte
@@ -30,11 +33,16 @@ func (x *Stray) Keep() *Stray {
 
 // SYNACK reports whether x answers a SYN.
 func (x *Stray) SYNACK() bool {
-	return x.ICMP == nil && x.Segment.Flags.Has(wire.SYN|wire.ACK)
+	return x.ICMP == nil && !x.ESP && x.Segment.Flags.Has(wire.SYN|wire.ACK)
 }
 
 func (s *Stack) stray(pieces [][]byte) bool {
-	s.strayed = Stray{Tuple: s.tuple, Segment: s.seg, Payload: s.flat(pieces)}
+	return s.handOver(Stray{Tuple: s.tuple, Segment: s.seg, Payload: s.flat(pieces)})
+}
+
+// handOver shows x to Config.Stray and reports whether it was taken.
+func (s *Stack) handOver(x Stray) bool {
+	s.strayed = x
 	taken := s.cfg.Stray(&s.strayed)
 	s.strayed.Payload = nil
 	if taken {
@@ -53,8 +61,14 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 		}
 		return
 	}
+	if x.ESP {
+		t := &x.Tuple
+		s.ip = ip.Header{Src: t.Remote, Dst: t.Local, V6: !t.Remote.Is4()}
+		s.open(x.Payload, t.Local, t.Remote, x.ECN, nil, now)
+		return
+	}
 	s.seg, s.tuple = x.Segment, x.Tuple
-	if s.flowOf(&s.tuple) != nil { // its SAs are those of another Stack
+	if s.flowOf(&s.tuple) != nil { // it was in the clear
 		s.stats.DropPolicy++
 		return
 	}

@@ -60,7 +60,7 @@ type Config struct {
 	// Allow are the only addresses that listeners serve: the steering program drops segments to them from others. Empty
 	// means all. Active connections are not restricted.
 	Allow []netip.Prefix
-	// IPsec, when set, protects connections by ESP. The device must serve exactly one queue, which Queues names.
+	// IPsec, when set, protects connections by ESP. All connections between two hosts are on one worker then.
 	IPsec *IPsecConfig
 	// Privileges, when set, keeps the program and spare sockets, so that the interface can be opened again without
 	// privileges. The caller closes it after the device.
@@ -231,7 +231,7 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	c.Port, c.Local = port, port.Addr()
 	cfg := x.rdmaConfig()
 	cfg.PathMTU = mtu
-	w := x.workers[0]
+	w := x.firstWorker(c.Local.Addr(), c.Remote.Addr())
 	c.Owner.Store(w.Shard)
 	posted := w.Post(func() {
 		err := verbs.ErrClosed // the worker may have ended meanwhile

@@ -1,7 +1,9 @@
 package xdp
 
 import (
-	"fmt"
+	"errors"
+	"net/netip"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +12,7 @@ import (
 	"xwarp/engine/internal/core"
 	"xwarp/engine/ipsec"
 	"xwarp/engine/stack"
-	"xwarp/engine/verbs"
+	"xwarp/tcp/ip"
 )
 
 // IPsecConfig says which connections of a device IPsec ESP protects (RFC 5044, 9.3), and where its SAs come from.
@@ -21,85 +23,146 @@ type IPsecConfig struct {
 	// IfID and Mark are those of the SAs that an IKE daemon installs for the engine: see xfrm.Options.
 	IfID, Mark uint32
 	Window     int // anti-replay window in packets [esp.DefaultWindow]
-	// Static, when set, replaces the kernel and its IKE daemon, for tests. A device that is opened again with the same
-	// keys would reuse sequence numbers, which breaks the encryption.
-	Static *xfrm.State
+	// Follow, when set, replaces xfrm.Follow, for tests.
+	Follow func(xfrm.Options) (xfrm.Source, error)
 }
 
-// ipsecState is the IPsec state of a device, nil without IPsec.
+// IPsecStats are the counters of IPsec on a device.
+type IPsecStats struct {
+	ipsec.Stats
+	xfrm.Counters
+	Failures  uint64    // requests to the kernel and the IKE daemon that failed, and SAs that were refused
+	LastError error     // of the last Failure
+	LastAt    time.Time // when
+}
+
+// ipsecState is the IPsec state of a device, nil without IPsec. Each worker has a Manager, for the pairs of hosts that
+// it owns: an SA belongs to one worker, for no two may number its packets.
 type ipsecState struct {
 	x       *driver
-	manager *ipsec.Manager
-	kernel  *xfrm.Follower // nil with static SAs
-	worker  *worker
+	workers []*worker
+	source  xfrm.Source
 	done    chan struct{}
+
+	mu       sync.Mutex
+	managers map[*worker]*ipsec.Manager
+	failures uint64
+	last     error
+	lastAt   time.Time
+	final    ipsec.Stats // at Close
 }
 
 // openIPsec makes the state that newWorker needs.
-func (x *driver) openIPsec() error {
-	c := x.cfg.IPsec
-	if c == nil {
-		return nil
+func (x *driver) openIPsec() {
+	if x.cfg.IPsec != nil {
+		x.ipsec = &ipsecState{x: x, done: make(chan struct{}),
+			managers: map[*worker]*ipsec.Manager{}}
 	}
-	if len(x.cfg.Queues) != 1 {
-		return fmt.Errorf("%w: IPsec needs all connections of an SA on one worker: serve one queue, "+
-			"such as 0, and set the interface to one (ethtool -L %s combined 1)", verbs.ErrInvalid,
-			x.cfg.Interface)
-	}
-	i := &ipsecState{x: x, done: make(chan struct{})}
-	i.manager = ipsec.New(ipsec.Config{Rules: c.Rules, Window: c.Window, Kernel: i,
-		Steering: x.steer, Random: core.RandomSeed, Wake: i.expire, Log: x.base.Log()})
-	x.ipsec = i
-	return nil
 }
 
-// policy returns the policy for a Stack, nil without IPsec.
-func (i *ipsecState) policy() stack.IPsec {
+// newManager makes the Manager of a worker, nil without IPsec. The worker of a relay owns no SA.
+func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	if i == nil {
 		return nil
 	}
-	return i.manager
+	c := i.x.cfg.IPsec
+	m := ipsec.New(ipsec.Config{Rules: c.Rules, Window: c.Window, Kernel: i, Steering: i.x.steer,
+		Random: core.RandomSeed, Wake: func() { i.expire(w) }, Log: i.x.base.Log(),
+		Owns: func(local, remote netip.Addr) bool {
+			return i.owner(core.FromNetip(local), core.FromNetip(remote)) == w
+		}})
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.managers[w] = m
+	return m
 }
 
-// follow starts to follow the SAs, for the only worker.
+// owner returns the worker that has the SAs and the protected connections of two hosts.
+func (i *ipsecState) owner(local, remote ip.Addr) *worker {
+	hash := uint32(2166136261) // FNV-1a
+	for _, a := range []ip.Addr{local, remote} {
+		for _, b := range a {
+			hash = (hash ^ uint32(b)) * 16777619
+		}
+	}
+	return i.workers[hash%uint32(len(i.workers))]
+}
+
+// firstWorker returns the worker on which a connection begins.
+func (x *driver) firstWorker(local, remote netip.Addr) *worker {
+	if x.ipsec != nil {
+		return x.ipsec.owner(core.FromNetip(local), core.FromNetip(remote))
+	}
+	return x.workers[0]
+}
+
+// strayOwner returns the worker that a stray is for; nil: unknown.
+func (x *driver) strayOwner(s *stack.Stray) *worker {
+	if s.ESP {
+		return x.ipsec.owner(s.Tuple.Local, s.Tuple.Remote)
+	}
+	return x.owners.get(&s.Tuple)
+}
+
+// follow starts to follow the SAs.
 func (i *ipsecState) follow(workers []*worker) (err error) {
 	if i == nil {
 		return nil
 	}
-	i.worker = workers[0]
-	i.manager.Use(i.worker.stk)
+	i.workers = workers
 	c := i.x.cfg.IPsec
-	if c.Static != nil {
-		i.update(c.Static)
-	} else if i.kernel, err = xfrm.Follow(xfrm.Options{IfID: c.IfID, Mark: c.Mark,
-		Notify: i.update, Log: i.x.base.Log()}); err != nil {
+	follow := c.Follow
+	if follow == nil {
+		follow = func(o xfrm.Options) (xfrm.Source, error) { return xfrm.Follow(o) }
+	}
+	if i.source, err = follow(xfrm.Options{IfID: c.IfID, Mark: c.Mark, Notify: i.update,
+		Refused: func(err error) { i.note(err) }, Log: i.x.base.Log()}); err != nil {
+		i.source = nil
 		return err
+	}
+	if f, ok := i.source.(*xfrm.Follower); ok {
+		i.x.watches = append(i.x.watches, f.Watch())
 	}
 	go i.tick()
 	return nil
 }
 
-func (i *ipsecState) update(s *xfrm.State) {
-	i.worker.Post(func() { i.manager.Update(s) })
+// on runs f with the Manager of each worker that has connections, on the worker's thread.
+func (i *ipsecState) on(f func(m *ipsec.Manager)) {
+	for _, w := range i.workers {
+		m := i.manager(w)
+		w.Post(func() { f(m) })
+	}
 }
 
-// expire posts a run of the Manager's timers.
-func (i *ipsecState) expire() {
-	i.worker.Post(func() {
-		if now := core.Now(); i.manager.Deadline() <= now {
-			i.manager.Expire(now)
-		}
-	})
+func (i *ipsecState) manager(w *worker) *ipsec.Manager {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.managers[w]
 }
 
-// tick calls expire every second.
+func (i *ipsecState) update(s *xfrm.State) { i.on(func(m *ipsec.Manager) { m.Update(s) }) }
+
+// expire posts a run of a Manager's timers.
+func (i *ipsecState) expire(w *worker) {
+	m := i.manager(w)
+	w.Post(func() { expireManager(m) })
+}
+
+func expireManager(m *ipsec.Manager) {
+	if now := core.Now(); m.Deadline() <= now {
+		m.Expire(now)
+	}
+}
+
+// tick runs the timers of the Managers every second.
 func (i *ipsecState) tick() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			i.expire()
+			i.on(expireManager)
 		case <-i.done:
 			return
 		}
@@ -111,30 +174,95 @@ func (i *ipsecState) close() {
 		return
 	}
 	close(i.done)
-	if i.kernel != nil {
-		i.kernel.Close()
+	if i.source != nil {
+		i.source.Close()
 	}
 }
 
-// Acquire, Expire and Account implement ipsec.Kernel. Static SAs have no IKE daemon.
+// Acquire, Expire and Account implement ipsec.Kernel. An SA that is gone needs neither of the last two.
 
-func (i *ipsecState) Acquire(p *xfrm.Policy) error {
-	if i.kernel == nil {
-		return unix.ENOTCONN
-	}
-	return i.kernel.Acquire(p)
-}
+func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.note(i.source.Acquire(p)) }
 
 func (i *ipsecState) Expire(sa *xfrm.SA, hard bool) error {
-	if i.kernel == nil {
-		return unix.ENOTCONN
-	}
-	return i.kernel.Expire(sa, hard)
+	return i.noteIfThere(i.source.Expire(sa, hard))
 }
 
 func (i *ipsecState) Account(sa *xfrm.SA, packets, bytes uint64) error {
-	if i.kernel == nil {
+	return i.noteIfThere(i.source.Account(sa, packets, bytes))
+}
+
+func (i *ipsecState) noteIfThere(err error) error {
+	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
-	return i.kernel.Account(sa, packets, bytes)
+	return i.note(err)
+}
+
+// note keeps an error for IPsecStats.
+func (i *ipsecState) note(err error) error {
+	if err != nil {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.failures++
+		i.last, i.lastAt = err, time.Now()
+	}
+	return err
+}
+
+// IPsec returns the counters and the SAs of IPsec; on is false without IPsec.
+func (d *Device) IPsec() (s IPsecStats, list []ipsec.Association, on bool, err error) {
+	i := d.x.ipsec
+	if i == nil || i.source == nil {
+		return s, nil, i != nil, nil
+	}
+	for _, w := range i.workers {
+		m := i.manager(w)
+		if err = w.Call(func() {
+			one := m.Stats()
+			s.Add(&one)
+			list = append(list, m.Associations()...)
+		}); err != nil {
+			break
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err != nil && i.x.base.IsFinal() { // written after final
+		s.Stats, list, err = i.final, nil, nil
+	}
+	s.Counters, _ = i.source.Counters()
+	s.Failures, s.LastError, s.LastAt = i.failures, i.last, i.lastAt
+	return s, list, true, err
+}
+
+// keepCounters keeps the counters of the Managers, whose workers have ended.
+func (i *ipsecState) keepCounters() {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.final = ipsec.Stats{}
+	for _, m := range i.managers {
+		one := m.Stats()
+		one.Inbound, one.Outbound, one.Waiting = 0, 0, 0
+		i.final.Add(&one)
+	}
+}
+
+// SetIPsecRules replaces IPsecConfig.Rules. Connections that the new rules protect in another way are reset. A device
+// without IPsec ignores it.
+func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
+	i := d.x.ipsec
+	if i == nil {
+		return 0, nil
+	}
+	for _, w := range i.workers {
+		m := i.manager(w)
+		err = errors.Join(err, w.Do(func() error {
+			ended += m.SetRules(rules, core.Now())
+			return nil
+		}))
+	}
+	return ended, err
 }

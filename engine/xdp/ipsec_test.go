@@ -2,7 +2,6 @@ package xdp_test
 
 import (
 	"crypto/rand"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/ipsec"
 	"xwarp/engine/testkit/verbstest"
-	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
 
@@ -37,17 +35,19 @@ func TestXDPTransferOverESP(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	for _, tc := range []struct {
-		name string
-		mtu  int
-		v6   bool
-		mode esp.Mode
+		name   string
+		mtu    int
+		v6     bool
+		mode   esp.Mode
+		queues int
 	}{
-		{"transport", 0, false, esp.Transport}, {"transport IPv6", 0, true, esp.Transport},
-		{"transport 9000", 9000, false, esp.Transport},
-		{"tunnel", 0, false, esp.Tunnel}, {"tunnel IPv6 9000", 9000, true, esp.Tunnel},
+		{"transport", 0, false, esp.Transport, 1}, {"transport IPv6", 0, true, esp.Transport, 1},
+		{"transport 9000", 9000, false, esp.Transport, 1},
+		{"transport 4 queues", 0, false, esp.Transport, 4}, {"tunnel", 0, false, esp.Tunnel, 1},
+		{"tunnel IPv6 9000", 9000, true, esp.Tunnel, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tn, err := topo.New(topo.Options{MTU: tc.mtu})
+			tn, err := topo.New(topo.Options{MTU: tc.mtu, Queues: tc.queues})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,8 +57,8 @@ func TestXDPTransferOverESP(t *testing.T) {
 				at, from = tn.B.Addr6.Addr(), tn.A.Addr6.Addr()
 			}
 			open := func(h *topo.Host, s *xfrm.State) (d *xdp.Device) {
-				c := xdp.Config{Interface: h.Link.Name, Queues: []int{0},
-					IPsec: &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: tc.mode}}, Static: s}}
+				c := xdp.Config{Interface: h.Link.Name, IPsec: &xdp.IPsecConfig{
+					Rules: []ipsec.Rule{{Mode: tc.mode}}, Follow: xfrm.Static(s)}}
 				c.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 				if err := h.Do(func() (err error) {
 					d, err = xdp.Open(c)
@@ -71,36 +71,22 @@ func TestXDPTransferOverESP(t *testing.T) {
 			}
 			sa, sb := testSAs(tc.mode, from, at, 0x10001)
 			da, db := open(tn.A, sa), open(tn.B, sb)
-			a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
-			verbstest.Connect(t, a, b, netip.AddrPortFrom(at, 7174))
-			verbstest.Exercise(t, a, b)
+			for i := range uint16(tc.queues) {
+				a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
+				verbstest.Connect(t, a, b, netip.AddrPortFrom(at, 7174+i))
+				verbstest.Exercise(t, a, b)
+			}
 			for _, d := range []*xdp.Device{da, db} {
+				s, list, _, err := d.IPsec()
+				if err != nil || s.Inbound != 1 || s.Outbound != 1 || s.PacketsIn < 100 ||
+					s.PacketsOut < 100 || s.Forged+s.Replayed+s.Malformed > 0 || len(list) != 2 {
+					t.Errorf("%+v, %+v, %v", s, list, err)
+				}
 				n := steering(t, d)
 				if n[bpf.ESP] < 100 || n[bpf.Flow]+n[bpf.Listener] > 0 {
 					t.Errorf("%d frames of ESP, %d of TCP", n[bpf.ESP], n[bpf.Flow]+n[bpf.Listener])
 				}
 			}
 		})
-	}
-}
-
-func TestIPsecNeedsOneQueue(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tn.Close()
-	c := xdp.Config{Interface: tn.A.Link.Name, IPsec: &xdp.IPsecConfig{IfID: 7}}
-	err = tn.A.Do(func() error {
-		d, err := xdp.Open(c)
-		if err == nil {
-			d.Close()
-		}
-		return err
-	})
-	if !errors.Is(err, verbs.ErrInvalid) {
-		t.Errorf("without a queue: %v", err)
 	}
 }

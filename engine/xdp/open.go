@@ -42,9 +42,7 @@ func (x *driver) open(nic netlink.Link) (err error) {
 	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
 		return attachBusy(err)
 	}
-	if err := x.openIPsec(); err != nil {
-		return err
-	}
+	x.openIPsec()
 	if err := x.openQueues(link); err != nil {
 		return err
 	}
@@ -141,18 +139,26 @@ func (x *driver) newWorker(queue int, port ring.Port,
 		return nil, err
 	}
 	w.Queue = queue
-	w.stk, err = stack.New(stack.Config{
+	cfg := stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.framesPerRun(),
 		Resolver: x.hops.forWorker(),
-		Steering: flows{x, w}, IPsec: x.ipsec.policy(), Peers: x.base.Options().Peers,
+		Steering: flows{x, w}, Peers: x.base.Options().Peers,
 		Stray:  stray(w),
 		Secret: x.secret, Seed: core.RandomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 		Defect: w.ReportDefect,
-	})
+	}
+	protect := x.ipsec.newManager(w)
+	if protect != nil {
+		cfg.IPsec = protect
+	}
+	w.stk, err = stack.New(cfg)
 	if err != nil {
 		w.closeFiles()
 		port.Close()
 		return nil, err
+	}
+	if protect != nil {
+		protect.Use(w.stk)
 	}
 	w.Serving, w.Shard.Stack = w.stk.Serving, w.stk
 	return w, nil
@@ -186,6 +192,7 @@ func (x *driver) Close() error {
 		w.stopThread()
 	}
 	x.last = x.counters()
+	x.ipsec.keepCounters()
 	for _, w := range list {
 		errs = append(errs, w.close())
 		w.Shard.CloseMailbox()

@@ -65,7 +65,7 @@ func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 		return nil
 	}
 	return func(s *stack.Stray) bool {
-		owner := x.owners.get(&s.Tuple)
+		owner := x.strayOwner(s)
 		if owner == nil || owner == w {
 			return false
 		}

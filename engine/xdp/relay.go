@@ -55,7 +55,7 @@ func (x *driver) openRelay(queue int) error {
 func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	var waiting atomic.Int64
 	return func(s *stack.Stray) bool {
-		owner := x.owners.get(&s.Tuple)
+		owner := x.strayOwner(s)
 		if owner == nil {
 			owner = x.workers[0]
 		}

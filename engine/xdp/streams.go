@@ -48,7 +48,7 @@ func (x *driver) connectStream(local, remote netip.AddrPort, cfg *StreamConfig) 
 	if err != nil {
 		return nil, err
 	}
-	w := x.workers[0]
+	w := x.firstWorker(port.Addr().Addr(), remote.Addr())
 	s := newStream(w, cfg.Config, port.Addr(), remote)
 	s.port.Store(port)
 	c := x.streamConfig(cfg)

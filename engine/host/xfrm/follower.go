@@ -26,7 +26,9 @@ type Options struct {
 	Mark uint32
 	// Notify takes each new State, by one goroutine at a time, the first before Follow returns.
 	Notify func(*State)
-	Log    *slog.Logger // nil is silent
+	// Refused, when set, is told why an SA cannot be used.
+	Refused func(error)
+	Log     *slog.Logger // nil is silent
 }
 
 // State is the policies and SAs of an if_id at a moment. Nothing in it changes; an SA stays the same pointer for as
@@ -149,7 +151,7 @@ func (f *Follower) release() {
 	unix.Close(f.lock)
 }
 
-// Watch is what follows the kernel, for health and counters.
+// Watch returns what follows the kernel, for health and counters.
 func (f *Follower) Watch() *netwatch.Watch { return f.watch }
 
 // Counters returns the counters, and why the last SA was refused.
@@ -371,6 +373,9 @@ func (f *Follower) refuse(sa *SA, why error) {
 	f.count(func() {
 		f.n.Refused++
 		f.refused = fmt.Errorf("%v: %w", sa, why)
+		if f.opt.Refused != nil {
+			f.opt.Refused(f.refused)
+		}
 		if f.closed || !errors.Is(why, errUsed) { // its successor would be no better
 			return
 		}
