@@ -11,7 +11,7 @@ import (
 // resourceInfo is what resource show prints; one of the lists is there, that of the kind, even when it is empty.
 type resourceInfo struct {
 	document
-	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, mw, pd, listener, session, user or peer; empty: the numbers of all"`
+	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, mw, pd, listener, session, user, peer or sa; empty: the numbers of all"`
 	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitzero" doc:"queue pairs"`
 	CMIDs     []cmRow       `json:"cm_id,omitzero" doc:"what listens and what is connected"`
@@ -23,6 +23,7 @@ type resourceInfo struct {
 	Listeners []listenerRow `json:"listener,omitzero" doc:"listeners"`
 	Sessions  []sessionRow  `json:"session,omitzero" doc:"programs"`
 	Users     []userRow     `json:"user,omitzero" doc:"what users have of what [limits] allows"`
+	SAs       []saRow       `json:"sa,omitzero" doc:"security associations of IPsec, without their keys; for the operator"`
 	Peers     []peerRow     `json:"peer,omitzero" doc:"remote addresses and their networks, those with the most connections; for root"`
 }
 
@@ -117,6 +118,22 @@ type mwRow struct {
 	RKey string         `json:"rkey" doc:"steering tag, hexadecimal; a binding changes the last byte"`
 	PD   control.Handle `json:"pdn" doc:"protection domain"`
 	ownerRow
+}
+
+type saRow struct {
+	onDevice
+	SPI       string `json:"spi" doc:"security parameters index, hexadecimal"`
+	Direction string `json:"direction" doc:"in or out"`
+	Local     string `json:"local" doc:"address"`
+	Remote    string `json:"remote" doc:"address"`
+	Mode      string `json:"mode" doc:"transport or tunnel"`
+	Algorithm string `json:"algorithm" doc:"as strongSwan calls it"`
+	ESN       bool   `json:"esn" doc:"sequence numbers have 64 bits"`
+	Sending   bool   `json:"sending" doc:"new packets leave by it"`
+	Packets   uint64 `json:"packets" doc:"that it carried"`
+	Bytes     uint64 `json:"bytes" doc:"of their payloads"`
+	Replayed  uint64 `json:"replayed" doc:"packets that were received before, or too late"`
+	Forged    uint64 `json:"forged" doc:"packets with a wrong integrity check value"`
 }
 
 type pdRow struct {

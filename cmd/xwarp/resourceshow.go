@@ -18,7 +18,7 @@ import (
 
 // kinds are what resource show takes. An abbreviation is the first that begins so, as with iproute2.
 var kinds = []string{
-	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq", "mw",
+	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq", "mw", "sa",
 }
 
 func newResource(*global) *cobra.Command {
@@ -127,6 +127,18 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 			for _, at := range exportAddrs(&e) {
 				v.Listeners = append(v.Listeners, listenerRow{onLink: link(e.Device),
 					Addr: at.String(), ownerRow: ownerRow{Export: e.Name}})
+			}
+		}
+	case "sa":
+		v.SAs = []saRow{}
+		for i := range s.Devices {
+			if p := s.Devices[i].IPsec; p != nil {
+				v.SAs = append(v.SAs, each(p.SAs, func(a *control.SAState) saRow {
+					return saRow{dev(a.Device), fmt.Sprintf("0x%08x", a.SPI), a.Direction,
+						a.Local.String(), a.Remote.String(), a.Mode,
+						fmt.Sprintf("aes%dgcm16", a.KeyBits), a.ESN, a.Sending, a.Packets, a.Bytes,
+						a.Replayed, a.Forged}
+				})...)
 			}
 		}
 	case "peer":

@@ -57,6 +57,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 			}
 			plain.Fprintf(w, ", opened again %s\n", count(int(d.Reopened), "time"))
 		}
+		writeIPsec(w, d.IPsec)
 		for _, a := range d.Missing {
 			plain.Fprintf(w, "  address %s is gone: its connections and listeners wait for it\n", a)
 		}
@@ -96,6 +97,22 @@ func writeStatus(w io.Writer, s view.Status) error {
 		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"),
 		count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))
 	return err
+}
+
+// writeIPsec prints the security associations of a device.
+func writeIPsec(w io.Writer, s *view.IPsec) {
+	if s == nil {
+		return
+	}
+	plain.Fprintf(w, "  IPsec: %s to receive, %d to send, %s; %s in, %s out; %d replayed, %d forged\n",
+		count(s.In, "SA"), s.Out, count(int(s.Rekeys), "rekey"), plain.Size(s.BytesIn),
+		plain.Size(s.BytesOut), s.Replayed, s.Forged)
+	for _, a := range s.Waiting {
+		plain.Fprintf(w, "  packets to %s wait for an SA: swanctl --list-sas\n", a)
+	}
+	if s.Error != "" {
+		plain.Fprintf(w, "  IPsec, %s: %s\n", s.ErrorAt, s.Error)
+	}
 }
 
 // sizeOf says how large an export is: what memory of what size, or how much of its limit a directory uses.

@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/host/xfrm"
 )
 
 // Daemon serves until Run returns.
@@ -61,6 +62,8 @@ type Daemon struct {
 	reloading     sync.Mutex                     // held by ReloadConfig
 	revive        chan struct{}                  // has 1 place; tells reviveExports to look
 	keepsRights   bool                           // until each device is open; guarded by mu
+
+	followSAs func(xfrm.Options) (xfrm.Source, error) // Options.FollowSAs
 }
 
 // counts are the counters of the daemon itself.
@@ -83,6 +86,8 @@ type Options struct {
 	// Load reads the configuration again, for ReloadConfig. It may leave out exports that are wrong. nil: there is no
 	// file to read.
 	Load func() (*config.Loaded, error)
+	// FollowSAs, when set, replaces xfrm.Follow, for tests.
+	FollowSAs func(xfrm.Options) (xfrm.Source, error)
 }
 
 var errShutdown = errors.New("the daemon stops")
@@ -93,7 +98,8 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper(),
 		accounts: newAccounts(), persons: persons{file: subordinateFile},
-		revive: make(chan struct{}, 1), reload: o.Load}
+		revive: make(chan struct{}, 1), reload: o.Load,
+		followSAs: o.FollowSAs}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -116,6 +122,9 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 func (d *Daemon) start(cfg *config.Loaded) error {
 	if err := cfg.Serves(); err != nil {
 		return err
+	}
+	if err := noCore(cfg); err != nil {
+		return fmt.Errorf("keys of IPsec could be in core files: %w", err)
 	}
 	if err := d.openDevices(cfg); err != nil {
 		return err

@@ -36,8 +36,10 @@ type device struct {
 	kit  *xdp.Privileges // nil on the kernel's sockets
 	past *past           // of the devices that had the interface before
 
-	allow atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
-	ports *portMap
+	allow   atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
+	tables  atomic.Pointer[[]config.IPsec] // the same of cfg.IPsec; nil: no reload
+	protect *config.IPsec                  // nil: without IPsec, until a restart
+	ports   *portMap
 
 	absent bool // it could not be opened since the daemon started
 }
@@ -63,11 +65,12 @@ func text(err error) string {
 // device is absent, and may be opened later.
 func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 	if before != nil {
-		c.Allow = *before.allow.Load()
+		c.Allow, c.IPsec = *before.allow.Load(), before.ipsecTables()
 	}
 	now := d.cfg.Load()
 	m := &now.MPA
-	dev := &device{name: c.Name, cfg: c, log: d.log.With("device", c.Name), past: &past{}}
+	dev := &device{name: c.Name, cfg: c, log: d.log.With("device", c.Name), past: &past{},
+		protect: c.Protection()}
 	o := core.Options{
 		MPA: mpaConfig(m), Policy: d.policy, Override: d.override, Peers: d.peers,
 		Keepalive:      keepalive(&now.Peers),
@@ -87,7 +90,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		o.MapPort = dev.mapPort
 	}
 	if before != nil {
-		dev.kit = before.kit
+		dev.kit, dev.protect = before.kit, before.protect
 		if !before.absent {
 			dev.past = before.past.keep(new(before.counted()))
 		}
@@ -108,7 +111,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
 			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
-			Privileges: dev.kit,
+			Privileges: dev.kit, IPsec: dev.ipsecConfig(d.followSAs),
 		})
 		if err == nil {
 			dev.dev = dev.xdp.Device

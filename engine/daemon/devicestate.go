@@ -90,5 +90,7 @@ func (dev *device) count(s *control.DeviceState) error {
 	s.Health = text(dev.xdp.Health())
 	unowned, e := dev.xdp.Unowned()
 	s.Unowned = unowned
-	return errors.Join(err, e)
+	sas, e2 := dev.ipsecState()
+	s.IPsec = sas
+	return errors.Join(err, e, e2)
 }

@@ -57,6 +57,9 @@ func (p *past) add(s *control.DeviceState) {
 		}
 		counters.Add(&s.Watches[k].Counters, w.Counters)
 	}
+	if old.IPsec != nil && s.IPsec != nil {
+		counters.Add(&s.IPsec.Counters, old.IPsec.Counters)
+	}
 	if old.Link != nil && s.Link != nil {
 		counters.Add(&s.Link.Counters, old.Link.Counters)
 	}

@@ -34,6 +34,9 @@ func (d *Daemon) view(only *holder) control.Snapshot {
 	}
 	for _, dev := range d.list() {
 		v.Devices = append(v.Devices, dev.state())
+		if s := v.Devices[len(v.Devices)-1].IPsec; s != nil && only != nil {
+			s.SAs = nil
+		}
 	}
 	for _, e := range d.exportList() {
 		v.Exports = append(v.Exports, e.state())

@@ -11,19 +11,17 @@ import (
 
 // Stats are the counters of a Manager.
 type Stats struct {
-	Inbound, Outbound uint64 // SAs now
-	Waiting           uint64 // pairs of hosts now whose packets wait for an SA
-	PacketsIn         uint64
-	BytesIn           uint64 // of payloads, as in SAs' limits
-	PacketsOut        uint64
-	BytesOut          uint64
-	Replayed          uint64 // packets that were received before, or are left of the anti-replay window
-	Forged            uint64 // packets with a wrong integrity check value
-	Malformed         uint64 // packets with a length, padding or next header that cannot be
-	Expired           uint64 // packets beyond the hard limit of their SA
-	Dummy             uint64 // packets that only hide how much traffic there is (RFC 4303, 2.6)
-	Rekeys            uint64 // times that another SA took over sending from one
-	Requests          uint64 // to the IKE daemon, for a first SA
+	PacketsIn  uint64
+	BytesIn    uint64 // of payloads, as in SAs' limits
+	PacketsOut uint64
+	BytesOut   uint64
+	Replayed   uint64 // packets that were received before, or are left of the anti-replay window
+	Forged     uint64 // packets with a wrong integrity check value
+	Malformed  uint64 // packets with a length, padding or next header that cannot be
+	Expired    uint64 // packets beyond the hard limit of their SA
+	Dummy      uint64 // packets that only hide how much traffic there is (RFC 4303, 2.6)
+	Rekeys     uint64 // times that another SA took over sending from one
+	Requests   uint64 // to the IKE daemon, for a first SA
 }
 
 func (s *Stats) addIn(in *esp.In) {
@@ -46,8 +44,7 @@ func (s *Stats) addOut(out *esp.Out) {
 
 // Add adds the counters of another Manager.
 func (s *Stats) Add(o *Stats) {
-	for to, n := range map[*uint64]uint64{&s.Inbound: o.Inbound, &s.Outbound: o.Outbound,
-		&s.Waiting: o.Waiting, &s.PacketsIn: o.PacketsIn, &s.BytesIn: o.BytesIn,
+	for to, n := range map[*uint64]uint64{&s.PacketsIn: o.PacketsIn, &s.BytesIn: o.BytesIn,
 		&s.PacketsOut: o.PacketsOut, &s.BytesOut: o.BytesOut, &s.Replayed: o.Replayed,
 		&s.Forged: o.Forged, &s.Malformed: o.Malformed, &s.Expired: o.Expired,
 		&s.Dummy: o.Dummy, &s.Rekeys: o.Rekeys, &s.Requests: o.Requests} {
@@ -58,19 +55,24 @@ func (s *Stats) Add(o *Stats) {
 // Stats returns the counters.
 func (m *Manager) Stats() Stats {
 	s := m.total
-	s.Inbound, s.Outbound = uint64(len(m.ins)), uint64(len(m.outs))
 	for _, in := range m.ins {
 		s.addIn(in.esp)
 	}
 	for _, out := range m.outs {
 		s.addOut(out.esp)
 	}
-	for _, f := range m.flows {
+	return s
+}
+
+// Waiting returns the hosts to which packets wait for an SA.
+func (m *Manager) Waiting() (list []netip.Addr) {
+	for p, f := range m.flows {
 		if f.wants {
-			s.Waiting++
+			list = append(list, addrOf(p.remote))
 		}
 	}
-	return s
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
 }
 
 // Association describes an SA in use.

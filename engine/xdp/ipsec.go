@@ -31,9 +31,16 @@ type IPsecConfig struct {
 type IPsecStats struct {
 	ipsec.Stats
 	xfrm.Counters
-	Failures  uint64    // requests to the kernel and the IKE daemon that failed, and SAs that were refused
-	LastError error     // of the last Failure
-	LastAt    time.Time // when
+	Failures uint64 // requests to the kernel and the IKE daemon that failed, and SAs that were refused
+}
+
+// IPsecState is the state of IPsec on a device.
+type IPsecState struct {
+	IPsecStats
+	SAs       []ipsec.Association
+	Waiting   []netip.Addr // hosts to which packets wait for an SA
+	LastError error        // of the last failure
+	LastAt    time.Time    // when
 }
 
 // ipsecState is the IPsec state of a device, nil without IPsec. Each worker has a Manager, for the pairs of hosts that
@@ -209,18 +216,20 @@ func (i *ipsecState) note(err error) error {
 	return err
 }
 
-// IPsec returns the counters and the SAs of IPsec; on is false without IPsec.
-func (d *Device) IPsec() (s IPsecStats, list []ipsec.Association, on bool, err error) {
+// IPsec returns the state of IPsec, nil without IPsec.
+func (d *Device) IPsec() (s *IPsecState, err error) {
 	i := d.x.ipsec
-	if i == nil || i.source == nil {
-		return s, nil, i != nil, nil
+	if i == nil {
+		return nil, nil
 	}
+	s = &IPsecState{}
 	for _, w := range i.workers {
 		m := i.manager(w)
 		if err = w.Call(func() {
 			one := m.Stats()
 			s.Add(&one)
-			list = append(list, m.Associations()...)
+			s.SAs = append(s.SAs, m.Associations()...)
+			s.Waiting = append(s.Waiting, m.Waiting()...)
 		}); err != nil {
 			break
 		}
@@ -228,11 +237,11 @@ func (d *Device) IPsec() (s IPsecStats, list []ipsec.Association, on bool, err e
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err != nil && i.x.base.IsFinal() { // written after final
-		s.Stats, list, err = i.final, nil, nil
+		s, err = &IPsecState{IPsecStats: IPsecStats{Stats: i.final}}, nil
 	}
 	s.Counters, _ = i.source.Counters()
 	s.Failures, s.LastError, s.LastAt = i.failures, i.last, i.lastAt
-	return s, list, true, err
+	return s, err
 }
 
 // keepCounters keeps the counters of the Managers, whose workers have ended.
@@ -245,7 +254,6 @@ func (i *ipsecState) keepCounters() {
 	i.final = ipsec.Stats{}
 	for _, m := range i.managers {
 		one := m.Stats()
-		one.Inbound, one.Outbound, one.Waiting = 0, 0, 0
 		i.final.Add(&one)
 	}
 }

@@ -32,6 +32,7 @@ func (c *Config) complete() {
 			def(&f.PortMapper, PortMapperOff)
 		}
 		def(&f.PortMapper, PortMapperAnswer)
+		f.completeIPsec()
 	}
 	for i := range c.Export {
 		e := &c.Export[i]
@@ -189,6 +190,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		for _, q := range n.Queues {
 			f.atLeast(key+".queues", q, 0)
 		}
+		l.checkIPsec(f, i)
 	}
 }
 

@@ -81,6 +81,7 @@ type Interface struct {
 	Idle       string   `toml:"idle"`
 	BusyPoll   Duration `toml:"busy_poll"`
 	Window     Size     `toml:"window"`
+	IPsec      []IPsec  `toml:"ipsec" reload:"yes"`
 	// Allow is asked by the steering program.
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
 	// TrustPartialChecksum is for veth whose other end computes no checksums.

@@ -17,17 +17,29 @@ import (
 func knownKeys() []string {
 	var names []string
 	for table := range reflect.TypeFor[Config]().Fields() {
-		names = append(names, key(table))
-		t := table.Type
-		if t.Kind() == reflect.Slice {
-			t = t.Elem()
-		}
-		for f := range t.Fields() {
-			names = append(names, key(table)+"."+key(f))
+		names = append(names, keysOf(key(table), table.Type)...)
+	}
+	return names
+}
+
+// keysOf returns the name of a table and those of its keys.
+func keysOf(name string, t reflect.Type) []string {
+	names := []string{name}
+	if t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	for f := range t.Fields() {
+		if isTables(f.Type) {
+			names = append(names, keysOf(name+"."+key(f), f.Type)...)
+		} else {
+			names = append(names, name+"."+key(f))
 		}
 	}
 	return names
 }
+
+// isTables reports whether a key is a list of tables within another table.
+func isTables(t reflect.Type) bool { return t == reflect.TypeFor[[]IPsec]() }
 
 func key(f reflect.StructField) string { return f.Tag.Get("toml") }
 
@@ -194,23 +206,33 @@ func (l *Loaded) Values() []Value {
 			s.reload})
 	}
 	for name, table := range reflect.ValueOf(l.Config).Fields() {
-		if table.Kind() != reflect.Slice {
-			continue
-		}
-		for n := range table.Len() {
-			list = append(list, l.entry(key(name), n, table.Index(n))...)
+		if table.Kind() == reflect.Slice {
+			list = append(list, l.entries(key(name), table, l.raw[key(name)], key(name) != "interface")...)
 		}
 	}
 	return list
 }
 
-func (l *Loaded) entry(table string, n int, v reflect.Value) (list []Value) {
-	var given map[string]any
-	if tables, ok := l.raw[table].([]map[string]any); ok && n < len(tables) {
-		given = tables[n]
+// entries returns the keys of a list of tables, of which given is the file's.
+func (l *Loaded) entries(name string, tables reflect.Value, given any, reload bool) (list []Value) {
+	raw, _ := given.([]map[string]any)
+	for n := range tables.Len() {
+		var one map[string]any
+		if n < len(raw) {
+			one = raw[n]
+		}
+		list = append(list, l.entry(fmt.Sprintf("%s[%d]", name, n), tables.Index(n), one, reload)...)
 	}
+	return list
+}
+
+func (l *Loaded) entry(name string, v reflect.Value, given map[string]any, reload bool) (list []Value) {
 	for f, v := range v.Fields() {
 		if v.Kind() == reflect.Pointer && v.IsNil() {
+			continue
+		}
+		if isTables(v.Type()) {
+			list = append(list, l.entries(name+"."+key(f), v, given[key(f)], false)...)
 			continue
 		}
 		origin := OriginDefault
@@ -218,8 +240,8 @@ func (l *Loaded) entry(table string, n int, v reflect.Value) (list []Value) {
 			origin = Origin(l.Path)
 		}
 		list = append(list, Value{
-			Key: fmt.Sprintf("%s[%d].%s", table, n, key(f)), Value: show(reflect.Indirect(v)),
-			Origin: origin, Reload: table != "interface" || reloads(f),
+			Key: name + "." + key(f), Value: show(reflect.Indirect(v)),
+			Origin: origin, Reload: reload || reloads(f),
 		})
 	}
 	return list
@@ -261,6 +283,7 @@ func fixed(list []Interface) []Interface {
 	list = slices.Clone(list)
 	for i := range list {
 		list[i].Allow = nil
+		list[i].IPsec = list[i].fixedIPsec()
 	}
 	return list
 }

@@ -51,6 +51,7 @@ type DeviceState struct {
 	Watches  []WatchState      `json:"watches,omitempty"`
 	Totals   *TotalsState      `json:"totals,omitempty"` // nil: the device does not answer
 	Link     *LinkState        `json:"link,omitempty"`   // nil on the kernel's sockets
+	IPsec    *IPsecState       `json:"ipsec,omitempty"`  // nil without IPsec
 	// PortMapper answers peers, and asks theirs.
 	PortMapper *PortMapperState `json:"port_mapper"`
 	// Reopened is how often it was opened again, because its interface had gone or it had failed.
@@ -77,6 +78,48 @@ type LinkState struct {
 	Since    time.Time         `json:"since"`             // of the last change of the state; zero: none
 	Missing  []netip.Addr      `json:"missing,omitempty"` // of connections and listeners, and the host has them no more
 	Counters map[string]uint64 `json:"counters"`          // engine.LinkCounters
+}
+
+// IPsecState is the IPsec of a device.
+type IPsecState struct {
+	Counters map[string]uint64 `json:"counters"`          // xdp.IPsecStats
+	SAs      []SAState         `json:"sas"`               // for the operator only
+	Waiting  []netip.Addr      `json:"waiting,omitempty"` // hosts to which packets wait for an SA
+	Error    string            `json:"error,omitempty"`   // why an SA was refused last, or a request failed
+	ErrorAt  time.Time         `json:"error_at"`
+}
+
+// Count returns the number of SAs to receive and to send with.
+func (s *IPsecState) Count() (in, out int) {
+	for i := range s.SAs {
+		if s.SAs[i].Direction == DirectionIn {
+			in++
+		}
+	}
+	return in, len(s.SAs) - in
+}
+
+// The directions of an SA.
+const (
+	DirectionIn  = "in"
+	DirectionOut = "out"
+)
+
+// SAState is a security association of IPsec. Its key is nowhere.
+type SAState struct {
+	Device    string     `json:"device"`
+	Local     netip.Addr `json:"local"`
+	Remote    netip.Addr `json:"remote"`
+	SPI       uint32     `json:"spi"`
+	Direction string     `json:"direction"` // DirectionIn or DirectionOut
+	Sending   bool       `json:"sending"`   // new packets leave by it
+	Mode      string     `json:"mode"`
+	KeyBits   int        `json:"key_bits"`
+	ESN       bool       `json:"esn"`
+	Packets   uint64     `json:"packets"`
+	Bytes     uint64     `json:"bytes"`
+	Replayed  uint64     `json:"replayed"`
+	Forged    uint64     `json:"forged"`
 }
 
 // PortMapperState is the iWARP port mapper of a device.

@@ -51,6 +51,7 @@ var (
 	Transfer  = tables["transfer"]
 	Watch     = tables["watch"]
 	Link      = tables["link"]
+	IPsec     = tables["ipsec"]
 	PortMap   = tables["portmap"]
 	Daemon    = tables["daemon"]
 	RDMA      = tables["rdma"]
@@ -105,6 +106,13 @@ var (
 	OutByChain   = MPA.named("out_by_chain")
 	RetransBytes = TCP.named("retransmitted_bytes")
 
+	ESPReplayed = IPsec.named("replayed")
+	ESPForged   = IPsec.named("forged")
+	ESPRekeys   = IPsec.named("rekeys")
+	RefusedSAs  = IPsec.named("refused")
+	ESPPackets  = [2]*Counter{IPsec.named("packets_in"), IPsec.named("packets_out")}
+	ESPBytes    = [2]*Counter{IPsec.named("bytes_in"), IPsec.named("bytes_out")}
+
 	PeersRefused = Daemon.named("peers_refused")
 
 	Puts      = Transfer.named("puts")
@@ -123,6 +131,7 @@ const (
 	dropped  = "xwarp_dropped_frames_total"
 	txStalls = "xwarp_ring_tx_stalls_total"
 	ahead    = "xwarp_mpa_rx_out_of_order_fpdus_total"
+	refused  = "xwarp_ipsec_refused_packets_total"
 )
 
 // Help is what they mean.
@@ -130,6 +139,7 @@ var Help = map[string]string{
 	dropped:  "Frames dropped, by cause.",
 	txStalls: "Transmit system calls that did not take everything, by state.",
 	ahead:    "FPDUs placed behind a gap, by what showed their start.",
+	refused:  "ESP packets refused, by cause.",
 }
 
 // Drops returns the frames that a worker dropped by cause, as xwarp_dropped_frames_total counts them.

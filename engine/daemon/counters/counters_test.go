@@ -35,6 +35,7 @@ func TestTablesAreComplete(t *testing.T) {
 		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
 		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},
 		"link":      {counters.Link, control.Counters(xdp.LinkCounters{})},
+		"ipsec":     {counters.IPsec, control.Counters(xdp.IPsecStats{})},
 		"portmap":   {counters.PortMap, control.Counters(portmapper.Counters{})},
 		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
 		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},

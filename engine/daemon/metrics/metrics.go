@@ -121,6 +121,13 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 		o.gauge("xwarp_device_missing_addresses", float64(len(l.Missing)), d.Name)
 		o.counters(counters.Link, l.Counters, d.Name)
 	}
+	if p := d.IPsec; p != nil {
+		o.counters(counters.IPsec, p.Counters, d.Name)
+		in, out := p.Count()
+		o.gauge("xwarp_ipsec_sas", float64(in), d.Name, "in")
+		o.gauge("xwarp_ipsec_sas", float64(out), d.Name, "out")
+		o.gauge("xwarp_ipsec_waiting_peers", float64(len(p.Waiting)), d.Name)
+	}
 	if p := d.PortMapper; p != nil {
 		o.counters(counters.PortMap, p.Counters, d.Name)
 	}

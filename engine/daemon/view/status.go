@@ -52,8 +52,46 @@ type Device struct {
 	Missing   []string `json:"missing_addresses" doc:"of connections and listeners that wait for them: the host has them no more"`
 	Reopened  uint64   `json:"reopened" doc:"times that it was opened again, because the interface had gone or it had failed"`
 	Health    string   `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
+	IPsec     *IPsec   `json:"ipsec,omitempty" doc:"with [[interface.ipsec]]: its security associations"`
 	Mapper    string   `json:"port_mapper,omitempty" doc:"why the iWARP port mapper answers nobody, where it shall"`
 	Error     string   `json:"error,omitempty" doc:"why there are no counters"`
+}
+
+// IPsec is the security associations of a device.
+type IPsec struct {
+	In         int      `json:"sas_in" doc:"to receive with, now; shown to the operator"`
+	Out        int      `json:"sas_out" doc:"to send with, now; shown to the operator"`
+	PacketsIn  uint64   `json:"rx_packets" doc:"that were authentic and new"`
+	BytesIn    uint64   `json:"rx_bytes" doc:"of their payloads"`
+	PacketsOut uint64   `json:"tx_packets" doc:"sent"`
+	BytesOut   uint64   `json:"tx_bytes" doc:"of their payloads"`
+	Replayed   uint64   `json:"replayed" doc:"packets that were received before, or too late"`
+	Forged     uint64   `json:"forged" doc:"packets with a wrong integrity check value"`
+	Rekeys     uint64   `json:"rekeys" doc:"times that another association took over sending"`
+	Refused    uint64   `json:"refused_sas" doc:"associations that cannot be used"`
+	Waiting    []string `json:"waiting" doc:"hosts to which packets wait for an association"`
+	Error      string   `json:"error,omitempty" doc:"why an association was refused last, or a request failed"`
+	ErrorAt    string   `json:"error_at,omitempty" doc:"when"`
+}
+
+func makeIPsec(s *control.IPsecState) *IPsec {
+	if s == nil {
+		return nil
+	}
+	c := s.Counters
+	v := &IPsec{PacketsIn: counters.ESPPackets[0].Of(c), BytesIn: counters.ESPBytes[0].Of(c),
+		PacketsOut: counters.ESPPackets[1].Of(c), BytesOut: counters.ESPBytes[1].Of(c),
+		Replayed: counters.ESPReplayed.Of(c), Forged: counters.ESPForged.Of(c),
+		Rekeys: counters.ESPRekeys.Of(c), Refused: counters.RefusedSAs.Of(c), Waiting: []string{},
+		Error: s.Error}
+	v.In, v.Out = s.Count()
+	for _, a := range s.Waiting {
+		v.Waiting = append(v.Waiting, a.String())
+	}
+	if s.Error != "" {
+		v.ErrorAt = s.ErrorAt.Format(time.RFC3339)
+	}
+	return v
 }
 
 // Live counts what a device with transmit xdp-live sent.
@@ -152,6 +190,7 @@ func makeDevice(d *control.DeviceState) Device {
 		Fallback: d.Fallback, Copied: d.NoZeroCopy,
 		Health: d.Health, Error: d.Error,
 	}
+	v.IPsec = makeIPsec(d.IPsec)
 	v.Missing, v.Reopened = []string{}, d.Reopened
 	if l := d.Link; l != nil {
 		v.Link = l.State

@@ -70,7 +70,7 @@ func daemonPage(help string) []byte {
 }
 
 // table is a line that begins a table of the configuration, which may be commented out.
-var table = regexp.MustCompile(`^(?:# )?(\[+[a-z]+\]+)$`)
+var table = regexp.MustCompile(`^(?:# )?(\[+[a-z.]+\]+)$`)
 
 // configPage makes xwarp.toml(5) of the commented file, with a section for each table.
 func configPage(file string) []byte {

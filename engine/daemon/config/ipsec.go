@@ -1,0 +1,120 @@
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"xwarp/engine/esp"
+)
+
+// IPsec says whether connections of an interface with some peers are protected.
+type IPsec struct {
+	Remote []netip.Prefix `toml:"remote" reload:"yes"`
+	Ports  []uint16       `toml:"ports" reload:"yes"`
+	Level  string         `toml:"level" reload:"yes"`
+	Mode   string         `toml:"mode" reload:"yes"`
+	IfID   uint32         `toml:"if_id"`
+	Mark   uint32         `toml:"mark"`
+	Window int            `toml:"window"`
+}
+
+// The words of IPsec.
+const (
+	LevelRequire = "require"
+	LevelOff     = "off"
+
+	ModeTransport = "transport"
+	ModeTunnel    = "tunnel"
+)
+
+// Protection returns the first table that requires IPsec, whose IfID, Mark and Window are those of all; nil: none does.
+func (n *Interface) Protection() *IPsec {
+	for i := range n.IPsec {
+		if n.IPsec[i].Level == LevelRequire {
+			return &n.IPsec[i]
+		}
+	}
+	return nil
+}
+
+// completeIPsec fills what tables left out. What all have in common may stand in the first one alone.
+func (n *Interface) completeIPsec() {
+	for i := range n.IPsec {
+		p := &n.IPsec[i]
+		def(&p.Level, LevelRequire)
+		def(&p.Mode, ModeTransport)
+	}
+	first := n.Protection()
+	if first == nil {
+		return
+	}
+	def(&first.Mark, first.IfID)
+	def(&first.Window, esp.DefaultWindow)
+	for i := range n.IPsec {
+		p := &n.IPsec[i]
+		def(&p.IfID, first.IfID)
+		def(&p.Mark, first.Mark)
+		def(&p.Window, first.Window)
+	}
+}
+
+// checkIPsec checks the tables of an interface.
+func (l *Loaded) checkIPsec(f *faults, number int) {
+	n := &l.Interface[number]
+	name := fmt.Sprintf("interface[%d].ipsec", number)
+	if len(n.IPsec) > 0 && n.Transport == TransportKernel {
+		f.addf("%s is for transport = \"xdp\"; for the kernel's sockets the host's own IPsec "+
+			"policies count (ip xfrm policy)", name)
+	}
+	first := n.Protection()
+	all := -1 // the table that matches everything
+	for i := range n.IPsec {
+		p, key := &n.IPsec[i], fmt.Sprintf("%s[%d]", name, i)
+		f.oneOf(key+".level", p.Level, LevelRequire, LevelOff)
+		f.oneOf(key+".mode", p.Mode, ModeTransport, ModeTunnel)
+		for _, port := range p.Ports {
+			if port == 0 {
+				f.addf("%s.ports has 0, which is no port; leave the list empty for all", key)
+			}
+		}
+		if all >= 0 {
+			f.addf("%s is never reached: %s[%d] is for all peers and ports, put it last", key,
+				name, all)
+		} else if len(p.Remote) == 0 && len(p.Ports) == 0 {
+			all = i
+		}
+		if p.Level != LevelRequire {
+			continue
+		}
+		if p.IfID == 0 {
+			f.addf("%s.if_id is missing: choose a number such as 0x7877, and set it in the IKE "+
+				"daemon as if_id_in, if_id_out and mark_in of the CHILD_SA", key)
+			return
+		}
+		if p.IfID != first.IfID || p.Mark != first.Mark || p.Window != first.Window {
+			f.addf("%s: if_id, mark and window are those of all tables of the interface, and "+
+				"others stand before: leave them out", key)
+		}
+	}
+	if first == nil {
+		return
+	}
+	if w := first.Window; w < esp.MinWindow || w > esp.MaxWindow {
+		f.addf("%s.window = %d: from %d to %d packets", name, w, esp.MinWindow, esp.MaxWindow)
+	}
+	for i := range number {
+		if o := l.Interface[i].Protection(); o != nil && o.IfID == first.IfID {
+			f.addf("%s.if_id = %#x: interface[%d] has the same, and an SA belongs to one of them: "+
+				"give each its own CHILD_SA", name, first.IfID, i)
+		}
+	}
+}
+
+// fixedIPsec is what a reload does not take over of the tables.
+func (n *Interface) fixedIPsec() []IPsec {
+	p := n.Protection()
+	if p == nil {
+		return nil
+	}
+	return []IPsec{{IfID: p.IfID, Mark: p.Mark, Window: p.Window}}
+}
