@@ -16,17 +16,20 @@ func TestIPsecErrors(t *testing.T) {
 		{"port", ipsecHead + "if_id = 1\nports = [0]\n", "which is no port"},
 		{"port beyond 16 bits", ipsecHead + "if_id = 1\nports = [65536]\n", "65536"},
 		{"negative if_id", ipsecHead + "if_id = -1\n", "-1"},
-		{"window", ipsecHead + "if_id = 1\nwindow = 8\n", "interface[0].ipsec.window = 8: from 32 to"},
+		{"window", ipsecHead + "if_id = 1\nwindow = 8\n",
+			"interface[0].ipsec.window = 8: from 32 to"},
 		{"unknown key", ipsecHead + "if_i = 1\n",
 			`:4: unknown key "interface.ipsec.if_i": did you mean "interface.ipsec.if_id"?`},
-		{"kernel", "[[interface]]\nname = \"x\"\ntransport = \"kernel\"\n[[interface.ipsec]]\nif_id = 1\n",
+		{"kernel", "[[interface]]\nname = \"x\"\ntransport = \"kernel\"\n" +
+			"[[interface.ipsec]]\nif_id = 1\n",
 			`interface[0].ipsec is for transport = "xdp"`},
 		{"two numbers", ipsecHead + "if_id = 1\nports = [7]\n[[interface.ipsec]]\nif_id = 2\n",
 			"interface[0].ipsec[1]: if_id, mark and window are those of all tables"},
 		{"never reached", ipsecHead + "if_id = 1\n[[interface.ipsec]]\nlevel = \"off\"\n",
 			"interface[0].ipsec[1] is never reached: interface[0].ipsec[0] is for all peers and ports"},
 		{"one number for two interfaces", ipsecHead + "if_id = 7\n[[interface]]\nname = \"eth1\"\n" +
-			"[[interface.ipsec]]\nif_id = 7\n", "interface[1].ipsec.if_id = 0x7: interface[0] has the same"},
+			"[[interface.ipsec]]\nif_id = 7\n",
+			"interface[1].ipsec.if_id = 0x7: interface[0] has the same"},
 		{"one pair of brackets", "[[interface]]\nname = \"eth0\"\n[interface.ipsec]\nif_id = 7\n",
 			"write [["},
 	} {
@@ -55,7 +58,8 @@ func TestIPsecTables(t *testing.T) {
 	if p != &n.IPsec[1] || p.IfID != 0x7877 || p.Mark != 0x7877 || p.Window != 1024 {
 		t.Errorf("%+v", p)
 	}
-	if last := n.IPsec[2]; last.IfID != 0x7877 || last.Mode != ModeTransport || last.Window != 1024 {
+	last := n.IPsec[2]
+	if last.IfID != 0x7877 || last.Mode != ModeTransport || last.Window != 1024 {
 		t.Errorf("%+v", last)
 	}
 	values := map[string]Value{}

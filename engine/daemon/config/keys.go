@@ -207,7 +207,8 @@ func (l *Loaded) Values() []Value {
 	}
 	for name, table := range reflect.ValueOf(l.Config).Fields() {
 		if table.Kind() == reflect.Slice {
-			list = append(list, l.entries(key(name), table, l.raw[key(name)], key(name) != "interface")...)
+			name := key(name)
+			list = append(list, l.entries(name, table, l.raw[name], name != "interface")...)
 		}
 	}
 	return list
@@ -221,12 +222,14 @@ func (l *Loaded) entries(name string, tables reflect.Value, given any, reload bo
 		if n < len(raw) {
 			one = raw[n]
 		}
-		list = append(list, l.entry(fmt.Sprintf("%s[%d]", name, n), tables.Index(n), one, reload)...)
+		key := fmt.Sprintf("%s[%d]", name, n)
+		list = append(list, l.entry(key, tables.Index(n), one, reload)...)
 	}
 	return list
 }
 
-func (l *Loaded) entry(name string, v reflect.Value, given map[string]any, reload bool) (list []Value) {
+func (l *Loaded) entry(name string, v reflect.Value, given map[string]any, reload bool) (
+	list []Value) {
 	for f, v := range v.Fields() {
 		if v.Kind() == reflect.Pointer && v.IsNil() {
 			continue

@@ -43,8 +43,8 @@ func describe() map[string]*prometheus.Desc {
 		table(t, "device", "queue")
 	}
 	table(counters.Watch, "device", "what")
-	for _, t := range []counters.Table{counters.Contained, counters.Link, counters.IPsec, counters.PortMap,
-		counters.RDMA, counters.MPA, counters.TCP, {*counters.HeldOctets}} {
+	for _, t := range []counters.Table{counters.Contained, counters.Link, counters.IPsec,
+		counters.PortMap, counters.RDMA, counters.MPA, counters.TCP, {*counters.HeldOctets}} {
 		table(t, "device")
 	}
 	table(counters.Transfer, "export")
