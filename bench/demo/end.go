@@ -4,24 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"xwarp/bench/topo"
-	"xwarp/ddp/rdmap"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
 
 // end is one host with everything that a run needs of it.
 type end struct {
+	*verbs.Endpoint
 	name    string
 	host    *topo.Host
 	dev     *xdp.Device
-	pd      verbs.PD
-	sends   verbs.CQ
-	recvs   verbs.CQ
-	qp      verbs.QP
-	mem     [][]byte
 	buffers []verbs.MR
 }
 
@@ -38,84 +32,51 @@ func (e *end) open(cfg xdp.Config) error {
 	return nil
 }
 
-// prepare makes the queue pair, with room for recvDepth receives, and one region for each of access.
+// prepare makes the endpoint, with room for recvDepth receives, and one region for each of access.
 func (e *end) prepare(size int64, recvDepth int, access ...verbs.Access) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("host %s: %w", e.name, err)
+	e.Endpoint, err = verbs.NewEndpoint(e.dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
+		SendDepth: 2 * depth, RecvDepth: recvDepth, IRD: depth, ORD: depth,
+	}})
+	for i := 0; err == nil && i < len(access); i++ {
+		var b verbs.MR
+		if b, err = e.Buffer(int(size), access[i]); err == nil {
+			e.buffers = append(e.buffers, b)
+			err = populate(b.Bytes())
 		}
-	}()
-	if e.pd, err = e.dev.AllocPD(); err != nil {
-		return err
 	}
-	if e.sends, err = e.dev.CreateCQ(2 * depth); err != nil {
-		return err
+	if err != nil {
+		err = fmt.Errorf("host %s: %w", e.name, err)
 	}
-	if e.recvs, err = e.dev.CreateCQ(recvDepth); err != nil {
-		return err
-	}
-	for _, a := range access {
-		b, err := mapMemory(size)
-		if err != nil {
-			return err
-		}
-		e.mem = append(e.mem, b)
-		mr, err := e.pd.RegMR(b, a)
-		if err != nil {
-			return err
-		}
-		e.buffers = append(e.buffers, mr)
-	}
-	e.qp, err = e.dev.CreateQP(verbs.QPConfig{
-		PD: e.pd, SendCQ: e.sends, RecvCQ: e.recvs, SendDepth: 2 * depth, RecvDepth: recvDepth,
-		IRD: depth, ORD: depth,
-	})
 	return err
 }
 
-// close stops the engine before it unmaps what the engine writes to.
+// close stops the engine before it frees the memory that the engine writes to.
 func (e *end) close() error {
 	if e == nil {
 		return nil
 	}
-	var err error
+	var errs []error
 	if e.dev != nil {
-		err = e.dev.Close()
+		errs = append(errs, e.dev.Close())
 	}
-	for _, b := range e.mem {
-		unmap(b)
+	if e.Endpoint != nil {
+		errs = append(errs, e.Endpoint.Close())
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // await returns the next completion of cq; one that is no success is an error that says what ended the connection.
 func (e *end) await(ctx context.Context, cq verbs.CQ) (verbs.Completion, error) {
-	var c [1]verbs.Completion
-	if _, err := cq.Wait(ctx, c[:]); err != nil {
-		return c[0], err
+	c, err := e.Wait(ctx, cq)
+	if err != nil && c.Status != verbs.Success {
+		err = fmt.Errorf("work request %d at %s: %w", c.ID, e.name, err)
 	}
-	if c[0].Status == rdmap.Success {
-		return c[0], nil
-	}
-	return c[0], fmt.Errorf("work request %d at %s: %v, because: %w", c[0].ID, e.name, c[0].Status,
-		e.cause())
-}
-
-// cause waits a moment for the reason why the connection ended.
-func (e *end) cause() error {
-	select {
-	case <-e.qp.Down():
-	case <-time.After(time.Second):
-	}
-	if err := e.qp.Err(); err != nil {
-		return err
-	}
-	return errors.New("the connection was closed")
+	return c, err
 }
 
 // where says in one line how far the connection is, for errors about time.
 func (e *end) where() string {
-	i, err := e.qp.Info()
+	i, err := e.QP.Info()
 	if err != nil {
 		return fmt.Sprintf("%s: %v", e.name, err)
 	}

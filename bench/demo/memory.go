@@ -15,22 +15,13 @@ const regions = 4
 // reserve is what must be left for rings, the capture and the rest of the host.
 const reserve = 256 << 20
 
-// mapMemory returns n bytes of zeroed memory outside of Go's heap, for unmap. Every page is there, so that no transfer
-// waits for page faults.
-func mapMemory(n int64) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
-	if err != nil {
-		return nil, fmt.Errorf("memory for a region of %d bytes: %w (a smaller --size needs less)",
-			n, err)
+// populate allocates every page of b, so that no transfer waits for page faults.
+func populate(b []byte) error {
+	if err := unix.Madvise(b, unix.MADV_POPULATE_WRITE); err != nil {
+		return fmt.Errorf("memory for a region of %d bytes: %w (a smaller --size needs less)",
+			len(b), err)
 	}
-	return b, nil
-}
-
-func unmap(b []byte) {
-	if b != nil {
-		unix.Munmap(b)
-	}
+	return nil
 }
 
 // fill writes the data that belongs to a seed.

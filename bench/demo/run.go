@@ -152,16 +152,13 @@ func (r *run) connect(ctx context.Context) error {
 	defer cancel(nil)
 	accepted := make(chan error, 1)
 	go func() {
-		req, err := l.Accept(ctx)
-		if err == nil {
-			err = req.Accept(ctx, r.b.qp, nil)
-		}
+		err := r.b.Accept(ctx, l, nil)
 		if err != nil {
 			cancel(err)
 		}
 		accepted <- err
 	}()
-	if err := r.a.dev.Dial(ctx, l.Addr(), r.a.qp, verbs.ConnConfig{}); err != nil {
+	if err := r.a.Dial(ctx, l.Addr(), verbs.ConnConfig{}); err != nil {
 		cancel(err)
 		<-accepted
 		return err
@@ -174,7 +171,7 @@ func (r *run) connect(ctx context.Context) error {
 
 // agreed notes the terms of the connection, and fails when they are not those that were asked for.
 func (r *run) agreed() error {
-	p, q := r.a.qp.Params(), r.b.qp.Params()
+	p, q := r.a.QP.Params(), r.b.QP.Params()
 	m := &r.res.MPA
 	m.Revision = int(p.Revision)
 	m.Markers = p.Send.Markers && p.Receive.Markers && q.Send.Markers && q.Receive.Markers
@@ -184,7 +181,7 @@ func (r *run) agreed() error {
 		res *End
 	}{{r.a, &r.res.A}, {r.b, &r.res.B}} {
 		t := e.end.dev.Transport()
-		*e.res = End{Address: e.end.qp.LocalAddr().String(), XDPMode: t.XDPMode, Copy: t.Copy}
+		*e.res = End{Address: e.end.QP.LocalAddr().String(), XDPMode: t.XDPMode, Copy: t.Copy}
 	}
 	if m.Markers != r.cfg.Markers || m.CRC != r.cfg.CRC {
 		return fmt.Errorf("MPA agreed on markers %v and CRC %v, want %v and %v", m.Markers, m.CRC,
@@ -195,7 +192,7 @@ func (r *run) agreed() error {
 
 // transfer connects, runs the verbs and closes the connection.
 func (r *run) transfer(ctx context.Context) error {
-	fill(r.a.mem[source], r.cfg.Seed)
+	fill(r.a.buffers[source].Bytes(), r.cfg.Seed)
 	if err := r.connect(ctx); err != nil {
 		return r.explain(ctx, err)
 	}
@@ -204,9 +201,9 @@ func (r *run) transfer(ctx context.Context) error {
 		move     func(context.Context) error
 		src, dst []byte
 	}{
-		{nameWrite, r.write, r.a.mem[source], r.b.mem[target]},
-		{nameRead, r.read, r.b.mem[target], r.a.mem[sink]},
-		{nameSend, r.send, r.a.mem[source], r.b.mem[inbox]},
+		{nameWrite, r.write, r.a.buffers[source].Bytes(), r.b.buffers[target].Bytes()},
+		{nameRead, r.read, r.b.buffers[target].Bytes(), r.a.buffers[sink].Bytes()},
+		{nameSend, r.send, r.a.buffers[source].Bytes(), r.b.buffers[inbox].Bytes()},
 	} {
 		if err := r.timed(ctx, v.name, v.move, v.src, v.dst); err != nil {
 			return r.explain(ctx, err)
@@ -229,8 +226,8 @@ func (r *run) explain(ctx context.Context, err error) error {
 
 // snapshot takes the counters of both ends and of the relay.
 func (r *run) snapshot() {
-	a, errA := r.a.qp.Info()
-	b, errB := r.b.qp.Info()
+	a, errA := r.a.QP.Info()
+	b, errB := r.b.QP.Info()
 	if errA != nil || errB != nil {
 		return // not connected, or over: what was taken before stays
 	}
@@ -243,22 +240,12 @@ func (r *run) snapshot() {
 
 // disconnect closes gracefully, so that a capture shows the end of the connection too.
 func (r *run) disconnect(ctx context.Context) error {
-	if err := r.a.qp.Disconnect(); err != nil {
-		return err
-	}
-	limit := time.NewTimer(closeTimeout)
-	defer limit.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, closeTimeout,
+		fmt.Errorf("the connection did not close within %v", closeTimeout))
+	defer cancel()
 	for _, e := range []*end{r.a, r.b} {
-		select {
-		case <-e.qp.Down():
-			if err := e.qp.Err(); err != nil {
-				return fmt.Errorf("host %s: close: %w", e.name, err)
-			}
-		case <-limit.C:
-			return fmt.Errorf("host %s: the connection did not close within %v", e.name,
-				closeTimeout)
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := e.Disconnect(ctx); err != nil {
+			return fmt.Errorf("host %s: close: %w", e.name, err)
 		}
 	}
 	return nil

@@ -39,11 +39,11 @@ func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) verbs
 		for ; posted < r.requests && posted-ended < depth; posted++ {
 			w := wr(r.piece(posted))
 			w.ID, w.Flags = uint64(posted), rdmap.Signaled
-			if err := r.a.qp.PostSend(&w); err != nil {
+			if err := r.a.QP.PostSend(&w); err != nil {
 				return fmt.Errorf("%s: post of work request %d: %w", verb, posted, err)
 			}
 		}
-		c, err := r.a.await(ctx, r.a.sends)
+		c, err := r.a.await(ctx, r.a.SendCQ)
 		if err != nil {
 			return fmt.Errorf("%s: %w", verb, err)
 		}
@@ -82,7 +82,7 @@ func (r *run) send(ctx context.Context) error {
 		return err
 	}
 	for i := range r.requests {
-		c, err := r.b.await(ctx, r.b.recvs)
+		c, err := r.b.await(ctx, r.b.RecvCQ)
 		if err != nil {
 			return fmt.Errorf("%s: %w", nameSend, err)
 		}
@@ -100,7 +100,7 @@ func (r *run) postReceives() error {
 		off, n := r.piece(i)
 		wr := verbs.RecvWR{ID: uint64(i),
 			SGL: []verbs.SGE{r.b.buffers[inbox].SGE(int(off), int(n))}}
-		if err := r.b.qp.PostRecv(&wr); err != nil {
+		if err := r.b.QP.PostRecv(&wr); err != nil {
 			return fmt.Errorf("receive %d of %d: %w", i, r.requests, err)
 		}
 	}

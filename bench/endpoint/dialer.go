@@ -11,11 +11,11 @@ type dialer struct{ rdma }
 
 func (d *dialer) run(ctx context.Context, server Ready) (*Result, error) {
 	return d.spec.connections(ctx, func() error {
-		q, err := d.queuePair(0, 0)
+		e, err := d.endpoint(0, 0)
 		if err != nil {
 			return err
 		}
-		return errors.Join(d.dev.Dial(ctx, server.Addr, q, d.conn(nil)), q.Close())
+		return errors.Join(e.Dial(ctx, server.Addr, d.conn(nil)), e.Close())
 	})
 }
 
@@ -51,15 +51,15 @@ func (d *dialer) serve(ctx context.Context, client Ready, stop <-chan struct{}) 
 		if err != nil {
 			return &Result{Seconds: 1}, nil
 		}
-		q, err := d.queuePair(0, 0)
+		e, err := d.endpoint(0, 0)
 		if err != nil {
 			return nil, err
 		}
 		go func() {
-			if r.Accept(ctx, q, nil) == nil {
-				<-q.Down()
+			if r.Accept(ctx, e.QP, nil) == nil {
+				<-e.QP.Down()
 			}
-			q.Close()
+			e.Close()
 		}()
 	}
 }

@@ -50,48 +50,45 @@ func (e *rdma) setUp() (r Ready, err error) {
 		return r, err
 	}
 	s := e.spec
-	n, stride := s.buffers()
-	if e.mem, err = e.dev.Alloc(n * stride * s.Conns); err != nil {
+	if e.cq, err = e.dev.CreateCQ(min(1<<20, s.Conns*(2*s.Depth+2*e.receives()+64))); err != nil {
 		return r, err
 	}
+	first, err := e.endpoint(2*s.Depth, e.receives())
+	if err != nil {
+		return r, err
+	}
+	e.pd, e.qps = first.PD, []verbs.QP{first.QP}
+	n, stride := s.buffers()
+	if e.mr, err = first.Buffer(n*stride*s.Conns,
+		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+		return r, err
+	}
+	if e.small, err = first.Buffer(64, verbs.LocalWrite); err != nil {
+		return r, err
+	}
+	e.mem = e.mr.Bytes()
 	for i := range e.mem {
 		e.mem[i] = byte(i >> 3)
 	}
 	if s.Mode == Latency {
 		e.mem[s.Size-1] = 0
 	}
-	if e.pd, err = e.dev.AllocPD(); err != nil {
-		return r, err
-	}
-	if e.mr, err = e.pd.RegMR(e.mem,
-		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
-		return r, err
-	}
-	small, err := e.dev.Alloc(64)
-	if err != nil {
-		return r, err
-	}
-	if e.small, err = e.pd.RegMR(small, verbs.LocalWrite); err != nil {
-		return r, err
-	}
-	if e.cq, err = e.dev.CreateCQ(min(1<<20, s.Conns*(2*s.Depth+2*e.receives()+64))); err != nil {
-		return r, err
-	}
-	for range s.Conns {
-		q, err := e.queuePair(2*s.Depth, e.receives())
+	for range s.Conns - 1 {
+		next, err := e.endpoint(2*s.Depth, e.receives())
 		if err != nil {
 			return r, err
 		}
-		e.qps = append(e.qps, q)
+		e.qps = append(e.qps, next.QP)
 	}
 	return Ready{STag: uint32(e.mr.STag()), Octets: len(e.mem), Transport: e.dev.Transport().Name},
 		nil
 }
 
-// queuePair makes a queue pair for so many requests, and some more.
-func (e *rdma) queuePair(sends, recvs int) (verbs.QP, error) {
-	return e.dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq,
-		SendDepth: sends + 16, RecvDepth: recvs + 16, MaxSGE: 1})
+// endpoint creates an endpoint for the given numbers of work requests, and some more. All endpoints share
+// one completion queue and the domain of the first.
+func (e *rdma) endpoint(sends, recvs int) (*verbs.Endpoint, error) {
+	return verbs.NewEndpoint(e.dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{PD: e.pd,
+		SendCQ: e.cq, RecvCQ: e.cq, SendDepth: sends + 16, RecvDepth: recvs + 16, MaxSGE: 1}})
 }
 
 // receives is how many receives an end keeps posted on each connection.

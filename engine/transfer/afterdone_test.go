@@ -51,7 +51,7 @@ func TestWriteAfterDone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p.free()
+		p.end.Close()
 		if c := contentOf(t, region); waits && !bytes.Equal(c, good) ||
 			bytes.IndexByte(c, 0xff) >= 0 {
 			t.Fatalf("round %d: a late Write is in the content", round)
@@ -83,7 +83,7 @@ func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.Add
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(ctx, at, l.qp, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, l.end.QP, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	l.begin()
@@ -107,7 +107,7 @@ func (p *putter) write(b []byte) {
 	}
 	for err == nil {
 		var c [1]verbs.Completion
-		if _, err := p.sends.Wait(p.t.Context(), c[:]); err != nil {
+		if _, err := p.end.SendCQ.Wait(p.t.Context(), c[:]); err != nil {
 			return
 		}
 		if c[0].Op == rdmap.WRWrite || c[0].Err() != nil {

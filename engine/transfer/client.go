@@ -44,13 +44,11 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 		return nil, err
 	}
 	c := &Client{link: l}
-	o, err := l.registerLocal(depth * chunk)
-	if err == nil {
-		c.buffers = o.mr
-		err = dev.Dial(ctx, remote, l.qp, verbs.ConnConfig{})
+	if c.buffers, err = l.registerLocal(depth * chunk); err == nil {
+		err = l.end.Dial(ctx, remote, verbs.ConnConfig{})
 	}
 	if err == nil {
-		if _, memory := verbs.ParseRemoteMR(l.qp.Params().PrivateData); memory == nil {
+		if _, memory := l.end.RemoteMR(); memory == nil {
 			err = errMemory
 		}
 	}
@@ -71,7 +69,7 @@ func (c *Client) Over() bool { return c.over() }
 // Close ends the connection. It may be called again.
 func (c *Client) Close() error {
 	c.link.shut()
-	return c.link.free()
+	return c.end.Close()
 }
 
 // quietAfter is how long a client waits for the server's answer before it says that it waits.
@@ -181,7 +179,7 @@ func (w *window) full() bool { return w.posted-w.done == depth }
 // next waits for the oldest work request and returns its bytes, valid until the next post.
 func (w *window) next(ctx context.Context) ([]byte, error) {
 	var c [1]verbs.Completion
-	if _, err := w.c.sends.Wait(ctx, c[:]); err != nil {
+	if _, err := w.c.end.SendCQ.Wait(ctx, c[:]); err != nil {
 		return nil, err
 	}
 	if c[0].Status != rdmap.Success {

@@ -16,13 +16,8 @@ import (
 // link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods
 // but send belong to one goroutine.
 type link struct {
-	dev   verbs.Device
-	pd    verbs.PD
-	qp    verbs.QP
-	sends verbs.CQ
-	recvs verbs.CQ
-	slots verbs.MR        // receive buffers
-	regs  []*registration // what the peer reaches
+	end   *verbs.Endpoint
+	slots verbs.MR // receive buffers
 	idle  time.Duration
 
 	reading <-chan struct{} // closed when a reader returns that readFull left behind; nil: there is none
@@ -45,46 +40,26 @@ var ErrIdle = errors.New("the peer neither moves data nor says that it is there"
 
 // newLink makes a queue pair that takes messages as soon as it is connected.
 func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
-	l := &link{dev: dev, idle: idle, in: make(chan Message, receives)}
+	end, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
+		SendDepth: 2 * depth, RecvDepth: receives, MaxInline: MaxMessage, IRD: depth, ORD: depth,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	l := &link{end: end, idle: idle, in: make(chan Message, receives)}
 	l.alive, l.fail = context.WithCancelCause(context.Background())
-	if err := l.make(dev); err != nil {
-		return nil, errors.Join(err, l.free())
+	l.slots, err = l.registerLocal(receives * MaxMessage)
+	for i := uint64(0); err == nil && i < receives; i++ {
+		err = l.postReceive(i)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.end.Close())
 	}
 	return l, nil
 }
 
-func (l *link) make(dev verbs.Device) (err error) {
-	if l.pd, err = dev.AllocPD(); err != nil {
-		return err
-	}
-	slots, err := l.registerLocal(receives * MaxMessage)
-	if err != nil {
-		return err
-	}
-	l.slots = slots.mr
-	if l.sends, err = dev.CreateCQ(4 * depth); err != nil {
-		return err
-	}
-	if l.recvs, err = dev.CreateCQ(2 * receives); err != nil {
-		return err
-	}
-	l.qp, err = dev.CreateQP(verbs.QPConfig{
-		PD: l.pd, SendCQ: l.sends, RecvCQ: l.recvs, SendDepth: 2 * depth, RecvDepth: receives,
-		MaxInline: MaxMessage, IRD: depth, ORD: depth,
-	})
-	if err != nil {
-		return err
-	}
-	for i := range receives {
-		if err := l.postReceive(uint64(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (l *link) postReceive(slot uint64) error {
-	return l.qp.PostRecv(&verbs.RecvWR{ID: slot,
+	return l.end.QP.PostRecv(&verbs.RecvWR{ID: slot,
 		SGL: []verbs.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
 }
 
@@ -112,7 +87,7 @@ func (l *link) sendWR(m *Message, wr *verbs.SendWR) error {
 
 // post posts to the send queue, and counts.
 func (l *link) post(wr *verbs.SendWR) error {
-	err := l.qp.PostSend(wr)
+	err := l.end.QP.PostSend(wr)
 	if err == nil {
 		l.posted.Add(1)
 	}
@@ -176,7 +151,7 @@ func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 func (l *link) reader(ctx context.Context) {
 	for {
 		var c [1]verbs.Completion
-		if _, err := l.recvs.Wait(ctx, c[:]); err != nil {
+		if _, err := l.end.RecvCQ.Wait(ctx, c[:]); err != nil {
 			l.fail(err)
 			return
 		}
@@ -217,14 +192,11 @@ var ErrPeerClosed = errors.New("the peer closed the connection")
 
 // cause waits a moment for the reason why the connection ended.
 func (l *link) cause() error {
-	select {
-	case <-l.qp.Down():
-	case <-time.After(time.Second):
-	}
+	err := l.end.Cause()
 	if l.silence.Load() {
 		return fmt.Errorf("%w for %v", ErrIdle, l.idle)
 	}
-	if err := l.qp.Err(); err != nil {
+	if err != nil {
 		return err
 	}
 	return ErrPeerClosed
@@ -244,7 +216,7 @@ func (l *link) beats(ctx context.Context) {
 		case <-t.C:
 		}
 		now := uint64(l.heard.Load())
-		if i, err := l.qp.Info(); err == nil {
+		if i, err := l.end.QP.Info(); err == nil {
 			l.beat(i.Counters.MessagesOut)
 			now += i.Counters.PayloadIn
 			if w := l.watched.Load(); w != nil {
@@ -257,7 +229,7 @@ func (l *link) beats(ctx context.Context) {
 		}
 		if silent++; silent > beatsPerIdle {
 			l.silence.Store(true)
-			l.qp.Disconnect()
+			l.end.QP.Disconnect()
 			return
 		}
 	}
@@ -276,7 +248,7 @@ func (l *link) beat(out uint64) {
 
 // drained reports whether nothing of the connection is under way any more.
 func (l *link) drained() bool {
-	i, err := l.qp.Info()
+	i, err := l.end.QP.Info()
 	if err != nil || i.TCP != nil && i.TCP.State == tcp.TimeWait {
 		return true
 	}
@@ -293,7 +265,7 @@ func (l *link) flush() {
 	err := l.sendWR(&Message{Type: TypeBeat}, &verbs.SendWR{ID: flushID, Flags: rdmap.Signaled})
 	for err == nil {
 		var c [1]verbs.Completion
-		if _, err = l.sends.Wait(ctx, c[:]); err == nil && c[0].ID == flushID {
+		if _, err = l.end.SendCQ.Wait(ctx, c[:]); err == nil && c[0].ID == flushID {
 			return
 		}
 	}
@@ -308,7 +280,7 @@ func (l *link) shutOnce() {
 		l.running.Wait()
 		l.flush()
 	}
-	l.qp.Disconnect() // an error is that of a connection that is gone
+	l.end.QP.Disconnect() // an error is that of a connection that is gone
 	for end := time.Now().Add(closeWait); !l.drained() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}

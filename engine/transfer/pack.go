@@ -56,16 +56,11 @@ type packing struct {
 // pack gives the client memory for packs.
 func (c *copying) pack() error {
 	if c.packs == nil {
-		mem, err := c.l.dev.Alloc(PackLen)
+		mr, err := c.l.end.Buffer(PackLen, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
 		if err != nil {
 			return err
 		}
-		const access = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
-		o, err := c.l.register(mem, access, func() error { return c.l.dev.Free(mem) })
-		if err != nil {
-			return errors.Join(err, c.l.dev.Free(mem))
-		}
-		c.packs = &packing{mr: o.mr, dirs: staging.Dirs{}}
+		c.packs = &packing{mr: mr, dirs: staging.Dirs{}}
 	}
 	return c.l.send(&Message{Type: TypeRegion, Length: PackLen, STag: c.packs.mr.STag()})
 }

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"xwarp/engine/host/fault"
 	"xwarp/engine/verbs"
 )
 
-// registration is memory that the peer of one link reaches by an STag, or that is this end's own.
+// registration is memory that the peer of one link reaches by an STag.
 type registration struct {
 	mr      verbs.MR
 	release func() error // of the memory, once no STag names it
@@ -24,36 +23,34 @@ type registration struct {
 }
 
 // registerLocal registers n bytes for this end alone, for as long as the link lives.
-func (l *link) registerLocal(n int) (*registration, error) {
-	mem, err := l.dev.Alloc(n)
+func (l *link) registerLocal(n int) (verbs.MR, error) {
+	mem, err := l.end.Dev.Alloc(n)
 	if err != nil {
 		return nil, err
 	}
-	return l.register(mem, verbs.LocalWrite, func() error { return l.freeLocal(mem) })
+	return l.end.Register(mem, verbs.LocalWrite, func() error { return l.freeLocal(mem) })
 }
 
 // freeLocal gives memory back, once nobody reads into it any more: a reader that ctx left behind may write there after
 // the link is gone.
 func (l *link) freeLocal(mem []byte) error {
 	if l.reading == nil {
-		return l.dev.Free(mem)
+		return l.end.Dev.Free(mem)
 	}
 	go func() {
 		<-l.reading
-		l.dev.Free(mem) // the device may be closed, and its memory with it
+		l.end.Dev.Free(mem) // the device may be closed, and its memory with it
 	}()
 	return nil
 }
 
 func (l *link) register(mem []byte, access verbs.Access, release func() error) (*registration,
 	error) {
-	mr, err := l.pd.RegMR(mem, access)
+	mr, err := l.end.Register(mem, access, release)
 	if err != nil {
 		return nil, err
 	}
-	o := &registration{mr: mr, release: release}
-	l.regs = append(l.regs, o)
-	return o, nil
+	return &registration{mr: mr, release: release}, nil
 }
 
 // expose registers memory for the peer. release is called when the link ends with the memory still registered; after
@@ -65,17 +62,17 @@ func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*r
 	if !errors.Is(err, verbs.ErrNotShared) {
 		return o, err
 	}
-	bounce, err := l.dev.Alloc(len(mem))
+	bounce, err := l.end.Dev.Alloc(len(mem))
 	if err != nil {
 		return nil, err
 	}
 	if err = fault.Touch(func() { copy(bounce, mem) }); err == nil { // mem may be a file's
 		o, err = l.register(bounce, access, func() error {
-			return errors.Join(l.dev.Free(bounce), release())
+			return errors.Join(l.end.Dev.Free(bounce), release())
 		})
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.dev.Free(bounce))
+		return nil, errors.Join(err, l.end.Dev.Free(bounce))
 	}
 	o.bounce, o.mem = bounce, mem[:0]
 	return o, nil
@@ -153,47 +150,11 @@ func (l *link) deregisterNow(o *registration) error {
 	if o == nil {
 		return nil
 	}
-	err := closed(o.mr.Close())
+	err := l.end.Deregister(o.mr)
 	if err == nil {
-		err = o.freeBounce(l.dev)
-		l.regs = slices.DeleteFunc(l.regs, func(other *registration) bool { return other == o })
+		err = o.freeBounce(l.end.Dev)
 	}
 	return err
 }
 
 var errUnread = refuse(CodeProtocol, "Done came while RDMA Reads were under way")
-
-// closed is err, but nil where the whole device is closed: with it everything else is.
-func closed(err error) error {
-	if errors.Is(err, verbs.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// free gives everything back, after shut if there was a connection. The queue pair goes first: what it has
-// under way holds memory.
-func (l *link) free() error {
-	var errs []error
-	if l.qp != nil {
-		errs = append(errs, closed(l.qp.Close()))
-	}
-	for _, o := range l.regs {
-		if err := closed(o.mr.Close()); err != nil {
-			errs = append(errs, err) // and the memory stays: a peer might still reach it
-			continue
-		}
-		errs = append(errs, o.release())
-	}
-	l.regs = nil
-	for _, cq := range []verbs.CQ{l.sends, l.recvs} {
-		if cq != nil {
-			errs = append(errs, closed(cq.Close()))
-		}
-	}
-	if l.pd != nil {
-		errs = append(errs, closed(l.pd.Close()))
-		l.pd = nil
-	}
-	return errors.Join(errs...)
-}

@@ -106,7 +106,7 @@ func TestDoneBeforeItsReads(t *testing.T) {
 	if n := region.now.holders; n != 1 {
 		t.Errorf("the content has %d holders, want the region alone", n)
 	}
-	if err := errors.Join(l.free(), region.Close()); err != nil {
+	if err := errors.Join(l.end.Close(), region.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -126,7 +126,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, l.qp, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, l.end.QP, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	l.begin()
@@ -139,10 +139,10 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 	}
 	read := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{sink.mr.SGE(0, size)},
 		RemoteSTag: m.STag, RemoteTO: m.TO}
-	if err := l.qp.PostSend(&read); err != nil {
+	if err := l.end.QP.PostSend(&read); err != nil {
 		t.Fatal(err)
 	}
-	for i, err := l.qp.Info(); i.Counters.PayloadIn < 100_000; i, err = l.qp.Info() {
+	for i, err := l.end.QP.Info(); i.Counters.PayloadIn < 100_000; i, err = l.end.QP.Info() {
 		if err != nil || ctx.Err() != nil {
 			t.Fatal(i.Counters, err)
 		}
@@ -166,10 +166,10 @@ func TestFreeTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.pd.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // nobody knows of it
+	if _, err := l.end.PD.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // nobody knows of it
 		t.Fatal(err)
 	}
-	if err := l.free(); !errors.Is(err, ddp.ErrBusy) {
+	if err := l.end.Close(); !errors.Is(err, ddp.ErrBusy) {
 		t.Errorf("free: %v, want that the domain still has a region", err)
 	}
 }

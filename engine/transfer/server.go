@@ -192,13 +192,13 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 	if err != nil {
 		return errors.Join(err, s.reject(req, "no resources"))
 	}
-	s.set(req, l.qp)
+	s.set(req, l.end.QP)
 	c := copying{s: s, l: l, remote: req.Remote}
 	defer func() {
 		l.shut()
-		err = errors.Join(err, c.abandon(), l.free())
+		err = errors.Join(err, c.abandon(), l.end.Close())
 	}()
-	if err := req.Accept(ctx, l.qp, nil); err != nil {
+	if err := req.Accept(ctx, l.end.QP, nil); err != nil {
 		return err
 	}
 	l.begin()

@@ -92,7 +92,7 @@ func TestBeatsBehindData(t *testing.T) {
 		}
 	}
 	for range receives {
-		i, err := c.qp.Info()
+		i, err := c.end.QP.Info()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestBeatsBehindData(t *testing.T) {
 	}
 	// The data has left: the next one goes.
 	before := c.posted.Load()
-	i, err := c.qp.Info()
+	i, err := c.end.QP.Info()
 	if err != nil {
 		t.Fatal(err)
 	}

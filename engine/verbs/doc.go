@@ -9,6 +9,8 @@
 //	       --Dial-----> QP                         connects it (RDMA_CM)
 //	       --Listen---> Listener --Accept--> ConnRequest --Accept--> QP
 //
+// An Endpoint makes one end of a connection with all that it needs, and closes it in the right order.
+//
 // A peer reaches a region by what RemoteMR says about it, which programs send as private data of the connection or in
 // a Send. The exports of xwarpd say it in the same form.
 //

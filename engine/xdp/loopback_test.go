@@ -195,8 +195,8 @@ func TestOwnAddressSRQ(t *testing.T) {
 	}
 	for i, dev := range []*xdp.Device{da, db, da} {
 		a, end := verbstest.New(t, dev, size), *b
-		if end.QP, err = da.CreateQP(verbs.QPConfig{PD: b.PD, SendCQ: b.CQ, RecvCQ: b.CQ,
-			SRQ: srq}); err != nil {
+		if end.Endpoint, err = verbs.NewEndpoint(da, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
+			PD: b.PD, SendCQ: b.CQ, RecvCQ: b.CQ, SRQ: srq}}); err != nil {
 			t.Fatal(err)
 		}
 		verbstest.Connect(t, a, &end, netip.AddrPortFrom(tn.A.Addr4.Addr(), 0))

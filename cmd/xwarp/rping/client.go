@@ -20,22 +20,22 @@ func Client(ctx context.Context, dev verbs.Device, remote netip.AddrPort, cfg Co
 	if err != nil {
 		return res, err
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	access := verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite
-	source, err := e.register(cfg.Size, access)
+	source, err := e.Buffer(cfg.Size, access)
 	if err != nil {
 		return res, err
 	}
-	sink, err := e.register(cfg.Size, access)
+	sink, err := e.Buffer(cfg.Size, access)
 	if err != nil {
 		return res, err
 	}
 	cfg.debug("rdma_connect to %v", remote)
-	if err := e.dial(ctx, dev, remote); err != nil {
+	if err := e.connect(ctx, remote); err != nil {
 		return res, err
 	}
 	cfg.debug("ESTABLISHED")
-	res.connected(e.qp)
+	res.connected(e.QP)
 	for n := 0; cfg.Count == 0 || n < cfg.Count; n++ {
 		if err := e.ping(ctx, source, sink, n%maxCount); err != nil {
 			return res, err
@@ -46,8 +46,8 @@ func Client(ctx context.Context, dev verbs.Device, remote netip.AddrPort, cfg Co
 	return res, e.disconnect(ctx)
 }
 
-// dial connects within the time that the configuration gives.
-func (e *end) dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort) error {
+// connect dials within the time that the configuration gives.
+func (e *end) connect(ctx context.Context, remote netip.AddrPort) error {
 	if most := e.cfg.ConnectTimeout; most > 0 {
 		late := fmt.Errorf("no connection within %v: is an rping -s there, and does nothing "+
 			"between filter the port?", most)
@@ -55,10 +55,10 @@ func (e *end) dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort)
 		ctx, cancel = context.WithTimeoutCause(ctx, most, late)
 		defer cancel()
 	}
-	if err := dev.Dial(ctx, remote, e.qp, e.cfg.Conn); err != nil {
+	if err := e.Dial(ctx, remote, e.cfg.Conn); err != nil {
 		return err
 	}
-	if _, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData); err == nil {
+	if _, err := e.RemoteMR(); err == nil {
 		return errors.New("the peer gives memory for RDMA Reads and Writes, as an export of xwarpd " +
 			"does: no rping -s listens there")
 	}

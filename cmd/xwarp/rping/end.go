@@ -19,16 +19,10 @@ const slots = 2
 
 // end is one side of one connection.
 type end struct {
+	*verbs.Endpoint
 	cfg  *Config
-	dev  verbs.Device
-	pd   verbs.PD
-	cq   verbs.CQ
-	qp   verbs.QP
-	mrs  []verbs.MR
 	ctrl verbs.MR // InfoLen bytes for each slot, and for the Send
 
-	posted  int    // receives
-	flushed bool   // one of them came back unused
 	inbox   []Info // Sends that arrived
 	done    [2]int // completions of Reads and Writes not waited for yet
 	sends   int    // Sends not completed yet
@@ -41,84 +35,27 @@ type end struct {
 
 // newEnd makes everything that a connection needs but its data buffers.
 func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
-	e := &end{cfg: cfg, dev: dev}
-	if err := e.make(); err != nil {
-		return nil, errors.Join(err, e.close())
+	// rping itself has one RDMA Read under way, in one direction.
+	ep, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{SharedCQ: true, QPConfig: verbs.QPConfig{
+		SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1, ORD: 1,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	e := &end{Endpoint: ep, cfg: cfg}
+	e.ctrl, err = e.Buffer((slots+1)*InfoLen, verbs.LocalWrite)
+	for i := 0; err == nil && i < slots; i++ {
+		err = e.receive(i)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
 
-func (e *end) make() (err error) {
-	if e.pd, err = e.dev.AllocPD(); err != nil {
-		return err
-	}
-	if e.cq, err = e.dev.CreateCQ(64); err != nil {
-		return err
-	}
-	// rping itself has one RDMA Read under way, in one direction.
-	if e.qp, err = e.dev.CreateQP(verbs.QPConfig{
-		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1,
-		ORD: 1,
-	}); err != nil {
-		return err
-	}
-	if e.ctrl, err = e.register((slots+1)*InfoLen, verbs.LocalWrite); err != nil {
-		return err
-	}
-	for i := range slots {
-		if err := e.receive(i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *end) register(n int, access ddp.Access) (verbs.MR, error) {
-	mem, err := e.dev.Alloc(n)
-	if err != nil {
-		return nil, err
-	}
-	mr, err := e.pd.RegMR(mem, access)
-	if err != nil {
-		return nil, errors.Join(err, e.dev.Free(mem))
-	}
-	e.mrs = append(e.mrs, mr)
-	return mr, nil
-}
-
-// close takes everything back; a connection that is still there is reset.
-func (e *end) close() error {
-	var errs []error
-	if e.qp != nil {
-		errs = append(errs, e.qp.Close())
-	}
-	for _, m := range e.mrs {
-		err := m.Close()
-		if err == nil || errors.Is(err, verbs.ErrClosed) { // else a peer might still reach the memory
-			err = errors.Join(err, e.dev.Free(m.Bytes()))
-		}
-		errs = append(errs, err)
-	}
-	if e.cq != nil {
-		errs = append(errs, e.cq.Close())
-	}
-	if e.pd != nil {
-		errs = append(errs, e.pd.Close())
-	}
-	err := errors.Join(errs...)
-	if errors.Is(err, verbs.ErrClosed) {
-		return nil // the device was closed, and everything with it
-	}
-	return err
-}
-
 func (e *end) receive(slot int) error {
 	e.sge[0] = e.ctrl.SGE(slot*InfoLen, InfoLen)
-	err := e.qp.PostRecv(&verbs.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
-	if err == nil {
-		e.posted++
-	}
-	return err
+	return e.QP.PostRecv(&verbs.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
 }
 
 // send posts a Send that names mr's first n bytes; the zero Info is a go-ahead.
@@ -128,7 +65,7 @@ func (e *end) send(i Info) error {
 	}
 	i.Append(e.ctrl.Bytes()[slots*InfoLen : slots*InfoLen])
 	e.sge[0] = e.ctrl.SGE(slots*InfoLen, InfoLen)
-	err := e.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Flags: rdmap.Signaled, SGL: e.sge[:]})
+	err := e.QP.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Flags: rdmap.Signaled, SGL: e.sge[:]})
 	if err == nil {
 		e.sends++
 	}
@@ -144,7 +81,7 @@ func info(mr verbs.MR, n int) Info {
 // transfer posts a Read or Write between the first n bytes of mr and the peer's buffer.
 func (e *end) transfer(op verbs.WROp, mr verbs.MR, n int, peer Info) error {
 	e.sge[0] = mr.SGE(0, n)
-	return e.qp.PostSend(&verbs.SendWR{
+	return e.QP.PostSend(&verbs.SendWR{
 		Op: op, Flags: rdmap.Signaled, SGL: e.sge[:], RemoteSTag: ddp.STag(peer.STag),
 		RemoteTO: ddp.TO(peer.Addr),
 	})
@@ -190,12 +127,12 @@ var errSilent = errors.New("the peer is silent, and others find no place")
 // wait waits for completions. A peer that lets it wait for too long may only do so while nobody else wants its place.
 func (e *end) wait(ctx context.Context, c []verbs.Completion) error {
 	if e.wanted == nil {
-		_, err := e.cq.Wait(ctx, c)
+		_, err := e.SendCQ.Wait(ctx, c)
 		return err
 	}
 	for {
 		short, cancel := context.WithTimeoutCause(ctx, e.silence, errSilent)
-		_, err := e.cq.Wait(short, c)
+		_, err := e.SendCQ.Wait(short, c)
 		cancel()
 		if !errors.Is(err, errSilent) || e.wanted() {
 			return err
@@ -209,11 +146,7 @@ func (e *end) step(ctx context.Context) error {
 	if err := e.wait(ctx, c[:]); err != nil {
 		return err
 	}
-	if c[0].Op == rdmap.WRRecv {
-		e.posted--
-	}
 	if c[0].Status != rdmap.Success {
-		e.flushed = true
 		return e.broken(c[0])
 	}
 	switch c[0].Op {
@@ -242,11 +175,7 @@ func (e *end) received(c verbs.Completion) error {
 
 // broken returns why a completion failed: errClosed after a close that nothing forced.
 func (e *end) broken(c verbs.Completion) error {
-	select {
-	case <-e.qp.Down():
-	case <-time.After(closeGrace):
-	}
-	if err := e.qp.Err(); err != nil {
+	if err := e.Cause(); err != nil {
 		return fmt.Errorf("%v of the %v: %w", c.Status, c.Op, err)
 	}
 	if c.Status == rdmap.WRFlushErr {
@@ -255,18 +184,10 @@ func (e *end) broken(c verbs.Completion) error {
 	return fmt.Errorf("%v of the %v", c.Status, c.Op)
 }
 
-// disconnect closes the connection and takes the receives back.
+// disconnect closes the connection within closeGrace.
 func (e *end) disconnect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, closeGrace,
 		errors.New("the connection did not close in time"))
 	defer cancel()
-	if err := e.qp.Disconnect(); err != nil {
-		return err
-	}
-	for e.posted > 0 {
-		if err := e.step(ctx); err != nil && !e.flushed {
-			return err
-		}
-	}
-	return e.qp.Err()
+	return e.Disconnect(ctx)
 }

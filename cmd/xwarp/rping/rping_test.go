@@ -256,7 +256,7 @@ func TestUnaskedMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.close()
+	defer e.Close()
 	e.inbox = make([]Info, slots)
 	if err := e.received(verbs.Completion{ByteLen: InfoLen}); err == nil ||
 		!strings.Contains(err.Error(), "not asked for") {
@@ -270,7 +270,7 @@ func TestSilentPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.close()
+	defer e.Close()
 	asked := 0
 	e.silence, e.wanted = time.Millisecond, func() bool { asked++; return asked == 3 }
 	if _, err := e.await(limit(t)); !errors.Is(err, errSilent) || asked != 3 {
@@ -327,13 +327,13 @@ func TestWrongPeers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer e.close()
-			mr, err := e.register(64, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+			defer e.Close()
+			mr, err := e.Buffer(64, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
 			Fill(mr.Bytes(), 0)
-			if err := client.Dial(ctx, l.Addr(), e.qp, verbs.ConnConfig{}); err != nil {
+			if err := client.Dial(ctx, l.Addr(), e.QP, verbs.ConnConfig{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := tc.info(ctx, e, mr); err != nil {

@@ -71,19 +71,19 @@ func serve(ctx context.Context, dev verbs.Device, r *verbs.ConnRequest, cfg Conf
 		r.Reject(nil)
 		return res, err
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, e.Close()) }()
 	e.wanted, e.silence = wanted, maxSilence
-	buf, err := e.register(MaxSize, verbs.LocalWrite)
+	buf, err := e.Buffer(MaxSize, verbs.LocalWrite)
 	if err != nil {
 		r.Reject(nil)
 		return res, err
 	}
 	cfg.debug("accepting client connection request from %v", r.Remote)
-	if err := r.Accept(ctx, e.qp, nil); err != nil {
+	if err := r.Accept(ctx, e.QP, nil); err != nil {
 		return res, err
 	}
 	cfg.debug("ESTABLISHED")
-	res.connected(e.qp)
+	res.connected(e.QP)
 	for n := 0; ; n++ {
 		source, err := e.await(ctx)
 		if errors.Is(err, errClosed) {

@@ -27,8 +27,8 @@ func shareSRQ(t *testing.T, e *verbstest.End, n int, cfg verbs.SRQConfig) (verbs
 	var list []*verbstest.End
 	for range n {
 		x := *e
-		if x.QP, err = e.Dev.CreateQP(verbs.QPConfig{PD: e.PD, SendCQ: e.CQ, RecvCQ: e.CQ, SRQ: srq,
-			RecvDepth: 8}); err != nil {
+		if x.Endpoint, err = verbs.NewEndpoint(e.Dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
+			PD: e.PD, SendCQ: e.CQ, RecvCQ: e.CQ, SRQ: srq, RecvDepth: 8}}); err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, &x)

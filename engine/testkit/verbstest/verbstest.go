@@ -22,44 +22,42 @@ const rights = verbs.LocalWrite | verbs.RemoteRights | verbs.BindMW
 // patience bounds the wait for one completion.
 const patience = 20 * time.Second
 
-// End is a queue pair and a region, with all that they need. It is gone with its device.
+// End is an endpoint and a region. Both are gone with their device.
 type End struct {
+	*verbs.Endpoint
 	T   testing.TB // of New
-	Dev verbs.Device
-	PD  verbs.PD
-	CQ  verbs.CQ // of both queues
-	QP  verbs.QP
+	CQ  verbs.CQ   // of both queues
 	Mem []byte
 	MR  verbs.MR // all of Mem, with all rights
 }
 
-// Make makes an End with a region of so many bytes. Its memory is the device's: what a peer does to registered memory
+// Make makes an End with a region of the given size. Its memory is the device's: what a peer does to registered memory
 // is ordered with nothing that the race detector sees in Go's heap.
 func Make(dev verbs.Device, size int) (*End, error) {
-	e := &End{Dev: dev}
-	var err error
-	if e.Mem, err = dev.Alloc(size); err != nil {
+	cq, err := dev.CreateCQ(1024)
+	if err != nil {
 		return nil, err
 	}
-	if e.PD, err = dev.AllocPD(); err != nil {
+	p, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{
+		QPConfig: verbs.QPConfig{SendCQ: cq, RecvCQ: cq},
+	})
+	if err != nil {
 		return nil, err
 	}
-	if e.CQ, err = dev.CreateCQ(1024); err != nil {
+	e := &End{Endpoint: p, CQ: cq}
+	if e.MR, err = p.Buffer(size, rights); err != nil {
 		return nil, err
 	}
-	if e.MR, err = e.PD.RegMR(e.Mem, rights); err != nil {
-		return nil, err
-	}
-	e.QP, err = dev.CreateQP(verbs.QPConfig{PD: e.PD, SendCQ: e.CQ, RecvCQ: e.CQ})
-	return e, err
+	e.Mem = e.MR.Bytes()
+	return e, nil
 }
 
 // Dial connects e to a peer that gives its region as private data.
 func (e *End) Dial(ctx context.Context, at netip.AddrPort) (peer verbs.RemoteMR, err error) {
-	if err := e.Dev.Dial(ctx, at, e.QP, verbs.ConnConfig{}); err != nil {
+	if err := e.Endpoint.Dial(ctx, at, verbs.ConnConfig{}); err != nil {
 		return peer, err
 	}
-	return verbs.ParseRemoteMR(e.QP.Params().PrivateData)
+	return e.RemoteMR()
 }
 
 // Next waits for a completion, which must be a success.
@@ -74,14 +72,7 @@ func (e *End) Next(ctx context.Context) (verbs.Completion, error) {
 
 // Do posts wr and waits for its completion.
 func (e *End) Do(ctx context.Context, wr verbs.SendWR) error {
-	wr.Flags |= verbs.Signaled
-	if err := e.QP.PostSend(&wr); err != nil {
-		return err
-	}
-	c, err := e.Next(ctx)
-	if err == nil && (c.Op != wr.Op || c.ID != wr.ID) {
-		err = fmt.Errorf("completion of %v %d, want %v %d", c.Op, c.ID, wr.Op, wr.ID)
-	}
+	_, err := e.Endpoint.Do(ctx, &wr)
 	return err
 }
 
@@ -157,16 +148,13 @@ func Connect(t testing.TB, a, b *End, at netip.AddrPort) {
 	defer l.Close()
 	accepted := make(chan error, 1)
 	go func() {
-		r, err := l.Accept(ctx)
-		if err == nil && string(r.PrivateData) != "hello" {
-			err = fmt.Errorf("private data of the request: %q", r.PrivateData)
-		}
-		if err == nil {
-			err = r.Accept(ctx, b.QP, []byte("welcome"))
+		err := b.Accept(ctx, l, []byte("welcome"))
+		if got := b.QP.Params(); err == nil && string(got.PrivateData) != "hello" {
+			err = fmt.Errorf("private data of the request: %q", got.PrivateData)
 		}
 		accepted <- err
 	}()
-	if err := a.Dev.Dial(ctx, l.Addr(), a.QP,
+	if err := a.Endpoint.Dial(ctx, l.Addr(),
 		verbs.ConnConfig{PrivateData: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
