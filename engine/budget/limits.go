@@ -3,7 +3,11 @@
 // engine/daemon/config/default.toml.
 package budget
 
-import "xwarp/tcp/tick"
+import (
+	"time"
+
+	"xwarp/tcp/tick"
+)
 
 // Kind is something that a user of this host can have too much of, over all programs. Its name is the key in [limits].
 type Kind int
@@ -128,6 +132,19 @@ const GarbagePercent = 10
 
 // MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.
 const MaxPendingArgs = 4 << 10
+
+// Bounds of what users cost beside the limits.
+const (
+	// snapshotEvery and snapshotShare bound the snapshots for the programs of a user: one at most every snapshotEvery,
+	// for at most 1/snapshotShare of the time. Each costs a user's queue pairs some 50 us of a processor and 2 KiB
+	// each.
+	snapshotEvery = 100 * time.Millisecond
+	snapshotShare = 10
+	// UserIdle is how long the account of a user stays that holds nothing, for its rates and for the operator to
+	// see what was refused; MaxIdleUsers bounds them, for users may be many (subordinate uids, services).
+	UserIdle     = tick.Minute
+	MaxIdleUsers = 256
+)
 
 // What remote addresses may have.
 var (

@@ -2,7 +2,6 @@ package budget
 
 import (
 	"cmp"
-	"container/list"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,13 +41,13 @@ const (
 type Peers struct {
 	rule func(netip.Addr) PeerRule
 
-	mu       sync.Mutex
-	accounts map[netip.Prefix]*account
-	peers    int       // accounts of peers, the others are of networks
-	idlePeer list.List // of *account that have nothing, the latest in front
-	idleNet  list.List // the same of networks
-	rest     account   // networks without an account of their own
-	refused  uint64
+	mu        sync.Mutex
+	accounts  map[netip.Prefix]*peerAccount
+	peers     int // accounts of peers, the others are of networks
+	idlePeers idleAccounts[peerAccount]
+	idleNets  idleAccounts[peerAccount]
+	rest      peerAccount // networks without an account of their own
+	refused   uint64
 }
 
 // NewPeers counts by the rule that holds for each address when a connection begins; nil: DefaultPeer and
@@ -57,13 +56,13 @@ func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	if rule == nil {
 		rule = func(netip.Addr) PeerRule { return PeerRule{DefaultPeer, DefaultNetwork} }
 	}
-	return &Peers{rule: rule, accounts: map[netip.Prefix]*account{}}
+	return &Peers{rule: rule, accounts: map[netip.Prefix]*peerAccount{}}
 }
 
 // Charge is one connection that is charged to its peer's account. The nil Charge is to none.
 type Charge struct {
 	p    *Peers
-	a    *account // the peer's, or else the network's
+	a    *peerAccount // the peer's, or else the network's
 	at   stage
 	over bool
 }
@@ -91,7 +90,7 @@ func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
 }
 
 // check refuses a connection that is too much for its peer or its network, and takes it from their rates otherwise.
-func (p *Peers) check(acc *account, s stage, r *PeerRule, now tick.Time) error {
+func (p *Peers) check(acc *peerAccount, s stage, r *PeerRule, now tick.Time) error {
 	for c := acc; c != nil; c = c.net {
 		l := c.limits(r)
 		switch {
@@ -99,19 +98,19 @@ func (p *Peers) check(acc *account, s stage, r *PeerRule, now tick.Time) error {
 			return p.refuse(acc, c, "connections whose start-up is not done", l.Startup)
 		case l.Connections > 0 && c.n[startup]+c.n[established] >= l.Connections:
 			return p.refuse(acc, c, "connections", l.Connections)
-		case l.Rate > 0 && !c.bucket.has(l.Rate, now):
+		case l.Rate > 0 && !c.mayBegin(l.Rate, now):
 			return p.refuse(acc, c, "connections begun in a second", l.Rate)
 		}
 	}
 	for c := acc; c != nil; c = c.net {
 		if c.limits(r).Rate > 0 {
-			c.bucket.tokens--
+			c.rate.AllowN(wallTime(now), 1)
 		}
 	}
 	return nil
 }
 
-func (p *Peers) refuse(acc, full *account, what string, limit int) error {
+func (p *Peers) refuse(acc, full *peerAccount, what string, limit int) error {
 	p.refused++
 	for c := acc; c != nil; c = c.net {
 		c.refused++
@@ -190,7 +189,7 @@ type PeerState struct {
 // connections were refused so far.
 func (p *Peers) State() (list []PeerState, refused uint64) {
 	p.mu.Lock()
-	add := func(c *account) {
+	add := func(c *peerAccount) {
 		if c.n != [stages]int{} || c.refused > 0 {
 			list = append(list, PeerState{c.key, c.n[halfOpen], c.n[startup], c.n[established],
 				c.refused})

@@ -50,7 +50,7 @@ func (d *device) wrapPort(queue int, p ring.Port) (ring.Port, error) {
 // mayCapture says why a session may not see the frames of all users; nil when it may.
 func (s *session) mayCapture() error {
 	group := s.d.cfg.Load().Daemon.CaptureGroup
-	if group != "" && s.account.tenant == "" && member(s.cred, group) {
+	if group != "" && s.account.Tenant == "" && member(s.cred, group) {
 		return nil
 	}
 	return s.onlyOperator("capture, which shows the data of all users, and members of " +

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/internal/core"
+	"xwarp/engine/ranges"
 	"xwarp/engine/verbs"
 )
 
@@ -120,7 +122,7 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 // checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
 // a listener of the daemon's programs and exports.
 func (s *session) checkLocal(remote netip.AddrPort) error {
-	if s.account.tenant == "" || !s.dev.isLocal(remote.Addr()) ||
+	if s.account.Tenant == "" || !s.dev.isLocal(remote.Addr()) ||
 		slices.ContainsFunc(s.d.list(), func(v *device) bool { return v.dev.Listens(remote) }) {
 		return nil
 	}
@@ -130,23 +132,28 @@ func (s *session) checkLocal(remote netip.AddrPort) error {
 
 // open counts an attempt of the user to open a connection, which has its turn at the user's rate.
 func (s *session) open(ctx context.Context, try func() error) error {
-	if err := s.take(connectCost); err != nil {
+	if err := s.reserve(connectCost); err != nil {
 		return err
 	}
-	defer s.account.give(connectCost)
+	defer s.account.Release(connectCost)
 	if !s.operator {
-		if err := s.account.turn(ctx, s.limits().ConnectRate); err != nil {
+		if err := s.account.WaitTurn(ctx, s.limits().ConnectRate); err != nil {
 			return err
 		}
 	}
 	return try()
 }
 
+// mayListen reports whether a user may take a port.
+func mayListen(l *config.Limits, port uint16) bool {
+	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
+}
+
 func (s *session) checkPort(port uint16) error {
 	if l := s.limits(); !s.operator && !mayListen(&l, port) {
 		return control.Errorf(control.CodePermission,
 			"%v may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
-			s.account.holder, port, l.Ports)
+			s.account.Holder, port, l.Ports)
 	}
 	return nil
 }
@@ -160,7 +167,7 @@ func (s *session) checkWildcard(a netip.Addr) error {
 	}
 	return control.Errorf(control.CodePermission,
 		"%v may not listen on %v: name an address of this host (or set limits.wildcard, or "+
-			"wildcard in a [[user]] table)", s.account.holder, a)
+			"wildcard in a [[user]] table)", s.account.Holder, a)
 }
 
 func (s *session) listen(a *control.ListenArgs) (any, error) {
@@ -193,7 +200,7 @@ func (s *session) listen(a *control.ListenArgs) (any, error) {
 
 func (s *session) closeListener(l *listener) error {
 	err := l.l.Close()
-	s.account.give(l.cost)
+	s.account.Release(l.cost)
 	return err
 }
 
@@ -210,7 +217,7 @@ func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error
 	s.mu.Lock()
 	if s.requests >= control.MaxBacklog {
 		s.mu.Unlock()
-		s.account.give(cost)
+		s.account.Release(cost)
 		c.Reject(nil)
 		return nil, control.Errorf(control.CodeQuota,
 			"%d connection requests wait for an answer already",
@@ -235,7 +242,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 	}
 	delete(s.objects, h)
 	s.requests--
-	s.account.give(q.cost) // the queue pair of an accept has paid for its connection
+	s.account.Release(q.cost) // the queue pair of an accept has paid for its connection
 	return q, nil
 }
 

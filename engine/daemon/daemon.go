@@ -22,6 +22,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/host/xfrm"
+	"xwarp/tcp/tick"
 )
 
 // Daemon serves until Run returns.
@@ -34,7 +35,7 @@ type Daemon struct {
 	version string
 
 	devices  []*device
-	accounts *accounts
+	users    *budget.Users
 	persons  persons
 	mapper   *control.Mapper // of programs' memory
 	peers    *budget.Peers
@@ -97,7 +98,7 @@ var errShutdown = errors.New("the daemon stops")
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper(),
-		accounts: newAccounts(), persons: persons{file: subordinateFile},
+		users: budget.NewUsers(processors, uptime), persons: persons{file: subordinateFile},
 		revive: make(chan struct{}, 1), reload: o.Load,
 		followSAs: o.FollowSAs}
 	if d.log == nil {
@@ -255,9 +256,11 @@ func (d *Daemon) forget(s *session) {
 
 // setBounds divides what the host has between users and tenants.
 func (d *Daemon) setBounds(cfg *config.Loaded) {
-	for _, k := range d.accounts.setBounds(cfg, budget.OfHost()) {
+	tenant := cfg.TenantLimits()
+	for _, s := range d.users.SetBounds(budget.Bounds{Host: budget.OfHost(),
+		Sessions: cfg.Daemon.Clients, Tenants: cfg.Tenants.Count, Tenant: tenant.Amounts()}) {
 		d.log.Warn("tenants get less than their limits: this host has not enough for all",
-			"kind", k.String(), "each", d.accounts.each[k], "next", remedyOf[k])
+			"kind", s.Kind.String(), "each", s.Each, "next", s.Kind.Remedy())
 	}
 }
 
@@ -293,5 +296,10 @@ func (d *Daemon) watchdog() (stop func()) {
 	}
 	return cancel
 }
+
+var began = time.Now()
+
+// uptime is a clock that never runs backwards.
+func uptime() tick.Time { return tick.Time(time.Since(began)) }
 
 func asControl(c *net.UnixConn) *control.Conn { return control.NewConn(c, control.MaxRequest) }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/budget"
 )
 
 // afterTheDead waits until programs of the same holder that died before this one came have given everything back, or
@@ -25,7 +27,7 @@ func (s *session) afterTheDead() {
 	}
 }
 
-func (d *Daemon) sessionsOf(a *account) (list []*session) {
+func (d *Daemon) sessionsOf(a *budget.Account) (list []*session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.sessions {

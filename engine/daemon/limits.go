@@ -33,15 +33,6 @@ const (
 	leaveWait = time.Second
 	// stopWait is how long what follows the grace may take at the end of the daemon, before that goes on without it.
 	stopWait = 300 * time.Millisecond
-	// snapshotEvery and snapshotShare bound the snapshots for the programs of a user: one every so often, and
-	// no more than one part in so many of the time. Each costs a user's queue pairs some 50 us of a processor
-	// and 2 KiB each.
-	snapshotEvery = 100 * time.Millisecond
-	snapshotShare = 10
-	// accountIdle is how long the account of a user stays that has nothing, for its rates and for the operator to
-	// see what was refused; maxIdleAccounts bounds them, for users may be many (subordinate uids, services).
-	accountIdle     = time.Minute
-	maxIdleAccounts = 256
 	// refusals is how many refused programs may wait for the close of descriptors that they sent.
 	refusals = 256
 	// refillTries is how often a worker looks whether the pump has finished its batch, when a message finds no

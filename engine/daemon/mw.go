@@ -35,6 +35,6 @@ func (s *session) closeMW(w *mw) error {
 	s.mu.Lock()
 	w.pd.mws--
 	s.mu.Unlock()
-	s.account.give(mwCost)
+	s.account.Release(mwCost)
 	return err
 }

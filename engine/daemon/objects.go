@@ -70,7 +70,7 @@ func (s *session) allocPD(*control.Request, []int) (any, error) {
 
 func (s *session) closePD(p *pd) error {
 	err := p.pd.Close()
-	s.account.give(pdCost)
+	s.account.Release(pdCost)
 	return err
 }
 
@@ -136,7 +136,7 @@ func (s *session) closeMR(m *mr) error {
 	delete(s.objects, m.handle)
 	m.pd.mrs--
 	s.mu.Unlock()
-	s.account.give(mrCost(m.length))
+	s.account.Release(mrCost(m.length))
 	return err
 }
 
@@ -146,12 +146,12 @@ func (s *session) createCQ(a *control.CreateCQArgs) (any, error) {
 			a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
-	if err := s.take(cqCost(g)); err != nil {
+	if err := s.reserve(cqCost(g)); err != nil {
 		return nil, err
 	}
 	c, peer, err := newCQ(s, g)
 	if err != nil {
-		s.account.give(cqCost(g))
+		s.account.Release(cqCost(g))
 		return nil, err
 	}
 	s.mu.Lock()
@@ -164,6 +164,6 @@ func (s *session) createCQ(a *control.CreateCQArgs) (any, error) {
 func (s *session) closeCQ(c *cq) error {
 	c.close()
 	s.drop(s.swapNext(c, nil))
-	s.account.give(cqCost(c.geometry))
+	s.account.Release(cqCost(c.geometry))
 	return nil
 }

@@ -215,18 +215,13 @@ func (s *session) scan() (worked, stalled bool) {
 }
 
 // postInTurn moves a batch of p when few enough pumps of the same user are at work: a user's share of the processors
-// does not grow with its sessions, and those that wait have their turns in the order in which they came. It is called
-// with pumping held, and lets go of it while it waits, so that refill finds the rings free.
+// does not grow with its sessions. It is called with pumping held, and lets go of it while it waits, so that refill
+// finds the rings free.
 func (s *session) postInTurn(p poster) (worked, stalled bool) {
 	s.pumping.Unlock()
-	own, all := s.account.pumps, s.account.all.pumps
-	own <- struct{}{}
-	all <- struct{}{}
+	s.account.EnterPump()
 	s.pumping.Lock()
-	defer func() {
-		<-all
-		<-own
-	}()
+	defer s.account.LeavePump()
 	return s.post(p, p.postAll)
 }
 

@@ -253,7 +253,7 @@ func (s *session) closeQP(q *qp) error {
 		s.mu.Lock()
 		q.use(-1)
 		s.mu.Unlock()
-		s.account.give(q.cost)
+		s.account.Release(q.cost)
 		done <- err
 	})
 	select {

@@ -27,7 +27,7 @@ func (s *session) release() {
 	}
 	for _, q := range empty[*request](s) {
 		q.r.Reject(nil)
-		s.account.give(q.cost)
+		s.account.Release(q.cost)
 	}
 	s.releaseQPs()
 	s.releaseMemory()

@@ -153,11 +153,11 @@ func empty[T entry](s *session) []T {
 
 // paid returns what open makes, for which the user pays.
 func paid[T any](s *session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
-	if err = s.take(cost); err != nil {
+	if err = s.reserve(cost); err != nil {
 		return v, err
 	}
 	if v, err = open(); err != nil {
-		s.account.give(cost)
+		s.account.Release(cost)
 	}
 	return v, err
 }

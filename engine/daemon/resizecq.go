@@ -64,7 +64,7 @@ func (s *session) newRing(g control.Geometry) (*cqRing, error) {
 func (s *session) drop(n *cqRing) {
 	if n != nil {
 		n.mem.Close()
-		s.account.give(ringCost(n.geometry))
+		s.account.Release(ringCost(n.geometry))
 	}
 }
 
@@ -85,7 +85,7 @@ func (s *session) useNext(c *cq) error {
 	gone := c.geometry
 	c.geometry = n.geometry
 	s.mu.Unlock()
-	s.account.give(ringCost(gone))
+	s.account.Release(ringCost(gone))
 	return nil
 }
 

@@ -131,37 +131,37 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 		return err
 	}
 	cfg := d.cfg.Load()
-	who := holder{tenant: through.tenant, operator: through.operator}
-	if who.operator && cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
+	who := budget.Holder{Tenant: through.tenant, Operator: through.operator}
+	if who.Operator && cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
 		return control.Errorf(control.CodePermission,
 			"user %d has no business at the operator's socket (daemon.admin_socket)", cred.Uid)
 	}
-	if !who.operator && budget.IsKept(c, budget.KeptForOperator) {
+	if !who.Operator && budget.IsKept(c, budget.KeptForOperator) {
 		return control.Errorf(control.CodeQuota, "xwarpd has no descriptors left for programs: "+
-			"%s", remedyOf[budget.Descriptors])
+			"%s", budget.Descriptors.Remedy())
 	}
-	if who == (holder{}) {
-		who.uid = d.persons.of(cred.Uid)
+	if who == (budget.Holder{}) {
+		who.UID = d.persons.of(cred.Uid)
 	}
-	limits := new(who.limits(cfg))
+	limits := new(cfg.HolderLimits(who))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
 		return control.Errorf(control.CodeClosed, "%v", errShutdown)
 	}
-	if n := d.accounts.operatorSessions(); who.operator && n >= budget.OperatorSessions {
+	if n := d.users.OperatorSessions(); who.Operator && n >= budget.OperatorSessions {
 		return control.Errorf(control.CodeQuota,
 			"the operator has %d sessions already, of at most %d", n, budget.OperatorSessions)
 	}
-	a, err := d.accounts.enter(who, limits, sessionCost)
+	a, err := d.users.Enter(who, limits, sessionCost)
 	if err != nil {
-		return err
+		return quotaError(err)
 	}
 	d.last++
 	s := newSession(d, d.last, c, cred, a)
-	s.operator = who.operator
-	if who.tenant != "" {
-		s.log = s.log.With("tenant", who.tenant)
+	s.operator = who.Operator
+	if who.Tenant != "" {
+		s.log = s.log.With("tenant", who.Tenant)
 	}
 	d.sessions[s.id] = s
 	d.live.Add(1)

@@ -29,7 +29,7 @@ type session struct {
 	// everything. Whoever is uid 0 at the socket for all is a user like others: root in a container is uid 0
 	// too.
 	operator bool
-	account  *account
+	account  *budget.Account
 	log      *slog.Logger
 	ctx      context.Context // ends with the session
 	cancel   context.CancelCauseFunc
@@ -65,7 +65,8 @@ type session struct {
 	debt    int        // what the program owes for bells that rang for nothing
 }
 
-func newSession(d *Daemon, id uint64, c *net.UnixConn, cred *unix.Ucred, a *account) *session {
+func newSession(d *Daemon, id uint64, c *net.UnixConn, cred *unix.Ucred,
+	a *budget.Account) *session {
 	s := &session{
 		d: d, id: id, sock: c, conn: asControl(c), cred: cred, account: a,
 		since:   time.Now(),
@@ -110,7 +111,7 @@ func (s *session) serve(released func()) {
 	for _, err := range s.releaseMemory() { // what late queue pairs used
 		s.log.Error("something of a program stays", "error", err)
 	}
-	s.account.give(sessionCost)
+	s.account.Release(sessionCost)
 	s.d.forget(s)
 }
 
@@ -246,7 +247,7 @@ func (s *session) mayWait(r *control.Request) error {
 		return fmt.Errorf("%w: %s with %d bytes of arguments, at most %d", control.ErrFrame, r.Op,
 			len(r.Args), budget.MaxPendingArgs)
 	}
-	return s.take(pendingCost)
+	return s.reserve(pendingCost)
 }
 
 // wait carries out a request that may wait.
@@ -256,7 +257,7 @@ func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel
 		s.mu.Lock()
 		delete(s.pending, r.ID)
 		s.mu.Unlock()
-		s.account.give(pendingCost)
+		s.account.Release(pendingCost)
 		cancel()
 	}()
 	return f(s, ctx, r)
@@ -372,7 +373,7 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 // clip bounds a name that a program gave.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
-func (s *session) limits() config.Limits { return s.account.holder.limits(s.d.cfg.Load()) }
+func (s *session) limits() config.Limits { return s.d.cfg.Load().HolderLimits(s.account.Holder) }
 
 // mostByKey returns the most that the session's user may have, by the keys of [limits]; nil for the operator.
 func (s *session) mostByKey() map[string]int64 {
@@ -381,21 +382,30 @@ func (s *session) mostByKey() map[string]int64 {
 	}
 	most, l := map[string]int64{}, s.limits()
 	for k := range budget.Limited {
-		most[k.String()] = s.account.most(&l, k)
+		most[k.String()] = s.account.Most(&l, k)
 	}
 	return most
 }
 
-func (s *session) take(n budget.Amounts) error { return s.account.take(new(s.limits()), n) }
+// reserve counts what the session's user wants more.
+func (s *session) reserve(n budget.Amounts) error {
+	if err := s.account.Reserve(new(s.limits()), n); err != nil {
+		return quotaError(err)
+	}
+	return nil
+}
+
+// quotaError is an error of package budget for a program.
+func quotaError(err error) error { return control.Errorf(control.CodeQuota, "%v", err) }
 
 // mappingCost is that of each piece of shared memory.
 var mappingCost = budget.Amounts{budget.Mappings: 1}
 
 // ReserveMapping implements control.Payer.
-func (s *session) ReserveMapping() error { return s.take(mappingCost) }
+func (s *session) ReserveMapping() error { return s.reserve(mappingCost) }
 
 // ReleaseMapping implements control.Payer.
-func (s *session) ReleaseMapping() { s.account.give(mappingCost) }
+func (s *session) ReleaseMapping() { s.account.Release(mappingCost) }
 
 // onlyOperator refuses what is the operator's alone.
 func (s *session) onlyOperator(what string) error {

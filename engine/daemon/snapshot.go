@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/verbs"
@@ -16,8 +17,8 @@ import (
 func (d *Daemon) Snapshot() control.Snapshot { return d.view(nil) }
 
 // view is a Snapshot of what belongs to one user or tenant; nil sees everything.
-func (d *Daemon) view(only *holder) control.Snapshot {
-	see := func(h holder) bool { return only == nil || *only == h }
+func (d *Daemon) view(only *budget.Holder) control.Snapshot {
+	see := func(h budget.Holder) bool { return only == nil || *only == h }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
 		Uptime: time.Since(d.since).Seconds(), Counters: control.Counters(&d.count),
@@ -45,16 +46,67 @@ func (d *Daemon) view(only *holder) control.Snapshot {
 		}
 	}
 	for _, s := range d.all() {
-		if see(s.account.holder) {
+		if see(s.account.Holder) {
 			s.view(&v)
 		}
 	}
-	v.Users = d.accounts.state(d.cfg.Load(), see)
+	v.Users = d.userStates(see)
 	return v
 }
 
+// userStates are the accounts of users and tenants.
+func (d *Daemon) userStates(see func(budget.Holder) bool) (list []control.UserState) {
+	cfg := d.cfg.Load()
+	for _, a := range d.users.State(func(h budget.Holder) budget.Limits {
+		return new(cfg.HolderLimits(h))
+	}, see) {
+		list = append(list, control.UserState{UID: a.UID, Tenant: a.Tenant,
+			Used: byKey(&a.Used), Limit: byKey(&a.Limit), Refused: byKey(&a.Refused)})
+	}
+	return list
+}
+
+// byKey has the amounts by the names of their kinds.
+func byKey(a *budget.Amounts) map[string]int64 {
+	v := map[string]int64{}
+	for k, n := range a {
+		v[budget.Kind(k).String()] = n
+	}
+	return v
+}
+
+// snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be
+// kept meanwhile.
+func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
+	asked := time.Now()
+	defer s.account.Snapshots.Ask()()
+	select {
+	case s.viewing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	only := &s.account.Holder
+	if s.operator {
+		only = nil
+	}
+	body, err := s.account.Snapshots.Snapshot(ctx, asked, func() []byte {
+		return control.Marshal(new(s.d.view(only)))
+	})
+	if err != nil {
+		<-s.viewing
+		return nil, err
+	}
+	return &encoded{body, func() { <-s.viewing }}, nil
+}
+
+// encoded is a result that is in JSON already; sent is called when it was sent.
+type encoded struct {
+	body []byte
+	sent func()
+}
+
 func (s *session) owner() control.Owner {
-	o := control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.tenant, Pid: s.cred.Pid}
+	o := control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.Tenant, Pid: s.cred.Pid}
 	if s.dev != nil {
 		o.Device = s.dev.name
 	}

@@ -134,6 +134,6 @@ func (s *session) closeSRQ(q *srq) error {
 	s.mu.Lock()
 	q.pd.srqs--
 	s.mu.Unlock()
-	s.account.give(q.cost)
+	s.account.Release(q.cost)
 	return err
 }

@@ -129,7 +129,7 @@ type Tenants struct {
 }
 
 // TenantUser names the table of users whose limits hold for each tenant.
-const TenantUser = "tenants"
+const TenantUser = budget.TenantTable
 
 // Overridable are the keys that mpa.override takes.
 var Overridable = []string{"revision", "markers", "crc", "any_crc_error", "peer_to_peer", "retry"}
@@ -227,6 +227,14 @@ func (l *Loaded) LimitsOf(uid uint32) Limits {
 // TenantLimits returns the limits of each tenant.
 func (l *Loaded) TenantLimits() Limits {
 	return l.limits(func(u *User) bool { return u.Name == TenantUser })
+}
+
+// HolderLimits returns the limits of the holder of an account.
+func (l *Loaded) HolderLimits(h budget.Holder) Limits {
+	if h.Tenant != "" {
+		return l.TenantLimits()
+	}
+	return l.LimitsOf(h.UID)
 }
 
 // limits returns the [limits] with the keys of the [[user]] tables that match.

@@ -1,121 +1,105 @@
 package budget
 
 import (
-	"container/list"
 	"net/netip"
+
+	"golang.org/x/time/rate"
 
 	"xwarp/tcp/tick"
 )
 
-// account is what one peer or one network has.
-type account struct {
+// peerAccount is what one peer or one network has.
+type peerAccount struct {
 	key     netip.Prefix
-	net     *account // of a peer: its network's
+	net     *peerAccount // of a peer: its network's
 	n       [stages]int
 	peers   int // of a network: peers with an account
 	refused uint64
-	bucket  bucket
-	idle    *list.Element // in the list of those that have nothing
-	since   tick.Time     // when that began
-}
-
-// bucket is a rate: a second's worth may come at once.
-type bucket struct {
-	tokens float64
-	at     tick.Time
-	begun  bool
+	rate    *rate.Limiter // of connections begun; nil: not limited
+	idle    idle
 }
 
 // count adds by to what acc and its network have at a stage.
-func (p *Peers) count(acc *account, s stage, by int, now tick.Time) {
+func (p *Peers) count(acc *peerAccount, s stage, by int, now tick.Time) {
 	for c := acc; c != nil; c = c.net {
 		c.n[s] += by
-		p.listIdle(c, now)
+		p.updateIdle(c, now)
 	}
 }
 
-// listIdle keeps the list of accounts that have nothing.
-func (p *Peers) listIdle(c *account, now tick.Time) {
+// updateIdle keeps the lists of accounts that hold nothing.
+func (p *Peers) updateIdle(c *peerAccount, now tick.Time) {
 	empty := c.n == [stages]int{} && c.peers == 0 && c != &p.rest
-	switch {
-	case empty && c.idle == nil:
-		c.since = now
-		c.idle = p.idle(c).PushFront(c)
-	case !empty && c.idle != nil:
-		p.idle(c).Remove(c.idle)
-		c.idle = nil
-	}
+	p.idleOf(c).update(c, &c.idle, empty, now)
 }
 
-// idle returns the list in which c is when it has nothing.
-func (p *Peers) idle(c *account) *list.List {
+// idleOf returns the list in which c is when it holds nothing.
+func (p *Peers) idleOf(c *peerAccount) *idleAccounts[peerAccount] {
 	if c.net != nil {
-		return &p.idlePeer
+		return &p.idlePeers
 	}
-	return &p.idleNet
+	return &p.idleNets
 }
 
 // find returns the account in which a is counted, and makes it when there is room: for a peer among those of
 // its network, for a network among all. Without room its network's counts alone, or that of the rest. It may
 // return one that has nothing, which is then in the list of those.
-func (p *Peers) find(a netip.Addr, now tick.Time) *account {
+func (p *Peers) find(a netip.Addr, now tick.Time) *peerAccount {
 	p.sweep(now)
 	if c := p.accounts[PeerOf(a)]; c != nil {
 		return c
 	}
 	net := p.accounts[networkOf(a)]
 	if net == nil {
-		if len(p.accounts)-p.peers >= MaxNetworks && !p.evict(&p.idleNet) {
+		if len(p.accounts)-p.peers >= MaxNetworks && !p.evict(&p.idleNets) {
 			return &p.rest
 		}
-		net = &account{key: networkOf(a)}
+		net = &peerAccount{key: networkOf(a)}
 		p.accounts[net.key] = net
-		p.listIdle(net, now)
-	} else if net.idle != nil {
-		p.idleNet.MoveToFront(net.idle)
-		net.since = now
+		p.updateIdle(net, now)
+	} else if net.idle.place != nil {
+		p.idleNets.refresh(&net.idle, now)
 	}
-	if net.peers >= MaxPeersOfNetwork || p.peers >= MaxPeers && !p.evict(&p.idlePeer) {
+	if net.peers >= MaxPeersOfNetwork || p.peers >= MaxPeers && !p.evict(&p.idlePeers) {
 		return net
 	}
-	c := &account{key: PeerOf(a), net: net}
+	c := &peerAccount{key: PeerOf(a), net: net}
 	p.accounts[c.key] = c
 	p.peers++
 	net.peers++
-	p.listIdle(net, now)
-	p.listIdle(c, now)
+	p.updateIdle(net, now)
+	p.updateIdle(c, now)
 	return c
 }
 
-// sweep forgets accounts that had nothing for long.
+// sweep forgets accounts that held nothing for long.
 func (p *Peers) sweep(now tick.Time) {
-	for _, l := range []*list.List{&p.idlePeer, &p.idleNet} {
-		for e := l.Back(); e != nil && now.Sub(e.Value.(*account).since) > PeerIdle; e = l.Back() {
+	for _, l := range []*idleAccounts[peerAccount]{&p.idlePeers, &p.idleNets} {
+		for c := l.oldest(); c != nil && now.Sub(c.idle.since) > PeerIdle; c = l.oldest() {
 			p.evict(l)
 		}
 	}
 }
 
-// evict forgets the account of l that has had nothing for the longest time; false: there is none.
-func (p *Peers) evict(l *list.List) bool {
-	e := l.Back()
-	if e == nil {
+// evict forgets the account of l that has held nothing for the longest time; false: there is none.
+func (p *Peers) evict(l *idleAccounts[peerAccount]) bool {
+	c := l.oldest()
+	if c == nil {
 		return false
 	}
-	c := e.Value.(*account)
-	l.Remove(e)
+	l.remove(&c.idle)
 	delete(p.accounts, c.key)
 	if c.net != nil {
 		p.peers--
 		c.net.peers--
-		p.listIdle(c.net, c.since)
+		p.updateIdle(c.net, c.idle.since)
 	}
 	return true
 }
 
 // limits are the peer's or the network's. The rest is all networks together, and has no bound but those of
 // workers and listeners.
-func (c *account) limits(r *PeerRule) PeerLimits {
+func (c *peerAccount) limits(r *PeerRule) PeerLimits {
 	switch {
 	case c.net != nil:
 		return r.Peer
@@ -125,7 +109,13 @@ func (c *account) limits(r *PeerRule) PeerLimits {
 	return PeerLimits{}
 }
 
-func (c *account) String() string {
+// mayBegin reports whether the rate allows one more connection.
+func (c *peerAccount) mayBegin(perSecond int, now tick.Time) bool {
+	c.rate = adjust(c.rate, perSecond)
+	return c.rate.TokensAt(wallTime(now)) >= 1
+}
+
+func (c *peerAccount) String() string {
 	if !c.key.IsValid() {
 		return "the rest of all networks"
 	}
@@ -133,17 +123,6 @@ func (c *account) String() string {
 		return c.key.Addr().String()
 	}
 	return c.key.String()
-}
-
-func (b *bucket) has(perSecond int, now tick.Time) bool {
-	most := float64(perSecond)
-	if !b.begun {
-		b.tokens, b.begun = most, true
-	} else {
-		b.tokens = min(most, b.tokens+most*float64(now.Sub(b.at))/float64(tick.Second))
-	}
-	b.at = now
-	return b.tokens >= 1
 }
 
 // Bare is an address as rules and accounts have it: IPv4 as such, and without a zone.

@@ -1,0 +1,63 @@
+package budget
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Snapshots makes the snapshots for the programs of one holder: one at a time, which all who asked before it was
+// begun share, at most every snapshotEvery, and for at most 1/snapshotShare of the time.
+type Snapshots struct {
+	turn  chan struct{} // of who makes one; guards what follows
+	begun time.Time     // the last one
+	next  time.Time     // not before
+	body  []byte        // its encoding, while somebody waits
+
+	mu      sync.Mutex
+	waiting int // programs that asked and have no answer
+}
+
+func newSnapshots() Snapshots { return Snapshots{turn: make(chan struct{}, 1)} }
+
+// Ask counts a program that asks for a snapshot. It calls done when it has the answer.
+func (s *Snapshots) Ask() (done func()) {
+	s.mu.Lock()
+	s.waiting++
+	s.mu.Unlock()
+	return s.answered
+}
+
+// answered forgets a snapshot for which no program waits any more.
+func (s *Snapshots) answered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting--; s.waiting == 0 {
+		s.body = nil // nobody else has the turn
+	}
+}
+
+// Snapshot returns a snapshot that was begun after asked; encode makes one.
+func (s *Snapshots) Snapshot(ctx context.Context, asked time.Time, encode func() []byte) ([]byte,
+	error) {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-s.turn }()
+	if s.body != nil && !s.begun.Before(asked) {
+		return s.body, nil
+	}
+	wait := time.NewTimer(time.Until(s.next))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s.begun = time.Now()
+	s.body = encode()
+	s.next = s.begun.Add(max(snapshotEvery, snapshotShare*time.Since(s.begun)))
+	return s.body, nil
+}
