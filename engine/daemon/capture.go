@@ -17,7 +17,6 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
-	"xwarp/ring"
 	"xwarp/ring/monitor"
 	"xwarp/ring/pcapng"
 )
@@ -38,14 +37,6 @@ type running struct {
 }
 
 func (*running) String() string { return "capture" }
-
-// wrapPort puts a tap around the port of a queue, unless the configuration is against it.
-func (d *device) wrapPort(queue int, p ring.Port) (ring.Port, error) {
-	if d.hub == nil {
-		return p, nil
-	}
-	return d.hub.Wrap(p, fmt.Sprintf("%s queue %d", d.name, queue)), nil
-}
 
 // mayCapture says why a session may not see the frames of all users; nil when it may.
 func (s *session) mayCapture() error {
@@ -82,7 +73,7 @@ func (s *session) capture(a *control.CaptureArgs) (any, error) {
 		return nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d bytes "+
 			"of each frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
 	}
-	hub, err := s.dev.tapped()
+	hub, err := s.dev.Tapped()
 	if err != nil {
 		return nil, err
 	}
@@ -106,26 +97,12 @@ func (s *session) capture(a *control.CaptureArgs) (any, error) {
 	s.mu.Lock()
 	s.add(v)
 	s.mu.Unlock()
-	s.log.Info("capture begins", "device", s.dev.name)
+	s.log.Info("capture begins", "device", s.dev.Name)
 	go func() {
 		defer s.contain("a capture")
-		v.run(s.dev.name)
+		v.run(s.dev.Name)
 	}()
 	return passed{control.Object{Handle: v.handle}, []int{read}}, nil
-}
-
-// tapped returns the hub of a device whose frames can be captured.
-func (d *device) tapped() (*monitor.Hub, error) {
-	switch {
-	case d.cfg.Transport == config.TransportKernel:
-		return nil, control.Errorf(control.CodeInvalid,
-			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i "+
-				"INTERFACE sees them)", d.name)
-	case d.hub == nil:
-		return nil, control.Errorf(control.CodePermission,
-			"the daemon was started with daemon.capture = false")
-	}
-	return d.hub, nil
 }
 
 // stop has the capture end with what was seen so far.
@@ -166,7 +143,7 @@ func (c *running) run(device string) {
 	if err == nil {
 		err = errors.Join(file.Flush(), out.Flush())
 	}
-	c.result.Error = text(err)
+	c.result.Error = control.ErrorText(err)
 }
 
 // captureIdle is how long copy sleeps when nothing came.
@@ -215,7 +192,7 @@ func (s *session) endCapture(ctx context.Context, a *control.Object) (any, error
 	s.mu.Lock()
 	delete(s.objects, a.Handle)
 	s.mu.Unlock()
-	s.log.Info("capture ended", "device", s.dev.name, "frames", c.result.Frames, "dropped",
+	s.log.Info("capture ended", "device", s.dev.Name, "frames", c.result.Frames, "dropped",
 		c.result.Dropped)
 	return c.result, nil
 }

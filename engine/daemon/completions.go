@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -56,8 +57,8 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 	if !ok {
 		return true
 	}
-	if failed(v) && !q.failed.Swap(true) {
-		logCompletion(c.s.log.With("device", c.s.dev.name, "qp", q.handle), v)
+	if device.HasFailed(v) && !q.failed.Swap(true) {
+		device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

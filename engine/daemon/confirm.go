@@ -184,10 +184,10 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 		}
 	}
 	for _, v := range d.list() {
-		if v.cfg.Transport != config.TransportXDP {
+		if v.Config.Transport != config.TransportXDP {
 			continue
 		}
-		l, err := netlink.LinkByName(v.name)
+		l, err := netlink.LinkByName(v.Name)
 		if err != nil {
 			return "", err
 		}
@@ -195,7 +195,7 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 		if slices.ContainsFunc(holders, func(h int) bool {
 			return h == index || h == master || under(h) == index
 		}) {
-			return v.name, nil
+			return v.Name, nil
 		}
 	}
 	return "", nil

@@ -13,6 +13,7 @@ import (
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/ranges"
 	"xwarp/engine/verbs"
@@ -84,7 +85,7 @@ func (s *session) resolve(ctx context.Context, a *control.ResolveArgs) (any, err
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoAnswer)
 	defer cancel()
 	return nil, s.open(ctx, func() error {
-		return s.dev.dev.Resolve(ctx, a.Remote.Addr())
+		return s.dev.Core.Resolve(ctx, a.Remote.Addr())
 	})
 }
 
@@ -111,7 +112,7 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	err = s.open(ctx, func() error {
 		ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoAnswer)
 		defer cancel()
-		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
+		return s.dev.Core.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
 			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
 			Patience: time.Duration(a.Patience) * time.Millisecond,
 		})
@@ -122,8 +123,10 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 // checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
 // a listener of the daemon's programs and exports.
 func (s *session) checkLocal(remote netip.AddrPort) error {
-	if s.account.Tenant == "" || !s.dev.isLocal(remote.Addr()) ||
-		slices.ContainsFunc(s.d.list(), func(v *device) bool { return v.dev.Listens(remote) }) {
+	if s.account.Tenant == "" || !s.dev.IsLocal(remote.Addr()) ||
+		slices.ContainsFunc(s.d.list(), func(v *device.Device) bool {
+			return v.Core.Listens(remote)
+		}) {
 		return nil
 	}
 	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote),
@@ -161,8 +164,8 @@ func (s *session) checkPort(port uint16) error {
 // checkWildcard refuses a listener at all addresses to who may not have one. The kernel's sockets are the
 // kernel's to refuse.
 func (s *session) checkWildcard(a netip.Addr) error {
-	if !a.Unmap().IsUnspecified() || s.operator || s.dev.cfg.Transport == config.TransportKernel ||
-		s.limits().Wildcard {
+	if !a.Unmap().IsUnspecified() || s.operator ||
+		s.dev.Config.Transport == config.TransportKernel || s.limits().Wildcard {
 		return nil
 	}
 	return control.Errorf(control.CodePermission,
@@ -186,7 +189,7 @@ func (s *session) listen(a *control.ListenArgs) (any, error) {
 	}
 	cost := s.listenerCost(a.Backlog)
 	l, err := paid(s, cost, func() (verbs.Listener, error) {
-		return s.dev.dev.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
+		return s.dev.Core.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
 	})
 	if err != nil {
 		return nil, err

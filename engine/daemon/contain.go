@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 )
 
 // errDefect is what a program gets when its session ended by a defect of the daemon.
@@ -36,7 +37,7 @@ func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 }
 
 // uses reports whether a session has something of a device.
-func (s *session) uses(v *device) bool {
+func (s *session) uses(v *device.Device) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dev == v && len(has[*pd](s))+len(has[*running](s)) > 0

@@ -16,9 +16,8 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/portmapper"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/verbs"
-	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
 
@@ -154,25 +153,21 @@ func TestDeviceFails(t *testing.T) {
 			}
 			t.Cleanup(func() { tn.Close() })
 			var broken atomic.Bool
-			v := &device{name: "eth0", past: &past{},
-				ports: &portMap{Mapper: &portmapper.Mapper{}}, cfg: config.Interface{Name: "eth0",
-					Transport: config.TransportXDP, Queues: []int{0}, Restart: config.RestartNever}}
+			d, socket := daemonOn(t)
+			o := d.opener
+			o.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+				return &brittle{p, &broken}, nil
+			}
+			var v *device.Device
 			if err := tn.A.Do(func() (err error) {
-				v.xdp, err = xdp.Open(xdp.Config{Interface: tn.A.Link.Name,
-					Wrap: func(_ int, p ring.Port) (ring.Port, error) {
-						return &brittle{p, &broken}, nil
-					}})
-				if err == nil {
-					v.dev = v.xdp.Device
-				}
+				v, err = o.Open(config.Interface{Name: "eth0", Transport: config.TransportXDP,
+					Queues: []int{0}, Restart: config.RestartNever}, nil)
 				return err
 			}); err != nil {
 				t.Fatal(err)
 			}
-			d, socket := daemonOn(t)
-			v.log = d.log
 			if d.devices = append(d.devices, v); only {
-				if err := d.devices[0].dev.Close(); err != nil {
+				if err := d.devices[0].Core.Close(); err != nil {
 					t.Fatal(err)
 				}
 				d.devices = d.devices[1:]

@@ -61,7 +61,7 @@ func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	if c.SRQ != nil { // which has the receives, and pays for them
 		own.RecvDepth, taken = 1, c.RecvDepth
 	}
-	footprint := takenOctets*taken + s.dev.dev.Footprint(&own)
+	footprint := takenOctets*taken + s.dev.Core.Footprint(&own)
 	return budget.Amounts{
 		budget.QPs: 1, budget.Descriptors: 1,
 		budget.WorkRequests: int64(own.SendDepth + own.RecvDepth),
@@ -73,7 +73,7 @@ func (s *session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts
 	return budget.Amounts{
 		budget.SRQs: 1, budget.WorkRequests: int64(c.Depth),
 		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(g.Len())) +
-			int64(s.dev.dev.SRQFootprint(c)),
+			int64(s.dev.Core.SRQFootprint(c)),
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts
 func (s *session) listenerCost(backlog int) budget.Amounts {
 	return budget.Amounts{budget.Listeners: 1, budget.Descriptors: listenerFiles,
 		budget.DaemonMemory: budget.ObjectMemory +
-			int64(backlog)*int64(s.dev.dev.ConnFootprint())}
+			int64(backlog)*int64(s.dev.Core.ConnFootprint())}
 }
 
 // listenerFiles are the descriptors that reserve a port, see package ports.
@@ -90,5 +90,5 @@ const listenerFiles = 2
 
 func (s *session) requestCost() budget.Amounts {
 	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(
-		s.dev.dev.ConnFootprint())}
+		s.dev.Core.ConnFootprint())}
 }

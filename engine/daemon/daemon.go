@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/host/xfrm"
 	"xwarp/tcp/tick"
 )
@@ -34,11 +35,12 @@ type Daemon struct {
 	since   time.Time
 	version string
 
-	devices  []*device
+	devices  []*device.Device
 	users    *budget.Users
 	persons  persons
 	mapper   *control.Mapper // of programs' memory
 	peers    *budget.Peers
+	opener   device.Opener
 	socket   *net.UnixListener
 	admin    *net.UnixListener // the operator's
 	tenants  []*net.UnixListener
@@ -63,8 +65,6 @@ type Daemon struct {
 	reloading     sync.Mutex                     // held by ReloadConfig
 	revive        chan struct{}                  // has 1 place; tells reviveExports to look
 	keepsRights   bool                           // until each device is open; guarded by mu
-
-	followSAs func(xfrm.Options) (xfrm.Source, error) // Options.FollowSAs
 }
 
 // counts are the counters of the daemon itself.
@@ -99,14 +99,17 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper(),
 		users: budget.NewUsers(processors, uptime), persons: persons{file: subordinateFile},
-		revive: make(chan struct{}, 1), reload: o.Load,
-		followSAs: o.FollowSAs}
+		revive: make(chan struct{}, 1), reload: o.Load}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	d.log = slog.New(&eventLog{next: d.log.Handler(), ring: &d.events})
 	d.cfg.Store(cfg)
-	d.peers = budget.NewPeers(d.peerRule)
+	d.peers = budget.NewPeers(func(a netip.Addr) budget.PeerRule {
+		return device.PeerRule(d.cfg.Load(), a)
+	})
+	d.opener = device.Opener{Config: d.cfg.Load, Peers: d.peers, Log: d.log,
+		FollowSAs: o.FollowSAs}
 	d.setLevel()
 	d.setBounds(cfg)
 	err := d.start(cfg)
@@ -124,7 +127,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if err := cfg.Serves(); err != nil {
 		return err
 	}
-	if err := noCore(cfg); err != nil {
+	if err := device.DisableCore(cfg); err != nil {
 		return fmt.Errorf("keys of IPsec could be in core files: %w", err)
 	}
 	if err := d.openDevices(cfg); err != nil {
@@ -166,7 +169,7 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	var errs []error
 	serves := false
 	for _, c := range cfg.Interface {
-		v, err := d.open(c, nil)
+		v, err := d.opener.Open(c, nil)
 		d.devices = append(d.devices, v)
 		serves = serves || err == nil || errors.Is(err, unix.ENODEV)
 		errs = append(errs, err)
@@ -175,8 +178,8 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 		return errors.Join(errs...)
 	}
 	for i, v := range d.devices {
-		if v.absent {
-			v.log.Error("device cannot be opened yet: other devices go on, and it is tried again",
+		if v.Absent {
+			d.logOf(v).Error("device cannot be opened yet: other devices go on, and it is tried again",
 				"error", errs[i], "next", "see the error; xwarp status shows the device")
 		}
 	}
@@ -187,7 +190,7 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 // takes more, it waits until each is open.
 func (d *Daemon) DropRights() error {
 	d.mu.Lock()
-	absent := slices.ContainsFunc(d.devices, func(v *device) bool { return v.absent })
+	absent := slices.ContainsFunc(d.devices, func(v *device.Device) bool { return v.Absent })
 	d.keepsRights = absent
 	d.mu.Unlock()
 	if absent {
@@ -210,7 +213,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.webWaits != nil {
 		go d.reviveWeb(ctx)
 	}
-	go d.watchQueues(ctx)
+	go device.WatchQueues(ctx, d.list)
 	notify("READY=1\nSTATUS=" + d.status())
 	late := d.await.watch(ctx)
 	notify("STOPPING=1\nSTATUS=closing connections")
@@ -228,8 +231,8 @@ func (d *Daemon) status() string {
 	var lost []string
 	list := d.list()
 	for _, v := range list {
-		if v.dev.Err() != nil {
-			lost = append(lost, v.name)
+		if v.Core.Err() != nil {
+			lost = append(lost, v.Name)
 		}
 	}
 	text := fmt.Sprintf("%d devices, %d exports", len(list), len(d.exportList()))

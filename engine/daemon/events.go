@@ -7,9 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/verbs"
 )
 
 // eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of
@@ -110,16 +108,4 @@ func (h *eventLog) WithAttrs(a []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler. Groups do not show in events.
 func (h *eventLog) WithGroup(name string) slog.Handler {
 	return &eventLog{h.next.WithGroup(name), h.ring, h.attrs}
-}
-
-// logCompletion writes the line of a queue pair's first completion in error. Those that were flushed only
-// follow from it.
-func logCompletion(log *slog.Logger, v *verbs.Completion) {
-	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
-		"op", v.Op.String())
-}
-
-// failed reports whether a completion says that something went wrong.
-func failed(v *verbs.Completion) bool {
-	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
 }

@@ -17,6 +17,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
@@ -27,7 +28,7 @@ type export struct {
 	d      *Daemon
 	cfg    config.Export
 	log    *slog.Logger
-	dev    *device
+	dev    *device.Device
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -76,11 +77,11 @@ func (d *Daemon) startExport(c config.Export) error {
 				"new [[interface]]", c.Name, c.Interface)
 		}
 		var e *export
-		lost := v.dev.Err()
+		lost := v.Core.Err()
 		err := lost
 		if lost == nil {
 			e, err = d.openExport(c, v, nil)
-			lost = v.dev.Err()
+			lost = v.Core.Err()
 		}
 		if err != nil {
 			e, _ = d.newExport(c, v)
@@ -89,8 +90,8 @@ func (d *Daemon) startExport(c config.Export) error {
 		case err == nil:
 		case lost != nil:
 			err = nil
-			e.log.Warn("export waits for its device", "device", v.name, "error", lost,
-				"next", v.remedy())
+			e.log.Warn("export waits for its device", "device", v.Name, "error", lost,
+				"next", v.Remedy())
 		default:
 			e.log.Error("export cannot be opened yet: the others go on, and it is tried again",
 				"error", err, "next", exportRemedy(&c, err))
@@ -111,7 +112,7 @@ func (d *Daemon) startExport(c config.Export) error {
 			}
 			continue
 		}
-		if lost := v.dev.Err(); lost != nil {
+		if lost := v.Core.Err(); lost != nil {
 			e.end(lost, true)
 		}
 		d.reviveSoon()
@@ -120,7 +121,7 @@ func (d *Daemon) startExport(c config.Export) error {
 }
 
 // newExport makes an export that is not open; it is over when ctx is done.
-func (d *Daemon) newExport(c config.Export, v *device) (e *export, ctx context.Context) {
+func (d *Daemon) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{d: d, cfg: c, log: d.log.With("export", c.Name), dev: v,
 		conns: map[verbs.QP]*exportConn{}}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
@@ -131,7 +132,7 @@ func (d *Daemon) newExport(c config.Export, v *device) (e *export, ctx context.C
 
 // openExport opens an export on a device, with the memory of the one before it if there was one, which keeps it
 // unless this succeeds.
-func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export, error) {
+func (d *Daemon) openExport(c config.Export, v *device.Device, before *export) (*export, error) {
 	e, ctx := d.newExport(c, v)
 	if before != nil {
 		e.inherit(before)
@@ -149,7 +150,7 @@ func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export
 		}
 		return nil, errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
 	}
-	e.log.Info("export is open", "device", e.dev.name, "listen", c.Listen, "memory", c.Memory,
+	e.log.Info("export is open", "device", e.dev.Name, "listen", c.Listen, "memory", c.Memory,
 		"serve", c.Serve)
 	return e, nil
 }
@@ -160,13 +161,13 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if e.pd, err = e.dev.dev.AllocPD(); err != nil {
+	if e.pd, err = e.dev.Core.AllocPD(); err != nil {
 		return err
 	}
 	if e.mr, err = e.pd.RegMR(e.mem, exportAccess[e.cfg.Access]); err != nil {
 		return err
 	}
-	list, err := verbs.ListenAll(e.dev.dev, e.cfg.Listen.All(), 0, verbs.ConnConfig{})
+	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(), 0, verbs.ConnConfig{})
 	if err != nil {
 		return err
 	}
@@ -289,7 +290,7 @@ func (e *export) stop(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	disconnect(ctx, list)
+	device.Disconnect(ctx, list)
 	e.kill()
 	e.done.Wait()
 }
@@ -297,7 +298,7 @@ func (e *export) stop(ctx context.Context) {
 // free gives the memory back; nothing serves it any more, or its device is closed.
 func (e *export) free() (err error) {
 	if e.mr != nil {
-		err = noneLeft(e.mr.Close())
+		err = device.IgnoreClosed(e.mr.Close())
 	}
 	if e.pd != nil && err == nil {
 		if err = e.pd.Close(); errors.Is(err, verbs.ErrClosed) {
@@ -353,10 +354,11 @@ func (e *export) state() control.ExportState {
 	defer e.mu.Unlock()
 	n := e.totals()
 	s := control.ExportState{
-		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen.String(), Serve: e.cfg.Serve,
+		Name: e.cfg.Name, Device: e.dev.Name, Listen: e.cfg.Listen.String(), Serve: e.cfg.Serve,
 		Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
-		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers, Error: text(e.failed),
+		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers,
+		Error: control.ErrorText(e.failed),
 	}
 	if e.srv != nil {
 		s.Size, s.Connections = e.held(), len(e.srv.QPs())
@@ -365,4 +367,23 @@ func (e *export) state() control.ExportState {
 		s.Memory, s.Size, s.Used = "", int64(e.cfg.Size), s.Size
 	}
 	return s
+}
+
+// view adds the connections of an export.
+func (e *export) view(v *control.Snapshot) {
+	e.mu.Lock()
+	var list []verbs.QP
+	for q := range e.conns {
+		list = append(list, q)
+	}
+	e.mu.Unlock()
+	if e.srv != nil {
+		list = e.srv.QPs()
+	}
+	states := make([]control.QPState, len(list))
+	for i := range states {
+		states[i].Owner = control.Owner{Export: e.cfg.Name, Device: e.dev.Name}
+	}
+	device.FillQPs(states, list)
+	v.QPs = append(v.QPs, states...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -84,7 +85,7 @@ func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 
 // open makes the domain, the regions and the queues.
 func (c *exportConn) open() (err error) {
-	dev := c.e.dev.dev
+	dev := c.e.dev.Core
 	if c.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
@@ -130,8 +131,8 @@ func (c *exportConn) run() {
 		v := &done[0]
 		switch {
 		case v.Status != rdmap.Success:
-			if failed(v) {
-				logCompletion(c.e.log.With("device", c.e.dev.name), v)
+			if device.HasFailed(v) {
+				device.LogCompletion(c.e.log.With("device", c.e.dev.Name), v)
 			}
 			<-c.qp.Down()
 			return

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/device"
 )
 
 // guard waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
@@ -57,7 +58,7 @@ func (e *export) failure() error {
 func (e *export) healthy() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.failed == nil || e.waiting && e.dev.dev.Err() != nil
+	return e.failed == nil || e.waiting && e.dev.Core.Err() != nil
 }
 
 // waits reports whether the export is to be opened again.
@@ -109,7 +110,7 @@ func (e *export) inherit(from *export) {
 }
 
 // reviveExport opens an export that its device's loss cut off on another device.
-func (d *Daemon) reviveExport(e *export, v *device) error {
+func (d *Daemon) reviveExport(e *export, v *device.Device) error {
 	d.exporting.Lock()
 	defer d.exporting.Unlock()
 	if !slices.Contains(d.exportList(), e) {

@@ -10,7 +10,7 @@ import (
 // openTransfer opens what put, get and cp are for.
 func (e *export) openTransfer(ctx context.Context) (err error) {
 	cfg := transfer.ServerConfig{
-		Device: e.dev.dev, MaxClients: e.cfg.Connections, Event: e.transferred,
+		Device: e.dev.Core, MaxClients: e.cfg.Connections, Event: e.transferred,
 	}
 	if err := e.openContent(); err != nil {
 		return err

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"time"
-
-	"xwarp/engine/daemon/config"
 )
 
 // Limits, each with what it stops.
@@ -52,25 +50,12 @@ const (
 	// deadWait is how long a new program waits for those of its user that died to give back what they had: one
 	// that does not end keeps nobody out.
 	deadWait = 3 * time.Second
-	// keepaliveProbes is how many questions a silent peer may leave unanswered.
-	keepaliveProbes = 6
 	// reopenPause and reopenMost are between attempts to open a device again that was lost.
 	reopenPause = time.Second
 	reopenMost  = 30 * time.Second
-	// staleLimit is how long a device may fail to follow the kernel's neighbours before the watchdog counts it
-	// as stuck: nobody new is connected to then, and only a restart is left. Connections that there are would
-	// go on.
-	staleLimit = 2 * time.Minute
-	// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
-	unownedEvery = 5 * time.Second
 	// exportDepth is the depth of the queues of a connection to an export, which carry flush requests only.
 	exportDepth = 16
 )
 
 // destroyWait is how long a program waits for the end of a queue pair, which is logged then. Tests shorten it.
 var destroyWait = 10 * time.Second
-
-// spareOpenings is how often a daemon that gave its rights up can open an interface again, by the restart policy: for
-// each time it makes a socket for each queue in advance, of some 2 KiB. Who removes interfaces more often makes it
-// end, and start again.
-var spareOpenings = map[string]int{config.RestartReopen: 16}

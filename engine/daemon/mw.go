@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/verbs"
 )
 
@@ -31,7 +32,7 @@ func (s *session) allocMW(a *control.AllocMWArgs) (any, error) {
 
 // closeMW gives back what w has; it is in no table any more.
 func (s *session) closeMW(w *mw) error {
-	err := noneLeft(w.mw.Close())
+	err := device.IgnoreClosed(w.mw.Close())
 	s.mu.Lock()
 	w.pd.mws--
 	s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -44,13 +45,13 @@ func (*mr) String() string { return "memory region" }
 func (s *session) renewDevice() error {
 	s.mu.Lock()
 	if len(has[*pd](s)) == 0 {
-		s.dev = s.d.device(s.dev.name)
+		s.dev = s.d.device(s.dev.Name)
 	}
 	v := s.dev
 	s.mu.Unlock()
-	if err := v.dev.Err(); err != nil {
+	if err := v.Core.Err(); err != nil {
 		return control.Errorf(control.CodeClosed,
-			"device %s is lost: %v; what follows: %s", v.name, err, v.remedy())
+			"device %s is lost: %v; what follows: %s", v.Name, err, v.Remedy())
 	}
 	return nil
 }
@@ -59,7 +60,7 @@ func (s *session) allocPD(*control.Request, []int) (any, error) {
 	if err := s.renewDevice(); err != nil {
 		return nil, err
 	}
-	p, err := paid(s, pdCost, s.dev.dev.AllocPD)
+	p, err := paid(s, pdCost, s.dev.Core.AllocPD)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +123,11 @@ func (s *session) deregMR(a *control.Object) error {
 // closeMR forgets a region and unmaps it; with an error it stays. For connections that are ending TCP may still bring
 // bytes of it to the peer: that is waited for.
 func (s *session) closeMR(m *mr) error {
-	err := noneLeft(m.mr.Close())
+	err := device.IgnoreClosed(m.mr.Close())
 	for late := time.Now().Add(farewellWait); errors.Is(err, verbs.ErrBusy) &&
 		slices.ContainsFunc(all[*qp](s), (*qp).ending) && time.Now().Before(late); {
 		time.Sleep(farewellPause)
-		err = noneLeft(m.mr.Close())
+		err = device.IgnoreClosed(m.mr.Close())
 	}
 	if err != nil {
 		return err

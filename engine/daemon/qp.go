@@ -137,7 +137,7 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	}
 	if err == nil {
 		c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
-		q.q, err = s.dev.dev.CreateQP(c)
+		q.q, err = s.dev.Core.CreateQP(c)
 	}
 	if err == nil {
 		q.to = q.q

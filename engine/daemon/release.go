@@ -3,6 +3,8 @@ package daemon
 import (
 	"fmt"
 
+	"xwarp/engine/daemon/device"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -53,7 +55,7 @@ func (s *session) releaseMemory() (left []error) {
 		s.closeCQ(c)
 	}
 	for _, p := range emptyUnused[*pd](s) {
-		if err := noneLeft(s.closePD(p)); err != nil {
+		if err := device.IgnoreClosed(s.closePD(p)); err != nil {
 			left = append(left, fmt.Errorf("protection domain %d: %w", p.handle, err))
 		}
 	}

@@ -50,7 +50,7 @@ func (d *Daemon) takeOver(now *config.Loaded) (restart []string, err error) {
 		d.log.Warn("a changed key takes effect after a restart", "key", key, "next",
 			"systemctl restart xwarpd")
 	}
-	err = errors.Join(now.RefusedBecause, d.reloadAllow(now), d.reloadIPsec(now))
+	err = errors.Join(now.RefusedBecause, d.reloadDevices(now))
 	now.Interface = old.Interface
 	d.cfg.Store(now)
 	d.setLevel()

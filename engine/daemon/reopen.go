@@ -9,6 +9,7 @@ import (
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/xdp"
 )
 
@@ -22,17 +23,17 @@ var (
 // attend waits for the failure of a device, again and again. The host gets its interface back, the programs that
 // used it are dropped, its exports fail; the other devices go on. Then the interface's restart policy says what is
 // done. lost ends the daemon.
-func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
+func (d *Daemon) attend(ctx context.Context, v *device.Device, lost func(error)) {
 	for v != nil {
 		select {
 		case <-ctx.Done():
 			return
-		case <-v.dev.Failed():
+		case <-v.Core.Failed():
 		}
-		err, whole := fmt.Errorf("device %s: %w", v.name, v.dev.Err()), true
-		if !v.absent {
-			v.log.Error("device is lost: its programs and exports end, other devices go on",
-				"error", err, "next", v.remedy())
+		err, whole := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
+		if !v.Absent {
+			d.logOf(v).Error("device is lost: its programs and exports end, other devices go on",
+				"error", err, "next", v.Remedy())
 			whole = d.drop(v, err)
 			notify("STATUS=" + d.status())
 		}
@@ -40,30 +41,15 @@ func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
 	}
 }
 
-// remedies say what brings a device back, by its restart policy.
-var remedies = map[string]string{
-	config.RestartReopen: "nothing, when the interface comes back: it is opened again (restart in its table)",
-	config.RestartExit:   "nothing: when the interface is there xwarpd ends, for its unit to start it again (restart in its table)",
-	config.RestartNever:  "systemctl restart xwarpd",
-}
-
-// remedy says what brings a device back.
-func (dev *device) remedy() string {
-	if dev.absent {
-		return "nothing, when the cause is gone: it is opened then"
-	}
-	return remedies[dev.cfg.Restart]
-}
-
 // drop ends what uses a device that failed, and reports whether nothing of it is left.
-func (d *Daemon) drop(v *device, err error) (whole bool) {
-	v.ports.close()
-	if err := v.dev.Detach(); err != nil {
-		v.log.Warn("the interface keeps its program", "error", err)
+func (d *Daemon) drop(v *device.Device, err error) (whole bool) {
+	v.ClosePorts()
+	if err := v.Core.Detach(); err != nil {
+		d.logOf(v).Warn("the interface keeps its program", "error", err)
 	}
-	whole = d.inTime(stopWait, "device "+v.name, func() { // before the memory of programs goes
-		if err := v.dev.Close(); err != nil {
-			v.log.Warn("closing a device that failed", "error", err)
+	whole = d.inTime(stopWait, "device "+v.Name, func() { // before the memory of programs goes
+		if err := v.Core.Close(); err != nil {
+			d.logOf(v).Warn("closing a device that failed", "error", err)
 		}
 	})
 	for _, s := range d.all() {
@@ -79,11 +65,11 @@ func (d *Daemon) drop(v *device, err error) (whole bool) {
 
 // bringBack brings the interface of a device that was lost because of why back into service, as its policy says, and
 // returns the new device; nil when there is none.
-func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool,
-	lost func(error)) *device {
-	if v.cfg.Restart == config.RestartNever && !v.absent {
+func (d *Daemon) bringBack(ctx context.Context, v *device.Device, why error, whole bool,
+	lost func(error)) *device.Device {
+	if v.Config.Restart == config.RestartNever && !v.Absent {
 		for _, other := range d.list() {
-			if other.dev.Err() == nil || other.cfg.Restart != config.RestartNever {
+			if other.Core.Err() == nil || other.Config.Restart != config.RestartNever {
 				return nil
 			}
 		}
@@ -91,18 +77,18 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 		return nil
 	}
 	said := ""
-	if v.absent {
-		said = v.dev.Err().Error()
+	if v.Absent {
+		said = v.Core.Err().Error()
 	}
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
-		var next *device
-		err := v.kit.Await(ctx, v.name)
-		if err == nil && !v.absent && (v.cfg.Restart == config.RestartExit || !whole) {
+		var next *device.Device
+		err := v.AwaitInterface(ctx)
+		if err == nil && !v.Absent && (v.Config.Restart == config.RestartExit || !whole) {
 			lost(fmt.Errorf("%w: %w", ErrRestart, why))
 			return nil
 		}
 		if err == nil {
-			next, err = d.open(v.cfg, v)
+			next, err = d.opener.Open(v.Config, v)
 		}
 		switch {
 		case ctx.Err() != nil && err != nil:
@@ -115,7 +101,7 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 			return nil
 		case err.Error() != said:
 			said = err.Error()
-			v.log.Warn("device cannot be opened again yet: trying on", "error", err)
+			d.logOf(v).Warn("device cannot be opened again yet: trying on", "error", err)
 		}
 		sleep(ctx, pause)
 	}
@@ -123,7 +109,7 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 }
 
 // replace puts a new device into the place of one that was lost, and opens its exports again.
-func (d *Daemon) replace(ctx context.Context, old, v *device) {
+func (d *Daemon) replace(ctx context.Context, old, v *device.Device) {
 	d.mu.Lock()
 	stopping := d.stopping
 	if !stopping {
@@ -131,12 +117,12 @@ func (d *Daemon) replace(ctx context.Context, old, v *device) {
 	}
 	d.mu.Unlock()
 	if stopping {
-		v.ports.close()
-		v.dev.Close()
+		v.ClosePorts()
+		v.Core.Close()
 		return
 	}
-	if !old.absent {
-		v.log.Info("device is back", "opened_again", v.past.opened)
+	if !old.Absent {
+		d.logOf(v).Info("device is back", "opened_again", v.Reopened())
 	}
 	d.ReserveProcessors()
 	d.mu.Lock()
@@ -144,8 +130,8 @@ func (d *Daemon) replace(ctx context.Context, old, v *device) {
 	d.mu.Unlock()
 	if due {
 		if err := d.DropRights(); err != nil {
-			v.log.Error("capabilities are kept that a running daemon does not need", "error", err,
-				"next", "systemctl restart xwarpd")
+			d.logOf(v).Error("capabilities are kept that a running daemon does not need",
+				"error", err, "next", "systemctl restart xwarpd")
 		}
 	}
 	notify("STATUS=" + d.status())
@@ -168,7 +154,7 @@ func (d *Daemon) reviveExports(ctx context.Context) {
 		waiting := 0
 		for _, e := range d.exportList() {
 			v := d.device(e.cfg.Interface)
-			if !e.waits() || v.dev.Err() != nil {
+			if !e.waits() || v.Core.Err() != nil {
 				continue
 			}
 			waiting++
@@ -201,13 +187,13 @@ func sleep(ctx context.Context, t time.Duration) {
 }
 
 // list returns the devices.
-func (d *Daemon) list() []*device {
+func (d *Daemon) list() []*device.Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.devices)
 }
 
 // exportsOf returns the exports of a device.
-func (d *Daemon) exportsOf(v *device) []*export {
+func (d *Daemon) exportsOf(v *device.Device) []*export {
 	return slices.DeleteFunc(d.exportList(), func(e *export) bool { return e.dev != v })
 }

@@ -25,7 +25,7 @@ var processors = runtime.GOMAXPROCS(0)
 func (d *Daemon) ReserveProcessors() {
 	n := processors + 1 // pumps are at work on at most processors, see accounts.pumps
 	for _, v := range d.list() {
-		n += v.dev.Workers()
+		n += v.Core.Workers()
 	}
 	runtime.GOMAXPROCS(n)
 }

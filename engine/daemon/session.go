@@ -16,6 +16,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 )
 
 // session is one program that uses the daemon. Its objects are tables of its own: a handle means nothing to others.
@@ -35,7 +36,7 @@ type session struct {
 	cancel   context.CancelCauseFunc
 	since    time.Time
 
-	dev     *device // from hello on
+	dev     *device.Device // from hello on
 	program string
 	bell    *control.Memory
 	ringer  *control.Signal // the client rings it when the pump sleeps
@@ -320,10 +321,10 @@ func (s *session) hello(body []byte, _ []int) error {
 		s.reply(r.ID, nil, err)
 		return err
 	}
-	s.log.Debug("program came", "program", s.program, "device", s.dev.name)
+	s.log.Debug("program came", "program", s.program, "device", s.dev.Name)
 	passRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
-	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.info(),
+	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.Info(),
 		Pid: s.d.pid, Devices: s.d.deviceInfos(), Limits: s.mostByKey()},
 		[]int{s.bell.TakeFd(), fd}}, err)
 }

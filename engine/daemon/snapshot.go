@@ -10,6 +10,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/verbs"
 )
 
@@ -34,7 +35,7 @@ func (d *Daemon) view(only *budget.Holder) control.Snapshot {
 		v.Peers = peers
 	}
 	for _, dev := range d.list() {
-		v.Devices = append(v.Devices, dev.state())
+		v.Devices = append(v.Devices, dev.State())
 		if s := v.Devices[len(v.Devices)-1].IPsec; s != nil && only != nil {
 			s.SAs = nil
 		}
@@ -108,7 +109,7 @@ type encoded struct {
 func (s *session) owner() control.Owner {
 	o := control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.Tenant, Pid: s.cred.Pid}
 	if s.dev != nil {
-		o.Device = s.dev.name
+		o.Device = s.dev.Name
 	}
 	return o
 }
@@ -159,7 +160,7 @@ func (s *session) view(v *control.Snapshot) {
 		}
 	}
 	s.mu.Unlock()
-	fillQPs(states, qps)
+	device.FillQPs(states, qps)
 	v.QPs = append(v.QPs, states...)
 }
 
@@ -174,4 +175,18 @@ func (s *session) flush(_ context.Context, a *control.FlushArgs) (any, error) {
 	}
 	_, err := e.flush(0, 0)
 	return nil, err
+}
+
+// peerStates are the accounts of peers for a snapshot.
+func (d *Daemon) peerStates() (list []control.PeerState, refused uint64) {
+	states, refused := d.peers.State()
+	for _, s := range states {
+		v := control.PeerState{Prefix: "others", HalfOpen: s.HalfOpen, Startup: s.Startup,
+			Connections: s.Established, Refused: s.Refused}
+		if s.Prefix.IsValid() {
+			v.Prefix = s.Prefix.String()
+		}
+		list = append(list, v)
+	}
+	return list, refused
 }

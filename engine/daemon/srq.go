@@ -59,7 +59,7 @@ func (s *session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s := q.s
 	c.PD, c.Limit = q.pd.pd, q.limitPassed
-	if q.eng, err = s.dev.dev.CreateSRQ(c); err != nil {
+	if q.eng, err = s.dev.Core.CreateSRQ(c); err != nil {
 		return err
 	}
 	if q.mem, err = s.d.mapper.NewMemory(s, "xwarp-srq", int(g.After())); err != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"xwarp/engine/internal/core"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/verbs"
 )
 
@@ -85,7 +85,7 @@ func (d *Daemon) inTime(most time.Duration, what string, f func()) bool {
 func (d *Daemon) detach() error {
 	var errs []error
 	for _, v := range d.list() {
-		errs = append(errs, v.dev.Detach())
+		errs = append(errs, v.Core.Detach())
 	}
 	return errors.Join(errs...)
 }
@@ -95,8 +95,7 @@ func (d *Daemon) closeDevices() error {
 	errs := make([]error, len(list))
 	var group sync.WaitGroup
 	for i, v := range list {
-		v.ports.close()
-		group.Go(func() { errs[i] = errors.Join(v.dev.Close(), v.kit.Close()) })
+		group.Go(func() { errs[i] = v.Close() })
 	}
 	group.Wait()
 	return errors.Join(errs...)
@@ -113,23 +112,6 @@ func (s *session) shutdown(ctx context.Context) {
 			ending = append(ending, q.q)
 		}
 	}
-	disconnect(ctx, ending)
+	device.Disconnect(ctx, ending)
 	s.fail(errShutdown)
-}
-
-// disconnect ends connections in order, all at a time, for as long as ctx allows.
-func disconnect(ctx context.Context, list []verbs.QP) {
-	var group sync.WaitGroup
-	for _, q := range list {
-		group.Go(func() { q.(*core.QP).Shutdown(ctx) })
-	}
-	group.Wait()
-}
-
-// noneLeft is err without what a device says that was closed before, and with it everything of its objects.
-func noneLeft(err error) error {
-	if errors.Is(err, verbs.ErrClosed) {
-		return nil
-	}
-	return err
 }

@@ -101,6 +101,14 @@ func (e *Error) Unwrap() (all []error) {
 	return append(all, e.Errno)
 }
 
+// ErrorText is what an error says; empty for none.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // AsError returns err as it crosses the socket; nil for nil.
 func AsError(err error) *Error {
 	if err == nil {

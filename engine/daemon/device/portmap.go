@@ -1,11 +1,10 @@
-package daemon
+package device
 
 import (
 	"context"
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -24,20 +23,20 @@ type portMap struct {
 
 // openPortMap has the port mapper of a device answer, if it shall. Where it cannot the device goes on without: peers
 // that ask wait, and connect then.
-func (d *Daemon) openPortMap(v *device, before *device) {
+func (o *Opener) openPortMap(v *Device, before *Device) {
 	p := &portMap{Mapper: &portmapper.Mapper{}}
 	if before != nil {
 		p.Mapper = before.ports.Mapper
 	}
 	v.ports = p
-	if v.cfg.PortMapper == config.PortMapperOff {
+	if v.Config.PortMapper == config.PortMapperOff {
 		return
 	}
-	ifname := v.name
-	if v.cfg.Transport == config.TransportKernel {
+	ifname := v.Name
+	if v.Config.Transport == config.TransportKernel {
 		ifname = "" // the name is any, and the kernel's sockets are at all interfaces
 	}
-	p.err = v.dev.Do(func() (err error) {
+	p.err = v.Core.Do(func() (err error) {
 		p.socks, err = portmapper.Listen(ifname)
 		return err
 	})
@@ -50,8 +49,10 @@ func (d *Daemon) openPortMap(v *device, before *device) {
 		v.log.Warn("the port mapper does not answer: peers that ask it wait", "error", p.err)
 	}
 	for _, c := range p.socks {
-		go p.Serve(c, &portmapper.Rules{Listens: v.dev.Listens,
-			Admits: func(peer netip.Addr) bool { return d.admits(v, peer) }})
+		go p.Serve(c, &portmapper.Rules{Listens: v.Core.Listens,
+			Admits: func(peer netip.Addr) bool {
+				return o.Config().Allowed(peer) && v.allows(peer)
+			}})
 	}
 }
 
@@ -62,18 +63,11 @@ func (p *portMap) close() {
 	}
 }
 
-// admits reports whether a peer may connect to listeners of v.
-func (d *Daemon) admits(v *device, peer netip.Addr) bool {
-	allow := *v.allow.Load()
-	return d.cfg.Load().Allowed(peer) && (len(allow) == 0 ||
-		slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(peer) }))
-}
-
 // mapPort is engine.Options.MapPort.
-func (v *device) mapPort(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort {
+func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort {
 	return v.ports.Map(ctx, local, remote,
 		func(local, remote netip.AddrPort) (c net.Conn, err error) {
-			err = v.dev.Do(func() (err error) {
+			err = v.Core.Do(func() (err error) {
 				c, err = net.DialUDP("udp", v.udp(local), v.udp(remote))
 				return err
 			})
@@ -82,12 +76,13 @@ func (v *device) mapPort(ctx context.Context, local, remote netip.AddrPort) neti
 }
 
 // udp is a as sockets of v's namespace know it.
-func (v *device) udp(a netip.AddrPort) *net.UDPAddr {
-	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.name))
+func (v *Device) udp(a netip.AddrPort) *net.UDPAddr {
+	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.Name))
 }
 
 // state is the port mapper for a snapshot.
 func (p *portMap) state(mode string) *control.PortMapperState {
 	c := p.Counters()
-	return &control.PortMapperState{Mode: mode, Error: text(p.err), Counters: control.Counters(&c)}
+	return &control.PortMapperState{Mode: mode, Error: control.ErrorText(p.err),
+		Counters: control.Counters(&c)}
 }

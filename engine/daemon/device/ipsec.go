@@ -1,8 +1,7 @@
-package daemon
+package device
 
 import (
 	"cmp"
-	"errors"
 
 	"golang.org/x/sys/unix"
 
@@ -15,12 +14,12 @@ import (
 )
 
 // ipsecConfig returns the IPsec configuration of the device, nil for none.
-func (dev *device) ipsecConfig(follow func(xfrm.Options) (xfrm.Source, error)) *xdp.IPsecConfig {
+func (dev *Device) ipsecConfig(follow func(xfrm.Options) (xfrm.Source, error)) *xdp.IPsecConfig {
 	p := dev.protect
 	if p == nil {
 		return nil
 	}
-	return &xdp.IPsecConfig{Rules: ipsecRules(dev.cfg.IPsec), IfID: p.IfID, Mark: p.Mark,
+	return &xdp.IPsecConfig{Rules: ipsecRules(dev.Config.IPsec), IfID: p.IfID, Mark: p.Mark,
 		Window: p.Window, Follow: follow}
 }
 
@@ -35,31 +34,27 @@ func ipsecRules(tables []config.IPsec) (rules []ipsec.Rule) {
 	return rules
 }
 
-// reloadIPsec takes over the rules of a configuration for the devices that were opened with IPsec.
-func (d *Daemon) reloadIPsec(now *config.Loaded) error {
-	var errs []error
-	for _, n := range now.Interface {
-		v := d.device(n.Name)
-		if v == nil || v.protect == nil {
-			continue
-		}
-		v.tables.Store(&n.IPsec)
-		if v.dev.Err() != nil { // they count when the device is opened
-			continue
-		}
-		ended, err := v.xdp.SetIPsecRules(ipsecRules(n.IPsec))
-		errs = append(errs, err)
-		if ended > 0 {
-			v.log.Warn("connections ended: the new configuration protects them in another way",
-				"connections", ended)
-		}
+// SetIPsec changes the rules of a device that was opened with IPsec. For a device that is lost they count when it is
+// opened again.
+func (dev *Device) SetIPsec(tables []config.IPsec) error {
+	if dev.protect == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	dev.tables.Store(&tables)
+	if dev.Core.Err() != nil {
+		return nil
+	}
+	ended, err := dev.xdp.SetIPsecRules(ipsecRules(tables))
+	if ended > 0 {
+		dev.log.Warn("connections ended: the new configuration protects them in another way",
+			"connections", ended)
+	}
+	return err
 }
 
-// noCore keeps the keys of IPsec out of core files: with a limit of one byte the kernel writes none, and gives none to
+// DisableCore keeps the keys of IPsec out of core files: with a limit of one byte the kernel writes none, and gives none to
 // a program either, which a limit of 0 does not prevent (core(5)).
-func noCore(cfg *config.Loaded) error {
+func DisableCore(cfg *config.Loaded) error {
 	for i := range cfg.Interface {
 		if cfg.Interface[i].Protection() != nil {
 			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1})
@@ -69,7 +64,7 @@ func noCore(cfg *config.Loaded) error {
 }
 
 // ipsecState is the device's IPsec for a snapshot, nil without it.
-func (dev *device) ipsecState() (*control.IPsecState, error) {
+func (dev *Device) ipsecState() (*control.IPsecState, error) {
 	if dev.xdp == nil {
 		return nil, nil
 	}
@@ -78,13 +73,13 @@ func (dev *device) ipsecState() (*control.IPsecState, error) {
 		return nil, err
 	}
 	v := &control.IPsecState{Counters: control.Counters(&s.IPsecStats), Waiting: s.Waiting,
-		Error: text(s.LastError), ErrorAt: s.LastAt, SAs: []control.SAState{}}
+		Error: control.ErrorText(s.LastError), ErrorAt: s.LastAt, SAs: []control.SAState{}}
 	for _, a := range s.SAs {
 		direction := control.DirectionIn
 		if a.Outbound {
 			direction = control.DirectionOut
 		}
-		v.SAs = append(v.SAs, control.SAState{Device: dev.name, Local: a.Local, Remote: a.Remote,
+		v.SAs = append(v.SAs, control.SAState{Device: dev.Name, Local: a.Local, Remote: a.Remote,
 			SPI: a.SPI, Direction: direction, Sending: a.Sending, Mode: a.Mode.String(),
 			KeyBits: a.KeyBits, ESN: a.ESN, Packets: a.Packets, Bytes: a.Bytes,
 			Replayed: a.Replayed, Forged: a.Forged})
@@ -93,6 +88,6 @@ func (dev *device) ipsecState() (*control.IPsecState, error) {
 }
 
 // ipsecTables returns the tables with which the interface is opened again: those of the last reload.
-func (dev *device) ipsecTables() []config.IPsec {
-	return *cmp.Or(dev.tables.Load(), &dev.cfg.IPsec)
+func (dev *Device) ipsecTables() []config.IPsec {
+	return *cmp.Or(dev.tables.Load(), &dev.Config.IPsec)
 }

@@ -1,4 +1,4 @@
-package daemon
+package device
 
 import (
 	"context"
@@ -11,26 +11,26 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their
+// WatchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their
 // connections stall until the device puts them on another, as after a change of its channels.
-func (d *Daemon) watchQueues(ctx context.Context) {
+func WatchQueues(ctx context.Context, devices func() []*Device) {
 	t := time.NewTicker(unownedEvery)
 	defer t.Stop()
 	seen := map[string]map[int]uint64{} // by device; a device that is opened again counts on
 	total := map[string]uint64{}
 	told := map[string]bool{} // of segments without a checksum
 	for {
-		for _, v := range d.list() {
+		for _, v := range devices() {
 			if v.xdp == nil {
 				continue
 			}
 			s, err := v.xdp.Stats()
-			if !told[v.name] {
-				told[v.name] = v.warnPartialSums(&s)
+			if !told[v.Name] {
+				told[v.Name] = v.warnPartialSums(&s)
 			}
-			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[v.name] {
-				total[v.name] = now
-				seen[v.name] = v.warnUnowned(seen[v.name])
+			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[v.Name] {
+				total[v.Name] = now
+				seen[v.Name] = v.warnUnowned(seen[v.Name])
 			}
 		}
 		select {
@@ -42,7 +42,7 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 }
 
 // warnPartialSums says what to do when segments of a veth peer's kernel are dropped, and reports whether there are any.
-func (v *device) warnPartialSums(s *xdp.Stats) bool {
+func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	n := uint64(0)
 	for i := range s.Queues {
 		n += s.Queues[i].Stack.DropPartialSum
@@ -56,7 +56,7 @@ func (v *device) warnPartialSums(s *xdp.Stats) bool {
 }
 
 // warnUnowned logs which queues have more such frames than before, and returns what they have now.
-func (v *device) warnUnowned(before map[int]uint64) map[int]uint64 {
+func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	now, err := v.xdp.Unowned()
 	if err != nil {
 		return before
@@ -74,10 +74,13 @@ func (v *device) warnUnowned(before map[int]uint64) map[int]uint64 {
 }
 
 // fewer is the command that leaves a device only the queues that are served.
-func (v *device) fewer() string {
-	n := v.dev.Transport().Queues
-	if len(v.cfg.Queues) > 0 {
-		n = slices.Max(v.cfg.Queues) + 1
+func (v *Device) fewer() string {
+	n := v.Core.Transport().Queues
+	if len(v.Config.Queues) > 0 {
+		n = slices.Max(v.Config.Queues) + 1
 	}
-	return fmt.Sprintf("ethtool -L %s combined %d", v.name, n)
+	return fmt.Sprintf("ethtool -L %s combined %d", v.Name, n)
 }
+
+// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
+const unownedEvery = 5 * time.Second

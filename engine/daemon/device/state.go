@@ -1,4 +1,4 @@
-package daemon
+package device
 
 import (
 	"errors"
@@ -8,32 +8,32 @@ import (
 	"xwarp/engine/host/localaddr"
 )
 
-// state is the device for a snapshot, with what the devices counted that had its interface before.
-func (dev *device) state() control.DeviceState {
+// State is the device for a snapshot, with what the devices counted that had its interface before.
+func (dev *Device) State() control.DeviceState {
 	s := dev.counted()
 	s.Reopened = dev.past.opened
-	if err := dev.dev.Err(); err != nil {
+	if err := dev.Core.Err(); err != nil {
 		s.Error = err.Error()
 	}
 	return s
 }
 
 // counted is the device with its counters and those of the past.
-func (dev *device) counted() control.DeviceState {
-	contained := dev.dev.Contained()
-	s := control.DeviceState{DeviceInfo: dev.info(), Contained: control.Counters(&contained),
-		Link: dev.link(), PortMapper: dev.ports.state(dev.cfg.PortMapper)}
-	if err := dev.dev.Stalled(); err != nil {
+func (dev *Device) counted() control.DeviceState {
+	contained := dev.Core.Contained()
+	s := control.DeviceState{DeviceInfo: dev.Info(), Contained: control.Counters(&contained),
+		Link: dev.link(), PortMapper: dev.ports.state(dev.Config.PortMapper)}
+	if err := dev.Core.Stalled(); err != nil {
 		s.Error = err.Error() // who does not turn does not answer
 		return s
 	}
-	s.Error = text(dev.count(&s))
+	s.Error = control.ErrorText(dev.count(&s))
 	dev.past.add(&s)
 	return s
 }
 
 // link is the interface; nil on the kernel's sockets.
-func (dev *device) link() *control.LinkState {
+func (dev *Device) link() *control.LinkState {
 	if dev.xdp == nil {
 		return nil
 	}
@@ -57,8 +57,8 @@ func linkState(l *localaddr.Link, gone bool) string {
 }
 
 // count fills in the counters of workers, connections and the steering program.
-func (dev *device) count(s *control.DeviceState) error {
-	totals, err := dev.dev.Totals()
+func (dev *Device) count(s *control.DeviceState) error {
+	totals, err := dev.Core.Totals()
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (dev *device) count(s *control.DeviceState) error {
 	for o, n := range stats.Steering {
 		s.Steering[bpf.Outcome(o).String()] = n
 	}
-	s.Health = text(dev.xdp.Health())
+	s.Health = control.ErrorText(dev.xdp.Health())
 	unowned, e := dev.xdp.Unowned()
 	s.Unowned = unowned
 	sas, e2 := dev.ipsecState()

@@ -1,0 +1,42 @@
+package device
+
+import (
+	"fmt"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/ring"
+	"xwarp/ring/monitor"
+)
+
+// wrapper puts a tap around the port of a queue, unless the configuration is against it, and before that another
+// decoration, which may be nil.
+func (d *Device) wrapper(other func(int, ring.Port) (ring.Port, error)) func(int, ring.Port) (
+	ring.Port, error) {
+	return func(queue int, p ring.Port) (ring.Port, error) {
+		if other != nil {
+			var err error
+			if p, err = other(queue, p); err != nil {
+				return nil, err
+			}
+		}
+		if d.hub == nil {
+			return p, nil
+		}
+		return d.hub.Wrap(p, fmt.Sprintf("%s queue %d", d.Name, queue)), nil
+	}
+}
+
+// Tapped returns the hub of a device whose frames can be captured.
+func (d *Device) Tapped() (*monitor.Hub, error) {
+	switch {
+	case d.Config.Transport == config.TransportKernel:
+		return nil, control.Errorf(control.CodeInvalid,
+			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i "+
+				"INTERFACE sees them)", d.Name)
+	case d.hub == nil:
+		return nil, control.Errorf(control.CodePermission,
+			"the daemon was started with daemon.capture = false")
+	}
+	return d.hub, nil
+}

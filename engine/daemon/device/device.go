@@ -1,0 +1,250 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"xwarp/bpf"
+	"xwarp/engine/budget"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/portmapper"
+	"xwarp/engine/daemon/preflight"
+	"xwarp/engine/host/neigh"
+	"xwarp/engine/host/netwatch"
+	"xwarp/engine/host/xfrm"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/sockets"
+	"xwarp/engine/verbs"
+	"xwarp/engine/xdp"
+	"xwarp/ring"
+	"xwarp/ring/monitor"
+)
+
+// Device is the device of one [[interface]].
+type Device struct {
+	Name   string
+	Config config.Interface
+	Core   *core.Device
+	// Absent is true when the device could not be opened since the daemon started.
+	Absent bool
+
+	log  *slog.Logger
+	xdp  *xdp.Device     // Core, when it is on AF_XDP and was opened
+	hub  *monitor.Hub    // of captures; nil: none are taken
+	kit  *xdp.Privileges // nil on the kernel's sockets
+	past *past           // of the devices that had the interface before
+
+	allow   atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
+	tables  atomic.Pointer[[]config.IPsec] // the same of Config.IPsec; nil: no reload
+	protect *config.IPsec                  // nil: without IPsec, until a restart
+	ports   *portMap
+}
+
+// Opener opens devices.
+type Opener struct {
+	Config func() *config.Loaded // as it is now
+	Peers  *budget.Peers
+	Log    *slog.Logger
+	// FollowSAs, when set, replaces xfrm.Follow, for tests.
+	FollowSAs func(xfrm.Options) (xfrm.Source, error)
+	// Wrap decorates the port of each queue, for tests. Nil is no decoration.
+	Wrap func(queue int, p ring.Port) (ring.Port, error)
+}
+
+// Info describes the device.
+func (d *Device) Info() control.DeviceInfo {
+	t := d.Core.Transport()
+	return control.DeviceInfo{
+		Name: d.Name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode,
+		Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
+		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
+	}
+}
+
+// Open opens the device of one table, again after before if that is not nil. When the first attempt fails, the
+// device is absent, and may be opened later.
+func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
+	if before != nil {
+		c.Allow, c.IPsec = *before.allow.Load(), before.ipsecTables()
+	}
+	now := p.Config()
+	m := &now.MPA
+	dev := &Device{Name: c.Name, Config: c, log: p.Log.With("device", c.Name), past: &past{},
+		protect: c.Protection()}
+	o := core.Options{
+		MPA: mpaConfig(m), Policy: p.policy, Override: p.override, Peers: p.Peers,
+		Keepalive:      keepalive(&now.Peers),
+		Window:         int(c.Window),
+		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(),
+		FPDUTimeout: m.FPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
+		Stall: now.Daemon.Stall.D(), Log: dev.log,
+	}
+	if o.FirstFPDUTimeout == 0 {
+		o.FirstFPDUTimeout = -1 // for ever
+	}
+	if o.FPDUTimeout == 0 {
+		o.FPDUTimeout = -1
+	}
+	dev.allow.Store(&c.Allow)
+	if c.PortMapper == config.PortMapperAsk {
+		o.MapPort = dev.mapPort
+	}
+	if before != nil {
+		dev.kit, dev.protect = before.kit, before.protect
+		if !before.Absent {
+			dev.past = before.past.keep(new(before.counted()))
+		}
+	} else if c.Transport == config.TransportXDP {
+		dev.kit = xdp.NewPrivileges(spareOpenings[c.Restart])
+	}
+	if c.Transport == config.TransportXDP && now.Daemon.Capture {
+		dev.hub = monitor.NewHub(nil)
+	}
+	var err error
+	if c.Transport == config.TransportKernel {
+		dev.Core, err = sockets.Open(sockets.Config{Options: o})
+	} else {
+		dev.xdp, err = xdp.Open(xdp.Config{
+			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs,
+			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
+			Transmit: xdp.Transmit(c.Transmit),
+			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
+			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
+			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapper(p.Wrap),
+			Privileges: dev.kit, IPsec: dev.ipsecConfig(p.FollowSAs),
+		})
+		if err == nil {
+			dev.Core = dev.xdp.Device
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
+		if before == nil {
+			dev.Absent, dev.ports = true, &portMap{Mapper: &portmapper.Mapper{}}
+			dev.Core = core.Absent(verbs.Transport{Name: c.Transport, Interface: c.Name}, err)
+		}
+		return dev, err
+	}
+	dev.warnOfCPUs()
+	p.openPortMap(dev, before)
+	i := dev.Info()
+	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
+		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
+		"mtu", i.MTU, "queues", i.Queues)
+	return dev, nil
+}
+
+// IsLocal reports whether connections to an address do not leave this host.
+func (dev *Device) IsLocal(remote netip.Addr) bool {
+	if dev.xdp != nil {
+		return dev.xdp.IsLocal(remote)
+	}
+	return neigh.IsLocal(remote.Unmap())
+}
+
+// warnOfCPUs logs the processors of the configuration that this machine has not.
+func (dev *Device) warnOfCPUs() {
+	for _, cpu := range dev.Config.CPUs {
+		if !preflight.HasCPU(cpu) {
+			dev.log.Warn("a thread of the interface runs on any processor: the machine has not the one in its table",
+				"cpu", cpu, "next", "correct cpus in [[interface]]: lscpu -e lists the processors")
+		}
+	}
+}
+
+// hint is the next step for errors that name none.
+func hint(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return " (start xwarpd as root or through its unit: systemctl start xwarpd)"
+	}
+	return ""
+}
+
+var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNative,
+	"generic": bpf.ModeGeneric}
+
+var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy,
+	"copy": ring.ModeCopy}
+
+// stale returns err when a device has not known for long what the kernel knows. It goes on with what it has,
+// so this is for the watchdog only when nothing else helps any more.
+func stale(err error) error {
+	var s *netwatch.Stale
+	if errors.As(err, &s) && time.Since(s.Since) > staleLimit {
+		return err
+	}
+	return nil
+}
+
+// Healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been out of
+// date for long. It waits for nobody.
+func (dev *Device) Healthy() error {
+	if dev.Core.Err() != nil {
+		return nil // closed, and said; when all are, the daemon ends
+	}
+	err := dev.Core.Stalled()
+	if err == nil && dev.xdp != nil {
+		err = stale(dev.xdp.Health())
+	}
+	if err != nil {
+		return fmt.Errorf("device %s: %w", dev.Name, err)
+	}
+	return nil
+}
+
+// allows reports whether the device lets a peer connect; an empty list lets all.
+func (dev *Device) allows(peer netip.Addr) bool {
+	allow := *dev.allow.Load()
+	return len(allow) == 0 ||
+		slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(peer) })
+}
+
+// SetAllow changes who may connect to a device on AF_XDP. For a device that is lost it counts when it is opened again.
+func (dev *Device) SetAllow(allow []netip.Prefix) error {
+	if dev.Config.Transport != config.TransportXDP {
+		return nil
+	}
+	dev.allow.Store(&allow)
+	if dev.Core.Err() != nil {
+		return nil
+	}
+	return dev.xdp.SetAllow(allow)
+}
+
+// AwaitInterface waits until the interface of a device that was lost is there again.
+func (dev *Device) AwaitInterface(ctx context.Context) error { return dev.kit.Await(ctx, dev.Name) }
+
+// Reopened is how many times the interface was opened again.
+func (dev *Device) Reopened() uint64 { return dev.past.opened }
+
+// ClosePorts ends the answers of the port mapper.
+func (dev *Device) ClosePorts() { dev.ports.close() }
+
+// Close closes the device for good.
+func (dev *Device) Close() error {
+	dev.ports.close()
+	return errors.Join(dev.Core.Close(), dev.kit.Close())
+}
+
+// remedies say what brings a device back, by its restart policy.
+var remedies = map[string]string{
+	config.RestartReopen: "nothing, when the interface comes back: it is opened again (restart in its table)",
+	config.RestartExit:   "nothing: when the interface is there xwarpd ends, for its unit to start it again (restart in its table)",
+	config.RestartNever:  "systemctl restart xwarpd",
+}
+
+// Remedy says what brings a lost device back.
+func (dev *Device) Remedy() string {
+	if dev.Absent {
+		return "nothing, when the cause is gone: it is opened then"
+	}
+	return remedies[dev.Config.Restart]
+}

@@ -1,0 +1,59 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/verbs"
+)
+
+// FillQPs adds what the workers know about queue pairs: v is the state of q.
+func FillQPs(v []control.QPState, q []verbs.QP) {
+	for i, info := range core.Infos(q) {
+		v := &v[i]
+		v.Error = control.ErrorText(q[i].Err())
+		if info == nil { // not connected yet, or the device is closed
+			continue
+		}
+		v.Local, v.Remote = q[i].LocalAddr(), q[i].RemoteAddr()
+		v.State, v.Transport = info.State.String(), info.Transport
+		v.Counters, v.MPA = control.Counters(&info.Counters), control.Counters(&info.MPA)
+		if info.TCP != nil {
+			v.TCP, v.TCPState = control.Counters(info.TCP), info.TCP.State.String()
+		}
+	}
+}
+
+// Disconnect ends connections in order, all at a time, for as long as ctx allows.
+func Disconnect(ctx context.Context, list []verbs.QP) {
+	var group sync.WaitGroup
+	for _, q := range list {
+		group.Go(func() { q.(*core.QP).Shutdown(ctx) })
+	}
+	group.Wait()
+}
+
+// IgnoreClosed is err without what a device says that was closed before, and with it everything of its objects.
+func IgnoreClosed(err error) error {
+	if errors.Is(err, verbs.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// LogCompletion writes the line of a queue pair's first completion in error. Those that were flushed only
+// follow from it.
+func LogCompletion(log *slog.Logger, v *verbs.Completion) {
+	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
+		"op", v.Op.String())
+}
+
+// HasFailed reports whether a completion says that something went wrong.
+func HasFailed(v *verbs.Completion) bool {
+	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
+}

@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"sync"
+
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
+)
+
+// closedExports are the counters of exports that are closed, by their names.
+type closedExports struct {
+	mu sync.Mutex
+	of map[string]exportCounts
+}
+
+type exportCounts struct {
+	rejected, flushes uint64
+	transfers         counters.Values
+}
+
+// remember keeps the counters of an export that is stopped.
+func (d *Daemon) remember(e *export) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.counts()
+	e.folded = true
+	c := &d.closedExports
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]exportCounts{}
+	}
+	n.add(c.of[e.cfg.Name])
+	c.of[e.cfg.Name] = n
+}
+
+func (n *exportCounts) add(old exportCounts) {
+	counters.Add(&n.transfers, old.transfers)
+	n.rejected += old.rejected
+	n.flushes += old.flushes
+}
+
+// counts are the export's own counters, unless they are remembered. It is called with mu held.
+func (e *export) counts() (n exportCounts) {
+	if e.folded {
+		return n
+	}
+	n.rejected, n.flushes = e.rejected.Load(), e.flushes.Load()
+	if e.srv != nil {
+		done := e.srv.Stats()
+		n.rejected, n.transfers = done.Rejected, control.Counters(&done)
+	}
+	return n
+}
+
+// totals are the counters of all exports that have had the name. It is called with mu held.
+func (e *export) totals() exportCounts {
+	n := e.counts()
+	c := &e.d.closedExports
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n.add(c.of[e.cfg.Name])
+	return n
+}
