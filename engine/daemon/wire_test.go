@@ -32,28 +32,39 @@ const snapLength = 4096
 // tap opens a packet socket on a host's interface, which sees frames of both directions.
 func tap(t *testing.T, h *topo.Host) *wire {
 	t.Helper()
-	w := &wire{t: t, fd: -1}
-	err := h.Do(func() (err error) {
+	w := &wire{t: t}
+	w.fd = w.listen(t, h.Namespace, h.Link.Index, false)
+	return w
+}
+
+// listen adds the frames of an interface, or only those that arrive there.
+func (w *wire) listen(t *testing.T, ns *topo.Namespace, index int, arriving bool) (fd int) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
 		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
-		w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
 		if err != nil {
 			return err
 		}
-		return errors.Join(unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20),
-			unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
 				&unix.Timeval{Usec: 20_000}),
-			unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: h.Link.Index}))
+			unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	over, ended := make(chan struct{}), make(chan struct{})
-	t.Cleanup(func() { close(over); <-ended; unix.Close(w.fd) })
+	t.Cleanup(func() { close(over); <-ended; unix.Close(fd) })
 	go func() {
 		defer close(ended)
 		buf := make([]byte, snapLength)
 		for {
-			n, _, err := unix.Recvfrom(w.fd, buf, 0)
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			if l, ok := from.(*unix.SockaddrLinklayer); ok && arriving &&
+				l.Pkttype == unix.PACKET_OUTGOING {
+				continue
+			}
 			if err == nil {
 				w.mu.Lock()
 				w.frames = append(w.frames, append([]byte(nil), buf[:n]...))
@@ -66,7 +77,7 @@ func tap(t *testing.T, h *topo.Host) *wire {
 			}
 		}
 	}()
-	return w
+	return fd
 }
 
 // flow is one direction of one connection.

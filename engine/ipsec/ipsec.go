@@ -61,7 +61,9 @@ type Config struct {
 	Wake func()
 	// Ask runs f, which makes a system call, on another thread. Nil is a new goroutine.
 	Ask func(f func())
-	Log *slog.Logger
+	// Failed, when set, is told of requests that failed, by any goroutine.
+	Failed func(error)
+	Log    *slog.Logger
 }
 
 // Manager is the stack.IPsec of one Stack, on whose thread all methods are called.
@@ -203,10 +205,13 @@ func (m *Manager) expire(sa *xfrm.SA, hard bool) {
 }
 
 func (m *Manager) ask(f func() error) {
-	log := m.cfg.Log
+	log, failed := m.cfg.Log, m.cfg.Failed
 	m.cfg.Ask(func() {
 		if err := f(); err != nil {
 			log.Warn("IPsec: the kernel refused a request", "error", err)
+			if failed != nil {
+				failed(err)
+			}
 		}
 	})
 }
@@ -274,6 +279,11 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 			return nil
 		}
 		return m.flowOf(pair{ip.Addr(local.As16()), ip.Addr(remote.As16())}, r.Mode)
+	}
+	// What is left of connections that were protected before the rules changed ends protected.
+	if f := m.flows[pair{ip.Addr(local.As16()), ip.Addr(remote.As16())}]; f != nil &&
+		f.Shape.Mode == sa.Mode {
+		return f
 	}
 	return nil
 }

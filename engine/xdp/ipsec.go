@@ -74,7 +74,7 @@ func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	}
 	c := i.x.cfg.IPsec
 	m := ipsec.New(ipsec.Config{Rules: c.Rules, Window: c.Window, Kernel: i, Steering: i.x.steer,
-		Random: core.RandomSeed, Wake: func() { i.expire(w) }, Log: i.x.base.Log(),
+		Random: core.RandomSeed, Failed: i.note, Wake: func() { i.expire(w) }, Log: i.x.base.Log(),
 		Owns: func(local, remote netip.Addr) bool {
 			return i.owner(core.FromNetip(local), core.FromNetip(remote)) == w
 		}})
@@ -123,7 +123,7 @@ func (i *ipsecState) follow(workers []*worker) (err error) {
 		follow = func(o xfrm.Options) (xfrm.Source, error) { return xfrm.Follow(o) }
 	}
 	if i.source, err = follow(xfrm.Options{IfID: c.IfID, Mark: c.Mark, Notify: i.update,
-		Refused: func(err error) { i.note(err) }, Log: i.x.base.Log()}); err != nil {
+		Refused: i.note, Log: i.x.base.Log()}); err != nil {
 		i.source = nil
 		return err
 	}
@@ -188,32 +188,29 @@ func (i *ipsecState) close() {
 
 // Acquire, Expire and Account implement ipsec.Kernel. An SA that is gone needs neither of the last two.
 
-func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.note(i.source.Acquire(p)) }
+func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.source.Acquire(p) }
 
 func (i *ipsecState) Expire(sa *xfrm.SA, hard bool) error {
-	return i.noteIfThere(i.source.Expire(sa, hard))
+	return unlessGone(i.source.Expire(sa, hard))
 }
 
 func (i *ipsecState) Account(sa *xfrm.SA, packets, bytes uint64) error {
-	return i.noteIfThere(i.source.Account(sa, packets, bytes))
+	return unlessGone(i.source.Account(sa, packets, bytes))
 }
 
-func (i *ipsecState) noteIfThere(err error) error {
+func unlessGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
-	return i.note(err)
+	return err
 }
 
-// note keeps an error for IPsecStats.
-func (i *ipsecState) note(err error) error {
-	if err != nil {
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.failures++
-		i.last, i.lastAt = err, time.Now()
-	}
-	return err
+// note keeps an error for IPsecState.
+func (i *ipsecState) note(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.failures++
+	i.last, i.lastAt = err, time.Now()
 }
 
 // IPsec returns the state of IPsec, nil without IPsec.

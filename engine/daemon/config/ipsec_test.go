@@ -27,8 +27,8 @@ func TestIPsecErrors(t *testing.T) {
 			"interface[0].ipsec[1]: if_id, mark and window are those of all tables"},
 		{"never reached", ipsecHead + "if_id = 1\n[[interface.ipsec]]\nlevel = \"off\"\n",
 			"interface[0].ipsec[1] is never reached: interface[0].ipsec[0] is for all peers and ports"},
-		{"one number for two interfaces", ipsecHead + "if_id = 7\n[[interface]]\nname = \"eth1\"\n" +
-			"[[interface.ipsec]]\nif_id = 7\n",
+		{"one number for two interfaces", ipsecHead + "if_id = 7\n[[interface]]\n" +
+			"name = \"eth1\"\n[[interface.ipsec]]\nif_id = 7\n",
 			"interface[1].ipsec.if_id = 0x7: interface[0] has the same"},
 		{"one pair of brackets", "[[interface]]\nname = \"eth0\"\n[interface.ipsec]\nif_id = 7\n",
 			"write [["},

@@ -1,0 +1,546 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/host/xfrm"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+	"xwarp/tcp/ip"
+)
+
+const (
+	ipsecTable   = "[[interface.ipsec]]\nif_id = 0x7877\n"
+	scratchTable = "[[export]]\nname = \"scratch\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n"
+)
+
+func init() { roles["ipsec"] = ipsecRole }
+
+// journal is the log of a daemon, kept.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}
+
+// protectedPair is two hosts whose daemons encrypt.
+type protectedPair struct {
+	tn     *topo.Net
+	fake   *fakeXFRM
+	d      [2]*daemon.Daemon // nil: another process
+	socket string            // of the first
+	at     netip.AddrPort    // the export of the second
+	log    journal
+	wire   *wire
+}
+
+func newProtectedPair(t *testing.T, options topo.Options) *protectedPair {
+	t.Helper()
+	options.Relay = true
+	p := &protectedPair{tn: hosts(t, options), wire: &wire{t: t}}
+	p.at = netip.AddrPortFrom(p.tn.B.Addr4.Addr(), 7174)
+	p.fake = newFakeXFRM(t, p.tn.A.Addr4.Addr(), p.tn.B.Addr4.Addr())
+	p.bridge(t)
+	return p
+}
+
+// bridge joins the links of the middle namespace, whose kernel sees each frame arrive once.
+func (p *protectedPair) bridge(t *testing.T) {
+	t.Helper()
+	m := p.tn.Relay
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+	nl := m.Netlink()
+	err := nl.LinkAdd(link)
+	for _, l := range []topo.Link{m.ToA, m.ToB} {
+		var nic netlink.Link
+		if err == nil {
+			nic, err = nl.LinkByName(l.Name)
+		}
+		if err == nil {
+			err = nl.LinkSetMaster(nic, link)
+		}
+	}
+	if err == nil {
+		err = nl.LinkSetUp(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []topo.Link{m.ToA, m.ToB} {
+		p.wire.listen(t, m.Namespace, l.Index, true)
+	}
+}
+
+// start starts the daemon of a host in this process.
+func (p *protectedPair) start(t *testing.T, i int, text string) (socket string) {
+	t.Helper()
+	h := []*topo.Host{p.tn.A, p.tn.B}[i]
+	cfg, socket := load(t, ethTable+ipsecTable+text)
+	log := slog.New(slog.NewJSONHandler(&p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if err := h.Do(func() (err error) {
+		p.d[i], err = daemon.New(cfg, daemon.Options{Log: log,
+			FollowSAs: followFake(p.fake.path, p.fake.hosts[i])})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.d[i].Close() })
+	return socket
+}
+
+// dial connects a program of the first host to the export.
+func (p *protectedPair) dial(t *testing.T, socket string) (e *verbstest.End, peer verbs.RemoteMR) {
+	t.Helper()
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	e = verbstest.New(t, dev, 1<<20)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if peer, err = e.Dial(ctx, p.at); err != nil {
+		t.Fatalf("%v\n%s", err, p.log.String())
+	}
+	return e, peer
+}
+
+// state returns the IPsec of a host's device, and the retransmission timeouts of its TCP.
+func (p *protectedPair) state(t *testing.T, i int) (s *control.IPsecState, timeouts uint64) {
+	t.Helper()
+	d := p.d[i].Snapshot().Devices[0]
+	if d.IPsec == nil || d.Totals == nil {
+		t.Fatalf("%+v", d)
+	}
+	return d.IPsec, d.Totals.TCP["timeouts"]
+}
+
+// frames returns what was on the wire, and fails for TCP in the clear.
+func (p *protectedPair) frames(t *testing.T) (esp [][]byte) {
+	t.Helper()
+	p.wire.mu.Lock()
+	defer p.wire.mu.Unlock()
+	for _, f := range p.wire.frames {
+		if len(f) < espAt+espHeader || binary.BigEndian.Uint16(f[12:]) != uint16(ip.TypeIPv4) {
+			continue
+		}
+		switch f[23] {
+		case ip.ProtoTCP:
+			t.Fatalf("TCP in the clear: % x", f[:60])
+		case ip.ProtoESP:
+			esp = append(esp, f)
+		}
+	}
+	return esp
+}
+
+// Offsets of a frame of ESP over IPv4, and the length of ESP's header.
+const (
+	espAt     = 34
+	espHeader = 16
+)
+
+// unique fails when a pair of SPI and sequence number appears twice.
+func unique(t *testing.T, frames [][]byte) {
+	t.Helper()
+	seen := map[uint64]bool{}
+	for _, f := range frames {
+		id := binary.BigEndian.Uint64(f[espAt:])
+		if seen[id] {
+			t.Fatalf("SPI %#x has number %d twice", id>>32, uint32(id))
+		}
+		seen[id] = true
+	}
+}
+
+// TestIPsec runs programs over daemons that encrypt: what is on the wire, rekeys, deletion, forgeries and replays.
+func TestIPsec(t *testing.T) {
+	for _, queues := range []int{1, 2} {
+		t.Run(fmt.Sprintf("%d queues", queues), func(t *testing.T) { testIPsec(t, queues) })
+	}
+}
+
+func testIPsec(t *testing.T, queues int) {
+	p := newProtectedPair(t, topo.Options{Queues: queues})
+	p.start(t, 1, scratchTable)
+	socket := p.start(t, 0, "")
+	e, peer := p.dial(t, socket)
+	if p.fake.asked == 0 {
+		t.Error("nobody asked the IKE daemon for an SA")
+	}
+	work := func(until func() bool) (rounds int) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for ; !until() || rounds < 3; rounds++ {
+			if err := e.WriteAndRead(ctx, peer); err != nil {
+				t.Fatalf("round %d: %v\n%s", rounds, err, p.log.String())
+			}
+		}
+		return rounds
+	}
+
+	// Rekeys under load.
+	const rekeys = 20
+	_, before := p.state(t, 0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range rekeys {
+			p.fake.rekey()
+		}
+	}()
+	work(func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	for i := range p.d {
+		s, timeouts := p.state(t, i)
+		if s.Counters["rekeys"] < rekeys-1 || i == 0 && timeouts != before {
+			t.Errorf("host %d: %v, %d retransmission timeouts", i, s.Counters, timeouts-before)
+		}
+	}
+	p.decode(t, p.frames(t))
+
+	// Deleted SAs do not end the stream.
+	p.fake.deleteAll()
+	time.AfterFunc(700*time.Millisecond, p.fake.answer)
+	began := time.Now()
+	work(func() bool { return true })
+	if time.Since(began) < 500*time.Millisecond {
+		t.Error("the stream went on without SAs")
+	}
+
+	unique(t, p.frames(t))
+	t.Logf("stream went on after %v", time.Since(began))
+	p.attack(t)
+	work(func() bool { return true })
+	p.secrets(t)
+}
+
+// attack sends each host copies of packets that it received, and others with a changed byte.
+func (p *protectedPair) attack(t *testing.T) {
+	t.Helper()
+	keys := p.fake.keys()
+	for i, h := range []*topo.Host{p.tn.B, p.tn.A} { // the attacker is at the other end of the link
+		var frame []byte
+		for _, f := range p.frames(t) {
+			src, _ := netip.AddrFromSlice(f[26:30])
+			if keys[binary.BigEndian.Uint32(f[espAt:])] != nil && src == p.fake.hosts[1-i] {
+				frame = f
+			}
+		}
+		if frame == nil {
+			t.Fatal("there is no packet to repeat")
+		}
+		const replays, forgeries = 1000, 512
+		inject := injector(t, h)
+		was, _ := p.state(t, i)
+		forged := bytes.Clone(frame)
+		for n := range uint32(replays + forgeries) {
+			b := frame
+			if n >= replays {
+				b = forged
+				binary.BigEndian.PutUint32(b[espAt+4:], 1<<20+n)
+				b[espAt+espHeader+int(n)%8] ^= 1 << (n % 8)
+			}
+			inject(b)
+			if n%64 == 63 {
+				time.Sleep(time.Millisecond) // the receive ring is short
+			}
+		}
+		var now *control.IPsecState
+		if _, ok := eventually(10*time.Second, func() bool {
+			now, _ = p.state(t, i)
+			return now.Counters["replayed"]-was.Counters["replayed"] == replays &&
+				now.Counters["forged"]-was.Counters["forged"] == forgeries
+		}); !ok {
+			t.Errorf("host %d: before %v, now %v", i, was.Counters, now.Counters)
+		}
+	}
+}
+
+// injector returns a function that sends a frame from a host's interface.
+func injector(t *testing.T, from *topo.Host) func(frame []byte) {
+	t.Helper()
+	fd := -1
+	if err := from.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return func(frame []byte) {
+		t.Helper()
+		to := unix.SockaddrLinklayer{Ifindex: from.Link.Index, Halen: 6}
+		copy(to.Addr[:], frame)
+		if err := unix.Sendto(fd, frame, 0, &to); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// decode has tshark decrypt the last frames: it finds iWARP in them.
+func (p *protectedPair) decode(t *testing.T, frames [][]byte) {
+	t.Helper()
+	keys := p.fake.keys()
+	file := filepath.Join(t.TempDir(), "esp.pcap")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := pcapgo.NewWriter(f)
+	err = w.WriteFileHeader(65535, layers.LinkTypeEthernet)
+	n := 0
+	for _, b := range frames {
+		if keys[binary.BigEndian.Uint32(b[espAt:])] == nil || n == 2000 {
+			continue
+		}
+		n++
+		err = errors.Join(err, w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(1, 0),
+			CaptureLength: len(b), Length: len(b)}, b))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-n", "-r", file, "-o", "esp.enable_encryption_decode:TRUE", "-T", "fields",
+		"-e", "tcp.port"}
+	for spi, key := range keys {
+		args = append(args, "-o", fmt.Sprintf(`uat:esp_sa:"IPv4","*","*","0x%08x",`+
+			`"AES-GCM with 16 octet ICV [RFC4106]","0x%x","NULL",""`, spi, key))
+	}
+	out, err := exec.Command("tshark", args...).Output()
+	if err != nil {
+		t.Fatalf("tshark: %v (apt-get install tshark)", err)
+	}
+	if got := strings.Count(string(out), "7174"); n == 0 || got != n {
+		t.Errorf("tshark reads %d packets of %d", got, n)
+	}
+}
+
+// secrets looks for the present keys in all that an operator or a program may see.
+func (p *protectedPair) secrets(t *testing.T) {
+	t.Helper()
+	var seen []byte
+	for _, d := range p.d {
+		b, err := json.Marshal(d.Snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(append(seen, b...), fmt.Sprintf("%+v", d.Snapshot())...)
+	}
+	seen = append(seen, p.log.String()...)
+	for _, f := range p.frames(t) {
+		seen = append(seen, f...)
+	}
+	for spi, key := range p.fake.keys() {
+		if !bytes.Contains(seen, fmt.Appendf(nil, "%d", spi)) {
+			t.Errorf("SPI %d is nowhere: this test shows nothing", spi)
+		}
+		for _, form := range []string{string(key), hex.EncodeToString(key),
+			strings.ToUpper(hex.EncodeToString(key)), base64.StdEncoding.EncodeToString(key),
+			strings.Trim(fmt.Sprint(key), "[]")} {
+			if bytes.Contains(seen, []byte(form)) {
+				t.Errorf("the key of SPI %#x can be seen", spi)
+			}
+		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil || limit.Max > 1 {
+		t.Errorf("core files of %d bytes may be written, %v", limit.Max, err)
+	}
+}
+
+// ipsecRole runs a daemon with IPsec in a namespace: its path, the configuration, the socket of the fakeXFRM, the
+// host's address.
+func ipsecRole(args []string) error {
+	runtime.LockOSThread()
+	ns, err := netns.GetFromPath(args[0])
+	if err != nil {
+		return err
+	}
+	if err := netns.Set(ns); err != nil {
+		return err
+	}
+	cfg, err := config.Load(config.Source{Path: args[1]})
+	if err != nil {
+		return err
+	}
+	d, err := daemon.New(cfg, daemon.Options{
+		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		FollowSAs: followFake(args[2], netip.MustParseAddr(args[3]))})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return d.Run(context.Background())
+}
+
+// TestKillIPsecDaemon kills a daemon that encrypts in mid-stream, and starts it again: no SA numbers two packets alike,
+// and nothing is in the clear.
+func TestKillIPsecDaemon(t *testing.T) {
+	p := newProtectedPair(t, topo.Options{})
+	path, _ := writeConfig(t, ethTable+ipsecTable+scratchTable)
+	startB := func() *child {
+		c := start(t, "/proc/self/exe", 0, "ipsec", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(),
+			p.tn.B.Fd()), path, p.fake.path, p.fake.hosts[1].String())
+		if got := c.line(); got != "ready" {
+			t.Fatalf("daemon: %q", got)
+		}
+		return c
+	}
+	b := startB()
+	socket := p.start(t, 0, "")
+	for round := range 5 {
+		e, peer := p.dial(t, socket)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if err := e.WriteAndRead(ctx, peer); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if err := e.QP.PostSend(&verbs.SendWR{Op: verbs.WRWrite,
+			SGL: []verbs.SGE{e.MR.SGE(0, len(e.Mem))}, RemoteSTag: peer.STag,
+			RemoteTO: peer.Base}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		b.kill()
+		b = startB()
+		select {
+		case <-e.QP.Down():
+		case <-time.After(20 * time.Second):
+			t.Fatalf("round %d: the connection to a daemon that is gone does not end", round)
+		}
+		e.Dev.Close()
+	}
+	frames := p.frames(t)
+	unique(t, frames)
+	p.fake.mu.Lock()
+	defer p.fake.mu.Unlock()
+	if p.fake.expired < 5 || len(frames) < 1000 {
+		t.Errorf("%d SAs of dead daemons were replaced; %d frames", p.fake.expired, len(frames))
+	}
+}
+
+// TestReloadIPsec turns encryption off and on again: a connection that is protected in another way ends.
+func TestReloadIPsec(t *testing.T) {
+	p := newProtectedPair(t, topo.Options{})
+	p.start(t, 1, scratchTable)
+	socket := p.start(t, 0, "")
+	reload := func(i int, text string) {
+		cfg, _ := load(t, ethTable+text)
+		if err := p.d[i].Reload(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, peer := p.dial(t, socket)
+	if err := e.WriteAndRead(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	other := "[[interface.ipsec]]\nremote = [\"198.51.100.0/24\"]\nif_id = 0x7877\n"
+	p.frames(t)
+	reload(1, other+scratchTable)
+	select {
+	case <-e.QP.Down():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the connection does not end")
+	}
+	p.frames(t) // also the end of the connection was encrypted
+	reload(0, other)
+	e, peer = p.dial(t, socket)
+	if err := e.WriteAndRead(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	reload(0, ipsecTable)
+	reload(1, ipsecTable+scratchTable)
+	<-e.QP.Down()
+	s, _ := p.state(t, 0)
+	sealed := s.Counters["packets_out"]
+	e, peer = p.dial(t, socket)
+	if err := e.WriteAndRead(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ = p.state(t, 0); s.Counters["packets_out"] < sealed+100 {
+		t.Errorf("%v", s.Counters)
+	}
+	if log := p.log.String(); !strings.Contains(log, "protects them in another way") {
+		t.Error(log)
+	}
+}
+
+// TestIPsecWithoutPolicy has this host's kernel, in which no IKE daemon has installed anything: status says so.
+func TestIPsecWithoutPolicy(t *testing.T) {
+	tn := hosts(t)
+	d, socket := run(t, tn.A, ethTable+ipsecTable)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	e := verbstest.New(t, dev, 4096)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := e.Dial(ctx, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)); err == nil {
+		t.Fatal("connected")
+	}
+	s := d.Snapshot().Devices[0].IPsec
+	if s == nil || !strings.Contains(s.Error, "add a CHILD_SA with the engine's if_id") ||
+		s.Counters["failures"] == 0 || s.Counters["requests"] == 0 {
+		t.Errorf("%+v", s)
+	}
+	// Another daemon must not take the same SAs.
+	if err := tn.B.Do(func() error {
+		f, err := xfrm.Follow(xfrm.Options{IfID: 0x7877, Notify: func(*xfrm.State) {}})
+		if err == nil {
+			t.Cleanup(f.Close)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	says(t, startFails(t, tn.B, ethTable+ipsecTable),
+		"another process uses the SAs with if_id 0x7877", "end it or choose another if_id")
+}
