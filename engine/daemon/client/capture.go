@@ -21,7 +21,7 @@ func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Captur
 	if err != nil {
 		return nil, err
 	}
-	return &Capture{os.NewFile(uintptr(files[0]), "capture"), object{d, r.Handle}}, nil
+	return &Capture{os.NewFile(uintptr(files[0]), "capture"), object{dev: d, handle: r.Handle}}, nil
 }
 
 // End ends the capture, if it still goes on, and says how it was. Another goroutine must read the

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"xwarp/ddp"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
@@ -145,4 +147,46 @@ func TestReceivesComeFirst(t *testing.T) {
 func TestErrors(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	verbstest.Errors(t, open(t, socket), open(t, socket), loopback.Addr())
+}
+
+// TestConcurrentClose: Close returns after the object is gone, also in the goroutine that comes second.
+func TestConcurrentClose(t *testing.T) {
+	_, socket := kernelDaemon(t, "")
+	dev := open(t, socket)
+	for range 50 {
+		pd, err := dev.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cq, err := dev.CreateCQ(16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem, err := dev.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mr, err := pd.RegMR(mem, verbs.LocalWrite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, users := range [][]func() error{{qp.Close, mr.Close}, {cq.Close, pd.Close}} {
+			var group errgroup.Group
+			for range 2 {
+				for _, f := range users {
+					group.Go(f)
+				}
+			}
+			if err := group.Wait(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := dev.Free(mem); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

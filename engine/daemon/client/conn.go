@@ -42,7 +42,8 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 		MPA: cfg.MPA}, &r); err != nil {
 		return nil, err
 	}
-	return &Listener{object: object{d, r.Handle}, addr: r.Addr, closed: make(chan struct{})}, nil
+	return &Listener{object: object{dev: d, handle: r.Handle}, addr: r.Addr,
+		closed: make(chan struct{})}, nil
 }
 
 // Addr implements verbs.Listener.
@@ -61,7 +62,7 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	}
 	return &verbs.ConnRequest{
 		Local: r.Local, Remote: r.Remote, Revision: r.Revision, PrivateData: r.PrivateData,
-		IRD: r.IRD, ORD: r.ORD, Answerer: &request{object{l.dev, r.Handle}},
+		IRD: r.IRD, ORD: r.ORD, Answerer: &request{object{dev: l.dev, handle: r.Handle}},
 	}, nil
 }
 

@@ -32,7 +32,7 @@ func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{object: object{d, r.Handle}, bell: make(chan struct{}, 1)}
+	c := &CQ{object: object{dev: d, handle: r.Handle}, bell: make(chan struct{}, 1)}
 	if c.mem, err = mapShared(files[0], int(r.Ring.Offset)+r.Ring.Len()); err != nil {
 		unix.Close(files[1])
 		return nil, err

@@ -215,6 +215,21 @@ func (d *Device) ask(op control.Op, args, result any) error {
 type object struct {
 	dev    *Device
 	handle control.Handle
+
+	closing sync.Mutex // held during Close; guards closed
+	closed  bool
+}
+
+// closeOnce calls f unless it succeeded before. It waits for another goroutine's call.
+func (o *object) closeOnce(f func() error) error {
+	o.closing.Lock()
+	defer o.closing.Unlock()
+	if o.closed {
+		return nil
+	}
+	err := f()
+	o.closed = err == nil
+	return err
 }
 
 // call makes a request about the object, and ask one that does not wait.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -68,7 +67,6 @@ func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 // PD is verbs.PD of a daemon.
 type PD struct {
 	object
-	closed atomic.Bool
 }
 
 // AllocPD implements verbs.Device.
@@ -77,32 +75,19 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	if err := d.ask(control.OpAllocPD, nil, &r); err != nil {
 		return nil, err
 	}
-	return &PD{object: object{d, r.Handle}}, nil
+	return &PD{object: object{dev: d, handle: r.Handle}}, nil
 }
 
 // Close implements verbs.PD.
 func (p *PD) Close() error {
-	return p.closeOnce(&p.closed, control.OpFreePD)
-}
-
-// closeOnce has the daemon close an object, unless it did before.
-func (o *object) closeOnce(closed *atomic.Bool, op control.Op) error {
-	if closed.Load() {
-		return nil
-	}
-	err := o.ask(op, nil)
-	if err == nil {
-		closed.Store(true)
-	}
-	return err
+	return p.closeOnce(func() error { return p.ask(control.OpFreePD, nil) })
 }
 
 // MR is verbs.MR of a daemon.
 type MR struct {
 	object
-	at     verbs.RemoteMR
-	mem    []byte
-	closed atomic.Bool
+	at  verbs.RemoteMR
+	mem []byte
 }
 
 // RegMR implements verbs.PD; mem is a piece of what Device.Alloc returned.
@@ -165,7 +150,7 @@ func (p *PD) register(fd int, offset, length uint64, access verbs.Access,
 	at := verbs.RemoteMR{
 		Access: access & verbs.RemoteRights, STag: r.STag, Base: r.Base, Length: length,
 	}
-	return &MR{object: object{p.dev, r.Handle}, at: at, mem: mem}, nil
+	return &MR{object: object{dev: p.dev, handle: r.Handle}, at: at, mem: mem}, nil
 }
 
 // STag implements verbs.MR.
@@ -187,5 +172,5 @@ func (m *MR) Err() error { return nil }
 
 // Close implements verbs.MR.
 func (m *MR) Close() error {
-	return m.closeOnce(&m.closed, control.OpDeregMR)
+	return m.closeOnce(func() error { return m.ask(control.OpDeregMR, nil) })
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"sync/atomic"
 
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
@@ -11,8 +10,7 @@ import (
 // MW is verbs.MW of a daemon.
 type MW struct {
 	object
-	stag   verbs.STag
-	closed atomic.Bool
+	stag verbs.STag
 }
 
 // AllocMW implements verbs.PD.
@@ -22,11 +20,13 @@ func (p *PD) AllocMW() (verbs.MW, error) {
 	if err := p.dev.call(context.Background(), control.OpAllocMW, args, &r); err != nil {
 		return nil, err
 	}
-	return &MW{object: object{p.dev, r.Handle}, stag: r.STag}, nil
+	return &MW{object: object{dev: p.dev, handle: r.Handle}, stag: r.STag}, nil
 }
 
 // STag implements verbs.MW.
 func (w *MW) STag() verbs.STag { return w.stag }
 
 // Close implements verbs.MW.
-func (w *MW) Close() error { return w.closeOnce(&w.closed, control.OpDeallocMW) }
+func (w *MW) Close() error {
+	return w.closeOnce(func() error { return w.ask(control.OpDeallocMW, nil) })
+}

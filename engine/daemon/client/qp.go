@@ -28,7 +28,6 @@ type QP struct {
 	mem    []byte
 	sge    int
 	inline int
-	closed atomic.Bool
 
 	mu     sync.Mutex
 	down   chan struct{}
@@ -149,15 +148,13 @@ func (q *QP) Disconnect() error {
 }
 
 // Close implements verbs.QP.
-func (q *QP) Close() error {
-	if q.closed.Swap(true) {
-		return nil
-	}
+func (q *QP) Close() error { return q.closeOnce(q.destroy) }
+
+func (q *QP) destroy() error {
 	q.closeRings(true)
 	err := q.ask(control.OpDestroyQP, nil)
 	if err != nil && !errors.Is(err, ErrDaemonGone) && !errors.Is(err, verbs.ErrClosed) {
 		q.closeRings(false)
-		q.closed.Store(false)
 		return err
 	}
 	q.setDown(verbs.ErrClosed)

@@ -30,7 +30,7 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SRQ{object: object{d, r.Handle}, sge: r.MaxSGE, reached: cfg.Limit}
+	s := &SRQ{object: object{dev: d, handle: r.Handle}, sge: r.MaxSGE, reached: cfg.Limit}
 	if s.mem, err = mapShared(files[0], int(r.Recv.After())); err != nil {
 		return nil, err
 	}
@@ -78,13 +78,9 @@ func (s *SRQ) query() (r control.QuerySRQResult) {
 }
 
 // Close implements verbs.SRQ.
-func (s *SRQ) Close() error {
-	s.dev.mu.Lock()
-	_, open := s.dev.srqs[s.handle]
-	s.dev.mu.Unlock()
-	if !open {
-		return nil
-	}
+func (s *SRQ) Close() error { return s.closeOnce(s.destroy) }
+
+func (s *SRQ) destroy() error {
 	s.rq.setClosed(true)
 	if err := s.ask(control.OpDestroySRQ, nil); err != nil {
 		s.rq.setClosed(false)
