@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"xwarp/bench/endpoint"
+	"xwarp/bench/process"
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
 	"xwarp/engine/xdp"
@@ -15,6 +16,7 @@ type Variant struct {
 	Spec     endpoint.Spec
 	Offloads topo.Offloads // of both hosts
 	IPv6     bool
+	Beside   process.Load // of another user on the same queue; empty: none
 }
 
 // Metric is what is compared.
@@ -43,8 +45,9 @@ type Case struct {
 	Path     *relay.Config // what stands between the hosts; nil: nothing
 	Metric   Metric
 	Variants []Variant
-	Rounds   int // 0: as many as the matrix has
-	More     int // rounds beyond those of the matrix: what has targets is measured more often
+	Daemons  bool // the hosts have an xwarpd each
+	Rounds   int  // 0: as many as the matrix has
+	More     int  // rounds beyond those of the matrix: what has targets is measured more often
 }
 
 // What the standard matrix spends on one run.
@@ -53,8 +56,10 @@ const (
 	duration = 250 * time.Millisecond // short, so that what is compared lies near in time
 	lossy    = time.Second            // congestion control needs some round trips
 	mega     = 1 << 20
-	steady   = 30 * time.Second
-	more     = 2 // rounds of cases with targets that noise could decide
+	// neighbourly is long enough that a percentile of 99 has many turns of the scheduler in it.
+	neighbourly = 2 * time.Second
+	steady      = 30 * time.Second
+	more        = 2 // rounds of cases with targets that noise could decide
 )
 
 // Offload settings that variants use. Attached XDP programs switch TSO off by themselves.
@@ -143,6 +148,11 @@ func variant(name string, s endpoint.Spec, options ...option) Variant {
 // on sets the offloads of both hosts.
 func (v Variant) on(o topo.Offloads) Variant {
 	v.Offloads = o
+	return v
+}
+
+func (v Variant) beside(l process.Load) Variant {
+	v.Beside = l
 	return v
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"xwarp/bench/endpoint"
+	"xwarp/bench/process"
 	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
 	"xwarp/tcp/tick"
@@ -39,7 +40,7 @@ func Standard() []Case {
 	for _, n := range oneSizes {
 		all = append(all, oneCase(n))
 	}
-	all = append(all, connectCase(), crowdCase(), steadyCase())
+	all = append(all, connectCase(), crowdCase(), neighbourCase(), steadyCase())
 	all = append(all, pathCases(losses, reorders)...)
 	return append(all, wanCase())
 }
@@ -220,6 +221,23 @@ func crowdCase() Case {
 		}
 	}
 	return c
+}
+
+// neighbourCase is a user's ping-pong over a daemon while another user has the same worker do what sends nothing. The
+// control has both processors busy with something else, since the other user's program runs on them, too.
+func neighbourCase() Case {
+	spec := lat(endpoint.Daemon, endpoint.Write, 8)
+	spec.Duration = neighbourly
+	return Case{
+		Name: "neighbour", MTU: 1500, Metric: P99, Daemons: true, More: more,
+		Title: "Ping-pong of 8 bytes over xwarpd beside another user on the same queue",
+		Variants: []Variant{
+			variant("alone", spec),
+			variant("beside busy processors", spec).beside(process.Burn),
+			variant("beside refused Reads", spec).beside(process.Refuse),
+			variant("beside binding windows", spec).beside(process.Bind),
+		},
+	}
 }
 
 // steadyCase is long enough for whatever comes only now and then, and has the garbage collector of an ordinary program.

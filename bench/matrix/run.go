@@ -26,6 +26,7 @@ type Config struct {
 	Rounds int // of every case [5]
 	Cases  []Case
 	Runner process.Runner
+	Xwarpd string // path of the daemon, for cases with one
 	// Command is what the results say that made them.
 	Command string
 	// Progress, when set, hears before each run which of how many it is.
@@ -119,11 +120,27 @@ func (c *Case) rounds(cfg *Config) int {
 // runCase makes the case's topology and runs all rounds in it.
 func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ *CaseResult,
 	err error) {
-	net, err := topo.New(topo.Options{MTU: c.MTU, Relay: c.Path != nil})
+	opt := topo.Options{MTU: c.MTU, Relay: c.Path != nil}
+	if c.Daemons { // whose interfaces cannot be changed later
+		opt.OffloadsA, opt.OffloadsB = sameSums, sameSums
+	}
+	net, err := topo.New(opt)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, net.Close()) }()
+	if c.Daemons {
+		run := *cfg
+		cfg = &run
+		for i, h := range []*topo.Host{net.A, net.B} {
+			d, err := process.StartDaemon(h, cfg.Xwarpd)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, d.Close()) }()
+			cfg.Runner.Daemons[i] = d
+		}
+	}
 	out := &CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric,
 		Variants: make([]VariantResult, len(c.Variants))}
 	for i := range c.Variants {
@@ -159,6 +176,9 @@ func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant
 		})
 	}
 	for _, h := range []*topo.Host{net.A, net.B} {
+		if c.Daemons {
+			break
+		}
 		if err := h.SetOffloads(h.Link.Name, v.Offloads); err != nil {
 			return nil, err
 		}
@@ -171,6 +191,14 @@ func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant
 			return nil, err
 		}
 		defer r.Close()
+	}
+	if v.Beside != "" {
+		d := cfg.Runner.Daemons
+		stop, err := process.StartLoad(ctx, v.Beside, d[0], d[1], net.B.Addr4.Addr())
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
 	}
 	return cfg.Runner.Run(ctx, net, v.Spec, v.IPv6)
 }

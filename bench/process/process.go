@@ -30,6 +30,8 @@ type Runner struct {
 	CPUs [2]int
 	// Env is what both ends say about themselves.
 	Env endpoint.Env
+	// Daemons are those of host A and of host B, for ends that measure one.
+	Daemons [2]*Daemon
 	// Profile, when set, is where the ends write CPU profiles: its name and -client.pprof or -server.pprof.
 	Profile string
 }
@@ -63,6 +65,7 @@ type job struct {
 	Env     endpoint.Env   `json:"env"`
 	Spec    endpoint.Spec  `json:"spec"`
 	Profile string         `json:"profile,omitempty"`
+	Load    *loadJob       `json:"load,omitempty"` // nil: an end
 }
 
 // Run measures spec between the hosts of t. IPv6 chooses the address family.
@@ -118,9 +121,12 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 		j.Place.Local, j.Place.Remote = h.Addr6.Addr(), peer.Addr6.Addr()
 	}
 	j.Place.LocalMAC, j.Place.RemoteMAC = h.Link.MAC.String(), peer.Link.MAC.String()
-	role := "-server"
+	role, daemon := "-server", r.Daemons[1]
 	if j.Client {
-		role = "-client"
+		role, daemon = "-client", r.Daemons[0]
+	}
+	if daemon != nil {
+		j.Place.Socket = daemon.Socket
 	}
 	if r.Profile != "" {
 		j.Profile = r.Profile + role + ".pprof"
@@ -178,10 +184,14 @@ const controlFD = 3
 const memoryLimit = 2 << 30
 
 // Main is the life of an end: it reads its job from standard input, measures, and writes its report to standard output.
+// It is the life of a load as well, which reports nothing.
 func Main(ctx context.Context) error {
 	var j job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		return fmt.Errorf("this command is started by xwarp bench itself: %w", err)
+	}
+	if j.Load != nil {
+		return j.Load.run(ctx)
 	}
 	if !j.Spec.Collect {
 		endpoint.Quiet(memoryLimit)

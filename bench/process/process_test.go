@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -114,6 +116,55 @@ func TestPeers(t *testing.T) {
 			t.Logf("%.0f messages/s, %.3f Gbit/s, %d mallocs, %d collections %s", r.MessageRate(),
 				r.Rate()*8e-9, r.Mallocs, r.GCs, lat(r.Latency))
 		})
+	}
+}
+
+// TestLoads measures over daemons beside each load.
+func TestLoads(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	exe := filepath.Join(t.TempDir(), "xwarpd")
+	build := exec.Command("go", "build", "-o", exe, "xwarp/cmd/xwarpd")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	net, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { net.Close() })
+	cpus, err := process.Processors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+	for i, h := range []*topo.Host{net.A, net.B} {
+		d, err := process.StartDaemon(h, exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		run.Daemons[i] = d
+	}
+	for _, load := range []process.Load{process.Burn, process.Refuse, process.Bind} {
+		stop, err := process.StartLoad(t.Context(), load, run.Daemons[0], run.Daemons[1],
+			net.B.Addr4.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := endpoint.Spec{Peer: endpoint.Daemon, Mode: endpoint.Latency, Size: 8, Iterations: 20}
+		rep, err := run.Run(t.Context(), net, s, false)
+		stop()
+		if err != nil {
+			t.Fatalf("beside %s: %v", load, err)
+		}
+		if n := rep.Client.Messages; n != 20 {
+			t.Errorf("beside %s: %d messages, want 20", load, n)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ package bench
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -70,6 +72,12 @@ func runner(version string) (r process.Runner, end func(), err error) {
 	}
 	end, err = process.Prioritise()
 	return process.Runner{CPUs: cpus, Env: endpoint.Platform(version)}, end, err
+}
+
+// daemonPath returns the path of the xwarpd beside this executable.
+func daemonPath() (string, error) {
+	self, err := os.Executable()
+	return filepath.Join(filepath.Dir(self), "xwarpd"), err
 }
 
 // clockwork shows how long f takes while it runs.

@@ -60,10 +60,15 @@ processors that do nothing else.`,
 		if err != nil && !(errors.Is(err, fs.ErrNotExist) && !f.Changed("against")) {
 			return err
 		}
+		xwarpd, err := daemonPath()
+		if err != nil {
+			return err
+		}
 		line := newStatus(cmd.ErrOrStderr())
 		start := time.Now()
 		res, err := matrix.Run(cmd.Context(), matrix.Config{
 			Rounds: rounds, Cases: cases, Runner: run, Command: commandLine(cmd),
+			Xwarpd: xwarpd,
 			Progress: func(what string, i, n int) {
 				left := time.Duration(float64(time.Since(start)) / float64(i) * float64(n-i))
 				line.show("%d of %d, %v left: %s", i, n, left.Round(time.Second), what)

@@ -9,12 +9,10 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,7 +42,9 @@ the library beside this executable.`,
 		if o.Xwarp, err = os.Executable(); err != nil {
 			return err
 		}
-		o.Xwarpd = filepath.Join(filepath.Dir(o.Xwarp), "xwarpd")
+		if o.Xwarpd, err = daemonPath(); err != nil {
+			return err
+		}
 		end, err := process.Prioritise()
 		if err != nil {
 			return err
@@ -119,16 +119,15 @@ type LibraryOptions struct {
 // libraryRig is two pairs of hosts: one with daemons, one for the embedded engine, which needs the interfaces itself.
 type libraryRig struct {
 	o       LibraryOptions
-	dir     string
 	daemons *topo.Net
 	bare    *topo.Net
-	running []*exec.Cmd
+	running map[*topo.Host]*process.Daemon // by their hosts
 	port    int
 }
 
 // measureLibrary measures.
 func measureLibrary(ctx context.Context, o LibraryOptions) (tables []LibraryTable, err error) {
-	r := &libraryRig{o: o, port: 18600}
+	r := &libraryRig{o: o, port: 18600, running: map[*topo.Host]*process.Daemon{}}
 	defer func() { err = errors.Join(err, r.close()) }()
 	if err := r.setUp(); err != nil {
 		return nil, err
@@ -157,9 +156,6 @@ func measureLibrary(ctx context.Context, o LibraryOptions) (tables []LibraryTabl
 }
 
 func (r *libraryRig) setUp() (err error) {
-	if r.dir, err = os.MkdirTemp("", "xwarp-verbs"); err != nil {
-		return err
-	}
 	for _, n := range []**topo.Net{&r.daemons, &r.bare} {
 		if *n, err = topo.New(topo.Options{OffloadsA: topo.NoOffloads,
 			OffloadsB: topo.NoOffloads}); err != nil {
@@ -167,71 +163,41 @@ func (r *libraryRig) setUp() (err error) {
 		}
 	}
 	for _, h := range []*topo.Host{r.daemons.A, r.daemons.B} {
-		if err := r.startDaemon(h); err != nil {
+		d, err := process.StartDaemon(h, r.o.Xwarpd)
+		if err != nil {
 			return err
 		}
+		r.running[h] = d
 	}
 	return nil
 }
 
-// socket is that of the daemon of a host.
-func (r *libraryRig) socket(h *topo.Host) string {
-	return filepath.Join(r.dir, h.Addr4.Addr().String())
-}
-
-// startDaemon starts the daemon of a host, and waits for it.
-func (r *libraryRig) startDaemon(h *topo.Host) error {
-	file := r.socket(h) + ".toml"
-	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = %q\ntransport = \"xdp\"\n",
-		r.socket(h), h.Link.Name)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		return err
-	}
-	cmd := exec.Command(r.o.Xwarpd, "--config", file)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	if err := h.Start(cmd); err != nil {
-		return err
-	}
-	r.running = append(r.running, cmd)
-	for stop := time.Now().Add(daemonStartTimeout); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(r.socket(h)); err == nil {
-			return nil
-		} else if time.Now().After(stop) {
-			return fmt.Errorf("xwarpd does not start: %w", err)
-		}
-	}
-}
-
 const (
-	daemonStartTimeout = 30 * time.Second
-	figureTimeout      = 2 * time.Minute // of one measurement
-	clientRetries      = 5               // of a client whose server does not listen yet
+	figureTimeout = 2 * time.Minute // of one measurement
+	clientRetries = 5               // of a client whose server does not listen yet
 )
 
 func (r *libraryRig) close() error {
 	var errs []error
-	for _, c := range r.running {
-		errs = append(errs, c.Process.Signal(syscall.SIGTERM))
-		c.Wait()
+	for _, d := range r.running {
+		errs = append(errs, d.Close())
 	}
 	for _, n := range []*topo.Net{r.daemons, r.bare} {
 		if n != nil {
 			errs = append(errs, n.Close())
 		}
 	}
-	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+	return errors.Join(errs...)
 }
 
 // command is an end of a measurement; to is the server's address, and invalid for the server.
 func (r *libraryRig) command(ctx context.Context, f *LibraryFigure, w AccessPath, h *topo.Host,
 	to netip.Addr) (*exec.Cmd, *bytes.Buffer) {
-	line := "bench " + f.test + " --transport daemon --socket " + r.socket(h)
-	switch w {
-	case viaLibrary:
-		line = "run --socket " + r.socket(h) + " -- ib_" + f.test + " -R -F"
-	case viaEngine:
-		line = "bench " + f.test + " --transport xdp"
+	line := "bench " + f.test + " --transport xdp"
+	if d := r.running[h]; w == viaLibrary {
+		line = "run --socket " + d.Socket + " -- ib_" + f.test + " -R -F"
+	} else if w == viaGoClient {
+		line = "bench " + f.test + " --transport daemon --socket " + d.Socket
 	}
 	line += fmt.Sprintf(" %s -p %d", f.flags, r.port)
 	if to.IsValid() {

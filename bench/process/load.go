@@ -1,0 +1,229 @@
+package process
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/verbs"
+)
+
+// Load is what another user does on the machine during a measurement.
+type Load string
+
+// The loads. The hostile ones keep a daemon's worker busy with requests that complete without a frame.
+const (
+	Burn   Load = "burn"   // keeps two processors busy
+	Refuse Load = "refuse" // posts Reads into two pieces, which are refused
+	Bind   Load = "bind"   // binds memory windows
+)
+
+// The hostile loads have as many sessions as a user may have, and as many queue pairs in each.
+const (
+	loadSessions = 15
+	loadQPs      = 2
+	loadDepth    = 8191
+	loadUser     = 65534 // who is neither root nor the owner of a program that is measured
+)
+
+// loadJob is what a load reads from its standard input.
+type loadJob struct {
+	Load   Load       `json:"load"`
+	From   string     `json:"from"` // socket of the daemon whose worker it keeps busy
+	To     string     `json:"to"`   // socket of the daemon that accepts its connections
+	Accept netip.Addr `json:"accept"`
+}
+
+// StartLoad starts a load on the daemon from, whose peer is the daemon to on the host with the address at. It returns
+// when the load is there; stop ends it. The load is in the session of the daemons, so that the scheduler of the kernel,
+// which may divide processors by session first, compares it with them thread by thread.
+func StartLoad(ctx context.Context, l Load, from, to *Daemon, at netip.Addr) (stop func(),
+	err error) {
+	j := loadJob{Load: l, From: from.Socket, To: to.Socket, Accept: at}
+	in, err := json.Marshal(&job{Load: &j})
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, self, Argument)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := topo.StartHere(cmd); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		stop()
+		return nil, fmt.Errorf("load %s: %w: %s", l, err, said.String())
+	}
+	return stop, nil
+}
+
+// run is the life of a load's process.
+func (l *loadJob) run(ctx context.Context) error {
+	if err := errors.Join(syscall.Setgid(loadUser), syscall.Setuid(loadUser)); err != nil {
+		return err
+	}
+	if l.Load == Burn {
+		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2))
+		for range 2 {
+			go func() {
+				for n := uint64(1); n != 0; n += 2 { // never 0
+				}
+			}()
+		}
+		fmt.Println("ready")
+		<-ctx.Done()
+		return nil
+	}
+	at, err := l.acceptAll(ctx)
+	if err != nil {
+		return err
+	}
+	var all []*hostile
+	for range loadSessions {
+		dev, err := client.Open(l.From)
+		if err != nil {
+			return err
+		}
+		for range loadQPs {
+			h, err := newHostile(ctx, dev, at, l.Load)
+			if err != nil {
+				return err
+			}
+			all = append(all, h)
+		}
+	}
+	fmt.Println("ready")
+	for ; ctx.Err() == nil; time.Sleep(100 * time.Microsecond) {
+		for _, h := range all {
+			if err := h.turn(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// acceptAll accepts the connections of a load.
+func (l *loadJob) acceptAll(ctx context.Context) (at netip.AddrPort, err error) {
+	dev, err := client.Open(l.To)
+	if err != nil {
+		return at, err
+	}
+	listener, err := dev.Listen(netip.AddrPortFrom(l.Accept, 0), loadSessions*loadQPs,
+		verbs.ConnConfig{})
+	if err != nil {
+		return at, err
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return at, err
+	}
+	cq, err := dev.CreateCQ(16)
+	if err != nil {
+		return at, err
+	}
+	go func() {
+		for {
+			r, err := listener.Accept(ctx)
+			if err != nil {
+				return
+			}
+			qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+			if err == nil {
+				err = r.Accept(ctx, qp, nil)
+			}
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}
+	}()
+	return listener.Addr(), nil
+}
+
+// hostile is a queue pair whose send queue is kept full.
+type hostile struct {
+	qp   verbs.QP
+	cq   verbs.CQ
+	wr   verbs.SendWR
+	free int // of loadDepth
+	done [256]verbs.Completion
+}
+
+func newHostile(ctx context.Context, dev verbs.Device, at netip.AddrPort, l Load) (*hostile,
+	error) {
+	h := &hostile{free: loadDepth}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	mem, err := dev.Alloc(4096)
+	if err != nil {
+		return nil, err
+	}
+	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.BindMW)
+	if err != nil {
+		return nil, err
+	}
+	if h.cq, err = dev.CreateCQ(2 * loadDepth); err != nil {
+		return nil, err
+	}
+	if h.qp, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: h.cq, RecvCQ: h.cq,
+		SendDepth: loadDepth, MaxSGE: 2}); err != nil {
+		return nil, err
+	}
+	if err := dev.Dial(ctx, at, h.qp, verbs.ConnConfig{}); err != nil {
+		return nil, err
+	}
+	h.wr = verbs.SendWR{Op: verbs.WRRead, SGL: make([]verbs.SGE, 2)}
+	if l == Bind {
+		mw, err := pd.AllocMW()
+		if err != nil {
+			return nil, err
+		}
+		h.wr = verbs.SendWR{Op: verbs.WRBindMW, RemoteSTag: mw.STag(), Region: mr.STag(), Data: 64,
+			Access: verbs.RemoteRead}
+	}
+	h.wr.Flags = verbs.Signaled
+	return h, nil
+}
+
+// turn takes the completions that there are, and posts as many requests again.
+func (h *hostile) turn() error {
+	for n := len(h.done); n == len(h.done); {
+		var err error
+		if n, err = h.cq.Poll(h.done[:]); err != nil {
+			return err
+		}
+		h.free += n
+	}
+	for ; h.free > 0; h.free-- {
+		h.wr.RemoteSTag = h.wr.RemoteSTag&^0xff | verbs.STag(h.free&0xff)
+		if err := h.qp.PostSend(&h.wr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
