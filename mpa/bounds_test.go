@@ -20,13 +20,13 @@ func TestRefusedOutOfOrder(t *testing.T) {
 	}
 	g.offer(g.borders[1], g.borders[3])
 	if s := g.r.Stats(); len(g.sink.placed) != 1 || s.HeldWhole != 1 ||
-		s.HeldOctets != g.borders[2]-g.borders[1] {
+		s.HeldBytes != g.borders[2]-g.borders[1] {
 		t.Fatalf("%d placed, %+v", len(g.sink.placed), s)
 	}
 	g.offer(0, g.borders[1])
 	g.advance(len(g.stream))
 	if len(g.sink.delivered) != 3 || !g.sink.order[2] || g.sink.placed[2][0] != 2 ||
-		g.r.Stats().HeldOctets != 0 {
+		g.r.Stats().HeldBytes != 0 {
 		t.Errorf("delivered %d, order %v, %+v", len(g.sink.delivered), g.sink.order, g.r.Stats())
 	}
 	// In order the refusal is final, and nothing is delivered from there on.

@@ -260,11 +260,11 @@ func TestCounters(t *testing.T) {
 	want.Records, want.RecordsHigh = 3, 3
 	check("two behind that")
 	g.offer(b[1], b[1]+400)
-	want.Partial, want.HeldPartial, want.HeldOctets, want.HeldHighWater = 1, 400, 400, 400
+	want.Partial, want.HeldPartial, want.HeldBytes, want.HeldHighWater = 1, 400, 400, 400
 	check("the head of an FPDU")
 	g.offer(b[1]+400, b[2])
 	want.Unaligned, want.Spanning, want.InOrder, want.FPDUs = 1, 1, 2, 5
-	want.HeldOctets, want.Holes, want.Records, want.RecordsHigh = 0, 0, 4, 4
+	want.HeldBytes, want.Holes, want.Records, want.RecordsHigh = 0, 0, 4, 4
 	check("its tail")
 	g.try(g.stream[:b[5]], 0)
 	check("what was kept before")
@@ -278,14 +278,14 @@ func TestCounters(t *testing.T) {
 	check("a wrong CRC")
 	at := int(firstMarker(int64(b[6]))) + MarkerLen
 	g.offer(at, at+100)
-	want.Behind, want.Unknown, want.HeldUnknown, want.HeldOctets, want.Holes = 3, 1, 100, 100, 1
+	want.Behind, want.Unknown, want.HeldUnknown, want.HeldBytes, want.Holes = 3, 1, 100, 100, 1
 	check("no marker")
 	g.offer(at+150, at+150+80)
-	want.Behind, want.Unknown, want.HeldUnknown, want.HeldOctets, want.Holes = 4, 2, 180, 180, 2
+	want.Behind, want.Unknown, want.HeldUnknown, want.HeldBytes, want.Holes = 4, 2, 180, 180, 2
 	check("another hole")
 	g.r.Release()
 	g.try(g.stream[b[5]:b[6]], b[5])
-	want.AfterEnd, want.HeldOctets, want.Holes = uint64(b[6]-b[5]), 0, 0
+	want.AfterEnd, want.HeldBytes, want.Holes = uint64(b[6]-b[5]), 0, 0
 	check("after the end")
 }
 
@@ -343,7 +343,7 @@ func TestSpaceCountsWholeBlocks(t *testing.T) {
 		// Bytes behind a hole, from within the first block on.
 		kept, err := g.try(g.stream[4:], 4)
 		want := min(len(g.stream), c.want) - 4
-		if s := g.r.Stats(); kept != want || err != nil || s.HeldOctets != want ||
+		if s := g.r.Stats(); kept != want || err != nil || s.HeldBytes != want ||
 			s.LimitDrops != uint64(len(g.stream)-4-want) {
 			t.Errorf("%+v: kept %d bytes, %v, want %d; %+v", c, kept, err, want, s)
 		}
@@ -380,7 +380,7 @@ func TestReceiverJudgesWrongFPDUInOrder(t *testing.T) {
 		}
 		kept, err := g.try(bad, g.borders[1])
 		if s := g.r.Stats(); kept != len(bad) || err != nil || s.CRCDrops != uint64(repeats) ||
-			s.BadGuesses != 1 || s.HeldOctets != len(bad) {
+			s.BadGuesses != 1 || s.HeldBytes != len(bad) {
 			t.Errorf("strict %v: kept %d, %v, %+v", strict, kept, err, s)
 		}
 		kept, err = g.try(g.stream[:g.borders[1]], 0)

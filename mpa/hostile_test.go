@@ -140,7 +140,7 @@ func TestOverlap(t *testing.T) {
 	}
 	g.offer(1200, len(g.stream))
 	g.advance(len(g.stream))
-	if len(g.sink.delivered) != 4 || g.r.Stats().HeldOctets != 0 {
+	if len(g.sink.delivered) != 4 || g.r.Stats().HeldBytes != 0 {
 		t.Errorf("%d delivered, %+v", len(g.sink.delivered), g.r.Stats())
 	}
 }

@@ -217,7 +217,7 @@ func (w *world) finish() {
 			w.sink.fault("%d never placed", i)
 		}
 	}
-	if s := w.r.Stats(); s.HeldOctets != 0 || s.Records != 0 || s.Holes != 0 ||
+	if s := w.r.Stats(); s.HeldBytes != 0 || s.Records != 0 || s.Holes != 0 ||
 		int(s.FPDUs) != len(w.sent) || int(s.Delivered+s.Silent) != len(w.sent) {
 		w.sink.fault("at the end %+v", s)
 	}

@@ -140,7 +140,7 @@ func TestSegmentShapes(t *testing.T) {
 						t.Errorf("after segment %d [%d,%d): %d FPDUs placed, want %d", i, p, q, got,
 							c.placed[i])
 					}
-					if got := g.r.Stats().HeldOctets; c.held[i] >= 0 && got != c.held[i] {
+					if got := g.r.Stats().HeldBytes; c.held[i] >= 0 && got != c.held[i] {
 						t.Errorf("after segment %d [%d,%d): %d bytes held, want %d", i, p, q, got,
 							c.held[i])
 					}

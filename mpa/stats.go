@@ -28,7 +28,7 @@ type ReceiverCounters struct {
 // ReceiverStats are the counters of a Receiver and its current use of memory.
 type ReceiverStats struct {
 	ReceiverCounters
-	HeldOctets    int // bytes held now
+	HeldBytes     int // bytes held now
 	HeldHighWater int // most bytes ever held
 	Records       int // records in use now: FPDUs placed and not delivered; consecutive silent ones count once
 	RecordsHigh   int // most ever
@@ -38,7 +38,7 @@ type ReceiverStats struct {
 // Stats returns the counters.
 func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
-	s.HeldOctets, s.Records, s.Holes = r.reassembly.held, r.recordsUsed, len(r.islands)
+	s.HeldBytes, s.Records, s.Holes = r.reassembly.held, r.recordsUsed, len(r.islands)
 	if r.pending.on {
 		s.Records++
 	}

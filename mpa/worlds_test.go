@@ -175,15 +175,15 @@ func (w *smallStream) withFaults(c smallCase, try func(smallCase)) {
 	start := 0
 	for _, end := range c.ends {
 		d := c
-		for d.wrong = range w.wrongOctets(start, end) {
+		for d.wrong = range w.wrongBytes(start, end) {
 			try(d)
 		}
 		start = end
 	}
 }
 
-// wrongOctets yields the first and the last byte of a segment and the length fields in it, if a CRC tells.
-func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
+// wrongBytes yields the first and the last byte of a segment and the length fields in it, if a CRC tells.
+func (w *smallStream) wrongBytes(start, end int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		if !w.cfg.CRC || !yield(start) || end-1 > start && !yield(end-1) {
 			return

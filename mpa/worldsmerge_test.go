@@ -196,7 +196,7 @@ func (m *merged) cut(at *place, i, a, b, most int, do func(a arrival, to *place,
 			to, seg := at.split(i, a, p, q)
 			do(arrival{from: p, to: q, wrong: noFault}, &to, seg)
 			if at.fault {
-				for wrong := range m.w.wrongOctets(p, q) {
+				for wrong := range m.w.wrongBytes(p, q) {
 					hurt := to
 					hurt.fault = false
 					do(arrival{from: p, to: q, wrong: wrong}, &hurt, seg)

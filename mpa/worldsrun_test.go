@@ -219,7 +219,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 	clear(b)
 	s := x.r.Stats()
 	if err != nil && x.err == nil || placed != x.sink.placed || s.FPDUs != before.FPDUs ||
-		s.HeldOctets != before.HeldOctets || s.Records != before.Records ||
+		s.HeldBytes != before.HeldBytes || s.Records != before.Records ||
 		s.Holes != before.Holes {
 		return fmt.Sprintf("bytes that were there changed it from %+v to %+v, %v", before, s, err)
 	}
@@ -259,8 +259,8 @@ func (x *smallRun) check(c smallCase) string {
 	if x.sink.delivered != passed {
 		return fmt.Sprintf("%d delivered, TCP has passed %d", x.sink.delivered, passed)
 	}
-	if s := x.r.Stats(); s.HeldOctets != held {
-		return fmt.Sprintf("%d bytes held, %d wait for the rest of their FPDU", s.HeldOctets, held)
+	if s := x.r.Stats(); s.HeldBytes != held {
+		return fmt.Sprintf("%d bytes held, %d wait for the rest of their FPDU", s.HeldBytes, held)
 	}
 	return ""
 }

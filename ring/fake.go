@@ -88,15 +88,15 @@ func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	if k.cfg.Driver != nil {
 		d.driver, d.driverErr = *k.cfg.Driver, nil
 	}
-	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return k.open(c, b) })
+	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return k.openSocket(c, b) })
 	if err != nil {
 		return nil, fmt.Errorf("ring: fake kernel: %w", err)
 	}
 	return s, nil
 }
 
-// open makes a socket that is bound in one way.
-func (k *FakeKernel) open(c Config, b binding) (*Socket, error) {
+// openSocket makes a socket that is bound in one way.
+func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 	if e := k.cfg.Refuse(b.zeroCopy, b.segments); e != 0 {
 		return nil, e
 	}

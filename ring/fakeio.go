@@ -158,9 +158,9 @@ func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// Complete reports up to n of the taken descriptors as complete, oldest first (a frame has one per chunk),
+// CompleteFrames reports up to n of the taken descriptors as complete, oldest first (a frame has one per chunk),
 // and returns how many; n < 0: all.
-func (k *FakeKernel) Complete(n int) int {
+func (k *FakeKernel) CompleteFrames(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if n < 0 || n > len(k.done) {

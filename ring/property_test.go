@@ -169,7 +169,7 @@ func (m *model) rare() {
 	case 0:
 		m.s.Reap()
 	case 1:
-		m.k.Complete(m.r.IntN(9) - 1)
+		m.k.CompleteFrames(m.r.IntN(9) - 1)
 	case 2:
 		m.k.SetState(State(m.r.IntN(int(StateError) + 1)))
 	case 3:
@@ -186,7 +186,7 @@ func (m *model) drain() {
 		m.send()
 		m.s.Flush()
 		m.take()
-		m.k.Complete(-1)
+		m.k.CompleteFrames(-1)
 		m.s.Reap()
 		m.s.Refill()
 		audit(m.t, m.s, m.k)

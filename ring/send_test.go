@@ -71,7 +71,7 @@ func TestReapPartOfSlot(t *testing.T) {
 	s.Flush()
 	k.Take(nil)
 	for i, want := range []int{0, 0, 1} {
-		if k.Complete(1) != 1 {
+		if k.CompleteFrames(1) != 1 {
 			t.Fatal("nothing to complete")
 		}
 		if got := s.Reap(); got != want {
@@ -91,7 +91,7 @@ func TestAllocUntilExhausted(t *testing.T) {
 	}
 	s.Flush()
 	k.Take(nil)
-	k.Complete(1)
+	k.CompleteFrames(1)
 	b, ok := s.AllocTx()
 	if !ok {
 		t.Fatal("AllocTx did not reap")

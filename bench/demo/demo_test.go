@@ -84,7 +84,7 @@ func TestDiffer(t *testing.T) {
 	dst[199_999] = 0
 	src[199_999] = 9
 	err := differ(src, dst)
-	if !errors.Is(err, ErrOctets) ||
+	if !errors.Is(err, ErrBytes) ||
 		!strings.Contains(err.Error(), "2 of 200000, first at offset 70000; 1 of them are zero") {
 		t.Error(err)
 	}
@@ -253,7 +253,7 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	var segments []*layers.TCP
-	packets, octets := 0, 0
+	packets, byteCount := 0, 0
 	for ; ; packets++ {
 		b, _, err := ng.ReadPacketData()
 		if err == io.EOF {
@@ -268,14 +268,14 @@ func TestCapture(t *testing.T) {
 		}
 		if s, ok := p.Layer(layers.LayerTypeTCP).(*layers.TCP); ok {
 			segments = append(segments, s)
-			octets += len(s.Payload)
+			byteCount += len(s.Payload)
 		}
 	}
 	if uint64(packets) != r.Capture.Packets || r.Capture.File != c.Capture {
 		t.Errorf("%d packets in the file, the result says %+v", packets, *r.Capture)
 	}
-	if octets < 3*int(c.Size) {
-		t.Errorf("%d octets of TCP payload, but three verbs moved %d each", octets, c.Size)
+	if byteCount < 3*int(c.Size) {
+		t.Errorf("%d octets of TCP payload, but three verbs moved %d each", byteCount, c.Size)
 	}
 	fins := 0
 	for _, s := range segments {

@@ -46,9 +46,9 @@ func (c *Config) checkMemory() error {
 }
 
 // availableMemory returns MemAvailable in bytes; false when the file does not say.
-func availableMemory(path string) (octets int64, ok bool) {
+func availableMemory(path string) (byteCount int64, ok bool) {
 	b, _ := os.ReadFile(path)
 	_, kib, _ := strings.Cut(string(b), "MemAvailable:")
-	_, err := fmt.Sscan(kib, &octets)
-	return octets << 10, err == nil
+	_, err := fmt.Sscan(kib, &byteCount)
+	return byteCount << 10, err == nil
 }

@@ -15,7 +15,7 @@ type Result struct {
 	OK          bool         `json:"ok" doc:"every byte arrived right"`
 	Error       string       `json:"error,omitempty" doc:"why not; absent when ok"`
 	Seed        uint64       `json:"seed" doc:"what --seed repeats: the data and the relay's choices"`
-	Octets      int64        `json:"octets" doc:"moved by each verb"`
+	Bytes       int64        `json:"octets" doc:"moved by each verb"`
 	MTU         int          `json:"mtu" doc:"of every link, bytes of an IP packet"`
 	IPVersion   int          `json:"ip_version" doc:"4 or 6"`
 	A           End          `json:"a" doc:"the host that starts the connection and all transfers"`
@@ -46,7 +46,7 @@ type MPA struct {
 // Verb is one transfer.
 type Verb struct {
 	Name          string  `json:"verb" doc:"\"RDMA Write\", \"RDMA Read\" or \"Send\""`
-	Octets        int64   `json:"octets" doc:"of payload"`
+	Bytes         int64   `json:"octets" doc:"of payload"`
 	Seconds       float64 `json:"seconds" doc:"from the first post to the last completion"`
 	GbitPerSecond float64 `json:"gbit_per_s" doc:"payload, 10^9 bits"`
 	MiBPerSecond  float64 `json:"mib_per_s" doc:"payload, 2^20 bytes"`
@@ -57,8 +57,8 @@ type Verb struct {
 
 func (v *Verb) rate() {
 	if v.Seconds > 0 {
-		v.GbitPerSecond = float64(v.Octets) * 8 / 1e9 / v.Seconds
-		v.MiBPerSecond = float64(v.Octets) / (1 << 20) / v.Seconds
+		v.GbitPerSecond = float64(v.Bytes) * 8 / 1e9 / v.Seconds
+		v.MiBPerSecond = float64(v.Bytes) / (1 << 20) / v.Seconds
 	}
 }
 

@@ -75,7 +75,7 @@ func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 }
 
 func (r *run) describe() {
-	r.res.Octets, r.res.MTU, r.res.IPVersion = r.cfg.Size, r.cfg.MTU, 4
+	r.res.Bytes, r.res.MTU, r.res.IPVersion = r.cfg.Size, r.cfg.MTU, 4
 	if r.cfg.IPv6 {
 		r.res.IPVersion = 6
 	}
@@ -140,8 +140,8 @@ func (r *run) addresses() (a, b netip.Addr) {
 	return r.net.A.Addr4.Addr(), r.net.B.Addr4.Addr()
 }
 
-// connect joins the two queue pairs.
-func (r *run) connect(ctx context.Context) error {
+// connectEnds joins the two queue pairs.
+func (r *run) connectEnds(ctx context.Context) error {
 	_, addr := r.addresses()
 	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), 0, verbs.ConnConfig{})
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *run) agreed() error {
 // transfer connects, runs the verbs and closes the connection.
 func (r *run) transfer(ctx context.Context) error {
 	fill(r.a.buffers[source].Bytes(), r.cfg.Seed)
-	if err := r.connect(ctx); err != nil {
+	if err := r.connectEnds(ctx); err != nil {
 		return r.explain(ctx, err)
 	}
 	for _, v := range []struct {
@@ -203,7 +203,7 @@ func (r *run) transfer(ctx context.Context) error {
 	}{
 		{nameWrite, r.write, r.a.buffers[source].Bytes(), r.b.buffers[target].Bytes()},
 		{nameRead, r.read, r.b.buffers[target].Bytes(), r.a.buffers[sink].Bytes()},
-		{nameSend, r.send, r.a.buffers[source].Bytes(), r.b.buffers[inbox].Bytes()},
+		{nameSend, r.sendMessage, r.a.buffers[source].Bytes(), r.b.buffers[inbox].Bytes()},
 	} {
 		if err := r.timed(ctx, v.name, v.move, v.src, v.dst); err != nil {
 			return r.explain(ctx, err)

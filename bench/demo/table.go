@@ -87,7 +87,7 @@ func (t table) verbs(verbs []Verb) {
 		if !v.OK {
 			verdict = "DIFFERENT " + short(v.SourceSHA256) + " / " + short(v.TargetSHA256)
 		}
-		t.row(v.Name, v.Octets, fmt.Sprintf("%.3f", v.Seconds),
+		t.row(v.Name, v.Bytes, fmt.Sprintf("%.3f", v.Seconds),
 			fmt.Sprintf("%.2f", v.GbitPerSecond),
 			fmt.Sprintf("%.0f", v.MiBPerSecond), verdict)
 	}

@@ -72,8 +72,9 @@ func (r *run) tagged(ctx context.Context, verb string, op verbs.WROp, local int)
 	})
 }
 
-// send moves the source again, in messages. They have arrived when B's receives complete, in the order of posting.
-func (r *run) send(ctx context.Context) error {
+// sendMessage moves the source again, in messages. They have arrived when B's receives complete, in the order of
+// posting.
+func (r *run) sendMessage(ctx context.Context) error {
 	err := r.pump(ctx, nameSend, func(off, n int64) verbs.SendWR {
 		return verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{r.a.buffers[source].SGE(int(off),
 			int(n))}}
@@ -120,7 +121,7 @@ func (r *run) timed(ctx context.Context, name string, move func(context.Context)
 	if err := move(ctx); err != nil {
 		return err
 	}
-	v := Verb{Name: name, Octets: r.cfg.Size, Seconds: time.Since(start).Seconds()}
+	v := Verb{Name: name, Bytes: r.cfg.Size, Seconds: time.Since(start).Seconds()}
 	// The workers wrote the memory: asking both for their state makes it this goroutine's too.
 	r.snapshot()
 	v.rate()

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// ErrOctets is wrapped when memory at the target is not what the source had.
-var ErrOctets = errors.New("the target's bytes differ from the source's")
+// ErrBytes is wrapped when memory at the target is not what the source had.
+var ErrBytes = errors.New("the target's bytes differ from the source's")
 
 func sum(b []byte) string {
 	h := sha256.Sum256(b)
@@ -32,9 +32,9 @@ func differ(src, dst []byte) error {
 	}
 	if first < 0 {
 		return fmt.Errorf("%w by SHA-256, but no more when compared: they were still being written",
-			ErrOctets)
+			ErrBytes)
 	}
 	return fmt.Errorf(
 		"%w: %d of %d, first at offset %d; %d of them are zero, so perhaps never written",
-		ErrOctets, wrong, len(src), first, zero)
+		ErrBytes, wrong, len(src), first, zero)
 }

@@ -11,20 +11,20 @@ import (
 // crowd is many of the kernel's connections on one thread: what is ready gets its turn, by epoll.
 type crowd struct {
 	plainSockets
-	epoll  int
-	events []unix.EpollEvent
-	left   map[int32]int // bytes of the message under way on a connection
+	epoll     int
+	events    []unix.EpollEvent
+	remaining map[int32]int // bytes of the message under way on a connection
 }
 
 func (c *crowd) init() (err error) {
-	c.events, c.left = make([]unix.EpollEvent, 256), map[int32]int{}
+	c.events, c.remaining = make([]unix.EpollEvent, 256), map[int32]int{}
 	c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	return err
 }
 
 // add watches a socket, and has its calls return at once.
 func (c *crowd) add(fd int, events uint32) error {
-	c.left[int32(fd)] = c.spec.Size
+	c.remaining[int32(fd)] = c.spec.Size
 	return errors.Join(unix.SetNonblock(fd, true),
 		unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd,
 			&unix.EpollEvent{Events: events, Fd: int32(fd)}))
@@ -40,13 +40,13 @@ func (c *crowd) ready() ([]unix.EpollEvent, error) {
 }
 
 func (c *crowd) closeAll() {
-	for fd := range c.left {
+	for fd := range c.remaining {
 		unix.Close(int(fd))
 	}
 	unix.Close(c.epoll)
 }
 
-func (c *crowd) run(ctx context.Context, server Ready) (r *Result, err error) {
+func (c *crowd) runClient(ctx context.Context, server Ready) (r *Result, err error) {
 	err = OnProcessor(c.place.CPU, func() error {
 		if err := c.init(); err != nil {
 			return err
@@ -85,12 +85,12 @@ func (c *crowd) stream(ctx context.Context) (*Result, error) {
 		}
 		for i := range events {
 			fd := events[i].Fd
-			n, err := unix.Write(int(fd), b[:c.left[fd]])
+			n, err := unix.Write(int(fd), b[:c.remaining[fd]])
 			if err != nil && err != unix.EINTR && err != unix.EAGAIN {
 				return nil, err
 			}
-			if c.left[fd] -= max(0, n); c.left[fd] == 0 {
-				c.left[fd] = c.spec.Size
+			if c.remaining[fd] -= max(0, n); c.remaining[fd] == 0 {
+				c.remaining[fd] = c.spec.Size
 			}
 		}
 		if now := time.Now(); now.After(next) {
@@ -103,22 +103,23 @@ func (c *crowd) stream(ctx context.Context) (*Result, error) {
 
 // acked returns how many messages' bytes the peer has acknowledged.
 func (c *crowd) acked() uint64 {
-	var octets uint64
-	for fd := range c.left {
+	var byteCount uint64
+	for fd := range c.remaining {
 		if i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			octets += i.Bytes_acked
+			byteCount += i.Bytes_acked
 		}
 	}
-	return octets / uint64(c.spec.Size)
+	return byteCount / uint64(c.spec.Size)
 }
 
-// serve reads whatever comes.
-func (c *crowd) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
-	go OnProcessor(c.place.CPU, c.take)
-	return c.plainSockets.wait(ctx, stop)
+// runServer reads whatever comes.
+func (c *crowd) runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
+	error) {
+	go OnProcessor(c.place.CPU, c.pollCompletions)
+	return c.plainSockets.closeOnStop(ctx, stop)
 }
 
-func (c *crowd) take() error {
+func (c *crowd) pollCompletions() error {
 	if err := c.init(); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (c *crowd) take() error {
 	if err := c.add(c.l, unix.EPOLLIN); err != nil {
 		return err
 	}
-	delete(c.left, int32(c.l)) // closed by who made it
+	delete(c.remaining, int32(c.l)) // closed by who made it
 	b := make([]byte, bulkRead)
 	for c.open.Load() {
 		events, err := c.ready()
@@ -147,7 +148,7 @@ func (c *crowd) take() error {
 			}
 			n, err := unix.Read(fd, b)
 			if n == 0 || err != nil && err != unix.EINTR && err != unix.EAGAIN {
-				delete(c.left, int32(fd))
+				delete(c.remaining, int32(fd))
 				unix.Close(fd)
 			}
 		}

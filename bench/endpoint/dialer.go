@@ -9,7 +9,7 @@ import (
 // dialer measures how many connections per second are made and ended, MPA start-up included, one after the other.
 type dialer struct{ rdma }
 
-func (d *dialer) run(ctx context.Context, server Ready) (*Result, error) {
+func (d *dialer) runClient(ctx context.Context, server Ready) (*Result, error) {
 	return d.spec.connections(ctx, func() error {
 		e, err := d.endpoint(0, 0)
 		if err != nil {
@@ -31,15 +31,16 @@ func (s *Spec) connections(ctx context.Context, one func() error) (*Result, erro
 		if err := one(); err != nil {
 			return nil, err
 		}
-		if !r.took(from, time.Now()) {
+		if !r.addRound(from, time.Now()) {
 			res := r.result()
-			res.Octets = 0
+			res.Bytes = 0
 			return res, nil
 		}
 	}
 }
 
-func (d *dialer) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
+func (d *dialer) runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
+	error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {

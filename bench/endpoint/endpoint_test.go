@@ -50,7 +50,7 @@ func TestWindow(t *testing.T) {
 		}
 	}
 	r := w.result()
-	if r.Messages != 2000 || r.Octets != 200_000 || r.Seconds != 2 {
+	if r.Messages != 2000 || r.Bytes != 200_000 || r.Seconds != 2 {
 		t.Errorf("%+v", r)
 	}
 	if r.Peak < r.Rate() || r.Peak > 1.01*r.Rate() {
@@ -120,7 +120,7 @@ func TestCrowd(t *testing.T) {
 	if err := errors.Join(err, <-served); err != nil {
 		t.Fatal(err)
 	}
-	if r := rep.Main(); r.Messages == 0 || r.Octets != r.Messages*4096 || r.Seconds < 0.1 {
+	if r := rep.Main(); r.Messages == 0 || r.Bytes != r.Messages*4096 || r.Seconds < 0.1 {
 		t.Errorf("%+v", r)
 	}
 	spec.Iterations = 5

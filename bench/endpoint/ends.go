@@ -13,7 +13,7 @@ import (
 type Ready struct {
 	Addr      netip.AddrPort `json:"addr,omitzero"` // of a server: where to connect
 	STag      uint32         `json:"stag,omitempty"`
-	Octets    int            `json:"octets,omitempty"`
+	Bytes     int            `json:"octets,omitempty"`
 	Transport string         `json:"transport,omitempty"`
 }
 
@@ -21,9 +21,9 @@ type Ready struct {
 // prepare, run, close.
 type end interface {
 	prepare(server bool) (Ready, error)
-	// serve measures what comes until stop is closed.
-	serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error)
-	run(ctx context.Context, server Ready) (*Result, error)
+	// runServer measures what comes until stop is closed.
+	runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error)
+	runClient(ctx context.Context, server Ready) (*Result, error)
 	close()
 }
 
@@ -83,10 +83,10 @@ func (e *ending) fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
-	e.end()
+	e.finish()
 }
 
-func (e *ending) end() {
+func (e *ending) finish() {
 	if !e.ended {
 		e.ended = true
 		close(e.done)
@@ -96,12 +96,12 @@ func (e *ending) end() {
 func (m *mover) result() *Result    { return m.win.result() }
 func (p *pingpong) result() *Result { return p.rounds.result() }
 
-func (e *rdma) run(ctx context.Context, server Ready) (*Result, error) {
+func (e *rdma) runClient(ctx context.Context, server Ready) (*Result, error) {
 	return e.measure(ctx, server, e.connect, true, nil)
 }
 
-func (e *rdma) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
-	return e.measure(ctx, client, e.accept, false, stop)
+func (e *rdma) runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
+	return e.measure(ctx, client, e.acceptConnections, false, stop)
 }
 
 // measure makes the connections to peer by join, and has a tester run until stop is closed, a client's until it
@@ -154,7 +154,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 	}
 	r, err := &Result{Seconds: 1}, t.failure()
 	if !measures {
-		mem.end(r)
+		mem.addTo(r)
 	} else if err == nil {
 		r = t.result()
 	}

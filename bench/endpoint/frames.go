@@ -28,8 +28,8 @@ type frames struct {
 
 // framePort is AF_XDP by one library or another.
 type framePort interface {
-	send(most int) int // frames that were handed to the kernel
-	receive() int      // frames that arrived
+	transmit(most int) int // frames that were handed to the kernel
+	receiveFrames() int    // frames that arrived
 	close()
 }
 
@@ -100,7 +100,7 @@ func (e *frames) close() {
 // burst is how many frames are handed over at a time.
 const burst = 64
 
-func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
+func (e *frames) runClient(ctx context.Context, _ Ready) (r *Result, err error) {
 	err = OnProcessor(e.place.CPU, func() (err error) {
 		if e.spec.Mode == Latency {
 			r, err = e.ping(ctx)
@@ -109,9 +109,9 @@ func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
 		from, n, spent := time.Now(), 0, processorTime()
 		for until := from.Add(e.spec.Warmup + e.spec.Duration + settle); time.Now().Before(until) &&
 			ctx.Err() == nil; {
-			n += e.port.send(burst)
+			n += e.port.transmit(burst)
 		}
-		r = &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
+		r = &Result{Messages: uint64(n), Bytes: uint64(n * e.spec.Size),
 			Seconds: time.Since(from).Seconds(), CPU: processorTime() - spent}
 		return nil
 	})
@@ -129,11 +129,11 @@ func (e *frames) ping(ctx context.Context) (*Result, error) {
 	r.start(sent)
 	before, more := sent, true
 	for n := 0; more; n++ {
-		e.port.send(1)
+		e.port.transmit(1)
 		if n > 0 {
-			more = r.took(before, sent)
+			more = r.addRound(before, sent)
 		}
-		for turn := 1; e.port.receive() == 0; turn++ {
+		for turn := 1; e.port.receiveFrames() == 0; turn++ {
 			if turn%1024 == 0 && time.Since(sent) > time.Second {
 				return nil, fmt.Errorf("frame %d did not come back", n)
 			}
@@ -143,7 +143,7 @@ func (e *frames) ping(ctx context.Context) (*Result, error) {
 	return r.result(), ctx.Err()
 }
 
-func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Result, error) {
+func (e *frames) runServer(ctx context.Context, _ Ready, stop <-chan struct{}) (*Result, error) {
 	w, n := window{spec: e.spec}, uint64(0)
 	OnProcessor(e.place.CPU, func() error {
 		for {
@@ -154,13 +154,13 @@ func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Res
 				return nil
 			default:
 			}
-			k := e.port.receive()
+			k := e.port.receiveFrames()
 			if k == 0 {
 				continue
 			}
 			n += uint64(k)
 			if e.spec.Mode == Latency {
-				e.port.send(k)
+				e.port.transmit(k)
 				continue
 			}
 			now := time.Now()
@@ -175,6 +175,6 @@ func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Res
 	}
 	r := w.result()
 	r.Frames = r.Messages
-	r.FrameOctets = r.Messages * uint64(len(e.frame)-payloadAt)
+	r.FrameBytes = r.Messages * uint64(len(e.frame)-payloadAt)
 	return r, nil
 }

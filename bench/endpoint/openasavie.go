@@ -58,7 +58,7 @@ func openAsavie(e *frames) (framePort, error) {
 	return p, p.prog.Register(0, p.s.FD())
 }
 
-func (p *asaviePort) send(most int) int {
+func (p *asaviePort) transmit(most int) int {
 	if n := p.s.NumCompleted(); n > 0 {
 		p.s.Complete(n)
 	}
@@ -73,7 +73,7 @@ func (p *asaviePort) send(most int) int {
 	return p.s.Transmit(descs)
 }
 
-func (p *asaviePort) receive() int {
+func (p *asaviePort) receiveFrames() int {
 	if n := p.s.NumFreeFillSlots(); n > 0 {
 		// Half of the frames, the upper ones being for transmission, would be fair; the library has one pool for both.
 		p.s.Fill(p.s.GetDescs(min(n, asavieRing)))

@@ -32,14 +32,14 @@ func openGSO(e *frames) (framePort, error) {
 	return p, nil
 }
 
-func (p *gsoPort) send(int) int {
+func (p *gsoPort) transmit(int) int {
 	if p.s.Send(p.block, p.size, &p.shape) != 0 {
 		return 0
 	}
 	return p.n
 }
 
-// receive is never called: a server has a receiver of package ring.
-func (p *gsoPort) receive() int { return 0 }
+// receiveFrames is never called: a server has a receiver of package ring.
+func (p *gsoPort) receiveFrames() int { return 0 }
 
 func (p *gsoPort) close() { p.s.Close() }

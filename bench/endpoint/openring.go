@@ -52,14 +52,14 @@ func (p *ringPort) steerTo(e *frames) (err error) {
 	return errors.Join(err, p.steer.AddFlow(e.local, e.remote), p.steer.SetSocket(0, p.s.Fd()))
 }
 
-func (p *ringPort) send(most int) (n int) {
+func (p *ringPort) transmit(most int) (n int) {
 	for n < most {
 		buf, ok := p.s.AllocTx()
 		if !ok {
 			break
 		}
 		if p.mem != nil {
-			copy(buf.Data[payloadAt:p.n], p.next(p.n-payloadAt))
+			copy(buf.Data[payloadAt:p.n], p.nextPayload(p.n-payloadAt))
 		}
 		p.s.Send(buf, p.n)
 		n++
@@ -72,8 +72,8 @@ func (p *ringPort) send(most int) (n int) {
 // copied is how many bytes frames are copied from and to: what eight messages of 1 MiB have.
 const copied = 8 << 20
 
-// next returns the next n bytes of mem, which it walks through again and again.
-func (p *ringPort) next(n int) []byte {
+// nextPayload returns the next n bytes of mem, which it walks through again and again.
+func (p *ringPort) nextPayload(n int) []byte {
 	if p.at+n > len(p.mem) {
 		p.at = 0
 	}
@@ -82,12 +82,12 @@ func (p *ringPort) next(n int) []byte {
 	return b
 }
 
-func (p *ringPort) receive() int {
+func (p *ringPort) receiveFrames() int {
 	n := p.s.Recv(p.batch[:])
 	for i := range n {
 		for k := 0; p.mem != nil && k < p.batch[i].NumFrags(); k++ {
 			b := p.batch[i].Frag(k)
-			copy(p.next(len(b)), b)
+			copy(p.nextPayload(len(b)), b)
 		}
 		p.s.Release(&p.batch[i])
 	}

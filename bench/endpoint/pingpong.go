@@ -13,27 +13,27 @@ import (
 // byte in memory, as perftest does: it counts up.
 type pingpong struct {
 	ending
-	e       *rdma
-	qp      poster
-	verb    Verb
-	client  bool
-	rounds  rounds
-	running bool
-	from    time.Time // the last whole round; as in perftest, its end is the beginning of the next one
-	sent    time.Time
-	fresh   bool // it was not measured yet: that is done while the next one is under way
-	full    bool // all rounds were measured, the one under way is not
-	seen    byte
-	word    *uint32 // where the last byte of the peer's message is, and which byte of the word it is
-	octet   int
-	idle    int // turns on which nothing came
-	posted  int
-	batch   [32]verbs.Completion
-	wr      verbs.SendWR
-	recv    verbs.RecvWR
-	sge     [1]verbs.SGE
-	arrived int // receives that completed
-	pending int // Reads that completed
+	e         *rdma
+	qp        poster
+	verb      Verb
+	client    bool
+	rounds    rounds
+	running   bool
+	from      time.Time // the last whole round; as in perftest, its end is the beginning of the next one
+	sent      time.Time
+	fresh     bool // it was not measured yet: that is done while the next one is under way
+	full      bool // all rounds were measured, the one under way is not
+	seen      byte
+	word      *uint32 // where the last byte of the peer's message is, and which byte of the word it is
+	byteIndex int
+	idle      int // turns on which nothing came
+	posted    int
+	batch     [32]verbs.Completion
+	wr        verbs.SendWR
+	recv      verbs.RecvWR
+	sge       [1]verbs.SGE
+	arrived   int // receives that completed
+	pending   int // Reads that completed
 }
 
 // poster is a queue pair of the engine, which takes requests on its worker's own thread.
@@ -61,8 +61,8 @@ func newPingpong(e *rdma, client bool) *pingpong {
 		rounds: newRounds(e.spec)}
 	p.qp = posterOf(e.qps[0])
 	b := unsafe.Pointer(&e.mem[e.spec.Size-1])
-	p.octet = int(uintptr(b) & 3)
-	p.word = (*uint32)(unsafe.Add(b, -p.octet))
+	p.byteIndex = int(uintptr(b) & 3)
+	p.word = (*uint32)(unsafe.Add(b, -p.byteIndex))
 	return p
 }
 
@@ -85,8 +85,8 @@ func (p *pingpong) receive() *verbs.RecvWR {
 	return &p.recv
 }
 
-// turn implements consumer.
-func (p *pingpong) turn() bool {
+// pollOnce implements consumer.
+func (p *pingpong) pollOnce() bool {
 	if p.ended {
 		return false
 	}
@@ -106,7 +106,7 @@ func (p *pingpong) turn() bool {
 	}
 	p.idle = 0
 	if p.full {
-		p.end()
+		p.finish()
 	}
 	if p.client {
 		p.from, p.sent = p.sent, time.Now()
@@ -183,7 +183,7 @@ func (p *pingpong) came() bool {
 // another thread writes it.
 func (p *pingpong) last() byte {
 	v := atomic.LoadUint32(p.word)
-	return (*[4]byte)(unsafe.Pointer(&v))[p.octet&3]
+	return (*[4]byte)(unsafe.Pointer(&v))[p.byteIndex&3]
 }
 
 // out is where our own message lies.
@@ -232,5 +232,5 @@ func (p *pingpong) measure() {
 		return
 	}
 	p.fresh = false
-	p.full = !p.rounds.took(p.from, p.sent)
+	p.full = !p.rounds.addRound(p.from, p.sent)
 }

@@ -43,10 +43,10 @@ type rdma struct {
 }
 
 // consumer is called again and again, on the worker's thread where there is one, and reports whether it did anything.
-type consumer interface{ turn() bool }
+type consumer interface{ pollOnce() bool }
 
 func (e *rdma) setUp() (r Ready, err error) {
-	if err := e.open(); err != nil {
+	if err := e.openDevice(); err != nil {
 		return r, err
 	}
 	s := e.spec
@@ -80,7 +80,7 @@ func (e *rdma) setUp() (r Ready, err error) {
 		}
 		e.qps = append(e.qps, next.QP)
 	}
-	return Ready{STag: uint32(e.mr.STag()), Octets: len(e.mem), Transport: e.dev.Transport().Name},
+	return Ready{STag: uint32(e.mr.STag()), Bytes: len(e.mem), Transport: e.dev.Transport().Name},
 		nil
 }
 
@@ -100,7 +100,7 @@ func (e *rdma) receives() int {
 	return 16
 }
 
-func (e *rdma) open() (err error) {
+func (e *rdma) openDevice() (err error) {
 	opt := engine.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
 	e.quit, e.stop = context.WithCancel(context.Background())
 	switch e.spec.Peer {
@@ -113,7 +113,7 @@ func (e *rdma) open() (err error) {
 	default:
 		cfg := xdp.Config{
 			Options: opt, Interface: e.place.Interface, Queues: e.place.Queues,
-			Consumer: func(int) bool { return e.turn() },
+			Consumer: func(int) bool { return e.pollOnce() },
 		}
 		cfg.TCP.StretchAck = e.spec.StretchAck
 		cfg.Transmit, cfg.RingMode, cfg.Idle = e.spec.Transmit, e.spec.Ring, e.spec.Idle
@@ -147,12 +147,12 @@ func (e *rdma) kernel(opt engine.Options) sockets.Config {
 	}
 }
 
-func (e *rdma) turn() bool {
+func (e *rdma) pollOnce() bool {
 	c := e.consumer.Load()
 	if c == nil {
 		return false
 	}
-	return (*c).turn() || !e.spec.Sleep // a worker that hears of work does not sleep
+	return (*c).pollOnce() || !e.spec.Sleep // a worker that hears of work does not sleep
 }
 
 // consume has c called from now on; nil ends that.
@@ -168,7 +168,7 @@ func (e *rdma) consume(c consumer) {
 				return
 			default:
 			}
-			if !c.turn() {
+			if !c.pollOnce() {
 				e.idle()
 			}
 		}
@@ -227,8 +227,8 @@ func (e *rdma) connect(ctx context.Context) error {
 	})
 }
 
-// accept takes all connections of a server.
-func (e *rdma) accept(ctx context.Context) error {
+// acceptConnections takes all connections of a server.
+func (e *rdma) acceptConnections(ctx context.Context) error {
 	return each(e.spec.Conns, func(int) error {
 		r, err := e.l.Accept(ctx)
 		if err != nil {
@@ -270,7 +270,7 @@ func (e *rdma) account(r *Result) {
 		}
 		r.HeldHigh = max(r.HeldHigh, i.MPA.HeldHighWater)
 		r.Frames += i.Counters.SegmentsOut
-		r.FrameOctets += i.Counters.PayloadOut
+		r.FrameBytes += i.Counters.PayloadOut
 		if i.TCP != nil {
 			r.PureAcks += i.TCP.PureAcks
 			r.Retransmits += i.TCP.Loss.Counters.Retransmitted
@@ -304,6 +304,6 @@ func MeasureMemory(n int, d time.Duration, spread int) *Result {
 		done += uint64(count)
 	}
 	took := time.Since(from)
-	return &Result{Sum: sink, Messages: done, Octets: done * uint64(n), Frames: done,
-		FrameOctets: done * uint64(n), Seconds: took.Seconds()}
+	return &Result{Sum: sink, Messages: done, Bytes: done * uint64(n), Frames: done,
+		FrameBytes: done * uint64(n), Seconds: took.Seconds()}
 }

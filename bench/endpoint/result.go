@@ -12,15 +12,15 @@ import (
 // Result is what one end saw.
 type Result struct {
 	Messages uint64  `json:"messages"`
-	Octets   uint64  `json:"octets"` // of messages, in one direction
+	Bytes    uint64  `json:"octets"` // of messages, in one direction
 	Seconds  float64 `json:"seconds"`
 	// Peak is the most bytes per second in any stretch of at least peakSpan.
 	Peak float64 `json:"peak,omitempty"`
 	// Frames is how many frames with payload left or, of raw peers, arrived; FrameOctets their payload above
 	// TCP's header.
-	Frames      uint64     `json:"frames,omitempty"`
-	FrameOctets uint64     `json:"frame_octets,omitempty"`
-	Latency     *Latencies `json:"latency,omitempty"`
+	Frames     uint64     `json:"frames,omitempty"`
+	FrameBytes uint64     `json:"frame_octets,omitempty"`
+	Latency    *Latencies `json:"latency,omitempty"`
 	// HeldHigh is the most bytes that one connection held back because others before them were missing.
 	HeldHigh    int    `json:"held_high,omitempty"`
 	Retransmits uint64 `json:"retransmits,omitempty"`
@@ -36,7 +36,7 @@ type Result struct {
 }
 
 // Rate returns bytes per second, MessageRate messages per second.
-func (r *Result) Rate() float64 { return float64(r.Octets) / r.Seconds }
+func (r *Result) Rate() float64 { return float64(r.Bytes) / r.Seconds }
 
 // MessageRate returns messages per second.
 func (r *Result) MessageRate() float64 { return float64(r.Messages) / r.Seconds }
@@ -95,10 +95,10 @@ type memory struct {
 // prepare makes the first reading, which allocates.
 func (m *memory) prepare() {
 	m.now[0].Name, m.now[1].Name = "/gc/heap/allocs:objects", "/gc/cycles/total:gc-cycles"
-	m.begin()
+	m.recordStart()
 }
 
-func (m *memory) begin() {
+func (m *memory) recordStart() {
 	metrics.Read(m.now[:])
 	for i := range m.now {
 		m.from[i] = m.now[i].Value.Uint64()
@@ -106,7 +106,7 @@ func (m *memory) begin() {
 	m.cpu = processorTime()
 }
 
-func (m *memory) end(r *Result) {
+func (m *memory) addTo(r *Result) {
 	metrics.Read(m.now[:])
 	r.Mallocs, r.GCs = m.now[0].Value.Uint64()-m.from[0], uint32(m.now[1].Value.Uint64()-m.from[1])
 	r.CPU = processorTime() - m.cpu
@@ -161,7 +161,7 @@ func (w *window) tick(now time.Time, n uint64) bool {
 	switch {
 	case !w.open && now.Sub(w.began) >= w.spec.Warmup:
 		w.open, w.from, w.at = true, now, n
-		w.mem.begin()
+		w.mem.recordStart()
 	case w.open && now.Sub(w.from) >= w.spec.Duration:
 		w.close(now, n)
 	}
@@ -177,12 +177,12 @@ func (w *window) finish(now time.Time, n uint64) {
 
 func (w *window) close(now time.Time, n uint64) {
 	w.over, w.to, w.after = true, now, n
-	w.mem.end(&w.got)
+	w.mem.addTo(&w.got)
 }
 
 func (w *window) result() *Result {
 	n := w.after - w.at
-	r := &Result{Messages: n, Octets: n * uint64(w.spec.Size), Seconds: w.to.Sub(w.from).Seconds()}
+	r := &Result{Messages: n, Bytes: n * uint64(w.spec.Size), Seconds: w.to.Sub(w.from).Seconds()}
 	r.Mallocs, r.GCs, r.CPU = w.got.Mallocs, w.got.GCs, w.got.CPU
 	if r.Seconds > 0 {
 		r.Peak = max(w.peak*float64(w.spec.Size), r.Rate())
@@ -201,8 +201,8 @@ func newRounds(s *Spec) rounds {
 	return rounds{window: window{spec: s}, histogram: hdrhistogram.New(1, longest, 3)}
 }
 
-// took takes one round, and reports whether there are more.
-func (r *rounds) took(from, to time.Time) bool {
+// addRound takes one round, and reports whether there are more.
+func (r *rounds) addRound(from, to time.Time) bool {
 	r.n++
 	if r.open {
 		r.histogram.RecordValue(min(int64(to.Sub(from)), longest))

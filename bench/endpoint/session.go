@@ -85,7 +85,7 @@ func newControl(ctx context.Context, conn net.Conn) (c *control, end func()) {
 // maxControl bounds what an end reads from the other.
 const maxControl = 1 << 20
 
-func (c *control) send(m *message) error { return c.enc.Encode(m) }
+func (c *control) writeMessage(m *message) error { return c.enc.Encode(m) }
 
 func (c *control) recv() (m message, err error) {
 	if err := c.dec.Decode(&m); err != nil {
@@ -106,7 +106,7 @@ func (c *control) recv() (m message, err error) {
 
 // fail tells the other end why this one cannot go on.
 func (c *control) fail(err error) error {
-	c.send(&message{Error: err.Error()})
+	c.writeMessage(&message{Error: err.Error()})
 	return err
 }
 
@@ -141,7 +141,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		return rep, c.fail(err)
 	}
 	rep.ServerEnv.Transport = ready.Transport
-	if err := c.send(&message{Schema: Schema, Env: &rep.ServerEnv, Ready: &ready,
+	if err := c.writeMessage(&message{Schema: Schema, Env: &rep.ServerEnv, Ready: &ready,
 		Spec: want}); err != nil {
 		return rep, err
 	}
@@ -152,7 +152,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	if begin.Ready == nil {
 		return rep, c.fail(errors.New("what the other end sent is not what a client sends then"))
 	}
-	over := make(chan struct{})
+	stop := make(chan struct{})
 	var last message
 	var lastErr error
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -161,21 +161,24 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		if last, lastErr = c.recv(); lastErr != nil {
 			cancel(lastErr)
 		}
-		close(over)
+		close(stop)
 	}()
-	if err := c.send(&message{}); err != nil {
+	if err := c.writeMessage(&message{}); err != nil {
 		return rep, err
 	}
-	rep.Server, err = loaded(func() (*Result, error) { return e.serve(ctx, *begin.Ready, over) })
+	rep.Server, err = loaded(func() (*Result, error) {
+		return e.runServer(ctx, *begin.Ready,
+			stop)
+	})
 	if err != nil {
 		return rep, c.fail(err)
 	}
-	<-over
+	<-stop
 	if lastErr != nil {
 		return rep, lastErr
 	}
 	rep.Client = last.Result
-	return rep, c.send(&message{Result: rep.Server})
+	return rep, c.writeMessage(&message{Result: rep.Server})
 }
 
 // Run does a client's part of one measurement; left is how many come after it.
@@ -192,7 +195,8 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 		return nil, err
 	}
 	defer e.close()
-	if err := c.send(&message{Schema: Schema, Env: &env, Spec: &spec, Left: left}); err != nil {
+	if err := c.writeMessage(&message{Schema: Schema, Env: &env, Spec: &spec,
+		Left: left}); err != nil {
 		return nil, err
 	}
 	there, err := c.recv()
@@ -209,17 +213,17 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 		return nil, c.fail(err)
 	}
 	rep.ClientEnv.Transport = here.Transport
-	if err := c.send(&message{Ready: &here}); err != nil {
+	if err := c.writeMessage(&message{Ready: &here}); err != nil {
 		return nil, err
 	}
 	if _, err := c.recv(); err != nil { // the server waits for us
 		return nil, err
 	}
-	rep.Client, err = loaded(func() (*Result, error) { return e.run(ctx, *there.Ready) })
+	rep.Client, err = loaded(func() (*Result, error) { return e.runClient(ctx, *there.Ready) })
 	if err != nil {
 		return rep, errors.Join(err, c.pending())
 	}
-	if err := c.send(&message{Result: rep.Client}); err != nil {
+	if err := c.writeMessage(&message{Result: rep.Client}); err != nil {
 		return rep, err
 	}
 	last, err := c.recv()

@@ -23,9 +23,9 @@ type plainSockets struct {
 // bulkRead is how many bytes the server asks for at a time: what iperf3 does.
 const bulkRead = 128 << 10
 
-// startupOctets is what either side sends before an MPA connection can be used: a frame of 20 bytes and the enhanced
+// startupBytes is what either side sends before an MPA connection can be used: a frame of 20 bytes and the enhanced
 // data of RFC 6581.
-const startupOctets = 24
+const startupBytes = 24
 
 func (e *plainSockets) prepare(server bool) (r Ready, err error) {
 	switch {
@@ -94,7 +94,7 @@ func (s *Spec) congestion(fd uintptr) {
 	}
 }
 
-func (e *plainSockets) run(ctx context.Context, server Ready) (r *Result, err error) {
+func (e *plainSockets) runClient(ctx context.Context, server Ready) (r *Result, err error) {
 	err = OnProcessor(e.place.CPU, func() (err error) {
 		if e.spec.Mode == Connect {
 			r, err = e.spec.connections(ctx, func() error { return e.dialOne(server.Addr) })
@@ -195,7 +195,7 @@ func (e *plainSockets) ping(fd int) (*Result, error) {
 		if err := readAll(fd, b, !e.spec.Sleep); err != nil {
 			return nil, err
 		}
-		if !r.took(sent, time.Now()) {
+		if !r.addRound(sent, time.Now()) {
 			return r.result(), nil
 		}
 	}
@@ -209,7 +209,7 @@ func (e *plainSockets) dialOne(to netip.AddrPort) error {
 	}
 	defer unix.Close(fd)
 	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // RST, and no TIME-WAIT
-	var b [startupOctets]byte
+	var b [startupBytes]byte
 	if err := writeAll(fd, b[:]); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (e *plainSockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
+func (e *plainSockets) runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result,
 	error) {
 	go OnProcessor(e.place.CPU, func() error {
 		for e.open.Load() {
@@ -21,11 +21,11 @@ func (e *plainSockets) serve(ctx context.Context, client Ready, stop <-chan stru
 		}
 		return nil
 	})
-	return e.wait(ctx, stop)
+	return e.closeOnStop(ctx, stop)
 }
 
-// wait ends a server when stop is closed.
-func (e *plainSockets) wait(ctx context.Context, stop <-chan struct{}) (*Result, error) {
+// closeOnStop ends a server when stop is closed.
+func (e *plainSockets) closeOnStop(ctx context.Context, stop <-chan struct{}) (*Result, error) {
 	select {
 	case <-stop:
 	case <-ctx.Done():
@@ -55,7 +55,7 @@ func (e *plainSockets) answer(fd int) {
 		for readAll(fd, b, !e.spec.Sleep) == nil && writeAll(fd, b) == nil {
 		}
 	case Connect:
-		var b [startupOctets]byte
+		var b [startupBytes]byte
 		if readAll(fd, b[:], false) == nil {
 			writeAll(fd, b[:])
 		}

@@ -31,32 +31,32 @@ func workOf(id uint64) (conn, kind, count int) {
 // mover is the consumer of an end under a bandwidth test: it sends messages, takes messages, or both.
 type mover struct {
 	ending
-	e       *rdma
-	source  bool
-	flows   []flow
-	qps     []poster
-	win     window
-	total   uint64 // messages complete on all connections
-	want    uint64 // of Iterations on all connections, 0 without
-	under   int    // messages under way on all connections
-	run     int    // messages with one completion
-	stopped bool
-	slots   int // buffers of a connection
-	stride  int
-	batch   [64]verbs.Completion
-	wr      verbs.SendWR
-	credit  verbs.SendWR
-	recv    verbs.RecvWR
-	sge     [1]verbs.SGE
-	word    [8]byte
+	e        *rdma
+	source   bool
+	flows    []flow
+	qps      []poster
+	win      window
+	total    uint64 // messages complete on all connections
+	messages uint64 // of Iterations on all connections, 0 without
+	under    int    // messages under way on all connections
+	run      int    // messages with one completion
+	stopped  bool
+	slots    int // buffers of a connection
+	stride   int
+	batch    [64]verbs.Completion
+	wr       verbs.SendWR
+	credit   verbs.SendWR
+	recv     verbs.RecvWR
+	sge      [1]verbs.SGE
+	word     [8]byte
 }
 
 // flow is one connection of a mover.
 type flow struct {
-	posted, done uint64
-	credit       uint64 // messages that may have been sent in all; only Sends have such a limit
-	taken        uint64
-	slot, into   int // buffers to send from and to receive into next
+	posted, completed uint64
+	credit            uint64 // messages that may have been sent in all; only Sends have such a limit
+	received          uint64
+	slot, into        int // buffers to send from and to receive into next
 }
 
 func newMover(e *rdma, source bool) *mover {
@@ -67,7 +67,7 @@ func newMover(e *rdma, source bool) *mover {
 	if e.spec.twoSided() {
 		m.run = min(m.run, e.receives()/4)
 	}
-	m.want = uint64(e.spec.Iterations * e.spec.Conns)
+	m.messages = uint64(e.spec.Iterations * e.spec.Conns)
 	for i := range m.flows {
 		m.flows[i].credit = uint64(e.receives())
 		m.qps = append(m.qps, posterOf(e.qps[i]))
@@ -109,8 +109,8 @@ func (m *mover) postRecv(q verbs.QP, i int) error {
 	return q.PostRecv(&m.recv)
 }
 
-// turn implements consumer.
-func (m *mover) turn() bool {
+// pollOnce implements consumer.
+func (m *mover) pollOnce() bool {
 	if m.ended {
 		return false
 	}
@@ -118,7 +118,7 @@ func (m *mover) turn() bool {
 		m.win.start(time.Now())
 		if m.source {
 			for i := range m.flows {
-				m.fill(i)
+				m.postAhead(i)
 			}
 		}
 		return true
@@ -133,12 +133,13 @@ func (m *mover) turn() bool {
 	}
 	if m.source && n > 0 {
 		now := time.Now()
-		if m.stopped = m.stopped || !m.win.tick(now, m.total); m.want > 0 && m.total >= m.want {
+		if m.stopped = m.stopped || !m.win.tick(now, m.total); m.messages > 0 &&
+			m.total >= m.messages {
 			m.stopped = true
 			m.win.finish(now, m.total)
 		}
 		if m.stopped && m.under == 0 {
-			m.end()
+			m.finish()
 		}
 	}
 	return n > 0
@@ -153,10 +154,10 @@ func (m *mover) completed(c *verbs.Completion) {
 	f := &m.flows[i]
 	switch kind {
 	case kindData:
-		f.done += uint64(n)
+		f.completed += uint64(n)
 		m.total += uint64(n)
 		m.under -= n
-		m.fill(i)
+		m.postAhead(i)
 	case kindRecv:
 		if err := m.postRecv(c.QP, i); err != nil {
 			m.fail(err)
@@ -164,10 +165,10 @@ func (m *mover) completed(c *verbs.Completion) {
 		}
 		if c.Flags&rdmap.Solicited != 0 {
 			f.credit += creditStep(m.e.receives())
-			m.fill(i)
+			m.postAhead(i)
 			return
 		}
-		if f.taken++; f.taken%creditStep(m.e.receives()) == 0 {
+		if f.received++; f.received%creditStep(m.e.receives()) == 0 {
 			m.grant(c.QP, i)
 		}
 	}
@@ -177,22 +178,22 @@ func creditStep(receives int) uint64 { return uint64(max(1, receives/4)) }
 
 // grant lets the peer send more: a Send that asks for an event, which messages do not.
 func (m *mover) grant(q verbs.QP, i int) {
-	binary.BigEndian.PutUint64(m.word[:], m.flows[i].taken)
+	binary.BigEndian.PutUint64(m.word[:], m.flows[i].received)
 	m.credit = verbs.SendWR{ID: workID(i, kindOther, 0), Op: rdmap.WRSendSE, Inline: m.word[:]}
 	if err := q.PostSend(&m.credit); err != nil {
 		m.fail(err)
 	}
 }
 
-// fill posts what connection i may have under way, in runs with one completion each.
-func (m *mover) fill(i int) {
+// postAhead posts what connection i may have under way, in runs with one completion each.
+func (m *mover) postAhead(i int) {
 	s, f, q := m.e.spec, &m.flows[i], m.qps[i]
-	for !m.stopped && m.source && f.posted-f.done < uint64(s.Depth) {
+	for !m.stopped && m.source && f.posted-f.completed < uint64(s.Depth) {
 		run := uint64(m.run)
 		if n := uint64(s.Iterations); n > 0 {
 			run = min(run, n-f.posted)
 		}
-		if run == 0 || f.posted-f.done+run > uint64(s.Depth) {
+		if run == 0 || f.posted-f.completed+run > uint64(s.Depth) {
 			return
 		}
 		if s.twoSided() && f.posted+run > f.credit-min(f.credit, creditReserve) {

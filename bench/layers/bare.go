@@ -30,8 +30,8 @@ func newBare() *bare {
 	return &bare{chunks: make([]byte, rxFrames*chunk), region: make([]byte, region)}
 }
 
-// take keeps a frame with payload.
-func (w *bare) take(f []byte) {
+// keepFrame keeps a frame with payload.
+func (w *bare) keepFrame(f []byte) {
 	if w.next+len(f) > len(w.chunks) {
 		w.next = 0
 	}

@@ -18,10 +18,10 @@ func TestPaths(t *testing.T) {
 		}
 		run := func() {
 			for range 50 {
-				if err := r.post(); err != nil {
+				if err := r.postWrites(); err != nil {
 					t.Fatal(err)
 				}
-				if r.turn() == 0 {
+				if r.exchange() == 0 {
 					t.Fatalf("nothing moved: %v %v", r.a.ended, r.b.ended)
 				}
 			}
@@ -66,10 +66,10 @@ func benchmarkPaths(b *testing.B, markers bool) {
 	r.a.spent, r.b.spent, r.work.spent = 0, 0, 0
 	b.ResetTimer()
 	for n < b.N {
-		if err := r.post(); err != nil {
+		if err := r.postWrites(); err != nil {
 			b.Fatal(err)
 		}
-		n += r.turn()
+		n += r.exchange()
 	}
 	b.ReportMetric(float64(r.work.spent)/float64(n), "ns/work")
 	b.ReportMetric(float64(r.b.spent)/float64(n), "ns/received")

@@ -35,8 +35,8 @@ func (f completer) Complete(c *rdmap.Completion) { f(c) }
 
 type random struct{ *rand.Rand }
 
-func newMemory(octets int, done completer) (*memory, error) {
-	m := &memory{mem: make([]byte, octets),
+func newMemory(byteCount int, done completer) (*memory, error) {
+	m := &memory{mem: make([]byte, byteCount),
 		table: ddp.NewTable(random{rand.New(rand.NewPCG(1, 2))})}
 	var err error
 	if m.pd, err = m.table.AllocPD(); err != nil {
@@ -113,7 +113,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	for i, h := range []**host{&r.a, &r.b} {
 		n := &host{clock: r.work.clock, mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)},
 			addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
-		if err := n.open(mtu); err != nil {
+		if err := n.setUp(mtu); err != nil {
 			return nil, err
 		}
 		*h = n
@@ -141,7 +141,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 		return nil, err
 	}
 	for i := 0; i < 1000 && !(r.a.up && r.b.up); i++ {
-		r.turn()
+		r.exchange()
 	}
 	if !r.a.up || !r.b.up {
 		return nil, fmt.Errorf("no connection on the fake ring: %w",
@@ -150,7 +150,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	return r, nil
 }
 
-func (h *host) open(mtu int) (err error) {
+func (h *host) setUp(mtu int) (err error) {
 	if h.memory, err = newMemory(region, h.handler); err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (r *rig) carry(from, to *host) (data int) {
 		}
 		for _, f := range batch {
 			if len(f) > 200 {
-				r.work.take(f)
+				r.work.keepFrame(f)
 				data++
 			}
 		}
@@ -205,8 +205,8 @@ func (r *rig) carry(from, to *host) (data int) {
 	return data
 }
 
-// turn lets both hosts work once and returns how many segments with payload went from a to b.
-func (r *rig) turn() int {
+// exchange lets both hosts work once and returns how many segments with payload went from a to b.
+func (r *rig) exchange() int {
 	r.now = r.now.Add(20 * tick.Microsecond)
 	r.a.step(r.now)
 	n := r.carry(r.a, r.b)
@@ -214,8 +214,8 @@ func (r *rig) turn() int {
 	return n
 }
 
-// post keeps Writes under way.
-func (r *rig) post() error {
+// postWrites keeps Writes under way.
+func (r *rig) postWrites() error {
 	for r.posted-r.a.done < pending {
 		at := ddp.TO(r.posted % (region / message) * message)
 		r.sge[0] = rdmap.SGE{STag: r.a.mr.STag(), TO: at, Len: message}
@@ -247,10 +247,10 @@ func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 		r.a.spent, r.b.spent, r.work.spent = 0, 0, 0
 		n := 0
 		for start := cpuTime(); cpuTime()-start < 4*span; {
-			if err := r.post(); err != nil {
+			if err := r.postWrites(); err != nil {
 				return nil, ratio, err
 			}
-			n += r.turn()
+			n += r.exchange()
 		}
 		if n == 0 || r.a.ended != nil || r.b.ended != nil {
 			return nil, ratio, fmt.Errorf("nothing moved on the fake ring: %w",

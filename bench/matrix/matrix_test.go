@@ -120,10 +120,10 @@ func TestSave(t *testing.T) {
 			for k := range 2 {
 				s := 1 + float64(k)
 				x.add(&endpoint.Report{
-					Spec: v.Spec, Server: &endpoint.Result{Seconds: 1, Messages: 5, Octets: 500,
-						Frames: 7, FrameOctets: 700},
-					Client: &endpoint.Result{Seconds: s, Messages: 10, Octets: 1000, Frames: 7,
-						FrameOctets: 700, HeldHigh: 9,
+					Spec: v.Spec, Server: &endpoint.Result{Seconds: 1, Messages: 5, Bytes: 500,
+						Frames: 7, FrameBytes: 700},
+					Client: &endpoint.Result{Seconds: s, Messages: 10, Bytes: 1000, Frames: 7,
+						FrameBytes: 700, HeldHigh: 9,
 						Latency: &endpoint.Latencies{P50: s, P99: 2 * s, CDF: [][2]float64{{s, 0.5},
 							{2 * s, 0.99}}}},
 				}, nil)

@@ -24,13 +24,13 @@ func (v *VariantResult) add(rep *endpoint.Report, err error) {
 		return
 	}
 	r := rep.Main()
-	octets, messages := r.Rate(), r.MessageRate()
+	byteCount, messages := r.Rate(), r.MessageRate()
 	if s := rep.Server; rep.Spec.Bidirectional {
-		octets, messages = octets+s.Rate(), messages+s.MessageRate()
+		byteCount, messages = byteCount+s.Rate(), messages+s.MessageRate()
 	}
-	put(Gbps, octets*8e-9)
+	put(Gbps, byteCount*8e-9)
 	put(Messages, messages)
-	put(Frames, frameRate(rep, r, octets))
+	put(Frames, frameRate(rep, r, byteCount))
 	put(Held, float64(max(r.HeldHigh, rep.Server.HeldHigh)))
 	l := r.Latency
 	if l == nil {
@@ -43,7 +43,7 @@ func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	put(P999, l.P999)
 	put(Longest, l.Max)
 	put(Busy, perFrame(rep))
-	put(Cost, perMiB(rep, octets))
+	put(Cost, perMiB(rep, byteCount))
 	put(Turn, perMessage(rep, messages))
 	v.Allocations = max(v.Allocations, r.Mallocs, rep.Server.Mallocs)
 	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
@@ -55,8 +55,8 @@ func perFrame(rep *endpoint.Report) float64 {
 	frames := c.Frames
 	if rep.Spec.Peer.Frames() {
 		frames = c.Messages // a sender of frames counts them from its beginning to its end, as it does its time
-	} else if c.FrameOctets > 0 {
-		frames = c.Octets * c.Frames / c.FrameOctets
+	} else if c.FrameBytes > 0 {
+		frames = c.Bytes * c.Frames / c.FrameBytes
 	}
 	if frames == 0 || c.CPU == 0 || rep.Spec.Mode != endpoint.Bandwidth ||
 		rep.Spec.Verb == endpoint.Read {
@@ -67,12 +67,12 @@ func perFrame(rep *endpoint.Report) float64 {
 
 // perMiB returns nanoseconds of processor time that both processes took for a MiB of the messages, spinning
 // and what the kernel did on their account included.
-func perMiB(rep *endpoint.Report, octets float64) float64 {
+func perMiB(rep *endpoint.Report, byteCount float64) float64 {
 	busy := rep.Client.Processors + rep.Server.Processors
-	if octets == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
+	if byteCount == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
 		return missing
 	}
-	return 1e9 * busy * mega / octets
+	return 1e9 * busy * mega / byteCount
 }
 
 // perMessage is perMiB of a ping-pong, in microseconds for a message.
@@ -86,12 +86,12 @@ func perMessage(rep *endpoint.Report, messages float64) float64 {
 
 // frameRate returns frames with payload per second: of RDMA, what the bytes of its messages need at the payload per
 // segment that the connection had.
-func frameRate(rep *endpoint.Report, r *endpoint.Result, octets float64) float64 {
+func frameRate(rep *endpoint.Report, r *endpoint.Result, byteCount float64) float64 {
 	switch {
 	case rep.Spec.Peer.Frames() || rep.Spec.Peer == endpoint.Memory:
 		return float64(r.Frames) / r.Seconds
-	case r.Frames > 0 && r.FrameOctets > 0:
-		return octets * float64(r.Frames) / float64(r.FrameOctets)
+	case r.Frames > 0 && r.FrameBytes > 0:
+		return byteCount * float64(r.Frames) / float64(r.FrameBytes)
 	}
 	return missing
 }

@@ -30,7 +30,7 @@ func BenchmarkForward(b *testing.B) {
 			}
 			defer a.close()
 			batch := tcpFrames(n, sendBatch)
-			const window = ringOctets / 2048 / 4
+			const window = ringBytes / 2048 / 4
 			in := func() int { return int(r.Counters(AToB).In) }
 			base := in()
 			b.SetBytes(int64(len(batch[0].Data)))
@@ -40,7 +40,7 @@ func BenchmarkForward(b *testing.B) {
 				for ; sent-(seen-base) > window; seen = in() {
 					time.Sleep(50 * time.Microsecond)
 				}
-				a.send(batch)
+				a.transmitFrames(batch)
 			}
 			for in()-base < b.N {
 				time.Sleep(50 * time.Microsecond)

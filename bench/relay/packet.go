@@ -16,7 +16,7 @@ import (
 const (
 	receiveBatch = 64       // frames taken from one side before the other has its turn
 	sendBatch    = 32       // frames per system call, some 2 us each: it holds the Go scheduler's P for so long
-	ringOctets   = 16 << 20 // per side; 8,192 frames at MTU 1500, more than one window of a fast sender
+	ringBytes    = 16 << 20 // per side; 8,192 frames at MTU 1500, more than one window of a fast sender
 	slotHeader   = 128      // upper bound of what TPACKET_V2 puts before a frame (header, address, alignment)
 	sendBuffer   = 8 << 20  // a batch must never meet a full socket
 )
@@ -65,8 +65,8 @@ func (e *end) setUp(index int) error {
 	e.slot = 1 << bits.Len(uint(e.mtu+impair.FrameOverhead+slotHeader-1))
 	block := max(e.slot, 64<<10, os.Getpagesize())
 	req := unix.TpacketReq{
-		Block_size: uint32(block), Block_nr: uint32(ringOctets / block),
-		Frame_size: uint32(e.slot), Frame_nr: uint32(ringOctets / block * (block / e.slot)),
+		Block_size: uint32(block), Block_nr: uint32(ringBytes / block),
+		Frame_size: uint32(e.slot), Frame_nr: uint32(ringBytes / block * (block / e.slot)),
 	}
 	for _, o := range []struct {
 		name  string
@@ -82,7 +82,7 @@ func (e *end) setUp(index int) error {
 	}
 	if err := unix.SetsockoptTpacketReq(e.fd, unix.SOL_PACKET, unix.PACKET_RX_RING,
 		&req); err != nil {
-		return fmt.Errorf("PACKET_RX_RING of %d octets: %w", ringOctets, err)
+		return fmt.Errorf("PACKET_RX_RING of %d octets: %w", ringBytes, err)
 	}
 	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
 	if err := unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
@@ -107,8 +107,8 @@ func (e *end) setUp(index int) error {
 	return nil
 }
 
-// receive returns the next frame that arrived, in a buffer of the pool, nil when there is none.
-func (e *end) receive(pool *impair.Pool) *impair.Buf {
+// readFrame returns the next frame that arrived, in a buffer of the pool, nil when there is none.
+func (e *end) readFrame(pool *impair.Pool) *impair.Buf {
 	for {
 		hdr := (*unix.Tpacket2Hdr)(unsafe.Pointer(&e.ring[e.next*e.slot]))
 		status := atomic.LoadUint32(&hdr.Status)
@@ -116,7 +116,7 @@ func (e *end) receive(pool *impair.Pool) *impair.Buf {
 			return nil
 		}
 		slot := e.ring[e.next*e.slot : (e.next+1)*e.slot]
-		b := e.take(slot, hdr, status, pool)
+		b := e.copyFrame(slot, hdr, status, pool)
 		atomic.StoreUint32(&hdr.Status, unix.TP_STATUS_KERNEL)
 		if e.next++; e.next*e.slot == len(e.ring) {
 			e.next = 0
@@ -127,9 +127,9 @@ func (e *end) receive(pool *impair.Pool) *impair.Buf {
 	}
 }
 
-// take copies the frame out of its slot, with the VLAN tag that the kernel keeps apart put back; nil when it
+// copyFrame copies the frame out of its slot, with the VLAN tag that the kernel keeps apart put back; nil when it
 // is not whole.
-func (e *end) take(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
+func (e *end) copyFrame(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
 	pool *impair.Pool) *impair.Buf {
 	const macs, vlanTag = 12, 4
 	n, at := int(hdr.Snaplen), int(hdr.Mac)
@@ -161,8 +161,8 @@ func (e *end) take(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
 	return b
 }
 
-// send sends all frames; one that the interface refuses is counted and left out.
-func (e *end) send(frames []*impair.Buf) {
+// transmitFrames sends all frames; one that the interface refuses is counted and left out.
+func (e *end) transmitFrames(frames []*impair.Buf) {
 	for len(frames) > 0 {
 		n := min(len(frames), sendBatch)
 		for i, b := range frames[:n] {

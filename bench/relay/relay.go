@@ -68,15 +68,15 @@ func Start(m *topo.Middle, cfg Config) (*Relay, error) {
 	}
 	r := &Relay{stopped: make(chan struct{}), start: time.Now(), batch: make([]*impair.Buf, 0,
 		sendBatch), wake: -1}
-	if err := r.open(m, cfg); err != nil {
-		r.release()
+	if err := r.openSockets(m, cfg); err != nil {
+		r.closeSockets()
 		return nil, err
 	}
-	go r.run()
+	go r.forwardLoop()
 	return r, nil
 }
 
-func (r *Relay) open(m *topo.Middle, cfg Config) (err error) {
+func (r *Relay) openSockets(m *topo.Middle, cfg Config) (err error) {
 	mtu := min(m.ToA.MTU, m.ToB.MTU)
 	r.pool = impair.NewPool(max(m.ToA.MTU, m.ToB.MTU) + impair.FrameOverhead)
 	for d, c := range []impair.Config{cfg.AB, cfg.BA} {
@@ -140,8 +140,8 @@ func (r *Relay) notify() {
 	}
 }
 
-// release closes every descriptor.
-func (r *Relay) release() {
+// closeSockets closes every descriptor.
+func (r *Relay) closeSockets() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.ends {
@@ -155,14 +155,14 @@ func (r *Relay) release() {
 	}
 }
 
-// run is the loop. Timers need the thread's slack of 50 us gone.
-func (r *Relay) run() {
+// forwardLoop is the loop. Timers need the thread's slack of 50 us gone.
+func (r *Relay) forwardLoop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the loop, its timer slack with it
 	defer close(r.stopped)
-	defer r.release()
+	defer r.closeSockets()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	for {
-		moved, deadline, stop := r.turn()
+		moved, deadline, stop := r.forwardOnce()
 		if stop {
 			return
 		}
@@ -178,15 +178,15 @@ func (r *Relay) run() {
 
 func (r *Relay) now() tick.Time { return tick.Time(time.Since(r.start)) }
 
-// turn moves what has arrived and what is due. It reports whether that was anything, and when the next is due.
-func (r *Relay) turn() (moved bool, deadline tick.Time, stop bool) {
+// forwardOnce moves what has arrived and what is due. It reports whether that was anything, and when the next is due.
+func (r *Relay) forwardOnce() (moved bool, deadline tick.Time, stop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	deadline = tick.Never
 	for d, p := range r.paths {
 		now := r.now()
 		for range receiveBatch {
-			b := r.ends[d].receive(r.pool)
+			b := r.ends[d].readFrame(r.pool)
 			if b == nil {
 				break
 			}
@@ -215,7 +215,7 @@ func (r *Relay) forward(to *end, next func() *impair.Buf) (moved bool) {
 			return moved
 		}
 		moved = true
-		to.send(r.batch)
+		to.transmitFrames(r.batch)
 		for _, b := range r.batch {
 			r.pool.Put(b)
 		}

@@ -98,7 +98,7 @@ func transfer(t testing.TB, n *topo.Net, v6 bool, data []byte, during func()) []
 	return r.data
 }
 
-func randomOctets(n int) []byte {
+func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{1})
 	r.Read(b)
@@ -123,7 +123,7 @@ func TestKernelTCP(t *testing.T) {
 				return ab.Untouched > 0 // neighbour discovery
 			}},
 		{"jumbo", topo.Options{MTU: 9000}, false, 16 << 20, Config{}, func(ab, ba Counters) bool {
-			return ab.OutOctets/ab.Out > 5000
+			return ab.OutBytes/ab.Out > 5000
 		}},
 		{"loss", topo.Options{}, false, 4 << 20, both(impair.Config{Loss: 0.01}),
 			func(ab, ba Counters) bool {
@@ -160,7 +160,7 @@ func TestKernelTCP(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, r := start(t, c.o, c.cfg)
-			data := randomOctets(c.size)
+			data := randomBytes(c.size)
 			began := time.Now()
 			got := transfer(t, n, c.v6, data, nil)
 			t.Logf("%d MiB in %v", c.size>>20, time.Since(began).Round(time.Millisecond))
@@ -182,7 +182,7 @@ func TestSealedCorruptionArrives(t *testing.T) {
 		"pair": impair.CorruptPair} {
 		n, r := start(t, topo.Options{}, Config{AB: impair.Config{Corrupt: 0.01, CorruptMode: mode},
 			Seed: 5})
-		data := randomOctets(4 << 20)
+		data := randomBytes(4 << 20)
 		got := transfer(t, n, false, data, nil)
 		if len(got) != len(data) {
 			t.Fatalf("%s: %d octets arrived of %d", name, len(got), len(data))
@@ -208,7 +208,7 @@ func TestSealedCorruptionArrives(t *testing.T) {
 func TestMTUDrop(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		n, r := start(t, topo.Options{MTU: 9000}, Config{})
-		data := randomOctets(8 << 20)
+		data := randomBytes(8 << 20)
 		got := transfer(t, n, v6, data, func() {
 			err := r.Set(AToB, impair.Config{MTU: 1500, MTUReply: true, Reply4: topo.RelayAddr4,
 				Reply6: topo.RelayAddr6})

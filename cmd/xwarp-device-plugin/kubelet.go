@@ -23,7 +23,7 @@ const endpoint = "xwarp.sock"
 func (p *plugin) attend(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
-		err := p.serve(ctx, func() { said = "" })
+		err := p.serveKubelet(ctx, func() { said = "" })
 		if ctx.Err() != nil {
 			return
 		}
@@ -37,8 +37,8 @@ func (p *plugin) attend(ctx context.Context) {
 
 var errRestarted = errors.New("the kubelet started again, or removed our socket")
 
-// serve registers with the kubelet and serves it until it starts again; registered is called in between.
-func (p *plugin) serve(ctx context.Context, registered func()) error {
+// serveKubelet registers with the kubelet and serves it until it starts again; registered is called in between.
+func (p *plugin) serveKubelet(ctx context.Context, registered func()) error {
 	theirs, ours := filepath.Join(p.cfg.kubelet, filepath.Base(v1beta1.KubeletSocket)),
 		filepath.Join(p.cfg.kubelet, endpoint)
 	kubelet, err := identify(theirs)
@@ -62,7 +62,7 @@ func (p *plugin) serve(ctx context.Context, registered func()) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
 	defer srv.Stop() // the kubelet's watch has no end of its own
-	if err := p.register(ctx, theirs); err != nil {
+	if err := p.announce(ctx, theirs); err != nil {
 		return err
 	}
 	p.cfg.log.Info("registered with the kubelet", "resource", resource, "endpoint", ours)
@@ -87,7 +87,7 @@ func (p *plugin) serve(ctx context.Context, registered func()) error {
 	}
 }
 
-func (p *plugin) register(ctx context.Context, kubelet string) error {
+func (p *plugin) announce(ctx context.Context, kubelet string) error {
 	c, err := grpc.NewClient("unix://"+
 		kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -54,6 +54,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	c.log = slog.New(slog.NewJSONHandler(plain.JSON(stderr), nil))
-	newPlugin(&c).run(ctx)
+	newPlugin(&c).serveLoop(ctx)
 	return exitOK
 }

@@ -35,7 +35,7 @@ func newPlugin(c *config) *plugin {
 	return &plugin{cfg: c, illness: errUnknown, changed: make(chan struct{})}
 }
 
-func (p *plugin) run(ctx context.Context) {
+func (p *plugin) serveLoop(ctx context.Context) {
 	var w sync.WaitGroup
 	w.Go(func() { p.follow(ctx) })
 	w.Go(func() { p.attend(ctx) })
@@ -63,8 +63,8 @@ func (p *plugin) set(now tenants, illness error) {
 	p.tenants, p.illness = now, illness
 }
 
-// list returns the devices, and a channel that is closed when they change.
-func (p *plugin) list() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
+// listDevices returns the devices, and a channel that is closed when they change.
+func (p *plugin) listDevices() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	health := v1beta1.Healthy
@@ -87,7 +87,7 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (
 // ListAndWatch tells the devices whenever they change.
 func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndWatchServer) error {
 	for {
-		list, changed := p.list()
+		list, changed := p.listDevices()
 		if err := to.Send(list); err != nil {
 			return err
 		}

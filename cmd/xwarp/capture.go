@@ -24,7 +24,7 @@ type captureInfo struct {
 	document
 	Device  string `json:"device" doc:"whose frames they are"`
 	File    string `json:"file" doc:"pcapng"`
-	Octets  int64  `json:"octets" doc:"of the file"`
+	Bytes   int64  `json:"octets" doc:"of the file"`
 	Frames  uint64 `json:"frames" doc:"in the file"`
 	Start   int    `json:"start_frames" doc:"of these, first frames of connections that were there before the capture"`
 	Dropped uint64 `json:"dropped" doc:"frames that are missing because they were not written fast enough"`
@@ -56,7 +56,7 @@ markers (mpa.markers = false).`,
 			"--duration 10s",
 		Args: noArgs,
 	}
-	o.register(cmd.Flags(), false)
+	o.addFlags(cmd.Flags(), false)
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "write", "w", "", "file to write, - for stdout")
 	f.StringVar(&o.device, "device", "", "of the daemon; by default the queue pair's, or the first")
@@ -67,7 +67,7 @@ markers (mpa.markers = false).`,
 	f.Uint64VarP(&o.count, "count", "c", 0, "end after so many frames")
 	f.IntVarP(&o.snap, "snaplen", "s", 0, "bytes of each frame to keep; 0: all")
 	f.DurationVar(&o.duration, "duration", 0, "end after this time")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.runCapture(cmd) }
 	return cmd
 }
 
@@ -132,8 +132,8 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 	return found, nil
 }
 
-// begin connects to the daemon, finds the device, and begins the capture.
-func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device,
+// startCapture connects to the daemon, finds the device, and begins the capture.
+func (o *captureFlags) startCapture(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device,
 	c *client.Capture, err error) {
 	err = o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 		if o.qp != "" {
@@ -163,12 +163,12 @@ func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *clie
 	return d, c, nil
 }
 
-func (o *captureFlags) run(cmd *cobra.Command) (err error) {
+func (o *captureFlags) runCapture(cmd *cobra.Command) (err error) {
 	a, err := o.args(cmd)
 	if err != nil {
 		return err
 	}
-	d, c, err := o.begin(cmd, a)
+	d, c, err := o.startCapture(cmd, a)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", o.device)
 	n, result, err := o.copy(cmd.Context(), out, c)
 	v := captureInfo{
-		document: document{1, "capture"}, Device: o.device, File: o.file, Octets: n,
+		document: document{1, "capture"}, Device: o.device, File: o.file, Bytes: n,
 		Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
 	}
 	if err == nil && result.Error != "" {

@@ -26,7 +26,7 @@ type transferResult struct {
 	File   string `json:"file" doc:"the local file"`
 	Remote string `json:"remote" doc:"address and port of the server"`
 	onTransport
-	Octets        int64   `json:"octets" doc:"moved"`
+	Bytes         int64   `json:"octets" doc:"moved"`
 	Content       int64   `json:"content" doc:"bytes of the server's content; the others of a get --length are what its memory has behind them"`
 	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
 	Seconds       float64 `json:"seconds" doc:"from the server's grant to the end"`
@@ -46,7 +46,7 @@ type clientFlags struct {
 	json       *bool
 }
 
-func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
+func (c *clientFlags) addFlags(cmd *cobra.Command, name, what string) {
 	cmd.Flags().StringVar(&c.server, name, "", what)
 	c.serverFlag = name
 	c.registerOther(cmd)
@@ -60,12 +60,12 @@ func (c *clientFlags) registerOther(cmd *cobra.Command) {
 	c.json = jsonFlag(cmd)
 }
 
-// run connects, has the file moved, and prints the outcome on stdout with --json, else on stderr.
-func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, do move) error {
+// runTransfer connects, has the file moved, and prints the outcome on stdout with --json, else on stderr.
+func (c *clientFlags) runTransfer(cmd *cobra.Command, g *global, file string, do move) error {
 	if c.server == "" {
 		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
 	}
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return err
 	}
 	res := transferResult{document: document{1, cmd.Name()}, File: file, Remote: c.server}
@@ -80,15 +80,15 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, do move) e
 	if err == nil {
 		plain.Fprintf(cmd.ErrOrStderr(),
 			"%d bytes in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
-			res.Octets, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
-		if res.Content != res.Octets {
+			res.Bytes, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
+		if res.Content != res.Bytes {
 			plain.Fprintf(cmd.ErrOrStderr(), "the server's content has %d bytes\n", res.Content)
 		}
 	}
 	return err
 }
 
-func (c *clientFlags) check() error {
+func (c *clientFlags) validate() error {
 	if c.timeout <= 0 {
 		return usagef("--timeout %v is not positive", c.timeout)
 	}
@@ -114,12 +114,12 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 		}
 		defer closing(&err, client)
 		bar := newBar(cmd.ErrOrStderr())
-		defer bar.end()
+		defer bar.clear()
 		client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
 		client.Waiting = func() { say(cmd, "waiting for the server: others come first") }
 		s, err := do(ctx, client)
 		if err == nil {
-			res.fill(&s)
+			res.addDetails(&s)
 		}
 		return err
 	})
@@ -133,7 +133,7 @@ func (c *clientFlags) reach(cmd *cobra.Command, g *global,
 	if err != nil {
 		return err
 	}
-	d, err := g.open(cmd, &c.device, transport.To, remote, "--"+c.serverFlag)
+	d, err := g.openDevice(cmd, &c.device, transport.To, remote, "--"+c.serverFlag)
 	if err != nil {
 		return err
 	}
@@ -158,11 +158,11 @@ func (c *clientFlags) dial(ctx context.Context, d verbs.Device, remote netip.Add
 	return client, nil
 }
 
-func (r *transferResult) fill(s *transfer.Summary) {
-	r.Octets, r.Content = s.Octets, s.Content
+func (r *transferResult) addDetails(s *transfer.Summary) {
+	r.Bytes, r.Content = s.Bytes, s.Content
 	r.SHA256, r.Seconds = hex.EncodeToString(s.Sum[:]), s.Took.Seconds()
 	if r.Seconds > 0 {
-		r.GbitPerSecond = float64(r.Octets) * 8 / 1e9 / r.Seconds
-		r.MiBPerSecond = float64(r.Octets) / (1 << 20) / r.Seconds
+		r.GbitPerSecond = float64(r.Bytes) * 8 / 1e9 / r.Seconds
+		r.MiBPerSecond = float64(r.Bytes) / (1 << 20) / r.Seconds
 	}
 }

@@ -52,7 +52,7 @@ type configFlags struct {
 	set  []string
 }
 
-func (c *configFlags) register(cmd *cobra.Command) {
+func (c *configFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+
 		config.DefaultPath+"]")
 	cmd.Flags().StringArrayVar(&c.set, "set", nil,
@@ -111,7 +111,7 @@ The exit status is 78 when something is wrong.`,
 			return nil
 		},
 	}
-	f.register(cmd)
+	f.addFlags(cmd)
 	name := cmd.Flags().String("user", preflight.UnitUser, "`user` that xwarpd runs as: the "+
 		"rights of others can be tested by root only")
 	asJSON := jsonFlag(cmd)
@@ -187,7 +187,7 @@ func newConfigShow() *cobra.Command {
 		Long:    "show prints all keys, or those that are named or lie in a table that is named.",
 		Example: "  xwarp config show --origin\n  xwarp config show limits mpa.markers",
 	}
-	f.register(cmd)
+	f.addFlags(cmd)
 	origin := cmd.Flags().Bool("origin", false, "say where each value comes from")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -198,7 +198,7 @@ func newConfigShow() *cobra.Command {
 		info := configInfo{document: document{1, "config show"}, Path: l.Path}
 		var values []config.Value
 		for _, v := range l.Values() {
-			if wanted(v.Key, args) {
+			if isSelected(v.Key, args) {
 				values = append(values, v)
 			}
 		}
@@ -228,8 +228,8 @@ func newConfigShow() *cobra.Command {
 	return cmd
 }
 
-// wanted reports whether a key was asked for; "interface" is all of interface[0].name and so on.
-func wanted(key string, args []string) bool {
+// isSelected reports whether a key was asked for; "interface" is all of interface[0].name and so on.
+func isSelected(key string, args []string) bool {
 	for _, a := range args {
 		if rest, ok := strings.CutPrefix(key, a); ok && (rest == "" || rest[0] == '.' ||
 			rest[0] == '[') {

@@ -25,9 +25,9 @@ confirmation comes, it gives the interfaces back and ends. Only who may open the
 		Example: "  sudo xwarp confirm",
 		Args:    noArgs,
 	}
-	o.register(cmd.Flags(), false)
+	o.addFlags(cmd.Flags(), false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := o.open(cmd)
+		d, err := o.connect(cmd)
 		if err != nil {
 			return err
 		}

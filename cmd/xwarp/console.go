@@ -94,7 +94,7 @@ func (b *bar) show(what string, done, total int64) {
 		return
 	}
 	if b.pb == nil || b.what != what {
-		b.end()
+		b.clear()
 		b.what = what
 		b.pb = progressbar.NewOptions64(total,
 			progressbar.OptionSetDescription(what),
@@ -109,8 +109,8 @@ func (b *bar) show(what string, done, total int64) {
 	b.pb.Set64(done)
 }
 
-// end removes the bar.
-func (b *bar) end() {
+// clear removes the bar.
+func (b *bar) clear() {
 	if b.pb != nil {
 		b.pb.Clear()
 		b.pb = nil

@@ -19,7 +19,7 @@ func TestBarWithoutTerminal(t *testing.T) {
 			time.Sleep(time.Second)
 			b.show("Write", int64(i)<<20, 64<<20)
 		}
-		b.end()
+		b.clear()
 		if want := "Write: 30.0 MiB of 64.0 MiB\nWrite: 40.0 MiB of 64.0 MiB\n" +
 			"Write: 50.0 MiB of 64.0 MiB\n"; out.String() != want {
 			t.Errorf("%q, want %q", out.String(), want)

@@ -31,7 +31,7 @@ type cpResult struct {
 	Unchanged int      `json:"unchanged" doc:"files that were there already"`
 	Failed    int      `json:"failed" doc:"files that could not be copied; see notes"`
 	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes, which are not copied; see notes"`
-	Octets    int64    `json:"octets" doc:"bytes sent or received"`
+	Bytes     int64    `json:"octets" doc:"bytes sent or received"`
 	Kept      int64    `json:"kept" doc:"bytes of copied files that were there from an earlier try"`
 	Seconds   float64  `json:"seconds" doc:"all together"`
 	Notes     []string `json:"notes" doc:"what was left out or failed, and why"`
@@ -81,7 +81,7 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 		if cfg.Connections < 1 || cfg.Connections > maxConnections {
 			return usagef("--connections %d is not in 1 to %d", cfg.Connections, maxConnections)
 		}
-		if err := c.check(); err != nil {
+		if err := c.validate(); err != nil {
 			return err
 		}
 		res := cpResult{document: document{1, "cp"}, Remote: c.server, Notes: []string{}}
@@ -99,9 +99,9 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 		plain.Fprintf(cmd.ErrOrStderr(),
 			"%d files copied, %d unchanged, %d failed, %d left out: %d bytes %s, %d kept, "+
 				"in %.3f s: %.0f MiB/s\n",
-			res.Files, res.Unchanged, res.Failed, res.LeftOut, res.Octets,
+			res.Files, res.Unchanged, res.Failed, res.LeftOut, res.Bytes,
 			map[bool]string{true: "sent", false: "received"}[up], res.Kept, res.Seconds,
-			float64(res.Octets)/(1<<20)/res.Seconds)
+			float64(res.Bytes)/(1<<20)/res.Seconds)
 		return err
 	}
 	return cmd
@@ -112,7 +112,7 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) error {
 		res.Remote, res.onTransport = remote.String(), transportOf(d)
 		bar := newBar(cmd.ErrOrStderr())
-		defer bar.end()
+		defer bar.clear()
 		cfg.Dial = func(ctx context.Context) (*transfer.Client, error) {
 			return c.dial(ctx, d, remote)
 		}
@@ -127,7 +127,7 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 			defer mu.Unlock()
 			text = withoutRepeats(text)
 			res.Notes = append(res.Notes, text)
-			bar.end()
+			bar.clear()
 			say(cmd, "%s", text)
 		}
 		run := cp.Down
@@ -138,7 +138,7 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 		r, err := run(ctx, cfg, sources, dst)
 		res.Files, res.Unchanged = r.Files, r.Unchanged
 		res.Failed, res.LeftOut = r.Failed, r.LeftOut
-		res.Octets, res.Kept, res.Seconds = r.Octets, r.Kept, time.Since(begin).Seconds()
+		res.Bytes, res.Kept, res.Seconds = r.Bytes, r.Kept, time.Since(begin).Seconds()
 		return err
 	})
 }

@@ -123,7 +123,7 @@ func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	e := verbstest.New(t, dev, programOctets)
+	e := verbstest.New(t, dev, programBytes)
 	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +135,8 @@ func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	}()
 }
 
-// programOctets is what a program writes and reads back.
-const programOctets = 1 << 20
+// programBytes is what a program writes and reads back.
+const programBytes = 1 << 20
 
 // program writes into a peer's memory and reads that back.
 func runProgram(socket, peer string) error {
@@ -147,7 +147,7 @@ func runProgram(socket, peer string) error {
 		return err
 	}
 	defer dev.Close()
-	e, err := verbstest.Make(dev, 2*programOctets)
+	e, err := verbstest.Make(dev, 2*programBytes)
 	if err != nil {
 		return err
 	}
@@ -227,8 +227,8 @@ func TestDaemonSharesInterface(t *testing.T) {
 			t.Errorf("%s of B: %v\n%s%s", name, err, &c.stdout, &c.stderr)
 		}
 	}
-	h.checkTotals(t, 2*len(content)+writes*size+programOctets+pings*64,
-		len(content)+programOctets+pings*64)
+	h.checkTotals(t, 2*len(content)+writes*size+programBytes+pings*64,
+		len(content)+programBytes+pings*64)
 }
 
 // checkTotals compares what the daemon counted with what the commands moved; their own messages are less than slack.

@@ -76,7 +76,7 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
 	bar.every = 10 * time.Second
 	cfg.Progress = bar.show
 	res, err := demo.Run(cmd.Context(), cfg)
-	bar.end()
+	bar.clear()
 	if asJSON {
 		return errors.Join(err, printJSON(cmd, res))
 	}

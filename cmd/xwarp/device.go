@@ -20,9 +20,9 @@ import (
 // defaultPort is where serve listens: iWARP's usual port, and rping's.
 const defaultPort = rping.DefaultPort
 
-// open opens the device that the flags choose. find finds the interface of an address, which the flag called address
-// says.
-func (g *global) open(cmd *cobra.Command, flags *transport.Flags,
+// openDevice opens the device that the flags choose. find finds the interface of an address, which the flag called
+// address says.
+func (g *global) openDevice(cmd *cobra.Command, flags *transport.Flags,
 	find func(netip.Addr) (string, error), at netip.AddrPort, address string) (verbs.Device,
 	error) {
 	d, err := flags.Open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })

@@ -75,7 +75,7 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")
 	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
-	report.register(cmd)
+	report.addFlags(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("fix", "undo")
 	cmd.MarkFlagsMutuallyExclusive("report", "undo")
@@ -86,7 +86,7 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 		if o.Measure && o.Interface == "" {
 			return usagef("--measure needs --interface: on which one shall it send?")
 		}
-		if err := report.check(&o); err != nil {
+		if err := report.validate(&o); err != nil {
 			return err
 		}
 		for _, p := range ports {

@@ -30,7 +30,7 @@ type reportFlags struct {
 	time       time.Duration // for each measurement
 }
 
-func (r *reportFlags) register(cmd *cobra.Command) {
+func (r *reportFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&r.file, "report", "", "write what is known of --interface to a JSON `FILE` "+
 		"that you can send; implies --measure")
@@ -41,7 +41,7 @@ func (r *reportFlags) register(cmd *cobra.Command) {
 	f.BoolVar(&r.names, "names", false, "leave names and addresses of this host in the report")
 }
 
-func (r *reportFlags) check(o *doctor.Options) error {
+func (r *reportFlags) validate(o *doctor.Options) error {
 	switch {
 	case r.file == "" && (r.peer != "" || r.names):
 		return usagef("--peer and --names are for --report")
@@ -92,7 +92,7 @@ func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all [
 				m.Error = err.Error()
 			}
 			if m.Seconds > 0 {
-				m.Rate = float64(m.Octets) / (1 << 20) / m.Seconds
+				m.Rate = float64(m.Bytes) / (1 << 20) / m.Seconds
 			}
 			all = append(all, m)
 		}
@@ -132,10 +132,10 @@ func onePiece(ctx context.Context, client *transfer.Client, m *doctor.Measured) 
 	} else {
 		s, err = client.Get(ctx, io.Discard, reportPiece)
 	}
-	if err == nil && s.Octets != reportPiece {
-		err = fmt.Errorf("%s moved %d bytes of %d", m.What, s.Octets, reportPiece)
+	if err == nil && s.Bytes != reportPiece {
+		err = fmt.Errorf("%s moved %d bytes of %d", m.What, s.Bytes, reportPiece)
 	}
-	m.Octets += s.Octets
+	m.Bytes += s.Bytes
 	m.Seconds += s.Took.Seconds()
 	return err
 }

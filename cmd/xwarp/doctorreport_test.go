@@ -34,7 +34,7 @@ func TestDoctorReport(t *testing.T) {
 		t.Errorf("the report is %s", text)
 	}
 	for _, m := range v.Measured {
-		if m.Error != "" || m.Octets < reportPiece || m.Seconds <= 0 || m.Rate <= 0 {
+		if m.Error != "" || m.Bytes < reportPiece || m.Seconds <= 0 || m.Rate <= 0 {
 			t.Errorf("measured %+v", m)
 		}
 	}

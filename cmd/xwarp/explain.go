@@ -92,8 +92,8 @@ const explainWidth = 100
 func entryText(e *explain.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.Kind, e.Code)
-	if e.Octets != "" {
-		fmt.Fprintf(&b, " (bytes %s)", e.Octets)
+	if e.Bytes != "" {
+		fmt.Fprintf(&b, " (bytes %s)", e.Bytes)
 	}
 	fmt.Fprintf(&b, ": %s\n\n", e.Name)
 	wrap(&b, e.Meaning, "", "")

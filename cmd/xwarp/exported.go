@@ -17,7 +17,7 @@ type exported struct {
 	readOnly bool
 }
 
-func (e *exported) register(f *pflag.FlagSet) {
+func (e *exported) addFlags(f *pflag.FlagSet) {
 	f.Var(&e.size, "size", "bytes of the region, such as 1GiB (default with --file: its length); "+
 		"with --dir the most that all files may have (default: no limit)")
 	f.StringVar(&e.file.Path, "file", "", "export this `FILE`, which is made when it is not there")
@@ -27,7 +27,7 @@ func (e *exported) register(f *pflag.FlagSet) {
 	f.BoolVar(&e.readOnly, "read-only", false, "let nobody write to the directory")
 }
 
-func (e *exported) check() error {
+func (e *exported) validate() error {
 	switch {
 	case e.dir != "" && e.file.Path != "":
 		return usagef("--dir and --file are two things to export: one serve has one")
@@ -41,8 +41,9 @@ func (e *exported) check() error {
 	return nil
 }
 
-// open opens it; the Closer gives it back.
-func (e *exported) open(log *slog.Logger) (cfg transfer.ServerConfig, c io.Closer, err error) {
+// openExport opens it; the Closer gives it back.
+func (e *exported) openExport(log *slog.Logger) (cfg transfer.ServerConfig, c io.Closer,
+	err error) {
 	switch {
 	case e.dir != "":
 		cfg.Tree, err = transfer.OpenTree(transfer.TreeConfig{

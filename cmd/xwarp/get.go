@@ -26,7 +26,7 @@ only the exit status says whether they are right. To a terminal they go with -o 
   xwarp get --from server.example --length 4096 --transport kernel | xxd | head`,
 		Args: noArgs,
 	}
-	c.register(cmd, "from", "the server: host, host:port or [IPv6]:port")
+	c.addFlags(cmd, "from", "the server: host, host:port or [IPv6]:port")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `FILE` instead of stdout")
 	cmd.Flags().Var(&length, "length", "bytes from the region's start (default: its content)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -38,13 +38,14 @@ only the exit status says whether they are right. To a terminal they go with -o 
 			return usagef("the bytes are not for a terminal: name a file with -o, or pipe " +
 				"them (-o - has them there all the same)")
 		}
-		return c.run(cmd, g, cmp.Or(output, "-"), func(ctx context.Context, t *transfer.Client) (
-			transfer.Summary, error) {
-			if toStdout {
-				return t.Get(ctx, cmd.OutOrStdout(), int64(length))
-			}
-			return getFile(ctx, t, output, int64(length))
-		})
+		return c.runTransfer(cmd, g, cmp.Or(output, "-"),
+			func(ctx context.Context, t *transfer.Client) (
+				transfer.Summary, error) {
+				if toStdout {
+					return t.Get(ctx, cmd.OutOrStdout(), int64(length))
+				}
+				return getFile(ctx, t, output, int64(length))
+			})
 	}
 	return cmd
 }

@@ -38,7 +38,7 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 		Example: "  xwarp monitor\n  xwarp monitor --interval 100ms -j",
 		Args:    noArgs,
 	}
-	o.register(cmd.Flags(), false)
+	o.addFlags(cmd.Flags(), false)
 	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "time between two looks")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.checkWatch("interval"); err != nil {

@@ -21,7 +21,7 @@ func objectCommand(name string, o *operatorFlags) (object, show *cobra.Command) 
 	object = &cobra.Command{Use: name}
 	show = &cobra.Command{Use: "show", Aliases: []string{"list"}}
 	f := object.PersistentFlags()
-	o.register(f, true)
+	o.addFlags(f, true)
 	f.BoolP("pretty", "p", false, "taken and without effect: JSON is always indented")
 	f.BoolP("details", "d", false, "taken and without effect: nothing is left out")
 	object.AddCommand(show)

@@ -25,7 +25,7 @@ type operatorFlags struct {
 	watch  time.Duration
 }
 
-func (o *operatorFlags) register(f *pflag.FlagSet, watch bool) {
+func (o *operatorFlags) addFlags(f *pflag.FlagSet, watch bool) {
 	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+
 		"; if you may open the operator's socket beside it, that one is used")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
@@ -36,8 +36,8 @@ func (o *operatorFlags) register(f *pflag.FlagSet, watch bool) {
 	}
 }
 
-// open connects to the daemon.
-func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
+// connect connects to the daemon.
+func (o *operatorFlags) connect(cmd *cobra.Command) (*client.Device, error) {
 	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath(),
 		Operator: true})
 }
@@ -81,7 +81,7 @@ func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 // each calls f with snapshots: one, or one every o.watch until ctx is done.
 func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	f func(*control.Snapshot) error) error {
-	d, err := o.open(cmd)
+	d, err := o.connect(cmd)
 	if err != nil {
 		return err
 	}

@@ -238,7 +238,7 @@ func snapshot(at int, frames, drops, payload uint64, state string) control.Snaps
 		XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}}
 	d.Steering = map[string]uint64{"drop_no_socket": drops}
 	d.Workers = []control.WorkerState{{
-		Stack: control.Counters(stack.Stats{RxFrames: frames, RxOctets: frames * 1000,
+		Stack: control.Counters(stack.Stats{RxFrames: frames, RxBytes: frames * 1000,
 			DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
 	}}
 	q := control.QPState{Owner: control.Owner{Session: 3, Device: "eth0"}, Handle: 4, State: state,

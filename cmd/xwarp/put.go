@@ -23,14 +23,14 @@ content of the region when all of it has arrived and its SHA-256 is right; a put
   xwarp put notes.txt --to server.example --transport kernel --json`,
 		Args: oneArg("the name of a file, or - for stdin,"),
 	}
-	c.register(cmd, "to", "the server: host, host:port or [IPv6]:port")
+	c.addFlags(cmd, "to", "the server: host, host:port or [IPv6]:port")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, length, err := openInput(cmd, args[0])
 		if err != nil {
 			return err
 		}
 		defer in.Close()
-		return c.run(cmd, g, args[0], func(ctx context.Context, t *transfer.Client) (
+		return c.runTransfer(cmd, g, args[0], func(ctx context.Context, t *transfer.Client) (
 			transfer.Summary, error) {
 			return t.Put(ctx, in, length)
 		})

@@ -32,9 +32,9 @@ this command. Only who may open the operator's socket may reload: root.`,
 		Example: "  sudo xwarp reload",
 		Args:    noArgs,
 	}
-	o.register(cmd.Flags(), false)
+	o.addFlags(cmd.Flags(), false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := o.open(cmd)
+		d, err := o.connect(cmd)
 		if err != nil {
 			return err
 		}

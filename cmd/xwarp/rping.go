@@ -84,11 +84,11 @@ of a client that does.`,
 	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
 	f.BoolVarP(&r.json, "json", "j", false, "print one JSON object for each connection, with -P "+
 		"one per line")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd, g) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.runRping(cmd, g) }
 	return cmd
 }
 
-func (r *rpingFlags) check() error {
+func (r *rpingFlags) validate() error {
 	r.cfg.Size = int(r.size)
 	if r.server == r.client {
 		return usagef("say -s (server) or -c (client)")
@@ -110,8 +110,8 @@ func (r *rpingFlags) check() error {
 	return r.device.Check()
 }
 
-func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
-	if err := r.check(); err != nil {
+func (r *rpingFlags) runRping(cmd *cobra.Command, g *global) (err error) {
+	if err := r.validate(); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -139,7 +139,7 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	if r.server {
 		find = transport.Of
 	}
-	dev, err := g.open(cmd, &r.device, find, at, "-a")
+	dev, err := g.openDevice(cmd, &r.device, find, at, "-a")
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 		}
 		return errors.Join(err, r.report(cmd, dev, res, err))
 	}
-	return r.serve(ctx, cmd, dev, at)
+	return r.runServer(ctx, cmd, dev, at)
 }
 
-func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev verbs.Device,
+func (r *rpingFlags) runServer(ctx context.Context, cmd *cobra.Command, dev verbs.Device,
 	at netip.AddrPort) error {
 	l, err := dev.Listen(at, 0, r.cfg.Conn)
 	if own := ownAddrs(dev, []netip.AddrPort{at}); len(own) > 0 && denied(err) {
@@ -215,7 +215,7 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Resu
 		}
 		_, err := plain.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d bytes, %v each; MPA "+
 			"revision %d, markers out %s, in %s, CRC %s%s\n",
-			res.Remote, res.Iterations, res.Octets/int64(res.Iterations),
+			res.Remote, res.Iterations, res.Bytes/int64(res.Iterations),
 			res.Latency().Round(100*time.Nanosecond),
 			res.Revision, plain.OnOff(res.MarkersOut), plain.OnOff(res.MarkersIn),
 			plain.OnOff(res.CRC), map[bool]string{true: "; every byte is right"}[res.Validated])

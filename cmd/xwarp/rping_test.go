@@ -60,7 +60,7 @@ func TestRping(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if !res.OK || res.Role != "client" || res.Iterations != 3 || res.Octets != 90 ||
+	if !res.OK || res.Role != "client" || res.Iterations != 3 || res.Bytes != 90 ||
 		!res.Validated || !res.CRC || res.MarkersIn || res.MarkersOut || res.Micros <= 0 {
 		t.Errorf("client: %+v", res)
 	}

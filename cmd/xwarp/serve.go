@@ -33,7 +33,7 @@ type serveEvent struct {
 	Remote    string  `json:"remote,omitempty" doc:"the client"`
 	OK        bool    `json:"ok" doc:"false: see error"`
 	Error     string  `json:"error,omitempty" doc:"why not"`
-	Octets    int64   `json:"octets,omitempty" doc:"put, get: moved"`
+	Bytes     int64   `json:"octets,omitempty" doc:"put, get: moved"`
 	SHA256    string  `json:"sha256,omitempty" doc:"put, get: of them"`
 	Dir       string  `json:"dir,omitempty" doc:"listening: the directory that is exported, instead of a region"`
 	File      string  `json:"file,omitempty" doc:"store, fetch: path in the directory"`
@@ -78,7 +78,7 @@ serve runs until SIGINT or SIGTERM.`,
 	registerMPA(f, &dev.MPA)
 	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: "+
 		"addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
-	what.register(f)
+	what.addFlags(f)
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle,
 		"end connections whose peer is silent for this long")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then "+
@@ -91,18 +91,18 @@ serve runs until SIGINT or SIGTERM.`,
 		if err := dev.Check(); err != nil {
 			return err
 		}
-		if err := what.check(); err != nil {
+		if err := what.validate(); err != nil {
 			return err
 		}
 		if idle < time.Second {
 			return usagef("--idle %v is below a second", idle)
 		}
-		cfg, exported, err := what.open(g.logger(cmd))
+		cfg, exported, err := what.openExport(g.logger(cmd))
 		if err != nil {
 			return err
 		}
 		defer closing(&err, exported)
-		d, err := g.open(cmd, &dev, transport.Of, at[0], "--listen")
+		d, err := g.openDevice(cmd, &dev, transport.Of, at[0], "--listen")
 		if err != nil {
 			return err
 		}
@@ -222,13 +222,13 @@ func (p *eventPrinter) transfer(ev transfer.Event) {
 		p.print(e, "%s %v failed: %v", e.Event, ev.Remote, ev.Err)
 		return
 	}
-	e.Octets = ev.Octets
+	e.Bytes = ev.Bytes
 	if ev.File != "" {
-		p.print(e, "%s %v: %s, %d bytes in %.3f s", e.Event, ev.Remote, ev.File, e.Octets,
+		p.print(e, "%s %v: %s, %d bytes in %.3f s", e.Event, ev.Remote, ev.File, e.Bytes,
 			e.Seconds)
 		return
 	}
 	e.SHA256 = hex.EncodeToString(ev.Sum[:])
-	p.print(e, "%s %v: %d bytes in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds,
+	p.print(e, "%s %v: %d bytes in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Bytes, e.Seconds,
 		e.SHA256)
 }

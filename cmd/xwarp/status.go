@@ -21,7 +21,7 @@ func newStatus(*global) *cobra.Command {
 		Example: "  xwarp status\n  xwarp status --watch\n  xwarp status -j",
 		Args:    noArgs,
 	}
-	o.register(cmd.Flags(), true)
+	o.addFlags(cmd.Flags(), true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return printSnapshots(cmd, &o, func(s *control.Snapshot) (view.Status, error) {
 			return view.MakeStatus(s), nil
@@ -85,7 +85,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 			e.Listen, sizeOf(&e), e.Access, count(e.Connections, "connection"))
 		if e.Serve != config.ServeMemory {
 			plain.Fprintf(w, "  %s of %s, %s of %s, %d failed\n", count(int(e.Puts), "put"),
-				plain.Size(e.PutOctets), count(int(e.Gets), "get"), plain.Size(e.GetOctets),
+				plain.Size(e.PutBytes), count(int(e.Gets), "get"), plain.Size(e.GetBytes),
 				e.Failed)
 		}
 		if e.Error != "" {

@@ -26,7 +26,7 @@ behind a gap, HELD B bytes that wait for what is missing before them, RETX B byt
 		Example: "  xwarp top\n  xwarp top --interval 5s\n  xwarp top -n 1 -j",
 		Args:    noArgs,
 	}
-	o.register(cmd.Flags(), false)
+	o.addFlags(cmd.Flags(), false)
 	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "time between two views")
 	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after so many views")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -58,11 +58,11 @@ type soakProgram struct {
 	p     *process
 	ends  chan error // of the life that is on
 
-	mu       sync.Mutex
-	killed   bool
-	octets   int
-	progress map[string]time.Time // of each task
-	longest  time.Duration        // without progress
+	mu        sync.Mutex
+	killed    bool
+	byteCount int
+	progress  map[string]time.Time // of each task
+	longest   time.Duration        // without progress
 }
 
 // Users of the programs; neither has any right.
@@ -282,12 +282,12 @@ func (s *soak) heard(p *soakProgram, line string) {
 	switch word {
 	case "did":
 		var task string
-		var ops, octets int
-		if n, _ := fmt.Sscan(rest, &task, &ops, &octets); n != 3 {
+		var ops, byteCount int
+		if n, _ := fmt.Sscan(rest, &task, &ops, &byteCount); n != 3 {
 			return // killed in the middle of it
 		}
 		p.mu.Lock()
-		p.octets += octets
+		p.byteCount += byteCount
 		p.longest = max(p.longest, time.Since(p.progress[task]))
 		p.progress[task] = time.Now()
 		p.mu.Unlock()
@@ -353,7 +353,7 @@ func (s *soak) line(minute int) {
 	var b strings.Builder
 	for _, p := range s.programs {
 		p.mu.Lock()
-		fmt.Fprintf(&b, " %s %d MiB,", p.name, p.octets>>20)
+		fmt.Fprintf(&b, " %s %d MiB,", p.name, p.byteCount>>20)
 		p.mu.Unlock()
 	}
 	s.mu.Lock()
@@ -375,10 +375,10 @@ func (s *soak) close() {
 	for _, p := range s.programs {
 		p.mu.Lock()
 		p.killed = true
-		if p.octets == 0 {
+		if p.byteCount == 0 {
 			s.Errorf("%s did nothing", p.name)
 		}
-		s.Logf("%s: %d MiB, at most %v without progress", p.name, p.octets>>20, p.longest)
+		s.Logf("%s: %d MiB, at most %v without progress", p.name, p.byteCount>>20, p.longest)
 		p.mu.Unlock()
 		p.p.Process.Kill()
 		<-p.ends

@@ -138,7 +138,7 @@ func echo(e *verbstest.End) {
 }
 
 // exchange has one connection to who answers, and does everything over it until it ends.
-func exchange(dev verbs.Device, at netip.AddrPort, did func(octets int)) error {
+func exchange(dev verbs.Device, at netip.AddrPort, did func(byteCount int)) error {
 	e, peer, err := connected(dev, at)
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ const (
 )
 
 // writeExport writes to a daemon's export and reads back, until the connection ends.
-func writeExport(dev verbs.Device, at netip.AddrPort, piece int, did func(octets int)) error {
+func writeExport(dev verbs.Device, at netip.AddrPort, piece int, did func(byteCount int)) error {
 	e, export, err := connected(dev, at)
 	if err != nil {
 		return err
@@ -277,7 +277,7 @@ type putter struct {
 }
 
 // round puts and gets a few times by one connection.
-func (p *putter) round(did func(octets int)) error {
+func (p *putter) round(did func(byteCount int)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := transfer.Dial(ctx, p.dev, p.at, 0)

@@ -200,20 +200,20 @@ type tasks struct {
 }
 
 // add counts an operation of a task.
-func (k *tasks) add(task string, octets int) {
+func (k *tasks) add(task string, byteCount int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.did == nil {
 		k.did = map[string][2]int{}
 	}
 	d := k.did[task]
-	k.did[task] = [2]int{d[0] + 1, d[1] + octets}
+	k.did[task] = [2]int{d[0] + 1, d[1] + byteCount}
 }
 
 // run repeats round for ever. Each has a connection of its own, whose end by an error the test hears of.
-func (k *tasks) run(task string, round func(did func(octets int)) error) {
+func (k *tasks) run(task string, round func(did func(byteCount int)) error) {
 	for {
-		err := round(func(octets int) { k.add(task, octets); time.Sleep(breath) })
+		err := round(func(byteCount int) { k.add(task, byteCount); time.Sleep(breath) })
 		if err == nil {
 			continue
 		}

@@ -69,15 +69,15 @@ type Charge struct {
 
 // Begin counts one more connection that a opened, which is in start-up.
 func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Charge, error) {
-	return p.begin(a, startup, now)
+	return p.charge(a, startup, now)
 }
 
 // Dial counts one more connection to a that this host opens: its start-up is no cost that a peer causes.
 func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Charge, error) {
-	return p.begin(a, established, now)
+	return p.charge(a, established, now)
 }
 
-func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
+func (p *Peers) charge(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
 	r := p.rule(Bare(a))
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -209,7 +209,7 @@ func (s *Stream) Event(ev tcp.Events, _ tick.Time) {
 		s.set(Readable)
 	}
 	if ev&tcp.Ended != 0 {
-		s.end()
+		s.finish()
 	}
 }
 
@@ -230,7 +230,7 @@ func (s *Stream) OfferCRC(at seq.Num, pieces [][]byte, n int, _ uint32) int {
 	return s.Offer(at, pieces, n)
 }
 
-func (s *Stream) end() {
+func (s *Stream) finish() {
 	if s.ep != nil && s.err == nil {
 		if c := s.ep.Conn().Cause(); c != tcp.CauseClosed {
 			s.err = c

@@ -200,8 +200,8 @@ func TestCountersAddUp(t *testing.T) {
 	for _, e := range s.Exports {
 		want := map[string][2]uint64{"content": {puts, puts}}[e.Name]
 		rejected := map[string]uint64{"guarded": 1}[e.Name]
-		if got := [2]uint64{counters.PutOctets.Of(e.Transfers),
-			counters.GetOctets.Of(e.Transfers)}; got != want || e.Rejected != rejected {
+		if got := [2]uint64{counters.PutBytes.Of(e.Transfers),
+			counters.GetBytes.Of(e.Transfers)}; got != want || e.Rejected != rejected {
 			t.Errorf("export %s: %d octets put and got, %d rejected; want %d, %d", e.Name, got,
 				e.Rejected, want, rejected)
 		}

@@ -50,22 +50,22 @@ func ringCost(g control.Geometry) budget.Amounts {
 	}
 }
 
-// takenOctets is what a queue pair with a shared receive queue keeps for each message that it may be in the middle
+// takenBytes is what a queue pair with a shared receive queue keeps for each message that it may be in the middle
 // of: a number of 4 bytes, in a ring of a power of two.
-const takenOctets = 8
+const takenBytes = 8
 
 // qpCost is that of a queue pair and of its connection, which has a socket or a reserved port.
 func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
-	_, _, octets := rings(c)
+	_, _, byteCount := rings(c)
 	own, taken := *c, 0
 	if c.SRQ != nil { // which has the receives, and pays for them
 		own.RecvDepth, taken = 1, c.RecvDepth
 	}
-	footprint := takenOctets*taken + s.dev.Core.Footprint(&own)
+	footprint := takenBytes*taken + s.dev.Core.Footprint(&own)
 	return budget.Amounts{
 		budget.QPs: 1, budget.Descriptors: 1,
 		budget.WorkRequests: int64(own.SendDepth + own.RecvDepth),
-		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(octets)) + int64(footprint),
+		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(byteCount)) + int64(footprint),
 	}
 }
 

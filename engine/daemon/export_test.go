@@ -224,7 +224,7 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 		}
 		c.Close()
 	}
-	want := control.Counters(transfer.Stats{Puts: 1, PutOctets: 8000, Gets: 2, GetOctets: 9000,
+	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 9000,
 		Failed: 1})
 	patience := time.After(time.Minute)
 	for { // the server hears of the end of a get after the client

@@ -57,8 +57,8 @@ func (e *export) held() int64 {
 	case e.tree == nil:
 		return 0 // another export has it
 	}
-	octets, _ := e.tree.Used()
-	return octets
+	byteCount, _ := e.tree.Used()
+	return byteCount
 }
 
 func (e *export) transferred(v transfer.Event) {
@@ -69,6 +69,6 @@ func (e *export) transferred(v transfer.Event) {
 	if v.Err != nil {
 		log = log.With("error", v.Err)
 	}
-	log.Info("transfer", "op", v.Op, "remote", v.Remote, "bytes", v.Octets,
+	log.Info("transfer", "op", v.Op, "remote", v.Remote, "bytes", v.Bytes,
 		"seconds", v.Took.Seconds())
 }

@@ -23,7 +23,7 @@ const (
 	webHeaderTimeout = 5 * time.Second
 	webWriteTimeout  = 10 * time.Second
 	webIdleTimeout   = 5 * time.Second
-	webHeaderOctets  = 16 << 10
+	webHeaderBytes   = 16 << 10
 )
 
 // webServer is the HTTP server of metrics and of the status page.
@@ -55,7 +55,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 		ConnState: conns.changed,
 		Handler:   s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout,
 		WriteTimeout: webWriteTimeout,
-		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderOctets,
+		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
 	d.mu.Lock()

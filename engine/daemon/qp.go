@@ -109,7 +109,7 @@ func (s *session) createQP(a *control.CreateQPArgs) (any, error) {
 
 // rings says where the rings of a queue pair lie in their memory, and how long that is. With a shared receive
 // queue there is none for receives.
-func rings(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, octets uint32) {
+func rings(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, byteCount uint32) {
 	send = control.NewGeometry(0, c.SendDepth, control.SendSlot(c.MaxSGE, c.MaxInline))
 	if c.SRQ != nil {
 		return send, nil, send.After()
@@ -122,9 +122,9 @@ func rings(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, oc
 func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
-	var octets uint32
-	res.Send, res.Recv, octets = rings(&c)
-	mem, err := s.d.mapper.NewMemory(s, "xwarp-qp", int(octets))
+	var byteCount uint32
+	res.Send, res.Recv, byteCount = rings(&c)
+	mem, err := s.d.mapper.NewMemory(s, "xwarp-qp", int(byteCount))
 	if err != nil {
 		return nil, err
 	}

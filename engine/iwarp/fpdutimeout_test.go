@@ -127,7 +127,7 @@ func (s *side) wantHole(t *testing.T) {
 	if err := s.Err(); err == nil || !strings.Contains(err.Error(), text) || !s.rst {
 		t.Errorf("the hole ends with %v, RST %v", err, s.rst)
 	}
-	if n := s.Stats().HeldOctets; n != 0 {
+	if n := s.Stats().HeldBytes; n != 0 {
 		t.Errorf("%d octets are held behind the end", n)
 	}
 }
@@ -138,7 +138,7 @@ func TestHoleTimeout(t *testing.T) {
 	for range 2 { // bytes of no known FPDU are kept when they come again
 		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4)
 	}
-	if n := r.Stats().HeldOctets; n != len(fpdu)-4 {
+	if n := r.Stats().HeldBytes; n != len(fpdu)-4 {
 		t.Fatalf("%d octets are held behind the hole", n)
 	}
 	if r.Settle(5); r.Deadline() != tick.Time(5).Add(tick.Second) {
@@ -186,7 +186,7 @@ func TestSlowFill(t *testing.T) {
 	due := r.Deadline()
 	for now := tick.Time(0); r.Err() == nil; now = now.Add(30 * tick.Second) {
 		if now > due {
-			t.Fatalf("%d octets are held after %v", r.Stats().HeldOctets, now)
+			t.Fatalf("%d octets are held after %v", r.Stats().HeldBytes, now)
 		}
 		if r.Deadline() <= now {
 			r.Expire(now)

@@ -12,9 +12,9 @@ import (
 // terminateOnly is what MPA serves when the queue pair cannot: a stream of one Terminate (RFC 6581, 9.3). A
 // responder sends it behind the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
 type terminateOnly struct {
-	octets []byte // of the ULPDU
-	wait   bool   // for the peer's first FPDU
-	sent   bool
+	data []byte // of the ULPDU
+	wait bool   // for the peer's first FPDU
+	sent bool
 }
 
 // NextULPDU implements mpa.Source.
@@ -23,7 +23,7 @@ func (t *terminateOnly) NextULPDU(int) (ref ulpdu.Ref, n int) {
 		return ref, 0
 	}
 	t.sent = true
-	return ref, len(t.octets)
+	return ref, len(t.data)
 }
 
 // ULPDUWaiting implements mpa.Source.
@@ -31,7 +31,7 @@ func (t *terminateOnly) ULPDUWaiting() bool { return !t.wait && !t.sent }
 
 // ReadULPDU implements mpa.Source.
 func (t *terminateOnly) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
-	return copy(dst, t.octets), nil
+	return copy(dst, t.data), nil
 }
 
 // LendULPDU implements mpa.Source.
@@ -61,7 +61,7 @@ func (c *Conn) startTerminate(p *startup.Params, left seq.Num, code uint8) {
 	}
 	t := rdmap.Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, code)}
 	c.terminate = &terminateOnly{
-		octets: rdmap.AppendTerminateULPDU(nil, &t, ddp.Version(p.Version)), wait: c.cfg.Responder,
+		data: rdmap.AppendTerminateULPDU(nil, &t, ddp.Version(p.Version)), wait: c.cfg.Responder,
 	}
 	c.startFraming(p, left, c.terminate, c.terminate)
 	c.move(cannotStart)

@@ -10,32 +10,32 @@ import (
 
 // block is segments that were polled and not sent: a run that may leave as one block of segmentation offload.
 type block struct {
-	mem   []byte       // for the block, nil: only frames can be sent
-	slots []ring.TxBuf // for segments that leave as frames
-	first tcp.Out      // the first segment
-	n     int          // segments
-	most  int          // that fit
-	least int          // that are worth a block
-	size  int          // bytes of payload of each, but for the last
-	last  int          // of the last, which ends the run when it is shorter
-	flags wire.Flags   // of the last
+	mem         []byte       // for the block, nil: only frames can be sent
+	slots       []ring.TxBuf // for segments that leave as frames
+	first       tcp.Out      // the first segment
+	n           int          // segments
+	maxSegments int          // that fit
+	least       int          // that are worth a block
+	size        int          // bytes of payload of each, but for the last
+	last        int          // of the last, which ends the run when it is shorter
+	flags       wire.Flags   // of the last
 }
 
 // start makes o the first segment of b.
 func (b *block) start(e *Endpoint, o *tcp.Out) {
-	b.first, b.n, b.most, b.size, b.flags = *o, 1, 1, o.Payload.Len(), o.Flags
+	b.first, b.n, b.maxSegments, b.size, b.flags = *o, 1, 1, o.Payload.Len(), o.Flags
 	b.last, b.least = b.size, 2
 	// The kernel clears CWR in all segments but the first, as classic ECN wants it and accurate ECN does not.
 	const plain = wire.PSH | wire.ECE | wire.AE
 	if b.mem != nil && o.Run != tcp.RunNone && b.size > 0 && o.Flags&^plain == wire.ACK &&
 		e.frame.ipAt == ip.EthernetLen {
-		b.most = (len(b.mem) - e.frame.n - wire.HeaderLen - o.Opt.Len()) / b.size
-		b.least = min(MinBlockShort, MinBlock+MinBlockOctets/b.size)
+		b.maxSegments = (len(b.mem) - e.frame.n - wire.HeaderLen - o.Opt.Len()) / b.size
+		b.least = min(MinBlockShort, MinBlock+MinBlockBytes/b.size)
 	}
 }
 
-// open reports whether more segments may join.
-func (b *block) open() bool { return b.n < b.most && b.last == b.size }
+// canGrow reports whether more segments may join.
+func (b *block) canGrow() bool { return b.n < b.maxSegments && b.last == b.size }
 
 // join adds o if the kernel makes the same segment of the first one's headers: with lengths, sequence number
 // and checksums of its own, and PSH in the last one only (RFC 9293, 3.9.1: successive PSH may be collapsed).
@@ -72,16 +72,16 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	b := &s.block
 	left := false // s.out was polled and not sent
 	again, ok := true, true
-	for ok && (n < s.round.each || left) {
+	for ok && (n < s.round.maxEach || left) {
 		b.mem, b.n = nil, 0
-		if n < s.round.each {
+		if n < s.round.maxEach {
 			b.mem = s.port.Block()
 		}
 		if left {
 			b.start(e, &s.out)
 			left = false
 		}
-		for ok && !left && (b.n == 0 || b.open()) {
+		for ok && !left && (b.n == 0 || b.canGrow()) {
 			if ok = b.reserve(s); !ok {
 				break
 			}
@@ -151,7 +151,7 @@ func (e *Endpoint) sendBlock() {
 	}
 	s.stats.TxFrames += uint64(b.n)
 	s.stats.TxPayload += uint64(end - at)
-	s.stats.TxOctets += uint64(end + at*(b.n-1))
+	s.stats.TxBytes += uint64(end + at*(b.n-1))
 	s.port.SendBlock(b.mem[:end], ring.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size,
 		IPv6: e.frame.v6})
 }

@@ -98,7 +98,7 @@ func TestBlockAllocations(t *testing.T) {
 		b := &s.block
 		b.mem = s.port.Block()
 		b.start(p.e, &o)
-		for next := o; b.open(); {
+		for next := o; b.canGrow(); {
 			next.Run = tcp.RunNext
 			b.join(&next)
 		}

@@ -57,29 +57,29 @@ type Upper interface {
 
 // Endpoint is one connection of a Stack.
 type Endpoint struct {
-	stack     *Stack
-	tuple     tcp.Tuple
-	conn      tcp.Conn
-	upper     Upper
-	src       tcp.Source // upper
-	hop       *hop
-	hopIdx    int // in hop.users
-	frame     template
-	expect    expect
-	flow      *Flow   // nil: in the clear
-	rcvEnd    seq.Num // what the layer above knows as the left edge
-	started   bool
-	dirty     bool
-	class     *Class // where it waits to transmit
-	ended     bool
-	abandoned bool
-	visit     visit
-	steered   bool
-	from      *Listener      // that accepted it
-	young     *list.Element  // in from.young
-	peer      *budget.Charge // nil for those that this host opened
-	late      seq.Num        // the left edge of what was not acknowledged in time last; see doubt
-	serial    uint64         // of the connections of the stack, in the order of their beginning
+	stack        *Stack
+	tuple        tcp.Tuple
+	conn         tcp.Conn
+	upper        Upper
+	src          tcp.Source // upper
+	hop          *hop
+	hopIdx       int // in hop.users
+	frame        template
+	expect       expect
+	flow         *Flow   // nil: in the clear
+	rcvEnd       seq.Num // what the layer above knows as the left edge
+	started      bool
+	dirty        bool
+	class        *Class // where it waits to transmit
+	ended        bool
+	abandoned    bool
+	visit        visit
+	steered      bool
+	from         *Listener      // that accepted it
+	young        *list.Element  // in from.young
+	peer         *budget.Charge // nil for those that this host opened
+	unaAtLastRTO seq.Num        // the left edge of what was not acknowledged in time last; see doubt
+	serial       uint64         // of the connections of the stack, in the order of their beginning
 
 	timerAt  tick.Time
 	timerIdx int
@@ -330,7 +330,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	if s.blocks && e.flow == nil {
 		return e.burstBlocks(src, now)
 	}
-	for ; n < s.round.each; n++ {
+	for ; n < s.round.maxEach; n++ {
 		buf, ok := s.allocTx()
 		if !ok {
 			break
@@ -381,7 +381,7 @@ func (e *Endpoint) fill(b []byte, o *tcp.Out) uint64 {
 // put gives the port the frame of n bytes in buf.
 func (s *Stack) put(buf ring.TxBuf, n int) {
 	s.stats.TxFrames++
-	s.stats.TxOctets += uint64(n)
+	s.stats.TxBytes += uint64(n)
 	s.port.Send(buf, n)
 }
 
@@ -423,7 +423,7 @@ func (e *Endpoint) events(now tick.Time) {
 	}
 	if ev&tcp.Ended != 0 && !e.ended {
 		e.ended = true
-		e.stack.gone = append(e.stack.gone, e)
+		e.stack.forgetting = append(e.stack.forgetting, e)
 	}
 }
 
@@ -434,7 +434,7 @@ func (e *Endpoint) deadline() tick.Time {
 func (e *Endpoint) expire(now tick.Time) {
 	if e.conn.Deadline() <= now {
 		e.conn.Expire(now)
-		e.doubt(now)
+		e.revalidateHop(now)
 	}
 	if e.upper.Deadline() <= now {
 		e.upper.Expire(now)

@@ -20,19 +20,19 @@ type Defect struct {
 
 func (d *Defect) Error() string { return fmt.Sprintf("a defect of this program: %v", d.Value) }
 
-// serve notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the
+// setCurrent notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the
 // comparison.
-func (s *Stack) serve(e *Endpoint) {
-	if s.serving.Load() != e {
-		s.setServing(e)
+func (s *Stack) setCurrent(e *Endpoint) {
+	if s.current.Load() != e {
+		s.storeCurrent(e)
 	}
 }
 
-func (s *Stack) setServing(e *Endpoint) { s.serving.Store(e) }
+func (s *Stack) storeCurrent(e *Endpoint) { s.current.Store(e) }
 
 // Serving returns the connection that is or was served last; the zero Tuple: none. Any goroutine may call it.
 func (s *Stack) Serving() (t tcp.Tuple) {
-	if e := s.serving.Load(); e != nil {
+	if e := s.current.Load(); e != nil {
 		t = e.tuple // never changes
 	}
 	return t
@@ -49,7 +49,7 @@ func (s *Stack) contain(now tick.Time) {
 	if v == nil {
 		return
 	}
-	e := s.serving.Load()
+	e := s.current.Load()
 	s.via = nil
 	s.giveBack()
 	if e != nil && e.upper != nil && e.upper.Recover(v) {
@@ -59,7 +59,7 @@ func (s *Stack) contain(now tick.Time) {
 		return
 	}
 	d := &Defect{Tuple: s.Serving(), Value: v, Trace: debug.Stack()}
-	s.serving.Store(nil)
+	s.current.Store(nil)
 	if e != nil {
 		s.Abandon(e, d, now)
 	}

@@ -164,12 +164,12 @@ func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 	s.held++
 }
 
-// doubt asks the resolver to confirm the hop of a connection whose segments are not acknowledged in time: the
+// revalidateHop asks the resolver to confirm the hop of a connection whose segments are not acknowledged in time: the
 // kernel sees none of them, and would keep an address for ever that answers no more.
-func (e *Endpoint) doubt(now tick.Time) {
+func (e *Endpoint) revalidateHop(now tick.Time) {
 	h := e.hop
-	if una := e.conn.SndUna(); una != e.late { // the first time it is only late
-		e.late = una
+	if una := e.conn.SndUna(); una != e.unaAtLastRTO { // the first time it is only late
+		e.unaAtLastRTO = una
 		return
 	}
 	if h == nil || e.conn.SndUna() == e.conn.SndNxt() || now.Sub(h.asked) < HopRetry {

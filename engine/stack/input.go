@@ -15,7 +15,7 @@ import (
 // input processes one frame. Nothing of p is kept.
 func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	s.stats.RxFrames++
-	s.stats.RxOctets += uint64(p.Len())
+	s.stats.RxBytes += uint64(p.Len())
 	// Most frames are of the hosts of the one before: its connection knows all that their headers have to be.
 	if e, b := s.last, p.Frag(0); e != nil {
 		if ecn, ok := e.expect.matches(b, p.Len()); ok {
@@ -34,7 +34,7 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 		}
 	}
 	pieces := p.Frags(s.pieces[:0])
-	s.serve(nil)
+	s.setCurrent(nil)
 	off, err := s.eth.Decode(pieces[0])
 	switch {
 	case err != nil:
@@ -166,7 +166,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 		near.tuple.LocalPort != s.seg.DstPort {
 		e = s.find(near)
 	}
-	s.serve(e)
+	s.setCurrent(e)
 	s.seg.Len -= head
 	payload := b[head:]
 	s.pieces[0] = payload

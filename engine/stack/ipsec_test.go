@@ -22,18 +22,18 @@ type checked struct {
 	kept int
 }
 
-func octetAt(at seq.Num) byte { return byte(uint32(at) * 0x9e3779b1 >> 24) }
+func byteAt(at seq.Num) byte { return byte(uint32(at) * 0x9e3779b1 >> 24) }
 
 func (c *checked) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	for i := range r.Len() {
-		dst[i] = octetAt(r.Start.Add(i))
+		dst[i] = byteAt(r.Start.Add(i))
 	}
 	return 0, false
 }
 
 func (c *checked) Offer(at seq.Num, pieces [][]byte, n int) int {
 	for i, b := range bytes.Join(pieces, nil)[:n] {
-		if want := octetAt(at.Add(i)); b != want {
+		if want := byteAt(at.Add(i)); b != want {
 			c.t.Fatalf("octet %d is %#x, want %#x", at.Add(i), b, want)
 		}
 	}

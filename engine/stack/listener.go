@@ -142,7 +142,7 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		l.of(t).Refuse(t, now)
 		return nil, err
 	}
-	s.serve(e)
+	s.setCurrent(e)
 	if !l.of(t).Accept(t, &s.seg, &e.conn, now) {
 		s.forget(e, now)
 		return nil, ErrNoHandshake

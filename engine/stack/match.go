@@ -27,8 +27,8 @@ const (
 func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	*x = expect{ipAt: ip.EthernetLen, v6: !t.Remote.Is4()}
 	var mask, value [expectLen]byte
-	know := func(at int, bits byte, octets ...byte) {
-		for i, v := range octets {
+	know := func(at int, bits byte, data ...byte) {
+		for i, v := range data {
 			mask[at+i], value[at+i] = bits, v
 		}
 	}

@@ -88,10 +88,10 @@ func TestLongRuns(t *testing.T) {
 		{32, 1, MaxFramesPerRound, MaxFramesPerVisit},
 	} {
 		var r round
-		r.begin(tc.ends, tc.run)
-		if r.most != tc.most || r.each != tc.each {
+		r.startRound(tc.ends, tc.run)
+		if r.maxFrames != tc.most || r.maxEach != tc.each {
 			t.Errorf("%d connections, runs of %d: %d frames in a round and %d in a visit, want "+
-				"%d and %d", tc.ends, tc.run, r.most, r.each, tc.most, tc.each)
+				"%d and %d", tc.ends, tc.run, r.maxFrames, r.maxEach, tc.most, tc.each)
 		}
 	}
 }

@@ -59,36 +59,36 @@ type Config struct {
 
 // Stack owns a Port and every connection on it.
 type Stack struct {
-	cfg       Config
-	port      ring.Port
-	budget    tcp.Budget
-	conns     map[tcp.Tuple]*Endpoint
-	listeners map[listenKey]*Listener
-	listening []*Listener
-	hops      map[ip.Addr]*hop
-	idle      idleHops
-	held      int // segments that wait for a hop
-	local     local
-	inbound   map[uint32]inbound // by SPI
-	via       *Flow              // by which the segment that is being processed arrived; nil: in the clear
-	now       tick.Time          // of the last round of transmission
-	begun     uint64             // connections so far
-	timers    timers
-	flush     flush
-	starved   bool                  // the last round of transmission ended without a slot
-	starving  int                   // such rounds in a row, in which nothing was sent
-	fetched   int                   // frames in batch that Receive has not seen
-	released  bool                  // chunks were released since the last Refill
-	queued    bool                  // replies were given to the port since the last Flush
-	dirty     fair.Queue[*Endpoint] // want to transmit
-	common    Class                 // of those that SetClass was not called for
-	stats     Stats
-	last      *Endpoint   // found last: segments come in runs
-	gone      []*Endpoint // ended, to be forgotten after the callbacks
-	totals    tally.Sum[TCPCounters]
-	listened  tcp.ListenCounters // by listeners that were closed
+	cfg        Config
+	port       ring.Port
+	budget     tcp.Budget
+	conns      map[tcp.Tuple]*Endpoint
+	listeners  map[listenKey]*Listener
+	listening  []*Listener
+	hops       map[ip.Addr]*hop
+	idle       idleHops
+	held       int // segments that wait for a hop
+	local      local
+	inbound    map[uint32]inbound // by SPI
+	via        *Flow              // by which the segment that is being processed arrived; nil: in the clear
+	now        tick.Time          // of the last round of transmission
+	begun      uint64             // connections so far
+	timers     timers
+	flush      flush
+	starved    bool                  // the last round of transmission ended without a slot
+	starving   int                   // such rounds in a row, in which nothing was sent
+	fetched    int                   // frames in batch that Receive has not seen
+	released   bool                  // chunks were released since the last Refill
+	queued     bool                  // replies were given to the port since the last Flush
+	dirty      fair.Queue[*Endpoint] // want to transmit
+	common     Class                 // of those that SetClass was not called for
+	stats      Stats
+	last       *Endpoint   // found last: segments come in runs
+	forgetting []*Endpoint // ended, to be forgotten after the callbacks
+	totals     tally.Sum[TCPCounters]
+	listened   tcp.ListenCounters // by listeners that were closed
 
-	serving atomic.Pointer[Endpoint] // whose turn it is; nil: nobody's
+	current atomic.Pointer[Endpoint] // whose turn it is; nil: nobody's
 	at      int                      // the next frame of batch
 	holding int                      // the frame of batch that is being received, and 1; 0: none
 	slot    uint32                   // that is being filled, if filling
@@ -192,7 +192,7 @@ func (s *Stack) receive(now tick.Time) {
 // itself, still want it now and then: by Deadline at the latest.
 func (s *Stack) Quiet() bool {
 	return s.dirty.Len() == 0 && s.fetched == 0 && !s.queued && !s.released &&
-		len(s.gone) == 0 && s.flush.at == tick.Never
+		len(s.forgetting) == 0 && s.flush.at == tick.Never
 }
 
 // Transmit is the second half of Step. What nobody waits for comes after the frames have left.
@@ -240,7 +240,7 @@ func (s *Stack) expire(now tick.Time) bool {
 
 // expireOthers runs the timers that are of no connection.
 func (s *Stack) expireOthers(now tick.Time) (worked bool) {
-	s.serve(nil)
+	s.setCurrent(nil)
 	defer s.contain(now)
 	for _, l := range s.listening {
 		worked = l.expire(now) || worked
@@ -253,7 +253,7 @@ func (s *Stack) expireOthers(now tick.Time) (worked bool) {
 func (s *Stack) expireSome(now tick.Time) (worked bool) {
 	defer s.contain(now)
 	for e := s.timers.pop(now); e != nil; e = s.timers.pop(now) {
-		s.serve(e)
+		s.setCurrent(e)
 		if at := e.deadline(); at > now {
 			s.timers.set(e, at)
 			continue
@@ -269,20 +269,20 @@ type Class = fair.Class[*Endpoint]
 
 // round is one round of transmission.
 type round struct {
-	visits     int         // that may still be made: as many as connections were waiting
-	visited    []*Endpoint // in their order; visited[:tidied] are done with
-	tidied     int
-	sent       int
-	most, each int // frames, of all connections and of one
+	visits             int         // that may still be made: as many as connections were waiting
+	visited            []*Endpoint // in their order; visited[:tidied] are done with
+	tidied             int
+	sent               int
+	maxFrames, maxEach int // frames, of all connections and of one
 }
 
-// begin sets the bounds of a round for the connections that wait: where the port wants long runs, a connection that is
-// alone sends one in a visit.
-func (r *round) begin(waiting, run int) {
-	*r = round{visits: waiting, visited: r.visited[:0], most: max(MaxFramesPerRound, run),
-		each: MaxFramesPerVisit}
+// startRound sets the bounds of a round for the connections that wait: where the port wants long runs, a connection
+// that is alone sends one in a visit.
+func (r *round) startRound(waiting, run int) {
+	*r = round{visits: waiting, visited: r.visited[:0], maxFrames: max(MaxFramesPerRound, run),
+		maxEach: MaxFramesPerVisit}
 	if waiting > 0 {
-		r.each = max(r.each, run/waiting)
+		r.maxEach = max(r.maxEach, run/waiting)
 	}
 }
 
@@ -290,7 +290,7 @@ func (r *round) begin(waiting, run int) {
 // another, and kicks the port.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
-	r.begin(s.dirty.Len(), s.cfg.Run)
+	r.startRound(s.dirty.Len(), s.cfg.Run)
 	s.starved = false
 	for !s.visit(now) { // until it comes to its end without a panic
 	}
@@ -306,11 +306,11 @@ func (s *Stack) transmit(now tick.Time) bool {
 		// a driver that polls says nothing about what it does not take
 		s.flush = flush{now.Add(StarvedRetry), StarvedRetry}
 	}
-	for i, e := range s.gone {
+	for i, e := range s.forgetting {
 		s.forget(e, now)
-		s.gone[i] = nil
+		s.forgetting[i] = nil
 	}
-	s.gone = s.gone[:0]
+	s.forgetting = s.forgetting[:0]
 	return sent > 0
 }
 
@@ -318,7 +318,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 func (s *Stack) visit(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
-	for r.visits > 0 && r.sent < r.most {
+	for r.visits > 0 && r.sent < r.maxFrames {
 		r.visits--
 		e, ok := s.dirty.Next()
 		if !ok {
@@ -327,7 +327,7 @@ func (s *Stack) visit(now tick.Time) bool {
 		r.visited = append(r.visited, e)
 		e.dirty = false
 		if !e.ended {
-			s.serve(e)
+			s.setCurrent(e)
 			r.sent += e.output(now)
 		}
 	}
@@ -341,7 +341,7 @@ func (s *Stack) tidy(now tick.Time) bool {
 	for r.tidied < len(r.visited) {
 		e := r.visited[r.tidied]
 		r.tidied++
-		s.serve(e)
+		s.setCurrent(e)
 		e.tidy(now)
 	}
 	return true

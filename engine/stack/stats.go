@@ -2,9 +2,9 @@ package stack
 
 // Stats counts what a stack did with frames, each drop by its cause.
 type Stats struct {
-	RxFrames, RxOctets uint64
-	TxFrames, TxOctets uint64
-	TxPayload          uint64 // bytes of TCP payload sent, retransmissions included
+	RxFrames, RxBytes uint64
+	TxFrames, TxBytes uint64
+	TxPayload         uint64 // bytes of TCP payload sent, retransmissions included
 
 	DropNotForUs     uint64 // another station's Ethernet address
 	DropMalformed    uint64 // Ethernet, IP or TCP header that cannot be

@@ -53,7 +53,7 @@ func (s *Stack) handOver(x Stray) bool {
 
 // Inject processes what another worker handed over.
 func (s *Stack) Inject(x *Stray, now tick.Time) {
-	s.serve(nil)
+	s.setCurrent(nil)
 	defer s.contain(now)
 	if x.ICMP != nil {
 		if !s.DeliverICMP(&x.Tuple, x.ICMP, now) {
@@ -74,7 +74,7 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 	}
 	pieces := append(s.pieces[:0], x.Payload)
 	if e := s.conns[s.tuple]; e != nil && !s.reuse(e, now) {
-		s.serve(e)
+		s.setCurrent(e)
 		e.receive(&s.seg, pieces, payloadCRC{}, now)
 		return
 	}
@@ -91,7 +91,7 @@ func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 		return false
 	}
 	s.stats.ICMP++
-	s.serve(c)
+	s.setCurrent(c)
 	c.conn.ICMP(e, now)
 	s.mark(c)
 	return true

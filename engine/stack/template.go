@@ -81,7 +81,7 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
 func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	if o.Run == tcp.RunNext && f.end > 0 {
-		return f.next(b, o)
+		return f.nextFrame(b, o)
 	}
 	f.end = 0
 	*(*[maxHeader]byte)(b) = f.hdr
@@ -89,7 +89,7 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	at := f.n + o.Header.Put(b[f.n:])
 	f.setIP(b, o.ECN, at-f.n+o.Payload.Len())
 	if o.Run != tcp.RunNone && o.Flags&wire.PSH == 0 && at <= maxHeader { // more are known to follow
-		f.begin(b, at, o.Payload.Len())
+		f.startFrame(b, at, o.Payload.Len())
 	}
 	return at
 }
@@ -110,8 +110,8 @@ func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(ecn)<<8+uint64(v)))
 }
 
-// begin makes the headers of the segment in b, the payload of which, size bytes, is at at, those of a run.
-func (f *template) begin(b []byte, at, size int) {
+// startFrame makes the headers of the segment in b, the payload of which, size bytes, is at at, those of a run.
+func (f *template) startFrame(b []byte, at, size int) {
 	f.end, f.size = at, size
 	copy(f.hdr[:], b[:at])
 	t := f.hdr[f.n:at]
@@ -122,8 +122,8 @@ func (f *template) begin(b []byte, at, size int) {
 	f.tcpSum = narrow(addLength(f.runSum, len(t)+size))
 }
 
-// next is build for a segment of a run.
-func (f *template) next(b []byte, o *tcp.Out) int {
+// nextFrame is build for a segment of a run.
+func (f *template) nextFrame(b []byte, o *tcp.Out) int {
 	if n := o.Payload.Len(); n != f.size {
 		f.size = n
 		n += f.end - f.n

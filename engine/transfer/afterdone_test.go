@@ -29,7 +29,7 @@ func TestWriteAfterDone(t *testing.T) {
 		p := newPutter(ctx, t, dev, at, size)
 		p.write(good)
 		done := Message{Type: TypeDone, Length: size, Sum: sha256.Sum256(good)}
-		if err := p.send(&done); err != nil {
+		if err := p.postMessage(&done); err != nil {
 			t.Fatal(err)
 		}
 		waits := round%2 == 0
@@ -47,7 +47,7 @@ func TestWriteAfterDone(t *testing.T) {
 				confirmed++
 			case errors.As(err, &no) && no.Code == CodeSum:
 				refused++
-			case !p.over():
+			case !p.ended():
 				t.Fatal(err)
 			}
 		}
@@ -65,10 +65,10 @@ func TestWriteAfterDone(t *testing.T) {
 // putter is a client of which a test says each step.
 type putter struct {
 	*link
-	t      *testing.T
-	mem    *registration
-	octets []byte
-	to     Message
+	t    *testing.T
+	mem  *registration
+	data []byte
+	to   Message
 }
 
 func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.AddrPort,
@@ -78,16 +78,16 @@ func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.Add
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &putter{link: l, t: t, octets: make([]byte, size)}
-	p.mem, err = l.expose(p.octets, verbs.LocalWrite, func() error { return nil })
+	p := &putter{link: l, t: t, data: make([]byte, size)}
+	p.mem, err = l.expose(p.data, verbs.LocalWrite, func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := dev.Dial(ctx, at, l.end.QP, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	l.begin()
-	if err := l.send(&Message{Type: TypePut, Length: uint64(size)}); err != nil {
+	l.startLoops()
+	if err := l.postMessage(&Message{Type: TypePut, Length: uint64(size)}); err != nil {
 		t.Fatal(err)
 	}
 	if p.to, err = l.expect(ctx, TypeRegion); err != nil {
@@ -99,10 +99,10 @@ func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.Add
 // write posts one Write of everything, and waits for its completion.
 func (p *putter) write(b []byte) {
 	p.t.Helper()
-	copy(p.octets, b)
+	copy(p.data, b)
 	err := p.post(&verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mem.mr.SGE(0, len(b))},
 		RemoteSTag: p.to.STag, RemoteTO: p.to.TO, Flags: verbs.Signaled})
-	if err != nil && !p.over() {
+	if err != nil && !p.ended() {
 		p.t.Fatal(err)
 	}
 	for err == nil {
@@ -122,7 +122,7 @@ func contentOf(t *testing.T, r *Region) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.release(c)
+	defer r.releaseMemory(c)
 	return bytes.Clone(c.mem[:c.length])
 }
 

@@ -27,7 +27,7 @@ type Client struct {
 
 // Summary is a transfer that succeeded.
 type Summary struct {
-	Octets  int64
+	Bytes   int64
 	Content int64 // of a get: how many bytes the server's content has, whatever was asked for
 	Sum     Sum
 	Took    time.Duration
@@ -55,7 +55,7 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	l.begin()
+	l.startLoops()
 	return c, nil
 }
 
@@ -64,7 +64,7 @@ var errMemory = errors.New("the peer gives memory for RDMA Reads and Writes, as 
 	"and takes no put and get: name the port of an xwarp serve, or of an export with serve = \"transfer\"")
 
 // Over reports whether the connection has ended.
-func (c *Client) Over() bool { return c.over() }
+func (c *Client) Over() bool { return c.ended() }
 
 // Close ends the connection. It may be called again.
 func (c *Client) Close() error {
@@ -77,7 +77,7 @@ const quietAfter = 500 * time.Millisecond
 
 // request sends a Put or Get and returns the region that the server grants.
 func (c *Client) request(ctx context.Context, m *Message) (Message, error) {
-	if err := c.send(m); err != nil {
+	if err := c.postMessage(m); err != nil {
 		return Message{}, c.reason(ctx, err)
 	}
 	if c.Waiting != nil {
@@ -93,7 +93,7 @@ var errCut = errors.New("the connection ended")
 // reason returns why the connection ended when that is why an operation failed with err: the server's own words if
 // there are any.
 func (c *Client) reason(ctx context.Context, err error) error {
-	if !errors.Is(err, errCut) && !errors.Is(err, verbs.ErrClosed) && !c.over() {
+	if !errors.Is(err, errCut) && !errors.Is(err, verbs.ErrClosed) && !c.ended() {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)

@@ -24,7 +24,7 @@ type content struct {
 	// Region.mu's.
 	holders int // gets, and the region while it is its content
 
-	gone    chan struct{}   // closed by free
+	freed   chan struct{}   // closed by free
 	revoked context.Context // ends when the memory is needed
 	revoke  context.CancelCauseFunc
 
@@ -35,7 +35,7 @@ type content struct {
 func newContent(mem []byte, length int64, file *os.File) *content {
 	c := &content{
 		mem: mem, length: length, file: file, holders: 1,
-		gone: make(chan struct{}), digests: map[int64]*digest{},
+		freed: make(chan struct{}), digests: map[int64]*digest{},
 	}
 	c.revoked, c.revoke = context.WithCancelCause(context.Background())
 	return c
@@ -74,7 +74,7 @@ func (c *content) intact() error {
 
 // free gives the memory back, and the file.
 func (c *content) free() error {
-	defer close(c.gone)
+	defer close(c.freed)
 	err := unix.Munmap(c.mem)
 	if c.file != nil {
 		err = errors.Join(err, c.file.Close())

@@ -26,39 +26,39 @@ type copying struct {
 // opened is the one file that a client has open.
 type opened struct {
 	op, path string
-	begun    time.Time
+	openedAt time.Time
 	mem      []byte
 	exposed  *registration // of mem; nil for no bytes
-	whole    func() error  // what is due when the client has done all of it
+	commit   func() error  // what is due when the client has done all of it
 	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
 	store    *part         // that is written; nil of a fetch
 	read     *reading      // that is fetched; nil of a store
 }
 
-// serve serves one request. An error ends the connection; what is wrong with a file does not.
-func (c *copying) serve(ctx context.Context, m *Message) error {
+// handleRequest serves one request. An error ends the connection; what is wrong with a file does not.
+func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	t := c.s.cfg.Tree
 	switch m.Type {
 	case TypeStat:
 		a, err := t.stat(m.Path)
 		if err != nil {
-			return c.refused(&opened{op: "stat", path: m.Path, begun: time.Now()}, err)
+			return c.refused(&opened{op: "stat", path: m.Path, openedAt: time.Now()}, err)
 		}
-		return c.l.send(&Message{Type: TypeAttr, Attr: a})
+		return c.l.postMessage(&Message{Type: TypeAttr, Attr: a})
 	case TypeMkdir:
 		if err := t.mkdir(m.Path, m.Attr.Mode); err != nil {
-			return c.refused(&opened{op: "mkdir", path: m.Path, begun: time.Now()}, err)
+			return c.refused(&opened{op: "mkdir", path: m.Path, openedAt: time.Now()}, err)
 		}
-		return c.l.send(&Message{Type: TypeAttr})
+		return c.l.postMessage(&Message{Type: TypeAttr})
 	case TypeList:
 		return c.list(ctx, m.Path)
 	case TypeFetch, TypeStore:
-		return c.open(m)
+		return c.openFile(m)
 	case TypeSetAttr:
 		if err := t.setAttr(m); err != nil {
-			return c.refused(&opened{op: "setattr", path: m.Path, begun: time.Now()}, err)
+			return c.refused(&opened{op: "setattr", path: m.Path, openedAt: time.Now()}, err)
 		}
-		return c.l.send(&Message{Type: TypeAttr})
+		return c.l.postMessage(&Message{Type: TypeAttr})
 	case TypePack:
 		return c.pack()
 	case TypeStorePack:
@@ -79,8 +79,8 @@ func (c *copying) serve(ctx context.Context, m *Message) error {
 	return fmt.Errorf("%w: %v came where a request is due", ErrProtocol, m.Type)
 }
 
-// most is how many bytes the client can still move in the file that is open.
-func (c *copying) most() uint64 {
+// maxLength is how many bytes the client can still move in the file that is open.
+func (c *copying) maxLength() uint64 {
 	if c.file == nil {
 		return 0
 	}
@@ -89,10 +89,10 @@ func (c *copying) most() uint64 {
 
 // watch asks a client that others wait for to move what it has open, or to ask for something.
 func (c *copying) watch() *watch {
-	w := watch{most: c.most(), pressed: c.s.full}
+	w := watch{remaining: c.maxLength(), contended: c.s.full}
 	if c.file != nil && c.file.store != nil {
 		p := c.file.store
-		w.pressed = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
+		w.contended = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
 		w.sharers = p.sharers
 	}
 	return &w
@@ -101,20 +101,20 @@ func (c *copying) watch() *watch {
 // answer sends m, or what is wrong.
 func (c *copying) answer(m *Message, err error) error {
 	if err == nil {
-		return c.l.send(m)
+		return c.l.postMessage(m)
 	}
 	code := CodeFile
 	var r *refusal
 	if errors.As(err, &r) {
 		code = r.code
 	}
-	return c.l.send(&Message{Type: TypeError, Code: code, Text: err.Error()})
+	return c.l.postMessage(&Message{Type: TypeError, Code: code, Text: err.Error()})
 }
 
 // list lets the client read a listing.
 func (c *copying) list(ctx context.Context, name string) error {
 	listing, err := c.s.cfg.Tree.list(name)
-	return c.show(ctx, &opened{op: "list", path: name, begun: time.Now()}, listing, err)
+	return c.show(ctx, &opened{op: "list", path: name, openedAt: time.Now()}, listing, err)
 }
 
 // extents lets the client read where the file that it fetches has data.
@@ -127,7 +127,7 @@ func (c *copying) extents(ctx context.Context) error {
 	if err == nil && len(list) > maxListing/extentLen {
 		err = refuse(CodeTooLarge, "%s has too many holes", o.path)
 	}
-	v := &opened{op: "fetch", path: o.path, begun: time.Now()}
+	v := &opened{op: "fetch", path: o.path, openedAt: time.Now()}
 	return c.show(ctx, v, appendExtents(nil, list), err)
 }
 
@@ -137,30 +137,31 @@ func (c *copying) show(ctx context.Context, o *opened, b []byte, err error) erro
 		return c.refused(o, err)
 	}
 	if len(b) == 0 {
-		return c.l.send(&Message{Type: TypeRegion})
+		return c.l.postMessage(&Message{Type: TypeRegion})
 	}
 	exposed, err := c.l.expose(b, verbs.RemoteRead, func() error { return nil })
 	if err != nil {
 		return err
 	}
-	err = c.l.send(&Message{Type: TypeRegion, Length: uint64(len(b)), STag: exposed.mr.STag()})
+	err = c.l.postMessage(&Message{Type: TypeRegion, Length: uint64(len(b)),
+		STag: exposed.mr.STag()})
 	if err != nil {
 		return err
 	}
-	m, err := c.l.receiveMoving(ctx, &watch{most: uint64(len(b)), pressed: c.s.full})
+	m, err := c.l.receiveMoving(ctx, &watch{remaining: uint64(len(b)), contended: c.s.full})
 	if err = checkType(TypeDone, &m, err); err != nil {
 		return err
 	}
 	return c.l.deregister(ctx, exposed)
 }
 
-// open opens a file.
-func (c *copying) open(m *Message) error {
+// openFile opens a file.
+func (c *copying) openFile(m *Message) error {
 	if c.file != nil {
 		return refuse(CodeProtocol, "%s is open still", c.file.path)
 	}
 	reply := Message{Type: TypeOpened}
-	o := &opened{op: "fetch", path: m.Path, begun: time.Now()}
+	o := &opened{op: "fetch", path: m.Path, openedAt: time.Now()}
 	access := verbs.RemoteRead
 	if m.Type == TypeStore {
 		o.op, access = "store", verbs.RemoteWrite
@@ -168,7 +169,7 @@ func (c *copying) open(m *Message) error {
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.store, o.mem, o.whole = p, p.mem, p.commit
+		o.store, o.mem, o.commit = p, p.mem, p.commit
 		o.leave = func() error { return p.leave(c) }
 		reply.Attr, reply.Flag = p.attr, p.resumed
 	} else {
@@ -176,7 +177,7 @@ func (c *copying) open(m *Message) error {
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.read, o.mem, o.whole, o.leave = r, r.mem, r.unchanged, r.leave
+		o.read, o.mem, o.commit, o.leave = r, r.mem, r.unchanged, r.leave
 		reply.Attr = r.attr
 	}
 	if err := c.expose(o, access); err != nil {
@@ -186,7 +187,7 @@ func (c *copying) open(m *Message) error {
 		reply.STag = o.exposed.mr.STag()
 		o.exposed.sparse = reply.Attr.Flags&FlagSparse != 0
 	}
-	return c.l.send(&reply)
+	return c.l.postMessage(&reply)
 }
 
 // expose registers the file for the client. When the link ends, the STag is taken away before the file is given back.
@@ -228,11 +229,11 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 	if err != nil {
 		return err
 	}
-	return c.l.send(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length, Sum: sum})
+	return c.l.postMessage(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length, Sum: sum})
 }
 
 // close takes the STag away and ends what was done with the file: it is whole, or is left as it is.
-func (c *copying) close(ctx context.Context, whole bool) error {
+func (c *copying) close(ctx context.Context, complete bool) error {
 	o := c.file
 	if o == nil {
 		return refuse(CodeProtocol, "Close without an open file")
@@ -243,11 +244,11 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 	}
 	c.file = nil
 	var err error
-	if whole {
-		err = o.whole()
+	if complete {
+		err = o.commit()
 		c.event(o, err)
 	}
-	if o.op == "fetch" || !whole || err != nil {
+	if o.op == "fetch" || !complete || err != nil {
 		err = errors.Join(err, o.leave())
 	}
 	return c.answer(&Message{Type: TypeAttr}, err)
@@ -274,7 +275,7 @@ func (c *copying) event(o *opened, err error) {
 		c.s.countMoved(o.op == "store", 1, n)
 	}
 	c.s.cfg.Event(Event{
-		Op: o.op, File: o.path, Remote: c.remote, Octets: int64(n), Took: time.Since(o.begun),
+		Op: o.op, File: o.path, Remote: c.remote, Bytes: int64(n), Took: time.Since(o.openedAt),
 		Err: err,
 	})
 }

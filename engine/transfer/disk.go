@@ -188,7 +188,7 @@ func (d *disk) store(r *Region, st *stage, c *content, sum Sum) error {
 	}
 	if d.origin != nil { // those that read the file itself get no mixture
 		d.origin.revoke(errReplaced)
-		<-d.origin.gone
+		<-d.origin.freed
 		d.origin = nil
 	}
 	if err := st.file.Apply(d.file); err != nil {

@@ -41,7 +41,7 @@ func (r *Region) text(t *testing.T) (string, Sum) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.release(c)
+	defer r.releaseMemory(c)
 	sum := Sum{}
 	if d := c.digests[c.length]; d != nil {
 		sum = d.sum
@@ -194,7 +194,7 @@ func TestPutWhileRead(t *testing.T) {
 			t.Errorf("in place %v: a get that goes on reads %q, told %v", inPlace, got,
 				c.revoked.Err())
 		}
-		if err := r.release(c); err != nil {
+		if err := r.releaseMemory(c); err != nil {
 			t.Error(err)
 		}
 		if inPlace {

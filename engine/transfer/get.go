@@ -38,6 +38,6 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 		return s, c.abandon(fmt.Errorf("SHA-256 of what arrived is %x, the server's is %x: do "+
 			"not use what was written", sum, region.Sum))
 	}
-	s = Summary{Octets: total, Content: int64(region.Content), Sum: sum, Took: time.Since(start)}
-	return s, c.send(&Message{Type: TypeDone, Length: region.Length, Sum: sum})
+	s = Summary{Bytes: total, Content: int64(region.Content), Sum: sum, Took: time.Since(start)}
+	return s, c.postMessage(&Message{Type: TypeDone, Length: region.Length, Sum: sum})
 }

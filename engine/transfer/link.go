@@ -22,17 +22,17 @@ type link struct {
 
 	reading <-chan struct{} // closed when a reader returns that readFull left behind; nil: there is none
 
-	in      chan Message    // what receive returns
-	alive   context.Context // ends when nothing more comes, with the cause
-	fail    context.CancelCauseFunc
-	heard   atomic.Int64  // messages so far
-	posted  atomic.Uint64 // work requests so far
-	beaten  uint64        // posted with the last Beat; the goroutine of the Beats' own
-	silence atomic.Bool   // the peer was given up
-	watched atomic.Pointer[watch]
-	stop    context.CancelFunc
-	running sync.WaitGroup // the goroutines
-	once    sync.Once      // shut
+	in               chan Message    // what receive returns
+	alive            context.Context // ends when nothing more comes, with the cause
+	fail             context.CancelCauseFunc
+	messagesReceived atomic.Int64  // messages so far
+	posted           atomic.Uint64 // work requests so far
+	beaten           uint64        // posted with the last Beat; the goroutine of the Beats' own
+	silence          atomic.Bool   // the peer was given up
+	watched          atomic.Pointer[watch]
+	stop             context.CancelFunc
+	running          sync.WaitGroup // the goroutines
+	once             sync.Once      // shut
 }
 
 // ErrIdle is wrapped when a peer did nothing for too long.
@@ -63,16 +63,16 @@ func (l *link) postReceive(slot uint64) error {
 		SGL: []verbs.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
 }
 
-// begin starts the goroutines, once the queue pair is connected.
-func (l *link) begin() {
+// startLoops starts the goroutines, once the queue pair is connected.
+func (l *link) startLoops() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.running.Go(func() { l.reader(ctx) })
-	l.running.Go(func() { l.beats(ctx) })
+	l.running.Go(func() { l.receiveLoop(ctx) })
+	l.running.Go(func() { l.beatLoop(ctx) })
 }
 
-// send queues a message. Any goroutine may call it.
-func (l *link) send(m *Message) error { return l.sendWR(m, &verbs.SendWR{}) }
+// postMessage queues a message. Any goroutine may call it.
+func (l *link) postMessage(m *Message) error { return l.sendWR(m, &verbs.SendWR{}) }
 
 // sendWR is send with what else wr says.
 func (l *link) sendWR(m *Message, wr *verbs.SendWR) error {
@@ -134,8 +134,8 @@ func checkType(t Type, m *Message, err error) error {
 // ErrProtocol is wrapped when the peer sent what it must not.
 var ErrProtocol = errors.New("transfer protocol violated")
 
-// over reports whether the connection has ended.
-func (l *link) over() bool { return l.alive.Err() != nil }
+// ended reports whether the connection has ended.
+func (l *link) ended() bool { return l.alive.Err() != nil }
 
 // untilClosed returns a context that ends with the connection too, and what releases it.
 func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
@@ -147,8 +147,8 @@ func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// reader takes the messages that arrive.
-func (l *link) reader(ctx context.Context) {
+// receiveLoop takes the messages that arrive.
+func (l *link) receiveLoop(ctx context.Context) {
 	for {
 		var c [1]verbs.Completion
 		if _, err := l.end.RecvCQ.Wait(ctx, c[:]); err != nil {
@@ -175,7 +175,7 @@ func (l *link) arrived(c *verbs.Completion) error {
 	if err := l.postReceive(c.ID); err != nil {
 		return err
 	}
-	l.heard.Add(1)
+	l.messagesReceived.Add(1)
 	if m.Type == TypeBeat {
 		return nil
 	}
@@ -202,8 +202,8 @@ func (l *link) cause() error {
 	return ErrPeerClosed
 }
 
-// beats tells the peer that this end lives, and ends the connection when the peer does not.
-func (l *link) beats(ctx context.Context) {
+// beatLoop tells the peer that this end lives, and ends the connection when the peer does not.
+func (l *link) beatLoop(ctx context.Context) {
 	t := time.NewTicker(max(l.idle/beatsPerIdle, minBeat))
 	defer t.Stop()
 	last, silent := uint64(0), 0
@@ -215,7 +215,7 @@ func (l *link) beats(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		now := uint64(l.heard.Load())
+		now := uint64(l.messagesReceived.Load())
 		if i, err := l.end.QP.Info(); err == nil {
 			l.beat(i.Counters.MessagesOut)
 			now += i.Counters.PayloadIn
@@ -242,7 +242,7 @@ func (l *link) beat(out uint64) {
 	if out < l.beaten {
 		return
 	}
-	l.send(&Message{Type: TypeBeat}) // a full queue is moving data
+	l.postMessage(&Message{Type: TypeBeat}) // a full queue is moving data
 	l.beaten = l.posted.Load()
 }
 

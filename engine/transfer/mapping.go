@@ -37,7 +37,7 @@ func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
 	if !write {
 		access = 0
 	}
-	m.exposed, err = c.register(mem, access, func() error { return unix.Munmap(mem) })
+	m.exposed, err = c.registerMemory(mem, access, func() error { return unix.Munmap(mem) })
 	if err != nil && !errors.Is(err, verbs.ErrNotShared) {
 		return nil, errors.Join(err, unix.Munmap(mem))
 	}
@@ -79,8 +79,8 @@ func (m *mapping) touch(f func()) error {
 	return nil
 }
 
-// send writes total bytes of a mapping to the server, and adds them to the SHA-256.
-func (w *window) send(ctx context.Context) error {
+// postChunk writes total bytes of a mapping to the server, and adds them to the SHA-256.
+func (w *window) postChunk(ctx context.Context) error {
 	for w.moved < w.total {
 		for !w.full() && w.asked < w.total {
 			b := w.local.mem[w.base+w.asked:][:min(chunk, w.total-w.asked)]

@@ -63,7 +63,7 @@ var goldens = []struct {
 		"78777472 03 06 0005 0004 6ec3a9"},
 }
 
-func octets(t testing.TB, s string) []byte {
+func parseHex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
 	if err != nil {
@@ -75,7 +75,7 @@ func octets(t testing.TB, s string) []byte {
 func TestGolden(t *testing.T) {
 	for _, g := range goldens {
 		t.Run(g.name, func(t *testing.T) {
-			want := octets(t, g.hex)
+			want := parseHex(t, g.hex)
 			if d := cmp.Diff(want, AppendMessage(nil, &g.m)); d != "" {
 				t.Errorf("octets (-want +got):\n%s", d)
 			}
@@ -115,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 		{"error without code", "78777472 03 06 0001 00", ErrBody},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := ParseMessage(octets(t, tc.hex)); !errors.Is(err, tc.want) {
+			if _, err := ParseMessage(parseHex(t, tc.hex)); !errors.Is(err, tc.want) {
 				t.Errorf("%v, want %v", err, tc.want)
 			}
 		})
@@ -124,7 +124,7 @@ func TestParseRefuses(t *testing.T) {
 
 // An Error of another version must be understood: it says what is wrong with the versions.
 func TestErrorOfAnyVersion(t *testing.T) {
-	m, err := ParseMessage(octets(t, "78777472 09 06 0004 0001 6e6f"))
+	m, err := ParseMessage(parseHex(t, "78777472 09 06 0004 0001 6e6f"))
 	if err != nil || m.Code != CodeVersion || m.Text != "no" {
 		t.Errorf("%+v, %v", m, err)
 	}

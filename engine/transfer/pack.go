@@ -62,7 +62,7 @@ func (c *copying) pack() error {
 		}
 		c.packs = &packing{mr: mr, dirs: staging.Dirs{}}
 	}
-	return c.l.send(&Message{Type: TypeRegion, Length: PackLen, STag: c.packs.mr.STag()})
+	return c.l.postMessage(&Message{Type: TypeRegion, Length: PackLen, STag: c.packs.mr.STag()})
 }
 
 // packed returns the pack of n bytes that the client wrote.
@@ -93,7 +93,7 @@ func (c *copying) storePack(m *Message) error {
 	}
 	reply := Message{Type: TypePacked, Taken: s.commit()}
 	c.packEvent("store", s.files, s.bytes, begun)
-	return errors.Join(s.p.dirs.Close(), c.l.send(&reply))
+	return errors.Join(s.p.dirs.Close(), c.l.postMessage(&reply))
 }
 
 // packStore stores one pack.
@@ -194,7 +194,7 @@ func (c *copying) fetchPack(m *Message) error {
 	}
 	reply.Length, reply.Sum = uint64(len(out)), Sum(sha256.Sum256(out))
 	c.packEvent("fetch", files, total, begun)
-	return c.l.send(&reply)
+	return c.l.postMessage(&reply)
 }
 
 // appendFile appends a file to a pack; its result is nil when that is not possible.
@@ -226,7 +226,7 @@ func (c *copying) packEvent(op string, files int, bytes int64, begun time.Time) 
 	}
 	c.s.countMoved(op == "store", uint64(files), uint64(bytes))
 	c.s.cfg.Event(Event{Op: op, File: fmt.Sprintf("%d small files", files), Remote: c.remote,
-		Octets: bytes, Took: time.Since(begun)})
+		Bytes: bytes, Took: time.Since(begun)})
 }
 
 // setAttr gives a directory its permissions and its time of change.

@@ -15,15 +15,15 @@ import (
 
 // part is a file that is being received: the connections of one session write to it together.
 type part struct {
-	t       *Tree
-	path    string
-	session uint64
-	attr    Attr
-	dir     *staging.Dir
-	file    *staging.File
-	mem     []byte // its mapping; nil for a file of no bytes
-	resumed bool
-	gone    chan struct{} // closed when others may have the name
+	t        *Tree
+	path     string
+	session  uint64
+	attr     Attr
+	dir      *staging.Dir
+	file     *staging.File
+	mem      []byte // its mapping; nil for a file of no bytes
+	resumed  bool
+	released chan struct{} // closed when others may have the name
 	// Tree.mu guards these.
 	users  []*copying // connections
 	wanted time.Time  // when another client last asked for the name
@@ -44,7 +44,7 @@ func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	case p.file != nil:
 		return p, nil
 	}
-	if err := p.open(); err != nil {
+	if err := p.openStage(); err != nil {
 		t.mu.Lock()
 		p.forget()
 		t.mu.Unlock()
@@ -61,7 +61,7 @@ func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	p = t.parts[name]
 	switch {
 	case p == nil:
-		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, gone: make(chan struct{})}
+		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, released: make(chan struct{})}
 		t.parts[name] = p // others have to wait for it
 	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
 		if p.session != m.Session {
@@ -81,11 +81,11 @@ func (p *part) probe() bool {
 	p.t.mu.Unlock()
 	for _, c := range users {
 		if c.l != nil {
-			c.l.send(&Message{Type: TypeBeat}) // after an error the connection is gone
+			c.l.postMessage(&Message{Type: TypeBeat}) // after an error the connection is gone
 		}
 	}
 	select {
-	case <-p.gone:
+	case <-p.released:
 		return true
 	case <-time.After(probeWait):
 		return false
@@ -102,7 +102,7 @@ func (p *part) writer() netip.AddrPort {
 	return p.users[0].remote
 }
 
-func (p *part) open() error {
+func (p *part) openStage() error {
 	if p.attr.Length > MaxRegion {
 		return refuse(CodeTooLarge, "a file may have %d bytes", int64(MaxRegion))
 	}
@@ -221,7 +221,7 @@ func (p *part) sharers() uint64 {
 func (p *part) forget() {
 	if p.t.parts[p.path] == p {
 		delete(p.t.parts, p.path)
-		close(p.gone)
+		close(p.released)
 	}
 }
 

@@ -29,7 +29,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 		return s, c.abandon(err)
 	}
 	if w.local != nil {
-		err = w.send(moving)
+		err = w.postChunk(moving)
 	} else {
 		if length >= 0 {
 			r = io.LimitReader(r, length)
@@ -47,7 +47,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 			"meanwhile?", w.moved, length))
 	}
 	done := Message{Type: TypeDone, Length: uint64(w.moved), Sum: Sum(w.sum.Sum(nil))}
-	if err := c.send(&done); err != nil {
+	if err := c.postMessage(&done); err != nil {
 		return s, c.reason(ctx, err)
 	}
 	reply, err := c.expect(ctx, TypeDone)
@@ -60,13 +60,13 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 				ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
 	}
 	return Summary{
-		Octets: w.moved, Content: w.moved, Sum: done.Sum, Took: time.Since(start),
+		Bytes: w.moved, Content: w.moved, Sum: done.Sum, Took: time.Since(start),
 	}, nil
 }
 
 // abandon tells the server that the transfer will not go on.
 func (c *Client) abandon(err error) error {
-	c.send(&Message{Type: TypeError, Code: CodeInternal, Text: err.Error()})
+	c.postMessage(&Message{Type: TypeError, Code: CodeInternal, Text: err.Error()})
 	return err
 }
 
@@ -117,7 +117,7 @@ func (w *window) extend(ctx context.Context) error {
 		return fmt.Errorf("the input has more bytes than the server's region (%d); nothing "+
 			"was changed there", before)
 	}
-	err := w.c.send(&Message{Type: TypePut, Length: Unknown})
+	err := w.c.postMessage(&Message{Type: TypePut, Length: Unknown})
 	if err == nil {
 		w.remote, err = w.c.expect(ctx, TypeRegion)
 	}

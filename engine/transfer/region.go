@@ -78,12 +78,12 @@ func (r *Region) hold() (*content, error) {
 	c.holders++
 	r.mu.Unlock()
 	if err := c.intact(); err != nil {
-		return nil, errors.Join(r.lose(err), r.release(c))
+		return nil, errors.Join(r.lose(err), r.releaseMemory(c))
 	}
 	return c, nil
 }
 
-func (r *Region) release(c *content) error {
+func (r *Region) releaseMemory(c *content) error {
 	r.mu.Lock()
 	c.holders--
 	gone := c.holders == 0
@@ -122,14 +122,14 @@ func (r *Region) replace(st *stage, c *content) error {
 	r.mu.Lock()
 	old := r.now
 	r.now = c
-	r.room.give(st.who, st.octets)
+	r.room.release(st.who, st.byteCount)
 	if old.holders > 1 {
 		r.past = append(r.past, old)
 		r.room.used += old.length
 	}
 	r.settle()
 	r.mu.Unlock()
-	return r.release(old)
+	return r.releaseMemory(old)
 }
 
 // Close gives the region's memory back. No transfer may be under way.
@@ -141,7 +141,7 @@ func (r *Region) Close() error {
 	if c == nil {
 		return nil
 	}
-	err := r.release(c)
+	err := r.releaseMemory(c)
 	if c.holders > 0 || len(r.past) > 0 {
 		err = errors.Join(err, errors.New("the region is still reached by a peer: it stays mapped"))
 	}

@@ -44,7 +44,7 @@ func (l *link) freeLocal(mem []byte) error {
 	return nil
 }
 
-func (l *link) register(mem []byte, access verbs.Access, release func() error) (*registration,
+func (l *link) registerMemory(mem []byte, access verbs.Access, release func() error) (*registration,
 	error) {
 	mr, err := l.end.Register(mem, access, release)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *link) register(mem []byte, access verbs.Access, release func() error) (
 // with its bytes. What the peer writes is in mem after deregister, as far as setLength says.
 func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*registration,
 	error) {
-	o, err := l.register(mem, access, release)
+	o, err := l.registerMemory(mem, access, release)
 	if !errors.Is(err, verbs.ErrNotShared) {
 		return o, err
 	}
@@ -67,7 +67,7 @@ func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*r
 		return nil, err
 	}
 	if err = fault.Touch(func() { copy(bounce, mem) }); err == nil { // mem may be a file's
-		o, err = l.register(bounce, access, func() error {
+		o, err = l.registerMemory(bounce, access, func() error {
 			return errors.Join(l.end.Dev.Free(bounce), release())
 		})
 	}

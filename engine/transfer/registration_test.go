@@ -129,8 +129,8 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 	if err := dev.Dial(ctx, at, l.end.QP, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	l.begin()
-	if err := l.send(&Message{Type: TypeGet, Length: uint64(size)}); err != nil {
+	l.startLoops()
+	if err := l.postMessage(&Message{Type: TypeGet, Length: uint64(size)}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := l.expect(ctx, TypeRegion)
@@ -148,7 +148,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err = errors.Join(err, l.send(&Message{Type: TypeDone, Length: m.Length,
+	if err = errors.Join(err, l.postMessage(&Message{Type: TypeDone, Length: m.Length,
 		Sum: m.Sum})); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // ask sends a request to a server with a directory, and returns its answer.
 func (c *Client) ask(ctx context.Context, m *Message, want Type) (Message, error) {
-	if err := c.send(m); err != nil {
+	if err := c.postMessage(m); err != nil {
 		return Message{}, c.reason(ctx, err)
 	}
 	return c.expect(ctx, want)
@@ -78,7 +78,7 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 	if err != nil {
 		return nil, c.reason(ctx, err)
 	}
-	if err := c.send(&Message{Type: TypeDone, Length: region.Length}); err != nil {
+	if err := c.postMessage(&Message{Type: TypeDone, Length: region.Length}); err != nil {
 		return nil, c.reason(ctx, err)
 	}
 	return b, nil
@@ -157,7 +157,7 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	w.local, w.base = f.local, off
 	move := w.fetch
 	if f.write {
-		move = w.send
+		move = w.postChunk
 	}
 	if err := move(moving); err != nil {
 		return f.c.reason(ctx, err)
@@ -175,11 +175,11 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 
 // Close ends what is done with the file. When it is whole, the server gives the name to what was written, or
 // confirms that what was read did not change meanwhile.
-func (f *RemoteFile) Close(ctx context.Context, whole bool) error {
+func (f *RemoteFile) Close(ctx context.Context, complete bool) error {
 	if err := f.local.close(); err != nil { // something is under way still
 		f.c.shut()
 		return err
 	}
-	_, err := f.c.ask(ctx, &Message{Type: TypeClose, Flag: whole}, TypeAttr)
+	_, err := f.c.ask(ctx, &Message{Type: TypeClose, Flag: complete}, TypeAttr)
 	return err
 }

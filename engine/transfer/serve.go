@@ -27,7 +27,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	if err != nil {
 		return err
 	}
-	done, err := s.fill(ctx, l, st, m.Length)
+	done, err := s.fillReply(ctx, l, st, m.Length)
 	if err != nil {
 		return err
 	}
@@ -44,21 +44,21 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	if err := r.commit(st, int64(done.Length), sum); err != nil {
 		return refuse(CodeInternal, "%v", err)
 	}
-	ev.Octets, ev.Sum = int64(done.Length), sum
+	ev.Bytes, ev.Sum = int64(done.Length), sum
 	s.countMoved(true, 1, done.Length)
-	return l.send(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
+	return l.postMessage(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
 }
 
-// fill lets the client write to st until it says Done. After an error st is gone, or goes with the link.
-func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64) (done Message,
+// fillReply lets the client write to st until it says Done. After an error st is gone, or goes with the link.
+func (s *Server) fillReply(ctx context.Context, l *link, st *stage, announced uint64) (done Message,
 	err error) {
 	exposed, err := st.grant(l)
 	for err == nil {
-		w := watch{most: uint64(st.ready), pressed: func() bool {
-			return s.full() || s.cfg.Region.pressed(st.who)
+		w := watch{remaining: uint64(st.ready), contended: func() bool {
+			return s.full() || s.cfg.Region.contended(st.who)
 		}}
 		done, err = l.receiveMoving(ctx, &w)
-		if err != nil || done.Type != TypePut || st.ready == st.octets {
+		if err != nil || done.Type != TypePut || st.ready == st.byteCount {
 			break
 		}
 		if left := l.deregisterNow(exposed); left != nil {
@@ -118,12 +118,12 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 		err = r.lose(err)
 	}
 	if err != nil {
-		return errors.Join(err, r.release(c))
+		return errors.Join(err, r.releaseMemory(c))
 	}
 	if err := s.show(ctx, l, c, n, sum); err != nil {
 		return err
 	}
-	ev.Octets, ev.Sum = n, sum
+	ev.Bytes, ev.Sum = n, sum
 	s.countMoved(false, 1, uint64(n))
 	return nil
 }
@@ -137,14 +137,14 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 	var exposed *registration
 	if n > 0 {
 		if exposed, err = l.expose(c.mem[:n], verbs.RemoteRead, func() error {
-			return r.release(c)
+			return r.releaseMemory(c)
 		}); err != nil {
-			return errors.Join(err, r.release(c))
+			return errors.Join(err, r.releaseMemory(c))
 		}
 		grant.STag = exposed.mr.STag()
 	}
-	if err = l.send(&grant); err == nil {
-		w := watch{most: uint64(n), until: c.revoked, pressed: s.full}
+	if err = l.postMessage(&grant); err == nil {
+		w := watch{remaining: uint64(n), until: c.revoked, contended: s.full}
 		m, e := l.receiveMoving(ctx, &w)
 		err = checkType(TypeDone, &m, e)
 	}
@@ -160,5 +160,5 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 	} else if err != nil {
 		return err
 	}
-	return errors.Join(err, r.release(c))
+	return errors.Join(err, r.releaseMemory(c))
 }

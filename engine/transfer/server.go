@@ -33,7 +33,7 @@ type Event struct {
 	Op     string
 	File   string // path in the directory, of all operations but "put" and "get"
 	Remote netip.AddrPort
-	Octets int64
+	Bytes  int64
 	Sum    Sum
 	Took   time.Duration
 	Err    error // nil: done
@@ -46,10 +46,10 @@ type Server struct {
 	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
 
-	mu    sync.Mutex
-	most  int                             // clients that may be there
-	qps   map[*verbs.ConnRequest]verbs.QP // of those that are, by how they came; nil: not yet
-	stats Stats
+	mu         sync.Mutex
+	maxClients int                             // clients that may be there
+	qps        map[*verbs.ConnRequest]verbs.QP // of those that are, by how they came; nil: not yet
+	stats      Stats
 }
 
 // Listen makes a server that takes clients at each address, all with one port, once Serve runs. It leaves out a further
@@ -69,7 +69,7 @@ func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		cfg: cfg, lns: lns, hashing: semaphore.NewWeighted(1), most: cfg.MaxClients,
+		cfg: cfg, lns: lns, hashing: semaphore.NewWeighted(1), maxClients: cfg.MaxClients,
 		qps: map[*verbs.ConnRequest]verbs.QP{},
 	}, nil
 }
@@ -91,13 +91,13 @@ func (s *Server) Serve(ctx context.Context) error {
 	defer s.clients.Wait()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.lns {
-		group.Go(func() error { return s.serve(ctx, l) })
+		group.Go(func() error { return s.acceptLoop(ctx, l) })
 	}
 	return group.Wait()
 }
 
-// serve takes clients of one listener.
-func (s *Server) serve(ctx context.Context, l verbs.Listener) error {
+// acceptLoop takes clients of one listener.
+func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 	defer l.Close()
 	for {
 		req, err := l.Accept(ctx)
@@ -108,7 +108,7 @@ func (s *Server) serve(ctx context.Context, l verbs.Listener) error {
 			return err
 		}
 		err, why := s.failed(), "the region failed"
-		if err == nil && !s.take(req) {
+		if err == nil && !s.admit(req) {
 			err, why = errors.New("as many clients as may be are here already"), "too many clients"
 		}
 		if err != nil {
@@ -117,7 +117,7 @@ func (s *Server) serve(ctx context.Context, l verbs.Listener) error {
 			continue
 		}
 		s.clients.Go(func() {
-			defer s.give(req)
+			defer s.dismiss(req)
 			defer s.contain(req.Remote)
 			if err := s.client(ctx, req); err != nil {
 				s.cfg.Event(Event{Remote: req.Remote, Err: err})
@@ -147,14 +147,14 @@ func (s *Server) contain(remote netip.AddrPort) {
 func (s *Server) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.qps) >= s.most
+	return len(s.qps) >= s.maxClients
 }
 
-// take counts a client, if there may be another one.
-func (s *Server) take(req *verbs.ConnRequest) bool {
+// admit counts a client, if there may be another one.
+func (s *Server) admit(req *verbs.ConnRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.qps) >= s.most {
+	if len(s.qps) >= s.maxClients {
 		return false
 	}
 	s.qps[req] = nil
@@ -167,7 +167,7 @@ func (s *Server) set(req *verbs.ConnRequest, q verbs.QP) {
 	s.mu.Unlock()
 }
 
-func (s *Server) give(req *verbs.ConnRequest) {
+func (s *Server) dismiss(req *verbs.ConnRequest) {
 	s.mu.Lock()
 	delete(s.qps, req)
 	s.mu.Unlock()
@@ -175,14 +175,14 @@ func (s *Server) give(req *verbs.ConnRequest) {
 
 // reject tells a client why it cannot be served.
 func (s *Server) reject(req *verbs.ConnRequest, why string) error {
-	s.count(func(n *Stats) { n.Rejected++ })
+	s.countTransfer(func(n *Stats) { n.Rejected++ })
 	return req.Reject([]byte(why))
 }
 
 // SetMaxClients says how many clients may be there from now on; those that are there stay.
 func (s *Server) SetMaxClients(n int) {
 	s.mu.Lock()
-	s.most = n
+	s.maxClients = n
 	s.mu.Unlock()
 }
 
@@ -201,7 +201,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 	if err := req.Accept(ctx, l.end.QP, nil); err != nil {
 		return err
 	}
-	l.begin()
+	l.startLoops()
 	for served := false; ; served = true {
 		// Who asks for nothing makes room for others.
 		m, err := l.receiveMoving(ctx, c.watch())
@@ -213,7 +213,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 			return err
 		}
 		if s.cfg.Tree != nil {
-			err = c.serve(ctx, &m)
+			err = c.handleRequest(ctx, &m)
 		} else {
 			err = s.transfer(ctx, l, req.Remote, &m)
 		}
@@ -286,5 +286,5 @@ func (s *Server) tell(l *link, err error) {
 	case errors.Is(err, context.Canceled):
 		m.Code, m.Text = CodeShutdown, errShutdown.Error()
 	}
-	l.send(&m)
+	l.postMessage(&m)
 }

@@ -17,16 +17,16 @@ import (
 // stage is what one put writes to: as long as the region, with room for bytes, of which the ready ones can be
 // written to. It is memory, or the mapping of a file that shall replace the region's, so that nothing is copied.
 type stage struct {
-	region *Region
-	who    netip.Prefix
-	octets int64
-	ready  int64
-	mem    []byte
-	file   *staging.File // nil for memory
+	region    *Region
+	who       netip.Prefix
+	byteCount int64
+	ready     int64
+	mem       []byte
+	file      *staging.File // nil for memory
 }
 
 // stage waits until there is room for bytes of one client's put. A file has the first of them at once.
-func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets, first int64) (
+func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, byteCount, first int64) (
 	*stage, error) {
 	r := s.cfg.Region
 	ctx, stop := l.untilClosed(ctx)
@@ -34,24 +34,24 @@ func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets, f
 	if r.Err() != nil {
 		return nil, errLost
 	}
-	if err := r.reserve(ctx, who, octets); err != nil {
+	if err := r.reserve(ctx, who, byteCount); err != nil {
 		return nil, err
 	}
-	st, err := r.stage(who, octets, first)
+	st, err := r.stage(who, byteCount, first)
 	if err != nil {
-		r.unreserve(who, octets)
+		r.unreserve(who, byteCount)
 		return nil, refuse(CodeInternal, "no room to take %d bytes; the content is what it "+
-			"was: %v", octets, err)
+			"was: %v", byteCount, err)
 	}
 	return st, nil
 }
 
-func (r *Region) stage(who netip.Prefix, octets, first int64) (*stage, error) {
-	st := &stage{region: r, who: who, octets: octets, ready: first}
+func (r *Region) stage(who netip.Prefix, byteCount, first int64) (*stage, error) {
+	st := &stage{region: r, who: who, byteCount: byteCount, ready: first}
 	var err error
 	if r.disk == nil {
-		st.ready = octets
-		st.mem, err = mapAnonymous(r.size, octets)
+		st.ready = byteCount
+		st.mem, err = mapAnonymous(r.size, byteCount)
 		return st, err
 	}
 	if st.file, err = r.disk.create(first); err != nil {
@@ -66,7 +66,7 @@ func (r *Region) stage(who netip.Prefix, octets, first int64) (*stage, error) {
 
 // extend doubles what a put of unknown length can write to. No STag may name st.
 func (st *stage) extend() error {
-	more := min(st.octets, 2*st.ready)
+	more := min(st.byteCount, 2*st.ready)
 	err := st.file.Allocate(more)
 	if err == nil {
 		err = mapAt(st.mem, more, int(st.file.Fd()), unix.PROT_READ|unix.PROT_WRITE,
@@ -81,14 +81,14 @@ func (st *stage) extend() error {
 
 // grant has the client write to what is ready.
 func (st *stage) grant(l *link) (exposed *registration, err error) {
-	m := Message{Type: TypeRegion, Length: uint64(st.ready), Content: uint64(st.octets)}
+	m := Message{Type: TypeRegion, Length: uint64(st.ready), Content: uint64(st.byteCount)}
 	if st.ready > 0 {
 		if exposed, err = l.expose(st.mem[:st.ready], verbs.RemoteWrite, st.drop); err != nil {
 			return nil, err
 		}
 		m.STag = exposed.mr.STag()
 	}
-	return exposed, l.send(&m)
+	return exposed, l.postMessage(&m)
 }
 
 // drop gives the memory back, once no STag names it. It may be called again.
@@ -101,7 +101,7 @@ func (st *stage) drop() error {
 	if st.file != nil {
 		err = errors.Join(err, st.file.Drop())
 	}
-	st.region.unreserve(st.who, st.octets)
+	st.region.unreserve(st.who, st.byteCount)
 	return err
 }
 

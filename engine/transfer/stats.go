@@ -4,12 +4,12 @@ import "xwarp/engine/verbs"
 
 // Stats are what a server did so far.
 type Stats struct {
-	Puts      uint64 // that became the region's content
-	PutOctets uint64 // of these contents
-	Gets      uint64 // that the client said to have whole
-	GetOctets uint64 // of these
-	Failed    uint64 // puts and gets that were refused or broke off
-	Rejected  uint64 // connections
+	Puts     uint64 // that became the region's content
+	PutBytes uint64 // of these contents
+	Gets     uint64 // that the client said to have whole
+	GetBytes uint64 // of these
+	Failed   uint64 // puts and gets that were refused or broke off
+	Rejected uint64 // connections
 }
 
 // Stats returns the counters of the moment.
@@ -19,27 +19,27 @@ func (s *Server) Stats() Stats {
 	return s.stats
 }
 
-// count changes the counters.
-func (s *Server) count(f func(n *Stats)) {
+// countTransfer changes the counters.
+func (s *Server) countTransfer(f func(n *Stats)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.stats)
 }
 
 // countMoved counts what a client wrote, or read: contents or files, and their bytes.
-func (s *Server) countMoved(wrote bool, files, octets uint64) {
-	s.count(func(n *Stats) {
+func (s *Server) countMoved(wrote bool, files, byteCount uint64) {
+	s.countTransfer(func(n *Stats) {
 		if wrote {
 			n.Puts += files
-			n.PutOctets += octets
+			n.PutBytes += byteCount
 		} else {
 			n.Gets += files
-			n.GetOctets += octets
+			n.GetBytes += byteCount
 		}
 	})
 }
 
-func (s *Server) countFailed() { s.count(func(n *Stats) { n.Failed++ }) }
+func (s *Server) countFailed() { s.countTransfer(func(n *Stats) { n.Failed++ }) }
 
 // QPs returns the queue pairs of the clients that are there. They may close at any time.
 func (s *Server) QPs() (list []verbs.QP) {

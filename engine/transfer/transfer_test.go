@@ -122,7 +122,7 @@ func (b *bench) get(length int64) ([]byte, error) {
 	defer c.Close()
 	var buf bytes.Buffer
 	s, err := c.Get(patience(b.t), &buf, length)
-	if err == nil && (s.Octets != int64(buf.Len()) || s.Sum != sha256.Sum256(buf.Bytes())) {
+	if err == nil && (s.Bytes != int64(buf.Len()) || s.Sum != sha256.Sum256(buf.Bytes())) {
 		b.t.Errorf("summary %+v of %d octets", s, buf.Len())
 	}
 	return buf.Bytes(), err
@@ -151,7 +151,7 @@ func TestPutGet(t *testing.T) {
 		c := b.dial()
 		content := noise(n)
 		s, err := c.Put(patience(t), bytes.NewReader(content), int64(n))
-		if err != nil || s.Octets != int64(n) || s.Sum != sha256.Sum256(content) {
+		if err != nil || s.Bytes != int64(n) || s.Sum != sha256.Sum256(content) {
 			t.Fatalf("put of %d: %+v, %v", n, s, err)
 		}
 		b.want(content)
@@ -485,7 +485,7 @@ func TestGetThenClose(t *testing.T) {
 		t.Errorf("%d transfers, want %d", len(b.events), rounds)
 	}
 	for _, e := range b.events {
-		if e.Err != nil || e.Octets != 64<<10 {
+		if e.Err != nil || e.Bytes != 64<<10 {
 			t.Fatalf("%+v", e)
 		}
 	}

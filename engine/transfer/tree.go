@@ -69,7 +69,7 @@ func (t *Tree) Close() error { return t.root.Close() }
 func (t *Tree) Path() string { return t.cfg.Path }
 
 // Used returns the bytes, files and directories that are there; of a read-only directory nobody counts them.
-func (t *Tree) Used() (octets, files int64) {
+func (t *Tree) Used() (byteCount, files int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.used, t.files
@@ -122,18 +122,18 @@ func free(r *os.Root, name string) bool {
 }
 
 // claim counts bytes and files that come, or go, unless those that come are too many.
-func (t *Tree) claim(octets, files int64) error {
+func (t *Tree) claim(byteCount, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if octets > 0 && t.cfg.Size > 0 && octets > t.cfg.Size-t.used {
+	if byteCount > 0 && t.cfg.Size > 0 && byteCount > t.cfg.Size-t.used {
 		return refuse(CodeTooLarge, "%d bytes do not fit: the directory has %d of at most %d",
-			octets, t.used, t.cfg.Size)
+			byteCount, t.used, t.cfg.Size)
 	}
 	if files > 0 && files > t.cfg.Files-t.files {
 		return refuse(CodeTooLarge, "the directory has %d files and directories, as many as there "+
 			"may be", t.files)
 	}
-	t.used += octets
+	t.used += byteCount
 	t.files += files
 	return nil
 }

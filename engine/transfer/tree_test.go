@@ -196,10 +196,10 @@ func TestAttributesAreKept(t *testing.T) {
 // What clients may have is counted to the byte, staged files too, and after a restart.
 func TestTreeLimits(t *testing.T) {
 	tr := tree(t, TreeConfig{Size: 100, Files: 4}) // there are 6 bytes, a file and a directory
-	used := func(octets, files int64) {
+	used := func(byteCount, files int64) {
 		t.Helper()
-		if o, f := tr.Used(); o != octets || f != files {
-			t.Errorf("%d octets in %d files, want %d in %d", o, f, octets, files)
+		if o, f := tr.Used(); o != byteCount || f != files {
+			t.Errorf("%d octets in %d files, want %d in %d", o, f, byteCount, files)
 		}
 	}
 	tooMuch := func(err error) {

@@ -7,14 +7,14 @@ import (
 
 // watch is the least progress that a peer must make while others wait for memory that it has. Beats do not count.
 type watch struct {
-	most    uint64          // bytes that can still be of use; more than these are no progress
-	pressed func() bool     // others wait
-	sharers func() uint64   // connections that do it together; nil: one
-	until   context.Context // ends when the peer has no time left; nil: never
+	remaining uint64          // bytes that can still be of use; more than these are no progress
+	contended func() bool     // others wait
+	sharers   func() uint64   // connections that do it together; nil: one
+	until     context.Context // ends when the peer has no time left; nil: never
 
 	end func(error)
 	// The goroutine of the Beats' own.
-	begun       bool
+	started     bool
 	first, last uint64 // payload at the beginning, and at the start of the idle time that runs
 	ticks       int    // of it, with others waiting
 }
@@ -34,14 +34,14 @@ func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 
 // tick looks at w with the payload that the connection has moved so far, beatsPerIdle times in the idle time.
 func (w *watch) tick(payload uint64, idle time.Duration) {
-	if !w.begun {
-		w.begun, w.first = true, payload
+	if !w.started {
+		w.started, w.first = true, payload
 	}
-	progress := min(payload-w.first, w.most)
+	progress := min(payload-w.first, w.remaining)
 	if w.ticks == 0 {
 		w.last = progress
 	}
-	if !w.pressed() {
+	if !w.contended() {
 		w.ticks = 0
 		return
 	}

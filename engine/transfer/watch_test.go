@@ -39,7 +39,7 @@ func TestWatch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			at, ended := 0, -1
-			w := watch{most: tc.most, pressed: func() bool {
+			w := watch{remaining: tc.most, contended: func() bool {
 				return tc.pressed(at)
 			}, end: func(error) {
 				if ended < 0 {

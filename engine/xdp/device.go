@@ -156,7 +156,7 @@ func openHere(cfg Config) (*Device, error) {
 	x := &driver{base: b, cfg: cfg, link: linkState{asked: asked},
 		mac: [6]byte(nic.Attrs().HardwareAddr), secret: core.RandomKey()}
 	d := b.Start(x)
-	if err := x.open(nic); err != nil {
+	if err := x.openInterface(nic); err != nil {
 		x.Close()
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}

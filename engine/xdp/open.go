@@ -16,7 +16,7 @@ import (
 	"xwarp/ring"
 )
 
-func (x *driver) open(nic netlink.Link) (err error) {
+func (x *driver) openInterface(nic netlink.Link) (err error) {
 	link := nic.Attrs().Index
 	if x.ns, err = x.cfg.Privileges.namespace(); err != nil {
 		return err

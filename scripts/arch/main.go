@@ -45,12 +45,12 @@ func main() {
 	flag.StringVar(&o.out, "out", "bench/results/arch.md", "the table")
 	flag.StringVar(&o.wrapper, "exec", "", "what the emulator is run by, such as sudo")
 	flag.DurationVar(&o.timeout, "timeout", time.Hour, "for the tests of one package")
-	flag.BoolVar(&o.again, "again", false, "only make the table of what an earlier run left")
+	flag.BoolVar(&o.rerun, "again", false, "only make the table of what an earlier run left")
 	flag.Parse()
 	o.packages = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	failed, err := o.run(ctx)
+	failed, err := o.testPackages(ctx)
 	if err == nil && failed > 0 {
 		err = fmt.Errorf("tests of %d packages failed", failed)
 	}
@@ -63,11 +63,11 @@ func main() {
 type options struct {
 	out, wrapper string
 	timeout      time.Duration
-	again        bool
+	rerun        bool
 	packages     []string
 }
 
-func (o *options) run(ctx context.Context) (failed int, err error) {
+func (o *options) testPackages(ctx context.Context) (failed int, err error) {
 	version, err := exec.CommandContext(ctx, processors[0].emulator, "--version").Output()
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (o *options) run(ctx context.Context) (failed int, err error) {
 	for _, p := range processors {
 		columns = append(columns, p.column)
 		file := filepath.Join(dir, p.name+".json")
-		if !o.again {
+		if !o.rerun {
 			if err := o.test(ctx, p.name, p.emulator, file); err != nil {
 				return 0, err
 			}
@@ -126,11 +126,11 @@ func (o *options) test(ctx context.Context, arch, emulator, file string) error {
 type counts struct {
 	passed, skipped int
 	failed          []string
-	ended           string // what became of the package
+	outcome         string // what became of the package
 }
 
 func (c *counts) cell() table.Cell {
-	if c.ended == "fail" || len(c.failed) > 0 {
+	if c.outcome == "fail" || len(c.failed) > 0 {
 		return table.CellOf("", fmt.Errorf("%d passed; %s", c.passed, strings.Join(c.failed, ", ")))
 	}
 	text := fmt.Sprintf("%d", c.passed)
@@ -183,10 +183,10 @@ func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 		}
 	}
 	for name, c := range packages {
-		if c.ended == "skip" { // it has no tests
+		if c.outcome == "skip" { // it has no tests
 			delete(packages, name)
-		} else if c.ended == "" {
-			c.ended, c.failed = "fail", append(c.failed, "did not end")
+		} else if c.outcome == "" {
+			c.outcome, c.failed = "fail", append(c.failed, "did not end")
 		}
 	}
 	return packages, nil
@@ -197,7 +197,7 @@ func (c *counts) add(action, test string) {
 	switch {
 	case strings.Contains(test, "/"): // a subtest counts with its test
 	case test == "" && (action == "pass" || action == "fail" || action == "skip"):
-		c.ended = action
+		c.outcome = action
 	case action == "pass":
 		c.passed++
 	case action == "skip":

@@ -77,7 +77,7 @@ func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (resu
 	if cmd.Run() == nil {
 		return passed, ""
 	}
-	return said(f.out.String())
+	return parseOutcome(f.out.String())
 }
 
 var (
@@ -87,8 +87,8 @@ var (
 	timedOut = regexp.MustCompile(`(?m)^panic: test timed out`)
 )
 
-// said tells from the output of a go test that failed why it did.
-func said(out string) (result outcome, by string) {
+// parseOutcome tells from the output of a go test that failed why it did.
+func parseOutcome(out string) (result outcome, by string) {
 	by = strings.TrimSpace(causes.FindString(out))
 	by = strings.TrimPrefix(by, "--- FAIL: ")
 	switch {

@@ -44,7 +44,7 @@ func main() {
 		patterns = []string{"./tcp/...", "./mpa/...", "./ddp/..."}
 	}
 	r := &runner{cpu: *cpu, timeout: *timeout}
-	if err := r.run(patterns, *from, *count, *seed, *only); err != nil {
+	if err := r.testChanges(patterns, *from, *count, *seed, *only); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -57,7 +57,8 @@ type runner struct {
 	tested, noticed, explained, survived, broken int
 }
 
-func (r *runner) run(patterns []string, from, count int, seed uint64, only string) (err error) {
+func (r *runner) testChanges(patterns []string, from, count int, seed uint64,
+	only string) (err error) {
 	if r.dir, err = os.MkdirTemp("", "mutate"); err != nil {
 		return err
 	}

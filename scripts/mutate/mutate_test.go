@@ -130,7 +130,7 @@ func TestSaid(t *testing.T) {
 			"go test: no space left on device"},
 		"": {undecided, "go test: "},
 	} {
-		if result, by := said(out); result != want.result || by != want.by {
+		if result, by := parseOutcome(out); result != want.result || by != want.by {
 			t.Errorf("%q: %d, %q; want %d, %q", out, result, by, want.result, want.by)
 		}
 	}

@@ -134,7 +134,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 	}
 	s.markTimedOut(now)
 	s.forcedResends = 1
-	s.frto.begin(first && !twice && !s.cfg.NoFRTO && !s.finSent(), s.nxt)
+	s.frto.enterRecovery(first && !twice && !s.cfg.NoFRTO && !s.finSent(), s.nxt)
 	s.rtt.retries++
 	s.rtt.shift = min(s.rtt.shift+1, maxBackoff)
 	s.timers.rto = now.Add(s.timeout())

@@ -58,7 +58,7 @@ func (s *Sender) finSent() bool {
 	return s.q.len() > 0 && s.q.at(s.q.tail-1).kind == FIN
 }
 
-func (f *frto) begin(on bool, nxt seq.Num) {
+func (f *frto) enterRecovery(on bool, nxt seq.Num) {
 	*f = frto{recover: nxt}
 	if on {
 		f.step = frtoHead

@@ -130,9 +130,9 @@ func (c Config) withDefaults() Config {
 //
 // where inside leaves out what is held for re-cutting: RecutIn has it already.
 type Counters struct {
-	In, InOctets   uint64
-	Out, OutOctets uint64
-	Untouched      uint64 // ARP, neighbour discovery and other frames that pass around all stages
+	In, InBytes   uint64
+	Out, OutBytes uint64
+	Untouched     uint64 // ARP, neighbour discovery and other frames that pass around all stages
 
 	Lost, Duplicated  uint64
 	Reordered         uint64 // came out behind a packet that arrived later

@@ -56,13 +56,13 @@ func (p *Path) corruptPair(payload []byte) bool {
 	}
 	startBit, startWord := p.corruptRand.IntN(16), p.corruptRand.IntN(words)
 	for i := range 16 {
-		octet, mask := 0, byte(1)<<((startBit+i)%8)
+		index, mask := 0, byte(1)<<((startBit+i)%8)
 		if (startBit+i)%16 >= 8 {
-			octet = 1
+			index = 1
 		}
-		first := 2*startWord + octet
+		first := 2*startWord + index
 		for j := 1; j < words; j++ {
-			other := 2*((startWord+j)%words) + octet
+			other := 2*((startWord+j)%words) + index
 			if (payload[first]^payload[other])&mask != 0 {
 				payload[first] ^= mask
 				payload[other] ^= mask

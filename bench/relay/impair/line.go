@@ -10,11 +10,11 @@ const FrameOverhead = ip.EthernetLen + 2*ip.VLANTagLen
 
 // line is the bottleneck with its queue, and the delay behind it. Frames stay in order.
 type line struct {
-	frames fifo
-	gone   int       // the first so many frames have left the bottleneck and are in flight
-	queued int       // bytes of the others
-	busy   tick.Time // the bottleneck sends until then
-	last   tick.Time // the latest due time given
+	frames   fifo
+	inFlight int       // the first so many frames have left the bottleneck and are in flight
+	queued   int       // bytes of the others
+	busy     tick.Time // the bottleneck sends until then
+	last     tick.Time // the latest due time given
 }
 
 // deadline returns when the first frame arrives at the far end.
@@ -31,15 +31,15 @@ func (l *line) arrived(now tick.Time) *Buf {
 	if l.frames.n == 0 || l.frames.at(0).due > now {
 		return nil
 	}
-	l.gone--
+	l.inFlight--
 	return l.frames.pop()
 }
 
 // drain moves frames out of the bottleneck.
 func (l *line) drain(now tick.Time) {
-	for l.gone < l.frames.n && l.frames.at(l.gone).depart <= now {
-		l.queued -= len(l.frames.at(l.gone).Data)
-		l.gone++
+	for l.inFlight < l.frames.n && l.frames.at(l.inFlight).depart <= now {
+		l.queued -= len(l.frames.at(l.inFlight).Data)
+		l.inFlight++
 	}
 }
 

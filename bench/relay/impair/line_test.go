@@ -124,7 +124,7 @@ func TestCorruptModes(t *testing.T) {
 		mode      CorruptMode
 		sumsRight bool
 		bits      func(int) bool
-		octets    int
+		byteCount int
 	}{
 		{"sealed", CorruptSealed, true, func(n int) bool { return n >= 1 && n <= 8 }, 1},
 		{"raw", CorruptRaw, false, func(n int) bool { return n == 1 }, 1},
@@ -134,7 +134,7 @@ func TestCorruptModes(t *testing.T) {
 		for i := range 500 {
 			s := segment{v6: i%2 == 0, seq: uint32(i), payload: make([]byte, 2+i)}
 			for j := range s.payload {
-				s.payload[j] = octetAt(uint32(i * j))
+				s.payload[j] = byteAt(uint32(i * j))
 			}
 			f := s.build(t)
 			before := b.Counters()
@@ -144,18 +144,18 @@ func TestCorruptModes(t *testing.T) {
 				continue // short payload of equal words
 			}
 			d := decode(t, got)
-			octets, bits := 0, 0
+			byteCount, bits := 0, 0
 			for j := range d.Payload {
 				if x := d.Payload[j] ^ s.payload[j]; x != 0 {
-					octets++
+					byteCount++
 					for ; x != 0; x &= x - 1 {
 						bits++
 					}
 				}
 			}
-			if d.sumsRight != c.sumsRight || octets != c.octets || !c.bits(bits) {
+			if d.sumsRight != c.sumsRight || byteCount != c.byteCount || !c.bits(bits) {
 				t.Fatalf("%s, %d octets: checksum right %v, %d octets and %d bits differ", c.name,
-					len(s.payload), d.sumsRight, octets, bits)
+					len(s.payload), d.sumsRight, byteCount, bits)
 			}
 			head := look(f).payload // short frames end in padding
 			same := bytes.Equal(got[:head], f[:head])

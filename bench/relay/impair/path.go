@@ -58,7 +58,7 @@ func New(cfg Config, o Options) (*Path, error) {
 		return nil, fmt.Errorf("impair: the pool must hold frames of %d octets for MTU %d",
 			o.LinkMTU+FrameOverhead, o.LinkMTU)
 	}
-	p := &Path{pool: o.Pool, linkMTU: o.LinkMTU, maxFrames: maxHeldOctets / o.Pool.Size()}
+	p := &Path{pool: o.Pool, linkMTU: o.LinkMTU, maxFrames: maxHeldBytes / o.Pool.Size()}
 	stage := uint64(0)
 	generator := func() *rand.Rand {
 		stage++
@@ -92,7 +92,7 @@ func (p *Path) Counters() Counters { return p.c }
 func (p *Path) Push(b *Buf, now tick.Time) {
 	p.advance(now)
 	p.c.In++
-	p.c.InOctets += uint64(len(b.Data))
+	p.c.InBytes += uint64(len(b.Data))
 	b.arrive, b.view = now, look(b.Data)
 	if b.view.kind == kindOther || b.view.kind == kindND {
 		p.c.Untouched++
@@ -121,7 +121,7 @@ func (p *Path) Pop(now tick.Time) *Buf {
 	b := p.ready.pop()
 	if b != nil {
 		p.c.Out++
-		p.c.OutOctets += uint64(len(b.Data))
+		p.c.OutBytes += uint64(len(b.Data))
 	}
 	return b
 }

@@ -32,10 +32,10 @@ type flow struct {
 
 // run is contiguous payload of one flow.
 type run struct {
-	key    flow
-	bufs   []*Buf // Buf.payload is where the bytes begin that were not sent on
-	octets int
-	limit  int // segments until it is cut
+	key       flow
+	bufs      []*Buf // Buf.payload is where the bytes begin that were not sent on
+	byteCount int
+	limit     int // segments until it is cut
 }
 
 func (r *recutter) init(p *Path, g *rand.Rand) {
@@ -64,17 +64,17 @@ func (r *recutter) add(b *Buf, now tick.Time) {
 		x = nil
 	}
 	if x == nil {
-		x = r.open(key, now)
+		x = r.startRun(key, now)
 	}
 	r.p.c.RecutIn++
 	b.payload = v.payload
 	x.bufs = append(x.bufs, b)
-	x.octets += n
+	x.byteCount += n
 	r.next = min(r.next, r.due(x))
 	switch {
 	case f[v.l4+tcpFlags]&byte(wire.FIN) != 0:
 		r.flush(x, now)
-	case len(x.bufs) >= x.limit || x.octets >= maxRecutOctets:
+	case len(x.bufs) >= x.limit || x.byteCount >= maxRecutBytes:
 		r.cut(x, now)
 	}
 }
@@ -111,8 +111,8 @@ func sameService(a, b *Buf) bool {
 	return ha[1] == hb[1] && ha[6] == hb[6] && ha[8] == hb[8]
 }
 
-// open starts a run.
-func (r *recutter) open(key flow, now tick.Time) *run {
+// startRun starts a run.
+func (r *recutter) startRun(key flow, now tick.Time) *run {
 	if len(r.active) >= maxRuns {
 		r.flush(r.active[0], now)
 	}
@@ -136,10 +136,10 @@ func (r *recutter) due(x *run) tick.Time { return x.bufs[0].arrive.Add(r.p.cfg.R
 
 // cut sends most of a run on and keeps a rest to merge with what follows, so that old boundaries do not come back.
 func (r *recutter) cut(x *run, now tick.Time) {
-	for x.octets > 0 && x.octets > r.largest(x) {
+	for x.byteCount > 0 && x.byteCount > r.largest(x) {
 		r.emit(x, r.size(x), now)
 	}
-	if x.octets == 0 || len(x.bufs) >= maxRecutSegments {
+	if x.byteCount == 0 || len(x.bufs) >= maxRecutSegments {
 		r.flush(x, now)
 		return
 	}
@@ -148,7 +148,7 @@ func (r *recutter) cut(x *run, now tick.Time) {
 
 // flush sends all of a run on and ends it.
 func (r *recutter) flush(x *run, now tick.Time) {
-	for x.octets > 0 {
+	for x.byteCount > 0 {
 		r.emit(x, r.size(x), now)
 	}
 	delete(r.runs, x.key)
@@ -200,7 +200,7 @@ func (r *recutter) size(x *run) int {
 	case d == 7:
 		n = 1 + r.rand.IntN(min(most, 64))
 	}
-	return min(n, x.octets)
+	return min(n, x.byteCount)
 }
 
 // emit makes one segment of the run's first n bytes and sends it on.
@@ -216,7 +216,7 @@ func (r *recutter) emit(x *run, n int, now tick.Time) {
 	out := r.p.pool.Get(model.view.payload + n)
 	copy(out.Data, model.Data[:model.view.payload])
 	out.view, out.arrive = model.view, first.arrive
-	ends := x.take(out.Data[model.view.payload:], r.p.pool)
+	ends := x.cutBytes(out.Data[model.view.payload:], r.p.pool)
 
 	h := out.Data[out.view.l4:]
 	binary.BigEndian.PutUint32(h[wire.SeqAt:], seq)
@@ -227,9 +227,9 @@ func (r *recutter) emit(x *run, n int, now tick.Time) {
 	r.p.damage(out, now)
 }
 
-// take moves the run's first bytes to dst and returns the PSH and FIN of the segments that ended in them.
-func (x *run) take(dst []byte, pool *Pool) (ends byte) {
-	x.octets -= len(dst)
+// cutBytes moves the run's first bytes to dst and returns the PSH and FIN of the segments that ended in them.
+func (x *run) cutBytes(dst []byte, pool *Pool) (ends byte) {
+	x.byteCount -= len(dst)
 	for len(dst) > 0 {
 		b := x.bufs[0]
 		k := copy(dst, b.Data[b.payload:b.view.end])

@@ -13,7 +13,7 @@ import (
 // event is one thing on a flow's way, in order: a byte at a sequence number, or a segment without payload.
 type event struct {
 	seq   uint32
-	octet byte
+	value byte
 	bare  bool
 }
 
@@ -23,7 +23,7 @@ func events(seq uint32, payload []byte) (es []event) {
 		return []event{{seq: seq, bare: true}}
 	}
 	for i, o := range payload {
-		es = append(es, event{seq: seq + uint32(i), octet: o})
+		es = append(es, event{seq: seq + uint32(i), value: o})
 	}
 	return es
 }
@@ -61,7 +61,7 @@ func (s *sender) next(r *rand.Rand, most int) segment {
 	}
 	g.payload = make([]byte, 1+r.IntN(most))
 	for i := range g.payload {
-		g.payload[i] = octetAt(g.seq + uint32(i))
+		g.payload[i] = byteAt(g.seq + uint32(i))
 	}
 	if end := g.seq + uint32(len(g.payload)); int32(end-s.nxt) > 0 {
 		s.nxt = end
@@ -69,8 +69,8 @@ func (s *sender) next(r *rand.Rand, most int) segment {
 	return g
 }
 
-// octetAt is the stream's byte at a sequence number.
-func octetAt(seq uint32) byte { return byte(seq ^ seq>>8 ^ seq>>16*31) }
+// byteAt is the stream's byte at a sequence number.
+func byteAt(seq uint32) byte { return byte(seq ^ seq>>8 ^ seq>>16*31) }
 
 func TestRecutKeepsStream(t *testing.T) {
 	seed := uint64(rand.Uint32())
@@ -236,7 +236,7 @@ func TestRecutEndsAndPasses(t *testing.T) {
 				want = append(want, events(110, data)...)
 			}
 			if c.bad {
-				want[len(want)-1].octet ^= 1
+				want[len(want)-1].value ^= 1
 			}
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(event{})); diff != "" {
 				t.Error(diff)

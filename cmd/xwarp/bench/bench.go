@@ -62,7 +62,7 @@ func (s *status) show(format string, args ...any) {
 	}
 }
 
-func (s *status) end() { s.show("") }
+func (s *status) clear() { s.show("") }
 
 // runner returns what starts the ends of a measurement on this machine, which comes before everything else until end.
 func runner(version string) (r process.Runner, end func(), err error) {
@@ -85,7 +85,7 @@ func clockwork(s *status, what string, f func() error) error {
 	start, done := time.Now(), make(chan struct{})
 	var shown sync.WaitGroup
 	shown.Go(func() {
-		defer s.end()
+		defer s.clear()
 		for tick := time.Tick(time.Second); ; {
 			select {
 			case <-done:

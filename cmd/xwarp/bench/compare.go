@@ -56,7 +56,7 @@ are both below 0.97, in two sets of rounds; the exit status is 1 then.`,
 			line.show("%s, round %d of %d", w.Name, round+1, o.Rounds)
 		}
 		rows, err := compareBinaries(cmd.Context(), o)
-		line.end()
+		line.clear()
 		if asJSON {
 			rows = append([]ComparedRow{}, rows...) // no null
 			err = errors.Join(err, plain.WriteJSON(cmd.OutOrStdout(), rows))

@@ -15,7 +15,7 @@ func testCommand(t *testing.T, name string, args ...string) (*testFlags, *cobra.
 	verb, mode, _ := strings.Cut(name, "_")
 	f := &testFlags{spec: endpoint.Spec{Verb: endpoint.Verb(verb), Mode: endpoint.Mode(mode)}}
 	c := &cobra.Command{Use: name}
-	f.register(c)
+	f.addFlags(c)
 	if err := c.ParseFlags(args); err != nil {
 		t.Fatalf("%s %q: %v", name, args, err)
 	}
@@ -69,7 +69,7 @@ func TestReportOfThisEnd(t *testing.T) {
 		c.SetOut(&out)
 		p := f.output(c)
 		p.server = server
-		p.begin(&endpoint.Report{ClientEnv: endpoint.Env{Interface: "client0"},
+		p.printHeader(&endpoint.Report{ClientEnv: endpoint.Env{Interface: "client0"},
 			ServerEnv: endpoint.Env{Interface: "server0"}})
 		want := "client0"
 		if server {

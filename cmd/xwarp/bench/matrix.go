@@ -74,7 +74,7 @@ processors that do nothing else.`,
 				line.show("%d of %d, %v left: %s", i, n, left.Round(time.Second), what)
 			},
 		})
-		line.end()
+		line.clear()
 		if err != nil {
 			return err
 		}

@@ -98,7 +98,7 @@ func (t *testFlags) output(cmd *cobra.Command) *printer {
 func (p *printer) add(rep *endpoint.Report) {
 	if !p.some {
 		p.some = true
-		p.begin(rep)
+		p.printHeader(rep)
 	}
 	l := line(rep)
 	p.out.Results = append(p.out.Results, l)
@@ -121,8 +121,8 @@ func (p *printer) add(rep *endpoint.Report) {
 		l.Size, l.Iterations, l.Peak, l.Average, l.Gbps, l.Rate)
 }
 
-// begin prints what perftest prints before its results, and how the two ends differ.
-func (p *printer) begin(rep *endpoint.Report) {
+// printHeader prints what perftest prints before its results, and how the two ends differ.
+func (p *printer) printHeader(rep *endpoint.Report) {
 	s := &rep.Spec
 	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv,
 		append([]string{}, rep.Differences...)
@@ -162,7 +162,7 @@ func (p *printer) begin(rep *endpoint.Report) {
 		"average[Gb/sec]  MsgRate[Mpps]")
 }
 
-func (p *printer) end() error {
+func (p *printer) printSummary() error {
 	err := p.limits()
 	if p.t.outJSON {
 		err = errors.Join(err, p.writeFile())

@@ -56,7 +56,7 @@ func newTest(name, version string) *cobra.Command {
   sudo xwarp bench %s -a -F 192.0.2.2     # on the other`, name, name),
 		Args: cobra.MaximumNArgs(1),
 	}
-	t.register(c)
+	t.addFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if show, _ := cmd.Flags().GetBool("version"); show {
 			_, err := plain.Fprintf(cmd.OutOrStdout(), "xwarp %s\n", version)
@@ -66,7 +66,7 @@ func newTest(name, version string) *cobra.Command {
 		if cmd.Flags().Changed("margin") {
 			t.spec.Warmup = time.Duration(t.margin) * time.Second
 		}
-		if err := t.check(); err != nil {
+		if err := t.validate(); err != nil {
 			return err
 		}
 		t.nameIgnored(cmd)
@@ -75,9 +75,9 @@ func newTest(name, version string) *cobra.Command {
 		}
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), minProcs))
 		if len(args) == 0 {
-			return t.serve(cmd, version)
+			return t.runServer(cmd, version)
 		}
-		return t.client(cmd, version, args[0])
+		return t.runClient(cmd, version, args[0])
 	}
 	return c
 }
@@ -96,7 +96,7 @@ func title(v endpoint.Verb, m endpoint.Mode) string {
 	return what + " bandwidth"
 }
 
-func (t *testFlags) register(c *cobra.Command) {
+func (t *testFlags) addFlags(c *cobra.Command) {
 	f, s := c.Flags(), &t.spec
 	f.SortFlags = false
 	size, iterations, depth, moderation := endpoint.DefaultSize, endpoint.DefaultIterations,
@@ -151,7 +151,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.Lookup("CPU-freq").NoOptDefVal = "true"
 }
 
-func (t *testFlags) check() error {
+func (t *testFlags) validate() error {
 	s := &t.spec
 	if err := t.device.Check(); err != nil {
 		return err
@@ -221,7 +221,7 @@ var peers = map[string]endpoint.Peer{
 	transport.Daemon: endpoint.Daemon,
 }
 
-func (t *testFlags) serve(cmd *cobra.Command, version string) error {
+func (t *testFlags) runServer(cmd *cobra.Command, version string) error {
 	ctx := cmd.Context()
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", t.port))
 	if err != nil {
@@ -259,12 +259,12 @@ func (t *testFlags) serve(cmd *cobra.Command, version string) error {
 		}
 		out.add(rep)
 		if rep.Left == 0 {
-			return out.end()
+			return out.printSummary()
 		}
 	}
 }
 
-func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
+func (t *testFlags) runClient(cmd *cobra.Command, version, server string) error {
 	ctx := cmd.Context()
 	out := t.output(cmd)
 	line := newStatus(cmd.ErrOrStderr())
@@ -291,7 +291,7 @@ func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
 		}
 		out.add(rep)
 	}
-	return out.end()
+	return out.printSummary()
 }
 
 // dialRetry connects to the server, which between two measurements needs a moment.

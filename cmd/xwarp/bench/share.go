@@ -56,7 +56,7 @@ its queue; without, they only meet the same loss and round trip, and the ratio c
 		line := newStatus(cmd.ErrOrStderr())
 		cfg.Progress = func(i, n int) { line.show("round %d of %d", i, n) }
 		res, err := shareLink(cmd.Context(), cfg)
-		line.end()
+		line.clear()
 		if err != nil {
 			return err
 		}

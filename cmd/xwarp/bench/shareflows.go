@@ -18,7 +18,7 @@ import (
 
 // Ports of the listeners.
 const (
-	enginePort    = 5001
+	enginePort = 5001
 	kernelPort = 5002
 )
 
@@ -27,15 +27,15 @@ const flowChunk = 64 << 10
 
 // flow is one connection from A to B.
 type flow struct {
-	read   atomic.Int64 // bytes
+	read        atomic.Int64 // bytes
 	readAtStart int64
 }
 
 // shareRig is everything that must end with a round.
 type shareRig struct {
-	cancel context.CancelCauseFunc
-	cleanups   []func() error
-	wg     sync.WaitGroup
+	cancel   context.CancelCauseFunc
+	cleanups []func() error
+	wg       sync.WaitGroup
 	closed   atomic.Bool
 }
 

@@ -55,7 +55,7 @@ the library beside this executable.`,
 			line.show("%s over %s, round %d of %d", f.Title, w, round+1, o.Rounds)
 		}
 		tables, err := measureLibrary(cmd.Context(), o)
-		line.end()
+		line.clear()
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ type Result struct {
 	Unchanged int   // were there
 	Failed    int   // could not be copied
 	LeftOut   int   // links, devices, sockets and pipes, which are not copied
-	Octets    int64 // that were sent
+	Bytes     int64 // that were sent
 	Kept      int64 // bytes of copied files that were there from an earlier try
 }
 
@@ -87,7 +87,7 @@ func (q *queue) copyAll(ctx context.Context, c *transfer.Client) error {
 	defer cancel(nil)
 	var workers sync.WaitGroup
 	work := func(c *transfer.Client) {
-		if err := (&worker{queue: q, c: c}).run(ctx); err != nil {
+		if err := (&worker{queue: q, c: c}).copyLoop(ctx); err != nil {
 			cancel(err) // one connection is as bad as the others
 		}
 	}

@@ -161,9 +161,9 @@ func TestTrees(t *testing.T) {
 		b := start(t, transfer.TreeConfig{})
 		src, out := t.TempDir()+"/src", t.TempDir()+"/out"
 		fill(t, src)
-		octets := int64(4*transfer.PieceLen + 12345 + 4096 + 600)
+		byteCount := int64(4*transfer.PieceLen + 12345 + 4096 + 600)
 		r, err := Up(patience(t), b.config(connections), []string{src}, ".")
-		if want := (Result{Files: 9, Octets: octets}); err != nil || r != want {
+		if want := (Result{Files: 9, Bytes: byteCount}); err != nil || r != want {
 			t.Fatalf("%+v, %v, want %+v; %q", r, err, want, b.notes)
 		}
 		same(t, src, b.dir+"/src")
@@ -172,7 +172,7 @@ func TestTrees(t *testing.T) {
 			t.Errorf("again: %+v, %v, want %+v", r, err, want)
 		}
 		r, err = Down(patience(t), b.config(connections), []string{"src"}, out)
-		if want := (Result{Files: 9, Octets: octets}); err != nil || r != want {
+		if want := (Result{Files: 9, Bytes: byteCount}); err != nil || r != want {
 			t.Fatalf("%+v, %v, want %+v; %q", r, err, want, b.notes)
 		}
 		same(t, src, out)
@@ -228,7 +228,7 @@ func TestResume(t *testing.T) {
 		} else {
 			r, err = Down(patience(t), b.config(3), []string{"big"}, here)
 		}
-		want := Result{Files: 1, Octets: length - transfer.PieceLen, Kept: transfer.PieceLen}
+		want := Result{Files: 1, Bytes: length - transfer.PieceLen, Kept: transfer.PieceLen}
 		if err != nil || r != want {
 			t.Errorf("%+v, %v, want %+v; %q", r, err, want, b.notes)
 		}
@@ -275,7 +275,7 @@ func TestCutOff(t *testing.T) {
 			time.Sleep(5 * time.Millisecond) // until the server missed the connections of before
 			r, err = work(patience(t), b.config(2))
 		}
-		if err != nil || r.Kept < 2*transfer.PieceLen || r.Octets+r.Kept != int64(len(content)) {
+		if err != nil || r.Kept < 2*transfer.PieceLen || r.Bytes+r.Kept != int64(len(content)) {
 			t.Errorf("again: %+v, %v; %q", r, err, b.notes)
 		}
 		same(t, from, to)

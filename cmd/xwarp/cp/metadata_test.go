@@ -109,7 +109,7 @@ func TestSparseFiles(t *testing.T) {
 		}
 	}
 	bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
-		if err != nil || r.Files != 5 || r.Octets > 4<<20 {
+		if err != nil || r.Files != 5 || r.Bytes > 4<<20 {
 			t.Fatalf("%+v, %v, %s", r, err, notes)
 		}
 		same(t, src, got)
@@ -133,19 +133,19 @@ func TestWhatIsNotCopied(t *testing.T) {
 	}{
 		{"symbolic link", "link is left out",
 			func(dir string) error { return os.Symlink("x", dir+"/link") },
-			ErrLeftOut, Result{Files: 1, LeftOut: 1, Octets: 1}},
+			ErrLeftOut, Result{Files: 1, LeftOut: 1, Bytes: 1}},
 		{"pipe", "pipe is left out",
 			func(dir string) error { return unix.Mkfifo(dir+"/pipe", 0o600) },
-			ErrLeftOut, Result{Files: 1, LeftOut: 1, Octets: 1}},
+			ErrLeftOut, Result{Files: 1, LeftOut: 1, Bytes: 1}},
 		{"set-user-ID", "not copied (04000)",
 			func(dir string) error { return os.Chmod(dir+"/x", 0o755|fs.ModeSetuid) },
-			nil, Result{Files: 1, Octets: 1}},
+			nil, Result{Files: 1, Bytes: 1}},
 		{"hard link", "2 names of files",
 			func(dir string) error { return os.Link(dir+"/x", dir+"/y") },
-			nil, Result{Files: 2, Octets: 2}},
+			nil, Result{Files: 2, Bytes: 2}},
 		{"long name", "", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, strings.Repeat("n", 255)), []byte("long"), 0o644)
-		}, nil, Result{Files: 2, Octets: 5}},
+		}, nil, Result{Files: 2, Bytes: 5}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			src := filepath.Join(t.TempDir(), "src")
@@ -186,7 +186,7 @@ func TestPacks(t *testing.T) {
 		}
 	}
 	bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
-		if want := (Result{Files: files, Octets: total}); err != nil || r != want {
+		if want := (Result{Files: files, Bytes: total}); err != nil || r != want {
 			t.Fatalf("%+v, %v, want %+v; %s", r, err, want, notes)
 		}
 		same(t, src, got)
@@ -206,9 +206,9 @@ func TestPacks(t *testing.T) {
 	if content, err := os.ReadFile(b.dir + "/src/4/11"); len(content) != 11 || err != nil {
 		t.Errorf("the older content is %q, %v", content, err)
 	}
-	octets, _ := b.tree.Used()
-	if got := onDisk(t, b.dir); octets != got {
-		t.Errorf("%d bytes are counted, %d are there", octets, got)
+	byteCount, _ := b.tree.Used()
+	if got := onDisk(t, b.dir); byteCount != got {
+		t.Errorf("%d bytes are counted, %d are there", byteCount, got)
 	}
 }
 

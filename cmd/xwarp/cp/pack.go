@@ -17,7 +17,7 @@ func (w *worker) copyPack(ctx context.Context, pack []*job) error {
 	for _, j := range pack {
 		switch there, err := w.there(ctx, j); {
 		case err != nil:
-			w.fail(j, err)
+			w.failJob(j, err)
 		case there:
 			w.unchanged(j)
 		default:
@@ -33,7 +33,7 @@ func (w *worker) copyPack(ctx context.Context, pack []*job) error {
 	}
 	err := move(ctx, todo)
 	if err != nil {
-		w.fail(todo[0], err)
+		w.failJob(todo[0], err)
 	}
 	return err
 }
@@ -44,7 +44,7 @@ func (w *worker) storePack(ctx context.Context, todo []*job) error {
 	var sent []*job
 	for _, j := range todo {
 		if err := p.Add(j.remote, j.attr, j.read); err != nil {
-			w.fail(j, err)
+			w.failJob(j, err)
 			continue
 		}
 		sent = append(sent, j)
@@ -57,18 +57,18 @@ func (w *worker) storePack(ctx context.Context, todo []*job) error {
 		return err
 	}
 	for i, j := range sent {
-		w.packed(j, taken.Has(i))
+		w.finishPacked(j, taken.Has(i))
 	}
 	return nil
 }
 
-// packed counts a file of a pack, or puts it back.
-func (w *worker) packed(j *job, done bool) {
+// finishPacked counts a file of a pack, or puts it back.
+func (w *worker) finishPacked(j *job, done bool) {
 	if !done {
 		w.againAlone(j)
 		return
 	}
-	w.moved(int64(j.attr.Length), false)
+	w.addProgress(int64(j.attr.Length), false)
 	w.copied()
 }
 
@@ -107,17 +107,17 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 		case errors.Is(err, errAlone):
 			w.againAlone(j)
 		case err != nil:
-			w.fail(j, err)
+			w.failJob(j, err)
 		default:
 			staged = append(staged, j)
 		}
 	}
 	for i, err := range w.batch.Commit() {
 		if err != nil {
-			w.fail(staged[i], err)
+			w.failJob(staged[i], err)
 			continue
 		}
-		w.packed(staged[i], true)
+		w.finishPacked(staged[i], true)
 	}
 	return nil
 }

@@ -32,8 +32,8 @@ type plan struct {
 // errDirectory asks for -r.
 var errDirectory = errors.New("is a directory: use -r to copy directories")
 
-// count bounds what one run takes.
-func (p *plan) count() error {
+// checkLimits bounds what one run takes.
+func (p *plan) checkLimits() error {
 	if p.names++; p.names > maxFiles {
 		return fmt.Errorf("more than %d files: copy parts of them", maxFiles)
 	}
@@ -67,7 +67,7 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	}
 	var known listing
 	if into && len(sources) > 1 {
-		if known, err = p.list(ctx, dst); err != nil {
+		if known, err = p.listFiles(ctx, dst); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (l listing) find(name string) *transfer.Attr {
 	return &a
 }
 
-func (p *plan) list(ctx context.Context, dir string) (listing, error) {
+func (p *plan) listFiles(ctx context.Context, dir string) (listing, error) {
 	list, err := p.client.List(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exi
 	err error) {
 	known := listing{}
 	if exists {
-		known, err = p.list(ctx, dst)
+		known, err = p.listFiles(ctx, dst)
 	} else {
 		err = p.client.Mkdir(ctx, dst, a.Mode)
 	}
@@ -146,7 +146,7 @@ func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exi
 	}
 	for _, e := range names {
 		from, to := filepath.Join(src, e.Name()), path.Join(dst, e.Name())
-		if err := p.count(); err != nil {
+		if err := p.checkLimits(); err != nil {
 			return err
 		}
 		leftover := e.Type().IsRegular() && staging.Leftover(e.Name())
@@ -276,7 +276,7 @@ func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) e
 	}
 	p.directory(src, dst, a)
 	for _, e := range list { // parseListing saw to it that the names are names
-		if err := p.count(); err != nil {
+		if err := p.checkLimits(); err != nil {
 			return err
 		}
 		from, to := path.Join(src, e.Name), filepath.Join(dst, e.Name)

@@ -16,13 +16,13 @@ type queue struct {
 	up   bool        // to the server
 	dirs []directory // parents before children
 
-	mu      sync.Mutex
-	waiting []*job
-	small   []*job // of waiting, those that go in packs
-	running []*job
-	total   int64 // bytes of all files
-	done    int64 // of these, copied or there
-	result  Result
+	mu          sync.Mutex
+	waiting     []*job
+	small       []*job // of waiting, those that go in packs
+	running     []*job
+	total       int64 // bytes of all files
+	copiedBytes int64 // of these, copied or there
+	result      Result
 }
 
 // job is one file. The queue's lock guards what is below it.
@@ -35,11 +35,11 @@ type job struct {
 	known *transfer.Attr // of the destination; nil: not looked up
 	alone bool           // it cannot be moved in a pack
 
-	open    bool              // others may join
-	resumed bool              // some of it may be there: compare before a piece is moved
-	left    []transfer.Extent // that no worker has taken
-	users   int
-	failed  bool
+	open      bool              // others may join
+	resumed   bool              // some of it may be there: compare before a piece is moved
+	remaining []transfer.Extent // that no worker has taken
+	users     int
+	failed    bool
 
 	in  *os.File      // up
 	dir *staging.Dir  // down
@@ -63,7 +63,7 @@ func (q *queue) pieces() int {
 
 // add appends a file to what is to be done.
 func (q *queue) add(j *job) {
-	j.left = []transfer.Extent{{Offset: 0, Length: int64(j.attr.Length)}}
+	j.remaining = []transfer.Extent{{Offset: 0, Length: int64(j.attr.Length)}}
 	q.total += int64(j.attr.Length)
 	if q.packable(j) {
 		q.small = append(q.small, j)
@@ -104,8 +104,8 @@ func (q *queue) againAlone(j *job) {
 	q.waiting = append(q.waiting, j)
 }
 
-// take returns the next file, or one that others copy and have pieces of left; nil when there is none.
-func (q *queue) take() (j *job, first bool) {
+// takeJob returns the next file, or one that others copy and have pieces of left; nil when there is none.
+func (q *queue) takeJob() (j *job, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, j := range q.running {
@@ -131,20 +131,20 @@ func (q *queue) more() bool {
 	return len(q.waiting) > 0 || len(q.small) > 0 || slices.ContainsFunc(q.running, (*job).joinable)
 }
 
-func (j *job) joinable() bool { return j.open && !j.failed && len(j.left) > 0 }
+func (j *job) joinable() bool { return j.open && !j.failed && len(j.remaining) > 0 }
 
 // piece returns the next piece of a file; n is 0 when there is none.
 func (q *queue) piece(j *job) (off, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if j.failed || len(j.left) == 0 {
+	if j.failed || len(j.remaining) == 0 {
 		return 0, 0
 	}
-	e := &j.left[0]
+	e := &j.remaining[0]
 	off, n = e.Offset, min(transfer.PieceLen, e.Length)
 	e.Offset += n
 	if e.Length -= n; e.Length == 0 {
-		j.left = j.left[1:]
+		j.remaining = j.remaining[1:]
 	}
 	return off, n
 }
@@ -158,36 +158,36 @@ func (q *queue) share(j *job, extents []transfer.Extent) {
 	for _, e := range extents {
 		holes -= e.Length
 	}
-	j.left = extents
+	j.remaining = extents
 	q.progress(holes)
 }
 
-// moved counts bytes that were copied, or kept.
-func (q *queue) moved(n int64, kept bool) {
+// addProgress counts bytes that were copied, or kept.
+func (q *queue) addProgress(n int64, kept bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if kept {
 		q.result.Kept += n
 	} else {
-		q.result.Octets += n
+		q.result.Bytes += n
 	}
 	q.progress(n)
 }
 
 func (q *queue) progress(n int64) {
-	q.done += n
-	q.cfg.Progress(q.done, q.total)
+	q.copiedBytes += n
+	q.cfg.Progress(q.copiedBytes, q.total)
 }
 
-// whole reports whether the caller is the only one at work on j, of which nothing failed.
-func (q *queue) whole(j *job) bool {
+// isComplete reports whether the caller is the only one at work on j, of which nothing failed.
+func (q *queue) isComplete(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return j.users == 1 && !j.failed
 }
 
-// left ends one worker's part in j, and reports whether it was the last one, and whether j went well.
-func (q *queue) left(j *job) (last, well bool) {
+// leave ends one worker's part in j, and reports whether it was the last one, and whether j went well.
+func (q *queue) leave(j *job) (last, well bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if j.users--; j.users == 0 {
@@ -196,8 +196,9 @@ func (q *queue) left(j *job) (last, well bool) {
 	return j.users == 0, !j.failed
 }
 
-// fail counts a file that cannot be copied. A connection that ended is the error of the whole run, and no note of j's.
-func (w *worker) fail(j *job, err error) {
+// failJob counts a file that cannot be copied. A connection that ended is the error of the whole run, and no note of
+// j's.
+func (w *worker) failJob(j *job, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if j.failed {

@@ -21,8 +21,8 @@ type worker struct {
 	batch staging.Batch // of the packs that are fetched
 }
 
-// run copies until nothing is left. Its error is that of the connection; those of files are noted.
-func (w *worker) run(ctx context.Context) error {
+// copyLoop copies until nothing is left. Its error is that of the connection; those of files are noted.
+func (w *worker) copyLoop(ctx context.Context) error {
 	defer w.batch.Close()
 	packs := false
 	for ctx.Err() == nil {
@@ -30,9 +30,9 @@ func (w *worker) run(ctx context.Context) error {
 		if pack := w.takePack(); pack != nil {
 			packs = true
 			err = w.copyPack(ctx, pack)
-		} else if j, first := w.take(); j != nil {
+		} else if j, first := w.takeJob(); j != nil {
 			if err = w.copy(ctx, j, first); err != nil {
-				w.fail(j, err)
+				w.failJob(j, err)
 			}
 		} else {
 			return w.sync(ctx, packs)
@@ -60,17 +60,17 @@ func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 	if first {
 		there, err := w.there(ctx, j)
 		if err == nil && !there {
-			err = j.begin()
+			err = j.openLocal()
 		}
 		if err != nil || there {
-			w.left(j)
+			w.leave(j)
 			if there {
 				w.unchanged(j)
 			}
 			return err
 		}
 	}
-	f, err := w.open(ctx, j)
+	f, err := w.openRemote(ctx, j)
 	if err == nil {
 		if first {
 			j.resumed = j.resumed || f.Resumed()
@@ -84,13 +84,13 @@ func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 		}
 	}
 	if err != nil {
-		w.fail(j, err)
+		w.failJob(j, err)
 	}
 	return errors.Join(err, w.close(ctx, j, f))
 }
 
-// open opens the server's file.
-func (w *worker) open(ctx context.Context, j *job) (*transfer.RemoteFile, error) {
+// openRemote opens the server's file.
+func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, error) {
 	if j.up {
 		return w.c.Store(ctx, j.remote, j.attr, j.session, j.in)
 	}
@@ -109,7 +109,7 @@ func (w *worker) open(ctx context.Context, j *job) (*transfer.RemoteFile, error)
 func (j *job) extents(ctx context.Context, f *transfer.RemoteFile) ([]transfer.Extent, error) {
 	switch {
 	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // what an earlier try left may have data where holes are
-		return j.left, nil
+		return j.remaining, nil
 	case j.up:
 		return transfer.Extents(j.in, int64(j.attr.Length))
 	}
@@ -137,7 +137,7 @@ func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) err
 		if err != nil {
 			return err
 		}
-		w.moved(n, same)
+		w.addProgress(n, same)
 	}
 }
 
@@ -145,34 +145,34 @@ func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) err
 func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) error {
 	err := j.unchanged()
 	if err != nil {
-		w.fail(j, err)
+		w.failJob(j, err)
 	}
-	whole := w.whole(j)
+	whole := w.isComplete(j)
 	if f != nil && !w.c.Over() {
 		if err = f.Close(ctx, whole); err != nil {
-			w.fail(j, err)
+			w.failJob(j, err)
 		}
 	}
-	last, well := w.left(j)
+	last, well := w.leave(j)
 	switch {
 	case !last:
 		return err
 	case well && !whole: // the others ended at the same moment
 		var f *transfer.RemoteFile
-		if f, err = w.open(ctx, j); err == nil {
+		if f, err = w.openRemote(ctx, j); err == nil {
 			err = f.Close(ctx, true)
 		}
 		well = err == nil
 	}
-	err = errors.Join(err, j.end(well))
+	err = errors.Join(err, j.finishLocal(well))
 	if err == nil && well {
 		w.copied()
 	}
 	return err
 }
 
-// begin opens the local file.
-func (j *job) begin() (err error) {
+// openLocal opens the local file.
+func (j *job) openLocal() (err error) {
 	if j.up {
 		j.in, err = os.Open(j.local)
 		return err
@@ -219,8 +219,8 @@ func sameAs(f *os.File, a *transfer.Attr) error {
 	return err
 }
 
-// end closes the local file, and gives it its name when all of it is there.
-func (j *job) end(well bool) error {
+// finishLocal closes the local file, and gives it its name when all of it is there.
+func (j *job) finishLocal(well bool) error {
 	if j.up {
 		return j.in.Close()
 	}

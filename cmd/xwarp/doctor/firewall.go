@@ -158,9 +158,9 @@ func legacyEntries(family, level int) (uint32, error) {
 	defer unix.Close(fd)
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 	info := struct {   // struct ipt_getinfo
-		name            [32]byte
-		_               [11]uint32
-		entries, octets uint32
+		name               [32]byte
+		_                  [11]uint32
+		entries, byteCount uint32
 	}{}
 	copy(info.name[:], "filter")
 	size := uint32(unsafe.Sizeof(info))

@@ -47,14 +47,14 @@ var hugePageCheck = check{
 
 // hugePages is how many 2 MiB pages the frames of all queues take.
 func (e *env) hugePages() int {
-	octets := (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
-	return len(e.opt.Queues) * (octets + hugeSize - 1) / hugeSize
+	byteCount := (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
+	return len(e.opt.Queues) * (byteCount + hugeSize - 1) / hugeSize
 }
 
 // sizes formats bytes in a message.
-func sizes(format string, octets ...uint64) string {
+func sizes(format string, byteCount ...uint64) string {
 	var args []any
-	for _, n := range octets {
+	for _, n := range byteCount {
 		switch {
 		case n == ^uint64(0):
 			args = append(args, "unlimited bytes")

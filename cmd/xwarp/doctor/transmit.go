@@ -66,7 +66,7 @@ func (e *env) measureTransmit() (ways []*way) {
 	for range transmitTurns {
 		for _, w := range ways {
 			if w.err == nil {
-				w.rate = max(w.rate, w.turn())
+				w.rate = max(w.rate, w.measure())
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func (e *env) measureTransmit() (ways []*way) {
 	return ways
 }
 
-func (w *way) turn() float64 {
+func (w *way) measure() float64 {
 	from, n := time.Now(), 0
 	for time.Since(from) < transmitTurn {
 		got := w.send()

@@ -32,12 +32,12 @@ func (e *env) try() *trial {
 	if e.nic != nil {
 		if t.skipped = unsafeToTry(e.nic); t.skipped == "" {
 			t.where = e.name()
-			t.run(e.nic.Attrs().Index, e.opt.Queues[0])
+			t.exchangeFrames(e.nic.Attrs().Index, e.opt.Queues[0])
 			return t
 		}
 	}
 	t.where = "a veth pair made for the trial"
-	if err := inScratch(func(index int) { t.run(index, 0) }); err != nil {
+	if err := inScratch(func(index int) { t.exchangeFrames(index, 0) }); err != nil {
 		t.native, t.generic, t.bindCopy, t.zero = err, err, err, err
 	}
 	return t
@@ -79,7 +79,7 @@ func inScratch(f func(index int)) error {
 	}), ns.Close())
 }
 
-func (t *trial) run(index, queue int) {
+func (t *trial) exchangeFrames(index, queue int) {
 	t.native = tryAttach(index, bpf.ModeNative)
 	t.generic = tryAttach(index, bpf.ModeGeneric)
 	t.bindCopy = tryBind(index, queue, ring.ModeCopy)

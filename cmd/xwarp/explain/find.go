@@ -22,7 +22,7 @@ func Find(query string) []Entry {
 		return nil
 	}
 	low := strings.ToLower(strings.TrimPrefix(q, "tcp: "))
-	for _, by := range []func(string) []Entry{bySlashes, byName, byMessage, byNumber, byOctets,
+	for _, by := range []func(string) []Entry{bySlashes, byName, byMessage, byNumber, byBytes,
 		byWords} {
 		if e := by(low); len(e) > 0 {
 			return e
@@ -38,8 +38,8 @@ func bySlashes(q string) []Entry {
 	return nil
 }
 
-// byOctets reads the first bytes of a Terminate header.
-func byOctets(q string) []Entry {
+// byBytes reads the first bytes of a Terminate header.
+func byBytes(q string) []Entry {
 	clean := strings.NewReplacer("0x", "", " ", "", ":", "", ",", "").Replace(q)
 	b, err := hex.DecodeString(clean)
 	if err != nil || len(b) < 2 {
@@ -55,7 +55,7 @@ func byOctets(q string) []Entry {
 	e := ForCause(t.Cause)
 	if t.Swapped {
 		e.Note = "the fields are in the order of Linux siw, which exchanges the halves of the " +
-			"first byte and the ends of the third; in the order of RFC 5040 it begins " + e.Octets
+			"first byte and the ends of the third; in the order of RFC 5040 it begins " + e.Bytes
 	}
 	return []Entry{e}
 }

@@ -29,7 +29,7 @@ func causeOf(s string) (ddp.Cause, bool) {
 
 func codeOf(c ddp.Cause) string { return fmt.Sprintf("%d/%d/%02x", c.Layer(), c.Type(), c.Code()) }
 
-func octets(c ddp.Cause) string {
+func wireBytes(c ddp.Cause) string {
 	return fmt.Sprintf("%02x %02x", byte(c.Layer())<<4|c.Type(), c.Code())
 }
 
@@ -73,7 +73,7 @@ func ForCause(c ddp.Cause) Entry {
 		e, _ = listed(rdmap.CauseCatastrophic)
 		e.Name = name
 	}
-	e.Code, e.Octets, e.Spec = codeOf(c), octets(c), section(c)
+	e.Code, e.Bytes, e.Spec = codeOf(c), wireBytes(c), section(c)
 	return e
 }
 

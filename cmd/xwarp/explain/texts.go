@@ -43,7 +43,7 @@ func read(kind Kind, name string) []Entry {
 		switch kind {
 		case Terminate:
 			c, _ := causeOf(e.Code)
-			e.Octets, e.Spec = octets(c), section(c)
+			e.Bytes, e.Spec = wireBytes(c), section(c)
 		case Status:
 			e.Name = "IBV_WC_" + e.Code
 		}

@@ -73,7 +73,7 @@ func (e *end) ping(ctx context.Context, source, sink verbs.MR, n int) error {
 		if err := e.sent(ctx); err != nil {
 			return err
 		}
-		if err := e.send(show); err != nil {
+		if err := e.postSend(show); err != nil {
 			return err
 		}
 		e.cfg.debug("sent %s %v", [...]string{"source", "sink"}[i], show)

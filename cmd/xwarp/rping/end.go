@@ -45,7 +45,7 @@ func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
 	e := &end{Endpoint: ep, cfg: cfg}
 	e.ctrl, err = e.Buffer((slots+1)*InfoLen, verbs.LocalWrite)
 	for i := 0; err == nil && i < slots; i++ {
-		err = e.receive(i)
+		err = e.handleReceive(i)
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -53,13 +53,13 @@ func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
 	return e, nil
 }
 
-func (e *end) receive(slot int) error {
+func (e *end) handleReceive(slot int) error {
 	e.sge[0] = e.ctrl.SGE(slot*InfoLen, InfoLen)
 	return e.QP.PostRecv(&verbs.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
 }
 
-// send posts a Send that names mr's first n bytes; the zero Info is a go-ahead.
-func (e *end) send(i Info) error {
+// postSend posts a Send that names mr's first n bytes; the zero Info is a go-ahead.
+func (e *end) postSend(i Info) error {
 	if e.sends > 0 {
 		return errors.New("rping: the buffer of the last Send is in use")
 	}
@@ -170,7 +170,7 @@ func (e *end) received(c verbs.Completion) error {
 		return fmt.Errorf("the peer sent %d messages that were not asked for", slots)
 	}
 	e.inbox = append(e.inbox, i)
-	return e.receive(int(c.ID))
+	return e.handleReceive(int(c.ID))
 }
 
 // broken returns why a completion failed: errClosed after a close that nothing forced.

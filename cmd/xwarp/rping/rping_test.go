@@ -203,7 +203,7 @@ func TestBothSides(t *testing.T) {
 			}
 			other := <-served
 			if res.Iterations != count || other.Iterations != count ||
-				res.Octets != count*int64(tc.size) || other.Octets != res.Octets {
+				res.Bytes != count*int64(tc.size) || other.Bytes != res.Bytes {
 				t.Errorf("client %+v\nserver %+v", res, other)
 			}
 			if !res.Validated || res.CRC == tc.mpa.NoCRC || res.MarkersIn == tc.mpa.NoMarkers {
@@ -286,26 +286,26 @@ func TestWrongPeers(t *testing.T) {
 		want string
 	}{
 		{"a source of 0 octets", func(ctx context.Context, e *end, mr verbs.MR) error {
-			return e.send(info(mr, 0))
+			return e.postSend(info(mr, 0))
 		}, "source of 0 bytes"},
 		{"a source of 64 KiB", func(ctx context.Context, e *end, mr verbs.MR) error {
-			return e.send(Info{STag: uint32(mr.STag()), Size: 1 << 16})
+			return e.postSend(Info{STag: uint32(mr.STag()), Size: 1 << 16})
 		}, "source of 65536 bytes"},
 		{"an unknown STag", func(ctx context.Context, e *end, mr verbs.MR) error {
-			return e.send(Info{STag: uint32(mr.STag()) ^ 0x5500, Size: 64})
+			return e.postSend(Info{STag: uint32(mr.STag()) ^ 0x5500, Size: 64})
 		}, "invalid STag"},
 		{"a sink too small", func(ctx context.Context, e *end, mr verbs.MR) error {
-			if err := e.send(info(mr, 64)); err != nil {
+			if err := e.postSend(info(mr, 64)); err != nil {
 				return err
 			}
 			if _, err := e.await(ctx); err != nil {
 				return err
 			}
-			return errors.Join(e.sent(ctx), e.send(info(mr, 63)))
+			return errors.Join(e.sent(ctx), e.postSend(info(mr, 63)))
 		}, "sink of 63 bytes for 64"},
 		{"a closed connection in the middle", func(ctx context.Context, e *end,
 			mr verbs.MR) error {
-			if err := e.send(info(mr, 64)); err != nil {
+			if err := e.postSend(info(mr, 64)); err != nil {
 				return err
 			}
 			if _, err := e.await(ctx); err != nil {

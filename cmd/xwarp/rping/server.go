@@ -159,5 +159,5 @@ func (e *end) goAhead(ctx context.Context) error {
 		return err
 	}
 	e.cfg.debug("sent go-ahead")
-	return e.send(Info{})
+	return e.postSend(Info{})
 }

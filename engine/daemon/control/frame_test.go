@@ -106,12 +106,12 @@ func TestReceiveLeaksNothing(t *testing.T) {
 	}
 	a, b := pair(t)
 	before := count()
-	for _, octets := range []string{"\x02\x00\x00\x00\x01\x00\x00\x00{}",
+	for _, data := range []string{"\x02\x00\x00\x00\x01\x00\x00\x00{}",
 		"\xff\xff\xff\xff\x01\x01\x00\x00", "\x00\x00\x00\x00\x07\x01\x00\x00"} {
-		a.WriteMsgUnix([]byte(octets), unix.UnixRights(0, 1), nil)
+		a.WriteMsgUnix([]byte(data), unix.UnixRights(0, 1), nil)
 		_, _, files, err := NewConn(b, 100).Receive()
 		if !errors.Is(err, ErrFrame) || len(files) != 2 {
-			t.Errorf("%x: %d descriptors, %v", octets, len(files), err)
+			t.Errorf("%x: %d descriptors, %v", data, len(files), err)
 		}
 		CloseAll(files)
 	}

@@ -89,9 +89,9 @@ func parse(text string) map[string]Table {
 // Counters that are shown one by one.
 var (
 	RxFrames = Stack.named("rx_frames")
-	RxOctets = Stack.named("rx_octets")
+	RxBytes  = Stack.named("rx_octets")
 	TxFrames = Stack.named("tx_frames")
-	TxOctets = Stack.named("tx_octets")
+	TxBytes  = Stack.named("tx_octets")
 
 	PartialSums = Stack.named("drop_partial_sum")
 
@@ -115,15 +115,15 @@ var (
 
 	PeersRefused = Daemon.named("peers_refused")
 
-	Puts      = Transfer.named("puts")
-	PutOctets = Transfer.named("put_octets")
-	Gets      = Transfer.named("gets")
-	GetOctets = Transfer.named("get_octets")
-	Failed    = Transfer.named("failed")
+	Puts     = Transfer.named("puts")
+	PutBytes = Transfer.named("put_octets")
+	Gets     = Transfer.named("gets")
+	GetBytes = Transfer.named("get_octets")
+	Failed   = Transfer.named("failed")
 )
 
-// HeldOctets is a state of a connection, and no counter.
-var HeldOctets = &Counter{Key: "held_octets", Unit: "bytes", Metric: "xwarp_mpa_held_bytes",
+// HeldBytes is a state of a connection, and no counter.
+var HeldBytes = &Counter{Key: "held_octets", Unit: "bytes", Metric: "xwarp_mpa_held_bytes",
 	Meaning: "Bytes that wait for what is missing in front of them."}
 
 // Metrics that several counters share.

@@ -52,8 +52,8 @@ func (dev *Device) SetIPsec(tables []config.IPsec) error {
 	return err
 }
 
-// DisableCore keeps the keys of IPsec out of core files: with a limit of one byte the kernel writes none, and gives none to
-// a program either, which a limit of 0 does not prevent (core(5)).
+// DisableCore keeps the keys of IPsec out of core files: with a limit of one byte the kernel writes none, and gives
+// none to a program either, which a limit of 0 does not prevent (core(5)).
 func DisableCore(cfg *config.Loaded) error {
 	for i := range cfg.Interface {
 		if cfg.Interface[i].Protection() != nil {

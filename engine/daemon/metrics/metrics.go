@@ -160,7 +160,7 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	}
 	for _, q := range qps {
 		states[q.State]++
-		held += counters.HeldOctets.Of(q.MPA)
+		held += counters.HeldBytes.Of(q.MPA)
 	}
 	for kind, n := range map[string]int{"pd": len(on(d, s.PDs)), "mr": len(mrs),
 		"mw": len(on(d, s.MWs)), "cq": len(cqs), "srq": len(on(d, s.SRQs)), "qp": len(qps),
@@ -172,7 +172,7 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	}
 	o.gauge("xwarp_registered_memory_bytes", float64(memory), d.Name)
 	o.gauge("xwarp_overrun_completion_queues", float64(overruns), d.Name)
-	o.gauge(counters.HeldOctets.Metric, float64(held), d.Name)
+	o.gauge(counters.HeldBytes.Metric, float64(held), d.Name)
 }
 
 // on returns the objects that are on a device.

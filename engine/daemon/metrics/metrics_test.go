@@ -70,8 +70,8 @@ func example() control.Snapshot {
 	return control.Snapshot{
 		Version: "v1", Devices: []control.DeviceState{d},
 		Exports: []control.ExportState{{Name: "scratch", Connections: 2},
-			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutOctets: 500,
-				GetOctets: 70, Failed: 1})}},
+			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutBytes: 500,
+				GetBytes: 70, Failed: 1})}},
 		Sessions: []control.SessionState{{Owner: owner}},
 		MRs:      []control.MRState{{Owner: owner, Length: 4096}},
 		QPs: []control.QPState{{Owner: owner, Handle: 9, State: "RTS", Local: local, Remote: remote,

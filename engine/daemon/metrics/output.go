@@ -44,7 +44,7 @@ func describe() map[string]*prometheus.Desc {
 	}
 	table(counters.Watch, "device", "what")
 	for _, t := range []counters.Table{counters.Contained, counters.Link, counters.IPsec,
-		counters.PortMap, counters.RDMA, counters.MPA, counters.TCP, {*counters.HeldOctets}} {
+		counters.PortMap, counters.RDMA, counters.MPA, counters.TCP, {*counters.HeldBytes}} {
 		table(t, "device")
 	}
 	table(counters.Transfer, "export")

@@ -134,9 +134,9 @@ type Export struct {
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
 	Puts        uint64 `json:"puts" doc:"transfer: puts that became the content"`
-	PutOctets   uint64 `json:"put_octets" doc:"transfer: bytes of these contents"`
+	PutBytes    uint64 `json:"put_octets" doc:"transfer: bytes of these contents"`
 	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
-	GetOctets   uint64 `json:"get_octets" doc:"transfer: bytes of these"`
+	GetBytes    uint64 `json:"get_octets" doc:"transfer: bytes of these"`
 	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
 	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }
@@ -174,8 +174,8 @@ func MakeStatus(s *control.Snapshot) Status {
 		v.Exports = append(v.Exports, Export{
 			e.Name, e.Device, e.Listen, e.Serve, e.Memory, e.Size, e.Used, e.Access, e.Connections,
 			e.Rejected,
-			counters.Puts.Of(t), counters.PutOctets.Of(t), counters.Gets.Of(t),
-			counters.GetOctets.Of(t), counters.Failed.Of(t), e.Error,
+			counters.Puts.Of(t), counters.PutBytes.Of(t), counters.Gets.Of(t),
+			counters.GetBytes.Of(t), counters.Failed.Of(t), e.Error,
 		})
 	}
 	return v

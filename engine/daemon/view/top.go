@@ -93,7 +93,7 @@ func MakeTop(a, b *control.Snapshot) Top {
 			}
 			r := func(c *counters.Counter) float64 { return rate(c.Of(w.Stack), c.Of(was)) }
 			v.Queues = append(v.Queues, QueueRates{d.Name, w.Queue, r(counters.RxFrames),
-				r(counters.TxFrames), 8 * r(counters.RxOctets), 8 * r(counters.TxOctets)})
+				r(counters.TxFrames), 8 * r(counters.RxBytes), 8 * r(counters.TxBytes)})
 		}
 		drops, was := Drops(d), Drops(old)
 		for _, cause := range slices.Sorted(maps.Keys(drops)) {
@@ -125,7 +125,7 @@ func MakeTop(a, b *control.Snapshot) Top {
 			InBPS:  8 * r(counters.PayloadIn),
 			OutBPS: 8 * r(counters.PayloadOut),
 			Ahead:  rate(outOfOrder(q), outOfOrder(was)),
-			Held:   counters.HeldOctets.Of(q.MPA), Retrans: counters.RetransBytes.Of(q.TCP),
+			Held:   counters.HeldBytes.Of(q.MPA), Retrans: counters.RetransBytes.Of(q.TCP),
 		})
 	}
 	slices.SortStableFunc(v.Conns, func(x, y ConnRates) int {

@@ -101,7 +101,7 @@ func Follow(link int, log *slog.Logger, notify func(*State) error,
 		return nil, fmt.Errorf("local addresses: %w", err)
 	}
 	f.ended.Add(1)
-	go f.run()
+	go f.followLoop()
 	return f, nil
 }
 
@@ -148,8 +148,8 @@ func (f *Follower) relist() {
 	}
 }
 
-// run reads the tables after changes.
-func (f *Follower) run() {
+// followLoop reads the tables after changes.
+func (f *Follower) followLoop() {
 	defer f.ended.Done()
 	pause, failing := settle, false
 	for {

@@ -116,7 +116,7 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 		return nil, fmt.Errorf("neighbour table: %w", err)
 	}
 	r.ended.Add(1)
-	go r.run()
+	go r.resolveLoop()
 	return r, nil
 }
 
@@ -277,7 +277,7 @@ func (r *Resolver) leave(d *destination) {
 	}
 }
 
-func (r *Resolver) run() {
+func (r *Resolver) resolveLoop() {
 	defer r.ended.Done()
 	for {
 		select {

@@ -91,7 +91,7 @@ func Follow(o Options) (*Watch, error) {
 		return nil, fmt.Errorf("%s: %w", o.Name, err)
 	}
 	w.gone.Add(1)
-	go w.run()
+	go w.watchLoop()
 	return w, nil
 }
 
@@ -143,17 +143,17 @@ func (w *Watch) Counters() Counters {
 	return w.n
 }
 
-// count changes a counter.
-func (w *Watch) count(f func(n *Counters)) {
+// countFault changes a counter.
+func (w *Watch) countFault(f func(n *Counters)) {
 	w.mu.Lock()
 	f(&w.n)
 	w.mu.Unlock()
 }
 
-func (w *Watch) run() {
+func (w *Watch) watchLoop() {
 	defer w.gone.Done()
 	for !w.over() {
-		err := w.receive()
+		err := w.waitForMessage()
 		switch {
 		case err == nil:
 		case w.over():
@@ -173,19 +173,19 @@ func (w *Watch) over() bool {
 	return w.closed
 }
 
-// receive takes what the socket has, and waits for it: until everything has to be read anew, if it has.
-func (w *Watch) receive() error {
+// waitForMessage takes what the socket has, and waits for it: until everything has to be read anew, if it has.
+func (w *Watch) waitForMessage() error {
 	var until time.Time
 	if w.stale {
 		until = w.listAt
 	}
 	w.sock.SetReadDeadline(until)
-	_, err := w.take(true)
+	_, err := w.readMessage(true)
 	return err
 }
 
-// take reads one datagram, if wait is set or there is one.
-func (w *Watch) take(wait bool) (got bool, err error) {
+// readMessage reads one datagram, if wait is set or there is one.
+func (w *Watch) readMessage(wait bool) (got bool, err error) {
 	raw, err := w.sock.SyscallConn()
 	if err != nil {
 		return false, err
@@ -220,7 +220,7 @@ func (w *Watch) parse(b []byte) error {
 	if err != nil {
 		return unix.ENOBUFS // it may have said anything: the same cure
 	}
-	w.count(func(n *Counters) { n.Changes += uint64(len(list)) })
+	w.countFault(func(n *Counters) { n.Changes += uint64(len(list)) })
 	for i := range list {
 		if h := &list[i].Header; h.Type >= unix.NLMSG_MIN_TYPE {
 			w.opt.Change(h.Type, list[i].Data)
@@ -231,7 +231,7 @@ func (w *Watch) parse(b []byte) error {
 
 // overrun hears that the kernel dropped changes.
 func (w *Watch) overrun() {
-	w.count(func(n *Counters) { n.Overruns++ })
+	w.countFault(func(n *Counters) { n.Overruns++ })
 	if now := time.Now(); now.Sub(w.logged) > sayAgain {
 		w.logged = now
 		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what",
@@ -244,8 +244,9 @@ func (w *Watch) overrun() {
 func (w *Watch) relist() {
 	w.sock.SetReadDeadline(time.Time{})
 	for range maxDrain {
-		if got, err := w.take(false); err != nil && !errors.Is(err, unix.ENOBUFS) || err == nil &&
-			!got {
+		if got, err := w.readMessage(false); err != nil && !errors.Is(err, unix.ENOBUFS) ||
+			err == nil &&
+				!got {
 			break
 		}
 	}

@@ -27,16 +27,16 @@ func TestEthtool(t *testing.T) {
 		ours       []byte
 	}{
 		{"-N eth9 flow-type tcp4 dst-port 7174 action 5", "", insertion(Rule{DstPort: 7174,
-			Queue: 5}, 14).octets()},
+			Queue: 5}, 14).encode()},
 		{"-N eth9 flow-type tcp4 src-port 7174 action 63", "SPECIAL=1", insertion(Rule{
-			SrcPort: 7174, Queue: 63}, locAny).octets()},
+			SrcPort: 7174, Queue: 63}, locAny).encode()},
 		{"-N eth9 flow-type tcp6 dst-port 65535 action 0", "SPECIAL=1", insertion(Rule{V6: true,
-			DstPort: 65535}, locAny).octets()},
+			DstPort: 65535}, locAny).encode()},
 		{"-N eth9 flow-type tcp6 src-port 1 context 3", "", insertion(Rule{V6: true, SrcPort: 1,
-			Context: 3}, 14).octets()},
+			Context: 3}, 14).encode()},
 		{"-N eth9 flow-type tcp4 dst-port 7174 context 1", "SPECIAL=1", insertion(Rule{
-			DstPort: 7174, Context: 1}, locAny).octets()},
-		{"-N eth9 delete 14", "", del.octets()},
+			DstPort: 7174, Context: 1}, locAny).encode()},
+		{"-N eth9 delete 14", "", del.encode()},
 		{"-X eth9 context new start 4 equal 4", "", creation(spread(8, []int{4, 5, 6, 7}))},
 		{"-X eth9 context 3 delete", "", deletion(3)},
 		{"-X eth9 equal 4", "OLD=1", setIndirection(spread(8, []int{0, 1, 2, 3}))},

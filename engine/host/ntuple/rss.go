@@ -13,7 +13,7 @@ import (
 type rxfh struct{ cmd, context, indirSize, keySize uint32 }
 
 // bytes are followed by the functions of hash, which stay, and the table.
-func (h rxfh) octets(table []uint32) []byte {
+func (h rxfh) encode(table []uint32) []byte {
 	return words(h.cmd, h.context, h.indirSize, h.keySize, append([]uint32{0, 0}, table...)...)
 }
 
@@ -75,7 +75,7 @@ func spread(size int, queues []int) []uint32 {
 
 // newContext makes an RSS context over queues.
 func newContext(c Card, queues []int) (id uint32, err error) {
-	b := rxfh{cmd: unix.ETHTOOL_GRSSH}.octets(nil)
+	b := rxfh{cmd: unix.ETHTOOL_GRSSH}.encode(nil)
 	if err = c.Ioctl(b); err == nil && (word(b, 2) == 0 || word(b, 2) > maxTable) {
 		err = unix.EOPNOTSUPP
 	}
@@ -90,10 +90,10 @@ func newContext(c Card, queues []int) (id uint32, err error) {
 }
 
 func creation(table []uint32) []byte {
-	return rxfh{unix.ETHTOOL_SRSSH, contextAlloc, uint32(len(table)), 0}.octets(table)
+	return rxfh{unix.ETHTOOL_SRSSH, contextAlloc, uint32(len(table)), 0}.encode(table)
 }
 
-func deletion(id uint32) []byte { return rxfh{cmd: unix.ETHTOOL_SRSSH, context: id}.octets(nil) }
+func deletion(id uint32) []byte { return rxfh{cmd: unix.ETHTOOL_SRSSH, context: id}.encode(nil) }
 
 func deleteContext(c Card, id uint32) error {
 	if err := c.Ioctl(deletion(id)); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -104,12 +104,12 @@ func deleteContext(c Card, id uint32) error {
 
 // context returns the queues of an RSS context; nil when there is none.
 func context(c Card, id uint32) (queues []int) {
-	b := rxfh{cmd: unix.ETHTOOL_GRSSH, context: id}.octets(nil)
+	b := rxfh{cmd: unix.ETHTOOL_GRSSH, context: id}.encode(nil)
 	if c.Ioctl(b) != nil || word(b, 2) > maxTable {
 		return nil
 	}
 	size, key := word(b, 2), word(b, 3)
-	b = rxfh{unix.ETHTOOL_GRSSH, id, size, key}.octets(make([]uint32, size+key/4+1))
+	b = rxfh{unix.ETHTOOL_GRSSH, id, size, key}.encode(make([]uint32, size+key/4+1))
 	if c.Ioctl(b) != nil {
 		return nil
 	}

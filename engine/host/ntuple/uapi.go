@@ -43,7 +43,7 @@ type rxnfc struct {
 const ruleLocs = int(unsafe.Offsetof(rxnfc{}.ruleCnt)) + 4
 
 // bytes is the structure as the kernel takes it, and what it leaves there.
-func (n *rxnfc) octets() []byte {
+func (n *rxnfc) encode() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(n)), unsafe.Sizeof(*n))
 }
 
@@ -107,7 +107,7 @@ func Rules(c Card) (list []Rule, more int, err error) {
 	for _, at := range locations {
 		n := &rxnfc{cmd: unix.ETHTOOL_GRXCLSRULE}
 		n.fs.location = at
-		if err := c.Ioctl(n.octets()); err != nil {
+		if err := c.Ioctl(n.encode()); err != nil {
 			return nil, 0, fmt.Errorf("ethtool -n %s rule %d: %w", c.Name(), at, err)
 		}
 		if r, ok := parse(n); ok {
@@ -122,12 +122,12 @@ func Rules(c Card) (list []Rule, more int, err error) {
 // used returns the locations of all rules, and how many there can be: 0 when the driver chooses them, or does not tell.
 func used(c Card) (locations []uint32, size uint32, err error) {
 	n := &rxnfc{cmd: unix.ETHTOOL_GRXCLSRLCNT}
-	if err := c.Ioctl(n.octets()); err != nil {
+	if err := c.Ioctl(n.encode()); err != nil {
 		return nil, 0, fmt.Errorf("ethtool -n %s: %w", c.Name(), err)
 	}
 	count := min(n.ruleCnt, maxRules)
 	b := make([]byte, ruleLocs+4*int(count))
-	copy(b, (&rxnfc{cmd: unix.ETHTOOL_GRXCLSRLALL, ruleCnt: count}).octets()[:ruleLocs])
+	copy(b, (&rxnfc{cmd: unix.ETHTOOL_GRXCLSRLALL, ruleCnt: count}).encode()[:ruleLocs])
 	if err := c.Ioctl(b); err != nil {
 		return nil, 0, fmt.Errorf("ethtool -n %s: %w", c.Name(), err)
 	}
@@ -156,7 +156,7 @@ func insert(c Card, r Rule) error {
 	if size > 0 && at == locAny {
 		err = unix.ENOSPC
 	} else {
-		err = c.Ioctl(insertion(r, at).octets())
+		err = c.Ioctl(insertion(r, at).encode())
 	}
 	if err != nil {
 		return fmt.Errorf("ethtool -N %s %v: %w", c.Name(), r, err)
@@ -168,7 +168,7 @@ func insert(c Card, r Rule) error {
 func remove(c Card, location uint32) error {
 	n := &rxnfc{cmd: unix.ETHTOOL_SRXCLSRLDEL}
 	n.fs.location = location
-	if err := c.Ioctl(n.octets()); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := c.Ioctl(n.encode()); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("ethtool -N %s delete %d: %w", c.Name(), location, err)
 	}
 	return nil

@@ -82,7 +82,7 @@ func (b *Batch) noteDisk(f *File) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || b.disks[st.Dev] != nil {
 		return err
 	}
-	at, err := f.dir.open(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	at, err := f.dir.openFile(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (f batched) writeBack(flags int) error {
 
 // place gives f its name, without asking the disk.
 func (f *File) place() error {
-	if err := f.dir.check(f.name, nil); err != nil {
+	if err := f.dir.checkName(f.name, nil); err != nil {
 		return err
 	}
 	return f.dir.rename(f.now, f.name)

@@ -48,7 +48,7 @@ func (f *File) Journal(target *os.File) error {
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
 	}
-	if err := f.dir.check(f.name, target); err != nil {
+	if err := f.dir.checkName(f.name, target); err != nil {
 		return err
 	}
 	return f.rename(stem(f.name) + journal)
@@ -88,7 +88,7 @@ func (f *File) Apply(target *os.File) error {
 // Recover applies a journal that a process which died has left for name. It reports whether there was one.
 func (d *Dir) Recover(name string, target *os.File) (found bool, err error) {
 	now := stem(name) + journal
-	f, err := d.open(now, os.O_RDONLY, 0)
+	f, err := d.openFile(now, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -60,8 +60,8 @@ func (d *Dir) fd() int { return int(d.f.Fd()) }
 
 func (d *Dir) path(name string) string { return filepath.Join(d.f.Name(), name) }
 
-// open is os.OpenFile in the directory. It follows no symbolic link, and nothing keeps it waiting.
-func (d *Dir) open(name string, flags int, mode fs.FileMode) (*os.File, error) {
+// openFile is os.OpenFile in the directory. It follows no symbolic link, and nothing keeps it waiting.
+func (d *Dir) openFile(name string, flags int, mode fs.FileMode) (*os.File, error) {
 	const always = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Openat(d.fd(), name, flags|always, uint32(mode.Perm()))
 	if err != nil {
@@ -72,12 +72,12 @@ func (d *Dir) open(name string, flags int, mode fs.FileMode) (*os.File, error) {
 
 // Open opens a file of the directory, which it makes when it is not there, and locks it.
 func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
-	f, err := d.open(name, os.O_RDWR|os.O_CREATE, mode)
+	f, err := d.openFile(name, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
 		return nil, err
 	}
 	if err = Lock(f); err == nil {
-		err = d.check(name, f) // a put of the process that had the lock has just replaced it
+		err = d.checkName(name, f) // a put of the process that had the lock has just replaced it
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -113,7 +113,7 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 	var random [8]byte
 	rand.Read(random[:])
 	now := fmt.Sprintf("%s.%x%s", stem(name), random, staged)
-	f, err := d.open(now, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	f, err := d.openFile(now, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 // while somebody has it.
 func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	now := stem(name) + partial
-	f, err := d.open(now, os.O_RDWR|os.O_CREATE, mode)
+	f, err := d.openFile(now, os.O_RDWR|os.O_CREATE, mode)
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w: %s", err, d.refusal(now))
 	}
@@ -240,14 +240,14 @@ func (f *File) Commit(over *os.File) error {
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
 	}
-	if err := f.dir.check(f.name, over); err != nil {
+	if err := f.dir.checkName(f.name, over); err != nil {
 		return err
 	}
 	return f.rename(f.name)
 }
 
-// check fails when a name leads to something else than a regular file, or than file unless that is nil.
-func (d *Dir) check(name string, file *os.File) error {
+// checkName fails when a name leads to something else than a regular file, or than file unless that is nil.
+func (d *Dir) checkName(name string, file *os.File) error {
 	var now, was unix.Stat_t
 	err := unix.Fstatat(d.fd(), name, &now, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -307,7 +307,7 @@ func Stale(name string, written, old time.Time) bool {
 }
 
 func (d *Dir) names() ([]string, error) {
-	at, err := d.open(".", os.O_RDONLY, 0) // with a place of its own in the list
+	at, err := d.openFile(".", os.O_RDONLY, 0) // with a place of its own in the list
 	if err != nil {
 		return nil, err
 	}

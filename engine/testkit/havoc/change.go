@@ -19,9 +19,9 @@ func change(r *rand.Rand, v, other reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	switch v.Kind() {
 	case reflect.Slice:
-		c.SetBytes(octets(r, v.Bytes(), other.Bytes()))
+		c.SetBytes(mutateBytes(r, v.Bytes(), other.Bytes()))
 	case reflect.String:
-		c.SetString(string(octets(r, []byte(v.String()), []byte(other.String()))))
+		c.SetString(string(mutateBytes(r, []byte(v.String()), []byte(other.String()))))
 	case reflect.Bool:
 		c.SetBool(r.IntN(2) == 0)
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
@@ -52,7 +52,7 @@ func number(r *rand.Rand, v, other uint64) uint64 {
 }
 
 // bytes returns b after one to sixteen changes, few more often than many.
-func octets(r *rand.Rand, b, other []byte) []byte {
+func mutateBytes(r *rand.Rand, b, other []byte) []byte {
 	b = slices.Clone(b)
 	for range 1 << r.IntN(5) {
 		if len(b) == 0 {

@@ -48,7 +48,7 @@ func (h *havoc) input(args []reflect.Value) []reflect.Value {
 	t := args[0].Interface().(*testing.T)
 	h.inputs = append(h.inputs, args[1:])
 	r := rand.New(rand.NewPCG(h.seed, uint64(len(h.inputs))))
-	h.run(t, args)
+	h.callRandomly(t, args)
 	call := make([]reflect.Value, len(args))
 	for end := time.Now().Add(*each); time.Now().Before(end); {
 		for range 16 {
@@ -60,14 +60,14 @@ func (h *havoc) input(args []reflect.Value) []reflect.Value {
 					call[i+1] = change(r, v, other)
 				}
 			}
-			h.run(t, call)
+			h.callRandomly(t, call)
 		}
 	}
 	return nil
 }
 
-// run is one execution.
-func (h *havoc) run(t *testing.T, args []reflect.Value) {
+// callRandomly is one execution.
+func (h *havoc) callRandomly(t *testing.T, args []reflect.Value) {
 	h.executions++
 	whole := false
 	defer func() {

@@ -59,12 +59,12 @@ func TestFinds(t *testing.T) {
 }
 
 // A change leaves its inputs as they are, ends, and comes to everything near.
-func TestOctets(t *testing.T) {
+func TestBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	b, other := []byte{0, 0, 0}, []byte("other")
 	seen := map[string]bool{}
 	for range 200_000 {
-		seen[string(octets(r, b, other))] = true
+		seen[string(mutateBytes(r, b, other))] = true
 		if string(b) != "\x00\x00\x00" || string(other) != "other" {
 			t.Fatalf("changed %q, %q", b, other)
 		}
@@ -77,7 +77,7 @@ func TestOctets(t *testing.T) {
 	}
 	long := slices.Repeat(b, longest/3)
 	for range 2000 {
-		if long = octets(r, long, long); len(long) > longest {
+		if long = mutateBytes(r, long, long); len(long) > longest {
 			t.Fatalf("grew to %d octets", len(long))
 		}
 	}

@@ -151,12 +151,12 @@ func (f *flow) learn(s *seen) error {
 }
 
 // byte is the byte that either side's stream has at a relative number.
-func octet(n int) byte { return byte(n*7 + n>>8*13) }
+func patternByte(n int) byte { return byte(n*7 + n>>8*13) }
 
 func pattern(start, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = octet(start + i)
+		b[i] = patternByte(start + i)
 	}
 	return b
 }
@@ -164,7 +164,7 @@ func pattern(start, n int) []byte {
 // checkPattern returns the first number whose byte is wrong.
 func checkPattern(b []byte, start int) (int, bool) {
 	for i, v := range b {
-		if v != octet(start+i) {
+		if v != patternByte(start+i) {
 			return start + i, false
 		}
 	}

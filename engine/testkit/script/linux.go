@@ -33,14 +33,14 @@ func OpenKernel() (*Kernel, error) {
 		return nil, fmt.Errorf("making a network namespace: %w (run as root)", err)
 	}
 	k := &Kernel{tun: -1}
-	if err := k.open(); err != nil {
+	if err := k.openTUN(); err != nil {
 		k.Close()
 		return nil, fmt.Errorf("TUN device: %w", err)
 	}
 	return k, nil
 }
 
-func (k *Kernel) open() (err error) {
+func (k *Kernel) openTUN() (err error) {
 	if k.tun, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC,
 		0); err != nil {
 		return err

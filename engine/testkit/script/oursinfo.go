@@ -78,7 +78,7 @@ func (h *ours) info(flow int) (map[string]int, error) {
 	c := s.e.Conn()
 	i := c.Info(h.clock)
 	mss := max(i.SndMSS, 1)
-	segs := func(octets int) int { return (octets + mss - 1) / mss }
+	segs := func(byteCount int) int { return (byteCount + mss - 1) / mss }
 	bit := func(b bool) int {
 		if b {
 			return 1

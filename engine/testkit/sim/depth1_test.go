@@ -77,7 +77,7 @@ func oneByOne(s *scenario, dialer bool, op rdmap.WROp, n, size int) *rdmaConn {
 		ini:    startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead, Markers: true},
 		rsp:    startup.Config{Markers: true},
 		answer: startup.Answer{IRD: 8, ORD: 8}, pack: true, window: window, depth: 1, tcpA: conn,
-		tcpB: conn, poolOctets: 4 << 20, poolRecords: 1 << 12,
+		tcpB: conn, poolBytes: 4 << 20, poolRecords: 1 << 12,
 	}}
 	c.a, c.b = c.end("a", s.hosts[0]), c.end("b", s.hosts[1])
 	c.a.peer, c.b.peer, c.a.dials = c.b, c.a, true

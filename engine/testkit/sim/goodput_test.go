@@ -189,7 +189,7 @@ func TestGoodput(t *testing.T) {
 						if c.lc.CC.Algorithm == cc.DCTCP {
 							p.MarkAbove = p.Queue / 16
 						}
-						r, a := goodput(t, 100*seed+7, c.lc, c.ecn, p, buffer, bulkOctets(drop))
+						r, a := goodput(t, 100*seed+7, c.lc, c.ecn, p, buffer, bulkBytes(drop))
 						rate, again = rate+r/seeds, again+a/seeds
 					}
 					fmt.Fprintf(&out, " %9.0f (%5.1f)", rate/1000, again)
@@ -201,8 +201,8 @@ func TestGoodput(t *testing.T) {
 	golden(t, "goodput.golden", out.Bytes())
 }
 
-// bulkOctets is how much is transferred: less where much is lost, because the slow ones say nothing more later.
-func bulkOctets(drop float64) int {
+// bulkBytes is how much is transferred: less where much is lost, because the slow ones say nothing more later.
+func bulkBytes(drop float64) int {
 	switch {
 	case drop >= 0.1:
 		return 200_000

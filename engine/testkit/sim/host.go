@@ -40,23 +40,23 @@ type HostConfig struct {
 // Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and
 // upper layers.
 type Host struct {
-	cfg    HostConfig
-	world  *World
-	index  int
-	mac    [6]byte
-	kernel *ring.FakeKernel
-	port   ring.Port
-	stk    *stack.Stack
-	relay  *relay // of the second queue; nil: there is one queue
-	lives  uint64
-	secret [16]byte // of the stack
-	kicks  []func()
-	apps   []func(now tick.Time)
-	wakeAt tick.Time // frames wait, or the upper layers have something
-	timeAt tick.Time // the stack's deadline after the last step
-	buf    []byte
-	passed [][]byte // frames that left and are not on the path yet, because others did after them: see Emit
-	stats  HostStats
+	cfg          HostConfig
+	world        *World
+	index        int
+	mac          [6]byte
+	kernel       *ring.FakeKernel
+	port         ring.Port
+	stk          *stack.Stack
+	relay        *relay // of the second queue; nil: there is one queue
+	incarnations uint64
+	secret       [16]byte // of the stack
+	kicks        []func()
+	apps         []func(now tick.Time)
+	wakeAt       tick.Time // frames wait, or the upper layers have something
+	timeAt       tick.Time // the stack's deadline after the last step
+	buf          []byte
+	passed       [][]byte // frames that left and are not on the path yet, because others did after them: see Emit
+	stats        HostStats
 }
 
 // HostStats counts what a host did.
@@ -103,10 +103,10 @@ func (h *Host) boot() error {
 			return err
 		}
 	}
-	h.lives++
+	h.incarnations++
 	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Run: h.cfg.Run, Resolver: h,
 		Defect: h.cfg.Defect}
-	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.lives)
+	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.incarnations)
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
 	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))
 	h.secret = cfg.Secret
@@ -162,9 +162,9 @@ func (h *Host) Each(f func(now tick.Time)) { h.apps = append(h.apps, f) }
 
 // Request implements stack.Resolver.
 func (h *Host) Request(dst ip.Addr) {
-	life := h.lives
+	life := h.incarnations
 	h.world.After(h.cfg.HopDelay, func() {
-		if h.lives != life {
+		if h.incarnations != life {
 			return
 		}
 		if to := h.world.byAddr(dst); to != nil {
@@ -218,8 +218,8 @@ func (h *Host) inject(frame []byte) {
 // Inject lets the NIC of h receive a frame that nobody sent: an attacker's.
 func (h *Host) Inject(frame []byte) { h.inject(frame) }
 
-// run steps until there is nothing more to do now.
-func (h *Host) run() {
+// runInstant steps until there is nothing more to do now.
+func (h *Host) runInstant() {
 	now := h.world.now
 	timer := h.wakeAt > now
 	sent := h.stats.Sent
@@ -238,7 +238,7 @@ func (h *Host) run() {
 		h.stats.Steps++
 		worked := h.relay.step(now)
 		worked = h.step(now) || worked
-		h.take()
+		h.forwardOutput()
 		for _, f := range h.apps {
 			f(now)
 		}
@@ -270,8 +270,8 @@ func (h *Host) step(now tick.Time) bool {
 	return worked || sent
 }
 
-// take moves what was transmitted to the path.
-func (h *Host) take() {
+// forwardOutput moves what was transmitted to the path.
+func (h *Host) forwardOutput() {
 	for _, f := range h.passed {
 		h.leave(f)
 	}
@@ -284,7 +284,7 @@ func (h *Host) take() {
 // pop has h.buf be the next frame that the kernel took from the transmit ring; false: there is none.
 func (h *Host) pop() (ok bool) {
 	if h.cfg.Kernel.Manual {
-		h.kernel.Complete(-1)
+		h.kernel.CompleteFrames(-1)
 	}
 	h.buf, ok = h.kernel.Take(h.buf[:0])
 	return ok

@@ -28,8 +28,8 @@ func (e *rdmaEnd) alignment() error {
 		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments",
 			st.Unaligned, st.Partial)
 	}
-	if st.Records != 0 || st.HeldOctets != 0 {
-		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldOctets,
+	if st.Records != 0 || st.HeldBytes != 0 {
+		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldBytes,
 			st.Records)
 	}
 	return nil
@@ -48,9 +48,9 @@ func (c *rdmaConn) step() error {
 		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
 			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
 		}
-		if st := e.iw; st != nil && st.Stats().HeldOctets > c.cfg.window+(64<<10) {
+		if st := e.iw; st != nil && st.Stats().HeldBytes > c.cfg.window+(64<<10) {
 			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name,
-				st.Stats().HeldOctets, c.cfg.window)
+				st.Stats().HeldBytes, c.cfg.window)
 		}
 	}
 	if c.a.alive() && c.b.alive() {

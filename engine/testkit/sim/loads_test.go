@@ -53,7 +53,7 @@ func (s *scenario) rdma(mtu int) {
 			ms, 400*ms),
 		badOp: s.one(15), v6: r.IntN(2),
 	}
-	c.poolOctets, c.poolRecords = pick(r, 1, 16<<10, 64<<10, 4<<20), pick(r, 1, 64, 1<<12)
+	c.poolBytes, c.poolRecords = pick(r, 1, 16<<10, 64<<10, 4<<20), pick(r, 1, 64, 1<<12)
 	c.ini = startup.Config{Markers: s.one(2), IRD: 8, ORD: 8, RTR: pick(r, startup.RTRSend,
 		startup.RTRWrite, startup.RTRRead, 0), PrivateData: make([]byte, r.IntN(30))}
 	c.rsp = startup.Config{Markers: s.one(2)}

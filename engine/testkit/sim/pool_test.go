@@ -17,7 +17,7 @@ func TestEmptyPool(t *testing.T) {
 	c := newRDMA(s, rdmaConfig{
 		ini: startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead}, window: 1 << 20, depth: 64,
 		ops: 40, maxOp: 100_000,
-		tcpA: cfg, tcpB: cfg, poolOctets: 1, poolRecords: 1,
+		tcpA: cfg, tcpB: cfg, poolBytes: 1, poolRecords: 1,
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()

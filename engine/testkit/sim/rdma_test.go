@@ -77,7 +77,7 @@ type rdmaConfig struct {
 	anyCRC      bool           // the first FPDU with a wrong CRC is an error
 	halvings    int            // how often the programs are cut in half
 	windows     bool           // the peer gets at memory by a window, once it is bound
-	octets      uint64         // each way: the programs run again and again until then
+	byteCount   uint64         // each way: the programs run again and again until then
 	bulk        bool           // operations of all sizes, not mostly small ones
 	early       earlyEnd
 	late        tick.Duration // between receives, with endLate
@@ -86,7 +86,7 @@ type rdmaConfig struct {
 	port        uint16        // of the side that dials [30000]
 	shares      [2]*share     // what connections of a and of b share; nil: nothing
 	v6          int           // 1 when over IPv6
-	poolOctets  int           // of the hold pool, shared by nobody
+	poolBytes   int           // of the hold pool, shared by nobody
 	poolRecords int
 }
 
@@ -98,7 +98,7 @@ func (c *rdmaConfig) poolBound() int {
 			most = max(most, len(s.ends))
 		}
 	}
-	return c.poolOctets + (1+most)<<17
+	return c.poolBytes + (1+most)<<17
 }
 
 // rdmaConn is a connection between two hosts, a dials.
@@ -121,8 +121,8 @@ func newRDMA(s *scenario, cfg rdmaConfig, a, b *Host) *rdmaConn {
 	if cfg.answer.IRD+cfg.answer.ORD == 0 {
 		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
 	}
-	if cfg.poolOctets == 0 {
-		cfg.poolOctets, cfg.poolRecords = 4<<20, 1<<12
+	if cfg.poolBytes == 0 {
+		cfg.poolBytes, cfg.poolRecords = 4<<20, 1<<12
 	}
 	c := &rdmaConn{s: s, cfg: cfg}
 	c.a, c.b = c.end("a", a), c.end("b", b)
@@ -143,9 +143,9 @@ func (c *rdmaConn) end(name string, h *Host) *rdmaEnd {
 		return s.end(c, name, h)
 	}
 	return &rdmaEnd{
-		name: name, c: c, host: h, life: h.lives,
+		name: name, c: c, host: h, life: h.incarnations,
 		table: ddp.NewTable(seededRandom{rand.New(rand.NewPCG(c.s.seed, uint64(h.index)+5))}),
-		pool:  mpa.NewPool(c.cfg.poolOctets, c.cfg.poolRecords),
+		pool:  mpa.NewPool(c.cfg.poolBytes, c.cfg.poolRecords),
 	}
 }
 
@@ -154,7 +154,7 @@ func (e *rdmaEnd) fail(format string, args ...any) {
 }
 
 // alive reports whether the host of e is still the one that e began on.
-func (e *rdmaEnd) alive() bool { return e.host.lives == e.life }
+func (e *rdmaEnd) alive() bool { return e.host.incarnations == e.life }
 
 func (e *rdmaEnd) config(responder bool) iwarp.Config {
 	c := iwarp.Config{
@@ -381,7 +381,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 		e.peer.host.Wake() // to go on, or to end
 	}
 	if e.dials && !e.disconnected && e.c.finished() {
-		if e.c.cfg.octets > 0 && e.c.again() {
+		if e.c.cfg.byteCount > 0 && e.c.again() {
 			e.wake()
 			return
 		}

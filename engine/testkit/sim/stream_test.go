@@ -14,8 +14,8 @@ import (
 
 const streamPort = 9000
 
-// octetAt is what a stream carries at an offset: any byte lost, repeated or moved shows.
-func octetAt(key uint64, off int) byte {
+// byteAt is what a stream carries at an offset: any byte lost, repeated or moved shows.
+func byteAt(key uint64, off int) byte {
 	return byte(mix(key^uint64(off>>3)) >> (off & 7 * 8))
 }
 
@@ -65,9 +65,11 @@ type streamConn struct {
 
 func newStream(s *scenario, cfg streamConfig, a, b *Host, no int) *streamConn {
 	c := &streamConn{s: s, cfg: cfg, no: no}
-	c.a = &streamEnd{c: c, name: fmt.Sprintf("a%d", no), host: a, life: a.lives, total: cfg.totalA,
+	c.a = &streamEnd{c: c, name: fmt.Sprintf("a%d", no), host: a, life: a.incarnations,
+		total:   cfg.totalA,
 		abortAt: cfg.abortA}
-	c.b = &streamEnd{c: c, name: fmt.Sprintf("b%d", no), host: b, life: b.lives, total: cfg.totalB,
+	c.b = &streamEnd{c: c, name: fmt.Sprintf("b%d", no), host: b, life: b.incarnations,
+		total:   cfg.totalB,
 		abortAt: -1}
 	c.a.peer, c.b.peer = c.b, c.a
 	for i, e := range []*streamEnd{c.a, c.b} {
@@ -89,11 +91,11 @@ func (e *streamEnd) newOn(cfg bytestream.Config) *bytestream.Stream {
 	return e.s
 }
 
-func (e *streamEnd) alive() bool { return e.host.lives == e.life }
+func (e *streamEnd) alive() bool { return e.host.incarnations == e.life }
 
 // dial starts the active open from a, whose local port is 40000 and its number, or at the end of the port range again.
 func (c *streamConn) dial() error {
-	c.a.life = c.a.host.lives
+	c.a.life = c.a.host.incarnations
 	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
 		LocalPort: c.cfg.port, RemotePort: streamPort}
 	_, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.newOn(c.cfg.a), c.s.w.Now())
@@ -114,7 +116,7 @@ func listenStreams(s *scenario, h *Host, v6, backlog int, cookies tcp.CookieMode
 			if c == nil || c.b.s != nil {
 				return nil, errors.New("nobody waits for this one")
 			}
-			c.b.life = h.lives
+			c.b.life = h.incarnations
 			return c.b.newOn(c.cfg.b), nil
 		}}
 	if _, err := h.Stack().Listen(h.Addr(v6), streamPort, &lc, s.w.Now()); err != nil {
@@ -146,7 +148,7 @@ func (e *streamEnd) write() {
 		n := min(1+e.rnd.IntN(5000), e.total-e.wrote)
 		b := make([]byte, n)
 		for i := range b {
-			b[i] = octetAt(e.key, e.wrote+i)
+			b[i] = byteAt(e.key, e.wrote+i)
 		}
 		n, err := e.s.Write(b)
 		e.wrote += n
@@ -164,7 +166,7 @@ func (e *streamEnd) receive(now tick.Time) {
 	for !e.resting {
 		n, err := e.s.Read(e.buf[:1+e.rnd.IntN(len(e.buf))])
 		for i, b := range e.buf[:n] {
-			if want := octetAt(e.peer.key, e.read+i); b != want {
+			if want := byteAt(e.peer.key, e.read+i); b != want {
 				e.fail("octet %d is %#x, want %#x", e.read+i, b, want)
 				return
 			}

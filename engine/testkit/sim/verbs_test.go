@@ -178,7 +178,7 @@ type share struct {
 
 // newShare makes one. buffers of slot bytes each are its receive queue's; 0: every queue pair has its own.
 func newShare(s *scenario, h *Host, pool *mpa.Pool, buffers, slot int) *share {
-	stags := rand.New(rand.NewPCG(s.seed, uint64(h.index)<<32+h.lives))
+	stags := rand.New(rand.NewPCG(s.seed, uint64(h.index)<<32+h.incarnations))
 	x := &share{s: s, table: ddp.NewTable(seededRandom{stags}), pool: pool, slot: slot,
 		byQP: map[*rdmap.QP]*rdmaEnd{}}
 	var err error
@@ -215,7 +215,7 @@ func (x *share) post(i uint64) {
 
 // end makes one end of a connection.
 func (x *share) end(c *rdmaConn, name string, h *Host) *rdmaEnd {
-	e := &rdmaEnd{name: fmt.Sprintf("%s%d", name, len(x.ends)), c: c, host: h, life: h.lives,
+	e := &rdmaEnd{name: fmt.Sprintf("%s%d", name, len(x.ends)), c: c, host: h, life: h.incarnations,
 		table: x.table, pool: x.pool, share: x, number: len(x.ends), dials: name == "a"}
 	x.ends = append(x.ends, e)
 	return e

@@ -154,7 +154,7 @@ func (y *way) tidy(h *Host) error {
 	}
 	h.kernel.SetState(ring.StateOK)
 	for range 1000 { // what waits below for a slot
-		h.take()
+		h.forwardOutput()
 		y.port.Reap()
 		if y.port.Flush() == ring.StateOK {
 			break

@@ -164,7 +164,7 @@ func (w *wide) rdma() {
 		ops: pick(r, 3, 8, 20), maxOp: pick(r, 200, 3000, 20000), verbs: true, v6: w.v6,
 		pack: w.one(2), noPeerCRC: w.one(8),
 	}
-	base.poolOctets, base.poolRecords = pick(r, 16<<10, 256<<10, 4<<20), pick(r, 16, 1<<12)
+	base.poolBytes, base.poolRecords = pick(r, 16<<10, 256<<10, 4<<20), pick(r, 16, 1<<12)
 	w.noCRC = base.noPeerCRC
 	n := pick(r, 1, 2, 3, 5, 9)
 	if w.draws("bulk"); w.liveFrames() && w.one(2) && !w.off("bulk") { // runs need many segments at a time
@@ -182,7 +182,7 @@ func (w *wide) rdma() {
 		base.srq = true
 	}
 	set := func(h *Host) {
-		w.shares[h] = newShare(w.scenario, h, mpa.NewPool(base.poolOctets, base.poolRecords),
+		w.shares[h] = newShare(w.scenario, h, mpa.NewPool(base.poolBytes, base.poolRecords),
 			buffers, slot)
 	}
 	for _, h := range w.hosts {
@@ -411,7 +411,7 @@ func (c *rdmaConn) waits() bool {
 }
 
 func (e *rdmaEnd) holds() bool {
-	return e != nil && e.iw != nil && e.alive() && e.iw.Stats().HeldOctets > 0
+	return e != nil && e.iw != nil && e.alive() && e.iw.Stats().HeldBytes > 0
 }
 
 // progress holds connections to a bounded timeout some time after the last fault.

@@ -132,7 +132,7 @@ func (h *eventHeap) Pop() any {
 // error is a broken invariant.
 func (w *World) Run(until tick.Time, done func() bool) error {
 	for w.err == nil && (done == nil || !done()) {
-		t := w.next()
+		t := w.nextEvent()
 		if t > until {
 			if until != tick.Never {
 				w.now = max(w.now, until)
@@ -148,8 +148,8 @@ func (w *World) Run(until tick.Time, done func() bool) error {
 	return w.err
 }
 
-// next returns when something happens next.
-func (w *World) next() tick.Time {
+// nextEvent returns when something happens next.
+func (w *World) nextEvent() tick.Time {
 	t := tick.Never
 	if len(w.events) > 0 {
 		t = w.events[0].at
@@ -174,7 +174,7 @@ func (w *World) instant() {
 		}
 		for _, h := range w.hosts {
 			if h.due() <= w.now {
-				h.run()
+				h.runInstant()
 				worked = true
 			}
 			if w.err != nil {

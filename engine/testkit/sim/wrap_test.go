@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-var flagOctets = flag.Uint64("octets", 8<<20,
+var flagBytes = flag.Uint64("octets", 8<<20,
 	"how many octets TestFarConnection transfers in each direction of one connection")
 
 // wrapSeen counts over all scenarios the flows whose sequence numbers passed 2^31, and 0.
@@ -80,7 +80,7 @@ func (c *rdmaConn) again() bool {
 		}
 	}
 	for _, e := range []*rdmaEnd{c.a, c.b} {
-		enough = enough && e.sent >= c.cfg.octets
+		enough = enough && e.sent >= c.cfg.byteCount
 	}
 	if enough {
 		return false
@@ -118,7 +118,7 @@ func TestFarConnection(t *testing.T) {
 	c := newRDMA(s, rdmaConfig{
 		ini: startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead, Markers: true},
 		rsp: startup.Config{Markers: true}, window: 1 << 20, depth: 16, ops: 30, maxOp: 1 << 20,
-		bulk: true, octets: *flagOctets, port: port,
+		bulk: true, byteCount: *flagBytes, port: port,
 		tcpA: tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
 		tcpB: tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
 	}, s.hosts[0], s.hosts[1])
@@ -132,7 +132,7 @@ func TestFarConnection(t *testing.T) {
 	}
 	a, b := c.a.sent, c.b.sent
 	t.Logf("%d and %d octets, %d frames in %v of the hosts' time", a, b, s.w.Frames(), s.w.Since())
-	if a < *flagOctets || b < *flagOctets || before == wrapSeen.half.Load()+wrapSeen.whole.Load() {
-		t.Errorf("want %d octets each way, and sequence numbers that wrap", *flagOctets)
+	if a < *flagBytes || b < *flagBytes || before == wrapSeen.half.Load()+wrapSeen.whole.Load() {
+		t.Errorf("want %d octets each way, and sequence numbers that wrap", *flagBytes)
 	}
 }

@@ -66,20 +66,20 @@ type end struct {
 	shut   bool     // the door is closed
 	calm   bool     // nothing may fail
 
-	ops   int          // still to be posted, with
-	sends int          // Sends
-	total int          // Sends in all
-	asked atomic.Int64 // receives that the peer may use
-	sent  int
-	came  int // Sends
-	free  []int
-	out   []op   // send work requests under way, in order
-	took  uint64 // receives posted
-	id    uint64
-	added uint64 // to the peer's counter
-	act   func() error
-	actAt int   // do act when so many ops are left
-	wrong error // of act
+	ops            int          // still to be posted, with
+	sends          int          // Sends
+	total          int          // Sends in all
+	asked          atomic.Int64 // receives that the peer may use
+	sent           int
+	came           int // Sends
+	free           []int
+	out            []op   // send work requests under way, in order
+	receivesPosted uint64 // receives posted
+	id             uint64
+	added          uint64 // to the peer's counter
+	act            func() error
+	actAt          int   // do act when so many ops are left
+	actErr         error // of act
 }
 
 func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error) {
@@ -113,10 +113,10 @@ func (e *end) receives(n int, pause time.Duration) (err error) {
 const recvBit = 1 << 63
 
 func (e *end) receive() error {
-	err := e.QP.PostRecv(&verbs.RecvWR{ID: e.took | recvBit,
-		SGL: []verbs.SGE{e.MR.SGE(recvPiece(e.took), recvSize)}})
+	err := e.QP.PostRecv(&verbs.RecvWR{ID: e.receivesPosted | recvBit,
+		SGL: []verbs.SGE{e.MR.SGE(recvPiece(e.receivesPosted), recvSize)}})
 	if err == nil {
-		e.took++
+		e.receivesPosted++
 		e.asked.Add(1)
 	}
 	return err
@@ -124,8 +124,8 @@ func (e *end) receive() error {
 
 func recvPiece(n uint64) int { return recvAt + int(n%recvs)*recvSize }
 
-// run posts and takes until all is done, or something failed, which is an error only where e is calm.
-func (e *end) run(ctx context.Context) error {
+// runOperations posts and takes until all is done, or something failed, which is an error only where e is calm.
+func (e *end) runOperations(ctx context.Context) error {
 	var got [8]verbs.Completion
 	for e.ops > 0 || len(e.out) > 0 || e.came < e.peer.total {
 		if err := e.post(); err != nil {
@@ -136,7 +136,7 @@ func (e *end) run(ctx context.Context) error {
 			return e.unlessCalm("wait", err)
 		}
 		for i := range got[:n] {
-			if err := e.take(&got[i]); err != nil {
+			if err := e.checkCompletion(&got[i]); err != nil {
 				return err
 			}
 			if err := got[i].Err(); err != nil {
@@ -149,7 +149,7 @@ func (e *end) run(ctx context.Context) error {
 
 func (e *end) takeRest(list []verbs.Completion, err error) error {
 	for i := range list {
-		err = errors.Join(err, e.take(&list[i]))
+		err = errors.Join(err, e.checkCompletion(&list[i]))
 	}
 	return err
 }
@@ -203,7 +203,7 @@ func (e *end) postOne() (posted bool, err error) {
 	case sending && e.peer.asked.Load() == 0, len(e.free) == 0:
 		return false, nil
 	case sending:
-		err = e.send()
+		err = e.postSend()
 	case k == 1:
 		err = e.add()
 	default:
@@ -212,8 +212,8 @@ func (e *end) postOne() (posted bool, err error) {
 	return true, err
 }
 
-// give posts wr, which uses a slot, for n bytes of text number.
-func (e *end) give(wr verbs.SendWR, slot, n int, number uint64) error {
+// postNumbered posts wr, which uses a slot, for n bytes of text number.
+func (e *end) postNumbered(wr verbs.SendWR, slot, n int, number uint64) error {
 	wr.ID, wr.Flags = e.id, verbs.Signaled
 	if err := e.QP.PostSend(&wr); err != nil {
 		return err
@@ -230,8 +230,8 @@ func (e *end) takeSlot() int {
 	return slot
 }
 
-// send sends the next message, inline when it is short.
-func (e *end) send() error {
+// postSend sends the next message, inline when it is short.
+func (e *end) postSend() error {
 	n, number := sendLen(e.key, uint64(e.sent)), uint64(e.sent)
 	wr := verbs.SendWR{Op: verbs.WRSend}
 	slot := -1
@@ -247,7 +247,7 @@ func (e *end) send() error {
 	}
 	e.peer.asked.Add(-1)
 	e.ops, e.sends, e.sent = e.ops-1, e.sends-1, e.sent+1
-	return e.give(wr, slot, n, number)
+	return e.postNumbered(wr, slot, n, number)
 }
 
 // writeAndRead writes to a slot of the peer's, and reads that back.
@@ -260,11 +260,11 @@ func (e *end) writeAndRead() error {
 	wr := verbs.SendWR{Op: verbs.WRWrite, SGL: []verbs.SGE{e.MR.SGE(at, n)},
 		RemoteSTag: there.STag, RemoteTO: there.Base + verbs.TO(at)}
 	e.ops--
-	if err := e.give(wr, slot, n, number); err != nil {
+	if err := e.postNumbered(wr, slot, n, number); err != nil {
 		return err
 	}
 	wr.Op, wr.SGL = verbs.WRRead, []verbs.SGE{e.MR.SGE(area+at, n)}
-	return e.give(wr, slot, n, number)
+	return e.postNumbered(wr, slot, n, number)
 }
 
 // add adds 1 to the peer's counter, which nobody else does.
@@ -277,12 +277,13 @@ func (e *end) add() error {
 		}
 	}
 	e.added++
-	return e.give(verbs.SendWR{Op: verbs.WRFetchAdd, SGL: []verbs.SGE{e.MR.SGE(resultAt, 8)},
+	return e.postNumbered(verbs.SendWR{Op: verbs.WRFetchAdd,
+		SGL:        []verbs.SGE{e.MR.SGE(resultAt, 8)},
 		RemoteSTag: there.STag, RemoteTO: there.Base + counterAt, Data: 1}, -1, 8, e.added-1)
 }
 
-// take holds one completion to what was posted.
-func (e *end) take(c *verbs.Completion) error {
+// checkCompletion holds one completion to what was posted.
+func (e *end) checkCompletion(c *verbs.Completion) error {
 	if c.QP != e.QP {
 		return fmt.Errorf("a completion of another queue pair: %+v", c)
 	}
@@ -328,8 +329,9 @@ func (e *end) take(c *verbs.Completion) error {
 
 func (e *end) takeRecv(c *verbs.Completion) error {
 	number := uint64(e.came)
-	if c.ID != number|recvBit || number >= e.took {
-		return fmt.Errorf("completion of receive %d, want %d of %d", c.ID&^recvBit, number, e.took)
+	if c.ID != number|recvBit || number >= e.receivesPosted {
+		return fmt.Errorf("completion of receive %d, want %d of %d", c.ID&^recvBit, number,
+			e.receivesPosted)
 	}
 	e.came++
 	if c.Status != verbs.Success {

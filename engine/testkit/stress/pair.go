@@ -73,7 +73,7 @@ func (p *pair) calm() bool {
 	return p.fate == inOrder && (p.harm == noHarm || p.harm == pause) && !p.closes()
 }
 
-func (p *pair) run() error {
+func (p *pair) runTransfers() error {
 	ops := 1 + p.rnd.IntN(1<<p.rnd.IntN(8))
 	var err error
 	for i, e := range []**end{&p.a, &p.b} {
@@ -95,11 +95,11 @@ func (p *pair) run() error {
 	up, err := p.connect(ctx)
 	if err == nil && up {
 		ran := make(chan error, 1)
-		go func() { ran <- p.a.run(ctx) }()
-		err = p.b.run(ctx)
+		go func() { ran <- p.a.runOperations(ctx) }()
+		err = p.b.runOperations(ctx)
 		err = errors.Join(err, <-ran)
 	}
-	return errors.Join(err, p.end(up))
+	return errors.Join(err, p.tearDown(up))
 }
 
 // plan has one end do in the middle what the fate says.
@@ -126,15 +126,15 @@ func (p *pair) plan() {
 
 // deregister closes the target, later when the peer reads it just now.
 func (e *end) deregister() error {
-	e.wrong = e.door.Close()
+	e.actErr = e.door.Close()
 	switch {
-	case e.wrong == nil:
+	case e.actErr == nil:
 		fill(e.target, poison) // it is its own again
 		e.shut = true
-	case errors.Is(e.wrong, verbs.ErrBusy):
-		e.act, e.actAt, e.wrong = e.deregister, e.ops-1, nil
+	case errors.Is(e.actErr, verbs.ErrBusy):
+		e.act, e.actAt, e.actErr = e.deregister, e.ops-1, nil
 	}
-	return e.wrong
+	return e.actErr
 }
 
 // connect brings the connection up at both ends, or says by up that it did not, which is an error where nothing
@@ -225,8 +225,8 @@ func (p *pair) unlessOver(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// end ends what there still is, and has both ends account for what they posted.
-func (p *pair) end(up bool) (err error) {
+// tearDown ends what there still is, and has both ends account for what they posted.
+func (p *pair) tearDown(up bool) (err error) {
 	first, second := p.a, p.b
 	if p.rnd.IntN(2) == 0 {
 		first, second = second, first
@@ -244,7 +244,7 @@ func (p *pair) end(up bool) (err error) {
 		defer p.relay.close()
 	}
 	for _, e := range []*end{first, second} {
-		err = errors.Join(err, e.settle(exact), p.unlessOver("close the target", e.wrong))
+		err = errors.Join(err, e.settle(exact), p.unlessOver("close the target", e.actErr))
 		for what, e := range map[string]error{"CQ.Close": e.CQ.Close(), "target": e.door.Close(),
 			"MR.Close": e.MR.Close()} {
 			err = errors.Join(err, p.unlessOver(what, e))
@@ -293,12 +293,12 @@ func (e *end) settle(exact bool) error {
 	exact = exact && (over || e.QP.RemoteAddr().IsValid())
 	e.calm = false
 	var got [8]verbs.Completion
-	for exact && (len(e.out) > 0 || uint64(e.came) < e.took) {
+	for exact && (len(e.out) > 0 || uint64(e.came) < e.receivesPosted) {
 		n, err := e.CQ.Wait(ctx, got[:])
 		if err != nil {
 			return fmt.Errorf("%d send work requests and %d receives do not complete: %w",
 				len(e.out),
-				e.took-uint64(e.came), err)
+				e.receivesPosted-uint64(e.came), err)
 		}
 		if err := e.takeRest(got[:n], nil); err != nil {
 			return err

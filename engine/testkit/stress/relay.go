@@ -76,10 +76,10 @@ type relay struct {
 	d    damage
 	seed uint64
 
-	group sync.WaitGroup
-	over  chan struct{} // closed by close
-	mu    sync.Mutex
-	open  []net.Conn
+	group  sync.WaitGroup
+	closed chan struct{} // closed by close
+	mu     sync.Mutex
+	open   []net.Conn
 }
 
 func newRelay(to netip.AddrPort, d damage, seed uint64) (*relay, error) {
@@ -87,7 +87,7 @@ func newRelay(to netip.AddrPort, d damage, seed uint64) (*relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &relay{ln: ln, to: to.String(), d: d, seed: seed, over: make(chan struct{})}
+	r := &relay{ln: ln, to: to.String(), d: d, seed: seed, closed: make(chan struct{})}
 	r.group.Go(r.accept)
 	return r, nil
 }
@@ -124,7 +124,7 @@ func (r *relay) keep(socks ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-r.over:
+	case <-r.closed:
 		for _, s := range socks {
 			s.Close()
 		}
@@ -139,7 +139,7 @@ func (r *relay) keep(socks ...net.Conn) bool {
 func (r *relay) close() {
 	r.ln.Close()
 	r.mu.Lock()
-	close(r.over)
+	close(r.closed)
 	for _, s := range r.open {
 		s.Close()
 	}
@@ -192,7 +192,7 @@ func (r *relay) goesOn(h harm) bool {
 	select {
 	case <-after:
 		return true
-	case <-r.over:
+	case <-r.closed:
 		return false
 	}
 }

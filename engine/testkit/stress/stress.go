@@ -40,7 +40,7 @@ func Run(c Config) error {
 		group.Go(func() {
 			for i := range c.Each {
 				p := newPair(&c, line*c.Each+i)
-				e := p.run()
+				e := p.runTransfers()
 				if e != nil {
 					e = fmt.Errorf("connection %d (%v): %w", line*c.Each+i, p, e)
 				}

@@ -65,7 +65,7 @@ func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 // dropped says which frames the daemons of hosts have not taken, and why.
 func (r *rig) dropped(hosts ...string) (text string, err error) {
 	for _, h := range hosts {
-		out, err := r.run(in(h, xwarp+" status --json --socket "+daemonSocket+h), patience)
+		out, err := r.runScript(in(h, xwarp+" status --json --socket "+daemonSocket+h), patience)
 		if err != nil {
 			return "", err
 		}

@@ -72,7 +72,7 @@ func (r *rig) bypassed() error {
 		return nil
 	}
 	seen := func(host string) (string, error) {
-		return r.run(in(host, "ethtool -S "+nic)+" | grep '"+r.kind.xdpPackets+"'", patience)
+		return r.runScript(in(host, "ethtool -S "+nic)+" | grep '"+r.kind.xdpPackets+"'", patience)
 	}
 	var errs []error
 	var before [2]string
@@ -107,7 +107,7 @@ func (r *rig) slowPut(mode string) (s *server, wait func() (output.Moved, error)
 	if err := r.cable.mistreat(slow); err != nil {
 		return nil, nil, err
 	}
-	if s, err = r.serve(mode); err != nil {
+	if s, err = r.startServer(mode); err != nil {
 		return nil, nil, r.expect(mode, 1500, err)
 	}
 	var put output.Moved
@@ -116,7 +116,7 @@ func (r *rig) slowPut(mode string) (s *server, wait func() (output.Moved, error)
 	begin := r.cable.relay.Counters(relay.AToB).Out
 	go func() {
 		defer close(done)
-		put, failure = r.put(mode)
+		put, failure = r.copyFile(mode)
 	}()
 	for end := time.Now().Add(patience); r.cable.relay.Counters(relay.AToB).Out < begin+underWay; {
 		select {
@@ -179,7 +179,7 @@ func rebind(r *rig, mode string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	device, err := r.run("cat "+deviceFile+hostB, patience)
+	device, err := r.runScript("cat "+deviceFile+hostB, patience)
 	if err != nil {
 		return "", err
 	}

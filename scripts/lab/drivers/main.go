@@ -113,7 +113,7 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c t
 		if r, err = bootRig(ctx, k, o, log); err != nil {
 			return err
 		}
-		out, err := r.run(o.Script, patience)
+		out, err := r.runScript(o.Script, patience)
 		fmt.Print(out)
 		return err
 	}

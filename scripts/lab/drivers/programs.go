@@ -15,15 +15,15 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := r.run(in(hostA, xwarp+" "+client), patience)
+	out, err := r.runScript(in(hostA, xwarp+" "+client), patience)
 	if err != nil {
 		err = refusal(out, err)
 	}
-	return out, errors.Join(err, r.ended(p))
+	return out, errors.Join(err, r.checkEnd(p))
 }
 
-// ended waits for the end of a server, which should be near.
-func (r *rig) ended(p *vm.Process) error {
+// checkEnd waits for the end of a server, which should be near.
+func (r *rig) checkEnd(p *vm.Process) error {
 	code, err := p.Wait(patience)
 	fmt.Fprintf(r.log, "server: %s[%d]\n", p.Output(), code)
 	if err != nil {
@@ -67,7 +67,7 @@ func writeBW(r *rig, mode string) (string, error) {
 
 // soak puts and gets again and again over a bad cable, each time a part of the payload that has another length.
 func soak(r *rig, mode string) (string, error) {
-	s, err := r.serve(mode)
+	s, err := r.startServer(mode)
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
@@ -76,7 +76,7 @@ func soak(r *rig, mode string) (string, error) {
 	}
 	defer r.cable.heal()
 	flags := addrB + r.device(hostA, mode)
-	out, err := r.run(in(hostA, fmt.Sprintf(`sh -e -c '
+	out, err := r.runScript(in(hostA, fmt.Sprintf(`sh -e -c '
 end=$(( $(date +%%s) + %d )); n=0
 while [ $(date +%%s) -lt $end ]; do
 	n=$(( n + 1 ))

@@ -122,7 +122,7 @@ func (r *rig) setMTU(mtu int) error {
 
 // do runs a script that must succeed.
 func (r *rig) do(script string) error {
-	_, err := r.run(script, patience)
+	_, err := r.runScript(script, patience)
 	return err
 }
 
@@ -131,8 +131,8 @@ func (r *rig) onBoth(command string) error {
 	return r.do(in(hostA, command) + "\n" + in(hostB, command))
 }
 
-// run runs a script and returns what it printed; an error says that it failed, and what it printed.
-func (r *rig) run(script string, timeout time.Duration) (string, error) {
+// runScript runs a script and returns what it printed; an error says that it failed, and what it printed.
+func (r *rig) runScript(script string, timeout time.Duration) (string, error) {
 	return r.m.Script(r.log, script, timeout)
 }
 
@@ -160,7 +160,7 @@ func steering(r *rig, _ string) (text string, err error) {
 		defer ethtool("-L %s combined 1")(r)
 	}
 	doctor := in(hostB, xwarp+" doctor --json --state /var/lib/xwarp-doctor/steering.json ")
-	out, err := r.run(fmt.Sprintf("%s --only flow-steering --interface %s --queue %d --port 7174 --steer --fix || true",
+	out, err := r.runScript(fmt.Sprintf("%s --only flow-steering --interface %s --queue %d --port 7174 --steer --fix || true",
 		doctor, nic, queue), patience)
 	if err != nil {
 		return "", err

@@ -30,15 +30,16 @@ func shares(r *rig, mode string) (text string, err error) {
 		return "", errors.Join(err, p.Kill())
 	}
 	client := in(hostA, xwarp+" "+flags+r.device(hostA, mode)+" --json "+addrB)
-	_, err = r.run(client+" & client=$!\n"+
+	_, err = r.runScript(client+" & client=$!\n"+
 		"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
 		">>/tmp/queues; sleep 0.3; done\nwait $client", patience)
 	if err != nil {
 		for _, h := range []string{hostA, hostB} { // for the log
-			r.run(in(h, "ethtool -S "+nic)+"\ngrep -E 'CPU|"+nic+"' /proc/interrupts", patience)
+			r.runScript(in(h, "ethtool -S "+nic)+"\ngrep -E 'CPU|"+nic+"' /proc/interrupts",
+				patience)
 		}
 	}
-	if err = errors.Join(err, r.ended(p)); err != nil {
+	if err = errors.Join(err, r.checkEnd(p)); err != nil {
 		return "", err
 	}
 	after, err := r.received("cat /tmp/queues; rm /tmp/queues")
@@ -70,7 +71,7 @@ var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_(?:xdp_)?pack
 // received counts the packets of each receive queue in what a command prints, which is that of ethtool -S,
 // perhaps again and again.
 func (r *rig) received(command string) (map[int]int, error) {
-	out, err := r.run(command, patience)
+	out, err := r.runScript(command, patience)
 	if err != nil {
 		return nil, err
 	}

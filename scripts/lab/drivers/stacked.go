@@ -51,7 +51,7 @@ func on(s stacked) func(*rig, string) (string, error) {
 			return "", err
 		}
 		for _, h := range []string{hostA, hostB} { // GRO below, above all
-			if _, err := r.mend(h, s.dev); err != nil {
+			if _, err := r.fixHost(h, s.dev); err != nil {
 				return "", err
 			}
 		}

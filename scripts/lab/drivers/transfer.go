@@ -25,8 +25,8 @@ type server struct {
 	}
 }
 
-// serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
-func (r *rig) serve(mode string) (*server, error) {
+// startServer starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
+func (r *rig) startServer(mode string) (*server, error) {
 	p, err := r.background(hostB, "serve --listen "+r.addr+" --size 64MiB --json"+
 		r.device(hostB, mode), `"listening"`)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *server) stop() error {
 	if err := s.p.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
-	return s.r.ended(s.p)
+	return s.r.checkEnd(s.p)
 }
 
 // payload is the file that transfers move.
@@ -95,7 +95,7 @@ const payload = "/tmp/payload"
 // unhurried is for an emulation that shares its processors with everything else.
 const unhurried = " --timeout 2m"
 
-func (r *rig) put(mode string) (output.Moved, error) {
+func (r *rig) copyFile(mode string) (output.Moved, error) {
 	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+r.addr+
 		r.device(hostA, mode)+unhurried))
 }
@@ -108,7 +108,7 @@ func (r *rig) get(mode string) (output.Moved, error) {
 }
 
 func (r *rig) client(command string) (m output.Moved, err error) {
-	out, err := r.run(command, patience)
+	out, err := r.runScript(command, patience)
 	if err != nil {
 		return m, refusal(out, err)
 	}
@@ -117,11 +117,11 @@ func (r *rig) client(command string) (m output.Moved, err error) {
 
 // transfer puts the payload and gets it back, both ends in a mode.
 func (r *rig) transfer(mode string) (string, error) {
-	s, err := r.serve(mode)
+	s, err := r.startServer(mode)
 	if err != nil {
 		return "", err
 	}
-	put, err := r.put(mode)
+	put, err := r.copyFile(mode)
 	get := output.Moved{}
 	if err == nil {
 		get, err = r.get(mode)

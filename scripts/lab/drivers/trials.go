@@ -49,16 +49,16 @@ func trials() []trial {
 // doctor mends what it can on both hosts, and must then find nothing that fails.
 func doctor(r *rig, _ string) (text string, err error) {
 	for _, h := range []string{hostA, hostB} {
-		if text, err = r.mend(h, nic); err != nil {
+		if text, err = r.fixHost(h, nic); err != nil {
 			return "", err
 		}
 	}
 	return text, nil
 }
 
-// mend runs doctor --fix for a device of a host and returns what it mended and warns of.
-func (r *rig) mend(host, dev string) (string, error) {
-	out, err := r.run(in(host, fmt.Sprintf("%s doctor --fix --interface %s --json --state "+
+// fixHost runs doctor --fix for a device of a host and returns what it mended and warns of.
+func (r *rig) fixHost(host, dev string) (string, error) {
+	out, err := r.runScript(in(host, fmt.Sprintf("%s doctor --fix --interface %s --json --state "+
 		"/var/lib/xwarp-doctor/%s-%s.json || true", xwarp, dev, host, dev)), patience)
 	if err != nil {
 		return "", err

@@ -69,13 +69,13 @@ func TestWalk(t *testing.T) {
 		t.Errorf("the second: %+v, %v", f, err)
 	}
 	for _, tc := range []struct {
-		name  string
-		octet int
-		want  string
+		name      string
+		byteIndex int
+		want      string
 	}{{"marker", 3, "marker"}, {"CRC", 51, "CRC"}, {"payload", 40, "CRC"},
 		{"length", 5, "cut off"}} {
 		b := bytes.Clone(first)
-		b[tc.octet] ^= 0x10
+		b[tc.byteIndex] ^= 0x10
 		if _, err := walk(b, true, true); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("wrong %s: %v", tc.name, err)
 		}

@@ -29,7 +29,7 @@ type daemon struct {
 func (m *machine) daemon(host, exports string) (*daemon, error) {
 	d := &daemon{m: m, socket: "/run/xwarp-" + host + "/control.sock"}
 	file := "/tmp/xwarp-" + host + ".toml"
-	_, err := m.run(fmt.Sprintf(`mkdir -p $(dirname %[1]s)
+	_, err := m.runScript(fmt.Sprintf(`mkdir -p $(dirname %[1]s)
 cat >%[2]s <<'TOML'
 [daemon]
 socket = %[1]q
@@ -49,7 +49,8 @@ name = "eth0"
 		return nil, err
 	}
 	// The socket is there last.
-	_, err = m.run(fmt.Sprintf("until %s status --socket %s; do kill -0 %d; sleep 0.2; done", xwarp,
+	_, err = m.runScript(fmt.Sprintf("until %s status --socket %s; do kill -0 %d; sleep 0.2; done",
+		xwarp,
 		d.socket, d.p.Pid()))
 	if err == nil {
 		return d, nil
@@ -64,7 +65,7 @@ name = "eth0"
 
 // status says how the daemon's device has its frames.
 func (d *daemon) status() (string, error) {
-	out, err := d.m.run(xwarp + " status --json --socket " + d.socket)
+	out, err := d.m.runScript(xwarp + " status --json --socket " + d.socket)
 	if err != nil {
 		return "", err
 	}

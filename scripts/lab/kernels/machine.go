@@ -53,7 +53,7 @@ func boot(ctx context.Context, k kernel, arch string, o *options, log io.Writer)
 	if err != nil {
 		return m, err
 	}
-	_, err = m.run(fmt.Sprintf(`head -c %dM /dev/urandom >%s
+	_, err = m.runScript(fmt.Sprintf(`head -c %dM /dev/urandom >%s
 ip netns add a
 ip netns add b
 ip link add link-a type veth peer name link-b
@@ -66,7 +66,7 @@ done`, payloadMiB, payload))
 	return m, err
 }
 
-func (m *machine) run(script string) (string, error) {
+func (m *machine) runScript(script string) (string, error) {
 	return m.vm.Script(m.log, script, patience)
 }
 

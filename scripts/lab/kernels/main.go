@@ -119,7 +119,7 @@ func tryKernel(ctx context.Context, k kernel, arch string, o *options,
 	defer m.close()
 	fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
 	if o.Script != "" {
-		out, err := m.run(o.Script)
+		out, err := m.runScript(o.Script)
 		fmt.Print(out)
 		return err
 	}

@@ -47,7 +47,7 @@ func release() string {
 // doctor mends what it can on both hosts, and must then find nothing that fails.
 func doctor(m *machine) (text string, err error) {
 	for _, h := range []string{hostA, hostB} {
-		out, err := m.run(in(h, xwarp+" doctor --fix --interface eth0 --json --state "+
+		out, err := m.runScript(in(h, xwarp+" doctor --fix --interface eth0 --json --state "+
 			"/var/lib/xwarp-doctor/"+h+".json || true"))
 		if err != nil {
 			return "", err
@@ -67,7 +67,8 @@ var testLine = regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): (\S+)`)
 // tests runs a package's own tests in the machine.
 func tests(binary string) func(*machine) (string, error) {
 	return func(m *machine) (string, error) {
-		out, err := m.run("cd /tmp && " + vm.SharePath + "/" + binary + " -test.v -test.timeout 9m")
+		out, err := m.runScript("cd /tmp && " + vm.SharePath + "/" + binary +
+			" -test.v -test.timeout 9m")
 		passed, skipped, failed := 0, []string(nil), []string(nil)
 		for _, l := range testLine.FindAllStringSubmatch(out, -1) {
 			switch l[1] {
@@ -95,7 +96,7 @@ func tests(binary string) func(*machine) (string, error) {
 
 func demo(flags string) func(*machine) (string, error) {
 	return func(m *machine) (string, error) {
-		out, err := m.run(fmt.Sprintf("%s demo --size %dMiB --timeout 9m --json %s", xwarp,
+		out, err := m.runScript(fmt.Sprintf("%s demo --size %dMiB --timeout 9m --json %s", xwarp,
 			payloadMiB, flags))
 		if err != nil {
 			return "", err
@@ -138,7 +139,7 @@ func transmit(m *machine) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := m.run(in(hostA, xwarp+" doctor --measure --interface eth0 --json || true"))
+	out, err := m.runScript(in(hostA, xwarp+" doctor --measure --interface eth0 --json || true"))
 	if err = errors.Join(err, d.stop()); err != nil {
 		return "", err
 	}
@@ -183,7 +184,7 @@ func (m *machine) moved(run func(args ...string) (string, error), flags ...strin
 
 // inMachine runs xwarp on host A.
 func (m *machine) inMachine(args ...string) (string, error) {
-	return m.run(in(hostA, xwarp+" "+strings.Join(args, " ")))
+	return m.runScript(in(hostA, xwarp+" "+strings.Join(args, " ")))
 }
 
 const compare = "cmp " + payload + " " + payload + ".back\nrm " + payload + ".back"
@@ -203,7 +204,7 @@ func daemons(m *machine) (text string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err = m.run(compare); err != nil {
+	if _, err = m.runScript(compare); err != nil {
 		return "", err
 	}
 	how, err := b.status()
@@ -268,6 +269,6 @@ func sockets(m *machine) (text string, err error) {
 	if text, err = m.moved(m.inMachine, addrB, "--transport", "kernel"); err != nil {
 		return "", err
 	}
-	_, err = m.run(compare)
+	_, err = m.runScript(compare)
 	return text, err
 }

@@ -40,7 +40,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	code, err := l.run(ctx, *count, *mtu, siw, *capture, *hold)
+	code, err := l.runTests(ctx, *count, *mtu, siw, *capture, *hold)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "labctl:", err)
 		code = 1
@@ -55,7 +55,7 @@ type lab struct {
 	timeout    time.Duration
 }
 
-func (l *lab) run(ctx context.Context, count, mtu int, siw vm.Siw, capture string,
+func (l *lab) runTests(ctx context.Context, count, mtu int, siw vm.Siw, capture string,
 	hold bool) (code int, err error) {
 	defer func() { err = errors.Join(err, l.close()) }()
 	if l.net, err = vm.NewNetwork(mtu); err != nil {
@@ -84,13 +84,13 @@ func (l *lab) run(ctx context.Context, count, mtu int, siw vm.Siw, capture strin
 		}
 	}
 	if hold {
-		l.serve(ctx)
+		l.servePeer(ctx)
 	}
 	return 0, nil
 }
 
-// serve runs the commands of standard input until ctx ends. The end of input alone does not end the lab.
-func (l *lab) serve(ctx context.Context) {
+// servePeer runs the commands of standard input until ctx ends. The end of input alone does not end the lab.
+func (l *lab) servePeer(ctx context.Context) {
 	lines := make(chan string)
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {

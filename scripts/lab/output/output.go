@@ -26,12 +26,12 @@ func LastLine(out string) string {
 
 // Moved is what put and get print.
 type Moved struct {
-	Octets  int64   `json:"octets"`
+	Bytes   int64   `json:"octets"`
 	Seconds float64 `json:"seconds"`
 }
 
 // Rate is in MiB/s.
-func (m Moved) Rate() float64 { return float64(m.Octets) / (1 << 20) / m.Seconds }
+func (m Moved) Rate() float64 { return float64(m.Bytes) / (1 << 20) / m.Seconds }
 
 // Doctor says what xwarp doctor --fix mended and warns of. What failed is an error.
 func Doctor(out string) (string, error) {
