@@ -3,6 +3,7 @@ package xdp_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
@@ -55,11 +57,11 @@ func victim(path string) error {
 }
 
 // TestKilled takes the engine's process away without warning: while it lives the host stays reachable, and
-// afterwards nothing of it is left.
+// afterwards nothing of it is left. A peer that sends something hears from the kernel that the connection is gone.
 func TestKilled(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{})
+	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +93,22 @@ func TestKilled(t *testing.T) {
 		if err := tn.B.Do(func() error { _, err := ports.Reserve(at); return err }); err == nil {
 			t.Error("the engine's port can be taken")
 		}
+		peer, err := tn.A.Dial(t.Context(), netip.AddrPort{}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
 		cmd.Process.Kill()
 		cmd.Wait()
 		runtime.UnlockOSThread()
 		if !eventually(func() bool { return !attached(t, tn.B) }) {
 			t.Fatalf("round %d: a program is attached after kill -9", round)
 		}
+		peer.SetDeadline(time.Now().Add(30 * time.Second))
+		peer.Write([]byte{0})
+		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("a peer that sends hears %v, want a reset", err)
+		}
+		peer.Close()
 		if err := tn.B.Do(func() error {
 			l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
 			if err == nil {
