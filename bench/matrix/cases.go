@@ -161,7 +161,8 @@ func latencyCase() Case {
 }
 
 // oneCase is messages of which one is under way at a time: the next one waits for the completion of the one before.
-// The kernel's TCP has no completion, so its peer answers each message with as many bytes, as a ping-pong does.
+// The kernel's TCP has no completion, so its peer answers each message with as many bytes, as a ping-pong does. Its
+// program spins or blocks. A Read over the kernel transport waits for the peer asleep, as the program that blocks does.
 func oneCase(n int) Case {
 	one := func(s *endpoint.Spec) { s.Depth, s.Moderation = 1, 1 }
 	c := Case{
@@ -172,6 +173,8 @@ func oneCase(n int) Case {
 			variant("ping-pong by Writes", lat(endpoint.XDP, endpoint.Write, n)),
 			variant("kernel TCP, request and response",
 				lat(endpoint.TCP, endpoint.Write, n)).on(asTheyCome),
+			variant("kernel TCP, request and response, blocking",
+				lat(endpoint.TCP, endpoint.Write, n), sleeping).on(asTheyCome),
 		},
 	}
 	verbs := []endpoint.Verb{endpoint.Write, endpoint.Send, endpoint.Read}
