@@ -14,6 +14,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 )
 
 // ErrUnconfirmed is wrapped by what Run returns when nobody confirmed the daemon in time.
@@ -136,22 +137,6 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	return control.ConfirmResult{State: c.state}, nil
 }
 
-// confirm is the operator's: the interfaces are.
-func (s *session) confirm(*control.Request, []int) (any, error) {
-	if err := s.onlyOperator("confirm"); err != nil {
-		return nil, err
-	}
-	r, err := s.d.await.confirm()
-	if err != nil {
-		return nil, err
-	}
-	if r.State == control.ConfirmDone {
-		s.log.Info("confirmed: the daemon stays")
-		notify("STATUS=" + s.d.status())
-	}
-	return &r, nil
-}
-
 // undo gives everything back because of why.
 func (d *Daemon) undo(why error) error {
 	d.log.Warn("nobody confirmed in time: closing everything", "after", d.await.wait.String())
@@ -159,7 +144,7 @@ func (d *Daemon) undo(why error) error {
 	err = errors.Join(err, d.close(0))
 	if err == nil {
 		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start",
-			"interfaces", d.deviceNames(),
+			"interfaces", device.Names(d.list()),
 			"next",
 			"start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")
 	}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
@@ -82,51 +82,6 @@ func (r *raw) ask(op control.Op, args any) error {
 	return err
 }
 
-// TestDefect has a request's handler panic, one that answers at once and one that waits: the session ends,
-// its part of the quotas is free again, the defect is counted, and another program notices nothing.
-func TestDefect(t *testing.T) {
-	const atOnce, later = control.OpConfirm, control.OpEndCapture
-	oldHandler, oldWaiter := handlers[atOnce], waiting[later]
-	handlers[atOnce] = func(*session, *control.Request, []int) (any, error) {
-		panic("made to fail")
-	}
-	waiting[later] = func(*session, context.Context, *control.Request) (any, error) {
-		panic("made to fail")
-	}
-	t.Cleanup(func() { handlers[atOnce], waiting[later] = oldHandler, oldWaiter })
-	d, socket := daemonOn(t)
-	other := dialRaw(t, socket, "")
-	for i, op := range []control.Op{atOnce, later} {
-		r := dialRaw(t, socket, "")
-		if err := r.ask(op, &control.Object{}); err == nil {
-			t.Errorf("%s: the session goes on", op)
-		}
-		for end := time.Now().Add(20 * time.Second); len(d.all()) > 1; time.Sleep(
-			time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: the session stays", op)
-			}
-		}
-		if n := d.Snapshot().Counters["defects"]; n != uint64(i+1) {
-			t.Errorf("%s: %d defects by the count", op, n)
-		}
-		if err := other.ask(control.OpAllocPD, &struct{}{}); err != nil {
-			t.Errorf("%s: another program: %v", op, err)
-		}
-	}
-	other.Close()
-	for end := time.Now().Add(20 * time.Second); len(d.all()) > 0 &&
-		time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
-	for _, u := range d.Snapshot().Users {
-		for what, n := range u.Used {
-			if n != 0 {
-				t.Errorf("%d of %s stay with user %d", n, what, u.UID)
-			}
-		}
-	}
-}
-
 // brittle is a port that panics in Flush once it is told to.
 type brittle struct {
 	ring.Port
@@ -172,10 +127,11 @@ func TestDeviceFails(t *testing.T) {
 				}
 				d.devices = d.devices[1:]
 			}
-			e := &export{d: d, cfg: config.Export{Name: "x"}, log: d.log, dev: v}
-			d.exports = append(d.exports, e)
-			e.life, e.kill = context.WithCancel(t.Context())
-			e.cancel = e.kill
+			if err := d.exports.Start(config.Export{Name: "x", Interface: "eth0",
+				Listen: config.Address(netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174)),
+				Serve:  config.ServeMemory, Size: 4096, Access: config.AccessRead}); err != nil {
+				t.Fatal(err)
+			}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			ended := make(chan error, 1)

@@ -22,6 +22,8 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/daemon/export"
+	"xwarp/engine/daemon/session"
 	"xwarp/engine/host/xfrm"
 	"xwarp/tcp/tick"
 )
@@ -36,6 +38,7 @@ type Daemon struct {
 	version string
 
 	devices  []*device.Device
+	exports  *export.Set
 	users    *budget.Users
 	persons  persons
 	mapper   *control.Mapper // of programs' memory
@@ -50,29 +53,23 @@ type Daemon struct {
 
 	tenantDirectory string
 
-	mu            sync.Mutex
-	exports       []*export
-	exporting     sync.Mutex // held while exports are opened and closed after the start; locked before mu
-	closedExports closedExports
-	sessions      map[uint64]*session
-	last          uint64
-	stopping      bool
-	live          sync.WaitGroup // sessions that have something of the daemon's
-	refused       refused
-	await         confirmation
-	count         counts
-	reload        func() (*config.Loaded, error) // Options.Load
-	reloading     sync.Mutex                     // held by ReloadConfig
-	revive        chan struct{}                  // has 1 place; tells reviveExports to look
-	keepsRights   bool                           // until each device is open; guarded by mu
+	mu          sync.Mutex
+	sessions    map[uint64]*session.Session
+	last        uint64
+	stopping    bool
+	live        sync.WaitGroup // sessions that have something of the daemon's
+	refused     refused
+	await       confirmation
+	count       counts
+	reload      func() (*config.Loaded, error) // Options.Load
+	reloading   sync.Mutex                     // held by ReloadConfig
+	keepsRights bool                           // until each device is open; guarded by mu
 }
 
 // counts are the counters of the daemon itself.
 type counts struct {
 	SessionsEnded, SessionsRefused, Defects atomic.Uint64
-
-	SessionsHeldUp atomic.Uint64 // by a descriptor whose close blocked
-	DoorbellRests  atomic.Uint64 // of programs that rang for nothing
+	session.Counters
 }
 
 // Options are what is not in the configuration.
@@ -91,15 +88,13 @@ type Options struct {
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
 }
 
-var errShutdown = errors.New("the daemon stops")
-
 // New opens the devices, the control socket and the exports of a configuration. Devices are opened in the
 // network namespace of the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
-		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper(),
+		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
 		users: budget.NewUsers(processors, uptime), persons: persons{file: subordinateFile},
-		revive: make(chan struct{}, 1), reload: o.Load}
+		reload: o.Load}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -110,6 +105,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	})
 	d.opener = device.Opener{Config: d.cfg.Load, Peers: d.peers, Log: d.log,
 		FollowSAs: o.FollowSAs}
+	d.exports = export.NewSet(host{d}, d.log)
 	d.setLevel()
 	d.setBounds(cfg)
 	err := d.start(cfg)
@@ -134,7 +130,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return err
 	}
 	for _, c := range cfg.Export {
-		d.startExport(c) // one that cannot be opened yet waits
+		d.exports.Start(c) // one that cannot be opened yet waits
 	}
 	if d.webWaits = d.startWeb(cfg); d.webWaits != nil {
 		d.log.Error("metrics cannot be served yet: it is tried again", "error", d.webWaits,
@@ -209,7 +205,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for _, v := range d.list() {
 		go d.attend(ctx, v, lost)
 	}
-	go d.reviveExports(ctx)
+	go d.exports.ReviveLoop(ctx)
 	if d.webWaits != nil {
 		go d.reviveWeb(ctx)
 	}
@@ -235,26 +231,19 @@ func (d *Daemon) status() string {
 			lost = append(lost, v.Name)
 		}
 	}
-	text := fmt.Sprintf("%d devices, %d exports", len(list), len(d.exportList()))
+	text := fmt.Sprintf("%d devices, %d exports", len(list), d.exports.Len())
 	if len(lost) > 0 {
 		text += fmt.Sprintf("; devices that are lost or missing: %v", lost)
 	}
 	return text
 }
 
-func (d *Daemon) all() []*session {
+func (d *Daemon) all() []*session.Session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.SortedFunc(maps.Values(d.sessions), func(a, b *session) int {
-		return int(a.id) - int(b.id)
+	return slices.SortedFunc(maps.Values(d.sessions), func(a, b *session.Session) int {
+		return int(a.ID()) - int(b.ID())
 	})
-}
-
-func (d *Daemon) forget(s *session) {
-	d.mu.Lock()
-	delete(d.sessions, s.id)
-	d.mu.Unlock()
-	d.count.SessionsEnded.Add(1)
 }
 
 // setBounds divides what the host has between users and tenants.
@@ -304,5 +293,3 @@ var began = time.Now()
 
 // uptime is a clock that never runs backwards.
 func uptime() tick.Time { return tick.Time(time.Since(began)) }
-
-func asControl(c *net.UnixConn) *control.Conn { return control.NewConn(c, control.MaxRequest) }

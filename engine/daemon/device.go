@@ -5,33 +5,11 @@ import (
 	"log/slog"
 
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
 )
 
-// device returns the device of that name, the first one for an empty name, nil for none.
-func (d *Daemon) device(name string) *device.Device {
-	for _, v := range d.list() {
-		if name == "" || v.Name == name {
-			return v
-		}
-	}
-	return nil
-}
-
-func (d *Daemon) deviceInfos() (list []control.DeviceInfo) {
-	for _, v := range d.list() {
-		list = append(list, v.Info())
-	}
-	return list
-}
-
-func (d *Daemon) deviceNames() (names []string) {
-	for _, v := range d.list() {
-		names = append(names, v.Name)
-	}
-	return names
-}
+// device returns the device of that name, nil for none.
+func (d *Daemon) device(name string) *device.Device { return device.Find(d.list(), name) }
 
 // logOf is the log of a device.
 func (d *Daemon) logOf(v *device.Device) *slog.Logger { return d.log.With("device", v.Name) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/web"
 )
 
@@ -97,7 +98,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}
-		passRights(ln, false) // their close could block
+		control.PassRights(ln, false) // their close could block
 		return ln, nil
 	}
 	ln, err := net.Listen(network, address)

@@ -3,28 +3,11 @@ package daemon
 import (
 	"net"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/control"
 )
-
-// passRights says whether programs may send descriptors through a socket, or through those that a listener
-// will have. Before Linux 6.16 they always may.
-func passRights(s syscall.Conn, may bool) {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return
-	}
-	v := 0
-	if may {
-		v = 1
-	}
-	raw.Control(func(fd uintptr) {
-		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v)
-	})
-}
 
 // refused closes the connections of programs that are not admitted. The close of a socket closes descriptors
 // that were sent and not received, which takes as long as their sender likes.
@@ -36,7 +19,8 @@ type refused struct {
 // end answers with e and closes c.
 func (r *refused) end(c *net.UnixConn, e *control.Error) {
 	// the first bytes of a socket always have room
-	asControl(c).Send(control.KindReply, control.Marshal(control.Reply{Error: e}))
+	control.NewConn(c, control.MaxRequest).Send(control.KindReply,
+		control.Marshal(control.Reply{Error: e}))
 	if !carriesFiles(c) {
 		c.Close()
 		return

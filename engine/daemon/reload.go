@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"time"
@@ -55,21 +54,9 @@ func (d *Daemon) takeOver(now *config.Loaded) (restart []string, err error) {
 	d.cfg.Store(now)
 	d.setLevel()
 	d.setBounds(now)
-	err = errors.Join(err, d.reloadExports(now))
+	err = errors.Join(err, d.exports.Reload(now))
 	if err == nil {
 		d.log.Info("configuration is reloaded", "path", now.Path)
 	}
 	return restart, err
-}
-
-// reloadConfig is the operator's request.
-func (s *session) reloadConfig(context.Context, *control.Request) (any, error) {
-	if err := s.onlyOperator("reload the configuration"); err != nil {
-		return nil, err
-	}
-	if s.d.reload == nil {
-		return nil, control.Errorf(control.CodeNotReady, "this daemon has no configuration to read")
-	}
-	r := s.d.ReloadConfig()
-	return &r, nil
 }

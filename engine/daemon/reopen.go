@@ -53,13 +53,11 @@ func (d *Daemon) drop(v *device.Device, err error) (whole bool) {
 		}
 	})
 	for _, s := range d.all() {
-		if s.uses(v) {
-			s.fail(control.Errorf(control.CodeClosed, "%v", err))
+		if s.Uses(v) {
+			s.Fail(control.Errorf(control.CodeClosed, "%v", err))
 		}
 	}
-	for _, e := range d.exportsOf(v) {
-		e.end(err, true)
-	}
+	d.exports.EndOn(v, err)
 	return whole
 }
 
@@ -135,55 +133,7 @@ func (d *Daemon) replace(ctx context.Context, old, v *device.Device) {
 		}
 	}
 	notify("STATUS=" + d.status())
-	d.reviveSoon()
-}
-
-// reviveSoon has reviveExports look at once.
-func (d *Daemon) reviveSoon() {
-	select {
-	case d.revive <- struct{}{}:
-	default:
-	}
-}
-
-// reviveExports opens, until ctx is done, the exports that wait: for a device that was lost, with the memory that they
-// had, or for a directory, a port or an address that was not there.
-func (d *Daemon) reviveExports(ctx context.Context) {
-	pause := reopenPause
-	for ctx.Err() == nil {
-		waiting := 0
-		for _, e := range d.exportList() {
-			v := d.device(e.cfg.Interface)
-			if !e.waits() || v.Core.Err() != nil {
-				continue
-			}
-			waiting++
-			if err := d.reviveExport(e, v); err == nil {
-				pause = reopenPause
-			} else if e.waitFor(err) {
-				e.log.Warn("export cannot be opened again yet: trying on", "error", err,
-					"next", exportRemedy(&e.cfg, err))
-			}
-		}
-		wake := time.After(pause)
-		if waiting == 0 {
-			wake, pause = nil, reopenPause
-		}
-		select {
-		case <-ctx.Done():
-		case <-d.revive:
-			pause = reopenPause
-		case <-wake:
-			pause = min(2*pause, reopenMost)
-		}
-	}
-}
-
-func sleep(ctx context.Context, t time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(t):
-	}
+	d.exports.Revive()
 }
 
 // list returns the devices.
@@ -193,7 +143,9 @@ func (d *Daemon) list() []*device.Device {
 	return slices.Clone(d.devices)
 }
 
-// exportsOf returns the exports of a device.
-func (d *Daemon) exportsOf(v *device.Device) []*export {
-	return slices.DeleteFunc(d.exportList(), func(e *export) bool { return e.dev != v })
+func sleep(ctx context.Context, t time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(t):
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/session"
 )
 
 // listenControl opens a control socket with its owner and rights.
@@ -27,7 +28,7 @@ func listenControl(path string, o owner) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	passRights(ln, false) // until they are admitted
+	control.PassRights(ln, false) // until they are admitted
 	return ln, nil
 }
 
@@ -147,25 +148,22 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
-		return control.Errorf(control.CodeClosed, "%v", errShutdown)
+		return control.Errorf(control.CodeClosed, "%v", session.ErrShutdown)
 	}
 	if n := d.users.OperatorSessions(); who.Operator && n >= budget.OperatorSessions {
 		return control.Errorf(control.CodeQuota,
 			"the operator has %d sessions already, of at most %d", n, budget.OperatorSessions)
 	}
-	a, err := d.users.Enter(who, limits, sessionCost)
+	a, err := d.users.Enter(who, limits, session.Cost)
 	if err != nil {
-		return quotaError(err)
+		return control.QuotaError(err)
 	}
 	d.last++
-	s := newSession(d, d.last, c, cred, a)
-	s.operator = who.Operator
-	if who.Tenant != "" {
-		s.log = s.log.With("tenant", who.Tenant)
-	}
-	d.sessions[s.id] = s
+	s := session.New(host{d}, session.Config{ID: d.last, Conn: c, Cred: cred, Account: a,
+		Mapper: d.mapper, Count: &d.count.Counters, Log: d.log})
+	d.sessions[d.last] = s
 	d.live.Add(1)
-	go s.serve(d.live.Done)
+	go s.Run(d.live.Done)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,9 +22,7 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
-	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
 )
 
@@ -411,74 +408,4 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatal("no " + what)
 		}
 	}
-}
-
-// TestLateQueuePairs stops a worker for longer than the daemon waits for the end of queue pairs, and lets it go on:
-// nothing of the program that had them stays, nor of one that destroyed its own and goes on.
-func TestLateQueuePairs(t *testing.T) {
-	before := destroyWait
-	destroyWait = 50 * time.Millisecond
-	t.Cleanup(func() { destroyWait = before })
-	for _, leaves := range []bool{false, true} {
-		t.Run(fmt.Sprintf("the program leaves: %v", leaves), func(t *testing.T) {
-			d, socket := daemonFor(t, "", "")
-			dev, err := client.Open(socket)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer dev.Close()
-			end := verbstest.New(t, dev, 4096)
-			connectTo(t, end)
-			recv := verbs.RecvWR{SGL: []verbs.SGE{end.MR.SGE(0, 64)}}
-			if err := end.QP.PostRecv(&recv); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := end.QP.Info(); err != nil { // the receive is taken then
-				t.Fatal(err)
-			}
-			var queues []*cq
-			for _, s := range d.all() {
-				queues = append(queues, all[*cq](s)...)
-			}
-			for _, c := range queues {
-				c.mu.Lock() // a worker that completes something stands still
-			}
-			if leaves {
-				dev.Close()
-			} else if err := end.QP.Close(); err == nil ||
-				!strings.Contains(err.Error(), errStuck.Error()) {
-				t.Errorf("the end of a queue pair whose worker stands still: %v", err)
-			}
-			time.Sleep(3 * destroyWait)
-			if n := accountsOf(d); n[budget.QPs] != 1 {
-				t.Errorf("%d queue pairs count while the worker stands still", n[budget.QPs])
-			}
-			for _, c := range queues {
-				c.mu.Unlock()
-			}
-			eventually(t, "return of the queue pair", func() bool {
-				return accountsOf(d)[budget.QPs] == 0
-			})
-			if !leaves {
-				dev.Close()
-			}
-			eventually(t, "empty accounts", func() bool {
-				return accountsOf(d) == budget.Amounts{}
-			})
-			if n := len(d.all()); n != 0 {
-				t.Errorf("%d sessions are left", n)
-			}
-		})
-	}
-}
-
-// connectTo connects a queue pair to one of the kernel's sockets.
-func connectTo(t *testing.T, end *verbstest.End) {
-	t.Helper()
-	peer, err := sockets.Open(sockets.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { peer.Close() })
-	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
 }

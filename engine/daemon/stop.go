@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
-	"xwarp/engine/daemon/device"
-	"xwarp/engine/verbs"
+	"xwarp/engine/daemon/session"
 )
 
 // Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the
@@ -22,7 +20,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	d.mu.Lock()
 	again := d.stopping
 	d.stopping = true
-	exports, web := slices.Clone(d.exports), d.web
+	web := d.web
 	d.mu.Unlock()
 	if again {
 		return nil
@@ -36,17 +34,15 @@ func (d *Daemon) close(grace time.Duration) error {
 	defer cancel()
 	var group sync.WaitGroup
 	group.Go(func() { web.stop(ctx) })
-	for _, e := range exports {
-		group.Go(func() { e.stop(ctx) })
-	}
+	group.Go(func() { d.exports.Stop(ctx) })
 	sessions := d.all()
 	for _, s := range sessions {
-		group.Go(func() { s.shutdown(ctx) })
+		group.Go(func() { s.Shutdown(ctx) })
 	}
 	d.inTime(grace+stopWait, "connections", group.Wait)
 	errs := []error{d.detach()}
 	for _, s := range sessions {
-		s.fail(errShutdown)
+		s.Fail(session.ErrShutdown)
 	}
 	closed := d.inTime(stopWait, "devices", func() { errs = append(errs, d.closeDevices()) })
 	ended := d.inTime(stopWait, "sessions and exports", func() {
@@ -57,9 +53,7 @@ func (d *Daemon) close(grace time.Duration) error {
 		return fmt.Errorf("not everything ended within %v after the grace: the interfaces are "+
 			"free, the rest is when the process ends", 3*stopWait)
 	}
-	for _, e := range exports {
-		errs = append(errs, e.free())
-	}
+	errs = append(errs, d.exports.Free())
 	d.mapper.Close()
 	return errors.Join(errs...)
 }
@@ -99,19 +93,4 @@ func (d *Daemon) closeDevices() error {
 	}
 	group.Wait()
 	return errors.Join(errs...)
-}
-
-// shutdown disconnects what a session has and ends it.
-func (s *session) shutdown(ctx context.Context) {
-	for _, l := range all[*listener](s) {
-		l.l.Close()
-	}
-	var ending []verbs.QP
-	for _, q := range all[*qp](s) {
-		if q.connected.Load() {
-			ending = append(ending, q.q)
-		}
-	}
-	device.Disconnect(ctx, ending)
-	s.fail(errShutdown)
 }

@@ -101,6 +101,14 @@ func (e *Error) Unwrap() (all []error) {
 	return append(all, e.Errno)
 }
 
+// QuotaError is an error of package budget for a program; nil for nil.
+func QuotaError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Errorf(CodeQuota, "%v", err)
+}
+
 // ErrorText is what an error says; empty for none.
 func ErrorText(err error) string {
 	if err == nil {

@@ -248,3 +248,21 @@ func (dev *Device) Remedy() string {
 	}
 	return remedies[dev.Config.Restart]
 }
+
+// Find returns the device of that name, the first one for an empty name, nil for none.
+func Find(list []*Device, name string) *Device {
+	for _, v := range list {
+		if name == "" || v.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// Names returns the names of devices.
+func Names(list []*Device) (names []string) {
+	for _, v := range list {
+		names = append(names, v.Name)
+	}
+	return names
+}

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ type poster interface {
 
 // pump moves what the client posted into the engine. There is one for each session, so that a client can slow down only
 // itself. It reads each entry once, into memory of its own, before it looks at it.
-func (s *session) pump() {
+func (s *Session) pump() {
 	defer close(s.pumped)
 	defer s.contain("taking work requests")
 	defer func() {
@@ -91,7 +91,7 @@ func (s *session) pump() {
 // owe adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing
 // and the daemon a look into rings, so that a program which rings for nothing goes without attention for a
 // while, by itself.
-func (s *session) owe(n int) {
+func (s *Session) owe(n int) {
 	s.pumping.Lock()
 	s.debt = max(s.debt+n, 0)
 	s.pumping.Unlock()
@@ -99,7 +99,7 @@ func (s *session) owe(n int) {
 
 // rest has a program in debt wait. What is posted counts against debt, so that programs which post something
 // never get there.
-func (s *session) rest() {
+func (s *Session) rest() {
 	s.pumping.Lock()
 	debt := s.debt
 	if debt >= mostDebt {
@@ -107,7 +107,7 @@ func (s *session) rest() {
 	}
 	s.pumping.Unlock()
 	if debt >= mostDebt {
-		s.d.count.DoorbellRests.Add(1)
+		s.count.DoorbellRests.Add(1)
 		time.Sleep(min(time.Duration(debt)*debtPause, longestRest))
 	}
 }
@@ -115,25 +115,25 @@ func (s *session) rest() {
 // lostRing ends a session because of the panic v of an access to a ring or the doorbell. The program has not
 // touched the page that is not there, or took it away; it shall pay for its pages, see control.Mapper. Other
 // panics go on.
-func (s *session) lostRing(m *control.Memory, v any) {
+func (s *Session) lostRing(m *control.Memory, v any) {
 	at, ok := v.(interface{ Addr() uintptr })
 	if !ok || !m.Holds(at.Addr()) {
 		panic(v)
 	}
-	s.fail(fmt.Errorf("%w: a ring without all its pages: a program maps it with "+
+	s.Fail(fmt.Errorf("%w: a ring without all its pages: a program maps it with "+
 		"MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
 }
 
 // listed reports whether the session has had a queue pair. Before that the program may not have mapped the
 // doorbell yet.
-func (s *session) listed() bool {
+func (s *Session) listed() bool {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
 	return len(s.bells) > 0
 }
 
 // enlist gives p a bell.
-func (s *session) enlist(p poster) error {
+func (s *Session) enlist(p poster) error {
 	defer s.ringer.Rouse() // the pump arms the doorbell
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
@@ -156,7 +156,7 @@ func (s *session) enlist(p poster) error {
 
 // silence forgets what the program rang a bell for before that became another queue's, whose rings the program
 // has not mapped yet.
-func (s *session) silence(bell uint32) {
+func (s *Session) silence(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if v := recover(); v != nil {
@@ -167,7 +167,7 @@ func (s *session) silence(bell uint32) {
 }
 
 // delist closes p's rings.
-func (s *session) delist(p poster) {
+func (s *Session) delist(p poster) {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
 	b := p.base()
@@ -177,7 +177,7 @@ func (s *session) delist(p poster) {
 }
 
 // activate has the pump look at p. It is called with pumping held.
-func (s *session) activate(p poster) {
+func (s *Session) activate(p poster) {
 	if b := p.base(); !b.active {
 		b.active = true
 		s.active = append(s.active, p)
@@ -186,7 +186,7 @@ func (s *session) activate(p poster) {
 
 // scan gives the queues whose bells rang, and those that had something before, their turn. It reports
 // whether there was anything, and whether something waits for room.
-func (s *session) scan() (worked, stalled bool) {
+func (s *Session) scan() (worked, stalled bool) {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
 	control.TakeBells(s.bell.Mem, len(s.bells), func(bell int) {
@@ -217,7 +217,7 @@ func (s *session) scan() (worked, stalled bool) {
 // postInTurn moves a batch of p when few enough pumps of the same user are at work: a user's share of the processors
 // does not grow with its sessions. It is called with pumping held, and lets go of it while it waits, so that refill
 // finds the rings free.
-func (s *session) postInTurn(p poster) (worked, stalled bool) {
+func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 	s.pumping.Unlock()
 	s.account.EnterPump()
 	s.pumping.Lock()
@@ -226,7 +226,7 @@ func (s *session) postInTurn(p poster) (worked, stalled bool) {
 }
 
 // drain posts what the client posted until now; the pump may be asleep.
-func (s *session) drain(p poster) {
+func (s *Session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
 	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
@@ -246,7 +246,7 @@ func (s *session) drain(p poster) {
 }
 
 // post has take move what is in rings of p. It is called with pumping held.
-func (s *session) post(p poster, take func() (worked, stalled bool, err error)) (worked,
+func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) (worked,
 	stalled bool) {
 	b := p.base()
 	if b.unposted {
@@ -261,14 +261,14 @@ func (s *session) post(p poster, take func() (worked, stalled bool, err error)) 
 	worked, stalled, err := take()
 	if err != nil {
 		b.unposted = true
-		s.fail(err)
+		s.Fail(err)
 	}
 	return worked, stalled
 }
 
 // refill posts the receives that are in p's ring: a message has come that finds none. It runs on a
 // worker, which waits for the pump only as long as a batch takes.
-func (s *session) refill(p poster) {
+func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for try := range refillTries {
 		if !s.pumping.TryLock() {

@@ -1,4 +1,4 @@
-package daemon
+package export
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 
 // export is one [[export]]: a listener of the daemon's own.
 type export struct {
-	d      *Daemon
+	set    *Set
 	cfg    config.Export
 	log    *slog.Logger
 	dev    *device.Device
@@ -41,7 +41,7 @@ type export struct {
 	srv *transfer.Server // of a transfer
 
 	mu       sync.Mutex
-	conns    map[verbs.QP]*exportConn
+	conns    map[verbs.QP]*conn
 	failed   error // why the memory, or the device, is of no use any more; nil: all is well
 	waiting  bool  // it is opened again as soon as that is possible
 	folded   bool  // its counters are among those of closed exports
@@ -62,68 +62,15 @@ func (c *content) isEmpty() bool {
 	return c.mem == nil && c.file == nil && c.region == nil && c.tree == nil
 }
 
-var exportAccess = map[string]ddp.Access{
+var accessOf = map[string]ddp.Access{
 	config.AccessRead: verbs.RemoteRead, config.AccessWrite: verbs.RemoteWrite,
 	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
-// startExport opens an export and serves it. One that cannot be opened waits, and the error says why; on a device
-// that is lost it waits as those do that were open there, without an error.
-func (d *Daemon) startExport(c config.Export) error {
-	for {
-		v := d.device(c.Interface)
-		if v == nil {
-			return fmt.Errorf("export %s: interface %s is not open: systemctl restart xwarpd opens a "+
-				"new [[interface]]", c.Name, c.Interface)
-		}
-		var e *export
-		lost := v.Core.Err()
-		err := lost
-		if lost == nil {
-			e, err = d.openExport(c, v, nil)
-			lost = v.Core.Err()
-		}
-		if err != nil {
-			e, _ = d.newExport(c, v)
-		}
-		switch {
-		case err == nil:
-		case lost != nil:
-			err = nil
-			e.log.Warn("export waits for its device", "device", v.Name, "error", lost,
-				"next", v.Remedy())
-		default:
-			e.log.Error("export cannot be opened yet: the others go on, and it is tried again",
-				"error", err, "next", exportRemedy(&c, err))
-			e.end(err, true)
-		}
-		d.mu.Lock()
-		current := slices.Contains(d.devices, v)
-		if current {
-			d.exports = append(d.exports, e)
-		}
-		d.mu.Unlock()
-		if !current { // the device came back meanwhile
-			over, cancel := context.WithCancel(context.Background())
-			cancel()
-			e.stop(over)
-			if err := e.free(); err != nil {
-				return err
-			}
-			continue
-		}
-		if lost := v.Core.Err(); lost != nil {
-			e.end(lost, true)
-		}
-		d.reviveSoon()
-		return err
-	}
-}
-
 // newExport makes an export that is not open; it is over when ctx is done.
-func (d *Daemon) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
-	e = &export{d: d, cfg: c, log: d.log.With("export", c.Name), dev: v,
-		conns: map[verbs.QP]*exportConn{}}
+func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
+	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
+		conns: map[verbs.QP]*conn{}}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	e.life, e.kill = context.WithCancel(context.Background())
 	ctx, e.cancel = context.WithCancel(context.Background())
@@ -132,8 +79,8 @@ func (d *Daemon) newExport(c config.Export, v *device.Device) (e *export, ctx co
 
 // openExport opens an export on a device, with the memory of the one before it if there was one, which keeps it
 // unless this succeeds.
-func (d *Daemon) openExport(c config.Export, v *device.Device, before *export) (*export, error) {
-	e, ctx := d.newExport(c, v)
+func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*export, error) {
+	e, ctx := s.newExport(c, v)
 	if before != nil {
 		e.inherit(before)
 	}
@@ -164,7 +111,7 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if e.pd, err = e.dev.Core.AllocPD(); err != nil {
 		return err
 	}
-	if e.mr, err = e.pd.RegMR(e.mem, exportAccess[e.cfg.Access]); err != nil {
+	if e.mr, err = e.pd.RegMR(e.mem, accessOf[e.cfg.Access]); err != nil {
 		return err
 	}
 	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(), 0, verbs.ConnConfig{})
@@ -322,22 +269,6 @@ func (e *export) free() (err error) {
 	}
 	e.mr, e.pd, e.content = nil, nil, content{}
 	return err
-}
-
-// exportList returns the exports.
-func (d *Daemon) exportList() []*export {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.exports)
-}
-
-func (d *Daemon) export(name string) *export {
-	for _, e := range d.exportList() {
-		if e.cfg.Name == name {
-			return e
-		}
-	}
-	return nil
 }
 
 // allows reports whether a peer may connect.

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func (*request) String() string { return "connection request" }
 
 // claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
 // were posted are in their place then: the peer may send at once. ird and ord are those of the connection.
-func (s *session) claim(h control.Handle, ird, ord int) (*qp, error) {
+func (s *Session) claim(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
 	q, err := lookUp[*qp](s, h)
 	if err == nil {
@@ -57,7 +57,7 @@ func (s *session) claim(h control.Handle, ird, ord int) (*qp, error) {
 }
 
 // unclaim ends what claim began, and returns what the program gets to hear of it.
-func (s *session) unclaim(q *qp, err error) (any, error) {
+func (s *Session) unclaim(q *qp, err error) (any, error) {
 	s.mu.Lock()
 	q.connecting = false
 	s.mu.Unlock()
@@ -76,7 +76,7 @@ const connectTimeout = 127 * time.Second
 var errNoAnswer = fmt.Errorf("%w: the peer did not answer", syscall.ETIMEDOUT)
 
 // resolve waits until the next hop towards an address answers, for the time that the program says.
-func (s *session) resolve(ctx context.Context, a *control.ResolveArgs) (any, error) {
+func (s *Session) resolve(ctx context.Context, a *control.ResolveArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Timeout < 0 || a.Timeout > control.MaxResolve {
 		return nil, fmt.Errorf("%w: resolve needs a remote address, and 0 to %d ms",
 			verbs.ErrInvalid, control.MaxResolve)
@@ -89,7 +89,7 @@ func (s *session) resolve(ctx context.Context, a *control.ResolveArgs) (any, err
 	})
 }
 
-func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, error) {
+func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Remote.Port() == 0 {
 		return nil, fmt.Errorf("%w: connect needs a remote address with a port", verbs.ErrInvalid)
 	}
@@ -122,9 +122,9 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 
 // checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
 // a listener of the daemon's programs and exports.
-func (s *session) checkLocal(remote netip.AddrPort) error {
+func (s *Session) checkLocal(remote netip.AddrPort) error {
 	if s.account.Tenant == "" || !s.dev.IsLocal(remote.Addr()) ||
-		slices.ContainsFunc(s.d.list(), func(v *device.Device) bool {
+		slices.ContainsFunc(s.d.Devices(), func(v *device.Device) bool {
 			return v.Core.Listens(remote)
 		}) {
 		return nil
@@ -134,12 +134,12 @@ func (s *session) checkLocal(remote netip.AddrPort) error {
 }
 
 // open counts an attempt of the user to open a connection, which has its turn at the user's rate.
-func (s *session) open(ctx context.Context, try func() error) error {
+func (s *Session) open(ctx context.Context, try func() error) error {
 	if err := s.reserve(connectCost); err != nil {
 		return err
 	}
 	defer s.account.Release(connectCost)
-	if !s.operator {
+	if !s.account.Operator {
 		if err := s.account.WaitTurn(ctx, s.limits().ConnectRate); err != nil {
 			return err
 		}
@@ -152,8 +152,8 @@ func mayListen(l *config.Limits, port uint16) bool {
 	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
 }
 
-func (s *session) checkPort(port uint16) error {
-	if l := s.limits(); !s.operator && !mayListen(&l, port) {
+func (s *Session) checkPort(port uint16) error {
+	if l := s.limits(); !s.account.Operator && !mayListen(&l, port) {
 		return control.Errorf(control.CodePermission,
 			"%v may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
 			s.account.Holder, port, l.Ports)
@@ -163,8 +163,8 @@ func (s *session) checkPort(port uint16) error {
 
 // checkWildcard refuses a listener at all addresses to who may not have one. The kernel's sockets are the
 // kernel's to refuse.
-func (s *session) checkWildcard(a netip.Addr) error {
-	if !a.Unmap().IsUnspecified() || s.operator ||
+func (s *Session) checkWildcard(a netip.Addr) error {
+	if !a.Unmap().IsUnspecified() || s.account.Operator ||
 		s.dev.Config.Transport == config.TransportKernel || s.limits().Wildcard {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (s *session) checkWildcard(a netip.Addr) error {
 			"wildcard in a [[user]] table)", s.account.Holder, a)
 }
 
-func (s *session) listen(a *control.ListenArgs) (any, error) {
+func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	if !a.Addr.IsValid() || a.Backlog < 0 || a.Backlog > control.MaxBacklog {
 		return nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d",
 			verbs.ErrInvalid, a.Addr, a.Backlog, control.MaxBacklog)
@@ -201,13 +201,13 @@ func (s *session) listen(a *control.ListenArgs) (any, error) {
 	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil
 }
 
-func (s *session) closeListener(l *listener) error {
+func (s *Session) closeListener(l *listener) error {
 	err := l.l.Close()
 	s.account.Release(l.cost)
 	return err
 }
 
-func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error) {
+func (s *Session) getRequest(ctx context.Context, a *control.Object) (any, error) {
 	l, err := find[*listener](s, a.Handle)
 	if err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error
 }
 
 // answer takes a request out of the table: it is answered once.
-func (s *session) answer(h control.Handle) (*request, error) {
+func (s *Session) answer(h control.Handle) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, ok := s.objects[h].(*request)
@@ -249,7 +249,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 	return q, nil
 }
 
-func (s *session) accept(ctx context.Context, a *control.AcceptArgs) (any, error) {
+func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error) {
 	q, err := s.claim(a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
@@ -264,7 +264,7 @@ func (s *session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 	return s.unclaim(q, err)
 }
 
-func (s *session) reject(a *control.AcceptArgs) error {
+func (s *Session) reject(a *control.AcceptArgs) error {
 	c, err := s.answer(a.Handle)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what
 // could make new ones, then connections, then the memory that they used.
-func (s *session) release() {
+func (s *Session) release() {
 	s.mu.Lock()
 	for _, cancel := range s.pending {
 		cancel()
@@ -39,7 +39,7 @@ func (s *session) release() {
 }
 
 // releaseMemory gives back the memory and queues that no queue pair uses any more, and returns what stays.
-func (s *session) releaseMemory() (left []error) {
+func (s *Session) releaseMemory() (left []error) {
 	for _, q := range emptyUnused[*srq](s) {
 		s.closeSRQ(q)
 	}
@@ -63,7 +63,7 @@ func (s *session) releaseMemory() (left []error) {
 }
 
 // emptyUnused takes the objects of one kind out of the table that nothing uses.
-func emptyUnused[T entry](s *session) (list []T) {
+func emptyUnused[T entry](s *Session) (list []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, v := range has[T](s) {
@@ -75,7 +75,7 @@ func emptyUnused[T entry](s *session) (list []T) {
 	return list
 }
 
-func (s *session) releaseQPs() {
+func (s *Session) releaseQPs() {
 	var group errgroup.Group
 	group.SetLimit(closers)
 	for _, q := range empty[*qp](s) {

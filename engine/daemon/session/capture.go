@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"bufio"
@@ -39,8 +39,8 @@ type running struct {
 func (*running) String() string { return "capture" }
 
 // mayCapture says why a session may not see the frames of all users; nil when it may.
-func (s *session) mayCapture() error {
-	group := s.d.cfg.Load().Daemon.CaptureGroup
+func (s *Session) mayCapture() error {
+	group := s.d.Config().Daemon.CaptureGroup
 	if group != "" && s.account.Tenant == "" && member(s.cred, group) {
 		return nil
 	}
@@ -65,7 +65,7 @@ func member(c *unix.Ucred, group string) bool {
 	return err == nil && slices.Contains(groups, strconv.Itoa(id))
 }
 
-func (s *session) capture(a *control.CaptureArgs) (any, error) {
+func (s *Session) capture(a *control.CaptureArgs) (any, error) {
 	if err := s.mayCapture(); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 }
 
 // endCapture ends a capture if it still goes on, and says how it was.
-func (s *session) endCapture(ctx context.Context, a *control.Object) (any, error) {
+func (s *Session) endCapture(ctx context.Context, a *control.Object) (any, error) {
 	c, err := find[*running](s, a.Handle)
 	if err != nil {
 		return nil, err

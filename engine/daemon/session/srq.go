@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // srq is a shared receive queue of a session: the engine's, and the ring in which the client posts.
 type srq struct {
 	object
-	s      *session
+	s      *Session
 	eng    verbs.SRQ
 	pd     *pd
 	depth  int
@@ -35,7 +35,7 @@ func (q *srq) postAll() (worked, stalled bool, err error) {
 	return worked, stalled, err
 }
 
-func (s *session) createSRQ(a *control.CreateSRQArgs) (any, error) {
+func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 	c := verbs.SRQConfig{Depth: a.Depth, MaxSGE: a.MaxSGE}.Complete()
 	if c.Depth < 1 || c.Depth > control.MaxDepth {
 		return nil, fmt.Errorf("%w: ibv_create_srq: depth = %d is not in 1 to %d",
@@ -62,7 +62,7 @@ func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 	if q.eng, err = s.dev.Core.CreateSRQ(c); err != nil {
 		return err
 	}
-	if q.mem, err = s.d.mapper.NewMemory(s, "xwarp-srq", int(g.After())); err != nil {
+	if q.mem, err = s.mapper.NewMemory(s, "xwarp-srq", int(g.After())); err != nil {
 		q.eng.Close()
 		return err
 	}
@@ -107,7 +107,7 @@ func (q *srq) watch() {
 	}
 }
 
-func (s *session) modifySRQ(a *control.ModifySRQArgs) error {
+func (s *Session) modifySRQ(a *control.ModifySRQArgs) error {
 	q, err := find[*srq](s, a.Handle)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *session) modifySRQ(a *control.ModifySRQArgs) error {
 	return q.eng.Arm(a.Limit)
 }
 
-func (s *session) querySRQ(a *control.Object) (any, error) {
+func (s *Session) querySRQ(a *control.Object) (any, error) {
 	q, err := find[*srq](s, a.Handle)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *session) querySRQ(a *control.Object) (any, error) {
 }
 
 // closeSRQ gives back what q has; no queue pair uses it any more, and it is in no table.
-func (s *session) closeSRQ(q *srq) error {
+func (s *Session) closeSRQ(q *srq) error {
 	close(q.closed)
 	s.delist(q)
 	err := q.eng.Close()

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"xwarp/engine/daemon/control"
@@ -15,7 +15,7 @@ type mw struct {
 
 func (*mw) String() string { return "memory window" }
 
-func (s *session) allocMW(a *control.AllocMWArgs) (any, error) {
+func (s *Session) allocMW(a *control.AllocMWArgs) (any, error) {
 	p, err := find[*pd](s, a.PD)
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (s *session) allocMW(a *control.AllocMWArgs) (any, error) {
 }
 
 // closeMW gives back what w has; it is in no table any more.
-func (s *session) closeMW(w *mw) error {
+func (s *Session) closeMW(w *mw) error {
 	err := device.IgnoreClosed(w.mw.Close())
 	s.mu.Lock()
 	w.pd.mws--

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"os"
@@ -12,8 +12,9 @@ import (
 // with the object; the pages of rings and regions are the program's.
 
 var (
-	// sessionCost has the descriptors of the socket and of the doorbell's eventfd, and one that a request brings.
-	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory,
+	// Cost is that of a session. It has the descriptors of the socket and of the doorbell's eventfd, and one
+	// that a request brings.
+	Cost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory,
 		budget.Descriptors: 3}
 	pdCost      = budget.Amounts{budget.PDs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	mwCost      = budget.Amounts{budget.MRs: 1, budget.DaemonMemory: budget.ObjectMemory}
@@ -55,7 +56,7 @@ func ringCost(g control.Geometry) budget.Amounts {
 const takenBytes = 8
 
 // qpCost is that of a queue pair and of its connection, which has a socket or a reserved port.
-func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
+func (s *Session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	_, _, byteCount := rings(c)
 	own, taken := *c, 0
 	if c.SRQ != nil { // which has the receives, and pays for them
@@ -69,7 +70,7 @@ func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	}
 }
 
-func (s *session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts {
+func (s *Session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts {
 	return budget.Amounts{
 		budget.SRQs: 1, budget.WorkRequests: int64(c.Depth),
 		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(g.Len())) +
@@ -79,7 +80,7 @@ func (s *session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts
 
 // listenerCost is that of a listener whose backlog is full, requestCost that of a request which waits for its
 // program's answer.
-func (s *session) listenerCost(backlog int) budget.Amounts {
+func (s *Session) listenerCost(backlog int) budget.Amounts {
 	return budget.Amounts{budget.Listeners: 1, budget.Descriptors: listenerFiles,
 		budget.DaemonMemory: budget.ObjectMemory +
 			int64(backlog)*int64(s.dev.Core.ConnFootprint())}
@@ -88,7 +89,7 @@ func (s *session) listenerCost(backlog int) budget.Amounts {
 // listenerFiles are the descriptors that reserve a port, see package ports.
 const listenerFiles = 2
 
-func (s *session) requestCost() budget.Amounts {
+func (s *Session) requestCost() budget.Amounts {
 	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(
 		s.dev.Core.ConnFootprint())}
 }

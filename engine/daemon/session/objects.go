@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"errors"
@@ -42,10 +42,10 @@ func (*mr) String() string { return "memory region" }
 
 // renewDevice gives a session that has nothing of its device yet the device that has the name now, and fails when
 // that is lost.
-func (s *session) renewDevice() error {
+func (s *Session) renewDevice() error {
 	s.mu.Lock()
 	if len(has[*pd](s)) == 0 {
-		s.dev = s.d.device(s.dev.Name)
+		s.dev = device.Find(s.d.Devices(), s.dev.Name)
 	}
 	v := s.dev
 	s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *session) renewDevice() error {
 	return nil
 }
 
-func (s *session) allocPD(*control.Request, []int) (any, error) {
+func (s *Session) allocPD(*control.Request, []int) (any, error) {
 	if err := s.renewDevice(); err != nil {
 		return nil, err
 	}
@@ -69,13 +69,13 @@ func (s *session) allocPD(*control.Request, []int) (any, error) {
 	return control.Object{Handle: s.add(&pd{pd: p})}, nil
 }
 
-func (s *session) closePD(p *pd) error {
+func (s *Session) closePD(p *pd) error {
 	err := p.pd.Close()
 	s.account.Release(pdCost)
 	return err
 }
 
-func (s *session) regMR(a *control.RegMRArgs, files []int) (any, error) {
+func (s *Session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 	if len(files) != 1 {
 		return nil, fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
 			control.ErrFrame, len(files))
@@ -98,9 +98,9 @@ func (s *session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 	return control.RegMRResult{Handle: s.add(m), STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil
 }
 
-func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
+func (s *Session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	written := a.Access&^(ddp.RemoteRead|ddp.BindMW) != 0
-	mapping, mem, err := s.d.mapper.Map(s, fd, a.Offset, a.Length, written)
+	mapping, mem, err := s.mapper.Map(s, fd, a.Offset, a.Length, written)
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}
@@ -112,7 +112,7 @@ func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	return &mr{pd: p, mr: m, mapping: mapping, length: a.Length, access: a.Access}, nil
 }
 
-func (s *session) deregMR(a *control.Object) error {
+func (s *Session) deregMR(a *control.Object) error {
 	m, err := find[*mr](s, a.Handle)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *session) deregMR(a *control.Object) error {
 
 // closeMR forgets a region and unmaps it; with an error it stays. For connections that are ending TCP may still bring
 // bytes of it to the peer: that is waited for.
-func (s *session) closeMR(m *mr) error {
+func (s *Session) closeMR(m *mr) error {
 	err := device.IgnoreClosed(m.mr.Close())
 	for late := time.Now().Add(farewellWait); errors.Is(err, verbs.ErrBusy) &&
 		slices.ContainsFunc(all[*qp](s), (*qp).ending) && time.Now().Before(late); {
@@ -141,7 +141,7 @@ func (s *session) closeMR(m *mr) error {
 	return err
 }
 
-func (s *session) createCQ(a *control.CreateCQArgs) (any, error) {
+func (s *Session) createCQ(a *control.CreateCQArgs) (any, error) {
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
 		return nil, fmt.Errorf("%w: a completion queue of %d, at most %d", verbs.ErrInvalid,
 			a.Depth, control.MaxCQDepth)
@@ -162,7 +162,7 @@ func (s *session) createCQ(a *control.CreateCQArgs) (any, error) {
 }
 
 // closeCQ gives back what c has; no queue pair uses it any more.
-func (s *session) closeCQ(c *cq) error {
+func (s *Session) closeCQ(c *cq) error {
 	c.close()
 	s.drop(s.swapNext(c, nil))
 	s.account.Release(cqCost(c.geometry))

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 
 // waiter is a request that may wait, handler one that does not.
 type (
-	waiter  func(s *session, ctx context.Context, r *control.Request) (any, error)
-	handler func(s *session, r *control.Request, files []int) (any, error)
+	waiter  func(s *Session, ctx context.Context, r *control.Request) (any, error)
+	handler func(s *Session, r *control.Request, files []int) (any, error)
 )
 
 // passed is a result that goes with descriptors, which the reply closes.
@@ -20,8 +20,8 @@ type passed struct {
 }
 
 // passing is a handler with arguments, and descriptors with the request.
-func passing[A any](f func(*session, *A, []int) (any, error)) handler {
-	return func(s *session, r *control.Request, files []int) (any, error) {
+func passing[A any](f func(*Session, *A, []int) (any, error)) handler {
+	return func(s *Session, r *control.Request, files []int) (any, error) {
 		var a A
 		if err := r.ParseArgs(&a); err != nil {
 			return nil, err
@@ -31,18 +31,18 @@ func passing[A any](f func(*session, *A, []int) (any, error)) handler {
 }
 
 // query is a handler with arguments and a result.
-func query[A any](f func(*session, *A) (any, error)) handler {
-	return passing(func(s *session, a *A, _ []int) (any, error) { return f(s, a) })
+func query[A any](f func(*Session, *A) (any, error)) handler {
+	return passing(func(s *Session, a *A, _ []int) (any, error) { return f(s, a) })
 }
 
 // order is a handler with arguments.
-func order[A any](f func(*session, *A) error) handler {
-	return query(func(s *session, a *A) (any, error) { return nil, f(s, a) })
+func order[A any](f func(*Session, *A) error) handler {
+	return query(func(s *Session, a *A) (any, error) { return nil, f(s, a) })
 }
 
 // waits is a waiter with arguments.
-func waits[A any](f func(*session, context.Context, *A) (any, error)) waiter {
-	return func(s *session, ctx context.Context, r *control.Request) (any, error) {
+func waits[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
+	return func(s *Session, ctx context.Context, r *control.Request) (any, error) {
 		var a A
 		if err := r.ParseArgs(&a); err != nil {
 			return nil, err
@@ -70,7 +70,7 @@ type entry interface {
 }
 
 // add gives an object a handle. It is called with mu held.
-func (s *session) add(o entry) control.Handle {
+func (s *Session) add(o entry) control.Handle {
 	s.last++
 	o.self().handle = s.last
 	s.objects[s.last] = o
@@ -78,7 +78,7 @@ func (s *session) add(o entry) control.Handle {
 }
 
 // lookUp finds an object. It is called with the session's mutex held.
-func lookUp[T entry](s *session, h control.Handle) (T, error) {
+func lookUp[T entry](s *Session, h control.Handle) (T, error) {
 	v, ok := s.objects[h].(T)
 	if !ok {
 		return v, control.Errorf(control.CodeUnknown, "there is no %s %d", v.String(), h)
@@ -86,14 +86,14 @@ func lookUp[T entry](s *session, h control.Handle) (T, error) {
 	return v, nil
 }
 
-func find[T entry](s *session, h control.Handle) (T, error) {
+func find[T entry](s *Session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return lookUp[T](s, h)
 }
 
 // remove takes an object out of the session unless it is busy.
-func remove[T entry](s *session, h control.Handle) (T, error) {
+func remove[T entry](s *Session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, err := lookUp[T](s, h)
@@ -107,8 +107,8 @@ func remove[T entry](s *session, h control.Handle) (T, error) {
 }
 
 // destroy is a handler that takes an object out of the session and ends it.
-func destroy[T entry](end func(*session, T) error) handler {
-	return order(func(s *session, a *control.Object) error {
+func destroy[T entry](end func(*Session, T) error) handler {
+	return order(func(s *Session, a *control.Object) error {
 		v, err := remove[T](s, a.Handle)
 		if err != nil {
 			return err
@@ -125,7 +125,7 @@ func busyIf(is bool, format string, args ...any) error {
 }
 
 // has returns the objects of one kind. It is called with mu held.
-func has[T entry](s *session) (list []T) {
+func has[T entry](s *Session) (list []T) {
 	for _, o := range s.objects {
 		if v, ok := o.(T); ok {
 			list = append(list, v)
@@ -135,13 +135,13 @@ func has[T entry](s *session) (list []T) {
 }
 
 // all returns the objects of one kind, empty takes them out too.
-func all[T entry](s *session) []T {
+func all[T entry](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return has[T](s)
 }
 
-func empty[T entry](s *session) []T {
+func empty[T entry](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := has[T](s)
@@ -152,7 +152,7 @@ func empty[T entry](s *session) []T {
 }
 
 // paid returns what open makes, for which the user pays.
-func paid[T any](s *session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
+func paid[T any](s *Session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
 	if err = s.reserve(cost); err != nil {
 		return v, err
 	}

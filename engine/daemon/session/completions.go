@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // cq is a completion queue in shared memory. Workers write completions straight into it.
 type cq struct {
 	object
-	s       *session
+	s       *Session
 	eng     verbs.CQ
 	cqRing          // geometry is under the session's mutex, what is left under mu
 	next    *cqRing // under the session's mutex; nil: none
@@ -37,7 +37,7 @@ func (c *cq) busy() error {
 }
 
 // newCQ makes a completion queue; peer is the program's end of its channel, which is the caller's.
-func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
+func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	r, err := s.newRing(g)
 	if err != nil {
 		return nil, -1, err
@@ -74,7 +74,7 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 	slot, err := c.ring.Next()
 	if err != nil {
 		c.dead = true
-		c.s.fail(err)
+		c.s.Fail(err)
 		return true
 	}
 	if slot == nil {

@@ -1,4 +1,4 @@
-package daemon
+package export
 
 import (
 	"context"
@@ -19,9 +19,9 @@ const (
 	flushReplyLen   = 16
 )
 
-// exportConn is one peer of an export. It has a protection domain of its own, and the export's memory by an
+// conn is one peer of an export. It has a protection domain of its own, and the export's memory by an
 // STag that is good there alone: peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
-type exportConn struct {
+type conn struct {
 	e     *export
 	pd    verbs.PD
 	shown verbs.MR // the export's memory
@@ -56,14 +56,14 @@ func (e *export) serve(r *verbs.ConnRequest) {
 }
 
 // take makes what a connection needs; nil with a reason when the peer cannot have one.
-func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
+func (e *export) take(r *verbs.ConnRequest) (*conn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
 	}
 	if e.failure() != nil {
 		return nil, "the export failed: its file cannot be accessed"
 	}
-	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen),
+	c := &conn{e: e, buf: make([]byte, queueDepth*flushRequestLen),
 		accepted: make(chan struct{})}
 	if err := c.open(); err != nil {
 		e.log.Warn("export: no resources for a peer", "remote", r.Remote, "error",
@@ -84,39 +84,39 @@ func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 }
 
 // open makes the domain, the regions and the queues.
-func (c *exportConn) open() (err error) {
+func (c *conn) open() (err error) {
 	dev := c.e.dev.Core
 	if c.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	if c.shown, err = c.pd.RegMR(c.e.mem, exportAccess[c.e.cfg.Access]); err != nil {
+	if c.shown, err = c.pd.RegMR(c.e.mem, accessOf[c.e.cfg.Access]); err != nil {
 		return err
 	}
 	if c.mr, err = c.pd.RegMR(c.buf, verbs.LocalWrite); err != nil {
 		return err
 	}
-	if c.cq, err = dev.CreateCQ(4 * exportDepth); err != nil {
+	if c.cq, err = dev.CreateCQ(4 * queueDepth); err != nil {
 		return err
 	}
 	if c.qp, err = dev.CreateQP(verbs.QPConfig{
-		PD: c.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth,
+		PD: c.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: queueDepth, RecvDepth: queueDepth,
 		MaxInline: flushReplyLen,
 	}); err != nil {
 		return err
 	}
-	for i := 0; err == nil && i < exportDepth; i++ {
+	for i := 0; err == nil && i < queueDepth; i++ {
 		err = c.post(uint64(i))
 	}
 	return err
 }
 
-func (c *exportConn) post(slot uint64) error {
+func (c *conn) post(slot uint64) error {
 	return c.qp.PostRecv(&verbs.RecvWR{ID: slot,
 		SGL: []verbs.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
 }
 
 // run answers flush requests until the connection ends.
-func (c *exportConn) run() {
+func (c *conn) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -146,7 +146,7 @@ func (c *exportConn) run() {
 }
 
 // request serves one message; false ends the connection.
-func (c *exportConn) request(m []byte) bool {
+func (c *conn) request(m []byte) bool {
 	if len(m) != flushRequestLen || m[0] != 1 {
 		return false
 	}
@@ -163,7 +163,7 @@ func (c *exportConn) request(m []byte) bool {
 	return c.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: reply[:]}) == nil
 }
 
-func (c *exportConn) close() {
+func (c *conn) close() {
 	if c.qp.Params() != nil { // the peer's part of an orderly end, or a Terminate, for as long as mpa.close_timeout
 		select {
 		case <-c.qp.(*core.QP).Gone():
@@ -176,7 +176,7 @@ func (c *exportConn) close() {
 	c.release()
 }
 
-func (c *exportConn) release() {
+func (c *conn) release() {
 	if err := c.free(); err != nil {
 		c.e.log.Error("export: a connection's memory", "error", err)
 	}
@@ -184,7 +184,7 @@ func (c *exportConn) release() {
 
 // free gives everything back, the queue pair first: what it has under way holds memory. With the device
 // everything is closed already.
-func (c *exportConn) free() (err error) {
+func (c *conn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()
 	}
@@ -200,4 +200,11 @@ func (c *exportConn) free() (err error) {
 		return nil
 	}
 	return err
+}
+
+// contain is deferred by what serves one peer of an export, which closes its connection in any case.
+func (e *export) contain(doing string) {
+	if v := recover(); v != nil {
+		e.set.d.ReportDefect(e.log, doing, v)
+	}
 }

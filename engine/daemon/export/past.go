@@ -1,4 +1,4 @@
-package daemon
+package export
 
 import (
 	"sync"
@@ -7,41 +7,41 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// closedExports are the counters of exports that are closed, by their names.
-type closedExports struct {
+// pastCounts are the counters of exports that are closed, by their names.
+type pastCounts struct {
 	mu sync.Mutex
-	of map[string]exportCounts
+	of map[string]counts
 }
 
-type exportCounts struct {
+type counts struct {
 	rejected, flushes uint64
 	transfers         counters.Values
 }
 
 // remember keeps the counters of an export that is stopped.
-func (d *Daemon) remember(e *export) {
+func (s *Set) remember(e *export) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := e.counts()
 	e.folded = true
-	c := &d.closedExports
+	c := &s.past
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
-		c.of = map[string]exportCounts{}
+		c.of = map[string]counts{}
 	}
 	n.add(c.of[e.cfg.Name])
 	c.of[e.cfg.Name] = n
 }
 
-func (n *exportCounts) add(old exportCounts) {
+func (n *counts) add(old counts) {
 	counters.Add(&n.transfers, old.transfers)
 	n.rejected += old.rejected
 	n.flushes += old.flushes
 }
 
 // counts are the export's own counters, unless they are remembered. It is called with mu held.
-func (e *export) counts() (n exportCounts) {
+func (e *export) counts() (n counts) {
 	if e.folded {
 		return n
 	}
@@ -54,9 +54,9 @@ func (e *export) counts() (n exportCounts) {
 }
 
 // totals are the counters of all exports that have had the name. It is called with mu held.
-func (e *export) totals() exportCounts {
+func (e *export) totals() counts {
 	n := e.counts()
-	c := &e.d.closedExports
+	c := &e.set.past
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n.add(c.of[e.cfg.Name])

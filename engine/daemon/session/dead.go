@@ -1,20 +1,18 @@
-package daemon
+package session
 
 import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"xwarp/engine/budget"
 )
 
 // afterTheDead waits until programs of the same holder that died before this one came have given everything back, or
 // for deadWait: who starts a program anew finds its port and its share free, as with sockets of the kernel.
-func (s *session) afterTheDead() {
+func (s *Session) afterTheDead() {
 	end := time.NewTimer(deadWait)
 	defer end.Stop()
-	for _, o := range s.d.sessionsOf(s.account) {
-		if o == s || !o.gone() {
+	for _, o := range s.d.Sessions() {
+		if o == s || o.account != s.account || !o.gone() {
 			continue
 		}
 		select {
@@ -27,19 +25,8 @@ func (s *session) afterTheDead() {
 	}
 }
 
-func (d *Daemon) sessionsOf(a *budget.Account) (list []*session) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, s := range d.sessions {
-		if s.account == a {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
 // gone reports whether the program closed its end, which the reader of the session may not have seen yet.
-func (s *session) gone() (gone bool) {
+func (s *Session) gone() (gone bool) {
 	raw, err := s.sock.SyscallConn()
 	if err != nil {
 		return true

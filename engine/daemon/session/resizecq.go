@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ type cqRing struct {
 	ring     *control.Producer
 }
 
-func (s *session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
+func (s *Session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 	c, err := find[*cq](s, a.Handle)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (s *session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 	return passed{control.ResizeCQResult{Ring: n.geometry}, []int{fd}}, nil
 }
 
-func (s *session) swapNext(c *cq, n *cqRing) (before *cqRing) {
+func (s *Session) swapNext(c *cq, n *cqRing) (before *cqRing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, c.next = c.next, n
@@ -47,8 +47,8 @@ func (s *session) swapNext(c *cq, n *cqRing) (before *cqRing) {
 }
 
 // newRing makes the ring of a completion queue.
-func (s *session) newRing(g control.Geometry) (*cqRing, error) {
-	mem, err := s.d.mapper.NewMemory(s, "xwarp-cq", g.Len())
+func (s *Session) newRing(g control.Geometry) (*cqRing, error) {
+	mem, err := s.mapper.NewMemory(s, "xwarp-cq", g.Len())
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *session) newRing(g control.Geometry) (*cqRing, error) {
 }
 
 // drop gives back a ring that was not used; n may be nil.
-func (s *session) drop(n *cqRing) {
+func (s *Session) drop(n *cqRing) {
 	if n != nil {
 		n.mem.Close()
 		s.account.Release(ringCost(n.geometry))
@@ -70,7 +70,7 @@ func (s *session) drop(n *cqRing) {
 
 // useNext puts completions into the ring that was made last. What the program has not taken out of the ring before
 // stays there.
-func (s *session) useNext(c *cq) error {
+func (s *Session) useNext(c *cq) error {
 	n := s.swapNext(c, nil)
 	if n == nil {
 		return control.Errorf(control.CodeInvalid, "no ring was asked for before")

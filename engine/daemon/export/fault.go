@@ -1,4 +1,4 @@
-package daemon
+package export
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/daemon/device"
 )
 
 // guard waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
@@ -77,8 +76,8 @@ func (e *export) waitFor(why error) bool {
 	return other
 }
 
-// exportRemedy returns the next step after an export could not be opened because of err.
-func exportRemedy(c *config.Export, err error) string {
+// remedy returns the next step after an export could not be opened because of err.
+func remedy(c *config.Export, err error) string {
 	const owner = "; its owner must be xwarpd's user: xwarp, under the unit"
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
@@ -107,29 +106,4 @@ func (e *export) inherit(from *export) {
 	e.mu.Lock()
 	e.content = had
 	e.mu.Unlock()
-}
-
-// reviveExport opens an export that its device's loss cut off on another device.
-func (d *Daemon) reviveExport(e *export, v *device.Device) error {
-	d.exporting.Lock()
-	defer d.exporting.Unlock()
-	if !slices.Contains(d.exportList(), e) {
-		return nil // a reload came before
-	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel() // its connections are gone
-	e.stop(over)
-	before := e
-	if e.content.isEmpty() {
-		before = nil // it was never open: nothing of an attempt stays
-	}
-	next, err := d.openExport(e.cfg, v, before)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.remember(e)
-	d.exports[slices.Index(d.exports, e)] = next
-	return nil
 }

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"context"
@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,24 +19,57 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/verbs"
 )
 
-// session is one program that uses the daemon. Its objects are tables of its own: a handle means nothing to others.
-type session struct {
-	d    *Daemon
-	id   uint64
-	sock syscall.Conn
-	conn *control.Conn
-	cred *unix.Ucred // of the program
-	// The session came through the operator's socket: it has no limits, sees everything, and may do
-	// everything. Whoever is uid 0 at the socket for all is a user like others: root in a container is uid 0
-	// too.
-	operator bool
-	account  *budget.Account
-	log      *slog.Logger
-	ctx      context.Context // ends with the session
-	cancel   context.CancelCauseFunc
-	since    time.Time
+// Daemon is what a session needs of the daemon that serves it. Its methods may be called from any goroutine.
+type Daemon interface {
+	Config() *config.Loaded // as it is now
+	Devices() []*device.Device
+	Sessions() []*Session
+	Snapshot(only *budget.Holder) control.Snapshot // nil sees everything
+	Confirm() (control.ConfirmResult, error)
+	ReloadConfig() (control.ReloadResult, error)
+	FlushExport(name string) error
+	// ReportDefect counts and logs a panic. It is called before the stack of the panic is left.
+	ReportDefect(log *slog.Logger, doing string, v any)
+	Forget(*Session)
+}
+
+// Config is what a session begins with.
+type Config struct {
+	ID      uint64
+	Conn    *net.UnixConn
+	Cred    *unix.Ucred     // of the program
+	Account *budget.Account // with Cost in it
+	Mapper  *control.Mapper // of programs' memory
+	Count   *Counters
+	Log     *slog.Logger
+}
+
+// Counters are what all sessions of a daemon count.
+type Counters struct {
+	SessionsHeldUp atomic.Uint64 // by a descriptor whose close blocked
+	DoorbellRests  atomic.Uint64 // of programs that rang for nothing
+}
+
+// Session is one program that uses the daemon. Its objects are tables of its own: a handle means nothing to others.
+type Session struct {
+	d      Daemon
+	id     uint64
+	sock   syscall.Conn
+	conn   *control.Conn
+	cred   *unix.Ucred // of the program
+	mapper *control.Mapper
+	count  *Counters
+	// account is the operator's when the session came through the operator's socket: it has no limits, sees everything,
+	// and may do everything. Whoever is uid 0 at the socket for all is a user like others: root in a container is uid
+	// 0 too.
+	account *budget.Account
+	log     *slog.Logger
+	ctx     context.Context // ends with the session
+	cancel  context.CancelCauseFunc
+	since   time.Time
 
 	dev     *device.Device // from hello on
 	program string
@@ -66,30 +101,42 @@ type session struct {
 	debt    int        // what the program owes for bells that rang for nothing
 }
 
-func newSession(d *Daemon, id uint64, c *net.UnixConn, cred *unix.Ucred,
-	a *budget.Account) *session {
-	s := &session{
-		d: d, id: id, sock: c, conn: asControl(c), cred: cred, account: a,
-		since:   time.Now(),
-		log:     d.log.With("session", id, "uid", cred.Uid, "pid", cred.Pid),
+// ErrShutdown ends the sessions of a daemon that stops.
+var ErrShutdown = errors.New("the daemon stops")
+
+// New returns a session that Run serves.
+func New(d Daemon, c Config) *Session {
+	s := &Session{
+		d: d, id: c.ID, sock: c.Conn, conn: control.NewConn(c.Conn, control.MaxRequest),
+		cred: c.Cred, mapper: c.Mapper, count: c.Count, account: c.Account, since: time.Now(),
+		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		left: make(chan struct{}), released: make(chan struct{}), viewing: make(chan struct{}, 1),
 		ringers: ringers{kick: make(chan struct{}, 1)},
+	}
+	if c.Account.Tenant != "" {
+		s.log = s.log.With("tenant", c.Account.Tenant)
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
-// fail ends the session. It does not block: workers call it.
-func (s *session) fail(err error) {
+// ID returns the number of the session.
+func (s *Session) ID() uint64 { return s.id }
+
+// Holder returns whose session it is.
+func (s *Session) Holder() budget.Holder { return s.account.Holder }
+
+// Fail ends the session. It does not block: workers call it.
+func (s *Session) Fail(err error) {
 	s.cancel(err)
 	go s.conn.Shutdown()
 }
 
-// serve is the session's life until what it has of the daemon is given back; then it calls released, and
+// Run is the session's life until what it has of the daemon is given back; then it calls released, and
 // waits for the reader, which may be at work for as long as the program likes, and for queue pairs that end late.
 // The session counts until that is over.
-func (s *session) serve(released func()) {
+func (s *Session) Run(released func()) {
 	defer s.contain("giving back what it has")
 	go s.read()
 	<-s.ctx.Done()
@@ -98,7 +145,7 @@ func (s *session) serve(released func()) {
 	s.over = true
 	s.working.Unlock()
 	switch err := context.Cause(s.ctx); {
-	case errors.Is(err, io.EOF), errors.Is(err, errShutdown),
+	case errors.Is(err, io.EOF), errors.Is(err, ErrShutdown),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // it ended with replies unread
 		s.log.Debug("program left", "program", s.program)
 	default:
@@ -112,18 +159,18 @@ func (s *session) serve(released func()) {
 	for _, err := range s.releaseMemory() { // what late queue pairs used
 		s.log.Error("something of a program stays", "error", err)
 	}
-	s.account.Release(sessionCost)
-	s.d.forget(s)
+	s.account.Release(Cost)
+	s.d.Forget(s)
 }
 
 // read takes what the program sends. It alone receives and closes the program's descriptors, which can take
 // as long as the program wants (SO_LINGER, FUSE): that costs the program one of its sessions, and the daemon
 // one thread.
-func (s *session) read() {
+func (s *Session) read() {
 	defer close(s.left)
 	defer s.conn.Close()
 	defer s.contain("reading requests")
-	quiet := time.AfterFunc(helloWait, func() { s.fail(errors.New("no hello in time")) })
+	quiet := time.AfterFunc(helloWait, func() { s.Fail(errors.New("no hello in time")) })
 	for handle := s.hello; ; handle = s.handle {
 		k, body, files, err := s.conn.Receive()
 		quiet.Stop()
@@ -131,7 +178,7 @@ func (s *session) read() {
 			err = s.carryOut(handle, k, body, files)
 		}
 		if err != nil {
-			s.fail(err)
+			s.Fail(err)
 		}
 		s.discard(files)
 		if err != nil {
@@ -146,26 +193,26 @@ var errHeldUp = errors.New("the program passed a descriptor whose close blocks (
 	"its session counts until that is over")
 
 // discard closes what the program passed.
-func (s *session) discard(files []int) {
+func (s *Session) discard(files []int) {
 	if len(files) == 0 {
 		return
 	}
 	late := time.AfterFunc(leaveWait, func() {
-		s.d.count.SessionsHeldUp.Add(1)
-		s.fail(errHeldUp)
+		s.count.SessionsHeldUp.Add(1)
+		s.Fail(errHeldUp)
 	})
 	control.CloseAll(files)
 	late.Stop()
 }
 
 // carryOut has handle take a frame, unless the session is over.
-func (s *session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte,
+func (s *Session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte,
 	files []int) error {
 	s.working.Lock()
 	defer s.working.Unlock()
 	defer s.contain("a request")
 	if s.over {
-		return errShutdown
+		return ErrShutdown
 	}
 	if k != control.KindRequest {
 		return fmt.Errorf("%w: a frame of kind %d from a client", control.ErrFrame, k)
@@ -174,7 +221,7 @@ func (s *session) carryOut(handle func(body []byte, files []int) error, k contro
 }
 
 // handle carries a request out.
-func (s *session) handle(body []byte, files []int) error {
+func (s *Session) handle(body []byte, files []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil {
 		return err
@@ -192,7 +239,7 @@ func (s *session) handle(body []byte, files []int) error {
 }
 
 // reply answers a request.
-func (s *session) reply(id uint64, result any, err error) error {
+func (s *Session) reply(id uint64, result any, err error) error {
 	var files []int
 	switch v := result.(type) {
 	case *encoded:
@@ -214,7 +261,7 @@ func (s *session) reply(id uint64, result any, err error) error {
 }
 
 // begin runs a request that waits for something in a goroutine of its own.
-func (s *session) begin(r *control.Request, f waiter) error {
+func (s *Session) begin(r *control.Request, f waiter) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
 		s.mu.Unlock()
@@ -232,14 +279,14 @@ func (s *session) begin(r *control.Request, f waiter) error {
 		defer s.contain(string(r.Op))
 		result, err := s.wait(ctx, r, f, cancel)
 		if err := s.reply(r.ID, result, err); err != nil {
-			s.fail(err)
+			s.Fail(err)
 		}
 	})
 	return nil
 }
 
 // mayWait counts one more request that waits, unless a limit is in the way. It is called with mu held.
-func (s *session) mayWait(r *control.Request) error {
+func (s *Session) mayWait(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
 		return control.Errorf(control.CodeQuota, "%d requests wait already",
@@ -252,7 +299,7 @@ func (s *session) mayWait(r *control.Request) error {
 }
 
 // wait carries out a request that may wait.
-func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
+func (s *Session) wait(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
 	error) {
 	defer func() {
 		s.mu.Lock()
@@ -269,45 +316,45 @@ var handlers map[control.Op]handler
 
 func init() {
 	waiting = map[control.Op]waiter{
-		control.OpResolve:    waits((*session).resolve),
-		control.OpConnect:    waits((*session).connect),
-		control.OpAccept:     waits((*session).accept),
-		control.OpGetRequest: waits((*session).getRequest),
-		control.OpSnapshot:   (*session).snapshot,
-		control.OpFlush:      waits((*session).flush),
-		control.OpReload:     (*session).reloadConfig,
-		control.OpEndCapture: waits((*session).endCapture),
+		control.OpResolve:    waits((*Session).resolve),
+		control.OpConnect:    waits((*Session).connect),
+		control.OpAccept:     waits((*Session).accept),
+		control.OpGetRequest: waits((*Session).getRequest),
+		control.OpSnapshot:   (*Session).snapshot,
+		control.OpFlush:      waits((*Session).flush),
+		control.OpReload:     (*Session).reloadConfig,
+		control.OpEndCapture: waits((*Session).endCapture),
 	}
 	handlers = map[control.Op]handler{
-		control.OpAllocPD:       (*session).allocPD,
-		control.OpFreePD:        destroy((*session).closePD),
-		control.OpRegMR:         passing((*session).regMR),
-		control.OpDeregMR:       order((*session).deregMR),
-		control.OpAllocMW:       query((*session).allocMW),
-		control.OpDeallocMW:     destroy((*session).closeMW),
-		control.OpCreateCQ:      query((*session).createCQ),
-		control.OpDestroyCQ:     destroy((*session).closeCQ),
-		control.OpResizeCQ:      query((*session).resizeCQ),
-		control.OpCreateSRQ:     query((*session).createSRQ),
-		control.OpModifySRQ:     order((*session).modifySRQ),
-		control.OpQuerySRQ:      query((*session).querySRQ),
-		control.OpDestroySRQ:    destroy((*session).closeSRQ),
-		control.OpCreateQP:      query((*session).createQP),
-		control.OpModifyQP:      order((*session).modifyQP),
-		control.OpDestroyQP:     destroy((*session).closeQP),
-		control.OpDisconnect:    order((*session).disconnect),
-		control.OpQueryQP:       query((*session).queryQP),
-		control.OpListen:        query((*session).listen),
-		control.OpCloseListener: destroy((*session).closeListener),
-		control.OpReject:        order((*session).reject),
-		control.OpCancel:        order((*session).cancelRequest),
-		control.OpCapture:       query((*session).capture),
-		control.OpConfirm:       (*session).confirm,
+		control.OpAllocPD:       (*Session).allocPD,
+		control.OpFreePD:        destroy((*Session).closePD),
+		control.OpRegMR:         passing((*Session).regMR),
+		control.OpDeregMR:       order((*Session).deregMR),
+		control.OpAllocMW:       query((*Session).allocMW),
+		control.OpDeallocMW:     destroy((*Session).closeMW),
+		control.OpCreateCQ:      query((*Session).createCQ),
+		control.OpDestroyCQ:     destroy((*Session).closeCQ),
+		control.OpResizeCQ:      query((*Session).resizeCQ),
+		control.OpCreateSRQ:     query((*Session).createSRQ),
+		control.OpModifySRQ:     order((*Session).modifySRQ),
+		control.OpQuerySRQ:      query((*Session).querySRQ),
+		control.OpDestroySRQ:    destroy((*Session).closeSRQ),
+		control.OpCreateQP:      query((*Session).createQP),
+		control.OpModifyQP:      order((*Session).modifyQP),
+		control.OpDestroyQP:     destroy((*Session).closeQP),
+		control.OpDisconnect:    order((*Session).disconnect),
+		control.OpQueryQP:       query((*Session).queryQP),
+		control.OpListen:        query((*Session).listen),
+		control.OpCloseListener: destroy((*Session).closeListener),
+		control.OpReject:        order((*Session).reject),
+		control.OpCancel:        order((*Session).cancelRequest),
+		control.OpCapture:       query((*Session).capture),
+		control.OpConfirm:       (*Session).confirm,
 	}
 }
 
 // hello is the first exchange.
-func (s *session) hello(body []byte, _ []int) error {
+func (s *Session) hello(body []byte, _ []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil || r.Op != control.OpHello {
 		return errors.Join(fmt.Errorf("%w: hello must be first", control.ErrFrame), err)
@@ -322,15 +369,15 @@ func (s *session) hello(body []byte, _ []int) error {
 		return err
 	}
 	s.log.Debug("program came", "program", s.program, "device", s.dev.Name)
-	passRights(s.sock, true) // for regions
+	control.PassRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.Info(),
-		Pid: s.d.pid, Devices: s.d.deviceInfos(), Limits: s.mostByKey()},
+		Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()), Limits: s.mostByKey()},
 		[]int{s.bell.TakeFd(), fd}}, err)
 }
 
 // welcome sets up what every session has.
-func (s *session) welcome(a *control.HelloArgs) (err error) {
+func (s *Session) welcome(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
 		remedy := "upgrade the program's side, which is older: the xwarp package where the " +
 			"program runs (its container image, too)"
@@ -341,17 +388,17 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 		return control.Errorf(control.CodeVersion, "the program speaks version %d of the control "+
 			"protocol, the daemon version %d: %s", a.Version, control.Version, remedy)
 	}
-	dev := s.d.device(a.Device)
+	dev := device.Find(s.d.Devices(), a.Device)
 	if dev == nil {
 		return control.Errorf(control.CodeUnknown,
 			"the daemon has no device %q; it has %v", a.Device,
-			s.d.deviceNames())
+			device.Names(s.d.Devices()))
 	}
 	const name = "xwarp-doorbell"
-	if s.operator { // who must be able to look where programs cannot be served
+	if s.account.Operator { // who must be able to look where programs cannot be served
 		s.bell, err = control.NewMemory(name, control.DoorbellLen)
 	} else {
-		s.bell, err = s.d.mapper.NewMemory(s, name, control.DoorbellLen)
+		s.bell, err = s.mapper.NewMemory(s, name, control.DoorbellLen)
 	}
 	if err != nil {
 		return err
@@ -371,14 +418,21 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 	return nil
 }
 
+func deviceInfos(devices []*device.Device) (list []control.DeviceInfo) {
+	for _, v := range devices {
+		list = append(list, v.Info())
+	}
+	return list
+}
+
 // clip bounds a name that a program gave.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
-func (s *session) limits() config.Limits { return s.d.cfg.Load().HolderLimits(s.account.Holder) }
+func (s *Session) limits() config.Limits { return s.d.Config().HolderLimits(s.account.Holder) }
 
 // mostByKey returns the most that the session's user may have, by the keys of [limits]; nil for the operator.
-func (s *session) mostByKey() map[string]int64 {
-	if s.operator {
+func (s *Session) mostByKey() map[string]int64 {
+	if s.account.Operator {
 		return nil
 	}
 	most, l := map[string]int64{}, s.limits()
@@ -389,38 +443,32 @@ func (s *session) mostByKey() map[string]int64 {
 }
 
 // reserve counts what the session's user wants more.
-func (s *session) reserve(n budget.Amounts) error {
-	if err := s.account.Reserve(new(s.limits()), n); err != nil {
-		return quotaError(err)
-	}
-	return nil
+func (s *Session) reserve(n budget.Amounts) error {
+	return control.QuotaError(s.account.Reserve(new(s.limits()), n))
 }
-
-// quotaError is an error of package budget for a program.
-func quotaError(err error) error { return control.Errorf(control.CodeQuota, "%v", err) }
 
 // mappingCost is that of each piece of shared memory.
 var mappingCost = budget.Amounts{budget.Mappings: 1}
 
 // ReserveMapping implements control.Payer.
-func (s *session) ReserveMapping() error { return s.reserve(mappingCost) }
+func (s *Session) ReserveMapping() error { return s.reserve(mappingCost) }
 
 // ReleaseMapping implements control.Payer.
-func (s *session) ReleaseMapping() { s.account.Release(mappingCost) }
+func (s *Session) ReleaseMapping() { s.account.Release(mappingCost) }
 
 // onlyOperator refuses what is the operator's alone.
-func (s *session) onlyOperator(what string) error {
-	if s.operator {
+func (s *Session) onlyOperator(what string) error {
+	if s.account.Operator {
 		return nil
 	}
 	where := "there is no socket of the operator's: daemon.admin_socket"
-	if path := s.d.cfg.Load().Daemon.OperatorSocket(); path != "" {
+	if path := s.d.Config().Daemon.OperatorSocket(); path != "" {
 		where = "as root, with " + path + " (daemon.admin_socket)"
 	}
 	return control.Errorf(control.CodePermission, "only the operator may %s: %s", what, where)
 }
 
-func (s *session) cancelRequest(a *control.CancelArgs) error {
+func (s *Session) cancelRequest(a *control.CancelArgs) error {
 	s.mu.Lock()
 	cancel := s.pending[a.ID]
 	s.mu.Unlock()
@@ -428,4 +476,19 @@ func (s *session) cancelRequest(a *control.CancelArgs) error {
 		cancel()
 	}
 	return nil
+}
+
+// Shutdown disconnects what a session has and ends it.
+func (s *Session) Shutdown(ctx context.Context) {
+	for _, l := range all[*listener](s) {
+		l.l.Close()
+	}
+	var ending []verbs.QP
+	for _, q := range all[*qp](s) {
+		if q.connected.Load() {
+			ending = append(ending, q.q)
+		}
+	}
+	device.Disconnect(ctx, ending)
+	s.Fail(ErrShutdown)
 }

@@ -1,4 +1,4 @@
-package daemon
+package session
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 // qp is a queue pair of a session: the engine's, and the rings in which the client posts.
 type qp struct {
 	object
-	s          *session
+	s          *Session
 	q          verbs.QP
 	pd         *pd
 	send, recv *cq
@@ -77,7 +77,7 @@ func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {
 	return c, nil
 }
 
-func (s *session) createQP(a *control.CreateQPArgs) (any, error) {
+func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	c, err := qpConfig(a)
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
 	var byteCount uint32
 	res.Send, res.Recv, byteCount = rings(&c)
-	mem, err := s.d.mapper.NewMemory(s, "xwarp-qp", int(byteCount))
+	mem, err := s.mapper.NewMemory(s, "xwarp-qp", int(byteCount))
 	if err != nil {
 		return nil, err
 	}
@@ -227,9 +227,9 @@ func cause(err error) string {
 const lostConnection = 1
 
 // event sends the client one.
-func (s *session) event(e *control.Event) {
+func (s *Session) event(e *control.Event) {
 	if err := s.conn.Send(control.KindEvent, control.Marshal(e)); err != nil {
-		s.fail(err)
+		s.Fail(err)
 	}
 }
 
@@ -238,7 +238,7 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 
 // closeQP ends the connection and gives back what q has, which is in no table any more. A queue pair that takes
 // longer than destroyWait is given back when it ends.
-func (s *session) closeQP(q *qp) error {
+func (s *Session) closeQP(q *qp) error {
 	close(q.closed)
 	eng := q.q.(*core.QP)
 	eng.Farewell()
@@ -265,7 +265,7 @@ func (s *session) closeQP(q *qp) error {
 	}
 }
 
-func (s *session) modifyQP(a *control.ModifyQPArgs) error {
+func (s *Session) modifyQP(a *control.ModifyQPArgs) error {
 	q, err := find[*qp](s, a.Handle)
 	if err != nil {
 		return err
@@ -273,7 +273,7 @@ func (s *session) modifyQP(a *control.ModifyQPArgs) error {
 	return q.q.Allow(a.Access)
 }
 
-func (s *session) disconnect(a *control.Object) error {
+func (s *Session) disconnect(a *control.Object) error {
 	q, err := find[*qp](s, a.Handle)
 	if err != nil {
 		return err
@@ -282,7 +282,7 @@ func (s *session) disconnect(a *control.Object) error {
 	return q.q.Disconnect()
 }
 
-func (s *session) queryQP(a *control.Object) (any, error) {
+func (s *Session) queryQP(a *control.Object) (any, error) {
 	q, err := find[*qp](s, a.Handle)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,267 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
+)
+
+// Daemon is what exports need of the daemon that has them. Its methods may be called from any goroutine.
+type Daemon interface {
+	Devices() []*device.Device
+	// ReportDefect counts and logs a panic. It is called before the stack of the panic is left.
+	ReportDefect(log *slog.Logger, doing string, v any)
+}
+
+// Set is the exports of a daemon.
+type Set struct {
+	d      Daemon
+	log    *slog.Logger
+	revive chan struct{} // has 1 place; tells ReviveLoop to look
+	past   pastCounts
+
+	opening sync.Mutex // held while exports are opened and closed after the start; locked before mu
+
+	mu      sync.Mutex
+	list    []*export
+	stopped []*export // by Stop
+}
+
+// NewSet returns a set without exports.
+func NewSet(d Daemon, log *slog.Logger) *Set {
+	return &Set{d: d, log: log, revive: make(chan struct{}, 1)}
+}
+
+// Start opens an export and serves it. One that cannot be opened waits, and the error says why; on a device
+// that is lost it waits as those do that were open there, without an error.
+func (s *Set) Start(c config.Export) error {
+	v := device.Find(s.d.Devices(), c.Interface)
+	if v == nil {
+		return fmt.Errorf("export %s: interface %s is not open: systemctl restart xwarpd opens a "+
+			"new [[interface]]", c.Name, c.Interface)
+	}
+	var e *export
+	lost := v.Core.Err()
+	err := lost
+	if lost == nil {
+		e, err = s.openExport(c, v, nil)
+		lost = v.Core.Err()
+	}
+	if err != nil {
+		e, _ = s.newExport(c, v)
+	}
+	switch {
+	case err == nil:
+	case lost != nil:
+		err = nil
+		e.log.Warn("export waits for its device", "device", v.Name, "error", lost,
+			"next", v.Remedy())
+	default:
+		e.log.Error("export cannot be opened yet: the others go on, and it is tried again",
+			"error", err, "next", remedy(&c, err))
+		e.end(err, true)
+	}
+	s.mu.Lock()
+	s.list = append(s.list, e)
+	s.mu.Unlock()
+	if lost := v.Core.Err(); lost != nil { // also when another device has its place already
+		e.end(lost, true)
+	}
+	s.Revive()
+	return err
+}
+
+// Reload closes what is gone or different and opens what is new.
+func (s *Set) Reload(now *config.Loaded) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	s.mu.Lock()
+	var gone []*export
+	s.list = slices.DeleteFunc(s.list, func(e *export) bool {
+		stays := slices.Contains(now.Refused, e.cfg.Name) ||
+			e.healthy() && slices.ContainsFunc(now.Export, e.adopt)
+		if !stays {
+			gone = append(gone, e)
+		}
+		return !stays
+	})
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), now.Daemon.Grace.D())
+	defer cancel()
+	var errs []error
+	for _, e := range gone {
+		e.stop(ctx)
+		s.remember(e)
+		errs = append(errs, e.free())
+	}
+	for _, c := range now.Export {
+		if s.find(c.Name) == nil {
+			errs = append(errs, s.Start(c))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// all returns the exports.
+func (s *Set) all() []*export {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+func (s *Set) find(name string) *export {
+	for _, e := range s.all() {
+		if e.cfg.Name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// Len returns the number of exports.
+func (s *Set) Len() int { return len(s.all()) }
+
+// Flush returns when all that peers wrote to an export's file is on the disk.
+func (s *Set) Flush(name string) error {
+	e := s.find(name)
+	if e == nil {
+		return control.Errorf(control.CodeUnknown, "there is no export %q", name)
+	}
+	_, err := e.flush(0, 0)
+	return err
+}
+
+// EndOn ends the exports of a device that was lost; they wait for another one in its place.
+func (s *Set) EndOn(v *device.Device, why error) {
+	for _, e := range s.all() {
+		if e.dev == v {
+			e.end(why, true)
+		}
+	}
+}
+
+// AddTo adds the exports to a snapshot, with their connections if that is asked for.
+func (s *Set) AddTo(v *control.Snapshot, connections bool) {
+	for _, e := range s.all() {
+		v.Exports = append(v.Exports, e.state())
+		if connections {
+			e.view(v)
+		}
+	}
+}
+
+// Stop closes the listeners and the connections of all exports, gracefully until ctx is done.
+func (s *Set) Stop(ctx context.Context) {
+	s.mu.Lock()
+	s.stopped = slices.Clone(s.list)
+	list := s.stopped
+	s.mu.Unlock()
+	var group sync.WaitGroup
+	for _, e := range list {
+		group.Go(func() { e.stop(ctx) })
+	}
+	group.Wait()
+}
+
+// Free gives back the memory of the exports that Stop stopped.
+func (s *Set) Free() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, e := range s.stopped {
+		errs = append(errs, e.free())
+	}
+	return errors.Join(errs...)
+}
+
+// Revive has ReviveLoop look at once.
+func (s *Set) Revive() {
+	select {
+	case s.revive <- struct{}{}:
+	default:
+	}
+}
+
+// ReviveLoop opens, until ctx is done, the exports that wait: for a device that was lost, with the memory that they
+// had, or for a directory, a port or an address that was not there.
+func (s *Set) ReviveLoop(ctx context.Context) {
+	pause := reopenPause
+	for ctx.Err() == nil {
+		waiting := 0
+		for _, e := range s.all() {
+			v := device.Find(s.d.Devices(), e.cfg.Interface)
+			if !e.waits() || v.Core.Err() != nil {
+				continue
+			}
+			waiting++
+			if err := s.reopen(e, v); err == nil {
+				pause = reopenPause
+			} else if e.waitFor(err) {
+				e.log.Warn("export cannot be opened again yet: trying on", "error", err,
+					"next", remedy(&e.cfg, err))
+			}
+		}
+		wake := time.After(pause)
+		if waiting == 0 {
+			wake, pause = nil, reopenPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.revive:
+			pause = reopenPause
+		case <-wake:
+			pause = min(2*pause, reopenMost)
+		}
+	}
+}
+
+// reopen opens an export that its device's loss cut off on another device.
+func (s *Set) reopen(e *export, v *device.Device) error {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if !slices.Contains(s.all(), e) {
+		return nil // a reload came before
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // its connections are gone
+	e.stop(over)
+	before := e
+	if e.content.isEmpty() {
+		before = nil // it was never open: nothing of an attempt stays
+	}
+	next, err := s.openExport(e.cfg, v, before)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remember(e)
+	s.list[slices.Index(s.list, e)] = next
+	return nil
+}
+
+// adopt takes over what counts for further connections alone, and reports whether that is all that c changes:
+// memory, with what peers wrote there, and connections stay.
+func (e *export) adopt(c config.Export) bool {
+	same := e.cfg
+	same.Connections, same.Allow = c.Connections, c.Allow
+	if !reflect.DeepEqual(c, same) {
+		return false
+	}
+	e.mu.Lock()
+	e.cfg.Connections, e.cfg.Allow = c.Connections, c.Allow
+	e.mu.Unlock()
+	if e.srv != nil {
+		e.srv.SetMaxClients(c.Connections)
+	}
+	return true
+}

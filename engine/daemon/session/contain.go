@@ -1,0 +1,25 @@
+package session
+
+import (
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
+)
+
+// errDefect is what a program gets when its session ended by a defect of the daemon.
+var errDefect = control.Errorf(control.CodeInternal,
+	"a defect of the daemon, which has the stack in its log, ended this session")
+
+// contain is deferred by what serves one program. A panic there is a defect of the daemon, and ends that session only.
+func (s *Session) contain(doing string) {
+	if v := recover(); v != nil {
+		s.d.ReportDefect(s.log, doing, v)
+		s.Fail(errDefect)
+	}
+}
+
+// Uses reports whether the session has something of a device.
+func (s *Session) Uses(v *device.Device) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dev == v && len(has[*pd](s))+len(has[*running](s)) > 0
+}

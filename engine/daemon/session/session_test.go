@@ -1,0 +1,166 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/engine/budget"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/sockets"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// TestDefect has a request's handler panic, one that answers at once and one that waits: the session ends,
+// its part of the quotas is free again, the defect is reported, and another program notices nothing.
+func TestDefect(t *testing.T) {
+	const atOnce, later = control.OpConfirm, control.OpEndCapture
+	oldHandler, oldWaiter := handlers[atOnce], waiting[later]
+	handlers[atOnce] = func(*Session, *control.Request, []int) (any, error) {
+		panic("made to fail")
+	}
+	waiting[later] = func(*Session, context.Context, *control.Request) (any, error) {
+		panic("made to fail")
+	}
+	t.Cleanup(func() { handlers[atOnce], waiting[later] = oldHandler, oldWaiter })
+	d, socket := start(t)
+	other := dialRaw(t, socket)
+	for i, op := range []control.Op{atOnce, later} {
+		r := dialRaw(t, socket)
+		if err := r.ask(op, &control.Object{}); err == nil {
+			t.Errorf("%s: the session goes on", op)
+		}
+		eventually(t, "end of the session", func() bool { return len(d.Sessions()) == 1 })
+		if n := d.defects.Load(); n != uint64(i+1) {
+			t.Errorf("%s: %d defects by the count", op, n)
+		}
+		if err := other.ask(control.OpAllocPD, &struct{}{}); err != nil {
+			t.Errorf("%s: another program: %v", op, err)
+		}
+	}
+	other.Close()
+	eventually(t, "end of all sessions", func() bool { return len(d.Sessions()) == 0 })
+	if n := d.used(); n != (budget.Amounts{}) {
+		t.Errorf("%v stay", n)
+	}
+}
+
+// TestStartedAnew: what a program had is free for the one that comes after its death, also when the daemon is slow to
+// give it back; and one that is never given back keeps nobody out.
+func TestStartedAnew(t *testing.T) {
+	d, socket := start(t)
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen := &control.ListenArgs{Addr: netip.MustParseAddrPort(busy.Addr().String())}
+	busy.Close()
+
+	first := dialRaw(t, socket)
+	if err := first.ask(control.OpListen, listen); err != nil {
+		t.Fatal(err)
+	}
+	beside := dialRaw(t, socket) // is alive, and nobody waits for it
+	held := d.session(t, 1)
+	held.working.Lock() // as while it carries out a request
+	if err := beside.ask(control.OpListen, listen); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("while its owner lives: %v", err)
+	}
+	first.Close()
+	begin := time.Now()
+	time.AfterFunc(deadWait/8, held.working.Unlock)
+	second := dialRaw(t, socket)
+	if time.Since(begin) < deadWait/8 {
+		t.Error("it does not wait for the dead one")
+	}
+	if err := second.ask(control.OpListen, listen); err != nil {
+		t.Errorf("started anew: %v", err)
+	}
+
+	held = d.session(t, 3)
+	held.working.Lock()
+	defer held.working.Unlock()
+	second.Close()
+	third := dialRaw(t, socket)
+	if err := third.ask(control.OpListen, listen); err == nil {
+		t.Error("a port that is not given back was given away")
+	}
+}
+
+// TestLateQueuePairs stops a worker for longer than the daemon waits for the end of queue pairs, and lets it go on:
+// nothing of the program that had them stays, nor of one that destroyed its own and goes on.
+func TestLateQueuePairs(t *testing.T) {
+	before := destroyWait
+	destroyWait = 50 * time.Millisecond
+	t.Cleanup(func() { destroyWait = before })
+	for _, leaves := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the program leaves: %v", leaves), func(t *testing.T) {
+			d, socket := start(t)
+			dev, err := client.Open(socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dev.Close()
+			end := verbstest.New(t, dev, 4096)
+			connectTo(t, end)
+			recv := verbs.RecvWR{SGL: []verbs.SGE{end.MR.SGE(0, 64)}}
+			if err := end.QP.PostRecv(&recv); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := end.QP.Info(); err != nil { // the receive is taken then
+				t.Fatal(err)
+			}
+			var queues []*cq
+			for _, s := range d.Sessions() {
+				queues = append(queues, all[*cq](s)...)
+			}
+			for _, c := range queues {
+				c.mu.Lock() // a worker that completes something stands still
+			}
+			if leaves {
+				dev.Close()
+			} else if err := end.QP.Close(); err == nil ||
+				!strings.Contains(err.Error(), errStuck.Error()) {
+				t.Errorf("the end of a queue pair whose worker stands still: %v", err)
+			}
+			time.Sleep(3 * destroyWait)
+			if n := d.used(); n[budget.QPs] != 1 {
+				t.Errorf("%d queue pairs count while the worker stands still", n[budget.QPs])
+			}
+			for _, c := range queues {
+				c.mu.Unlock()
+			}
+			eventually(t, "return of the queue pair", func() bool {
+				return d.used()[budget.QPs] == 0
+			})
+			if !leaves {
+				dev.Close()
+			}
+			eventually(t, "empty accounts", func() bool {
+				return d.used() == budget.Amounts{}
+			})
+			if n := len(d.Sessions()); n != 0 {
+				t.Errorf("%d sessions are left", n)
+			}
+		})
+	}
+}
+
+// connectTo connects a queue pair to one of the kernel's sockets.
+func connectTo(t *testing.T, end *verbstest.End) {
+	t.Helper()
+	peer, err := sockets.Open(sockets.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
+}

@@ -1,0 +1,202 @@
+package session
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/budget"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
+	"xwarp/tcp/tick"
+)
+
+// testDaemon serves programs by a device over the kernel's sockets. It has nothing else of a daemon.
+type testDaemon struct {
+	cfg     *config.Loaded
+	dev     *device.Device
+	users   *budget.Users
+	mapper  *control.Mapper
+	log     *slog.Logger
+	count   Counters
+	defects atomic.Uint64
+
+	mu   sync.Mutex
+	last uint64
+	list map[uint64]*Session
+}
+
+func (d *testDaemon) Config() *config.Loaded { return d.cfg }
+
+func (d *testDaemon) Devices() []*device.Device { return []*device.Device{d.dev} }
+
+func (d *testDaemon) Sessions() []*Session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.list))
+}
+
+func (d *testDaemon) Snapshot(*budget.Holder) (s control.Snapshot) { return s }
+
+func (d *testDaemon) Confirm() (r control.ConfirmResult, err error) { return r, nil }
+
+func (d *testDaemon) ReloadConfig() (r control.ReloadResult, err error) { return r, nil }
+
+func (d *testDaemon) FlushExport(string) error { return nil }
+
+func (d *testDaemon) ReportDefect(log *slog.Logger, doing string, v any) {
+	log.Error("panic", "doing", doing, "panic", v)
+	d.defects.Add(1)
+}
+
+func (d *testDaemon) Forget(s *Session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.list, s.ID())
+}
+
+// used sums up what all accounts have.
+func (d *testDaemon) used() (n budget.Amounts) {
+	limits := func(h budget.Holder) budget.Limits { return new(d.cfg.HolderLimits(h)) }
+	for _, a := range d.users.State(limits, func(budget.Holder) bool { return true }) {
+		for k := range a.Used {
+			n[k] += a.Used[k]
+		}
+	}
+	return n
+}
+
+// start returns a daemon, and the socket of its programs, which are all of one user.
+func start(t *testing.T) (d *testDaemon, socket string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, socket := filepath.Join(dir, "xwarp.toml"), filepath.Join(dir, "socket")
+	text := "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	d = &testDaemon{cfg: cfg, mapper: control.NewMapper(), list: map[uint64]*Session{},
+		users: budget.NewUsers(2, func() tick.Time { return tick.Time(time.Since(began)) }),
+		log:   slog.New(slog.NewTextHandler(t.Output(), nil))}
+	d.users.SetBounds(budget.Bounds{Host: budget.OfHost(), Sessions: cfg.Daemon.Clients})
+	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
+	if d.dev, err = o.Open(cfg.Interface[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			served.Go(func() { d.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		for _, s := range d.Sessions() {
+			s.Fail(ErrShutdown)
+		}
+		served.Wait()
+		d.dev.Close()
+		d.mapper.Close()
+	})
+	return d, socket
+}
+
+// serve runs the session of a program.
+func (d *testDaemon) serve(c *net.UnixConn) {
+	who := budget.Holder{UID: 1000}
+	a, err := d.users.Enter(who, new(d.cfg.HolderLimits(who)), Cost)
+	if err != nil {
+		c.Close()
+		return
+	}
+	d.mu.Lock()
+	d.last++
+	s := New(d, Config{ID: d.last, Conn: c, Cred: &unix.Ucred{Uid: 1000}, Account: a,
+		Mapper: d.mapper, Count: &d.count, Log: d.log})
+	d.list[d.last] = s
+	d.mu.Unlock()
+	s.Run(func() {})
+}
+
+// session returns the n-th session of all.
+func (d *testDaemon) session(t *testing.T, n uint64) *Session {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.list[n]
+	if s == nil {
+		t.Fatalf("there is no session %d", n)
+	}
+	return s
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no " + what)
+		}
+	}
+}
+
+// raw is a program that speaks the control protocol by hand.
+type raw struct {
+	*control.Conn
+	last uint64
+}
+
+func dialRaw(t *testing.T, socket string) *raw {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &raw{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
+	t.Cleanup(func() { r.Close() })
+	if err := r.ask(control.OpHello, &control.HelloArgs{Version: control.Version}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ask sends a request and returns the error of its reply, or of the connection.
+func (r *raw) ask(op control.Op, args any) error {
+	r.last++
+	q := control.Request{ID: r.last, Op: op, Args: control.Marshal(args)}
+	if err := r.Send(control.KindRequest, control.Marshal(&q)); err != nil {
+		return err
+	}
+	_, body, files, err := r.Receive()
+	control.CloseAll(files)
+	if err != nil {
+		return err
+	}
+	reply, err := control.ParseReply(body)
+	if err == nil && reply.Error != nil {
+		return reply.Error
+	}
+	return err
+}

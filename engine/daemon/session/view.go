@@ -1,0 +1,101 @@
+package session
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
+	"xwarp/engine/verbs"
+)
+
+func (s *Session) owner() control.Owner {
+	o := control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.Tenant, Pid: s.cred.Pid}
+	if s.dev != nil {
+		o.Device = s.dev.Name
+	}
+	return o
+}
+
+// AddTo adds the objects of a session.
+func (s *Session) AddTo(v *control.Snapshot) {
+	s.mu.Lock()
+	o := s.owner()
+	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program,
+		Since: s.since, Ending: s.ctx.Err() != nil})
+	var states []control.QPState
+	var qps []verbs.QP
+	for _, h := range slices.Sorted(maps.Keys(s.objects)) {
+		switch x := s.objects[h].(type) {
+		case *pd:
+			v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: h, MRs: x.mrs, MWs: x.mws,
+				SRQs: x.srqs, QPs: x.qps})
+		case *mr:
+			v.MRs = append(v.MRs, control.MRState{
+				Owner: o, Handle: h, PD: x.pd.handle, STag: uint32(x.mr.STag()),
+				Length: x.length, Access: x.access.String(),
+			})
+		case *mw:
+			v.MWs = append(v.MWs, control.MWState{Owner: o, Handle: h, PD: x.pd.handle,
+				STag: uint32(x.mw.STag())})
+		case *cq:
+			v.CQs = append(v.CQs, control.CQState{
+				Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
+				Completions: x.count.Load(), Overrun: x.over.Load(),
+			})
+		case *srq:
+			v.SRQs = append(v.SRQs, control.SRQState{
+				Owner: o, Handle: h, PD: x.pd.handle, Depth: x.depth, Posted: x.eng.Len(),
+				Limit: x.eng.Limit(), Users: x.users,
+			})
+		case *listener:
+			v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: h,
+				Addr: x.l.Addr()})
+		case *qp:
+			q := control.QPState{
+				Owner: o, Handle: h, PD: x.pd.handle, SendCQ: x.send.handle,
+				RecvCQ: x.recv.handle, State: rdmap.Idle.String(),
+			}
+			if x.srq != nil {
+				q.SRQ = x.srq.handle
+			}
+			states, qps = append(states, q), append(qps, x.q)
+		}
+	}
+	s.mu.Unlock()
+	device.FillQPs(states, qps)
+	v.QPs = append(v.QPs, states...)
+}
+
+// snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be
+// kept meanwhile.
+func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
+	asked := time.Now()
+	defer s.account.Snapshots.Ask()()
+	select {
+	case s.viewing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	only := &s.account.Holder
+	if s.account.Operator {
+		only = nil
+	}
+	body, err := s.account.Snapshots.Snapshot(ctx, asked, func() []byte {
+		return control.Marshal(new(s.d.Snapshot(only)))
+	})
+	if err != nil {
+		<-s.viewing
+		return nil, err
+	}
+	return &encoded{body, func() { <-s.viewing }}, nil
+}
+
+// encoded is a result that is in JSON already; sent is called when it was sent.
+type encoded struct {
+	body []byte
+	sent func()
+}

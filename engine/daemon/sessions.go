@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"xwarp/engine/budget"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
+	"xwarp/engine/daemon/session"
+)
+
+// host is the daemon as its sessions and exports see it.
+type host struct{ d *Daemon }
+
+// Config implements session.Daemon.
+func (h host) Config() *config.Loaded { return h.d.cfg.Load() }
+
+// Devices implements session.Daemon and export.Daemon.
+func (h host) Devices() []*device.Device { return h.d.list() }
+
+// Sessions implements session.Daemon.
+func (h host) Sessions() []*session.Session { return h.d.all() }
+
+// Snapshot implements session.Daemon.
+func (h host) Snapshot(only *budget.Holder) control.Snapshot { return h.d.view(only) }
+
+// Confirm implements session.Daemon.
+func (h host) Confirm() (control.ConfirmResult, error) {
+	r, err := h.d.await.confirm()
+	if err == nil && r.State == control.ConfirmDone {
+		notify("STATUS=" + h.d.status())
+	}
+	return r, err
+}
+
+// ReloadConfig implements session.Daemon.
+func (h host) ReloadConfig() (r control.ReloadResult, err error) {
+	if h.d.reload == nil {
+		return r, control.Errorf(control.CodeNotReady, "this daemon has no configuration to read")
+	}
+	return h.d.ReloadConfig(), nil
+}
+
+// FlushExport implements session.Daemon.
+func (h host) FlushExport(name string) error { return h.d.exports.Flush(name) }
+
+// Forget implements session.Daemon.
+func (h host) Forget(s *session.Session) {
+	h.d.mu.Lock()
+	delete(h.d.sessions, s.ID())
+	h.d.mu.Unlock()
+	h.d.count.SessionsEnded.Add(1)
+}
+
+// ReportDefect implements session.Daemon and export.Daemon.
+func (h host) ReportDefect(log *slog.Logger, doing string, v any) { h.d.defect(log, doing, v) }
+
+// defect counts and logs a panic. It is called before the stack of the panic is left.
+func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
+	d.count.Defects.Add(1)
+	log.Error("defect of xwarpd: what was being served ends, the rest goes on", "doing", doing,
+		"panic", fmt.Sprint(v),
+		"stack", string(debug.Stack()), "next", "report this line")
+}
