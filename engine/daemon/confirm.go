@@ -22,10 +22,10 @@ var ErrUnconfirmed = errors.New("nobody confirmed in time")
 
 // confirmation is the wait for the operator's word that the host can still be reached.
 type confirmation struct {
-	wait     time.Duration // 0: nothing is awaited
-	deadline time.Time
-	due      <-chan time.Time
-	given    chan struct{} // closed by the confirmation
+	wait      time.Duration // 0: nothing is awaited
+	deadline  time.Time
+	due       <-chan time.Time
+	confirmed chan struct{} // closed by the confirmation
 
 	mu    sync.Mutex
 	state string // empty while it is awaited
@@ -49,7 +49,7 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	}
 	wait := time.Duration(cfg.Daemon.Confirm)
 	if cfg.Daemon.Confirm == config.AutoTimeUnset {
-		name, err := d.carrier(o.Session)
+		name, err := d.sessionCarrier(o.Session)
 		if err != nil {
 			return fmt.Errorf("which interface carries the session at %s: %w (daemon.confirm = "+
 				"\"0s\" does not ask)", o.Session, err)
@@ -75,27 +75,27 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	if after == nil {
 		after = time.After
 	}
-	d.await.begin(wait, after)
+	d.confirmation.start(wait, after)
 	return nil
 }
 
-func (c *confirmation) begin(wait time.Duration, after func(time.Duration) <-chan time.Time) {
+func (c *confirmation) start(wait time.Duration, after func(time.Duration) <-chan time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if wait <= 0 {
 		c.state = control.ConfirmUnasked
 		return
 	}
-	c.wait, c.deadline, c.given, c.due = wait, time.Now().Add(wait), make(chan struct{}),
+	c.wait, c.deadline, c.confirmed, c.due = wait, time.Now().Add(wait), make(chan struct{}),
 		after(wait)
 }
 
-// watch returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a confirmation.
-func (c *confirmation) watch(ctx context.Context) error {
+// waitForDeadline returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a confirmation.
+func (c *confirmation) waitForDeadline(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-c.given:
+	case <-c.confirmed:
 	case <-c.due:
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -108,8 +108,8 @@ func (c *confirmation) watch(ctx context.Context) error {
 	return nil
 }
 
-// left is the time until everything is undone; 0: it stays.
-func (c *confirmation) left() time.Duration {
+// timeLeft is the time until everything is undone; 0: it stays.
+func (c *confirmation) timeLeft() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != "" || c.wait == 0 {
@@ -120,7 +120,7 @@ func (c *confirmation) left() time.Duration {
 
 // confirm is the operator's word.
 func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
-	left := c.left()
+	left := c.timeLeft()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -130,30 +130,30 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	case c.state == "" && c.wait == 0:
 		return r, control.Errorf(control.CodeNotReady, "the daemon still starts: confirm again")
 	case c.state == "":
-		close(c.given)
+		close(c.confirmed)
 		c.state = control.ConfirmAlready
 		return control.ConfirmResult{State: control.ConfirmDone, Left: left.Seconds()}, nil
 	}
 	return control.ConfirmResult{State: c.state}, nil
 }
 
-// undo gives everything back because of why.
-func (d *Daemon) undo(why error) error {
-	d.log.Warn("nobody confirmed in time: closing everything", "after", d.await.wait.String())
-	err := d.detach() // before anything that takes time: the host may be out of reach because of it
+// endUnconfirmed gives everything back because of why.
+func (d *Daemon) endUnconfirmed(why error) error {
+	d.log.Warn("nobody confirmed in time: closing everything", "after", d.confirmation.wait.String())
+	err := d.detachAll() // before anything that takes time: the host may be out of reach because of it
 	err = errors.Join(err, d.close(0))
 	if err == nil {
 		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start",
-			"interfaces", device.Names(d.list()),
+			"interfaces", device.Names(d.deviceList()),
 			"next",
 			"start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")
 	}
 	return errors.Join(why, err)
 }
 
-// carrier returns the name of a device whose interface carries sessions to a local address: the address is
+// sessionCarrier returns the name of a device whose interface carries sessions to a local address: the address is
 // the interface's, or that of a VLAN, bridge or bond on it. Empty: there is none.
-func (d *Daemon) carrier(local netip.Addr) (string, error) {
+func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil
 	}
@@ -168,7 +168,7 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 			holders = append(holders, a.LinkIndex)
 		}
 	}
-	for _, v := range d.list() {
+	for _, v := range d.deviceList() {
 		if v.Config.Transport != config.TransportXDP {
 			continue
 		}
@@ -178,7 +178,7 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 		}
 		index, master := l.Attrs().Index, l.Attrs().MasterIndex
 		if slices.ContainsFunc(holders, func(h int) bool {
-			return h == index || h == master || under(h) == index
+			return h == index || h == master || parentOf(h) == index
 		}) {
 			return v.Name, nil
 		}
@@ -186,8 +186,8 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 	return "", nil
 }
 
-// under returns the interface that another one, such as a VLAN, stands on; 0: none.
-func under(index int) int {
+// parentOf returns the interface that another one, such as a VLAN, stands on; 0: none.
+func parentOf(index int) int {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
 		return 0

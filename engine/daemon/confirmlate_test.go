@@ -16,16 +16,16 @@ func TestLateConfirmation(t *testing.T) {
 		t.Errorf("before the start is over: %v", err)
 	}
 	due := make(chan time.Time, 1)
-	c.begin(time.Minute, func(time.Duration) <-chan time.Time { return due })
+	c.start(time.Minute, func(time.Duration) <-chan time.Time { return due })
 	due <- time.Time{}
-	if err := c.watch(t.Context()); !errors.Is(err, ErrUnconfirmed) {
+	if err := c.waitForDeadline(t.Context()); !errors.Is(err, ErrUnconfirmed) {
 		t.Errorf("watch: %v", err)
 	}
 	if _, err := c.confirm(); !errors.Is(err, verbs.ErrClosed) ||
 		!strings.Contains(err.Error(), "too late: nobody confirmed within 1m0s") {
 		t.Errorf("afterwards: %v", err)
 	}
-	if left := c.left(); left != 0 {
+	if left := c.timeLeft(); left != 0 {
 		t.Errorf("%v left", left)
 	}
 }

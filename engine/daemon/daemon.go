@@ -40,7 +40,7 @@ type Daemon struct {
 	devices  []*device.Device
 	exports  *export.Set
 	users    *budget.Users
-	persons  persons
+	persons  owners
 	mapper   *control.Mapper // of programs' memory
 	peers    *budget.Peers
 	opener   device.Opener
@@ -48,22 +48,22 @@ type Daemon struct {
 	admin    *net.UnixListener // the operator's
 	tenants  []*net.UnixListener
 	web      *webServer // nil: none is configured, or it cannot be opened yet; guarded by mu
-	webWaits error      // why New could not open it; nil: it is open
+	webError error      // why New could not open it; nil: it is open
 	events   eventRing
 
 	tenantDirectory string
 
-	mu          sync.Mutex
-	sessions    map[uint64]*session.Session
-	last        uint64
-	stopping    bool
-	live        sync.WaitGroup // sessions that have something of the daemon's
-	refused     refused
-	await       confirmation
-	count       counts
-	reload      func() (*config.Loaded, error) // Options.Load
-	reloading   sync.Mutex                     // held by ReloadConfig
-	keepsRights bool                           // until each device is open; guarded by mu
+	mu           sync.Mutex
+	sessions     map[uint64]*session.Session
+	last         uint64
+	stopping     bool
+	running      sync.WaitGroup // sessions that have something of the daemon's
+	refused      refuser
+	confirmation confirmation
+	count        counts
+	reload       func() (*config.Loaded, error) // Options.Load
+	reloading    sync.Mutex                     // held by ReloadConfig
+	keepsRights  bool                           // until each device is open; guarded by mu
 }
 
 // counts are the counters of the daemon itself.
@@ -93,7 +93,7 @@ type Options struct {
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
-		users: budget.NewUsers(processors, uptime), persons: persons{file: subordinateFile},
+		users: budget.NewUsers(processors, uptime), persons: owners{file: subordinateFile},
 		reload: o.Load}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -107,7 +107,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 		FollowSAs: o.FollowSAs}
 	d.exports = export.NewSet(host{d}, d.log)
 	d.setLevel()
-	d.setBounds(cfg)
+	d.setUserBounds(cfg)
 	err := d.start(cfg)
 	if err == nil {
 		err = d.awaitConfirmation(cfg, &o)
@@ -132,8 +132,8 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	for _, c := range cfg.Export {
 		d.exports.Start(c) // one that cannot be opened yet waits
 	}
-	if d.webWaits = d.startWeb(cfg); d.webWaits != nil {
-		d.log.Error("metrics cannot be served yet: it is tried again", "error", d.webWaits,
+	if d.webError = d.startWeb(cfg); d.webError != nil {
+		d.log.Error("metrics cannot be served yet: it is tried again", "error", d.webError,
 			"next", "see the error; xwarp config check tests what a start does")
 	}
 	if cfg.Daemon.Socket == "" {
@@ -144,16 +144,16 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 			"error", err)
 	}
 	var err error
-	if d.socket, err = listenControl(cfg.Daemon.Socket, programs(&cfg.Daemon)); err != nil {
+	if d.socket, err = listenControl(cfg.Daemon.Socket, programsOwner(&cfg.Daemon)); err != nil {
 		return err
 	}
-	go d.acceptPrograms(d.socket, door{})
+	go d.acceptPrograms(d.socket, entrance{})
 	d.log.Info("control socket is open", "path", cfg.Daemon.Socket)
 	if path := cfg.Daemon.OperatorSocket(); path != "" {
-		if d.admin, err = listenControl(path, operator); err != nil {
+		if d.admin, err = listenControl(path, operatorOwner); err != nil {
 			return err
 		}
-		go d.acceptPrograms(d.admin, door{operator: true})
+		go d.acceptPrograms(d.admin, entrance{operator: true})
 		d.log.Info("operator's control socket is open", "path", path)
 	}
 	return d.startTenants(&cfg.Tenants)
@@ -202,19 +202,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
-	for _, v := range d.list() {
-		go d.attend(ctx, v, lost)
+	for _, v := range d.deviceList() {
+		go d.watchDevice(ctx, v, lost)
 	}
 	go d.exports.ReviveLoop(ctx)
-	if d.webWaits != nil {
-		go d.reviveWeb(ctx)
+	if d.webError != nil {
+		go d.retryWeb(ctx)
 	}
-	go device.WatchQueues(ctx, d.list)
+	go device.WatchQueues(ctx, d.deviceList)
 	notify("READY=1\nSTATUS=" + d.status())
-	late := d.await.watch(ctx)
+	late := d.confirmation.waitForDeadline(ctx)
 	notify("STOPPING=1\nSTATUS=closing connections")
 	if late != nil {
-		return d.undo(late)
+		return d.endUnconfirmed(late)
 	}
 	d.log.Info("stopping")
 	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) || errors.Is(cause, ErrRestart) {
@@ -225,7 +225,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 func (d *Daemon) status() string {
 	var lost []string
-	list := d.list()
+	list := d.deviceList()
 	for _, v := range list {
 		if v.Core.Err() != nil {
 			lost = append(lost, v.Name)
@@ -238,7 +238,7 @@ func (d *Daemon) status() string {
 	return text
 }
 
-func (d *Daemon) all() []*session.Session {
+func (d *Daemon) allSessions() []*session.Session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.SortedFunc(maps.Values(d.sessions), func(a, b *session.Session) int {
@@ -246,8 +246,8 @@ func (d *Daemon) all() []*session.Session {
 	})
 }
 
-// setBounds divides what the host has between users and tenants.
-func (d *Daemon) setBounds(cfg *config.Loaded) {
+// setUserBounds divides what the host has between users and tenants.
+func (d *Daemon) setUserBounds(cfg *config.Loaded) {
 	tenant := cfg.TenantLimits()
 	for _, s := range d.users.SetBounds(budget.Bounds{Host: budget.OfHost(),
 		Sessions: cfg.Daemon.Clients, Tenants: cfg.Tenants.Count, Tenant: tenant.Amounts()}) {

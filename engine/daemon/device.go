@@ -9,14 +9,14 @@ import (
 )
 
 // device returns the device of that name, nil for none.
-func (d *Daemon) device(name string) *device.Device { return device.Find(d.list(), name) }
+func (d *Daemon) device(name string) *device.Device { return device.Find(d.deviceList(), name) }
 
 // logOf is the log of a device.
 func (d *Daemon) logOf(v *device.Device) *slog.Logger { return d.log.With("device", v.Name) }
 
 // healthy returns what systemd's watchdog should know.
 func (d *Daemon) healthy() error {
-	for _, v := range d.list() {
+	for _, v := range d.deviceList() {
 		if err := v.Healthy(); err != nil {
 			return err
 		}

@@ -59,10 +59,10 @@ func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Level: r.Level.String(),
 			Event: r.Message}
 		for _, a := range h.attrs {
-			note(&e, a)
+			setField(&e, a)
 		}
 		r.Attrs(func(a slog.Attr) bool {
-			note(&e, a)
+			setField(&e, a)
 			return true
 		})
 		h.ring.add(&e)
@@ -73,8 +73,8 @@ func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// note puts an attribute where it belongs.
-func note(e *control.EventRecord, a slog.Attr) {
+// setField puts an attribute where it belongs.
+func setField(e *control.EventRecord, a slog.Attr) {
 	v := a.Value.Resolve()
 	text := v.String()
 	switch a.Key {

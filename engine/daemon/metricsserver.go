@@ -51,9 +51,9 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	}
 	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts,
 		StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
-	conns := &webConns{Listener: ln, ownerOf: d.webOwner, of: map[net.Conn]*webConn{}}
+	conns := &connLimiter{Listener: ln, ownerOf: d.webOwner, conns: map[net.Conn]*limitedConn{}}
 	s.http = &http.Server{
-		ConnState: conns.changed,
+		ConnState: conns.onState,
 		Handler:   s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout,
 		WriteTimeout: webWriteTimeout,
 		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
@@ -77,10 +77,10 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	return nil
 }
 
-// reviveWeb opens the HTTP server that New could not open, until that works or ctx is done.
-func (d *Daemon) reviveWeb(ctx context.Context) {
+// retryWeb opens the HTTP server that New could not open, until that works or ctx is done.
+func (d *Daemon) retryWeb(ctx context.Context) {
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
-		sleep(ctx, pause)
+		sleepFor(ctx, pause)
 		if d.startWeb(d.cfg.Load()) == nil {
 			return
 		}
@@ -94,7 +94,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 			return nil, fmt.Errorf("http.listen: another process serves %s: give this daemon a "+
 				"path of its own", address)
 		}
-		ln, err := listenUnix(address, programs(&cfg.Daemon))
+		ln, err := listenUnix(address, programsOwner(&cfg.Daemon))
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}

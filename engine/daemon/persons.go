@@ -14,31 +14,31 @@ import (
 // subordinateFile gives users ranges of uids for their user namespaces: subuid(5).
 const subordinateFile = "/etc/subuid"
 
-// persons say to whom a uid belongs. newuidmap(1) lets a user take each of his subordinate uids, so that limits
+// owners say to whom a uid belongs. newuidmap(1) lets a user take each of his subordinate uids, so that limits
 // of a uid alone would bound nobody. The file is read again when it has changed, and looked at once for each
 // session. The zero value of read is: never.
-type persons struct {
+type owners struct {
 	file string
 
 	mu     sync.Mutex
-	read   fs.FileInfo
-	ranges []subordinates
+	stat   fs.FileInfo
+	ranges []uidRange
 }
 
-// subordinates is one line of the file.
-type subordinates struct {
+// uidRange is one line of the file.
+type uidRange struct {
 	owner string // name or number
 	first uint32
 	count uint64
 	// uid is to whom they belong, once known is true.
-	uid   uint32
-	known bool
+	uid        uint32
+	isResolved bool
 }
 
-// of returns the uid of the person that a uid belongs to: the owner of its range, or the uid itself where there is
+// ownerOf returns the uid of the person that a uid belongs to: the owner of its range, or the uid itself where there is
 // none. The first uid of a range stands for its owner where that is root, whose ranges are containers of others, or
 // nobody. Ranges of other kinds (NSS, systemd-nspawn) are not known here.
-func (p *persons) of(uid uint32) uint32 {
+func (p *owners) ownerOf(uid uint32) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refresh()
@@ -47,12 +47,12 @@ func (p *persons) of(uid uint32) uint32 {
 		if uid < r.first || uint64(uid-r.first) >= r.count || uid == 0 {
 			continue
 		}
-		if !r.known {
+		if !r.isResolved {
 			owner, err := config.UserID(r.owner)
 			if err != nil || owner == 0 {
 				owner = r.first
 			}
-			r.uid, r.known = owner, true
+			r.uid, r.isResolved = owner, true
 		}
 		return r.uid
 	}
@@ -60,14 +60,14 @@ func (p *persons) of(uid uint32) uint32 {
 }
 
 // refresh reads the file when it is another than before.
-func (p *persons) refresh() {
+func (p *owners) refresh() {
 	st, err := os.Stat(p.file)
 	if err != nil {
-		p.read, p.ranges = nil, nil
+		p.stat, p.ranges = nil, nil
 		return
 	}
-	if p.read != nil && os.SameFile(st, p.read) && st.ModTime().Equal(p.read.ModTime()) &&
-		st.Size() == p.read.Size() {
+	if p.stat != nil && os.SameFile(st, p.stat) && st.ModTime().Equal(p.stat.ModTime()) &&
+		st.Size() == p.stat.Size() {
 		return
 	}
 	f, err := os.Open(p.file)
@@ -75,14 +75,14 @@ func (p *persons) refresh() {
 		return // once more next time
 	}
 	defer f.Close()
-	p.read, p.ranges = st, nil
+	p.stat, p.ranges = st, nil
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		owner, rest, _ := strings.Cut(strings.TrimSpace(lines.Text()), ":")
 		from, count, _ := strings.Cut(rest, ":")
 		first, err1 := strconv.ParseUint(from, 10, 32)
 		n, err2 := strconv.ParseUint(count, 10, 64)
 		if owner != "" && err1 == nil && err2 == nil {
-			p.ranges = append(p.ranges, subordinates{owner: owner, first: uint32(first), count: n})
+			p.ranges = append(p.ranges, uidRange{owner: owner, first: uint32(first), count: n})
 		}
 	}
 }

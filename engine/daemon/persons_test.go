@@ -9,10 +9,10 @@ import (
 // TestPersons: subordinate uids belong to their owner, as the file says now.
 func TestPersons(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subuid")
-	p := persons{file: file}
+	p := owners{file: file}
 	want := func(uid, owner uint32) {
 		t.Helper()
-		if got := p.of(uid); got != owner {
+		if got := p.ownerOf(uid); got != owner {
 			t.Errorf("%d belongs to %d, want %d", uid, got, owner)
 		}
 	}

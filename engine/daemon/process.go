@@ -14,23 +14,23 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// kept are the capabilities that a running daemon needs: the kernel is asked to resolve next hops, and an
+// keptCapabilities are the capabilities that a running daemon needs: the kernel is asked to resolve next hops, and an
 // interface that comes back needs memory for its frames, which is locked.
-const kept = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
+const keptCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
-// privileged is the first port that needs no capability, unless the host says otherwise
+// firstUnprivileged is the first port that needs no capability, unless the host says otherwise
 // (net.ipv4.ip_unprivileged_port_start).
-const privileged = 1024
+const firstUnprivileged = 1024
 
 // capabilities are those that a daemon of this configuration needs while it runs. An export is opened anew when its
 // interface comes back, and on a reload that changes it: the kernel has to give its port again.
 func capabilities(c *config.Config) uint32 {
 	for _, e := range c.Export {
-		if e.Listen.Port() < privileged {
-			return kept | 1<<unix.CAP_NET_BIND_SERVICE
+		if e.Listen.Port() < firstUnprivileged {
+			return keptCapabilities | 1<<unix.CAP_NET_BIND_SERVICE
 		}
 	}
-	return kept
+	return keptCapabilities
 }
 
 // DropRights gives up, on every thread and for good, all capabilities but those that a running daemon
@@ -79,7 +79,7 @@ var processors = runtime.GOMAXPROCS(0)
 // threads.
 func (d *Daemon) ReserveProcessors() {
 	n := processors + 1 // pumps are at work on at most processors, see budget.NewUsers
-	for _, v := range d.list() {
+	for _, v := range d.deviceList() {
 		n += v.Core.Workers()
 	}
 	runtime.GOMAXPROCS(n)

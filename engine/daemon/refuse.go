@@ -9,15 +9,15 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// refused closes the connections of programs that are not admitted. The close of a socket closes descriptors
+// refuser closes the connections of programs that are not admitted. The close of a socket closes descriptors
 // that were sent and not received, which takes as long as their sender likes.
-type refused struct {
-	once sync.Once
-	list chan *net.UnixConn // with descriptors in them
+type refuser struct {
+	once      sync.Once
+	withFiles chan *net.UnixConn // with descriptors in them
 }
 
-// end answers with e and closes c.
-func (r *refused) end(c *net.UnixConn, e *control.Error) {
+// refuse answers with e and closes c.
+func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	// the first bytes of a socket always have room
 	control.NewConn(c, control.MaxRequest).Send(control.KindReply,
 		control.Marshal(control.Reply{Error: e}))
@@ -26,14 +26,14 @@ func (r *refused) end(c *net.UnixConn, e *control.Error) {
 		return
 	}
 	r.once.Do(func() {
-		r.list = make(chan *net.UnixConn, refusals)
+		r.withFiles = make(chan *net.UnixConn, refusals)
 		go func() {
-			for c := range r.list {
+			for c := range r.withFiles {
 				c.Close()
 			}
 		}()
 	})
-	r.list <- c
+	r.withFiles <- c
 }
 
 // carriesFiles reports whether descriptors wait in c, and has nobody send more.

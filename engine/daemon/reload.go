@@ -22,7 +22,7 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	cfg, err := d.reload()
 	if err == nil {
 		r.Applied, r.Path = true, cfg.Path
-		r.Restart, err = d.takeOver(cfg)
+		r.Restart, err = d.apply(cfg)
 	}
 	if err != nil {
 		r.Errors = strings.Split(err.Error(), "\n")
@@ -37,12 +37,12 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 
 // Reload takes over a configuration as far as a running daemon can. What needs a restart is logged.
 func (d *Daemon) Reload(now *config.Loaded) error {
-	_, err := d.takeOver(now)
+	_, err := d.apply(now)
 	return err
 }
 
-// takeOver is Reload, and returns the keys that need a restart.
-func (d *Daemon) takeOver(now *config.Loaded) (restart []string, err error) {
+// apply is Reload, and returns the keys that need a restart.
+func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	old := d.cfg.Load()
 	restart = old.Changed(now)
 	for _, key := range restart {
@@ -53,7 +53,7 @@ func (d *Daemon) takeOver(now *config.Loaded) (restart []string, err error) {
 	now.Interface = old.Interface
 	d.cfg.Store(now)
 	d.setLevel()
-	d.setBounds(now)
+	d.setUserBounds(now)
 	err = errors.Join(err, d.exports.Reload(now))
 	if err == nil {
 		d.log.Info("configuration is reloaded", "path", now.Path)

@@ -20,10 +20,10 @@ var (
 	ErrRestart = errors.New("a device has to be opened by a new process")
 )
 
-// attend waits for the failure of a device, again and again. The host gets its interface back, the programs that
+// watchDevice waits for the failure of a device, again and again. The host gets its interface back, the programs that
 // used it are dropped, its exports fail; the other devices go on. Then the interface's restart policy says what is
 // done. lost ends the daemon.
-func (d *Daemon) attend(ctx context.Context, v *device.Device, lost func(error)) {
+func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(error)) {
 	for v != nil {
 		select {
 		case <-ctx.Done():
@@ -34,25 +34,25 @@ func (d *Daemon) attend(ctx context.Context, v *device.Device, lost func(error))
 		if !v.Absent {
 			d.logOf(v).Error("device is lost: its programs and exports end, other devices go on",
 				"error", err, "next", v.Remedy())
-			whole = d.drop(v, err)
+			whole = d.closeFailed(v, err)
 			notify("STATUS=" + d.status())
 		}
-		v = d.bringBack(ctx, v, err, whole, lost)
+		v = d.reopen(ctx, v, err, whole, lost)
 	}
 }
 
-// drop ends what uses a device that failed, and reports whether nothing of it is left.
-func (d *Daemon) drop(v *device.Device, err error) (whole bool) {
+// closeFailed ends what uses a device that failed, and reports whether nothing of it is left.
+func (d *Daemon) closeFailed(v *device.Device, err error) (whole bool) {
 	v.ClosePorts()
 	if err := v.Core.Detach(); err != nil {
 		d.logOf(v).Warn("the interface keeps its program", "error", err)
 	}
-	whole = d.inTime(stopWait, "device "+v.Name, func() { // before the memory of programs goes
+	whole = d.finishWithin(stopWait, "device "+v.Name, func() { // before the memory of programs goes
 		if err := v.Core.Close(); err != nil {
 			d.logOf(v).Warn("closing a device that failed", "error", err)
 		}
 	})
-	for _, s := range d.all() {
+	for _, s := range d.allSessions() {
 		if s.Uses(v) {
 			s.Fail(control.Errorf(control.CodeClosed, "%v", err))
 		}
@@ -61,12 +61,12 @@ func (d *Daemon) drop(v *device.Device, err error) (whole bool) {
 	return whole
 }
 
-// bringBack brings the interface of a device that was lost because of why back into service, as its policy says, and
+// reopen brings the interface of a device that was lost because of why back into service, as its policy says, and
 // returns the new device; nil when there is none.
-func (d *Daemon) bringBack(ctx context.Context, v *device.Device, why error, whole bool,
+func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, whole bool,
 	lost func(error)) *device.Device {
 	if v.Config.Restart == config.RestartNever && !v.Absent {
-		for _, other := range d.list() {
+		for _, other := range d.deviceList() {
 			if other.Core.Err() == nil || other.Config.Restart != config.RestartNever {
 				return nil
 			}
@@ -101,7 +101,7 @@ func (d *Daemon) bringBack(ctx context.Context, v *device.Device, why error, who
 			said = err.Error()
 			d.logOf(v).Warn("device cannot be opened again yet: trying on", "error", err)
 		}
-		sleep(ctx, pause)
+		sleepFor(ctx, pause)
 	}
 	return nil
 }
@@ -133,17 +133,17 @@ func (d *Daemon) replace(ctx context.Context, old, v *device.Device) {
 		}
 	}
 	notify("STATUS=" + d.status())
-	d.exports.Revive()
+	d.exports.WakeReviver()
 }
 
-// list returns the devices.
-func (d *Daemon) list() []*device.Device {
+// deviceList returns the devices.
+func (d *Daemon) deviceList() []*device.Device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.devices)
 }
 
-func sleep(ctx context.Context, t time.Duration) {
+func sleepFor(ctx context.Context, t time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(t):

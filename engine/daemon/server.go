@@ -38,11 +38,11 @@ type owner struct {
 	mode  config.FileMode
 }
 
-// programs are the owners of the control socket. The operator's belongs to nobody else: root passes every
+// programsOwner are the owners of the control socket. The operator's belongs to nobody else: root passes every
 // mode, and the daemon need not be root to make it.
-func programs(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
+func programsOwner(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
 
-var operator = owner{mode: 0o600}
+var operatorOwner = owner{mode: 0o600}
 
 // listenUnix opens a socket for its owner. One that a killed daemon left is replaced.
 func listenUnix(path string, o owner) (*net.UnixListener, error) {
@@ -61,16 +61,16 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := handOver(path, o); err != nil {
+	if err := setOwner(path, o); err != nil {
 		ln.Close()
 		return nil, err
 	}
 	return ln, nil
 }
 
-// handOver gives the socket the group and the rights of the configuration. It holds what it changes: whoever
+// setOwner gives the socket the group and the rights of the configuration. It holds what it changes: whoever
 // may write to the directory could put a link to another file in the socket's place meanwhile.
-func handOver(path string, o owner) error {
+func setOwner(path string, o owner) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -99,14 +99,14 @@ func handOver(path string, o owner) error {
 // acceptPause keeps a failing accept from spinning.
 const acceptPause = 20 * time.Millisecond
 
-// door is through which socket a program comes: the operator's, a tenant's, or that for all.
-type door struct {
+// entrance is through which socket a program comes: the operator's, a tenant's, or that for all.
+type entrance struct {
 	operator bool
 	tenant   string
 }
 
 // acceptPrograms begins the sessions of a socket.
-func (d *Daemon) acceptPrograms(ln *net.UnixListener, through door) {
+func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -117,16 +117,16 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, through door) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		if err := d.admit(c, through); err != nil {
+		if err := d.startSession(c, through); err != nil {
 			d.count.SessionsRefused.Add(1)
 			d.log.Warn("program refused", "error", err)
-			d.refused.end(c, control.AsError(err))
+			d.refused.refuse(c, control.AsError(err))
 		}
 	}
 }
 
-// admit begins a session, unless there are too many.
-func (d *Daemon) admit(c *net.UnixConn, through door) error {
+// startSession begins a session, unless there are too many.
+func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	cred, err := credentials(c)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 			"%s", budget.Descriptors.Remedy())
 	}
 	if who == (budget.Holder{}) {
-		who.UID = d.persons.of(cred.Uid)
+		who.UID = d.persons.ownerOf(cred.Uid)
 	}
 	limits := new(cfg.HolderLimits(who))
 	d.mu.Lock()
@@ -162,8 +162,8 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	s := session.New(host{d}, session.Config{ID: d.last, Conn: c, Cred: cred, Account: a,
 		Mapper: d.mapper, Count: &d.count.Counters, Log: d.log})
 	d.sessions[d.last] = s
-	d.live.Add(1)
-	go s.Run(d.live.Done)
+	d.running.Add(1)
+	go s.Run(d.running.Done)
 	return nil
 }
 

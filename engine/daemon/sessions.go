@@ -19,17 +19,17 @@ type host struct{ d *Daemon }
 func (h host) Config() *config.Loaded { return h.d.cfg.Load() }
 
 // Devices implements session.Daemon and export.Daemon.
-func (h host) Devices() []*device.Device { return h.d.list() }
+func (h host) Devices() []*device.Device { return h.d.deviceList() }
 
 // Sessions implements session.Daemon.
-func (h host) Sessions() []*session.Session { return h.d.all() }
+func (h host) Sessions() []*session.Session { return h.d.allSessions() }
 
 // Snapshot implements session.Daemon.
-func (h host) Snapshot(only *budget.Holder) control.Snapshot { return h.d.view(only) }
+func (h host) Snapshot(only *budget.Holder) control.Snapshot { return h.d.snapshotOf(only) }
 
 // Confirm implements session.Daemon.
 func (h host) Confirm() (control.ConfirmResult, error) {
-	r, err := h.d.await.confirm()
+	r, err := h.d.confirmation.confirm()
 	if err == nil && r.State == control.ConfirmDone {
 		notify("STATUS=" + h.d.status())
 	}

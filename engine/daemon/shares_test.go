@@ -194,7 +194,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	d.users = budget.NewUsers(processors, func() tick.Time {
 		return uptime() + tick.Time(skipped.Load())
 	})
-	d.setBounds(d.cfg.Load())
+	d.setUserBounds(d.cfg.Load())
 	d.mu.Unlock()
 	users, lines := size()
 	for uid := range uint32(budget.MaxIdleUsers + 100) {
@@ -204,7 +204,7 @@ func TestUsersComeAndGo(t *testing.T) {
 		}
 		dev.Close()
 	}
-	eventually(t, "end of the sessions", func() bool { return len(d.all()) == 0 })
+	eventually(t, "end of the sessions", func() bool { return len(d.allSessions()) == 0 })
 	if n, _ := size(); n > budget.MaxIdleUsers {
 		t.Errorf("%d users are shown that have nothing", n)
 	}

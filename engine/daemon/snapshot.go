@@ -9,10 +9,10 @@ import (
 )
 
 // Snapshot returns everything that the daemon has.
-func (d *Daemon) Snapshot() control.Snapshot { return d.view(nil) }
+func (d *Daemon) Snapshot() control.Snapshot { return d.snapshotOf(nil) }
 
-// view is a Snapshot of what belongs to one user or tenant; nil sees everything.
-func (d *Daemon) view(only *budget.Holder) control.Snapshot {
+// snapshotOf is a Snapshot of what belongs to one user or tenant; nil sees everything.
+func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 	see := func(h budget.Holder) bool { return only == nil || *only == h }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
@@ -20,7 +20,7 @@ func (d *Daemon) view(only *budget.Holder) control.Snapshot {
 	}
 	peers, refused := d.peerStates()
 	v.Counters[counters.PeersRefused.Key] = refused
-	v.Unconfirmed, v.Places = d.await.left().Seconds(), d.cfg.Load().Daemon.Clients
+	v.Unconfirmed, v.Places = d.confirmation.timeLeft().Seconds(), d.cfg.Load().Daemon.Clients
 	if n := len(d.tenants); n > 0 {
 		v.Tenants, v.TenantDirectory = n, d.tenantDirectory
 	}
@@ -28,14 +28,14 @@ func (d *Daemon) view(only *budget.Holder) control.Snapshot {
 		v.Events = d.events.list()
 		v.Peers = peers
 	}
-	for _, dev := range d.list() {
+	for _, dev := range d.deviceList() {
 		v.Devices = append(v.Devices, dev.State())
 		if s := v.Devices[len(v.Devices)-1].IPsec; s != nil && only != nil {
 			s.SAs = nil
 		}
 	}
 	d.exports.AddTo(&v, only == nil)
-	for _, s := range d.all() {
+	for _, s := range d.allSessions() {
 		if see(s.Holder()) {
 			s.AddTo(&v)
 		}

@@ -17,7 +17,7 @@ import (
 func TestHandOverFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, socket := filepath.Join(dir, "victim"), filepath.Join(dir, "control.sock")
-	c := programs(&config.Daemon{SocketMode: 0o666})
+	c := programsOwner(&config.Daemon{SocketMode: 0o666})
 	ln, err := listenUnix(socket, c)
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	if err := os.Symlink(victim, socket); err != nil {
 		t.Fatal(err)
 	}
-	if err := handOver(socket, c); err == nil ||
+	if err := setOwner(socket, c); err == nil ||
 		!strings.Contains(err.Error(), "somebody else puts files there") {
 		t.Errorf("handOver: %v", err)
 	}
@@ -53,7 +53,7 @@ func TestEmptyGroup(t *testing.T) {
 			done <- e
 			return
 		}
-		ln, err := listenUnix(filepath.Join(dir, "s"), programs(&config.Daemon{SocketMode: 0o660}))
+		ln, err := listenUnix(filepath.Join(dir, "s"), programsOwner(&config.Daemon{SocketMode: 0o660}))
 		if err == nil {
 			t.Cleanup(func() { ln.Close() })
 		}

@@ -35,19 +35,19 @@ func (d *Daemon) close(grace time.Duration) error {
 	var group sync.WaitGroup
 	group.Go(func() { web.stop(ctx) })
 	group.Go(func() { d.exports.Stop(ctx) })
-	sessions := d.all()
+	sessions := d.allSessions()
 	for _, s := range sessions {
 		group.Go(func() { s.Shutdown(ctx) })
 	}
-	d.inTime(grace+stopWait, "connections", group.Wait)
-	errs := []error{d.detach()}
+	d.finishWithin(grace+stopWait, "connections", group.Wait)
+	errs := []error{d.detachAll()}
 	for _, s := range sessions {
 		s.Fail(session.ErrShutdown)
 	}
-	closed := d.inTime(stopWait, "devices", func() { errs = append(errs, d.closeDevices()) })
-	ended := d.inTime(stopWait, "sessions and exports", func() {
+	closed := d.finishWithin(stopWait, "devices", func() { errs = append(errs, d.closeDevices()) })
+	ended := d.finishWithin(stopWait, "sessions and exports", func() {
 		group.Wait()
-		d.live.Wait()
+		d.running.Wait()
 	})
 	if !closed || !ended {
 		return fmt.Errorf("not everything ended within %v after the grace: the interfaces are "+
@@ -58,8 +58,8 @@ func (d *Daemon) close(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// inTime runs f and reports whether it came to its end within most.
-func (d *Daemon) inTime(most time.Duration, what string, f func()) bool {
+// finishWithin runs f and reports whether it came to its end within most.
+func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -75,17 +75,17 @@ func (d *Daemon) inTime(most time.Duration, what string, f func()) bool {
 	}
 }
 
-// detach takes the programs off the interfaces: from then on the host has all frames.
-func (d *Daemon) detach() error {
+// detachAll takes the programs off the interfaces: from then on the host has all frames.
+func (d *Daemon) detachAll() error {
 	var errs []error
-	for _, v := range d.list() {
+	for _, v := range d.deviceList() {
 		errs = append(errs, v.Core.Detach())
 	}
 	return errors.Join(errs...)
 }
 
 func (d *Daemon) closeDevices() error {
-	list := d.list()
+	list := d.deviceList()
 	errs := make([]error, len(list))
 	var group sync.WaitGroup
 	for i, v := range list {

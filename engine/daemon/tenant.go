@@ -35,7 +35,7 @@ func (d *Daemon) startTenants(c *config.Tenants) error {
 			return err
 		}
 		d.tenants = append(d.tenants, ln)
-		go d.acceptPrograms(ln, door{tenant: name})
+		go d.acceptPrograms(ln, entrance{tenant: name})
 	}
 	d.log.Info("control sockets of tenants are open", "tenants", c.Count, "directory", c.Directory)
 	return nil

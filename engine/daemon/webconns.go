@@ -12,19 +12,19 @@ import (
 	"xwarp/engine/budget"
 )
 
-// webConns is the listener of the HTTP server. It never keeps a new connection waiting: where its owner, or all
+// connLimiter is the listener of the HTTP server. It never keeps a new connection waiting: where its owner, or all
 // together, have as many as may be, another connection is closed for it. That is one of whoever has the most; of
 // these an idle one first, then one whose request has not come, and the one that is so for the longest time.
-type webConns struct {
+type connLimiter struct {
 	net.Listener
 	ownerOf func(net.Conn) any // comparable
 
-	mu sync.Mutex
-	of map[net.Conn]*webConn
+	mu    sync.Mutex
+	conns map[net.Conn]*limitedConn
 }
 
-// webConn is a connection.
-type webConn struct {
+// limitedConn is a connection.
+type limitedConn struct {
 	net.Conn
 	owner any
 	state http.ConnState
@@ -39,7 +39,7 @@ func (d *Daemon) webOwner(c net.Conn) any {
 		if err != nil {
 			return nil
 		}
-		return d.persons.of(cred.Uid)
+		return d.persons.ownerOf(cred.Uid)
 	}
 	a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 	addr := budget.Bare(a.Addr())
@@ -50,7 +50,7 @@ func (d *Daemon) webOwner(c net.Conn) any {
 }
 
 // Accept implements net.Listener.
-func (v *webConns) Accept() (net.Conn, error) {
+func (v *connLimiter) Accept() (net.Conn, error) {
 	for {
 		c, err := v.Listener.Accept()
 		if err != nil {
@@ -66,13 +66,13 @@ func (v *webConns) Accept() (net.Conn, error) {
 }
 
 // add enters a connection, and closes another one where there is no room.
-func (v *webConns) add(c net.Conn) {
+func (v *connLimiter) add(c net.Conn) {
 	owner := v.ownerOf(c)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	counts := map[any]int{}
 	most := owner
-	for _, o := range v.of {
+	for _, o := range v.conns {
 		counts[o.owner]++
 		if counts[o.owner] > counts[most] {
 			most = o.owner
@@ -81,38 +81,38 @@ func (v *webConns) add(c net.Conn) {
 	switch {
 	case counts[owner] >= webClientsOfOne:
 		v.evict(owner)
-	case len(v.of) >= webClients:
+	case len(v.conns) >= webClients:
 		v.evict(most)
 	}
-	v.of[c] = &webConn{Conn: c, owner: owner, state: http.StateNew, since: time.Now()}
+	v.conns[c] = &limitedConn{Conn: c, owner: owner, state: http.StateNew, since: time.Now()}
 }
 
 // evict closes the connection of an owner that can best be spared. It is called with mu held.
-func (v *webConns) evict(owner any) {
-	var list []*webConn
-	for _, c := range v.of {
+func (v *connLimiter) evict(owner any) {
+	var list []*limitedConn
+	for _, c := range v.conns {
 		if c.owner == owner {
 			list = append(list, c)
 		}
 	}
 	order := []http.ConnState{http.StateIdle, http.StateNew, http.StateActive}
-	least := slices.MinFunc(list, func(a, b *webConn) int {
+	least := slices.MinFunc(list, func(a, b *limitedConn) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.state), slices.Index(order, b.state)),
 			a.since.Compare(b.since))
 	})
-	delete(v.of, least.Conn)
+	delete(v.conns, least.Conn)
 	go least.Close() // which takes as long as descriptors in it need to be closed
 }
 
-// changed is http.Server.ConnState.
-func (v *webConns) changed(c net.Conn, state http.ConnState) {
+// onState is http.Server.ConnState.
+func (v *connLimiter) onState(c net.Conn, state http.ConnState) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	o := v.of[c]
+	o := v.conns[c]
 	switch {
 	case o == nil: // it was closed for another
 	case state == http.StateClosed:
-		delete(v.of, c)
+		delete(v.conns, c)
 	case state != o.state:
 		o.state, o.since = state, time.Now()
 	}

@@ -114,16 +114,16 @@ func freeAddress(t *testing.T) string {
 // TestWebBounds: one client has a part of the connections at most, and all together no more than may be.
 func TestWebBounds(t *testing.T) {
 	owners := map[net.Conn]any{}
-	v := &webConns{ownerOf: func(c net.Conn) any { return owners[c] }, of: map[net.Conn]*webConn{}}
+	v := &connLimiter{ownerOf: func(c net.Conn) any { return owners[c] }, conns: map[net.Conn]*limitedConn{}}
 	open := func(owner any, state http.ConnState) net.Conn {
 		c, _ := net.Pipe()
 		owners[c] = owner
 		v.add(c)
-		v.changed(c, state)
+		v.onState(c, state)
 		return c
 	}
 	count := func(owner any) (n int) {
-		for _, c := range v.of {
+		for _, c := range v.conns {
 			if c.owner == owner {
 				n++
 			}
@@ -135,19 +135,19 @@ func TestWebBounds(t *testing.T) {
 	for range 100 {
 		open(1, http.StateActive)
 	}
-	if count(1) != webClientsOfOne || v.of[idle] != nil || v.of[working] != nil {
+	if count(1) != webClientsOfOne || v.conns[idle] != nil || v.conns[working] != nil {
 		t.Errorf("one client has %d connections", count(1))
 	}
 	lone := open("lone", http.StateIdle)
 	for owner := range 1000 {
 		open(owner%10, http.StateActive)
 	}
-	if len(v.of) != webClients || v.of[lone] == nil {
-		t.Errorf("%d connections, that of a client with one is there: %v", len(v.of),
-			v.of[lone] != nil)
+	if len(v.conns) != webClients || v.conns[lone] == nil {
+		t.Errorf("%d connections, that of a client with one is there: %v", len(v.conns),
+			v.conns[lone] != nil)
 	}
-	v.changed(lone, http.StateClosed)
-	if len(v.of) != webClients-1 {
-		t.Errorf("%d connections", len(v.of))
+	v.onState(lone, http.StateClosed)
+	if len(v.conns) != webClients-1 {
+		t.Errorf("%d connections", len(v.conns))
 	}
 }

@@ -36,11 +36,11 @@ type Device struct {
 	// Absent is true when the device could not be opened since the daemon started.
 	Absent bool
 
-	log  *slog.Logger
-	xdp  *xdp.Device     // Core, when it is on AF_XDP and was opened
-	hub  *monitor.Hub    // of captures; nil: none are taken
-	kit  *xdp.Privileges // nil on the kernel's sockets
-	past *past           // of the devices that had the interface before
+	log        *slog.Logger
+	xdp        *xdp.Device     // Core, when it is on AF_XDP and was opened
+	hub        *monitor.Hub    // of captures; nil: none are taken
+	privileges *xdp.Privileges // nil on the kernel's sockets
+	past       *past           // of the devices that had the interface before
 
 	allow   atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
 	tables  atomic.Pointer[[]config.IPsec] // the same of Config.IPsec; nil: no reload
@@ -98,12 +98,12 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 		o.MapPort = dev.mapPort
 	}
 	if before != nil {
-		dev.kit, dev.protect = before.kit, before.protect
+		dev.privileges, dev.protect = before.privileges, before.protect
 		if !before.Absent {
-			dev.past = before.past.keep(new(before.counted()))
+			dev.past = before.past.next(new(before.stateWithPast()))
 		}
 	} else if c.Transport == config.TransportXDP {
-		dev.kit = xdp.NewPrivileges(spareOpenings[c.Restart])
+		dev.privileges = xdp.NewPrivileges(spareOpenings[c.Restart])
 	}
 	if c.Transport == config.TransportXDP && now.Daemon.Capture {
 		dev.hub = monitor.NewHub(nil)
@@ -119,7 +119,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
 			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapper(p.Wrap),
-			Privileges: dev.kit, IPsec: dev.ipsecConfig(p.FollowSAs),
+			Privileges: dev.privileges, IPsec: dev.ipsecConfig(p.FollowSAs),
 		})
 		if err == nil {
 			dev.Core = dev.xdp.Device
@@ -220,10 +220,12 @@ func (dev *Device) SetAllow(allow []netip.Prefix) error {
 }
 
 // AwaitInterface waits until the interface of a device that was lost is there again.
-func (dev *Device) AwaitInterface(ctx context.Context) error { return dev.kit.Await(ctx, dev.Name) }
+func (dev *Device) AwaitInterface(ctx context.Context) error {
+	return dev.privileges.Await(ctx, dev.Name)
+}
 
 // Reopened is how many times the interface was opened again.
-func (dev *Device) Reopened() uint64 { return dev.past.opened }
+func (dev *Device) Reopened() uint64 { return dev.past.reopened }
 
 // ClosePorts ends the answers of the port mapper.
 func (dev *Device) ClosePorts() { dev.ports.close() }
@@ -231,7 +233,7 @@ func (dev *Device) ClosePorts() { dev.ports.close() }
 // Close closes the device for good.
 func (dev *Device) Close() error {
 	dev.ports.close()
-	return errors.Join(dev.Core.Close(), dev.kit.Close())
+	return errors.Join(dev.Core.Close(), dev.privileges.Close())
 }
 
 // remedies say what brings a device back, by its restart policy.

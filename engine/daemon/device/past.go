@@ -9,13 +9,13 @@ import (
 
 // past is what the devices counted that had an interface before the one that has it now.
 type past struct {
-	opened uint64 // times that the interface was opened again
-	state  control.DeviceState
+	reopened uint64 // times that the interface was opened again
+	state    control.DeviceState
 }
 
-// keep returns the past of a device that comes after one with the counters of s.
-func (p *past) keep(s *control.DeviceState) *past {
-	return &past{p.opened + 1, *s}
+// next returns the past of a device that comes after one with the counters of s.
+func (p *past) next(s *control.DeviceState) *past {
+	return &past{p.reopened + 1, *s}
 }
 
 // add adds the counters of the past to those of a device.

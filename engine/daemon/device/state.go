@@ -10,16 +10,16 @@ import (
 
 // State is the device for a snapshot, with what the devices counted that had its interface before.
 func (dev *Device) State() control.DeviceState {
-	s := dev.counted()
-	s.Reopened = dev.past.opened
+	s := dev.stateWithPast()
+	s.Reopened = dev.past.reopened
 	if err := dev.Core.Err(); err != nil {
 		s.Error = err.Error()
 	}
 	return s
 }
 
-// counted is the device with its counters and those of the past.
-func (dev *Device) counted() control.DeviceState {
+// stateWithPast is the device with its counters and those of the past.
+func (dev *Device) stateWithPast() control.DeviceState {
 	contained := dev.Core.Contained()
 	s := control.DeviceState{DeviceInfo: dev.Info(), Contained: control.Counters(&contained),
 		Link: dev.link(), PortMapper: dev.ports.state(dev.Config.PortMapper)}
@@ -27,7 +27,7 @@ func (dev *Device) counted() control.DeviceState {
 		s.Error = err.Error() // who does not turn does not answer
 		return s
 	}
-	s.Error = control.ErrorText(dev.count(&s))
+	s.Error = control.ErrorText(dev.addCounters(&s))
 	dev.past.add(&s)
 	return s
 }
@@ -56,8 +56,8 @@ func linkState(l *localaddr.Link, gone bool) string {
 	return control.LinkUp
 }
 
-// count fills in the counters of workers, connections and the steering program.
-func (dev *Device) count(s *control.DeviceState) error {
+// addCounters fills in the counters of workers, connections and the steering program.
+func (dev *Device) addCounters(s *control.DeviceState) error {
 	totals, err := dev.Core.Totals()
 	if err != nil {
 		return err

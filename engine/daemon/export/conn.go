@@ -22,20 +22,20 @@ const (
 // conn is one peer of an export. It has a protection domain of its own, and the export's memory by an
 // STag that is good there alone: peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
 type conn struct {
-	e     *export
-	pd    verbs.PD
-	shown verbs.MR // the export's memory
-	qp    verbs.QP
-	cq    verbs.CQ
-	mr    verbs.MR // receive buffers
-	buf   []byte
+	e        *export
+	pd       verbs.PD
+	exported verbs.MR // the export's memory
+	qp       verbs.QP
+	cq       verbs.CQ
+	mr       verbs.MR // receive buffers
+	buf      []byte
 
-	accepted chan struct{} // closed when Accept returned
+	acceptDone chan struct{} // closed when Accept returned
 }
 
-// serve is the life of one connection.
-func (e *export) serve(r *verbs.ConnRequest) {
-	c, why := e.take(r)
+// serveConn is the life of one connection.
+func (e *export) serveConn(r *verbs.ConnRequest) {
+	c, why := e.admit(r)
 	if c == nil {
 		e.rejected.Add(1)
 		e.log.Info("export: peer rejected", "remote", r.Remote, "because", why)
@@ -43,20 +43,20 @@ func (e *export) serve(r *verbs.ConnRequest) {
 		return
 	}
 	defer c.close()
-	defer e.contain("serving a peer")
-	at := c.shown.Remote()
+	defer e.recoverDefect("serving a peer")
+	at := c.exported.Remote()
 	at.Flushable = e.file != nil
-	err := r.Accept(e.life, c.qp, at.Append(nil))
-	close(c.accepted)
+	err := r.Accept(e.connLife, c.qp, at.Append(nil))
+	close(c.acceptDone)
 	if err != nil {
 		e.log.Info("export: peer lost", "remote", r.Remote, "error", err)
 		return
 	}
-	c.run()
+	c.serveFlushes()
 }
 
-// take makes what a connection needs; nil with a reason when the peer cannot have one.
-func (e *export) take(r *verbs.ConnRequest) (*conn, string) {
+// admit makes what a connection needs; nil with a reason when the peer cannot have one.
+func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
 	}
@@ -64,7 +64,7 @@ func (e *export) take(r *verbs.ConnRequest) (*conn, string) {
 		return nil, "the export failed: its file cannot be accessed"
 	}
 	c := &conn{e: e, buf: make([]byte, queueDepth*flushRequestLen),
-		accepted: make(chan struct{})}
+		acceptDone: make(chan struct{})}
 	if err := c.open(); err != nil {
 		e.log.Warn("export: no resources for a peer", "remote", r.Remote, "error",
 			errors.Join(err, c.free()))
@@ -89,7 +89,7 @@ func (c *conn) open() (err error) {
 	if c.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	if c.shown, err = c.pd.RegMR(c.e.mem, accessOf[c.e.cfg.Access]); err != nil {
+	if c.exported, err = c.pd.RegMR(c.e.mem, accessOf[c.e.cfg.Access]); err != nil {
 		return err
 	}
 	if c.mr, err = c.pd.RegMR(c.buf, verbs.LocalWrite); err != nil {
@@ -115,8 +115,8 @@ func (c *conn) post(slot uint64) error {
 		SGL: []verbs.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
 }
 
-// run answers flush requests until the connection ends.
-func (c *conn) run() {
+// serveFlushes answers flush requests until the connection ends.
+func (c *conn) serveFlushes() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -137,7 +137,7 @@ func (c *conn) run() {
 			<-c.qp.Down()
 			return
 		case v.Op == rdmap.WRRecv:
-			if !c.request(c.buf[v.ID*flushRequestLen:][:v.ByteLen]) || c.post(v.ID) != nil {
+			if !c.answerFlush(c.buf[v.ID*flushRequestLen:][:v.ByteLen]) || c.post(v.ID) != nil {
 				c.qp.Disconnect()
 				return
 			}
@@ -145,8 +145,8 @@ func (c *conn) run() {
 	}
 }
 
-// request serves one message; false ends the connection.
-func (c *conn) request(m []byte) bool {
+// answerFlush serves one message; false ends the connection.
+func (c *conn) answerFlush(m []byte) bool {
 	if len(m) != flushRequestLen || m[0] != 1 {
 		return false
 	}
@@ -167,7 +167,7 @@ func (c *conn) close() {
 	if c.qp.Params() != nil { // the peer's part of an orderly end, or a Terminate, for as long as mpa.close_timeout
 		select {
 		case <-c.qp.(*core.QP).Gone():
-		case <-c.e.life.Done():
+		case <-c.e.connLife.Done():
 		}
 	}
 	c.e.mu.Lock()
@@ -188,7 +188,7 @@ func (c *conn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()
 	}
-	for _, m := range []verbs.MR{c.mr, c.shown} {
+	for _, m := range []verbs.MR{c.mr, c.exported} {
 		if m != nil {
 			err = errors.Join(err, m.Close())
 		}
@@ -202,8 +202,8 @@ func (c *conn) free() (err error) {
 	return err
 }
 
-// contain is deferred by what serves one peer of an export, which closes its connection in any case.
-func (e *export) contain(doing string) {
+// recoverDefect is deferred by what serves one peer of an export, which closes its connection in any case.
+func (e *export) recoverDefect(doing string) {
 	if v := recover(); v != nil {
 		e.set.d.ReportDefect(e.log, doing, v)
 	}

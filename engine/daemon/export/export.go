@@ -25,15 +25,15 @@ import (
 
 // export is one [[export]]: a listener of the daemon's own.
 type export struct {
-	set    *Set
-	cfg    config.Export
-	log    *slog.Logger
-	dev    *device.Device
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	set           *Set
+	cfg           config.Export
+	log           *slog.Logger
+	dev           *device.Device
+	stopListening context.CancelFunc
+	running       sync.WaitGroup
 
-	life context.Context // ends when connections have had their time
-	kill context.CancelFunc
+	connLife  context.Context // ends when connections have had their time
+	killConns context.CancelFunc
 
 	content
 	pd  verbs.PD
@@ -44,7 +44,7 @@ type export struct {
 	conns    map[verbs.QP]*conn
 	failed   error // why the memory, or the device, is of no use any more; nil: all is well
 	waiting  bool  // it is opened again as soon as that is possible
-	folded   bool  // its counters are among those of closed exports
+	counted  bool  // its counters are among those of closed exports
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
 	flusher  flusher
@@ -72,8 +72,8 @@ func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx conte
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
 		conns: map[verbs.QP]*conn{}}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
-	e.life, e.kill = context.WithCancel(context.Background())
-	ctx, e.cancel = context.WithCancel(context.Background())
+	e.connLife, e.killConns = context.WithCancel(context.Background())
+	ctx, e.stopListening = context.WithCancel(context.Background())
 	return e, ctx
 }
 
@@ -82,7 +82,7 @@ func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx conte
 func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*export, error) {
 	e, ctx := s.newExport(c, v)
 	if before != nil {
-		e.inherit(before)
+		e.takeContent(before)
 	}
 	var err error
 	if c.Serve == config.ServeMemory {
@@ -91,9 +91,9 @@ func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*ex
 		err = e.openTransfer(ctx)
 	}
 	if err != nil {
-		e.cancel()
+		e.stopListening()
 		if before != nil {
-			before.inherit(e)
+			before.takeContent(e)
 		}
 		return nil, errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
 	}
@@ -118,16 +118,16 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.done.Go(func() { e.guard(ctx, e.mr.(*core.MR).Failed(), e.mr.Err) })
+	e.running.Go(func() { e.watchMemory(ctx, e.mr.(*core.MR).Failed(), e.mr.Err) })
 	for _, l := range list {
-		e.done.Go(func() {
+		e.running.Go(func() {
 			defer l.Close()
 			for {
 				r, err := l.Accept(ctx)
 				if err != nil {
 					return
 				}
-				e.done.Go(func() { e.serve(r) })
+				e.running.Go(func() { e.serveConn(r) })
 			}
 		})
 	}
@@ -223,12 +223,12 @@ func (e *export) flush(off, n uint64) (uint64, error) {
 
 // stop closes the listener and the connections, gracefully until ctx is done.
 func (e *export) stop(ctx context.Context) {
-	e.cancel()
+	e.stopListening()
 	e.mu.Lock()
 	var list []verbs.QP
 	var starting []chan struct{}
 	for q, c := range e.conns {
-		list, starting = append(list, q), append(starting, c.accepted)
+		list, starting = append(list, q), append(starting, c.acceptDone)
 	}
 	e.mu.Unlock()
 	for _, c := range starting { // what has just begun is not over for the peer before it is established here
@@ -238,8 +238,8 @@ func (e *export) stop(ctx context.Context) {
 		}
 	}
 	device.Disconnect(ctx, list)
-	e.kill()
-	e.done.Wait()
+	e.killConns()
+	e.running.Wait()
 }
 
 // free gives the memory back; nothing serves it any more, or its device is closed.
@@ -292,7 +292,7 @@ func (e *export) state() control.ExportState {
 		Error: control.ErrorText(e.failed),
 	}
 	if e.srv != nil {
-		s.Size, s.Connections = e.held(), len(e.srv.QPs())
+		s.Size, s.Connections = e.size(), len(e.srv.QPs())
 	}
 	if e.cfg.Serve == config.ServeDirectory {
 		s.Memory, s.Size, s.Used = "", int64(e.cfg.Size), s.Size
@@ -300,8 +300,8 @@ func (e *export) state() control.ExportState {
 	return s
 }
 
-// view adds the connections of an export.
-func (e *export) view(v *control.Snapshot) {
+// addQPs adds the connections of an export.
+func (e *export) addQPs(v *control.Snapshot) {
 	e.mu.Lock()
 	var list []verbs.QP
 	for q := range e.conns {

@@ -14,27 +14,27 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// guard waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
+// watchMemory waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
 // alone: its connections end, new ones are rejected, and a reload opens it again.
-func (e *export) guard(ctx context.Context, failed <-chan struct{}, why func() error) {
+func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why func() error) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-failed:
 	}
-	e.lose(why())
+	e.failMemory(why())
 }
 
-// lose makes the export fail because its memory is lost.
-func (e *export) lose(why error) {
+// failMemory makes the export fail because its memory is lost.
+func (e *export) failMemory(why error) {
 	e.log.Error("export failed; its connections end, and new ones are rejected", "path",
 		e.cfg.Path, "error", why,
 		"next", "see the error; when its cause is gone: systemctl reload xwarpd")
-	e.end(why, false)
+	e.failWith(why, false)
 }
 
-// end ends the connections of an export that failed. With wait it is opened again as soon as that is possible.
-func (e *export) end(why error, wait bool) {
+// failWith ends the connections of an export that failed. With wait it is opened again as soon as that is possible.
+func (e *export) failWith(why error, wait bool) {
 	e.mu.Lock()
 	if e.failed == nil { // what came first is the cause
 		e.failed, e.waiting = why, wait
@@ -53,22 +53,22 @@ func (e *export) failure() error {
 	return e.failed
 }
 
-// healthy reports whether the export works, or will when its device is back.
-func (e *export) healthy() bool {
+// isHealthy reports whether the export works, or will when its device is back.
+func (e *export) isHealthy() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.failed == nil || e.waiting && e.dev.Core.Err() != nil
 }
 
-// waits reports whether the export is to be opened again.
-func (e *export) waits() bool {
+// isWaiting reports whether the export is to be opened again.
+func (e *export) isWaiting() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waiting
 }
 
-// waitFor notes why the export still cannot be opened, and reports whether that is another reason than before.
-func (e *export) waitFor(why error) bool {
+// noteFailure notes why the export still cannot be opened, and reports whether that is another reason than before.
+func (e *export) noteFailure(why error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	other := e.failed == nil || e.failed.Error() != why.Error()
@@ -97,8 +97,8 @@ func remedy(c *config.Export, err error) string {
 	return "see the error; xwarp config check tests what a start does"
 }
 
-// inherit takes over the memory of another export, which is stopped.
-func (e *export) inherit(from *export) {
+// takeContent takes over the memory of another export, which is stopped.
+func (e *export) takeContent(from *export) {
 	from.mu.Lock()
 	had := from.content
 	from.content = content{}

@@ -21,9 +21,9 @@ type flusher struct {
 
 // flushing is one flush that waits.
 type flushing struct {
-	left []extent // of what was asked for, in order
-	err  error
-	done chan struct{}
+	missing []extent // of what was asked for, in order
+	err     error
+	done    chan struct{}
 }
 
 // extent is [from, to).
@@ -34,21 +34,21 @@ func (f *flusher) flush(from, to uint64) error {
 	if from == to {
 		return nil
 	}
-	w := &flushing{left: []extent{{from, to}}, done: make(chan struct{})}
+	w := &flushing{missing: []extent{{from, to}}, done: make(chan struct{})}
 	f.mu.Lock()
 	f.queue = append(f.queue, w)
 	first := !f.busy
 	f.busy = true
 	f.mu.Unlock()
 	if first {
-		go f.run()
+		go f.flushLoop()
 	}
 	<-w.done
 	return w.err
 }
 
-// run goes on until nobody waits.
-func (f *flusher) run() {
+// flushLoop goes on until nobody waits.
+func (f *flusher) flushLoop() {
 	for {
 		f.mu.Lock()
 		if len(f.queue) == 0 {
@@ -57,14 +57,14 @@ func (f *flusher) run() {
 			return
 		}
 		served := slices.Clone(f.queue) // who comes from now on may have written since
-		next := served[0].left[0]
+		next := served[0].missing[0]
 		next.to = min(next.to, next.from+flushPiece)
 		f.mu.Unlock()
 		err := f.sync(next.from, next.to)
 		f.mu.Lock()
 		f.queue = append(f.queue[1:], served[0]) // behind those that came meanwhile
 		for _, w := range served {
-			if w.over(next, err) {
+			if w.progress(next, err) {
 				f.queue = slices.DeleteFunc(f.queue, func(o *flushing) bool { return o == w })
 				close(w.done)
 			}
@@ -73,10 +73,10 @@ func (f *flusher) run() {
 	}
 }
 
-// over takes what was written to disk, or failed to be, and reports whether w has to wait no longer.
-func (w *flushing) over(e extent, err error) bool {
+// progress takes what was written to disk, or failed to be, and reports whether w has to wait no longer.
+func (w *flushing) progress(e extent, err error) bool {
 	var left []extent
-	for _, l := range w.left {
+	for _, l := range w.missing {
 		if e.to <= l.from || l.to <= e.from {
 			left = append(left, l)
 			continue
@@ -89,6 +89,6 @@ func (w *flushing) over(e extent, err error) bool {
 			left = append(left, extent{e.to, l.to})
 		}
 	}
-	w.left = left
+	w.missing = left
 	return w.err != nil || len(left) == 0
 }

@@ -23,8 +23,8 @@ func (s *Set) remember(e *export) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := e.counts()
-	e.folded = true
-	c := &s.past
+	e.counted = true
+	c := &s.pastCounts
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
@@ -42,7 +42,7 @@ func (n *counts) add(old counts) {
 
 // counts are the export's own counters, unless they are remembered. It is called with mu held.
 func (e *export) counts() (n counts) {
-	if e.folded {
+	if e.counted {
 		return n
 	}
 	n.rejected, n.flushes = e.rejected.Load(), e.flushes.Load()
@@ -56,7 +56,7 @@ func (e *export) counts() (n counts) {
 // totals are the counters of all exports that have had the name. It is called with mu held.
 func (e *export) totals() counts {
 	n := e.counts()
-	c := &e.set.past
+	c := &e.set.pastCounts
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n.add(c.of[e.cfg.Name])

@@ -24,10 +24,10 @@ type Daemon interface {
 
 // Set is the exports of a daemon.
 type Set struct {
-	d      Daemon
-	log    *slog.Logger
-	revive chan struct{} // has 1 place; tells ReviveLoop to look
-	past   pastCounts
+	d          Daemon
+	log        *slog.Logger
+	wake       chan struct{} // has 1 place; tells ReviveLoop to look
+	pastCounts pastCounts
 
 	opening sync.Mutex // held while exports are opened and closed after the start; locked before mu
 
@@ -38,7 +38,7 @@ type Set struct {
 
 // NewSet returns a set without exports.
 func NewSet(d Daemon, log *slog.Logger) *Set {
-	return &Set{d: d, log: log, revive: make(chan struct{}, 1)}
+	return &Set{d: d, log: log, wake: make(chan struct{}, 1)}
 }
 
 // Start opens an export and serves it. One that cannot be opened waits, and the error says why; on a device
@@ -68,15 +68,15 @@ func (s *Set) Start(c config.Export) error {
 	default:
 		e.log.Error("export cannot be opened yet: the others go on, and it is tried again",
 			"error", err, "next", remedy(&c, err))
-		e.end(err, true)
+		e.failWith(err, true)
 	}
 	s.mu.Lock()
 	s.list = append(s.list, e)
 	s.mu.Unlock()
 	if lost := v.Core.Err(); lost != nil { // also when another device has its place already
-		e.end(lost, true)
+		e.failWith(lost, true)
 	}
-	s.Revive()
+	s.WakeReviver()
 	return err
 }
 
@@ -88,7 +88,7 @@ func (s *Set) Reload(now *config.Loaded) error {
 	var gone []*export
 	s.list = slices.DeleteFunc(s.list, func(e *export) bool {
 		stays := slices.Contains(now.Refused, e.cfg.Name) ||
-			e.healthy() && slices.ContainsFunc(now.Export, e.adopt)
+			e.isHealthy() && slices.ContainsFunc(now.Export, e.applyReload)
 		if !stays {
 			gone = append(gone, e)
 		}
@@ -144,7 +144,7 @@ func (s *Set) Flush(name string) error {
 func (s *Set) EndOn(v *device.Device, why error) {
 	for _, e := range s.all() {
 		if e.dev == v {
-			e.end(why, true)
+			e.failWith(why, true)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (s *Set) AddTo(v *control.Snapshot, connections bool) {
 	for _, e := range s.all() {
 		v.Exports = append(v.Exports, e.state())
 		if connections {
-			e.view(v)
+			e.addQPs(v)
 		}
 	}
 }
@@ -183,10 +183,10 @@ func (s *Set) Free() error {
 	return errors.Join(errs...)
 }
 
-// Revive has ReviveLoop look at once.
-func (s *Set) Revive() {
+// WakeReviver has ReviveLoop look at once.
+func (s *Set) WakeReviver() {
 	select {
-	case s.revive <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 }
@@ -199,13 +199,13 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 		waiting := 0
 		for _, e := range s.all() {
 			v := device.Find(s.d.Devices(), e.cfg.Interface)
-			if !e.waits() || v.Core.Err() != nil {
+			if !e.isWaiting() || v.Core.Err() != nil {
 				continue
 			}
 			waiting++
 			if err := s.reopen(e, v); err == nil {
 				pause = reopenPause
-			} else if e.waitFor(err) {
+			} else if e.noteFailure(err) {
 				e.log.Warn("export cannot be opened again yet: trying on", "error", err,
 					"next", remedy(&e.cfg, err))
 			}
@@ -216,7 +216,7 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.revive:
+		case <-s.wake:
 			pause = reopenPause
 		case <-wake:
 			pause = min(2*pause, reopenMost)
@@ -249,9 +249,9 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 	return nil
 }
 
-// adopt takes over what counts for further connections alone, and reports whether that is all that c changes:
+// applyReload takes over what counts for further connections alone, and reports whether that is all that c changes:
 // memory, with what peers wrote there, and connections stay.
-func (e *export) adopt(c config.Export) bool {
+func (e *export) applyReload(c config.Export) bool {
 	same := e.cfg
 	same.Connections, same.Allow = c.Connections, c.Allow
 	if !reflect.DeepEqual(c, same) {

@@ -20,9 +20,9 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 		return err
 	}
 	if e.region != nil {
-		e.done.Go(func() { e.guard(ctx, e.region.Failed(), e.region.Err) })
+		e.running.Go(func() { e.watchMemory(ctx, e.region.Failed(), e.region.Err) })
 	}
-	e.done.Go(func() {
+	e.running.Go(func() {
 		if err := e.srv.Serve(ctx); err != nil {
 			e.log.Error("export ended", "error", err)
 		}
@@ -49,8 +49,8 @@ func (e *export) openContent() (err error) {
 	return err
 }
 
-// held returns the bytes that a region has room for, or those that a directory has.
-func (e *export) held() int64 {
+// size returns the bytes that a region has room for, or those that a directory has.
+func (e *export) size() int64 {
 	switch {
 	case e.region != nil:
 		return e.region.Size()

@@ -24,19 +24,19 @@ import (
 // captureBuffer is the bytes that may wait in the stream to a program, if the kernel gives so many.
 const captureBuffer = 1 << 20
 
-// running is one capture of a session.
-type running struct {
+// capture is one capture of a session.
+type capture struct {
 	object
-	tap    *monitor.Capture
-	most   uint64 // frames, 0: any number
-	out    *os.File
-	end    chan struct{} // closed: no more than what is there
-	once   sync.Once
-	done   chan struct{}
-	result control.CaptureResult // valid when done is closed
+	tap       *monitor.Capture
+	maxFrames uint64 // frames, 0: any number
+	out       *os.File
+	stopped   chan struct{} // closed: no more than what is there
+	once      sync.Once
+	done      chan struct{}
+	result    control.CaptureResult // valid when done is closed
 }
 
-func (*running) String() string { return "capture" }
+func (*capture) String() string { return "capture" }
 
 // mayCapture says why a session may not see the frames of all users; nil when it may.
 func (s *Session) mayCapture() error {
@@ -65,7 +65,7 @@ func member(c *unix.Ucred, group string) bool {
 	return err == nil && slices.Contains(groups, strconv.Itoa(id))
 }
 
-func (s *Session) capture(a *control.CaptureArgs) (any, error) {
+func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	if err := s.mayCapture(); err != nil {
 		return nil, err
 	}
@@ -92,31 +92,31 @@ func (s *Session) capture(a *control.CaptureArgs) (any, error) {
 		write.Close()
 		return nil, control.Errorf(control.CodeBusy, "%v", err)
 	}
-	v := &running{tap: t, most: a.Frames, out: write, end: make(chan struct{}),
+	v := &capture{tap: t, maxFrames: a.Frames, out: write, stopped: make(chan struct{}),
 		done: make(chan struct{})}
 	s.mu.Lock()
-	s.add(v)
+	s.addObject(v)
 	s.mu.Unlock()
 	s.log.Info("capture begins", "device", s.dev.Name)
 	go func() {
-		defer s.contain("a capture")
-		v.run(s.dev.Name)
+		defer s.recoverDefect("a capture")
+		v.writeLoop(s.dev.Name)
 	}()
-	return passed{control.Object{Handle: v.handle}, []int{read}}, nil
+	return withFiles{control.Object{Handle: v.handle}, []int{read}}, nil
 }
 
 // stop has the capture end with what was seen so far.
-func (c *running) stop() { c.once.Do(func() { close(c.end) }) }
+func (c *capture) stop() { c.once.Do(func() { close(c.stopped) }) }
 
 // abort ends it at once: nobody reads.
-func (c *running) abort() {
+func (c *capture) abort() {
 	c.stop()
 	c.out.Close()
 	<-c.done
 }
 
-// run writes the file until the capture ends.
-func (c *running) run(device string) {
+// writeLoop writes the file until the capture ends.
+func (c *capture) writeLoop(device string) {
 	defer close(c.done)
 	defer c.out.Close()
 	out := bufio.NewWriterSize(c.out, 1<<18)
@@ -150,9 +150,9 @@ func (c *running) run(device string) {
 const captureIdle = time.Millisecond
 
 // copy takes frames until the capture ends.
-func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int) error {
+func (c *capture) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int) error {
 	ending := false
-	for c.most == 0 || c.result.Frames < c.most {
+	for c.maxFrames == 0 || c.result.Frames < c.maxFrames {
 		f, ok := c.tap.Poll()
 		if ok {
 			if err := file.Write(ids[f.Port], f.Time, f.Data, f.Length); err != nil {
@@ -168,7 +168,7 @@ func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 			return err
 		}
 		select {
-		case <-c.end:
+		case <-c.stopped:
 			c.tap.Stop()
 			ending = true // once more: what came before
 		case <-time.After(captureIdle):
@@ -179,7 +179,7 @@ func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 
 // endCapture ends a capture if it still goes on, and says how it was.
 func (s *Session) endCapture(ctx context.Context, a *control.Object) (any, error) {
-	c, err := find[*running](s, a.Handle)
+	c, err := find[*capture](s, a.Handle)
 	if err != nil {
 		return nil, err
 	}

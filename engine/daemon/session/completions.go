@@ -22,12 +22,12 @@ type cq struct {
 	channel *control.Channel
 	users   int // queue pair sides, under the session's mutex
 
-	mu    sync.Mutex // workers
-	dead  bool       // nothing may touch the memory any more
-	count atomic.Uint64
-	over  atomic.Bool
+	mu      sync.Mutex // workers
+	closed  bool       // nothing may touch the memory any more
+	count   atomic.Uint64
+	overrun atomic.Bool
 
-	kicked atomic.Bool // it waits for the ringer
+	queued atomic.Bool // it waits for the ringer
 }
 
 func (*cq) String() string { return "completion queue" }
@@ -47,38 +47,38 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 		c.mem.Close()
 		return nil, -1, err
 	}
-	c.eng = core.NewSinkCQ(c.take)
+	c.eng = core.NewSinkCQ(c.push)
 	return c, peer, nil
 }
 
-// take puts a completion into the ring. It runs on workers.
-func (c *cq) take(v *verbs.Completion) (kept bool) {
+// push puts a completion into the ring. It runs on workers.
+func (c *cq) push(v *verbs.Completion) (kept bool) {
 	q, ok := v.QP.Context().(*qp)
 	if !ok {
 		return true
 	}
-	if device.HasFailed(v) && !q.failed.Swap(true) {
+	if device.HasFailed(v) && !q.failureLogged.Swap(true) {
 		device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() {
 		if v := recover(); v != nil {
-			c.s.lostRing(c.mem, v)
-			c.dead, kept = true, true
+			c.s.failLostPage(c.mem, v)
+			c.closed, kept = true, true
 		}
 	}()
-	if c.dead {
+	if c.closed {
 		return true
 	}
 	slot, err := c.ring.Next()
 	if err != nil {
-		c.dead = true
+		c.closed = true
 		c.s.Fail(err)
 		return true
 	}
 	if slot == nil {
-		c.over.Store(true)
+		c.overrun.Store(true)
 		atomic.StoreUint32(c.ring.State(), control.StateOverrun)
 	} else {
 		control.PutCompletion(slot, q.handle, v)
@@ -86,8 +86,8 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 		c.count.Add(1)
 	}
 	solicited := v.Flags&rdmap.Solicited != 0 || v.Status != rdmap.Success || slot == nil
-	if control.TakeArmed(c.ring.Armed(), solicited) && !c.kicked.Swap(true) {
-		c.s.ringers.add(c)
+	if control.TakeArmed(c.ring.Armed(), solicited) && !c.queued.Swap(true) {
+		c.s.signaller.add(c)
 	}
 	return slot != nil
 }
@@ -95,44 +95,44 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 // close gives the memory back. No queue pair may use c any more.
 func (c *cq) close() {
 	c.mu.Lock()
-	c.dead = true
+	c.closed = true
 	c.mu.Unlock()
 	c.channel.Close()
 	c.mem.Close()
 }
 
-// ringers are the completion queues of a session whose programs are to be signalled. Workers do not do it
+// signaller are the completion queues of a session whose programs are to be signalled. Workers do not do it
 // themselves: whatever a program has wait for its end of a channel is woken on the thread that signals.
-type ringers struct {
-	mu   sync.Mutex
-	list []*cq
-	kick chan struct{}
+type signaller struct {
+	mu     sync.Mutex
+	queued []*cq
+	wake   chan struct{}
 }
 
-func (r *ringers) add(c *cq) {
+func (r *signaller) add(c *cq) {
 	r.mu.Lock()
-	r.list = append(r.list, c)
+	r.queued = append(r.queued, c)
 	r.mu.Unlock()
 	select {
-	case r.kick <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// run signals until ctx is done.
-func (r *ringers) run(ctx context.Context) {
+// signalLoop signals until ctx is done.
+func (r *signaller) signalLoop(ctx context.Context) {
 	for {
 		select {
-		case <-r.kick:
+		case <-r.wake:
 		case <-ctx.Done():
 			return
 		}
 		r.mu.Lock()
-		list := r.list
-		r.list = nil
+		list := r.queued
+		r.queued = nil
 		r.mu.Unlock()
 		for _, c := range list {
-			c.kicked.Store(false)
+			c.queued.Store(false)
 			c.channel.Ring()
 		}
 	}

@@ -34,11 +34,11 @@ func (*listener) String() string { return "listener" }
 
 func (*request) String() string { return "connection request" }
 
-// claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
+// beginConnect marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
 // were posted are in their place then: the peer may send at once. ird and ord are those of the connection.
-func (s *Session) claim(h control.Handle, ird, ord int) (*qp, error) {
+func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
-	q, err := lookUp[*qp](s, h)
+	q, err := findLocked[*qp](s, h)
 	if err == nil {
 		err = busyIf(q.connecting || q.connected.Load(),
 			"the queue pair is connected or being connected already")
@@ -56,8 +56,8 @@ func (s *Session) claim(h control.Handle, ird, ord int) (*qp, error) {
 	return q, err
 }
 
-// unclaim ends what claim began, and returns what the program gets to hear of it.
-func (s *Session) unclaim(q *qp, err error) (any, error) {
+// endConnect ends what claim began, and returns what the program gets to hear of it.
+func (s *Session) endConnect(q *qp, err error) (any, error) {
 	s.mu.Lock()
 	q.connecting = false
 	s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Session) resolve(ctx context.Context, a *control.ResolveArgs) (any, err
 	wait := time.Duration(a.Timeout) * time.Millisecond
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoAnswer)
 	defer cancel()
-	return nil, s.open(ctx, func() error {
+	return nil, s.throttle(ctx, func() error {
 		return s.dev.Core.Resolve(ctx, a.Remote.Addr())
 	})
 }
@@ -105,11 +105,11 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	if err := s.checkLocal(a.Remote); err != nil {
 		return nil, err
 	}
-	q, err := s.claim(a.QP, a.IRD, a.ORD)
+	q, err := s.beginConnect(a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
 	}
-	err = s.open(ctx, func() error {
+	err = s.throttle(ctx, func() error {
 		ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoAnswer)
 		defer cancel()
 		return s.dev.Core.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
@@ -117,7 +117,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 			Patience: time.Duration(a.Patience) * time.Millisecond,
 		})
 	})
-	return s.unclaim(q, err)
+	return s.endConnect(q, err)
 }
 
 // checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
@@ -133,8 +133,8 @@ func (s *Session) checkLocal(remote netip.AddrPort) error {
 		fmt.Errorf("%w: no program of xwarpd listens there", unix.ECONNREFUSED))
 }
 
-// open counts an attempt of the user to open a connection, which has its turn at the user's rate.
-func (s *Session) open(ctx context.Context, try func() error) error {
+// throttle counts an attempt of the user to open a connection, which has its turn at the user's rate.
+func (s *Session) throttle(ctx context.Context, try func() error) error {
 	if err := s.reserve(connectCost); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 		a.Backlog = verbs.DefaultBacklog
 	}
 	cost := s.listenerCost(a.Backlog)
-	l, err := paid(s, cost, func() (verbs.Listener, error) {
+	l, err := charge(s, cost, func() (verbs.Listener, error) {
 		return s.dev.Core.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
 	})
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	s.log.Info("RDMA_CM listener", "local", l.Addr())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.add(&listener{object{cost: cost}, l})
+	h := s.addObject(&listener{object{cost: cost}, l})
 	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil
 }
 
@@ -213,12 +213,12 @@ func (s *Session) getRequest(ctx context.Context, a *control.Object) (any, error
 		return nil, err
 	}
 	cost := s.requestCost()
-	c, err := paid(s, cost, func() (*verbs.ConnRequest, error) { return l.l.Accept(ctx) })
+	c, err := charge(s, cost, func() (*verbs.ConnRequest, error) { return l.l.Accept(ctx) })
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	if s.requests >= control.MaxBacklog {
+	if s.connRequests >= control.MaxBacklog {
 		s.mu.Unlock()
 		s.account.Release(cost)
 		c.Reject(nil)
@@ -226,8 +226,8 @@ func (s *Session) getRequest(ctx context.Context, a *control.Object) (any, error
 			"%d connection requests wait for an answer already",
 			control.MaxBacklog)
 	}
-	s.requests++
-	h := s.add(&request{object{cost: cost}, c})
+	s.connRequests++
+	h := s.addObject(&request{object{cost: cost}, c})
 	s.mu.Unlock()
 	return control.RequestResult{
 		Handle: h, Local: c.Local, Remote: c.Remote, Revision: c.Revision,
@@ -235,8 +235,8 @@ func (s *Session) getRequest(ctx context.Context, a *control.Object) (any, error
 	}, nil
 }
 
-// answer takes a request out of the table: it is answered once.
-func (s *Session) answer(h control.Handle) (*request, error) {
+// takeRequest takes a request out of the table: it is answered once.
+func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, ok := s.objects[h].(*request)
@@ -244,28 +244,28 @@ func (s *Session) answer(h control.Handle) (*request, error) {
 		return nil, control.Errorf(control.CodeLapsed, "%v", verbs.ErrLapsed)
 	}
 	delete(s.objects, h)
-	s.requests--
+	s.connRequests--
 	s.account.Release(q.cost) // the queue pair of an accept has paid for its connection
 	return q, nil
 }
 
 func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error) {
-	q, err := s.claim(a.QP, a.IRD, a.ORD)
+	q, err := s.beginConnect(a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.answer(a.Handle)
+	c, err := s.takeRequest(a.Handle)
 	if err == nil {
-		err = s.open(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
+		err = s.throttle(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
 		if err != nil {
 			c.r.Reject(nil) // where it was not answered: nobody can any more
 		}
 	}
-	return s.unclaim(q, err)
+	return s.endConnect(q, err)
 }
 
 func (s *Session) reject(a *control.AcceptArgs) error {
-	c, err := s.answer(a.Handle)
+	c, err := s.takeRequest(a.Handle)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 var errDefect = control.Errorf(control.CodeInternal,
 	"a defect of the daemon, which has the stack in its log, ended this session")
 
-// contain is deferred by what serves one program. A panic there is a defect of the daemon, and ends that session only.
-func (s *Session) contain(doing string) {
+// recoverDefect is deferred by what serves one program. A panic there is a defect of the daemon, and ends that session only.
+func (s *Session) recoverDefect(doing string) {
 	if v := recover(); v != nil {
 		s.d.ReportDefect(s.log, doing, v)
 		s.Fail(errDefect)
@@ -21,5 +21,5 @@ func (s *Session) contain(doing string) {
 func (s *Session) Uses(v *device.Device) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dev == v && len(has[*pd](s))+len(has[*running](s)) > 0
+	return s.dev == v && len(objectsLocked[*pd](s))+len(objectsLocked[*capture](s)) > 0
 }

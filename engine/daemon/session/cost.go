@@ -57,7 +57,7 @@ const takenBytes = 8
 
 // qpCost is that of a queue pair and of its connection, which has a socket or a reserved port.
 func (s *Session) qpCost(c *verbs.QPConfig) budget.Amounts {
-	_, _, byteCount := rings(c)
+	_, _, byteCount := ringLayout(c)
 	own, taken := *c, 0
 	if c.SRQ != nil { // which has the receives, and pays for them
 		own.RecvDepth, taken = 1, c.RecvDepth

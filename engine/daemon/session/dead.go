@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// afterTheDead waits until programs of the same holder that died before this one came have given everything back, or
+// waitForDeadSessions waits until programs of the same holder that died before this one came have given everything back, or
 // for deadWait: who starts a program anew finds its port and its share free, as with sockets of the kernel.
-func (s *Session) afterTheDead() {
-	end := time.NewTimer(deadWait)
+func (s *Session) waitForDeadSessions() {
+	end := time.NewTimer(deadSessionWait)
 	defer end.Stop()
 	for _, o := range s.d.Sessions() {
-		if o == s || o.account != s.account || !o.gone() {
+		if o == s || o.account != s.account || !o.hasHungUp() {
 			continue
 		}
 		select {
-		case <-o.released:
+		case <-o.resourcesReleased:
 		case <-end.C:
 			return
 		case <-s.ctx.Done():
@@ -25,8 +25,8 @@ func (s *Session) afterTheDead() {
 	}
 }
 
-// gone reports whether the program closed its end, which the reader of the session may not have seen yet.
-func (s *Session) gone() (gone bool) {
+// hasHungUp reports whether the program closed its end, which the reader of the session may not have seen yet.
+func (s *Session) hasHungUp() (gone bool) {
 	raw, err := s.sock.SyscallConn()
 	if err != nil {
 		return true

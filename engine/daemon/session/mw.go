@@ -20,14 +20,14 @@ func (s *Session) allocMW(a *control.AllocMWArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := paid(s, mwCost, p.pd.AllocMW)
+	w, err := charge(s, mwCost, p.pd.AllocMW)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.mws++
-	return control.AllocMWResult{Handle: s.add(&mw{pd: p, mw: w}), STag: w.STag()}, nil
+	return control.AllocMWResult{Handle: s.addObject(&mw{pd: p, mw: w}), STag: w.STag()}, nil
 }
 
 // closeMW gives back what w has; it is in no table any more.

@@ -44,7 +44,7 @@ func (*mr) String() string { return "memory region" }
 // that is lost.
 func (s *Session) renewDevice() error {
 	s.mu.Lock()
-	if len(has[*pd](s)) == 0 {
+	if len(objectsLocked[*pd](s)) == 0 {
 		s.dev = device.Find(s.d.Devices(), s.dev.Name)
 	}
 	v := s.dev
@@ -60,13 +60,13 @@ func (s *Session) allocPD(*control.Request, []int) (any, error) {
 	if err := s.renewDevice(); err != nil {
 		return nil, err
 	}
-	p, err := paid(s, pdCost, s.dev.Core.AllocPD)
+	p, err := charge(s, pdCost, s.dev.Core.AllocPD)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return control.Object{Handle: s.add(&pd{pd: p})}, nil
+	return control.Object{Handle: s.addObject(&pd{pd: p})}, nil
 }
 
 func (s *Session) closePD(p *pd) error {
@@ -88,14 +88,14 @@ func (s *Session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := paid(s, mrCost(a.Length), func() (*mr, error) { return s.mapMR(p, files[0], a) })
+	m, err := charge(s, mrCost(a.Length), func() (*mr, error) { return s.mapMR(p, files[0], a) })
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.mrs++
-	return control.RegMRResult{Handle: s.add(m), STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil
+	return control.RegMRResult{Handle: s.addObject(m), STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil
 }
 
 func (s *Session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
@@ -124,9 +124,9 @@ func (s *Session) deregMR(a *control.Object) error {
 // bytes of it to the peer: that is waited for.
 func (s *Session) closeMR(m *mr) error {
 	err := device.IgnoreClosed(m.mr.Close())
-	for late := time.Now().Add(farewellWait); errors.Is(err, verbs.ErrBusy) &&
-		slices.ContainsFunc(all[*qp](s), (*qp).ending) && time.Now().Before(late); {
-		time.Sleep(farewellPause)
+	for late := time.Now().Add(lingerWait); errors.Is(err, verbs.ErrBusy) &&
+		slices.ContainsFunc(objectsOf[*qp](s), (*qp).isClosing) && time.Now().Before(late); {
+		time.Sleep(lingerPause)
 		err = device.IgnoreClosed(m.mr.Close())
 	}
 	if err != nil {
@@ -157,14 +157,14 @@ func (s *Session) createCQ(a *control.CreateCQArgs) (any, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return passed{control.CreateCQResult{Handle: s.add(c), Ring: g},
+	return withFiles{control.CreateCQResult{Handle: s.addObject(c), Ring: g},
 		[]int{c.mem.TakeFd(), peer}}, nil
 }
 
 // closeCQ gives back what c has; no queue pair uses it any more.
 func (s *Session) closeCQ(c *cq) error {
 	c.close()
-	s.drop(s.swapNext(c, nil))
+	s.closeRing(s.setNextRing(c, nil))
 	s.account.Release(cqCost(c.geometry))
 	return nil
 }

@@ -12,22 +12,22 @@ import (
 	"xwarp/engine/verbs"
 )
 
-func pause() { time.Sleep(stallPause) }
+func stallWait() { time.Sleep(stallPause) }
 
-// posted is what queue pairs and shared receive queues have for the pump, guarded by the session's pumping mutex.
-type posted struct {
-	mem      *control.Memory
-	bell     uint32
-	unposted bool // the rings are closed
-	active   bool // it is in the session's list
+// posterState is what queue pairs and shared receive queues have for the pump, guarded by the session's pumping mutex.
+type posterState struct {
+	mem         *control.Memory
+	bell        uint32
+	ringsClosed bool // the rings are closed
+	active      bool // it is in the session's list
 }
 
-func (p *posted) base() *posted { return p }
+func (p *posterState) state() *posterState { return p }
 
 // poster has rings in which the client posts. Its methods are called with pumping held; they may panic where a
 // page of the rings is not there.
 type poster interface {
-	base() *posted
+	state() *posterState
 	// postAll moves up to a batch from each ring into the engine; it reports whether there was anything, and
 	// whether something waits for room.
 	postAll() (worked, stalled bool, err error)
@@ -38,11 +38,11 @@ type poster interface {
 // pump moves what the client posted into the engine. There is one for each session, so that a client can slow down only
 // itself. It reads each entry once, into memory of its own, before it looks at it.
 func (s *Session) pump() {
-	defer close(s.pumped)
-	defer s.contain("taking work requests")
+	defer close(s.pumpDone)
+	defer s.recoverDefect("taking work requests")
 	defer func() {
 		if v := recover(); v != nil {
-			s.lostRing(s.bell, v)
+			s.failLostPage(s.bell, v)
 		}
 	}()
 	debug.SetPanicOnFault(true)
@@ -50,7 +50,7 @@ func (s *Session) pump() {
 	stalls := 0 // in a row
 	for s.ctx.Err() == nil {
 		worked, stalled := s.scan()
-		for i := 0; !worked && !stalled && i < spins; i++ {
+		for i := 0; !worked && !stalled && i < idleSpins; i++ {
 			runtime.Gosched()
 			worked, stalled = s.scan()
 		}
@@ -58,13 +58,13 @@ func (s *Session) pump() {
 			stalls = 0
 			continue
 		}
-		if stalled && stalls < shortStalls {
+		if stalled && stalls < maxShortStalls {
 			stalls++
-			pause()
+			stallWait()
 			continue
 		}
-		s.rest()
-		if s.listed() {
+		s.throttleIdle()
+		if s.hasPosters() {
 			control.Arm(bell)
 			if worked, stalled = s.scan(); worked {
 				control.Take(bell)
@@ -73,7 +73,7 @@ func (s *Session) pump() {
 		}
 		var limit time.Duration // none
 		if stalled {
-			limit = min(stallPause<<stalls, longestStall)
+			limit = min(stallPause<<stalls, maxStallPause)
 			stalls = min(stalls+1, 16)
 		} else {
 			stalls = 0
@@ -83,39 +83,39 @@ func (s *Session) pump() {
 			return
 		}
 		if rung {
-			s.owe(wakeDebt)
+			s.addIdleDoorbells(wakePenalty)
 		}
 	}
 }
 
-// owe adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing
+// addIdleDoorbells adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing
 // and the daemon a look into rings, so that a program which rings for nothing goes without attention for a
 // while, by itself.
-func (s *Session) owe(n int) {
-	s.pumping.Lock()
-	s.debt = max(s.debt+n, 0)
-	s.pumping.Unlock()
+func (s *Session) addIdleDoorbells(n int) {
+	s.pumpMu.Lock()
+	s.idleDoorbells = max(s.idleDoorbells+n, 0)
+	s.pumpMu.Unlock()
 }
 
-// rest has a program in debt wait. What is posted counts against debt, so that programs which post something
+// throttleIdle has a program in debt wait. What is posted counts against debt, so that programs which post something
 // never get there.
-func (s *Session) rest() {
-	s.pumping.Lock()
-	debt := s.debt
-	if debt >= mostDebt {
-		s.debt = 0
+func (s *Session) throttleIdle() {
+	s.pumpMu.Lock()
+	debt := s.idleDoorbells
+	if debt >= maxIdleDoorbells {
+		s.idleDoorbells = 0
 	}
-	s.pumping.Unlock()
-	if debt >= mostDebt {
+	s.pumpMu.Unlock()
+	if debt >= maxIdleDoorbells {
 		s.count.DoorbellRests.Add(1)
-		time.Sleep(min(time.Duration(debt)*debtPause, longestRest))
+		time.Sleep(min(time.Duration(debt)*idlePause, maxIdlePause))
 	}
 }
 
-// lostRing ends a session because of the panic v of an access to a ring or the doorbell. The program has not
+// failLostPage ends a session because of the panic v of an access to a ring or the doorbell. The program has not
 // touched the page that is not there, or took it away; it shall pay for its pages, see control.Mapper. Other
 // panics go on.
-func (s *Session) lostRing(m *control.Memory, v any) {
+func (s *Session) failLostPage(m *control.Memory, v any) {
 	at, ok := v.(interface{ Addr() uintptr })
 	if !ok || !m.Holds(at.Addr()) {
 		panic(v)
@@ -124,61 +124,61 @@ func (s *Session) lostRing(m *control.Memory, v any) {
 		"MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
 }
 
-// listed reports whether the session has had a queue pair. Before that the program may not have mapped the
+// hasPosters reports whether the session has had a queue pair. Before that the program may not have mapped the
 // doorbell yet.
-func (s *Session) listed() bool {
-	s.pumping.Lock()
-	defer s.pumping.Unlock()
-	return len(s.bells) > 0
+func (s *Session) hasPosters() bool {
+	s.pumpMu.Lock()
+	defer s.pumpMu.Unlock()
+	return len(s.posters) > 0
 }
 
-// enlist gives p a bell.
-func (s *Session) enlist(p poster) error {
+// addPoster gives p a bell.
+func (s *Session) addPoster(p poster) error {
 	defer s.ringer.Rouse() // the pump arms the doorbell
-	s.pumping.Lock()
-	defer s.pumping.Unlock()
-	if n := len(s.free); n > 0 {
-		bell := s.free[n-1]
-		s.free = s.free[:n-1]
-		s.silence(bell)
-		p.base().bell, s.bells[bell] = bell, p
+	s.pumpMu.Lock()
+	defer s.pumpMu.Unlock()
+	if n := len(s.freeBells); n > 0 {
+		bell := s.freeBells[n-1]
+		s.freeBells = s.freeBells[:n-1]
+		s.clearDoorbell(bell)
+		p.state().bell, s.posters[bell] = bell, p
 		return nil
 	}
-	if len(s.bells) == control.MaxQPs {
+	if len(s.posters) == control.MaxQPs {
 		return control.Errorf(control.CodeQuota,
 			"a program has at most %d queue pairs and shared receive queues: "+
 				"use another session for more", control.MaxQPs)
 	}
-	p.base().bell = uint32(len(s.bells))
-	s.bells = append(s.bells, p)
+	p.state().bell = uint32(len(s.posters))
+	s.posters = append(s.posters, p)
 	return nil
 }
 
-// silence forgets what the program rang a bell for before that became another queue's, whose rings the program
+// clearDoorbell forgets what the program rang a bell for before that became another queue's, whose rings the program
 // has not mapped yet.
-func (s *Session) silence(bell uint32) {
+func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if v := recover(); v != nil {
-			s.lostRing(s.bell, v)
+			s.failLostPage(s.bell, v)
 		}
 	}()
 	control.SilenceBell(s.bell.Mem, bell)
 }
 
-// delist closes p's rings.
-func (s *Session) delist(p poster) {
-	s.pumping.Lock()
-	defer s.pumping.Unlock()
-	b := p.base()
-	b.unposted = true // active may still have it
-	s.bells[b.bell] = nil
-	s.free = append(s.free, b.bell)
+// removePoster closes p's rings.
+func (s *Session) removePoster(p poster) {
+	s.pumpMu.Lock()
+	defer s.pumpMu.Unlock()
+	b := p.state()
+	b.ringsClosed = true // active may still have it
+	s.posters[b.bell] = nil
+	s.freeBells = append(s.freeBells, b.bell)
 }
 
 // activate has the pump look at p. It is called with pumping held.
 func (s *Session) activate(p poster) {
-	if b := p.base(); !b.active {
+	if b := p.state(); !b.active {
 		b.active = true
 		s.active = append(s.active, p)
 	}
@@ -187,13 +187,13 @@ func (s *Session) activate(p poster) {
 // scan gives the queues whose bells rang, and those that had something before, their turn. It reports
 // whether there was anything, and whether something waits for room.
 func (s *Session) scan() (worked, stalled bool) {
-	s.pumping.Lock()
-	defer s.pumping.Unlock()
-	control.TakeBells(s.bell.Mem, len(s.bells), func(bell int) {
-		if p := s.bells[bell]; p != nil {
+	s.pumpMu.Lock()
+	defer s.pumpMu.Unlock()
+	control.TakeBells(s.bell.Mem, len(s.posters), func(bell int) {
+		if p := s.posters[bell]; p != nil {
 			s.activate(p)
 		}
-		s.debt++
+		s.idleDoorbells++
 	})
 	n := 0
 	for i := 0; i < len(s.active); i++ { // others append while the lock is let go
@@ -201,9 +201,9 @@ func (s *Session) scan() (worked, stalled bool) {
 		w, st := s.postInTurn(p)
 		worked, stalled = worked || w, stalled || st
 		if w {
-			s.debt = max(s.debt-workCredit, 0)
+			s.idleDoorbells = max(s.idleDoorbells-batchCredit, 0)
 		}
-		b := p.base()
+		b := p.state()
 		if b.active = w || st; b.active {
 			s.active[n] = p
 			n++
@@ -218,9 +218,9 @@ func (s *Session) scan() (worked, stalled bool) {
 // does not grow with its sessions. It is called with pumping held, and lets go of it while it waits, so that refill
 // finds the rings free.
 func (s *Session) postInTurn(p poster) (worked, stalled bool) {
-	s.pumping.Unlock()
+	s.pumpMu.Unlock()
 	s.account.EnterPump()
-	s.pumping.Lock()
+	s.pumpMu.Lock()
 	defer s.account.LeavePump()
 	return s.post(p, p.postAll)
 }
@@ -229,18 +229,18 @@ func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 func (s *Session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
-	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
-		s.pumping.Lock()
+	for n := 0; more && n < 2*control.MaxDepth/batchSize && s.ctx.Err() == nil; n++ {
+		s.pumpMu.Lock()
 		worked, stalled := s.postInTurn(p)
-		s.pumping.Unlock()
+		s.pumpMu.Unlock()
 		if more = worked || stalled; stalled {
-			pause()
+			stallWait()
 		}
 	}
 	if more {
-		s.pumping.Lock()
+		s.pumpMu.Lock()
 		s.activate(p)
-		s.pumping.Unlock()
+		s.pumpMu.Unlock()
 		s.ringer.Rouse()
 	}
 }
@@ -248,19 +248,19 @@ func (s *Session) drain(p poster) {
 // post has take move what is in rings of p. It is called with pumping held.
 func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) (worked,
 	stalled bool) {
-	b := p.base()
-	if b.unposted {
+	b := p.state()
+	if b.ringsClosed {
 		return false, false
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			s.lostRing(b.mem, v)
-			b.unposted, worked, stalled = true, false, false
+			s.failLostPage(b.mem, v)
+			b.ringsClosed, worked, stalled = true, false, false
 		}
 	}()
 	worked, stalled, err := take()
 	if err != nil {
-		b.unposted = true
+		b.ringsClosed = true
 		s.Fail(err)
 	}
 	return worked, stalled
@@ -271,7 +271,7 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for try := range refillTries {
-		if !s.pumping.TryLock() {
+		if !s.pumpMu.TryLock() {
 			if try < refillSpins {
 				runtime.Gosched()
 			} else {
@@ -279,7 +279,7 @@ func (s *Session) refill(p poster) {
 			}
 			continue
 		}
-		defer s.pumping.Unlock()
+		defer s.pumpMu.Unlock()
 		s.post(p, func() (worked, stalled bool, err error) {
 			worked, _, stalled, err = p.postRecvs()
 			return worked, stalled, err
@@ -300,7 +300,7 @@ func (q *qp) postAll() (worked, stalled bool, err error) {
 	worked, more, stalled, err := q.postRecvs()
 	if err == nil && !more && q.connected.Load() && (sends > 0 || q.sendHeld) {
 		var w, st bool
-		w, st, err = q.postSends(min(sends, batch))
+		w, st, err = q.postSends(min(sends, batchSize))
 		worked, stalled = worked || w, stalled || st
 	}
 	return worked, stalled, err
@@ -323,7 +323,7 @@ func (r *recvRing) postRecvs() (worked, more, stalled bool, err error) {
 	if r.rq == nil {
 		return false, false, false, nil
 	}
-	for range batch {
+	for range batchSize {
 		if !r.held {
 			slot, err := r.rq.Next()
 			if slot == nil || err != nil {
@@ -360,16 +360,16 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 			if err := control.ParseSend(q.sendBuf, q.sge, q.inline, &q.sendWR); err != nil {
 				return worked, false, err
 			}
-			q.split = control.SplitImm(&q.sendWR, &q.then)
+			q.isSplit = control.SplitImm(&q.sendWR, &q.nextWR)
 		}
 		err := q.q.PostSend(&q.sendWR)
 		if q.sendHeld = errors.Is(err, verbs.ErrQueueFull); q.sendHeld {
 			return worked, true, nil
 		}
 		worked = true
-		if q.split {
-			q.then.SGL, q.split, q.sendHeld = q.sendWR.SGL[:0], false, true
-			q.sendWR = q.then // the next one to be posted
+		if q.isSplit {
+			q.nextWR.SGL, q.isSplit, q.sendHeld = q.sendWR.SGL[:0], false, true
+			q.sendWR = q.nextWR // the next one to be posted
 		}
 	}
 	return worked, false, nil

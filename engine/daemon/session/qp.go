@@ -23,19 +23,19 @@ type qp struct {
 	srq        *srq // nil: none
 	connecting bool // a connect or accept is under way; under the session's mutex
 
-	connected atomic.Bool
-	failed    atomic.Bool // a completion said so, and so did the log
-	closed    chan struct{}
+	connected     atomic.Bool
+	failureLogged atomic.Bool // a completion said so, and so did the log
+	destroyed     chan struct{}
 
 	// The pump's, under the session's pumping mutex.
-	posted
+	posterState
 	recvRing
 	sq       *control.Consumer
 	inline   int
 	sendBuf  []byte
 	sendWR   rdmap.SendWR
-	then     rdmap.SendWR // after sendWR, when split says so
-	split    bool
+	nextWR   rdmap.SendWR // after sendWR, when split says so
+	isSplit  bool
 	sendHeld bool // sendWR is parsed and the engine's queue was full
 }
 
@@ -82,7 +82,7 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &qp{s: s, closed: make(chan struct{})}
+	q := &qp{s: s, destroyed: make(chan struct{})}
 	if q.pd, err = find[*pd](s, a.PD); err != nil {
 		return nil, err
 	}
@@ -100,16 +100,16 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	}
 	c.PD, c.SendCQ, c.RecvCQ, c.Context = q.pd.pd, q.send.eng, q.recv.eng, q
 	q.cost = s.qpCost(&c)
-	result, err := paid(s, q.cost, func() (any, error) { return q.open(c) })
+	result, err := charge(s, q.cost, func() (any, error) { return q.create(c) })
 	if err != nil {
 		return nil, err
 	}
-	return passed{result, []int{q.mem.TakeFd()}}, nil
+	return withFiles{result, []int{q.mem.TakeFd()}}, nil
 }
 
-// rings says where the rings of a queue pair lie in their memory, and how long that is. With a shared receive
+// ringLayout says where the rings of a queue pair lie in their memory, and how long that is. With a shared receive
 // queue there is none for receives.
-func rings(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, byteCount uint32) {
+func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, byteCount uint32) {
 	send = control.NewGeometry(0, c.SendDepth, control.SendSlot(c.MaxSGE, c.MaxInline))
 	if c.SRQ != nil {
 		return send, nil, send.After()
@@ -118,12 +118,12 @@ func rings(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, by
 	return send, recv, recv.After()
 }
 
-// open makes the rings and the engine's queue pair, and enters q into the session.
-func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
+// create makes the rings and the engine's queue pair, and enters q into the session.
+func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
 	var byteCount uint32
-	res.Send, res.Recv, byteCount = rings(&c)
+	res.Send, res.Recv, byteCount = ringLayout(&c)
 	mem, err := s.mapper.NewMemory(s, "xwarp-qp", int(byteCount))
 	if err != nil {
 		return nil, err
@@ -144,23 +144,23 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 		eng := q.q.(*core.QP)
 		eng.SetOwner(s.account)
 		eng.OnEmpty(func() { s.refill(q) })
-		err = s.enlist(q)
+		err = s.addPoster(q)
 	}
 	if err != nil {
 		mem.Close()
 		return nil, err
 	}
 	s.mu.Lock()
-	res.Handle = s.add(q)
-	q.use(1)
+	res.Handle = s.addObject(q)
+	q.addUsers(1)
 	s.mu.Unlock()
 	go q.watch()
 	res.Bell = q.bell
 	return res, nil
 }
 
-// use counts n more queue pairs that use what q uses. It is called with the session's mutex held.
-func (q *qp) use(n int) {
+// addUsers counts n more queue pairs that use what q uses. It is called with the session's mutex held.
+func (q *qp) addUsers(n int) {
 	q.pd.qps += n
 	q.send.users += n
 	q.recv.users += n
@@ -172,15 +172,15 @@ func (q *qp) use(n int) {
 // watch tells the client when the connection is over, and, where a shared receive queue is used, when no
 // completion of a receive can come any more.
 func (q *qp) watch() {
-	defer q.s.contain("watching a queue pair")
-	if !q.tell(q.q.Down(), control.EventDown) || q.srq == nil {
+	defer q.s.recoverDefect("watching a queue pair")
+	if !q.sendEventOn(q.q.Down(), control.EventDown) || q.srq == nil {
 		return
 	}
-	q.tell(q.q.(*core.QP).Gone(), control.EventGone)
+	q.sendEventOn(q.q.(*core.QP).Gone(), control.EventGone)
 }
 
-// ending reports whether the connection is over for the program, and TCP not yet done with it.
-func (q *qp) ending() bool {
+// isClosing reports whether the connection is over for the program, and TCP not yet done with it.
+func (q *qp) isClosing() bool {
 	return isDone(q.q.Down()) && !isDone(q.q.(*core.QP).Gone())
 }
 
@@ -193,24 +193,24 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// tell sends an event when a channel is closed; false: the queue pair or the session ended before.
-func (q *qp) tell(when <-chan struct{}, event string) bool {
+// sendEventOn sends an event when a channel is closed; false: the queue pair or the session ended before.
+func (q *qp) sendEventOn(when <-chan struct{}, event string) bool {
 	select {
 	case <-when:
-	case <-q.closed:
+	case <-q.destroyed:
 		return false
 	case <-q.s.ctx.Done():
 		return false
 	}
 	err := q.q.Err()
-	q.s.event(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
-		Cause: cause(err)})
+	q.s.sendEvent(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
+		Cause: errorCause(err)})
 	return true
 }
 
-// cause is the word for an error that a Terminate tells of (RFC 5040, 4.8), empty for others: that the connection is
+// errorCause is the word for an error that a Terminate tells of (RFC 5040, 4.8), empty for others: that the connection is
 // lost is no error of the protocol.
-func cause(err error) string {
+func errorCause(err error) string {
 	e := (*ulpdu.Error)(nil)
 	switch {
 	case !errors.As(err, &e), e.Layer == ulpdu.MPA && e.Code == lostConnection:
@@ -226,8 +226,8 @@ func cause(err error) string {
 // lostConnection is MPA's error code for TCP's end (RFC 5044, 8).
 const lostConnection = 1
 
-// event sends the client one.
-func (s *Session) event(e *control.Event) {
+// sendEvent sends the client one.
+func (s *Session) sendEvent(e *control.Event) {
 	if err := s.conn.Send(control.KindEvent, control.Marshal(e)); err != nil {
 		s.Fail(err)
 	}
@@ -239,19 +239,19 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 // closeQP ends the connection and gives back what q has, which is in no table any more. A queue pair that takes
 // longer than destroyWait is given back when it ends.
 func (s *Session) closeQP(q *qp) error {
-	close(q.closed)
+	close(q.destroyed)
 	eng := q.q.(*core.QP)
 	eng.Farewell()
 	done := make(chan error, 1)
-	s.ending.Go(func() {
+	s.closingQPs.Go(func() {
 		if eng.Abort() == nil {
 			s.drain(q) // what the client posted before is flushed
 		}
 		err := eng.Close()
-		s.delist(q)
+		s.removePoster(q)
 		q.mem.Close()
 		s.mu.Lock()
-		q.use(-1)
+		q.addUsers(-1)
 		s.mu.Unlock()
 		s.account.Release(q.cost)
 		done <- err

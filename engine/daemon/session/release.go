@@ -16,18 +16,18 @@ func (s *Session) release() {
 		cancel()
 	}
 	s.mu.Unlock()
-	for _, c := range all[*running](s) {
+	for _, c := range objectsOf[*capture](s) {
 		c.abort()
 	}
-	s.tasks.Wait()
-	if s.pumped != nil {
+	s.waiting.Wait()
+	if s.pumpDone != nil {
 		s.ringer.Close()
-		<-s.pumped
+		<-s.pumpDone
 	}
-	for _, l := range empty[*listener](s) {
+	for _, l := range removeAll[*listener](s) {
 		s.closeListener(l)
 	}
-	for _, q := range empty[*request](s) {
+	for _, q := range removeAll[*request](s) {
 		q.r.Reject(nil)
 		s.account.Release(q.cost)
 	}
@@ -40,21 +40,21 @@ func (s *Session) release() {
 
 // releaseMemory gives back the memory and queues that no queue pair uses any more, and returns what stays.
 func (s *Session) releaseMemory() (left []error) {
-	for _, q := range emptyUnused[*srq](s) {
+	for _, q := range removeUnused[*srq](s) {
 		s.closeSRQ(q)
 	}
-	for _, w := range empty[*mw](s) {
+	for _, w := range removeAll[*mw](s) {
 		s.closeMW(w)
 	}
-	for _, m := range all[*mr](s) {
+	for _, m := range objectsOf[*mr](s) {
 		if err := s.closeMR(m); err != nil {
 			left = append(left, fmt.Errorf("memory region %d: %w", m.handle, err))
 		}
 	}
-	for _, c := range emptyUnused[*cq](s) {
+	for _, c := range removeUnused[*cq](s) {
 		s.closeCQ(c)
 	}
-	for _, p := range emptyUnused[*pd](s) {
+	for _, p := range removeUnused[*pd](s) {
 		if err := device.IgnoreClosed(s.closePD(p)); err != nil {
 			left = append(left, fmt.Errorf("protection domain %d: %w", p.handle, err))
 		}
@@ -62,11 +62,11 @@ func (s *Session) releaseMemory() (left []error) {
 	return left
 }
 
-// emptyUnused takes the objects of one kind out of the table that nothing uses.
-func emptyUnused[T entry](s *Session) (list []T) {
+// removeUnused takes the objects of one kind out of the table that nothing uses.
+func removeUnused[T entry](s *Session) (list []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, v := range has[T](s) {
+	for _, v := range objectsLocked[T](s) {
 		if v.busy() == nil {
 			delete(s.objects, v.self().handle)
 			list = append(list, v)
@@ -77,8 +77,8 @@ func emptyUnused[T entry](s *Session) (list []T) {
 
 func (s *Session) releaseQPs() {
 	var group errgroup.Group
-	group.SetLimit(closers)
-	for _, q := range empty[*qp](s) {
+	group.SetLimit(maxClosers)
+	for _, q := range removeAll[*qp](s) {
 		group.Go(func() error { return s.closeQP(q) })
 	}
 	group.Wait()

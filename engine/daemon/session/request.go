@@ -13,14 +13,14 @@ type (
 	handler func(s *Session, r *control.Request, files []int) (any, error)
 )
 
-// passed is a result that goes with descriptors, which the reply closes.
-type passed struct {
+// withFiles is a result that goes with descriptors, which the reply closes.
+type withFiles struct {
 	result any
 	files  []int
 }
 
-// passing is a handler with arguments, and descriptors with the request.
-func passing[A any](f func(*Session, *A, []int) (any, error)) handler {
+// takesFiles is a handler with arguments, and descriptors with the request.
+func takesFiles[A any](f func(*Session, *A, []int) (any, error)) handler {
 	return func(s *Session, r *control.Request, files []int) (any, error) {
 		var a A
 		if err := r.ParseArgs(&a); err != nil {
@@ -30,18 +30,18 @@ func passing[A any](f func(*Session, *A, []int) (any, error)) handler {
 	}
 }
 
-// query is a handler with arguments and a result.
-func query[A any](f func(*Session, *A) (any, error)) handler {
-	return passing(func(s *Session, a *A, _ []int) (any, error) { return f(s, a) })
+// returnsResult is a handler with arguments and a result.
+func returnsResult[A any](f func(*Session, *A) (any, error)) handler {
+	return takesFiles(func(s *Session, a *A, _ []int) (any, error) { return f(s, a) })
 }
 
-// order is a handler with arguments.
-func order[A any](f func(*Session, *A) error) handler {
-	return query(func(s *Session, a *A) (any, error) { return nil, f(s, a) })
+// returnsNothing is a handler with arguments.
+func returnsNothing[A any](f func(*Session, *A) error) handler {
+	return returnsResult(func(s *Session, a *A) (any, error) { return nil, f(s, a) })
 }
 
-// waits is a waiter with arguments.
-func waits[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
+// mayWait is a waiter with arguments.
+func mayWait[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
 	return func(s *Session, ctx context.Context, r *control.Request) (any, error) {
 		var a A
 		if err := r.ParseArgs(&a); err != nil {
@@ -69,16 +69,16 @@ type entry interface {
 	String() string // what it is, also of nil
 }
 
-// add gives an object a handle. It is called with mu held.
-func (s *Session) add(o entry) control.Handle {
+// addObject gives an object a handle. It is called with mu held.
+func (s *Session) addObject(o entry) control.Handle {
 	s.last++
 	o.self().handle = s.last
 	s.objects[s.last] = o
 	return s.last
 }
 
-// lookUp finds an object. It is called with the session's mutex held.
-func lookUp[T entry](s *Session, h control.Handle) (T, error) {
+// findLocked finds an object. It is called with the session's mutex held.
+func findLocked[T entry](s *Session, h control.Handle) (T, error) {
 	v, ok := s.objects[h].(T)
 	if !ok {
 		return v, control.Errorf(control.CodeUnknown, "there is no %s %d", v.String(), h)
@@ -89,14 +89,14 @@ func lookUp[T entry](s *Session, h control.Handle) (T, error) {
 func find[T entry](s *Session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return lookUp[T](s, h)
+	return findLocked[T](s, h)
 }
 
-// remove takes an object out of the session unless it is busy.
-func remove[T entry](s *Session, h control.Handle) (T, error) {
+// removeIdle takes an object out of the session unless it is busy.
+func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, err := lookUp[T](s, h)
+	v, err := findLocked[T](s, h)
 	if err == nil {
 		err = v.busy()
 	}
@@ -106,10 +106,10 @@ func remove[T entry](s *Session, h control.Handle) (T, error) {
 	return v, err
 }
 
-// destroy is a handler that takes an object out of the session and ends it.
-func destroy[T entry](end func(*Session, T) error) handler {
-	return order(func(s *Session, a *control.Object) error {
-		v, err := remove[T](s, a.Handle)
+// removes is a handler that takes an object out of the session and ends it.
+func removes[T entry](end func(*Session, T) error) handler {
+	return returnsNothing(func(s *Session, a *control.Object) error {
+		v, err := removeIdle[T](s, a.Handle)
 		if err != nil {
 			return err
 		}
@@ -124,8 +124,8 @@ func busyIf(is bool, format string, args ...any) error {
 	return control.Errorf(control.CodeBusy, format, args...)
 }
 
-// has returns the objects of one kind. It is called with mu held.
-func has[T entry](s *Session) (list []T) {
+// objectsLocked returns the objects of one kind. It is called with mu held.
+func objectsLocked[T entry](s *Session) (list []T) {
 	for _, o := range s.objects {
 		if v, ok := o.(T); ok {
 			list = append(list, v)
@@ -134,25 +134,25 @@ func has[T entry](s *Session) (list []T) {
 	return list
 }
 
-// all returns the objects of one kind, empty takes them out too.
-func all[T entry](s *Session) []T {
+// objectsOf returns the objects of one kind, empty takes them out too.
+func objectsOf[T entry](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return has[T](s)
+	return objectsLocked[T](s)
 }
 
-func empty[T entry](s *Session) []T {
+func removeAll[T entry](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := has[T](s)
+	list := objectsLocked[T](s)
 	for _, v := range list {
 		delete(s.objects, v.self().handle)
 	}
 	return list
 }
 
-// paid returns what open makes, for which the user pays.
-func paid[T any](s *Session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
+// charge returns what open makes, for which the user pays.
+func charge[T any](s *Session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
 	if err = s.reserve(cost); err != nil {
 		return v, err
 	}

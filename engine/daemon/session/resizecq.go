@@ -22,24 +22,24 @@ func (s *Session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 		return nil, err
 	}
 	if a.Depth == 0 {
-		return nil, s.useNext(c)
+		return nil, s.useNextRing(c)
 	}
-	s.drop(s.swapNext(c, nil)) // one that was asked for before
+	s.closeRing(s.setNextRing(c, nil)) // one that was asked for before
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
 		return nil, fmt.Errorf("%w: ibv_resize_cq to %d, at most %d", control.ErrFrame, a.Depth,
 			control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
-	n, err := paid(s, ringCost(g), func() (*cqRing, error) { return s.newRing(g) })
+	n, err := charge(s, ringCost(g), func() (*cqRing, error) { return s.newRing(g) })
 	if err != nil {
 		return nil, err
 	}
 	fd := n.mem.TakeFd()
-	s.swapNext(c, n)
-	return passed{control.ResizeCQResult{Ring: n.geometry}, []int{fd}}, nil
+	s.setNextRing(c, n)
+	return withFiles{control.ResizeCQResult{Ring: n.geometry}, []int{fd}}, nil
 }
 
-func (s *Session) swapNext(c *cq, n *cqRing) (before *cqRing) {
+func (s *Session) setNextRing(c *cq, n *cqRing) (before *cqRing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, c.next = c.next, n
@@ -60,24 +60,24 @@ func (s *Session) newRing(g control.Geometry) (*cqRing, error) {
 	return &cqRing{g, mem, ring}, nil
 }
 
-// drop gives back a ring that was not used; n may be nil.
-func (s *Session) drop(n *cqRing) {
+// closeRing gives back a ring that was not used; n may be nil.
+func (s *Session) closeRing(n *cqRing) {
 	if n != nil {
 		n.mem.Close()
 		s.account.Release(ringCost(n.geometry))
 	}
 }
 
-// useNext puts completions into the ring that was made last. What the program has not taken out of the ring before
+// useNextRing puts completions into the ring that was made last. What the program has not taken out of the ring before
 // stays there.
-func (s *Session) useNext(c *cq) error {
-	n := s.swapNext(c, nil)
+func (s *Session) useNextRing(c *cq) error {
+	n := s.setNextRing(c, nil)
 	if n == nil {
 		return control.Errorf(control.CodeInvalid, "no ring was asked for before")
 	}
 	before, err := c.replace(n)
 	if err != nil {
-		s.drop(n)
+		s.closeRing(n)
 		return err
 	}
 	before.Close()
@@ -97,11 +97,11 @@ func (c *cq) replace(n *cqRing) (before *control.Memory, err error) {
 	at := c.mem
 	defer func() {
 		if v := recover(); v != nil {
-			c.s.lostRing(at, v)
-			c.dead, err = true, verbs.ErrClosed
+			c.s.failLostPage(at, v)
+			c.closed, err = true, verbs.ErrClosed
 		}
 	}()
-	if c.dead {
+	if c.closed {
 		return nil, verbs.ErrClosed
 	}
 	armed := atomic.SwapUint32(c.ring.Armed(), 0)

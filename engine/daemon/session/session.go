@@ -71,34 +71,34 @@ type Session struct {
 	cancel  context.CancelCauseFunc
 	since   time.Time
 
-	dev     *device.Device // from hello on
-	program string
-	bell    *control.Memory
-	ringer  *control.Signal // the client rings it when the pump sleeps
-	pumped  chan struct{}   // closed when the pump ended
-	ringers ringers
+	dev       *device.Device // from hello on
+	program   string
+	bell      *control.Memory
+	ringer    *control.Signal // the client rings it when the pump sleeps
+	pumpDone  chan struct{}   // closed when the pump ended
+	signaller signaller
 
-	released chan struct{} // closed when nothing of the daemon is the session's any more
+	resourcesReleased chan struct{} // closed when nothing of the daemon is the session's any more
 
-	working sync.Mutex     // held while a request is carried out; guards over
-	over    bool           // no request may be carried out any more
-	left    chan struct{}  // closed when the reader ended
-	tasks   sync.WaitGroup // requests that wait
-	ending  sync.WaitGroup // queue pairs that were destroyed and have not ended
+	executing  sync.Mutex     // held while a request is carried out; guards over
+	closing    bool           // no request may be carried out any more
+	readerDone chan struct{}  // closed when the reader ended
+	waiting    sync.WaitGroup // requests that wait
+	closingQPs sync.WaitGroup // queue pairs that were destroyed and have not ended
 
-	mu       sync.Mutex
-	pending  map[uint64]context.CancelFunc
-	last     control.Handle
-	objects  map[control.Handle]entry
-	requests int // of objects: connection requests
+	mu           sync.Mutex
+	pending      map[uint64]context.CancelFunc
+	last         control.Handle
+	objects      map[control.Handle]entry
+	connRequests int // of objects: connection requests
 
-	viewing chan struct{} // of the snapshot that is under way to the program
+	snapshotTurn chan struct{} // of the snapshot that is under way to the program
 
-	pumping sync.Mutex // held while the pump is at work; guards the rest
-	bells   []poster   // by their bells; nil: free
-	free    []uint32   // bells
-	active  []poster   // had something in their rings
-	debt    int        // what the program owes for bells that rang for nothing
+	pumpMu        sync.Mutex // held while the pump is at work; guards the rest
+	posters       []poster   // by their bells; nil: free
+	freeBells     []uint32   // bells
+	active        []poster   // had something in their rings
+	idleDoorbells int        // what the program owes for bells that rang for nothing
 }
 
 // ErrShutdown ends the sessions of a daemon that stops.
@@ -111,8 +111,8 @@ func New(d Daemon, c Config) *Session {
 		cred: c.Cred, mapper: c.Mapper, count: c.Count, account: c.Account, since: time.Now(),
 		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
-		left: make(chan struct{}), released: make(chan struct{}), viewing: make(chan struct{}, 1),
-		ringers: ringers{kick: make(chan struct{}, 1)},
+		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}), snapshotTurn: make(chan struct{}, 1),
+		signaller: signaller{wake: make(chan struct{}, 1)},
 	}
 	if c.Account.Tenant != "" {
 		s.log = s.log.With("tenant", c.Account.Tenant)
@@ -137,13 +137,13 @@ func (s *Session) Fail(err error) {
 // waits for the reader, which may be at work for as long as the program likes, and for queue pairs that end late.
 // The session counts until that is over.
 func (s *Session) Run(released func()) {
-	defer s.contain("giving back what it has")
-	go s.read()
+	defer s.recoverDefect("giving back what it has")
+	go s.receiveLoop()
 	<-s.ctx.Done()
 	s.conn.Shutdown()
-	s.working.Lock() // what is carried out comes to its end
-	s.over = true
-	s.working.Unlock()
+	s.executing.Lock() // what is carried out comes to its end
+	s.closing = true
+	s.executing.Unlock()
 	switch err := context.Cause(s.ctx); {
 	case errors.Is(err, io.EOF), errors.Is(err, ErrShutdown),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // it ended with replies unread
@@ -152,10 +152,10 @@ func (s *Session) Run(released func()) {
 		s.log.Warn("program dropped", "program", s.program, "error", err)
 	}
 	s.release()
-	close(s.released)
+	close(s.resourcesReleased)
 	released()
-	<-s.left
-	s.ending.Wait()
+	<-s.readerDone
+	s.closingQPs.Wait()
 	for _, err := range s.releaseMemory() { // what late queue pairs used
 		s.log.Error("something of a program stays", "error", err)
 	}
@@ -163,55 +163,55 @@ func (s *Session) Run(released func()) {
 	s.d.Forget(s)
 }
 
-// read takes what the program sends. It alone receives and closes the program's descriptors, which can take
+// receiveLoop takes what the program sends. It alone receives and closes the program's descriptors, which can take
 // as long as the program wants (SO_LINGER, FUSE): that costs the program one of its sessions, and the daemon
 // one thread.
-func (s *Session) read() {
-	defer close(s.left)
+func (s *Session) receiveLoop() {
+	defer close(s.readerDone)
 	defer s.conn.Close()
-	defer s.contain("reading requests")
-	quiet := time.AfterFunc(helloWait, func() { s.Fail(errors.New("no hello in time")) })
-	for handle := s.hello; ; handle = s.handle {
+	defer s.recoverDefect("reading requests")
+	quiet := time.AfterFunc(helloTimeout, func() { s.Fail(errors.New("no hello in time")) })
+	for handle := s.hello; ; handle = s.dispatch {
 		k, body, files, err := s.conn.Receive()
 		quiet.Stop()
 		if err == nil {
-			err = s.carryOut(handle, k, body, files)
+			err = s.execute(handle, k, body, files)
 		}
 		if err != nil {
 			s.Fail(err)
 		}
-		s.discard(files)
+		s.closeFiles(files)
 		if err != nil {
 			return
 		}
 	}
 }
 
-// errHeldUp ends the session of a program whose descriptor does not close.
-var errHeldUp = errors.New("the program passed a descriptor whose close blocks (a socket with " +
+// errCloseBlocked ends the session of a program whose descriptor does not close.
+var errCloseBlocked = errors.New("the program passed a descriptor whose close blocks (a socket with " +
 	"SO_LINGER, a file of a FUSE server that does not answer); " +
 	"its session counts until that is over")
 
-// discard closes what the program passed.
-func (s *Session) discard(files []int) {
+// closeFiles closes what the program passed.
+func (s *Session) closeFiles(files []int) {
 	if len(files) == 0 {
 		return
 	}
-	late := time.AfterFunc(leaveWait, func() {
+	late := time.AfterFunc(closeWait, func() {
 		s.count.SessionsHeldUp.Add(1)
-		s.Fail(errHeldUp)
+		s.Fail(errCloseBlocked)
 	})
 	control.CloseAll(files)
 	late.Stop()
 }
 
-// carryOut has handle take a frame, unless the session is over.
-func (s *Session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte,
+// execute has handle take a frame, unless the session is over.
+func (s *Session) execute(handle func(body []byte, files []int) error, k control.Kind, body []byte,
 	files []int) error {
-	s.working.Lock()
-	defer s.working.Unlock()
-	defer s.contain("a request")
-	if s.over {
+	s.executing.Lock()
+	defer s.executing.Unlock()
+	defer s.recoverDefect("a request")
+	if s.closing {
 		return ErrShutdown
 	}
 	if k != control.KindRequest {
@@ -220,14 +220,14 @@ func (s *Session) carryOut(handle func(body []byte, files []int) error, k contro
 	return handle(body, files)
 }
 
-// handle carries a request out.
-func (s *Session) handle(body []byte, files []int) error {
+// dispatch carries a request out.
+func (s *Session) dispatch(body []byte, files []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil {
 		return err
 	}
-	if f := waiting[r.Op]; f != nil {
-		return s.begin(&r, f)
+	if f := waiters[r.Op]; f != nil {
+		return s.startWaiter(&r, f)
 	}
 	f := handlers[r.Op]
 	if f == nil {
@@ -246,7 +246,7 @@ func (s *Session) reply(id uint64, result any, err error) error {
 		defer v.sent()
 		head := fmt.Appendf(nil, `{"id":%d,"result":`, id)
 		return s.conn.SendParts(control.KindReply, [][]byte{head, v.body, []byte("}")})
-	case passed:
+	case withFiles:
 		defer control.CloseAll(v.files)
 		result, files = v.result, v.files
 	}
@@ -260,24 +260,24 @@ func (s *Session) reply(id uint64, result any, err error) error {
 	return s.conn.Send(control.KindReply, control.Marshal(&r), files...)
 }
 
-// begin runs a request that waits for something in a goroutine of its own.
-func (s *Session) begin(r *control.Request, f waiter) error {
+// startWaiter runs a request that waits for something in a goroutine of its own.
+func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
 		s.mu.Unlock()
 		return fmt.Errorf("%w: request %d is not answered yet and comes again", control.ErrFrame,
 			r.ID)
 	}
-	if err := s.mayWait(r); err != nil {
+	if err := s.reserveWaiter(r); err != nil {
 		s.mu.Unlock()
 		return s.reply(r.ID, nil, err)
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.pending[r.ID] = cancel
 	s.mu.Unlock()
-	s.tasks.Go(func() {
-		defer s.contain(string(r.Op))
-		result, err := s.wait(ctx, r, f, cancel)
+	s.waiting.Go(func() {
+		defer s.recoverDefect(string(r.Op))
+		result, err := s.runWaiter(ctx, r, f, cancel)
 		if err := s.reply(r.ID, result, err); err != nil {
 			s.Fail(err)
 		}
@@ -285,8 +285,8 @@ func (s *Session) begin(r *control.Request, f waiter) error {
 	return nil
 }
 
-// mayWait counts one more request that waits, unless a limit is in the way. It is called with mu held.
-func (s *Session) mayWait(r *control.Request) error {
+// reserveWaiter counts one more request that waits, unless a limit is in the way. It is called with mu held.
+func (s *Session) reserveWaiter(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
 		return control.Errorf(control.CodeQuota, "%d requests wait already",
@@ -298,8 +298,8 @@ func (s *Session) mayWait(r *control.Request) error {
 	return s.reserve(pendingCost)
 }
 
-// wait carries out a request that may wait.
-func (s *Session) wait(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
+// runWaiter carries out a request that may wait.
+func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
 	error) {
 	defer func() {
 		s.mu.Lock()
@@ -311,44 +311,44 @@ func (s *Session) wait(ctx context.Context, r *control.Request, f waiter, cancel
 	return f(s, ctx, r)
 }
 
-var waiting map[control.Op]waiter
+var waiters map[control.Op]waiter
 var handlers map[control.Op]handler
 
 func init() {
-	waiting = map[control.Op]waiter{
-		control.OpResolve:    waits((*Session).resolve),
-		control.OpConnect:    waits((*Session).connect),
-		control.OpAccept:     waits((*Session).accept),
-		control.OpGetRequest: waits((*Session).getRequest),
+	waiters = map[control.Op]waiter{
+		control.OpResolve:    mayWait((*Session).resolve),
+		control.OpConnect:    mayWait((*Session).connect),
+		control.OpAccept:     mayWait((*Session).accept),
+		control.OpGetRequest: mayWait((*Session).getRequest),
 		control.OpSnapshot:   (*Session).snapshot,
-		control.OpFlush:      waits((*Session).flush),
+		control.OpFlush:      mayWait((*Session).flush),
 		control.OpReload:     (*Session).reloadConfig,
-		control.OpEndCapture: waits((*Session).endCapture),
+		control.OpEndCapture: mayWait((*Session).endCapture),
 	}
 	handlers = map[control.Op]handler{
 		control.OpAllocPD:       (*Session).allocPD,
-		control.OpFreePD:        destroy((*Session).closePD),
-		control.OpRegMR:         passing((*Session).regMR),
-		control.OpDeregMR:       order((*Session).deregMR),
-		control.OpAllocMW:       query((*Session).allocMW),
-		control.OpDeallocMW:     destroy((*Session).closeMW),
-		control.OpCreateCQ:      query((*Session).createCQ),
-		control.OpDestroyCQ:     destroy((*Session).closeCQ),
-		control.OpResizeCQ:      query((*Session).resizeCQ),
-		control.OpCreateSRQ:     query((*Session).createSRQ),
-		control.OpModifySRQ:     order((*Session).modifySRQ),
-		control.OpQuerySRQ:      query((*Session).querySRQ),
-		control.OpDestroySRQ:    destroy((*Session).closeSRQ),
-		control.OpCreateQP:      query((*Session).createQP),
-		control.OpModifyQP:      order((*Session).modifyQP),
-		control.OpDestroyQP:     destroy((*Session).closeQP),
-		control.OpDisconnect:    order((*Session).disconnect),
-		control.OpQueryQP:       query((*Session).queryQP),
-		control.OpListen:        query((*Session).listen),
-		control.OpCloseListener: destroy((*Session).closeListener),
-		control.OpReject:        order((*Session).reject),
-		control.OpCancel:        order((*Session).cancelRequest),
-		control.OpCapture:       query((*Session).capture),
+		control.OpFreePD:        removes((*Session).closePD),
+		control.OpRegMR:         takesFiles((*Session).regMR),
+		control.OpDeregMR:       returnsNothing((*Session).deregMR),
+		control.OpAllocMW:       returnsResult((*Session).allocMW),
+		control.OpDeallocMW:     removes((*Session).closeMW),
+		control.OpCreateCQ:      returnsResult((*Session).createCQ),
+		control.OpDestroyCQ:     removes((*Session).closeCQ),
+		control.OpResizeCQ:      returnsResult((*Session).resizeCQ),
+		control.OpCreateSRQ:     returnsResult((*Session).createSRQ),
+		control.OpModifySRQ:     returnsNothing((*Session).modifySRQ),
+		control.OpQuerySRQ:      returnsResult((*Session).querySRQ),
+		control.OpDestroySRQ:    removes((*Session).closeSRQ),
+		control.OpCreateQP:      returnsResult((*Session).createQP),
+		control.OpModifyQP:      returnsNothing((*Session).modifyQP),
+		control.OpDestroyQP:     removes((*Session).closeQP),
+		control.OpDisconnect:    returnsNothing((*Session).disconnect),
+		control.OpQueryQP:       returnsResult((*Session).queryQP),
+		control.OpListen:        returnsResult((*Session).listen),
+		control.OpCloseListener: removes((*Session).closeListener),
+		control.OpReject:        returnsNothing((*Session).reject),
+		control.OpCancel:        returnsNothing((*Session).cancelRequest),
+		control.OpCapture:       returnsResult((*Session).startCapture),
 		control.OpConfirm:       (*Session).confirm,
 	}
 }
@@ -361,8 +361,8 @@ func (s *Session) hello(body []byte, _ []int) error {
 	}
 	var a control.HelloArgs
 	if err = r.ParseArgs(&a); err == nil {
-		s.afterTheDead()
-		err = s.welcome(&a)
+		s.waitForDeadSessions()
+		err = s.setUp(&a)
 	}
 	if err != nil {
 		s.reply(r.ID, nil, err)
@@ -371,13 +371,13 @@ func (s *Session) hello(body []byte, _ []int) error {
 	s.log.Debug("program came", "program", s.program, "device", s.dev.Name)
 	control.PassRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
-	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.Info(),
-		Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()), Limits: s.mostByKey()},
+	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version, Device: s.dev.Info(),
+		Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()), Limits: s.limitsByKey()},
 		[]int{s.bell.TakeFd(), fd}}, err)
 }
 
-// welcome sets up what every session has.
-func (s *Session) welcome(a *control.HelloArgs) (err error) {
+// setUp sets up what every session has.
+func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
 		remedy := "upgrade the program's side, which is older: the xwarp package where the " +
 			"program runs (its container image, too)"
@@ -409,11 +409,11 @@ func (s *Session) welcome(a *control.HelloArgs) (err error) {
 	s.mu.Lock()
 	s.dev, s.program = dev, clip(a.Program)
 	s.mu.Unlock()
-	s.pumped = make(chan struct{})
+	s.pumpDone = make(chan struct{})
 	go s.pump()
 	go func() {
-		defer s.contain("telling of completions")
-		s.ringers.run(s.ctx)
+		defer s.recoverDefect("telling of completions")
+		s.signaller.signalLoop(s.ctx)
 	}()
 	return nil
 }
@@ -430,8 +430,8 @@ func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *Session) limits() config.Limits { return s.d.Config().HolderLimits(s.account.Holder) }
 
-// mostByKey returns the most that the session's user may have, by the keys of [limits]; nil for the operator.
-func (s *Session) mostByKey() map[string]int64 {
+// limitsByKey returns the most that the session's user may have, by the keys of [limits]; nil for the operator.
+func (s *Session) limitsByKey() map[string]int64 {
 	if s.account.Operator {
 		return nil
 	}
@@ -480,11 +480,11 @@ func (s *Session) cancelRequest(a *control.CancelArgs) error {
 
 // Shutdown disconnects what a session has and ends it.
 func (s *Session) Shutdown(ctx context.Context) {
-	for _, l := range all[*listener](s) {
+	for _, l := range objectsOf[*listener](s) {
 		l.l.Close()
 	}
 	var ending []verbs.QP
-	for _, q := range all[*qp](s) {
+	for _, q := range objectsOf[*qp](s) {
 		if q.connected.Load() {
 			ending = append(ending, q.q)
 		}

@@ -23,14 +23,14 @@ import (
 // its part of the quotas is free again, the defect is reported, and another program notices nothing.
 func TestDefect(t *testing.T) {
 	const atOnce, later = control.OpConfirm, control.OpEndCapture
-	oldHandler, oldWaiter := handlers[atOnce], waiting[later]
+	oldHandler, oldWaiter := handlers[atOnce], waiters[later]
 	handlers[atOnce] = func(*Session, *control.Request, []int) (any, error) {
 		panic("made to fail")
 	}
-	waiting[later] = func(*Session, context.Context, *control.Request) (any, error) {
+	waiters[later] = func(*Session, context.Context, *control.Request) (any, error) {
 		panic("made to fail")
 	}
-	t.Cleanup(func() { handlers[atOnce], waiting[later] = oldHandler, oldWaiter })
+	t.Cleanup(func() { handlers[atOnce], waiters[later] = oldHandler, oldWaiter })
 	d, socket := start(t)
 	other := dialRaw(t, socket)
 	for i, op := range []control.Op{atOnce, later} {
@@ -70,15 +70,15 @@ func TestStartedAnew(t *testing.T) {
 	}
 	beside := dialRaw(t, socket) // is alive, and nobody waits for it
 	held := d.session(t, 1)
-	held.working.Lock() // as while it carries out a request
+	held.executing.Lock() // as while it carries out a request
 	if err := beside.ask(control.OpListen, listen); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("while its owner lives: %v", err)
 	}
 	first.Close()
 	begin := time.Now()
-	time.AfterFunc(deadWait/8, held.working.Unlock)
+	time.AfterFunc(deadSessionWait/8, held.executing.Unlock)
 	second := dialRaw(t, socket)
-	if time.Since(begin) < deadWait/8 {
+	if time.Since(begin) < deadSessionWait/8 {
 		t.Error("it does not wait for the dead one")
 	}
 	if err := second.ask(control.OpListen, listen); err != nil {
@@ -86,8 +86,8 @@ func TestStartedAnew(t *testing.T) {
 	}
 
 	held = d.session(t, 3)
-	held.working.Lock()
-	defer held.working.Unlock()
+	held.executing.Lock()
+	defer held.executing.Unlock()
 	second.Close()
 	third := dialRaw(t, socket)
 	if err := third.ask(control.OpListen, listen); err == nil {
@@ -120,7 +120,7 @@ func TestLateQueuePairs(t *testing.T) {
 			}
 			var queues []*cq
 			for _, s := range d.Sessions() {
-				queues = append(queues, all[*cq](s)...)
+				queues = append(queues, objectsOf[*cq](s)...)
 			}
 			for _, c := range queues {
 				c.mu.Lock() // a worker that completes something stands still

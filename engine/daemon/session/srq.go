@@ -11,15 +11,15 @@ import (
 // srq is a shared receive queue of a session: the engine's, and the ring in which the client posts.
 type srq struct {
 	object
-	s      *Session
-	eng    verbs.SRQ
-	pd     *pd
-	depth  int
-	users  int           // queue pairs, under the session's mutex
-	passed chan struct{} // the limit was passed
-	closed chan struct{}
+	s            *Session
+	eng          verbs.SRQ
+	pd           *pd
+	depth        int
+	users        int           // queue pairs, under the session's mutex
+	limitReached chan struct{} // the limit was passed
+	destroyed    chan struct{}
 
-	posted
+	posterState
 	recvRing
 }
 
@@ -47,18 +47,18 @@ func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 	}
 	g := control.NewGeometry(0, c.Depth, control.RecvSlot(c.MaxSGE))
 	q := &srq{object: object{cost: s.srqCost(&c, g)}, s: s, pd: p, depth: c.Depth,
-		passed: make(chan struct{}, 1), closed: make(chan struct{})}
-	if _, err := paid(s, q.cost, func() (any, error) { return nil, q.open(c, g) }); err != nil {
+		limitReached: make(chan struct{}, 1), destroyed: make(chan struct{})}
+	if _, err := charge(s, q.cost, func() (any, error) { return nil, q.create(c, g) }); err != nil {
 		return nil, err
 	}
-	return passed{control.CreateSRQResult{Handle: q.handle, Recv: g, Bell: q.bell,
+	return withFiles{control.CreateSRQResult{Handle: q.handle, Recv: g, Bell: q.bell,
 		MaxSGE: c.MaxSGE}, []int{q.mem.TakeFd()}}, nil
 }
 
-// open makes the ring and the engine's queue, and enters q into the session.
-func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
+// create makes the ring and the engine's queue, and enters q into the session.
+func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s := q.s
-	c.PD, c.Limit = q.pd.pd, q.limitPassed
+	c.PD, c.Limit = q.pd.pd, q.onLimit
 	if q.eng, err = s.dev.Core.CreateSRQ(c); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 	q.to, q.sge, q.buf = q.eng, c.MaxSGE, make([]byte, g.SlotSize)
 	if q.rq, err = control.NewConsumer(q.mem.Mem, g); err == nil {
 		q.eng.(*core.SRQ).OnEmpty(func() { s.refill(q) })
-		err = s.enlist(q)
+		err = s.addPoster(q)
 	}
 	if err != nil {
 		q.eng.Close()
@@ -77,29 +77,29 @@ func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 		return err
 	}
 	s.mu.Lock()
-	s.add(q)
+	s.addObject(q)
 	q.pd.srqs++
 	s.mu.Unlock()
 	go q.watch()
 	return nil
 }
 
-// limitPassed is verbs.SRQConfig.Limit: it runs on workers, which do not write to sockets of programs.
-func (q *srq) limitPassed() {
+// onLimit is verbs.SRQConfig.Limit: it runs on workers, which do not write to sockets of programs.
+func (q *srq) onLimit() {
 	select {
-	case q.passed <- struct{}{}:
+	case q.limitReached <- struct{}{}:
 	default:
 	}
 }
 
 // watch tells the client that fewer receives wait than the limit.
 func (q *srq) watch() {
-	defer q.s.contain("watching a shared receive queue")
+	defer q.s.recoverDefect("watching a shared receive queue")
 	for {
 		select {
-		case <-q.passed:
-			q.s.event(&control.Event{Event: control.EventSRQLimit, SRQ: q.handle})
-		case <-q.closed:
+		case <-q.limitReached:
+			q.s.sendEvent(&control.Event{Event: control.EventSRQLimit, SRQ: q.handle})
+		case <-q.destroyed:
 			return
 		case <-q.s.ctx.Done():
 			return
@@ -127,8 +127,8 @@ func (s *Session) querySRQ(a *control.Object) (any, error) {
 
 // closeSRQ gives back what q has; no queue pair uses it any more, and it is in no table.
 func (s *Session) closeSRQ(q *srq) error {
-	close(q.closed)
-	s.delist(q)
+	close(q.destroyed)
+	s.removePoster(q)
 	err := q.eng.Close()
 	q.mem.Close()
 	s.mu.Lock()

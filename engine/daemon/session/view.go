@@ -44,7 +44,7 @@ func (s *Session) AddTo(v *control.Snapshot) {
 		case *cq:
 			v.CQs = append(v.CQs, control.CQState{
 				Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
-				Completions: x.count.Load(), Overrun: x.over.Load(),
+				Completions: x.count.Load(), Overrun: x.overrun.Load(),
 			})
 		case *srq:
 			v.SRQs = append(v.SRQs, control.SRQState{
@@ -76,7 +76,7 @@ func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
 	select {
-	case s.viewing <- struct{}{}:
+	case s.snapshotTurn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -88,10 +88,10 @@ func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 		return control.Marshal(new(s.d.Snapshot(only)))
 	})
 	if err != nil {
-		<-s.viewing
+		<-s.snapshotTurn
 		return nil, err
 	}
-	return &encoded{body, func() { <-s.viewing }}, nil
+	return &encoded{body, func() { <-s.snapshotTurn }}, nil
 }
 
 // encoded is a result that is in JSON already; sent is called when it was sent.
