@@ -90,7 +90,8 @@ func (c *confirmation) start(wait time.Duration, after func(time.Duration) <-cha
 		after(wait)
 }
 
-// waitForDeadline returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a confirmation.
+// waitForDeadline returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a
+// confirmation.
 func (c *confirmation) waitForDeadline(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -139,7 +140,8 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 
 // endUnconfirmed gives everything back because of why.
 func (d *Daemon) endUnconfirmed(why error) error {
-	d.log.Warn("nobody confirmed in time: closing everything", "after", d.confirmation.wait.String())
+	d.log.Warn("nobody confirmed in time: closing everything", "after",
+		d.confirmation.wait.String())
 	err := d.detachAll() // before anything that takes time: the host may be out of reach because of it
 	err = errors.Join(err, d.close(0))
 	if err == nil {

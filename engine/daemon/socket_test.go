@@ -53,7 +53,8 @@ func TestEmptyGroup(t *testing.T) {
 			done <- e
 			return
 		}
-		ln, err := listenUnix(filepath.Join(dir, "s"), programsOwner(&config.Daemon{SocketMode: 0o660}))
+		ln, err := listenUnix(filepath.Join(dir, "s"),
+			programsOwner(&config.Daemon{SocketMode: 0o660}))
 		if err == nil {
 			t.Cleanup(func() { ln.Close() })
 		}

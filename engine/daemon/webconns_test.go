@@ -114,7 +114,8 @@ func freeAddress(t *testing.T) string {
 // TestWebBounds: one client has a part of the connections at most, and all together no more than may be.
 func TestWebBounds(t *testing.T) {
 	owners := map[net.Conn]any{}
-	v := &connLimiter{ownerOf: func(c net.Conn) any { return owners[c] }, conns: map[net.Conn]*limitedConn{}}
+	v := &connLimiter{ownerOf: func(c net.Conn) any { return owners[c] },
+		conns: map[net.Conn]*limitedConn{}}
 	open := func(owner any, state http.ConnState) net.Conn {
 		c, _ := net.Pipe()
 		owners[c] = owner

@@ -21,16 +21,16 @@ import (
 	"xwarp/ring/pcapng"
 )
 
-// captureBuffer is the bytes that may wait in the stream to a program, if the kernel gives so many.
+// captureBuffer is the number of bytes that may wait in the stream to a program, if the kernel allows it.
 const captureBuffer = 1 << 20
 
 // capture is one capture of a session.
 type capture struct {
 	object
 	tap       *monitor.Capture
-	maxFrames uint64 // frames, 0: any number
+	maxFrames uint64 // 0: no bound
 	out       *os.File
-	stopped   chan struct{} // closed: no more than what is there
+	stopped   chan struct{} // closed when the capture ends with the frames seen so far
 	once      sync.Once
 	done      chan struct{}
 	result    control.CaptureResult // valid when done is closed
@@ -38,7 +38,7 @@ type capture struct {
 
 func (*capture) String() string { return "capture" }
 
-// mayCapture says why a session may not see the frames of all users; nil when it may.
+// mayCapture returns why a session may not see the frames of all users, nil when it may.
 func (s *Session) mayCapture() error {
 	group := s.d.Config().Daemon.CaptureGroup
 	if group != "" && s.account.Tenant == "" && member(s.cred, group) {
@@ -105,10 +105,10 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	return withFiles{control.Object{Handle: v.handle}, []int{read}}, nil
 }
 
-// stop has the capture end with what was seen so far.
+// stop ends the capture with the frames seen so far.
 func (c *capture) stop() { c.once.Do(func() { close(c.stopped) }) }
 
-// abort ends it at once: nobody reads.
+// abort ends the capture at once.
 func (c *capture) abort() {
 	c.stop()
 	c.out.Close()
@@ -146,10 +146,10 @@ func (c *capture) writeLoop(device string) {
 	c.result.Error = control.ErrorText(err)
 }
 
-// captureIdle is how long copy sleeps when nothing came.
+// captureIdle is how long copy sleeps when there are no frames.
 const captureIdle = time.Millisecond
 
-// copy takes frames until the capture ends.
+// copy writes frames until the capture ends.
 func (c *capture) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int) error {
 	ending := false
 	for c.maxFrames == 0 || c.result.Frames < c.maxFrames {
@@ -170,14 +170,14 @@ func (c *capture) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 		select {
 		case <-c.stopped:
 			c.tap.Stop()
-			ending = true // once more: what came before
+			ending = true // read once more the frames that came before
 		case <-time.After(captureIdle):
 		}
 	}
 	return nil
 }
 
-// endCapture ends a capture if it still goes on, and says how it was.
+// endCapture ends a capture and returns its result.
 func (s *Session) endCapture(ctx context.Context, a *control.Object) (any, error) {
 	c, err := find[*capture](s, a.Handle)
 	if err != nil {

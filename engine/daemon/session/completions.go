@@ -17,17 +17,17 @@ type cq struct {
 	object
 	s       *Session
 	eng     verbs.CQ
-	cqRing          // geometry is under the session's mutex, what is left under mu
-	next    *cqRing // under the session's mutex; nil: none
+	cqRing          // geometry is guarded by Session.mu, the rest by mu
+	next    *cqRing // made by ibv_resize_cq; guarded by Session.mu; nil: none
 	channel *control.Channel
-	users   int // queue pair sides, under the session's mutex
+	users   int // send and receive sides of queue pairs; guarded by Session.mu
 
-	mu      sync.Mutex // workers
+	mu      sync.Mutex // workers take it
 	closed  bool       // nothing may touch the memory any more
 	count   atomic.Uint64
 	overrun atomic.Bool
 
-	queued atomic.Bool // it waits for the ringer
+	queued atomic.Bool // it is in signaller.queued
 }
 
 func (*cq) String() string { return "completion queue" }
@@ -36,7 +36,7 @@ func (c *cq) busy() error {
 	return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
 }
 
-// newCQ makes a completion queue; peer is the program's end of its channel, which is the caller's.
+// newCQ makes a completion queue. peer is the program's end of its channel; the caller owns it.
 func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	r, err := s.newRing(g)
 	if err != nil {
@@ -51,7 +51,7 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	return c, peer, nil
 }
 
-// push puts a completion into the ring. It runs on workers.
+// push writes a completion into the ring. It runs on workers. kept is false when the ring was full.
 func (c *cq) push(v *verbs.Completion) (kept bool) {
 	q, ok := v.QP.Context().(*qp)
 	if !ok {
@@ -92,7 +92,7 @@ func (c *cq) push(v *verbs.Completion) (kept bool) {
 	return slot != nil
 }
 
-// close gives the memory back. No queue pair may use c any more.
+// close frees the memory. No queue pair may use c any more.
 func (c *cq) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -101,8 +101,8 @@ func (c *cq) close() {
 	c.mem.Close()
 }
 
-// signaller are the completion queues of a session whose programs are to be signalled. Workers do not do it
-// themselves: whatever a program has wait for its end of a channel is woken on the thread that signals.
+// signaller signals the completion channels of a session. Workers do not write to channels themselves: everything that
+// a program lets wait for its end of a channel would be woken on the worker's thread.
 type signaller struct {
 	mu     sync.Mutex
 	queued []*cq
@@ -119,7 +119,7 @@ func (r *signaller) add(c *cq) {
 	}
 }
 
-// signalLoop signals until ctx is done.
+// signalLoop signals the queued channels until ctx is done.
 func (r *signaller) signalLoop(ctx context.Context) {
 	for {
 		select {

@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// listener is a listener of a session, request a peer's wish to connect that its client has not answered.
+// listener is a listener of a session, request a connection request that the program has not answered.
 type listener struct {
 	object
 	l verbs.Listener
@@ -34,8 +34,8 @@ func (*listener) String() string { return "listener" }
 
 func (*request) String() string { return "connection request" }
 
-// beginConnect marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
-// were posted are in their place then: the peer may send at once. ird and ord are those of the connection.
+// beginConnect marks a queue pair as connecting, so that it is neither destroyed meanwhile nor connected twice. It
+// posts the receives that are in its ring, because the peer may send at once. ird and ord are those of the connection.
 func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
 	q, err := findLocked[*qp](s, h)
@@ -56,7 +56,7 @@ func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 	return q, err
 }
 
-// endConnect ends what claim began, and returns what the program gets to hear of it.
+// endConnect undoes beginConnect after an error, or returns the result of the connection.
 func (s *Session) endConnect(q *qp, err error) (any, error) {
 	s.mu.Lock()
 	q.connecting = false
@@ -70,12 +70,12 @@ func (s *Session) endConnect(q *qp, err error) (any, error) {
 		Params: q.q.Params()}, nil
 }
 
-// connectTimeout ends attempts to connect, as Linux's own do by default (tcp_syn_retries): the SYNs go on for longer.
+// connectTimeout bounds an attempt to connect. It is Linux's default (tcp_syn_retries).
 const connectTimeout = 127 * time.Second
 
 var errNoAnswer = fmt.Errorf("%w: the peer did not answer", syscall.ETIMEDOUT)
 
-// resolve waits until the next hop towards an address answers, for the time that the program says.
+// resolve waits until the next hop towards an address is resolved, at most for the time that the program gives.
 func (s *Session) resolve(ctx context.Context, a *control.ResolveArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Timeout < 0 || a.Timeout > control.MaxResolve {
 		return nil, fmt.Errorf("%w: resolve needs a remote address, and 0 to %d ms",
@@ -120,8 +120,8 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	return s.endConnect(q, err)
 }
 
-// checkLocal refuses a tenant, which may be in a network of its own, a connection to a service of this host that is not
-// a listener of the daemon's programs and exports.
+// checkLocal refuses a tenant a connection to an address of this host where no listener of the daemon is. A tenant may
+// be in a network of its own, from which it cannot reach the other services of this host.
 func (s *Session) checkLocal(remote netip.AddrPort) error {
 	if s.account.Tenant == "" || !s.dev.IsLocal(remote.Addr()) ||
 		slices.ContainsFunc(s.d.Devices(), func(v *device.Device) bool {
@@ -133,7 +133,7 @@ func (s *Session) checkLocal(remote netip.AddrPort) error {
 		fmt.Errorf("%w: no program of xwarpd listens there", unix.ECONNREFUSED))
 }
 
-// throttle counts an attempt of the user to open a connection, which has its turn at the user's rate.
+// throttle charges an attempt to connect, and makes it when the user's rate allows it.
 func (s *Session) throttle(ctx context.Context, try func() error) error {
 	if err := s.reserve(connectCost); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (s *Session) throttle(ctx context.Context, try func() error) error {
 	return try()
 }
 
-// mayListen reports whether a user may take a port.
+// mayListen reports whether the limits allow a port.
 func mayListen(l *config.Limits, port uint16) bool {
 	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
 }
@@ -161,8 +161,8 @@ func (s *Session) checkPort(port uint16) error {
 	return nil
 }
 
-// checkWildcard refuses a listener at all addresses to who may not have one. The kernel's sockets are the
-// kernel's to refuse.
+// checkWildcard refuses a listener at all addresses to users without limits.wildcard. On the kernel's sockets the
+// kernel decides.
 func (s *Session) checkWildcard(a netip.Addr) error {
 	if !a.Unmap().IsUnspecified() || s.account.Operator ||
 		s.dev.Config.Transport == config.TransportKernel || s.limits().Wildcard {
@@ -235,7 +235,7 @@ func (s *Session) getRequest(ctx context.Context, a *control.Object) (any, error
 	}, nil
 }
 
-// takeRequest takes a request out of the table: it is answered once.
+// takeRequest removes a connection request from the table: it can be answered once.
 func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +245,7 @@ func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	}
 	delete(s.objects, h)
 	s.connRequests--
-	s.account.Release(q.cost) // the queue pair of an accept has paid for its connection
+	s.account.Release(q.cost) // the cost of a connection is in that of its queue pair
 	return q, nil
 }
 
@@ -258,7 +258,7 @@ func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 	if err == nil {
 		err = s.throttle(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
 		if err != nil {
-			c.r.Reject(nil) // where it was not answered: nobody can any more
+			c.r.Reject(nil) // nothing can answer it any more
 		}
 	}
 	return s.endConnect(q, err)

@@ -8,28 +8,28 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// What objects cost their user. The bytes are what the daemon allocates at most, whatever a program does
-// with the object; the pages of rings and regions are the program's.
+// Costs of objects, which are charged to their user. The bytes are the most that the daemon allocates, whatever a
+// program does with the object. The pages of rings and regions are the program's own.
 
 var (
-	// Cost is that of a session. It has the descriptors of the socket and of the doorbell's eventfd, and one
-	// that a request brings.
+	// Cost is the cost of a session. It includes the descriptors of the socket and of the doorbell's eventfd, and one
+	// that comes with a request.
 	Cost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory,
 		budget.Descriptors: 3}
 	pdCost      = budget.Amounts{budget.PDs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	mwCost      = budget.Amounts{budget.MRs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	pendingCost = budget.Amounts{budget.DaemonMemory: budget.PendingMemory}
-	// connectCost is that of an attempt to connect a queue pair, which pays for the connection itself.
+	// connectCost is the cost of an attempt to connect. That of the connection is in the cost of the queue pair.
 	connectCost = budget.Amounts{budget.Connects: 1}
 )
 
-// pages rounds up to whole pages: what a mapping costs.
+// pages returns n rounded up to whole pages, in bytes.
 func pages(n uint64) int64 {
 	p := uint64(os.Getpagesize())
 	return int64((n + p - 1) / p * p)
 }
 
-// tables is what the kernel's page tables of a mapping take: 8 bytes for a page of 4 KiB.
+// tables returns the bytes of the kernel's page tables of a mapping: 8 bytes for a page of 4 KiB.
 func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
 
 func mrCost(length uint64) budget.Amounts {
@@ -39,27 +39,27 @@ func mrCost(length uint64) budget.Amounts {
 
 func cqCost(g control.Geometry) budget.Amounts {
 	cost := ringCost(g)
-	cost[budget.CQs], cost[budget.Descriptors] = 1, 1 // that of the channel
+	cost[budget.CQs], cost[budget.Descriptors] = 1, 1 // of the channel
 	cost[budget.DaemonMemory] += budget.ObjectMemory
 	return cost
 }
 
-// ringCost is that of a completion queue's ring.
+// ringCost is the cost of a completion queue's ring.
 func ringCost(g control.Geometry) budget.Amounts {
 	return budget.Amounts{
 		budget.Completions: int64(g.Slots), budget.DaemonMemory: tables(uint64(g.Len())),
 	}
 }
 
-// takenBytes is what a queue pair with a shared receive queue keeps for each message that it may be in the middle
-// of: a number of 4 bytes, in a ring of a power of two.
+// takenBytes is the size of the entry that a queue pair with a shared receive queue keeps for each message in progress:
+// a number of 4 bytes, in a ring whose length is a power of two.
 const takenBytes = 8
 
-// qpCost is that of a queue pair and of its connection, which has a socket or a reserved port.
+// qpCost is the cost of a queue pair and of its connection, which has a socket or a reserved port.
 func (s *Session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	_, _, byteCount := ringLayout(c)
 	own, taken := *c, 0
-	if c.SRQ != nil { // which has the receives, and pays for them
+	if c.SRQ != nil { // whose cost includes the receives
 		own.RecvDepth, taken = 1, c.RecvDepth
 	}
 	footprint := takenBytes*taken + s.dev.Core.Footprint(&own)
@@ -78,8 +78,7 @@ func (s *Session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts
 	}
 }
 
-// listenerCost is that of a listener whose backlog is full, requestCost that of a request which waits for its
-// program's answer.
+// listenerCost is the cost of a listener whose backlog is full.
 func (s *Session) listenerCost(backlog int) budget.Amounts {
 	return budget.Amounts{budget.Listeners: 1, budget.Descriptors: listenerFiles,
 		budget.DaemonMemory: budget.ObjectMemory +
@@ -89,6 +88,7 @@ func (s *Session) listenerCost(backlog int) budget.Amounts {
 // listenerFiles are the descriptors that reserve a port, see package ports.
 const listenerFiles = 2
 
+// requestCost is the cost of a connection request that waits for the program's answer.
 func (s *Session) requestCost() budget.Amounts {
 	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(
 		s.dev.Core.ConnFootprint())}

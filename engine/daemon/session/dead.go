@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForDeadSessions waits until programs of the same holder that died before this one came have given everything back, or
-// for deadWait: who starts a program anew finds its port and its share free, as with sockets of the kernel.
+// waitForDeadSessions waits until the sessions of the same holder whose programs have died are released, at most
+// deadSessionWait. A program that is started again finds its port and its share free, as with the kernel's sockets.
 func (s *Session) waitForDeadSessions() {
 	end := time.NewTimer(deadSessionWait)
 	defer end.Stop()
@@ -25,7 +25,7 @@ func (s *Session) waitForDeadSessions() {
 	}
 }
 
-// hasHungUp reports whether the program closed its end, which the reader of the session may not have seen yet.
+// hasHungUp reports whether the program has closed its end. receiveLoop may not have seen it yet.
 func (s *Session) hasHungUp() (gone bool) {
 	raw, err := s.sock.SyscallConn()
 	if err != nil {
@@ -36,5 +36,5 @@ func (s *Session) hasHungUp() (gone bool) {
 		n, err := unix.Poll(p, 0)
 		gone = err == nil && n > 0
 	})
-	return gone || err != nil // closed by the reader
+	return gone || err != nil // receiveLoop has closed the socket
 }

@@ -6,7 +6,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// mw is a memory window of a session; queue pairs bind it by work requests.
+// mw is a memory window of a session. Queue pairs bind it by work requests.
 type mw struct {
 	object
 	pd *pd
@@ -30,7 +30,7 @@ func (s *Session) allocMW(a *control.AllocMWArgs) (any, error) {
 	return control.AllocMWResult{Handle: s.addObject(&mw{pd: p, mw: w}), STag: w.STag()}, nil
 }
 
-// closeMW gives back what w has; it is in no table any more.
+// closeMW closes w, which must have been removed from the table.
 func (s *Session) closeMW(w *mw) error {
 	err := device.IgnoreClosed(w.mw.Close())
 	s.mu.Lock()

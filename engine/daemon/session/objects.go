@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// pd, mr and cq are objects of a session; their counts are under its mutex.
+// pd is a protection domain of a session. Session.mu guards the counts of the objects in it.
 type pd struct {
 	object
 	pd   verbs.PD
@@ -40,8 +40,8 @@ type mr struct {
 
 func (*mr) String() string { return "memory region" }
 
-// renewDevice gives a session that has nothing of its device yet the device that has the name now, and fails when
-// that is lost.
+// renewDevice replaces the device of a session without objects by the one that has its name now. It fails when that
+// device is lost.
 func (s *Session) renewDevice() error {
 	s.mu.Lock()
 	if len(objectsLocked[*pd](s)) == 0 {
@@ -95,7 +95,8 @@ func (s *Session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.mrs++
-	return control.RegMRResult{Handle: s.addObject(m), STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil
+	return control.RegMRResult{Handle: s.addObject(m), STag: m.mr.STag(),
+		Base: m.mr.SGE(0, 0).TO}, nil
 }
 
 func (s *Session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
@@ -120,8 +121,8 @@ func (s *Session) deregMR(a *control.Object) error {
 	return s.closeMR(m)
 }
 
-// closeMR forgets a region and unmaps it; with an error it stays. For connections that are ending TCP may still bring
-// bytes of it to the peer: that is waited for.
+// closeMR deregisters and unmaps a region. On an error the region stays. While connections end, TCP may still send
+// bytes of the region: closeMR waits for that, at most lingerWait.
 func (s *Session) closeMR(m *mr) error {
 	err := device.IgnoreClosed(m.mr.Close())
 	for late := time.Now().Add(lingerWait); errors.Is(err, verbs.ErrBusy) &&
@@ -161,7 +162,7 @@ func (s *Session) createCQ(a *control.CreateCQArgs) (any, error) {
 		[]int{c.mem.TakeFd(), peer}}, nil
 }
 
-// closeCQ gives back what c has; no queue pair uses it any more.
+// closeCQ closes c. No queue pair may use it any more.
 func (s *Session) closeCQ(c *cq) error {
 	c.close()
 	s.closeRing(s.setNextRing(c, nil))

@@ -6,7 +6,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// confirm is the operator's: the interfaces are.
+// confirm answers OpConfirm, which only the operator may send.
 func (s *Session) confirm(*control.Request, []int) (any, error) {
 	if err := s.onlyOperator("confirm"); err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func (s *Session) confirm(*control.Request, []int) (any, error) {
 	return &r, nil
 }
 
-// reloadConfig is the operator's request.
+// reloadConfig answers OpReload, which only the operator may send.
 func (s *Session) reloadConfig(context.Context, *control.Request) (any, error) {
 	if err := s.onlyOperator("reload the configuration"); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (s *Session) reloadConfig(context.Context, *control.Request) (any, error) {
 	return &r, nil
 }
 
-// flush is the operator's: exports are.
+// flush answers OpFlush, which only the operator may send.
 func (s *Session) flush(_ context.Context, a *control.FlushArgs) (any, error) {
 	if err := s.onlyOperator("have exports flushed, and peers on their connections"); err != nil {
 		return nil, err

@@ -14,32 +14,32 @@ import (
 
 func stallWait() { time.Sleep(stallPause) }
 
-// posterState is what queue pairs and shared receive queues have for the pump, guarded by the session's pumping mutex.
+// posterState is embedded in queue pairs and shared receive queues. Session.pumpMu guards it.
 type posterState struct {
 	mem         *control.Memory
 	bell        uint32
-	ringsClosed bool // the rings are closed
-	active      bool // it is in the session's list
+	ringsClosed bool // nothing may touch the rings any more
+	active      bool // it is in Session.active
 }
 
 func (p *posterState) state() *posterState { return p }
 
-// poster has rings in which the client posts. Its methods are called with pumping held; they may panic where a
-// page of the rings is not there.
+// poster is an object with rings in which the program posts work requests. Its methods must be called with
+// Session.pumpMu held. They may panic because a page of the rings is missing.
 type poster interface {
 	state() *posterState
-	// postAll moves up to a batch from each ring into the engine; it reports whether there was anything, and
-	// whether something waits for room.
+	// postAll moves up to a batch from each ring into the engine. worked reports whether there was anything, stalled
+	// whether something waits for room in the engine's queue.
 	postAll() (worked, stalled bool, err error)
-	// postRecvs moves receives alone. more: there may be others.
+	// postRecvs moves receives alone. more reports whether there may be others.
 	postRecvs() (worked, more, stalled bool, err error)
 }
 
-// pump moves what the client posted into the engine. There is one for each session, so that a client can slow down only
-// itself. It reads each entry once, into memory of its own, before it looks at it.
+// pump moves the work requests that the program posted into the engine. Each session has its own, so that a program can
+// slow down only itself. An entry is copied once, and then checked: the program can change it at any time.
 func (s *Session) pump() {
 	defer close(s.pumpDone)
-	defer s.recoverDefect("taking work requests")
+	defer s.recoverDefect("posting work requests")
 	defer func() {
 		if v := recover(); v != nil {
 			s.failLostPage(s.bell, v)
@@ -88,17 +88,16 @@ func (s *Session) pump() {
 	}
 }
 
-// addIdleDoorbells adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing
-// and the daemon a look into rings, so that a program which rings for nothing goes without attention for a
-// while, by itself.
+// addIdleDoorbells adds n to idleDoorbells. A doorbell costs the program next to nothing and the daemon a look into
+// rings: a program that rings for nothing is not served for a while.
 func (s *Session) addIdleDoorbells(n int) {
 	s.pumpMu.Lock()
 	s.idleDoorbells = max(s.idleDoorbells+n, 0)
 	s.pumpMu.Unlock()
 }
 
-// throttleIdle has a program in debt wait. What is posted counts against debt, so that programs which post something
-// never get there.
+// throttleIdle pauses the pump if too many doorbells rang for empty rings. Posted work requests lower the number, so
+// that a program which posts something is never paused.
 func (s *Session) throttleIdle() {
 	s.pumpMu.Lock()
 	debt := s.idleDoorbells
@@ -112,9 +111,8 @@ func (s *Session) throttleIdle() {
 	}
 }
 
-// failLostPage ends a session because of the panic v of an access to a ring or the doorbell. The program has not
-// touched the page that is not there, or took it away; it shall pay for its pages, see control.Mapper. Other
-// panics go on.
+// failLostPage ends the session because of the panic v of an access to a ring or the doorbell in m: the program has not
+// touched a page, or has removed it. The daemon does not allocate pages for it, see control.Mapper. Other panics go on.
 func (s *Session) failLostPage(m *control.Memory, v any) {
 	at, ok := v.(interface{ Addr() uintptr })
 	if !ok || !m.Holds(at.Addr()) {
@@ -124,8 +122,8 @@ func (s *Session) failLostPage(m *control.Memory, v any) {
 		"MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
 }
 
-// hasPosters reports whether the session has had a queue pair. Before that the program may not have mapped the
-// doorbell yet.
+// hasPosters reports whether the session has had a queue pair. Before the first one the program may not have mapped the
+// doorbell.
 func (s *Session) hasPosters() bool {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
@@ -134,7 +132,7 @@ func (s *Session) hasPosters() bool {
 
 // addPoster gives p a bell.
 func (s *Session) addPoster(p poster) error {
-	defer s.ringer.Rouse() // the pump arms the doorbell
+	defer s.ringer.Rouse() // so that the pump arms the doorbell
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
 	if n := len(s.freeBells); n > 0 {
@@ -154,8 +152,7 @@ func (s *Session) addPoster(p poster) error {
 	return nil
 }
 
-// clearDoorbell forgets what the program rang a bell for before that became another queue's, whose rings the program
-// has not mapped yet.
+// clearDoorbell clears a bell that is given to another queue: the program has not mapped the rings of that queue yet.
 func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -166,17 +163,17 @@ func (s *Session) clearDoorbell(bell uint32) {
 	control.SilenceBell(s.bell.Mem, bell)
 }
 
-// removePoster closes p's rings.
+// removePoster frees p's bell. Its rings are not touched any more.
 func (s *Session) removePoster(p poster) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
 	b := p.state()
-	b.ringsClosed = true // active may still have it
+	b.ringsClosed = true // Session.active may still contain p
 	s.posters[b.bell] = nil
 	s.freeBells = append(s.freeBells, b.bell)
 }
 
-// activate has the pump look at p. It is called with pumping held.
+// activate makes the pump look at p. It must be called with pumpMu held.
 func (s *Session) activate(p poster) {
 	if b := p.state(); !b.active {
 		b.active = true
@@ -184,8 +181,8 @@ func (s *Session) activate(p poster) {
 	}
 }
 
-// scan gives the queues whose bells rang, and those that had something before, their turn. It reports
-// whether there was anything, and whether something waits for room.
+// scan moves a batch of each queue whose bell rang, and of each that had something before. It returns what postAll
+// returns.
 func (s *Session) scan() (worked, stalled bool) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
@@ -196,7 +193,7 @@ func (s *Session) scan() (worked, stalled bool) {
 		s.idleDoorbells++
 	})
 	n := 0
-	for i := 0; i < len(s.active); i++ { // others append while the lock is let go
+	for i := 0; i < len(s.active); i++ { // others append while postInTurn releases pumpMu
 		p := s.active[i]
 		w, st := s.postInTurn(p)
 		worked, stalled = worked || w, stalled || st
@@ -215,8 +212,8 @@ func (s *Session) scan() (worked, stalled bool) {
 }
 
 // postInTurn moves a batch of p when few enough pumps of the same user are at work: a user's share of the processors
-// does not grow with its sessions. It is called with pumping held, and lets go of it while it waits, so that refill
-// finds the rings free.
+// does not grow with its sessions. It must be called with pumpMu held, and releases it while it waits, so that refill
+// can use the rings.
 func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 	s.pumpMu.Unlock()
 	s.account.EnterPump()
@@ -225,7 +222,7 @@ func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 	return s.post(p, p.postAll)
 }
 
-// drain posts what the client posted until now; the pump may be asleep.
+// drain moves everything that the program has posted until now, also while the pump sleeps.
 func (s *Session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
@@ -245,7 +242,7 @@ func (s *Session) drain(p poster) {
 	}
 }
 
-// post has take move what is in rings of p. It is called with pumping held.
+// post calls take to move entries of p's rings. It must be called with pumpMu held.
 func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) (worked,
 	stalled bool) {
 	b := p.state()
@@ -266,8 +263,8 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 	return worked, stalled
 }
 
-// refill posts the receives that are in p's ring: a message has come that finds none. It runs on a
-// worker, which waits for the pump only as long as a batch takes.
+// refill moves the receives in p's ring because a message has found none posted. It runs on a worker, which waits for
+// the pump at most refillTries.
 func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for try := range refillTries {
@@ -290,8 +287,8 @@ func (s *Session) refill(p poster) {
 
 // postAll implements poster.
 //
-// A client that posts a receive and then a Send that makes the peer answer counts on the receive being there
-// first: a Send is taken only after all receives that were in the ring when it was.
+// A program that posts a receive and then a Send that makes the peer answer relies on the receive being posted first.
+// Therefore a Send is moved only after all receives that were in the ring before it.
 func (q *qp) postAll() (worked, stalled bool, err error) {
 	sends, err := q.sq.Len()
 	if err != nil {
@@ -308,11 +305,11 @@ func (q *qp) postAll() (worked, stalled bool, err error) {
 
 // recvRing is a ring of receives.
 type recvRing struct {
-	rq   *control.Consumer // nil: there is none
+	rq   *control.Consumer // nil: no ring
 	sge  int
 	buf  []byte
 	wr   rdmap.RecvWR
-	held bool // wr is parsed and the engine's queue was full
+	held bool // wr is parsed, and waits for room in the engine's queue
 	to   interface {
 		PostRecv(*verbs.RecvWR) error
 	}
@@ -337,14 +334,14 @@ func (r *recvRing) postRecvs() (worked, more, stalled bool, err error) {
 		}
 		err := r.to.PostRecv(&r.wr)
 		if r.held = errors.Is(err, verbs.ErrQueueFull); r.held {
-			return worked, false, true, nil // it would be as full for a program without a daemon
+			return worked, false, true, nil // as it would be without a daemon
 		}
 		worked = true
 	}
 	return worked, true, false, nil
 }
 
-// postSends takes up to n entries, and the one that found the engine's queue full before.
+// postSends moves up to n entries, and the one that waits for room.
 func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 	if q.sendHeld {
 		n++

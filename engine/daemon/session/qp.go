@@ -13,7 +13,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// qp is a queue pair of a session: the engine's, and the rings in which the client posts.
+// qp is a queue pair of a session: the engine's queue pair, and the rings in which the program posts.
 type qp struct {
 	object
 	s          *Session
@@ -21,22 +21,22 @@ type qp struct {
 	pd         *pd
 	send, recv *cq
 	srq        *srq // nil: none
-	connecting bool // a connect or accept is under way; under the session's mutex
+	connecting bool // a connect or accept is under way; guarded by Session.mu
 
 	connected     atomic.Bool
-	failureLogged atomic.Bool // a completion said so, and so did the log
+	failureLogged atomic.Bool // the first completion in error is in the log
 	destroyed     chan struct{}
 
-	// The pump's, under the session's pumping mutex.
+	// guarded by Session.pumpMu
 	posterState
 	recvRing
 	sq       *control.Consumer
 	inline   int
 	sendBuf  []byte
 	sendWR   rdmap.SendWR
-	nextWR   rdmap.SendWR // after sendWR, when split says so
+	nextWR   rdmap.SendWR // follows sendWR if isSplit
 	isSplit  bool
-	sendHeld bool // sendWR is parsed and the engine's queue was full
+	sendHeld bool // sendWR is parsed, and waits for room in the engine's queue
 }
 
 func (*qp) String() string { return "queue pair" }
@@ -46,7 +46,7 @@ func (q *qp) busy() error {
 		"ibv_destroy_qp: the queue pair is being connected; cancel that first")
 }
 
-// orNone is a number of a complete configuration in one that is not: 0 would mean the default there.
+// orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 none.
 func orNone(n int) int {
 	if n == 0 {
 		return -1
@@ -54,7 +54,7 @@ func orNone(n int) int {
 	return n
 }
 
-// qpConfig returns the complete numbers of a; 0 means none.
+// qpConfig returns the configuration of a with defaults filled in; 0 means none there.
 func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {
 	c := verbs.QPConfig{
 		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
@@ -107,9 +107,9 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	return withFiles{result, []int{q.mem.TakeFd()}}, nil
 }
 
-// ringLayout says where the rings of a queue pair lie in their memory, and how long that is. With a shared receive
-// queue there is none for receives.
-func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, byteCount uint32) {
+// ringLayout returns where the rings of a queue pair lie in their memory, and its length in bytes. With a shared
+// receive queue there is no ring for receives.
+func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, n uint32) {
 	send = control.NewGeometry(0, c.SendDepth, control.SendSlot(c.MaxSGE, c.MaxInline))
 	if c.SRQ != nil {
 		return send, nil, send.After()
@@ -118,7 +118,7 @@ func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometr
 	return send, recv, recv.After()
 }
 
-// create makes the rings and the engine's queue pair, and enters q into the session.
+// create makes the rings and the engine's queue pair, and enters q into the table.
 func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
@@ -159,7 +159,7 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	return res, nil
 }
 
-// addUsers counts n more queue pairs that use what q uses. It is called with the session's mutex held.
+// addUsers adds n to the number of queue pairs that use the objects of q. It must be called with Session.mu held.
 func (q *qp) addUsers(n int) {
 	q.pd.qps += n
 	q.send.users += n
@@ -169,8 +169,8 @@ func (q *qp) addUsers(n int) {
 	}
 }
 
-// watch tells the client when the connection is over, and, where a shared receive queue is used, when no
-// completion of a receive can come any more.
+// watch sends an event when the connection is over, and with a shared receive queue another one when no completion of a
+// receive can come any more.
 func (q *qp) watch() {
 	defer q.s.recoverDefect("watching a queue pair")
 	if !q.sendEventOn(q.q.Down(), control.EventDown) || q.srq == nil {
@@ -179,7 +179,7 @@ func (q *qp) watch() {
 	q.sendEventOn(q.q.(*core.QP).Gone(), control.EventGone)
 }
 
-// isClosing reports whether the connection is over for the program, and TCP not yet done with it.
+// isClosing reports whether the connection is over for the program while TCP still closes it.
 func (q *qp) isClosing() bool {
 	return isDone(q.q.Down()) && !isDone(q.q.(*core.QP).Gone())
 }
@@ -193,7 +193,7 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// sendEventOn sends an event when a channel is closed; false: the queue pair or the session ended before.
+// sendEventOn sends an event when a channel is closed. It returns false if the queue pair or the session ends before.
 func (q *qp) sendEventOn(when <-chan struct{}, event string) bool {
 	select {
 	case <-when:
@@ -208,8 +208,8 @@ func (q *qp) sendEventOn(when <-chan struct{}, event string) bool {
 	return true
 }
 
-// errorCause is the word for an error that a Terminate tells of (RFC 5040, 4.8), empty for others: that the connection is
-// lost is no error of the protocol.
+// errorCause returns the cause of an error that a Terminate message reports (RFC 5040, 4.8), empty for others: a lost
+// connection is no error of the protocol.
 func errorCause(err error) string {
 	e := (*ulpdu.Error)(nil)
 	switch {
@@ -223,21 +223,21 @@ func errorCause(err error) string {
 	return control.CauseFatal
 }
 
-// lostConnection is MPA's error code for TCP's end (RFC 5044, 8).
+// lostConnection is MPA's error code for a TCP connection that ended (RFC 5044, 8).
 const lostConnection = 1
 
-// sendEvent sends the client one.
+// sendEvent sends an event to the program.
 func (s *Session) sendEvent(e *control.Event) {
 	if err := s.conn.Send(control.KindEvent, control.Marshal(e)); err != nil {
 		s.Fail(err)
 	}
 }
 
-// errStuck is returned when the engine does not let go of a queue pair in time.
+// errStuck is returned when the engine does not close a queue pair in time.
 var errStuck = errors.New("the queue pair does not end yet; it counts until it does")
 
-// closeQP ends the connection and gives back what q has, which is in no table any more. A queue pair that takes
-// longer than destroyWait is given back when it ends.
+// closeQP ends the connection and closes q, which must have been removed from the table. If that takes longer than
+// destroyWait it returns errStuck, and q is closed later.
 func (s *Session) closeQP(q *qp) error {
 	close(q.destroyed)
 	eng := q.q.(*core.QP)
@@ -245,7 +245,7 @@ func (s *Session) closeQP(q *qp) error {
 	done := make(chan error, 1)
 	s.closingQPs.Go(func() {
 		if eng.Abort() == nil {
-			s.drain(q) // what the client posted before is flushed
+			s.drain(q) // the engine flushes what was posted before
 		}
 		err := eng.Close()
 		s.removePoster(q)
@@ -278,7 +278,7 @@ func (s *Session) disconnect(a *control.Object) error {
 	if err != nil {
 		return err
 	}
-	s.drain(q) // what the client posted before goes first
+	s.drain(q) // work requests that were posted before go first
 	return q.q.Disconnect()
 }
 

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// release gives back everything of a session, in the order in which objects depend on each other: first what
-// could make new ones, then connections, then the memory that they used.
+// release closes all objects of a session, in the order of their dependencies: first the requests that could make new
+// ones, then connections, then the memory that they used.
 func (s *Session) release() {
 	s.mu.Lock()
 	for _, cancel := range s.pending {
@@ -38,8 +38,8 @@ func (s *Session) release() {
 	}
 }
 
-// releaseMemory gives back the memory and queues that no queue pair uses any more, and returns what stays.
-func (s *Session) releaseMemory() (left []error) {
+// releaseMemory closes the memory and queues that no queue pair uses any more. It returns why others stay.
+func (s *Session) releaseMemory() (kept []error) {
 	for _, q := range removeUnused[*srq](s) {
 		s.closeSRQ(q)
 	}
@@ -48,7 +48,7 @@ func (s *Session) releaseMemory() (left []error) {
 	}
 	for _, m := range objectsOf[*mr](s) {
 		if err := s.closeMR(m); err != nil {
-			left = append(left, fmt.Errorf("memory region %d: %w", m.handle, err))
+			kept = append(kept, fmt.Errorf("memory region %d: %w", m.handle, err))
 		}
 	}
 	for _, c := range removeUnused[*cq](s) {
@@ -56,13 +56,13 @@ func (s *Session) releaseMemory() (left []error) {
 	}
 	for _, p := range removeUnused[*pd](s) {
 		if err := device.IgnoreClosed(s.closePD(p)); err != nil {
-			left = append(left, fmt.Errorf("protection domain %d: %w", p.handle, err))
+			kept = append(kept, fmt.Errorf("protection domain %d: %w", p.handle, err))
 		}
 	}
-	return left
+	return kept
 }
 
-// removeUnused takes the objects of one kind out of the table that nothing uses.
+// removeUnused removes the objects of one kind from the table that are not busy, and returns them.
 func removeUnused[T entry](s *Session) (list []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,19 +7,19 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// waiter is a request that may wait, handler one that does not.
+// waiter executes a request that may wait, handler one that does not.
 type (
 	waiter  func(s *Session, ctx context.Context, r *control.Request) (any, error)
 	handler func(s *Session, r *control.Request, files []int) (any, error)
 )
 
-// withFiles is a result that goes with descriptors, which the reply closes.
+// withFiles is a result with descriptors. reply sends and closes them.
 type withFiles struct {
 	result any
 	files  []int
 }
 
-// takesFiles is a handler with arguments, and descriptors with the request.
+// takesFiles makes a handler of a function with arguments and descriptors.
 func takesFiles[A any](f func(*Session, *A, []int) (any, error)) handler {
 	return func(s *Session, r *control.Request, files []int) (any, error) {
 		var a A
@@ -30,17 +30,17 @@ func takesFiles[A any](f func(*Session, *A, []int) (any, error)) handler {
 	}
 }
 
-// returnsResult is a handler with arguments and a result.
+// returnsResult makes a handler of a function with arguments and a result.
 func returnsResult[A any](f func(*Session, *A) (any, error)) handler {
 	return takesFiles(func(s *Session, a *A, _ []int) (any, error) { return f(s, a) })
 }
 
-// returnsNothing is a handler with arguments.
+// returnsNothing makes a handler of a function with arguments alone.
 func returnsNothing[A any](f func(*Session, *A) error) handler {
 	return returnsResult(func(s *Session, a *A) (any, error) { return nil, f(s, a) })
 }
 
-// mayWait is a waiter with arguments.
+// mayWait makes a waiter of a function with arguments and a result.
 func mayWait[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
 	return func(s *Session, ctx context.Context, r *control.Request) (any, error) {
 		var a A
@@ -51,7 +51,7 @@ func mayWait[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
 	}
 }
 
-// object is what all objects of a session have.
+// object is embedded in all objects of a session.
 type object struct {
 	handle control.Handle
 	cost   budget.Amounts
@@ -59,17 +59,17 @@ type object struct {
 
 func (o *object) self() *object { return o }
 
-// busy says why the object cannot be destroyed now.
+// busy returns why the object cannot be destroyed now, nil when it can.
 func (o *object) busy() error { return nil }
 
 // entry is an object in a session's table.
 type entry interface {
 	self() *object
-	busy() error    // called with the session's mutex held
-	String() string // what it is, also of nil
+	busy() error    // must be called with Session.mu held
+	String() string // the kind of object; works on nil
 }
 
-// addObject gives an object a handle. It is called with mu held.
+// addObject enters an object into the table and returns its handle. It must be called with mu held.
 func (s *Session) addObject(o entry) control.Handle {
 	s.last++
 	o.self().handle = s.last
@@ -77,7 +77,7 @@ func (s *Session) addObject(o entry) control.Handle {
 	return s.last
 }
 
-// findLocked finds an object. It is called with the session's mutex held.
+// findLocked returns the object of a kind with a handle. It must be called with Session.mu held.
 func findLocked[T entry](s *Session, h control.Handle) (T, error) {
 	v, ok := s.objects[h].(T)
 	if !ok {
@@ -92,7 +92,7 @@ func find[T entry](s *Session, h control.Handle) (T, error) {
 	return findLocked[T](s, h)
 }
 
-// removeIdle takes an object out of the session unless it is busy.
+// removeIdle removes an object from the table unless it is busy.
 func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 	return v, err
 }
 
-// removes is a handler that takes an object out of the session and ends it.
+// removes makes a handler that removes an object from the table and calls end for it.
 func removes[T entry](end func(*Session, T) error) handler {
 	return returnsNothing(func(s *Session, a *control.Object) error {
 		v, err := removeIdle[T](s, a.Handle)
@@ -124,7 +124,7 @@ func busyIf(is bool, format string, args ...any) error {
 	return control.Errorf(control.CodeBusy, format, args...)
 }
 
-// objectsLocked returns the objects of one kind. It is called with mu held.
+// objectsLocked returns the objects of one kind. It must be called with mu held.
 func objectsLocked[T entry](s *Session) (list []T) {
 	for _, o := range s.objects {
 		if v, ok := o.(T); ok {
@@ -134,13 +134,14 @@ func objectsLocked[T entry](s *Session) (list []T) {
 	return list
 }
 
-// objectsOf returns the objects of one kind, empty takes them out too.
+// objectsOf returns the objects of one kind.
 func objectsOf[T entry](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return objectsLocked[T](s)
 }
 
+// removeAll removes the objects of one kind from the table and returns them.
 func removeAll[T entry](s *Session) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +152,7 @@ func removeAll[T entry](s *Session) []T {
 	return list
 }
 
-// charge returns what open makes, for which the user pays.
+// charge charges the user, runs open, and refunds on error.
 func charge[T any](s *Session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
 	if err = s.reserve(cost); err != nil {
 		return v, err

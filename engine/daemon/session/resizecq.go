@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// cqRing is the ring of a completion queue, or what it will have in its place once the program has touched its pages.
+// cqRing is the ring of a completion queue, or the one that replaces it once the program has touched its pages.
 type cqRing struct {
 	geometry control.Geometry
 	mem      *control.Memory
@@ -24,7 +24,7 @@ func (s *Session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 	if a.Depth == 0 {
 		return nil, s.useNextRing(c)
 	}
-	s.closeRing(s.setNextRing(c, nil)) // one that was asked for before
+	s.closeRing(s.setNextRing(c, nil)) // of a resize that was not completed
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
 		return nil, fmt.Errorf("%w: ibv_resize_cq to %d, at most %d", control.ErrFrame, a.Depth,
 			control.MaxCQDepth)
@@ -39,6 +39,7 @@ func (s *Session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 	return withFiles{control.ResizeCQResult{Ring: n.geometry}, []int{fd}}, nil
 }
 
+// setNextRing replaces the next ring of c by n, and returns the one before; both may be nil.
 func (s *Session) setNextRing(c *cq, n *cqRing) (before *cqRing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +61,7 @@ func (s *Session) newRing(g control.Geometry) (*cqRing, error) {
 	return &cqRing{g, mem, ring}, nil
 }
 
-// closeRing gives back a ring that was not used; n may be nil.
+// closeRing frees a ring that was not used; n may be nil.
 func (s *Session) closeRing(n *cqRing) {
 	if n != nil {
 		n.mem.Close()
@@ -68,8 +69,8 @@ func (s *Session) closeRing(n *cqRing) {
 	}
 }
 
-// useNextRing puts completions into the ring that was made last. What the program has not taken out of the ring before
-// stays there.
+// useNextRing makes workers write completions into the next ring. Completions that the program has not polled stay in
+// the ring before.
 func (s *Session) useNextRing(c *cq) error {
 	n := s.setNextRing(c, nil)
 	if n == nil {
@@ -89,7 +90,7 @@ func (s *Session) useNextRing(c *cq) error {
 	return nil
 }
 
-// replace has c use the ring of n, and returns the memory of the one before, which nobody touches any more.
+// replace makes c use the ring of n. It returns the memory of the ring before, which nothing touches any more.
 func (c *cq) replace(n *cqRing) (before *control.Memory, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.mu.Lock()
@@ -106,7 +107,7 @@ func (c *cq) replace(n *cqRing) (before *control.Memory, err error) {
 	}
 	armed := atomic.SwapUint32(c.ring.Armed(), 0)
 	state := atomic.LoadUint32(c.ring.State())
-	at = n.mem // whose pages may not be there
+	at = n.mem // its pages may be missing
 	atomic.StoreUint32(n.ring.State(), state)
 	atomic.StoreUint32(n.ring.Armed(), armed)
 	before, c.mem, c.ring = c.mem, n.mem, n.ring

@@ -22,38 +22,44 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Daemon is what a session needs of the daemon that serves it. Its methods may be called from any goroutine.
+// Daemon is the part of the daemon that its sessions use. Its methods may be called from any goroutine.
 type Daemon interface {
-	Config() *config.Loaded // as it is now
+	// Config returns the configuration, which a reload replaces.
+	Config() *config.Loaded
 	Devices() []*device.Device
 	Sessions() []*Session
-	Snapshot(only *budget.Holder) control.Snapshot // nil sees everything
+	// Snapshot returns the objects of one holder. Nil means those of all.
+	Snapshot(only *budget.Holder) control.Snapshot
 	Confirm() (control.ConfirmResult, error)
 	ReloadConfig() (control.ReloadResult, error)
 	FlushExport(name string) error
-	// ReportDefect counts and logs a panic. It is called before the stack of the panic is left.
+	// ReportDefect counts and logs a panic. It must be called before the stack of the panic is unwound.
 	ReportDefect(log *slog.Logger, doing string, v any)
+	// Forget removes a session that has ended.
 	Forget(*Session)
 }
 
-// Config is what a session begins with.
+// Config is the configuration of a session.
 type Config struct {
 	ID      uint64
 	Conn    *net.UnixConn
 	Cred    *unix.Ucred     // of the program
-	Account *budget.Account // with Cost in it
-	Mapper  *control.Mapper // of programs' memory
+	Account *budget.Account // in which Cost is reserved
+	Mapper  *control.Mapper // of the memory of programs
 	Count   *Counters
 	Log     *slog.Logger
 }
 
 // Counters are what all sessions of a daemon count.
 type Counters struct {
-	SessionsHeldUp atomic.Uint64 // by a descriptor whose close blocked
-	DoorbellRests  atomic.Uint64 // of programs that rang for nothing
+	SessionsHeldUp atomic.Uint64 // sessions that ended because the close of a descriptor blocked
+	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang for nothing
 }
 
-// Session is one program that uses the daemon. Its objects are tables of its own: a handle means nothing to others.
+// Session is one program that uses the daemon. Handles are numbers in its own table: they mean nothing in another
+// session.
+//
+// Locks, in the order in which they are taken: executing, pumpMu, mu, cq.mu. README.md has the whole order.
 type Session struct {
 	d      Daemon
 	id     uint64
@@ -62,57 +68,61 @@ type Session struct {
 	cred   *unix.Ucred // of the program
 	mapper *control.Mapper
 	count  *Counters
-	// account is the operator's when the session came through the operator's socket: it has no limits, sees everything,
-	// and may do everything. Whoever is uid 0 at the socket for all is a user like others: root in a container is uid
-	// 0 too.
+	// account is the operator's when the program connected to the operator's socket. The operator has no limits, sees
+	// everything, and may do everything. At the socket for all, uid 0 is a user like others, because root in a
+	// container has uid 0 too.
 	account *budget.Account
 	log     *slog.Logger
-	ctx     context.Context // ends with the session
+	ctx     context.Context // done when the session ends
 	cancel  context.CancelCauseFunc
 	since   time.Time
 
-	dev       *device.Device // from hello on
+	// Set by hello.
+	dev       *device.Device
 	program   string
-	bell      *control.Memory
-	ringer    *control.Signal // the client rings it when the pump sleeps
-	pumpDone  chan struct{}   // closed when the pump ended
+	bell      *control.Memory // the page with the doorbells
+	ringer    *control.Signal // by which the client wakes the pump
+	pumpDone  chan struct{}   // closed when the pump has ended
 	signaller signaller
 
-	resourcesReleased chan struct{} // closed when nothing of the daemon is the session's any more
+	readerDone        chan struct{}  // closed when receiveLoop has ended
+	resourcesReleased chan struct{}  // closed when release has returned
+	snapshotTurn      chan struct{}  // has one place: of the snapshot that is being sent
+	waiting           sync.WaitGroup // goroutines of requests that wait
+	closingQPs        sync.WaitGroup // queue pairs that were destroyed and have not ended
 
-	executing  sync.Mutex     // held while a request is carried out; guards over
-	closing    bool           // no request may be carried out any more
-	readerDone chan struct{}  // closed when the reader ended
-	waiting    sync.WaitGroup // requests that wait
-	closingQPs sync.WaitGroup // queue pairs that were destroyed and have not ended
+	executing sync.Mutex // held while a request is executed
+	// guarded by executing
+	closing bool // no request may be executed any more
 
-	mu           sync.Mutex
-	pending      map[uint64]context.CancelFunc
-	last         control.Handle
+	mu sync.Mutex
+	// guarded by mu
+	pending      map[uint64]context.CancelFunc // requests that wait, by their ids
+	last         control.Handle                // the latest handle
 	objects      map[control.Handle]entry
-	connRequests int // of objects: connection requests
+	connRequests int // connection requests among objects
 
-	snapshotTurn chan struct{} // of the snapshot that is under way to the program
-
-	pumpMu        sync.Mutex // held while the pump is at work; guards the rest
-	posters       []poster   // by their bells; nil: free
-	freeBells     []uint32   // bells
-	active        []poster   // had something in their rings
-	idleDoorbells int        // what the program owes for bells that rang for nothing
+	pumpMu sync.Mutex // held while posted work requests are moved
+	// guarded by pumpMu
+	posters       []poster // by bell; nil is a free bell
+	freeBells     []uint32
+	active        []poster // had something in their rings at the last scan
+	idleDoorbells int      // weighted number of doorbells for empty rings, see maxIdleDoorbells
 }
 
 // ErrShutdown ends the sessions of a daemon that stops.
 var ErrShutdown = errors.New("the daemon stops")
 
-// New returns a session that Run serves.
+// New returns a session. Run serves it.
 func New(d Daemon, c Config) *Session {
 	s := &Session{
 		d: d, id: c.ID, sock: c.Conn, conn: control.NewConn(c.Conn, control.MaxRequest),
 		cred: c.Cred, mapper: c.Mapper, count: c.Count, account: c.Account, since: time.Now(),
 		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
-		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}), snapshotTurn: make(chan struct{}, 1),
-		signaller: signaller{wake: make(chan struct{}, 1)},
+		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}),
+		snapshotTurn: make(chan struct{}, 1),
+		signaller:    signaller{wake: make(chan struct{}, 1)},
 	}
 	if c.Account.Tenant != "" {
 		s.log = s.log.With("tenant", c.Account.Tenant)
@@ -124,29 +134,29 @@ func New(d Daemon, c Config) *Session {
 // ID returns the number of the session.
 func (s *Session) ID() uint64 { return s.id }
 
-// Holder returns whose session it is.
+// Holder returns the holder of the account that the session is charged to.
 func (s *Session) Holder() budget.Holder { return s.account.Holder }
 
-// Fail ends the session. It does not block: workers call it.
+// Fail ends the session. It does not block, because workers call it.
 func (s *Session) Fail(err error) {
 	s.cancel(err)
 	go s.conn.Shutdown()
 }
 
-// Run is the session's life until what it has of the daemon is given back; then it calls released, and
-// waits for the reader, which may be at work for as long as the program likes, and for queue pairs that end late.
-// The session counts until that is over.
+// Run serves the session until it ends, and releases its objects. Then it calls released, and waits for receiveLoop,
+// which a program can hold up for as long as it likes, and for queue pairs that end late. The session is charged to its
+// user until Run returns.
 func (s *Session) Run(released func()) {
-	defer s.recoverDefect("giving back what it has")
+	defer s.recoverDefect("releasing its objects")
 	go s.receiveLoop()
 	<-s.ctx.Done()
 	s.conn.Shutdown()
-	s.executing.Lock() // what is carried out comes to its end
+	s.executing.Lock() // after the request that is being executed
 	s.closing = true
 	s.executing.Unlock()
 	switch err := context.Cause(s.ctx); {
 	case errors.Is(err, io.EOF), errors.Is(err, ErrShutdown),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // it ended with replies unread
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // the program left with replies unread
 		s.log.Debug("program left", "program", s.program)
 	default:
 		s.log.Warn("program dropped", "program", s.program, "error", err)
@@ -156,24 +166,24 @@ func (s *Session) Run(released func()) {
 	released()
 	<-s.readerDone
 	s.closingQPs.Wait()
-	for _, err := range s.releaseMemory() { // what late queue pairs used
+	for _, err := range s.releaseMemory() { // of queue pairs that ended late
 		s.log.Error("something of a program stays", "error", err)
 	}
 	s.account.Release(Cost)
 	s.d.Forget(s)
 }
 
-// receiveLoop takes what the program sends. It alone receives and closes the program's descriptors, which can take
-// as long as the program wants (SO_LINGER, FUSE): that costs the program one of its sessions, and the daemon
-// one thread.
+// receiveLoop receives the program's requests and has them executed. It alone receives and closes the program's
+// descriptors. A close can block for as long as the program wants (SO_LINGER, FUSE): that costs the program one of its
+// sessions, and the daemon one thread.
 func (s *Session) receiveLoop() {
 	defer close(s.readerDone)
 	defer s.conn.Close()
 	defer s.recoverDefect("reading requests")
-	quiet := time.AfterFunc(helloTimeout, func() { s.Fail(errors.New("no hello in time")) })
+	noHello := time.AfterFunc(helloTimeout, func() { s.Fail(errors.New("no hello in time")) })
 	for handle := s.hello; ; handle = s.dispatch {
 		k, body, files, err := s.conn.Receive()
-		quiet.Stop()
+		noHello.Stop()
 		if err == nil {
 			err = s.execute(handle, k, body, files)
 		}
@@ -187,12 +197,12 @@ func (s *Session) receiveLoop() {
 	}
 }
 
-// errCloseBlocked ends the session of a program whose descriptor does not close.
-var errCloseBlocked = errors.New("the program passed a descriptor whose close blocks (a socket with " +
-	"SO_LINGER, a file of a FUSE server that does not answer); " +
+// errCloseBlocked ends the session of a program that passed a descriptor whose close blocks.
+var errCloseBlocked = errors.New("the program passed a descriptor whose close blocks (a socket " +
+	"with SO_LINGER, a file of a FUSE server that does not answer); " +
 	"its session counts until that is over")
 
-// closeFiles closes what the program passed.
+// closeFiles closes descriptors that the program passed. If that takes too long the session ends.
 func (s *Session) closeFiles(files []int) {
 	if len(files) == 0 {
 		return
@@ -205,7 +215,7 @@ func (s *Session) closeFiles(files []int) {
 	late.Stop()
 }
 
-// execute has handle take a frame, unless the session is over.
+// execute calls handle with a frame, unless the session is closing.
 func (s *Session) execute(handle func(body []byte, files []int) error, k control.Kind, body []byte,
 	files []int) error {
 	s.executing.Lock()
@@ -220,7 +230,7 @@ func (s *Session) execute(handle func(body []byte, files []int) error, k control
 	return handle(body, files)
 }
 
-// dispatch carries a request out.
+// dispatch executes a request, and answers it unless it waits.
 func (s *Session) dispatch(body []byte, files []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil {
@@ -238,7 +248,7 @@ func (s *Session) dispatch(body []byte, files []int) error {
 	return s.reply(r.ID, result, err)
 }
 
-// reply answers a request.
+// reply answers a request with a result or an error.
 func (s *Session) reply(id uint64, result any, err error) error {
 	var files []int
 	switch v := result.(type) {
@@ -260,7 +270,7 @@ func (s *Session) reply(id uint64, result any, err error) error {
 	return s.conn.Send(control.KindReply, control.Marshal(&r), files...)
 }
 
-// startWaiter runs a request that waits for something in a goroutine of its own.
+// startWaiter runs a request that may wait in a goroutine of its own.
 func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
@@ -285,7 +295,7 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	return nil
 }
 
-// reserveWaiter counts one more request that waits, unless a limit is in the way. It is called with mu held.
+// reserveWaiter charges one more request that waits, unless a limit is in the way. It must be called with mu held.
 func (s *Session) reserveWaiter(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
@@ -298,7 +308,7 @@ func (s *Session) reserveWaiter(r *control.Request) error {
 	return s.reserve(pendingCost)
 }
 
-// runWaiter carries out a request that may wait.
+// runWaiter executes a request that may wait.
 func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
 	error) {
 	defer func() {
@@ -311,8 +321,10 @@ func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, c
 	return f(s, ctx, r)
 }
 
-var waiters map[control.Op]waiter
-var handlers map[control.Op]handler
+var (
+	waiters  map[control.Op]waiter  // requests that may wait
+	handlers map[control.Op]handler // all others, in the order in which they come
+)
 
 func init() {
 	waiters = map[control.Op]waiter{
@@ -353,7 +365,7 @@ func init() {
 	}
 }
 
-// hello is the first exchange.
+// hello handles the first request, which must be OpHello.
 func (s *Session) hello(body []byte, _ []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil || r.Op != control.OpHello {
@@ -371,12 +383,12 @@ func (s *Session) hello(body []byte, _ []int) error {
 	s.log.Debug("program came", "program", s.program, "device", s.dev.Name)
 	control.PassRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
-	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version, Device: s.dev.Info(),
-		Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()), Limits: s.limitsByKey()},
-		[]int{s.bell.TakeFd(), fd}}, err)
+	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version,
+		Device: s.dev.Info(), Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()),
+		Limits: s.limitsByKey()}, []int{s.bell.TakeFd(), fd}}, err)
 }
 
-// setUp sets up what every session has.
+// setUp makes the doorbell and starts the goroutines of the session.
 func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
 		remedy := "upgrade the program's side, which is older: the xwarp package where the " +
@@ -395,7 +407,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 			device.Names(s.d.Devices()))
 	}
 	const name = "xwarp-doorbell"
-	if s.account.Operator { // who must be able to look where programs cannot be served
+	if s.account.Operator { // works on kernels on which programs cannot be served
 		s.bell, err = control.NewMemory(name, control.DoorbellLen)
 	} else {
 		s.bell, err = s.mapper.NewMemory(s, name, control.DoorbellLen)
@@ -412,7 +424,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	s.pumpDone = make(chan struct{})
 	go s.pump()
 	go func() {
-		defer s.recoverDefect("telling of completions")
+		defer s.recoverDefect("signalling completions")
 		s.signaller.signalLoop(s.ctx)
 	}()
 	return nil
@@ -425,12 +437,12 @@ func deviceInfos(devices []*device.Device) (list []control.DeviceInfo) {
 	return list
 }
 
-// clip bounds a name that a program gave.
+// clip bounds the length of a name that a program gave.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *Session) limits() config.Limits { return s.d.Config().HolderLimits(s.account.Holder) }
 
-// limitsByKey returns the most that the session's user may have, by the keys of [limits]; nil for the operator.
+// limitsByKey returns the limits of the session's user by the keys of [limits], nil for the operator.
 func (s *Session) limitsByKey() map[string]int64 {
 	if s.account.Operator {
 		return nil
@@ -442,12 +454,12 @@ func (s *Session) limitsByKey() map[string]int64 {
 	return most
 }
 
-// reserve counts what the session's user wants more.
+// reserve charges the session's user.
 func (s *Session) reserve(n budget.Amounts) error {
 	return control.QuotaError(s.account.Reserve(new(s.limits()), n))
 }
 
-// mappingCost is that of each piece of shared memory.
+// mappingCost is the cost of one mapping of shared memory.
 var mappingCost = budget.Amounts{budget.Mappings: 1}
 
 // ReserveMapping implements control.Payer.
@@ -456,7 +468,7 @@ func (s *Session) ReserveMapping() error { return s.reserve(mappingCost) }
 // ReleaseMapping implements control.Payer.
 func (s *Session) ReleaseMapping() { s.account.Release(mappingCost) }
 
-// onlyOperator refuses what is the operator's alone.
+// onlyOperator returns an error unless the session is the operator's.
 func (s *Session) onlyOperator(what string) error {
 	if s.account.Operator {
 		return nil
@@ -478,7 +490,7 @@ func (s *Session) cancelRequest(a *control.CancelArgs) error {
 	return nil
 }
 
-// Shutdown disconnects what a session has and ends it.
+// Shutdown disconnects the queue pairs of the session, gracefully until ctx is done, and ends it.
 func (s *Session) Shutdown(ctx context.Context) {
 	for _, l := range objectsOf[*listener](s) {
 		l.l.Close()

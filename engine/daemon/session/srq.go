@@ -8,15 +8,15 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// srq is a shared receive queue of a session: the engine's, and the ring in which the client posts.
+// srq is a shared receive queue of a session: the engine's queue, and the ring in which the program posts.
 type srq struct {
 	object
 	s            *Session
 	eng          verbs.SRQ
 	pd           *pd
 	depth        int
-	users        int           // queue pairs, under the session's mutex
-	limitReached chan struct{} // the limit was passed
+	users        int           // queue pairs; guarded by Session.mu
+	limitReached chan struct{} // has one place: fewer receives wait than the limit
 	destroyed    chan struct{}
 
 	posterState
@@ -55,7 +55,7 @@ func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 		MaxSGE: c.MaxSGE}, []int{q.mem.TakeFd()}}, nil
 }
 
-// create makes the ring and the engine's queue, and enters q into the session.
+// create makes the ring and the engine's queue, and enters q into the table.
 func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s := q.s
 	c.PD, c.Limit = q.pd.pd, q.onLimit
@@ -84,7 +84,7 @@ func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	return nil
 }
 
-// onLimit is verbs.SRQConfig.Limit: it runs on workers, which do not write to sockets of programs.
+// onLimit is verbs.SRQConfig.Limit. It runs on workers, which do not write to sockets of programs.
 func (q *srq) onLimit() {
 	select {
 	case q.limitReached <- struct{}{}:
@@ -92,7 +92,7 @@ func (q *srq) onLimit() {
 	}
 }
 
-// watch tells the client that fewer receives wait than the limit.
+// watch sends an event each time that fewer receives wait than the limit.
 func (q *srq) watch() {
 	defer q.s.recoverDefect("watching a shared receive queue")
 	for {
@@ -112,7 +112,7 @@ func (s *Session) modifySRQ(a *control.ModifySRQArgs) error {
 	if err != nil {
 		return err
 	}
-	s.drain(q) // what the client posted before counts
+	s.drain(q) // receives that were posted before count
 	return q.eng.Arm(a.Limit)
 }
 
@@ -125,7 +125,7 @@ func (s *Session) querySRQ(a *control.Object) (any, error) {
 	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil
 }
 
-// closeSRQ gives back what q has; no queue pair uses it any more, and it is in no table.
+// closeSRQ closes q, which must have been removed from the table. No queue pair may use it any more.
 func (s *Session) closeSRQ(q *srq) error {
 	close(q.destroyed)
 	s.removePoster(q)

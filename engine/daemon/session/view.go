@@ -20,7 +20,7 @@ func (s *Session) owner() control.Owner {
 	return o
 }
 
-// AddTo adds the objects of a session.
+// AddTo adds the session and its objects to a snapshot.
 func (s *Session) AddTo(v *control.Snapshot) {
 	s.mu.Lock()
 	o := s.owner()
@@ -70,8 +70,8 @@ func (s *Session) AddTo(v *control.Snapshot) {
 	v.QPs = append(v.QPs, states...)
 }
 
-// snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be
-// kept meanwhile.
+// snapshot answers OpSnapshot. One answer at a time is sent to a program: it may read slowly, and each answer is kept
+// until it was sent.
 func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
@@ -94,7 +94,7 @@ func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 	return &encoded{body, func() { <-s.snapshotTurn }}, nil
 }
 
-// encoded is a result that is in JSON already; sent is called when it was sent.
+// encoded is a result in JSON. reply calls sent after it was sent.
 type encoded struct {
 	body []byte
 	sent func()
