@@ -13,6 +13,9 @@ package engine
 
 import "xwarp/engine/internal/core"
 
+// Never is the value of a duration without an end, in Options and Keepalive.
+const Never = core.Never
+
 type (
 	// Device is a device of either kind.
 	Device = core.Device

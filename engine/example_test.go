@@ -50,7 +50,7 @@ func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 		return err
 	}
 	fmt.Printf("the server got %q\n", mem[32:][:c.ByteLen])
-	<-qp.Down()
+	<-qp.Done()
 	return qp.Err()
 }
 
@@ -62,7 +62,7 @@ func Example_sockets() {
 		log.Fatal(err)
 	}
 	defer server.Close()
-	l, err := server.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := server.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func useServer(ctx context.Context, dev verbs.Device, at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	if err := dev.Dial(ctx, at, qp, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, qp, verbs.DialConfig{}); err != nil {
 		return err
 	}
 	peer, err := verbs.ParseRemoteMR(qp.Params().PrivateData)

@@ -51,7 +51,7 @@ func TestExampleXDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	l, err := server.Listen(netip.AddrPortFrom(n.B.Addr4.Addr(), 7174), 0, verbs.ConnConfig{})
+	l, err := server.Listen(netip.AddrPortFrom(n.B.Addr4.Addr(), 7174), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func (r *run) setUp() (err error) {
 	if o.Relay && runtime.NumCPU() < busyThreads {
 		cfg.Idle = xdp.IdleSleep
 	}
-	cfg.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
+	cfg.MPA = verbs.MPAWith(r.cfg.Markers, r.cfg.CRC)
 	var forA *xdp.IPsecConfig
 	if r.cfg.IPsec {
 		forA, cfg.IPsec = protect(r.addresses())
@@ -143,7 +143,7 @@ func (r *run) addresses() (a, b netip.Addr) {
 // connectEnds joins the two queue pairs.
 func (r *run) connectEnds(ctx context.Context) error {
 	_, addr := r.addresses()
-	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), 0, verbs.ConnConfig{})
+	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), verbs.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (r *run) connectEnds(ctx context.Context) error {
 		}
 		accepted <- err
 	}()
-	if err := r.a.Dial(ctx, l.Addr(), verbs.ConnConfig{}); err != nil {
+	if err := r.a.Dial(ctx, l.Addr(), verbs.DialConfig{}); err != nil {
 		cancel(err)
 		<-accepted
 		return err

@@ -58,7 +58,7 @@ func (d *dialer) runServer(ctx context.Context, client Ready, stop <-chan struct
 		}
 		go func() {
 			if r.Accept(ctx, e.QP, nil) == nil {
-				<-e.QP.Down()
+				<-e.QP.Done()
 			}
 			e.Close()
 		}()

@@ -141,7 +141,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 		}
 	case <-ctx.Done():
 		why = context.Cause(ctx)
-	case <-e.qps[0].Down():
+	case <-e.qps[0].Done():
 		why = fmt.Errorf("the connection ended: %w", e.qps[0].Err())
 	}
 	select { // a test that ended hangs up: the other end may hear that first

@@ -126,9 +126,9 @@ func (e *rdma) openDevice() (err error) {
 }
 
 // conn is what connections ask for.
-func (e *rdma) conn(private []byte) verbs.ConnConfig {
-	m := verbs.MPAConfig{NoMarkers: e.spec.NoMarkers, NoCRC: e.spec.NoCRC}
-	return verbs.ConnConfig{PrivateData: private, MPA: &m}
+func (e *rdma) conn(private []byte) verbs.DialConfig {
+	m := verbs.MPAWith(!e.spec.NoMarkers, !e.spec.NoCRC)
+	return verbs.DialConfig{PrivateData: private, MPA: &m}
 }
 
 // kernel makes sockets with the spec's congestion control; those that a listener gives inherit its own.
@@ -209,7 +209,7 @@ func (e *rdma) close() {
 func (e *rdma) listen() (netip.AddrPort, error) {
 	var err error
 	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port),
-		min(MaxConns, max(128, e.spec.Conns)), e.conn(nil))
+		verbs.ListenConfig{Backlog: min(MaxConns, max(128, e.spec.Conns)), MPA: e.conn(nil).MPA})
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

@@ -132,28 +132,26 @@ func (l *loadJob) acceptAll(ctx context.Context) (at netip.AddrPort, err error) 
 	if err != nil {
 		return at, err
 	}
-	listener, err := dev.Listen(netip.AddrPortFrom(l.Accept, 0), loadSessions*loadQPs,
-		verbs.ConnConfig{})
+	listener, err := dev.Listen(netip.AddrPortFrom(l.Accept, 0),
+		verbs.ListenConfig{Backlog: loadSessions * loadQPs})
 	if err != nil {
 		return at, err
 	}
-	pd, err := dev.AllocPD()
+	first, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{SharedCQ: true})
 	if err != nil {
 		return at, err
 	}
-	cq, err := dev.CreateCQ(16)
-	if err != nil {
-		return at, err
-	}
+	cfg := verbs.EndpointConfig{QPConfig: verbs.QPConfig{PD: first.PD, SendCQ: first.SendCQ,
+		RecvCQ: first.RecvCQ}}
 	go func() {
 		for {
 			r, err := listener.Accept(ctx)
 			if err != nil {
 				return
 			}
-			qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+			e, err := verbs.NewEndpoint(dev, cfg)
 			if err == nil {
-				err = r.Accept(ctx, qp, nil)
+				err = r.Accept(ctx, e.QP, nil)
 			}
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -174,32 +172,22 @@ type hostile struct {
 
 func newHostile(ctx context.Context, dev verbs.Device, at netip.AddrPort, l Load) (*hostile,
 	error) {
-	h := &hostile{free: loadDepth}
-	pd, err := dev.AllocPD()
+	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
+		SendDepth: loadDepth, MaxSGE: 2}})
 	if err != nil {
 		return nil, err
 	}
-	mem, err := dev.Alloc(4096)
+	mr, err := e.Buffer(4096, verbs.LocalWrite|verbs.BindMW)
 	if err != nil {
 		return nil, err
 	}
-	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.BindMW)
-	if err != nil {
+	if err := e.Dial(ctx, at, verbs.DialConfig{}); err != nil {
 		return nil, err
 	}
-	if h.cq, err = dev.CreateCQ(2 * loadDepth); err != nil {
-		return nil, err
-	}
-	if h.qp, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: h.cq, RecvCQ: h.cq,
-		SendDepth: loadDepth, MaxSGE: 2}); err != nil {
-		return nil, err
-	}
-	if err := dev.Dial(ctx, at, h.qp, verbs.ConnConfig{}); err != nil {
-		return nil, err
-	}
+	h := &hostile{qp: e.QP, cq: e.SendCQ, free: loadDepth}
 	h.wr = verbs.SendWR{Op: verbs.WRRead, SGL: make([]verbs.SGE, 2)}
 	if l == Bind {
-		mw, err := pd.AllocMW()
+		mw, err := e.PD.AllocMW()
 		if err != nil {
 			return nil, err
 		}

@@ -124,7 +124,7 @@ func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	}
 	t.Cleanup(func() { dev.Close() })
 	e := verbstest.New(t, dev, programBytes)
-	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
+	l, err := dev.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

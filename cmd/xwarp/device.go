@@ -35,9 +35,10 @@ func (g *global) openDevice(cmd *cobra.Command, flags *transport.Flags,
 
 // registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
 func registerMPA(f *pflag.FlagSet, m *verbs.MPAConfig) {
-	transport.Unless(f, &m.NoMarkers, "markers", "ask the peer for MPA markers")
-	transport.Unless(f, &m.NoCRC, "crc", "CRC32C in every FPDU; with false, there is no CRC if "+
-		"the peer agrees")
+	transport.Switch(f, &m.Markers, verbs.MarkersMirrored, verbs.MarkersOff, "markers",
+		"ask the peer for MPA markers (default true)")
+	transport.Switch(f, &m.CRC, verbs.CRCRequired, verbs.CRCOptional, "crc",
+		"CRC32C in every FPDU; with false, there is no CRC if the peer agrees (default true)")
 }
 
 // splitPort separates "host", "host:port", ":port", "v6" and "[v6]:port".

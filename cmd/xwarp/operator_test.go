@@ -71,7 +71,7 @@ size = "64KiB"
 	a, b := newProgram(t, socket, "ping"), newProgram(t, socket, "pong")
 	at := netip.MustParseAddrPort("127.0.0.1:0")
 	verbstest.Connect(t, a, b, at)
-	if _, err := b.Dev.Listen(at, 0, verbs.ConnConfig{}); err != nil {
+	if _, err := b.Dev.Listen(at, verbs.ListenConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.PD.AllocMW(); err != nil {

@@ -77,8 +77,11 @@ of a client that does.`,
 	f.BoolVarP(&r.persistent, "persistent", "P", false,
 		"server: serve any number of clients, until SIGINT or SIGTERM")
 	r.device.Register(f)
-	f.BoolVar(&r.device.MPA.NoMarkers, "no-markers", false, "do not ask for MPA markers")
-	f.BoolVar(&r.device.MPA.NoCRC, "no-crc", false, "do without CRC if the peer does too")
+	m := &r.device.MPA
+	transport.Switch(f, &m.Markers, verbs.MarkersOff, verbs.MarkersMirrored, "no-markers",
+		"do not ask for MPA markers")
+	transport.Switch(f, &m.CRC, verbs.CRCOptional, verbs.CRCRequired, "no-crc",
+		"do without CRC if the peer does too")
 	f.DurationVar(&r.cfg.ConnectTimeout, "connect-timeout", 10*time.Second,
 		"client: how long connecting may take")
 	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
@@ -157,9 +160,10 @@ func (r *rpingFlags) runRping(cmd *cobra.Command, g *global) (err error) {
 
 func (r *rpingFlags) runServer(ctx context.Context, cmd *cobra.Command, dev verbs.Device,
 	at netip.AddrPort) error {
-	l, err := dev.Listen(at, 0, r.cfg.Conn)
+	cfg := verbs.ListenConfig{MPA: r.cfg.Conn.MPA}
+	l, err := dev.Listen(at, cfg)
 	if own := ownAddrs(dev, []netip.AddrPort{at}); len(own) > 0 && denied(err) {
-		l, err = dev.Listen(own[0], 0, r.cfg.Conn)
+		l, err = dev.Listen(own[0], cfg)
 	}
 	if err != nil {
 		return err

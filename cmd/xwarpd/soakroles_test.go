@@ -171,7 +171,7 @@ func farRole(args []string) error {
 		dev        verbs.Device
 		verbs, put uint16
 	}{{x, farXDP, putXDP}, {k, farKernel, putKernel}} {
-		l, err := side.dev.Listen(netip.AddrPortFrom(addr, side.verbs), 0, verbs.ConnConfig{})
+		l, err := side.dev.Listen(netip.AddrPortFrom(addr, side.verbs), verbs.ListenConfig{})
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func verbsRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	l, err := dev.Listen(netip.MustParseAddrPort(args[2]), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort(args[2]), verbs.ListenConfig{})
 	if err != nil {
 		return err
 	}

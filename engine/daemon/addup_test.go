@@ -35,7 +35,7 @@ func init() { roles["elsewhere"] = elsewhereRole }
 // file to put.
 func elsewhereRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{
-		Options: core.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
+		Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}}})
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (m *moved) port(h *topo.Host) netip.AddrPort {
 // connect says whether an end of dev that is made for it can connect.
 func (m *moved) connect(dev verbs.Device, at netip.AddrPort) error {
 	m.Helper()
-	return dev.Dial(m.ctx, at, verbstest.New(m, dev, writes).QP, verbs.ConnConfig{})
+	return dev.Dial(m.ctx, at, verbstest.New(m, dev, writes).QP, verbs.DialConfig{})
 }
 
 // work moves the bytes.
@@ -256,7 +256,7 @@ func (m *moved) orderly(e *verbstest.End) {
 	if err := e.QP.Disconnect(); err != nil {
 		m.Error(err)
 	}
-	<-e.QP.Down()
+	<-e.QP.Done()
 }
 
 // transfer puts content into an export and gets it back.
@@ -284,7 +284,7 @@ func (m *moved) accept(reject bool) {
 		return
 	}
 	mine := verbstest.New(m, m.near, writes)
-	l, err := m.near.Listen(at, 0, verbs.ConnConfig{})
+	l, err := m.near.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func (m *moved) accept(reject bool) {
 // reject has a listener's consumer say no, once.
 func (m *moved) reject(dev verbs.Device, at netip.AddrPort) {
 	m.Helper()
-	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
+	l, err := dev.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 	var far *xdp.Device
 	if err := tn.B.Do(func() (err error) {
 		far, err = xdp.Open(xdp.Config{Interface: "eth0",
-			Options: core.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
+			Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)

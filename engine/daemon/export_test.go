@@ -57,7 +57,7 @@ func dialExportBy(t testing.TB, cfg sockets.Config, at netip.AddrPort) (*peer, e
 	t.Cleanup(func() { dev.Close() })
 	p := &peer{End: verbstest.New(t, dev, 4096)}
 	if err := dev.Dial(t.Context(), at, p.QP,
-		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoRetry: true}}); err != nil {
+		verbs.DialConfig{MPA: &verbs.MPAConfig{SingleAttempt: true}}); err != nil {
 		return nil, err
 	}
 	if p.info, err = verbs.ParseRemoteMR(p.QP.Params().PrivateData); err != nil {
@@ -297,7 +297,7 @@ func TestReload(t *testing.T) {
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}
-	<-p.QP.Down()
+	<-p.QP.Done()
 	if _, err := dialExport(t, first); err == nil {
 		t.Error("an export that is gone takes connections")
 	}
@@ -333,7 +333,7 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(t.Context(), first, qp, verbs.ConnConfig{}); err == nil {
+	if err := dev.Dial(t.Context(), first, qp, verbs.DialConfig{}); err == nil {
 		t.Error("a program may connect to a peer that is denied")
 	}
 }
@@ -359,7 +359,7 @@ func TestShutdown(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	<-p.QP.Down()
+	<-p.QP.Done()
 	if err := p.QP.Err(); err != nil {
 		t.Errorf("a peer sees the end as %v", err)
 	}

@@ -205,7 +205,7 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 			wr.Op = rdmap.WRWrite
 		}
 		if err := p.do(wr); err != nil {
-			<-p.QP.Down()
+			<-p.QP.Done()
 			return p.QP.Err()
 		}
 		select {

@@ -135,7 +135,7 @@ func listenAddr(t testing.TB) netip.AddrPort {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

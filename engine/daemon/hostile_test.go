@@ -34,7 +34,7 @@ func acceptAll(t testing.TB) netip.AddrPort {
 	t.Cleanup(func() { dev.Close() })
 	pd, _ := dev.AllocPD()
 	cq, _ := dev.CreateCQ(1 << 14)
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

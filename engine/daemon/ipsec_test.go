@@ -450,7 +450,7 @@ func TestKillIPsecDaemon(t *testing.T) {
 		b.kill()
 		b = startB()
 		select {
-		case <-e.QP.Down():
+		case <-e.QP.Done():
 		case <-time.After(20 * time.Second):
 			t.Fatalf("round %d: the connection to a daemon that is gone does not end", round)
 		}
@@ -484,7 +484,7 @@ func TestReloadIPsec(t *testing.T) {
 	p.frames(t)
 	reload(1, other+scratchTable)
 	select {
-	case <-e.QP.Down():
+	case <-e.QP.Done():
 	case <-time.After(20 * time.Second):
 		t.Fatal("the connection does not end")
 	}
@@ -496,7 +496,7 @@ func TestReloadIPsec(t *testing.T) {
 	}
 	reload(0, ipsecTable)
 	reload(1, ipsecTable+scratchTable)
-	<-e.QP.Down()
+	<-e.QP.Done()
 	s, _ := p.state(t, 0)
 	sealed := s.Counters["packets_out"]
 	e, peer = p.dial(t, socket)

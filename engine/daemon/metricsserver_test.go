@@ -251,7 +251,7 @@ func TestEvents(t *testing.T) {
 		RemoteSTag: to.STag ^ 0x5a5a5a00}); err == nil {
 		t.Fatal("a Read of a region that is not there succeeds")
 	}
-	<-p.QP.Down()
+	<-p.QP.Done()
 	if _, ok := eventually(30*time.Second, func() bool {
 		return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil
 	}); !ok {

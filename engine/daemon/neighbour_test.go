@@ -49,7 +49,7 @@ func honestRole(args []string) error {
 		return err
 	}
 	ctx := context.Background()
-	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp, verbs.DialConfig{}); err != nil {
 		return err
 	}
 	remote, err := verbs.ParseRemoteMR(qp.Params().PrivateData)

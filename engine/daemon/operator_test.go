@@ -117,7 +117,7 @@ func TestOperator(t *testing.T) {
 			return err
 		}},
 		{"listen", func(d *client.Device) error {
-			l, err := d.Listen(privileged, 1, verbs.ConnConfig{})
+			l, err := d.Listen(privileged, verbs.ListenConfig{})
 			if err == nil {
 				l.Close()
 			}
@@ -158,7 +158,7 @@ func listenPrivileged(t *testing.T, d *client.Device) netip.AddrPort {
 	t.Helper()
 	for port := uint16(700); port < 1024; port++ {
 		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
-		if l, err := d.Listen(at, 1, verbs.ConnConfig{}); err == nil {
+		if l, err := d.Listen(at, verbs.ListenConfig{Backlog: 1}); err == nil {
 			l.Close()
 			return at
 		}

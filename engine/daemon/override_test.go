@@ -18,7 +18,7 @@ import (
 // everything: they get what the operator leaves to them.
 func TestOverride(t *testing.T) {
 	peer, err := sockets.Open(
-		sockets.Config{Options: core.Options{MPA: verbs.MPAConfig{NoCRC: true}}})
+		sockets.Config{Options: core.Options{MPA: verbs.MPAConfig{CRC: verbs.CRCOptional}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestOverride(t *testing.T) {
 	at := listenAddr(t)
 	responder(t, peer, at, 100)
 	type want struct{ crc, markers bool }
-	asked := &verbs.MPAConfig{NoCRC: true, NoMarkers: true}
+	asked := &verbs.MPAConfig{CRC: verbs.CRCOptional, Markers: verbs.MarkersOff}
 	for _, tc := range []struct {
 		config string
 		mpa    *verbs.MPAConfig
@@ -70,7 +70,7 @@ func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *verbs.MP
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.QP, verbs.ConnConfig{MPA: mpa}); err != nil {
+	if err := dev.Dial(ctx, at, p.QP, verbs.DialConfig{MPA: mpa}); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	return p.QP, nil

@@ -56,7 +56,7 @@ func TestOwnHost(t *testing.T) {
 	defer ln.Close()
 	at := ln.Addr().(*net.TCPAddr).AddrPort()
 	e := end(tenant)
-	if err := e.Dev.Dial(t.Context(), at, e.QP, verbs.ConnConfig{}); !errors.Is(err,
+	if err := e.Dev.Dial(t.Context(), at, e.QP, verbs.DialConfig{}); !errors.Is(err,
 		syscall.ECONNREFUSED) {
 		t.Errorf("a tenant connects to another service of the host: %v", err)
 	}

@@ -94,7 +94,7 @@ func TestPortMapper(t *testing.T) {
 	}
 	defer dev.Close()
 	four, six := tn.A.Addr4.Addr(), tn.A.Addr6.Addr()
-	l, err := dev.Listen(netip.AddrPortFrom(six, 7200), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.AddrPortFrom(six, 7200), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestPortMapperAsks(t *testing.T) {
 	}()
 	for i, a := range []netip.Addr{tn.B.Addr4.Addr(), tn.B.Addr6.Addr()} {
 		port := uint16(7200 + i)
-		l, err := server.Listen(netip.AddrPortFrom(a, port), 0, verbs.ConnConfig{})
+		l, err := server.Listen(netip.AddrPortFrom(a, port), verbs.ListenConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +274,7 @@ func TestPortMapperAsks(t *testing.T) {
 				}
 				done <- err
 			}()
-			err := dev.Dial(t.Context(), netip.AddrPortFrom(a, to), end.QP, verbs.ConnConfig{})
+			err := dev.Dial(t.Context(), netip.AddrPortFrom(a, to), end.QP, verbs.DialConfig{})
 			if err := errors.Join(err, <-done); err != nil {
 				t.Fatal(err)
 			}
@@ -295,7 +295,7 @@ func TestPortMapperAsks(t *testing.T) {
 		<-asked
 	}
 	mapper.Close() // the peer's kernel refuses now
-	l, err := server.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7300), 0, verbs.ConnConfig{})
+	l, err := server.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7300), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestPortMapperAsks(t *testing.T) {
 				r.Accept(t.Context(), other.QP, nil)
 			}
 		}()
-		if err := dev.Dial(t.Context(), l.Addr(), end.QP, verbs.ConnConfig{}); err != nil {
+		if err := dev.Dial(t.Context(), l.Addr(), end.QP, verbs.DialConfig{}); err != nil {
 			t.Fatal(err)
 		}
 	}

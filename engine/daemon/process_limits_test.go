@@ -86,7 +86,7 @@ func (g *greedyProgram) more() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := g.dev.Dial(ctx, g.at, qp, verbs.ConnConfig{}); err != nil {
+	if err := g.dev.Dial(ctx, g.at, qp, verbs.DialConfig{}); err != nil {
 		return err
 	}
 	g.qps = append(g.qps, qp)

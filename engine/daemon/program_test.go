@@ -55,7 +55,7 @@ func transferRole(args []string) error {
 	if err := p.Do(ctx, verbs.SendWR{Op: rdmap.WRSend, Inline: []byte("done")}); err != nil {
 		return err
 	}
-	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:80"), 0, verbs.ConnConfig{})
+	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:80"), verbs.ListenConfig{})
 	if err == nil {
 		return errors.New("an unprivileged program may listen on port 80")
 	}
@@ -97,7 +97,7 @@ func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []
 	if recvs, err = dev.CreateCQ(4 * n * verbs.DefaultDepth); err != nil {
 		t.Fatal(err)
 	}
-	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
+	l, err := dev.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func loadRole(args []string) error {
 			return err
 		}
 		if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp,
-			verbs.ConnConfig{}); err != nil {
+			verbs.DialConfig{}); err != nil {
 			return err
 		}
 		wr := verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,

@@ -56,7 +56,8 @@ func TestDaemonMemory(t *testing.T) {
 	most("reads", 6, func(c *verbs.QPConfig) { c.IRD, c.ORD = 4096, 4096 })
 	most("inline", 1, func(c *verbs.QPConfig) { c.SendDepth, c.MaxInline = 1024, 4096 })
 	most("pieces", 4, func(c *verbs.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
-	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, verbs.ConnConfig{})
+	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"),
+		verbs.ListenConfig{Backlog: 1000})
 	quotaError(t, "a long backlog", "of at most 16.0 MiB daemon_memory and wants ", err)
 	dev.Close()
 	if _, ok := eventually(5*time.Second, func() bool {
@@ -102,7 +103,7 @@ func TestConnects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { ended <- dev.Dial(ctx, at, qp, verbs.ConnConfig{}) }()
+		go func() { ended <- dev.Dial(ctx, at, qp, verbs.DialConfig{}) }()
 	}
 	quotaError(t, "a third connection", "limits.connects", <-ended)
 	cancel()

@@ -209,7 +209,7 @@ func TestBlockedSignal(t *testing.T) {
 	}
 	defer peer.Close()
 	b := verbstest.New(t, peer, 4096)
-	l, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,10 +379,10 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("a queue pair in place of one that was closed: %v", err)
 	}
 	at := netip.MustParseAddrPort("127.0.0.1:0")
-	if _, err = dev.Listen(at, 0, verbs.ConnConfig{}); err != nil {
+	if _, err = dev.Listen(at, verbs.ListenConfig{}); err != nil {
 		t.Error(err)
 	}
-	_, err = dev.Listen(at, 0, verbs.ConnConfig{})
+	_, err = dev.Listen(at, verbs.ListenConfig{})
 	over("limits.listeners", err)
 	second, err := client.Open(socket)
 	if err != nil {

@@ -139,7 +139,7 @@ func TestPartialSums(t *testing.T) {
 	dialing, enough := context.WithTimeout(ctx, time.Second)
 	defer enough()
 	if err := far.Dial(dialing, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174),
-		verbstest.New(t, far, 4096).QP, verbs.ConnConfig{}); err == nil {
+		verbstest.New(t, far, 4096).QP, verbs.DialConfig{}); err == nil {
 		t.Error("connected")
 	}
 	const said = "segments came without a TCP checksum, and are dropped"

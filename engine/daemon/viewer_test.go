@@ -51,7 +51,7 @@ func TestSnapshotIsFresh(t *testing.T) {
 		if _, err := dev.AllocPD(); err != nil {
 			t.Fatal(err)
 		}
-		l, err := dev.Listen(at, 1, verbs.ConnConfig{})
+		l, err := dev.Listen(at, verbs.ListenConfig{Backlog: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

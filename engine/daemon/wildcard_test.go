@@ -26,7 +26,7 @@ func wildcardRole(args []string) error {
 		return err
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort(args[1]), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort(args[1]), verbs.ListenConfig{})
 	var e *control.Error
 	switch {
 	case err == nil:

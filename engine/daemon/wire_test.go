@@ -198,7 +198,7 @@ func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{
 		Dial: h.Dial, Listen: h.Listen,
-		Options: core.Options{MPA: verbs.MPAConfig{NoMarkers: true}},
+		Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestDeviceCloseEndsDial(t *testing.T) {
 		d.Close()
 	}()
 	if err := d.Dial(t.Context(), netip.MustParseAddrPort("192.0.2.1:1"), q,
-		verbs.ConnConfig{}); !errors.Is(err, verbs.ErrClosed) {
+		verbs.DialConfig{}); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("Dial: %v", err)
 	}
 	<-ended

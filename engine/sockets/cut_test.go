@@ -40,8 +40,8 @@ func TestKernelCutByFIN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Dial(t.Context(), peer, q, verbs.ConnConfig{MPA: &verbs.MPAConfig{
-		NoMarkers: true, NoPeerToPeer: true}}); err != nil {
+	if err := d.Dial(t.Context(), peer, q, verbs.DialConfig{MPA: &verbs.MPAConfig{
+		Markers: verbs.MarkersOff, ClientServer: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if b := <-got; len(b) < 24 || b[3] != 0x47 || !bytes.Equal(b[20:22], []byte{0x20, 0x01}) {

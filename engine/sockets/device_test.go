@@ -29,14 +29,14 @@ func TestKernelTransfer(t *testing.T) {
 		window, emss int
 	}{
 		{name: "markers"},
-		{name: "no markers", mpa: verbs.MPAConfig{NoMarkers: true}},
-		{name: "no CRC", mpa: verbs.MPAConfig{NoCRC: true}},
-		{name: "revision 1", mpa: verbs.MPAConfig{Revision1: true}},
+		{name: "no markers", mpa: verbs.MPAConfig{Markers: verbs.MarkersOff}},
+		{name: "no CRC", mpa: verbs.MPAConfig{CRC: verbs.CRCOptional}},
+		{name: "revision 1", mpa: verbs.MPAConfig{Revision: startup.RevIETF}},
 		{name: "window of 1", window: 1}, // an FPDU that is under way is held all the same
 		{name: "EMSS of 1448", emss: 1448},
 		{name: "EMSS of 140", emss: 140},
 		{name: "EMSS of 100", emss: 100},
-		{name: "EMSS of 36 without markers", emss: 36, mpa: verbs.MPAConfig{NoMarkers: true}},
+		{name: "EMSS of 36 without markers", emss: 36, mpa: verbs.MPAWith(false, true)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			open := func() *core.Device {
@@ -124,7 +124,7 @@ func TestKernelDialGivesUp(t *testing.T) {
 		cancel()
 	}()
 	if err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.QP,
-		verbs.ConnConfig{}); !errors.Is(err, context.Canceled) {
+		verbs.DialConfig{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial: %v", err)
 	}
 	select {
@@ -160,7 +160,7 @@ func TestKernelDialTooLate(t *testing.T) {
 	for range 100 {
 		e := verbstest.New(t, d, 4096)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, cause)
-		err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.QP, verbs.ConnConfig{})
+		err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.QP, verbs.DialConfig{})
 		cancel()
 		if !errors.Is(err, cause) {
 			t.Fatalf("Dial: %v", err)
@@ -271,7 +271,7 @@ func TestKernelStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	ln, err := d.Listen(netip.AddrPort{}, 0, verbs.ConnConfig{})
+	ln, err := d.Listen(netip.AddrPort{}, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

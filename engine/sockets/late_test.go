@@ -43,8 +43,8 @@ func TestStoppedProcessReadsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := v.(*core.QP)
-	if err := d.Dial(t.Context(), peer, q, verbs.ConnConfig{MPA: &verbs.MPAConfig{
-		NoMarkers: true, NoPeerToPeer: true}}); err != nil {
+	if err := d.Dial(t.Context(), peer, q, verbs.DialConfig{MPA: &verbs.MPAConfig{
+		Markers: verbs.MarkersOff, ClientServer: true}}); err != nil {
 		t.Fatal(err)
 	}
 	core, below := core.Below(q)

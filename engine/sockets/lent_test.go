@@ -39,7 +39,7 @@ func TestKernelReclaim(t *testing.T) {
 	}
 	q := v.(*core.QP)
 	if err := d.Dial(t.Context(), peer, q,
-		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoMarkers: true}}); err != nil {
+		verbs.DialConfig{MPA: &verbs.MPAConfig{Markers: verbs.MarkersOff}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := q.PostSend(&verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{mr.SGE(0, size)},

@@ -83,7 +83,7 @@ func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.Add
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(ctx, at, l.end.QP, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, l.end.QP, verbs.DialConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	l.startLoops()

@@ -45,7 +45,7 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 	}
 	c := &Client{link: l}
 	if c.buffers, err = l.registerLocal(depth * chunk); err == nil {
-		err = l.end.Dial(ctx, remote, verbs.ConnConfig{})
+		err = l.end.Dial(ctx, remote, verbs.DialConfig{})
 	}
 	if err == nil {
 		if _, memory := l.end.RemoteMR(); memory == nil {

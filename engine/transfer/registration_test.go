@@ -126,7 +126,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, l.end.QP, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, l.end.QP, verbs.DialConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	l.startLoops()

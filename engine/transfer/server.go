@@ -64,7 +64,7 @@ func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 	if cfg.Event == nil {
 		cfg.Event = func(Event) {}
 	}
-	lns, err := verbs.ListenAll(cfg.Device, at, cfg.MaxClients, verbs.ConnConfig{})
+	lns, err := verbs.ListenAll(cfg.Device, at, verbs.ListenConfig{Backlog: cfg.MaxClients})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,9 @@ import (
 	"xwarp/mpa/startup"
 )
 
+// None is the value of counts that are to be zero, where zero means the default.
+const None = -1
+
 // QPConfig describes a queue pair. Zero numbers mean the defaults in brackets.
 type QPConfig struct {
 	PD             PD
@@ -18,21 +21,33 @@ type QPConfig struct {
 	// hold of it: the messages that have begun to arrive and are not complete.
 	RecvDepth int
 	MaxSGE    int // pieces of a work request [DefaultSGE]
-	MaxInline int // bytes of SendWR.Inline [DefaultInline]; negative: none
-	IRD       int // RDMA Reads and atomics of the peer at a time [DefaultReadDepth]; negative: none
-	ORD       int // our own at a time [DefaultReadDepth]; negative: none
-	Context   any // the consumer's own, see QP.Context
+	MaxInline int // bytes of SendWR.Inline, or None [DefaultInline]
+	IRD       int // RDMA Reads and atomics of the peer at a time, or None [DefaultReadDepth]
+	ORD       int // our own at a time, or None [DefaultReadDepth]
+	// UserData is the consumer's own. QP.UserData returns it.
+	UserData any
 }
 
-// Complete returns c with the defaults in the place of zeros, and zeros in the place of numbers that mean none.
+// Complete returns c with the defaults in the place of zeros, and zeros in the place of None.
 func (c QPConfig) Complete() QPConfig {
 	c.SendDepth = cmp.Or(c.SendDepth, DefaultDepth)
 	c.RecvDepth = cmp.Or(c.RecvDepth, DefaultDepth)
 	c.MaxSGE = cmp.Or(c.MaxSGE, DefaultSGE)
-	c.MaxInline = max(0, cmp.Or(c.MaxInline, DefaultInline))
-	c.IRD = max(0, cmp.Or(c.IRD, DefaultReadDepth))
-	c.ORD = max(0, cmp.Or(c.ORD, DefaultReadDepth))
+	c.MaxInline = OrDefault(c.MaxInline, DefaultInline)
+	c.IRD = OrDefault(c.IRD, DefaultReadDepth)
+	c.ORD = OrDefault(c.ORD, DefaultReadDepth)
 	return c
+}
+
+// OrDefault returns n, standard for zero, and zero for None.
+func OrDefault(n, standard int) int {
+	switch n {
+	case 0:
+		return standard
+	case None:
+		return 0
+	}
+	return n
 }
 
 // SRQConfig describes a shared receive queue. Zero numbers mean the defaults in brackets.
@@ -52,11 +67,14 @@ func (c SRQConfig) Complete() SRQConfig {
 	return c
 }
 
-// ConnConfig describes one connection or the connections of one listener.
-type ConnConfig struct {
-	Local       netip.AddrPort // source of an active connection; zero: what the route says, and any port
-	PrivateData []byte         // of the MPA Request; at most 512 bytes, 508 with revision 2
-	// MPA is what is asked of MPA; nil: what the device asks. A daemon's configuration may allow only a part of it.
+// DialConfig describes one connection that Dial makes. The zero value is usual.
+type DialConfig struct {
+	// Local is the source of the connection. Zero means the address that the route says, and any port.
+	Local netip.AddrPort
+	// PrivateData is that of the MPA Request: at most 512 bytes, 508 with revision 2.
+	PrivateData []byte
+	// MPA is what is asked of MPA. Nil means what the device asks. A daemon's configuration may allow only a part
+	// of it.
 	MPA *MPAConfig
 	// Patience is for how long a port at which nobody listens is tried again: some programs connect
 	// while their peer is about to listen, or has just closed the listener of its connection before. For the
@@ -64,26 +82,71 @@ type ConnConfig struct {
 	Patience time.Duration
 }
 
+// ListenConfig describes a listener and its connections. The zero value is usual.
+type ListenConfig struct {
+	// Backlog is the maximum number of connection requests that wait for Accept. Zero means DefaultBacklog.
+	Backlog int
+	// MPA is what is asked of MPA. Nil means what the device asks. A daemon's configuration may allow only a part
+	// of it.
+	MPA *MPAConfig
+}
+
+// MarkerPolicy says when an endpoint asks its peer for markers.
+type MarkerPolicy uint8
+
+const (
+	// MarkersMirrored has an initiator ask for markers, and a responder do so if the initiator did: many initiators,
+	// Linux siw among them, close the connection otherwise.
+	MarkersMirrored MarkerPolicy = iota
+	// MarkersOff has neither ask for markers.
+	MarkersOff
+	// MarkersAlways has a responder ask for markers also if the initiator did not.
+	MarkersAlways
+)
+
+// CRCPolicy says whether FPDUs have a CRC.
+type CRCPolicy uint8
+
+const (
+	// CRCRequired has every FPDU have a CRC, in both directions.
+	CRCRequired CRCPolicy = iota
+	// CRCOptional gives up the CRC if the peer does so too.
+	CRCOptional
+)
+
 // MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.
 type MPAConfig struct {
-	Role      startup.Role
-	Revision1 bool // RFC 5044 only: no IRD and ORD, no peer-to-peer
-	NoMarkers bool // do not ask the peer for markers
-	// InsistMarkers makes a responder ask for markers also of an initiator that does not: many, Linux siw among
-	// them, then close the connection.
-	InsistMarkers bool
-	NoCRC         bool // give up the CRC if the peer does too
+	Role startup.Role
+	// Revision is the highest revision used. startup.RevIETF is RFC 5044 only: no IRD and ORD, no peer-to-peer model.
+	// Zero means startup.RevEnhanced.
+	Revision startup.Revision
+	// Markers is when markers are asked for. Zero means MarkersMirrored.
+	Markers MarkerPolicy
+	// CRC is whether FPDUs have a CRC. Zero means CRCRequired.
+	CRC CRCPolicy
 	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the Read,
 	// which every known peer takes, and a responder takes all.
 	RTR startup.RTR
-	// NoPeerToPeer is the client-server model: the initiator's consumer must be the first to send.
-	NoPeerToPeer bool
+	// ClientServer is the model in which the initiator's consumer must be the first to send. False means the
+	// peer-to-peer model.
+	ClientServer bool
 	RtrFrame     bool // the proposal that came before RFC 6581
 	SMBD         bool // [MS-SMBD] IRD and ORD with revision 1
 	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send
 	// again. What was acknowledged cannot be sent again: the head of an FPDU that straddles segments, and all that
 	// a socket gives.
 	AnyCRCError bool
-	// NoRetry keeps Dial from trying again without what the peer refused.
-	NoRetry bool
+	// SingleAttempt keeps Dial from trying again without what the peer refused.
+	SingleAttempt bool
+}
+
+// MPAWith returns the usual configuration, with MarkersOff unless markers is set, and CRCOptional unless crc is.
+func MPAWith(markers, crc bool) (m MPAConfig) {
+	if !markers {
+		m.Markers = MarkersOff
+	}
+	if !crc {
+		m.CRC = CRCOptional
+	}
+	return m
 }

@@ -36,11 +36,11 @@ type Device interface {
 	// again without, and remembered for some minutes. It fails with ErrRejected when the peer's consumer said no,
 	// ECONNREFUSED also when nobody listens there, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied, ErrHasConn, and with the
 	// context's error; the attempt is over then.
-	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg ConnConfig) error
+	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg DialConfig) error
 	// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0 takes a
-	// free one. backlog is how many requests wait for Accept [DefaultBacklog]. It fails with EADDRINUSE, EADDRNOTAVAIL
-	// for an address that the host does not have, and EACCES where who asks may not have the port.
-	Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (Listener, error)
+	// free one. It fails with EADDRINUSE, EADDRNOTAVAIL for an address that the host does not have, and EACCES where
+	// who asks may not have the port.
+	Listen(addr netip.AddrPort, cfg ListenConfig) (Listener, error)
 
 	// Close ends every connection with RST and gives everything back. What waits then, and every later call, fails with
 	// net.ErrClosed. It may be called again.
@@ -144,8 +144,8 @@ type QP interface {
 	// Close gives back what the queue pair has. It waits, a second at most, for a connection that closes in order or
 	// by a Terminate, and resets any other. It may be called again.
 	Close() error
-	// Down is closed when the connection left full operation, or will never get there; Err says why.
-	Down() <-chan struct{}
+	// Done is closed when the connection left full operation, or will never get there; Err says why.
+	Done() <-chan struct{}
 	// Err returns why the connection ended: a *ulpdu.Error when either end sent a Terminate, ECONNRESET, ETIMEDOUT,
 	// ErrLapsed or what else Dial and Accept return; nil while it is up and after a graceful close.
 	Err() error
@@ -156,8 +156,8 @@ type QP interface {
 	RemoteAddr() netip.AddrPort
 	// Info returns a snapshot of the connection; it fails with ErrNotReady before there is one.
 	Info() (ConnInfo, error)
-	// Context returns what QPConfig.Context was.
-	Context() any
+	// UserData returns that of QPConfig.
+	UserData() any
 }
 
 // Listener waits for connections.

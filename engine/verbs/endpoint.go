@@ -110,7 +110,7 @@ func (e *Endpoint) Deregister(mr MR) error {
 }
 
 // Dial connects the endpoint to a listener at addr, as Device.Dial does.
-func (e *Endpoint) Dial(ctx context.Context, addr netip.AddrPort, cfg ConnConfig) error {
+func (e *Endpoint) Dial(ctx context.Context, addr netip.AddrPort, cfg DialConfig) error {
 	return e.Dev.Dial(ctx, addr, e.QP, cfg)
 }
 
@@ -170,7 +170,7 @@ const causeWait = time.Second
 // Cause waits for the end, for a second at most.
 func (e *Endpoint) Cause() error {
 	select {
-	case <-e.QP.Down():
+	case <-e.QP.Done():
 	case <-time.After(causeWait):
 	}
 	return e.QP.Err()
@@ -182,7 +182,7 @@ func (e *Endpoint) Disconnect(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-e.QP.Down():
+	case <-e.QP.Done():
 		return e.QP.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)

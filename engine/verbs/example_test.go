@@ -22,7 +22,7 @@ func pair(use func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func pair(use func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 	if err != nil {
 		return err
 	}
-	if err := e.Dial(ctx, l.Addr(), verbs.ConnConfig{}); err != nil {
+	if err := e.Dial(ctx, l.Addr(), verbs.DialConfig{}); err != nil {
 		return err
 	}
 	peer, err := e.RemoteMR()
@@ -61,7 +61,7 @@ func serve(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 		err = e.Accept(ctx, l, mr.Remote().Append(nil))
 	}
 	if err == nil {
-		<-e.QP.Down()
+		<-e.QP.Done()
 		err = e.QP.Err()
 	}
 	return errors.Join(err, e.Close())
@@ -121,7 +121,7 @@ func ExampleConnRequest() {
 		return
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -142,7 +142,7 @@ func ExampleConnRequest() {
 		return
 	}
 	defer e.Close()
-	err = e.Dial(ctx, l.Addr(), verbs.ConnConfig{PrivateData: []byte("version 9")})
+	err = e.Dial(ctx, l.Addr(), verbs.DialConfig{PrivateData: []byte("version 9")})
 	if no := (*verbs.Rejection)(nil); errors.As(err, &no) {
 		fmt.Printf("rejected: %s\n", no.PrivateData)
 	}

@@ -19,7 +19,7 @@ func BenchmarkWrite(b *testing.B) {
 			b.Run(fmt.Sprintf("mtu=%d/markers=%v", mtu, markers), func(b *testing.B) {
 				da, db, net := xdpPair(b, topo.Options{MTU: mtu}, func(c *xdp.Config) {
 					c.Log = nil
-					c.MPA.NoMarkers = !markers
+					c.MPA = verbs.MPAWith(markers, true)
 				})
 				const block, depth = 1 << 20, 8
 				x, y := verbstest.New(b, da, block*depth), verbstest.New(b, db, block*depth)

@@ -48,7 +48,7 @@ func TestCQOverrun(t *testing.T) {
 		}
 	}
 	select {
-	case <-c.QP.Down():
+	case <-c.QP.Done():
 	case <-time.After(10 * time.Second):
 		t.Fatal("the queue pair does not notice")
 	}

@@ -49,7 +49,7 @@ func victim(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, verbs.ConnConfig{})
+	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
 	if err != nil {
 		return err
 	}

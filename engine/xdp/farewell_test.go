@@ -78,7 +78,7 @@ func closeAfterDisconnect(t *testing.T,
 		t.Errorf("Close: %v", err)
 	}
 	select {
-	case <-there.QP.Down():
+	case <-there.QP.Done():
 	case <-ctx.Done():
 	}
 	if err := there.QP.Err(); lost < 500*time.Millisecond && (err != nil || ctx.Err() != nil) {

@@ -6,6 +6,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 	"xwarp/ring"
 )
@@ -26,7 +27,7 @@ func TestXDPFaults(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
-				c.MPA.NoMarkers = tc.noMarkers
+				c.MPA = verbs.MPAWith(!tc.noMarkers, true)
 				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
 					return newFaulty(p, tc.rates), nil
 				}

@@ -151,7 +151,7 @@ func dropAll(t testing.TB, h *topo.Host) (l link.Link) {
 
 // establish makes the connection whose goodput counts; it writes while busy.
 func (f *flooded) establish() {
-	l, err := f.b.Listen(f.at, 0, verbs.ConnConfig{})
+	l, err := f.b.Listen(f.at, verbs.ListenConfig{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg 
 	qps []verbs.QP, before int) {
 	t.Helper()
 	ea, eb := verbstest.New(t, a, 4096), verbstest.New(t, b, 4096)
-	l, err := b.Listen(at, 0, verbs.ConnConfig{})
+	l, err := b.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg 
 			}
 			accepted <- err
 		}()
-		if err := a.Dial(ctx, at, qa, verbs.ConnConfig{}); err != nil {
+		if err := a.Dial(ctx, at, qa, verbs.DialConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-accepted; err != nil {

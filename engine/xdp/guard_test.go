@@ -57,8 +57,8 @@ func TestDefect(t *testing.T) {
 					a.Post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
 						SGL: []verbs.SGE{a.MR.SGE(0, 100_000)}, RemoteSTag: b.MR.STag()})
 				}
-				for _, c := range []<-chan struct{}{a.QP.Down(),
-					a.QP.(*core.QP).Gone(), b.QP.Down(),
+				for _, c := range []<-chan struct{}{a.QP.Done(),
+					a.QP.(*core.QP).Gone(), b.QP.Done(),
 					b.QP.(*core.QP).Gone()} {
 					select {
 					case <-c:
@@ -208,7 +208,7 @@ func TestInterfaceGone(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, nil)
 	a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
 	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
-	l, err := da.Listen(netip.AddrPortFrom(net.A.Addr4.Addr(), 7175), 0, verbs.ConnConfig{})
+	l, err := da.Listen(netip.AddrPortFrom(net.A.Addr4.Addr(), 7175), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestKernelAllocatesNothing(t *testing.T) {
 	const size = 1 << 20
 	open := func() *core.Device {
 		cfg := sockets.Config{}
-		cfg.MPA.NoMarkers = true
+		cfg.MPA.Markers = verbs.MarkersOff
 		d, err := sockets.Open(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestKernelAllocatesNothing(t *testing.T) {
 func TestKernelLostMemory(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	da, db, at := pairWith(t, "kernel",
-		core.Options{MPA: verbs.MPAConfig{NoMarkers: true, NoCRC: true}})
+		core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff, CRC: verbs.CRCOptional}})
 	a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
 	verbstest.Connect(t, a, b, at)
 	otherA, otherB := verbstest.New(t, da, size), verbstest.New(t, db, size)
@@ -72,7 +72,7 @@ func TestKernelLostMemory(t *testing.T) {
 	if c := failure(b); c == nil || c.ID != 7 || c.Status != rdmap.LocProtErr {
 		t.Errorf("completion: %+v, want IBV_WC_LOC_PROT_ERR of 7", c)
 	}
-	<-a.QP.Down()
+	<-a.QP.Done()
 	if h := db.Contained(); mr.Err() == nil || h.RegionFaults != 1 {
 		t.Errorf("region: %v, device: %+v", mr.Err(), h)
 	}

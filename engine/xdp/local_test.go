@@ -41,7 +41,7 @@ func steering(t *testing.T, d *xdp.Device) bpf.Counts {
 // whose segments stay with the kernel.
 func TestListenerOfAnyAddress(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, nil)
-	l, err := da.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, verbs.ConnConfig{})
+	l, err := da.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAllow(t *testing.T) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	})
 	at := netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174)
-	l, err := da.Listen(at, 0, verbs.ConnConfig{})
+	l, err := da.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

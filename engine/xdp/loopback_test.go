@@ -138,7 +138,7 @@ func connectAt(t *testing.T, a, b *verbstest.End, listen, dial netip.Addr) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	l, err := b.Dev.Listen(netip.AddrPortFrom(listen, 0), 0, verbs.ConnConfig{})
+	l, err := b.Dev.Listen(netip.AddrPortFrom(listen, 0), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func connectAt(t *testing.T, a, b *verbstest.End, listen, dial netip.Addr) {
 		accepted <- err
 	}()
 	at := netip.AddrPortFrom(dial, l.Addr().Port())
-	if err := a.Dev.Dial(ctx, at, a.QP, verbs.ConnConfig{}); err != nil {
+	if err := a.Dev.Dial(ctx, at, a.QP, verbs.DialConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {
@@ -215,18 +215,18 @@ func TestOwnAddressRefuses(t *testing.T) {
 	d, _, tn := ownHost(t, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	})
-	dial := func(at netip.AddrPort, cfg verbs.ConnConfig) error {
+	dial := func(at netip.AddrPort, cfg verbs.DialConfig) error {
 		return d.Dial(t.Context(), at, verbstest.New(t, d, 4096).QP, cfg)
 	}
 	for _, at := range []string{"192.0.2.1:7174", "[2001:db8:77::1]:7174", "127.0.0.1:7174",
 		"[::1]:7174"} {
 		begin := time.Now()
-		err := dial(netip.MustParseAddrPort(at), verbs.ConnConfig{})
+		err := dial(netip.MustParseAddrPort(at), verbs.DialConfig{})
 		if took := time.Since(begin); !errors.Is(err, syscall.ECONNREFUSED) || took > time.Second {
 			t.Errorf("nobody listens at %s: %v after %v", at, err, took)
 		}
 	}
-	l, err := d.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, verbs.ConnConfig{})
+	l, err := d.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,15 +240,15 @@ func TestOwnAddressRefuses(t *testing.T) {
 			r.Reject([]byte("no"))
 		}
 	}()
-	err = dial(netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174), verbs.ConnConfig{})
+	err = dial(netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174), verbs.DialConfig{})
 	if r, ok := errors.AsType[*verbs.Rejection](err); !ok || string(r.PrivateData) != "no" {
 		t.Errorf("a consumer that says no: %v", err)
 	}
-	if err := dial(netip.MustParseAddrPort("127.0.0.1:7174"), verbs.ConnConfig{}); err == nil ||
+	if err := dial(netip.MustParseAddrPort("127.0.0.1:7174"), verbs.DialConfig{}); err == nil ||
 		errors.Is(err, verbs.ErrRejected) {
 		t.Errorf("127.0.0.1, which the device does not allow: %v", err)
 	}
-	if err := dial(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174), verbs.ConnConfig{
+	if err := dial(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174), verbs.DialConfig{
 		Local: netip.MustParseAddrPort("127.0.0.1:0")}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("from 127.0.0.1 to another host: %v", err)
 	}
@@ -263,7 +263,7 @@ func TestOwnAddressRefuses(t *testing.T) {
 // as the device is open and when its program is off.
 func TestLocalListenerIsClosedToOthers(t *testing.T) {
 	first, other, tn := ownHost(t, nil)
-	l, err := other.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, verbs.ConnConfig{})
+	l, err := other.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestLocalListenerIsClosedToOthers(t *testing.T) {
 	}); err != nil {
 		t.Errorf("from the host itself: %v", err)
 	}
-	l6, err := first.Listen(netip.AddrPortFrom(tn.A.Addr6.Addr(), 7175), 0, verbs.ConnConfig{})
+	l6, err := first.Listen(netip.AddrPortFrom(tn.A.Addr6.Addr(), 7175), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	t.Helper()
 	for _, e := range []*verbstest.End{a, b} {
 		select {
-		case <-e.QP.Down():
+		case <-e.QP.Done():
 		case <-time.After(20 * time.Second):
 			t.Fatal("the connection goes on")
 		}
@@ -203,7 +203,9 @@ func pairWith(t *testing.T, transport string, o core.Options) (a, b *core.Device
 	at netip.AddrPort) {
 	t.Helper()
 	if transport == "kernel" || transport == unmarked {
-		o.MPA.NoMarkers = o.MPA.NoMarkers || transport == unmarked
+		if transport == unmarked {
+			o.MPA.Markers = verbs.MarkersOff
+		}
 		open := func() *core.Device {
 			d, err := sockets.Open(sockets.Config{Options: o})
 			if err != nil {
@@ -248,7 +250,7 @@ func TestRegionLostRepeated(t *testing.T) {
 		defer cancel()
 		go func() { // the reset may get lost as well
 			select {
-			case <-b.QP.Down():
+			case <-b.QP.Done():
 				time.AfterFunc(time.Second, cancel)
 			case <-ctx.Done():
 			}

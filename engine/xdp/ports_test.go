@@ -50,7 +50,7 @@ func TestPortsInTimeWait(t *testing.T) {
 	defer cancel()
 	const rounds = 16
 	t.Run("queue pairs", func(t *testing.T) {
-		l, err := far.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174), 0, verbs.ConnConfig{})
+		l, err := far.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174), verbs.ListenConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestPortsInTimeWait(t *testing.T) {
 		}()
 		for range rounds {
 			e := verbstest.New(t, dev, 4096)
-			if err := dev.Dial(ctx, l.Addr(), e.QP, verbs.ConnConfig{}); err != nil {
+			if err := dev.Dial(ctx, l.Addr(), e.QP, verbs.DialConfig{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := e.QP.Disconnect(); err != nil {

@@ -88,7 +88,7 @@ func TestNoFallback(t *testing.T) {
 			defer d.Close()
 			for range 2 {
 				if err := d.Dial(t.Context(), at, verbstest.New(t, d, 4096).QP,
-					verbs.ConnConfig{}); err == nil {
+					verbs.DialConfig{}); err == nil {
 					t.Error("connected")
 				}
 			}
@@ -117,8 +117,9 @@ func TestRejectIsFinal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := far.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0,
-				verbs.ConnConfig{MPA: &verbs.MPAConfig{NoMarkers: noMarkers}})
+			mpa := verbs.MPAWith(!noMarkers, true)
+			l, err := far.Listen(netip.MustParseAddrPort("127.0.0.1:0"),
+				verbs.ListenConfig{MPA: &mpa})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +137,7 @@ func TestRejectIsFinal(t *testing.T) {
 				}
 			}()
 			if err := d.Dial(t.Context(), l.Addr(), verbstest.New(t, d, 4096).QP,
-				verbs.ConnConfig{}); !errors.Is(err, verbs.ErrRejected) {
+				verbs.DialConfig{}); !errors.Is(err, verbs.ErrRejected) {
 				t.Errorf("Dial: %v", err)
 			}
 			l.Close()
@@ -168,7 +169,7 @@ func TestDialTriesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err = d.Dial(ctx, at, e.QP, verbs.ConnConfig{})
+		err = d.Dial(ctx, at, e.QP, verbs.DialConfig{})
 		if !errors.Is(err, verbs.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
@@ -187,13 +188,13 @@ func TestDialTriesAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Dial(ctx, at, next, verbs.ConnConfig{}); err == nil {
+		if err := d.Dial(ctx, at, next, verbs.DialConfig{}); err == nil {
 			t.Errorf("%v: connected", rst)
 		}
 		if got := came(seen); got != [2]byte{1, 0x40} {
 			t.Errorf("%v: the next connection asks with revision and flags %x", rst, got)
 		}
-		if err := d.Dial(ctx, at, e.QP, verbs.ConnConfig{}); err == nil ||
+		if err := d.Dial(ctx, at, e.QP, verbs.DialConfig{}); err == nil ||
 			!strings.Contains(err.Error(), "connection already") {
 			t.Errorf("%v: a second Dial: %v", rst, err)
 		}
@@ -214,7 +215,7 @@ func TestDialMeetsClosingListener(t *testing.T) {
 		}
 		at, seen := deaf(t, rst, rst)
 		err = d.Dial(t.Context(), at, verbstest.New(t, d, 4096).QP,
-			verbs.ConnConfig{Patience: time.Minute, MPA: &verbs.MPAConfig{NoRetry: true}})
+			verbs.DialConfig{Patience: time.Minute, MPA: &verbs.MPAConfig{SingleAttempt: true}})
 		if !errors.Is(err, verbs.ErrStartup) {
 			t.Errorf("RST %v: %v", rst, err)
 		}
@@ -252,7 +253,7 @@ func TestCloseWhileDialing(t *testing.T) {
 	dialed := make(chan error, 1)
 	go func() {
 		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.QP,
-			verbs.ConnConfig{})
+			verbs.DialConfig{})
 	}()
 	c, err := l.Accept()
 	if err != nil {
@@ -308,18 +309,18 @@ func TestRefusedIsNoFallback(t *testing.T) {
 			}
 			for range 3 {
 				if err := da.Dial(t.Context(), at, verbstest.New(t, da, 4096).QP,
-					verbs.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
+					verbs.DialConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
 					t.Fatalf("Dial: %v", err)
 				}
 			}
-			l, err := db.Listen(at, 0, verbs.ConnConfig{})
+			l, err := db.Listen(at, verbs.ListenConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
 			dialed := make(chan error, 1)
 			a, b := verbstest.New(t, da, 4096), verbstest.New(t, db, 4096)
-			go func() { dialed <- da.Dial(t.Context(), at, a.QP, verbs.ConnConfig{}) }()
+			go func() { dialed <- da.Dial(t.Context(), at, a.QP, verbs.DialConfig{}) }()
 			r, err := l.Accept(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -344,12 +345,12 @@ func TestDialTwice(t *testing.T) {
 			da, db, at := open()
 			a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
 			verbstest.Connect(t, a, b, at)
-			l, err := db.Listen(at, 0, verbs.ConnConfig{})
+			l, err := db.Listen(at, verbs.ListenConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if err := da.Dial(t.Context(), l.Addr(), a.QP, verbs.ConnConfig{}); err == nil ||
+			if err := da.Dial(t.Context(), l.Addr(), a.QP, verbs.DialConfig{}); err == nil ||
 				!strings.Contains(err.Error(), "already") {
 				t.Errorf("second Dial: %v", err)
 			}

@@ -112,7 +112,7 @@ func TestTotals(t *testing.T) {
 // rejectOne has the consumer of a listener say no.
 func rejectOne(t *testing.T, da, db *core.Device, at netip.AddrPort) {
 	t.Helper()
-	l, err := db.Listen(at, 0, verbs.ConnConfig{})
+	l, err := db.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func rejectOne(t *testing.T, da, db *core.Device, at netip.AddrPort) {
 	}()
 	a := verbstest.New(t, da, 4096)
 	err = da.Dial(t.Context(), l.Addr(), a.QP,
-		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoRetry: true}})
+		verbs.DialConfig{MPA: &verbs.MPAConfig{SingleAttempt: true}})
 	if !errors.Is(err, verbs.ErrRejected) {
 		t.Errorf("Dial: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 	"xwarp/ring"
 	"xwarp/ring/gso"
@@ -32,7 +33,7 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	hub := monitor.NewHub(nil)
 	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
 		OffloadsB: topo.NoOffloads}, func(c *xdp.Config) {
-		c.Transmit, c.MPA.NoMarkers = way, !tc.markers
+		c.Transmit, c.MPA = way, verbs.MPAWith(tc.markers, true)
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
 			mu.Lock()
 			defer mu.Unlock()

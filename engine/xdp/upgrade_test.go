@@ -45,7 +45,7 @@ func TestDelayedStartup(t *testing.T) {
 			if _, err := c.Write([]byte("the last streaming message")); err != nil {
 				return err
 			}
-			r, err := db.AwaitRequest(ctx, s, verbs.ConnConfig{})
+			r, err := db.AwaitRequest(ctx, s, nil)
 			if err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func TestDelayedStartup(t *testing.T) {
 	if _, err := io.ReadFull(c, last); err != nil {
 		t.Fatal(err)
 	}
-	if err := da.Upgrade(ctx, c.Stream(), a.QP, verbs.ConnConfig{}); err != nil {
+	if err := da.Upgrade(ctx, c.Stream(), a.QP, verbs.DialConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err != nil {

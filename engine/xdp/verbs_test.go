@@ -9,6 +9,7 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/ddp"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
 
@@ -52,10 +53,10 @@ func TestXDPTransfer(t *testing.T) {
 		{name: "1500"},
 		{name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true},
-		{name: "no markers", edit: func(c *xdp.Config) { c.MPA.NoMarkers = true }},
+		{name: "no markers", edit: func(c *xdp.Config) { c.MPA.Markers = verbs.MarkersOff }},
 		{name: "EMSS of 140", edit: func(c *xdp.Config) { c.TCP.MSS = 152 }},
 		{name: "EMSS of 76", edit: func(c *xdp.Config) {
-			c.TCP.MSS, c.MPA.NoMarkers = 88, true
+			c.TCP.MSS, c.MPA.Markers = 88, verbs.MarkersOff
 		}},
 		{name: "EMSS of 36", edit: func(c *xdp.Config) { c.TCP.MSS = 48 }},
 	} {

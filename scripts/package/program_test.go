@@ -93,7 +93,7 @@ func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(half, 64)}}); err != nil {
 		t.Fatal(err)
 	}
-	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
+	l, err := dev.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,8 +144,10 @@ func (t *testFlags) addFlags(c *cobra.Command) {
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
 	f.BoolVar(&s.Sleep, "sleep", false, "let an idle worker sleep instead of spinning")
 	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
-	transport.Unless(f, &s.NoMarkers, "markers", "ask the peer for MPA markers")
-	transport.Unless(f, &s.NoCRC, "crc", "CRC32C in every FPDU; off when both ends say so")
+	transport.Switch(f, &s.NoMarkers, false, true, "markers",
+		"ask the peer for MPA markers (default true)")
+	transport.Switch(f, &s.NoCRC, false, true, "crc",
+		"CRC32C in every FPDU; off when both ends say so (default true)")
 	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
 	t.ignored = registerIgnored(f)
 	f.Lookup("CPU-freq").NoOptDefVal = "true"

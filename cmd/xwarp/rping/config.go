@@ -31,7 +31,7 @@ type Config struct {
 	// Debug, when set, is told each step.
 	Debug func(format string, args ...any)
 	// Conn is how a client connects.
-	Conn verbs.ConnConfig
+	Conn verbs.DialConfig
 	// ConnectTimeout bounds a client's connecting. 0: as long as TCP tries.
 	ConnectTimeout time.Duration
 }

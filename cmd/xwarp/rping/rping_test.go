@@ -158,7 +158,7 @@ func open(t *testing.T, m verbs.MPAConfig) verbs.Device {
 
 func listen(t *testing.T, d verbs.Device) verbs.Listener {
 	t.Helper()
-	l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,8 +179,8 @@ func TestBothSides(t *testing.T) {
 		mpa  verbs.MPAConfig
 	}{
 		{"64", 64, verbs.MPAConfig{}},
-		{"largest", MaxSize, verbs.MPAConfig{NoMarkers: true}},
-		{"smallest, no CRC", MinSize, verbs.MPAConfig{NoCRC: true}},
+		{"largest", MaxSize, verbs.MPAConfig{Markers: verbs.MarkersOff}},
+		{"smallest, no CRC", MinSize, verbs.MPAConfig{CRC: verbs.CRCOptional}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			server, client, ctx := open(t, tc.mpa), open(t, tc.mpa), limit(t)
@@ -206,7 +206,8 @@ func TestBothSides(t *testing.T) {
 				res.Bytes != count*int64(tc.size) || other.Bytes != res.Bytes {
 				t.Errorf("client %+v\nserver %+v", res, other)
 			}
-			if !res.Validated || res.CRC == tc.mpa.NoCRC || res.MarkersIn == tc.mpa.NoMarkers {
+			if !res.Validated || res.CRC != (tc.mpa.CRC == verbs.CRCRequired) ||
+				res.MarkersIn != (tc.mpa.Markers != verbs.MarkersOff) {
 				t.Errorf("terms: %+v", res)
 			}
 			want := make([]byte, tc.size)
@@ -333,7 +334,7 @@ func TestWrongPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			Fill(mr.Bytes(), 0)
-			if err := client.Dial(ctx, l.Addr(), e.QP, verbs.ConnConfig{}); err != nil {
+			if err := client.Dial(ctx, l.Addr(), e.QP, verbs.DialConfig{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := tc.info(ctx, e, mr); err != nil {
@@ -360,7 +361,7 @@ func TestMemoryIsNoServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,11 +97,13 @@ func (f *Flags) check() (err error) {
 	return nil
 }
 
-// Unless adds a flag that is on without being given, and clears what it says.
-func Unless(set *pflag.FlagSet, not *bool, name, what string) {
-	set.BoolFunc(name, what+" (default true)", func(text string) error {
-		on, err := strconv.ParseBool(text)
-		*not = !on
+// Switch adds a boolean flag that sets *v to on or off.
+func Switch[T any](set *pflag.FlagSet, v *T, on, off T, name, what string) {
+	set.BoolFunc(name, what, func(text string) error {
+		yes, err := strconv.ParseBool(text)
+		if *v = off; yes {
+			*v = on
+		}
 		return err
 	})
 }
@@ -221,22 +223,21 @@ type asking struct {
 	mpa verbs.MPAConfig
 }
 
-func (a *asking) ask(cfg *verbs.ConnConfig) {
-	if cfg.MPA == nil && a.mpa != (verbs.MPAConfig{}) {
-		cfg.MPA = &a.mpa
+func (a *asking) ask(own **verbs.MPAConfig) {
+	if *own == nil && a.mpa != (verbs.MPAConfig{}) {
+		*own = &a.mpa
 	}
 }
 
 // Dial implements verbs.Device.
 func (a *asking) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
-	cfg verbs.ConnConfig) error {
-	a.ask(&cfg)
+	cfg verbs.DialConfig) error {
+	a.ask(&cfg.MPA)
 	return a.Device.Dial(ctx, remote, qp, cfg)
 }
 
 // Listen implements verbs.Device.
-func (a *asking) Listen(addr netip.AddrPort, backlog int,
-	cfg verbs.ConnConfig) (verbs.Listener, error) {
-	a.ask(&cfg)
-	return a.Device.Listen(addr, backlog, cfg)
+func (a *asking) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
+	a.ask(&cfg.MPA)
+	return a.Device.Listen(addr, cfg)
 }

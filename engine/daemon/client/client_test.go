@@ -79,8 +79,8 @@ func TestKernel(t *testing.T) {
 	if err := a.QP.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	<-a.QP.Down()
-	<-b.QP.Down()
+	<-a.QP.Done()
+	<-b.QP.Done()
 	if err := errors.Join(a.QP.Err(), b.QP.Err()); err != nil {
 		t.Errorf("a graceful close is an error: %v", err)
 	}
@@ -104,7 +104,7 @@ func TestReceivesComeFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	l, err := dev.Listen(loopback, 0, verbs.ConnConfig{})
+	l, err := dev.Listen(loopback, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestReceivesComeFirst(t *testing.T) {
 			}
 			accepted <- err
 		}()
-		err = peer.Dial(t.Context(), l.Addr(), qp, verbs.ConnConfig{})
+		err = peer.Dial(t.Context(), l.Addr(), qp, verbs.DialConfig{})
 		if err == nil {
 			err = qp.PostSend(&verbs.SendWR{Op: verbs.WRSend, Inline: []byte("at once")})
 		}

@@ -11,7 +11,7 @@ import (
 
 // Dial implements verbs.Device. A configuration's MPA counts as far as mpa.override of the daemon's file allows.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, v verbs.QP,
-	cfg verbs.ConnConfig) error {
+	cfg verbs.DialConfig) error {
 	qp := own[*QP](d, v)
 	if qp == nil {
 		return verbs.Wrap("rdma_connect", verbs.ErrForeign)
@@ -35,10 +35,9 @@ type Listener struct {
 }
 
 // Listen implements verbs.Device.
-func (d *Device) Listen(addr netip.AddrPort, backlog int,
-	cfg verbs.ConnConfig) (verbs.Listener, error) {
+func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
 	var r control.ListenResult
-	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: backlog,
+	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: cfg.Backlog,
 		MPA: cfg.MPA}, &r); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := dev.Dial(ctx, l.Addr(), e.qp, verbs.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, l.Addr(), e.qp, verbs.DialConfig{}); err != nil {
 		log.Fatal(err)
 	}
 	peer, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)

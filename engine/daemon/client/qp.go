@@ -43,7 +43,7 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 	if pd == nil || send == nil || recv == nil || srq == nil && cfg.SRQ != nil {
 		return nil, verbs.Wrap("ibv_create_qp", verbs.ErrForeign)
 	}
-	q := &QP{object: object{dev: d}, send: send, recv: recv, context: cfg.Context,
+	q := &QP{object: object{dev: d}, send: send, recv: recv, context: cfg.UserData,
 		down: make(chan struct{}), refs: 2}
 	if send == recv {
 		q.refs = 1
@@ -189,8 +189,8 @@ func (q *QP) forget() {
 	}
 }
 
-// Down implements verbs.QP.
-func (q *QP) Down() <-chan struct{} { return q.down }
+// Done implements verbs.QP.
+func (q *QP) Done() <-chan struct{} { return q.down }
 
 // Err implements verbs.QP.
 func (q *QP) Err() error {
@@ -216,8 +216,8 @@ func (q *QP) LocalAddr() netip.AddrPort { return q.connection().Local }
 // RemoteAddr implements verbs.QP.
 func (q *QP) RemoteAddr() netip.AddrPort { return q.connection().Remote }
 
-// Context implements verbs.QP.
-func (q *QP) Context() any { return q.context }
+// UserData implements verbs.QP.
+func (q *QP) UserData() any { return q.context }
 
 // Info implements verbs.QP.
 func (q *QP) Info() (i verbs.ConnInfo, err error) {

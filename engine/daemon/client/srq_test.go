@@ -146,8 +146,8 @@ func TestSRQEmpty(t *testing.T) {
 	if err := first.QP.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: []byte{1}}); err != nil {
 		t.Fatal(err)
 	}
-	<-ends[0].QP.Down()
-	<-first.QP.Down()
+	<-ends[0].QP.Done()
+	<-first.QP.Done()
 	if first.QP.Err() == nil || !strings.Contains(first.QP.Err().Error(), "no buffer") {
 		t.Errorf("the sender: %v", first.QP.Err())
 	}

@@ -63,5 +63,5 @@ func TestXDP(t *testing.T) {
 		t.Errorf("users: %+v", s.Users)
 	}
 	a.Dev.Close()
-	<-b.QP.Down()
+	<-b.QP.Done()
 }

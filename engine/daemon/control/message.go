@@ -220,7 +220,7 @@ type QuerySRQResult struct {
 	Posted int `json:"posted"` // receives that wait
 }
 
-// CreateQPArgs describe a queue pair; 0 means the default, and a negative max_inline, ird or ord none.
+// CreateQPArgs describe a queue pair; 0 means the default, and -1 as max_inline, ird or ord none.
 type CreateQPArgs struct {
 	PD        Handle `json:"pd"`
 	SendCQ    Handle `json:"send_cq"`
@@ -257,8 +257,8 @@ type ConnectArgs struct {
 	Remote      netip.AddrPort   `json:"remote"`
 	PrivateData []byte           `json:"private_data,omitempty"`
 	MPA         *verbs.MPAConfig `json:"mpa,omitempty"`
-	Patience    int              `json:"patience_ms,omitempty"` // see verbs.ConnConfig
-	// IRD and ORD are at most the queue pair's, and those by default; negative: none.
+	Patience    int              `json:"patience_ms,omitempty"` // see verbs.DialConfig
+	// IRD and ORD are at most the queue pair's, and those by default; -1: none.
 	IRD int `json:"ird,omitempty"`
 	ORD int `json:"ord,omitempty"`
 }

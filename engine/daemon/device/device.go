@@ -88,10 +88,10 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 		Stall: now.Daemon.Stall.D(), Log: dev.log,
 	}
 	if o.FirstFPDUTimeout == 0 {
-		o.FirstFPDUTimeout = -1 // for ever
+		o.FirstFPDUTimeout = core.Never
 	}
 	if o.FPDUTimeout == 0 {
-		o.FPDUTimeout = -1
+		o.FPDUTimeout = core.Never
 	}
 	dev.allow.Store(&c.Allow)
 	if c.PortMapper == config.PortMapperAsk {

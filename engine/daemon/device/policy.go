@@ -9,15 +9,17 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
 )
 
 // mpaConfig is the engine's form of a policy.
 func mpaConfig(m *config.MPA) verbs.MPAConfig {
-	return verbs.MPAConfig{
-		Revision1: m.Revision == 1, NoMarkers: !m.Markers, NoCRC: !m.CRC,
-		AnyCRCError: m.AnyCRCError, NoPeerToPeer: !m.PeerToPeer,
-		NoRetry: !m.Retry,
+	v := verbs.MPAWith(m.Markers, m.CRC)
+	if m.Revision == 1 {
+		v.Revision = startup.RevIETF
 	}
+	v.AnyCRCError, v.ClientServer, v.SingleAttempt = m.AnyCRCError, !m.PeerToPeer, !m.Retry
+	return v
 }
 
 // policy is engine.Policy, by the configuration as it is now.
@@ -34,22 +36,22 @@ func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	fixed := func(key string) bool { return !slices.Contains(may, key) }
 	m := asked
 	if fixed("revision") {
-		m.Revision1 = policy.Revision1
+		m.Revision = policy.Revision
 	}
 	if fixed("markers") {
-		m.NoMarkers, m.InsistMarkers = policy.NoMarkers, policy.InsistMarkers
+		m.Markers = policy.Markers
 	}
 	if fixed("crc") {
-		m.NoCRC = asked.NoCRC && policy.NoCRC
+		m.CRC = min(asked.CRC, policy.CRC) // required comes first
 	}
 	if fixed("any_crc_error") {
 		m.AnyCRCError = asked.AnyCRCError || policy.AnyCRCError
 	}
 	if fixed("peer_to_peer") {
-		m.NoPeerToPeer, m.RTR = policy.NoPeerToPeer, policy.RTR
+		m.ClientServer, m.RTR = policy.ClientServer, policy.RTR
 	}
 	if fixed("retry") {
-		m.NoRetry = policy.NoRetry
+		m.SingleAttempt = policy.SingleAttempt
 	}
 	return m
 }
@@ -70,7 +72,7 @@ func keepalive(p *config.Peers) core.Keepalive {
 	k := core.Keepalive{Idle: p.Keepalive.D(), Probes: keepaliveProbes,
 		Interval: max(p.Keepalive.D()/keepaliveProbes, time.Second)}
 	if k.Idle == 0 {
-		k.Idle = -1
+		k.Idle = core.Never
 	}
 	return k
 }

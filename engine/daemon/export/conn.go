@@ -120,7 +120,7 @@ func (c *conn) serveFlushes() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
-		<-c.qp.Down()
+		<-c.qp.Done()
 		cancel()
 	}()
 	for {
@@ -134,7 +134,7 @@ func (c *conn) serveFlushes() {
 			if device.HasFailed(v) {
 				device.LogCompletion(c.e.log.With("device", c.e.dev.Name), v)
 			}
-			<-c.qp.Down()
+			<-c.qp.Done()
 			return
 		case v.Op == rdmap.WRRecv:
 			if !c.answerFlush(c.buf[v.ID*flushRequestLen:][:v.ByteLen]) || c.post(v.ID) != nil {

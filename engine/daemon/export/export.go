@@ -114,7 +114,7 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if e.mr, err = e.pd.RegMR(e.mem, accessOf[e.cfg.Access]); err != nil {
 		return err
 	}
-	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(), 0, verbs.ConnConfig{})
+	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(), verbs.ListenConfig{})
 	if err != nil {
 		return err
 	}

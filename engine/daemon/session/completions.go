@@ -53,7 +53,7 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 
 // push writes a completion into the ring. It runs on workers. kept is false when the ring was full.
 func (c *cq) push(v *verbs.Completion) (kept bool) {
-	q, ok := v.QP.Context().(*qp)
+	q, ok := v.QP.UserData().(*qp)
 	if !ok {
 		return true
 	}

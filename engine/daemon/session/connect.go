@@ -112,7 +112,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	err = s.throttle(ctx, func() error {
 		ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoAnswer)
 		defer cancel()
-		return s.dev.Core.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
+		return s.dev.Core.Dial(ctx, a.Remote, q.q, verbs.DialConfig{
 			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
 			Patience: time.Duration(a.Patience) * time.Millisecond,
 		})
@@ -189,7 +189,7 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	}
 	cost := s.listenerCost(a.Backlog)
 	l, err := charge(s, cost, func() (verbs.Listener, error) {
-		return s.dev.Core.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
+		return s.dev.Core.Listen(a.Addr, verbs.ListenConfig{Backlog: a.Backlog, MPA: a.MPA})
 	})
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func (q *qp) busy() error {
 // orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 none.
 func orNone(n int) int {
 	if n == 0 {
-		return -1
+		return verbs.None
 	}
 	return n
 }
@@ -98,7 +98,7 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 		}
 		c.SRQ = q.srq.eng
 	}
-	c.PD, c.SendCQ, c.RecvCQ, c.Context = q.pd.pd, q.send.eng, q.recv.eng, q
+	c.PD, c.SendCQ, c.RecvCQ, c.UserData = q.pd.pd, q.send.eng, q.recv.eng, q
 	q.cost = s.qpCost(&c)
 	result, err := charge(s, q.cost, func() (any, error) { return q.create(c) })
 	if err != nil {
@@ -173,7 +173,7 @@ func (q *qp) addUsers(n int) {
 // receive can come any more.
 func (q *qp) watch() {
 	defer q.s.recoverDefect("watching a queue pair")
-	if !q.sendEventOn(q.q.Down(), control.EventDown) || q.srq == nil {
+	if !q.sendEventOn(q.q.Done(), control.EventDown) || q.srq == nil {
 		return
 	}
 	q.sendEventOn(q.q.(*core.QP).Gone(), control.EventGone)
@@ -181,7 +181,7 @@ func (q *qp) watch() {
 
 // isClosing reports whether the connection is over for the program while TCP still closes it.
 func (q *qp) isClosing() bool {
-	return isDone(q.q.Down()) && !isDone(q.q.(*core.QP).Gone())
+	return isDone(q.q.Done()) && !isDone(q.q.(*core.QP).Gone())
 }
 
 func isDone(c <-chan struct{}) bool {

@@ -68,7 +68,7 @@ func TestLive(t *testing.T) {
 	defer cancel()
 	dialer, qa := program(t, socket, "ping")
 	answerer, qb := program(t, socket, "pong")
-	l, err := answerer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	l, err := answerer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestLive(t *testing.T) {
 		}
 		accepted <- err
 	}()
-	if err := dialer.Dial(ctx, l.Addr(), qa, verbs.ConnConfig{}); err != nil {
+	if err := dialer.Dial(ctx, l.Addr(), qa, verbs.DialConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {

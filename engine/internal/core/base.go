@@ -66,12 +66,12 @@ func (b Base) IWARPConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
 // Initiate starts MPA as initiator on a connection that exists already, such as a byte stream; start attaches it to the
 // given Conn. It returns when v is connected. It fails with the errors of Dial and of start.
 func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
-	cfg *verbs.ConnConfig, start func(*Conn) error) error {
+	cfg *verbs.DialConfig, start func(*Conn) error) error {
 	qp, err := b.dev.qp(v)
 	if err != nil {
 		return err
 	}
-	m, err := b.dev.mpaConfig(cfg, remote.Addr())
+	m, err := b.dev.mpaConfig(cfg.MPA, remote.Addr())
 	if err == nil {
 		c := qp.newActiveConn(remote, &m, cfg.PrivateData)
 		if err = start(c); err == nil {
@@ -90,8 +90,8 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 // Respond returns the MPA Request that the peer sends on a connection that exists already; start attaches it to the
 // given Conn. It fails with the cause of the connection's end, the context's error, and the errors of start.
 func (b Base) Respond(ctx context.Context, local, remote netip.AddrPort,
-	cfg *verbs.ConnConfig, start func(*Conn) error) (*verbs.ConnRequest, error) {
-	l := &Listener{dev: b.dev, cfg: *cfg, requests: make(chan *verbs.ConnRequest, 1),
+	mpa *verbs.MPAConfig, start func(*Conn) error) (*verbs.ConnRequest, error) {
+	l := &Listener{dev: b.dev, mpa: mpa, requests: make(chan *verbs.ConnRequest, 1),
 		closed: make(chan struct{})}
 	c, err := l.NewPassiveConn(local, remote)
 	if err != nil {

@@ -58,7 +58,7 @@ type Carrier interface {
 
 // NewPassiveConn returns a connection that the peer began. It fails when the policy denies the peer.
 func (l *Listener) NewPassiveConn(local, remote netip.AddrPort) (*Conn, error) {
-	m, err := l.dev.mpaConfig(&l.cfg, remote.Addr())
+	m, err := l.dev.mpaConfig(l.mpa, remote.Addr())
 	if err != nil {
 		return nil, err
 	}

@@ -30,14 +30,14 @@ type Options struct {
 	Keepalive      Keepalive     // when silent peers are probed, and when they are given up
 	Window         int           // maximum number of bytes that a peer may have in flight to this end
 	StartupTimeout time.Duration // of the MPA exchange
-	// FirstFPDUTimeout is how long a responder waits for the first FPDU of the initiator. Negative means without limit.
+	// FirstFPDUTimeout is how long a responder waits for the first FPDU of the initiator. Never means without limit.
 	FirstFPDUTimeout time.Duration
 	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them.
-	// Negative means without limit.
+	// Never means without limit.
 	FPDUTimeout  time.Duration
 	CloseTimeout time.Duration // of a Terminate or FIN exchange
 	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall,
-	// negative no watchdog.
+	// Never no watchdog.
 	Stall  time.Duration
 	NoPack bool // one FPDU per segment also when several small ones would fit
 	// MapPort, when set, is called before each attempt to connect from local. It returns the address at which the
@@ -46,6 +46,9 @@ type Options struct {
 	MapPort func(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort
 	Log     *slog.Logger // one line per connection event; nil is silent
 }
+
+// Never is the value of a duration without an end, in Options and Keepalive.
+const Never time.Duration = -1
 
 // driver is one kind of device: it starts connections and listens.
 type driver interface {

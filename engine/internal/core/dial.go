@@ -18,7 +18,7 @@ import (
 
 // Dial implements verbs.Device.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
-	cfg verbs.ConnConfig) error {
+	cfg verbs.DialConfig) error {
 	q, err := d.qp(qp)
 	if err == nil && d.isClosed() {
 		err = verbs.ErrClosed
@@ -38,8 +38,8 @@ func (d *Device) qp(qp verbs.QP) (*QP, error) {
 }
 
 func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
-	cfg *verbs.ConnConfig) error {
-	m, err := d.mpaConfig(cfg, remote.Addr())
+	cfg *verbs.DialConfig) error {
+	m, err := d.mpaConfig(cfg.MPA, remote.Addr())
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 
 // dialWithRetries dials, and dials again without the MPA options that the peer refused.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
-	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
+	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
 	d.fallbacks.apply(remote, m, Now())
 	guess := startup.RetryNone // the option that a rejection may have been about
 	begin, wasClosed := time.Now(), false
@@ -83,15 +83,15 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 		case errors.Is(err, verbs.ErrHasConn): // the connection of q is not disturbed
 			return err
 		}
-		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
+		if c == nil || m.SingleAttempt || attempt == maxAttempts || ctx.Err() != nil {
 			qp.giveUp(err)
 			return err
 		}
 		switch c.retry {
 		case startup.RetryRevision1:
-			m.Revision1 = true
+			m.Revision = startup.RevIETF
 		case startup.RetryNoMarkers:
-			m.NoMarkers = true
+			m.Markers = verbs.MarkersOff
 		default:
 			qp.giveUp(err)
 			return err
@@ -126,7 +126,7 @@ func closedByPeer(err error) bool {
 // maxAttempts is the number of times that Dial tries again: once without markers, once without revision 2.
 const maxAttempts = 2
 
-func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
+func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.DialConfig,
 	m *verbs.MPAConfig) (*Conn, error) {
 	c := qp.newActiveConn(remote, m, cfg.PrivateData)
 	if err := d.drv.Start(ctx, c, cfg.Local, remote); err != nil {

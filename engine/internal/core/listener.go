@@ -15,8 +15,8 @@ import (
 // Listener is verbs.Listener of the engine.
 type Listener struct {
 	dev      *Device
-	cfg      verbs.ConnConfig
-	At       netip.AddrPort // the address that Listen was called with, then the real one
+	mpa      *verbs.MPAConfig // of its connections; nil: what the device asks
+	At       netip.AddrPort   // the address that Listen was called with, then the real one
 	requests chan *verbs.ConnRequest
 	waiting  atomic.Int32 // requests in the channel, or about to be sent to it
 	closed   chan struct{}
@@ -25,13 +25,13 @@ type Listener struct {
 }
 
 // Listen implements verbs.Device.
-func (d *Device) Listen(addr netip.AddrPort, backlog int,
-	cfg verbs.ConnConfig) (verbs.Listener, error) {
-	if backlog <= 0 {
-		backlog = verbs.DefaultBacklog
+func (d *Device) Listen(addr netip.AddrPort, cfg verbs.ListenConfig) (verbs.Listener, error) {
+	backlog := verbs.DefaultBacklog
+	if cfg.Backlog > 0 {
+		backlog = cfg.Backlog
 	}
-	l := &Listener{dev: d, cfg: cfg, At: addr, requests: make(chan *verbs.ConnRequest, backlog),
-		closed: make(chan struct{})}
+	l := &Listener{dev: d, mpa: cfg.MPA, At: addr, closed: make(chan struct{}),
+		requests: make(chan *verbs.ConnRequest, backlog)}
 	var err error
 	if l.At, l.stop, err = d.drv.Listen(l); err == nil {
 		err = d.addListener(l)

@@ -41,8 +41,12 @@ func (v *peerFallbacks) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.
 		delete(v.peers, peer)
 		return
 	}
-	m.Revision1 = m.Revision1 || p.revision1
-	m.NoMarkers = m.NoMarkers || p.noMarkers
+	if p.revision1 {
+		m.Revision = startup.RevIETF
+	}
+	if p.noMarkers {
+		m.Markers = verbs.MarkersOff
+	}
 }
 
 // learn records that peer refused the option that r leaves out.

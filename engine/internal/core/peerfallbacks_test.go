@@ -22,7 +22,8 @@ func TestPeerFallbacks(t *testing.T) {
 	now := tick.Time(tick.Second)
 	v.learn(peer(1), startup.RetryRevision1, now)
 	v.learn(peer(1), startup.RetryNoMarkers, now.Add(tick.Minute))
-	if m := asks(peer(1), now.Add(tick.Minute)); !m.Revision1 || !m.NoMarkers {
+	if m := asks(peer(1), now.Add(tick.Minute)); m != (verbs.MPAConfig{Revision: startup.RevIETF,
+		Markers: verbs.MarkersOff}) {
 		t.Errorf("%+v, want revision 1 without markers", m)
 	}
 	for _, p := range []netip.AddrPort{peer(2), netip.AddrPortFrom(peer(1).Addr(), 7175)} {
@@ -35,7 +36,7 @@ func TestPeerFallbacks(t *testing.T) {
 	}
 	now = now.Add(tick.Minute + fallbackLife)
 	v.learn(peer(1), startup.RetryNoMarkers, now)
-	if m := asks(peer(1), now); m.Revision1 || !m.NoMarkers {
+	if m := asks(peer(1), now); m != (verbs.MPAConfig{Markers: verbs.MarkersOff}) {
 		t.Errorf("learned anew: %+v, want no markers alone", m)
 	}
 	for i := range maxFallbacks + 10 {
@@ -44,7 +45,7 @@ func TestPeerFallbacks(t *testing.T) {
 	if len(v.peers) != maxFallbacks {
 		t.Errorf("%d entries, want at most %d", len(v.peers), maxFallbacks)
 	}
-	if asks(peer(0), now).Revision1 || !asks(peer(maxFallbacks+9), now).Revision1 {
+	if asks(peer(0), now).Revision != 0 || asks(peer(maxFallbacks+9), now).Revision == 0 {
 		t.Error("not the oldest were forgotten")
 	}
 	v.learn(peer(0), startup.RetryRevision1, now.Add(2*fallbackLife))

@@ -29,7 +29,7 @@ func PeerDenied(err error) error {
 }
 
 // mpaConfig returns the MPA configuration for remote. It fails when the policy denies remote.
-func (d *Device) mpaConfig(c *verbs.ConnConfig, remote netip.Addr) (verbs.MPAConfig, error) {
+func (d *Device) mpaConfig(own *verbs.MPAConfig, remote netip.Addr) (verbs.MPAConfig, error) {
 	m := d.opt.MPA
 	if d.opt.Policy != nil {
 		var allowed bool
@@ -38,11 +38,11 @@ func (d *Device) mpaConfig(c *verbs.ConnConfig, remote netip.Addr) (verbs.MPACon
 		}
 	}
 	switch {
-	case c.MPA == nil:
+	case own == nil:
 	case d.opt.Override != nil:
-		m = d.opt.Override(m, *c.MPA)
+		m = d.opt.Override(m, *own)
 	default:
-		m = *c.MPA
+		m = *own
 	}
 	return m, nil
 }
@@ -54,27 +54,24 @@ func initiator(m *verbs.MPAConfig, private []byte, ird, ord int) startup.Config 
 	if c.RTR == 0 {
 		c.RTR = startup.RTRRead
 	}
-	if m.NoPeerToPeer {
+	if m.ClientServer {
 		c.RTR = 0
 	}
 	return c
 }
 
 func responder(m *verbs.MPAConfig) startup.Config {
-	c := startup.Config{
-		Role: m.Role, Markers: !m.NoMarkers, MirrorMarkers: !m.InsistMarkers, NoCRC: m.NoCRC,
+	return startup.Config{
+		Role: m.Role, Revision: m.Revision, Markers: m.Markers != verbs.MarkersOff,
+		MirrorMarkers: m.Markers != verbs.MarkersAlways, NoCRC: m.CRC == verbs.CRCOptional,
 		RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
 	}
-	if m.Revision1 {
-		c.Revision = startup.RevIETF
-	}
-	return c
 }
 
 // Keepalive says when a silent peer is probed and when its connection is given up. Without it, a connection whose peer
 // was switched off would keep its resources for ever. Zero fields mean those of DefaultKeepalive.
 type Keepalive struct {
-	Idle     time.Duration // silence before the first probe; negative: no probes
+	Idle     time.Duration // silence before the first probe; Never: no probes
 	Interval time.Duration // between two probes without an answer
 	Probes   int           // number of unanswered probes that end the connection
 }

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -124,11 +123,11 @@ func (q *QP) Allow(access verbs.Access) error {
 }
 
 // SetReadDepth sets the maximum number of Reads and atomics in flight on the next connection of q: those of the peer
-// (ird) and of this end (ord). They may not exceed the configuration's. Zero means the configuration's, a negative
-// number none.
+// (ird) and of this end (ord). They may not exceed the configuration's. Zero means the configuration's, verbs.None
+// none.
 func (q *QP) SetReadDepth(ird, ord int) error {
-	ird, ord = max(0, cmp.Or(ird, q.cfg.IRD)), max(0, cmp.Or(ord, q.cfg.ORD))
-	if ird > q.cfg.IRD || ord > q.cfg.ORD {
+	ird, ord = verbs.OrDefault(ird, q.cfg.IRD), verbs.OrDefault(ord, q.cfg.ORD)
+	if ird < 0 || ord < 0 || ird > q.cfg.IRD || ord > q.cfg.ORD {
 		return fmt.Errorf("%w: %d and %d Reads at a time (responder_resources, initiator_depth), "+
 			"where the queue pair has %d and %d", verbs.ErrInvalid, ird, ord, q.cfg.IRD,
 			q.cfg.ORD)
@@ -144,8 +143,8 @@ func (q *QP) reclaim() {
 	}
 }
 
-// Context implements verbs.QP.
-func (q *QP) Context() any { return q.cfg.Context }
+// UserData implements verbs.QP.
+func (q *QP) UserData() any { return q.cfg.UserData }
 
 func (q *QP) coreConfig(l *Shard) rdmap.Config {
 	return rdmap.Config{
@@ -157,10 +156,10 @@ func (q *QP) coreConfig(l *Shard) rdmap.Config {
 	}
 }
 
-// Down implements verbs.QP.
-func (q *QP) Down() <-chan struct{} { return q.reached[lifeDisconnected] }
+// Done implements verbs.QP.
+func (q *QP) Done() <-chan struct{} { return q.reached[lifeDisconnected] }
 
-// Gone returns a channel that is closed after Down, when the connection has ended: both directions are closed, or it
+// Gone returns a channel that is closed after Done, when the connection has ended: both directions are closed, or it
 // was reset or given up.
 func (q *QP) Gone() <-chan struct{} { return q.reached[lifeGone] }
 

@@ -152,7 +152,7 @@ func (q *QP) established(ctx context.Context) error {
 	select {
 	case <-q.reached[lifeEstablished]:
 		return nil
-	case <-q.Down():
+	case <-q.Done():
 		if isClosed(q.reached[lifeEstablished]) {
 			return nil
 		}

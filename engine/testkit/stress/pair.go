@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
 )
 
 // fate is how a connection ends, beside what a relay does to it.
@@ -140,7 +141,7 @@ func (e *end) deregister() error {
 // connect brings the connection up at both ends, or says by up that it did not, which is an error where nothing
 // happened.
 func (p *pair) connect(ctx context.Context) (up bool, err error) {
-	l, err := p.B.Listen(p.At, 0, verbs.ConnConfig{})
+	l, err := p.B.Listen(p.At, verbs.ListenConfig{})
 	if err != nil {
 		return false, p.unlessOver("listen", err)
 	}
@@ -161,7 +162,7 @@ func (p *pair) connect(ctx context.Context) (up bool, err error) {
 		posted <- errors.Join(p.a.receives(recvs/2, pause), p.b.receives(recvs/2, pause))
 	}()
 	m := p.mpa()
-	err = p.A.Dial(dialling, at, p.a.QP, verbs.ConnConfig{MPA: &m})
+	err = p.A.Dial(dialling, at, p.a.QP, verbs.DialConfig{MPA: &m})
 	if err != nil {
 		l.Close() // nobody comes any more
 	}
@@ -176,9 +177,11 @@ func (p *pair) connect(ctx context.Context) (up bool, err error) {
 }
 
 func (p *pair) mpa() (m verbs.MPAConfig) {
-	m.NoMarkers = p.rnd.IntN(2) == 0 || p.fate == disconnect
-	m.NoCRC = !p.corrupts() && (p.rnd.IntN(4) == 0 || p.fate == disconnect)
-	m.Revision1 = p.rnd.IntN(4) == 0
+	markers := p.rnd.IntN(2) != 0 && p.fate != disconnect
+	m = verbs.MPAWith(markers, p.corrupts() || p.rnd.IntN(4) != 0 && p.fate != disconnect)
+	if p.rnd.IntN(4) == 0 {
+		m.Revision = startup.RevIETF
+	}
 	return m
 }
 
@@ -267,7 +270,7 @@ func (p *pair) free() (err error) {
 // hasEnded waits for the end of a connection that nothing happened to.
 func (e *end) hasEnded() error {
 	select {
-	case <-e.QP.Down():
+	case <-e.QP.Done():
 	case <-time.After(patience):
 		return errors.New("the connection goes on after Disconnect")
 	}
@@ -282,7 +285,7 @@ func (e *end) hasEnded() error {
 func (e *end) settle(exact bool) error {
 	over := false
 	select {
-	case <-e.QP.Down():
+	case <-e.QP.Done():
 		over = true
 	default:
 		e.QP.Close()

@@ -51,7 +51,7 @@ func (c *contract) is(call string, err error, want ...error) {
 func (c *contract) down(qp verbs.QP) {
 	c.Helper()
 	select {
-	case <-qp.Down():
+	case <-qp.Done():
 	case <-c.ctx.Done():
 		c.Error("the connection goes on")
 	}
@@ -59,7 +59,7 @@ func (c *contract) down(qp verbs.QP) {
 
 func (c *contract) listen() verbs.Listener {
 	c.Helper()
-	l, err := c.b.Listen(c.at, 0, verbs.ConnConfig{})
+	l, err := c.b.Listen(c.at, verbs.ListenConfig{})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -113,10 +113,10 @@ func (c *contract) objects() {
 func (c *contract) connections() {
 	e := New(c, c.a, 4096)
 	l := c.listen()
-	_, err := c.b.Listen(l.Addr(), 0, verbs.ConnConfig{})
+	_, err := c.b.Listen(l.Addr(), verbs.ListenConfig{})
 	c.is("Listen where somebody does", err, syscall.EADDRINUSE)
 	dial := func(ctx context.Context, qp verbs.QP) error {
-		return c.a.Dial(ctx, l.Addr(), qp, verbs.ConnConfig{PrivateData: []byte("please")})
+		return c.a.Dial(ctx, l.Addr(), qp, verbs.DialConfig{PrivateData: []byte("please")})
 	}
 	over, cancel := context.WithCancel(c.ctx)
 	cancel()
@@ -128,7 +128,7 @@ func (c *contract) connections() {
 	c.is("Dial with a queue pair that failed", dial(c.ctx, e.QP), verbs.ErrHasConn,
 		syscall.EISCONN)
 	c.is("Dial with a foreign queue pair", c.a.Dial(c.ctx, l.Addr(),
-		New(c, c.b, 4096).QP, verbs.ConnConfig{}), verbs.ErrForeign, syscall.EINVAL)
+		New(c, c.b, 4096).QP, verbs.DialConfig{}), verbs.ErrForeign, syscall.EINVAL)
 
 	answer := func(f func(r *verbs.ConnRequest)) (done chan struct{}) {
 		done = make(chan struct{})
@@ -151,7 +151,7 @@ func (c *contract) connections() {
 	}
 	really := func(qp verbs.QP) error {
 		return c.a.Dial(c.ctx, l.Addr(), qp,
-			verbs.ConnConfig{PrivateData: []byte("please, really")})
+			verbs.DialConfig{PrivateData: []byte("please, really")})
 	}
 	done := answer(func(r *verbs.ConnRequest) {
 		if err := r.Reject([]byte("no")); err != nil {
@@ -271,7 +271,7 @@ func (c *contract) closed() {
 	c.is("CreateQP of a closed device", err, net.ErrClosed)
 	_, err = c.b.CreateCQ(1)
 	c.is("CreateCQ of a closed device", err, net.ErrClosed)
-	_, err = c.b.Listen(c.at, 0, verbs.ConnConfig{})
+	_, err = c.b.Listen(c.at, verbs.ListenConfig{})
 	c.is("Listen of a closed device", err, net.ErrClosed)
 	_, err = l.Accept(c.ctx)
 	c.is("Accept of a closed device", err, net.ErrClosed)
@@ -283,6 +283,6 @@ func (c *contract) closed() {
 	if err := c.a.Close(); err != nil {
 		c.Error(err)
 	}
-	c.is("Dial of a closed device", c.a.Dial(c.ctx, l.Addr(), e.QP, verbs.ConnConfig{}),
+	c.is("Dial of a closed device", c.a.Dial(c.ctx, l.Addr(), e.QP, verbs.DialConfig{}),
 		net.ErrClosed)
 }

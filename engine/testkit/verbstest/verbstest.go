@@ -54,7 +54,7 @@ func Make(dev verbs.Device, size int) (*End, error) {
 
 // Dial connects e to a peer that gives its region as private data.
 func (e *End) Dial(ctx context.Context, at netip.AddrPort) (peer verbs.RemoteMR, err error) {
-	if err := e.Endpoint.Dial(ctx, at, verbs.ConnConfig{}); err != nil {
+	if err := e.Endpoint.Dial(ctx, at, verbs.DialConfig{}); err != nil {
 		return peer, err
 	}
 	return e.RemoteMR()
@@ -141,7 +141,7 @@ func Connect(t testing.TB, a, b *End, at netip.AddrPort) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	l, err := b.Dev.Listen(at, 0, verbs.ConnConfig{})
+	l, err := b.Dev.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func Connect(t testing.TB, a, b *End, at netip.AddrPort) {
 		accepted <- err
 	}()
 	if err := a.Endpoint.Dial(ctx, l.Addr(),
-		verbs.ConnConfig{PrivateData: []byte("hello")}); err != nil {
+		verbs.DialConfig{PrivateData: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {

@@ -60,7 +60,7 @@ func (c *contract) windows() {
 	if err == nil || v.Status != verbs.RemAccessErr {
 		c.Errorf("a Read that the queue pair does not allow: %+v", v)
 	}
-	<-b.QP.Down()
+	<-b.QP.Done()
 	c.is("PD.Close with a window", b.PD.Close(), syscall.EBUSY)
 	for range 2 {
 		if err := w.Close(); err != nil {

@@ -95,7 +95,7 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 		done <- err
 	}()
 	<-ready
-	if err := firstError(da.Dial(ctx, at, p.a.qp, verbs.ConnConfig{}), func() error {
+	if err := firstError(da.Dial(ctx, at, p.a.qp, verbs.DialConfig{}), func() error {
 		return <-done
 	}); err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func TestEveryOpcode(t *testing.T) {
 		mpa  verbs.MPAConfig
 	}{
 		{"markers", verbs.MPAConfig{}},
-		{"no markers", verbs.MPAConfig{NoMarkers: true}},
-		{"RTR Send, no CRC", verbs.MPAConfig{RTR: startup.RTRSend, NoCRC: true}},
+		{"no markers", verbs.MPAConfig{Markers: verbs.MarkersOff}},
+		{"RTR Send, no CRC", verbs.MPAConfig{RTR: startup.RTRSend, CRC: verbs.CRCOptional}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, tc.mpa)
@@ -195,7 +195,7 @@ func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 // terminated waits until the other side's Terminate has ended the connection.
 func (p *pair) terminated(ctx context.Context) error {
 	select {
-	case <-p.a.qp.Down():
+	case <-p.a.qp.Done():
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -205,7 +205,7 @@ func (p *pair) terminated(ctx context.Context) error {
 	}
 	// The FINs follow.
 	select {
-	case <-p.b.qp.Down():
+	case <-p.b.qp.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -173,8 +173,9 @@ func (p ping) String() string {
 func (p ping) run(b *bench, d verbs.Device, port uint16) (res rping.Result, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
+	mpa := verbs.MPAWith(true, !p.noCRC)
 	cfg := rping.Config{Size: p.size, Count: p.count, Validate: true,
-		Conn: verbs.ConnConfig{MPA: &verbs.MPAConfig{NoCRC: p.noCRC}}}
+		Conn: verbs.DialConfig{MPA: &mpa}}
 	ours, theirs, any6 := vm.PeerAddr4, b.vm.Addr4, ""
 	if p.v6 {
 		ours, theirs, any6 = vm.PeerAddr6, b.vm.Addr6, " -a ::0"
@@ -193,7 +194,7 @@ func (p ping) run(b *bench, d verbs.Device, port uint16) (res rping.Result, err 
 		}
 		return res, pingEnded(s.Wait(time.Minute))(s.Output())
 	}
-	l, err := d.Listen(netip.AddrPortFrom(ours, port), 0, cfg.Conn)
+	l, err := d.Listen(netip.AddrPortFrom(ours, port), verbs.ListenConfig{MPA: &mpa})
 	if err != nil {
 		return res, err
 	}

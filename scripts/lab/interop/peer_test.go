@@ -58,7 +58,7 @@ func (p *peer) register(mem []byte, access ddp.Access) verbs.MR {
 // serve accepts one connection at addr; started is called when it can be reached. It returns the client's private data.
 func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) (
 	[]byte, error) {
-	l, err := p.dev.Listen(at, 0, verbs.ConnConfig{})
+	l, err := p.dev.Listen(at, verbs.ListenConfig{})
 	if err != nil {
 		return nil, err
 	}

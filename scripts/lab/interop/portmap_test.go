@@ -212,7 +212,7 @@ func TestPortMapper(t *testing.T) {
 				e := newPeer(t, dev, 16)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				err := dev.Dial(ctx, netip.AddrPortFrom(theirs, at), e.qp, verbs.ConnConfig{})
+				err := dev.Dial(ctx, netip.AddrPortFrom(theirs, at), e.qp, verbs.DialConfig{})
 				if err == nil {
 					t.Error("somebody listens")
 				}

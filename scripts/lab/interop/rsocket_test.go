@@ -315,7 +315,7 @@ func (r *rsocket) shut(ctx context.Context) error {
 		r.qp.Disconnect()
 	}
 	select {
-	case <-r.qp.Down():
+	case <-r.qp.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -324,7 +324,7 @@ func (r *rsocket) shut(ctx context.Context) error {
 
 // connect dials and exchanges private data.
 func (r *rsocket) connect(ctx context.Context, to netip.AddrPort) error {
-	if err := r.dev.Dial(ctx, to, r.qp, verbs.ConnConfig{PrivateData: r.private()}); err != nil {
+	if err := r.dev.Dial(ctx, to, r.qp, verbs.DialConfig{PrivateData: r.private()}); err != nil {
 		return err
 	}
 	return r.meet(r.qp.Params().PrivateData)

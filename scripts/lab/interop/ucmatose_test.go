@@ -94,7 +94,7 @@ func TestUcmatose(t *testing.T) {
 							return err
 						}
 						if err := d.Dial(ctx, netip.AddrPortFrom(theirs, port), u.qp,
-							verbs.ConnConfig{
+							verbs.DialConfig{
 								MPA: &verbs.MPAConfig{RTR: startup.RTRWrite}}); err != nil {
 							return err
 						}
