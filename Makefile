@@ -97,7 +97,7 @@ arch-some: ## the part of arch that takes half a minute: wire formats, placement
 	GOARCH=arm64 $(GO) test -exec '$(PRIVILEGED) qemu-aarch64' -short ./tcp/checksum ./tcp/wire
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, and who may import whom
+lint: ## gofmt, go vet, staticcheck, imports between layers, width, words
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | while read -r f; do [ ! -e "$$f" ] || gofmt -l "$$f"; done); \
 	[ -z "$$bad" ] || { printf 'not formatted, run gofmt -w on\n%s\n' "$$bad" >&2; exit 1; }
 	$(GO) vet $(PKGS)

@@ -141,7 +141,7 @@ func (s syns) bucket(index uint32, change func(uint64) uint64) {
 	}
 }
 
-// TestSYNLimit: so many SYNs are let through at once and no more, and each flow that begins lets in another one.
+// TestSYNLimit: the limiter admits its burst of SYNs and no more, and each flow that begins admits another one.
 func TestSYNLimit(t *testing.T) {
 	s := newSYNs(t)
 	s.expect(syn(at(remote4, 1), 1), Listener)

@@ -474,7 +474,7 @@ func TestPlaceIntoWindow(t *testing.T) {
 	}
 }
 
-// TestBindAgain: binding in a loop allocates nothing, and what a queued Read points to stays as it was bound.
+// TestBindAgain: binding in a loop allocates nothing, and the target of a queued Read keeps its binding.
 func TestBindAgain(t *testing.T) {
 	tab, pd := newTable(t)
 	pd.Attach()

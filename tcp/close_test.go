@@ -345,8 +345,8 @@ func TestRFC1337(t *testing.T) {
 	p.state(tcp.TimeWait)
 }
 
-// TestEarlyFIN: a FIN behind a hole that has bytes held beyond it may be the forged one: it waits until it
-// comes again in order. Then it counts, and what is held beyond it is nobody's.
+// TestEarlyFIN: a FIN behind a hole that has bytes held beyond it may be forged, so it counts only when it comes again
+// in order. Then the bytes held beyond it are dropped.
 func TestEarlyFIN(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(sackOK())

@@ -216,7 +216,7 @@ func (m *mover) postAhead(i int) {
 // creditReserve keeps receives for the credits of the other direction.
 const creditReserve = 8
 
-// post sends one message. With last above 0 its completion stands for so many.
+// post sends one message. With last above 0, its completion stands for that number of messages.
 func (m *mover) post(q poster, i int, f *flow, last int) error {
 	s := m.e.spec
 	at := (i*m.slots + f.slot) * m.stride

@@ -54,7 +54,7 @@ type Spec struct {
 	Size          int  `json:"size"`       // bytes of a message; of raw frames, of the IP packet
 	Depth         int  `json:"tx_depth"`   // messages under way on one connection
 	Conns         int  `json:"qps"`        // connections
-	Moderation    int  `json:"cq_mod"`     // one completion for so many messages
+	Moderation    int  `json:"cq_mod"`     // number of messages with one completion
 	Bidirectional bool `json:"bi"`         // both ends are sources
 	Iterations    int  `json:"iterations"` // on each connection; 0: Duration counts
 	// Warmup is not measured, Duration is.

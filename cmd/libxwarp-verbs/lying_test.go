@@ -27,7 +27,7 @@ import (
 // something else, to the program: in messages, and in the memory of rings.
 type liar struct {
 	rnd    *rand.Rand // of the messages
-	one    int        // of so many messages is a lie
+	one    int        // one in this number of messages is a lie
 	path   string
 	daemon string
 

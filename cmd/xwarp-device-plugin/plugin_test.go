@@ -57,7 +57,8 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// daemon starts an xwarpd on the kernel's sockets that has sockets for so many tenants, of three regions each.
+// daemon starts an xwarpd on the kernel's sockets. It has sockets for the given number of tenants, of three regions
+// each.
 func (n *node) daemon(tenants int) *daemon.Daemon {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "xwarp.toml")
@@ -198,7 +199,7 @@ func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) 
 	})
 }
 
-// register takes so many regions of the daemon.
+// register registers count regions with the daemon.
 func register(d *client.Device, count int) error {
 	pd, err := d.AllocPD()
 	if err != nil {

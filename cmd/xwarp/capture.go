@@ -64,7 +64,7 @@ markers (mpa.markers = false).`,
 		"(see: xwarp resource show qp)")
 	f.StringVar(&o.remote, "remote", "", "only peers with this address or prefix")
 	f.Uint16Var(&o.port, "port", 0, "only connections with this port at either end")
-	f.Uint64VarP(&o.count, "count", "c", 0, "end after so many frames")
+	f.Uint64VarP(&o.count, "count", "c", 0, "end after this number of frames")
 	f.IntVarP(&o.snap, "snaplen", "s", 0, "bytes of each frame to keep; 0: all")
 	f.DurationVar(&o.duration, "duration", 0, "end after this time")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.runCapture(cmd) }

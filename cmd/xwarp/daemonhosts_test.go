@@ -97,7 +97,7 @@ func (h *daemonHosts) daemon(t *testing.T, on *topo.Host, socket string) {
 	t.Cleanup(func() { d.Close() })
 }
 
-// user is a command of nobody's on A.
+// user runs a command on A as the user nobody.
 func (h *daemonHosts) user(t *testing.T, args ...string) *command {
 	t.Helper()
 	c := onHost(t, h.A, args...)

@@ -20,7 +20,8 @@ type exported struct {
 func (e *exported) addFlags(f *pflag.FlagSet) {
 	f.Var(&e.size, "size", "bytes of the region, such as 1GiB (default with --file: its length); "+
 		"with --dir the most that all files may have (default: no limit)")
-	f.StringVar(&e.file.Path, "file", "", "export this `FILE`, which is made when it is not there")
+	f.StringVar(&e.file.Path, "file", "", "export this `FILE`, which is created if it does not "+
+		"exist")
 	f.BoolVar(&e.file.InPlace, "in-place", false, "have puts overwrite the file, through a "+
 		"journal, instead of giving its name to another one")
 	f.StringVar(&e.dir, "dir", "", "export this `DIRECTORY`, for xwarp cp")

@@ -14,8 +14,8 @@ import (
 	"xwarp/bench/topo"
 )
 
-// scripts/nic-check runs its whole list between two hosts, says that a veth has no zero-copy, notices what does
-// not work, and leaves the hosts as they were.
+// scripts/nic-check runs its whole list between two hosts, reports that a veth has no zero-copy, detects faults, and
+// restores the settings of the hosts.
 func TestNICCheck(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	where := func(h *topo.Host) []string {

@@ -10,8 +10,8 @@ import (
 	"xwarp/cmd/program"
 )
 
-// quitKey returns a context that ends with q, or Q, on a terminal, which restore makes as it was. Keys come
-// one by one and are not shown; Ctrl-C stays a signal. On anything else than a terminal it does nothing.
+// quitKey returns a context that ends with q, or Q, on a terminal; restore puts the terminal's mode back. Keys are read
+// one by one without echo; Ctrl-C stays a signal. On anything but a terminal it does nothing.
 func quitKey(ctx context.Context, in io.Reader) (_ context.Context, restore func(), err error) {
 	if !program.IsTerminal(in) {
 		return ctx, func() {}, nil

@@ -101,7 +101,7 @@ func lookDaemon(path string) doctor.Line {
 	return l
 }
 
-// socketGroup is whom the socket lets in.
+// socketGroup returns the group that may open the socket.
 func socketGroup(path string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

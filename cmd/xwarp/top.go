@@ -28,7 +28,7 @@ behind a gap, HELD B bytes that wait for what is missing before them, RETX B byt
 	}
 	o.addFlags(cmd.Flags(), false)
 	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "time between two views")
-	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after so many views")
+	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after this number of views")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.checkWatch("interval"); err != nil {
 			return err

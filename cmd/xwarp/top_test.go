@@ -48,7 +48,7 @@ func TestTopFits(t *testing.T) {
 	}
 }
 
-// q ends top, and the terminal is as it was afterwards.
+// q ends top, and the terminal's mode is restored.
 func TestQuitKey(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestQuitKey(t *testing.T) {
 	}
 	restore()
 	if modes() != before {
-		t.Error("the terminal is not as it was")
+		t.Error("the terminal's mode is not restored")
 	}
 	// A pipe is no terminal: nothing is read from it.
 	in := bytes.NewBufferString("q")

@@ -23,7 +23,7 @@ func (a *arena) carve(off, n int) []byte {
 	return a.mem[off : off+n : off+n]
 }
 
-// intact reports whether every byte outside of the regions is as it was.
+// intact reports whether every byte outside of the regions is unchanged.
 func (a *arena) intact() bool {
 	for i, x := range a.mem {
 		inside := false

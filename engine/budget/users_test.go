@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// unlimited are limits that are in nobody's way.
+// unlimited has no limits.
 type unlimited struct{}
 
 func (unlimited) Of(Kind) int64 { return 1 << 60 }

@@ -34,7 +34,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// What was written is read as it was.
+// A written file is read back unchanged.
 func TestJSON(t *testing.T) {
 	const in = "\x1b[2J \u009b2J \x7f \u202e größer 𝄞 \U000e0041 \u00a0"
 	var b strings.Builder

@@ -121,7 +121,7 @@ func TestDefect(t *testing.T) {
 					}
 				}
 				if n := sock.Census()[ring.OwnerTx]; n != 0 {
-					t.Errorf("%s: %d chunks of slots are nobody's", name, n)
+					t.Errorf("%s: %d chunks of slots have no owner", name, n)
 				}
 			}
 		}

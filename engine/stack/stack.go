@@ -88,7 +88,7 @@ type Stack struct {
 	totals     tally.Sum[TCPCounters]
 	listened   tcp.ListenCounters // by listeners that were closed
 
-	current atomic.Pointer[Endpoint] // whose turn it is; nil: nobody's
+	current atomic.Pointer[Endpoint] // the connection that the worker serves; nil: none
 	at      int                      // the next frame of batch
 	holding int                      // the frame of batch that is being received, and 1; 0: none
 	slot    uint32                   // that is being filled, if filling

@@ -118,7 +118,7 @@ func TestTakeBack(t *testing.T) {
 				t.Errorf("%d, blocks %v: %v", n, blocks, err)
 			}
 			if c := sock.Census()[ring.OwnerTx]; c != 0 {
-				t.Errorf("%d, blocks %v: %d chunks of slots are nobody's", n, blocks, c)
+				t.Errorf("%d, blocks %v: %d chunks of slots have no owner", n, blocks, c)
 			}
 		}
 	}

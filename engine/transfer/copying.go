@@ -266,7 +266,7 @@ func (c *copying) abandon() (err error) {
 	return err
 }
 
-// event tells of a file that is done with.
+// event reports a file that is finished.
 func (c *copying) event(o *opened, err error) {
 	n := uint64(len(o.mem))
 	if err != nil {

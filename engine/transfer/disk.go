@@ -16,7 +16,7 @@ import (
 
 // FileConfig describes a region that is a file.
 type FileConfig struct {
-	Path string // it is made when it is not there
+	Path string // Path of the file, which is created if it does not exist
 	// Size is how many bytes the region shall hold; 0: as many as the file has.
 	Size int64
 	// InPlace has puts overwrite the file, through a journal, instead of giving its name to another one:

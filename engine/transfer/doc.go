@@ -46,9 +46,9 @@
 //
 // # Several clients
 //
-// A content never changes: what a put wrote replaces it at once and whole, when its SHA-256 is right, and a
-// get reads to its end the one that was there when it began. A put that fails at any point leaves the content
-// as it was. An STag is valid for one client and for one transfer.
+// A content never changes. A put replaces it at once and as a whole, when its SHA-256 is right; a get reads to the end
+// the content that existed when it began. A put that fails at any point changes nothing. An STag is valid for one
+// client and for one transfer.
 //
 // Puts run side by side as long as there is memory for their bytes, of each address no more than the region
 // has, then they wait in order of arrival. Contents of before that gets still read count too, and the oldest

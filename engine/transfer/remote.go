@@ -92,7 +92,7 @@ type RemoteFile struct {
 	write bool
 }
 
-// Attr returns what the server tells of the file.
+// Attr returns the file's attributes at the server.
 func (f *RemoteFile) Attr() Attr { return f.grant.Attr }
 
 // Resumed reports whether something of a file that is written was there already.

@@ -21,7 +21,7 @@ type claim struct {
 	granted chan struct{}
 }
 
-// owner is whom an address belongs to: with IPv6 anybody has a whole /64.
+// owner returns the prefix that counts as one owner of addresses: with IPv6 anybody has a whole /64.
 func owner(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := 32

@@ -36,7 +36,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	sum, err := s.hash(ctx, st.mem[:done.Length])
 	if err == nil && sum != done.Sum {
 		err = refuse(CodeSum, "SHA-256 of what arrived is %x, of what was sent %x; the content "+
-			"of the region is as it was", sum, done.Sum)
+			"of the region is unchanged", sum, done.Sum)
 	}
 	if err != nil {
 		return errors.Join(err, st.drop())

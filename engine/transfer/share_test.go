@@ -18,7 +18,7 @@ const brief = time.Second
 
 func hurry(c *transfer.ServerConfig) { c.Idle = brief }
 
-// stalled begins a put of so many bytes that goes no further: only its Beats come. Its end is in the channel.
+// stalled begins a put of length bytes that makes no progress: only its Beats arrive. The channel receives its end.
 func (b *bench) stalled(length int64) <-chan error {
 	b.t.Helper()
 	c := b.dialBeating()

@@ -27,7 +27,7 @@ type bench struct {
 	dev    verbs.Device
 	region *transfer.Region
 	srv    *transfer.Server
-	idle   time.Duration // of the server, as it was configured
+	idle   time.Duration // of the server's configuration
 	stop   context.CancelFunc
 	served chan error
 

@@ -166,7 +166,7 @@ func fstat(f *os.File) (Attr, error) {
 	return AttrOf(&st), nil
 }
 
-// stat tells of what a path leads to.
+// stat returns the attributes of the file that a path leads to.
 func (t *Tree) stat(name string) (Attr, error) {
 	info, err := t.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {

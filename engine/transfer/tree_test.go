@@ -176,7 +176,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-// A file has its permissions and its time, but nobody's set-user-ID.
+// A file keeps its permissions and its time, but not its set-user-ID.
 func TestAttributesAreKept(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	if err := tr.write("sub/file", "new"); err != nil {

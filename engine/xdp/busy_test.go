@@ -17,7 +17,7 @@ import (
 	"xwarp/ring"
 )
 
-// TestBusy: who finds an interface or a queue taken hears by whom, and all queues but that one are served.
+// TestBusy: an error for a busy interface or queue names its user, and all other queues are served.
 func TestBusy(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -31,7 +31,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-var floodRounds = flag.Int("flood.rounds", 0, "measure goodput under floods in so many `rounds`")
+var floodRounds = flag.Int("flood.rounds", 0, "number of `rounds` in which goodput under floods "+
+	"is measured")
 
 // The ports of B: its engine's, and one of its kernel's, which is flooded to compare.
 const enginePort, kernelPort = 7174, 7999

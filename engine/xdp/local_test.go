@@ -81,7 +81,7 @@ func TestListenerOfAnyAddress(t *testing.T) {
 	}
 }
 
-// TestAllow: listeners serve whom the list names, as it is now.
+// TestAllow: listeners serve the peers that the current list names.
 func TestAllow(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}

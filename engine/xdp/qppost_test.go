@@ -83,7 +83,7 @@ func TestPostOn(t *testing.T) {
 		case 0:
 			return a.QP.PostSend(&wr)
 		case 1:
-			return a.QP.(*core.QP).PostSendOn(queue+1, &wr) // nobody's: as PostSend
+			return a.QP.(*core.QP).PostSendOn(queue+1, &wr) // of no connection: as PostSend
 		}
 		return a.QP.(*core.QP).PostSendOn(queue, &wr)
 	}

@@ -27,7 +27,7 @@ const (
 	slow = "Kernel|ProbesOfMany|SegmentSmack|TransferImpaired|RandomOps|Goodput|Paths|TwoBitFlips|" +
 		"HostileStream|Corruption|TestPut|RandomPrograms|Footprint"
 	slowest = "SmallWorlds|MergedWorlds|FirstSteps|AnyOrder"
-	foreign = "TestLinux" // tells of the kernel's TCP, and of how busy this machine is
+	foreign = "TestLinux" // it measures the kernel's TCP, and depends on the load of this machine
 )
 
 // users are the packages with tests of what is built on each tree.

@@ -36,7 +36,7 @@ func main() {
 			"to be beyond it is to be noticed")
 	timeout := flag.Duration("timeout", 30*time.Minute,
 		"on the wall for a package's tests of one change; to be beyond it is to survive")
-	from := flag.Int("from", 0, "leave out so many `changes`: what an earlier run tested")
+	from := flag.Int("from", 0, "leave out this number of `changes`, which an earlier run tested")
 	only := flag.String("only", "", "only changes in this `file:line`, all of them")
 	flag.Parse()
 	patterns := flag.Args()

@@ -90,7 +90,7 @@ func TestEquivalent(t *testing.T) {
 	key := changes[0].key()
 	for text, want := range map[string]string{
 		"# nothing\n":                         "",
-		key + "\n\tit is\n\tas it was\n":      "",
+		key + "\n\tit is\n\tequal here\n":      "",
 		key + "\n":                            "without a reason",
 		key + "\n\twhy\n" + key + "\n\twhy\n": "twice",
 		filepath.Dir(changes[0].file) + "/x.go: f: if a > b: 4: > -> <\n\twhy\n": "no such " +
@@ -106,7 +106,7 @@ func TestEquivalent(t *testing.T) {
 			!strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
-		if strings.Contains(text, "as it was") && reasons[key] != "it is as it was" {
+		if strings.Contains(text, "equal here") && reasons[key] != "it is equal here" {
 			t.Errorf("the reason is %q", reasons[key])
 		}
 	}

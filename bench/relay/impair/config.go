@@ -15,7 +15,7 @@ const (
 	// CorruptSealed changes one byte and makes the TCP checksum right again: only a check above TCP, as MPA's CRC,
 	// can find it.
 	CorruptSealed CorruptMode = iota
-	// CorruptRaw flips one bit and leaves the checksum as it was: TCP finds it.
+	// CorruptRaw flips one bit and keeps the old checksum: TCP detects it.
 	CorruptRaw
 	// CorruptPair flips two bits whose effects on the checksum cancel out, as failing memory in a switch may do; the
 	// checksum field is not touched. Payload in which no such pair exists is left whole and counted.

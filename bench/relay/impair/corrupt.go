@@ -47,8 +47,8 @@ func wordAt(f []byte, i int) uint16 {
 	return w
 }
 
-// corruptPair clears a bit in one 16-bit word and sets the same bit in another, which leaves the sum as it was. It
-// begins its search at random places and reports whether there is such a pair. TCP payload begins at a word.
+// corruptPair clears a bit in one 16-bit word and sets the same bit in another, which keeps the sum. It begins its
+// search at random places and reports whether it found such a pair. TCP payload begins at a word.
 func (p *Path) corruptPair(payload []byte) bool {
 	words := len(payload) / 2
 	if words < 2 {

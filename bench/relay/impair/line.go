@@ -11,7 +11,7 @@ const FrameOverhead = ip.EthernetLen + 2*ip.VLANTagLen
 // line is the bottleneck with its queue, and the delay behind it. Frames stay in order.
 type line struct {
 	frames   fifo
-	inFlight int       // the first so many frames have left the bottleneck and are in flight
+	inFlight int       // number of frames at the head that have left the bottleneck
 	queued   int       // bytes of the others
 	busy     tick.Time // the bottleneck sends until then
 	last     tick.Time // the latest due time given

@@ -8,8 +8,8 @@
 //
 //	blackhole ─ MTU ─ re-cutting ─ loss ─ corruption ─ duplication ─ queue with rate and ECN ─ delay ─ reordering
 //
-// ARP, neighbour discovery and whatever is not IP pass around all of them. The package has its own frame parser and
-// its own checksums on purpose: a judge does not share code with whom it judges.
+// ARP, neighbour discovery and everything that is not IP bypass all of them. The package has its own frame parser and
+// its own checksums on purpose: a judge shares no code with the code under test.
 package impair
 
 import (

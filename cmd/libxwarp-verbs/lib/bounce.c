@@ -74,7 +74,7 @@ void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
 	pthread_mutex_unlock(&lock);
 }
 
-/* xw_bounce_free takes NULL too. The pages of the copy are nobody's any more. */
+/* xw_bounce_free takes NULL too. The pages of the copy have no owner afterwards. */
 void xw_bounce_free(struct bounce *b)
 {
 	struct bounce **p;

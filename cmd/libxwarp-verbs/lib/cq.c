@@ -264,7 +264,7 @@ static int available(struct cq *cq)
 	return cq->n_left ? (int)cq->n_left : -1;
 }
 
-/* at returns the completion that is so many behind the oldest one. */
+/* at returns the completion that many places behind the oldest one. */
 static uint8_t *at(struct cq *cq, uint32_t i)
 {
 	return cq->n_left ? cq->left + (size_t)(cq->left_at + i) * XW_CQE_SIZE : xw_slot(&cq->ring, cq->ring.own + i);

@@ -53,7 +53,7 @@ __attribute__((noinline)) static void *open_rdma(opener *next, const char *file,
 	return h;
 }
 
-/* Whom dlopen returns to says where it searches ($ORIGIN, RUNPATH): the last call has to be a jump. */
+/* dlopen searches where its caller says ($ORIGIN, RUNPATH), and finds the caller by the return address: jump to it. */
 EXPORT void *dlopen(const char *file, int mode)
 {
 	static opener *_Atomic found;

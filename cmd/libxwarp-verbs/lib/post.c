@@ -36,7 +36,7 @@ static void wake(struct session *s, struct ibv_cq *cq)
 		xw_cq_wake(container_of(cq, struct cq, ib));
 }
 
-/* next_slot returns the slot that is so many ahead; NULL: the ring is full, or what the daemon wrote cannot be. */
+/* next_slot returns the slot that many places ahead; NULL: the ring is full, or the daemon's index is impossible. */
 static uint8_t *next_slot(struct ring *r, uint32_t ahead)
 {
 	uint32_t used = r->own + ahead - atomic_load_explicit(xw_word(r->mem, XW_RING_HEAD), memory_order_acquire);
@@ -190,7 +190,7 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 	return error;
 }
 
-/* put_recvs fills slots of receives; *n: so many. owner is the queue. */
+/* put_recvs fills slots of receives; *n is their number. owner is the queue. */
 static int put_recvs(const void *owner, struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint32_t *n)
 {
 	for (*n = 0; wr; wr = wr->next, (*n)++) {

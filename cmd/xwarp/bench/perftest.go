@@ -110,7 +110,7 @@ func (t *testFlags) addFlags(c *cobra.Command) {
 	f.IntVarP(&s.Size, "size", "s", size, "bytes of a message")
 	f.BoolVarP(&t.all, "all", "a", false, "all sizes from 2 to 2^23")
 	f.IntVarP(&s.Iterations, "iters", "n", iterations, "messages on each connection")
-	f.IntVarP(&t.seconds, "duration", "D", 0, "run for so many seconds instead of --iters")
+	f.IntVarP(&t.seconds, "duration", "D", 0, "run for this number of seconds instead of --iters")
 	f.IntVarP(&t.port, "port", "p", endpoint.DefaultPort,
 		"of the control connection; the measured ones use the next")
 	f.IntVarP(&s.Depth, "tx-depth", "t", depth,

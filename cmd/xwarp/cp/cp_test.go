@@ -155,7 +155,7 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// Trees go there and come back as they were, over one connection and over several; a second time nothing moves.
+// Trees are copied there and back unchanged, over one connection and over several; a second copy moves nothing.
 func TestTrees(t *testing.T) {
 	for _, connections := range []int{1, 4} {
 		b := start(t, transfer.TreeConfig{})
@@ -178,7 +178,7 @@ func TestTrees(t *testing.T) {
 		same(t, src, out)
 		cfg := b.config(connections)
 		cfg.Checksum = true
-		changed := out + "/sub/sub/file 5 é" // with length and time as they were
+		changed := out + "/sub/sub/file 5 é" // with the same length and time
 		f, err := os.OpenFile(changed, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)

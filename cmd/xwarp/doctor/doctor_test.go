@@ -79,7 +79,7 @@ func TestGreenOnVeth(t *testing.T) {
 	}
 }
 
-// Fix switches the peer's checksums on, Undo switches them as they were.
+// Fix switches the peer's checksums on, Undo restores their setting.
 func TestFixAndUndo(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "dir", "doctor.json")
 	world(t, topo.Options{}, func(w *topo.Net) error {

@@ -48,7 +48,7 @@ func lockdown(text string) finding {
 
 var foreignCheck = check{
 	name: "foreign-program", nic: true,
-	why: "an interface carries one XDP program, and nobody's is replaced",
+	why: "an interface carries one XDP program, and xwarp replaces none of others",
 	look: func(e *env) finding {
 		if x := e.nic.Attrs().Xdp; x == nil || !x.Attached {
 			return fine("%s carries no XDP program", e.name())

@@ -43,7 +43,7 @@ func lookForSteering(e *env) finding {
 	have, more, err := ntuple.Rules(card)
 	switch {
 	case e.opt.Steer == "" && err != nil:
-		return fine("not asked for, and %s tells of no n-tuple rules", e.name())
+		return fine("not asked for, and %s does not report n-tuple rules", e.name())
 	case e.opt.Steer == "":
 		return fine("not asked for; %s has %d n-tuple rules", e.name(), len(have)+more)
 	case len(plan.Others()) == 0:

@@ -16,7 +16,7 @@ import (
 	"xwarp/ring/live"
 )
 
-// Each way of transmit has so many turns of so long, one after the other: two seconds in all.
+// Each way of transmit is measured in several short turns, one after the other: two seconds in all.
 const (
 	transmitTurns = 3
 	transmitTurn  = 2 * time.Second / (3 * transmitTurns)

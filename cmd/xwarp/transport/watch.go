@@ -15,10 +15,10 @@ import (
 // watchEvery is how often counters are looked at.
 const watchEvery = 200 * time.Millisecond
 
-// Watch tells of frames that the device dropped for reasons that somebody can mend: segments without a TCP
-// checksum, which a kernel at the other end of a veth pair sends, once; and frames on receive queues that are
-// not served, with how many there are, each time that they have doubled. It returns when ctx is done. Of a
-// daemon's device the daemon tells its operator.
+// Watch reports frames that the device dropped for reasons that a user can remove. It reports once segments without a
+// TCP checksum, which a kernel at the other end of a veth pair sends; and frames on receive queues that are not served,
+// with their number, each time that it has doubled. It returns when ctx is done. The daemon reports the drops of its
+// devices itself.
 func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	dev, ok := d.(*xdp.Device)
 	if !ok {

@@ -7,7 +7,7 @@ type CaptureArgs struct {
 	Flows   []CaptureFlow `json:"flows,omitempty"`  // one of these connections
 	Remote  netip.Prefix  `json:"remote,omitzero"`  // peers
 	Port    uint16        `json:"port,omitempty"`   // of either end
-	Frames  uint64        `json:"frames,omitempty"` // end after so many, those of the beginning included
+	Frames  uint64        `json:"frames,omitempty"` // number of frames to end after, those of the beginning included
 	SnapLen int           `json:"snaplen,omitempty"`
 }
 

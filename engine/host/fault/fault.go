@@ -12,8 +12,8 @@ func (e *Error) Error() string {
 	return "memory cannot be accessed: the file behind it was shortened meanwhile, or its disk failed"
 }
 
-// Touch runs f, which accesses such memory, on the goroutine of the caller. It returns an Error when f came
-// upon memory that is gone; what f was in the middle of stays as it was then. Other panics go on.
+// Touch runs f, which accesses such memory, on the goroutine of the caller. It returns an Error when f touched memory
+// that does not exist any more; the effects of f up to there remain. Other panics propagate.
 func Touch(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

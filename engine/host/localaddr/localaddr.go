@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/host/netwatch"
 )
 
-// State is what is so at a moment.
+// State is a snapshot of the addresses.
 type State struct {
 	MAC  [6]byte // of the interface
 	Link Link

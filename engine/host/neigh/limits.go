@@ -11,8 +11,8 @@ const MaxDestinations = 65536
 // forgotten then.
 const MaxRoutes = 1024
 
-// HopAge is for how long a next hop is neither asked for nor confirmed again on behalf of others that are reached
-// through it, against made-up sources that are all behind one gateway. The kernel tells of changes meanwhile.
+// HopAge is the time for which a next hop is neither requested nor confirmed again on behalf of other hosts behind it.
+// It stops an attacker who makes up sources behind one gateway. The kernel reports changes meanwhile.
 const HopAge = 500 * time.Millisecond
 
 // RouteAge is how long a route is remembered, since the kernel tells nobody of the rules that choose it: as long as a

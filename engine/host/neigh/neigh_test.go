@@ -301,8 +301,8 @@ func TestManyDestinations(t *testing.T) {
 	})
 }
 
-// TestFlaps takes a link with a thousand neighbours down and up again and again, which the kernel tells of
-// each at once. After every flap a destination is resolved that nobody asked for before.
+// TestFlaps takes a link with a thousand neighbours down and up again and again; the kernel reports each of them at
+// once. After every flap a new destination is resolved.
 func TestFlaps(t *testing.T) {
 	const neighbours = 1000
 	onHost(t, func(h *host) {

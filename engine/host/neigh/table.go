@@ -22,7 +22,7 @@ func (r *Resolver) change(kind uint16, body []byte) {
 	r.update(addr(n.IP), n, kind == unix.RTM_DELNEIGH)
 }
 
-// list tells of all next hops what the kernel has now.
+// list reports the kernel's neighbour table for all next hops.
 func (r *Resolver) list() error {
 	r.telling.Lock()
 	defer r.telling.Unlock()

@@ -1,7 +1,6 @@
-// Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links,
-// routes. The kernel tells of changes and does not wait for whoever listens: it drops what the socket's
-// buffer does not hold. So whoever follows it has to read everything anew when that happened, and this
-// package says when.
+// Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links, routes. The
+// kernel reports changes and does not wait for the listener: it drops messages that do not fit into the socket's
+// buffer. A follower has to read everything again after such a loss, and this package says when.
 package netwatch
 
 import (

@@ -73,7 +73,7 @@ type table struct {
 	gate  sync.Mutex // Change waits for it
 	mu    sync.Mutex
 	mac   map[string]byte
-	fails atomic.Int32 // so many calls of List fail
+	fails atomic.Int32 // number of calls of List that fail
 }
 
 func (k *table) change(kind uint16, body []byte) {

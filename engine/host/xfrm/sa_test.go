@@ -261,7 +261,7 @@ func TestRefusesUnusableSAs(t *testing.T) {
 			t.Errorf("the key is in %v", err)
 		}
 	}
-	// One of the host's own is nobody's concern.
+	// An SA of the host's own is ignored.
 	addSA(t, peer, us, 0x4000, "flag esn replay-window 32")
 	addSA(t, peer, us, 0x4001, receivable)
 	s.wait(t, "good one", func(x *State) bool { return len(x.Inbound) == 1 })

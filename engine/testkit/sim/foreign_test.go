@@ -48,7 +48,7 @@ func (w *wide) foreign() {
 		for _, f := range []struct {
 			name string
 			on   *bool
-			n    int // one of so many scenarios has it
+			n    int // one of n scenarios has it
 		}{
 			{"fragments of ", &k.fragments, 6}, {"shrinking windows of ", &k.shrink, 6},
 			{"lying SACKs of ", &k.lies, 6}, {"URG of ", &k.urgent, 8},

@@ -20,7 +20,7 @@ import (
 
 const (
 	fuzzRegion = 600 // bytes of each region
-	fuzzGuard  = 64  // bytes between them, which are nobody's
+	fuzzGuard  = 64  // bytes between them that belong to no region
 	fuzzRecvs  = 8
 )
 
@@ -29,7 +29,7 @@ const (
 type fuzzEnd struct {
 	c     *conversation
 	host  *Host
-	far   bool // the peer of whom the corpus is made
+	far   bool // the peer that the corpus is made of
 	table *ddp.Table
 	pool  *mpa.Pool
 	pd    *ddp.PD

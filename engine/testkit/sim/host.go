@@ -26,7 +26,7 @@ type HostConfig struct {
 	Latency tick.Duration
 	// HopDelay is how long the neighbour table takes to answer.
 	HopDelay tick.Duration
-	// Split injects frames in chunks of at most so many bytes; 0 is as large as they fit.
+	// Split is the maximum number of bytes of an injected chunk. Zero means chunks as large as they fit.
 	Split int
 	// Wrap, when set, puts a decorator around the port, which takes Run frames best at a time.
 	Wrap func(p ring.Port) (ring.Port, error)

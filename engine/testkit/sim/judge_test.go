@@ -21,7 +21,7 @@ type judge struct {
 	err  error
 	// revoked has the ports of connections whose regions are taken back: what is sent again from there is zero.
 	revoked map[uint16]bool
-	// silent are addresses that are nobody's: nothing may be sent there.
+	// silent are addresses of no host: nothing may be sent there.
 	silent map[ip.Addr]bool
 }
 
@@ -91,7 +91,7 @@ func (j *judge) see(frame []byte, now tick.Time) {
 		j.fault(t, now, "own checksum is wrong")
 	}
 	if j.silent[t.Remote] {
-		j.fault(t, now, "an answer to an address that is nobody's")
+		j.fault(t, now, "an answer to an address of no host")
 	}
 	j.segment(t, &th, b[n:], now)
 }

@@ -10,8 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// watch looks at everything at some moments, as status, resource show and a trace do: it must say what is so,
-// whatever state things are in, and change nothing.
+// watch inspects everything at some moments, as status, resource show and a trace do. The answers must be consistent in
+// every state, and the inspection changes nothing.
 func (w *wide) watch() {
 	w.draws("watcher")
 	if !w.one(8) || w.off("watcher") {

@@ -78,7 +78,7 @@ type end struct {
 	id             uint64
 	added          uint64 // to the peer's counter
 	act            func() error
-	actAt          int   // do act when so many ops are left
+	actAt          int   // number of remaining operations at which act runs
 	actErr         error // of act
 }
 

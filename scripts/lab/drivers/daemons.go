@@ -15,7 +15,8 @@ const (
 	daemonSocket = "/run/xwarpd-" // with a host's name behind it
 )
 
-// startDaemon starts an xwarpd that has a host's card, with so many chunks for reception; 0: the engine's choice.
+// startDaemon starts an xwarpd that has a host's card, with rxFrames chunks for reception. Zero means the engine's
+// choice.
 func (r *rig) startDaemon(host, mode string, rxFrames int) (*server, error) {
 	file := "/run/xwarpd-" + host + ".toml"
 	if err := r.do(fmt.Sprintf(`cat >%s <<-END

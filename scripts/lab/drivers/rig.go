@@ -151,8 +151,8 @@ func (r *rig) close() error {
 	return err
 }
 
-// steering asks the driver for n-tuple rules: TCP ports to one of several queues, or to the second where there is one,
-// which says as much of a driver that has none. The card is left as it was.
+// steering asks the driver for n-tuple rules that steer TCP ports to one of several queues, to the second if there is
+// one. The answer of a driver without such rules is the result. The card's settings are restored.
 func steering(r *rig, _ string) (text string, err error) {
 	queue := 1
 	if ethtool("-L %s combined "+strconv.Itoa(shareQueues))(r) == nil {

@@ -121,7 +121,7 @@ type exchange struct {
 	v6                     bool
 	twice                  bool // they connect twice, and have no word between them for when
 	opcodes                []string
-	link                   func(*session) error // checks the last connection as it was on the link; may be nil
+	link                   func(*session) error // checks the last connection on the link; may be nil
 }
 
 const programLimit = 5 * time.Minute // the machine is emulated
