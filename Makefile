@@ -15,7 +15,7 @@ HOSTILE   ?= 10000000
 MAD       ?= 1000000
 STRESS    ?= 500
 COUNT     ?= 200
-OCTETS    ?= 5000000000
+BYTES    ?= 5000000000
 SEED      ?= 1
 ROUNDS    ?= 5
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
@@ -147,8 +147,8 @@ worlds: ## small worlds whole: every cut and order of a few FPDUs, every two seg
 	$(GO) test ./tcp -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -tcp.worlds
 
 .PHONY: far
-far: ## more than 2^32 octets in each direction of one connection, in the simulator (OCTETS)
-	$(GO) test ./engine/testkit/sim -count=1 -timeout 12h -v -run '^TestFarConnection$$' -octets $(OCTETS)
+far: ## more than 2^32 bytes in each direction of one connection, in the simulator (BYTES)
+	$(GO) test ./engine/testkit/sim -count=1 -timeout 12h -v -run '^TestFarConnection$$' -bytes $(BYTES)
 
 .PHONY: bench
 bench: build ## the standard matrix with its baselines, into bench/results

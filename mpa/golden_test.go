@@ -14,7 +14,7 @@ import (
 )
 
 // oneLevel makes the counters and the rest of ReceiverStats one list.
-var oneLevel = strings.NewReplacer("ReceiverCounters:{", "", "} HeldOctets", " HeldOctets")
+var oneLevel = strings.NewReplacer("ReceiverCounters:{", "", "} HeldBytes", " HeldBytes")
 
 // TestGolden: what a Receiver keeps, tells its Sink and counts, whatever the segments and their errors, is
 // what it was when FPDUs that are a segment each went a way of their own, beside which there was another one

@@ -65,7 +65,7 @@ func TestRequestsCoverTheSize(t *testing.T) {
 		for i := range r.requests {
 			off, n := r.piece(i)
 			if off != end || n <= 0 {
-				t.Fatalf("size %d: piece %d is %d octets at %d, want it at %d", size, i, n, off,
+				t.Fatalf("size %d: piece %d is %d bytes at %d, want it at %d", size, i, n, off,
 					end)
 			}
 			end = off + n
@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("a path that does nothing broke the alignment: %+v", r.AToB)
 			}
 		}},
-		{"one octet", func(c *Config) { c.Size = 1 }, nil},
+		{"one byte", func(c *Config) { c.Size = 1 }, nil},
 		{"ipv6", func(c *Config) { c.IPv6 = true }, nil},
 		{"mtu 9000", func(c *Config) { c.MTU = 9000 }, nil},
 		{"largest mtu", func(c *Config) { c.MTU = MaxMTU }, nil},
@@ -275,7 +275,7 @@ func TestCapture(t *testing.T) {
 		t.Errorf("%d packets in the file, the result says %+v", packets, *r.Capture)
 	}
 	if byteCount < 3*int(c.Size) {
-		t.Errorf("%d octets of TCP payload, but three verbs moved %d each", byteCount, c.Size)
+		t.Errorf("%d bytes of TCP payload, but three verbs moved %d each", byteCount, c.Size)
 	}
 	fins := 0
 	for _, s := range segments {

@@ -15,7 +15,7 @@ type Result struct {
 	OK          bool         `json:"ok" doc:"every byte arrived right"`
 	Error       string       `json:"error,omitempty" doc:"why not; absent when ok"`
 	Seed        uint64       `json:"seed" doc:"what --seed repeats: the data and the relay's choices"`
-	Bytes       int64        `json:"octets" doc:"moved by each verb"`
+	Bytes       int64        `json:"bytes" doc:"moved by each verb"`
 	MTU         int          `json:"mtu" doc:"of every link, bytes of an IP packet"`
 	IPVersion   int          `json:"ip_version" doc:"4 or 6"`
 	A           End          `json:"a" doc:"the host that starts the connection and all transfers"`
@@ -46,7 +46,7 @@ type MPA struct {
 // Verb is one transfer.
 type Verb struct {
 	Name          string  `json:"verb" doc:"\"RDMA Write\", \"RDMA Read\" or \"Send\""`
-	Bytes         int64   `json:"octets" doc:"of payload"`
+	Bytes         int64   `json:"bytes" doc:"of payload"`
 	Seconds       float64 `json:"seconds" doc:"from the first post to the last completion"`
 	GbitPerSecond float64 `json:"gbit_per_s" doc:"payload, 10^9 bits"`
 	MiBPerSecond  float64 `json:"mib_per_s" doc:"payload, 2^20 bytes"`
@@ -79,7 +79,7 @@ type Direction struct {
 	Held          uint64 `json:"held" doc:"pieces behind a gap that had to wait in a buffer: no FPDU start known, or not to be placed before their turn"`
 	Unaligned     uint64 `json:"segments_unaligned" doc:"segments that began inside an FPDU when they arrived"`
 	CRCDrops      uint64 `json:"crc_drops" doc:"FPDUs with a wrong CRC, which TCP then sent again"`
-	HeldHighWater int    `json:"held_octets_high_water" doc:"most bytes ever held by MPA"`
+	HeldHighWater int    `json:"held_bytes_high_water" doc:"most bytes ever held by MPA"`
 
 	Relay *Relay `json:"relay,omitempty" doc:"what the relay did to this direction; absent without relay"`
 }

@@ -81,7 +81,7 @@ func (i *Impairments) String() string {
 
 func (t table) verbs(verbs []Verb) {
 	t.row("")
-	t.row("verb", "octets", "seconds", "Gbit/s", "MiB/s", "SHA-256 of source and target")
+	t.row("verb", "bytes", "seconds", "Gbit/s", "MiB/s", "SHA-256 of source and target")
 	for _, v := range verbs {
 		verdict := "equal     " + short(v.SourceSHA256)
 		if !v.OK {

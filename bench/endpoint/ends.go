@@ -13,7 +13,7 @@ import (
 type Ready struct {
 	Addr      netip.AddrPort `json:"addr,omitzero"` // of a server: where to connect
 	STag      uint32         `json:"stag,omitempty"`
-	Bytes     int            `json:"octets,omitempty"`
+	Bytes     int            `json:"bytes,omitempty"`
 	Transport string         `json:"transport,omitempty"`
 }
 

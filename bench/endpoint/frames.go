@@ -76,7 +76,7 @@ func (e *frames) build() ([]byte, error) {
 		return nil, err
 	}
 	if e.spec.Size < payloadAt-ip.EthernetLen {
-		return nil, fmt.Errorf("%w: packets of %d octets have no room for headers", ErrSpec,
+		return nil, fmt.Errorf("%w: packets of %d bytes have no room for headers", ErrSpec,
 			e.spec.Size)
 	}
 	link := ip.Ethernet{Dst: ip.MAC(dst), Src: ip.MAC(src), Type: ip.TypeIPv4}

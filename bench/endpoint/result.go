@@ -12,14 +12,14 @@ import (
 // Result is what one end saw.
 type Result struct {
 	Messages uint64  `json:"messages"`
-	Bytes    uint64  `json:"octets"` // of messages, in one direction
+	Bytes    uint64  `json:"bytes"` // of messages, in one direction
 	Seconds  float64 `json:"seconds"`
 	// Peak is the most bytes per second in any stretch of at least peakSpan.
 	Peak float64 `json:"peak,omitempty"`
-	// Frames is how many frames with payload left or, of raw peers, arrived; FrameOctets their payload above
+	// Frames is how many frames with payload left or, of raw peers, arrived; FrameBytes their payload above
 	// TCP's header.
 	Frames     uint64     `json:"frames,omitempty"`
-	FrameBytes uint64     `json:"frame_octets,omitempty"`
+	FrameBytes uint64     `json:"frame_bytes,omitempty"`
 	Latency    *Latencies `json:"latency,omitempty"`
 	// HeldHigh is the most bytes that one connection held back because others before them were missing.
 	HeldHigh    int    `json:"held_high,omitempty"`

@@ -43,7 +43,7 @@ func TestParts(t *testing.T) {
 	for _, n := range []int{1448, 8948} {
 		for _, r := range parts(n) {
 			if r.Nanos <= 0 || r.Note != "" {
-				t.Errorf("%d octets: %+v", n, r)
+				t.Errorf("%d bytes: %+v", n, r)
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func (b *Budget) WriteMarkdown(w io.Writer) error {
 	if b.Markers {
 		how = "markers"
 	}
-	_, err := fmt.Fprintf(w, "Segments of %d octets, %s\n\n| layer | path | ns per segment | "+
+	_, err := fmt.Fprintf(w, "Segments of %d bytes, %s\n\n| layer | path | ns per segment | "+
 		"spread | allocations |\n|---|---|---:|---|---:|\n", b.Payload, how)
 	for _, r := range b.Rows {
 		if err != nil {

@@ -34,7 +34,7 @@ const (
 	Busy     Metric = "us of the sender's processor for a frame"
 	Cost     Metric = "ns of processor for a MiB, both ends"
 	Turn     Metric = "us of processor for a message, both ends"
-	Held     Metric = "octets held"
+	Held     Metric = "bytes held"
 )
 
 // Case is measurements that belong together.

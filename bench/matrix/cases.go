@@ -95,7 +95,7 @@ func frameCase(mtu int) Case {
 func sizeCase(n int) Case {
 	xdp, tcp := writes(endpoint.XDP, n), writes(endpoint.TCP, n)
 	c := Case{
-		Name: fmt.Sprintf("size-%d", n), Title: fmt.Sprintf("Messages of %d octets, MTU 1500", n),
+		Name: fmt.Sprintf("size-%d", n), Title: fmt.Sprintf("Messages of %d bytes, MTU 1500", n),
 		MTU: 1500, Metric: Messages,
 		Variants: []Variant{
 			variant(ours, xdp),
@@ -138,7 +138,7 @@ func byVerb(p endpoint.Peer, size int) []Variant {
 	}
 }
 
-const latencyTitle = "Ping-pong of %d octets, one way (Read: the whole operation)"
+const latencyTitle = "Ping-pong of %d bytes, one way (Read: the whole operation)"
 
 func latencyCase() Case {
 	const n, packet = 64, 64 + 52 + 20

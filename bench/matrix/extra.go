@@ -50,7 +50,7 @@ func optionCase(mtu int) Case {
 func rateCase(n int) Case {
 	return Case{
 		Name:  fmt.Sprintf("rate-%d", n),
-		Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500,
+		Title: fmt.Sprintf("Messages of %d bytes by verb, MTU 1500", n), MTU: 1500,
 		Metric: Messages,
 		Variants: append(byVerb(endpoint.XDP, n),
 			variant("Send, both directions", bw(endpoint.XDP, endpoint.Send, n), bothWays)),

@@ -153,7 +153,7 @@ func TestSave(t *testing.T) {
 		"latency.svg"} {
 		b, err := os.ReadFile(filepath.Join(dir, f))
 		if err != nil || len(b) < 500 {
-			t.Errorf("%s: %d octets, %v", f, len(b), err)
+			t.Errorf("%s: %d bytes, %v", f, len(b), err)
 		}
 	}
 	if _, err := Load(filepath.Join(dir, FileMarkdown)); err == nil {

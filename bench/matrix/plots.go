@@ -37,12 +37,12 @@ func (res *Results) figures() []figure {
 		{
 			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500",
 			curves: res.bySize(),
-			x:      axis{label: "octets of a message", log: true, at: floats(sizes), text: binary},
+			x:      axis{label: "bytes of a message", log: true, at: floats(sizes), text: binary},
 			y:      gbps,
 		},
 		{
 			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU", curves: res.byMTU(),
-			x: axis{label: "MTU, octets", at: floats(mtus), text: plain},
+			x: axis{label: "MTU, bytes", at: floats(mtus), text: plain},
 			y: gbps,
 		},
 		{
@@ -51,12 +51,12 @@ func (res *Results) figures() []figure {
 			x:      loss, y: gbps,
 		},
 		{
-			file: "held.svg", title: "Octets held out of order, most at a time",
+			file: "held.svg", title: "Bytes held out of order, most at a time",
 			curves: res.byLoss(Held),
-			x:      loss, y: axis{label: "octets", log: true, zero: true, text: decimal},
+			x:      loss, y: axis{label: "bytes", log: true, zero: true, text: decimal},
 		},
 		{
-			file: "latency.svg", title: "Latency of 64 octets, one way (Read: the whole operation)",
+			file: "latency.svg", title: "Latency of 64 bytes, one way (Read: the whole operation)",
 			curves: res.latencies(), steps: true,
 			x: axis{label: "microseconds", log: true, text: plain},
 			y: axis{label: "fraction of messages", most: 1, text: plain},

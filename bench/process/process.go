@@ -84,7 +84,7 @@ func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	rep, err := client.wait()
 	_, serr := server.wait()
 	if err = errors.Join(err, serr); err != nil {
-		return nil, fmt.Errorf("%s %s_%s of %d octets: %w", spec.Peer, spec.Verb, spec.Mode,
+		return nil, fmt.Errorf("%s %s_%s of %d bytes: %w", spec.Peer, spec.Verb, spec.Mode,
 			spec.Size, err)
 	}
 	return rep, nil

@@ -200,7 +200,7 @@ func TestSameFrames(t *testing.T) {
 		after := sent(t, net.A)
 		mean := float64(after.TxBytes-before.TxBytes) / float64(after.TxPackets-before.TxPackets)
 		if mean < 1400 || mean > 1514 {
-			t.Errorf("%s: %.0f octets in a frame on average, want nearly 1514 and never more", p,
+			t.Errorf("%s: %.0f bytes in a frame on average, want nearly 1514 and never more", p,
 				mean)
 		}
 	}

@@ -82,7 +82,7 @@ func (e *end) setUp(index int) error {
 	}
 	if err := unix.SetsockoptTpacketReq(e.fd, unix.SOL_PACKET, unix.PACKET_RX_RING,
 		&req); err != nil {
-		return fmt.Errorf("PACKET_RX_RING of %d octets: %w", ringBytes, err)
+		return fmt.Errorf("PACKET_RX_RING of %d bytes: %w", ringBytes, err)
 	}
 	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
 	if err := unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,

@@ -166,7 +166,7 @@ func TestKernelTCP(t *testing.T) {
 			t.Logf("%d MiB in %v", c.size>>20, time.Since(began).Round(time.Millisecond))
 			ab, ba := r.Counters(AToB), r.Counters(BToA)
 			if !bytes.Equal(got, data) {
-				t.Errorf("%d octets were sent, %d arrived, not the same", len(data), len(got))
+				t.Errorf("%d bytes were sent, %d arrived, not the same", len(data), len(got))
 			}
 			if ab.Truncated+ab.Unfinished+ab.SendErrors+ba.Truncated+ba.Unfinished+
 				ba.SendErrors > 0 || !c.saw(ab, ba) {
@@ -185,7 +185,7 @@ func TestSealedCorruptionArrives(t *testing.T) {
 		data := randomBytes(4 << 20)
 		got := transfer(t, n, false, data, nil)
 		if len(got) != len(data) {
-			t.Fatalf("%s: %d octets arrived of %d", name, len(got), len(data))
+			t.Fatalf("%s: %d bytes arrived of %d", name, len(got), len(data))
 		}
 		wrong := 0
 		for i := range data {
@@ -199,7 +199,7 @@ func TestSealedCorruptionArrives(t *testing.T) {
 		}
 		// A damaged segment may be a needless repeat whose bytes are thrown away, so not every one shows.
 		if c := r.Counters(AToB); wrong == 0 || wrong > each*int(c.Corrupted) {
-			t.Errorf("%s: %d wrong octets, %d segments damaged", name, wrong, c.Corrupted)
+			t.Errorf("%s: %d wrong bytes, %d segments damaged", name, wrong, c.Corrupted)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestMTUDrop(t *testing.T) {
 		})
 		c := r.Counters(AToB)
 		if !bytes.Equal(got, data) || c.TooBig == 0 || c.Replies == 0 {
-			t.Errorf("IPv6 %v: %d octets of %d arrived; %+v", v6, len(got), len(data), c)
+			t.Errorf("IPv6 %v: %d bytes of %d arrived; %+v", v6, len(got), len(data), c)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type captureInfo struct {
 	document
 	Device  string `json:"device" doc:"whose frames they are"`
 	File    string `json:"file" doc:"pcapng"`
-	Bytes   int64  `json:"octets" doc:"of the file"`
+	Bytes   int64  `json:"bytes" doc:"of the file"`
 	Frames  uint64 `json:"frames" doc:"in the file"`
 	Start   int    `json:"start_frames" doc:"of these, first frames of connections that were there before the capture"`
 	Dropped uint64 `json:"dropped" doc:"frames that are missing because they were not written fast enough"`

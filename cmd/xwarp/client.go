@@ -26,7 +26,7 @@ type transferResult struct {
 	File   string `json:"file" doc:"the local file"`
 	Remote string `json:"remote" doc:"address and port of the server"`
 	onTransport
-	Bytes         int64   `json:"octets" doc:"moved"`
+	Bytes         int64   `json:"bytes" doc:"moved"`
 	Content       int64   `json:"content" doc:"bytes of the server's content; the others of a get --length are what its memory has behind them"`
 	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
 	Seconds       float64 `json:"seconds" doc:"from the server's grant to the end"`

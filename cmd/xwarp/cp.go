@@ -31,7 +31,7 @@ type cpResult struct {
 	Unchanged int      `json:"unchanged" doc:"files that were there already"`
 	Failed    int      `json:"failed" doc:"files that could not be copied; see notes"`
 	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes, which are not copied; see notes"`
-	Bytes     int64    `json:"octets" doc:"bytes sent or received"`
+	Bytes     int64    `json:"bytes" doc:"bytes sent or received"`
 	Kept      int64    `json:"kept" doc:"bytes of copied files that were there from an earlier try"`
 	Seconds   float64  `json:"seconds" doc:"all together"`
 	Notes     []string `json:"notes" doc:"what was left out or failed, and why"`

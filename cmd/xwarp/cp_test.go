@@ -45,7 +45,7 @@ func TestCopyPairings(t *testing.T) {
 				want, _ := os.ReadFile(filepath.Join(src, name))
 				got, err := os.ReadFile(filepath.Join(out, "back", name))
 				if err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%s has %d octets, %v; want %d", name, len(got), err, len(want))
+					t.Errorf("%s has %d bytes, %v; want %d", name, len(got), err, len(want))
 				}
 			}
 			srv.end(t)
@@ -113,7 +113,7 @@ func TestKilledCopies(t *testing.T) {
 		case err == nil && bytes.Equal(got, content):
 			which = "new"
 		default:
-			t.Errorf("round %d: the file has %d octets, %v", round, len(got), err)
+			t.Errorf("round %d: the file has %d bytes, %v", round, len(got), err)
 		}
 		outcome[which]++
 		for i := range args {

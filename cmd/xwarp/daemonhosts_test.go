@@ -220,7 +220,7 @@ func TestDaemonSharesInterface(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("get: %d octets, %v; want %d", len(got), err, len(content))
+		t.Errorf("get: %d bytes, %v; want %d", len(got), err, len(content))
 	}
 	for name, c := range map[string]*command{"rping -s": ping, "write_bw": bw} {
 		if err := c.Wait(); err != nil {
@@ -238,10 +238,10 @@ func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	const slack = 64 << 10
 	n := s.Devices[0].Totals.RDMA
 	if got := int(n["payload_out"]); got < sent || got > sent+slack {
-		t.Errorf("%d octets left, want %d and the commands' own messages", got, sent)
+		t.Errorf("%d bytes left, want %d and the commands' own messages", got, sent)
 	}
 	if got := int(n["payload_in"]); got < received || got > received+slack {
-		t.Errorf("%d octets came, want %d and the commands' own messages", got, received)
+		t.Errorf("%d bytes came, want %d and the commands' own messages", got, received)
 	}
 	if len(s.Devices[0].Unowned) > 0 {
 		t.Errorf("frames on queues without an owner: %v", s.Devices[0].Unowned)
@@ -323,7 +323,7 @@ func TestServeOnDaemon(t *testing.T) {
 			t.Fatalf("put %d: %v\n%s\n%s", i, err, &put.stderr, &srv.stderr)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
-			t.Fatalf("put %d: the file has %d octets, want %d (%v)", i, len(got), len(text), err)
+			t.Fatalf("put %d: the file has %d bytes, want %d (%v)", i, len(got), len(text), err)
 		}
 	}
 	srv.end(t)
@@ -420,7 +420,7 @@ func TestCopyOnDaemon(t *testing.T) {
 	for _, dir := range []string{tree, back} {
 		got, err := os.ReadFile(filepath.Join(dir, "d", "large"))
 		if err != nil || !bytes.Equal(got, content) {
-			t.Errorf("%s: %d octets, %v", dir, len(got), err)
+			t.Errorf("%s: %d bytes, %v", dir, len(got), err)
 		}
 	}
 	h.resumes(t, there, content)
@@ -458,6 +458,6 @@ func (h *daemonHosts) resumes(t *testing.T, there string, content []byte) {
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "large")); err != nil ||
 		!bytes.Equal(got, content) {
-		t.Errorf("%d octets, %v", len(got), err)
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }

@@ -39,7 +39,7 @@ func TestExplain(t *testing.T) {
 		if tc.status == exitOK && tc.args[0] != "--list" {
 			for line := range strings.Lines(out.String()) {
 				if len(line) > explainWidth+1 {
-					t.Errorf("explain %q: a line of %d octets: %s", tc.args, len(line), line)
+					t.Errorf("explain %q: a line of %d bytes: %s", tc.args, len(line), line)
 				}
 			}
 		}

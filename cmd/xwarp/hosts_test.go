@@ -140,7 +140,7 @@ func TestPairings(t *testing.T) {
 					t.Fatalf("get: %v\n%s\nserver: %s", err, &get.stderr, &srv.stdout)
 				}
 				if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
-					t.Errorf("got %d octets, %v; want the %d that were put", len(got), err,
+					t.Errorf("got %d bytes, %v; want the %d that were put", len(got), err,
 						len(content))
 				}
 				srv.end(t)

@@ -63,7 +63,7 @@ type qpRow struct {
 	RecvCQ    control.Handle `json:"recv_cqn,omitempty" doc:"completion queue of the receive queue"`
 	In        uint64         `json:"payload_in" doc:"bytes placed"`
 	Out       uint64         `json:"payload_out" doc:"bytes sent"`
-	Held      uint64         `json:"held_octets" doc:"bytes that wait for what is missing in front of them"`
+	Held      uint64         `json:"held_bytes" doc:"bytes that wait for what is missing in front of them"`
 	ownerRow
 	Error string `json:"error,omitempty" doc:"why it ended"`
 }

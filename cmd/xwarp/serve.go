@@ -33,7 +33,7 @@ type serveEvent struct {
 	Remote    string  `json:"remote,omitempty" doc:"the client"`
 	OK        bool    `json:"ok" doc:"false: see error"`
 	Error     string  `json:"error,omitempty" doc:"why not"`
-	Bytes     int64   `json:"octets,omitempty" doc:"put, get: moved"`
+	Bytes     int64   `json:"bytes,omitempty" doc:"put, get: moved"`
 	SHA256    string  `json:"sha256,omitempty" doc:"put, get: of them"`
 	Dir       string  `json:"dir,omitempty" doc:"listening: the directory that is exported, instead of a region"`
 	File      string  `json:"file,omitempty" doc:"store, fetch: path in the directory"`

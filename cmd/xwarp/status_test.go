@@ -14,7 +14,7 @@ func TestStatusOfTransfers(t *testing.T) {
 		{Name: "scratch", Serve: "memory"},
 		{Name: "files", Serve: "directory", Size: 1 << 30, Used: 3 << 20},
 		{Name: "images", Serve: "transfer", Transfers: map[string]uint64{"puts": 1,
-			"put_octets": 4096, "gets": 3, "get_octets": 12288, "failed": 2}},
+			"put_bytes": 4096, "gets": 3, "get_bytes": 12288, "failed": 2}},
 	}}
 	var b strings.Builder
 	if err := writeStatus(&b, view.MakeStatus(&s)); err != nil {

@@ -36,7 +36,7 @@ func same(what string, got, want []byte) error {
 	for i < min(len(got), len(want)) && got[i] == want[i] {
 		i++
 	}
-	return &wrongError{fmt.Sprintf("%s: %d octets instead of %d, the first that differs is %d",
+	return &wrongError{fmt.Sprintf("%s: %d bytes instead of %d, the first that differs is %d",
 		what,
 		len(got), len(want), i)}
 }
@@ -215,7 +215,7 @@ func sendBack(e *verbstest.End) (int, error) {
 		}
 	}
 	if length != n {
-		return 0, &wrongError{fmt.Sprintf("a message of %d octets comes back with %d", n, length)}
+		return 0, &wrongError{fmt.Sprintf("a message of %d bytes comes back with %d", n, length)}
 	}
 	for i := range out {
 		out[i] = ^out[i]

@@ -179,11 +179,11 @@ func TestCountersAddUp(t *testing.T) {
 	var in, out uint64
 	host := tn.B.Addr4.Addr()
 	if _, ok := eventually(time.Minute, func() bool {
-		in, out = w.octets(host)
+		in, out = w.bytes(host)
 		n := d.Snapshot().Devices[0].Totals.TCP
 		return n["bytes_in"] == in && n["bytes_out"] == out
 	}); !ok {
-		t.Errorf("%d octets of TCP came and %d left, the daemon says %v", in, out,
+		t.Errorf("%d bytes of TCP came and %d left, the daemon says %v", in, out,
 			d.Snapshot().Devices[0].Totals.TCP)
 	}
 	if err := stop(); err != nil {
@@ -194,7 +194,7 @@ func TestCountersAddUp(t *testing.T) {
 	n := s.Devices[0].Totals
 	if n.RDMA["payload_in"] != in || n.RDMA["payload_out"] != out || in < 10*writes ||
 		out < 5*reads {
-		t.Errorf("%d octets of RDMA came and %d left, the daemon says %v", in, out, n.RDMA)
+		t.Errorf("%d bytes of RDMA came and %d left, the daemon says %v", in, out, n.RDMA)
 	}
 	m.metricsAreStatus(n)
 	for _, e := range s.Exports {
@@ -202,7 +202,7 @@ func TestCountersAddUp(t *testing.T) {
 		rejected := map[string]uint64{"guarded": 1}[e.Name]
 		if got := [2]uint64{counters.PutBytes.Of(e.Transfers),
 			counters.GetBytes.Of(e.Transfers)}; got != want || e.Rejected != rejected {
-			t.Errorf("export %s: %d octets put and got, %d rejected; want %d, %d", e.Name, got,
+			t.Errorf("export %s: %d bytes put and got, %d rejected; want %d, %d", e.Name, got,
 				e.Rejected, want, rejected)
 		}
 	}
@@ -271,7 +271,7 @@ func (m *moved) transfer() {
 		_, err = c.Get(m.ctx, &got, 0)
 	}
 	if err = errors.Join(err, c.Close()); err != nil || !bytes.Equal(got.Bytes(), content) {
-		m.Errorf("%d octets, %v", got.Len(), err)
+		m.Errorf("%d bytes, %v", got.Len(), err)
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 
 // captured is what a capture wrote.
 type captured struct {
-	octets []byte
+	data   []byte
 	result control.CaptureResult
 }
 
@@ -46,7 +46,7 @@ func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()
 	read := make(chan error, 1)
 	go func() {
 		b, err := io.ReadAll(c)
-		v.octets = b
+		v.data = b
 		read <- err
 	}()
 	f()
@@ -104,11 +104,11 @@ func (v *conversation) connect(t *testing.T) *verbstest.End {
 // device is the daemon's, as its operator uses it.
 func (v *conversation) device() *client.Device { return v.p.Dev.(*client.Device) }
 
-func (v *conversation) write(t *testing.T, p *verbstest.End, times, octets int) {
+func (v *conversation) write(t *testing.T, p *verbstest.End, times, data int) {
 	t.Helper()
 	for range times {
 		if err := p.Do(v.ctx, verbs.SendWR{Op: rdmap.WRWrite,
-			SGL:        []verbs.SGE{p.MR.SGE(0, octets)},
+			SGL:        []verbs.SGE{p.MR.SGE(0, data)},
 			RemoteSTag: peerSTag(p.QP.Params().PrivateData)}); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestCaptureMidConnection(t *testing.T) {
 	v.write(t, v.p, 50, 32<<10) // long ago: the start-up is behind us
 	const writes = 5
 	c := capturing(t, v.device(), control.CaptureArgs{}, func() { v.write(t, v.p, writes, 4096) })
-	file := save(t, c.octets)
+	file := save(t, c.data)
 	if c.result.Dropped != 0 || c.result.Start < 5 {
 		t.Errorf("%+v: want the start-up (SYN, SYN-ACK, ACK, Request, Reply) and no drops",
 			c.result)
@@ -207,7 +207,7 @@ func TestCaptureFilters(t *testing.T) {
 	} {
 		c := capturing(t, v.device(), tc.args, both)
 		ports := map[string]bool{}
-		for _, p := range tshark(t, save(t, c.octets), "tcp.srcport == 7174", "tcp.dstport") {
+		for _, p := range tshark(t, save(t, c.data), "tcp.srcport == 7174", "tcp.dstport") {
 			ports[p] = true
 		}
 		if len(ports) != tc.conns || (c.result.Frames == 0) != (tc.conns == 0) {
@@ -217,7 +217,7 @@ func TestCaptureFilters(t *testing.T) {
 	c := capturing(t, v.device(), control.CaptureArgs{SnapLen: 70, Frames: 20}, func() {
 		v.write(t, v.p, 20, 1000)
 	})
-	r, err := pcapgo.NewNgReader(bytes.NewReader(c.octets), pcapgo.DefaultNgReaderOptions)
+	r, err := pcapgo.NewNgReader(bytes.NewReader(c.data), pcapgo.DefaultNgReaderOptions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestCaptureFilters(t *testing.T) {
 			break
 		}
 		if n++; n > c.result.Start && ci.CaptureLength > 70 {
-			t.Errorf("frame %d has %d octets", n, ci.CaptureLength)
+			t.Errorf("frame %d has %d bytes", n, ci.CaptureLength)
 		}
 		if ci.CaptureLength < ci.Length {
 			cut++

@@ -168,14 +168,14 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 		t.Fatal(err)
 	}
 	if status, n, err := p.flush(9000, 13); err != nil || status != 0 || n != 13 {
-		t.Errorf("flush: status %d, %d octets, %v", status, n, err)
+		t.Errorf("flush: status %d, %d bytes, %v", status, n, err)
 	}
 	if status, _, err := p.flush(9990, 100); err != nil || status != 1 {
 		t.Errorf("flush beyond the end: status %d, %v", status, err)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) != 10000 || string(b[9000:9013]) != "onto the disk" {
-		t.Errorf("the file: %d octets, %v", len(b), err)
+		t.Errorf("the file: %d bytes, %v", len(b), err)
 	}
 	dev, err := client.Open(control.OperatorPath(socket))
 	if err != nil {
@@ -215,12 +215,13 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 		t.Errorf("the connection does not show what came: %+v", s.QPs)
 	}
 	c.Close()
-	for _, octets := range []int64{0, 1000, 2 << 20} { // all, a part, more than there is
+	for _, byteCount := range []int64{0, 1000, 2 << 20} { // all, a part, more than there is
 		if c, err = transfer.Dial(t.Context(), dev, at, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Get(t.Context(), io.Discard, octets); (err != nil) != (octets > 1<<20) {
-			t.Errorf("get of %d octets: %v", octets, err)
+		if _, err := c.Get(t.Context(), io.Discard,
+			byteCount); (err != nil) != (byteCount > 1<<20) {
+			t.Errorf("get of %d bytes: %v", byteCount, err)
 		}
 		c.Close()
 	}

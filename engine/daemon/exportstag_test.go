@@ -107,7 +107,7 @@ func TestExportAccess(t *testing.T) {
 			t.Errorf("%v at %d of an export for %s: %v", c.op, c.off, c.access, err)
 		}
 		if c.ok && c.op == rdmap.WRRead && !bytes.Equal(p.Mem[:64], make([]byte, 64)) {
-			t.Errorf("an export for %s has octets that nobody wrote: %x", c.access, p.Mem[:64])
+			t.Errorf("an export for %s has bytes that nobody wrote: %x", c.access, p.Mem[:64])
 		}
 		p.QP.Close()
 	}

@@ -86,7 +86,7 @@ access = "read"
 	}
 	v := d.Snapshot()
 	if s := v.Exports[0]; s.Size != 100 || s.Used != 11 || s.Transfers["puts"] != 1 ||
-		s.Connections != 1 || s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 4 {
+		s.Connections != 1 || s.Transfers["put_bytes"] != 6 || s.Transfers["failed"] != 4 {
 		t.Errorf("state %+v", s)
 	}
 	for _, e := range v.Events {

@@ -74,7 +74,7 @@ func TestHoles(t *testing.T) {
 				t.Errorf("%s, access %d: %v, want an error about holes", name, access, reply.Error)
 			}
 			if got := present(t, fd); got != before {
-				t.Errorf("%s, access %d: the daemon made %d octets of pages", name, access,
+				t.Errorf("%s, access %d: the daemon made %d bytes of pages", name, access,
 					got-before)
 			}
 		}
@@ -123,7 +123,7 @@ func TestPunchedHoles(t *testing.T) {
 		}
 	}
 	if n := present(t, fd); n != 0 {
-		t.Errorf("the daemon made %d octets of pages", n)
+		t.Errorf("the daemon made %d bytes of pages", n)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestRingHoles(t *testing.T) {
 			}
 			r.dropped()
 			if n := present(t, punch[what]); n != 0 {
-				t.Errorf("the daemon made %d octets of pages", n)
+				t.Errorf("the daemon made %d bytes of pages", n)
 			}
 			good, err := client.Open(socket)
 			if err != nil {

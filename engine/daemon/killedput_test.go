@@ -177,7 +177,7 @@ func (e *putted) get(t *testing.T, round int, victim string, now []byte) {
 	}
 	which := e.check(t, round, "a get", b.Bytes(), now, err)
 	if sum.Content != int64(b.Len()) || sum.Sum != sha256.Sum256(b.Bytes()) {
-		t.Errorf("round %d: %+v of %d octets", round, sum, b.Len())
+		t.Errorf("round %d: %+v of %d bytes", round, sum, b.Len())
 	}
 	e.seen[victim+" killed: "+which+" content"]++
 	e.old = bytes.Clone(b.Bytes())
@@ -196,7 +196,7 @@ func (e *putted) check(t *testing.T, round int, what string, got, now []byte, er
 	case err == nil && bytes.Equal(got, now):
 		return "new"
 	}
-	t.Errorf("round %d, %s: %s has %d octets, %v: neither the %d of before nor the %d that were put",
+	t.Errorf("round %d, %s: %s has %d bytes, %v: neither the %d of before nor the %d that were put",
 		round, filepath.Base(e.path), what, len(got), err, len(e.old), len(now))
 	return "mixed"
 }

@@ -182,7 +182,7 @@ func TestProcessLimits(t *testing.T) {
 			t.Logf("%s queue pairs: %d MiB counted, at most %d MiB more in the process, %d "+
 				"threads more", said, used>>20, more>>20, threads)
 			if used > limit || more > limit*11/10 {
-				t.Errorf("a limit of %d octets: %d are counted, the process has %d more", limit,
+				t.Errorf("a limit of %d bytes: %d are counted, the process has %d more", limit,
 					used, more)
 			}
 			if threads > 32 {

@@ -31,7 +31,7 @@ func TestCarriesFiles(t *testing.T) {
 		a, b := ends()
 		b.Write(make([]byte, before))
 		if carriesFiles(a) {
-			t.Errorf("descriptors in %d octets without any", before)
+			t.Errorf("descriptors in %d bytes without any", before)
 		}
 		if _, err := b.Write([]byte{1}); err == nil {
 			t.Error("more can be sent after the question")
@@ -42,7 +42,7 @@ func TestCarriesFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !carriesFiles(a) {
-			t.Errorf("no descriptor behind %d octets", before)
+			t.Errorf("no descriptor behind %d bytes", before)
 		}
 	}
 }

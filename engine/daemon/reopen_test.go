@@ -294,7 +294,7 @@ func TestInterfaceComesBack(t *testing.T) {
 		d2, _ := l.device()
 		now, was := counters.PayloadIn.Of(d2.Totals.RDMA), counters.PayloadIn.Of(d.Totals.RDMA)
 		if now < was || was <= moved {
-			t.Errorf("round %d: %d octets in, %d before, %d a round ago", round, now, was, moved)
+			t.Errorf("round %d: %d bytes in, %d before, %d a round ago", round, now, was, moved)
 		} else {
 			moved = was
 		}

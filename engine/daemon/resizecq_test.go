@@ -68,7 +68,7 @@ func TestResizeCQWithoutPages(t *testing.T) {
 	files = r.must(nil, control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":64}`, cq.Handle))
 	defer control.CloseAll(files)
 	if n := present(t, files[0]); n != 0 {
-		t.Errorf("the daemon made pages of %d octets", n)
+		t.Errorf("the daemon made pages of %d bytes", n)
 	}
 	r.send(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cq.Handle))
 	if _, ok := eventually(10*time.Second, func() bool {
@@ -77,6 +77,6 @@ func TestResizeCQWithoutPages(t *testing.T) {
 		t.Errorf("the session stays: %+v", d.Snapshot().Sessions)
 	}
 	if n := present(t, files[0]); n != 0 {
-		t.Errorf("the daemon made pages of %d octets", n)
+		t.Errorf("the daemon made pages of %d bytes", n)
 	}
 }

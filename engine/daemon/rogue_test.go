@@ -74,7 +74,7 @@ func TestWrongRequests(t *testing.T) {
 
 func TestWrongFrames(t *testing.T) {
 	_, socket := kernel(t, "")
-	for name, octets := range map[string]string{
+	for name, data := range map[string]string{
 		"no hello":       "\x18\x00\x00\x00\x01\x00\x00\x00" + `{"id":1,"op":"alloc_pd"}`,
 		"reply":          "\x02\x00\x00\x00\x02\x00\x00\x00{}",
 		"long":           "\xff\xff\xff\xff\x01\x00\x00\x00",
@@ -86,7 +86,7 @@ func TestWrongFrames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := dialRaw(t, socket)
-			if _, err := r.sock.Write([]byte(octets)); err != nil {
+			if _, err := r.sock.Write([]byte(data)); err != nil {
 				t.Fatal(err)
 			}
 			r.dropped()

@@ -85,16 +85,16 @@ type flow struct{ from, to netip.AddrPort }
 
 // stream is what a flow carried, each byte once.
 type stream struct {
-	first  uint32 // sequence number of bytes[0]
-	octets []byte
-	ahead  map[uint32][]byte // segments behind a gap
+	first uint32 // sequence number of bytes[0]
+	data  []byte
+	ahead map[uint32][]byte // segments behind a gap
 }
 
 func (s *stream) add(seq uint32, b []byte) {
-	if skip := int32(s.first + uint32(len(s.octets)) - seq); skip < 0 {
+	if skip := int32(s.first + uint32(len(s.data)) - seq); skip < 0 {
 		s.ahead[seq] = b
 	} else if int(skip) < len(b) {
-		s.octets = append(s.octets, b[skip:]...)
+		s.data = append(s.data, b[skip:]...)
 		for seq, b := range s.ahead {
 			delete(s.ahead, seq)
 			s.add(seq, b)
@@ -127,7 +127,7 @@ func (w *wire) streams() map[flow]*stream {
 		case tcp.SYN && s.first != tcp.Seq+1:
 			w.t.Fatalf("%v has two initial sequence numbers", f)
 		case len(tcp.Payload) > 0 && s == nil:
-			w.t.Fatalf("%v has octets before its SYN", f)
+			w.t.Fatalf("%v has bytes before its SYN", f)
 		case len(tcp.Payload) > 0:
 			s.add(tcp.Seq, tcp.Payload)
 		}
@@ -136,13 +136,13 @@ func (w *wire) streams() map[flow]*stream {
 }
 
 // bytes returns how many bytes of TCP payload came to an address and left it.
-func (w *wire) octets(host netip.Addr) (in, out uint64) {
+func (w *wire) bytes(host netip.Addr) (in, out uint64) {
 	w.t.Helper()
 	for f, s := range w.streams() {
 		if f.to.Addr() == host {
-			in += uint64(len(s.octets))
+			in += uint64(len(s.data))
 		} else {
-			out += uint64(len(s.octets))
+			out += uint64(len(s.data))
 		}
 	}
 	return in, out
@@ -157,9 +157,9 @@ func (w *wire) payload(host netip.Addr) (in, out uint64) {
 	}
 	for f, s := range w.streams() {
 		if f.to.Addr() == host {
-			in += payloadOf(s.octets)
+			in += payloadOf(s.data)
 		} else {
-			out += payloadOf(s.octets)
+			out += payloadOf(s.data)
 		}
 	}
 	return in, out

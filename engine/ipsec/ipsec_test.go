@@ -240,7 +240,7 @@ func TestConnectAsksForSAs(t *testing.T) {
 		n.turn()
 	}
 	if e.Conn().State() != tcp.Established || to.received == 0 {
-		t.Errorf("%v, %d octets arrived", e.Conn().State(), to.received)
+		t.Errorf("%v, %d bytes arrived", e.Conn().State(), to.received)
 	}
 	if n.h[1].accounted == 0 || n.h[0].accounted == 0 {
 		t.Error("the kernel is not told of the traffic")
@@ -258,7 +258,7 @@ func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 	}
 	if sent, first := n.h[0].s.Stats().TxPayload, e.Conn().Counters().BytesOut; sent != first ||
 		to.received == 0 {
-		t.Errorf("%d octets left, %d for the first time, %d arrived", sent, first, to.received)
+		t.Errorf("%d bytes left, %d for the first time, %d arrived", sent, first, to.received)
 	}
 	for _, h := range n.h {
 		if len(h.m.ins) > 3 || len(h.m.outs) > 2 || len(h.steered) != len(h.m.ins) ||

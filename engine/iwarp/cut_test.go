@@ -183,8 +183,8 @@ func (h *hosts) say(b []byte) {
 //req:rfc9293-MUST-43 rfc9293-3.10.7.4-7 rfc5044-8-1
 func TestCutByFIN(t *testing.T) {
 	for _, c := range []struct {
-		octets int
-		apart  []int // bytes of it in segments of their own, before the FIN's
+		byteCount int
+		apart     []int // bytes of it in segments of their own, before the FIN's
 	}{{1, nil}, {10, nil}, {500, nil}, {1, []int{1}}, {40, []int{40}}, {500, []int{500}},
 		{500, []int{460}}, {500, []int{200, 260}}} {
 		h := newHosts(t)
@@ -192,7 +192,7 @@ func TestCutByFIN(t *testing.T) {
 			h.say(write(1000))
 		}
 		h.talk.in = nil
-		head := write(1000)[:c.octets]
+		head := write(1000)[:c.byteCount]
 		for _, n := range c.apart {
 			h.talk.out = append(h.talk.out, head[:n]...)
 			head = head[n:]
@@ -243,7 +243,7 @@ func TestBehindRefused(t *testing.T) {
 	}
 	h.say(fpdu)
 	if h.hear.err != nil || h.talk.ep.Conn().SndUna() != h.talk.first.Add(len(h.talk.out)) {
-		t.Errorf("%v, %d of %d octets acknowledged", h.hear.err,
+		t.Errorf("%v, %d of %d bytes acknowledged", h.hear.err,
 			h.talk.ep.Conn().SndUna().Diff(h.talk.first), len(h.talk.out))
 	}
 }

@@ -135,13 +135,13 @@ func TestFaultInFill(t *testing.T) {
 		placed := 0
 		for n, o := range sink {
 			if o != 0xee && (n >= page || o != byte(n)|1) {
-				t.Fatalf("block %v: octet %d is %#x", block, n, o)
+				t.Fatalf("block %v: byte %d is %#x", block, n, o)
 			} else if o != 0xee {
 				placed++
 			}
 		}
 		if block != (placed == 0) || !block && placed < page/2 {
-			t.Errorf("block %v: %d octets are there", block, placed)
+			t.Errorf("block %v: %d bytes are there", block, placed)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestFaultInFillAgain(t *testing.T) {
 			break
 		}
 		if !bytes.Equal(again.Room, b) {
-			t.Fatal("sent again with other octets")
+			t.Fatal("sent again with other bytes")
 		}
 		at = at.Add(len(b))
 	}

@@ -128,7 +128,7 @@ func (s *side) wantHole(t *testing.T) {
 		t.Errorf("the hole ends with %v, RST %v", err, s.rst)
 	}
 	if n := s.Stats().HeldBytes; n != 0 {
-		t.Errorf("%d octets are held behind the end", n)
+		t.Errorf("%d bytes are held behind the end", n)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestHoleTimeout(t *testing.T) {
 		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4)
 	}
 	if n := r.Stats().HeldBytes; n != len(fpdu)-4 {
-		t.Fatalf("%d octets are held behind the hole", n)
+		t.Fatalf("%d bytes are held behind the hole", n)
 	}
 	if r.Settle(5); r.Deadline() != tick.Time(5).Add(tick.Second) {
 		t.Errorf("deadline %v", r.Deadline())
@@ -186,7 +186,7 @@ func TestSlowFill(t *testing.T) {
 	due := r.Deadline()
 	for now := tick.Time(0); r.Err() == nil; now = now.Add(30 * tick.Second) {
 		if now > due {
-			t.Fatalf("%d octets are held after %v", r.Stats().HeldBytes, now)
+			t.Fatalf("%d bytes are held after %v", r.Stats().HeldBytes, now)
 		}
 		if r.Deadline() <= now {
 			r.Expire(now)

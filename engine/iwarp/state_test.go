@@ -57,7 +57,7 @@ func TestStates(t *testing.T) {
 			name string
 			do   func(d *side)
 		}{
-			{"wrong octets", func(d *side) {
+			{"wrong bytes", func(d *side) {
 				d.Offer(d.at, [][]byte{wrong}, len(wrong))
 				d.Advance(d.at.Add(len(wrong)))
 			}},

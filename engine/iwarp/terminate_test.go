@@ -97,7 +97,7 @@ func (d *side) receive(t *testing.T, b []byte, n int) {
 	for len(b) > 0 {
 		k := min(n, len(b))
 		if got := d.Offer(d.at, [][]byte{b[:k]}, k); got != k {
-			t.Fatalf("%d octets taken of %d", got, k)
+			t.Fatalf("%d bytes taken of %d", got, k)
 		}
 		d.at = d.at.Add(k)
 		d.Advance(d.at)
@@ -175,7 +175,7 @@ func TestLocalFailure(t *testing.T) {
 				s := fmt.Sprintf("%s fails, %s\n\tinitiator: %s\n\tresponder: %s\n", failing,
 					c.name, i.describe(), r.describe())
 				if piece == 1 && s != said {
-					t.Errorf("octet by octet another story:\n%s", s)
+					t.Errorf("byte by byte another story:\n%s", s)
 				}
 				said = s
 			}

@@ -34,7 +34,7 @@ func (c *checked) Fill(r seq.Range, dst []byte) (uint64, bool) {
 func (c *checked) Offer(at seq.Num, pieces [][]byte, n int) int {
 	for i, b := range bytes.Join(pieces, nil)[:n] {
 		if want := byteAt(at.Add(i)); b != want {
-			c.t.Fatalf("octet %d is %#x, want %#x", at.Add(i), b, want)
+			c.t.Fatalf("byte %d is %#x, want %#x", at.Add(i), b, want)
 		}
 	}
 	c.kept += n
@@ -208,7 +208,7 @@ func TestProtectedStream(t *testing.T) {
 					x.turn()
 				}
 				if to.kept < 1<<20 {
-					t.Errorf("only %d octets arrived", to.kept)
+					t.Errorf("only %d bytes arrived", to.kept)
 				}
 				x.lose = x.inspect
 				for range 4 {
@@ -246,7 +246,7 @@ func TestConnectionWaitsForSAs(t *testing.T) {
 			x.turn()
 		}
 		if to.kept == before {
-			t.Fatal("no octet arrived")
+			t.Fatal("no byte arrived")
 		}
 		for i := range x.s {
 			x.s[i].SetOut(&x.policy[i].flow, nil)
@@ -286,7 +286,7 @@ func TestRekeyLosesNothing(t *testing.T) {
 	}
 	sent, first := x.s[0].Stats().TxPayload, x.e.conn.Counters().BytesOut
 	if sent != first {
-		t.Errorf("%d octets left, of which %d for the first time", sent, first)
+		t.Errorf("%d bytes left, of which %d for the first time", sent, first)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestProtectedJumbo(t *testing.T) {
 			x.turn()
 		}
 		if x.e.EMSS() != want || longest < 9000 || to.kept < 1<<20 {
-			t.Errorf("%v: EMSS %d, frames of up to %d octets, %d arrived", mode, x.e.EMSS(),
+			t.Errorf("%v: EMSS %d, frames of up to %d bytes, %d arrived", mode, x.e.EMSS(),
 				longest, to.kept)
 		}
 		for i := range x.s {
@@ -484,7 +484,7 @@ func TestProtectedFragments(t *testing.T) {
 		}
 		n := x.s[1].Stats()
 		if to.kept < 1<<18 || n.Reassembled == 0 || n.DropESP+n.DropPolicy+n.DropNoSA > 0 {
-			t.Errorf("IPv6 %v: %d octets arrived, %+v", v6, to.kept, n)
+			t.Errorf("IPv6 %v: %d bytes arrived, %+v", v6, to.kept, n)
 		}
 	}
 }

@@ -14,7 +14,7 @@ const (
 	// connections have something to send, their acknowledgements would overflow the receive ring.
 	MaxFramesPerRound = 128
 	// MinBlock is the fewest segments that leave as a block where the port takes blocks, MinBlockShort of
-	// short ones, and between them it is MinBlock + MinBlockOctets / length: fewer cost more than they save.
+	// short ones, and between them it is MinBlock + MinBlockBytes / length: fewer cost more than they save.
 	// Measured on veth: 3 of 8948 bytes, 5 of 1448.
 	MinBlock      = 3
 	MinBlockShort = 8

@@ -32,7 +32,7 @@ func (u *taker) WantsCRC(seq.Num, [][]byte, int) bool { return u.wants }
 func (u *taker) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
 	b := bytes.Join(pieces, nil)
 	if len(b) != n || crc != crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) {
-		u.t.Errorf("%d octets in %d with CRC %#x", n, len(b), crc)
+		u.t.Errorf("%d bytes in %d with CRC %#x", n, len(b), crc)
 	}
 	u.crcs++
 	return u.Offer(at, pieces, n)
@@ -228,7 +228,7 @@ func TestChecksumPieces(t *testing.T) {
 				c.sum = want
 			}
 			if sum = c.rest(own, sum); wire.Right(sum) != right || c.sum != want {
-				t.Fatalf("%d octets in %d pieces, right %v: %v, CRC %+v", len(b), len(pieces),
+				t.Fatalf("%d bytes in %d pieces, right %v: %v, CRC %+v", len(b), len(pieces),
 					right, wire.Right(sum), c)
 			}
 		}

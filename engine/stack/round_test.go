@@ -129,7 +129,7 @@ func (l *listening) Acked(to seq.Num) { l.acked, l.heard = to, l.heard+1 }
 
 func (l *listening) Offer(_ seq.Num, _ [][]byte, n int) int {
 	if una := l.e.conn.SndUna(); una != l.acked {
-		l.t.Errorf("octets come before their segment's acknowledgement up to %d; %d is known", una,
+		l.t.Errorf("bytes come before their segment's acknowledgement up to %d; %d is known", una,
 			l.acked)
 	}
 	return n

@@ -100,18 +100,18 @@ func TestTakeBack(t *testing.T) {
 			first, _ := e.conn.DataStart()
 			before := f.from.Diff(first)
 			if f.says == 0 || len(k.got) != before+5000 {
-				t.Fatalf("%d, blocks %v: %d octets arrived, want %d", n, blocks, len(k.got),
+				t.Fatalf("%d, blocks %v: %d bytes arrived, want %d", n, blocks, len(k.got),
 					before+5000)
 			}
 			if bytes.Count(k.got[:before], []byte{0}) != before ||
 				bytes.Count(k.got[before:], []byte{1}) != 5000 {
-				t.Errorf("%d, blocks %v: octets of the wrong kind arrived", n, blocks)
+				t.Errorf("%d, blocks %v: bytes of the wrong kind arrived", n, blocks)
 			}
 			i := e.conn.Info(p.now)
 			l, armed := i.Loss.Counters, e.conn.Deadline() < p.now.Add(tick.Second)
 			if l.Retransmitted+l.Timeouts+l.Probes > 0 || armed != (i.Unacked > 0) ||
 				e.conn.Counters().BytesOut != uint64(len(k.got)) {
-				t.Errorf("%d, blocks %v: %+v; %d octets out, deadline %v", n, blocks, i,
+				t.Errorf("%d, blocks %v: %+v; %d bytes out, deadline %v", n, blocks, i,
 					e.conn.Counters().BytesOut, e.conn.Deadline())
 			}
 			if err := s.Check(); err != nil {

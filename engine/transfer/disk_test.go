@@ -62,7 +62,7 @@ func (r *Region) want(t *testing.T, path, content string) {
 		t.Errorf("left behind: %q", list)
 	}
 	if r.room.used != 0 || len(r.past) != 0 {
-		t.Errorf("%d octets of room are used, %d contents of before", r.room.used, len(r.past))
+		t.Errorf("%d bytes of room are used, %d contents of before", r.room.used, len(r.past))
 	}
 }
 

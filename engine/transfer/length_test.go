@@ -33,10 +33,10 @@ func TestUnknownLength(t *testing.T) {
 		pipe.Close()
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil ||
 			!strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("into a region of %d octets: %v, want %q", tc.size, err, tc.want)
+			t.Errorf("into a region of %d bytes: %v, want %q", tc.size, err, tc.want)
 		}
 		if got, err := os.ReadFile(name); tc.want == "" && !bytes.Equal(got, content) {
-			t.Errorf("the file has %d octets, %v", len(got), err)
+			t.Errorf("the file has %d bytes, %v", len(got), err)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestGolden(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			want := parseHex(t, g.hex)
 			if d := cmp.Diff(want, AppendMessage(nil, &g.m)); d != "" {
-				t.Errorf("octets (-want +got):\n%s", d)
+				t.Errorf("bytes (-want +got):\n%s", d)
 			}
 			m, err := ParseMessage(want)
 			if d := cmp.Diff(g.m, m); d != "" || err != nil {
@@ -85,11 +85,11 @@ func TestGolden(t *testing.T) {
 			}
 			for n := range want {
 				if _, err := ParseMessage(want[:n]); !errors.Is(err, ErrShort) {
-					t.Errorf("cut to %d octets: %v, want ErrShort", n, err)
+					t.Errorf("cut to %d bytes: %v, want ErrShort", n, err)
 				}
 			}
 			if _, err := ParseMessage(append(want, 0)); !errors.Is(err, ErrBody) {
-				t.Errorf("one octet too many: %v, want ErrBody", err)
+				t.Errorf("one byte too many: %v, want ErrBody", err)
 			}
 		})
 	}
@@ -143,11 +143,11 @@ func TestLongTextIsCutBetweenCharacters(t *testing.T) {
 	m := Message{Type: TypeError, Text: strings.Repeat("é", MaxText)}
 	b := AppendMessage(nil, &m)
 	if len(b) > MaxMessage {
-		t.Fatalf("%d octets, limit %d", len(b), MaxMessage)
+		t.Fatalf("%d bytes, limit %d", len(b), MaxMessage)
 	}
 	got, err := ParseMessage(b)
 	if err != nil || strings.Trim(got.Text, "é") != "" || len(got.Text) < MaxText-1 {
-		t.Errorf("%d octets, %v", len(got.Text), err)
+		t.Errorf("%d bytes, %v", len(got.Text), err)
 	}
 }
 

@@ -143,7 +143,7 @@ func TestStalledGetOfFile(t *testing.T) {
 		t.Error(err)
 	}
 	if got, err := os.ReadFile(name); err != nil || string(got) != "last" {
-		t.Errorf("the file has %d octets after Close, %v", len(got), err)
+		t.Errorf("the file has %d bytes after Close, %v", len(got), err)
 	}
 }
 

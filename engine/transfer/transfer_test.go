@@ -123,7 +123,7 @@ func (b *bench) get(length int64) ([]byte, error) {
 	var buf bytes.Buffer
 	s, err := c.Get(patience(b.t), &buf, length)
 	if err == nil && (s.Bytes != int64(buf.Len()) || s.Sum != sha256.Sum256(buf.Bytes())) {
-		b.t.Errorf("summary %+v of %d octets", s, buf.Len())
+		b.t.Errorf("summary %+v of %d bytes", s, buf.Len())
 	}
 	return buf.Bytes(), err
 }
@@ -132,7 +132,7 @@ func (b *bench) want(content []byte) {
 	b.t.Helper()
 	got, err := b.get(0)
 	if err != nil || !bytes.Equal(got, content) {
-		b.t.Errorf("get: %d octets, %v; want the %d that were put", len(got), err, len(content))
+		b.t.Errorf("get: %d bytes, %v; want the %d that were put", len(got), err, len(content))
 	}
 }
 
@@ -162,7 +162,7 @@ func TestPutGet(t *testing.T) {
 		var again bytes.Buffer
 		if _, err := c.Get(patience(t), &again, 0); err != nil ||
 			!bytes.Equal(again.Bytes(), content[:n/2]) {
-			t.Fatalf("get on the same connection: %d octets, %v", again.Len(), err)
+			t.Fatalf("get on the same connection: %d bytes, %v", again.Len(), err)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func TestTreeLimits(t *testing.T) {
 	used := func(byteCount, files int64) {
 		t.Helper()
 		if o, f := tr.Used(); o != byteCount || f != files {
-			t.Errorf("%d octets in %d files, want %d in %d", o, f, byteCount, files)
+			t.Errorf("%d bytes in %d files, want %d in %d", o, f, byteCount, files)
 		}
 	}
 	tooMuch := func(err error) {
@@ -327,7 +327,7 @@ func TestListing(t *testing.T) {
 	}
 	for n := 1; n < len(b); n++ {
 		if _, err := parseListing(b[:n]); err == nil && n != entryLen+1 {
-			t.Errorf("cut to %d octets it is taken", n)
+			t.Errorf("cut to %d bytes it is taken", n)
 		}
 	}
 }
@@ -372,7 +372,7 @@ func TestPartialWithoutRights(t *testing.T) {
 		}
 		again := tree(t, TreeConfig{Path: tr.Path()})
 		if again.files != tr.files-1 || again.used != tr.used-smallest {
-			t.Errorf("%d octets of %d files are left", again.used, again.files)
+			t.Errorf("%d bytes of %d files are left", again.used, again.files)
 		}
 		if p, err = tr.store(c, &m); err != nil {
 			t.Error(err)

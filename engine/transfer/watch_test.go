@@ -32,7 +32,7 @@ func TestWatch(t *testing.T) {
 		{"others wait now and then", enough, steps(0), func(i int) bool { return i%6 != 0 }, -1, 0},
 		{"fast enough", 100 * enough, steps(minRate), always, -1, 0},
 		{"too slow", 100 * enough, steps(minRate - 1), always, 6, 0},
-		{"writes the same octets again and again", enough, steps(enough), always, 13, 0},
+		{"writes the same bytes again and again", enough, steps(enough), always, 13, 0},
 		{"fast enough with three others", 100 * enough, steps(minRate / 4), always, -1, 4},
 		{"too slow with three others", 100 * enough, steps(minRate/4 - 1), always, 6, 4},
 		{"asks for nothing", 0, steps(minRate), always, 6, 0},

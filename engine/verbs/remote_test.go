@@ -26,7 +26,7 @@ func TestRemoteMR(t *testing.T) {
 	}
 	for n := range b {
 		if _, err := verbs.ParseRemoteMR(b[:n]); !errors.Is(err, verbs.ErrRemoteMR) {
-			t.Errorf("%d octets are taken: %v", n, err)
+			t.Errorf("%d bytes are taken: %v", n, err)
 		}
 	}
 	for _, bad := range [][]byte{

@@ -24,7 +24,7 @@ func TestConnFootprint(t *testing.T) {
 				ORD: 1}
 			most := a.Footprint(&cfg) + b.Footprint(&cfg)
 			keep, before := connections(t, a, b, at, n, cfg)
-			each := (heapOctets() - before) / n
+			each := (heapBytes() - before) / n
 			runtime.KeepAlive(keep)
 			t.Logf("%d bytes are promised for both ends, the heap has %d", most, each)
 			if each > most {
@@ -46,7 +46,7 @@ func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg 
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	before = heapOctets()
+	before = heapBytes()
 	ca, cb := cfg, cfg
 	ca.PD, ca.SendCQ, ca.RecvCQ = ea.PD, ea.CQ, ea.CQ
 	cb.PD, cb.SendCQ, cb.RecvCQ = eb.PD, eb.CQ, eb.CQ
@@ -91,7 +91,7 @@ func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg 
 	return qps, before
 }
 
-func heapOctets() int {
+func heapBytes() int {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -51,11 +51,11 @@ const startupHeader = 20
 // Startup cuts the stream into the MPA start-up frame with its private data and the FPDUs after it.
 func (h *Half) Startup() (frame, fpdus []byte, err error) {
 	if len(h.Stream) < startupHeader {
-		return nil, nil, fmt.Errorf("a stream of %d octets holds no start-up frame", len(h.Stream))
+		return nil, nil, fmt.Errorf("a stream of %d bytes holds no start-up frame", len(h.Stream))
 	}
 	n := startupHeader + int(binary.BigEndian.Uint16(h.Stream[18:]))
 	if n > len(h.Stream) {
-		return nil, nil, fmt.Errorf("a start-up frame of %d octets in a stream of %d", n,
+		return nil, nil, fmt.Errorf("a start-up frame of %d bytes in a stream of %d", n,
 			len(h.Stream))
 	}
 	return h.Stream[:n], h.Stream[n:], nil

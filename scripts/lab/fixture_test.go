@@ -82,11 +82,11 @@ func inspect(h *Half) (string, error) {
 		n := int(binary.BigEndian.Uint16(b))
 		whole := (2+n+3)&^3 + 4
 		if n < 14 || whole > len(b) {
-			return "", fmt.Errorf("no FPDU at octet %d: %x", off, b[:min(len(b), 16)])
+			return "", fmt.Errorf("no FPDU at byte %d: %x", off, b[:min(len(b), 16)])
 		}
 		if got, want := binary.LittleEndian.Uint32(b[whole-4:]), crc32.Checksum(b[:whole-4],
 			castagnoli); got != want {
-			return "", fmt.Errorf("FPDU at octet %d: CRC %08x, computed %08x", off, got, want)
+			return "", fmt.Errorf("FPDU at byte %d: CRC %08x, computed %08x", off, got, want)
 		}
 		count[b[3]&15]++
 		off += whole
@@ -97,7 +97,7 @@ func inspect(h *Half) (string, error) {
 			unaligned++
 		}
 	}
-	text := fmt.Sprintf("flags %02x rev %d: %d octets in %d segments, %d unaligned;", frame[16],
+	text := fmt.Sprintf("flags %02x rev %d: %d bytes in %d segments, %d unaligned;", frame[16],
 		frame[17], len(h.Stream), len(h.Segments), unaligned)
 	for _, op := range slices.Sorted(maps.Keys(count)) {
 		if int(op) >= len(opcodes) {

@@ -62,7 +62,7 @@ func TestQueueDropsTail(t *testing.T) {
 		b.push(numbered(t, i), 0)
 	}
 	if c := b.Counters(); c.QueueDropped != 3 || c.MaxQueue != 5*len(f) {
-		t.Errorf("%d dropped, at most %d octets queued: want 3 and %d", c.QueueDropped, c.MaxQueue,
+		t.Errorf("%d dropped, at most %d bytes queued: want 3 and %d", c.QueueDropped, c.MaxQueue,
 			5*len(f))
 	}
 	for i, f := range b.finish() {
@@ -154,7 +154,7 @@ func TestCorruptModes(t *testing.T) {
 				}
 			}
 			if d.sumsRight != c.sumsRight || byteCount != c.byteCount || !c.bits(bits) {
-				t.Fatalf("%s, %d octets: checksum right %v, %d octets and %d bits differ", c.name,
+				t.Fatalf("%s, %d bytes: checksum right %v, %d bytes and %d bits differ", c.name,
 					len(s.payload), d.sumsRight, byteCount, bits)
 			}
 			head := look(f).payload // short frames end in padding
@@ -176,7 +176,7 @@ func TestCorruptSpares(t *testing.T) {
 		f := s.build(t)
 		b.push(f, 0)
 		if got := b.drain(0); !bytes.Equal(got[0], f) {
-			t.Errorf("a segment of %d octets was damaged", n)
+			t.Errorf("a segment of %d bytes was damaged", n)
 		}
 	}
 	b = newBench(t, Config{Corrupt: 1, CorruptMode: CorruptPair}, 8, 1500)
@@ -255,7 +255,7 @@ func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 		}
 		if int(ip.Length)+40 != 1280 || !bytes.Equal(m.Payload[:4], []byte{0, 0, 5, 0}) ||
 			!bytes.HasPrefix(quoted, m.Payload[4:]) {
-			t.Errorf("%d octets, MTU % x", ip.Length, m.Payload[:4])
+			t.Errorf("%d bytes, MTU % x", ip.Length, m.Payload[:4])
 		}
 		return
 	}
@@ -272,7 +272,7 @@ func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 	}
 	if m.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || m.Seq != 1280 ||
 		!bytes.HasPrefix(quoted, m.Payload) || len(m.Payload) != 548 {
-		t.Errorf("%v, MTU %d, %d octets quoted", m.TypeCode, m.Seq, len(m.Payload))
+		t.Errorf("%v, MTU %d, %d bytes quoted", m.TypeCode, m.Seq, len(m.Payload))
 	}
 }
 

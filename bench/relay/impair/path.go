@@ -55,7 +55,7 @@ func New(cfg Config, o Options) (*Path, error) {
 		o.LinkMTU = DefaultLinkMTU
 	}
 	if o.Pool == nil || o.Pool.Size() < o.LinkMTU+FrameOverhead {
-		return nil, fmt.Errorf("impair: the pool must hold frames of %d octets for MTU %d",
+		return nil, fmt.Errorf("impair: the pool must hold frames of %d bytes for MTU %d",
 			o.LinkMTU+FrameOverhead, o.LinkMTU)
 	}
 	p := &Path{pool: o.Pool, linkMTU: o.LinkMTU, maxFrames: maxHeldBytes / o.Pool.Size()}

@@ -106,7 +106,7 @@ func recutRound(t *testing.T, seed uint64) {
 		for _, f := range fs {
 			d := decode(t, f)
 			if !d.sumsRight || d.ipLen > mtu {
-				t.Fatalf("seed %d: checksums right %v, %d octets at MTU %d", seed, d.sumsRight,
+				t.Fatalf("seed %d: checksums right %v, %d bytes at MTU %d", seed, d.sumsRight,
 					d.ipLen, mtu)
 			}
 			id := flowID{d.v6, uint16(d.SrcPort)}
@@ -140,7 +140,7 @@ func recutRound(t *testing.T, seed uint64) {
 	look(b.finish())
 	for id := range want {
 		if !slices.Equal(want[id], got[id]) {
-			t.Fatalf("seed %d: the octets of flow %+v differ: %d in, %d out", seed, id,
+			t.Fatalf("seed %d: the bytes of flow %+v differ: %d in, %d out", seed, id,
 				len(want[id]), len(got[id]))
 		}
 	}
@@ -183,7 +183,7 @@ func TestRecutMovesBoundaries(t *testing.T) {
 		}
 	}
 	if inside < count/4 || across < count/4 {
-		t.Errorf("%d pieces end inside an old segment, %d hold octets of two; of %d", inside,
+		t.Errorf("%d pieces end inside an old segment, %d hold bytes of two; of %d", inside,
 			across, count)
 	}
 }

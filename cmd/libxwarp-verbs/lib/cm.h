@@ -102,6 +102,6 @@ bool xw_free_port(struct id *id); /* of reserved; says whether there was one */
 void xw_close_listeners(struct id *id);
 void xw_resume_listeners(void);
 struct listener *xw_stalled_listener(void); /* of any identifier; the lock is held */
-uint8_t xw_octet(struct json v, const char *key);
+uint8_t xw_byte(struct json v, const char *key);
 void xw_take_private(struct event *e, struct json v);
 void xw_reject_async(struct session *s, uint32_t request);

@@ -2,7 +2,7 @@
 #include "cm.h"
 
 /* Of a connection's parameters the daemon's are in the answer; programs see 8 bits of each. */
-uint8_t xw_octet(struct json v, const char *key)
+uint8_t xw_byte(struct json v, const char *key)
 {
 	uint64_t n = 0;
 
@@ -92,8 +92,8 @@ static void answered(struct call *c)
 		if (!id->request)
 			xw_take_private(e, json_get(params, "PrivateData"));
 		/* Of what this end responds to the other one may use less, as it says. */
-		e->cm.param.conn.responder_resources = least(xw_octet(params, "IRD"), xw_octet(params, "PeerORD"));
-		e->cm.param.conn.initiator_depth = xw_octet(params, "ORD");
+		e->cm.param.conn.responder_resources = least(xw_byte(params, "IRD"), xw_byte(params, "PeerORD"));
+		e->cm.param.conn.initiator_depth = xw_byte(params, "ORD");
 		xw_cm_post(id, &id->cm, RDMA_CM_EVENT_ESTABLISHED, 0, e);
 		if (id->down_early) {
 			id->state = CM_DOWN;

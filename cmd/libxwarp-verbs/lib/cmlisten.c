@@ -32,8 +32,8 @@ static bool new_request(struct listener *l, struct json r, uint32_t handle)
 	id->cm.route.addr.dst_storage = remote;
 	xw_take_private(e, json_get(r, "private_data"));
 	/* What the peer may have under way is for us to respond to. */
-	e->cm.param.conn.responder_resources = id->responder = xw_octet(r, "ord");
-	e->cm.param.conn.initiator_depth = id->depth = xw_octet(r, "ird");
+	e->cm.param.conn.responder_resources = id->responder = xw_byte(r, "ord");
+	e->cm.param.conn.initiator_depth = id->depth = xw_byte(r, "ird");
 	xw_cm_use(id, l->verbs);
 	xw_cm_post(of, &id->cm, RDMA_CM_EVENT_CONNECT_REQUEST, 0, e);
 	return true;

@@ -108,7 +108,7 @@ static void post_send(struct end *e, struct ibv_send_wr *wr)
 	CHECK(ibv_post_send(e->id->qp, wr, &bad) == 0);
 }
 
-static void send_octets(struct end *e, const char *text)
+static void send_bytes(struct end *e, const char *text)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = (uint32_t)strlen(text) + 1, .lkey = e->mr->lkey};
 

@@ -187,7 +187,7 @@ static void early_client(const char *at)
 		struct ibv_mr *mr = ibv_reg_mr(e.id->pd, stack + 64 * i, 64, IBV_ACCESS_LOCAL_WRITE);
 		CHECK(mr != NULL && ibv_req_notify_cq(e.id->recv_cq, 0) == 0);
 		post_recv_to(&e, mr, stack + 64 * i, 64);
-		send_octets(&e, "go");
+		send_bytes(&e, "go");
 		await_recv(&e);
 		CHECK(stack[64 * i] == 0);
 		if (i == 0) {
@@ -217,7 +217,7 @@ static void early_server(struct rdma_cm_id *listener)
 	tell(&e);
 	for (int i = 0; i < 2; i++) {
 		received(&e);
-		send_octets(&e, "early");
+		send_bytes(&e, "early");
 	}
 	hang_up(&e);
 }

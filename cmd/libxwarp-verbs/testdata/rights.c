@@ -90,7 +90,7 @@ static void window_client(const char *at)
 	done(&e, IBV_WC_SEND);
 	write_there(&e, hear(&e), "again");
 	done(&e, IBV_WC_RDMA_WRITE);
-	send_octets(&e, "there");
+	send_bytes(&e, "there");
 	r = hear(&e);
 	read_there(&e, r);
 	done(&e, IBV_WC_RDMA_READ);
@@ -158,7 +158,7 @@ static void less_client(const char *at)
 	dial(&e, at, 2);
 	write_there(&e, hear(&e), "written");
 	done(&e, IBV_WC_RDMA_WRITE);
-	send_octets(&e, "there");
+	send_bytes(&e, "there");
 	struct remote r = hear(&e);
 	read_there(&e, r);
 	done(&e, IBV_WC_RDMA_READ);

@@ -108,7 +108,7 @@ static void *ask(void *at)
 		write_half(&w[0]);
 		pthread_join(other, NULL);
 		if (!w[0].cut)
-			send_octets(&e, "done");
+			send_bytes(&e, "done");
 		hang_up(&e);
 	}
 	return NULL;

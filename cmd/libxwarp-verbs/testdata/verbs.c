@@ -25,16 +25,16 @@ static void srq_server(struct rdma_cm_id *listener)
 	CHECK(ibv_modify_srq(srq, &(struct ibv_srq_attr){.srq_limit = 100}, IBV_SRQ_LIMIT) == EINVAL);
 	CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0 && ibv_query_srq(srq, &now) == 0);
 	CHECK(now.srq_limit == 6 && now.max_wr >= 8 && ibv_destroy_srq(srq) == EBUSY);
-	send_octets(&first, "go");
+	send_bytes(&first, "go");
 	CHECK(strcmp(buffer + 64 * received(&first), "one") == 0);
 	CHECK(strcmp(buffer + 64 * received(&second), "two") == 0);
 	CHECK(quiet(c)); /* 6 wait */
-	send_octets(&first, "go");
+	send_bytes(&first, "go");
 	CHECK(strcmp(buffer + 64 * received(&first), "three") == 0);
 	event(c, IBV_EVENT_SRQ_LIMIT_REACHED, srq);
 	CHECK(ibv_query_srq(srq, &now) == 0 && now.srq_limit == 0);
 	struct ibv_qp *qp = second.id->qp;
-	send_octets(&first, "go");
+	send_bytes(&first, "go");
 	event(c, IBV_EVENT_QP_LAST_WQE_REACHED, qp);
 	rdma_destroy_ep(second.id);
 	qp = first.id->qp;
@@ -51,10 +51,10 @@ static void srq_client(const char *at)
 	dial(&first, at, 3);
 	dial(&second, at, 0);
 	received(&first);
-	send_octets(&first, "one");
-	send_octets(&second, "two");
+	send_bytes(&first, "one");
+	send_bytes(&second, "two");
 	received(&first);
-	send_octets(&first, "three");
+	send_bytes(&first, "three");
 	received(&first);
 	hang_up(&second);
 	hang_up(&first);
@@ -187,7 +187,7 @@ static void resize_server(struct rdma_cm_id *listener)
 		uint64_t id = received(&e);
 		CHECK(id == (uint64_t)i % WINDOW + 1 && memcmp(buffer + 64 * id, &i, sizeof i) == 0);
 		post_recv(&e, id);
-		send_octets(&e, "go");
+		send_bytes(&e, "go");
 	}
 	resizing = false;
 	pthread_join(thread, NULL);

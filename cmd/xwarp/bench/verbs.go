@@ -91,7 +91,7 @@ type LibraryFigure struct {
 
 // libraryFigures are what Run measures.
 var libraryFigures = []LibraryFigure{
-	{Title: "RDMA Write of 64 octets, half a round trip, median", Unit: "us", test: "write_lat",
+	{Title: "RDMA Write of 64 bytes, half a round trip, median", Unit: "us", test: "write_lat",
 		flags: "-s 64 -n 10000", column: 4},
 	{Title: "RDMA Write of 1 MiB, 8 under way", Unit: "MiB/s", test: "write_bw",
 		flags: "-s 1048576 -n 400 -t 8 -Q 1", column: 3},

@@ -87,7 +87,7 @@ func (b *bench) config(connections int) Config {
 		Dial: b.dial, Connections: connections, Recursive: true,
 		Progress: func(done, total int64) {
 			if done > total {
-				b.t.Errorf("%d of %d octets are done", done, total)
+				b.t.Errorf("%d of %d bytes are done", done, total)
 			}
 		},
 		Note: func(text string) {

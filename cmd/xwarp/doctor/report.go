@@ -56,7 +56,7 @@ type NIC struct {
 type Measured struct {
 	What    string  `json:"what" doc:"\"put\" or \"get\""`
 	By      string  `json:"by" doc:"this end: \"xdp\" or \"kernel\""`
-	Bytes   int64   `json:"octets" doc:"of payload"`
+	Bytes   int64   `json:"bytes" doc:"of payload"`
 	Seconds float64 `json:"seconds" doc:"that they took"`
 	Rate    float64 `json:"mib_per_s" doc:"2^20 bytes"`
 	Error   string  `json:"error,omitempty" doc:"why it ended early"`

@@ -23,7 +23,7 @@ const (
 type Entry struct {
 	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP, error, drop cause or log line"`
 	Code    string   `json:"code" doc:"as the messages of xwarp write it; a Terminate is layer/type/code, the code in hexadecimal"`
-	Bytes   string   `json:"octets,omitempty" doc:"of a Terminate on the wire, the first two, in hexadecimal"`
+	Bytes   string   `json:"bytes,omitempty" doc:"of a Terminate on the wire, the first two, in hexadecimal"`
 	Number  int      `json:"number,omitempty" doc:"of a completion status, in libibverbs"`
 	Name    string   `json:"name" doc:"what the specification or the API calls it"`
 	Meaning string   `json:"meaning" doc:"what happened"`

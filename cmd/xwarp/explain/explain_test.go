@@ -168,7 +168,7 @@ func TestFind(t *testing.T) {
 func TestErrorText(t *testing.T) {
 	for _, r := range rdmap.Rows() {
 		e := Find(ulpdu.Newf(r.Cause.Layer(), r.Cause.Type(), r.Cause.Code(),
-			"detail of 4/4 octets").Error())
+			"detail of 4/4 bytes").Error())
 		if len(e) != 1 || e[0].Code != codeOf(r.Cause) {
 			t.Errorf("%v: %+v", r.Cause, e)
 		}

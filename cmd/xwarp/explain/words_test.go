@@ -29,7 +29,7 @@ func TestEveryDrop(t *testing.T) {
 }
 
 // logged is a call of slog with a message.
-var logged = regexp.MustCompile(`[lL]og(?:\(\))?\.(?:Info|Warn|Error)\(\s*"([^"]+)"`)
+var logged = regexp.MustCompile(`[lL]og(?:\(\)|Of\(\w+\))?\.(?:Info|Warn|Error)\(\s*"([^"]+)"`)
 
 // Every message of the log is explained, alone and in its line, and every text is of a message.
 func TestEveryMessage(t *testing.T) {

@@ -67,7 +67,7 @@ type Result struct {
 	Local      netip.AddrPort `json:"local" doc:"this end of the connection"`
 	Remote     netip.AddrPort `json:"remote" doc:"the peer's end"`
 	Iterations int            `json:"iterations" doc:"complete iterations"`
-	Bytes      int64          `json:"octets" doc:"ping data in each direction"`
+	Bytes      int64          `json:"bytes" doc:"ping data in each direction"`
 	Seconds    float64        `json:"seconds" doc:"from the first Send to the end of the last iteration"`
 	Revision   int            `json:"mpa_revision" doc:"MPA revision agreed on"`
 	MarkersOut bool           `json:"markers_out" doc:"markers in what this end sends"`

@@ -25,7 +25,7 @@ func ulpdus(t *testing.T, b []byte) (list [][]byte) {
 		n := int(binary.BigEndian.Uint16(b))
 		size := (2+n+3)/4*4 + 4
 		if size > len(b) {
-			t.Fatalf("an FPDU of %d octets, %d are left", size, len(b))
+			t.Fatalf("an FPDU of %d bytes, %d are left", size, len(b))
 		}
 		list = append(list, b[2:2+n])
 		b = b[size:]
@@ -140,7 +140,7 @@ func TestConfig(t *testing.T) {
 	}
 	c := Config{Size: 65536}
 	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), "64 KiB minus 1") {
-		t.Errorf("65536 octets: %v", err)
+		t.Errorf("65536 bytes: %v", err)
 	}
 }
 
@@ -286,7 +286,7 @@ func TestWrongPeers(t *testing.T) {
 		info func(ctx context.Context, e *end, mr verbs.MR) error
 		want string
 	}{
-		{"a source of 0 octets", func(ctx context.Context, e *end, mr verbs.MR) error {
+		{"a source of 0 bytes", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.postSend(info(mr, 0))
 		}, "source of 0 bytes"},
 		{"a source of 64 KiB", func(ctx context.Context, e *end, mr verbs.MR) error {
@@ -350,7 +350,7 @@ func TestWrongPeers(t *testing.T) {
 func TestOtherProgram(t *testing.T) {
 	if _, err := ParseInfo(make([]byte, 15)); err == nil ||
 		!strings.Contains(err.Error(), "another program") {
-		t.Errorf("15 octets: %v", err)
+		t.Errorf("15 bytes: %v", err)
 	}
 }
 

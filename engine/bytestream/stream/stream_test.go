@@ -47,7 +47,7 @@ func TestSendModel(t *testing.T) {
 				dst := make([]byte, to-from)
 				if s.Fill(seq.Range{Start: start.Add(from), End: start.Add(to)}, dst); !bytes.Equal(
 					dst, all[from:to]) {
-					t.Fatalf("seed %d: octets %d..%d are wrong", seed, from, to)
+					t.Fatalf("seed %d: bytes %d..%d are wrong", seed, from, to)
 				}
 			}
 			if s.Waiting() != len(all)-next || s.Unacked() != len(all)-una ||
@@ -138,7 +138,7 @@ func TestRecvModel(t *testing.T) {
 				got := make([]byte, r.IntN(3000))
 				got = got[:v.Read(got)]
 				if !bytes.Equal(got, all[read:read+len(got)]) {
-					t.Fatalf("seed %d: octets %d..%d are wrong", seed, read, read+len(got))
+					t.Fatalf("seed %d: bytes %d..%d are wrong", seed, read, read+len(got))
 				}
 				read += len(got)
 				if v.Next() != start.Add(read) {
@@ -154,7 +154,7 @@ func TestRecvEdges(t *testing.T) {
 	v.Init(100, 0, 4096)
 	if v.Put(99, []byte{1, 2}) != 0 || v.Put(100+4096, []byte{1}) != 0 ||
 		v.Put(100+4095, []byte{1, 2}) != 1 {
-		t.Error("octets outside of the buffer are kept")
+		t.Error("bytes outside of the buffer are kept")
 	}
 	v.Advance(101) // nothing there: the caller's mistake is bounded by what was put
 	v.Read(make([]byte, 1<<16))

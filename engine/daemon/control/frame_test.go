@@ -76,7 +76,7 @@ func TestReceive(t *testing.T) {
 	}{{KindReply, 2, 0}, {KindEvent, 1 << 20, 2}, {KindReply, 0, 0}} {
 		k, body, files, err := to.Receive()
 		if err != nil || k != want.kind || len(body) != want.n || len(files) != want.files {
-			t.Fatalf("kind %d, %d octets, %d descriptors, %v; want %+v", k, len(body), len(files),
+			t.Fatalf("kind %d, %d bytes, %d descriptors, %v; want %+v", k, len(body), len(files),
 				err, want)
 		}
 		for _, fd := range files {

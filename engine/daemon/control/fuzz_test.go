@@ -51,14 +51,14 @@ func FuzzRing(f *testing.F) {
 			return
 		}
 		if uint64(g.Offset)+uint64(g.Len()) > uint64(len(mem)) || c.Cap() != int(g.Slots) {
-			t.Fatalf("%+v lies in %d octets", g, len(mem))
+			t.Fatalf("%+v lies in %d bytes", g, len(mem))
 		}
 		inside := func(b []byte, err error) bool {
 			if err != nil && !errors.Is(err, ErrIndex) {
 				t.Fatal(err)
 			}
 			if b != nil && (err != nil || len(b) != int(g.SlotSize) || cap(b) != len(b)) {
-				t.Fatalf("a slot of %d octets in %+v, %v", len(b), g, err)
+				t.Fatalf("a slot of %d bytes in %+v, %v", len(b), g, err)
 			}
 			return b != nil
 		}

@@ -89,9 +89,9 @@ func parse(text string) map[string]Table {
 // Counters that are shown one by one.
 var (
 	RxFrames = Stack.named("rx_frames")
-	RxBytes  = Stack.named("rx_octets")
+	RxBytes  = Stack.named("rx_bytes")
 	TxFrames = Stack.named("tx_frames")
-	TxBytes  = Stack.named("tx_octets")
+	TxBytes  = Stack.named("tx_bytes")
 
 	PartialSums = Stack.named("drop_partial_sum")
 
@@ -116,14 +116,14 @@ var (
 	PeersRefused = Daemon.named("peers_refused")
 
 	Puts     = Transfer.named("puts")
-	PutBytes = Transfer.named("put_octets")
+	PutBytes = Transfer.named("put_bytes")
 	Gets     = Transfer.named("gets")
-	GetBytes = Transfer.named("get_octets")
+	GetBytes = Transfer.named("get_bytes")
 	Failed   = Transfer.named("failed")
 )
 
 // HeldBytes is a state of a connection, and no counter.
-var HeldBytes = &Counter{Key: "held_octets", Unit: "bytes", Metric: "xwarp_mpa_held_bytes",
+var HeldBytes = &Counter{Key: "held_bytes", Unit: "bytes", Metric: "xwarp_mpa_held_bytes",
 	Meaning: "Bytes that wait for what is missing in front of them."}
 
 // Metrics that several counters share.

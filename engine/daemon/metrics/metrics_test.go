@@ -76,7 +76,7 @@ func example() control.Snapshot {
 		MRs:      []control.MRState{{Owner: owner, Length: 4096}},
 		QPs: []control.QPState{{Owner: owner, Handle: 9, State: "RTS", Local: local, Remote: remote,
 			Counters: map[string]uint64{"payload_in": 100},
-			MPA:      map[string]uint64{"held_octets": 64}}},
+			MPA:      map[string]uint64{"held_bytes": 64}}},
 		Users: []control.UserState{{UID: 1000, Used: map[string]int64{"qps": 1},
 			Limit: map[string]int64{"qps": 10}}},
 	}

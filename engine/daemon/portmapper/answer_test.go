@@ -56,7 +56,7 @@ func TestAnswer(t *testing.T) {
 			var m Mapper
 			b := m.answer(&rules, c.b, c.from, c.to, time.Unix(1, 0))
 			if len(b) > len(c.b) {
-				t.Errorf("%d octets for %d", len(b), len(c.b))
+				t.Errorf("%d bytes for %d", len(b), len(c.b))
 			}
 			got := ""
 			if b != nil {

@@ -42,7 +42,7 @@ func TestRoundTrip(t *testing.T) {
 				continue
 			}
 			if got, err := Parse(append(b, 0)[:n]); !errors.Is(err, ErrMessage) {
-				t.Errorf("%d of %d octets of %v: %+v, %v", n, len(b), m.Type, got, err)
+				t.Errorf("%d of %d bytes of %v: %+v, %v", n, len(b), m.Type, got, err)
 			}
 		}
 		for bit := range 6 { // of version and IP version; the type stays
@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 			b[0] ^= []byte{0x80, 0x40, 8, 4, 2, 1}[bit]
 			got, err := Parse(b)
 			if err == nil && got.Accepting.Addr().Is6() == m.Accepting.Addr().Is6() {
-				t.Errorf("first octet %#x: %+v", b[0], got)
+				t.Errorf("first byte %#x: %+v", b[0], got)
 			}
 		}
 	}

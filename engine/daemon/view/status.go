@@ -37,9 +37,9 @@ type Device struct {
 	Queues    int      `json:"queues,omitempty" doc:"queues served"`
 	RxFrames  uint64   `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64   `json:"tx_frames" doc:"frames sent"`
-	In        uint64   `json:"rdma_rx_octets" doc:"bytes of messages placed, of all connections so far"`
-	Out       uint64   `json:"rdma_tx_octets" doc:"bytes of messages sent, of all connections so far"`
-	Retrans   uint64   `json:"retransmitted_octets" doc:"bytes of TCP sent again"`
+	In        uint64   `json:"rdma_rx_bytes" doc:"bytes of messages placed, of all connections so far"`
+	Out       uint64   `json:"rdma_tx_bytes" doc:"bytes of messages sent, of all connections so far"`
+	Retrans   uint64   `json:"retransmitted_bytes" doc:"bytes of TCP sent again"`
 	Live      *Live    `json:"live,omitempty" doc:"what xdp-live sent"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
 	Partial   uint64   `json:"partial_checksum_frames" doc:"of those with a wrong checksum: a veth peer's kernel left it out"`
@@ -134,9 +134,9 @@ type Export struct {
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
 	Puts        uint64 `json:"puts" doc:"transfer: puts that became the content"`
-	PutBytes    uint64 `json:"put_octets" doc:"transfer: bytes of these contents"`
+	PutBytes    uint64 `json:"put_bytes" doc:"transfer: bytes of these contents"`
 	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
-	GetBytes    uint64 `json:"get_octets" doc:"transfer: bytes of these"`
+	GetBytes    uint64 `json:"get_bytes" doc:"transfer: bytes of these"`
 	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
 	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }

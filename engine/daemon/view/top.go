@@ -52,8 +52,8 @@ type ConnRates struct {
 	InBPS   float64 `json:"in_bits_per_second" doc:"payload placed"`
 	OutBPS  float64 `json:"out_bits_per_second" doc:"payload sent"`
 	Ahead   float64 `json:"placed_out_of_order_per_second" doc:"FPDUs placed behind a gap"`
-	Held    uint64  `json:"held_octets" doc:"that wait for what is missing in front of them"`
-	Retrans uint64  `json:"retransmitted_octets" doc:"sent again so far"`
+	Held    uint64  `json:"held_bytes" doc:"that wait for what is missing in front of them"`
+	Retrans uint64  `json:"retransmitted_bytes" doc:"sent again so far"`
 }
 
 // DropRates are those of one cause for which frames were dropped.

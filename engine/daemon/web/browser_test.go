@@ -205,7 +205,7 @@ func busy() func() control.Snapshot {
 				Counters: map[string]uint64{"payload_in": integral(second, i, 70),
 					"payload_out": integral(second, i+5, 41) / 3},
 				MPA: map[string]uint64{"out_by_marker": n * uint64(i%4) * 11,
-					"held_octets": uint64(i%3) * 18_000},
+					"held_bytes": uint64(i%3) * 18_000},
 				TCP: map[string]uint64{"retransmitted_bytes": uint64(i%5) * 1_460_000},
 			}
 			if i == 7 {
@@ -222,8 +222,8 @@ func busy() func() control.Snapshot {
 			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2},
 			{Name: "images", Device: "eth0", Listen: "0.0.0.0:7175",
 				Serve: "transfer", Memory: "file", Size: 4 << 30, Access: "read-write",
-				Transfers: map[string]uint64{"puts": 3, "put_octets": 5_600_000_000, "gets": 40,
-					"get_octets": 160_000_000_000, "failed": 1}}}
+				Transfers: map[string]uint64{"puts": 3, "put_bytes": 5_600_000_000, "gets": 40,
+					"get_bytes": 160_000_000_000, "failed": 1}}}
 		s.Events = happenings(now)
 		return s
 	}

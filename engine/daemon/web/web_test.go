@@ -120,7 +120,7 @@ func TestPageIsSelfContained(t *testing.T) {
 		r := ask(t, p, "GET", "localhost", path)
 		b, _ := io.ReadAll(r.Body)
 		if r.StatusCode != 200 || r.Header.Get("Content-Type") != kind || len(b) == 0 {
-			t.Errorf("%s: %s, %s, %d octets", path, r.Status, r.Header.Get("Content-Type"), len(b))
+			t.Errorf("%s: %s, %s, %d bytes", path, r.Status, r.Header.Get("Content-Type"), len(b))
 		}
 		csp := r.Header.Get("Content-Security-Policy")
 		if !strings.Contains(csp, "default-src 'none'") ||

@@ -41,7 +41,7 @@ func TestTouch(t *testing.T) {
 		"CopySum to": func() { checksum.CopySum(mem[2*page:], heap, 0, 0, 64) },
 		"CRC":        func() { checksum.CRC(0, mem[2*page:]) },
 		"CopyMarked": func() { checksum.CopyMarked(heap, mem[2*page:], 4, 0, 0, 0, 64) },
-		"one octet":  func() { mem[3*page] = 1 },
+		"one byte":   func() { mem[3*page] = 1 },
 		"clear":      func() { clear(mem[2*page:]) },
 		"SHA-256":    func() { sha256.Sum256(mem[page/2:]) },
 	} {
@@ -50,7 +50,7 @@ func TestTouch(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		} else if off := gone.Addr - uintptr(unsafe.Pointer(&mem[0])); off < uintptr(page) ||
 			off >= uintptr(len(mem)) {
-			t.Errorf("%s: at octet %d of the mapping", name, off)
+			t.Errorf("%s: at byte %d of the mapping", name, off)
 		}
 	}
 	if err := Touch(func() { copy(heap, mem[:page]) }); err != nil {

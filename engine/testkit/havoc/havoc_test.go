@@ -78,7 +78,7 @@ func TestBytes(t *testing.T) {
 	long := slices.Repeat(b, longest/3)
 	for range 2000 {
 		if long = mutateBytes(r, long, long); len(long) > longest {
-			t.Fatalf("grew to %d octets", len(long))
+			t.Fatalf("grew to %d bytes", len(long))
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (r *run) write(s *step, want string) error {
 		return err
 	}
 	if errno == "" && done != n {
-		return fmt.Errorf("took %d octets", done)
+		return fmt.Errorf("took %d bytes", done)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (r *run) read(s *step) error {
 				return fmt.Errorf("there is nothing")
 			}
 			if at, ok := checkPattern(b, 1+r.gotten[s.flow]); !ok {
-				return fmt.Errorf("octet %d is wrong", at)
+				return fmt.Errorf("byte %d is wrong", at)
 			}
 			n += len(b)
 			r.gotten[s.flow] += len(b)
@@ -99,7 +99,7 @@ func (r *run) read(s *step) error {
 		b, errno := r.h.read(s.flow, 1<<16)
 		switch {
 		case len(b) > 0:
-			return fmt.Errorf("got %d octets", len(b))
+			return fmt.Errorf("got %d bytes", len(b))
 		case errno == "":
 			errno = "eof"
 		case errno == "EAGAIN":
@@ -111,10 +111,10 @@ func (r *run) read(s *step) error {
 	for left := n; left > 0; {
 		b, errno := r.h.read(s.flow, left)
 		if len(b) == 0 {
-			return fmt.Errorf("got %d octets, then %s", n-left, errno)
+			return fmt.Errorf("got %d bytes, then %s", n-left, errno)
 		}
 		if at, ok := checkPattern(b, 1+r.gotten[s.flow]); !ok {
-			return fmt.Errorf("octet %d is wrong", at)
+			return fmt.Errorf("byte %d is wrong", at)
 		}
 		left -= len(b)
 		r.gotten[s.flow] += len(b)

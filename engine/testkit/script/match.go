@@ -59,7 +59,7 @@ func (p *packet) match(s *seen, f *flow) error {
 		no("AccECN")
 	}
 	if at, ok := checkPattern(s.payload, s.seq); !ok {
-		no("octet %d", at)
+		no("byte %d", at)
 	}
 	if len(wrong) > 0 {
 		return fmt.Errorf("got %v: other %s", s, strings.Join(wrong, ", "))

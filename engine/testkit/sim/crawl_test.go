@@ -15,7 +15,7 @@ func TestCrawls(t *testing.T) {
 		seed uint64
 		most tick.Duration // from the last fault to the end of the last connection
 	}{
-		{"back-off that grew while octets kept arriving behind holes", 748803, 5 * tick.Second},
+		{"back-off that grew while bytes kept arriving behind holes", 748803, 5 * tick.Second},
 		{"RST of a cookie listener for the tail of a first flight whose head was lost, TIME-WAIT " +
 			"included", 5237458, 45 * tick.Second},
 		{"black hole that was found after four timeouts of a backed off RTO", 7007431,

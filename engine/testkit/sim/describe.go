@@ -13,12 +13,12 @@ func Describe(frame []byte) string {
 	var e ip.Ethernet
 	off, err := e.Decode(frame)
 	if err != nil {
-		return fmt.Sprintf("%d octets, no Ethernet: %v", len(frame), err)
+		return fmt.Sprintf("%d bytes, no Ethernet: %v", len(frame), err)
 	}
 	var h ip.Header
 	n, err := h.Decode(frame[off:])
 	if err != nil {
-		return fmt.Sprintf("%d octets, no IP: %v", len(frame), err)
+		return fmt.Sprintf("%d bytes, no IP: %v", len(frame), err)
 	}
 	payload := frame[off+n:]
 	payload = payload[:min(len(payload), h.PayloadLen)]

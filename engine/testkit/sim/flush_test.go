@@ -60,7 +60,7 @@ func TestLinkDownFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k.read != total {
-		t.Errorf("%d of %d octets", k.read, total)
+		t.Errorf("%d of %d bytes", k.read, total)
 	}
 	if n := a.Stats().Steps; n > 500 {
 		t.Errorf("%d steps", n)

@@ -279,7 +279,7 @@ func (e *fuzzEnd) verdict(t testing.TB) {
 		t.Fatalf("%s: %d connections are left", e.host.Name(), n)
 	}
 	if o, n := e.pool.InUse(); o != 0 || n != 0 {
-		t.Fatalf("%s: pool: %d octets and %d records are left", e.host.Name(), o, n)
+		t.Fatalf("%s: pool: %d bytes and %d records are left", e.host.Name(), o, n)
 	}
 	for i := range regionAccess {
 		at := i * (fuzzRegion + fuzzGuard)

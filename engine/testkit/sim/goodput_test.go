@@ -148,7 +148,7 @@ func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path im
 		t.Fatal(err)
 	}
 	if k.read < total {
-		t.Fatalf("%d of %d octets", k.read, total)
+		t.Fatalf("%d of %d bytes", k.read, total)
 	}
 	sent := s.hosts[0].Stack().Stats().TxPayload
 	return float64(total) / (float64(s.w.Since()) / 1e9), (float64(sent)/float64(total) - 1) * 100
@@ -172,7 +172,7 @@ func TestGoodput(t *testing.T) {
 	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out,
-		"goodput in kB/s (octets sent again in %%), 1 Gb/s, queue 256 KiB\n%8s %6s %7s", "rtt",
+		"goodput in kB/s (bytes sent again in %%), 1 Gb/s, queue 256 KiB\n%8s %6s %7s", "rtt",
 		"buffer", "loss")
 	for _, c := range columns {
 		fmt.Fprintf(&out, " %17s", c.name)

@@ -303,7 +303,7 @@ func (h *Host) Emit(frame []byte) {
 func (h *Host) leave(frame []byte) {
 	h.stats.Sent++
 	if n := len(frame) - ip.EthernetLen; n > h.cfg.MTU {
-		h.world.Fail(fmt.Errorf("host %s: a packet of %d octets, its MTU is %d", h.cfg.Name, n,
+		h.world.Fail(fmt.Errorf("host %s: a packet of %d bytes, its MTU is %d", h.cfg.Name, n,
 			h.cfg.MTU))
 	}
 	h.world.record(h, Out, frame)

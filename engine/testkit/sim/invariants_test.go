@@ -29,7 +29,7 @@ func (e *rdmaEnd) alignment() error {
 			st.Unaligned, st.Partial)
 	}
 	if st.Records != 0 || st.HeldBytes != 0 {
-		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldBytes,
+		return fmt.Errorf("receiver holds %d bytes and %d records after the end", st.HeldBytes,
 			st.Records)
 	}
 	return nil
@@ -42,14 +42,14 @@ func (c *rdmaConn) step() error {
 			continue
 		}
 		if o, n := e.pool.InUse(); o > c.cfg.poolBound() || n > c.cfg.poolRecords+64 {
-			return fmt.Errorf("end %s: pool exceeds its bounds: %d octets, %d records", e.name,
+			return fmt.Errorf("end %s: pool exceeds its bounds: %d bytes, %d records", e.name,
 				o, n)
 		}
 		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
 			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
 		}
 		if st := e.iw; st != nil && st.Stats().HeldBytes > c.cfg.window+(64<<10) {
-			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name,
+			return fmt.Errorf("end %s holds %d bytes, its window is %d", e.name,
 				st.Stats().HeldBytes, c.cfg.window)
 		}
 	}
@@ -77,7 +77,7 @@ func acked(a, b *stack.Endpoint) error {
 			continue
 		}
 		if n := s.SndUna().Diff(r.RcvNxt()); n > 0 {
-			return fmt.Errorf("%d octets were acknowledged that the peer does not have", n)
+			return fmt.Errorf("%d bytes were acknowledged that the peer does not have", n)
 		}
 		if i := r.Info(0); i.Holes > tcp.MaxHoles {
 			return fmt.Errorf("%d holes", i.Holes)

@@ -188,7 +188,7 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, now tick.Time) {
 	j.sent++
 	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {
-		j.fault(t, now, "octets beyond the FIN")
+		j.fault(t, now, "bytes beyond the FIN")
 	}
 	f.wrapped(h.Seq.Add(len(payload)))
 	sum := crc32.Checksum(payload, castagnoli)
@@ -196,10 +196,10 @@ func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, no
 	switch {
 	case again && old.n == len(payload) && old.sum != sum && !j.revoked[t.LocalPort] &&
 		!j.revoked[t.RemotePort]:
-		j.fault(t, now, "%d octets at %d are others when sent again", len(payload),
+		j.fault(t, now, "%d bytes at %d are others when sent again", len(payload),
 			h.Seq.Diff(f.iss))
 	case again && old.n != len(payload) && f.records && !j.cuts:
-		j.fault(t, now, "%d octets at %d were %d at first", len(payload), h.Seq.Diff(f.iss), old.n)
+		j.fault(t, now, "%d bytes at %d were %d at first", len(payload), h.Seq.Diff(f.iss), old.n)
 	}
 	f.segs[h.Seq] = sentSegment{len(payload), sum}
 }

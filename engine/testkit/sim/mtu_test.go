@@ -56,7 +56,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	k, st := c.a.iw.Endpoint.Conn().Counters(), c.b.iw.Stats()
 	records := queued/1024 + 1
 	split := int(k.SplitEMSS + k.SplitRetransmit)
-	t.Logf("MTU fell at %.1f ms with %d octets in flight; done at %.1f ms; %d segments split, %d "+
+	t.Logf("MTU fell at %.1f ms with %d bytes in flight; done at %.1f ms; %d segments split, %d "+
 		"unaligned and %d partial offers, EMSS %d, PTB accepted %d, black holes %d",
 		float64(at)/1e6, queued, float64(s.w.Since())/1e6, split, st.Unaligned-before.Unaligned,
 		st.Partial-before.Partial, c.a.iw.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
@@ -66,9 +66,9 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	case c.a.iw.Endpoint.EMSS() > 1460:
 		t.Errorf("EMSS is %d, the path takes 1500", c.a.iw.Endpoint.EMSS())
 	case split == 0:
-		t.Error("no segment was counted as split, although FPDUs of 9000 octets were queued")
+		t.Error("no segment was counted as split, although FPDUs of 9000 bytes were queued")
 	case split > 8*records:
-		t.Errorf("%d segments split for %d octets that were queued", split, queued)
+		t.Errorf("%d segments split for %d bytes that were queued", split, queued)
 	case told && k.PTBAccepted == 0:
 		t.Error("no packet-too-big was accepted")
 	case !told && k.BlackHoles == 0:

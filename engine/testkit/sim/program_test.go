@@ -40,7 +40,7 @@ func (a *area) check(what string) error {
 	for a.is()[i] == a.want[i] {
 		i++
 	}
-	return fmt.Errorf("%s: memory of %s at %d+%d of %d octets is wrong", what, a.end.name, a.off, i,
+	return fmt.Errorf("%s: memory of %s at %d+%d of %d bytes is wrong", what, a.end.name, a.off, i,
 		len(a.want))
 }
 

@@ -341,7 +341,7 @@ func (e *rdmaEnd) received(c *rdmap.Completion) {
 	b.done = true
 	e.special(c, b)
 	if int(c.ByteLen) != len(b.want) && c.Flags&rdmap.WithImm == 0 {
-		e.fail("receive %d has %d octets, want %d", c.ID, c.ByteLen, len(b.want))
+		e.fail("receive %d has %d bytes, want %d", c.ID, c.ByteLen, len(b.want))
 	}
 	e.c.s.w.Fail(b.check(fmt.Sprintf("receive %d of %s", c.ID, e.name)))
 }
@@ -462,7 +462,7 @@ func (e *rdmaEnd) verdict() error {
 		return fmt.Errorf("%d of %d receives completed or flushed", e.recvDone, e.recvPosted)
 	}
 	if o, n := e.pool.InUse(); o != 0 || n != 0 {
-		return fmt.Errorf("pool: %d octets and %d records in use after the end", o, n)
+		return fmt.Errorf("pool: %d bytes and %d records in use after the end", o, n)
 	}
 	if err := e.memory(); err != nil {
 		return err

@@ -117,12 +117,12 @@ func (x *socketEnd) write() {
 			break
 		}
 		if n > max(emss, 1<<10) { // start-up frames are shorter
-			x.fail("%d octets for a segment of %d", n, emss)
+			x.fail("%d bytes for a segment of %d", n, emss)
 			return
 		}
 		x.longest = max(x.longest, n)
 		if !x.c.Gather(seq.Of(x.snd.Add(out.Len()), n), &out) {
-			x.fail("Gather of %d octets", n)
+			x.fail("Gather of %d bytes", n)
 			return
 		}
 	}
@@ -263,5 +263,5 @@ func TestSockets(t *testing.T) {
 	if long.Load() < 10 || short.Load() < 10 {
 		t.Error("FPDUs of both kinds were not tried")
 	}
-	t.Logf("%d ends had FPDUs of more than 20,000 octets, %d had not", long.Load(), short.Load())
+	t.Logf("%d ends had FPDUs of more than 20,000 bytes, %d had not", long.Load(), short.Load())
 }

@@ -167,7 +167,7 @@ func (e *streamEnd) receive(now tick.Time) {
 		n, err := e.s.Read(e.buf[:1+e.rnd.IntN(len(e.buf))])
 		for i, b := range e.buf[:n] {
 			if want := byteAt(e.peer.key, e.read+i); b != want {
-				e.fail("octet %d is %#x, want %#x", e.read+i, b, want)
+				e.fail("byte %d is %#x, want %#x", e.read+i, b, want)
 				return
 			}
 		}
@@ -175,7 +175,7 @@ func (e *streamEnd) receive(now tick.Time) {
 		switch {
 		case err == io.EOF:
 			if !e.eof && e.read != e.peer.total {
-				e.fail("end of the stream after %d of %d octets", e.read, e.peer.total)
+				e.fail("end of the stream after %d of %d bytes", e.read, e.peer.total)
 			}
 			e.eof = true
 			return
@@ -227,7 +227,7 @@ func (c *streamConn) verdict() error {
 				e.name, e.err)
 		}
 		if e.err == nil && e.read != e.peer.total {
-			return fmt.Errorf("stream end %s: %d of %d octets", e.name, e.read, e.peer.total)
+			return fmt.Errorf("stream end %s: %d of %d bytes", e.name, e.read, e.peer.total)
 		}
 	}
 	if !c.mayFail() && c.b.s == nil {

@@ -49,7 +49,7 @@ func TestSameTuple(t *testing.T) {
 			}
 			last = c
 			if !c.a.ended || c.a.err != nil || c.a.read != 5000 {
-				t.Fatalf("connection %d, without timestamps %v: ended %v, error %v, %d octets", i,
+				t.Fatalf("connection %d, without timestamps %v: ended %v, error %v, %d bytes", i,
 					noTimestamps, c.a.ended, c.a.err, c.a.read)
 			}
 			if n := s.hosts[1].Stack().Len(); n != 1 {
@@ -93,7 +93,7 @@ func TestRebootSameTuple(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.a.read != 5000 || c.b.read != 3000 {
-		t.Errorf("the new connection has %d and %d octets, error %v", c.a.read, c.b.read, c.a.err)
+		t.Errorf("the new connection has %d and %d bytes, error %v", c.a.read, c.b.read, c.a.err)
 	}
 	if err := old.b.s.Err(); err != tcp.CauseReset {
 		t.Errorf("the server's old connection: %v, want %v", err, tcp.CauseReset)

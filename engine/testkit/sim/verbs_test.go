@@ -258,7 +258,7 @@ func (x *share) tidy() error {
 		}
 		for _, m := range append(e.extra, e.mr) {
 			if n := m.Holds(); n > 0 {
-				return fmt.Errorf("%s: %d requests use a region of %d octets after the end", e.name,
+				return fmt.Errorf("%s: %d requests use a region of %d bytes after the end", e.name,
 					n, m.Len())
 			}
 			if err := x.table.Deregister(m); err != nil {
@@ -294,7 +294,7 @@ func (e *rdmaEnd) fromShared(c *rdmap.Completion) {
 		e.special(c, b)
 		got := x.mem[int(c.ID)*x.slot:][:c.ByteLen]
 		if c.Flags&rdmap.WithImm == 0 && !bytes.Equal(got, b.want) {
-			e.fail("receive %d of the shared queue has %d octets, want %d, or others", c.ID,
+			e.fail("receive %d of the shared queue has %d bytes, want %d, or others", c.ID,
 				len(got), len(b.want))
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-var flagBytes = flag.Uint64("octets", 8<<20,
-	"how many octets TestFarConnection transfers in each direction of one connection")
+var flagBytes = flag.Uint64("bytes", 8<<20,
+	"how many bytes TestFarConnection transfers in each direction of one connection")
 
 // wrapSeen counts over all scenarios the flows whose sequence numbers passed 2^31, and 0.
 var wrapSeen struct{ half, whole atomic.Uint64 }
@@ -131,8 +131,8 @@ func TestFarConnection(t *testing.T) {
 		t.Error(err)
 	}
 	a, b := c.a.sent, c.b.sent
-	t.Logf("%d and %d octets, %d frames in %v of the hosts' time", a, b, s.w.Frames(), s.w.Since())
+	t.Logf("%d and %d bytes, %d frames in %v of the hosts' time", a, b, s.w.Frames(), s.w.Since())
 	if a < *flagBytes || b < *flagBytes || before == wrapSeen.half.Load()+wrapSeen.whole.Load() {
-		t.Errorf("want %d octets each way, and sequence numbers that wrap", *flagBytes)
+		t.Errorf("want %d bytes each way, and sequence numbers that wrap", *flagBytes)
 	}
 }

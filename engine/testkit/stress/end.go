@@ -296,7 +296,7 @@ func (e *end) checkCompletion(c *verbs.Completion) error {
 	o := e.out[0]
 	e.out = e.out[1:]
 	if c.Status == verbs.Success && (c.Op != o.WROp || int(c.ByteLen) != o.n) {
-		return fmt.Errorf("completion of %v, %d octets; posted was %+v", c.Op, c.ByteLen, o)
+		return fmt.Errorf("completion of %v, %d bytes; posted was %+v", c.Op, c.ByteLen, o)
 	}
 	at := o.slot * slotSize
 	switch o.WROp {
@@ -339,7 +339,7 @@ func (e *end) takeRecv(c *verbs.Completion) error {
 	}
 	at, n := recvPiece(number), sendLen(e.peer.key, number)
 	if int(c.ByteLen) != n {
-		return fmt.Errorf("message %d came with %d octets, want %d", number, c.ByteLen, n)
+		return fmt.Errorf("message %d came with %d bytes, want %d", number, c.ByteLen, n)
 	}
 	if err := compare(e.Mem[at:at+n], e.peer.key, number); err != nil {
 		return fmt.Errorf("message %d: %w", number, err)
@@ -365,7 +365,7 @@ func compare(got []byte, key, n uint64) error {
 	}
 	for i := range got {
 		if got[i] != want[i] {
-			return fmt.Errorf("octet %d of %d is %#02x, want %#02x", i, len(got), got[i], want[i])
+			return fmt.Errorf("byte %d of %d is %#02x, want %#02x", i, len(got), got[i], want[i])
 		}
 	}
 	return nil

@@ -325,12 +325,12 @@ func (e *end) settle(exact bool) error {
 func (e *end) untouched() error {
 	if e.shut {
 		if n := bytes.Count(e.target, []byte{poison}); n != len(e.target) {
-			return fmt.Errorf("%d octets of a region that was closed have changed", len(e.target)-n)
+			return fmt.Errorf("%d bytes of a region that was closed have changed", len(e.target)-n)
 		}
 		return nil
 	}
 	if i := bytes.IndexByte(e.target[:area], poison); i >= 0 {
-		return fmt.Errorf("the peer sent memory that was not its any more, at octet %d", i)
+		return fmt.Errorf("the peer sent memory that was not its any more, at byte %d", i)
 	}
 	return nil
 }

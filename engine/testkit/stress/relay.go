@@ -66,7 +66,7 @@ func (d damage) String() string {
 	if d.harm == noHarm {
 		return d.harm.String()
 	}
-	return fmt.Sprintf("%v at octet %d, back: %v", d.harm, d.at, d.back)
+	return fmt.Sprintf("%v at byte %d, back: %v", d.harm, d.at, d.back)
 }
 
 // relay carries the bytes of each connection that it takes to another address, in pieces of random length.

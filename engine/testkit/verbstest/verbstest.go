@@ -184,7 +184,7 @@ func Exercise(t testing.TB, a, b *End) {
 		a.Post(wr)
 		if c := a.Wait(); c.ID != wr.ID || c.Op != wr.Op || c.QP != a.QP ||
 			c.ByteLen != uint32(n) {
-			t.Fatalf("completion %+v, want %v of %d octets", c, wr.Op, n)
+			t.Fatalf("completion %+v, want %v of %d bytes", c, wr.Op, n)
 		}
 	}
 	do(verbs.SendWR{ID: 1, Op: verbs.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, half)},

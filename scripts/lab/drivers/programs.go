@@ -40,7 +40,7 @@ func rping(r *rig, mode string) (string, error) {
 	const at = " -V -a " + addrB
 	_, err := r.pair("rping -s -v"+r.device(hostB, mode)+at, "listening",
 		fmt.Sprintf("rping -c -C %d -S 4096%s%s", count, r.device(hostA, mode), at))
-	return fmt.Sprintf("%d of 4096 octets", count), r.expect(mode, 1500, err)
+	return fmt.Sprintf("%d of 4096 bytes", count), r.expect(mode, 1500, err)
 }
 
 // writeBW measures with 8 connections for 3 s.

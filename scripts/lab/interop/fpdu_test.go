@@ -41,7 +41,7 @@ func walk(b []byte, markers, crc bool) (list []fpdu, err error) {
 	for at := 0; at < len(b); {
 		f, err := one(b, at, markers, crc)
 		if err != nil {
-			return list, fmt.Errorf("FPDU %d at octet %d: %w", len(list), at, err)
+			return list, fmt.Errorf("FPDU %d at byte %d: %w", len(list), at, err)
 		}
 		list = append(list, f)
 		at += f.n
@@ -64,7 +64,7 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 					want = end - begin
 				}
 				if got := int(binary.BigEndian.Uint16(b[end+2:])); got != want {
-					err = fmt.Errorf("the marker at octet %d points back %d octets, want %d", end,
+					err = fmt.Errorf("the marker at byte %d points back %d bytes, want %d", end,
 						got, want)
 					return false
 				}
@@ -87,7 +87,7 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 	}
 	short := func() (fpdu, error) {
 		if err == nil {
-			err = fmt.Errorf("it is cut off at octet %d, where the stream ends", len(b))
+			err = fmt.Errorf("it is cut off at byte %d, where the stream ends", len(b))
 		}
 		return f, err
 	}
@@ -101,7 +101,7 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 	}
 	f.n, f.ulpdu = end-at, plain[2:2+n]
 	if n < 14 {
-		return f, fmt.Errorf("a ULPDU of %d octets", n)
+		return f, fmt.Errorf("a ULPDU of %d bytes", n)
 	}
 	f.opcode = f.ulpdu[1] & 15
 	f.padding = plain[2+n : 2+n+pad]

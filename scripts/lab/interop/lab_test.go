@@ -165,7 +165,7 @@ type ping struct {
 }
 
 func (p ping) String() string {
-	return fmt.Sprintf("%s %s, IPv%d, %d octets, CRC %s", p.transport, p.ours,
+	return fmt.Sprintf("%s %s, IPv%d, %d bytes, CRC %s", p.transport, p.ours,
 		map[bool]int{false: 4, true: 6}[p.v6], p.size, map[bool]string{false: "on",
 			true: "off"}[p.noCRC])
 }

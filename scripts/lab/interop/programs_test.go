@@ -205,7 +205,7 @@ func printed(side string, p process, want string) error {
 func rpings(size, count int, v6 bool) exchange {
 	line := fmt.Sprintf("rping -V -v -p PORT -S %d -C %d", size, count)
 	x := exchange{
-		name:   fmt.Sprintf("rping of %d octets, IPv6 %v", size, v6),
+		name:   fmt.Sprintf("rping of %d bytes, IPv6 %v", size, v6),
 		server: line + " -s", client: line + " -c -a PEER", v6: v6,
 		opcodes: []string{"Write", "Read Request", "Read Response", "Send"},
 		link:    func(s *session) error { return s.pinged(count, size) },

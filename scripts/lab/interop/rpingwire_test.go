@@ -29,7 +29,7 @@ func (s *session) pinged(n, size int) error {
 				written = append(written, f.ulpdu[14:]...)
 			case "Send":
 				if sends++; len(f.ulpdu) != 18+16 {
-					return fmt.Errorf("Send %d has a ULPDU of %d octets", sends, len(f.ulpdu))
+					return fmt.Errorf("Send %d has a ULPDU of %d bytes", sends, len(f.ulpdu))
 				}
 			}
 		}
@@ -40,7 +40,7 @@ func (s *session) pinged(n, size int) error {
 			sends, n, 4*n))
 	}
 	if len(read) != n*size || !bytes.Equal(read, written) {
-		errs = append(errs, fmt.Errorf("%d octets were read, and %d written, equal: %v; want %d "+
+		errs = append(errs, fmt.Errorf("%d bytes were read, and %d written, equal: %v; want %d "+
 			"each and equal", len(read), len(written), bytes.Equal(read, written), n*size))
 	}
 	for i := 0; i < n && (i+1)*size <= len(read); i++ {
@@ -99,7 +99,7 @@ func TestPinged(t *testing.T) {
 			f.ulpdu[14] ^= 1
 			if err := s.pinged(10, 4096); err == nil ||
 				!strings.Contains(err.Error(), "equal: false") {
-				t.Errorf("another octet written: %v", err)
+				t.Errorf("another byte written: %v", err)
 			}
 			return
 		}

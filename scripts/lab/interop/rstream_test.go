@@ -24,7 +24,7 @@ func (c *counter) fill(b []byte) []byte {
 func (c *counter) check(b []byte) error {
 	for i := range b {
 		if b[i] != c.in {
-			return fmt.Errorf("octet %d of a message of %d is %d, want %d", i, len(b), b[i], c.in)
+			return fmt.Errorf("byte %d of a message of %d is %d, want %d", i, len(b), b[i], c.in)
 		}
 		c.in++
 	}
@@ -111,7 +111,7 @@ func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 				return err
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("the last octet is %d, want %d: %w", mem[x.size-1], marker,
+				return fmt.Errorf("the last byte is %d, want %d: %w", mem[x.size-1], marker,
 					ctx.Err())
 			}
 		}

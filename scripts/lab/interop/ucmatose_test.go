@@ -31,7 +31,7 @@ func newUcmatose(t *testing.T, dev *engine.Device, count, size int) *ucmatose {
 	u.received = func(c verbs.Completion) {
 		u.got++
 		if int(c.ByteLen) != size {
-			u.wrong = fmt.Errorf("message %d has %d octets, want %d", u.got, c.ByteLen, size)
+			u.wrong = fmt.Errorf("message %d has %d bytes, want %d", u.got, c.ByteLen, size)
 		}
 	}
 	for range count + 1 { // one stays, so that the end of the connection shows

@@ -57,7 +57,7 @@ const versionRow = "kernel"
 const preamble = `# xwarp on kernels and processors
 
 Written by ` + "`make kernels`" + `: virtual machines, emulated in software, with kernels of Debian; two processors each. Each transfer is compared
-octet by octet. Figures compare ways of one machine with each other; they say nothing about the speed of real processors. Debian went from 6.1 to
+byte by byte. Figures compare ways of one machine with each other; they say nothing about the speed of real processors. Debian went from 6.1 to
 6.12: no kernel of it is 6.6, the oldest that xwarp promises to work on. An empty cell was not tried.
 
 `

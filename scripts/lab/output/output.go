@@ -26,7 +26,7 @@ func LastLine(out string) string {
 
 // Moved is what put and get print.
 type Moved struct {
-	Bytes   int64   `json:"octets"`
+	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 }
 

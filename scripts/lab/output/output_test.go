@@ -5,7 +5,7 @@ import "testing"
 // What a command logs before its object may have braces, too.
 func TestJSON(t *testing.T) {
 	var m Moved
-	err := JSON("level=WARN stats={0 1}\n{\n\t\"octets\": 1048576,\n\t\"seconds\": 2\n}\nthe end\n", &m)
+	err := JSON("level=WARN stats={0 1}\n{\n\t\"bytes\": 1048576,\n\t\"seconds\": 2\n}\nthe end\n", &m)
 	if err != nil || m.Rate() != 0.5 {
 		t.Errorf("%+v, %v", m, err)
 	}

@@ -368,7 +368,7 @@ func tshark(file string) error {
 		}
 	}
 	if good == 0 {
-		return fmt.Errorf("tshark finds no FPDU in %d octets of text:\n%.2000s", len(out), out)
+		return fmt.Errorf("tshark finds no FPDU in %d bytes of text:\n%.2000s", len(out), out)
 	}
 	return nil
 }

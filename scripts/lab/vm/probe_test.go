@@ -44,7 +44,7 @@ func v2(ird, ord uint16) []byte {
 // describe prints a start-up frame in words, and what comes after it.
 func describe(b []byte) string {
 	if len(b) < 20 {
-		return fmt.Sprintf("%d octets %x", len(b), b)
+		return fmt.Sprintf("%d bytes %x", len(b), b)
 	}
 	flags := ""
 	for i, name := range "MCRS" {

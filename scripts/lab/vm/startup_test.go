@@ -37,12 +37,12 @@ func responderCases() []exchange {
 		{"rev 1, C", [][]byte{req(flagC, 1), send}},
 		{"rev 1, M", [][]byte{req(flagM, 1)}},
 		{"rev 1, M and C", [][]byte{req(flagM|flagC, 1)}},
-		{"rev 1, C, 4 octets private", [][]byte{req(flagC, 1, v2(1, 1)...), send}},
-		{"rev 1, C, 255 octets private", [][]byte{req(flagC, 1, make([]byte, 255)...), send}},
-		{"rev 1, C, 256 octets private", [][]byte{req(flagC, 1, make([]byte, 256)...), send}},
-		{"rev 1, C, 512 octets private", [][]byte{req(flagC, 1, make([]byte, 512)...), send}},
-		{"rev 1, C, 513 octets private", [][]byte{req(flagC, 1, make([]byte, 513)...)}},
-		{"rev 1, C and S, 4 octets private", [][]byte{req(flagC|flagS, 1, v2(1, 1)...), send}},
+		{"rev 1, C, 4 bytes private", [][]byte{req(flagC, 1, v2(1, 1)...), send}},
+		{"rev 1, C, 255 bytes private", [][]byte{req(flagC, 1, make([]byte, 255)...), send}},
+		{"rev 1, C, 256 bytes private", [][]byte{req(flagC, 1, make([]byte, 256)...), send}},
+		{"rev 1, C, 512 bytes private", [][]byte{req(flagC, 1, make([]byte, 512)...), send}},
+		{"rev 1, C, 513 bytes private", [][]byte{req(flagC, 1, make([]byte, 513)...)}},
+		{"rev 1, C and S, 4 bytes private", [][]byte{req(flagC|flagS, 1, v2(1, 1)...), send}},
 		{"rev 1, C and R", [][]byte{req(flagC|flagR, 1), send}},
 		{"rev 1, C, reserved bits 0x07", [][]byte{req(flagC|7, 1), send}},
 		{"rev 1, C, reserved bit 0x08", [][]byte{req(flagC|8, 1), send}},
@@ -60,7 +60,7 @@ func responderCases() []exchange {
 		{"rev 2, C, S, IRD 32 ORD 32", [][]byte{rev2(flagC, 32, 32), send}},
 		{"rev 2, C, S, IRD 300 ORD 300", [][]byte{rev2(flagC, 300, 300), send}},
 		{"rev 2, C, S, IRD 0x3fff ORD 0x3fff", [][]byte{rev2(flagC, 0x3fff, 0x3fff), send}},
-		{"rev 2, C, S, IRD 1 ORD 1, 8 octets private",
+		{"rev 2, C, S, IRD 1 ORD 1, 8 bytes private",
 			[][]byte{req(flagC|flagS, 2, append(v2(1, 1), 1, 2, 3, 4)...), send}},
 		{"rev 2, C, S, A and B (Send)", [][]byte{rev2(flagC, 0x8000|0x4000|1, 1),
 			fpdu(untagged(3, 0, 1), false)}},
@@ -210,7 +210,7 @@ func (s *server) slow(t *testing.T) error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if got, how := listen(c, 4*quiet); len(got) != 24 || how != "open" {
-		return fmt.Errorf("a Request one octet at a time: answer %s; %s", describe(got), how)
+		return fmt.Errorf("a Request one byte at a time: answer %s; %s", describe(got), how)
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (s *server) silent(t *testing.T) error {
 	defer c.Close()
 	start := time.Now()
 	got, how := listen(c, time.Minute)
-	t.Logf("without a Request: %d octets, %s after %v", len(got), how,
+	t.Logf("without a Request: %d bytes, %s after %v", len(got), how,
 		time.Since(start).Round(100*time.Millisecond))
 	if len(got) != 0 || how == "open" {
 		return errors.New("siw keeps a connection without a Request open for more than a minute")

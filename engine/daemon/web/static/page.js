@@ -21,8 +21,8 @@ const columns = [
   { key: "in_bits_per_second", name: "Received", unit: "bit/s" },
   { key: "out_bits_per_second", name: "Sent", unit: "bit/s" },
   { key: "placed_out_of_order_per_second", name: "Ahead", unit: "/s", title: "FPDUs placed behind a gap" },
-  { key: "held_octets", name: "Held", unit: "B", title: "octets that wait for what is missing in front of them" },
-  { key: "retransmitted_octets", name: "Sent again", unit: "B", title: "octets retransmitted so far" },
+  { key: "held_bytes", name: "Held", unit: "B", title: "bytes that wait for what is missing in front of them" },
+  { key: "retransmitted_bytes", name: "Sent again", unit: "B", title: "bytes retransmitted so far" },
 ];
 
 const badges = { RTS: "good", IDLE: "", TERMINATE: "warn", CLOSING: "warn", ERROR: "bad" };
@@ -208,7 +208,7 @@ function sizeOf(e) {
 // transfers says what an export for transfer moved.
 function transfers(e) {
   if (e.serve === "memory") return [];
-  const list = [node("p", "", `${plural(e.puts, "put")} of ${quantity(e.put_octets, "B")}, ${plural(e.gets, "get")} of ${quantity(e.get_octets, "B")}`)];
+  const list = [node("p", "", `${plural(e.puts, "put")} of ${quantity(e.put_bytes, "B")}, ${plural(e.gets, "get")} of ${quantity(e.get_bytes, "B")}`)];
   if (e.failed) list.push(node("p", "warn", `${plural(e.failed, "transfer")} refused or broken off`));
   return list;
 }
