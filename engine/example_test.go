@@ -13,45 +13,29 @@ import (
 
 // The server gives 64 bytes of its memory to one peer, takes one message, and returns when the peer is gone.
 func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
-	pd, err := dev.AllocPD()
+	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
 		return err
 	}
-	cq, err := dev.CreateCQ(16)
-	if err != nil {
-		return err
-	}
-	mem, err := dev.Alloc(4096)
-	if err != nil {
-		return err
-	}
-	mr, err := pd.RegMR(mem[:64],
-		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|verbs.RemoteAtomic)
-	if err != nil {
-		return err
-	}
-	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	defer e.Close()
+	mr, err := e.Buffer(64, verbs.LocalWrite|verbs.RemoteRights)
 	if err != nil {
 		return err
 	}
 	// Before the connection: the peer may send at once.
-	if err := qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(32, 32)}}); err != nil {
+	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(32, 32)}}); err != nil {
 		return err
 	}
-	r, err := l.Accept(ctx)
+	if err := e.Accept(ctx, l, mr.Remote().Append(nil)); err != nil { // the STag is private data
+		return err
+	}
+	c, err := e.Recv(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.Accept(ctx, qp, mr.Remote().Append(nil)); err != nil { // the STag is private data
-		return err
-	}
-	c, err := verbs.WaitOne(ctx, cq)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("the server got %q\n", mem[32:][:c.ByteLen])
-	<-qp.Done()
-	return qp.Err()
+	fmt.Printf("the server got %q\n", mr.Bytes()[32:][:c.ByteLen])
+	<-e.QP.Done()
+	return e.QP.Err()
 }
 
 // A server and its client, whole. With Open of package xdp, or of package client, the rest is the same.
@@ -86,41 +70,23 @@ func Example_sockets() {
 }
 
 func useServer(ctx context.Context, dev verbs.Device, at netip.AddrPort) error {
-	pd, err := dev.AllocPD()
+	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
 		return err
 	}
-	cq, err := dev.CreateCQ(16)
+	defer e.Close()
+	mr, err := e.Buffer(4096, verbs.LocalWrite)
 	if err != nil {
 		return err
 	}
-	mem, err := dev.Alloc(4096)
+	if err := e.Dial(ctx, at, verbs.DialConfig{}); err != nil {
+		return err
+	}
+	peer, err := e.RemoteMR()
 	if err != nil {
 		return err
 	}
-	mr, err := pd.RegMR(mem, verbs.LocalWrite)
-	if err != nil {
-		return err
-	}
-	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	if err != nil {
-		return err
-	}
-	if err := dev.Dial(ctx, at, qp, verbs.DialConfig{}); err != nil {
-		return err
-	}
-	peer, err := verbs.ParseRemoteMR(qp.Params().PrivateData)
-	if err != nil {
-		return err
-	}
-	do := func(wr verbs.SendWR) error {
-		wr.Flags, wr.RemoteSTag = verbs.Signaled, peer.STag
-		if err := qp.PostSend(&wr); err != nil {
-			return err
-		}
-		_, err := verbs.WaitOne(ctx, cq)
-		return err
-	}
+	mem := mr.Bytes()
 	copy(mem, "12345678")
 	binary.NativeEndian.PutUint64(mem[8:], 41) // atomics count in the order of the target's host
 	for _, wr := range []verbs.SendWR{
@@ -128,14 +94,15 @@ func useServer(ctx context.Context, dev verbs.Device, at netip.AddrPort) error {
 		{Op: verbs.WRRead, SGL: []verbs.SGE{mr.SGE(16, 8)}, RemoteTO: peer.Base},
 		{Op: verbs.WRFetchAdd, SGL: []verbs.SGE{mr.SGE(24, 8)}, RemoteTO: peer.Base + 8, Data: 1},
 	} {
-		if err := do(wr); err != nil {
+		wr.RemoteSTag = peer.STag
+		if _, err := e.Do(ctx, &wr); err != nil {
 			return err
 		}
 	}
 	fmt.Printf("read back %q\n", mem[16:24])
 	fmt.Println("the counter was", binary.NativeEndian.Uint64(mem[24:]))
-	if err := do(verbs.SendWR{Op: verbs.WRSend, Inline: []byte("done")}); err != nil {
+	if _, err := e.Do(ctx, &verbs.SendWR{Op: verbs.WRSend, Inline: []byte("done")}); err != nil {
 		return err
 	}
-	return qp.Disconnect()
+	return e.Disconnect(ctx)
 }

@@ -14,54 +14,28 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// end is what each side of a connection needs of its device.
-type end struct {
-	mem []byte
-	mr  verbs.MR
-	cq  verbs.CQ
-	qp  verbs.QP
-}
-
-func newEnd(dev verbs.Device) (e end, err error) {
-	pd, err := dev.AllocPD()
-	if err != nil {
-		return e, err
-	}
-	if e.mem, err = dev.Alloc(4096); err != nil { // not of make: the daemon has to map it
-		return e, err
-	}
-	if e.mr, err = pd.RegMR(e.mem,
-		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
-		return e, err
-	}
-	if e.cq, err = dev.CreateCQ(16); err != nil {
-		return e, err
-	}
-	e.qp, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: e.cq, RecvCQ: e.cq})
-	return e, err
-}
-
 // serve gives its memory to one peer, and says what is in it when the peer's message comes.
 func serve(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
-	e, err := newEnd(dev)
+	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
 		return err
 	}
-	if err := e.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(64, 64)}}); err != nil {
-		return err
-	}
-	r, err := l.Accept(ctx)
+	defer e.Close()
+	mr, err := e.Buffer(4096, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 	if err != nil {
 		return err
 	}
-	if err := r.Accept(ctx, e.qp, e.mr.Remote().Append(nil)); err != nil { // with the STag
+	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(64, 64)}}); err != nil {
 		return err
 	}
-	c, err := verbs.WaitOne(ctx, e.cq)
+	if err := e.Accept(ctx, l, mr.Remote().Append(nil)); err != nil { // with the STag
+		return err
+	}
+	c, err := e.Recv(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("the peer wrote %q and says %q\n", e.mem[:8], e.mem[64:][:c.ByteLen])
+	fmt.Printf("the peer wrote %q and says %q\n", mr.Bytes()[:8], mr.Bytes()[64:][:c.ByteLen])
 	return nil
 }
 
@@ -82,35 +56,37 @@ func ExampleOpen() {
 	served := make(chan error, 1)
 	go func() { served <- serve(ctx, dev, l) }()
 
-	e, err := newEnd(dev)
+	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := dev.Dial(ctx, l.Addr(), e.qp, verbs.DialConfig{}); err != nil {
-		log.Fatal(err)
-	}
-	peer, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	defer e.Close()
+	mr, err := e.Buffer(4096, verbs.LocalWrite) // not of make: the daemon has to map it
 	if err != nil {
 		log.Fatal(err)
 	}
-	copy(e.mem, "12345678")
+	if err := e.Dial(ctx, l.Addr(), verbs.DialConfig{}); err != nil {
+		log.Fatal(err)
+	}
+	peer, err := e.RemoteMR()
+	if err != nil {
+		log.Fatal(err)
+	}
+	copy(mr.Bytes(), "12345678")
 	for _, wr := range []verbs.SendWR{
-		{Op: verbs.WRWrite, SGL: []verbs.SGE{e.mr.SGE(0, 8)}},
-		{Op: verbs.WRRead, SGL: []verbs.SGE{e.mr.SGE(8, 8)}},
+		{Op: verbs.WRWrite, SGL: []verbs.SGE{mr.SGE(0, 8)}},
+		{Op: verbs.WRRead, SGL: []verbs.SGE{mr.SGE(8, 8)}},
 		{Op: verbs.WRSend, Inline: []byte("done")},
 	} {
-		wr.Flags, wr.RemoteSTag, wr.RemoteTO = verbs.Signaled, peer.STag, peer.Base
-		if err := e.qp.PostSend(&wr); err != nil {
-			log.Fatal(err)
-		}
-		if _, err := verbs.WaitOne(ctx, e.cq); err != nil {
+		wr.RemoteSTag, wr.RemoteTO = peer.STag, peer.Base
+		if _, err := e.Do(ctx, &wr); err != nil {
 			log.Fatal(err)
 		}
 	}
 	if err := <-served; err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("read back %q\n", e.mem[8:16])
+	fmt.Printf("read back %q\n", mr.Bytes()[8:16])
 	// Output:
 	// the peer wrote "12345678" and says "done"
 	// read back "12345678"
