@@ -46,8 +46,7 @@ type loadJob struct {
 }
 
 // StartLoad starts a load on the daemon from, whose peer is the daemon to on the host with the address at. It returns
-// when the load is there; stop ends it. The load is in the session of the daemons, so that the scheduler of the kernel,
-// which may divide processors by session first, compares it with them thread by thread.
+// when the load is there; stop ends it.
 func StartLoad(ctx context.Context, l Load, from, to *Daemon, at netip.Addr) (stop func(),
 	err error) {
 	j := loadJob{Load: l, From: from.Socket, To: to.Socket, Accept: at}

@@ -141,7 +141,8 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
 	e.cmd.ExtraFiles = []*os.File{control}
 	e.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors(j.Spec.Peer)))
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// Beside daemons and a load all are in one session: the scheduler may divide processors by session first.
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: daemon == nil}
 	e.err = h.StartOn(j.Place.CPU, e.cmd)
 	return e
 }
