@@ -105,7 +105,7 @@ func (b *bench) dial() *transfer.Client {
 
 // patience is a context that ends before the test binary does.
 func patience(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
