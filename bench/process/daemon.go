@@ -25,13 +25,13 @@ type Daemon struct {
 }
 
 // daemonWait is how long the start of a daemon may take.
-const daemonWait = 30 * time.Second
+const daemonWait = 2 * time.Minute
 
 // StartDaemon starts the xwarpd at path on h, and returns when it serves programs.
 func StartDaemon(h *topo.Host, path string) (*Daemon, error) {
 	d := &Daemon{cmd: exec.Command(path)}
 	if err := d.start(h); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, fmt.Errorf("%w: %s", errors.Join(err, d.Close()), d.said.String())
 	}
 	return d, nil
 }
