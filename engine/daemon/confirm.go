@@ -17,28 +17,27 @@ import (
 	"xwarp/engine/daemon/device"
 )
 
-// ErrUnconfirmed is wrapped by what Run returns when nobody confirmed the daemon in time.
+// ErrUnconfirmed is wrapped by the error of Run when the operator has not confirmed the daemon in time.
 var ErrUnconfirmed = errors.New("nobody confirmed in time")
 
-// confirmation is the wait for the operator's word that the host can still be reached.
+// confirmation waits for the operator to confirm that the host can still be reached.
 type confirmation struct {
-	wait      time.Duration // 0: nothing is awaited
+	wait      time.Duration // 0: no confirmation is needed
 	deadline  time.Time
 	due       <-chan time.Time
-	confirmed chan struct{} // closed by the confirmation
+	confirmed chan struct{} // closed by confirm
 
 	mu    sync.Mutex
-	state string // empty while it is awaited
+	state string // empty until it is decided
 }
 
 // confirmLate is the state after the deadline.
 const confirmLate = "late"
 
-// sessionWait is how long confirmation is awaited when nobody configured it and an interface carries the
-// operator's session.
+// sessionWait is the default time for a confirmation when an interface carries the operator's session.
 const sessionWait = time.Minute
 
-// awaitConfirmation begins to wait, when the configuration or the operator's session asks for it.
+// awaitConfirmation starts the wait if the configuration or the operator's session asks for it.
 func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	command := "xwarp confirm"
 	switch path := cfg.Daemon.OperatorSocket(); {
@@ -109,7 +108,7 @@ func (c *confirmation) waitForDeadline(ctx context.Context) error {
 	return nil
 }
 
-// timeLeft is the time until everything is undone; 0: it stays.
+// timeLeft returns the time until the daemon ends without a confirmation, 0 when it does not end.
 func (c *confirmation) timeLeft() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +118,7 @@ func (c *confirmation) timeLeft() time.Duration {
 	return max(time.Until(c.deadline), 1)
 }
 
-// confirm is the operator's word.
+// confirm records that the operator has confirmed the daemon.
 func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	left := c.timeLeft()
 	c.mu.Lock()
@@ -138,11 +137,11 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	return control.ConfirmResult{State: c.state}, nil
 }
 
-// endUnconfirmed gives everything back because of why.
+// endUnconfirmed closes everything because of why.
 func (d *Daemon) endUnconfirmed(why error) error {
 	d.log.Warn("nobody confirmed in time: closing everything", "after",
 		d.confirmation.wait.String())
-	err := d.detachAll() // before anything that takes time: the host may be out of reach because of it
+	err := d.detachAll() // first, because the programs may be why the host cannot be reached
 	err = errors.Join(err, d.close(0))
 	if err == nil {
 		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start",
@@ -153,8 +152,8 @@ func (d *Daemon) endUnconfirmed(why error) error {
 	return errors.Join(why, err)
 }
 
-// sessionCarrier returns the name of a device whose interface carries sessions to a local address: the address is
-// the interface's, or that of a VLAN, bridge or bond on it. Empty: there is none.
+// sessionCarrier returns the name of the device whose interface carries sessions to a local address, empty for none.
+// The address belongs to the interface, or to a VLAN, bridge or bond on it.
 func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil
@@ -188,7 +187,7 @@ func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	return "", nil
 }
 
-// parentOf returns the interface that another one, such as a VLAN, stands on; 0: none.
+// parentOf returns the index of the interface below another one, such as a VLAN; 0 is none.
 func parentOf(index int) int {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {

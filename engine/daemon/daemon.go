@@ -28,61 +28,63 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Daemon serves until Run returns.
+// Daemon is a running xwarpd. README.md says who owns what.
 type Daemon struct {
-	cfg     atomic.Pointer[config.Loaded]
-	log     *slog.Logger
-	level   *slog.LevelVar // nil: the log's level is not ours
-	pid     int
-	since   time.Time
-	version string
-
-	devices  []*device.Device
-	exports  *export.Set
-	users    *budget.Users
-	persons  owners
-	mapper   *control.Mapper // of programs' memory
-	peers    *budget.Peers
-	opener   device.Opener
-	socket   *net.UnixListener
-	admin    *net.UnixListener // the operator's
-	tenants  []*net.UnixListener
-	web      *webServer // nil: none is configured, or it cannot be opened yet; guarded by mu
-	webError error      // why New could not open it; nil: it is open
-	events   eventRing
-
+	// Set by New, then constant.
+	log             *slog.Logger
+	level           *slog.LevelVar // nil: a reload does not change the level
+	pid             int
+	since           time.Time
+	version         string
+	opener          device.Opener
+	exports         *export.Set
+	users           *budget.Users
+	peers           *budget.Peers
+	mapper          *control.Mapper // of the memory of programs
+	socket          *net.UnixListener
+	admin           *net.UnixListener // the operator's
+	tenants         []*net.UnixListener
 	tenantDirectory string
+	webError        error                          // why New could not open the HTTP server; nil: it is open
+	reload          func() (*config.Loaded, error) // Options.Load
 
-	mu           sync.Mutex
-	sessions     map[uint64]*session.Session
-	last         uint64
-	stopping     bool
-	running      sync.WaitGroup // sessions that have something of the daemon's
-	refused      refuser
-	confirmation confirmation
+	// These may be used by any goroutine.
+	cfg          atomic.Pointer[config.Loaded]
+	events       eventRing
 	count        counts
-	reload       func() (*config.Loaded, error) // Options.Load
-	reloading    sync.Mutex                     // held by ReloadConfig
-	keepsRights  bool                           // until each device is open; guarded by mu
+	uidOwners    owners // of uids
+	refuser      refuser
+	confirmation confirmation
+	running      sync.WaitGroup // sessions whose objects are not released
+	reloading    sync.Mutex     // held by ReloadConfig; taken before mu
+
+	mu sync.Mutex
+	// guarded by mu
+	devices     []*device.Device
+	sessions    map[uint64]*session.Session
+	lastSession uint64 // number of the latest session
+	stopping    bool
+	web         *webServer // nil: none is configured, or it is not open yet
+	keepsRights bool       // DropRights waits until each device is open
 }
 
-// counts are the counters of the daemon itself.
+// counts are the counters of the daemon.
 type counts struct {
 	SessionsEnded, SessionsRefused, Defects atomic.Uint64
 	session.Counters
 }
 
-// Options are what is not in the configuration.
+// Options are settings that the configuration does not have.
 type Options struct {
 	Log     *slog.Logger   // nil is silent
 	Level   *slog.LevelVar // of Log, for reloads; may be nil
 	Version string         // of the program, for Snapshot
-	// Session is the local address of the session in which an operator starts the daemon by hand; the zero
-	// Addr: there is none.
+	// Session is the local address of the session in which an operator starts the daemon by hand. The zero Addr means
+	// none.
 	Session netip.Addr
 	After   func(time.Duration) <-chan time.Time // nil: time.After
-	// Load reads the configuration again, for ReloadConfig. It may leave out exports that are wrong. nil: there is no
-	// file to read.
+	// Load reads the configuration again, for ReloadConfig. It may leave out exports that are wrong. Nil means that
+	// there is no file to read.
 	Load func() (*config.Loaded, error)
 	// FollowSAs, when set, replaces xfrm.Follow, for tests.
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
@@ -93,7 +95,7 @@ type Options struct {
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
-		users: budget.NewUsers(processors, uptime), persons: owners{file: subordinateFile},
+		users: budget.NewUsers(processors, uptime), uidOwners: owners{file: subordinateFile},
 		reload: o.Load}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -159,8 +161,8 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	return d.startTenants(&cfg.Tenants)
 }
 
-// openDevices opens the devices of a configuration. One that is missing is awaited, and so is one that cannot be opened
-// beside others that are. It fails when no device can be opened and none is missing.
+// openDevices opens the devices of a configuration. It fails when no device can be opened and no interface is missing.
+// Otherwise watchDevice opens those later that could not be opened.
 func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	var errs []error
 	serves := false
@@ -182,8 +184,8 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	return nil
 }
 
-// DropRights gives up, for good, the capabilities that a running daemon does not need. While a device is absent, which
-// takes more, it waits until each is open.
+// DropRights drops the capabilities that a running daemon does not need. While a device is absent the daemon keeps
+// them, and drops them when each device is open.
 func (d *Daemon) DropRights() error {
 	d.mu.Lock()
 	absent := slices.ContainsFunc(d.devices, func(v *device.Device) bool { return v.Absent })
@@ -195,8 +197,8 @@ func (d *Daemon) DropRights() error {
 	return DropRights(&d.cfg.Load().Config)
 }
 
-// Run serves until ctx is done, then closes everything in order within the configured grace. Without the
-// confirmation that the configuration asks for it does so when that is due, and returns ErrUnconfirmed.
+// Run serves until ctx is done, then closes everything in order within the configured grace. When a confirmation that
+// is needed does not come in time it closes everything at once, and returns ErrUnconfirmed.
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()
@@ -218,7 +220,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	d.log.Info("stopping")
 	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) || errors.Is(cause, ErrRestart) {
-		return errors.Join(cause, d.Close()) // who runs the daemon logs it
+		return errors.Join(cause, d.Close()) // the caller logs it
 	}
 	return d.Close()
 }
@@ -246,7 +248,7 @@ func (d *Daemon) allSessions() []*session.Session {
 	})
 }
 
-// setUserBounds divides what the host has between users and tenants.
+// setUserBounds divides the resources of the host between users and tenants.
 func (d *Daemon) setUserBounds(cfg *config.Loaded) {
 	tenant := cfg.TenantLimits()
 	for _, s := range d.users.SetBounds(budget.Bounds{Host: budget.OfHost(),
@@ -264,7 +266,7 @@ func (d *Daemon) setLevel() {
 	}
 }
 
-// watchdog tells systemd that the workers live, when it wants to know.
+// watchdog notifies systemd that the workers are alive, if the unit has a watchdog.
 func (d *Daemon) watchdog() (stop func()) {
 	every := watchdogInterval()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -11,10 +11,10 @@ import (
 // device returns the device of that name, nil for none.
 func (d *Daemon) device(name string) *device.Device { return device.Find(d.deviceList(), name) }
 
-// logOf is the log of a device.
+// logOf returns the log of a device.
 func (d *Daemon) logOf(v *device.Device) *slog.Logger { return d.log.With("device", v.Name) }
 
-// healthy returns what systemd's watchdog should know.
+// healthy returns why the watchdog must restart the daemon, nil when it need not.
 func (d *Daemon) healthy() error {
 	for _, v := range d.deviceList() {
 		if err := v.Healthy(); err != nil {
@@ -24,7 +24,7 @@ func (d *Daemon) healthy() error {
 	return nil
 }
 
-// reloadDevices takes over who may connect to each device, and what IPsec protects.
+// reloadDevices applies the peers that may connect to each device, and the IPsec tables.
 func (d *Daemon) reloadDevices(now *config.Loaded) error {
 	var errs []error
 	for _, n := range now.Interface {

@@ -10,14 +10,14 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of
-// connections may make it keep.
+// eventsKept is the number of events that a daemon keeps. A quiet host fills it in an evening, and a flood of
+// connections cannot make it grow.
 const eventsKept = 512
 
 // eventRing holds the latest events.
 type eventRing struct {
 	mu   sync.Mutex
-	last uint64 // how many there were
+	last uint64 // number of events so far
 	slot [eventsKept]control.EventRecord
 }
 
@@ -41,7 +41,7 @@ func (r *eventRing) list() []control.EventRecord {
 	return list
 }
 
-// eventLog is a slog.Handler that remembers the lines from level Info on, also those that the log itself leaves out.
+// eventLog is a slog.Handler that keeps the lines from level Info on, also those that the log's level drops.
 type eventLog struct {
 	next  slog.Handler
 	ring  *eventRing
@@ -73,7 +73,7 @@ func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.next.Handle(ctx, r)
 }
 
-// setField puts an attribute where it belongs.
+// setField sets the field of an event for an attribute.
 func setField(e *control.EventRecord, a slog.Attr) {
 	v := a.Value.Resolve()
 	text := v.String()

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// limitWindow and limitLines bound what peers and programs can make the daemon write: lines of one message in a window.
+// limitWindow and limitLines bound the lines that peers and programs can cause: lines of one message in a window.
 const (
 	limitWindow = 10 * time.Second
 	limitLines  = 100
 )
 
-// LimitLog returns a handler that lets through a bounded number of lines of each message in a window of time, and says
-// at the end of the window how many it dropped. Errors are never dropped.
+// LimitLog returns a handler that passes a bounded number of lines of each message in a window of time, and logs at the
+// end of the window how many it dropped. Errors are never dropped.
 func LimitLog(h slog.Handler) slog.Handler {
 	return &limiter{h, &limits{out: h, lines: map[string]*limit{}}}
 }
@@ -33,10 +33,11 @@ type limits struct {
 type limit struct {
 	since   time.Time
 	n       int
-	dropped int // that report has not told
+	dropped int // since the last report
 }
 
-// pass reports whether a line may go. For the first one that may not it calls report at the end of the window.
+// pass reports whether a line may be written. After the first one that may not it calls report at the end of the
+// window.
 func (l *limits) pass(message string, now time.Time, report func(dropped int)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"xwarp/engine/daemon/web"
 )
 
-// Limits of the HTTP server: a client that says little, slowly, or that opens many connections holds up itself only.
+// Limits of the HTTP server: a client that sends little or slowly, or opens many connections, delays only itself.
 const (
-	// webClients bounds the connections, webClientsOfOne those of one client. A new one takes the place of
-	// another, see webConns.
+	// webClients bounds the connections, webClientsOfOne those of one client. A new one replaces another, see
+	// connLimiter.
 	webClients      = 64
 	webClientsOfOne = 16
-	// The times for what a client sends, for the answer to be read, and for silence between requests.
+	// Timeouts of the request, of the answer, and of silence between requests.
 	webHeaderTimeout = 5 * time.Second
 	webWriteTimeout  = 10 * time.Second
 	webIdleTimeout   = 5 * time.Second
@@ -77,7 +77,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	return nil
 }
 
-// retryWeb opens the HTTP server that New could not open, until that works or ctx is done.
+// retryWeb tries to open the HTTP server that New could not open, until that succeeds or ctx is done.
 func (d *Daemon) retryWeb(ctx context.Context) {
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
 		sleepFor(ctx, pause)
@@ -98,7 +98,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}
-		control.PassRights(ln, false) // their close could block
+		control.PassRights(ln, false) // the close of descriptors could block
 		return ln, nil
 	}
 	ln, err := net.Listen(network, address)
@@ -108,7 +108,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 	return ln, nil
 }
 
-// stop lets answers that are under way go out, until ctx is done.
+// stop closes the server, and waits for answers that are being sent until ctx is done.
 func (s *webServer) stop(ctx context.Context) {
 	if s == nil {
 		return

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// notify tells systemd how the service is (sd_notify(3)); without systemd it does nothing.
+// notify sends the state of the service to systemd (sd_notify(3)). Without systemd it does nothing.
 func notify(state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -24,13 +24,13 @@ func notify(state string) {
 	c.Write([]byte(state))
 }
 
-// notifyReload tells systemd that a reload begins; the function that it returns tells that it is done.
+// notifyReload notifies systemd that a reload begins. The function that it returns notifies systemd of its end.
 func notifyReload(monotonic time.Duration) (done func()) {
 	notify("RELOADING=1\nMONOTONIC_USEC=" + strconv.FormatInt(monotonic.Microseconds(), 10))
 	return func() { notify("READY=1") }
 }
 
-// watchdogInterval is how often systemd wants to hear, 0 for never (sd_watchdog_enabled(3)).
+// watchdogInterval returns the watchdog's timeout of the unit, 0 for none (sd_watchdog_enabled(3)).
 func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0

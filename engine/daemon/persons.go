@@ -11,12 +11,11 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// subordinateFile gives users ranges of uids for their user namespaces: subuid(5).
+// subordinateFile has the ranges of uids that users have for their user namespaces: subuid(5).
 const subordinateFile = "/etc/subuid"
 
-// owners say to whom a uid belongs. newuidmap(1) lets a user take each of his subordinate uids, so that limits
-// of a uid alone would bound nobody. The file is read again when it has changed, and looked at once for each
-// session. The zero value of read is: never.
+// owners maps a uid to the user that owns it. newuidmap(1) lets a user take each of its subordinate uids, so that
+// limits of single uids would bound nothing. The file is checked for each session, and read again when it has changed.
 type owners struct {
 	file string
 
@@ -30,14 +29,14 @@ type uidRange struct {
 	owner string // name or number
 	first uint32
 	count uint64
-	// uid is to whom they belong, once known is true.
+	// uid is the owner's, valid when isResolved.
 	uid        uint32
 	isResolved bool
 }
 
-// ownerOf returns the uid of the person that a uid belongs to: the owner of its range, or the uid itself where there is
-// none. The first uid of a range stands for its owner where that is root, whose ranges are containers of others, or
-// nobody. Ranges of other kinds (NSS, systemd-nspawn) are not known here.
+// ownerOf returns the uid of the owner of the range that has uid, or uid itself when no range has it. When the owner is
+// root, whose ranges are for containers, or unknown, the first uid of the range counts as the owner. Ranges of other
+// kinds (NSS, systemd-nspawn) are not known here.
 func (p *owners) ownerOf(uid uint32) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +58,7 @@ func (p *owners) ownerOf(uid uint32) uint32 {
 	return uid
 }
 
-// refresh reads the file when it is another than before.
+// refresh reads the file if it has changed.
 func (p *owners) refresh() {
 	st, err := os.Stat(p.file)
 	if err != nil {
@@ -72,7 +71,7 @@ func (p *owners) refresh() {
 	}
 	f, err := os.Open(p.file)
 	if err != nil {
-		return // once more next time
+		return // the next session tries again
 	}
 	defer f.Close()
 	p.stat, p.ranges = st, nil

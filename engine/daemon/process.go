@@ -14,16 +14,16 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// keptCapabilities are the capabilities that a running daemon needs: the kernel is asked to resolve next hops, and an
-// interface that comes back needs memory for its frames, which is locked.
+// keptCapabilities are the capabilities that a running daemon needs: to have the kernel resolve next hops, and to lock
+// the memory for frames of an interface that is opened again.
 const keptCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
 // firstUnprivileged is the first port that needs no capability, unless the host says otherwise
 // (net.ipv4.ip_unprivileged_port_start).
 const firstUnprivileged = 1024
 
-// capabilities are those that a daemon of this configuration needs while it runs. An export is opened anew when its
-// interface comes back, and on a reload that changes it: the kernel has to give its port again.
+// capabilities returns the capabilities that a running daemon of this configuration needs. An export is opened again
+// when its interface comes back, and on a reload that changes it: then it binds its port again.
 func capabilities(c *config.Config) uint32 {
 	for _, e := range c.Export {
 		if e.Listen.Port() < firstUnprivileged {
@@ -33,9 +33,8 @@ func capabilities(c *config.Config) uint32 {
 	return keptCapabilities
 }
 
-// DropRights gives up, on every thread and for good, all capabilities but those that a running daemon
-// needs, and the right to get new ones by execve. Without privileges it does nothing. In a program with cgo
-// it fails with ENOTSUP.
+// DropRights drops, on every thread, all capabilities except those that a running daemon needs, and the right to get
+// new ones by execve. Without privileges it does nothing. In a program with cgo it fails with ENOTSUP.
 func DropRights(c *config.Config) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -63,22 +62,22 @@ func DropRights(c *config.Config) error {
 	return nil
 }
 
-// LimitGarbage keeps the process near what the accounts of users count. The environment's GOGC counts more.
+// LimitGarbage sets the GC percentage, so that the heap stays near the sum of the accounts. GOGC in the environment
+// overrides it.
 func LimitGarbage() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(budget.GarbagePercent)
 	}
 }
 
-// processors is what the Go runtime used at the start: the machine's processors, or those of the control group.
+// processors is GOMAXPROCS at the start: the processors of the machine or of the control group.
 var processors = runtime.GOMAXPROCS(0)
 
-// ReserveProcessors lets the Go runtime run one goroutine more than the workers and the pumps can keep busy. While all
-// of its processors are busy it looks for sockets and doorbells every 10 ms only, and leaves a goroutine that a worker
-// woke where it is: one user's work would delay the others by that. The kernel shares the real processors among the
-// threads.
+// ReserveProcessors raises GOMAXPROCS to one more than the number of busy workers and pumps. While all Ps are busy the
+// Go runtime polls sockets and doorbells every 10 ms only, and a goroutine readied by a busy worker sits on that
+// worker's P: one user's work would delay the others. The kernel shares the processors among the threads.
 func (d *Daemon) ReserveProcessors() {
-	n := processors + 1 // pumps are at work on at most processors, see budget.NewUsers
+	n := processors + 1 // at most this number of pumps is at work, see budget.NewUsers
 	for _, v := range d.deviceList() {
 		n += v.Core.Workers()
 	}

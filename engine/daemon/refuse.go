@@ -9,16 +9,16 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// refuser closes the connections of programs that are not admitted. The close of a socket closes descriptors
-// that were sent and not received, which takes as long as their sender likes.
+// refuser closes the connections of programs that are refused. The close of a socket closes descriptors that were sent
+// and not received, and can block for as long as their sender likes.
 type refuser struct {
 	once      sync.Once
-	withFiles chan *net.UnixConn // with descriptors in them
+	withFiles chan *net.UnixConn // connections with descriptors, which a goroutine closes
 }
 
-// refuse answers with e and closes c.
+// refuse sends e and closes c.
 func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
-	// the first bytes of a socket always have room
+	// does not block: the buffer of a new socket has room
 	control.NewConn(c, control.MaxRequest).Send(control.KindReply,
 		control.Marshal(control.Reply{Error: e}))
 	if !carriesFiles(c) {
@@ -36,7 +36,7 @@ func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	r.withFiles <- c
 }
 
-// carriesFiles reports whether descriptors wait in c, and has nobody send more.
+// carriesFiles reports whether descriptors wait in c. It shuts c down so that no more can be sent.
 func carriesFiles(c *net.UnixConn) (found bool) {
 	c.CloseRead()
 	raw, err := c.SyscallConn()

@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// ReloadConfig reads the configuration again and takes over what is right in it, as far as a running daemon can. It
-// tells systemd and the log.
+// ReloadConfig reads the configuration again and applies the part that is right and needs no restart. It notifies
+// systemd and logs errors.
 func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
@@ -35,13 +35,13 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	return r
 }
 
-// Reload takes over a configuration as far as a running daemon can. What needs a restart is logged.
+// Reload applies a configuration. It logs the keys that need a restart.
 func (d *Daemon) Reload(now *config.Loaded) error {
 	_, err := d.apply(now)
 	return err
 }
 
-// apply is Reload, and returns the keys that need a restart.
+// apply applies a configuration, and returns the keys that need a restart.
 func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	old := d.cfg.Load()
 	restart = old.Changed(now)

@@ -13,16 +13,16 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// Why a daemon ends for the sake of its devices.
+// Errors of devices that end the daemon.
 var (
 	errNoDevice = errors.New("no device works any more")
-	// ErrRestart is wrapped by what Run returns when a new process has to open a device.
+	// ErrRestart is wrapped by the error of Run when only a new process can open a device.
 	ErrRestart = errors.New("a device has to be opened by a new process")
 )
 
-// watchDevice waits for the failure of a device, again and again. The host gets its interface back, the programs that
-// used it are dropped, its exports fail; the other devices go on. Then the interface's restart policy says what is
-// done. lost ends the daemon.
+// watchDevice waits until a device fails. Then it releases the interface, drops the programs that used the device, and
+// ends its exports; other devices go on. It reopens the interface by its restart policy, and watches the new device.
+// lost ends the daemon.
 func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(error)) {
 	for v != nil {
 		select {
@@ -30,24 +30,24 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 			return
 		case <-v.Core.Failed():
 		}
-		err, whole := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
+		err, closed := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
 		if !v.Absent {
 			d.logOf(v).Error("device is lost: its programs and exports end, other devices go on",
 				"error", err, "next", v.Remedy())
-			whole = d.closeFailed(v, err)
+			closed = d.closeFailed(v, err)
 			notify("STATUS=" + d.status())
 		}
-		v = d.reopen(ctx, v, err, whole, lost)
+		v = d.reopen(ctx, v, err, closed, lost)
 	}
 }
 
-// closeFailed ends what uses a device that failed, and reports whether nothing of it is left.
-func (d *Daemon) closeFailed(v *device.Device, err error) (whole bool) {
+// closeFailed closes a device that failed, with its programs and exports. It reports whether it was closed in time.
+func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 	v.ClosePorts()
 	if err := v.Core.Detach(); err != nil {
 		d.logOf(v).Warn("the interface keeps its program", "error", err)
 	}
-	whole = d.finishWithin(stopWait, "device "+v.Name, func() { // before the memory of programs goes
+	closed = d.finishWithin(stopWait, "device "+v.Name, func() { // before the memory of programs is unmapped
 		if err := v.Core.Close(); err != nil {
 			d.logOf(v).Warn("closing a device that failed", "error", err)
 		}
@@ -58,12 +58,12 @@ func (d *Daemon) closeFailed(v *device.Device, err error) (whole bool) {
 		}
 	}
 	d.exports.EndOn(v, err)
-	return whole
+	return closed
 }
 
-// reopen brings the interface of a device that was lost because of why back into service, as its policy says, and
-// returns the new device; nil when there is none.
-func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, whole bool,
+// reopen waits for the interface of a device that was lost because of why, and opens it again by its restart policy. It
+// returns the new device, nil for none. closed is false when the device was not closed in time.
+func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed bool,
 	lost func(error)) *device.Device {
 	if v.Config.Restart == config.RestartNever && !v.Absent {
 		for _, other := range d.deviceList() {
@@ -74,14 +74,14 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, whole 
 		lost(fmt.Errorf("%w: %w", errNoDevice, why))
 		return nil
 	}
-	said := ""
+	lastError := ""
 	if v.Absent {
-		said = v.Core.Err().Error()
+		lastError = v.Core.Err().Error()
 	}
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
 		var next *device.Device
 		err := v.AwaitInterface(ctx)
-		if err == nil && !v.Absent && (v.Config.Restart == config.RestartExit || !whole) {
+		if err == nil && !v.Absent && (v.Config.Restart == config.RestartExit || !closed) {
 			lost(fmt.Errorf("%w: %w", ErrRestart, why))
 			return nil
 		}
@@ -97,8 +97,8 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, whole 
 		case errors.Is(err, xdp.ErrSpent):
 			lost(fmt.Errorf("%w: %w", ErrRestart, err))
 			return nil
-		case err.Error() != said:
-			said = err.Error()
+		case err.Error() != lastError:
+			lastError = err.Error()
 			d.logOf(v).Warn("device cannot be opened again yet: trying on", "error", err)
 		}
 		sleepFor(ctx, pause)
@@ -106,7 +106,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, whole 
 	return nil
 }
 
-// replace puts a new device into the place of one that was lost, and opens its exports again.
+// replace replaces a lost device by a new one, and opens its exports again.
 func (d *Daemon) replace(ctx context.Context, old, v *device.Device) {
 	d.mu.Lock()
 	stopping := d.stopping

@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// listenControl opens a control socket with its owner and rights.
+// listenControl opens a control socket with its owner and mode.
 func listenControl(path string, o owner) (*net.UnixListener, error) {
 	if other, err := net.Dial("unix", path); err == nil {
 		other.Close()
@@ -28,23 +28,24 @@ func listenControl(path string, o owner) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	control.PassRights(ln, false) // until they are admitted
+	control.PassRights(ln, false) // until a session starts
 	return ln, nil
 }
 
-// owner says who may connect to a socket beside root and the daemon's own user.
+// owner is the group and the mode of a socket. Root and the daemon's own user can always connect.
 type owner struct {
 	group string // name or number; empty: that of the daemon
 	mode  config.FileMode
 }
 
-// programsOwner are the owners of the control socket. The operator's belongs to nobody else: root passes every
-// mode, and the daemon need not be root to make it.
+// programsOwner is the owner of the control socket for programs.
 func programsOwner(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
 
+// operatorOwner is the owner of the operator's socket: root can connect whatever the mode is, and the daemon need not
+// be root to make it.
 var operatorOwner = owner{mode: 0o600}
 
-// listenUnix opens a socket for its owner. One that a killed daemon left is replaced.
+// listenUnix opens a Unix socket for its owner. It replaces one that a killed daemon left.
 func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	old := unix.Umask(0o177) // nobody else may connect before the owner and the mode are set
+	old := unix.Umask(0o177) // no other user can connect before the owner and the mode are set
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(old)
 	if err != nil {
@@ -68,8 +69,8 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// setOwner gives the socket the group and the rights of the configuration. It holds what it changes: whoever
-// may write to the directory could put a link to another file in the socket's place meanwhile.
+// setOwner sets the group and the mode of a socket. It changes them by a descriptor: a user who may write to the
+// directory could replace the socket by a link to another file.
 func setOwner(path string, o owner) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,16 +97,16 @@ func setOwner(path string, o owner) error {
 	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), fs.FileMode(o.mode))
 }
 
-// acceptPause keeps a failing accept from spinning.
+// acceptPause is the time between attempts while accept fails.
 const acceptPause = 20 * time.Millisecond
 
-// entrance is through which socket a program comes: the operator's, a tenant's, or that for all.
+// entrance is the socket to which a program connected: the operator's, a tenant's, or that for all.
 type entrance struct {
 	operator bool
 	tenant   string
 }
 
-// acceptPrograms begins the sessions of a socket.
+// acceptPrograms starts the sessions of a socket, until it is closed.
 func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
 	for {
 		c, err := ln.AcceptUnix()
@@ -120,12 +121,12 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
 		if err := d.startSession(c, through); err != nil {
 			d.count.SessionsRefused.Add(1)
 			d.log.Warn("program refused", "error", err)
-			d.refused.refuse(c, control.AsError(err))
+			d.refuser.refuse(c, control.AsError(err))
 		}
 	}
 }
 
-// startSession begins a session, unless there are too many.
+// startSession starts the session of a program, unless a limit is in the way.
 func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	cred, err := credentials(c)
 	if err != nil {
@@ -142,7 +143,7 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 			"%s", budget.Descriptors.Remedy())
 	}
 	if who == (budget.Holder{}) {
-		who.UID = d.persons.ownerOf(cred.Uid)
+		who.UID = d.uidOwners.ownerOf(cred.Uid)
 	}
 	limits := new(cfg.HolderLimits(who))
 	d.mu.Lock()
@@ -158,16 +159,16 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	if err != nil {
 		return control.QuotaError(err)
 	}
-	d.last++
-	s := session.New(host{d}, session.Config{ID: d.last, Conn: c, Cred: cred, Account: a,
+	d.lastSession++
+	s := session.New(host{d}, session.Config{ID: d.lastSession, Conn: c, Cred: cred, Account: a,
 		Mapper: d.mapper, Count: &d.count.Counters, Log: d.log})
-	d.sessions[d.last] = s
+	d.sessions[d.lastSession] = s
 	d.running.Add(1)
 	go s.Run(d.running.Done)
 	return nil
 }
 
-// credentials asks the kernel who is at the other end.
+// credentials returns the credentials of the process at the other end.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

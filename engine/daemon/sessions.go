@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// host is the daemon as its sessions and exports see it.
+// host implements the interfaces by which sessions and exports use the daemon.
 type host struct{ d *Daemon }
 
 // Config implements session.Daemon.
@@ -58,7 +58,7 @@ func (h host) Forget(s *session.Session) {
 // ReportDefect implements session.Daemon and export.Daemon.
 func (h host) ReportDefect(log *slog.Logger, doing string, v any) { h.d.defect(log, doing, v) }
 
-// defect counts and logs a panic. It is called before the stack of the panic is left.
+// defect counts and logs a panic. It must be called before the stack of the panic is unwound.
 func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 	d.count.Defects.Add(1)
 	log.Error("defect of xwarpd: what was being served ends, the rest goes on", "doing", doing,

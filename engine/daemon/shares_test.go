@@ -139,7 +139,7 @@ func TestSubordinateUsers(t *testing.T) {
 	if err := os.WriteFile(file, []byte("nobody:100000:65536\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	d.persons.file = file
+	d.uidOwners.file = file
 	var list []*client.Device
 	for uid := uint32(100_000); ; uid++ {
 		dev, err := program(t, socket, uid)

@@ -8,10 +8,10 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// Snapshot returns everything that the daemon has.
+// Snapshot returns the state of the daemon and of all objects.
 func (d *Daemon) Snapshot() control.Snapshot { return d.snapshotOf(nil) }
 
-// snapshotOf is a Snapshot of what belongs to one user or tenant; nil sees everything.
+// snapshotOf returns a Snapshot with the objects of one holder. Nil means all objects.
 func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 	see := func(h budget.Holder) bool { return only == nil || *only == h }
 	v := control.Snapshot{
@@ -44,7 +44,7 @@ func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 	return v
 }
 
-// userStates are the accounts of users and tenants.
+// userStates returns the accounts of users and tenants for a snapshot.
 func (d *Daemon) userStates(see func(budget.Holder) bool) (list []control.UserState) {
 	cfg := d.cfg.Load()
 	for _, a := range d.users.State(func(h budget.Holder) budget.Limits {
@@ -56,7 +56,7 @@ func (d *Daemon) userStates(see func(budget.Holder) bool) (list []control.UserSt
 	return list
 }
 
-// byKey has the amounts by the names of their kinds.
+// byKey returns the amounts by the names of their kinds.
 func byKey(a *budget.Amounts) map[string]int64 {
 	v := map[string]int64{}
 	for k, n := range a {
@@ -65,7 +65,7 @@ func byKey(a *budget.Amounts) map[string]int64 {
 	return v
 }
 
-// peerStates are the accounts of peers for a snapshot.
+// peerStates returns the accounts of peers for a snapshot, and the number of refused connections.
 func (d *Daemon) peerStates() (list []control.PeerState, refused uint64) {
 	states, refused := d.peers.State()
 	for _, s := range states {

@@ -11,9 +11,9 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the
-// grace lasts, then everything is given back. The interface is as it was before. What programs and peers do
-// cannot lengthen it: what has not ended in time is left behind, and said.
+// Close ends the daemon. It accepts no more programs and connections, ends connections gracefully within the grace, and
+// then closes everything. The interfaces are as before the start. Programs and peers cannot delay it: it logs what has
+// not ended in time, and returns an error.
 func (d *Daemon) Close() error { return d.close(d.cfg.Load().Daemon.Grace.D()) }
 
 func (d *Daemon) close(grace time.Duration) error {
@@ -58,7 +58,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// finishWithin runs f and reports whether it came to its end within most.
+// finishWithin runs f and reports whether it returned within most.
 func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -75,7 +75,7 @@ func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 	}
 }
 
-// detachAll takes the programs off the interfaces: from then on the host has all frames.
+// detachAll detaches the steering programs from the interfaces. The host gets all frames from then on.
 func (d *Daemon) detachAll() error {
 	var errs []error
 	for _, v := range d.deviceList() {

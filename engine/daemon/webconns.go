@@ -12,9 +12,9 @@ import (
 	"xwarp/engine/budget"
 )
 
-// connLimiter is the listener of the HTTP server. It never keeps a new connection waiting: where its owner, or all
-// together, have as many as may be, another connection is closed for it. That is one of whoever has the most; of
-// these an idle one first, then one whose request has not come, and the one that is so for the longest time.
+// connLimiter is the listener of the HTTP server. A new connection never waits: when its owner, or all owners together,
+// have the most connections allowed, it closes another one. It takes one of the owner with the most connections: an
+// idle one first, then one without a request, and among these the one that has been so for the longest time.
 type connLimiter struct {
 	net.Listener
 	ownerOf func(net.Conn) any // comparable
@@ -23,7 +23,7 @@ type connLimiter struct {
 	conns map[net.Conn]*limitedConn
 }
 
-// limitedConn is a connection.
+// limitedConn is a connection of a connLimiter.
 type limitedConn struct {
 	net.Conn
 	owner any
@@ -31,15 +31,15 @@ type limitedConn struct {
 	since time.Time // of the state
 }
 
-// webOwner returns the client of a connection: a person at a Unix socket, else an address, or an IPv6 network. All
-// loopback addresses are one.
+// webOwner returns the owner of a connection: a user at a Unix socket, else an IPv4 address or an IPv6 /64. All
+// loopback addresses are one owner.
 func (d *Daemon) webOwner(c net.Conn) any {
 	if u, ok := c.(*net.UnixConn); ok {
 		cred, err := credentials(u)
 		if err != nil {
 			return nil
 		}
-		return d.persons.ownerOf(cred.Uid)
+		return d.uidOwners.ownerOf(cred.Uid)
 	}
 	a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 	addr := budget.Bare(a.Addr())
@@ -65,7 +65,7 @@ func (v *connLimiter) Accept() (net.Conn, error) {
 	}
 }
 
-// add enters a connection, and closes another one where there is no room.
+// add adds a connection, and closes another one when there is no room.
 func (v *connLimiter) add(c net.Conn) {
 	owner := v.ownerOf(c)
 	v.mu.Lock()
@@ -87,7 +87,7 @@ func (v *connLimiter) add(c net.Conn) {
 	v.conns[c] = &limitedConn{Conn: c, owner: owner, state: http.StateNew, since: time.Now()}
 }
 
-// evict closes the connection of an owner that can best be spared. It is called with mu held.
+// evict closes the connection of an owner that does the least. It must be called with mu held.
 func (v *connLimiter) evict(owner any) {
 	var list []*limitedConn
 	for _, c := range v.conns {
@@ -101,7 +101,7 @@ func (v *connLimiter) evict(owner any) {
 			a.since.Compare(b.since))
 	})
 	delete(v.conns, least.Conn)
-	go least.Close() // which takes as long as descriptors in it need to be closed
+	go least.Close() // can block: it closes descriptors that were sent and not received
 }
 
 // onState is http.Server.ConnState.
@@ -110,7 +110,7 @@ func (v *connLimiter) onState(c net.Conn, state http.ConnState) {
 	defer v.mu.Unlock()
 	o := v.conns[c]
 	switch {
-	case o == nil: // it was closed for another
+	case o == nil: // evict has closed it
 	case state == http.StateClosed:
 		delete(v.conns, c)
 	case state != o.state:

@@ -9,8 +9,8 @@ import (
 	"xwarp/ring/monitor"
 )
 
-// wrapper puts a tap around the port of a queue, unless the configuration is against it, and before that another
-// decoration, which may be nil.
+// wrapper returns a function that decorates the port of a queue with other, which may be nil, and then with a tap for
+// captures if the configuration allows them.
 func (d *Device) wrapper(other func(int, ring.Port) (ring.Port, error)) func(int, ring.Port) (
 	ring.Port, error) {
 	return func(queue int, p ring.Port) (ring.Port, error) {

@@ -28,7 +28,7 @@ import (
 	"xwarp/ring/monitor"
 )
 
-// Device is the device of one [[interface]].
+// Device is the device of one [[interface]] table. When it is lost another Device replaces it.
 type Device struct {
 	Name   string
 	Config config.Interface
@@ -37,29 +37,29 @@ type Device struct {
 	Absent bool
 
 	log        *slog.Logger
-	xdp        *xdp.Device     // Core, when it is on AF_XDP and was opened
-	hub        *monitor.Hub    // of captures; nil: none are taken
+	xdp        *xdp.Device     // nil on the kernel's sockets, and when Absent
+	hub        *monitor.Hub    // of captures; nil: the configuration forbids them
 	privileges *xdp.Privileges // nil on the kernel's sockets
-	past       *past           // of the devices that had the interface before
+	past       *past           // counters of the devices that this one replaces
 
-	allow   atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
-	tables  atomic.Pointer[[]config.IPsec] // the same of Config.IPsec; nil: no reload
+	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or that of the last reload
+	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil: none
 	protect *config.IPsec                  // nil: without IPsec, until a restart
 	ports   *portMap
 }
 
-// Opener opens devices.
+// Opener opens devices by the configuration.
 type Opener struct {
-	Config func() *config.Loaded // as it is now
+	Config func() *config.Loaded // the present one
 	Peers  *budget.Peers
 	Log    *slog.Logger
 	// FollowSAs, when set, replaces xfrm.Follow, for tests.
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
-	// Wrap decorates the port of each queue, for tests. Nil is no decoration.
+	// Wrap, when set, decorates the port of each queue, for tests.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
 
-// Info describes the device.
+// Info returns the description of the device for programs.
 func (d *Device) Info() control.DeviceInfo {
 	t := d.Core.Transport()
 	return control.DeviceInfo{
@@ -69,8 +69,8 @@ func (d *Device) Info() control.DeviceInfo {
 	}
 }
 
-// Open opens the device of one table, again after before if that is not nil. When the first attempt fails, the
-// device is absent, and may be opened later.
+// Open opens the device of one table. before is the lost device that it replaces, or nil. When the first attempt fails,
+// Open returns an absent device with the error, and a later attempt can replace it.
 func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	if before != nil {
 		c.Allow, c.IPsec = *before.allow.Load(), before.ipsecTables()
@@ -142,7 +142,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	return dev, nil
 }
 
-// IsLocal reports whether connections to an address do not leave this host.
+// IsLocal reports whether an address belongs to this host.
 func (dev *Device) IsLocal(remote netip.Addr) bool {
 	if dev.xdp != nil {
 		return dev.xdp.IsLocal(remote)
@@ -150,7 +150,7 @@ func (dev *Device) IsLocal(remote netip.Addr) bool {
 	return neigh.IsLocal(remote.Unmap())
 }
 
-// warnOfCPUs logs the processors of the configuration that this machine has not.
+// warnOfCPUs warns of processors in the configuration that this machine does not have.
 func (dev *Device) warnOfCPUs() {
 	for _, cpu := range dev.Config.CPUs {
 		if !preflight.HasCPU(cpu) {
@@ -160,7 +160,7 @@ func (dev *Device) warnOfCPUs() {
 	}
 }
 
-// hint is the next step for errors that name none.
+// hint returns the next step for errors that do not name one.
 func hint(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return " (start xwarpd as root or through its unit: systemctl start xwarpd)"
@@ -174,8 +174,8 @@ var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNativ
 var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy,
 	"copy": ring.ModeCopy}
 
-// stale returns err when a device has not known for long what the kernel knows. It goes on with what it has,
-// so this is for the watchdog only when nothing else helps any more.
+// stale returns err when a device has not followed the kernel's tables for staleLimit. Until then it goes on with the
+// state that it has.
 func stale(err error) error {
 	var s *netwatch.Stale
 	if errors.As(err, &s) && time.Since(s.Since) > staleLimit {
@@ -184,11 +184,11 @@ func stale(err error) error {
 	return nil
 }
 
-// Healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been out of
-// date for long. It waits for nobody.
+// Healthy returns an error when a worker has stalled, or when the device has not followed the kernel's tables for
+// staleLimit. It does not block.
 func (dev *Device) Healthy() error {
 	if dev.Core.Err() != nil {
-		return nil // closed, and said; when all are, the daemon ends
+		return nil // it is closed and logged; without any device the daemon ends
 	}
 	err := dev.Core.Stalled()
 	if err == nil && dev.xdp != nil {
@@ -200,14 +200,15 @@ func (dev *Device) Healthy() error {
 	return nil
 }
 
-// allows reports whether the device lets a peer connect; an empty list lets all.
+// allows reports whether a peer may connect. An empty list allows all.
 func (dev *Device) allows(peer netip.Addr) bool {
 	allow := *dev.allow.Load()
 	return len(allow) == 0 ||
 		slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
-// SetAllow changes who may connect to a device on AF_XDP. For a device that is lost it counts when it is opened again.
+// SetAllow changes the peers that may connect to a device on AF_XDP. On a lost device it takes effect when the device
+// is opened again.
 func (dev *Device) SetAllow(allow []netip.Prefix) error {
 	if dev.Config.Transport != config.TransportXDP {
 		return nil
@@ -224,26 +225,26 @@ func (dev *Device) AwaitInterface(ctx context.Context) error {
 	return dev.privileges.Await(ctx, dev.Name)
 }
 
-// Reopened is how many times the interface was opened again.
+// Reopened returns the number of times that the interface was opened again.
 func (dev *Device) Reopened() uint64 { return dev.past.reopened }
 
-// ClosePorts ends the answers of the port mapper.
+// ClosePorts closes the sockets of the port mapper.
 func (dev *Device) ClosePorts() { dev.ports.close() }
 
-// Close closes the device for good.
+// Close closes the device, with everything that could open it again.
 func (dev *Device) Close() error {
 	dev.ports.close()
 	return errors.Join(dev.Core.Close(), dev.privileges.Close())
 }
 
-// remedies say what brings a device back, by its restart policy.
+// remedies are the next step after a device was lost, by its restart policy.
 var remedies = map[string]string{
 	config.RestartReopen: "nothing, when the interface comes back: it is opened again (restart in its table)",
 	config.RestartExit:   "nothing: when the interface is there xwarpd ends, for its unit to start it again (restart in its table)",
 	config.RestartNever:  "systemctl restart xwarpd",
 }
 
-// Remedy says what brings a lost device back.
+// Remedy returns the next step after the device was lost.
 func (dev *Device) Remedy() string {
 	if dev.Absent {
 		return "nothing, when the cause is gone: it is opened then"

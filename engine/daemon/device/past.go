@@ -7,18 +7,18 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// past is what the devices counted that had an interface before the one that has it now.
+// past is the counters of the devices that a device replaces.
 type past struct {
-	reopened uint64 // times that the interface was opened again
+	reopened uint64 // number of times that the interface was opened again
 	state    control.DeviceState
 }
 
-// next returns the past of a device that comes after one with the counters of s.
+// next returns the past of the device that replaces one with the state s.
 func (p *past) next(s *control.DeviceState) *past {
 	return &past{p.reopened + 1, *s}
 }
 
-// add adds the counters of the past to those of a device.
+// add adds the counters of the past to a state.
 func (p *past) add(s *control.DeviceState) {
 	old := &p.state
 	counters.Add(&s.Contained, old.Contained)

@@ -12,7 +12,7 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// mpaConfig is the engine's form of a policy.
+// mpaConfig returns a policy in the form of the engine.
 func mpaConfig(m *config.MPA) verbs.MPAConfig {
 	v := verbs.MPAWith(m.Markers, m.CRC)
 	if m.Revision == 1 {
@@ -22,15 +22,15 @@ func mpaConfig(m *config.MPA) verbs.MPAConfig {
 	return v
 }
 
-// policy is engine.Policy, by the configuration as it is now.
+// policy is the engine.Policy by the present configuration.
 func (p *Opener) policy(remote netip.Addr) (verbs.MPAConfig, bool) {
 	c := p.Config()
 	m := c.MPAOf(remote)
 	return mpaConfig(&m), c.Allowed(remote)
 }
 
-// override is engine.Override: of what a program asks for, the keys of mpa.override count. It may always ask
-// for more safety than the operator does.
+// override is the engine.Override: a program can change the keys in mpa.override. It can always ask for more safety
+// than the operator.
 func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	may := p.Config().MPA.Override
 	fixed := func(key string) bool { return !slices.Contains(may, key) }
@@ -56,7 +56,7 @@ func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	return m
 }
 
-// PeerRule is what the peer at a may have.
+// PeerRule returns the limits of the peer with address a.
 func PeerRule(cfg *config.Loaded, a netip.Addr) budget.PeerRule {
 	p := cfg.PeersOf(a)
 	return budget.PeerRule{
@@ -67,7 +67,7 @@ func PeerRule(cfg *config.Loaded, a netip.Addr) budget.PeerRule {
 	}
 }
 
-// keepalive is the engine's form of peers.keepalive: a silent peer is given up after twice that.
+// keepalive returns peers.keepalive in the form of the engine: a silent peer is dropped after twice that time.
 func keepalive(p *config.Peers) core.Keepalive {
 	k := core.Keepalive{Idle: p.Keepalive.D(), Probes: keepaliveProbes,
 		Interval: max(p.Keepalive.D()/keepaliveProbes, time.Second)}
@@ -77,5 +77,5 @@ func keepalive(p *config.Peers) core.Keepalive {
 	return k
 }
 
-// keepaliveProbes is how many questions a silent peer may leave unanswered.
+// keepaliveProbes is the number of probes that a silent peer may leave unanswered.
 const keepaliveProbes = 6

@@ -14,15 +14,15 @@ import (
 	"xwarp/engine/host/localaddr"
 )
 
-// portMap is the port mapper of an interface, which keeps what it counted and learned when that is opened again.
+// portMap is the port mapper of an interface. The Mapper, with its counters, outlives the device.
 type portMap struct {
 	*portmapper.Mapper
 	socks []*net.UDPConn
-	err   error // why nobody is answered
+	err   error // why it does not answer
 }
 
-// openPortMap has the port mapper of a device answer, if it shall. Where it cannot the device goes on without: peers
-// that ask wait, and connect then.
+// openPortMap starts the port mapper of a device if the configuration asks for it. On an error the device works without
+// it: peers that ask get no answer, and then connect.
 func (o *Opener) openPortMap(v *Device, before *Device) {
 	p := &portMap{Mapper: &portmapper.Mapper{}}
 	if before != nil {
@@ -34,7 +34,7 @@ func (o *Opener) openPortMap(v *Device, before *Device) {
 	}
 	ifname := v.Name
 	if v.Config.Transport == config.TransportKernel {
-		ifname = "" // the name is any, and the kernel's sockets are at all interfaces
+		ifname = "" // its name is no interface: the kernel's sockets use all of them
 	}
 	p.err = v.Core.Do(func() (err error) {
 		p.socks, err = portmapper.Listen(ifname)
@@ -56,14 +56,14 @@ func (o *Opener) openPortMap(v *Device, before *Device) {
 	}
 }
 
-// close ends the answers.
+// close closes the sockets.
 func (p *portMap) close() {
 	for _, c := range p.socks {
 		c.Close()
 	}
 }
 
-// mapPort is engine.Options.MapPort.
+// mapPort is core.Options.MapPort.
 func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort {
 	return v.ports.Map(ctx, local, remote,
 		func(local, remote netip.AddrPort) (c net.Conn, err error) {
@@ -75,12 +75,12 @@ func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) neti
 		})
 }
 
-// udp is a as sockets of v's namespace know it.
+// udp returns a with the zone that sockets need.
 func (v *Device) udp(a netip.AddrPort) *net.UDPAddr {
 	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.Name))
 }
 
-// state is the port mapper for a snapshot.
+// state returns the port mapper for a snapshot.
 func (p *portMap) state(mode string) *control.PortMapperState {
 	c := p.Counters()
 	return &control.PortMapperState{Mode: mode, Error: control.ErrorText(p.err),

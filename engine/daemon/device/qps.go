@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// FillQPs adds what the workers know about queue pairs: v is the state of q.
+// FillQPs adds to the states v what the workers know about the queue pairs q.
 func FillQPs(v []control.QPState, q []verbs.QP) {
 	for i, info := range core.Infos(q) {
 		v := &v[i]
@@ -29,7 +29,7 @@ func FillQPs(v []control.QPState, q []verbs.QP) {
 	}
 }
 
-// Disconnect ends connections in order, all at a time, for as long as ctx allows.
+// Disconnect closes connections gracefully, all at the same time, until ctx is done.
 func Disconnect(ctx context.Context, list []verbs.QP) {
 	var group sync.WaitGroup
 	for _, q := range list {
@@ -38,7 +38,7 @@ func Disconnect(ctx context.Context, list []verbs.QP) {
 	group.Wait()
 }
 
-// IgnoreClosed is err without what a device says that was closed before, and with it everything of its objects.
+// IgnoreClosed returns err, or nil when the device was closed, which closes all its objects.
 func IgnoreClosed(err error) error {
 	if errors.Is(err, verbs.ErrClosed) {
 		return nil
@@ -46,14 +46,13 @@ func IgnoreClosed(err error) error {
 	return err
 }
 
-// LogCompletion writes the line of a queue pair's first completion in error. Those that were flushed only
-// follow from it.
+// LogCompletion logs a queue pair's first completion in error.
 func LogCompletion(log *slog.Logger, v *verbs.Completion) {
 	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
 		"op", v.Op.String())
 }
 
-// HasFailed reports whether a completion says that something went wrong.
+// HasFailed reports whether a completion is an error and not a flush, which only follows from one.
 func HasFailed(v *verbs.Completion) bool {
 	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
 }

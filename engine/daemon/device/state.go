@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/host/localaddr"
 )
 
-// State is the device for a snapshot, with what the devices counted that had its interface before.
+// State returns the device for a snapshot, with the counters of the devices that it replaces.
 func (dev *Device) State() control.DeviceState {
 	s := dev.stateWithPast()
 	s.Reopened = dev.past.reopened
@@ -18,13 +18,13 @@ func (dev *Device) State() control.DeviceState {
 	return s
 }
 
-// stateWithPast is the device with its counters and those of the past.
+// stateWithPast returns the device with its counters and those of the past.
 func (dev *Device) stateWithPast() control.DeviceState {
 	contained := dev.Core.Contained()
 	s := control.DeviceState{DeviceInfo: dev.Info(), Contained: control.Counters(&contained),
 		Link: dev.link(), PortMapper: dev.ports.state(dev.Config.PortMapper)}
 	if err := dev.Core.Stalled(); err != nil {
-		s.Error = err.Error() // who does not turn does not answer
+		s.Error = err.Error() // a worker that has stalled does not answer
 		return s
 	}
 	s.Error = control.ErrorText(dev.addCounters(&s))
@@ -32,7 +32,7 @@ func (dev *Device) stateWithPast() control.DeviceState {
 	return s
 }
 
-// link is the interface; nil on the kernel's sockets.
+// link returns the state of the interface, nil on the kernel's sockets.
 func (dev *Device) link() *control.LinkState {
 	if dev.xdp == nil {
 		return nil
@@ -43,7 +43,7 @@ func (dev *Device) link() *control.LinkState {
 	return v
 }
 
-// linkState is the state of an interface in ip-link(8)'s words.
+// linkState returns the state of an interface in the words of ip-link(8).
 func linkState(l *localaddr.Link, gone bool) string {
 	switch {
 	case gone:
@@ -56,7 +56,7 @@ func linkState(l *localaddr.Link, gone bool) string {
 	return control.LinkUp
 }
 
-// addCounters fills in the counters of workers, connections and the steering program.
+// addCounters adds the counters of workers, connections and the steering program to s.
 func (dev *Device) addCounters(s *control.DeviceState) error {
 	totals, err := dev.Core.Totals()
 	if err != nil {

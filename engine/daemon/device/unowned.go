@@ -11,22 +11,22 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// WatchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their
-// connections stall until the device puts them on another, as after a change of its channels.
+// WatchQueues warns of frames for our ports on queues without a worker, until ctx is done. Their connections stall
+// until the device moves them to another queue, as after a change of its channels.
 func WatchQueues(ctx context.Context, devices func() []*Device) {
 	t := time.NewTicker(unownedEvery)
 	defer t.Stop()
-	seen := map[string]map[int]uint64{} // by device; a device that is opened again counts on
+	seen := map[string]map[int]uint64{} // by device; the counts outlive a device
 	total := map[string]uint64{}
-	told := map[string]bool{} // of segments without a checksum
+	warned := map[string]bool{} // of segments without a checksum
 	for {
 		for _, v := range devices() {
 			if v.xdp == nil {
 				continue
 			}
 			s, err := v.xdp.Stats()
-			if !told[v.Name] {
-				told[v.Name] = v.warnPartialSums(&s)
+			if !warned[v.Name] {
+				warned[v.Name] = v.warnPartialSums(&s)
 			}
 			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[v.Name] {
 				total[v.Name] = now
@@ -41,7 +41,8 @@ func WatchQueues(ctx context.Context, devices func() []*Device) {
 	}
 }
 
-// warnPartialSums says what to do when segments of a veth peer's kernel are dropped, and reports whether there are any.
+// warnPartialSums warns of dropped segments from the kernel at the other end of a veth pair. It reports whether there
+// are any.
 func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	n := uint64(0)
 	for i := range s.Queues {
@@ -55,7 +56,7 @@ func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	return n > 0
 }
 
-// warnUnowned logs which queues have more such frames than before, and returns what they have now.
+// warnUnowned warns of queues with more such frames than before, and returns the present numbers.
 func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	now, err := v.xdp.Unowned()
 	if err != nil {
@@ -73,7 +74,7 @@ func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	return now
 }
 
-// fewer is the command that leaves a device only the queues that are served.
+// fewer returns the command that removes the queues without a worker from the device.
 func (v *Device) fewer() string {
 	n := v.Core.Transport().Queues
 	if len(v.Config.Queues) > 0 {
@@ -82,5 +83,5 @@ func (v *Device) fewer() string {
 	return fmt.Sprintf("ethtool -L %s combined %d", v.Name, n)
 }
 
-// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
+// unownedEvery is the time between looks for frames on queues without a worker.
 const unownedEvery = 5 * time.Second

@@ -11,16 +11,16 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// What a peer of an export sees: the private data of the MPA Reply is a verbs.RemoteMR. A flush request is a
-// Send of 24 bytes in big endian: 1, seven zeros, offset, length (0: all behind the offset). Its answer is a
-// Send of 16: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, bytes.
+// The protocol of an export: the private data of the MPA Reply is a verbs.RemoteMR. A flush request is a Send of 24
+// bytes in big endian: 1, seven zeros, offset, length (0: everything from the offset on). Its answer is a Send of 16
+// bytes: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, the number of bytes.
 const (
 	flushRequestLen = 24
 	flushReplyLen   = 16
 )
 
-// conn is one peer of an export. It has a protection domain of its own, and the export's memory by an
-// STag that is good there alone: peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
+// conn is the connection of one peer. It has a protection domain of its own, in which the export's memory has an STag
+// that is valid for this peer alone: peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
 type conn struct {
 	e        *export
 	pd       verbs.PD
@@ -33,7 +33,7 @@ type conn struct {
 	acceptDone chan struct{} // closed when Accept returned
 }
 
-// serveConn is the life of one connection.
+// serveConn accepts a connection request and serves the connection until it ends.
 func (e *export) serveConn(r *verbs.ConnRequest) {
 	c, why := e.admit(r)
 	if c == nil {
@@ -55,7 +55,7 @@ func (e *export) serveConn(r *verbs.ConnRequest) {
 	c.serveFlushes()
 }
 
-// admit makes what a connection needs; nil with a reason when the peer cannot have one.
+// admit makes the objects of a connection, or returns nil and the reason for the peer.
 func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
@@ -83,7 +83,7 @@ func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	return c, ""
 }
 
-// open makes the domain, the regions and the queues.
+// open makes the protection domain, the regions and the queues.
 func (c *conn) open() (err error) {
 	dev := c.e.dev.Core
 	if c.pd, err = dev.AllocPD(); err != nil {
@@ -145,7 +145,7 @@ func (c *conn) serveFlushes() {
 	}
 }
 
-// answerFlush serves one message; false ends the connection.
+// answerFlush executes a flush request and answers it. It returns false when the connection must end.
 func (c *conn) answerFlush(m []byte) bool {
 	if len(m) != flushRequestLen || m[0] != 1 {
 		return false
@@ -164,7 +164,7 @@ func (c *conn) answerFlush(m []byte) bool {
 }
 
 func (c *conn) close() {
-	if c.qp.Params() != nil { // the peer's part of an orderly end, or a Terminate, for as long as mpa.close_timeout
+	if c.qp.Params() != nil { // wait for the peer's FIN, or for the Terminate, at most mpa.close_timeout
 		select {
 		case <-c.qp.(*core.QP).Gone():
 		case <-c.e.connLife.Done():
@@ -182,8 +182,8 @@ func (c *conn) release() {
 	}
 }
 
-// free gives everything back, the queue pair first: what it has under way holds memory. With the device
-// everything is closed already.
+// free closes all objects, the queue pair first: its work requests use the memory. On a device that is closed all
+// objects are closed already.
 func (c *conn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()
@@ -202,7 +202,7 @@ func (c *conn) free() (err error) {
 	return err
 }
 
-// recoverDefect is deferred by what serves one peer of an export, which closes its connection in any case.
+// recoverDefect is deferred by serveConn. A panic there is a defect of the daemon, and ends that connection only.
 func (e *export) recoverDefect(doing string) {
 	if v := recover(); v != nil {
 		e.set.d.ReportDefect(e.log, doing, v)

@@ -23,7 +23,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// export is one [[export]]: a listener of the daemon's own.
+// export is one [[export]]: a listener of the daemon that offers memory or files to peers.
 type export struct {
 	set           *Set
 	cfg           config.Export
@@ -32,42 +32,43 @@ type export struct {
 	stopListening context.CancelFunc
 	running       sync.WaitGroup
 
-	connLife  context.Context // ends when connections have had their time
+	connLife  context.Context // done when the time for an orderly end of connections is over
 	killConns context.CancelFunc
 
 	content
 	pd  verbs.PD
 	mr  verbs.MR
-	srv *transfer.Server // of a transfer
+	srv *transfer.Server // for put, get and cp
 
 	mu       sync.Mutex
 	conns    map[verbs.QP]*conn
-	failed   error // why the memory, or the device, is of no use any more; nil: all is well
-	waiting  bool  // it is opened again as soon as that is possible
-	counted  bool  // its counters are among those of closed exports
+	failed   error // why the memory or the device cannot be used any more; nil: they can
+	waiting  bool  // ReviveLoop opens it again
+	counted  bool  // its counters were added to Set.pastCounts
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
 	flusher  flusher
 }
 
-// content is what an export has of memory and files, which outlives a device.
+// content is the memory and the files of an export. They outlive the device.
 type content struct {
-	mem    []byte // the region; nil for a transfer
+	mem    []byte // the region that peers access; nil for a transfer
 	file   *os.File
 	region *transfer.Region // of a transfer
-	tree   *transfer.Tree   // or this one, of a directory
+	tree   *transfer.Tree   // of a transfer from and to a directory
 }
 
 func (c *content) isEmpty() bool {
 	return c.mem == nil && c.file == nil && c.region == nil && c.tree == nil
 }
 
+// accessOf are the rights of peers by export.access.
 var accessOf = map[string]ddp.Access{
 	config.AccessRead: verbs.RemoteRead, config.AccessWrite: verbs.RemoteWrite,
 	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
-// newExport makes an export that is not open; it is over when ctx is done.
+// newExport makes an export that is not open. It stops listening when ctx is done.
 func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
 		conns: map[verbs.QP]*conn{}}
@@ -77,8 +78,8 @@ func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx conte
 	return e, ctx
 }
 
-// openExport opens an export on a device, with the memory of the one before it if there was one, which keeps it
-// unless this succeeds.
+// openExport opens an export on a device, with the content of the export before it, which may be nil. On an error that
+// export keeps its content.
 func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*export, error) {
 	e, ctx := s.newExport(c, v)
 	if before != nil {
@@ -102,6 +103,7 @@ func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*ex
 	return e, nil
 }
 
+// openMemory registers the memory and accepts connections to it until ctx is done.
 func (e *export) openMemory(ctx context.Context) (err error) {
 	if e.mem == nil {
 		if err := e.mapMemory(); err != nil {
@@ -134,6 +136,7 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	return nil
 }
 
+// mapMemory maps the memory that the configuration describes.
 func (e *export) mapMemory() (err error) {
 	n := int(e.cfg.Size)
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
@@ -160,8 +163,8 @@ func (e *export) mapMemory() (err error) {
 	return nil
 }
 
-// openFile opens the file, and lengthens it when the configuration asks for more. All its blocks are there
-// afterwards, so that no write into the mapping fails for want of disk.
+// openFile opens the file, and extends it when the configuration asks for more. It allocates all blocks, so that no
+// write into the mapping fails because the disk is full.
 func (e *export) openFile() (int, error) {
 	f, err := os.OpenFile(e.cfg.Path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -200,10 +203,11 @@ func (e *export) openFile() (int, error) {
 	return int(n), nil
 }
 
-// errRange is wrapped when a flush asks for what is no part of a file.
+// errRange is wrapped when a flush is for a range outside of the file.
 var errRange = errors.New("no part of a region of a file")
 
-// flush returns when what peers wrote to [off, off+n) of a file is on the disk; n = 0 is all behind off.
+// flush writes what peers wrote to [off, off+n) of a file to the disk; n = 0 means everything from off on. It returns
+// the number of bytes.
 func (e *export) flush(off, n uint64) (uint64, error) {
 	size := uint64(len(e.mem))
 	if e.file == nil || off > size || n > size-off {
@@ -231,7 +235,7 @@ func (e *export) stop(ctx context.Context) {
 		list, starting = append(list, q), append(starting, c.acceptDone)
 	}
 	e.mu.Unlock()
-	for _, c := range starting { // what has just begun is not over for the peer before it is established here
+	for _, c := range starting { // a connection can end in order only after it is established here
 		select {
 		case <-c:
 		case <-ctx.Done():
@@ -242,7 +246,7 @@ func (e *export) stop(ctx context.Context) {
 	e.running.Wait()
 }
 
-// free gives the memory back; nothing serves it any more, or its device is closed.
+// free frees the memory. The export must have been stopped, or its device closed.
 func (e *export) free() (err error) {
 	if e.mr != nil {
 		err = device.IgnoreClosed(e.mr.Close())
@@ -280,6 +284,7 @@ func (e *export) allows(a netip.Addr) bool {
 	})
 }
 
+// state returns the export for a snapshot.
 func (e *export) state() control.ExportState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -300,7 +305,7 @@ func (e *export) state() control.ExportState {
 	return s
 }
 
-// addQPs adds the connections of an export.
+// addQPs adds the connections of an export to a snapshot.
 func (e *export) addQPs(v *control.Snapshot) {
 	e.mu.Lock()
 	var list []verbs.QP

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// watchMemory waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
-// alone: its connections end, new ones are rejected, and a reload opens it again.
+// watchMemory waits until the memory of the export cannot be accessed any more. Then the export fails: its connections
+// end, new ones are rejected, and a reload opens it again.
 func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why func() error) {
 	select {
 	case <-ctx.Done():
@@ -25,7 +25,7 @@ func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why fu
 	e.failMemory(why())
 }
 
-// failMemory makes the export fail because its memory is lost.
+// failMemory logs that the memory of the export is lost, and ends it.
 func (e *export) failMemory(why error) {
 	e.log.Error("export failed; its connections end, and new ones are rejected", "path",
 		e.cfg.Path, "error", why,
@@ -33,10 +33,10 @@ func (e *export) failMemory(why error) {
 	e.failWith(why, false)
 }
 
-// failWith ends the connections of an export that failed. With wait it is opened again as soon as that is possible.
+// failWith marks the export as failed and ends its connections. If wait is true ReviveLoop opens it again.
 func (e *export) failWith(why error, wait bool) {
 	e.mu.Lock()
-	if e.failed == nil { // what came first is the cause
+	if e.failed == nil { // the first error is the cause
 		e.failed, e.waiting = why, wait
 	}
 	conns := slices.Collect(maps.Values(e.conns))
@@ -46,28 +46,28 @@ func (e *export) failWith(why error, wait bool) {
 	}
 }
 
-// failure returns why the export is of no use, nil while it is.
+// failure returns why the export cannot be used, nil while it can.
 func (e *export) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.failed
 }
 
-// isHealthy reports whether the export works, or will when its device is back.
+// isHealthy reports whether the export works, or only waits for its device.
 func (e *export) isHealthy() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.failed == nil || e.waiting && e.dev.Core.Err() != nil
 }
 
-// isWaiting reports whether the export is to be opened again.
+// isWaiting reports whether ReviveLoop opens the export again.
 func (e *export) isWaiting() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waiting
 }
 
-// noteFailure notes why the export still cannot be opened, and reports whether that is another reason than before.
+// noteFailure records why the export still cannot be opened, and reports whether the reason has changed.
 func (e *export) noteFailure(why error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +97,7 @@ func remedy(c *config.Export, err error) string {
 	return "see the error; xwarp config check tests what a start does"
 }
 
-// takeContent takes over the memory of another export, which is stopped.
+// takeContent moves the content of another export, which must have been stopped, to e.
 func (e *export) takeContent(from *export) {
 	from.mu.Lock()
 	had := from.content

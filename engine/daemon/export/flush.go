@@ -5,12 +5,11 @@ import (
 	"sync"
 )
 
-// flushPiece is the most bytes of one msync: behind a flush of a large region, those of others wait for one piece.
+// flushPiece is the largest number of bytes of one msync: beside a flush of a large region, others wait for one piece.
 const flushPiece = 64 << 20
 
-// flusher runs the flushes of an export, one msync at a time. Those that wait take turns, and what one of
-// them has had written to disk need not be written again for the others: however many peers ask for all of a
-// region, it is written about once.
+// flusher runs the flushes of an export, one msync at a time. Waiting flushes take turns, and each msync counts for all
+// that waited when it began: a region that many peers flush at the same time is written about once.
 type flusher struct {
 	sync func(from, to uint64) error // writes [from, to) to disk
 
@@ -21,15 +20,15 @@ type flusher struct {
 
 // flushing is one flush that waits.
 type flushing struct {
-	missing []extent // of what was asked for, in order
+	missing []extent // ranges that are not on the disk yet, in order
 	err     error
 	done    chan struct{}
 }
 
-// extent is [from, to).
+// extent is the range [from, to).
 type extent struct{ from, to uint64 }
 
-// flush returns when [from, to) is on the disk as it was at the time of the call, or later.
+// flush writes [from, to) to the disk as it is at the time of the call, or later.
 func (f *flusher) flush(from, to uint64) error {
 	if from == to {
 		return nil
@@ -47,7 +46,7 @@ func (f *flusher) flush(from, to uint64) error {
 	return w.err
 }
 
-// flushLoop goes on until nobody waits.
+// flushLoop writes pieces until no flush waits.
 func (f *flusher) flushLoop() {
 	for {
 		f.mu.Lock()
@@ -56,13 +55,13 @@ func (f *flusher) flushLoop() {
 			f.mu.Unlock()
 			return
 		}
-		served := slices.Clone(f.queue) // who comes from now on may have written since
+		served := slices.Clone(f.queue) // flushes that come later may be for later writes
 		next := served[0].missing[0]
 		next.to = min(next.to, next.from+flushPiece)
 		f.mu.Unlock()
 		err := f.sync(next.from, next.to)
 		f.mu.Lock()
-		f.queue = append(f.queue[1:], served[0]) // behind those that came meanwhile
+		f.queue = append(f.queue[1:], served[0]) // after those that came meanwhile
 		for _, w := range served {
 			if w.progress(next, err) {
 				f.queue = slices.DeleteFunc(f.queue, func(o *flushing) bool { return o == w })
@@ -73,7 +72,7 @@ func (f *flusher) flushLoop() {
 	}
 }
 
-// progress takes what was written to disk, or failed to be, and reports whether w has to wait no longer.
+// progress records that e was written to the disk, or failed with err. It reports whether w is done.
 func (w *flushing) progress(e extent, err error) bool {
 	var left []extent
 	for _, l := range w.missing {

@@ -5,9 +5,9 @@ import (
 )
 
 const (
-	// queueDepth is the depth of the queues of a connection to an export, which carry flush requests only.
+	// queueDepth is the depth of the queues of a connection. They carry flush requests only.
 	queueDepth = 16
-	// reopenPause and reopenMost are between attempts to open an export that waits.
+	// reopenPause and reopenMost are the least and the longest time between attempts to open an export that waits.
 	reopenPause = time.Second
 	reopenMost  = 30 * time.Second
 )

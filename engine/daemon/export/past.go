@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// pastCounts are the counters of exports that are closed, by their names.
+// pastCounts are the counters of closed exports, by name.
 type pastCounts struct {
 	mu sync.Mutex
 	of map[string]counts
@@ -18,7 +18,7 @@ type counts struct {
 	transfers         counters.Values
 }
 
-// remember keeps the counters of an export that is stopped.
+// remember adds the counters of an export that is stopped to those of closed exports.
 func (s *Set) remember(e *export) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -40,7 +40,7 @@ func (n *counts) add(old counts) {
 	n.flushes += old.flushes
 }
 
-// counts are the export's own counters, unless they are remembered. It is called with mu held.
+// counts returns the export's own counters, zeros after remember. It must be called with mu held.
 func (e *export) counts() (n counts) {
 	if e.counted {
 		return n
@@ -53,7 +53,7 @@ func (e *export) counts() (n counts) {
 	return n
 }
 
-// totals are the counters of all exports that have had the name. It is called with mu held.
+// totals returns the counters of all exports that have had the name. It must be called with mu held.
 func (e *export) totals() counts {
 	n := e.counts()
 	c := &e.set.pastCounts

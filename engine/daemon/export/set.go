@@ -15,25 +15,26 @@ import (
 	"xwarp/engine/daemon/device"
 )
 
-// Daemon is what exports need of the daemon that has them. Its methods may be called from any goroutine.
+// Daemon is the part of the daemon that its exports use. Its methods may be called from any goroutine.
 type Daemon interface {
 	Devices() []*device.Device
-	// ReportDefect counts and logs a panic. It is called before the stack of the panic is left.
+	// ReportDefect counts and logs a panic. It must be called before the stack of the panic is unwound.
 	ReportDefect(log *slog.Logger, doing string, v any)
 }
 
-// Set is the exports of a daemon.
+// Set is the exports of a daemon. Its methods may be called from any goroutine.
 type Set struct {
 	d          Daemon
 	log        *slog.Logger
-	wake       chan struct{} // has 1 place; tells ReviveLoop to look
+	wake       chan struct{} // has one place: ReviveLoop must look at the exports
 	pastCounts pastCounts
 
-	opening sync.Mutex // held while exports are opened and closed after the start; locked before mu
+	opening sync.Mutex // held while a reload or ReviveLoop opens and closes exports; taken before mu
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// guarded by mu
 	list    []*export
-	stopped []*export // by Stop
+	stopped []*export // those that Stop has stopped
 }
 
 // NewSet returns a set without exports.
@@ -41,8 +42,8 @@ func NewSet(d Daemon, log *slog.Logger) *Set {
 	return &Set{d: d, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Start opens an export and serves it. One that cannot be opened waits, and the error says why; on a device
-// that is lost it waits as those do that were open there, without an error.
+// Start adds an export, opens it and serves it. An export that cannot be opened waits for ReviveLoop, and Start returns
+// why. On a device that is lost it waits without an error, as the exports do that were open there.
 func (s *Set) Start(c config.Export) error {
 	v := device.Find(s.d.Devices(), c.Interface)
 	if v == nil {
@@ -73,14 +74,14 @@ func (s *Set) Start(c config.Export) error {
 	s.mu.Lock()
 	s.list = append(s.list, e)
 	s.mu.Unlock()
-	if lost := v.Core.Err(); lost != nil { // also when another device has its place already
+	if lost := v.Core.Err(); lost != nil { // also when another device has replaced it
 		e.failWith(lost, true)
 	}
 	s.WakeReviver()
 	return err
 }
 
-// Reload closes what is gone or different and opens what is new.
+// Reload closes the exports that a configuration does not have, or has changed, and opens those that are new.
 func (s *Set) Reload(now *config.Loaded) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -118,6 +119,7 @@ func (s *Set) all() []*export {
 	return slices.Clone(s.list)
 }
 
+// find returns the export of that name, nil for none.
 func (s *Set) find(name string) *export {
 	for _, e := range s.all() {
 		if e.cfg.Name == name {
@@ -130,7 +132,7 @@ func (s *Set) find(name string) *export {
 // Len returns the number of exports.
 func (s *Set) Len() int { return len(s.all()) }
 
-// Flush returns when all that peers wrote to an export's file is on the disk.
+// Flush writes everything that peers wrote to an export's file to the disk.
 func (s *Set) Flush(name string) error {
 	e := s.find(name)
 	if e == nil {
@@ -140,7 +142,7 @@ func (s *Set) Flush(name string) error {
 	return err
 }
 
-// EndOn ends the exports of a device that was lost; they wait for another one in its place.
+// EndOn ends the exports of a device that was lost. They wait for another device in its place.
 func (s *Set) EndOn(v *device.Device, why error) {
 	for _, e := range s.all() {
 		if e.dev == v {
@@ -149,7 +151,7 @@ func (s *Set) EndOn(v *device.Device, why error) {
 	}
 }
 
-// AddTo adds the exports to a snapshot, with their connections if that is asked for.
+// AddTo adds the exports to a snapshot, with their connections if connections is true.
 func (s *Set) AddTo(v *control.Snapshot, connections bool) {
 	for _, e := range s.all() {
 		v.Exports = append(v.Exports, e.state())
@@ -172,7 +174,7 @@ func (s *Set) Stop(ctx context.Context) {
 	group.Wait()
 }
 
-// Free gives back the memory of the exports that Stop stopped.
+// Free frees the memory of the exports that Stop has stopped.
 func (s *Set) Free() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +185,7 @@ func (s *Set) Free() error {
 	return errors.Join(errs...)
 }
 
-// WakeReviver has ReviveLoop look at once.
+// WakeReviver makes ReviveLoop look at the exports at once.
 func (s *Set) WakeReviver() {
 	select {
 	case s.wake <- struct{}{}:
@@ -191,8 +193,8 @@ func (s *Set) WakeReviver() {
 	}
 }
 
-// ReviveLoop opens, until ctx is done, the exports that wait: for a device that was lost, with the memory that they
-// had, or for a directory, a port or an address that was not there.
+// ReviveLoop opens the exports that wait, until ctx is done. They wait for a device that was lost, and keep their
+// memory, or for a directory, a port or an address that was missing.
 func (s *Set) ReviveLoop(ctx context.Context) {
 	pause := reopenPause
 	for ctx.Err() == nil {
@@ -224,19 +226,19 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 	}
 }
 
-// reopen opens an export that its device's loss cut off on another device.
+// reopen opens an export again, on the device that has replaced a lost one.
 func (s *Set) reopen(e *export, v *device.Device) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	if !slices.Contains(s.all(), e) {
-		return nil // a reload came before
+		return nil // a reload has closed it
 	}
 	over, cancel := context.WithCancel(context.Background())
-	cancel() // its connections are gone
+	cancel() // its connections have ended
 	e.stop(over)
 	before := e
 	if e.content.isEmpty() {
-		before = nil // it was never open: nothing of an attempt stays
+		before = nil // it was never open, and has no memory
 	}
 	next, err := s.openExport(e.cfg, v, before)
 	if err != nil {
@@ -249,8 +251,8 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 	return nil
 }
 
-// applyReload takes over what counts for further connections alone, and reports whether that is all that c changes:
-// memory, with what peers wrote there, and connections stay.
+// applyReload applies the keys of c that only concern new connections. It reports whether c changes no other key: then
+// connections and memory, with everything that peers wrote, stay.
 func (e *export) applyReload(c config.Export) bool {
 	same := e.cfg
 	same.Connections, same.Allow = c.Connections, c.Allow

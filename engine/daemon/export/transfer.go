@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// openTransfer opens what put, get and cp are for.
+// openTransfer opens the content and serves put, get and cp until ctx is done.
 func (e *export) openTransfer(ctx context.Context) (err error) {
 	cfg := transfer.ServerConfig{
 		Device: e.dev.Core, MaxClients: e.cfg.Connections, Event: e.transferred,
@@ -33,7 +33,7 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 func (e *export) openContent() (err error) {
 	size := int64(e.cfg.Size)
 	switch {
-	case e.region != nil || e.tree != nil: // the export before had it
+	case e.region != nil || e.tree != nil: // takeContent has moved it here
 		return nil
 	case e.cfg.Serve == config.ServeDirectory:
 		e.tree, err = transfer.OpenTree(transfer.TreeConfig{
@@ -49,13 +49,13 @@ func (e *export) openContent() (err error) {
 	return err
 }
 
-// size returns the bytes that a region has room for, or those that a directory has.
+// size returns the size of the region, or the sum of the files of the directory, in bytes.
 func (e *export) size() int64 {
 	switch {
 	case e.region != nil:
 		return e.region.Size()
 	case e.tree == nil:
-		return 0 // another export has it
+		return 0 // takeContent has moved it to another export
 	}
 	byteCount, _ := e.tree.Used()
 	return byteCount
