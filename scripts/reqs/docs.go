@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// walks are documents that name functions and types, as package.Type.Method, and tests, as directory TestName.
-var walks = []string{"engine/README.md", "engine/daemon/SECURITY.md"}
+// walks are documents that name functions, types and fields, as package.Type.Method, and tests, as directory TestName.
+var walks = []string{"engine/README.md", "engine/daemon/README.md",
+	"engine/daemon/SECURITY.md"}
 
 var (
 	dotted   = regexp.MustCompile(`\b[a-z]+(\.[A-Za-z]\w*)+`)

@@ -53,10 +53,11 @@ func repository(t *testing.T, requirements, tests string) string {
 		"scripts/reqs/requirements.txt": requirements,
 		tableFile:                       "head\n" + begin + "\n" + end + "\ntail\n",
 		"p/p.go": "package p\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) " +
-			"M() {}\n\nconst C = 1\n",
+			"M() {}\n\ntype S struct{ f int }\n\nconst C = 1\n",
 		"p/p_test.go":      "package p\n" + tests,
 		"engine/README.md": "`p.T.M` in p/p.go is called by p.T, and p.C.\n",
 
+		"engine/daemon/README.md":   "p.S.f\n",
 		"engine/daemon/SECURITY.md": "shown\n",
 	} {
 		file := filepath.Join(root, name)

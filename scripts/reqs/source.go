@@ -144,7 +144,7 @@ func isTest(file string, fn *ast.FuncDecl) bool {
 		(strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
 }
 
-// declare notes the names of a file's top level.
+// declare records the names of a file's top level, and of the fields of its structs.
 func (s *source) declare(pkg string, f *ast.File) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -160,7 +160,15 @@ func (s *source) declare(pkg string, f *ast.File) {
 			for _, spec := range d.Specs {
 				switch spec := spec.(type) {
 				case *ast.TypeSpec:
-					s.names[pkg+"."+spec.Name.Name] = true
+					name := pkg + "." + spec.Name.Name
+					s.names[name] = true
+					if t, ok := spec.Type.(*ast.StructType); ok {
+						for _, f := range t.Fields.List {
+							for _, n := range f.Names {
+								s.names[name+"."+n.Name] = true
+							}
+						}
+					}
 				case *ast.ValueSpec:
 					for _, n := range spec.Names {
 						s.names[pkg+"."+n.Name] = true

@@ -59,7 +59,7 @@ type Counters struct {
 // Session is one program that uses the daemon. Handles are numbers in its own table: they mean nothing in another
 // session.
 //
-// Locks, in the order in which they are taken: executing, pumpMu, mu, cq.mu. README.md has the whole order.
+// executing is taken before pumpMu and mu, which are never held together. engine/daemon/README.md has the whole order.
 type Session struct {
 	d      Daemon
 	id     uint64
