@@ -28,7 +28,7 @@ type listenerKey [20]byte
 // saKey is struct sa_key of maps.h:
 //
 //	 0                16                32     36
-//	| local address   | remote address  | SPI |
+//	| destination     | source          | SPI |
 type saKey [36]byte
 
 // The generated structs have no padding and the same size, or this does not compile.
@@ -85,25 +85,26 @@ func (s *Steering) changeFlow(local, remote netip.AddrPort, change func(*flowKey
 	}, "flow %s from %s", local, remote)
 }
 
-// AddSA claims the ESP packets with an SPI that remote sends to local, the addresses of the SA. ESP packets of other
-// SAs, such as the host's own VPNs, stay with the kernel. Errors: [ErrClaimed], [ErrFull].
-func (s *Steering) AddSA(local, remote netip.Addr, spi uint32) error {
-	return s.changeSA(local, remote, spi, func(k *saKey) error {
+// AddSA claims the ESP packets with an SPI from src to dst, the addresses of the SA, and ICMP errors that quote such
+// packets. ESP packets of other SAs, such as the host's own VPNs, stay with the kernel. Errors: [ErrClaimed],
+// [ErrFull].
+func (s *Steering) AddSA(dst, src netip.Addr, spi uint32) error {
+	return s.changeSA(dst, src, spi, func(k *saKey) error {
 		return addClaim(s.objs.Sas, k, "Options.MaxSAs")
 	})
 }
 
 // RemoveSA removes an SA that [Steering.AddSA] added. Error: [ErrNotClaimed].
-func (s *Steering) RemoveSA(local, remote netip.Addr, spi uint32) error {
-	return s.changeSA(local, remote, spi, func(k *saKey) error {
+func (s *Steering) RemoveSA(dst, src netip.Addr, spi uint32) error {
+	return s.changeSA(dst, src, spi, func(k *saKey) error {
 		return removeClaim(s.objs.Sas, k)
 	})
 }
 
 // changeSA checks the addresses of an SA and runs change with its key.
-func (s *Steering) changeSA(local, remote netip.Addr, spi uint32, change func(*saKey) error) error {
+func (s *Steering) changeSA(dst, src netip.Addr, spi uint32, change func(*saKey) error) error {
 	return s.whileOpen(func() error {
-		l, r := local.Unmap(), remote.Unmap()
+		l, r := dst.Unmap(), src.Unmap()
 		if !l.IsValid() || l.IsUnspecified() || !r.IsValid() || r.IsUnspecified() || spi == 0 {
 			return errors.New("needs two addresses and an SPI")
 		}
@@ -111,12 +112,12 @@ func (s *Steering) changeSA(local, remote netip.Addr, spi uint32, change func(*s
 			return errors.New("one end is IPv4, the other IPv6")
 		}
 		var k saKey
-		l16, r16 := l.As16(), r.As16()
-		copy(k[0:], l16[:])
-		copy(k[16:], r16[:])
+		to, from := l.As16(), r.As16()
+		copy(k[0:], to[:])
+		copy(k[16:], from[:])
 		binary.BigEndian.PutUint32(k[32:], spi)
 		return change(&k)
-	}, "SA 0x%08x of %s from %s", spi, local, remote)
+	}, "SA 0x%08x to %s from %s", spi, dst, src)
 }
 
 // AddListener claims all segments to a local address and port. The address 0.0.0.0 means any IPv4 address, :: any IPv6

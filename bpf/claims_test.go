@@ -246,7 +246,7 @@ func TestOutcomeNames(t *testing.T) {
 			t.Errorf("%s: steered %v, dropped %v", name, o.Steered(), o.Dropped())
 		}
 	}
-	if got, want := Outcome(NumOutcomes).String(), "outcome(20)"; got != want {
+	if got, want := Outcome(NumOutcomes).String(), "outcome(21)"; got != want {
 		t.Errorf("beyond the last: %q, want %q", got, want)
 	}
 }

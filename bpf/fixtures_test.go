@@ -3,6 +3,7 @@ package bpf
 import (
 	"encoding/binary"
 	"net"
+	"net/netip"
 	"slices"
 
 	"github.com/google/gopacket"
@@ -34,6 +35,14 @@ func fixtures() []fixture {
 // ourSPI is the SPI of SAs that the engine has with each remote host.
 const ourSPI = 0x12345678
 
+// theirSPI is the SPI of SAs by which the engine sends to each remote host.
+const theirSPI = 0x9abcdef0
+
+// sentESP4 is an ESP packet that the host sent, or another one.
+func sentESP4(from netip.Addr, spi uint32) []byte {
+	return serialize(ip4(remote4, layers.IPProtocolESP, from4(from)), esp(spi))
+}
+
 // esp is a packet of an SA.
 func esp(spi uint32) gopacket.Payload {
 	return raw(binary.BigEndian.AppendUint32(nil, spi), make([]byte, 60))
@@ -62,6 +71,17 @@ func espFixtures() []fixture {
 			esp(ourSPI)), want: PassNotTCP},
 		{name: "esp of three bytes", frame: frame(ether4(), ip4(local4, proto),
 			gopacket.Payload(esp(ourSPI)[:3])), want: PassMalformed},
+		{name: "icmp about our esp", frame: icmp4(3, 4, sentESP4(local4, theirSPI)), want: ICMP},
+		{name: "icmp about 8 bytes of our esp",
+			frame: icmp4(3, 4, sentESP4(local4, theirSPI)[:28]), want: ICMP},
+		{name: "icmp about 7 bytes of our esp",
+			frame: icmp4(3, 4, sentESP4(local4, theirSPI)[:27]), want: PassMalformed},
+		{name: "icmp about esp of a VPN", frame: icmp4(3, 4, sentESP4(local4, theirSPI+1)),
+			want: PassNotTCP},
+		{name: "icmp about esp that we receive", frame: icmp4(3, 4, sentESP4(local4, ourSPI)),
+			want: PassNotTCP},
+		{name: "icmp about esp of another host", frame: icmp4(3, 4, sentESP4(other4, theirSPI)),
+			want: PassNotTCP},
 		{name: "udp that begins as our esp", frame: frame(ether4(),
 			ip4(local4, layers.IPProtocolUDP), esp(ourSPI)), want: PassNotTCP},
 	}

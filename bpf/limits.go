@@ -10,7 +10,7 @@ const (
 	// DefaultMaxListeners bounds the listening addresses; a listener of any address of both families takes two.
 	DefaultMaxListeners = 1 << 10
 
-	// DefaultMaxSAs bounds the SAs that the engine receives with.
+	// DefaultMaxSAs bounds the SAs that the engine receives and sends with.
 	DefaultMaxSAs = 1 << 12
 
 	// DefaultMaxFragments bounds the datagrams whose later fragments are expected. A first fragment to a listener

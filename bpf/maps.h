@@ -19,6 +19,7 @@ enum outcome {
 	OUTCOME_DROP_PEER,	      /* to a listener, from an address that the map of peers does not contain */
 	OUTCOME_DROP_SYN,	      /* a SYN to a listener, beyond the limits below */
 	OUTCOME_DROP_STRAY,	      /* another segment to a listener, or an ICMP error about it, beyond the limits below */
+	OUTCOME_DROP_CLEAR,	      /* a segment in the clear of a flow or to a listener, from an address of the map must_protect */
 	OUTCOME_PASS_NO_MATCH,	      /* TCP without a matching flow or listener */
 	OUTCOME_PASS_NOT_LOCAL,	      /* to the port of a listener of any address, at an address of another host */
 	OUTCOME_PASS_OTHER_MAC,	      /* TCP of no flow, in a frame for another Ethernet address or a group */
@@ -34,7 +35,7 @@ enum outcome {
 };
 
 #define OUTCOME_LAST_STEERED OUTCOME_ESP
-#define OUTCOME_LAST_DROPPED OUTCOME_DROP_STRAY
+#define OUTCOME_LAST_DROPPED OUTCOME_DROP_CLEAR
 #define UNDECIDED OUTCOME_COUNT /* functions of steer.c return it when there is no outcome yet */
 
 // The keys are bytes in network order without padding; claims.go writes the same layout.
@@ -50,7 +51,7 @@ struct listener_key {
 };
 
 struct sa_key {
-	struct address local, remote;
+	struct address dst, src;
 	__be32 spi;
 };
 
@@ -69,7 +70,8 @@ struct prefix {
 // Settings that apply to all frames.
 struct settings {
 	struct mac mac;	   /* of the interface */
-	__u16 only_peers; /* listeners serve only the addresses in the map of peers */
+	__u8 only_peers; /* listeners serve only the addresses in the map of peers */
+	__u8 protect;	 /* the map must_protect has addresses */
 	__u32 generation; /* of the listeners and local prefixes: changes with each of their changes, never 0 */
 	__u32 tick_ns;	  /* length of a kernel tick */
 };
@@ -98,7 +100,8 @@ struct {
 	__type(value, __u32); /* always 1 */
 } listeners SEC(".maps");
 
-// The IPsec SAs that the engine receives with. All others belong to the host.
+// The IPsec SAs of the engine, by what their packets carry: those that it receives with, and those that it sends with, whose
+// packets ICMP errors quote. All others belong to the host.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -142,6 +145,15 @@ struct {
 	__type(key, struct prefix);
 	__type(value, __u32); /* 1; 0 excludes a part of a shorter prefix */
 } peers SEC(".maps");
+
+// The addresses whose connections IPsec must protect.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct prefix);
+	__type(value, __u32); /* 1; 0 excludes a part of a shorter prefix */
+} must_protect SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

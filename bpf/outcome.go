@@ -5,7 +5,7 @@ import "fmt"
 // Outcome says what the program did with a frame. Every frame has exactly one outcome.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in maps.h. Frames up to ESP went to a socket, frames up to DropStray
+// The outcomes, in the order of enum outcome in maps.h. Frames up to ESP went to a socket, frames up to DropClear
 // were dropped, the rest went to the kernel.
 const (
 	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
@@ -20,7 +20,9 @@ const (
 	// SYN to a listener, beyond the rate limit
 	DropSYN = Outcome(steerOutcomeOUTCOME_DROP_SYN)
 	// segment to a listener that follows no SYN, or an ICMP error about one, beyond the rate limit
-	DropStray   = Outcome(steerOutcomeOUTCOME_DROP_STRAY)
+	DropStray = Outcome(steerOutcomeOUTCOME_DROP_STRAY)
+	// segment in the clear, from an address of SetProtected
+	DropClear   = Outcome(steerOutcomeOUTCOME_DROP_CLEAR)
 	PassNoMatch = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH) // TCP without a matching flow or listener
 	// port of a listener of any address, at an address of another host
 	PassNotLocal = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)
@@ -48,6 +50,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropPeer:           "drop_peer",
 	DropSYN:            "drop_syn",
 	DropStray:          "drop_stray",
+	DropClear:          "drop_clear",
 	PassNoMatch:        "pass_no_match",
 	PassNotLocal:       "pass_not_local",
 	PassOtherMAC:       "pass_other_mac",
@@ -73,7 +76,7 @@ func (o Outcome) String() string {
 func (o Outcome) Steered() bool { return o <= ESP }
 
 // Dropped reports whether frames of this outcome were dropped.
-func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropStray }
+func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropClear }
 
 // Counts holds frames by [Outcome] since the program was loaded.
 type Counts [NumOutcomes]uint64

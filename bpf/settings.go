@@ -25,15 +25,26 @@ var mappedIPv4 = netip.MustParsePrefix("0.0.0.0/0")
 
 // replace changes the set to want. Prefixes in both sets stay in the map throughout.
 func (p *prefixes) replace(want []netip.Prefix) error {
-	next := map[netip.Prefix]uint32{mappedIPv4: 0}
+	in := make(map[netip.Prefix]bool, len(want))
 	for _, w := range want {
+		in[w] = true
+	}
+	return p.replaceWith(in)
+}
+
+// replaceWith is replace with excluded prefixes: those whose value is false.
+func (p *prefixes) replaceWith(want map[netip.Prefix]bool) error {
+	next := map[netip.Prefix]uint32{mappedIPv4: 0}
+	for w, in := range want {
 		if !w.IsValid() {
 			return fmt.Errorf("prefix %v is invalid", w)
 		}
 		if a := w.Addr(); a.Is4In6() && w.Bits() >= 96 {
 			w = netip.PrefixFrom(a.Unmap(), w.Bits()-96)
 		}
-		next[w.Masked()] = 1
+		if next[w.Masked()] = 0; in {
+			next[w.Masked()] = 1
+		}
 	}
 	for h := range p.have {
 		if _, stays := next[h]; stays {
@@ -104,6 +115,18 @@ func (s *Steering) SetPeers(from []netip.Prefix) error {
 	})
 }
 
+// SetProtected sets the addresses whose connections IPsec protects: segments in the clear from there are dropped as
+// [DropClear] where a flow or a listener would take them. A prefix with the value false is an exception from shorter
+// ones. Error: [ErrFull]; some prefixes are missing then.
+func (s *Steering) SetProtected(from map[netip.Prefix]bool) error {
+	return s.changeSettings("protected addresses", func() error {
+		if s.settings.Protect = 0; len(from) > 0 {
+			s.settings.Protect = 1
+		}
+		return errors.Join(s.protected.replaceWith(from), s.writeSettings())
+	})
+}
+
 // SetMAC sets the Ethernet address of the interface: listeners claim no frames to other addresses. [Steering.Attach]
 // sets it first.
 func (s *Steering) SetMAC(mac [6]byte) error {
@@ -118,7 +141,7 @@ func (s *Steering) setMAC(mac [6]byte) error {
 	return s.writeSettings()
 }
 
-func (s *Steering) setOnlyPeers(on uint16) error {
+func (s *Steering) setOnlyPeers(on uint8) error {
 	s.settings.OnlyPeers = on
 	return s.writeSettings()
 }

@@ -85,6 +85,53 @@ func TestPeers(t *testing.T) {
 	}
 }
 
+// TestProtected: segments in the clear from addresses that IPsec protects reach neither listener nor flow. The host's
+// other ports are not asked, and ESP comes in.
+func TestProtected(t *testing.T) {
+	b := newBench(t, true)
+	prefixes := func(in string, out ...string) map[netip.Prefix]bool {
+		m := map[netip.Prefix]bool{netip.MustParsePrefix(in): true}
+		for _, p := range parsePrefixes(out...) {
+			m[p] = false
+		}
+		return m
+	}
+	for _, c := range []struct {
+		name string
+		from map[netip.Prefix]bool
+		v4   bool
+		v6   bool
+	}{
+		{"nobody", nil, false, false},
+		{"all of IPv4", prefixes("0.0.0.0/0"), true, false},
+		{"all of IPv6", prefixes("::/0"), false, true},
+		{"all but one", prefixes("0.0.0.0/0", remote4.String()+"/32"), false, false},
+		{"nobody again", nil, false, false},
+	} {
+		if err := b.SetProtected(c.from); err != nil {
+			t.Fatal(c.name, err)
+		}
+		t.Run(c.name, func(t *testing.T) {
+			b.TB = t
+			or := func(drop bool, o Outcome) Outcome {
+				if drop {
+					return DropClear
+				}
+				return o
+			}
+			for _, port := range []layers.TCPPort{listenPort, anyPort} {
+				b.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(port)),
+					or(c.v4, Listener))
+				b.expect(frame(ether6(), ip6(local6, protoTCP), segmentTo(port)),
+					or(c.v6, Listener))
+			}
+			b.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), or(c.v4, Flow))
+			b.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(22)), PassNoMatch)
+			b.expect(frame(ether4(), ip4(local4, layers.IPProtocolESP), esp(ourSPI)), ESP)
+		})
+	}
+}
+
 func TestPrefixesFull(t *testing.T) {
 	s := load(t, Options{MaxPrefixes: 2}) // one is the hole for IPv4
 	wantError(t, s.SetLocal(hosts(local4, other4)), ErrFull, "2 entries", "Options.MaxPrefixes")

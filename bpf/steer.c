@@ -7,6 +7,7 @@
 //                                                    (a SYN: its listener's limit, then the flow)
 //                                                 -> later fragment -> where its first fragment went
 //                                                 -> ICMP error     -> where the quoted packet would go
+//                                              -> ESP -> an SA of the engine -> socket of the rx queue
 //         -> anything else: XDP_PASS
 //
 // Every frame is counted under exactly one outcome. The kernel no longer sees:
@@ -17,12 +18,13 @@
 //   - Fragments of such segments that arrive after the first fragment. They never reach the kernel's reassembly.
 //   - ICMP errors that quote such a segment. The kernel's path MTU cache does not learn from them.
 //
-// Three kinds of claimed frames are dropped. No frame is modified.
+// Four kinds of claimed frames are dropped. No frame is modified.
 //
 //   - Frames on a receive queue without a socket: only the socket of that queue could take the frame, and the kernel, which
 //     does not know the connection, would answer RST. TCP retransmits.
 //   - Segments to a listener from an address that the map of peers does not contain.
 //   - Segments and ICMP errors to a listener beyond the listener's rate limits.
+//   - Segments in the clear from an address whose connections IPsec must protect.
 //
 // Listeners claim no frames to other Ethernet addresses (bridged machines, macvlan, promiscuous captures) and to groups.
 // Flows claim such frames: the four-tuple is unique, the engine checks the Ethernet address itself, and after a change of the
@@ -257,6 +259,12 @@ static inline_always enum outcome find_listener(const struct address *local, __b
 	return contains(&local_prefixes, local) ? OUTCOME_LISTENER : OUTCOME_PASS_NOT_LOCAL;
 }
 
+// is_unprotected reports whether a segment in the clear from a remote address must not be.
+static inline_always int is_unprotected(const struct frame *f, const struct address *remote)
+{
+	return f->settings->protect && contains(&must_protect, remote);
+}
+
 // decide_listener decides on a segment that belongs to no flow, without rate limits.
 static inline_always enum outcome decide_listener(const struct frame *f, const struct address *local,
 						  const struct address *remote, __be16 port)
@@ -277,6 +285,8 @@ static inline_always enum outcome decide_listener(const struct frame *f, const s
 	}
 	if (f->settings->only_peers && !contains(&peers, remote))
 		return OUTCOME_DROP_PEER;
+	if (is_unprotected(f, remote))
+		return OUTCOME_DROP_CLEAR;
 	return OUTCOME_LISTENER;
 }
 
@@ -452,6 +462,8 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 		return o;
 	__u32 *is_new = find_flow(&d->dst, &d->src, tcp->port);
 	if (is_new) {
+		if (is_unprotected(f, &d->src))
+			return OUTCOME_DROP_CLEAR;
 		if (*is_new)
 			refund_syn(f, tcp, is_new);
 		return OUTCOME_FLOW;
@@ -496,6 +508,13 @@ static inline_always void remember_first_fragment(const struct frame *f, const s
 	}
 }
 
+// find_sa returns the value in the map of SAs for an IPsec packet, or 0.
+static inline_always __u32 *find_sa(const struct datagram *d, __be32 spi)
+{
+	struct sa_key sa = {.dst = d->dst, .src = d->src, .spi = spi};
+	return bpf_map_lookup_elem(&sas, &sa);
+}
+
 static inline_always int is_icmp_error(const struct icmp_error *icmp, int v6)
 {
 	if (v6)
@@ -520,14 +539,16 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 	enum outcome o = v6 ? read_ipv6(f, off, d->end, &q) : read_ipv4(f, off, d->end, &q);
 	if (o != UNDECIDED)
 		return o;
-	if (q.protocol != PROTO_TCP || q.part == LATER_FRAGMENT)
+	if (!is_claimable(&q) || q.part == LATER_FRAGMENT)
 		return OUTCOME_PASS_NOT_TCP;
 
-	struct ports *port = header_at(f, q.payload, TCP_QUOTE);
+	struct ports *port = header_at(f, q.payload, TCP_QUOTE); /* of ESP the SPI, and the sequence number as well */
 	if (!port || q.payload + TCP_QUOTE > q.end)
 		return missing_bytes(q.payload, TCP_QUOTE, q.end);
 	if (!same_address(&q.src, &d->dst))
 		return OUTCOME_PASS_NOT_TCP;
+	if (q.protocol == PROTO_ESP)
+		return find_sa(&q, *(__be32 *)port) ? OUTCOME_ICMP : OUTCOME_PASS_NOT_TCP;
 	struct ports reversed = {.src = port->dst, .dst = port->src};
 	if (find_flow(&q.src, &q.dst, reversed))
 		return OUTCOME_ICMP;
@@ -543,8 +564,7 @@ static inline_always enum outcome steer_esp(const struct frame *f, const struct 
 	__be32 *spi = header_at(f, d->payload, sizeof(*spi));
 	if (!spi || d->payload + sizeof(*spi) > d->end)
 		return missing_bytes(d->payload, sizeof(*spi), d->end);
-	struct sa_key sa = {.local = d->dst, .remote = d->src, .spi = *spi};
-	return bpf_map_lookup_elem(&sas, &sa) ? OUTCOME_ESP : OUTCOME_PASS_NOT_TCP;
+	return find_sa(d, *spi) ? OUTCOME_ESP : OUTCOME_PASS_NOT_TCP;
 }
 
 // steer_ip decides on a datagram whose IP headers were read.

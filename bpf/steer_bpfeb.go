@@ -99,18 +99,19 @@ const (
 	steerOutcomeOUTCOME_DROP_PEER            steerOutcome = 6
 	steerOutcomeOUTCOME_DROP_SYN             steerOutcome = 7
 	steerOutcomeOUTCOME_DROP_STRAY           steerOutcome = 8
-	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 9
-	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 10
-	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 11
-	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 12
-	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 13
-	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 14
-	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 15
-	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 16
-	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 17
-	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 18
-	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 19
-	steerOutcomeOUTCOME_COUNT                steerOutcome = 20
+	steerOutcomeOUTCOME_DROP_CLEAR           steerOutcome = 9
+	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 10
+	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 11
+	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 12
+	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 13
+	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 14
+	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 15
+	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 16
+	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 17
+	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 18
+	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 19
+	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 20
+	steerOutcomeOUTCOME_COUNT                steerOutcome = 21
 )
 
 type steerPrefix struct {
@@ -123,12 +124,12 @@ type steerPrefix struct {
 }
 
 type steerSaKey struct {
-	_     structs.HostLayout
-	Local struct {
+	_   structs.HostLayout
+	Dst struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
-	Remote struct {
+	Src struct {
 		_    structs.HostLayout
 		Word [4]uint32
 	}
@@ -141,7 +142,8 @@ type steerSettings struct {
 		_    structs.HostLayout
 		Word [3]uint16
 	}
-	OnlyPeers  uint16
+	OnlyPeers  uint8
+	Protect    uint8
 	Generation uint32
 	TickNs     uint32
 }
@@ -161,6 +163,7 @@ const (
 	steerMapLiveSlots      = "live_slots"
 	steerMapLiveStates     = "live_states"
 	steerMapLocalPrefixes  = "local_prefixes"
+	steerMapMustProtect    = "must_protect"
 	steerMapNoSocketDrops  = "no_socket_drops"
 	steerMapPeers          = "peers"
 	steerMapRecentSyns     = "recent_syns"
@@ -230,6 +233,7 @@ type steerMapSpecs struct {
 	LiveSlots      *ebpf.MapSpec `ebpf:"live_slots"`
 	LiveStates     *ebpf.MapSpec `ebpf:"live_states"`
 	LocalPrefixes  *ebpf.MapSpec `ebpf:"local_prefixes"`
+	MustProtect    *ebpf.MapSpec `ebpf:"must_protect"`
 	NoSocketDrops  *ebpf.MapSpec `ebpf:"no_socket_drops"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	RecentSyns     *ebpf.MapSpec `ebpf:"recent_syns"`
@@ -275,6 +279,7 @@ type steerMaps struct {
 	LiveSlots      *ebpf.Map `ebpf:"live_slots"`
 	LiveStates     *ebpf.Map `ebpf:"live_states"`
 	LocalPrefixes  *ebpf.Map `ebpf:"local_prefixes"`
+	MustProtect    *ebpf.Map `ebpf:"must_protect"`
 	NoSocketDrops  *ebpf.Map `ebpf:"no_socket_drops"`
 	Peers          *ebpf.Map `ebpf:"peers"`
 	RecentSyns     *ebpf.Map `ebpf:"recent_syns"`
@@ -296,6 +301,7 @@ func (m *steerMaps) Close() error {
 		m.LiveSlots,
 		m.LiveStates,
 		m.LocalPrefixes,
+		m.MustProtect,
 		m.NoSocketDrops,
 		m.Peers,
 		m.RecentSyns,

@@ -61,7 +61,8 @@ func newBench(t testing.TB, socket bool) *bench {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.AddSA(local4, remote4, ourSPI),
+	if err := errors.Join(s.AddSA(remote4, local4, theirSPI), s.AddSA(remote6, local6, theirSPI),
+		s.AddSA(local4, remote4, ourSPI),
 		s.AddSA(local6, remote6, ourSPI)); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ const programName = "xwarp_steer"
 type Options struct {
 	MaxFlows     int // exact flows at a time
 	MaxListeners int // listening addresses at a time
-	MaxSAs       int // IPsec SAs to receive with at a time
+	MaxSAs       int // IPsec SAs at a time
 	MaxFragments int // datagrams at a time whose later fragments are expected
 	MaxPrefixes  int // of this host's addresses, and of peers
 	MaxQueues    int // receive queues that can have a socket: numbers 0 to MaxQueues-1
@@ -52,6 +52,7 @@ type Steering struct {
 	att          Attachment
 	settings     steerSettings
 	local, peers prefixes
+	protected    prefixes
 }
 
 // Load loads program and maps into the kernel, attached to nothing. It needs CAP_BPF, CAP_NET_ADMIN and
@@ -74,7 +75,8 @@ func Load(opts Options) (*Steering, error) {
 		{"MaxFragments", opts.MaxFragments, DefaultMaxFragments,
 			[]*ebpf.MapSpec{spec.Maps[steerMapFragments]}},
 		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes,
-			[]*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers]}},
+			[]*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers],
+				spec.Maps[steerMapMustProtect]}},
 		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets],
 			spec.Maps[steerMapNoSocketDrops], spec.Maps[steerMapListenerLimits]}},
 	} {
@@ -99,7 +101,9 @@ func Load(opts Options) (*Steering, error) {
 		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
 	}
 	s.local, s.peers = newPrefixes(s.objs.LocalPrefixes), newPrefixes(s.objs.Peers)
-	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil), s.setTick(),
+	s.protected = newPrefixes(s.objs.MustProtect)
+	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil), s.protected.replace(nil),
+		s.setTick(),
 		s.bumpGeneration()); err != nil {
 		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
 	}

@@ -259,6 +259,17 @@ func testIPsec(t *testing.T, queues int) {
 	p.attack(t)
 	work(func() bool { return true })
 	p.secrets(t)
+
+	// A peer that does not encrypt is not answered.
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if c, err := p.tn.A.Dial(ctx, netip.AddrPort{}, p.at); err == nil {
+		c.Close()
+		t.Error("connected in the clear")
+	}
+	if n := p.d[1].Snapshot().Devices[0].Steering["drop_clear"]; n == 0 {
+		t.Error("no segment in the clear was dropped")
+	}
 }
 
 // attack sends each host copies of packets that it received, and others with a changed byte.

@@ -44,8 +44,8 @@ type Kernel interface {
 
 // Steering tells the host's packet filter which SAs are the engine's. bpf.Steering is one.
 type Steering interface {
-	AddSA(local, remote netip.Addr, spi uint32) error
-	RemoveSA(local, remote netip.Addr, spi uint32) error
+	AddSA(dst, src netip.Addr, spi uint32) error
+	RemoveSA(dst, src netip.Addr, spi uint32) error
 }
 
 // Config is what a Manager is made of.
@@ -234,6 +234,7 @@ func (m *Manager) Update(s *xfrm.State) {
 	}
 	for sa, out := range m.outs {
 		if !slices.Contains(s.Outbound, sa) {
+			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
 			m.total.addOut(out.esp)
 			delete(m.outs, sa)
 		}
@@ -324,6 +325,8 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 			m.steer("send", fmt.Errorf("%v: %w", sa, err))
 			return
 		}
+		// Only ICMP errors are lost without the claim.
+		m.steer("claim", m.cfg.Steering.AddSA(sa.Dst, sa.Src, sa.SPI))
 		o = &outbound{esp: out}
 		m.outs[sa] = o
 	}

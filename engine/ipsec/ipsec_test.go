@@ -261,7 +261,7 @@ func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 		t.Errorf("%d bytes left, %d for the first time, %d arrived", sent, first, to.received)
 	}
 	for _, h := range n.h {
-		if len(h.m.ins) > 3 || len(h.m.outs) > 2 || len(h.steered) != len(h.m.ins) ||
+		if len(h.m.ins) > 3 || len(h.m.outs) > 2 || len(h.steered) != len(h.m.ins)+len(h.m.outs) ||
 			len(h.m.flows) != 1 {
 			t.Errorf("%d SAs in, %d out, %d steered, %d flows", len(h.m.ins), len(h.m.outs),
 				len(h.steered), len(h.m.flows))

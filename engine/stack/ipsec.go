@@ -32,6 +32,7 @@ type Flow struct {
 	Local, Remote ip.Addr
 
 	out    *esp.Out // nil: there is none, and packets wait
+	quoted quotedSA // the key of out in Stack.outbound
 	wanted bool     // IPsec.Want was called since the last SetOut
 }
 
@@ -55,12 +56,26 @@ type inbound struct {
 	flow *Flow
 }
 
+// quotedSA is what an ICMP error names an SA by.
+type quotedSA struct {
+	remote ip.Addr
+	spi    uint32
+}
+
 // SetOut has f send with out from now on; nil: connections wait, however long it takes (RFC 5044, 9.4).
 func (s *Stack) SetOut(f *Flow, out *esp.Out) {
 	f.out, f.wanted = out, false
+	if s.outbound[f.quoted] == f {
+		delete(s.outbound, f.quoted)
+	}
 	if out == nil {
 		return
 	}
+	if s.outbound == nil {
+		s.outbound = map[quotedSA]*Flow{}
+	}
+	f.quoted = quotedSA{f.Remote, out.SPI()}
+	s.outbound[f.quoted] = f
 	for _, e := range s.byAge(func(e *Endpoint) bool { return e.flow == f }) {
 		s.mark(e)
 	}
@@ -260,6 +275,34 @@ func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoin
 	s.via = in.flow
 	s.segment(near, payload, 1, sum, now)
 	s.via = nil
+}
+
+// quotable is how old a packet may be that an ICMP error quotes, in packets sent since.
+const quotable = 1 << 16
+
+// sealedTooBig lowers the path MTU of the connections whose ESP packet was too big for a router. The error is not
+// authenticated: the SPI and the number that it quotes say that its sender saw a recent packet. Other errors change
+// nothing (RFC 4301, 6.1.1), and TCP's timers find out. It reports false when the error is about no flow here.
+func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
+	f := s.outbound[quotedSA{e.Remote, e.SPI}]
+	if f == nil || f.Local != e.Local {
+		return false
+	}
+	s.stats.ICMP++
+	if e.Kind != ip.PacketTooBig || !f.out.Sent(uint32(e.Seq), quotable) {
+		return true
+	}
+	for _, c := range s.byAge(func(c *Endpoint) bool { return c.flow == f }) {
+		v6 := c.frame.v6
+		was := c.conn.Info(now).PathMTU
+		sealed := f.Shape.SealedLen(was, v6)
+		if e.MTU == 0 || e.MTU >= sealed { // no router on the path of now says so
+			continue
+		}
+		c.conn.PathMTU(f.Shape.InnerMTU(e.MTU, v6), now)
+		s.mark(c)
+	}
+	return true
 }
 
 // decapsulate sets s.ip to the header of the packet of TCP in b and returns what follows it.

@@ -580,3 +580,88 @@ func TestAuthenticGarbage(t *testing.T) {
 		}
 	}
 }
+
+// tooBig is the ICMP error of a router between the hosts about a frame.
+func tooBig(t *testing.T, frame []byte, mtu int) []byte {
+	t.Helper()
+	var e ip.Ethernet
+	var h ip.Header
+	off, err := e.Decode(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Decode(frame[off:]); err != nil {
+		t.Fatal(err)
+	}
+	quoted := frame[off : off+h.Len()+8]
+	body := make([]byte, 8, 8+len(quoted))
+	reply := ip.Header{V6: h.V6, TTL: 64, Src: h.Dst, Dst: h.Src, Proto: ip.ProtoICMP}
+	pseudo := uint64(0)
+	if body[0], body[1] = 3, 4; h.V6 {
+		body[0], body[1], reply.Proto = 2, 0, ip.ProtoICMPv6
+		binary.BigEndian.PutUint32(body[4:], uint32(mtu))
+	} else {
+		binary.BigEndian.PutUint16(body[6:], uint16(mtu))
+	}
+	body = append(body, quoted...)
+	if reply.PayloadLen = len(body); h.V6 {
+		pseudo = reply.PseudoSum(len(body))
+	}
+	sum := wire.Finish(wire.Sum(body, pseudo))
+	binary.BigEndian.PutUint16(body[2:], sum)
+	b := make([]byte, off+reply.Len(), off+reply.Len()+len(body))
+	e.Dst, e.Src = e.Src, e.Dst
+	e.Put(b)
+	reply.Put(b[off:])
+	return append(b, body...)
+}
+
+// TestPacketTooBigAboutESP has a router that says what it can carry: the connection sends no longer packets. Errors
+// about packets that were never sent change nothing.
+func TestPacketTooBigAboutESP(t *testing.T) {
+	for _, c := range shapes {
+		from, to := &checked{t: t}, &checked{t: t}
+		to.idle = true
+		x := newESPPair(t, c.v6, c.shape, [2]Upper{from, to}, true, nil)
+		var last []byte
+		x.lose = func(i int, f []byte) bool {
+			if i == 0 {
+				last = bytes.Clone(f)
+			}
+			return x.inspect(i, f)
+		}
+		for range 20 {
+			x.turn()
+		}
+		const mtu = 1400
+		mtuOf := func() int { return x.e.conn.Info(x.now).PathMTU }
+		was := mtuOf()
+		quote := bytes.Clone(last)
+		at := ip.EthernetLen + ipLen(last[12] == 0x86)
+		for _, forge := range []func(b []byte){
+			func(b []byte) { b[at+3] ^= 1 },                                  // another SPI
+			func(b []byte) { binary.BigEndian.PutUint32(b[at+4:], 1<<30) },   // a number to come
+			func(b []byte) { binary.BigEndian.PutUint32(b[at+4:], 1<<32-9) }, // none of this SA
+		} {
+			b := bytes.Clone(quote)
+			forge(b)
+			x.k[0].Inject(tooBig(t, b, mtu))
+			x.turn()
+		}
+		x.k[0].Inject(tooBig(t, quote, 2000)) // more than we send
+		x.turn()
+		if mtuOf() != was {
+			t.Errorf("%+v: forged errors lower the path MTU from %d to %d", c, was, mtuOf())
+		}
+		x.k[0].Inject(tooBig(t, quote, mtu))
+		for range 20 {
+			x.turn()
+		}
+		if got, want := mtuOf(), c.shape.InnerMTU(mtu, c.v6); got != want {
+			t.Errorf("%+v: path MTU %d, want %d", c, got, want)
+		}
+		if n := len(last) - ip.EthernetLen; n > mtu || n < mtu-4 {
+			t.Errorf("%+v: packets of %d bytes for a router that takes %d", c, n, mtu)
+		}
+	}
+}

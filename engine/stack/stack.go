@@ -70,9 +70,10 @@ type Stack struct {
 	held       int // segments that wait for a hop
 	local      local
 	inbound    map[uint32]inbound // by SPI
-	via        *Flow              // by which the segment that is being processed arrived; nil: in the clear
-	now        tick.Time          // of the last round of transmission
-	begun      uint64             // connections so far
+	outbound   map[quotedSA]*Flow
+	via        *Flow     // by which the segment that is being processed arrived; nil: in the clear
+	now        tick.Time // of the last round of transmission
+	begun      uint64    // connections so far
 	timers     timers
 	flush      flush
 	starved    bool                  // the last round of transmission ended without a slot

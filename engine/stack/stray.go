@@ -84,8 +84,11 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 // DropStray counts a frame that another worker should have had, and had no room for.
 func (s *Stack) DropStray() { s.stats.DropBacklog++ }
 
-// DeliverICMP gives an ICMP error to the connection that it is about; false: there is none here.
+// DeliverICMP gives an ICMP error to the connections that it is about; false: there is none here.
 func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
+	if e.SPI != 0 {
+		return s.sealedTooBig(e, now)
+	}
 	c := s.conns[*t]
 	if c == nil || c.flow != nil { // none of its segments was ever on the network to be quoted
 		return false

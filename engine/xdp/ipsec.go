@@ -105,7 +105,10 @@ func (x *driver) firstWorker(local, remote netip.Addr) *worker {
 
 // strayOwner returns the worker that a stray is for; nil: unknown.
 func (x *driver) strayOwner(s *stack.Stray) *worker {
-	if s.ESP {
+	if s.ESP || s.ICMP != nil && s.ICMP.SPI != 0 {
+		if x.ipsec == nil {
+			return nil
+		}
 		return x.ipsec.owner(s.Tuple.Local, s.Tuple.Remote)
 	}
 	return x.owners.get(&s.Tuple)
@@ -118,6 +121,9 @@ func (i *ipsecState) follow(workers []*worker) (err error) {
 	}
 	i.workers = workers
 	c := i.x.cfg.IPsec
+	if err := i.x.steer.SetProtected(ipsec.Protected(c.Rules)); err != nil {
+		return err
+	}
 	follow := c.Follow
 	if follow == nil {
 		follow = func(o xfrm.Options) (xfrm.Source, error) { return xfrm.Follow(o) }
@@ -269,5 +275,5 @@ func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 			return nil
 		}))
 	}
-	return ended, err
+	return ended, errors.Join(err, i.x.steer.SetProtected(ipsec.Protected(rules)))
 }

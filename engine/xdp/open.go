@@ -42,6 +42,9 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
 		return attachBusy(err)
 	}
+	if err := x.steer.SetProtected(nil); err != nil { // the program may be that of an earlier device
+		return err
+	}
 	x.openIPsec()
 	if err := x.openQueues(link); err != nil {
 		return err

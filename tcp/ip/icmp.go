@@ -34,7 +34,7 @@ func (k ICMPKind) String() string {
 	return "?"
 }
 
-// ICMPError is an ICMP error that quotes a TCP segment which this host sent.
+// ICMPError is an ICMP error that quotes a TCP segment or an ESP packet which this host sent.
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -52,8 +52,9 @@ type ICMPError struct {
 	// The quoted segment: Local is its source.
 	Local, Remote         Addr
 	LocalPort, RemotePort uint16
-	Seq                   seq.Num
-	Len                   int // quoted IP packet's total length
+	SPI                   uint32  // of a quoted ESP packet, which has no ports; 0: a segment
+	Seq                   seq.Num // of an ESP packet: the low half of its number
+	Len                   int     // quoted IP packet's total length
 }
 
 // DecodeICMP sets e from payload, the ICMP or ICMPv6 message of a packet with header h.
@@ -151,10 +152,17 @@ func (e *ICMPError) quoted(v6 bool, b []byte) error {
 		e.Local, e.Remote = Addr(b[8:24]), Addr(b[24:40])
 		e.Len = Len6 + int(binary.BigEndian.Uint16(b[4:]))
 	}
-	if proto != ProtoTCP || off < Len4 || len(b)-off < 8 {
+	if proto != ProtoTCP && proto != ProtoESP || off < Len4 || len(b)-off < 8 {
 		return ErrICMP
 	}
 	t := b[off:]
+	if proto == ProtoESP {
+		e.SPI, e.Seq = binary.BigEndian.Uint32(t), seq.Num(binary.BigEndian.Uint32(t[4:]))
+		if e.SPI == 0 { // RFC 4303, 2.1: never on a network
+			return ErrICMP
+		}
+		return nil
+	}
 	e.LocalPort, e.RemotePort = binary.BigEndian.Uint16(t), binary.BigEndian.Uint16(t[2:])
 	e.Seq = seq.Num(binary.BigEndian.Uint32(t[4:]))
 	return nil

@@ -117,7 +117,7 @@ func (d *Device) addLive(v counters.Values) {
 
 // Drop is one cause for which frames were dropped.
 type Drop struct {
-	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer, drop_syn and drop_stray: in xwarp_steering_frames_total"`
+	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer, drop_syn, drop_stray and drop_clear: in xwarp_steering_frames_total"`
 	Frames uint64 `json:"frames" doc:"since the daemon started"`
 }
 
@@ -228,7 +228,7 @@ func makeDevice(d *control.DeviceState) Device {
 // because of the peer or because there were too many of them.
 func Drops(d *control.DeviceState) map[string]uint64 {
 	sum := map[string]uint64{}
-	for _, o := range []bpf.Outcome{bpf.DropPeer, bpf.DropSYN, bpf.DropStray} {
+	for _, o := range []bpf.Outcome{bpf.DropPeer, bpf.DropSYN, bpf.DropStray, bpf.DropClear} {
 		if n := d.Steering[o.String()]; n > 0 {
 			sum[o.String()] = n
 		}

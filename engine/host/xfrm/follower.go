@@ -293,8 +293,8 @@ func (f *Follower) assign() {
 		var err error
 		if f.policies[i].Out {
 			e.status, err = outbound, f.take(e.sa)
-		} else {
-			e.status, err = inbound, f.receivable(e.sa)
+		} else if e.status, err = inbound, f.receivable(e.sa); err == nil {
+			err = f.take(e.sa) // another process saw packets that may come again (RFC 4303, 3.4.3)
 		}
 		switch {
 		case errors.Is(err, unix.ESRCH): // its deletion is on its way
@@ -317,9 +317,9 @@ func (f *Follower) receivable(sa *SA) error {
 	return sa.unusable
 }
 
-// take makes an SA one that only this process sends with. The kernel's send counter is set to its end: from then on the
+// take makes an SA one that only this process uses. The kernel's send counter is set to its end: from then on the
 // kernel refuses to send, and whoever finds the SA later sees that it was taken. No sequence number of the SA was used
-// before, and none is used again after this process ended.
+// before, and none is used again after this process ended. An SA to receive with has a send counter too, for this mark.
 func (f *Follower) take(sa *SA) error {
 	if sa.unusable != nil {
 		return sa.unusable
