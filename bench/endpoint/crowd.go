@@ -73,7 +73,7 @@ func (c *crowd) stream(ctx context.Context) (*Result, error) {
 	b := make([]byte, c.spec.Size)
 	w := window{spec: c.spec}
 	now := time.Now()
-	w.start(now)
+	w.openAt(now)
 	next := now.Add(c.spec.Warmup)
 	for more := true; more; {
 		if ctx.Err() != nil {

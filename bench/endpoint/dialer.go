@@ -22,7 +22,7 @@ func (d *dialer) runClient(ctx context.Context, server Ready) (*Result, error) {
 // connections measures how long one connection after the other takes, from its beginning to its end.
 func (s *Spec) connections(ctx context.Context, one func() error) (*Result, error) {
 	r := newRounds(s)
-	r.start(time.Now())
+	r.openAt(time.Now())
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

@@ -42,7 +42,7 @@ func TestWindow(t *testing.T) {
 	s := Spec{Size: 100, Warmup: time.Second, Duration: 2 * time.Second}
 	w := window{spec: &s}
 	start := time.Unix(1000, 0)
-	w.start(start)
+	w.openAt(start)
 	for ms := range 5000 {
 		now := start.Add(time.Duration(ms) * time.Millisecond)
 		if more := w.tick(now, uint64(ms)); more != (ms < 3000) {

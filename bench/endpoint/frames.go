@@ -126,7 +126,7 @@ const settle = 50 * time.Millisecond
 func (e *frames) ping(ctx context.Context) (*Result, error) {
 	r := newRounds(e.spec)
 	sent := time.Now()
-	r.start(sent)
+	r.openAt(sent)
 	before, more := sent, true
 	for n := 0; more; n++ {
 		e.port.transmit(1)
@@ -165,7 +165,7 @@ func (e *frames) runServer(ctx context.Context, _ Ready, stop <-chan struct{}) (
 			}
 			now := time.Now()
 			if w.began.IsZero() {
-				w.start(now)
+				w.openAt(now)
 			}
 			w.tick(now, n)
 		}

@@ -126,7 +126,7 @@ const pollEach = 64
 func (p *pingpong) start() {
 	p.running = true
 	p.sent = time.Now()
-	p.rounds.start(p.sent)
+	p.rounds.openAt(p.sent)
 	if p.client {
 		p.ping()
 	}

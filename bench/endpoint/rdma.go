@@ -152,7 +152,7 @@ func (e *rdma) pollOnce() bool {
 	if c == nil {
 		return false
 	}
-	return (*c).pollOnce() || !e.spec.Sleep // a worker that hears of work does not sleep
+	return (*c).pollOnce() || !e.spec.Sleep // a worker that learns of work does not sleep
 }
 
 // consume has c called from now on; nil ends that.

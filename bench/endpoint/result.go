@@ -142,7 +142,7 @@ func (w *window) sample(now time.Time, n uint64) {
 	}
 }
 
-func (w *window) start(now time.Time) {
+func (w *window) openAt(now time.Time) {
 	w.began = now
 	w.mem.prepare()
 	if w.spec.Iterations > 0 {

@@ -127,7 +127,7 @@ func (e *plainSockets) stream(fd int) (*Result, error) {
 	defer endHeld()
 	w := window{spec: e.spec}
 	every := uint64(max(1, 65536/e.spec.Size))
-	w.start(time.Now())
+	w.openAt(time.Now())
 	var n uint64
 	for more := true; more; {
 		if err := writeAll(fd, b); err != nil {
@@ -186,7 +186,7 @@ func (e *plainSockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
 func (e *plainSockets) ping(fd int) (*Result, error) {
 	b := make([]byte, e.spec.Size)
 	r := newRounds(e.spec)
-	r.start(time.Now())
+	r.openAt(time.Now())
 	for {
 		sent := time.Now()
 		if err := writeAll(fd, b); err != nil {

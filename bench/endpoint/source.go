@@ -115,7 +115,7 @@ func (m *mover) pollOnce() bool {
 		return false
 	}
 	if m.win.began.IsZero() {
-		m.win.start(time.Now())
+		m.win.openAt(time.Now())
 		if m.source {
 			for i := range m.flows {
 				m.postAhead(i)

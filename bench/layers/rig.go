@@ -113,7 +113,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	for i, h := range []**host{&r.a, &r.b} {
 		n := &host{clock: r.work.clock, mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)},
 			addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
-		if err := n.setUp(mtu); err != nil {
+		if err := n.initStack(mtu); err != nil {
 			return nil, err
 		}
 		*h = n
@@ -150,7 +150,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	return r, nil
 }
 
-func (h *host) setUp(mtu int) (err error) {
+func (h *host) initStack(mtu int) (err error) {
 	if h.memory, err = newMemory(region, h.handler); err != nil {
 		return err
 	}

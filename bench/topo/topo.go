@@ -132,7 +132,7 @@ func (t *Net) build(o *Options) error {
 	if !o.IPv4Only {
 		t.A.Addr6, t.B.Addr6 = addr6A, addr6B
 	}
-	if err := t.connect(o); err != nil {
+	if err := t.linkHosts(o); err != nil {
 		return err
 	}
 	if err := t.A.configure(o.OffloadsA); err != nil {
@@ -171,8 +171,8 @@ func (t *Net) namespace() (*Namespace, error) {
 	return n, err
 }
 
-// connect makes the veth pairs.
-func (t *Net) connect(o *Options) (err error) {
+// linkHosts makes the veth pairs.
+func (t *Net) linkHosts(o *Options) (err error) {
 	if !o.Relay {
 		t.A.Link, t.B.Link, err = makeVeth(o, t.A.Namespace, "eth0", t.B.Namespace, "eth0")
 		return err

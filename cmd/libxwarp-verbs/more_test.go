@@ -74,7 +74,7 @@ func busy(t *testing.T, a, b *end) (server, client *program) {
 	return server, client
 }
 
-// TestKilled has a program die: its peer hears of it, and the daemon has everything back.
+// TestKilled has a program die: its peer learns of it, and the daemon has everything back.
 func TestKilled(t *testing.T) {
 	a, b := pair(t)
 	server, client := busy(t, a, b)

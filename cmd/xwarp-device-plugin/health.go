@@ -52,7 +52,7 @@ func (v *visit) ask(ctx context.Context) (t tenants, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, v.replyTimeout, errSilent)
 	defer cancel()
 	if v.dev == nil {
-		if err := v.connect(ctx); err != nil {
+		if err := v.dial(ctx); err != nil {
 			return t, err
 		}
 	}
@@ -70,7 +70,7 @@ func (v *visit) ask(ctx context.Context) (t tenants, err error) {
 	return tenants{s.Tenants, s.TenantDirectory}, nil
 }
 
-func (v *visit) connect(ctx context.Context) error {
+func (v *visit) dial(ctx context.Context) error {
 	if v.opening == nil {
 		c := make(chan opened, 1)
 		go func() {

@@ -27,7 +27,7 @@ confirmation comes, it gives the interfaces back and ends. Only who may open the
 	}
 	o.addFlags(cmd.Flags(), false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := o.connect(cmd)
+		d, err := o.openClient(cmd)
 		if err != nil {
 			return err
 		}

@@ -36,8 +36,8 @@ func (o *operatorFlags) addFlags(f *pflag.FlagSet, watch bool) {
 	}
 }
 
-// connect connects to the daemon.
-func (o *operatorFlags) connect(cmd *cobra.Command) (*client.Device, error) {
+// openClient connects to the daemon.
+func (o *operatorFlags) openClient(cmd *cobra.Command) (*client.Device, error) {
 	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath(),
 		Operator: true})
 }
@@ -81,7 +81,7 @@ func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 // each calls f with snapshots: one, or one every o.watch until ctx is done.
 func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	f func(*control.Snapshot) error) error {
-	d, err := o.connect(cmd)
+	d, err := o.openClient(cmd)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func newReload(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have xwarpd read its configuration again, and report the result",
 		Long: `reload has the daemon read its configuration again, as SIGHUP does, and waits for the result. What is right takes
-effect: an [[export]] that is wrong stays as it was, and one that cannot be opened is tried again. A file that cannot be
+effect: a wrong [[export]] keeps its old settings, and one that cannot be opened is tried again. A file that cannot be
 read changes nothing.
 
 The exit status is 1 when something is wrong, and 78 when nothing has changed because of it. systemctl reload xwarpd runs
@@ -34,7 +34,7 @@ this command. Only who may open the operator's socket may reload: root.`,
 	}
 	o.addFlags(cmd.Flags(), false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		d, err := o.connect(cmd)
+		d, err := o.openClient(cmd)
 		if err != nil {
 			return err
 		}

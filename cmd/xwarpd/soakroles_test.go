@@ -210,7 +210,7 @@ func (k *tasks) add(task string, byteCount int) {
 	k.did[task] = [2]int{d[0] + 1, d[1] + byteCount}
 }
 
-// run repeats round for ever. Each has a connection of its own, whose end by an error the test hears of.
+// run repeats round for ever. Each has a connection of its own, whose end by an error the test learns of.
 func (k *tasks) run(task string, round func(did func(byteCount int)) error) {
 	for {
 		err := round(func(byteCount int) { k.add(task, byteCount); time.Sleep(breath) })

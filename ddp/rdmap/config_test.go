@@ -116,7 +116,7 @@ func TestStartParams(t *testing.T) {
 	}
 }
 
-// TestDepths: each queue takes as many work requests as it was made for, which need not be a power of two.
+// TestDepths: each queue holds its configured number of work requests, which need not be a power of two.
 func TestDepths(t *testing.T) {
 	const depth = 3
 	h := newHost(t, 1).open(func(c *Config) { c.SendDepth, c.RecvDepth = depth, depth },

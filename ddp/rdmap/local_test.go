@@ -137,8 +137,8 @@ func TestInvalidateBoundWindow(t *testing.T) {
 	}
 }
 
-// TestLocalFromCompletion: what a consumer posts while it is told of a completion waits until all that is done before
-// it is complete, though nothing of it is sent and it fails at once.
+// TestLocalFromCompletion: what a consumer posts while it is notified of a completion waits until all that is done
+// before it is complete, though nothing of it is sent and it fails at once.
 //
 //req:rfc5040-5.5-15
 func TestLocalFromCompletion(t *testing.T) {

@@ -303,7 +303,7 @@ func (w *recvWQE) load(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, wr *RecvWR
 	}
 }
 
-func (w *recvWQE) release() { w.mem.release() }
+func (w *recvWQE) recycle() { w.mem.release() }
 
 // recvQueue is the receive queue of a queue pair: its own ring, or its part of an SRQ, from which each message takes a
 // receive when its first segment arrives.
@@ -372,11 +372,11 @@ func (r *recvQueue) receiveFor(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 // pop removes the receive of the next message, which receiveFor has returned before.
 func (r *recvQueue) pop() {
 	if r.srq == nil {
-		r.own[r.head&r.mask].release()
+		r.own[r.head&r.mask].recycle()
 		r.head++
 	} else {
 		e := &r.taken[uint32(r.next)&r.mask]
-		r.srq.wqes[*e].release()
+		r.srq.wqes[*e].recycle()
 		r.srq.freeEntry(*e)
 		*e = -1
 		r.count--
@@ -406,7 +406,7 @@ type terminator struct {
 	raw     [termPayload]byte // of the peer, as placed
 	rawLen  int
 
-	// The segment that an error was reported for, to be included when Fail is told of it.
+	// The segment that an error was reported for, to be included when Fail is notified of it.
 	err     *ulpdu.Error
 	head    [ddp.UntaggedLen]byte
 	headLen int

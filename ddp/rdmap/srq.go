@@ -73,7 +73,7 @@ func (s *SRQ) Destroy() error {
 	for s.head != s.tail {
 		i := s.fifo[s.head&s.mask]
 		s.head++
-		s.wqes[i].release()
+		s.wqes[i].recycle()
 		s.free = append(s.free, i)
 	}
 	return nil

@@ -336,7 +336,7 @@ func TestLocalErrors(t *testing.T) {
 	wantCQEs(t, b, "1 recv LOC_PROT_ERR")
 }
 
-// TestCallsFromCompletion: a consumer may end the stream while it is told of a completion.
+// TestCallsFromCompletion: a consumer may end the stream while it is notified of a completion.
 func TestCallsFromCompletion(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -50,7 +50,7 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 	}
 	disturbed := make(chan error, 1)
 	go func() { disturbed <- disturb(tn, nic) }()
-	for i, after := 0, 0; after < 3; i++ { // some rounds more when all is as it was
+	for i, after := 0, 0; after < 3; i++ { // some rounds more after the last disturbance
 		if err := p.WriteAndRead(ctx, peer); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
@@ -231,7 +231,7 @@ func hereRole(args []string) error {
 	return d.Close()
 }
 
-// A program that may not use the socket is told whom to ask.
+// The error of a program that may not use the socket names the group that it has to be in.
 func TestWrongRights(t *testing.T) {
 	_, socket := kernel(t, "")
 	if err := os.Chmod(socket, 0o600); err != nil {

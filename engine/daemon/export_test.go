@@ -228,7 +228,7 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 9000,
 		Failed: 1})
 	patience := time.After(time.Minute)
-	for { // the server hears of the end of a get after the client
+	for { // the server learns of the end of a get after the client
 		s = d.Snapshot()
 		i = slices.IndexFunc(s.Exports, func(e control.ExportState) bool { return e.Name == "put" })
 		e := s.Exports[i]

@@ -125,7 +125,7 @@ func TestLateExport(t *testing.T) {
 	}
 }
 
-// A reload takes over what is right. It names what is wrong, leaves such an export as it was, and fails.
+// A reload applies the valid settings. It names the invalid ones, keeps the old settings of their exports, and fails.
 func TestPartialReload(t *testing.T) {
 	ports := []netip.AddrPort{freePort(t), freePort(t), freePort(t)}
 	export := func(name string, at netip.AddrPort, more string) string {

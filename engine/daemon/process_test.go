@@ -250,7 +250,7 @@ func TestKillDaemon(t *testing.T) {
 			t.Errorf("round %d: no program is attached while the daemon runs", round)
 		}
 		c.kill()
-		<-qp.Done() // the program hears of it
+		<-qp.Done() // the program learns of it
 		if _, err := cq.Wait(context.Background(), make([]verbs.Completion, 1)); err == nil {
 			t.Errorf("round %d: a completion queue outlives its daemon", round)
 		}

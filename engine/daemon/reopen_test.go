@@ -306,7 +306,7 @@ func TestInterfaceComesBack(t *testing.T) {
 	l.told("device is back", 2)
 }
 
-// told wants so many events of a kind, which are lines of the log too.
+// told checks the number of events of a kind, which are lines of the log too.
 func (l *twoLinks) told(what string, want int) {
 	l.t.Helper()
 	_, s := l.device()

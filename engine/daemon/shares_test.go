@@ -50,7 +50,7 @@ func daemonFor(t *testing.T, keys, text string) (d *Daemon, socket string) {
 	return d, socket
 }
 
-// as runs f on a thread with the effective uid of another user, as whom the kernel reports it to a socket's other end.
+// as runs f on a thread with the effective uid of another user, which the kernel reports to a socket's other end.
 func as(t *testing.T, uid uint32, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -76,7 +76,7 @@ func program(t *testing.T, socket string, uid uint32) (dev *client.Device, err e
 	return dev, err
 }
 
-// unlimited are limits that are in nobody's way.
+// unlimited has no limits.
 type unlimited struct{}
 
 func (unlimited) Of(budget.Kind) int64 { return 1 << 60 }

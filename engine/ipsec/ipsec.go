@@ -61,7 +61,7 @@ type Config struct {
 	Wake func()
 	// Ask runs f, which makes a system call, on another thread. Nil is a new goroutine.
 	Ask func(f func())
-	// Failed, when set, is told of requests that failed, by any goroutine.
+	// Failed, when set, is notified of requests that failed, by any goroutine.
 	Failed func(error)
 	Log    *slog.Logger
 }

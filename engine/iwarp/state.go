@@ -6,7 +6,7 @@ import "xwarp/tcp/tick"
 // 3.3.2), Conn here, and rdmap.QP (the RDMAC verbs). Conn's says what the bytes of the stream are, and whose
 // errors end it:
 //
-//	 start-up frames                  FPDUs              nobody's any more
+//	 start-up frames                  FPDUs              nobody
 //	 starting ----agreed--------> open ----broken, ...--------> ending --ended--> closed
 //	     |'------cannotStart----> terminating --refused, ...----> ^
 //	     '-------refused, peerFIN, disconnect, abort, late--------'

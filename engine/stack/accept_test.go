@@ -18,7 +18,7 @@ func (fullTable) AddFlow(*tcp.Tuple) error { return errDenied }
 func (fullTable) RemoveFlow(*tcp.Tuple)    {}
 
 // TestRefused has everything fail that can when a handshake is done: the peer is reset, at once and once,
-// nothing is half open any more, nobody made a layer above that hears of nothing, and the reason is told.
+// nothing is half open any more, nobody made a layer above that learns of nothing, and the reason is told.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string

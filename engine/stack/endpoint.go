@@ -87,7 +87,7 @@ type Endpoint struct {
 	counted tally.Counted[TCPCounters] // what is in stack.totals
 }
 
-// Connect starts an active open to t.Remote; upper hears of the outcome by Event. Errors are of this host: the table
+// Connect starts an active open to t.Remote; upper learns of the outcome by Event. Errors are of this host: the table
 // is full, the tuple is taken, the flow cannot be steered.
 func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time) (*Endpoint,
 	error) {

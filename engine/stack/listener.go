@@ -38,9 +38,9 @@ type ListenConfig struct {
 	Cookies     tcp.CookieMode
 	// Accept makes the upper layer of a connection whose handshake is complete; an error resets it.
 	Accept func(t *tcp.Tuple) (Upper, error)
-	// Refused, when set, hears of a connection that was reset because of err: Accept's, or one of this host.
+	// Refused, when set, learns of a connection that was reset because of err: Accept's, or one of this host.
 	Refused func(t *tcp.Tuple, err error)
-	// Accepted, when set, hears of the Endpoint.
+	// Accepted, when set, learns of the Endpoint.
 	Accepted func(e *Endpoint)
 }
 

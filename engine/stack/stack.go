@@ -53,7 +53,7 @@ type Config struct {
 	// TrustPartialChecksum accepts a TCP checksum that is only the pseudo header's sum: what a kernel on the
 	// other end of a veth sends with transmit checksum offload on. Such a frame was never on a wire.
 	TrustPartialChecksum bool
-	// Defect, when set, hears of each panic that was contained. Without it a panic goes on, as tests want it.
+	// Defect, when set, learns of each panic that was contained. Without it a panic goes on, as tests want it.
 	Defect func(d *Defect)
 }
 

@@ -19,7 +19,7 @@ type Client struct {
 	*link
 	buffers verbs.MR // depth pieces of chunk bytes; the link's to close
 	packs   Message  // Region of the server's memory for packs; the zero Message: not asked for
-	// Progress, when set, hears of bytes that have moved; total is -1 when it is not known.
+	// Progress, when set, learns of bytes that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.
 	Waiting func()

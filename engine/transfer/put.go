@@ -110,7 +110,7 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 }
 
 // extend asks for more of the server's region. What was written to the part of before is there before the server
-// hears of it.
+// learns of it.
 func (w *window) extend(ctx context.Context) error {
 	before := w.remote.Length
 	if before >= w.remote.Content {

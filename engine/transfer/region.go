@@ -122,7 +122,7 @@ func (r *Region) replace(st *stage, c *content) error {
 	r.mu.Lock()
 	old := r.now
 	r.now = c
-	r.room.release(st.who, st.byteCount)
+	r.room.refund(st.who, st.byteCount)
 	if old.holders > 1 {
 		r.past = append(r.past, old)
 		r.room.used += old.length

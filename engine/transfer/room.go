@@ -53,7 +53,7 @@ func (r *room) grant() (short bool) {
 	return r.used > r.all
 }
 
-func (r *room) release(who netip.Prefix, n int64) {
+func (r *room) refund(who netip.Prefix, n int64) {
 	r.used -= n
 	if r.owned[who] -= n; r.owned[who] == 0 {
 		delete(r.owned, who)
@@ -77,7 +77,7 @@ func (r *Region) reserve(ctx context.Context, who netip.Prefix, n int64) error {
 	if i := slices.Index(r.room.queue, c); i >= 0 {
 		r.room.queue = slices.Delete(r.room.queue, i, i+1)
 	} else {
-		r.room.release(who, n) // granted at the same moment
+		r.room.refund(who, n) // granted at the same moment
 	}
 	r.settle()
 	return context.Cause(ctx)
@@ -87,7 +87,7 @@ func (r *Region) reserve(ctx context.Context, who netip.Prefix, n int64) error {
 func (r *Region) unreserve(who netip.Prefix, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.room.release(who, n)
+	r.room.refund(who, n)
 	r.settle()
 }
 

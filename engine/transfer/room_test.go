@@ -34,16 +34,16 @@ func TestRoom(t *testing.T) {
 	if short := r.grant(); !short || !slices.Equal(granted(), []int{0, 2}) {
 		t.Errorf("granted %v, short %v", granted(), short)
 	}
-	r.release(a, 60)
+	r.refund(a, 60)
 	if short := r.grant(); !short || !slices.Equal(granted(), []int{0, 1, 2}) {
 		t.Errorf("granted %v, short %v", granted(), short)
 	}
-	r.release(b, 100)
+	r.refund(b, 100)
 	if short := r.grant(); short || len(granted()) != 5 || r.used != 120 {
 		t.Errorf("granted %v, short %v, %d used", granted(), short, r.used)
 	}
-	r.release(a, 60)
-	r.release(c, 60)
+	r.refund(a, 60)
+	r.refund(c, 60)
 	if r.used != 0 || len(r.owned) != 0 {
 		t.Errorf("%d used, owners %v", r.used, r.owned)
 	}

@@ -22,7 +22,7 @@ type ServerConfig struct {
 	Tree       *Tree   // a directory
 	MaxClients int
 	Idle       time.Duration
-	// Event, when set, hears of every transfer that ended. It may be called by several goroutines at once.
+	// Event, when set, learns of every transfer that ended. It may be called by several goroutines at once.
 	Event func(Event)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // TestRegionLostBetweenReads cuts a file off between the sources of Reads whose responses share segments. The peer
-// hears of it by the Terminate and by nothing else: no Read completes, and no byte arrives, but with what is in the
+// learns of it by the Terminate and by nothing else: no Read completes, and no byte arrives, but with what is in the
 // file.
 func TestRegionLostBetweenReads(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10

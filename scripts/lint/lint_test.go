@@ -133,6 +133,24 @@ func TestWidth(t *testing.T) {
 	}
 }
 
+func TestWords(t *testing.T) {
+	const text = "// after so many seconds\n// the number of seconds\n// a byte of whom\napplication/octet-stream\n"
+	want := []string{`x.go:1: "so many": name the thing or its number instead`,
+		`x.go:3: "whom": name the thing or its number instead`}
+	if got := findIdioms("x.go", text); !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+func TestOverloadedMethods(t *testing.T) {
+	many := make([]string, maxReceivers+1)
+	types := map[string][]string{"take": many, "give": many[1:], "close": many, "Close": many}
+	if got := overloaded(types); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "method take is on 9 types") {
+		t.Errorf("found %q", got)
+	}
+}
+
 // The repository itself follows its rules.
 func TestHouse(t *testing.T) {
 	faults, err := lint("../..")

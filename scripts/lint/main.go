@@ -1,6 +1,6 @@
-// Command lint checks the rules of this project that no general tool knows: which package may import which, how
-// wide a line is, that protocol packages are values without goroutines and channels, and what stands at the
-// top level. Test files are free.
+// Command lint checks the rules of this project that no general tool has: imports between layers, the width of lines,
+// words, overloaded method names, protocol packages without goroutines and channels, and the names at the top level.
+// Width and words count in test files, too.
 //
 // Run it in the repository: go run ./scripts/lint
 package main
@@ -44,7 +44,16 @@ func lint(root string) (faults []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	words, err := checkWords(root)
+	if err != nil {
+		return nil, err
+	}
+	faults = append(faults, words...)
+	methods := map[string][]string{}
 	for _, p := range packages {
+		if err := countMethods(p, methods); err != nil {
+			return nil, err
+		}
 		faults = append(faults, checkImports(p)...)
 		for _, check := range []func(pkg) ([]string, error){checkValues, checkWidth} {
 			found, err := check(p)
@@ -54,7 +63,7 @@ func lint(root string) (faults []string, err error) {
 			faults = append(faults, found...)
 		}
 	}
-	return faults, nil
+	return append(faults, overloaded(methods)...), nil
 }
 
 // list returns the packages of the module at root.

@@ -90,7 +90,7 @@ func TestEquivalent(t *testing.T) {
 	key := changes[0].key()
 	for text, want := range map[string]string{
 		"# nothing\n":                         "",
-		key + "\n\tit is\n\tequal here\n":      "",
+		key + "\n\tit is\n\tequal here\n":     "",
 		key + "\n":                            "without a reason",
 		key + "\n\twhy\n" + key + "\n\twhy\n": "twice",
 		filepath.Dir(changes[0].file) + "/x.go: f: if a > b: 4: > -> <\n\twhy\n": "no such " +

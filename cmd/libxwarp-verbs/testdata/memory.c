@@ -86,7 +86,7 @@ static void stack_client(const char *at)
 	CHECK(mr != NULL);
 	char *base = (char *)0x10000;
 	struct remote r = hear(&e);
-	read_to(&e, mr, base + 512, r, 0); /* nobody hears of it */
+	read_to(&e, mr, base + 512, r, 0); /* nobody learns of it */
 	send_from(&e, mr, base, 4);
 	CHECK(strcmp(stack + 512, "read me") == 0);
 	strcpy(stack, "two");

@@ -30,7 +30,7 @@ type ShareConfig struct {
 	Duration     time.Duration // [10 s]
 	Rounds       int           // each with fresh connections and another seed [1]
 	Seed         uint64
-	// Progress, when set, hears of each round before it begins.
+	// Progress, when set, learns of each round before it begins.
 	Progress func(round, of int)
 }
 

@@ -129,7 +129,7 @@ type libraryRig struct {
 func measureLibrary(ctx context.Context, o LibraryOptions) (tables []LibraryTable, err error) {
 	r := &libraryRig{o: o, port: 18600, running: map[*topo.Host]*process.Daemon{}}
 	defer func() { err = errors.Join(err, r.close()) }()
-	if err := r.setUp(); err != nil {
+	if err := r.startHosts(); err != nil {
 		return nil, err
 	}
 	for _, f := range libraryFigures {
@@ -155,7 +155,7 @@ func measureLibrary(ctx context.Context, o LibraryOptions) (tables []LibraryTabl
 	return tables, nil
 }
 
-func (r *libraryRig) setUp() (err error) {
+func (r *libraryRig) startHosts() (err error) {
 	for _, n := range []**topo.Net{&r.daemons, &r.bare} {
 		if *n, err = topo.New(topo.Options{OffloadsA: topo.NoOffloads,
 			OffloadsB: topo.NoOffloads}); err != nil {

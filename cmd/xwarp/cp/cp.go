@@ -21,7 +21,7 @@ type Config struct {
 	Recursive   bool // directories too
 	// Checksum has a file count as copied when it has the same SHA-256, instead of the same length and time.
 	Checksum bool
-	// Progress hears of bytes that were copied, or were there already; Note of what was not copied and why.
+	// Progress learns of bytes that were copied, or were there already; Note of what was not copied and why.
 	// Both may be called by several goroutines at once.
 	Progress func(done, total int64)
 	Note     func(text string)

@@ -22,7 +22,7 @@ func Find(query string) []Entry {
 		return nil
 	}
 	low := strings.ToLower(strings.TrimPrefix(q, "tcp: "))
-	for _, by := range []func(string) []Entry{bySlashes, byName, byMessage, byNumber, byBytes,
+	for _, by := range []func(string) []Entry{bySlashes, byName, byMessage, byNumber, byWireBytes,
 		byWords} {
 		if e := by(low); len(e) > 0 {
 			return e
@@ -38,8 +38,8 @@ func bySlashes(q string) []Entry {
 	return nil
 }
 
-// byBytes reads the first bytes of a Terminate header.
-func byBytes(q string) []Entry {
+// byWireBytes reads the first bytes of a Terminate header.
+func byWireBytes(q string) []Entry {
 	clean := strings.NewReplacer("0x", "", " ", "", ":", "", ",", "").Replace(q)
 	b, err := hex.DecodeString(clean)
 	if err != nil || len(b) < 2 {

@@ -149,7 +149,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestClosedConn: who uses a connection after its end hears of that, in words of its own.
+// TestClosedConn: who uses a connection after its end learns of that, in words of its own.
 func TestClosedConn(t *testing.T) {
 	end, _ := pair(t)
 	a := NewConn(end, 100)

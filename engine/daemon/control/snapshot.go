@@ -34,7 +34,7 @@ type Snapshot struct {
 	Peers     []PeerState       `json:"peers,omitempty"`  // those with the most connections; for root only
 	Counters  map[string]uint64 `json:"counters"`         // of the daemon itself
 	Events    []EventRecord     `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
-	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
+	// Unconfirmed is the time after which everything is undone unless a confirmation comes. Zero means no wait.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
 	Places      int     `json:"places"` // for programs at the control socket, of all users
 	// Tenants are how many control sockets there are below TenantDirectory.

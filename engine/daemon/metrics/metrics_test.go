@@ -173,10 +173,10 @@ func TestDashboardAndRules(t *testing.T) {
 	}
 }
 
-func TestUnitsInNames(t *testing.T) {
+func TestMetricPrefix(t *testing.T) {
 	for n := range descs {
-		if strings.Contains(n, "octets") {
-			t.Errorf("%s: Prometheus says bytes", n)
+		if !strings.HasPrefix(n, "xwarp_") {
+			t.Errorf("%s: the name of a metric begins with xwarp_", n)
 		}
 	}
 }

@@ -150,7 +150,7 @@ func TestAnswersAndChanges(t *testing.T) {
 		h.neighbour(near.AsSlice(), 8)
 		h.eventually("the other's new address", func() bool { return h.heard(near, 8) })
 		if h.heard(distant(1), 11) {
-			t.Error("a destination that was forgotten is told of")
+			t.Error("a destination that was forgotten is notified of")
 		}
 		far := netip.MustParseAddr("2001:db8::1") // no route
 		h.r.Request(far)
@@ -180,7 +180,7 @@ func TestFixedStays(t *testing.T) {
 }
 
 // TestOverrun has the kernel drop changes while the resolver's owner takes its time: the gateway's new
-// address is among them, and whoever uses it hears of it all the same. New destinations are resolved
+// address is among them, and whoever uses it learns of it all the same. New destinations are resolved
 // afterwards.
 func TestOverrun(t *testing.T) {
 	onHost(t, func(h *host) {

@@ -336,7 +336,7 @@ func Socket(protocol int) (*nl.SocketHandle, error) {
 	return &nl.SocketHandle{Socket: s}, nil
 }
 
-// open makes a socket that hears of groups.
+// open makes a socket that learns of groups.
 func open(protocol int, groups []int, buffer int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		protocol)

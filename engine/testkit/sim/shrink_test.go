@@ -77,7 +77,7 @@ func (e *rdmaEnd) halve() {
 		}
 	}
 	e.ops = e.ops[:len(e.ops)/2]
-	e.ops[len(e.ops)-1].wr.Flags |= rdmap.Signaled // or nobody hears of the end
+	e.ops[len(e.ops)-1].wr.Flags |= rdmap.Signaled // or nobody learns of the end
 }
 
 // maxShrink bounds the runs that shrink makes.

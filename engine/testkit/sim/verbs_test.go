@@ -43,7 +43,7 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 			o := &e.ops[i]
 			randomize(r, e.mem[src:src+size])
 			if i == len(e.ops)-1 {
-				o.wr.Flags |= rdmap.Signaled // or nobody hears of the end
+				o.wr.Flags |= rdmap.Signaled // or nobody learns of the end
 			}
 			o.wr.SGL = e.sgl(r, src, size)
 			o.wr.RemoteTO = ddp.TO(dst)

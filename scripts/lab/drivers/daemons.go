@@ -47,7 +47,7 @@ func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 			if failure != nil {
 				return "", failure
 			}
-			defer func() { err = errors.Join(err, d.stop()) }()
+			defer func() { err = errors.Join(err, d.terminate()) }()
 		}
 		r.daemons = true
 		defer func() { r.daemons = false }()

@@ -44,7 +44,7 @@ func during(e event) func(*rig, string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		defer func() { err = errors.Join(err, s.stop(), r.after(e)) }()
+		defer func() { err = errors.Join(err, s.terminate(), r.after(e)) }()
 		refused := e.do(r)
 		bypassed := r.bypassed()
 		took, err := wait()
@@ -122,11 +122,11 @@ func (r *rig) slowPut(mode string) (s *server, wait func() (output.Moved, error)
 		select {
 		case <-done:
 			err = fmt.Errorf("the put ended before anything happened: %w", failure)
-			return nil, nil, errors.Join(err, s.stop())
+			return nil, nil, errors.Join(err, s.terminate())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return nil, nil, errors.Join(errors.New("the put does not begin"), s.stop())
+			return nil, nil, errors.Join(errors.New("the put does not begin"), s.terminate())
 		}
 	}
 	return s, func() (output.Moved, error) { <-done; return put, failure }, nil
@@ -192,7 +192,7 @@ func rebind(r *rig, mode string) (string, error) {
 	}
 	_, failure := wait()
 	noticed := time.Since(begin)
-	ended := s.stop()
+	ended := s.terminate()
 	if err := r.do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
 		return "", err
 	}

@@ -86,7 +86,7 @@ while [ $(date +%%s) -lt $end ]; do
 	cmp /tmp/part /tmp/back
 done
 echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, flags)), r.soak+patience)
-	if err = errors.Join(err, s.stop()); err != nil {
+	if err = errors.Join(err, s.terminate()); err != nil {
 		return "", err
 	}
 	return output.LastLine(out) + " puts and gets", nil

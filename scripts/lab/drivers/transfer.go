@@ -81,8 +81,8 @@ func refusal(out string, err error) error {
 	return errors.Join(errors.New(last), err)
 }
 
-// stop ends the server in order and says what went wrong while it ran.
-func (s *server) stop() error {
+// terminate ends the server in order and says what went wrong while it ran.
+func (s *server) terminate() error {
 	if err := s.p.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (r *rig) transfer(mode string) (string, error) {
 	if err == nil {
 		get, err = r.get(mode)
 	}
-	if err = errors.Join(err, s.stop()); err != nil {
+	if err = errors.Join(err, s.terminate()); err != nil {
 		return "", err
 	}
 	if mode != "auto" && s.how.Copy != mode {

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// idioms are turns of phrase of another language than plain English: the noun is missing, so that the reader has to
+// guess it. Name the thing, or its number.
+var idioms = regexp.MustCompile(`(?i)\b(so many|tells? of|whom|nobody's|what is so|is made when|` +
+	`as it was|hears of|is told of|octets?)\b`)
+
+// worded is the files whose words are checked; unworded is text of others, or of the past, or of the rule itself.
+var (
+	worded   = regexp.MustCompile(`(\.(go|c|h|toml|md|txt|txtar|sh|js|html)|/Makefile|^Makefile)$`)
+	unworded = regexp.MustCompile(`^(scripts/(lint|package/notices)/|scripts/CHANGELOG\.md|LICENSE)`)
+)
+
+// checkWords returns the lines of the repository's files that have one of idioms.
+func checkWords(root string) (faults []string, err error) {
+	cmd := exec.Command("git", "ls-files", "-co", "--exclude-standard")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if !worded.MatchString(name) || unworded.MatchString(name) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		} else if err != nil {
+			return nil, err
+		}
+		faults = append(faults, findIdioms(name, string(text))...)
+	}
+	return faults, nil
+}
+
+func findIdioms(name, text string) (faults []string) {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.ReplaceAll(line, "octet-stream", "") // a media type
+		if m := idioms.FindString(line); m != "" {
+			faults = append(faults, fmt.Sprintf("%s:%d: %q: name the thing or its number instead",
+				name, n, m))
+		}
+	}
+	return faults
+}
+
+// maxReceivers is the number of types that may have a method of one name. Above it the name says nothing any more: it
+// is a small verb without an object.
+const maxReceivers = 8
+
+// goNames are methods that mean the same on every type: those of Go's standard library (io, net, context, sync,
+// os/exec, sort, encoding), which also keep their meaning in lower case, and accessors of counters.
+var goNames = strings.Fields("Accept Add Close Do Err Error Get Init Len Next Read Reset Set Start String Unwrap Wait " +
+	"Write Counters Stats")
+
+// countMethods adds the receivers of the methods of p to types, by name.
+func countMethods(p pkg, types map[string][]string) error {
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, 0)
+		if err != nil {
+			return err
+		}
+		if ast.IsGenerated(f) {
+			continue
+		}
+		for _, d := range f.Decls {
+			if m, ok := d.(*ast.FuncDecl); ok && m.Recv != nil {
+				types[m.Name.Name] = append(types[m.Name.Name],
+					p.ImportPath+"."+receiver(m.Recv.List[0].Type))
+			}
+		}
+	}
+	return nil
+}
+
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return "?"
+}
+
+// overloaded returns the names of methods that more than maxReceivers types have.
+func overloaded(types map[string][]string) (faults []string) {
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		same := func(g string) bool { return strings.EqualFold(g, name) }
+		if n := len(types[name]); n > maxReceivers && !slices.ContainsFunc(goNames, same) {
+			faults = append(faults, fmt.Sprintf(
+				"method %s is on %d types, at most %d: say what each "+
+					"does to which object (%s)", name, n, maxReceivers, strings.Join(types[name],
+					", ")))
+		}
+	}
+	return faults
+}
