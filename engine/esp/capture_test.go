@@ -103,7 +103,7 @@ func TestTsharkReadsUs(t *testing.T) {
 			version = "IPv6"
 		}
 		args = append(args, "-o", fmt.Sprintf(`uat:esp_sa:"%s","*","*","0x%08x",`+
-			`"AES-GCM with 16 byte ICV [RFC4106]","0x%s","NULL",""`, version, k.sa.SPI,
+			`"AES-GCM with 16 octet ICV [RFC4106]","0x%s","NULL",""`, version, k.sa.SPI,
 			hex.EncodeToString(k.sa.Keymat)))
 		out, _ := pair(t, k.sa, 0, k.first)
 		for i := range 20 {

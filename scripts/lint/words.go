@@ -19,6 +19,9 @@ import (
 var idioms = regexp.MustCompile(`(?i)\b(so many|tells? of|whom|nobody's|what is so|is made when|` +
 	`as it was|hears of|is told of|octets?)\b`)
 
+// quoted is names that others gave: a media type, and tshark's name of an algorithm.
+var quoted = regexp.MustCompile(`octet-stream|16 octet ICV`)
+
 // worded is the files whose words are checked; unworded is text of others, or of the past, or of the rule itself.
 var (
 	worded   = regexp.MustCompile(`(\.(go|c|h|toml|md|txt|txtar|sh|js|html)|/Makefile|^Makefile)$`)
@@ -53,7 +56,7 @@ func findIdioms(name, text string) (faults []string) {
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
-		line = strings.ReplaceAll(line, "octet-stream", "") // a media type
+		line = quoted.ReplaceAllString(line, "")
 		if m := idioms.FindString(line); m != "" {
 			faults = append(faults, fmt.Sprintf("%s:%d: %q: name the thing or its number instead",
 				name, n, m))
