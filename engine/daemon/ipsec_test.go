@@ -362,7 +362,7 @@ func (p *protectedPair) decode(t *testing.T, frames [][]byte) {
 		"-e", "tcp.port"}
 	for spi, key := range keys {
 		args = append(args, "-o", fmt.Sprintf(`uat:esp_sa:"IPv4","*","*","0x%08x",`+
-			`"AES-GCM with 16 byte ICV [RFC4106]","0x%x","NULL",""`, spi, key))
+			`"AES-GCM with 16 octet ICV [RFC4106]","0x%x","NULL",""`, spi, key))
 	}
 	out, err := exec.Command("tshark", args...).Output()
 	if err != nil {
