@@ -213,22 +213,8 @@ func (s *Stream) Event(ev tcp.Events, _ tick.Time) {
 	}
 }
 
-// Recover implements stack.Upper: there is no memory of others here.
-func (s *Stream) Recover(any) bool { return false }
-
 // Abandon implements stack.Upper.
 func (s *Stream) Abandon(error) { s.Event(tcp.Ended, 0) }
-
-// EndsAt, WantsCRC and OfferCRC implement stack.Upper for layers with FPDUs.
-func (s *Stream) EndsAt(seq.Num) bool { return false }
-
-// WantsCRC says no.
-func (s *Stream) WantsCRC(seq.Num, [][]byte, int) bool { return false }
-
-// OfferCRC is not called.
-func (s *Stream) OfferCRC(at seq.Num, pieces [][]byte, n int, _ uint32) int {
-	return s.Offer(at, pieces, n)
-}
 
 func (s *Stream) finish() {
 	if s.ep != nil && s.err == nil {
@@ -238,12 +224,6 @@ func (s *Stream) finish() {
 	}
 	s.set(Readable | Writable | Ended)
 }
-
-// Expire and Deadline implement stack.Upper: there are no timers here.
-func (s *Stream) Expire(tick.Time) {}
-
-// Deadline implements stack.Upper.
-func (s *Stream) Deadline() tick.Time { return tick.Never }
 
 // Read moves bytes that arrived in order into p. It returns io.EOF after the peer's FIN, the error that ended the
 // connection once everything before it was read, and ErrAgain when it would have to wait.

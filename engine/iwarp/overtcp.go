@@ -28,6 +28,14 @@ type OverTCP struct {
 	fins tcp.Events // of PeerClosed and FINAcked
 }
 
+var _ interface {
+	stack.Upper
+	stack.CRCOfferer
+	stack.EndObserver
+	stack.Recoverer
+	stack.Timed
+} = (*OverTCP)(nil)
+
 // Start implements stack.Upper.
 func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 	o.Endpoint = e
@@ -129,12 +137,12 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 // Attach implements stack.Upper: o can be aborted before Start.
 func (o *OverTCP) Attach(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
 
-// WantsCRC implements stack.Upper.
+// WantsCRC implements stack.CRCOfferer.
 func (o *OverTCP) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 	return o.state == open && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
 }
 
-// OfferCRC implements stack.Upper.
+// OfferCRC implements stack.CRCOfferer.
 func (o *OverTCP) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
 	kept, err := o.rcv.OfferCRC(at, pieces, n, crc)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // Upper is what uses a connection: a byte stream, or MPA with RDMAP above. It is called on the thread that owns
-// the Stack, and may call the Endpoint.
+// the Stack, and may call the Endpoint. It may implement CRCOfferer, EndObserver, Recoverer and Timed, too.
 type Upper interface {
 	tcp.Source
 	// Attach is the first call; Start may never come.
@@ -25,18 +25,9 @@ type Upper interface {
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
 	// Acked says that the peer acknowledged everything before to.
 	Acked(to seq.Num)
-	// WantsCRC reports whether OfferCRC is to be called for the n bytes at sequence number at, should they be
-	// offered together: they are touched once for their CRC32C and for the checksum of TCP, which nobody has
-	// verified yet.
-	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
 	// Offer takes n bytes at sequence number at, in order or not, and returns how many from the front were
-	// placed or held; the rest counts as never received. OfferCRC does so with their CRC32C, when WantsCRC was
-	// called last, and true.
+	// placed or held; the rest counts as never received.
 	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
-	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
-	// EndsAt says where the peer's stream ends, before and after bytes are offered that came with the FIN or after
-	// it. It reports whether all bytes before at have been offered by then: those that were not kept count as kept.
-	EndsAt(at seq.Num) (complete bool)
 	// Advance says that everything before to has arrived.
 	Advance(to seq.Num)
 	// Space returns how many bytes may arrive beyond the left edge.
@@ -45,12 +36,38 @@ type Upper interface {
 	Settle(now tick.Time)
 	// Event tells what happened to the connection; on tcp.Ended it is the last call.
 	Event(ev tcp.Events, now tick.Time)
+	// Abandon is the last call after a panic from which Recover did not recover; nothing that the Upper is made of
+	// needs to be as it should.
+	Abandon(why error)
+}
+
+// CRCOfferer is an Upper whose frames have a CRC32C. The bytes of a segment are touched once for that and for the
+// checksum of TCP.
+type CRCOfferer interface {
+	// WantsCRC reports whether OfferCRC is to be called for the n bytes at sequence number at, should they be
+	// offered together. Nobody has verified the checksum of TCP yet.
+	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
+	// OfferCRC is Offer with the CRC32C of all n bytes. It follows a call of WantsCRC for the same bytes, with no call
+	// of Offer or WantsCRC between.
+	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
+}
+
+// EndObserver is an Upper that has to know where the peer's stream ends.
+type EndObserver interface {
+	// EndsAt says where the peer's stream ends, before and after bytes are offered that came with the FIN or after
+	// it. It reports whether all bytes before at have been offered by then: those that were not kept count as kept.
+	EndsAt(at seq.Num) (complete bool)
+}
+
+// Recoverer is an Upper that uses memory which may go away.
+type Recoverer interface {
 	// Recover is called after a panic with v. True says that it did no harm: the connection goes on. What was being
 	// offered counts as never received; what Fill was to write was given to TakeBack, or was a reason for Break.
 	Recover(v any) bool
-	// Abandon is the last call after any other panic; nothing that the Upper is made of needs to be as it should.
-	Abandon(why error)
-	// Expire runs the timers of the layer above, Deadline says when.
+}
+
+// Timed is an Upper with timers of its own: Expire runs those that are due, Deadline returns when the next one is.
+type Timed interface {
 	Expire(now tick.Time)
 	Deadline() tick.Time
 }
@@ -62,6 +79,8 @@ type Endpoint struct {
 	conn         tcp.Conn
 	upper        Upper
 	src          tcp.Source // upper
+	crc          CRCOfferer // upper; nil: it is none
+	timed        Timed      // upper; nil: it has no timers
 	hop          *hop
 	hopIdx       int // in hop.users
 	frame        template
@@ -194,7 +213,11 @@ func (e *Endpoint) Upper() Upper { return e.upper }
 // SetUpper puts another layer above a started connection; the caller tells it where the streams are.
 func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
-func (e *Endpoint) setUpper(u Upper) { e.upper, e.src = u, u }
+func (e *Endpoint) setUpper(u Upper) {
+	e.upper, e.src = u, u
+	e.crc, _ = u.(CRCOfferer)
+	e.timed, _ = u.(Timed)
+}
 
 // SetClass has e take its turns at transmitting as one of an owner's connections.
 func (e *Endpoint) SetClass(c *Class) { e.class = c }
@@ -234,15 +257,15 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	end, ends := e.conn.PeerEnd()
 	ends = ends && e.started
 	if ends && o.N > 0 {
-		e.upper.EndsAt(end)
+		e.endsAt(end)
 	}
 	if r := o.R[0]; c.valid && o.N > 0 && r.Len() == s.Len {
-		kept := e.upper.OfferCRC(r.Start, pieces, s.Len, c.sum)
+		kept := e.crc.OfferCRC(r.Start, pieces, s.Len, c.sum)
 		e.conn.Keep(seq.Of(r.Start, kept))
 	} else if o.N > 0 {
 		e.offer(o, s.Start(), pieces)
 	}
-	if ends = ends && e.upper.EndsAt(end); ends {
+	if ends = ends && e.endsAt(end); ends {
 		e.conn.KeepTo(end)
 	}
 	e.conn.Finish(now)
@@ -250,6 +273,11 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 		e.advance()
 	}
 	e.stack.mark(e)
+}
+
+func (e *Endpoint) endsAt(end seq.Num) (complete bool) {
+	u, ok := e.upper.(EndObserver)
+	return ok && u.EndsAt(end)
 }
 
 // advance tells the layer above that the left edge moved.
@@ -428,7 +456,11 @@ func (e *Endpoint) events(now tick.Time) {
 }
 
 func (e *Endpoint) deadline() tick.Time {
-	return min(e.conn.Deadline(), e.upper.Deadline())
+	d := e.conn.Deadline()
+	if e.timed != nil {
+		d = min(d, e.timed.Deadline())
+	}
+	return d
 }
 
 func (e *Endpoint) expire(now tick.Time) {
@@ -436,8 +468,8 @@ func (e *Endpoint) expire(now tick.Time) {
 		e.conn.Expire(now)
 		e.revalidateHop(now)
 	}
-	if e.upper.Deadline() <= now {
-		e.upper.Expire(now)
+	if e.timed != nil && e.timed.Deadline() <= now {
+		e.timed.Expire(now)
 	}
 	e.stack.mark(e)
 }

@@ -52,7 +52,7 @@ func (s *Stack) contain(now tick.Time) {
 	e := s.current.Load()
 	s.via = nil
 	s.giveBack()
-	if e != nil && e.upper != nil && e.upper.Recover(v) {
+	if e != nil && e.recovers(v) {
 		e.conn.Finish(now) // of a segment that was being received
 		e.advance()
 		s.mark(e)
@@ -65,6 +65,12 @@ func (s *Stack) contain(now tick.Time) {
 	}
 	s.stats.Panics++
 	s.cfg.Defect(d)
+}
+
+// recovers reports whether the layer above e survives a panic with v.
+func (e *Endpoint) recovers(v any) bool {
+	u, ok := e.upper.(Recoverer)
+	return ok && u.Recover(v)
 }
 
 // giveBack returns the frames that the work which panicked held.

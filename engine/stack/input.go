@@ -173,7 +173,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	pieces := s.pieces[:frags]
 	// The bytes are touched once for both, and for CRC32C only if that is of use.
 	crc, all := payloadCRC{}, wire.Sum(b[:head], sum)
-	if e != nil && s.seg.Len > 0 && e.upper.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
+	if e != nil && e.crc != nil && s.seg.Len > 0 && e.crc.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
 		crc.valid = true
 		crc.sum, all = checksum.Sum(payload, 0, all)
 	} else {
