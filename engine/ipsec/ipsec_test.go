@@ -248,6 +248,7 @@ func TestConnectAsksForSAs(t *testing.T) {
 	n.drops(t)
 }
 
+//req:rfc5042-5.4.5-1
 func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike, n.limits = true, esp.Limits{SoftPackets: 100, HardPackets: 2000}

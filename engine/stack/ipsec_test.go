@@ -232,6 +232,8 @@ func TestProtectedStream(t *testing.T) {
 }
 
 // TestConnectionWaitsForSAs: before there are any, and after they were deleted in the middle of a stream.
+//
+//req:rfc5044-9.4-1
 func TestConnectionWaitsForSAs(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	to.idle = true

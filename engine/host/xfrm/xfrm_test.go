@@ -194,6 +194,7 @@ func hears(t *testing.T, from chan string, want string) {
 	}
 }
 
+//req:rfc5040-8.2.2-3
 func TestAcquireReachesTheDaemon(t *testing.T) {
 	namespace(t)
 	addPolicies(t, "if_id 0x7877")
