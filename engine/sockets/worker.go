@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/fair"
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
@@ -124,7 +125,7 @@ func (w *worker) onEvents(events []unix.EpollEvent) {
 // stepConns steps connections that have work or whose deadline has passed, up to StepsPerTurn. It returns the next
 // deadline, and idle when no connection has more work. After a panic idle is false.
 func (w *worker) stepConns(now tick.Time) (next tick.Time, idle bool) {
-	defer w.shard.ContainPanic()
+	defer guard.Recover(w.shard.ContainPanic)
 	for _, c := range w.slots {
 		if c != nil && !c.queued && (c.hasWork || c.deadline() <= now) {
 			c.queued = true

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/guard"
 	"xwarp/mpa"
 	"xwarp/tcp"
 	"xwarp/tcp/checksum"
@@ -92,13 +93,11 @@ func (c *conn) reportFault() {
 // Reclaim implements core.Carrier. It copies lent memory before its owner may change it: the CRC covers its present
 // content, and a Terminate may follow in the stream.
 func (c *conn) Reclaim() {
-	defer func() {
-		if recover() != nil { // the memory cannot be read: the FPDU cannot be completed
-			c.out.Reset()
-			c.cut = true
-			c.Abort(0)
-		}
-	}()
+	defer guard.Recover(func(any) { // the memory cannot be read: the FPDU cannot be completed
+		c.out.Reset()
+		c.cut = true
+		c.Abort(0)
+	})
 	c.out.CopyLent()
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"xwarp/engine/guard"
 	"xwarp/engine/verbs"
 )
 
@@ -118,7 +119,7 @@ func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 		}
 		s.clients.Go(func() {
 			defer s.dismiss(req)
-			defer s.contain(req.Remote)
+			defer guard.Recover(func(v any) { s.onDefect(req.Remote, v) })
 			if err := s.client(ctx, req); err != nil {
 				s.cfg.Event(Event{Remote: req.Remote, Err: err})
 			}
@@ -134,13 +135,11 @@ func (s *Server) failed() error {
 	return s.cfg.Region.Err()
 }
 
-// contain is deferred by what serves one client. A panic there is a defect of this program, and ends that
+// onDefect reports a panic of what serves one client. It is a defect of this program, and ends that
 // client's connection only.
-func (s *Server) contain(remote netip.AddrPort) {
-	if v := recover(); v != nil {
-		s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", verbs.ErrDefect, v,
-			debug.Stack())})
-	}
+func (s *Server) onDefect(remote netip.AddrPort, v any) {
+	s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", verbs.ErrDefect, v,
+		debug.Stack())})
 }
 
 // full reports whether a further client would be rejected.

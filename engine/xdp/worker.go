@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
@@ -94,7 +95,7 @@ func (w *worker) runThread(cpu int, busy time.Duration) {
 // turnLoop runs turns: it receives, runs posted work, transmits, and sleeps when there is nothing to do. It returns nil
 // after stopThread, and an error when the worker cannot go on.
 func (w *worker) turnLoop(busy time.Duration) (err error) {
-	defer w.containTurn(&err)
+	defer guard.Recover(func(v any) { err = w.onDefect(v) })
 	p := clockSkip{last: core.Now()}
 	idleSince := p.last
 	active := false // there was work since p.last, in turns without a clock reading
@@ -152,14 +153,10 @@ func (w *worker) turnLoop(busy time.Duration) (err error) {
 	return nil
 }
 
-// containTurn is deferred by turnLoop. After a panic outside of the service of one connection, the worker cannot go on.
-func (w *worker) containTurn(err *error) {
-	v := recover()
-	if v == nil {
-		return
-	}
+// onDefect reports a panic outside of the service of one connection, after which the worker cannot go on.
+func (w *worker) onDefect(v any) error {
 	w.ReportDefect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
-	*err = w.disorder(fmt.Errorf("%w: %v", verbs.ErrDefect, v))
+	return w.disorder(fmt.Errorf("%w: %v", verbs.ErrDefect, v))
 }
 
 func (w *worker) disorder(err error) error {

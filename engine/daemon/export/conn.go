@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -43,7 +44,7 @@ func (e *export) serveConn(r *verbs.ConnRequest) {
 		return
 	}
 	defer c.close()
-	defer e.recoverDefect("serving a peer")
+	defer guard.Recover(func(v any) { e.set.d.ReportDefect(e.log, "serving a peer", v) })
 	at := c.exported.Remote()
 	at.Flushable = e.file != nil
 	err := r.Accept(e.connLife, c.qp, at.Append(nil))
@@ -200,11 +201,4 @@ func (c *conn) free() (err error) {
 		return nil
 	}
 	return err
-}
-
-// recoverDefect is deferred by serveConn. A panic there is a defect of the daemon, and ends that connection only.
-func (e *export) recoverDefect(doing string) {
-	if v := recover(); v != nil {
-		e.set.d.ReportDefect(e.log, doing, v)
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/guard"
 	"xwarp/engine/verbs"
 	"xwarp/ring/monitor"
 	"xwarp/ring/pcapng"
@@ -99,7 +100,7 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	s.mu.Unlock()
 	s.log.Info("capture begins", "device", s.dev.Name)
 	go func() {
-		defer s.recoverDefect("a capture")
+		defer guard.Recover(s.onDefect("a capture"))
 		v.writeLoop(s.dev.Name)
 	}()
 	return withFiles{control.Object{Handle: v.handle}, []int{read}}, nil

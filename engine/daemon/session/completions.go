@@ -8,6 +8,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -62,12 +63,10 @@ func (c *cq) push(v *verbs.Completion) (kept bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer func() {
-		if v := recover(); v != nil {
-			c.s.failLostPage(c.mem, v)
-			c.closed, kept = true, true
-		}
-	}()
+	defer guard.Recover(func(v any) {
+		c.s.failLostPage(c.mem, v)
+		c.closed, kept = true, true
+	})
 	if c.closed {
 		return true
 	}

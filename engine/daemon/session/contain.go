@@ -9,10 +9,10 @@ import (
 var errDefect = control.Errorf(control.CodeInternal,
 	"a defect of the daemon, which has the stack in its log, ended this session")
 
-// recoverDefect is deferred by the goroutines of a session. A panic there is a defect of the daemon, and ends that
+// onDefect is for guard.Recover in the goroutines of a session. A panic there is a defect of the daemon, and ends that
 // session only.
-func (s *Session) recoverDefect(doing string) {
-	if v := recover(); v != nil {
+func (s *Session) onDefect(doing string) func(v any) {
+	return func(v any) {
 		s.d.ReportDefect(s.log, doing, v)
 		s.Fail(errDefect)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/guard"
 	"xwarp/engine/verbs"
 )
 
@@ -39,12 +40,10 @@ type poster interface {
 // slow down only itself. An entry is copied once, and then checked: the program can change it at any time.
 func (s *Session) pump() {
 	defer close(s.pumpDone)
-	defer s.recoverDefect("posting work requests")
-	defer func() {
-		if v := recover(); v != nil {
-			s.failLostPage(s.bell, v)
-		}
-	}()
+	defer guard.Recover(s.onDefect("posting work requests"))
+	defer guard.Recover(func(v any) {
+		s.failLostPage(s.bell, v)
+	})
 	debug.SetPanicOnFault(true)
 	bell := control.Doorbell(s.bell.Mem)
 	stalls := 0 // in a row
@@ -155,11 +154,9 @@ func (s *Session) addPoster(p poster) error {
 // clearDoorbell clears a bell that is given to another queue: the program has not mapped the rings of that queue yet.
 func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if v := recover(); v != nil {
-			s.failLostPage(s.bell, v)
-		}
-	}()
+	defer guard.Recover(func(v any) {
+		s.failLostPage(s.bell, v)
+	})
 	control.SilenceBell(s.bell.Mem, bell)
 }
 
@@ -249,12 +246,10 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 	if b.ringsClosed {
 		return false, false
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			s.failLostPage(b.mem, v)
-			b.ringsClosed, worked, stalled = true, false, false
-		}
-	}()
+	defer guard.Recover(func(v any) {
+		s.failLostPage(b.mem, v)
+		b.ringsClosed, worked, stalled = true, false, false
+	})
 	worked, stalled, err := take()
 	if err != nil {
 		b.ringsClosed = true

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/ulpdu"
@@ -172,7 +173,7 @@ func (q *qp) addUsers(n int) {
 // watch sends an event when the connection is over, and with a shared receive queue another one when no completion of a
 // receive can come any more.
 func (q *qp) watch() {
-	defer q.s.recoverDefect("watching a queue pair")
+	defer guard.Recover(q.s.onDefect("watching a queue pair"))
 	if !q.sendEventOn(q.q.Done(), control.EventDown) || q.srq == nil {
 		return
 	}

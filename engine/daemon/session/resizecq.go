@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/guard"
 	"xwarp/engine/verbs"
 )
 
@@ -96,12 +97,10 @@ func (c *cq) replace(n *cqRing) (before *control.Memory, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.mem
-	defer func() {
-		if v := recover(); v != nil {
-			c.s.failLostPage(at, v)
-			c.closed, err = true, verbs.ErrClosed
-		}
-	}()
+	defer guard.Recover(func(v any) {
+		c.s.failLostPage(at, v)
+		c.closed, err = true, verbs.ErrClosed
+	})
 	if c.closed {
 		return nil, verbs.ErrClosed
 	}

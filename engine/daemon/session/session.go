@@ -19,6 +19,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/guard"
 	"xwarp/engine/verbs"
 )
 
@@ -147,7 +148,7 @@ func (s *Session) Fail(err error) {
 // which a program can hold up for as long as it likes, and for queue pairs that end late. The session is charged to its
 // user until Run returns.
 func (s *Session) Run(released func()) {
-	defer s.recoverDefect("releasing its objects")
+	defer guard.Recover(s.onDefect("releasing its objects"))
 	go s.receiveLoop()
 	<-s.ctx.Done()
 	s.conn.Shutdown()
@@ -179,7 +180,7 @@ func (s *Session) Run(released func()) {
 func (s *Session) receiveLoop() {
 	defer close(s.readerDone)
 	defer s.conn.Close()
-	defer s.recoverDefect("reading requests")
+	defer guard.Recover(s.onDefect("reading requests"))
 	noHello := time.AfterFunc(helloTimeout, func() { s.Fail(errors.New("no hello in time")) })
 	for handle := s.hello; ; handle = s.dispatch {
 		k, body, files, err := s.conn.Receive()
@@ -220,7 +221,7 @@ func (s *Session) execute(handle func(body []byte, files []int) error, k control
 	files []int) error {
 	s.executing.Lock()
 	defer s.executing.Unlock()
-	defer s.recoverDefect("a request")
+	defer guard.Recover(s.onDefect("a request"))
 	if s.closing {
 		return ErrShutdown
 	}
@@ -286,7 +287,7 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	s.pending[r.ID] = cancel
 	s.mu.Unlock()
 	s.waiting.Go(func() {
-		defer s.recoverDefect(string(r.Op))
+		defer guard.Recover(s.onDefect(string(r.Op)))
 		result, err := s.runWaiter(ctx, r, f, cancel)
 		if err := s.reply(r.ID, result, err); err != nil {
 			s.Fail(err)
@@ -424,7 +425,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	s.pumpDone = make(chan struct{})
 	go s.pump()
 	go func() {
-		defer s.recoverDefect("signalling completions")
+		defer guard.Recover(s.onDefect("signalling completions"))
 		s.signaller.signalLoop(s.ctx)
 	}()
 	return nil

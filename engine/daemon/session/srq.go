@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -94,7 +95,7 @@ func (q *srq) onLimit() {
 
 // watch sends an event each time that fewer receives wait than the limit.
 func (q *srq) watch() {
-	defer q.s.recoverDefect("watching a shared receive queue")
+	defer guard.Recover(q.s.onDefect("watching a shared receive queue"))
 	for {
 		select {
 		case <-q.limitReached:

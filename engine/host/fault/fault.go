@@ -3,7 +3,11 @@
 // program that does nothing about it.
 package fault
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+
+	"xwarp/engine/guard"
+)
 
 // Error says that memory could not be accessed.
 type Error struct{ Addr uintptr } // which Error does not tell: strangers may come to read it
@@ -16,17 +20,13 @@ func (e *Error) Error() string {
 // that does not exist any more; the effects of f up to there remain. Other panics propagate.
 func Touch(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
+	defer guard.Recover(func(v any) {
 		at, ok := v.(interface{ Addr() uintptr })
 		if !ok {
 			panic(v)
 		}
 		err = &Error{at.Addr()}
-	}()
+	})
 	f()
 	return nil
 }

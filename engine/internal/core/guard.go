@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xwarp/engine/guard"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 )
@@ -17,14 +18,10 @@ import (
 // panicTarget is a connection that ends when a panic happens while it is served.
 type panicTarget interface{ EndAfterPanic(why error) }
 
-// ContainPanic is deferred around one posted function or doorbell. It recovers from a panic and ends Current.
-func (l *Shard) ContainPanic() {
+// ContainPanic is for guard.Recover around one posted function or doorbell. It ends Current.
+func (l *Shard) ContainPanic(v any) {
 	if l.dev == nil {
-		return
-	}
-	v := recover()
-	if v == nil {
-		return
+		panic(v)
 	}
 	p := l.Current
 	l.Current = nil
@@ -37,7 +34,7 @@ func (l *Shard) ContainPanic() {
 
 // Attempt calls f and returns the value of its panic, nil without one.
 func Attempt(f func()) (failed any) {
-	defer func() { failed = recover() }()
+	defer guard.Recover(func(v any) { failed = v })
 	f()
 	return nil
 }

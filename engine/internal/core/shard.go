@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine/fair"
+	"xwarp/engine/guard"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
@@ -180,7 +181,7 @@ func (l *Shard) takeMail() bool {
 // runMail runs posted functions, at most left of them, and sets left to 0 when end has passed. It stops at the first
 // panic.
 func (l *Shard) runMail(left *int, end tick.Time) {
-	defer l.ContainPanic()
+	defer guard.Recover(l.ContainPanic)
 	for *left > 0 && l.takeMail() {
 		f := l.todo[l.done]
 		l.todo[l.done] = nil
@@ -206,7 +207,7 @@ func (l *Shard) queueRung() {
 // serveDoorbells calls the owners of ready doorbells until left work requests are taken, and stops at the first panic.
 // A doorbell counts as one request at least.
 func (l *Shard) serveDoorbells(left *int) {
-	defer l.ContainPanic()
+	defer guard.Recover(l.ContainPanic)
 	for *left > 0 {
 		b, ok := l.ready.Next()
 		if !ok {
