@@ -14,7 +14,7 @@ import (
 // Every cause for which frames are dropped is explained.
 func TestEveryDrop(t *testing.T) {
 	want := []string{bpf.DropPeer.String(), bpf.DropSYN.String(), bpf.DropStray.String(),
-		bpf.DropNoSocket.String()}
+		bpf.DropNoSocket.String(), bpf.DropClear.String()}
 	for cause := range counters.Drops(nil, nil) {
 		want = append(want, cause)
 	}
