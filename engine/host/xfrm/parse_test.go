@@ -2,6 +2,7 @@ package xfrm
 
 import (
 	"encoding/hex"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -96,4 +97,18 @@ func FuzzParse(f *testing.F) {
 		}
 		parsePolicy(b)
 	})
+}
+
+// TestTrapPolicyKnowsDirections has the policies of strongSwan's start_action = trap, whose templates name no addresses.
+func TestTrapPolicyKnowsDirections(t *testing.T) {
+	local, remote := netip.MustParsePrefix(us+"/32"), netip.MustParsePrefix(peer+"/32")
+	none := netip.IPv4Unspecified()
+	out := &Policy{Out: true, Local: local, Remote: remote, Src: none, Dst: none, ReqID: 1}
+	in := &Policy{Local: local, Remote: remote, Src: none, Dst: none, ReqID: 1}
+	there := &SA{Src: local.Addr(), Dst: remote.Addr(), ReqID: 1}
+	back := &SA{Src: remote.Addr(), Dst: local.Addr(), ReqID: 1}
+	if !out.Uses(there) || !in.Uses(back) || out.Uses(back) || in.Uses(there) {
+		t.Errorf("out: %v, %v; in: %v, %v", out.Uses(there), out.Uses(back), in.Uses(back),
+			in.Uses(there))
+	}
 }

@@ -68,11 +68,18 @@ func (p *Policy) Matches(local, remote netip.AddrPort) bool {
 		p.LocalPort.Has(local.Port()) && p.RemotePort.Has(remote.Port())
 }
 
-// Uses reports whether sa is one that p's template asks for.
+// Uses reports whether sa is one that p's template asks for. A trap policy of strongSwan names no addresses, and both
+// directions have one ReqID: then the addresses of sa are those of p's packets.
 func (p *Policy) Uses(sa *SA) bool {
-	anyOr := func(want, is netip.Addr) bool { return want.IsUnspecified() || want == is }
+	from, to := p.Local, p.Remote
+	if !p.Out {
+		from, to = to, from
+	}
+	fits := func(want netip.Addr, packets netip.Prefix, is netip.Addr) bool {
+		return want == is || want.IsUnspecified() && packets.Contains(is)
+	}
 	return p.Mode == sa.Mode && (p.ReqID == 0 || p.ReqID == sa.ReqID) && p.IfID == sa.IfID &&
-		anyOr(p.Src, sa.Src) && anyOr(p.Dst, sa.Dst)
+		fits(p.Src, from, sa.Src) && fits(p.Dst, to, sa.Dst)
 }
 
 // parsePolicy reads a message with a policy. It returns nil for one that does not ask for exactly one ESP, or that is
