@@ -99,7 +99,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestTrapPolicyKnowsDirections has the policies of strongSwan's start_action = trap, whose templates name no addresses.
+// TestTrapPolicyKnowsDirections has the policies of strongSwan's start_action = trap, whose templates name no
+// addresses.
 func TestTrapPolicyKnowsDirections(t *testing.T) {
 	local, remote := netip.MustParsePrefix(us+"/32"), netip.MustParsePrefix(peer+"/32")
 	none := netip.IPv4Unspecified()
