@@ -102,7 +102,11 @@ func (r *Receiver) placeNextFPDU(n int) (int, *ulpdu.Error) {
 	} else {
 		d.kept = uint8(v.CopyTo(d.hdr[:], 0))
 	}
-	if err := r.sink.Place(v, true); err != nil {
+	switch err := r.sink.Place(v, true); err {
+	case nil:
+	case ulpdu.NotReady:
+		return 0, err
+	default:
 		return 0, r.endStream(err)
 	}
 	d.on = true

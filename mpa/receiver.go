@@ -11,7 +11,8 @@ import (
 type Sink interface {
 	// Place copies the payload of a ULPDU with a correct CRC to its destination. v is valid during the call only.
 	// inOrder means that every earlier FPDU has been delivered; an error then ends the stream. Out of order,
-	// an error means that nothing was placed: the FPDU is held, and Place is called again in order.
+	// an error means that nothing was placed: the FPDU is held, and Place is called again in order. In order,
+	// ulpdu.NotReady means that as well: Place is called again at the next Advance, or when the FPDU arrives again.
 	Place(v *ulpdu.View, inOrder bool) *ulpdu.Error
 	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr and that Place
 	// has just placed out of order. A segment of an RDMA Write is an example. Consecutive silent FPDUs share
@@ -64,6 +65,7 @@ type Receiver struct {
 	reassembly  reassembly
 	recordsUsed int
 	stalled     bool // complete FPDUs in order wait for free records
+	waiting     bool // the first record is of an FPDU that the sink is not ready for
 
 	err             *ulpdu.Error // ended the stream: no further byte is accepted
 	deliveryStopped bool         // no further FPDU is delivered
@@ -107,7 +109,9 @@ func (r *Receiver) offset(s seq.Num) int64 {
 // and offers nothing more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
 	if r.isNextFPDU(at, pieces, n) && (!r.cfg.CRC || isCRCRight(pieces)) {
-		return r.placeNextFPDU(n)
+		if kept, err = r.placeNextFPDU(n); err != ulpdu.NotReady {
+			return kept, err
+		}
 	}
 	return r.offerAny(at, pieces, n)
 }
@@ -123,7 +127,9 @@ func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int,
 	err *ulpdu.Error) {
 	if crc == crcResidue {
-		return r.placeNextFPDU(n)
+		if kept, err = r.placeNextFPDU(n); err != ulpdu.NotReady {
+			return kept, err
+		}
 	}
 	return r.offerAny(at, pieces, n)
 }
@@ -187,10 +193,16 @@ func (r *Receiver) Advance(to seq.Num) *ulpdu.Error {
 func (r *Receiver) deliverUpTo(left int64) *ulpdu.Error {
 	p := r.cfg.Pool
 	l := &r.inOrder.records
+	r.waiting = false
 	for l.head != none && p.records[l.head].end <= left {
 		rec := &p.records[l.head]
 		if rec.kind == unplaced {
-			if err := r.placeHeld(rec); err != nil {
+			switch err := r.placeHeld(rec); err {
+			case nil:
+			case ulpdu.NotReady:
+				r.waiting = true
+				return nil
+			default:
 				return r.stopDelivery(err)
 			}
 		}
@@ -222,7 +234,9 @@ func (r *Receiver) placeHeld(rec *record) *ulpdu.Error {
 	}
 	length, n := r.lengthAt(rec.start), int(rec.n)
 	err := r.sink.Place(r.viewOf(fpdu, rec.start, length, n), true)
-	r.reassembly.release(rec.start, rec.end)
+	if err != ulpdu.NotReady {
+		r.reassembly.release(rec.start, rec.end)
+	}
 	return err
 }
 
@@ -315,6 +329,9 @@ func (r *Receiver) Release() {
 		r.err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream has ended")
 	}
 }
+
+// Waiting reports whether the sink was not ready for the next FPDU, which is held. The next Advance offers it again.
+func (r *Receiver) Waiting() bool { return r.waiting }
 
 // Space returns how many bytes r can still hold. The TCP window may promise that many when segments may have to be
 // held.

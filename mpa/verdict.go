@@ -131,11 +131,11 @@ func (r *Receiver) placeFPDU(is *island, l walkLimit, fpdu [][]byte, start, leng
 	inOrder := l.inOrder && is.records.empty()
 	kind := placed
 	if err := r.sink.Place(v, inOrder); err != nil {
-		if inOrder {
+		if inOrder && err != ulpdu.NotReady {
 			r.endStream(err)
 			return fail
 		}
-		if !r.holdFPDU(start, end) {
+		if inOrder && r.cfg.Layered || !r.holdFPDU(start, end) {
 			return postpone
 		}
 		kind = unplaced

@@ -21,6 +21,12 @@ const verbsLibrary = "libxwarp-verbs.so"
 
 var libraryDirs = []string{"", "../lib/xwarp"}
 
+// Styles of devices: of iWARP, whose programs connect by rdma_cm, and of RoCE, whose programs use ibv_modify_qp.
+const (
+	styleIWARP = "iwarp"
+	styleRoCE  = "roce"
+)
+
 // What run ends with when there is no program to end with, as env(1) and shells have it.
 const (
 	exitNotRunnable = 126
@@ -28,9 +34,9 @@ const (
 )
 
 func newRun(*global) *cobra.Command {
-	var device, socket string
+	var device, socket, style string
 	cmd := &cobra.Command{
-		Use:   "run [--device NAME] -- PROGRAM [ARGUMENT...]",
+		Use:   "run [--device NAME] [--style roce] -- PROGRAM [ARGUMENT...]",
 		Short: "Run an RDMA program, unmodified, over the daemon",
 		Long: `run starts a program that uses libibverbs and librdmacm, as it comes from its package. It sees a device xwarp_NAME for
 each interface of xwarpd: an RNIC for iWARP. It needs no privilege but access to the daemon's socket. Its exit status,
@@ -65,6 +71,9 @@ Not over iWARP: datagrams (udaddy), and programs that connect queue pairs withou
 			if len(args) == 0 {
 				return usagef("the program is missing")
 			}
+			if style != "" && style != styleIWARP && style != styleRoCE {
+				return usagef("--style is %s or %s, not %q", styleIWARP, styleRoCE, style)
+			}
 			library, err := findLibrary()
 			if err != nil {
 				return err
@@ -73,12 +82,14 @@ Not over iWARP: datagrams (udaddy), and programs that connect queue pairs withou
 				"LD_PRELOAD":          preload(library),
 				client.SocketVariable: socket,
 				"XWARP_DEVICE":        device,
+				"XWARP_STYLE":         style,
 			})
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&device, "device", "", "show the program this `device` of the daemon only")
+	f.StringVar(&style, "style", "", "show devices in the `style` iwarp (default) or roce")
 	f.StringVar(&socket, "socket", "",
 		"the daemon's control `socket` "+transport.SocketDefault)
 	return cmd

@@ -40,6 +40,11 @@ type Config struct {
 	// in another thread may have posted some. It may call PostRecv. Nil means that there are none.
 	Refill func()
 
+	// Starved, when set, makes a Send in order that finds no receive wait for one, as InfiniBand's "receiver not ready"
+	// does, instead of ending the stream. It is called each time; the owner has MPA offer the Send again once receives
+	// are posted. Nil means that such a Send is an error (RFC 5041, 7.1).
+	Starved func()
+
 	// Reclaim is called before unfinished work is flushed. After it, memory that LendULPDU lent must not be read any
 	// more, since it belongs to the consumer again. Nil means that nothing is lent.
 	Reclaim func()
@@ -102,6 +107,7 @@ type Counters struct {
 	ResponsesOut                   uint64 // Read and Atomic Responses frozen whole
 	TerminatesOut, TerminatesIn    uint64
 	Flushed                        uint64
+	ReceiverNotReady               uint64 // attempts to place a Send that waits for a receive
 	DroppedAfterError, ReadsZeroed uint64 // segments after an error; segments of revoked memory sent as zero bytes
 }
 

@@ -34,10 +34,26 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	if !inOrder {
 		return q.placeOutOfOrder(v, hdr)
 	}
-	if c := q.place(v, hdr); c != ddp.CauseNone {
+	switch c := q.place(v, hdr); {
+	case c == ddp.CauseNone:
+		return nil
+	case c == ddp.CauseNoBuffer && q.mayWait(hdr):
+		q.Counters.ReceiverNotReady++
+		q.cfg.Starved()
+		return ulpdu.NotReady
+	default:
 		return q.reject(c, hdr, v.Len())
 	}
-	return nil
+}
+
+// mayWait reports whether the segment, for which there is no receive, waits for one: it begins the next message.
+func (q *QP) mayWait(hdr []byte) bool {
+	if q.cfg.Starved == nil || ddp.Control(hdr[0]).Tagged() {
+		return false
+	}
+	var h ddp.Untagged
+	h.Decode(hdr)
+	return h.QN == QNSend && h.MSN == q.rq.next
 }
 
 // placeOutOfOrder is place for a segment before its turn.

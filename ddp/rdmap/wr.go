@@ -114,13 +114,14 @@ const (
 	BadRespErr          // a response that matches no request of this side
 	FatalErr            // the stream is lost
 	MWBindErr           // the memory for a window is not registered, too short, or lacks the right
+	RetryExcErr         // the peer did not answer within the retries of the queue pair; nothing here makes it
 	statuses
 )
 
 func (s Status) String() string {
 	names := [statuses]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR",
 		"WR_FLUSH_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "BAD_RESP_ERR",
-		"FATAL_ERR", "MW_BIND_ERR"}
+		"FATAL_ERR", "MW_BIND_ERR", "RETRY_EXC_ERR"}
 	if s < statuses {
 		return names[s]
 	}

@@ -39,6 +39,7 @@ type Daemon struct {
 	opener          device.Opener
 	exports         *export.Set
 	users           *budget.Users
+	meetings        *session.Meetings
 	peers           *budget.Peers
 	mapper          *control.Mapper // of the memory of programs
 	socket          *net.UnixListener
@@ -97,6 +98,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
 		users: budget.NewUsers(processors, uptime), uidOwners: owners{file: subordinateFile},
 		reload: o.Load}
+	d.meetings = session.NewMeetings(d.opener.AllowsDirect)
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}

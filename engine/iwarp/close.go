@@ -37,6 +37,12 @@ func (c *Conn) abort(why event, now tick.Time) {
 // Settle does what the layers asked for since the last call; the transport calls it before it transmits.
 func (c *Conn) Settle(now tick.Time) {
 	c.cfg.Handler.PullPosted()
+	if c.state == open && c.rcv.Waiting() { // receives may have been posted
+		c.Advance(c.rcvNxt)
+		if c.finWaits && !c.rcv.Waiting() {
+			c.PeerClosed(now)
+		}
+	}
 	if c.finPending && !c.out.unsent() {
 		c.finPending = false
 		c.closeAt = now.Add(c.cfg.CloseTimeout)
@@ -99,6 +105,9 @@ func (c *Conn) PeerClosed(now tick.Time) {
 	case starting:
 		c.startupRefused("the peer closed the connection", c.out.empty())
 	case open:
+		if c.finWaits = c.rcv.Waiting(); c.finWaits {
+			return // messages before the FIN wait for receives
+		}
 		cut := c.rcv.Closed(c.rcvNxt)
 		c.qp.PeerClosed(cut)
 		if cut != nil { // the Terminate goes before our FIN

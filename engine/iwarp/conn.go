@@ -104,6 +104,7 @@ type Conn struct {
 	fillAt  seq.Num
 	ignored uint64 // bytes that came after the end
 
+	finWaits   bool      // the peer's FIN is to be taken once the receiver does not wait any more
 	finPending bool      // FIN as soon as the last start-up frame was sent
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
 	startAt    tick.Time // start-up must be over, or the initiator's first FPDU be there

@@ -55,6 +55,10 @@ func (e *Error) Is(target error) bool {
 	return ok && t != nil && e != nil && t.Layer == e.Layer && t.Type == e.Type && t.Code == e.Code
 }
 
+// NotReady is what a mpa.Sink returns for a ULPDU in order that it can place later: no receive is posted yet. It ends
+// no stream.
+var NotReady = &Error{Layer: DDP, Type: 2, Detail: "no receive is posted yet"}
+
 // Ref names one outgoing ULPDU of the layer above. MPA keeps it and returns it, and does not interpret it.
 type Ref struct {
 	ID  uint64

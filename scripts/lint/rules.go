@@ -96,7 +96,7 @@ var layers = []layer{
 	{name: "engine/daemon/session", ours: within("ring", "ddp", "mpa", "engine/budget",
 		"engine/guard",
 		"engine/internal/core", "engine/ranges", "engine/verbs", "engine/daemon/config",
-		"engine/daemon/control", "engine/daemon/device"),
+		"engine/daemon/control", "engine/daemon/device", "engine/daemon/rendezvous"),
 		others: []string{"golang.org/x/sys/...", "golang.org/x/sync/errgroup"}},
 	{name: "engine/daemon/export", ours: within("ddp", "engine/guard", "engine/internal/core",
 		"engine/transfer",

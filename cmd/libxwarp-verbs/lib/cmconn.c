@@ -109,18 +109,23 @@ static void answered(struct call *c)
 	xw_resume_listeners();
 }
 
-/* operate makes the queue pair of an identifier ready to send: connect and accept need no further step of the program. */
-static void operate(struct session *s, uint32_t qp_num)
+/* operate makes the queue pair of an identifier ready to send: connect and accept need no further step of the program. It
+ * returns the handle; 0: there is no such queue pair. */
+static uint32_t operate(struct session *s, uint32_t qp_num)
 {
+	uint32_t handle = 0;
+
 	pthread_mutex_lock(&s->lock);
 	for (struct qp *q = s->qps; q; q = q->next)
 		if (q->ib.qp_num == qp_num) {
+			handle = q->ib.handle;
 			pthread_mutex_lock(&q->ib.mutex);
 			if (!q->down)
 				xw_qp_becomes(&q->ib, IBV_QPS_RTS);
 			pthread_mutex_unlock(&q->ib.mutex);
 		}
 	pthread_mutex_unlock(&s->lock);
+	return handle;
 }
 
 /* start claims an identifier for connect or accept. */
@@ -128,9 +133,9 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 {
 	if (too_deep(p))
 		return xw_fail(EINVAL);
-	*qp = id->cm.qp ? id->cm.qp->qp_num : p ? p->qp_num : 0;
+	uint32_t qp_num = id->cm.qp ? id->cm.qp->qp_num : p ? p->qp_num : 0;
 	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == from && id->cm.verbs && *qp != 0;
+	bool right = id->state == from && id->cm.verbs && (*qp = operate(xw_session(id->cm.verbs), qp_num)) != 0;
 	if (right) {
 		id->state = CM_CONNECTING;
 		id->s = xw_session(id->cm.verbs);
@@ -142,7 +147,6 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!right)
 		return xw_fail(EINVAL);
-	operate(id->s, *qp);
 	return 0;
 }
 

@@ -44,8 +44,8 @@ static struct device *device_of(const struct link *l)
 		free(d);
 		return NULL;
 	}
-	d->ib.node_type = IBV_NODE_RNIC;
-	d->ib.transport_type = IBV_TRANSPORT_IWARP;
+	d->ib.node_type = xw_roce() ? IBV_NODE_CA : IBV_NODE_RNIC;
+	d->ib.transport_type = xw_roce() ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
 	snprintf(d->ib.name, sizeof d->ib.name, "xwarp_%s", l->name);
 	snprintf(d->ib.dev_name, sizeof d->ib.dev_name, "%s", d->ib.name);
 	d->next = devices;
@@ -212,6 +212,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.max_cqe = most->completions, .max_mr = most->mrs, .max_pd = most->pds, .max_qp_rd_atom = XW_READS,
 		.max_res_rd_atom = XW_READS * 1024, .max_qp_init_rd_atom = XW_READS, .atomic_cap = IBV_ATOMIC_HCA,
 		.max_srq = most->srqs, .max_srq_wr = most->work_requests, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,
+		.max_ah = xw_roce() ? most->qps : 0, .max_pkeys = xw_roce(),
 	};
 	snprintf(a->fw_ver, sizeof a->fw_ver, "%llu", XW_VERSION);
 	return 0;
@@ -236,12 +237,17 @@ static enum ibv_mtu mtu_of(unsigned mtu)
 	return mtu >= 4096 ? IBV_MTU_4096 : mtu >= 2048 ? IBV_MTU_2048 : mtu >= 1024 ? IBV_MTU_1024 : mtu >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
+/* ROCE_HEADERS is what RoCE has in front of the payload of a frame, with IPv6. */
+#define ROCE_HEADERS 80
+
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
-	bool up = !xw_session(context)->dead;
+	struct session *s = xw_session(context);
+	bool up = !s->dead;
+	int gids = xw_roce() ? xw_gids(s, NULL, 0) : 1;
 	struct ibv_port_attr a = {
 		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN, .max_mtu = IBV_MTU_4096,
-		.active_mtu = mtu_of(xw_session(context)->link.mtu), .gid_tbl_len = 1, .max_msg_sz = UINT32_MAX,
+		.active_mtu = mtu_of(s->link.mtu - (xw_roce() ? ROCE_HEADERS : 0)), .gid_tbl_len = gids > 0 ? gids : 0, .max_msg_sz = UINT32_MAX,
 		.pkey_tbl_len = 1, .active_width = 1, .active_speed = 4, .phys_state = up ? 5 : 3,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 	};
@@ -262,7 +268,20 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _com
 /* The only GID of an RNIC is its Ethernet address. */
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
-	if (port != 1 || index != 0)
+	union ibv_gid all[XW_MAX_GIDS];
+
+	if (port != 1 || index < 0)
+		return xw_fail(EINVAL);
+	if (xw_roce()) {
+		int n = xw_gids(xw_session(context), all, XW_MAX_GIDS);
+		if (n < 0)
+			return -1;
+		if (index >= n || index >= XW_MAX_GIDS)
+			return xw_fail(EINVAL);
+		*gid = all[index];
+		return 0;
+	}
+	if (index != 0)
 		return xw_fail(EINVAL);
 	memset(gid, 0, sizeof *gid);
 	mac_of(xw_session(context)->link.interface, gid->raw);
@@ -272,7 +291,8 @@ EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, u
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 			     uint32_t flags, size_t size)
 {
-	struct ibv_gid_entry e = {.gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_IB};
+	struct ibv_gid_entry e = {.gid_index = index, .port_num = port,
+				  .gid_type = xw_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB};
 
 	if (flags || ibv_query_gid(context, (uint8_t)port, (int)index, &e.gid) != 0)
 		return EINVAL;
@@ -284,33 +304,46 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
 				    uint32_t flags, size_t size)
 {
-	if (max < 1)
+	size_t n = 0;
+	int gids = xw_roce() ? xw_gids(xw_session(context), NULL, 0) : 1;
+
+	if (gids < 0)
+		return -errno;
+	if (max < (size_t)gids)
 		return -EINVAL;
-	int error = _ibv_query_gid_ex(context, 1, 0, entries, flags, size);
-	return error ? -error : 1;
+	for (; n < (size_t)gids; n++) {
+		int error = _ibv_query_gid_ex(context, 1, (uint32_t)n, (void *)((char *)entries + n * size), flags, size);
+		if (error)
+			return -error;
+	}
+	return (ssize_t)n;
 }
 
-/* The library's own enumeration has three values for the type; 0 is IB and what an RNIC has. */
+/* The library's own enumeration: 0 is IB, RoCE v1 and what an RNIC has, 1 is RoCE v2. */
 EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
 {
-	(void)context;
-	*type = 0;
-	return port == 1 && index == 0 ? 0 : xw_fail(EINVAL);
+	union ibv_gid gid;
+
+	*type = xw_roce();
+	return ibv_query_gid(context, port, (int)index, &gid);
 }
+
+/* ROCE_PKEY is the default one, of full members. */
+#define ROCE_PKEY 0xffff
 
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
 {
 	(void)context;
 	if (port != 1 || index != 0)
 		return xw_fail(EINVAL);
-	*pkey = 0;
+	*pkey = xw_roce() ? ROCE_PKEY : 0;
 	return 0;
 }
 
 EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
 {
 	(void)context;
-	return port == 1 && pkey == 0 ? 0 : xw_fail(EINVAL);
+	return port == 1 && pkey == (xw_roce() ? ROCE_PKEY : 0) ? 0 : xw_fail(EINVAL);
 }
 
 static const struct verbs_context template = {

@@ -86,22 +86,22 @@ static void retire(struct record *k, const uint8_t *e)
 
 static int link_of(const struct cq *cq, const struct qp *q) { return q->ib.send_cq == &cq->ib ? 0 : 1; }
 
-static struct qp **list_of(struct cq *cq, uint32_t handle) { return &cq->qps[handle % XW_CQ_LISTS]; }
+static struct qp **list_of(struct cq *cq, uint32_t qp_num) { return &cq->qps[qp_num % XW_CQ_LISTS]; }
 
 /* xw_cq_enlist and xw_cq_delist are called with the completion queue locked. */
 void xw_cq_enlist(struct cq *cq, struct qp *q)
 {
-	struct qp **list = list_of(cq, q->ib.handle);
+	struct qp **list = list_of(cq, q->ib.qp_num);
 
 	q->in_cq[link_of(cq, q)] = *list;
 	*list = q;
 }
 
-void xw_cq_delist(struct cq *cq, uint32_t handle)
+void xw_cq_delist(struct cq *cq, uint32_t qp_num)
 {
-	struct qp **p = list_of(cq, handle);
+	struct qp **p = list_of(cq, qp_num);
 
-	while (*p && (*p)->ib.handle != handle)
+	while (*p && (*p)->ib.qp_num != qp_num)
 		p = &(*p)->in_cq[link_of(cq, *p)];
 	if (*p)
 		*p = (*p)->in_cq[link_of(cq, *p)];
@@ -110,17 +110,28 @@ void xw_cq_delist(struct cq *cq, uint32_t handle)
 /* xw_cq_retire is for a completion that is polled; cq is locked. */
 void xw_cq_retire(struct cq *cq, const uint8_t *e)
 {
-	uint32_t handle;
+	uint32_t qp_num;
 
-	memcpy(&handle, e + XW_CQE_QP, sizeof handle);
-	struct qp *q = *list_of(cq, handle);
-	while (q && q->ib.handle != handle)
+	memcpy(&qp_num, e + XW_CQE_QP, sizeof qp_num);
+	struct qp *q = *list_of(cq, qp_num);
+	while (q && q->ib.qp_num != qp_num)
 		q = q->in_cq[link_of(cq, q)];
 	if (!q)
 		return;
 	struct record *k = e[XW_CQE_OP] == XW_OP_RECV ? q->rq.record : q->sq.record;
 	if (k && (e[XW_CQE_OP] == XW_OP_RECV ? q->ib.recv_cq : q->ib.send_cq) == &cq->ib)
 		retire(k, e);
+}
+
+/* xw_record_reset forgets what was posted to a queue. Its completion queue and its posts are locked. */
+void xw_record_reset(struct record *k)
+{
+	uint32_t end;
+
+	if (k) {
+		oldest(k, &end);
+		k->retired = end;
+	}
 }
 
 /* records calls f for the records whose requests complete at cq. */

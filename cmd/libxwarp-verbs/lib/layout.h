@@ -1,7 +1,7 @@
 /* Made by `go test ./engine/daemon/control -run Layout -update`: do not edit. */
 #pragma once
 #define XW_DEFAULT_PATH "/run/xwarp/control.sock"
-#define XW_VERSION 0x6ULL
+#define XW_VERSION 0x7ULL
 #define XW_HEADER_LEN 0x8ULL
 #define XW_MAX_REQUEST 0x10000ULL
 #define XW_MAX_FILES 0x2ULL
@@ -16,6 +16,7 @@
 #define XW_MAX_RESOLVE 0x927c0ULL
 #define XW_MAX_SGE 0x10ULL
 #define XW_MAX_INLINE 0x1000ULL
+#define XW_QPN_BITS 0x18ULL
 #define XW_MAX_IRD 0x1000ULL
 #define XW_MAX_ORD 0x1000ULL
 #define XW_ACCESS_LOCAL_WRITE 0x1ULL
@@ -93,6 +94,7 @@
 #define XW_WC_BAD_RESP_ERR 0x8ULL
 #define XW_WC_FATAL_ERR 0x9ULL
 #define XW_WC_MW_BIND_ERR 0xaULL
+#define XW_WC_RETRY_EXC_ERR 0xbULL
 #define XW_WC_WITH_IMM 0x2ULL
 #define XW_WC_WITH_INVALIDATE 0x4ULL
 #define XW_WC_WAS_MARKED 0x10ULL

@@ -31,7 +31,7 @@ static int check_init(const struct ibv_qp_init_attr_ex *a)
 static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 {
 	struct call c;
-	uint64_t handle, bell, sge, inline_room;
+	uint64_t handle, number, bell, sge, inline_room;
 	uint32_t recv_sge = a->srq ? 0 : a->cap.max_recv_sge, recvs = a->cap.max_recv_wr ? a->cap.max_recv_wr : 1;
 	uint32_t pieces = a->cap.max_send_sge > recv_sge ? a->cap.max_send_sge : recv_sge;
 	/* With a shared queue the depth is that of messages which arrive at once: the daemon's choice. */
@@ -43,7 +43,8 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 	if (!error) {
 		struct json send = json_get(c.result, "send"), recv = json_get(c.result, "recv");
 		q->mem_len = xw_ring_end(send) > xw_ring_end(recv) ? xw_ring_end(send) : xw_ring_end(recv);
-		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "bell"), &bell) ||
+		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "qp_num"), &number) ||
+		    number >> XW_QPN_BITS || !json_number(json_get(c.result, "bell"), &bell) ||
 		    !json_number(json_get(c.result, "max_sge"), &sge) || !json_number(json_get(c.result, "max_inline"), &inline_room) ||
 		    bell >= XW_MAX_QPS || q->mem_len == 0 || c.n_files != 1 || !(q->mem = xw_map(xw_take_file(&c, 0), q->mem_len)) ||
 		    sge > XW_MAX_SGE || inline_room > XW_MAX_INLINE || !xw_ring_open(&q->sq, q->mem, q->mem_len, send) ||
@@ -59,7 +60,8 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 			error = ENOMEM;
 	}
 	if (!error) {
-		q->ib.handle = q->ib.qp_num = (uint32_t)handle;
+		q->ib.handle = (uint32_t)handle;
+		q->ib.qp_num = (uint32_t)number;
 		q->bell = (uint32_t)bell;
 		q->max_sge = (uint32_t)sge;
 		q->max_inline = (uint32_t)inline_room;
@@ -174,8 +176,7 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to)
 	}
 }
 
-/* allow has the daemon leave the peer these rights alone. */
-static int allow(struct qp *q, unsigned rights)
+int xw_allow(struct qp *q, unsigned rights)
 {
 	rights &= XW_REMOTE_RIGHTS;
 	int error = rights == q->allowed ? 0 :
@@ -190,10 +191,12 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 	struct qp *q = container_of(ib, struct qp, ib);
 	bool end = false;
 
+	if (xw_roce())
+		return xw_modify_roce(q, attr, mask);
 	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
 		return xw_refused("changing depths, paths or rates of a queue pair");
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
-		return xw_refused("a peer's address for ibv_modify_qp: iWARP's connections are rdma_cm's (perftest: -R); it");
+		return xw_refused("a peer's address for ibv_modify_qp: iWARP's connections are rdma_cm's (perftest: -R, or xwarp run --style roce); it");
 	pthread_mutex_lock(&ib->mutex);
 	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
@@ -217,7 +220,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 	if (end)
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
 	if (right && mask & IBV_QP_ACCESS_FLAGS)
-		return allow(q, xw_rights((int)attr->qp_access_flags));
+		return xw_allow(q, xw_rights((int)attr->qp_access_flags));
 	return right ? 0 : EINVAL;
 }
 
@@ -228,10 +231,13 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	(void)mask;
 	pthread_mutex_lock(&ib->mutex);
 	*attr = q->attr;
-	/* Kernels have no RESET for iWARP. */
-	attr->qp_state = attr->cur_qp_state = ib->state == IBV_QPS_RESET ? IBV_QPS_INIT : ib->state;
+	attr->qp_state = attr->cur_qp_state = ib->state;
 	attr->cap = q->cap;
-	attr->path_mtu = IBV_MTU_1024;
+	if (!xw_roce()) {
+		if (ib->state == IBV_QPS_RESET) /* which kernels do not have for iWARP */
+			attr->qp_state = attr->cur_qp_state = IBV_QPS_INIT;
+		attr->path_mtu = IBV_MTU_1024;
+	}
 	pthread_mutex_unlock(&ib->mutex);
 	*init = (struct ibv_qp_init_attr){.qp_context = ib->qp_context, .send_cq = ib->send_cq, .recv_cq = ib->recv_cq,
 					  .srq = ib->srq, .cap = q->cap, .qp_type = ib->qp_type, .sq_sig_all = q->sig_all};
@@ -253,6 +259,15 @@ static struct qp *find_qp(struct session *s, uint32_t handle)
 	for (q = s->qps; q && q->ib.handle != handle; q = q->next)
 		;
 	return q;
+}
+
+/* explain says once why a connection ended: programs see a status alone. */
+static void explain(struct json event)
+{
+	char why[512];
+
+	if (xw_roce() && json_text(json_get(json_get(event, "error"), "text"), why, sizeof why) && xw_first_time(__func__))
+		xw_warn("a queue pair ended: %s", why);
 }
 
 static void tell(struct qp *q, enum ibv_event_type type)
@@ -281,6 +296,7 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 			tell(q, IBV_EVENT_QP_FATAL);
 	}
 	pthread_mutex_unlock(&s->lock);
+	explain(event);
 	xw_cm_down(s, handle, json_get(event, "error"));
 }
 

@@ -13,10 +13,8 @@ int xw_refused(const char *what);
 static const char datagrams[] = "datagrams and address handles (UD), since iWARP has connections only";
 static const char import[] = "sharing objects between processes (ibv_import_*)";
 
-NO_POINTER(ibv_create_ah, datagrams)
 NO_POINTER(ibv_create_ah_from_wc, datagrams)
 NO_ERRNO(ibv_init_ah_from_wc, datagrams)
-NO_ERRNO(ibv_destroy_ah, datagrams)
 NO_ERRNO(ibv_attach_mcast, datagrams)
 NO_ERRNO(ibv_detach_mcast, datagrams)
 NO_INT(rdma_join_multicast, datagrams)

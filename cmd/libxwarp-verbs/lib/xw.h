@@ -145,6 +145,9 @@ static inline uint8_t *xw_slot(struct ring *r, uint32_t i)
 /* XW_READS is how many Reads and atomics a queue pair may have under way, and its peer: the engine's choice. */
 #define XW_READS 16
 
+/* XW_MAX_GIDS bounds the addresses of a device that programs see. */
+#define XW_MAX_GIDS 128
+
 /* Verbs objects. Each begins with what programs see. */
 struct device {
 	struct ibv_device ib;
@@ -205,7 +208,7 @@ struct cq {
 	bool over;
 	bool flushed;	 /* the daemon is gone: nothing comes from the ring any more */
 	struct cq *next; /* of all of the process */
-	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by handle, see flush.c */
+	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by number, see flush.c */
 	unsigned idle; /* polls in a row that found nothing */
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
@@ -266,6 +269,13 @@ static inline struct context *xw_context(struct ibv_context *c)
 
 static inline struct session *xw_session(struct ibv_context *c) { return xw_context(c)->s; }
 
+/* The style of a device: an RNIC for iWARP, or one whose queue pairs ibv_modify_qp connects, as those of RoCE. See roce.c. */
+bool xw_roce(void);
+/* xw_gids asks for the addresses of a device, which are its GIDs: how many there are, of which max are stored; -1: errno. */
+int xw_gids(struct session *s, union ibv_gid *gids, int max);
+int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
+int xw_allow(struct qp *q, unsigned rights); /* leaves the peer these rights alone */
+
 bool xw_loopback(const struct sockaddr *addr);
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any);
 void xw_async(struct context *c, struct ibv_async_event *e);
@@ -288,8 +298,9 @@ void xw_cq_wake(struct cq *cq);
 /* Requests that are flushed when the daemon is gone, see flush.c. */
 struct record *xw_record_new(uint32_t slots);
 void xw_record_post(struct ring *r, uint32_t n);
+void xw_record_reset(struct record *k);
 void xw_cq_enlist(struct cq *cq, struct qp *q);
-void xw_cq_delist(struct cq *cq, uint32_t handle);
+void xw_cq_delist(struct cq *cq, uint32_t qp_num);
 void xw_cq_retire(struct cq *cq, const uint8_t *e);
 void xw_cq_flush(struct cq *cq);
 int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

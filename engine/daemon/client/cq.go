@@ -109,12 +109,14 @@ func (c *CQ) next(v *verbs.Completion) (ok bool, err error) {
 	if slot == nil || err != nil {
 		return false, err
 	}
-	var h control.Handle
-	h, *v = control.ParseCompletion(slot)
+	var qpn uint32
+	qpn, *v = control.ParseCompletion(slot)
 	c.ring.Release()
-	if q := c.dev.qp(h); q != nil {
+	c.dev.mu.Lock()
+	if q := c.dev.number[qpn]; q != nil {
 		v.QP = q
 	}
+	c.dev.mu.Unlock()
 	return true, nil
 }
 

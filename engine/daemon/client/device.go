@@ -56,6 +56,7 @@ type Device struct {
 	last   uint64
 	calls  map[uint64]chan answer
 	qps    map[control.Handle]*QP
+	number map[uint32]*QP // by qp_num
 	srqs   map[control.Handle]*SRQ
 	arenas []*control.Memory // of Alloc
 	err    error             // set before gone is closed
@@ -85,7 +86,8 @@ func OpenConfig(cfg Config) (*Device, error) {
 	}
 	d := &Device{
 		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{},
-		qps: map[control.Handle]*QP{}, srqs: map[control.Handle]*SRQ{}, gone: make(chan struct{}),
+		qps: map[control.Handle]*QP{}, number: map[uint32]*QP{},
+		srqs: map[control.Handle]*SRQ{}, gone: make(chan struct{}),
 	}
 	go d.read()
 	if err := d.hello(&cfg); err != nil {

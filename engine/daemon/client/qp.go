@@ -18,6 +18,7 @@ import (
 // QP is verbs.QP of a daemon.
 type QP struct {
 	object
+	number  uint32
 	send    *CQ
 	recv    *CQ
 	context any // the consumer's
@@ -69,12 +70,12 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
-	d.qps[q.handle] = q
+	d.qps[q.handle], d.number[q.number] = q, q
 	return q, nil
 }
 
 func (q *QP) open(fd int, r *control.CreateQPResult) (err error) {
-	q.handle, q.sge, q.inline = r.Handle, r.MaxSGE, r.MaxInline
+	q.handle, q.number, q.sge, q.inline = r.Handle, r.Number, r.MaxSGE, r.MaxInline
 	last := &r.Send
 	if r.Recv != nil {
 		last = r.Recv
@@ -185,6 +186,7 @@ func (q *QP) forget() {
 	if last {
 		q.dev.mu.Lock()
 		delete(q.dev.qps, q.handle)
+		delete(q.dev.number, q.number)
 		q.dev.mu.Unlock()
 	}
 }

@@ -165,7 +165,7 @@ func parseSGL(list []rdmap.SGE, b []byte, n int) []rdmap.SGE {
 
 // CompletionSlot is the length of a slot of a completion queue:
 //
-//	0 id   8 queue pair   12 op   13 status   14 flags   15 -   16 bytes   20 invalidated stag   24 immediate (8)   32 -
+//	0 id   8 number of the queue pair   12 op   13 status   14 flags   15 -   16 bytes   20 invalidated stag   24 immediate (8)   32 -
 const CompletionSlot = 64
 
 const (
@@ -178,10 +178,10 @@ const (
 	cqeImmAt         = 24
 )
 
-// PutCompletion writes a completion of a queue pair into a slot.
-func PutCompletion(b []byte, qp Handle, c *verbs.Completion) {
+// PutCompletion writes a completion of the queue pair with the number qpn into a slot.
+func PutCompletion(b []byte, qpn uint32, c *verbs.Completion) {
 	host.PutUint64(b[idAt:], c.ID)
-	host.PutUint32(b[cqeQPAt:], uint32(qp))
+	host.PutUint32(b[cqeQPAt:], qpn)
 	b[cqeOpAt], b[cqeStatusAt] = byte(c.Op), byte(c.Status)
 	b[cqeFlagsAt], b[cqeFlagsAt+1] = byte(c.Flags), 0
 	host.PutUint32(b[cqeLenAt:], c.ByteLen)
@@ -190,8 +190,8 @@ func PutCompletion(b []byte, qp Handle, c *verbs.Completion) {
 }
 
 // ParseCompletion reads a completion from a slot; c.QP is the caller's to set.
-func ParseCompletion(b []byte) (qp Handle, c verbs.Completion) {
-	return Handle(host.Uint32(b[cqeQPAt:])), verbs.Completion{
+func ParseCompletion(b []byte) (qpn uint32, c verbs.Completion) {
+	return host.Uint32(b[cqeQPAt:]), verbs.Completion{
 		ID: host.Uint64(b[idAt:]), Op: rdmap.WROp(b[cqeOpAt]), Status: rdmap.Status(b[cqeStatusAt]),
 		Flags: rdmap.CompletionFlags(b[cqeFlagsAt]), ByteLen: host.Uint32(b[cqeLenAt:]),
 		Invalidated: ddp.STag(host.Uint32(b[cqeInvalidatedAt:])),

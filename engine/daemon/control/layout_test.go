@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/rendezvous"
 )
 
 var update = flag.Bool("update", false, "write the header of the C library again")
@@ -39,6 +40,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"MAX_BACKLOG", MaxBacklog}, {"MAX_RESOLVE", MaxResolve},
 		{"MAX_SGE", rdmap.MaxSGE},
 		{"MAX_INLINE", rdmap.MaxInline},
+		{"QPN_BITS", rendezvous.QPNBits},
 		{"MAX_IRD", rdmap.MaxIRD},
 		{"MAX_ORD", rdmap.MaxORD},
 		{"ACCESS_LOCAL_WRITE", uint64(ddp.LocalWrite)},
@@ -116,6 +118,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"WC_BAD_RESP_ERR", uint64(rdmap.BadRespErr)},
 		{"WC_FATAL_ERR", uint64(rdmap.FatalErr)},
 		{"WC_MW_BIND_ERR", uint64(rdmap.MWBindErr)},
+		{"WC_RETRY_EXC_ERR", uint64(rdmap.RetryExcErr)},
 		{"WC_WITH_IMM", uint64(rdmap.WithImm)},
 		{"WC_WITH_INVALIDATE", uint64(rdmap.WithInvalidate)},
 		{"WC_WAS_MARKED", uint64(rdmap.WasMarked)},

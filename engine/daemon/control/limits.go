@@ -5,7 +5,7 @@ import "time"
 // Limits of the protocol, each with what it stops.
 const (
 	// Version is the protocol's. A daemon takes exactly the versions that it knows.
-	Version = 6
+	Version = 7
 	// MaxRequest is the longest body of a request in bytes: what a client makes the daemon keep before it is
 	// looked at.
 	MaxRequest = 64 << 10

@@ -34,6 +34,8 @@ const (
 	OpDestroySRQ    Op = "destroy_srq"
 	OpCreateQP      Op = "create_qp"
 	OpModifyQP      Op = "modify_qp"
+	OpSetState      Op = "set_state"
+	OpQueryGIDs     Op = "query_gids"
 	OpDestroyQP     Op = "destroy_qp"
 	OpResolve       Op = "resolve"
 	OpConnect       Op = "connect"
@@ -236,12 +238,46 @@ type CreateQPArgs struct {
 
 // CreateQPResult comes with one descriptor: the memory of the rings.
 type CreateQPResult struct {
-	Handle    Handle    `json:"handle"`
+	Handle Handle `json:"handle"`
+	// Number is the queue pair's in the whole daemon, for peers and in completions.
+	Number    uint32    `json:"qp_num"`
 	Send      Geometry  `json:"send"`
 	Recv      *Geometry `json:"recv,omitempty"` // nil with a shared receive queue
 	Bell      uint32    `json:"bell"`           // its bit in the doorbell's memory
 	MaxSGE    int       `json:"max_sge"`
 	MaxInline int       `json:"max_inline"`
+}
+
+// QPTarget is a state of a queue pair as ibv_modify_qp has it.
+type QPTarget string
+
+// The states that a program asks the daemon for. INIT is the program's own affair.
+const (
+	ToRTR   QPTarget = "rtr"
+	ToRTS   QPTarget = "rts"
+	ToSQD   QPTarget = "sqd"
+	ToError QPTarget = "err"
+	ToReset QPTarget = "reset"
+)
+
+// SetStateArgs move a queue pair that its program connects by ibv_modify_qp.
+type SetStateArgs struct {
+	QP    Handle   `json:"qp"`
+	State QPTarget `json:"state"`
+	// Of ToRTR: an address of the device, and the peer's address and number.
+	LocalGID  netip.Addr `json:"local_gid,omitzero"`
+	RemoteGID netip.Addr `json:"remote_gid,omitzero"`
+	RemoteQPN uint32     `json:"remote_qpn,omitempty"`
+	IRD       int        `json:"ird,omitempty"` // as that of ConnectArgs
+	// Of ToRTS: how long a request waits for a peer that does not answer, 4.096 us * 2^Timeout * (RetryCount + 1);
+	// a Timeout of 0 means for ever.
+	Timeout    int `json:"timeout,omitempty"`
+	RetryCount int `json:"retry_cnt,omitempty"`
+}
+
+// QueryGIDsResult has the addresses of the session's device, IPv4 first.
+type QueryGIDsResult struct {
+	GIDs []netip.Addr `json:"gids"`
 }
 
 // ResolveArgs wait for the next hop towards an address.

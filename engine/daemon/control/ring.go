@@ -162,6 +162,14 @@ func (c *Consumer) Release() {
 	atomic.StoreUint32(word(c.mem, headAt), c.own)
 }
 
+// Skip gives all entries back.
+func (c *Consumer) Skip() error {
+	n, err := c.Len()
+	c.own += uint32(n)
+	atomic.StoreUint32(word(c.mem, headAt), c.own)
+	return err
+}
+
 // Doorbell memory of a session:
 //
 //	 0  sleeps  1 while the daemon sleeps: who then puts something into a work queue sets it to 0 and writes the eventfd

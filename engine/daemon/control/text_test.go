@@ -30,6 +30,7 @@ var args = map[Op]func() any{
 	OpResizeCQ: func() any { return &ResizeCQArgs{} },
 	OpAllocMW:  func() any { return &AllocMWArgs{} }, OpDeallocMW: object,
 	OpModifyQP:  func() any { return &ModifyQPArgs{} },
+	OpSetState:  func() any { return &SetStateArgs{} },
 	OpCreateSRQ: func() any { return &CreateSRQArgs{} }, OpQuerySRQ: object, OpDestroySRQ: object,
 	OpModifySRQ: func() any { return &ModifySRQArgs{} },
 	OpResolve:   func() any { return &ResolveArgs{} },
@@ -50,6 +51,7 @@ var args = map[Op]func() any{
 func object() any { return &Object{} }
 
 var results = map[Op]func() any{
+	OpQueryGIDs: func() any { return &QueryGIDsResult{} },
 	OpHello: func() any {
 		return &HelloResult{}
 	}, OpAllocPD: object, OpRegMR: func() any {

@@ -52,12 +52,20 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	return c, peer, nil
 }
 
-// push writes a completion into the ring. It runs on workers. kept is false when the ring was full.
+// push writes a completion into the ring, unless it is held. It runs on workers. kept is false when the ring was full.
 func (c *cq) push(v *verbs.Completion) (kept bool) {
 	q, ok := v.QP.UserData().(*qp)
-	if !ok {
+	if !ok || q.discarded.Load() {
 		return true
 	}
+	if d := q.direct.Load(); d != nil && d.intercept(v) {
+		return true
+	}
+	return c.write(q, v)
+}
+
+// write writes a completion of q into the ring. The goroutine must have SetPanicOnFault.
+func (c *cq) write(q *qp, v *verbs.Completion) (kept bool) {
 	if device.HasFailed(v) && !q.failureLogged.Swap(true) {
 		device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
 	}
@@ -80,7 +88,7 @@ func (c *cq) push(v *verbs.Completion) (kept bool) {
 		c.overrun.Store(true)
 		atomic.StoreUint32(c.ring.State(), control.StateOverrun)
 	} else {
-		control.PutCompletion(slot, q.handle, v)
+		control.PutCompletion(slot, q.number, v)
 		c.ring.Publish()
 		c.count.Add(1)
 	}

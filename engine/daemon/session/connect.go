@@ -40,7 +40,7 @@ func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
 	q, err := findLocked[*qp](s, h)
 	if err == nil {
-		err = busyIf(q.connecting || q.connected.Load(),
+		err = busyIf(q.connecting || q.connected.Load() || q.direct.Load() != nil,
 			"the queue pair is connected or being connected already")
 	}
 	if err == nil {

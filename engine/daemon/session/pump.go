@@ -289,8 +289,15 @@ func (q *qp) postAll() (worked, stalled bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
+	maySend := q.connected.Load()
+	if d := q.direct.Load(); d != nil {
+		var mayRecv bool
+		if mayRecv, maySend = d.gate(sends > 0 || q.sendHeld); !mayRecv {
+			return false, false, nil
+		}
+	}
 	worked, more, stalled, err := q.postRecvs()
-	if err == nil && !more && q.connected.Load() && (sends > 0 || q.sendHeld) {
+	if err == nil && !more && maySend && (sends > 0 || q.sendHeld) {
 		var w, st bool
 		w, st, err = q.postSends(min(sends, batchSize))
 		worked, stalled = worked || w, stalled || st

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -18,6 +19,8 @@ import (
 type qp struct {
 	object
 	s          *Session
+	number     uint32 // unique in the daemon
+	cfg        verbs.QPConfig
 	q          verbs.QP
 	pd         *pd
 	send, recv *cq
@@ -25,8 +28,11 @@ type qp struct {
 	connecting bool // a connect or accept is under way; guarded by Session.mu
 
 	connected     atomic.Bool
-	failureLogged atomic.Bool // the first completion in error is in the log
-	destroyed     chan struct{}
+	failureLogged atomic.Bool     // the first completion in error is in the log
+	ended         context.Context // done when the queue pair is destroyed or reset
+	end           func()
+	discarded     atomic.Bool // it was reset: completions are dropped
+	direct        atomic.Pointer[direct]
 
 	// guarded by Session.pumpMu
 	posterState
@@ -83,7 +89,7 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &qp{s: s, destroyed: make(chan struct{})}
+	q := &qp{s: s}
 	if q.pd, err = find[*pd](s, a.PD); err != nil {
 		return nil, err
 	}
@@ -101,8 +107,12 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	}
 	c.PD, c.SendCQ, c.RecvCQ, c.UserData = q.pd.pd, q.send.eng, q.recv.eng, q
 	q.cost = s.qpCost(&c)
+	q.cfg, q.number = c, s.meetings.numbers.Take()
+	q.ended, q.end = context.WithCancel(s.ctx)
 	result, err := charge(s, q.cost, func() (any, error) { return q.create(c) })
 	if err != nil {
+		q.endMeeting()
+		s.meetings.numbers.Release(q.number)
 		return nil, err
 	}
 	return withFiles{result, []int{q.mem.TakeFd()}}, nil
@@ -122,7 +132,7 @@ func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometr
 // create makes the rings and the engine's queue pair, and enters q into the table.
 func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	s := q.s
-	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
+	res := &control.CreateQPResult{Number: q.number, MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
 	var byteCount uint32
 	res.Send, res.Recv, byteCount = ringLayout(&c)
 	mem, err := s.mapper.NewMemory(s, "xwarp-qp", int(byteCount))
@@ -137,14 +147,10 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 		q.rq, err = control.NewConsumer(mem.Mem, *res.Recv)
 	}
 	if err == nil {
-		c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
-		q.q, err = s.dev.Core.CreateQP(c)
+		err = q.makeEngine()
 	}
 	if err == nil {
 		q.to = q.q
-		eng := q.q.(*core.QP)
-		eng.SetOwner(s.account)
-		eng.OnEmpty(func() { s.refill(q) })
 		err = s.addPoster(q)
 	}
 	if err != nil {
@@ -158,6 +164,25 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	go q.watch()
 	res.Bell = q.bell
 	return res, nil
+}
+
+// makeEngine makes the engine's queue pair.
+func (q *qp) makeEngine() (err error) {
+	c := q.cfg
+	c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
+	if q.q, err = q.s.dev.Core.CreateQP(c); err != nil {
+		return err
+	}
+	eng := q.q.(*core.QP)
+	eng.SetOwner(q.s.account)
+	eng.OnEmpty(func() { q.s.refill(q) })
+	return nil
+}
+
+// endMeeting ends the attempts to connect q, and the goroutines that wait for it.
+func (q *qp) endMeeting() {
+	q.end()
+	q.direct.Load().close()
 }
 
 // addUsers adds n to the number of queue pairs that use the objects of q. It must be called with Session.mu held.
@@ -174,6 +199,14 @@ func (q *qp) addUsers(n int) {
 // receive can come any more.
 func (q *qp) watch() {
 	defer guard.Recover(q.s.onDefect("watching a queue pair"))
+	select {
+	case <-q.q.Done():
+	case <-q.ended.Done():
+		return
+	}
+	if d := q.direct.Load(); d != nil && d.endQuietly(q.q.Err()) {
+		return
+	}
 	if !q.sendEventOn(q.q.Done(), control.EventDown) || q.srq == nil {
 		return
 	}
@@ -198,9 +231,7 @@ func isDone(c <-chan struct{}) bool {
 func (q *qp) sendEventOn(when <-chan struct{}, event string) bool {
 	select {
 	case <-when:
-	case <-q.destroyed:
-		return false
-	case <-q.s.ctx.Done():
+	case <-q.ended.Done():
 		return false
 	}
 	err := q.q.Err()
@@ -240,7 +271,7 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 // closeQP ends the connection and closes q, which must have been removed from the table. If that takes longer than
 // destroyWait it returns errStuck, and q is closed later.
 func (s *Session) closeQP(q *qp) error {
-	close(q.destroyed)
+	q.endMeeting()
 	eng := q.q.(*core.QP)
 	eng.Farewell()
 	done := make(chan error, 1)
@@ -255,6 +286,7 @@ func (s *Session) closeQP(q *qp) error {
 		q.addUsers(-1)
 		s.mu.Unlock()
 		s.account.Release(q.cost)
+		s.meetings.numbers.Release(q.number)
 		done <- err
 	})
 	select {

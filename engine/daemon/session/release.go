@@ -31,6 +31,7 @@ func (s *Session) release() {
 		q.r.Reject(nil)
 		s.account.Release(q.cost)
 	}
+	s.closeGIDPorts()
 	s.releaseQPs()
 	s.releaseMemory()
 	if s.bell != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -48,7 +49,9 @@ type Config struct {
 	Account *budget.Account // in which Cost is reserved
 	Mapper  *control.Mapper // of the memory of programs
 	Count   *Counters
-	Log     *slog.Logger
+	// Meetings connect queue pairs of ibv_modify_qp. All sessions of a daemon share them.
+	Meetings *Meetings
+	Log      *slog.Logger
 }
 
 // Counters are what all sessions of a daemon count.
@@ -62,13 +65,14 @@ type Counters struct {
 //
 // executing is taken before pumpMu and mu, which are never held together. engine/daemon/README.md has the whole order.
 type Session struct {
-	d      Daemon
-	id     uint64
-	sock   syscall.Conn
-	conn   *control.Conn
-	cred   *unix.Ucred // of the program
-	mapper *control.Mapper
-	count  *Counters
+	d        Daemon
+	id       uint64
+	sock     syscall.Conn
+	conn     *control.Conn
+	cred     *unix.Ucred // of the program
+	mapper   *control.Mapper
+	count    *Counters
+	meetings *Meetings
 	// account is the operator's when the program connected to the operator's socket. The operator has no limits, sees
 	// everything, and may do everything. At the socket for all, uid 0 is a user like others, because root in a
 	// container has uid 0 too.
@@ -94,7 +98,8 @@ type Session struct {
 
 	executing sync.Mutex // held while a request is executed
 	// guarded by executing
-	closing bool // no request may be executed any more
+	closing  bool                  // no request may be executed any more
+	gidPorts map[netip.Addr]func() // ports that queryGIDs opened, by address; release closes them
 
 	mu sync.Mutex
 	// guarded by mu
@@ -118,7 +123,8 @@ var ErrShutdown = errors.New("the daemon stops")
 func New(d Daemon, c Config) *Session {
 	s := &Session{
 		d: d, id: c.ID, sock: c.Conn, conn: control.NewConn(c.Conn, control.MaxRequest),
-		cred: c.Cred, mapper: c.Mapper, count: c.Count, account: c.Account, since: time.Now(),
+		cred: c.Cred, mapper: c.Mapper, meetings: c.Meetings, count: c.Count,
+		account: c.Account, since: time.Now(),
 		log:     c.Log.With("session", c.ID, "uid", c.Cred.Uid, "pid", c.Cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}),
@@ -354,6 +360,8 @@ func init() {
 		control.OpDestroySRQ:    removes((*Session).closeSRQ),
 		control.OpCreateQP:      returnsResult((*Session).createQP),
 		control.OpModifyQP:      returnsNothing((*Session).modifyQP),
+		control.OpSetState:      returnsNothing((*Session).setState),
+		control.OpQueryGIDs:     (*Session).queryGIDs,
 		control.OpDestroyQP:     removes((*Session).closeQP),
 		control.OpDisconnect:    returnsNothing((*Session).disconnect),
 		control.OpQueryQP:       returnsResult((*Session).queryQP),

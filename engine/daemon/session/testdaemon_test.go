@@ -134,7 +134,8 @@ func (d *testDaemon) serve(c *net.UnixConn) {
 	}
 	d.mu.Lock()
 	d.last++
-	s := New(d, Config{ID: d.last, Conn: c, Cred: &unix.Ucred{Uid: 1000}, Account: a,
+	s := New(d, Config{Meetings: NewMeetings(nil), ID: d.last,
+		Conn: c, Cred: &unix.Ucred{Uid: 1000}, Account: a,
 		Mapper: d.mapper, Count: &d.count, Log: d.log})
 	d.list[d.last] = s
 	d.mu.Unlock()

@@ -78,7 +78,7 @@ func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 			err = c.await(ctx)
 		}
 		if err != nil {
-			qp.giveUp(err)
+			qp.GiveUp(err)
 		}
 	}
 	if err != nil {

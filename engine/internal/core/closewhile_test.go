@@ -19,7 +19,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 	}{
 		{"connected then", nil, attach},
 		{"given up then", nil, func(q *QP, c *Conn) error {
-			q.giveUp(verbs.ErrRejected)
+			q.GiveUp(verbs.ErrRejected)
 			return q.attach(c)
 		}},
 		{"between attempts", func(q *QP, c *Conn) error {

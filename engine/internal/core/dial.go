@@ -55,6 +55,32 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	return nil
 }
 
+// Attempt is one attempt of Dial. When it fails, q is as before, so that another attempt may follow.
+func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
+	cfg *verbs.DialConfig) error {
+	m, err := d.mpaConfig(cfg.MPA, remote.Addr())
+	if err != nil {
+		return err
+	}
+	charge, err := d.opt.Peers.Dial(remote.Addr(), Now())
+	if err != nil {
+		return PeerDenied(err)
+	}
+	d.fallbacks.apply(remote, &m, Now())
+	for ports := 0; ports < MaxPorts; ports++ {
+		_, err = d.dialOnce(ctx, remote, q, cfg, &m)
+		if !TryAnotherPort(err, cfg.Local) {
+			break
+		}
+	}
+	if err != nil {
+		charge.End(Now())
+		return err
+	}
+	q.setCharge(charge)
+	return nil
+}
+
 // dialWithRetries dials, and dials again without the MPA options that the peer refused.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
@@ -84,7 +110,7 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 			return err
 		}
 		if c == nil || m.SingleAttempt || attempt == maxAttempts || ctx.Err() != nil {
-			qp.giveUp(err)
+			qp.GiveUp(err)
 			return err
 		}
 		switch c.retry {
@@ -93,7 +119,7 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 		case startup.RetryNoMarkers:
 			m.Markers = verbs.MarkersOff
 		default:
-			qp.giveUp(err)
+			qp.GiveUp(err)
 			return err
 		}
 		if errors.Is(err, verbs.ErrRejected) {

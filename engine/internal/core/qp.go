@@ -56,6 +56,7 @@ type QP struct {
 	conn atomic.Pointer[Conn] // the last that was attached
 
 	onEmpty func() // see OnEmpty; nil: none. Set before there is a connection
+	waits   bool   // see WaitForReceives. Set before there is a connection
 }
 
 var nextStream atomic.Uint64
@@ -147,12 +148,28 @@ func (q *QP) reclaim() {
 func (q *QP) UserData() any { return q.cfg.UserData }
 
 func (q *QP) coreConfig(l *Shard) rdmap.Config {
-	return rdmap.Config{
+	cfg := rdmap.Config{
 		Table: l.table, PD: q.pd.pds[l.index], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.ird, MaxORD: q.ord, Completer: q, CompareAndSwap: compareAndSwap,
 		Refill: q.refill, Reclaim: q.reclaim,
+	}
+	if q.waits {
+		cfg.Starved = q.starved
+	}
+	return cfg
+}
+
+// WaitForReceives makes a message that finds no receive wait until one is posted, instead of ending the connection.
+// What the peer sends behind it waits as well, except that memory is placed. It must be called before q has a
+// connection.
+func (q *QP) WaitForReceives() { q.waits = true }
+
+// starved is rdmap.Config.Starved. A receive that is posted to q rings its doorbell anyway.
+func (q *QP) starved() {
+	if q.srq != nil {
+		q.srq.addStarved(q)
 	}
 }
 

@@ -126,9 +126,9 @@ func (q *QP) detach() {
 	q.life.Store(uint32(lifeIdle))
 }
 
-// giveUp ends q after the last attempt to connect it failed. If q has no worker, it gets one that flushes
-// the posted requests.
-func (q *QP) giveUp(err error) {
+// GiveUp ends q without a connection. If q has no worker, it gets one that flushes the posted requests. No attempt to
+// connect q may be under way.
+func (q *QP) GiveUp(err error) {
 	l := q.shard.Load()
 	if l == nil {
 		l = q.dev.shards[0]

@@ -40,7 +40,7 @@ func TestLifeTransitions(t *testing.T) {
 			return nil
 		}},
 		{"giveUp", lifeIdle, lifeAttached, func(q *QP, c *Conn) error {
-			q.giveUp(lost)
+			q.GiveUp(lost)
 			return nil
 		}},
 		{"Disconnect", lifeIdle, lifeFreed, func(q *QP, c *Conn) error { return q.Disconnect() }},

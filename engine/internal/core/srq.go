@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -21,7 +22,8 @@ type SRQ struct {
 	limit   atomic.Int32
 	users   atomic.Int32 // queue pairs
 	closed  atomic.Bool
-	onEmpty func()       // see OnEmpty; nil: none
+	onEmpty func() // see OnEmpty; nil: none
+	starved starvedQPs
 	locals  []*rdmap.SRQ // one per worker, which makes it when a queue pair needs it
 }
 
@@ -81,7 +83,45 @@ func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
 	}
 	s.slots[i].load(wr)
 	s.posted.Push(&i)
+	s.starved.ring()
 	return nil
+}
+
+// starvedQPs are the queue pairs with a message that waits for a receive of a shared queue.
+type starvedQPs struct {
+	any  atomic.Bool
+	mu   sync.Mutex
+	list map[*QP]struct{}
+}
+
+// addStarved rings the doorbell of q once a receive is posted. It runs on the worker of q.
+func (s *SRQ) addStarved(q *QP) {
+	s.starved.mu.Lock()
+	if s.starved.list == nil {
+		s.starved.list = map[*QP]struct{}{}
+	}
+	s.starved.list[q] = struct{}{}
+	s.starved.any.Store(true)
+	s.starved.mu.Unlock()
+	if s.posted.Len() > 0 { // PostRecv may have looked before
+		s.starved.ring()
+	}
+}
+
+// ring has the queue pairs look for a receive.
+func (q *starvedQPs) ring() {
+	if !q.any.Load() {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.any.Store(false)
+	for qp := range q.list {
+		if l := qp.shard.Load(); l != nil {
+			l.Ring(&qp.doorbell)
+		}
+	}
+	clear(q.list)
 }
 
 // OnEmpty sets f, which a worker calls when a message finds no receive and before that ends its connection, and before
@@ -160,6 +200,7 @@ func (s *SRQ) Close() error {
 // removeUser is called when a queue pair does not use s any more; s may be nil.
 func (s *SRQ) removeUser() {
 	if s != nil {
+		s.starved.ring()
 		s.users.Add(-1)
 	}
 }

@@ -1,0 +1,107 @@
+package libxwarpverbs_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// rocePair is pairOn for programs that connect by ibv_modify_qp. Daemons on the kernel's sockets are processes, whose
+// sockets are in the namespace of their host.
+func rocePair(t *testing.T, transport string) (a, b *end) {
+	t.Helper()
+	a, b = pairOn(t, transport)
+	for _, e := range []*end{a, b} {
+		if transport == "kernel" {
+			e.process(t)
+		}
+		e.env = append(e.env, "XWARP_STYLE=roce")
+	}
+	return a, b
+}
+
+// listensAt waits until a program listens at a TCP port of the kernel, over which it exchanges GID and QPN.
+func (e *end) listensAt(t *testing.T, p *program, port int) {
+	t.Helper()
+	e.until(t, p, fmt.Sprintf("listens at port %d", port), func() bool {
+		for _, family := range []string{"tcp", "tcp6"} {
+			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.Process.Pid, family))
+			if regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F]+:0000 0A `, port)).Match(b) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// Ports at which these programs wait for their clients.
+const (
+	pingpongPort = 18515
+	perftestPort = 18515
+)
+
+// runRoCE runs a server on b and a client on a.
+func (x *exchange) runRoCE(t *testing.T, a, b *end, port int) {
+	t.Helper()
+	for n := 1; ; n++ {
+		s := b.start(t, x.server, a)
+		b.listensAt(t, s, port)
+		c := a.start(t, x.client, b)
+		if strings.Contains(c.end(t)+s.end(t), noClock) && n < clockTries {
+			t.Logf("try %d: perftest could not measure the processor's clock", n)
+			continue
+		}
+		x.check(t, c, x.wantClient)
+		x.check(t, s, x.wantServer)
+		return
+	}
+}
+
+// roceTransports runs f over both transports.
+func roceTransports(t *testing.T, f func(t *testing.T, a, b *end)) {
+	for _, transport := range []string{"xdp", "kernel"} {
+		t.Run(transport, func(t *testing.T) {
+			a, b := rocePair(t, transport)
+			f(t, a, b)
+		})
+	}
+}
+
+// TestPingpong runs the pingpongs of ibverbs-utils.
+func TestPingpong(t *testing.T) {
+	roceTransports(t, func(t *testing.T, a, b *end) {
+		for _, line := range []string{
+			"ibv_rc_pingpong -g 0 -n 100", "ibv_srq_pingpong -g 0 -n 100",
+		} {
+			t.Run(line, func(t *testing.T) {
+				const done = `iters in .* seconds`
+				x := exchange{line, line + " @", done, done}
+				x.runRoCE(t, a, b, pingpongPort)
+			})
+		}
+	})
+}
+
+// TestPerftestRoCE runs the measurements of perftest without rdma_cm.
+func TestPerftestRoCE(t *testing.T) {
+	roceTransports(t, func(t *testing.T, a, b *end) {
+		for _, line := range []string{
+			"ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_write_bw -b -q 16 -n 20",
+			"ib_write_lat -n 50", "ib_write_lat -I 64 -n 20", "ib_read_bw -n 50",
+			"ib_read_lat -n 20",
+			"ib_read_bw -e -n 50", "ib_send_lat -n 50", "ib_send_lat -e -n 20", "ib_send_bw -n 100",
+			"ib_send_bw -e -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_bw --use-srq -n 100",
+			"ib_send_lat --use-srq -n 50", "ib_atomic_bw -n 100",
+			"ib_atomic_lat -n 20 -A CMP_AND_SWAP",
+			"ib_write_bw -x 0 -c RC -n 50",
+		} {
+			t.Run(line, func(t *testing.T) {
+				x := measurement(line)
+				x.server, x.client = line, line+" @"
+				x.runRoCE(t, a, b, perftestPort)
+			})
+		}
+	})
+}

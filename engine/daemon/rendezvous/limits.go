@@ -1,0 +1,29 @@
+package rendezvous
+
+import "time"
+
+// Limits, each with the attack or the exhaustion that it stops.
+const (
+	// HoldTime is how long a peer's request waits for its queue pair to reach RTR. Every request that matches none is
+	// refused after the same time, so that a stranger who tries QPNs learns nothing from the delay.
+	HoldTime = time.Second
+	// MaxHeld bounds the requests that wait, and MaxHeldOfPeer those of one address: each is a connection in its MPA
+	// start-up. A stranger who sends requests for unknown QPNs keeps no one else out with that.
+	MaxHeld       = 1024
+	MaxHeldOfPeer = 256
+	// RestTime is how long the number of a queue pair that is gone is not given to another one: a peer that still
+	// has the number must not reach a stranger's queue pair.
+	RestTime = time.Minute
+	// MaxResting bounds the numbers that rest: a program that makes and destroys queue pairs without end would fill
+	// the memory, or take all numbers. Beyond it the number that rested longest is free.
+	MaxResting = 1 << 18
+	// Backlog is the number of connections in start-up of one address that the daemon has not looked at.
+	Backlog = 1024
+	// FirstPause and LongestPause are between two attempts to reach a peer whose queue pair is not in RTR: the pause
+	// doubles, so that a peer that never gets there costs a connection every LongestPause.
+	FirstPause   = 10 * time.Millisecond
+	LongestPause = time.Second
+	// AttemptPauses is how long an attempt may take, as a multiple of the pause after it: 200 ms at first, where TCP
+	// would send a SYN that was lost again after a second.
+	AttemptPauses = 20
+)

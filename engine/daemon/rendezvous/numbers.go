@@ -1,0 +1,74 @@
+package rendezvous
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+)
+
+// firstNumber is the lowest number of a queue pair: 0 and 1 are those of InfiniBand's management, and programs take
+// small numbers for others of its numbers. The highest one is that of multicast.
+const (
+	firstNumber = 16
+	lastNumber  = 1<<QPNBits - 2
+)
+
+// Numbers gives out the numbers of the queue pairs of one daemon. They are random, so that a stranger cannot guess
+// them, and no two queue pairs have the same. The zero value is ready for use.
+type Numbers struct {
+	mu      sync.Mutex
+	now     func() time.Time // nil: time.Now
+	taken   map[uint32]struct{}
+	resting []resting // the oldest first
+}
+
+type resting struct {
+	number uint32
+	since  time.Time
+}
+
+// Take returns a number that no queue pair has or had within RestTime.
+func (n *Numbers) Take() uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.freeRested()
+	if n.taken == nil {
+		n.taken = map[uint32]struct{}{}
+	}
+	for {
+		var b [4]byte
+		rand.Read(b[:]) // never fails
+		q := binary.NativeEndian.Uint32(b[:]) >> (32 - QPNBits)
+		if _, taken := n.taken[q]; !taken && q >= firstNumber && q <= lastNumber {
+			n.taken[q] = struct{}{}
+			return q
+		}
+	}
+}
+
+// Release gives a number back, which rests for RestTime.
+func (n *Numbers) Release(number uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.resting = append(n.resting, resting{number, n.time()})
+	n.freeRested()
+}
+
+func (n *Numbers) time() time.Time {
+	if n.now != nil {
+		return n.now()
+	}
+	return time.Now()
+}
+
+// freeRested ends the rest of numbers. It is called with mu held.
+func (n *Numbers) freeRested() {
+	late := n.time().Add(-RestTime)
+	i := 0
+	for i < len(n.resting) && (len(n.resting)-i > MaxResting || !n.resting[i].since.After(late)) {
+		delete(n.taken, n.resting[i].number)
+		i++
+	}
+	n.resting = n.resting[i:]
+}

@@ -1,0 +1,214 @@
+package session
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/rendezvous"
+	"xwarp/engine/guard"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/verbs"
+)
+
+// direct is what a queue pair has in addition when its program connects it by ibv_modify_qp. Such programs expect what
+// InfiniBand does: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer
+// does not answer fails, with RETRY_EXC_ERR, and the others are flushed then. So completions with WR_FLUSH_ERR are held
+// until it is known why the connection ended, and after a quiet end until a request has timed out.
+type direct struct {
+	q      *qp
+	pair   rendezvous.Pair
+	cancel func()        // ends meet
+	met    chan struct{} // closed when meet ended
+
+	mu        sync.Mutex
+	connected bool
+	quiet     bool // the connection ended without an error: nothing is taken from the rings
+	paused    bool // SQD: no sends are taken from the ring
+	ended     bool // completions are not held any more
+	held      []verbs.Completion
+	failure   rdmap.Status  // of the next send that is flushed; Success: WR_FLUSH_ERR
+	wait      time.Duration // for a peer that does not answer; 0: for ever
+	timer     *time.Timer   // of wait; nil: no request waits
+	lastErr   error         // of the last attempt to connect
+}
+
+// newDirect returns the direct of a queue pair that makes no attempts to connect.
+func newDirect(q *qp) *direct {
+	d := &direct{q: q, cancel: func() {}, met: make(chan struct{})}
+	close(d.met)
+	return d
+}
+
+// gate says what may be taken from the rings. waiting reports whether the ring of sends has any.
+func (d *direct) gate(waiting bool) (recvs, sends bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return true, true
+	}
+	if waiting && (d.quiet || !d.connected) {
+		d.startTimer()
+	}
+	return !d.quiet, d.connected && !d.quiet && !d.paused
+}
+
+// startTimer is called with mu held, when a request waits for the peer.
+func (d *direct) startTimer() {
+	if d.timer == nil && d.wait > 0 {
+		d.timer = time.AfterFunc(d.wait, d.failUnanswered)
+	}
+}
+
+// setConnected ends the wait for the peer.
+func (d *direct) setConnected() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.connected = true
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+}
+
+// intercept changes a completion of d's queue pair, or holds it. It runs on workers.
+func (d *direct) intercept(v *verbs.Completion) (held bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		d.translate(v)
+		return false
+	}
+	if len(d.held) == 0 && v.Status != rdmap.WRFlushErr && v.Status != rdmap.FatalErr {
+		return false
+	}
+	d.held = append(d.held, *v)
+	return true
+}
+
+// translate makes the status of a lost connection the one that InfiniBand has. It is called with mu held.
+func (d *direct) translate(v *verbs.Completion) {
+	if v.Status != rdmap.WRFlushErr && v.Status != rdmap.FatalErr {
+		return
+	}
+	v.Status = rdmap.WRFlushErr
+	if v.Op != rdmap.WRRecv && d.failure != rdmap.Success {
+		v.Status, d.failure = d.failure, rdmap.Success
+	}
+}
+
+// end puts the held completions into their queues, and lets later ones pass. The first send that is flushed has the
+// status failure instead, unless that is Success. It returns false when d had ended before.
+func (d *direct) end(failure rdmap.Status) bool {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return false
+	}
+	d.ended, d.quiet, d.failure = true, false, failure
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	for i := range d.held {
+		v := &d.held[i]
+		d.translate(v)
+		to := d.q.send
+		if v.Op == rdmap.WRRecv {
+			to = d.q.recv
+		}
+		to.write(d.q, v)
+	}
+	d.held = nil
+	return true
+}
+
+// endQuietly is called when the connection is over. It returns false when the program has to hear of that: an error of
+// the protocol ended it.
+func (d *direct) endQuietly(err error) bool {
+	if errorCause(err) != "" {
+		d.end(rdmap.Success)
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return false
+	}
+	d.quiet, d.lastErr = true, err
+	for i := range d.held {
+		if d.held[i].Op != rdmap.WRRecv {
+			d.startTimer()
+			break
+		}
+	}
+	d.q.s.activateLater(d.q) // sends may be in the ring
+	return true
+}
+
+// failUnanswered is called when the peer has not answered in time.
+func (d *direct) failUnanswered() {
+	q := d.q
+	defer guard.Recover(q.s.onDefect("ending a queue pair whose peer does not answer"))
+	d.mu.Lock()
+	over, err := d.ended || d.connected && !d.quiet, d.lastErr
+	d.mu.Unlock()
+	if over {
+		return
+	}
+	text := fmt.Sprintf("RETRY_EXC_ERR: no answer from queue pair %#06x at %v within %v",
+		d.pair.Remote.QPN, d.pair.Remote.GID, d.wait)
+	if err != nil {
+		text += fmt.Sprintf(": %v", err)
+	}
+	text += fmt.Sprintf(" (is its program alive, and an xwarpd there with TCP port %d open?)",
+		rendezvous.Port)
+	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
+	d.flush(rdmap.RetryExcErr)
+	q.s.sendEvent(&control.Event{Event: control.EventDown, QP: q.handle,
+		Error: control.AsError(control.Errorf(control.CodeFailed, "%s", text))})
+}
+
+// flush ends the queue pair and everything that is posted.
+func (d *direct) flush(failure rdmap.Status) {
+	q := d.q
+	d.cancel()
+	<-d.met
+	d.end(failure)
+	eng := q.q.(*core.QP)
+	if q.connected.Swap(true) {
+		q.s.drain(q) // what the program posted before goes first
+		eng.Disconnect()
+	} else {
+		eng.GiveUp(nil)
+	}
+	q.s.activateLater(q)
+}
+
+// close ends the attempts to connect, and gives the port back.
+func (d *direct) close() {
+	if d == nil {
+		return
+	}
+	d.cancel()
+	<-d.met
+	d.mu.Lock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.ended, d.held = true, nil
+	d.mu.Unlock()
+}
+
+// activateLater has the pump look at p soon.
+func (s *Session) activateLater(p poster) {
+	go func() {
+		s.pumpMu.Lock()
+		s.activate(p)
+		s.pumpMu.Unlock()
+		s.ringer.Rouse()
+	}()
+}

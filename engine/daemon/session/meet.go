@@ -1,0 +1,183 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"xwarp/engine/daemon/device"
+	"xwarp/engine/daemon/rendezvous"
+	"xwarp/engine/guard"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/verbs"
+)
+
+// Meetings connect the queue pairs of a daemon that ibv_modify_qp names a peer for. All sessions share them.
+type Meetings struct {
+	numbers rendezvous.Numbers
+	table   *rendezvous.Table
+	allows  func(peer netip.Addr) error
+
+	mu    sync.Mutex
+	ports map[netip.Addr]*meetingPort
+}
+
+// meetingPort is a listener at rendezvous.Port. It is open while a queue pair uses its address.
+type meetingPort struct {
+	l     verbs.Listener
+	users int
+}
+
+// NewMeetings returns Meetings without connections. allows says whether the configuration allows a peer.
+func NewMeetings(allows func(peer netip.Addr) error) *Meetings {
+	return &Meetings{table: rendezvous.NewTable(), ports: map[netip.Addr]*meetingPort{},
+		allows: allows}
+}
+
+// open listens at an address of dev, until close is called.
+func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.ports[at]
+	if p == nil {
+		l, err := dev.Core.Listen(netip.AddrPortFrom(at, rendezvous.Port),
+			verbs.ListenConfig{Backlog: rendezvous.Backlog})
+		if err != nil {
+			return nil, err
+		}
+		p = &meetingPort{l: l}
+		m.ports[at] = p
+		go m.accept(p)
+	}
+	p.users++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if p.users--; p.users == 0 {
+			if m.ports[at] == p {
+				delete(m.ports, at)
+			}
+			p.l.Close()
+		}
+	}, nil
+}
+
+// accept takes the requests of a port until it is closed, or its device.
+func (m *Meetings) accept(p *meetingPort) {
+	for {
+		r, err := p.l.Accept(context.Background())
+		if err != nil {
+			break
+		}
+		m.table.Arrive(r)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at := p.l.Addr().Addr(); m.ports[at] == p { // the device was lost
+		delete(m.ports, at)
+	}
+}
+
+// meet connects the queue pair of d with its peer, however long that takes: peers may reach RTR much later.
+func (d *direct) meet(ctx context.Context, closePort func()) {
+	q, s := d.q, d.q.s
+	defer close(d.met)
+	defer guard.Recover(s.onDefect("connecting a queue pair"))
+	try := d.dial
+	if !d.pair.Dials() {
+		try = d.accept
+	}
+	context.AfterFunc(q.ended, closePort)
+	for pause := rendezvous.FirstPause; ; pause = min(2*pause, rendezvous.LongestPause) {
+		err := try(ctx, pause)
+		switch {
+		case err == nil:
+			d.setConnected()
+			q.connected.Store(true)
+			s.drain(q)
+			s.activateLater(q)
+			return
+		case ctx.Err() != nil, errors.Is(err, verbs.ErrHasConn), errors.Is(err, verbs.ErrClosed):
+			return
+		}
+		d.mu.Lock()
+		d.lastErr = err
+		d.mu.Unlock()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// dial makes one attempt to reach the peer's daemon. Attempts take longer the longer the pause before the next one: a
+// first SYN that is lost must not take the time in which the program expects an answer.
+func (d *direct) dial(ctx context.Context, pause time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, pause*rendezvous.AttemptPauses, errNoAnswer)
+	defer cancel()
+	q, s := d.q, d.q.s
+	remote := netip.AddrPortFrom(d.pair.Remote.GID, rendezvous.Port)
+	if err := s.checkLocal(remote); err != nil {
+		return err
+	}
+	s.drain(q) // the peer may send at once
+	eng := q.q.(*core.QP)
+	err := s.throttle(ctx, func() error {
+		return s.dev.Core.Attempt(ctx, remote, eng, &verbs.DialConfig{
+			Local:       netip.AddrPortFrom(d.pair.Local.GID, 0),
+			PrivateData: rendezvous.FrameOf(d.pair).Append(nil),
+		})
+	})
+	if r := (*verbs.Rejection)(nil); errors.As(err, &r) {
+		if rendezvous.IsRefusal(r.PrivateData) {
+			return errors.New("the peer's xwarpd has no queue pair in RTR for this one")
+		}
+		return fmt.Errorf("the peer at port %d does not speak this protocol: an xwarpd of the same "+
+			"version should be there: %w", rendezvous.Port, err)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := rendezvous.ParseFrame(eng.Params().PrivateData)
+	if err == nil && f.Pair() != d.pair {
+		err = errors.New("the peer's xwarpd answered for another queue pair")
+	}
+	if err != nil {
+		eng.Abort()
+		return fmt.Errorf("%w: %w", verbs.ErrClosed, err)
+	}
+	return nil
+}
+
+// accept waits for the peer's daemon to dial.
+func (d *direct) accept(ctx context.Context, _ time.Duration) error {
+	q, s := d.q, d.q.s
+	arrived := make(chan *verbs.ConnRequest, 1)
+	s.meetings.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })
+	select {
+	case r := <-arrived:
+		s.drain(q) // the peer may send at once
+		err := s.throttle(ctx, func() error {
+			return r.Accept(ctx, q.q, rendezvous.FrameOf(d.pair).Append(nil))
+		})
+		if err != nil {
+			r.Reject(rendezvous.Refusal) // where it was not answered
+		}
+		if isDone(q.q.Done()) {
+			return verbs.ErrClosed
+		}
+		return err
+	case <-ctx.Done():
+		s.meetings.table.Forget(d.pair)
+		select {
+		case r := <-arrived:
+			r.Reject(rendezvous.Refusal)
+		default:
+		}
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,194 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/rendezvous"
+	"xwarp/engine/internal/core"
+	"xwarp/engine/verbs"
+)
+
+// queryGIDs returns the GIDs of the session's device. A program that asks is about to tell its peer one of them: so its
+// port is open before the peer dials.
+func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
+	list, err := s.dev.GIDs()
+	for _, a := range list {
+		if s.gidPorts[a] != nil {
+			continue
+		}
+		closePort, err := s.meetings.open(s.dev, a)
+		if err != nil {
+			s.log.Warn("no port for queue pairs of ibv_modify_qp", "local", a, "error", err)
+			continue
+		}
+		if s.gidPorts == nil {
+			s.gidPorts = map[netip.Addr]func(){}
+		}
+		s.gidPorts[a] = closePort
+	}
+	return control.QueryGIDsResult{GIDs: list}, err
+}
+
+// closeGIDPorts gives back what queryGIDs opened.
+func (s *Session) closeGIDPorts() {
+	for _, closePort := range s.gidPorts {
+		closePort()
+	}
+	s.gidPorts = nil
+}
+
+// setState moves a queue pair that its program connects by ibv_modify_qp.
+func (s *Session) setState(a *control.SetStateArgs) error {
+	q, err := find[*qp](s, a.QP)
+	if err != nil {
+		return err
+	}
+	d := q.direct.Load()
+	switch {
+	case a.State == control.ToRTR:
+		return s.startMeeting(q, a)
+	case a.State == control.ToReset:
+		return s.resetQP(q)
+	case a.State == control.ToError && d == nil:
+		d = newDirect(q)
+		q.direct.Store(d)
+	case d == nil:
+		return fmt.Errorf("%w: set_state %s of a queue pair that is not in RTR", verbs.ErrInvalid,
+			a.State)
+	}
+	switch a.State {
+	case control.ToRTS:
+		return d.setRTS(a)
+	case control.ToSQD:
+		d.mu.Lock()
+		d.paused = true
+		d.mu.Unlock()
+		return nil
+	case control.ToError:
+		d.flush(rdmap.Success)
+		return nil
+	}
+	return fmt.Errorf("%w: there is no state %q", verbs.ErrInvalid, a.State)
+}
+
+// timeoutUnit is that of IBV_QP_TIMEOUT, which is its exponent.
+const timeoutUnit = 4096 * time.Nanosecond
+
+func (d *direct) setRTS(a *control.SetStateArgs) error {
+	if a.Timeout < 0 || a.Timeout > 31 || a.RetryCount < 0 || a.RetryCount > 7 {
+		return fmt.Errorf("%w: a timeout of %d and %d retries, at most 31 and 7", verbs.ErrInvalid,
+			a.Timeout, a.RetryCount)
+	}
+	d.mu.Lock()
+	d.paused, d.wait = false, 0
+	if a.Timeout > 0 {
+		d.wait = timeoutUnit << a.Timeout * time.Duration(a.RetryCount+1)
+	}
+	d.mu.Unlock()
+	d.q.s.activateLater(d.q)
+	return nil
+}
+
+// errSelf is returned for a queue pair that is its own peer.
+var errSelf = fmt.Errorf("%w: a queue pair that is connected to itself", syscall.EOPNOTSUPP)
+
+// startMeeting moves a queue pair to RTR: from here on it is connected as soon as its peer is there, too.
+func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
+	pair := rendezvous.Pair{
+		Local:  rendezvous.Endpoint{GID: a.LocalGID.Unmap(), QPN: q.number},
+		Remote: rendezvous.Endpoint{GID: a.RemoteGID.Unmap(), QPN: a.RemoteQPN},
+	}
+	gids, err := s.dev.GIDs()
+	switch {
+	case err != nil:
+		return err
+	case !slices.Contains(gids, pair.Local.GID):
+		return fmt.Errorf("%w: %v is no address of %s", verbs.ErrInvalid, pair.Local.GID,
+			s.dev.Name)
+	case !pair.Remote.GID.IsValid() || pair.Remote.GID.Zone() != "" ||
+		pair.Remote.QPN>>rendezvous.QPNBits != 0:
+		return fmt.Errorf("%w: RTR needs the peer's address and a QPN of %d bits", verbs.ErrInvalid,
+			rendezvous.QPNBits)
+	case pair.IsSelf():
+		return errSelf
+	}
+	if err := s.meetings.allows(pair.Remote.GID); err != nil {
+		return err
+	}
+	closePort, err := s.meetings.open(s.dev, pair.Local.GID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(q.ended)
+	d := &direct{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
+	s.mu.Lock()
+	err = busyIf(q.connecting || q.connected.Load() || q.direct.Load() != nil,
+		"the queue pair is connected or being connected already")
+	if err == nil {
+		err = q.q.(*core.QP).SetReadDepth(orNone(a.IRD), 0)
+	}
+	if err == nil {
+		q.q.(*core.QP).WaitForReceives()
+		q.direct.Store(d)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		cancel()
+		closePort()
+		return err
+	}
+	s.waiting.Go(func() { d.meet(ctx, closePort) })
+	return nil
+}
+
+// resetQP gives a queue pair a new life with the same number and rings. What was posted is gone, without completions.
+func (s *Session) resetQP(q *qp) error {
+	n := &qp{object: q.object, s: s, number: q.number, cfg: q.cfg, pd: q.pd,
+		send: q.send, recv: q.recv, srq: q.srq}
+	n.ended, n.end = context.WithCancel(s.ctx)
+	n.cfg.UserData = n
+	if err := n.makeEngine(); err != nil {
+		return err
+	}
+	q.discarded.Store(true)
+	s.pumpMu.Lock()
+	n.posterState = posterState{mem: q.mem, bell: q.bell}
+	n.recvRing = recvRing{rq: q.rq, sge: q.sge, buf: q.buf, to: n.q}
+	n.sq, n.inline, n.sendBuf = q.sq, q.inline, q.sendBuf
+	err := n.sq.Skip()
+	if n.rq != nil {
+		err = errors.Join(err, n.rq.Skip())
+	}
+	q.ringsClosed = true
+	s.posters[n.bell] = n
+	s.pumpMu.Unlock()
+	s.mu.Lock()
+	s.objects[q.handle] = n
+	s.mu.Unlock()
+	go n.watch()
+	q.endMeeting()
+	done := make(chan struct{})
+	s.closingQPs.Go(func() {
+		eng := q.q.(*core.QP)
+		eng.Abort()
+		eng.Close()
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-time.After(destroyWait):
+		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
+	}
+	if err != nil {
+		s.Fail(err)
+	}
+	return err
+}
