@@ -52,9 +52,9 @@ several. XWARP_DEBUG=1 says on stderr what the daemon refuses. xwarp doctor look
 
 These programs were tried, as Debian 12 has them:
 
-  ibverbs-utils   ibv_devices, ibv_devinfo
+  ibverbs-utils   ibv_devices, ibv_devinfo; with --style roce: ibv_rc_pingpong, ibv_srq_pingpong
   rdmacm-utils    rping, ucmatose, rdma_client, rdma_server
-  perftest        with -R: write, read, send, atomic; bandwidth and latency
+  perftest        with -R or --style roce: write, read, send, atomic; bandwidth and latency
   fio             ioengine=rdma
   qperf           with -cm 1: rc_lat, rc_rdma_read_lat, rc_rdma_read_bw
   libfabric-bin   fi_pingpong -p verbs -e msg; -p "verbs;ofi_rxm" -e rdm
@@ -62,11 +62,13 @@ These programs were tried, as Debian 12 has them:
   qemu            migrate rdma:HOST:PORT
   python3-pyverbs rdma-core's own tests, where they apply to iWARP
 
-Not over iWARP: datagrams (udaddy), and programs that connect queue pairs without rdma_cm (perftest without -R, UCX).`,
+Programs that connect queue pairs by ibv_modify_qp and not by rdma_cm, as perftest without -R, need --style roce at both
+ends. Datagrams (udaddy) are not offered, nor are the files below /sys/class/infiniband, which UCX reads.`,
 		Example: `  xwarp run -- ibv_devinfo -v
   xwarp run -- rping -s -v                        # on one host
   xwarp run -- rping -c -v -C 10 -a 192.0.2.1     # on another
-  xwarp run -- ib_write_bw -R 192.0.2.1           # perftest: with -R always`,
+  xwarp run -- ib_write_bw -R 192.0.2.1           # perftest by rdma_cm
+  xwarp run --style roce -- ib_write_bw 192.0.2.1 # perftest by ibv_modify_qp`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("the program is missing")
