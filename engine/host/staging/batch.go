@@ -51,7 +51,12 @@ type batched struct {
 // It returns the length of the older content, -1 where there is none.
 func (b *Batch) Add(d *Dir, name string, mode fs.FileMode, modified time.Time, content []byte) (
 	older int64, err error) {
-	f, err := d.Create(name, 0o600)
+	older = -1
+	var st unix.Stat_t
+	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		older = st.Size
+	}
+	f, err := d.createBatched(name, older >= 0)
 	if err != nil {
 		return 0, err
 	}
@@ -67,13 +72,21 @@ func (b *Batch) Add(d *Dir, name string, mode fs.FileMode, modified time.Time, c
 	if err != nil {
 		return 0, errors.Join(err, f.Drop())
 	}
-	older = -1
-	var st unix.Stat_t
-	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		older = st.Size
-	}
 	b.files = append(b.files, batched{f, older >= 0})
 	return older, nil
+}
+
+// createBatched makes an empty file for name. One that replaces nothing has no name before Commit, where the file
+// system supports O_TMPFILE: ext4 then changes the directory once and not three times.
+func (d *Dir) createBatched(name string, replaces bool) (*File, error) {
+	if replaces {
+		return d.Create(name, 0o600)
+	}
+	fd, err := unix.Openat(d.fd(), ".", os.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return d.Create(name, 0o600)
+	}
+	return &File{os.NewFile(uintptr(fd), d.path(name)), d, name, ""}, nil
 }
 
 // noteDisk records which file system f is on.
@@ -131,6 +144,15 @@ func (f batched) writeBack(flags int) error {
 
 // place gives f its name, without asking the disk.
 func (f *File) place() error {
+	if f.now == "" {
+		opened := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+		err := unix.Linkat(unix.AT_FDCWD, opened, f.dir.fd(), f.name, unix.AT_SYMLINK_FOLLOW)
+		if err != nil {
+			return &os.LinkError{Op: "link", Old: opened, New: f.dir.path(f.name), Err: err}
+		}
+		f.now = f.name
+		return nil
+	}
 	if err := f.dir.checkName(f.name, nil); err != nil {
 		return err
 	}

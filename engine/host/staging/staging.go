@@ -105,7 +105,7 @@ type File struct {
 	*os.File
 	dir  *Dir
 	name string // that Commit gives
-	now  string // that it has
+	now  string // that it has; empty: none
 }
 
 // Create makes an empty file that shall replace name.
@@ -204,7 +204,7 @@ func (f *File) Allocate(n int64) error {
 func (f *File) SetTime(t time.Time) error {
 	when := unix.NsecToTimespec(t.UnixNano())
 	both := []unix.Timespec{when, when} // of the last access too
-	err := unix.UtimesNanoAt(f.dir.fd(), f.now, both, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.UtimesNanoAt(int(f.Fd()), "", both, unix.AT_EMPTY_PATH)
 	if err != nil {
 		return &fs.PathError{Op: "utimensat", Path: f.Name(), Err: err}
 	}
@@ -291,7 +291,12 @@ func (d *Dir) rename(old, name string) error {
 func (f *File) Keep() error { return f.Close() }
 
 // Drop closes f and takes it away. It must not have been committed.
-func (f *File) Drop() error { return errors.Join(f.dir.remove(f.now), f.Close()) }
+func (f *File) Drop() error {
+	if f.now == "" {
+		return f.Close()
+	}
+	return errors.Join(f.dir.remove(f.now), f.Close())
+}
 
 // Leftover reports whether a name is that of a staged file or of a journal: no file of a user's.
 func Leftover(name string) bool {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,6 +52,45 @@ func replace(way, path string) error {
 		return f.Commit(target)
 	}
 	return errors.Join(f.Journal(target), f.Apply(target))
+}
+
+// TestBatchLeavesNoNames: new files of a batch have no name before Commit, so that a killed process leaves none behind.
+// A file that another process created meanwhile stays.
+func TestBatchLeavesNoNames(t *testing.T) {
+	path := t.TempDir()
+	d, err := OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var b Batch
+	defer b.Close()
+	modified := time.Unix(1e9, 1e6)
+	for _, name := range []string{"mine", "theirs"} {
+		if older, err := b.Add(d, name, 0o640, modified, []byte("new")); err != nil || older != -1 {
+			t.Fatalf("%s: older content %d, %v", name, older, err)
+		}
+	}
+	if names, err := d.names(); err != nil || len(names) > 0 {
+		t.Fatalf("names before Commit: %q, %v", names, err)
+	}
+	theirs := filepath.Join(path, "theirs")
+	if err := os.WriteFile(theirs, []byte("their content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if errs := b.Commit(); errs[0] != nil || !errors.Is(errs[1], fs.ErrExist) {
+		t.Fatalf("errors of Commit: %v", errs)
+	}
+	if got, err := os.ReadFile(theirs); string(got) != "their content" {
+		t.Errorf("the file of another process has %q, %v", got, err)
+	}
+	st, err := os.Stat(filepath.Join(path, "mine"))
+	if err != nil || st.Size() != 3 || st.Mode() != 0o640 || !st.ModTime().Equal(modified) {
+		t.Errorf("the file of the batch: %+v, %v", st, err)
+	}
+	if names, err := d.names(); err != nil || len(names) != 2 {
+		t.Errorf("names after Commit: %q, %v", names, err)
+	}
 }
 
 // TestOrder asks strace in which order the bytes and the names go to the disk: no name leads to bytes that
