@@ -70,7 +70,7 @@ type Config struct {
 type Manager struct {
 	cfg      Config
 	stack    *stack.Stack
-	flows    map[pair]*flow
+	flows    map[flowKey]*flow
 	policies []*xfrm.Policy
 	outs     map[*xfrm.SA]*outbound // each SA gets one esp.Out, ever: another would count from 1 again
 	ins      map[*xfrm.SA]*inbound
@@ -80,8 +80,11 @@ type Manager struct {
 	total    Stats             // without what the present SAs count
 }
 
-// pair is two hosts.
-type pair struct{ local, remote ip.Addr }
+// flowKey is two hosts and the mode of the SAs between them: rules for some ports, and a reload, can have both modes.
+type flowKey struct {
+	local, remote ip.Addr
+	mode          esp.Mode
+}
 
 // flow is a stack.Flow with what is needed to ask for its SAs.
 type flow struct {
@@ -118,7 +121,7 @@ func New(cfg Config) *Manager {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{cfg: cfg, flows: map[pair]*flow{}, outs: map[*xfrm.SA]*outbound{},
+	return &Manager{cfg: cfg, flows: map[flowKey]*flow{}, outs: map[*xfrm.SA]*outbound{},
 		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
 }
 
@@ -147,7 +150,7 @@ func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	if r == nil {
 		return nil
 	}
-	if f := m.flows[pair{t.Local, t.Remote}]; f != nil {
+	if f := m.flows[flowKey{t.Local, t.Remote, r.Mode}]; f != nil {
 		return &f.Flow
 	}
 	return nowhere(r.Mode, t)
@@ -162,22 +165,22 @@ func nowhere(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
 // Prepare implements stack.IPsec: from now on the hosts of t have a flow.
 func (m *Manager) Prepare(t *tcp.Tuple) {
 	if r := m.rule(t); r != nil {
-		m.flowOf(pair{t.Local, t.Remote}, r.Mode)
+		m.flowOf(flowKey{t.Local, t.Remote, r.Mode})
 	}
 }
 
-func (m *Manager) flowOf(p pair, mode esp.Mode) *flow {
-	f := m.flows[p]
-	if f == nil || f.Shape.Mode != mode {
-		f = &flow{Flow: *nowhere(mode, &tcp.Tuple{Local: p.local, Remote: p.remote})}
-		m.flows[p] = f
+func (m *Manager) flowOf(k flowKey) *flow {
+	f := m.flows[k]
+	if f == nil {
+		f = &flow{Flow: *nowhere(k.mode, &tcp.Tuple{Local: k.local, Remote: k.remote})}
+		m.flows[k] = f
 	}
 	return f
 }
 
 // Want implements stack.IPsec.
 func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
-	f := m.flows[pair{wanted.Local, wanted.Remote}]
+	f := m.flows[flowKey{wanted.Local, wanted.Remote, wanted.Shape.Mode}]
 	if f == nil || &f.Flow != wanted {
 		return
 	}
@@ -266,25 +269,26 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	if !m.cfg.Owns(local, remote) {
 		return nil
 	}
+	key := flowKey{ip.Addr(local.As16()), ip.Addr(remote.As16()), sa.Mode}
+	var other *Rule
 	for i := range m.cfg.Rules {
 		r := &m.cfg.Rules[i]
-		if !r.isFor(remote) || r.Clear {
-			continue
+		switch {
+		case !r.isFor(remote) || r.Clear:
+		case r.Mode == sa.Mode:
+			return m.flowOf(key)
+		default:
+			other = r
 		}
-		if r.Mode != sa.Mode {
-			if !m.refused[sa] {
-				m.refused[sa] = true
-				m.cfg.Log.Error("IPsec: an SA has another mode than the configuration", "sa",
-					sa.String(), "mode", sa.Mode.String(), "want", r.Mode.String())
-			}
-			return nil
-		}
-		return m.flowOf(pair{ip.Addr(local.As16()), ip.Addr(remote.As16())}, r.Mode)
 	}
 	// What is left of connections that were protected before the rules changed ends protected.
-	if f := m.flows[pair{ip.Addr(local.As16()), ip.Addr(remote.As16())}]; f != nil &&
-		f.Shape.Mode == sa.Mode {
+	if f := m.flows[key]; f != nil {
 		return f
+	}
+	if other != nil && !m.refused[sa] {
+		m.refused[sa] = true
+		m.cfg.Log.Error("IPsec: an SA has another mode than the configuration", "sa",
+			sa.String(), "mode", sa.Mode.String(), "want", other.Mode.String())
 	}
 	return nil
 }
@@ -393,18 +397,21 @@ func (m *Manager) Expire(now tick.Time) {
 }
 
 // errNoPolicy says that the IKE daemon does not know the peer.
-var errNoPolicy = errors.New("no policy of the IKE daemon is for this peer: add a CHILD_SA with the " +
-	"engine's if_id and start_action = trap")
+var errNoPolicy = errors.New("no policy of the IKE daemon is for this peer: add a CHILD_SA with this " +
+	"mode, the engine's if_id and start_action = trap")
 
-func (m *Manager) acquire(p pair) {
-	local, remote := addrOf(p.local), addrOf(p.remote)
+func (m *Manager) acquire(k flowKey) {
+	local, remote := addrOf(k.local), addrOf(k.remote)
 	for _, policy := range m.policies {
-		if policy.Out && policy.Local.Contains(local) && policy.Remote.Contains(remote) {
+		if policy.Out && policy.Mode == k.mode && policy.Local.Contains(local) &&
+			policy.Remote.Contains(remote) {
 			m.ask(func() error { return m.cfg.Kernel.Acquire(policy) })
 			return
 		}
 	}
-	m.ask(func() error { return fmt.Errorf("%s to %s: %w", local, remote, errNoPolicy) })
+	m.ask(func() error {
+		return fmt.Errorf("%s to %s, mode %s: %w", local, remote, k.mode, errNoPolicy)
+	})
 }
 
 func addrOf(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }

@@ -294,6 +294,68 @@ func TestHardLimitEndsSending(t *testing.T) {
 	}
 }
 
+// TestModesStandSideBySide: rules for some ports have another mode. The connections of each mode keep their own SAs,
+// and none is sealed with an SA that is gone.
+func TestModesStandSideBySide(t *testing.T) {
+	n := newNetwork(t, []Rule{{Ports: []uint16{7}}, {Mode: esp.Tunnel}})
+	n.ike = true
+	e, to := n.connect()
+	n.turns(50)
+	tunnel := tcp.Tuple{Local: ip.Addr(addr(0).As16()), Remote: ip.Addr(addr(1).As16()),
+		LocalPort: 1025, RemotePort: 8}
+	if _, err := n.h[0].s.Connect(tunnel, &tcp.Config{}, &stream{}, n.now); err != nil {
+		t.Fatal(err)
+	}
+	if f := n.h[0].m.Flow(&tunnel); f.Shape.Mode != esp.Tunnel || f == e.Flow() {
+		t.Errorf("the tunnel's connection has a flow of mode %v", f.Shape.Mode)
+	}
+	n.ike = false
+	for _, h := range n.h {
+		h.state.Outbound = nil
+		h.m.Update(&h.state)
+	}
+	if e.Flow().Out() != nil {
+		t.Error("an SA that is gone is sent with")
+	}
+	n.turns(50)
+	before := to.received
+	n.ike = true
+	for range 100 {
+		n.now = n.now.Add(tick.Second)
+		n.turn()
+	}
+	if to.received == before {
+		t.Error("the stream does not go on")
+	}
+}
+
+// TestReloadOfModeAndBack: after another mode and back, the SAs that are left serve new connections.
+func TestReloadOfModeAndBack(t *testing.T) {
+	n := newNetwork(t, everything)
+	n.ike = true
+	n.connect()
+	n.turns(50)
+	n.ike = false
+	for _, rules := range [][]Rule{{{Mode: esp.Tunnel}}, everything} {
+		for _, h := range n.h {
+			if ended := h.m.SetRules(rules, n.now); ended != 1 && rules[0].Mode == esp.Tunnel {
+				t.Errorf("%d connections ended", ended)
+			}
+		}
+		n.turns(20)
+		t0 := tcp.Tuple{Local: ip.Addr(addr(0).As16()), Remote: ip.Addr(addr(1).As16()),
+			LocalPort: 1025 + uint16(rules[0].Mode), RemotePort: 7}
+		e, err := n.h[0].s.Connect(t0, &tcp.Config{RcvSpace: 1 << 20}, &stream{sends: true}, n.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.turns(50)
+		if up := e.Conn().State() == tcp.Established; up != (rules[0].Mode == esp.Transport) {
+			t.Errorf("mode %v: %v", rules[0].Mode, e.Conn().State())
+		}
+	}
+}
+
 // TestOlderSAGoesOn: when the newest SA is deleted first, the one before it goes on where it was.
 func TestOlderSAGoesOn(t *testing.T) {
 	n := newNetwork(t, everything)
