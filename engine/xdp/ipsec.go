@@ -237,12 +237,12 @@ func (d *Device) IPsec() (s *IPsecState, err error) {
 			break
 		}
 	}
+	s.Counters, _ = i.source.Counters()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if err != nil && i.x.base.IsFinal() { // written after final
-		s, err = &IPsecState{IPsecStats: IPsecStats{Stats: i.final}}, nil
+		s, err = &IPsecState{IPsecStats: IPsecStats{Stats: i.final, Counters: s.Counters}}, nil
 	}
-	s.Counters, _ = i.source.Counters()
 	s.Failures, s.LastError, s.LastAt = i.failures, i.last, i.lastAt
 	return s, err
 }

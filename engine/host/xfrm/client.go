@@ -132,7 +132,11 @@ func (c *client) reread(sa *SA) (*SA, error) {
 	if len(list) == 0 {
 		return nil, unix.ESRCH
 	}
-	return parseSA(list[0])
+	now, err := parseSA(list[0])
+	if now == nil && err == nil { // deleted, and its SPI reserved for another one
+		err = unix.ESRCH
+	}
+	return now, err
 }
 
 // withMark appends a mark, which is a part of what an SA or a policy is found by.

@@ -2,6 +2,7 @@ package xfrm
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,7 +27,7 @@ type Options struct {
 	Mark uint32
 	// Notify takes each new State, by one goroutine at a time, the first before Follow returns.
 	Notify func(*State)
-	// Refused, when set, is told why an SA cannot be used.
+	// Refused, when set, is told why an SA cannot be used. It may call the Follower.
 	Refused func(error)
 	Log     *slog.Logger // nil is silent
 }
@@ -107,8 +108,12 @@ func Follow(o Options) (*Follower, error) {
 	}
 	if err != nil {
 		f.release()
-		if errors.Is(err, unix.EPERM) {
+		switch {
+		case errors.Is(err, unix.EPERM):
 			err = fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
+		case errors.Is(err, unix.EPROTONOSUPPORT):
+			err = fmt.Errorf("%w (the kernel has no XFRM: load the module xfrm_user, or use a "+
+				"kernel with CONFIG_XFRM_USER)", err)
 		}
 		return nil, fmt.Errorf("IPsec: %w", err)
 	}
@@ -197,6 +202,7 @@ func (f *Follower) list() error {
 		return err
 	}
 	f.setPolicies(policies)
+	oldestFirst(sas)
 	known := f.entries
 	f.entries = nil
 	for _, e := range known {
@@ -210,6 +216,15 @@ func (f *Follower) list() error {
 	f.assign()
 	f.notify()
 	return nil
+}
+
+// oldestFirst sorts a dump of the kernel, which lists the newest SAs first, in the order in which they were added.
+// Times are whole seconds.
+func oldestFirst(sas []*SA) {
+	slices.Reverse(sas)
+	slices.SortStableFunc(sas, func(a, b *SA) int {
+		return cmp.Compare(a.info.Curlft.AddTime, b.info.Curlft.AddTime)
+	})
 }
 
 func (f *Follower) setPolicies(all []*Policy) {
@@ -370,12 +385,13 @@ func errSentMeanwhile(packets uint64) error {
 // refuse notes that an SA to send or receive with is of no use, and asks the daemon for another one.
 func (f *Follower) refuse(sa *SA, why error) {
 	f.opt.Log.Error("IPsec: an SA cannot be used", "sa", sa.String(), "error", why)
+	refused := fmt.Errorf("%v: %w", sa, why)
+	if f.opt.Refused != nil {
+		f.opt.Refused(refused)
+	}
 	f.count(func() {
 		f.n.Refused++
-		f.refused = fmt.Errorf("%v: %w", sa, why)
-		if f.opt.Refused != nil {
-			f.opt.Refused(f.refused)
-		}
+		f.refused = refused
 		if f.closed || !errors.Is(why, errUsed) { // its successor would be no better
 			return
 		}

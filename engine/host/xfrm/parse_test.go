@@ -2,9 +2,12 @@ package xfrm
 
 import (
 	"encoding/hex"
+	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -51,7 +54,8 @@ func TestParseSA(t *testing.T) {
 		t.Errorf("%+v, %v, %v", sa, err, sa.unusable)
 	}
 	for n := range b { // a message that is cut short is an error, or has fewer attributes
-		if sa, err := parseSA(b[:n:n]); err == nil && sa.unusable == nil && n < len(b)-40 {
+		if sa, err := parseSA(b[:n:n]); err == nil && sa != nil && sa.unusable == nil &&
+			n < len(b)-40 {
 			t.Errorf("%d of %d bytes: usable", n, len(b))
 		}
 	}
@@ -64,7 +68,8 @@ func TestParseSARefusesWhatESPCannotDo(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		{message(nil), "esp_proposals"},
+		{message(nil, nl.NewRtAttr(nl.XFRMA_ALG_CRYPT, make([]byte, 68+16))), "esp_proposals"},
+		{message(nil, nl.NewRtAttr(nl.XFRMA_ALG_AUTH_TRUNC, make([]byte, 72))), "esp_proposals"},
 		{message(nil, algorithm("rfc4106(gcm(aes))", key, 64)), "ICV of 64 bits"},
 		{message(nil, algorithm("rfc4309(ccm(aes))", key, 128)), "rfc4309"},
 		{message(nil, algorithm(aead, make([]byte, 20), 128)), "lockdown"},
@@ -111,5 +116,46 @@ func TestTrapPolicyKnowsDirections(t *testing.T) {
 	if !out.Uses(there) || !in.Uses(back) || out.Uses(back) || in.Uses(there) {
 		t.Errorf("out: %v, %v; in: %v, %v", out.Uses(there), out.Uses(back), in.Uses(back),
 			in.Uses(there))
+	}
+}
+
+// TestReservedSPIIsNoSA: an IKE daemon reserves an SPI before it negotiates, and a dump lists it without a key.
+func TestReservedSPIIsNoSA(t *testing.T) {
+	b := message(nil, number32(nl.XFRMA_IF_ID, testIfID))
+	if sa, err := parseSA(b); sa != nil || err != nil {
+		t.Errorf("%v, %v", sa, err)
+	}
+}
+
+// TestDumpIsSorted: the SA that was added last is the one to send with, also after messages were lost.
+func TestDumpIsSorted(t *testing.T) {
+	var list []*SA // as the kernel lists them
+	for _, x := range []struct{ spi, added uint32 }{{4, 90}, {3, 80}, {2, 80}, {1, 80}} {
+		sa := &SA{SA: esp.SA{SPI: x.spi}}
+		sa.info.Curlft.AddTime = uint64(x.added)
+		list = append(list, sa)
+	}
+	oldestFirst(list)
+	for i, sa := range list {
+		if sa.SPI != uint32(i+1) {
+			t.Errorf("SPI %d is at %d", sa.SPI, i)
+		}
+	}
+}
+
+// TestRefusedMayCallTheFollower: Options.Refused may ask for the counters, or wait for a goroutine that does.
+func TestRefusedMayCallTheFollower(t *testing.T) {
+	done := make(chan struct{})
+	f := &Follower{timers: map[*time.Timer]bool{}}
+	f.opt.Log = slog.New(slog.DiscardHandler)
+	f.opt.Refused = func(error) {
+		f.Counters()
+		close(done)
+	}
+	go f.refuse(&SA{}, errors.New("of no use"))
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("Refused waits for the Follower")
 	}
 }

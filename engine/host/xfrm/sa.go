@@ -53,7 +53,8 @@ const oseqMayWrap = nl.XFRM_SA_XFLAG_OSEQ_MAY_WRAP
 
 var errMessage = errors.New("the kernel's message is too short")
 
-// parseSA reads a message with an SA. It returns nil for an SA of another protocol than ESP.
+// parseSA reads a message with an SA. It returns nil for an SA of another protocol than ESP, and for an SPI that an IKE
+// daemon reserved: its SA follows with XFRM_MSG_UPDSA.
 func parseSA(b []byte) (*SA, error) {
 	if len(b) < nl.SizeofXfrmUsersaInfo {
 		return nil, fmt.Errorf("SA of %d bytes: %w", len(b), errMessage)
@@ -67,6 +68,10 @@ func parseSA(b []byte) (*SA, error) {
 	attrs, err := parseAttrs(b[nl.SizeofXfrmUsersaInfo:])
 	if err != nil {
 		return nil, fmt.Errorf("SA: %w", err)
+	}
+	if attrs[nl.XFRMA_ALG_AEAD] == nil && attrs[nl.XFRMA_ALG_CRYPT] == nil &&
+		attrs[nl.XFRMA_ALG_AUTH] == nil && attrs[nl.XFRMA_ALG_AUTH_TRUNC] == nil {
+		return nil, nil
 	}
 	sa.Src, sa.Dst = address(i.Saddr, i.Family), address(i.Id.Daddr, i.Family)
 	sa.SPI, sa.ReqID = nl.Swap32(i.Id.Spi), i.Reqid
