@@ -68,7 +68,6 @@ type protectedPair struct {
 	tn     *topo.Net
 	fake   *fakeXFRM
 	d      [2]*daemon.Daemon // nil: another process
-	socket string            // of the first
 	at     netip.AddrPort    // the export of the second
 	log    journal
 	wire   *wire
