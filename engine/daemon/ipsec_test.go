@@ -65,12 +65,12 @@ func (j *journal) String() string {
 
 // protectedPair is two hosts whose daemons encrypt.
 type protectedPair struct {
-	tn     *topo.Net
-	fake   *fakeXFRM
-	d      [2]*daemon.Daemon // nil: another process
-	at     netip.AddrPort    // the export of the second
-	log    journal
-	wire   *wire
+	tn   *topo.Net
+	fake *fakeXFRM
+	d    [2]*daemon.Daemon // nil: another process
+	at   netip.AddrPort    // the export of the second
+	log  journal
+	wire *wire
 }
 
 func newProtectedPair(t *testing.T, options topo.Options) *protectedPair {
