@@ -3,6 +3,7 @@ package mpa
 import (
 	"testing"
 
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -115,6 +116,53 @@ func TestLayeredErrors(t *testing.T) {
 			len(sink.delivered) != c.count {
 			t.Errorf("%s: %v, %d delivered; want code %d, %d delivered", c.name, err,
 				len(sink.delivered), c.code, c.count)
+		}
+	}
+}
+
+// TestLayeredNotReady has a sink that is not ready for an FPDU at first, whose bytes come in pieces of any size: what
+// was kept is offered again without another byte.
+func TestLayeredNotReady(t *testing.T) {
+	f := Framing{CRC: true}
+	first := encode(f, 0, []byte("a ULPDU that is delivered"))
+	stream := append(first, encode(f, 0, []byte("a ULPDU that waits"))...)
+	for first := 0; first <= len(stream); first++ {
+		ready := false
+		sink := &logSink{}
+		sink.refuse = func(u []byte, inOrder bool) *ulpdu.Error {
+			if !ready && string(u) == "a ULPDU that waits" {
+				return ulpdu.NotReady
+			}
+			return nil
+		}
+		var r Receiver
+		r.Init(ReceiverConfig{Framing: f, Layered: true, Pool: NewPool(0, 0)}, 0, sink)
+		kept := 0
+		for _, to := range []int{first, len(stream), len(stream)} {
+			n, err := r.Offer(seq.Num(kept), [][]byte{stream[kept:to]}, to-kept)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept += n
+			if err := r.Advance(seq.Num(kept)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if kept == len(stream) && !r.Waiting() {
+			t.Errorf("%d bytes first: all are kept, and nothing waits", first)
+		}
+		ready = true
+		if err := r.Advance(seq.Num(kept)); err != nil {
+			t.Fatal(err)
+		}
+		if kept < len(stream) { // the socket's owner has the rest
+			n, _ := r.Offer(seq.Num(kept), [][]byte{stream[kept:]}, len(stream)-kept)
+			kept += n
+			r.Advance(seq.Num(kept))
+		}
+		if len(sink.delivered) != 2 || r.Waiting() || kept != len(stream) {
+			t.Errorf("%d bytes first: %d delivered, waiting %v, %d of %d bytes kept", first,
+				len(sink.delivered), r.Waiting(), kept, len(stream))
 		}
 	}
 }

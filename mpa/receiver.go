@@ -65,7 +65,7 @@ type Receiver struct {
 	reassembly  reassembly
 	recordsUsed int
 	stalled     bool // complete FPDUs in order wait for free records
-	waiting     bool // the first record is of an FPDU that the sink is not ready for
+	waiting     bool // the sink is not ready for the next FPDU in order: the first record's, or the one at chainEnd
 
 	err             *ulpdu.Error // ended the stream: no further byte is accepted
 	deliveryStopped bool         // no further FPDU is delivered

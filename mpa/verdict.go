@@ -136,6 +136,7 @@ func (r *Receiver) placeFPDU(is *island, l walkLimit, fpdu [][]byte, start, leng
 			return fail
 		}
 		if inOrder && r.cfg.Layered || !r.holdFPDU(start, end) {
+			r.waiting = r.waiting || inOrder // bytes of it may be held already
 			return postpone
 		}
 		kind = unplaced

@@ -22,10 +22,10 @@ func (c *Conn) waitFirst(now tick.Time) {
 }
 
 // waitRest starts and ends the wait for the rest of all that has come: whoever completes an FPDU now and then does not
-// have the bytes behind a hole held for longer.
+// have the bytes behind a hole held for longer. While the next FPDU waits for a receive, the peer owes nothing.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
-	case next == came || c.cfg.FPDUTimeout < 0:
+	case next == came || c.cfg.FPDUTimeout < 0 || c.rcv.Waiting():
 		c.restAt = tick.Never
 	case c.restAt == tick.Never || next >= c.restTo:
 		c.restTo, c.restAt = came, now.Add(c.cfg.FPDUTimeout)
