@@ -105,3 +105,37 @@ func TestPerftestRoCE(t *testing.T) {
 		}
 	})
 }
+
+// TestPeerKilled has a Write of a program fail whose peer is gone, with the status that InfiniBand has for it.
+func TestPeerKilled(t *testing.T) {
+	a, b := rocePair(t, "xdp")
+	const line = "ib_write_bw -n 10000000"
+	s := b.start(t, line, a)
+	b.listensAt(t, s, perftestPort)
+	c := a.start(t, line+" @", b)
+	a.until(t, c, "writes", func() bool {
+		list := b.daemon.Snapshot().QPs
+		return len(list) == 1 && list[0].Counters["payload_in"] > 0
+	})
+	s.Process.Kill()
+	if out := c.end(t); c.err == nil || !strings.Contains(out, "Failed status 12") {
+		t.Errorf("%v:\n%s", c.err, out)
+	}
+}
+
+// TestDatagramsRefused has a program of datagrams say that there are none.
+func TestDatagramsRefused(t *testing.T) {
+	a, b := rocePair(t, "xdp")
+	p := a.start(t, "ibv_ud_pingpong -g 0", b)
+	if out := p.end(t); p.err == nil || !strings.Contains(out, "Couldn't create QP") {
+		t.Errorf("%v:\n%s", p.err, out)
+	}
+}
+
+// TestSameHost runs both programs of an exchange on one host.
+func TestSameHost(t *testing.T) {
+	a, _ := rocePair(t, "kernel")
+	x := exchange{"ibv_rc_pingpong -g 0 -n 100", "ibv_rc_pingpong -g 0 -n 100 @",
+		`iters in .* seconds`, `iters in .* seconds`}
+	x.runRoCE(t, a, a, pingpongPort)
+}

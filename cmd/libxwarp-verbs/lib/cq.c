@@ -158,6 +158,7 @@ static enum ibv_wc_status status_of(uint8_t s)
 	case XW_WC_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
 	case XW_WC_FATAL_ERR: return IBV_WC_FATAL_ERR;
 	case XW_WC_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
+	case XW_WC_RETRY_EXC_ERR: return IBV_WC_RETRY_EXC_ERR;
 	}
 	return IBV_WC_GENERAL_ERR;
 }
