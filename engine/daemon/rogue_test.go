@@ -53,6 +53,11 @@ func TestWrongRequests(t *testing.T) {
 		{"resolve for ever", control.OpResolve, `{"remote":"127.0.0.1:1","timeout_ms":600001}`,
 			control.CodeInvalid, "600000 ms"},
 		{"listen nowhere", control.OpListen, `{"addr":""}`, control.CodeInvalid, ""},
+		{"listen at the rendezvous", control.OpListen, `{"addr":"127.0.0.1:4791"}`,
+			control.CodePermission, "the daemons' own"},
+		{"connect to the rendezvous", control.OpConnect,
+			`{"qp":1,"local":"","remote":"127.0.0.2:4791"}`, control.CodePermission,
+			"the daemons' own"},
 		{"accept nothing", control.OpReject, `{"handle":9}`, control.CodeLapsed, ""},
 		{"flush", control.OpFlush, `{"export":"x"}`, control.CodePermission, "only the operator"},
 	} {

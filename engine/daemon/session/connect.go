@@ -14,6 +14,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/daemon/rendezvous"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/ranges"
 	"xwarp/engine/verbs"
@@ -97,6 +98,9 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 		return nil, fmt.Errorf("%w: connect with a patience of %d ms, at most %d",
 			verbs.ErrInvalid, a.Patience, control.MaxPatience)
 	}
+	if err := checkRendezvous(a.Remote.Port()); err != nil {
+		return nil, err
+	}
 	if a.Local.Port() != 0 {
 		if err := s.checkPort(a.Local.Port()); err != nil {
 			return nil, err
@@ -152,7 +156,20 @@ func mayListen(l *config.Limits, port uint16) bool {
 	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
 }
 
+// checkRendezvous refuses programs the port of the rendezvous: peers believe the daemons there about who owns a number
+// of a queue pair.
+func checkRendezvous(port uint16) error {
+	if port == rendezvous.Port {
+		return control.Errorf(control.CodePermission,
+			"TCP port %d is the daemons' own, for queue pairs of ibv_modify_qp", port)
+	}
+	return nil
+}
+
 func (s *Session) checkPort(port uint16) error {
+	if err := checkRendezvous(port); err != nil {
+		return err
+	}
 	if l := s.limits(); !s.account.Operator && !mayListen(&l, port) {
 		return control.Errorf(control.CodePermission,
 			"%v may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
