@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/cmd/xwarp/doctor"
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/plain"
 	"xwarp/engine/ranges"
 )
@@ -71,6 +72,8 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 	f.StringVar(&o.Steer, "steer", "", "have the card put connections of --port on --queue: both, "+
 		"listen or dial")
 	f.Lookup("steer").NoOptDefVal = doctor.SteerBoth
+	f.StringVar(&o.Config, "config", "", "file of xwarpd, for its [[interface.ipsec]] "+
+		"tables; empty: "+config.DefaultPath+", if it is there")
 	f.StringVar(&o.Only, "only", "", "the one check to make, by its name")
 	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")

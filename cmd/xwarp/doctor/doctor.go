@@ -46,6 +46,8 @@ type Options struct {
 	Measure   bool     // send frames for two seconds, to find the fastest way of transmit
 	Steer     string   // have the device put connections of Ports on Queues: SteerListen and so on; empty: no
 
+	Config string // file of the daemon, for IPsec; empty: [config.DefaultPath], which may be missing
+
 	Only string // the name of the one check to make; empty: all
 
 	card ntuple.Card // a test's, in the device's place
@@ -99,7 +101,8 @@ var checks = []*check{
 	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &steeringCheck, &channelCheck,
 	&rssCheck, &ringCheck,
 	&lroCheck, &groCheck, &mergeCheck, &transmitCheck,
-	&vlanCheck, &firewallCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
+	&vlanCheck, &firewallCheck, &ipsecKernelCheck, &ipsecDaemonCheck, &ipsecTableCheck,
+	&peerCheck, &busyPollCheck, &numaCheck, &portCheck,
 }
 
 // Look runs the checks.

@@ -20,7 +20,8 @@ var firewallCheck = check{
 		"what they forbid reaches these ports all the same",
 	look: func(e *env) finding {
 		var found []string
-		for _, what := range []func() ([]string, error){nftInput, legacyInput, ipsecInput} {
+		foreign := func() ([]string, error) { return ipsecInput(e.ifID()) }
+		for _, what := range []func() ([]string, error){nftInput, legacyInput, foreign} {
 			list, err := what()
 			if err != nil {
 				return warn("what the host filters is unknown: %v", err)
@@ -31,7 +32,7 @@ var firewallCheck = check{
 			return finding{Warn, "not asked about ports of xwarp: " + strings.Join(found, ", "),
 				"allow = [PREFIXES OF PEERS] in the [[interface]] table of /etc/xwarp/xwarp.toml"}
 		}
-		return fine("there is no rule for what arrives, and no IPsec policy")
+		return fine("there is no rule for what arrives, and no IPsec policy of others")
 	},
 }
 
@@ -172,8 +173,8 @@ func legacyEntries(family, level int) (uint32, error) {
 	return info.entries, nil
 }
 
-// ipsecInput counts the IPsec policies for what arrives.
-func ipsecInput() ([]string, error) {
+// ipsecInput counts the IPsec policies for what arrives, without those of the engine, which have ifID.
+func ipsecInput(ifID uint32) ([]string, error) {
 	list, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, nil // a kernel without IPsec
@@ -183,7 +184,7 @@ func ipsecInput() ([]string, error) {
 	}
 	n := 0
 	for _, p := range list {
-		if p.Dir == netlink.XFRM_DIR_IN {
+		if p.Dir == netlink.XFRM_DIR_IN && (ifID == 0 || uint32(p.Ifid) != ifID) {
 			n++
 		}
 	}

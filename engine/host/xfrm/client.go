@@ -22,6 +22,39 @@ type client struct {
 	sockets *os.File // lists the netlink sockets of the namespace
 }
 
+// Table is what a network namespace has of ESP at a moment, whoever installed it.
+type Table struct {
+	SAs      []*SA
+	Policies []*Policy
+	Daemon   error // why no IKE daemon hears what the kernel asks for; nil: one does
+}
+
+// Read reads the table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
+func Read() (t Table, err error) {
+	c, err := newClient()
+	if err != nil {
+		return t, explained(err)
+	}
+	defer c.close()
+	if t.SAs, err = c.sas(); err == nil {
+		t.Policies, err = c.policies()
+	}
+	t.Daemon = c.daemonListens()
+	return t, explained(err)
+}
+
+// explained adds to an error of the kernel what is missing.
+func explained(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
+	case errors.Is(err, unix.EPROTONOSUPPORT):
+		return fmt.Errorf("%w (the kernel has no XFRM: load the module xfrm_user, or use a kernel "+
+			"with CONFIG_XFRM_USER)", err)
+	}
+	return err
+}
+
 // newClient opens a socket in the network namespace of the calling thread.
 func newClient() (*client, error) {
 	list, err := os.Open("/proc/thread-self/net/netlink")

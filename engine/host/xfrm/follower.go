@@ -108,14 +108,7 @@ func Follow(o Options) (*Follower, error) {
 	}
 	if err != nil {
 		f.release()
-		switch {
-		case errors.Is(err, unix.EPERM):
-			err = fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
-		case errors.Is(err, unix.EPROTONOSUPPORT):
-			err = fmt.Errorf("%w (the kernel has no XFRM: load the module xfrm_user, or use a "+
-				"kernel with CONFIG_XFRM_USER)", err)
-		}
-		return nil, fmt.Errorf("IPsec: %w", err)
+		return nil, fmt.Errorf("IPsec: %w", explained(err))
 	}
 	return f, nil
 }
@@ -308,7 +301,7 @@ func (f *Follower) assign() {
 		var err error
 		if f.policies[i].Out {
 			e.status, err = outbound, f.take(e.sa)
-		} else if e.status, err = inbound, f.receivable(e.sa); err == nil {
+		} else if e.status, err = inbound, e.sa.Receivable(f.opt.Mark); err == nil {
 			err = f.take(e.sa) // another process saw packets that may come again (RFC 4303, 3.4.3)
 		}
 		switch {
@@ -321,15 +314,6 @@ func (f *Follower) assign() {
 			f.count(func() { f.n.Taken++; f.pause = 0 })
 		}
 	}
-}
-
-func (f *Follower) receivable(sa *SA) error {
-	if sa.unusable == nil && sa.Mark != f.opt.Mark {
-		return fmt.Errorf("packets need mark %#x to match it, want %#x, so that the kernel leaves "+
-			"them alone: set mark_in = %#x and mark_in_sa = yes in the IKE daemon", sa.Mark,
-			f.opt.Mark, f.opt.Mark)
-	}
-	return sa.unusable
 }
 
 // take makes an SA one that only this process uses. The kernel's send counter is set to its end: from then on the

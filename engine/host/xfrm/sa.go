@@ -37,6 +37,19 @@ func (sa *SA) String() string {
 	return fmt.Sprintf("ESP SPI 0x%08x %s > %s", sa.SPI, sa.Src, sa.Dst)
 }
 
+// Usable returns why the engine cannot use sa, whichever its direction.
+func (sa *SA) Usable() error { return sa.unusable }
+
+// Receivable returns why the engine cannot receive with sa, of which packets must need mark.
+func (sa *SA) Receivable(mark uint32) error {
+	if sa.unusable == nil && sa.Mark != mark {
+		return fmt.Errorf("packets need mark %#x to match it, want %#x, so that the kernel leaves "+
+			"them alone: set mark_in = %#x and mark_in_sa = yes in the IKE daemon", sa.Mark, mark,
+			mark)
+	}
+	return sa.unusable
+}
+
 // saKey is what the kernel finds an SA by, beside its mark.
 type saKey struct {
 	dst netip.Addr
