@@ -146,7 +146,7 @@ func listenAddr(t testing.TB) netip.AddrPort {
 // TestRingHoles has programs that leave the pages of rings and doorbell to the daemon, or take them away:
 // they lose the session, the daemon makes none, and others go on.
 func TestRingHoles(t *testing.T) {
-	for _, what := range []string{"doorbell", "work queue", "completion queue"} {
+	for _, what := range []string{"doorbell", "work queue", "reset", "completion queue"} {
 		t.Run(what, func(t *testing.T) {
 			_, socket := kernel(t, "")
 			r := dialRaw(t, socket)
@@ -161,8 +161,8 @@ func TestRingHoles(t *testing.T) {
 			punch := map[string]int{"doorbell": session[0], "completion queue": cqFiles[0]}
 			qpFiles := r.must(&q, control.OpCreateQP,
 				fmt.Sprintf(`{"pd":%d,"send_cq":%d,"recv_cq":%d}`, pd.Handle, cq.Handle, cq.Handle))
-			punch["work queue"] = qpFiles[0]
-			if what != "work queue" {
+			punch["work queue"], punch["reset"] = qpFiles[0], qpFiles[0]
+			if what != "work queue" && what != "reset" {
 				mem := mapping(t, qpFiles[0])
 				rq, err := control.NewProducer(mem, *q.Recv)
 				if err != nil {
@@ -192,6 +192,8 @@ func TestRingHoles(t *testing.T) {
 			case "doorbell":
 				hole(t, punch[what])
 				unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
+			case "reset":
+				r.send(control.OpSetState, fmt.Sprintf(`{"qp":%d,"state":"reset"}`, q.Handle))
 			case "work queue":
 				control.RingBell(bell, q.Bell)
 				r.send(control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))

@@ -177,7 +177,9 @@ func (d *direct) flush(failure rdmap.Status) {
 	q := d.q
 	d.cancel()
 	<-d.met
-	d.end(failure)
+	if !d.end(failure) {
+		return
+	}
 	eng := q.q.(*core.QP)
 	if q.connected.Swap(true) {
 		q.s.drain(q) // what the program posted before goes first

@@ -22,7 +22,13 @@ type Meetings struct {
 	allows  func(peer netip.Addr) error
 
 	mu    sync.Mutex
-	ports map[netip.Addr]*meetingPort
+	ports map[meetingAddr]*meetingPort
+}
+
+// meetingAddr is where a port is: two devices may have the same address.
+type meetingAddr struct {
+	dev *device.Device
+	at  netip.Addr
 }
 
 // meetingPort is a listener at rendezvous.Port. It is open while a queue pair uses its address.
@@ -33,7 +39,7 @@ type meetingPort struct {
 
 // NewMeetings returns Meetings without connections. allows says whether the configuration allows a peer.
 func NewMeetings(allows func(peer netip.Addr) error) *Meetings {
-	return &Meetings{table: rendezvous.NewTable(), ports: map[netip.Addr]*meetingPort{},
+	return &Meetings{table: rendezvous.NewTable(), ports: map[meetingAddr]*meetingPort{},
 		allows: allows}
 }
 
@@ -41,7 +47,8 @@ func NewMeetings(allows func(peer netip.Addr) error) *Meetings {
 func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.ports[at]
+	key := meetingAddr{dev, at}
+	p := m.ports[key]
 	if p == nil {
 		l, err := dev.Core.Listen(netip.AddrPortFrom(at, rendezvous.Port),
 			verbs.ListenConfig{Backlog: rendezvous.Backlog})
@@ -49,16 +56,16 @@ func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err er
 			return nil, err
 		}
 		p = &meetingPort{l: l}
-		m.ports[at] = p
-		go m.accept(p)
+		m.ports[key] = p
+		go m.accept(key, p)
 	}
 	p.users++
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if p.users--; p.users == 0 {
-			if m.ports[at] == p {
-				delete(m.ports, at)
+			if m.ports[key] == p {
+				delete(m.ports, key)
 			}
 			p.l.Close()
 		}
@@ -66,7 +73,7 @@ func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err er
 }
 
 // accept takes the requests of a port until it is closed, or its device.
-func (m *Meetings) accept(p *meetingPort) {
+func (m *Meetings) accept(key meetingAddr, p *meetingPort) {
 	for {
 		r, err := p.l.Accept(context.Background())
 		if err != nil {
@@ -76,8 +83,8 @@ func (m *Meetings) accept(p *meetingPort) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if at := p.l.Addr().Addr(); m.ports[at] == p { // the device was lost
-		delete(m.ports, at)
+	if m.ports[key] == p { // the device was lost
+		delete(m.ports, key)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
@@ -58,8 +59,16 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	case a.State == control.ToReset:
 		return s.resetQP(q)
 	case a.State == control.ToError && d == nil:
-		d = newDirect(q)
-		q.direct.Store(d)
+		s.mu.Lock()
+		err := busyIf(q.connecting, "the queue pair is being connected by rdma_cm")
+		if err == nil {
+			d = newDirect(q)
+			q.direct.Store(d)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
 	case d == nil:
 		return fmt.Errorf("%w: set_state %s of a queue pair that is not in RTR", verbs.ErrInvalid,
 			a.State)
@@ -159,17 +168,7 @@ func (s *Session) resetQP(q *qp) error {
 		return err
 	}
 	q.discarded.Store(true)
-	s.pumpMu.Lock()
-	n.posterState = posterState{mem: q.mem, bell: q.bell}
-	n.recvRing = recvRing{rq: q.rq, sge: q.sge, buf: q.buf, to: n.q}
-	n.sq, n.inline, n.sendBuf = q.sq, q.inline, q.sendBuf
-	err := n.sq.Skip()
-	if n.rq != nil {
-		err = errors.Join(err, n.rq.Skip())
-	}
-	q.ringsClosed = true
-	s.posters[n.bell] = n
-	s.pumpMu.Unlock()
+	s.moveRings(q, n)
 	s.mu.Lock()
 	s.objects[q.handle] = n
 	s.mu.Unlock()
@@ -187,8 +186,24 @@ func (s *Session) resetQP(q *qp) error {
 	case <-time.After(destroyWait):
 		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
 	}
-	if err != nil {
-		s.Fail(err)
-	}
-	return err
+	return nil
+}
+
+// moveRings empties the rings of a queue pair and gives them to another one.
+func (s *Session) moveRings(from, to *qp) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	s.pumpMu.Lock()
+	defer s.pumpMu.Unlock()
+	s.post(from, func() (worked, stalled bool, err error) {
+		err = from.sq.Skip()
+		if from.rq != nil {
+			err = errors.Join(err, from.rq.Skip())
+		}
+		return false, false, err
+	})
+	to.posterState = posterState{mem: from.mem, bell: from.bell, ringsClosed: from.ringsClosed}
+	to.recvRing = recvRing{rq: from.rq, sge: from.sge, buf: from.buf, to: to.q}
+	to.sq, to.inline, to.sendBuf = from.sq, from.inline, from.sendBuf
+	from.ringsClosed = true
+	s.posters[to.bell] = to
 }
