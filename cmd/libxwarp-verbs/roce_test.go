@@ -139,3 +139,12 @@ func TestSameHost(t *testing.T) {
 		`iters in .* seconds`, `iters in .* seconds`}
 	x.runRoCE(t, a, a, pingpongPort)
 }
+
+// TestStates moves queue pairs through their states, with three lives each.
+func TestStates(t *testing.T) {
+	a, _ := rocePair(t, "kernel")
+	p := a.start(t, own(t, "states"), a)
+	if out := p.wait(t); !strings.Contains(out, "all is well") {
+		t.Error(out)
+	}
+}

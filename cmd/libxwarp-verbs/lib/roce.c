@@ -113,7 +113,7 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	if ((unsigned)from > IBV_QPS_ERR || (unsigned)to > IBV_QPS_ERR)
 		return false;
 	t = &transitions[from][to];
-	return t->there && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE | IBV_QP_CUR_STATE));
+	return t->there && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE));
 }
 
 /* right says whether the values are possible, as soft-RoCE does. */
