@@ -3,6 +3,7 @@ package xfrm
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,7 @@ type Follower struct {
 	// Owned by the goroutine of watch.
 	entries  []*entry // in the order in which they became known
 	policies []*Policy
+	taken    [][sha256.Size]byte // see wasTaken; the newest is last
 
 	mu      sync.Mutex
 	n       Counters
@@ -260,13 +262,15 @@ func (f *Follower) change(kind uint16, body []byte) {
 	case nl.XFRM_MSG_DELSA:
 		if len(body) >= nl.SizeofXfrmUsersaId {
 			id := nl.DeserializeXfrmUsersaId(body)
-			f.remove(saKey{address(id.Daddr, id.Family), nl.Swap32(id.Spi)})
+			if id.Proto == unix.IPPROTO_ESP {
+				f.remove(saKey{address(id.Daddr, id.Family), nl.Swap32(id.Spi)})
+			}
 		}
 	case nl.XFRM_MSG_EXPIRE:
 		if len(body) >= nl.SizeofXfrmUserExpire && body[nl.SizeofXfrmUsersaInfo] != 0 {
-			var sa *SA
-			if sa, err = parseSA(body[:nl.SizeofXfrmUsersaInfo]); err == nil && sa != nil {
-				f.remove(sa.id())
+			i := nl.DeserializeXfrmUsersaInfo(body)
+			if i.Id.Proto == unix.IPPROTO_ESP {
+				f.remove(saKey{address(i.Id.Daddr, i.Family), nl.Swap32(i.Id.Spi)})
 			}
 		}
 	case nl.XFRM_MSG_FLUSHSA:
@@ -323,6 +327,9 @@ func (f *Follower) take(sa *SA) error {
 	if sa.unusable != nil {
 		return sa.unusable
 	}
+	if f.wasTaken(sa) {
+		return fmt.Errorf("%w: it was installed again; set mobike = no in the IKE daemon", errUsed)
+	}
 	now, err := f.client.reread(sa)
 	if err != nil {
 		return fmt.Errorf("reading it: %w", err)
@@ -345,6 +352,24 @@ func (f *Follower) take(sa *SA) error {
 		return errors.New("its key changed meanwhile")
 	}
 	return nil
+}
+
+// maxTaken is the number of SAs that wasTaken remembers.
+const maxTaken = 4096
+
+// wasTaken remembers sa, and reports whether an SA with its index and key was taken before. An IKE daemon deletes an SA
+// and installs its key again when an address changes; numbers and the anti-replay window would begin anew.
+func (f *Follower) wasTaken(sa *SA) bool {
+	h := sha256.New()
+	h.Write(sa.Keymat)
+	h.Write(native.AppendUint32(nil, sa.SPI))
+	sum := [sha256.Size]byte(h.Sum(nil))
+	if slices.Contains(f.taken, sum) {
+		return true
+	}
+	f.taken = append(f.taken, sum)
+	f.taken = f.taken[max(0, len(f.taken)-maxTaken):]
+	return false
 }
 
 // errUsed says that an SA is well, but cannot be taken. Its successor can.

@@ -159,3 +159,56 @@ func TestRefusedMayCallTheFollower(t *testing.T) {
 		t.Fatal("Refused waits for the Follower")
 	}
 }
+
+// TestKeyInstalledAgainIsNoNewSA: the numbers of an SA belong to its key (RFC 4106, 2).
+func TestKeyInstalledAgainIsNoNewSA(t *testing.T) {
+	f := &Follower{}
+	sa := func(spi uint32, key byte) *SA {
+		return &SA{SA: esp.SA{SPI: spi, Keymat: esp.Keymat{key, 2, 3}}}
+	}
+	if f.wasTaken(sa(1, 1)) || f.wasTaken(sa(2, 1)) || f.wasTaken(sa(1, 2)) {
+		t.Error("another SA was taken before")
+	}
+	moved := sa(1, 1)
+	moved.Dst = netip.MustParseAddr(peer)
+	if !f.wasTaken(moved) {
+		t.Error("the same key at another address is a new SA")
+	}
+	for i := range uint32(2 * maxTaken) {
+		f.wasTaken(sa(100+i, 9))
+	}
+	if len(f.taken) != maxTaken {
+		t.Errorf("%d are remembered", len(f.taken))
+	}
+}
+
+// TestEndOfAnSA: the kernel announces a hard limit without attributes, and no deletion.
+func TestEndOfAnSA(t *testing.T) {
+	id := nl.XfrmUsersaId{Spi: nl.Swap32(0x1001), Family: unix.AF_INET, Proto: unix.IPPROTO_ESP}
+	copy(id.Daddr[:], []byte{10, 99, 0, 2})
+	ah := id
+	ah.Proto = unix.IPPROTO_AH
+	for _, c := range []struct {
+		name string
+		kind uint16
+		body []byte
+		left int
+	}{
+		{"soft", nl.XFRM_MSG_EXPIRE, append(message(nil), make([]byte, 8)...), 1},
+		{"hard", nl.XFRM_MSG_EXPIRE, append(message(nil), 1, 0, 0, 0, 0, 0, 0, 0), 0},
+		{"deletion", nl.XFRM_MSG_DELSA, id.Serialize(), 0},
+		{"deletion of an AH", nl.XFRM_MSG_DELSA, ah.Serialize(), 1},
+	} {
+		key, _ := hex.DecodeString(testKey)
+		sa, err := parseSA(message(nil, algorithm(aead, key, 128)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &Follower{entries: []*entry{{sa: sa, status: outbound}}}
+		f.opt.Notify = func(*State) {}
+		f.change(c.kind, c.body)
+		if len(f.entries) != c.left {
+			t.Errorf("%s: %d SAs are left", c.name, len(f.entries))
+		}
+	}
+}
