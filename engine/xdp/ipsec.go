@@ -53,6 +53,7 @@ type ipsecState struct {
 
 	mu       sync.Mutex
 	managers map[*worker]*ipsec.Manager
+	rules    []ipsec.Rule // of the last reload
 	failures uint64
 	last     error
 	lastAt   time.Time
@@ -63,7 +64,7 @@ type ipsecState struct {
 func (x *driver) openIPsec() {
 	if x.cfg.IPsec != nil {
 		x.ipsec = &ipsecState{x: x, done: make(chan struct{}),
-			managers: map[*worker]*ipsec.Manager{}}
+			managers: map[*worker]*ipsec.Manager{}, rules: x.cfg.IPsec.Rules}
 	}
 }
 
@@ -73,13 +74,13 @@ func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 		return nil
 	}
 	c := i.x.cfg.IPsec
-	m := ipsec.New(ipsec.Config{Rules: c.Rules, Window: c.Window, Kernel: i, Steering: i.x.steer,
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	m := ipsec.New(ipsec.Config{Rules: i.rules, Window: c.Window, Kernel: i, Steering: i.x.steer,
 		Random: core.RandomSeed, Failed: i.note, Wake: func() { i.expire(w) }, Log: i.x.base.Log(),
 		Owns: func(local, remote netip.Addr) bool {
 			return i.owner(core.FromNetip(local), core.FromNetip(remote)) == w
 		}})
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	i.managers[w] = m
 	return m
 }
@@ -268,7 +269,10 @@ func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 	if i == nil {
 		return 0, nil
 	}
-	for _, w := range i.workers {
+	i.mu.Lock()
+	i.rules = rules
+	i.mu.Unlock()
+	for _, w := range i.x.all() { // a relay refuses clear segments too
 		m := i.manager(w)
 		err = errors.Join(err, w.Do(func() error {
 			ended += m.SetRules(rules, core.Now())
