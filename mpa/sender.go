@@ -200,7 +200,7 @@ func (s *Sender) descriptorAt(at seq.Num) (i uint32, ok bool) {
 		at.Less(s.endOf(i)) {
 		return i, true
 	}
-	lo, hi := s.head, s.tail // desc(lo).at <= at < desc(hi).at
+	lo, hi := s.head, s.tail // descriptor(lo).at <= at < descriptor(hi).at
 	for hi-lo > 1 {
 		if mid := lo + (hi-lo)/2; s.descriptor(mid).at.LessEq(at) {
 			lo = mid
@@ -218,7 +218,7 @@ func (s *Sender) wholeFPDU(d *descriptor, end seq.Num) []byte {
 			s.scratch = make([]byte, n)
 		}
 		b := s.scratch[:n]
-		s.scratch = b[:0] // if put panics, it holds nothing
+		s.scratch = b[:0] // if putFPDU panics, it holds nothing
 		s.putFPDU(b, d)
 		s.scratch, s.scratchAt = b, d.at
 	}

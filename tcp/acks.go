@@ -214,7 +214,7 @@ func (c *Conn) maxSACKs() int {
 	return 4
 }
 
-// acked notes that a segment with all of RCV.NXT in its header left.
+// clearOwedAcks records that a segment that acknowledges all bytes before RCV.NXT was sent.
 func (c *Conn) clearOwedAcks() {
 	c.dropAcks()
 	c.ackedTo = c.rcvNxt

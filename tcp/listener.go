@@ -255,8 +255,8 @@ func (l *Listener) resetEntry(i int32, now tick.Time, out *Out) {
 	l.removeEntry(i, now)
 }
 
-// challengeAck answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as Conn.challenge
-// does.
+// challengeAck answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as
+// Conn.oweChallengeAck does.
 func (l *Listener) challengeAck(e *halfOpen, now tick.Time, out *Out) bool {
 	if b := l.cfg.Conn.Budget; now < e.challengeAt || b != nil && !b.allow(now) {
 		l.n.ChallengeSuppressed++

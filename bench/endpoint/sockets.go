@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/host/ports"
 )
 
-// sockets is the kernel's TCP: system calls on one thread, nothing of the Go runtime between.
+// plainSockets is the kernel's TCP by system calls on one thread, without the poller of the Go runtime.
 type plainSockets struct {
 	spec  *Spec
 	place *Place

@@ -245,7 +245,7 @@ func (c *conn) end(cause error) {
 	}
 }
 
-// EndAfterPanic implements panicTarget.
+// EndAfterPanic implements core's panicTarget.
 func (c *conn) EndAfterPanic(why error) {
 	c.resetOnClose()
 	if c.close() {

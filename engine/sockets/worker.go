@@ -81,7 +81,7 @@ func (w *worker) notifyAll() {
 func (w *worker) workLoop() {
 	defer close(w.ended)
 	defer w.poll.close()
-	debug.SetPanicOnFault(true) // see regionLost
+	debug.SetPanicOnFault(true) // see core.Device.regionLost
 	w.shard.RecordGoroutine()
 	for !w.stop.Load() {
 		now := core.Now()

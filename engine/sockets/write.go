@@ -101,7 +101,7 @@ func (c *conn) Reclaim() {
 	c.out.CopyLent()
 }
 
-// takeBuffer returns a write buffer; giveRoom takes it back.
+// takeBuffer returns a write buffer; returnBuffer takes it back.
 func (w *worker) takeBuffer() []byte {
 	n := len(w.buffers)
 	if n == 0 {

@@ -31,7 +31,7 @@ func (x *driver) newUpper(w *worker, c *core.Conn) (*iwarp.OverTCP, error) {
 	return &xc.OverTCP, err
 }
 
-// EndAfterPanic implements panicTarget.
+// EndAfterPanic implements core's panicTarget.
 func (c *conn) EndAfterPanic(why error) {
 	if c.Endpoint != nil {
 		c.w.stk.Abandon(c.Endpoint, why, core.Now())

@@ -113,7 +113,7 @@ type driver struct {
 	link     linkState
 	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
 	relays       []*worker
-	following    sync.WaitGroup // followQueues
+	following    sync.WaitGroup // watchQueues
 	found        int            // number of receive queues when the device was opened
 	closing      atomic.Bool    // Close was called
 	last         []QueueStats   // counters at Close

@@ -102,7 +102,7 @@ func (streamDoorbell) DoorbellClass(l *core.Shard) *fair.Class[*core.Doorbell] {
 	return &l.Common.Doorbells
 }
 
-// EndAfterPanic implements panicTarget.
+// EndAfterPanic implements core's panicTarget.
 func (s streamDoorbell) EndAfterPanic(why error) {
 	if e := s.bytes.Endpoint(); e != nil {
 		s.w.stk.Abandon(e, why, core.Now())

@@ -71,7 +71,7 @@ func (w *worker) Notify(f func()) {
 // runThread is the body of the worker's goroutine.
 func (w *worker) runThread(cpu int, busy time.Duration) {
 	w.started.Store(true)
-	debug.SetPanicOnFault(true) // see regionLost
+	debug.SetPanicOnFault(true) // see core.Device.regionLost
 	runtime.LockOSThread()      // never unlocked: the thread ends with its affinity
 	defer w.running.Done()
 	if cpu >= 0 {

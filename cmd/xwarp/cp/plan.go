@@ -275,7 +275,7 @@ func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) e
 		return p.skip(src, err)
 	}
 	p.directory(src, dst, a)
-	for _, e := range list { // parseListing saw to it that the names are names
+	for _, e := range list { // transfer's parseListing has checked the names
 		if err := p.checkLimits(); err != nil {
 			return err
 		}

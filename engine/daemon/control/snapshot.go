@@ -42,7 +42,7 @@ type Snapshot struct {
 	TenantDirectory string `json:"tenant_directory,omitempty"`
 }
 
-// DeviceState is a device with its workers. Counters have the names of their fields in engine.Stats, in snake case.
+// DeviceState is a device with its workers. Counters have the names of their fields in xdp.Stats, in snake case.
 type DeviceState struct {
 	DeviceInfo
 	Workers  []WorkerState     `json:"workers,omitempty"`

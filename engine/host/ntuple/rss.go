@@ -12,7 +12,7 @@ import (
 // rxfh is struct ethtool_rxfh: indirSize entries of a table follow it.
 type rxfh struct{ cmd, context, indirSize, keySize uint32 }
 
-// bytes are followed by the functions of hash, which stay, and the table.
+// encode returns the structure followed by the hash functions, 0 to keep them, and the table.
 func (h rxfh) encode(table []uint32) []byte {
 	return words(h.cmd, h.context, h.indirSize, h.keySize, append([]uint32{0, 0}, table...)...)
 }

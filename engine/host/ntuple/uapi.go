@@ -42,7 +42,7 @@ type rxnfc struct {
 // ruleLocs is where rule_locs is.
 const ruleLocs = int(unsafe.Offsetof(rxnfc{}.ruleCnt)) + 4
 
-// bytes is the structure as the kernel takes it, and what it leaves there.
+// encode returns the memory of the structure, which the kernel reads and writes.
 func (n *rxnfc) encode() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(n)), unsafe.Sizeof(*n))
 }

@@ -51,7 +51,7 @@ func number(r *rand.Rand, v, other uint64) uint64 {
 	return v
 }
 
-// bytes returns b after one to sixteen changes, few more often than many.
+// mutateBytes returns a copy of b after one to sixteen changes, few more often than many.
 func mutateBytes(r *rand.Rand, b, other []byte) []byte {
 	b = slices.Clone(b)
 	for range 1 << r.IntN(5) {

@@ -150,7 +150,7 @@ func (f *flow) learn(s *seen) error {
 	return nil
 }
 
-// byte is the byte that either side's stream has at a relative number.
+// patternByte returns the byte that either side's stream has at relative sequence number n.
 func patternByte(n int) byte { return byte(n*7 + n>>8*13) }
 
 func pattern(start, n int) []byte {
