@@ -9,6 +9,9 @@ import "math/bits"
 // head of an FPDU alone. So, while a peer looks aligned, bytes that do not end with a correct FPDU are refused until
 // the same bytes arrive again, in segments of any size. A sender that cuts its FPDUs pays one retransmission; after it,
 // cut FPDUs are kept at once for a long time.
+//
+// It also counts how often an FPDU was wrong, by its CRC or its length, so that judgeWrong ends the stream when TCP does
+// not repair the FPDU.
 type cutDetector struct {
 	enabled      bool
 	aligned      int // aligned offers; negative: offers to come until the sender counts as aligned again
@@ -88,7 +91,8 @@ func (d *cutDetector) judgePartial(at int64, seen fingerprint) verdict {
 	return refuse
 }
 
-// judgeWrong returns refuse for the first maxRepeats times that the FPDU at offset at is wrong, then fail.
+// judgeWrong returns refuse for the first maxRepeats times that the FPDU at offset at is wrong, then fail. It
+// needs no aligned sender: enabled and aligned have no effect.
 func (d *cutDetector) judgeWrong(at int64, inOrder bool) verdict {
 	n := 0
 	if inOrder {

@@ -20,23 +20,23 @@ type island struct {
 
 // offerInOrder accepts the segment, which continues the part in order.
 func (r *Receiver) offerInOrder() *ulpdu.Error {
-	is, s := &r.inOrder, &r.seg
+	isl, s := &r.inOrder, &r.seg
 	r.trimSegment(0)
 	l := r.walkLimit(0, true)
-	startsAligned := is.chainEnd == s.start
-	v := r.walk(is, l)
-	s.kept = min(max(is.chainEnd, s.start), s.end) // the FPDUs before it are complete
+	startsAligned := isl.chainEnd == s.start
+	v := r.walk(isl, l)
+	s.kept = min(max(isl.chainEnd, s.start), s.end) // the FPDUs before it are complete
 	switch {
 	case v == fail, v == refuse:
-	case v == postpone && is.chainEnd >= s.start:
+	case v == postpone && isl.chainEnd >= s.start:
 		r.stats.LimitDrops += uint64(s.end - s.kept)
 	case s.kept < s.end:
-		if is.chainEnd == s.kept && r.judgePartial(s.kept) == refuse {
+		if isl.chainEnd == s.kept && r.judgePartial(s.kept) == refuse {
 			r.refusedFrom, r.refusedTo = s.kept, s.end
 			break
 		}
 		r.stats.Partial++
-		r.holdPartial(s.kept, s.end-is.chainEnd <= 2*MaxFPDU)
+		r.holdPartial(s.kept, s.end-isl.chainEnd <= byteOverdraft)
 	case startsAligned:
 		r.stats.Aligned++
 		r.cuts.sawAligned()
@@ -44,7 +44,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	if !startsAligned {
 		r.stats.Unaligned++
 	}
-	is.end = s.kept
+	isl.end = s.kept
 	r.stalled = v == postpone
 	switch {
 	case v == fail:
@@ -99,14 +99,14 @@ func (r *Receiver) walkLimit(i int, inOrder bool) walkLimit {
 	}
 	next := &r.islands[i]
 	if next.chainStart >= 0 {
-		return walkLimit{end: next.chainStart, fpduStart: true, inOrder: inOrder}
+		return walkLimit{end: next.chainStart, endsAtFPDU: true, inOrder: inOrder}
 	}
 	return walkLimit{end: next.end, inOrder: inOrder}
 }
 
 // dropStart forgets the start of the chain. The search for markers begins again at from.
-func (is *island) dropStart(from int64) {
-	is.chainStart, is.chainEnd, is.nextMarker = none, none, firstMarker(from)
+func (isl *island) dropStart(from int64) {
+	isl.chainStart, isl.chainEnd, isl.nextMarker = none, none, firstMarker(from)
 }
 
 // absorbIslands continues the walk in order over held bytes, and joins the islands that follow without a hole.
@@ -115,7 +115,7 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 		r.seg.start, r.seg.end = r.inOrder.end, r.inOrder.end
 		r.trimSegment(0)
 		l := r.walkLimit(0, true)
-		if !r.islandFollows() || l.fpduStart {
+		if !r.islandFollows() || l.endsAtFPDU {
 			v := r.walk(&r.inOrder, l)
 			r.stalled = v == postpone
 			if v == fail {
@@ -133,16 +133,16 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 
 // joinInOrder adds the first island to the part in order.
 func (r *Receiver) joinInOrder() *ulpdu.Error {
-	e, is := &r.inOrder, &r.islands[0]
-	if is.chainStart >= 0 {
-		if e.chainEnd != is.chainStart {
+	e, isl := &r.inOrder, &r.islands[0]
+	if isl.chainStart >= 0 {
+		if e.chainEnd != isl.chainStart {
 			r.stats.MarkerErrors++
 			return r.endStream(markerError(e.chainEnd))
 		}
-		e.records.join(r.cfg.Pool, is.records)
-		e.chainEnd = is.chainEnd
+		e.records.join(r.cfg.Pool, isl.records)
+		e.chainEnd = isl.chainEnd
 	}
-	e.end = is.end
+	e.end = isl.end
 	r.islands = r.islands[1:]
 	return nil
 }
@@ -166,42 +166,42 @@ func (r *Receiver) offerOutOfOrder() {
 		return
 	}
 	l := r.walkLimit(i, false)
-	is := island{start: s.start, end: s.start, chainStart: none, chainEnd: none,
+	isl := island{start: s.start, end: s.start, chainStart: none, chainEnd: none,
 		nextMarker: firstMarker(s.start), records: noRecords}
 	extends := i > 0 && r.islands[i-1].end == s.start
 	if extends {
-		is = r.islands[i-1]
+		isl = r.islands[i-1]
 	} else if len(r.islands) >= maxIslands {
 		r.stats.LimitDrops += uint64(s.end - s.start)
 		return
 	}
-	before := is.chainEnd
-	r.extendIsland(&is, l)
-	if s.kept == s.start && (is.chainEnd == before || is.records.empty()) {
+	before := isl.chainEnd
+	r.extendIsland(&isl, l)
+	if s.kept == s.start && (isl.chainEnd == before || isl.records.empty()) {
 		return // nothing new, not even from bytes held before
 	}
-	is.end = s.kept
+	isl.end = s.kept
 	if extends {
 		i--
-		r.islands[i] = is
+		r.islands[i] = isl
 	} else {
-		r.insertIsland(i, is)
+		r.insertIsland(i, isl)
 	}
-	if i+1 < len(r.islands) && r.islands[i+1].start == is.end {
+	if i+1 < len(r.islands) && r.islands[i+1].start == isl.end {
 		r.mergeIslands(i)
 	}
 }
 
-// extendIsland places or holds the bytes of the segment, which follows is.
-func (r *Receiver) extendIsland(is *island, l walkLimit) {
+// extendIsland places or holds the bytes of the segment, which follows isl.
+func (r *Receiver) extendIsland(isl *island, l walkLimit) {
 	s := &r.seg
-	byMarker := is.chainStart < 0 && !is.walkStopped && r.findStart(is, l.end)
-	startsAligned := is.chainStart == s.start || is.chainStart >= 0 && is.chainEnd == s.start
+	byMarker := isl.chainStart < 0 && !isl.walkStopped && r.findStart(isl, l.end)
+	startsAligned := isl.chainStart == s.start || isl.chainStart >= 0 && isl.chainEnd == s.start
 	head := s.start
-	if byMarker && is.chainStart > s.start { // the tail of an FPDU, and more
-		head = min(is.chainStart, s.end)
+	if byMarker && isl.chainStart > s.start { // the tail of an FPDU, and more
+		head = min(isl.chainStart, s.end)
 		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(head) && r.judgePartial(s.start) == refuse {
-			is.dropStart(is.start)
+			isl.dropStart(isl.start)
 			return
 		}
 		n := r.hold(s.start, head, false)
@@ -209,17 +209,17 @@ func (r *Receiver) extendIsland(is *island, l walkLimit) {
 		if s.start+n < head {
 			s.kept = s.start + n
 			r.stats.LimitDrops += uint64(s.end - head)
-			is.dropStart(is.start)
+			isl.dropStart(isl.start)
 			return
 		}
 	}
 	s.kept = head
-	if is.chainStart >= 0 && !is.walkStopped {
-		v := r.walk(is, l)
-		if is.chainStart >= 0 {
-			s.kept = min(max(is.chainEnd, head), s.end)
+	if isl.chainStart >= 0 && !isl.walkStopped {
+		v := r.walk(isl, l)
+		if isl.chainStart >= 0 {
+			s.kept = min(max(isl.chainEnd, head), s.end)
 		}
-		if v == refuse && byMarker && is.records.empty() {
+		if v == refuse && byMarker && isl.records.empty() {
 			r.reassembly.release(s.start, head) // the marker that showed the start may be wrong
 			s.kept = s.start
 		}
@@ -230,11 +230,11 @@ func (r *Receiver) extendIsland(is *island, l walkLimit) {
 			return
 		}
 	}
-	r.holdOutOfOrder(is, startsAligned)
+	r.holdOutOfOrder(isl, startsAligned)
 }
 
 // holdOutOfOrder holds the bytes of the segment that belong to no complete FPDU.
-func (r *Receiver) holdOutOfOrder(is *island, startsAligned bool) {
+func (r *Receiver) holdOutOfOrder(isl *island, startsAligned bool) {
 	s := &r.seg
 	at := s.kept
 	switch {
@@ -243,16 +243,16 @@ func (r *Receiver) holdOutOfOrder(is *island, startsAligned bool) {
 			r.stats.Aligned++
 			r.cuts.sawAligned()
 		}
-	case is.walkStopped:
+	case isl.walkStopped:
 		r.holdUnknown(at)
-	case is.chainStart < 0:
+	case isl.chainStart < 0:
 		r.stats.Unknown++
 		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(s.end) && r.judgePartial(at) == refuse {
 			return
 		}
 		r.holdUnknown(at)
 	default:
-		if is.chainEnd == at && r.judgePartial(at) == refuse {
+		if isl.chainEnd == at && r.judgePartial(at) == refuse {
 			return
 		}
 		r.stats.Partial++
@@ -309,8 +309,8 @@ func (r *Receiver) islandAfter(at int64) int {
 	return lo
 }
 
-// insertIsland makes is island i.
-func (r *Receiver) insertIsland(i int, is island) {
+// insertIsland inserts isl as island i.
+func (r *Receiver) insertIsland(i int, isl island) {
 	if len(r.islands) == cap(r.islands) {
 		if cap(r.islandArray) < 2*len(r.islands)+8 {
 			r.islandArray = make([]island, 0, 4*len(r.islands)+8)
@@ -318,7 +318,7 @@ func (r *Receiver) insertIsland(i int, is island) {
 		// move to the front of the array, or to the new one
 		r.islands = append(r.islandArray[:0], r.islands...)
 	}
-	r.islands = slices.Insert(r.islands, i, is)
+	r.islands = slices.Insert(r.islands, i, isl)
 }
 
 // mergeIslands joins islands i and i+1, which have no hole between them, if their chains agree.

@@ -42,6 +42,9 @@ const (
 	// overdraft is how many FPDUs in order a connection may record beyond all limits, so that it always makes progress.
 	// They are delivered as soon as the left edge has passed them, regardless of how many wait behind a hole.
 	overdraft = 64
+	// byteOverdraft is how many bytes behind the last complete FPDU in order a connection may hold beyond all limits:
+	// one FPDU, without whose head TCP could never complete it, and the rest of the segment that completes it.
+	byteOverdraft = 2 * MaxFPDU
 	// maxDescriptors bounds the FPDUs that a sender has outstanding. A source of tiny ULPDUs then waits for
 	// acknowledgements.
 	maxDescriptors = 1 << 17

@@ -67,19 +67,19 @@ func (r *Receiver) fpduStart(m, ptr int64) int64 {
 	return -1 // no length field is at the place of a marker
 }
 
-// findStart searches the bytes of is and the segment, up to end, for a marker whose FPDU begins in is. That FPDU
+// findStart searches the bytes of isl and the segment, up to end, for a marker whose FPDU begins in isl. That FPDU
 // becomes the start of the chain. It reports whether it found one.
-func (r *Receiver) findStart(is *island, end int64) bool {
+func (r *Receiver) findStart(isl *island, end int64) bool {
 	if !r.cfg.Markers || r.cfg.AnyMarkerOrigin && !r.cfg.CRC {
 		return false
 	}
-	for ; is.nextMarker+MarkerLen <= end; is.nextMarker += MarkerInterval {
-		if at := r.fpduStart(is.nextMarker, int64(r.u16(is.nextMarker+2))); at >= is.start {
-			is.chainStart, is.chainEnd = at, at
+	for ; isl.nextMarker+MarkerLen <= end; isl.nextMarker += MarkerInterval {
+		if at := r.fpduStart(isl.nextMarker, int64(r.u16(isl.nextMarker+2))); at >= isl.start {
+			isl.chainStart, isl.chainEnd = at, at
 			return true
 		}
-		if is.nextMarker-is.start > maxScan*MarkerInterval {
-			is.walkStopped = true // no FPDU is that large
+		if isl.nextMarker-isl.start > maxScan*MarkerInterval {
+			isl.walkStopped = true // no FPDU is that large
 			return false
 		}
 	}

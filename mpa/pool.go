@@ -10,7 +10,7 @@ const (
 
 // Pool is the memory that the receivers of one worker share: blocks for bytes whose FPDU is not complete, and records
 // for FPDUs that are placed and not delivered. It grows on demand up to its limits and does not shrink. Beyond the
-// limits it gives each connection only what moves its left edge: the rest of one FPDU and a few records. So no
+// limits it gives each connection only what moves its left edge: byteOverdraft bytes and overdraft records. So no
 // connection can starve another. It is not safe for concurrent use.
 type Pool struct {
 	slabs      [][]byte

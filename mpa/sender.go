@@ -14,9 +14,9 @@ type Source interface {
 	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP sets PSH at the end of a burst only, since
 	// PSH makes receivers hurry.
 	ULPDUWaiting() bool
-	// ReadULPDU writes the first head bytes of the ULPDU ref to dst, which has the ULPDU's length, and returns the
-	// memory of the other bytes. Bytes of body beyond those are likely to be sent next. head is even, or all of dst:
-	// then body has no meaning. It is called again for a retransmission.
+	// ReadULPDU writes the first head bytes of the ULPDU ref to dst, which has the ULPDU's length. body is the memory
+	// of the other len(dst)-head bytes. It may be longer: the bytes beyond are likely to be sent next. head is even,
+	// or it is len(dst) and body is ignored. ReadULPDU is called again for a retransmission.
 	ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
 	// LendULPDU is ReadULPDU for a transport that reads the memory later. body stays unchanged until ReleaseULPDU, or
 	// until the Source reclaims it. A nil body means that the Source cannot promise that; then nothing was written.

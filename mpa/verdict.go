@@ -10,38 +10,40 @@ import (
 type verdict uint8
 
 const (
-	accept   verdict = iota // every complete FPDU is placed; what remains is part of one, and may be held
-	refuse                  // the segment's bytes from chainEnd on count as never received: TCP sends them again
-	postpone                // a limit prevents the next FPDU
-	fail                    // the stream has ended with Receiver.err
+	// accept: every complete FPDU is placed, or the walk stopped until the island is in order. The other bytes may be
+	// held.
+	accept   verdict = iota
+	refuse           // the segment's bytes from chainEnd on count as never received: TCP sends them again
+	postpone         // a limit prevents the next FPDU
+	fail             // the stream has ended with Receiver.err
 )
 
 // walkLimit is where a walk ends.
 type walkLimit struct {
-	end       int64 // the bytes before it are there
-	fpduStart bool  // an FPDU is known to begin at end
-	inOrder   bool  // nothing is missing in front
+	end        int64 // the bytes before it are there
+	endsAtFPDU bool  // an FPDU is known to begin at end
+	inOrder    bool  // nothing is missing in front
 }
 
-// walk follows the length chain of is from chainEnd to l. It checks, places and records each complete FPDU.
-func (r *Receiver) walk(is *island, l walkLimit) verdict {
+// walk follows the length chain of isl from chainEnd to l. It checks, places and records each complete FPDU.
+func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 	for {
-		start := is.chainEnd
+		start := isl.chainEnd
 		length := r.lengthAt(start)
 		if length+lengthLen > l.end {
-			if l.fpduStart && start < l.end {
-				return r.judgeWrong(is, l, l.end, CodeMarker)
+			if l.endsAtFPDU && start < l.end {
+				return r.judgeWrong(isl, l, l.end, CodeMarker)
 			}
 			return accept
 		}
 		n := r.u16(length)
 		if n > MaxULPDU {
-			return r.judgeWrong(is, l, length+lengthLen, CodeCRC)
+			return r.judgeWrong(isl, l, length+lengthLen, CodeCRC)
 		}
 		end := start + int64(r.cfg.Size(uint64(start), n))
 		if end > l.end {
-			if l.fpduStart {
-				return r.judgeWrong(is, l, l.end, CodeMarker)
+			if l.endsAtFPDU {
+				return r.judgeWrong(isl, l, l.end, CodeMarker)
 			}
 			return accept
 		}
@@ -51,7 +53,7 @@ func (r *Receiver) walk(is *island, l walkLimit) verdict {
 			return fail
 		}
 		if r.cfg.CRC && !isCRCRight(fpdu) {
-			return r.judgeWrong(is, l, end, CodeCRC)
+			return r.judgeWrong(isl, l, end, CodeCRC)
 		}
 		if r.cfg.Markers && !r.areMarkersRight(fpdu, start, length, end) {
 			r.stats.MarkerErrors++
@@ -59,10 +61,10 @@ func (r *Receiver) walk(is *island, l walkLimit) verdict {
 				r.endStream(markerError(start))
 				return fail
 			}
-			r.stopWalking(is)
+			r.stopWalking(isl)
 			return accept
 		}
-		if v := r.placeFPDU(is, l, fpdu, start, length, end, n); v != accept {
+		if v := r.placeFPDU(isl, l, fpdu, start, length, end, n); v != accept {
 			return v
 		}
 	}
@@ -70,28 +72,28 @@ func (r *Receiver) walk(is *island, l walkLimit) verdict {
 
 // judgeWrong decides about the FPDU at chainEnd. The bytes up to end show that it is wrong: it has a wrong CRC, an
 // impossible length, or it extends over the known start of another FPDU. code is the MPA error code.
-func (r *Receiver) judgeWrong(is *island, l walkLimit, end int64, code uint8) verdict {
+func (r *Receiver) judgeWrong(isl *island, l walkLimit, end int64, code uint8) verdict {
 	// Only bytes of the segment can be refused; earlier ones are acknowledged.
-	if is.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
-		r.cuts.judgeWrong(is.chainEnd, l.inOrder) == refuse {
+	if isl.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
+		r.cuts.judgeWrong(isl.chainEnd, l.inOrder) == refuse {
 		r.stats.CRCDrops++
 		return refuse
 	}
 	if !l.inOrder {
-		r.stopWalking(is)
+		r.stopWalking(isl)
 		return accept
 	}
 	if code == CodeMarker {
 		r.stats.MarkerErrors++
-		r.endStream(markerError(is.chainEnd))
+		r.endStream(markerError(isl.chainEnd))
 		return fail
 	}
-	fault, n := "wrong CRC", r.u16(r.lengthAt(is.chainEnd))
+	fault, n := "wrong CRC", r.u16(r.lengthAt(isl.chainEnd))
 	if n > MaxULPDU {
 		fault = fmt.Sprintf("a ULPDU has at most %d bytes, so no CRC was checked", MaxULPDU)
 	}
 	r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: %s%s",
-		is.chainEnd, n, fault, r.whyNotRepaired(is.chainEnd)))
+		isl.chainEnd, n, fault, r.whyNotRepaired(isl.chainEnd)))
 	return fail
 }
 
@@ -111,24 +113,24 @@ func (r *Receiver) whyNotRepaired(at int64) string {
 	return ""
 }
 
-// stopWalking ends the walks along is until it is in order. Its bytes are held, and the length chain decides then.
-func (r *Receiver) stopWalking(is *island) {
-	is.walkStopped = true
-	if is.records.empty() {
-		is.chainStart, is.chainEnd = none, none
+// stopWalking ends the walks along isl until isl is in order. Its bytes are held, and the length chain decides then.
+func (r *Receiver) stopWalking(isl *island) {
+	isl.walkStopped = true
+	if isl.records.empty() {
+		isl.chainStart, isl.chainEnd = none, none
 		r.stats.BadGuesses++
 	}
 }
 
 // placeFPDU places and records the FPDU in [start, end), whose ULPDU has n bytes. Place may panic in order: nothing is
 // changed before.
-func (r *Receiver) placeFPDU(is *island, l walkLimit, fpdu [][]byte, start, length, end int64,
+func (r *Receiver) placeFPDU(isl *island, l walkLimit, fpdu [][]byte, start, length, end int64,
 	n int) verdict {
 	if !r.hasFreeRecord(l.inOrder) {
 		return postpone
 	}
 	v := r.viewOf(fpdu, start, length, n)
-	inOrder := l.inOrder && is.records.empty()
+	inOrder := l.inOrder && isl.records.empty()
 	kind := placed
 	if err := r.sink.Place(v, inOrder); err != nil {
 		if inOrder && err != ulpdu.NotReady {
@@ -143,7 +145,7 @@ func (r *Receiver) placeFPDU(is *island, l walkLimit, fpdu [][]byte, start, leng
 		r.stats.HeldWhole++
 	} else {
 		r.releaseFPDU(start, end)
-		r.countPlaced(is, l, start)
+		r.countPlaced(isl, l, start)
 	}
 	i := r.newRecord()
 	rec := &r.cfg.Pool.records[i]
@@ -156,19 +158,19 @@ func (r *Receiver) placeFPDU(is *island, l walkLimit, fpdu [][]byte, start, leng
 		r.stats.Spanning++
 	}
 	r.stats.FPDUs++
-	is.chainEnd = end
-	r.addRecord(is, i)
+	isl.chainEnd = end
+	r.addRecord(isl, i)
 	if r.cfg.Layered && r.deliverUpTo(end) != nil {
 		return fail
 	}
 	return accept
 }
 
-func (r *Receiver) countPlaced(is *island, l walkLimit, start int64) {
+func (r *Receiver) countPlaced(isl *island, l walkLimit, start int64) {
 	switch {
 	case l.inOrder:
 		r.stats.InOrder++
-	case start == is.chainStart:
+	case start == isl.chainStart:
 		r.stats.OutByMarker++
 	default:
 		r.stats.OutByChain++
@@ -176,17 +178,17 @@ func (r *Receiver) countPlaced(is *island, l walkLimit, start int64) {
 }
 
 // addRecord appends record i to the island's. Consecutive silent records become one.
-func (r *Receiver) addRecord(is *island, i int32) {
+func (r *Receiver) addRecord(isl *island, i int32) {
 	p := r.cfg.Pool
-	if rec := &p.records[i]; rec.kind == silent && !is.records.empty() {
-		if last := &p.records[is.records.tail]; last.kind == silent && last.end == rec.start {
+	if rec := &p.records[i]; rec.kind == silent && !isl.records.empty() {
+		if last := &p.records[isl.records.tail]; last.kind == silent && last.end == rec.start {
 			last.end = rec.end
 			last.count++
 			r.freeRecord(i)
 			return
 		}
 	}
-	is.records.add(p, i)
+	isl.records.add(p, i)
 }
 
 // Error codes of MPA: layer ulpdu.MPA, type 0 (RFC 5044, 8; RFC 6581, 8).
