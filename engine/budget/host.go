@@ -52,9 +52,9 @@ func maxFiles() int64 {
 	return int64(l.Cur)
 }
 
-// OfHost returns what users and tenants together may have of what the process has, by kind; 0: the host sets
-// no bound. Half of the descriptors are left for devices, exports and peers.
-func OfHost() Amounts {
+// HostBounds returns what the host and this process allow all users and tenants together, by kind; 0: unbounded. Half
+// of the descriptors are left for devices, exports and peers.
+func HostBounds() Amounts {
 	return Amounts{Mappings: MaxMappings, Descriptors: maxFiles() / 2,
 		DaemonMemory: int64(min(physicalMemory(), groupMemory("/"), math.MaxInt64))}
 }

@@ -59,7 +59,7 @@ func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	return &Peers{rule: rule, accounts: map[netip.Prefix]*peerAccount{}}
 }
 
-// Charge is one connection that is charged to its peer's account. The nil Charge is to none.
+// Charge is one connection that is charged to its peer's account. A nil Charge charges nobody.
 type Charge struct {
 	p    *Peers
 	a    *peerAccount // the peer's, or else the network's
@@ -148,8 +148,8 @@ func (ch *Charge) End(now tick.Time) {
 	}
 }
 
-// Open counts a half-open connection with a; false: there are enough, and nothing is counted.
-func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
+// BeginHalfOpen counts a half-open connection with a. It returns false, and counts nothing, if there are enough.
+func (p *Peers) BeginHalfOpen(a netip.Addr, now tick.Time) bool {
 	r := p.rule(Bare(a))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,8 +163,8 @@ func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
 	return true
 }
 
-// Done says that a half-open connection with a is no more.
-func (p *Peers) Done(a netip.Addr, now tick.Time) {
+// EndHalfOpen ends the count of a half-open connection with a, which was established or forgotten.
+func (p *Peers) EndHalfOpen(a netip.Addr, now tick.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range []netip.Prefix{PeerOf(Bare(a)), networkOf(Bare(a))} {

@@ -73,7 +73,7 @@ func TestStages(t *testing.T) {
 	p := one(PeerLimits{HalfOpen: 2, Startup: 1, Connections: 3}, PeerLimits{})
 	a := addr("192.0.2.1")
 	for i, want := range []bool{true, true, false} {
-		if got := p.Open(a, start); got != want {
+		if got := p.BeginHalfOpen(a, start); got != want {
 			t.Errorf("half-open connection %d: %v", i+1, got)
 		}
 	}
@@ -93,12 +93,12 @@ func TestStages(t *testing.T) {
 	if got := fmt.Sprint(list); got != "[{192.0.2.0/24 2 1 1 1} {192.0.2.1/32 2 1 1 1}]" {
 		t.Error(got)
 	}
-	p.Done(a, start)
-	if !p.Open(a, start) {
+	p.EndHalfOpen(a, start)
+	if !p.BeginHalfOpen(a, start) {
 		t.Error("no room in place of one that is done")
 	}
 	for range 5 { // more than there are
-		p.Done(a, start)
+		p.EndHalfOpen(a, start)
 	}
 	if list, _ := p.State(); list[0].HalfOpen != 0 || list[1].HalfOpen != 0 {
 		t.Errorf("%v", list)
@@ -150,7 +150,7 @@ func TestManyAddresses(t *testing.T) {
 		if h, err := p.Begin(a, start); err == nil {
 			charges = append(charges, h)
 		}
-		p.Open(a, start)
+		p.BeginHalfOpen(a, start)
 	}
 	v6 := func(site, link, host int) netip.Addr {
 		return netip.AddrFrom16([16]byte{
@@ -189,12 +189,12 @@ func TestManyAddresses(t *testing.T) {
 		h.End(start)
 	}
 	for i := range 5000 {
-		p.Done(v6(1, 0, i), start)
-		p.Done(v6(2, i, 0), start)
+		p.EndHalfOpen(v6(1, 0, i), start)
+		p.EndHalfOpen(v6(2, i, 0), start)
 	}
 	for i := range MaxNetworks + 5000 {
-		p.Done(v6(100+i, 0, 0), start)
-		p.Done(v6(100+i, 1, 0), start)
+		p.EndHalfOpen(v6(100+i, 0, 0), start)
+		p.EndHalfOpen(v6(100+i, 1, 0), start)
 	}
 	p.Begin(addr("2600::1"), start.Add(2*PeerIdle))
 	if len(p.accounts) != 2 || p.peers != 1 || p.rest.n[startup]+p.rest.n[established] != 0 {

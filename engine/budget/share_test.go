@@ -79,7 +79,7 @@ func TestHostBounds(t *testing.T) {
 	if n := groupMemory(root); n != 5000 {
 		t.Errorf("%d, want that of the group above", n)
 	}
-	if n := OfHost()[DaemonMemory]; n <= 0 {
+	if n := HostBounds()[DaemonMemory]; n <= 0 {
 		t.Errorf("the memory of the host is %d", n)
 	}
 }

@@ -171,7 +171,7 @@ func (a *Account) reserve(l Limits, want Amounts) error {
 	return nil
 }
 
-// check says why a may not have n more of a kind.
+// check returns an error that says why the account may not have n more of kind k, or nil.
 func (a *Account) check(l Limits, k Kind, n int64) error {
 	if k < Limited {
 		if limit := l.Of(k); n < 0 || n > limit-a.used[k] {
@@ -216,14 +216,15 @@ var remedies = [Kinds]string{
 // Remedy says what gives users larger shares of a kind; empty for kinds that they do not share.
 func (k Kind) Remedy() string { return remedies[k] }
 
-// Most returns how much of a kind that has a key in [limits] a may have.
+// Most returns how much of kind k, which has a key in [limits], the account may have.
 func (a *Account) Most(l Limits, k Kind) int64 {
 	a.users.mu.Lock()
 	defer a.users.mu.Unlock()
 	return min(l.Of(k), a.share(k))
 }
 
-// share returns what a may have of what others take from, too. It is called with the mutex of all accounts held.
+// share returns how much of kind k the account may have: its share of an amount that all holders take from, and
+// math.MaxInt64 if that has no bound. It is called with the mutex of all accounts held.
 func (a *Account) share(k Kind) int64 {
 	most := a.users.most[k]
 	switch {
@@ -248,8 +249,9 @@ func (a *Account) Release(gone Amounts) {
 	a.users.updateIdle(a)
 }
 
-func (a *Account) add(n *Amounts, sign int64) {
-	for k, n := range n {
+// add adds the amounts, times sign, to the account and to the sum of all users.
+func (a *Account) add(amounts *Amounts, sign int64) {
+	for k, n := range amounts {
 		a.used[k] += sign * n
 		if a.Tenant == "" && !a.Operator {
 			a.users.taken[k] += sign * n
@@ -257,7 +259,8 @@ func (a *Account) add(n *Amounts, sign int64) {
 	}
 }
 
-// updateIdle keeps the list of idle accounts after a has changed, and forgets accounts. It is called with mu held.
+// updateIdle updates the list of idle accounts after the account a has changed, and forgets accounts. It is called with
+// mu held.
 func (u *Users) updateIdle(a *Account) {
 	if a.Operator {
 		return
@@ -278,8 +281,8 @@ func (u *Users) expire() {
 	}
 }
 
-// WaitTurn waits until a may open one more connection at a rate per second, which a reload may have changed. A second's
-// worth may come at once.
+// WaitTurn waits until the account may open one more connection. perSecond is the rate, which a reload may have
+// changed; the connections of one second may be opened at once.
 func (a *Account) WaitTurn(ctx context.Context, perSecond int) error {
 	a.users.mu.Lock()
 	a.pace = adjust(a.pace, perSecond)

@@ -40,7 +40,7 @@ func TestEachKindIsBounded(t *testing.T) {
 	for k := range Kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			a := NewUsers(2, func() tick.Time { return 0 })
-			a.most = OfHost()
+			a.most = HostBounds()
 			a.most[Sessions] = 512
 			if k >= Limited && a.most[k] == 0 {
 				t.Fatal("neither a limit nor a share bounds it")
@@ -85,7 +85,7 @@ func quotaText(t *testing.T, err error, want string) {
 // host has too little for the limits.
 func TestTenantsKeepTheirs(t *testing.T) {
 	const n = 8
-	host := OfHost()
+	host := HostBounds()
 	var limits Amounts
 	for k := range limits {
 		limits[k] = 1024

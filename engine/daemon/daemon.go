@@ -253,7 +253,7 @@ func (d *Daemon) allSessions() []*session.Session {
 // setUserBounds divides the resources of the host between users and tenants.
 func (d *Daemon) setUserBounds(cfg *config.Loaded) {
 	tenant := cfg.TenantLimits()
-	for _, s := range d.users.SetBounds(budget.Bounds{Host: budget.OfHost(),
+	for _, s := range d.users.SetBounds(budget.Bounds{Host: budget.HostBounds(),
 		Sessions: cfg.Daemon.Clients, Tenants: cfg.Tenants.Count, Tenant: tenant.Amounts()}) {
 		d.log.Warn("tenants get less than their limits: this host has not enough for all",
 			"kind", s.Kind.String(), "each", s.Each, "next", s.Kind.Remedy())

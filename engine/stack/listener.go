@@ -58,9 +58,9 @@ type Listener struct {
 type gate struct{ *Stack }
 
 func (g gate) Admit(t *tcp.Tuple, now tick.Time) bool {
-	return g.cfg.Peers.Open(toNetip(t.Remote), now)
+	return g.cfg.Peers.BeginHalfOpen(toNetip(t.Remote), now)
 }
-func (g gate) Release(t *tcp.Tuple, now tick.Time) { g.cfg.Peers.Done(toNetip(t.Remote), now) }
+func (g gate) Release(t *tcp.Tuple, now tick.Time) { g.cfg.Peers.EndHalfOpen(toNetip(t.Remote), now) }
 
 func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 

@@ -93,7 +93,7 @@ func start(t *testing.T) (d *testDaemon, socket string) {
 	d = &testDaemon{cfg: cfg, mapper: control.NewMapper(), list: map[uint64]*Session{},
 		users: budget.NewUsers(2, func() tick.Time { return tick.Time(time.Since(began)) }),
 		log:   slog.New(slog.NewTextHandler(t.Output(), nil))}
-	d.users.SetBounds(budget.Bounds{Host: budget.OfHost(), Sessions: cfg.Daemon.Clients})
+	d.users.SetBounds(budget.Bounds{Host: budget.HostBounds(), Sessions: cfg.Daemon.Clients})
 	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
 	if d.dev, err = o.Open(cfg.Interface[0], nil); err != nil {
 		t.Fatal(err)
