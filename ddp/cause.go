@@ -12,7 +12,7 @@ type Cause uint32
 
 const causeMark = 1 << 24
 
-// Causes of DDP (RFC 5041, 7.2).
+// Causes of DDP (RFC 5041, 7.2). The digits are 0x01LLTTCC: mark, layer, type, code.
 const (
 	CauseNone         Cause = 0
 	CauseCatastrophic Cause = causeMark | 0x010000

@@ -43,7 +43,7 @@ func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
 		var h ddp.Tagged
 		h.Decode(hdr)
 		if opcodeOf(h.ULP) == OpWrite {
-			return q.deliverWrite(&h, n-ddp.TaggedLen)
+			return q.recheckWrite(&h, n-ddp.TaggedLen)
 		}
 		return q.deliverResponse(&h, n-ddp.TaggedLen)
 	}
@@ -61,8 +61,8 @@ func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
 	}
 }
 
-// deliverWrite checks whether the STag was invalidated after the segment had been placed out of order.
-func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
+// recheckWrite checks whether the STag was invalidated after the segment had been placed out of order.
+func (q *QP) recheckWrite(h *ddp.Tagged, n int) ddp.Cause {
 	if n <= 0 || q.cfg.Table.Unchanged(&q.lookup, h.STag) {
 		return ddp.CauseNone
 	}

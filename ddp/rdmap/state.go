@@ -35,7 +35,7 @@ const (
 	EvCloseIdle                  // consumer closes, nothing is under way
 	EvCloseBusy                  // consumer closes, work is under way
 	EvFINClean                   // FIN at an FPDU's end, nothing is under way
-	EvFINDirty                   // FIN inside an FPDU or with work under way
+	EvFINDirty                   // FIN with work under way; for a FIN inside an FPDU see QP.PeerClosed
 	EvLocalError                 // error found here
 	EvPeerTerminate              // Terminate delivered
 	EvLost                       // RST, TCP gave up, or the close timer ran out
@@ -89,8 +89,8 @@ var running = [events]transition{
 	EvAbort:         to(Errored, ActRST|actEnd),
 }
 
-// table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7). A missing pair
-// changes nothing.
+// table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7). A pair
+// of state and event that is missing here is ignored.
 var table = [states][events]transition{
 	Idle: {
 		EvStart:        to(RTS, 0),

@@ -9,7 +9,7 @@ import (
 )
 
 // Causes of RDMAP (RFC 5040, figure 9). Those of DDP are in package ddp, those of MPA come
-// from below.
+// from package mpa. The digits are 0x01LLTTCC: mark, layer, type, code.
 const (
 	CauseCatastrophic ddp.Cause = 1 << 24
 
