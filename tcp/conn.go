@@ -55,20 +55,20 @@ type Conn struct {
 //	      | in flight    | frozen by | the peer  |
 //	      |              | Source    | has room  |
 type sndSpace struct {
-	iss, una, nxt seq.Num
-	frozen        seq.Num // end of the bytes that Source.Next returned; beyond nxt only when a record was cut
-	right         seq.Num // SND.UNA + SND.WND
-	wl1, wl2      seq.Num
-	maxWnd        int // MAX.SND.WND (RFC 5961, 5.2)
-	wscale        uint8
-	peerMSS       int
-	emss          int
-	records       bool // the peer needs record boundaries, see SetRecords
-	sackOK        bool
-	fin           finState
-	hasMore       bool // the Source has bytes for which there was no room
-	inRun         bool // the next segment may use nextOfRun
-	windowBlocked bool // in the last Poll the window was too small for the Source
+	iss, una, nxt  seq.Num
+	frozen         seq.Num // end of the bytes that Source.Next returned; beyond nxt only when a record was cut
+	right          seq.Num // SND.UNA + SND.WND
+	wl1, wl2       seq.Num
+	maxWnd         int // MAX.SND.WND (RFC 5961, 5.2)
+	wscale         uint8
+	peerMSS        int
+	emss           int
+	keepBoundaries bool // the peer needs the boundaries of what Source.Next returns, see KeepBoundaries
+	sackOK         bool
+	fin            finState
+	hasMore        bool // the Source has bytes for which there was no room
+	inRun          bool // the next segment may use nextOfRun
+	windowBlocked  bool // in the last Poll the window was too small for the Source
 }
 
 // finState is the progress of our FIN.
@@ -259,7 +259,6 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// SetRecords sets whether Source.Next returns records whose boundaries the peer needs (FPDUs). Such a record is cut
-// only when the largest window that the peer ever announced is smaller than the record. The default is a stream of
-// bytes.
-func (c *Conn) SetRecords(on bool) { c.records = on }
+// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). Such a unit is cut only
+// when the largest window that the peer ever announced is smaller than the unit. The default is a stream of bytes.
+func (c *Conn) KeepBoundaries(on bool) { c.keepBoundaries = on }

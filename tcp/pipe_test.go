@@ -245,7 +245,7 @@ func (h *host) setUp() {
 	h.snd.SetNagle(h.nagle)
 	h.rcv.Init(r, 4096, h.recvMax)
 	if h.records != nil {
-		h.c.SetRecords(true)
+		h.c.KeepBoundaries(true)
 		h.snd.SetNagle(false)
 		h.records.ends[s] = true
 	}

@@ -351,7 +351,7 @@ func TestPTBAgainstProven(t *testing.T) {
 	for _, sizes := range [][]int{{100, 1400}, {1400, 100}, {100, 1400, 100}} {
 		p := newPeer(t, tcp.Config{})
 		p.open(mss(1460))
-		p.c.SetRecords(true)
+		p.c.KeepBoundaries(true)
 		p.src.sizes = append(p.src.sizes, sizes...)
 		p.out()
 		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)

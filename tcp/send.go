@@ -128,7 +128,7 @@ func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 	case room == c.emss:
 		c.n.SplitEMSS++
 		return room
-	case c.maySendPart(usable) && (!c.records || c.maxWnd < min(n, c.emss) || c.windowStuck()):
+	case c.maySendPart(usable) && (!c.keepBoundaries || c.maxWnd < min(n, c.emss) || c.windowStuck()):
 		c.n.SplitWindow++
 		return room
 	}
@@ -143,7 +143,7 @@ func (c *Conn) maySendPart(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
 	}
-	if c.records && c.maxWnd >= c.emss && !c.windowStuck() {
+	if c.keepBoundaries && c.maxWnd >= c.emss && !c.windowStuck() {
 		return false
 	}
 	return usable >= c.maxWnd/2 || c.timer.override

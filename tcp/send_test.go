@@ -98,7 +98,7 @@ func TestWindowNeverExceeded(t *testing.T) {
 func TestRecordsWait(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
-	p.c.SetRecords(true)
+	p.c.KeepBoundaries(true)
 	p.src.sizes = []int{800, 800, 800, 800}
 	p.want(". 1+800 ack 1", ". 801+800 ack 1")
 	p.in(fA, 1, 1601, 0, win(500))
@@ -122,7 +122,7 @@ func TestRecordsWait(t *testing.T) {
 func TestRecordsSmallForGood(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
-	p.c.SetRecords(true)
+	p.c.KeepBoundaries(true)
 	p.src.sizes = []int{800, 800, 800}
 	p.want(". 1+800 ack 1", ". 801+800 ack 1")
 	p.in(fA, 1, 1601, 0, win(500))
@@ -212,7 +212,7 @@ func (h *hugeRecords) Next(room int) (int, bool) {
 func TestTinyWindowPeer(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(300))
-	p.c.SetRecords(true)
+	p.c.KeepBoundaries(true)
 	p.src.sizes = []int{700, 100}
 	p.want(". 1+300 ack 1")
 	p.in(fA, 1, 301, 0, win(300))
@@ -228,7 +228,7 @@ func TestTinyWindowPeer(t *testing.T) {
 func TestRecordAsLargeAsWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(300))
-	p.c.SetRecords(true)
+	p.c.KeepBoundaries(true)
 	p.src.sizes = []int{300, 300}
 	p.want(". 1+300 ack 1")
 	p.in(fA, 1, 301, 0, win(200))
@@ -257,7 +257,7 @@ func TestStreamTinyWindow(t *testing.T) {
 func TestEMSSFell(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000})
 	p.open(mss(4000))
-	p.c.SetRecords(true)
+	p.c.KeepBoundaries(true)
 	p.src.sizes = []int{4000}
 	p.want("P. 1+4000 ack 1")
 	h := &hugeRecords{emss: 1460}

@@ -40,7 +40,7 @@ var _ interface {
 func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 	o.Endpoint = e
 	o.first = snd
-	e.Conn().SetRecords(true)
+	e.Conn().KeepBoundaries(true)
 	o.Begin(e, snd, rcv, now)
 }
 

@@ -29,11 +29,11 @@ func (c *candidate) updateIfLater(sent tick.Time, end seq.Num) {
 	}
 }
 
-func (k *rack) init(now tick.Time) {
+func (k *rack) init() {
 	*k = rack{mult: 1}
 }
 
-// update is step 2.
+// update is step 2 of RFC 8985, 6.2.
 func (k *rack) update(c candidate, now tick.Time) {
 	if c.ok {
 		k.rtt = now.Sub(c.sent)
@@ -41,7 +41,7 @@ func (k *rack) update(c candidate, now tick.Time) {
 	}
 }
 
-// onDSACK widens the reordering window once per round trip (step 4). Reports beyond the number of
+// onDSACK widens the reordering window once per round trip (RFC 8985, 6.2, step 4). Reports beyond the number of
 // retransmissions come from duplication in the network.
 func (k *rack) onDSACK(s *Sender) (widened bool) {
 	if k.inRound && !s.una.Less(k.round) {
@@ -86,8 +86,8 @@ func (s *Sender) detect(now tick.Time) {
 	}
 }
 
-// detectRACK is step 5. Records in flight are ordered by the time sent, so the walk ends at the first that is
-// too young; it goes on a little to set the timer to when all of them will be judged.
+// detectRACK is step 5 of RFC 8985, 6.2. Records in flight are ordered by the time sent, so the walk ends at the first
+// that is too young; it goes on a little to set the timer to when all of them will be judged.
 func (s *Sender) detectRACK(now tick.Time) {
 	s.timers.reorder = tick.Never
 	if !s.rack.ok {
@@ -95,7 +95,7 @@ func (s *Sender) detectRACK(now tick.Time) {
 	}
 	l := &s.q.list[inFlight]
 	if s.rack.end.LessEq(s.una) && (l.n == 0 || s.q.at(l.first).sent >= s.rack.sent) {
-		return // what is in flight ends later and was not sent earlier, as with every acknowledgement of a burst
+		return // everything in flight ends later and was not sent earlier: the usual case in a burst
 	}
 	s.walkRACK(now)
 }
@@ -112,7 +112,7 @@ func (s *Sender) walkRACK(now tick.Time) {
 		}
 		due := r.sent.Add(wait)
 		switch {
-		case r.sent == s.rack.sent && !r.end().Less(s.rack.end):
+		case r.sent == s.rack.sent && !r.end().Less(s.rack.end): // not sent before it, by RACK_sent_after
 			walked++
 		case due <= now:
 			s.markLost(id)

@@ -76,7 +76,7 @@ func (s *Sender) Init(cfg *Config, start seq.Num, now tick.Time) {
 		fack: start, recover: start.Add(-1), reduced: now, lastSent: now}
 	s.cc.Init(&cfg.CC, now)
 	s.rtt.init(cfg, now)
-	s.rack.init(now)
+	s.rack.init()
 	s.timers.init()
 	s.cfg.MaxAckDelay = orDefault(cfg.MaxAckDelay, DefaultMaxAckDelay)
 	s.round = round{end: start, begun: now}
