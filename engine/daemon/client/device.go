@@ -361,7 +361,7 @@ func (d *Device) failed() error {
 // wake makes the daemon look at the work queues of the queue pair with that bell.
 func (d *Device) wake(bell uint32) {
 	control.RingBell(d.shm, bell)
-	if control.Take(d.sleep) {
+	if control.Disarm(d.sleep) {
 		d.bell.Ring()
 	}
 }

@@ -117,7 +117,7 @@ func (q *QP) setDown(err error) {
 	}
 }
 
-// PostSend implements verbs.QP.
+// PostSend implements verbs.QP. It writes wr into the ring that the daemon's pump reads.
 func (q *QP) PostSend(wr *verbs.SendWR) error {
 	if q.ends.Load() == nil {
 		return verbs.ErrNotReady

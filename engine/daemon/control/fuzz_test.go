@@ -94,7 +94,7 @@ func FuzzRing(f *testing.F) {
 				c.Release()
 			case mark:
 				Arm(c.Armed())
-				if !Take(p.Armed()) || Take(p.Armed()) {
+				if !Disarm(p.Armed()) || Disarm(p.Armed()) {
 					t.Fatal("a word that was armed is not, or still")
 				}
 			}

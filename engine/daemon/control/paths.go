@@ -12,10 +12,11 @@ const (
 	DefaultOperatorPath = "/run/xwarpd/admin.sock"
 )
 
-// TenantName names a tenant, and TenantPath the control socket of one below tenants.directory, whose own directory
-// holds nothing else.
+// TenantName returns the name of tenant n.
 func TenantName(n int) string { return fmt.Sprintf("tenant-%d", n) }
 
+// TenantPath returns the path of the control socket of a tenant: tenants.directory has a directory for each, which
+// holds nothing else.
 func TenantPath(directory, name string) string {
 	return filepath.Join(directory, name, filepath.Base(DefaultPath))
 }

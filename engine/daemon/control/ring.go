@@ -215,10 +215,10 @@ func SilenceBell(mem []byte, bell uint32) {
 	atomic.AndUint32(word(mem, bellsAt+int(bell)/32*4), ^(uint32(1) << (bell % 32)))
 }
 
-// Take sets *w from 1 to 0 and reports whether it was 1.
-func Take(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
+// Disarm sets *w from 1 to 0 and reports whether it was 1.
+func Disarm(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
 
-// TakeArmed is Take of the word of a completion queue, which stays when it waits for solicited completions only.
+// TakeArmed is Disarm of the word of a completion queue, which stays when it waits for solicited completions only.
 func TakeArmed(w *uint32, solicited bool) bool {
 	v := atomic.LoadUint32(w)
 	return v != 0 && (v != armedSolicited || solicited) && atomic.SwapUint32(w, 0) != 0

@@ -12,7 +12,7 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// mpaConfig returns a policy in the form of the engine.
+// mpaConfig converts the MPA options of the configuration to those of the engine.
 func mpaConfig(m *config.MPA) verbs.MPAConfig {
 	v := verbs.MPAWith(m.Markers, m.CRC)
 	if m.Revision == 1 {

@@ -66,7 +66,7 @@ func (s *Session) pump() {
 		if s.hasPosters() {
 			control.Arm(bell)
 			if worked, stalled = s.scan(); worked {
-				control.Take(bell)
+				control.Disarm(bell)
 				continue
 			}
 		}

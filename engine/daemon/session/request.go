@@ -152,7 +152,7 @@ func removeAll[T entry](s *Session) []T {
 	return list
 }
 
-// charge charges the user, runs open, and refunds on error.
+// charge reserves cost in the account of the session's user and runs open. If open fails, it releases cost again.
 func charge[T any](s *Session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
 	if err = s.reserve(cost); err != nil {
 		return v, err

@@ -463,7 +463,7 @@ func (s *Session) limitsByKey() map[string]int64 {
 	return most
 }
 
-// reserve charges the session's user.
+// reserve reserves n in the account of the session's user.
 func (s *Session) reserve(n budget.Amounts) error {
 	return control.QuotaError(s.account.Reserve(new(s.limits()), n))
 }
