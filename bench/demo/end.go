@@ -74,8 +74,8 @@ func (e *end) await(ctx context.Context, cq verbs.CQ) (verbs.Completion, error) 
 	return c, err
 }
 
-// where says in one line how far the connection is, for errors about time.
-func (e *end) where() string {
+// progress returns one line on how far the connection is, for the error of a timeout.
+func (e *end) progress() string {
 	i, err := e.QP.Info()
 	if err != nil {
 		return fmt.Sprintf("%s: %v", e.name, err)

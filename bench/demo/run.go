@@ -219,7 +219,7 @@ func (r *run) transfer(ctx context.Context) error {
 func (r *run) explain(ctx context.Context, err error) error {
 	r.snapshot()
 	if errors.Is(err, ErrTimeout) {
-		return fmt.Errorf("%w\n  %s\n  %s", err, r.a.where(), r.b.where())
+		return fmt.Errorf("%w\n  %s\n  %s", err, r.a.progress(), r.b.progress())
 	}
 	return err
 }

@@ -230,8 +230,8 @@ func (r *rig) postWrites() error {
 	return nil
 }
 
-// paths measures the whole ways in and out, and the bare work beside the way in: ratio is the latter's
-// against it, median, lowest and highest of the rounds.
+// paths measures the whole ways in and out, and the bare work beside the way in. ratio is the way in divided by the
+// bare work: median, lowest and highest of the rounds.
 func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 	r, err := newRig(mtu, markers)
 	if err != nil {

@@ -15,8 +15,8 @@ var (
 		"configuration is 0")
 )
 
-// visit is the connection to the daemon. It is kept: each new one would be a program that came, in the daemon's log.
-type visit struct {
+// daemonConn is the connection to the daemon. It is kept, because the daemon's log has a line for each new one.
+type daemonConn struct {
 	socket       string
 	replyTimeout time.Duration
 	dev          *client.Device
@@ -36,7 +36,7 @@ type tenants struct {
 
 // follow looks at the daemon again and again until ctx is done.
 func (p *plugin) follow(ctx context.Context) {
-	v := visit{socket: p.cfg.socket, replyTimeout: p.cfg.replyTimeout}
+	v := daemonConn{socket: p.cfg.socket, replyTimeout: p.cfg.replyTimeout}
 	defer v.close()
 	for ctx.Err() == nil {
 		now, err := v.ask(ctx)
@@ -48,7 +48,7 @@ func (p *plugin) follow(ctx context.Context) {
 }
 
 // ask returns the tenants that the daemon has sockets for.
-func (v *visit) ask(ctx context.Context) (t tenants, err error) {
+func (v *daemonConn) ask(ctx context.Context) (t tenants, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, v.replyTimeout, errSilent)
 	defer cancel()
 	if v.dev == nil {
@@ -70,7 +70,7 @@ func (v *visit) ask(ctx context.Context) (t tenants, err error) {
 	return tenants{s.Tenants, s.TenantDirectory}, nil
 }
 
-func (v *visit) dial(ctx context.Context) error {
+func (v *daemonConn) dial(ctx context.Context) error {
 	if v.opening == nil {
 		c := make(chan opened, 1)
 		go func() {
@@ -90,7 +90,7 @@ func (v *visit) dial(ctx context.Context) error {
 	}
 }
 
-func (v *visit) close() {
+func (v *daemonConn) close() {
 	if v.dev != nil {
 		v.dev.Close()
 		v.dev = nil

@@ -151,7 +151,7 @@ func onlyOn[T interface{ Place() string }](list []T, device string) []T {
 	return slices.DeleteFunc(list, func(v T) bool { return v.Place() != device })
 }
 
-// apply leaves the rows that have the values asked for.
+// apply removes the rows without the values that the command line asks for.
 func (f *filters) apply(rows reflect.Value) {
 	n := 0
 	for i := range rows.Len() {
@@ -199,7 +199,7 @@ func walkRow(row reflect.Value, f func(name string, v reflect.Value, omitempty b
 	}
 }
 
-// kindKeys are the keys of a kind's rows.
+// kindKeys returns the JSON keys of a kind's rows.
 func kindKeys(kind string) (keys []string) {
 	row := reflect.Zero((&resourceInfo{}).rows(kind).Type().Elem())
 	walkRow(row, func(name string, _ reflect.Value, _ bool) { keys = append(keys, name) })
