@@ -10,8 +10,8 @@ import "math/bits"
 // the same bytes arrive again, in segments of any size. A sender that cuts its FPDUs pays one retransmission; after it,
 // cut FPDUs are kept at once for a long time.
 //
-// It also counts how often an FPDU was wrong, by its CRC or its length, so that judgeWrong ends the stream when TCP does
-// not repair the FPDU.
+// It also counts how often an FPDU was wrong, by its CRC or its length, so that judgeWrong ends the stream when TCP
+// does not repair the FPDU.
 type cutDetector struct {
 	enabled      bool
 	aligned      int // aligned offers; negative: offers to come until the sender counts as aligned again

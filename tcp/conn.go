@@ -259,6 +259,6 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). Such a unit is cut only
-// when the largest window that the peer ever announced is smaller than the unit. The default is a stream of bytes.
+// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). Such a unit is cut
+// only when the largest window that the peer ever announced is smaller than the unit. The default is a stream of bytes.
 func (c *Conn) KeepBoundaries(on bool) { c.keepBoundaries = on }

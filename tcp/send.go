@@ -128,7 +128,8 @@ func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 	case room == c.emss:
 		c.n.SplitEMSS++
 		return room
-	case c.maySendPart(usable) && (!c.keepBoundaries || c.maxWnd < min(n, c.emss) || c.windowStuck()):
+	case c.maySendPart(usable) &&
+		(!c.keepBoundaries || c.maxWnd < min(n, c.emss) || c.windowStuck()):
 		c.n.SplitWindow++
 		return room
 	}

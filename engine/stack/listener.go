@@ -60,7 +60,9 @@ type gate struct{ *Stack }
 func (g gate) Admit(t *tcp.Tuple, now tick.Time) bool {
 	return g.cfg.Peers.BeginHalfOpen(toNetip(t.Remote), now)
 }
-func (g gate) Release(t *tcp.Tuple, now tick.Time) { g.cfg.Peers.EndHalfOpen(toNetip(t.Remote), now) }
+func (g gate) Release(t *tcp.Tuple, now tick.Time) {
+	g.cfg.Peers.EndHalfOpen(toNetip(t.Remote), now)
+}
 
 func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
