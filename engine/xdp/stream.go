@@ -42,7 +42,7 @@ type socket struct {
 func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
 	s := &socket{w: w, local: local, remote: remote}
 	s.bytes = bytestream.New(cfg, func(*bytestream.Stream) { w.Ring(&s.doorbell) })
-	s.doorbell.Owner = streamDoorbell{s}
+	s.doorbell.Target = streamDoorbell{s}
 	return &Stream{s}
 }
 

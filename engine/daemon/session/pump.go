@@ -42,10 +42,10 @@ func (s *Session) pump() {
 	defer close(s.pumpDone)
 	defer guard.Recover(s.onDefect("posting work requests"))
 	defer guard.Recover(func(v any) {
-		s.failLostPage(s.bell, v)
+		s.failLostPage(s.bellPage, v)
 	})
 	debug.SetPanicOnFault(true)
-	bell := control.Doorbell(s.bell.Mem)
+	sleepWord := control.Doorbell(s.bellPage.Mem)
 	stalls := 0 // in a row
 	for s.ctx.Err() == nil {
 		worked, stalled := s.scan()
@@ -64,9 +64,9 @@ func (s *Session) pump() {
 		}
 		s.throttleIdle()
 		if s.hasPosters() {
-			control.Arm(bell)
+			control.Arm(sleepWord)
 			if worked, stalled = s.scan(); worked {
-				control.Disarm(bell)
+				control.Disarm(sleepWord)
 				continue
 			}
 		}
@@ -155,9 +155,9 @@ func (s *Session) addPoster(p poster) error {
 func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard.Recover(func(v any) {
-		s.failLostPage(s.bell, v)
+		s.failLostPage(s.bellPage, v)
 	})
-	control.SilenceBell(s.bell.Mem, bell)
+	control.SilenceBell(s.bellPage.Mem, bell)
 }
 
 // removePoster frees p's bell. Its rings are not touched any more.
@@ -183,7 +183,7 @@ func (s *Session) activate(p poster) {
 func (s *Session) scan() (worked, stalled bool) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
-	control.TakeBells(s.bell.Mem, len(s.posters), func(bell int) {
+	control.TakeBells(s.bellPage.Mem, len(s.posters), func(bell int) {
 		if p := s.posters[bell]; p != nil {
 			s.activate(p)
 		}

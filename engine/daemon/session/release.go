@@ -34,8 +34,8 @@ func (s *Session) release() {
 	s.closeGIDPorts()
 	s.releaseQPs()
 	s.releaseMemory()
-	if s.bell != nil {
-		s.bell.Close()
+	if s.bellPage != nil {
+		s.bellPage.Close()
 	}
 }
 

@@ -85,7 +85,7 @@ type Session struct {
 	// Set by hello.
 	dev       *device.Device
 	program   string
-	bell      *control.Memory // the page with the doorbells
+	bellPage  *control.Memory // the page with the doorbells
 	ringer    *control.Signal // by which the client wakes the pump
 	pumpDone  chan struct{}   // closed when the pump has ended
 	signaller signaller
@@ -394,7 +394,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version,
 		Device: s.dev.Info(), Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()),
-		Limits: s.limitsByKey()}, []int{s.bell.TakeFd(), fd}}, err)
+		Limits: s.limitsByKey()}, []int{s.bellPage.TakeFd(), fd}}, err)
 }
 
 // setUp makes the doorbell and starts the goroutines of the session.
@@ -417,9 +417,9 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	}
 	const name = "xwarp-doorbell"
 	if s.account.Operator { // works on kernels on which programs cannot be served
-		s.bell, err = control.NewMemory(name, control.DoorbellLen)
+		s.bellPage, err = control.NewMemory(name, control.DoorbellLen)
 	} else {
-		s.bell, err = s.mapper.NewMemory(s, name, control.DoorbellLen)
+		s.bellPage, err = s.mapper.NewMemory(s, name, control.DoorbellLen)
 	}
 	if err != nil {
 		return err

@@ -88,7 +88,7 @@ func TestDoorbellFollows(t *testing.T) {
 	}
 	from, to := d.shards[0], d.shards[1]
 	q := &QP{dev: d, iw: &iwarp.Conn{}} // which must not be woken
-	q.doorbell.Owner = qpDoorbell{q}
+	q.doorbell.Target = qpDoorbell{q}
 	q.life.Store(uint32(lifeAttached))
 	for _, owner := range []*Shard{nil, to} {
 		from.Ring(&q.doorbell)

@@ -96,7 +96,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
-	q.doorbell.Owner = qpDoorbell{q}
+	q.doorbell.Target = qpDoorbell{q}
 	q.sq.init(q.cfg.SendDepth)
 	if srq == nil {
 		q.rq.init(q.cfg.RecvDepth)
@@ -261,7 +261,7 @@ func Infos(list []verbs.QP) []*verbs.ConnInfo {
 			l.Call(func() {
 				for _, i := range part {
 					if c := qps[i].conn.Load(); c.Owner.Load() == l { // otherwise it moves
-						l.Current = qps[i].doorbell.Owner
+						l.Current = qps[i].doorbell.Target
 						v := qps[i].info(c)
 						infos[i] = &v
 					}

@@ -98,7 +98,7 @@ func (q *QP) onConsumerThread(queue int) bool {
 		q.hasReached(lifeEstablished) && q.iw != nil
 }
 
-// Kick implements doorbellOwner. The queue pair may have moved to another worker since the doorbell was rung.
+// Kick implements doorbellTarget. The queue pair may have moved to another worker since the doorbell was rung.
 func (q qpDoorbell) Kick(l *Shard) (taken int) {
 	switch owner := q.shard.Load(); owner {
 	case l:

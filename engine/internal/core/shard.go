@@ -40,7 +40,7 @@ type Shard struct {
 	rung atomic.Pointer[Doorbell] // doorbells that were rung, as a stack
 	// Owned by the worker: the doorbells that wait for their turn, and the shares of users.
 	ready  fair.Queue[*Doorbell]
-	Common Share // of objects without an owner
+	Common Share // of objects without a user
 	shares map[any]*Share
 
 	index     int  // among the workers that have connections
@@ -56,18 +56,18 @@ type Shard struct {
 	watched
 }
 
-// Doorbell makes the worker call its owner's Kick once after one or more rings.
+// Doorbell makes the worker call Target.Kick once after one or more rings.
 type Doorbell struct {
-	Owner    doorbellOwner
+	Target   doorbellTarget
 	rung     atomic.Bool // it is in Shard.rung
 	next     *Doorbell
 	queuedOn atomic.Pointer[Shard] // the shard in whose ready queue it is; nil: none
 }
 
-// doorbellOwner is a queue pair or a byte stream.
-type doorbellOwner interface {
+// doorbellTarget is a queue pair or a byte stream.
+type doorbellTarget interface {
 	panicTarget
-	// Kick serves the owner once, for a bounded time, and returns the number of work requests taken. It runs on the
+	// Kick serves the target once, for a bounded time, and returns the number of work requests taken. It runs on the
 	// worker of l.
 	Kick(l *Shard) (taken int)
 	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of l.
@@ -204,7 +204,7 @@ func (l *Shard) queueRung() {
 	}
 }
 
-// serveDoorbells calls the owners of ready doorbells until left work requests are taken, and stops at the first panic.
+// serveDoorbells calls the targets of ready doorbells until left work requests are taken, and stops at the first panic.
 // A doorbell counts as one request at least.
 func (l *Shard) serveDoorbells(left *int) {
 	defer guard.Recover(l.ContainPanic)
@@ -215,8 +215,8 @@ func (l *Shard) serveDoorbells(left *int) {
 		}
 		*left-- // before Kick, so that a panic counts, too
 		b.queuedOn.CompareAndSwap(l, nil)
-		l.Current = b.Owner
-		*left -= max(b.Owner.Kick(l)-1, 0)
+		l.Current = b.Target
+		*left -= max(b.Target.Kick(l)-1, 0)
 	}
 }
 
@@ -225,7 +225,7 @@ func (l *Shard) HasPosted() bool {
 	return l.hasNew.Load() || l.rung.Load() != nil || l.done < len(l.todo) || l.ready.Len() > 0
 }
 
-// Ring has the worker call the owner of b soon.
+// Ring has the worker call the target of b soon.
 func (l *Shard) Ring(b *Doorbell) {
 	if b.rung.Swap(true) {
 		return

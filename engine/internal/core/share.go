@@ -5,7 +5,7 @@ import (
 	"xwarp/engine/stack"
 )
 
-// Share is the place of one owner in the rotations of one worker, which owns it.
+// Share is the place of one user in the rotations of one worker. Only that worker accesses it.
 type Share struct {
 	Doorbells fair.Class[*Doorbell]
 	Conns     stack.Class
@@ -13,12 +13,12 @@ type Share struct {
 	qps       int // number of queue pairs that are bound to the worker
 }
 
-// SetOwner sets the user of q. Each worker divides its turns among owners first, and then among the queue pairs of an
-// owner. Owners are compared with ==; nil is the common owner of all other queue pairs. SetOwner must be called before
-// q has a connection.
+// SetOwner sets the user of q. Each worker divides its turns among users first, and then among the queue pairs of a
+// user. Users are compared with ==; nil is the common user of all other queue pairs. SetOwner must be called before q
+// has a connection.
 func (q *QP) SetOwner(owner any) { q.owner = owner }
 
-// enterShare adds q to the share of its owner on the worker of l; leaveShare removes it. Both run on that worker.
+// enterShare adds q to the share of its user on the worker of l; leaveShare removes it. Both run on that worker.
 func (l *Shard) enterShare(q *QP) {
 	s := l.shares[q.owner]
 	if s == nil {
@@ -40,16 +40,16 @@ func (l *Shard) leaveShare(q *QP) {
 	q.share = nil
 }
 
-// requeue appends b to the ready queue, so that the worker of l calls its owner after the turns of other owners. It
-// runs on that worker.
+// requeue appends b to the ready queue: the worker of l serves its target after the turns of other users. It runs on
+// that worker.
 func (l *Shard) requeue(b *Doorbell) {
 	if b.queuedOn.Load() != l {
 		b.queuedOn.Store(l)
-		l.ready.Push(b.Owner.DoorbellClass(l), b)
+		l.ready.Push(b.Target.DoorbellClass(l), b)
 	}
 }
 
-// DoorbellClass implements doorbellOwner.
+// DoorbellClass implements doorbellTarget.
 func (q qpDoorbell) DoorbellClass(l *Shard) *fair.Class[*Doorbell] {
 	if q.shard.Load() == l && q.share != nil {
 		return &q.share.Doorbells
