@@ -210,6 +210,9 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	if !cq.push(&q.comp, q.shard.Load()) {
 		q.overran = true
 	}
+	if q.srq != nil && c.Op == rdmap.WRRecv { // its place is free
+		q.srq.starved.ring()
+	}
 }
 
 // pullPosted takes posted requests, unless their doorbell has its turn soon, and fails q after a completion queue

@@ -94,7 +94,8 @@ type starvedQPs struct {
 	list map[*QP]struct{}
 }
 
-// addStarved rings the doorbell of q once a receive is posted. It runs on the worker of q.
+// addStarved rings the doorbell of q once a receive is posted or, where incomplete messages hold the places of the
+// worker's queue, once one of them has completed. It runs on the worker of q.
 func (s *SRQ) addStarved(q *QP) {
 	s.starved.mu.Lock()
 	if s.starved.list == nil {
@@ -103,7 +104,8 @@ func (s *SRQ) addStarved(q *QP) {
 	s.starved.list[q] = struct{}{}
 	s.starved.any.Store(true)
 	s.starved.mu.Unlock()
-	if s.posted.Len() > 0 { // PostRecv may have looked before
+	local := s.locals[q.shard.Load().index]
+	if s.posted.Len() > 0 && local.Room() > 0 { // PostRecv may have looked before
 		s.starved.ring()
 	}
 }

@@ -1,0 +1,48 @@
+package core
+
+import (
+	"testing"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+)
+
+// idleWorker is a Worker that does nothing.
+type idleWorker struct{}
+
+func (idleWorker) Wake()         {}
+func (idleWorker) Notify(func()) {}
+
+// TestStarvedDoesNotSpin has incomplete messages hold all places of a worker's part of a shared receive queue. A queue
+// pair whose message waits for a receive is not asked again before one of the places is free, although receives are
+// posted: it would keep the worker busy for as long as the peer likes.
+func TestStarvedDoesNotSpin(t *testing.T) {
+	l := NewShard(idleWorker{})
+	local, err := rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: new(ddp.PD), Depth: 1,
+		MaxSGE: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &SRQ{locals: []*rdmap.SRQ{local}}
+	s.posted, _ = newFIFO[int32](2)
+	s.posted.Push(new(int32))
+	q := &QP{srq: s}
+	q.shard.Store(l)
+	for _, full := range []bool{false, true} {
+		if full {
+			if err := local.PostRecv(&rdmap.RecvWR{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.rung.Store(nil)
+		q.doorbell.rung.Store(false)
+		s.addStarved(q)
+		if rings := l.rung.Load() != nil; rings == full {
+			t.Errorf("all places are taken: %v, and the doorbell rings: %v", full, rings)
+		}
+	}
+	s.starved.ring() // as Complete does
+	if l.rung.Load() == nil {
+		t.Error("the doorbell does not ring once a place is free")
+	}
+}
