@@ -134,10 +134,11 @@ func TestDatagramsRefused(t *testing.T) {
 
 // TestSameHost runs both programs of an exchange on one host.
 func TestSameHost(t *testing.T) {
-	a, _ := rocePair(t, "kernel")
-	x := exchange{"ibv_rc_pingpong -g 0 -n 100", "ibv_rc_pingpong -g 0 -n 100 @",
-		`iters in .* seconds`, `iters in .* seconds`}
-	x.runRoCE(t, a, a, pingpongPort)
+	roceTransports(t, func(t *testing.T, a, _ *end) {
+		x := exchange{"ibv_rc_pingpong -g 0 -n 100", "ibv_rc_pingpong -g 0 -n 100 @",
+			`iters in .* seconds`, `iters in .* seconds`}
+		x.runRoCE(t, a, a, pingpongPort)
+	})
 }
 
 // TestStates moves queue pairs through their states, with three lives each.
