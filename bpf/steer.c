@@ -259,8 +259,9 @@ static inline_always enum outcome find_listener(const struct address *local, __b
 	return contains(&local_prefixes, local) ? OUTCOME_LISTENER : OUTCOME_PASS_NOT_LOCAL;
 }
 
-// is_unprotected reports whether a segment in the clear from a remote address must not be.
-static inline_always int is_unprotected(const struct frame *f, const struct address *remote)
+// must_be_protected reports whether segments from a remote address must be protected by IPsec: the program drops them in
+// the clear.
+static inline_always int must_be_protected(const struct frame *f, const struct address *remote)
 {
 	return f->settings->protect && contains(&must_protect, remote);
 }
@@ -285,12 +286,12 @@ static inline_always enum outcome decide_listener(const struct frame *f, const s
 	}
 	if (f->settings->only_peers && !contains(&peers, remote))
 		return OUTCOME_DROP_PEER;
-	if (is_unprotected(f, remote))
+	if (must_be_protected(f, remote))
 		return OUTCOME_DROP_CLEAR;
 	return OUTCOME_LISTENER;
 }
 
-// find_flow returns the value in the map of flows for a four-tuple, or 0.
+// find_flow returns the flow of a four-tuple, or 0. Its value is 1 until the flow's first segment arrives, then 0.
 static inline_always __u32 *find_flow(const struct address *local, const struct address *remote, struct ports port)
 {
 	struct flow_key flow = {.local = *local, .remote = *remote, .port = port};
@@ -399,7 +400,8 @@ static inline_always struct listener_limit *limits_of_queue(const struct frame *
 	return bpf_map_lookup_elem(&listener_limits, &queue); /* 0: the queue has no socket either */
 }
 
-// limit_stray applies the rate limit to a segment or an ICMP error to a listener that follows no SYN.
+// limit_stray applies the rate limit to what arrives for a listener and follows no admitted SYN: a segment or an ICMP
+// error.
 static inline_always enum outcome limit_stray(const struct frame *f, struct listener_limit *limit)
 {
 	return take_token(&limit->stray, now_ns(f), SYN_INTERVAL_NS) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
@@ -460,12 +462,12 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	enum outcome o = syn ? decide_syn(f, d, tcp) : UNDECIDED;
 	if (o == OUTCOME_DROP_SYN)
 		return o;
-	__u32 *is_new = find_flow(&d->dst, &d->src, tcp->port);
-	if (is_new) {
-		if (is_unprotected(f, &d->src))
+	__u32 *flow = find_flow(&d->dst, &d->src, tcp->port);
+	if (flow) {
+		if (must_be_protected(f, &d->src))
 			return OUTCOME_DROP_CLEAR;
-		if (*is_new)
-			refund_syn(f, tcp, is_new);
+		if (*flow)
+			refund_syn(f, tcp, flow);
 		return OUTCOME_FLOW;
 	}
 	return syn ? o : decide_unmatched(f, d, tcp);
