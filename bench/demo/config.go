@@ -33,8 +33,7 @@ const maxRequests = 4096
 // depth is how many work requests of a verb are under way at a time.
 const depth = 16
 
-// Impairments are what a relay between the hosts does to the frames of both directions. Fractions are 0 to 1,
-// of IP packets.
+// Impairments are what a relay between the hosts does to the frames of both directions. Fractions are from 0 to 1.
 type Impairments struct {
 	Loss      float64 `json:"loss" doc:"fraction of IP packets that the relay drops, as asked for"`
 	Reorder   float64 `json:"reorder" doc:"fraction that it holds back until others have passed"`

@@ -70,7 +70,7 @@ the library beside this executable.`,
 // AccessPath is how a program reaches the engine.
 type AccessPath string
 
-// The ways.
+// The access paths.
 const (
 	viaLibrary  AccessPath = "the library of xwarp run" // ib_write_lat and ib_write_bw
 	viaGoClient AccessPath = "the daemon's client in Go"
@@ -97,16 +97,16 @@ var libraryFigures = []LibraryFigure{
 		flags: "-s 1048576 -n 400 -t 8 -Q 1", column: 3},
 }
 
-// LibraryRow is what one way got, one figure for each round.
+// LibraryRow has the figures of one access path, one for each round.
 type LibraryRow struct {
-	Way    AccessPath `json:"over" doc:"how the programs reach the engine"`
+	Path   AccessPath `json:"over" doc:"how the programs reach the engine"`
 	Values []float64  `json:"values" doc:"figures in the order of rounds"`
 }
 
-// LibraryTable is a figure of all ways.
+// LibraryTable is one figure with a row for each access path.
 type LibraryTable struct {
 	LibraryFigure
-	Rows []LibraryRow `json:"rows" doc:"one for each way"`
+	Rows []LibraryRow `json:"rows" doc:"one for each access path"`
 }
 
 // LibraryOptions say how Run measures.
@@ -135,7 +135,7 @@ func measureLibrary(ctx context.Context, o LibraryOptions) (tables []LibraryTabl
 	for _, f := range libraryFigures {
 		t := LibraryTable{LibraryFigure: f}
 		for _, w := range accessPaths {
-			t.Rows = append(t.Rows, LibraryRow{Way: w})
+			t.Rows = append(t.Rows, LibraryRow{Path: w})
 		}
 		for round := range o.Rounds {
 			for i := range accessPaths {
@@ -251,7 +251,7 @@ func parseFigure(out string, column int) (float64, error) {
 	return strconv.ParseFloat(fields[column], 64)
 }
 
-// Ratio is how the rounds of the library compare with those of another way: the median, the smallest and the largest.
+// Ratio is how the rounds of the library compare with those of another access path: median, smallest and largest.
 func (t *LibraryTable) Ratio(w AccessPath) (median, low, high float64) {
 	var ratios []float64
 	ours := t.Rows[slices.Index(accessPaths, viaLibrary)].Values
@@ -269,8 +269,8 @@ func writeLibraryTables(w io.Writer, tables []LibraryTable) error {
 			"|---|---:|---|---:|---|\n", t.Title, t.Unit)
 		for _, row := range t.Rows {
 			m, low, high := endpoint.Spread(row.Values)
-			ratio, least, most := t.Ratio(row.Way)
-			fmt.Fprintf(&b, "| %s | %.2f | %.2f – %.2f | %.3f | %.3f – %.3f |\n", row.Way, m, low,
+			ratio, least, most := t.Ratio(row.Path)
+			fmt.Fprintf(&b, "| %s | %.2f | %.2f – %.2f | %.3f | %.3f – %.3f |\n", row.Path, m, low,
 				high, ratio, least, most)
 		}
 		b.WriteByte('\n')
