@@ -35,7 +35,7 @@ func (s *Session) reloadConfig(context.Context, *control.Request) (any, error) {
 
 // flush answers OpFlush, which only the operator may send.
 func (s *Session) flush(_ context.Context, a *control.FlushArgs) (any, error) {
-	if err := s.onlyOperator("flush exports (peers flush them on their own connections)"); err != nil {
+	if err := s.onlyOperator("flush an export (a peer may, on its connection)"); err != nil {
 		return nil, err
 	}
 	return nil, s.d.FlushExport(a.Export)
