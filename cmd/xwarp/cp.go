@@ -97,9 +97,9 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 			return err
 		}
 		plain.Fprintf(cmd.ErrOrStderr(),
-			"%d files copied, %d unchanged, %d failed, %d left out: %d bytes %s, %d kept, "+
+			"%s copied, %d unchanged, %d failed, %d left out: %d bytes %s, %d kept, "+
 				"in %.3f s: %.0f MiB/s\n",
-			res.Files, res.Unchanged, res.Failed, res.LeftOut, res.Bytes,
+			count(res.Files, "file"), res.Unchanged, res.Failed, res.LeftOut, res.Bytes,
 			map[bool]string{true: "sent", false: "received"}[up], res.Kept, res.Seconds,
 			float64(res.Bytes)/(1<<20)/res.Seconds)
 		return err
@@ -181,7 +181,7 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 	switch n := len(args); {
 	case remotes == 0:
 		return nil, "", false, usagef("no argument is remote: write the server's side as "+
-			"HOST/PATH, for example 192.0.2.2/%s", path.Base(args[n-1]))
+			"HOST/PATH, for example 192.0.2.2/%s", path.Base(args[0]))
 	case up && remotes > 1, !up && remotes < n-1:
 		return nil, "", false, usagef("either all sources are remote, or the destination is")
 	}

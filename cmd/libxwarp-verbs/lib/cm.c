@@ -154,7 +154,7 @@ EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 	bool sync = channel == NULL;
 
 	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
-		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams; it"));
+		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams"));
 	if (sync && !(channel = rdma_create_event_channel()))
 		return -1;
 	pthread_mutex_lock(&xw_cm_lock);

@@ -63,7 +63,7 @@ EXPORT int rdma_getaddrinfo(const char *node, const char *service, const struct 
 	struct rdma_addrinfo *first = NULL, **tail = &first;
 
 	if (hints && hints->ai_port_space && hints->ai_port_space != RDMA_PS_TCP && hints->ai_port_space != RDMA_PS_IB)
-		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams; it"));
+		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams"));
 	if (!node && !service)
 		return from_hints(hints, out);
 	int error = getaddrinfo(node, service, &want, &list);

@@ -129,7 +129,7 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 	unsigned op = wr->opcode;
 
 	if (op == IBV_WR_SEND_WITH_IMM)
-		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only; it");
+		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only");
 	if (op >= sizeof ops / sizeof *ops)
 		return xw_refused("this opcode of ibv_post_send");
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)

@@ -196,7 +196,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
 		return xw_refused("changing depths, paths or rates of a queue pair");
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
-		return xw_refused("a peer's address for ibv_modify_qp: iWARP's connections are rdma_cm's (perftest: -R, or xwarp run --style roce); it");
+		return xw_refused("a peer's address for ibv_modify_qp: iWARP's connections are rdma_cm's (perftest: -R, or xwarp run --style roce)");
 	pthread_mutex_lock(&ib->mutex);
 	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
