@@ -539,7 +539,8 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 		t.Fatal("connected")
 	}
 	s := d.Snapshot().Devices[0].IPsec
-	if s == nil || !strings.Contains(s.Error, "add a CHILD_SA with this mode, the engine's if_id") ||
+	const remedy = "add a CHILD_SA with this mode, the engine's if_id"
+	if s == nil || !strings.Contains(s.Error, remedy) ||
 		s.Counters["failures"] == 0 || s.Counters["requests"] == 0 {
 		t.Errorf("%+v", s)
 	}
