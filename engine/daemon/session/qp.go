@@ -199,18 +199,34 @@ func (q *qp) addUsers(n int) {
 // receive can come any more.
 func (q *qp) watch() {
 	defer guard.Recover(q.s.onDefect("watching a queue pair"))
-	select {
-	case <-q.q.Done():
-	case <-q.ended.Done():
+	if !q.waitFor(q.q.Done()) {
 		return
 	}
 	if d := q.direct.Load(); d != nil && d.endQuietly(q.q.Err()) {
 		return
 	}
-	if !q.sendEventOn(q.q.Done(), control.EventDown) || q.srq == nil {
-		return
+	q.sendEnd(control.EventDown)
+	if q.srq != nil && q.waitFor(q.q.(*core.QP).Gone()) {
+		q.sendEnd(control.EventGone)
 	}
-	q.sendEventOn(q.q.(*core.QP).Gone(), control.EventGone)
+}
+
+// waitFor waits until a channel is closed. It returns false if the queue pair or the session ends before. A program may
+// destroy its queue pair right after the connection has ended: it still gets the event.
+func (q *qp) waitFor(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-q.ended.Done():
+		return isDone(c)
+	}
+}
+
+// sendEnd sends an event with the reason why the connection is over.
+func (q *qp) sendEnd(event string) {
+	err := q.q.Err()
+	q.s.sendEvent(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
+		Cause: errorCause(err)})
 }
 
 // isClosing reports whether the connection is over for the program while TCP still closes it.
@@ -225,19 +241,6 @@ func isDone(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// sendEventOn sends an event when a channel is closed. It returns false if the queue pair or the session ends before.
-func (q *qp) sendEventOn(when <-chan struct{}, event string) bool {
-	select {
-	case <-when:
-	case <-q.ended.Done():
-		return false
-	}
-	err := q.q.Err()
-	q.s.sendEvent(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
-		Cause: errorCause(err)})
-	return true
 }
 
 // errorCause returns the cause of an error that a Terminate message reports (RFC 5040, 4.8), empty for others: a lost
