@@ -39,25 +39,29 @@ func (d *Device) qp(qp verbs.QP) (*QP, error) {
 
 func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	cfg *verbs.DialConfig) error {
-	m, err := d.mpaConfig(cfg.MPA, remote.Addr())
-	if err != nil {
-		return err
-	}
-	charge, err := d.opt.Peers.Dial(remote.Addr(), Now())
-	if err != nil {
-		return PeerDenied(err)
-	}
-	if err := d.dialWithRetries(ctx, remote, q, cfg, &m); err != nil {
-		charge.End(Now())
-		return err
-	}
-	q.setCharge(charge)
-	return nil
+	return d.dialCharged(remote, q, cfg, func(m *verbs.MPAConfig) error {
+		return d.dialWithRetries(ctx, remote, q, cfg, m)
+	})
 }
 
 // Attempt is one attempt of Dial. When it fails, q is as before, so that another attempt may follow.
 func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 	cfg *verbs.DialConfig) error {
+	return d.dialCharged(remote, q, cfg, func(m *verbs.MPAConfig) (err error) {
+		for ports := 0; ports < MaxPorts; ports++ {
+			_, err = d.dialOnce(ctx, remote, q, cfg, m)
+			if !TryAnotherPort(err, cfg.Local) {
+				break
+			}
+		}
+		return err
+	})
+}
+
+// dialCharged charges the peer for the connection that connect makes, with the MPA options that the peer is known to
+// accept.
+func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig,
+	connect func(*verbs.MPAConfig) error) error {
 	m, err := d.mpaConfig(cfg.MPA, remote.Addr())
 	if err != nil {
 		return err
@@ -67,13 +71,7 @@ func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 		return PeerDenied(err)
 	}
 	d.fallbacks.apply(remote, &m, Now())
-	for ports := 0; ports < MaxPorts; ports++ {
-		_, err = d.dialOnce(ctx, remote, q, cfg, &m)
-		if !TryAnotherPort(err, cfg.Local) {
-			break
-		}
-	}
-	if err != nil {
+	if err := connect(&m); err != nil {
 		charge.End(Now())
 		return err
 	}
@@ -84,7 +82,6 @@ func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 // dialWithRetries dials, and dials again without the MPA options that the peer refused.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
-	d.fallbacks.apply(remote, m, Now())
 	guess := startup.RetryNone // the option that a rejection may have been about
 	begin, wasClosed := time.Now(), false
 	for attempt, ports := 0, 1; ; attempt++ {
