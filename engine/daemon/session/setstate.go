@@ -52,24 +52,16 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	if err != nil {
 		return err
 	}
-	d := q.direct.Load()
-	switch {
-	case a.State == control.ToRTR:
+	switch a.State {
+	case control.ToRTR:
 		return s.startMeeting(q, a)
-	case a.State == control.ToReset:
+	case control.ToReset:
 		return s.resetQP(q)
-	case a.State == control.ToError && d == nil:
-		s.mu.Lock()
-		err := busyIf(q.connecting, "the queue pair is being connected by rdma_cm")
-		if err == nil {
-			d = newDirect(q)
-			q.direct.Store(d)
-		}
-		s.mu.Unlock()
-		if err != nil {
-			return err
-		}
-	case d == nil:
+	case control.ToError:
+		return s.failQP(q)
+	}
+	d := q.direct.Load()
+	if d == nil {
 		return fmt.Errorf("%w: set_state %s of a queue pair that is not in RTR", verbs.ErrInvalid,
 			a.State)
 	}
@@ -81,11 +73,26 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 		d.paused = true
 		d.mu.Unlock()
 		return nil
-	case control.ToError:
-		d.flush(rdmap.Success)
-		return nil
 	}
 	return fmt.Errorf("%w: there is no state %q", verbs.ErrInvalid, a.State)
+}
+
+// failQP flushes a queue pair, whether it has a peer or not.
+func (s *Session) failQP(q *qp) error {
+	s.mu.Lock()
+	d := q.direct.Load()
+	var err error
+	if d == nil {
+		if err = busyIf(q.connecting, "the queue pair is being connected by rdma_cm"); err == nil {
+			d = newDirect(q)
+			q.direct.Store(d)
+		}
+	}
+	s.mu.Unlock()
+	if err == nil {
+		d.flush(rdmap.Success)
+	}
+	return err
 }
 
 // timeoutUnit is that of IBV_QP_TIMEOUT, which is its exponent.
