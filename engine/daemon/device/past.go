@@ -1,8 +1,6 @@
 package device
 
 import (
-	"slices"
-
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 )
@@ -32,14 +30,8 @@ func (p *past) add(s *control.DeviceState) {
 	}
 	for i := range old.Workers {
 		w := &old.Workers[i]
-		k := slices.IndexFunc(s.Workers, func(x control.WorkerState) bool {
-			return x.Queue == w.Queue
-		})
-		if k < 0 {
-			k = len(s.Workers)
-			s.Workers = append(s.Workers, control.WorkerState{Queue: w.Queue})
-		}
-		to := &s.Workers[k]
+		to := findOrAdd(&s.Workers, control.WorkerState{Queue: w.Queue},
+			func(x *control.WorkerState) bool { return x.Queue == w.Queue })
 		counters.Add(&to.Stack, w.Stack)
 		counters.Add(&to.Listen, w.Listen)
 		counters.Add(&to.Ring, w.Ring)
@@ -47,14 +39,9 @@ func (p *past) add(s *control.DeviceState) {
 	}
 	for i := range old.Watches {
 		w := &old.Watches[i]
-		k := slices.IndexFunc(s.Watches, func(x control.WatchState) bool {
-			return x.Name == w.Name
-		})
-		if k < 0 {
-			k = len(s.Watches)
-			s.Watches = append(s.Watches, control.WatchState{Name: w.Name})
-		}
-		counters.Add(&s.Watches[k].Counters, w.Counters)
+		to := findOrAdd(&s.Watches, control.WatchState{Name: w.Name},
+			func(x *control.WatchState) bool { return x.Name == w.Name })
+		counters.Add(&to.Counters, w.Counters)
 	}
 	if old.IPsec != nil && s.IPsec != nil {
 		counters.Add(&s.IPsec.Counters, old.IPsec.Counters)
@@ -62,4 +49,15 @@ func (p *past) add(s *control.DeviceState) {
 	if old.Link != nil && s.Link != nil {
 		counters.Add(&s.Link.Counters, old.Link.Counters)
 	}
+}
+
+// findOrAdd returns the element of list that match accepts. Without one it appends v.
+func findOrAdd[T any](list *[]T, v T, match func(*T) bool) *T {
+	for i := range *list {
+		if match(&(*list)[i]) {
+			return &(*list)[i]
+		}
+	}
+	*list = append(*list, v)
+	return &(*list)[len(*list)-1]
 }
