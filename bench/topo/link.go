@@ -39,6 +39,21 @@ func addVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string)
 	return nil
 }
 
+// AddVeth gives the host one more interface with an address of its own: a pair with both ends in n.
+func (n *Namespace) AddVeth(name, peer string, addr netip.Addr) error {
+	if _, _, err := makeVeth(&Options{MTU: 1500, Queues: 1}, n, name, n, peer); err != nil {
+		return err
+	}
+	l, err := n.nl.LinkByName(name)
+	if err == nil {
+		err = n.nl.AddrAdd(l, &netlink.Addr{IPNet: netlink.NewIPNet(addr.AsSlice())})
+	}
+	if err != nil {
+		return fmt.Errorf("topo: address %v of %s: %w", addr, name, err)
+	}
+	return nil
+}
+
 // up silences IPv6's own traffic on the link, then switches it on.
 func (n *Namespace) up(name string) (Link, error) {
 	err := n.Do(func() error { return quietIPv6(name) })

@@ -1,15 +1,12 @@
 package libxwarpverbs_test
 
 import (
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netlink"
 
 	"xwarp/engine/daemon/control"
 )
@@ -74,25 +71,8 @@ func (x *exchange) runOwn(t *testing.T, a *end) {
 // second gives e's host another interface, and its daemon a device there.
 func (e *end) second(t *testing.T) {
 	t.Helper()
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "own0"
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName = "own1"
-	nl := e.host.Netlink()
-	if err := nl.LinkAdd(veth); err != nil {
+	if err := e.host.AddVeth("own0", "own1", netip.MustParseAddr("198.51.100.1")); err != nil {
 		t.Fatal(err)
-	}
-	for _, name := range []string{"own0", "own1"} {
-		l, err := nl.LinkByName(name)
-		if err == nil {
-			err = nl.LinkSetUp(l)
-		}
-		if err == nil && name == "own0" {
-			err = nl.AddrAdd(l, &netlink.Addr{IPNet: netlink.NewIPNet(net.IPv4(198, 51, 100, 1))})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 	if err := e.daemon.Close(); err != nil {
 		t.Fatal(err)

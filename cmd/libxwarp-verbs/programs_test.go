@@ -40,12 +40,22 @@ const (
 )
 
 func (x *exchange) run(t *testing.T, a, b *end) {
-	for n := 1; ; n++ {
+	t.Helper()
+	x.runWith(t, a, b, func() *program {
 		b.wait(t, "an earlier server listens", func(s control.Snapshot) bool {
 			return len(s.Listeners) == 0
 		})
 		s := b.start(t, x.server, a)
 		b.listening(t, s)
+		return s
+	})
+}
+
+// runWith runs the server that serve starts on b, and a client on a.
+func (x *exchange) runWith(t *testing.T, a, b *end, serve func() *program) {
+	t.Helper()
+	for n := 1; ; n++ {
+		s := serve()
 		c := a.start(t, x.client, b)
 		if strings.Contains(c.end(t)+s.end(t), noClock) && n < clockTries {
 			t.Logf("try %d: perftest could not measure the processor's clock", n)

@@ -22,13 +22,16 @@ func rocePair(t *testing.T, transport string) (a, b *end) {
 	return a, b
 }
 
-// listensAt waits until a program listens at a TCP port of the kernel, over which it exchanges GID and QPN.
-func (e *end) listensAt(t *testing.T, p *program, port int) {
+// setupPort is the TCP port at which these programs wait for their clients.
+const setupPort = 18515
+
+// listensForSetup waits until a program listens at setupPort, over which it exchanges GID and QPN.
+func (e *end) listensForSetup(t *testing.T, p *program) {
 	t.Helper()
-	e.until(t, p, fmt.Sprintf("listens at port %d", port), func() bool {
+	e.until(t, p, fmt.Sprintf("listens at port %d", setupPort), func() bool {
 		for _, family := range []string{"tcp", "tcp6"} {
 			b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", p.Process.Pid, family))
-			if regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F]+:0000 0A `, port)).Match(b) {
+			if regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F]+:0000 0A `, setupPort)).Match(b) {
 				return true
 			}
 		}
@@ -36,27 +39,14 @@ func (e *end) listensAt(t *testing.T, p *program, port int) {
 	})
 }
 
-// Ports at which these programs wait for their clients.
-const (
-	pingpongPort = 18515
-	perftestPort = 18515
-)
-
 // runRoCE runs a server on b and a client on a.
-func (x *exchange) runRoCE(t *testing.T, a, b *end, port int) {
+func (x *exchange) runRoCE(t *testing.T, a, b *end) {
 	t.Helper()
-	for n := 1; ; n++ {
+	x.runWith(t, a, b, func() *program {
 		s := b.start(t, x.server, a)
-		b.listensAt(t, s, port)
-		c := a.start(t, x.client, b)
-		if strings.Contains(c.end(t)+s.end(t), noClock) && n < clockTries {
-			t.Logf("try %d: perftest could not measure the processor's clock", n)
-			continue
-		}
-		x.check(t, c, x.wantClient)
-		x.check(t, s, x.wantServer)
-		return
-	}
+		b.listensForSetup(t, s)
+		return s
+	})
 }
 
 // roceTransports runs f over both transports.
@@ -78,7 +68,7 @@ func TestPingpong(t *testing.T) {
 			t.Run(line, func(t *testing.T) {
 				const done = `iters in .* seconds`
 				x := exchange{line, line + " @", done, done}
-				x.runRoCE(t, a, b, pingpongPort)
+				x.runRoCE(t, a, b)
 			})
 		}
 	})
@@ -100,7 +90,7 @@ func TestPerftestRoCE(t *testing.T) {
 			t.Run(line, func(t *testing.T) {
 				x := measurement(line)
 				x.server, x.client = line, line+" @"
-				x.runRoCE(t, a, b, perftestPort)
+				x.runRoCE(t, a, b)
 			})
 		}
 	})
@@ -111,7 +101,7 @@ func TestPeerKilled(t *testing.T) {
 	a, b := rocePair(t, "xdp")
 	const line = "ib_write_bw -n 10000000"
 	s := b.start(t, line, a)
-	b.listensAt(t, s, perftestPort)
+	b.listensForSetup(t, s)
 	c := a.start(t, line+" @", b)
 	a.until(t, c, "writes", func() bool {
 		list := b.daemon.Snapshot().QPs
@@ -137,7 +127,7 @@ func TestSameHost(t *testing.T) {
 	roceTransports(t, func(t *testing.T, a, _ *end) {
 		x := exchange{"ibv_rc_pingpong -g 0 -n 100", "ibv_rc_pingpong -g 0 -n 100 @",
 			`iters in .* seconds`, `iters in .* seconds`}
-		x.runRoCE(t, a, a, pingpongPort)
+		x.runRoCE(t, a, a)
 	})
 }
 

@@ -28,25 +28,8 @@ func ownHost(t *testing.T, edit func(*xdp.Config)) (first, other *xdp.Device,
 	tn *topo.Net) {
 	t.Helper()
 	first, _, tn = xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, edit)
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "own0"
-	veth := netlink.NewVeth(attrs)
-	veth.PeerName = "own1"
-	nl := tn.A.Netlink()
-	if err := nl.LinkAdd(veth); err != nil {
+	if err := tn.A.AddVeth("own0", "own1", netip.MustParseAddr(second)); err != nil {
 		t.Fatal(err)
-	}
-	for _, name := range []string{"own0", "own1"} {
-		l, err := nl.LinkByName(name)
-		if err == nil {
-			err = nl.LinkSetUp(l)
-		}
-		if err == nil && name == "own0" {
-			err = nl.AddrAdd(l, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(second))})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 	cfg := xdp.Config{Interface: "own0"}
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))

@@ -240,11 +240,23 @@ static enum ibv_mtu mtu_of(unsigned mtu)
 /* ROCE_HEADERS is what RoCE has in front of the payload of a frame, with IPv6. */
 #define ROCE_HEADERS 80
 
+/* gids_of is xw_gids for both styles: the only GID of an RNIC is its Ethernet address. */
+static int gids_of(struct ibv_context *context, union ibv_gid *gids, int max)
+{
+	if (xw_roce())
+		return xw_gids(xw_session(context), gids, max);
+	if (max > 0) {
+		memset(gids, 0, sizeof *gids);
+		mac_of(xw_session(context)->link.interface, gids->raw);
+	}
+	return 1;
+}
+
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
 	struct session *s = xw_session(context);
 	bool up = !s->dead;
-	int gids = xw_roce() ? xw_gids(s, NULL, 0) : 1;
+	int gids = gids_of(context, NULL, 0);
 	struct ibv_port_attr a = {
 		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN, .max_mtu = IBV_MTU_4096,
 		.active_mtu = mtu_of(s->link.mtu - (xw_roce() ? ROCE_HEADERS : 0)), .gid_tbl_len = gids > 0 ? gids : 0, .max_msg_sz = UINT32_MAX,
@@ -265,58 +277,55 @@ EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _com
 	return query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
 }
 
-/* The only GID of an RNIC is its Ethernet address. */
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
 {
 	union ibv_gid all[XW_MAX_GIDS];
 
 	if (port != 1 || index < 0)
 		return xw_fail(EINVAL);
-	if (xw_roce()) {
-		int n = xw_gids(xw_session(context), all, XW_MAX_GIDS);
-		if (n < 0)
-			return -1;
-		if (index >= n || index >= XW_MAX_GIDS)
-			return xw_fail(EINVAL);
-		*gid = all[index];
-		return 0;
-	}
-	if (index != 0)
+	int n = gids_of(context, all, XW_MAX_GIDS);
+	if (n < 0)
+		return -1;
+	if (index >= n)
 		return xw_fail(EINVAL);
-	memset(gid, 0, sizeof *gid);
-	mac_of(xw_session(context)->link.interface, gid->raw);
+	*gid = all[index];
 	return 0;
+}
+
+static void put_gid(struct ibv_context *context, uint32_t port, uint32_t index, const union ibv_gid *gid,
+		    struct ibv_gid_entry *entry, size_t size)
+{
+	struct ibv_gid_entry e = {.gid = *gid, .gid_index = index, .port_num = port,
+				  .gid_type = xw_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB,
+				  .ndev_ifindex = if_nametoindex(xw_session(context)->link.interface)};
+
+	memcpy(entry, &e, size < sizeof e ? size : sizeof e);
 }
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
 			     uint32_t flags, size_t size)
 {
-	struct ibv_gid_entry e = {.gid_index = index, .port_num = port,
-				  .gid_type = xw_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB};
+	union ibv_gid gid;
 
-	if (flags || ibv_query_gid(context, (uint8_t)port, (int)index, &e.gid) != 0)
+	if (flags || ibv_query_gid(context, (uint8_t)port, (int)index, &gid) != 0)
 		return EINVAL;
-	e.ndev_ifindex = if_nametoindex(xw_session(context)->link.interface);
-	memcpy(entry, &e, size < sizeof e ? size : sizeof e);
+	put_gid(context, port, index, &gid, entry, size);
 	return 0;
 }
 
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
 				    uint32_t flags, size_t size)
 {
-	size_t n = 0;
-	int gids = xw_roce() ? xw_gids(xw_session(context), NULL, 0) : 1;
+	union ibv_gid all[XW_MAX_GIDS];
+	int n = gids_of(context, all, XW_MAX_GIDS);
 
-	if (gids < 0)
+	if (n < 0)
 		return -errno;
-	if (max < (size_t)gids)
+	if (max < (size_t)n || (flags && n > 0))
 		return -EINVAL;
-	for (; n < (size_t)gids; n++) {
-		int error = _ibv_query_gid_ex(context, 1, (uint32_t)n, (void *)((char *)entries + n * size), flags, size);
-		if (error)
-			return -error;
-	}
-	return (ssize_t)n;
+	for (int i = 0; i < n; i++)
+		put_gid(context, 1, (uint32_t)i, &all[i], (void *)((char *)entries + (size_t)i * size), size);
+	return n;
 }
 
 /* The library's own enumeration: 0 is IB, RoCE v1 and what an RNIC has, 1 is RoCE v2. */

@@ -10,17 +10,18 @@ int xw_refused(const char *what);
 #define NO_ERRNO(name, what) EXPORT int name(void); int name(void) { return xw_refused(what); }
 #define NO_INT(name, what) EXPORT int name(void); int name(void) { xw_refused(what); return -1; }
 
-static const char datagrams[] = "datagrams and address handles (UD), since iWARP has connections only";
+extern const char xw_datagrams[];
+const char xw_datagrams[] = "datagrams and address handles (UD), since iWARP has connections only";
 static const char import[] = "sharing objects between processes (ibv_import_*)";
 
-NO_POINTER(ibv_create_ah_from_wc, datagrams)
-NO_ERRNO(ibv_init_ah_from_wc, datagrams)
-NO_ERRNO(ibv_attach_mcast, datagrams)
-NO_ERRNO(ibv_detach_mcast, datagrams)
-NO_INT(rdma_join_multicast, datagrams)
-NO_INT(rdma_join_multicast_ex, datagrams)
-NO_INT(rdma_leave_multicast, datagrams)
-NO_INT(ibv_resolve_eth_l2_from_gid, datagrams)
+NO_POINTER(ibv_create_ah_from_wc, xw_datagrams)
+NO_ERRNO(ibv_init_ah_from_wc, xw_datagrams)
+NO_ERRNO(ibv_attach_mcast, xw_datagrams)
+NO_ERRNO(ibv_detach_mcast, xw_datagrams)
+NO_INT(rdma_join_multicast, xw_datagrams)
+NO_INT(rdma_join_multicast_ex, xw_datagrams)
+NO_INT(rdma_leave_multicast, xw_datagrams)
+NO_INT(ibv_resolve_eth_l2_from_gid, xw_datagrams)
 NO_POINTER(ibv_import_device, import)
 NO_POINTER(ibv_import_pd, import)
 NO_POINTER(ibv_import_mr, import)

@@ -61,7 +61,7 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max)
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (!xw_roce())
-		return xw_null(xw_refused("datagrams and address handles (UD), since iWARP has connections only"));
+		return xw_null(xw_refused(xw_datagrams));
 	int gids = attr->is_global && attr->port_num == 1 ? xw_gids(xw_session(pd->context), NULL, 0) : -1;
 	if (gids <= attr->grh.sgid_index)
 		return xw_null(EINVAL);

@@ -27,6 +27,7 @@ int xw_fail(int error);
 void *xw_null(int error);
 /* xw_refused says once, on stderr, that something is not offered, and returns EOPNOTSUPP. */
 int xw_refused(const char *what);
+extern const char xw_datagrams[]; /* what refuses datagrams says */
 bool xw_first_time(const char *what); /* says whether it was not called with this pointer before */
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
