@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/testkit/rawclient"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
@@ -40,46 +40,6 @@ func daemonOn(t *testing.T) (d *Daemon, socket string) {
 	}
 	t.Cleanup(func() { d.Close() })
 	return d, socket
-}
-
-// raw is a program that speaks the control protocol by hand.
-type raw struct {
-	*control.Conn
-	last uint64
-}
-
-func dialRaw(t *testing.T, socket, device string) *raw {
-	t.Helper()
-	c, err := net.Dial("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &raw{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
-	t.Cleanup(func() { r.Close() })
-	if err := r.ask(control.OpHello, &control.HelloArgs{Version: control.Version,
-		Device: device}); err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// ask sends a request and returns the error of its reply, or of the connection.
-func (r *raw) ask(op control.Op, args any) error {
-	r.last++
-	q := control.Request{ID: r.last, Op: op, Args: control.Marshal(args)}
-	if err := r.Send(control.KindRequest, control.Marshal(&q)); err != nil {
-		return err
-	}
-	_, body, files, err := r.Receive()
-	control.CloseAll(files)
-	if err != nil {
-		return err
-	}
-	reply, err := control.ParseReply(body)
-	if err == nil && reply.Error != nil {
-		return reply.Error
-	}
-	return err
 }
 
 // brittle is a port that panics in Flush once it is told to.
@@ -136,8 +96,8 @@ func TestDeviceFails(t *testing.T) {
 			defer stop()
 			ended := make(chan error, 1)
 			go func() { ended <- d.Run(ctx) }()
-			r := dialRaw(t, socket, "eth0")
-			if err := r.ask(control.OpAllocPD, &struct{}{}); err != nil {
+			r := rawclient.Dial(t, socket, "eth0")
+			if err := r.Ask(control.OpAllocPD, &struct{}{}); err != nil {
 				t.Fatal(err)
 			}
 			broken.Store(true)
@@ -164,7 +124,8 @@ func TestDeviceFails(t *testing.T) {
 				}
 				return
 			}
-			if err := dialRaw(t, socket, "lo").ask(control.OpAllocPD, &struct{}{}); err != nil {
+			other := rawclient.Dial(t, socket, "lo")
+			if err := other.Ask(control.OpAllocPD, &struct{}{}); err != nil {
 				t.Errorf("a program of the other device: %v", err)
 			}
 			if s := d.Snapshot(); s.Devices[1].Error == "" || s.Exports[0].Error == "" ||

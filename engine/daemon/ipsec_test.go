@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -24,13 +23,11 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
-	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/testkit/verbstest"
@@ -410,15 +407,7 @@ func (p *protectedPair) secrets(t *testing.T) {
 // ipsecRole runs a daemon with IPsec in a namespace: its path, the configuration, the socket of the fakeXFRM, the
 // host's address.
 func ipsecRole(args []string) error {
-	runtime.LockOSThread()
-	ns, err := netns.GetFromPath(args[0])
-	if err != nil {
-		return err
-	}
-	if err := netns.Set(ns); err != nil {
-		return err
-	}
-	cfg, err := config.Load(config.Source{Path: args[1]})
+	cfg, err := loadIn(args[0], args[1])
 	if err != nil {
 		return err
 	}

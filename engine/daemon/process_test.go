@@ -191,17 +191,22 @@ func eventually(most time.Duration, ok func() bool) (time.Duration, bool) {
 	return time.Since(begin), ok()
 }
 
-// daemonRole runs a daemon in a namespace: its path, the configuration.
-func daemonRole(args []string) error {
+// loadIn moves the process to a namespace by its path, and loads a configuration there.
+func loadIn(namespace, path string) (*config.Loaded, error) {
 	runtime.LockOSThread()
-	ns, err := netns.GetFromPath(args[0])
+	ns, err := netns.GetFromPath(namespace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := netns.Set(ns); err != nil {
-		return err
+		return nil, err
 	}
-	cfg, err := config.Load(config.Source{Path: args[1]})
+	return config.Load(config.Source{Path: path})
+}
+
+// daemonRole runs a daemon in a namespace: its path, the configuration.
+func daemonRole(args []string) error {
+	cfg, err := loadIn(args[0], args[1])
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/rawclient"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/tcp/tick"
 )
@@ -248,26 +249,17 @@ func openFiles(t *testing.T) int64 {
 
 // call sends a request with descriptors, and returns the handle of what was made; pages has the shared memory
 // that comes touched.
-func (r *raw) call(t *testing.T, op control.Op, pages bool, args string, files ...int) (
+func call(t *testing.T, r *rawclient.Client, op control.Op, pages bool, args string, files ...int) (
 	control.Handle, error) {
 	t.Helper()
-	r.last++
-	q := control.Request{ID: r.last, Op: op, Args: json.RawMessage(args)}
-	if err := r.Send(control.KindRequest, control.Marshal(&q), files...); err != nil {
-		t.Fatal(err)
-	}
-	_, body, got, err := r.Receive()
+	reply, got, err := r.Exchange(op, json.RawMessage(args), files...)
+	defer control.CloseAll(got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer control.CloseAll(got)
 	var st unix.Stat_t
 	if pages && len(got) > 0 && unix.Fstat(got[0], &st) == nil {
 		unix.Pwrite(got[0], make([]byte, st.Size), 0)
-	}
-	reply, err := control.ParseReply(body)
-	if err != nil {
-		t.Fatal(err)
 	}
 	if reply.Error != nil {
 		return 0, reply.Error
@@ -304,10 +296,10 @@ func TestAccountsCountTheProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &raw{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
+	r := &rawclient.Client{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
 	defer r.Close()
 	version := fmt.Sprintf(`{"version":%d}`, control.Version)
-	if _, err := r.call(t, control.OpHello, true, version); err != nil {
+	if _, err := call(t, r, control.OpHello, true, version); err != nil {
 		t.Fatal(err)
 	}
 	files++ // the program's end of the socket
@@ -335,7 +327,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 	check("a session")
 	must := func(op control.Op, args string, files ...int) control.Handle {
 		t.Helper()
-		h, err := r.call(t, op, true, args, files...)
+		h, err := call(t, r, op, true, args, files...)
 		if err != nil {
 			t.Fatalf("%s: %v", op, err)
 		}
@@ -379,7 +371,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 		if op == control.OpRegMR {
 			with = append(with, null)
 		}
-		if _, err := r.call(t, op, false, args, with...); err == nil {
+		if _, err := call(t, r, op, false, args, with...); err == nil {
 			t.Errorf("%s %s is taken", op, args)
 		}
 		check("refused " + string(op))

@@ -38,6 +38,16 @@ func env(pairs ...string) func(string) (string, bool) {
 	}
 }
 
+// loadFails checks that a file with text is refused with a message that has want, and begins with the file's path.
+func loadFails(t *testing.T, text, want string) {
+	t.Helper()
+	path := write(t, text)
+	_, err := Load(Source{Path: path})
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path) {
+		t.Errorf("%v, want %q with the file in front", err, want)
+	}
+}
+
 // TestErrors holds every message that an operator can meet.
 func TestErrors(t *testing.T) {
 	const nic = "[[interface]]\nname = \"eth0\"\n"
@@ -127,14 +137,7 @@ func TestErrors(t *testing.T) {
 		{"read-only transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = " +
 			"1\nserve = \"transfer\"\naccess = \"read\"\n", "needs access"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			path := write(t, tc.text)
-			_, err := Load(Source{Path: path})
-			if err == nil || !strings.Contains(err.Error(), tc.want) ||
-				!strings.HasPrefix(err.Error(), path) {
-				t.Errorf("%v, want %q with the file in front", err, tc.want)
-			}
-		})
+		t.Run(tc.name, func(t *testing.T) { loadFails(t, tc.text, tc.want) })
 	}
 }
 

@@ -81,8 +81,8 @@ func remedy(c *config.Export, err error) string {
 	const owner = "; its owner must be xwarpd's user: xwarp, under the unit"
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Sprintf("ss -tlnp sport = :%d shows who has the port: end that, or change listen",
-			c.Listen.Port())
+		return fmt.Sprintf("ss -tlnp sport = :%d shows the program that has the port: end it, or "+
+			"change listen", c.Listen.Port())
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return "ip addr shows the addresses of this host: add the address, or change listen"
 	case errors.Is(err, fs.ErrNotExist) && c.Serve == config.ServeDirectory:

@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/sockets"
+	"xwarp/engine/testkit/rawclient"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
@@ -32,17 +33,17 @@ func TestDefect(t *testing.T) {
 	}
 	t.Cleanup(func() { handlers[atOnce], waiters[later] = oldHandler, oldWaiter })
 	d, socket := start(t)
-	other := dialRaw(t, socket)
+	other := rawclient.Dial(t, socket, "")
 	for i, op := range []control.Op{atOnce, later} {
-		r := dialRaw(t, socket)
-		if err := r.ask(op, &control.Object{}); err == nil {
+		r := rawclient.Dial(t, socket, "")
+		if err := r.Ask(op, &control.Object{}); err == nil {
 			t.Errorf("%s: the session goes on", op)
 		}
 		eventually(t, "end of the session", func() bool { return len(d.Sessions()) == 1 })
 		if n := d.defects.Load(); n != uint64(i+1) {
 			t.Errorf("%s: %d defects by the count", op, n)
 		}
-		if err := other.ask(control.OpAllocPD, &struct{}{}); err != nil {
+		if err := other.Ask(control.OpAllocPD, &struct{}{}); err != nil {
 			t.Errorf("%s: another program: %v", op, err)
 		}
 	}
@@ -64,24 +65,24 @@ func TestStartedAnew(t *testing.T) {
 	listen := &control.ListenArgs{Addr: netip.MustParseAddrPort(busy.Addr().String())}
 	busy.Close()
 
-	first := dialRaw(t, socket)
-	if err := first.ask(control.OpListen, listen); err != nil {
+	first := rawclient.Dial(t, socket, "")
+	if err := first.Ask(control.OpListen, listen); err != nil {
 		t.Fatal(err)
 	}
-	beside := dialRaw(t, socket) // is alive, and nobody waits for it
+	beside := rawclient.Dial(t, socket, "") // is alive, and nobody waits for it
 	held := d.session(t, 1)
 	held.executing.Lock() // as while it carries out a request
-	if err := beside.ask(control.OpListen, listen); !errors.Is(err, syscall.EADDRINUSE) {
+	if err := beside.Ask(control.OpListen, listen); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("while its owner lives: %v", err)
 	}
 	first.Close()
 	begin := time.Now()
 	time.AfterFunc(deadSessionWait/8, held.executing.Unlock)
-	second := dialRaw(t, socket)
+	second := rawclient.Dial(t, socket, "")
 	if time.Since(begin) < deadSessionWait/8 {
 		t.Error("it does not wait for the dead one")
 	}
-	if err := second.ask(control.OpListen, listen); err != nil {
+	if err := second.Ask(control.OpListen, listen); err != nil {
 		t.Errorf("started anew: %v", err)
 	}
 
@@ -89,8 +90,8 @@ func TestStartedAnew(t *testing.T) {
 	held.executing.Lock()
 	defer held.executing.Unlock()
 	second.Close()
-	third := dialRaw(t, socket)
-	if err := third.ask(control.OpListen, listen); err == nil {
+	third := rawclient.Dial(t, socket, "")
+	if err := third.Ask(control.OpListen, listen); err == nil {
 		t.Error("a port that is not given back was given away")
 	}
 }
