@@ -34,7 +34,7 @@ const (
 	loadSessions = 15
 	loadQPs      = 2
 	loadDepth    = 8191
-	loadUser     = 65534 // who is neither root nor the owner of a program that is measured
+	loadUser     = 65534 // neither root nor the owner of a measured program
 )
 
 // loadJob is what a load reads from its standard input.

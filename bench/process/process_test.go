@@ -30,8 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestPeers runs every peer shortly. What they measure is not judged here; that they measure anything is.
-func TestPeers(t *testing.T) {
+// hosts makes two hosts and a Runner of measurements between them.
+func hosts(t *testing.T) (net *topo.Net, run process.Runner) {
+	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
 	net, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
@@ -43,7 +44,12 @@ func TestPeers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+	return net, process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+}
+
+// TestPeers runs every peer shortly. What they measure is not judged here; that they measure anything is.
+func TestPeers(t *testing.T) {
+	net, run := hosts(t)
 	const short, warm = 60 * time.Millisecond, 10 * time.Millisecond
 	for _, tc := range []struct {
 		spec endpoint.Spec
@@ -121,23 +127,12 @@ func TestPeers(t *testing.T) {
 
 // TestLoads measures over daemons beside each load.
 func TestLoads(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
+	net, run := hosts(t)
 	exe := filepath.Join(t.TempDir(), "xwarpd")
 	build := exec.Command("go", "build", "-o", exe, "xwarp/cmd/xwarpd")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	net, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { net.Close() })
-	cpus, err := process.Processors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
 	for i, h := range []*topo.Host{net.A, net.B} {
 		d, err := process.StartDaemon(h, exe)
 		if err != nil {
@@ -178,18 +173,7 @@ func lat(l *endpoint.Latencies) string {
 // TestSameFrames: without offloads the kernel's TCP puts no more into a frame than we do, so that a
 // comparison is one of the same frames.
 func TestSameFrames(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
-	net, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { net.Close() })
-	cpus, err := process.Processors()
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+	net, run := hosts(t)
 	for _, p := range []endpoint.Peer{endpoint.TCP, endpoint.XDP} {
 		before := sent(t, net.A)
 		s := endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: 1 << 20, Depth: 8,

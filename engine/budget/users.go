@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Holder is who has an account: a user of this host with its subordinate uids, a tenant, whose programs count
+// Holder identifies an account: a user of this host with its subordinate uids, a tenant, whose programs count
 // together, or the operator.
 type Holder struct {
 	UID      uint32 // 0 of a tenant
@@ -205,12 +205,12 @@ func (k Kind) format(n int64) string {
 
 var remedies = [Kinds]string{
 	Sessions: "raise daemon.clients",
-	Mappings: "regions, queues and queue pairs have one each: lower limits.mrs, cqs or qps for who " +
-		"has most: xwarp resource show user",
-	Descriptors: "raise LimitNOFILE of xwarpd's unit, or lower limits.cqs and qps for who has " +
-		"most: xwarp resource show user",
+	Mappings: "regions, queues and queue pairs have one each: lower limits.mrs, cqs or qps for the user " +
+		"who has most: xwarp resource show user",
+	Descriptors: "raise LimitNOFILE of xwarpd's unit, or lower limits.cqs and qps for the user " +
+		"who has most: xwarp resource show user",
 	DaemonMemory: "the host's memory or MemoryMax of xwarpd's unit is the whole: lower " +
-		"limits.daemon_memory for who has most: xwarp resource show user",
+		"limits.daemon_memory for the user who has most: xwarp resource show user",
 }
 
 // Remedy says what gives users larger shares of a kind; empty for kinds that they do not share.

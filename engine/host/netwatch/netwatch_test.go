@@ -67,7 +67,7 @@ func (h *host) neighbour(i int, mac byte) {
 	})
 }
 
-// table is what a follower knows of the neighbours: the last byte of each Ethernet address.
+// table holds the neighbours that a follower has reported: the last byte of each Ethernet address.
 type table struct {
 	h     *host
 	gate  sync.Mutex // Change waits for it
