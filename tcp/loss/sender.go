@@ -355,7 +355,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	s.count.RetransmittedBytes += uint64(r.Len())
 	s.prr.out += r.Len()
 	s.undo.onResent(r.Len(), now)
-	if !probe && s.forcedResends > 0 {
+	if !probe {
 		s.frto.onResent(rec.end())
 	}
 	if r.End.Less(rec.end()) {

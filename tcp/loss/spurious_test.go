@@ -127,6 +127,28 @@ func TestFRTOParts(t *testing.T) {
 	}
 }
 
+// TestFRTOTwoRecords: after a timeout the window has room for two short records. Their acknowledgements are those of
+// the retransmissions, and the rest of the flight is lost.
+func TestFRTOTwoRecords(t *testing.T) {
+	for _, m := range []Mode{RACK, SACK, NoSACK} {
+		cfg := conf(m)
+		cfg.NoTLP = true
+		b := newBench(t, cfg, 100*ms)
+		b.size /= 2
+		b.send(0, 10)
+		b.expire(ExpiredRTO)
+		b.want("sent again", b.resend(), []int{0, 1})
+		b.wait(100 * ms)
+		b.ack(1)
+		b.ack(2)
+		b.want("undone", b.s.count.UndoFRTO, uint64(0))
+		b.want("state", b.s.State(), Loss)
+		if again := b.resend(); len(again) == 0 || again[0] != 2 {
+			t.Errorf("%v: sent again %v, want 2 first", m, again)
+		}
+	}
+}
+
 // TestFRTOOnce: a timeout in the recovery of an earlier one is not questioned again (RFC 5682, 2.1, step 1).
 // A receiver without room answers new segments with nothing; F-RTO at every timeout would send one old
 // segment for each, ever more slowly.

@@ -65,10 +65,14 @@ func (f *frto) enterRecovery(on bool, nxt seq.Num) {
 	}
 }
 
-// onResent notes that the head goes again, or its first part.
+// onResent notes that the head goes again, or a part of it. A second record that is retransmitted, because the window
+// has room for both, ends F-RTO: its acknowledgement would be taken for that of its original.
 func (f *frto) onResent(end seq.Num) {
-	if f.step == frtoHead {
+	switch {
+	case f.step == frtoHead:
 		f.step, f.head = frtoFirst, end
+	case f.step == frtoFirst && f.head.Less(end):
+		f.step = frtoOff
 	}
 }
 
