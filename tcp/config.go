@@ -28,6 +28,9 @@ type Config struct {
 	PathMTU int
 	// MinPathMTU is the floor below which no ICMP message lowers the path MTU [552 for IPv4, 1280 for IPv6].
 	MinPathMTU int
+	// Encapsulation is how many bytes the layer below TCP adds to a packet at most, which MTU and PathMTU do not count.
+	// The default of MinPathMTU is as many bytes less.
+	Encapsulation int
 	// ProbeMTU lets packetisation-layer probing (RFC 4821) search above PathMTU up to MTU, and below it when
 	// full-sized segments vanish.
 	ProbeMTU bool
@@ -116,7 +119,7 @@ func (c *Config) defaults() {
 	if c.IPv6 {
 		floor = floorMTU6
 	}
-	setDefault(&c.MinPathMTU, floor)
+	setDefault(&c.MinPathMTU, floor-c.Encapsulation)
 	c.MinPathMTU = min(c.MinPathMTU, c.MTU)
 	c.PathMTU = min(max(c.PathMTU, c.MinPathMTU), c.MTU)
 	setDefault(&c.MSS, c.MTU-c.headers())

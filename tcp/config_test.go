@@ -49,6 +49,10 @@ func TestDefaults(t *testing.T) {
 		{"version 6", tcp.Config{IPv6: true}, func(c *tcp.Config) {
 			c.IPv6, c.MSS, c.MinPathMTU = true, 1440, 1280
 		}},
+		{"a layer below that adds bytes", tcp.Config{IPv6: true, Encapsulation: 77},
+			func(c *tcp.Config) {
+				c.IPv6, c.MSS, c.MinPathMTU, c.Encapsulation = true, 1440, 1280-77, 77
+			}},
 		{"the smallest packets", tcp.Config{MTU: 1}, func(c *tcp.Config) { // RFC 791
 			c.MTU, c.PathMTU, c.MinPathMTU, c.MSS = 68, 68, 68, 28
 		}},

@@ -59,10 +59,12 @@ func (c *Conn) PathMTU(mtu int, now tick.Time) {
 	c.setMTU(mtu, now)
 }
 
-// LimitMTU lowers Config.MTU of a connection that exists already: what is below TCP adds to its packets.
-func (c *Conn) LimitMTU(mtu int, now tick.Time) {
+// LimitMTU lowers Config.MTU of a connection that exists already, and sets Config.Encapsulation, which is the reason.
+func (c *Conn) LimitMTU(mtu, encapsulation int, now tick.Time) {
 	c.cfg.MTU = min(c.cfg.MTU, max(mtu, minMTU))
+	c.cfg.MinPathMTU -= max(0, encapsulation-c.cfg.Encapsulation)
 	c.cfg.MinPathMTU = min(c.cfg.MinPathMTU, c.cfg.MTU)
+	c.cfg.Encapsulation = encapsulation
 	c.setMTU(min(c.pmtu.mtu, c.cfg.MTU), now)
 }
 
@@ -216,7 +218,7 @@ func (p *pathMTU) blameSize(c *Conn, size int, now tick.Time) {
 
 // nextLowerSize is the largest size to fall back to that is smaller than size: Ethernet's, IPv6's least, the floor.
 func (p *pathMTU) nextLowerSize(c *Conn, size int) int {
-	for _, m := range []int{1500, 1280} {
+	for _, m := range []int{1500 - c.cfg.Encapsulation, 1280 - c.cfg.Encapsulation} {
 		if m < size && m >= c.cfg.MinPathMTU {
 			return m
 		}

@@ -215,10 +215,11 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 
 // pollProbe emits a keepalive or zero-window probe: a segment without data just left of the window, which the peer must
 // answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record permanently. The probe does not count
-// as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4).
+// as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4). Older acknowledgements
+// that are still due, because nothing could leave for some time, go first.
 func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
-	if !t.probe && !t.keepDue {
+	if !t.probe && !t.keepDue || c.nOwed > 0 && c.owed[0].ack != c.rcvNxt {
 		return false
 	}
 	if t.probe {

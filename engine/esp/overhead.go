@@ -48,6 +48,11 @@ func (s Shape) SealedLen(n int, v6 bool) int {
 	return s.outerLen(v6) + n + Overhead(n)
 }
 
+// MaxOverhead returns how much longer an inner packet becomes at most.
+func (s Shape) MaxOverhead(v6 bool) int {
+	return s.outerLen(v6) - s.innerLen(v6) + Overhead(3)
+}
+
 // DecapsulateECN returns the ECN field of a packet that arrived in a tunnel, from those of the outer and the inner
 // header. Drop says that the path marked congestion, but the transport would not understand it (RFC 6040, 4.2). The
 // outer field of a packet that is sent is a copy of the inner one (RFC 6040, 4.1, normal mode).

@@ -148,6 +148,9 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	if c.PathMTU != 0 {
 		c.PathMTU = f.innerMTU(c.PathMTU, c.IPv6)
 	}
+	if f != nil {
+		c.Encapsulation = f.Shape.MaxOverhead(c.IPv6)
+	}
 	return c
 }
 

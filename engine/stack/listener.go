@@ -156,7 +156,8 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 				mtu = min(mtu, known)
 			}
 		}
-		e.conn.LimitMTU(f.innerMTU(mtu, !t.Remote.Is4()), now)
+		v6 := !t.Remote.Is4()
+		e.conn.LimitMTU(f.innerMTU(mtu, v6), f.Shape.MaxOverhead(v6), now)
 	}
 	upper, err := l.cfg.Accept(t)
 	if err != nil {
