@@ -120,7 +120,7 @@ fuzz: ## every fuzzer in turn, by coverage and then in bulk; how many executions
 
 .PHONY: soak
 soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h, HOSTILE, MAD, STRESS)
-	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
+	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide|IPsec)?Soak$$' -seeds $(SEEDS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestHostileFrames$$' -hostile $(HOSTILE)
 	$(GO) test $(EXEC) ./engine/xdp ./engine/daemon -p 1 -count=1 -timeout 24h -v -run '^Test(Kernel|Queue|)Stress$$' -stress.rounds $(STRESS)
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 24h -v -run '^TestMadPrograms$$' -mad $(MAD)

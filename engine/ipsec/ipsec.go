@@ -4,9 +4,12 @@
 package ipsec
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -253,9 +256,18 @@ func (m *Manager) Update(s *xfrm.State) {
 			newest[f] = sa
 		}
 	}
-	for _, f := range m.flows {
+	for _, k := range m.keys() {
+		f := m.flows[k]
 		m.sendWith(f, newest[f])
 	}
+}
+
+// keys returns the keys of all flows in an order that does not change, so that a simulation can be repeated.
+func (m *Manager) keys() []flowKey {
+	return slices.SortedFunc(maps.Keys(m.flows), func(a, b flowKey) int {
+		return cmp.Or(bytes.Compare(a.local[:], b.local[:]),
+			bytes.Compare(a.remote[:], b.remote[:]), cmp.Compare(a.mode, b.mode))
+	})
 }
 
 func (m *Manager) steer(what string, err error) {

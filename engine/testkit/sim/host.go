@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"xwarp/engine/ipsec"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/tcp/ip"
@@ -33,6 +34,8 @@ type HostConfig struct {
 	Run  int
 	// SecondQueue: some frames arrive on another queue, whose worker hands them over.
 	SecondQueue bool
+	// IPsec, when set, makes the Manager of each new stack. The Manager of a second queue owns no SA.
+	IPsec func(h *Host, second bool) *ipsec.Manager
 	// Defect is stack.Config's.
 	Defect func(*stack.Defect)
 }
@@ -47,7 +50,8 @@ type Host struct {
 	kernel       *ring.FakeKernel
 	port         ring.Port
 	stk          *stack.Stack
-	relay        *relay // of the second queue; nil: there is one queue
+	ipsec        *ipsec.Manager // nil: nothing is protected
+	relay        *relay         // of the second queue; nil: there is one queue
 	incarnations uint64
 	secret       [16]byte // of the stack
 	kicks        []func()
@@ -110,8 +114,18 @@ func (h *Host) boot() error {
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
 	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))
 	h.secret = cfg.Secret
-	if h.stk, err = stack.New(cfg); err != nil || !h.cfg.SecondQueue {
+	if h.cfg.IPsec != nil {
+		h.ipsec = h.cfg.IPsec(h, false)
+		cfg.IPsec = h.ipsec
+	}
+	if h.stk, err = stack.New(cfg); err != nil {
 		return err
+	}
+	if h.ipsec != nil {
+		h.ipsec.Use(h.stk)
+	}
+	if !h.cfg.SecondQueue {
+		return nil
 	}
 	return h.bootRelay(rings)
 }
@@ -250,6 +264,9 @@ func (h *Host) runInstant() {
 		h.stats.IdleTimers++
 	}
 	h.timeAt = min(h.stk.Deadline(), h.relay.deadline())
+	if h.ipsec != nil {
+		h.timeAt = min(h.timeAt, h.ipsec.Deadline())
+	}
 	if h.timeAt <= now {
 		h.world.Fail(fmt.Errorf("host %s: the next deadline is %v ago", h.cfg.Name,
 			now.Sub(h.timeAt)))
@@ -266,6 +283,10 @@ func (h *Host) step(now tick.Time) bool {
 	sent := h.stk.Transmit(now)
 	if quiet && (sent || h.kernel.FakeStats().Kicks != kicks) {
 		h.world.Fail(fmt.Errorf("host %s was quiet and transmitted", h.cfg.Name))
+	}
+	if h.ipsec != nil && h.ipsec.Deadline() <= now {
+		h.ipsec.Expire(now)
+		return true
 	}
 	return worked || sent
 }

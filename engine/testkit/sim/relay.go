@@ -32,8 +32,11 @@ func (h *Host) bootRelay(c ring.Config) error {
 		return err
 	}
 	r.kept = nil
-	r.stk, err = stack.New(stack.Config{Port: sock, MAC: h.mac, MTU: h.cfg.MTU, Resolver: h,
-		Stray: r.keep})
+	cfg := stack.Config{Port: sock, MAC: h.mac, MTU: h.cfg.MTU, Resolver: h, Stray: r.keep}
+	if h.cfg.IPsec != nil {
+		cfg.IPsec = h.cfg.IPsec(h, true)
+	}
+	r.stk, err = stack.New(cfg)
 	return err
 }
 

@@ -89,8 +89,12 @@ func (s *scenario) trace() {
 	fmt.Println(s)
 	see := s.w.Tap
 	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
-		fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d, Describe(frame))
 		see(h, d, frame, now)
+		text := Describe(frame)
+		if s.wide != nil {
+			text = s.wide.ike.describe(d, frame)
+		}
+		fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d, text)
 	}
 }
 

@@ -85,10 +85,14 @@ type wide struct {
 	watched bool            // frames are described, as a trace does
 	vanish  bool            // memory of some connections becomes inaccessible
 	mapped  [][]byte        // that memory
+	ike     *ike            // nil: frames are in the clear
 }
 
 // drawWide makes the wide scenario of a seed without the features left out.
-func drawWide(seed uint64, left map[string]bool) *scenario {
+func drawWide(seed uint64, left map[string]bool) *scenario { return drawWideOr(seed, left, false) }
+
+// drawWideOr is drawWide, or draws the same with IPsec between the hosts.
+func drawWideOr(seed uint64, left map[string]bool, protected bool) *scenario {
 	s := &scenario{seed: seed, w: NewWorld(seed), judge: newJudge(), left: left}
 	w := &wide{scenario: s, shares: map[*Host]*share{}, port: 20000, wraps: map[uint16]bool{}}
 	s.wide = w
@@ -97,14 +101,22 @@ func drawWide(seed uint64, left map[string]bool) *scenario {
 	s.until = s.shorter(tick.Duration(s.rnd.Int64N(int64(2 * tick.Second))))
 	w.mtu = pick(s.rnd, 1500, 1500, 9000, 1280)
 	w.v6 = s.rnd.IntN(2)
+	if protected {
+		w.protect()
+	}
 	s.draws("network")
 	s.network(w.mtu)
 	s.draws("faults")
 	s.faults(w.mtu)
-	w.foreign()
+	if protected {
+		w.ike.begin()
+	} else {
+		w.foreign()
+	}
 	w.neighbours()
 	w.rdma()
-	if w.draws("sealed corruption"); w.one(5) && !w.noCRC && !w.off("sealed corruption") {
+	if w.draws("sealed corruption"); w.one(5) && !protected && !w.noCRC &&
+		!w.off("sealed corruption") {
 		w.severe = w.severe || w.mangled || w.recut || w.strict
 		w.sealed(w.rnd.IntN(len(w.hosts)))
 	}
@@ -114,6 +126,9 @@ func drawWide(seed uint64, left map[string]bool) *scenario {
 	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if w.watched && Describe(frame) == "" {
 			w.w.Fail(errors.New("a frame without a description"))
+		}
+		if w.ike != nil {
+			frame = w.ike.see(h, d, frame, now)
 		}
 		if d == Out {
 			s.judge.see(frame, now)
@@ -306,6 +321,9 @@ func (w *wide) listen(h *Host) {
 
 // tidy takes the hosts apart: what the connections shared, listeners, stacks.
 func (w *wide) tidy() error {
+	if err := w.ike.verdict(); err != nil {
+		return err
+	}
 	for _, h := range w.hosts {
 		if x := w.shares[h]; x != nil {
 			if err := x.tidy(); err != nil {
@@ -417,7 +435,7 @@ func (e *rdmaEnd) holds() bool {
 // progress holds connections to a bounded timeout some time after the last fault.
 func (w *wide) progress(now tick.Time) error {
 	quiet := now.Sub(Epoch.Add(w.until))
-	if w.swallows {
+	if w.swallows || w.ike != nil { // for want of an SA nothing passes either
 		quiet -= blackHoleTime
 	}
 	if quiet < crawlAfter || w.mayFail() {
