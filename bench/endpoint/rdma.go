@@ -117,6 +117,9 @@ func (e *rdma) openDevice() (err error) {
 		}
 		cfg.TCP.StretchAck = e.spec.StretchAck
 		cfg.Transmit, cfg.RingMode, cfg.Idle = e.spec.Transmit, e.spec.Ring, e.spec.Idle
+		if e.spec.ESP > 0 {
+			cfg.IPsec = protect(e.place.Local, e.place.Remote, e.spec.ESP)
+		}
 		if e.place.CPU >= 0 {
 			cfg.CPUs = []int{e.place.CPU}
 		}

@@ -74,6 +74,9 @@ type Spec struct {
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see xdp.Config.
 	Transmit xdp.Transmit `json:"transmit,omitempty"`
+	// ESP, when not 0, has AF_XDP ends encrypt by IPsec ESP with AES-GCM and keys of that many bits. Anybody can derive
+	// the keys: they are for measurements.
+	ESP int `json:"esp,omitempty"`
 	// Ring is how frames reach an AF_XDP end's memory.
 	Ring ring.Mode `json:"ring,omitempty"`
 	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.
@@ -149,6 +152,10 @@ func (s *Spec) Complete() error {
 		return fmt.Errorf("%w: completion moderation %d", ErrSpec, s.Moderation)
 	case s.Mode == Latency && s.Conns > 1:
 		return fmt.Errorf("%w: latency is of one connection", ErrSpec)
+	case s.ESP != 0 && s.ESP != 128 && s.ESP != 256:
+		return fmt.Errorf("%w: AES keys of %d bits: 128 or 256", ErrSpec, s.ESP)
+	case s.ESP != 0 && s.Peer != XDP:
+		return fmt.Errorf("%w: ESP is for RDMA over AF_XDP", ErrSpec)
 	case s.Bidirectional && (s.Mode != Bandwidth || !s.Peer.verbs()):
 		return fmt.Errorf("%w: both directions at once are for bandwidth by RDMA", ErrSpec)
 	}

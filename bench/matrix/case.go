@@ -89,6 +89,9 @@ const (
 	ourMarked = "xwarp, segmentation offload"
 	ourLive   = "xwarp, XDP live frames"
 	liveBare  = "xwarp, no markers, XDP live frames"
+	ourESP    = "xwarp, no markers, ESP with AES-128"
+	liveESP   = "xwarp, no markers, XDP live frames, ESP with AES-128"
+	ourESP256 = "xwarp, no markers, ESP with AES-256"
 )
 
 // timed gives s the standard times.
@@ -133,6 +136,8 @@ func noDelay(s *endpoint.Spec)   { s.NoDelay = true }
 func bothWays(s *endpoint.Spec)  { s.Bidirectional = true }
 func sleeping(s *endpoint.Spec)  { s.Sleep = true }
 func atOnce(s *endpoint.Spec)    { s.Sleep, s.Idle = true, xdp.IdleSleep }
+func sealed(s *endpoint.Spec)    { s.ESP = 128 }
+func sealed256(s *endpoint.Spec) { s.ESP = 256 }
 func copying(s *endpoint.Spec)   { s.Copy = true }
 func blocks(s *endpoint.Spec)    { s.Transmit = xdp.TransmitGSO }
 func live(s *endpoint.Spec)      { s.Transmit = xdp.TransmitLive }

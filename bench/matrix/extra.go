@@ -18,6 +18,7 @@ func Extra() (all []Case) {
 	for _, mtu := range mtus {
 		all = append(all, offloadCase(mtu))
 	}
+	all = append(all, espCase(1500), espCase(9000))
 	for _, mtu := range mtus[1:] {
 		all = append(all, optionCase(mtu), verbCase(fmt.Sprintf("verbs-mtu%d", mtu),
 			fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, endpoint.XDP))
@@ -44,6 +45,27 @@ func optionCase(mtu int) Case {
 			variant(ourV6, xdp).overIPv6(),
 		},
 	}
+}
+
+// espCase is what encryption by IPsec ESP costs.
+func espCase(mtu int) Case {
+	xdp := writes(endpoint.XDP, mega)
+	c := Case{
+		Name:  fmt.Sprintf("esp-mtu%d", mtu),
+		Title: fmt.Sprintf("RDMA Write of 1 MiB by IPsec ESP, MTU %d", mtu), MTU: mtu, Metric: Gbps,
+		More: more,
+		Variants: []Variant{
+			variant(ourBare, xdp, noMarkers),
+			variant(ourESP, xdp, noMarkers, sealed),
+			variant(ourESP256, xdp, noMarkers, sealed256),
+		},
+	}
+	if mtu <= liveMTU {
+		c.Variants = append(c.Variants,
+			variant(liveBare, xdp, noMarkers, live).on(sameSums),
+			variant(liveESP, xdp, noMarkers, live, sealed).on(sameSums))
+	}
+	return c
 }
 
 // rateCase is small messages by the other verbs.

@@ -46,6 +46,8 @@ func newLocal(version string) *cobra.Command {
 	f.BoolVar(&s.Copy, "copy", false, "raw frames: copy payload from memory and to memory")
 	f.StringVar((*string)(&s.Transmit), "tx", "",
 		"how segments leave: xdp, packet-gso, xdp-live or auto")
+	f.IntVar(&s.ESP, "esp", 0, "with xdp: encrypt by IPsec ESP with AES-GCM keys of 128 or 256 "+
+		"`BITS`, which are no secret")
 	f.StringVar(&s.Congestion, "congestion", "cubic", "of kernel sockets")
 	f.BoolVar(&s.Sleep, "sleep", false, "idle workers sleep instead of spinning")
 	f.BoolVar(&s.Bidirectional, "bi", false, "both directions")
