@@ -29,7 +29,7 @@ func own(t testing.TB, name string, flags ...string) string {
 
 // ownPrograms are programs of testdata, which say what they check, with the names of their tests.
 var ownPrograms = map[string][]string{
-	"cm":     {"request", "queues", "depth", "unbound"},
+	"cm":     {"request", "queues", "depth", "unbound", "ports"},
 	"verbs":  {"srq", "access", "extended", "local", "resize"},
 	"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh", "shared"},
 	"rights": {"window", "unbound", "less", "ended"},

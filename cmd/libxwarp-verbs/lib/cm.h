@@ -46,7 +46,8 @@ struct id {
 	struct id *next;
 	enum cm_state state;
 	bool afonly;
-	int reserved;	/* a socket that holds the port of a bind to port 0 until listen; -1: none */
+	int reserved;	/* a socket that holds the port of rdma_bind_addr until listen or connect; -1: none */
+	bool any_port;	/* rdma_bind_addr was asked for port 0 */
 	bool pending;	/* call is under way */
 	bool down_early; /* the queue pair was down before the answer to connect or accept */
 	bool removed;	/* DEVICE_REMOVAL was told */
@@ -98,7 +99,7 @@ socklen_t xw_addr_len(const struct sockaddr *a);
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room);
 bool xw_addr_parse(struct json v, struct sockaddr_storage *a);
 uint16_t *xw_port(struct sockaddr *a);
-bool xw_free_port(struct id *id); /* of reserved; says whether there was one */
+void xw_free_port(struct id *id); /* of reserved */
 void xw_close_listeners(struct id *id);
 void xw_resume_listeners(void);
 struct listener *xw_stalled_listener(void); /* of any identifier; the lock is held */

@@ -118,28 +118,34 @@ int xw_bind_device(struct id *id, const struct sockaddr *local, bool any)
 
 static bool family_known(const struct sockaddr *a) { return a->sa_family == AF_INET || a->sa_family == AF_INET6; }
 
-bool xw_free_port(struct id *id)
+void xw_free_port(struct id *id)
 {
-	bool held = id->reserved >= 0;
-
-	if (held)
+	if (id->reserved >= 0)
 		close(id->reserved);
 	id->reserved = -1;
-	return held;
 }
 
-/* reserve_port chooses the port of a bind to port 0: programs ask for it before they listen. */
+/*
+ * reserve_port holds the port of a bind, or chooses one for port 0: programs ask for it before they listen, and try the next port
+ * after EADDRINUSE. SO_REUSEADDR lets a server that restarts bind beside connections of before, but not beside a listener.
+ */
 static int reserve_port(struct id *id)
 {
 	struct sockaddr *a = &id->cm.route.addr.src_addr;
 	socklen_t n = xw_addr_len(a);
 
-	id->reserved = xw_socket(a->sa_family, SOCK_STREAM);
-	if (id->reserved < 0 || bind(id->reserved, a, n) != 0 || getsockname(id->reserved, a, &n) != 0) {
+	bool any = *xw_port(a) == 0;
+	int fd = xw_socket(a->sa_family, SOCK_STREAM), reuse = !any;
+
+	id->reserved = fd;
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse) != 0 ||
+	    (a->sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){id->afonly}, sizeof(int)) != 0) ||
+	    bind(fd, a, n) != 0 || getsockname(fd, a, &n) != 0) {
 		int error = errno;
 		xw_free_port(id);
 		return xw_fail(error);
 	}
+	id->any_port = any;
 	return 0;
 }
 
@@ -157,7 +163,7 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 			return xw_fail(error);
 	}
 	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));
-	if (*xw_port(addr) == 0 && reserve_port(id) != 0)
+	if (reserve_port(id) != 0)
 		return -1;
 	id->state = CM_BOUND;
 	return 0;
@@ -206,7 +212,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 		return xw_fail(EINVAL);
 	if (src && id->state == CM_IDLE)
 		memcpy(local, src, xw_addr_len(src));
-	if (xw_free_port(id)) /* the daemon takes one that is free when it connects */
+	xw_free_port(id);
+	if (id->any_port) /* the daemon takes one that is free when it connects */
 		*xw_port((struct sockaddr *)local) = 0;
 	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets try again so */
 		memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));

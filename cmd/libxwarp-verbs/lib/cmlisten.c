@@ -163,13 +163,15 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 }
 
 /*
- * listen_everywhere listens at each address of the wildcard's family, and at those of IPv4 too when it may. Those of loopback come
- * last: perftest's client connects to its server's second listener without waiting for it.
+ * listen_everywhere listens at each address of the wildcard's family, and at those of IPv4 too when it may; at none when another
+ * listener has the port of one. Those of loopback come last: perftest's client connects to its server's second listener without
+ * waiting for it.
  */
 static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog)
 {
 	struct ifaddrs *all = NULL;
 	int error = EADDRNOTAVAIL, done = 0;
+	bool in_use = false;
 
 	getifaddrs(&all);
 	for (int loopback = 0; loopback < 2; loopback++)
@@ -189,10 +191,13 @@ static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog)
 				done++;
 			} else if (e != ENODEV) {
 				error = e;
+				in_use |= e == EADDRINUSE;
 			}
 		}
 	freeifaddrs(all);
-	return done ? 0 : error;
+	if (in_use)
+		xw_close_listeners(id);
+	return done && !in_use ? 0 : error;
 }
 
 EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)

@@ -120,6 +120,37 @@ static void unbound_server(struct rdma_cm_id *listener)
 	rdma_destroy_ep(id);
 }
 
+/* bind_at binds a new identifier; 0, or errno of rdma_bind_addr. */
+static int bind_at(struct rdma_event_channel *channel, struct rdma_cm_id **id, in_addr_t at, uint16_t at_port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(at_port), .sin_addr.s_addr = at};
+
+	CHECK(rdma_create_id(channel, id, NULL, RDMA_PS_TCP) == 0);
+	return rdma_bind_addr(*id, (struct sockaddr *)&a) == 0 ? 0 : errno;
+}
+
+/* rdma_bind_addr(3): a port that another listener has at the address, or at any address for a wildcard, is in use. Ceph's OSDs
+ * try one port after the other so. */
+static void ports_server(struct rdma_cm_id *listener)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	in_addr_t at = ((struct sockaddr_in *)rdma_get_local_addr(listener))->sin_addr.s_addr, lo = htonl(INADDR_LOOPBACK);
+	const uint16_t other = PORT + 1;
+	struct rdma_cm_id *id, *local, *second;
+
+	CHECK(bind_at(channel, &id, at, PORT) == EADDRINUSE && rdma_destroy_id(id) == 0);
+	CHECK(bind_at(channel, &id, INADDR_ANY, PORT) == EADDRINUSE && rdma_destroy_id(id) == 0);
+	CHECK(bind_at(channel, &local, lo, PORT) == 0 && rdma_listen(local, 1) == 0);
+	CHECK(bind_at(channel, &id, lo, other) == 0 && bind_at(channel, &second, INADDR_ANY, other) == 0);
+	CHECK(rdma_listen(id, 1) == 0 && rdma_listen(second, 1) == -1 && errno == EADDRINUSE && rdma_destroy_id(second) == 0);
+	CHECK(bind_at(channel, &second, at, other) == 0 && rdma_listen(second, 1) == 0); /* the wildcard kept none */
+	CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(second) == 0 && rdma_destroy_id(local) == 0);
+	CHECK(bind_at(channel, &id, INADDR_ANY, other) == 0 && rdma_listen(id, 1) == 0 && rdma_destroy_id(id) == 0);
+	rdma_destroy_event_channel(channel);
+	CHECK(rdma_get_request(listener, &id) == 0 && rdma_reject(id, "no", 3) == 0);
+	rdma_destroy_ep(id);
+}
+
 /* rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3): each end says how many Reads and atomics it responds to and has under
  * way; the events have the other one's numbers. */
 static void depth_server(struct rdma_cm_id *listener)
@@ -179,6 +210,7 @@ static const struct test tests[] = {
 	{"queues", queues_server, refused_client},
 	{"depth", depth_server, depth_client},
 	{"unbound", unbound_server, refused_client},
+	{"ports", ports_server, refused_client},
 	{0},
 };
 
