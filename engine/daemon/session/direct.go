@@ -127,7 +127,7 @@ func (d *direct) end(failure rdmap.Status) bool {
 }
 
 // endQuietly is called when the connection is over. It returns false when the program has to hear of that: an error of
-// the protocol ended it.
+// the protocol ended it. A program that moved its queue pair to ERR may have it in RESET by now.
 func (d *direct) endQuietly(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)
@@ -136,7 +136,7 @@ func (d *direct) endQuietly(err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended {
-		return false
+		return true
 	}
 	d.quiet, d.lastErr = true, err
 	for i := range d.held {

@@ -202,7 +202,7 @@ func (q *qp) watch() {
 	if !q.waitFor(q.q.Done()) {
 		return
 	}
-	if d := q.direct.Load(); d != nil && d.endQuietly(q.q.Err()) {
+	if d := q.direct.Load(); d != nil && d.endQuietly(q.q.Err()) || q.discarded.Load() {
 		return
 	}
 	q.sendEnd(control.EventDown)
