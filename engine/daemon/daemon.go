@@ -80,6 +80,9 @@ type Options struct {
 	Log     *slog.Logger   // nil is silent
 	Level   *slog.LevelVar // of Log, for reloads; may be nil
 	Version string         // of the program, for Snapshot
+	// Private is for a daemon beside others on one host, whose programs connect to each other only: queue pairs of
+	// ibv_modify_qp meet at any free port.
+	Private bool
 	// Session is the local address of the session in which an operator starts the daemon by hand. The zero Addr means
 	// none.
 	Session netip.Addr
@@ -98,7 +101,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
 		users: budget.NewUsers(processors, uptime), uidOwners: owners{file: subordinateFile},
 		reload: o.Load}
-	d.meetings = session.NewMeetings(d.opener.AllowsDirect)
+	d.meetings = session.NewMeetings(d.opener.AllowsDirect, o.Private)
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}

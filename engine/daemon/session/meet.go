@@ -20,6 +20,7 @@ type Meetings struct {
 	numbers rendezvous.Numbers
 	table   *rendezvous.Table
 	allows  func(peer netip.Addr) error
+	port    uint16 // where to listen: rendezvous.Port, or 0 for any free one
 
 	mu    sync.Mutex
 	ports map[meetingAddr]*meetingPort
@@ -31,16 +32,31 @@ type meetingAddr struct {
 	at  netip.Addr
 }
 
-// meetingPort is a listener at rendezvous.Port. It is open while a queue pair uses its address.
+// meetingPort is a listener for the rendezvous. It is open while a queue pair uses its address.
 type meetingPort struct {
 	l     verbs.Listener
 	users int
 }
 
-// NewMeetings returns Meetings without connections. allows says whether the configuration allows a peer.
-func NewMeetings(allows func(peer netip.Addr) error) *Meetings {
-	return &Meetings{table: rendezvous.NewTable(), ports: map[meetingAddr]*meetingPort{},
-		allows: allows}
+// NewMeetings returns Meetings without connections. allows says whether the configuration allows a peer. A private
+// daemon listens at any free port: its queue pairs reach each other only.
+func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
+	m := &Meetings{table: rendezvous.NewTable(), ports: map[meetingAddr]*meetingPort{},
+		allows: allows, port: rendezvous.Port}
+	if private {
+		m.port = 0
+	}
+	return m
+}
+
+// portAt returns the port at which the daemon of an address listens: this one or another.
+func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.ports[meetingAddr{dev, at}]; p != nil {
+		return p.l.Addr().Port()
+	}
+	return rendezvous.Port
 }
 
 // open listens at an address of dev, until close is called.
@@ -50,7 +66,7 @@ func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err er
 	key := meetingAddr{dev, at}
 	p := m.ports[key]
 	if p == nil {
-		l, err := dev.Core.Listen(netip.AddrPortFrom(at, rendezvous.Port),
+		l, err := dev.Core.Listen(netip.AddrPortFrom(at, m.port),
 			verbs.ListenConfig{Backlog: rendezvous.Backlog})
 		if err != nil {
 			return nil, err
@@ -127,7 +143,8 @@ func (d *direct) dial(ctx context.Context, pause time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, pause*rendezvous.AttemptPauses, errNoAnswer)
 	defer cancel()
 	q, s := d.q, d.q.s
-	remote := netip.AddrPortFrom(d.pair.Remote.GID, rendezvous.Port)
+	gid := d.pair.Remote.GID
+	remote := netip.AddrPortFrom(gid, s.meetings.portAt(s.dev, gid))
 	if err := s.checkLocal(remote); err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (d *testDaemon) serve(c *net.UnixConn) {
 	}
 	d.mu.Lock()
 	d.last++
-	s := New(d, Config{Meetings: NewMeetings(nil), ID: d.last,
+	s := New(d, Config{Meetings: NewMeetings(nil, false), ID: d.last,
 		Conn: c, Cred: &unix.Ucred{Uid: 1000}, Account: a,
 		Mapper: d.mapper, Count: &d.count, Log: d.log})
 	d.list[d.last] = s
