@@ -126,6 +126,7 @@ var commands = []func(*global) *cobra.Command{
 	newCp,
 	newRping,
 	newRun,
+	newLocalDaemon,
 	newStatus,
 	newLink,
 	newDev,

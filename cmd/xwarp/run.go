@@ -35,8 +35,9 @@ const (
 
 func newRun(*global) *cobra.Command {
 	var device, socket, style string
+	local := false
 	cmd := &cobra.Command{
-		Use:   "run [--device NAME] [--style roce] -- PROGRAM [ARGUMENT...]",
+		Use:   "run [--local] [--device NAME] [--style roce] -- PROGRAM [ARGUMENT...]",
 		Short: "Run an RDMA program, unmodified, over the daemon",
 		Long: `run starts a program that uses libibverbs and librdmacm, as it comes from its package. It sees a device xwarp_NAME for
 each interface of xwarpd: an RNIC for iWARP. It needs no privilege but access to the daemon's socket. Its exit status,
@@ -49,6 +50,11 @@ build has it beside xwarp (make build). Programs that are started by other means
 
 and in a container with the daemon's socket mounted and its path in XWARP_SOCKET. XWARP_DEVICE leaves one device of
 several. XWARP_DEBUG=1 says on stderr what the daemon refuses. xwarp doctor looks whether all is there.
+
+With --local the program needs no xwarpd: it has a private daemon, which uses the kernel's TCP on the loopback interface
+and needs no privilege. The daemon ends with the program, and leaves nothing. Only this program and those that it starts
+reach the daemon, so that both ends of a connection belong into one command, such as a shell's. Use it for tests, in CI
+and in containers; the device is xwarp_lo, and its speed says nothing about a network.
 
 These programs were tried, as Debian 12 has them:
 
@@ -68,7 +74,8 @@ ends. Datagrams (udaddy) are not offered, nor are the files below /sys/class/inf
   xwarp run -- rping -s -v                        # on one host
   xwarp run -- rping -c -v -C 10 -a 192.0.2.1     # on another
   xwarp run -- ib_write_bw -R 192.0.2.1           # perftest by rdma_cm
-  xwarp run --style roce -- ib_write_bw 192.0.2.1 # perftest by ibv_modify_qp`,
+  xwarp run --style roce -- ib_write_bw 192.0.2.1 # perftest by ibv_modify_qp
+  xwarp run --local -- make test                  # tests of an RDMA program, without xwarpd`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("the program is missing")
@@ -76,9 +83,17 @@ ends. Datagrams (udaddy) are not offered, nor are the files below /sys/class/inf
 			if style != "" && style != styleIWARP && style != styleRoCE {
 				return usagef("--style is %s or %s, not %q", styleIWARP, styleRoCE, style)
 			}
+			if local && socket != "" {
+				return usagef("--local has a daemon of its own: leave --socket out")
+			}
 			library, err := findLibrary()
 			if err != nil {
 				return err
+			}
+			if local {
+				if socket, err = startLocal(); err != nil {
+					return err
+				}
 			}
 			return execProgram(args, map[string]string{
 				"LD_PRELOAD":          preload(library),
@@ -92,6 +107,7 @@ ends. Datagrams (udaddy) are not offered, nor are the files below /sys/class/inf
 	f.SetInterspersed(false)
 	f.StringVar(&device, "device", "", "show the program this `device` of the daemon only")
 	f.StringVar(&style, "style", "", "show devices in the `style` iwarp (default) or roce")
+	f.BoolVar(&local, "local", false, "start a private daemon for the program, on this host's loopback interface")
 	f.StringVar(&socket, "socket", "",
 		"the daemon's control `socket` "+transport.SocketDefault)
 	return cmd

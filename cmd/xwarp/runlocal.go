@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/version"
+)
+
+// localDaemon is the hidden command that makes this executable the private daemon of one program (run --local).
+const localDaemon = "run-local-daemon"
+
+// Descriptors of the private daemon.
+const (
+	programFd = 3 + iota // pidfd of the program
+	answerFd             // gets the path of the control socket, or an error
+)
+
+// localConfig is the configuration of a private daemon at a control socket. One user has all of it.
+const localConfig = `[daemon]
+socket = %q
+log_level = "warn"
+grace = "0s"
+[limits]
+memory = "1TiB"
+daemon_memory = "1TiB"
+connect_rate = 0
+[[interface]]
+name = "lo"
+transport = "kernel"
+`
+
+// controlSocket is its name in the daemon's directory.
+const controlSocket = "control.sock"
+
+// longestDirectory leaves room for the names of control sockets: the kernel takes paths of 107 characters.
+const longestDirectory = 60
+
+// startLocal starts a private daemon for the program that this process becomes, and returns its control socket. The
+// daemon ends with that program, however it ends. It is no child of the program, which may wait for all its children.
+func startLocal() (socket string, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return "", fmt.Errorf("pidfd_open: %w (Linux 5.3 has it)", err)
+	}
+	self := os.NewFile(uintptr(pidfd), "pidfd")
+	defer self.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	c := exec.Command("/bin/sh", "-c", `"$@" &`, "sh", exe, localDaemon)
+	c.Stderr = os.Stderr
+	c.ExtraFiles = []*os.File{self, w}
+	c.Dir = "/"
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of the terminal are for the program
+	err = c.Run()
+	w.Close()
+	if err != nil {
+		return "", fmt.Errorf("starting a private daemon: %w", err)
+	}
+	answer, err := io.ReadAll(r)
+	switch {
+	case err != nil:
+		return "", err
+	case len(answer) == 0:
+		return "", errors.New("the private daemon ended at once: see its message above")
+	case !filepath.IsAbs(string(answer)):
+		return "", fmt.Errorf("private daemon: %s", answer)
+	}
+	return string(answer), nil
+}
+
+func newLocalDaemon(*global) *cobra.Command {
+	return &cobra.Command{
+		Use: localDaemon, Hidden: true, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var st unix.Stat_t
+			if unix.Fstat(answerFd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+				return usagef("xwarp run --local starts it")
+			}
+			return serveLocal(cmd.Context())
+		},
+	}
+}
+
+// serveLocal is the private daemon, until its program has ended.
+func serveLocal(ctx context.Context) error {
+	unix.CloseOnExec(programFd)
+	answer := os.NewFile(answerFd, "answer")
+	defer answer.Close()
+	dir, err := localDirectory()
+	if err == nil {
+		defer os.RemoveAll(dir)
+	}
+	var d *daemon.Daemon
+	if err == nil {
+		d, err = openLocal(dir)
+	}
+	if err != nil {
+		fmt.Fprint(answer, err)
+		return nil // the program's process reports it
+	}
+	fmt.Fprint(answer, filepath.Join(dir, controlSocket))
+	answer.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		awaitEnd(programFd)
+		cancel()
+	}()
+	return d.Run(ctx)
+}
+
+// openLocal opens the daemon with its control socket in dir.
+func openLocal(dir string) (*daemon.Daemon, error) {
+	lo, err := net.InterfaceByName("lo")
+	if err != nil {
+		return nil, fmt.Errorf("lo: %w", err)
+	}
+	if lo.Flags&net.FlagUp == 0 {
+		return nil, errors.New("the loopback interface is down: ip link set lo up")
+	}
+	path := filepath.Join(dir, "xwarp.toml")
+	text := fmt.Sprintf(localConfig, filepath.Join(dir, controlSocket))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC"} {
+		os.Unsetenv(name) // systemd's, of a unit that this daemon is not
+	}
+	daemon.LimitGarbage()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	d, err := daemon.New(cfg, daemon.Options{Log: log, Version: version.Get().Version,
+		Private: true})
+	if err != nil {
+		return nil, err
+	}
+	d.ReserveProcessors()
+	return d, nil
+}
+
+// localDirectory makes a directory that only this user enters.
+func localDirectory() (dir string, err error) {
+	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
+		if !filepath.IsAbs(parent) || len(parent) > longestDirectory {
+			continue
+		}
+		if dir, err = os.MkdirTemp(parent, "xwarp-local-"); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("a directory for the control socket: %w (TMPDIR names another place)",
+		err)
+}
+
+// awaitEnd returns when the process of a pidfd has ended.
+func awaitEnd(pidfd int32) {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: pidfd, Events: unix.POLLIN}}, -1)
+		if n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
