@@ -38,6 +38,7 @@ type captureFlags struct {
 	count                    uint64
 	snap                     int
 	duration                 time.Duration
+	decrypt                  bool
 }
 
 func newCapture(*global) *cobra.Command {
@@ -65,6 +66,8 @@ markers (mpa.markers = false).`,
 	f.StringVar(&o.remote, "remote", "", "only peers with this address or prefix")
 	f.Uint16Var(&o.port, "port", 0, "only connections with this port at either end")
 	f.Uint64VarP(&o.count, "count", "c", 0, "end after this number of frames")
+	f.BoolVar(&o.decrypt, "decrypt", false, "add the frames that IPsec encrypts, in the clear, on "+
+		"interfaces whose names end with decrypted; for the operator")
 	f.IntVarP(&o.snap, "snaplen", "s", 0, "bytes of each frame to keep; 0: all")
 	f.DurationVar(&o.duration, "duration", 0, "end after this time")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.runCapture(cmd) }
@@ -83,7 +86,8 @@ func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err erro
 	case o.snap < 0 || o.duration < 0:
 		return a, usagef("--snaplen and --duration must not be below zero")
 	}
-	a = control.CaptureArgs{Port: o.port, Frames: o.count, SnapLen: o.snap}
+	a = control.CaptureArgs{Port: o.port, Frames: o.count, SnapLen: o.snap,
+		Decrypted: o.decrypt}
 	if o.remote == "" {
 		return a, nil
 	}

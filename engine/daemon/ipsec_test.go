@@ -243,6 +243,10 @@ func testIPsec(t *testing.T, queues int) {
 	}
 	p.decode(t, p.frames(t))
 
+	if queues == 1 {
+		p.captures(t, socket, func() { work(func() bool { return true }) })
+	}
+
 	// Deleted SAs do not end the stream.
 	p.fake.deleteAll()
 	time.AfterFunc(700*time.Millisecond, p.fake.answer)
@@ -267,6 +271,52 @@ func testIPsec(t *testing.T, queues int) {
 	}
 	if n := p.d[1].Snapshot().Devices[0].Steering["drop_clear"]; n == 0 {
 		t.Error("no segment in the clear was dropped")
+	}
+}
+
+// captures are of the operator: with ESP alone, or with what it carries, too, which tshark reads and finds whole.
+func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
+	t.Helper()
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if _, err := dev.Capture(t.Context(), control.CaptureArgs{Decrypted: true}); err == nil ||
+		!strings.Contains(err.Error(), "only the operator may capture with decrypted frames") {
+		t.Errorf("a program captures what others encrypt: %v", err)
+	}
+	operator, err := client.Open(control.OperatorPath(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer operator.Close()
+	files := map[bool]string{}
+	for _, decrypted := range []bool{false, true} {
+		files[decrypted] = save(t, capturing(t, operator,
+			control.CaptureArgs{Decrypted: decrypted}, work).data)
+	}
+	for _, c := range []struct {
+		decrypted bool
+		filter    string
+		want      bool
+	}{
+		{false, "esp", true},
+		{false, "tcp || iwarp_mpa", false},
+		{true, "esp && !(frame.interface_name contains \"decrypted\")", true},
+		{true, "esp && frame.interface_name contains \"decrypted\"", false},
+		{true, "tcp && !(frame.interface_name contains \"decrypted\")", false},
+		{true, "iwarp_mpa.req && frame.interface_name contains \"decrypted\"", true},
+		{true, "iwarp_mpa.rep && frame.interface_name contains \"decrypted\"", true},
+		{true, "tcp.dstport == 7174 && tcp.len > 1000 && tcp.checksum.status == 1", true},
+		{true, "tcp.srcport == 7174 && tcp.len > 1000 && tcp.checksum.status == 1", true},
+		{true, "tcp.checksum.status == 0", false},
+	} {
+		n := len(tsharkLines(t, files[c.decrypted], "-o", "tcp.check_checksum:TRUE", "-Y",
+			c.filter))
+		if n > 0 != c.want {
+			t.Errorf("capture, decrypted %v: %d frames are %s", c.decrypted, n, c.filter)
+		}
 	}
 }
 

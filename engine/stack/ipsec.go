@@ -50,6 +50,13 @@ func (f *Flow) innerMTU(mtu int, v6 bool) int {
 	return f.Shape.InnerMTU(mtu, v6)
 }
 
+// PlainObserver sees the frames of protected connections as they would be without IPsec.
+type PlainObserver interface {
+	Watches(segment []byte) bool // reports whether Show is to be called for a segment
+	// Show takes a frame, which is valid during the call.
+	Show(frame []byte, sent bool)
+}
+
 // inbound is an SA to receive with.
 type inbound struct {
 	sa   *esp.In
@@ -166,6 +173,9 @@ func (s *Stack) replySealed(buf ring.TxBuf, f *Flow, t *tcp.Tuple, o *tcp.Out, m
 // putSealed seals the frame of n bytes that stands behind the headroom of buf, and gives it to the port. When the SA's
 // hard limit is reached the frame is lost, and TCP sends it again with the next SA.
 func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
+	if b := buf.Data[f.headroom():]; s.cfg.Plain != nil && s.cfg.Plain.Watches(b[frame.n:n]) {
+		s.cfg.Plain.Show(b[:n], true)
+	}
 	size, err := f.seal(buf.Data, frame, n)
 	if err == nil {
 		s.put(buf, size)
@@ -264,6 +274,9 @@ func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoin
 		s.stats.DropPolicy++
 		return
 	}
+	if s.cfg.Plain != nil && s.cfg.Plain.Watches(payload) {
+		s.showReceived(near, payload, ecn)
+	}
 	n := len(payload)
 	s.seg.Len, s.seg.ECN = n, ecn
 	var sum uint64
@@ -275,6 +288,25 @@ func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoin
 	s.via = in.flow
 	s.segment(near, payload, 1, sum, now)
 	s.via = nil
+}
+
+// showReceived shows a segment that was decrypted with headers like those that it would have had. With near it is of
+// near's hosts, else s.ip is its IP header.
+func (s *Stack) showReceived(near *Endpoint, segment []byte, ecn tcp.ECN) {
+	h := ip.Header{Src: s.ip.Src, Dst: s.ip.Dst}
+	e := ip.Ethernet{Dst: s.cfg.MAC, Type: ip.TypeIPv4}
+	if near != nil {
+		h.Src, h.Dst = near.tuple.Remote, near.tuple.Local
+	}
+	if h.V6 = !h.Src.Is4(); h.V6 {
+		e.Type = ip.TypeIPv6
+	}
+	h.Proto, h.TTL, h.DF, h.TOS = ip.ProtoTCP, defaultHops, true, uint8(ecn)
+	h.PayloadLen = len(segment)
+	s.shown = append(s.shown[:0], make([]byte, e.Len()+h.Len())...)
+	h.Put(s.shown[e.Put(s.shown):])
+	s.shown = append(s.shown, segment...)
+	s.cfg.Plain.Show(s.shown, false)
 }
 
 // quotable is how old a packet may be that an ICMP error quotes, in packets sent since.

@@ -231,6 +231,54 @@ func TestProtectedStream(t *testing.T) {
 	}
 }
 
+// observed keeps the frames that a PlainObserver is shown.
+type observed struct{ sent, received [][]byte }
+
+func (o *observed) Watches(segment []byte) bool { return len(segment) > 0 }
+
+func (o *observed) Show(frame []byte, sent bool) {
+	if sent {
+		o.sent = append(o.sent, bytes.Clone(frame))
+	} else {
+		o.received = append(o.received, bytes.Clone(frame))
+	}
+}
+
+// TestPlainObserver compares the frames that are shown before they are encrypted with those that are shown after they
+// are decrypted: all of their segments, and the addresses.
+func TestPlainObserver(t *testing.T) {
+	for _, c := range shapes {
+		var seen [2]observed
+		from, to := &checked{t: t}, &checked{t: t}
+		to.idle = true
+		x := newESPPair(t, c.v6, c.shape, [2]Upper{from, to}, true, func(i int, c *Config) {
+			c.Plain = &seen[i]
+		})
+		for range 20 {
+			x.turn()
+		}
+		for i := range seen {
+			sent, got := seen[i].sent, seen[1-i].received
+			if len(got) < 10 {
+				t.Fatalf("%+v: %d frames of host %d", c, len(got), i)
+			}
+			for j, f := range got {
+				var e ip.Ethernet
+				var want, is ip.Header
+				off, _ := e.Decode(f)
+				n, err := is.Decode(f[off:])
+				m, _ := want.Decode(sent[j][off:])
+				is.TTL, want.TTL = 0, 0
+				if err != nil || is.Src != want.Src || is.Dst != want.Dst ||
+					is.Proto != want.Proto || is.TOS != want.TOS ||
+					!bytes.Equal(f[off+n:], sent[j][off+m:]) {
+					t.Fatalf("%+v: frame %d of host %d: %+v, want %+v, %v", c, j, i, is, want, err)
+				}
+			}
+		}
+	}
+}
+
 // TestConnectionWaitsForSAs: before there are any, and after they were deleted in the middle of a stream.
 //
 //req:rfc5044-9.4-1

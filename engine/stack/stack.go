@@ -44,6 +44,7 @@ type Config struct {
 	Resolver Resolver
 	Steering Steering
 	IPsec    IPsec         // nil: all connections are in the clear
+	Plain    PlainObserver // nil: none
 	Peers    *budget.Peers // of all stacks of a device; nil: the stack's own, with defaults
 	Secret   [16]byte      // random: keys ISNs, timestamp offsets and SYN cookies
 	Seed     uint64        // random: the challenge ACK budget
@@ -105,6 +106,7 @@ type Stack struct {
 	eth     ip.Ethernet
 	ip      ip.Header
 	scratch []byte
+	shown   []byte    // see showReceived
 	tuple   tcp.Tuple // of the segment being processed
 	strayed Stray
 	frags   ip.Reassembler

@@ -67,6 +67,8 @@ type Config struct {
 	Privileges *Privileges
 	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults of a test.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
+	// Plain, when set, returns an observer of a queue's frames before IPsec encrypts them, and after it decrypts them.
+	Plain func(queue int) PlainObserver
 }
 
 // Idle is what a worker does when it has nothing to do.

@@ -27,6 +27,9 @@ type IPsecConfig struct {
 	Follow func(xfrm.Options) (xfrm.Source, error)
 }
 
+// PlainObserver sees the frames of protected connections as they would be without IPsec.
+type PlainObserver = stack.PlainObserver
+
 // IPsecStats are the counters of IPsec on a device.
 type IPsecStats struct {
 	ipsec.Stats

@@ -153,6 +153,9 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	protect := x.ipsec.newManager(w)
 	if protect != nil {
 		cfg.IPsec = protect
+		if x.cfg.Plain != nil {
+			cfg.Plain = x.cfg.Plain(queue)
+		}
 	}
 	w.stk, err = stack.New(cfg)
 	if err != nil {

@@ -64,6 +64,8 @@ type Config struct {
 	Filter
 	Snap int // bytes kept of each frame; 0 is all. The first frames of connections are always whole
 	Ring int // bytes of the ring for each Port, a power of two; 0: DefaultRing
+	// Decrypted adds the frames of the Ports that Hub.Decrypted made.
+	Decrypted bool
 }
 
 // Start begins a capture.
@@ -87,12 +89,19 @@ func (h *Hub) Start(cfg Config) (*Capture, error) {
 			return nil, ErrBusy
 		}
 	}
+	hidden := map[string]bool{}
 	for _, p := range h.ports {
+		if p.decrypted && !cfg.Decrypted {
+			hidden[p.name] = true
+			continue
+		}
 		r := &frameRing{capture: c, port: p, buf: make([]byte, cfg.Ring)}
 		c.rings = append(c.rings, r)
 		p.attach(func(l []*frameRing) []*frameRing { return append(l, r) })
 	}
-	c.first = h.starts.frames(&c.filter)
+	c.first = slices.DeleteFunc(h.starts.frames(&c.filter), func(f Frame) bool {
+		return hidden[f.Port]
+	})
 	slices.SortStableFunc(c.first, func(a, b Frame) int { return cmp.Compare(a.Time, b.Time) })
 	c.started = len(c.first)
 	return c, nil

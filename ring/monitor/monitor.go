@@ -53,6 +53,8 @@ type Port struct {
 	name  string
 	rings atomic.Pointer[[]*frameRing] // of the captures that run; nil: none
 	buf   []byte
+
+	decrypted bool // see Hub.Decrypted
 }
 
 // Wrap decorates the Port of a queue; captures show it by that name.
@@ -62,6 +64,31 @@ func (h *Hub) Wrap(p ring.Port, name string) *Port {
 	h.ports = append(h.ports, t)
 	h.mu.Unlock()
 	return t
+}
+
+// Decrypted returns a Port without rings, whose frames are given to Show: those that the Ports with rings have
+// encrypted. Captures show them only with Config.Decrypted.
+func (h *Hub) Decrypted(name string) *Port {
+	p := h.Wrap(nil, name)
+	p.decrypted = true
+	return p
+}
+
+// Watches reports whether a frame with a TCP segment is to be given to Show.
+func (p *Port) Watches(segment []byte) bool {
+	return p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 ||
+		len(segment) > tcpFlags && segment[tcpFlags]&(fin|syn|rst) != 0
+}
+
+// Show passes a frame to captures and starts.
+func (p *Port) Show(frame []byte, sent bool) {
+	d := Rx
+	if sent {
+		d = Tx
+	}
+	if s, ok := parse(frame); p.isWatched(&s, ok, frame) {
+		p.onFrame(&s, ok, frame, d)
+	}
 }
 
 // Recv is ring.Port's.

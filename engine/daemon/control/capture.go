@@ -9,6 +9,9 @@ type CaptureArgs struct {
 	Port    uint16        `json:"port,omitempty"`   // of either end
 	Frames  uint64        `json:"frames,omitempty"` // number of frames to end after, those of the beginning included
 	SnapLen int           `json:"snaplen,omitempty"`
+	// Decrypted adds frames as they are before IPsec encrypts them and after it decrypts them, on interfaces of their
+	// own in the file. Only the operator may.
+	Decrypted bool `json:"decrypted,omitempty"`
 }
 
 // CaptureFlow is a connection.

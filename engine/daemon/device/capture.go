@@ -5,6 +5,7 @@ import (
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/xdp"
 	"xwarp/ring"
 	"xwarp/ring/monitor"
 )
@@ -24,6 +25,17 @@ func (d *Device) wrapper(other func(int, ring.Port) (ring.Port, error)) func(int
 			return p, nil
 		}
 		return d.hub.Wrap(p, fmt.Sprintf("%s queue %d", d.Name, queue)), nil
+	}
+}
+
+// observer returns what observes frames without their encryption, for captures of the operator; nil when the
+// configuration allows no captures.
+func (d *Device) observer() func(int) xdp.PlainObserver {
+	if d.hub == nil {
+		return nil
+	}
+	return func(queue int) xdp.PlainObserver {
+		return d.hub.Decrypted(fmt.Sprintf("%s queue %d decrypted", d.Name, queue))
 	}
 }
 

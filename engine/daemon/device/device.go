@@ -120,6 +120,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapper(p.Wrap),
 			Privileges: dev.privileges, IPsec: dev.ipsecConfig(p.FollowSAs),
+			Plain: dev.observer(),
 		})
 		if err == nil {
 			dev.Core = dev.xdp.Device

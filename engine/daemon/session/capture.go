@@ -40,7 +40,10 @@ type capture struct {
 func (*capture) String() string { return "capture" }
 
 // mayCapture returns why a session may not see the frames of all users, nil when it may.
-func (s *Session) mayCapture() error {
+func (s *Session) mayCapture(a *control.CaptureArgs) error {
+	if a.Decrypted {
+		return s.onlyOperator("capture with decrypted frames of IPsec")
+	}
 	group := s.d.Config().Daemon.CaptureGroup
 	if group != "" && s.account.Tenant == "" && member(s.cred, group) {
 		return nil
@@ -67,7 +70,7 @@ func member(c *unix.Ucred, group string) bool {
 }
 
 func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
-	if err := s.mayCapture(); err != nil {
+	if err := s.mayCapture(a); err != nil {
 		return nil, err
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
@@ -78,7 +81,7 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := monitor.Config{Snap: a.SnapLen}
+	c := monitor.Config{Snap: a.SnapLen, Decrypted: a.Decrypted}
 	c.Remote, c.Port = a.Remote, a.Port
 	for _, f := range a.Flows {
 		c.Flows = append(c.Flows, monitor.Flow(f))
