@@ -1,5 +1,6 @@
 // Package esp is the Encapsulating Security Payload of IPsec (RFC 4303) with AES-GCM (RFC 4106), in transport and
-// tunnel mode, over IPv4 and IPv6. Packets are sealed and opened in place; nothing allocates for each packet. The
+// tunnel mode, over IPv4 and IPv6. AES-CBC with HMAC-SHA256, which RFC 8221 requires as well, takes seven times the
+// processor time and is left out. Packets are sealed and opened in place; nothing allocates for each packet. The
 // package does no I/O and knows no keys but those that it is given.
 //
 //	 0                   1                   2                   3

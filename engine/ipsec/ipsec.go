@@ -83,10 +83,60 @@ type Manager struct {
 	total    Stats             // without what the present SAs count
 }
 
-// flowKey is two hosts and the mode of the SAs between them: rules for some ports, and a reload, can have both modes.
+// flowKey is what SAs are for: two hosts, the mode, for rules and a reload can have both, and the ports of the IKE
+// daemon's policies. An SA carries no connection that its policies are not for (RFC 4301, 5.2).
 type flowKey struct {
 	local, remote ip.Addr
 	mode          esp.Mode
+	ports         portPair
+}
+
+// portPair is the ports of a policy, and names a group of policies by its least.
+type portPair struct{ local, remote xfrm.Ports }
+
+func (a portPair) compare(b portPair) int {
+	return cmp.Or(cmp.Compare(a.local.Port, b.local.Port), cmp.Compare(a.local.Mask, b.local.Mask),
+		cmp.Compare(a.remote.Port, b.remote.Port), cmp.Compare(a.remote.Mask, b.remote.Mask))
+}
+
+// portsOf returns the least ports of the policies between two hosts that share SAs with p: those with its ReqID, which
+// may be another one when the IKE daemon starts again.
+func (m *Manager) portsOf(p *xfrm.Policy, local, remote netip.Addr) portPair {
+	least := portPair{p.LocalPort, p.RemotePort}
+	for _, q := range m.policies {
+		x := portPair{q.LocalPort, q.RemotePort}
+		if q.Out == p.Out && q.Mode == p.Mode && q.ReqID == p.ReqID && q.ForTCP() &&
+			q.Local.Contains(local) && q.Remote.Contains(remote) && x.compare(least) < 0 {
+			least = x
+		}
+	}
+	return least
+}
+
+// keyOf returns the key of a connection that r protects.
+func (m *Manager) keyOf(r *Rule, t *tcp.Tuple) flowKey {
+	k := flowKey{local: t.Local, remote: t.Remote, mode: r.Mode}
+	local := netip.AddrPortFrom(addrOf(t.Local), t.LocalPort)
+	remote := netip.AddrPortFrom(addrOf(t.Remote), t.RemotePort)
+	for _, p := range m.policies {
+		if p.Out && p.Mode == r.Mode && p.Matches(local, remote) {
+			k.ports = m.portsOf(p, local.Addr(), remote.Addr())
+			break
+		}
+	}
+	return k
+}
+
+// keyOfSA returns the key of an SA between two hosts.
+func (m *Manager) keyOfSA(sa *xfrm.SA, local, remote netip.Addr) flowKey {
+	k := flowKey{local: ip.Addr(local.As16()), remote: ip.Addr(remote.As16()), mode: sa.Mode}
+	for _, p := range m.policies {
+		if p.Out == (sa.Src == local) && p.ForTCP() && p.Uses(sa) {
+			k.ports = m.portsOf(p, local, remote)
+			break
+		}
+	}
+	return k
 }
 
 // flow is a stack.Flow with what is needed to ask for its SAs.
@@ -153,7 +203,7 @@ func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	if r == nil {
 		return nil
 	}
-	if f := m.flows[flowKey{t.Local, t.Remote, r.Mode}]; f != nil {
+	if f := m.flows[m.keyOf(r, t)]; f != nil {
 		return &f.Flow
 	}
 	return nowhere(r.Mode, t)
@@ -165,10 +215,10 @@ func nowhere(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
 		Remote: t.Remote}
 }
 
-// Prepare implements stack.IPsec: from now on the hosts of t have a flow.
+// Prepare implements stack.IPsec: from now on t has a flow.
 func (m *Manager) Prepare(t *tcp.Tuple) {
 	if r := m.rule(t); r != nil {
-		m.flowOf(flowKey{t.Local, t.Remote, r.Mode})
+		m.flowOf(m.keyOf(r, t))
 	}
 }
 
@@ -183,8 +233,13 @@ func (m *Manager) flowOf(k flowKey) *flow {
 
 // Want implements stack.IPsec.
 func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
-	f := m.flows[flowKey{wanted.Local, wanted.Remote, wanted.Shape.Mode}]
-	if f == nil || &f.Flow != wanted {
+	var f *flow
+	for _, known := range m.flows {
+		if &known.Flow == wanted {
+			f = known
+		}
+	}
+	if f == nil {
 		return
 	}
 	sa := f.current
@@ -266,7 +321,8 @@ func (m *Manager) Update(s *xfrm.State) {
 func (m *Manager) keys() []flowKey {
 	return slices.SortedFunc(maps.Keys(m.flows), func(a, b flowKey) int {
 		return cmp.Or(bytes.Compare(a.local[:], b.local[:]),
-			bytes.Compare(a.remote[:], b.remote[:]), cmp.Compare(a.mode, b.mode))
+			bytes.Compare(a.remote[:], b.remote[:]), cmp.Compare(a.mode, b.mode),
+			a.ports.compare(b.ports))
 	})
 }
 
@@ -281,7 +337,7 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	if !m.cfg.Owns(local, remote) {
 		return nil
 	}
-	key := flowKey{ip.Addr(local.As16()), ip.Addr(remote.As16()), sa.Mode}
+	key := m.keyOfSA(sa, local, remote)
 	var other *Rule
 	for i := range m.cfg.Rules {
 		r := &m.cfg.Rules[i]
@@ -408,15 +464,17 @@ func (m *Manager) Expire(now tick.Time) {
 	}
 }
 
-// errNoPolicy says that the IKE daemon does not know the peer.
-var errNoPolicy = errors.New("no policy of the IKE daemon is for this peer: add a CHILD_SA with this " +
-	"mode, the engine's if_id and start_action = trap")
+// errNoPolicy says that the IKE daemon has nothing for connections that wait.
+var errNoPolicy = errors.New("no policy of the IKE daemon is for this peer, or none for its ports: " +
+	"add a CHILD_SA with this mode, the engine's if_id and start_action = trap, whose local_ts and " +
+	"remote_ts have the ports or none")
 
 func (m *Manager) acquire(k flowKey) {
 	local, remote := addrOf(k.local), addrOf(k.remote)
 	for _, policy := range m.policies {
 		if policy.Out && policy.Mode == k.mode && policy.Local.Contains(local) &&
-			policy.Remote.Contains(remote) {
+			policy.Remote.Contains(remote) && policy.ForTCP() &&
+			m.portsOf(policy, local, remote) == k.ports {
 			m.ask(func() error { return m.cfg.Kernel.Acquire(policy) })
 			return
 		}

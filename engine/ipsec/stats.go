@@ -72,7 +72,7 @@ func (m *Manager) Waiting() (list []netip.Addr) {
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
-	return list
+	return slices.Compact(list)
 }
 
 // Association describes an SA in use.

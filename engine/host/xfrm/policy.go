@@ -61,9 +61,12 @@ func (p *Policy) String() string {
 		p.Remote, p.RemotePort)
 }
 
+// ForTCP reports whether p is for TCP connections.
+func (p *Policy) ForTCP() bool { return p.Protocol == 0 || p.Protocol == unix.IPPROTO_TCP }
+
 // Matches reports whether p is for a TCP connection.
 func (p *Policy) Matches(local, remote netip.AddrPort) bool {
-	return (p.Protocol == 0 || p.Protocol == unix.IPPROTO_TCP) &&
+	return p.ForTCP() &&
 		p.Local.Contains(local.Addr().Unmap()) && p.Remote.Contains(remote.Addr().Unmap()) &&
 		p.LocalPort.Has(local.Port()) && p.RemotePort.Has(remote.Port())
 }

@@ -147,8 +147,8 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 	case attrs[nl.XFRMA_OFFLOAD_DEV] != nil:
 		return errors.New("it is offloaded to a device: set hw_offload = no in the IKE daemon")
 	case len(b) < nl.SizeofXfrmAlgoAEAD:
-		return errors.New("it has no AEAD algorithm: set esp_proposals = aes128gcm16-esn in the " +
-			"IKE daemon")
+		return errors.New("its algorithm is no AEAD (AES-CBC with HMAC is not supported): set " +
+			"esp_proposals = aes128gcm16-esn in the IKE daemon")
 	}
 	name := unix.ByteSliceToString(b[:64])
 	bits, icv := native.Uint32(b[64:]), native.Uint32(b[68:])
