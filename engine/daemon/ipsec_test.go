@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -31,6 +32,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 	"xwarp/tcp/ip"
 )
@@ -200,7 +202,9 @@ func TestIPsec(t *testing.T) {
 
 func testIPsec(t *testing.T, queues int) {
 	p := newProtectedPair(t, topo.Options{Queues: queues})
-	p.start(t, 1, scratchTable)
+	dir := t.TempDir()
+	p.start(t, 1, scratchTable+fmt.Sprintf("[[export]]\nname = \"files\"\n"+
+		"listen = \"0.0.0.0:7175\"\nserve = \"directory\"\npath = %q\nsize = \"64MiB\"\n", dir))
 	socket := p.start(t, 0, "")
 	e, peer := p.dial(t, socket)
 	if p.fake.asked == 0 {
@@ -246,6 +250,7 @@ func testIPsec(t *testing.T, queues int) {
 	if queues == 1 {
 		p.captures(t, socket, func() { work(func() bool { return true }) })
 	}
+	p.copyFile(t, socket, dir)
 
 	// Deleted SAs do not end the stream.
 	p.fake.deleteAll()
@@ -271,6 +276,44 @@ func testIPsec(t *testing.T, queues int) {
 	}
 	if n := p.d[1].Snapshot().Devices[0].Steering["drop_clear"]; n == 0 {
 		t.Error("no segment in the clear was dropped")
+	}
+}
+
+// copyFile puts a file into the export of a directory, while its SAs are replaced.
+func (p *protectedPair) copyFile(t *testing.T, socket, dir string) {
+	t.Helper()
+	const size = 8 << 20
+	data := make([]byte, size)
+	rand.Read(data)
+	f, err := os.Open(save(t, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := transfer.Dial(t.Context(), dev, netip.AddrPortFrom(p.at.Addr(), 7175), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	attr := transfer.Attr{Kind: transfer.KindFile, Mode: 0o600, Length: size}
+	to, err := c.Store(t.Context(), "copy", attr, 1, f)
+	for at := int64(0); at < size && err == nil; at += size / 4 {
+		p.fake.rekey()
+		err = to.Move(t.Context(), at, size/4)
+	}
+	if err == nil {
+		err = to.Close(t.Context(), true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "copy")); err != nil || !bytes.Equal(b, data) {
+		t.Errorf("the copy of %d bytes is another file: %v", len(b), err)
 	}
 }
 
