@@ -1,0 +1,406 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"xwarp/engine/esp"
+	"xwarp/scripts/lab/vm"
+)
+
+// ikeHosts are two machines whose SAs strongSwan negotiates: one with xwarpd, one with soft-iWARP on the kernel's ESP.
+type ikeHosts struct {
+	net       *vm.Network
+	ours, siw *vm.VM
+}
+
+// bootIKE boots both.
+func bootIKE(t *testing.T) *ikeHosts {
+	t.Helper()
+	if !*runLab {
+		t.Skip("make lab, LAB=1 or -lab runs this")
+	}
+	vm.NeedNewest(t)
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	network, err := vm.NewNetwork(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { network.Close() })
+	h := &ikeHosts{net: network}
+	for to, o := range map[**vm.VM]vm.Options{
+		&h.ours: {Network: network, Newest: true, NoSiw: true, Share: dir},
+		&h.siw:  {Network: network},
+	} {
+		m, err := vm.Start(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() && m.Running() {
+				out, _, _ := m.Run("tail -n 30 /tmp/*.log; ip -s xfrm state; ip xfrm policy",
+					time.Minute)
+				t.Log(out, m.ConsoleEnd())
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		*to = m
+		h.script(t, m, startCharon)
+	}
+	return h
+}
+
+// startCharon starts the IKE daemon.
+const startCharon = `modprobe -a esp4 esp6 xfrm_user
+cat >/tmp/strongswan.conf <<C
+charon {
+  load = random nonce openssl aes sha1 sha2 hmac kdf gcm drbg kernel-netlink socket-default vici
+  install_routes = no
+  filelog {
+    log {
+      path = /tmp/charon.log
+      default = 1
+      flush_line = yes
+    }
+  }
+  plugins {
+    vici {
+      socket = unix:///tmp/vici
+    }
+  }
+}
+swanctl {
+  load = random openssl
+}
+C
+mkdir -p /tmp/swanctl
+cd /tmp/swanctl
+mkdir -p x509 x509ca x509ocsp x509aa x509ac x509crl pubkey private rsa ecdsa bliss pkcs8 pkcs12
+export STRONGSWAN_CONF=/tmp/strongswan.conf
+setsid /usr/lib/ipsec/charon </dev/null >/tmp/charon.out 2>&1 &
+for i in $(seq 60); do [ ! -S /tmp/vici ] || break; sleep 0.5; done
+`
+
+// swanctl is a command of swanctl with the machine's configuration.
+func swanctl(command string) string {
+	return "STRONGSWAN_CONF=/tmp/strongswan.conf SWANCTL_DIR=/tmp/swanctl swanctl " + command +
+		" --uri unix:///tmp/vici\n"
+}
+
+func (h *ikeHosts) script(t *testing.T, m *vm.VM, script string) string {
+	t.Helper()
+	out, err := m.Script(t.Output(), script, 3*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// protect has both hosts protect TCP between them, and starts xwarpd anew.
+func (h *ikeHosts) protect(t *testing.T, mode esp.Mode, v6 bool) {
+	t.Helper()
+	for _, m := range []*vm.VM{h.ours, h.siw} {
+		peer, own := h.siw, ""
+		if m == h.siw {
+			peer = h.ours
+		} else { // as xwarpd(8) has it
+			own = "if_id_in = 0x7877\nif_id_out = 0x7877\nmark_in = 0x7877\nmark_in_sa = yes\n"
+		}
+		h.script(t, m, fmt.Sprintf(`cat >/tmp/swanctl/swanctl.conf <<C
+connections {
+  xwarp {
+    version = 2
+    local_addrs = %[1]v
+    remote_addrs = %[2]v
+    proposals = aes128gcm16-prfsha256-x25519
+    mobike = no
+    local {
+      auth = psk
+    }
+    remote {
+      auth = psk
+    }
+    children {
+      xwarp {
+        mode = %[3]v
+        local_ts = dynamic[6]
+        remote_ts = dynamic[6]
+        esp_proposals = aes128gcm16-x25519-esn
+        replay_window = 1024
+        start_action = trap
+        %[4]s
+      }
+    }
+  }
+}
+secrets {
+  ike-xwarp {
+    secret = "a long random text, the same on both hosts"
+  }
+}
+C
+%[5]s`, addrOf(m, v6), addrOf(peer, v6), mode, own, "! "+swanctl("--terminate --ike xwarp --force")+
+			swanctl("--load-all")))
+	}
+	h.script(t, h.ours, fmt.Sprintf(`cat >/tmp/xwarp.toml <<C
+[daemon]
+socket = "/tmp/control"
+drop_rights = false
+[[interface]]
+name = "eth0"
+[[interface.ipsec]]
+remote = ["%v"]
+if_id = 0x7877
+mode = "%v"
+C
+`, netip.PrefixFrom(addrOf(h.siw, v6), addrOf(h.siw, v6).BitLen()), mode))
+	h.restart(t)
+}
+
+// restart kills xwarpd, if it runs, and starts it.
+func (h *ikeHosts) restart(t *testing.T) {
+	t.Helper()
+	h.script(t, h.ours, `[ ! -e /tmp/pid ] || { kill -9 $(cat /tmp/pid); rm -f /tmp/control; }
+setsid /share/xwarpd --config /tmp/xwarp.toml </dev/null >>/tmp/xwarpd.log 2>&1 &
+echo $! >/tmp/pid
+for i in $(seq 120); do [ ! -S /tmp/control ] || break; sleep 0.5; done
+/share/xwarp status --socket /tmp/control`)
+}
+
+func addrOf(m *vm.VM, v6 bool) netip.Addr {
+	if v6 {
+		return m.Addr6
+	}
+	return m.Addr4
+}
+
+// ikeState is of what xwarp tells about xwarpd.
+type ikeState struct {
+	Devices []struct {
+		IPsec struct{ Replayed, Forged, Rekeys uint64 }
+	}
+	QP []struct {
+		In uint64 `json:"payload_in"`
+	}
+}
+
+// state asks xwarp.
+func (h *ikeHosts) state(t *testing.T) (s ikeState) {
+	t.Helper()
+	for _, command := range []string{"status", "resource show qp"} {
+		out, code, err := h.ours.Run("/share/xwarp "+command+" --json --socket /tmp/control",
+			time.Minute)
+		if err != nil || code != 0 {
+			t.Fatal(err, out)
+		}
+		if err := json.Unmarshal([]byte(out), &s); err != nil || len(s.Devices) != 1 {
+			t.Fatal(err, out)
+		}
+	}
+	return s
+}
+
+// payloadIn returns the bytes that the only queue pair of xwarpd has received.
+func (s *ikeState) payloadIn() uint64 {
+	if len(s.QP) != 1 {
+		return 0
+	}
+	return s.QP[0].In
+}
+
+// pings runs rping in both directions of connecting.
+func (h *ikeHosts) pings(t *testing.T, v6 bool) {
+	t.Helper()
+	const options = "-V -S 16384 -C 20 -p 7174"
+	all := ""
+	if v6 {
+		all = " -a ::0"
+	}
+	for name, c := range map[string]struct{ server, client *vm.VM }{
+		"our client": {h.siw, h.ours}, "our server": {h.ours, h.siw},
+	} {
+		commands := map[*vm.VM]string{h.siw: "timeout 100 rping ",
+			h.ours: "timeout 100 /share/xwarp rping --transport daemon --socket /tmp/control "}
+		s, err := c.server.Spawn(commands[c.server] + "-s " + options + all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.server == h.siw {
+			err = c.server.Listening(7174, time.Minute)
+		} else {
+			time.Sleep(3 * time.Second) // the steering, not the kernel, has the port
+		}
+		if err != nil {
+			t.Fatal(name, err, s.Output())
+		}
+		out, code, err := c.client.Run(fmt.Sprintf("%s -c %s -a %v", commands[c.client], options,
+			addrOf(c.server, v6)), 2*time.Minute)
+		if err != nil || code != 0 {
+			t.Errorf("%s: status %d, %v\n%s\nserver:\n%s", name, code, err, out, s.Output())
+		}
+		if code, err := s.Wait(time.Minute); err != nil || code != 0 {
+			t.Errorf("%s: server's status %d, %v\n%s", name, code, err, s.Output())
+		}
+	}
+}
+
+// TestStrongSwan runs rping between xwarpd and soft-iWARP, with SAs that strongSwan negotiates when the first packet
+// asks for them.
+func TestStrongSwan(t *testing.T) {
+	h := bootIKE(t)
+	for _, c := range []struct {
+		mode esp.Mode
+		v6   bool
+	}{{esp.Transport, false}, {esp.Tunnel, false}, {esp.Transport, true}, {esp.Tunnel, true}} {
+		t.Run(fmt.Sprintf("%v/IPv6 %v", c.mode, c.v6), func(t *testing.T) {
+			h.protect(t, c.mode, c.v6)
+			link := h.capture(t)
+			h.pings(t, c.v6)
+			frames := link()
+			if len(frames) < 100 {
+				t.Errorf("%d packets of ESP are on the link", len(frames))
+			}
+			n := h.state(t).Devices[0].IPsec
+			if n.Forged != 0 || n.Replayed != 0 {
+				t.Errorf("counters: %+v", n)
+			}
+		})
+	}
+	h.protect(t, esp.Transport, false)
+	t.Run("rekey", h.testRekey)
+	t.Run("kill", h.testKill)
+}
+
+// ping starts a client of ours that goes on, against a server of soft-iWARP.
+func (h *ikeHosts) ping(t *testing.T) (client, server *vm.Process) {
+	t.Helper()
+	server, err := h.siw.Spawn("timeout --foreground 300 rping -s -V -P -S 4096 -p 7174")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.siw.Listening(7174, time.Minute); err != nil {
+		t.Fatal(err, server.Output())
+	}
+	client, err = h.ours.Spawn(fmt.Sprintf("timeout --foreground 240 /share/xwarp rping -c -V -S 4096 -C 0 -p 7174 "+
+		"--transport daemon --socket /tmp/control -a %v", h.siw.Addr4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, server
+}
+
+// testRekey replaces the SAs 20 times below one connection, and has the peer delete them once.
+func (h *ikeHosts) testRekey(t *testing.T) {
+	link := h.capture(t)
+	client, server := h.ping(t)
+	defer server.Kill()
+	defer client.Kill()
+	h.await(t, client, func(s *ikeState) bool { return s.payloadIn() > 1<<16 })
+	for range 20 {
+		h.script(t, h.ours, swanctl("--rekey --child xwarp")+"sleep 1")
+	}
+	h.script(t, h.siw, swanctl("--terminate --child xwarp"))
+	was := h.state(t)
+	before := was.payloadIn()
+	h.await(t, client, func(s *ikeState) bool {
+		return s.payloadIn() > before+1<<16
+	})
+	s := h.state(t)
+	n := s.Devices[0].IPsec
+	if n.Rekeys < 20 || n.Forged != 0 || n.Replayed != 0 {
+		t.Errorf("counters: %+v", n)
+	}
+	link()
+}
+
+// testKill ends xwarpd in mid-stream. The next process has other SAs before it sends.
+func (h *ikeHosts) testKill(t *testing.T) {
+	link := h.capture(t)
+	for range 3 {
+		client, server := h.ping(t)
+		h.await(t, client, func(s *ikeState) bool { return s.payloadIn() > 1<<16 })
+		h.restart(t)
+		client.Kill()
+		server.Kill()
+	}
+	h.pings(t, false)
+	link()
+}
+
+// await waits until xwarpd's state is right.
+func (h *ikeHosts) await(t *testing.T, client *vm.Process, right func(*ikeState) bool) {
+	t.Helper()
+	var s ikeState
+	for range 60 {
+		if s = h.state(t); right(&s) {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	text, _ := json.MarshalIndent(&s, "", " ")
+	t.Fatalf("it stays so: %s\n%s", text, client.Output())
+}
+
+// capture begins a capture at our machine. The function that it returns ends it, and judges: no TCP in the clear, no
+// pair of SPI and sequence number twice. It returns the packets of ESP.
+func (h *ikeHosts) capture(t *testing.T) func() [][]byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "link.pcap")
+	c, err := h.ours.Capture(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (list [][]byte) {
+		t.Helper()
+		if err := c.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		r, err := pcapgo.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[[2]uint32]bool{}
+		source := gopacket.NewPacketSource(r, r.LinkType())
+		for p := range source.Packets() {
+			if p.Layer(layers.LayerTypeTCP) != nil {
+				t.Errorf("TCP in the clear: %v", p)
+			}
+			e, _ := p.Layer(layers.LayerTypeIPSecESP).(*layers.IPSecESP)
+			if e == nil {
+				continue
+			}
+			if id := [2]uint32{e.SPI, e.Seq}; seen[id] {
+				t.Errorf("SPI %#x has number %d twice", e.SPI, e.Seq)
+			} else {
+				seen[id] = true
+			}
+			list = append(list, p.Data())
+		}
+		if t.Failed() {
+			keep(t, file)
+		}
+		return list
+	}
+}
