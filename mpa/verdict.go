@@ -137,7 +137,7 @@ func (r *Receiver) placeFPDU(isl *island, l walkLimit, fpdu [][]byte, start, len
 			r.endStream(err)
 			return fail
 		}
-		if inOrder && r.cfg.Layered || !r.holdFPDU(start, end) {
+		if !r.holdFPDU(start, end) {
 			r.waiting = r.waiting || inOrder // bytes of it may be held already
 			return postpone
 		}
@@ -160,7 +160,9 @@ func (r *Receiver) placeFPDU(isl *island, l walkLimit, fpdu [][]byte, start, len
 	r.stats.FPDUs++
 	isl.chainEnd = end
 	r.addRecord(isl, i)
-	if r.cfg.Layered && r.deliverUpTo(end) != nil {
+	// A first record that is not placed waits for the next Advance: placing it would replace the segment of this walk.
+	if r.cfg.Layered && r.cfg.Pool.records[isl.records.head].kind != unplaced &&
+		r.deliverUpTo(end) != nil {
 		return fail
 	}
 	return accept
