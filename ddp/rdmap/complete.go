@@ -121,6 +121,14 @@ func (q *QP) completeSend(st Status, keep bool) {
 		w.mem.release()
 	}
 	q.sq.head++
+	if w.flags&Chained != 0 {
+		if st != Success && q.sq.head == q.sq.tail {
+			q.chained = st
+		} else if next := q.sq.at(q.sq.head); st != Success && next.status == Success {
+			next.status = st
+		}
+		return
+	}
 	if st == Success && w.flags&Signaled == 0 {
 		return
 	}
@@ -129,6 +137,16 @@ func (q *QP) completeSend(st Status, keep bool) {
 		q.sendCQE.ByteLen = w.total
 	}
 	q.cfg.Completer.Complete(&q.sendCQE)
+}
+
+// FlushStatus returns the status of a work request that PostSend refused with ErrState. That is WRFlushErr, unless the
+// one before it was Chained and failed.
+func (q *QP) FlushStatus() Status {
+	st := q.chained
+	if q.chained = Success; st == Success {
+		st = WRFlushErr
+	}
+	return st
 }
 
 // flush completes everything that is posted, each once, in the order of posting: the send queue, then the receive

@@ -1,6 +1,8 @@
 package rdmap
 
 import (
+	"encoding/binary"
+
 	"xwarp/ddp"
 	"xwarp/mpa/ulpdu"
 )
@@ -10,7 +12,7 @@ import (
 // remains unnoticed then, which RFC 5041, 5.3 permits.
 func (q *QP) Silent(hdr []byte, n int) bool {
 	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() &&
-		opcodeOf(hdr[1]) == OpWrite
+		opcodeOf(hdr[1]) == OpWrite && !(q.params.Private && ddp.Control(hdr[0]).Last())
 }
 
 // Deliver reports that a placed ULPDU of n bytes and all before it have arrived. hdr is its first min(n, 18) bytes. It
@@ -43,7 +45,11 @@ func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
 		var h ddp.Tagged
 		h.Decode(hdr)
 		if opcodeOf(h.ULP) == OpWrite {
-			return q.recheckWrite(&h, n-ddp.TaggedLen)
+			c := q.recheckWrite(&h, n-ddp.TaggedLen)
+			if c == ddp.CauseNone && h.Control.Last() {
+				q.countDelivered(h.ULP)
+			}
+			return c
 		}
 		return q.deliverResponse(&h, n-ddp.TaggedLen)
 	}
@@ -56,6 +62,8 @@ func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
 		return q.deliverRequest(&h)
 	case QNTerminate:
 		return q.deliverTerminate()
+	case QNReport:
+		return ddp.CauseNone
 	default:
 		return q.deliverAtomicResponse(&h)
 	}
@@ -97,7 +105,11 @@ func (q *QP) deliverSend(h *ddp.Untagged, n int) ddp.Cause {
 	if !h.Control.Last() {
 		return ddp.CauseNone
 	}
-	return q.completeRecv()
+	c := q.completeRecv()
+	if c == ddp.CauseNone {
+		q.countDelivered(h.ULP)
+	}
+	return c
 }
 
 // completeRecv ends the message of queue 0: first the invalidation, then the completion.
@@ -120,9 +132,17 @@ func (q *QP) completeRecv() ddp.Cause {
 			return CauseProtInvalidate
 		}
 	}
-	if m.op == OpImm || m.op == OpImmSE {
+	switch m.op {
+	case OpImm, OpImmSE:
 		out.Flags |= WithImm
 		out.Imm = w.imm
+		if q.params.Private { // the length of the Write before it
+			out.ByteLen = binary.BigEndian.Uint32(w.imm[4:])
+			clear(out.Imm[4:])
+		}
+	case OpSendImm, OpSendImmSE:
+		out.Flags |= WithImm | OfSend
+		binary.BigEndian.PutUint32(out.Imm[:], m.invalidate)
 	}
 	if m.op.Solicited() {
 		out.Flags |= Solicited

@@ -1,6 +1,8 @@
 package rdmap
 
 import (
+	"encoding/binary"
+
 	"xwarp/ddp"
 	"xwarp/mpa/ulpdu"
 )
@@ -25,6 +27,8 @@ func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 		head = copy(dst, q.term.wire[:q.term.n])
 	case refRTR:
 		head = q.rtrHeader(RTRKind(seq), dst)
+	case refReport:
+		head = q.putReport(seq, dst)
 	}
 	n := len(dst) - head
 	if n == 0 {
@@ -71,18 +75,24 @@ func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, 
 	if w.useInline {
 		src = w.inline[:]
 	}
+	asks := uint8(0)
+	if last && w.asks {
+		asks = controlAsk
+	}
 	if w.op == WRWrite {
-		h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v),
+		h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v) | asks,
 			STag: w.remote, TO: w.to + ddp.TO(off)}
 		h.Put(b)
 		return ddp.TaggedLen, src
 	}
-	h := ddp.Untagged{Control: ddp.MakeControl(false, last, v), ULP: control(sendOpcodes[w.op], v),
-		MSN: w.msn, MO: ddp.MO(off)}
+	h := ddp.Untagged{Control: ddp.MakeControl(false, last, v),
+		ULP: control(sendOpcodes[w.op], v) | asks, MSN: w.msn, MO: ddp.MO(off)}
 	b = b[:ddp.UntaggedLen]
 	switch w.op {
 	case WRSendInv, WRSendSEInv:
 		h.ULPWord = uint32(w.inv)
+	case WRSendImm, WRSendImmSE:
+		h.ULPWord = binary.BigEndian.Uint32(w.imm[:])
 	case WRImm, WRImmSE:
 		b = append(b, w.imm[:]...)
 	case WRRead:
@@ -100,7 +110,7 @@ var sendOpcodes = [wrOps]Opcode{
 	WRSend: OpSend, WRSendSE: OpSendSE, WRSendInv: OpSendInv, WRSendSEInv: OpSendSEInv,
 	WRWrite: OpWrite,
 	WRRead:  OpReadRequest, WRImm: OpImm, WRImmSE: OpImmSE, WRFetchAdd: OpAtomicReq,
-	WRCmpSwap: OpAtomicReq,
+	WRCmpSwap: OpAtomicReq, WRSendImm: OpSendImm, WRSendImmSE: OpSendImmSE,
 }
 
 // responseHeader is sendHeader for a ULPDU of a response.

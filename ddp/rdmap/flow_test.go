@@ -226,16 +226,27 @@ func (f *flow) genInvalidate() {
 }
 
 func (f *flow) genSend() {
-	ops := [...]WROp{WRSend, WRSend, WRSendSE, WRImm, WRImmSE}
+	ops := []WROp{WRSend, WRSend, WRSendSE, WRImm, WRImmSE}
+	private := f.x.qp.params.Private
+	if private {
+		ops = append(ops, WRSendImm, WRSendImmSE)
+	}
 	wr := SendWR{Op: ops[f.rng.IntN(len(ops))]}
 	var msg message
 	if wr.Op == WRImm || wr.Op == WRImmSE {
 		binary.BigEndian.PutUint64(wr.Imm[:], f.rng.Uint64())
 		msg.flags, msg.imm = WithImm, wr.Imm
+		if private {
+			clear(msg.imm[4:]) // it is a length
+		}
 	} else {
 		msg.data = f.payload(&wr, f.length())
 	}
-	if wr.Op == WRSendSE || wr.Op == WRImmSE {
+	if wr.Op == WRSendImm || wr.Op == WRSendImmSE {
+		binary.BigEndian.PutUint32(wr.Imm[:], f.rng.Uint32())
+		msg.flags, msg.imm = WithImm|OfSend, wr.Imm
+	}
+	if wr.Op == WRSendSE || wr.Op == WRImmSE || wr.Op == WRSendImmSE {
 		msg.flags |= Solicited
 	}
 	f.messages = append(f.messages, msg)

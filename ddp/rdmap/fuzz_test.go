@@ -39,9 +39,9 @@ func (a *arena) intact() bool {
 
 // fuzzTarget has a writable region 0x100 at base 0x1000, a readable one 0x101, receives in 0x102
 // and an outstanding Read and FetchAdd into 0x103.
-func fuzzTarget(t testing.TB) (*host, *arena) {
+func fuzzTarget(t testing.TB, private bool) (*host, *arena) {
 	a := &arena{mem: bytes.Repeat([]byte{guard}, 2048)}
-	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
+	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2, Private: private})
 	h.register(a.carve(64, 256), ddp.Attr{STag: 0x100, Base: 0x1000,
 		Access: ddp.RemoteWrite | ddp.RemoteAtomic})
 	h.register(bytes.Repeat([]byte{7}, 256), ddp.Attr{STag: 0x101, Access: ddp.RemoteRead,
@@ -85,16 +85,20 @@ func FuzzPlaceDeliver(f *testing.F) {
 		unhex(f, untagged(11, 3, 1, 0, 0)+"00000001 0000000000000029"),
 		unhex(f, untagged(7, 2, 1, 0, 0)+"0101c000 00d6 c140 00000100 0000000000001000"),
 		unhex(f, untagged(15, 0, 1, 0, 0)),
+		unhex(f, untagged(12, 0, 1, 0, 50)), unhex(f, untagged(13, 0, 1, 0, 0)),
+		unhex(f, "415e 00010000 00000004 00000002 00000000"),
+		unhex(f, "415e 8001001f 00000004 00000000 00000000"),
 	}
 	for _, s := range seeds {
 		for control := range byte(3) {
 			f.Add(program(control, s))
+			f.Add(program(control|8, s)) // private messages
 		}
 	}
 	f.Add(program(0, seeds...))
 	f.Add(program(1, seeds[11], seeds[14], seeds[3], seeds[0], seeds[7], seeds[15]))
 	havoc.Fuzz(f, func(t *testing.T, prog []byte) {
-		h, a := fuzzTarget(t)
+		h, a := fuzzTarget(t, len(prog) > 0 && prog[0]&8 != 0)
 		for len(prog) >= 3 {
 			control, n := prog[0], int(binary.BigEndian.Uint16(prog[1:]))
 			n = min(n, len(prog)-3)

@@ -18,8 +18,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 	}
 	w := s.at(s.tail)
 	w.id, w.op, w.flags, w.status = wr.ID, wr.Op, wr.Flags, Success
-	w.acked, w.sent, w.useInline = false, 0, false
-	w.answered = !w.wantsResponse()
+	w.acked, w.sent, w.useInline, w.asks = false, 0, false, false
+	w.answered = !w.wantsResponse() && (!q.params.Private || w.isLocal())
 	w.remote, w.to, w.inv, w.imm = wr.RemoteSTag, wr.RemoteTO, wr.Invalidate, wr.Imm
 
 	need := ddp.Access(0)
@@ -68,6 +68,10 @@ func (q *QP) checkSend(wr *SendWR) error {
 	limit := q.cfg.MaxSGE
 	switch wr.Op {
 	case WRSend, WRSendSE, WRSendInv, WRSendSEInv, WRWrite:
+	case WRSendImm, WRSendImmSE:
+		if !q.params.Private {
+			return ErrOp
+		}
 	case WRImm, WRImmSE, WRLocalInv, WRBindMW:
 		limit = 0
 	case WRRead, WRFetchAdd, WRCmpSwap:
@@ -82,7 +86,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if len(wr.SGL) > limit {
 		return ErrSGE
 	}
-	if len(wr.Inline) > 0 && (wr.Op > WRWrite || len(wr.SGL) > 0 ||
+	if len(wr.Inline) > 0 && (!wr.Op.hasPayload() || len(wr.SGL) > 0 ||
 		len(wr.Inline) > q.cfg.MaxInline) {
 		return ErrInline
 	}

@@ -45,6 +45,15 @@ type Config struct {
 	// are posted. Nil means that such a Send is an error (RFC 5041, 7.1).
 	Starved func()
 
+	// PeerAgrees is the private data of the peer's start-up frame with which it agrees to the messages of private.go.
+	// Empty means that they are never used.
+	PeerAgrees string
+	// PeerWaits is called when the peer reports that the next message waits for a receive, and when it does not wait
+	// any more. timer is the peer's RNRTimer. Nil is allowed.
+	PeerWaits func(waits bool, timer uint8)
+	// RNRTimer is IBV_QP_MIN_RNR_TIMER of this end, 0..31. The peer gets it with each Report of a message that waits.
+	RNRTimer uint8
+
 	// Reclaim is called before unfinished work is flushed. After it, memory that LendULPDU lent must not be read any
 	// more, since it belongs to the consumer again. Nil means that nothing is lent.
 	Reclaim func()
@@ -75,7 +84,8 @@ type Params struct {
 	// ExpectRTR is the message that arrives before anything else. RFC 6581's responder sets it. A Send then does not
 	// use the receive queue; the others are handled like any message.
 	ExpectRTR RTRKind
-	IRD, ORD  int // Reads and atomics outstanding, inbound and outbound
+	IRD, ORD  int  // Reads and atomics outstanding, inbound and outbound
+	Private   bool // both ends agreed to the messages of private.go
 }
 
 // Errors of configuration and posting.
@@ -107,7 +117,9 @@ type Counters struct {
 	ResponsesOut                   uint64 // Read and Atomic Responses frozen whole
 	TerminatesOut, TerminatesIn    uint64
 	Flushed                        uint64
-	ReceiverNotReady               uint64 // attempts to place a Send that waits for a receive
+	ReceiverNotReady               uint64 // messages of the peer that found no receive, and waited for one
+	PeerNotReady                   uint64 // messages that wait for a receive of the peer, by its Reports
+	ReportsOut, ReportsIn          uint64
 	DroppedAfterError, ReadsZeroed uint64 // segments after an error; segments of revoked memory sent as zero bytes
 }
 
@@ -127,6 +139,7 @@ type QP struct {
 	rq   recvQueue
 	msg  inboundMessage
 	term terminator
+	progress
 
 	lookup ddp.LookupCache // of the last segment of an RDMA Write
 
@@ -134,6 +147,7 @@ type QP struct {
 	responseWasLast bool        // so that the send queue is next
 	sending         messageKind // message of which NextULPDU has frozen a part
 	sawFPDU         bool
+	chained         Status     // of the last work request, if it was Chained and failed
 	completing      bool       // drainLocals or completeFinished is on the stack
 	localsAllowed   int        // local work requests that may be executed before the next call of ExecuteLocals
 	mayHaveWindows  bool       // a WRBindMW was executed
@@ -193,7 +207,8 @@ func (q *QP) Start(p Params) error {
 		return ErrState
 	}
 	if p.Version > ddp.IETF || p.IRD < 0 || p.IRD > q.cfg.MaxIRD || p.ORD < 0 ||
-		p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() {
+		p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() ||
+		p.Private && p.Version != ddp.IETF {
 		return ErrConfig
 	}
 	q.params, q.rtrToSend = p, p.SendRTR
@@ -209,6 +224,11 @@ func (q *QP) Start(p Params) error {
 		q.handle(EvStart)
 	}
 	return nil
+}
+
+// AgreesTo reports whether the peer's private data agrees to the messages of private.go, as Config.PeerAgrees says.
+func (q *QP) AgreesTo(private []byte) bool {
+	return q.cfg.PeerAgrees != "" && string(private) == q.cfg.PeerAgrees
 }
 
 // Destroy ends the use of q. It flushes posted work, and releases its regions and its domain.
@@ -340,6 +360,7 @@ func (q *QP) terminate(e *ulpdu.Error) {
 	}
 	if q.state == RTR || q.state == RTS {
 		q.term.makeOwn(e)
+		q.progress.due = q.params.Private
 	}
 	q.setErr(e)
 	q.handle(EvLocalError)

@@ -78,6 +78,8 @@ type sendWQE struct {
 	mem       sgl
 	inline    [1][]byte // room of MaxInline bytes once inline data came here
 	useInline bool
+	asks      bool   // its last segment asks for a Report
+	number    uint32 // in progress.sent
 }
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
@@ -100,7 +102,8 @@ type sendQueue struct {
 	depth            uint64
 	maxInline        int // bytes of inline data of each
 	head, next, tail uint64
-	locals           int // from next on: those that send nothing, and those that failed when they were posted
+	reported         uint64 // first that may not be covered by a Report
+	locals           int    // from next on: those that send nothing, and those that failed when they were posted
 	kept             uint64
 	sendMSN          ddp.MSN // next message on queue 0
 	readMSN          ddp.MSN // next message on queue 1

@@ -85,7 +85,7 @@ func (r *receiver) complete(c *Completion) []byte {
 	delete(r.bufs, c.ID)
 	b := r.h.held(m)
 	n := int(c.ByteLen)
-	if c.Flags&WithImm != 0 {
+	if c.Flags&(WithImm|OfSend) == WithImm {
 		n = 0
 	}
 	data := bytes.Clone(b[:n])
@@ -115,7 +115,7 @@ func runProgram(t *testing.T, seed uint64) Counters {
 				c.RecvDepth = 16
 			}
 		}
-		p := Params{Version: ddp.IETF, IRD: 1 + rng.IntN(8)}
+		p := Params{Version: ddp.IETF, IRD: 1 + rng.IntN(8), Private: rng.IntN(2) == 0}
 		p.ORD = p.IRD
 		share := func(h *host) *host { return &host{t: t, table: h.table, pd: h.pd} }
 		a, b := share(left), share(right)

@@ -38,7 +38,7 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	case c == ddp.CauseNone:
 		return nil
 	case c == ddp.CauseNoBuffer && q.mayWait(hdr):
-		q.Counters.ReceiverNotReady++
+		q.noteStarved()
 		q.cfg.Starved()
 		return ulpdu.NotReady
 	default:
@@ -114,14 +114,18 @@ func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 	if h.Control.Version() != q.params.Version {
 		return ddp.CauseUntaggedVersion
 	}
-	if h.QN > QNAtomic || (h.QN == QNAtomic && q.params.Version != ddp.IETF) {
+	lastQN, lastOp := QNAtomic, OpAtomicResp
+	if q.params.Private {
+		lastQN, lastOp = QNReport, OpReport
+	}
+	if h.QN > lastQN || (h.QN == QNAtomic && q.params.Version != ddp.IETF) {
 		return ddp.CauseQN
 	}
 	if versionOf(h.ULP) != q.params.Version {
 		return CauseVersion
 	}
 	op := opcodeOf(h.ULP)
-	if op > OpAtomicResp || queueOf[op] != int8(h.QN) ||
+	if op > lastOp || queueOf[op] != int8(h.QN) ||
 		(op >= OpImm && q.params.Version != ddp.IETF) {
 		return CauseOpcode
 	}
@@ -132,6 +136,8 @@ func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 		return q.placeRequest(&h, hdr, v)
 	case QNTerminate:
 		return q.placeTerminate(&h, v)
+	case QNReport:
+		return q.placeReport(&h, v.Len()-ddp.UntaggedLen)
 	default:
 		return q.placeAtomicResponse(&h, v)
 	}
@@ -142,6 +148,7 @@ var queueOf = [...]int8{
 	OpWrite: -1, OpReadRequest: 1, OpReadResponse: -1, OpSend: 0, OpSendInv: 0, OpSendSE: 0,
 	OpSendSEInv: 0,
 	OpTerminate: 2, OpImm: 0, OpImmSE: 0, OpAtomicReq: 1, OpAtomicResp: 3,
+	OpSendImm: 0, OpSendImmSE: 0, OpReport: 4,
 }
 
 // placeSend places a segment of queue 0 into its receive.
@@ -154,12 +161,18 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 		}
 		return ddp.CheckUntagged(h.MO, n, 0)
 	}
+	if q.progress.waits && q.rq.srq != nil && h.MSN != q.rq.next {
+		return ddp.CauseNoBuffer // it would take the receive that the message before it waits for
+	}
 	w, c := q.rq.receiveFor(h.MSN)
 	if c != ddp.CauseNone {
 		return c
 	}
 	if w.status == LocProtErr {
 		return CauseCatastrophic
+	}
+	if q.progress.waits && h.MSN == q.rq.next {
+		q.noteFed()
 	}
 	if op == OpImm || op == OpImmSE {
 		if h.MO != 0 { // DDP's to say: the segment is no valid one (RFC 5041, 8.2)

@@ -16,6 +16,7 @@ const (
 	refResponse  = 1 // to a request of the peer, by its counter
 	refTerminate = 2
 	refRTR       = 3
+	refReport    = 4
 )
 
 func makeRef(kind, seq uint64, off uint32, last bool) ulpdu.Ref {
@@ -35,7 +36,8 @@ func (q *QP) ULPDUWaiting() bool {
 	if q.term.toSend || q.state != RTS {
 		return q.term.toSend
 	}
-	return q.sending != noMessage || q.rtrToSend != RTRNone || q.sendReady() || q.responseReady()
+	return q.sending != noMessage || q.rtrToSend != RTRNone || q.progress.due || q.sendReady() ||
+		q.responseReady()
 }
 
 // NextULPDU freezes the next ULPDU of at most limit bytes, and returns its name and length. limit is at least MinULPDU.
@@ -46,12 +48,15 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 		return ref, 0
 	}
 	if !q.term.toSend && q.state == RTS {
-		if q.rtrToSend == RTRNone && q.sending == noMessage {
+		reports := q.progress.due && q.sending == noMessage
+		if q.rtrToSend == RTRNone && q.sending == noMessage && !reports {
 			q.sending = q.nextMessage()
 		}
 		switch {
 		case q.rtrToSend != RTRNone:
 			ref, n = q.freezeRTR()
+		case reports:
+			ref, n = q.freezeReport()
 		case q.sending == sendMessage:
 			ref, n = q.freezeSend(limit)
 		case q.sending == responseMessage:
@@ -59,7 +64,11 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 		}
 	}
 	if n == 0 && q.term.toSend {
-		ref, n = q.freezeTerminate()
+		if q.progress.due { // it tells the peer which of its messages were delivered
+			ref, n = q.freezeReport()
+		} else {
+			ref, n = q.freezeTerminate()
+		}
 	}
 	if n > 0 {
 		q.Counters.SegmentsOut++
@@ -84,7 +93,7 @@ func (q *QP) nextMessage() messageKind {
 // sendReady reports whether the send queue's next message may begin.
 func (q *QP) sendReady() bool {
 	s := &q.sq
-	if s.next == s.tail {
+	if s.next == s.tail || q.progress.peerWaits {
 		return false
 	}
 	w := s.at(s.next)
@@ -121,6 +130,9 @@ func (q *QP) freezeSegment(w *sendWQE, seq uint64, limit, header int) (ulpdu.Ref
 	q.Counters.PayloadOut += n
 	last := w.sent == w.total
 	if last {
+		if q.params.Private {
+			q.countSent(w)
+		}
 		q.finishSend(header == ddp.UntaggedLen)
 	}
 	return makeRef(refSend, seq, off, last), header + int(n)
@@ -168,6 +180,8 @@ func (q *QP) freezeRTR() (ulpdu.Ref, int) {
 	case RTRSend:
 		n = ddp.UntaggedLen
 		q.sq.sendMSN++
+	case RTRWrite:
+		q.progress.sent++ // the peer counts it, too
 	case RTRRead:
 		n = readRequestULPDU
 		q.sq.readMSN++

@@ -24,13 +24,17 @@ const (
 	OpImmSE        Opcode = 0x9
 	OpAtomicReq    Opcode = 0xA
 	OpAtomicResp   Opcode = 0xB
+	OpSendImm      Opcode = 0xC // these three: see private.go
+	OpSendImmSE    Opcode = 0xD
+	OpReport       Opcode = 0xE
 )
 
 func (o Opcode) String() string {
 	names := [...]string{"RDMA Write", "RDMA Read Request", "RDMA Read Response", "Send",
 		"Send with Invalidate", "Send with SE",
 		"Send with SE and Invalidate", "Terminate", "Immediate Data", "Immediate Data with SE",
-		"Atomic Request", "Atomic Response"}
+		"Atomic Request", "Atomic Response", "Send with Immediate",
+		"Send with SE and Immediate", "Report"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -38,7 +42,9 @@ func (o Opcode) String() string {
 }
 
 // Solicited reports whether the message asks for an event at delivery.
-func (o Opcode) Solicited() bool { return o == OpSendSE || o == OpSendSEInv || o == OpImmSE }
+func (o Opcode) Solicited() bool {
+	return o == OpSendSE || o == OpSendSEInv || o == OpImmSE || o == OpSendImmSE
+}
 
 // Invalidates reports whether the message carries an Invalidate STag.
 func (o Opcode) Invalidates() bool { return o == OpSendInv || o == OpSendSEInv }

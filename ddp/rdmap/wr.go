@@ -23,13 +23,15 @@ const (
 	WRCmpSwap
 	WRLocalInv
 	WRBindMW
+	WRSendImm // the first four bytes of Imm; needs Params.Private
+	WRSendImmSE
 	wrOps
 	WRRecv WROp = 0xFF // only in completions
 )
 
 func (o WROp) String() string {
 	names := [...]string{"send", "send-se", "send-inv", "send-se-inv", "write", "read", "imm",
-		"imm-se", "fetch-add", "cmp-swap", "local-inv", "bind-mw"}
+		"imm-se", "fetch-add", "cmp-swap", "local-inv", "bind-mw", "send-imm", "send-imm-se"}
 	if o == WRRecv {
 		return "recv"
 	}
@@ -38,6 +40,9 @@ func (o WROp) String() string {
 	}
 	return fmt.Sprintf("work request %d", uint8(o))
 }
+
+// hasPayload reports whether the work request sends bytes of its SGL or inline bytes.
+func (o WROp) hasPayload() bool { return o <= WRWrite || o == WRSendImm || o == WRSendImmSE }
 
 func (o WROp) wantsResponse() bool { return o == WRRead || o == WRFetchAdd || o == WRCmpSwap }
 
@@ -57,6 +62,7 @@ const (
 	Fence                         // begin after all earlier Reads and atomics are complete
 	ZeroBased                     // BindMW: offsets in the window count from 0
 	Marked                        // has no effect; it is returned with the completion, in CompletionFlags
+	Chained                       // completes with the next work request, which gets its status if it fails
 )
 
 // SendWR is a send work request. PostSend copies what it needs. SGL and Inline may be reused at once, the memory that
@@ -83,7 +89,7 @@ type SendWR struct {
 	Invalidate ddp.STag // of SendInv, SendSEInv (the peer's) and LocalInv (ours)
 	Region     ddp.STag // BindMW: the region to bind the window to
 
-	Imm [ImmLen]byte // Imm, ImmSE
+	Imm [ImmLen]byte // Imm, ImmSE; the first four bytes: SendImm, SendImmSE
 
 	Data        uint64 // atomics: value to add or swap in; BindMW: bytes of the window, 0 unbinds it
 	Mask        uint64 // FetchAdd: top bit of each field, 0 for one field; CmpSwap: bits to swap
@@ -103,25 +109,26 @@ type Status uint8
 
 // The statuses.
 const (
-	Success      Status = iota
-	LocLenErr           // message and buffer differ in length
-	LocQPOpErr          // work request that this queue pair cannot do now
-	LocProtErr          // local memory is not registered, too short, or lacks the right
-	WRFlushErr          // queue pair failed or closed before it was done
-	RemInvReqErr        // the peer refused the message
-	RemAccessErr        // the peer refused access to its memory
-	RemOpErr            // the peer could not execute the operation
-	BadRespErr          // a response that matches no request of this side
-	FatalErr            // the stream is lost
-	MWBindErr           // the memory for a window is not registered, too short, or lacks the right
-	RetryExcErr         // the peer did not answer within the retries of the queue pair; nothing here makes it
+	Success        Status = iota
+	LocLenErr             // message and buffer differ in length
+	LocQPOpErr            // work request that this queue pair cannot do now
+	LocProtErr            // local memory is not registered, too short, or lacks the right
+	WRFlushErr            // queue pair failed or closed before it was done
+	RemInvReqErr          // the peer refused the message
+	RemAccessErr          // the peer refused access to its memory
+	RemOpErr              // the peer could not execute the operation
+	BadRespErr            // a response that matches no request of this side
+	FatalErr              // the stream is lost
+	MWBindErr             // the memory for a window is not registered, too short, or lacks the right
+	RetryExcErr           // the peer did not answer within the retries of the queue pair; nothing here makes it
+	RNRRetryExcErr        // the peer posted no receive within the retries; nothing here makes it
 	statuses
 )
 
 func (s Status) String() string {
 	names := [statuses]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR",
 		"WR_FLUSH_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "BAD_RESP_ERR",
-		"FATAL_ERR", "MW_BIND_ERR", "RETRY_EXC_ERR"}
+		"FATAL_ERR", "MW_BIND_ERR", "RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR"}
 	if s < statuses {
 		return names[s]
 	}
@@ -134,10 +141,11 @@ type CompletionFlags uint8
 // The flags.
 const (
 	Solicited       CompletionFlags = 1 << iota // the sender asked for an event
-	WithImm                                     // Imm is valid; the buffer is untouched
+	WithImm                                     // Imm is valid; without OfSend the buffer is untouched
 	WithInvalidate                              // Invalidated is valid
 	FromSharedQueue                             // the receive came from an SRQ
 	WasMarked                                   // the work request had Marked
+	OfSend                                      // with WithImm: Imm came with a Send, which is in the buffer
 )
 
 // Completion is the result of one work request. After it the queue pair does not touch the request's memory.

@@ -164,7 +164,9 @@ func (c *Conn) establish(left seq.Num) {
 func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	p := c.exchange.Params()
 	c.params = p
-	if err := c.qp.Start(qpParams(p, c.cfg.Responder)); err != nil {
+	q := qpParams(p, c.cfg.Responder)
+	q.Private = c.qp.AgreesTo(p.PrivateData)
+	if err := c.qp.Start(q); err != nil {
 		c.setErr(fmt.Errorf("%w: %w", verbs.ErrStartup, err))
 		c.startTerminate(p, left, code)
 		return false

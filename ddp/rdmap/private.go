@@ -1,0 +1,187 @@
+package rdmap
+
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulpdu"
+)
+
+// Private messages are used on a stream only if both ends agreed to them in MPA's start-up (Config.PeerAgrees). They
+// give a queue pair what InfiniBand's reliable connections have and RFC 5040 does not:
+//
+//   - Send with immediate data: one message, with the data in the place of the Invalidate STag.
+//   - Reports: the peer says how many messages it has delivered. A Send or Write completes when a Report covers it, so
+//     its data has been placed, on any transport. Before a Terminate a Report says which messages came before the
+//     one that failed. A Report also says that the next message waits for a receive ("receiver not ready").
+//
+// A Report costs less than a zero-length Read, which would need a request of its own and room in ORD and IRD. It is a
+// header without payload, is sent only for a message that asks for it, and covers all messages before that one.
+// A Report takes effect when it is placed, also out of order: a message that waits for a receive does not delay it.
+//
+//	Report: untagged, QN 4, MSN: number of messages delivered, modulo 2^32, MO 0
+//	ULP word: bit 31: the next message waits; 30..16: serial number of the Report; 4..0, with bit 31: IBV_QP_MIN_RNR_TIMER
+
+// controlAsk is a bit of RDMAP's control byte that RFC 5040 reserves: the last segment of a Send or Write asks for a
+// Report.
+const controlAsk = 0x10
+
+// QNReport is the queue of Reports.
+const QNReport ddp.QN = 4
+
+const (
+	reportWaits       = 1 << 31
+	reportSerialShift = 16
+	reportSerialMask  = 1<<15 - 1
+	reportTimerMask   = 1<<5 - 1
+)
+
+// progress is the state of Reports of both directions.
+type progress struct {
+	sent      uint32 // Sends and Writes frozen whole
+	unasked   uint64 // of these, since the last one that asks for a Report
+	placed    uint32 // of these, what the peer's Reports cover
+	serialIn  uint16
+	peerWaits bool // the peer has no receive for the next message: none begins
+
+	delivered uint32 // the peer's Sends and Writes
+	due       bool   // a Report is to be sent
+	waits     bool   // the peer's next message waits for a receive
+	told      bool   // the last Report says so
+	serialOut uint16
+}
+
+// report returns what a Report has in its ULP word.
+func (p *progress) report(timer uint8) uint32 {
+	w := uint32(p.serialOut) << reportSerialShift
+	if p.waits {
+		w |= reportWaits | uint32(timer&reportTimerMask)
+	}
+	return w
+}
+
+// asksForReport reports whether w, which is being frozen, asks for a Report. An unsignaled message does not if another
+// one follows, whose Report covers both. At least every half of the queue one asks: otherwise the queue could be full
+// of messages that none covers.
+func (q *QP) asksForReport(w *sendWQE) bool {
+	p := &q.progress
+	p.unasked++
+	next := q.sq.next + 1
+	if w.flags&Signaled == 0 && 2*p.unasked <= q.sq.depth && next != q.sq.tail {
+		if n := q.sq.at(next); !n.wantsResponse() && !n.isLocal() {
+			return false
+		}
+	}
+	p.unasked = 0
+	return true
+}
+
+// countSent counts a message that is frozen whole.
+func (q *QP) countSent(w *sendWQE) {
+	q.progress.sent++
+	w.number, w.asks = q.progress.sent, q.asksForReport(w)
+}
+
+// countDelivered counts a message of the peer whose last segment has the RDMAP control byte ulp.
+func (q *QP) countDelivered(ulp uint8) {
+	if p := &q.progress; q.params.Private {
+		p.delivered++
+		p.due = p.due || ulp&controlAsk != 0
+	}
+}
+
+// noteStarved records that the peer's next message waits for a receive.
+func (q *QP) noteStarved() {
+	p := &q.progress
+	if p.waits {
+		return
+	}
+	p.waits = true
+	q.Counters.ReceiverNotReady++
+	p.due = p.due || q.params.Private
+}
+
+// noteFed records that the peer's next message has a receive.
+func (q *QP) noteFed() {
+	p := &q.progress
+	p.waits = false
+	p.due = p.due || p.told
+}
+
+// freezeReport freezes a Report.
+func (q *QP) freezeReport() (ulpdu.Ref, int) {
+	p := &q.progress
+	p.due, p.told = false, p.waits
+	p.serialOut = (p.serialOut + 1) & reportSerialMask
+	q.Counters.ReportsOut++
+	seq := uint64(p.report(q.cfg.RNRTimer))<<reportCountBits | uint64(p.delivered)&reportCountMask
+	return makeRef(refReport, seq, 0, true), ddp.UntaggedLen
+}
+
+// A ulp.Ref has 60 bits for a Report: its ULP word, and the lower bits of its count. The rest of the count is that of
+// progress.delivered: far fewer messages are under way at any time.
+const (
+	reportCountBits = 28
+	reportCountMask = 1<<reportCountBits - 1
+)
+
+// putReport writes the Report that freezeReport returned seq for.
+func (q *QP) putReport(seq uint64, b []byte) int {
+	d := q.progress.delivered
+	count := d - (d-uint32(seq))&reportCountMask
+	v := q.params.Version
+	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpReport, v),
+		ULPWord: uint32(seq >> reportCountBits), QN: QNReport, MSN: ddp.MSN(count)}
+	h.Put(b)
+	return ddp.UntaggedLen
+}
+
+// placeReport executes a Report of n bytes of payload. One that is older than another has no effect.
+func (q *QP) placeReport(h *ddp.Untagged, n int) ddp.Cause {
+	p := &q.progress
+	serial := uint16(h.ULPWord>>reportSerialShift) & reportSerialMask
+	ahead := (serial - p.serialIn) & reportSerialMask
+	if ahead == 0 || ahead > reportSerialMask/2 {
+		return ddp.CauseNone
+	}
+	count := uint32(h.MSN)
+	if int32(count-p.placed) < 0 || int32(p.sent-count) < 0 {
+		return ddp.CauseMSNRange
+	}
+	if h.MO != 0 {
+		return ddp.CauseMO
+	}
+	if n != 0 || !h.Control.Last() {
+		return CauseStreamFatal
+	}
+	q.Counters.ReportsIn++
+	p.serialIn, p.placed = serial, count
+	waits := h.ULPWord&reportWaits != 0
+	if waits != p.peerWaits {
+		p.peerWaits = waits
+		if waits {
+			q.Counters.PeerNotReady++
+		}
+		if q.cfg.PeerWaits != nil {
+			q.cfg.PeerWaits(waits, uint8(h.ULPWord&reportTimerMask))
+		}
+	}
+	q.completeReported()
+	return ddp.CauseNone
+}
+
+// completeReported completes the messages that the peer's Reports cover. TCP's acknowledgement of them may still be
+// under way.
+func (q *QP) completeReported() {
+	s := &q.sq
+	s.reported = max(s.reported, s.head)
+	for ; s.reported != s.next; s.reported++ {
+		w := s.at(s.reported)
+		if w.wantsResponse() || w.isLocal() {
+			continue
+		}
+		if int32(q.progress.placed-w.number) < 0 {
+			break
+		}
+		w.acked, w.answered = true, true
+	}
+	q.completeFinished()
+}

@@ -1,0 +1,228 @@
+package rdmap
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"xwarp/ddp"
+	"xwarp/mpa/ulpdu"
+)
+
+// private are the Params of two ends that agreed to private messages.
+var private = Params{Version: ddp.IETF, IRD: 4, ORD: 4, Private: true}
+
+// TestSendWithImmediate has a Send with immediate data take one receive, with and without payload, and be refused
+// where the ends did not agree.
+func TestSendWithImmediate(t *testing.T) {
+	a, b := twins(t, nil, private)
+	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.LocalWrite})
+	b.recv(1, sge(far, 0, 300))
+	b.recv(2)
+	a.send(SendWR{ID: 3, Op: WRSendImm, Flags: Signaled, SGL: []SGE{sge(near, 0, 300)},
+		Imm: [ImmLen]byte{1, 2, 3, 4}})
+	a.send(SendWR{ID: 4, Op: WRSendImmSE, Flags: Signaled, Imm: [ImmLen]byte{5}})
+	settle(a, b, 200)
+	want := []Completion{
+		{ID: 1, QP: b.qp, Op: WRRecv, Flags: WithImm | OfSend, ByteLen: 300,
+			Imm: [ImmLen]byte{1, 2, 3, 4}},
+		{ID: 2, QP: b.qp, Op: WRRecv, Flags: WithImm | OfSend | Solicited, Imm: [ImmLen]byte{5}},
+	}
+	if got := b.take(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if !bytes.Equal(b.held(far), a.held(near)) {
+		t.Error("the payload differs")
+	}
+	if got := a.take(); len(got) != 2 || got[0].ID != 3 || got[1].ID != 4 {
+		t.Errorf("sender: %+v", got)
+	}
+	a, b = twins(t, nil, Params{})
+	if err := a.qp.PostSend(&SendWR{Op: WRSendImm}); err != ErrOp {
+		t.Errorf("posting without the peer's consent: %v, want %v", err, ErrOp)
+	}
+	b.recv(1)
+	for _, u := range []string{untagged(12, 0, 1, 0, 0), untagged(13, 0, 1, 0, 0),
+		"415e 00010000 00000004 00000000 00000000"} {
+		_, b = twins(t, nil, Params{})
+		if err := b.inject(unhex(t, u)); err == nil {
+			t.Errorf("%s is taken without consent", u)
+		}
+	}
+}
+
+// TestWriteWithImmediateTellsLength has the receive of a Write with immediate data tell the length of the Write.
+func TestWriteWithImmediateTellsLength(t *testing.T) {
+	a, b := twins(t, nil, private)
+	b.recv(1)
+	a.send(SendWR{Op: WRImm, Imm: [ImmLen]byte{9, 9, 9, 9, 0, 1, 0, 2}})
+	settle(a, b, 200)
+	if got := b.take(); len(got) != 1 || got[0].ByteLen != 0x10002 ||
+		got[0].Imm != [ImmLen]byte{9, 9, 9, 9} || got[0].Flags != WithImm {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestCompletionMeansPlaced has a Write complete when the peer has placed it, and not when TCP has its
+// acknowledgement.
+func TestCompletionMeansPlaced(t *testing.T) {
+	a, b := twins(t, nil, private)
+	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.RemoteWrite})
+	a.send(SendWR{ID: 1, Op: WRWrite, Flags: Signaled, SGL: []SGE{sge(near, 0, 300)},
+		RemoteSTag: far.STag(), RemoteTO: far.Base()})
+	frames := a.pullAll(200)
+	for _, f := range frames { // TCP has them
+		a.qp.ReleaseULPDU(f.ref)
+	}
+	if got := a.take(); len(got) != 0 {
+		t.Fatalf("complete before it is placed: %+v", got)
+	}
+	b.push(nil, frames...)
+	reports := b.pullAll(200)
+	if len(reports) != 1 || len(reports[0].b) != ddp.UntaggedLen {
+		t.Fatalf("%d ULPDUs instead of one Report", len(reports))
+	}
+	if err := placeAhead(a, reports[0].b); err != nil { // behind a message that waits
+		t.Fatal(err)
+	}
+	if got := a.take(); len(got) != 1 || got[0].Status != Success {
+		t.Errorf("with the Report: %+v", got)
+	}
+}
+
+// TestUnsignaledAskSeldom has a chain of unsignaled Writes ask for a Report per half of the queue, and at its end.
+func TestUnsignaledAskSeldom(t *testing.T) {
+	a, b := twins(t, func(c *Config) { c.SendDepth = 8 }, private)
+	for range 8 {
+		a.send(SendWR{Op: WRWrite, RemoteSTag: 1})
+	}
+	asks := ""
+	for f := a.pull(200); f != nil; f = a.pull(200) {
+		asks += fmt.Sprint(f.b[1] & controlAsk / controlAsk)
+		b.push(a, f)
+	}
+	if asks != "00001001" {
+		t.Errorf("Writes that ask: %s", asks)
+	}
+	settle(a, b, 200)
+	a.send(SendWR{ID: 9, Op: WRWrite, Flags: Signaled, RemoteSTag: 1})
+	settle(a, b, 200)
+	if got := a.take(); len(got) != 1 || got[0].ID != 9 || a.qp.Busy() {
+		t.Errorf("%+v, busy %v", got, a.qp.Busy())
+	}
+}
+
+// TestErrorReachesItsWrite has the error of one of several equal Writes be that of the Write that the peer refused.
+func TestErrorReachesItsWrite(t *testing.T) {
+	a, b := twins(t, nil, private)
+	far := b.region(100, ddp.Attr{Access: ddp.RemoteWrite})
+	for id := range uint64(4) {
+		a.send(SendWR{ID: id, Op: WRWrite, Flags: Signaled * WRFlags(id&1), Inline: []byte{1},
+			RemoteSTag: far.STag(), RemoteTO: far.Base()})
+	}
+	frames := a.pullAll(200)
+	b.push(a, frames[:2]...)
+	b.qp.Deny(ddp.RemoteWrite)
+	b.push(a, frames[2:]...)
+	a.push(b, b.pullAll(200)...)
+	var got []string
+	for _, c := range a.take() {
+		got = append(got, fmt.Sprint(c.ID, " ", c.Status))
+	}
+	want := "1 SUCCESS, 2 REM_ACCESS_ERR, 3 WR_FLUSH_ERR"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s, want %s", s, want)
+	}
+}
+
+// TestChainedFailsOnce has two requests that complete as one fail as one, with the status of the first.
+func TestChainedFailsOnce(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		a, b := twins(t, nil, private)
+		a.send(SendWR{ID: 1, Op: WRWrite, Flags: Chained, Inline: []byte{1}, RemoteSTag: 77})
+		if !late {
+			a.send(SendWR{ID: 1, Op: WRImm, Flags: Signaled})
+		}
+		settle(a, b, 200)
+		st := a.qp.FlushStatus()
+		got, want := fmt.Sprint(st), "REM_ACCESS_ERR"
+		for _, c := range a.take() {
+			got += fmt.Sprint(", ", c.Op, " ", c.Status)
+		}
+		if !late {
+			want = "WR_FLUSH_ERR, imm REM_ACCESS_ERR"
+		}
+		if got != want {
+			t.Errorf("late %v: %s, want %s", late, got, want)
+		}
+	}
+}
+
+// TestReceiverNotReady has a Send without a receive wait, the sender begin no other message once a Report says so, and
+// everything go on when there is a receive.
+func TestReceiverNotReady(t *testing.T) {
+	a, b := newHost(t, 1), newHost(t, 2)
+	var told []string
+	a.open(func(c *Config) {
+		c.PeerWaits = func(waits bool, timer uint8) {
+			told = append(told, fmt.Sprint(waits, timer))
+		}
+	}, private)
+	b.open(func(c *Config) { c.Starved, c.RNRTimer = func() {}, 12 }, private)
+	near, far := a.region(8, ddp.Attr{}), b.region(8, ddp.Attr{Access: ddp.LocalWrite})
+	for id := range uint64(2) {
+		a.send(SendWR{ID: id, Op: WRSend, Flags: Signaled, SGL: []SGE{sge(near, 0, 8)}})
+	}
+	waiting := a.pull(200)
+	v := ulpdu.ViewOf(waiting.b)
+	for range 3 { // MPA offers it again and again
+		if err := b.qp.Place(&v, true); err != ulpdu.NotReady {
+			t.Fatalf("without a receive: %v", err)
+		}
+	}
+	a.push(b, b.pullAll(200)...)
+	if a.qp.ULPDUWaiting() {
+		t.Error("another message begins")
+	}
+	if n := b.qp.Counters.ReceiverNotReady; n != 1 || a.qp.Counters.PeerNotReady != 1 {
+		t.Errorf("counted %d and %d, want 1 message", n, a.qp.Counters.PeerNotReady)
+	}
+	b.recv(1, sge(far, 0, 8))
+	b.recv(2, sge(far, 0, 8))
+	b.push(a, waiting)
+	settle(a, b, 200)
+	if got := a.take(); len(got) != 2 || len(b.take()) != 2 {
+		t.Errorf("afterwards: %+v", got)
+	}
+	if want := "[true 12 false 0]"; fmt.Sprint(told) != want {
+		t.Errorf("told %v, want %v", told, want)
+	}
+}
+
+// TestOldReportsHaveNoEffect has Reports that arrive late, or twice, change nothing, and impossible ones end the
+// stream.
+func TestOldReportsHaveNoEffect(t *testing.T) {
+	a := newHost(t, 1).open(nil, private)
+	for range 3 {
+		a.send(SendWR{Op: WRWrite, Flags: Signaled, RemoteSTag: 1})
+	}
+	a.pullAll(200)
+	for _, c := range []struct {
+		word, count uint32
+		done        int
+		fails       bool
+	}{
+		{2 << 16, 2, 2, false}, {1<<16 | 1<<31, 1, 2, false}, {2 << 16, 3, 2, false},
+		{3 << 16, 1, 2, true}, {3 << 16, 4, 2, true},
+	} {
+		u := unhex(t, fmt.Sprintf("415e %08x 00000004 %08x 00000000", c.word, c.count))
+		v := ulpdu.ViewOf(u)
+		if err := a.qp.Place(&v, true); (err != nil) != c.fails || len(a.cqes) != c.done {
+			t.Errorf("%08x %d: %v, %d completions", c.word, c.count, err, len(a.cqes))
+		}
+	}
+	if a.qp.peerWaits {
+		t.Error("an old Report stops the queue")
+	}
+}
