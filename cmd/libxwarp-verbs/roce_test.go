@@ -139,3 +139,23 @@ func TestStates(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestRoCESemantics runs programs in the manner of Mooncake and 3FS, and those whose peer refuses a Write or has no
+// receive.
+func TestRoCESemantics(t *testing.T) {
+	path := own(t, "roce")
+	roceTransports(t, func(t *testing.T, a, b *end) {
+		for _, test := range []string{"transfer", "messages", "denied", "notready", "crossed"} {
+			t.Run(test, func(t *testing.T) {
+				line := path + " " + test
+				x := exchange{line, line + " @", "all is well", "all is well"}
+				x.runRoCE(t, a, b)
+			})
+		}
+		t.Run("self", func(t *testing.T) {
+			if out := a.start(t, path+" self", a).wait(t); !strings.Contains(out, "all is well") {
+				t.Error(out)
+			}
+		})
+	})
+}

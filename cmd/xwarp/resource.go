@@ -64,6 +64,7 @@ type qpRow struct {
 	In        uint64         `json:"payload_in" doc:"bytes placed"`
 	Out       uint64         `json:"payload_out" doc:"bytes sent"`
 	Held      uint64         `json:"held_bytes" doc:"bytes that wait for what is missing in front of them"`
+	Number    uint32         `json:"qp_num,omitempty" doc:"its number for peers of --style roce; unique in the daemon"`
 	ownerRow
 	Error string `json:"error,omitempty" doc:"why it ended"`
 }

@@ -191,7 +191,8 @@ func makeQP(q *control.QPState, l onLink) qpRow {
 		Remote: view.Address(q.Remote), Transport: q.Transport, TCPState: q.TCPState,
 		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"],
 		Out:  q.Counters["payload_out"],
-		Held: counters.HeldBytes.Of(q.MPA), ownerRow: makeOwner(&q.Owner), Error: q.Error,
+		Held: counters.HeldBytes.Of(q.MPA), Number: q.Number, ownerRow: makeOwner(&q.Owner),
+		Error: q.Error,
 	}
 }
 

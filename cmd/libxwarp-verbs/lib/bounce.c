@@ -186,8 +186,7 @@ int xw_bounce_send(const void *owner, uint8_t *slot)
 	}
 	if (!fetches)
 		n.n = 0; /* nothing of it comes back */
-	/* A Write with immediate data is two requests of the daemon, whose failures are two completions. */
-	if (fetches || (silent && !n.silent && op != XW_OP_WRITE_IMM && op != XW_OP_WRITE_IMM_SE))
+	if (fetches || (silent && !n.silent))
 		error = mark(slot, slot + XW_SEND_FLAGS, &n);
 	pthread_mutex_unlock(&lock);
 	return error;
@@ -236,7 +235,8 @@ static void land(struct note *n, const struct ibv_wc *wc)
 			bring_back(&notes[i], UINT64_MAX);
 			drop(&notes[i]);
 		}
-	bring_back(n, wc->byte_len);
+	if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) /* whose length is that of the Write */
+		bring_back(n, wc->byte_len);
 	n->n = 0;
 }
 

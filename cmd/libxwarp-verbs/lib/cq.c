@@ -159,6 +159,7 @@ static enum ibv_wc_status status_of(uint8_t s)
 	case XW_WC_FATAL_ERR: return IBV_WC_FATAL_ERR;
 	case XW_WC_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
 	case XW_WC_RETRY_EXC_ERR: return IBV_WC_RETRY_EXC_ERR;
+	case XW_WC_RNR_RETRY_EXC_ERR: return IBV_WC_RNR_RETRY_EXC_ERR;
 	}
 	return IBV_WC_GENERAL_ERR;
 }
@@ -174,7 +175,8 @@ static enum ibv_wc_opcode opcode_of(const uint8_t *e)
 	case XW_OP_CMP_SWAP: return IBV_WC_COMP_SWAP;
 	case XW_OP_LOCAL_INV: return IBV_WC_LOCAL_INV;
 	case XW_OP_BIND_MW: return IBV_WC_BIND_MW;
-	case XW_OP_RECV: return e[XW_CQE_FLAGS] & XW_WC_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+	case XW_OP_RECV:
+		return (e[XW_CQE_FLAGS] & (XW_WC_WITH_IMM | XW_WC_OF_SEND)) == XW_WC_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
 	}
 	return IBV_WC_SEND;
 }

@@ -123,13 +123,14 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		[IBV_WR_RDMA_WRITE] = XW_OP_WRITE, [IBV_WR_SEND] = XW_OP_SEND, [IBV_WR_RDMA_READ] = XW_OP_READ,
 		[IBV_WR_ATOMIC_CMP_AND_SWP] = XW_OP_CMP_SWAP, [IBV_WR_ATOMIC_FETCH_AND_ADD] = XW_OP_FETCH_ADD,
 		[IBV_WR_LOCAL_INV] = XW_OP_LOCAL_INV, [IBV_WR_SEND_WITH_INV] = XW_OP_SEND_INV,
-		[IBV_WR_RDMA_WRITE_WITH_IMM] = XW_OP_WRITE_IMM, [IBV_WR_BIND_MW] = XW_OP_BIND_MW,
+		[IBV_WR_RDMA_WRITE_WITH_IMM] = XW_OP_WRITE_IMM, [IBV_WR_SEND_WITH_IMM] = XW_OP_SEND_IMM,
+		[IBV_WR_BIND_MW] = XW_OP_BIND_MW,
 	};
-	bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+	bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_SEND_WITH_IMM;
 	unsigned op = wr->opcode;
 
-	if (op == IBV_WR_SEND_WITH_IMM)
-		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only");
+	if (op == IBV_WR_SEND_WITH_IMM && !xw_roce())
+		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only (--style roce has it)");
 	if (op >= sizeof ops / sizeof *ops)
 		return xw_refused("this opcode of ibv_post_send");
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
@@ -148,7 +149,7 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 	else if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		put_remote(b, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr);
 		put_atomic(b, op == IBV_WR_ATOMIC_CMP_AND_SWP, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
-	} else if (op != IBV_WR_SEND)
+	} else if (op != IBV_WR_SEND && op != IBV_WR_SEND_WITH_IMM)
 		put_remote(b, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
 	if (wr->send_flags & IBV_SEND_INLINE && (send || op == IBV_WR_RDMA_WRITE || imm))
 		return inline_data(q, b, wr->sg_list, wr->num_sge) ? 0 : EINVAL;
@@ -158,7 +159,8 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 }
 
 _Static_assert(XW_OP_SEND_SE == XW_OP_SEND + 1 && XW_OP_SEND_SE_INV == XW_OP_SEND_INV + 1 &&
-			       XW_OP_WRITE_IMM_SE == XW_OP_WRITE_IMM + 1, "solicited ops follow");
+			       XW_OP_WRITE_IMM_SE == XW_OP_WRITE_IMM + 1 && XW_OP_SEND_IMM_SE == XW_OP_SEND_IMM + 1,
+	       "solicited ops follow");
 
 static bool may_send(const struct qp *q)
 {
@@ -275,7 +277,7 @@ static void wr_abort(struct ibv_qp_ex *ex) { pthread_mutex_unlock(&of(ex)->send)
 static uint8_t *begin(struct ibv_qp_ex *ex, uint8_t op)
 {
 	struct qp *q = of(ex);
-	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV || op == XW_OP_WRITE_IMM;
+	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV || op == XW_OP_WRITE_IMM || op == XW_OP_SEND_IMM;
 
 	q->slot = q->built_error ? NULL : next_slot(&q->sq, q->built);
 	if (!q->slot) {
@@ -299,6 +301,14 @@ static void wr_remote(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey, uint64_t 
 static void wr_send(struct ibv_qp_ex *ex) { begin(ex, XW_OP_SEND); }
 static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_READ, rkey, addr); }
 static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_WRITE, rkey, addr); }
+
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm)
+{
+	uint8_t *b = begin(ex, XW_OP_SEND_IMM);
+
+	if (b)
+		memcpy(b + XW_SEND_IMM, &imm, sizeof imm);
+}
 
 static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
 {
@@ -391,6 +401,7 @@ void xw_wr_init(struct qp *q)
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;
 	ex->wr_send = wr_send;
+	ex->wr_send_imm = wr_send_imm;
 	ex->wr_send_inv = wr_send_inv;
 	ex->wr_local_inv = wr_local_inv;
 	ex->wr_bind_mw = wr_bind_mw;

@@ -15,7 +15,7 @@ static int check_init(const struct ibv_qp_init_attr_ex *a)
 
 	if (a->qp_type != IBV_QPT_RC)
 		return xw_refused("a queue pair that is not reliable and connected (IBV_QPT_RC)");
-	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(uint64_t)SEND_OPS)
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(SEND_OPS | (xw_roce() ? (uint64_t)IBV_QP_EX_WITH_SEND_WITH_IMM : 0)))
 		return xw_refused("one of the operations (send_ops_flags) of ibv_create_qp_ex");
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq || c->max_send_wr > XW_MAX_DEPTH ||
 	    c->max_recv_wr > XW_MAX_DEPTH || c->max_send_sge > XW_MAX_SGE || c->max_recv_sge > XW_MAX_SGE ||

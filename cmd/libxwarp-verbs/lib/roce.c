@@ -173,8 +173,8 @@ static int to_rtr(struct qp *q, const struct ibv_qp_attr *a)
 		return EINVAL;
 	gid_text(&gids[a->ah_attr.grh.sgid_index], local);
 	gid_text(&a->ah_attr.grh.dgid, remote);
-	snprintf(args, sizeof args, ",\"local_gid\":\"%s\",\"remote_gid\":\"%s\",\"remote_qpn\":%u,\"ird\":%u", local, remote,
-		 a->dest_qp_num & 0xffffff, a->max_dest_rd_atomic);
+	snprintf(args, sizeof args, ",\"local_gid\":\"%s\",\"remote_gid\":\"%s\",\"remote_qpn\":%u,\"ird\":%u,\"rnr_timer\":%u",
+		 local, remote, a->dest_qp_num & 0xffffff, a->max_dest_rd_atomic, a->min_rnr_timer);
 	return set_state(q, "rtr", args);
 }
 
@@ -182,7 +182,7 @@ static int to_rts(struct qp *q, const struct ibv_qp_attr *a)
 {
 	char args[64];
 
-	snprintf(args, sizeof args, ",\"timeout\":%u,\"retry_cnt\":%u", a->timeout, a->retry_cnt);
+	snprintf(args, sizeof args, ",\"timeout\":%u,\"retry_cnt\":%u,\"rnr_retry\":%u", a->timeout, a->retry_cnt, a->rnr_retry);
 	return set_state(q, "rts", args);
 }
 

@@ -46,7 +46,8 @@ const (
 )
 
 // OpWriteImm is a Write that an Immediate Data message follows, as one work request: one slot, and
-// one completion, which is that of the message. opWriteImmSE has the message with solicited event.
+// one completion, which is that of the message. If the Write fails, the message has its status.
+// opWriteImmSE has the message with solicited event.
 const (
 	OpWriteImm   rdmap.WROp = 128
 	opWriteImmSE rdmap.WROp = 129
@@ -62,8 +63,18 @@ func SplitImm(wr, then *rdmap.SendWR) bool {
 	if wr.Op == opWriteImmSE {
 		then.Op = rdmap.WRImmSE
 	}
-	wr.Op, wr.Flags = rdmap.WRWrite, wr.Flags&^rdmap.Signaled
+	wr.Op, wr.Flags = rdmap.WRWrite, wr.Flags&^rdmap.Signaled|rdmap.Chained
 	return true
+}
+
+// PutWriteLen puts the length of a Write into the Immediate Data message that follows, for a peer that agreed to
+// private messages (package rdmap).
+func PutWriteLen(write, imm *rdmap.SendWR) {
+	n := uint32(len(write.Inline))
+	for _, e := range write.SGL {
+		n += e.Len
+	}
+	binary.BigEndian.PutUint32(imm.Imm[4:], n)
 }
 
 // SendSlot and RecvSlot return the bytes of a slot for these limits, without rounding.

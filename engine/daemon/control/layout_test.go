@@ -100,6 +100,8 @@ func TestLayoutHeader(t *testing.T) {
 		{"OP_CMP_SWAP", uint64(rdmap.WRCmpSwap)},
 		{"OP_LOCAL_INV", uint64(rdmap.WRLocalInv)},
 		{"OP_BIND_MW", uint64(rdmap.WRBindMW)},
+		{"OP_SEND_IMM", uint64(rdmap.WRSendImm)},
+		{"OP_SEND_IMM_SE", uint64(rdmap.WRSendImmSE)},
 		{"OP_WRITE_IMM", uint64(OpWriteImm)},
 		{"OP_WRITE_IMM_SE", uint64(opWriteImmSE)},
 		{"OP_RECV", uint64(rdmap.WRRecv)},
@@ -119,7 +121,9 @@ func TestLayoutHeader(t *testing.T) {
 		{"WC_FATAL_ERR", uint64(rdmap.FatalErr)},
 		{"WC_MW_BIND_ERR", uint64(rdmap.MWBindErr)},
 		{"WC_RETRY_EXC_ERR", uint64(rdmap.RetryExcErr)},
+		{"WC_RNR_RETRY_EXC_ERR", uint64(rdmap.RNRRetryExcErr)},
 		{"WC_WITH_IMM", uint64(rdmap.WithImm)},
+		{"WC_OF_SEND", uint64(rdmap.OfSend)},
 		{"WC_WITH_INVALIDATE", uint64(rdmap.WithInvalidate)},
 		{"WC_WAS_MARKED", uint64(rdmap.WasMarked)},
 	} {

@@ -245,6 +245,7 @@ type SRQState struct {
 type QPState struct {
 	Owner
 	Handle Handle         `json:"handle"`
+	Number uint32         `json:"qp_num,omitempty"` // of programs: unique in the daemon
 	PD     Handle         `json:"pd"`
 	SendCQ Handle         `json:"send_cq"`
 	RecvCQ Handle         `json:"recv_cq"`

@@ -40,7 +40,8 @@ func (p Pair) Dials() bool { return p.Local.compare(p.Remote) < 0 }
 // IsSelf reports whether the pair is one queue pair that is its own peer.
 func (p Pair) IsSelf() bool { return p.Local == p.Remote }
 
-// Frame is the private data of a Request, and with the ends exchanged that of the Reply that accepts it.
+// Frame is the private data of a Request, and with the ends exchanged that of the Reply that accepts it. Both ends of
+// this version agree by it to the private messages of package rdmap.
 //
 //	0..3 "XWRV"  4 version  5..7 zero
 //	8..11 QPN of the sender   12..15 QPN of the receiver
@@ -49,7 +50,7 @@ type Frame struct{ Source, Target Endpoint }
 
 const (
 	magic    = "XWRV"
-	version  = 1
+	version  = 2
 	frameLen = 48
 )
 
@@ -58,6 +59,9 @@ var ErrFrame = errors.New("no rendezvous frame of this version")
 
 // FrameOf returns the frame that the local end of p sends.
 func FrameOf(p Pair) Frame { return Frame{Source: p.Local, Target: p.Remote} }
+
+// Expected returns the frame that the other end of p sends.
+func Expected(p Pair) Frame { return Frame{Source: p.Remote, Target: p.Local} }
 
 // Pair returns the connection as the receiver of f sees it.
 func (f Frame) Pair() Pair { return Pair{Local: f.Target, Remote: f.Source} }
@@ -74,7 +78,7 @@ func (f Frame) Append(b []byte) []byte {
 
 // ParseFrame decodes private data. It fails with ErrFrame.
 func ParseFrame(b []byte) (f Frame, err error) {
-	if len(b) != frameLen || string(b[:8]) != magic+"\x01\x00\x00\x00" {
+	if len(b) != frameLen || string(b[:8]) != magic+string([]byte{version, 0, 0, 0}) {
 		return f, ErrFrame
 	}
 	f.Source.QPN, f.Target.QPN = binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
@@ -87,7 +91,7 @@ func ParseFrame(b []byte) (f Frame, err error) {
 }
 
 // Refusal is the private data of every Reject. It is the same for each reason.
-var Refusal = []byte(magic + "\x01no\x00")
+var Refusal = []byte(magic + string([]byte{version}) + "no\x00")
 
 // IsRefusal reports whether private data of a Reject is a daemon's Refusal.
 func IsRefusal(b []byte) bool { return bytes.Equal(b, Refusal) }

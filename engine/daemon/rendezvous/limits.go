@@ -23,6 +23,9 @@ const (
 	// doubles, so that a peer that never gets there costs a connection every LongestPause.
 	FirstPause   = 10 * time.Millisecond
 	LongestPause = time.Second
+	// RNRGrace is the least time in which a peer may post a receive for a message, also with an rnr_retry of 0: the
+	// receive may be in shared memory, and the peer's daemon have no processor to look.
+	RNRGrace = 20 * time.Millisecond
 	// AttemptPauses is how long an attempt may take, as a multiple of the pause after it: 200 ms at first, where TCP
 	// would send a SYN that was lost again after a second.
 	AttemptPauses = 20

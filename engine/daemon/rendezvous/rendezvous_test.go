@@ -71,6 +71,22 @@ func TestNumbersRest(t *testing.T) {
 	}
 }
 
+// TestRNRWait compares times with the table of the InfiniBand specification.
+func TestRNRWait(t *testing.T) {
+	for _, c := range []struct {
+		timer   uint8
+		retries int
+		want    time.Duration
+	}{
+		{0, 1, 655360 * time.Microsecond}, {31, 6, 6 * 491520 * time.Microsecond},
+		{24, 1, 40960 * time.Microsecond}, {1, 6, RNRGrace}, {31, 0, RNRGrace},
+	} {
+		if got := RNRWait(c.timer, c.retries); got != c.want {
+			t.Errorf("timer %d, %d retries: %v, want %v", c.timer, c.retries, got, c.want)
+		}
+	}
+}
+
 // answer is the Answerer of a request.
 type answer struct{ rejected chan string }
 

@@ -33,6 +33,8 @@ type direct struct {
 	failure   rdmap.Status  // of the next send that is flushed; Success: WR_FLUSH_ERR
 	wait      time.Duration // for a peer that does not answer; 0: for ever
 	timer     *time.Timer   // of wait; nil: no request waits
+	rnrRetry  int           // how often a message waits for a receive; foreverRNR: for ever
+	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none
 	lastErr   error         // of the last attempt to connect
 }
 
@@ -60,6 +62,17 @@ func (d *direct) gate(waiting bool) (recvs, sends bool) {
 func (d *direct) startTimer() {
 	if d.timer == nil && d.wait > 0 {
 		d.timer = time.AfterFunc(d.wait, d.failUnanswered)
+	}
+}
+
+// stopTimers is called with mu held.
+func (d *direct) stopTimers() {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	if d.rnrTimer != nil {
+		d.rnrTimer.Stop()
+		d.rnrTimer = nil
 	}
 }
 
@@ -110,9 +123,7 @@ func (d *direct) end(failure rdmap.Status) bool {
 		return false
 	}
 	d.ended, d.quiet, d.failure = true, false, failure
-	if d.timer != nil {
-		d.timer.Stop()
-	}
+	d.stopTimers()
 	for i := range d.held {
 		v := &d.held[i]
 		d.translate(v)
@@ -166,10 +177,49 @@ func (d *direct) failUnanswered() {
 	}
 	text += fmt.Sprintf(" (is its program alive, and an xwarpd there with TCP port %d open?)",
 		rendezvous.Port)
-	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
-	d.flush(rdmap.RetryExcErr)
+	d.fail(rdmap.RetryExcErr, "a queue pair's peer does not answer", text)
+}
+
+// fail ends the queue pair; the oldest send has the status st.
+func (d *direct) fail(st rdmap.Status, what, text string) {
+	q := d.q
+	q.s.log.Warn(what, "qp", q.handle, "error", text)
+	d.flush(st)
 	q.s.sendEvent(&control.Event{Event: control.EventDown, QP: q.handle,
 		Error: control.AsError(control.Errorf(control.CodeFailed, "%s", text))})
+}
+
+// foreverRNR is the rnr_retry that means no end.
+const foreverRNR = 7
+
+// onPeerWaits is called, on a worker, when the oldest message waits for a receive of the peer, and when it does not any
+// more. timer is the peer's IBV_QP_MIN_RNR_TIMER.
+func (d *direct) onPeerWaits(waits bool, timer uint8) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.rnrTimer != nil {
+		d.rnrTimer.Stop()
+		d.rnrTimer = nil
+	}
+	if !waits || d.ended || d.rnrRetry == foreverRNR {
+		return
+	}
+	wait := rendezvous.RNRWait(timer, d.rnrRetry)
+	d.rnrTimer = time.AfterFunc(wait, func() { d.failNotReady(wait) })
+}
+
+// failNotReady is called when the peer has posted no receive in time.
+func (d *direct) failNotReady(wait time.Duration) {
+	defer guard.Recover(d.q.s.onDefect("ending a queue pair whose peer has no receive"))
+	d.mu.Lock()
+	over := d.ended || d.rnrTimer == nil
+	d.mu.Unlock()
+	if !over {
+		d.fail(rdmap.RNRRetryExcErr, "a queue pair's peer has no receive posted",
+			fmt.Sprintf("RNR_RETRY_EXC_ERR: queue pair %#06x at %v posted no receive within %v "+
+				"(post receives earlier there, or use rnr_retry 7 here)", d.pair.Remote.QPN,
+				d.pair.Remote.GID, wait))
+	}
 }
 
 // flush ends the queue pair and everything that is posted.
@@ -186,6 +236,9 @@ func (d *direct) flush(failure rdmap.Status) {
 		eng.Disconnect()
 	} else {
 		eng.GiveUp(nil)
+		if q.twin != nil {
+			q.twin.GiveUp(nil)
+		}
 	}
 	q.s.activateLater(q)
 }
@@ -198,9 +251,7 @@ func (d *direct) close() {
 	d.cancel()
 	<-d.met
 	d.mu.Lock()
-	if d.timer != nil {
-		d.timer.Stop()
-	}
+	d.stopTimers()
 	d.ended, d.held = true, nil
 	d.mu.Unlock()
 }

@@ -22,7 +22,7 @@ type Meetings struct {
 	allows  func(peer netip.Addr) error
 	port    uint16 // where to listen: rendezvous.Port, or 0 for any free one
 
-	mu    sync.Mutex
+	mu    sync.Mutex // no call of the device is made with it held
 	ports map[meetingAddr]*meetingPort
 }
 
@@ -34,7 +34,8 @@ type meetingAddr struct {
 
 // meetingPort is a listener for the rendezvous. It is open while a queue pair uses its address.
 type meetingPort struct {
-	l     verbs.Listener
+	mu    sync.Mutex     // held while the listener is opened or closed
+	l     verbs.Listener // nil: not open
 	users int
 }
 
@@ -52,54 +53,77 @@ func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
 // portAt returns the port at which the daemon of an address listens: this one or another.
 func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := m.ports[meetingAddr{dev, at}]; p != nil {
-		return p.l.Addr().Port()
+	p := m.ports[meetingAddr{dev, at}]
+	m.mu.Unlock()
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.l != nil {
+			return p.l.Addr().Port()
+		}
 	}
 	return rendezvous.Port
 }
 
-// open listens at an address of dev, until close is called.
-func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
+// portOf returns the meetingPort of an address. It is in the map until its device is lost.
+func (m *Meetings) portOf(key meetingAddr) *meetingPort {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := meetingAddr{dev, at}
 	p := m.ports[key]
 	if p == nil {
+		p = &meetingPort{}
+		m.ports[key] = p
+	}
+	return p
+}
+
+// open listens at an address of dev, until close is called.
+func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
+	key := meetingAddr{dev, at}
+	p := m.portOf(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.l == nil {
 		l, err := dev.Core.Listen(netip.AddrPortFrom(at, m.port),
 			verbs.ListenConfig{Backlog: rendezvous.Backlog})
 		if err != nil {
 			return nil, err
 		}
-		p = &meetingPort{l: l}
-		m.ports[key] = p
-		go m.accept(key, p)
+		p.l = l
+		go m.accept(key, p, l)
 	}
 	p.users++
-	return func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if p.users--; p.users == 0 {
-			if m.ports[key] == p {
-				delete(m.ports, key)
-			}
-			p.l.Close()
-		}
-	}, nil
+	return p.endUse, nil
 }
 
-// accept takes the requests of a port until it is closed, or its device.
-func (m *Meetings) accept(key meetingAddr, p *meetingPort) {
+// endUse ends the use of p that open began.
+func (p *meetingPort) endUse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.users--; p.users == 0 {
+		p.l.Close()
+		p.l = nil
+	}
+}
+
+// accept takes the requests of a port until its listener is closed, or its device.
+func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
 	for {
-		r, err := p.l.Accept(context.Background())
+		r, err := l.Accept(context.Background())
 		if err != nil {
 			break
 		}
 		m.table.Arrive(r)
 	}
+	p.mu.Lock()
+	lost := p.l == l
+	p.mu.Unlock()
+	if !lost {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.ports[key] == p { // the device was lost
+	if m.ports[key] == p {
 		delete(m.ports, key)
 	}
 }
@@ -109,9 +133,12 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 	q, s := d.q, d.q.s
 	defer close(d.met)
 	defer guard.Recover(s.onDefect("connecting a queue pair"))
-	try := d.dial
-	if !d.pair.Dials() {
-		try = d.accept
+	try := d.accept
+	switch {
+	case d.pair.IsSelf():
+		try = attempts(d.dialSelf)
+	case d.pair.Dials():
+		try = attempts(d.dial)
 	}
 	context.AfterFunc(q.ended, closePort)
 	for pause := rendezvous.FirstPause; ; pause = min(2*pause, rendezvous.LongestPause) {
@@ -137,11 +164,18 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 	}
 }
 
-// dial makes one attempt to reach the peer's daemon. Attempts take longer the longer the pause before the next one: a
-// first SYN that is lost must not take the time in which the program expects an answer.
-func (d *direct) dial(ctx context.Context, pause time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, pause*rendezvous.AttemptPauses, errNoAnswer)
-	defer cancel()
+// attempts makes an attempt of dial. Attempts take longer the longer the pause before the next one: a first SYN that is
+// lost must not take the time in which the program expects an answer.
+func attempts(dial func(ctx context.Context) error) func(context.Context, time.Duration) error {
+	return func(ctx context.Context, pause time.Duration) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, pause*rendezvous.AttemptPauses, errNoAnswer)
+		defer cancel()
+		return dial(ctx)
+	}
+}
+
+// dial makes one attempt to reach the peer's daemon.
+func (d *direct) dial(ctx context.Context) error {
 	q, s := d.q, d.q.s
 	gid := d.pair.Remote.GID
 	remote := netip.AddrPortFrom(gid, s.meetings.portAt(s.dev, gid))
@@ -179,6 +213,11 @@ func (d *direct) dial(ctx context.Context, pause time.Duration) error {
 
 // accept waits for the peer's daemon to dial.
 func (d *direct) accept(ctx context.Context, _ time.Duration) error {
+	return d.acceptAs(ctx, d.q.q.(*core.QP))
+}
+
+// acceptAs is accept by a queue pair of the engine.
+func (d *direct) acceptAs(ctx context.Context, eng *core.QP) error {
 	q, s := d.q, d.q.s
 	arrived := make(chan *verbs.ConnRequest, 1)
 	s.meetings.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })
@@ -186,12 +225,12 @@ func (d *direct) accept(ctx context.Context, _ time.Duration) error {
 	case r := <-arrived:
 		s.drain(q) // the peer may send at once
 		err := s.throttle(ctx, func() error {
-			return r.Accept(ctx, q.q, rendezvous.FrameOf(d.pair).Append(nil))
+			return r.Accept(ctx, eng, rendezvous.FrameOf(d.pair).Append(nil))
 		})
 		if err != nil {
 			r.Reject(rendezvous.Refusal) // where it was not answered
 		}
-		if isDone(q.q.Done()) {
+		if isDone(eng.Done()) {
 			return verbs.ErrClosed
 		}
 		return err

@@ -360,6 +360,9 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 				return worked, false, err
 			}
 			q.isSplit = control.SplitImm(&q.sendWR, &q.nextWR)
+			if q.isSplit && q.direct.Load() != nil {
+				control.PutWriteLen(&q.sendWR, &q.nextWR)
+			}
 		}
 		err := q.q.PostSend(&q.sendWR)
 		if q.sendHeld = errors.Is(err, verbs.ErrQueueFull); q.sendHeld {

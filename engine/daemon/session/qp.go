@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
@@ -33,6 +34,8 @@ type qp struct {
 	end           func()
 	discarded     atomic.Bool // it was reset: completions are dropped
 	direct        atomic.Pointer[direct]
+	twin          *core.QP // of a queue pair that is its own peer, see self.go; nil: none
+	twinCost      budget.Amounts
 
 	// guarded by Session.pumpMu
 	posterState
@@ -206,7 +209,11 @@ func (q *qp) watch() {
 		return
 	}
 	q.sendEnd(control.EventDown)
-	if q.srq != nil && q.waitFor(q.q.(*core.QP).Gone()) {
+	receiver := q.q.(*core.QP)
+	if q.twin != nil {
+		receiver = q.twin
+	}
+	if q.srq != nil && q.waitFor(receiver.Gone()) {
 		q.sendEnd(control.EventGone)
 	}
 }
@@ -276,6 +283,9 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 func (s *Session) closeQP(q *qp) error {
 	q.endMeeting()
 	eng := q.q.(*core.QP)
+	if q.direct.Load() != nil && q.connected.Load() {
+		eng.Disconnect() // in order where nothing is under way: the peer is not told that something was aborted
+	}
 	eng.Farewell()
 	done := make(chan error, 1)
 	s.closingQPs.Go(func() {
@@ -283,6 +293,7 @@ func (s *Session) closeQP(q *qp) error {
 			s.drain(q) // the engine flushes what was posted before
 		}
 		err := eng.Close()
+		q.closeTwin()
 		s.removePoster(q)
 		q.mem.Close()
 		s.mu.Lock()
@@ -305,6 +316,9 @@ func (s *Session) modifyQP(a *control.ModifyQPArgs) error {
 	q, err := find[*qp](s, a.Handle)
 	if err != nil {
 		return err
+	}
+	if q.twin != nil {
+		return q.twin.Allow(a.Access)
 	}
 	return q.q.Allow(a.Access)
 }

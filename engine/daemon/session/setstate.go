@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"slices"
-	"syscall"
 	"time"
 
 	"xwarp/ddp/rdmap"
@@ -99,12 +98,13 @@ func (s *Session) failQP(q *qp) error {
 const timeoutUnit = 4096 * time.Nanosecond
 
 func (d *direct) setRTS(a *control.SetStateArgs) error {
-	if a.Timeout < 0 || a.Timeout > 31 || a.RetryCount < 0 || a.RetryCount > 7 {
-		return fmt.Errorf("%w: a timeout of %d and %d retries, at most 31 and 7", verbs.ErrInvalid,
-			a.Timeout, a.RetryCount)
+	if a.Timeout < 0 || a.Timeout > 31 || a.RetryCount < 0 || a.RetryCount > 7 ||
+		a.RNRRetry < 0 || a.RNRRetry > foreverRNR {
+		return fmt.Errorf("%w: a timeout of %d with %d and %d retries, at most 31, 7 and 7",
+			verbs.ErrInvalid, a.Timeout, a.RetryCount, a.RNRRetry)
 	}
 	d.mu.Lock()
-	d.paused, d.wait = false, 0
+	d.paused, d.wait, d.rnrRetry = false, 0, a.RNRRetry
 	if a.Timeout > 0 {
 		d.wait = timeoutUnit << a.Timeout * time.Duration(a.RetryCount+1)
 	}
@@ -112,9 +112,6 @@ func (d *direct) setRTS(a *control.SetStateArgs) error {
 	d.q.s.activateLater(d.q)
 	return nil
 }
-
-// errSelf is returned for a queue pair that is its own peer.
-var errSelf = fmt.Errorf("%w: a queue pair that is connected to itself", syscall.EOPNOTSUPP)
 
 // startMeeting moves a queue pair to RTR: from here on it is connected as soon as its peer is there, too.
 func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
@@ -133,8 +130,8 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 		pair.Remote.QPN>>rendezvous.QPNBits != 0:
 		return fmt.Errorf("%w: RTR needs the peer's address and a QPN of %d bits", verbs.ErrInvalid,
 			rendezvous.QPNBits)
-	case pair.IsSelf():
-		return errSelf
+	case a.RNRTimer < 0 || a.RNRTimer > 31:
+		return fmt.Errorf("%w: an RNR timer of %d, at most 31", verbs.ErrInvalid, a.RNRTimer)
 	}
 	if err := s.meetings.allows(pair.Remote.GID); err != nil {
 		return err
@@ -145,24 +142,35 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	}
 	ctx, cancel := context.WithCancel(q.ended)
 	d := &direct{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
+	eng := q.q.(*core.QP)
 	s.mu.Lock()
 	err = busyIf(q.connecting || q.connected.Load() || q.direct.Load() != nil,
 		"the queue pair is connected or being connected already")
 	if err == nil {
-		err = q.q.(*core.QP).SetReadDepth(orNone(a.IRD), 0)
+		err = eng.SetReadDepth(orNone(a.IRD), 0)
 	}
 	if err == nil {
-		q.q.(*core.QP).WaitForReceives()
+		usePrivate(eng, d, a)
 		q.direct.Store(d)
 	}
 	s.mu.Unlock()
+	if err == nil && pair.IsSelf() {
+		err = q.makeTwin(d, a)
+	}
 	if err != nil {
+		q.direct.CompareAndSwap(d, nil)
 		cancel()
 		closePort()
 		return err
 	}
 	s.waiting.Go(func() { d.meet(ctx, closePort) })
 	return nil
+}
+
+// usePrivate gives a queue pair of the engine what ibv_modify_qp's programs expect, once the peer's daemon agrees.
+func usePrivate(eng *core.QP, d *direct, a *control.SetStateArgs) {
+	peer := rendezvous.Expected(d.pair).Append(nil)
+	eng.UsePrivate(string(peer), uint8(a.RNRTimer), d.onPeerWaits)
 }
 
 // resetQP gives a queue pair a new life with the same number and rings. What was posted is gone, without completions.
@@ -186,6 +194,7 @@ func (s *Session) resetQP(q *qp) error {
 		eng := q.q.(*core.QP)
 		eng.Abort()
 		eng.Close()
+		q.closeTwin()
 		close(done)
 	})
 	select {

@@ -56,7 +56,7 @@ func (s *Session) AddTo(v *control.Snapshot) {
 				Addr: x.l.Addr()})
 		case *qp:
 			q := control.QPState{
-				Owner: o, Handle: h, PD: x.pd.handle, SendCQ: x.send.handle,
+				Owner: o, Handle: h, Number: x.number, PD: x.pd.handle, SendCQ: x.send.handle,
 				RecvCQ: x.recv.handle, State: rdmap.Idle.String(),
 			}
 			if x.srq != nil {

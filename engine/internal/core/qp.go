@@ -56,7 +56,12 @@ type QP struct {
 	conn atomic.Pointer[Conn] // the last that was attached
 
 	onEmpty func() // see OnEmpty; nil: none. Set before there is a connection
-	waits   bool   // see WaitForReceives. Set before there is a connection
+
+	// See UsePrivate. Set before there is a connection.
+	waits      bool
+	peerAgrees string
+	rnrTimer   uint8
+	onWaits    func(waits bool, timer uint8)
 }
 
 var nextStream atomic.Uint64
@@ -123,6 +128,21 @@ func (q *QP) Allow(access verbs.Access) error {
 	return nil
 }
 
+// Allowed returns the rights of Allow; all of them before its first call.
+func (q *QP) Allowed() verbs.Access { return verbs.RemoteRights &^ verbs.Access(q.denied.Load()) }
+
+// MoveReceives moves the receives that were posted to q into another queue pair of the same depth. Neither may have had
+// a connection, and nothing may post to them meanwhile.
+func (q *QP) MoveReceives(to *QP) error {
+	for p := q.rq.peek(); p != nil && q.srq == nil; p = q.rq.peek() {
+		if err := to.PostRecv(&p.RecvWR); err != nil {
+			return err
+		}
+		q.rq.advance()
+	}
+	return nil
+}
+
 // SetReadDepth sets the maximum number of Reads and atomics in flight on the next connection of q: those of the peer
 // (ird) and of this end (ord). They may not exceed the configuration's. Zero means the configuration's, verbs.None
 // none.
@@ -156,15 +176,23 @@ func (q *QP) coreConfig(l *Shard) rdmap.Config {
 		Refill: q.refill, Reclaim: q.reclaim,
 	}
 	if q.waits {
-		cfg.Starved = q.starved
+		cfg.Starved, cfg.PeerAgrees, cfg.PeerWaits = q.starved, q.peerAgrees, q.onWaits
+		cfg.RNRTimer = q.rnrTimer
 	}
 	return cfg
 }
 
-// WaitForReceives makes a message that finds no receive wait until one is posted, instead of ending the connection.
-// What the peer sends behind it waits as well, except that memory is placed. It must be called before q has a
-// connection.
-func (q *QP) WaitForReceives() { q.waits = true }
+// UsePrivate gives q what InfiniBand's reliable connections have, if the peer's private data is peerAgrees: Send with
+// immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
+// rdmap/private.go). A message that finds no receive waits until one is posted, instead of ending the connection. What
+// the peer sends behind it waits as well, except that memory is placed.
+//
+// rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when a message of its waits. onWaits is called on the worker
+// when the peer reports that a message of q waits for a receive, with the peer's timer, and when it does not wait any
+// more. UsePrivate must be called before q has a connection.
+func (q *QP) UsePrivate(peerAgrees string, rnrTimer uint8, onWaits func(waits bool, timer uint8)) {
+	q.waits, q.peerAgrees, q.rnrTimer, q.onWaits = true, peerAgrees, rnrTimer, onWaits
+}
 
 // starved is rdmap.Config.Starved. A receive that is posted to q rings its doorbell anyway.
 func (q *QP) starved() {

@@ -155,8 +155,13 @@ func (q *QP) postToCore(wr *verbs.SendWR) bool {
 		q.core.State() == rdmap.Idle && !q.hasReached(lifeDisconnected):
 		return false
 	default:
-		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err),
-			Flags: wr.Flags.Mark()})
+		st := postStatus(err)
+		if st == rdmap.WRFlushErr {
+			st = q.core.FlushStatus()
+		}
+		if wr.Flags&rdmap.Chained == 0 { // otherwise the next one completes
+			q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: st, Flags: wr.Flags.Mark()})
+		}
 	}
 	return true
 }
