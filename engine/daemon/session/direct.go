@@ -177,14 +177,14 @@ func (d *direct) failUnanswered() {
 	}
 	text += fmt.Sprintf(" (is its program alive, and an xwarpd there with TCP port %d open?)",
 		rendezvous.Port)
-	d.fail(rdmap.RetryExcErr, "a queue pair's peer does not answer", text)
+	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
+	d.fail(rdmap.RetryExcErr, text)
 }
 
-// fail ends the queue pair; the oldest send has the status st.
-func (d *direct) fail(st rdmap.Status, what, text string) {
-	q := d.q
-	q.s.log.Warn(what, "qp", q.handle, "error", text)
+// fail ends the queue pair because of what text says; the oldest send has the status st.
+func (d *direct) fail(st rdmap.Status, text string) {
 	d.flush(st)
+	q := d.q
 	q.s.sendEvent(&control.Event{Event: control.EventDown, QP: q.handle,
 		Error: control.AsError(control.Errorf(control.CodeFailed, "%s", text))})
 }
@@ -214,12 +214,14 @@ func (d *direct) failNotReady(wait time.Duration) {
 	d.mu.Lock()
 	over := d.ended || d.rnrTimer == nil
 	d.mu.Unlock()
-	if !over {
-		d.fail(rdmap.RNRRetryExcErr, "a queue pair's peer has no receive posted",
-			fmt.Sprintf("RNR_RETRY_EXC_ERR: queue pair %#06x at %v posted no receive within %v "+
-				"(post receives earlier there, or use rnr_retry 7 here)", d.pair.Remote.QPN,
-				d.pair.Remote.GID, wait))
+	if over {
+		return
 	}
+	text := fmt.Sprintf("RNR_RETRY_EXC_ERR: queue pair %#06x at %v posted no receive within %v "+
+		"(post receives earlier there, or use rnr_retry 7 here)", d.pair.Remote.QPN,
+		d.pair.Remote.GID, wait)
+	d.q.s.log.Warn("a queue pair's peer has no receive posted", "qp", d.q.handle, "error", text)
+	d.fail(rdmap.RNRRetryExcErr, text)
 }
 
 // flush ends the queue pair and everything that is posted.
