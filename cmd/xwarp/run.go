@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,12 @@ import (
 
 // verbsLibrary is what programs are preloaded with; libraryDirs are where packages and builds put it.
 const verbsLibrary = "libxwarp-verbs.so"
+
+// dlopenLibrary is beside it, for programs that open libibverbs themselves. NCCL has its name in ncclLibrary.
+const (
+	dlopenLibrary = "libxwarp-dlopen.so"
+	ncclLibrary   = "NCCL_IBVERBS_LIB"
+)
 
 var libraryDirs = []string{"", "../lib/xwarp"}
 
@@ -69,7 +76,8 @@ These programs were tried, as Debian 12 has them:
   python3-pyverbs rdma-core's own tests, where they apply to iWARP
 
 Programs that connect queue pairs by ibv_modify_qp and not by rdma_cm, as perftest without -R, need --style roce at both
-ends. Datagrams (udaddy) are not offered, nor are the files below /sys/class/infiniband, which UCX reads.`,
+ends. Datagrams (udaddy) are not offered. Files below /sys/class/infiniband are there for programs that look for devices,
+such as ibstat; /dev/infiniband is not.`,
 		Example: `  xwarp run -- ibv_devinfo -v
   xwarp run -- rping -s -v                        # on one host
   xwarp run -- rping -c -v -C 10 -a 192.0.2.1     # on another
@@ -100,6 +108,8 @@ ends. Datagrams (udaddy) are not offered, nor are the files below /sys/class/inf
 				client.SocketVariable: socket,
 				"XWARP_DEVICE":        device,
 				"XWARP_STYLE":         style,
+				ncclLibrary: cmp.Or(os.Getenv(ncclLibrary),
+					filepath.Join(filepath.Dir(library), dlopenLibrary)),
 			})
 		},
 	}

@@ -101,6 +101,8 @@ func TestRun(t *testing.T) {
 			want: library + ",\n"},
 		{name: "its device", args: "--device eth7 -- sh -c echo$IFS$XWARP_DEVICE", want: "eth7\n"},
 		{name: "its socket", args: "--socket /s -- sh -c echo$IFS$XWARP_SOCKET", want: "/s\n"},
+		{name: "NCCL's library", args: "-- sh -c ls$IFS$NCCL_IBVERBS_LIB",
+			want: dlopenLibrary + "\n"},
 		{name: "its status", args: "-- sh -c exit$IFS'7'", status: 7},
 		{name: "its signal", args: "-- sh -c kill$IFS-TERM$IFS$$", signal: syscall.SIGTERM},
 		{name: "status over a private daemon", args: "--local -- sh -c exit$IFS'7'", status: 7},

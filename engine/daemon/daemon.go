@@ -44,6 +44,7 @@ type Daemon struct {
 	mapper          *control.Mapper // of the memory of programs
 	socket          *net.UnixListener
 	admin           *net.UnixListener // the operator's
+	sysfs           *sysfsTree        // nil: there is none
 	tenants         []*net.UnixListener
 	tenantDirectory string
 	webError        error                          // why New could not open the HTTP server; nil: it is open
@@ -154,8 +155,14 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if d.socket, err = listenControl(cfg.Daemon.Socket, programsOwner(&cfg.Daemon)); err != nil {
 		return err
 	}
-	go d.acceptPrograms(d.socket, entrance{})
 	d.log.Info("control socket is open", "path", cfg.Daemon.Socket)
+	if d.sysfs, err = openSysfs(cfg.Daemon.Socket); err == nil {
+		err = d.writeSysfs()
+	}
+	if err != nil {
+		d.log.Warn("programs find no files of devices", "error", err)
+	}
+	go d.acceptPrograms(d.socket, entrance{})
 	if path := cfg.Daemon.OperatorSocket(); path != "" {
 		if d.admin, err = listenControl(path, operatorOwner); err != nil {
 			return err
@@ -217,6 +224,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		go d.retryWeb(ctx)
 	}
 	go device.WatchQueues(ctx, d.deviceList)
+	if d.sysfs != nil {
+		go d.sysfsLoop(ctx)
+	}
 	notify("READY=1\nSTATUS=" + d.status())
 	late := d.confirmation.waitForDeadline(ctx)
 	notify("STOPPING=1\nSTATUS=closing connections")

@@ -30,6 +30,7 @@ func (d *Daemon) close(grace time.Duration) error {
 			ln.Close()
 		}
 	}
+	d.sysfs.close()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var group sync.WaitGroup

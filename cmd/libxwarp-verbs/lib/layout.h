@@ -1,6 +1,7 @@
 /* Made by `go test ./engine/daemon/control -run Layout -update`: do not edit. */
 #pragma once
 #define XW_DEFAULT_PATH "/run/xwarp/control.sock"
+#define XW_SYSFS_SUFFIX ".sysfs"
 #define XW_VERSION 0x7ULL
 #define XW_HEADER_LEN 0x8ULL
 #define XW_MAX_REQUEST 0x10000ULL

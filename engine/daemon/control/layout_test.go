@@ -22,6 +22,7 @@ func TestLayoutHeader(t *testing.T) {
 	b.WriteString("/* Made by `go test ./engine/daemon/control -run Layout -update`: do not edit. */\n")
 	b.WriteString("#pragma once\n")
 	fmt.Fprintf(&b, "#define XW_DEFAULT_PATH %q\n", DefaultPath)
+	fmt.Fprintf(&b, "#define XW_SYSFS_SUFFIX %q\n", sysfsSuffix)
 	for _, c := range []struct {
 		name  string
 		value uint64

@@ -28,3 +28,10 @@ func OperatorPath(path string) string {
 	}
 	return path + ".admin"
 }
+
+// sysfsSuffix follows the path of a control socket.
+const sysfsSuffix = ".sysfs"
+
+// SysfsPath returns the directory of the files that stand for those below /sys/class/infiniband, for programs at the
+// control socket at path. It has a directory for each style of devices.
+func SysfsPath(path string) string { return path + sysfsSuffix }

@@ -1,0 +1,122 @@
+/* Files below /sys/class/infiniband, for programs that look for devices there. The daemon has such files in a directory beside
+ * its control socket, with a directory for each style. Functions of the C library that name a path are led there; what they
+ * return, such as descriptors and directories, is the kernel's. */
+#define _GNU_SOURCE
+#undef _FORTIFY_SOURCE /* else fcntl.h defines open itself */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "layout.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define SYSFS "/sys/class/infiniband"
+
+bool xw_roce(void);
+
+/* leads says whether a path is below SYSFS, and then writes to to where it leads. No lock and no heap: allocators open files. */
+__attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
+{
+	const char *rest = path ? path + strlen(SYSFS) : NULL, *socket;
+
+	if (!path || strncmp(path, SYSFS, strlen(SYSFS)) != 0 || (*rest && *rest != '/'))
+		return false;
+	socket = secure_getenv("XWARP_SOCKET");
+	int n = snprintf(to, PATH_MAX, "%s" XW_SYSFS_SUFFIX "/%s/class/infiniband%s",
+			 socket && *socket ? socket : XW_DEFAULT_PATH, xw_roce() ? "roce" : "iwarp", rest);
+	return n < PATH_MAX;
+}
+
+/* NEXT declares next, the function that is called where the library is not preloaded. */
+#define NEXT(type, name, params)                                             \
+	static type(*_Atomic found_##name) params;                           \
+	type(*next) params = found_##name;                                   \
+	if (!next)                                                           \
+		found_##name = next = (type(*) params)dlsym(RTLD_NEXT, #name)
+
+/* LED defines a function whose argument path leads elsewhere. Names that the C library does not have fail with ENOSYS. */
+#define LED(type, failure, name, params, args)                               \
+	EXPORT type name params;                                             \
+	EXPORT type name params                                              \
+	{                                                                    \
+		char to[PATH_MAX];                                           \
+		NEXT(type, name, params);                                    \
+		if (!next) {                                                 \
+			errno = ENOSYS;                                      \
+			return failure;                                      \
+		}                                                            \
+		if (leads(path, to))                                         \
+			path = to;                                           \
+		return next args;                                            \
+	}
+
+LED(FILE *, NULL, fopen, (const char *path, const char *mode), (path, mode))
+LED(FILE *, NULL, fopen64, (const char *path, const char *mode), (path, mode))
+LED(DIR *, NULL, opendir, (const char *path), (path))
+LED(int, -1, chdir, (const char *path), (path))
+LED(int, -1, access, (const char *path, int mode), (path, mode))
+LED(int, -1, eaccess, (const char *path, int mode), (path, mode))
+LED(int, -1, euidaccess, (const char *path, int mode), (path, mode))
+LED(int, -1, faccessat, (int at, const char *path, int mode, int flags), (at, path, mode, flags))
+LED(int, -1, stat, (const char *path, struct stat *st), (path, st))
+LED(int, -1, stat64, (const char *path, struct stat64 *st), (path, st))
+LED(int, -1, lstat, (const char *path, struct stat *st), (path, st))
+LED(int, -1, lstat64, (const char *path, struct stat64 *st), (path, st))
+LED(int, -1, fstatat, (int at, const char *path, struct stat *st, int flags), (at, path, st, flags))
+LED(int, -1, fstatat64, (int at, const char *path, struct stat64 *st, int flags), (at, path, st, flags))
+LED(int, -1, statx, (int at, const char *path, int flags, unsigned mask, struct statx *st), (at, path, flags, mask, st))
+/* Of programs that were built with a glibc before 2.33. */
+LED(int, -1, __xstat, (int version, const char *path, struct stat *st), (version, path, st))
+LED(int, -1, __xstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
+LED(int, -1, __lxstat, (int version, const char *path, struct stat *st), (version, path, st))
+LED(int, -1, __lxstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
+LED(int, -1, __open_2, (const char *path, int flags), (path, flags))
+LED(int, -1, __open64_2, (const char *path, int flags), (path, flags))
+LED(int, -1, __openat_2, (int at, const char *path, int flags), (at, path, flags))
+LED(int, -1, __openat64_2, (int at, const char *path, int flags), (at, path, flags))
+LED(ssize_t, -1, readlink, (const char *path, char *link, size_t room), (path, link, room))
+LED(ssize_t, -1, readlinkat, (int at, const char *path, char *link, size_t room), (at, path, link, room))
+LED(ssize_t, -1, getxattr, (const char *path, const char *name, void *value, size_t room), (path, name, value, room))
+LED(ssize_t, -1, lgetxattr, (const char *path, const char *name, void *value, size_t room), (path, name, value, room))
+LED(char *, NULL, realpath, (const char *path, char *resolved), (path, resolved))
+LED(char *, NULL, __realpath_chk, (const char *path, char *resolved, size_t room), (path, resolved, room))
+
+typedef int filter(const struct dirent *);
+typedef int order(const struct dirent **, const struct dirent **);
+typedef int filter64(const struct dirent64 *);
+typedef int order64(const struct dirent64 **, const struct dirent64 **);
+LED(int, -1, scandir, (const char *path, struct dirent ***list, filter *f, order *o), (path, list, f, o))
+LED(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f, order64 *o), (path, list, f, o))
+
+/* OPEN is LED for functions with a mode that is there when a file may be made. */
+#define OPEN(name, params, call)                                             \
+	EXPORT int name params;                                              \
+	EXPORT int name params                                               \
+	{                                                                    \
+		char to[PATH_MAX];                                           \
+		mode_t mode = 0;                                             \
+		NEXT(int, name, params);                                     \
+		if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {   \
+			va_list more;                                        \
+			va_start(more, flags);                               \
+			mode = va_arg(more, mode_t);                         \
+			va_end(more);                                        \
+		}                                                            \
+		if (leads(path, to))                                         \
+			path = to;                                           \
+		return next call;                                            \
+	}
+
+OPEN(open, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
+OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
+OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))

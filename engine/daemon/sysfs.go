@@ -1,0 +1,133 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"xwarp/engine/daemon/control"
+)
+
+// sysfsInterval is the time between two looks at the devices.
+const sysfsInterval = time.Second
+
+// sysfsTree is a directory beside the control socket with the files that the kernel would have below
+// /sys/class/infiniband. It has one directory in the place of /sys for each style of devices. The library for
+// unmodified programs leads them there. Whoever may see the directory of the socket may read it: it has names, states
+// and addresses.
+type sysfsTree struct {
+	parent *os.Root
+	name   string // in parent
+
+	mu      sync.Mutex
+	root    *os.Root          // nil: closed
+	written map[string]string // content of the files by path
+}
+
+// openSysfs makes the directory anew. A killed daemon may have left it.
+func openSysfs(socket string) (*sysfsTree, error) {
+	parent, err := os.OpenRoot(filepath.Dir(socket))
+	if err != nil {
+		return nil, err
+	}
+	t := &sysfsTree{parent: parent, name: filepath.Base(control.SysfsPath(socket)),
+		written: map[string]string{}}
+	err = parent.RemoveAll(t.name)
+	if err == nil {
+		err = parent.Mkdir(t.name, 0o755)
+	}
+	if err == nil {
+		t.root, err = parent.OpenRoot(t.name)
+	}
+	if err != nil {
+		parent.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// write makes the files those of the map. Readers see the old or the new content of a file.
+func (t *sysfsTree) write(files map[string]string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.root == nil {
+		return nil
+	}
+	var errs []error
+	for name, text := range files {
+		if before, there := t.written[name]; there && before == text {
+			continue
+		}
+		const next = "next"
+		err := t.root.MkdirAll(path.Dir(name), 0o755)
+		if err == nil {
+			err = t.root.WriteFile(next, []byte(text+"\n"), 0o644)
+		}
+		if err == nil {
+			err = t.root.Rename(next, name)
+		}
+		if err == nil {
+			t.written[name] = text
+		}
+		errs = append(errs, err)
+	}
+	for name := range t.written {
+		if _, there := files[name]; !there {
+			delete(t.written, name)
+			if err := t.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close removes the directory.
+func (t *sysfsTree) close() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.root.Close()
+	t.root = nil
+	t.parent.RemoveAll(t.name)
+	t.parent.Close()
+}
+
+// writeSysfs writes the files of all devices.
+func (d *Daemon) writeSysfs() error {
+	files := map[string]string{}
+	for _, v := range d.deviceList() {
+		for style, rnic := range map[string]bool{"iwarp": true, "roce": false} {
+			for name, text := range v.SysfsFiles(rnic) {
+				files[style+"/class/infiniband/"+name] = text
+			}
+		}
+	}
+	return d.sysfs.write(files)
+}
+
+// sysfsLoop keeps the files as the devices are, until ctx is done.
+func (d *Daemon) sysfsLoop(ctx context.Context) {
+	t := time.NewTicker(sysfsInterval)
+	defer t.Stop()
+	failing := false
+	for {
+		err := d.writeSysfs()
+		if err != nil && !failing {
+			d.log.Warn("programs find no files of devices", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}

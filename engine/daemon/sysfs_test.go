@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"xwarp/engine/daemon/control"
+)
+
+// TestSysfsFollows has devices that change and go: the files are those of the devices that there are.
+func TestSysfsFollows(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	dir := control.SysfsPath(socket)
+	if err := os.MkdirAll(filepath.Join(dir, "iwarp/xwarp_old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := openSysfs(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []map[string]string{
+		{"iwarp/a/ports/1/state": "4: ACTIVE", "iwarp/a/node_type": "4: RNIC"},
+		{"iwarp/a/ports/1/state": "1: DOWN", "iwarp/a/node_type": "4: RNIC"},
+		{"iwarp/b/node_type": "4: RNIC"},
+		{},
+	} {
+		if err := tree.write(want); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				b, _ := os.ReadFile(filepath.Join(dir, name))
+				got[name] = string(b)
+			}
+			return err
+		})
+		for name := range want {
+			want[name] += "\n"
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("files %v, want %v", got, want)
+		}
+	}
+	tree.close()
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+	if err := tree.write(map[string]string{"late": ""}); err != nil {
+		t.Error(err)
+	}
+}
