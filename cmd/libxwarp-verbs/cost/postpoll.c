@@ -1,6 +1,6 @@
 /* postpoll says what ibv_post_send and ibv_poll_cq cost without anything around them: the queue pair and the completion queue
  * are memory of this process, and what the daemon would do between the two is done in batches that are not timed. */
-#include "xw.h"
+#include "objects.h"
 
 #include <sys/eventfd.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* Asynchronous events: a list of each context, and an eventfd that counts them. */
-#include "xw.h"
+#include "objects.h"
 
 void xw_async(struct context *c, struct ibv_async_event *e)
 {

@@ -6,7 +6,7 @@
  * is not signaled has no completion when it succeeds: its result comes back with that of the next one of its queue pair
  * which is, and is marked for that. What came back when a region or a queue pair ends is fetched from the completions that
  * nobody polled yet. */
-#include "xw.h"
+#include "memory.h"
 
 #include <sys/mman.h>
 

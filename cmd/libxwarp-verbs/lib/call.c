@@ -1,5 +1,5 @@
 /* Requests to the daemon, its replies and its events. */
-#include "xw.h"
+#include "session.h"
 
 #include <sys/socket.h>
 
@@ -131,21 +131,6 @@ static struct call *take_call(struct session *s, uint64_t id)
 	return c;
 }
 
-static void event(struct session *s, struct json e)
-{
-	struct json what = json_get(e, "event");
-	uint64_t qp, srq;
-
-	if (json_number(json_get(e, "qp"), &qp)) {
-		if (json_is(what, "qp_down"))
-			xw_qp_down(s, (uint32_t)qp, e);
-		else if (json_is(what, "qp_gone"))
-			xw_qp_gone(s, (uint32_t)qp);
-	} else if (json_is(what, "srq_limit") && json_number(json_get(e, "srq"), &srq)) {
-		xw_srq_limit(s, (uint32_t)srq);
-	}
-}
-
 /* incoming takes one frame; the body is settle's or freed. */
 static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
 {
@@ -164,7 +149,7 @@ static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int 
 	if (kind == XW_KIND_REPLY && json_get(text, "error").n)
 		xw_warn("the daemon said: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
 	if (kind == XW_KIND_EVENT)
-		event(s, text);
+		xw_on_event(s, text);
 	free(body);
 	return kind == XW_KIND_EVENT;
 }
@@ -175,7 +160,7 @@ static void end(struct session *s)
 	struct call *c;
 
 	pthread_mutex_lock(&s->lock);
-	xw_qps_lost(s);
+	xw_on_lost(s);
 	s->dead = true;
 	shutdown(s->fd, SHUT_RDWR); /* a daemon that is there ends the session, and the channels of its queues */
 	bool orphaned = s->refs > 1; /* else the last context closed */
@@ -186,13 +171,8 @@ static void end(struct session *s)
 		settle(c, NULL, 0, EIO);
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (!orphaned)
-		return;
-	pthread_mutex_lock(&s->lock);
-	for (struct context *x = s->contexts; x; x = x->next)
-		xw_async(x, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
-	pthread_mutex_unlock(&s->lock);
-	xw_cm_gone(s);
+	if (orphaned)
+		xw_on_orphaned(s);
 }
 
 void *xw_reader(void *arg)

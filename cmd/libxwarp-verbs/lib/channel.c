@@ -1,5 +1,5 @@
 /* Completion channels: an epoll descriptor over the queues' own channels, so that programs can poll it like any other. */
-#include "xw.h"
+#include "objects.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>

@@ -311,10 +311,9 @@ EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
 EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.src_addr); }
 EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.dst_addr); }
 
-/* xw_cm_down hears that a connection is over. */
-void xw_cm_down(struct session *s, uint32_t qp, struct json error)
+/* xw_cm_down handles the end of a connection. The daemon's log has the cause; RDMA_CM_EVENT_DISCONNECTED has none. */
+void xw_cm_down(struct session *s, uint32_t qp)
 {
-	(void)error; /* the daemon's log has it; RDMA_CM_EVENT_DISCONNECTED says nothing more */
 	pthread_mutex_lock(&xw_cm_lock);
 	for (struct id *id = ids; id; id = id->next) {
 		if (id->s != s || id->qp != qp)
@@ -329,7 +328,7 @@ void xw_cm_down(struct session *s, uint32_t qp, struct json error)
 	pthread_mutex_unlock(&xw_cm_lock);
 }
 
-/* xw_cm_gone hears that the daemon is gone. */
+/* xw_cm_gone reports DEVICE_REMOVAL to all identifiers of a session whose daemon is gone. */
 void xw_cm_gone(struct session *s)
 {
 	pthread_mutex_lock(&xw_cm_lock);

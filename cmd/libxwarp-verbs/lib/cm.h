@@ -1,6 +1,6 @@
 /* What the files of rdma_cm share. */
 #pragma once
-#include "xw.h"
+#include "objects.h"
 
 enum cm_state {
 	CM_IDLE,
@@ -77,6 +77,7 @@ struct listener {
 	struct listener *next;
 };
 
+extern pthread_mutex_t xw_cm_lock;
 extern pthread_cond_t xw_cm_changed;
 
 static inline struct id *xw_id(struct rdma_cm_id *cm) { return container_of(cm, struct id, cm); }
@@ -106,3 +107,5 @@ struct listener *xw_stalled_listener(void); /* of any identifier; the lock is he
 uint8_t xw_byte(struct json v, const char *key);
 void xw_take_private(struct event *e, struct json v);
 void xw_reject_async(struct session *s, uint32_t request);
+void xw_cm_down(struct session *s, uint32_t qp); /* a connection ended */
+void xw_cm_gone(struct session *s);		   /* the daemon is gone */

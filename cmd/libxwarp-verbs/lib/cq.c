@@ -1,5 +1,5 @@
 /* Completion queues. */
-#include "xw.h"
+#include "objects.h"
 
 #include <sched.h>
 #include <sys/epoll.h>

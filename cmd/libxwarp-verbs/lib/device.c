@@ -1,5 +1,5 @@
 /* Devices, contexts and what can be asked of them. */
-#include "xw.h"
+#include "objects.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

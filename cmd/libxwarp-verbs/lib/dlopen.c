@@ -2,7 +2,7 @@
  * by such a handle is the library's own, whatever is preloaded. So the handle that they get is of libxwarp-dlopen.so, which
  * has nothing but this library, libibverbs and librdmacm among its needs: dlsym looks there in this order. dlvsym takes the
  * names of a library without versions for any version. */
-#include "xw.h"
+#include "base.h"
 
 #include <dlfcn.h>
 

@@ -3,7 +3,7 @@
  * Each work queue has a record of what was posted, at the indexes of its ring. A completion that is polled retires its request
  * and the ones before it. The daemon takes entries out of a ring before they complete: so the record is longer than the ring.
  * The receives of a shared queue have none: which of them a queue pair took is not known, and the others are not flushed. */
-#include "xw.h"
+#include "objects.h"
 
 struct posted {
 	_Atomic uint64_t id;

@@ -1,6 +1,6 @@
 /* Fork. A child has none of its parent's objects, and copies of the pages that its parent registered: both would write to the
  * same heap otherwise. It may open the device itself. The forking thread waits until the copies are made. */
-#include "xw.h"
+#include "cm.h"
 
 #include <fcntl.h>
 

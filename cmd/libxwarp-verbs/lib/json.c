@@ -1,5 +1,5 @@
 /* JSON and base64 as far as the control protocol needs them. The reader trusts nothing: it never leaves the text. */
-#include "xw.h"
+#include "base.h"
 
 static const char *skip_space(const char *p, const char *end)
 {

@@ -5,7 +5,7 @@
  * until the memory is unmapped. A program that closes all descriptors has such memory still, but no remote access to it.
  *
  * A program may call mmap and munmap anywhere, also from an allocator, and in a child: no lock and no heap here. */
-#include "xw.h"
+#include "memory.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>

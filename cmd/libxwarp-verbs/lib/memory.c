@@ -9,7 +9,7 @@
  *
  * Anonymous pages that nobody has touched read as zeros, and are not copied. The arena gets its own for them all the same,
  * since the daemon makes none. */
-#include "xw.h"
+#include "memory.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

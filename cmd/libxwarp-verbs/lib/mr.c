@@ -1,5 +1,5 @@
 /* Protection domains and memory regions. */
-#include "xw.h"
+#include "objects.h"
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova

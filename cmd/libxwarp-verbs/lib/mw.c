@@ -1,5 +1,5 @@
 /* Memory windows. They are bound by work requests, see post.c; only the peer of the queue pair that binds one reaches it. */
-#include "xw.h"
+#include "objects.h"
 
 struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {

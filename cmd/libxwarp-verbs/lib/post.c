@@ -1,5 +1,5 @@
 /* Posting: ibv_post_send, ibv_post_recv and ibv_wr_*. They touch shared memory only, and an eventfd when the daemon sleeps. */
-#include "xw.h"
+#include "objects.h"
 
 static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }

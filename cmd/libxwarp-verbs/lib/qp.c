@@ -1,5 +1,5 @@
 /* Queue pairs: life and state. Posting is in post.c. */
-#include "xw.h"
+#include "objects.h"
 
 #include <sys/mman.h>
 
@@ -275,8 +275,8 @@ static void tell(struct qp *q, enum ibv_event_type type)
 	xw_async(xw_context(q->ib.context), &(struct ibv_async_event){.element.qp = &q->ib, .event_type = type});
 }
 
-/* xw_qp_down hears from the daemon that a queue pair left RTS. Errors of the protocol are events; a connection that is
- * lost is rdma_cm's alone. */
+/* xw_qp_down handles the daemon's event that a queue pair left RTS. Errors of the protocol become asynchronous events; a
+ * lost connection does not, rdma_cm reports it. */
 void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 {
 	struct json cause = json_get(event, "cause");
@@ -297,10 +297,9 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 	}
 	pthread_mutex_unlock(&s->lock);
 	explain(event);
-	xw_cm_down(s, handle, json_get(event, "error"));
 }
 
-/* xw_qps_lost has all queue pairs be in error: what is posted from now on is flushed. */
+/* xw_qps_lost moves all queue pairs to ERR. Requests that are posted from now on are flushed. */
 void xw_qps_lost(struct session *s)
 {
 	for (struct qp *q = s->qps; q; q = q->next) {
@@ -311,7 +310,7 @@ void xw_qps_lost(struct session *s)
 	}
 }
 
-/* xw_qp_gone hears that a queue pair with a shared receive queue has completed all that it took from there. */
+/* xw_qp_gone reports that a queue pair completed all requests that it took from its shared receive queue. */
 void xw_qp_gone(struct session *s, uint32_t handle)
 {
 	struct qp *q;

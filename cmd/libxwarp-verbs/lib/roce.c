@@ -1,5 +1,5 @@
 /* Devices in the style of RoCE: programs exchange GID and QPN themselves and connect queue pairs by ibv_modify_qp. */
-#include "xw.h"
+#include "objects.h"
 
 #include <arpa/inet.h>
 

@@ -1,5 +1,5 @@
 /* The connection to the daemon: one for each device, shared by its contexts. */
-#include "xw.h"
+#include "session.h"
 
 #include <limits.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* Small things that all files use, and the memory that the daemon shares. */
-#include "xw.h"
+#include "base.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

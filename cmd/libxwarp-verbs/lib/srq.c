@@ -1,5 +1,5 @@
 /* Shared receive queues. Posting is in post.c. */
-#include "xw.h"
+#include "objects.h"
 
 #include <sys/mman.h>
 

@@ -1,0 +1,54 @@
+package libxwarpverbs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// TestHeadersIncludeLowerLayers reads the includes of the library. Files that declare functions of another layer
+// themselves would go around it.
+func TestHeadersIncludeLowerLayers(t *testing.T) {
+	lower := map[string][]string{
+		"layout.h":  nil,
+		"base.h":    {"layout.h"},
+		"memory.h":  {"base.h"},
+		"session.h": {"base.h"},
+		"objects.h": {"memory.h", "session.h"},
+		"cm.h":      {"objects.h"},
+	}
+	include := regexp.MustCompile(`(?m)^#include "(.*)"`)
+	foreign := regexp.MustCompile(`(?m)^(?:extern .*|[a-z][^=\n{]*\bxw_\w+\([^\n{]*\);)$`)
+	files, err := filepath.Glob("lib/*.[ch]")
+	if err != nil || len(files) < 20 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range include.FindAllSubmatch(text, -1) {
+			got = append(got, string(m[1]))
+		}
+		name := filepath.Base(path)
+		if name == "refuse.c" { // defines names with other types than their headers
+			continue
+		}
+		if filepath.Ext(name) == ".c" {
+			if _, known := lower[slices.Concat(got, []string{""})[0]]; len(got) != 1 || !known {
+				t.Errorf("%s includes %q, want the header of its layer alone", name, got)
+			}
+			if m := foreign.Find(text); m != nil {
+				t.Errorf("%s declares what a header must: %s", name, m)
+			}
+			continue
+		}
+		if want, known := lower[name]; !known || !slices.Equal(got, want) {
+			t.Errorf("%s includes %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+/* Memory that the daemon can map: the pages of the program, memfds, copies. */
+#pragma once
+#include "base.h"
+
+/* Memory that the daemon can map. A share keeps the pages of a range of the program moved into the arena. */
+int xw_arena(void); /* the memfd of the arena: a byte's offset is its address */
+struct share;
+int xw_share(void *addr, size_t length, struct share **out);
+void xw_unshare(struct share *s);
+/* xw_memfd_of finds the memfd that is mapped at addr, and the offset there. The caller closes it. EOPNOTSUPP: it is not one
+ * that the daemon can map, EFAULT: the program itself may not write there, or the memfd is shorter. */
+int xw_memfd_of(void *addr, size_t length, bool write, int *memfd, uint64_t *offset);
+
+/* xw_find_memfd duplicates a descriptor of this process of a memfd that the daemon can map; -1: there is none. */
+int xw_find_memfd(dev_t device, ino_t inode);
+
+bool xw_mapped(dev_t device, ino_t inode); /* says whether a file is, or that there is no saying */
+
+/* Bounce memory, see bounce.c. */
+struct bounce;
+extern atomic_uint xw_bounces; /* how many there are */
+int xw_bounce_make(void *addr, size_t length, struct bounce **out);
+void *xw_bounce_copy(const struct bounce *b);
+void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova);
+void xw_bounce_free(struct bounce *b);
+/* xw_bounce_send and xw_bounce_recv look at a slot before it is published; the answer is errno. */
+int xw_bounce_send(const void *owner, uint8_t *slot);
+int xw_bounce_recv(const void *owner, uint8_t *slot);
+/* xw_bounce_done is for a completion that is marked; xw_bounce_land for one that will be polled later. */
+void xw_bounce_done(struct ibv_wc *wc);
+void xw_bounce_land(const struct ibv_wc *wc);
+void xw_bounce_forget(const void *owner); /* a queue that is destroyed */
+void xw_bounce_forked(void);
+
+static inline bool xw_any_bounce(void) { return atomic_load_explicit(&xw_bounces, memory_order_relaxed) != 0; }
+
+/* Of fork: no page is moved from freeze, which says whether any are, to thaw. xw_memory_copy makes all private in a child. */
+bool xw_memory_freeze(void);
+void xw_memory_thaw(void);
+void xw_memory_copy(void);

@@ -1,0 +1,181 @@
+/* The objects of libibverbs. */
+#pragma once
+#include "memory.h"
+#include "session.h"
+
+/* XW_READS is how many Reads and atomics a queue pair may have under way, and its peer: the engine's choice. */
+#define XW_READS 16
+
+/* XW_MAX_GIDS bounds the addresses of a device that programs see. */
+#define XW_MAX_GIDS 128
+
+/* Verbs objects. Each begins with what programs see. */
+struct device {
+	struct ibv_device ib;
+	const struct link *_Atomic link; /* what it points to never changes, and stays */
+	struct device *next;
+};
+
+struct async {
+	struct ibv_async_event event;
+	struct async *next;
+};
+
+struct context {
+	struct verbs_context v;
+	struct session *s;
+	struct context *next; /* of the session */
+	struct async *events, **tail;
+	struct ibv_pd *pd; /* of identifiers for which the program names none; NULL unless the context is rdma_cm's */
+};
+
+struct pd {
+	struct ibv_pd ib;
+};
+
+/* backing is where the daemon finds a region: in the program's own pages, in a copy, or in a memfd of the program. */
+struct backing {
+	struct share *share;   /* NULL: it is a memfd of the program */
+	struct bounce *bounce; /* NULL: there is no copy */
+	int memfd;	       /* until the daemon has mapped it; -1: there is none */
+	uint64_t offset;       /* in memfd */
+};
+
+struct mr {
+	struct ibv_mr ib;
+	int access;
+	struct backing backing;
+};
+
+struct channel {
+	struct ibv_comp_channel ib;
+	pthread_mutex_t lock; /* of delivery against the end of a queue */
+};
+
+#define XW_CQ_LISTS 256 /* of queue pairs */
+
+struct cq {
+	union {
+		struct ibv_cq ib;
+		struct ibv_cq_ex ex;
+	};
+	struct ring ring;
+	pthread_mutex_t poll;
+	void *mem;
+	size_t mem_len;
+	uint8_t *left; /* completions of the ring before ibv_resize_cq: n_left of them, left_at are taken */
+	uint32_t n_left, left_at;
+	int signal; /* the queue's own channel; -1: none */
+	bool over;
+	bool flushed;	 /* the daemon is gone: nothing comes from the ring any more */
+	struct cq *next; /* of all of the process */
+	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by number, see flush.c */
+	unsigned idle; /* polls in a row that found nothing */
+	unsigned delivered;	  /* events, under ib.mutex */
+	unsigned async_delivered; /* likewise */
+	uint8_t current[XW_CQE_SIZE]; /* of an extended poll */
+};
+
+struct srq {
+	struct ibv_srq ib;
+	struct session *s;
+	struct srq *next; /* of the session */
+	struct ring rq;
+	pthread_mutex_t post;
+	void *mem;
+	size_t mem_len;
+	uint32_t bell;
+	uint32_t max_sge, depth;
+	unsigned delivered; /* events, under ib.mutex */
+};
+
+struct qp {
+	union {
+		struct ibv_qp ib;
+		struct ibv_qp_ex ex;
+	};
+	struct session *s;
+	struct qp *next; /* of the session */
+	struct qp *in_cq[2];
+	struct ring sq, rq;
+	pthread_mutex_t send, recv;
+	void *mem;
+	size_t mem_len;
+	uint32_t bell;
+	uint32_t max_sge, max_inline;
+	unsigned delivered; /* events, under ib.mutex */
+	bool sig_all;
+	bool down;
+	unsigned allowed; /* rights of the peer */
+	struct ibv_qp_cap cap;
+	struct ibv_qp_attr attr;
+	/* Of ibv_wr_*: the list that is being built. */
+	uint32_t built; /* slots */
+	int built_error;
+	uint8_t *slot;
+};
+
+/* The state of a queue pair changes under its mutex, who posts looks at it without. */
+static inline enum ibv_qp_state xw_qp_state(const struct ibv_qp *q) { return __atomic_load_n(&q->state, __ATOMIC_RELAXED); }
+
+static inline void xw_qp_becomes(struct ibv_qp *q, enum ibv_qp_state state)
+{
+	__atomic_store_n(&q->state, state, __ATOMIC_RELAXED);
+}
+
+static inline struct context *xw_context(struct ibv_context *c)
+{
+	return container_of(verbs_get_ctx(c), struct context, v);
+}
+
+static inline struct session *xw_session(struct ibv_context *c) { return xw_context(c)->s; }
+
+/* The style of a device: an RNIC for iWARP, or one whose queue pairs ibv_modify_qp connects, as those of RoCE. See roce.c. */
+bool xw_roce(void);
+/* xw_gids asks for the addresses of a device, which are its GIDs: how many there are, of which max are stored; -1: errno. */
+int xw_gids(struct session *s, union ibv_gid *gids, int max);
+int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
+int xw_allow(struct qp *q, unsigned rights); /* leaves the peer these rights alone */
+
+extern const char xw_datagrams[]; /* what refuses datagrams says */
+
+bool xw_loopback(const struct sockaddr *addr);
+struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any);
+void xw_async(struct context *c, struct ibv_async_event *e);
+/* xw_async_end takes the events of an object that is destroyed out of the queue, and waits until those that the program
+ * has are acknowledged. e says which object. */
+void xw_async_end(struct ibv_context *c, struct ibv_async_event *e);
+struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int xw_dealloc_mw(struct ibv_mw *mw);
+int xw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+unsigned xw_rights(int access); /* as the daemon has them */
+#define XW_WRITTEN (XW_ACCESS_LOCAL_WRITE | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
+#define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
+int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
+void xw_cq_add(struct cq *cq, struct qp *q);
+void xw_cq_forget(struct cq *cq, uint32_t qp);
+/* xw_cq_wake has whoever waits for an event of a queue look at it. The daemon is gone. */
+void xw_cq_wake(struct cq *cq);
+/* Requests that are flushed when the daemon is gone, see flush.c. */
+struct record *xw_record_new(uint32_t slots);
+void xw_record_post(struct ring *r, uint32_t n);
+void xw_record_reset(struct record *k);
+void xw_cq_enlist(struct cq *cq, struct qp *q);
+void xw_cq_delist(struct cq *cq, uint32_t qp_num);
+void xw_cq_retire(struct cq *cq, const uint8_t *e);
+void xw_cq_flush(struct cq *cq);
+int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int xw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int xw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *a);
+void xw_srq_limit(struct session *s, uint32_t handle);
+void xw_qp_gone(struct session *s, uint32_t handle);
+void xw_qps_lost(struct session *s); /* the daemon is gone; the session's lock is held */
+struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
+void xw_qp_down(struct session *s, uint32_t handle, struct json event);
+void xw_wr_init(struct qp *q);
+void xw_cqs_forked(void);
+void xw_cqs_land(void); /* has all that completed come back */
+void xw_devices_forked(void);
