@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/esp"
+	"xwarp/engine/host/xfrm"
+	"xwarp/engine/ipsec"
 	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
@@ -309,4 +313,20 @@ func MeasureMemory(n int, d time.Duration, spread int) *Result {
 	took := time.Since(from)
 	return &Result{Sum: sink, Messages: done, Bytes: done * uint64(n), Frames: done,
 		FrameBytes: done * uint64(n), Seconds: took.Seconds()}
+}
+
+// protect returns the IPsec configuration of an end, with keys that the other end derives, too.
+func protect(local, remote netip.Addr, bits int) *xdp.IPsecConfig {
+	sa := func(from, to netip.Addr) *xfrm.SA {
+		key := sha256.Sum256(fmt.Appendf(nil, "xwarp bench from %s to %s", from, to))
+		spi := uint32(0x1001)
+		if to.Less(from) {
+			spi = 0x2001
+		}
+		keymat := append(key[:bits/8:bits/8], "salt"...)
+		return &xfrm.SA{SA: esp.SA{SPI: spi, ESN: true, Keymat: keymat}, Src: from, Dst: to}
+	}
+	return &xdp.IPsecConfig{Rules: []ipsec.Rule{{Mode: esp.Transport}},
+		Follow: xfrm.Static(&xfrm.State{Outbound: []*xfrm.SA{sa(local, remote)},
+			Inbound: []*xfrm.SA{sa(remote, local)}})}
 }

@@ -1,6 +1,8 @@
 package ipsec
 
 import (
+	"net/netip"
+
 	"xwarp/engine/stack"
 	"xwarp/tcp/tick"
 )
@@ -51,4 +53,40 @@ func (m *Manager) usedFlows() map[*stack.Flow]bool {
 	used := map[*stack.Flow]bool{}
 	m.stack.Endpoints(func(e *stack.Endpoint) { used[e.Flow()] = true })
 	return used
+}
+
+// Protected returns the prefixes of peers of which every connection must be protected: true, or need not be: false.
+// The longest prefix that holds an address counts. Rules for some ports are left to the Stack, which knows them.
+func Protected(rules []Rule) map[netip.Prefix]bool {
+	prefixes := map[netip.Prefix]bool{
+		netip.MustParsePrefix("0.0.0.0/0"): false, netip.MustParsePrefix("::/0"): false}
+	for i := range rules {
+		for _, p := range rules[i].Remote {
+			prefixes[p.Masked()] = false
+		}
+	}
+	any := false
+	for p := range prefixes {
+		for i := range rules {
+			if r := &rules[i]; r.holds(p) {
+				prefixes[p] = !r.Clear && len(r.Ports) == 0
+				break
+			}
+		}
+		any = any || prefixes[p]
+	}
+	if !any {
+		return nil
+	}
+	return prefixes
+}
+
+// holds reports whether r is for all addresses of p.
+func (r *Rule) holds(p netip.Prefix) bool {
+	for _, q := range r.Remote {
+		if q.Bits() <= p.Bits() && q.Contains(p.Addr()) {
+			return true
+		}
+	}
+	return len(r.Remote) == 0
 }

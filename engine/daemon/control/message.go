@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	"xwarp/ddp"
 	"xwarp/engine/verbs"
@@ -431,4 +432,50 @@ func Marshal(v any) []byte {
 		b, _ = json.Marshal(Reply{Error: &Error{Code: CodeInternal, Text: err.Error()}})
 	}
 	return b
+}
+
+// CaptureArgs describe a capture of a device's frames; zero fields do not restrict it. The session's device is taken.
+type CaptureArgs struct {
+	Flows   []CaptureFlow `json:"flows,omitempty"`  // one of these connections
+	Remote  netip.Prefix  `json:"remote,omitzero"`  // peers
+	Port    uint16        `json:"port,omitempty"`   // of either end
+	Frames  uint64        `json:"frames,omitempty"` // number of frames to end after, those of the beginning included
+	SnapLen int           `json:"snaplen,omitempty"`
+	// Decrypted adds frames as they are before IPsec encrypts them and after it decrypts them, on interfaces of their
+	// own in the file. Only the operator may.
+	Decrypted bool `json:"decrypted,omitempty"`
+}
+
+// CaptureFlow is a connection.
+type CaptureFlow struct {
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+}
+
+// MaxCaptureFlows bounds the connections of a capture's filter: each frame is compared with all.
+const MaxCaptureFlows = 64
+
+// CaptureResult is what a capture that has ended counted.
+type CaptureResult struct {
+	Frames  uint64 `json:"frames"`       // in the file
+	Start   int    `json:"start_frames"` // of these, frames from the start of connections that were there already
+	Dropped uint64 `json:"dropped"`      // frames that are missing because they were not read fast enough
+	Error   string `json:"error,omitempty"`
+}
+
+// EventRecord is one thing that happened to the daemon: a connection that came or went, a work request that
+// failed, a program, an export, a warning. Words of RDMA_CM and of completions stand in Event as they are:
+// "RDMA_CM_EVENT_ESTABLISHED", "IBV_WC_REM_ACCESS_ERR".
+type EventRecord struct {
+	Seq     uint64            `json:"seq" doc:"counts events from 1"`
+	Time    time.Time         `json:"time" doc:"when it happened"`
+	Level   string            `json:"level" doc:"INFO, WARN or ERROR"`
+	Event   string            `json:"event" doc:"what happened"`
+	Device  string            `json:"device,omitempty" doc:"where"`
+	Session uint64            `json:"session,omitempty" doc:"whose it is"`
+	Export  string            `json:"export,omitempty" doc:"whose it is, instead of a session"`
+	Local   string            `json:"local,omitempty" doc:"address of a connection or listener"`
+	Remote  string            `json:"remote,omitempty" doc:"address of the peer"`
+	Error   string            `json:"error,omitempty" doc:"why"`
+	Detail  map[string]string `json:"detail,omitempty" doc:"what else the log says"`
 }
