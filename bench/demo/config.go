@@ -17,7 +17,7 @@ const (
 	DefaultTimeout = 10 * time.Minute
 	// MaxSize keeps four regions of it addressable as an int on every machine that has the memory.
 	MaxSize = 1 << 40
-	// MaxMTU is what the largest frame that AF_XDP sends leaves beside an Ethernet header with two VLAN tags.
+	// MaxMTU is the largest frame that AF_XDP sends, less an Ethernet header with two VLAN tags.
 	MaxMTU = ring.MaxTxSlot*ring.ChunkSize - 22
 	// BigCapture is the size from which on a capture holds more than a decoder likes to read: three times as much
 	// passes the captured interface.
@@ -55,7 +55,7 @@ func (i *Impairments) fractions() []fraction {
 		{"corrupt", i.Corrupt}}
 }
 
-// Config says what Run does. Zero fields mean the defaults, but for Markers and CRC, which are what they say.
+// Config is the configuration of Run. Zero fields mean the defaults; Markers and CRC have none.
 type Config struct {
 	Size    int64 // bytes moved by each verb
 	MTU     int   // of every link [1500]
@@ -64,8 +64,8 @@ type Config struct {
 	CRC     bool
 	IPsec   bool // encrypt the connection by ESP
 	Impairments
-	Seed    uint64        // decides the data and what the relay does
-	Capture string        // pcapng file of what host A sends and receives; empty for none
+	Seed    uint64        // seed of the data and of the relay's decisions
+	Capture string        // pcapng file of host A's frames, in both directions; empty for none
 	Timeout time.Duration // of everything
 	Log     *slog.Logger  // nil is silent
 	// Progress, when set, hears how many bytes of a verb have arrived. It runs on Run's goroutine.
@@ -109,7 +109,7 @@ func (c *Config) Complete() error {
 	return c.checkMemory()
 }
 
-// Warnings returns what may surprise although it is allowed.
+// Warnings returns settings that are allowed but may surprise.
 func (c *Config) Warnings() (w []string) {
 	if c.Capture != "" && c.Size > BigCapture {
 		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a smaller file, "+

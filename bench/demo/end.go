@@ -65,7 +65,7 @@ func (e *end) close() error {
 	return errors.Join(errs...)
 }
 
-// await returns the next completion of cq; one that is no success is an error that says what ended the connection.
+// await returns the next completion of cq. When it is not a success, the error gives the cause of the connection's end.
 func (e *end) await(ctx context.Context, cq verbs.CQ) (verbs.Completion, error) {
 	c, err := e.Wait(ctx, cq)
 	if err != nil && c.Status != verbs.Success {

@@ -35,10 +35,10 @@ func protect(a, b netip.Addr) (forA, forB *xdp.IPsecConfig) {
 	return c(there, back), c(back, there)
 }
 
-// errClear says that encryption did not do what it is for.
+// errClear is returned when frames that IPsec must encrypt were in the clear.
 var errClear = errors.New("frames of the connection were not encrypted")
 
-// inspect counts what the steering programs saw of a run with IPsec.
+// inspect counts the frames that the steering programs saw during a run with IPsec.
 func (r *run) inspect() error {
 	if !r.cfg.IPsec {
 		return nil

@@ -12,7 +12,7 @@ import (
 // regions is how many regions of Config.Size a run needs: source and sink at A, target and inbox at B.
 const regions = 4
 
-// reserve is what must be left for rings, the capture and the rest of the host.
+// reserve is the memory that stays free for rings, the capture and the rest of the host.
 const reserve = 256 << 20
 
 // populate allocates every page of b, so that no transfer waits for page faults.

@@ -8,7 +8,7 @@ import (
 // when one is added.
 const Schema = 1
 
-// Result is what a run found. The doc tags are the documentation of the JSON keys.
+// Result is the outcome of a run. The doc tags are the documentation of the JSON keys.
 type Result struct {
 	Schema      int          `json:"schema" doc:"version of this layout, 1"`
 	Command     string       `json:"command" doc:"\"demo\""`
@@ -36,7 +36,7 @@ type End struct {
 	Copy    string `json:"copy" doc:"\"copy\" or \"zero-copy\""`
 }
 
-// MPA is what the start-up agreed on.
+// MPA holds the parameters that the MPA start-up agreed on.
 type MPA struct {
 	Revision int  `json:"revision" doc:"1 (RFC 5044) or 2 (RFC 6581)"`
 	Markers  bool `json:"markers" doc:"in both directions"`
@@ -84,7 +84,7 @@ type Direction struct {
 	Relay *Relay `json:"relay,omitempty" doc:"what the relay did to this direction; absent without relay"`
 }
 
-// Relay is what really happened to the frames of one direction.
+// Relay counts the frames that the relay lost, delayed or changed in one direction.
 type Relay struct {
 	In         uint64 `json:"in" doc:"frames that came in"`
 	Out        uint64 `json:"out" doc:"frames that went out"`
@@ -103,7 +103,8 @@ type Capture struct {
 	Packets uint64 `json:"packets" doc:"recorded, both directions, at host A"`
 }
 
-// PlacedShare returns which part of what arrived behind a gap was placed on arrival; false when nothing did.
+// PlacedShare returns the share of the bytes behind a gap that were placed on arrival. It is false when there were
+// none.
 func (d *Direction) PlacedShare() (float64, bool) {
 	placed := d.ByMarker + d.ByChain
 	if placed+d.Held == 0 {
@@ -112,7 +113,7 @@ func (d *Direction) PlacedShare() (float64, bool) {
 	return float64(placed) / float64(placed+d.Held), true
 }
 
-// direction combines what both ends of a stream know.
+// direction combines the counters of both ends of a stream.
 func direction(sender, receiver *verbs.ConnInfo) (d Direction) {
 	if t := sender.TCP; t != nil {
 		l := t.Info.Loss.Counters

@@ -48,8 +48,8 @@ type run struct {
 // ErrTimeout is wrapped when Config.Timeout was too short.
 var ErrTimeout = errors.New("not done")
 
-// Run makes the hosts, moves the data and takes everything away again, also when it fails or ctx ends. The
-// result is never nil and holds what was found up to an error.
+// Run makes the hosts, moves the data and removes the hosts, also when it fails or ctx ends. The result is never nil;
+// after an error it holds the values up to then.
 func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 	res = &Result{Schema: Schema, Command: "demo", Seed: cfg.Seed, Verbs: []Verb{}}
 	defer func() {
@@ -229,7 +229,7 @@ func (r *run) snapshot() {
 	a, errA := r.a.QP.Info()
 	b, errB := r.b.QP.Info()
 	if errA != nil || errB != nil {
-		return // not connected, or over: what was taken before stays
+		return // not connected, or closed: the earlier sample stays
 	}
 	r.res.AToB, r.res.BToA = direction(&a, &b), direction(&b, &a)
 	if r.relay != nil {
@@ -280,7 +280,7 @@ func startRelay(net *topo.Net, cfg *Config) (*relay.Relay, error) {
 	return relay.Start(net.Relay, relay.Config{AB: c, BA: c, Seed: cfg.Seed})
 }
 
-// relayed returns what r did to the frames of one direction.
+// relayed returns the relay's counters of one direction.
 func relayed(r *relay.Relay, d relay.Direction) *Relay {
 	c := r.Counters(d)
 	return &Relay{

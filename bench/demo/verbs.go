@@ -114,7 +114,7 @@ func (r *run) progress(verb string, done int64) {
 	}
 }
 
-// timed runs one verb and verifies what it moved.
+// timed runs one verb and verifies the bytes that it moved.
 func (r *run) timed(ctx context.Context, name string, move func(context.Context) error, src,
 	dst []byte) error {
 	start := time.Now()

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrBytes is wrapped when memory at the target is not what the source had.
+// ErrBytes is wrapped when memory at the target differs from the source's.
 var ErrBytes = errors.New("the target's bytes differ from the source's")
 
 func sum(b []byte) string {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is many of the kernel's connections on one thread: what is ready gets its turn, by epoll.
+// crowd is many of the kernel's connections on one thread. epoll reports which of them are ready.
 type crowd struct {
 	plainSockets
 	epoll     int
@@ -67,8 +67,8 @@ func (c *crowd) runClient(ctx context.Context, server Ready) (r *Result, err err
 	return r, err
 }
 
-// stream writes messages to whatever connection has room, until the window is over. What a peer has
-// acknowledged counts: the buffers of thousands hold as much as a window moves.
+// stream writes messages to every connection that has room, until the window is over. Only acknowledged bytes count:
+// the buffers of thousands of connections hold as many bytes as a window moves.
 func (c *crowd) stream(ctx context.Context) (*Result, error) {
 	b := make([]byte, c.spec.Size)
 	w := window{spec: c.spec}

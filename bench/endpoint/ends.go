@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// Ready is what an end tells the other before the clock runs.
+// Ready is the message of an end to the other before the measurement starts.
 type Ready struct {
 	Addr      netip.AddrPort `json:"addr,omitzero"` // of a server: where to connect
 	STag      uint32         `json:"stag,omitempty"`
@@ -21,7 +21,7 @@ type Ready struct {
 // prepare, run, close.
 type end interface {
 	prepare(server bool) (Ready, error)
-	// runServer measures what comes until stop is closed.
+	// runServer measures until stop is closed.
 	runServer(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error)
 	runClient(ctx context.Context, server Ready) (*Result, error)
 	close()
@@ -150,7 +150,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 	default:
 	}
 	if d, ok := e.dev.(*xdp.Device); ok {
-		d.Barrier() // what the worker wrote is ours from now on
+		d.Barrier() // after the barrier this goroutine may read the worker's counters
 	}
 	r, err := &Result{Seconds: 1}, t.failure()
 	if !measures {

@@ -13,8 +13,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// frames sends and receives frames without any protocol: what AF_XDP itself can do here. The frames look like segments
-// of one TCP connection, so that the same XDP program steers them.
+// frames sends and receives frames without any protocol, to measure AF_XDP alone. The frames look like segments of one
+// TCP connection, so that the same XDP program steers them.
 type frames struct {
 	spec  *Spec
 	place *Place
@@ -53,7 +53,7 @@ func (e *frames) prepare(server bool) (r Ready, err error) {
 	if e.frame, err = e.build(); err != nil {
 		return r, err
 	}
-	if server && e.spec.Peer != Asavie { // what sends through the kernel has its receiver in package ring
+	if server && e.spec.Peer != Asavie { // a peer that sends through the kernel has its receiver in package ring
 		e.open = openRing
 	}
 	nic, err := netlink.LinkByName(e.place.Interface)

@@ -69,7 +69,7 @@ func (p *ringPort) transmit(most int) (n int) {
 	return n
 }
 
-// copied is how many bytes frames are copied from and to: what eight messages of 1 MiB have.
+// copied is the number of bytes that frames are copied from and to: eight messages of 1 MiB.
 const copied = 8 << 20
 
 // nextPayload returns the next n bytes of mem, which it walks through again and again.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuModel returns what /proc/cpuinfo calls the processor, empty where it does not say.
+// cpuModel returns the name of the processor in /proc/cpuinfo, empty where it has none.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	_, rest, _ := strings.Cut(string(b), "model name")

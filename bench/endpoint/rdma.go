@@ -132,7 +132,7 @@ func (e *rdma) openDevice() (err error) {
 	return err
 }
 
-// conn is what connections ask for.
+// conn returns the configuration of connections.
 func (e *rdma) conn(private []byte) verbs.DialConfig {
 	m := verbs.MPAWith(!e.spec.NoMarkers, !e.spec.NoCRC)
 	return verbs.DialConfig{PrivateData: private, MPA: &m}
@@ -268,7 +268,7 @@ func each(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// account adds what the connections themselves counted.
+// account adds the counters of the connections.
 func (e *rdma) account(r *Result) {
 	for _, q := range e.qps {
 		i, err := q.Info()
@@ -287,9 +287,8 @@ func (e *rdma) account(r *Result) {
 
 func (e *rdma) target() ddp.STag { return ddp.STag(e.peer.STag) }
 
-// MeasureMemory does what no receiver can avoid with the same bytes: an Internet checksum over a segment of
-// n bytes, its CRC32C, and its copy to where it belongs. The segments lie in spread bytes of memory; a
-// transfer's lie in the UMEM.
+// MeasureMemory measures the work that every receiver must do: an Internet checksum over a segment of n bytes, its
+// CRC32C, and its copy to memory. The segments lie in spread bytes of memory; a transfer's lie in the UMEM.
 func MeasureMemory(n int, d time.Duration, spread int) *Result {
 	stride := (n + 63) &^ 63
 	count := max(1, spread/stride)

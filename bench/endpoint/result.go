@@ -9,7 +9,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Result is what one end saw.
+// Result is the measurement of one end.
 type Result struct {
 	Messages uint64  `json:"messages"`
 	Bytes    uint64  `json:"bytes"` // of messages, in one direction
@@ -62,7 +62,8 @@ type Latencies struct {
 // longest is the longest latency that is told from longer ones.
 const longest = int64(10 * time.Second)
 
-// latencies returns what a histogram of nanoseconds has; unit is how many of these make one of Latencies.
+// latencies returns the percentiles of a histogram of nanoseconds. unit is the number of nanoseconds in one unit of
+// Latencies.
 func latencies(h *hdrhistogram.Histogram, unit float64) *Latencies {
 	q := func(p float64) float64 { return float64(h.ValueAtQuantile(p)) / unit }
 	l := &Latencies{
@@ -112,7 +113,7 @@ func (m *memory) addTo(r *Result) {
 	r.CPU = processorTime() - m.cpu
 }
 
-// window decides what is measured: everything, or what happens between two points of time.
+// window is the time that is measured: all of it, or from one point of time to another.
 type window struct {
 	spec       *Spec
 	began      time.Time
@@ -125,7 +126,7 @@ type window struct {
 	peak   float64 // messages per second
 
 	mem memory
-	got Result // what mem counted
+	got Result // mem's own count
 }
 
 // peakSpan is long enough that one batch of completions is no peak.

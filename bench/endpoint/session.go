@@ -1,7 +1,7 @@
 // Package endpoint is the two ends of a measurement: RDMA over the engine, and the peers that it is compared with.
 //
-// A client tells a server over a control connection what to measure; both prepare, the client runs, and both
-// say what they saw. The control connection is a kernel socket and idle while the clock runs.
+// A client sends a server over a control connection the measurement to make. Both prepare, the client runs, and both
+// report. The control connection is a kernel socket and idle during the measurement.
 package endpoint
 
 import (
@@ -40,7 +40,7 @@ type Report struct {
 	Server    *Result `json:"server"`
 	ClientEnv Env     `json:"client_env"`
 	ServerEnv Env     `json:"server_env"`
-	// Differences are what the two ends do not have in common.
+	// Differences are the settings that differ between the two ends.
 	Differences []string `json:"differences,omitempty"`
 	// Left is how many measurements the client has after this one.
 	Left int `json:"-"`
@@ -54,7 +54,7 @@ func (r *Report) Main() *Result {
 	return r.Client
 }
 
-// message is what travels on the control connection, one JSON object each way at every stage.
+// message is the content of the control connection: one JSON object in each direction at every stage.
 type message struct {
 	Schema int     `json:"schema,omitempty"`
 	Env    *Env    `json:"env,omitempty"`
@@ -82,7 +82,7 @@ func newControl(ctx context.Context, conn net.Conn) (c *control, end func()) {
 		}
 }
 
-// maxControl bounds what an end reads from the other.
+// maxControl is the largest message, in bytes, that an end reads from the other.
 const maxControl = 1 << 20
 
 func (c *control) writeMessage(m *message) error { return c.enc.Encode(m) }
@@ -110,7 +110,8 @@ func (c *control) fail(err error) error {
 	return err
 }
 
-// Serve does a server's part of one measurement. want, when not nil, is what the server was told to expect.
+// Serve does a server's part of one measurement. want, when not nil, is the measurement that the server's command line
+// names.
 func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec) (*Report, error) {
 	c, end := newControl(ctx, conn)
 	defer end()
@@ -231,7 +232,7 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 	return rep, err
 }
 
-// pending returns what the other end said went wrong, if it did.
+// pending returns the error that the other end reported, nil for none.
 func (c *control) pending() error {
 	c.c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	_, err := c.recv()
@@ -246,7 +247,7 @@ func (c *control) pending() error {
 	return err
 }
 
-// compare notes what the two ends do not have in common. want is what the server's command line said, if anything.
+// compare notes the settings that differ between the ends. want is the server's command line, nil for none.
 func (r *Report) compare(want *Spec) {
 	diff := func(what string, client, server any) {
 		if client != server {
@@ -277,7 +278,7 @@ func (r *Report) compare(want *Spec) {
 	diff("--crc", !s.NoCRC, !want.NoCRC)
 }
 
-// Platform fills in what every Env of this process has.
+// Platform fills in the fields of an Env that are the same for every measurement of this process.
 func Platform(version string) Env {
 	return Env{
 		Version: version, Go: runtime.Version(), Kernel: bpf.Release(), CPU: cpuModel(),

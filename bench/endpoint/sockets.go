@@ -20,11 +20,11 @@ type plainSockets struct {
 	open  atomic.Bool
 }
 
-// bulkRead is how many bytes the server asks for at a time: what iperf3 does.
+// bulkRead is the number of bytes that the server reads at a time, as iperf3 does.
 const bulkRead = 128 << 10
 
-// startupBytes is what either side sends before an MPA connection can be used: a frame of 20 bytes and the enhanced
-// data of RFC 6581.
+// startupBytes is the number of bytes that either side sends before an MPA connection can be used: a frame of 20 bytes
+// and the enhanced data of RFC 6581.
 const startupBytes = 24
 
 func (e *plainSockets) prepare(server bool) (r Ready, err error) {
@@ -79,7 +79,7 @@ func (e *plainSockets) dial(to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// options sets what the spec asks for.
+// options sets the socket options of the spec.
 func (e *plainSockets) options(fd int) {
 	e.spec.congestion(uintptr(fd))
 	if e.spec.NoDelay || e.spec.Mode == Latency {
@@ -153,11 +153,11 @@ func (e *plainSockets) stream(fd int) (*Result, error) {
 	return r, nil
 }
 
-// heldEach is how often the kernel is asked what its peer holds out of order.
+// heldEach is the interval between two queries of the bytes that the kernel's peer holds out of order.
 const heldEach = 500 * time.Microsecond
 
-// watchHeld follows what the peer of fd says that it holds behind a hole: segments that SACK named, as the sender's
-// kernel counts them.
+// watchHeld follows how many bytes the peer of fd holds behind a hole: segments that SACK named, as the sender's kernel
+// counts them.
 func (e *plainSockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
 	most = new(atomic.Int64)
 	quit, done := make(chan struct{}), make(chan struct{})

@@ -93,8 +93,8 @@ func (m *mover) postReceives() error {
 	return nil
 }
 
-// postRecv posts one receive. What kind of message it will take depends on which direction the peer uses it
-// for; with both directions in use credits and messages come mixed, and the length tells.
+// postRecv posts one receive. The direction in which the peer uses it decides the kind of message that it takes. With
+// both directions in use, credits and messages are mixed, and the length distinguishes them.
 func (m *mover) postRecv(q verbs.QP, i int) error {
 	s := m.e.spec
 	f := &m.flows[i]
@@ -185,7 +185,7 @@ func (m *mover) grant(q verbs.QP, i int) {
 	}
 }
 
-// postAhead posts what connection i may have under way, in runs with one completion each.
+// postAhead fills the window of connection i, in batches with one completion each.
 func (m *mover) postAhead(i int) {
 	s, f, q := m.e.spec, &m.flows[i], m.qps[i]
 	for !m.stopped && m.source && f.posted-f.completed < uint64(s.Depth) {

@@ -10,7 +10,7 @@ import (
 	"xwarp/ring"
 )
 
-// Peer is what carries the bytes.
+// Peer is the stack that carries the bytes.
 type Peer string
 
 // The peers.
@@ -25,7 +25,7 @@ const (
 	Memory  Peer = "memory" // no network: copy, CRC32C and Internet checksum on one core
 )
 
-// Verb is what an operation does.
+// Verb is the operation that is measured.
 type Verb string
 
 // The verbs.
@@ -36,7 +36,7 @@ const (
 	WriteSend Verb = "write_send" // a Write, and a Send of 8 bytes that announces it
 )
 
-// Mode is what is measured.
+// Mode is the quantity that is measured.
 type Mode string
 
 // The modes.

@@ -7,10 +7,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// bare does with the frames of the receiving host only what cannot be avoided: Internet checksum, CRC32C and
-// a copy to memory. It has chunks and a region of its own, as many and as large as the host's, and walks them
-// in the same way, so that its bytes are as near to the processor as the host's: frames just written, a
-// region that the caches have lost since the last round.
+// bare does only the work on the receiving host's frames that every receiver must do: Internet checksum, CRC32C and a
+// copy to memory. It has chunks and a region of its own, as many and as large as the host's, and walks them in the same
+// order, so that its bytes are in the same caches: frames just written, and a region that the caches have lost since
+// the last round.
 type bare struct {
 	chunks []byte
 	next   int // where the next frame goes in chunks
@@ -43,7 +43,7 @@ func (w *bare) keepFrame(f []byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// step works on what was taken.
+// step works on the frames that were taken.
 func (w *bare) step() {
 	start := cpuTime()
 	for _, b := range w.batch {

@@ -1,7 +1,7 @@
-// Package layers measures what one segment costs in each layer, without any network: nanoseconds and allocations.
+// Package layers measures the cost of one segment in each layer, without any network: nanoseconds and allocations.
 //
-// The parts are measured alone with everything in the cache; the whole paths run two engines on fake rings,
-// and only the time inside the engine counts. What the kernel does for a frame is not in these figures.
+// The parts are measured alone with everything in the cache. The paths of both ends run two engines on fake rings, and
+// only the time inside the engine counts. The kernel's work for a frame is not included.
 package layers
 
 import (
@@ -68,7 +68,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// Budget is what a segment with payload bytes costs.
+// Budget is the cost of a segment with payload bytes.
 type Budget struct {
 	Payload int   `json:"payload"`
 	Markers bool  `json:"markers"`
@@ -121,8 +121,7 @@ func (b *Budget) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// cpuTime is how long the calling thread has run: what others do on the machine counts less than by the clock
-// on the wall.
+// cpuTime is the processor time of the calling thread. Other programs disturb it less than wall-clock time.
 func cpuTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
@@ -131,8 +130,8 @@ func cpuTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// clockCost is what a span measured with cpuTime has too much: reading the clock takes longer than many
-// segments do. It is the least of many, so that no more is taken off than reading costs.
+// clockCost is the time that reading the clock adds to a span measured with cpuTime. It is the least of many readings,
+// so that never more than the cost is subtracted.
 func clockCost() time.Duration {
 	least := time.Duration(1 << 62)
 	for range 10_000 {

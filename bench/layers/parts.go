@@ -154,7 +154,7 @@ func (nothing) Place(*ulpdu.View, bool) *ulpdu.Error { return nil }
 func (nothing) Silent([]byte, int) bool              { return false }
 func (nothing) Deliver(h []byte, n int) *ulpdu.Error { return nil }
 
-// blob is a Source of ULPDUs as long as they may be, with the header of a tagged segment in front of what is in memory.
+// blob is a Source of ULPDUs of the largest size, with the header of a tagged segment in front of the bytes in memory.
 type blob struct{ b []byte }
 
 func (s *blob) NextULPDU(max int) (ulpdu.Ref, int) { return ulpdu.Ref{}, min(max, len(s.b)) }
@@ -239,7 +239,7 @@ func headerBuild(n int) Row {
 	})
 }
 
-// work is what cannot be avoided: the bytes' Internet checksum, CRC32C and copy.
+// work measures the unavoidable work: the bytes' Internet checksum, CRC32C and copy.
 func work(n int) Row {
 	src, dst := make([]byte, n), make([]byte, n)
 	return loop("the bare work in the nearest cache: checksum, CRC32C, copy", "both", func(k int) {

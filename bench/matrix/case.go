@@ -19,7 +19,7 @@ type Variant struct {
 	Beside   process.Load // of another user on the same queue; empty: none
 }
 
-// Metric is what is compared.
+// Metric is the quantity that is compared.
 type Metric string
 
 // The metrics.
@@ -42,18 +42,18 @@ type Case struct {
 	Name     string
 	Title    string
 	MTU      int
-	Path     *relay.Config // what stands between the hosts; nil: nothing
+	Path     *relay.Config // the relay between the hosts; nil for none
 	Metric   Metric
 	Variants []Variant
 	Daemons  bool // the hosts have an xwarpd each
 	Rounds   int  // 0: as many as the matrix has
-	More     int  // rounds beyond those of the matrix: what has targets is measured more often
+	More     int  // rounds beyond those of the matrix: cases with targets are measured more often
 }
 
-// What the standard matrix spends on one run.
+// The rounds and times of one run of the standard matrix.
 const (
 	warmup   = 60 * time.Millisecond
-	duration = 250 * time.Millisecond // short, so that what is compared lies near in time
+	duration = 250 * time.Millisecond // short, so that the variants of a comparison run close in time
 	lossy    = time.Second            // congestion control needs some round trips
 	mega     = 1 << 20
 	// neighbourly is long enough that a percentile of 99 has many turns of the scheduler in it.

@@ -226,8 +226,9 @@ func crowdCase() Case {
 	return c
 }
 
-// neighbourCase is a user's ping-pong over a daemon while another user has the same worker do what sends nothing. The
-// control has both processors busy with something else, since the other user's program runs on them, too.
+// neighbourCase is a user's ping-pong over a daemon while another user makes the same worker do work that sends
+// nothing. In the control both processors are busy with another program, since the other user's program runs on them,
+// too.
 func neighbourCase() Case {
 	spec := lat(endpoint.Daemon, endpoint.Write, 8)
 	spec.Duration = neighbourly

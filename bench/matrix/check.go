@@ -11,7 +11,7 @@ import (
 // on a shared machine move by a tenth from run to run.
 const Tolerance = 0.20
 
-// ErrRegression is wrapped by what Check finds.
+// ErrRegression is wrapped by the errors of Check.
 var ErrRegression = errors.New("slower than the committed results")
 
 // Load reads results that Save wrote.
@@ -65,8 +65,8 @@ func Check(now, old *Results) error {
 	return errors.Join(append(errs, now.checkSteady())...)
 }
 
-// AllocationsAllowed is how many frames of a steady run may go with one allocation: what a timer or the
-// neighbour table does now and then is not the data path's.
+// AllocationsAllowed is the number of frames of a steady run for each allowed allocation. Timers and the neighbour
+// table allocate now and then; the data path does not.
 const AllocationsAllowed = 10_000
 
 // checkSteady complains about garbage on the data path.

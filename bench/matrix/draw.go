@@ -38,7 +38,7 @@ type axis struct {
 	at    []float64 // the ticks; nil: at round values
 	text  func(float64) string
 
-	floor float64 // what stands for 0 on a logarithmic axis
+	floor float64 // drawn instead of 0 on a logarithmic axis
 	top   float64
 }
 
@@ -172,7 +172,7 @@ func (f *figure) draw(c vg.Canvas) (bool, error) {
 	}
 	f.x.apply(&p.X)
 	f.y.apply(&p.Y)
-	p.Y.Tick.Label.XAlign = -1.15 // a little further left than what ends at the tick
+	p.Y.Tick.Label.XAlign = -1.15 // further left than a label that ends at the tick
 
 	all := draw.NewCanvas(c, width, height)
 	all.SetColor(color.White)

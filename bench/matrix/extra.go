@@ -13,7 +13,7 @@ var (
 	lowRates     = []int{64, 1024, 4096}
 )
 
-// Extra returns what the standard matrix has no time for.
+// Extra returns the cases that the standard matrix has no time for.
 func Extra() (all []Case) {
 	for _, mtu := range mtus {
 		all = append(all, offloadCase(mtu))
@@ -32,7 +32,7 @@ func Extra() (all []Case) {
 	return append(all, pathCases(moreLosses, moreReorders)...)
 }
 
-// optionCase is what markers, CRC and the address family cost with long frames.
+// optionCase measures the cost of markers, CRC and the address family with long frames.
 func optionCase(mtu int) Case {
 	xdp := writes(endpoint.XDP, mega)
 	return Case{
@@ -47,7 +47,7 @@ func optionCase(mtu int) Case {
 	}
 }
 
-// espCase is what encryption by IPsec ESP costs.
+// espCase measures the cost of encryption by IPsec ESP.
 func espCase(mtu int) Case {
 	xdp := writes(endpoint.XDP, mega)
 	c := Case{

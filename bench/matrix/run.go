@@ -1,4 +1,4 @@
-// Package matrix is the standard set of measurements, what is made of them, and the check against earlier ones.
+// Package matrix is the standard set of measurements, its results, and the check against earlier ones.
 //
 // A case is one topology with several variants. In every round each variant runs once, in an order that turns
 // from round to round, and ratios are taken within a round: what disturbs the machine for a while disturbs
@@ -27,7 +27,7 @@ type Config struct {
 	Cases  []Case
 	Runner process.Runner
 	Xwarpd string // path of the daemon, for cases with one
-	// Command is what the results say that made them.
+	// Command is the command line that made the results.
 	Command string
 	// Progress, when set, hears before each run which of how many it is.
 	Progress func(what string, i, n int)

@@ -10,7 +10,7 @@ import (
 // missing stands for a round that failed; JSON has no NaN.
 const missing = -1
 
-// allMetrics is what a round has.
+// allMetrics are the metrics of a round.
 var allMetrics = []Metric{Gbps, Messages, Frames, Busy, Cost, P50, P99, P999, Longest, Turn, Held}
 
 // add takes one round's report.
@@ -65,8 +65,8 @@ func perFrame(rep *endpoint.Report) float64 {
 	return 1e6 * c.CPU / float64(frames)
 }
 
-// perMiB returns nanoseconds of processor time that both processes took for a MiB of the messages, spinning
-// and what the kernel did on their account included.
+// perMiB returns nanoseconds of processor time of both processes for a MiB of the messages, including spinning and the
+// kernel's work on their account.
 func perMiB(rep *endpoint.Report, byteCount float64) float64 {
 	busy := rep.Client.Processors + rep.Server.Processors
 	if byteCount == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
@@ -84,8 +84,8 @@ func perMessage(rep *endpoint.Report, messages float64) float64 {
 	return 1e6 * busy / messages
 }
 
-// frameRate returns frames with payload per second: of RDMA, what the bytes of its messages need at the payload per
-// segment that the connection had.
+// frameRate returns frames with payload per second. Of RDMA it is computed from the bytes of the messages and the
+// payload per segment of the connection.
 func frameRate(rep *endpoint.Report, r *endpoint.Result, byteCount float64) float64 {
 	switch {
 	case rep.Spec.Peer.Frames() || rep.Spec.Peer == endpoint.Memory:
@@ -96,7 +96,7 @@ func frameRate(rep *endpoint.Report, r *endpoint.Result, byteCount float64) floa
 	return missing
 }
 
-// median returns the middle of what is there, missing when nothing is.
+// median returns the median of v, missing when v is empty.
 func median(v []float64) float64 {
 	m, _, _ := spread(v)
 	return m

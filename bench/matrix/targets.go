@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Ratio is one that is wanted, and what was measured of it.
+// Ratio is a target and its measurement.
 type Ratio struct {
 	Row    string  `json:"row"` // what a reader calls it
 	Case   string  `json:"case"`

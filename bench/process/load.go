@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Load is what another user does on the machine during a measurement.
+// Load is the work of another user on the machine during a measurement.
 type Load string
 
 // The loads. The hostile ones keep a daemon's worker busy with requests that complete without a frame.
@@ -37,7 +37,7 @@ const (
 	loadUser     = 65534 // neither root nor the owner of a measured program
 )
 
-// loadJob is what a load reads from its standard input.
+// loadJob is the standard input of a load, in JSON.
 type loadJob struct {
 	Load   Load       `json:"load"`
 	From   string     `json:"from"` // socket of the daemon whose worker it keeps busy

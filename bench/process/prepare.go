@@ -12,8 +12,8 @@ import (
 // highest is the nice value of a measurement.
 const highest = -20
 
-// Prioritise puts every thread of this process, and with them what it starts, before the other processes of
-// the machine, and undo takes its session back. Without the right to do so it changes nothing and says so.
+// Prioritise puts every thread of this process, and the processes that it starts, before the other processes of the
+// machine. undo reverts that for its session. Without the right to do so it changes nothing and reports that.
 func Prioritise() (undo func(), err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

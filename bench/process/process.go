@@ -28,7 +28,7 @@ import (
 type Runner struct {
 	// CPUs are the processors of host A (the client) and of host B.
 	CPUs [2]int
-	// Env is what both ends say about themselves.
+	// Env is the platform of both ends.
 	Env endpoint.Env
 	// Daemons are those of host A and of host B, for ends that measure one.
 	Daemons [2]*Daemon
@@ -58,7 +58,7 @@ func Processors() ([2]int, error) {
 	return [2]int{all[0], all[len(all)-1]}, nil
 }
 
-// job is what an end reads from its standard input.
+// job is the standard input of an end, in JSON.
 type job struct {
 	Client  bool           `json:"client"`
 	Place   endpoint.Place `json:"place"`
@@ -147,8 +147,8 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 	return e
 }
 
-// processors is GOMAXPROCS of an end, which has one processor: one for the worker, which never gives its own away, and
-// two for everything else. On the kernel's sockets it is what Go would choose itself.
+// processors is GOMAXPROCS of an end, which has one processor: one for the worker, which never yields, and two for
+// everything else. On the kernel's sockets it is Go's default.
 func processors(peer endpoint.Peer) int {
 	if peer == endpoint.Layered {
 		return 1
@@ -156,7 +156,7 @@ func processors(peer endpoint.Peer) int {
 	return 3
 }
 
-// wait returns what the end reported.
+// wait returns the report of the end.
 func (e *end) wait() (*endpoint.Report, error) {
 	if e.err != nil {
 		return nil, e.err
@@ -175,7 +175,7 @@ func (e *end) wait() (*endpoint.Report, error) {
 	return rep, nil
 }
 
-// maxSaid bounds what is repeated of a process that failed.
+// maxSaid is the most bytes that are quoted from the output of a process that failed.
 const maxSaid = 2000
 
 // controlFD is where an end finds its control connection.

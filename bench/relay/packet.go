@@ -17,7 +17,7 @@ const (
 	receiveBatch = 64       // frames taken from one side before the other has its turn
 	sendBatch    = 32       // frames per system call, some 2 us each: it holds the Go scheduler's P for so long
 	ringBytes    = 16 << 20 // per side; 8,192 frames at MTU 1500, more than one window of a fast sender
-	slotHeader   = 128      // upper bound of what TPACKET_V2 puts before a frame (header, address, alignment)
+	slotHeader   = 128      // most bytes that TPACKET_V2 puts before a frame (header, address, alignment)
 	sendBuffer   = 8 << 20  // a batch must never meet a full socket
 )
 

@@ -1,9 +1,9 @@
 // Package relay joins two network interfaces by carrying frames between them, through the impairments of
 // package impair.
 //
-// It stands in the middle namespace of a topology: what the hosts see is a bad cable. It receives with AF_PACKET rings
-// and sends with sendmmsg, one thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP
-// must have topo.NoOffloads, else their frames carry no checksum.
+// It stands in the middle namespace of a topology and acts as a bad cable. It receives with AF_PACKET rings and sends
+// with sendmmsg, one thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP must have
+// topo.NoOffloads, else their frames carry no checksum.
 package relay
 
 import (
@@ -29,14 +29,14 @@ const (
 	BToA
 )
 
-// Config says what a relay does. The zero value carries everything unchanged.
+// Config is the configuration of a relay. The zero value carries everything unchanged.
 type Config struct {
 	AB, BA impair.Config
 	// Seed decides everything random; the directions draw from different streams of it.
 	Seed uint64
 }
 
-// Counters are what happened in one direction since the relay started.
+// Counters count the frames of one direction since the relay started.
 type Counters struct {
 	impair.Counters
 	Overflow   uint64 // frames that the kernel dropped because the relay was slower than the sender
@@ -122,8 +122,8 @@ func (r *Relay) Counters(d Direction) Counters {
 	}
 }
 
-// Close stops the relay and returns what made it fail, if anything did. Frames inside are lost. Counters may still be
-// read.
+// Close stops the relay and returns the error that it failed with, nil for none. Frames inside are lost. Counters may
+// still be read.
 func (r *Relay) Close() error {
 	r.mu.Lock()
 	r.stop = true
@@ -178,7 +178,8 @@ func (r *Relay) forwardLoop() {
 
 func (r *Relay) now() tick.Time { return tick.Time(time.Since(r.start)) }
 
-// forwardOnce moves what has arrived and what is due. It reports whether that was anything, and when the next is due.
+// forwardOnce moves the frames that have arrived or are due. It reports whether there were any, and when the next is
+// due.
 func (r *Relay) forwardOnce() (moved bool, deadline tick.Time, stop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPrivileges is what New returns to a caller who may not make network namespaces.
+// ErrPrivileges is returned by New when the caller may not make network namespaces.
 var ErrPrivileges = errors.New("making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN: " +
 	"run as root or through sudo")
 
@@ -54,7 +54,7 @@ func (n *Namespace) Fd() int { return int(n.ns) }
 // Netlink returns a route-netlink handle inside the namespace, valid until the topology is closed.
 func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
 
-// Dial connects a TCP socket of the namespace's kernel; local is not asked for. It is what sockets.Config takes.
+// Dial connects a TCP socket of the namespace's kernel; local is ignored. It has the type of a field of sockets.Config.
 func (n *Namespace) Dial(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
 	err = n.Do(func() error {
 		c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())

@@ -29,7 +29,7 @@ type Offloads struct {
 	GRO        Switch // veth's default is off
 }
 
-// NoOffloads makes the kernel send what a wire would carry: whole checksums, no frame above the MTU.
+// NoOffloads makes the kernel send frames as a wire would carry them: complete checksums, no frame above the MTU.
 var NoOffloads = Offloads{TxChecksum: Off, TSO: Off, GSO: Off, GRO: Off}
 
 // feature is one of the settings, with its ethtool commands (linux/ethtool.h).

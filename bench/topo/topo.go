@@ -28,7 +28,8 @@ const (
 	MaxQueues  = 64    // far above any test machine; stops a typing error from making 4096 queues
 )
 
-// Options say what New makes. The zero value is two directly connected hosts at MTU 1500, one queue, IPv4 and IPv6.
+// Options are the settings of New. The zero value is two directly connected hosts at MTU 1500, one queue, IPv4 and
+// IPv6.
 type Options struct {
 	// Relay puts a third namespace between the hosts. Nothing forwards there until a relay runs in it.
 	Relay bool
@@ -81,7 +82,7 @@ var (
 	addr6A = netip.MustParsePrefix("2001:db8:77::1/64")
 	addr6B = netip.MustParsePrefix("2001:db8:77::2/64")
 
-	// RelayAddr4 and RelayAddr6 are free addresses on the hosts' network, for what a relay says in its own name.
+	// RelayAddr4 and RelayAddr6 are free addresses on the hosts' network, for packets that a relay sends itself.
 	RelayAddr4 = netip.MustParseAddr("192.0.2.254")
 	RelayAddr6 = netip.MustParseAddr("2001:db8:77::fe")
 )

@@ -1,4 +1,4 @@
-// Package program is what the commands have in common: how signals end them, and the flags of those that are services.
+// Package program is shared by the commands: how signals end them, and the flags of those that are services.
 package program
 
 import (
@@ -43,7 +43,7 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Version is the line for people of what a program was built from.
+// Version returns the line that says which source a program was built from.
 func Version(name string) string {
 	return fmt.Sprintf("%s %s, %s, %s/%s\n", name, version.Get().Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH)

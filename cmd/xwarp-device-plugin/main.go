@@ -27,7 +27,7 @@ const (
 	exitUsage = program.ExitUsage
 )
 
-// config is what the command line says.
+// config holds the settings of the command line.
 type config struct {
 	socket       string // of the daemon
 	kubelet      string // the kubelet's directory of plugins

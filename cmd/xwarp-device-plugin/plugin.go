@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// resource is what containers ask for, and socketVariable where they read the socket's path.
+// resource is the name that containers request, and socketVariable the variable that holds the socket's path.
 const (
 	resource       = "xwarp.io/socket"
 	socketVariable = "XWARP_SOCKET"
@@ -99,9 +99,8 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndW
 	}
 }
 
-// Allocate says what a container gets: the directory of its tenant's socket, because a daemon that starts again
-// makes a new socket in it. Through a read-only mount a program can connect, and can put nothing in the socket's
-// place.
+// Allocate gives a container the directory of its tenant's socket, because a daemon that starts again makes a new
+// socket in it. Through a read-only mount a program can connect, but cannot replace the socket.
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse,
 	error) {
 	p.mu.Lock()

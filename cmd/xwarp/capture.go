@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/plain"
 )
 
-// captureInfo is what capture prints at its end.
+// captureInfo is the output of capture at its end.
 type captureInfo struct {
 	document
 	Device  string `json:"device" doc:"whose frames they are"`
@@ -204,7 +204,7 @@ func (o *captureFlags) runCapture(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// endWait is how long the daemon may take to hand over what is still under way.
+// endWait is the longest time that the daemon may take to hand over the frames that are still under way.
 const endWait = 30 * time.Second
 
 // copy writes the capture to out until it ends, by itself or because of ctx or the duration.

@@ -18,7 +18,7 @@ import (
 	"xwarp/tcp"
 )
 
-// transferResult is what put and get print; the doc tags document its JSON keys.
+// transferResult is the output of put and get; the doc tags document its JSON keys.
 type transferResult struct {
 	document
 	OK     bool   `json:"ok" doc:"everything arrived and its SHA-256 is right"`
@@ -34,10 +34,10 @@ type transferResult struct {
 	MiBPerSecond  float64 `json:"mib_per_s" doc:"2^20 bytes"`
 }
 
-// move is what a command does over a connection.
+// move is the work of a command on a connection.
 type move func(context.Context, *transfer.Client) (transfer.Summary, error)
 
-// clientFlags are what put and get have in common.
+// clientFlags are the flags that put and get share.
 type clientFlags struct {
 	device     transport.Flags
 	server     string
@@ -95,7 +95,7 @@ func (c *clientFlags) validate() error {
 	return c.device.Check()
 }
 
-// refused asks what who sees a connection refused must ask.
+// refused adds to a refused connection the question whether the server runs.
 func refused(err error, who string) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, tcp.CauseRefused) {
 		return fmt.Errorf("%w: does %s run there, on that address and port?", err, who)

@@ -16,20 +16,20 @@ import (
 	"xwarp/engine/plain"
 )
 
-// configInfo is what config show prints; the doc tags document its JSON keys.
+// configInfo is the output of config show; the doc tags document its JSON keys.
 type configInfo struct {
 	document
 	Path string        `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
 	Keys []configValue `json:"keys" doc:"all keys, in the order of the file"`
 }
 
-// configText is what config default prints.
+// configText is the output of config default.
 type configText struct {
 	document
 	Text string `json:"text" doc:"the file, in TOML with comments"`
 }
 
-// configCheck is what config check prints.
+// configCheck is the output of config check.
 type configCheck struct {
 	document
 	OK         bool   `json:"ok" doc:"nothing is wrong"`
@@ -153,7 +153,7 @@ The exit status is 78 when something is wrong.`,
 	return cmd
 }
 
-// runningDaemon asks the daemon that has the sockets of a configuration what it has.
+// runningDaemon asks the daemon on the sockets of a configuration for its own configuration.
 func runningDaemon(cmd *cobra.Command, l *config.Loaded) (r preflight.Daemon) {
 	for _, socket := range []string{l.Daemon.OperatorSocket(), l.Daemon.Socket} {
 		if socket == "" {

@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// confirmInfo is what confirm prints.
+// confirmInfo is the output of confirm.
 type confirmInfo struct {
 	document
 	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" when the daemon stays anyway"`

@@ -27,7 +27,7 @@ type failure struct {
 	Error string `json:"error" doc:"why the command failed"`
 }
 
-// onTransport is in the objects of commands that connect: over what.
+// onTransport is a part of the JSON of commands that connect. It names the transport.
 type onTransport struct {
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	Daemon    bool   `json:"daemon,omitempty" doc:"the device is xwarpd's"`
@@ -65,7 +65,7 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return plain.WriteJSON(cmd.OutOrStdout(), v)
 }
 
-// closing closes c at the end of a function whose error is *err: what could not be given back is told.
+// closing closes c at the end of a function whose error is *err, and adds the error of Close to it.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 
 // lineJSON writes one object on a line of its own.
@@ -83,7 +83,7 @@ type bar struct {
 
 func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w), last: time.Now()} }
 
-// show says that done of total bytes of what have moved; a total below 0 is unknown. A new what begins a new bar.
+// show prints that done of total bytes of what have moved; a total below 0 is unknown. Another what begins a new bar.
 func (b *bar) show(what string, done, total int64) {
 	if !b.on {
 		if b.every > 0 && time.Since(b.last) >= b.every {

@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// cpResult is what cp --json prints; the doc tags document its keys.
+// cpResult is the output of cp --json; the doc tags document its keys.
 type cpResult struct {
 	document
 	OK     bool   `json:"ok" doc:"every file is there"`

@@ -33,7 +33,7 @@ func (g *global) openDevice(cmd *cobra.Command, flags *transport.Flags,
 	return d, err
 }
 
-// registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
+// registerMPA adds the flags of MPA's settings, which hold for every peer. Their defaults are the usual ones.
 func registerMPA(f *pflag.FlagSet, m *verbs.MPAConfig) {
 	transport.Switch(f, &m.Markers, verbs.MarkersMirrored, verbs.MarkersOff, "markers",
 		"ask the peer for MPA markers (default true)")

@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/ranges"
 )
 
-// doctorInfo is what doctor prints.
+// doctorInfo is the output of doctor.
 type doctorInfo struct {
 	document
 	OK     bool            `json:"ok" doc:"nothing failed"`

@@ -23,7 +23,7 @@ type reportDocument struct {
 	doctor.Report
 }
 
-// reportFlags say what goes into the file, and where it is.
+// reportFlags are the flags for the content of the file, and its path.
 type reportFlags struct {
 	file, peer string
 	names      bool

@@ -9,7 +9,7 @@ import (
 	"xwarp/cmd/xwarp/explain"
 )
 
-// explanation is what explain --json prints.
+// explanation is the output of explain --json.
 type explanation struct {
 	document
 	Query   string          `json:"query" doc:"what was asked for; empty for --list"`

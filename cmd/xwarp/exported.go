@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// exported is what serve exports: anonymous memory, a file or a directory.
+// exported is the object that serve exports: anonymous memory, a file or a directory.
 type exported struct {
 	size     size
 	file     transfer.FileConfig

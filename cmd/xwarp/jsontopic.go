@@ -57,7 +57,7 @@ func newJSONTopic(*global) *cobra.Command {
 		Long: b.String()}
 }
 
-// marshaler is what types implement that print themselves as text, such as addresses.
+// marshaler is implemented by types that print themselves as text, such as addresses.
 var marshaler = reflect.TypeFor[encoding.TextMarshaler]()
 
 // describe lists the fields of a struct, those of structs inside it indented.

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// linkInfo and devInfo are what link show and dev show print.
+// linkInfo and devInfo are the output of link show and dev show.
 type linkInfo struct {
 	document
 	Links []linkRow `json:"link" doc:"the ports of the daemon's devices"`

@@ -49,7 +49,7 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 		var seq uint64
 		return o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 			now := objects(s)
-			list := newEvents(s, &seq, before == nil) // before what was noticed at the time of s
+			list := newEvents(s, &seq, before == nil) // before the events at the time of s
 			list = append(list, compare(before, now)...)
 			list = append(list, newDrops(s, drops, before == nil)...)
 			before = now
@@ -102,7 +102,7 @@ func objects(s *control.Snapshot) map[string]change {
 	return m
 }
 
-// compare returns what changed. The first look, with before nil, finds everything new.
+// compare returns the differences. The first time, with before nil, everything is new.
 func compare(before, now map[string]change) (list []change) {
 	for key, c := range now {
 		old, ok := before[key]
@@ -129,7 +129,7 @@ func compare(before, now map[string]change) (list []change) {
 	return list
 }
 
-// newDrops returns what was dropped since the last call; seen remembers, and at first nothing is told.
+// newDrops returns the drops since the last call. seen holds the counts; the first call returns none.
 func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []change) {
 	for i := range s.Devices {
 		d := &s.Devices[i]

@@ -44,8 +44,8 @@ func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command,
 // before are the flags that rdma has before the object.
 var before = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
 
-// rearrange puts what stands before the object behind it, and writes the time of --watch so that it can be
-// left out: cobra knows neither.
+// rearrange moves options that stand before the object behind it, and writes the time of --watch so that it can be left
+// out: cobra supports neither.
 func rearrange(root *cobra.Command, args []string) []string {
 	i := 0
 	for i < len(args) && before.MatchString(args[i]) {
@@ -87,9 +87,9 @@ func prefixOf(words []string, text string) string {
 	return ""
 }
 
-// filters are what follows the kind of an object: link DEV/PORT, dev DEV, and keys with values.
+// filters are the arguments behind the kind of an object: link DEV/PORT, dev DEV, and keys with values.
 type filters struct {
-	device, what string // what the device is when there is none
+	device, what string // what follows "is" in the error for an unknown device
 	keys         map[string]string
 }
 
@@ -112,8 +112,8 @@ func (f *filters) parse(args, keys []string) error {
 	return nil
 }
 
-// resolve finds the device, by the name of its interface or as xwarp and its number, and leaves in the lists
-// what is there.
+// resolve finds the device, by the name of its interface or as xwarp and its number, and keeps its objects in the
+// lists.
 func (f *filters) resolve(s *control.Snapshot) error {
 	if f.device == "" {
 		return nil

@@ -51,7 +51,7 @@ func (o *operatorFlags) checkWatch(flag string) error {
 	return nil
 }
 
-// printSnapshots prints what make turns snapshots into, once or until ctx is done.
+// printSnapshots prints the result of make for each snapshot, once or until ctx is done.
 func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 	make func(*control.Snapshot) (T, error), text func(io.Writer, T) error) error {
 	if o.watch != 0 {

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// reloadInfo is what reload prints.
+// reloadInfo is the output of reload.
 type reloadInfo struct {
 	document
 	OK      bool     `json:"ok" doc:"all of the configuration is in effect, but for the keys in restart"`

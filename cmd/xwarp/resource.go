@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// resourceInfo is what resource show prints; one of the lists is there, that of the kind, even when it is empty.
+// resourceInfo is the output of resource show. Only the list of the kind is there, even when it is empty.
 type resourceInfo struct {
 	document
 	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, mw, pd, listener, session, user, peer or sa; empty: the numbers of all"`
@@ -27,8 +27,8 @@ type resourceInfo struct {
 	Peers     []peerRow     `json:"peer,omitzero" doc:"remote addresses and their networks, those with the most connections; for root"`
 }
 
-// onLink begins the rows of what belongs to a port, onDevice those of what belongs to a device: the names are
-// those of iproute2's rdma.
+// onLink begins the rows of objects of a port, onDevice those of objects of a device. The names are those of iproute2's
+// rdma.
 type onLink struct {
 	onDevice
 	Port int `json:"port" doc:"of the device: 1"`

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// kinds are what resource show takes. An abbreviation is the first that begins so, as with iproute2.
+// kinds are the arguments of resource show. An abbreviation is the first that begins so, as with iproute2.
 var kinds = []string{
 	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq", "mw", "sa",
 }

@@ -27,7 +27,7 @@ const (
 	exitConfig = program.ExitConfig
 )
 
-// usageError is about what was typed, not about what happened.
+// usageError is an error of the command line, not of the work.
 type usageError = transport.UsageError
 
 // configError is about the configuration of xwarpd.
@@ -146,7 +146,7 @@ var commands = []func(*global) *cobra.Command{
 	newJSONTopic,
 }
 
-// global is what all commands have in common.
+// global is the state of all commands.
 type global struct{ verbose bool }
 
 func newRoot() *cobra.Command {

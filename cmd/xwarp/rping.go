@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// rpingResult is what rping --json prints for each connection.
+// rpingResult is the output of rping --json for each connection.
 type rpingResult struct {
 	document
 	Role  string `json:"role" doc:"\"client\" or \"server\""`
@@ -192,7 +192,7 @@ func (r *rpingFlags) peer(ctx context.Context) (netip.AddrPort, error) {
 	return lookUp(ctx, r.address, r.port)
 }
 
-// prints sets what is printed during the iterations. The words are rping's.
+// prints sets the output during the iterations. The words are rping's.
 func (r *rpingFlags) prints(cmd *cobra.Command) {
 	out := cmd.OutOrStdout()
 	if r.json {
@@ -210,7 +210,7 @@ func (r *rpingFlags) prints(cmd *cobra.Command) {
 	}
 }
 
-// report says what one connection did.
+// report prints the result of one connection.
 func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Result,
 	err error) error {
 	if !r.json {

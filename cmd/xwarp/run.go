@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// verbsLibrary is what programs are preloaded with; libraryDirs are where packages and builds put it.
+// verbsLibrary is the library that programs are preloaded with. libraryDirs are where packages and builds put it.
 const verbsLibrary = "libxwarp-verbs.so"
 
 // dlopenLibrary is beside it, for programs that open libibverbs themselves. NCCL has its name in ncclLibrary.
@@ -34,7 +34,7 @@ const (
 	styleRoCE  = "roce"
 )
 
-// What run ends with when there is no program to end with, as env(1) and shells have it.
+// Exit statuses of run when the program was not started, as env(1) and shells have them.
 const (
 	exitNotRunnable = 126
 	exitNotFound    = 127
@@ -144,7 +144,7 @@ func findLibrary() (string, error) {
 		strings.Join(tried, " and no "))
 }
 
-// preload puts the library before what is preloaded already.
+// preload puts the library before the value of LD_PRELOAD.
 func preload(library string) string {
 	if others := os.Getenv("LD_PRELOAD"); others != "" {
 		return library + ":" + others
@@ -152,7 +152,7 @@ func preload(library string) string {
 	return library
 }
 
-// noProgram is why the program was not started; status is what a shell would end with.
+// noProgram is the reason that the program was not started. status is the exit status of a shell then.
 type noProgram struct {
 	error
 	status int

@@ -19,8 +19,8 @@ import (
 // versionSymbol is where the library says which version of the control protocol it speaks.
 const versionSymbol = "xwarp_protocol"
 
-// lookRun looks at what xwarp run needs: its library, and a daemon that lets this user in. Neither is a failure
-// when it is not there: a host may want no such programs.
+// lookRun checks the requirements of xwarp run: its library, and a daemon that lets this user in. A missing one is no
+// failure, as a host may need no such programs.
 func lookRun() []doctor.Line {
 	library, err := findLibrary()
 	return []doctor.Line{lookLibrary(library, err), lookDaemon("")}

@@ -169,7 +169,7 @@ func tellLost(cmd *cobra.Command, r *transfer.Region) {
 	}
 }
 
-// eventPrinter prints what happens, one line each, for people or as JSON.
+// eventPrinter prints events, one line each, as text or JSON.
 type eventPrinter struct {
 	mu   sync.Mutex
 	w    io.Writer

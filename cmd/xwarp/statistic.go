@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/plain"
 )
 
-// statisticInfo is what statistic show prints.
+// statisticInfo is the output of statistic show.
 type statisticInfo struct {
 	document
 	Statistics []statisticRow `json:"statistics" doc:"groups of counters"`
@@ -24,7 +24,7 @@ type statisticRow struct {
 	Counters map[string]uint64 `json:"counters" doc:"by name"`
 }
 
-// counted is what a group of counters is about.
+// counted is the object of a group of counters.
 type counted struct {
 	onLink
 	Queue   *int           `json:"queue,omitempty" doc:"of the device, for stack, listen, ring and live"`

@@ -115,7 +115,7 @@ func writeIPsec(w io.Writer, s *view.IPsec) {
 	}
 }
 
-// sizeOf says how large an export is: what memory of what size, or how much of its limit a directory uses.
+// sizeOf returns the size of an export: that of its memory, or the used part of a directory's limit.
 func sizeOf(e *view.Export) string {
 	switch {
 	case e.Serve != config.ServeDirectory:

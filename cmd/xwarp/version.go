@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/version"
 )
 
-// versionInfo is what version prints; the doc tags document its JSON keys.
+// versionInfo is the output of version. The doc tags document its JSON keys.
 type versionInfo struct {
 	document
 	Version  string `json:"version" doc:"of the package or of the module, \"(devel)\" when built from a work tree"`

@@ -88,7 +88,7 @@ func (c *Client) request(ctx context.Context, m *Message) (Message, error) {
 	return c.expect(ctx, TypeRegion)
 }
 
-// errCut is wrapped by what fails because the connection ended.
+// errCut is wrapped by errors that the end of the connection caused.
 var errCut = errors.New("the connection ended")
 
 // reason returns why the connection ended when that is why an operation failed with err: the server's own words if

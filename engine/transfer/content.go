@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/host/fault"
 )
 
-// content is bytes that do not change while anybody holds them: what a get reads to its end, whatever is put
-// meanwhile.
+// content is bytes that do not change while a get reads them. A put replaces the content and leaves the old one to its
+// readers.
 type content struct {
 	mem    []byte // as long as the region; behind length whatever is there
 	length int64
@@ -104,7 +104,7 @@ func (c *content) checksum(ctx context.Context, n int64, hash func(context.Conte
 	}
 }
 
-// digest returns what there is for a length; when not known, the caller must compute and settle it.
+// digest returns the digest of a length. When it is not known yet, the caller must compute and settle it.
 func (c *content) digest(n int64) (d *digest, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

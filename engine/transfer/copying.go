@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// copying is what a server with a directory knows of one client.
+// copying is the state of one client at a server with a directory.
 type copying struct {
 	s      *Server
 	l      *link
@@ -29,13 +29,14 @@ type opened struct {
 	openedAt time.Time
 	mem      []byte
 	exposed  *registration // of mem; nil for no bytes
-	commit   func() error  // what is due when the client has done all of it
+	commit   func() error  // called when the client has done all of it
 	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
 	store    *part         // that is written; nil of a fetch
 	read     *reading      // that is fetched; nil of a store
 }
 
-// handleRequest serves one request. An error ends the connection; what is wrong with a file does not.
+// handleRequest serves one request. An error ends the connection. A problem with a file does not: it is sent to the
+// client.
 func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	t := c.s.cfg.Tree
 	switch m.Type {
@@ -87,7 +88,7 @@ func (c *copying) maxLength() uint64 {
 	return MaxRegion
 }
 
-// watch asks a client that others wait for to move what it has open, or to ask for something.
+// watch asks a client that others wait for to move its open files, or to ask for something.
 func (c *copying) watch() *watch {
 	w := watch{remaining: c.maxLength(), contended: c.s.full}
 	if c.file != nil && c.file.store != nil {
@@ -98,7 +99,7 @@ func (c *copying) watch() *watch {
 	return &w
 }
 
-// answer sends m, or what is wrong.
+// answer sends m, or err.
 func (c *copying) answer(m *Message, err error) error {
 	if err == nil {
 		return c.l.postMessage(m)
@@ -232,7 +233,7 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 	return c.l.postMessage(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length, Sum: sum})
 }
 
-// close takes the STag away and ends what was done with the file: it is whole, or is left as it is.
+// close takes the STag away and ends the work on the file: it is complete, or stays unchanged.
 func (c *copying) close(ctx context.Context, complete bool) error {
 	o := c.file
 	if o == nil {
@@ -254,7 +255,7 @@ func (c *copying) close(ctx context.Context, complete bool) error {
 	return c.answer(&Message{Type: TypeAttr}, err)
 }
 
-// abandon closes what was open when the connection ended, but for what the link closes itself.
+// abandon closes the files that were open when the connection ended, except those that the link closes itself.
 func (c *copying) abandon() (err error) {
 	if c.packs != nil {
 		err = errors.Join(c.packs.batch.Close(), c.packs.dirs.Close())

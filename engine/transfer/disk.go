@@ -38,8 +38,8 @@ type disk struct {
 	storing sync.Mutex // who gives the name to a content
 }
 
-// OpenRegion opens a file. What a process that died has staged beside it is removed, and a journal that it
-// left is applied. Nobody else may shorten the file meanwhile.
+// OpenRegion opens a file. It removes a staged file of a process that died, and applies a journal that it left. Nobody
+// else may shorten the file meanwhile.
 func OpenRegion(cfg FileConfig) (*Region, error) {
 	path, err := filepath.EvalSymlinks(cfg.Path) // a symbolic link stays one
 	if errors.Is(err, fs.ErrNotExist) {

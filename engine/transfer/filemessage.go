@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind is what a name leads to.
+// Kind is the type of a file.
 type Kind uint8
 
 // The kinds.
@@ -14,7 +14,7 @@ const (
 	KindNone  Kind = iota // nothing is there
 	KindFile              // a regular file
 	KindDir               // a directory
-	KindOther             // what is not copied: links, devices, sockets, pipes
+	KindOther             // not copied: links, devices, sockets, pipes
 )
 
 // Flags of a file.
@@ -26,7 +26,7 @@ const (
 	FlagLinked                   // it has several hard links
 )
 
-// Attr is what is known of a file besides its bytes, in the order of the wire.
+// Attr are the attributes of a file, in the order of the wire.
 type Attr struct {
 	Kind     Kind
 	Flags    Flags
@@ -54,7 +54,7 @@ func appendEntry(b []byte, e *Entry) []byte {
 	return append(b, e.Name...)
 }
 
-// parseEntry reads one entry, and returns what follows it.
+// parseEntry reads one entry, and returns the bytes behind it.
 func parseEntry(b []byte) (e Entry, rest []byte, err error) {
 	at, err := binary.Decode(b, binary.BigEndian, &e.Attr)
 	if err != nil || len(b) < entryLen {
@@ -68,7 +68,7 @@ func parseEntry(b []byte) (e Entry, rest []byte, err error) {
 	return e, b[entryLen+n:], nil
 }
 
-// parseListing reads what appendEntry appended.
+// parseListing is the inverse of appendEntry.
 func parseListing(b []byte) (list []Entry, err error) {
 	for len(b) > 0 {
 		var e Entry

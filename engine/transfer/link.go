@@ -22,7 +22,7 @@ type link struct {
 
 	reading <-chan struct{} // closed when a reader returns that readFull left behind; nil: there is none
 
-	in               chan Message    // what receive returns
+	in               chan Message    // results of receive
 	alive            context.Context // ends when nothing more comes, with the cause
 	fail             context.CancelCauseFunc
 	messagesReceived atomic.Int64  // messages so far
@@ -74,7 +74,7 @@ func (l *link) startLoops() {
 // postMessage queues a message. Any goroutine may call it.
 func (l *link) postMessage(m *Message) error { return l.sendWR(m, &verbs.SendWR{}) }
 
-// sendWR is send with what else wr says.
+// sendWR is send with the other fields of wr.
 func (l *link) sendWR(m *Message, wr *verbs.SendWR) error {
 	var b [MaxMessage]byte
 	wr.Op, wr.Inline = rdmap.WRSend, AppendMessage(b[:0], m)
@@ -131,13 +131,13 @@ func checkType(t Type, m *Message, err error) error {
 	return err
 }
 
-// ErrProtocol is wrapped when the peer sent what it must not.
+// ErrProtocol is wrapped when the peer violated the protocol.
 var ErrProtocol = errors.New("transfer protocol violated")
 
 // ended reports whether the connection has ended.
 func (l *link) ended() bool { return l.alive.Err() != nil }
 
-// untilClosed returns a context that ends with the connection too, and what releases it.
+// untilClosed returns a context that ends with the connection too, and a function that releases it.
 func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.alive, func() { cancel(context.Cause(l.alive)) })
@@ -187,7 +187,7 @@ func (l *link) arrived(c *verbs.Completion) error {
 	}
 }
 
-// ErrPeerClosed is what receive returns after a graceful close.
+// ErrPeerClosed is returned by receive after a graceful close.
 var ErrPeerClosed = errors.New("the peer closed the connection")
 
 // cause waits a moment for the reason why the connection ended.

@@ -16,7 +16,7 @@ import (
 // tell each other why they do not get along.
 const Version = 3
 
-// Type says what a message is.
+// Type is the type of a message.
 type Type uint8
 
 // The types of messages.
@@ -68,10 +68,10 @@ const (
 	CodeProtocol                 // a message that cannot be, or not now
 	CodeTooLarge                 // more bytes than the region has
 	CodeEmpty                    // nothing was put yet
-	CodeSum                      // SHA-256 of what arrived is not that of what was sent
+	CodeSum                      // SHA-256 of the received bytes differs from the sender's
 	CodeInternal                 // no memory, no disk
 	CodeShutdown                 // the server stops
-	CodeYield                    // others need what the transfer holds
+	CodeYield                    // other clients need memory that the transfer holds
 	CodeFile                     // a file or directory cannot be had; the connection goes on
 	CodeKind                     // the server has a region and not a directory, or the other way round
 )
@@ -114,8 +114,8 @@ type Message struct {
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done
-	// Region of a get: how many bytes were put; where more are granted, the others are what the memory
-	// has behind them. Region of a put: how many there may be; where fewer are granted, Put asks again.
+	// Region of a get: the number of bytes that were put. Where more are granted, the others are the memory behind
+	// them. Region of a put: the most bytes that there may be. Where fewer are granted, Put asks again.
 	Content uint64
 	Code    Code   // Error
 	Text    string // Error, for people
@@ -142,7 +142,7 @@ var (
 	ErrBody = errors.New("message of an impossible type or length")
 )
 
-// fields are what follows the header, in the order of the wire; the text of an Error or a path comes behind.
+// fields are the fields behind the header, in the order of the wire. The text of an Error or a path follows them.
 func (m *Message) fields() []any {
 	switch m.Type {
 	case TypePut, TypeGet:

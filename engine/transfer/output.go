@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// Output is a file that has its name only once it is whole; until then an older file of that name stays. What
-// is no regular file, such as a pipe or a device, is written directly.
+// Output is a file that gets its name when it is complete. Until then an older file of that name stays. A file that is
+// not regular, such as a pipe or a device, is written directly.
 type Output struct {
 	*bufio.Writer
 	file   *os.File

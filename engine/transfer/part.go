@@ -29,8 +29,8 @@ type part struct {
 	wanted time.Time  // when another client last asked for the name
 }
 
-// store opens a file that a client writes, alone or with other connections of its session. It resumes what an earlier
-// try of the same name left.
+// store opens a file that a client writes, alone or with other connections of its session. It resumes an earlier try of
+// the same name.
 func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	name := path.Clean(m.Path)
 	p, busy := t.join(c, name, m)
@@ -209,8 +209,8 @@ func (p *part) pressed(idle time.Duration) bool {
 	return time.Since(p.wanted) < wantedIdles*idle
 }
 
-// sharers is how many connections write the file: what is asked of a client that others wait for is asked of all
-// together.
+// sharers is the number of connections that write the file. The least rate of a client that others wait for is asked of
+// all of them together.
 func (p *part) sharers() uint64 {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -278,7 +278,7 @@ func (t *Tree) read(name string) (*reading, error) {
 	return r, nil
 }
 
-// unchanged fails when somebody wrote to the file meanwhile: what was read might be a mixture.
+// unchanged fails when the file was written to meanwhile: the bytes read might be a mixture.
 func (r *reading) unchanged() error {
 	now, err := fstat(r.file)
 	if err == nil && (now.Length != r.attr.Length || now.Modified != r.attr.Modified) {

@@ -10,8 +10,8 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// Put makes what r has the server's content. length is the number of bytes that will be read, or -1 when only
-// r's end tells. When it fails, the server's content is what it was.
+// Put replaces the server's content by the bytes of r. length is the number of bytes that will be read, or -1 when only
+// r's end shows it. When it fails, the server's content is unchanged.
 func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary, err error) {
 	m := Message{Type: TypePut, Length: Unknown}
 	if length >= 0 {
@@ -109,8 +109,8 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// extend asks for more of the server's region. What was written to the part of before is there before the server
-// learns of it.
+// extend asks for more of the server's region. The bytes written to the earlier part are there before the server sees
+// the request.
 func (w *window) extend(ctx context.Context) error {
 	before := w.remote.Length
 	if before >= w.remote.Content {

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Region is what a server exports: one content at a time, and the room for the next ones. Several
-// goroutines may use it.
+// Region is the memory that a server exports: one content at a time, and the room for the next ones. Several goroutines
+// may use it.
 type Region struct {
 	size int64
 	disk *disk // nil for anonymous memory
@@ -102,8 +102,8 @@ func (r *Region) releaseMemory(c *content) error {
 	return err
 }
 
-// commit makes the first length bytes of st the content, at once and whole; their SHA-256 is sum. st
-// belongs to the region from then on. When it fails, the content is what it was.
+// commit makes the first length bytes of st the content, at once and complete. sum is their SHA-256. st belongs to the
+// region from then on. When it fails, the content is unchanged.
 func (r *Region) commit(st *stage, length int64, sum Sum) error {
 	c, err := st.content(length)
 	if err != nil {

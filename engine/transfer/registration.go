@@ -15,8 +15,8 @@ type registration struct {
 	mr      verbs.MR
 	release func() error // of the memory, once no STag names it
 
-	// bounce, when set, is memory of the device's that is registered instead of other memory, to which what the peer
-	// wrote is copied when the STag is taken away. mem is the part of the other memory that gets it.
+	// bounce, when set, is memory of the device's that is registered instead of other memory. The peer's bytes are
+	// copied to that when the STag is taken away. mem is the part of the other memory that gets them.
 	bounce, mem []byte
 	// sparse memory is a file with holes, which stay holes.
 	sparse bool
@@ -55,7 +55,7 @@ func (l *link) registerMemory(mem []byte, access verbs.Access, release func() er
 
 // expose registers memory for the peer. release is called when the link ends with the memory still registered; after
 // deregister it is not. A daemon's device registers no memory but its own: a bounce buffer takes the place of mem then,
-// with its bytes. What the peer writes is in mem after deregister, as far as setLength says.
+// with its bytes. After deregister mem holds the peer's bytes, up to setLength.
 func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*registration,
 	error) {
 	o, err := l.registerMemory(mem, access, release)
@@ -98,7 +98,7 @@ func (o *registration) copyBack(off, n uint64) error {
 	return fault.Touch(func() { o.copy(o.mem[:off+n][off:], o.bounce[off:]) })
 }
 
-// copy is the built-in copy, which leaves what is equal alone where memory is sparse.
+// copy is the built-in copy. Where memory is sparse, it does not write bytes that are equal already.
 func (o *registration) copy(dst, src []byte) {
 	step := len(dst)
 	if o.sparse {
@@ -113,7 +113,8 @@ func (o *registration) copy(dst, src []byte) {
 	}
 }
 
-// freeBounce copies what the peer wrote out of the bounce buffer and frees that. When it fails the memory is released.
+// freeBounce copies the peer's bytes out of the bounce buffer and frees the buffer. When it fails the memory is
+// released.
 func (o *registration) freeBounce(dev verbs.Device) error {
 	if o.bounce == nil {
 		return nil

@@ -15,7 +15,7 @@ func (c *Client) ask(ctx context.Context, m *Message, want Type) (Message, error
 	return c.expect(ctx, want)
 }
 
-// Stat tells what a path leads to; KindNone where there is nothing.
+// Stat returns the attributes of a path, KindNone where there is no file.
 func (c *Client) Stat(ctx context.Context, path string) (Attr, error) {
 	m, err := c.ask(ctx, &Message{Type: TypeStat, Path: path}, TypeAttr)
 	return m.Attr, err
@@ -34,13 +34,13 @@ func (c *Client) SetAttr(ctx context.Context, path string, a Attr) error {
 	return err
 }
 
-// Sync returns when what StorePack stored is on the server's disk.
+// Sync returns when the files of StorePack are on the server's disk.
 func (c *Client) Sync(ctx context.Context) error {
 	_, err := c.ask(ctx, &Message{Type: TypeSync}, TypeAttr)
 	return err
 }
 
-// List returns what a directory has.
+// List returns the entries of a directory.
 func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
 	listing, err := c.read(ctx, &Message{Type: TypeList, Path: path})
 	if err != nil {
@@ -149,7 +149,7 @@ func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err err
 	return mine == theirs, err
 }
 
-// Move moves a piece of at most PieceLen bytes, and compares what arrived with what was sent.
+// Move moves a piece of at most PieceLen bytes, and compares the bytes received with those sent.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	moving, stop := f.c.untilClosed(ctx)
 	defer stop()
@@ -173,8 +173,8 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	return nil
 }
 
-// Close ends what is done with the file. When it is whole, the server gives the name to what was written, or
-// confirms that what was read did not change meanwhile.
+// Close ends the work on the file. When it is complete, the server gives the written file its name, or confirms that
+// the read file did not change meanwhile.
 func (f *RemoteFile) Close(ctx context.Context, complete bool) error {
 	if err := f.local.close(); err != nil { // something is under way still
 		f.c.shut()

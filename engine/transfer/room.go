@@ -83,7 +83,7 @@ func (r *Region) reserve(ctx context.Context, who netip.Prefix, n int64) error {
 	return context.Cause(ctx)
 }
 
-// unreserve gives back what reserve gave.
+// unreserve is the inverse of reserve.
 func (r *Region) unreserve(who netip.Prefix, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,8 +91,8 @@ func (r *Region) unreserve(who netip.Prefix, n int64) {
 	r.settle()
 }
 
-// settle grants what fits. Where that is not enough, gets of the oldest replaced content are ended to free its memory:
-// a put never waits for a get. r.mu is held.
+// settle grants the reservations that fit. Where that is not enough, gets of the oldest replaced content are ended to
+// free its memory: a put never waits for a get. r.mu is held.
 func (r *Region) settle() {
 	if r.room.grant() && len(r.past) > 0 {
 		r.past[0].revoke(errReplaced)

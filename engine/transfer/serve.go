@@ -156,7 +156,7 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 			return err // the link releases c
 		}
 	} else if err = l.deregister(ctx, exposed); errors.Is(err, ErrPeerClosed) {
-		return nil // the client has what it said, and closed before its acknowledgements were seen; the link releases c
+		return nil // the client has the reply, and closed before its acknowledgements were seen; the link releases c
 	} else if err != nil {
 		return err
 	}

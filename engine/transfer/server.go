@@ -135,8 +135,8 @@ func (s *Server) failed() error {
 	return s.cfg.Region.Err()
 }
 
-// onDefect reports a panic of what serves one client. It is a defect of this program, and ends that
-// client's connection only.
+// onDefect reports a panic of the goroutine of one client. It is a defect of this program, and ends that client's
+// connection only.
 func (s *Server) onDefect(remote netip.AddrPort, v any) {
 	s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", verbs.ErrDefect, v,
 		debug.Stack())})
@@ -207,7 +207,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 		if err != nil {
 			s.tell(l, err)
 			if served || errors.Is(err, ErrPeerClosed) || ctx.Err() != nil {
-				return nil // the client has what it came for, in whatever way it left
+				return nil // the client has its content; how it closed does not matter
 			}
 			return err
 		}

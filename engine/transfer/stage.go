@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// stage is what one put writes to: as long as the region, with room for bytes, of which the ready ones can be
-// written to. It is memory, or the mapping of a file that shall replace the region's, so that nothing is copied.
+// stage is the memory that one put writes to: as long as the region, with room for bytes, of which the ready ones can
+// be written to. It is memory, or the mapping of a file that will replace the region's, so that nothing is copied.
 type stage struct {
 	region    *Region
 	who       netip.Prefix
@@ -64,7 +64,7 @@ func (r *Region) stage(who netip.Prefix, byteCount, first int64) (*stage, error)
 	return st, nil
 }
 
-// extend doubles what a put of unknown length can write to. No STag may name st.
+// extend doubles the bytes that a put of unknown length can write to. No STag may name st.
 func (st *stage) extend() error {
 	more := min(st.byteCount, 2*st.ready)
 	err := st.file.Allocate(more)
@@ -79,7 +79,7 @@ func (st *stage) extend() error {
 	return nil
 }
 
-// grant has the client write to what is ready.
+// grant lets the client write to the ready bytes.
 func (st *stage) grant(l *link) (exposed *registration, err error) {
 	m := Message{Type: TypeRegion, Length: uint64(st.ready), Content: uint64(st.byteCount)}
 	if st.ready > 0 {
@@ -126,7 +126,7 @@ func (st *stage) content(length int64) (*content, error) {
 	return filled(st.mem, length, st.file.File), err
 }
 
-// filled is newContent for what a client put.
+// filled is newContent for the bytes of a client's put.
 func filled(mem []byte, length int64, file *os.File) *content {
 	c := newContent(mem, length, file)
 	c.filled = true

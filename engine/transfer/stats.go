@@ -2,7 +2,7 @@ package transfer
 
 import "xwarp/engine/verbs"
 
-// Stats are what a server did so far.
+// Stats are the counters of a server.
 type Stats struct {
 	Puts     uint64 // that became the region's content
 	PutBytes uint64 // of these contents
@@ -26,7 +26,7 @@ func (s *Server) countTransfer(f func(n *Stats)) {
 	f(&s.stats)
 }
 
-// countMoved counts what a client wrote, or read: contents or files, and their bytes.
+// countMoved counts the contents or files that a client wrote or read, and their bytes.
 func (s *Server) countMoved(wrote bool, files, byteCount uint64) {
 	s.countTransfer(func(n *Stats) {
 		if wrote {

@@ -40,7 +40,7 @@ type Tree struct {
 	parts       map[string]*part
 }
 
-// OpenTree opens a directory. What a process that died has staged there and nobody can go on with is removed.
+// OpenTree opens a directory. It removes staged files of a process that died that nobody can resume.
 func OpenTree(cfg TreeConfig) (*Tree, error) {
 	root, err := os.OpenRoot(cfg.Path)
 	if err != nil {
@@ -75,7 +75,7 @@ func (t *Tree) Used() (byteCount, files int64) {
 	return t.used, t.files
 }
 
-// survey counts what is there, and clears up.
+// survey counts the files of the directory, and removes stale ones.
 func (t *Tree) survey() error {
 	removed, r := 0, t.root
 	old := time.Now().Add(-partialAge)
@@ -138,7 +138,7 @@ func (t *Tree) claim(byteCount, files int64) error {
 	return nil
 }
 
-// AttrOf returns what the protocol says of a file.
+// AttrOf returns the protocol's attributes of a file.
 func AttrOf(st *unix.Stat_t) Attr {
 	a := Attr{Mode: uint16(st.Mode & 0o7777), Modified: st.Mtim.Nano()}
 	switch st.Mode & unix.S_IFMT {
@@ -180,7 +180,7 @@ func (t *Tree) stat(name string) (Attr, error) {
 		Blocks: st.Blocks, Nlink: st.Nlink}), nil
 }
 
-// list returns the listing of a directory, without what is staged.
+// list returns the listing of a directory, without staged files.
 func (t *Tree) list(name string) (listing []byte, err error) {
 	d, err := t.openDir(name)
 	if err != nil {
@@ -227,7 +227,7 @@ func (t *Tree) openDir(name string) (*os.File, error) {
 	return hostfile.Beneath(t.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// checkName fails for what cannot be the name of a client's file.
+// checkName fails for a name that a client's file cannot have.
 func checkName(base string) error {
 	switch {
 	case base == "" || base == "." || base == "..":

@@ -49,7 +49,7 @@ type Config struct {
 	Delay tick.Duration // one way, the same for every packet
 	// Rate is the bottleneck in bits per second of Ethernet frames without preamble and FCS, 0 for none.
 	Rate int64
-	// Queue is the bytes that wait for the bottleneck at most; what does not fit is dropped. 0 for DefaultQueue.
+	// Queue is the most bytes that wait for the bottleneck. Frames that do not fit are dropped. 0 for DefaultQueue.
 	Queue int
 	// MarkAbove marks ECN-capable packets that meet more bytes than this in the queue, 0 for never.
 	MarkAbove int
@@ -142,7 +142,7 @@ type Counters struct {
 	RecutIn, RecutOut uint64 // segments that were taken apart, segments made of them
 	BadChecksum       uint64 // passed as they are instead of being re-cut, which would hide the error
 
-	QueueDropped uint64 // no room at the bottleneck, or beyond the limit of what one direction holds
+	QueueDropped uint64 // no room at the bottleneck, or more held than one direction may
 	Marked       uint64 // ECN CE set
 	MaxQueue     int    // bytes, the most that waited at the bottleneck
 

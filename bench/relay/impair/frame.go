@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// kind is what the stages need to know about a frame.
+// kind is the part of a frame's headers that the stages need.
 type kind uint8
 
 const (

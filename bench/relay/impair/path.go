@@ -39,7 +39,7 @@ type Path struct {
 	maxFrames int // inside the line at once
 }
 
-// Options are what a Path cannot change later.
+// Options are the settings of a Path that cannot change later.
 type Options struct {
 	// Seed decides everything that is random.
 	Seed uint64

@@ -55,7 +55,7 @@ func (p *Pool) Put(b *Buf) {
 	}
 }
 
-// copyOf returns a copy of b's frame and of what is known about it.
+// copyOf returns a copy of b, its frame and its parsed headers.
 func (p *Pool) copyOf(b *Buf) *Buf {
 	c := p.Get(len(b.Data))
 	copy(c.Data, b.Data)

@@ -16,7 +16,7 @@ import (
 	"xwarp/cmd/program"
 )
 
-// New returns the command. version is what the two ends of a measurement compare.
+// New returns the command. version is compared by the two ends of a measurement.
 func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
@@ -64,7 +64,7 @@ func (s *status) show(format string, args ...any) {
 
 func (s *status) clear() { s.show("") }
 
-// runner returns what starts the ends of a measurement on this machine, which comes before everything else until end.
+// runner returns the starter of a measurement's ends on this machine. Until end they run before every other process.
 func runner(version string) (r process.Runner, end func(), err error) {
 	cpus, err := process.Processors()
 	if err != nil {

@@ -120,7 +120,7 @@ var Workloads = []Workload{
 	{Name: "kernel-crowd-16", Flags: "--peer kernel --size 65536 --depth 2 --qps 16 --offloads"},
 }
 
-// CompareOptions say what is compared. Zero fields mean defaults.
+// CompareOptions are the settings of a comparison. Zero fields mean defaults.
 type CompareOptions struct {
 	Old, New string   // paths of the binaries
 	Rounds   int      // of each set [9]
@@ -129,7 +129,7 @@ type CompareOptions struct {
 	Progress func(w *Workload, round int)
 }
 
-// ComparedRow is what was found of one workload. Ratios are above 1 where the new binary is better.
+// ComparedRow is the result of one workload. Ratios are above 1 where the new binary is better.
 type ComparedRow struct {
 	Name   string    `json:"name" doc:"the workload"`
 	Unit   string    `json:"unit" doc:"messages/s or us"`
@@ -217,7 +217,7 @@ func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) Compare
 	return row
 }
 
-// judge works out the ratios of what was measured.
+// judge computes the ratios of the measurements.
 func (r *ComparedRow) judge(w *Workload) {
 	ratios := make([]float64, len(r.Old))
 	better := slices.Max[[]float64]

@@ -84,7 +84,7 @@ func (t *testFlags) checkMeaning() error {
 	return nil
 }
 
-// figure is what --output prints alone.
+// figure is the only figure that --output prints.
 func (t *testFlags) figure(l *Line) float64 {
 	switch {
 	case t.only == "latency":

@@ -94,7 +94,7 @@ processors that do nothing else.`,
 	return c
 }
 
-// commandLine returns the command with the flags that decide what is measured.
+// commandLine returns the command with the flags that change the measurement.
 func commandLine(cmd *cobra.Command) string {
 	s := cmd.CommandPath()
 	for _, name := range []string{"full", "only", "rounds"} {

@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/plain"
 )
 
-// Output is what a test prints with --json: perftest's keys, the layout's version, and both ends. The doc
-// tags document it.
+// Output is the JSON of a test with --json: perftest's keys, the layout's version, and both ends. The doc tags document
+// it.
 type Output struct {
 	Schema      int           `json:"schema" doc:"version of this layout, 1"`
 	Command     string        `json:"command" doc:"\"bench write_bw\" and so on"`
@@ -121,7 +121,7 @@ func (p *printer) add(rep *endpoint.Report) {
 		l.Size, l.Iterations, l.Peak, l.Average, l.Gbps, l.Rate)
 }
 
-// printHeader prints what perftest prints before its results, and how the two ends differ.
+// printHeader prints the lines of perftest before its results, and the differences between the two ends.
 func (p *printer) printHeader(rep *endpoint.Report) {
 	s := &rep.Spec
 	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv,

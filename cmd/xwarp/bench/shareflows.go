@@ -45,7 +45,7 @@ func (f *shareRig) addCleanup(undo func() error) { f.cleanups = append(f.cleanup
 func (f *shareRig) close() {
 	f.closed.Store(true)
 	for i := len(f.cleanups) - 1; i >= 0; i-- {
-		f.cleanups[i]() // what cannot be closed any more is closed
+		f.cleanups[i]() // errors do not matter: closing is best effort
 	}
 	f.wg.Wait()
 }

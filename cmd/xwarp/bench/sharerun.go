@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// ShareConfig says who competes, and for what. Zero fields mean the defaults in brackets.
+// ShareConfig names the competitors and the link that they share. Zero fields mean the defaults in brackets.
 type ShareConfig struct {
 	Ours, Kernel int           // flows of each kind [8, if both are 0]
 	MTU          int           // [1500]
@@ -94,7 +94,7 @@ func (c *ShareConfig) forwardPath() impair.Config {
 
 func (c *ShareConfig) reversePath() impair.Config { return impair.Config{Delay: c.RTT / 2} }
 
-// ShareRound is what one round gave. Rates are bits per second of payload, one per flow.
+// ShareRound is the result of one round. Rates are bits per second of payload, one per flow.
 type ShareRound struct {
 	Ours       []float64 `json:"ours_bits_per_second"`
 	Kernel     []float64 `json:"kernel_bits_per_second"`
@@ -134,7 +134,7 @@ func meanOf(x []float64) (m float64) {
 	return m
 }
 
-// judge computes what follows from the rates.
+// judge computes the figures that follow from the rates.
 func (r *ShareRound) judge(rate int64) {
 	if len(r.Ours) > 0 && len(r.Kernel) > 0 && meanOf(r.Kernel) > 0 {
 		r.Ratio = meanOf(r.Ours) / meanOf(r.Kernel)

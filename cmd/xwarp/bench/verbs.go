@@ -80,7 +80,7 @@ const (
 // accessPaths are all of them, in the order of the tables.
 var accessPaths = []AccessPath{viaLibrary, viaGoClient, viaEngine}
 
-// LibraryFigure is what is compared.
+// LibraryFigure is one figure that is compared.
 type LibraryFigure struct {
 	Title string `json:"title" doc:"what was measured"`
 	Unit  string `json:"unit" doc:"us or MiB/s"`
@@ -89,7 +89,7 @@ type LibraryFigure struct {
 	column      int    // of the line that both print
 }
 
-// libraryFigures are what Run measures.
+// libraryFigures are the figures that Run measures.
 var libraryFigures = []LibraryFigure{
 	{Title: "RDMA Write of 64 bytes, half a round trip, median", Unit: "us", test: "write_lat",
 		flags: "-s 64 -n 10000", column: 4},
@@ -217,7 +217,7 @@ func (r *libraryRig) measureFigure(ctx context.Context, f *LibraryFigure, w Acce
 	if w == viaEngine {
 		net = r.bare
 	}
-	r.port += 2 // what is left of a connection disturbs nobody
+	r.port += 2 // a new port: connections of the run before may still be closing
 	server, said := r.command(ctx, f, w, net.B, netip.Addr{})
 	if err := net.B.Start(server); err != nil {
 		return 0, err

@@ -21,13 +21,13 @@ type Config struct {
 	Recursive   bool // directories too
 	// Checksum has a file count as copied when it has the same SHA-256, instead of the same length and time.
 	Checksum bool
-	// Progress learns of bytes that were copied, or were there already; Note of what was not copied and why.
-	// Both may be called by several goroutines at once.
+	// Progress is called with the bytes that were copied, or were there already; Note with files that were not copied,
+	// and the reason. Both may be called by several goroutines at once.
 	Progress func(done, total int64)
 	Note     func(text string)
 }
 
-// Result is what became of the files.
+// Result counts the files by their outcome.
 type Result struct {
 	Files     int   // copied
 	Unchanged int   // were there
@@ -81,7 +81,7 @@ func run(ctx context.Context, cfg Config, sources []string, dst string,
 	return q.result, nil
 }
 
-// copyAll copies what is queued over c, and over further connections that it makes and closes.
+// copyAll copies the queued files over c, and over further connections that it makes and closes.
 func (q *queue) copyAll(ctx context.Context, c *transfer.Client) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -72,7 +72,7 @@ func (w *worker) finishPacked(j *job, done bool) {
 	w.copied()
 }
 
-// read reads the whole file, which must still be what was listed.
+// read reads the complete file. It fails when the file changed since it was listed.
 func (j *job) read(content []byte) error {
 	f, err := os.Open(j.local)
 	if err != nil {
@@ -122,7 +122,7 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 	return nil
 }
 
-// errChanged is returned for a file of the server's that is not what was listed.
+// errChanged is returned for a file of the server's that changed since it was listed.
 var errChanged = errors.New("the file was changed since it was listed: copy it again")
 
 // errAlone is returned for a file that the server left out of a pack.

@@ -20,7 +20,7 @@ import (
 // maxFiles is the most names that one run takes: a server whose directories have no end would fill the memory.
 const maxFiles = 1 << 22
 
-// plan finds out what is to be copied, and makes the directories.
+// plan finds the files to copy, and makes the directories.
 type plan struct {
 	cfg    *Config
 	client *transfer.Client
@@ -32,7 +32,7 @@ type plan struct {
 // errDirectory asks for -r.
 var errDirectory = errors.New("is a directory: use -r to copy directories")
 
-// checkLimits bounds what one run takes.
+// checkLimits bounds the files of one run.
 func (p *plan) checkLimits() error {
 	if p.names++; p.names > maxFiles {
 		return fmt.Errorf("more than %d files: copy parts of them", maxFiles)
@@ -40,7 +40,7 @@ func (p *plan) checkLimits() error {
 	return nil
 }
 
-// stat returns what the server shall know of a local file. With follow, a symbolic link stands for what it leads to.
+// stat returns the attributes of a local file that the server gets. With follow, a symbolic link stands for its target.
 func stat(name string, follow bool) (transfer.Attr, error) {
 	flags := 0
 	if !follow {
@@ -53,7 +53,7 @@ func stat(name string, follow bool) (transfer.Attr, error) {
 	return transfer.AttrOf(&st), nil
 }
 
-// up plans a copy to the server. What a source leads to is copied, also where the source itself is a link.
+// up plans a copy to the server. A source that is a symbolic link is followed.
 func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	dst = path.Clean(dst)
 	there, err := p.client.Stat(ctx, dst)
@@ -103,10 +103,10 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	return nil
 }
 
-// listing is what a directory of the server has; nil: it was not looked up.
+// listing holds the entries of a directory of the server; nil when it was not looked up.
 type listing map[string]transfer.Attr
 
-// find returns what a name leads to; nil: it was not looked up.
+// find returns the attributes of a name; nil when the directory was not looked up.
 func (l listing) find(name string) *transfer.Attr {
 	if l == nil {
 		return nil
@@ -170,7 +170,7 @@ func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exi
 	return nil
 }
 
-// errLongPath is the error of what cannot be named in a message.
+// errLongPath is returned for a path that does not fit a message.
 var errLongPath = fmt.Errorf("a path on the server has at most %d bytes", transfer.MaxPath)
 
 // skip counts a file or directory that cannot be copied while the run goes on. It returns the error of a connection
@@ -184,7 +184,7 @@ func (p *plan) skip(name string, err error) error {
 	return nil
 }
 
-// leaveOut counts what is neither a regular file nor a directory.
+// leaveOut counts a file that is neither regular nor a directory.
 func (p *plan) leaveOut(name string) {
 	p.queue.result.LeftOut++
 	p.cfg.Note(name + " is left out: it is a symbolic link, a device, a socket or a pipe")

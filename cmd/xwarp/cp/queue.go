@@ -25,7 +25,7 @@ type queue struct {
 	result      Result
 }
 
-// job is one file. The queue's lock guards what is below it.
+// job is one file. The queue's lock guards the fields below it.
 type job struct {
 	local, remote string
 	attr          transfer.Attr
@@ -61,7 +61,7 @@ func (q *queue) pieces() int {
 	return n
 }
 
-// add appends a file to what is to be done.
+// add appends a file to the queue.
 func (q *queue) add(j *job) {
 	j.remaining = []transfer.Extent{{Offset: 0, Length: int64(j.attr.Length)}}
 	q.total += int64(j.attr.Length)
@@ -72,7 +72,7 @@ func (q *queue) add(j *job) {
 	q.waiting = append(q.waiting, j)
 }
 
-// packable reports whether a file goes in a pack: it is small, and what the destination has is known without asking.
+// packable reports whether a file goes in a pack: it is small, and the destination's file is known without a request.
 func (q *queue) packable(j *job) bool {
 	here := !j.up || j.known != nil
 	compare := q.cfg.Checksum && (!j.up || j.known != nil && j.known.Kind == transfer.KindFile)
@@ -149,7 +149,7 @@ func (q *queue) piece(j *job) (off, n int64) {
 	return off, n
 }
 
-// share has others join. extents are what is to be moved: the rest of the file is a hole, and is done.
+// share lets other connections join. extents are the parts to move: the rest of the file is a hole, and is done.
 func (q *queue) share(j *job, extents []transfer.Extent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

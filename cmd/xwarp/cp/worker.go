@@ -105,10 +105,10 @@ func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, 
 	return f, f.Into(j.out.File)
 }
 
-// extents returns what is to be moved of a file: where it has data, or all of it.
+// extents returns the parts of a file to move: those with data, or all of it.
 func (j *job) extents(ctx context.Context, f *transfer.RemoteFile) ([]transfer.Extent, error) {
 	switch {
-	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // what an earlier try left may have data where holes are
+	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // a file of an earlier try may have data where holes are
 		return j.remaining, nil
 	case j.up:
 		return transfer.Extents(j.in, int64(j.attr.Length))
@@ -202,7 +202,7 @@ func (j *job) openLocal() (err error) {
 	return nil
 }
 
-// unchanged fails when a local file is not any more what was listed: what was sent may be a mixture.
+// unchanged fails when a local file changed since it was listed: the bytes sent may be a mixture.
 func (j *job) unchanged() error {
 	if !j.up {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed capabilities, with what takes them.
+// needed capabilities, with the operations that take them
 var needed = []struct {
 	name string
 	bit  int

@@ -1,6 +1,6 @@
-// Package doctor looks at a host for what stands between it and iWARP over AF_XDP, puts right what it can and
-// takes that back. Each check is a file of its own with look, save, fix and undo. Everything concerns the
-// network namespace of the calling thread.
+// Package doctor checks a host for obstacles to iWARP over AF_XDP, removes those that it can and can undo that. Each
+// check is a file of its own with look, save, fix and undo. Everything concerns the network namespace of the calling
+// thread.
 package doctor
 
 import (
@@ -25,7 +25,7 @@ const (
 	Fail Status = "fail" // does not work
 )
 
-// Line is what one check found.
+// Line is the result of one check.
 type Line struct {
 	Check  string `json:"check" doc:"name of the check"`
 	Status Status `json:"status" doc:"\"ok\", \"warn\" (works, but slower or not with every peer) or \"fail\" (does not work)"`
@@ -37,7 +37,7 @@ type Line struct {
 	Error  string `json:"error,omitempty" doc:"why --fix could not"`
 }
 
-// Options say what is looked at. Zero fields mean defaults.
+// Options select the checks. Zero fields mean defaults.
 type Options struct {
 	Interface string   // network interface; empty: only the host as such
 	Queues    []int    // that shall be served; empty: all
@@ -53,14 +53,14 @@ type Options struct {
 	card ntuple.Card // a test's, in the device's place
 }
 
-// env is what the checks look at.
+// env is the host as the checks see it.
 type env struct {
 	opt   Options
 	nic   netlink.Link // nil without an interface
-	trial trial        // what really trying gave
+	trial trial        // result of the trial
 }
 
-// finding is what a check's look returns.
+// finding is the result of a check's look.
 type finding struct {
 	status Status
 	what   string
@@ -75,13 +75,13 @@ func found(s Status, format string, args ...any) finding {
 	return finding{status: s, what: fmt.Sprintf(format, args...)}
 }
 
-// advise adds what to do about it.
+// advise adds a remedy.
 func (f finding) advise(format string, args ...any) finding {
 	f.remedy = fmt.Sprintf(format, args...)
 	return f
 }
 
-// check is one thing to look at. save returns what undo needs and changes nothing; without fix a check can only tell.
+// check is one check. save returns the settings that undo needs and changes nothing. A check without fix only reports.
 type check struct {
 	name, why string
 	nic       bool // makes sense with an interface only
@@ -91,7 +91,7 @@ type check struct {
 	undo      func(*env, settings) error
 }
 
-// settings are what was there before a fix.
+// settings are the values before a fix.
 type settings map[string]string
 
 // checks in the order in which they are printed.
@@ -110,7 +110,7 @@ func Look(o Options) ([]Line, error) {
 	return run(o, (*check).line)
 }
 
-// Fix runs the checks and puts right what it can. What was there before goes to the file named state first.
+// Fix runs the checks and fixes the problems that it can. The values before go to the file named state first.
 func Fix(o Options, state string) ([]Line, error) {
 	return run(o, func(c *check, e *env) Line {
 		l := c.line(e)

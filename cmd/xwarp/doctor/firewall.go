@@ -36,7 +36,7 @@ var firewallCheck = check{
 	},
 }
 
-// The part of linux/netfilter/nf_tables.h that tells which chains see what arrives.
+// The part of linux/netfilter/nf_tables.h that names the chains for incoming packets.
 const (
 	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 
@@ -48,7 +48,7 @@ const (
 var nftFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip",
 	unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev"}
 
-// nftInput names the chains of nftables that filter what arrives.
+// nftInput names the chains of nftables that filter incoming packets.
 func nftInput() (found []string, err error) {
 	req := nl.NewNetlinkRequest(nftGetChain, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{})
@@ -150,7 +150,7 @@ func legacyInput() (found []string, err error) {
 	return found, nil
 }
 
-// legacyEntries counts what is in a table "filter", which is made if it is not there.
+// legacyEntries counts the entries of a table "filter", which is made if it is not there.
 func legacyEntries(family, level int) (uint32, error) {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
@@ -173,7 +173,7 @@ func legacyEntries(family, level int) (uint32, error) {
 	return info.entries, nil
 }
 
-// ipsecInput counts the IPsec policies for what arrives, without those of the engine, which have ifID.
+// ipsecInput counts the IPsec policies for incoming packets, without those of the engine, which have ifID.
 func ipsecInput(ifID uint32) ([]string, error) {
 	list, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {

@@ -14,8 +14,8 @@ import (
 // shortRing is the receive ring below which a burst of a 64 KiB window's frames overruns the device.
 const shortRing = 512
 
-// longRing is what a short ring is made, at most: with zero-copy the device's ring takes its entries from the chunks of
-// the socket, and as many must be left for frames that wait in the socket's.
+// longRing is the largest size that a short ring gets. With zero-copy the device's ring takes its entries from the
+// chunks of the socket, and as many must be left for frames that wait in the socket's.
 const longRing = ring.DefaultRxFrames / 2
 
 var ringCheck = check{

@@ -18,8 +18,8 @@ import (
 	"xwarp/ring"
 )
 
-// Report is what somebody who does not have an interface wants to know of it. It names no MAC address, no IP
-// address and no host, unless asked to.
+// Report describes an interface to somebody who does not have it. It names no MAC address, no IP address and no host,
+// unless asked to.
 type Report struct {
 	Kernel     string     `json:"kernel" doc:"release"`
 	Processor  string     `json:"processor" doc:"as Go calls it: amd64, arm64"`
@@ -62,7 +62,7 @@ type Measured struct {
 	Error   string  `json:"error,omitempty" doc:"why it ended early"`
 }
 
-// NewReport describes the interface; lines are what Look or Fix returned for it.
+// NewReport describes the interface; lines are the results of Look or Fix for it.
 func NewReport(name string, lines []Line) (*Report, error) {
 	e, done, err := newEnv(Options{Interface: name})
 	if err != nil {
@@ -76,7 +76,7 @@ func NewReport(name string, lines []Line) (*Report, error) {
 	}, nil
 }
 
-// describe asks the driver. What it does not tell stays empty.
+// describe asks the driver. Fields that the driver does not report stay empty.
 func (e *env) describe() NIC {
 	a := e.nic.Attrs()
 	n := NIC{Name: a.Name, Kind: e.nic.Type(), MTU: a.MTU, RxQueues: e.receiveQueues(),
@@ -132,7 +132,7 @@ func readID(file string) string {
 
 var mac = regexp.MustCompile(`(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
 
-// Anonymous takes out of what is said in words who this host is, and who is named besides.
+// Anonymous removes the host's name and the names in others from the texts.
 func (r *Report) Anonymous(others ...string) error {
 	names := map[string]string{}
 	host, err := os.Hostname()

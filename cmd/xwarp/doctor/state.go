@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/host/hostfile"
 )
 
-// DefaultState is the file of what --undo goes back to. Its directory is root's: the daemon's own user, who
-// has /var/lib/xwarp, must not tell root what to write.
+// DefaultState is the file with the settings that --undo restores. Its directory is root's: the daemon's own user, who
+// has /var/lib/xwarp, must not decide what root writes.
 const DefaultState = "/var/lib/xwarp-doctor/state.json"
 
 // record is one fix that was made, in the order in which they were.
@@ -82,7 +82,7 @@ type Undone struct {
 	Error string `json:"error,omitempty" doc:"why it could not be taken back; it stays in the file"`
 }
 
-// Undo takes back what Fix did, the last first. What cannot be taken back stays in the file.
+// Undo reverts Fix, the last change first. Changes that cannot be reverted stay in the file.
 func Undo(state string) (done []Undone, err error) { return undo(state, Options{}) }
 
 func undo(state string, o Options) (done []Undone, err error) {

@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/host/ntuple"
 )
 
-// What Options.Steer may be.
+// Values of Options.Steer.
 const (
 	SteerListen = "listen" // connections to Options.Ports of this host
 	SteerDial   = "dial"   // connections to these ports of peers

@@ -89,7 +89,7 @@ func (w *way) measure() float64 {
 	return float64(n) / time.Since(from).Seconds()
 }
 
-// compareWays says what was measured beside what "auto" takes.
+// compareWays reports the measurements beside the way that "auto" takes.
 func compareWays(ways []*way, auto xdp.Transmit) finding {
 	slices.SortStableFunc(ways, func(a, b *way) int { return int(b.rate - a.rate) })
 	var said []string
@@ -182,7 +182,7 @@ func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, er
 	return func() int { return sendThrough(p, frame) }, steer.Close, nil
 }
 
-// nowhere is the Port below live frames: what makes no run is not counted.
+// nowhere is the Port below live frames. Frames that make no run are not counted.
 type nowhere struct{ ring.Port }
 
 func (nowhere) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{}, false }

@@ -19,8 +19,8 @@ var zeroCopyCheck = check{
 	},
 }
 
-// zeroCopy judges what the trial gave, unless it was skipped, and what the driver says of itself, unless told
-// says that it does not.
+// zeroCopy judges the result of the trial, unless it was skipped, and the report of the driver, unless told is an
+// error.
 func zeroCopy(t *trial, veth bool, d ring.Driver, told error) finding {
 	tried := t.skipped == ""
 	switch {
@@ -61,7 +61,7 @@ func errno(err error) string {
 	return err.Error()
 }
 
-// zeroCopyRemedy is what drivers mean by the errors of a bind with zero-copy.
+// zeroCopyRemedy returns the remedy for the errors that drivers return from a bind with zero-copy.
 func zeroCopyRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EBUSY):

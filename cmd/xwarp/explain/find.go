@@ -9,7 +9,7 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// maxQuery bounds what Find looks at.
+// maxQuery bounds the length of a query, in bytes.
 const maxQuery = 200
 
 // Find returns what query may mean, the likeliest first; nothing when it is no code. It takes a Terminate as

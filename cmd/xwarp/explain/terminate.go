@@ -77,7 +77,7 @@ func ForCause(c ddp.Cause) Entry {
 	return e
 }
 
-// unknown says what can be said of a code that no specification names.
+// unknown describes a code that no specification names.
 func unknown(layer ulpdu.Layer) Entry {
 	e := Entry{
 		Kind: Terminate, Name: "no specification names this code",

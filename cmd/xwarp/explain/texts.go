@@ -21,8 +21,8 @@ func table(kind Kind, names ...string) func() []Entry {
 	})
 }
 
-// read returns the entries of texts/NAME.toml. What the files leave out follows from the code: of a
-// Terminate its bytes and section, of a status its name in libibverbs.
+// read returns the entries of texts/NAME.toml. The parts that the files leave out follow from the code: of a Terminate
+// its bytes and section, of a status its name in libibverbs.
 func read(kind Kind, name string) []Entry {
 	var file struct {
 		Spec  string            // of all entries

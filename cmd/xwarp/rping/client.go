@@ -9,8 +9,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Client pings the server at remote until cfg.Count iterations are done or ctx ends. The Result holds what
-// was done up to an error.
+// Client pings the server at remote until cfg.Count iterations are done or ctx ends. After an error the Result holds
+// the iterations up to then.
 func Client(ctx context.Context, dev verbs.Device, remote netip.AddrPort, cfg Config) (res Result,
 	err error) {
 	if err := cfg.Complete(); err != nil {

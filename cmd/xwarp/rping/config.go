@@ -36,7 +36,7 @@ type Config struct {
 	ConnectTimeout time.Duration
 }
 
-// ErrConfig is what is wrong with a Config.
+// ErrConfig is the error of a Config.
 type ErrConfig string
 
 func (e ErrConfig) Error() string { return string(e) }
@@ -62,7 +62,7 @@ func (c *Config) debug(format string, args ...any) {
 	}
 }
 
-// Result is what one connection did.
+// Result is the result of one connection.
 type Result struct {
 	Local      netip.AddrPort `json:"local" doc:"this end of the connection"`
 	Remote     netip.AddrPort `json:"remote" doc:"the peer's end"`

@@ -10,8 +10,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Serve accepts one connection from l and serves it until the client closes. The Result holds what was done
-// up to an error.
+// Serve accepts one connection from l and serves it until the client closes. After an error the Result holds the
+// iterations up to then.
 func Serve(ctx context.Context, dev verbs.Device, l verbs.Listener, cfg Config) (res Result,
 	err error) {
 	if err := cfg.Complete(); err != nil {

@@ -37,7 +37,7 @@ const (
 // Names are the values of --transport.
 var Names = []string{XDP, Kernel, Daemon}
 
-// SocketDefault says in the help of a flag what the daemon's socket is without it.
+// SocketDefault is the default of a flag for the daemon's socket, as the help shows it.
 const SocketDefault = "[$" + client.SocketVariable + ", else " + client.DefaultPath + "]"
 
 // Flags choose a device.
@@ -65,7 +65,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.Socket, "socket", "", "control socket of the daemon "+SocketDefault)
 }
 
-// Check returns what is wrong with the flags, as a UsageError.
+// Check returns the error of the flags, as a UsageError.
 func (f *Flags) Check() error {
 	if err := f.check(); err != nil {
 		return UsageError{err}
@@ -199,13 +199,13 @@ func (f *Flags) openDaemon(c *Choice) error {
 	return nil
 }
 
-// Explain adds to an error of opening AF_XDP what there is beside it.
+// Explain adds to an error of opening AF_XDP the alternatives to AF_XDP.
 func (c *Choice) Explain(err error) error {
 	switch {
 	case err == nil || c.Name != XDP:
 		return err
 	case os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission):
-		// What the kernel's libraries add is about limits that are not in the way.
+		// The libraries' own texts name limits that are not the cause.
 		err = fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not",
 			c.Interface, errNotPermitted)
 	}
@@ -217,7 +217,7 @@ func (c *Choice) Explain(err error) error {
 
 var errNotPermitted = errors.New("operation not permitted")
 
-// asking is a daemon's device whose connections ask for what the flags say; without any, the daemon's policy counts.
+// asking is a daemon's device whose connections have the flags' settings. Without any, the daemon's policy counts.
 type asking struct {
 	*client.Device
 	mpa verbs.MPAConfig
