@@ -86,7 +86,7 @@ type Endpoint struct {
 	frame        template
 	expect       expect
 	flow         *Flow   // nil: in the clear
-	rcvEnd       seq.Num // what the layer above knows as the left edge
+	rcvEnd       seq.Num // left edge as the layer above knows it
 	started      bool
 	dirty        bool
 	class        *Class // where it waits to transmit
@@ -97,13 +97,13 @@ type Endpoint struct {
 	from         *Listener      // that accepted it
 	young        *list.Element  // in from.young
 	peer         *budget.Charge // nil for those that this host opened
-	unaAtLastRTO seq.Num        // the left edge of what was not acknowledged in time last; see doubt
+	unaAtLastRTO seq.Num        // left edge of the bytes that were not acknowledged in time last; see doubt
 	serial       uint64         // of the connections of the stack, in the order of their beginning
 
 	timerAt  tick.Time
 	timerIdx int
 
-	counted tally.Counted[TCPCounters] // what is in stack.totals
+	counted tally.Counted[TCPCounters] // the part that is in stack.totals
 }
 
 // Connect starts an active open to t.Remote; upper learns of the outcome by Event. Errors are of this host: the table
@@ -132,7 +132,7 @@ func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, 
 	return e, nil
 }
 
-// connConfig completes what a connection of this stack needs to know.
+// connConfig completes the configuration of a connection of this stack.
 func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	c := *cfg
 	c.IPv6 = !t.Remote.Is4()
@@ -210,7 +210,7 @@ func (e *Endpoint) Tuple() tcp.Tuple { return e.tuple }
 // Conn returns the TCP connection, for its state and counters. After changing anything call Wake.
 func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 
-// Upper returns what Connect or the listener gave.
+// Upper returns the layer that Connect or the listener gave.
 func (e *Endpoint) Upper() Upper { return e.upper }
 
 // SetUpper puts another layer above a started connection; the caller tells it where the streams are.
@@ -254,7 +254,7 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	if !e.started {
 		e.start(now)
 	}
-	if o.N > 0 && e.started && e.conn.ClearAcked() { // what it carries may end the stream
+	if o.N > 0 && e.started && e.conn.ClearAcked() { // its bytes may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
 	end, ends := e.conn.PeerEnd()
@@ -291,7 +291,7 @@ func (e *Endpoint) advance() {
 	}
 }
 
-// offer gives the layer above what o has of the bytes in pieces, the first of which is at at.
+// offer passes the bytes of o in pieces, the first of which is at at, to the layer above.
 func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte) {
 	for _, r := range o.R[:o.N] {
 		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
@@ -328,8 +328,8 @@ func (e *Endpoint) start(now tick.Time) {
 	e.upper.Start(e, snd, rcv, now)
 }
 
-// output tells the layer above what happened, sends what may be sent and returns how many frames. The rest is
-// tidy's, once the frames have left.
+// output reports the events to the layer above, sends the segments that may be sent and returns the number of frames.
+// tidy does the rest, once the frames have left.
 func (e *Endpoint) output(now tick.Time) int {
 	e.events(now)
 	if e.started {
@@ -350,7 +350,7 @@ func (e *Endpoint) output(now tick.Time) int {
 	return n
 }
 
-// burst sends what may be sent and returns how many frames.
+// burst sends the segments that may be sent and returns the number of frames.
 func (e *Endpoint) burst(now tick.Time) (n int) {
 	var src tcp.Source
 	if e.started {
@@ -450,7 +450,7 @@ func (e *Endpoint) events(now tick.Time) {
 		e.upper.Event(ev, now)
 	}
 	if e.peer != nil && e.conn.State() == tcp.TimeWait {
-		e.leave(now) // what is left of it is between TCP and the network
+		e.leave(now) // the rest is between TCP and the network
 	}
 	if ev&tcp.Ended != 0 && !e.ended {
 		e.ended = true

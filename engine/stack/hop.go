@@ -121,7 +121,7 @@ func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	return h
 }
 
-// forgetHop forgets h, which nothing uses, and what waits for it.
+// forgetHop forgets h, which nothing uses, and the frames that wait for it.
 func (s *Stack) forgetHop(h *hop) {
 	s.idle.remove(h)
 	s.drop(h)
@@ -129,7 +129,7 @@ func (s *Stack) forgetHop(h *hop) {
 	s.cfg.Resolver.Forget(h.dst)
 }
 
-// drop forgets what waits for h.
+// drop forgets the frames that wait for h.
 func (s *Stack) drop(h *hop) {
 	s.stats.DropNoHop += uint64(len(h.held))
 	s.held -= len(h.held)

@@ -219,7 +219,7 @@ func (e *Endpoint) grow() {
 	}
 }
 
-// leave takes e from what its listener and its peer have.
+// leave subtracts e from the accounts of its listener and its peer.
 func (e *Endpoint) leave(now tick.Time) {
 	e.grow()
 	if e.from != nil {
@@ -230,7 +230,7 @@ func (e *Endpoint) leave(now tick.Time) {
 	e.peer = nil
 }
 
-// close forgets what is half open.
+// close forgets the half-open connections.
 func (l *Listener) close(now tick.Time) {
 	for i := range l.both {
 		l.both[i].Close(now)

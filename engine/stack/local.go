@@ -19,7 +19,7 @@ type Prefix struct {
 	All bool
 }
 
-// local is what the stack knows of this host's addresses.
+// local holds this host's addresses.
 type local struct {
 	known      bool // SetLocal was called
 	addrs      map[ip.Addr]bool

@@ -34,7 +34,7 @@ type Steering interface {
 	RemoveFlow(t *tcp.Tuple)
 }
 
-// Config is what a Stack is made of.
+// Config is the configuration of a Stack.
 type Config struct {
 	Port     ring.Port
 	MAC      [6]byte
@@ -142,7 +142,7 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// Step receives one batch, runs the timers that are due and transmits what wants to leave. It reports whether
+// Step receives one batch, runs the timers that are due and transmits the segments that are ready. It reports whether
 // anything happened; when not, nothing will before the port is readable or Deadline comes.
 func (s *Stack) Step(now tick.Time) bool {
 	worked := s.Receive(now)
@@ -158,7 +158,7 @@ func (s *Stack) Fetch() bool {
 	return s.fetched > 0
 }
 
-// Receive is the first half of Step. Between the halves, consumers may answer what has arrived, so that the answer and
+// Receive is the first half of Step. Between the halves, consumers may answer the received data, so that the answer and
 // the acknowledgement leave together.
 func (s *Stack) Receive(now tick.Time) bool {
 	if !s.Fetch() {
@@ -337,7 +337,7 @@ func (s *Stack) visit(now tick.Time) bool {
 	return true
 }
 
-// tidy does for those connections what comes after the frames have left, and reports whether it came to its end.
+// tidy does the work of those connections that can wait until the frames have left, and reports whether it is complete.
 func (s *Stack) tidy(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round

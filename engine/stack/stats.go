@@ -1,6 +1,6 @@
 package stack
 
-// Stats counts what a stack did with frames, each drop by its cause.
+// Stats counts the frames of a stack, each drop by its cause.
 type Stats struct {
 	RxFrames, RxBytes uint64
 	TxFrames, TxBytes uint64

@@ -51,7 +51,7 @@ func (s *Stack) handOver(x Stray) bool {
 	return taken
 }
 
-// Inject processes what another worker handed over.
+// Inject processes a frame that another worker handed over.
 func (s *Stack) Inject(x *Stray, now tick.Time) {
 	s.setCurrent(nil)
 	defer s.contain(now)

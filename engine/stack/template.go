@@ -11,7 +11,7 @@ import (
 
 const defaultHops = 64
 
-// maxHeader is Ethernet with a tag, IPv6, and TCP with timestamps: what the headers of a run have at most.
+// maxHeader is the largest header of a frame of a run: Ethernet with a tag, IPv6, and TCP with timestamps.
 const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wire.TimestampsLen
 
 // template is the headers of a connection's frames, ready but for what differs from frame to frame: within a run of
@@ -94,7 +94,7 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	return at
 }
 
-// setIP writes what an IP header says of a segment of n bytes.
+// setIP writes the fields of an IP header that depend on the segment's n bytes.
 func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	h := (*[ip.Len4]byte)(b[f.ipAt:])
 	if f.v6 {

@@ -86,7 +86,7 @@ func (t *timers) down(i int) {
 	}
 }
 
-// visit is what a round of transmission did with an Endpoint, for tidy.
+// visit is the outcome of a round of transmission for an Endpoint, for tidy.
 type visit uint8
 
 const (

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/loss"
 )
 
-// TCPCounters are what connections counted.
+// TCPCounters are the counters of connections.
 type TCPCounters struct {
 	tcp.Counters
 	Loss loss.Counters
@@ -23,10 +23,10 @@ func (s *Stack) count(e *Endpoint) {
 	s.totals.Add(&e.counted, &TCPCounters{e.conn.Counters(), e.conn.LossCounters()})
 }
 
-// Totals returns what all connections counted until they ended or, while they live, until Count.
+// Totals returns the sums of all connections' counters, until they ended or, while they live, until Count.
 func (s *Stack) Totals() TCPCounters { return s.totals.Total() }
 
-// Listened returns what all listeners counted, those that were closed included.
+// Listened returns the sums of all listeners' counters, those that were closed included.
 func (s *Stack) Listened() tcp.ListenCounters {
 	n := s.listened
 	for _, l := range s.listening {

@@ -70,8 +70,8 @@ type answer struct {
 	err    error
 }
 
-// Open connects to the daemon whose control socket is at path, and uses its first device. An empty path is
-// what SocketVariable says, else DefaultPath. It fails as OpenConfig does.
+// Open connects to the daemon whose control socket is at path, and uses its first device. An empty path is the value of
+// SocketVariable, else DefaultPath. It fails as OpenConfig does.
 func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) }
 
 // OpenConfig connects to a daemon. It fails with ENOENT or ECONNREFUSED when none is there, EACCES when this user may
@@ -153,8 +153,8 @@ func mapShared(fd, n int) ([]byte, error) {
 	return mem, nil
 }
 
-// exchange makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it
-// then answers counts.
+// exchange makes a request and waits for its reply. When ctx ends first the daemon is asked to cancel; its answer then
+// counts.
 func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 	files ...int) ([]int, error) {
 	ch := make(chan answer, 1)
@@ -191,7 +191,7 @@ func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 	return a.files, nil
 }
 
-// open is exchange for what comes with n descriptors.
+// open is exchange for a reply with n descriptors.
 func (d *Device) open(ctx context.Context, op control.Op, args, result any, n int) ([]int, error) {
 	files, err := d.exchange(ctx, op, args, result)
 	if err == nil && len(files) != n {
@@ -213,7 +213,7 @@ func (d *Device) ask(op control.Op, args, result any) error {
 	return d.call(context.Background(), op, args, result)
 }
 
-// object is what the daemon has for this program under a handle.
+// object is an object of the daemon's that this program has a handle of.
 type object struct {
 	dev    *Device
 	handle control.Handle
@@ -275,7 +275,7 @@ func (d *Device) send(r *control.Request, files ...int) {
 	}
 }
 
-// read takes what the daemon sends.
+// read receives the daemon's frames.
 func (d *Device) read() {
 	for {
 		k, body, files, err := d.conn.Receive()
@@ -383,14 +383,14 @@ func (d *Device) Transport() verbs.Transport {
 	return t
 }
 
-// Snapshot returns what the daemon has, as far as this user may see it. It fails with the context's error.
+// Snapshot returns the state of the daemon, as far as this user may see it. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
 	err = d.call(ctx, control.OpSnapshot, nil, &s)
 	return s, err
 }
 
-// FlushExport returns when what peers wrote into an exported file is on the disk. Only the operator may; others get
-// EACCES, as with Confirm. It fails with the number of the disk's error, and the context's error.
+// FlushExport returns when the bytes that peers wrote into an exported file are on the disk. Only the operator may;
+// others get EACCES, as with Confirm. It fails with the number of the disk's error, and the context's error.
 func (d *Device) FlushExport(ctx context.Context, name string) error {
 	return d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
 }

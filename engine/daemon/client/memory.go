@@ -90,7 +90,7 @@ type MR struct {
 	mem []byte
 }
 
-// RegMR implements verbs.PD; mem is a piece of what Device.Alloc returned.
+// RegMR implements verbs.PD; mem is a piece of a buffer of Device.Alloc.
 func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	fd, offset, err := p.dev.locate(mem)
 	if err != nil {

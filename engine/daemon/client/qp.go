@@ -97,7 +97,7 @@ func (d *Device) qp(h control.Handle) *QP {
 	return d.qps[h]
 }
 
-// down hears from the daemon that a connection is over.
+// down handles the daemon's event that a connection is over.
 func (d *Device) down(h control.Handle, e *control.Error) {
 	var err error
 	if e != nil {
@@ -201,7 +201,7 @@ func (q *QP) Err() error {
 	return q.err
 }
 
-// connection returns what the daemon said of the connection; zero before.
+// connection returns the daemon's description of the connection; zero before.
 func (q *QP) connection() (c control.Connected) {
 	if ends := q.ends.Load(); ends != nil {
 		c = *ends

@@ -48,7 +48,7 @@ func (c *CQ) Resize(depth int) error {
 	return err
 }
 
-// save takes what waits in the ring.
+// save copies the completions that wait in the ring.
 func (c *CQ) save() error {
 	var left []verbs.Completion
 	for {

@@ -46,7 +46,7 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// limitReached hears from the daemon that fewer receives wait than Arm said.
+// limitReached handles the daemon's event that fewer receives wait than Arm asked for.
 func (d *Device) limitReached(h control.Handle) {
 	d.mu.Lock()
 	s := d.srqs[h]

@@ -40,8 +40,8 @@ func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	return os.NewFile(uintptr(fd), name), peer, nil
 }
 
-// newStream makes the two ends. Nothing can be sent to the daemon's: what came there, descriptors too, would
-// be closed with it.
+// newStream makes the two ends. Nothing can be sent to the daemon's end: bytes and descriptors that came there would be
+// closed with it.
 func newStream(buffer int) (fd, peer int, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -85,7 +85,7 @@ func RecvSlot(maxSGE int) int { return recvHead + maxSGE*sgeLen }
 
 var host = binary.NativeEndian
 
-// ErrEntry is wrapped when a slot does not hold what it may.
+// ErrEntry is wrapped when a slot holds a value that it may not.
 var ErrEntry = fmt.Errorf("%w: bad work queue entry", ErrFrame)
 
 // PutSend writes wr into a slot that has room for it.

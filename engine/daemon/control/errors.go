@@ -55,7 +55,7 @@ func Errorf(c Code, format string, args ...any) error {
 	return &Error{Code: c, Text: fmt.Sprintf(format, args...)}
 }
 
-// sentinels are what errors.Is finds in an Error, by code.
+// sentinels are the errors that errors.Is finds in an Error, by code.
 var sentinels = []struct {
 	code Code
 	err  error
@@ -109,7 +109,7 @@ func QuotaError(err error) error {
 	return Errorf(CodeQuota, "%v", err)
 }
 
-// ErrorText is what an error says; empty for none.
+// ErrorText is the text of an error; empty for none.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""

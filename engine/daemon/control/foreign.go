@@ -95,7 +95,7 @@ func charged(payer Payer, open func() (*Memory, error)) (*Memory, error) {
 // Err returns why no memory can be mapped; nil when it can.
 func (m *Mapper) Err() error { return m.err }
 
-// Close ends the use of m; what it mapped is not guarded any more.
+// Close ends the use of m; its mappings are not guarded any more.
 func (m *Mapper) Close() {
 	if m.fd >= 0 {
 		unix.Close(m.fd)

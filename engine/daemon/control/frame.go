@@ -32,7 +32,7 @@ const (
 //	+--------+------+-------+-------+
 const headerLen = 8
 
-// ErrConnClosed is what a connection says that this side has closed.
+// ErrConnClosed is the error of a connection that this side has closed.
 var ErrConnClosed = errors.New("this side has closed the control connection")
 
 // ErrFrame is wrapped when the other side does not speak the protocol. The connection is of no use afterwards.

@@ -126,7 +126,7 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 		now := time.Now()
 		a := m.answer(r, b[:n], budget.Bare(from.Addr()), destination(oob[:on]), now)
 		if a != nil {
-			// from the address that was asked; what the kernel cannot send is asked for again
+			// from the address that was asked; when the kernel cannot send it, the peer asks again
 			c.WriteMsgUDPAddrPort(a, oob[:on], from)
 		}
 		if rest := m.rest(now); rest > 0 {

@@ -76,7 +76,7 @@ func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, er
 	return a, err
 }
 
-// answerOf reads a datagram that answers q; what else comes is an ErrMessage.
+// answerOf reads a datagram that answers q; any other is an ErrMessage.
 func answerOf(c net.Conn, q *Message) (a Message, err error) {
 	var b [RequestLen + 1]byte
 	n, err := c.Read(b[:])

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Counters count what a Mapper was asked, and what it asked.
+// Counters count the requests that a Mapper received and sent.
 type Counters struct {
 	RequestsIn uint64 // REQ of peers
 	AcceptsOut uint64 // answers: a listener is there

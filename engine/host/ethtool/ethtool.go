@@ -1,5 +1,5 @@
-// Package ethtool asks and sets what ethtool(8) does: offloads, queues, rings of an interface of the calling
-// thread's network namespace.
+// Package ethtool reads and sets offloads, queues and rings of an interface of the calling thread's network namespace,
+// as ethtool(8) does.
 package ethtool
 
 import (
@@ -47,8 +47,8 @@ func TxChecksums(name string) (on bool, err error) {
 	return v != 0, err
 }
 
-// Value runs a command that carries one number (struct ethtool_value), such as unix.ETHTOOL_SGRO, and returns
-// what the kernel leaves there.
+// Value runs a command that carries one number (struct ethtool_value), such as unix.ETHTOOL_SGRO, and returns the
+// number that the kernel writes back.
 func Value(name string, command, value uint32) (uint32, error) {
 	b := words(0, command, value)
 	err := Ioctl(name, b)
@@ -236,7 +236,7 @@ func SetRxRing(name string, n uint32) error {
 	return Ioctl(name, raw)
 }
 
-// Driver is what `ethtool -i` shows.
+// Driver is the output of `ethtool -i`.
 type Driver struct{ Name, Version, Firmware, Bus string }
 
 // ReadDriver asks which driver an interface of the calling thread's namespace has.

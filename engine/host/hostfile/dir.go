@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds what Read takes: such files have some lines.
+// maxFile is the largest file that Read accepts, in bytes: such files have some lines.
 const maxFile = 1 << 20
 
 // Dir is a directory whose files nobody but this user and root can change.
@@ -100,8 +100,8 @@ func ours(st *unix.Stat_t, shared bool) error {
 // Close lets others use the directory.
 func (d *Dir) Close() error { return d.f.Close() }
 
-// Read returns what a file has. It must be a regular one, this user's or root's, that nobody else may write
-// to. errors.Is(err, fs.ErrNotExist) tells that there is none.
+// Read returns the content of a file. It must be a regular one, this user's or root's, that nobody else may write to.
+// errors.Is(err, fs.ErrNotExist) reports that there is none.
 func (d *Dir) Read(name string) (b []byte, err error) {
 	fd, err := unix.Openat(int(d.f.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|
 		unix.O_CLOEXEC, 0)
@@ -123,7 +123,7 @@ func (d *Dir) Read(name string) (b []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// Write makes b what the file has, with mode 0600: all of it, also after a crash, or nothing.
+// Write replaces the content of the file by b, with mode 0600: all of it, also after a crash, or nothing.
 func (d *Dir) Write(name string, b []byte) error {
 	at, tmp := int(d.f.Fd()), name+".new"
 	if err := d.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +148,7 @@ func (d *Dir) Write(name string, b []byte) error {
 	return d.f.Sync()
 }
 
-// Remove takes a file away, or a link, but not what it leads to.
+// Remove removes a file, or a link, but not the link's target.
 func (d *Dir) Remove(name string) error {
 	if err := unix.Unlinkat(int(d.f.Fd()), name, 0); err != nil {
 		return &fs.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}

@@ -105,7 +105,7 @@ func Follow(link int, log *slog.Logger, notify func(*State) error,
 	return f, nil
 }
 
-// Watch is what follows the kernel's tables, for health and counters.
+// Watch returns the watch on the kernel's tables, for health and counters.
 func (f *Follower) Watch() *netwatch.Watch { return f.watch }
 
 // Close ends it; no call of notify begins after it returned.
@@ -180,7 +180,7 @@ func (f *Follower) followLoop() {
 	}
 }
 
-// read reads the tables and tells what they say.
+// read reads the tables and passes them to the reader.
 func (f *Follower) read() error {
 	f.reading.Lock()
 	defer f.reading.Unlock()
@@ -209,7 +209,7 @@ func (f *Follower) read() error {
 	return f.notify(s)
 }
 
-// table is where the local routes are for what arrives on nic.
+// table is the routing table with the local routes of nic.
 func (f *Follower) table(nic netlink.Link) (uint32, error) {
 	if master := nic.Attrs().MasterIndex; master != 0 {
 		m, err := f.handle.LinkByIndex(master)
@@ -223,7 +223,7 @@ func (f *Follower) table(nic netlink.Link) (uint32, error) {
 	return unix.RT_TABLE_LOCAL, nil
 }
 
-// filteredSocket makes a socket on which the kernel dumps only what was asked for.
+// filteredSocket makes a socket on which the kernel dumps only the requested entries.
 func filteredSocket() (*nl.SocketHandle, error) {
 	s, err := netwatch.Socket(unix.NETLINK_ROUTE)
 	if err != nil {

@@ -65,7 +65,7 @@ type Resolver struct {
 	routes  map[netip.Addr]knownRoute // see Route
 }
 
-// knownRoute is what Lookup found.
+// knownRoute is a result of Lookup.
 type knownRoute struct {
 	Route
 	until time.Time
@@ -75,7 +75,7 @@ type knownRoute struct {
 type nextHop struct {
 	dsts  map[netip.Addr]bool
 	mac   [6]byte
-	known bool      // mac is what the kernel said last
+	known bool      // mac is the kernel's last answer
 	asked time.Time // when the kernel was last asked for it, and to confirm it
 }
 
@@ -135,7 +135,7 @@ func (r *Resolver) closeSockets() {
 	}
 }
 
-// Watch returns what follows the table, for its state and counters.
+// Watch returns the watch on the table, for its state and counters.
 func (r *Resolver) Watch() *netwatch.Watch { return r.watch }
 
 // Len returns the destinations that are followed.
@@ -193,7 +193,7 @@ func anyLocal(routes []netlink.Route, err error) bool {
 	})
 }
 
-// Route is Lookup, or what that found less than RouteAge ago, if nobody called ForgetRoutes since.
+// Route is Lookup, or its result of less than RouteAge ago, if nobody called ForgetRoutes since.
 func (r *Resolver) Route(dst netip.Addr) (Route, error) {
 	r.mu.Lock()
 	k, now := r.routes[dst], time.Now()
@@ -309,7 +309,7 @@ func (r *Resolver) resolvePending() {
 	}
 }
 
-// resolve looks the route to d up, follows its next hop and says what the kernel knows of that.
+// resolve looks up the route to d, follows its next hop and reports the kernel's state of that.
 func (r *Resolver) resolve(d *destination) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
@@ -346,7 +346,7 @@ func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 	return true
 }
 
-// note remembers what the kernel said of hop, and when it was asked. Without an entry n is nil.
+// note stores the kernel's entry of hop, and the time of the request. Without an entry n is nil.
 func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

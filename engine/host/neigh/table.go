@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change hears from the kernel.
+// change handles a message of the kernel.
 func (r *Resolver) change(kind uint16, body []byte) {
 	n := decode(body)
 	if n == nil || n.LinkIndex != r.link {
@@ -52,7 +52,7 @@ func (r *Resolver) list() error {
 	return nil
 }
 
-// update tells those who use hop what the kernel has of it.
+// update sends the kernel's entry of hop to its users.
 func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	r.mu.Lock()
 	at := r.hops[hop]

@@ -93,7 +93,7 @@ func (n *Space) here() bool {
 	return false
 }
 
-// name returns what the kernel calls the calling thread's namespace, in one system call; nothing without /proc.
+// name returns the kernel's name of the calling thread's namespace, in one system call; nothing without /proc.
 func name() string {
 	s, _ := os.Readlink("/proc/thread-self/ns/net")
 	return s

@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/host/netspace"
 )
 
-// Options say what is followed.
+// Options name the objects to follow.
 type Options struct {
 	Name     string // of what is followed, for errors and the log: "neighbours"
 	Protocol int    // of netlink, such as unix.NETLINK_XFRM [unix.NETLINK_ROUTE]
@@ -35,7 +35,7 @@ type Options struct {
 	Buffer int          // bytes of changes that the kernel keeps until they are read [DefaultBuffer]
 }
 
-// Counters count what a Watch saw.
+// Counters are the counters of a Watch.
 type Counters struct {
 	Changes  uint64 // messages
 	Overruns uint64 // times that the kernel dropped changes because the buffer was full
@@ -110,7 +110,7 @@ func (w *Watch) Close() {
 	w.home.Close()
 }
 
-// Stale is the error of a Watch that cannot read what it follows: what is known may be old.
+// Stale is the error of a Watch that cannot read its objects: its knowledge may be old.
 type Stale struct {
 	Since time.Time
 	Err   error
@@ -132,7 +132,7 @@ func (w *Watch) Health() error {
 	return &Stale{w.stuck.Since, w.stuck.Err}
 }
 
-// Name returns what is followed.
+// Name returns the name of the followed objects.
 func (w *Watch) Name() string { return w.opt.Name }
 
 // Counters returns the counters.
@@ -228,7 +228,7 @@ func (w *Watch) parse(b []byte) error {
 	return nil
 }
 
-// overrun hears that the kernel dropped changes.
+// overrun handles the kernel's report that it dropped changes.
 func (w *Watch) overrun() {
 	w.countFault(func(n *Counters) { n.Overruns++ })
 	if now := time.Now(); now.Sub(w.logged) > sayAgain {
@@ -239,7 +239,7 @@ func (w *Watch) overrun() {
 	w.stale = true
 }
 
-// relist reads everything anew. What the socket holds is older than that, and has to be seen first.
+// relist reads everything anew. The messages in the socket are older than that, and are read first.
 func (w *Watch) relist() {
 	w.sock.SetReadDeadline(time.Time{})
 	for range maxDrain {
@@ -271,7 +271,7 @@ func (w *Watch) list() error {
 	return nil
 }
 
-// fail notes what is in the way of knowing everything.
+// fail notes the error that keeps the Watch from knowing everything.
 func (w *Watch) fail(err error) {
 	w.mu.Lock()
 	first := w.stuck == nil

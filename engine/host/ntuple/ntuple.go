@@ -31,7 +31,7 @@ type Rule struct {
 	Location         uint32 `json:"-"` // in the card's table
 }
 
-// String is what follows ethtool -N.
+// String returns the arguments of ethtool -N.
 func (r Rule) String() string {
 	text := "flow-type tcp4"
 	if r.V6 {
@@ -49,7 +49,7 @@ func (r Rule) String() string {
 	return text + fmt.Sprint(" action ", r.Queue)
 }
 
-// match is the rule without what it does and where it is.
+// match is the rule without its action and its place.
 func (r Rule) match() Rule { return Rule{V6: r.V6, SrcPort: r.SrcPort, DstPort: r.DstPort} }
 
 // Plan says which connections come on which queues.
@@ -124,7 +124,7 @@ func leadsTo(c Card, r Rule) []int {
 	return []int{r.Queue}
 }
 
-// Before is what Undo needs.
+// Before is the state that Undo needs.
 type Before struct {
 	Rules    []Rule   `json:"rules"` // that were missing
 	Queues   []int    `json:"queues"`
@@ -134,7 +134,7 @@ type Before struct {
 	Off      bool     `json:"off,omitempty"`      // n-tuple filters were off
 }
 
-// Save returns what Undo needs after Set. It changes nothing.
+// Save returns the state that Undo needs after Set. It changes nothing.
 func Save(c Card, p *Plan) (b Before, err error) {
 	f, err := Look(c, p)
 	if err != nil {
@@ -195,7 +195,7 @@ func set(c Card, p *Plan, before *Before) error {
 	return nil
 }
 
-// Undo takes back what Set did or began. What others changed since stays; a rule that is such is an error.
+// Undo reverts Set, also a partial one. Later changes of others stay; a rule that others changed is an error.
 func Undo(c Card, b *Before) (err error) {
 	have, more, e := Rules(c)
 	if e != nil && !errors.Is(e, unix.EOPNOTSUPP) {
@@ -259,7 +259,7 @@ func (i Interface) NTuple() ethtool.Feature {
 // SetNTuple implements Card.
 func (i Interface) SetNTuple(on bool) error { return ethtool.SetFeature(string(i), filters, on) }
 
-// Bounds on what a driver tells.
+// Bounds on the answers of drivers.
 const (
 	maxRules   = 1 << 16 // that are listed; the largest tables have 16,384
 	maxTable   = 1 << 16 // entries of an indirection table

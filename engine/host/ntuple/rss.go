@@ -26,7 +26,7 @@ func words(a, b, c, d uint32, more ...uint32) (out []byte) {
 
 func word(b []byte, i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 
-// Table returns the queues that RSS spreads over what no rule takes; nil when the driver tells none.
+// Table returns the queues that RSS spreads over the packets without a rule; nil when the driver does not report them.
 func Table(c Card) []uint32 {
 	head := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GRXFHINDIR)
 	b := append(slices.Clone(head), 0, 0, 0, 0)

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of linux/ethtool.h, what x/sys does not have.
+// Parts of linux/ethtool.h that x/sys does not have.
 const (
 	tcpV4Flow    = 0x01       // TCP_V4_FLOW
 	tcpV6Flow    = 0x05       // TCP_V6_FLOW
-	flowRSS      = 0x20000000 // FLOW_RSS: fs.ring_cookie is added to what the context's table says
+	flowRSS      = 0x20000000 // FLOW_RSS: fs.ring_cookie is added to the entry of the context's table
 	locSpecial   = 0x80000000 // RX_CLS_LOC_SPECIAL: the driver finds a free location
 	locAny       = 0xffffffff // RX_CLS_LOC_ANY
 	contextAlloc = 0xffffffff // ETH_RXFH_CONTEXT_ALLOC

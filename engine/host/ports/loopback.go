@@ -89,7 +89,7 @@ func Begin(local, remote netip.AddrPort) (*Dialing, error) {
 	return &Dialing{os.NewFile(uintptr(fd), "tcp")}, nil
 }
 
-// Wait returns the connection once it is established. It fails with what the peer or the kernel answered, and with the
+// Wait returns the connection once it is established. It fails with the answer of the peer or the kernel, and with the
 // context's error.
 func (d *Dialing) Wait(ctx context.Context) (net.Conn, error) {
 	defer d.file.Close()

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noteName is the extended attribute that says what a file has: getfattr -n user.xwarp FILE.
+// noteName is the extended attribute that describes a file's content: getfattr -n user.xwarp FILE.
 const noteName = "user.xwarp"
 
-// note is what it says. With another length or time somebody else wrote to the file.
+// note is its format. With another length or time somebody else wrote to the file.
 const note = "sha256=%x length=%d mtime=%d"
 
 // Note has f say that its SHA-256 is sum, until somebody writes to it. Where the file system has no

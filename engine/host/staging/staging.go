@@ -21,15 +21,15 @@ import (
 // MaxName is the longest name in bytes that file systems take.
 const MaxName = 255
 
-// What is behind the name of a file.
+// Kinds of file behind a name.
 const (
 	staged  = ".xwarp-staged"  // and 16 digits: of no use to who did not make it
 	partial = ".xwarp-partial" // may be gone on with
 	journal = ".xwarp-journal" // whole, and on its way into its file
 )
 
-// stem returns what the names of a file's staged files begin with. A name that leaves no room for the rest is
-// replaced by a part of its SHA-256.
+// stem returns the beginning of the names of a file's staged files. A name that leaves no room for the rest is replaced
+// by a part of its SHA-256.
 func stem(name string) string {
 	if len(name) > MaxName-len("..0123456789abcdef"+staged) {
 		sum := sha256.Sum256([]byte(name))
@@ -92,7 +92,7 @@ func (d *Dir) remove(name string) error {
 	return nil
 }
 
-// Sync makes what names the directory has durable.
+// Sync makes the names in the directory durable.
 func (d *Dir) Sync() error {
 	if err := d.f.Sync(); err != nil {
 		return fmt.Errorf("directory %s: %w", d.f.Name(), err)
