@@ -16,12 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layout.h"
+#include "objects.h"
 
-#define EXPORT __attribute__((visibility("default")))
 #define SYSFS "/sys/class/infiniband"
-
-bool xw_roce(void);
 
 /* leads says whether a path is below SYSFS, and then writes to to where it leads. No lock and no heap: allocators open files. */
 __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
