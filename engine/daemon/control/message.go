@@ -271,8 +271,8 @@ type SetStateArgs struct {
 	RemoteQPN uint32     `json:"remote_qpn,omitempty"`
 	IRD       int        `json:"ird,omitempty"`       // as that of ConnectArgs
 	RNRTimer  int        `json:"rnr_timer,omitempty"` // IBV_QP_MIN_RNR_TIMER, 0 to 31
-	// Of ToRTS: how long a request waits for a peer that does not answer, 4.096 us * 2^Timeout * (RetryCount + 1);
-	// a Timeout of 0 means for ever.
+	// Of ToRTS: how long a request waits for a peer that does not answer, 4.096 us * 2^Timeout * (RetryCount + 1),
+	// at least 4 s until the two are connected; a Timeout of 0 means for ever.
 	Timeout    int `json:"timeout,omitempty"`
 	RetryCount int `json:"retry_cnt,omitempty"`
 	// RNRRetry is how often a message waits for the peer's RNRTimer when the peer has no receive for it; 7: for ever.

@@ -26,7 +26,10 @@ const (
 	// RNRGrace is the least time in which a peer may post a receive for a message, also with an rnr_retry of 0: the
 	// receive may be in shared memory, and the peer's daemon have no processor to look.
 	RNRGrace = 20 * time.Millisecond
-	// AttemptPauses is how long an attempt may take, as a multiple of the pause after it: 200 ms at first, where TCP
-	// would send a SYN that was lost again after a second.
-	AttemptPauses = 20
+	// AttemptTime is how long an attempt may take: TCP sends a SYN that was lost again after one second. An attempt
+	// that ends as the peer answers leaves the peer connected with nobody.
+	AttemptTime = 3 * time.Second
+	// MeetGrace is the least time in which queue pairs meet. InfiniBand needs no connection, and perftest's timeout is
+	// half a second; a daemon that has to wait for a processor would miss it.
+	MeetGrace = 4 * time.Second
 )

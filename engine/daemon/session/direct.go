@@ -31,8 +31,8 @@ type direct struct {
 	ended     bool // completions are not held any more
 	held      []verbs.Completion
 	failure   rdmap.Status  // of the next send that is flushed; Success: WR_FLUSH_ERR
-	wait      time.Duration // for a peer that does not answer; 0: for ever
-	timer     *time.Timer   // of wait; nil: no request waits
+	wait      time.Duration // for a peer that does not answer; 0: for ever; see patience
+	timer     *time.Timer   // of patience; nil: no request waits
 	rnrRetry  int           // how often a message waits for a receive; foreverRNR: for ever
 	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none
 	lastErr   error         // of the last attempt to connect
@@ -61,8 +61,16 @@ func (d *direct) gate(waiting bool) (recvs, sends bool) {
 // startTimer is called with mu held, when a request waits for the peer.
 func (d *direct) startTimer() {
 	if d.timer == nil && d.wait > 0 {
-		d.timer = time.AfterFunc(d.wait, d.failUnanswered)
+		d.timer = time.AfterFunc(d.patience(), d.failUnanswered)
 	}
+}
+
+// patience returns how long a request waits for the peer. It is called with mu held.
+func (d *direct) patience() time.Duration {
+	if d.connected {
+		return d.wait
+	}
+	return max(d.wait, rendezvous.MeetGrace)
 }
 
 // stopTimers is called with mu held.
@@ -165,13 +173,13 @@ func (d *direct) failUnanswered() {
 	q := d.q
 	defer guard.Recover(q.s.onDefect("ending a queue pair whose peer does not answer"))
 	d.mu.Lock()
-	over, err := d.ended || d.connected && !d.quiet, d.lastErr
+	over, err, waited := d.ended || d.connected && !d.quiet, d.lastErr, d.patience()
 	d.mu.Unlock()
 	if over {
 		return
 	}
 	text := fmt.Sprintf("RETRY_EXC_ERR: no answer from queue pair %#06x at %v within %v",
-		d.pair.Remote.QPN, d.pair.Remote.GID, d.wait)
+		d.pair.Remote.QPN, d.pair.Remote.GID, waited)
 	if err != nil {
 		text += fmt.Sprintf(": %v", err)
 	}

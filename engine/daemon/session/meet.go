@@ -136,13 +136,13 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 	try := d.accept
 	switch {
 	case d.pair.IsSelf():
-		try = attempts(d.dialSelf)
+		try = attempt(d.dialSelf)
 	case d.pair.Dials():
-		try = attempts(d.dial)
+		try = attempt(d.dial)
 	}
 	context.AfterFunc(q.ended, closePort)
 	for pause := rendezvous.FirstPause; ; pause = min(2*pause, rendezvous.LongestPause) {
-		err := try(ctx, pause)
+		err := try(ctx)
 		switch {
 		case err == nil:
 			d.setConnected()
@@ -164,11 +164,10 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 	}
 }
 
-// attempts makes an attempt of dial. Attempts take longer the longer the pause before the next one: a first SYN that is
-// lost must not take the time in which the program expects an answer.
-func attempts(dial func(ctx context.Context) error) func(context.Context, time.Duration) error {
-	return func(ctx context.Context, pause time.Duration) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, pause*rendezvous.AttemptPauses, errNoAnswer)
+// attempt bounds the time of dial.
+func attempt(dial func(ctx context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, rendezvous.AttemptTime, errNoAnswer)
 		defer cancel()
 		return dial(ctx)
 	}
@@ -212,7 +211,7 @@ func (d *direct) dial(ctx context.Context) error {
 }
 
 // accept waits for the peer's daemon to dial.
-func (d *direct) accept(ctx context.Context, _ time.Duration) error {
+func (d *direct) accept(ctx context.Context) error {
 	return d.acceptAs(ctx, d.q.q.(*core.QP))
 }
 
