@@ -168,8 +168,8 @@ func (q *QP) placeReport(h *ddp.Untagged, n int) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// completeReported completes the messages that the peer's Reports cover. TCP's acknowledgement of them may still be
-// under way.
+// completeReported completes the messages that the peer's Reports cover, and that TCP has released. A peer that reports
+// what was not sent yet does not have the memory released from which it will be.
 func (q *QP) completeReported() {
 	s := &q.sq
 	s.reported = max(s.reported, s.head)
@@ -181,7 +181,7 @@ func (q *QP) completeReported() {
 		if int32(q.progress.placed-w.number) < 0 {
 			break
 		}
-		w.acked, w.answered = true, true
+		w.answered = true
 	}
 	q.completeFinished()
 }

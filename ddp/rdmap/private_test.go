@@ -91,6 +91,27 @@ func TestCompletionMeansPlaced(t *testing.T) {
 	}
 }
 
+// TestReportReleasesNothing has a peer report a Write that TCP may still read from memory: it completes when TCP
+// releases it.
+func TestReportReleasesNothing(t *testing.T) {
+	a, b := twins(t, nil, private)
+	near, far := a.region(300, ddp.Attr{}), b.region(300, ddp.Attr{Access: ddp.RemoteWrite})
+	a.send(SendWR{ID: 1, Op: WRWrite, Flags: Signaled, SGL: []SGE{sge(near, 0, 300)},
+		RemoteSTag: far.STag(), RemoteTO: far.Base()})
+	frames := a.pullAll(200)
+	b.push(nil, frames...)
+	a.push(nil, b.pullAll(200)...)
+	if got := a.take(); len(got) != 0 {
+		t.Fatalf("complete while TCP has it: %+v", got)
+	}
+	for _, f := range frames {
+		a.qp.ReleaseULPDU(f.ref)
+	}
+	if got := a.take(); len(got) != 1 || got[0].Status != Success {
+		t.Errorf("released: %+v", got)
+	}
+}
+
 // TestUnsignaledAskSeldom has a chain of unsignaled Writes ask for a Report per half of the queue, and at its end.
 func TestUnsignaledAskSeldom(t *testing.T) {
 	a, b := twins(t, func(c *Config) { c.SendDepth = 8 }, private)
@@ -207,7 +228,9 @@ func TestOldReportsHaveNoEffect(t *testing.T) {
 	for range 3 {
 		a.send(SendWR{Op: WRWrite, Flags: Signaled, RemoteSTag: 1})
 	}
-	a.pullAll(200)
+	for _, f := range a.pullAll(200) {
+		a.qp.ReleaseULPDU(f.ref)
+	}
 	for _, c := range []struct {
 		word, count uint32
 		done        int
