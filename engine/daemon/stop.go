@@ -25,12 +25,12 @@ func (d *Daemon) close(grace time.Duration) error {
 	if again {
 		return nil
 	}
+	d.sysfs.close() // before another daemon may have the sockets
 	for _, ln := range append([]*net.UnixListener{d.socket, d.admin}, d.tenants...) {
 		if ln != nil {
 			ln.Close()
 		}
 	}
-	d.sysfs.close()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var group sync.WaitGroup

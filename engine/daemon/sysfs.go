@@ -29,7 +29,8 @@ type sysfsTree struct {
 	written map[string]string // content of the files by path
 }
 
-// openSysfs makes the directory anew. A killed daemon may have left it.
+// openSysfs makes the directory anew. A killed daemon may have left it. The modes do not depend on the umask, which is 0077
+// in the packaged unit.
 func openSysfs(socket string) (*sysfsTree, error) {
 	parent, err := os.OpenRoot(filepath.Dir(socket))
 	if err != nil {
@@ -43,6 +44,9 @@ func openSysfs(socket string) (*sysfsTree, error) {
 	}
 	if err == nil {
 		t.root, err = parent.OpenRoot(t.name)
+	}
+	if err == nil {
+		err = t.root.Chmod(".", 0o755)
 	}
 	if err != nil {
 		parent.Close()
@@ -63,14 +67,7 @@ func (t *sysfsTree) write(files map[string]string) error {
 		if before, there := t.written[name]; there && before == text {
 			continue
 		}
-		const next = "next"
-		err := t.root.MkdirAll(path.Dir(name), 0o755)
-		if err == nil {
-			err = t.root.WriteFile(next, []byte(text+"\n"), 0o644)
-		}
-		if err == nil {
-			err = t.root.Rename(next, name)
-		}
+		err := t.writeFile(name, text)
 		if err == nil {
 			t.written[name] = text
 		}
@@ -82,9 +79,31 @@ func (t *sysfsTree) write(files map[string]string) error {
 			if err := t.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
+			for p := path.Dir(name); p != "." && t.root.Remove(p) == nil; { // empty ones
+				p = path.Dir(p)
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// writeFile replaces a file, and makes its directories. All users may read them.
+func (t *sysfsTree) writeFile(name, text string) error {
+	err := t.root.MkdirAll(path.Dir(name), 0o755)
+	for p := path.Dir(name); err == nil && p != "."; p = path.Dir(p) {
+		err = t.root.Chmod(p, 0o755)
+	}
+	const next = "next"
+	if err == nil {
+		err = t.root.WriteFile(next, []byte(text+"\n"), 0o644)
+	}
+	if err == nil {
+		err = t.root.Chmod(next, 0o644)
+	}
+	if err == nil {
+		err = t.root.Rename(next, name)
+	}
+	return err
 }
 
 // close removes the directory.

@@ -5,13 +5,17 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"xwarp/engine/daemon/control"
 )
 
-// TestSysfsFollows has devices that change and go: the files are those of the devices that there are.
+// TestSysfsFollows has devices that change and go: the files are those of the devices that there are. All users may
+// read them, whatever the umask is.
 func TestSysfsFollows(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
 	socket := filepath.Join(t.TempDir(), "s")
 	dir := control.SysfsPath(socket)
 	if err := os.MkdirAll(filepath.Join(dir, "iwarp/xwarp_old"), 0o755); err != nil {
@@ -32,7 +36,20 @@ func TestSysfsFollows(t *testing.T) {
 		}
 		got := map[string]string{}
 		fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
-			if err == nil && e.Type().IsRegular() {
+			if err != nil {
+				return err
+			}
+			mode := fs.FileMode(0o644)
+			if e.IsDir() {
+				mode = 0o755
+			}
+			if st, err := e.Info(); err != nil || st.Mode().Perm() != mode {
+				t.Errorf("%s: %v, %v, want mode %v", name, st.Mode(), err, mode)
+			}
+			if strings.HasPrefix(name, "iwarp/a") && want["iwarp/a/node_type"] == "" {
+				t.Errorf("%s stays of a device that is gone", name)
+			}
+			if e.Type().IsRegular() {
 				b, _ := os.ReadFile(filepath.Join(dir, name))
 				got[name] = string(b)
 			}
