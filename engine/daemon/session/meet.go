@@ -136,9 +136,9 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 	try := d.accept
 	switch {
 	case d.pair.IsSelf():
-		try = attempt(d.dialSelf)
+		try = d.dialSelf
 	case d.pair.Dials():
-		try = attempt(d.dial)
+		try = d.dial
 	}
 	context.AfterFunc(q.ended, closePort)
 	for pause := rendezvous.FirstPause; ; pause = min(2*pause, rendezvous.LongestPause) {
@@ -164,17 +164,10 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 	}
 }
 
-// attempt bounds the time of dial.
-func attempt(dial func(ctx context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, rendezvous.AttemptTime, errNoAnswer)
-		defer cancel()
-		return dial(ctx)
-	}
-}
-
 // dial makes one attempt to reach the peer's daemon.
 func (d *direct) dial(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, rendezvous.AttemptTime, errNoAnswer)
+	defer cancel()
 	q, s := d.q, d.q.s
 	gid := d.pair.Remote.GID
 	remote := netip.AddrPortFrom(gid, s.meetings.portAt(s.dev, gid))
