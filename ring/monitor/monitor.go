@@ -59,19 +59,20 @@ type Port struct {
 
 // Wrap decorates the Port of a queue; captures show it by that name.
 func (h *Hub) Wrap(p ring.Port, name string) *Port {
-	t := &Port{Port: p, hub: h, name: name}
+	return h.add(&Port{Port: p, hub: h, name: name})
+}
+
+func (h *Hub) add(p *Port) *Port {
 	h.mu.Lock()
-	h.ports = append(h.ports, t)
+	h.ports = append(h.ports, p)
 	h.mu.Unlock()
-	return t
+	return p
 }
 
 // Decrypted returns a Port without rings, whose frames are given to Show: those that the Ports with rings have
 // encrypted. Captures show them only with Config.Decrypted.
 func (h *Hub) Decrypted(name string) *Port {
-	p := h.Wrap(nil, name)
-	p.decrypted = true
-	return p
+	return h.add(&Port{hub: h, name: name, decrypted: true})
 }
 
 // Watches reports whether a frame with a TCP segment is to be given to Show.
