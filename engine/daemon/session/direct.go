@@ -35,6 +35,7 @@ type direct struct {
 	timer     *time.Timer   // of patience; nil: no request waits
 	rnrRetry  int           // how often a message waits for a receive; foreverRNR: for ever
 	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none
+	rnrTurn   uint          // counts the messages that have waited so
 	lastErr   error         // of the last attempt to connect
 }
 
@@ -78,6 +79,11 @@ func (d *direct) stopTimers() {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
+	d.stopRNRTimer()
+}
+
+// stopRNRTimer is called with mu held.
+func (d *direct) stopRNRTimer() {
 	if d.rnrTimer != nil {
 		d.rnrTimer.Stop()
 		d.rnrTimer = nil
@@ -158,6 +164,7 @@ func (d *direct) endQuietly(err error) bool {
 		return true
 	}
 	d.quiet, d.lastErr = true, err
+	d.stopRNRTimer() // from here on the peer does not answer
 	for i := range d.held {
 		if d.held[i].Op != rdmap.WRRecv {
 			d.startTimer()
@@ -205,22 +212,22 @@ const foreverRNR = 7
 func (d *direct) onPeerWaits(waits bool, timer uint8) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.rnrTimer != nil {
-		d.rnrTimer.Stop()
-		d.rnrTimer = nil
-	}
+	d.stopRNRTimer()
 	if !waits || d.ended || d.rnrRetry == foreverRNR {
 		return
 	}
 	wait := rendezvous.RNRWait(timer, d.rnrRetry)
-	d.rnrTimer = time.AfterFunc(wait, func() { d.failNotReady(wait) })
+	d.rnrTurn++
+	turn := d.rnrTurn
+	d.rnrTimer = time.AfterFunc(wait, func() { d.failNotReady(turn, wait) })
 }
 
-// failNotReady is called when the peer has posted no receive in time.
-func (d *direct) failNotReady(wait time.Duration) {
+// failNotReady is called when the peer has posted no receive in time. It does nothing if the timer of that turn was
+// stopped as it fired.
+func (d *direct) failNotReady(turn uint, wait time.Duration) {
 	defer guard.Recover(d.q.s.onDefect("ending a queue pair whose peer has no receive"))
 	d.mu.Lock()
-	over := d.ended || d.rnrTimer == nil
+	over := d.ended || d.rnrTimer == nil || d.rnrTurn != turn
 	d.mu.Unlock()
 	if over {
 		return
