@@ -162,10 +162,13 @@ func openLocal(dir string) (*daemon.Daemon, error) {
 	return d, nil
 }
 
-// localDirectory makes a directory that only this user enters.
+// localDirectory makes a directory that only this user enters, and in whose place no other user can put another one.
 func localDirectory() (dir string, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
 		if !filepath.IsAbs(parent) || len(parent) > longestDirectory {
+			continue
+		}
+		if parent, err = trusted(parent); err != nil {
 			continue
 		}
 		if dir, err = os.MkdirTemp(parent, "xwarp-local-"); err == nil {
@@ -174,6 +177,26 @@ func localDirectory() (dir string, err error) {
 	}
 	return "", fmt.Errorf("a directory for the control socket: %w (TMPDIR names another place)",
 		err)
+}
+
+// trusted returns a directory without symbolic links. It fails where another user could replace what is in it: su
+// without - leaves XDG_RUNTIME_DIR as it is. The owner of / counts as root, which a user namespace may show as nobody.
+func trusted(dir string) (string, error) {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	var root, st unix.Stat_t
+	if err := errors.Join(unix.Stat("/", &root), unix.Stat(dir, &st)); err != nil {
+		return "", err
+	}
+	switch {
+	case st.Uid != root.Uid && int(st.Uid) != os.Geteuid():
+		return "", fmt.Errorf("%s belongs to user %d, who could change what is in it", dir, st.Uid)
+	case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
+		return "", fmt.Errorf("others may write to %s (mode %04o)", dir, st.Mode&0o7777)
+	}
+	return dir, nil
 }
 
 // awaitEnd returns when the process of a pidfd has ended.

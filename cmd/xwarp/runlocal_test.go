@@ -79,6 +79,32 @@ func TestRunLocal(t *testing.T) {
 	}
 }
 
+// TestRunLocalDirectory has XDG_RUNTIME_DIR and TMPDIR name a directory of another user, who could replace what is in
+// it.
+func TestRunLocalDirectory(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("root is needed, for a directory of another user")
+	}
+	foreign, err := os.MkdirTemp("/tmp", "foreign") // short, as a control socket has to be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(foreign)
+	if err := errors.Join(os.Chown(foreign, otherUser, otherUser),
+		os.Chmod(foreign, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	c := local(t, forAll(t), "--", "sh", "-c", "echo $XWARP_SOCKET")
+	c.Env = append(c.Env, "XDG_RUNTIME_DIR="+foreign, "TMPDIR="+foreign)
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "/tmp/xwarp-local-") {
+		t.Errorf("%v, control socket %s", err, out)
+	}
+	if left, err := os.ReadDir(foreign); err != nil || len(left) > 0 {
+		t.Errorf("%v stays, %v", left, err)
+	}
+}
+
 // TestRunLocalEnds kills a program: its daemon ends, and leaves nothing. Nobody else reaches the daemon before.
 func TestRunLocalEnds(t *testing.T) {
 	xwarp := forAll(t)

@@ -29,8 +29,8 @@ type sysfsTree struct {
 	written map[string]string // content of the files by path
 }
 
-// openSysfs makes the directory anew. A killed daemon may have left it. The modes do not depend on the umask, which is 0077
-// in the packaged unit.
+// openSysfs makes the directory anew. A killed daemon may have left it. The modes do not depend on the umask, which is
+// 0077 in the packaged unit.
 func openSysfs(socket string) (*sysfsTree, error) {
 	parent, err := os.OpenRoot(filepath.Dir(socket))
 	if err != nil {
