@@ -74,6 +74,7 @@ type Manager struct {
 	cfg      Config
 	stack    *stack.Stack
 	flows    map[flowKey]*flow
+	known    map[*stack.Flow]*flow // the same, by the Flow of the Stack
 	policies []*xfrm.Policy
 	outs     map[*xfrm.SA]*outbound // each SA gets one esp.Out, ever: another would count from 1 again
 	ins      map[*xfrm.SA]*inbound
@@ -174,7 +175,8 @@ func New(cfg Config) *Manager {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{cfg: cfg, flows: map[flowKey]*flow{}, outs: map[*xfrm.SA]*outbound{},
+	return &Manager{cfg: cfg, flows: map[flowKey]*flow{},
+		known: map[*stack.Flow]*flow{}, outs: map[*xfrm.SA]*outbound{},
 		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
 }
 
@@ -226,19 +228,14 @@ func (m *Manager) flowOf(k flowKey) *flow {
 	f := m.flows[k]
 	if f == nil {
 		f = &flow{Flow: *nowhere(k.mode, &tcp.Tuple{Local: k.local, Remote: k.remote})}
-		m.flows[k] = f
+		m.flows[k], m.known[&f.Flow] = f, f
 	}
 	return f
 }
 
 // Want implements stack.IPsec.
 func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
-	var f *flow
-	for _, known := range m.flows {
-		if &known.Flow == wanted {
-			f = known
-		}
-	}
+	f := m.known[wanted]
 	if f == nil {
 		return
 	}

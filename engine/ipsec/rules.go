@@ -44,6 +44,7 @@ func (m *Manager) forgetIdle() {
 	for p, f := range m.flows {
 		if f.current == nil && !used[&f.Flow] {
 			delete(m.flows, p)
+			delete(m.known, &f.Flow)
 		}
 	}
 }
