@@ -593,15 +593,7 @@ func runIPsec(seed uint64) error {
 
 // TestIPsecSeed replays one seed with IPsec, without the features of -without.
 func TestIPsecSeed(t *testing.T) {
-	s := drawWideOr(uint64(max(*flagSeed, 1)), features(*flagWithout), true)
-	s.trace()
-	err := s.guard()
-	t.Logf("seed %d: %d frames, %.3f s, hash %#x", s.seed, s.w.Frames(),
-		float64(s.w.Since())/1e9, s.w.Hash())
-	if err != nil {
-		s.dump()
-		t.Fatalf("%v\n%v", err, s)
-	}
+	drawWideOr(uint64(max(*flagSeed, 1)), features(*flagWithout), true).replay(t)
 }
 
 // TestIPsecSeeds is the part of the scenarios with IPsec in the ordinary test run.

@@ -71,10 +71,16 @@ func TestSeed(t *testing.T) {
 		}
 	}
 	s := draw(seed, features(*flagWithout), adapt)
+	s.replay(t)
+}
+
+// replay runs one scenario, and prints what -frames asks for.
+func (s *scenario) replay(t *testing.T) {
+	t.Helper()
 	s.trace()
 	err := s.guard()
-	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
-		s.w.Hash())
+	t.Logf("seed %d: %d frames, %.3f s, hash %#x", s.seed, s.w.Frames(),
+		float64(s.w.Since())/1e9, s.w.Hash())
 	if err != nil {
 		s.dump()
 		t.Fatalf("%v\n%v", err, s)

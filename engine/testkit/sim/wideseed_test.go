@@ -23,16 +23,7 @@ const youngFeatures = "blocks of A,blocks of B,blocks of C,live frames of A,live
 
 // TestWideSeed replays one wide seed, without the features of -without.
 func TestWideSeed(t *testing.T) {
-	seed := uint64(max(*flagSeed, 1))
-	s := drawWide(seed, features(*flagWithout))
-	s.trace()
-	err := s.guard()
-	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
-		s.w.Hash())
-	if err != nil {
-		s.dump()
-		t.Fatalf("%v\n%v", err, s)
-	}
+	drawWide(uint64(max(*flagSeed, 1)), features(*flagWithout)).replay(t)
 }
 
 // TestWideSeeds is the part of the wide scenarios in the ordinary test run. Seeds that once crawled
