@@ -233,11 +233,7 @@ func newECNLab(t *testing.T) *ecnLab {
 	}
 	vm.NeedNewest(t)
 	share := t.TempDir()
-	build := exec.Command("go", "build", "-o", share, "xwarp/scripts/lab/kernelpeer")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build.Args, err, out)
-	}
+	compile(t, "build", "-o", share, "xwarp/scripts/lab/kernelpeer")
 	l := &ecnLab{}
 	b := boot(t, vm.Options{Newest: true, NoSiw: true, Share: share, Intercept: l.path.frame})
 	l.vm, l.dev = b.vm, b.xdpDevice(t)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"sort"
+	"testing"
 	"time"
 
 	"github.com/google/gopacket"
@@ -49,6 +50,24 @@ func readCapture(file string) ([]*session, error) {
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// packetsIn decodes the packets of a pcap file.
+func packetsIn(t *testing.T, file string) (list []gopacket.Packet) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcapgo.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range gopacket.NewPacketSource(r, r.LinkType()).Packets() {
+		list = append(list, p)
+	}
+	return list
 }
 
 // toPcap makes pcap of pcapng.

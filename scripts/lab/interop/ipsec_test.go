@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,11 +25,7 @@ func TestXFRM(t *testing.T) {
 	}
 	vm.Need(t)
 	dir := t.TempDir()
-	build := exec.Command("go", "test", "-c", "-o", filepath.Join(dir, "xfrm.test"),
-		"xwarp/engine/host/xfrm")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	compile(t, "test", "-c", "-o", filepath.Join(dir, "xfrm.test"), "xwarp/engine/host/xfrm")
 	m, err := vm.Start(t.Context(), vm.Options{Share: dir})
 	if err != nil {
 		t.Fatal(err)

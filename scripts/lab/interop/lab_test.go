@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -47,16 +48,28 @@ func need(t *testing.T, siw vm.Siw) *bench {
 // boot starts a machine on a network of its own.
 func boot(t *testing.T, o vm.Options) *bench {
 	t.Helper()
-	network, err := vm.NewNetwork(0)
+	o.Network = network(t)
+	return &bench{t: t, net: o.Network, vm: start(t, o)}
+}
+
+// network makes a network that ends with the test.
+func network(t *testing.T) *vm.Network {
+	t.Helper()
+	n, err := vm.NewNetwork(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := network.Close(); err != nil {
+		if err := n.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	o.Network = network
+	return n
+}
+
+// start starts a machine that ends with the test. A failure has the end of its console.
+func start(t *testing.T, o vm.Options) *vm.VM {
+	t.Helper()
 	m, err := vm.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +82,17 @@ func boot(t *testing.T, o vm.Options) *bench {
 			t.Error(err)
 		}
 	})
-	return &bench{t: t, net: network, vm: m}
+	return m
+}
+
+// compile runs go with args, for programs that run in machines.
+func compile(t *testing.T, args ...string) {
+	t.Helper()
+	c := exec.Command("go", args...)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", c.Args, err, out)
+	}
 }
 
 // xdpDevice opens one of ours on AF_XDP in the namespace beside the machine.

@@ -12,10 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
-
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
@@ -90,16 +86,7 @@ func (b *bench) mappings(t *testing.T, f func() error) (list []mapping) {
 	if err := errors.Join(err, c.Stop()); err != nil {
 		t.Fatal(err)
 	}
-	in, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	r, err := pcapgo.NewReader(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for p := range gopacket.NewPacketSource(r, layers.LayerTypeEthernet).Packets() {
+	for _, p := range packetsIn(t, file) {
 		from, _ := netip.AddrFromSlice(p.NetworkLayer().NetworkFlow().Src().Raw())
 		m, err := portmapper.Parse(p.TransportLayer().LayerPayload())
 		if err != nil {

@@ -4,25 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
 
 	"xwarp/engine/esp"
 	"xwarp/scripts/lab/vm"
 )
 
 // ikeHosts are two machines whose SAs strongSwan negotiates: one with xwarpd, one with soft-iWARP on the kernel's ESP.
-type ikeHosts struct {
-	net       *vm.Network
-	ours, siw *vm.VM
-}
+type ikeHosts struct{ ours, siw *vm.VM }
 
 // bootIKE boots both.
 func bootIKE(t *testing.T) *ikeHosts {
@@ -32,36 +25,18 @@ func bootIKE(t *testing.T) *ikeHosts {
 	}
 	vm.NeedNewest(t)
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	network, err := vm.NewNetwork(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { network.Close() })
-	h := &ikeHosts{net: network}
-	for to, o := range map[**vm.VM]vm.Options{
-		&h.ours: {Network: network, Newest: true, NoSiw: true, Share: dir},
-		&h.siw:  {Network: network},
-	} {
-		m, err := vm.Start(t.Context(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+	compile(t, "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
+	n := network(t)
+	h := &ikeHosts{ours: start(t, vm.Options{Network: n, Newest: true, NoSiw: true, Share: dir}),
+		siw: start(t, vm.Options{Network: n})}
+	for _, m := range []*vm.VM{h.ours, h.siw} {
 		t.Cleanup(func() {
 			if t.Failed() && m.Running() {
 				out, _, _ := m.Run("tail -n 30 /tmp/*.log; ip -s xfrm state; ip xfrm policy",
 					time.Minute)
-				t.Log(out, m.ConsoleEnd())
-			}
-			if err := m.Close(); err != nil {
-				t.Error(err)
+				t.Log(out)
 			}
 		})
-		*to = m
 		h.script(t, m, startCharon)
 	}
 	return h
@@ -372,18 +347,8 @@ func (h *ikeHosts) capture(t *testing.T) func() [][]byte {
 		if err := c.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		r, err := pcapgo.NewReader(f)
-		if err != nil {
-			t.Fatal(err)
-		}
 		seen := map[[2]uint32]bool{}
-		source := gopacket.NewPacketSource(r, r.LinkType())
-		for p := range source.Packets() {
+		for _, p := range packetsIn(t, file) {
 			if p.Layer(layers.LayerTypeTCP) != nil {
 				t.Errorf("TCP in the clear: %v", p)
 			}
