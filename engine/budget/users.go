@@ -205,12 +205,12 @@ func (k Kind) format(n int64) string {
 
 var remedies = [Kinds]string{
 	Sessions: "raise daemon.clients",
-	Mappings: "regions, queues and queue pairs have one each: lower limits.mrs, cqs or qps for the user " +
-		"who has most: xwarp resource show user",
-	Descriptors: "raise LimitNOFILE of xwarpd's unit, or lower limits.cqs and qps for the user " +
-		"who has most: xwarp resource show user",
+	Mappings: "regions, queues and queue pairs have one each: lower limits.mrs, cqs or qps for the " +
+		"largest user: xwarp resource show user",
+	Descriptors: "raise LimitNOFILE of xwarpd's unit, or lower limits.cqs and qps for the " +
+		"largest user: xwarp resource show user",
 	DaemonMemory: "the host's memory or MemoryMax of xwarpd's unit is the whole: lower " +
-		"limits.daemon_memory for the user who has most: xwarp resource show user",
+		"limits.daemon_memory for the largest user: xwarp resource show user",
 }
 
 // Remedy says what gives users larger shares of a kind; empty for kinds that they do not share.

@@ -30,7 +30,7 @@ var ipsecSeen struct {
 	acquires, hard, tooBig, exact     atomic.Uint64
 }
 
-// ike is the IKE daemons and the kernels of all hosts, and an observer who has all keys.
+// ike is the IKE daemons and the kernels of all hosts, and an observer with all keys.
 type ike struct {
 	w        *wide
 	r        *rand.Rand
