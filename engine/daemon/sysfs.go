@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -123,11 +124,7 @@ func (t *sysfsTree) close() {
 func (d *Daemon) writeSysfs() error {
 	files := map[string]string{}
 	for _, v := range d.deviceList() {
-		for style, rnic := range map[string]bool{"iwarp": true, "roce": false} {
-			for name, text := range v.SysfsFiles(rnic) {
-				files[style+"/class/infiniband/"+name] = text
-			}
-		}
+		maps.Copy(files, v.SysfsFiles())
 	}
 	return d.sysfs.write(files)
 }
