@@ -129,21 +129,21 @@ func (d *Daemon) writeSysfs() error {
 	return d.sysfs.write(files)
 }
 
-// sysfsLoop keeps the files as the devices are, until ctx is done.
+// sysfsLoop keeps the files as the devices are, which writeSysfs wrote at the start, until ctx is done.
 func (d *Daemon) sysfsLoop(ctx context.Context) {
 	t := time.NewTicker(sysfsInterval)
 	defer t.Stop()
 	failing := false
 	for {
-		err := d.writeSysfs()
-		if err != nil && !failing {
-			d.log.Warn("programs find no files of devices", "error", err)
-		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
+		err := d.writeSysfs()
+		if err != nil && !failing {
+			d.log.Warn("programs find no files of devices", "error", err)
+		}
+		failing = err != nil
 	}
 }
