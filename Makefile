@@ -93,7 +93,8 @@ arch-some: ## the part of arch that takes half a minute: wire formats, placement
 	@scripts/setup.sh arch
 	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short ./tcp/wire ./ddp ./ring
 	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short -run 'Vectors|Header|Startup' ./mpa
-	GOARCH=arm64 $(GO) vet ./tcp/checksum ./tcp/wire
+	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short -run 'Vectors|Draft|OpenReturns' ./engine/esp
+	GOARCH=arm64 $(GO) vet ./tcp/checksum ./tcp/wire ./engine/esp
 	GOARCH=arm64 $(GO) test -exec '$(PRIVILEGED) qemu-aarch64' -short ./tcp/checksum ./tcp/wire
 
 .PHONY: lint

@@ -24,7 +24,6 @@
 package esp
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
@@ -110,11 +109,8 @@ func (k *key) init(sa *SA) error {
 		return fmt.Errorf("%w: %d bytes of key material; AES-GCM takes a key of 16 or 32 bytes "+
 			"and a salt of 4", ErrConfig, len(sa.Keymat))
 	}
-	block, err := aes.NewCipher(sa.Keymat[:n])
-	if err == nil {
-		k.aead, err = cipher.NewGCM(block)
-	}
-	if err != nil { // GODEBUG=fips140=only refuses explicit IVs
+	var err error
+	if k.aead, err = newGCM(sa.Keymat[:n]); err != nil { // GODEBUG=fips140=only refuses explicit IVs
 		return fmt.Errorf("%w: %w (AES-GCM in ESP has explicit IVs; start without "+
 			"GODEBUG=fips140=only)", ErrConfig, err)
 	}

@@ -2,6 +2,7 @@ package esp
 
 import (
 	"bytes"
+	crand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,9 +49,7 @@ func sealed(t testing.TB, out *Out, payload []byte, next uint8) []byte {
 
 func random(n int) []byte {
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(rand.Uint32())
-	}
+	crand.Read(b)
 	return b
 }
 

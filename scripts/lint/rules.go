@@ -137,6 +137,7 @@ var exceptions = map[string][]string{
 	"xwarp/tcp/tick": {"time"},
 	// which instructions the processor has
 	"xwarp/tcp/checksum": {"golang.org/x/sys/cpu"},
+	"xwarp/engine/esp":   {"golang.org/x/sys/cpu"},
 }
 
 // topLevel is what stands in the repository beside dot-files; build is not committed.

@@ -1,0 +1,87 @@
+package esp
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"testing"
+)
+
+// TestGCMOfGo is tests that seal and open, as a processor without VAES runs them.
+func TestGCMOfGo(t *testing.T) {
+	defer func(was bool) { hasVAES = was }(hasVAES)
+	hasVAES = false
+	if ours, _ := bothGCMs(t, random(16)); isWide(ours) {
+		t.Error("AES-GCM by VAES without VAES")
+	}
+	t.Run("GCMMatchesGoAtEveryAlignment", TestGCMMatchesGoAtEveryAlignment)
+	t.Run("OpenReturnsWhatSealTook", TestOpenReturnsWhatSealTook)
+	t.Run("SealMakesTheDraftsPackets", TestSealMakesTheDraftsPackets)
+	t.Run("OpenReadsTheDraftsPackets", TestOpenReadsTheDraftsPackets)
+}
+
+func isWide(a cipher.AEAD) bool {
+	_, ok := a.(*wideGCM)
+	return ok
+}
+
+func TestVAESIsUsedWherePresent(t *testing.T) {
+	for _, size := range []int{16, 32} {
+		if ours, _ := bothGCMs(t, random(size)); isWide(ours) != hasVAES {
+			t.Errorf("key of %d bytes: %T, and the processor has VAES: %v", size, ours, hasVAES)
+		}
+	}
+}
+
+// TestGCMCounterWraps has the 32 bits that count come to their end, which takes 64 GiB from where a nonce of 12 bytes
+// lets them begin: they must not carry into the nonce (SP 800-38D, 6.2).
+func TestGCMCounterWraps(t *testing.T) {
+	if !hasVAES {
+		return // Go's AES-GCM has no such entry
+	}
+	key, nonce, aad := random(16), random(12), random(12)
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newWideGCM(key, block).(*wideGCM)
+	std, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encrypted := func(count uint32) []byte {
+		b := binary.BigEndian.AppendUint32(bytes.Clone(nonce), count)
+		block.Encrypt(b, b)
+		return b
+	}
+	text := random(16 * 60)
+	for first := ^uint32(0) - 61; first != 1; first++ {
+		want := bytes.Clone(text)
+		for i := range 60 {
+			at := want[16*i : 16*i+16]
+			xorInto(at, encrypted(first+1+uint32(i)))
+		}
+		// Go's tag of the same cipher text is the hash, encrypted by the block with count 1.
+		stream := std.Seal(nil, nonce, make([]byte, len(want)), aad)[:len(want)]
+		xorInto(stream, want)
+		tag := std.Seal(nil, nonce, stream, aad)[len(want):]
+		xorInto(tag, encrypted(1))
+		xorInto(tag, encrypted(first))
+
+		got, gotTag := bytes.Clone(text), [ICVLen]byte{}
+		low := binary.LittleEndian.Uint64(nonce)
+		high := uint64(binary.LittleEndian.Uint32(nonce[8:])) |
+			uint64(binary.LittleEndian.Uint32(binary.BigEndian.AppendUint32(nil, first)))<<32
+		gcmCrypt(g, low, high, &aad[0], len(aad), &got[0], &got[0], len(got), 0, &gotTag)
+		if !bytes.Equal(got, want) || !bytes.Equal(gotTag[:], tag) {
+			t.Fatalf("from count %#x: %x, tag %x, want %x, tag %x", first, got, gotTag, want, tag)
+		}
+	}
+}
+
+func xorInto(dst, b []byte) {
+	for i := range dst {
+		dst[i] ^= b[i]
+	}
+}
