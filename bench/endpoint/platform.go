@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -8,12 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuModel returns the name of the processor in /proc/cpuinfo, empty where it has none.
+// cpuModel returns the name of the processor in /proc/cpuinfo with its family and model, for vendors give one name to
+// several; empty where the file has none.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
-	_, rest, _ := strings.Cut(string(b), "model name")
-	line, _, _ := strings.Cut(rest, "\n")
-	return strings.TrimLeft(line, "\t :")
+	return modelOf(string(b))
+}
+
+func modelOf(cpuinfo string) string {
+	field := map[string]string{}
+	first, _, _ := strings.Cut(cpuinfo, "\n\n")
+	for line := range strings.Lines(first) {
+		name, value, _ := strings.Cut(line, ":")
+		field[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	name := field["model name"]
+	if field["cpu family"] != "" {
+		name += fmt.Sprintf(" (family %s, model %s)", field["cpu family"], field["model"])
+	}
+	return name
 }
 
 // processorTime returns the seconds that this process has had of processors.

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -201,17 +202,23 @@ func (e *plainSockets) ping(fd int) (*Result, error) {
 	}
 }
 
-// dialOne makes a connection and ends it, with an exchange as long as MPA's start-up.
+// dialOne makes a connection, exchanges as many bytes as MPA's start-up, and takes part in its orderly end. The server
+// closes first, so that TIME-WAIT leaves the client's ports free.
 func (e *plainSockets) dialOne(to netip.AddrPort) error {
 	fd, err := e.dial(to)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // RST, and no TIME-WAIT
 	var b [startupBytes]byte
 	if err := writeAll(fd, b[:]); err != nil {
 		return err
 	}
-	return readAll(fd, b[:], false)
+	if err := readAll(fd, b[:], false); err != nil {
+		return err
+	}
+	if err := readAll(fd, b[:1], false); !errors.Is(err, errClosed) {
+		return fmt.Errorf("waiting for the server's FIN: %w", err)
+	}
+	return nil
 }

@@ -59,7 +59,6 @@ func (e *plainSockets) answer(fd int) {
 		if readAll(fd, b[:], false) == nil {
 			writeAll(fd, b[:])
 		}
-		readAll(fd, b[:1], false)
 	}
 }
 

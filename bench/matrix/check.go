@@ -14,6 +14,9 @@ const Tolerance = 0.20
 // ErrRegression is wrapped by the errors of Check.
 var ErrRegression = errors.New("slower than the committed results")
 
+// ErrProcessor is wrapped by the error of Check about results of another processor.
+var ErrProcessor = errors.New("results of another processor cannot be compared")
+
 // Load reads results that Save wrote.
 func Load(name string) (*Results, error) {
 	b, err := os.ReadFile(name)
@@ -34,6 +37,9 @@ func Load(name string) (*Results, error) {
 // Check compares ratios with those of old. A ratio is worse only if the best round of now is worse than old's median by
 // more than the tolerance as well: one bad round is no regression.
 func Check(now, old *Results) error {
+	if err := now.SameProcessor(old); err != nil {
+		return err
+	}
 	before := map[string]*Ratio{}
 	for i := range old.Ratios {
 		before[old.Ratios[i].Row] = &old.Ratios[i]
@@ -63,6 +69,14 @@ func Check(now, old *Results) error {
 		errs = append(errs, fmt.Errorf("%w: not measured: %s", ErrRegression, f))
 	}
 	return errors.Join(append(errs, now.checkSteady())...)
+}
+
+// SameProcessor refuses results of another model.
+func (res *Results) SameProcessor(old *Results) error {
+	if res.Env.CPU != old.Env.CPU {
+		return fmt.Errorf("%w: this is %q, they are of %q", ErrProcessor, res.Env.CPU, old.Env.CPU)
+	}
+	return nil
 }
 
 // AllocationsAllowed is the number of frames of a steady run for each allowed allocation. Timers and the neighbour

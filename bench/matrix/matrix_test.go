@@ -110,9 +110,21 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestOtherProcessor: results of another model are never compared.
+func TestOtherProcessor(t *testing.T) {
+	old := &Results{Env: endpoint.Env{CPU: "one"},
+		Ratios: []Ratio{{Row: "fast", Median: 1, Want: 1}}}
+	now := &Results{Env: endpoint.Env{CPU: "other"},
+		Ratios: []Ratio{{Row: "fast", Median: 0.1, High: 0.1, Want: 1}}}
+	if err := Check(now, old); !errors.Is(err, ErrProcessor) || errors.Is(err, ErrRegression) {
+		t.Error(err)
+	}
+}
+
 // TestSave: what was saved loads again, and every plot that has data is there.
 func TestSave(t *testing.T) {
-	res := &Results{Schema: Schema, Date: "2026-01-01", Rounds: 2}
+	res := &Results{Schema: Schema, Date: "2026-01-01", Rounds: 2,
+		Env: endpoint.Env{CPU: "Maker(R) Model X (family 6, model 167)"}}
 	for _, c := range append(Standard(), Extra()...) {
 		r := CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric}
 		for _, v := range c.Variants {
@@ -136,10 +148,11 @@ func TestSave(t *testing.T) {
 	if len(res.Ratios) != len(Targets()) {
 		t.Errorf("%d ratios of %d targets", len(res.Ratios), len(Targets()))
 	}
-	dir := t.TempDir()
-	if err := res.Save(dir); err != nil {
+	out := t.TempDir()
+	if err := res.Save(out); err != nil {
 		t.Fatal(err)
 	}
+	dir := filepath.Join(out, "maker-r-model-x-family-6-model-167")
 	again, err := Load(filepath.Join(dir, FileJSON))
 	if err != nil {
 		t.Fatal(err)

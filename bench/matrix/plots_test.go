@@ -18,34 +18,52 @@ import (
 
 var update = flag.Bool("update", false, "draw the plots of bench/results anew")
 
-// TestCommittedPlots: the plots in bench/results are what its measurements give, and there is no other.
-func TestCommittedPlots(t *testing.T) {
-	const dir = "../results"
-	res, err := Load(filepath.Join(dir, FileJSON))
-	if err != nil {
-		t.Fatal(err)
+// committed returns the results in bench/results by their folder, one for each model of processor.
+func committed(t *testing.T) map[string]*Results {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join("../results/*", FileJSON))
+	if len(files) == 0 {
+		t.Fatal("there are no results")
 	}
-	to := t.TempDir()
-	if *update {
-		to = dir
-	}
-	if err := res.Plots(to); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range res.figures() {
-		want, err := os.ReadFile(filepath.Join(to, f.file))
+	all := map[string]*Results{}
+	for _, f := range files {
+		res, err := Load(f)
 		if err != nil {
-			t.Errorf("%s is not drawn: %v", f.file, err)
+			t.Fatal(err)
 		}
-		if have, err := os.ReadFile(filepath.Join(dir, f.file)); err != nil ||
-			!bytes.Equal(have, want) {
-			t.Errorf("%s is not what %s gives: go test ./bench/matrix -run CommittedPlots "+
-				"-update (%v)", f.file, FileJSON, err)
-		}
+		all[filepath.Dir(f)] = res
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.svg"))
-	if len(files) != len(res.figures()) {
-		t.Errorf("there are %v", files)
+	return all
+}
+
+// TestCommittedPlots: results are in the folder of their processor, the plots are what they give, and there is no other.
+func TestCommittedPlots(t *testing.T) {
+	for dir, res := range committed(t) {
+		if want := res.Dir("../results"); dir != want {
+			t.Errorf("%s has results of %q, which belong in %s", dir, res.Env.CPU, want)
+		}
+		to := t.TempDir()
+		if *update {
+			to = dir
+		}
+		if err := res.Plots(to); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range res.figures() {
+			want, err := os.ReadFile(filepath.Join(to, f.file))
+			if err != nil {
+				t.Errorf("%s is not drawn: %v", f.file, err)
+			}
+			if have, err := os.ReadFile(filepath.Join(dir, f.file)); err != nil ||
+				!bytes.Equal(have, want) {
+				t.Errorf("%s/%s is not what %s gives: go test ./bench/matrix -run CommittedPlots "+
+					"-update (%v)", dir, f.file, FileJSON, err)
+			}
+		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*.svg"))
+		if len(files) != len(res.figures()) {
+			t.Errorf("there are %v", files)
+		}
 	}
 }
 
@@ -127,11 +145,11 @@ func full() *Results {
 
 // TestFigures: each curve has its colour, all text is within the picture, and the legend beside the curves.
 func TestFigures(t *testing.T) {
-	committed, err := Load("../results/" + FileJSON)
-	if err != nil {
-		t.Fatal(err)
+	figures := full().figures()
+	for _, res := range committed(t) {
+		figures = append(figures, res.figures()...)
 	}
-	for _, f := range slices.Concat(full().figures(), committed.figures()) {
+	for _, f := range figures {
 		p := look(t, f)
 		if len(p.colours) != len(f.curves) {
 			t.Errorf("%s: %d colours for %d curves", f.file, len(p.colours), len(f.curves))

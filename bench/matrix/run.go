@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode"
 
 	"xwarp/bench/endpoint"
 	"xwarp/bench/process"
@@ -209,8 +211,15 @@ const (
 	FileMarkdown = "results.md"
 )
 
-// Save writes JSON, Markdown and plots into dir.
+// Dir returns the folder below dir for results of the same processor: figures of two models say nothing about a change.
+func (res *Results) Dir(dir string) string {
+	return filepath.Join(dir, strings.Join(strings.FieldsFunc(strings.ToLower(res.Env.CPU),
+		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-"))
+}
+
+// Save writes JSON, Markdown and plots into the folder of its processor below dir.
 func (res *Results) Save(dir string) error {
+	dir = res.Dir(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/bench/endpoint"
 	"xwarp/bench/matrix"
 )
 
@@ -22,17 +23,17 @@ func newMatrix(version string) *cobra.Command {
 		Use:   "matrix",
 		Short: "Run the standard matrix on this machine: ratios, absolute figures, plots",
 		Long: `matrix makes pairs of network namespaces joined by veth, runs every case of the standard matrix in interleaved rounds,
-and writes results.json, results.md and plots to a directory. When that directory has results already, or --against
-names some, ratios with a target are compared, and the exit status says whether one fell behind. It needs root and two
-processors that do nothing else.`,
+and writes results.json, results.md and plots to a folder for this model of processor below --out. When that folder has
+results already, or --against names some, ratios with a target are compared, and the exit status says whether one fell
+behind. It needs root and two processors that do nothing else.`,
 		Example: `  sudo xwarp bench matrix --out bench/results
   sudo xwarp bench matrix --only write-mtu,latency --rounds 9 --out /tmp/try`,
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVar(&out, "out", "", "write the results to this `DIRECTORY`")
-	f.StringVar(&against, "against", "", "compare with this results.json (default: the one in "+
-		"--out before this run)")
+	f.StringVar(&out, "out", "", "write the results to a folder below this `DIRECTORY`")
+	f.StringVar(&against, "against", "", "compare with this results.json (default: the one "+
+		"that this run replaces)")
 	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these, "+
 		"separated by commas")
 	f.BoolVar(&full, "full", false, "also run the cases that the standard matrix has no time "+
@@ -53,11 +54,8 @@ processors that do nothing else.`,
 			return fmt.Errorf("no case begins with %q; there are: %s", only,
 				strings.Join(names(all), ", "))
 		}
-		if against == "" && out != "" {
-			against = filepath.Join(out, matrix.FileJSON)
-		}
-		old, err := matrix.Load(against)
-		if err != nil && !(errors.Is(err, fs.ErrNotExist) && !f.Changed("against")) {
+		old, err := earlier(cmd, run.Env, out, against)
+		if err != nil {
 			return err
 		}
 		xwarpd, err := daemonPath()
@@ -92,6 +90,29 @@ processors that do nothing else.`,
 		return nil
 	}
 	return c
+}
+
+// earlier returns the results to compare with, nil without: those in against, or else those that out has of this
+// processor.
+func earlier(cmd *cobra.Command, env endpoint.Env, out, against string) (*matrix.Results, error) {
+	now := &matrix.Results{Env: env}
+	if against == "" && out == "" {
+		return nil, nil
+	}
+	if against == "" {
+		name := filepath.Join(now.Dir(out), matrix.FileJSON)
+		old, err := matrix.Load(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			cmd.PrintErrf("nothing to compare with: there is no %s\n", name)
+			return nil, nil
+		}
+		return old, err
+	}
+	old, err := matrix.Load(against)
+	if err == nil {
+		err = now.SameProcessor(old)
+	}
+	return old, err
 }
 
 // commandLine returns the command with the flags that change the measurement.
