@@ -66,7 +66,7 @@ setup: ## install what the tests need beyond Go (Debian, Ubuntu)
 .PHONY: test
 test: setup ## go vet and all tests (TESTFLAGS, PKGS)
 	$(GO) vet $(PKGS)
-	$(GO) test $(EXEC) -p 1 -timeout 15m $(TESTFLAGS) $(PKGS)
+	$(GO) test $(EXEC) -p 1 -timeout 45m $(TESTFLAGS) $(PKGS)
 
 .PHONY: race
 race: ## what runs on several threads under the race detector, ten minutes; needs gcc (RACE)

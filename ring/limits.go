@@ -36,10 +36,11 @@ const (
 
 // Defaults for fields of Config that are zero.
 const (
-	DefaultRxFrames    = 4096
-	DefaultTxSlots     = 1024
-	DefaultKickBudget  = 128
-	DefaultKicks       = 8
-	DefaultBindTimeout = time.Second // a closed socket frees its queue some 20 ms later
+	DefaultRxFrames   = 4096
+	DefaultTxSlots    = 1024
+	DefaultKickBudget = 128
+	DefaultKicks      = 8
+	// a closed socket frees its queue some 20 ms later, and after seconds on processors that are all busy
+	DefaultBindTimeout = 5 * time.Second
 	bindRetry          = 2 * time.Millisecond
 )

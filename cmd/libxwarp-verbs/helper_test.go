@@ -173,6 +173,9 @@ func (e *end) start(t testing.TB, line string, peer *end) *program {
 	return e.startWords(t, strings.Fields(line), peer)
 }
 
+// patience is for what takes seconds alone and much longer beside other programs on all processors.
+const patience = 3 * time.Minute
+
 // startWords is start of a program whose arguments have spaces.
 func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 	t.Helper()
@@ -189,6 +192,7 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL,
 	}
 	p.Stdout, p.Stderr = &p.out, &p.out
+	p.WaitDelay = time.Second // what a program left behind may keep its output open
 	started := make(chan error)
 	go func() { // Pdeathsig wants the thread that forked to live
 		e.do(func() error {
@@ -211,18 +215,18 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 	return p
 }
 
-// end returns what a program printed; it must end within two minutes.
+// end returns what a program printed; it must end.
 func (p *program) end(t testing.TB) string {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patience):
 		t.Fatalf("%s does not end:\n%s", p.line, p.out.String())
 	}
 	return p.out.String()
 }
 
-// wait returns what a program printed; it must end well, and within two minutes.
+// wait returns what a program printed; it must end well.
 func (p *program) wait(t testing.TB) string {
 	t.Helper()
 	out := p.end(t)
@@ -245,7 +249,7 @@ func (e *end) listening(t testing.TB, p *program) {
 // wait waits until gone says of e's daemon that something is not there any more.
 func (e *end) wait(t testing.TB, what string, gone func(control.Snapshot) bool) {
 	t.Helper()
-	for stop := time.Now().Add(30 * time.Second); !gone(e.daemon.Snapshot()); {
+	for stop := time.Now().Add(patience); !gone(e.daemon.Snapshot()); {
 		if time.Now().After(stop) {
 			t.Fatalf("%s: %+v", what, e.daemon.Snapshot())
 		}
@@ -255,7 +259,7 @@ func (e *end) wait(t testing.TB, what string, gone func(control.Snapshot) bool) 
 
 func (e *end) until(t testing.TB, p *program, what string, ok func() bool) {
 	t.Helper()
-	for stop := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for stop := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-p.done:
 			t.Fatalf("%s ended before it %s: %v\n%s", p.line, what, p.err, p.out.String())

@@ -52,7 +52,7 @@ func (e *end) process(t *testing.T) *exec.Cmd {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	for stop := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for stop := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(e.socket); err == nil {
 			return cmd
 		}

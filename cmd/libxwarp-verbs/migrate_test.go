@@ -70,7 +70,7 @@ func (e *end) startGuest(t testing.TB, peer *end, more ...string) *guest {
 // ask has the monitor do something.
 func (g *guest) ask(t testing.TB, what string, arguments any) map[string]any {
 	t.Helper()
-	g.conn.SetDeadline(time.Now().Add(time.Minute))
+	g.conn.SetDeadline(time.Now().Add(patience))
 	m := map[string]any{"execute": what}
 	if arguments != nil {
 		m["arguments"] = arguments
@@ -132,6 +132,9 @@ func TestMigration(t *testing.T) {
 			from := a.startGuest(t, b)
 			to := b.startGuest(t, a, "-S", "-incoming", "defer")
 			from.ask(t, "migrate-set-capabilities", capabilities)
+			from.ask(t, "migrate-set-parameters", map[string]any{
+				"downtime-limit": patience.Milliseconds(), // the guest must not outrun a slow host
+			})
 			to.ask(t, "migrate-set-capabilities", capabilities)
 			to.ask(t, "migrate-incoming", map[string]any{"uri": "rdma:" + b.addr + ":4444"})
 			from.ask(t, "migrate", map[string]any{"uri": "rdma:" + b.addr + ":4444"})

@@ -82,7 +82,7 @@ func TestKilled(t *testing.T) {
 	<-client.done
 	select {
 	case <-server.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("the server goes on:\n%s", server.out.String())
 	}
 	if out := server.out.String(); !strings.Contains(out, "DISCONNECT EVENT") &&
@@ -119,7 +119,7 @@ func TestDaemonEnds(t *testing.T) {
 	} {
 		select {
 		case <-p.done:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("%s goes on:\n%s", p.line, p.out.String())
 		}
 		if !regexp.MustCompile(want).MatchString(p.out.String()) {

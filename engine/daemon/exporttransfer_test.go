@@ -160,7 +160,7 @@ func TestTransferGivesBack(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, ok := eventually(10*time.Second, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		s := d.Snapshot()
 		return len(s.QPs)+len(s.CQs)+len(s.MRs)+len(s.PDs) == 0 && len(s.Sessions) == len(devs)
 	}); !ok {

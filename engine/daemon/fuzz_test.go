@@ -227,7 +227,7 @@ func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, l
 		}
 	}
 	m.sock.Close()
-	if _, ok := eventually(10*time.Second, func() bool { return nothingLeft(d) }); !ok {
+	if _, ok := eventually(2*time.Minute, func() bool { return nothingLeft(d) }); !ok {
 		s := d.Snapshot()
 		t.Fatalf("%d sessions, %d queue pairs, %d listeners, users %+v", len(s.Sessions),
 			len(s.QPs),

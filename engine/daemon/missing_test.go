@@ -67,7 +67,7 @@ func TestLateInterface(t *testing.T) {
 		t.Errorf("devices: %+v", s.Devices)
 	}
 	l.addSecond()
-	if _, ok := eventually(time.Minute, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		_, err := l.dial(1)
 		return err == nil
 	}); !ok {
@@ -113,7 +113,7 @@ func TestLateExport(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := eventually(time.Minute, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		return !slices.ContainsFunc(d.Snapshot().Exports, func(e control.ExportState) bool {
 			return e.Error != ""
 		})

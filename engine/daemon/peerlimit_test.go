@@ -37,7 +37,7 @@ func TestPeerConnections(t *testing.T) {
 	if err := first.QP.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	if took, ok := eventually(30*time.Second, func() bool {
+	if took, ok := eventually(2*time.Minute, func() bool {
 		_, err := dialExport(t, at)
 		return err == nil
 	}); !ok {

@@ -260,7 +260,7 @@ func TestKillDaemon(t *testing.T) {
 			t.Errorf("round %d: a completion queue outlives its daemon", round)
 		}
 		dev.Close()
-		if _, ok := eventually(5*time.Second, func() bool { return !attached(t, tn.B) }); !ok {
+		if _, ok := eventually(2*time.Minute, func() bool { return !attached(t, tn.B) }); !ok {
 			t.Fatalf("round %d: a program is attached after kill -9", round)
 		}
 		if err := tn.B.Do(func() error { return bindable(at) }); err != nil {

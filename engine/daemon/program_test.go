@@ -144,7 +144,7 @@ func TestUnprivileged(t *testing.T) {
 	if n := 64 << 10; !bytes.Equal(mem[:n], verbstest.Pattern(n)) {
 		t.Error("the peer's region is not what the program wrote")
 	}
-	if _, ok := eventually(5*time.Second, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		return empty(d.Snapshot().Users[0].Used)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
@@ -274,7 +274,7 @@ func TestKillClient(t *testing.T) {
 		during, err = pings(200, ping)
 		pinged <- err
 	}()
-	took, gone := eventually(10*time.Second, func() bool {
+	took, gone := eventually(2*time.Minute, func() bool {
 		s := d.Snapshot()
 		return len(s.QPs) == 1 && len(s.MRs) == 1 && len(s.Sessions) == 1 && empty(s.Users[1].Used)
 	})
@@ -292,7 +292,7 @@ func TestKillClient(t *testing.T) {
 			s.Users)
 	}
 	t.Logf("everything of %d queue pairs was free after %v", n, took)
-	if took > time.Second {
+	if took > slack {
 		t.Errorf("that took %v", took)
 	}
 }

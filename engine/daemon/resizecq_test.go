@@ -71,7 +71,7 @@ func TestResizeCQWithoutPages(t *testing.T) {
 		t.Errorf("the daemon made pages of %d bytes", n)
 	}
 	r.send(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cq.Handle))
-	if _, ok := eventually(10*time.Second, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		return len(d.Snapshot().Sessions) == 0
 	}); !ok {
 		t.Errorf("the session stays: %+v", d.Snapshot().Sessions)

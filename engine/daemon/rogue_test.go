@@ -164,7 +164,7 @@ func TestWrongRings(t *testing.T) {
 			r.dropped()
 		})
 	}
-	if _, ok := eventually(5*time.Second, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		return len(d.Snapshot().Sessions) == 1
 	}); !ok {
 		t.Errorf("sessions: %+v", d.Snapshot().Sessions)
@@ -237,7 +237,7 @@ func TestBlockedSignal(t *testing.T) {
 		r.must(nil, control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))
 	}
 	r.sock.Close() // the descriptors stay open: only the session ends
-	if took, ok := eventually(10*time.Second, func() bool {
+	if took, ok := eventually(2*time.Minute, func() bool {
 		return len(d.Snapshot().Sessions) == 1
 	}); !ok {
 		t.Errorf("the session is there after %v", took)
@@ -397,7 +397,7 @@ func TestQuotas(t *testing.T) {
 	over("limits.sessions", err)
 	dev.Close()
 	second.Close()
-	if _, ok := eventually(5*time.Second, func() bool {
+	if _, ok := eventually(2*time.Minute, func() bool {
 		return empty(d.Snapshot().Users[0].Used)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)

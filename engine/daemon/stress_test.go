@@ -48,7 +48,7 @@ func TestStress(t *testing.T) {
 		for _, dev := range devs {
 			dev.Close()
 		}
-		if _, ok := eventually(time.Minute, func() bool { return nothingLeft(d) }); !ok {
+		if _, ok := eventually(2*time.Minute, func() bool { return nothingLeft(d) }); !ok {
 			t.Errorf("left in the daemon: %+v", d.Snapshot())
 		}
 		if t.Failed() {

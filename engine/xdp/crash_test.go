@@ -123,7 +123,7 @@ func TestKilled(t *testing.T) {
 }
 
 func eventually(ok func() bool) bool {
-	for range 200 {
+	for range 6000 {
 		if ok() {
 			return true
 		}

@@ -118,7 +118,7 @@ func (x *driver) openSocket(queue int) (*ring.Socket, error) {
 	c := ring.Config{
 		Ifindex: x.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
 		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
-		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
+		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages, BindTimeout: x.bindTimeout,
 	}
 	if x.cfg.Privileges != nil {
 		c.NewSocket = x.cfg.Privileges.takeXDPSocket
