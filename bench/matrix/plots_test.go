@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "draw the plots of bench/results anew")
 // committed returns the results in bench/results by their folder, one for each model of processor.
 func committed(t *testing.T) map[string]*Results {
 	t.Helper()
-	files, _ := filepath.Glob(filepath.Join("../results/*", FileJSON))
+	files, _ := filepath.Glob(filepath.Join("../results", "*", FileJSON))
 	if len(files) == 0 {
 		t.Fatal("there are no results")
 	}
@@ -36,7 +36,7 @@ func committed(t *testing.T) map[string]*Results {
 	return all
 }
 
-// TestCommittedPlots: results are in the folder of their processor, the plots are what they give, and there is no other.
+// TestCommittedPlots: results are in the folder of their processor, and the plots there are what they give.
 func TestCommittedPlots(t *testing.T) {
 	for dir, res := range committed(t) {
 		if want := res.Dir("../results"); dir != want {
