@@ -1,31 +1,26 @@
 #include "textflag.h"
 
-// AES-GCM (NIST SP 800-38D) by 256 bytes: the 16 counter blocks of a pass are encrypted in Z0 to Z3, and the 16 blocks
-// of cipher text multiplied by H^16 to H and added up before one reduction. Bits of a block go in the reverse order in
-// a register once its bytes do, so that carry-less products need no further reversal (Gueron and Kounavis, "Intel
-// Carry-Less Multiplication Instruction and its Usage for Computing the GCM Mode").
+// AES-GCM (NIST SP 800-38D) by 256 bytes: the 16 counter blocks of a pass are encrypted in Z0 to Z3, while the 16 blocks
+// of cipher text of the pass before are multiplied by H^16 to H and added up, with one reduction. Bits of a block go in
+// the reverse order in a register once its bytes do, so that carry-less products need no further reversal (Gueron and
+// Kounavis, "Intel Carry-Less Multiplication Instruction and its Usage for Computing the GCM Mode").
 //
-//	Z0-Z3	counter blocks, key stream, cipher text that is hashed
+//	Z0-Z3	counter blocks, key stream
 //	Z4	hash so far, in the lowest block
 //	Z5-Z7	sum of products: low, middle and high part
 //	Z8	bytes of src
 //	Z9	next four counters, reversed
 //	Z10	order of bytes of a reversed block
-//	Z11	polynomial, for the reduction
-//	Z12	powers of H
-//	Z13-Z14	products
-//	Z15	what counters advance by
+//	Z11-Z14	blocks that are not hashed yet, reversed, for the powers at R10
+//	Z15,Z31	products
 //	Z16-Z29	round keys, and Z30 the last one
-//	Z31	encrypted J0
 //	K7	all bits when src is cipher text
 
 DATA gcmReverse<>+0(SB)/8, $0x08090a0b0c0d0e0f
 DATA gcmReverse<>+8(SB)/8, $0x0001020304050607
 GLOBL gcmReverse<>(SB), RODATA|NOPTR, $16
 
-DATA gcmPoly<>+0(SB)/8, $0xc200000000000000
-GLOBL gcmPoly<>(SB), RODATA|NOPTR, $8
-
+// The counters that follow J0, and what they advance by.
 DATA gcmFirst<>+0(SB)/8, $1
 DATA gcmFirst<>+8(SB)/8, $0
 DATA gcmFirst<>+16(SB)/8, $2
@@ -36,8 +31,28 @@ DATA gcmFirst<>+48(SB)/8, $4
 DATA gcmFirst<>+56(SB)/8, $0
 GLOBL gcmFirst<>(SB), RODATA|NOPTR, $64
 
+DATA gcmStep<>+0(SB)/8, $4
+DATA gcmStep<>+8(SB)/8, $0
+DATA gcmStep<>+16(SB)/8, $4
+DATA gcmStep<>+24(SB)/8, $0
+DATA gcmStep<>+32(SB)/8, $4
+DATA gcmStep<>+40(SB)/8, $0
+DATA gcmStep<>+48(SB)/8, $4
+DATA gcmStep<>+56(SB)/8, $0
+GLOBL gcmStep<>(SB), RODATA|NOPTR, $64
+
+// The polynomial, for the reduction.
+DATA gcmPoly<>+0(SB)/8, $0xc200000000000000
+DATA gcmPoly<>+8(SB)/8, $0
+DATA gcmPoly<>+16(SB)/8, $0xc200000000000000
+DATA gcmPoly<>+24(SB)/8, $0
+DATA gcmPoly<>+32(SB)/8, $0xc200000000000000
+DATA gcmPoly<>+40(SB)/8, $0
+DATA gcmPoly<>+48(SB)/8, $0xc200000000000000
+DATA gcmPoly<>+56(SB)/8, $0
+GLOBL gcmPoly<>(SB), RODATA|NOPTR, $64
+
 // Places in wideGCM.
-#define POWERS	240
 #define H16	256
 #define H1	496
 #define ROUNDS	752
@@ -51,9 +66,46 @@ GLOBL gcmFirst<>(SB), RODATA|NOPTR, $64
 // COUNTER makes block the next four counter blocks.
 #define COUNTER(block) \
 	VPSHUFB	Z10, Z9, block; \
-	VPADDD	Z15, Z9, Z9
+	VPADDD	gcmStep<>(SB), Z9, Z9
 
-// KEYSTREAM encrypts the next 16 counter blocks. R9 is the number of rounds.
+// FIRST makes the sum the products of four blocks and the powers at at(R10).
+#define FIRST(block, at) \
+	VPCLMULQDQ	$0x00, at(R10), block, Z5; \
+	VPCLMULQDQ	$0x01, at(R10), block, Z6; \
+	VPCLMULQDQ	$0x10, at(R10), block, Z15; \
+	VPCLMULQDQ	$0x11, at(R10), block, Z7; \
+	VPXORQ	Z15, Z6, Z6
+
+// MULTIPLY adds the products of four blocks and the powers at at(R10) to the sum.
+#define MULTIPLY(block, at) \
+	VPCLMULQDQ	$0x00, at(R10), block, Z15; \
+	VPXORQ	Z15, Z5, Z5; \
+	VPCLMULQDQ	$0x11, at(R10), block, Z15; \
+	VPXORQ	Z15, Z7, Z7; \
+	VPCLMULQDQ	$0x01, at(R10), block, Z15; \
+	VPCLMULQDQ	$0x10, at(R10), block, Z31; \
+	VPTERNLOGQ	$0x96, Z15, Z31, Z6
+
+// REDUCE makes Z4 the remainder of the sum: each of the two low words, which hold the highest powers, is multiplied by
+// the polynomial and added one word higher. The four sums are joined at the end.
+#define REDUCE \
+	VPSLLDQ	$8, Z6, Z15; \
+	VPXORQ	Z15, Z5, Z5; \
+	VPSRLDQ	$8, Z6, Z6; \
+	VPXORQ	Z6, Z7, Z7; \
+	VPCLMULQDQ	$0x00, gcmPoly<>(SB), Z5, Z15; \
+	VPSHUFD	$0x4e, Z5, Z5; \
+	VPXORQ	Z15, Z5, Z5; \
+	VPCLMULQDQ	$0x00, gcmPoly<>(SB), Z5, Z15; \
+	VPSHUFD	$0x4e, Z5, Z5; \
+	VPTERNLOGQ	$0x96, Z15, Z5, Z7; \
+	VEXTRACTI64X4	$1, Z7, Y5; \
+	VPXOR	Y5, Y7, Y7; \
+	VEXTRACTI128	$1, Y7, X5; \
+	VPXOR	X5, X7, X4
+
+// KEYSTREAM encrypts the next 16 counter blocks and hashes what is not hashed yet: the instructions of the one fill
+// the time that those of the other wait for results. R9 is the number of rounds.
 #define KEYSTREAM(last) \
 	COUNTER(Z0); \
 	COUNTER(Z1); \
@@ -61,14 +113,20 @@ GLOBL gcmFirst<>(SB), RODATA|NOPTR, $64
 	COUNTER(Z3); \
 	EACH(VPXORQ, Z16); \
 	EACH(VAESENC, Z17); \
+	FIRST(Z12, 64); \
 	EACH(VAESENC, Z18); \
 	EACH(VAESENC, Z19); \
+	MULTIPLY(Z13, 128); \
 	EACH(VAESENC, Z20); \
 	EACH(VAESENC, Z21); \
+	MULTIPLY(Z14, 192); \
 	EACH(VAESENC, Z22); \
 	EACH(VAESENC, Z23); \
+	VPXORQ	Z4, Z11, Z11; \
+	MULTIPLY(Z11, 0); \
 	EACH(VAESENC, Z24); \
 	EACH(VAESENC, Z25); \
+	REDUCE; \
 	CMPQ	R9, $10; \
 	JEQ	last; \
 	EACH(VAESENC, Z26); \
@@ -78,68 +136,22 @@ GLOBL gcmFirst<>(SB), RODATA|NOPTR, $64
 last: \
 	EACH(VAESENCLAST, Z30)
 
-// LINE encrypts 64 bytes with the key stream in block, and makes that the cipher text, reversed.
-#define LINE(block, at) \
+// LINE encrypts 64 bytes with a key stream, and makes block the cipher text, reversed.
+#define LINE(stream, at, block) \
 	VMOVDQU64	at(SI), Z8; \
-	VPXORQ	Z8, block, block; \
-	VMOVDQU64	block, at(DI); \
-	VMOVDQA64	Z8, K7, block; \
-	VPSHUFB	Z10, block, block
+	VPXORQ	Z8, stream, stream; \
+	VMOVDQU64	stream, at(DI); \
+	VMOVDQA64	Z8, K7, stream; \
+	VPSHUFB	Z10, stream, block
 
 // PART is LINE for the bytes in mask. Others are neither read nor written, and zeros in block.
-#define PART(block, at, mask) \
+#define PART(stream, at, mask, block) \
 	VMOVDQU8.Z	at(SI), mask, Z8; \
-	VPXORQ	Z8, block, block; \
-	VMOVDQU8	block, mask, at(DI); \
-	VMOVDQU8.Z	block, mask, block; \
-	VMOVDQA64	Z8, K7, block; \
-	VPSHUFB	Z10, block, block
-
-// CLEAR empties the sum of products.
-#define CLEAR \
-	VPXORQ	Z5, Z5, Z5; \
-	VPXORQ	Z6, Z6, Z6; \
-	VPXORQ	Z7, Z7, Z7
-
-// MULTIPLY adds the products of four blocks and the powers in Z12 to the sum.
-#define MULTIPLY(block) \
-	VPCLMULQDQ	$0x00, Z12, block, Z13; \
-	VPXORQ	Z13, Z5, Z5; \
-	VPCLMULQDQ	$0x11, Z12, block, Z13; \
-	VPXORQ	Z13, Z7, Z7; \
-	VPCLMULQDQ	$0x01, Z12, block, Z13; \
-	VPCLMULQDQ	$0x10, Z12, block, Z14; \
-	VPTERNLOGQ	$0x96, Z13, Z14, Z6
-
-// HASH adds the products of 16 blocks and of the hash with the powers at R10 to the sum.
-#define HASH \
-	VMOVDQU64	64(R10), Z12; \
-	MULTIPLY(Z1); \
-	VMOVDQU64	128(R10), Z12; \
-	MULTIPLY(Z2); \
-	VMOVDQU64	192(R10), Z12; \
-	MULTIPLY(Z3); \
-	VMOVDQU64	(R10), Z12; \
-	VPXORQ	Z4, Z0, Z0; \
-	MULTIPLY(Z0)
-
-// REDUCE makes Z4 the remainder of the sum: each of the two low words, which hold the highest powers, is multiplied by
-// the polynomial and added one word higher. The four sums are joined at the end.
-#define REDUCE \
-	VPSLLDQ	$8, Z6, Z13; \
-	VPXORQ	Z13, Z5, Z5; \
-	VPSRLDQ	$8, Z6, Z6; \
-	VPXORQ	Z6, Z7, Z7; \
-	VPCLMULQDQ	$0x00, Z11, Z5, Z13; \
-	VPSHUFD	$0x4e, Z5, Z5; \
-	VPXORQ	Z13, Z5, Z5; \
-	VPCLMULQDQ	$0x00, Z11, Z5, Z13; \
-	VPSHUFD	$0x4e, Z5, Z5; \
-	VPTERNLOGQ	$0x96, Z13, Z5, Z7; \
-	VEXTRACTI64X4	$1, Z7, Y5; \
-	VPXOR	Y5, Y7, Y7; \
-	VEXTRACTI128	$1, Y7, X5; \
-	VPXOR	X5, X7, X4
+	VPXORQ	Z8, stream, stream; \
+	VMOVDQU8	stream, mask, at(DI); \
+	VMOVDQU8.Z	stream, mask, stream; \
+	VMOVDQA64	Z8, K7, stream; \
+	VPSHUFB	Z10, stream, block
 
 // MASK makes mask have as many bits as there are bytes in the next 64, of CX that are left, and CX less.
 #define MASK(mask) \
@@ -152,6 +164,8 @@ last: \
 //	tag *[ICVLen]byte)
 TEXT ·gcmCrypt(SB), NOSPLIT, $0-80
 	MOVQ	k+0(FP), R8
+	MOVQ	aad+24(FP), AX
+	MOVQ	aadLen+32(FP), DX
 	MOVQ	dst+40(FP), DI
 	MOVQ	src+48(FP), SI
 	MOVQ	n+56(FP), CX
@@ -160,7 +174,11 @@ TEXT ·gcmCrypt(SB), NOSPLIT, $0-80
 	XORL	R11, R11
 	MOVQ	$-1, R12
 	VBROADCASTI32X4	gcmReverse<>(SB), Z10
-	VPBROADCASTQ	gcmPoly<>(SB), Z11
+	VMOVQ	low+8(FP), X9
+	VPINSRQ	$1, high+16(FP), X9, X9
+	VPSHUFB	X10, X9, X9
+	VSHUFI32X4	$0, Z9, Z9, Z9
+	VPADDD	gcmFirst<>(SB), Z9, Z9
 	VBROADCASTI32X4	0(R8), Z16
 	VBROADCASTI32X4	16(R8), Z17
 	VBROADCASTI32X4	32(R8), Z18
@@ -177,17 +195,67 @@ TEXT ·gcmCrypt(SB), NOSPLIT, $0-80
 	VBROADCASTI32X4	208(R8), Z29
 	VBROADCASTI32X4	224(R8), Z30
 
-	// Z9 counts from J0+1, and Z15 by 4.
-	MOVQ	low+8(FP), AX
-	MOVQ	high+16(FP), BX
-	VMOVQ	AX, X0
-	VPINSRQ	$1, BX, X0, X0
-	VPSHUFB	X10, X0, X9
-	VSHUFI32X4	$0, Z9, Z9, Z9
-	VPADDD	gcmFirst<>(SB), Z9, Z9
-	VBROADCASTI32X4	gcmFirst<>+48(SB), Z15
+	// The first block to hash is the associated data, with zeros behind.
+	BZHIQ	DX, R12, BX
+	KMOVQ	BX, K1
+	VMOVDQU8.Z	(AX), K1, X11
+	VPSHUFB	X10, X11, X11
+	VPXORQ	Z12, Z12, Z12
+	VPXORQ	Z13, Z13, Z13
+	VPXORQ	Z14, Z14, Z14
+	VPXORQ	Z4, Z4, Z4
+	LEAQ	H1(R8), R10
+	SUBQ	$256, CX
+	JLT	tail
 
-	// Z31 is encrypted J0.
+pass:
+	KEYSTREAM(lastOfPass)
+	LINE(Z0, 0, Z11)
+	LINE(Z1, 64, Z12)
+	LINE(Z2, 128, Z13)
+	LINE(Z3, 192, Z14)
+	LEAQ	H16(R8), R10
+	ADDQ	$256, SI
+	ADDQ	$256, DI
+	SUBQ	$256, CX
+	JGE	pass
+
+tail:
+	// The last 0 to 255 bytes are b blocks, of which the first is multiplied by H^(b+1), and the block of lengths by H.
+	ADDQ	$256, CX
+	LEAQ	15(CX), R13
+	ANDQ	$-16, R13
+	MASK(K1)
+	MASK(K2)
+	MASK(K3)
+	MASK(K4)
+	KEYSTREAM(lastOfTail)
+	PART(Z0, 0, K1, Z11)
+	PART(Z1, 64, K2, Z12)
+	PART(Z2, 128, K3, Z13)
+	PART(Z3, 192, K4, Z14)
+	LEAQ	H1(R8), R10
+	MOVQ	n+56(FP), CX
+	SHLQ	$3, CX
+	SHLQ	$3, DX
+	VMOVQ	CX, X0
+	VPINSRQ	$1, DX, X0, X0
+	FIRST(Z0, 0)
+	SUBQ	R13, R10
+	VPXORQ	Z4, Z11, Z11
+	MULTIPLY(Z11, 0)
+	CMPQ	R13, $64
+	JLE	hashed
+	MULTIPLY(Z12, 64)
+	CMPQ	R13, $128
+	JLE	hashed
+	MULTIPLY(Z13, 128)
+	MULTIPLY(Z14, 192)
+
+hashed:
+	// The tag is the hash and encrypted J0.
+	VMOVQ	low+8(FP), X0
+	VPINSRQ	$1, high+16(FP), X0, X0
 	VPXORQ	X16, X0, X0
 	VAESENC	X17, X0, X0
 	VAESENC	X18, X0, X0
@@ -206,66 +274,10 @@ TEXT ·gcmCrypt(SB), NOSPLIT, $0-80
 	VAESENC	X29, X0, X0
 
 lastOfJ0:
-	VAESENCLAST	X30, X0, X31
-
-	// The hash of the associated data, a block with zeros behind.
-	MOVQ	aad+24(FP), R10
-	MOVQ	aadLen+32(FP), DX
-	BZHIQ	DX, R12, BX
-	KMOVQ	BX, K1
-	VMOVDQU8.Z	(R10), K1, X1
-	VPSHUFB	X10, X1, X1
-	VMOVDQU	H1(R8), X12
-	CLEAR
-	MULTIPLY(Z1)
-	REDUCE
-
-	LEAQ	H16(R8), R10
-	SUBQ	$256, CX
-	JLT	tail
-
-pass:
-	KEYSTREAM(lastOfPass)
-	LINE(Z0, 0)
-	LINE(Z1, 64)
-	LINE(Z2, 128)
-	LINE(Z3, 192)
-	CLEAR
-	HASH
-	REDUCE
-	ADDQ	$256, SI
-	ADDQ	$256, DI
-	SUBQ	$256, CX
-	JGE	pass
-
-tail:
-	// The last 0 to 255 bytes are b blocks, of which the first is multiplied by H^(b+1), and the block of lengths by H.
-	ADDQ	$256, CX
-	LEAQ	15(CX), R13
-	ANDQ	$-16, R13
-	LEAQ	H1(R8), R10
-	SUBQ	R13, R10
-	MASK(K1)
-	MASK(K2)
-	MASK(K3)
-	MASK(K4)
-	KEYSTREAM(lastOfTail)
-	PART(Z0, 0, K1)
-	PART(Z1, 64, K2)
-	PART(Z2, 128, K3)
-	PART(Z3, 192, K4)
-	CLEAR
-	HASH
-	MOVQ	n+56(FP), CX
-	SHLQ	$3, CX
-	SHLQ	$3, DX
-	VMOVQ	CX, X0
-	VPINSRQ	$1, DX, X0, X0
-	VMOVDQU	H1(R8), X12
-	MULTIPLY(Z0)
+	VAESENCLAST	X30, X0, X0
 	REDUCE
 	VPSHUFB	X10, X4, X4
-	VPXORQ	X31, X4, X4
+	VPXOR	X0, X4, X4
 	MOVQ	tag+72(FP), AX
 	VMOVDQU	X4, (AX)
 
@@ -285,7 +297,6 @@ tail:
 	VPXORQ	X28, X28, X28
 	VPXORQ	X29, X29, X29
 	VPXORQ	X30, X30, X30
-	VPXORQ	X31, X31, X31
 	VZEROUPPER
 	RET
 
