@@ -104,7 +104,7 @@ func must(t *testing.T, err error) {
 // overSSH runs a command of a directory of sshHosts on host A.
 func overSSH(t *testing.T, n *topo.Net, dir, name string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
