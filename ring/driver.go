@@ -102,19 +102,25 @@ func DriverInfo(name string) (*unix.EthtoolDrvinfo, error) {
 // up, has now, up to most (Linux 6.8; before, the error wraps ErrNotReported).
 func ReceiveQueues(ifindex, most int) (n int, err error) {
 	for ; n < most; n++ {
-		_, err := queryNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
-			attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, uint32(n)})
+		_, err := queryQueue(ifindex, uint32(n))
 		if errors.Is(err, unix.EINVAL) && n > 0 { // there is no such queue
 			break
-		}
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			err = ErrNotReported
 		}
 		if err != nil {
 			return 0, fmt.Errorf("ring: the queues of device %d: %w", ifindex, err)
 		}
 	}
 	return n, nil
+}
+
+// queryQueue asks about a receive queue.
+func queryQueue(ifindex int, queue uint32) ([]syscall.NetlinkRouteAttr, error) {
+	attrs, err := queryNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
+		attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, queue})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = ErrNotReported
+	}
+	return attrs, err
 }
 
 // attr is an attribute of 32 bits.

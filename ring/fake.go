@@ -203,7 +203,9 @@ func (k *FakeKernel) kickTx() unix.Errno {
 	return errnos[min(int(k.state), len(errnos)-1)]
 }
 
-func (k *FakeKernel) kickRx() {}
+func (k *FakeKernel) kickRx()          {}
+func (k *FakeKernel) poll()            {}
+func (k *FakeKernel) enableInterrupt() {}
 
 // wait does not sleep for packets, because nothing happens while the only thread does. With an extra
 // descriptor it sleeps for that, a millisecond at most.

@@ -23,6 +23,9 @@ func (k *linux) kickRx() {
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 1)
 	_, _, _ = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(k.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 0)
+	if k.polls { // the call above did not ask the driver, and has polled nothing if the NAPI instance is gone
+		_, _, _ = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(k.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	}
 }
 
 // wait polls through an ordinary system call, so that the scheduler can use the processor meanwhile.

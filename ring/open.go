@@ -15,6 +15,11 @@ type linux struct {
 	fd   int
 	maps [][]byte // everything to unmap
 	fds  [2]unix.PollFd
+
+	// Set by Socket.BusyPoll.
+	polls     bool
+	zeroCopy  bool
+	deferrals uint32
 }
 
 // Open makes a socket for cfg.Queue of device cfg.Ifindex in the network namespace of the calling thread. It

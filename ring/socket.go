@@ -15,6 +15,8 @@ type kernel interface {
 	kickRx()                                  // look at the fill ring
 	wait(timeout time.Duration, fd int) Ready // sleep until a packet arrives or fd is readable
 	statistics() (unix.XDPStatistics, error)  // XDP_STATISTICS
+	poll()                                    // receive what waits in the queue
+	enableInterrupt()                         // of a queue that is polled
 	close() error                             // release everything
 	descriptor() int                          // file descriptor or -1
 }
@@ -46,6 +48,7 @@ type Socket struct {
 	chain Packet // the beginning of a packet whose last piece has not arrived
 	skip  bool   // dropping the rest of a packet
 
+	polls  bool      // see BusyPoll
 	lateTx bool      // see area
 	queue  []pending // sent and not yet in the transmit ring: a FIFO of TxSlots entries
 	qhead  uint32
@@ -95,6 +98,7 @@ type Stats struct {
 	OtherErrors        uint64
 	LastErrno          unix.Errno // the last errno that is no other state
 	Waits              uint64
+	Polls              uint64 // calls that polled the NAPI instance, see Socket.BusyPoll
 	Misuse             uint64 // operations on chunks of another owner, refused
 
 	// XDP_STATISTICS; zero when the socket is closed.

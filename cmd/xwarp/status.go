@@ -69,7 +69,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 				"out: on its end, ethtool -K <dev> tx off\n", d.Partial)
 		}
 		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback},
-			{"no zero-copy", d.Copied}, {"health", d.Health},
+			{"no zero-copy", d.Copied}, {"busy polling", d.BusyPoll}, {"health", d.Health},
 			{"port mapper", d.Mapper}, {"error", d.Error}} {
 			if m.text != "" {
 				plain.Fprintf(w, "  %s: %s\n", m.what, m.text)

@@ -20,6 +20,7 @@ type Transport struct {
 	Fallback  error // why native mode could not be had
 	// NoZeroCopy is why zero-copy could not be had, when the configuration leaves that to the driver.
 	NoZeroCopy error
+	BusyPoll   string // "on", or why the workers do not poll the NIC; empty on the kernel's sockets
 }
 
 // ConnInfo is the state of a connection for people and tests.

@@ -47,6 +47,9 @@ type Config struct {
 	CPUs     []int
 	Idle     Idle          // what an idle worker does; empty: IdleAdaptive
 	BusyPoll time.Duration // time that an idle adaptive worker spins; 0: DefaultBusyPoll
+	// PollNIC has each worker poll the NAPI instance of its queue, instead of interrupts and another processor. Where
+	// the kernel has none for the socket it does nothing.
+	PollNIC bool
 	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports whether
 	// it did anything. It may poll completion queues (CQ.Poll) and post, which saves a thread and the hand-over between
 	// threads. QP.PostSendOn and QP.PostRecvOn cost less there than QP.PostSend and QP.PostRecv. Consumer must not
@@ -110,7 +113,8 @@ type driver struct {
 	workers  []*worker
 	mac      [6]byte
 	socket   ring.Info // of the first queue
-	secret   [16]byte  // shared by all stacks: a connection may move between them before it is established
+	polling  busyPolling
+	secret   [16]byte // shared by all stacks: a connection may move between them before it is established
 	owners   owners
 	link     linkState
 	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
@@ -309,7 +313,7 @@ func (x *driver) Describe() verbs.Transport {
 		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
 		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: x.att.NativeErr,
-		NoZeroCopy: x.socket.NoZeroCopy,
+		NoZeroCopy: x.socket.NoZeroCopy, BusyPoll: x.polling.String(),
 	}
 }
 

@@ -100,6 +100,7 @@ func (x *driver) openQueue(link, queue int) error {
 	if len(x.workers) == 0 {
 		x.socket = sock.Info()
 	}
+	x.pollQueue(sock)
 	port, err := x.transmitPort(sock, len(x.workers), link)
 	if err != nil {
 		sock.Close()
@@ -215,6 +216,9 @@ func (x *driver) Close() error {
 	}
 	if x.neigh != nil {
 		x.neigh.Close()
+	}
+	if x.polling.restorer != nil {
+		errs = append(errs, x.ns.Do(x.polling.restorer.Close))
 	}
 	if x.ns != nil && x.cfg.Privileges == nil {
 		x.ns.Close()

@@ -1,28 +1,127 @@
 package doctor
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"xwarp/engine/host/holder"
+	"xwarp/ring"
+)
 
 var busyPollCheck = check{
 	name: "busy-poll", nic: true,
-	why: "deferred interrupts save work with zero-copy and busy polling, and only add latency without",
-	look: func(e *env) finding {
-		for _, f := range e.deferral() {
-			if n, err := readNumber(f); err == nil && n != 0 {
-				return finding{Warn, fmt.Sprintf("%s is %d", f, n), "echo 0 > " + f}
-			}
+	why: "a worker that polls its queue (poll_nic) needs a NAPI instance and defers the interrupt of the queue; " +
+		"without such a worker deferred interrupts only add latency",
+	look: lookForDeferral,
+	save: func(e *env) (settings, error) {
+		s, err := saveFile(e.deferral()...)
+		if err != nil {
+			return nil, err
 		}
-		return fine("interrupts are not deferred")
+		for _, n := range e.forgotten() {
+			s[fmt.Sprint(napiSetting, n.ID)] = fmt.Sprint(n.DeferHardIRQs, " ", n.GROFlushTimeout)
+		}
+		return s, nil
 	},
-	save: func(e *env) (settings, error) { return saveFile(e.deferral()...) },
 	fix: func(e *env) error {
 		for _, f := range e.deferral() {
 			if err := writeSetting(f, "0"); err != nil {
 				return err
 			}
 		}
+		for _, n := range e.forgotten() {
+			n.DeferHardIRQs, n.GROFlushTimeout = 0, 0
+			if err := ring.SetNAPI(n); err != nil {
+				return err
+			}
+		}
 		return nil
 	},
-	undo: restoreFiles((*env).deferral),
+	undo: func(e *env, s settings) error {
+		files := maps.Clone(s)
+		var errs []error
+		for key, value := range s {
+			if id, ok := strings.CutPrefix(key, napiSetting); ok {
+				delete(files, key)
+				errs = append(errs, restoreNAPI(id, value))
+			}
+		}
+		return errors.Join(append(errs, restoreFiles((*env).deferral)(e, files))...)
+	},
+}
+
+// napiSetting is what the keys of settings for NAPI instances begin with; the ID follows.
+const napiSetting = "napi "
+
+func lookForDeferral(e *env) finding {
+	for _, f := range e.deferral() {
+		if n, err := readNumber(f); err == nil && n != 0 {
+			return finding{Warn, fmt.Sprintf("%s is %d", f, n), "echo 0 > " + f}
+		}
+	}
+	for _, n := range e.forgotten() {
+		return warn("NAPI %d defers its interrupt for %d ns, and no process has the AF_XDP socket of "+
+			"its queue: a process that polled it was killed with the one that restores", n.ID,
+			n.GROFlushTimeout).advise("xwarp doctor --fix --interface %s", e.name())
+	}
+	q := e.opt.Queues[0]
+	id, err := ring.QueueNAPI(e.nic.Attrs().Index, uint32(q))
+	switch {
+	case err != nil:
+		return fine("interrupts are not deferred; poll_nic is without effect: %v", err)
+	case id == 0:
+		return fine("interrupts are not deferred; poll_nic is without effect: the driver names no "+
+			"NAPI instance of queue %d", q)
+	}
+	n, err := ring.QueryNAPI(id)
+	switch {
+	case err != nil:
+		return fine("interrupts are not deferred; poll_nic is without effect: %v", err)
+	case n.DeferHardIRQs != 0:
+		return fine("queue %d is polled: NAPI %d defers its interrupt for %d polls and %d ns", q, id,
+			n.DeferHardIRQs, n.GROFlushTimeout)
+	}
+	return fine("interrupts are not deferred; queue %d has NAPI %d, which its worker polls with "+
+		"poll_nic = true", q, id)
+}
+
+// forgotten returns the NAPI instances of the queues that defer interrupts although no process has an AF_XDP socket of
+// the queue.
+func (e *env) forgotten() (list []ring.NAPI) {
+	index := e.nic.Attrs().Index
+	for _, q := range e.opt.Queues {
+		id, err := ring.QueueNAPI(index, uint32(q))
+		if err != nil || id == 0 {
+			continue
+		}
+		n, err := ring.QueryNAPI(id)
+		if err != nil || n.DeferHardIRQs == 0 {
+			continue
+		}
+		if who, _ := holder.OfQueue(index, q); len(who) == 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// restoreNAPI applies what save remembered of a NAPI instance of that ID.
+func restoreNAPI(id, value string) error {
+	number, err := strconv.ParseUint(id, 10, 32)
+	if err != nil {
+		return err
+	}
+	n, err := ring.QueryNAPI(uint32(number))
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Sscan(value, &n.DeferHardIRQs, &n.GROFlushTimeout); err != nil {
+		return err
+	}
+	return ring.SetNAPI(n)
 }
 
 func (e *env) deferral() []string {

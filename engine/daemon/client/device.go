@@ -373,6 +373,7 @@ func (d *Device) Transport() verbs.Transport {
 		Name: i.Transport, Daemon: true, Interface: i.Interface, XDPMode: i.XDPMode,
 		Transmit: i.Transmit,
 		Copy:     i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+		BusyPoll: i.BusyPoll,
 	}
 	if i.Fallback != "" {
 		t.Fallback = errors.New(i.Fallback)

@@ -80,6 +80,7 @@ type Interface struct {
 	HugePages  bool     `toml:"huge_pages"`
 	Idle       string   `toml:"idle"`
 	BusyPoll   Duration `toml:"busy_poll"`
+	PollNIC    bool     `toml:"poll_nic"`
 	Window     Size     `toml:"window"`
 	IPsec      []IPsec  `toml:"ipsec" reload:"yes"`
 	// Allow is asked by the steering program.

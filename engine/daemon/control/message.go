@@ -133,6 +133,8 @@ type DeviceInfo struct {
 	Fallback  string `json:"fallback,omitempty"` // why native mode could not be had
 	// NoZeroCopy is why zero-copy could not be had, where that is left to the driver.
 	NoZeroCopy string `json:"no_zero_copy,omitempty"`
+	// BusyPoll is "on", or why the workers do not poll the NIC.
+	BusyPoll string `json:"busy_poll,omitempty"`
 }
 
 // Object is the arguments or the result that is one handle.

@@ -66,6 +66,7 @@ func (d *Device) Info() control.DeviceInfo {
 		Name: d.Name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode,
 		Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
+		BusyPoll: t.BusyPoll,
 	}
 }
 
@@ -117,7 +118,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
 			Transmit: xdp.Transmit(c.Transmit),
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
-			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
+			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(), PollNIC: c.PollNIC,
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapper(p.Wrap),
 			Privileges: dev.privileges, IPsec: dev.ipsecConfig(p.FollowSAs),
 			Plain: dev.observer(),

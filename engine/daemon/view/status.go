@@ -47,6 +47,7 @@ type Device struct {
 	Lost      []int    `json:"unowned_queues" doc:"these queues"`
 	Fallback  string   `json:"fallback,omitempty" doc:"why native mode could not be had"`
 	Copied    string   `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
+	BusyPoll  string   `json:"busy_poll,omitempty" doc:"\"on\": the threads of the queues poll the NIC; else why not"`
 	Link      string   `json:"link,omitempty" doc:"of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
 	Since     string   `json:"link_since,omitempty" doc:"of the last change of link; absent: there was none"`
 	Missing   []string `json:"missing_addresses" doc:"of connections and listeners that wait for them: the host has them no more"`
@@ -187,7 +188,7 @@ func makeDevice(d *control.DeviceState) Device {
 		Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
 		Unowned: d.Steering[bpf.DropNoSocket.String()],
 		Lost:    append([]int{}, slices.Sorted(maps.Keys(d.Unowned))...), Dropped: []Drop{},
-		Fallback: d.Fallback, Copied: d.NoZeroCopy,
+		Fallback: d.Fallback, Copied: d.NoZeroCopy, BusyPoll: d.BusyPoll,
 		Health: d.Health, Error: d.Error,
 	}
 	v.IPsec = makeIPsec(d.IPsec)

@@ -16,8 +16,8 @@ const (
 )
 
 // startDaemon starts an xwarpd that has a host's card, with rxFrames chunks for reception. Zero means the engine's
-// choice.
-func (r *rig) startDaemon(host, mode string, rxFrames int) (*server, error) {
+// choice. more are lines of the interface's table.
+func (r *rig) startDaemon(host, mode string, rxFrames int, more ...string) (*server, error) {
 	file := "/run/xwarpd-" + host + ".toml"
 	if err := r.do(fmt.Sprintf(`cat >%s <<-END
 	[daemon]
@@ -26,7 +26,8 @@ func (r *rig) startDaemon(host, mode string, rxFrames int) (*server, error) {
 	name = "%s"
 	ring_mode = "%s"
 	rx_frames = %d
-	END`, file, daemonSocket+host, nic, mode, rxFrames)); err != nil {
+	%s
+	END`, file, daemonSocket+host, nic, mode, rxFrames, strings.Join(more, "\n"))); err != nil {
 		return nil, err
 	}
 	p, err := r.spawn(in(host, daemon+" -config "+file), "operator's control socket is open")

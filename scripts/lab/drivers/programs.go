@@ -45,11 +45,17 @@ func rping(r *rig, mode string) (string, error) {
 
 // writeBW measures with 8 connections for 3 s.
 func writeBW(r *rig, mode string) (string, error) {
-	const flags = "bench write_bw -q 8 -t 16 -D 3 -f 1 --sleep"
+	rate, err := r.writeBandwidth(mode, 8)
+	return fmt.Sprintf("%.0f MiB/s", rate), err
+}
+
+// writeBandwidth returns the MiB/s of Writes for 3 s.
+func (r *rig) writeBandwidth(mode string, conns int) (float64, error) {
+	flags := fmt.Sprintf("bench write_bw -q %d -t 16 -D 3 -f 1 --sleep", conns)
 	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
 		flags+r.device(hostA, mode)+" --json "+addrB)
 	if err = r.expect(mode, 1500, err); err != nil {
-		return "", err
+		return 0, err
 	}
 	var v struct {
 		Results []struct {
@@ -57,12 +63,12 @@ func writeBW(r *rig, mode string) (string, error) {
 		} `json:"results"`
 	}
 	if err := output.JSON(out, &v); err != nil || len(v.Results) != 1 {
-		return "", fmt.Errorf("write_bw printed %q: %w", output.LastLine(out), err)
+		return 0, fmt.Errorf("write_bw printed %q: %w", output.LastLine(out), err)
 	}
 	if v.Results[0].Average <= 0 {
-		return "", errors.New("nothing was moved")
+		return 0, errors.New("nothing was moved")
 	}
-	return fmt.Sprintf("%.0f MiB/s", v.Results[0].Average), nil
+	return v.Results[0].Average, nil
 }
 
 // soak puts and gets again and again over a bad cable, each time a part of the payload that has another length.

@@ -35,6 +35,7 @@ func trials() []trial {
 			mode: "copy"},
 		trial{what: "the same, fill ring often empty", run: throughDaemons(few)},
 		trial{what: "soak", run: soak})
+	inModes(trial{what: "busy polling by the worker (poll_nic)", run: polling})
 	inModes(trial{what: "64 connections, 4 queues", run: shares})
 	list = append(list, trial{what: "flow steering", run: steering})
 	for _, s := range onTop {

@@ -1,0 +1,197 @@
+package napi
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/ring"
+)
+
+// holderEnv has the test program hold settings of the NAPI instance that it names until its input ends.
+const holderEnv = "XWARP_TEST_NAPI"
+
+var held = ring.NAPI{DeferHardIRQs: 3, GROFlushTimeout: 123456}
+
+func TestMain(m *testing.M) {
+	if id := os.Getenv(holderEnv); id != "" {
+		os.Exit(hold(id))
+	}
+	os.Exit(m.Run())
+}
+
+func hold(id string) int {
+	n := held
+	fmt.Sscan(id, &n.ID)
+	r, err := Start()
+	if err == nil {
+		err = r.Set(n)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("held", r.process.Process.Pid)
+	io.Copy(io.Discard, os.Stdin)
+	if err := r.Close(); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// TestRestored: however a program ends, its NAPI instance has the settings of before afterwards.
+func TestRestored(t *testing.T) {
+	needs.NetNS(t)
+	n, err := topo.New(topo.Options{ // a veth with GRO, whose peer sends no large segments, polls
+		OffloadsA: topo.Offloads{GRO: topo.On}, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	id := instance(t, n)
+	for _, c := range []struct {
+		name   string
+		before ring.NAPI
+		end    func(t *testing.T, holder, restorer int, stdin io.Closer)
+	}{
+		{name: "closed", end: func(_ *testing.T, _, _ int, in io.Closer) { in.Close() }},
+		{name: "killed", end: kill},
+		{name: "signals for all, then killed", end: func(t *testing.T, pid, restorer int,
+			in io.Closer) {
+			for _, s := range []unix.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGTERM} {
+				unix.Kill(restorer, s)
+			}
+			time.Sleep(50 * time.Millisecond)
+			if err := unix.Kill(restorer, 0); err != nil {
+				t.Errorf("a signal ended the restoring process: %v", err)
+			}
+			kill(t, pid, restorer, in)
+		}},
+		{name: "restoring process killed, then closed",
+			end: func(_ *testing.T, _, restorer int, in io.Closer) {
+				unix.Kill(restorer, unix.SIGKILL)
+				in.Close()
+			}},
+		{name: "left by processes that were killed together", before: held,
+			end: func(_ *testing.T, _, _ int, in io.Closer) { in.Close() }},
+		{name: "other values", before: ring.NAPI{DeferHardIRQs: 1, GROFlushTimeout: 20000,
+			IRQSuspendTimeout: 7},
+			end: kill},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := c.before
+			want.ID = id
+			if err := n.A.Do(func() error { return ring.SetNAPI(want) }); err != nil {
+				t.Fatal(err)
+			}
+			if c.before == held {
+				want = ring.NAPI{ID: id}
+			}
+			pid, restorer, in := start(t, n, id)
+			now := held
+			now.ID = id
+			if got := query(t, n, id); got != now {
+				t.Fatalf("held: %+v, want %+v", got, now)
+			}
+			c.end(t, pid, restorer, in)
+			deadline := time.Now().Add(20 * time.Second)
+			for query(t, n, id) != want && time.Now().Before(deadline) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if got := query(t, n, id); got != want {
+				t.Errorf("afterwards: %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+func kill(_ *testing.T, pid, _ int, _ io.Closer) { unix.Kill(pid, unix.SIGKILL) }
+
+// start starts a program that holds settings of a NAPI instance in host A.
+func start(t *testing.T, n *topo.Net, id uint32) (pid, restorer int, in io.Closer) {
+	t.Helper()
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", holderEnv, id))
+	pipe, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.A.Start(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pipe.Close(); c.Wait() })
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if _, err := fmt.Sscanf(line, "held %d", &restorer); err != nil {
+		t.Fatalf("the program printed %q", strings.TrimSpace(line))
+	}
+	return c.Process.Pid, restorer, pipe
+}
+
+func query(t *testing.T, n *topo.Net, id uint32) (s ring.NAPI) {
+	t.Helper()
+	err := n.A.Do(func() (err error) {
+		s, err = ring.QueryNAPI(id)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// instance returns the NAPI instance of host A's interface: the one that a datagram's socket names.
+func instance(t *testing.T, n *topo.Net) (id uint32) {
+	t.Helper()
+	var to, from net.PacketConn
+	err := n.A.Do(func() (err error) {
+		to, err = net.ListenPacket("udp4", net.JoinHostPort(n.A.Addr4.Addr().String(), "9"))
+		return err
+	})
+	if err == nil {
+		err = n.B.Do(func() (err error) {
+			from, err = net.ListenPacket("udp4", net.JoinHostPort(n.B.Addr4.Addr().String(), "0"))
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	defer from.Close()
+	raw, err := to.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_, err = from.WriteTo([]byte("x"), to.LocalAddr())
+	if err == nil {
+		_, _, err = to.ReadFrom(make([]byte, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		v, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_INCOMING_NAPI_ID)
+		id = uint32(v)
+	})
+	if id == 0 {
+		t.Fatal("the datagram came without a NAPI id")
+	}
+	return id
+}

@@ -1,0 +1,75 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"xwarp/engine/host/napi"
+	"xwarp/ring"
+)
+
+// The settings of a NAPI instance that a worker polls. A worker that goes to sleep enables the interrupt itself, see
+// ring.Socket.BusyPoll. These are for a worker that neither polls nor sleeps: after flushTimeout the kernel polls in
+// its place, and after deferrals empty polls it enables the interrupt.
+const (
+	deferrals    = 2
+	flushTimeout = 200 * time.Microsecond
+)
+
+// busyPolling is the state of Config.PollNIC.
+type busyPolling struct {
+	restorer *napi.Restorer // nil until a queue is polled
+	queues   int            // that are polled
+	why      error          // why a queue is not polled; nil: none
+}
+
+var errNotPolled = errors.New("not configured (poll_nic)")
+
+// pollQueue has the worker of a queue poll its NAPI instance if Config.PollNIC asks for it. Otherwise, or when that is
+// not possible, interrupts do, and status tells why. The caller's thread is in the namespace of the interface.
+func (x *driver) pollQueue(sock *ring.Socket) {
+	err := errNotPolled
+	if x.cfg.PollNIC {
+		err = x.polling.start(sock)
+	}
+	if err == nil {
+		x.polling.queues++
+	} else if x.polling.why == nil {
+		x.polling.why = err
+	}
+}
+
+func (p *busyPolling) start(sock *ring.Socket) (err error) {
+	id := sock.NAPI()
+	if id == 0 {
+		return errors.New("the kernel gives the AF_XDP socket no NAPI id: " +
+			"the driver names none, or Linux is older than 6.14")
+	}
+	if p.restorer == nil {
+		if p.restorer, err = napi.Start(); err != nil {
+			return err
+		}
+	}
+	n, err := ring.QueryNAPI(id)
+	if err != nil {
+		return err
+	}
+	n.DeferHardIRQs, n.GROFlushTimeout = deferrals, uint64(flushTimeout)
+	if err := p.restorer.Set(n); err != nil {
+		return err
+	}
+	return sock.BusyPoll(deferrals)
+}
+
+// String says which queues of all are polled, and why others are not.
+func (p *busyPolling) String() string {
+	switch {
+	case p.why == nil:
+		return "on"
+	case p.queues == 0:
+		return "off: " + p.why.Error()
+	default:
+		return fmt.Sprintf("on for %d queues, not for all: %v", p.queues, p.why)
+	}
+}

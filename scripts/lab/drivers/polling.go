@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+
+	"xwarp/scripts/lab/output"
+)
+
+// pollRounds is the number of measurements with and without busy polling, which alternate.
+const pollRounds = 3
+
+// polling compares the frames for each second of processor time with and without busy polling of the cards by the
+// workers (poll_nic), and kills a daemon that polls: the card must get its settings back.
+func polling(r *rig, mode string) (text string, err error) {
+	var rates [2][]float64
+	for range pollRounds {
+		for i, on := range []bool{false, true} {
+			rate, state, err := r.framesPerSecond(mode, on)
+			if err != nil {
+				return "", r.expect(mode, 1500, err)
+			}
+			if on && state != "on" {
+				return "", fmt.Errorf("%w: %s", errNotOffered, state)
+			}
+			rates[i] = append(rates[i], rate)
+		}
+	}
+	off, on := median(rates[0]), median(rates[1])
+	if err := r.killPolling(mode); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%.0f frames a second of processor time, %.0f without: ratio %.2f", on, off,
+		on/off), nil
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// framesPerSecond writes from host A to B through daemons, and returns the frames that both received for each second
+// that the machine's processors were busy, and what the status of B says of busy polling.
+func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state string, err error) {
+	for _, h := range []string{hostA, hostB} {
+		d, failure := r.startDaemon(h, mode, 0, fmt.Sprintf("poll_nic = %v", poll))
+		if failure != nil {
+			return 0, "", failure
+		}
+		defer func() { err = errors.Join(err, d.terminate()) }()
+	}
+	r.daemons = true
+	defer func() { r.daemons = false }()
+	before, err := r.busyTime()
+	if err != nil {
+		return 0, "", err
+	}
+	if _, err := r.writeBandwidth(mode, 2); err != nil {
+		return 0, "", err
+	}
+	after, err := r.busyTime()
+	if err != nil {
+		return 0, "", err
+	}
+	frames := uint64(0)
+	for _, h := range []string{hostA, hostB} {
+		n, s, err := r.receivedBy(h)
+		if err != nil {
+			return 0, "", err
+		}
+		frames, state = frames+n, s
+	}
+	return float64(frames) / (after - before), state, nil
+}
+
+// busyTime returns the seconds that the machine's processors have been busy.
+func (r *rig) busyTime() (float64, error) {
+	out, err := r.runScript("head -n 1 /proc/stat", patience)
+	if err != nil {
+		return 0, err
+	}
+	var user, nice, system, idle, wait, irq, softirq float64
+	line := strings.TrimSpace(out)
+	_, err = fmt.Sscanf(line[strings.LastIndex(line, "cpu"):], "cpu %f %f %f %f %f %f %f", &user,
+		&nice, &system, &idle, &wait, &irq, &softirq)
+	const ticks = 100 // a second, USER_HZ
+	return (user + nice + system + irq + softirq) / ticks, err
+}
+
+// receivedBy returns the frames that the daemon of a host received, and its word on busy polling.
+func (r *rig) receivedBy(host string) (frames uint64, state string, err error) {
+	out, err := r.runScript(in(host, xwarp+" status --json --socket "+daemonSocket+host), patience)
+	if err != nil {
+		return 0, "", err
+	}
+	var v struct {
+		Devices []struct {
+			Frames   uint64 `json:"rx_frames"`
+			BusyPoll string `json:"busy_poll"`
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Devices) != 1 {
+		return 0, "", fmt.Errorf("xwarp status printed %q: %w", output.LastLine(out), err)
+	}
+	return v.Devices[0].Frames, v.Devices[0].BusyPoll, nil
+}
+
+// deferred is what xwarp doctor says while a worker polls.
+const deferred = "defers its interrupt"
+
+// killPolling kills the daemon of host B with SIGKILL while it polls. The interrupt must not stay deferred.
+func (r *rig) killPolling(mode string) error {
+	d, err := r.startDaemon(hostB, mode, 0, "poll_nic = true")
+	if err != nil {
+		return err
+	}
+	look := in(hostB, xwarp+" doctor --only busy-poll --interface "+nic+" --json")
+	out, err := r.runScript(look, patience)
+	if err != nil || !strings.Contains(out, deferred) {
+		return errors.Join(fmt.Errorf("a daemon polls, and xwarp doctor prints %q: %w",
+			output.LastLine(out), err), d.terminate())
+	}
+	if err := d.p.Signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if _, err := d.p.Wait(patience); err != nil {
+		return err
+	}
+	out, err = r.runScript("for i in $(seq 50); do "+look+" >/tmp/look || true; grep -q '"+deferred+
+		"' /tmp/look || break; sleep 0.1; done; cat /tmp/look", patience)
+	if err != nil || strings.Contains(out, deferred) || !strings.Contains(out, "NAPI") {
+		return fmt.Errorf("5 s after SIGKILL of a daemon that polled xwarp doctor prints %q: %w",
+			output.LastLine(out), err)
+	}
+	return nil
+}
