@@ -32,10 +32,10 @@ func (b Base) Options() *Options { return &b.dev.opt }
 func (b Base) Log() *slog.Logger { return b.dev.log }
 
 // AddShard adds the shard of a worker that has connections.
-func (b Base) AddShard(l *Shard) { b.dev.addShard(l) }
+func (b Base) AddShard(s *Shard) { b.dev.addShard(s) }
 
 // AddRelay adds the shard of a worker that has no connections.
-func (b Base) AddRelay(l *Shard) { b.dev.addRelay(l) }
+func (b Base) AddRelay(s *Shard) { b.dev.addRelay(s) }
 
 // Failed returns a channel that is closed when the device has failed.
 func (b Base) Failed() <-chan struct{} { return b.dev.failed }
@@ -59,8 +59,8 @@ func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.removeListene
 func (b Base) WatchLoop() { b.dev.watchLoop() }
 
 // IWARPConfig returns the configuration of the iwarp.Conn of c on l. With reliable, the bytes below arrive in order.
-func (b Base) IWARPConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
-	return b.dev.iwarpConfig(c, l, reliable)
+func (b Base) IWARPConfig(c *Conn, s *Shard, reliable bool) iwarp.Config {
+	return b.dev.iwarpConfig(c, s, reliable)
 }
 
 // Initiate starts MPA as initiator on a connection that exists already, such as a byte stream; start attaches it to the

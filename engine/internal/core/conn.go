@@ -72,9 +72,9 @@ func (q *QP) newActiveConn(remote netip.AddrPort, m *verbs.MPAConfig, private []
 		Remote: remote, result: make(chan error, 1)}
 }
 
-// Bind binds c to the worker of l, and attaches its queue pair if it has one. It runs on that worker.
-func (c *Conn) Bind(l *Shard, s *iwarp.Conn, below Carrier) error {
-	c.Owner.Store(l)
+// Bind binds c to the worker of shard, and attaches its queue pair if it has one. It runs on that worker.
+func (c *Conn) Bind(shard *Shard, s *iwarp.Conn, below Carrier) error {
+	c.Owner.Store(shard)
 	c.iw, c.carrier = s, below
 	if c.qp != nil {
 		return c.qp.attach(c)
@@ -83,9 +83,9 @@ func (c *Conn) Bind(l *Shard, s *iwarp.Conn, below Carrier) error {
 }
 
 // iwarpConfig is the configuration of c's iwarp.Conn on shard l.
-func (d *Device) iwarpConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
+func (d *Device) iwarpConfig(c *Conn, shard *Shard, reliable bool) iwarp.Config {
 	s := iwarp.Config{
-		Responder: c.listener != nil, Startup: c.Startup, Pool: l.pool, Handler: c,
+		Responder: c.listener != nil, Startup: c.Startup, Pool: shard.pool, Handler: c,
 		Pack:     !d.opt.NoPack,
 		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
 		StartupTimeout:   d.opt.StartupTimeout,
@@ -102,9 +102,9 @@ func (d *Device) iwarpConfig(c *Conn, l *Shard, reliable bool) iwarp.Config {
 // call runs f on the worker that owns c, also when c moves to another worker meanwhile.
 func (c *Conn) call(f func()) error {
 	for {
-		l, here := c.Owner.Load(), false
-		err := l.CallFor(c, func() {
-			if here = c.Owner.Load() == l; here {
+		s, here := c.Owner.Load(), false
+		err := s.CallFor(c, func() {
+			if here = c.Owner.Load() == s; here {
 				f()
 			}
 		})
@@ -229,8 +229,8 @@ func (c *Conn) Closed(s *iwarp.Conn, err error) {
 
 // Release returns the port and the charge of c, and adds its counters to the sums. It runs on the worker.
 func (c *Conn) Release() {
-	if l := c.Owner.Load(); l != nil {
-		l.Sums.removeConn(c)
+	if s := c.Owner.Load(); s != nil {
+		s.Sums.removeConn(c)
 	}
 	c.Charge.End(Now())
 	c.Port.Close()
@@ -239,10 +239,10 @@ func (c *Conn) Release() {
 // IsActive reports whether c belongs to a queue pair.
 func (c *Conn) IsActive() bool { return c.qp != nil }
 
-// Unbind takes c from the worker of l before it is established. It runs on that worker.
-func (c *Conn) Unbind(l *Shard) {
+// Unbind takes c from the worker of s before it is established. It runs on that worker.
+func (c *Conn) Unbind(s *Shard) {
 	c.qp.release()
-	l.Sums.removeConn(c)
+	s.Sums.removeConn(c)
 }
 
 // Accept implements verbs.Answerer.

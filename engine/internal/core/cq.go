@@ -172,7 +172,7 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 }
 
 // push adds *v on the thread of worker l. It returns false when *v is lost.
-func (c *CQ) push(v *verbs.Completion, l *Shard) bool {
+func (c *CQ) push(v *verbs.Completion, s *Shard) bool {
 	if c.sink != nil {
 		return c.sink(v)
 	}
@@ -181,7 +181,7 @@ func (c *CQ) push(v *verbs.Completion, l *Shard) bool {
 		c.overrun.Store(true)
 	}
 	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
-		l.notify(c.wakeFunc)
+		s.notify(c.wakeFunc)
 	}
 	return ok
 }

@@ -100,17 +100,17 @@ func newDevice(o Options) *Device {
 }
 
 // addShard adds the shard of a worker that has connections.
-func (d *Device) addShard(l *Shard) {
-	l.dev, l.index = d, len(d.shards)
-	l.table.OnFault = d.regionLost
-	d.shards = append(d.shards, l)
+func (d *Device) addShard(s *Shard) {
+	s.dev, s.index = d, len(d.shards)
+	s.table.OnFault = d.regionLost
+	d.shards = append(d.shards, s)
 }
 
 // addRelay adds the shard of a worker that has no connections.
-func (d *Device) addRelay(l *Shard) {
-	l.dev = d
+func (d *Device) addRelay(s *Shard) {
+	s.dev = d
 	d.mu.Lock()
-	d.relays = append(d.relays, l)
+	d.relays = append(d.relays, s)
 	d.mu.Unlock()
 }
 

@@ -19,17 +19,17 @@ import (
 type panicTarget interface{ EndAfterPanic(why error) }
 
 // ContainPanic is for guard.Recover around one posted function or doorbell. It ends Current.
-func (l *Shard) ContainPanic(v any) {
-	if l.dev == nil {
+func (s *Shard) ContainPanic(v any) {
+	if s.dev == nil {
 		panic(v)
 	}
-	p := l.Current
-	l.Current = nil
+	p := s.Current
+	s.Current = nil
 	d := &stack.Defect{Value: v, Trace: debug.Stack()}
 	if p != nil {
 		Attempt(func() { p.EndAfterPanic(fmt.Errorf("%w: %v", verbs.ErrDefect, v)) })
 	}
-	l.ReportDefect(d)
+	s.ReportDefect(d)
 }
 
 // Attempt calls f and returns the value of its panic, nil without one.
@@ -40,9 +40,9 @@ func Attempt(f func()) (failed any) {
 }
 
 // ReportDefect counts and logs a panic that was contained. The worker checks its tables at the end of the turn.
-func (l *Shard) ReportDefect(d *stack.Defect) {
-	l.CheckTables = true
-	c := &l.dev.contained
+func (s *Shard) ReportDefect(d *stack.Defect) {
+	s.CheckTables = true
+	c := &s.dev.contained
 	c.panics.Add(1)
 	if now := time.Now().UnixNano(); now-c.logged.Load() < int64(defectPause) {
 		return
@@ -50,8 +50,8 @@ func (l *Shard) ReportDefect(d *stack.Defect) {
 		c.logged.Store(now)
 	}
 	local, remote := TupleAddrs(&d.Tuple)
-	l.dev.log.Error("defect of xwarp: the connection that was being served ends, the others go on",
-		"queue", l.Queue, "local", local,
+	s.dev.log.Error("defect of xwarp: the connection that was being served ends, the others go on",
+		"queue", s.Queue, "local", local,
 		"remote", remote, "panic", fmt.Sprint(d.Value), "panics", c.panics.Load(), "stack",
 		string(d.Trace), "next", "report this line")
 }

@@ -17,22 +17,22 @@ func Leftovers(d *Device) string {
 			left = append(left, fmt.Sprintf("%d %s", n, what))
 		}
 	}
-	for _, l := range d.allShards() {
-		l.Call(func() {
-			held, records := l.pool.InUse()
+	for _, shard := range d.allShards() {
+		shard.Call(func() {
+			held, records := shard.pool.InUse()
 			note("bytes out of order", held)
 			note("records", records)
-			note("STags", l.table.Len())
-			note("queue pairs", len(l.Sums.qps))
-			note("connections", len(l.Sums.conns))
-			if l.Stack != nil {
-				l.Stack.Endpoints(func(e *stack.Endpoint) {
+			note("STags", shard.table.Len())
+			note("queue pairs", len(shard.Sums.qps))
+			note("connections", len(shard.Sums.conns))
+			if shard.Stack != nil {
+				shard.Stack.Endpoints(func(e *stack.Endpoint) {
 					if s := e.Conn().State(); s != tcp.TimeWait {
 						left = append(left, s.String())
 					}
 				})
 			}
-			if w, ok := l.thread.(interface{ Leftovers() int }); ok {
+			if w, ok := shard.thread.(interface{ Leftovers() int }); ok {
 				note("slots", w.Leftovers())
 			}
 		})

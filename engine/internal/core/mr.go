@@ -39,9 +39,9 @@ func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR
 	if len(p.pds) > 1 {
 		attr.Invalidations = &m.turn
 	}
-	err := p.dev.onEach(func(l *Shard) (err error) {
-		one := &m.mrs[l.index]
-		if *one, err = l.table.Register(p.pds[l.index], mem, attr); err == nil {
+	err := p.dev.onEach(func(s *Shard) (err error) {
+		one := &m.mrs[s.index]
+		if *one, err = s.table.Register(p.pds[s.index], mem, attr); err == nil {
 			attr.STag = (*one).STag()
 		}
 		return err
@@ -76,8 +76,8 @@ func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
 
 // deregister checks all workers before it removes the region from one, so that a busy region stays valid everywhere.
 func (m *MR) deregister() error {
-	err := m.pd.dev.onEach(func(l *Shard) error {
-		if one := m.mrs[l.index]; one != nil && l.table.InUse(one) {
+	err := m.pd.dev.onEach(func(s *Shard) error {
+		if one := m.mrs[s.index]; one != nil && s.table.InUse(one) {
 			return verbs.ErrBusy
 		}
 		return nil
@@ -135,10 +135,10 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 				m.err, "next", "do not shorten files that are registered")
 		}
 		close(m.failed)
-		for _, l := range d.shards {
-			l.Post(func() {
-				if r := m.mrs[l.index]; r != nil && r.Valid() {
-					l.table.RevokeLost(r)
+		for _, s := range d.shards {
+			s.Post(func() {
+				if r := m.mrs[s.index]; r != nil && r.Valid() {
+					s.table.RevokeLost(r)
 				}
 			})
 		}

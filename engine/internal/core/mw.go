@@ -22,9 +22,9 @@ func (p *PD) AllocMW() (verbs.MW, error) {
 	if len(p.pds) > 1 {
 		turn = &w.turn
 	}
-	err := p.dev.onEach(func(l *Shard) (err error) {
-		one := &w.windows[l.index]
-		if *one, err = l.table.AllocWindow(p.pds[l.index], w.stag, turn); err == nil {
+	err := p.dev.onEach(func(s *Shard) (err error) {
+		one := &w.windows[s.index]
+		if *one, err = s.table.AllocWindow(p.pds[s.index], w.stag, turn); err == nil {
 			w.stag = (*one).STag()
 		}
 		return err

@@ -19,11 +19,11 @@ type PD struct {
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
 	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.shards))}
-	err := d.onEach(func(l *Shard) error {
-		one, err := l.table.AllocPD()
+	err := d.onEach(func(s *Shard) error {
+		one, err := s.table.AllocPD()
 		if err == nil {
 			one.ShareStreamCount(&pd.streams)
-			pd.pds[l.index] = one
+			pd.pds[s.index] = one
 		}
 		return err
 	})
@@ -43,9 +43,9 @@ func (p *PD) Close() error {
 }
 
 // onEach runs f for each worker on that worker, in order, until one fails.
-func (d *Device) onEach(f func(l *Shard) error) error {
-	for _, l := range d.shards {
-		if err := l.Do(func() error { return f(l) }); err != nil {
+func (d *Device) onEach(f func(s *Shard) error) error {
+	for _, s := range d.shards {
+		if err := s.Do(func() error { return f(s) }); err != nil {
 			return err
 		}
 	}
@@ -54,12 +54,12 @@ func (d *Device) onEach(f func(l *Shard) error) error {
 
 // freeEach calls free for the elements of list, which has one for each worker, and nil for those that are freed.
 func freeEach[T any](d *Device, list []*T, free func(*ddp.Table, *T) error) error {
-	return d.onEach(func(l *Shard) error {
-		one := &list[l.index]
+	return d.onEach(func(s *Shard) error {
+		one := &list[s.index]
 		if *one == nil {
 			return nil
 		}
-		err := free(l.table, *one)
+		err := free(s.table, *one)
 		if err == nil {
 			*one = nil
 		}

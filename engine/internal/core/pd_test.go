@@ -26,9 +26,9 @@ func twoLoops() *Device {
 }
 
 // fill allocates domains on a worker until it has no room.
-func fill(l *Shard) (list []*ddp.PD) {
+func fill(s *Shard) (list []*ddp.PD) {
 	for {
-		pd, err := l.table.AllocPD()
+		pd, err := s.table.AllocPD()
 		if err != nil {
 			return list
 		}

@@ -93,8 +93,8 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	q := &QP{
 		cfg: cfg.Complete(), dev: d, pd: pd, send: send, recv: recv, srq: srq,
 	}
-	for l := range q.reached {
-		q.reached[l] = make(chan struct{})
+	for s := range q.reached {
+		q.reached[s] = make(chan struct{})
 	}
 	q.ird, q.ord = q.cfg.IRD, q.cfg.ORD
 	core := q.coreConfig(d.shards[0]) // of any shard: bind uses that of the connection
@@ -167,9 +167,9 @@ func (q *QP) reclaim() {
 // UserData implements verbs.QP.
 func (q *QP) UserData() any { return q.cfg.UserData }
 
-func (q *QP) coreConfig(l *Shard) rdmap.Config {
+func (q *QP) coreConfig(s *Shard) rdmap.Config {
 	cfg := rdmap.Config{
-		Table: l.table, PD: q.pd.pds[l.index], Stream: ddp.StreamID(nextStream.Add(1)),
+		Table: s.table, PD: q.pd.pds[s.index], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.ird, MaxORD: q.ord, Completer: q, CompareAndSwap: compareAndSwap,

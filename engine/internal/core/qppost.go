@@ -13,11 +13,11 @@ import (
 
 // PostSend implements verbs.QP.
 func (q *QP) PostSend(wr *verbs.SendWR) error {
-	l := q.shard.Load()
-	if l == nil {
+	s := q.shard.Load()
+	if s == nil {
 		return verbs.ErrNotReady
 	}
-	if l.isEnded.Load() || q.closed.Load() {
+	if s.isEnded.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
 	if err := q.checkSize(wr); err != nil {
@@ -26,7 +26,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
 		return verbs.ErrQueueFull
 	}
-	l.Ring(&q.doorbell)
+	s.Ring(&q.doorbell)
 	return nil
 }
 
@@ -47,15 +47,15 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
 			q.cfg.MaxSGE)
 	}
-	l := q.shard.Load()
-	if l != nil && l.isEnded.Load() || q.closed.Load() {
+	s := q.shard.Load()
+	if s != nil && s.isEnded.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
 	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
 		return verbs.ErrQueueFull
 	}
-	if l = q.shard.Load(); l != nil {
-		l.Ring(&q.doorbell)
+	if s = q.shard.Load(); s != nil {
+		s.Ring(&q.doorbell)
 	}
 	return nil
 }
@@ -93,15 +93,15 @@ func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
 // onConsumerThread reports whether the caller is the consumer of the queue whose worker owns q, so that it may use
 // fields of the worker.
 func (q *QP) onConsumerThread(queue int) bool {
-	l := q.shard.Load()
-	return l != nil && l.Queue == queue && l.Consuming &&
+	s := q.shard.Load()
+	return s != nil && s.Queue == queue && s.Consuming &&
 		q.hasReached(lifeEstablished) && q.iw != nil
 }
 
 // Kick implements doorbellTarget. The queue pair may have moved to another worker since the doorbell was rung.
-func (q qpDoorbell) Kick(l *Shard) (taken int) {
+func (q qpDoorbell) Kick(s *Shard) (taken int) {
 	switch owner := q.shard.Load(); owner {
-	case l:
+	case s:
 		taken, _ = q.drainPosted()
 		if q.iw != nil {
 			q.iw.Wake()
@@ -116,12 +116,12 @@ func (q qpDoorbell) Kick(l *Shard) (taken int) {
 // drainPosted moves posted requests into the protocol as far as that has room, up to requestsPerVisit. When there may
 // be more, it requeues the doorbell. It runs on the worker.
 func (q *QP) drainPosted() (taken int, more bool) {
-	l := q.shard.Load()
-	if !q.hasReached(lifeEstablished) || l == nil {
+	s := q.shard.Load()
+	if !q.hasReached(lifeEstablished) || s == nil {
 		return 0, false
 	}
 	most := requestsPerVisit
-	if l.isEnded.Load() { // there is no other turn
+	if s.isEnded.Load() { // there is no other turn
 		most = math.MaxInt
 	}
 	taken = q.core.ExecuteLocals(most)
@@ -131,7 +131,7 @@ func (q *QP) drainPosted() (taken int, more bool) {
 		taken++
 	}
 	if more = taken >= most || q.core.HasWaitingLocals(); more {
-		l.requeue(&q.doorbell)
+		s.requeue(&q.doorbell)
 	}
 	return taken, more
 }

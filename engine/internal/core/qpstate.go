@@ -70,11 +70,11 @@ func (q *QP) attach(c *Conn) error {
 }
 
 // bind makes l the owner of q. It runs on that worker.
-func (q *QP) bind(l *Shard) error {
-	cfg := q.coreConfig(l)
+func (q *QP) bind(s *Shard) error {
+	cfg := q.coreConfig(s)
 	var err error
 	if q.srq != nil {
-		cfg.SRQ, err = q.srq.localFor(l)
+		cfg.SRQ, err = q.srq.localFor(s)
 	}
 	if err == nil {
 		err = q.core.Init(cfg)
@@ -84,9 +84,9 @@ func (q *QP) bind(l *Shard) error {
 		return err
 	}
 	q.core.Deny(verbs.Access(q.denied.Load()))
-	l.Sums.addQP(q)
-	l.enterShare(q)
-	q.shard.Store(l)
+	s.Sums.addQP(q)
+	s.enterShare(q)
+	q.shard.Store(s)
 	q.drainPosted()
 	return nil
 }
@@ -94,9 +94,9 @@ func (q *QP) bind(l *Shard) error {
 // release undoes bind, before anything was posted to the core, so that another attempt or another worker can bind q.
 func (q *QP) release() {
 	q.core.Destroy()
-	if l := q.shard.Load(); l != nil {
-		l.Sums.removeQP(q)
-		l.leaveShare(q)
+	if s := q.shard.Load(); s != nil {
+		s.Sums.removeQP(q)
+		s.leaveShare(q)
 	}
 	q.detach()
 	q.shard.Store(nil) // last: from here on another worker may own q
@@ -129,13 +129,13 @@ func (q *QP) detach() {
 // GiveUp ends q without a connection. If q has no worker, it gets one that flushes the posted requests. No attempt to
 // connect q may be under way.
 func (q *QP) GiveUp(err error) {
-	l := q.shard.Load()
-	if l == nil {
-		l = q.dev.shards[0]
+	s := q.shard.Load()
+	if s == nil {
+		s = q.dev.shards[0]
 	}
-	closed := l.CallFor(qpDoorbell{q}, func() {
+	closed := s.CallFor(qpDoorbell{q}, func() {
 		if q.shard.Load() == nil {
-			q.bind(l)
+			q.bind(s)
 		}
 		q.setGone(err)
 		if q.closed.Load() { // Close may have found no worker
@@ -208,7 +208,7 @@ func (q *QP) finishGone() {
 	q.mu.Unlock()
 	h.End(Now())
 	// Not at once: the connection calls this, and may use the core afterwards.
-	if l := q.shard.Load(); q.closed.Load() && (l == nil || !l.Post(q.free)) {
+	if s := q.shard.Load(); q.closed.Load() && (s == nil || !s.Post(q.free)) {
 		q.free()
 	}
 }
@@ -230,17 +230,17 @@ func (q *QP) free() {
 	if q.hasReached(lifeFreed) {
 		return
 	}
-	l := q.shard.Load()
+	s := q.shard.Load()
 	for more := true; more; {
-		if _, more = q.drainPosted(); more && l.Post(q.free) {
+		if _, more = q.drainPosted(); more && s.Post(q.free) {
 			return
 		}
 	}
 	defer q.reach(lifeFreed) // also after a panic: goroutines may wait
 	q.core.Destroy()
-	if l != nil {
-		l.Sums.removeQP(q)
-		l.leaveShare(q)
+	if s != nil {
+		s.Sums.removeQP(q)
+		s.leaveShare(q)
 	}
 }
 

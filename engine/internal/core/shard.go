@@ -69,9 +69,9 @@ type doorbellTarget interface {
 	panicTarget
 	// Kick serves the target once, for a bounded time, and returns the number of work requests taken. It runs on the
 	// worker of l.
-	Kick(l *Shard) (taken int)
-	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of l.
-	DoorbellClass(l *Shard) *fair.Class[*Doorbell]
+	Kick(s *Shard) (taken int)
+	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of s.
+	DoorbellClass(s *Shard) *fair.Class[*Doorbell]
 }
 
 // Worker is the thread or goroutine of a shard.
@@ -87,47 +87,47 @@ func NewShard(thread Worker) *Shard {
 }
 
 // Post has the worker run f soon. It returns false when the worker has ended.
-func (l *Shard) Post(f func()) bool {
-	l.mu.Lock()
-	if l.ended {
-		l.mu.Unlock()
+func (s *Shard) Post(f func()) bool {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
 		return false
 	}
-	l.mail = append(l.mail, f)
-	l.hasNew.Store(true)
-	l.mu.Unlock()
-	l.thread.Wake()
+	s.mail = append(s.mail, f)
+	s.hasNew.Store(true)
+	s.mu.Unlock()
+	s.thread.Wake()
 	return true
 }
 
-// notify runs f soon, which wakes goroutines. It is called on the thread of l; without a worker l is nil and f runs at
+// notify runs f soon, which wakes goroutines. It is called on the thread of s; without a worker s is nil and f runs at
 // once.
-func (l *Shard) notify(f func()) {
-	if l == nil {
+func (s *Shard) notify(f func()) {
+	if s == nil {
 		f()
 		return
 	}
-	l.thread.Notify(f)
+	s.thread.Notify(f)
 }
 
 // Call has the worker run f, and waits until f returned. It fails with ErrClosed, or ErrDefect when f panicked.
-func (l *Shard) Call(f func()) error { return l.CallFor(nil, f) }
+func (s *Shard) Call(f func()) error { return s.CallFor(nil, f) }
 
 // Do is Call for a function that can fail.
-func (l *Shard) Do(f func() error) (err error) {
-	if e := l.Call(func() { err = f() }); e != nil {
+func (s *Shard) Do(f func() error) (err error) {
+	if e := s.Call(func() { err = f() }); e != nil {
 		return e
 	}
 	return err
 }
 
 // CallFor is Call for work on p, which ends when f panics.
-func (l *Shard) CallFor(p panicTarget, f func()) error {
+func (s *Shard) CallFor(p panicTarget, f func()) error {
 	done := make(chan struct{})
 	err := verbs.ErrDefect
-	posted := l.Post(func() {
-		l.Current = p
-		defer l.notify(func() { close(done) })
+	posted := s.Post(func() {
+		s.Current = p
+		defer s.notify(func() { close(done) })
 		f()
 		err = nil
 	})
@@ -140,54 +140,54 @@ func (l *Shard) CallFor(p panicTarget, f func()) error {
 
 // RunPosted runs posted functions and serves doorbells, up to the limits of a turn. It reports whether there were any.
 // Only the worker calls it.
-func (l *Shard) RunPosted() bool {
+func (s *Shard) RunPosted() bool {
 	worked := false
-	if l.takeMail() {
-		l.EnterPlace(atMail)
+	if s.takeMail() {
+		s.EnterPlace(atMail)
 		end := Now().Add(mailTime)
-		for left := mailPerTurn; left > 0 && l.takeMail(); {
-			l.runMail(&left, end) // once, or once more after each panic
+		for left := mailPerTurn; left > 0 && s.takeMail(); {
+			s.runMail(&left, end) // once, or once more after each panic
 		}
 		worked = true
 	}
-	if l.rung.Load() != nil { // a swap costs ten times as much, on every turn of a worker that spins
-		l.queueRung()
+	if s.rung.Load() != nil { // a swap costs ten times as much, on every turn of a worker that spins
+		s.queueRung()
 	}
-	if l.ready.Len() == 0 {
+	if s.ready.Len() == 0 {
 		return worked
 	}
-	l.EnterPlace(atDoorbells)
-	for left := requestsPerTurn; left > 0 && l.ready.Len() > 0; {
-		l.serveDoorbells(&left)
+	s.EnterPlace(atDoorbells)
+	for left := requestsPerTurn; left > 0 && s.ready.Len() > 0; {
+		s.serveDoorbells(&left)
 	}
 	return true
 }
 
 // takeMail swaps mail and todo when todo is done, and reports whether there is a function to run.
-func (l *Shard) takeMail() bool {
+func (s *Shard) takeMail() bool {
 	switch {
-	case l.done < len(l.todo):
+	case s.done < len(s.todo):
 		return true
-	case !l.hasNew.Load():
+	case !s.hasNew.Load():
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.todo, l.mail, l.done = l.mail, l.todo[:0], 0
-	l.hasNew.Store(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.todo, s.mail, s.done = s.mail, s.todo[:0], 0
+	s.hasNew.Store(false)
 	return true
 }
 
 // runMail runs posted functions, at most left of them, and sets left to 0 when end has passed. It stops at the first
 // panic.
-func (l *Shard) runMail(left *int, end tick.Time) {
-	defer guard.Recover(l.ContainPanic)
-	for *left > 0 && l.takeMail() {
-		f := l.todo[l.done]
-		l.todo[l.done] = nil
-		l.done++
+func (s *Shard) runMail(left *int, end tick.Time) {
+	defer guard.Recover(s.ContainPanic)
+	for *left > 0 && s.takeMail() {
+		f := s.todo[s.done]
+		s.todo[s.done] = nil
+		s.done++
 		*left--
-		l.Current = nil
+		s.Current = nil
 		if f(); Now() >= end {
 			*left = 0
 		}
@@ -195,61 +195,61 @@ func (l *Shard) runMail(left *int, end tick.Time) {
 }
 
 // queueRung moves the doorbells that were rung to the ready queue.
-func (l *Shard) queueRung() {
-	for b := l.rung.Swap(nil); b != nil; {
+func (s *Shard) queueRung() {
+	for b := s.rung.Swap(nil); b != nil; {
 		this := b
 		b, this.next = this.next, nil
 		this.rung.Store(false)
-		l.requeue(this)
+		s.requeue(this)
 	}
 }
 
 // serveDoorbells calls the targets of ready doorbells until left work requests are taken, and stops at the first panic.
 // A doorbell counts as one request at least.
-func (l *Shard) serveDoorbells(left *int) {
-	defer guard.Recover(l.ContainPanic)
+func (s *Shard) serveDoorbells(left *int) {
+	defer guard.Recover(s.ContainPanic)
 	for *left > 0 {
-		b, ok := l.ready.Next()
+		b, ok := s.ready.Next()
 		if !ok {
 			return
 		}
 		*left-- // before Kick, so that a panic counts, too
-		b.queuedOn.CompareAndSwap(l, nil)
-		l.Current = b.Target
-		*left -= max(b.Target.Kick(l)-1, 0)
+		b.queuedOn.CompareAndSwap(s, nil)
+		s.Current = b.Target
+		*left -= max(b.Target.Kick(s)-1, 0)
 	}
 }
 
 // HasPosted reports whether RunPosted has something to do.
-func (l *Shard) HasPosted() bool {
-	return l.hasNew.Load() || l.rung.Load() != nil || l.done < len(l.todo) || l.ready.Len() > 0
+func (s *Shard) HasPosted() bool {
+	return s.hasNew.Load() || s.rung.Load() != nil || s.done < len(s.todo) || s.ready.Len() > 0
 }
 
 // Ring has the worker call the target of b soon.
-func (l *Shard) Ring(b *Doorbell) {
+func (s *Shard) Ring(b *Doorbell) {
 	if b.rung.Swap(true) {
 		return
 	}
 	for {
-		top := l.rung.Load()
+		top := s.rung.Load()
 		b.next = top
-		if l.rung.CompareAndSwap(top, b) {
+		if s.rung.CompareAndSwap(top, b) {
 			break
 		}
 	}
-	l.thread.Wake()
+	s.thread.Wake()
 }
 
 // FailDevice marks the device as failed with err.
-func (l *Shard) FailDevice(err error) { l.dev.fail(err) }
+func (s *Shard) FailDevice(err error) { s.dev.fail(err) }
 
 // CloseMailbox makes Post and Call fail from now on, and runs everything that was posted before.
-func (l *Shard) CloseMailbox() {
-	l.mu.Lock()
-	l.ended = true
-	l.isEnded.Store(true)
-	l.mu.Unlock()
-	for l.HasPosted() {
-		l.RunPosted()
+func (s *Shard) CloseMailbox() {
+	s.mu.Lock()
+	s.ended = true
+	s.isEnded.Store(true)
+	s.mu.Unlock()
+	for s.HasPosted() {
+		s.RunPosted()
 	}
 }

@@ -18,41 +18,41 @@ type Share struct {
 // has a connection.
 func (q *QP) SetOwner(owner any) { q.owner = owner }
 
-// enterShare adds q to the share of its user on the worker of l; leaveShare removes it. Both run on that worker.
-func (l *Shard) enterShare(q *QP) {
-	s := l.shares[q.owner]
-	if s == nil {
-		s = &Share{}
-		l.shares[q.owner] = s
+// enterShare adds q to the share of its user on the worker of s; leaveShare removes it. Both run on that worker.
+func (s *Shard) enterShare(q *QP) {
+	share := s.shares[q.owner]
+	if share == nil {
+		share = &Share{}
+		s.shares[q.owner] = share
 	}
-	s.qps++
-	q.share = s
+	share.qps++
+	q.share = share
 }
 
-func (l *Shard) leaveShare(q *QP) {
+func (s *Shard) leaveShare(q *QP) {
 	if q.share == nil {
 		return
 	}
 	q.share.qps--
 	if q.share.qps == 0 {
-		delete(l.shares, q.owner)
+		delete(s.shares, q.owner)
 	}
 	q.share = nil
 }
 
-// requeue appends b to the ready queue: the worker of l serves its target after the turns of other users. It runs on
+// requeue appends b to the ready queue: the worker of s serves its target after the turns of other users. It runs on
 // that worker.
-func (l *Shard) requeue(b *Doorbell) {
-	if b.queuedOn.Load() != l {
-		b.queuedOn.Store(l)
-		l.ready.Push(b.Target.DoorbellClass(l), b)
+func (s *Shard) requeue(b *Doorbell) {
+	if b.queuedOn.Load() != s {
+		b.queuedOn.Store(s)
+		s.ready.Push(b.Target.DoorbellClass(s), b)
 	}
 }
 
 // DoorbellClass implements doorbellTarget.
-func (q qpDoorbell) DoorbellClass(l *Shard) *fair.Class[*Doorbell] {
-	if q.shard.Load() == l && q.share != nil {
+func (q qpDoorbell) DoorbellClass(s *Shard) *fair.Class[*Doorbell] {
+	if q.shard.Load() == s && q.share != nil {
 		return &q.share.Doorbells
 	}
-	return &l.Common.Doorbells
+	return &s.Common.Doorbells
 }

@@ -25,8 +25,8 @@ const manyTimes = 50 * 1024
 // newGreedy returns an established queue pair on the first worker of d. From then on that works when the test says so.
 func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) *greedy {
 	t.Helper()
-	l := d.shards[0]
-	l.thread = &atOnce{l}
+	s := d.shards[0]
+	s.thread = &atOnce{s}
 	g := &greedy{again: again}
 	cq := NewSinkCQ(func(*verbs.Completion) bool {
 		if g.done++; g.done < manyTimes {
@@ -52,12 +52,12 @@ func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) 
 	g.QP = v.(*QP)
 	g.SetOwner(owner)
 	c := &Conn{dev: d, qp: g.QP, iw: &iwarp.Conn{}, result: make(chan error, 1)}
-	c.Owner.Store(l)
+	c.Owner.Store(s)
 	if err := errors.Join(g.attach(c), g.core.Start(rdmap.Params{Version: ddp.IETF})); err != nil {
 		t.Fatal(err)
 	}
 	g.setUp(&startup.Params{})
-	l.thread = &asleep{}
+	s.thread = &asleep{}
 	return g
 }
 
@@ -126,22 +126,22 @@ func TestRefillIsBounded(t *testing.T) {
 
 // TestMailIsBounded: functions that have the worker run others do not keep it.
 func TestMailIsBounded(t *testing.T) {
-	l := NewShard(&asleep{})
+	s := NewShard(&asleep{})
 	ran := 0
 	var f func()
 	f = func() {
 		if ran++; ran < manyTimes/2 {
-			l.Post(f)
+			s.Post(f)
 		}
 	}
 	for range manyTimes / 2 {
-		l.Post(f)
+		s.Post(f)
 	}
-	if l.RunPosted(); ran == 0 || ran > 64 {
+	if s.RunPosted(); ran == 0 || ran > 64 {
 		t.Errorf("%d functions ran in one turn, want 1 to 64", ran)
 	}
-	for turns := 0; l.HasPosted() && turns < manyTimes; turns++ {
-		l.RunPosted()
+	for turns := 0; s.HasPosted() && turns < manyTimes; turns++ {
+		s.RunPosted()
 	}
 	if want := manyTimes - 1; ran != want {
 		t.Errorf("%d functions ran of %d", ran, want)
@@ -150,17 +150,17 @@ func TestMailIsBounded(t *testing.T) {
 
 // TestSlowMailIsBounded: a turn starts no further function after mailTime.
 func TestSlowMailIsBounded(t *testing.T) {
-	l := NewShard(&asleep{})
+	s := NewShard(&asleep{})
 	ran := 0
 	for range 8 {
-		l.Post(func() { ran++; time.Sleep(mailTime) })
+		s.Post(func() { ran++; time.Sleep(mailTime) })
 	}
 	for turn := 1; turn <= 8; turn++ {
-		if l.RunPosted(); ran != turn {
+		if s.RunPosted(); ran != turn {
 			t.Fatalf("%d functions ran in %d turns, want one a turn", ran, turn)
 		}
 	}
-	if l.HasPosted() {
+	if s.HasPosted() {
 		t.Error("functions are left")
 	}
 }

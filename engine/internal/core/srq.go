@@ -119,8 +119,8 @@ func (q *starvedQPs) ring() {
 	defer q.mu.Unlock()
 	q.any.Store(false)
 	for qp := range q.list {
-		if l := qp.shard.Load(); l != nil {
-			l.Ring(&qp.doorbell)
+		if s := qp.shard.Load(); s != nil {
+			s.Ring(&qp.doorbell)
 		}
 	}
 	clear(q.list)
@@ -160,12 +160,12 @@ func (s *SRQ) checkLimit() {
 	}
 }
 
-// localFor returns the queue of l's worker, and makes it when there is none. It runs on that worker.
-func (s *SRQ) localFor(l *Shard) (q *rdmap.SRQ, err error) {
-	if q = s.locals[l.index]; q == nil {
-		q, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: s.pd.pds[l.index],
+// localFor returns the queue of shard's worker, and makes it when there is none. It runs on that worker.
+func (s *SRQ) localFor(shard *Shard) (q *rdmap.SRQ, err error) {
+	if q = s.locals[shard.index]; q == nil {
+		q, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: shard.table, PD: s.pd.pds[shard.index],
 			Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE, Refill: s.refill})
-		s.locals[l.index] = q
+		s.locals[shard.index] = q
 	}
 	return q, err
 }

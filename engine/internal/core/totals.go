@@ -67,37 +67,37 @@ func (s *sums) countConn(c *Conn) {
 const countBatch = 64
 
 // liveObjects returns the objects of a shard that have counters.
-func (l *Shard) liveObjects() (all []any) {
-	for q := range l.Sums.qps {
+func (s *Shard) liveObjects() (all []any) {
+	for q := range s.Sums.qps {
 		all = append(all, q)
 	}
-	for c := range l.Sums.conns {
+	for c := range s.Sums.conns {
 		all = append(all, c)
 	}
-	if l.Stack != nil {
-		l.Stack.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
+	if s.Stack != nil {
+		s.Stack.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
 	}
 	return all
 }
 
 // count brings the sums up to date with some of those objects. Objects that ended meanwhile are in the sums already.
-func (l *Shard) count(some []any) {
+func (s *Shard) count(some []any) {
 	for _, o := range some {
 		switch o := o.(type) {
 		case *QP:
-			l.Sums.countQP(o)
+			s.Sums.countQP(o)
 		case *Conn:
-			l.Sums.countConn(o)
+			s.Sums.countConn(o)
 		case *stack.Endpoint:
-			l.Stack.Count(o)
+			s.Stack.Count(o)
 		}
 	}
 }
 
-func (l *Shard) totals() Totals {
-	t := Totals{RDMA: l.Sums.rdma.Total(), MPA: l.Sums.mpa.Total()}
-	if l.Stack != nil {
-		t.TCP = l.Stack.Totals()
+func (s *Shard) totals() Totals {
+	t := Totals{RDMA: s.Sums.rdma.Total(), MPA: s.Sums.mpa.Total()}
+	if s.Stack != nil {
+		t.TCP = s.Stack.Totals()
 	}
 	return t
 }
@@ -105,16 +105,16 @@ func (l *Shard) totals() Totals {
 // Totals returns the sums. The counters of different connections are read at slightly different times. After Close it
 // returns the final sums. It fails with ErrDefect when the tables of a worker are inconsistent.
 func (d *Device) Totals() (t Totals, err error) {
-	for _, l := range d.shards {
+	for _, s := range d.shards {
 		var all []any
-		err := l.Call(func() { all = l.liveObjects() })
+		err := s.Call(func() { all = s.liveObjects() })
 		for part := range slices.Chunk(all, countBatch) {
 			if err == nil {
-				err = l.Call(func() { l.count(part) })
+				err = s.Call(func() { s.count(part) })
 			}
 		}
 		if err == nil {
-			err = l.Call(func() { t = tally.Join(t, l.totals()) })
+			err = s.Call(func() { t = tally.Join(t, s.totals()) })
 		}
 		switch {
 		case err == nil:
@@ -130,9 +130,9 @@ func (d *Device) Totals() (t Totals, err error) {
 // closeTotals stores the final totals. The workers have ended.
 func (d *Device) closeTotals() {
 	t := new(Totals)
-	for _, l := range d.shards {
-		l.count(l.liveObjects())
-		*t = tally.Join(*t, l.totals())
+	for _, s := range d.shards {
+		s.count(s.liveObjects())
+		*t = tally.Join(*t, s.totals())
 	}
 	d.final.Store(t)
 }

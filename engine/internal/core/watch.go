@@ -76,35 +76,35 @@ func (d *Device) watchLoop() {
 			return
 		case <-t.C:
 		}
-		for _, l := range d.allShards() {
-			since := l.since.Load()
-			if l.stalled.Load() != 0 && since != l.stalled.Load() {
-				d.log.Warn("worker goes on", "queue", l.Queue)
-				l.stalled.Store(0)
+		for _, s := range d.allShards() {
+			since := s.since.Load()
+			if s.stalled.Load() != 0 && since != s.stalled.Load() {
+				d.log.Warn("worker goes on", "queue", s.Queue)
+				s.stalled.Store(0)
 			}
 			// The same turn must be seen twice: a process that was stopped as a whole has not stalled.
-			if since != 0 && since == seen[l] && since != l.stalled.Load() &&
+			if since != 0 && since == seen[s] && since != s.stalled.Load() &&
 				time.Duration(Now())-time.Duration(since) > limit {
-				l.stalled.Store(since)
+				s.stalled.Store(since)
 				d.contained.stalls.Add(1)
-				d.logStall(l)
+				d.logStall(s)
 			}
-			seen[l] = since
+			seen[s] = since
 		}
 	}
 }
 
 // logStall logs the stack of a worker whose turn lasts too long. The stack has a log line of its own: when a thread
 // waits for a page of a file, the Go runtime may have to wait for it before it can read the stack.
-func (d *Device) logStall(l *Shard) {
-	d.log.Error("worker stands still", "queue", l.Queue, "error", l.stall(), "next",
+func (d *Device) logStall(s *Shard) {
+	d.log.Error("worker stands still", "queue", s.Queue, "error", s.stall(), "next",
 		"the stack in the next line says where; report it")
 	b := make([]byte, maxStacks)
 	b = b[:runtime.Stack(b, true)]
-	head := fmt.Appendf(nil, "goroutine %d ", l.goroutine.Load())
+	head := fmt.Appendf(nil, "goroutine %d ", s.goroutine.Load())
 	for _, g := range bytes.Split(b, []byte("\n\n")) {
 		if bytes.HasPrefix(g, head) {
-			d.log.Error("worker stands still", "queue", l.Queue, "stack", string(g))
+			d.log.Error("worker stands still", "queue", s.Queue, "stack", string(g))
 			return
 		}
 	}
@@ -114,27 +114,27 @@ func (d *Device) logStall(l *Shard) {
 const maxStacks = 4 << 20
 
 // stall returns an error while the watchdog has found the current turn to last too long.
-func (l *Shard) stall() error {
-	since := l.stalled.Load()
-	if since == 0 || since != l.since.Load() {
+func (s *Shard) stall() error {
+	since := s.stalled.Load()
+	if since == 0 || since != s.since.Load() {
 		return nil
 	}
 	who := ""
-	if l.Serving != nil {
-		if t := l.Serving(); t.LocalPort != 0 {
+	if s.Serving != nil {
+		if t := s.Serving(); t.LocalPort != 0 {
 			local, remote := TupleAddrs(&t)
 			who = fmt.Sprintf(", last with the connection %v to %v", local, remote)
 		}
 	}
 	took := (time.Duration(Now()) - time.Duration(since)).Round(time.Millisecond)
-	return fmt.Errorf("the worker of queue %d stands still for %v, %s%s", l.Queue, took,
-		placeNames[l.place.Load()], who)
+	return fmt.Errorf("the worker of queue %d stands still for %v, %s%s", s.Queue, took,
+		placeNames[s.place.Load()], who)
 }
 
 // Stalled returns an error while the turn of a worker exceeds Options.Stall.
 func (d *Device) Stalled() error {
-	for _, l := range d.allShards() {
-		if err := l.stall(); err != nil {
+	for _, s := range d.allShards() {
+		if err := s.stall(); err != nil {
 			return err
 		}
 	}
