@@ -24,7 +24,8 @@ func New(version string) *cobra.Command {
 		Long: `bench measures.
 
 The tests named like perftest's (write_bw, read_lat, …) run between two hosts: without an address a test is the server,
-with one it is the client. They have perftest's flags, defaults and columns.
+with one it is the client. They have the most used of perftest's flags, its defaults and its columns; for perftest
+itself see xwarp run.
 
 matrix runs the standard set of measurements on this machine, between two network namespaces, with the kernel's TCP and
 raw AF_XDP beside it in the same rounds, and writes tables and plots. layers measures the layers one by one, without any

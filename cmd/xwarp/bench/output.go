@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -106,10 +105,6 @@ func (p *printer) add(rep *endpoint.Report) {
 		return
 	}
 	w := p.cmd.OutOrStdout()
-	if p.t.only != "" {
-		fmt.Fprintf(w, "%.6f\n", p.t.figure(&l))
-		return
-	}
 	if rep.Spec.Mode == endpoint.Latency {
 		fmt.Fprintf(w, " %-7d %-10d     %-7.2f        %-7.2f      %-7.2f            %-7.2f       "+
 			"  %-7.2f         %-7.2f                %-7.2f\n",
@@ -140,7 +135,7 @@ func (p *printer) printHeader(rep *endpoint.Report) {
 		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n",
 			p.cmd.CommandPath(), d)
 	}
-	if p.t.json || p.t.only != "" {
+	if p.t.json {
 		return
 	}
 	i, w := &p.out.TestInfo, p.cmd.OutOrStdout()
@@ -163,22 +158,15 @@ func (p *printer) printHeader(rep *endpoint.Report) {
 }
 
 func (p *printer) printSummary() error {
-	err := p.limits()
-	if p.t.outJSON {
-		err = errors.Join(err, p.writeFile())
-	}
-	switch {
-	case p.t.json:
-		return errors.Join(plain.WriteJSON(p.cmd.OutOrStdout(), &p.out), err)
-	case p.t.only != "":
-		return err
+	if p.t.json {
+		return plain.WriteJSON(p.cmd.OutOrStdout(), &p.out)
 	}
 	var mallocs, gcs, messages uint64
 	for i := range p.out.Results {
 		l := &p.out.Results[i]
 		mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
 	}
-	fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, "+
-		"%d messages\n", rule, mallocs, gcs, messages)
+	_, err := fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage "+
+		"collections, %d messages\n", rule, mallocs, gcs, messages)
 	return err
 }

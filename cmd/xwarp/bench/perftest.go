@@ -16,13 +16,12 @@ import (
 
 	"xwarp/bench/endpoint"
 	"xwarp/cmd/xwarp/transport"
-	"xwarp/engine/plain"
 )
 
 // tests are named like perftest's programs.
 var tests = []string{"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"}
 
-// testFlags are perftest's flags, and ours.
+// testFlags are the most used of perftest's flags, and ours.
 type testFlags struct {
 	spec    endpoint.Spec
 	all     bool
@@ -32,17 +31,7 @@ type testFlags struct {
 	device  transport.Flags
 	choice  transport.Choice // of the measurement under way
 	json    bool
-	ignored []string // flags without effect
-	// perftest's, in ignored.go
-	kind      string
-	margin    int
-	gbits     bool
-	outJSON   bool
-	outFile   string
-	fileSet   bool
-	only      string
-	limitBW   float64
-	limitRate float64
+	margin  int
 }
 
 func newTest(name, version string) *cobra.Command {
@@ -53,23 +42,17 @@ func newTest(name, version string) *cobra.Command {
 		Use:   name + " [server]",
 		Short: title(t.spec.Verb, t.spec.Mode) + " between two hosts, as ib_" + name,
 		Example: fmt.Sprintf(`  sudo xwarp bench %s                     # on one host: the server
-  sudo xwarp bench %s -a -F 192.0.2.2     # on the other`, name, name),
+  sudo xwarp bench %s -a 192.0.2.2        # on the other`, name, name),
 		Args: cobra.MaximumNArgs(1),
 	}
 	t.addFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if show, _ := cmd.Flags().GetBool("version"); show {
-			_, err := plain.Fprintf(cmd.OutOrStdout(), "xwarp %s\n", version)
-			return err
-		}
-		t.fileSet = cmd.Flags().Changed("out_json_file")
 		if cmd.Flags().Changed("margin") {
 			t.spec.Warmup = time.Duration(t.margin) * time.Second
 		}
 		if err := t.validate(); err != nil {
 			return err
 		}
-		t.nameIgnored(cmd)
 		if !t.spec.Collect {
 			endpoint.Quiet(memoryLimit)
 		}
@@ -88,12 +71,12 @@ const (
 )
 
 func title(v endpoint.Verb, m endpoint.Mode) string {
-	what := map[endpoint.Verb]string{endpoint.Write: "RDMA Write", endpoint.Read: "RDMA Read",
+	operation := map[endpoint.Verb]string{endpoint.Write: "RDMA Write", endpoint.Read: "RDMA Read",
 		endpoint.Send: "Send"}[v]
 	if m == endpoint.Latency {
-		return what + " latency"
+		return operation + " latency"
 	}
-	return what + " bandwidth"
+	return operation + " bandwidth"
 }
 
 func (t *testFlags) addFlags(c *cobra.Command) {
@@ -120,24 +103,8 @@ func (t *testFlags) addFlags(c *cobra.Command) {
 		f.IntVarP(&s.Moderation, "cq-mod", "Q", moderation, "messages with one completion")
 		f.BoolVarP(&s.Bidirectional, "bidirectional", "b", false, "both directions at once")
 	}
-	f.BoolP("CPU-freq", "F", false, "taken and ignored: nothing is measured in cycles")
-	f.BoolP("rdma_cm", "R", false, "taken and ignored: connections are always made so")
-	f.BoolVar(&t.gbits, "report_gbits", false, "the unit of --output and --limit_bw; the table "+
-		"always has both")
-	f.StringVarP(&t.kind, "connection", "c", "RC", "RC: iWARP has no other")
 	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` at the beginning that are "+
 		"not measured (default: half a second)")
-	f.BoolP("version", "V", false, "print the version")
-	f.BoolVar(&t.outJSON, "out_json", false, "write the object of --json into a file too")
-	f.StringVar(&t.outFile, "out_json_file", "perftest_out.json", "that `file`")
-	f.StringVar(&t.only, "output", "", "print one figure alone: bandwidth, message_rate or "+
-		"latency (average)")
-	if s.Mode == endpoint.Bandwidth {
-		f.Float64VarP(&t.limitBW, "limit_bw", "w", 0, "fail when the average is below this, in "+
-			"MiB/s or with --report_gbits Gbit/s")
-		f.Float64VarP(&t.limitRate, "limit_msgrate", "y", 0,
-			"fail when fewer million messages per second are moved")
-	}
 	t.device.Register(f)
 	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, "+
 		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
@@ -149,8 +116,6 @@ func (t *testFlags) addFlags(c *cobra.Command) {
 	transport.Switch(f, &s.NoCRC, false, true, "crc",
 		"CRC32C in every FPDU; off when both ends say so (default true)")
 	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
-	t.ignored = registerIgnored(f)
-	f.Lookup("CPU-freq").NoOptDefVal = "true"
 }
 
 func (t *testFlags) validate() error {
@@ -161,8 +126,8 @@ func (t *testFlags) validate() error {
 	if t.port < 1 || t.port > 65534 {
 		return fmt.Errorf("--port %d is not in 1 to 65534", t.port)
 	}
-	if err := t.checkMeaning(); err != nil {
-		return err
+	if t.margin < 0 {
+		return fmt.Errorf("--margin %d is below 0", t.margin)
 	}
 	if t.seconds > 0 {
 		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second,
