@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/term"
 
+	"xwarp/engine/plain"
 	"xwarp/engine/version"
 )
 
@@ -41,6 +43,13 @@ func IsTerminal(stream any) bool {
 	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// PrintError writes each line of text, which may be several errors, behind the name of the program or its command.
+func PrintError(w io.Writer, name, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		fmt.Fprintf(w, "%s: %s\n", name, plain.Text(line))
+	}
 }
 
 // Version returns the line that says which source a program was built from.

@@ -226,7 +226,7 @@ func TestDoctorCommand(t *testing.T) {
 		t.Errorf("a warning is no failure: %v\n%s", err, &c.stderr)
 	}
 	for _, want := range []string{"ok     kernel", "warn   veth-peer-checksum",
-		"do:  ethtool -K eth0 tx off", "why: over veth"} {
+		" ethtool -K eth0 tx off", "why: over veth"} {
 		if !strings.Contains(c.stdout.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, &c.stdout)
 		}

@@ -55,7 +55,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if !out.used && wantsJSON(cmd, args) {
 		printJSON(cmd, failure{document{1, commandName(cmd)}, false, text})
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(text))
+	program.PrintError(stderr, cmd.CommandPath(), text)
 	var none noProgram
 	if errors.As(err, &none) {
 		return none.status

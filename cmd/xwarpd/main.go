@@ -57,12 +57,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = cfg.Serves()
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "xwarpd: %s\n", plain.Text(err.Error()))
+		program.PrintError(stderr, "xwarpd", err.Error())
 		return exitConfig
 	}
 	if *check {
 		for _, err := range preflight.Check(cfg, preflight.User{}, preflight.Daemon{}) {
-			fmt.Fprintf(stderr, "xwarpd: %s\n", plain.Text(err.Error()))
+			program.PrintError(stderr, "xwarpd", err.Error())
 			status = exitConfig
 		}
 		return status

@@ -6,11 +6,14 @@ package doctor
 import (
 	"fmt"
 	"net"
+	"os"
 	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/host/ntuple"
 	"xwarp/ring"
 )
@@ -58,6 +61,8 @@ type env struct {
 	opt   Options
 	nic   netlink.Link // nil without an interface
 	trial trial        // result of the trial
+
+	config func() (*config.Loaded, error) // the daemon's, which is read once
 }
 
 // finding is the result of a check's look.
@@ -148,7 +153,9 @@ func run(o Options, line func(*check, *env) Line) (lines []Line, err error) {
 
 func newEnv(o Options) (e *env, done func(), err error) {
 	runtime.LockOSThread()
-	e = &env{opt: o}
+	e = &env{opt: o, config: sync.OnceValues(func() (*config.Loaded, error) {
+		return config.Load(config.Source{Path: o.Config, Env: os.LookupEnv})
+	})}
 	if o.Interface != "" {
 		if e.nic, err = netlink.LinkByName(o.Interface); err != nil {
 			runtime.UnlockOSThread()

@@ -21,8 +21,8 @@ var firewallCheck = check{
 	look: func(e *env) finding {
 		var found []string
 		foreign := func() ([]string, error) { return ipsecInput(e.ifID()) }
-		for _, what := range []func() ([]string, error){nftInput, legacyInput, foreign} {
-			list, err := what()
+		for _, read := range []func() ([]string, error){nftInput, legacyInput, foreign} {
+			list, err := read()
 			if err != nil {
 				return warn("what the host filters is unknown: %v", err)
 			}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 
@@ -18,7 +17,7 @@ import (
 
 // configured returns the interface in the daemon's file, nil when it is not there.
 func (e *env) configured() (*config.Interface, error) {
-	l, err := config.Load(config.Source{Path: e.opt.Config, Env: os.LookupEnv})
+	l, err := e.config()
 	if err != nil {
 		return nil, err
 	}

@@ -50,25 +50,43 @@ var foreignCheck = check{
 	name: "foreign-program", nic: true,
 	why: "an interface carries one XDP program, and xwarp replaces none of others",
 	look: func(e *env) finding {
-		if x := e.nic.Attrs().Xdp; x == nil || !x.Attached {
+		if !e.hasProgram() {
 			return fine("%s carries no XDP program", e.name())
 		}
-		// The attempt names the program; nothing is replaced.
-		err := tryAttach(e.nic.Attrs().Index, bpf.ModeAuto)
-		var f *bpf.ForeignProgramError
+		f, err := e.attachedProgram()
 		switch {
 		case err == nil:
 			return fine("%s carried an XDP program, which is gone now", e.name())
-		case errors.As(err, &f) && f.Name == steeringProgram:
-			return fine("xwarp itself is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
-		}
-		if f == nil || f.ID == 0 {
+		case f == nil || f.ID == 0:
 			return fail("%v", err).advise("bpftool net show dev %s", e.name())
+		case f.Name == steeringProgram:
+			return fine("xwarp itself is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
 		}
 		mode := map[bpf.Mode]string{bpf.ModeNative: "xdpdrv", bpf.ModeGeneric: "xdpgeneric"}[f.Mode]
 		return fail("%v", err).advise("stop the owner (bpftool prog show id %d: pids); without an "+
 			"owner: ip link set dev %s %s off", f.ID, e.name(), cmp.Or(mode, "xdp"))
 	},
+}
+
+func (e *env) hasProgram() bool {
+	x := e.nic.Attrs().Xdp
+	return x != nil && x.Attached
+}
+
+// attachedProgram returns the XDP program that keeps ours from being attached. Nothing is replaced.
+func (e *env) attachedProgram() (f *bpf.ForeignProgramError, err error) {
+	err = tryAttach(e.nic.Attrs().Index, bpf.ModeAuto)
+	errors.As(err, &f)
+	return f, err
+}
+
+// isServed reports whether a program of xwarp has the interface now, such as xwarpd.
+func (e *env) isServed() bool {
+	if !e.hasProgram() {
+		return false
+	}
+	f, _ := e.attachedProgram()
+	return f != nil && f.Name == steeringProgram
 }
 
 // steeringProgram is the name of our own program in the kernel.

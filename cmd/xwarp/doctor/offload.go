@@ -21,19 +21,19 @@ func switchedOff(name, why, what string, look func(*env) finding) check {
 }
 
 // mustBeOff makes a check for an offload of the interface that must be off.
-func mustBeOff(name, why, what string, bad Status) check {
-	return switchedOff(name, why, what, func(e *env) finding {
+func mustBeOff(name, why, feature string, bad Status) check {
+	return switchedOff(name, why, feature, func(e *env) finding {
 		f, err := ethtool.Features(e.name())
 		switch {
 		case err != nil:
 			return fine("%s has no offloads", e.name())
-		case f[what].On && f[what].Fixed:
-			return finding{bad, what + " is on and cannot be switched", ""}
-		case f[what].On:
-			return finding{bad, what + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(),
-				what)}
+		case f[feature].On && f[feature].Fixed:
+			return finding{bad, feature + " is on and cannot be switched", ""}
+		case f[feature].On:
+			return finding{bad, feature + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(),
+				feature)}
 		}
-		return fine("%s is off", what)
+		return fine("%s is off", feature)
 	})
 }
 

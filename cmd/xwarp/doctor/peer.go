@@ -24,7 +24,7 @@ var peerCheck = check{
 			return fine("%s is no veth", e.name())
 		}
 		var f finding
-		err := e.onPeer(func(peer string) error {
+		err := e.onPeer(func(peer, enter string) error {
 			m, err := ethtool.Features(peer)
 			if err != nil {
 				return err
@@ -32,7 +32,7 @@ var peerCheck = check{
 			f = fine("the peer %s computes them", peer)
 			if m[txChecksum].On {
 				f = warn("the peer %s leaves them out: frames of its "+
-					"kernel's TCP are dropped", peer).advise("ethtool -K %s tx off", peer)
+					"kernel's TCP are dropped", peer).advise("%sethtool -K %s tx off", enter, peer)
 			}
 			return nil
 		})
@@ -48,23 +48,26 @@ var peerCheck = check{
 }
 
 func (e *env) setPeerChecksum(on bool) error {
-	return e.onPeer(func(peer string) error { return ethtool.SetFeature(peer, txChecksum, on) })
+	return e.onPeer(func(peer, _ string) error {
+		return ethtool.SetFeature(peer, txChecksum, on)
+	})
 }
 
-// onPeer calls f in the namespace of the veth's other end, with its name there.
-func (e *env) onPeer(f func(name string) error) error {
+// onPeer calls f in the namespace of the veth's other end, with its name there. enter begins a command line that is
+// to run in that namespace; it is empty when that is the present one.
+func (e *env) onPeer(f func(name, enter string) error) error {
 	a := e.nic.Attrs()
-	call := func() error {
+	call := func(enter string) error {
 		l, err := netlink.LinkByIndex(a.ParentIndex)
 		if err != nil {
 			return err
 		}
-		return f(l.Attrs().Name)
+		return f(l.Attrs().Name, enter)
 	}
 	if a.NetNsID < 0 {
-		return call()
+		return call("")
 	}
-	fd, err := findNamespace(a.NetNsID)
+	fd, file, err := findNamespace(a.NetNsID)
 	if err != nil {
 		return err
 	}
@@ -76,18 +79,19 @@ func (e *env) onPeer(f func(name string) error) error {
 			result <- err
 			return
 		}
-		result <- call()
+		result <- call("nsenter --net=" + file + " ")
 	}()
 	return <-result
 }
 
-// findNamespace opens the network namespace that this one knows by id: one of a process, or one with a name.
-func findNamespace(id int) (int, error) {
+// findNamespace opens the network namespace that this one knows by id: one of a process, or one with a name. file is
+// its path.
+func findNamespace(id int) (fd int, file string, err error) {
 	seen := map[uint64]bool{}
 	for _, pattern := range []string{"/run/netns/*", "/run/docker/netns/*", "/proc/[0-9]*/ns/net",
 		"/proc/[0-9]*/fd/*"} {
 		files, _ := filepath.Glob(pattern)
-		for _, file := range files {
+		for _, file = range files {
 			if link, err := os.Readlink(file); err == nil && !strings.HasPrefix(link, "net:[") {
 				continue // another descriptor
 			}
@@ -100,15 +104,14 @@ func findNamespace(id int) (int, error) {
 				continue
 			}
 			seen[st.Ino] = true
-			fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
+			if fd, err = unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 				continue
 			}
 			if got, err := netlink.GetNetNsIdByFd(fd); err == nil && got == id {
-				return fd, nil
+				return fd, file, nil
 			}
 			unix.Close(fd)
 		}
 	}
-	return -1, errors.New("it is in a namespace that no process that can be seen is in")
+	return -1, "", errors.New("it is in a namespace that no process that can be seen is in")
 }

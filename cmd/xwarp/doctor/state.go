@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -107,7 +108,12 @@ func undo(state string, o Options) (done []Undone, err error) {
 		}
 		done = append(done, u)
 	}
-	return done, m.store(left)
+	err = m.store(left)
+	if dir := filepath.Dir(state); err == nil && len(left) == 0 &&
+		filepath.Base(dir) == filepath.Base(filepath.Dir(DefaultState)) {
+		os.Remove(dir) // fails while another file of --state is in it
+	}
+	return done, err
 }
 
 func (r *record) undo(o Options) error {

@@ -37,6 +37,11 @@ var transmitCheck = check{
 			return fine("%q takes %s; not measured (--measure sends frames for two seconds)",
 				xdp.TransmitAuto, auto)
 		}
+		if e.isServed() {
+			return warn("not measured: xwarpd or another program of xwarp has the queues of %s",
+				e.name()).advise("systemctl stop xwarpd; xwarp doctor --interface %s --only "+
+				"transmit --measure; systemctl start xwarpd", e.name())
+		}
 		return compareWays(e.measureTransmit(), auto)
 	},
 }
@@ -92,29 +97,29 @@ func (w *way) measure() float64 {
 // compareWays reports the measurements beside the way that "auto" takes.
 func compareWays(ways []*way, auto xdp.Transmit) finding {
 	slices.SortStableFunc(ways, func(a, b *way) int { return int(b.rate - a.rate) })
-	var said []string
+	var results []string
 	var taken float64
 	for _, w := range ways {
 		if w.err != nil {
-			said = append(said, fmt.Sprintf("%s: %s", w.name,
+			results = append(results, fmt.Sprintf("%s: %s", w.name,
 				strings.TrimPrefix(w.err.Error(), fmt.Sprintf("transmit %q: ", w.name))))
 			continue
 		}
-		said = append(said, fmt.Sprintf("%s %.0f frames/s", w.name, w.rate))
+		results = append(results, fmt.Sprintf("%s %.0f frames/s", w.name, w.rate))
 		if w.name == auto {
 			taken = w.rate
 		}
 	}
-	best, what := ways[0], strings.Join(said, ", ")
+	best, summary := ways[0], strings.Join(results, ", ")
 	switch {
 	case best.rate == 0:
-		return finding{Warn, "no way transmits: " + what, ""}
+		return finding{Warn, "no way transmits: " + summary, ""}
 	case best.name != auto && best.rate > clearly*taken:
-		return warn("%s; %q takes %s", what, xdp.TransmitAuto, auto).
+		return warn("%s; %q takes %s", summary, xdp.TransmitAuto, auto).
 			advise("transmit = %q in the [[interface]] of xwarpd.toml, or --tx %s",
 				best.name, best.name)
 	}
-	return fine("%s; %q takes %s", what, xdp.TransmitAuto, auto)
+	return fine("%s; %q takes %s", summary, xdp.TransmitAuto, auto)
 }
 
 // Where the parts of the frame are.

@@ -58,6 +58,26 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestMeasureBesideDevice: a device of xwarp has the queues, and nothing is measured or advised.
+func TestMeasureBesideDevice(t *testing.T) {
+	world(t, topo.Options{}, func(*topo.Net) error {
+		d, err := xdp.Open(xdp.Config{Interface: "eth0"})
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		lines, err := Look(Options{Interface: "eth0", Measure: true, Only: "transmit"})
+		if err != nil {
+			return err
+		}
+		if l := lines[0]; l.Status != Warn || !strings.Contains(l.What, "not measured") ||
+			!strings.Contains(l.Remedy, "systemctl stop xwarpd") {
+			t.Errorf("%+v", l)
+		}
+		return nil
+	})
+}
+
 // TestCompareWays judges figures that are given.
 func TestCompareWays(t *testing.T) {
 	list := func() []*way {

@@ -21,32 +21,32 @@ var zeroCopyCheck = check{
 
 // zeroCopy judges the result of the trial, unless it was skipped, and the report of the driver, unless told is an
 // error.
-func zeroCopy(t *trial, veth bool, d ring.Driver, told error) finding {
+func zeroCopy(t *trial, veth bool, d ring.Driver, queryErr error) finding {
 	tried := t.skipped == ""
 	switch {
-	case told == nil && d.ZeroCopyFault() != nil && (!tried || t.zero == nil):
+	case queryErr == nil && d.ZeroCopyFault() != nil && (!tried || t.zero == nil):
 		return warn("frames are copied unless zero-copy is asked for: %v", d.ZeroCopyFault()).
 			advise("leave ring_mode = \"auto\" in /etc/xwarp/xwarp.toml")
 	case tried && t.zero == nil:
 		return fine("bound to %s", t.where)
 	case veth:
 		return fine("veth copies always")
-	case told == nil && !d.ZeroCopy:
+	case queryErr == nil && !d.ZeroCopy:
 		return warn("the driver cannot: frames are copied").
 			advise("use a driver with XDP_ACT_XSK_ZEROCOPY for more speed")
-	case tried && told == nil:
+	case tried && queryErr == nil:
 		return warn("the driver says that it can, but frames are copied: "+
 			"bind on %s with zero-copy: %s", t.where, errno(t.zero)).
 			advise("%s", zeroCopyRemedy(t.zero))
 	case tried:
 		return warn("frames are copied: bind on %s with zero-copy: %s; the "+
-			"kernel does not tell what the driver can (%v)", t.where, errno(t.zero), told).
+			"kernel does not tell what the driver can (%v)", t.where, errno(t.zero), queryErr).
 			advise("%s", zeroCopyRemedy(t.zero))
-	case told == nil:
+	case queryErr == nil:
 		return fine("the driver says that it can; not tried: %s", t.skipped)
 	}
 	return warn("unknown: the kernel does not tell (%v), and it was not "+
-		"tried: %s", told, t.skipped)
+		"tried: %s", queryErr, t.skipped)
 }
 
 // errno names the error of the system call in err, as manual pages do.

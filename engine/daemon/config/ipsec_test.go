@@ -61,7 +61,7 @@ func TestIPsecTables(t *testing.T) {
 	for key, want := range map[string]Value{
 		"interface[0].ipsec[1].ports":  {Value: "[4791]", Origin: Origin(path), Reload: true},
 		"interface[0].ipsec[1].mode":   {Value: `"tunnel"`, Origin: Origin(path), Reload: true},
-		"interface[0].ipsec[2].if_id":  {Value: "30839", Origin: OriginDefault},
+		"interface[0].ipsec[2].if_id":  {Value: "0x7877", Origin: OriginDefault},
 		"interface[0].ipsec[2].window": {Value: "1024", Origin: OriginDefault},
 	} {
 		if want.Key = key; values[key] != want {

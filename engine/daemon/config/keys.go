@@ -257,6 +257,8 @@ func show(v reflect.Value) string {
 	switch v.Kind() {
 	case reflect.String:
 		return strconv.Quote(v.String())
+	case reflect.Uint32: // if_id and mark, which other programs write so
+		return fmt.Sprintf("%#x", v.Uint())
 	case reflect.Slice:
 		parts := make([]string, v.Len())
 		for i := range parts {
