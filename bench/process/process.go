@@ -162,11 +162,11 @@ func (e *end) wait() (*endpoint.Report, error) {
 		return nil, e.err
 	}
 	if err := e.cmd.Wait(); err != nil {
-		said := strings.TrimSpace(e.errOut.String())
-		if len(said) > maxSaid {
-			said = said[:maxSaid] + "…"
+		output := strings.TrimSpace(e.errOut.String())
+		if len(output) > maxSaid {
+			output = output[:maxSaid] + "…"
 		}
-		return nil, fmt.Errorf("%w: %s", err, said)
+		return nil, fmt.Errorf("%w: %s", err, output)
 	}
 	rep := &endpoint.Report{}
 	if err := json.Unmarshal(e.out.Bytes(), rep); err != nil {

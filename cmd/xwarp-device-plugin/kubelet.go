@@ -21,15 +21,15 @@ const endpoint = "xwarp.sock"
 // attend serves one kubelet after the other until ctx is done: one that starts again knows no plugin, and has
 // removed their sockets.
 func (p *plugin) attend(ctx context.Context) {
-	said := ""
+	reported := ""
 	for ctx.Err() == nil {
-		err := p.serveKubelet(ctx, func() { said = "" })
+		err := p.serveKubelet(ctx, func() { reported = "" })
 		if ctx.Err() != nil {
 			return
 		}
-		if text := err.Error(); text != said {
+		if text := err.Error(); text != reported {
 			p.cfg.log.Warn("kubelet", "error", err)
-			said = text
+			reported = text
 		}
 		sleep(ctx, p.cfg.pace)
 	}

@@ -46,8 +46,8 @@ type clientFlags struct {
 	json       *bool
 }
 
-func (c *clientFlags) addFlags(cmd *cobra.Command, name, what string) {
-	cmd.Flags().StringVar(&c.server, name, "", what)
+func (c *clientFlags) addFlags(cmd *cobra.Command, name, usage string) {
+	cmd.Flags().StringVar(&c.server, name, "", usage)
 	c.serverFlag = name
 	c.registerOther(cmd)
 }

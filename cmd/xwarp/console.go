@@ -77,27 +77,27 @@ type bar struct {
 	on    bool
 	every time.Duration
 	last  time.Time
-	what  string
+	label string
 	pb    *progressbar.ProgressBar
 }
 
 func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w), last: time.Now()} }
 
-// show prints that done of total bytes of what have moved; a total below 0 is unknown. Another what begins a new bar.
-func (b *bar) show(what string, done, total int64) {
+// show prints that done of total bytes have moved; a total below 0 is unknown. Another label begins a new bar.
+func (b *bar) show(label string, done, total int64) {
 	if !b.on {
 		if b.every > 0 && time.Since(b.last) >= b.every {
 			b.last = time.Now()
-			plain.Fprintf(b.w, "%s: %s of %s\n", what, plain.Size(uint64(done)),
+			plain.Fprintf(b.w, "%s: %s of %s\n", label, plain.Size(uint64(done)),
 				plain.Size(uint64(max(total, 0))))
 		}
 		return
 	}
-	if b.pb == nil || b.what != what {
+	if b.pb == nil || b.label != label {
 		b.clear()
-		b.what = what
+		b.label = label
 		b.pb = progressbar.NewOptions64(total,
-			progressbar.OptionSetDescription(what),
+			progressbar.OptionSetDescription(label),
 			progressbar.OptionSetWriter(b.w),
 			progressbar.OptionShowBytes(true),
 			progressbar.OptionUseIECUnits(true),

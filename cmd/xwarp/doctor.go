@@ -194,11 +194,11 @@ func doctorText(v *doctorInfo, undo bool) string {
 		}
 	}
 	for _, u := range v.Undone {
-		what := strings.TrimSpace(u.Check + " " + u.Interface)
+		name := strings.TrimSpace(u.Check + " " + u.Interface)
 		if u.Error != "" {
-			plain.Fprintf(&b, "error  %s: %s\n", what, u.Error)
+			plain.Fprintf(&b, "error  %s: %s\n", name, u.Error)
 		} else {
-			plain.Fprintf(&b, "undone %s\n", what)
+			plain.Fprintf(&b, "undone %s\n", name)
 		}
 	}
 	if undo && len(v.Undone) == 0 {

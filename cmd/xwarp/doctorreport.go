@@ -85,9 +85,9 @@ func (r *reportFlags) write(cmd *cobra.Command, g *global, name string, lines []
 // measure puts and gets with this end's AF_XDP and with this end's kernel, whose peer is the same.
 func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all []doctor.Measured) {
 	for _, by := range []string{"xdp", "kernel"} {
-		for _, what := range []string{"put", "get"} {
-			m := doctor.Measured{What: what, By: by}
-			say(cmd, "measuring %s by %s for %v", what, by, r.time)
+		for _, verb := range []string{"put", "get"} {
+			m := doctor.Measured{What: verb, By: by}
+			say(cmd, "measuring %s by %s for %v", verb, by, r.time)
 			if err := r.transfer(cmd, g, name, &m); err != nil {
 				m.Error = err.Error()
 			}

@@ -62,10 +62,10 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 // objects returns everything that can come and go, by a key that is used once.
 func objects(s *control.Snapshot) map[string]change {
 	m := map[string]change{}
-	add := func(kind string, o control.Owner, what, state, err string) {
-		text := fmt.Sprintf("session %d %s", o.Session, what)
+	add := func(kind string, o control.Owner, object, state, err string) {
+		text := fmt.Sprintf("session %d %s", o.Session, object)
 		if o.Export != "" {
-			text = fmt.Sprintf("export %s %s", o.Export, what)
+			text = fmt.Sprintf("export %s %s", o.Export, object)
 		}
 		m[kind+" "+o.Device+" "+text] = change{Kind: kind, Device: o.Device, Object: text,
 			State: state, Error: err}
@@ -93,11 +93,11 @@ func objects(s *control.Snapshot) map[string]change {
 		add("listener", l.Owner, fmt.Sprintf("listenern %d address %s", l.Handle, l.Addr), "", "")
 	}
 	for _, q := range s.QPs {
-		what := fmt.Sprintf("qpn %d", q.Handle)
+		object := fmt.Sprintf("qpn %d", q.Handle)
 		if q.Export != "" {
-			what = "remote " + view.Address(q.Remote)
+			object = "remote " + view.Address(q.Remote)
 		}
-		add("qp", q.Owner, what, q.State, q.Error)
+		add("qp", q.Owner, object, q.State, q.Error)
 	}
 	return m
 }
@@ -161,12 +161,12 @@ func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
 		return a.Time.Compare(b.Time)
 	})
 	for _, e := range events {
-		what := e.Event
+		event := e.Event
 		if e.Remote != "" {
-			what += " remote " + e.Remote
+			event += " remote " + e.Remote
 		}
 		list = append(list, change{Time: e.Time.Format(timeFormat), Change: "event", Kind: "daemon",
-			Device: e.Device, Object: what, Error: e.Error})
+			Device: e.Device, Object: event, Error: e.Error})
 	}
 	return list
 }

@@ -89,8 +89,9 @@ func prefixOf(words []string, text string) string {
 
 // filters are the arguments behind the kind of an object: link DEV/PORT, dev DEV, and keys with values.
 type filters struct {
-	device, what string // what follows "is" in the error for an unknown device
-	keys         map[string]string
+	device  string
+	unknown string // follows "is" in the error for an unknown device
+	keys    map[string]string
 }
 
 func (f *filters) parse(args, keys []string) error {
@@ -132,10 +133,10 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		}
 	}
 	if found == "" {
-		if f.what == "" {
-			f.what = "no device"
+		if f.unknown == "" {
+			f.unknown = "no device"
 		}
-		return usagef("%q is %s; the devices are %v", name, f.what, names)
+		return usagef("%q is %s; the devices are %v", name, f.unknown, names)
 	}
 	f.device = found
 	s.QPs, s.CQs, s.SRQs = onlyOn(s.QPs, found), onlyOn(s.CQs, found), onlyOn(s.SRQs, found)

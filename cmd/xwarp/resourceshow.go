@@ -47,7 +47,7 @@ own.`
 				return err
 			}
 		case len(args) == 1:
-			f.device, f.what = args[0],
+			f.device, f.unknown = args[0],
 				fmt.Sprintf("neither a device nor a kind of object; there are the kinds %v", kinds)
 		default:
 			return usagef("%q is no kind of object; there are %v", args[0], kinds)

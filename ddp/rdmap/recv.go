@@ -307,14 +307,14 @@ func (e *outboundRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
 
 // reject returns the error for the segment that ends the stream, and marks its receive or Read.
 func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulpdu.Error {
-	what := "cut off in its header"
+	text := "cut off in its header"
 	if h, _, err := ddp.ParseTagged(hdr); err == nil {
-		what = opcodeOf(h.ULP).String() + ", " + h.String()
+		text = opcodeOf(h.ULP).String() + ", " + h.String()
 	} else if h, _, err := ddp.ParseUntagged(hdr); err == nil {
-		what = opcodeOf(h.ULP).String() + ", " + h.String()
+		text = opcodeOf(h.ULP).String() + ", " + h.String()
 	}
 	name, _ := Describe(c)
-	e := c.Errorf("%s: ULPDU of %d bytes, %s", name, n, what)
+	e := c.Errorf("%s: ULPDU of %d bytes, %s", name, n, text)
 	q.markFailedWR(c, hdr)
 	q.captureSegment(e, hdr, n, nil)
 	return e

@@ -112,12 +112,12 @@ func (s *Stack) flat(pieces [][]byte) []byte {
 // fragment keeps a fragment until its datagram is whole.
 func (s *Stack) fragment(pieces [][]byte, now tick.Time) {
 	s.stats.Fragments++
-	whole := s.frags.Add(&s.ip, s.flat(pieces), now)
-	if whole == nil {
+	packet := s.frags.Add(&s.ip, s.flat(pieces), now)
+	if packet == nil {
 		return
 	}
 	s.stats.Reassembled++
-	s.datagram(append(s.pieces[:0], whole), now)
+	s.datagram(append(s.pieces[:0], packet), now)
 }
 
 // icmp gives an ICMP error to the connection whose segment it quotes (RFC 5927).

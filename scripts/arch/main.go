@@ -152,7 +152,7 @@ func (o *options) read(file string) (map[string]*counts, error) {
 
 func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 	packages := map[string]*counts{}
-	said := map[string]*strings.Builder{} // by package and test
+	outputs := map[string]*strings.Builder{} // by package and test
 	for d := json.NewDecoder(r); ; {
 		var e struct{ Action, Package, Test, Output string }
 		if err := d.Decode(&e); errors.Is(err, io.EOF) {
@@ -169,17 +169,17 @@ func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 			packages[e.Package] = c
 		}
 		key := e.Package + " " + e.Test
-		if said[key] == nil {
-			said[key] = &strings.Builder{}
+		if outputs[key] == nil {
+			outputs[key] = &strings.Builder{}
 		}
-		said[key].WriteString(e.Output)
+		outputs[key].WriteString(e.Output)
 		c.add(e.Action, e.Test)
 		switch e.Action {
 		case "fail":
-			fmt.Fprintf(report, "%s\n%s", key, said[key])
+			fmt.Fprintf(report, "%s\n%s", key, outputs[key])
 			fallthrough
 		case "pass", "skip":
-			delete(said, key)
+			delete(outputs, key)
 		}
 	}
 	for name, c := range packages {

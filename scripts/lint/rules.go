@@ -204,7 +204,7 @@ func (r layer) allows(path string) bool {
 // matches reports whether path is one of patterns or lies in one that ends in /... ; all lie in "...".
 func matches(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		tree, whole := strings.CutSuffix(p, "/...")
-		return p == "..." || path == tree || whole && strings.HasPrefix(path, tree+"/")
+		tree, recursive := strings.CutSuffix(p, "/...")
+		return p == "..." || path == tree || recursive && strings.HasPrefix(path, tree+"/")
 	})
 }

@@ -21,10 +21,10 @@ func checkValues(p pkg) (faults []string, err error) {
 			return nil, err
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			if what := process(n); what != "" {
+			if why := process(n); why != "" {
 				at := set.Position(n.Pos())
 				faults = append(faults, fmt.Sprintf("%s:%d: %s in a package of values",
-					filepath.Join(p.ImportPath, name), at.Line, what))
+					filepath.Join(p.ImportPath, name), at.Line, why))
 			}
 			return true
 		})

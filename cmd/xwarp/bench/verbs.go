@@ -218,7 +218,7 @@ func (r *libraryRig) measureFigure(ctx context.Context, f *LibraryFigure, w Acce
 		net = r.bare
 	}
 	r.port += 2 // a new port: connections of the run before may still be closing
-	server, said := r.command(ctx, f, w, net.B, netip.Addr{})
+	server, output := r.command(ctx, f, w, net.B, netip.Addr{})
 	if err := net.B.Start(server); err != nil {
 		return 0, err
 	}
@@ -236,7 +236,7 @@ func (r *libraryRig) measureFigure(ctx context.Context, f *LibraryFigure, w Acce
 	}
 	server.Process.Kill()
 	server.Wait()
-	return 0, fmt.Errorf("%w; the server: %s", err, said)
+	return 0, fmt.Errorf("%w; the server: %s", err, output)
 }
 
 // figuresLine is a line of figures, as perftest prints it under its heading.

@@ -147,9 +147,9 @@ func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) erro
 	if err != nil {
 		w.failJob(j, err)
 	}
-	whole := w.isComplete(j)
+	complete := w.isComplete(j)
 	if f != nil && !w.c.Over() {
-		if err = f.Close(ctx, whole); err != nil {
+		if err = f.Close(ctx, complete); err != nil {
 			w.failJob(j, err)
 		}
 	}
@@ -157,7 +157,7 @@ func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) erro
 	switch {
 	case !last:
 		return err
-	case well && !whole: // the others ended at the same moment
+	case well && !complete: // the others ended at the same moment
 		var f *transfer.RemoteFile
 		if f, err = w.openRemote(ctx, j); err == nil {
 			err = f.Close(ctx, true)

@@ -98,8 +98,8 @@ func (f *Flags) check() (err error) {
 }
 
 // Switch adds a boolean flag that sets *v to on or off.
-func Switch[T any](set *pflag.FlagSet, v *T, on, off T, name, what string) {
-	set.BoolFunc(name, what, func(text string) error {
+func Switch[T any](set *pflag.FlagSet, v *T, on, off T, name, usage string) {
+	set.BoolFunc(name, usage, func(text string) error {
 		yes, err := strconv.ParseBool(text)
 		if *v = off; yes {
 			*v = on

@@ -83,14 +83,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		if u.Tenant != "" {
 			uid = ""
 		}
-		for what, n := range u.Used {
-			o.gauge("xwarp_user_resources", float64(n), uid, u.Tenant, what)
+		for kind, n := range u.Used {
+			o.gauge("xwarp_user_resources", float64(n), uid, u.Tenant, kind)
 		}
-		for what, n := range u.Limit {
-			o.gauge("xwarp_user_resource_limit", float64(n), uid, u.Tenant, what)
+		for kind, n := range u.Limit {
+			o.gauge("xwarp_user_resource_limit", float64(n), uid, u.Tenant, kind)
 		}
-		for what, n := range u.Refused {
-			o.count("xwarp_user_refusals_total", uint64(n), uid, u.Tenant, what)
+		for kind, n := range u.Refused {
+			o.count("xwarp_user_refusals_total", uint64(n), uid, u.Tenant, kind)
 		}
 	}
 	o.gauge("xwarp_sessions", float64(len(s.Sessions)))

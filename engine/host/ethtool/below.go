@@ -29,9 +29,9 @@ func Merging(nic netlink.Link) (list []Merge, err error) {
 		if err != nil {
 			continue // it is gone, or has no offloads
 		}
-		for _, what := range []string{"rx-gro", "rx-lro"} {
-			if f[what].On && !f[what].Fixed {
-				list = append(list, Merge{l.Attrs().Name, what})
+		for _, feature := range []string{"rx-gro", "rx-lro"} {
+			if f[feature].On && !f[feature].Fixed {
+				list = append(list, Merge{l.Attrs().Name, feature})
 			}
 		}
 	}

@@ -132,14 +132,14 @@ func (r *rig) transfer(mode string) (string, error) {
 	if mode != "auto" && s.how.Copy != mode {
 		return "", fmt.Errorf("asked for %s, had %s", mode, s.how.Copy)
 	}
-	what := s.how.XDPMode
-	if what != "native" && r.kind.native && r.dev == nic && r.mtu <= chunkMTU {
-		return "", fmt.Errorf("had %s XDP", what)
+	text := s.how.XDPMode
+	if text != "native" && r.kind.native && r.dev == nic && r.mtu <= chunkMTU {
+		return "", fmt.Errorf("had %s XDP", text)
 	}
 	if mode == "auto" {
-		what += ", " + s.how.Copy
+		text += ", " + s.how.Copy
 	}
-	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", what, put.Rate(), get.Rate()), nil
+	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, put.Rate(), get.Rate()), nil
 }
 
 // expect makes what the driver should have and did not offer a failure.

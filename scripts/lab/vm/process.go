@@ -219,8 +219,8 @@ func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string
 	begin := time.Now()
 	out, code, err := v.Run("set -e\n"+script, timeout)
 	fmt.Fprintf(log, "%s[%d, %.1f s]\n", out, code, time.Since(begin).Seconds())
-	said := strings.TrimSpace(out)
-	last := said[strings.LastIndexByte(said, '\n')+1:]
+	output := strings.TrimSpace(out)
+	last := output[strings.LastIndexByte(output, '\n')+1:]
 	if err != nil && v.Running() {
 		err = fmt.Errorf("no end within %v; the last words: %s", timeout, last)
 	}

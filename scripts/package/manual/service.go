@@ -30,9 +30,9 @@ func service(binary, daemon, dir string) error {
 	return write(filepath.Join(dir, "xwarp.toml.5"), configPage(string(file)))
 }
 
-func title(b *bytes.Buffer, name string, section int, what string) {
+func title(b *bytes.Buffer, name string, section int, summary string) {
 	fmt.Fprintf(b, ".TH %s %d \"\" \"xwarp %s\" \"xwarp\"\n.SH NAME\n%s \\- %s\n",
-		strings.ToUpper(escape(name)), section, os.Getenv("VERSION"), escape(name), escape(what))
+		strings.ToUpper(escape(name)), section, os.Getenv("VERSION"), escape(name), escape(summary))
 }
 
 // related are the pages that name each other.
@@ -57,9 +57,9 @@ var about string
 func daemonPage(help string) []byte {
 	var b bytes.Buffer
 	title(&b, "xwarpd", 8, "iWARP over AF_XDP as a service")
-	what, options, _ := strings.Cut(help, "\n\n")
+	summary, options, _ := strings.Cut(help, "\n\n")
 	verbatim(&b, "SYNOPSIS", "xwarpd [option ...]")
-	verbatim(&b, "DESCRIPTION", what)
+	verbatim(&b, "DESCRIPTION", summary)
 	verbatim(&b, "OPTIONS", strings.TrimRight(options, "\n"))
 	for section := range strings.SplitSeq(strings.TrimPrefix(about, "# "), "\n# ") {
 		heading, text, _ := strings.Cut(section, "\n")
