@@ -152,3 +152,32 @@ func TestDepths(t *testing.T) {
 		}
 	}
 }
+
+// TestReadOpensStream has a queue pair that takes no Reads take the one of an RTR message (RFC 6581, 9.1).
+func TestReadOpensStream(t *testing.T) {
+	for _, c := range []struct {
+		p    Params
+		want error
+	}{
+		{Params{Version: ddp.IETF, IRD: 1, ExpectRTR: RTRRead, Wait: true}, nil},
+		{Params{Version: ddp.IETF, IRD: 2, ExpectRTR: RTRRead, Wait: true}, ErrConfig},
+		{Params{Version: ddp.IETF, IRD: 1, ExpectRTR: RTRWrite, Wait: true}, ErrConfig},
+	} {
+		a, b := newHost(t, 1), newHost(t, 2)
+		a.open(nil, Params{Version: ddp.IETF, SendRTR: RTRRead})
+		cfg := defaultConfig(b)
+		cfg.MaxIRD, b.qp = 0, new(QP)
+		if err := b.qp.Init(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.qp.Start(c.p); err != c.want {
+			t.Errorf("%+v: %v, want %v", c.p, err, c.want)
+		}
+		if c.want == nil {
+			settle(a, b, 200)
+			if out, _ := a.qp.ReadsInFlight(); out != 0 || b.qp.State() != RTS {
+				t.Errorf("%d Reads are not answered, %v", out, b.qp.State())
+			}
+		}
+	}
+}

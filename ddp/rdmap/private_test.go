@@ -249,3 +249,40 @@ func TestOldReportsHaveNoEffect(t *testing.T) {
 		t.Error("an old Report stops the queue")
 	}
 }
+
+// TestReportGoesBeforeFIN has a Report that is due when a program closes its queue pair be sent still: the peer's Send
+// was delivered.
+func TestReportGoesBeforeFIN(t *testing.T) {
+	a, b := twins(t, nil, private)
+	b.recv(1)
+	a.send(SendWR{ID: 7, Op: WRSend, Flags: Signaled})
+	b.push(a, a.pullAll(200)...)
+	b.qp.Close()
+	if b.qp.State() != Closing || b.qp.Actions()&ActFIN == 0 || !b.qp.ULPDUWaiting() {
+		t.Fatalf("%v, ULPDU waiting %v", b.qp.State(), b.qp.ULPDUWaiting())
+	}
+	a.push(b, b.pullAll(200)...)
+	a.qp.PeerClosed(nil)
+	if got := a.take(); len(got) != 1 || got[0].ID != 7 || got[0].Status != Success {
+		t.Errorf("%+v, want the Send to have succeeded", got)
+	}
+	if b.qp.ULPDUWaiting() {
+		t.Error("there is a second Report")
+	}
+}
+
+// TestStopWaiting has the lack of a receive be an error once the message has waited for too long.
+func TestStopWaiting(t *testing.T) {
+	b := newHost(t, 2).open(func(c *Config) { c.Starved = func() {} }, Params{Version: ddp.IETF})
+	v := ulpdu.ViewOf(unhex(t, untagged(3, 0, 1, 0, 0)))
+	if err := b.qp.Place(&v, true); err != ulpdu.NotReady {
+		t.Fatalf("without a receive: %v", err)
+	}
+	if msn, bounded := b.qp.WaitingMessage(); msn != 1 || !bounded {
+		t.Errorf("message %d waits, bounded %v", msn, bounded)
+	}
+	b.qp.StopWaiting()
+	if err := b.qp.Place(&v, true); !err.Is(ddp.CauseNoBuffer.Errorf("")) {
+		t.Errorf("afterwards: %v, want the error of RFC 5041", err)
+	}
+}

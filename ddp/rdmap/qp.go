@@ -151,6 +151,7 @@ type QP struct {
 	completing      bool       // drainLocals or completeFinished is on the stack
 	localsAllowed   int        // local work requests that may be executed before the next call of ExecuteLocals
 	mayHaveWindows  bool       // a WRBindMW was executed
+	waitsNoMore     bool       // a message has waited for a receive for too long
 	denied          ddp.Access // rights that the peer does not have on this stream
 	reqID           uint32
 
@@ -206,7 +207,11 @@ func (q *QP) Start(p Params) error {
 	if q.state != Idle {
 		return ErrState
 	}
-	if p.Version > ddp.IETF || p.IRD < 0 || p.IRD > q.cfg.MaxIRD || p.ORD < 0 ||
+	maxIRD := q.cfg.MaxIRD
+	if p.ExpectRTR == RTRRead {
+		maxIRD = max(maxIRD, 1) // for the RTR message (RFC 6581, 9.1)
+	}
+	if p.Version > ddp.IETF || p.IRD < 0 || p.IRD > maxIRD || p.ORD < 0 ||
 		p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() ||
 		p.Private && p.Version != ddp.IETF {
 		return ErrConfig

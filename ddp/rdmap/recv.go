@@ -48,13 +48,23 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 
 // mayWait reports whether the segment, for which there is no receive, waits for one: it begins the next message.
 func (q *QP) mayWait(hdr []byte) bool {
-	if q.cfg.Starved == nil || ddp.Control(hdr[0]).Tagged() {
+	if q.cfg.Starved == nil || q.waitsNoMore || ddp.Control(hdr[0]).Tagged() {
 		return false
 	}
 	var h ddp.Untagged
 	h.Decode(hdr)
 	return h.QN == QNSend && h.MSN == q.rq.next
 }
+
+// WaitingMessage returns the number of the next message, and whether it waits for a receive and may not do so for ever.
+// Where private messages are used, the peer decides how long it waits.
+func (q *QP) WaitingMessage() (msn ddp.MSN, bounded bool) {
+	return q.rq.next, q.progress.waits && !q.params.Private
+}
+
+// StopWaiting makes the lack of a receive an error again, as without Config.Starved, once MPA offers the message that
+// waits.
+func (q *QP) StopWaiting() { q.waitsNoMore = true }
 
 // placeOutOfOrder is place for a segment before its turn.
 func (q *QP) placeOutOfOrder(v *ulpdu.View, hdr []byte) (err *ulpdu.Error) {

@@ -34,7 +34,7 @@ func splitRef(r ulpdu.Ref) (kind, seq uint64, last bool) {
 // ULPDUWaiting reports whether NextULPDU would return one now.
 func (q *QP) ULPDUWaiting() bool {
 	if q.term.toSend || q.state != RTS {
-		return q.term.toSend
+		return q.term.toSend || q.reportsLast()
 	}
 	return q.sending != noMessage || q.rtrToSend != RTRNone || q.progress.due || q.sendReady() ||
 		q.responseReady()
@@ -63,18 +63,22 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 			ref, n = q.freezeResponse(limit)
 		}
 	}
-	if n == 0 && q.term.toSend {
-		if q.progress.due { // it tells the peer which of its messages were delivered
-			ref, n = q.freezeReport()
-		} else {
-			ref, n = q.freezeTerminate()
-		}
+	switch {
+	case n > 0:
+	case q.term.toSend && q.progress.due, q.reportsLast():
+		ref, n = q.freezeReport() // it tells the peer which of its messages were delivered
+	case q.term.toSend:
+		ref, n = q.freezeTerminate()
 	}
 	if n > 0 {
 		q.Counters.SegmentsOut++
 	}
 	return ref, n
 }
+
+// reportsLast reports whether a Report goes before the FIN of a graceful close. The peer may wait for it: what it
+// reports was delivered before the close.
+func (q *QP) reportsLast() bool { return q.state == Closing && q.progress.due }
 
 // nextMessage chooses the message to send next.
 func (q *QP) nextMessage() messageKind {
