@@ -2,9 +2,12 @@ package session
 
 import (
 	"context"
+	"fmt"
 
+	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/guard"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
@@ -13,8 +16,9 @@ import (
 // answers Reads and atomics. They are connected like those of two programs of this host, so that rights, order and
 // errors are the same.
 
-// makeTwin makes the twin of q, which d connects, and gives it the receives that the program has posted.
-func (q *qp) makeTwin(d *direct, a *control.SetStateArgs) error {
+// makeTwin makes the twin of q, which d connects, and gives it the receives that the program has posted. If it fails, q
+// has no twin.
+func (q *qp) makeTwin(d *direct, a *control.SetStateArgs) (err error) {
 	s, c := q.s, q.cfg
 	c.SendDepth, c.MaxInline, c.IRD, c.ORD = 1, verbs.None, orNone(a.IRD), verbs.None
 	cost := budget.Amounts{budget.QPs: 1, budget.Descriptors: 1,
@@ -24,6 +28,12 @@ func (q *qp) makeTwin(d *direct, a *control.SetStateArgs) error {
 		return err
 	}
 	q.twin, q.twinCost = eng.(*core.QP), cost
+	defer func() {
+		if err != nil {
+			q.closeTwin()
+			q.twin = nil
+		}
+	}()
 	usePrivate(q.twin, d, a)
 	q.twin.SetOwner(s.account)
 	q.twin.OnEmpty(func() { s.refill(q) })
@@ -33,8 +43,11 @@ func (q *qp) makeTwin(d *direct, a *control.SetStateArgs) error {
 	}
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
+	if err := sender.MoveReceives(q.twin); err != nil {
+		return err
+	}
 	q.to = q.twin
-	return sender.MoveReceives(q.twin)
+	return nil
 }
 
 // closeTwin ends the twin of q, if it has one.
@@ -56,8 +69,24 @@ func (d *direct) dialSelf(ctx context.Context) error {
 	if err != nil {
 		cancel()
 	}
-	if e := <-accepted; err == nil {
-		err = e
+	refused := <-accepted
+	if err != nil || refused == nil {
+		return err
 	}
-	return err
+	// The queue pair has had its connection: no other attempt can follow.
+	d.q.q.(*core.QP).Abort()
+	if ctx.Err() == nil {
+		d.q.s.waiting.Go(func() { d.failSelf(refused) })
+	}
+	return fmt.Errorf("%w: %w", verbs.ErrClosed, refused)
+}
+
+// failSelf ends a queue pair whose twin did not accept it.
+func (d *direct) failSelf(err error) {
+	q := d.q
+	defer guard.Recover(q.s.onDefect("ending a queue pair that is its own peer"))
+	text := fmt.Sprintf("RETRY_EXC_ERR: queue pair %#06x cannot be connected to itself: %v",
+		d.pair.Local.QPN, err)
+	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
+	d.fail(rdmap.RetryExcErr, text)
 }

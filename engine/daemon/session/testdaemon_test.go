@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,8 +135,9 @@ func (d *testDaemon) serve(c *net.UnixConn) {
 	}
 	d.mu.Lock()
 	d.last++
-	s := New(d, Config{Meetings: NewMeetings(nil, false), ID: d.last,
-		Conn: c, Cred: &unix.Ucred{Uid: 1000}, Account: a,
+	all := func(netip.Addr) error { return nil }
+	s := New(d, Config{Meetings: NewMeetings(all, true), ID: d.last, Conn: c,
+		Cred: &unix.Ucred{Uid: 1000}, Account: a,
 		Mapper: d.mapper, Count: &d.count, Log: d.log})
 	d.list[d.last] = s
 	d.mu.Unlock()
