@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,5 +49,18 @@ func TestSysfs(t *testing.T) {
 	a.daemon.Close()
 	if _, err := os.Stat(control.SysfsPath(a.socket)); !os.IsNotExist(err) {
 		t.Errorf("the files are left after the end of the daemon: %v", err)
+	}
+}
+
+// TestFilesWhileLoading has a program look at files for the first time while another thread of it loads a library.
+func TestFilesWhileLoading(t *testing.T) {
+	a, _ := pair(t)
+	lib := filepath.Join(dir, "libloading.so")
+	if err := os.Rename(own(t, "loading", "-DLIBRARY", "-shared", "-fPIC"), lib); err != nil {
+		t.Fatal(err)
+	}
+	line := own(t, "loading", "-rdynamic") + " " + lib
+	if out := a.start(t, line, a).wait(t); !strings.Contains(out, "all is well") {
+		t.Error(out)
 	}
 }

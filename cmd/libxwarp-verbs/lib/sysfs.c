@@ -33,15 +33,24 @@ __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 	return n < PATH_MAX;
 }
 
-/* NEXT declares next, the function that is called where the library is not preloaded. */
-#define NEXT(type, name, params)                                             \
+/* FIND defines found_NAME, the function that is called where the library is not preloaded, and finds it when the library is
+ * loaded: dlsym waits for other threads that load libraries, which a handler of signals must not. */
+#define FIND(type, name, params)                                             \
 	static type(*_Atomic found_##name) params;                           \
-	type(*next) params = found_##name;                                   \
-	if (!next)                                                           \
-		found_##name = next = (type(*) params)dlsym(RTLD_NEXT, #name)
+	__attribute__((constructor)) static void find_##name(void)           \
+	{                                                                    \
+		found_##name = (type(*) params)dlsym(RTLD_NEXT, #name);      \
+	}
+
+/* NEXT declares next, which is found_NAME. Constructors of other libraries may come before those here. */
+#define NEXT(type, name, params)                                             \
+	if (!found_##name)                                                   \
+		find_##name();                                               \
+	type(*next) params = found_##name
 
 /* LED defines a function whose argument path leads elsewhere. Names that the C library does not have fail with ENOSYS. */
 #define LED(type, failure, name, params, args)                               \
+	FIND(type, name, params)                                             \
 	EXPORT type name params;                                             \
 	EXPORT type name params                                              \
 	{                                                                    \
@@ -96,6 +105,7 @@ LED(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f,
 
 /* OPEN is LED for functions with a mode that is there when a file may be made. */
 #define OPEN(name, params, call)                                             \
+	FIND(int, name, params)                                              \
 	EXPORT int name params;                                              \
 	EXPORT int name params                                               \
 	{                                                                    \
