@@ -144,7 +144,7 @@ func (e *end) sanitize(t *testing.T) {
 	t.Helper()
 	e.library = sanitizer(t, "address") + ":" + library(t, "libsanitized.so",
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-	e.env = []string{"ASAN_OPTIONS=detect_leaks=0"} // the programs have some
+	e.env = append(e.env, "ASAN_OPTIONS=detect_leaks=0") // the programs have some
 }
 
 // TestSanitized runs programs over the library with the sanitizers of addresses and of behaviour.
@@ -155,7 +155,9 @@ func TestSanitized(t *testing.T) {
 	const last = "rdma-ping-4"
 	x := exchange{"rping -s -V -v -C 5", "rping -c -V -v -C 5 -a @", last, last}
 	t.Run("rping", func(t *testing.T) { x.run(t, a, b) })
-	for _, line := range []string{"ib_send_bw -n 300", "ib_send_lat -e -n 20"} {
+	for _, line := range []string{"ib_send_bw -n 300", "ib_send_lat -e -n 20",
+		"ib_write_bw -a -n 5", "ib_write_lat -I 64 -n 20", "ib_read_bw -n 50",
+		"ib_atomic_bw -n 50"} {
 		t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
 	}
 	ownTests(t, a, b, "cm")
@@ -164,4 +166,35 @@ func TestSanitized(t *testing.T) {
 		x := exchange{line, line + " -s @", `custom +\d`, `custom +\d`}
 		x.run(t, a, b)
 	})
+}
+
+// TestSanitizedRoCE is TestSanitized for programs that connect by ibv_modify_qp.
+func TestSanitizedRoCE(t *testing.T) {
+	a, b := rocePair(t, "xdp")
+	a.sanitize(t)
+	b.sanitize(t)
+	const line, done = "ibv_rc_pingpong -g 0 -n 100", `iters in .* seconds`
+	pingpong := exchange{line, line + " @", done, done}
+	t.Run(line, func(t *testing.T) { pingpong.runRoCE(t, a, b) })
+	for _, line := range []string{"ib_write_bw -a -n 5", "ib_write_lat -I 64 -n 20",
+		"ib_write_bw -b -q 16 -n 20", "ib_read_bw -e -n 50", "ib_send_bw --use-srq -q 4 -n 100",
+		"ib_send_lat -e -n 20", "ib_atomic_bw -n 50"} {
+		t.Run(line, func(t *testing.T) {
+			x := measurement(line)
+			x.server, x.client = line, line+" @"
+			x.runRoCE(t, a, b)
+		})
+	}
+	for _, name := range []string{"states", "roce"} {
+		path := own(t, name)
+		t.Run(name, func(t *testing.T) {
+			line := path
+			if name == "roce" {
+				line += " self"
+			}
+			if out := a.start(t, line, a).wait(t); !strings.Contains(out, "all is well") {
+				t.Error(out)
+			}
+		})
+	}
 }
