@@ -22,8 +22,8 @@ const (
 	maxPower = 17
 )
 
-// wideGCM is AES-GCM (NIST SP 800-38D) with nonces of 12 bytes and tags of 16, by gcm_amd64.s, which knows the
-// layout. Its run time depends on lengths only.
+// wideGCM is AES-GCM (NIST SP 800-38D) with nonces of 12 bytes and tags of 16, by gcm_amd64.s. Its run
+// time depends on lengths only.
 type wideGCM struct {
 	// keys are the round keys (FIPS 197, 5.2). The last is keys[14] also of AES-128, which has no keys[10:14].
 	keys [15][16]byte

@@ -1,3 +1,4 @@
+#include "go_asm.h"
 #include "textflag.h"
 
 // AES-GCM (NIST SP 800-38D) by 256 bytes: the 16 counter blocks of a pass are encrypted in Z0 to Z3, while the 16 blocks
@@ -52,10 +53,9 @@ DATA gcmPoly<>+48(SB)/8, $0xc200000000000000
 DATA gcmPoly<>+56(SB)/8, $0
 GLOBL gcmPoly<>(SB), RODATA|NOPTR, $64
 
-// Places in wideGCM.
-#define H16	256
-#define H1	496
-#define ROUNDS	752
+// Where H^16 and H are in wideGCM.
+#define H16	(wideGCM_powers+16)
+#define H1	(wideGCM_powers+256)
 
 #define EACH(op, key) \
 	op	key, Z0, Z0; \
@@ -86,19 +86,30 @@ GLOBL gcmPoly<>(SB), RODATA|NOPTR, $64
 	VPCLMULQDQ	$0x10, at(R10), block, Z31; \
 	VPTERNLOGQ	$0x96, Z15, Z31, Z6
 
-// REDUCE makes Z4 the remainder of the sum: each of the two low words, which hold the highest powers, is multiplied by
-// the polynomial and added one word higher. The four sums are joined at the end.
+// MULTIPLY2 is MULTIPLY of two times four blocks.
+#define MULTIPLY2(one, at, two, att) \
+	VPCLMULQDQ	$0x00, at(R10), one, Z15; \
+	VPCLMULQDQ	$0x00, att(R10), two, Z31; \
+	VPTERNLOGQ	$0x96, Z15, Z31, Z5; \
+	VPCLMULQDQ	$0x11, at(R10), one, Z15; \
+	VPCLMULQDQ	$0x11, att(R10), two, Z31; \
+	VPTERNLOGQ	$0x96, Z15, Z31, Z7; \
+	VPCLMULQDQ	$0x01, at(R10), one, Z15; \
+	VPCLMULQDQ	$0x10, at(R10), one, Z31; \
+	VPTERNLOGQ	$0x96, Z15, Z31, Z6; \
+	VPCLMULQDQ	$0x01, att(R10), two, Z15; \
+	VPCLMULQDQ	$0x10, att(R10), two, Z31; \
+	VPTERNLOGQ	$0x96, Z15, Z31, Z6
+
+// REDUCE makes Z4 the remainder of the sum. The lowest word has the highest powers: it leaves its product with the
+// polynomial one word higher, and itself two. The next word does the same. The four sums are joined at the end.
 #define REDUCE \
-	VPSLLDQ	$8, Z6, Z15; \
-	VPXORQ	Z15, Z5, Z5; \
-	VPSRLDQ	$8, Z6, Z6; \
-	VPXORQ	Z6, Z7, Z7; \
 	VPCLMULQDQ	$0x00, gcmPoly<>(SB), Z5, Z15; \
 	VPSHUFD	$0x4e, Z5, Z5; \
-	VPXORQ	Z15, Z5, Z5; \
-	VPCLMULQDQ	$0x00, gcmPoly<>(SB), Z5, Z15; \
-	VPSHUFD	$0x4e, Z5, Z5; \
-	VPTERNLOGQ	$0x96, Z15, Z5, Z7; \
+	VPTERNLOGQ	$0x96, Z15, Z5, Z6; \
+	VPCLMULQDQ	$0x00, gcmPoly<>(SB), Z6, Z15; \
+	VPSHUFD	$0x4e, Z6, Z6; \
+	VPTERNLOGQ	$0x96, Z15, Z6, Z7; \
 	VEXTRACTI64X4	$1, Z7, Y5; \
 	VPXOR	Y5, Y7, Y7; \
 	VEXTRACTI128	$1, Y7, X5; \
@@ -116,10 +127,9 @@ GLOBL gcmPoly<>(SB), RODATA|NOPTR, $64
 	FIRST(Z12, 64); \
 	EACH(VAESENC, Z18); \
 	EACH(VAESENC, Z19); \
-	MULTIPLY(Z13, 128); \
 	EACH(VAESENC, Z20); \
+	MULTIPLY2(Z13, 128, Z14, 192); \
 	EACH(VAESENC, Z21); \
-	MULTIPLY(Z14, 192); \
 	EACH(VAESENC, Z22); \
 	EACH(VAESENC, Z23); \
 	VPXORQ	Z4, Z11, Z11; \
@@ -170,7 +180,7 @@ TEXT ·gcmCrypt(SB), NOSPLIT, $0-80
 	MOVQ	src+48(FP), SI
 	MOVQ	n+56(FP), CX
 	KMOVQ	open+64(FP), K7
-	MOVQ	ROUNDS(R8), R9
+	MOVQ	wideGCM_rounds(R8), R9
 	XORL	R11, R11
 	MOVQ	$-1, R12
 	VBROADCASTI32X4	gcmReverse<>(SB), Z10
@@ -249,8 +259,7 @@ tail:
 	MULTIPLY(Z12, 64)
 	CMPQ	R13, $128
 	JLE	hashed
-	MULTIPLY(Z13, 128)
-	MULTIPLY(Z14, 192)
+	MULTIPLY2(Z13, 128, Z14, 192)
 
 hashed:
 	// The tag is the hash and encrypted J0.

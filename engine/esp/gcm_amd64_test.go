@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/fips140"
 	"encoding/binary"
 	"testing"
 )
@@ -28,7 +29,8 @@ func isWide(a cipher.AEAD) bool {
 
 func TestVAESIsUsedWherePresent(t *testing.T) {
 	for _, size := range []int{16, 32} {
-		if ours, _ := bothGCMs(t, random(size)); isWide(ours) != hasVAES {
+		ours, _ := bothGCMs(t, random(size))
+		if isWide(ours) != (hasVAES && !fips140.Enabled()) {
 			t.Errorf("key of %d bytes: %T, and the processor has VAES: %v", size, ours, hasVAES)
 		}
 	}
