@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/ranges"
 )
 
-// complete fills what tables in double brackets left out.
+// complete sets the defaults of keys that are absent from tables in double brackets.
 func (c *Config) complete() {
 	for i := range c.Interface {
 		f := &c.Interface[i]
@@ -51,7 +51,7 @@ func (c *Config) complete() {
 
 func def[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
-// faults collects what is wrong, with the place where the value comes from in front.
+// faults collects errors. Each begins with the file, variable or flag that the value comes from.
 type faults struct {
 	path    string
 	origins map[string]Origin
@@ -77,7 +77,7 @@ func (f *faults) atLeast(key string, got, least int) {
 	}
 }
 
-// notNegative is for all numbers of a table.
+// notNegative checks all integers of a table.
 func (f *faults) notNegative(name string, table any) {
 	for field, v := range reflect.ValueOf(table).Fields() {
 		if v.Kind() == reflect.Int {
@@ -101,7 +101,7 @@ func (f *faults) group(key, name string) {
 	}
 }
 
-// check returns what is wrong. With partial it leaves out exports that are wrong, when nothing else is.
+// check returns all errors of the values. With partial, if only exports have errors, it removes these exports instead.
 func (l *Loaded) check(partial bool) error {
 	f := &faults{path: l.Path, origins: l.Origins}
 	d := &l.Daemon
@@ -215,7 +215,8 @@ func (l *Loaded) checkUsers(f *faults) {
 	}
 }
 
-// checkTenants holds what each tenant may have against what there is for all: none can take it from the others.
+// checkTenants checks that the limits of all tenants together fit into those of the daemon, so that each tenant gets
+// its share.
 func (l *Loaded) checkTenants(f *faults) {
 	t := &l.Tenants
 	if t.Count < 0 || t.Count > budget.MaxTenants {

@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Config is everything that can be set. The comments in default.toml say what each key means.
+// Config has all keys. The comments in default.toml say what each key means.
 type Config struct {
 	Daemon    Daemon      `toml:"daemon"`
 	Interface []Interface `toml:"interface"`
@@ -42,7 +42,7 @@ type Daemon struct {
 	Confirm      AutoTime `toml:"confirm"`
 }
 
-// OperatorSocket returns where the operator's socket is; empty: there is none.
+// OperatorSocket returns the path of the operator's socket, empty for none.
 func (d *Daemon) OperatorSocket() string {
 	switch {
 	case d.Socket == "":
@@ -53,7 +53,7 @@ func (d *Daemon) OperatorSocket() string {
 	return d.AdminSocket
 }
 
-// AdminSocketAuto has the operator's socket follow the control socket.
+// AdminSocketAuto puts the operator's socket beside the control socket.
 const AdminSocketAuto = "auto"
 
 // HTTP is about the server of metrics and of the status page.
@@ -83,13 +83,13 @@ type Interface struct {
 	PollNIC    bool     `toml:"poll_nic"`
 	Window     Size     `toml:"window"`
 	IPsec      []IPsec  `toml:"ipsec" reload:"yes"`
-	// Allow is asked by the steering program.
+	// Allow has the prefixes of peers whose connections the steering program accepts; empty means all.
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
-	// TrustPartialChecksum is for veth whose other end computes no checksums.
+	// TrustPartialChecksum accepts segments without a TCP checksum, as from a veth whose other end computes none.
 	TrustPartialChecksum bool `toml:"trust_partial_checksum"`
 }
 
-// MPA is what connections negotiate unless a peer entry says otherwise.
+// MPA has the settings that connections negotiate. A [[peer]] table overrides them.
 type MPA struct {
 	Revision         int      `toml:"revision" reload:"yes"`
 	Markers          bool     `toml:"markers" reload:"yes"`
@@ -104,7 +104,7 @@ type MPA struct {
 	CloseTimeout     Duration `toml:"close_timeout"`
 }
 
-// Limits is what one local user may have at a time.
+// Limits has the maximum of each resource that one local user may hold at a time.
 type Limits struct {
 	Sessions     int      `toml:"sessions" reload:"yes"`
 	PDs          int      `toml:"pds" reload:"yes"`
@@ -123,7 +123,7 @@ type Limits struct {
 	Wildcard     bool     `toml:"wildcard" reload:"yes"`
 }
 
-// Tenants are who has a control socket and limits alone, such as a pod.
+// Tenants describes the tenants, such as pods. Each has a control socket and limits of its own.
 type Tenants struct {
 	Count     int    `toml:"count"`
 	Directory string `toml:"directory"`
@@ -155,7 +155,7 @@ type User struct {
 	Wildcard     *bool    `toml:"wildcard"`
 }
 
-// Peers is what remote addresses may have unless a peer entry says otherwise; 0 is no limit.
+// Peers has the limits of each remote address. A [[peer]] table overrides them. 0 means no limit.
 type Peers struct {
 	HalfOpen           int      `toml:"half_open" reload:"yes"`
 	Startup            int      `toml:"startup" reload:"yes"`
@@ -167,7 +167,7 @@ type Peers struct {
 	Keepalive          Duration `toml:"keepalive"`
 }
 
-// Peer is what holds for remote addresses; the longest prefix that matches counts.
+// Peer overrides settings and limits for the remote addresses of a prefix. The longest prefix that matches counts.
 type Peer struct {
 	Prefix      netip.Prefix `toml:"prefix"`
 	Allow       *bool        `toml:"allow"`
@@ -177,7 +177,7 @@ type Peer struct {
 	AnyCRCError *bool        `toml:"any_crc_error"`
 	PeerToPeer  *bool        `toml:"peer_to_peer"`
 	Retry       *bool        `toml:"retry"`
-	// 0 keeps the value of Peers.
+	// The limits; 0 keeps the value of Peers.
 	HalfOpen       int `toml:"half_open"`
 	Startup        int `toml:"startup"`
 	Connections    int `toml:"connections"`
@@ -267,7 +267,7 @@ func (l *Limits) Amounts() (a budget.Amounts) {
 	return a.Needs()
 }
 
-// override sets the fields of a table to those of the same name in one for less, as far as these are given.
+// override copies the fields of given that are set to the fields of table with the same names.
 func override(table, given any) {
 	for f, v := range reflect.ValueOf(given).Elem().Fields() {
 		field := reflect.ValueOf(table).Elem().FieldByName(f.Name)
@@ -294,13 +294,13 @@ func (c *Config) PeerOf(a netip.Addr) *Peer {
 	return best
 }
 
-// Allowed reports whether connections with a may be.
+// Allowed reports whether connections with a are allowed.
 func (c *Config) Allowed(a netip.Addr) bool {
 	p := c.PeerOf(a)
 	return p == nil || p.Allow == nil || *p.Allow
 }
 
-// PeersOf returns what a may have. The network of a peer with limits of its own may have as much as that peer at least.
+// PeersOf returns the limits of a. The limits of a network are at least those of a single peer in it.
 func (c *Config) PeersOf(a netip.Addr) Peers {
 	l := c.Peers
 	p := c.PeerOf(a)
@@ -317,7 +317,7 @@ func (c *Config) PeersOf(a netip.Addr) Peers {
 	return l
 }
 
-// MPAOf returns what connections with a negotiate.
+// MPAOf returns the MPA settings of connections with a.
 func (c *Config) MPAOf(a netip.Addr) MPA {
 	m := c.MPA
 	if p := c.PeerOf(a); p != nil {
@@ -326,17 +326,17 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 	return m
 }
 
-// D is the duration as the standard library has it.
+// D converts d.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
-// What the port mapper of an interface does.
+// Values of Interface.PortMapper.
 const (
 	PortMapperOff    = "off"
 	PortMapperAnswer = "answer" // peers that ask for listeners here
 	PortMapperAsk    = "ask"    // that, and the peer's before each connection to it
 )
 
-// What is done when a device is lost, and its interface is there.
+// Values of Interface.Restart: the reaction to a lost device whose interface exists.
 const (
 	RestartReopen = "reopen" // the daemon opens it again
 	RestartExit   = "exit"   // the daemon ends, for its unit to start it again

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Address returns where the HTTP server listens: network "tcp" or "unix" and the address there; an empty
-// network for nowhere.
+// Address returns the network, "tcp" or "unix", and the address of the HTTP server. An empty network means no server.
 func (h *HTTP) Address() (network, address string, err error) {
 	const want = `write an address with a port, such as "127.0.0.1:9479", or the absolute path of a Unix socket`
 	switch {

@@ -37,7 +37,7 @@ func (n *Interface) Protection() *IPsec {
 	return nil
 }
 
-// completeIPsec fills what tables left out. What all have in common may stand in the first one alone.
+// completeIPsec sets the defaults of absent keys. Keys that all tables share may stand in the first table alone.
 func (n *Interface) completeIPsec() {
 	for i := range n.IPsec {
 		p := &n.IPsec[i]
@@ -110,7 +110,7 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 	}
 }
 
-// fixedIPsec is what a reload does not take over of the tables.
+// fixedIPsec returns the tables without the keys that a reload applies.
 func (n *Interface) fixedIPsec() []IPsec {
 	p := n.Protection()
 	if p == nil {

@@ -143,12 +143,12 @@ func setValue(v reflect.Value, text string) error {
 	return nil
 }
 
-// suggest returns what the author of an unknown key may have meant.
+// suggest returns a hint for the author of an unknown key: the known key that is most like it.
 func suggest(key string, known []string) string {
 	return cmp.Or(alike(key, known), " (see: xwarp config default)")
 }
 
-// alike asks for the word that is most like another one; empty when none is.
+// alike returns a question that names the known word most like key, empty when none is like it.
 func alike(key string, known []string) string {
 	best, least := "", len(key)/3+2
 	for _, k := range known {
@@ -190,12 +190,12 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Value is one key with its value for people.
+// Value is a key with its value as text.
 type Value struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Origin Origin `json:"origin"`
-	Reload bool   `json:"reload"` // SIGHUP reads it again
+	Key    string
+	Value  string // as in the file
+	Origin Origin
+	Reload bool // a reload applies it
 }
 
 // Values returns all keys in the order of the file.
@@ -214,7 +214,7 @@ func (l *Loaded) Values() []Value {
 	return list
 }
 
-// entries returns the keys of a list of tables, of which given is the file's.
+// entries returns the keys of a list of tables. given has the tables as the file has them, without defaults.
 func (l *Loaded) entries(name string, tables reflect.Value, given any, reload bool) (list []Value) {
 	raw, _ := given.([]map[string]any)
 	for n := range tables.Len() {
@@ -283,7 +283,7 @@ func (l *Loaded) Changed(now *Loaded) (keys []string) {
 	return keys
 }
 
-// fixed is list without what a reload takes over.
+// fixed returns list without the keys that a reload applies.
 func fixed(list []Interface) []Interface {
 	list = slices.Clone(list)
 	for i := range list {

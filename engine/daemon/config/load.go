@@ -13,7 +13,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// DefaultPath is where the file is.
+// DefaultPath is the path of the file where none is given.
 const DefaultPath = "/etc/xwarp/xwarp.toml"
 
 // Default is the commented file with the default of every key.
@@ -24,15 +24,15 @@ var Default string
 // Origin says where a value comes from: "default", a file, an environment variable or a flag.
 type Origin string
 
-// OriginDefault is the origin of what nobody set.
+// OriginDefault is the origin of values that are not set.
 const OriginDefault Origin = "default"
 
-// Source says where Load looks.
+// Source describes the input of Load.
 type Source struct {
 	Path string                           // of the file; empty: DefaultPath, which may be missing
 	Env  func(name string) (string, bool) // os.LookupEnv
 	Set  []string                         // key=value, as flags give them
-	// Partial leaves out exports that are wrong, when nothing else is. A reload does so.
+	// Partial makes Load leave out exports with errors, if nothing else has errors. A reload does so.
 	Partial bool
 }
 
@@ -42,7 +42,7 @@ type Loaded struct {
 	Path    string // "" when there is no file
 	Origins map[string]Origin
 
-	// Refused has the names of the exports that Source.Partial left out, and RefusedBecause what is wrong with them.
+	// Refused has the names of the exports that were left out because of Source.Partial, and RefusedBecause the errors.
 	Refused        []string
 	RefusedBecause error
 
@@ -50,7 +50,7 @@ type Loaded struct {
 	uids map[string]uint32 // of the users of [[user]] tables, by name
 }
 
-// Serves says why a daemon would not start with a configuration that is right but has nothing to serve.
+// Serves returns an error when the configuration has no errors but nothing to serve, so that a daemon would not start.
 func (l *Loaded) Serves() error {
 	if len(l.Interface) > 0 {
 		return nil
@@ -114,7 +114,7 @@ func (l *Loaded) file(path, text string) error {
 	if err != nil {
 		return fmt.Errorf("%s%w", path, decodeError(err))
 	}
-	toml.Decode(text, &l.raw) // it is right: see above
+	toml.Decode(text, &l.raw) // without error: see above
 	var errs []error
 	for _, k := range meta.Undecoded() {
 		if unknownParent(meta.Undecoded(), k) {
@@ -135,7 +135,7 @@ var (
 	wrongPrefix  = regexp.MustCompile(`^netip\.ParsePrefix\((".*")\)`)
 )
 
-// decodeError is an error of the decoder in the words of the file, where the decoder's are those of Go.
+// decodeError rewrites an error of the decoder: it names keys of the file where the decoder names types of Go.
 func decodeError(err error) error {
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
@@ -147,7 +147,7 @@ func decodeError(err error) error {
 	return fmt.Errorf(": %w", err)
 }
 
-// keyError says what is wrong with the value of a key.
+// keyError describes the error in the value of a key.
 func keyError(key, message string) string {
 	if m := wrongPrefix.FindStringSubmatch(message); m != nil {
 		return fmt.Sprintf("%s = %s: write a prefix such as \"192.0.2.0/24\"", key, m[1])
@@ -169,7 +169,7 @@ func unknownParent(unknown []toml.Key, k toml.Key) bool {
 	})
 }
 
-// lineOf finds the line in which k stands: the decoder does not say.
+// lineOf finds the line of k, which the decoder does not report.
 func lineOf(text string, k toml.Key) int {
 	table, last := "", k[len(k)-1]
 	for i, line := range strings.Split(text, "\n") {

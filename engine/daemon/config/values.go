@@ -23,8 +23,8 @@ func (s *Size) UnmarshalText(b []byte) error {
 
 func (s Size) String() string { return plain.ExactSize(int64(s)) }
 
-// Address is where an export listens, written "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174" for all of
-// IPv6, or ":7174" for all of both.
+// Address is the listening address of an export, written "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174"
+// for all of IPv6, or ":7174" for all of both.
 type Address netip.AddrPort
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -70,7 +70,7 @@ func (a Address) All() []netip.AddrPort {
 		netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())}
 }
 
-// overlaps reports whether two addresses cannot be listened on at a time.
+// overlaps reports whether sockets of a and b exclude each other.
 func (a Address) overlaps(b Address) bool {
 	for _, x := range a.All() {
 		for _, y := range b.All() {
@@ -102,7 +102,7 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // AutoTime is a Duration, or AutoTimeUnset, which is written "auto".
 type AutoTime time.Duration
 
-// AutoTimeUnset leaves the time to the daemon.
+// AutoTimeUnset lets the daemon choose the time.
 const AutoTimeUnset AutoTime = -1
 
 // UnmarshalText implements encoding.TextUnmarshaler.

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/budget"
 )
 
-// answer returns what is sent back for a datagram that came from a peer to our address to, which is not valid for one
-// that came to many; nil: nothing.
+// answer returns the reply to a datagram of a peer, nil for none. to is the address of this host that the datagram was
+// sent to; it is not valid for a broadcast or multicast.
 func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) []byte {
 	q, err := Parse(b)
 	switch {
@@ -34,7 +34,7 @@ func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) 
 	case !r.Admits(from):
 		m.count(&m.counts.Denied)
 		return nil
-	case !m.take(from, now):
+	case !m.mayAnswer(from, now):
 		m.count(&m.counts.Limited)
 		return nil
 	case q.Accepting.Addr() == to && r.Listens(q.Accepting):
@@ -47,8 +47,8 @@ func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) 
 	return q.Append(nil)
 }
 
-// take reports whether the rates allow one more answer to a source.
-func (m *Mapper) take(from netip.Addr, now time.Time) bool {
+// mayAnswer counts an answer to a source, and reports whether the rates allow it.
+func (m *Mapper) mayAnswer(from netip.Addr, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if now.Sub(m.second) >= time.Second || m.of == nil {
@@ -64,8 +64,8 @@ func (m *Mapper) take(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// rest is how long nobody is answered any more.
-func (m *Mapper) rest(now time.Time) time.Duration {
+// quietTime returns how long all requests stay unanswered, because the rate of all sources is used up.
+func (m *Mapper) quietTime(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.total < maxAnswers {
@@ -74,8 +74,8 @@ func (m *Mapper) rest(now time.Time) time.Duration {
 	return time.Second - now.Sub(m.second)
 }
 
-// Listen opens the sockets of a port mapper in the calling thread's network namespace: IPv4 and IPv6, for what comes
-// in by an interface; an empty name: by all. It fails with EADDRINUSE where another one is, such as iwpmd.
+// Listen opens the sockets of a port mapper, IPv4 and IPv6, in the calling thread's network namespace. They receive
+// from one interface; an empty name means all. It fails with EADDRINUSE where another port mapper runs, such as iwpmd.
 func Listen(ifname string) (list []*net.UDPConn, err error) {
 	for _, network := range []string{"udp4", "udp6"} {
 		lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -129,14 +129,14 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 			// from the address that was asked; when the kernel cannot send it, the peer asks again
 			c.WriteMsgUDPAddrPort(a, oob[:on], from)
 		}
-		if rest := m.rest(now); rest > 0 {
+		if rest := m.quietTime(now); rest > 0 {
 			time.Sleep(rest)
 		}
 	}
 }
 
-// destination returns to which address of this host a datagram came, by its control messages. One to a broadcast or
-// multicast address, which whoever forges sources would have a whole network answer, came to none.
+// destination returns the address of this host that a datagram was sent to, from its control messages. It returns none
+// for a broadcast or multicast address: one request with a forged source would be answered by a whole network.
 func destination(oob []byte) netip.Addr {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(list) != 1 {

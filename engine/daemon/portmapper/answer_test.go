@@ -88,8 +88,8 @@ func TestAnswerRate(t *testing.T) {
 		}
 		return answers
 	}
-	if n := flood(client4.Addr(), 3*maxPerSource); n != maxPerSource || m.rest(now) != 0 {
-		t.Errorf("%d answers to one source, rest %v", n, m.rest(now))
+	if n := flood(client4.Addr(), 3*maxPerSource); n != maxPerSource || m.quietTime(now) != 0 {
+		t.Errorf("%d answers to one source, rest %v", n, m.quietTime(now))
 	}
 	// a /64 is one source
 	n := 0
@@ -104,14 +104,14 @@ func TestAnswerRate(t *testing.T) {
 		n += flood(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 1)
 	}
 	now = now.Add(300 * time.Millisecond)
-	if n != maxAnswers || m.rest(now) != 700*time.Millisecond || len(m.of) > maxAnswers {
-		t.Errorf("%d answers in all to %d sources, rest %v", n, len(m.of), m.rest(now))
+	if n != maxAnswers || m.quietTime(now) != 700*time.Millisecond || len(m.of) > maxAnswers {
+		t.Errorf("%d answers in all to %d sources, rest %v", n, len(m.of), m.quietTime(now))
 	}
 	if c := m.Counters(); c.Limited != c.RequestsIn-c.AcceptsOut || c.Limited == 0 {
 		t.Errorf("%+v", c)
 	}
 	now = now.Add(time.Second)
-	if n := flood(client4.Addr(), 1); n != 1 || m.rest(now) != 0 {
-		t.Errorf("%d answers a second later, rest %v", n, m.rest(now))
+	if n := flood(client4.Addr(), 1); n != 1 || m.quietTime(now) != 0 {
+		t.Errorf("%d answers a second later, rest %v", n, m.quietTime(now))
 	}
 }

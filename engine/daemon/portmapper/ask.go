@@ -13,9 +13,9 @@ import (
 	"xwarp/engine/budget"
 )
 
-// Map returns where the listener at remote really listens for who connects from local: what the peer's port mapper
-// says, and remote itself where it knows of no mapping, as the kernel's RDMA_CM does, or where nobody answers in
-// time. dial makes a UDP socket of ours that is connected to the peer's.
+// Map returns the address at which the listener of remote accepts a connection from local, by the peer's port mapper.
+// Without a mapping there, and without an answer in time, it returns remote, as the kernel's RDMA_CM does. dial returns
+// a UDP socket that is connected to the peer's port mapper.
 func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	dial func(local, remote netip.AddrPort) (net.Conn, error)) netip.AddrPort {
 	peer := budget.Bare(remote.Addr())
@@ -45,11 +45,11 @@ func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	}
 	m.count(&m.counts.AcceptsIn)
 	a.Type = Ack
-	c.Write(a.Append(nil)) // without it the peer answers some times more
+	c.Write(a.Append(nil)) // without it the peer repeats its answer
 	return netip.AddrPortFrom(remote.Addr(), a.Accepting.Port())
 }
 
-// ask sends a request, again and again, until the answer is there.
+// ask repeats a request until it is answered, as waits says.
 func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, err error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
@@ -91,7 +91,7 @@ func answerOf(c net.Conn, q *Message) (a Message, err error) {
 		a.Connecting != q.Connecting || a.Accepting.Port() == 0:
 		return a, ErrMessage
 	case a.Accepting.Addr() != q.Accepting.Addr():
-		return a, ErrMessage // a listener is nowhere else than where it was asked for
+		return a, ErrMessage // a port mapper changes the port alone
 	}
 	return a, nil
 }

@@ -18,14 +18,14 @@ type Counters struct {
 
 	Misaddressed uint64 // datagrams to a broadcast or multicast address: not answered
 
-	RequestsOut uint64 // REQ sent, again and again included
+	RequestsOut uint64 // REQ sent, repetitions included
 	AcceptsIn   uint64
 	RejectsIn   uint64
-	Unanswered  uint64 // connections for which nobody answered
-	Unasked     uint64 // connections to peers that lately did not answer
+	Unanswered  uint64 // connections whose request had no answer
+	Unasked     uint64 // connections to silent peers, which were not asked
 }
 
-// Rules are what a Mapper's answers follow.
+// Rules decide which requests a Mapper answers, and how.
 type Rules struct {
 	Listens func(at netip.AddrPort) bool // whether one of our listeners has the address
 	Admits  func(peer netip.Addr) bool   // whether a peer may connect to it; others get no answer
@@ -38,7 +38,7 @@ type Mapper struct {
 	second time.Time // when the counting of answers began
 	total  int       // answers since
 	of     map[netip.Prefix]int
-	silent map[netip.Addr]time.Time // peers that did not answer, until when that counts
+	silent map[netip.Addr]time.Time // peers that did not answer; not asked before that time
 }
 
 // Counters returns a copy.

@@ -1,7 +1,7 @@
 // Package portmapper is the iWARP port mapper: hosts with hardware RNICs, whose connections the kernel's TCP does not
-// know, ask the peer's port mapper at UDP port 3935 on which port a listener really listens, before they connect to it.
-// A Mapper answers for the listeners of one interface, whose ports are what they say, and asks for its own connections.
-// There is no RFC: what Linux's hosts send and expect is that of rdma-core's daemon iwpmd.
+// know, ask the peer's port mapper at UDP port 3935 for the real port of a listener before they connect to it. A Mapper
+// answers for the listeners of one interface, whose ports are always the real ones, and asks for its own connections.
+// No RFC describes the protocol: the reference is rdma-core's daemon iwpmd.
 package portmapper
 
 import (
@@ -14,7 +14,7 @@ import (
 // Port is the UDP port of every port mapper.
 const Port = 3935
 
-// Type is what a message is.
+// Type is the type of a message.
 type Type uint8
 
 // The types. The active side's Request is answered by Accept, which it acknowledges, or by Reject.
