@@ -19,14 +19,16 @@ var ErrBusy = fmt.Errorf(
 
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure 9). Bytes
 // written before go first; bytes that the peer sends from now on belong to MPA. Upgrade returns when qp is connected.
-// The stream is unusable afterwards, also after an error. It fails with the errors of Dial and ErrBusy.
-func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.DialConfig) error {
-	return d.x.base.Initiate(ctx, s.remote, v, &cfg, d.x.upgrade(s))
+// The stream is unusable afterwards, also after an error. private is the private data of the MPA Request, and mpa is
+// what is asked of MPA; nil means what the device asks. It fails with the errors of Dial and ErrBusy.
+func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, private []byte,
+	mpa *verbs.MPAConfig) error {
+	return d.x.base.Initiate(ctx, s.remote, v, private, mpa, d.x.upgrade(s))
 }
 
 // AwaitRequest is the responder's counterpart of Upgrade: it returns the MPA Request that the peer sends on the stream.
-// mpa is what is asked of MPA, nil what the device asks. It fails with the error that ended the connection, ErrBusy,
-// and the context's cause.
+// mpa is what is asked of MPA; nil means what the device asks. It fails with the error that ended the connection,
+// ErrBusy, and the context's cause.
 func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
 	mpa *verbs.MPAConfig) (*verbs.ConnRequest, error) {
 	return d.x.base.Respond(ctx, s.local, s.remote, mpa, d.x.upgrade(s))

@@ -9,7 +9,6 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine/testkit/verbstest"
-	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
 )
 
@@ -64,7 +63,7 @@ func TestDelayedStartup(t *testing.T) {
 	if _, err := io.ReadFull(c, last); err != nil {
 		t.Fatal(err)
 	}
-	if err := da.Upgrade(ctx, c.Stream(), a.QP, verbs.DialConfig{}); err != nil {
+	if err := da.Upgrade(ctx, c.Stream(), a.QP, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err != nil {

@@ -58,7 +58,7 @@ func (b Base) RemoveListener(l interface{ Close() error }) { b.dev.removeListene
 // WatchLoop runs the watchdog of the workers until the device is closed.
 func (b Base) WatchLoop() { b.dev.watchLoop() }
 
-// IWARPConfig returns the configuration of the iwarp.Conn of c on l. With reliable, the bytes below arrive in order.
+// IWARPConfig returns the configuration of the iwarp.Conn of c on s. With reliable, the bytes below arrive in order.
 func (b Base) IWARPConfig(c *Conn, s *Shard, reliable bool) iwarp.Config {
 	return b.dev.iwarpConfig(c, s, reliable)
 }
@@ -66,14 +66,14 @@ func (b Base) IWARPConfig(c *Conn, s *Shard, reliable bool) iwarp.Config {
 // Initiate starts MPA as initiator on a connection that exists already, such as a byte stream; start attaches it to the
 // given Conn. It returns when v is connected. It fails with the errors of Dial and of start.
 func (b Base) Initiate(ctx context.Context, remote netip.AddrPort, v verbs.QP,
-	cfg *verbs.DialConfig, start func(*Conn) error) error {
+	private []byte, mpa *verbs.MPAConfig, start func(*Conn) error) error {
 	qp, err := b.dev.qp(v)
 	if err != nil {
 		return err
 	}
-	m, err := b.dev.mpaConfig(cfg.MPA, remote.Addr())
+	m, err := b.dev.mpaConfig(mpa, remote.Addr())
 	if err == nil {
-		c := qp.newActiveConn(remote, &m, cfg.PrivateData)
+		c := qp.newActiveConn(remote, &m, private)
 		if err = start(c); err == nil {
 			err = c.await(ctx)
 		}

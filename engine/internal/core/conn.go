@@ -82,7 +82,7 @@ func (c *Conn) Bind(shard *Shard, s *iwarp.Conn, below Carrier) error {
 	return nil
 }
 
-// iwarpConfig is the configuration of c's iwarp.Conn on shard l.
+// iwarpConfig returns the configuration of c's iwarp.Conn on shard.
 func (d *Device) iwarpConfig(c *Conn, shard *Shard, reliable bool) iwarp.Config {
 	s := iwarp.Config{
 		Responder: c.listener != nil, Startup: c.Startup, Pool: shard.pool, Handler: c,

@@ -171,7 +171,7 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 	}
 }
 
-// push adds *v on the thread of worker l. It returns false when *v is lost.
+// push adds *v on the thread of s. It returns false when *v is lost.
 func (c *CQ) push(v *verbs.Completion, s *Shard) bool {
 	if c.sink != nil {
 		return c.sink(v)

@@ -69,7 +69,7 @@ func (q *QP) attach(c *Conn) error {
 	return nil
 }
 
-// bind makes l the owner of q. It runs on that worker.
+// bind makes s the owner of q. It runs on the worker of s.
 func (q *QP) bind(s *Shard) error {
 	cfg := q.coreConfig(s)
 	var err error

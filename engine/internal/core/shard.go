@@ -68,7 +68,7 @@ type Doorbell struct {
 type doorbellTarget interface {
 	panicTarget
 	// Kick serves the target once, for a bounded time, and returns the number of work requests taken. It runs on the
-	// worker of l.
+	// worker of s.
 	Kick(s *Shard) (taken int)
 	// DoorbellClass returns the class in which the doorbell waits for its turn. It runs on the worker of s.
 	DoorbellClass(s *Shard) *fair.Class[*Doorbell]
