@@ -11,12 +11,12 @@ import (
 )
 
 // switchedOff makes a check whose fix switches an offload of the interface off.
-func switchedOff(name, why, what string, look func(*env) finding) check {
+func switchedOff(name, why, feature string, look func(*env) finding) check {
 	return check{
 		name: name, why: why, nic: true, look: look,
-		save: func(*env) (settings, error) { return settings{what: "on"}, nil },
-		fix:  func(e *env) error { return ethtool.SetFeature(e.name(), what, false) },
-		undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), what, true) },
+		save: func(*env) (settings, error) { return settings{feature: "on"}, nil },
+		fix:  func(e *env) error { return ethtool.SetFeature(e.name(), feature, false) },
+		undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), feature, true) },
 	}
 }
 
@@ -74,8 +74,8 @@ var mergeCheck = check{
 		return err
 	},
 	undo: func(_ *env, was settings) (err error) {
-		for what := range was {
-			device, feature, _ := strings.Cut(what, " ")
+		for key := range was {
+			device, feature, _ := strings.Cut(key, " ")
 			err = errors.Join(err, ethtool.SetFeature(device, feature, true))
 		}
 		return err
