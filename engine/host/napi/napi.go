@@ -43,7 +43,8 @@ func init() {
 func Start() (*Restorer, error) {
 	c := &exec.Cmd{Path: "/proc/self/exe", Args: []string{processName}, Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, Stderr: os.Stderr}
-	c.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
+	c.SysProcAttr = &syscall.SysProcAttr{ // a session of its own: a signal to the process group does not reach it
+		Setsid: true, AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
 	in, err := c.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -68,6 +68,9 @@ func TestRestored(t *testing.T) {
 	}{
 		{name: "closed", end: func(_ *testing.T, _, _ int, in io.Closer) { in.Close() }},
 		{name: "killed", end: kill},
+		{name: "process group killed", end: func(_ *testing.T, pid, _ int, _ io.Closer) {
+			unix.Kill(-pid, unix.SIGKILL)
+		}},
 		{name: "signals for all, then killed", end: func(t *testing.T, pid, restorer int,
 			in io.Closer) {
 			for _, s := range []unix.Signal{unix.SIGINT, unix.SIGHUP, unix.SIGTERM} {
@@ -124,6 +127,7 @@ func start(t *testing.T, n *topo.Net, id uint32) (pid, restorer int, in io.Close
 	t.Helper()
 	c := exec.Command("/proc/self/exe")
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", holderEnv, id))
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := c.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
