@@ -12,7 +12,7 @@ import (
 )
 
 // pollRounds is the number of measurements with and without busy polling, which alternate.
-const pollRounds = 3
+const pollRounds = 5
 
 // polling compares the frames for each second of processor time with and without busy polling of the cards by the
 // workers (poll_nic), and kills a daemon that polls: the card must get its settings back.
@@ -44,7 +44,7 @@ func median(list []float64) float64 {
 }
 
 // framesPerSecond writes from host A to B through daemons, and returns the frames that both received for each second
-// that the machine's processors were busy, and what the status of B says of busy polling.
+// of the emulator's processor time, and what the status of B says of busy polling.
 func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state string, err error) {
 	for _, h := range []string{hostA, hostB} {
 		d, failure := r.startDaemon(h, mode, 0, fmt.Sprintf("poll_nic = %v", poll))
@@ -55,14 +55,14 @@ func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state strin
 	}
 	r.daemons = true
 	defer func() { r.daemons = false }()
-	before, err := r.busyTime()
+	before, err := r.m.ProcessorTime()
 	if err != nil {
 		return 0, "", err
 	}
-	if _, err := r.writeBandwidth(mode, 2); err != nil {
+	if _, err := r.writeBandwidth(mode, "-q 2 -n 64"); err != nil {
 		return 0, "", err
 	}
-	after, err := r.busyTime()
+	after, err := r.m.ProcessorTime()
 	if err != nil {
 		return 0, "", err
 	}
@@ -74,21 +74,10 @@ func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state strin
 		}
 		frames, state = frames+n, s
 	}
-	return float64(frames) / (after - before), state, nil
-}
-
-// busyTime returns the seconds that the machine's processors have been busy.
-func (r *rig) busyTime() (float64, error) {
-	out, err := r.runScript("head -n 1 /proc/stat", patience)
-	if err != nil {
-		return 0, err
-	}
-	var user, nice, system, idle, wait, irq, softirq float64
-	line := strings.TrimSpace(out)
-	_, err = fmt.Sscanf(line[strings.LastIndex(line, "cpu"):], "cpu %f %f %f %f %f %f %f", &user,
-		&nice, &system, &idle, &wait, &irq, &softirq)
-	const ticks = 100 // a second, USER_HZ
-	return (user + nice + system + irq + softirq) / ticks, err
+	rate = float64(frames) / (after - before).Seconds()
+	fmt.Fprintf(r.log, "-- poll_nic = %v: %d frames in %v of processor time: %.0f a second\n", poll,
+		frames, after-before, rate)
+	return rate, state, nil
 }
 
 // receivedBy returns the frames that the daemon of a host received, and its word on busy polling.

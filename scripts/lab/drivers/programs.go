@@ -45,13 +45,13 @@ func rping(r *rig, mode string) (string, error) {
 
 // writeBW measures with 8 connections for 3 s.
 func writeBW(r *rig, mode string) (string, error) {
-	rate, err := r.writeBandwidth(mode, 8)
+	rate, err := r.writeBandwidth(mode, "-q 8 -D 3")
 	return fmt.Sprintf("%.0f MiB/s", rate), err
 }
 
-// writeBandwidth returns the MiB/s of Writes for 3 s.
-func (r *rig) writeBandwidth(mode string, conns int) (float64, error) {
-	flags := fmt.Sprintf("bench write_bw -q %d -t 16 -D 3 -f 1 --sleep", conns)
+// writeBandwidth returns the MiB/s of Writes. how has flags: connections, and for how long or how many.
+func (r *rig) writeBandwidth(mode, how string) (float64, error) {
+	flags := "bench write_bw -t 16 -f 1 --sleep " + how
 	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
 		flags+r.device(hostA, mode)+" --json "+addrB)
 	if err = r.expect(mode, 1500, err); err != nil {
