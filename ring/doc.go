@@ -20,6 +20,9 @@
 //	 ^               |  (Send queues)
 //	 +-- CancelTx ---+
 //
+// The kernel does not have all receive chunks while frames flow, so that the few in use stay in the processor's cache;
+// Stats.RxOffered says how many it has. The others are a reserve for bursts: an idle socket offers all.
+//
 // In zero-copy mode the device's own ring takes its entries from RxFrames: have at least twice as many chunks as
 // ethtool -g shows, or the fill ring is empty most of the time, which costs system calls and frames.
 //

@@ -16,8 +16,12 @@ func (s *Socket) Recv(batch []Packet) int {
 		avail = s.rx.avail(uint32(len(batch)))
 	}
 	if avail == 0 {
+		if s.offer.addQuiet(1) {
+			s.refill(s.offer.all)
+		}
 		return 0
 	}
+	s.offer.quiet = 0
 	got, f, claimed := 0, &s.frames, uint32(0)
 	for ; avail > 0 && got < len(batch); avail-- {
 		d := s.rx.next()
@@ -124,14 +128,27 @@ func (s *Socket) Release(p *Packet) {
 	p.n, p.size = 0, 0
 }
 
-// Refill offers free receive chunks to the kernel, as many as the fill ring takes, and returns how many.
+// Refill offers free receive chunks to the kernel, as many as it shall have (see offer), and returns how many.
 func (s *Socket) Refill() int {
-	f := &s.frames
-	n := uint32(len(f.rxFree))
-	if n == 0 || s.k == nil {
+	if len(s.frames.rxFree) == 0 || s.k == nil {
 		return 0
 	}
-	if n = min(n, s.fill.room(n)); n == 0 {
+	s.offer.adjust(s.fill.used())
+	if s.info.ZeroCopy {
+		return s.refill(s.offer.all)
+	}
+	return s.refill(s.offer.target)
+}
+
+// refill offers free chunks until the kernel has limit of them, or the fill ring is full.
+func (s *Socket) refill(limit uint32) int {
+	f := &s.frames
+	n := min(uint32(len(f.rxFree)), limit-min(f.count[OwnerFill], limit))
+	if n > 0 {
+		n = min(n, s.fill.room(n))
+	}
+	if n == 0 {
+		s.offer.offered = f.count[OwnerFill]
 		return 0
 	}
 	left := len(f.rxFree) - int(n)
@@ -149,6 +166,8 @@ func (s *Socket) Refill() int {
 	f.rxFree = f.rxFree[:left]
 	f.count[OwnerFree] -= moved
 	f.count[OwnerFill] += moved
+	s.offer.offered = f.count[OwnerFill]
+	s.offer.calm += n
 	s.fill.publish()
 	if s.fill.needWakeup() {
 		s.k.kickRx()
@@ -172,6 +191,21 @@ func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 		}
 	}
 	s.stats.Waits++
+	if s.offer.addQuiet(quietWait) {
+		s.refill(s.offer.all)
+	}
+	if len(s.frames.rxFree) > 0 && (timeout < 0 || timeout > offerSettle) {
+		if r := s.wait(offerSettle, extraFD); r != 0 {
+			return r
+		}
+		s.offer.quiet = quietRecvs
+		s.refill(s.offer.all)
+		timeout = max(timeout-offerSettle, -1)
+	}
+	return s.wait(timeout, extraFD)
+}
+
+func (s *Socket) wait(timeout time.Duration, extraFD int) Ready {
 	r := s.k.wait(timeout, extraFD)
 	if s.rx.avail(1) > 0 {
 		r |= ReadyRx

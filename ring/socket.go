@@ -47,6 +47,7 @@ type Socket struct {
 
 	chain Packet // the beginning of a packet whose last piece has not arrived
 	skip  bool   // dropping the rest of a packet
+	offer offer
 
 	polls  bool      // see BusyPoll
 	lateTx bool      // see area
@@ -85,6 +86,8 @@ type Stats struct {
 	RxPackets, RxBytes uint64
 	RxOversize         uint64 // packets of more than MaxFrags chunks, dropped whole
 	RxBadDesc          uint64 // receive descriptors that make no sense, or of chunks not in the fill ring; dropped
+	RxOffered          uint64 // chunks that the kernel shall have while frames flow: a state, not a count
+	RxGrown            uint64 // times that RxOffered rose
 	TxPackets, TxBytes uint64 // handed to the kernel
 	TxCompleted        uint64 // reported complete
 	TxExhausted        uint64 // AllocTx without a free slot
@@ -121,6 +124,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		comp:   newConsumer(a.comp),
 		lateTx: a.lateTx,
 		queue:  make([]pending, powerOfTwo(c.TxSlots)),
+		offer:  newOffer(c.RxFrames),
 		txBase: uint64(c.RxFrames) << chunkShift,
 	}
 	s.info = Info{
@@ -130,7 +134,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		TxRoom: int(c.TxSlot * ChunkSize), RxRoom: int(c.MaxFrags * RxChunkData),
 		KickBudget: a.budget,
 	}
-	s.Refill()
+	s.refill(c.RxFrames)
 	return s
 }
 
@@ -149,6 +153,10 @@ func (s *Socket) Info() Info { return s.info }
 func (s *Socket) Stats() Stats {
 	st := s.stats
 	st.Misuse = s.frames.misuse
+	st.RxOffered, st.RxGrown = uint64(s.offer.target), s.offer.grown
+	if s.info.ZeroCopy {
+		st.RxOffered = uint64(s.offer.all)
+	}
 	if s.k == nil {
 		return st
 	}

@@ -46,6 +46,10 @@ func writeStatus(w io.Writer, s view.Status) error {
 		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))
+		if d.Offered > 0 {
+			plain.Fprintf(w, "  reception: %s with the kernel, raised %s\n",
+				count(int(d.Offered), "chunk"), count(int(d.Grown), "time"))
+		}
 		if l := d.Live; l != nil {
 			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d one by one, %d failed\n", l.Frames,
 				count(int(l.Runs), "run"), l.Single, l.Failed)

@@ -95,6 +95,9 @@ var (
 
 	PartialSums = Stack.named("drop_partial_sum")
 
+	RxOffered = Ring.named("rx_offered")
+	RxGrown   = Ring.named("rx_grown")
+
 	LiveRuns   = Live.named("runs")
 	LiveFrames = Live.named("frames")
 	LiveSingle = Live.named("single")

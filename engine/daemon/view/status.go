@@ -37,6 +37,8 @@ type Device struct {
 	Queues    int      `json:"queues,omitempty" doc:"queues served"`
 	RxFrames  uint64   `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64   `json:"tx_frames" doc:"frames sent"`
+	Offered   uint64   `json:"rx_offered,omitempty" doc:"chunks of receive memory that the kernel shall have while frames flow, of all queues"`
+	Grown     uint64   `json:"rx_grown,omitempty" doc:"times that this number rose"`
 	In        uint64   `json:"rdma_rx_bytes" doc:"bytes of messages placed, of all connections so far"`
 	Out       uint64   `json:"rdma_tx_bytes" doc:"bytes of messages sent, of all connections so far"`
 	Retrans   uint64   `json:"retransmitted_bytes" doc:"bytes of TCP sent again"`
@@ -214,6 +216,8 @@ func makeDevice(d *control.DeviceState) Device {
 		v.RxFrames += counters.RxFrames.Of(w.Stack)
 		v.TxFrames += counters.TxFrames.Of(w.Stack)
 		v.Partial += counters.PartialSums.Of(w.Stack)
+		v.Offered += counters.RxOffered.Of(w.Ring)
+		v.Grown += counters.RxGrown.Of(w.Ring)
 		v.addLive(w.Live)
 	}
 	drops := Drops(d)

@@ -1,0 +1,94 @@
+package ring
+
+import "time"
+
+// offer decides how many receive chunks the kernel has. The kernel takes chunks from the fill ring in the order in
+// which they came there, so all chunks in that ring are written in turn. 4,096 chunks of 4 KiB are more than the L2
+// cache of a processor holds: each copy of a frame misses it, and so does each read. Therefore the kernel gets few
+// chunks while frames flow, and Refill gives it those that were released last. The other chunks are a reserve.
+//
+// Measured on a veth with 512 chunks instead of 4,096: 16 to 25 % more throughput in every way of transmit on an
+// Intel Xeon with 2 MiB of L2 cache, and no difference on an AMD EPYC with 32 MiB of L3 cache for the two processors.
+//
+// The number doubles when one Refill finds more than half of the chunks in use, and rises to all chunks when the fill
+// ring has run empty, because frames may have been dropped then. It halves after a calm time, counted in chunks,
+// without use of more than a quarter. Each time that the fill ring runs empty makes the calm time four times as long:
+// where a worker often loses its processor for longer than the few chunks last, it soon offers all of them all the
+// time.
+//
+// A socket that has received nothing for a while offers all chunks, so a burst into an idle socket finds the whole
+// reserve. Package ring has no clock: Recv counts calls that found nothing, and Wait first sleeps for offerSettle
+// only.
+//
+// Zero-copy sockets always offer all chunks, since their driver keeps as many as its own ring has in any case.
+type offer struct {
+	all      uint32 // chunks for reception
+	target   uint32 // chunks that the kernel has while frames flow
+	offered  uint32 // chunks that the kernel had after the last Refill
+	most     uint32 // maximum of chunks in use at a Refill, since target last changed or was confirmed
+	calm     uint32 // chunks that Refill offered in that time
+	quiet    uint32 // calls of Recv in a row that found nothing; a Wait counts quietWait times
+	patience uint32 // chunks of a calm time, offerCalm to offerCalmMax
+	grown    uint64 // times that target rose
+}
+
+const (
+	// offerLeast is the number of chunks that a socket starts with: 2 MiB, of which frames of 1,514 bytes touch less
+	// than half.
+	offerLeast = 512
+	// offerCalm is a third of a second of frames of 1,514 bytes at 10 Gbit/s, offerCalmMax a minute and a half.
+	offerCalm    = 1 << 18
+	offerCalmMax = 1 << 26
+	// quietRecvs is a count of calls of Recv that takes a spinning worker about a millisecond.
+	quietRecvs  = 1 << 14
+	quietWait   = quietRecvs / 16
+	offerSettle = time.Millisecond
+)
+
+func newOffer(all uint32) offer {
+	return offer{all: all, target: min(all, offerLeast), patience: offerCalm}
+}
+
+// adjust changes the target when the kernel has left chunks of those that were offered.
+func (o *offer) adjust(left uint32) {
+	used := o.offered - min(left, o.offered)
+	switch {
+	case left == 0 && used > 0:
+		if o.grow(o.all) {
+			o.patience = min(4*o.patience, offerCalmMax)
+		}
+		return
+	case used > o.target/2:
+		o.grow(min(2*o.target, o.all))
+		return
+	}
+	o.most = max(o.most, used)
+	if o.calm < o.patience {
+		return
+	}
+	switch least := min(offerLeast, o.all); {
+	case o.target == least:
+		o.patience = max(o.patience/2, offerCalm)
+	case o.most <= o.target/4:
+		o.target = max(o.target/2, least)
+	}
+	o.most, o.calm = 0, 0
+}
+
+// grow raises the target, and reports whether it was lower.
+func (o *offer) grow(target uint32) bool {
+	rises := target > o.target
+	if rises {
+		o.target = target
+		o.grown++
+	}
+	o.most, o.calm = 0, 0
+	return rises
+}
+
+// addQuiet counts calls that found nothing, and reports whether the socket has become idle.
+func (o *offer) addQuiet(n uint32) bool {
+	before := o.quiet
+	o.quiet = min(before+n, quietRecvs)
+	return before < quietRecvs && o.quiet == quietRecvs
+}
