@@ -18,17 +18,17 @@ var hasVAES = cpu.X86.HasAES && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86
 
 const (
 	gcmNonceLen = 12
-	// maxPower is the number of blocks that crypt hashes before it reduces, and one.
+	// maxPower is the power of H for the first of 16 blocks that the block of lengths follows.
 	maxPower = 17
 )
 
-// wideGCM is AES-GCM (NIST SP 800-38D) with nonces of 12 bytes and tags of 16, by gcm_amd64.s. Its run
-// time depends on lengths only.
+// wideGCM is AES-GCM (NIST SP 800-38D) with nonces of 12 bytes and tags of 16, by gcm_amd64.s. Its run time depends on
+// lengths only.
 type wideGCM struct {
 	// keys are the round keys (FIPS 197, 5.2). The last is keys[14] also of AES-128, which has no keys[10:14].
 	keys [15][16]byte
-	// powers begin with H^17, H^16, ..., H, each divided by x; zeros follow. crypt multiplies n blocks by the n powers
-	// from where it likes, and blocks that are not there by what follows.
+	// powers begin with H^17, H^16, ..., H, each divided by x; zeros follow. gcmCrypt reads 16 elements, from the power
+	// of its first block on.
 	powers [maxPower + 15]element
 	rounds uint64
 }
@@ -113,7 +113,7 @@ func (g *wideGCM) Seal(dst, nonce, plain, aad []byte) []byte {
 	n := len(plain)
 	dst = slices.Grow(dst, n+ICVLen)
 	out := dst[len(dst) : len(dst)+n+ICVLen]
-	g.crypt(out, nonce, plain, aad, 0, (*[ICVLen]byte)(out[n:]))
+	g.crypt(out[:n], nonce, plain, aad, 0, (*[ICVLen]byte)(out[n:]))
 	return dst[:len(dst)+n+ICVLen]
 }
 
@@ -149,8 +149,7 @@ func (g *wideGCM) crypt(out, nonce, in, aad []byte, open uint64, tag *[ICVLen]by
 }
 
 // gcmCrypt encrypts n bytes at src to dst, and writes the tag. The counter block before the first (SP 800-38D, 7.1,
-// J0) is low and high in little-endian order. With all bits of open set it decrypts; otherwise open is 0. Of what is
-// at dst it reads nothing, and it writes n bytes.
+// J0) is low and high in little-endian order. With all bits of open set it decrypts; otherwise open is 0.
 //
 //go:noescape
 func gcmCrypt(k *wideGCM, low, high uint64, aad *byte, aadLen int, dst, src *byte, n int,

@@ -9,7 +9,7 @@
 //	Z0-Z3	counter blocks, key stream
 //	Z4	hash so far, in the lowest block
 //	Z5-Z7	sum of products: low, middle and high part
-//	Z8	bytes of src
+//	Z8	64 bytes of src
 //	Z9	next four counters, reversed
 //	Z10	order of bytes of a reversed block
 //	Z11-Z14	blocks that are not hashed yet, reversed, for the powers at R10
@@ -115,8 +115,8 @@ GLOBL gcmPoly<>(SB), RODATA|NOPTR, $64
 	VEXTRACTI128	$1, Y7, X5; \
 	VPXOR	X5, X7, X4
 
-// KEYSTREAM encrypts the next 16 counter blocks and hashes what is not hashed yet: the instructions of the one fill
-// the time that those of the other wait for results. R9 is the number of rounds.
+// KEYSTREAM encrypts the next 16 counter blocks and hashes Z11 to Z14: instructions of the one run while those of the
+// other wait for results. R9 is the number of rounds.
 #define KEYSTREAM(last) \
 	COUNTER(Z0); \
 	COUNTER(Z1); \
@@ -154,7 +154,7 @@ last: \
 	VMOVDQA64	Z8, K7, stream; \
 	VPSHUFB	Z10, stream, block
 
-// PART is LINE for the bytes in mask. Others are neither read nor written, and zeros in block.
+// PART is LINE for the bytes in mask. It neither reads nor writes others, and block has zeros for them.
 #define PART(stream, at, mask, block) \
 	VMOVDQU8.Z	at(SI), mask, Z8; \
 	VPXORQ	Z8, stream, stream; \
@@ -163,7 +163,7 @@ last: \
 	VMOVDQA64	Z8, K7, stream; \
 	VPSHUFB	Z10, stream, block
 
-// MASK makes mask have as many bits as there are bytes in the next 64, of CX that are left, and CX less.
+// MASK sets a bit of mask for each of the next 64 bytes that is among the CX bytes left, and takes them from CX.
 #define MASK(mask) \
 	BZHIQ	CX, R12, BX; \
 	KMOVQ	BX, mask; \
@@ -290,7 +290,7 @@ lastOfJ0:
 	MOVQ	tag+72(FP), AX
 	VMOVDQU	X4, (AX)
 
-	// No keys stay where few programs write.
+	// Other code soon overwrites X0 to X15, but not these registers: no keys stay in them.
 	VPXORQ	X16, X16, X16
 	VPXORQ	X17, X17, X17
 	VPXORQ	X18, X18, X18
