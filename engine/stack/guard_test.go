@@ -120,6 +120,10 @@ func TestDefect(t *testing.T) {
 						t.Errorf("%s: stack %d: %v", name, i, err)
 					}
 				}
+				// The frames of the batch behind the one that panicked are received too.
+				if got, want := p.s[0].Stats().RxFrames, sock.Stats().RxPackets; got != want {
+					t.Errorf("%s: %d of %d frames were received", name, got, want)
+				}
 				if n := sock.Census()[ring.OwnerTx]; n != 0 {
 					t.Errorf("%s: %d chunks of slots have no owner", name, n)
 				}
