@@ -122,6 +122,17 @@ func TestDatagramsRefused(t *testing.T) {
 	}
 }
 
+// TestPeerWithoutGID has a program that names its peer by a LID say what it needs.
+func TestPeerWithoutGID(t *testing.T) {
+	a, b := rocePair(t, "xdp")
+	server := b.start(t, "ibv_rc_pingpong", a)
+	b.listensForSetup(t, server)
+	a.start(t, "ibv_rc_pingpong @", b).end(t)
+	if out := server.end(t); server.err == nil || !strings.Contains(out, "need -g 0 at both ends") {
+		t.Errorf("%v:\n%s", server.err, out)
+	}
+}
+
 // TestSameHost runs both programs of an exchange on one host.
 func TestSameHost(t *testing.T) {
 	roceTransports(t, func(t *testing.T, a, _ *end) {

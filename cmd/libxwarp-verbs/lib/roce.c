@@ -232,6 +232,7 @@ static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, cons
 
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 {
+	static const char no_gid[] = "the peer has no GID: ibv_rc_pingpong and programs like it need -g 0 at both ends";
 	struct ibv_qp *ib = &q->ib;
 	struct ibv_qp_attr next;
 	int error = 0;
@@ -242,6 +243,8 @@ int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	pthread_mutex_unlock(&ib->mutex);
 	if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from)
 		return EINVAL;
+	if (mask & IBV_QP_AV && !attr->ah_attr.is_global && xw_first_time(no_gid))
+		xw_warn("%s", no_gid);
 	if (!may(from, to, mask) || !right(attr, mask))
 		return EINVAL;
 	keep(&next, attr, mask);
