@@ -198,11 +198,10 @@ func makeQP(q *control.QPState, l onLink) qpRow {
 
 // exportAddrs returns the addresses at which an export listens.
 func exportAddrs(e *control.ExportState) []netip.AddrPort {
-	var a config.Address
-	if e.Error != "" || a.UnmarshalText([]byte(e.Listen)) != nil {
+	if e.Error != "" {
 		return nil
 	}
-	return a.All()
+	return config.ListenAddresses(e.Listen)
 }
 
 func makeCMIDs(s *control.Snapshot, link func(string) onLink) []cmRow {

@@ -52,6 +52,7 @@ var sessionOps = []struct {
 	{control.OpReject, `{"handle":$1}`, false, false},
 	{control.OpCancel, `{"id":$1}`, false, false},
 	{control.OpSnapshot, ``, true, false},
+	{control.OpNetlink, `{"request":"EAAAAAEUBQMBAAAAAAAAAA==","style":"roce"}`, true, false},
 	{control.OpFlush, `{"export":"x"}`, true, false},
 	{control.OpCapture, `{}`, false, false},
 	{control.OpEndCapture, `{"handle":$1}`, true, false},

@@ -2,6 +2,7 @@
  * expects. Layers from low to high: base.h, memory.h and session.h, objects.h, cm.h. A header includes lower ones only. */
 #pragma once
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -30,6 +31,21 @@ void *xw_null(int error);
 int xw_refused(const char *what);
 bool xw_first_time(const char *what); /* says whether it was not called with this pointer before */
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* FIND defines found_NAME, the function that is called where the library is not preloaded, and finds it when the library is
+ * loaded: dlsym waits for other threads that load libraries, which a handler of signals must not. */
+#define FIND(type, name, params)                                             \
+	static type(*_Atomic found_##name) params;                           \
+	__attribute__((constructor)) static void find_##name(void)           \
+	{                                                                    \
+		found_##name = (type(*) params)dlsym(RTLD_NEXT, #name);      \
+	}
+
+/* NEXT declares next, which is found_NAME. Constructors of other libraries may come before those here. */
+#define NEXT(type, name, params)                                             \
+	if (!found_##name)                                                   \
+		find_##name();                                               \
+	type(*next) params = found_##name
 
 /* xw_socket is socket(2), also where librspreload.so has that make rsockets. */
 int xw_socket(int family, int type);

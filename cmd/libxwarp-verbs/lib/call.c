@@ -3,7 +3,7 @@
 
 #include <sys/socket.h>
 
-#define MAX_BODY (1 << 20) /* of a reply: no request here has a longer one */
+#define MAX_BODY (64U << 20) /* of a reply: the protocol has no longer one */
 
 /* receive fills b and keeps the descriptors that come along. */
 static bool receive(int fd, uint8_t *b, size_t n, int *files, int *n_files)

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE /* else fcntl.h defines open itself */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -32,21 +31,6 @@ __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 			 socket && *socket ? socket : XW_DEFAULT_PATH, xw_roce() ? "roce" : "iwarp", rest);
 	return n < PATH_MAX;
 }
-
-/* FIND defines found_NAME, the function that is called where the library is not preloaded, and finds it when the library is
- * loaded: dlsym waits for other threads that load libraries, which a handler of signals must not. */
-#define FIND(type, name, params)                                             \
-	static type(*_Atomic found_##name) params;                           \
-	__attribute__((constructor)) static void find_##name(void)           \
-	{                                                                    \
-		found_##name = (type(*) params)dlsym(RTLD_NEXT, #name);      \
-	}
-
-/* NEXT declares next, which is found_NAME. Constructors of other libraries may come before those here. */
-#define NEXT(type, name, params)                                             \
-	if (!found_##name)                                                   \
-		find_##name();                                               \
-	type(*next) params = found_##name
 
 /* LED defines a function whose argument path leads elsewhere. Names that the C library does not have fail with ENOSYS. */
 #define LED(type, failure, name, params, args)                               \

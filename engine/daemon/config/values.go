@@ -70,6 +70,15 @@ func (a Address) All() []netip.AddrPort {
 		netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())}
 }
 
+// ListenAddresses returns the addresses of an Address in its text form, none if it is no address.
+func ListenAddresses(text string) []netip.AddrPort {
+	var a Address
+	if a.UnmarshalText([]byte(text)) != nil {
+		return nil
+	}
+	return a.All()
+}
+
 // overlaps reports whether sockets of a and b exclude each other.
 func (a Address) overlaps(b Address) bool {
 	for _, x := range a.All() {

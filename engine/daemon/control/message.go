@@ -49,6 +49,7 @@ const (
 	OpReject        Op = "reject"
 	OpCancel        Op = "cancel"
 	OpSnapshot      Op = "snapshot"
+	OpNetlink       Op = "netlink"
 	OpFlush         Op = "flush"
 	OpCapture       Op = "capture"
 	OpEndCapture    Op = "end_capture"
@@ -135,6 +136,18 @@ type DeviceInfo struct {
 	NoZeroCopy string `json:"no_zero_copy,omitempty"`
 	// BusyPoll is "on", or why the workers do not poll the NIC.
 	BusyPoll string `json:"busy_poll,omitempty"`
+}
+
+// NetlinkArgs is a request of NETLINK_RDMA. Style is that of the program's devices, "iwarp" or "roce".
+type NetlinkArgs struct {
+	Request []byte `json:"request"`
+	Style   string `json:"style"`
+}
+
+// NetlinkResult is the answer: datagrams of whole messages. A request that fails is answered with NLMSG_ERROR and the
+// errno of the error, which is not among them.
+type NetlinkResult struct {
+	Datagrams [][]byte `json:"datagrams"`
 }
 
 // Object is the arguments or the result that is one handle.

@@ -42,7 +42,8 @@ var args = map[Op]func() any{
 	}, OpReject: func() any { return &AcceptArgs{} },
 	OpCancel: func() any {
 		return &CancelArgs{}
-	}, OpSnapshot: nil, OpFlush: func() any { return &FlushArgs{} },
+	}, OpSnapshot: nil, OpNetlink: func() any { return &NetlinkArgs{} },
+	OpFlush: func() any { return &FlushArgs{} },
 	OpCapture: func() any {
 		return &CaptureArgs{}
 	}, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil, OpReload: nil,
@@ -52,6 +53,7 @@ func object() any { return &Object{} }
 
 var results = map[Op]func() any{
 	OpQueryGIDs: func() any { return &QueryGIDsResult{} },
+	OpNetlink:   func() any { return &NetlinkResult{} },
 	OpHello: func() any {
 		return &HelloResult{}
 	}, OpAllocPD: object, OpRegMR: func() any {

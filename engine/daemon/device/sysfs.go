@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/nldev"
 )
 
 // SysfsFiles returns the files of the device as the kernel has them in /sys, for programs that look for devices in
@@ -28,6 +30,27 @@ func (d *Device) SysfsFiles() map[string]string {
 	d.addSysfs(files, mac, true, []netip.Addr{netip.AddrFrom16(gid)})
 	d.addSysfs(files, mac, false, gids)
 	return files
+}
+
+// NetlinkDevice returns the device as programs of a style see it, "iwarp" or "roce".
+func (d *Device) NetlinkDevice(style string) nldev.Device {
+	v := nldev.Device{Name: "xwarp_" + d.Name, Netdev: d.Name, Protocol: "iw",
+		Files: map[string]string{}}
+	if style == "roce" {
+		v.Protocol = style
+	}
+	d.Core.Do(func() error {
+		if i, err := net.InterfaceByName(d.Name); err == nil {
+			v.Index = i.Index
+		}
+		return nil
+	})
+	for path, text := range d.SysfsFiles() {
+		if name, found := strings.CutPrefix(path, style+"/class/infiniband/"+v.Name+"/"); found {
+			v.Files[name] = text
+		}
+	}
+	return v
 }
 
 // addSysfs adds the files of one style: of an RNIC, or of a device for RoCE.

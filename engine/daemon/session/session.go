@@ -340,6 +340,7 @@ func init() {
 		control.OpAccept:     mayWait((*Session).accept),
 		control.OpGetRequest: mayWait((*Session).getRequest),
 		control.OpSnapshot:   (*Session).snapshot,
+		control.OpNetlink:    mayWait((*Session).netlink),
 		control.OpFlush:      mayWait((*Session).flush),
 		control.OpReload:     (*Session).reloadConfig,
 		control.OpEndCapture: mayWait((*Session).endCapture),

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
+	"xwarp/engine/daemon/nldev"
 	"xwarp/engine/verbs"
 )
 
@@ -75,27 +77,68 @@ func (s *Session) AddTo(v *control.Snapshot) {
 func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
+	done, err := s.waitSnapshotTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	body, err := s.encodedSnapshot(ctx, asked)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &encoded{body, done}, nil
+}
+
+// waitSnapshotTurn waits until no other snapshot of the session is under way. The caller must call done.
+func (s *Session) waitSnapshotTurn(ctx context.Context) (done func(), err error) {
 	select {
 	case s.snapshotTurn <- struct{}{}:
+		return func() { <-s.snapshotTurn }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// encodedSnapshot returns a snapshot for the program in JSON, made after asked.
+func (s *Session) encodedSnapshot(ctx context.Context, asked time.Time) ([]byte, error) {
 	only := &s.account.Holder
 	if s.account.Operator {
 		only = nil
 	}
-	body, err := s.account.Snapshots.Snapshot(ctx, asked, func() []byte {
+	return s.account.Snapshots.Snapshot(ctx, asked, func() []byte {
 		return control.Marshal(new(s.d.Snapshot(only)))
 	})
-	if err != nil {
-		<-s.snapshotTurn
-		return nil, err
-	}
-	return &encoded{body, func() { <-s.snapshotTurn }}, nil
 }
 
 // encoded is a result in JSON. reply calls sent after it was sent.
 type encoded struct {
 	body []byte
 	sent func()
+}
+
+// netlink answers OpNetlink. A program has one answer at a time, of the same snapshots as OpSnapshot.
+func (s *Session) netlink(ctx context.Context, a *control.NetlinkArgs) (any, error) {
+	asked := time.Now()
+	defer s.account.Snapshots.Ask()()
+	done, err := s.waitSnapshotTurn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var devices []nldev.Device
+	for _, d := range s.d.Devices() {
+		devices = append(devices, d.NetlinkDevice(a.Style))
+	}
+	list, err := nldev.Answer(a.Request, devices, func() (v *control.Snapshot, err error) {
+		body, err := s.encodedSnapshot(ctx, asked)
+		if err == nil {
+			v = new(control.Snapshot)
+			err = json.Unmarshal(body, v)
+			v.Sessions = slices.DeleteFunc(v.Sessions, func(x control.SessionState) bool {
+				return x.Session == s.id // which is there for this question
+			})
+		}
+		return v, err
+	})
+	return control.NetlinkResult{Datagrams: list}, err
 }

@@ -1,0 +1,135 @@
+/* NETLINK_RDMA, by which iproute2's rdma asks the kernel for devices. A socket of it is one of NETLINK_USERSOCK, to which no
+ * kernel listens. What a program sends to the kernel there goes to the daemon as a request, and the answer comes by another
+ * socket of the kind. All else that a program does with the socket is the kernel's. */
+#undef _FORTIFY_SOURCE
+#include "objects.h"
+
+#include <linux/netlink.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#define MAX_ASK 2048	  /* bytes of a request */
+#define MAX_DATAGRAM 8192 /* of an answer */
+
+struct answer {
+	struct call call;
+	struct session *s;
+	int from;
+	struct sockaddr_nl to;
+	struct nlmsghdr request;
+};
+
+/* answered sends the answer, on the session's reader. It may wait until the program has received what is before. */
+static void answered(struct call *c)
+{
+	struct answer *a = c->owner;
+	struct json item = {0}, list = json_get(c->result, "datagrams");
+	uint8_t b[MAX_DATAGRAM];
+
+	while (c->error == 0 && json_next(list, &item)) {
+		int n = json_base64(item, b, sizeof b);
+		if (n > 0 && sendto(a->from, b, (size_t)n, 0, (struct sockaddr *)&a->to, sizeof a->to) < 0)
+			break; /* the program has closed its socket */
+	}
+	if (c->error) {
+		struct {
+			struct nlmsghdr h;
+			struct nlmsgerr e;
+		} m = {
+			.h = {.nlmsg_len = sizeof m, .nlmsg_type = NLMSG_ERROR, .nlmsg_seq = a->request.nlmsg_seq,
+			      .nlmsg_pid = a->request.nlmsg_pid},
+			.e = {.error = -c->error, .msg = a->request},
+		};
+		sendto(a->from, &m, sizeof m, 0, (struct sockaddr *)&a->to, sizeof a->to);
+	}
+	close(a->from);
+	xw_call_end(c);
+	xw_session_put(a->s);
+	free(a);
+}
+
+/* ask passes a request of fd to the daemon: 0, or errno. */
+static int ask(int fd, const void *request, size_t n)
+{
+	uint8_t b[MAX_ASK];
+	char text[XW_BASE64_LEN(MAX_ASK)];
+	struct answer *a;
+	socklen_t size = sizeof a->to;
+	int error = 0;
+
+	if (n < sizeof a->request || n > sizeof b)
+		return EMSGSIZE;
+	if (!(a = calloc(1, sizeof *a)))
+		return ENOMEM;
+	a->to.nl_family = AF_NETLINK;
+	bind(fd, (struct sockaddr *)&a->to, sizeof a->to); /* to any address, unless it has one */
+	if (getsockname(fd, (struct sockaddr *)&a->to, &size) != 0 ||
+	    (a->from = (int)syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK)) < 0)
+		error = errno;
+	else if (!(a->s = xw_session_open("", &error)))
+		close(a->from);
+	if (error) {
+		free(a);
+		return error;
+	}
+	memcpy(b, request, n);
+	memcpy(&a->request, b, sizeof a->request);
+	a->request.nlmsg_pid = a->to.nl_pid; /* as the kernel, answer to who asked */
+	memcpy(b, &a->request, sizeof a->request);
+	xw_base64(b, n, text);
+	a->call.owner = a;
+	a->call.done = answered;
+	xw_begin(a->s, &a->call, "netlink", "{\"request\":\"%s\",\"style\":\"%s\"}", text, xw_roce() ? "roce" : "iwarp");
+	return 0;
+}
+
+/* asks says whether to is the kernel's address and fd a socket of NETLINK_USERSOCK. */
+static bool asks(int fd, const struct sockaddr *to, socklen_t n)
+{
+	int protocol = -1;
+	socklen_t size = sizeof protocol;
+
+	return to && n >= sizeof(struct sockaddr_nl) && to->sa_family == AF_NETLINK &&
+	       ((const struct sockaddr_nl *)(const void *)to)->nl_pid == 0 &&
+	       ((const struct sockaddr_nl *)(const void *)to)->nl_groups == 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == NETLINK_USERSOCK;
+}
+
+FIND(int, socket, (int, int, int))
+FIND(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t))
+FIND(ssize_t, sendmsg, (int, const struct msghdr *, int))
+
+EXPORT int socket(int family, int type, int protocol)
+{
+	NEXT(int, socket, (int, int, int));
+	return next(family, type, family == AF_NETLINK && protocol == NETLINK_RDMA ? NETLINK_USERSOCK : protocol);
+}
+
+EXPORT ssize_t sendto(int fd, const void *b, size_t n, int flags, const struct sockaddr *to, socklen_t to_len)
+{
+	NEXT(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t));
+	if (!asks(fd, to, to_len))
+		return next(fd, b, n, flags, to, to_len);
+	int error = ask(fd, b, n);
+	return error ? xw_fail(error) : (ssize_t)n;
+}
+
+EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	uint8_t b[MAX_ASK];
+	size_t n = 0;
+
+	NEXT(ssize_t, sendmsg, (int, const struct msghdr *, int));
+	if (!asks(fd, m->msg_name, m->msg_namelen))
+		return next(fd, m, flags);
+	for (size_t i = 0; i < m->msg_iovlen; i++) {
+		const struct iovec *v = &m->msg_iov[i];
+		if (v->iov_len > sizeof b - n)
+			return xw_fail(EMSGSIZE);
+		memcpy(b + n, v->iov_base, v->iov_len);
+		n += v->iov_len;
+	}
+	int error = ask(fd, b, n);
+	return error ? xw_fail(error) : (ssize_t)n;
+}
