@@ -51,15 +51,19 @@ func (p *busyPolling) start(sock *ring.Socket) (err error) {
 			return err
 		}
 	}
-	n, err := ring.QueryNAPI(id)
+	before, err := ring.QueryNAPI(id)
 	if err != nil {
 		return err
 	}
+	n := before
 	n.DeferHardIRQs, n.GROFlushTimeout = deferrals, uint64(flushTimeout)
 	if err := p.restorer.Set(n); err != nil {
 		return err
 	}
-	return sock.BusyPoll(deferrals)
+	if err := sock.BusyPoll(deferrals); err != nil {
+		return errors.Join(err, ring.SetNAPI(before))
+	}
+	return nil
 }
 
 // String says which queues of all are polled, and why others are not.

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -96,6 +97,7 @@ func (r *Restorer) Close() error {
 // restoreAtEnd is the body of the process. It reads settings until in ends, applies them, and returns the exit status.
 func restoreAtEnd(in io.Reader, out io.Writer) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+	dropCapabilities()
 	io.WriteString(out, ready)
 	var list []ring.NAPI
 	for d := json.NewDecoder(in); ; {
@@ -111,6 +113,15 @@ func restoreAtEnd(in io.Reader, out io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// dropCapabilities drops all capabilities but CAP_NET_ADMIN, on every thread. In a program with cgo it does nothing.
+func dropCapabilities() {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	const keep = 1 << unix.CAP_NET_ADMIN
+	data := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
+	syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&data[0])), 0)
 }
 
 // restore applies settings, the oldest last. An instance that is gone needs none.

@@ -108,6 +108,11 @@ func TestRestored(t *testing.T) {
 			if got := query(t, n, id); got != now {
 				t.Fatalf("held: %+v, want %+v", got, now)
 			}
+			const netAdmin = "CapPrm:\t0000000000001000\nCapEff:\t0000000000001000\n"
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", restorer))
+			if err != nil || !strings.Contains(string(status), netAdmin) {
+				t.Errorf("the restoring process has more than CAP_NET_ADMIN: %v\n%s", err, status)
+			}
 			c.end(t, pid, restorer, in)
 			deadline := time.Now().Add(20 * time.Second)
 			for query(t, n, id) != want && time.Now().Before(deadline) {
