@@ -21,11 +21,8 @@ type LiveMemory struct {
 	State   []byte // this worker's: number of the next slot, number of the slot after its last one
 }
 
-// Sizes of the memory that the program and a worker share.
-const (
-	LiveSlotSize = int(unsafe.Sizeof(steerLiveSlot{}))
-	LiveRoom     = int(unsafe.Sizeof(steerLiveSlot{}.Frame)) // bytes of the longest live frame
-)
+// LiveSlotSize is the size in bytes of one slot of the memory that the program and a worker share.
+const LiveSlotSize = int(unsafe.Sizeof(steerLiveSlot{}))
 
 // live is the mapped memory of all workers.
 type live struct {
