@@ -59,16 +59,26 @@ var inapplicable = map[string]string{
 }
 
 // TestRDMACore counts what rdma-core's own Python tests say of the library. Both ends of their connections are one
-// host, so they run on a device with the kernel's sockets, which are this process's, and at a loopback address that
-// no other process of these tests has.
+// host, so they run on a device with the kernel's sockets. Those of rdma_cm are this process's, at a loopback address
+// that no other process of these tests has.
 func TestRDMACore(t *testing.T) {
+	t.Run("iwarp", func(t *testing.T) {
+		a, b := pairOn(t, "kernel")
+		runRDMACore(t, a, b, fmt.Sprintf("127.%d.%d.1", os.Getpid()>>8&0xff, os.Getpid()&0xff), 50)
+	})
+	t.Run("roce", func(t *testing.T) {
+		a, b := rocePair(t, "kernel")
+		runRDMACore(t, a, b, a.addr, 63)
+	})
+}
+
+// runRDMACore runs the tests at an address. At least as many as least must pass.
+func runRDMACore(t *testing.T, a, b *end, address string, least int) {
 	const tests = "/usr/share/doc/rdma-core/tests"
 	if _, err := os.Stat(tests); err != nil {
 		t.Fatalf("%v (python3-pyverbs has them; dpkg may be told to leave documentation out)", err)
 	}
-	a, b := pairOn(t, "kernel")
-	line := fmt.Sprintf("%s %s %s xwarp_eth0 127.%d.%d.1", python, script(t, "rdma_core.py"), tests,
-		os.Getpid()>>8&0xff, os.Getpid()&0xff)
+	line := fmt.Sprintf("%s %s %s xwarp_eth0 %s", python, script(t, "rdma_core.py"), tests, address)
 	p := a.start(t, line, b)
 	select {
 	case <-p.done:
@@ -95,7 +105,7 @@ func TestRDMACore(t *testing.T) {
 		}
 	}
 	t.Logf("%d passed, %d not applicable: %v", count["passed"], count["skipped"], reasons)
-	if count["passed"] < 50 {
+	if count["passed"] < least {
 		t.Errorf("%d tests passed:\n%s", count["passed"], p.out.String())
 	}
 }
