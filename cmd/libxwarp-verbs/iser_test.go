@@ -2,6 +2,7 @@ package libxwarpverbs_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,6 +65,10 @@ func TestISER(t *testing.T) {
 		"read -P 0x3c 1m 256k", "aio_write -P 0x11 4m 128k", "aio_write -P 0x22 5m 128k",
 		"aio_flush", "read -P 0x22 5m 128k",
 	}
+	for i := range 64 { // many at once
+		commands = append(commands, fmt.Sprintf("aio_write -P 0x33 %dk 64k", 8192+64*i))
+	}
+	commands = append(commands, "aio_flush", "read -P 0x33 8m 256k")
 	a.qemuIO(t, commands, url, b)
 	for _, w := range []struct {
 		at, n   int
@@ -71,6 +76,7 @@ func TestISER(t *testing.T) {
 	}{
 		{0, 64 << 10, 0xa5}, {mib, 256 << 10, 0x3c},
 		{4 * mib, 128 << 10, 0x11}, {5 * mib, 128 << 10, 0x22},
+		{8 * mib, 4 * mib, 0x33},
 	} {
 		copy(content[w.at:], bytes.Repeat([]byte{w.pattern}, w.n))
 	}

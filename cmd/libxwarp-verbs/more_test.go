@@ -31,19 +31,23 @@ func TestFio(t *testing.T) {
 			server: job + "--rw=read --iodepth=16 --verb=recv --verify=crc32c --verify_fatal=1",
 			client: toPeer + "send --verify=crc32c --do_verify=0",
 		},
+		"sends beyond the receives": {
+			server: job + "--rw=read --iodepth=2 --verb=recv --verify=crc32c --verify_fatal=1",
+			client: toPeer + "send --iodepth=16 --verify=crc32c --do_verify=0",
+		},
 	} {
 		x.wantServer, x.wantClient = "err= 0", `WRITE: bw=.*io=1024KiB`
 		t.Run(verb, func(t *testing.T) { x.run(t, a, b) })
 	}
 }
 
-// TestQperf runs qperf's tests of connections. Its rc_bw sends
-// without end and counts on RNR retries, which iWARP does not have.
+// TestQperf runs qperf's tests of connections. Its rc_bw sends more than has a receive.
 func TestQperf(t *testing.T) {
 	a, b := pair(t)
 	s := b.start(t, "qperf", a)
-	out := a.start(t, "qperf @ -ws 30 -to 30 -cm 1 -t 1 rc_lat rc_rdma_read_lat rc_rdma_read_bw", b).wait(t)
-	if len(regexp.MustCompile(`(latency|bw) +=`).FindAllString(out, -1)) != 3 {
+	out := a.start(t, "qperf @ -ws 30 -to 30 -cm 1 -t 1 "+
+		"rc_lat rc_bw rc_rdma_read_lat rc_rdma_read_bw", b).wait(t)
+	if len(regexp.MustCompile(`(latency|bw) +=`).FindAllString(out, -1)) != 4 {
 		t.Errorf("qperf:\n%s\n%s", out, s.out.String())
 	}
 }

@@ -131,13 +131,14 @@ func TestPersistentServer(t *testing.T) {
 }
 
 // TestPerftest runs the usual measurements, whose figures say nothing here. ib_send_bw -e is not
-// among them: see the README. Nor is --use-srq with several queue pairs.
+// among them: see the README.
 func TestPerftest(t *testing.T) {
 	a, b := pair(t)
 	for _, line := range []string{
 		"ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_write_bw -b -q 4 -n 50",
 		"ib_write_lat -n 50", "ib_read_bw -n 50", "ib_read_lat -n 20",
 		"ib_send_bw --use-srq -n 100", "ib_send_bw --use-srq -b -n 100",
+		"ib_send_bw --use-srq -q 4 -n 1000",
 		"ib_send_lat --use-srq -n 50", "ib_send_lat --use-srq -e -n 20",
 		"ib_send_bw -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_lat -n 50",
 		"ib_read_bw -e -n 50", "ib_send_lat -e -n 20",

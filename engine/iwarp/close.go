@@ -56,6 +56,7 @@ func (c *Conn) Settle(now tick.Time) {
 		c.waitFirst(now)
 	}
 	c.waitRest(now)
+	c.waitReceive(now)
 	a := c.qp.Actions()
 	if a == 0 {
 		return

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
@@ -66,6 +67,9 @@ type Config struct {
 	// FPDUTimeout is how long bytes that came may wait for the rest of their FPDU, or for what was lost before
 	// them [5 min]; negative: for ever.
 	FPDUTimeout tick.Duration
+	// ReceiveTimeout is how long a message may wait for a receive where the queue pair lets it, and the peer does not
+	// decide that [10 s].
+	ReceiveTimeout tick.Duration
 }
 
 // exchange is a startup.Initiator or a startup.Responder.
@@ -111,6 +115,8 @@ type Conn struct {
 	closeAt    tick.Time // a Terminate or a FIN must be answered
 	restAt     tick.Time // FPDUs must be complete up to the stream offset restTo
 	restTo     int64
+	recvAt     tick.Time // message recvOf must have a receive
+	recvOf     ddp.MSN
 }
 
 // Init makes c ready for a transport. The error names what is wrong with cfg.
@@ -119,12 +125,13 @@ func (c *Conn) Init(cfg Config) error {
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, DefaultStartupTimeout)
 	cfg.FirstFPDUTimeout = cmp.Or(cfg.FirstFPDUTimeout, DefaultFirstFPDUTimeout)
 	cfg.FPDUTimeout = cmp.Or(cfg.FPDUTimeout, DefaultFPDUTimeout)
+	cfg.ReceiveTimeout = cmp.Or(cfg.ReceiveTimeout, DefaultReceiveTimeout)
 	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, DefaultCloseTimeout)
 	if cfg.Pool == nil || cfg.Handler == nil || (cfg.QP == nil && !cfg.Responder) {
 		return fmt.Errorf("iwarp: pool, handler or queue pair is missing")
 	}
 	*c = Conn{cfg: cfg, qp: cfg.QP, startAt: tick.Never, closeAt: tick.Never,
-		restAt: tick.Never}
+		restAt: tick.Never, recvAt: tick.Never}
 	if cfg.Responder {
 		c.exchange = &c.rsp
 		return c.rsp.Init(cfg.Startup)

@@ -203,3 +203,43 @@ func TestSlowFill(t *testing.T) {
 	}
 	r.wantHole(t)
 }
+
+// TestReceiveTimeout: a message that finds no receive waits for one, and is an error (RFC 5041, 7.1) after a time. The
+// next one has its own time.
+func TestReceiveTimeout(t *testing.T) {
+	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
+	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
+	k := r.cfg
+	k.ReceiveTimeout = tick.Second
+	if err := r.Init(k); err != nil {
+		t.Fatal(err)
+	}
+	r.Begin(r, 1000, 1000, 0)
+	meet(t, i, r, 1<<16, nil)
+	for at := range tick.Time(3) {
+		if err := i.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRSend}); err != nil {
+			t.Fatal(err)
+		}
+		r.receive(t, i.transmit(), 1<<16)
+		for now := at; now < at+2; now++ {
+			if r.Settle(now); r.Deadline() != at.Add(tick.Second) {
+				t.Errorf("message %d: deadline %v", at, r.Deadline())
+			}
+		}
+		if at == 2 {
+			break
+		}
+		if err := r.qp.PostRecv(&rdmap.RecvWR{}); err != nil {
+			t.Fatal(err)
+		}
+		if r.Settle(at + 3); r.Deadline() != tick.Never {
+			t.Errorf("message %d has a receive: deadline %v", at, r.Deadline())
+		}
+	}
+	r.Expire(tick.Time(2).Add(tick.Second))
+	i.receive(t, r.transmit(), 1<<16)
+	i.Settle(0)
+	if got := i.qp.Err(); got == nil || !strings.Contains(got.Error(), "terminate 1/2/02") {
+		t.Errorf("the peer hears %v", got)
+	}
+}

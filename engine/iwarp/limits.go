@@ -20,6 +20,10 @@ const (
 	// the wait for bytes that nobody sends, because the length of an FPDU was changed on the way. As long,
 	// and by RFC 9293's default, a sender tries that has lost segments to send again.
 	DefaultFPDUTimeout = 5 * tick.Minute
+	// DefaultReceiveTimeout ends a message's wait for a receive that the program forgot to post (RFC 5041, 7.1). A
+	// program that posts in time needs less, also on a busy host; rdma_cm's programs for InfiniBand fail after 4 s
+	// with an rnr_retry of 6.
+	DefaultReceiveTimeout = 10 * tick.Second
 	// DefaultCloseTimeout stops a peer that never acknowledges a Terminate or a FIN.
 	DefaultCloseTimeout = 5 * tick.Second
 )

@@ -61,7 +61,7 @@ func newSide(t *testing.T, responder bool, cfg startup.Config) *side {
 	pd, err := table.AllocPD()
 	if err == nil {
 		err = d.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 4, RecvDepth: 4,
-			MaxSGE: 1, MaxIRD: 4, MaxORD: 4, Completer: d})
+			MaxSGE: 1, MaxIRD: 4, MaxORD: 4, Completer: d, Starved: func() {}})
 	}
 	c := Config{Responder: responder, Startup: cfg, Pool: mpa.NewPool(0, 0), Handler: d,
 		Reliable: true}

@@ -32,8 +32,18 @@ func (c *Conn) waitRest(now tick.Time) {
 	}
 }
 
+// waitReceive starts and ends the wait of a message for a receive.
+func (c *Conn) waitReceive(now tick.Time) {
+	switch msn, bounded := c.qp.WaitingMessage(); {
+	case !bounded || !c.rcv.Waiting():
+		c.recvAt = tick.Never
+	case c.recvAt == tick.Never || c.recvOf != msn:
+		c.recvOf, c.recvAt = msn, now.Add(c.cfg.ReceiveTimeout)
+	}
+}
+
 // Deadline returns when Expire must be called.
-func (c *Conn) Deadline() tick.Time { return min(c.startAt, c.closeAt, c.restAt) }
+func (c *Conn) Deadline() tick.Time { return min(c.startAt, c.closeAt, c.restAt, c.recvAt) }
 
 // Expire runs the timers that are due.
 func (c *Conn) Expire(now tick.Time) {
@@ -42,6 +52,11 @@ func (c *Conn) Expire(now tick.Time) {
 	}
 	if c.restAt <= now {
 		c.expireRest(now)
+	}
+	if c.recvAt <= now {
+		c.recvAt = tick.Never
+		c.qp.StopWaiting()
+		c.Advance(c.rcvNxt)
 	}
 	if c.closeAt <= now {
 		c.closeAt = tick.Never

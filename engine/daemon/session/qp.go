@@ -179,6 +179,7 @@ func (q *qp) makeEngine() (err error) {
 	eng := q.q.(*core.QP)
 	eng.SetOwner(q.s.account)
 	eng.OnEmpty(func() { q.s.refill(q) })
+	eng.WaitForReceives()
 	return nil
 }
 

@@ -194,6 +194,11 @@ func (q *QP) UsePrivate(peerAgrees string, rnrTimer uint8, onWaits func(waits bo
 	q.waits, q.peerAgrees, q.rnrTimer, q.onWaits = true, peerAgrees, rnrTimer, onWaits
 }
 
+// WaitForReceives has a message that finds no receive wait for one, at most iwarp.DefaultReceiveTimeout, instead of
+// ending the connection: TCP holds up the peer, which notices nothing else. It must be called before q has a
+// connection.
+func (q *QP) WaitForReceives() { q.waits = true }
+
 // starved is rdmap.Config.Starved. A receive that is posted to q rings its doorbell anyway.
 func (q *QP) starved() {
 	if q.srq != nil {
