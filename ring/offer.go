@@ -90,5 +90,8 @@ func (o *offer) grow(target uint32) bool {
 func (o *offer) addQuiet(n uint32) bool {
 	before := o.quiet
 	o.quiet = min(before+n, quietRecvs)
-	return before < quietRecvs && o.quiet == quietRecvs
+	return before < quietRecvs && o.isIdle()
 }
+
+// isIdle reports whether the socket has received nothing for a while.
+func (o *offer) isIdle() bool { return o.quiet == quietRecvs }

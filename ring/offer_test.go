@@ -192,6 +192,20 @@ func TestIdleSocketTakesBurst(t *testing.T) {
 	}
 }
 
+// TestIdleSocketOffersLateChunks: chunks that a reader held beyond the flow reach the kernel as well.
+func TestIdleSocketOffersLateChunks(t *testing.T) {
+	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{Start: nearWrap})
+	f := newFrame(60, 1)
+	k.Inject(f)
+	held := receive(t, s, f)[0]
+	turns(t, s, k, 200, 64)
+	s.Wait(time.Second, -1)
+	s.Release(&held)
+	if s.Refill(); withKernel(s) != DefaultRxFrames {
+		t.Errorf("the kernel of an idle socket has %d chunks, want all", withKernel(s))
+	}
+}
+
 // TestZeroCopyOffersAll: a driver's own ring may have more entries than a copying socket needs.
 func TestZeroCopyOffersAll(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{

@@ -134,7 +134,7 @@ func (s *Socket) Refill() int {
 		return 0
 	}
 	s.offer.adjust(s.fill.used())
-	if s.info.ZeroCopy {
+	if s.info.ZeroCopy || s.offer.isIdle() {
 		return s.refill(s.offer.all)
 	}
 	return s.refill(s.offer.target)
@@ -194,7 +194,7 @@ func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	if s.offer.addQuiet(quietWait) {
 		s.refill(s.offer.all)
 	}
-	if len(s.frames.rxFree) > 0 && (timeout < 0 || timeout > offerSettle) {
+	if !s.offer.isIdle() && (timeout < 0 || timeout > offerSettle) {
 		if r := s.wait(offerSettle, extraFD); r != 0 {
 			return r
 		}
