@@ -43,7 +43,7 @@ need() {
 need_verbs() {
 	need gcc gcc
 	need valgrind valgrind
-	for pair in ibv_devinfo:ibverbs-utils ibstat:infiniband-diags rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin \
+	for pair in ibv_devinfo:ibverbs-utils ibstat:infiniband-diags prometheus-node-exporter:prometheus-node-exporter rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin \
 		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86 curl:curl; do
 		need "${pair%:*}" "${pair#*:}"
 	done
@@ -95,7 +95,7 @@ install_missing() {
 	" </dev/null || die "apt-get could not install$missing"
 	for package in $missing; do
 		case $package in # the tests start their own, and the next boot starts none
-		tgt) as_root systemctl disable --now tgt >/dev/null 2>&1 || true ;;
+		tgt | prometheus-node-exporter) as_root systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
 		openssh-server) as_root systemctl disable --now ssh.socket ssh.service >/dev/null 2>&1 || true ;;
 		esac
 	done

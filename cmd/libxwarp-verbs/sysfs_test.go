@@ -1,6 +1,7 @@
 package libxwarpverbs_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -50,6 +51,53 @@ func TestSysfs(t *testing.T) {
 	if _, err := os.Stat(control.SysfsPath(a.socket)); !os.IsNotExist(err) {
 		t.Errorf("the files are left after the end of the daemon: %v", err)
 	}
+}
+
+// TestNodeExporter has node_exporter's collector of InfiniBand read the files of a daemon, without the library.
+func TestNodeExporter(t *testing.T) {
+	a, b := pair(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- a.daemon.Run(ctx) }() // which writes the files as they change
+	defer func() {
+		cancel()
+		<-done
+	}()
+	x := exchange{"rping -s -C 20", "rping -c -C 20 -a @", "", ""}
+	x.run(t, a, b)
+	total := a.daemon.Snapshot().Devices[0].Totals.RDMA
+	collector := *a
+	collector.library = ""
+	exporter := collector.start(t, "prometheus-node-exporter --collector.disable-defaults "+
+		"--collector.infiniband --web.listen-address=@:9100 --path.sysfs="+
+		control.SysfsPath(a.socket)+"/iwarp", a)
+	port := `{device="xwarp_eth0",port="1"} `
+	info := fmt.Sprintf(`node_infiniband_info{board_id="xwarp",device="xwarp_eth0",`+
+		`firmware_version="%d",hca_type="xwarp"} 1`, control.Version)
+	missing := ""
+	defer func() {
+		if t.Failed() {
+			t.Log(missing)
+		}
+	}()
+	a.until(t, exporter, "reports the device", func() bool {
+		out := collector.start(t, "curl -s http://@:9100/metrics", a).end(t)
+		for _, want := range []string{
+			info, "node_infiniband_state_id" + port + "4",
+			"node_infiniband_physical_state_id" + port + "5",
+			"node_infiniband_rate_bytes_per_second" + port + "1.25e+09",
+			fmt.Sprintf("node_infiniband_port_data_received_bytes_total%s%d", port,
+				total["payload_in"]),
+			fmt.Sprintf("node_infiniband_port_data_transmitted_bytes_total%s%d", port,
+				total["payload_out"]),
+		} {
+			if !strings.Contains(out, want+"\n") {
+				missing = "no " + want + " in\n" + out
+				return false
+			}
+		}
+		return total["payload_in"] > 0
+	})
 }
 
 // TestFilesWhileLoading has a program look at files for the first time while another thread of it loads a library.

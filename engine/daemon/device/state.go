@@ -58,16 +58,9 @@ func linkState(l *localaddr.Link, gone bool) string {
 
 // addCounters adds the counters of workers, connections and the steering program to s.
 func (dev *Device) addCounters(s *control.DeviceState) error {
-	totals, err := dev.Core.Totals()
-	if err != nil {
+	if err := dev.addTotals(s); err != nil || dev.xdp == nil {
 		return err
 	}
-	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
-		MPA: control.Counters(&totals.MPA)}
-	if dev.xdp == nil {
-		return nil
-	}
-	s.Totals.TCP = control.Counters(&totals.TCP)
 	stats, err := dev.xdp.Stats()
 	for i := range stats.Queues {
 		q := &stats.Queues[i]
@@ -93,4 +86,18 @@ func (dev *Device) addCounters(s *control.DeviceState) error {
 	sas, e2 := dev.ipsecState()
 	s.IPsec = sas
 	return errors.Join(err, e, e2)
+}
+
+// addTotals adds the sums over all connections to s.
+func (dev *Device) addTotals(s *control.DeviceState) error {
+	totals, err := dev.Core.Totals()
+	if err != nil {
+		return err
+	}
+	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
+		MPA: control.Counters(&totals.MPA)}
+	if dev.xdp != nil {
+		s.Totals.TCP = control.Counters(&totals.TCP)
+	}
+	return nil
 }

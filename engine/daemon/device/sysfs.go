@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/nldev"
 )
 
@@ -26,9 +27,18 @@ func (d *Device) SysfsFiles() map[string]string {
 	var gid [16]byte
 	copy(gid[:], mac[:])
 	gids, _ := d.GIDs() // an interface that is gone has none
+	var s control.DeviceState
+	if d.Core.Stalled() == nil { // else it has no counters
+		d.addTotals(&s)
+	}
+	d.past.add(&s)
+	var payload counters.Values
+	if s.Totals != nil {
+		payload = s.Totals.RDMA
+	}
 	files := map[string]string{}
-	d.addSysfs(files, mac, true, []netip.Addr{netip.AddrFrom16(gid)})
-	d.addSysfs(files, mac, false, gids)
+	d.addSysfs(files, mac, payload, true, []netip.Addr{netip.AddrFrom16(gid)})
+	d.addSysfs(files, mac, payload, false, gids)
 	return files
 }
 
@@ -53,8 +63,10 @@ func (d *Device) NetlinkDevice(style string) nldev.Device {
 	return v
 }
 
-// addSysfs adds the files of one style: of an RNIC, or of a device for RoCE.
-func (d *Device) addSysfs(files map[string]string, mac [6]byte, rnic bool, gids []netip.Addr) {
+// addSysfs adds the files of one style: of an RNIC, or of a device for RoCE. Bytes are counted in units of four, as
+// InfiniBand does.
+func (d *Device) addSysfs(files map[string]string, mac [6]byte, payload counters.Values, rnic bool,
+	gids []netip.Addr) {
 	guid := fmt.Sprintf("%02x%02x:%02xff:fe%02x:%02x%02x", mac[0]^2, mac[1], mac[2], mac[3], mac[4],
 		mac[5])
 	style, nodeType, pkey := "iwarp", "4: RNIC", "0x0000"
@@ -75,6 +87,8 @@ func (d *Device) addSysfs(files map[string]string, mac [6]byte, rnic bool, gids 
 		dir + "/node_desc":      name,
 		dir + "/fw_ver":         strconv.Itoa(control.Version),
 		dir + "/hw_rev":         "1",
+		dir + "/hca_type":       "xwarp",
+		dir + "/board_id":       "xwarp", // node_exporter of Debian 12 wants both
 		port + "state":          state,
 		port + "phys_state":     phys,
 		port + "rate":           "10 Gb/sec (1X QDR)",
@@ -85,6 +99,9 @@ func (d *Device) addSysfs(files map[string]string, mac [6]byte, rnic bool, gids 
 		port + "cap_mask":       "0x00000000",
 		port + "link_layer":     "Ethernet",
 		port + "pkeys/0":        pkey,
+
+		port + "counters/port_rcv_data":  strconv.FormatUint(counters.PayloadIn.Of(payload)/4, 10),
+		port + "counters/port_xmit_data": strconv.FormatUint(counters.PayloadOut.Of(payload)/4, 10),
 	})
 	for i, a := range gids {
 		b := a.As16()
