@@ -41,14 +41,25 @@ func TestXFRM(t *testing.T) {
 // TestRpingOverESP runs rping over soft-iWARP and the ESP of Debian's kernel, against ours. No TCP is on the link, and
 // the kernel finds nothing wrong with what we send.
 func TestRpingOverESP(t *testing.T) {
-	b := need(t, vm.Siw{})
+	if !*runLab {
+		t.Skip("make lab, LAB=1 or -lab runs this")
+	}
+	vm.Need(t)
+	benches := map[int]*bench{}
 	for i, c := range []struct {
 		mode esp.Mode
 		v6   bool
 		bits int
-	}{{esp.Transport, false, 128}, {esp.Tunnel, true, 256}, {esp.Transport, true, 256},
-		{esp.Tunnel, false, 128}} {
-		t.Run(fmt.Sprintf("%v/IPv6 %v", c.mode, c.v6), func(t *testing.T) {
+		mtu  int
+	}{{esp.Transport, false, 128, 1500}, {esp.Tunnel, true, 256, 1500},
+		{esp.Transport, true, 256, 1500}, {esp.Tunnel, false, 128, 1500},
+		{esp.Transport, false, 128, 9000}, {esp.Tunnel, true, 256, 9000}} {
+		b := benches[c.mtu]
+		if b == nil {
+			b = boot(t, vm.Options{Network: network(t, c.mtu)})
+			benches[c.mtu] = b
+		}
+		t.Run(fmt.Sprintf("%v/IPv6 %v/MTU %d", c.mode, c.v6, c.mtu), func(t *testing.T) {
 			ours, theirs := vm.PeerAddr4, b.vm.Addr4
 			if c.v6 {
 				ours, theirs = vm.PeerAddr6, b.vm.Addr6

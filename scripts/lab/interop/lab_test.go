@@ -45,17 +45,19 @@ func need(t *testing.T, siw vm.Siw) *bench {
 	return boot(t, vm.Options{Siw: siw})
 }
 
-// boot starts a machine on a network of its own.
+// boot starts a machine on a network of its own, if o has none.
 func boot(t *testing.T, o vm.Options) *bench {
 	t.Helper()
-	o.Network = network(t)
+	if o.Network == nil {
+		o.Network = network(t, vm.DefaultMTU)
+	}
 	return &bench{t: t, net: o.Network, vm: start(t, o)}
 }
 
 // network makes a network that ends with the test.
-func network(t *testing.T) *vm.Network {
+func network(t *testing.T, mtu int) *vm.Network {
 	t.Helper()
-	n, err := vm.NewNetwork(0)
+	n, err := vm.NewNetwork(mtu)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,15 +18,11 @@ import (
 type ikeHosts struct{ ours, siw *vm.VM }
 
 // bootIKE boots both.
-func bootIKE(t *testing.T) *ikeHosts {
+func bootIKE(t *testing.T, mtu int) *ikeHosts {
 	t.Helper()
-	if !*runLab {
-		t.Skip("make lab, LAB=1 or -lab runs this")
-	}
-	vm.NeedNewest(t)
 	dir := t.TempDir()
 	compile(t, "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
-	n := network(t)
+	n := network(t, mtu)
 	h := &ikeHosts{ours: start(t, vm.Options{Network: n, Newest: true, NoSiw: true, Share: dir}),
 		siw: start(t, vm.Options{Network: n})}
 	for _, m := range []*vm.VM{h.ours, h.siw} {
@@ -239,28 +235,45 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 // TestStrongSwan runs rping between xwarpd and soft-iWARP, with SAs that strongSwan negotiates when the first packet
 // asks for them.
 func TestStrongSwan(t *testing.T) {
-	h := bootIKE(t)
-	for _, c := range []struct {
-		mode esp.Mode
-		v6   bool
-	}{{esp.Transport, false}, {esp.Tunnel, false}, {esp.Transport, true}, {esp.Tunnel, true}} {
-		t.Run(fmt.Sprintf("%v/IPv6 %v", c.mode, c.v6), func(t *testing.T) {
-			h.protect(t, c.mode, c.v6)
-			link := h.capture(t)
-			h.pings(t, c.v6)
-			frames := link()
-			if len(frames) < 100 {
-				t.Errorf("%d packets of ESP are on the link", len(frames))
-			}
-			n := h.state(t).Devices[0].IPsec
-			if n.Forged != 0 || n.Replayed != 0 {
-				t.Errorf("counters: %+v", n)
-			}
-		})
+	if !*runLab {
+		t.Skip("make lab, LAB=1 or -lab runs this")
+	}
+	vm.NeedNewest(t)
+	t.Run("MTU 9000", func(t *testing.T) {
+		h := bootIKE(t, 9000)
+		h.test(t, esp.Transport, false, 9000)
+		h.test(t, esp.Tunnel, true, 9000)
+	})
+	h := bootIKE(t, vm.DefaultMTU)
+	for _, v6 := range []bool{false, true} {
+		h.test(t, esp.Transport, v6, vm.DefaultMTU)
+		h.test(t, esp.Tunnel, v6, vm.DefaultMTU)
 	}
 	h.protect(t, esp.Transport, false)
 	t.Run("rekey", h.testRekey)
 	t.Run("kill", h.testKill)
+}
+
+// test runs rping in one mode. The longest packet is nearly as long as the MTU lets it.
+func (h *ikeHosts) test(t *testing.T, mode esp.Mode, v6 bool, mtu int) {
+	t.Run(fmt.Sprintf("%v/IPv6 %v", mode, v6), func(t *testing.T) {
+		h.protect(t, mode, v6)
+		link := h.capture(t)
+		h.pings(t, v6)
+		frames, most := link(), 0
+		for _, f := range frames {
+			most = max(most, len(f))
+		}
+		const ethernet, slack = 14, 16 // ESP pads to words, and a segment ends with an FPDU
+		if len(frames) < 100 || most > mtu+ethernet || most < mtu+ethernet-slack {
+			t.Errorf("%d packets of ESP are on the link, the longest has %d bytes", len(frames),
+				most)
+		}
+		n := h.state(t).Devices[0].IPsec
+		if n.Forged != 0 || n.Replayed != 0 {
+			t.Errorf("counters: %+v", n)
+		}
+	})
 }
 
 // ping starts a client of ours that goes on, against a server of soft-iWARP.
