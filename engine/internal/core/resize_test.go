@@ -7,11 +7,23 @@ import (
 	"xwarp/engine/verbs"
 )
 
+// oneAtATime is a worker of whatever goroutine wakes it.
+type oneAtATime struct {
+	atOnce
+	turn sync.Mutex
+}
+
+func (o *oneAtATime) Wake() {
+	o.turn.Lock()
+	defer o.turn.Unlock()
+	o.atOnce.Wake()
+}
+
 // TestResizeUnderLoad resizes a completion queue that a worker fills: nothing is lost, and the order stays.
 func TestResizeUnderLoad(t *testing.T) {
 	const total = 2000
 	d := twoLoops()
-	d.shards[0].thread = &atOnce{d.shards[0]}
+	d.shards[0].thread = &oneAtATime{atOnce: atOnce{d.shards[0]}}
 	made, err := d.CreateCQ(total)
 	if err != nil {
 		t.Fatal(err)
