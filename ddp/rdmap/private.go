@@ -15,6 +15,7 @@ import (
 //
 // A Report costs less than a zero-length Read, which would need a request of its own and room in ORD and IRD. It is a
 // header without payload, is sent only for a message that asks for it, and covers all messages before that one.
+// Where the peer's program answers each message, the Report leaves in one segment with the answer: see HeldReport.
 // A Report takes effect when it is placed, also out of order: a message that waits for a receive does not delay it.
 //
 //	Report: untagged, QN 4, MSN: number of messages delivered, modulo 2^32, MO 0
@@ -44,6 +45,9 @@ type progress struct {
 
 	delivered uint32 // the peer's Sends and Writes
 	due       bool   // a Report is to be sent
+	held      bool   // the due Report waits for a message of this end, see HeldReport
+	alone     bool   // no message of this end has begun, and no message was delivered, since the last Report
+	follows   bool   // a message of this end followed the last Report, and none was held in vain since
 	waits     bool   // the peer's next message waits for a receive
 	told      bool   // the last Report says so
 	serialOut uint16
@@ -84,8 +88,29 @@ func (q *QP) countSent(w *sendWQE) {
 func (q *QP) countDelivered(ulp uint8) {
 	if p := &q.progress; q.params.Private {
 		p.delivered++
-		p.due = p.due || ulp&controlAsk != 0
+		if ulp&controlAsk != 0 {
+			p.held, p.due = p.follows && p.held == p.due, true
+			p.alone = false
+		}
 	}
+}
+
+// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. That is so where
+// a message followed the last Report, as an answer does. ReleaseReport ends the wait.
+func (q *QP) HeldReport() bool { return q.progress.held }
+
+// ReleaseReport has the held Report sent without a message. The next ones are not held until a message follows one.
+func (q *QP) ReleaseReport() { q.progress.held, q.progress.follows = false, false }
+
+// reportReady reports whether a Report is to be sent now.
+func (q *QP) reportReady() bool {
+	p := &q.progress
+	return p.due && (!p.held || q.sendReady() || q.responseReady())
+}
+
+// noteBegun records that a message of this end begins.
+func (p *progress) noteBegun() {
+	p.follows, p.alone = p.follows || p.alone, false
 }
 
 // noteStarved records that the peer's next message waits for a receive.
@@ -96,20 +121,20 @@ func (q *QP) noteStarved() {
 	}
 	p.waits = true
 	q.Counters.ReceiverNotReady++
-	p.due = p.due || q.params.Private
+	p.due, p.held = p.due || q.params.Private, false
 }
 
 // noteFed records that the peer's next message has a receive.
 func (q *QP) noteFed() {
 	p := &q.progress
 	p.waits = false
-	p.due = p.due || p.told
+	p.due, p.held = p.due || p.told, p.held && !p.told
 }
 
 // freezeReport freezes a Report.
 func (q *QP) freezeReport() (ulpdu.Ref, int) {
 	p := &q.progress
-	p.due, p.told = false, p.waits
+	p.due, p.held, p.told, p.alone = false, false, p.waits, true
 	p.serialOut = (p.serialOut + 1) & reportSerialMask
 	q.Counters.ReportsOut++
 	seq := uint64(p.report(q.cfg.RNRTimer))<<reportCountBits | uint64(p.delivered)&reportCountMask

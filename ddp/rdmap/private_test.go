@@ -3,6 +3,7 @@ package rdmap
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -284,5 +285,60 @@ func TestStopWaiting(t *testing.T) {
 	b.qp.StopWaiting()
 	if err := b.qp.Place(&v, true); !err.Is(ddp.CauseNoBuffer.Errorf("")) {
 		t.Errorf("afterwards: %v, want the error of RFC 5041", err)
+	}
+}
+
+// TestReportLeavesWithAnswer has a Report wait for the program's answer where the last one had an answer, until
+// ReleaseReport.
+func TestReportLeavesWithAnswer(t *testing.T) {
+	a, b := twins(t, nil, private)
+	write := func(h *host) { h.send(SendWR{Op: WRWrite, Flags: Signaled, RemoteSTag: 1}) }
+	opcodes := func(frames []*frame) (list []Opcode) {
+		for _, f := range frames {
+			list = append(list, Opcode(f.b[1]&0xf))
+		}
+		return list
+	}
+	ask := func() {
+		t.Helper()
+		write(a)
+		b.push(a, a.pullAll(200)...)
+	}
+	check := func(held bool, want ...Opcode) {
+		t.Helper()
+		if b.qp.HeldReport() != held || want == nil && b.qp.ULPDUWaiting() {
+			t.Errorf("held: %v, want %v", b.qp.HeldReport(), held)
+		}
+		if want == nil {
+			return
+		}
+		frames := b.pullAll(200)
+		if got := opcodes(frames); !slices.Equal(got, want) {
+			t.Errorf("b sends %v, want %v", got, want)
+		}
+		a.push(b, frames...)
+	}
+	ask()
+	check(false, OpReport)
+	write(b) // the answer
+	check(false, OpWrite)
+	for range 3 {
+		ask()
+		check(true)
+		write(b)
+		check(true, OpReport, OpWrite)
+	}
+	ask()
+	check(true)
+	b.qp.ReleaseReport() // there is no answer
+	check(false, OpReport)
+	ask()
+	check(false, OpReport)
+	ask() // another one comes before the answer
+	check(false, OpReport)
+	ask()
+	check(false, OpReport)
+	if got := a.take(); len(got) != 8 {
+		t.Errorf("%d of a's Writes are complete, want 8", len(got))
 	}
 }

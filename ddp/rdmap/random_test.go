@@ -230,6 +230,10 @@ func drive(t *testing.T, rng *rand.Rand, flows []*flow, lanes []*lane) {
 			idle = 0
 		} else {
 			idle++
+			for _, f := range flows { // as the timer does
+				f.x.qp.ReleaseReport()
+				f.y.qp.ReleaseReport()
+			}
 		}
 	}
 	for i, f := range flows {

@@ -36,7 +36,7 @@ func (q *QP) ULPDUWaiting() bool {
 	if q.term.toSend || q.state != RTS {
 		return q.term.toSend || q.reportsLast()
 	}
-	return q.sending != noMessage || q.rtrToSend != RTRNone || q.progress.due || q.sendReady() ||
+	return q.sending != noMessage || q.rtrToSend != RTRNone || q.reportReady() || q.sendReady() ||
 		q.responseReady()
 }
 
@@ -48,7 +48,7 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 		return ref, 0
 	}
 	if !q.term.toSend && q.state == RTS {
-		reports := q.progress.due && q.sending == noMessage
+		reports := q.sending == noMessage && q.reportReady()
 		if q.rtrToSend == RTRNone && q.sending == noMessage && !reports {
 			q.sending = q.nextMessage()
 		}
@@ -91,6 +91,7 @@ func (q *QP) nextMessage() messageKind {
 		return noMessage
 	}
 	q.responseWasLast = false
+	q.progress.noteBegun()
 	return sendMessage
 }
 

@@ -57,6 +57,7 @@ func (c *Conn) Settle(now tick.Time) {
 	}
 	c.waitRest(now)
 	c.waitReceive(now)
+	c.waitReport(now)
 	a := c.qp.Actions()
 	if a == 0 {
 		return

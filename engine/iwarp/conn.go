@@ -116,6 +116,7 @@ type Conn struct {
 	restAt     tick.Time // FPDUs must be complete up to the stream offset restTo
 	restTo     int64
 	recvAt     tick.Time // message recvOf must have a receive
+	reportAt   tick.Time // a held Report is sent
 	recvOf     ddp.MSN
 }
 
@@ -131,7 +132,7 @@ func (c *Conn) Init(cfg Config) error {
 		return fmt.Errorf("iwarp: pool, handler or queue pair is missing")
 	}
 	*c = Conn{cfg: cfg, qp: cfg.QP, startAt: tick.Never, closeAt: tick.Never,
-		restAt: tick.Never, recvAt: tick.Never}
+		restAt: tick.Never, recvAt: tick.Never, reportAt: tick.Never}
 	if cfg.Responder {
 		c.exchange = &c.rsp
 		return c.rsp.Init(cfg.Startup)

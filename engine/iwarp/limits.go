@@ -24,6 +24,9 @@ const (
 	// program that posts in time needs less, also on a busy host; rdma_cm's programs for InfiniBand fail after 4 s
 	// with an rnr_retry of 6.
 	DefaultReceiveTimeout = 10 * tick.Second
+	// reportDelay is how long a Report waits for an answer of the program: once, for the next ones do not wait then. It
+	// is more than a program on a busy processor takes to post.
+	reportDelay = 200 * tick.Microsecond
 	// DefaultCloseTimeout stops a peer that never acknowledges a Terminate or a FIN.
 	DefaultCloseTimeout = 5 * tick.Second
 )

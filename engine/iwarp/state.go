@@ -18,7 +18,7 @@ import "xwarp/tcp/tick"
 //	finPending  move sets it, Settle clears it when the last start-up frame was sent
 //	framed      startFraming: the Sender and the Receiver are in use from then on
 //	err         setErr: the first cause counts
-//	startAt, closeAt, restAt, recvAt  the timers, see timers.go
+//	startAt, closeAt, restAt, recvAt, reportAt  the timers, see timers.go
 
 // state is how far a Conn is.
 type state uint8
@@ -113,7 +113,7 @@ func (c *Conn) move(ev event) action {
 	c.state = t.next
 	if t.act&release != 0 {
 		c.rcv.Release()
-		c.restAt, c.recvAt = tick.Never, tick.Never
+		c.restAt, c.recvAt, c.reportAt = tick.Never, tick.Never, tick.Never
 	}
 	if t.act&finLater != 0 {
 		c.finPending = true

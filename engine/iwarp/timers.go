@@ -42,8 +42,20 @@ func (c *Conn) waitReceive(now tick.Time) {
 	}
 }
 
+// waitReport starts and ends the wait of a Report for a message that takes it along.
+func (c *Conn) waitReport(now tick.Time) {
+	switch held := c.qp.HeldReport(); {
+	case !held:
+		c.reportAt = tick.Never
+	case c.reportAt == tick.Never:
+		c.reportAt = now.Add(reportDelay)
+	}
+}
+
 // Deadline returns when Expire must be called.
-func (c *Conn) Deadline() tick.Time { return min(c.startAt, c.closeAt, c.restAt, c.recvAt) }
+func (c *Conn) Deadline() tick.Time {
+	return min(c.startAt, c.closeAt, c.restAt, c.recvAt, c.reportAt)
+}
 
 // Expire runs the timers that are due.
 func (c *Conn) Expire(now tick.Time) {
@@ -57,6 +69,11 @@ func (c *Conn) Expire(now tick.Time) {
 		c.recvAt = tick.Never
 		c.qp.StopWaiting()
 		c.Advance(c.rcvNxt)
+	}
+	if c.reportAt <= now {
+		c.reportAt = tick.Never
+		c.qp.ReleaseReport()
+		c.Wake()
 	}
 	if c.closeAt <= now {
 		c.closeAt = tick.Never
