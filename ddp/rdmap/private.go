@@ -95,8 +95,8 @@ func (q *QP) countDelivered(ulp uint8) {
 	}
 }
 
-// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. That is so where
-// a message followed the last Report, as an answer does. ReleaseReport ends the wait.
+// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. That is so
+// where a message followed the last Report, as an answer does. ReleaseReport ends the wait.
 func (q *QP) HeldReport() bool { return q.progress.held }
 
 // ReleaseReport has the held Report sent without a message. The next ones are not held until a message follows one.
