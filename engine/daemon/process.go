@@ -6,12 +6,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/host/capability"
 )
 
 // keptCapabilities are the capabilities that a running daemon needs: to have the kernel resolve next hops, and to lock
@@ -53,13 +53,7 @@ func DropRights(c *config.Config) error {
 		unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); e != 0 && !errors.Is(e, unix.EINVAL) {
 		return e
 	}
-	data = [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
-	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
-		uintptr(unsafe.Pointer(&data[0])), 0)
-	if e != 0 {
-		return e
-	}
-	return nil
+	return capability.Keep(keep)
 }
 
 // LimitGarbage sets the GC percentage, so that the heap stays near the sum of the accounts. GOGC in the environment

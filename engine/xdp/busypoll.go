@@ -57,7 +57,7 @@ func (p *busyPolling) start(sock *ring.Socket) (err error) {
 	}
 	n := before
 	n.DeferHardIRQs, n.GROFlushTimeout = deferrals, uint64(flushTimeout)
-	if err := p.restorer.Set(n); err != nil {
+	if err := p.restorer.Change(before, n); err != nil {
 		return err
 	}
 	if err := sock.BusyPoll(deferrals); err != nil {

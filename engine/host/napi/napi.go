@@ -13,10 +13,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/host/capability"
 	"xwarp/ring"
 )
 
@@ -65,12 +65,8 @@ func Start() (*Restorer, error) {
 	return r, nil
 }
 
-// Set changes the settings of a NAPI instance. What it had before is restored at the end.
-func (r *Restorer) Set(n ring.NAPI) error {
-	before, err := ring.QueryNAPI(n.ID)
-	if err != nil {
-		return err
-	}
+// Change changes the settings of a NAPI instance from before, which is restored at the end, to n.
+func (r *Restorer) Change(before, n ring.NAPI) error {
 	if before == n { // left by processes that were killed together
 		before = ring.NAPI{ID: n.ID}
 	}
@@ -97,7 +93,7 @@ func (r *Restorer) Close() error {
 // restoreAtEnd is the body of the process. It reads settings until in ends, applies them, and returns the exit status.
 func restoreAtEnd(in io.Reader, out io.Writer) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
-	dropCapabilities()
+	capability.Keep(1 << unix.CAP_NET_ADMIN) // fails in a program with cgo
 	io.WriteString(out, ready)
 	var list []ring.NAPI
 	for d := json.NewDecoder(in); ; {
@@ -113,15 +109,6 @@ func restoreAtEnd(in io.Reader, out io.Writer) int {
 		return 1
 	}
 	return 0
-}
-
-// dropCapabilities drops all capabilities but CAP_NET_ADMIN, on every thread. In a program with cgo it does nothing.
-func dropCapabilities() {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	const keep = 1 << unix.CAP_NET_ADMIN
-	data := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
-	syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
-		uintptr(unsafe.Pointer(&data[0])), 0)
 }
 
 // restore applies settings, the oldest last. An instance that is gone needs none.

@@ -36,7 +36,10 @@ func hold(id string) int {
 	fmt.Sscan(id, &n.ID)
 	r, err := Start()
 	if err == nil {
-		err = r.Set(n)
+		var before ring.NAPI
+		if before, err = ring.QueryNAPI(n.ID); err == nil {
+			err = r.Change(before, n)
+		}
 	}
 	if err != nil {
 		fmt.Println(err)
