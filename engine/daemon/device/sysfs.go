@@ -17,16 +17,6 @@ import (
 // files. Paths begin with the style of the device: iwarp or roce. The values are those that cmd/libxwarp-verbs gives
 // programs of libibverbs.
 func (d *Device) SysfsFiles() map[string]string {
-	var mac [6]byte
-	d.Core.Do(func() error {
-		if i, err := net.InterfaceByName(d.Name); err == nil {
-			copy(mac[:], i.HardwareAddr)
-		}
-		return nil
-	})
-	var gid [16]byte
-	copy(gid[:], mac[:])
-	gids, _ := d.GIDs() // an interface that is gone has none
 	var s control.DeviceState
 	if d.Core.Stalled() == nil { // else it has no counters
 		d.addTotals(&s)
@@ -36,26 +26,34 @@ func (d *Device) SysfsFiles() map[string]string {
 	if s.Totals != nil {
 		payload = s.Totals.RDMA
 	}
-	files := map[string]string{}
-	d.addSysfs(files, mac, payload, true, []netip.Addr{netip.AddrFrom16(gid)})
-	d.addSysfs(files, mac, payload, false, gids)
+	files, nic := map[string]string{}, d.nic()
+	d.addSysfs(files, nic, payload, true)
+	d.addSysfs(files, nic, payload, false)
 	return files
 }
 
-// NetlinkDevice returns the device as programs of a style see it, "iwarp" or "roce".
+// nic returns the network interface, an empty one when it is gone.
+func (d *Device) nic() (nic net.Interface) {
+	d.Core.Do(func() error {
+		if i, err := net.InterfaceByName(d.Name); err == nil {
+			nic = *i
+		}
+		return nil
+	})
+	return nic
+}
+
+// NetlinkDevice returns the device as programs of a style see it, "iwarp" or "roce". Its files have no counters.
 func (d *Device) NetlinkDevice(style string) nldev.Device {
-	v := nldev.Device{Name: "xwarp_" + d.Name, Netdev: d.Name, Protocol: "iw",
+	nic := d.nic()
+	v := nldev.Device{Name: "xwarp_" + d.Name, Netdev: d.Name, Index: nic.Index, Protocol: "iw",
 		Files: map[string]string{}}
 	if style == "roce" {
 		v.Protocol = style
 	}
-	d.Core.Do(func() error {
-		if i, err := net.InterfaceByName(d.Name); err == nil {
-			v.Index = i.Index
-		}
-		return nil
-	})
-	for path, text := range d.SysfsFiles() {
+	files := map[string]string{}
+	d.addSysfs(files, nic, nil, style != "roce")
+	for path, text := range files {
 		if name, found := strings.CutPrefix(path, style+"/class/infiniband/"+v.Name+"/"); found {
 			v.Files[name] = text
 		}
@@ -65,13 +63,19 @@ func (d *Device) NetlinkDevice(style string) nldev.Device {
 
 // addSysfs adds the files of one style: of an RNIC, or of a device for RoCE. Bytes are counted in units of four, as
 // InfiniBand does.
-func (d *Device) addSysfs(files map[string]string, mac [6]byte, payload counters.Values, rnic bool,
-	gids []netip.Addr) {
+func (d *Device) addSysfs(files map[string]string, nic net.Interface, payload counters.Values,
+	rnic bool) {
+	var mac [6]byte
+	copy(mac[:], nic.HardwareAddr)
 	guid := fmt.Sprintf("%02x%02x:%02xff:fe%02x:%02x%02x", mac[0]^2, mac[1], mac[2], mac[3], mac[4],
 		mac[5])
 	style, nodeType, pkey := "iwarp", "4: RNIC", "0x0000"
+	var gid [16]byte
+	copy(gid[:], mac[:])
+	gids := []netip.Addr{netip.AddrFrom16(gid)}
 	if !rnic {
 		style, nodeType, pkey = "roce", "1: CA", "0xffff"
+		gids, _ = d.GIDs() // an interface that is gone has none
 	}
 	state, phys := "4: ACTIVE", "5: LinkUp"
 	if d.Absent || d.Core.Err() != nil {
