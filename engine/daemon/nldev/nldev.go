@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/control"
@@ -214,21 +215,11 @@ func pad(b []byte) []byte { return append(b, make([]byte, align(len(b))-len(b)).
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 // attr returns an attribute, u8, u32, u64, str and nest one with such a value.
-func attr(kind uint16, v []byte) []byte {
-	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(v)))
-	return pad(append(binary.NativeEndian.AppendUint16(b, kind), v...))
-}
+func attr(kind uint16, v []byte) []byte { return nl.NewRtAttr(int(kind), v).Serialize() }
 
-func u8(kind uint16, v uint8) []byte { return attr(kind, []byte{v}) }
-
-func u32(kind uint16, v uint32) []byte {
-	return attr(kind, binary.NativeEndian.AppendUint32(nil, v))
-}
-
-func u64(kind uint16, v uint64) []byte {
-	return attr(kind, binary.NativeEndian.AppendUint64(nil, v))
-}
-
-func str(kind uint16, v string) []byte { return attr(kind, append([]byte(v), 0)) }
+func u8(kind uint16, v uint8) []byte   { return attr(kind, nl.Uint8Attr(v)) }
+func u32(kind uint16, v uint32) []byte { return attr(kind, nl.Uint32Attr(v)) }
+func u64(kind uint16, v uint64) []byte { return attr(kind, nl.Uint64Attr(v)) }
+func str(kind uint16, v string) []byte { return attr(kind, nl.ZeroTerminated(v)) }
 
 func nest(kind uint16, parts ...[]byte) []byte { return attr(kind, join(parts...)) }
