@@ -68,40 +68,39 @@ func lookForDeferral(e *env) finding {
 			n.GROFlushTimeout).advise("xwarp doctor --fix --interface %s", e.name())
 	}
 	q := e.opt.Queues[0]
-	id, err := ring.QueueNAPI(e.nic.Attrs().Index, uint32(q))
+	n, err := e.napi(q)
 	switch {
 	case err != nil:
 		return fine("interrupts are not deferred; poll_nic is without effect: %v", err)
-	case id == 0:
+	case n.ID == 0:
 		return fine("interrupts are not deferred; poll_nic is without effect: the driver names no "+
 			"NAPI instance of queue %d", q)
-	}
-	n, err := ring.QueryNAPI(id)
-	switch {
-	case err != nil:
-		return fine("interrupts are not deferred; poll_nic is without effect: %v", err)
 	case n.DeferHardIRQs != 0:
-		return fine("queue %d is polled: NAPI %d defers its interrupt for %d polls and %d ns", q, id,
-			n.DeferHardIRQs, n.GROFlushTimeout)
+		return fine("queue %d is polled: NAPI %d defers its interrupt for %d polls and %d ns", q,
+			n.ID, n.DeferHardIRQs, n.GROFlushTimeout)
 	}
 	return fine("interrupts are not deferred; queue %d has NAPI %d, which its worker polls with "+
-		"poll_nic = true", q, id)
+		"poll_nic = true", q, n.ID)
+}
+
+// napi returns the NAPI instance of a queue; its ID is 0 when the driver names none.
+func (e *env) napi(queue int) (n ring.NAPI, err error) {
+	id, err := ring.QueueNAPI(e.nic.Attrs().Index, uint32(queue))
+	if err != nil || id == 0 {
+		return n, err
+	}
+	return ring.QueryNAPI(id)
 }
 
 // forgotten returns the NAPI instances of the queues that defer interrupts although no process has an AF_XDP socket of
 // the queue.
 func (e *env) forgotten() (list []ring.NAPI) {
-	index := e.nic.Attrs().Index
 	for _, q := range e.opt.Queues {
-		id, err := ring.QueueNAPI(index, uint32(q))
-		if err != nil || id == 0 {
-			continue
-		}
-		n, err := ring.QueryNAPI(id)
+		n, err := e.napi(q)
 		if err != nil || n.DeferHardIRQs == 0 {
 			continue
 		}
-		if who, _ := holder.OfQueue(index, q); len(who) == 0 {
+		if who, _ := holder.OfQueue(e.nic.Attrs().Index, q); len(who) == 0 {
 			list = append(list, n)
 		}
 	}
