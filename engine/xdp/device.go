@@ -124,7 +124,6 @@ type driver struct {
 	closing      atomic.Bool    // Close was called
 	last         []QueueStats   // counters at Close
 	lastSteering bpf.Counts     // counters at Close
-	bindTimeout  time.Duration  // ring.Config.BindTimeout
 }
 
 // Open attaches the steering program to an interface of the calling thread's network namespace, and starts

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -92,8 +93,9 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 // ethernet is the maximum number of bytes before an IP packet: an Ethernet header with two VLAN tags.
 const ethernet = 14 + 8
 
-func (x *driver) openQueue(link, queue int) error {
-	sock, err := x.openSocket(queue)
+// openQueue starts the worker of a queue. wait is ring.Config.BindTimeout.
+func (x *driver) openQueue(link, queue int, wait time.Duration) error {
+	sock, err := x.openSocket(queue, wait)
 	if err != nil {
 		return err
 	}
@@ -115,11 +117,11 @@ func (x *driver) openQueue(link, queue int) error {
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 
-func (x *driver) openSocket(queue int) (*ring.Socket, error) {
+func (x *driver) openSocket(queue int, wait time.Duration) (*ring.Socket, error) {
 	c := ring.Config{
 		Ifindex: x.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
 		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
-		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages, BindTimeout: x.bindTimeout,
+		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages, BindTimeout: wait,
 	}
 	if x.cfg.Privileges != nil {
 		c.NewSocket = x.cfg.Privileges.takeXDPSocket

@@ -22,9 +22,9 @@ func (x *driver) openQueues(link int) error {
 	}
 	var served []int
 	var missing error
-	defer func() { x.bindTimeout = 0 }()
+	wait := ring.DefaultBindTimeout
 	for _, q := range wanted {
-		err := x.openQueue(link, q)
+		err := x.openQueue(link, q, wait)
 		if err == nil {
 			served = append(served, q)
 			continue
@@ -33,7 +33,7 @@ func (x *driver) openQueues(link int) error {
 		if !all || !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		missing, x.bindTimeout = err, time.Millisecond // the others had as long to get free
+		missing, wait = err, time.Millisecond // the others had as long to get free
 		x.base.Log().Warn("receive queue cannot be had: connections that the device puts on it stall",
 			"interface", x.cfg.Interface, "error", err, "next", "end that process, or keep "+
 				"connections off the queue with ethtool -X "+x.cfg.Interface)

@@ -34,7 +34,7 @@ func (x *driver) relayQueues(had, has int) {
 
 // openRelay starts a relay for one queue. It needs no live frames, since it sends nothing.
 func (x *driver) openRelay(queue int) error {
-	sock, err := x.openSocket(queue)
+	sock, err := x.openSocket(queue, 0)
 	if err != nil {
 		return err
 	}
