@@ -95,20 +95,18 @@ behind. It needs root and two processors that do nothing else.`,
 // earlier returns the results to compare with, nil without: those in against, or else those that out has of this
 // processor.
 func earlier(cmd *cobra.Command, env endpoint.Env, out, against string) (*matrix.Results, error) {
-	now := &matrix.Results{Env: env}
-	if against == "" && out == "" {
-		return nil, nil
-	}
-	if against == "" {
-		name := filepath.Join(now.Dir(out), matrix.FileJSON)
-		old, err := matrix.Load(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			cmd.PrintErrf("nothing to compare with: there is no %s\n", name)
+	now, name := &matrix.Results{Env: env}, against
+	if name == "" {
+		if out == "" {
 			return nil, nil
 		}
-		return old, err
+		name = filepath.Join(now.Dir(out), matrix.FileJSON)
 	}
-	old, err := matrix.Load(against)
+	old, err := matrix.Load(name)
+	if against == "" && errors.Is(err, fs.ErrNotExist) {
+		cmd.PrintErrf("nothing to compare with: there is no %s\n", name)
+		return nil, nil
+	}
 	if err == nil {
 		err = now.SameProcessor(old)
 	}
