@@ -178,7 +178,7 @@ func TestCountersAddUp(t *testing.T) {
 	}
 	var in, out uint64
 	host := tn.B.Addr4.Addr()
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		in, out = w.bytes(host)
 		n := d.Snapshot().Devices[0].Totals.TCP
 		return n["bytes_in"] == in && n["bytes_out"] == out

@@ -47,7 +47,7 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 	for _, i := range []int{0, 31, 32, 39} {
 		ring(t, session, qps[i].Bell)
-		if _, ok := eventually(2*time.Minute, func() bool { return taken(i) }); !ok {
+		if _, ok := eventually(func() bool { return taken(i) }); !ok {
 			t.Errorf("queue pair %d rang and is not looked at", i)
 		}
 	}
@@ -59,7 +59,7 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 	unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	for i := range qps {
-		if _, ok := eventually(2*time.Minute, func() bool { return taken(i) }); !ok {
+		if _, ok := eventually(func() bool { return taken(i) }); !ok {
 			t.Errorf("queue pair %d rang and is not looked at", i)
 		}
 	}
@@ -74,7 +74,7 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 	poke(mems[0], qps[0].Recv.Offset, 2)
 	ring(t, session, 0)
-	if _, ok := eventually(2*time.Minute, func() bool { // without a look at rings that are not mapped yet
+	if _, ok := eventually(func() bool { // without a look at rings that are not mapped yet
 		return mems[0][qps[0].Recv.Offset+64] == 2
 	}); !ok {
 		t.Error("queue pair 0 rang again and is not looked at")
@@ -82,7 +82,7 @@ func TestUnrungQueuePair(t *testing.T) {
 	mem := mapping(t, files[0])
 	poke(mem, again.Recv.Offset, 1)
 	ring(t, session, 7)
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return mem[again.Recv.Offset+64] == 1
 	}); !ok {
 		t.Error("the second queue pair of a bell is not looked at")

@@ -328,7 +328,7 @@ func TestCaptureRights(t *testing.T) {
 			}
 		}
 		dev.Close()
-		if _, ok := eventually(2*time.Minute, func() bool {
+		if _, ok := eventually(func() bool {
 			return len(d.Snapshot().Sessions) == 0
 		}); !ok {
 			t.Fatal("the session stays")

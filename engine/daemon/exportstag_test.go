@@ -58,7 +58,7 @@ func TestExportSTags(t *testing.T) {
 	for _, p := range peers {
 		p.QP.Close()
 	}
-	if _, ok := eventually(120e9, func() bool {
+	if _, ok := eventually(func() bool {
 		return d.Snapshot().Exports[0].Connections == 0
 	}); !ok {
 		t.Errorf("%+v", d.Snapshot().Exports)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/sockets"
@@ -160,7 +159,7 @@ func TestTransferGivesBack(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		s := d.Snapshot()
 		return len(s.QPs)+len(s.CQs)+len(s.MRs)+len(s.PDs) == 0 && len(s.Sessions) == len(devs)
 	}); !ok {

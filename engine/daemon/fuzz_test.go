@@ -228,7 +228,7 @@ func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, l
 		}
 	}
 	m.sock.Close()
-	if _, ok := eventually(2*time.Minute, func() bool { return nothingLeft(d) }); !ok {
+	if _, ok := eventually(func() bool { return nothingLeft(d) }); !ok {
 		s := d.Snapshot()
 		t.Fatalf("%d sessions, %d queue pairs, %d listeners, users %+v", len(s.Sessions),
 			len(s.QPs),

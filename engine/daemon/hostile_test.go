@@ -295,11 +295,11 @@ func TestThreads(t *testing.T) {
 				line := p.line()
 				said.Store(&line)
 			}()
-			eventually(2*time.Minute, func() bool {
+			eventually(func() bool {
 				most = max(most, threads(t, d.Process.Pid))
 				return said.Load() != nil
 			})
-			eventually(300*time.Millisecond, func() bool {
+			within(300*time.Millisecond, func() bool {
 				most = max(most, threads(t, d.Process.Pid))
 				return false
 			})

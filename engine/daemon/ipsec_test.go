@@ -396,7 +396,7 @@ func (p *protectedPair) attack(t *testing.T) {
 			}
 		}
 		var now *control.IPsecState
-		if _, ok := eventually(2*time.Minute, func() bool {
+		if _, ok := eventually(func() bool {
 			now, _ = p.state(t, i)
 			return now.Counters["replayed"]-was.Counters["replayed"] == replays &&
 				now.Counters["forged"]-was.Counters["forged"] == forgeries

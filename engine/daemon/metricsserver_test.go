@@ -189,7 +189,7 @@ func TestMetricsAddresses(t *testing.T) {
 		t.Errorf("a taken port: %+v", e)
 	}
 	taken.Close()
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return event(waits.Snapshot(), "metrics are served") != nil
 	}); !ok {
 		t.Error("metrics are not served when the port is free")
@@ -252,7 +252,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal("a Read of a region that is not there succeeds")
 	}
 	<-p.QP.Done()
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil
 	}); !ok {
 		t.Error("no RDMA_CM_EVENT_DISCONNECTED")

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"xwarp/bench/topo"
 	"xwarp/engine/daemon"
@@ -67,7 +66,7 @@ func TestLateInterface(t *testing.T) {
 		t.Errorf("devices: %+v", s.Devices)
 	}
 	l.addSecond()
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		_, err := l.dial(1)
 		return err == nil
 	}); !ok {
@@ -113,7 +112,7 @@ func TestLateExport(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return !slices.ContainsFunc(d.Snapshot().Exports, func(e control.ExportState) bool {
 			return e.Error != ""
 		})

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"xwarp/engine/daemon/control"
 )
@@ -37,7 +36,7 @@ func TestPeerConnections(t *testing.T) {
 	if err := first.QP.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	if took, ok := eventually(2*time.Minute, func() bool {
+	if took, ok := eventually(func() bool {
 		_, err := dialExport(t, at)
 		return err == nil
 	}); !ok {

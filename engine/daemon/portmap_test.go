@@ -360,7 +360,7 @@ func TestPortMapperComesBack(t *testing.T) {
 	if err := tn.Reconnect(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		v := d.Snapshot()
 		return v.Devices[0].Reopened == 1 && v.Exports[0].Error == ""
 	}); !ok {
@@ -369,7 +369,7 @@ func TestPortMapperComesBack(t *testing.T) {
 	if got := ask(100 * time.Millisecond); got != portmapper.Request {
 		t.Errorf("a peer that is not allowed is told %v", got)
 	}
-	if _, ok := eventually(2*time.Minute, func() bool { // after the question, which may have waited for ARP
+	if _, ok := eventually(func() bool { // after the question, which may have waited for ARP
 		return portMapperOf(d).Counters["denied"] == 1
 	}); !ok {
 		t.Errorf("%+v", portMapperOf(d))

@@ -144,7 +144,7 @@ func TestUnprivileged(t *testing.T) {
 	if n := 64 << 10; !bytes.Equal(mem[:n], verbstest.Pattern(n)) {
 		t.Error("the peer's region is not what the program wrote")
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
@@ -274,7 +274,7 @@ func TestKillClient(t *testing.T) {
 		during, err = pings(200, ping)
 		pinged <- err
 	}()
-	took, gone := eventually(2*time.Minute, func() bool {
+	took, gone := eventually(func() bool {
 		s := d.Snapshot()
 		return len(s.QPs) == 1 && len(s.MRs) == 1 && len(s.Sessions) == 1 && empty(s.Users[1].Used)
 	})

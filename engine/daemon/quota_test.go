@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
@@ -60,7 +59,7 @@ func TestDaemonMemory(t *testing.T) {
 		verbs.ListenConfig{Backlog: 1000})
 	quotaError(t, "a long backlog", "of at most 16.0 MiB daemon_memory and wants ", err)
 	dev.Close()
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
@@ -112,7 +111,7 @@ func TestConnects(t *testing.T) {
 			t.Errorf("given up: %v", err)
 		}
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return d.Snapshot().Users[0].Used["connects"] == 0
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)

@@ -122,7 +122,7 @@ func (l *twoLinks) connect(i int) *peer {
 	l.t.Helper()
 	var p *peer
 	var err error
-	_, ok := eventually(2*time.Minute, func() bool { p, err = l.dial(i); return err == nil })
+	_, ok := eventually(func() bool { p, err = l.dial(i); return err == nil })
 	if !ok {
 		l.t.Fatalf("eth%d: %v", i, err)
 	}
@@ -151,7 +151,7 @@ func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
 func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
 	l.t.Helper()
 	var d control.DeviceState
-	_, yes := eventually(2*time.Minute, func() bool { d, _ = l.device(); return ok(&d) })
+	_, yes := eventually(func() bool { d, _ = l.device(); return ok(&d) })
 	if !yes {
 		l.t.Fatalf("%s: %+v, %+v", what, d, d.Link)
 	}
@@ -373,7 +373,7 @@ func TestReloadOnLostDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return d.Snapshot().Devices[0].Error != ""
 	}); !ok {
 		t.Fatal("the device is not lost")
@@ -397,7 +397,7 @@ func TestReloadOnLostDevice(t *testing.T) {
 	if err := tn.Reconnect(); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := eventually(2*time.Minute, func() bool { return exports(false) }); !ok {
+	if _, ok := eventually(func() bool { return exports(false) }); !ok {
 		t.Fatalf("when it is back: %+v", d.Snapshot().Exports)
 	}
 	far, at := kernelOn(t, tn.A), netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"xwarp/engine/daemon/control"
 )
@@ -71,7 +70,7 @@ func TestResizeCQWithoutPages(t *testing.T) {
 		t.Errorf("the daemon made pages of %d bytes", n)
 	}
 	r.send(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cq.Handle))
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return len(d.Snapshot().Sessions) == 0
 	}); !ok {
 		t.Errorf("the session stays: %+v", d.Snapshot().Sessions)

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -164,7 +163,7 @@ func TestWrongRings(t *testing.T) {
 			r.dropped()
 		})
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return len(d.Snapshot().Sessions) == 1
 	}); !ok {
 		t.Errorf("sessions: %+v", d.Snapshot().Sessions)
@@ -237,7 +236,7 @@ func TestBlockedSignal(t *testing.T) {
 		r.must(nil, control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))
 	}
 	r.sock.Close() // the descriptors stay open: only the session ends
-	if took, ok := eventually(2*time.Minute, func() bool {
+	if took, ok := eventually(func() bool {
 		return len(d.Snapshot().Sessions) == 1
 	}); !ok {
 		t.Errorf("the session is there after %v", took)
@@ -397,7 +396,7 @@ func TestQuotas(t *testing.T) {
 	over("limits.sessions", err)
 	dev.Close()
 	second.Close()
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)

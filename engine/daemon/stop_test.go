@@ -155,7 +155,7 @@ func (r *raw) read() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		n := -1
 		raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 		return n == 0 && err == nil
@@ -219,7 +219,7 @@ func TestStopInTime(t *testing.T) {
 			for range *stops {
 				d, socket := kernel(t, "")
 				hold(t, socket)
-				if _, ok := eventually(2*time.Minute, func() bool {
+				if _, ok := eventually(func() bool {
 					return len(d.Snapshot().Sessions) == 1
 				}); !ok {
 					t.Fatal("the program has no session")
@@ -244,7 +244,7 @@ func TestUndoInTime(t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
 			begin := time.Now()
 			a.fire <- time.Time{}
-			if _, ok := eventually(2*time.Minute, func() bool {
+			if _, ok := eventually(func() bool {
 				return !attached(t, a.net.A)
 			}); !ok {
 				t.Error("the program stays on the interface")
@@ -270,7 +270,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 		control.CloseAll(r.hello())
 		r.leave(lingering(t))
 	}
-	_, ok := eventually(2*time.Minute, func() bool {
+	_, ok := eventually(func() bool {
 		v := d.Snapshot()
 		s := v.Sessions
 		return len(s) == 2 && s[0].Ending && s[1].Ending && len(v.PDs) == 0
@@ -292,7 +292,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	for _, l := range lingered {
 		l.Close() // resets the connections: nothing is left to wait for
 	}
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
@@ -316,7 +316,7 @@ func TestRefusedWithDescriptors(t *testing.T) {
 		unix.Close(fd)
 	}
 	good.Close()
-	if took, ok := eventually(2*time.Minute, func() bool {
+	if took, ok := eventually(func() bool {
 		dev, err := client.Open(socket)
 		if err == nil {
 			dev.Close()

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
-	"time"
 
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
@@ -48,7 +47,7 @@ func TestStress(t *testing.T) {
 		for _, dev := range devs {
 			dev.Close()
 		}
-		if _, ok := eventually(2*time.Minute, func() bool { return nothingLeft(d) }); !ok {
+		if _, ok := eventually(func() bool { return nothingLeft(d) }); !ok {
 			t.Errorf("left in the daemon: %+v", d.Snapshot())
 		}
 		if t.Failed() {

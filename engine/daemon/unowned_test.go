@@ -60,7 +60,7 @@ func TestUnownedQueue(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
 	defer func() { stop(); <-ended }()
-	_, ok := eventually(2*time.Minute, func() bool {
+	_, ok := eventually(func() bool {
 		tn.B.Do(func() error {
 			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"),
 				100*time.Millisecond)
@@ -143,7 +143,7 @@ func TestPartialSums(t *testing.T) {
 		t.Error("connected")
 	}
 	const said = "segments came without a TCP checksum, and are dropped"
-	if _, ok := eventually(2*time.Minute, func() bool {
+	if _, ok := eventually(func() bool {
 		e := event(d.Snapshot(), said)
 		return e != nil && strings.Contains(e.Detail["next"], "ethtool -K")
 	}); !ok {
