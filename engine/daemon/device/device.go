@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/daemon/preflight"
 	"xwarp/engine/host/neigh"
@@ -46,6 +47,9 @@ type Device struct {
 	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil: none
 	protect *config.IPsec                  // nil: without IPsec, until a restart
 	ports   *portMap
+
+	payload       counters.Values // owned by the caller of SysfsFiles
+	payloadSummed time.Time       // when payload was read
 }
 
 // Opener opens devices by the configuration.

@@ -7,28 +7,31 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/nldev"
 )
 
+// payloadInterval is the minimum time between two sums of the counters in files. Summing wakes every worker.
+const payloadInterval = 5 * time.Second
+
 // SysfsFiles returns the files of the device as the kernel has them in /sys, for programs that look for devices in
 // files. Paths begin with the style of the device: iwarp or roce. The values are those that cmd/libxwarp-verbs gives
-// programs of libibverbs.
+// programs of libibverbs; counters may be payloadInterval old. One goroutine calls it.
 func (d *Device) SysfsFiles() map[string]string {
-	var s control.DeviceState
-	if d.Core.Stalled() == nil { // else it has no counters
+	if now := time.Now(); now.Sub(d.payloadSummed) >= payloadInterval && d.Core.Stalled() == nil {
+		var s control.DeviceState
 		d.addTotals(&s)
-	}
-	d.past.add(&s)
-	var payload counters.Values
-	if s.Totals != nil {
-		payload = s.Totals.RDMA
+		d.past.add(&s)
+		if s.Totals != nil {
+			d.payload, d.payloadSummed = s.Totals.RDMA, now
+		}
 	}
 	files, nic := map[string]string{}, d.nic()
-	d.addSysfs(files, nic, payload, true)
-	d.addSysfs(files, nic, payload, false)
+	d.addSysfs(files, nic, d.payload, true)
+	d.addSysfs(files, nic, d.payload, false)
 	return files
 }
 
