@@ -204,7 +204,7 @@ func (k *FakeKernel) kickTx() unix.Errno {
 }
 
 func (k *FakeKernel) kickRx()          {}
-func (k *FakeKernel) poll()            {}
+func (k *FakeKernel) poll() bool       { return false }
 func (k *FakeKernel) enableInterrupt() {}
 
 // wait does not sleep for packets, because nothing happens while the only thread does. With an extra

@@ -121,7 +121,6 @@ func (s *Socket) BusyPoll(deferrals uint32) error {
 	if !k.zeroCopy {
 		_ = k.setSocket(unix.SO_BUSY_POLL, 1)
 	}
-	s.polls = true
 	return nil
 }
 
@@ -129,21 +128,29 @@ func (k *linux) setSocket(option, value int) error {
 	return unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, option, value)
 }
 
-// poll receives the frames that wait in the queue. In zero-copy mode SO_BUSY_POLL is on for this call only: while it is
-// on, a kernel that prefers busy polling does not wake the driver for transmission, and virtio_net transmits by another
-// NAPI instance than the one that is polled. In copy mode it stays on, and each transmit call polls too.
-func (k *linux) poll() {
+// poll receives the frames that wait in the queue, if BusyPoll was called; otherwise it returns false. In zero-copy mode
+// SO_BUSY_POLL is on for this call only: while it is on, a kernel that prefers busy polling does not wake the driver for
+// transmission, and virtio_net transmits by another NAPI instance than the one that is polled. In copy mode it stays on,
+// and each transmit call polls too.
+func (k *linux) poll() bool {
+	if !k.polls {
+		return false
+	}
 	if k.zeroCopy {
 		_ = k.setSocket(unix.SO_BUSY_POLL, 1)
 		defer k.setSocket(unix.SO_BUSY_POLL, 0)
 	}
 	_, _, _ = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(k.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	return true
 }
 
 // enableInterrupt polls without preference for busy polling until the driver enables the interrupt: after as many empty
 // polls as the NAPI instance defers it. If a frame arrives meanwhile the interrupt stays deferred, and the caller finds
 // the frame.
 func (k *linux) enableInterrupt() {
+	if !k.polls {
+		return
+	}
 	_ = k.setSocket(unix.SO_PREFER_BUSY_POLL, 0)
 	for range k.deferrals + 1 {
 		k.poll()

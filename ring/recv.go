@@ -10,9 +10,8 @@ import (
 // piece has not arrived waits for the next call; one of more than MaxFrags pieces is dropped whole.
 func (s *Socket) Recv(batch []Packet) int {
 	avail := s.rx.avail(uint32(len(batch)))
-	if avail == 0 && s.polls && s.k != nil {
+	if avail == 0 && s.k != nil && s.k.poll() {
 		s.stats.Polls++
-		s.k.poll()
 		avail = s.rx.avail(uint32(len(batch)))
 	}
 	if avail == 0 {
@@ -185,10 +184,8 @@ func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	if s.rx.avail(1) > 0 {
 		return ReadyRx
 	}
-	if s.polls {
-		if s.k.enableInterrupt(); s.rx.avail(1) > 0 {
-			return ReadyRx
-		}
+	if s.k.enableInterrupt(); s.rx.avail(1) > 0 {
+		return ReadyRx
 	}
 	s.stats.Waits++
 	if s.offer.addQuiet(quietWait) {

@@ -15,8 +15,8 @@ type kernel interface {
 	kickRx()                                  // look at the fill ring
 	wait(timeout time.Duration, fd int) Ready // sleep until a packet arrives or fd is readable
 	statistics() (unix.XDPStatistics, error)  // XDP_STATISTICS
-	poll()                                    // receive what waits in the queue
-	enableInterrupt()                         // of a queue that is polled
+	poll() bool                               // receive what waits in the queue, if it is polled
+	enableInterrupt()                         // if the queue is polled
 	close() error                             // release everything
 	descriptor() int                          // file descriptor or -1
 }
@@ -49,7 +49,6 @@ type Socket struct {
 	skip  bool   // dropping the rest of a packet
 	offer offer
 
-	polls  bool      // see BusyPoll
 	lateTx bool      // see area
 	queue  []pending // sent and not yet in the transmit ring: a FIFO of TxSlots entries
 	qhead  uint32
