@@ -34,7 +34,7 @@ func (e *env) ifID() uint32 {
 	if err != nil || n == nil || n.Protection() == nil {
 		return 0
 	}
-	return n.Protection().IfID
+	return uint32(n.Protection().IfID)
 }
 
 // withIPsec makes the look of a check that is for interfaces whose tables require IPsec.
@@ -182,7 +182,7 @@ var ipsecTableCheck = check{
 			return warn("interfaces: %v", err)
 		}
 		for _, l := range links {
-			if x, ok := l.(*netlink.Xfrmi); ok && x.Ifid == n.Protection().IfID {
+			if x, ok := l.(*netlink.Xfrmi); ok && x.Ifid == uint32(n.Protection().IfID) {
 				return fail("the XFRM interface %s has if_id %#x: the kernel sends with SAs of "+
 					"xwarpd, which refuses them then", x.Attrs().Name, x.Ifid).
 					advise("ip link del %s; or another if_id in /etc/xwarp/xwarp.toml and in the IKE "+
@@ -200,7 +200,7 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 	out := 0
 	for _, x := range t.Policies {
 		switch {
-		case x.IfID == p.IfID:
+		case x.IfID == uint32(p.IfID):
 			ours = append(ours, x)
 			if x.Out {
 				out++
@@ -223,13 +223,13 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 	}
 	sas, waits := 0, "the IKE daemon is asked when a connection needs one"
 	for _, sa := range t.SAs {
-		if sa.IfID != p.IfID {
+		if sa.IfID != uint32(p.IfID) {
 			continue
 		}
 		i := slices.IndexFunc(ours, func(x *xfrm.Policy) bool { return x.Uses(sa) })
 		err := sa.Usable()
 		if err == nil && i >= 0 && !ours[i].Out {
-			err = sa.Receivable(p.Mark)
+			err = sa.Receivable(uint32(p.Mark))
 		}
 		if err != nil {
 			return fail("%v with if_id %#x is of no use: %v", sa, sa.IfID, err).

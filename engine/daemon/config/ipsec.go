@@ -13,8 +13,8 @@ type IPsec struct {
 	Ports  []uint16       `toml:"ports" reload:"yes"`
 	Level  string         `toml:"level" reload:"yes"`
 	Mode   string         `toml:"mode" reload:"yes"`
-	IfID   uint32         `toml:"if_id"`
-	Mark   uint32         `toml:"mark"`
+	IfID   Hex            `toml:"if_id"`
+	Mark   Hex            `toml:"mark"`
 	Window int            `toml:"window"`
 }
 

@@ -251,14 +251,15 @@ func (l *Loaded) entry(name string, v reflect.Value, given map[string]any, reloa
 }
 
 func show(v reflect.Value) string {
-	if s, ok := v.Interface().(fmt.Stringer); ok {
-		return strconv.Quote(s.String())
+	switch x := v.Interface().(type) {
+	case fmt.Stringer:
+		return strconv.Quote(x.String())
+	case Hex:
+		return fmt.Sprintf("%#x", uint32(x))
 	}
 	switch v.Kind() {
 	case reflect.String:
 		return strconv.Quote(v.String())
-	case reflect.Uint32: // if_id and mark, which other programs write so
-		return fmt.Sprintf("%#x", v.Uint())
 	case reflect.Slice:
 		parts := make([]string, v.Len())
 		for i := range parts {

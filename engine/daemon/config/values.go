@@ -23,6 +23,9 @@ func (s *Size) UnmarshalText(b []byte) error {
 
 func (s Size) String() string { return plain.ExactSize(int64(s)) }
 
+// Hex is a number that is shown in hexadecimal, as ip-xfrm(8) and IKE daemons write it.
+type Hex uint32
+
 // Address is the listening address of an export, written "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174"
 // for all of IPv6, or ":7174" for all of both.
 type Address netip.AddrPort

@@ -19,8 +19,8 @@ func (dev *Device) ipsecConfig(follow func(xfrm.Options) (xfrm.Source, error)) *
 	if p == nil {
 		return nil
 	}
-	return &xdp.IPsecConfig{Rules: ipsecRules(dev.Config.IPsec), IfID: p.IfID, Mark: p.Mark,
-		Window: p.Window, Follow: follow}
+	return &xdp.IPsecConfig{Rules: ipsecRules(dev.Config.IPsec), IfID: uint32(p.IfID),
+		Mark: uint32(p.Mark), Window: p.Window, Follow: follow}
 }
 
 func ipsecRules(tables []config.IPsec) (rules []ipsec.Rule) {
