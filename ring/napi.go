@@ -128,10 +128,10 @@ func (k *linux) setSocket(option, value int) error {
 	return unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, option, value)
 }
 
-// poll receives the frames that wait in the queue, if BusyPoll was called; otherwise it returns false. In zero-copy mode
-// SO_BUSY_POLL is on for this call only: while it is on, a kernel that prefers busy polling does not wake the driver for
-// transmission, and virtio_net transmits by another NAPI instance than the one that is polled. In copy mode it stays on,
-// and each transmit call polls too.
+// poll receives the frames that wait in the queue, if BusyPoll was called; otherwise it returns false. In zero-copy
+// mode SO_BUSY_POLL is on for this call only: while it is on, a kernel that prefers busy polling does not wake the
+// driver for transmission, and virtio_net transmits by another NAPI instance than the one that is polled. In copy mode
+// it stays on, and each transmit call polls too.
 func (k *linux) poll() bool {
 	if !k.polls {
 		return false
