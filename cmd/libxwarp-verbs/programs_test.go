@@ -130,7 +130,7 @@ func TestPersistentServer(t *testing.T) {
 	}
 }
 
-// TestPerftest runs the usual measurements, whose figures say nothing here. ib_send_bw -e is not
+// TestPerftest runs the usual measurements, whose figures say nothing here. ib_send_bw -e and --use-srq -q 4 are not
 // among them: see the README.
 func TestPerftest(t *testing.T) {
 	a, b := pair(t)

@@ -83,7 +83,7 @@ func TestPerftestRoCE(t *testing.T) {
 			"ib_read_lat -n 20",
 			"ib_read_bw -e -n 50", "ib_send_lat -n 50", "ib_send_lat -e -n 20", "ib_send_bw -n 100",
 			"ib_send_bw -e -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_bw --use-srq -n 100",
-			"ib_send_bw --use-srq -q 4 -n 100", "ib_send_lat --use-srq -n 50",
+			"ib_send_bw --use-srq -q 4 -n 1000", "ib_send_lat --use-srq -n 50",
 			"ib_atomic_bw -n 100", "ib_atomic_lat -n 20 -A CMP_AND_SWAP",
 			"ib_write_bw -x 0 -c RC -n 50",
 		} {

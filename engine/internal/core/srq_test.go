@@ -5,6 +5,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // idleWorker is a Worker that does nothing.
@@ -44,5 +45,40 @@ func TestStarvedDoesNotSpin(t *testing.T) {
 	s.starved.ring() // as Complete does
 	if l.rung.Load() == nil {
 		t.Error("the doorbell does not ring once a place is free")
+	}
+}
+
+// TestReceiveWakesEveryStarved posts one receive while messages of three queue pairs wait: each queue pair looks again,
+// since only its worker can decide which message gets it. A wait that begins after PostRecv ends at once.
+func TestReceiveWakesEveryStarved(t *testing.T) {
+	l := NewShard(idleWorker{})
+	l.dev = &Device{shards: []*Shard{l}}
+	pd := &PD{dev: l.dev, pds: []*ddp.PD{new(ddp.PD)}}
+	s, err := l.dev.createSRQ((&verbs.SRQConfig{PD: pd}).Complete())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.localFor(l); err != nil {
+		t.Fatal(err)
+	}
+	var early [3]*QP
+	late := &QP{srq: s}
+	late.shard.Store(l)
+	for i := range early {
+		early[i] = &QP{srq: s}
+		early[i].shard.Store(l)
+		s.addStarved(early[i])
+	}
+	if l.rung.Load() != nil {
+		t.Error("a doorbell rings without a receive")
+	}
+	if err := s.PostRecv(&verbs.RecvWR{}); err != nil {
+		t.Fatal(err)
+	}
+	s.addStarved(late)
+	for i, q := range append(early[:], late) {
+		if !q.doorbell.rung.Load() {
+			t.Errorf("the doorbell of queue pair %d does not ring", i)
+		}
 	}
 }
