@@ -11,6 +11,15 @@ import (
 type binding struct {
 	zeroCopy bool
 	segments bool // XDP_USE_SG: a frame may span several chunks
+	small    bool // chunks of 2,048 bytes
+}
+
+// shift returns log2 of the bytes of a chunk.
+func (b binding) shift() uint8 {
+	if b.small {
+		return smallShift
+	}
+	return chunkShift
 }
 
 // flags are those of struct sockaddr_xdp.
@@ -40,7 +49,7 @@ const vlanHeader = ethHeader + 2*4
 // chunk: a driver whose zero-copy takes one buffer for each frame refuses the flag. Every attempt has a
 // socket of its own, because a UMEM keeps the flag of a bind that failed.
 func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Socket, error) {
-	copied := binding{segments: true}
+	copied := binding{segments: true, small: d.fitsSmallChunks(c)}
 	if c.Mode == ModeCopy {
 		return open(copied)
 	}
@@ -67,6 +76,13 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 		s.info.NoZeroCopy = why
 	}
 	return s, err
+}
+
+// fitsSmallChunks reports whether small chunks hold every frame. Those in use take half as much of the processor's
+// cache then. Only copy mode has them: drivers cut the chunks of zero-copy by rules of their own, and some use only whole KiB
+// of a chunk, behind the headroom.
+func (d *device) fitsSmallChunks(c *Config) bool {
+	return c.TxSlot == 1 && d.mtu+vlanHeader <= 1<<smallShift-RxHeadroom
 }
 
 // missingFeature returns the feature that the driver lacks for b, nil when b should work or the driver is unknown.

@@ -49,7 +49,7 @@ type Config struct {
 
 	RxFrames uint32 // chunks for reception, 0: DefaultRxFrames
 	TxSlots  uint32 // transmit slots, 0: DefaultTxSlots
-	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; a slot holds TxSlot * 4096 bytes, see SlotFor
+	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; see SlotFor, and Info.TxRoom for its bytes
 	MaxFrags uint32 // chunks of one received packet, longer ones are dropped whole; 0: MaxFrags, or RxFrames if fewer
 
 	// Ring sizes are powers of two; 0: the smallest that can hold all frames that may be in the ring.

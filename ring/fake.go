@@ -105,7 +105,7 @@ func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 		k.mu.Unlock()
 		return nil, fmt.Errorf("%w (its queue has a socket)", unix.EBUSY)
 	}
-	k.reset(&c)
+	k.reset(&c, b.shift())
 	k.mem.segments = b.segments
 	a := k.mem
 	k.mu.Unlock()
@@ -123,14 +123,15 @@ func onlyCopy(zeroCopy, _ bool) unix.Errno {
 }
 
 // reset gives k fresh rings, and reuses its UMEM when it is large enough.
-func (k *FakeKernel) reset(c *Config) {
-	size := int(c.Frames()) << chunkShift
+func (k *FakeKernel) reset(c *Config, shift uint8) {
+	size := int(c.Frames()) << shift
 	umem := k.mem.umem
 	if cap(umem) < size {
 		umem = make([]byte, size)
 	}
 	k.mem = area{
-		umem: umem[:size], budget: min(uint32(k.cfg.Budget), c.KickBudget), lateTx: k.cfg.LateTx,
+		umem: umem[:size], shift: shift,
+		budget: min(uint32(k.cfg.Budget), c.KickBudget), lateTx: k.cfg.LateTx,
 		fill: fakeRing[uint64](c.FillSize, k.cfg.Start), comp: fakeRing[uint64](c.CompSize,
 			k.cfg.Start),
 		rx: fakeRing[unix.XDPDesc](c.RxSize, k.cfg.Start), tx: fakeRing[unix.XDPDesc](c.TxSize,

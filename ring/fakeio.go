@@ -5,12 +5,19 @@ import "golang.org/x/sys/unix"
 // Inject lets the device receive one frame: its bytes are copied to chunks of the fill ring. False: dropped
 // and counted, because the chunks did not suffice, the receive ring is full, or the link is down.
 func (k *FakeKernel) Inject(frame []byte) bool {
-	return k.inject(frame, RxChunkData, false)
+	return k.inject(frame, k.chunkData(), false)
 }
 
 // InjectSplit is Inject with at most n bytes per chunk, to get packets of more pieces than their length asks for.
 func (k *FakeKernel) InjectSplit(frame []byte, n int) bool {
-	return k.inject(frame, min(max(n, 1), RxChunkData), false)
+	return k.inject(frame, min(max(n, 1), k.chunkData()), false)
+}
+
+// chunkData returns how many bytes of a received frame one chunk holds.
+func (k *FakeKernel) chunkData() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return 1<<k.mem.shift - RxHeadroom
 }
 
 // inject puts frame in chunks of at most size bytes; with more, the last descriptor too says that the packet goes on.
@@ -39,8 +46,8 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 		if n < len(frame) || more {
 			d.Options = unix.XDP_PKT_CONTD
 		}
-		switch chunk := addr >> chunkShift; {
-		case addr&(ChunkSize-1) != 0:
+		switch chunk := addr >> k.mem.shift; {
+		case addr&(1<<k.mem.shift-1) != 0:
 			k.invalid("fill address %#x is not on a chunk's border", addr)
 		case chunk >= uint64(len(k.busy)):
 			k.invalid("fill address %#x is outside the UMEM", addr)
@@ -89,8 +96,8 @@ func (k *FakeKernel) acceptOne() {
 			break
 		}
 		d := *k.tx.next()
-		chunk := d.Addr >> chunkShift
-		if d.Len == 0 || d.Addr&(ChunkSize-1)+uint64(d.Len) > ChunkSize ||
+		chunk, size := d.Addr>>k.mem.shift, uint64(1)<<k.mem.shift
+		if d.Len == 0 || d.Addr&(size-1)+uint64(d.Len) > size ||
 			chunk >= uint64(len(k.busy)) {
 			k.invalid("transmit descriptor %+v is invalid", d)
 			bad = true
@@ -172,7 +179,7 @@ func (k *FakeKernel) CompleteFrames(n int) int {
 func (k *FakeKernel) complete(n int) int {
 	n = min(n, int(k.comp.room(uint32(n))))
 	for _, addr := range k.done[:n] {
-		k.busy[addr>>chunkShift] = false
+		k.busy[addr>>k.mem.shift] = false
 		k.comp.put(addr)
 	}
 	k.comp.publish()

@@ -57,6 +57,7 @@ type frames struct {
 	rxFree []uint32
 	txFree []uint32
 	slot   uint32 // chunks per slot
+	shift  uint8  // log2 of the bytes of a chunk
 	count  Census
 
 	misuse uint64 // refused operations on chunks that their caller does not own
@@ -66,11 +67,11 @@ type frames struct {
 // queued marks in frames.open a slot that was sent and not yet flushed.
 const queued = 0xff
 
-func newFrames(c *Config) frames {
+func newFrames(c *Config, shift uint8) frames {
 	f := frames{
 		rx: make([]Owner, c.RxFrames), rxFree: make([]uint32, 0, c.RxFrames),
 		tx: make([]Owner, c.TxSlots), txFree: make([]uint32, 0, c.TxSlots),
-		open: make([]uint8, c.TxSlots), slot: c.TxSlot,
+		open: make([]uint8, c.TxSlots), slot: c.TxSlot, shift: shift,
 	}
 	// The lists are stacks; low addresses leave first.
 	for i := c.RxFrames; i > 0; i-- {
@@ -81,6 +82,15 @@ func newFrames(c *Config) frames {
 	}
 	f.count[OwnerFree] = c.Frames()
 	return f
+}
+
+// chunkAt returns the chunk that an offset in the UMEM is in, counted from the UMEM's beginning.
+func (f *frames) chunkAt(offset uint64) uint64 { return offset >> (f.shift & 63) }
+
+// fits reports whether n bytes from an offset on lie within one chunk.
+func (f *frames) fits(offset uint64, n uint32) bool {
+	size := uint64(1) << (f.shift & 63)
+	return offset&(size-1)+uint64(n) <= size
 }
 
 // moveRx changes the owner of a receive chunk, if it is the one expected.

@@ -7,9 +7,10 @@ const (
 	// bytes per UMEM chunk: the largest that the kernel takes without the unaligned mode
 	ChunkSize  = 4096
 	chunkShift = 12 // log2 ChunkSize
+	smallShift = 11 // log2 of the smallest chunk that the kernel takes
 	// XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
 	RxHeadroom  = 256
-	RxChunkData = ChunkSize - RxHeadroom // bytes of a received frame that one chunk holds
+	RxChunkData = ChunkSize - RxHeadroom // bytes of a received frame that one chunk of ChunkSize holds
 	ethHeader   = 14                     // bytes; a shorter frame is no Ethernet frame
 )
 

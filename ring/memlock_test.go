@@ -23,7 +23,7 @@ func dropCaps(caps ...int) error {
 // Without the right to lock memory, the soft limit is raised to the hard one when that helps, and the error
 // says what to do when it does not.
 func TestMemlockLimit(t *testing.T) {
-	a, _ := newPair(t, 1500)
+	a, _ := newPair(t, 9000) // with chunks of 4,096 bytes
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old); err != nil {
 		t.Fatal(err)

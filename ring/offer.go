@@ -9,6 +9,7 @@ import "time"
 //
 // Measured on a veth with 512 chunks instead of 4,096: 16 to 25 % more throughput in every way of transmit on an
 // Intel Xeon with 2 MiB of L2 cache, and no difference on an AMD EPYC with 32 MiB of L3 cache for the two processors.
+// Chunks of 2 KiB instead of 4 brought 7 to 17 % with live frames and 3 to 4 % through AF_XDP on that EPYC.
 //
 // The number doubles when one Refill finds more than half of the chunks in use, and rises to all chunks when the fill
 // ring has run empty, because frames may have been dropped then. It halves after a calm time, counted in chunks,
@@ -33,8 +34,7 @@ type offer struct {
 }
 
 const (
-	// offerLeast is the number of chunks that a socket starts with: 2 MiB, of which frames of 1,514 bytes touch less
-	// than half.
+	// offerLeast is the number of chunks that a socket starts with: 1 MiB of small chunks, 2 MiB of large ones.
 	offerLeast = 512
 	// offerCalm is a third of a second of frames of 1,514 bytes at 10 Gbit/s, offerCalmMax a minute and a half.
 	offerCalm    = 1 << 18

@@ -50,7 +50,7 @@ func TestFewChunksWhileFramesFlow(t *testing.T) {
 	for range 1000 {
 		k.Inject(newFrame(60, 1))
 		for i := range batch[:s.Recv(batch)] {
-			used[uint64(batch[i].frags[0].off)>>chunkShift] = true
+			used[s.frames.chunkAt(uint64(batch[i].frags[0].off))] = true
 			s.Release(&batch[i])
 		}
 		s.Refill()

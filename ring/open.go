@@ -69,12 +69,11 @@ func openLinux(c Config, b binding) (*Socket, error) {
 // and one that finds nothing there receives nothing until a later wake-up reaches the queue's interrupt, which igb does
 // not send to the right one where receive and transmit queues have interrupts of their own.
 func (k *linux) prepare(c Config, b binding) (*Socket, error) {
-	a, err := k.setUp(&c)
+	a, err := k.setUp(&c, b)
 	if err != nil {
 		return nil, err
 	}
 	a.budget, a.lateTx = k.setBusyPoll(&c)
-	a.segments = b.segments
 	return newSocket(c, k, a), nil
 }
 
@@ -90,11 +89,12 @@ func NewSocket() (fd int, err error) {
 }
 
 // setUp registers the UMEM and maps the four rings.
-func (k *linux) setUp(c *Config) (a area, err error) {
-	if a.umem, a.hugePage, err = k.mapUMEM(c); err != nil {
+func (k *linux) setUp(c *Config, b binding) (a area, err error) {
+	a.segments, a.shift = b.segments, b.shift()
+	if a.umem, a.hugePage, err = k.mapUMEM(c, a.shift); err != nil {
 		return a, err
 	}
-	if err = k.register(c, a.umem); err != nil {
+	if err = k.register(a.umem, 1<<a.shift); err != nil {
 		return a, err
 	}
 	for _, r := range []struct {
@@ -124,9 +124,9 @@ func (k *linux) setUp(c *Config) (a area, err error) {
 }
 
 // mapUMEM maps populated anonymous memory, in huge pages if wanted and there are enough.
-func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
+func (k *linux) mapUMEM(c *Config, shift uint8) (umem []byte, huge bool, err error) {
 	const hugePage = 2 << 20
-	size := int(c.Frames()) << chunkShift
+	size := int(c.Frames()) << shift
 	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_POPULATE
 	if c.HugePages {
 		whole := (size + hugePage - 1) &^ (hugePage - 1)
@@ -147,9 +147,9 @@ func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
 
 // register hands the UMEM to the kernel. When the locked-memory limit is in the way it is raised once, as far
 // as allowed.
-func (k *linux) register(c *Config, umem []byte) error {
+func (k *linux) register(umem []byte, chunk uint32) error {
 	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
-		Size: ChunkSize}
+		Size: chunk}
 	try := func() error {
 		return k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg))
 	}

@@ -85,7 +85,7 @@ func (m *model) step() {
 func (m *model) inject() {
 	m.next++
 	f := newFrame(18+m.r.IntN(6*1200), m.next)
-	size := 1200 + m.r.IntN(RxChunkData-1200)
+	size := 1200 + m.r.IntN(m.k.chunkData()-1200)
 	pieces := (len(f) + size - 1) / size
 	if !m.k.InjectSplit(f, size) {
 		return

@@ -64,9 +64,8 @@ func (s *Socket) claimFrame(d *unix.XDPDesc) bool {
 
 // filledFrame returns the chunk of the receive part that d is in, if the kernel has that.
 func (f *frames) filledFrame(d *unix.XDPDesc) (i uint64, ok bool) {
-	i = d.Addr >> chunkShift
-	return i, i < uint64(len(f.rx)) && d.Addr&(ChunkSize-1)+uint64(d.Len) <= ChunkSize &&
-		f.rx[i] == OwnerFill
+	i = f.chunkAt(d.Addr)
+	return i, i < uint64(len(f.rx)) && f.fits(d.Addr, d.Len) && f.rx[i] == OwnerFill
 }
 
 // addFragment takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
@@ -75,7 +74,7 @@ func (s *Socket) addFragment(d *unix.XDPDesc) bool {
 	ok := s.claimFrame(d)
 	if s.skip || !ok || s.chain.n >= s.cfg.MaxFrags {
 		if ok {
-			s.frames.freeRx(uint32(d.Addr >> chunkShift))
+			s.frames.freeRx(uint32(s.frames.chunkAt(d.Addr)))
 		}
 		if ok && !s.skip {
 			s.stats.RxOversize++
@@ -103,7 +102,7 @@ func (s *Socket) finishPacket(p *Packet) {
 
 func (s *Socket) dropChain() {
 	for _, f := range s.chain.frags[:s.chain.n] {
-		s.frames.freeRx(f.off >> chunkShift)
+		s.frames.freeRx(uint32(s.frames.chunkAt(uint64(f.off))))
 	}
 	s.chain.n, s.chain.size = 0, 0
 }
@@ -113,7 +112,7 @@ func (s *Socket) Release(p *Packet) {
 	if s.k != nil {
 		f := &s.frames
 		for _, g := range p.frags[:p.n] {
-			i := g.off >> chunkShift
+			i := g.off >> (f.shift & 31)
 			if i >= uint32(len(f.rx)) || f.rx[i] != OwnerRx {
 				f.freeRx(i) // which says what is wrong
 				continue
@@ -160,7 +159,7 @@ func (s *Socket) refill(limit uint32) int {
 		} else {
 			f.moveRx(i, OwnerFree, OwnerFill) // which says what is wrong
 		}
-		s.fill.put(uint64(i) << chunkShift)
+		s.fill.put(uint64(i) << (f.shift & 63))
 	}
 	f.rxFree = f.rxFree[:left]
 	f.count[OwnerFree] -= moved

@@ -26,10 +26,20 @@ func receive(t testing.TB, s Port, want ...[]byte) []Packet {
 }
 
 func TestRecvSizes(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 16, TxSlots: 1}, FakeConfig{Start: nearWrap})
+	for _, mtu := range []int{1500, 1770, 1771, 9000} {
+		t.Run(fmt.Sprint(mtu), func(t *testing.T) { testRecvSizes(t, mtu) })
+	}
+}
+
+func testRecvSizes(t *testing.T, mtu int) {
+	s, k := fake(t, Config{RxFrames: 16, TxSlots: 1}, FakeConfig{Start: nearWrap, MTU: mtu})
+	data := RxChunkData
+	if mtu <= 1770 { // which leaves room for two VLAN tags in a chunk of 2,048 bytes
+		data = 2048 - RxHeadroom
+	}
 	for _, c := range []struct{ n, frags int }{
-		{14, 1}, {60, 1}, {1514, 1}, {RxChunkData, 1}, {RxChunkData + 1, 2}, {9014, 3},
-		{16 * RxChunkData, 16},
+		{14, 1}, {60, 1}, {1514, 1}, {data, 1}, {data + 1, 2}, {9014, (9014 + data - 1) / data},
+		{16 * data, 16},
 	} {
 		f := newFrame(c.n, 7)
 		if !k.Inject(f) {
@@ -76,7 +86,7 @@ func TestRecvWithoutFill(t *testing.T) {
 	for range 3 {
 		k.Inject(newFrame(60, 1))
 	}
-	if k.Inject(newFrame(2*RxChunkData, 2)) {
+	if k.Inject(newFrame(2*k.chunkData(), 2)) {
 		t.Error("two pieces went into one chunk")
 	}
 	if !k.Inject(newFrame(60, 3)) {
@@ -105,8 +115,9 @@ func TestRecvRingFull(t *testing.T) {
 
 func TestRecvOversizeIsDroppedWhole(t *testing.T) {
 	s, k := fake(t, Config{RxFrames: 32, TxSlots: 1, MaxFrags: 3}, FakeConfig{Start: nearWrap})
-	before, after := newFrame(3*RxChunkData, 1), newFrame(60, 2)
-	for _, n := range []int{3*RxChunkData + 1, 5 * RxChunkData, 9*RxChunkData - 1} {
+	data := k.chunkData()
+	before, after := newFrame(3*data, 1), newFrame(60, 2)
+	for _, n := range []int{3*data + 1, 5 * data, 9*data - 1} {
 		for _, f := range [][]byte{before, newFrame(n, 9), newFrame(n, 10), after} {
 			if !k.Inject(f) {
 				break // fewer chunks than packets: the next round has them
@@ -118,7 +129,7 @@ func TestRecvOversizeIsDroppedWhole(t *testing.T) {
 			t.Fatalf("%d bytes: packet before was not received", n)
 		}
 		for i := range got {
-			if got[i].Len() > 3*RxChunkData {
+			if got[i].Len() > 3*data {
 				t.Errorf("%d bytes received", got[i].Len())
 			}
 			s.Release(&got[i])
@@ -143,7 +154,7 @@ func TestRecvChainAcrossBatches(t *testing.T) {
 			batch := make([]Packet, 4)
 			for i := range pieces {
 				last := i == pieces-1
-				if !k.inject(whole[i*1000:(i+1)*1000], RxChunkData, !last) {
+				if !k.inject(whole[i*1000:(i+1)*1000], 1000, !last) {
 					t.Fatal("dropped")
 				}
 				if !last {
@@ -190,7 +201,7 @@ func TestRecvBatchSmallerThanRing(t *testing.T) {
 // What a TCP holds must not be overwritten by later packets, whatever is refilled.
 func TestHeldSurvivesRefill(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{Start: nearWrap})
-	kept := newFrame(2*RxChunkData, 77)
+	kept := newFrame(2*k.chunkData(), 77)
 	k.Inject(kept)
 	held := receive(t, s, kept)[0]
 	if c := s.Census(); c[OwnerRx] != 2 {
@@ -245,8 +256,8 @@ func TestRecvBadDescriptor(t *testing.T) {
 		n    uint32
 	}{
 		{"outside the UMEM", 1 << 40, 60},
-		{"in the transmit part", 16 << chunkShift, 60},
-		{"over the end of a chunk", 3000, 2000},
+		{"in the transmit part", 16 << smallShift, 60},
+		{"over the end of a chunk", 1500, 700},
 		{"length overflow", 256, 1<<32 - 1},
 	} {
 		s, k := fake(t, small, FakeConfig{})

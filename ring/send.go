@@ -32,7 +32,7 @@ func (s *Socket) AllocTx() (TxBuf, bool) {
 
 // span returns the offsets in the UMEM where slot i begins and ends.
 func (s *Socket) span(i uint32) (from, to uint64) {
-	size := uint64(s.cfg.TxSlot) << chunkShift
+	size := uint64(s.info.TxRoom)
 	from = s.txBase + uint64(i)*size
 	return from, from + size
 }
@@ -144,7 +144,7 @@ func (s *Socket) submit() {
 	f, moved := &s.frames, uint32(0)
 	for ; s.qhead != s.qtail; s.qhead++ {
 		p := &s.queue[s.qhead&uint32(len(s.queue)-1)]
-		need := (p.n + ChunkSize - 1) >> chunkShift
+		need := (p.n-1)>>(f.shift&31) + 1
 		if s.tx.room(need) < need {
 			break
 		}
@@ -167,10 +167,10 @@ func (s *Socket) submit() {
 // describe writes the descriptors of one frame: one per chunk, all but the last with XDP_PKT_CONTD.
 func (s *Socket) describe(p *pending) {
 	at, _ := s.span(p.slot)
-	n := p.n
-	for ; n > ChunkSize; n -= ChunkSize {
-		s.tx.put(unix.XDPDesc{Addr: at, Len: ChunkSize, Options: unix.XDP_PKT_CONTD})
-		at += ChunkSize
+	n, size := p.n, uint32(1)<<(s.frames.shift&31)
+	for ; n > size; n -= size {
+		s.tx.put(unix.XDPDesc{Addr: at, Len: size, Options: unix.XDP_PKT_CONTD})
+		at += uint64(size)
 	}
 	s.tx.put(unix.XDPDesc{Addr: at, Len: n})
 }
@@ -188,12 +188,12 @@ func (s *Socket) Reap() int {
 	for range avail {
 		addr := *s.comp.next()
 		if addr < s.txBase {
-			s.frames.reportMisuse("receive chunk", uint32(addr>>chunkShift), s.frames.rx,
+			s.frames.reportMisuse("receive chunk", uint32(s.frames.chunkAt(addr)), s.frames.rx,
 				OwnerCompletion,
 				OwnerFree)
 			continue
 		}
-		i := uint32((addr - s.txBase) >> chunkShift)
+		i := uint32(s.frames.chunkAt(addr - s.txBase))
 		if s.cfg.TxSlot != 1 {
 			i /= s.cfg.TxSlot
 		}

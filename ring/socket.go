@@ -29,6 +29,7 @@ type area struct {
 	rx, tx   shared[unix.XDPDesc]
 	hugePage bool
 	segments bool   // frames may span several chunks
+	shift    uint8  // log2 of the bytes of a chunk
 	budget   uint32 // packets per kick that the kernel accepted
 	lateTx   bool   // copy mode may take descriptors and show that in the transmit ring later
 }
@@ -118,19 +119,19 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		c.MaxFrags = 1
 	}
 	s := &Socket{
-		cfg: c, k: k, umem: a.umem, frames: newFrames(&c),
+		cfg: c, k: k, umem: a.umem, frames: newFrames(&c, a.shift),
 		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx),
 		comp:   newConsumer(a.comp),
 		lateTx: a.lateTx,
 		queue:  make([]pending, powerOfTwo(c.TxSlots)),
 		offer:  newOffer(c.RxFrames),
-		txBase: uint64(c.RxFrames) << chunkShift,
+		txBase: uint64(c.RxFrames) << a.shift,
 	}
 	s.info = Info{
 		Ifindex: c.Ifindex, Queue: c.Queue, Segments: c.MaxFrags,
 		HugePages: a.hugePage,
 		RxFrames:  c.RxFrames, TxSlots: c.TxSlots,
-		TxRoom: int(c.TxSlot * ChunkSize), RxRoom: int(c.MaxFrags * RxChunkData),
+		TxRoom: int(c.TxSlot << a.shift), RxRoom: int(c.MaxFrags * (1<<a.shift - RxHeadroom)),
 		KickBudget: a.budget,
 	}
 	s.refill(c.RxFrames)
@@ -214,6 +215,6 @@ func (s *Socket) Close() error {
 	s.tx = producer[unix.XDPDesc]{shared: shared[unix.XDPDesc]{&zero, &zero, &zero, nil}}
 	s.rx = consumer[unix.XDPDesc]{shared: s.tx.shared}
 	s.qhead, s.qtail, s.chain, s.skip = 0, 0, Packet{}, false
-	s.frames = newFrames(&s.cfg)
+	s.frames = newFrames(&s.cfg, s.frames.shift)
 	return k.close()
 }

@@ -202,6 +202,8 @@ func TestVethAllSizes(t *testing.T) {
 		sizes []int
 	}{
 		{"standard", 1500, sizesBetween(60, 1514, 1)},
+		{"largest MTU of small chunks", 1770, sizesBetween(1700, 1784, 1)},
+		{"smallest MTU of large chunks", 1771, sizesBetween(1700, 1785, 1)},
 		{"largest single buffer", 3506, sizesBetween(3400, 3520, 1)},
 		{"jumbo", 9000, append(sizesBetween(60, 9014, 37), sizesBetween(3830, 3850, 1)...)},
 	} {
@@ -215,6 +217,13 @@ func TestVethAllSizes(t *testing.T) {
 			exchange(t, sb, sa, c.sizes)
 			if i := sa.Info(); i.ZeroCopy || i.KickBudget < 32 {
 				t.Errorf("veth copies, and the budget is at least 32: %+v", i)
+			}
+			room := ChunkSize * int(cfg.TxSlot)
+			if c.mtu <= 1770 {
+				room = 2048
+			}
+			if got := sa.Info().TxRoom; got != room {
+				t.Errorf("a slot holds %d bytes, want %d", got, room)
 			}
 			st := sb.Stats()
 			if st.RxOversize+st.RxBadDesc+st.KernelTxInvalid+st.KernelRxInvalid != 0 {

@@ -40,7 +40,7 @@ type Config struct {
 	XDPMode   bpf.Mode
 	RingMode  ring.Mode
 	MTU       int // 0: the interface's
-	RxFrames  int // chunks of 4096 bytes for reception per queue
+	RxFrames  int // chunks for reception per queue
 	TxFrames  int // frames in transmission per queue
 	HugePages bool
 	// CPUs are the processors of the workers, in the order of Queues. The scheduler places the other workers.

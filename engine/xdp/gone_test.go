@@ -66,11 +66,19 @@ func TestLinkIsFollowed(t *testing.T) {
 			t.Errorf("packets are of up to %d bytes", got)
 		}
 		time.Sleep(100 * time.Millisecond) // some Writes
-		must(h.LinkSetMTU(l, 3000))
-		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 3000 && l.MTUs == 2 })
-		if got := d.Transport().MTU; got != 3000 {
+		must(h.LinkSetMTU(l, 1700))
+		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 1700 && l.MTUs == 2 })
+		if got := d.Transport().MTU; got != 1700 {
 			t.Errorf("packets are of up to %d bytes", got)
 		}
+		must(h.LinkSetMTU(l, 9000)) // more than a frame of this device holds
+		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 9000 && l.MTUs == 3 })
+		if got := d.Transport().MTU; got != 2026 {
+			t.Errorf("packets are of up to %d bytes", got)
+		}
+		time.Sleep(100 * time.Millisecond) // some Writes
+		must(h.LinkSetMTU(l, 1700))
+		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 1700 })
 		mac := net.HardwareAddr{2, 0, 0, 0, 0xca, 0xfe}
 		must(h.LinkSetHardwareAddr(l, mac))
 		isNow(t, d, "Ethernet address", func(l xdp.Link) bool { return l.Addresses == 1 })

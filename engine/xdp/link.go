@@ -163,12 +163,12 @@ func (x *driver) setMTU(link int) {
 
 // mtuRoom returns the maximum length of an IP packet that frames hold in both directions.
 func (x *driver) mtuRoom() int {
-	room := int(ring.SlotFor(x.cfg.MTU+ethernet))*ring.ChunkSize - ethernet
+	room := x.socket.TxRoom - ethernet
 	if x.cfg.Transmit == TransmitLive {
 		room = min(room, maxLiveMTU)
 	}
 	if x.socket.Segments == 1 {
-		room = min(room, ring.RxChunkData-ethernet)
+		room = min(room, x.socket.RxRoom-ethernet)
 	}
 	return max(room, x.cfg.MTU)
 }
