@@ -79,8 +79,8 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 }
 
 // fitsSmallChunks reports whether small chunks hold every frame. Those in use take half as much of the processor's
-// cache then. Only copy mode has them: drivers cut the chunks of zero-copy by rules of their own, and some use only whole KiB
-// of a chunk, behind the headroom.
+// cache then. Only copy mode has them: drivers cut the chunks of zero-copy by rules of their own, and some use only
+// whole KiB of a chunk, behind the headroom.
 func (d *device) fitsSmallChunks(c *Config) bool {
 	return c.TxSlot == 1 && d.mtu+vlanHeader <= 1<<smallShift-RxHeadroom
 }

@@ -4,10 +4,9 @@
 // # Frames
 //
 // The UMEM of a socket is cut in chunks of 4096 bytes, or of 2048 bytes in copy mode where these hold every frame that
-// the device's MTU allows. The first RxFrames chunks receive; the rest form
-// TxSlots transmit slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for the
-// writer. The two parts never mix: a receiver that holds all its frames cannot stop the transmitter, and
-// vice versa.
+// the device's MTU allows. The first RxFrames chunks receive; the rest form TxSlots transmit slots of TxSlot adjacent
+// chunks, so that a jumbo frame is one contiguous []byte for the writer. The two parts never mix: a receiver that holds
+// all its frames cannot stop the transmitter, and vice versa.
 //
 // Every chunk has one owner, and one call, Audit, asserts that none is lost or owned twice:
 //
