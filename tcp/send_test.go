@@ -313,6 +313,37 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
+// TestSYNThatCannotLeave: without a next hop, or an SA of IPsec, nobody polls. The connection ends by the user timeout;
+// a SYN that leaves at last does so without back-off.
+func TestSYNThatCannotLeave(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		p := newPeer(t, tcp.Config{UserTimeout: 20 * tick.Second})
+		p.c.Connect(p.now)
+		start := p.now
+		for p.c.State() == tcp.SynSent && p.now.Sub(start) < 15*tick.Second {
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+		}
+		if leaves {
+			if l := p.out(); len(l) != 1 || l[0][:2] != "S " {
+				t.Errorf("sent %q", l)
+			}
+			if d := p.c.Deadline().Sub(p.now); d != tick.Second {
+				t.Errorf("the next SYN is due after %d ms", d/tick.Millisecond)
+			}
+			continue
+		}
+		for p.c.State() == tcp.SynSent {
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+		}
+		if d := p.now.Sub(start); d < 20*tick.Second || d > 22*tick.Second {
+			t.Errorf("ended after %d ms", d/tick.Millisecond)
+		}
+		p.cause(tcp.CauseTimeout)
+	}
+}
+
 //req:rfc9293-3.10.7.1-1 rfc7323-5.2-1
 func TestResetReply(t *testing.T) {
 	var out tcp.Out

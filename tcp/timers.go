@@ -12,6 +12,7 @@ type timers struct {
 	synRTO       tick.Duration
 	synFirst     tick.Time // time of the first SYN
 	synTries     int       // SYNs sent
+	synBegun     tick.Time // when the first was due
 	synDue       bool
 	delack       tick.Time
 	persist      tick.Time
@@ -38,7 +39,7 @@ func (t *timers) init(now tick.Time) {
 func (t *timers) stop() { t.init(t.lastHeard) }
 
 func (t *timers) startSYN(rto tick.Duration, now tick.Time) {
-	t.synRTO, t.synTries, t.synDue = rto, 0, true
+	t.synRTO, t.synTries, t.synDue, t.synBegun = rto, 0, true, now
 	t.syn = now.Add(rto)
 }
 
@@ -185,9 +186,18 @@ func (c *Conn) expireWait() {
 	}
 }
 
-// expireSYN retransmits the SYN with back-off, or ends the connection; it reports whether the connection continues.
+// expireSYN retransmits the SYN with back-off, or ends the connection; it reports whether the connection continues. A
+// SYN that could not leave yet waits as long as bytes do that nobody acknowledges.
 func (c *Conn) expireSYN(now tick.Time) bool {
 	t := &c.timer
+	if t.synDue && c.state == SynSent {
+		if c.cfg.UserTimeout >= 0 && now.Sub(t.synBegun) >= c.cfg.UserTimeout {
+			c.enterClosed(CauseTimeout)
+			return false
+		}
+		t.syn = now.Add(t.synRTO)
+		return true
+	}
 	if t.synTries > c.cfg.SYNRetries {
 		why := CauseTimeout
 		if c.softError != 0 {

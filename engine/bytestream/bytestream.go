@@ -218,9 +218,7 @@ func (s *Stream) Abandon(error) { s.Event(tcp.Ended, 0) }
 
 func (s *Stream) finish() {
 	if s.ep != nil && s.err == nil {
-		if c := s.ep.Conn().Cause(); c != tcp.CauseClosed {
-			s.err = c
-		}
+		s.err = s.ep.Err()
 	}
 	s.set(Readable | Writable | Ended)
 }

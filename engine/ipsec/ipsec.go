@@ -114,30 +114,30 @@ func (m *Manager) portsOf(p *xfrm.Policy, local, remote netip.Addr) portPair {
 	return least
 }
 
-// keyOf returns the key of a connection that r protects.
-func (m *Manager) keyOf(r *Rule, t *tcp.Tuple) flowKey {
-	k := flowKey{local: t.Local, remote: t.Remote, mode: r.Mode}
+// keyOf returns the key of a connection that r protects, and whether a policy is for it.
+func (m *Manager) keyOf(r *Rule, t *tcp.Tuple) (k flowKey, covered bool) {
+	k = flowKey{local: t.Local, remote: t.Remote, mode: r.Mode}
 	local := netip.AddrPortFrom(addrOf(t.Local), t.LocalPort)
 	remote := netip.AddrPortFrom(addrOf(t.Remote), t.RemotePort)
 	for _, p := range m.policies {
 		if p.Out && p.Mode == r.Mode && p.Matches(local, remote) {
 			k.ports = m.portsOf(p, local.Addr(), remote.Addr())
-			break
+			return k, true
 		}
 	}
-	return k
+	return k, false
 }
 
-// keyOfSA returns the key of an SA between two hosts.
-func (m *Manager) keyOfSA(sa *xfrm.SA, local, remote netip.Addr) flowKey {
-	k := flowKey{local: ip.Addr(local.As16()), remote: ip.Addr(remote.As16()), mode: sa.Mode}
+// keyOfSA returns the key of an SA between two hosts, and whether a policy uses it.
+func (m *Manager) keyOfSA(sa *xfrm.SA, local, remote netip.Addr) (k flowKey, used bool) {
+	k = flowKey{local: ip.Addr(local.As16()), remote: ip.Addr(remote.As16()), mode: sa.Mode}
 	for _, p := range m.policies {
 		if p.Out == (sa.Src == local) && p.ForTCP() && p.Uses(sa) {
 			k.ports = m.portsOf(p, local, remote)
-			break
+			return k, true
 		}
 	}
-	return k
+	return k, false
 }
 
 // flow is a stack.Flow with what is needed to ask for its SAs.
@@ -151,6 +151,7 @@ type flow struct {
 
 type outbound struct {
 	esp   *esp.Out
+	flow  *flow
 	asked bool // for a successor
 	spent bool // its hard limit is reached
 }
@@ -205,7 +206,8 @@ func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	if r == nil {
 		return nil
 	}
-	if f := m.flows[m.keyOf(r, t)]; f != nil {
+	k, _ := m.keyOf(r, t)
+	if f := m.flows[k]; f != nil {
 		return &f.Flow
 	}
 	return nowhere(r.Mode, t)
@@ -220,7 +222,8 @@ func nowhere(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
 // Prepare implements stack.IPsec: from now on t has a flow.
 func (m *Manager) Prepare(t *tcp.Tuple) {
 	if r := m.rule(t); r != nil {
-		m.flowOf(m.keyOf(r, t))
+		k, _ := m.keyOf(r, t)
+		m.flowOf(k)
 	}
 }
 
@@ -276,6 +279,7 @@ func (m *Manager) ask(f func() error) {
 
 // Update takes the policies and SAs that the kernel has.
 func (m *Manager) Update(s *xfrm.State) {
+	changed := !slices.Equal(m.policies, s.Policies)
 	m.state, m.policies = s, s.Policies
 	for sa, in := range m.ins {
 		if !slices.Contains(s.Inbound, sa) {
@@ -302,6 +306,9 @@ func (m *Manager) Update(s *xfrm.State) {
 			delete(m.refused, sa)
 		}
 	}
+	if changed {
+		m.regroup()
+	}
 	newest := map[*flow]*xfrm.SA{}
 	for _, sa := range s.Outbound {
 		if f := m.flowFor(sa, sa.Src, sa.Dst); f != nil {
@@ -311,6 +318,30 @@ func (m *Manager) Update(s *xfrm.State) {
 	for _, k := range m.keys() {
 		f := m.flows[k]
 		m.sendWith(f, newest[f])
+	}
+}
+
+// regroup gives connections and SAs the flows that the present policies ask for (RFC 4301, 4.4.1: no entry of a cache
+// outlives a change of the policies). A connection that no policy is for any more keeps its SAs (RFC 5044, 9.4).
+func (m *Manager) regroup() {
+	for sa, in := range m.ins {
+		if f := m.flowFor(sa, sa.Dst, sa.Src); f != nil && &f.Flow != in.flow {
+			in.flow = &f.Flow
+			m.stack.AddIn(in.flow, in.esp)
+		}
+	}
+	moved := m.stack.Move(func(e *stack.Endpoint) *stack.Flow {
+		t := e.Tuple()
+		if r := m.rule(&t); r != nil {
+			if k, covered := m.keyOf(r, &t); covered {
+				return &m.flowOf(k).Flow
+			}
+		}
+		return nil
+	})
+	if moved > 0 {
+		m.cfg.Log.Info("IPsec: connections use other SAs: the IKE daemon's policies changed",
+			"connections", moved)
 	}
 }
 
@@ -334,7 +365,14 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	if !m.cfg.Owns(local, remote) {
 		return nil
 	}
-	key := m.keyOfSA(sa, local, remote)
+	key, used := m.keyOfSA(sa, local, remote)
+	if !used { // its policies are gone: it stays with its connections
+		if in := m.ins[sa]; in != nil {
+			return m.known[in.flow]
+		} else if out := m.outs[sa]; out != nil {
+			return out.flow
+		}
+	}
 	var other *Rule
 	for i := range m.cfg.Rules {
 		r := &m.cfg.Rules[i]
@@ -402,7 +440,7 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 	if f.current != nil {
 		m.total.Rekeys++
 	}
-	f.current, f.wants = sa, false
+	f.current, f.wants, o.flow = sa, false, f
 	m.stack.SetOut(&f.Flow, o.esp)
 }
 

@@ -1,8 +1,10 @@
 package ipsec
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"xwarp/engine/esp"
@@ -10,6 +12,7 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
 )
 
 // portPolicies gives the hosts policies for some ports of the second host, with one ReqID.
@@ -119,5 +122,93 @@ func TestPortsOfPolicies(t *testing.T) {
 	n.turns(20)
 	if n.h[1].s.Stats().DropPolicy == before {
 		t.Error("segments by an SA for another port were accepted")
+	}
+}
+
+// TestPoliciesOfAnotherGroup: a connection that is older than the policies for its ports uses the SAs of these policies
+// from then on. Without any policy it keeps its SAs, and says what it waits for when they are deleted.
+//
+//req:rfc5044-9.4-1
+func TestPoliciesOfAnotherGroup(t *testing.T) {
+	n := newNetwork(t, everything)
+	n.ike = true
+	e, to := n.connect()
+	n.turns(50)
+	update := func(reqID uint32, ports ...uint16) {
+		for _, h := range n.h {
+			h.state.Policies = nil
+		}
+		n.portPolicies(reqID, ports...)
+		for _, h := range n.h {
+			state := h.state
+			h.m.Update(&state)
+		}
+	}
+	check := func(what string) {
+		t.Helper()
+		before := to.received
+		for range 100 {
+			n.now = n.now.Add(100 * tick.Millisecond)
+			n.turn()
+		}
+		if to.received == before || e.Conn().State() != tcp.Established || n.clear > 0 {
+			t.Fatalf("%s: %d bytes arrive, %v, %d frames in the clear", what, to.received-before,
+				e.Conn().State(), n.clear)
+		}
+		if spi := e.Flow().Out().SPI(); spi != n.spi-1 {
+			t.Errorf("%s: sends with SPI %#x, the newest is %#x", what, spi, n.spi-1)
+		}
+	}
+	check("policies for all ports")
+
+	n.ike = false // from here on the test is the IKE daemon
+	for _, h := range n.h {
+		h.state.Outbound, h.state.Inbound = nil, nil
+	}
+	update(5, 7)
+	n.install(5)
+	check("policies for the port")
+
+	update(5, 3, 7)
+	check("another least port of the group")
+
+	var failed error
+	n.h[0].m.cfg.Failed = func(err error) { failed = err }
+	update(6, 9)
+	check("no policy")
+	for _, h := range n.h {
+		h.state.Outbound = nil
+	}
+	update(6, 9)
+	n.turns(20)
+	if !errors.Is(failed, errNoPolicy) || len(n.h[0].m.Waiting()) != 1 {
+		t.Errorf("%v", failed)
+	}
+	before := to.received
+	for range 1000 {
+		n.now = n.now.Add(tick.Second)
+		n.turn()
+	}
+	err := e.Err()
+	if to.received != before || !errors.Is(err, tcp.CauseTimeout) ||
+		!strings.Contains(err.Error(), "wait for an SA") || n.clear > 0 {
+		t.Errorf("%d bytes without SAs, %v, %d frames in the clear", to.received-before, err,
+			n.clear)
+	}
+}
+
+// TestConnectWithoutSAs: a connection for which there is never an SA ends by the user timeout, and says so.
+func TestConnectWithoutSAs(t *testing.T) {
+	n := newNetwork(t, everything)
+	e, _ := n.connect()
+	begun := n.now
+	for e.Conn().State() == tcp.SynSent && n.now.Sub(begun) < 10*tick.Minute {
+		n.now = n.now.Add(tick.Second)
+		n.turn()
+	}
+	d := n.now.Sub(begun)
+	if err := e.Err(); !errors.Is(err, tcp.CauseTimeout) || d < 5*tick.Minute || d > 6*tick.Minute ||
+		!strings.Contains(err.Error(), "wait for an SA") || n.clear > 0 {
+		t.Errorf("after %d s: %v", d/tick.Second, err)
 	}
 }

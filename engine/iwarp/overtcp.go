@@ -126,11 +126,7 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 		o.Ended(nil) // TIME-WAIT is between TCP and the network
 	}
 	if ev&tcp.Ended != 0 {
-		if c := o.Endpoint.Conn().Cause(); c == tcp.CauseClosed {
-			o.Ended(nil)
-		} else {
-			o.Ended(c)
-		}
+		o.Ended(o.Endpoint.Err())
 	}
 }
 

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"container/list"
+	"fmt"
 
 	"xwarp/engine/budget"
 	"xwarp/engine/tally"
@@ -206,6 +207,18 @@ func (s *Stack) forget(e *Endpoint, now tick.Time) {
 
 // Tuple returns the addresses and ports of e.
 func (e *Endpoint) Tuple() tcp.Tuple { return e.tuple }
+
+// Err returns why e ended, nil when both sides closed it.
+func (e *Endpoint) Err() error {
+	switch c := e.conn.Cause(); {
+	case c == tcp.CauseClosed:
+		return nil
+	case (c == tcp.CauseTimeout || c == tcp.CauseKeepalive) && e.flow != nil && e.flow.out == nil:
+		return fmt.Errorf("%w; packets to it wait for an SA of IPsec, and xwarp status says why", c)
+	default:
+		return c
+	}
+}
 
 // Conn returns the TCP connection, for its state and counters. After changing anything call Wake.
 func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }

@@ -16,8 +16,8 @@ import (
 type IPsec interface {
 	// Prepare is called before the Stack opens a connection.
 	Prepare(t *tcp.Tuple)
-	// Flow returns the flow that a connection belongs to, nil for one in the clear. The answer for a tuple must not
-	// change while there is a connection.
+	// Flow returns the flow that a connection belongs to, nil for one in the clear. While there is a connection the
+	// answer may change to another flow of its hosts with the same Shape, and Stack.Move follows.
 	Flow(t *tcp.Tuple) *Flow
 	// Want says that packets of f wait for an SA, or, when out is not nil, that out is used up to its soft limit. It is
 	// called once until the next SetOut. The answer, now or later, is a call of Stack.SetOut.
@@ -88,7 +88,20 @@ func (s *Stack) SetOut(f *Flow, out *esp.Out) {
 	}
 }
 
-// AddIn accepts packets of an SA for connections of f.
+// Move gives protected connections the flows that to returns, of the same hosts and Shape. Nil leaves a connection its
+// flow. Move returns the number of connections that have another one now.
+func (s *Stack) Move(to func(*Endpoint) *Flow) (moved int) {
+	for _, e := range s.byAge(func(e *Endpoint) bool { return e.flow != nil }) {
+		if f := to(e); f != nil && f != e.flow {
+			e.flow = f
+			s.mark(e)
+			moved++
+		}
+	}
+	return moved
+}
+
+// AddIn accepts packets of an SA for connections of f, and for no others any more.
 func (s *Stack) AddIn(f *Flow, in *esp.In) {
 	if s.inbound == nil {
 		s.inbound = map[uint32]inbound{}

@@ -74,8 +74,8 @@ func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
 
 // withNumber adds a syscall.Errno to the cause of a connection's end.
 func withNumber(err error) error {
-	if c, ok := err.(tcp.Cause); ok {
-		return verbs.Wrap("", c)
+	if c := tcp.CauseNone; errors.As(err, &c) {
+		return verbs.Wrap("", err)
 	}
 	return err
 }
