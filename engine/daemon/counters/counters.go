@@ -103,6 +103,8 @@ var (
 	LiveSingle = Live.named("single")
 	LiveFailed = Live.named("failed")
 
+	SegmentsIn   = RDMA.named("segments_in")
+	SegmentsOut  = RDMA.named("segments_out")
 	PayloadIn    = RDMA.named("payload_in")
 	PayloadOut   = RDMA.named("payload_out")
 	OutByMarker  = MPA.named("out_by_marker")

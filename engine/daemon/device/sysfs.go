@@ -66,7 +66,7 @@ func (d *Device) NetlinkDevice(style string) nldev.Device {
 
 // addSysfs adds the files of one style: of an RNIC, or of a device for RoCE. Bytes are counted in units of four, as
 // InfiniBand does.
-func (d *Device) addSysfs(files map[string]string, nic net.Interface, payload counters.Values,
+func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma counters.Values,
 	rnic bool) {
 	var mac [6]byte
 	copy(mac[:], nic.HardwareAddr)
@@ -106,10 +106,15 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, payload co
 		port + "cap_mask":       "0x00000000",
 		port + "link_layer":     "Ethernet",
 		port + "pkeys/0":        pkey,
-
-		port + "counters/port_rcv_data":  strconv.FormatUint(counters.PayloadIn.Of(payload)/4, 10),
-		port + "counters/port_xmit_data": strconv.FormatUint(counters.PayloadOut.Of(payload)/4, 10),
 	})
+	for name, n := range map[string]uint64{
+		"port_rcv_data":     counters.PayloadIn.Of(rdma) / 4,
+		"port_xmit_data":    counters.PayloadOut.Of(rdma) / 4,
+		"port_rcv_packets":  counters.SegmentsIn.Of(rdma),
+		"port_xmit_packets": counters.SegmentsOut.Of(rdma),
+	} {
+		files[port+"counters/"+name] = strconv.FormatUint(n, 10)
+	}
 	for i, a := range gids {
 		b := a.As16()
 		text := fmt.Sprintf("%x", b[:2])

@@ -142,7 +142,39 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 		o.counters(counters.MPA, t.MPA, d.Name)
 		o.counters(counters.TCP, t.TCP, d.Name)
 	}
+	o.infiniband(d)
 	o.objects(d, s)
+}
+
+// infiniband shows the device by the names of node_exporter's collector of InfiniBand, with the values that this
+// collector reads from the files of xwarpd.
+func (o output) infiniband(d *control.DeviceState) {
+	const (
+		active, down     = 4, 1
+		linkUp, disabled = 5, 3
+		rate             = 10e9 / 8
+		prefix           = "node_infiniband_"
+	)
+	name := "xwarp_" + d.Name
+	port := []string{name, "1"}
+	state, physical := active, linkUp
+	if d.Error != "" {
+		state, physical = down, disabled
+	}
+	o.gauge(prefix+"info", 1, name, "xwarp", strconv.Itoa(control.Version), "xwarp")
+	o.gauge(prefix+"state_id", float64(state), port...)
+	o.gauge(prefix+"physical_state_id", float64(physical), port...)
+	o.gauge(prefix+"rate_bytes_per_second", rate, port...)
+	if t := d.Totals; t != nil {
+		for metric, c := range map[string]*counters.Counter{
+			"data_received_bytes_total":    counters.PayloadIn,
+			"data_transmitted_bytes_total": counters.PayloadOut,
+			"packets_received_total":       counters.SegmentsIn,
+			"packets_transmitted_total":    counters.SegmentsOut,
+		} {
+			o.count(prefix+"port_"+metric, c.Of(t.RDMA), port...)
+		}
+	}
 }
 
 // objects counts what programs have on a device.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
 	"xwarp/bpf"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
@@ -107,6 +109,8 @@ func TestSeries(t *testing.T) {
 		`xwarp_export_failed_transfers_total{export="images"}`:                            "1",
 		`xwarp_device_mtu_bytes{device="eth0"}`:                                           "9000",
 		`xwarp_build_info{version="v1"}`:                                                  "1",
+		`node_infiniband_state_id{device="xwarp_eth0",port="1"}`:                          "4",
+		`node_infiniband_port_data_received_bytes_total{device="xwarp_eth0",port="1"}`:    "150",
 	} {
 		if series[name] != want {
 			t.Errorf("%s is %q, want %s", name, series[name], want)
@@ -173,10 +177,20 @@ func TestDashboardAndRules(t *testing.T) {
 	}
 }
 
-func TestMetricPrefix(t *testing.T) {
+// TestMetricNames has Prometheus' linter look at names, units and help.
+func TestMetricNames(t *testing.T) {
 	for n := range descs {
-		if !strings.HasPrefix(n, "xwarp_") {
+		if !strings.HasPrefix(n, "xwarp_") && !strings.HasPrefix(n, "node_infiniband_") {
 			t.Errorf("%s: the name of a metric begins with xwarp_", n)
 		}
+	}
+	w := httptest.NewRecorder()
+	Handler(example).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	problems, err := promlint.New(w.Body).Lint()
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
