@@ -43,7 +43,7 @@ need() {
 need_verbs() {
 	need gcc gcc
 	need valgrind valgrind
-	for pair in ibv_devinfo:ibverbs-utils ibstat:infiniband-diags prometheus-node-exporter:prometheus-node-exporter rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin \
+	for pair in ibv_devinfo:ibverbs-utils ibstat:infiniband-diags prometheus-node-exporter:prometheus-node-exporter rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin ucx_info:ucx-utils \
 		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86 curl:curl; do
 		need "${pair%:*}" "${pair#*:}"
 	done

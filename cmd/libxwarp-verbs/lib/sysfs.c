@@ -1,6 +1,9 @@
 /* Files below /sys/class/infiniband, for programs that look for devices there. The daemon has such files in a directory beside
  * its control socket, with a directory for each style. Functions of the C library that name a path are led there; what they
- * return, such as descriptors and directories, is the kernel's. */
+ * return, such as descriptors and directories, is the kernel's.
+ *
+ * Programs (UCX, Mooncake) use a device only if /dev/infiniband has a character device of its name that they may read and
+ * write. Such a path leads to /dev/full, which every container has and which refuses what is written to it. */
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE /* else fcntl.h defines open itself */
 #include <dirent.h>
@@ -18,12 +21,16 @@
 #include "objects.h"
 
 #define SYSFS "/sys/class/infiniband"
+#define DEV "/dev/infiniband/xwarp_"
 
-/* leads says whether a path is below SYSFS, and then writes to to where it leads. No lock and no heap: allocators open files. */
+/* leads says whether a path is one of the above, and then writes to to where it leads. No lock and no heap: allocators open
+ * files. */
 __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 {
 	const char *rest = path ? path + strlen(SYSFS) : NULL, *socket;
 
+	if (path && strncmp(path, DEV, strlen(DEV)) == 0)
+		return snprintf(to, PATH_MAX, "/dev/full") > 0;
 	if (!path || strncmp(path, SYSFS, strlen(SYSFS)) != 0 || (*rest && *rest != '/'))
 		return false;
 	socket = secure_getenv("XWARP_SOCKET");
