@@ -19,7 +19,7 @@ func (c *Conn) processAck(s *Segment, now tick.Time) {
 	}
 	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 &&
 		c.ecn.mode != ECNAccurate {
-		c.probeIfWindowBlocked(now) // nothing in flight: a segment with data, or a window update
+		c.startPersistIfBlocked(now) // nothing in flight: a segment with data, or a window update
 		return
 	}
 	a := loss.Ack{
@@ -43,14 +43,14 @@ func (c *Conn) processAck(s *Segment, now tick.Time) {
 		c.events |= Acked
 		c.pmtu.onAck(c, now)
 	}
-	c.probeIfWindowBlocked(now)
+	c.startPersistIfBlocked(now)
 	if res.FINAcked {
 		c.ourFINAcked(now)
 	}
 }
 
-// probeIfWindowBlocked starts window probes when nothing is in flight and the window blocks the Source.
-func (c *Conn) probeIfWindowBlocked(now tick.Time) {
+// startPersistIfBlocked starts window probes when nothing is in flight and the window blocks the Source.
+func (c *Conn) startPersistIfBlocked(now tick.Time) {
 	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.hasMore &&
 		c.timer.persist == tick.Never {
 		c.onWindowBlocked(now)

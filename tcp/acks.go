@@ -10,10 +10,10 @@ import (
 type pendingAck struct {
 	ack seq.Num
 	// from is the end of the previous acknowledgement: StretchAck bounds ack - from.
-	from seq.Num
-	dup  seq.Range // duplicate bytes to report (RFC 2883), or empty
-	sack bool      // needs SACK blocks
-	ece  bool      // RFC 3168, 6.1.3
+	from       seq.Num
+	dup        seq.Range // duplicate bytes to report (RFC 2883), or empty
+	reportsGap bool      // bytes beyond a hole, or duplicates, arrived: it has SACK blocks if the peer permits them
+	ece        bool      // RFC 3168, 6.1.3
 	// noSACK: an ACK of ACKs, without SACK blocks (RFC 9768, 3.2.2.5.1)
 	noSACK bool
 }
@@ -25,15 +25,16 @@ type ackState struct {
 	lastAck seq.Num // Last.ACK.sent (RFC 7323, 4.3)
 	ackedTo seq.Num // value of lastAck once all acknowledgements that are due were sent
 	quick   int     // acknowledgements that are still sent without delay
-	// challengeAt is when the next challenge ACK may leave, probeAt when the next answer to a probe may.
-	challengeAt, probeAt tick.Time
+	// challengeAt is when the next challenge ACK may leave. probeAnswerAt is when the next answer to a window or
+	// keepalive probe may.
+	challengeAt, probeAnswerAt tick.Time
 }
 
 // oweAck queues an acknowledgement of RCV.NXT, with stretch for in-order bytes that may be acknowledged together. What
 // is owed is written field by field: a composite would be made elsewhere and copied, which waits for the fields (5 ns).
 func (c *Conn) oweAck(dup seq.Range, stretch bool) {
 	c.inRun = false
-	sack, ece, from := len(c.outOfOrder.ranges) > 0 || !dup.Empty(), c.ecn.echo(), c.ackedTo
+	gap, ece, from := len(c.outOfOrder.ranges) > 0 || !dup.Empty(), c.ecn.echo(), c.ackedTo
 	c.stopDelayedAck()
 	c.ackedTo = c.rcvNxt
 	if c.nOwed > 0 {
@@ -45,12 +46,12 @@ func (c *Conn) oweAck(dup seq.Range, stretch bool) {
 			if !dup.Empty() {
 				last.dup = dup
 			}
-			last.ack, last.sack, last.ece, last.noSACK = c.rcvNxt, last.sack || sack, ece, false
+			last.ack, last.reportsGap, last.ece, last.noSACK = c.rcvNxt, last.reportsGap || gap, ece, false
 			return
 		}
 	}
 	p := &c.owed[c.nOwed]
-	p.ack, p.from, p.dup, p.sack, p.ece, p.noSACK = c.rcvNxt, from, dup, sack, ece, false
+	p.ack, p.from, p.dup, p.reportsGap, p.ece, p.noSACK = c.rcvNxt, from, dup, gap, ece, false
 	c.nOwed++
 }
 
@@ -139,16 +140,16 @@ func (c *Conn) oweChallengeAck(now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// answerProbe queues the answer to a keepalive or window probe. It is limited by probePause of this connection, not by
+// answerWindowOrKeepaliveProbe queues the answer to a keepalive or window probe. It is limited by probeAnswerPause of this connection, not by
 // the shared Budget: a peer ends a connection without answers to its probes, and other peers must not be able to cause
 // that.
-func (c *Conn) answerProbe(now tick.Time) {
-	if now < c.probeAt {
+func (c *Conn) answerWindowOrKeepaliveProbe(now tick.Time) {
+	if now < c.probeAnswerAt {
 		c.n.ProbesSuppressed++
 		return
 	}
 	c.n.ProbesAnswered++
-	c.probeAt = now.Add(probePause)
+	c.probeAnswerAt = now.Add(probeAnswerPause)
 	c.oweAck(seq.Range{}, false)
 }
 

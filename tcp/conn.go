@@ -259,6 +259,11 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). Such a unit is cut
-// only when the largest window that the peer ever announced is smaller than the unit. The default is a stream of bytes.
+// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). The default is a stream
+// of bytes. A unit with boundaries is cut in three cases, which Counters count:
+//
+//   - It is longer than EMSS, which fell or is below the smallest unit (SplitEMSS; SplitRetransmit when EMSS fell
+//     after the first transmission).
+//   - The largest window that the peer ever announced is smaller than the unit (SplitWindow).
+//   - The window stayed too small for the unit during smallWindowProbes window probes (SplitWindow).
 func (c *Conn) KeepBoundaries(on bool) { c.keepBoundaries = on }

@@ -64,7 +64,7 @@ func (e *ecnState) ackMarks(c *Conn, hasBytes bool) {
 			break // the pending ACK reports the counters
 		}
 		c.oweAck(seq.Range{}, false)
-		c.owed[0].noSACK, c.owed[0].sack = true, false
+		c.owed[0].noSACK, c.owed[0].reportsGap = true, false
 	}
 }
 
@@ -127,7 +127,7 @@ func (e *ecnState) onLossResult(r *loss.Result) {
 	}
 }
 
-// setFlags sets the bits of a segment with bytes or FIN, or of a probe.
+// setFlags sets the bits of a segment with bytes or FIN, or of a window or keepalive probe.
 func (e *ecnState) setFlags(out *Out) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(false)

@@ -179,7 +179,7 @@ func (d *driver) poll() {
 		if out.Opt.Present&wire.HasTS != 0 {
 			options -= wire.TimestampsLen // which the EMSS has room for
 		}
-		if k := out.Payload.Len(); k > 0 && k+options > d.c.EMSS() && !out.Probe {
+		if k := out.Payload.Len(); k > 0 && k+options > d.c.EMSS() && !out.MTUProbe {
 			d.t.Fatalf("%d bytes, %d of options, EMSS %d", k, options, d.c.EMSS())
 		}
 		if out.Flags&fA != 0 && d.known && d.c.RcvNxt().Less(out.Ack) {

@@ -134,7 +134,7 @@ func TestPTBOfProbe(t *testing.T) {
 	p.open(mss(1460), sackOK())
 	p.src.sizes = []int{600, 430, 430}
 	var o tcp.Out
-	if !p.c.Poll(p.now, &p.src, &o) || !o.Probe || o.Payload.Len() != 1460 {
+	if !p.c.Poll(p.now, &p.src, &o) || !o.MTUProbe || o.Payload.Len() != 1460 {
 		t.Fatalf("no probe first: %v", &o.Header)
 	}
 	p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 1200, Seq: o.Seq}, p.now)

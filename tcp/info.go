@@ -104,7 +104,7 @@ func (c *Conn) Info(now tick.Time) Info {
 		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.hasMore,
 		HeldBytes: c.outOfOrder.bytes, HeldHigh: c.outOfOrder.high, Holes: len(c.outOfOrder.ranges),
 		LastHeard: now.Sub(c.timer.lastHeard),
-		Probes:    max(c.timer.persistN, c.timer.keepN),
+		Probes:    max(c.timer.windowProbes, c.timer.keepaliveProbes),
 	}
 	if c.emss > 0 {
 		i.Loss = c.tx.Info(now)

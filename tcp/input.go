@@ -128,7 +128,7 @@ func (c *Conn) isAcceptable(s *Segment) bool {
 }
 
 // onUnacceptable answers a segment that fails the first check. Bytes that were received before are a retransmission
-// after a lost acknowledgement, or a probe: they are answered without a throttle. All other answers are throttled,
+// after a lost acknowledgement, or a window probe: they are answered without a throttle. All other answers are throttled,
 // because the segment may be forged or part of an ACK loop.
 func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	if s.Flags&wire.RST != 0 {
@@ -156,7 +156,7 @@ func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 		c.oweAck(c.cur.dup, false)
 		c.cur.dup = seq.Range{}
 	case n == 0 && first == -1: // a keepalive or window probe
-		c.answerProbe(now)
+		c.answerWindowOrKeepaliveProbe(now)
 	default:
 		c.oweChallengeAck(now)
 		if s.Flags.Has(wire.SYN | wire.ACK) {

@@ -47,10 +47,10 @@ const (
 	// challengePause is the least time between two challenge ACKs of one connection (RFC 5961, 7).
 	challengePause = 500 * tick.Millisecond
 
-	// probePause is the least time between two answers to keepalive or window probes of one connection:
+	// probeAnswerPause is the least time between two answers to keepalive or window probes of one connection:
 	// peers probe no faster than an RTO, and an attacker who forges probes for all connections gets no more
 	// than ten answers a second from each.
-	probePause = 100 * tick.Millisecond
+	probeAnswerPause = 100 * tick.Millisecond
 
 	// UTOMin and UTOMax bound a user timeout adopted from the peer (RFC 5482, 3.1: L_LIMIT and U_LIMIT).
 	UTOMin = 100 * tick.Second
@@ -75,11 +75,11 @@ const (
 	// blackHoleWait is how long a segment of suspicious size waits for its acknowledgement where back-off has
 	// made the RTO longer than that: as long as Linux retransmits before it suspects the path.
 	blackHoleWait = 3 * tick.Second
-	// mtuProbeAgain is the pause after a lost probe (RFC 4821, 7.7: 10 minutes for a search that ended; a
+	// mtuProbeAgain is the pause after a lost MTU probe (RFC 4821, 7.7: 10 minutes for a search that ended; a
 	// minute while it goes on).
 	mtuProbeAgain = tick.Minute
 	// mtuResolution ends a search.
 	mtuResolution = 64
-	// maxProbeRecords bounds the records in one path MTU probe.
-	maxProbeRecords = 16
+	// maxMTUProbeRecords bounds the records in one path MTU probe.
+	maxMTUProbeRecords = 16
 )

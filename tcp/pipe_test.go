@@ -175,7 +175,7 @@ func (p *pipe) send(from *host, out *tcp.Out) {
 		if s := from.records; s != nil && !p.cuts && !(begins(s) && s.ends[out.Payload.End]) {
 			p.fail("%s: segment %v does not begin and end with a record", from.name, out.Payload)
 		}
-		if n > from.c.EMSS() && !out.Probe {
+		if n > from.c.EMSS() && !out.MTUProbe {
 			p.t.Fatalf("%s: %d bytes in a segment, EMSS %d", from.name, n, from.c.EMSS())
 		}
 	}

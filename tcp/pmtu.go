@@ -19,7 +19,7 @@ type pathMTU struct {
 		quoted seq.Num
 	}
 	probe  mtuProbe
-	failed int // smallest probe that was lost, 0: none
+	failed int // smallest MTU probe that was lost, 0: none
 	blamed int // consecutive timeouts for which mtu was lowered already
 	steps  int // reductions of mtu since the last acknowledgement
 	next   tick.Time
@@ -227,7 +227,7 @@ func (p *pathMTU) nextLowerSize(c *Conn, size int) int {
 }
 
 // nextProbeSize returns the size of a probe to send now, 0 for none: the largest first, then halves of what is left.
-func (p *pathMTU) nextProbeSize(c *Conn, usable int, now tick.Time) int {
+func (p *pathMTU) nextMTUProbeSize(c *Conn, usable int, now tick.Time) int {
 	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
 		return 0
 	}

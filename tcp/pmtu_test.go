@@ -257,7 +257,7 @@ func TestMTUProbeHalves(t *testing.T) {
 		var lost seq.Range
 		var o tcp.Out
 		for p.c.Poll(p.now, &p.src, &o) {
-			if o.Probe {
+			if o.MTUProbe {
 				lost = o.Payload
 				sizes = append(sizes, 40+o.Payload.Len())
 			}
@@ -294,11 +294,11 @@ func TestMTUProbeBesideHole(t *testing.T) {
 		p.src.sizes = []int{600, 430, 430, 600, 430, 430}
 		for p.c.Poll(p.now, &p.src, &o) {
 			n := 40 + o.Opt.Len() + o.Payload.Len()
-			if n > 1500 || o.Probe && (hole || n < 1400) {
-				t.Errorf("hole %v: a packet of %d bytes, probe %v: %v", hole, n, o.Probe,
+			if n > 1500 || o.MTUProbe && (hole || n < 1400) {
+				t.Errorf("hole %v: a packet of %d bytes, probe %v: %v", hole, n, o.MTUProbe,
 					&o.Header)
 			}
-			if o.Probe {
+			if o.MTUProbe {
 				probes++
 			}
 		}
@@ -412,7 +412,7 @@ func TestTakeBackProbe(t *testing.T) {
 		p.open(mss(1460))
 		p.src.sizes = []int{600, 430, 430}
 		var o tcp.Out
-		if !p.c.Poll(p.now, &p.src, &o) || !o.Probe {
+		if !p.c.Poll(p.now, &p.src, &o) || !o.MTUProbe {
 			t.Fatalf("no probe first: %v", &o.Header)
 		}
 		from := o.Payload.Start

@@ -63,7 +63,7 @@ type Out struct {
 	Payload    seq.Range
 	ECN        ECN  // for the IP header
 	Retransmit bool // sent before
-	Probe      bool // a path MTU probe: the payload is larger than EMSS
+	MTUProbe   bool // a path MTU probe: the payload is larger than EMSS
 	Run        Run
 
 	of *Conn     // connection of the last segment of a run

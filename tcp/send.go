@@ -8,12 +8,12 @@ import (
 )
 
 // Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN,
-// retransmissions, new bytes, FIN, probes, acknowledgements. src may be nil when there is nothing to send. Poll is
-// faster with the same out as in the last call.
+// retransmissions, new bytes, FIN, window or keepalive probes, acknowledgements. src may be nil when there is nothing
+// to send. Poll is faster with the same out as in the last call.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	if c.inRun = c.inRun && out.of == c && out.at == now; c.inRun { // nothing else is due
 		sent, _ := c.pollNew(now, src, out)
-		return sent || c.pollProbe(now, out) || c.pollAck(now, out)
+		return sent || c.pollWindowOrKeepaliveProbe(now, out) || c.pollAck(now, out)
 	}
 	if c.reply.due {
 		c.pollReset(now, out)
@@ -29,7 +29,7 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	case c.state.sends() && c.pollData(now, src, out):
 		return true
 	}
-	return c.pollProbe(now, out) || c.pollAck(now, out)
+	return c.pollWindowOrKeepaliveProbe(now, out) || c.pollAck(now, out)
 }
 
 // pollData emits data: first the retransmissions of loss recovery, then new bytes.
@@ -57,7 +57,7 @@ func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
 	}
 	c.sendNew(n, fin, more, now, out)
 	if more && !fin && c.cfg.ProbeMTU && now >= c.pmtu.next {
-		c.growProbe(src, now, out)
+		c.growMTUProbe(src, now, out)
 	}
 	return true, false
 }
@@ -117,9 +117,8 @@ func (c *Conn) nextNewSegment(now tick.Time, src Source) (n int, fin, more bool)
 	return n, fin, more
 }
 
-// sendablePart returns how much of a frozen record of n bytes may be sent now: all of it, or a part if the record
-// exceeds EMSS or the largest window of the peer. Both cases are counted. Otherwise the record waits, and the result is
-// 0.
+// sendablePart returns how much of a frozen record of n bytes may be sent now: all of it, or a part in the cases of
+// KeepBoundaries. Otherwise the record waits, and the result is 0.
 func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 	room := max(0, min(c.emss, usable))
 	switch {
@@ -138,8 +137,7 @@ func (c *Conn) sendablePart(n, usable int, now tick.Time) int {
 }
 
 // maySendPart reports whether a window of usable bytes, less than a segment, may be filled: rules (3) and (4) of RFC
-// 9293, 3.8.6.2.1. Records are cut only for a peer whose largest window is smaller than a segment, or whose window
-// stayed smaller for smallWindowProbes probes, because its buffer shrank permanently.
+// 9293, 3.8.6.2.1. Where boundaries count, it says no except in the cases of KeepBoundaries that concern the window.
 func (c *Conn) maySendPart(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
@@ -150,10 +148,11 @@ func (c *Conn) maySendPart(usable int) bool {
 	return usable >= c.maxWnd/2 || c.timer.override
 }
 
+// windowStuck reports whether the peer's window stayed open but too small, because its buffer shrank permanently.
 func (c *Conn) windowStuck() bool { return c.timer.smallReplies >= smallWindowProbes }
 
 // onWindowBlocked records that the Source waits for the peer's window. With nothing in flight it starts the persist
-// timer, because only a probe reveals a lost window update.
+// timer, because only a window probe reveals a lost window update.
 func (c *Conn) onWindowBlocked(now tick.Time) {
 	c.windowBlocked = true
 	if c.una == c.nxt && c.timer.persist == tick.Never {
@@ -165,19 +164,19 @@ func (c *Conn) onWindowBlocked(now tick.Time) {
 }
 
 func (c *Conn) persistInterval() tick.Duration {
-	d, n := max(c.tx.RTO(), persistMin), c.timer.persistN
+	d, n := max(c.tx.RTO(), persistMin), c.timer.windowProbes
 	if d > c.cfg.PersistMax>>n {
 		return c.cfg.PersistMax
 	}
 	return d << n
 }
 
-// expirePersist queues a probe. Probes continue while the peer answers.
+// expirePersist queues a window probe. Window probes continue while the peer answers.
 func (c *Conn) expirePersist(now tick.Time) {
 	t := &c.timer
-	t.persistN++
-	t.probed = true
-	t.probe, t.override = true, true
+	t.windowProbes++
+	t.windowProbeSent = true
+	t.windowProbeDue, t.override = true, true
 	t.persist = now.Add(c.persistInterval())
 }
 
@@ -269,12 +268,12 @@ func (c *Conn) owesDSACK() bool {
 	return false
 }
 
-// keepNeededAcks drops the pending acknowledgements that a segment with data replaces. It keeps those with SACK blocks,
-// and duplicate acknowledgements to a peer without SACK, and advances them to RCV.NXT.
+// keepNeededAcks drops the pending acknowledgements that a segment with data replaces. It keeps those that report
+// a gap, and advances them to RCV.NXT. To a peer without SACK they are duplicate acknowledgements.
 func (c *Conn) keepNeededAcks() {
 	n := 0
 	for _, o := range c.owed[:c.nOwed] {
-		if o.sack && (o.ack == c.rcvNxt || !o.dup.Empty()) {
+		if o.reportsGap && (o.ack == c.rcvNxt || !o.dup.Empty()) {
 			o.ack = c.rcvNxt
 			c.owed[n] = o
 			n++
@@ -285,22 +284,22 @@ func (c *Conn) keepNeededAcks() {
 	c.ackedTo = c.rcvNxt
 }
 
-// growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to it, each
+// growMTUProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to it, each
 // with its own place in the retransmission queue: when the probe is lost they are sent again one by one, whole (RFC
 // 4821, 7.4). A segment with SACK blocks or counters is not made one: they would make it longer than what is probed,
 // and than the link's MTU.
-func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
+func (c *Conn) growMTUProbe(src Source, now tick.Time, out *Out) {
 	if c.nxt != c.frozen || c.events&EMSSChanged != 0 ||
 		out.Opt.Present&^wire.HasTS != 0 {
 		return
 	}
-	size := c.pmtu.nextProbeSize(c, c.right.Diff(c.nxt), now)
+	size := c.pmtu.nextMTUProbeSize(c, c.right.Diff(c.nxt), now)
 	if size == 0 {
 		return
 	}
 	start := out.Payload.Start
 	room := size - c.packet(out.Payload.Len())
-	for range maxProbeRecords {
+	for range maxMTUProbeRecords {
 		n, more := src.Next(min(room, c.emss))
 		if n == 0 || n > room {
 			c.frozen = c.nxt.Add(n)
@@ -319,7 +318,7 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 		return
 	}
 	out.Payload.End = c.nxt
-	out.Probe, out.Run, c.inRun = true, RunNone, false
+	out.MTUProbe, out.Run, c.inRun = true, RunNone, false
 	c.tx.MTUProbe(out.Payload)
 	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt},
 		size: c.packet(out.Payload.Len())}

@@ -8,32 +8,32 @@ import (
 
 // timers are the deadlines of a connection except those of loss.Sender. A timer that is not running is tick.Never.
 type timers struct {
-	syn          tick.Time // retransmit the SYN
-	synRTO       tick.Duration
-	synFirst     tick.Time // time of the first SYN
-	synTries     int       // SYNs sent
-	synBegun     tick.Time // when the first was due
-	synDue       bool
-	delack       tick.Time
-	persist      tick.Time
-	persistN     int       // probes since the last change of the window
-	probe        bool      // a probe is due
-	override     bool      // the wait for a larger window is over
-	probed       bool      // a probe was sent and not answered yet
-	smallReplies int       // consecutive probes whose answers announced a window that is open but too small
-	zeroSince    tick.Time // start of the zero window
-	keepAt       tick.Time
-	keepN        int
-	keepDue      bool
-	wait         tick.Time // TIME-WAIT, or FIN-WAIT-2 once detached
-	linger       tick.Time
-	lastHeard    tick.Time // last acceptable segment
+	syn             tick.Time // retransmit the SYN
+	synRTO          tick.Duration
+	synFirst        tick.Time // time of the first SYN
+	synTries        int       // SYNs sent
+	synBegun        tick.Time // when the first was due
+	synDue          bool
+	delack          tick.Time
+	persist         tick.Time
+	windowProbes    int       // window probes since the last change of the window
+	windowProbeDue  bool      // a window probe is due
+	override        bool      // the wait for a larger window is over
+	windowProbeSent bool      // a window probe was sent and not answered yet
+	smallReplies    int       // consecutive window probes whose answers announced a window that is open but too small
+	zeroSince       tick.Time // start of the zero window
+	keepaliveAt     tick.Time
+	keepaliveProbes int
+	keepaliveDue    bool
+	wait            tick.Time // TIME-WAIT, or FIN-WAIT-2 once detached
+	linger          tick.Time
+	lastHeard       tick.Time // last acceptable segment
 }
 
 func (t *timers) init(now tick.Time) {
 	*t = timers{syn: tick.Never, delack: tick.Never, persist: tick.Never, zeroSince: tick.Never,
-		keepAt: tick.Never,
-		wait:   tick.Never, linger: tick.Never, lastHeard: now}
+		keepaliveAt: tick.Never,
+		wait:        tick.Never, linger: tick.Never, lastHeard: now}
 }
 
 func (t *timers) stop() { t.init(t.lastHeard) }
@@ -63,18 +63,18 @@ func (t *timers) synSent(now tick.Time) bool {
 // noteSegment records an acceptable segment.
 func (t *timers) noteSegment(now tick.Time) {
 	t.lastHeard = now
-	t.keepN = 0
+	t.keepaliveProbes = 0
 }
 
 func (t *timers) clearZeroWindow() {
 	t.zeroSince = tick.Never
-	t.persistN, t.probe = 0, false
+	t.windowProbes, t.windowProbeDue = 0, false
 }
 
-// noteSent cancels probes after data was sent, because the peer answers the data.
+// noteSent cancels window and keepalive probes after data was sent, because the peer answers the data.
 func (t *timers) noteSent() {
-	t.persist, t.probe, t.override, t.keepDue = tick.Never, false, false, false
-	t.probed, t.smallReplies = false, 0
+	t.persist, t.windowProbeDue, t.override, t.keepaliveDue = tick.Never, false, false, false
+	t.windowProbeSent, t.smallReplies = false, 0
 }
 
 func (t *timers) startZeroWindow(now tick.Time) {
@@ -91,7 +91,7 @@ func (c *Conn) Deadline() tick.Time {
 	}
 	d := min(t.syn, t.delack, t.persist, t.wait, t.linger)
 	if c.state >= Established && c.state != TimeWait {
-		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepDeadline(), c.zeroDeadline(),
+		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepaliveDeadline(), c.zeroDeadline(),
 			c.pmtu.deadline(c))
 	}
 	return d
@@ -105,7 +105,7 @@ func (c *Conn) userDeadline() tick.Time {
 	}
 	since, stalled := c.tx.StalledSince()
 	if c.timer.zeroSince != tick.Never || !stalled {
-		if !stalled && c.timer.persistN == 0 {
+		if !stalled && c.timer.windowProbes == 0 {
 			return tick.Never
 		}
 		since = max(since, c.timer.lastHeard)
@@ -121,12 +121,12 @@ func (c *Conn) zeroDeadline() tick.Time {
 	return c.timer.zeroSince.Add(c.cfg.ZeroWindowTimeout)
 }
 
-func (c *Conn) keepDeadline() tick.Time {
+func (c *Conn) keepaliveDeadline() tick.Time {
 	if c.cfg.KeepaliveIdle <= 0 || c.una != c.nxt || c.timer.persist != tick.Never {
 		return tick.Never
 	}
-	if c.timer.keepN > 0 {
-		return c.timer.keepAt
+	if c.timer.keepaliveProbes > 0 {
+		return c.timer.keepaliveAt
 	}
 	return c.timer.lastHeard.Add(c.cfg.KeepaliveIdle)
 }
@@ -173,7 +173,7 @@ func (c *Conn) Expire(now tick.Time) {
 	if t.persist <= now {
 		c.expirePersist(now)
 	}
-	if c.keepDeadline() <= now {
+	if c.keepaliveDeadline() <= now {
 		c.expireKeepalive(now)
 	}
 }
@@ -214,30 +214,30 @@ func (c *Conn) expireSYN(now tick.Time) bool {
 
 func (c *Conn) expireKeepalive(now tick.Time) {
 	t := &c.timer
-	if t.keepN >= c.cfg.KeepaliveProbes {
+	if t.keepaliveProbes >= c.cfg.KeepaliveProbes {
 		c.endWithReset(CauseKeepalive)
 		return
 	}
-	t.keepN++
-	t.keepDue = true
-	t.keepAt = now.Add(c.cfg.KeepaliveInterval)
+	t.keepaliveProbes++
+	t.keepaliveDue = true
+	t.keepaliveAt = now.Add(c.cfg.KeepaliveInterval)
 }
 
-// pollProbe emits a keepalive or zero-window probe: a segment without data just left of the window, which the peer must
+// pollWindowOrKeepaliveProbe emits a keepalive or zero-window probe: a segment without data just left of the window, which the peer must
 // answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record permanently. The probe does not count
 // as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4). Older acknowledgements
 // that are still due, because nothing could leave for some time, go first.
-func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
+func (c *Conn) pollWindowOrKeepaliveProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
-	if !t.probe && !t.keepDue || c.nOwed > 0 && c.owed[0].ack != c.rcvNxt {
+	if !t.windowProbeDue && !t.keepaliveDue || c.nOwed > 0 && c.owed[0].ack != c.rcvNxt {
 		return false
 	}
-	if t.probe {
+	if t.windowProbeDue {
 		c.n.WindowProbes++
 	} else {
 		c.n.KeepaliveProbes++
 	}
-	t.probe, t.keepDue = false, false
+	t.windowProbeDue, t.keepaliveDue = false, false
 	c.header(out, wire.ACK, c.una-1, c.rcvNxt, now)
 	c.ecn.setFlags(out)
 	return true

@@ -114,8 +114,8 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) {
 	c.wl1, c.wl2 = s.Seq, s.Ack
 	c.maxWnd = max(c.maxWnd, w)
 	c.right = right
-	if c.timer.probed {
-		c.timer.probed = false
+	if c.timer.windowProbeSent {
+		c.timer.windowProbeSent = false
 		if c.timer.smallReplies++; w == 0 {
 			c.timer.smallReplies = 0
 		}

@@ -71,7 +71,7 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 		s.restartTimeout(now)
 	}
 	s.rack.update(ev.rack, now)
-	s.checkProbe(a, now)
+	s.checkTLP(a, now)
 	s.checkSpurious(a, now)
 	s.checkExit()
 	s.checkRenege(now)

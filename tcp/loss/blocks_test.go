@@ -102,7 +102,7 @@ func TestTakeBack(t *testing.T) {
 	} {
 		b := newBench(t, conf(RACK), 100*ms)
 		b.send(0, 3)
-		b.expire(ExpiredProbe)
+		b.expire(ExpiredTLP)
 		b.send(3, 4)
 		b.want("a probe", b.s.tlp.inFlight, true)
 		b.send(4, 6)
@@ -125,12 +125,12 @@ func TestTakeBack(t *testing.T) {
 func TestProbeOfNothing(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 1)
-	b.expire(ExpiredProbe)
+	b.expire(ExpiredTLP)
 	b.s.TakeBack(b.base, b.now)
 	b.want("something to send again", b.s.NoNewData(b.now), false)
 	_, ok := b.s.Retransmit(b.now)
 	b.want("sent again", ok, false)
-	b.want("wanted", b.s.tlp.want, probeNone)
+	b.want("wanted", b.s.tlp.want, tlpNone)
 }
 
 // TestPartEnds: a record that went again in part is done with when the rest of it arrived all the same.

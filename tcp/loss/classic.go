@@ -55,9 +55,9 @@ func (s *Sender) detectDups() {
 	default:
 		return
 	}
-	probe := s.isMTUProbe(s.q.at(s.q.head))
+	inMTUProbe := s.isMTUProbe(s.q.at(s.q.head))
 	s.markLost(s.q.head)
-	for id := s.q.head + 1; probe && id != s.q.tail && s.isMTUProbe(s.q.at(id)) &&
+	for id := s.q.head + 1; inMTUProbe && id != s.q.tail && s.isMTUProbe(s.q.at(id)) &&
 		s.q.at(id).place == inFlight; id++ {
 		s.markLost(id)
 	}

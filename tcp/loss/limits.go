@@ -23,9 +23,9 @@ const (
 	DefaultMaxRTO      = 120 * tick.Second      // RFC 6298, 2.5: at least 60 s
 	DefaultMaxAckDelay = 50 * tick.Millisecond  // widespread stacks delay by at most 40 ms
 	handshakeLostRTO   = 3 * tick.Second        // RFC 6298, 5.7
-	probeWithoutRTT    = tick.Second            // RFC 8985, 7.2
+	ptoWithoutRTT      = tick.Second            // RFC 8985, 7.2
 	// two round trips of some us are less than a peer's thread may wait for its processor
-	probeFloor  = tick.Millisecond
+	ptoFloor    = tick.Millisecond
 	renegeWait  = 10 * tick.Millisecond // patience before the SACKs of a reneging peer are dropped
 	minRTTHalf  = 150 * tick.Second     // half the window of the least round trip (RFC 8985, 6.2 step 1)
 	pacingBurst = 2                     // segments that may leave ahead of the pacing rate

@@ -107,8 +107,8 @@ type Result struct {
 // Tx is a record to retransmit.
 type Tx struct {
 	seq.Range
-	Kind  Kind
-	Probe bool // a tail loss probe: sent although the window may be full
+	Kind Kind
+	TLP  bool // a tail loss probe: sent although the window may be full
 }
 
 // Expired is the set of timers that were due in Expire.
@@ -117,7 +117,7 @@ type Expired uint8
 const (
 	ExpiredRTO Expired = 1 << iota // retransmission timeout: the head record is lost
 	// tail loss probe: one new segment if there is one, else Retransmit gives the last record
-	ExpiredProbe
+	ExpiredTLP
 	ExpiredReorder // reordering settled
 	ExpiredPacing  // the pacing gap is over
 )
@@ -130,8 +130,8 @@ type Counters struct {
 	FastRecoveries     uint64
 	Timeouts           uint64
 	Probes             uint64 // tail loss probes
-	ProbesRepaired     uint64 // losses that a probe repaired
-	ProbesSpurious     uint64
+	ProbesRepaired     uint64 // losses that a tail loss probe repaired
+	ProbesSpurious     uint64 // tail loss probes without a loss
 	DSACKs             uint64
 	UndoDSACK          uint64
 	UndoEifel          uint64

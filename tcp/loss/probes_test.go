@@ -13,7 +13,7 @@ func probed(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 3)
-	b.expire(ExpiredProbe)
+	b.expire(ExpiredTLP)
 	b.s.NoNewData(b.now)
 	b.want("probe", b.resend(), []int{2})
 	b.wait(50 * ms)
@@ -73,13 +73,13 @@ func TestProbeNotWanted(t *testing.T) {
 	} {
 		b := newBench(t, conf(RACK), 100*ms)
 		b.send(0, 3)
-		b.expire(ExpiredProbe)
+		b.expire(ExpiredTLP)
 		var sacks []seq.Range
 		for _, i := range c.sacks {
 			sacks = append(sacks, b.seg(i))
 		}
 		b.ack(c.ack, sacks...)
-		b.want(c.name, b.s.tlp.want != probeNone, c.want)
+		b.want(c.name, b.s.tlp.want != tlpNone, c.want)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestProbeTimer(t *testing.T) {
 		if c.want > 0 {
 			want = b.now.Add(c.want)
 		}
-		b.want(c.name, b.s.timers.probe, want)
+		b.want(c.name, b.s.timers.tlp, want)
 	}
 }
 
@@ -150,21 +150,21 @@ func TestProbeNotArmed(t *testing.T) {
 		"loss":       func(b *bench) { b.s.state = Loss },
 		"SACK":       func(b *bench) { b.s.q.list[sacked].n = 1 },
 		"a probe":    func(b *bench) { b.s.tlp.inFlight = true },
-		"one wanted": func(b *bench) { b.s.tlp.want = probeLast },
+		"one wanted": func(b *bench) { b.s.tlp.want = tlpLast },
 		"no sample":  func(b *bench) { b.s.rtt.fresh = false },
 	} {
 		b := newBench(t, conf(RACK), 100*ms)
 		b.send(0, 2)
 		f(b)
-		b.s.armProbe(b.now)
-		b.want(name, b.s.timers.probe, tick.Never)
+		b.s.armTLP(b.now)
+		b.want(name, b.s.timers.tlp, tick.Never)
 	}
 	for _, st := range []State{Open, Disorder, CWR} {
 		b := newBench(t, conf(RACK), 100*ms)
 		b.send(0, 2)
 		b.s.state = st
-		b.s.armProbe(b.now)
-		b.want(st.String(), b.s.timers.probe, b.now.Add(200*ms))
+		b.s.armTLP(b.now)
+		b.want(st.String(), b.s.timers.tlp, b.now.Add(200*ms))
 	}
 }
 

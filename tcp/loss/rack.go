@@ -87,7 +87,8 @@ func (s *Sender) detect(now tick.Time) {
 }
 
 // detectRACK is step 5 of RFC 8985, 6.2. Records in flight are ordered by the time sent, so the walk ends at the first
-// that is too young; it goes on a little to set the timer to when all of them will be judged.
+// that was sent after RACK.segment. Records sent before it, and not yet due, move the timer to the latest of their due
+// times, so that one expiry judges all of them. After reorderWalk such records the walk ends as well.
 func (s *Sender) detectRACK(now tick.Time) {
 	s.timers.reorder = tick.Never
 	if !s.rack.ok {
@@ -95,7 +96,7 @@ func (s *Sender) detectRACK(now tick.Time) {
 	}
 	l := &s.q.list[inFlight]
 	if s.rack.end.LessEq(s.una) && (l.n == 0 || s.q.at(l.first).sent >= s.rack.sent) {
-		return // everything in flight ends later and was not sent earlier: the usual case in a burst
+		return // nothing in flight was sent before RACK.segment: the usual case in a burst
 	}
 	s.walkRACK(now)
 }

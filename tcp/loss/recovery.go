@@ -43,7 +43,7 @@ func (s *Sender) enterRecovery(now tick.Time) {
 	}
 }
 
-// enterCWR reduces the window without a retransmission: for a mark, or a loss that a probe repaired.
+// enterCWR reduces the window without a retransmission: for a mark, or a loss that a tail loss probe repaired.
 func (s *Sender) enterCWR(loss bool, now tick.Time) {
 	if loss {
 		s.cc.OnLoss(s.flight())

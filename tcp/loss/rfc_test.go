@@ -127,7 +127,7 @@ func TestRACKFigure1(t *testing.T) {
 	b.send(0, 4)
 	b.wait(100 * ms)
 	b.ack(1) // event 2: P1, P2, P3 are lost
-	b.expire(ExpiredProbe)
+	b.expire(ExpiredTLP)
 	if b.now != tick.Time(10*tick.Second).Add(300*ms) {
 		t.Errorf("probe at %v, want two round trips after the acknowledgement", b.now)
 	}
@@ -171,7 +171,7 @@ func TestLostInOrder(t *testing.T) {
 	cfg.NoFRTO = true
 	b := newBench(t, cfg, 100*ms)
 	b.send(0, 6)
-	b.expire(ExpiredProbe)
+	b.expire(ExpiredTLP)
 	b.s.NoNewData(b.now)
 	b.want("probe", b.resend(), []int{5})
 	b.expire(ExpiredRTO)

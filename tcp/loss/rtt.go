@@ -18,7 +18,7 @@ type estimator struct {
 	min, max  tick.Duration
 	shift     int           // doublings by back-off (RFC 6298, 5.5), until the next sample (Karn)
 	retries   int           // timeouts without new data acknowledged
-	fresh     bool          // a sample was taken since the last probe
+	fresh     bool          // a sample was taken since the last tail loss probe
 	minNow    tick.Duration // least round trip of this and the last half window
 	minBefore tick.Duration
 	rotated   tick.Time

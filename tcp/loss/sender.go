@@ -172,7 +172,7 @@ func (s *Sender) Permit(now tick.Time) int {
 	if s.q.len() >= maxRecords {
 		return 0
 	}
-	if s.tlp.want == probeNew || s.frto.step == frtoNew {
+	if s.tlp.want == tlpNew || s.frto.step == frtoNew {
 		return s.mss
 	}
 	if s.q.len() == 0 {
@@ -207,8 +207,9 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	if n <= 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
 		return
 	}
-	// Segments of the same time, except the second in flight, find the probe armed.
-	armed := s.lastSent == now && s.q.len() > 1 && s.state <= Disorder && s.tlp.want == probeNone
+	// Segments sent at one time have one deadline. The first arms it; the second may change it, because PTO allows for
+	// a delayed ACK while one segment is in flight (RFC 8985, 7.2).
+	armed := s.lastSent == now && s.q.len() > 1 && s.state <= Disorder && s.tlp.want == tlpNone
 	s.lastSent = now
 	s.prr.out += n
 	if s.frto.step == frtoNew {
@@ -225,7 +226,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
 		s.pace.onSent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
 	}
-	if s.tlp.want == probeNew {
+	if s.tlp.want == tlpNew {
 		s.tlp.onSent(s.nxt, 0)
 		s.count.Probes++
 		s.timers.rto = now.Add(s.timeout())
@@ -234,7 +235,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 		s.timers.rto = now.Add(s.timeout())
 	}
 	if !armed {
-		s.armProbe(now)
+		s.armTLP(now)
 	}
 }
 
@@ -257,9 +258,9 @@ func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
 }
 
 // Steady reports whether only the window and the pacing rate decide about new segments: nothing is lost, no
-// probe is wanted, no reduction is under way.
+// tail loss probe is due, no reduction is under way.
 func (s *Sender) Steady() bool {
-	return s.state <= Disorder && s.tlp.want == probeNone && s.frto.step == frtoOff &&
+	return s.state <= Disorder && s.tlp.want == tlpNone && s.frto.step == frtoOff &&
 		s.dups == 0 && s.lostRecords() == 0
 }
 
@@ -274,8 +275,8 @@ func (p *pace) onSent(n, rate, mss int, now tick.Time) {
 // returns true, Retransmit has a record now.
 func (s *Sender) NoNewData(now tick.Time) bool {
 	switch {
-	case s.tlp.want == probeNew:
-		s.tlp.want = probeLast
+	case s.tlp.want == tlpNew:
+		s.tlp.want = tlpLast
 		return s.q.len() > 0
 	case s.frto.step == frtoNew:
 		s.frto.step = frtoOff
@@ -289,19 +290,19 @@ func (s *Sender) NoNewData(now tick.Time) bool {
 
 // Retransmit returns the next record to retransmit now, and the same one until Retransmitted covers it.
 func (s *Sender) Retransmit(now tick.Time) (Tx, bool) {
-	if s.lostRecords() == 0 && s.tlp.want != probeLast {
+	if s.lostRecords() == 0 && s.tlp.want != tlpLast {
 		return Tx{}, false
 	}
 	return s.retransmit()
 }
 
 func (s *Sender) retransmit() (Tx, bool) {
-	id, probe, ok := s.chooseRetransmit()
+	id, isTLP, ok := s.chooseRetransmit()
 	if !ok {
 		return Tx{}, false
 	}
 	r := s.q.at(id)
-	tx := Tx{Range: r.span(), Kind: r.kind, Probe: probe}
+	tx := Tx{Range: r.span(), Kind: r.kind, TLP: isTLP}
 	if s.part.on && s.part.id == id {
 		tx.Start = seq.Max(tx.Start, s.part.from)
 	}
@@ -309,12 +310,12 @@ func (s *Sender) retransmit() (Tx, bool) {
 }
 
 // chooseRetransmit returns the next record to retransmit.
-func (s *Sender) chooseRetransmit() (id uint32, probe, ok bool) {
-	if s.tlp.want == probeLast {
+func (s *Sender) chooseRetransmit() (id uint32, isTLP, ok bool) {
+	if s.tlp.want == tlpLast {
 		if id := s.q.tail - 1; s.q.len() > 0 && s.q.at(id).place == inFlight {
 			return id, true, true
 		}
-		s.tlp.want = probeNone
+		s.tlp.want = tlpNone
 	}
 	if s.frto.step == frtoNew || s.frto.step == frtoWait {
 		return 0, false, false
@@ -345,7 +346,7 @@ func (s *Sender) chooseRetransmit() (id uint32, probe, ok bool) {
 // Retransmitted records the retransmission of r: the range that Retransmit returned, or its first bytes if the MSS fell
 // below the record.
 func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
-	id, probe, ok := s.chooseRetransmit()
+	id, isTLP, ok := s.chooseRetransmit()
 	if !ok || r.Len() == 0 || !s.q.at(id).span().Covers(r) {
 		return
 	}
@@ -355,7 +356,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	s.count.RetransmittedBytes += uint64(r.Len())
 	s.prr.out += r.Len()
 	s.undo.onResent(r.Len(), now)
-	if !probe {
+	if !isTLP {
 		s.frto.onResent(rec.end())
 	}
 	if r.End.Less(rec.end()) {
@@ -370,7 +371,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 		rec.transmissions++
 	}
 	s.q.link(id, inFlight)
-	if probe {
+	if isTLP {
 		s.tlp.onSent(s.nxt, int(rec.size))
 		s.count.Probes++
 		s.timers.rto = now.Add(s.timeout())
@@ -380,5 +381,5 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	if id == s.q.head || s.timers.rto == tick.Never {
 		s.timers.rto = now.Add(s.timeout())
 	}
-	s.armProbe(now)
+	s.armTLP(now)
 }

@@ -210,7 +210,7 @@ func TestDSACKUndo(t *testing.T) {
 func TestDSACKUndoBesideProbe(t *testing.T) {
 	probe := func(b *bench, last int) {
 		b.Helper()
-		b.expire(ExpiredProbe)
+		b.expire(ExpiredTLP)
 		b.s.NoNewData(b.now)
 		b.want("probe", b.resend(), []int{last})
 	}
@@ -265,13 +265,13 @@ func TestProbe(t *testing.T) {
 	probe := func() *bench {
 		b := newBench(t, conf(RACK), 100*ms)
 		b.send(0, 3)
-		b.expire(ExpiredProbe)
+		b.expire(ExpiredTLP)
 		b.want("time", b.now.Sub(tick.Time(10*tick.Second)), 200*ms)
 		b.want("there is something", b.s.NoNewData(b.now), true)
 		tx, _ := b.s.Retransmit(b.now)
-		b.want("probe", tx.Probe, true)
+		b.want("probe", tx.TLP, true)
 		b.want("the last", b.resend(), []int{2})
-		b.want("one probe only", b.s.timers.probe, tick.Never)
+		b.want("one probe only", b.s.timers.tlp, tick.Never)
 		return b
 	}
 	b := probe()
@@ -297,7 +297,7 @@ func TestProbe(t *testing.T) {
 
 	b = newBench(t, conf(RACK), 100*ms) // a new segment is the better probe
 	b.send(0, 3)
-	b.expire(ExpiredProbe)
+	b.expire(ExpiredTLP)
 	b.want("permit", b.s.Permit(b.now) > 0, true)
 	b.send(3, 4)
 	b.want("counted", b.s.count.Probes, uint64(1))
@@ -306,9 +306,9 @@ func TestProbe(t *testing.T) {
 
 	b = newBench(t, conf(RACK), 100*ms) // after FIN nothing is new
 	b.s.Sent(seq.Of(b.s.Nxt(), 501), FIN, true, b.now)
-	b.expire(ExpiredProbe)
+	b.expire(ExpiredTLP)
 	tx, ok := b.s.Retransmit(b.now)
-	b.want("FIN again", ok && tx.Probe && tx.Kind == FIN && tx.Len() == 501, true)
+	b.want("FIN again", ok && tx.TLP && tx.Kind == FIN && tx.Len() == 501, true)
 	b.s.Retransmitted(tx.Range, b.now)
 	b.want("FIN acknowledged", b.input(Ack{Ack: b.s.Nxt()}).FINAcked, true)
 	b.want("idle", b.s.Deadline(), tick.Never)

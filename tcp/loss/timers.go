@@ -4,7 +4,7 @@ import "xwarp/tcp/tick"
 
 // timers are the deadlines of RFC 8985, 8. Only the earliest matters; each is Never when off.
 type timers struct {
-	rto, probe, reorder, renege tick.Time
+	rto, tlp, reorder, renege tick.Time
 }
 
 func (t *timers) init() {
@@ -30,30 +30,30 @@ func (s *Sender) armTimers(now tick.Time) {
 	if s.timers.rto == tick.Never {
 		s.timers.rto = now.Add(s.timeout())
 	}
-	s.armProbe(now)
+	s.armTLP(now)
 }
 
-// armProbe schedules the tail loss probe (RFC 8985, 7.2).
-func (s *Sender) armProbe(now tick.Time) {
-	s.timers.probe = tick.Never
+// armTLP schedules the tail loss probe (RFC 8985, 7.2).
+func (s *Sender) armTLP(now tick.Time) {
+	s.timers.tlp = tick.Never
 	if s.mode != RACK || s.cfg.NoTLP || s.state == Recovery || s.state == Loss ||
-		s.q.list[sacked].n > 0 || s.tlp.inFlight || s.tlp.want != probeNone || !s.rtt.fresh ||
+		s.q.list[sacked].n > 0 || s.tlp.inFlight || s.tlp.want != tlpNone || !s.rtt.fresh ||
 		s.q.len() == 0 {
 		return
 	}
-	pto := probeWithoutRTT
+	pto := ptoWithoutRTT
 	if s.rtt.s8 != 0 {
-		pto = max(2*s.rtt.srtt(), probeFloor)
+		pto = max(2*s.rtt.srtt(), ptoFloor)
 		if s.q.len() == 1 {
 			pto += s.cfg.MaxAckDelay
 		}
 	}
-	s.timers.probe = min(now.Add(pto), s.timers.rto)
+	s.timers.tlp = min(now.Add(pto), s.timers.rto)
 }
 
 // Deadline returns when Expire wants to be called, Never if nothing is outstanding.
 func (s *Sender) Deadline() tick.Time {
-	t := min(s.timers.rto, s.timers.probe, s.timers.reorder, s.timers.renege)
+	t := min(s.timers.rto, s.timers.tlp, s.timers.reorder, s.timers.renege)
 	if s.pace.blocked {
 		t = min(t, s.pace.next)
 	}
@@ -90,15 +90,15 @@ func (s *Sender) Expire(now tick.Time) (x Expired) {
 		}
 	}
 	switch {
-	case s.timers.probe <= now:
-		s.timers.probe = tick.Never
-		s.tlp.want = probeNew
+	case s.timers.tlp <= now:
+		s.timers.tlp = tick.Never
+		s.tlp.want = tlpNew
 		if s.finSent() {
-			s.tlp.want = probeLast
+			s.tlp.want = tlpLast
 		}
 		s.rtt.fresh = false
 		s.timers.rto = now.Add(s.timeout())
-		x |= ExpiredProbe
+		x |= ExpiredTLP
 	case s.timers.rto <= now:
 		s.onTimeout(now)
 		x |= ExpiredRTO
@@ -138,7 +138,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 	s.rtt.retries++
 	s.rtt.shift = min(s.rtt.shift+1, maxBackoff)
 	s.timers.rto = now.Add(s.timeout())
-	s.timers.probe = tick.Never
+	s.timers.tlp = tick.Never
 }
 
 // markTimedOut marks the head lost, and all other records for which RACK no longer expects an acknowledgement.

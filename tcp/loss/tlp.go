@@ -7,18 +7,19 @@ import (
 
 // tlp is the tail loss probe's state (RFC 8985, 7).
 type tlp struct {
-	want     probe
-	inFlight bool    // a probe is unacknowledged
+	want     tlpStep
+	inFlight bool    // the probe is unacknowledged
 	resent   int     // bytes that were retransmitted: TLP.is_retrans if not 0
 	end      seq.Num // TLP.end_seq
 }
 
-type probe uint8
+// tlpStep is what the expired probe timer asks for.
+type tlpStep uint8
 
 const (
-	probeNone probe = iota
-	probeNew        // the timer fired: a new segment is wanted
-	probeLast       // there is none: the last record goes again
+	tlpNone tlpStep = iota
+	tlpNew          // the timer fired: a new segment is wanted
+	tlpLast         // there is none: the last record goes again
 )
 
 func (t *tlp) cancel() { *t = tlp{} }
@@ -27,11 +28,11 @@ func (t *tlp) onSent(nxt seq.Num, again int) {
 	*t = tlp{inFlight: true, resent: again, end: nxt}
 }
 
-// checkProbe is TLP_process_ack (RFC 8985, 7.4.2).
-func (s *Sender) checkProbe(a *Ack, now tick.Time) {
+// checkTLP is TLP_process_ack (RFC 8985, 7.4.2).
+func (s *Sender) checkTLP(a *Ack, now tick.Time) {
 	t, ev := &s.tlp, &s.ev
-	if t.want != probeNone && (ev.acked > 0 || ev.newSACK > 0) {
-		t.want = probeNone
+	if t.want != tlpNone && (ev.acked > 0 || ev.newSACK > 0) {
+		t.want = tlpNone
 	}
 	if !t.inFlight || a.Ack.Less(t.end) {
 		return

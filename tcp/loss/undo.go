@@ -9,7 +9,7 @@ import (
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	bytes  int     // retransmitted since, or as a probe before, and not reported as duplicates
+	bytes  int     // retransmitted since, or as a tail loss probe before, and not reported as duplicates
 	resent bool    // something was retransmitted
 	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
 	// acknowledgement came since
