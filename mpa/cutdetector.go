@@ -10,8 +10,8 @@ import "math/bits"
 // the same bytes arrive again, in segments of any size. A sender that cuts its FPDUs pays one retransmission; after it,
 // cut FPDUs are kept at once for a long time.
 //
-// It also counts how often an FPDU was wrong, by its CRC or its length, so that judgeWrong ends the stream when TCP
-// does not repair the FPDU.
+// It also counts how often an FPDU was wrong, by its CRC or its length, so that the receiver ends the stream when
+// TCP does not repair the FPDU.
 type cutDetector struct {
 	enabled      bool
 	aligned      int // aligned offers; negative: offers to come until the sender counts as aligned again
@@ -72,11 +72,11 @@ func (d *cutDetector) sawAligned() {
 // expectsWholeFPDUs reports whether an incomplete FPDU is suspicious now.
 func (d *cutDetector) expectsWholeFPDUs() bool { return d.enabled && d.aligned >= 0 }
 
-// judgePartial returns refuse if the bytes at offset at, which do not make a correct FPDU, should be sent again. seen
-// identifies the bytes: bytes changed on the way do not arrive the same twice.
-func (d *cutDetector) judgePartial(at int64, seen fingerprint) verdict {
+// refusePartial counts the bytes at offset at, which are not a complete FPDU, and reports whether TCP should send them
+// again. seen identifies the bytes, because bytes that were changed on the way do not arrive the same twice.
+func (d *cutDetector) refusePartial(at int64, seen fingerprint) bool {
 	if !d.expectsWholeFPDUs() {
-		return accept
+		return false
 	}
 	d.sinceRefusal = 0
 	d.refusals++
@@ -86,24 +86,18 @@ func (d *cutDetector) judgePartial(at int64, seen fingerprint) verdict {
 	w.seen = seen
 	if d.refusals >= maxRefusals || same || w.n > maxRepeats {
 		d.aligned, d.refusals = -unalignedOffers, 0
-		return accept
+		return false
 	}
-	return refuse
+	return true
 }
 
-// judgeWrong returns refuse for the first maxRepeats times that the FPDU at offset at is wrong, then fail. It
-// needs no aligned sender: enabled and aligned have no effect.
-func (d *cutDetector) judgeWrong(at int64, inOrder bool) verdict {
-	n := 0
+// refuseWrong counts the wrong FPDU at offset at, and reports whether TCP should send it again: the first maxRepeats
+// times. It needs no aligned sender, so enabled and aligned have no effect.
+func (d *cutDetector) refuseWrong(at int64, inOrder bool) bool {
 	if inOrder {
-		n = d.countWrongInOrder(at)
-	} else {
-		n = d.countWrong(at)
+		return d.countWrongInOrder(at) <= maxRepeats
 	}
-	if n > maxRepeats {
-		return fail
-	}
-	return refuse
+	return d.countWrong(at) <= maxRepeats
 }
 
 // countWrong counts the FPDU at offset at as wrong and returns how often it was.

@@ -8,10 +8,10 @@ import (
 // seenAt is a fingerprint that no other offset has.
 func seenAt(at int64) fingerprint { return fingerprint{n: 20, whole: uint32(at + 1)} }
 
-// judgeNew gives d partial FPDUs at n new places from offset at on, and returns how many d refused.
-func (d *cutDetector) judgeNew(at int64, n int) (refused int) {
+// offerNew gives d partial FPDUs at n new places from offset at on, and returns how many d refused.
+func (d *cutDetector) offerNew(at int64, n int) (refused int) {
 	for i := range int64(n) {
-		if d.judgePartial(at+i, seenAt(at+i)) == refuse {
+		if d.refusePartial(at+i, seenAt(at+i)) {
 			refused++
 		}
 	}
@@ -24,24 +24,24 @@ func (d *cutDetector) judgeNew(at int64, n int) (refused int) {
 func TestCutDetectorLearnsFromRefusals(t *testing.T) {
 	var d cutDetector
 	d.init(false)
-	if d.expectsWholeFPDUs() || d.judgePartial(0, seenAt(0)) == refuse || d.refusals != 0 {
+	if d.expectsWholeFPDUs() || d.refusePartial(0, seenAt(0)) || d.refusals != 0 {
 		t.Error("disabled, and it refuses")
 	}
 	for _, aligned := range []int{forgetRefusals - 1, forgetRefusals} {
 		d.init(true)
-		if n := d.judgeNew(0, maxRefusals-1); n != maxRefusals-1 {
+		if n := d.offerNew(0, maxRefusals-1); n != maxRefusals-1 {
 			t.Errorf("%d of %d refused", n, maxRefusals-1)
 		}
 		for range aligned {
 			d.sawAligned()
 		}
-		forgotten := d.judgePartial(900, seenAt(900)) == refuse
+		forgotten := d.refusePartial(900, seenAt(900))
 		if forgotten != (aligned == forgetRefusals) {
 			t.Errorf("after %d aligned offers refusals are forgotten: %v", aligned, forgotten)
 		}
 	}
 	d.init(true)
-	if n := d.judgeNew(0, maxRefusals); n != maxRefusals-1 || d.expectsWholeFPDUs() {
+	if n := d.offerNew(0, maxRefusals); n != maxRefusals-1 || d.expectsWholeFPDUs() {
 		t.Fatalf("%d of %d refused, whole FPDUs expected: %v", n, maxRefusals,
 			d.expectsWholeFPDUs())
 	}
@@ -51,22 +51,22 @@ func TestCutDetectorLearnsFromRefusals(t *testing.T) {
 		}
 		d.sawAligned()
 	}
-	if n := d.judgeNew(100, maxRefusals); n != maxRefusals-1 {
+	if n := d.offerNew(100, maxRefusals); n != maxRefusals-1 {
 		t.Errorf("%d of %d refused of a sender that is aligned again", n, maxRefusals)
 	}
 	d.init(true)
 	for i := range int64(maxRepeats + 1) {
-		if got := d.judgePartial(0, seenAt(i)) == refuse; got != (i < maxRepeats) {
+		if got := d.refusePartial(0, seenAt(i)); got != (i < maxRepeats) {
 			t.Errorf("FPDU 0, other bytes each time: refused %v the time %d", got, i+1)
 		}
 	}
 	d.init(true)
-	if d.judgePartial(0, seenAt(5)) != refuse || d.judgePartial(0, seenAt(5)) == refuse ||
+	if !d.refusePartial(0, seenAt(5)) || d.refusePartial(0, seenAt(5)) ||
 		d.expectsWholeFPDUs() {
 		t.Error("the same bytes are refused twice")
 	}
 	d.init(true)
-	if d.countWrong(0); d.judgePartial(0, fingerprint{n: 1}) != refuse {
+	if d.countWrong(0); !d.refusePartial(0, fingerprint{n: 1}) {
 		t.Error("an FPDU that failed its CRC counts as seen")
 	}
 }

@@ -31,7 +31,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	case v == postpone && isl.chainEnd >= s.start:
 		r.stats.LimitDrops += uint64(s.end - s.kept)
 	case s.kept < s.end:
-		if isl.chainEnd == s.kept && r.judgePartial(s.kept) == refuse {
+		if isl.chainEnd == s.kept && r.refusePartial(s.kept) {
 			r.refusedFrom, r.refusedTo = s.kept, s.end
 			break
 		}
@@ -59,13 +59,14 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	return nil
 }
 
-// judgePartial returns refuse if the segment's bytes from at on, which are not a complete FPDU, are suspicious.
-func (r *Receiver) judgePartial(at int64) verdict {
-	if !r.expectsWholeFPDUs() || r.cuts.judgePartial(at, r.fingerprint(at)) != refuse {
-		return accept
+// refusePartial reports whether the segment's bytes from at on, which are not a complete FPDU, are refused as
+// suspicious.
+func (r *Receiver) refusePartial(at int64) bool {
+	if !r.expectsWholeFPDUs() || !r.cuts.refusePartial(at, r.fingerprint(at)) {
+		return false
 	}
 	r.stats.Suspicious++
-	return refuse
+	return true
 }
 
 // islandFollows reports whether the first island follows the part in order without a hole.
@@ -200,7 +201,7 @@ func (r *Receiver) extendIsland(isl *island, l walkLimit) {
 	head := s.start
 	if byMarker && isl.chainStart > s.start { // the tail of an FPDU, and more
 		head = min(isl.chainStart, s.end)
-		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(head) && r.judgePartial(s.start) == refuse {
+		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(head) && r.refusePartial(s.start) {
 			isl.dropStart(isl.start)
 			return
 		}
@@ -226,7 +227,7 @@ func (r *Receiver) extendIsland(isl *island, l walkLimit) {
 		if v == postpone {
 			r.stats.LimitDrops += uint64(s.end - s.kept)
 		}
-		if v != accept {
+		if v != accept && v != stopped {
 			return
 		}
 	}
@@ -247,12 +248,12 @@ func (r *Receiver) holdOutOfOrder(isl *island, startsAligned bool) {
 		r.holdUnknown(at)
 	case isl.chainStart < 0:
 		r.stats.Unknown++
-		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(s.end) && r.judgePartial(at) == refuse {
+		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(s.end) && r.refusePartial(at) {
 			return
 		}
 		r.holdUnknown(at)
 	default:
-		if isl.chainEnd == at && r.judgePartial(at) == refuse {
+		if isl.chainEnd == at && r.refusePartial(at) {
 			return
 		}
 		r.stats.Partial++

@@ -10,12 +10,11 @@ import (
 type verdict uint8
 
 const (
-	// accept: every complete FPDU is placed, or the walk stopped until the island is in order. The other bytes may be
-	// held.
-	accept   verdict = iota
-	refuse           // the segment's bytes from chainEnd on count as never received: TCP sends them again
-	postpone         // a limit prevents the next FPDU
-	fail             // the stream has ended with Receiver.err
+	accept   verdict = iota // every complete FPDU is placed; the bytes behind them may be held
+	stopped                 // an FPDU out of order is wrong: its bytes may be held, and the walk continues in order
+	refuse                  // the segment's bytes from chainEnd on count as never received: TCP sends them again
+	postpone                // a limit prevents the next FPDU
+	fail                    // the stream has ended with Receiver.err
 )
 
 // walkLimit is where a walk ends.
@@ -61,8 +60,7 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 				r.endStream(markerError(start))
 				return fail
 			}
-			r.stopWalking(isl)
-			return accept
+			return r.stopWalking(isl)
 		}
 		if v := r.placeFPDU(isl, l, fpdu, start, length, end, n); v != accept {
 			return v
@@ -75,13 +73,12 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 func (r *Receiver) judgeWrong(isl *island, l walkLimit, end int64, code uint8) verdict {
 	// Only bytes of the segment can be refused; earlier ones are acknowledged.
 	if isl.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
-		r.cuts.judgeWrong(isl.chainEnd, l.inOrder) == refuse {
+		r.cuts.refuseWrong(isl.chainEnd, l.inOrder) {
 		r.stats.CRCDrops++
 		return refuse
 	}
 	if !l.inOrder {
-		r.stopWalking(isl)
-		return accept
+		return r.stopWalking(isl)
 	}
 	if code == CodeMarker {
 		r.stats.MarkerErrors++
@@ -114,12 +111,13 @@ func (r *Receiver) whyNotRepaired(at int64) string {
 }
 
 // stopWalking ends the walks along isl until isl is in order. Its bytes are held, and the length chain decides then.
-func (r *Receiver) stopWalking(isl *island) {
+func (r *Receiver) stopWalking(isl *island) verdict {
 	isl.walkStopped = true
 	if isl.records.empty() {
 		isl.chainStart, isl.chainEnd = none, none
 		r.stats.BadGuesses++
 	}
+	return stopped
 }
 
 // placeFPDU places and records the FPDU in [start, end), whose ULPDU has n bytes. Place may panic in order: nothing is

@@ -140,9 +140,9 @@ func (c *Conn) oweChallengeAck(now tick.Time) {
 	c.oweAck(seq.Range{}, false)
 }
 
-// answerWindowOrKeepaliveProbe queues the answer to a keepalive or window probe. It is limited by probeAnswerPause of this connection, not by
-// the shared Budget: a peer ends a connection without answers to its probes, and other peers must not be able to cause
-// that.
+// answerWindowOrKeepaliveProbe queues the answer to a keepalive or window probe. It is limited by probeAnswerPause of
+// this connection, not by the shared Budget: a peer ends a connection without answers to its probes, and other peers
+// must not be able to cause that.
 func (c *Conn) answerWindowOrKeepaliveProbe(now tick.Time) {
 	if now < c.probeAnswerAt {
 		c.n.ProbesSuppressed++

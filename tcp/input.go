@@ -128,8 +128,8 @@ func (c *Conn) isAcceptable(s *Segment) bool {
 }
 
 // onUnacceptable answers a segment that fails the first check. Bytes that were received before are a retransmission
-// after a lost acknowledgement, or a window probe: they are answered without a throttle. All other answers are throttled,
-// because the segment may be forged or part of an ACK loop.
+// after a lost acknowledgement, or a window probe: they are answered without a throttle. All other answers are
+// throttled, because the segment may be forged or part of an ACK loop.
 func (c *Conn) onUnacceptable(s *Segment, now tick.Time) {
 	if s.Flags&wire.RST != 0 {
 		return

@@ -223,10 +223,10 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 	t.keepaliveAt = now.Add(c.cfg.KeepaliveInterval)
 }
 
-// pollWindowOrKeepaliveProbe emits a keepalive or zero-window probe: a segment without data just left of the window, which the peer must
-// answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record permanently. The probe does not count
-// as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4). Older acknowledgements
-// that are still due, because nothing could leave for some time, go first.
+// pollWindowOrKeepaliveProbe emits a keepalive or zero-window probe: a segment without data just left of the window,
+// which the peer must answer. A probe with a byte of new data (RFC 9293, 3.8.6.1) would cut a record permanently. The
+// probe does not count as an acknowledgement, because the receiver drops it before it processes the ACK (3.10.7.4).
+// Older acknowledgements that are still due, because nothing could leave for some time, go first.
 func (c *Conn) pollWindowOrKeepaliveProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
 	if !t.windowProbeDue && !t.keepaliveDue || c.nOwed > 0 && c.owed[0].ack != c.rcvNxt {
