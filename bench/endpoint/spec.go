@@ -168,8 +168,8 @@ func (p Peer) verbs() bool { return p == XDP || p == Layered || p == Daemon }
 // Frames reports whether p carries frames without any protocol.
 func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }
 
-// buffers returns how many message buffers each connection has, and how far apart: as many as are under way,
-// but no more memory than MaxMemory for all.
+// buffers returns the number of message buffers of each connection and their distance in bytes. There is one for each
+// message under way, capped so that all of them fit in MaxMemory.
 func (s *Spec) buffers() (n, stride int) {
 	stride = (s.Size + 63) &^ 63
 	if s.Mode == Latency {

@@ -116,8 +116,8 @@ func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// commands make the commands. A new one is a new file and a line here. If it prints JSON it takes -j, and a new JSON
-// object needs a line in documents (jsontopic.go).
+// commands make the commands. A new one is a new file and a line here. Each command takes -j, or is listed in none of
+// TestJSONEverywhere. A new JSON object needs a line in documents (jsontopic.go).
 var commands = []func(*global) *cobra.Command{
 	newDemo,
 	newServe,

@@ -189,11 +189,12 @@ func (q *QP) releaseKept() {
 	}
 }
 
+// flushRecv completes the posted receives.
 func (q *QP) flushRecv() {
 	r := &q.rq
 	for n := r.len(); n > 0; { // leaves receives that Complete posts meanwhile
 		if r.srq != nil && r.taken[uint32(r.next)&r.mask] < 0 {
-			r.next++ // a message ahead has taken one, this one has not
+			r.next++ // this message has taken no receive, although a later one, which arrived earlier, has
 			continue
 		}
 		w := q.firstRecv()

@@ -1,7 +1,7 @@
-// Package budget is what one user of this host, and one peer, may cost the daemon: each bound with the attack
-// or the exhaustion that it stops. What can be configured has its default in
-// engine/daemon/config/default.toml.
 package budget
+
+// The limits of this file name the attack or the exhaustion that they stop. What can be configured has its default in
+// engine/daemon/config/default.toml.
 
 import (
 	"time"
@@ -115,7 +115,7 @@ const (
 )
 
 // OperatorSessions are the programs at the operator's socket at a time; none of the shares above bounds them.
-// RootSessions is how many programs of root find a place at the socket of all although others have filled it
+// RootSessions is the number of root's programs that the socket for all users admits after others have filled it
 // (daemon.clients).
 const (
 	OperatorSessions = 16

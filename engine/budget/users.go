@@ -1,3 +1,4 @@
+// Package budget counts what users, tenants and peers hold, and refuses what exceeds their limits.
 package budget
 
 import (
@@ -235,7 +236,7 @@ func (a *Account) share(k Kind) int64 {
 	}
 	others := a.users.taken[k] - a.used[k]
 	share := Share(most, others)
-	if k == Sessions && a.UID == 0 { // some places are beyond
+	if k == Sessions && a.UID == 0 { // root may exceed the configured number by RootSessions
 		share = max(share, min(RootSessions, most+RootSessions-others))
 	}
 	return share

@@ -215,7 +215,8 @@ func (c *Conn) Acked(to seq.Num) {
 	}
 }
 
-// Offer takes bytes that arrived; see stack.Upper.
+// Offer takes bytes that arrived; see stack.Upper. After an error all of them count as received: the stream has ended,
+// and the peer's TCP need not send again what nobody reads, so that its FIN can arrive.
 func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	switch c.state {
 	case open:

@@ -10,9 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// hop is the next hop towards one remote address, shared by the connections to it. Whatever leaves for that
-// address goes there, and never to where a frame came from: else whoever is on the link could have the
-// answers to what it sends in another's name.
+// hop is the next hop towards one remote address, shared by the connections to it. Segments go to its MAC, never to the
+// source MAC of a received frame. Otherwise a host on the link that spoofs an IP address would receive our answers.
 type hop struct {
 	dst   ip.Addr
 	mac   [6]byte

@@ -179,8 +179,9 @@ func (q *queue) progress(n int64) {
 	q.cfg.Progress(q.copiedBytes, q.total)
 }
 
-// isComplete reports whether the caller is the only one at work on j, of which nothing failed.
-func (q *queue) isComplete(j *job) bool {
+// mayFinish reports whether the caller is the last worker on j and no part failed, so that closing the file may complete
+// it.
+func (q *queue) mayFinish(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return j.users == 1 && !j.failed

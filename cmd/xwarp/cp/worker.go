@@ -147,7 +147,7 @@ func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) erro
 	if err != nil {
 		w.failJob(j, err)
 	}
-	complete := w.isComplete(j)
+	complete := w.mayFinish(j)
 	if f != nil && !w.c.Over() {
 		if err = f.Close(ctx, complete); err != nil {
 			w.failJob(j, err)

@@ -346,7 +346,8 @@ func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 	return true
 }
 
-// note stores the kernel's entry of hop, and the time of the request. Without an entry n is nil.
+// note stores the kernel's entry of hop; n is nil if there is none. asked reports that the kernel was told to confirm
+// the entry, unless it is a permanent one, so that tellRecent may use the entry for HopAge.
 func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

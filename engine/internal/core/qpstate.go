@@ -194,6 +194,8 @@ func (q *QP) setGone(err error) {
 	}
 	defer q.finishGone() // also after a panic: goroutines may wait
 	q.setDown(err)
+	// The stream leaves the protocol's queue pair in IDLE when the start-up failed, and when both sides closed it. It
+	// gets no other stream, so ERROR flushes the receives that are posted now and later.
 	if q.shard.Load() != nil && q.core.State() == rdmap.Idle {
 		q.core.Abort()
 	}
