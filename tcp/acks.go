@@ -12,7 +12,7 @@ type pendingAck struct {
 	// from is the end of the previous acknowledgement: StretchAck bounds ack - from.
 	from       seq.Num
 	dup        seq.Range // duplicate bytes to report (RFC 2883), or empty
-	reportsGap bool      // bytes beyond a hole, or duplicates, arrived: it has SACK blocks if the peer permits them
+	reportsGap bool      // bytes beyond a hole, or duplicates, arrived: SACK blocks, if the peer permits them
 	ece        bool      // RFC 3168, 6.1.3
 	// noSACK: an ACK of ACKs, without SACK blocks (RFC 9768, 3.2.2.5.1)
 	noSACK bool
@@ -46,7 +46,8 @@ func (c *Conn) oweAck(dup seq.Range, stretch bool) {
 			if !dup.Empty() {
 				last.dup = dup
 			}
-			last.ack, last.reportsGap, last.ece, last.noSACK = c.rcvNxt, last.reportsGap || gap, ece, false
+			last.ack, last.reportsGap = c.rcvNxt, last.reportsGap || gap
+			last.ece, last.noSACK = ece, false
 			return
 		}
 	}

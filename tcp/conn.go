@@ -259,8 +259,8 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). The default is a stream
-// of bytes. A unit with boundaries is cut in three cases, which Counters count:
+// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). The default is a
+// stream of bytes. A unit with boundaries is cut in three cases, which Counters count:
 //
 //   - It is longer than EMSS, which fell or is below the smallest unit (SplitEMSS; SplitRetransmit when EMSS fell
 //     after the first transmission).

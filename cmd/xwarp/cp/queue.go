@@ -179,8 +179,8 @@ func (q *queue) progress(n int64) {
 	q.cfg.Progress(q.copiedBytes, q.total)
 }
 
-// mayFinish reports whether the caller is the last worker on j and no part failed, so that closing the file may complete
-// it.
+// mayFinish reports whether the caller is the last worker on j and no part failed, so that closing the file may
+// complete it.
 func (q *queue) mayFinish(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
