@@ -78,21 +78,38 @@ func (c *client) close() {
 var errNoDaemon = errors.New("no IKE daemon listens to the kernel: start one, such as strongSwan " +
 	"with its plugin kernel-netlink")
 
-// daemonListens returns errNoDaemon unless a socket is subscribed to XFRM_MSG_ACQUIRE. The kernel does not say.
+// daemonListens returns errNoDaemon unless a socket is subscribed to XFRM_MSG_ACQUIRE.
 func (c *client) daemonListens() error {
-	// Its columns are address, protocol, port and groups in hex.
-	r := io.NewSectionReader(c.sockets, 0, 1<<30)
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		f := strings.Fields(lines.Text())
-		if len(f) < 4 || f[1] != fmt.Sprint(unix.NETLINK_XFRM) {
+	listens := false
+	err := c.eachSocket(func(_, groups uint32) error {
+		listens = listens || groups&(1<<(nl.XFRMNLGRP_ACQUIRE-1)) != 0
+		return nil
+	})
+	if err == nil && !listens {
+		err = errNoDaemon
+	}
+	return err
+}
+
+// eachSocket calls f for each XFRM socket of the namespace until f fails, perhaps more than once.
+func (c *client) eachSocket(f func(port, groups uint32) error) error {
+	// The columns are address, protocol, port and groups in hex.
+	lines := bufio.NewScanner(io.NewSectionReader(c.sockets, 0, 1<<30))
+	for lines.Scan() {
+		s := strings.Fields(lines.Text())
+		if len(s) < 4 || s[1] != fmt.Sprint(unix.NETLINK_XFRM) {
 			continue
 		}
-		groups, err := strconv.ParseUint(f[3], 16, 32)
-		if err == nil && groups&(1<<(nl.XFRMNLGRP_ACQUIRE-1)) != 0 {
-			return nil
+		port, err := strconv.ParseUint(s[2], 10, 32)
+		groups, err2 := strconv.ParseUint(s[3], 16, 32)
+		if err = errors.Join(err, err2); err == nil {
+			err = f(uint32(port), uint32(groups))
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return errNoDaemon
+	return lines.Err()
 }
 
 // request sends a message and returns the answers.

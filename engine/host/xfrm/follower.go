@@ -51,7 +51,7 @@ type Counters struct {
 type Follower struct {
 	opt    Options
 	client *client
-	lock   int // a bound socket: it excludes other processes
+	lock   int // see exclude; -1: none
 	watch  *netwatch.Watch
 
 	// Owned by the goroutine of watch.
@@ -96,12 +96,12 @@ func Follow(o Options) (*Follower, error) {
 	}
 	runtime.LockOSThread() // all sockets are made on this thread
 	defer runtime.UnlockOSThread()
-	f := &Follower{opt: o, timers: map[*time.Timer]bool{}}
+	f := &Follower{opt: o, lock: -1, timers: map[*time.Timer]bool{}}
 	var err error
-	if f.lock, err = exclude(o.IfID); err != nil {
-		return nil, err
-	}
 	if f.client, err = newClient(); err == nil {
+		f.lock, err = f.client.exclude(o.IfID)
+	}
+	if err == nil {
 		f.watch, err = netwatch.Follow(netwatch.Options{
 			Name: "IPsec SAs and policies", Protocol: unix.NETLINK_XFRM,
 			Groups: []int{nl.XFRMNLGRP_SA, nl.XFRMNLGRP_POLICY, nl.XFRMNLGRP_EXPIRE},
@@ -116,20 +116,40 @@ func Follow(o Options) (*Follower, error) {
 }
 
 // exclude takes what only one process of a network namespace can have: two that poison the same SA at the same time
-// could both believe to be the first.
-func exclude(ifID uint32) (socket int, err error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+// could both believe to be the first. The lock of an if_id is a netlink socket that listens to a set of multicast
+// groups without messages. The kernel lists the sockets of a network namespace, closes those of a process that ends,
+// and lets nobody listen without CAP_NET_ADMIN, which is needed to use SAs. Of two processes that come at the same time
+// each may find the other, and neither gets the lock.
+func (c *client) exclude(ifID uint32) (socket int, err error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_XFRM)
 	if err != nil {
-		return -1, fmt.Errorf("IPsec: socket: %w", err)
+		return -1, fmt.Errorf("socket: %w", err)
 	}
-	name := fmt.Sprintf("@xwarp-ipsec-%#x", ifID)
-	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+	groups := lockGroups(ifID)
+	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups})
+	var own unix.Sockaddr
+	if err == nil {
+		own, err = unix.Getsockname(fd)
+	}
+	if err == nil {
+		err = c.eachSocket(func(port, has uint32) error {
+			if has != groups || port == own.(*unix.SockaddrNetlink).Pid {
+				return nil
+			}
+			return fmt.Errorf("another process uses the SAs with if_id %#x (its sockets are xfrm in "+
+				"ss -f netlink): end it or choose another if_id: %w", ifID, unix.EADDRINUSE)
+		})
+	}
+	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("IPsec: another process uses the SAs with if_id %#x (it holds the "+
-			"socket %s, see ss -xp): end it or choose another if_id: %w", ifID, name, err)
+		return -1, err
 	}
 	return fd, nil
 }
+
+// lockGroups returns the multicast groups that stand for an if_id. XFRM has messages for the first 8 of 32 groups.
+// Several values of if_id may have the same groups: they exclude each other without need.
+func lockGroups(ifID uint32) uint32 { return (ifID*0x9e3779b1)>>8<<8 | 1<<31 }
 
 // Close ends it. SAs that were taken stay in the kernel, unusable, until their IKE daemon deletes them; no other
 // process takes them.
@@ -148,7 +168,9 @@ func (f *Follower) release() {
 	if f.client != nil {
 		f.client.close()
 	}
-	unix.Close(f.lock)
+	if f.lock >= 0 {
+		unix.Close(f.lock)
+	}
 }
 
 // Watch returns what follows the kernel, for health and counters.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -230,4 +231,75 @@ func TestFollowExcludesAnotherProcess(t *testing.T) {
 	if _, err := Follow(Options{Notify: o.Notify}); err == nil {
 		t.Error("if_id 0 was accepted")
 	}
+}
+
+// TestFollowExcludesAtOneTime: of many that begin together one follows at most.
+func TestFollowExcludesAtOneTime(t *testing.T) {
+	namespace(t)
+	netns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Close()
+	for range 20 {
+		begin, won := make(chan struct{}), make(chan *Follower, 8)
+		for range cap(won) {
+			go func() {
+				runtime.LockOSThread() // the thread ends with the goroutine
+				err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET)
+				<-begin
+				f, err2 := Follow(Options{IfID: testIfID, Notify: func(*State) {}})
+				if err != nil || err2 != nil && !errors.Is(err2, unix.EADDRINUSE) {
+					t.Error(err, err2)
+				}
+				won <- f
+			}()
+		}
+		close(begin)
+		n := 0
+		for range cap(won) {
+			if f := <-won; f != nil {
+				n++
+				defer f.Close()
+			}
+		}
+		if n > 1 {
+			t.Fatalf("%d follow", n)
+		}
+		if n == 1 {
+			return
+		}
+	}
+}
+
+// TestUsersCannotHoldTheLock: a process without CAP_NET_ADMIN cannot keep xwarpd from its SAs.
+func TestUsersCannotHoldTheLock(t *testing.T) {
+	namespace(t)
+	unprivileged := make(chan error)
+	netns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Close()
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		err := unix.Setns(int(netns.Fd()), unix.CLONE_NEWNET)
+		h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var none [2]unix.CapUserData
+		err = errors.Join(err, unix.Capset(&h, &none[0]))
+		fd := -1
+		if err == nil {
+			fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM)
+		}
+		if err == nil {
+			defer unix.Close(fd)
+			err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+				Groups: lockGroups(testIfID)})
+		}
+		unprivileged <- err
+	}()
+	if err := <-unprivileged; !errors.Is(err, unix.EPERM) {
+		t.Errorf("a user took the lock: %v", err)
+	}
+	follow(t)
 }
