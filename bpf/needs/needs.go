@@ -6,7 +6,10 @@ package needs
 import (
 	"errors"
 	"net"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -78,6 +81,39 @@ func ESP(t testing.TB) {
 				ICVLen: 128}})
 	}()
 	skipOrFail(t, "IPsec ESP with AES-GCM", <-done, unix.ENOSYS, unix.EPROTONOSUPPORT, unix.ENOENT)
+}
+
+// HugePages reserves n huge pages of the default size for the test.
+func HugePages(t testing.TB, n int) {
+	t.Helper()
+	const path = "/proc/sys/vm/nr_hugepages"
+	f, err := os.Open(path)
+	skipOrFail(t, "huge pages", err, unix.ENOENT)
+	t.Cleanup(func() { f.Close() })
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { // one test at a time
+		t.Fatal(err)
+	}
+	get := func() (n int) {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	set := func(n int) {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(n)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := get()
+	t.Cleanup(func() { set(before) })
+	set(before + n)
+	if now := get(); now < before+n {
+		t.Fatalf("%d huge pages instead of %d: free memory is in pieces; reboot", now, before+n)
+	}
 }
 
 // TCPInfo needs a kernel with TCP_INFO. User-mode emulation fills in the first four bytes only.

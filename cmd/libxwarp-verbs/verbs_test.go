@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/config"
 )
 
@@ -29,9 +30,10 @@ func own(t testing.TB, name string, flags ...string) string {
 
 // ownPrograms are programs of testdata, which say what they check, with the names of their tests.
 var ownPrograms = map[string][]string{
-	"cm":     {"request", "queues", "depth", "unbound", "ports"},
-	"verbs":  {"srq", "access", "extended", "local", "resize"},
-	"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh", "shared"},
+	"cm":    {"request", "queues", "depth", "unbound", "ports"},
+	"verbs": {"srq", "access", "extended", "local", "resize"},
+	"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh", "shared",
+		"cut"},
 	"rights": {"window", "unbound", "less", "ended"},
 }
 
@@ -39,12 +41,14 @@ var ownPrograms = map[string][]string{
 func ownTests(t *testing.T, a, b *end, name string) {
 	path := own(t, name)
 	for _, test := range ownPrograms[name] {
-		t.Run(test, func(t *testing.T) {
-			x := exchange{path + " " + test + " s " + b.addr, path + " " + test + " c @",
-				"all is well", "all is well"}
-			x.run(t, a, b)
-		})
+		t.Run(test, func(t *testing.T) { ownTest(t, a, b, path, test) })
 	}
+}
+
+func ownTest(t *testing.T, a, b *end, path, test string) {
+	x := exchange{path + " " + test + " s " + b.addr, path + " " + test + " c @", "all is well",
+		"all is well"}
+	x.run(t, a, b)
 }
 
 // TestOwnPrograms runs what no program of Debian's asks for.
@@ -53,6 +57,13 @@ func TestOwnPrograms(t *testing.T) {
 	for name := range ownPrograms {
 		ownTests(t, a, b, name)
 	}
+}
+
+// TestHugePages registers huge pages that processes share.
+func TestHugePages(t *testing.T) {
+	needs.HugePages(t, 4)
+	a, b := pair(t)
+	ownTest(t, a, b, own(t, "memory"), "huge")
 }
 
 // TestInode has a program fork while it maps a file whose inode number is that of the registered memory's.

@@ -215,16 +215,21 @@ func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, l
 		t.Fatal(err)
 	}
 	unix.Ftruncate(m.memory, 8192)
-	unix.FcntlInt(uintptr(m.memory), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	if !m.request(len(sessionOps)-1) || len(m.maps) != 1 {
 		t.Fatal("the daemon does not greet")
 	}
-	for n := 0; len(m.in) > 0 && n < 40; n++ {
-		if op := m.u8(); op >= 250 {
+	for n, talks := 0, true; talks && len(m.in) > 0 && n < 40; n++ {
+		switch op := m.u8(); {
+		case op >= 250:
 			m.poke()
 			lies++
-		} else if requests++; !m.request(op) {
-			break
+		case op == 249:
+			unix.Ftruncate(m.memory, int64(m.u8()%3)*4096)
+			unix.Fallocate(m.memory, 0, 0, int64(m.u8()%3+1)*4096)
+			lies++
+		default:
+			requests++
+			talks = m.request(op)
 		}
 	}
 	m.sock.Close()

@@ -2,14 +2,18 @@ package daemon_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/bpf/needs"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
@@ -19,9 +23,9 @@ import (
 )
 
 // memfd makes memory for a region, with no pages yet.
-func memfd(t testing.TB, size int64, seals int) int {
+func memfd(t testing.TB, size int64, flags, seals int) int {
 	t.Helper()
-	fd, err := unix.MemfdCreate("test", unix.MFD_ALLOW_SEALING)
+	fd, err := unix.MemfdCreate("test", flags|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +33,27 @@ func memfd(t testing.TB, size int64, seals int) int {
 	if err := unix.Ftruncate(fd, size); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
-		unix.F_SEAL_SHRINK|seals); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		t.Fatal(err)
 	}
 	return fd
+}
+
+// shmFile makes a file as shm_open does.
+func shmFile(t testing.TB, size int64) int {
+	t.Helper()
+	f, err := os.CreateTemp("/dev/shm", "xwarp-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.Close()
+		os.Remove(f.Name())
+	})
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	return int(f.Fd())
 }
 
 // present returns the bytes of a memfd that have pages.
@@ -57,8 +77,9 @@ func TestHoles(t *testing.T) {
 	const size = 1 << 20
 	for _, access := range []int{1, 2} { // local write, remote read
 		for name, fd := range map[string]int{
-			"no pages": memfd(t, size, 0), "a hole": memfd(t, size, 0),
-			"frozen": memfd(t, size, unix.F_SEAL_FUTURE_WRITE),
+			"no pages": memfd(t, size, 0, 0), "a hole": memfd(t, size, 0, 0),
+			"shm":    shmFile(t, size),
+			"frozen": memfd(t, size, 0, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SHRINK),
 		} {
 			if name == "a hole" {
 				if err := unix.Fallocate(fd, 0, 0, size-4096); err != nil {
@@ -81,50 +102,147 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestPunchedHoles takes the pages of a region away after its registration. The daemon makes no new ones: the
-// region is lost, with the connection that comes upon the hole, and nothing else.
-func TestPunchedHoles(t *testing.T) {
+// losses are ways to take the pages of a file away.
+var losses = map[string]func(fd int, size int64) error{
+	"punched": func(fd int, size int64) error {
+		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	},
+	"cut off": func(fd int, _ int64) error { return unix.Ftruncate(fd, 0) },
+	"cut off and longer again": func(fd int, size int64) error {
+		return errors.Join(unix.Ftruncate(fd, 0), unix.Ftruncate(fd, size))
+	},
+}
+
+// TestLostPages takes the pages of a region away after its registration. The daemon makes no new ones: the region is
+// lost, with the connection that comes upon what is gone, and nothing else.
+func TestLostPages(t *testing.T) {
+	needs.HugePages(t, 2)
 	_, socket := kernel(t, "")
-	peer, err := sockets.Open(sockets.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { peer.Close() })
-	at := listenAddr(t)
-	responder(t, peer, at, 2)
 	dev, err := client.Open(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	peer, err := sockets.Open(sockets.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	const size = 2 << 20
+	for kind, fd := range map[string]int{"memfd": memfd(t, size, 0, 0), "shm": shmFile(t, size),
+		"huge pages": memfd(t, size, unix.MFD_HUGETLB, 0)} {
+		for loss, lose := range losses {
+			for _, access := range []string{"sent", "received", "written", "read"} {
+				t.Run(kind+" "+loss+" "+access, func(t *testing.T) {
+					a, b := verbstest.New(t, dev, 4096), verbstest.New(t, peer, 4096)
+					verbstest.Connect(t, b, a, listenAddr(t))
+					if err := unix.Ftruncate(fd, size); err != nil {
+						t.Fatal(err)
+					}
+					mr, err := a.PD.(*client.PD).RegMRFd(fd, 4096, size-4096,
+						verbs.LocalWrite|verbs.RemoteRights)
+					if err != nil {
+						t.Fatal(err)
+					}
+					touch(t, a, b, mr, access) // it works
+					if err := lose(fd, size); err != nil {
+						t.Fatal(err)
+					}
+					if err := touch(nil, a, b, mr, access); err == nil {
+						t.Error("the connection lives")
+					}
+					if n := present(t, fd); n != 0 {
+						t.Errorf("the daemon made %d bytes of pages", n)
+					}
+					c, d := verbstest.New(t, dev, 4096), verbstest.New(t, peer, 4096)
+					verbstest.Connect(t, c, d, listenAddr(t))
+					verbstest.Exercise(t, c, d)
+				})
+			}
+		}
+	}
+}
+
+// touch has a's region accessed, whose connection with b it waits for to end; with t it must not.
+func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	const size = 64 << 10
-	fd := memfd(t, size, 0)
-	for _, hole := range []bool{true, false} {
-		p := verbstest.New(t, dev, size)
-		to, err := p.Dial(ctx, at)
-		if err != nil {
+	own := b.MR.SGE(0, 4096)
+	var err error
+	switch access {
+	case "sent":
+		err = a.Do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{mr.SGE(0, 4096)},
+			RemoteSTag: b.MR.STag()})
+	case "received":
+		err = a.QP.PostRecv(&verbs.RecvWR{ID: 1, SGL: []verbs.SGE{mr.SGE(0, 4096)}})
+		if err == nil {
+			b.Do(ctx, verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{own}})
+			_, err = a.Next(ctx)
+		}
+	case "written": // a Read behind it says that it was placed
+		b.Do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{own}, RemoteSTag: mr.STag()})
+		err = b.Do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{own},
+			RemoteSTag: a.MR.STag()})
+	case "read":
+		err = b.Do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{own},
+			RemoteSTag: mr.STag()})
+	}
+	if t != nil && err != nil {
+		t.Fatal(err)
+	}
+	if err != nil && ctx.Err() != nil {
+		panic("nothing ended")
+	}
+	return err
+}
+
+// TestShortenedMeanwhile cuts memory off while it is registered: that works or is refused, and the daemon lives.
+func TestShortenedMeanwhile(t *testing.T) {
+	_, socket := kernel(t, "")
+	r := dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	var pd control.Object
+	r.must(&pd, control.OpAllocPD, "")
+	const size = 1 << 20
+	fd := shmFile(t, size)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			unix.Ftruncate(fd, 0)
+			unix.Ftruncate(fd, size)
+			unix.Fallocate(fd, 0, 0, size)
+			time.Sleep(200 * time.Microsecond)
+		}
+	}()
+	refused := 0
+	for range 500 {
+		var mr control.RegMRResult
+		reply, _ := r.call(control.OpRegMR, fmt.Sprintf(`{"pd":%d,"length":%d,"access":7}`, pd.Handle,
+			size), fd)
+		if reply.Error != nil {
+			if why := reply.Error.Text; !strings.Contains(why, "was shortened meanwhile") &&
+				!strings.Contains(why, "do not lie") {
+				t.Fatal(why)
+			}
+			refused++
+			continue
+		}
+		if err := json.Unmarshal(reply.Result, &mr); err != nil {
 			t.Fatal(err)
 		}
-		if hole {
-			if p.MR, err = p.PD.(*client.PD).RegMRFd(fd, 0, size, verbs.LocalWrite); err != nil {
-				t.Fatal(err)
-			}
-			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
-				size); err != nil {
-				t.Fatal(err)
-			}
-		}
-		err = p.Do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, size)},
-			RemoteSTag: to.STag})
-		if hole != (err != nil) {
-			t.Errorf("a Write with a hole %v: %v", hole, err)
-		}
+		r.must(nil, control.OpDeregMR, string(control.Marshal(control.Object{Handle: mr.Handle})))
 	}
-	if n := present(t, fd); n != 0 {
-		t.Errorf("the daemon made %d bytes of pages", n)
+	cancel()
+	<-done
+	t.Logf("%d of 500 were refused", refused)
+	good, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer good.Close()
+	verbstest.New(t, good, 4096)
 }
 
 // listenAddr returns an address of this host that is free.

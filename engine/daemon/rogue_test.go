@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/bpf/needs"
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/client"
@@ -258,50 +259,53 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memfd := func(size int64, flags, seals int) int {
-		fd, err := unix.MemfdCreate("test", flags|unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { unix.Close(fd) })
-		if err := unix.Ftruncate(fd, size); err != nil {
-			t.Fatal(err)
-		}
-		if seals != 0 {
-			if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return fd
-	}
-	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	file.Truncate(1 << 20)
+	needs.HugePages(t, 1)
 	pipe, _, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed := memfd(1<<20, 0, unix.F_SEAL_SHRINK)
-	frozen := memfd(1<<20, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
+	defer pipe.Close()
+	socketpair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.CloseAll(socketpair[:])
+	open := func(path string, flags int) int {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	shared := shmFile(t, 1<<20)
+	readOnly := open(fmt.Sprintf("/proc/self/fd/%d", shared), unix.O_RDONLY)
+	frozen := memfd(t, 1<<20, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
+	const kind = "memfd, or a file on tmpfs or hugetlbfs"
 	for _, tc := range []struct {
 		name           string
 		fd             int
 		offset, length uint64
 		text           string
 	}{
-		{"not sealed", memfd(1<<20, 0, 0), 0, 4096, "F_SEAL_SHRINK"},
-		{"file", int(file.Fd()), 0, 4096, "memfd"},
-		{"pipe", int(pipe.Fd()), 0, 4096, "memfd"},
-		{"huge pages", memfd(2<<20, unix.MFD_HUGETLB, unix.F_SEAL_SHRINK), 0, 4096, "MFD_HUGETLB"},
-		{"beyond the end", sealed, 1<<20 - 4095, 4096, "do not lie"},
-		{"offset beyond the end", sealed, 1 << 30, 4096, "do not lie"},
-		{"offset that wraps", sealed, 1<<64 - 4096, 8192, "region"},
-		{"empty", sealed, 0, 0, "region"},
+		{"frozen and can be shortened", memfd(t, 1<<20, 0, unix.F_SEAL_WRITE), 0, 4096,
+			"F_SEAL_SHRINK"},
+		{"file on disk", open("/proc/self/exe", unix.O_RDONLY), 0, 4096, kind},
+		{"directory", open("/dev/shm", unix.O_RDONLY), 0, 4096, kind},
+		{"name", open("/dev/shm", unix.O_PATH), 0, 4096, kind},
+		{"device", open("/dev/zero", unix.O_RDWR), 0, 4096, kind},
+		{"pipe", int(pipe.Fd()), 0, 4096, kind},
+		{"socket", socketpair[0], 0, 4096, kind},
+		{"open for reading", readOnly, 0, 4096, "reading and writing"},
+		{"beyond the end", shared, 1<<20 - 4095, 4096, "do not lie"},
+		{"beyond the end of a huge page", memfd(t, 2<<20, unix.MFD_HUGETLB, 0), 2<<20 - 4095, 4096,
+			"do not lie"},
+		{"offset beyond the end", shared, 1 << 30, 4096, "do not lie"},
+		{"offset that wraps", shared, 1<<64 - 4096, 8192, "region"},
+		{"length that wraps", shared, 4096, 1<<64 - 4096, "region"},
+		{"empty", shared, 0, 0, "region"},
 		{"cannot be written", frozen, 0, 4096, "mapping"},
-		{"above the quota", sealed, 0, 65 << 10, "limits.memory"},
+		{"above the quota", shared, 0, 65 << 10, "limits.memory"},
 	} {
 		if _, err := pd.(*client.PD).RegMRFd(tc.fd, tc.offset, tc.length,
 			verbs.LocalWrite); err == nil ||
@@ -314,26 +318,34 @@ func TestMemory(t *testing.T) {
 		fd             int
 		offset, length uint64
 		access         ddp.Access
-	}{{sealed, 4097, 100, verbs.LocalWrite}, {frozen, 0, 4096, verbs.RemoteRead}} {
+	}{{shared, 4097, 100, verbs.LocalWrite}, {frozen, 0, 4096, verbs.RemoteRead}} {
 		m, err := pd.(*client.PD).RegMRFd(tc.fd, tc.offset, tc.length, tc.access)
 		if err != nil {
 			t.Fatal(err)
 		}
 		mrs = append(mrs, m)
 	}
-	if _, err := pd.(*client.PD).RegMRFd(sealed, 0, 1, verbs.LocalWrite); err == nil ||
+	if _, err := pd.(*client.PD).RegMRFd(shared, 0, 1, verbs.LocalWrite); err == nil ||
 		!strings.Contains(err.Error(), "limits.mrs") {
 		t.Errorf("a third region of two: %v", err)
 	}
 	if err := mrs[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pd.(*client.PD).RegMRFd(sealed, 0, 1, verbs.LocalWrite); err != nil {
+	if _, err := pd.(*client.PD).RegMRFd(shared, 0, 1, verbs.LocalWrite); err != nil {
 		t.Errorf("a region in place of one that was closed: %v", err)
 	}
 	if _, err := pd.RegMR(make([]byte, 100), verbs.LocalWrite); !errors.Is(err,
 		verbs.ErrNotShared) {
 		t.Errorf("memory of Go's heap: %v", err)
+	}
+	if err := mrs[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The daemon asks a file that a program serves (FUSE) for nothing. The session ends with that file's close.
+	if _, err := pd.(*client.PD).RegMRFd(unanswered(t), 0, 4096, verbs.LocalWrite); err == nil ||
+		!strings.Contains(err.Error(), kind) {
+		t.Errorf("file that a program serves: %v", err)
 	}
 }
 

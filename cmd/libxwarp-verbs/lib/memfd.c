@@ -1,4 +1,5 @@
-/* Memory that is shared already, which must stay shared, and that the daemon maps by its descriptor: memfds of the program.
+/* Memory that is shared already, which must stay shared, and that the daemon maps by its descriptor: memfds, and files on
+ * tmpfs and hugetlbfs, that the program has open, or whose names are still theirs.
  *
  * MAP_SHARED | MAP_ANONYMOUS memory has no descriptor, and only root could get one. So mmap gives programs that ask for it
  * a memfd in its place, which behaves the same, children included. Its descriptor is kept, far above those of the program,
@@ -63,8 +64,8 @@ struct wanted {
 	int found;
 };
 
-/* is says whether a descriptor is the memfd that is wanted. Seals come first: any other question about a file that a program
- * serves (FUSE) waits for that program. */
+/* is says whether a descriptor is the file that is wanted, and one with seals, as memfds and files on tmpfs and hugetlbfs are.
+ * Seals come first: any other question about a file that a program serves (FUSE) waits for that program. */
 static bool is(int fd, const struct wanted *w)
 {
 	struct stat st;
@@ -72,13 +73,15 @@ static bool is(int fd, const struct wanted *w)
 	return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 && st.st_dev == w->device && st.st_ino == w->inode;
 }
 
-/* can_map says whether the daemon would map a memfd. */
+/* can_map says whether the daemon would map a file. */
 static bool can_map(int fd)
 {
+	int seals = fcntl(fd, F_GET_SEALS);
 	struct statfs fs;
 
-	return fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR && fstatfs(fd, &fs) == 0 &&
-	       fs.f_type == TMPFS_MAGIC;
+	return (seals & F_SEAL_SHRINK || !(seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))) &&
+	       (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR && fstatfs(fd, &fs) == 0 &&
+	       (fs.f_type == TMPFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC);
 }
 
 static bool find(int fd, void *arg)
@@ -94,12 +97,31 @@ static bool find(int fd, void *arg)
 	return w->found >= 0;
 }
 
-int xw_find_memfd(dev_t device, ino_t inode)
+/* reopen opens a file by its name; -1: it is not the one that is wanted. Devices are not opened: that may have effects. */
+static int reopen(const char *path, const struct wanted *w)
+{
+	char again[32];
+	struct stat st;
+	int fd = -1, name = open(path, O_PATH | O_CLOEXEC);
+
+	snprintf(again, sizeof again, "/proc/self/fd/%d", name);
+	if (name >= 0 && fstat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_dev == w->device && st.st_ino == w->inode)
+		fd = open(again, O_RDWR | O_CLOEXEC);
+	if (name >= 0)
+		close(name);
+	if (fd >= 0 && !(is(fd, w) && can_map(fd))) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+int xw_find_file(dev_t device, ino_t inode, const char *path)
 {
 	struct wanted w = {device, inode, -1};
 
 	each_descriptor(find, &w);
-	return w.found;
+	return w.found >= 0 ? w.found : reopen(path, &w);
 }
 
 /* above returns where the upper half of the descriptors begins that there can be. */
@@ -110,19 +132,22 @@ static int above(void)
 	return getrlimit(RLIMIT_NOFILE, &files) != 0 ? 512 : files.rlim_cur > 1 << 20 ? 1 << 19 : (int)files.rlim_cur / 2;
 }
 
-/* create makes a memfd of n bytes; -1: it could not. */
-static int create(size_t n, struct stat *st)
+/* create makes a memfd of *n bytes, rounded up to pages: huge ones where the flags of mmap ask for them. -1: it could not. */
+static int create(size_t *n, int flags, struct stat *st)
 {
+	unsigned huge = flags & MAP_HUGETLB ? MFD_HUGETLB | ((unsigned)flags & (unsigned)MAP_HUGE_MASK << MAP_HUGE_SHIFT) : 0;
+	int fd = memfd_create("xwarp-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING | huge), kept = -1;
 	struct rlimit size;
-	int fd = -1, kept = -1;
 
-	if (getrlimit(RLIMIT_FSIZE, &size) == 0 && n <= size.rlim_cur) /* else ftruncate raises SIGXFSZ */
-		fd = memfd_create("xwarp-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -1;
-	if (ftruncate(fd, (off_t)n) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
-	    fstat(fd, st) == 0)
-		kept = fcntl(fd, F_DUPFD_CLOEXEC, above());
+	if (fstat(fd, st) == 0 && getrlimit(RLIMIT_FSIZE, &size) == 0) {
+		size_t page = huge ? (size_t)st->st_blksize : (size_t)sysconf(_SC_PAGESIZE);
+		*n = (*n + page - 1) / page * page;
+		if (*n <= size.rlim_cur && /* else ftruncate raises SIGXFSZ */
+		    ftruncate(fd, (off_t)*n) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+			kept = fcntl(fd, F_DUPFD_CLOEXEC, above());
+	}
 	close(fd);
 	return kept;
 }
@@ -149,10 +174,10 @@ UNCHECKED static void *raw_mmap(void *addr, size_t n, int prot, int flags, int f
 /* map_memfd returns MAP_FAILED where there can be no memfd. */
 static void *map_memfd(void *addr, size_t n, int prot, int flags)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (n + page - 1) & ~(page - 1);
+	size_t room = n;
 	struct kept *k = n > 0 && n <= XW_MAX_REGION ? claim() : NULL;
 	struct stat st;
-	int fd = k ? create(room, &st) : -1;
+	int fd = k ? create(&room, flags, &st) : -1;
 	void *p = fd >= 0 ? raw_mmap(addr, n, prot, flags & ~MAP_ANONYMOUS, fd, 0) : MAP_FAILED;
 
 	if (p == MAP_FAILED) {
@@ -172,7 +197,7 @@ static void *map_memfd(void *addr, size_t n, int prot, int flags)
 
 EXPORT UNCHECKED void *mmap(void *addr, size_t n, int prot, int flags, int fd, off_t at)
 {
-	bool shared = (flags & (MAP_TYPE | MAP_ANONYMOUS | MAP_HUGETLB)) == (MAP_SHARED | MAP_ANONYMOUS);
+	bool shared = (flags & (MAP_TYPE | MAP_ANONYMOUS)) == (MAP_SHARED | MAP_ANONYMOUS);
 
 	if (shared && !(prot & PROT_EXEC)) { /* a memfd may be barred from that (vm.memfd_noexec) */
 		int before = errno;

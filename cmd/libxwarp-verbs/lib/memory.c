@@ -12,6 +12,7 @@
 #include "memory.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -30,6 +31,7 @@ struct vma { /* a line of /proc/self/maps */
 	bool shared, stack;
 	uint64_t offset, inode;
 	dev_t device; /* of the file system */
+	const char *path; /* to the end of the line */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,16 +96,18 @@ static bool next_vma(char **at, struct vma *v)
 {
 	unsigned long start, end, offset, inode;
 	unsigned major, minor;
+	int path = 0;
 	char r, w, x, s, *line = *at, *stop = strchr(line, '\n');
 
 	if (!stop)
 		return false;
 	*stop = 0;
 	*at = stop + 1;
-	if (sscanf(line, "%lx-%lx %c%c%c%c %lx %x:%x %lu", &start, &end, &r, &w, &x, &s, &offset, &major, &minor, &inode) != 10)
+	if (sscanf(line, "%lx-%lx %c%c%c%c %lx %x:%x %lu %n", &start, &end, &r, &w, &x, &s, &offset, &major, &minor, &inode,
+		   &path) != 10)
 		return false;
 	*v = (struct vma){start, end, (r == 'r' ? PROT_READ : 0) | (w == 'w' ? PROT_WRITE : 0) | (x == 'x' ? PROT_EXEC : 0),
-			  s == 's', strstr(line, "[stack]") != NULL, offset, inode, makedev(major, minor)};
+			  s == 's', strcmp(line + path, "[stack]") == 0, offset, inode, makedev(major, minor), line + path};
 	return true;
 }
 
@@ -454,6 +458,7 @@ int xw_share(void *addr, size_t length, struct share **out)
 
 /* What same_file has seen of a range. */
 static struct vma whole;
+static char whole_path[PATH_MAX];
 static bool want_write;
 
 /* same_file refuses a range that is not one range of one shared file. */
@@ -463,35 +468,36 @@ static int same_file(const struct vma *v)
 		return EOPNOTSUPP;
 	if (!(v->prot & PROT_READ) || (want_write && !(v->prot & PROT_WRITE)))
 		return EFAULT;
-	if (whole.inode == 0)
+	if (whole.inode == 0) {
 		whole = *v;
-	else if (v->inode != whole.inode || v->device != whole.device || v->offset != whole.offset + (v->start - whole.start))
+		snprintf(whole_path, sizeof whole_path, "%s", v->path);
+	} else if (v->inode != whole.inode || v->device != whole.device || v->offset != whole.offset + (v->start - whole.start)) {
 		return EOPNOTSUPP;
+	}
 	return 0;
 }
 
-int xw_memfd_of(void *addr, size_t length, bool write, int *memfd, uint64_t *offset)
+int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offset)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr, start = from & ~(page - 1);
 	uintptr_t end = (from + length + page - 1) & ~(page - 1);
-	struct vma v;
 
 	pthread_mutex_lock(&lock);
 	whole = (struct vma){0};
 	want_write = write;
 	int error = each_piece(start, end, false, same_file);
-	v = whole;
+	struct vma v = whole;
+	if (!error && (*file = xw_find_file(v.device, v.inode, whole_path)) < 0)
+		error = EBADF;
 	pthread_mutex_unlock(&lock);
 	if (error)
 		return error;
-	if ((*memfd = xw_find_memfd(v.device, v.inode)) < 0)
-		return EOPNOTSUPP;
 	*offset = v.offset + (from - start);
 	/* The daemon makes no page. */
 	if (madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
 		return 0;
 	error = errno;
-	close(*memfd);
+	close(*file);
 	return error;
 }
 

@@ -7,12 +7,13 @@ int xw_arena(void); /* the memfd of the arena: a byte's offset is its address */
 struct share;
 int xw_share(void *addr, size_t length, struct share **out);
 void xw_unshare(struct share *s);
-/* xw_memfd_of finds the memfd that is mapped at addr, and the offset there. The caller closes it. EOPNOTSUPP: it is not one
- * that the daemon can map, EFAULT: the program itself may not write there, or the memfd is shorter. */
-int xw_memfd_of(void *addr, size_t length, bool write, int *memfd, uint64_t *offset);
+/* xw_file_of opens the file that is mapped at addr, and finds the offset there. EOPNOTSUPP: it is not one shared file, EBADF: it
+ * is none that the daemon can map, or cannot be opened, EFAULT: the program itself may not write there, or the file is shorter. */
+int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offset);
 
-/* xw_find_memfd duplicates a descriptor of this process of a memfd that the daemon can map; -1: there is none. */
-int xw_find_memfd(dev_t device, ino_t inode);
+/* xw_find_file duplicates a descriptor of this process of a file that the daemon can map, or opens that by its name; -1: it
+ * could not. */
+int xw_find_file(dev_t device, ino_t inode, const char *path);
 
 bool xw_mapped(dev_t device, ino_t inode); /* says whether a file is, or that there is no saying */
 

@@ -56,22 +56,25 @@ static int check_access(int access)
 	return access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
-/* back makes a region the daemon's too. What cannot be moved and is no memfd has a copy, which nobody but this program may
- * reach. */
+/* back makes a region the daemon's too. What cannot be moved, and is in no file that the daemon can map, has a copy, which
+ * nobody but this program may reach. */
 static int back(struct backing *b, void *addr, size_t length, int access)
 {
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
-	*b = (struct backing){.memfd = -1};
+	*b = (struct backing){.file = -1};
 	int error = xw_share(addr, length, &b->share);
 	if (error != EOPNOTSUPP)
 		return error;
-	error = xw_memfd_of(addr, length, xw_rights(access) & XW_WRITTEN, &b->memfd, &b->offset);
-	if (error != EOPNOTSUPP)
+	error = xw_file_of(addr, length, xw_rights(access) & XW_WRITTEN, &b->file, &b->offset);
+	if (error != EOPNOTSUPP && error != EBADF)
 		return error;
 	if (access & remote)
-		return xw_refused("remote access to a memory region on the stack, in shared memory other than an open memfd with "
-				  "F_SEAL_SHRINK, or where another one was moved away");
+		return xw_refused(error == EBADF ? "remote access to memory shared by a file that is not on tmpfs or hugetlbfs, or is not "
+						   "open and has no name (keep the descriptor of memfd_create or shm_open open for "
+						   "reading and writing until ibv_reg_mr)"
+						 : "remote access to a memory region on the stack, in memory of more than one file or kind, "
+						   "or where another one was moved away");
 	if ((error = xw_bounce_make(addr, length, &b->bounce)))
 		return error;
 	if ((error = xw_share(xw_bounce_copy(b->bounce), length, &b->share)))
@@ -107,16 +110,16 @@ static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uin
 	struct call c;
 	uint64_t handle, stag;
 	struct backing *b = &m->backing;
-	uint64_t at = b->memfd >= 0 ? b->offset : (uintptr_t)(b->bounce ? xw_bounce_copy(b->bounce) : addr);
-	int error = xw_call(xw_session(pd->context), &c, b->memfd >= 0 ? b->memfd : xw_arena(), "reg_mr",
+	uint64_t at = b->file >= 0 ? b->offset : (uintptr_t)(b->bounce ? xw_bounce_copy(b->bounce) : addr);
+	int error = xw_call(xw_session(pd->context), &c, b->file >= 0 ? b->file : xw_arena(), "reg_mr",
 			    "{\"pd\":%u,\"offset\":%llu,\"length\":%zu,\"access\":%u,\"base\":%llu}", pd->handle,
 			    (unsigned long long)at, length, xw_rights(access), (unsigned long long)iova);
 
 	if (error)
 		xw_call_explain(&c);
-	if (b->memfd >= 0)
-		close(b->memfd);
-	b->memfd = -1;
+	if (b->file >= 0)
+		close(b->file);
+	b->file = -1;
 	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
 		error = EPROTO;
 	if (!error) {

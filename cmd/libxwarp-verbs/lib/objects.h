@@ -33,12 +33,12 @@ struct pd {
 	struct ibv_pd ib;
 };
 
-/* backing is where the daemon finds a region: in the program's own pages, in a copy, or in a memfd of the program. */
+/* backing is where the daemon finds a region: in the program's own pages, in a copy, or in a file that it shares. */
 struct backing {
-	struct share *share;   /* NULL: it is a memfd of the program */
+	struct share *share;   /* NULL: it is a file */
 	struct bounce *bounce; /* NULL: there is no copy */
-	int memfd;	       /* until the daemon has mapped it; -1: there is none */
-	uint64_t offset;       /* in memfd */
+	int file;	       /* until the daemon has mapped it; -1: there is none */
+	uint64_t offset;       /* in file */
 };
 
 struct mr {

@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static void post_recv_to(struct end *e, const struct ibv_mr *mr, void *to, uint32_t length)
@@ -442,60 +444,151 @@ static int descriptors(void)
 
 enum { BOTH = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
-/* A memfd is the daemon's and the program's alike where it cannot become shorter, and is open. */
-static void memfds(struct ibv_pd *pd)
+/* reach says what comes of registering n bytes for remote access: 0, or errno; for this program alone that works. */
+static int reach(struct ibv_pd *pd, char *p, size_t n, int access)
 {
-	struct ibv_mr *mr;
-	int fd = memfd_create("mine", MFD_ALLOW_SEALING);
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, n, 0);
+
+	CHECK(mr && ibv_dereg_mr(mr) == 0);
+	if (!(mr = ibv_reg_mr(pd, p, n, access)))
+		return errno;
+	CHECK(ibv_dereg_mr(mr) == 0);
+	return 0;
+}
+
+/* A file is the daemon's and the program's alike where the kernel alone serves it, and the program can open it. */
+static void files(struct ibv_pd *pd)
+{
+	enum { READ = IBV_ACCESS_REMOTE_READ };
+	int fd = memfd_create("mine", 0);
 
 	CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
 	char *p = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	CHECK(p != MAP_FAILED);
-	CHECK(!ibv_reg_mr(pd, p, PAGE, BOTH) && errno == EOPNOTSUPP);
-	CHECK((mr = ibv_reg_mr(pd, p, PAGE, IBV_ACCESS_LOCAL_WRITE)) && ibv_dereg_mr(mr) == 0);
-	CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-	CHECK((mr = ibv_reg_mr(pd, p + 1, 2 * PAGE - 1, BOTH)) && ibv_dereg_mr(mr) == 0);
+	CHECK(p != MAP_FAILED && reach(pd, p + 1, 2 * PAGE - 1, BOTH) == 0);
 	CHECK(!ibv_reg_mr(pd, p + PAGE, 2 * PAGE, BOTH) && errno == EFAULT); /* behind its end */
 	CHECK(mprotect(p, PAGE, PROT_READ) == 0);
-	CHECK(!ibv_reg_mr(pd, p, 2 * PAGE, BOTH) && errno == EFAULT);
-	CHECK((mr = ibv_reg_mr(pd, p, 2 * PAGE, IBV_ACCESS_REMOTE_READ)) && ibv_dereg_mr(mr) == 0);
-	CHECK(mprotect(p, PAGE, PROT_READ | PROT_WRITE) == 0 && close(fd) == 0);
-	CHECK(!ibv_reg_mr(pd, p, PAGE, BOTH) && errno == EOPNOTSUPP);
+	CHECK(reach(pd, p, 2 * PAGE, BOTH) == EFAULT && reach(pd, p, 2 * PAGE, READ) == 0);
+	CHECK(close(fd) == 0 && reach(pd, p, PAGE, READ) == EOPNOTSUPP);
 	CHECK(munmap(p, 3 * PAGE) == 0);
+
+	CHECK((fd = shm_open("/xwarp-test", O_RDWR | O_CREAT, 0600)) >= 0 && ftruncate(fd, PAGE) == 0);
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED && close(fd) == 0 && reach(pd, p, PAGE, BOTH) == 0);
+	CHECK(shm_unlink("/xwarp-test") == 0 && reach(pd, p, PAGE, BOTH) == EOPNOTSUPP);
+	CHECK((fd = shm_open("/xwarp-test", O_RDWR | O_CREAT, 0600)) >= 0 && ftruncate(fd, PAGE) == 0);
+	CHECK(reach(pd, p, PAGE, BOTH) == EOPNOTSUPP); /* the name is another file's */
+	CHECK(shm_unlink("/xwarp-test") == 0 && munmap(p, PAGE) == 0 && close(fd) == 0);
+
+	CHECK((fd = open("/proc/self/exe", O_RDONLY)) >= 0);
+	CHECK((p = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0)) != MAP_FAILED && close(fd) == 0);
+	CHECK(reach(pd, p, PAGE, READ) == EOPNOTSUPP && munmap(p, PAGE) == 0);
+	int id = shmget(IPC_PRIVATE, PAGE, IPC_CREAT | 0600);
+	CHECK(id >= 0 && (p = shmat(id, NULL, 0)) != MAP_FAILED && shmctl(id, IPC_RMID, NULL) == 0);
+	CHECK(reach(pd, p, PAGE, BOTH) == EOPNOTSUPP && shmdt(p) == 0);
 }
 
-/* Anonymous memory that is shared with children stays so, and peers reach it. */
+/* Memory that two processes have. */
+enum kind { ANONYMOUS, MEMFD, SHM, HUGE_ANONYMOUS, HUGE_MEMFD };
+
+static char *shared_memory(enum kind kind, size_t n, int *fd)
+{
+	int flags = MAP_SHARED | (*fd >= 0 ? 0 : MAP_ANONYMOUS);
+
+	if (kind == HUGE_ANONYMOUS)
+		flags |= MAP_HUGETLB;
+	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, flags, *fd, 0);
+	CHECK(p != MAP_FAILED);
+	if (kind == SHM) { /* its name is enough */
+		CHECK(close(*fd) == 0);
+		*fd = -1;
+	}
+	return p;
+}
+
+static int shared_file(enum kind kind)
+{
+	return kind == MEMFD ? memfd_create("shared", 0) : kind == HUGE_MEMFD ? memfd_create("shared", MFD_HUGETLB) :
+	       kind == SHM ? shm_open("/xwarp-test", O_RDWR | O_CREAT, 0600) : -1;
+}
+
+/* other is a process that has the memory, too: it opens it by its name or descriptor where there is one. */
+static pid_t other(enum kind kind, char *p, size_t n, int fd, size_t at)
+{
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (child)
+		return child;
+	if (kind == SHM)
+		fd = shared_file(kind);
+	if (fd >= 0)
+		p = shared_memory(kind, n, &fd);
+	while (strcmp(p + at, "written") != 0)
+		usleep(100);
+	strcpy(p + at + 64, "read me");
+	_exit(0);
+}
+
+/* meet_in has the server write to memory that another process has, and read what that answers. */
+static void meet_in(struct end *e, enum kind kind, size_t n)
+{
+	enum { AT = PAGE + 8 };
+	int fd = shared_file(kind), status;
+
+	CHECK(fd < 0 || ftruncate(fd, (off_t)n) == 0);
+	char *p = shared_memory(kind, n, &fd);
+	pid_t early = other(kind, p, n, fd, AT);
+	struct ibv_mr *mr = ibv_reg_mr(e->id->pd, p + 8, 2 * PAGE, BOTH);
+	CHECK(mr && alone(buffer));
+	struct remote r = {(uintptr_t)p + AT, mr->rkey};
+	post_recv(e, 1);
+	memcpy(buffer, &r, sizeof r);
+	send_from(e, e->mr, buffer, sizeof r);
+	received(e);
+	CHECK(waitpid(early, &status, 0) == early && status == 0 && strcmp(p + AT + 64, "read me") == 0);
+	CHECK(!alone(p) && ibv_dereg_mr(mr) == 0 && !alone(p));
+	CHECK(munmap(p, n) == 0 && (fd < 0 || close(fd) == 0));
+	if (kind == SHM)
+		CHECK(shm_unlink("/xwarp-test") == 0);
+}
+
+/* meet_there is meet_in's server. */
+static void meet_there(struct end *e)
+{
+	struct remote r = hear(e);
+	struct ibv_sge sge = {.addr = (uintptr_t)strcpy(buffer, "written"), .length = 8, .lkey = e->mr->lkey};
+
+	post_recv(e, 1);
+	post_send(e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}});
+	CHECK(complete(e->id->send_cq).status == IBV_WC_SUCCESS);
+	r.addr += 64;
+	*(buffer + 128) = 0;
+	for (char *answer = buffer + 128; strcmp(answer, "read me") != 0;) {
+		read_to(e, e->mr, answer, r, 0);
+		CHECK(complete(e->id->send_cq).status == IBV_WC_SUCCESS);
+	}
+	send_bytes(e, "done");
+}
+
+/* Anonymous memory that is shared with children stays so, and its descriptor goes with it. */
 static void shared_client(const char *at)
 {
 	struct end e = {0};
-	int before, status;
 
-	dial(&e, at, 1);
-	memfds(e.id->pd);
-	before = descriptors();
+	dial(&e, at, 0);
+	files(e.id->pd);
+	int before = descriptors();
 	char *lower = mmap(NULL, MOVED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char *p = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(p != MAP_FAILED && lower != MAP_FAILED && mprotect(p, PAGE, PROT_READ) == 0); /* two mappings */
-	pid_t early = fork();
-	CHECK(early >= 0);
-	if (early == 0) {
-		while (strcmp(p + PAGE + 8, "written") != 0)
-			usleep(100);
-		strcpy(p + PAGE + 72, "read me");
-		_exit(0);
-	}
-	CHECK(mprotect(p, PAGE, PROT_READ | PROT_WRITE) == 0);
-	struct ibv_mr *mr = ibv_reg_mr(e.id->pd, p + 8, 2 * PAGE, BOTH);
-	CHECK(mr && alone(buffer));
-	struct remote r = {(uintptr_t)p + PAGE + 8, mr->rkey};
-	memcpy(buffer, &r, sizeof r);
-	send_from(&e, e.mr, buffer, sizeof r);
-	CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
-	CHECK(waitpid(early, &status, 0) == early && status == 0 && strcmp(p + PAGE + 72, "read me") == 0);
-	CHECK(!alone(p) && ibv_dereg_mr(mr) == 0 && !alone(p));
+	CHECK(reach(e.id->pd, p + PAGE, PAGE, BOTH) == 0 && reach(e.id->pd, p, 2 * PAGE, BOTH) == EFAULT);
 	CHECK(munmap(p, PAGE) == 0 && descriptors() == before + 2);
 	CHECK(munmap(p + PAGE, 2 * PAGE) == 0 && descriptors() == before + 1);
 	CHECK(munmap(lower, MOVED) == 0 && descriptors() == before);
+	for (enum kind kind = ANONYMOUS; kind <= SHM; kind++)
+		meet_in(&e, kind, 4 * PAGE);
+	CHECK(descriptors() == before);
 	hang_up(&e);
 }
 
@@ -507,21 +600,92 @@ static void shared_server(struct rdma_cm_id *listener)
 	register_buffer(&e, 0);
 	post_recv(&e, 1);
 	accept_it(&e);
+	for (enum kind kind = ANONYMOUS; kind <= SHM; kind++)
+		meet_there(&e);
+	hang_up(&e);
+}
+
+/* Huge pages are registered as they are, also a part of one. */
+static void huge_client(const char *at)
+{
+	enum { HUGE = 2 << 20 };
+	struct end e = {0};
+
+	dial(&e, at, 0);
+	meet_in(&e, HUGE_ANONYMOUS, HUGE);
+	meet_in(&e, HUGE_MEMFD, HUGE);
+	hang_up(&e);
+}
+
+static void huge_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv(&e, 1);
+	accept_it(&e);
+	meet_there(&e);
+	meet_there(&e);
+	hang_up(&e);
+}
+
+/* Memory that another process cuts off under the peer's Writes ends their connection, and the next one works. */
+static void cut_client(const char *at)
+{
+	struct end e = {0};
+	int fd = memfd_create("cut", 0);
+
+	CHECK(fd >= 0 && ftruncate(fd, MOVED) == 0);
+	char *p = mmap(NULL, MOVED, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED);
+	dial(&e, at, 1);
+	struct ibv_mr *mr = ibv_reg_mr(e.id->pd, p, MOVED, BOTH);
+	CHECK(mr);
+	struct remote r = {(uintptr_t)p, mr->rkey};
+	memcpy(buffer, &r, sizeof r);
+	send_from(&e, e.mr, buffer, sizeof r);
+	while (!*(volatile char *)p)
+		usleep(100);
+	CHECK(ftruncate(fd, 0) == 0);
+	CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	hang_up(&e);
+	e = (struct end){0};
+	dial(&e, at, 0);
+	meet_in(&e, MEMFD, 4 * PAGE);
+	hang_up(&e);
+}
+
+static void cut_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv(&e, 1);
+	accept_it(&e);
 	struct remote r = hear(&e);
-	struct ibv_sge sge = {.addr = (uintptr_t)strcpy(buffer, "written"), .length = 8, .lkey = e.mr->lkey};
-	post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-		.wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}});
-	CHECK(complete(e.id->send_cq).status == IBV_WC_SUCCESS);
-	r.addr += 64;
-	for (char *answer = buffer + 64; strcmp(answer, "read me") != 0;) {
-		read_to(&e, e.mr, answer, r, 0);
-		CHECK(complete(e.id->send_cq).status == IBV_WC_SUCCESS);
-	}
+	memset(buffer, 1, sizeof buffer);
+	do {
+		struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = SIZE, .lkey = e.mr->lkey};
+		post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+			.wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}});
+	} while (complete(e.id->send_cq).status == IBV_WC_SUCCESS);
+	hang_up(&e);
+	e = (struct end){0};
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv(&e, 1);
+	accept_it(&e);
+	meet_there(&e);
 	hang_up(&e);
 }
 
 static const struct test tests[] = {
 	{"shared", shared_server, shared_client},
+	{"huge", huge_server, huge_client},
+	{"cut", cut_server, cut_client},
 	{"stack", stack_server, stack_client},
 	{"silent", silent_server, silent_client},
 	{"early", early_server, early_client},

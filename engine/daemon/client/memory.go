@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"unsafe"
 
@@ -103,10 +102,10 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return p.register(fd, offset, uint64(len(mem)), access, mem)
 }
 
-// RegMRFd registers length bytes at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of
-// the region is nil. Nobody may punch holes into it before Close returned: the region would be lost, and the
-// connections that come to touch the hole. It fails as RegMR does, and with EINVAL for a descriptor that is none
-// of these.
+// RegMRFd registers length bytes at offset of a memfd, or of a file on tmpfs or hugetlbfs, that is open for reading and
+// writing. Bytes of the region is nil. Nobody may shorten the file or punch holes into it before Close returned: the
+// region would be lost, with the connections that access the missing part. It fails as RegMR does, and with EINVAL
+// for any other descriptor.
 func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.MR, error) {
 	if err := populate(fd, offset, length); err != nil {
 		return nil, err
@@ -114,21 +113,23 @@ func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.
 	return p.register(fd, offset, length, access, nil)
 }
 
-// populate makes pages where a memfd has holes, as the daemon wants it: pages belong to the control group of
+// populate makes pages where a file has holes, as the daemon wants it: pages belong to the control group of
 // who touches them first. They are made as if they were written to, because the kernel may take back pages that are
 // clean and not mapped. A descriptor that cannot be mapped goes to the daemon as it is, which refuses it.
 func populate(fd int, offset, length uint64) error {
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) ||
+	page, err := control.PageSize(fd)
+	if err != nil || unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) ||
 		length > uint64(st.Size)-offset {
 		return nil
 	}
-	slack := offset % uint64(os.Getpagesize())
+	slack := offset % page
+	whole := int((slack + length + page - 1) / page * page)
 	prot, advice := unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
-	mem, err := unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, int64(offset-slack), whole, prot, unix.MAP_SHARED)
 	if errors.Is(err, unix.EPERM) { // sealed against writing, and so nothing but what was written
 		prot, advice = unix.PROT_READ, unix.MADV_POPULATE_READ
-		mem, err = unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
+		mem, err = unix.Mmap(fd, int64(offset-slack), whole, prot, unix.MAP_SHARED)
 	}
 	if err != nil {
 		return nil

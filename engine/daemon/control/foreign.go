@@ -9,14 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapper maps memfds that came from somebody else, or go to somebody else.
+// Mapper maps memory that came from somebody else, or goes to somebody else: memfds, and files on tmpfs and
+// hugetlbfs. The kernel alone serves these, without a disk or a program that an access would wait for.
 //
-// Two things must not happen to such memory. It must not be cut off from under the mapping: F_SEAL_SHRINK.
-// And this process must not be the first to touch a page: the kernel charges the page to the control group of
-// whoever does, for as long as anybody keeps the memfd. A program that registers memory with holes, or
+// This process must not be the first to touch a page: the kernel charges the page to the control group of
+// whoever does, for as long as anybody keeps the file. A program that registers memory with holes, or
 // punches holes into it afterwards, could fill the control group of the daemon, whatever its limits say,
 // until the kernel kills it. So every mapping belongs to a userfaultfd which makes an access to a page that
-// is not there a SIGBUS, as if the memory had been cut off, and the engine survives that.
+// is not there a SIGBUS, as an access beyond the end of a file that was shortened is, and the engine survives
+// both. Memory that is sealed against writing cannot belong to a userfaultfd, and needs F_SEAL_SHRINK.
 type Mapper struct {
 	fd  int
 	err error // why there is no userfaultfd
@@ -103,20 +104,21 @@ func (m *Mapper) Close() {
 	m.fd, m.err = -1, unix.EBADF
 }
 
-// Map maps length bytes at offset of a memfd, for which the payer is charged: mem lies in the mapping, which the
+// Map maps length bytes at offset of a file, for which the payer is charged: mem lies in the mapping, which the
 // caller closes. With write the mapping can be written. All pages must be there already.
 func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (mapping *Memory,
 	mem []byte, err error) {
 	if m.err != nil {
 		return nil, nil, fmt.Errorf("foreign memory cannot be guarded: %w", m.err)
 	}
-	seals, err := checkForeign(fd, offset, length)
+	file, err := checkForeign(fd, offset, length)
 	if err != nil {
 		return nil, nil, err
 	}
-	slack := offset % uint64(os.Getpagesize())
+	slack := offset % file.page
 	mapping, err = charged(payer, func() (*Memory, error) {
-		all, err := m.mapForeign(fd, seals, int64(offset-slack), length+slack, write)
+		whole := (slack + length + file.page - 1) / file.page * file.page
+		all, err := m.mapForeign(fd, file.seals, int64(offset-slack), whole, write)
 		return &Memory{Fd: -1, Mem: all}, err
 	})
 	if err != nil {
@@ -132,7 +134,8 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	if write {
 		prot, advice = unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
 	}
-	mapping, err = unix.Mmap(fd, offset, int(length), prot, unix.MAP_SHARED)
+	// Without MAP_NORESERVE this process would reserve huge pages where the file has holes.
+	mapping, err = unix.Mmap(fd, offset, int(length), prot, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes at %d: %w (the descriptor must be open "+
 			"for reading and writing)", length, offset, err)
@@ -158,15 +161,13 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	return mapping, nil
 }
 
-var errHoles = errors.New("the memfd has holes: a program touches all pages of a region before " +
-	"it registers it, such as with MADV_POPULATE_WRITE: madvise(2)")
+var errHoles = errors.New("the memory has holes, or was shortened meanwhile: a program touches all " +
+	"pages of a region before it registers it, such as with MADV_POPULATE_WRITE: madvise(2)")
 
 // guard makes accesses to missing pages of a mapping fail.
 func (m *Mapper) guard(mapping []byte) error {
-	page := os.Getpagesize()
 	r := struct{ start, length, mode, ioctls uint64 }{
-		uint64(uintptr(unsafe.Pointer(&mapping[0]))),
-		uint64((len(mapping) + page - 1) &^ (page - 1)), uffdModeMissing, 0,
+		uint64(uintptr(unsafe.Pointer(&mapping[0]))), uint64(len(mapping)), uffdModeMissing, 0,
 	}
 	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(m.fd), uffdioRegister,
 		uintptr(unsafe.Pointer(&r))); e != 0 {
@@ -190,28 +191,58 @@ func checkWhole(fd int, offset, length uint64) error {
 	return nil
 }
 
-func checkForeign(fd int, offset, length uint64) (seals int, err error) {
-	errKind := errors.New("the memory must be a memfd without MFD_HUGETLB: memfd_create(2)")
-	seals, err = unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+// foreignFile is what Map has to know of a file.
+type foreignFile struct {
+	seals int
+	page  uint64 // the size of its pages
+}
+
+// PageSize returns the size of the pages of a memfd, or of a file on tmpfs or hugetlbfs; an error for any other
+// descriptor. It waits for no program.
+func PageSize(fd int) (uint64, error) {
+	file, err := statForeign(fd)
+	return file.page, err
+}
+
+func statForeign(fd int) (foreignFile, error) {
+	errKind := errors.New("the memory must be a memfd, or a file on tmpfs or hugetlbfs, such as those " +
+		"of memfd_create(2) and shm_open(3)")
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil { // asked first: any other question about a file that a program serves (FUSE) waits for that program
-		return 0, errKind
+		return foreignFile{}, errKind
 	}
 	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return foreignFile{}, fmt.Errorf("descriptor of the memory: %w", err)
+	}
+	switch fs.Type {
+	case unix.TMPFS_MAGIC:
+		return foreignFile{seals, uint64(os.Getpagesize())}, nil
+	case unix.HUGETLBFS_MAGIC:
+		return foreignFile{seals, uint64(fs.Bsize)}, nil
+	}
+	return foreignFile{}, errKind
+}
+
+func checkForeign(fd int, offset, length uint64) (foreignFile, error) {
+	file, err := statForeign(fd)
+	if err != nil {
+		return file, err
+	}
 	var st unix.Stat_t
-	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil {
-		return 0, fmt.Errorf("descriptor of the memory: %w", err)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return file, fmt.Errorf("descriptor of the memory: %w", err)
 	}
 	switch {
-	case fs.Type != unix.TMPFS_MAGIC:
-		return 0, errKind
-	case seals&unix.F_SEAL_SHRINK == 0:
-		return 0, errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off " +
-			"under a transfer: fcntl(2), F_ADD_SEALS")
+	case file.seals&frozen != 0 && file.seals&unix.F_SEAL_SHRINK == 0:
+		return file, errors.New("a memfd that is sealed against writing must have F_SEAL_SHRINK, too: " +
+			"fcntl(2), F_ADD_SEALS")
 	case length == 0 || length > MaxRegion:
-		return 0, fmt.Errorf("a region of %d bytes: it must have 1 to %d", length,
+		return file, fmt.Errorf("a region of %d bytes: it must have 1 to %d", length,
 			uint64(MaxRegion))
 	case offset > uint64(st.Size) || length > uint64(st.Size)-offset:
-		return 0, fmt.Errorf("%d bytes at %d do not lie in a memfd of %d", length, offset, st.Size)
+		return file, fmt.Errorf("%d bytes at %d do not lie in a file of %d", length, offset,
+			st.Size)
 	}
-	return seals, nil
+	return file, nil
 }

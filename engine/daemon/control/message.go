@@ -155,7 +155,7 @@ type Object struct {
 	Handle Handle `json:"handle"`
 }
 
-// RegMRArgs comes with one descriptor: a memfd that has F_SEAL_SHRINK.
+// RegMRArgs comes with one descriptor, which Mapper.Map accepts.
 type RegMRArgs struct {
 	PD     Handle     `json:"pd"`
 	Offset uint64     `json:"offset"`
