@@ -103,7 +103,7 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 		return false
 	}
 	if s.Flags&wire.SYN != 0 && !simultaneous { // fourth
-		c.inputSYN(s, now)
+		c.inputSYN(now)
 		return false
 	}
 	if s.Flags&wire.ACK == 0 { // fifth
@@ -227,7 +227,7 @@ func (c *Conn) takeAckOfReset(s *Segment) {
 // inputSYN handles a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a
 // passive open the connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the peer's next
 // SYN finds the listener.
-func (c *Conn) inputSYN(s *Segment, now tick.Time) {
+func (c *Conn) inputSYN(now tick.Time) {
 	if c.state == SynReceived && c.passive {
 		c.enterClosed(CauseRefused)
 		return

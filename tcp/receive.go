@@ -25,7 +25,7 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	c.cur.hasPush = s.Flags&wire.PSH != 0
 	text := seq.Of(s.Start(), s.Len)
 	if s.Len > 0 {
-		if c.refuseText(text, now) {
+		if c.refuseText(text) {
 			return
 		}
 		c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
@@ -49,7 +49,7 @@ func (c *Conn) inputFIN(text seq.Range) {
 }
 
 // refuseText resets a detached connection when new bytes arrive (RFC 9293, 3.6.1).
-func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
+func (c *Conn) refuseText(text seq.Range) bool {
 	if !c.detached || text.End.LessEq(c.rcvNxt) {
 		return false
 	}

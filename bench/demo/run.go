@@ -194,7 +194,7 @@ func (r *run) agreed() error {
 func (r *run) transfer(ctx context.Context) error {
 	fill(r.a.buffers[source].Bytes(), r.cfg.Seed)
 	if err := r.connectEnds(ctx); err != nil {
-		return r.explain(ctx, err)
+		return r.explain(err)
 	}
 	for _, v := range []struct {
 		name     string
@@ -206,7 +206,7 @@ func (r *run) transfer(ctx context.Context) error {
 		{nameSend, r.sendMessage, r.a.buffers[source].Bytes(), r.b.buffers[inbox].Bytes()},
 	} {
 		if err := r.timed(ctx, v.name, v.move, v.src, v.dst); err != nil {
-			return r.explain(ctx, err)
+			return r.explain(err)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -216,7 +216,7 @@ func (r *run) transfer(ctx context.Context) error {
 }
 
 // explain adds to an error about time how far both ends are.
-func (r *run) explain(ctx context.Context, err error) error {
+func (r *run) explain(err error) error {
 	r.snapshot()
 	if errors.Is(err, ErrTimeout) {
 		return fmt.Errorf("%w\n  %s\n  %s", err, r.a.progress(), r.b.progress())

@@ -92,7 +92,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 		case ctx.Err() != nil && err != nil:
 			return nil
 		case err == nil:
-			d.replace(ctx, v, next)
+			d.replace(v, next)
 			return next
 		case errors.Is(err, xdp.ErrSpent):
 			lost(fmt.Errorf("%w: %w", ErrRestart, err))
@@ -107,7 +107,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 }
 
 // replace replaces a lost device by a new one, and opens its exports again.
-func (d *Daemon) replace(ctx context.Context, old, v *device.Device) {
+func (d *Daemon) replace(old, v *device.Device) {
 	d.mu.Lock()
 	stopping := d.stopping
 	if !stopping {

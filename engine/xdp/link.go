@@ -86,11 +86,11 @@ func (x *driver) onLocalChange(s *localaddr.State) error {
 	x.neigh.ForgetRoutes()
 	k.known, k.mac, k.addrs = true, s.MAC, s.Addrs
 	local := stackLocal(s)
-	for i, w := range x.stacks() {
+	for _, w := range x.stacks() {
 		w.Post(func() {
 			w.stk.SetMAC(s.MAC)
 			w.stk.SetLocal(local)
-			x.noteMissing(w, i, left)
+			x.noteMissing(w, left)
 		})
 	}
 	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
@@ -198,8 +198,8 @@ func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	return list
 }
 
-// noteMissing records the removed addresses that connections or listeners of worker i use.
-func (x *driver) noteMissing(w *worker, i int, left []netip.Addr) {
+// noteMissing records the removed addresses that connections or listeners of a worker use.
+func (x *driver) noteMissing(w *worker, left []netip.Addr) {
 	for _, a := range left {
 		n := w.stk.Using(core.FromNetip(a))
 		if n == 0 {

@@ -104,7 +104,7 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	s.log.Info("capture begins", "device", s.dev.Name)
 	go func() {
 		defer guard.Recover(s.onDefect("a capture"))
-		v.writeLoop(s.dev.Name)
+		v.writeLoop()
 	}()
 	return withFiles{control.Object{Handle: v.handle}, []int{read}}, nil
 }
@@ -120,7 +120,7 @@ func (c *capture) abort() {
 }
 
 // writeLoop writes the file until the capture ends.
-func (c *capture) writeLoop(device string) {
+func (c *capture) writeLoop() {
 	defer close(c.done)
 	defer c.out.Close()
 	out := bufio.NewWriterSize(c.out, 1<<18)
