@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/ddp"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
@@ -182,9 +184,16 @@ func (e *rdma) consume(c consumer) {
 	})
 }
 
-// idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait
-// for a completion.
-func (e *rdma) idle() { time.Sleep(time.Microsecond) }
+// idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait for a
+// completion. Next to a daemon it sleeps in the kernel, some 60 µs: the runtime's sleep may last a millisecond, for its
+// poller counts in those, but that poller also wakes the goroutines of sockets.
+func (e *rdma) idle() {
+	if e.spec.Peer != Daemon {
+		time.Sleep(time.Microsecond)
+		return
+	}
+	unix.Nanosleep(&unix.Timespec{Nsec: 1000}, nil)
+}
 
 // completions is CQ.Poll for who moves bytes. On the kernel's sockets it waits: the device's goroutine is not to share
 // its processor with one that looks again and again.
