@@ -113,14 +113,14 @@ func (q qpDoorbell) Kick(s *Shard) (taken int) {
 	return taken
 }
 
-// drainPosted moves posted requests into the protocol as far as that has room, up to requestsPerVisit. When there may
-// be more, it requeues the doorbell. It runs on the worker.
+// drainPosted moves posted requests into the protocol as far as that has room, up to the limit of a visit. When there
+// may be more, it requeues the doorbell. It runs on the worker.
 func (q *QP) drainPosted() (taken int, more bool) {
 	s := q.shard.Load()
 	if !q.hasReached(lifeEstablished) || s == nil {
 		return 0, false
 	}
-	most := requestsPerVisit
+	most := s.requestLimits().visit
 	if s.isEnded.Load() { // there is no other turn
 		most = math.MaxInt
 	}
@@ -176,7 +176,7 @@ func (q *QP) refill() {
 	if q.onEmpty != nil {
 		q.onEmpty()
 	}
-	q.drainRecvs(requestsPerVisit)
+	q.drainRecvs(loneLimits.visit)
 }
 
 // recvToCore is postToCore for a receive.

@@ -157,7 +157,7 @@ func (s *Shard) RunPosted() bool {
 		return worked
 	}
 	s.EnterPlace(atDoorbells)
-	for left := requestsPerTurn; left > 0 && s.ready.Len() > 0; {
+	for left := s.requestLimits().turn; left > 0 && s.ready.Len() > 0; {
 		s.serveDoorbells(&left)
 	}
 	return true

@@ -78,20 +78,29 @@ func receive(g *greedy) error { return g.PostRecv(&verbs.RecvWR{}) }
 // it go on with what is left.
 func TestTurnIsBounded(t *testing.T) {
 	work := func(g *greedy) { g.dev.shards[0].RunPosted() }
+	pull := func(g *greedy) { g.pullPosted() }
 	for name, tc := range map[string]struct {
-		again func(g *greedy) error
-		dead  bool // the connection is over
-		turn  func(g *greedy)
-		most  int // completions in one turn
+		again  func(g *greedy) error
+		dead   bool // the connection is over
+		shared bool // another user has a queue pair on the worker
+		turn   func(g *greedy)
+		most   int // completions in one turn
 	}{
-		"refused":          {twoPieces, false, work, 1024},
-		"binding":          {binding, false, work, 1024},
-		"flushed":          {twoPieces, true, work, 1024},
-		"flushed receives": {receive, true, work, 1024},
-		"at transmission":  {twoPieces, false, func(g *greedy) { g.pullPosted() }, 256},
+		"refused":                 {twoPieces, false, false, work, 1024},
+		"binding":                 {binding, false, false, work, 1024},
+		"flushed":                 {twoPieces, true, false, work, 1024},
+		"flushed receives":        {receive, true, false, work, 1024},
+		"at transmission":         {twoPieces, false, false, pull, 256},
+		"refused, shared":         {twoPieces, false, true, work, 64},
+		"binding, shared":         {binding, false, true, work, 64},
+		"flushed, shared":         {twoPieces, true, true, work, 64},
+		"at transmission, shared": {twoPieces, false, true, pull, 32},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGreedy(t, twoLoops(), nil, tc.again)
+			if tc.shared {
+				newGreedy(t, g.dev, "another", nil)
+			}
 			if tc.dead {
 				g.core.Lost()
 				g.setDown(nil)
