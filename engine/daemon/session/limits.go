@@ -25,12 +25,9 @@ const (
 	maxIdlePause     = 20 * time.Millisecond
 	// closeWait is how long the close of a program's descriptors may take before its session ends.
 	closeWait = time.Second
-	// refillTries is how often a worker looks whether the pump has finished its batch, when a message finds no
-	// receive: at once refillSpins times, then every refillPause. A pump that the scheduler has stopped keeps a
-	// worker for 20 ms at most, and then the message's connection ends.
-	refillTries = refillSpins + 200
+	// refillSpins is how often a worker looks whether the pump has finished its batch, when a message finds no
+	// receive. The message waits for the pump then, and the worker serves other programs.
 	refillSpins = 64
-	refillPause = 100 * time.Microsecond
 	// lingerWait is how long the deregistration of a region waits for queue pairs that are ending. It tries again
 	// every lingerPause.
 	lingerWait  = 500 * time.Millisecond

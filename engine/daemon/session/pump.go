@@ -258,17 +258,13 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 	return worked, stalled
 }
 
-// refill moves the receives in p's ring because a message has found none posted. It runs on a worker, which waits for
-// the pump at most refillTries.
+// refill moves the receives in p's ring because a message has found none posted. It runs on a worker. While the pump is
+// at work, the message waits for what that posts.
 func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	for try := range refillTries {
+	for range refillSpins {
 		if !s.pumpMu.TryLock() {
-			if try < refillSpins {
-				runtime.Gosched()
-			} else {
-				time.Sleep(refillPause)
-			}
+			runtime.Gosched()
 			continue
 		}
 		defer s.pumpMu.Unlock()

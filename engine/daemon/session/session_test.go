@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"xwarp/engine/budget"
@@ -164,4 +165,18 @@ func connectTo(t *testing.T, end *verbstest.End) {
 	}
 	t.Cleanup(func() { peer.Close() })
 	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
+}
+
+// TestRefillDoesNotSleep has a message find no receive while the pump of its program is at work and does not come on:
+// the worker does not wait for that.
+func TestRefillDoesNotSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Session{}
+		s.pumpMu.Lock()
+		defer s.pumpMu.Unlock()
+		start := time.Now()
+		if s.refill(&qp{}); time.Since(start) > 0 {
+			t.Errorf("the worker slept for %v", time.Since(start))
+		}
+	})
 }
