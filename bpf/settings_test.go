@@ -54,7 +54,7 @@ func TestLocalAddresses(t *testing.T) {
 	}
 }
 
-// TestPeers: listeners serve those that are named. Flows, which somebody here wanted, and the host's other
+// TestPeers: listeners serve the configured peers only. Flows, which somebody here wanted, and the host's other
 // ports are not asked.
 func TestPeers(t *testing.T) {
 	b := newBench(t, true)
@@ -169,7 +169,7 @@ func (b *bench) wantAction(frame []byte, want uint32) {
 	}
 }
 
-// TestMethodsAfterClose: what others still ask for while somebody closes is refused. The race detector looks on.
+// TestMethodsAfterClose: methods that other goroutines call during and after Close fail. It is for the race detector.
 func TestMethodsAfterClose(t *testing.T) {
 	s := load(t, Options{})
 	var wg sync.WaitGroup

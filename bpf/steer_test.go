@@ -82,7 +82,8 @@ func newXSK(t testing.TB) int {
 	return fd
 }
 
-// openXSK is newXSK for who closes the socket. It has a receive ring: the map of Linux 7.3 takes none without.
+// openXSK is newXSK for a caller that closes the socket. It has a receive ring: the map of Linux 7.3 takes none
+// without.
 func openXSK(t testing.TB) int {
 	t.Helper()
 	needs.XSK(t)

@@ -31,7 +31,7 @@ func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 }
 
 // TestHostileStream reads streams of a peer that lies about markers and lengths, with good CRCs, in any
-// order. What is delivered is what a reader in order would get from the front of the stream; an error in
+// order. A reader in order would get the same deliveries from the front of the stream; an error in
 // order is an error in any order; nothing is lost from the pool.
 //
 //req:rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-8-3 rfc5044-8-5

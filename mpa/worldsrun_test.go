@@ -26,7 +26,7 @@ func (c smallCase) String() string {
 		c.order, c.again, c.after, c.wrong)
 }
 
-// sinkKind is what the layer above does with each FPDU.
+// sinkKind is the reaction of the layer above to each FPDU.
 type sinkKind uint8
 
 const (

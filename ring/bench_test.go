@@ -65,7 +65,7 @@ func BenchmarkAudit(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenFake is what a simulation pays for one socket of 256 chunks on a reused FakeKernel.
+// BenchmarkOpenFake measures one socket of 256 chunks on a reused FakeKernel, as a simulation opens it.
 func BenchmarkOpenFake(b *testing.B) {
 	k := NewFakeKernel(FakeConfig{})
 	for b.Loop() {

@@ -117,7 +117,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestBindFlags: XDP_USE_SG together with zero-copy is what a driver of one chunk for each frame refuses.
+// TestBindFlags: a driver of one chunk for each frame refuses XDP_USE_SG together with zero-copy.
 func TestBindFlags(t *testing.T) {
 	for _, c := range []struct {
 		b    binding

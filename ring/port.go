@@ -2,7 +2,7 @@ package ring
 
 import "time"
 
-// Port is what a Socket and its decorators have in common: all that a worker needs. The methods are
+// Port is the interface of a Socket and its decorators: all methods that a worker needs. The methods are
 // documented at Socket. Packets and transmit buffers must go back to the Port that they came from.
 //
 // A decorator that looks at what is sent looks at blocks, too: those of package ring/gso, where Info.Blocks is true.

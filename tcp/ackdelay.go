@@ -10,7 +10,7 @@ type ackDelay struct {
 	waiting     bool
 	lastArrival tick.Time // when the last segment arrived that waits
 	skip        int       // acknowledgements that do not wait
-	nextSkip    int       // what skip will be after the next wait for nothing
+	nextSkip    int       // value of skip after the next useless wait
 }
 
 // startWait reports whether the acknowledgement of the bytes in order waits.

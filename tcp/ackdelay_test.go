@@ -79,7 +79,7 @@ func TestAckDelayBacksOff(t *testing.T) {
 	pair(true)
 }
 
-// TestAckDelayAfterPause: a wait was for nothing when its second half brought no segment.
+// TestAckDelayAfterPause: a wait was useless when no segment arrived in its second half.
 func TestAckDelayAfterPause(t *testing.T) {
 	const half = 10 * tick.Microsecond
 	for _, c := range []struct {

@@ -56,7 +56,7 @@ func (p *PromptAck) ExpectsReply() bool { return p.replies >= pushReplies }
 // to be called before Poll.
 func (c *Conn) PushWaits() bool { return c.push.held }
 
-// AnswersPush reports whether bytes of this side are likely to carry that acknowledgement: AckPushed lets it wait then.
+// AnswersPush reports whether bytes of this side are likely to carry that acknowledgement: AckPushed delays it then.
 func (c *Conn) AnswersPush() bool { return c.push.ExpectsReply() }
 
 // AckPushed makes the next Poll acknowledge bytes that ended with PSH. It waits for up to pushWait where bytes of this

@@ -211,7 +211,7 @@ func TestBudget(t *testing.T) {
 
 // TestProbesOfMany: 20,000 idle connections of a worker are probed at the same moment, nine times as
 // keepalive does by default. Every probe is answered: the budget of challenge ACKs is for what may be forged,
-// and a peer that hears nothing ends its connection.
+// and a peer that gets no answer ends its connection.
 func TestProbesOfMany(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)

@@ -10,7 +10,7 @@ type ECNMode uint8
 
 const (
 	ECNOff      ECNMode = iota // neither asks nor grants
-	ECNPassive                 // grants what the peer asks for, asks for nothing
+	ECNPassive                 // grants a peer's request, and makes none
 	ECNClassic                 // asks for RFC 3168
 	ECNAccurate                // asks for RFC 9768, falls back to RFC 3168
 )

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Plateau is what a "packet too big" about n bytes means that names no MTU.
+// Plateau returns the MTU that follows from a "packet too big" message about n bytes that names none.
 func Plateau(n int) int { return plateau(n) }
 
 // InputInFull is Input without its first step.

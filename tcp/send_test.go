@@ -140,7 +140,7 @@ func TestRecordsSmallForGood(t *testing.T) {
 	}
 }
 
-// TestDSACKOfAll: that a retransmission was needless is heard although nothing is in flight any more (RFC 2883, 4).
+// TestDSACKOfAll: a report of a needless retransmission counts although nothing is in flight any more (RFC 2883, 4).
 func TestDSACKOfAll(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())

@@ -116,7 +116,7 @@ func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Confi
 	return p, ca
 }
 
-// TestAccECNExact: what the receiver saw marked is what the sender learns, byte for byte (RFC 9768).
+// TestAccECNExact: the sender learns the number of marked bytes that the receiver saw (RFC 9768).
 //
 //req:rfc9768-3.2-2 rfc9768-3.2.3-5
 func TestAccECNExact(t *testing.T) {

@@ -68,7 +68,7 @@ type Config struct {
 	Capture string        // pcapng file of host A's frames, in both directions; empty for none
 	Timeout time.Duration // of everything
 	Log     *slog.Logger  // nil is silent
-	// Progress, when set, hears how many bytes of a verb have arrived. It runs on Run's goroutine.
+	// Progress, when set, is called with the number of bytes of a verb that have arrived. It runs on Run's goroutine.
 	Progress func(verb string, done, total int64)
 }
 

@@ -127,7 +127,7 @@ func (c *crowd) pollCompletions() error {
 	if err := c.add(c.l, unix.EPOLLIN); err != nil {
 		return err
 	}
-	delete(c.remaining, int32(c.l)) // closed by who made it
+	delete(c.remaining, int32(c.l)) // closed by its maker
 	b := make([]byte, bulkRead)
 	for c.open.Load() {
 		events, err := c.ready()

@@ -144,7 +144,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 	case <-e.qps[0].Done():
 		why = fmt.Errorf("the connection ended: %w", e.qps[0].Err())
 	}
-	select { // a test that ended hangs up: the other end may hear that first
+	select { // a test that ended closes the connection: the other end may notice that first
 	case <-t.finished():
 		why = nil
 	default:

@@ -195,7 +195,7 @@ func (e *rdma) idle() {
 	unix.Nanosleep(&unix.Timespec{Nsec: 1000}, nil)
 }
 
-// completions is CQ.Poll for who moves bytes. On the kernel's sockets it waits: the device's goroutine is not to share
+// completions is CQ.Poll for a mover of bytes. On the kernel's sockets it waits: the device's goroutine is not to share
 // its processor with one that looks again and again.
 func (e *rdma) completions(dst []verbs.Completion) (int, error) {
 	if e.spec.Peer != Layered {

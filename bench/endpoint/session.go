@@ -20,7 +20,7 @@ import (
 // Schema is the version of the control protocol and of the JSON output.
 const Schema = 1
 
-// Env is where an end runs, for whoever reads the figures later.
+// Env is the environment of an end, for later readers of the figures.
 type Env struct {
 	Version   string `json:"version" doc:"of this program"`
 	Go        string `json:"go" doc:"toolchain"`

@@ -67,7 +67,7 @@ func TestCommittedPlots(t *testing.T) {
 	}
 }
 
-// picture is what a drawn figure has where.
+// picture has the texts of a drawn figure with their places.
 type picture struct {
 	end     vg.Length // of the curves on the right
 	strings []written

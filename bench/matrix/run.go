@@ -31,7 +31,7 @@ type Config struct {
 	Xwarpd string // path of the daemon, for cases with one
 	// Command is the command line that made the results.
 	Command string
-	// Progress, when set, hears before each run which of how many it is.
+	// Progress, when set, is called before each run with its number and the number of runs.
 	Progress func(what string, i, n int)
 }
 

@@ -223,8 +223,8 @@ func (l *liar) tell(program *control.Conn, c *net.UnixConn, k control.Kind, body
 	return program.Send(k, body, files...)
 }
 
-// TestLyingDaemon has programs under the sanitizers hear what is not so from their daemon. They may fail, but
-// nothing may be touched that is not theirs. XWARP_LIES=500 is for who has more time.
+// TestLyingDaemon has a daemon send wrong answers to programs under the sanitizers. They may fail, but
+// nothing may be touched that is not theirs. XWARP_LIES=500 makes it longer.
 func TestLyingDaemon(t *testing.T) {
 	run, err := os.MkdirTemp(dir, "liar")
 	if err != nil {

@@ -52,7 +52,7 @@ func TestQperf(t *testing.T) {
 	}
 }
 
-// TestRefused has a program that wants datagrams hear that there are none.
+// TestRefused has a program ask for datagrams, which fails.
 func TestRefused(t *testing.T) {
 	a, b := pair(t)
 	p := a.start(t, "udaddy -s @", b)
@@ -103,7 +103,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestDaemonEnds has programs hear that their device is gone.
+// TestDaemonEnds has programs get the event that their device is gone.
 func TestDaemonEnds(t *testing.T) {
 	a, b := pair(t)
 	watch := a.start(t, "stdbuf -oL ibv_asyncwatch", b)
@@ -114,7 +114,7 @@ func TestDaemonEnds(t *testing.T) {
 	a.listening(t, listener)
 	_, client := busy(t, a, b)
 	a.daemon.Close()
-	a.until(t, watch, "heard of it", func() bool {
+	a.until(t, watch, "got the event", func() bool {
 		return strings.Contains(watch.out.String(), "IBV_EVENT_DEVICE_FATAL")
 	})
 	for p, want := range map[*program]string{

@@ -36,7 +36,7 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// TestNeedsCM has a program that connects its queue pairs without rdma_cm hear why it cannot.
+// TestNeedsCM has a program connect its queue pairs without rdma_cm: the error says why it cannot.
 func TestNeedsCM(t *testing.T) {
 	a, b := pair(t)
 	s := b.start(t, "ib_write_bw -n 5", a)
@@ -72,7 +72,7 @@ func TestRDMACore(t *testing.T) {
 	})
 }
 
-// runRDMACore runs the tests at an address. At least as many as least must pass.
+// runRDMACore runs the tests at an address, of which least or more must pass.
 func runRDMACore(t *testing.T, a, b *end, address string, least int) {
 	const tests = "/usr/share/doc/rdma-core/tests"
 	if _, err := os.Stat(tests); err != nil {

@@ -66,7 +66,7 @@ func write(t *testing.T, name string, content []byte) {
 var copies = flag.Int("copies", 12, "how many copies TestKilledCopies cuts off")
 
 // TestKilledCopies kills the server or the client at random moments of copies, there and back: the file is all of
-// the old one or all of the new one, and the next copy, which goes on with what came, ends well.
+// the old one or all of the new one, and the next copy, which resumes the partial file, succeeds.
 func TestKilledCopies(t *testing.T) {
 	const size = 24 << 20
 	dir := t.TempDir()

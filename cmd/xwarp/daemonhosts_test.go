@@ -107,7 +107,7 @@ func (h *daemonHosts) user(t *testing.T, args ...string) *command {
 	return c
 }
 
-// exportMemory gives memory of B to who connects, by the kernel's sockets.
+// exportMemory exports memory of B by the kernel's sockets.
 func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{
@@ -135,7 +135,7 @@ func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	}()
 }
 
-// programBytes is what a program writes and reads back.
+// programBytes is the number of bytes that a program writes and reads back.
 const programBytes = 1 << 20
 
 // program writes into a peer's memory and reads that back.
@@ -329,7 +329,7 @@ func TestServeOnDaemon(t *testing.T) {
 	srv.end(t)
 }
 
-// TestDaemonIsNamed: who cannot use the interface hears who has it, and how to use it.
+// TestDaemonIsNamed: the error for an interface in use names the daemon that has it, and how to use it.
 func TestDaemonIsNamed(t *testing.T) {
 	h := newDaemonHosts(t)
 	to := "--to=" + h.B.Addr4.Addr().String()

@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 }
 
 // waitFor returns when something listens at the port of an address. It looks into the tables of the kernel: a
-// trial of its own would take the port from who wants to listen, or be taken for a client. The tables are
+// trial of its own would take the port from a listener, or be taken for a client. The tables are
 // this thread's, because other tests leave threads in network namespaces.
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {

@@ -97,7 +97,7 @@ type srqRow struct {
 	SRQ    control.Handle `json:"srqn" doc:"its number in its session"`
 	Depth  int            `json:"max_wr" doc:"receives that may wait in it"`
 	Posted int            `json:"posted" doc:"receives that wait"`
-	Limit  int            `json:"srq_limit" doc:"below which its program wants to hear of it; 0: none"`
+	Limit  int            `json:"srq_limit" doc:"its program gets an event when fewer are left; 0: none"`
 	Users  int            `json:"users" doc:"queue pairs that take from it"`
 	PD     control.Handle `json:"pdn" doc:"protection domain"`
 	ownerRow

@@ -63,7 +63,7 @@ has several names, belongs to another user, has an access control list or is mou
 journal instead; gets that read it then have to begin again. Nobody else may shorten the file.
 
 With --dir it exports a directory instead, for xwarp cp. Nothing outside of it is reached, by no link and no "..". Files
-appear, or are replaced, when they are whole; what was cut off waits for a week to be gone on with. --size and
+appear, or are replaced, when they are whole; partial files can be resumed for a week. --size and
 --read-only say what clients may.
 
 serve runs until SIGINT or SIGTERM.`,

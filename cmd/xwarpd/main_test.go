@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// output is what a daemon logs.
+// output is the log of a daemon.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer

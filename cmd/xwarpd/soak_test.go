@@ -276,7 +276,7 @@ func (s *soak) live(p *soakProgram) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// heard is a line of a program.
+// heard handles a line of a program's output.
 func (s *soak) heard(p *soakProgram, line string) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {

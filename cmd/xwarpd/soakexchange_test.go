@@ -69,7 +69,7 @@ func release(e *verbstest.End) {
 	e.Dev.Free(e.Mem)
 }
 
-// connected makes an End with a connection to who answers at an address, and returns where the peer's memory is.
+// connected makes an End with a connection to the listener at an address, and returns where the peer's memory is.
 func connected(dev verbs.Device, at netip.AddrPort) (*verbstest.End, verbs.RemoteMR, error) {
 	e, err := verbstest.Make(dev, soakLen)
 	if err != nil {
@@ -137,7 +137,7 @@ func echo(e *verbstest.End) {
 	}
 }
 
-// exchange has one connection to who answers, and does everything over it until it ends.
+// exchange makes one connection to the listener, and does everything over it until it ends.
 func exchange(dev verbs.Device, at netip.AddrPort, did func(byteCount int)) error {
 	e, peer, err := connected(dev, at)
 	if err != nil {

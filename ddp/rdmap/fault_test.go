@@ -8,7 +8,7 @@ import (
 	"xwarp/ddp"
 )
 
-// lostMemory is what a panic of an access to memory that is gone carries.
+// lostMemory is the value of a panic for an access to unmapped memory.
 type lostMemory uintptr
 
 func (lostMemory) Error() string   { return "fault" }

@@ -33,7 +33,7 @@ type gone struct {
 	stag  ddp.STag
 }
 
-// message is what a receive must show.
+// message is the expected completion of a receive.
 type message struct {
 	data  []byte
 	flags CompletionFlags

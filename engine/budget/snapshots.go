@@ -9,7 +9,7 @@ import (
 // Snapshots makes the snapshots for the programs of one holder: one at a time, which all who asked before it was
 // begun share, at most every snapshotEvery, and for at most 1/snapshotShare of the time.
 type Snapshots struct {
-	turn  chan struct{} // of who makes one; guards what follows
+	turn  chan struct{} // of the goroutine that makes one; guards the fields below
 	begun time.Time     // the last one
 	next  time.Time     // not before
 	body  []byte        // its encoding, while somebody waits

@@ -37,7 +37,7 @@ func (h Holder) String() string {
 // TenantTable names the [[user]] table whose limits hold for each tenant.
 const TenantTable = "tenants"
 
-// table is what the [[user]] table of other limits is called.
+// table names the [[user]] table of other limits in errors.
 func (h Holder) table() string {
 	if h.Tenant != "" {
 		return fmt.Sprintf("each tenant a [[user]] table named %q", TenantTable)

@@ -309,8 +309,8 @@ func (s *Stream) Shutdown(write, read bool) {
 	s.wake()
 }
 
-// Close ends the consumer's use of s: Read and Write fail with net.ErrClosed, and who waits for Changed is woken. It
-// reports false when that was so before. Release on the stack's thread does the rest.
+// Close ends the consumer's use of s: Read and Write fail with net.ErrClosed, and goroutines that wait for Changed are
+// woken. It reports false when that was so before. Release on the stack's thread does the rest.
 func (s *Stream) Close() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

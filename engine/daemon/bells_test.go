@@ -89,7 +89,7 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 }
 
-// ringsRole is a program that rings for nothing: the socket, how many queue pairs it has.
+// ringsRole is a program that rings without work: the socket, how many queue pairs it has.
 func ringsRole(args []string) error {
 	f, err := newFoe(args[0])
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// captured is what a capture wrote.
+// captured is the output of a capture.
 type captured struct {
 	data   []byte
 	result control.CaptureResult

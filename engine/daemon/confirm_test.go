@@ -154,7 +154,7 @@ func TestConfirmed(t *testing.T) {
 	says(t, a.log.String(), "confirmed: the daemon stays")
 }
 
-// Who waits for nothing takes a confirmation, and other users' are not taken.
+// A daemon that waits for no confirmation accepts one, and refuses those of other users.
 func TestConfirmNotAwaited(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, control.OperatorPath(socket))

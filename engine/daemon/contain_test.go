@@ -114,7 +114,7 @@ func TestDeviceFails(t *testing.T) {
 					if e.Event == "stopping" {
 						told++
 						if e.Error != "" {
-							t.Errorf("what ended the daemon is logged here and by who runs it: %s",
+							t.Errorf("the error that ended the daemon is logged twice, here and by its caller: %s",
 								e.Error)
 						}
 					}

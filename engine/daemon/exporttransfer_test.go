@@ -107,7 +107,7 @@ access = "read"
 	}
 }
 
-// Who puts to an export of memory hears what it is, and what to name instead.
+// The error of a put to an export of memory says what the port is, and which one to name instead.
 func TestPutToMemory(t *testing.T) {
 	at := freePort(t)
 	kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))

@@ -482,7 +482,7 @@ func (p *protectedPair) secrets(t *testing.T) {
 	}
 	for spi, key := range p.fake.keys() {
 		if !bytes.Contains(seen, fmt.Appendf(nil, "%d", spi)) {
-			t.Errorf("SPI %d is nowhere: this test shows nothing", spi)
+			t.Errorf("no packet has SPI %d: this test proves nothing", spi)
 		}
 		for _, form := range []string{string(key), hex.EncodeToString(key),
 			strings.ToUpper(hex.EncodeToString(key)), base64.StdEncoding.EncodeToString(key),

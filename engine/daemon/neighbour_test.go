@@ -133,7 +133,7 @@ func (s *spun) fill(pd control.Handle, binds bool) error {
 func (s *spun) turn() {
 	head := atomic.LoadUint32(word(s.send, s.q.Send.Offset+64))
 	atomic.StoreUint32(word(s.cq, s.done.Offset+64), atomic.LoadUint32(word(s.cq, s.done.Offset)))
-	if head == s.head && s.posted != 0 { // who rings for nothing is made to wait
+	if head == s.head && s.posted != 0 { // the daemon delays a program that rings without work
 		return
 	}
 	s.head, s.posted = head, head+s.q.Send.Slots

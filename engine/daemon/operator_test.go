@@ -148,7 +148,7 @@ func TestOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s,
-		"has no business at the operator's socket") {
+		"may not use the operator's socket") {
 		t.Errorf("a user at the operator's socket that is open: %q", s)
 	}
 }

@@ -142,7 +142,7 @@ func TestPortMapper(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 
-	// Nor is who asks a whole network.
+	// Nor is a request for a whole network.
 	for _, to := range []string{"192.0.2.255", "ff02::1%eth0"} {
 		before := portMapperOf(d).Counters
 		shout(t, tn.B, netip.MustParseAddr(to), at(four, 7174))

@@ -174,7 +174,7 @@ func TestWrongRings(t *testing.T) {
 	}
 }
 
-// ring is what a program does that has posted something: the bell of its queue pair, and the doorbell.
+// ring sets the bell of the queue pair and rings the doorbell, as a program does that has posted something.
 func ring(t testing.TB, session []int, bell uint32) {
 	control.RingBell(mapping(t, session[0]), bell)
 	unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -342,7 +342,7 @@ func TestMemory(t *testing.T) {
 	if err := mrs[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The daemon asks a file that a program serves (FUSE) for nothing. The session ends with that file's close.
+	// The daemon calls no operation of a file that a program serves (FUSE). The session ends with that file's close.
 	if _, err := pd.(*client.PD).RegMRFd(unanswered(t), 0, 4096, verbs.LocalWrite); err == nil ||
 		!strings.Contains(err.Error(), kind) {
 		t.Errorf("file that a program serves: %v", err)

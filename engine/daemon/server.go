@@ -136,7 +136,7 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	who := budget.Holder{Tenant: through.tenant, Operator: through.operator}
 	if who.Operator && cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
 		return control.Errorf(control.CodePermission,
-			"user %d has no business at the operator's socket (daemon.admin_socket)", cred.Uid)
+			"user %d may not use the operator's socket (daemon.admin_socket)", cred.Uid)
 	}
 	if !who.Operator && budget.IsKept(c, budget.KeptForOperator) {
 		return control.Errorf(control.CodeQuota, "xwarpd has no descriptors left for programs: "+

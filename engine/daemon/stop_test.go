@@ -128,7 +128,7 @@ func unanswered(t testing.TB) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		unix.Unmount(path, unix.MNT_DETACH|unix.MNT_FORCE) // who waits hears ECONNABORTED
+		unix.Unmount(path, unix.MNT_DETACH|unix.MNT_FORCE) // waiting calls fail with ECONNABORTED
 		unix.Close(fd)
 		unix.Close(dev)
 	})

@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// wire is what the kernel saw on a host's interface.
+// wire has the frames that the kernel saw on a host's interface.
 type wire struct {
 	t  *testing.T
 	fd int
@@ -83,7 +83,7 @@ func (w *wire) listen(t *testing.T, ns *topo.Namespace, index int, arriving bool
 // flow is one direction of one connection.
 type flow struct{ from, to netip.AddrPort }
 
-// stream is what a flow carried, each byte once.
+// stream has the bytes that a flow carried, each once.
 type stream struct {
 	first uint32 // sequence number of bytes[0]
 	data  []byte

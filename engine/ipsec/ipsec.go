@@ -38,7 +38,7 @@ func (r *Rule) hasPort(local, remote uint16) bool {
 	return len(r.Ports) == 0 || slices.Contains(r.Ports, local) || slices.Contains(r.Ports, remote)
 }
 
-// Kernel is what a Manager asks of an xfrm.Follower.
+// Kernel has the methods of xfrm.Follower that a Manager uses.
 type Kernel interface {
 	Acquire(p *xfrm.Policy) error
 	Expire(sa *xfrm.SA, hard bool) error
@@ -51,7 +51,7 @@ type Steering interface {
 	RemoveSA(dst, src netip.Addr, spi uint32) error
 }
 
-// Config is what a Manager is made of.
+// Config describes a Manager.
 type Config struct {
 	Rules []Rule
 	// Owns reports whether the Stack has the connections and SAs between two hosts. Nil: it has all.

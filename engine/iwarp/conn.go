@@ -44,7 +44,7 @@ type Handler interface {
 	Closed(c *Conn, err error)
 }
 
-// Config is what a Conn is made of.
+// Config describes a Conn.
 type Config struct {
 	Responder bool
 	Startup   startup.Config
@@ -168,7 +168,7 @@ func (c *Conn) Stats() mpa.ReceiverStats {
 	return n
 }
 
-// Err returns what ended the connection, nil for nothing or a graceful close.
+// Err returns the error that ended the connection: nil while it lasts and after a graceful close.
 func (c *Conn) Err() error { return c.err }
 
 // Retry returns what an initiator should try on another connection after Closed.

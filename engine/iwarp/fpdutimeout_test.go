@@ -76,7 +76,7 @@ func TestFPDUTimeout(t *testing.T) {
 			}
 			const heard = "peer said: terminate 2/0/02"
 			if got := i.qp.Err(); got == nil || !strings.Contains(got.Error(), heard) {
-				t.Errorf("%s: the peer hears %v", c.name, got)
+				t.Errorf("%s: the peer's error is %v", c.name, got)
 			}
 		}
 	}
@@ -240,6 +240,6 @@ func TestReceiveTimeout(t *testing.T) {
 	i.receive(t, r.transmit(), 1<<16)
 	i.Settle(0)
 	if got := i.qp.Err(); got == nil || !strings.Contains(got.Error(), "terminate 1/2/02") {
-		t.Errorf("the peer hears %v", got)
+		t.Errorf("the peer's error is %v", got)
 	}
 }

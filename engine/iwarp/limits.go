@@ -6,8 +6,8 @@ const (
 	// DefaultWindow is what one connection lets the peer have under way: enough for 10 Gbit/s at 3 ms. Only
 	// what cannot be placed on arrival takes memory of that size.
 	DefaultWindow = 4 << 20
-	// MinWindow is what the peer may have under way although the worker has no memory left for bytes out of
-	// order, because other connections hold it: aligned FPDUs in order need none, and what cannot be held
+	// MinWindow is the number of bytes that the peer may have under way although the worker has no memory left for
+	// bytes out of order, because other connections hold it: aligned FPDUs in order need none, and what cannot be held
 	// counts as never received.
 	MinWindow = 64 << 10
 	// DefaultStartupTimeout stops a peer that connects and says nothing (RFC 5044, 7.1.2).

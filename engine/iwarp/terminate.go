@@ -68,7 +68,7 @@ func (c *Conn) startTerminate(p *startup.Params, left seq.Num, code uint8) {
 	c.endTerminating(nil)
 }
 
-// endTerminating ends the connection once the first FPDU came: err is what the Receiver said of the bytes.
+// endTerminating ends the connection once the first FPDU came: err is the Receiver's error for the bytes.
 func (c *Conn) endTerminating(err *ulpdu.Error) {
 	if err == nil && c.terminate.wait {
 		return

@@ -27,7 +27,7 @@ func Parse(text string, most uint64) (r Range, ok bool) {
 }
 
 // Expand returns the numbers of a list in its order, none of them twice or above most; none for an empty
-// list. what is what the numbers are of, for the error.
+// list. what names the numbered objects in the error.
 func Expand(list, what string, most uint64) (numbers []int, err error) {
 	if list == "" {
 		return nil, nil

@@ -5,7 +5,7 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// TestDeal: connections that come at once go to the workers in turn, and later ones to whoever has fewest.
+// TestDeal: connections that come at once go to the workers in turn, and later ones to the worker with the fewest.
 func TestLeastLoadedWorker(t *testing.T) {
 	k := &Driver{workers: []*worker{{}, {}, {}}}
 	for range 4 {

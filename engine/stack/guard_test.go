@@ -105,7 +105,8 @@ func TestDefect(t *testing.T) {
 				name := method
 				if len(defects) != 1 || defects[0].Tuple != tuple || len(defects[0].Trace) == 0 ||
 					!errors.Is(f.lost, defects[0]) {
-					t.Errorf("%s: %d defects, the layer above heard %v", name, len(defects), f.lost)
+					t.Errorf("%s: %d defects, the error of the layer above is %v", name,
+						len(defects), f.lost)
 				}
 				if p.s[0].Len() != 1 || p.s[1].Len() != 1 || p.s[0].Stats().Panics != 1 {
 					t.Errorf(

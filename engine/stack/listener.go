@@ -136,7 +136,7 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 }
 
 // accept makes the connection of the handshake that s.seg completed. The layer above is made last: when
-// anything else fails there is nobody who would have to hear of it. The handshake is over in any case.
+// anything else fails nobody has to be notified. The handshake is over in any case.
 func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	e, err := l.admit(t, now)

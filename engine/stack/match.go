@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// expect is what the frames of a connection have in common as they arrive: those for this host's address, in its
+// expect has the header fields that all arriving frames of a connection share: those for this host's address, in its
 // VLAN, with a whole datagram of TCP between the two hosts, without options or extension headers; of ESP, if the
 // connection is protected.
 type expect struct {

@@ -120,7 +120,7 @@ type listening struct {
 	t     *testing.T
 	e     *Endpoint
 	acked seq.Num
-	heard int // bytes that came with news of acknowledgements
+	heard int // calls of Acked
 }
 
 func (l *listening) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) { l.e, l.acked = e, snd }

@@ -13,7 +13,7 @@ type Sum[T any] struct {
 	total T
 }
 
-// Counted is what a Sum has of one object.
+// Counted has the counters of one object that are in a Sum.
 type Counted[T any] struct {
 	seen T
 }
@@ -46,7 +46,7 @@ func words[T any](v *T) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(v)), unsafe.Sizeof(*v)/size)
 }
 
-// Check returns an error unless T is a struct of counters. The tests of who has a Sum call it.
+// Check returns an error unless T is a struct of counters. The tests of packages with a Sum call it.
 func Check[T any]() error { return check(reflect.TypeFor[T]()) }
 
 func check(t reflect.Type) error {

@@ -20,7 +20,7 @@ type FileConfig struct {
 	// Size is how many bytes the region shall hold; 0: as many as the file has.
 	Size int64
 	// InPlace has puts overwrite the file, through a journal, instead of giving its name to another one:
-	// for who has the file open or mapped. A file with several names, of another user, with an access
+	// for programs that have the file open or mapped. A file with several names, of another user, with an access
 	// control list, or that is mounted is overwritten in any case.
 	InPlace bool
 	Log     *slog.Logger // nil: none

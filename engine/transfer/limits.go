@@ -36,7 +36,7 @@ const (
 	// firstGrant is how many bytes of disk a put of a length that nobody knows has at first: it may be short, and
 	// the region as large as the disk.
 	firstGrant = 64 << 20
-	// hashChunk is how much of a SHA-256 is computed before the next client's is gone on with: a request of
+	// hashChunk is how much of a SHA-256 is computed before the next client's turn: a request of
 	// 16 bytes for all of a large region holds up nobody for longer.
 	hashChunk = 256 << 10
 	// maxDigests bounds what is remembered of one content: gets of ever new lengths would fill the memory.
@@ -48,7 +48,7 @@ const (
 	// directory with names without end would fill the memory.
 	maxListing = 64 << 20
 	listStep   = 1024
-	// partialAge is how long a file that was cut off waits to be gone on with, before a start removes it: what
+	// partialAge is the time for which a partial file may be resumed, before a start removes it: what
 	// clients begin and never end would fill the disk.
 	partialAge = 7 * 24 * time.Hour
 	// smallest is the bytes from which a file that was cut off is kept: of less there is no whole piece.

@@ -99,7 +99,7 @@ func (r *Region) settle() {
 	}
 }
 
-// contended reports whether another put waits for memory that a put of who has.
+// contended reports whether another put waits for memory that a put of the peer who has.
 func (r *Region) contended(who netip.Prefix) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -202,7 +202,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 	}
 	l.startLoops()
 	for served := false; ; served = true {
-		// Who asks for nothing makes room for others.
+		// A client without requests makes room for others.
 		m, err := l.receiveMoving(ctx, c.watch())
 		if err != nil {
 			s.tell(l, err)

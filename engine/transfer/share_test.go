@@ -197,7 +197,7 @@ func TestShortestIdle(t *testing.T) {
 	}
 }
 
-// A client that asks for nothing keeps its place only as long as nobody else wants it.
+// A client without requests keeps its place only as long as no other client wants it.
 func TestIdleClientMakesRoom(t *testing.T) {
 	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) { hurry(c); c.MaxClients = 1 })
 	b.dialBeating()
@@ -215,7 +215,7 @@ func TestIdleClientMakesRoom(t *testing.T) {
 }
 
 // A client that writes a file and stands still keeps its name only as long as nobody else wants it, and what it has
-// written is gone on with.
+// written is resumed.
 func TestStalledWriterLosesItsName(t *testing.T) {
 	tree, err := transfer.OpenTree(transfer.TreeConfig{Path: t.TempDir()})
 	if err != nil {

@@ -239,7 +239,7 @@ func TestTreeLimits(t *testing.T) {
 	used(11, 4)
 }
 
-// A file that was cut off is gone on with, by one client at a time; a start removes those that nobody wanted for long.
+// A partial file is resumed by one client at a time; a start removes those that no client has resumed for long.
 func TestPartialFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	m := Message{Path: "big", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644, Length: smallest}}
@@ -332,7 +332,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// A file that its client wants to have without any rights can be gone on with, and removed, when it could not have
+// A file that its client wants to have without any rights can be resumed, and removed, when it could not have
 // its name: also by a server that is not root.
 func TestPartialWithoutRights(t *testing.T) {
 	done := make(chan bool)
@@ -361,7 +361,7 @@ func TestPartialWithoutRights(t *testing.T) {
 			t.Error(err)
 		}
 		if p, err = tr.store(c, &m); err != nil || !p.resumed {
-			t.Errorf("it cannot be gone on with: %v", err)
+			t.Errorf("it cannot be resumed: %v", err)
 			return
 		}
 		left := tr.Path() + "/.x.xwarp-partial"

@@ -66,7 +66,7 @@ func (s *sentinel) Error() string { return s.text }
 // Unwrap returns the other error.
 func (s *sentinel) Unwrap() error { return s.also }
 
-// Error is what a call of the verbs failed with.
+// Error is the error of a verb.
 type Error struct {
 	Call string // as in C: "ibv_reg_mr", "rdma_connect", …, with what it was about; may be empty
 	Err  error

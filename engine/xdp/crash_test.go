@@ -57,7 +57,7 @@ func victim(path string) error {
 }
 
 // TestKilled takes the engine's process away without warning: while it lives the host stays reachable, and
-// afterwards nothing of it is left. A peer that sends something hears from the kernel that the connection is gone.
+// afterwards nothing of it is left. A peer that sends something gets a reset from the kernel.
 func TestKilled(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -106,7 +106,7 @@ func TestKilled(t *testing.T) {
 		peer.SetDeadline(time.Now().Add(30 * time.Second))
 		peer.Write([]byte{0})
 		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-			t.Errorf("a peer that sends hears %v, want a reset", err)
+			t.Errorf("a peer that sends gets %v, want a reset", err)
 		}
 		peer.Close()
 		if err := tn.B.Do(func() error {

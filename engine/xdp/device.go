@@ -74,7 +74,7 @@ type Config struct {
 	Plain func(queue int) PlainObserver
 }
 
-// Idle is what a worker does when it has nothing to do.
+// Idle says how a worker waits for work.
 type Idle string
 
 // The values of Idle.

@@ -56,10 +56,10 @@ type flooded struct {
 	busy  atomic.Bool    // it shall write
 }
 
-// TestFloodedListener floods a listener with SYNs, then with ACKs, as many as one thread makes. Honest connections are
-// made, and the established one goes on. With -flood.rounds it measures goodput without a flood, with one on another
-// wire, which takes the processor from the rest that a device with XDP takes for frames that nobody wants, and with one
-// of that rate at the engine's port and at the kernel's.
+// TestFloodedListener floods a listener with SYNs, then with ACKs, as fast as one thread can send them. Honest
+// connections are made, and the established one goes on. With -flood.rounds it measures goodput without a flood, with
+// one on another wire, which takes the processor from the rest that a device with XDP takes for frames that nobody
+// wants, and with one of that rate at the engine's port and at the kernel's.
 func TestFloodedListener(t *testing.T) {
 	f := newFlooded(t)
 	kinds := map[wire.Flags]string{wire.SYN: "SYNs", wire.ACK: "ACKs"}

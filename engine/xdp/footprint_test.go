@@ -34,7 +34,7 @@ func TestConnFootprint(t *testing.T) {
 	}
 }
 
-// connections makes n of them; before is what the heap held without.
+// connections makes n connections; before is the size of the heap without them.
 func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg verbs.QPConfig) (
 	qps []verbs.QP, before int) {
 	t.Helper()

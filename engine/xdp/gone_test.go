@@ -272,7 +272,7 @@ func TestInterfaceReopened(t *testing.T) {
 		select {
 		case <-d.Failed():
 		case <-time.After(20 * time.Second):
-			t.Fatal("the device does not hear of it")
+			t.Fatal("the device does not notice")
 		}
 		if l := d.Link(); !l.Gone || !errors.Is(d.Err(), xdp.ErrGone) {
 			t.Errorf("%+v, %v", l, d.Err())

@@ -93,16 +93,16 @@ func TestAllow(t *testing.T) {
 	}
 	defer l.Close()
 	if reaches(tn, at) {
-		t.Error("the listener serves who is not on the list")
+		t.Error("the listener serves a peer that is not on the list")
 	}
 	if n := steering(t, da)[bpf.DropPeer]; n == 0 {
-		t.Error("the segment of who is not on the list is not counted")
+		t.Error("the segment of a peer that is not on the list is not counted")
 	}
 	if err := da.SetAllow([]netip.Prefix{netip.PrefixFrom(tn.B.Addr4.Addr(), 32)}); err != nil {
 		t.Fatal(err)
 	}
 	if !reaches(tn, at) {
-		t.Error("the listener does not serve who is on the list")
+		t.Error("the listener does not serve a peer on the list")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestQueueLosesSocket(t *testing.T) {
 		}
 	})
 	if n := steering(t, db)[bpf.DropNoSocket]; n == 0 {
-		t.Error("nothing was dropped: the test shows nothing")
+		t.Error("nothing was dropped: the test proves nothing")
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPrivilegesRunOut: who has no socket left and may make none hears that only another process can.
+// TestPrivilegesRunOut: the error for a process without spare sockets and privileges says that only another one can go
+// on.
 func TestPrivilegesRunOut(t *testing.T) {
 	k := NewPrivileges(1)
 	defer k.Close()

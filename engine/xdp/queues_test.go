@@ -64,6 +64,6 @@ func TestQueues(t *testing.T) {
 		t.Errorf("not every queue received: %+v", s.Queues)
 	}
 	if s.Queues[0].Stack.HandedOver+s.Queues[1].Stack.HandedOver == 0 {
-		t.Error("no frame came on the queue of another worker: the test shows nothing")
+		t.Error("no frame came on the queue of another worker: the test proves nothing")
 	}
 }

@@ -72,6 +72,6 @@ func TestQueueStress(t *testing.T) {
 		}
 	}
 	if over == 0 {
-		t.Error("no frame came on the queue of another worker: the test shows nothing")
+		t.Error("no frame came on the queue of another worker: the test proves nothing")
 	}
 }

@@ -55,7 +55,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t != nil && e != nil && t.Layer == e.Layer && t.Type == e.Type && t.Code == e.Code
 }
 
-// NotReady is what a mpa.Sink returns for a ULPDU in order that it can place later: no receive is posted yet. It ends
+// NotReady is the error of an mpa.Sink for a ULPDU in order that it can place later: no receive is posted yet. It ends
 // no stream.
 var NotReady = &Error{Layer: DDP, Type: 2, Detail: "no receive is posted yet"}
 

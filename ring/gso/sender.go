@@ -78,7 +78,7 @@ func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {
 	c.describe(b.mem[:vnetHeader], b.Frame()[:n])
 	whole := b.mem[:vnetHeader+n]
-	// A system call that the Go scheduler hears nothing of, as Socket.Flush's in package ring.
+	// A system call without notice to the Go scheduler, as Socket.Flush's in package ring.
 	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&whole[0])),
 		uintptr(len(whole)), unix.MSG_DONTWAIT, 0, 0)
 	return e

@@ -53,7 +53,7 @@ func NewProgram(fd int, worker uint32) *Program {
 // Run implements Runner.
 func (p *Program) Run(n int) unix.Errno {
 	p.attr.repeat, p.attr.batch = uint32(n), min(uint32(n), maxBatch)
-	// A system call that the Go scheduler hears nothing of, as Socket.Flush's in package ring.
+	// A system call without notice to the Go scheduler, as Socket.Flush's in package ring.
 	_, _, e := unix.RawSyscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN,
 		uintptr(unsafe.Pointer(&p.attr)), unsafe.Sizeof(p.attr))
 	return e

@@ -412,7 +412,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// BenchmarkIdle is what a frame costs without a capture.
+// BenchmarkIdle measures the cost of a frame without a capture.
 func BenchmarkIdle(b *testing.B) {
 	h := newHost(b)
 	h.connect(us, them, 0)

@@ -147,7 +147,7 @@ var topLevel = []string{"go.mod", "go.sum", "bpf", "cmd", "engine", "tcp", "mpa"
 	"bench", "scripts", "Makefile",
 	"README.md", "LICENSE", "build"}
 
-// pkg is what the rules need of `go list -json`.
+// pkg has the fields of `go list -json` that the rules need.
 type pkg struct {
 	ImportPath                string
 	Dir                       string

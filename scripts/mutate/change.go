@@ -229,7 +229,7 @@ func (f *finder) basic(e ast.Expr) types.BasicInfo {
 	return 0
 }
 
-// negate turns a condition over, unless that is what a change of its operator does.
+// negate negates a condition, unless a change of its operator does the same.
 func (f *finder) negate(e ast.Expr) {
 	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// source is what the tool knows of the repository.
+// source has the files and names of the repository that the tables refer to.
 type source struct {
 	names  map[string]bool     // package.Name and package.Type.Method, of what is no test
 	tests  map[string]bool     // as directory TestName

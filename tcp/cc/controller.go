@@ -259,8 +259,8 @@ func (c *Controller) lossFactor() (n, d int) {
 	return 1, 2
 }
 
-// reductionBase is what a reduction starts from: the window if it was full, else the bytes really outstanding (RFC
-// 5681, 3.1; RFC 7661, 4.4.1).
+// reductionBase returns the number of bytes that a reduction starts from: the window if it was full, else the bytes
+// really outstanding (RFC 5681, 3.1; RFC 7661, 4.4.1).
 func (c *Controller) reductionBase(flight int) int {
 	if flight+c.mss >= c.cwnd {
 		return c.cwnd

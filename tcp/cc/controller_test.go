@@ -256,7 +256,7 @@ func TestHyStartWithoutSamples(t *testing.T) {
 }
 
 // TestPhaseAtThreshold: once the window is down at ssthresh a reduction is over, and the window grows as in congestion
-// avoidance (RFC 5681, 3.1 leaves the choice): that is what is shown.
+// avoidance (RFC 5681, 3.1 leaves the choice): the test checks for that.
 //
 //req:rfc5681-4.3-3
 func TestPhaseAtThreshold(t *testing.T) {

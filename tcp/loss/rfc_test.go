@@ -154,7 +154,7 @@ func TestRACKFigure1(t *testing.T) {
 	b.want("pipe", b.s.Pipe(), 0)
 }
 
-// expireUntilLost checks that i is what the sender wants once the window has room.
+// expireUntilLost checks that record i is the next one to be sent once the window has room.
 func (b *bench) expireUntilLost(i int) {
 	b.Helper()
 	b.s.cc.SetCwnd(10 * b.size)

@@ -12,7 +12,7 @@ import (
 type place uint8
 
 const (
-	inFlight  place = iota // sent and not heard of: what the pipe counts, ordered by the time sent
+	inFlight  place = iota // sent, neither acknowledged nor lost: counted in the pipe, ordered by the time sent
 	lost                   // sent once and lost, in sequence order
 	lostAgain              // sent more than once and lost
 	sacked                 // selectively acknowledged; next skips towards the end of its run

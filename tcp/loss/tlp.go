@@ -13,7 +13,7 @@ type tlp struct {
 	end      seq.Num // TLP.end_seq
 }
 
-// tlpStep is what the expired probe timer asks for.
+// tlpStep is the action that is due when the probe timer expires.
 type tlpStep uint8
 
 const (

@@ -31,7 +31,7 @@ const (
 	lenAccECNCounter = 3
 )
 
-// TimestampsLen is what the timestamps option adds to a segment, padding included.
+// TimestampsLen is the number of bytes that the timestamps option adds to a segment, with padding.
 const TimestampsLen = 2 + lenTimestamps
 
 // MaxWScale is the largest shift that may be used (RFC 7323, 2.3).

@@ -324,7 +324,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	bool yield = cq->idle > SPINS;
 	pthread_mutex_unlock(&cq->poll);
 	if (yield)
-		sched_yield(); /* who polls may be on the processor of who would complete */
+		sched_yield(); /* the polling thread may occupy the processor of the completing one */
 	return n;
 }
 

@@ -75,7 +75,7 @@ static int ask(int fd, const void *request, size_t n)
 	}
 	memcpy(b, request, n);
 	memcpy(&a->request, b, sizeof a->request);
-	a->request.nlmsg_pid = a->to.nl_pid; /* as the kernel, answer to who asked */
+	a->request.nlmsg_pid = a->to.nl_pid; /* answer to the sender, as the kernel does */
 	memcpy(b, &a->request, sizeof a->request);
 	xw_base64(b, n, text);
 	a->call.owner = a;

@@ -115,7 +115,7 @@ struct qp {
 	uint8_t *slot;
 };
 
-/* The state of a queue pair changes under its mutex, who posts looks at it without. */
+/* The state of a queue pair changes under its mutex; posting reads it without. */
 static inline enum ibv_qp_state xw_qp_state(const struct ibv_qp *q) { return __atomic_load_n(&q->state, __ATOMIC_RELAXED); }
 
 static inline void xw_qp_becomes(struct ibv_qp *q, enum ibv_qp_state state)

@@ -49,7 +49,7 @@ func NewEnd() *cobra.Command {
 	}
 }
 
-// status is one line on a terminal that is written over; elsewhere it shows nothing.
+// status is one line on a terminal that is overwritten; elsewhere nothing is printed.
 type status struct {
 	w  io.Writer
 	on bool

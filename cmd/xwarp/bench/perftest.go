@@ -167,7 +167,7 @@ func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env end
 	t.choice, t.spec.Peer, t.spec.Ring = choice, peers[choice.Name], t.device.Ring
 	p.Interface, p.Socket, p.Queues = choice.Interface, t.device.Socket, t.device.Queues
 	if env.Interface = p.Interface; env.Interface == "" {
-		env.Interface, _ = transport.Of(p.Local) // the kernel's, for whoever reads the figures
+		env.Interface, _ = transport.Of(p.Local) // the kernel's, for readers of the figures
 	}
 	if l, e := netlink.LinkByName(env.Interface); e == nil {
 		env.MTU = l.Attrs().MTU

@@ -87,7 +87,7 @@ func checkMoved(t *testing.T, res *ShareResult) {
 			}
 		}
 		if r.Lost+r.Dropped == 0 {
-			t.Errorf("round %d: nothing was lost: it shows nothing", i+1)
+			t.Errorf("round %d: nothing was lost: the test proves nothing", i+1)
 		}
 	}
 }

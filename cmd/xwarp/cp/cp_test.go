@@ -124,7 +124,7 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// image is what a tree has: names, modes, times and contents.
+// image returns the names, modes, times and contents of a tree.
 func image(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	m := map[string]string{}
@@ -202,7 +202,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// What was cut off is gone on with: only what is not there yet moves.
+// A partial copy is resumed: only the missing bytes move.
 func TestResume(t *testing.T) {
 	const length = 3*transfer.PieceLen + 5
 	content := make([]byte, length)
@@ -236,7 +236,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A copy that ends in its middle leaves the old file, and what came; the next one goes on with that.
+// A copy that is interrupted leaves the old file and a partial one, which the next copy resumes.
 func TestCutOff(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		b := start(t, transfer.TreeConfig{})
@@ -282,7 +282,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// Each thing that is in the way is told, and the other files are copied all the same.
+// Each failure is reported, and the other files are copied all the same.
 func TestFailures(t *testing.T) {
 	b := start(t, transfer.TreeConfig{Size: 1000})
 	src := t.TempDir()

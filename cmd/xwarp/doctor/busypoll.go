@@ -53,7 +53,7 @@ var busyPollCheck = check{
 	},
 }
 
-// napiSetting is what the keys of settings for NAPI instances begin with; the ID follows.
+// napiSetting is the prefix of the keys of settings for NAPI instances; the ID follows.
 const napiSetting = "napi "
 
 func lookForDeferral(e *env) finding {

@@ -352,7 +352,7 @@ func TestJudgements(t *testing.T) {
 	}
 }
 
-// A damaged file is not taken for nothing to undo.
+// A damaged file is an error: it does not mean that there is nothing to undo.
 func TestDamagedState(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "doctor.json")
 	os.WriteFile(file, []byte("[{"), 0o600)

@@ -124,7 +124,7 @@ func (e *end) complete(ctx context.Context, op verbs.WROp) error {
 // errSilent ends a connection that others need the place of.
 var errSilent = errors.New("the peer is silent, and others find no place")
 
-// wait waits for completions. A peer that lets it wait for too long may only do so while nobody else wants its place.
+// wait waits for completions. It gives up on a silent peer only while another client wants its place.
 func (e *end) wait(ctx context.Context, c []verbs.Completion) error {
 	if e.wanted == nil {
 		_, err := e.SendCQ.Wait(ctx, c)

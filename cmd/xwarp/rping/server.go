@@ -24,7 +24,7 @@ func Serve(ctx context.Context, dev verbs.Device, l verbs.Listener, cfg Config) 
 	return serve(ctx, dev, r, cfg, nil)
 }
 
-// ServeAll serves any number of connections at a time until ctx ends or l is closed. report, when set, hears
+// ServeAll serves any number of connections at a time until ctx ends or l is closed. report, when set, is called at
 // the end of each, one at a time.
 func ServeAll(ctx context.Context, dev verbs.Device, l verbs.Listener, cfg Config,
 	report func(Result, error)) error {

@@ -421,8 +421,8 @@ type Capture struct {
 	object
 }
 
-// Capture begins a capture. Only the operator may, and who the daemon's configuration names; others get EACCES. It
-// fails with EINVAL for a filter that cannot be.
+// Capture begins a capture. Only the operator and the users that the daemon's configuration names may; others get
+// EACCES. It fails with EINVAL for a filter that cannot be.
 func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Capture, error) {
 	var r control.Object
 	files, err := d.open(ctx, control.OpCapture, args, &r, 1)

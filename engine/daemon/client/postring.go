@@ -27,7 +27,7 @@ func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) 
 	return err
 }
 
-// setClosed(true) waits for who posts; nobody can until setClosed(false). It comes before the daemon is asked
+// setClosed(true) waits for goroutines that post; none can until setClosed(false). It comes before the daemon is asked
 // to give the queue back: the bell may be another queue's right after that, whose rings nobody has mapped
 // yet.
 func (r *postRing) setClosed(closed bool) {

@@ -94,7 +94,7 @@ func TestSRQ(t *testing.T) {
 	send() // 63 wait
 	select {
 	case <-reached:
-		t.Error("the limit is reached by as many as it says")
+		t.Error("the limit is reached while as many are left as it says")
 	default:
 	}
 	send()

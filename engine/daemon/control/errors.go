@@ -41,7 +41,7 @@ type Error struct {
 	Terminate *Terminate `json:"terminate,omitempty"`
 }
 
-// Terminate is what a Terminate message says (RFC 5040, 4.8).
+// Terminate is the content of a Terminate message (RFC 5040, 4.8).
 type Terminate struct {
 	Layer ulpdu.Layer `json:"layer"`
 	Type  uint8       `json:"etype"`

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind is what a frame carries.
+// Kind is the kind of a frame's content.
 type Kind uint8
 
 // The kinds.
@@ -71,7 +71,7 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 type Conn struct {
 	c     *net.UnixConn
 	limit int        // longest body received
-	mu    sync.Mutex // of who sends
+	mu    sync.Mutex // of the senders
 
 	life   sync.RWMutex // held for writing by Close, for reading by everything else that uses c but Receive
 	closed bool

@@ -14,7 +14,7 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// Op is what a request asks for.
+// Op is the operation of a request.
 type Op string
 
 // The requests.
@@ -81,7 +81,7 @@ type Event struct {
 	QP    Handle `json:"qp,omitempty"`
 	SRQ   Handle `json:"srq,omitempty"`
 	Error *Error `json:"error,omitempty"` // of a queue pair: why; nil after a graceful close
-	// Cause is what the protocol found, on either side: one of the words below; empty when nothing was
+	// Cause is the protocol error, of either side: one of the words below; empty when nothing was
 	// wrong with it.
 	Cause string `json:"cause,omitempty"`
 }
@@ -389,7 +389,7 @@ type ReloadResult struct {
 	Errors  []string `json:"errors,omitempty"`  // what is wrong and was left out
 }
 
-// decode parses one JSON object and takes no unknown keys: a client that knows more than the daemon shall hear of it.
+// decode parses one JSON object and takes no unknown keys: a client of a newer version gets an error.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -470,7 +470,7 @@ type CaptureFlow struct {
 // MaxCaptureFlows bounds the connections of a capture's filter: each frame is compared with all.
 const MaxCaptureFlows = 64
 
-// CaptureResult is what a capture that has ended counted.
+// CaptureResult has the counters of a capture that has ended.
 type CaptureResult struct {
 	Frames  uint64 `json:"frames"`       // in the file
 	Start   int    `json:"start_frames"` // of these, frames from the start of connections that were there already

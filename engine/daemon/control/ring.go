@@ -172,8 +172,8 @@ func (c *Consumer) Skip() error {
 
 // Doorbell memory of a session:
 //
-//	 0  sleeps  1 while the daemon sleeps: who then puts something into a work queue sets it to 0 and writes the eventfd
-//	64  bells   one bit for each queue pair: bit n mod 32 of word n / 32, set by who put something into its work queues
+//	 0  sleeps  1 while the daemon sleeps: a program that posts then sets it to 0 and writes the eventfd
+//	64  bells   one bit for each queue pair: bit n mod 32 of word n / 32, set by a program that posts
 //
 // The bells are hints: the daemon looks at no other queue pairs, and believes nothing of those but what their
 // rings hold.

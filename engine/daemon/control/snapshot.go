@@ -12,7 +12,7 @@ import (
 // SnapshotSchema is the version of Snapshot's layout.
 const SnapshotSchema = 1
 
-// Snapshot is what the daemon has and does, at about one moment. Who does not come through the operator's
+// Snapshot is the state of the daemon at about one moment. Who does not come through the operator's
 // socket sees only what is his own.
 type Snapshot struct {
 	Schema    int               `json:"schema"`
@@ -237,7 +237,7 @@ type SRQState struct {
 	PD     Handle `json:"pd"`
 	Depth  int    `json:"depth"`
 	Posted int    `json:"posted"` // receives that wait
-	Limit  int    `json:"limit"`  // below which the program wants to hear of it; 0: none
+	Limit  int    `json:"limit"`  // the program gets an event when fewer are left; 0: none
 	Users  int    `json:"users"`  // queue pairs
 }
 
@@ -269,7 +269,7 @@ type ListenerState struct {
 	Addr   netip.AddrPort `json:"addr"`
 }
 
-// UserState is what a user, or a tenant whatever its users are, has of what the limits allow.
+// UserState is the use of limits by a user, or by a tenant with all its users.
 type UserState struct {
 	UID    uint32           `json:"uid"` // 0 of a tenant
 	Tenant string           `json:"tenant,omitempty"`
@@ -279,7 +279,7 @@ type UserState struct {
 	Refused map[string]int64 `json:"refused"`
 }
 
-// PeerState is what a peer or its network has.
+// PeerState counts the connections of a peer or of its network.
 type PeerState struct {
 	Prefix      string `json:"prefix"` // "others" for all networks that have no account of their own
 	HalfOpen    int    `json:"half_open"`

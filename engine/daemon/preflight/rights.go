@@ -24,7 +24,7 @@ const UnitUser = "xwarp"
 // stateDirectory is where that unit lets the daemon write.
 const stateDirectory = "/var/lib/xwarp"
 
-// User is who the daemon runs as. The zero User is this process's.
+// User is the user that the daemon runs as. The zero User is this process's.
 type User struct {
 	name     string
 	uid, gid int

@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// direct is what a queue pair has in addition when its program connects it by ibv_modify_qp. Such programs expect what
+// direct has the further state of a queue pair that its program connects by ibv_modify_qp. Such programs expect what
 // InfiniBand does: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer
 // does not answer fails, with RETRY_EXC_ERR, and the others are flushed then. So completions with WR_FLUSH_ERR are held
 // until it is known why the connection ended, and after a quiet end until a request has timed out.
@@ -151,7 +151,7 @@ func (d *direct) end(failure rdmap.Status) bool {
 	return true
 }
 
-// endQuietly is called when the connection is over. It returns false when the program has to hear of that: an error of
+// endQuietly is called when the connection is over. It returns false when the program must be notified: an error of
 // the protocol ended it. A program that moved its queue pair to ERR may have it in RESET by now.
 func (d *direct) endQuietly(err error) bool {
 	if errorCause(err) != "" {

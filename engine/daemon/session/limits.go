@@ -17,7 +17,7 @@ const (
 	maxStallPause  = 10 * time.Millisecond
 	// A bell that rings adds 1 to idleDoorbells, one that ends the pump's sleep wakePenalty. Each batch that was
 	// posted subtracts batchCredit. From maxIdleDoorbells on the pump pauses for idlePause each, at most maxIdlePause:
-	// a program that rings for nothing costs the daemon some hundredths of a processor.
+	// a program that rings without work costs the daemon some hundredths of a processor.
 	wakePenalty      = 32
 	batchCredit      = 128
 	maxIdleDoorbells = 512

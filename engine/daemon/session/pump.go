@@ -88,7 +88,7 @@ func (s *Session) pump() {
 }
 
 // addIdleDoorbells adds n to idleDoorbells. A doorbell costs the program next to nothing and the daemon a look into
-// rings: a program that rings for nothing is not served for a while.
+// rings: a program that rings without work is not served for a while.
 func (s *Session) addIdleDoorbells(n int) {
 	s.pumpMu.Lock()
 	s.idleDoorbells = max(s.idleDoorbells+n, 0)

@@ -57,7 +57,7 @@ type Config struct {
 // Counters are what all sessions of a daemon count.
 type Counters struct {
 	SessionsHeldUp atomic.Uint64 // sessions that ended because the close of a descriptor blocked
-	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang for nothing
+	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work
 }
 
 // Session is one program that uses the daemon. Handles are numbers in its own table: they mean nothing in another

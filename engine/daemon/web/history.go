@@ -15,7 +15,7 @@ const (
 	points   = 300
 )
 
-// History is what the plots show: one value of each series for each time.
+// History has the data of the plots: one value of each series for each time.
 type History struct {
 	Schema   int       `json:"schema"`
 	Command  string    `json:"command"`

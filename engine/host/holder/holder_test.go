@@ -37,7 +37,7 @@ func socket(t *testing.T) uint64 {
 	return st.Ino
 }
 
-// told is what the kernel's xsk_diag says of a socket.
+// told is the answer of the kernel's xsk_diag about a socket.
 func told(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
 	return &netlink.XDPDiagInfoResp{
 		XDPDiagMsg: &netlink.XDPSocket{Family: unix.AF_XDP, Type: unix.SOCK_RAW,

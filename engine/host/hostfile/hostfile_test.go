@@ -12,7 +12,7 @@ import (
 // somebody is another user.
 const somebody = 65534
 
-// give makes a file somebody's, which only root can.
+// give changes the owner of a file, which only root can do.
 func give(t *testing.T, name string) {
 	t.Helper()
 	if err := os.Lchown(name, somebody, somebody); err != nil {

@@ -180,7 +180,7 @@ func TestFixedStays(t *testing.T) {
 }
 
 // TestOverrun has the kernel drop changes while the resolver's owner takes its time: the gateway's new
-// address is among them, and whoever uses it learns of it all the same. New destinations are resolved
+// address is among them, and its users are notified all the same. New destinations are resolved
 // afterwards.
 func TestOverrun(t *testing.T) {
 	onHost(t, func(h *host) {

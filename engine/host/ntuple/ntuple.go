@@ -1,6 +1,6 @@
 // Package ntuple has a network card put the TCP connections of chosen ports on chosen receive queues, and all else on
 // the others: n-tuple rules (ethtool -N), an RSS context where there are several queues (ethtool -X), and the table of
-// RSS. What was there before can be brought back by whoever comes later, also from something half done, for rules are
+// RSS. A later process can restore the former state, also after a partial change, for rules are
 // known by what they match. Linux has these commands for SIOCETHTOOL only, but for RSS contexts in its newest kernels.
 package ntuple
 

@@ -25,7 +25,7 @@ func both(queues ...int) *Plan {
 	return &Plan{Ports: []uint16{7174}, Listen: true, Dial: true, Queues: queues, All: 8}
 }
 
-// saved is what a process that comes later reads.
+// saved is the state as a later process reads it.
 func saved(t *testing.T, c Card, p *Plan) *Before {
 	t.Helper()
 	b, err := Save(c, p)

@@ -91,7 +91,7 @@ func TestWaitGivesUp(t *testing.T) {
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), Of(sa))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for range 8 { // as many as a backlog of 1 takes, and more
+	for range 8 { // more than a backlog of 1 takes
 		c, err := dial(ctx, netip.AddrPort{}, at)
 		if err == nil {
 			defer c.Close()

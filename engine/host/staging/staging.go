@@ -23,8 +23,8 @@ const MaxName = 255
 
 // Kinds of file behind a name.
 const (
-	staged  = ".xwarp-staged"  // and 16 digits: of no use to who did not make it
-	partial = ".xwarp-partial" // may be gone on with
+	staged  = ".xwarp-staged"  // and 16 digits: of use to its maker only
+	partial = ".xwarp-partial" // may be resumed
 	journal = ".xwarp-journal" // whole, and on its way into its file
 )
 

@@ -174,7 +174,7 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.Resume("file", 0o600); !errors.Is(err, ErrBusy) {
-		t.Errorf("gone on with twice: %v", err)
+		t.Errorf("resumed twice: %v", err)
 	}
 	if err := errors.Join(p.Keep(), f.Close()); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A partial file of another user, or with another name too, is not gone on with.
+// A partial file of another user, or with a second name, is not resumed.
 func TestPartialOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -205,7 +205,7 @@ func TestPartialOfOthers(t *testing.T) {
 	}
 	for _, name := range []string{"linked", "link"} {
 		if _, err := d.Resume(name, 0o600); err == nil {
-			t.Errorf("%s is gone on with", name)
+			t.Errorf("%s is resumed", name)
 		}
 	}
 }

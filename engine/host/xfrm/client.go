@@ -22,11 +22,11 @@ type client struct {
 	sockets *os.File // lists the netlink sockets of the namespace
 }
 
-// Table is what a network namespace has of ESP at a moment, whoever installed it.
+// Table has the policies and SAs of a network namespace at one moment, whichever program installed them.
 type Table struct {
 	SAs      []*SA
 	Policies []*Policy
-	Daemon   error // why no IKE daemon hears what the kernel asks for; nil: one does
+	Daemon   error // why no IKE daemon receives the kernel's requests; nil: one does
 }
 
 // Read reads the table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
@@ -74,7 +74,7 @@ func (c *client) close() {
 	c.sockets.Close()
 }
 
-// errNoDaemon says that nobody hears what the kernel asks for.
+// errNoDaemon says that no IKE daemon receives the kernel's requests.
 var errNoDaemon = errors.New("no IKE daemon listens to the kernel: start one, such as strongSwan " +
 	"with its plugin kernel-netlink")
 

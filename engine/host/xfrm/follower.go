@@ -85,7 +85,7 @@ const (
 // Follow begins to follow, in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
 func Follow(o Options) (*Follower, error) {
 	if o.IfID == 0 {
-		return nil, errors.New("IPsec: if_id is 0, which is what the host's own VPNs have: " +
+		return nil, errors.New("IPsec: if_id is 0, which the host's own VPNs have: " +
 			"choose another one and set it as if_id_in and if_id_out in the IKE daemon")
 	}
 	if o.Mark == 0 {

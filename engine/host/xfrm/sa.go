@@ -50,7 +50,7 @@ func (sa *SA) Receivable(mark uint32) error {
 	return sa.unusable
 }
 
-// saKey is what the kernel finds an SA by, beside its mark.
+// saKey has the fields by which the kernel finds an SA, beside its mark.
 type saKey struct {
 	dst netip.Addr
 	spi uint32

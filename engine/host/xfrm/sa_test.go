@@ -166,7 +166,7 @@ func TestKernelCannotSendWithATakenSA(t *testing.T) {
 	before := outStateSeqErrors(t)
 	send()
 	if n := outStateSeqErrors(t) - before; n == 0 {
-		t.Error("the kernel did not try: this test shows nothing")
+		t.Error("the kernel did not try: this test proves nothing")
 	}
 	now, err := f.client.reread(x.Outbound[0])
 	if err != nil || now.Packets != 0 || now.Sent != 1<<64-1 {
@@ -216,7 +216,7 @@ func TestNeverTakesAnSATwice(t *testing.T) {
 	f, s = follow(t)
 	heard := map[string]bool{<-d.expired: true, <-d.expired: true, <-d.expired: true}
 	if !heard["0x1001 hard 0"] || !heard["0x1002 hard 0"] || !heard["0x2001 hard 0"] {
-		t.Errorf("the daemon hears %v", heard)
+		t.Errorf("the daemon received %v", heard)
 	}
 	if n, err := f.Counters(); n != (Counters{Refused: 3}) || !errors.Is(err, errUsed) ||
 		len(s.last().Inbound) != 0 {

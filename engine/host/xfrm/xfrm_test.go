@@ -156,7 +156,7 @@ func TestFollowReportsPolicies(t *testing.T) {
 	s.wait(t, "end of all policies", func(x *State) bool { return len(x.Policies) == 0 })
 }
 
-// daemon hears the messages that an IKE daemon does.
+// daemon receives the messages of the kernel that an IKE daemon receives.
 type daemon struct{ acquired, expired chan string }
 
 func newDaemon(t *testing.T) *daemon {
@@ -188,10 +188,10 @@ func hears(t *testing.T, from chan string, want string) {
 	select {
 	case got := <-from:
 		if got != want {
-			t.Fatalf("the daemon hears %q, want %q", got, want)
+			t.Fatalf("the daemon received %q, want %q", got, want)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatalf("the daemon hears nothing, want %q", want)
+		t.Fatalf("the daemon received nothing, want %q", want)
 	}
 }
 

@@ -44,7 +44,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// host is what a script runs against: the engine's stack or the kernel. Times are since the run began. Every
+// host is the subject of a script: the engine's stack or the kernel. Times are since the run began. Every
 // socket call returns at once; an error is its errno's name, empty for none.
 type host interface {
 	now() tick.Time
@@ -316,7 +316,7 @@ func (r *run) inject(f *flow, text string) error {
 // maxFillWaits bounds how often fill waits for an acknowledgement.
 const maxFillWaits = 5
 
-// fill sends bytes until the host's window is shut, in segments of 1000 or as many as the step says.
+// fill sends bytes until the host's window is shut, in segments of 1000 bytes, or of the size in the step.
 func (r *run) fill(s *step) error {
 	size := 1000
 	if len(s.args) > 0 {

@@ -35,7 +35,7 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 	return s
 }
 
-// TestGracefulClose: both sides hear of the end when both FINs are acknowledged, without an error, although
+// TestGracefulClose: both sides are notified of the end when both FINs are acknowledged, without an error, although
 // the connection of the side that closed first stays in TIME-WAIT for longer than any timeout of the connection.
 //
 //req:rfc5041-2.3-6 rfc5041-6.2.1-2

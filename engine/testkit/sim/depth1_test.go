@@ -16,7 +16,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// maxGap is the longest that neither end of an exchange may send anything: no timer of one end is what the other waits
+// maxGap is the longest that neither end of an exchange may send anything: no end waits for a timer of the other
 // for. The path's round trip is far shorter.
 const maxGap = 5 * ms
 

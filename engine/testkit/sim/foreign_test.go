@@ -21,10 +21,10 @@ type foreigner struct {
 	old   [][]byte
 	news  *hearsay
 
-	replies [][]byte // for who sent a frame
+	replies [][]byte // for the sender of a frame
 }
 
-// foreignKinds is what a foreigner does.
+// foreignKinds are the kinds of frames that a foreigner sends.
 type foreignKinds struct {
 	fragments bool // IP datagrams in pieces, in any order
 	shrink    bool // windows become smaller, also than they were

@@ -48,7 +48,7 @@ type fuzzMode struct {
 	recordsTheForeign bool // both ends are engines, and what the foreign one sends is written down
 }
 
-// foreignISS is the initial number of whoever talks to the host.
+// foreignISS is the initial sequence number of the host's peers.
 const foreignISS = seq.Num(0xfffffc00)
 
 // conversation is a host and a peer, which is another host or a row of frames.

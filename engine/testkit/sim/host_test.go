@@ -131,7 +131,7 @@ func (h *Host) boot() error {
 }
 
 // Reboot takes away everything that h knows; frames in its NIC are lost. The upper layers of its connections
-// hear nothing any more. Listeners and apps are the caller's to set up again.
+// get no events any more. Listeners and apps are the caller's to set up again.
 func (h *Host) Reboot() error {
 	if err := h.port.Close(); err != nil {
 		return err

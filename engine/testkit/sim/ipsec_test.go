@@ -305,7 +305,7 @@ func (i *ike) newSA(from, to *ikeEnd) *xfrm.SA {
 	return sa
 }
 
-// begin draws what happens to SAs, and who attacks.
+// begin draws the events of SAs, and the attacks.
 func (i *ike) begin() {
 	w := i.w
 	w.draws("rekeys")

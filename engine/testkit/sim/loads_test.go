@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// workload is what a scenario runs.
+// workload is a part of a scenario that moves bytes.
 type workload interface {
 	over() bool
 	step() error

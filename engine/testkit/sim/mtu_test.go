@@ -62,7 +62,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 		st.Partial-before.Partial, c.a.iw.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
 	switch {
 	case queued == 0:
-		t.Error("nothing was in flight when the MTU fell: the test shows nothing")
+		t.Error("nothing was in flight when the MTU fell: the test proves nothing")
 	case c.a.iw.Endpoint.EMSS() > 1460:
 		t.Errorf("EMSS is %d, the path takes 1500", c.a.iw.Endpoint.EMSS())
 	case split == 0:

@@ -90,7 +90,7 @@ type rdmaConfig struct {
 	poolRecords int
 }
 
-// poolBound is what a hold pool may hold at most: beyond its bound the rest of one FPDU of each connection.
+// poolBound is the maximum number of bytes in a hold pool: beyond its bound the rest of one FPDU of each connection.
 func (c *rdmaConfig) poolBound() int {
 	most := 0
 	for _, s := range c.shares {
@@ -201,7 +201,7 @@ func (c *rdmaConn) start() {
 	c.dial()
 }
 
-// dial connects a with whoever listens at b.
+// dial connects a with the listener at b.
 func (c *rdmaConn) dial() {
 	c.a.iw = &iwarp.OverTCP{}
 	if err := c.a.iw.Init(c.a.config(false)); err != nil {

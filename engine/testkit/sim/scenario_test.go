@@ -185,7 +185,7 @@ func (s *scenario) run() error {
 		}
 		st := h.Stats()
 		if most := 200 + 10*(st.Sent+st.Received) + 100*uint64(len(s.loads)); st.IdleTimers > most {
-			return fmt.Errorf("host %s: %d wake-ups for nothing with %d frames", h.Name(),
+			return fmt.Errorf("host %s: %d useless wake-ups with %d frames", h.Name(),
 				st.IdleTimers, st.Sent+st.Received)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 const streamPort = 9000
 
-// byteAt is what a stream carries at an offset: any byte lost, repeated or moved shows.
+// byteAt returns the byte of a stream at an offset, so that a test notices lost, repeated and moved bytes.
 func byteAt(key uint64, off int) byte {
 	return byte(mix(key^uint64(off>>3)) >> (off & 7 * 8))
 }

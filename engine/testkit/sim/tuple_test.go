@@ -28,7 +28,7 @@ func TestSameTuple(t *testing.T) {
 			c = talk(s, i, noTimestamps)
 			c.cfg.totalA = 0 // so that the server's FIN may come first
 			c.a.total = 0
-			c.a.shut = true // the client closes once it has heard the end
+			c.a.shut = true // the client closes once it was notified of the end
 			if err := c.dial(); err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +45,7 @@ func TestSameTuple(t *testing.T) {
 				t.Fatal(err)
 			}
 			if last != nil && !last.b.ended {
-				t.Errorf("the server's consumer did not hear that connection %d ended", i-1)
+				t.Errorf("the server's consumer got no event for the end of connection %d", i-1)
 			}
 			last = c
 			if !c.a.ended || c.a.err != nil || c.a.read != 5000 {

@@ -161,8 +161,8 @@ func (e *rdmaEnd) special(c *rdmap.Completion, b *recvBuf) {
 	}
 }
 
-// share is what the connections of a host share, as those of a worker do: the table of regions, a domain,
-// the hold pool, who hears completions, and perhaps a receive queue.
+// share has the objects that the connections of a host share, as those of a worker do: the table of regions, a domain,
+// the hold pool, the receiver of completions, and perhaps a receive queue.
 type share struct {
 	s     *scenario
 	table *ddp.Table

@@ -107,7 +107,7 @@ func (y *way) gap() {
 }
 
 // Run implements live.Runner as the kernel and the program do: the frames of the next n slots leave at once.
-// What is behind state.next is the writer's again, who may not count on what was there.
+// The memory behind state.next belongs to the writer again, which may not rely on its old content.
 func (y *way) Run(n int) unix.Errno {
 	errno := unix.Errno(0)
 	switch y.rnd.IntN(20) {

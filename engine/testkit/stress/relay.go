@@ -31,7 +31,7 @@ func Narrow(_, _ string, c syscall.RawConn) (err error) {
 	return errors.Join(e, err)
 }
 
-// harm is what a relay does to one direction of a connection.
+// harm is the damage that a relay does to one direction of a connection.
 type harm int
 
 const (

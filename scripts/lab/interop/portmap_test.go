@@ -179,7 +179,7 @@ func TestPortMapper(t *testing.T) {
 				}
 			})
 		}
-		// Where nobody listens both sides try the port itself, and hear so from it.
+		// Without a listener both sides try the port itself, and are refused.
 		t.Run(fmt.Sprintf("nobody listens, %v", ours), func(t *testing.T) {
 			at := port()
 			list := b.mappings(t, func() error {

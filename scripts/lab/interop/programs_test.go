@@ -170,7 +170,7 @@ func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err er
 	return printed("server", s, x.wantServer)
 }
 
-// patient has the machine not hear that ports refuse it, so that it tries again after a second: perftest's
+// patient drops the machine's resets, so that a refused connect is tried again after a second: perftest's
 // client connects a second time, after the last message that it has from its server. That listens again when
 // its message is acknowledged, which is 40 ms later, and siw gives up where nobody listens. xwarp run tries
 // for a second by itself.

@@ -10,7 +10,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// export is what a daemon serves for put and get.
+// export is the configuration of a daemon's export for put and get.
 const export = `[[export]]
 name = "lab"
 listen = "0.0.0.0:7174"

@@ -144,7 +144,7 @@ func tryKernel(ctx context.Context, k kernel, arch string, o *options,
 	return nil
 }
 
-// floor is what a message has to name on a kernel that is too old.
+// floor is the text that a message must have on a kernel that is too old.
 const floor = "6.6"
 
 // excused makes what an old kernel does not have no failure, as long as the user is told which one has it.

@@ -1,4 +1,4 @@
-// Package proto is what the host and the guest agent say to each other, by package net/rpc over one virtio-serial port:
+// Package proto is the protocol between the host and the guest agent, by package net/rpc over one virtio-serial port:
 //
 //	Agent.Ready(0) 0               nothing; the agent listens
 //	Agent.Start(command) PID       run it with sh -c, in a process group of its own
@@ -10,7 +10,7 @@ package proto
 // PortName is the name of the virtio-serial port.
 const PortName = "xwarp.lab"
 
-// Output is what a command has printed since it was read last, or how it ended: then nothing more comes.
+// Output is the text that a command has printed since the last read, or its exit, after which nothing follows.
 type Output struct {
 	Data  []byte // of its standard output and standard error
 	Ended bool

@@ -24,7 +24,7 @@ type Cell struct {
 	Failed bool
 }
 
-// CellOf is what a trial gave: figures that show that it works, or an error.
+// CellOf returns the result of a trial: figures that show that it works, or an error.
 func CellOf(text string, err error) Cell {
 	switch {
 	case err == nil:

@@ -20,7 +20,7 @@ type wire struct {
 	f         Intercept
 }
 
-// largestFrame is what a tap without offloads may give.
+// largestFrame is the largest frame of a tap without offloads, in bytes.
 const largestFrame = 1 << 16
 
 // newWire puts a wire in front of a tap and returns the emulator's end of it.

@@ -57,7 +57,7 @@ func (a *agent) waitReady(ctx context.Context, exited <-chan struct{}) error {
 // halt asks the machine to power off, if it can still be asked.
 func (a *agent) halt() {
 	a.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	a.Go("Agent.Halt", 0, new(int), nil) // a machine that cannot hear it is killed
+	a.Go("Agent.Halt", 0, new(int), nil) // a machine that does not answer is killed
 }
 
 // Process is a command in a machine.

@@ -228,7 +228,7 @@ func (s *server) silent(t *testing.T) error {
 	return nil
 }
 
-// answer is what a listener of ours replies to the Request of siw's rping -c.
+// answer is the Reply of our listener to the Request of siw's rping -c.
 type answer struct {
 	name   string
 	params string // module parameters of siw, NAME=VALUE
