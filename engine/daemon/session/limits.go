@@ -15,14 +15,16 @@ const (
 	// timeouts that double up to maxStallPause: a program whose peer takes nothing must not keep a processor busy.
 	maxShortStalls = 4
 	maxStallPause  = 10 * time.Millisecond
-	// A bell that rings adds 1 to idleDoorbells, one that ends the pump's sleep wakePenalty. Each batch that was
-	// posted subtracts batchCredit. From maxIdleDoorbells on the pump pauses for idlePause each, at most maxIdlePause:
-	// a program that rings without work costs the daemon some hundredths of a processor.
-	wakePenalty      = 32
-	batchCredit      = 128
-	maxIdleDoorbells = 512
-	idlePause        = 16 * time.Microsecond
-	maxIdlePause     = 20 * time.Millisecond
+	// A bell that rings adds 1 to pumpDebt, one that ends the pump's sleep wakePenalty, a request that fails
+	// failPenalty. Each batch that was posted subtracts batchCredit. From maxPumpDebt on the pump pauses for debtPause
+	// each, at most maxDebtPause: a program that rings without work, or whose requests are refused, costs the daemon
+	// some hundredths of a processor.
+	wakePenalty  = 32
+	failPenalty  = 128
+	batchCredit  = 128
+	maxPumpDebt  = 512
+	debtPause    = 16 * time.Microsecond
+	maxDebtPause = 20 * time.Millisecond
 	// closeWait is how long the close of a program's descriptors may take before its session ends.
 	closeWait = time.Second
 	// refillSpins is how often a worker looks whether the pump has finished its batch, when a message finds no

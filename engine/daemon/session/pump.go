@@ -55,6 +55,7 @@ func (s *Session) pump() {
 		}
 		if worked {
 			stalls = 0
+			s.restIfIndebted()
 			continue
 		}
 		if stalled && stalls < maxShortStalls {
@@ -62,7 +63,7 @@ func (s *Session) pump() {
 			stallWait()
 			continue
 		}
-		s.throttleIdle()
+		s.restIfIndebted()
 		if s.hasPosters() {
 			control.Arm(sleepWord)
 			if worked, stalled = s.scan(); worked {
@@ -82,31 +83,32 @@ func (s *Session) pump() {
 			return
 		}
 		if rung {
-			s.addIdleDoorbells(wakePenalty)
+			s.addDebt(wakePenalty)
 		}
 	}
 }
 
-// addIdleDoorbells adds n to idleDoorbells. A doorbell costs the program next to nothing and the daemon a look into
-// rings: a program that rings without work is not served for a while.
-func (s *Session) addIdleDoorbells(n int) {
+// addDebt adds n to pumpDebt. A doorbell costs the program next to nothing and the daemon a look into rings: a program
+// that rings without work is not served for a while.
+func (s *Session) addDebt(n int) {
 	s.pumpMu.Lock()
-	s.idleDoorbells = max(s.idleDoorbells+n, 0)
+	s.pumpDebt = max(s.pumpDebt+n, 0)
 	s.pumpMu.Unlock()
 }
 
-// throttleIdle pauses the pump if too many doorbells rang for empty rings. Posted work requests lower the number, so
-// that a program which posts something is never paused.
-func (s *Session) throttleIdle() {
+// restIfIndebted pauses the pump if too many doorbells rang for empty rings, or too many requests failed. Other
+// requests lower the number, so that a program which posts some is never paused.
+func (s *Session) restIfIndebted() {
 	s.pumpMu.Lock()
-	debt := s.idleDoorbells
-	if debt >= maxIdleDoorbells {
-		s.idleDoorbells = 0
+	s.pumpDebt += failPenalty * int(s.failed.Swap(0))
+	debt := s.pumpDebt
+	if debt >= maxPumpDebt {
+		s.pumpDebt = 0
 	}
 	s.pumpMu.Unlock()
-	if debt >= maxIdleDoorbells {
+	if debt >= maxPumpDebt {
 		s.count.DoorbellRests.Add(1)
-		time.Sleep(min(time.Duration(debt)*idlePause, maxIdlePause))
+		time.Sleep(min(time.Duration(debt)*debtPause, maxDebtPause))
 	}
 }
 
@@ -187,7 +189,7 @@ func (s *Session) scan() (worked, stalled bool) {
 		if p := s.posters[bell]; p != nil {
 			s.activate(p)
 		}
-		s.idleDoorbells++
+		s.pumpDebt++
 	})
 	n := 0
 	for i := 0; i < len(s.active); i++ { // others append while postInTurn releases pumpMu
@@ -195,7 +197,7 @@ func (s *Session) scan() (worked, stalled bool) {
 		w, st := s.postInTurn(p)
 		worked, stalled = worked || w, stalled || st
 		if w {
-			s.idleDoorbells = max(s.idleDoorbells-batchCredit, 0)
+			s.pumpDebt = max(s.pumpDebt-batchCredit, 0)
 		}
 		b := p.state()
 		if b.active = w || st; b.active {

@@ -57,7 +57,7 @@ type Config struct {
 // Counters are what all sessions of a daemon count.
 type Counters struct {
 	SessionsHeldUp atomic.Uint64 // sessions that ended because the close of a descriptor blocked
-	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work
+	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work, or their requests failed
 }
 
 // Session is one program that uses the daemon. Handles are numbers in its own table: they mean nothing in another
@@ -110,10 +110,12 @@ type Session struct {
 
 	pumpMu sync.Mutex // held while posted work requests are moved
 	// guarded by pumpMu
-	posters       []poster // by bell; nil is a free bell
-	freeBells     []uint32
-	active        []poster // had something in their rings at the last scan
-	idleDoorbells int      // weighted number of doorbells for empty rings, see maxIdleDoorbells
+	posters   []poster // by bell; nil is a free bell
+	freeBells []uint32
+	active    []poster // had something in their rings at the last scan
+	pumpDebt  int      // weighted number of doorbells for empty rings and of failed requests, see maxPumpDebt
+
+	failed atomic.Int64 // requests since the last rest
 }
 
 // ErrShutdown ends the sessions of a daemon that stops.

@@ -167,6 +167,49 @@ func connectTo(t *testing.T, end *verbstest.End) {
 	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
 }
 
+// TestRefusedRequestsRest has a program post batches of requests: its pump rests when they are refused, and not when
+// they succeed.
+func TestRefusedRequestsRest(t *testing.T) {
+	d, socket := start(t)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	end := verbstest.New(t, dev, 4096)
+	connectTo(t, end)
+	s := d.session(t, 1)
+	for _, tc := range []struct {
+		wr    verbs.SendWR
+		rests bool
+	}{
+		{verbs.SendWR{Op: verbs.WRWrite}, false},
+		{verbs.SendWR{Op: verbs.WRRead, SGL: make([]verbs.SGE, 2)}, true},
+	} {
+		tc.wr.Flags = verbs.Signaled
+		for range 2 {
+			s.pumpMu.Lock()
+			for range batchSize {
+				if err := end.QP.PostSend(&tc.wr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.pumpMu.Unlock()
+			for range batchSize {
+				if c, err := verbs.WaitOne(t.Context(), end.CQ); (err != nil) != tc.rests {
+					t.Fatalf("%+v: %v", c, err)
+				}
+			}
+		}
+		hasRested := func() bool { return d.count.DoorbellRests.Load() > 0 }
+		if tc.rests {
+			eventually(t, "rest of the pump", hasRested)
+		} else if hasRested() {
+			t.Errorf("%v: the pump rested", tc.wr.Op)
+		}
+	}
+}
+
 // TestRefillDoesNotSleep has a message find no receive while the pump of its program is at work and does not come on:
 // the worker does not wait for that.
 func TestRefillDoesNotSleep(t *testing.T) {
