@@ -283,13 +283,20 @@ static bool of_arena(const struct vma *v)
 
 static bool ours(const struct vma *v) { return of_arena(v) && v->offset == v->start; }
 
-/* movable says whether a piece can be moved: 0, or errno. */
-static int movable(const struct vma *v)
+/* rights is what the program itself must be allowed to do with a region. */
+static int rights;
+
+static bool allowed(const struct vma *v) { return (v->prot & rights) == rights; }
+
+/* check_piece says whether a piece is, or can be, in the arena: 0, or errno. */
+static int check_piece(const struct vma *v)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 
-	if (!(v->prot & PROT_READ))
+	if (!allowed(v))
 		return EFAULT;
+	if (ours(v))
+		return 0;
 	if (v->stack || (v->start <= here && here < v->end) || v->shared)
 		return EOPNOTSUPP;
 	return 0;
@@ -321,8 +328,6 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 		munmap(text, room);
 	return error ? error : start < end && !holes ? EFAULT : 0;
 }
-
-static int check_piece(const struct vma *v) { return ours(v) ? 0 : movable(v); }
 
 /* shared says whether a share has some of [start, end). */
 static bool shared(uintptr_t start, uintptr_t end)
@@ -422,7 +427,19 @@ static void give_back(uintptr_t start, uintptr_t end)
 	}
 }
 
-int xw_share(void *addr, size_t length, struct share **out)
+/* move makes [start, end) pages of the arena. */
+static int move(uintptr_t start, uintptr_t end)
+{
+	int error = each_piece(start, end, false, check_piece);
+
+	if (!error)
+		error = vacant(start, end);
+	if (!error && (error = each_piece(start, end, false, move_piece)))
+		give_back(start, end);
+	return error;
+}
+
+int xw_share(void *addr, size_t length, bool write, struct share **out)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr;
 	struct share *s;
@@ -431,22 +448,20 @@ int xw_share(void *addr, size_t length, struct share **out)
 		return EINVAL;
 	if (!(s = calloc(1, sizeof *s)))
 		return ENOMEM;
-	s->start = from & ~(page - 1);
-	s->end = (from + length + page - 1) & ~(page - 1);
 	pthread_mutex_lock(&lock);
+	rights = PROT_READ | (write ? PROT_WRITE : 0);
 	int error = open_arena();
-	if (!error)
-		error = each_piece(s->start, s->end, false, check_piece);
-	if (!error)
-		error = vacant(s->start, s->end);
-	bool moved = !error;
-	if (!error)
-		error = each_piece(s->start, s->end, false, move_piece);
+	bool again = !error;
+	while (again) {
+		s->start = from & ~(page - 1);
+		s->end = (from + length + page - 1) & ~(page - 1);
+		error = move(s->start, s->end);
+		page *= 512; /* EINVAL is that of mmap for a part of a huge page: 2 MiB, or 1 GiB */
+		again = error == EINVAL && page <= 1 << 30;
+	}
 	if (!error) {
 		s->next = shares;
 		shares = s;
-	} else if (moved) {
-		give_back(s->start, s->end);
 	}
 	pthread_mutex_unlock(&lock);
 	if (error)
@@ -459,14 +474,13 @@ int xw_share(void *addr, size_t length, struct share **out)
 /* What same_file has seen of a range. */
 static struct vma whole;
 static char whole_path[PATH_MAX];
-static bool want_write;
 
 /* same_file refuses a range that is not one range of one shared file. */
 static int same_file(const struct vma *v)
 {
 	if (!v->shared || v->inode == 0 || of_arena(v))
 		return EOPNOTSUPP;
-	if (!(v->prot & PROT_READ) || (want_write && !(v->prot & PROT_WRITE)))
+	if (!allowed(v))
 		return EFAULT;
 	if (whole.inode == 0) {
 		whole = *v;
@@ -484,7 +498,7 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 
 	pthread_mutex_lock(&lock);
 	whole = (struct vma){0};
-	want_write = write;
+	rights = PROT_READ | (write ? PROT_WRITE : 0);
 	int error = each_piece(start, end, false, same_file);
 	struct vma v = whole;
 	if (!error && (*file = xw_find_file(v.device, v.inode, whole_path)) < 0)

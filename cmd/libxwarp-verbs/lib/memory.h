@@ -5,7 +5,8 @@
 /* Memory that the daemon can map. A share keeps the pages of a range of the program moved into the arena. */
 int xw_arena(void); /* the memfd of the arena: a byte's offset is its address */
 struct share;
-int xw_share(void *addr, size_t length, struct share **out);
+/* xw_share moves a range. EFAULT: the program itself may not read it, or write there; EOPNOTSUPP: it cannot be moved. */
+int xw_share(void *addr, size_t length, bool write, struct share **out);
 void xw_unshare(struct share *s);
 /* xw_file_of opens the file that is mapped at addr, and finds the offset there. EOPNOTSUPP: it is not one shared file, EBADF: it
  * is none that the daemon can map, or cannot be opened, EFAULT: the program itself may not write there, or the file is shorter. */

@@ -63,10 +63,11 @@ static int back(struct backing *b, void *addr, size_t length, int access)
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
 	*b = (struct backing){.file = -1};
-	int error = xw_share(addr, length, &b->share);
+	bool write = xw_rights(access) & XW_WRITTEN;
+	int error = xw_share(addr, length, write, &b->share);
 	if (error != EOPNOTSUPP)
 		return error;
-	error = xw_file_of(addr, length, xw_rights(access) & XW_WRITTEN, &b->file, &b->offset);
+	error = xw_file_of(addr, length, write, &b->file, &b->offset);
 	if (error != EOPNOTSUPP && error != EBADF)
 		return error;
 	if (access & remote)
@@ -77,7 +78,7 @@ static int back(struct backing *b, void *addr, size_t length, int access)
 						   "or where another one was moved away");
 	if ((error = xw_bounce_make(addr, length, &b->bounce)))
 		return error;
-	if ((error = xw_share(xw_bounce_copy(b->bounce), length, &b->share)))
+	if ((error = xw_share(xw_bounce_copy(b->bounce), length, true, &b->share)))
 		xw_bounce_free(b->bounce);
 	return error;
 }

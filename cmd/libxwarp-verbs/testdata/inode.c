@@ -20,7 +20,7 @@ int main(int argc, char **argv)
 	char *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(region != MAP_FAILED && shared != MAP_FAILED);
 	memset(region, 7, SIZE);
-	CHECK(xw_share(region, SIZE, &s) == 0 && arena_device != st.st_dev);
+	CHECK(xw_share(region, SIZE, true, &s) == 0 && arena_device != st.st_dev);
 	strcpy(shared, "asked");
 	arena_inode = st.st_ino;
 	CHECK(xw_memory_freeze());

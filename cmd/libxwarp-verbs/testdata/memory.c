@@ -456,6 +456,22 @@ static int reach(struct ibv_pd *pd, char *p, size_t n, int access)
 	return 0;
 }
 
+/* A program registers for writing only what it may itself write to, and anything that it may read for reading. */
+static void read_only(struct ibv_pd *pd)
+{
+	enum { READ = IBV_ACCESS_REMOTE_READ };
+	static const char constant[PAGE] = "constant";
+	char *p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(p != MAP_FAILED && mprotect(p + PAGE, PAGE, PROT_READ) == 0);
+	CHECK(reach(pd, p, 2 * PAGE, BOTH) == EFAULT && reach(pd, p, 2 * PAGE, IBV_ACCESS_LOCAL_WRITE) == EFAULT);
+	CHECK(reach(pd, p, 2 * PAGE, READ) == 0 && reach(pd, p, PAGE, BOTH) == 0);
+	CHECK(mprotect(p + PAGE, PAGE, PROT_NONE) == 0 && !ibv_reg_mr(pd, p, 2 * PAGE, 0) && errno == EFAULT);
+	CHECK(munmap(p, 2 * PAGE) == 0);
+	CHECK(reach(pd, (char *)constant, PAGE, BOTH) == EFAULT && reach(pd, (char *)constant, PAGE, READ) == 0);
+	CHECK(reach(pd, (char *)(uintptr_t)read_only, 16, BOTH) == EFAULT && strcmp(constant, "constant") == 0);
+}
+
 /* A file is the daemon's and the program's alike where the kernel alone serves it, and the program can open it. */
 static void files(struct ibv_pd *pd)
 {
@@ -552,7 +568,24 @@ static void meet_in(struct end *e, enum kind kind, size_t n)
 		CHECK(shm_unlink("/xwarp-test") == 0);
 }
 
-/* meet_there is meet_in's server. */
+/* meet_nowhere has the server read and write a region that the program has unmapped, which stays until it is deregistered. */
+static void meet_nowhere(struct end *e)
+{
+	char *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = p != MAP_FAILED ? ibv_reg_mr(e->id->pd, p, PAGE, BOTH) : NULL;
+
+	CHECK(mr);
+	strcpy(p + 64, "read me");
+	CHECK(munmap(p, PAGE) == 0);
+	struct remote r = {(uintptr_t)p, mr->rkey};
+	post_recv(e, 1);
+	memcpy(buffer, &r, sizeof r);
+	send_from(e, e->mr, buffer, sizeof r);
+	received(e);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+/* meet_there is the server of both. */
 static void meet_there(struct end *e)
 {
 	struct remote r = hear(e);
@@ -577,6 +610,7 @@ static void shared_client(const char *at)
 	struct end e = {0};
 
 	dial(&e, at, 0);
+	read_only(e.id->pd);
 	files(e.id->pd);
 	int before = descriptors();
 	char *lower = mmap(NULL, MOVED, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -589,6 +623,7 @@ static void shared_client(const char *at)
 	for (enum kind kind = ANONYMOUS; kind <= SHM; kind++)
 		meet_in(&e, kind, 4 * PAGE);
 	CHECK(descriptors() == before);
+	meet_nowhere(&e);
 	hang_up(&e);
 }
 
@@ -602,10 +637,11 @@ static void shared_server(struct rdma_cm_id *listener)
 	accept_it(&e);
 	for (enum kind kind = ANONYMOUS; kind <= SHM; kind++)
 		meet_there(&e);
+	meet_there(&e);
 	hang_up(&e);
 }
 
-/* Huge pages are registered as they are, also a part of one. */
+/* Shared huge pages are registered as they are, also a part of one. Private ones are moved, whole. */
 static void huge_client(const char *at)
 {
 	enum { HUGE = 2 << 20 };
@@ -614,6 +650,14 @@ static void huge_client(const char *at)
 	dial(&e, at, 0);
 	meet_in(&e, HUGE_ANONYMOUS, HUGE);
 	meet_in(&e, HUGE_MEMFD, HUGE);
+	char *p = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	CHECK(p != MAP_FAILED);
+	memset(p, 'x', HUGE);
+	struct ibv_mr *mr = ibv_reg_mr(e.id->pd, p + PAGE, PAGE, BOTH);
+	CHECK(mr && alone(p) && ibv_dereg_mr(mr) == 0 && alone(p));
+	for (int i = 0; i < HUGE; i++)
+		CHECK(p[i] == 'x');
+	CHECK(munmap(p, HUGE) == 0);
 	hang_up(&e);
 }
 
