@@ -28,6 +28,10 @@ const controlAsk = 0x10
 // QNReport is the queue of Reports.
 const QNReport ddp.QN = 4
 
+// reportEvery is the number of bytes of signaled messages after which one asks for a Report, although others follow. A
+// Report costs both ends a segment, and on the kernel's sockets a system call.
+const reportEvery = 1 << 20
+
 const (
 	reportWaits       = 1 << 31
 	reportSerialShift = 16
@@ -37,9 +41,13 @@ const (
 
 // progress is the state of Reports of both directions.
 type progress struct {
-	sent      uint32 // Sends and Writes frozen whole
-	unasked   uint64 // of these, since the last one that asks for a Report
-	placed    uint32 // of these, what the peer's Reports cover
+	sent    uint32   // Sends and Writes frozen whole
+	placed  uint32   // of these, what the peer's Reports cover
+	unasked struct { // of these, since the last one that asks for a Report
+		messages uint64
+		bytes    uint64
+		signaled bool // one of them is
+	}
 	serialIn  uint16
 	peerWaits bool // the peer has no receive for the next message: none begins
 
@@ -62,19 +70,25 @@ func (p *progress) report(timer uint8) uint32 {
 	return w
 }
 
-// asksForReport reports whether w, which is being frozen, asks for a Report. An unsignaled message does not if another
-// one follows, whose Report covers both. At least every half of the queue one asks: otherwise the queue could be full
-// of messages that none covers.
+// asksForReport reports whether w, which is being frozen, asks for a Report. A message does not if another one follows
+// at once, whose Report covers both. At least every half of the queue one asks: otherwise the queue could be full of
+// messages that none covers. Signaled messages complete in batches of at most a quarter of it and reportEvery bytes.
 func (q *QP) asksForReport(w *sendWQE) bool {
-	p := &q.progress
-	p.unasked++
-	next := q.sq.next + 1
-	if w.flags&Signaled == 0 && 2*p.unasked <= q.sq.depth && next != q.sq.tail {
-		if n := q.sq.at(next); !n.wantsResponse() && !n.isLocal() {
+	u := &q.progress.unasked
+	u.messages++
+	u.bytes += uint64(w.total)
+	u.signaled = u.signaled || w.flags&Signaled != 0
+	if next := q.sq.next + 1; next != q.sq.tail {
+		n := q.sq.at(next)
+		near := 2*u.messages <= q.sq.depth
+		if u.signaled {
+			near = 4*u.messages <= q.sq.depth && u.bytes+uint64(n.total) <= reportEvery
+		}
+		if near && !n.wantsResponse() && !n.isLocal() && n.flags&Fence == 0 {
 			return false
 		}
 	}
-	p.unasked = 0
+	u.messages, u.bytes, u.signaled = 0, 0, false
 	return true
 }
 

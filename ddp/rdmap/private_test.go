@@ -113,25 +113,51 @@ func TestReportReleasesNothing(t *testing.T) {
 	}
 }
 
-// TestUnsignaledAskSeldom has a chain of unsignaled Writes ask for a Report per half of the queue, and at its end.
-func TestUnsignaledAskSeldom(t *testing.T) {
-	a, b := twins(t, func(c *Config) { c.SendDepth = 8 }, private)
-	for range 8 {
-		a.send(SendWR{Op: WRWrite, RemoteSTag: 1})
-	}
-	asks := ""
-	for f := a.pull(200); f != nil; f = a.pull(200) {
-		asks += fmt.Sprint(f.b[1] & controlAsk / controlAsk)
-		b.push(a, f)
-	}
-	if asks != "00001001" {
-		t.Errorf("Writes that ask: %s", asks)
-	}
-	settle(a, b, 200)
-	a.send(SendWR{ID: 9, Op: WRWrite, Flags: Signaled, RemoteSTag: 1})
-	settle(a, b, 200)
-	if got := a.take(); len(got) != 1 || got[0].ID != 9 || a.qp.Busy() {
-		t.Errorf("%+v, busy %v", got, a.qp.Busy())
+// TestMessagesAskSeldom has chains of Writes ask for a Report: unsignaled ones for each half of the queue, signaled
+// ones for each quarter and each reportEvery bytes, both where nothing follows at once, and at the end.
+func TestMessagesAskSeldom(t *testing.T) {
+	const third = reportEvery / 3
+	for _, c := range []struct {
+		signaled string // 1: the Write is
+		len      int
+		fence    int // number of the Write that is fenced
+		asks     string
+	}{
+		{"0000000000000000", 0, -1, "0000000010000001"},
+		{"1111111111111111", 0, -1, "0000100001000011"},
+		{"1111111111111111", third, -1, "0010010010010011"},
+		{"0000000000000000", third, -1, "0000000010000001"},
+		{"0000000001000000", third, -1, "0000000010010001"},
+		{"1111111111111111", 0, 3, "0010000100001001"},
+	} {
+		a, b := twins(t, func(c *Config) { c.SendDepth = 16 }, private)
+		near := a.region(third, ddp.Attr{})
+		far := b.region(third, ddp.Attr{Access: ddp.RemoteWrite})
+		for i, s := range c.signaled {
+			wr := SendWR{ID: uint64(i), Op: WRWrite, SGL: []SGE{sge(near, 0, c.len)},
+				RemoteSTag: far.STag(), RemoteTO: far.Base()}
+			if s == '1' {
+				wr.Flags |= Signaled
+			}
+			if i == c.fence {
+				wr.Flags |= Fence
+			}
+			a.send(wr)
+		}
+		asks := ""
+		for f := a.pull(1 << 15); f != nil; f = a.pull(1 << 15) {
+			if ddp.Control(f.b[0]).Last() {
+				asks += fmt.Sprint(f.b[1] & controlAsk / controlAsk)
+			}
+			b.push(a, f)
+		}
+		if asks != c.asks {
+			t.Errorf("%+v: Writes that ask: %s", c, asks)
+		}
+		settle(a, b, 200)
+		if got := a.take(); len(got) != strings.Count(c.signaled, "1") || a.qp.Busy() {
+			t.Errorf("%+v: %d completions, busy %v", c, len(got), a.qp.Busy())
+		}
 	}
 }
 
