@@ -120,6 +120,20 @@ func (k *key) init(sa *SA) error {
 	return nil
 }
 
+// wipe overwrites the key as far as this package keeps it, which is all of a wideGCM. What Go's AES-GCM keeps is left
+// to the garbage collector.
+func (k *key) wipe() {
+	if w, ok := k.aead.(interface{ wipe() }); ok {
+		w.wipe()
+	}
+	k.aead, k.nonce = wiped{}, [12]byte{}
+}
+
+// wiped is what is left of a key: it opens nothing, and must not seal.
+type wiped struct{ cipher.AEAD }
+
+func (wiped) Open(_, _, _, _ []byte) ([]byte, error) { return nil, ErrIntegrity }
+
 // associated returns the associated data of the packet with a sequence number.
 func (k *key) associated(seq uint64) []byte {
 	if k.esn {

@@ -74,6 +74,9 @@ func newWideGCM(key []byte, block cipher.Block) cipher.AEAD {
 	return g
 }
 
+// wipe overwrites what follows from the key.
+func (g *wideGCM) wipe() { *g = wideGCM{} }
+
 // expand makes the round keys (FIPS 197, 5.2).
 func (g *wideGCM) expand(key []byte) {
 	var w [60]uint32

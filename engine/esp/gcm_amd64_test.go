@@ -38,6 +38,42 @@ func TestVAESIsUsedWherePresent(t *testing.T) {
 
 // TestGCMCounterWraps has the 32 bits that count come to their end, which takes 64 GiB from where a nonce of 12 bytes
 // lets them begin: they must not carry into the nonce (SP 800-38D, 6.2).
+func TestWipe(t *testing.T) {
+	for _, bits := range []int{128, 256} {
+		sa := SA{SPI: 1, ESN: true, Keymat: random(bits/8 + 4)}
+		out, in := pair(t, sa, 64, 1)
+		b := sealed(t, out, random(100), 6)
+		keys := []*key{&out.key, &in.key}
+		var wide []*wideGCM
+		for _, k := range keys {
+			if g, ok := k.aead.(*wideGCM); ok {
+				wide = append(wide, g)
+			}
+		}
+		if hasVAES && !fips140.Enabled() && len(wide) != len(keys) {
+			t.Fatal("another implementation is in use")
+		}
+		out.Wipe()
+		in.Wipe()
+		for _, g := range wide {
+			if *g != (wideGCM{}) {
+				t.Errorf("AES-%d: something of the key is left", bits)
+			}
+		}
+		for _, k := range keys {
+			if k.nonce != [12]byte{} {
+				t.Errorf("AES-%d: the salt is left", bits)
+			}
+		}
+		if _, err := out.Seal(make([]byte, 256), 100, 6); err != ErrExpired {
+			t.Errorf("Seal: %v", err)
+		}
+		if _, _, err := in.Open(b); err != ErrIntegrity {
+			t.Errorf("Open: %v", err)
+		}
+	}
+}
+
 func TestGCMCounterWraps(t *testing.T) {
 	if !hasVAES {
 		return // Go's AES-GCM has no such entry

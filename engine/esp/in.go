@@ -44,6 +44,9 @@ func NewIn(sa *SA, window int) (*In, error) {
 	return in, nil
 }
 
+// Wipe forgets the key. Open refuses every packet from then on.
+func (in *In) Wipe() { in.key.wipe() }
+
 // SPI returns the SA's index.
 func (in *In) SPI() uint32 { return in.spi }
 

@@ -25,6 +25,12 @@ func NewOut(sa *SA, ivMask uint64) (*Out, error) {
 	return o, nil
 }
 
+// Wipe forgets the key. Seal returns ErrExpired from then on.
+func (o *Out) Wipe() {
+	o.key.wipe()
+	o.last = none
+}
+
 // SPI returns the SA's index, which is the receiver's choice.
 func (o *Out) SPI() uint32 { return o.spi }
 

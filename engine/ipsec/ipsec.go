@@ -286,6 +286,7 @@ func (m *Manager) Update(s *xfrm.State) {
 			m.stack.RemoveIn(in.esp)
 			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
 			m.total.addIn(in.esp)
+			in.esp.Wipe()
 			delete(m.ins, sa)
 		}
 	}
@@ -294,8 +295,10 @@ func (m *Manager) Update(s *xfrm.State) {
 			m.addIn(sa)
 		}
 	}
+	var gone []*esp.Out
 	for sa, out := range m.outs {
 		if !slices.Contains(s.Outbound, sa) {
+			gone = append(gone, out.esp)
 			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
 			m.total.addOut(out.esp)
 			delete(m.outs, sa)
@@ -318,6 +321,19 @@ func (m *Manager) Update(s *xfrm.State) {
 	for _, k := range m.keys() {
 		f := m.flows[k]
 		m.sendWith(f, newest[f])
+	}
+	for _, out := range gone { // no flow sends with it any more
+		out.Wipe()
+	}
+}
+
+// Close forgets the keys of all SAs. The thread of the Stack has ended.
+func (m *Manager) Close() {
+	for _, in := range m.ins {
+		in.esp.Wipe()
+	}
+	for _, out := range m.outs {
+		out.esp.Wipe()
 	}
 }
 

@@ -429,3 +429,48 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysOfDeletedSAsAreWiped: also of an SA that is sent with when it is deleted, and of all at the end.
+func TestKeysOfDeletedSAsAreWiped(t *testing.T) {
+	n := newNetwork(t, everything)
+	n.ike = true
+	n.connect()
+	n.turns(50)
+	opens := func(out *esp.Out) bool {
+		_, err := out.Seal(make([]byte, 256), 100, ip.ProtoTCP)
+		return err == nil
+	}
+	m, state := n.h[0].m, n.h[0].state
+	old, in := m.outs[state.Outbound[0]].esp, m.ins[state.Inbound[0]].esp
+	peer, err := esp.NewOut(&state.Inbound[0].SA, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrives := func() error {
+		b := make([]byte, 256)
+		var size int
+		for range 1 << 16 { // beyond what has arrived
+			size, _ = peer.Seal(b, 100, ip.ProtoTCP)
+		}
+		_, _, err := in.Open(b[:size])
+		return err
+	}
+	if err := arrives(); err != nil || !opens(old) {
+		t.Fatal("the SAs are of no use:", err)
+	}
+	n.ike = false
+	state.Outbound, state.Inbound = nil, nil
+	m.Update(&state)
+	n.turns(10)
+	if opens(old) {
+		t.Error("a deleted SA has its key")
+	}
+	if err := arrives(); err != esp.ErrIntegrity {
+		t.Error("a deleted SA receives:", err)
+	}
+	last := n.h[1].m.outs[n.h[1].state.Outbound[0]].esp
+	n.h[1].m.Close()
+	if opens(last) {
+		t.Error("a closed Manager has keys")
+	}
+}

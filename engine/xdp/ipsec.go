@@ -265,6 +265,18 @@ func (i *ipsecState) keepCounters() {
 	}
 }
 
+// forgetKeys ends the Managers, whose workers are closed.
+func (i *ipsecState) forgetKeys() {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, m := range i.managers {
+		m.Close()
+	}
+}
+
 // SetIPsecRules replaces IPsecConfig.Rules. Connections that the new rules protect in another way are reset. A device
 // without IPsec ignores it.
 func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {

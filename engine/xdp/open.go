@@ -207,6 +207,7 @@ func (x *driver) Close() error {
 		w.Shard.CloseMailbox()
 		w.closeFiles()
 	}
+	x.ipsec.forgetKeys()
 	x.live.close()
 	if x.steer != nil {
 		x.lastSteering, _ = x.steer.Counters()

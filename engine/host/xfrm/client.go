@@ -143,6 +143,7 @@ func (c *client) sas() (list []*SA, err error) {
 	}
 	for _, b := range messages {
 		sa, err := parseSA(b)
+		clear(b) // it has the key
 		if err != nil {
 			return nil, err
 		}
@@ -183,6 +184,7 @@ func (c *client) reread(sa *SA) (*SA, error) {
 		return nil, unix.ESRCH
 	}
 	now, err := parseSA(list[0])
+	clear(list[0])
 	if now == nil && err == nil { // deleted, and its SPI reserved for another one
 		err = unix.ESRCH
 	}

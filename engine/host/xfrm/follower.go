@@ -278,7 +278,9 @@ func (f *Follower) change(kind uint16, body []byte) {
 	switch kind {
 	case nl.XFRM_MSG_NEWSA, nl.XFRM_MSG_UPDSA:
 		var sa *SA
-		if sa, err = parseSA(body); err == nil && sa != nil {
+		sa, err = parseSA(body)
+		clear(body) // it has the key
+		if err == nil && sa != nil {
 			f.add(sa)
 		}
 	case nl.XFRM_MSG_DELSA:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -161,6 +162,7 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 		return fmt.Errorf("key of %d bits in %d bytes: %w", bits, len(key), errMessage)
 	}
 	sa.Keymat = append(esp.Keymat(nil), key[:bits/8]...)
+	runtime.AddCleanup(sa, func(k esp.Keymat) { clear(k) }, sa.Keymat)
 	var all byte
 	for _, v := range sa.Keymat {
 		all |= v
