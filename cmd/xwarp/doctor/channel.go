@@ -6,6 +6,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/host/ethtool"
+	"xwarp/engine/host/ntuple"
 )
 
 var channelCheck = check{
@@ -53,8 +54,8 @@ var rssCheck = check{
 	name: "rss", nic: true,
 	why: "the device spreads connections over the queues of its table; each of these must be served",
 	look: func(e *env) finding {
-		table, err := ethtool.Indirection(e.name())
-		if err != nil || table == nil {
+		table := ntuple.Table(ntuple.Interface(e.name()))
+		if table == nil {
 			return fine("%s has no table", e.name())
 		}
 		var lost []uint32

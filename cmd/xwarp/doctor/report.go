@@ -15,6 +15,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/host/ethtool"
+	"xwarp/engine/host/ntuple"
 	"xwarp/ring"
 )
 
@@ -93,10 +94,9 @@ func (e *env) describe() NIC {
 	if now, most, err := ethtool.RxRing(a.Name); err == nil {
 		n.Ring, n.RingMax = now, most
 	}
-	if table, err := ethtool.Indirection(a.Name); err == nil {
-		slices.Sort(table)
-		n.RSS = append(n.RSS, slices.Compact(table)...)
-	}
+	table := ntuple.Table(ntuple.Interface(a.Name))
+	slices.Sort(table)
+	n.RSS = append(n.RSS, slices.Compact(table)...)
 	if f, err := ethtool.Features(a.Name); err == nil {
 		for name, f := range f {
 			if f.On {

@@ -148,17 +148,22 @@ type Channels struct{ MaxRx, MaxCombined, Rx, Combined uint32 }
 
 // ReadChannels returns how many queues there are and may be.
 func ReadChannels(name string) (Channels, error) {
-	c, _, err := readChannels(name)
-	return c, err
+	b, err := readNumbers(name, unix.ETHTOOL_GCHANNELS)
+	return Channels{MaxRx: word(b, 1), MaxCombined: word(b, 4), Rx: word(b, 5),
+		Combined: word(b, 8)}, err
 }
 
-func readChannels(name string) (c Channels, raw []byte, err error) {
-	raw = words(0, unix.ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0)
-	if err = Ioctl(name, raw); err == nil {
-		c = Channels{MaxRx: word(raw, 1), MaxCombined: word(raw, 4), Rx: word(raw, 5),
-			Combined: word(raw, 8)}
-	}
-	return c, raw, err
+// readNumbers runs a command whose structure has eight numbers behind it, as those of channels and rings.
+func readNumbers(name string, command uint32) ([]byte, error) {
+	b := words(32, command)
+	return b, Ioctl(name, b)
+}
+
+// writeNumber gives the structure of readNumbers back by a command, with n at one place.
+func writeNumber(name string, command uint32, b []byte, at int, n uint32) error {
+	putWord(b, 0, command)
+	putWord(b, at, n)
+	return Ioctl(name, b)
 }
 
 // Queues is the number of receive queues in use.
@@ -179,61 +184,30 @@ func ReceiveQueues(ifindex int, name string, most int) int {
 
 // SetQueues sets the number of receive queues.
 func SetQueues(name string, n uint32) error {
-	c, raw, err := readChannels(name)
+	b, err := readNumbers(name, unix.ETHTOOL_GCHANNELS)
 	if err != nil {
 		return err
 	}
-	putWord(raw, 0, unix.ETHTOOL_SCHANNELS)
-	if c.MaxCombined > 0 {
-		putWord(raw, 8, n)
-	} else {
-		putWord(raw, 5, n)
+	at := 5
+	if word(b, 4) > 0 { // queues for both directions
+		at = 8
 	}
-	return Ioctl(name, raw)
-}
-
-// Indirection returns the receive queues that RSS spreads over; nil when there is no table.
-func Indirection(name string) ([]uint32, error) {
-	b := words(0, unix.ETHTOOL_GRXFHINDIR, 0)
-	if err := Ioctl(name, b); err != nil {
-		return nil, err
-	}
-	n := int(word(b, 1))
-	if n == 0 {
-		return nil, nil
-	}
-	b = words(n*4, unix.ETHTOOL_GRXFHINDIR, uint32(n))
-	if err := Ioctl(name, b); err != nil {
-		return nil, err
-	}
-	table := make([]uint32, n)
-	for i := range table {
-		table[i] = word(b, 2+i)
-	}
-	return table, nil
+	return writeNumber(name, unix.ETHTOOL_SCHANNELS, b, at, n)
 }
 
 // RxRing returns the receive ring's present and greatest size.
 func RxRing(name string) (now, most uint32, err error) {
-	now, most, _, err = ringParams(name)
-	return now, most, err
-}
-
-func ringParams(name string) (now, most uint32, raw []byte, err error) {
-	raw = words(0, unix.ETHTOOL_GRINGPARAM, 0, 0, 0, 0, 0, 0, 0, 0)
-	err = Ioctl(name, raw)
-	return word(raw, 5), word(raw, 1), raw, err
+	b, err := readNumbers(name, unix.ETHTOOL_GRINGPARAM)
+	return word(b, 5), word(b, 1), err
 }
 
 // SetRxRing sets the receive ring's size.
 func SetRxRing(name string, n uint32) error {
-	_, _, raw, err := ringParams(name)
+	b, err := readNumbers(name, unix.ETHTOOL_GRINGPARAM)
 	if err != nil {
 		return err
 	}
-	putWord(raw, 0, unix.ETHTOOL_SRINGPARAM)
-	putWord(raw, 5, n)
-	return Ioctl(name, raw)
+	return writeNumber(name, unix.ETHTOOL_SRINGPARAM, b, 5, n)
 }
 
 // Driver is the output of `ethtool -i`.
