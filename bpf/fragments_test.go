@@ -71,7 +71,7 @@ func TestFragmentsOfESP(t *testing.T) {
 		Fragment)
 }
 
-// TestFragmentsOutOfOrder: nobody can know where a fragment belongs before the ports were seen.
+// TestFragmentsOutOfOrder: fragments go to the kernel until the first one, which has the ports, was seen.
 func TestFragmentsOutOfOrder(t *testing.T) {
 	b := newBench(t, true)
 	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32),
@@ -182,7 +182,7 @@ func TestFragmentsWithoutSocket(t *testing.T) {
 	b.expect(pieces[2], Fragment)
 }
 
-// TestFragmentsOfDeniedPeers are not kept from the kernel: nothing is known of their datagrams.
+// TestFragmentsOfDeniedPeers go to the kernel: the program does not remember their datagrams.
 func TestFragmentsOfDeniedPeers(t *testing.T) {
 	b := newBench(t, true)
 	if err := b.SetPeers(hosts(other4)); err != nil {
@@ -193,7 +193,7 @@ func TestFragmentsOfDeniedPeers(t *testing.T) {
 	b.expect(pieces[1], PassFragment)
 }
 
-// TestFragmentsOfStrays: beyond their limit nothing is remembered.
+// TestFragmentsOfStrays: datagrams of strays above the rate limit are not remembered.
 func TestFragmentsOfStrays(t *testing.T) {
 	s := newSYNs(t)
 	s.limit(0, 0, never)

@@ -17,8 +17,8 @@ func parsePrefixes(ss ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestLocalAddresses: a listener of any address serves this host's addresses as they are now, another listener and a
-// flow serve what they name.
+// TestLocalAddresses: a listener of any address serves the present addresses of this host; another listener and a flow
+// serve the address that they name.
 func TestLocalAddresses(t *testing.T) {
 	b := newBench(t, true)
 	any4 := frame(ether4(), ip4(local4, protoTCP), segmentTo(any4Port))
@@ -54,8 +54,8 @@ func TestLocalAddresses(t *testing.T) {
 	}
 }
 
-// TestPeers: listeners serve the configured peers only. Flows, which somebody here wanted, and the host's other
-// ports are not asked.
+// TestPeers: listeners serve the configured peers only. The list does not apply to flows, which this host
+// began, and to the host's other ports.
 func TestPeers(t *testing.T) {
 	b := newBench(t, true)
 	for _, c := range []struct {
@@ -137,12 +137,12 @@ func TestPrefixesFull(t *testing.T) {
 	wantError(t, s.SetLocal(hosts(local4, other4)), ErrFull, "2 entries", "Options.MaxPrefixes")
 	wantError(t, s.SetPeers(hosts(local4, other4)), ErrFull, "Options.MaxPrefixes")
 	if err := s.SetLocal(hosts(other6)); err != nil {
-		t.Error("no room after less was asked for:", err)
+		t.Error("no room after the list was made shorter:", err)
 	}
 	wantError(t, s.SetLocal([]netip.Prefix{{}}), nil, "invalid")
 }
 
-// TestMAC: the program knows the interface's Ethernet address from Attach on, and another when it is told.
+// TestMAC: the program has the interface's Ethernet address from Attach on, until SetMAC changes it.
 func TestMAC(t *testing.T) {
 	l := newLab(t)
 	b := newBench(t, true)

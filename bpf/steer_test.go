@@ -166,8 +166,8 @@ func TestFixtures(t *testing.T) {
 	t.Logf("%d fixtures", len(names))
 }
 
-// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected. What would have
-// been is dropped, for the kernel would answer RST, and shows that somebody ought to serve the queue.
+// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected. Frames
+// of claims are dropped, for the kernel would answer with RST, and counted for the queue.
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
 	var noSocket uint64
@@ -191,7 +191,7 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts every fixture that is steered at every length: what is not all there goes to the kernel.
+// TestTruncated cuts every fixture that is steered at every length: incomplete headers go to the kernel.
 func TestTruncated(t *testing.T) {
 	const shortest = 14 // the kernel refuses to test with less than an Ethernet header
 	b := newBench(t, true)

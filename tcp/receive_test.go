@@ -51,8 +51,8 @@ func TestAcksInBatch(t *testing.T) {
 	}
 }
 
-// TestSACKInBatch: what was owed before the hole appeared, or before it closed, must not speak of it: the
-// peer would take for lost what lies between.
+// TestSACKInBatch: acknowledgements that are due from before a hole appeared, or closed, must not mention it: the peer
+// would take the bytes between for lost.
 //
 //req:rfc9293-MUST-59
 func TestSACKInBatch(t *testing.T) {
@@ -68,8 +68,8 @@ func TestSACKInBatch(t *testing.T) {
 	p.want(". 1 ack 4001", ". 1 ack 7001 8001:9001", ". 1 ack 7001 8001:9001")
 }
 
-// TestAckNeverGoesBack: a duplicate and a hole that closed were owed when bytes left with the newest
-// acknowledgement; what follows them must not acknowledge less.
+// TestAckNeverGoesBack: acknowledgements for a duplicate and for a closed hole are due when bytes are sent with the
+// newest one; segments after these bytes must not acknowledge less.
 func TestAckNeverGoesBack(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())

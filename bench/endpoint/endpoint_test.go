@@ -105,7 +105,7 @@ func TestLayered(t *testing.T) {
 	}
 }
 
-// TestCrowd: of many plain sockets the bytes count that arrived.
+// TestCrowd: the rate of many plain sockets counts the bytes that arrived.
 func TestCrowd(t *testing.T) {
 	c, s := net.Pipe()
 	place := Place{Local: loopback, Remote: loopback, CPU: -1}
@@ -127,11 +127,11 @@ func TestCrowd(t *testing.T) {
 	c, s = net.Pipe()
 	go Serve(t.Context(), s, place, Platform("test"), nil)
 	if _, err := Run(t.Context(), c, place, Platform("test"), spec, 0); err == nil {
-		t.Error("the number of messages on many plain sockets counts")
+		t.Error("a number of messages is accepted for many plain sockets")
 	}
 }
 
-// TestNoServer: a client tells what it met instead of a server.
+// TestNoServer: a client's error describes a peer that is no server.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 func TestNoServer(t *testing.T) {

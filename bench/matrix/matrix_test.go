@@ -174,7 +174,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestCheckSteady: a data path that makes garbage is a regression, a neighbour that was looked up is none.
+// TestCheckSteady: allocations for each message are a regression, those of a neighbour lookup are not.
 func TestCheckSteady(t *testing.T) {
 	for _, tc := range []struct {
 		allocations uint64

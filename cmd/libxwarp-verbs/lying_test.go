@@ -142,7 +142,7 @@ func (l *liar) keep(body []byte, files []int) {
 	l.mu.Unlock()
 }
 
-// scribble writes what cannot be, or is not so, into the rings.
+// scribble writes impossible and wrong values into the rings.
 func (l *liar) scribble(seed uint64, stop chan struct{}) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for {
@@ -170,7 +170,7 @@ func (l *liar) scribble(seed uint64, stop chan struct{}) {
 // value is a number or a string of JSON that is no key.
 var value = regexp.MustCompile(`-?[0-9]+|"[^"]*"[,}]`)
 
-// extremes are what a value becomes.
+// extremes are the values that replace others.
 var extremes = []string{
 	"0", "-1", "1", "3", "63", "64", "4096", "65536", "2147483647", "2147483648", "4294967295",
 	"4294967296", "9223372036854775807", "18446744073709551615", "18446744073709551616", "1e9",
@@ -271,7 +271,7 @@ func TestLyingDaemon(t *testing.T) {
 	}
 }
 
-// checkLied waits for the end of a program that was told lies, for a while: it may wait for ever, as its daemon may.
+// checkLied waits some time for the end of a program that got wrong answers: it may wait for its daemon for ever.
 func checkLied(t *testing.T, p *program) {
 	t.Helper()
 	killed := false

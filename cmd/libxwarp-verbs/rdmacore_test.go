@@ -48,7 +48,7 @@ func TestNeedsCM(t *testing.T) {
 	}
 }
 
-// inapplicable are tests of rdma-core that do not pass, and must not: why not.
+// inapplicable has the tests of rdma-core that cannot pass, with the reasons.
 var inapplicable = map[string]string{
 	`test_rdmacm_async_traffic$`: "iWARP has no timeout of acknowledgements to ask for",
 	`external_qp$`:               "rdma_cm has no RDMA_CM_EVENT_CONNECT_RESPONSE for iWARP",

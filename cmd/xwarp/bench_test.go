@@ -27,7 +27,7 @@ func benchServer(t *testing.T, h *topo.Host, args ...string) *command {
 	return c
 }
 
-// TestBenchBetweenHosts: the tests run between two hosts, either transport with either, and both ends print
+// TestBenchBetweenHosts runs the tests between two hosts, by each pair of transports, and both ends print
 // what the client asked for.
 func TestBenchBetweenHosts(t *testing.T) {
 	for _, tc := range []struct {
@@ -75,7 +75,7 @@ func TestBenchBetweenHosts(t *testing.T) {
 				}
 				if !strings.Contains(text, `"allocations":`) ||
 					!strings.Contains(text, `"gc_cycles":`) {
-					t.Errorf("%s says nothing of memory: %s", who, text)
+					t.Errorf("%s prints no use of memory: %s", who, text)
 				}
 			}
 		})

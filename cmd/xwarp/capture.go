@@ -74,7 +74,7 @@ markers (mpa.markers = false).`,
 	return cmd
 }
 
-// args checks the flags. Flows are still missing.
+// args checks the flags and returns the request without its list of flows.
 func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err error) {
 	switch {
 	case o.file == "":

@@ -85,7 +85,7 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 			return err
 		}
 		res := cpResult{document: document{1, "cp"}, Remote: c.server, Notes: []string{}}
-		err = asHost(c.copy(cmd, g, &res, cfg, sources, dst, up))
+		err = explainHost(c.copy(cmd, g, &res, cfg, sources, dst, up))
 		res.OK = err == nil
 		if *c.json {
 			if err != nil {
@@ -143,8 +143,8 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 	})
 }
 
-// asHost adds to the error of a name that is no host's how to write a local path.
-func asHost(err error) error {
+// explainHost adds to the error for an unknown host name how to write a local path.
+func explainHost(err error) error {
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
 		return fmt.Errorf("%q was taken for a host, because there is no such file here: %w (a path here: ./%s/...)",
 			dns.Name, err, dns.Name)

@@ -238,10 +238,10 @@ func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	const slack = 64 << 10
 	n := s.Devices[0].Totals.RDMA
 	if got := int(n["payload_out"]); got < sent || got > sent+slack {
-		t.Errorf("%d bytes left, want %d and the commands' own messages", got, sent)
+		t.Errorf("%d bytes were sent, want %d and the commands' own messages", got, sent)
 	}
 	if got := int(n["payload_in"]); got < received || got > received+slack {
-		t.Errorf("%d bytes came, want %d and the commands' own messages", got, received)
+		t.Errorf("%d bytes were received, want %d and the commands' own messages", got, received)
 	}
 	if len(s.Devices[0].Unowned) > 0 {
 		t.Errorf("frames on queues without an owner: %v", s.Devices[0].Unowned)

@@ -40,7 +40,7 @@ func serverAddress(text string) netip.Addr {
 	return a
 }
 
-// parent reads the parent's number from proc_pid_stat(5); 0: there is none.
+// parent returns the process number of the parent from proc_pid_stat(5), 0 for none.
 func parent(dir string) int {
 	b, _ := os.ReadFile(filepath.Join(dir, "stat"))
 	text := string(b)

@@ -210,11 +210,11 @@ func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	if f := m.flows[k]; f != nil {
 		return &f.Flow
 	}
-	return nowhere(r.Mode, t)
+	return flowWithoutSAs(r.Mode, t)
 }
 
-// nowhere returns a flow without SAs.
-func nowhere(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
+// flowWithoutSAs returns the flow of a connection before it has SAs.
+func flowWithoutSAs(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
 	return &stack.Flow{Shape: esp.Shape{Mode: mode, OuterV6: !t.Remote.Is4()}, Local: t.Local,
 		Remote: t.Remote}
 }
@@ -230,7 +230,7 @@ func (m *Manager) Prepare(t *tcp.Tuple) {
 func (m *Manager) flowOf(k flowKey) *flow {
 	f := m.flows[k]
 	if f == nil {
-		f = &flow{Flow: *nowhere(k.mode, &tcp.Tuple{Local: k.local, Remote: k.remote})}
+		f = &flow{Flow: *flowWithoutSAs(k.mode, &tcp.Tuple{Local: k.local, Remote: k.remote})}
 		m.flows[k], m.known[&f.Flow] = f, f
 	}
 	return f

@@ -86,11 +86,11 @@ func TestNoAddressAtAll(t *testing.T) {
 			synAck)
 	}
 	if !syn(1000) {
-		t.Error("not answered, although nothing is known")
+		t.Error("no answer before SetLocal was called")
 	}
 	h.s.SetLocal(nil)
 	if syn(1001) {
-		t.Error("answered, although there is no address")
+		t.Error("an answer, although the host has no address")
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestRequeue: when a round of transmission ends at its limit, those that were not visited come first in the
-// next one, and nobody is lost or there twice. Without the limit 4096 connections kept the receive ring from
+// TestRequeue: when a round of transmission ends at its limit, the connections that were not visited come first in the
+// next one, and no connection is lost or listed twice. Without the limit 4096 connections kept the receive ring from
 // being emptied for 80 ms.
 func TestRequeue(t *testing.T) {
 	s := &Stack{}

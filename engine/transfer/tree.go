@@ -90,7 +90,8 @@ func (t *Tree) survey() error {
 		if err != nil {
 			return err
 		}
-		if e.Type().IsRegular() && staging.Stale(e.Name(), st.ModTime(), old) && free(r, name) {
+		if e.Type().IsRegular() && staging.Stale(e.Name(), st.ModTime(), old) &&
+			isUnlocked(r, name) {
 			removed++
 			return r.Remove(name)
 		}
@@ -106,9 +107,9 @@ func (t *Tree) survey() error {
 	return err
 }
 
-// free reports whether no process is at work on a file. Its owner may not open it where a process was ended while it
-// gave the file its rights and its name.
-func free(r *os.Root, name string) bool {
+// isUnlocked reports whether no process is at work on a file. Its owner may not open it where a process was ended while
+// it gave the file its rights and its name.
+func isUnlocked(r *os.Root, name string) bool {
 	f, err := r.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		st, err := r.Lstat(name)

@@ -59,7 +59,7 @@ func TestListenerOfAnyAddress(t *testing.T) {
 		t.Error("A answers for an address that it routes for")
 	}
 	if n := steering(t, da)[bpf.PassNotLocal]; n == 0 {
-		t.Error("the segment to the foreign address is not counted: it did not come")
+		t.Error("the segment to the foreign address is not counted")
 	}
 	lo, err := tn.A.Netlink().LinkByName("lo")
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	repKey = "4d504120494420526570204672616d65"
 )
 
-// TestConfigRefused: both sides refuse what has no meaning, and say what it is.
+// TestConfigRefused: both sides refuse configurations without meaning, and the error names the field.
 func TestConfigRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"": {Role: RDMAC, Revision: RevEnhanced, IRD: NotNegotiated, ORD: NotNegotiated,
@@ -341,7 +341,7 @@ func TestStartupClosed(t *testing.T) {
 		i.Input(unhex(t, c.input))
 		if err := i.Closed("timed out"); err == nil || err.Code != mpa.CodeClosed ||
 			i.Retry() != RetryNone || i.Stage() != StageFailed {
-			t.Errorf("%+v: %v, %v after what says nothing about the peer", c.cfg, err, i.Retry())
+			t.Errorf("%+v: %v, %v after an error that is not the peer's", c.cfg, err, i.Retry())
 		}
 	}
 	var r Responder

@@ -85,7 +85,7 @@ func TestCopyMarked(t *testing.T) {
 		}
 	}
 	if fast && blocks == 0 {
-		t.Error("no blocks were made: this test does not test")
+		t.Error("no blocks were made: the test proves nothing")
 	}
 }
 

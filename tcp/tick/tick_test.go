@@ -2,7 +2,7 @@ package tick
 
 import "testing"
 
-// TestNever: a deadline that never comes is not moved by any time, neither on nor back; all others are.
+// TestNever: adding to Never or subtracting from it gives Never; other times change.
 func TestNever(t *testing.T) {
 	for _, d := range []Duration{-Second, 0, 1, Minute} {
 		if got := Never.Add(d); got != Never {

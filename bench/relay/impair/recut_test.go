@@ -148,7 +148,7 @@ func recutRound(t *testing.T, seed uint64) {
 		t.Errorf("seed %d: all %d PSH are lost", seed, pshIn)
 	}
 	if c := b.Counters(); c.RecutIn == 0 || c.RecutOut == 0 || c.BadChecksum != 0 {
-		t.Errorf("seed %d: not re-cut as it should be: %+v", seed, c)
+		t.Errorf("seed %d: wrong counters: %+v", seed, c)
 	}
 }
 
@@ -162,8 +162,8 @@ func anyPush(ends map[uint32]bool, seq uint32, n int) bool {
 	return false
 }
 
-// Boundaries must really move, in both directions: pieces that end inside an original segment, and pieces that hold
-// bytes of two.
+// TestRecutMovesBoundaries checks both directions of a moved boundary: pieces that end inside an original segment, and
+// pieces that hold bytes of two.
 func TestRecutMovesBoundaries(t *testing.T) {
 	b := newBench(t, Config{Resegment: true}, 1, 1500)
 	const each, count = 1000, 200
@@ -245,7 +245,7 @@ func TestRecutEndsAndPasses(t *testing.T) {
 	}
 }
 
-// Segments that one header cannot stand for are not merged.
+// TestRecutKeepsApart: segments whose headers differ are not merged.
 func TestRecutKeepsApart(t *testing.T) {
 	data := make([]byte, 100)
 	for _, c := range []struct {

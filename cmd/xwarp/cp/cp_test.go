@@ -155,7 +155,8 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// Trees are copied there and back unchanged, over one connection and over several; a second copy moves nothing.
+// TestTrees copies trees to a server and back, over one connection and over several. They stay the same, and a second
+// copy moves nothing.
 func TestTrees(t *testing.T) {
 	for _, connections := range []int{1, 4} {
 		b := start(t, transfer.TreeConfig{})
@@ -202,7 +203,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// A partial copy is resumed: only the missing bytes move.
+// TestResume: a partial copy is resumed: only the missing bytes move.
 func TestResume(t *testing.T) {
 	const length = 3*transfer.PieceLen + 5
 	content := make([]byte, length)
@@ -236,7 +237,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A copy that is interrupted leaves the old file and a partial one, which the next copy resumes.
+// TestCutOff: a copy that is interrupted leaves the old file and a partial one, which the next copy resumes.
 func TestCutOff(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		b := start(t, transfer.TreeConfig{})
@@ -282,7 +283,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// Each failure is reported, and the other files are copied all the same.
+// TestFailures: each failure is reported, and the other files are copied all the same.
 func TestFailures(t *testing.T) {
 	b := start(t, transfer.TreeConfig{Size: 1000})
 	src := t.TempDir()

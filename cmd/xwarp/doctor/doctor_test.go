@@ -52,7 +52,7 @@ func find(t *testing.T, lines []Line, name string) Line {
 	return lines[i]
 }
 
-// A veth whose peer computes its checksums has nothing to complain about.
+// TestGreenOnVeth: a veth whose peer computes its checksums passes all checks.
 func TestGreenOnVeth(t *testing.T) {
 	for _, mtu := range []int{1500, 9000} {
 		world(t, topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
@@ -230,7 +230,7 @@ func TestChannels(t *testing.T) {
 	})
 }
 
-// A program of somebody else is named and stays.
+// TestForeignProgram: the XDP program of another process is named and stays attached.
 func TestForeignProgram(t *testing.T) {
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(w *topo.Net) error {
 		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{

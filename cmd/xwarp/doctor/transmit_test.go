@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMeasureBesideDevice: a device of xwarp has the queues, and nothing is measured or advised.
+// TestMeasureBesideDevice: while a device of xwarp has the queues, doctor measures and advises nothing.
 func TestMeasureBesideDevice(t *testing.T) {
 	world(t, topo.Options{}, func(*topo.Net) error {
 		d, err := xdp.Open(xdp.Config{Interface: "eth0"})

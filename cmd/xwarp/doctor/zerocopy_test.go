@@ -11,7 +11,7 @@ import (
 	"xwarp/ring"
 )
 
-// What was tried and failed is not told as well, whatever the driver says of itself.
+// TestZeroCopy judges results of trials together with the features and faults that are known of the driver.
 func TestZeroCopy(t *testing.T) {
 	can, cannot := ring.Driver{ZeroCopy: true, Segments: 1}, ring.Driver{}
 	failed := func(e unix.Errno) *trial {

@@ -77,6 +77,5 @@ func (s *Send) Acked(to seq.Num) {
 	}
 }
 
-// Pending returns what waits, for a move of the stream to another sender (RFC 5044, 7.1.5): the number of its
-// first byte.
+// Pending returns the bytes that wait, for a move of the stream to another sender (RFC 5044, 7.1.5).
 func (s *Send) Pending() seq.Range { return seq.Range{Start: s.next, End: s.end} }

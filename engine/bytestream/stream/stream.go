@@ -4,7 +4,7 @@ package stream
 
 import "xwarp/tcp/seq"
 
-// Limits of one ring. The smallest is what it starts with when Init is given less.
+// Limits of the size of one ring, in bytes. Init rounds smaller sizes up to minRing.
 const (
 	minRing = 1 << 12
 	maxRing = 1 << 30 // the largest window of RFC 7323

@@ -197,7 +197,7 @@ func (r *relay) goesOn(h harm) bool {
 	}
 }
 
-// hurt does h between two bytes; false: nothing more is passed on.
+// hurt does the harm h between two bytes. It returns false when the relay must end.
 func hurt(to, from *net.TCPConn, h harm, rnd *rand.Rand) bool {
 	switch h {
 	case reset:
