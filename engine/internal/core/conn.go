@@ -94,7 +94,7 @@ func (d *Device) iwarpConfig(c *Conn, shard *Shard, reliable bool) iwarp.Config 
 		CloseTimeout:     d.opt.CloseTimeout,
 	}
 	if c.qp != nil {
-		s.QP = &c.qp.core
+		s.QP = &c.qp.rdma
 	}
 	return s
 }
@@ -278,7 +278,7 @@ func (c *Conn) accept(qp *QP, private []byte) error {
 		return err
 	}
 	defer c.iw.Wake()
-	return lapsed(c.iw.Accept(&qp.core, startup.Answer{PrivateData: private,
+	return lapsed(c.iw.Accept(&qp.rdma, startup.Answer{PrivateData: private,
 		IRD: uint16(qp.ird), ORD: uint16(qp.ord)}))
 }
 

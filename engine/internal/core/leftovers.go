@@ -45,4 +45,4 @@ func Leftovers(d *Device) string {
 }
 
 // Below returns the protocol of a queue pair and the carrier of its last connection, for tests. Its worker owns both.
-func Below(q *QP) (*rdmap.QP, Carrier) { return &q.core, q.conn.Load().carrier }
+func Below(q *QP) (*rdmap.QP, Carrier) { return &q.rdma, q.conn.Load().carrier }

@@ -38,7 +38,7 @@ type QP struct {
 	denied   atomic.Uint32 // rights that Allow took away
 
 	// Owned by the worker.
-	core    rdmap.QP
+	rdma    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // the part that the shard's sums contain
 	iw      *iwarp.Conn
 	share   *Share // on that shard; nil: none
@@ -123,7 +123,7 @@ func (q *QP) Allow(access verbs.Access) error {
 	denied := verbs.RemoteRights &^ access
 	q.denied.Store(uint32(denied))
 	if c := q.conn.Load(); c != nil { // else bind sees it
-		return c.call(func() { q.core.Deny(denied) })
+		return c.call(func() { q.rdma.Deny(denied) })
 	}
 	return nil
 }
@@ -265,9 +265,9 @@ func (q *QP) Info() (i verbs.ConnInfo, err error) {
 
 // info runs on the worker of c.
 func (q *QP) info(c *Conn) verbs.ConnInfo {
-	return verbs.ConnInfo{State: q.core.State(), Transport: c.carrier.Transport(),
+	return verbs.ConnInfo{State: q.rdma.State(), Transport: c.carrier.Transport(),
 		MPA:      c.iw.Stats(),
-		Counters: q.core.Counters, TCP: c.carrier.TCPInfo()}
+		Counters: q.rdma.Counters, TCP: c.carrier.TCPInfo()}
 }
 
 // infoBatch is the number of queue pairs that a worker reports on before it goes on with its packets.

@@ -124,13 +124,13 @@ func (q *QP) drainPosted() (taken int, more bool) {
 	if s.isEnded.Load() { // there is no other turn
 		most = math.MaxInt
 	}
-	taken = q.core.ExecuteLocals(most)
+	taken = q.rdma.ExecuteLocals(most)
 	taken += q.drainRecvs(most - taken)
 	for p := q.sq.peek(); p != nil && taken < most && q.postToCore(&p.SendWR); p = q.sq.peek() {
 		q.sq.advance()
 		taken++
 	}
-	if more = taken >= most || q.core.HasWaitingLocals(); more {
+	if more = taken >= most || q.rdma.HasWaitingLocals(); more {
 		s.requeue(&q.doorbell)
 	}
 	return taken, more
@@ -148,16 +148,16 @@ func (q *QP) drainRecvs(most int) (taken int) {
 // postToCore moves one send request into the protocol. A request that the protocol refuses completes with an error. It
 // returns false when there is no room yet.
 func (q *QP) postToCore(wr *verbs.SendWR) bool {
-	err := q.core.PostSend(wr)
+	err := q.rdma.PostSend(wr)
 	switch {
 	case err == nil:
 	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) &&
-		q.core.State() == rdmap.Idle && !q.hasReached(lifeDisconnected):
+		q.rdma.State() == rdmap.Idle && !q.hasReached(lifeDisconnected):
 		return false
 	default:
 		st := postStatus(err)
 		if st == rdmap.WRFlushErr {
-			st = q.core.FlushStatus()
+			st = q.rdma.FlushStatus()
 		}
 		if wr.Flags&rdmap.Chained == 0 { // otherwise the next one completes
 			q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: st, Flags: wr.Flags.Mark()})
@@ -181,7 +181,7 @@ func (q *QP) refill() {
 
 // recvToCore is postToCore for a receive.
 func (q *QP) recvToCore(wr *verbs.RecvWR) bool {
-	err := q.core.PostRecv(wr)
+	err := q.rdma.PostRecv(wr)
 	switch {
 	case err == nil:
 	case errors.Is(err, rdmap.ErrFull):
@@ -224,12 +224,12 @@ func (q *QP) Complete(c *rdmap.Completion) {
 // overrun. It runs on the worker before the connection transmits.
 func (q *QP) pullPosted() {
 	if q.doorbell.queuedOn.Load() == nil &&
-		(q.sq.len() > 0 || q.rq.len() > 0 || q.core.HasWaitingLocals()) {
+		(q.sq.len() > 0 || q.rq.len() > 0 || q.rdma.HasWaitingLocals()) {
 		q.drainPosted()
 	}
 	if q.overran {
 		q.overran = false
-		q.core.Fail(ulpdu.Newf(ulpdu.RDMAP, 0, 0, "completion queue overrun"))
+		q.rdma.Fail(ulpdu.Newf(ulpdu.RDMAP, 0, 0, "completion queue overrun"))
 	}
 }
 

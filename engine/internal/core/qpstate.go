@@ -77,13 +77,13 @@ func (q *QP) bind(s *Shard) error {
 		cfg.SRQ, err = q.srq.localFor(s)
 	}
 	if err == nil {
-		err = q.core.Init(cfg)
+		err = q.rdma.Init(cfg)
 	}
 	if err != nil {
 		q.detach()
 		return err
 	}
-	q.core.Deny(verbs.Access(q.denied.Load()))
+	q.rdma.Deny(verbs.Access(q.denied.Load()))
 	s.Sums.addQP(q)
 	s.enterShare(q)
 	q.shard.Store(s)
@@ -93,7 +93,7 @@ func (q *QP) bind(s *Shard) error {
 
 // release undoes bind, before anything was posted to the core, so that another attempt or another worker can bind q.
 func (q *QP) release() {
-	q.core.Destroy()
+	q.rdma.Destroy()
 	if s := q.shard.Load(); s != nil {
 		s.Sums.removeQP(q)
 		s.leaveShare(q)
@@ -196,8 +196,8 @@ func (q *QP) setGone(err error) {
 	q.setDown(err)
 	// The stream leaves the protocol's queue pair in IDLE when the start-up failed, and when both sides closed it. It
 	// gets no other stream, so ERROR flushes the receives that are posted now and later.
-	if q.shard.Load() != nil && q.core.State() == rdmap.Idle {
-		q.core.Abort()
+	if q.shard.Load() != nil && q.rdma.State() == rdmap.Idle {
+		q.rdma.Abort()
 	}
 	q.drainPosted()
 }
@@ -239,7 +239,7 @@ func (q *QP) free() {
 		}
 	}
 	defer q.reach(lifeFreed) // also after a panic: goroutines may wait
-	q.core.Destroy()
+	q.rdma.Destroy()
 	if s != nil {
 		s.Sums.removeQP(q)
 		s.leaveShare(q)
@@ -365,10 +365,10 @@ func (q *QP) closeIdle() bool {
 	if !q.hasReached(lifeAttached) || q.hasReached(lifeDisconnected) {
 		return true
 	}
-	if !q.hasReached(lifeEstablished) || q.core.Busy() || q.sq.len() > 0 {
+	if !q.hasReached(lifeEstablished) || q.rdma.Busy() || q.sq.len() > 0 {
 		return false
 	}
-	if q.core.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)
+	if q.rdma.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)
 		return false
 	}
 	q.iw.Disconnect(Now())

@@ -30,12 +30,12 @@ func TestLifeTransitions(t *testing.T) {
 			return nil
 		}},
 		{"Disconnected", lifeEstablished, lifeDisconnected, func(q *QP, c *Conn) error {
-			q.core.Lost()
+			q.rdma.Lost()
 			q.setDown(lost)
 			return nil
 		}},
 		{"Closed", lifeAttached, lifeGone, func(q *QP, c *Conn) error {
-			q.core.Lost()
+			q.rdma.Lost()
 			q.setGone(lost)
 			return nil
 		}},
@@ -96,11 +96,11 @@ func lifeOf(t *testing.T, l life) (*QP, *Conn, verbs.CQ) {
 	for _, step := range []func(){
 		func() { err = q.attach(c) },
 		func() {
-			err = q.core.Start(rdmap.Params{Version: 1})
+			err = q.rdma.Start(rdmap.Params{Version: 1})
 			q.setUp(&startup.Params{})
 		},
 		func() {
-			q.core.Lost()
+			q.rdma.Lost()
 			q.setDown(nil)
 		},
 		func() { q.setGone(nil) },

@@ -53,7 +53,7 @@ func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) 
 	g.SetOwner(owner)
 	c := &Conn{dev: d, qp: g.QP, iw: &iwarp.Conn{}, result: make(chan error, 1)}
 	c.Owner.Store(s)
-	if err := errors.Join(g.attach(c), g.core.Start(rdmap.Params{Version: ddp.IETF})); err != nil {
+	if err := errors.Join(g.attach(c), g.rdma.Start(rdmap.Params{Version: ddp.IETF})); err != nil {
 		t.Fatal(err)
 	}
 	g.setUp(&startup.Params{})
@@ -102,7 +102,7 @@ func TestTurnIsBounded(t *testing.T) {
 				newGreedy(t, g.dev, "another", nil)
 			}
 			if tc.dead {
-				g.core.Lost()
+				g.rdma.Lost()
 				g.setDown(nil)
 			}
 			if err := g.again(g); err != nil {

@@ -43,7 +43,7 @@ func (s *sums) removeQP(q *QP) {
 
 func (s *sums) countQP(q *QP) {
 	if s.qps[q] {
-		s.rdma.Add(&q.counted, &q.core.Counters)
+		s.rdma.Add(&q.counted, &q.rdma.Counters)
 	}
 }
 
