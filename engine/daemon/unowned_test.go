@@ -21,20 +21,20 @@ import (
 
 // buffer is a log that several goroutines write.
 type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.Write(p)
+	return b.text.Write(p)
 }
 
 func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.b.String()
+	return b.text.String()
 }
 
 // TestUnownedQueue serves one of two queues. Peers whose frames come on the other get no answer, and the log says why.

@@ -69,7 +69,7 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 
 // Conn sends and receives frames. One goroutine receives, any may send.
 type Conn struct {
-	c     *net.UnixConn
+	sock  *net.UnixConn
 	limit int        // longest body received
 	mu    sync.Mutex // of the senders
 
@@ -78,15 +78,15 @@ type Conn struct {
 }
 
 // NewConn returns a Conn over a connected stream socket that takes bodies of at most limit bytes.
-func NewConn(c *net.UnixConn, limit int) *Conn { return &Conn{c: c, limit: limit} }
+func NewConn(c *net.UnixConn, limit int) *Conn { return &Conn{sock: c, limit: limit} }
 
 // Shutdown ends the connection: Receive and Send return soon. It does not block, and the socket stays.
 func (c *Conn) Shutdown() {
 	c.life.RLock()
 	defer c.life.RUnlock()
 	if !c.closed {
-		c.c.CloseRead()
-		c.c.CloseWrite()
+		c.sock.CloseRead()
+		c.sock.CloseWrite()
 	}
 }
 
@@ -102,7 +102,7 @@ func (c *Conn) Close() error {
 	if again {
 		return nil
 	}
-	return c.c.Close()
+	return c.sock.Close()
 }
 
 // Send writes one frame. The descriptors stay the caller's.
@@ -139,14 +139,14 @@ func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 	if len(files) > 0 {
 		oob = unix.UnixRights(files...)
 	}
-	c.c.SetWriteDeadline(time.Now().Add(WriteTimeout))
-	n, _, err := c.c.WriteMsgUnix(first, oob, nil)
+	c.sock.SetWriteDeadline(time.Now().Add(WriteTimeout))
+	n, _, err := c.sock.WriteMsgUnix(first, oob, nil)
 	if err == nil && n < len(first) {
-		_, err = c.c.Write(first[n:])
+		_, err = c.sock.Write(first[n:])
 	}
 	for _, p := range parts {
 		if err == nil {
-			_, err = c.c.Write(p)
+			_, err = c.sock.Write(p)
 		}
 	}
 	return err
@@ -181,7 +181,7 @@ func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 func (c *Conn) read(b []byte, files *[]int) error {
 	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	for got := 0; got < len(b); {
-		n, on, flags, _, err := c.c.ReadMsgUnix(b[got:], oob)
+		n, on, flags, _, err := c.sock.ReadMsgUnix(b[got:], oob)
 		*files = append(*files, rights(oob[:on])...)
 		switch {
 		case errors.Is(err, net.ErrClosed):

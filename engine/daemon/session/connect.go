@@ -23,12 +23,12 @@ import (
 // listener is a listener of a session, request a connection request that the program has not answered.
 type listener struct {
 	object
-	l verbs.Listener
+	eng verbs.Listener
 }
 
 type request struct {
 	object
-	r *verbs.ConnRequest
+	eng *verbs.ConnRequest
 }
 
 func (*listener) String() string { return "listener" }
@@ -45,7 +45,7 @@ func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 			"the queue pair is connected or being connected already")
 	}
 	if err == nil {
-		err = q.q.(*core.QP).SetReadDepth(ird, ord)
+		err = q.eng.(*core.QP).SetReadDepth(ird, ord)
 	}
 	if err == nil {
 		q.connecting = true
@@ -67,8 +67,8 @@ func (s *Session) endConnect(q *qp, err error) (any, error) {
 	}
 	q.connected.Store(true)
 	s.drain(q)
-	return control.Connected{Local: q.q.LocalAddr(), Remote: q.q.RemoteAddr(),
-		Params: q.q.Params()}, nil
+	return control.Connected{Local: q.eng.LocalAddr(), Remote: q.eng.RemoteAddr(),
+		Params: q.eng.Params()}, nil
 }
 
 // connectTimeout bounds an attempt to connect. It is Linux's default (tcp_syn_retries).
@@ -116,7 +116,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	err = s.throttle(ctx, func() error {
 		ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoAnswer)
 		defer cancel()
-		return s.dev.Core.Dial(ctx, a.Remote, q.q, verbs.DialConfig{
+		return s.dev.Core.Dial(ctx, a.Remote, q.eng, verbs.DialConfig{
 			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
 			Patience: time.Duration(a.Patience) * time.Millisecond,
 		})
@@ -219,18 +219,19 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 }
 
 func (s *Session) closeListener(l *listener) error {
-	err := l.l.Close()
+	err := l.eng.Close()
 	s.account.Release(l.cost)
 	return err
 }
 
-func (s *Session) getRequest(ctx context.Context, a *control.Object) (any, error) {
+// acceptRequest waits for a connection request of the listener, charges the user for it, and returns its handle.
+func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, error) {
 	l, err := find[*listener](s, a.Handle)
 	if err != nil {
 		return nil, err
 	}
 	cost := s.requestCost()
-	c, err := charge(s, cost, func() (*verbs.ConnRequest, error) { return l.l.Accept(ctx) })
+	c, err := charge(s, cost, func() (*verbs.ConnRequest, error) { return l.eng.Accept(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -273,9 +274,9 @@ func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 	}
 	c, err := s.takeRequest(a.Handle)
 	if err == nil {
-		err = s.throttle(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
+		err = s.throttle(ctx, func() error { return c.eng.Accept(ctx, q.eng, a.PrivateData) })
 		if err != nil {
-			c.r.Reject(nil) // nothing can answer it any more
+			c.eng.Reject(nil) // nothing can answer it any more
 		}
 	}
 	return s.endConnect(q, err)
@@ -286,9 +287,9 @@ func (s *Session) reject(a *control.AcceptArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := c.r.Reject(a.PrivateData); err != nil {
+	if err := c.eng.Reject(a.PrivateData); err != nil {
 		return err
 	}
-	s.log.Info("program rejected a connection", "program", s.program, "remote", c.r.Remote)
+	s.log.Info("program rejected a connection", "program", s.program, "remote", c.eng.Remote)
 	return nil
 }

@@ -247,7 +247,7 @@ func (d *direct) flush(failure rdmap.Status) {
 	if !d.end(failure) {
 		return
 	}
-	eng := q.q.(*core.QP)
+	eng := q.eng.(*core.QP)
 	if q.connected.Swap(true) {
 		q.s.drain(q) // what the program posted before goes first
 		eng.Disconnect()

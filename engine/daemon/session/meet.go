@@ -34,9 +34,9 @@ type meetingAddr struct {
 
 // meetingPort is a listener for the rendezvous. It is open while a queue pair uses its address.
 type meetingPort struct {
-	mu    sync.Mutex     // held while the listener is opened or closed
-	l     verbs.Listener // nil: not open
-	users int
+	mu       sync.Mutex     // held while the listener is opened or closed
+	listener verbs.Listener // nil: not open
+	users    int
 }
 
 // NewMeetings returns Meetings without connections. allows says whether the configuration allows a peer. A private
@@ -58,8 +58,8 @@ func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.l != nil {
-			return p.l.Addr().Port()
+		if p.listener != nil {
+			return p.listener.Addr().Port()
 		}
 	}
 	return rendezvous.Port
@@ -83,13 +83,13 @@ func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err er
 	p := m.portOf(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.l == nil {
+	if p.listener == nil {
 		l, err := dev.Core.Listen(netip.AddrPortFrom(at, m.port),
 			verbs.ListenConfig{Backlog: rendezvous.Backlog})
 		if err != nil {
 			return nil, err
 		}
-		p.l = l
+		p.listener = l
 		go m.accept(key, p, l)
 	}
 	p.users++
@@ -101,8 +101,8 @@ func (p *meetingPort) endUse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.users--; p.users == 0 {
-		p.l.Close()
-		p.l = nil
+		p.listener.Close()
+		p.listener = nil
 	}
 }
 
@@ -116,7 +116,7 @@ func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
 		m.table.Arrive(r)
 	}
 	p.mu.Lock()
-	lost := p.l == l
+	lost := p.listener == l
 	p.mu.Unlock()
 	if !lost {
 		return
@@ -175,7 +175,7 @@ func (d *direct) dial(ctx context.Context) error {
 		return err
 	}
 	s.drain(q) // the peer may send at once
-	eng := q.q.(*core.QP)
+	eng := q.eng.(*core.QP)
 	err := s.throttle(ctx, func() error {
 		return s.dev.Core.Attempt(ctx, remote, eng, &verbs.DialConfig{
 			Local:       netip.AddrPortFrom(d.pair.Local.GID, 0),
@@ -205,7 +205,7 @@ func (d *direct) dial(ctx context.Context) error {
 
 // accept waits for the peer's daemon to dial.
 func (d *direct) accept(ctx context.Context) error {
-	return d.acceptAs(ctx, d.q.q.(*core.QP))
+	return d.acceptAs(ctx, d.q.eng.(*core.QP))
 }
 
 // acceptAs is accept by a queue pair of the engine.

@@ -362,7 +362,7 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 				control.PutWriteLen(&q.sendWR, &q.nextWR)
 			}
 		}
-		err := q.q.PostSend(&q.sendWR)
+		err := q.eng.PostSend(&q.sendWR)
 		if q.sendHeld = errors.Is(err, verbs.ErrQueueFull); q.sendHeld {
 			return worked, true, nil
 		}

@@ -22,7 +22,7 @@ type qp struct {
 	s          *Session
 	number     uint32 // unique in the daemon
 	cfg        verbs.QPConfig
-	q          verbs.QP
+	eng        verbs.QP
 	pd         *pd
 	send, recv *cq
 	srq        *srq // nil: none
@@ -153,7 +153,7 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 		err = q.makeEngine()
 	}
 	if err == nil {
-		q.to = q.q
+		q.to = q.eng
 		err = s.addPoster(q)
 	}
 	if err != nil {
@@ -173,10 +173,10 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 func (q *qp) makeEngine() (err error) {
 	c := q.cfg
 	c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
-	if q.q, err = q.s.dev.Core.CreateQP(c); err != nil {
+	if q.eng, err = q.s.dev.Core.CreateQP(c); err != nil {
 		return err
 	}
-	eng := q.q.(*core.QP)
+	eng := q.eng.(*core.QP)
 	eng.SetOwner(q.s.account)
 	eng.OnEmpty(func() { q.s.refill(q) })
 	eng.WaitForReceives()
@@ -203,14 +203,14 @@ func (q *qp) addUsers(n int) {
 // receive can come any more.
 func (q *qp) watch() {
 	defer guard.Recover(q.s.onDefect("watching a queue pair"))
-	if !q.waitFor(q.q.Done()) {
+	if !q.waitFor(q.eng.Done()) {
 		return
 	}
-	if d := q.direct.Load(); d != nil && d.endQuietly(q.q.Err()) || q.discarded.Load() {
+	if d := q.direct.Load(); d != nil && d.endQuietly(q.eng.Err()) || q.discarded.Load() {
 		return
 	}
 	q.sendEnd(control.EventDown)
-	receiver := q.q.(*core.QP)
+	receiver := q.eng.(*core.QP)
 	if q.twin != nil {
 		receiver = q.twin
 	}
@@ -232,14 +232,14 @@ func (q *qp) waitFor(c <-chan struct{}) bool {
 
 // sendEnd sends an event with the reason why the connection is over.
 func (q *qp) sendEnd(event string) {
-	err := q.q.Err()
+	err := q.eng.Err()
 	q.s.sendEvent(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
 		Cause: errorCause(err)})
 }
 
 // isClosing reports whether the connection is over for the program while TCP still closes it.
 func (q *qp) isClosing() bool {
-	return isDone(q.q.Done()) && !isDone(q.q.(*core.QP).Gone())
+	return isDone(q.eng.Done()) && !isDone(q.eng.(*core.QP).Gone())
 }
 
 func isDone(c <-chan struct{}) bool {
@@ -283,7 +283,7 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 // destroyWait it returns errStuck, and q is closed later.
 func (s *Session) closeQP(q *qp) error {
 	q.endMeeting()
-	eng := q.q.(*core.QP)
+	eng := q.eng.(*core.QP)
 	if q.direct.Load() != nil && q.connected.Load() {
 		eng.Disconnect() // in order where nothing is under way: the peer is not told that something was aborted
 	}
@@ -321,7 +321,7 @@ func (s *Session) modifyQP(a *control.ModifyQPArgs) error {
 	if q.twin != nil {
 		return q.twin.Allow(a.Access)
 	}
-	return q.q.Allow(a.Access)
+	return q.eng.Allow(a.Access)
 }
 
 func (s *Session) disconnect(a *control.Object) error {
@@ -330,7 +330,7 @@ func (s *Session) disconnect(a *control.Object) error {
 		return err
 	}
 	s.drain(q) // work requests that were posted before go first
-	return q.q.Disconnect()
+	return q.eng.Disconnect()
 }
 
 func (s *Session) queryQP(a *control.Object) (any, error) {
@@ -339,6 +339,6 @@ func (s *Session) queryQP(a *control.Object) (any, error) {
 		return nil, err
 	}
 	s.drain(q)
-	info, err := q.q.Info()
+	info, err := q.eng.Info()
 	return info, err
 }

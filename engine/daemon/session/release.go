@@ -28,7 +28,7 @@ func (s *Session) release() {
 		s.closeListener(l)
 	}
 	for _, q := range removeAll[*request](s) {
-		q.r.Reject(nil)
+		q.eng.Reject(nil)
 		s.account.Release(q.cost)
 	}
 	s.closeGIDPorts()

@@ -37,7 +37,7 @@ func (q *qp) makeTwin(d *direct, a *control.SetStateArgs) (err error) {
 	usePrivate(q.twin, d, a)
 	q.twin.SetOwner(s.account)
 	q.twin.OnEmpty(func() { s.refill(q) })
-	sender := q.q.(*core.QP)
+	sender := q.eng.(*core.QP)
 	if err := q.twin.Allow(sender.Allowed()); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d *direct) dialSelf(ctx context.Context) error {
 		return err
 	}
 	// The queue pair has had its connection: no other attempt can follow.
-	d.q.q.(*core.QP).Abort()
+	d.q.eng.(*core.QP).Abort()
 	if ctx.Err() == nil {
 		d.q.s.waiting.Go(func() { d.failSelf(refused) })
 	}

@@ -340,7 +340,7 @@ func init() {
 		control.OpResolve:    mayWait((*Session).resolve),
 		control.OpConnect:    mayWait((*Session).connect),
 		control.OpAccept:     mayWait((*Session).accept),
-		control.OpGetRequest: mayWait((*Session).getRequest),
+		control.OpGetRequest: mayWait((*Session).acceptRequest),
 		control.OpSnapshot:   (*Session).snapshot,
 		control.OpNetlink:    mayWait((*Session).netlink),
 		control.OpFlush:      mayWait((*Session).flush),
@@ -505,12 +505,12 @@ func (s *Session) cancelRequest(a *control.CancelArgs) error {
 // Shutdown disconnects the queue pairs of the session, gracefully until ctx is done, and ends it.
 func (s *Session) Shutdown(ctx context.Context) {
 	for _, l := range objectsOf[*listener](s) {
-		l.l.Close()
+		l.eng.Close()
 	}
 	var ending []verbs.QP
 	for _, q := range objectsOf[*qp](s) {
 		if q.connected.Load() {
-			ending = append(ending, q.q)
+			ending = append(ending, q.eng)
 		}
 	}
 	device.Disconnect(ctx, ending)

@@ -142,7 +142,7 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	}
 	ctx, cancel := context.WithCancel(q.ended)
 	d := &direct{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
-	eng := q.q.(*core.QP)
+	eng := q.eng.(*core.QP)
 	s.mu.Lock()
 	err = busyIf(q.connecting || q.connected.Load() || q.direct.Load() != nil,
 		"the queue pair is connected or being connected already")
@@ -191,7 +191,7 @@ func (s *Session) resetQP(q *qp) error {
 	q.endMeeting()
 	done := make(chan struct{})
 	s.closingQPs.Go(func() {
-		eng := q.q.(*core.QP)
+		eng := q.eng.(*core.QP)
 		eng.Abort()
 		eng.Close()
 		q.closeTwin()
@@ -218,7 +218,7 @@ func (s *Session) moveRings(from, to *qp) {
 		return false, false, err
 	})
 	to.posterState = posterState{mem: from.mem, bell: from.bell, ringsClosed: from.ringsClosed}
-	to.recvRing = recvRing{rq: from.rq, sge: from.sge, buf: from.buf, to: to.q}
+	to.recvRing = recvRing{rq: from.rq, sge: from.sge, buf: from.buf, to: to.eng}
 	to.sq, to.inline, to.sendBuf = from.sq, from.inline, from.sendBuf
 	from.ringsClosed = true
 	s.posters[to.bell] = to

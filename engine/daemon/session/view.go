@@ -55,7 +55,7 @@ func (s *Session) AddTo(v *control.Snapshot) {
 			})
 		case *listener:
 			v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: h,
-				Addr: x.l.Addr()})
+				Addr: x.eng.Addr()})
 		case *qp:
 			q := control.QPState{
 				Owner: o, Handle: h, Number: x.number, PD: x.pd.handle, SendCQ: x.send.handle,
@@ -64,7 +64,7 @@ func (s *Session) AddTo(v *control.Snapshot) {
 			if x.srq != nil {
 				q.SRQ = x.srq.handle
 			}
-			states, qps = append(states, q), append(qps, x.q)
+			states, qps = append(states, q), append(qps, x.eng)
 		}
 	}
 	s.mu.Unlock()
