@@ -58,7 +58,7 @@ func TestBlocks(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
 		s := draw(seed, nil, func(s *scenario, cfg *HostConfig) { s.blocks(cfg, rnd, &cut) })
 		err := s.guard()
-		frames.Add(s.w.Frames())
+		frames.Add(s.world.Frames())
 		if err != nil {
 			err = fmt.Errorf("seed %d: %w\n  scenario: %v", seed, err, s)
 		}

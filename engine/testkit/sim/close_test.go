@@ -13,10 +13,10 @@ import (
 // quietScenario is two hosts and a path without faults, for tests that tell one story.
 func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scenario {
 	t.Helper()
-	s := &scenario{seed: seed, w: NewWorld(seed), judge: newJudge()}
+	s := &scenario{seed: seed, world: NewWorld(seed), judge: newJudge()}
 	for i := range 2 {
 		s.paths = append(s.paths, newPath(path, seed+uint64(i), mtu))
-		h, err := s.w.AddHost(HostConfig{
+		h, err := s.world.AddHost(HostConfig{
 			Name: string(rune('A' + i)), MTU: mtu, Up: s.paths[i], RxFrames: 2048, TxSlots: 512,
 			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}),
 				{0: 0xfd, 15: byte(1 + i)}},
@@ -26,12 +26,12 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 		}
 		s.hosts = append(s.hosts, h)
 	}
-	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+	s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if d == Out {
 			s.judge.see(frame, now)
 		}
 	}
-	s.w.Check = s.check
+	s.world.Check = s.check
 	return s
 }
 
@@ -47,17 +47,17 @@ func TestGracefulClose(t *testing.T) {
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()
-	if err := s.w.Run(Epoch.Add(2*tick.Second), c.over); err != nil {
+	if err := s.world.Run(Epoch.Add(2*tick.Second), c.over); err != nil {
 		t.Fatal(err)
 	}
 	if !c.over() || c.a.err != nil || c.b.err != nil {
-		t.Fatalf("after %v ns: closed %d and %d times, errors %v and %v", s.w.Since(), c.a.closed,
+		t.Fatalf("after %v ns: closed %d and %d times, errors %v and %v", s.world.Since(), c.a.closed,
 			c.b.closed, c.a.err, c.b.err)
 	}
 	if n := s.hosts[0].Stack().Len(); n != 1 {
 		t.Errorf("%d connections left at the side that closed first, want the one in TIME-WAIT", n)
 	}
-	if err := s.w.Run(Epoch.Add(100*tick.Second), nil); err != nil {
+	if err := s.world.Run(Epoch.Add(100*tick.Second), nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.hosts[0].Stack().Len(); n != 0 {

@@ -28,9 +28,9 @@ type gaps struct {
 }
 
 func (g *gaps) watch(s *scenario) {
-	see := s.w.Tap
-	g.last = s.w.Now()
-	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+	see := s.world.Tap
+	g.last = s.world.Now()
+	s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if pause := now.Sub(g.last); pause > g.longest {
 			g.longest, g.at = pause, g.last.Sub(Epoch)
 		}
@@ -125,7 +125,7 @@ func testOneByOne(t *testing.T, dialer bool, op rdmap.WROp, size int) {
 	x := oneByOne(s, dialer, op, 1000, size)
 	x.start()
 	var delayed uint64
-	err := s.w.Run(Epoch.Add(100*tick.Second), func() bool {
+	err := s.world.Run(Epoch.Add(100*tick.Second), func() bool {
 		delayed = max(delayed, s.delayedAcks())
 		return x.over()
 	})
@@ -159,7 +159,7 @@ func TestReceivedBeforeAbort(t *testing.T) {
 		}
 	})
 	x.start()
-	if err := s.w.Run(Epoch.Add(tick.Second), x.over); err != nil {
+	if err := s.world.Run(Epoch.Add(tick.Second), x.over); err != nil {
 		t.Fatal(err)
 	}
 	if x.b.recvDone != 20 || x.a.err == nil {

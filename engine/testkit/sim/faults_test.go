@@ -46,7 +46,7 @@ func (s *scenario) network(mtu int) {
 		if s.adapt != nil {
 			s.adapt(s, &cfg)
 		}
-		h, err := s.w.AddHost(cfg)
+		h, err := s.world.AddHost(cfg)
 		if err != nil {
 			panic(err)
 		}
@@ -82,7 +82,7 @@ func (s *scenario) faults(mtu int) {
 		s.state = append(s.state, bad)
 		s.paths[i].set(bad)
 		s.say("faults of %s until %d: %s", s.hosts[i].Name(), s.until, brief(bad))
-		s.w.After(s.until, func() {
+		s.world.After(s.until, func() {
 			s.alter(i, func(c *impair.Config) {
 				now := *c
 				*c = s.base[i]
@@ -115,7 +115,7 @@ func (s *scenario) reroute(i int) {
 		return
 	}
 	s.say("path of %s goes another way at %v: delay %v rate %d", s.hosts[i].Name(), at, delay, rate)
-	s.w.After(at, func() {
+	s.world.After(at, func() {
 		for _, c := range []*impair.Config{&s.base[i], &s.state[i]} {
 			c.Delay, c.Rate = delay, rate
 			if rate == 0 {
@@ -166,8 +166,8 @@ func (s *scenario) blackhole(i int) {
 		s.severe = true
 	}
 	s.say("nothing from %s passes at %v for %v", s.hosts[i].Name(), at, n)
-	s.w.After(at, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = true }) })
-	s.w.After(at+n, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = false }) })
+	s.world.After(at, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = true }) })
+	s.world.After(at+n, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = false }) })
 }
 
 // narrow lowers the path MTU for good, and perhaps further, with or without a word from the router.
@@ -181,7 +181,7 @@ func (s *scenario) narrow(i, mtu int) {
 		}
 		s.swallows = s.swallows || !told
 		s.say("path MTU of %s falls to %d at %v, told %v", s.hosts[i].Name(), to, at, told)
-		s.w.After(at, func() {
+		s.world.After(at, func() {
 			s.alter(i, func(c *impair.Config) {
 				if c.MTU == 0 || to < c.MTU {
 					c.MTU, c.MTUReply = to, told
@@ -192,7 +192,7 @@ func (s *scenario) narrow(i, mtu int) {
 	if s.one(3) {
 		at := s.until + s.sometime()
 		s.say("path MTU of %s is whole again at %v", s.hosts[i].Name(), at)
-		s.w.After(at, func() { s.alter(i, func(c *impair.Config) { c.MTU = 0 }) })
+		s.world.After(at, func() { s.alter(i, func(c *impair.Config) { c.MTU = 0 }) })
 	}
 }
 
@@ -205,8 +205,8 @@ func (s *scenario) nic(i int) {
 	}
 	s.say("transmission of %s is %v at %v for %v", s.hosts[i].Name(), st, at, n)
 	k := s.hosts[i].kernel
-	s.w.After(at, func() { k.SetState(st) })
-	s.w.After(at+n, func() { k.SetState(ring.StateOK) })
+	s.world.After(at, func() { k.SetState(st) })
+	s.world.After(at+n, func() { k.SetState(ring.StateOK) })
 }
 
 // reboot takes away the memory of a host.
@@ -218,9 +218,9 @@ func (s *scenario) reboot() {
 	}
 	s.rebooted = true
 	s.say("%s reboots at %v", h.Name(), at)
-	s.w.After(at, func() {
+	s.world.After(at, func() {
 		if err := h.Reboot(); err != nil {
-			s.w.Fail(err)
+			s.world.Fail(err)
 		}
 		s.judge.rebooted(h)
 		if s.redial != nil {
@@ -253,11 +253,11 @@ func (s *scenario) flood(v6 int) {
 		for range 1 + r.IntN(20) {
 			to.Inject(synFrame(r, to, v6, streamPort))
 		}
-		if s.w.Since() < s.until {
-			s.w.After(5*ms, send)
+		if s.world.Since() < s.until {
+			s.world.After(5*ms, send)
 		}
 	}
-	s.w.After(0, send)
+	s.world.After(0, send)
 }
 
 // synFrame is a SYN to a port, from a random address and port.

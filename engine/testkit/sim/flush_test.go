@@ -11,9 +11,9 @@ import (
 
 // TestLinkDown: the link is down for a while. The worker does not spin, and what waited leaves soon after.
 func TestLinkDown(t *testing.T) {
-	s := &scenario{w: NewWorld(1), judge: newJudge()}
+	s := &scenario{world: NewWorld(1), judge: newJudge()}
 	for i := range 2 {
-		h, err := s.w.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048,
+		h, err := s.world.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048,
 			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
 		if err != nil {
 			t.Fatal(err)
@@ -22,24 +22,24 @@ func TestLinkDown(t *testing.T) {
 	}
 	a := s.hosts[0]
 	a.kernel.SetState(ring.StateDown)
-	s.w.After(500*ms, func() { a.kernel.SetState(ring.StateOK) })
+	s.world.After(500*ms, func() { a.kernel.SetState(ring.StateOK) })
 	k := newBulks(s, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, 1<<20).start(1000)
-	if err := s.w.Run(Epoch.Add(tick.Second), func() bool { return k.read == 1000 }); err != nil {
+	if err := s.world.Run(Epoch.Add(tick.Second), func() bool { return k.read == 1000 }); err != nil {
 		t.Fatal(err)
 	}
 	if n := a.Stats().IdleTimers; n > 100 {
 		t.Errorf("%d wake-ups while the link was down", n)
 	}
-	if got := s.w.Since(); got > 530*ms {
+	if got := s.world.Since(); got > 530*ms {
 		t.Errorf("done after %d ms, want 30 ms after the link came back at the latest", got/ms)
 	}
 }
 
 // TestLinkDownFull: more waits for the link than the transmit ring holds. The worker does not spin for that either.
 func TestLinkDownFull(t *testing.T) {
-	s := &scenario{w: NewWorld(1), judge: newJudge()}
+	s := &scenario{world: NewWorld(1), judge: newJudge()}
 	for i := range 2 {
-		h, err := s.w.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048, TxSlots: 4,
+		h, err := s.world.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048, TxSlots: 4,
 			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
 		if err != nil {
 			t.Fatal(err)
@@ -49,12 +49,12 @@ func TestLinkDownFull(t *testing.T) {
 	a := s.hosts[0]
 	const total = 100_000
 	k := newBulks(s, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, 1<<20).start(total)
-	if err := s.w.Run(Epoch.Add(tick.Second), func() bool { return k.wrote > 0 }); err != nil {
+	if err := s.world.Run(Epoch.Add(tick.Second), func() bool { return k.wrote > 0 }); err != nil {
 		t.Fatal(err)
 	}
 	a.kernel.SetState(ring.StateDown)
-	s.w.After(100*ms, func() { a.kernel.SetState(ring.StateOK) })
-	if err := s.w.Run(Epoch.Add(10*tick.Second), func() bool {
+	s.world.After(100*ms, func() { a.kernel.SetState(ring.StateOK) })
+	if err := s.world.Run(Epoch.Add(10*tick.Second), func() bool {
 		return k.read == total
 	}); err != nil {
 		t.Fatal(err)

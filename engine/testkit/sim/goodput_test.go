@@ -86,7 +86,7 @@ func newBulks(s *scenario, cfg tcp.Config, size int) *bulks {
 		return k.to, nil
 	}}
 	if _, err := s.hosts[1].Stack().Listen(s.hosts[1].Addr(0), streamPort, &lc,
-		s.w.Now()); err != nil {
+		s.world.Now()); err != nil {
 		panic(err)
 	}
 	return m
@@ -101,7 +101,7 @@ func (m *bulks) start(total int) *bulk {
 	k.from = newWatched(a, &m.a, m.size, k.send)
 	t := tcp.Tuple{Local: a.Addr(0), Remote: m.s.hosts[1].Addr(0), LocalPort: port,
 		RemotePort: streamPort}
-	if _, err := a.Stack().Connect(t, &m.cfg, k.from, m.s.w.Now()); err != nil {
+	if _, err := a.Stack().Connect(t, &m.cfg, k.from, m.s.world.Now()); err != nil {
 		panic(err)
 	}
 	a.Wake()
@@ -137,12 +137,12 @@ func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path im
 	total int) (rate, again float64) {
 	back := impair.Config{Delay: path.Delay}
 	s := quietScenario(t, seed, 1500, path)
-	s.w.Check, s.w.Tap = nil, nil
+	s.world.Check, s.world.Tap = nil, nil
 	s.paths[1].set(back)
 	cfg := tcp.Config{RcvSpace: buffer, RcvSpaceMax: buffer, Loss: lc, ECN: ecn, StretchAck: 8,
 		UserTimeout: -1}
 	k := newBulks(s, cfg, buffer).start(total)
-	if err := s.w.Run(Epoch.Add(2000*tick.Second), func() bool {
+	if err := s.world.Run(Epoch.Add(2000*tick.Second), func() bool {
 		return k.read >= total
 	}); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path im
 		t.Fatalf("%d of %d bytes", k.read, total)
 	}
 	sent := s.hosts[0].Stack().Stats().TxPayload
-	return float64(total) / (float64(s.w.Since()) / 1e9), (float64(sent)/float64(total) - 1) * 100
+	return float64(total) / (float64(s.world.Since()) / 1e9), (float64(sent)/float64(total) - 1) * 100
 }
 
 // TestGoodput compares goodput over buffers, loss and round trip with the committed table, so that a change
@@ -251,16 +251,16 @@ func TestFairness(t *testing.T) {
 			const flows, rate = 64, 200e6
 			path := impair.Config{Delay: 5 * ms, Rate: rate, Queue: 512 << 10, MarkAbove: c.mark}
 			s := quietScenario(t, 5, 1500, path)
-			s.w.Check, s.w.Tap = nil, nil
+			s.world.Check, s.world.Tap = nil, nil
 			s.paths[1].set(impair.Config{Delay: 5 * ms})
 			cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, Loss: c.lc, ECN: c.ecn,
 				StretchAck: 8}
 			run := newBulks(s, cfg, 1<<20)
 			all := make([]*bulk, flows)
 			for i := range all {
-				s.w.After(tick.Duration(i)*7*ms, func() { all[i] = run.start(0) })
+				s.world.After(tick.Duration(i)*7*ms, func() { all[i] = run.start(0) })
 			}
-			if err := s.w.Run(Epoch.Add(4*tick.Second), nil); err != nil {
+			if err := s.world.Run(Epoch.Add(4*tick.Second), nil); err != nil {
 				t.Fatal(err)
 			}
 			var before [flows]int
@@ -268,7 +268,7 @@ func TestFairness(t *testing.T) {
 				before[i] = b.read
 			}
 			const span = 12
-			if err := s.w.Run(Epoch.Add((4+span)*tick.Second), nil); err != nil {
+			if err := s.world.Run(Epoch.Add((4+span)*tick.Second), nil); err != nil {
 				t.Fatal(err)
 			}
 			var sum, squares float64

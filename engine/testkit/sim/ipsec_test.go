@@ -32,7 +32,7 @@ var ipsecSeen struct {
 
 // ike is the IKE daemons and the kernels of all hosts, and an observer with all keys.
 type ike struct {
-	w        *wide
+	wide     *wide
 	r        *rand.Rand
 	mode     esp.Mode
 	rules    []ipsec.Rule
@@ -83,7 +83,7 @@ type observedSA struct {
 // protect draws how the hosts protect their connections. It comes before the hosts are made.
 func (w *wide) protect() {
 	w.draws("ipsec")
-	i := &ike{w: w, r: rand.New(rand.NewPCG(w.seed, 500)), spi: 0x1000, busy: map[[2]int]bool{},
+	i := &ike{wide: w, r: rand.New(rand.NewPCG(w.seed, 500)), spi: 0x1000, busy: map[[2]int]bool{},
 		sas: map[uint32]*observedSA{}}
 	w.ike = i
 	i.mode, i.esn = esp.Mode(w.rnd.IntN(2)), !w.one(4)
@@ -114,7 +114,7 @@ func (w *wide) protect() {
 func (e *ikeEnd) boot(h *Host, second bool) *ipsec.Manager {
 	i := e.i
 	c := ipsec.Config{Rules: i.rules, Window: esp.MinWindow, Kernel: e, Steering: e,
-		Random: i.r.Uint64, Ask: func(f func()) { f() }, Failed: i.w.w.Fail}
+		Random: i.r.Uint64, Ask: func(f func()) { f() }, Failed: i.wide.world.Fail}
 	if second {
 		c.Owns = func(_, _ netip.Addr) bool { return false }
 		return ipsec.New(c)
@@ -123,10 +123,10 @@ func (e *ikeEnd) boot(h *Host, second bool) *ipsec.Manager {
 	e.boots++
 	e.asked, e.state = nil, &xfrm.State{}
 	h.Each(e.answer)
-	i.w.w.After(0, func() { e.install(nil, nil) })
+	i.wide.world.After(0, func() { e.install(nil, nil) })
 	if e.boots > 1 {
 		ipsecSeen.reboots.Add(1)
-		i.w.w.After(i.latency, func() { // INITIAL_CONTACT
+		i.wide.world.After(i.latency, func() { // INITIAL_CONTACT
 			for _, peer := range i.ends {
 				if peer != e {
 					peer.remove(func(o *observedSA) bool {
@@ -139,7 +139,7 @@ func (e *ikeEnd) boot(h *Host, second bool) *ipsec.Manager {
 	return e.m
 }
 
-func (e *ikeEnd) addr() netip.Addr { return addrPort(e.host.Addr(e.i.w.v6)) }
+func (e *ikeEnd) addr() netip.Addr { return addrPort(e.host.Addr(e.i.wide.v6)) }
 
 func addrPort(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
@@ -176,12 +176,12 @@ func (e *ikeEnd) answer(tick.Time) {
 		return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.spi, b.spi))
 	})
 	for _, q := range asked {
-		if q.acquire && i.w.w.Since() < i.w.until && i.r.IntN(4) == 0 {
+		if q.acquire && i.wide.world.Since() < i.wide.until && i.r.IntN(4) == 0 {
 			continue // the daemon is away
 		}
 		if q.hard { // the kernel deletes the SA, and the daemon its pair
 			ipsecSeen.hard.Add(1)
-			i.w.w.After(i.latency, func() { i.remove(e.index, q.peer) })
+			i.wide.world.After(i.latency, func() { i.remove(e.index, q.peer) })
 		}
 		i.negotiate(e.index, q.peer)
 	}
@@ -222,7 +222,7 @@ func (e *ikeEnd) remove(is func(*observedSA) bool) {
 // remove deletes all SAs between two hosts, at one end first. An exchange that is under way comes before.
 func (i *ike) remove(a, b int) {
 	if i.busy[[2]int{min(a, b), max(a, b)}] {
-		i.w.w.After(i.latency+us, func() { i.remove(a, b) })
+		i.wide.world.After(i.latency+us, func() { i.remove(a, b) })
 		return
 	}
 	older := i.spi
@@ -230,7 +230,7 @@ func (i *ike) remove(a, b int) {
 		return o.opener.SPI() <= older && (o.from == a && o.to == b || o.from == b && o.to == a)
 	}
 	i.ends[a].remove(is)
-	i.w.w.After(i.latency, func() { i.ends[b].remove(is) })
+	i.wide.world.After(i.latency, func() { i.ends[b].remove(is) })
 }
 
 // negotiate makes a pair of SAs between two hosts: a begins. The pair before is deleted.
@@ -255,7 +255,7 @@ func (i *ike) negotiate(a, b int) {
 			f()
 		}
 	}
-	w := i.w.w
+	w := i.wide.world
 	old := func(o *observedSA) bool {
 		return o.opener.SPI() <= older && (o.from == a && o.to == b || o.from == b && o.to == a)
 	}
@@ -265,7 +265,7 @@ func (i *ike) negotiate(a, b int) {
 		}
 		i.busy[pair] = false
 		overlap := i.overlap
-		if w.Since() >= i.w.until { // packets under way would be lost
+		if w.Since() >= i.wide.until { // packets under way would be lost
 			overlap = tick.Second
 		}
 		w.After(overlap, step(func() {
@@ -307,12 +307,12 @@ func (i *ike) newSA(from, to *ikeEnd) *xfrm.SA {
 
 // begin draws the events of SAs, and the attacks.
 func (i *ike) begin() {
-	w := i.w
+	w := i.wide
 	w.draws("rekeys")
 	for range w.rnd.IntN(8) {
 		a, b, at := w.rnd.IntN(2), w.rnd.IntN(len(w.hosts)), w.sometime()
 		if a != b && !w.off("rekeys") {
-			w.w.After(at, func() { i.negotiate(a, b) })
+			w.world.After(at, func() { i.negotiate(a, b) })
 		}
 	}
 	w.draws("deletions")
@@ -320,7 +320,7 @@ func (i *ike) begin() {
 		a, b, at := w.rnd.IntN(2), w.rnd.IntN(len(w.hosts)), w.sometime()
 		if a != b && !w.off("deletions") {
 			w.say("the SAs of %d and %d are deleted at %v", a, b, at)
-			w.w.After(at, func() {
+			w.world.After(at, func() {
 				ipsecSeen.deletions.Add(1)
 				i.remove(a, b)
 			})
@@ -438,13 +438,13 @@ func (i *ike) see(h *Host, d Direction, frame []byte, now tick.Time) []byte {
 	}
 	ipsecSeen.frames.Add(1)
 	if o == nil || o.from != h.index {
-		i.w.w.Fail(fmt.Errorf("host %s sent ESP with SPI %#x, which is not its own", h.Name(),
+		i.wide.world.Fail(fmt.Errorf("host %s sent ESP with SPI %#x, which is not its own", h.Name(),
 			binary.BigEndian.Uint32(b)))
 		return frame
 	}
 	inner, err := o.open(frame, at, n)
 	if err != nil {
-		i.w.w.Fail(fmt.Errorf("host %s, SPI %#x, number %d: %w", h.Name(), o.opener.SPI(),
+		i.wide.world.Fail(fmt.Errorf("host %s, SPI %#x, number %d: %w", h.Name(), o.opener.SPI(),
 			binary.BigEndian.Uint32(b[4:]), err))
 	}
 	i.inner = inner
@@ -480,7 +480,7 @@ func (i *ike) seeClear(h *Host, d Direction, frame []byte) {
 		return
 	}
 	if d == Out {
-		i.w.w.Fail(fmt.Errorf("host %s sent a segment in the clear: %s", h.Name(), Describe(frame)))
+		i.wide.world.Fail(fmt.Errorf("host %s sent a segment in the clear: %s", h.Name(), Describe(frame)))
 		return
 	}
 	i.ends[h.index].clear++
@@ -615,8 +615,8 @@ func TestIPsecSeeds(t *testing.T) {
 	}
 	for seed := uint64(1); seed <= 5; seed++ {
 		a, b := drawWideOr(seed, nil, true), drawWideOr(seed, nil, true)
-		if a.guard(); b.guard() != nil || a.w.Hash() != b.w.Hash() {
-			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.w.Hash(), b.w.Hash())
+		if a.guard(); b.guard() != nil || a.world.Hash() != b.world.Hash() {
+			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.world.Hash(), b.world.Hash())
 		}
 	}
 }

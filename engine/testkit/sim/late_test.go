@@ -60,7 +60,7 @@ func (e *rdmaEnd) postLate() {
 		return
 	}
 	e.lateDue = true
-	e.c.s.w.After(e.c.cfg.late, func() {
+	e.c.s.world.After(e.c.cfg.late, func() {
 		e.lateDue = false
 		if !e.alive() || e.closed > 0 {
 			return

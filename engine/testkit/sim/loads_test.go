@@ -71,7 +71,7 @@ func (s *scenario) rdma(mtu int) {
 	c.halvings = s.fewer()
 	l := newRDMA(s, c, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, l)
-	s.w.At(Epoch, l.start)
+	s.world.At(Epoch, l.start)
 }
 
 func (s *scenario) stream(n int) {
@@ -127,14 +127,14 @@ func (s *scenario) stream(n int) {
 		return conns[i]
 	}
 	listen := func() { listenStreams(s, s.hosts[1], v6, backlog, cookies, find) }
-	s.w.At(Epoch, listen)
+	s.world.At(Epoch, listen)
 	dial := func(c *streamConn, after tick.Duration) {
-		s.w.After(after, func() {
+		s.world.After(after, func() {
 			if c.lost {
 				return
 			}
 			if err := c.dial(); err != nil {
-				s.w.Fail(err)
+				s.world.Fail(err)
 			}
 		})
 	}

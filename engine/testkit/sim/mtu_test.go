@@ -40,14 +40,14 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	var queued int // bytes framed for the old MTU and not acknowledged yet
 	var before mpa.ReceiverStats
 	var at tick.Duration
-	s.w.After(8*ms, func() {
+	s.world.After(8*ms, func() {
 		narrow := path
 		narrow.MTU, narrow.MTUReply = 1500, told
 		s.paths[0].set(narrow)
 		conn := c.a.iw.Endpoint.Conn()
-		queued, before, at = conn.SndNxt().Diff(conn.SndUna()), c.b.iw.Stats(), s.w.Since()
+		queued, before, at = conn.SndNxt().Diff(conn.SndUna()), c.b.iw.Stats(), s.world.Since()
 	})
-	if err := s.w.Run(Epoch.Add(120*tick.Second), c.over); err != nil {
+	if err := s.world.Run(Epoch.Add(120*tick.Second), c.over); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.verdict(); err != nil {
@@ -58,7 +58,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	split := int(k.SplitEMSS + k.SplitRetransmit)
 	t.Logf("MTU fell at %.1f ms with %d bytes in flight; done at %.1f ms; %d segments split, %d "+
 		"unaligned and %d partial offers, EMSS %d, PTB accepted %d, black holes %d",
-		float64(at)/1e6, queued, float64(s.w.Since())/1e6, split, st.Unaligned-before.Unaligned,
+		float64(at)/1e6, queued, float64(s.world.Since())/1e6, split, st.Unaligned-before.Unaligned,
 		st.Partial-before.Partial, c.a.iw.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
 	switch {
 	case queued == 0:
@@ -76,8 +76,8 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	case k.SplitWindow > 0:
 		t.Errorf("%d splits for the peer's window", k.SplitWindow)
 	}
-	if most := 8 * tick.Second; s.w.Since() > most {
-		t.Errorf("the transfer took %d ms, want at most %d", s.w.Since()/ms, most/ms)
+	if most := 8 * tick.Second; s.world.Since() > most {
+		t.Errorf("the transfer took %d ms, want at most %d", s.world.Since()/ms, most/ms)
 	}
 	if k.BlackHoles > 1 {
 		t.Errorf("%d black holes found, there is one", k.BlackHoles)

@@ -21,7 +21,7 @@ func TestEmptyPool(t *testing.T) {
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()
-	if err := s.w.Run(Epoch.Add(tick.Second), c.finished); err != nil {
+	if err := s.world.Run(Epoch.Add(tick.Second), c.finished); err != nil {
 		t.Fatal(err)
 	}
 	if !c.finished() {

@@ -150,7 +150,7 @@ func (c *rdmaConn) end(name string, h *Host) *rdmaEnd {
 }
 
 func (e *rdmaEnd) fail(format string, args ...any) {
-	e.c.s.w.Fail(fmt.Errorf("rdma end %s: %s", e.name, fmt.Sprintf(format, args...)))
+	e.c.s.world.Fail(fmt.Errorf("rdma end %s: %s", e.name, fmt.Sprintf(format, args...)))
 }
 
 // alive reports whether the host of e is still the one that e began on.
@@ -193,7 +193,7 @@ func (c *rdmaConn) start() {
 		c.b.iw = &iwarp.OverTCP{}
 		return c.b.iw, c.b.iw.Init(c.b.config(true))
 	}}
-	w := c.s.w
+	w := c.s.world
 	if _, err := c.b.host.Stack().Listen(c.b.host.Addr(c.cfg.v6), rdmaPort, &lc,
 		w.Now()); err != nil {
 		panic(err)
@@ -209,7 +209,7 @@ func (c *rdmaConn) dial() {
 	}
 	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
 		LocalPort: c.cfg.localPort(), RemotePort: rdmaPort}
-	e, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.iw, c.s.w.Now())
+	e, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.iw, c.s.world.Now())
 	if err != nil {
 		panic(err)
 	}
@@ -233,7 +233,7 @@ func (e *rdmaEnd) Request(s *iwarp.Conn, _ *startup.Request) {
 		accept()
 		return
 	}
-	e.c.s.w.After(e.c.cfg.acceptDelay, accept)
+	e.c.s.world.After(e.c.cfg.acceptDelay, accept)
 }
 
 func (e *rdmaEnd) wake() {
@@ -311,10 +311,10 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 	peerUp := !e.c.cfg.sockets && e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 &&
 		e.peer.qp.Err() == nil && !(e.c.s.lengths && e.peer.holds())
 	if (o.effect.end == e || peerUp) && !e.revocable(o) {
-		e.c.s.w.Fail(o.effect.check(what))
+		e.c.s.world.Fail(o.effect.check(what))
 	}
 	if peerUp {
-		e.c.s.w.Fail(o.second.check(what))
+		e.c.s.world.Fail(o.second.check(what))
 	}
 }
 
@@ -343,7 +343,7 @@ func (e *rdmaEnd) received(c *rdmap.Completion) {
 	if int(c.ByteLen) != len(b.want) && c.Flags&rdmap.WithImm == 0 {
 		e.fail("receive %d has %d bytes, want %d", c.ID, c.ByteLen, len(b.want))
 	}
-	e.c.s.w.Fail(b.check(fmt.Sprintf("receive %d of %s", c.ID, e.name)))
+	e.c.s.world.Fail(b.check(fmt.Sprintf("receive %d of %s", c.ID, e.name)))
 }
 
 // pump posts what fits, and ends the connection when both programs are done.
@@ -386,9 +386,9 @@ func (e *rdmaEnd) pump(now tick.Time) {
 			return
 		}
 		e.disconnected = true
-		e.c.s.w.After(e.c.s.pause, func() {
+		e.c.s.world.After(e.c.s.pause, func() {
 			if e.alive() && e.closed == 0 {
-				e.iw.Disconnect(e.c.s.w.Now())
+				e.iw.Disconnect(e.c.s.world.Now())
 				e.wake()
 			}
 		})

@@ -15,7 +15,7 @@ func TestHopOrder(t *testing.T) {
 	a, b := s.hosts[0], s.hosts[1]
 	a.cfg.HopDelay = ms
 	var got []uint16
-	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+	s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if h == a && d == Out {
 			got = append(got, uint16(frame[34])<<8|uint16(frame[35]))
 		}
@@ -23,12 +23,12 @@ func TestHopOrder(t *testing.T) {
 	for port := uint16(1000); port < 1040; port++ {
 		tu := tcp.Tuple{Local: a.Addr(0), Remote: b.Addr(0), LocalPort: port, RemotePort: 1}
 		if _, err := a.Stack().Connect(tu, &tcp.Config{}, bytestream.New(bytestream.Config{},
-			func(*bytestream.Stream) {}), s.w.Now()); err != nil {
+			func(*bytestream.Stream) {}), s.world.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	a.Wake()
-	if err := s.w.Run(Epoch.Add(2*ms), nil); err != nil {
+	if err := s.world.Run(Epoch.Add(2*ms), nil); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != 40 {

@@ -24,7 +24,7 @@ const (
 type scenario struct {
 	seed     uint64
 	rnd      *rand.Rand
-	w        *World
+	world    *World
 	hosts    []*Host
 	paths    []*badPath // of each host, up
 	base     []impair.Config
@@ -86,7 +86,7 @@ func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 // draw makes the scenario of a seed without the features left out.
 func draw(seed uint64, left map[string]bool,
 	adapt func(s *scenario, cfg *HostConfig)) *scenario {
-	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), w: NewWorld(seed),
+	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), world: NewWorld(seed),
 		judge: newJudge(), adapt: adapt, left: left}
 	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
 	s.until = s.shorter(tick.Duration(s.rnd.Int64N(int64(2 * tick.Second))))
@@ -101,12 +101,12 @@ func draw(seed uint64, left map[string]bool,
 	default:
 		s.stream(2 + s.rnd.IntN(12))
 	}
-	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+	s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if d == Out {
 			s.judge.see(frame, now)
 		}
 	}
-	s.w.Check = s.check
+	s.world.Check = s.check
 	return s
 }
 
@@ -162,7 +162,7 @@ func (s *scenario) afterFaults() tick.Duration { return s.overAt.Sub(Epoch.Add(s
 // run lets the scenario happen and returns what was broken.
 func (s *scenario) run() error {
 	end := Epoch.Add(s.until + settleTime)
-	if err := s.w.Run(end, s.quiet); err != nil {
+	if err := s.world.Run(end, s.quiet); err != nil {
 		return err
 	}
 	if !s.over() {

@@ -31,7 +31,7 @@ func simulate(seed uint64) (hash uint64, frames uint64, err error) {
 	err = smallest("TestSeed", s, err, func(left map[string]bool) *scenario {
 		return draw(seed, left, nil)
 	})
-	return s.w.Hash(), s.w.Frames(), err
+	return s.world.Hash(), s.world.Frames(), err
 }
 
 // guard runs s and turns a panic into an error.
@@ -66,7 +66,7 @@ func TestSeed(t *testing.T) {
 		adapt = func(s *scenario, cfg *HostConfig) {
 			name := cfg.Name
 			cfg.Wrap = func(p ring.Port) (ring.Port, error) {
-				return file.Wrap(p, name, pcapng.Both, func() int64 { return int64(s.w.Now()) })
+				return file.Wrap(p, name, pcapng.Both, func() int64 { return int64(s.world.Now()) })
 			}
 		}
 	}
@@ -79,8 +79,8 @@ func (s *scenario) replay(t *testing.T) {
 	t.Helper()
 	s.trace()
 	err := s.guard()
-	t.Logf("seed %d: %d frames, %.3f s, hash %#x", s.seed, s.w.Frames(),
-		float64(s.w.Since())/1e9, s.w.Hash())
+	t.Logf("seed %d: %d frames, %.3f s, hash %#x", s.seed, s.world.Frames(),
+		float64(s.world.Since())/1e9, s.world.Hash())
 	if err != nil {
 		s.dump()
 		t.Fatalf("%v\n%v", err, s)
@@ -93,8 +93,8 @@ func (s *scenario) trace() {
 		return
 	}
 	fmt.Println(s)
-	see := s.w.Tap
-	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+	see := s.world.Tap
+	s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		see(h, d, frame, now)
 		text := Describe(frame)
 		if s.wide != nil {
@@ -187,7 +187,7 @@ func (s *scenario) dump() {
 					e.acks, len(e.ops), e.recvDone, len(e.recvs), e.qp.State(), e.qp.Busy(), out,
 					in, e.err)
 				if p := e.endpoint(); p != nil {
-					fmt.Printf("  %s\n  %s\n  %s\n", brief(p.Conn().Info(s.w.Now())),
+					fmt.Printf("  %s\n  %s\n  %s\n", brief(p.Conn().Info(s.world.Now())),
 						brief(p.Conn().Counters()), brief(e.iw.Stats()))
 				}
 			}
@@ -201,7 +201,7 @@ func (s *scenario) dump() {
 				e.name, e.wrote, e.total, e.read, e.peer.total, e.shut, e.eof, e.ended, e.alive())
 			if e.s != nil && e.s.Endpoint() != nil {
 				fmt.Printf("  poll %v unread %d %s\n", e.s.Poll(), e.s.Unread(),
-					brief(e.s.Endpoint().Conn().Info(s.w.Now())))
+					brief(e.s.Endpoint().Conn().Info(s.world.Now())))
 			}
 		}
 	}

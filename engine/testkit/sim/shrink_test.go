@@ -142,8 +142,8 @@ func TestShrinkDefect(t *testing.T) {
 	}
 	broken := func(left map[string]bool) *scenario {
 		s := drawWide(3, left)
-		see, seen := s.w.Tap, map[sent]bool{}
-		s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+		see, seen := s.world.Tap, map[sent]bool{}
+		s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 			if at, th := tcpOf(frame); d == Out && at >= 0 && len(frame) > at+40 {
 				if k := (sent{th.SrcPort, th.Seq}); seen[k] {
 					frame = bytes.Clone(frame)

@@ -35,10 +35,10 @@ type socketEnd struct {
 	longest                             int
 }
 
-func (x *socketEnd) now() tick.Time { return x.rdmaEnd.c.s.w.Now() }
+func (x *socketEnd) now() tick.Time { return x.rdmaEnd.c.s.world.Now() }
 
 func (x *socketEnd) after(most tick.Duration, f func()) {
-	x.rdmaEnd.c.s.w.After(tick.Duration(x.rnd.Int64N(int64(most)+1)), f)
+	x.rdmaEnd.c.s.world.After(tick.Duration(x.rnd.Int64N(int64(most)+1)), f)
 }
 
 // Wake, Shutdown, Abort, EMSS, TakeBack and Break implement iwarp.Transport.
@@ -85,7 +85,7 @@ func (x *socketEnd) step() {
 	x.c.Settle(now)
 	x.write()
 	if d := x.c.Deadline(); d != tick.Never && d > now {
-		x.rdmaEnd.c.s.w.At(d, x.step)
+		x.rdmaEnd.c.s.world.At(d, x.step)
 	}
 	x.host.Wake() // its program may go on
 }
@@ -156,7 +156,7 @@ func (x *socketEnd) carry(b []byte) {
 // arrives has f happen at the other end after everything before.
 func (x *socketEnd) arrives(f func()) {
 	x.at = max(x.at, x.now()).Add(tick.Duration(x.rnd.IntN(50_000)))
-	x.rdmaEnd.c.s.w.At(x.at, func() {
+	x.rdmaEnd.c.s.world.At(x.at, func() {
 		if !x.to.ended {
 			f()
 		}
@@ -233,10 +233,10 @@ func TestSockets(t *testing.T) {
 		}
 		if c.cfg.early == endAbort {
 			x := ends[s.rnd.IntN(2)]
-			s.w.After(tick.Duration(s.rnd.Int64N(int64(20*ms))), x.reset)
+			s.world.After(tick.Duration(s.rnd.Int64N(int64(20*ms))), x.reset)
 		}
 		closed := func() bool { return c.a.closed > 0 && c.b.closed > 0 }
-		err := s.w.Run(Epoch.Add(30*tick.Second), closed)
+		err := s.world.Run(Epoch.Add(30*tick.Second), closed)
 		if err == nil && !closed() {
 			err = fmt.Errorf("not over: %d of %d and %d of %d operations", c.a.acks, len(c.a.ops),
 				c.b.acks, len(c.b.ops))

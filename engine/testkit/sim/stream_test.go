@@ -98,7 +98,7 @@ func (c *streamConn) dial() error {
 	c.a.life = c.a.host.incarnations
 	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
 		LocalPort: c.cfg.port, RemotePort: streamPort}
-	_, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.newOn(c.cfg.a), c.s.w.Now())
+	_, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.newOn(c.cfg.a), c.s.world.Now())
 	c.a.host.Wake()
 	return err
 }
@@ -119,13 +119,13 @@ func listenStreams(s *scenario, h *Host, v6, backlog int, cookies tcp.CookieMode
 			c.b.life = h.incarnations
 			return c.b.newOn(c.cfg.b), nil
 		}}
-	if _, err := h.Stack().Listen(h.Addr(v6), streamPort, &lc, s.w.Now()); err != nil {
+	if _, err := h.Stack().Listen(h.Addr(v6), streamPort, &lc, s.world.Now()); err != nil {
 		panic(err)
 	}
 }
 
 func (e *streamEnd) fail(format string, args ...any) {
-	e.c.s.w.Fail(fmt.Errorf("stream end %s: %s", e.name, fmt.Sprintf(format, args...)))
+	e.c.s.world.Fail(fmt.Errorf("stream end %s: %s", e.name, fmt.Sprintf(format, args...)))
 }
 
 // pump writes and reads as much as goes.
@@ -188,11 +188,11 @@ func (e *streamEnd) receive(now tick.Time) {
 		if e.abortAt >= 0 && e.read >= e.abortAt {
 			e.abortAt = -1
 			ep := e.s.Endpoint()
-			e.host.Kick(func() { ep.Abort(e.c.s.w.Now()) })
+			e.host.Kick(func() { ep.Abort(e.c.s.world.Now()) })
 		}
 		if k := e.c.cfg.restOneIn; k > 0 && e.rnd.IntN(k) == 0 {
 			e.resting = true
-			e.c.s.w.After(e.c.cfg.rest, func() { e.resting = false; e.host.Wake() })
+			e.c.s.world.After(e.c.cfg.rest, func() { e.resting = false; e.host.Wake() })
 		}
 	}
 }

@@ -32,9 +32,9 @@ func TestSameTuple(t *testing.T) {
 			if err := c.dial(); err != nil {
 				t.Fatal(err)
 			}
-			at := s.w.Now()
+			at := s.world.Now()
 			closed := false
-			err := s.w.Run(at.Add(10*tick.Second), func() bool {
+			err := s.world.Run(at.Add(10*tick.Second), func() bool {
 				if c.a.eof && !closed {
 					closed = true
 					c.a.s.Shutdown(true, false)
@@ -55,7 +55,7 @@ func TestSameTuple(t *testing.T) {
 			if n := s.hosts[1].Stack().Len(); n != 1 {
 				t.Fatalf("the server has %d connections, want the one in TIME-WAIT", n)
 			}
-			if d := s.w.Now().Sub(at); d > 100*ms {
+			if d := s.world.Now().Sub(at); d > 100*ms {
 				t.Errorf("connection %d took %d ms", i, d/ms)
 			}
 		}
@@ -77,7 +77,7 @@ func TestRebootSameTuple(t *testing.T) {
 	if err := c.dial(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.w.Run(Epoch.Add(100*ms), nil); err != nil {
+	if err := s.world.Run(Epoch.Add(100*ms), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.hosts[0].Reboot(); err != nil {
@@ -87,7 +87,7 @@ func TestRebootSameTuple(t *testing.T) {
 	if err := c.dial(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.w.Run(Epoch.Add(5*tick.Second), func() bool {
+	if err := s.world.Run(Epoch.Add(5*tick.Second), func() bool {
 		return c.a.read == 5000 && c.b.read == 3000
 	}); err != nil {
 		t.Fatal(err)

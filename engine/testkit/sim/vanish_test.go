@@ -17,7 +17,7 @@ func (w *wide) vanishing(cfg *HostConfig) {
 	w.draws("vanishing memory")
 	if w.vanish = w.one(6) && !w.off("vanishing memory"); w.vanish {
 		debug.SetPanicOnFault(true) // of this goroutine
-		cfg.Defect = func(d *stack.Defect) { w.w.Fail(fmt.Errorf("%v\n%s", d.Value, d.Trace)) }
+		cfg.Defect = func(d *stack.Defect) { w.world.Fail(fmt.Errorf("%v\n%s", d.Value, d.Trace)) }
 	}
 }
 

@@ -209,7 +209,7 @@ func (x *share) post(i uint64) {
 		{STag: x.mr.STag(), TO: ddp.TO(int(i) * x.slot), Len: uint32(half)},
 		{STag: x.mr.STag(), TO: ddp.TO(int(i)*x.slot + half), Len: uint32(x.slot - half)}}}
 	if err := x.srq.PostRecv(&wr); err != nil {
-		x.s.w.Fail(fmt.Errorf("shared receive queue: %w", err))
+		x.s.world.Fail(fmt.Errorf("shared receive queue: %w", err))
 	}
 }
 
@@ -231,7 +231,7 @@ func (x *share) queues(e *rdmaEnd, cfg *rdmap.Config) {
 func (x *share) Complete(c *rdmap.Completion) {
 	e := x.byQP[c.QP]
 	if e == nil {
-		x.s.w.Fail(fmt.Errorf("completion of %v %d for no queue pair", c.Op, c.ID))
+		x.s.world.Fail(fmt.Errorf("completion of %v %d for no queue pair", c.Op, c.ID))
 		return
 	}
 	e.Complete(c)

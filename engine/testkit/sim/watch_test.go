@@ -20,10 +20,10 @@ func (w *wide) watch() {
 	w.say("watched")
 	w.watched = true
 	for range 12 {
-		w.w.After(tick.Duration(w.rnd.Int64N(int64(w.until+tick.Second))), func() {
+		w.world.After(tick.Duration(w.rnd.Int64N(int64(w.until+tick.Second))), func() {
 			for _, h := range w.hosts {
 				if err := w.look(h); err != nil {
-					w.w.Fail(fmt.Errorf("host %s: %w", h.Name(), err))
+					w.world.Fail(fmt.Errorf("host %s: %w", h.Name(), err))
 				}
 			}
 		})
@@ -32,7 +32,7 @@ func (w *wide) watch() {
 
 // look looks at one host.
 func (w *wide) look(h *Host) error {
-	s, now := h.Stack(), w.w.Now()
+	s, now := h.Stack(), w.world.Now()
 	if err := s.Check(); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (w *wide) retune() {
 	if w.one(4) && !w.off("retuning") {
 		for range 1 + w.rnd.IntN(4) {
 			kind, d := w.rnd.IntN(4), pick(w.rnd, 0, ms, 40*ms, 20*tick.Second)
-			w.w.After(w.sometime(), func() { w.retuneAll(kind, d) })
+			w.world.After(w.sometime(), func() { w.retuneAll(kind, d) })
 		}
 	}
 	w.draws("other MTU")
@@ -125,8 +125,8 @@ func (w *wide) retune() {
 		w.cuts, w.judge.cuts = true, true
 		h, mtu, at := w.hosts[w.rnd.IntN(len(w.hosts))], 1280+w.rnd.IntN(w.mtu-1280), w.sometime()
 		w.say("the MTU of %s is %d at %v for %v", h.Name(), mtu, at, 300*ms)
-		w.w.After(at, func() { h.Stack().SetMTU(mtu, w.w.Now()); h.Wake() })
-		w.w.After(at+300*ms, func() { h.Stack().SetMTU(w.mtu, w.w.Now()); h.Wake() })
+		w.world.After(at, func() { h.Stack().SetMTU(mtu, w.world.Now()); h.Wake() })
+		w.world.After(at+300*ms, func() { h.Stack().SetMTU(w.mtu, w.world.Now()); h.Wake() })
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *seen) read() waysTried {
 
 // way is how a host transmits: as blocks of segmentation offload, or as live frames.
 type way struct {
-	w     *wide
+	wide  *wide
 	host  int
 	rnd   *rand.Rand
 	slots int // of live frames; 0: blocks
@@ -59,7 +59,7 @@ func (w *wide) transmit(cfg *HostConfig, i int) {
 	defer func() { w.rnd = drawn }()
 	w.draws("transmission of " + cfg.Name)
 	k := w.rnd.IntN(4)
-	y := &way{w: w, host: i, rnd: rand.New(rand.NewPCG(w.seed, uint64(i)+400)),
+	y := &way{wide: w, host: i, rnd: rand.New(rand.NewPCG(w.seed, uint64(i)+400)),
 		slots: pick(w.rnd, 20, 64, 512)}
 	y.on.Store(true)
 	switch {
@@ -94,16 +94,16 @@ func (y *way) live(p ring.Port) (ring.Port, error) {
 // gap draws a time in which the peer has no program attached: the driver drops what runs give it, and some
 // time later says that it takes none.
 func (y *way) gap() {
-	if !y.w.one(4) || y.w.off("live frames refused") {
+	if !y.wide.one(4) || y.wide.off("live frames refused") {
 		return
 	}
-	at, silent := y.w.sometime(), pick(y.w.rnd, 0, ms, 200*ms)
-	after := y.w.sometime()
-	y.w.say("live frames of host %d are lost at %v, %v before it is known, for %v", y.host, at,
+	at, silent := y.wide.sometime(), pick(y.wide.rnd, 0, ms, 200*ms)
+	after := y.wide.sometime()
+	y.wide.say("live frames of host %d are lost at %v, %v before it is known, for %v", y.host, at,
 		silent, after)
-	y.w.w.After(at, func() { y.deaf = true })
-	y.w.w.After(at+silent, func() { y.on.Store(false) })
-	y.w.w.After(at+silent+after, func() { y.deaf = false; y.on.Store(true) })
+	y.wide.world.After(at, func() { y.deaf = true })
+	y.wide.world.After(at+silent, func() { y.on.Store(false) })
+	y.wide.world.After(at+silent+after, func() { y.deaf = false; y.on.Store(true) })
 }
 
 // Run implements live.Runner as the kernel and the program do: the frames of the next n slots leave at once.
@@ -117,12 +117,12 @@ func (y *way) Run(n int) unix.Errno {
 		n, errno = 0, unix.ENOMEM
 		waysSeen.failed.Add(1)
 	}
-	h := y.w.hosts[y.host]
+	h := y.wide.hosts[y.host]
 	waysSeen.runs.Add(1)
 	for range n {
 		next, end := binary.NativeEndian.Uint32(y.state), binary.NativeEndian.Uint32(y.state[4:])
 		if next >= end || next < liveFirst {
-			y.w.w.Fail(fmt.Errorf("a run at slot %d, behind the last one, %d", next, end-1))
+			y.wide.world.Fail(fmt.Errorf("a run at slot %d, behind the last one, %d", next, end-1))
 			return errno
 		}
 		binary.NativeEndian.PutUint32(y.state, next+1)

@@ -93,7 +93,7 @@ func drawWide(seed uint64, left map[string]bool) *scenario { return drawWideOr(s
 
 // drawWideOr is drawWide, or draws the same with IPsec between the hosts.
 func drawWideOr(seed uint64, left map[string]bool, protected bool) *scenario {
-	s := &scenario{seed: seed, w: NewWorld(seed), judge: newJudge(), left: left}
+	s := &scenario{seed: seed, world: NewWorld(seed), judge: newJudge(), left: left}
 	w := &wide{scenario: s, shares: map[*Host]*share{}, port: 20000, wraps: map[uint16]bool{}}
 	s.wide = w
 	s.draws("general")
@@ -123,9 +123,9 @@ func drawWideOr(seed uint64, left map[string]bool, protected bool) *scenario {
 	w.storm()
 	w.watch()
 	w.retune()
-	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+	s.world.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if w.watched && Describe(frame) == "" {
-			w.w.Fail(errors.New("a frame without a description"))
+			w.world.Fail(errors.New("a frame without a description"))
 		}
 		if w.ike != nil {
 			frame = w.ike.see(h, d, frame, now)
@@ -134,7 +134,7 @@ func drawWideOr(seed uint64, left map[string]bool, protected bool) *scenario {
 			s.judge.see(frame, now)
 		}
 	}
-	s.w.Check = s.check
+	s.world.Check = s.check
 	return s
 }
 
@@ -205,7 +205,7 @@ func (w *wide) rdma() {
 	}
 	w.say("%d RDMA connections %s, listener %s, %d shared buffers", n, brief(base),
 		brief(w.lc.Conn), buffers)
-	w.w.At(Epoch, func() {
+	w.world.At(Epoch, func() {
 		for _, h := range w.hosts {
 			w.listen(h)
 		}
@@ -266,14 +266,14 @@ func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
 		cfg.early, len(c.a.ops), len(c.b.ops))
 	moment := after + tick.Duration(w.rnd.Int64N(int64(400*ms)))
 	side := w.rnd.IntN(2)
-	w.w.After(after, func() {
+	w.world.After(after, func() {
 		if !c.a.alive() || !c.b.alive() {
 			c.lost = true
 			return
 		}
 		c.start()
 	})
-	w.w.After(moment, func() { c.interrupt([]*rdmaEnd{c.a, c.b}[side]) })
+	w.world.After(moment, func() { c.interrupt([]*rdmaEnd{c.a, c.b}[side]) })
 }
 
 // interrupt does what the early end of c asks for, at one side.
@@ -283,9 +283,9 @@ func (c *rdmaConn) interrupt(e *rdmaEnd) {
 	}
 	switch c.cfg.early {
 	case endDisconnect:
-		e.iw.Disconnect(c.s.w.Now())
+		e.iw.Disconnect(c.s.world.Now())
 	case endAbort:
-		e.iw.Abort(c.s.w.Now())
+		e.iw.Abort(c.s.world.Now())
 	case endInvalidate:
 		if err := e.table.Invalidate(e.mr); err != nil {
 			e.fail("Invalidate: %v", err)
@@ -314,8 +314,8 @@ func (w *wide) listen(h *Host) {
 		}
 		return nil, errors.New("nobody waits for this one")
 	}
-	if _, err := h.Stack().Listen(h.Addr(w.v6), rdmaPort, &lc, w.w.Now()); err != nil {
-		w.w.Fail(err)
+	if _, err := h.Stack().Listen(h.Addr(w.v6), rdmaPort, &lc, w.world.Now()); err != nil {
+		w.world.Fail(err)
 	}
 }
 
@@ -337,14 +337,14 @@ func (w *wide) tidy() error {
 		}
 		if r := h.relay; r != nil {
 			waysSeen.relayed.Add(r.stk.Stats().HandedOver)
-			if err := r.stk.Close(w.w.Now()); err != nil {
+			if err := r.stk.Close(w.world.Now()); err != nil {
 				return fmt.Errorf("host %s: second queue: %w", h.Name(), err)
 			}
 		}
 		if n := s.Stats(); n.Panics > 0 || n.RxFrames == 0 && n.TxFrames > 100 && h.relay == nil {
 			return fmt.Errorf("host %s: %s", h.Name(), brief(n))
 		}
-		if err := s.Close(w.w.Now()); err != nil {
+		if err := s.Close(w.world.Now()); err != nil {
 			return fmt.Errorf("host %s: %w", h.Name(), err)
 		}
 	}
@@ -375,11 +375,11 @@ func (w *wide) storm() {
 		if sources != nil && odd.IntN(4) == 0 {
 			to.Inject(synFrom(odd, to, w.v6, rdmaPort, sources[odd.IntN(len(sources))]))
 		}
-		if w.w.Since() < w.until {
-			w.w.After(2*ms, send)
+		if w.world.Since() < w.until {
+			w.world.After(2*ms, send)
 		}
 	}
-	w.w.After(0, send)
+	w.world.After(0, send)
 }
 
 // neighbours draws next hops that answer late, go away, or change.
@@ -393,8 +393,8 @@ func (w *wide) neighbours() {
 			}
 			w.severe = w.severe || n > tick.Second
 			w.say("nobody finds %s at %v for %v", h.Name(), at, n)
-			w.w.After(at, func() { w.hop(h, false) })
-			w.w.After(at+n, func() { w.hop(h, true) })
+			w.world.After(at, func() { w.hop(h, false) })
+			w.world.After(at+n, func() { w.hop(h, true) })
 		}
 		if w.one(8) {
 			at, mac := w.sometime(), [6]byte{2, 7, 0, 0, 0, byte(i + 1)}
@@ -402,9 +402,9 @@ func (w *wide) neighbours() {
 				continue
 			}
 			w.say("%s gets another Ethernet address at %v", h.Name(), at)
-			w.w.After(at, func() {
+			w.world.After(at, func() {
 				h.SetMAC(mac)
-				w.w.After(20*ms, func() { w.hop(h, true) })
+				w.world.After(20*ms, func() { w.hop(h, true) })
 			})
 		}
 	}

@@ -63,7 +63,7 @@ func (w *wide) numbers(cfg *rdmaConfig, from, to *Host, after tick.Duration) {
 	defer func() { w.rnd = drawn }()
 	w.draws(fmt.Sprintf("sequence numbers of port %d", cfg.port))
 	if answer := w.one(2); w.one(5) && !w.off("sequence numbers") {
-		cfg.port = nearWrap(from, to, w.v6, w.w.Now().Add(after), answer, 32000, w.wraps)
+		cfg.port = nearWrap(from, to, w.v6, w.world.Now().Add(after), answer, 32000, w.wraps)
 	}
 }
 
@@ -85,8 +85,8 @@ func (c *rdmaConn) again() bool {
 	if enough {
 		return false
 	}
-	c.s.w.Fail(c.a.memory())
-	c.s.w.Fail(c.b.memory())
+	c.s.world.Fail(c.a.memory())
+	c.s.world.Fail(c.b.memory())
 	for _, e := range []*rdmaEnd{c.a, c.b} {
 		copy(e.mem, e.base)
 		e.next, e.acks, e.recvPosted, e.recvDone = 0, 0, 0, 0
@@ -124,14 +124,14 @@ func TestFarConnection(t *testing.T) {
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()
-	if err := s.w.Run(tick.Never, c.over); err != nil {
+	if err := s.world.Run(tick.Never, c.over); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.verdict(); err != nil {
 		t.Error(err)
 	}
 	a, b := c.a.sent, c.b.sent
-	t.Logf("%d and %d bytes, %d frames in %v of the hosts' time", a, b, s.w.Frames(), s.w.Since())
+	t.Logf("%d and %d bytes, %d frames in %v of the hosts' time", a, b, s.world.Frames(), s.world.Since())
 	if a < *flagBytes || b < *flagBytes || before == wrapSeen.half.Load()+wrapSeen.whole.Load() {
 		t.Errorf("want %d bytes each way, and sequence numbers that wrap", *flagBytes)
 	}
