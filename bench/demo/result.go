@@ -23,7 +23,7 @@ type Result struct {
 	MPA         MPA          `json:"mpa" doc:"what the two agreed on"`
 	IPsec       *IPsec       `json:"ipsec,omitempty" doc:"how the connection was encrypted; absent without --ipsec"`
 	Impairments *Impairments `json:"impairments,omitempty" doc:"of both directions, as asked for; absent without relay"`
-	Verbs       []Verb       `json:"verbs" doc:"in the order in which they ran"`
+	Verbs       []Transfer   `json:"verbs" doc:"in the order in which they ran"`
 	AToB        Direction    `json:"a_to_b" doc:"stream from A to B: RDMA Write, Read Requests, Send"`
 	BToA        Direction    `json:"b_to_a" doc:"stream from B to A: Read Responses"`
 	Capture     *Capture     `json:"capture,omitempty" doc:"the pcapng file; absent without --pcap"`
@@ -43,8 +43,8 @@ type MPA struct {
 	CRC      bool `json:"crc" doc:"CRC32C in every FPDU"`
 }
 
-// Verb is one transfer.
-type Verb struct {
+// Transfer is one transfer of the demo, by one verb.
+type Transfer struct {
 	Name          string  `json:"verb" doc:"\"RDMA Write\", \"RDMA Read\" or \"Send\""`
 	Bytes         int64   `json:"bytes" doc:"of payload"`
 	Seconds       float64 `json:"seconds" doc:"from the first post to the last completion"`
@@ -55,7 +55,7 @@ type Verb struct {
 	OK            bool    `json:"ok" doc:"both are equal"`
 }
 
-func (v *Verb) rate() {
+func (v *Transfer) rate() {
 	if v.Seconds > 0 {
 		v.GbitPerSecond = float64(v.Bytes) * 8 / 1e9 / v.Seconds
 		v.MiBPerSecond = float64(v.Bytes) / (1 << 20) / v.Seconds

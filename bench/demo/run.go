@@ -51,7 +51,7 @@ var ErrTimeout = errors.New("not done")
 // Run makes the hosts, moves the data and removes the hosts, also when it fails or ctx ends. The result is never nil;
 // after an error it holds the values up to then.
 func Run(ctx context.Context, cfg Config) (res *Result, err error) {
-	res = &Result{Schema: Schema, Command: "demo", Seed: cfg.Seed, Verbs: []Verb{}}
+	res = &Result{Schema: Schema, Command: "demo", Seed: cfg.Seed, Verbs: []Transfer{}}
 	defer func() {
 		res.OK = err == nil
 		if err != nil {

@@ -79,7 +79,7 @@ func (i *Impairments) String() string {
 	return strings.Join(s, ", ")
 }
 
-func (t table) verbs(verbs []Verb) {
+func (t table) verbs(verbs []Transfer) {
 	t.row("")
 	t.row("verb", "bytes", "seconds", "Gbit/s", "MiB/s", "SHA-256 of source and target")
 	for _, v := range verbs {

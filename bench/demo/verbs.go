@@ -121,7 +121,7 @@ func (r *run) timed(ctx context.Context, name string, move func(context.Context)
 	if err := move(ctx); err != nil {
 		return err
 	}
-	v := Verb{Name: name, Bytes: r.cfg.Size, Seconds: time.Since(start).Seconds()}
+	v := Transfer{Name: name, Bytes: r.cfg.Size, Seconds: time.Since(start).Seconds()}
 	// The workers wrote the memory: asking both for their state makes it this goroutine's too.
 	r.snapshot()
 	v.rate()

@@ -20,7 +20,7 @@ type ringPort struct {
 func openRing(e *frames) (framePort, error) {
 	p := &ringPort{n: len(e.frame)}
 	if e.spec.Copy {
-		p.mem = make([]byte, copied)
+		p.mem = make([]byte, copyArea)
 		clear(p.mem) // its pages are there before anything is measured
 	}
 	var err error
@@ -69,8 +69,8 @@ func (p *ringPort) transmit(most int) (n int) {
 	return n
 }
 
-// copied is the number of bytes that frames are copied from and to: eight messages of 1 MiB.
-const copied = 8 << 20
+// copyArea is the size in bytes of the memory that frames are copied from and to: eight messages of 1 MiB.
+const copyArea = 8 << 20
 
 // nextPayload returns the next n bytes of mem, which it walks through again and again.
 func (p *ringPort) nextPayload(n int) []byte {

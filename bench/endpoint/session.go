@@ -67,9 +67,9 @@ type message struct {
 
 // control is a control connection.
 type control struct {
-	c   net.Conn
-	enc *json.Encoder
-	dec *json.Decoder
+	sock net.Conn
+	enc  *json.Encoder
+	dec  *json.Decoder
 }
 
 // newControl has conn closed by end, and when ctx ends.
@@ -234,7 +234,7 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 
 // pending returns the error that the other end reported, nil for none.
 func (c *control) pending() error {
-	c.c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	c.sock.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	_, err := c.recv()
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		return nil

@@ -21,7 +21,7 @@ func TestPaths(t *testing.T) {
 				if err := r.postWrites(); err != nil {
 					t.Fatal(err)
 				}
-				if r.exchange() == 0 {
+				if r.stepBoth() == 0 {
 					t.Fatalf("nothing moved: %v %v", r.a.ended, r.b.ended)
 				}
 			}
@@ -69,7 +69,7 @@ func benchmarkPaths(b *testing.B, markers bool) {
 		if err := r.postWrites(); err != nil {
 			b.Fatal(err)
 		}
-		n += r.exchange()
+		n += r.stepBoth()
 	}
 	b.ReportMetric(float64(r.work.spent)/float64(n), "ns/work")
 	b.ReportMetric(float64(r.b.spent)/float64(n), "ns/received")

@@ -141,7 +141,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 		return nil, err
 	}
 	for i := 0; i < 1000 && !(r.a.up && r.b.up); i++ {
-		r.exchange()
+		r.stepBoth()
 	}
 	if !r.a.up || !r.b.up {
 		return nil, fmt.Errorf("no connection on the fake ring: %w",
@@ -205,8 +205,8 @@ func (r *rig) carry(from, to *host) (data int) {
 	return data
 }
 
-// exchange lets both hosts work once and returns how many segments with payload went from a to b.
-func (r *rig) exchange() int {
+// stepBoth runs one turn of both hosts and returns the number of segments with payload that went from a to b.
+func (r *rig) stepBoth() int {
 	r.now = r.now.Add(20 * tick.Microsecond)
 	r.a.step(r.now)
 	n := r.carry(r.a, r.b)
@@ -250,7 +250,7 @@ func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 			if err := r.postWrites(); err != nil {
 				return nil, ratio, err
 			}
-			n += r.exchange()
+			n += r.stepBoth()
 		}
 		if n == 0 || r.a.ended != nil || r.b.ended != nil {
 			return nil, ratio, fmt.Errorf("nothing moved on the fake ring: %w",

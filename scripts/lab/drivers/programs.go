@@ -77,7 +77,7 @@ func soak(r *rig, mode string) (string, error) {
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
-	if err := r.cable.mistreat(bad); err != nil {
+	if err := r.cable.mistreat(badCable); err != nil {
 		return "", err
 	}
 	defer r.cable.heal()

@@ -27,7 +27,7 @@ func trials() []trial {
 	for _, mtu := range []int{1500, 3000, 9000} {
 		inModes(trial{what: fmt.Sprintf("put / get, MTU %d", mtu), run: atMTU(mtu)})
 	}
-	inModes(trial{what: "loss, reordering, duplicates, corruption", run: mistreated})
+	inModes(trial{what: "loss, reordering, duplicates, corruption", run: tryBadCable})
 	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW})
 	list = append(list, trial{what: "put / get, IPv6", run: overIPv6},
 		trial{what: "put / get through xwarpd", run: throughDaemons(0)},
@@ -77,14 +77,15 @@ func atMTU(mtu int) func(*rig, string) (string, error) {
 	}
 }
 
-// bad is a cable that nobody should use.
-var bad = impair.Config{Loss: 0.01, Reorder: 0.02, Duplicate: 0.01, Corrupt: 0.001}
+// badCable loses, reorders, duplicates and corrupts frames.
+var badCable = impair.Config{Loss: 0.01, Reorder: 0.02, Duplicate: 0.01, Corrupt: 0.001}
 
-func mistreated(r *rig, mode string) (string, error) {
+// tryBadCable transfers over badCable.
+func tryBadCable(r *rig, mode string) (string, error) {
 	if err := r.setMTU(1500); err != nil {
 		return "", err
 	}
-	if err := r.cable.mistreat(bad); err != nil {
+	if err := r.cable.mistreat(badCable); err != nil {
 		return "", err
 	}
 	defer r.cable.heal()
