@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -42,5 +44,87 @@ func checkDoc(root, name string, src *source) (faults []string, err error) {
 			}
 		}
 	}
-	return faults, nil
+	return append(faults, checkTables(root, name, string(text))...), nil
+}
+
+var (
+	quoted = regexp.MustCompile("`([^`]+)`")
+	header = regexp.MustCompile("^\\| (package|folder|files of `([^`]+)`) \\|")
+)
+
+// checkTables compares the first columns of the document's tables with the repository. A table of packages or folders
+// names existing ones, and all tables of the document together each folder beside the document that has Go files. A
+// table "files of" names the Go files of one folder, without tests.
+func checkTables(root, doc, text string) (faults []string) {
+	beside, tables := path.Dir(doc), 0
+	listed := map[string]bool{}
+	for block := range strings.SplitSeq(text, "\n\n") {
+		m := header.FindStringSubmatch(block)
+		if m == nil {
+			continue
+		}
+		tables++
+		files := map[string]bool{}
+		for _, row := range strings.Split(strings.TrimSpace(block), "\n")[2:] {
+			cell := strings.Split(row, "|")[1]
+			for _, q := range quoted.FindAllStringSubmatch(cell, -1) {
+				switch name := q[1]; {
+				case m[2] != "":
+					files[name] = true
+				case strings.Contains(name, "/"), name == beside:
+					listed[name] = true
+				default:
+					listed[path.Join(beside, name)] = true
+				}
+			}
+		}
+		if m[2] != "" {
+			faults = append(faults, compare(doc, m[2], files, goFiles(root, m[2]))...)
+		}
+	}
+	for name := range listed {
+		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+			faults = append(faults, fmt.Sprintf("%s: there is no %s", doc, name))
+		}
+	}
+	if tables == 0 {
+		return faults
+	}
+	entries, _ := os.ReadDir(filepath.Join(root, beside))
+	for _, e := range entries {
+		folder := path.Join(beside, e.Name())
+		isListed := func(name string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }
+		if e.IsDir() && len(goFiles(root, folder)) > 0 &&
+			!slices.ContainsFunc(slices.Collect(maps.Keys(listed)), isListed) {
+			faults = append(faults, fmt.Sprintf("%s: %s is missing", doc, folder))
+		}
+	}
+	return faults
+}
+
+// goFiles returns the names of the Go files of a folder, without tests.
+func goFiles(root, folder string) map[string]bool {
+	files := map[string]bool{}
+	found, _ := filepath.Glob(filepath.Join(root, folder, "*.go"))
+	for _, f := range found {
+		if !strings.HasSuffix(f, "_test.go") {
+			files[filepath.Base(f)] = true
+		}
+	}
+	return files
+}
+
+// compare reports the files that a table names and the folder does not have, and the reverse.
+func compare(doc, folder string, named, found map[string]bool) (faults []string) {
+	for f := range named {
+		if !found[f] {
+			faults = append(faults, fmt.Sprintf("%s: there is no %s in %s", doc, f, folder))
+		}
+	}
+	for f := range found {
+		if !named[f] {
+			faults = append(faults, fmt.Sprintf("%s: %s/%s is missing", doc, folder, f))
+		}
+	}
+	return faults
 }

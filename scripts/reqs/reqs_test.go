@@ -123,6 +123,33 @@ func TestWalk(t *testing.T) {
 	}
 }
 
+// TestTablesOfFiles has tables of packages and files that differ from the repository.
+func TestTablesOfFiles(t *testing.T) {
+	root := repository(t, "rfc1-1-1 | MUST | open | text | why", "")
+	if err := os.MkdirAll(filepath.Join(root, "engine/a"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"a.go", "b.go", "a_test.go"} {
+		if err := os.WriteFile(filepath.Join(root, "engine/a", f), []byte("package a\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const head, sep = "| package | contents |\n", "|---|---|\n"
+	for _, c := range []struct{ text, want string }{
+		{head + sep + "| `a` | |\n\n| files of `engine/a` | |\n" + sep + "| `a.go`, `b.go` | |\n", ""},
+		{head + sep + "| `engine/a`, `b` | |\n", "engine/README.md: there is no engine/b"},
+		{head + sep + "| `engine` | `a` |\n", "engine/README.md: engine/a is missing"},
+		{head + sep + "| `a` | |\n\n| files of `engine/a` | |\n" + sep + "| `a.go`, `c.go` | `b.go` |\n",
+			"engine/README.md: engine/a/b.go is missing; engine/README.md: there is no c.go in engine/a"},
+	} {
+		faults := checkTables(root, "engine/README.md", c.text)
+		slices.Sort(faults)
+		if got := strings.Join(faults, "; "); got != c.want {
+			t.Errorf("%s\n%q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
 // TestStale changes what the table is made of: the check notices, and writing heals it.
 func TestStale(t *testing.T) {
 	root := repository(t, "rfc5044-1-1 | MUST | p.C | a | b", "")
