@@ -18,11 +18,11 @@ const OperatorDescriptors = 128
 // Who takes a descriptor on behalf of somebody else closes it again when it is one of the last.
 
 // KeptForOperator reports whether a descriptor is among the last of the process, which only the operator's
-// sessions may use: a flood of programs or peers must not keep the operator out.
+// sessions may use, because a flood of programs or peers must not keep the operator out.
 func KeptForOperator(fd int) bool { return int64(fd) >= maxFiles()-operatorFiles() }
 
-// KeptForPrograms reports whether a descriptor is among those that connections of peers may not use: a flood of
-// connections must not keep programs out.
+// KeptForPrograms reports whether a descriptor is among those that connections of peers may not use, because a flood
+// of connections must not keep programs out.
 func KeptForPrograms(fd int) bool {
 	n := maxFiles()
 	return int64(fd) >= n-n/reserve-operatorFiles()

@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// idleAccounts lists the accounts that hold nothing, the latest first. Such an account stays for a while: its rate
-// must outlive a connection, and the operator sees what was refused.
+// idleAccounts lists the accounts that hold nothing, the latest first. Such an account stays for a while, because its
+// rate must outlive a connection, and the operator sees what was refused.
 type idleAccounts[A any] struct{ list list.List }
 
 // idle is an account's place in such a list.

@@ -14,7 +14,7 @@ type Kind int
 
 // The kinds.
 const (
-	// Sessions bounds the programs: each costs a descriptor, two goroutines, and a thread while the kernel
+	// Sessions bounds the programs, because each costs a descriptor, two goroutines, and a thread while the kernel
 	// works on its request.
 	Sessions Kind = iota
 	// PDs, MRs, CQs, SRQs, QPs and Listeners bound the tables of the workers, and the time for which a program that
@@ -35,7 +35,7 @@ const (
 	// each work request, tables of RDMA Reads, buffers of connections and of requests to connect. Few objects
 	// of the largest size cost gigabytes.
 	DaemonMemory
-	// Connects bounds the connections that are being opened at a time: each holds a port, a half-open
+	// Connects bounds the connections that are being opened at a time, because each holds a port, a half-open
 	// connection, a goroutine, and, until the neighbour answers, a request to resolve it.
 	Connects
 	// Mappings are the pieces of shared memory that the process maps. Each mapping charges its user where it
@@ -122,10 +122,11 @@ const (
 	RootSessions     = 8
 )
 
-// MaxTenants bounds the control sockets: each costs a descriptor, a goroutine and an entry in snapshots and metrics.
+// MaxTenants bounds the control sockets, because each costs a descriptor, a goroutine and an entry in snapshots and
+// metrics.
 const MaxTenants = 1024
 
-// GarbagePercent bounds what the heap holds beyond what lives, as GOGC does: a program that makes and closes
+// GarbagePercent bounds what the heap holds beyond what lives, as GOGC does. Otherwise a program that makes and closes
 // objects all the time would have the daemon hold twice what DaemonMemory allows it. The data path allocates
 // nothing, so that this costs the making of objects alone.
 const GarbagePercent = 10
@@ -149,7 +150,7 @@ const (
 // What remote addresses may have.
 var (
 	// DefaultPeer is for an IPv4 address or an IPv6 /64. HalfOpen stops a flood of SYNs from filling
-	// backlogs: more are answered with cookies. Startup stops connections that say nothing after their
+	// backlogs. More are answered with cookies. Startup stops connections that say nothing after their
 	// handshake, which cost a session each until the start-up times out. Connections stops one peer from
 	// filling the table of a worker.
 	DefaultPeer = PeerLimits{HalfOpen: 64, Startup: 1024, Connections: 8192}
@@ -158,7 +159,7 @@ var (
 	DefaultNetwork = PeerLimits{HalfOpen: 128, Startup: 2048, Connections: 32768}
 )
 
-// Bounds of the accounts themselves: whoever has many addresses must not fill the memory, nor lock out those
+// Bounds of the accounts themselves, because a peer with many addresses must not fill the memory, nor lock out those
 // who have none counted yet.
 const (
 	// MaxPeers and MaxNetworks bound the accounts of peers and of networks. What has no room counts in its

@@ -196,7 +196,7 @@ func (a *Account) check(l Limits, k Kind, n int64) error {
 	return nil
 }
 
-// format is n of a kind as text: memory has a unit.
+// format is n of a kind as text, with a unit for memory.
 func (k Kind) format(n int64) string {
 	if (k == Memory || k == DaemonMemory) && n >= 0 {
 		return plain.Size(uint64(n))

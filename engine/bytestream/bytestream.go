@@ -85,7 +85,7 @@ func (s *Stream) Kick() {
 	}
 }
 
-// Attach implements stack.Upper: a connection that is refused ends without Start.
+// Attach implements stack.Upper. A connection that is refused ends without Start.
 func (s *Stream) Attach(e *stack.Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,7 +320,7 @@ func (s *Stream) Close() bool {
 	return !was
 }
 
-// Release follows Close, on the stack's thread: what was written goes out, then FIN, and what still arrives is
+// Release follows Close, on the stack's thread. What was written goes out, then FIN, and what still arrives is
 // refused. With bytes that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293,
 // 3.6.1; RFC 2525, 2.17).
 func (s *Stream) Release(now tick.Time) {

@@ -14,7 +14,8 @@ import (
 	"xwarp/engine/daemon/web"
 )
 
-// Limits of the HTTP server: a client that sends little or slowly, or opens many connections, delays only itself.
+// Limits of the HTTP server, so that a client that sends little or slowly, or opens many connections, delays only
+// itself.
 const (
 	// webClients bounds the connections, webClientsOfOne those of one client. A new one replaces another, see
 	// connLimiter.

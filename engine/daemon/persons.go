@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// subordinateFile has the ranges of uids that users have for their user namespaces: subuid(5).
+// subordinateFile has the ranges of uids that users have for their user namespaces, see subuid(5).
 const subordinateFile = "/etc/subuid"
 
 // owners maps a uid to the user that owns it. newuidmap(1) lets a user take each of its subordinate uids, so that

@@ -22,11 +22,11 @@ type Transport interface {
 	Shutdown(now tick.Time) // FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
 	EMSS() int              // bytes of payload that one segment carries
-	// TakeBack says that Fill cannot write what begins at from, and that Fill wrote nothing behind it: none of it may
-	// leave, and Next is asked again for what is there. It returns from where on that is so, before from if what Fill
-	// wrote last has not left either.
+	// TakeBack says that Fill cannot write what begins at from, and that Fill wrote nothing behind it, so that none of
+	// it may leave, and Next is asked again for what is there. It returns from where on that is so, before from if
+	// what Fill wrote last has not left either.
 	TakeBack(from seq.Num) seq.Num
-	// Break says that Fill cannot write bytes that the peer may have seen a part of: the connection ends.
+	// Break says that Fill cannot write bytes that the peer may have seen a part of, so that the connection ends.
 	Break()
 }
 
@@ -52,7 +52,7 @@ type Config struct {
 	Pool      *mpa.Pool
 	Handler   Handler
 	Pack      bool // several small FPDUs share a segment
-	// Reliable says that the transport cannot send again what MPA refused: the first CRC failure is an error.
+	// Reliable says that the transport cannot send again what MPA refused, so that the first CRC failure is an error.
 	// AnyCRCError asks for the same where it could.
 	Reliable, AnyCRCError bool
 	// Window is the most bytes that may be under way towards us [DefaultWindow].

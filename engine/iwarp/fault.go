@@ -7,8 +7,8 @@ import (
 
 // Recover is called after a panic with v. When registered memory could not be accessed, the stream ends with a
 // Terminate, and Recover returns true. What was being placed counts as never received. What Fill was to write, and the
-// peer has seen nothing of, is taken back: the Terminate goes in its place. What the peer may have seen cannot be made
-// again, and the connection breaks.
+// peer has seen nothing of, is taken back, and the Terminate goes in its place. What the peer may have seen cannot be
+// made again, and the connection breaks.
 func (c *Conn) Recover(v any) bool {
 	if c.qp == nil || c.state == closed {
 		return false
@@ -47,7 +47,7 @@ func (c *Conn) Contain() {
 	}
 }
 
-// Gather is Fill for a transport that takes bytes in pieces, and does not call Recover itself: it appends what Next
+// Gather is Fill for a transport that takes bytes in pieces, and does not call Recover itself. It appends what Next
 // has frozen to v, which has Space for it. After false v is as before, and Next is asked again.
 func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
 	before := v.Snapshot()
@@ -71,8 +71,8 @@ func (c *Conn) containGather(v *mpa.Vector, before mpa.Snapshot) {
 	}
 }
 
-// Abandon ends the connection after a panic in it or below: it tells what it can, and the handler in any case.
-// It is the last call.
+// Abandon ends the connection after a panic in it or below. The layers that still work are told, and the handler in
+// any case. It is the last call.
 func (c *Conn) Abandon(why error) {
 	if c.state == closed {
 		return

@@ -130,7 +130,7 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 	}
 }
 
-// Attach implements stack.Upper: o can be aborted before Start.
+// Attach implements stack.Upper. It is called before Start, so that o can be aborted.
 func (o *OverTCP) Attach(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
 
 // WantsCRC implements stack.CRCOfferer.

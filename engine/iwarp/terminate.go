@@ -40,7 +40,7 @@ func (t *terminateOnly) LendULPDU(ulpdu.Ref, []byte) (int, []byte) { return 0, n
 // ReleaseULPDU implements mpa.Source.
 func (t *terminateOnly) ReleaseULPDU(ulpdu.Ref) {}
 
-// Place implements mpa.Sink: what the peer sends counts for its being there.
+// Place implements mpa.Sink. A segment of the peer counts only as its first FPDU.
 func (t *terminateOnly) Place(*ulpdu.View, bool) *ulpdu.Error {
 	t.wait = false
 	return nil
@@ -52,7 +52,7 @@ func (t *terminateOnly) Silent([]byte, int) bool { return false }
 // Deliver implements mpa.Sink.
 func (t *terminateOnly) Deliver([]byte, int) *ulpdu.Error { return nil }
 
-// startTerminate ends a start-up that failed here: with a Terminate of MPA's code when the peer knows RFC 6581.
+// startTerminate ends a start-up that failed here. A peer that knows RFC 6581 gets a Terminate with MPA's code.
 // The caller has set why.
 func (c *Conn) startTerminate(p *startup.Params, left seq.Num, code uint8) {
 	if p.Revision != startup.RevEnhanced {

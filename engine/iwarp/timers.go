@@ -21,8 +21,9 @@ func (c *Conn) waitFirst(now tick.Time) {
 	c.awaitFirst = false
 }
 
-// waitRest starts and ends the wait for the rest of all that has come: whoever completes an FPDU now and then does not
-// have the bytes behind a hole held for longer. While the next FPDU waits for a receive, the peer owes nothing.
+// waitRest starts and ends the wait for the rest of all that has come, so that a peer that completes an FPDU now and
+// then does not have the bytes behind a hole held for longer. While the next FPDU waits for a receive, the peer owes
+// nothing.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
 	case next == came || c.cfg.FPDUTimeout < 0 || c.rcv.Waiting():

@@ -38,7 +38,7 @@ func (p *promptAck) setBy(now tick.Time) {
 }
 
 // acknowledge sends the acknowledgements that are due, and returns when it must be called again. If the worker is not
-// idle, it delays them: outgoing bytes may make them unnecessary.
+// idle, it delays them, because outgoing bytes may make them unnecessary.
 func (w *worker) acknowledge(now tick.Time, idle bool) (next tick.Time) {
 	next, kept := tick.Never, w.unacked[:0]
 	for _, c := range w.unacked {

@@ -276,7 +276,7 @@ func (c *conn) resetOnClose() {
 // Transport implements core.Carrier.
 func (c *conn) Transport() string { return "kernel" }
 
-// TCPInfo implements core.Carrier: the kernel has its own TCP_INFO.
+// TCPInfo implements core.Carrier. It returns nothing, because the kernel has its own TCP_INFO.
 func (c *conn) TCPInfo() *verbs.TCPInfo { return nil }
 
 // OnEstablished implements core.Carrier.
@@ -297,7 +297,7 @@ func (c *conn) Abort(tick.Time) {
 	c.worker.shard.Post(func() { c.end(tcp.CauseAborted) })
 }
 
-// TakeBack implements iwarp.Transport: nothing after from has been written.
+// TakeBack implements iwarp.Transport. Nothing after from has been written.
 func (c *conn) TakeBack(from seq.Num) seq.Num { return from }
 
 // Break implements iwarp.Transport.

@@ -90,8 +90,8 @@ func (c *conn) reportFault() {
 	}
 }
 
-// Reclaim implements core.Carrier. It copies lent memory before its owner may change it: the CRC covers its present
-// content, and a Terminate may follow in the stream.
+// Reclaim implements core.Carrier. It copies lent memory before its owner may change it, because the CRC covers its
+// present content, and a Terminate may follow in the stream.
 func (c *conn) Reclaim() {
 	defer guard.Recover(func(any) { // the memory cannot be read: the FPDU cannot be completed
 		c.out.Reset()

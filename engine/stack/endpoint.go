@@ -62,8 +62,8 @@ type EndObserver interface {
 
 // Recoverer is an Upper that uses memory which may go away.
 type Recoverer interface {
-	// Recover is called after a panic with v. True says that it did no harm: the connection goes on. What was being
-	// offered counts as never received; what Fill was to write was given to TakeBack, or was a reason for Break.
+	// Recover is called after a panic with v. True says that it did no harm, so that the connection goes on. What was
+	// being offered counts as never received; what Fill was to write was given to TakeBack, or was a reason for Break.
 	Recover(v any) bool
 }
 
@@ -238,7 +238,7 @@ func (e *Endpoint) setUpper(u Upper) {
 // SetClass has e take its turns at transmitting as one of an owner's connections.
 func (e *Endpoint) SetClass(c *Class) { e.class = c }
 
-// Wake makes e transmit at the next Step: the layer above has bytes, room or a decision.
+// Wake makes e transmit at the next Step. The layer above calls it when it has bytes, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
 
 // Shutdown sends FIN once the layer above has nothing left.
@@ -247,11 +247,11 @@ func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(
 // Abort ends the connection with RST.
 func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 
-// Break says that Upper.Fill cannot write the bytes asked for: the connection ends with RST.
+// Break says that Upper.Fill cannot write the bytes asked for. The connection ends with RST.
 func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 
 // TakeBack says, after a panic in Upper.Fill, that the bytes from from on cannot be had. They have not left, and
-// those of a block before them have not either: all are TCP's no more. It returns from where on.
+// those of a block before them have not either, and none of them is TCP's any more. It returns from where on.
 func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	s := e.stack
 	if b := &s.block; s.blocks && e.flow == nil && b.n >= b.least {

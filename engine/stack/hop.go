@@ -98,7 +98,7 @@ func (i *idleHops) deadline() tick.Time {
 }
 
 // hopFor returns the hop to dst and asks the resolver when it is new. One that no connection had is used as
-// it is, and confirmed now and then: the route may lead elsewhere.
+// it is, and confirmed now and then, because the route may lead elsewhere.
 func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	h := s.hops[dst]
 	switch {

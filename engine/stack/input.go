@@ -16,7 +16,7 @@ import (
 func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	s.stats.RxFrames++
 	s.stats.RxBytes += uint64(p.Len())
-	// Most frames are of the hosts of the one before: its connection knows all that their headers have to be.
+	// Most frames are of the hosts of the one before, whose connection knows all that their headers have to be.
 	if e, b := s.last, p.Frag(0); e != nil {
 		if ecn, ok := e.expect.matches(b, p.Len()); ok {
 			if e.flow != nil {

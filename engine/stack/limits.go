@@ -4,7 +4,7 @@ import "xwarp/tcp/tick"
 
 // Every bound of this package, each with what it stops.
 const (
-	// MaxBatch is how many frames are received before anything is sent: more would delay acknowledgements,
+	// MaxBatch is how many frames are received before anything is sent, because more would delay acknowledgements,
 	// fewer would cost a system call for less.
 	MaxBatch = 64
 	// MaxFramesPerVisit is how many frames one connection sends before the next one's turn, unless the port
@@ -43,7 +43,7 @@ const (
 	// /64), which whoever is on it can fill with addresses that nobody has.
 	MaxHops          = 4096
 	MaxHopsOfNetwork = 256
-	// HopIdle is how long one is kept that nothing wants: the next connection can begin with it.
+	// HopIdle is how long an unused one is kept, so that the next connection can begin with it.
 	HopIdle = tick.Minute
 	// MaxHeld bounds the segments that wait for a next hop, and MaxHeldOfHop those that wait for the same: as
 	// many SYNs of one peer as may come before the kernel knows its address.
@@ -52,7 +52,7 @@ const (
 	// HopRetry is the shortest pause between two requests to confirm a next hop.
 	HopRetry = 500 * tick.Millisecond
 	// FlushRetry is the first pause after the kernel took less than it was given, FlushRetryMax the longest
-	// while it takes nothing: a link that is down must not cost a processor.
+	// while it takes nothing, because a link that is down must not cost a processor.
 	FlushRetry    = 50 * tick.Microsecond
 	FlushRetryMax = 10 * tick.Millisecond
 	// StarvedRounds is how many rounds without a free slot and without a frame sent are taken for a device

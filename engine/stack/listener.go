@@ -54,7 +54,7 @@ type Listener struct {
 	young list.List // of *Endpoint that are not confirmed, the eldest in front
 }
 
-// gate is tcp.Gate: the half-open connections of peers.
+// gate is a tcp.Gate for the half-open connections of peers.
 type gate struct{ *Stack }
 
 func (g gate) Admit(t *tcp.Tuple, now tick.Time) bool {

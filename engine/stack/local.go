@@ -85,7 +85,7 @@ func (s *Stack) admits(t *tcp.Tuple) bool {
 	return true
 }
 
-// neverOnWire reports whether a is of no host that can be reached: this network, loopback, multicast,
+// neverOnWire reports whether a is an address that no host on a wire has: this network, loopback, multicast,
 // reserved, and the limited broadcast address.
 func neverOnWire(a *ip.Addr) bool {
 	if a.Is4() {

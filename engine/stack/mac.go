@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// SetMAC says that the interface has another Ethernet address: frames are sent from it, and taken when they are
+// SetMAC says that the interface has another Ethernet address. Frames are sent from it, and taken when they are
 // for it, from now on.
 func (s *Stack) SetMAC(mac [6]byte) {
 	if mac == s.cfg.MAC {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Sum is the sum of what objects counted. T is a struct of counters: its fields are uint64, or structs of such.
+// Sum is the sum of what objects counted. T is a struct of counters, whose fields are uint64 or structs of such.
 // A Sum is for one goroutine.
 type Sum[T any] struct {
 	total T

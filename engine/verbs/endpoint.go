@@ -189,7 +189,7 @@ func (e *Endpoint) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Close resets a connection that was not closed before and gives everything back: the queue pair first, for work
+// Close resets a connection that was not closed before and gives everything back, the queue pair first, because work
 // requests hold memory, then regions, completion queues and the domain. Memory whose region cannot be closed is kept,
 // because a peer might still reach it. On a closed device there is nothing left to do. Close may be called again.
 func (e *Endpoint) Close() error {
@@ -211,7 +211,7 @@ func (e *Endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// ignoreClosed returns err, but nil where the whole device is closed: with it everything else is.
+// ignoreClosed returns err, but nil where the whole device is closed, because everything else closed with it.
 func ignoreClosed(err error) error {
 	if errors.Is(err, ErrClosed) {
 		return nil

@@ -14,7 +14,7 @@ type Build struct {
 	Modified bool   // the work tree had changes that were not committed
 }
 
-// Get returns it: what was stamped comes before what the toolchain knows.
+// Get returns the build's version. What was stamped comes before what the toolchain knows.
 func Get() Build {
 	v := Build{Version: "(unknown)"}
 	if b, ok := debug.ReadBuildInfo(); ok {

@@ -58,7 +58,7 @@ func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.SetClass(&s.Conns)
 }
 
-// Reclaim implements core.Carrier: nothing is lent, each frame is a copy.
+// Reclaim implements core.Carrier. It has nothing to do, because each frame is a copy.
 func (c *conn) Reclaim() {}
 
 func copyMode(i ring.Info) string {

@@ -263,6 +263,6 @@ func (x *driver) receiveQueues() (n int) {
 	return n
 }
 
-// lookAtQueues is the interval of watchQueues: the kernel does not announce a change. Frames on a new queue are lost
-// until then, and TCP retransmits them.
+// lookAtQueues is the interval of watchQueues, which has to ask because the kernel does not announce a change. Frames
+// on a new queue are lost until then, and TCP retransmits them.
 const lookAtQueues = time.Second

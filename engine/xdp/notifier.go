@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier wakes goroutines for a worker, in a goroutine of its own. The worker would be slow at that: a goroutine
-// readied by a busy thread sits on that thread's P of the Go runtime. Other threads steal from there last, and only
-// after a pause of 3 µs, which takes 60 µs with the kernel's timers. The notifier's goroutine waits in the runtime's
-// poller, which runs it at once on another thread, and the goroutines that it readies follow there.
+// notifier wakes goroutines for a worker, in a goroutine of its own. The worker would be slow at that, because a
+// goroutine readied by a busy thread sits on that thread's P of the Go runtime. Other threads steal from there last,
+// and only after a pause of 3 µs, which takes 60 µs with the kernel's timers. The notifier's goroutine waits in the
+// runtime's poller, which runs it at once on another thread, and the goroutines that it readies follow there.
 type notifier struct {
 	pending   []func() // notifications of this turn; owned by the worker
 	signalled bool     // flush has sent some; owned by the worker
@@ -72,7 +72,7 @@ func (c *notifier) flush() bool {
 	c.pending, c.signalled = c.pending[:0], true
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	// A raw system call: in others the runtime may take the P away from the thread.
+	// A raw system call, because in others the runtime may take the P away from the thread.
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(c.efd), uintptr(unsafe.Pointer(&one)), 8)
 	return true
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their workers
-// have no connections: they pass each frame to the worker that owns its connection, or to the first worker if there is
+// have no connections. They pass each frame to the worker that owns its connection, or to the first worker if there is
 // none. So connections survive, at some cost for each frame.
 func (x *driver) relayQueues(had, has int) {
 	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)

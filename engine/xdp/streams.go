@@ -175,5 +175,5 @@ func (d *Device) Barrier() error {
 	return nil
 }
 
-// barrierSteps bounds a Barrier under endless traffic: more batches than any ring holds.
+// barrierSteps bounds a Barrier under endless traffic. It is more batches than any ring holds.
 const barrierSteps = 1 << 12

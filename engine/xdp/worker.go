@@ -163,7 +163,7 @@ func (w *worker) disorder(err error) error {
 	return fmt.Errorf("worker of queue %d is in disorder: %w", w.Queue, err)
 }
 
-// fail ends the worker with err: posts fail from now on, its connections end, and the device fails.
+// fail ends the worker with err. Posts fail from now on, its connections end, and the device fails.
 func (w *worker) fail(err error) {
 	w.FailDevice(err)
 	w.Shard.CloseMailbox()

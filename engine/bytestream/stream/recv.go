@@ -47,7 +47,7 @@ func (r *Recv) Advance(to seq.Num) {
 // Ready returns how many bytes Read gives.
 func (r *Recv) Ready() int { return r.ready.Diff(r.base) }
 
-// Space returns how many bytes beyond RCV.NXT can be kept: for tcp.Conn.SetRcvSpace.
+// Space returns how many bytes beyond RCV.NXT can be kept, for tcp.Conn.SetRcvSpace.
 func (r *Recv) Space() int { return r.max - r.Ready() }
 
 // Read moves bytes to p and returns how many.

@@ -28,7 +28,7 @@ func (s *Send) SetEMSS(n int) { s.emss = max(n, 1) }
 // SetNagle turns Nagle's algorithm (RFC 9293, 3.7.4) on or off; it is off at first.
 func (s *Send) SetNagle(on bool) { s.nagle = on }
 
-// Close says that nothing more will be written: the rest is sent at once.
+// Close says that nothing more will be written, so that the rest is sent at once.
 func (s *Send) Close() { s.closed = true }
 
 // Free returns how many bytes Write takes now.

@@ -135,7 +135,7 @@ var (
 	wrongPrefix  = regexp.MustCompile(`^netip\.ParsePrefix\((".*")\)`)
 )
 
-// decodeError rewrites an error of the decoder: it names keys of the file where the decoder names types of Go.
+// decodeError rewrites an error of the decoder, so that it names keys of the file instead of types of Go.
 func decodeError(err error) error {
 	var parse toml.ParseError
 	if errors.As(err, &parse) {

@@ -21,7 +21,7 @@ const (
 )
 
 // conn is the connection of one peer. It has a protection domain of its own, in which the export's memory has an STag
-// that is valid for this peer alone: peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
+// that is valid for this peer alone, because peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
 type conn struct {
 	e        *export
 	pd       verbs.PD
@@ -183,8 +183,8 @@ func (c *conn) release() {
 	}
 }
 
-// free closes all objects, the queue pair first: its work requests use the memory. On a device that is closed all
-// objects are closed already.
+// free closes all objects, the queue pair first, because its work requests use the memory. On a device that is closed
+// all objects are closed already.
 func (c *conn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// watchMemory waits until the memory of the export cannot be accessed any more. Then the export fails: its connections
-// end, new ones are rejected, and a reload opens it again.
+// watchMemory waits until the memory of the export cannot be accessed any more. Then the export fails, that is, its
+// connections end, new ones are rejected, and a reload opens it again.
 func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why func() error) {
 	select {
 	case <-ctx.Done():

@@ -5,11 +5,12 @@ import (
 	"sync"
 )
 
-// flushPiece is the largest number of bytes of one msync: beside a flush of a large region, others wait for one piece.
+// flushPiece is the largest number of bytes of one msync, so that others wait for one piece and not for the flush of a
+// large region.
 const flushPiece = 64 << 20
 
-// flusher runs the flushes of an export, one msync at a time. Waiting flushes take turns, and each msync counts for all
-// that waited when it began: a region that many peers flush at the same time is written about once.
+// flusher runs the flushes of an export, one msync at a time. Waiting flushes take turns, and each msync counts for
+// all that waited when it began, so that a region that many peers flush at the same time is written about once.
 type flusher struct {
 	sync func(from, to uint64) error // writes [from, to) to disk
 

@@ -36,7 +36,8 @@ func Handler(snapshot func() control.Snapshot) http.Handler {
 	})
 }
 
-// maxScrapes bounds the scrapes at a time: each asks every worker. Who reads the answer slowly keeps none of them.
+// maxScrapes bounds the scrapes at a time, because each asks every worker. A client that reads the answer slowly keeps
+// none of them.
 const maxScrapes = 4
 
 // page is an answer that is sent once it is complete.
@@ -52,7 +53,7 @@ func (p *page) Write(b []byte) (n int, err error) { return p.body.Write(b) }
 // Collector is a prometheus.Collector.
 type Collector struct{ snapshot func() control.Snapshot }
 
-// Describe implements prometheus.Collector: it describes what an empty snapshot cannot show.
+// Describe implements prometheus.Collector. It describes what an empty snapshot cannot show.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range descs {
 		ch <- d

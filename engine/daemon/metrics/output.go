@@ -76,8 +76,8 @@ func (o output) count(name string, v uint64, labels ...string) {
 	o.send(prometheus.CounterValue, name, float64(v), labels)
 }
 
-// send sends one value. It replaces what is not printable in the labels: the name of an interface may be no UTF-8, and
-// a label that is no UTF-8 would end the daemon.
+// send sends one value. It replaces what is not printable in the labels, because the name of an interface may be no
+// UTF-8, and a label that is no UTF-8 would end the daemon.
 func (o output) send(kind prometheus.ValueType, name string, v float64, labels []string) {
 	labels = slices.Clone(labels)
 	for i, l := range labels {

@@ -136,7 +136,7 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 }
 
 // destination returns the address of this host that a datagram was sent to, from its control messages. It returns none
-// for a broadcast or multicast address: one request with a forged source would be answered by a whole network.
+// for a broadcast or multicast address, because one request with a forged source would be answered by a whole network.
 func destination(oob []byte) netip.Addr {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(list) != 1 {

@@ -1,7 +1,7 @@
 // Package portmapper is the iWARP port mapper: hosts with hardware RNICs, whose connections the kernel's TCP does not
-// know, ask the peer's port mapper at UDP port 3935 for the real port of a listener before they connect to it. A Mapper
-// answers for the listeners of one interface, whose ports are always the real ones, and asks for its own connections.
-// No RFC describes the protocol: the reference is rdma-core's daemon iwpmd.
+// know, ask the peer's port mapper at UDP port 3935 for the real port of a listener before they connect to it. A
+// Mapper answers for the listeners of one interface, whose ports are always the real ones, and asks for its own
+// connections. No RFC describes the protocol. The reference is rdma-core's daemon iwpmd.
 package portmapper
 
 import (

@@ -36,8 +36,8 @@ type poster interface {
 	postRecvs() (worked, more, stalled bool, err error)
 }
 
-// pump moves the work requests that the program posted into the engine. Each session has its own, so that a program can
-// slow down only itself. An entry is copied once, and then checked: the program can change it at any time.
+// pump moves the work requests that the program posted into the engine. Each session has its own, so that a program
+// can slow down only itself. An entry is copied once, and then checked, because the program can change it at any time.
 func (s *Session) pump() {
 	defer close(s.pumpDone)
 	defer guard.Recover(s.onDefect("posting work requests"))
@@ -153,7 +153,8 @@ func (s *Session) addPoster(p poster) error {
 	return nil
 }
 
-// clearDoorbell clears a bell that is given to another queue: the program has not mapped the rings of that queue yet.
+// clearDoorbell clears a bell that is given to another queue, because the program has not mapped the rings of that
+// queue yet.
 func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard.Recover(func(v any) {

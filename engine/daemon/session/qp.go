@@ -219,8 +219,8 @@ func (q *qp) watch() {
 	}
 }
 
-// waitFor waits until a channel is closed. It returns false if the queue pair or the session ends before. A program may
-// destroy its queue pair right after the connection has ended: it still gets the event.
+// waitFor waits until a channel is closed. It returns false if the queue pair or the session ends before. A program
+// may destroy its queue pair right after the connection has ended, and still gets the event.
 func (q *qp) waitFor(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -59,7 +59,7 @@ func (q *qp) closeTwin() {
 	}
 }
 
-// dialSelf is dial for a queue pair that is its own peer: its twin accepts.
+// dialSelf is dial for a queue pair that is its own peer. Its twin accepts.
 func (d *direct) dialSelf(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +73,7 @@ func (d *direct) dialSelf(ctx context.Context) error {
 	if err != nil || refused == nil {
 		return err
 	}
-	// The queue pair has had its connection: no other attempt can follow.
+	// The queue pair has had its connection, so no other attempt can follow.
 	d.q.eng.(*core.QP).Abort()
 	if ctx.Err() == nil {
 		d.q.s.waiting.Go(func() { d.failSelf(refused) })

@@ -72,8 +72,8 @@ func (s *Session) AddTo(v *control.Snapshot) {
 	v.QPs = append(v.QPs, states...)
 }
 
-// snapshot answers OpSnapshot. One answer at a time is sent to a program: it may read slowly, and each answer is kept
-// until it was sent.
+// snapshot answers OpSnapshot. One answer at a time is sent to a program, because it may read slowly, and each answer
+// is kept until it was sent.
 func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// interval is the time between two samples, points how many are kept: ten minutes.
+// interval is the time between two samples, points the number that is kept. Together they are ten minutes.
 const (
 	interval = 2 * time.Second
 	points   = 300

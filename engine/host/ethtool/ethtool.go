@@ -87,7 +87,7 @@ func featureNames(name string) ([]string, error) {
 	return names, nil
 }
 
-// Feature is an offload: whether it is on, and whether the driver does not let it be changed.
+// Feature is the state of an offload: whether it is on, and whether the driver does not let it be changed.
 type Feature struct{ On, Fixed bool }
 
 // Features returns the offloads by the names that `ethtool -k` has in the kernel.

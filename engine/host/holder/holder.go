@@ -41,7 +41,7 @@ func Text(list []Process) string {
 	return strings.Join(names, ", ")
 }
 
-// OfProgram returns the processes that keep an XDP program attached: by a BPF link.
+// OfProgram returns the processes that keep an XDP program attached by a BPF link.
 func OfProgram(id uint32) []Process {
 	want := fmt.Appendf(nil, "\nprog_id:\t%d\n", id)
 	return processes(func(dir string) (inodes []uint64) {

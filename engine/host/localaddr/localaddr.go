@@ -28,7 +28,7 @@ type State struct {
 	Networks []netip.Prefix
 }
 
-// InZone is an address as the kernel takes it: a link-local one with its interface only.
+// InZone is an address as the kernel takes it. Only a link-local one has its interface.
 func InZone(a netip.AddrPort, ifname string) netip.AddrPort {
 	if ip := a.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() {
 		return netip.AddrPortFrom(ip.WithZone(ifname), a.Port())
@@ -123,7 +123,7 @@ func (f *Follower) closeSockets() {
 	}
 }
 
-// change looks whether a change concerns us: there may be a million routes that do not.
+// change looks whether a change concerns us, because there may be a million routes that do not.
 func (f *Follower) change(kind uint16, body []byte) {
 	switch kind {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:

@@ -54,7 +54,7 @@ type Resolver struct {
 	wake   chan struct{}
 	ended  sync.WaitGroup
 
-	// held from reading the kernel's table to notify: answers come in the order in which they were true
+	// held from reading the kernel's table to notify, so that answers come in the order in which they were true
 	telling sync.Mutex
 
 	mu      sync.Mutex

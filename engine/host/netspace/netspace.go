@@ -67,8 +67,8 @@ func Enter(h netns.NsHandle) error {
 	return netns.Set(h)
 }
 
-// Do runs f there and waits for it. A thread that is there already runs it itself: a hand-over costs more than f. It
-// fails with net.ErrClosed after Close.
+// Do runs f there and waits for it. A thread that is there already runs it itself, because a hand-over costs more than
+// f. It fails with net.ErrClosed after Close.
 func (n *Space) Do(f func() error) error {
 	if n.here() {
 		defer runtime.UnlockOSThread()

@@ -9,7 +9,7 @@ const (
 	DefaultBuffer = 8 << 20
 	// maxMessage is the longest datagram of changes; the kernel's are of a page or two.
 	maxMessage = 64 << 10
-	// maxDrain bounds the datagrams that are read before everything is read anew: a flood of changes must not
+	// maxDrain bounds the datagrams that are read before everything is read anew, because a flood of changes must not
 	// put that off for ever.
 	maxDrain = 1 << 16
 	// listPause is the shortest time between two reads of everything: a flood of changes, as by spoofed ARP,

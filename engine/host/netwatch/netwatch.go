@@ -1,5 +1,5 @@
 // Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links, routes. The
-// kernel reports changes and does not wait for the listener: it drops messages that do not fit into the socket's
+// kernel reports changes and does not wait for the listener. It drops messages that do not fit into the socket's
 // buffer. A follower has to read everything again after such a loss, and this package says when.
 package netwatch
 
@@ -110,7 +110,7 @@ func (w *Watch) Close() {
 	w.home.Close()
 }
 
-// Stale is the error of a Watch that cannot read its objects: its knowledge may be old.
+// Stale is the error of a Watch that cannot read its objects, so that its knowledge may be old.
 type Stale struct {
 	Since time.Time
 	Err   error

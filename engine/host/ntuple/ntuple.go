@@ -247,7 +247,7 @@ func (i Interface) Ioctl(command []byte) error { return ethtool.Ioctl(string(i),
 // filters is the feature's name in the kernel.
 const filters = "rx-ntuple-filter"
 
-// NTuple implements Card: of a feature that nobody knows, it is off and stays so.
+// NTuple implements Card. A feature that the driver does not know is off and stays so.
 func (i Interface) NTuple() ethtool.Feature {
 	all, err := ethtool.Features(string(i))
 	if f, ok := all[filters]; err == nil && ok {

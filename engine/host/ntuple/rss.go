@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rxfh is struct ethtool_rxfh: indirSize entries of a table follow it.
+// rxfh is struct ethtool_rxfh. indirSize entries of a table follow it.
 type rxfh struct{ cmd, context, indirSize, keySize uint32 }
 
 // encode returns the structure followed by the hash functions, 0 to keep them, and the table.
@@ -120,7 +120,7 @@ func context(c Card, id uint32) (queues []int) {
 	return slices.Compact(queues)
 }
 
-// contexts finds the RSS contexts over just these queues: older kernels list them nowhere.
+// contexts finds the RSS contexts over just these queues by trying each, because older kernels list them nowhere.
 func contexts(c Card, queues []int) (ids []uint32) {
 	for id := uint32(1); id <= maxContext; id++ {
 		if slices.Equal(context(c, id), queues) {
