@@ -58,7 +58,7 @@ func (c *cq) push(v *verbs.Completion) (kept bool) {
 	if !ok || q.discarded.Load() {
 		return true
 	}
-	if d := q.direct.Load(); d != nil && d.intercept(v) {
+	if d := q.roce.Load(); d != nil && d.intercept(v) {
 		return true
 	}
 	return c.write(q, v)

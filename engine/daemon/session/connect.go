@@ -41,7 +41,7 @@ func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
 	q, err := findLocked[*qp](s, h)
 	if err == nil {
-		err = busyIf(q.connecting || q.connected.Load() || q.direct.Load() != nil,
+		err = busyIf(q.connecting || q.connected.Load() || q.roce.Load() != nil,
 			"the queue pair is connected or being connected already")
 	}
 	if err == nil {

@@ -129,7 +129,7 @@ func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
 }
 
 // meet connects the queue pair of d with its peer, however long that takes: peers may reach RTR much later.
-func (d *direct) meet(ctx context.Context, closePort func()) {
+func (d *roceConn) meet(ctx context.Context, closePort func()) {
 	q, s := d.q, d.q.s
 	defer close(d.met)
 	defer guard.Recover(s.onDefect("connecting a queue pair"))
@@ -165,7 +165,7 @@ func (d *direct) meet(ctx context.Context, closePort func()) {
 }
 
 // dial makes one attempt to reach the peer's daemon.
-func (d *direct) dial(ctx context.Context) error {
+func (d *roceConn) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, rendezvous.AttemptTime, errNoAnswer)
 	defer cancel()
 	q, s := d.q, d.q.s
@@ -204,12 +204,12 @@ func (d *direct) dial(ctx context.Context) error {
 }
 
 // accept waits for the peer's daemon to dial.
-func (d *direct) accept(ctx context.Context) error {
+func (d *roceConn) accept(ctx context.Context) error {
 	return d.acceptAs(ctx, d.q.eng.(*core.QP))
 }
 
 // acceptAs is accept by a queue pair of the engine.
-func (d *direct) acceptAs(ctx context.Context, eng *core.QP) error {
+func (d *roceConn) acceptAs(ctx context.Context, eng *core.QP) error {
 	q, s := d.q, d.q.s
 	arrived := make(chan *verbs.ConnRequest, 1)
 	s.meetings.table.Expect(d.pair, func(r *verbs.ConnRequest) { arrived <- r })

@@ -289,7 +289,7 @@ func (q *qp) postAll() (worked, stalled bool, err error) {
 		return false, false, err
 	}
 	maySend := q.connected.Load()
-	if d := q.direct.Load(); d != nil {
+	if d := q.roce.Load(); d != nil {
 		var mayRecv bool
 		if mayRecv, maySend = d.gate(sends > 0 || q.sendHeld); !mayRecv {
 			return false, false, nil
@@ -359,7 +359,7 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 				return worked, false, err
 			}
 			q.isSplit = control.SplitImm(&q.sendWR, &q.nextWR)
-			if q.isSplit && q.direct.Load() != nil {
+			if q.isSplit && q.roce.Load() != nil {
 				control.PutWriteLen(&q.sendWR, &q.nextWR)
 			}
 		}

@@ -33,7 +33,7 @@ type qp struct {
 	ended         context.Context // done when the queue pair is destroyed or reset
 	end           func()
 	discarded     atomic.Bool // it was reset: completions are dropped
-	direct        atomic.Pointer[direct]
+	roce          atomic.Pointer[roceConn]
 	twin          *core.QP // of a queue pair that is its own peer, see self.go; nil: none
 	twinCost      budget.Amounts
 
@@ -186,7 +186,7 @@ func (q *qp) makeEngine() (err error) {
 // endMeeting ends the attempts to connect q, and the goroutines that wait for it.
 func (q *qp) endMeeting() {
 	q.end()
-	q.direct.Load().close()
+	q.roce.Load().close()
 }
 
 // addUsers adds n to the number of queue pairs that use the objects of q. It must be called with Session.mu held.
@@ -206,7 +206,7 @@ func (q *qp) watch() {
 	if !q.waitFor(q.eng.Done()) {
 		return
 	}
-	if d := q.direct.Load(); d != nil && d.endQuietly(q.eng.Err()) || q.discarded.Load() {
+	if d := q.roce.Load(); d != nil && d.endQuietly(q.eng.Err()) || q.discarded.Load() {
 		return
 	}
 	q.sendEnd(control.EventDown)
@@ -284,7 +284,7 @@ var errStuck = errors.New("the queue pair does not end yet; it counts until it d
 func (s *Session) closeQP(q *qp) error {
 	q.endMeeting()
 	eng := q.eng.(*core.QP)
-	if q.direct.Load() != nil && q.connected.Load() {
+	if q.roce.Load() != nil && q.connected.Load() {
 		eng.Disconnect() // in order where nothing is under way: the peer is not told that something was aborted
 	}
 	eng.Farewell()

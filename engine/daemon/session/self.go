@@ -18,7 +18,7 @@ import (
 
 // makeTwin makes the twin of q, which d connects, and gives it the receives that the program has posted. If it fails, q
 // has no twin.
-func (q *qp) makeTwin(d *direct, a *control.SetStateArgs) (err error) {
+func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 	s, c := q.s, q.cfg
 	c.SendDepth, c.MaxInline, c.IRD, c.ORD = 1, verbs.None, orNone(a.IRD), verbs.None
 	cost := budget.Amounts{budget.QPs: 1, budget.Descriptors: 1,
@@ -60,7 +60,7 @@ func (q *qp) closeTwin() {
 }
 
 // dialSelf is dial for a queue pair that is its own peer. Its twin accepts.
-func (d *direct) dialSelf(ctx context.Context) error {
+func (d *roceConn) dialSelf(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	accepted := make(chan error, 1)
@@ -82,7 +82,7 @@ func (d *direct) dialSelf(ctx context.Context) error {
 }
 
 // failSelf ends a queue pair whose twin did not accept it.
-func (d *direct) failSelf(err error) {
+func (d *roceConn) failSelf(err error) {
 	q := d.q
 	defer guard.Recover(q.s.onDefect("ending a queue pair that is its own peer"))
 	text := fmt.Sprintf("RETRY_EXC_ERR: queue pair %#06x cannot be connected to itself: %v",

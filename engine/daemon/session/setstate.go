@@ -59,7 +59,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	case control.ToError:
 		return s.failQP(q)
 	}
-	d := q.direct.Load()
+	d := q.roce.Load()
 	if d == nil {
 		return fmt.Errorf("%w: set_state %s of a queue pair that is not in RTR", verbs.ErrInvalid,
 			a.State)
@@ -79,12 +79,12 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 // failQP flushes a queue pair, whether it has a peer or not.
 func (s *Session) failQP(q *qp) error {
 	s.mu.Lock()
-	d := q.direct.Load()
+	d := q.roce.Load()
 	var err error
 	if d == nil {
 		if err = busyIf(q.connecting, "the queue pair is being connected by rdma_cm"); err == nil {
-			d = newDirect(q)
-			q.direct.Store(d)
+			d = newRoceConn(q)
+			q.roce.Store(d)
 		}
 	}
 	s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Session) failQP(q *qp) error {
 // timeoutUnit is that of IBV_QP_TIMEOUT, which is its exponent.
 const timeoutUnit = 4096 * time.Nanosecond
 
-func (d *direct) setRTS(a *control.SetStateArgs) error {
+func (d *roceConn) setRTS(a *control.SetStateArgs) error {
 	if a.Timeout < 0 || a.Timeout > 31 || a.RetryCount < 0 || a.RetryCount > 7 ||
 		a.RNRRetry < 0 || a.RNRRetry > foreverRNR {
 		return fmt.Errorf("%w: a timeout of %d with %d and %d retries, at most 31, 7 and 7",
@@ -141,24 +141,24 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(q.ended)
-	d := &direct{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
+	d := &roceConn{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
 	eng := q.eng.(*core.QP)
 	s.mu.Lock()
-	err = busyIf(q.connecting || q.connected.Load() || q.direct.Load() != nil,
+	err = busyIf(q.connecting || q.connected.Load() || q.roce.Load() != nil,
 		"the queue pair is connected or being connected already")
 	if err == nil {
 		err = eng.SetReadDepth(orNone(a.IRD), 0)
 	}
 	if err == nil {
 		usePrivate(eng, d, a)
-		q.direct.Store(d)
+		q.roce.Store(d)
 	}
 	s.mu.Unlock()
 	if err == nil && pair.IsSelf() {
 		err = q.makeTwin(d, a)
 	}
 	if err != nil {
-		q.direct.CompareAndSwap(d, nil)
+		q.roce.CompareAndSwap(d, nil)
 		cancel()
 		closePort()
 		return err
@@ -168,7 +168,7 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 }
 
 // usePrivate gives a queue pair of the engine what ibv_modify_qp's programs expect, once the peer's daemon agrees.
-func usePrivate(eng *core.QP, d *direct, a *control.SetStateArgs) {
+func usePrivate(eng *core.QP, d *roceConn, a *control.SetStateArgs) {
 	peer := rendezvous.Expected(d.pair).Append(nil)
 	eng.UsePrivate(string(peer), uint8(a.RNRTimer), d.onPeerWaits)
 }

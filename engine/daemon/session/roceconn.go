@@ -14,11 +14,11 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// direct has the further state of a queue pair that its program connects by ibv_modify_qp. Such programs expect what
+// roceConn has the further state of a queue pair that its program connects by ibv_modify_qp. Such programs expect what
 // InfiniBand does: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer
-// does not answer fails, with RETRY_EXC_ERR, and the others are flushed then. So completions with WR_FLUSH_ERR are held
-// until it is known why the connection ended, and after a quiet end until a request has timed out.
-type direct struct {
+// does not answer fails, with RETRY_EXC_ERR, and the others are flushed then. So completions with WR_FLUSH_ERR are
+// held until it is known why the connection ended, and after a quiet end until a request has timed out.
+type roceConn struct {
 	q      *qp
 	pair   rendezvous.Pair
 	cancel func()        // ends meet
@@ -39,15 +39,15 @@ type direct struct {
 	lastErr   error         // of the last attempt to connect
 }
 
-// newDirect returns the direct of a queue pair that makes no attempts to connect.
-func newDirect(q *qp) *direct {
-	d := &direct{q: q, cancel: func() {}, met: make(chan struct{})}
+// newRoceConn returns the roceConn of a queue pair that makes no attempts to connect.
+func newRoceConn(q *qp) *roceConn {
+	d := &roceConn{q: q, cancel: func() {}, met: make(chan struct{})}
 	close(d.met)
 	return d
 }
 
 // gate says what may be taken from the rings. waiting reports whether the ring of sends has any.
-func (d *direct) gate(waiting bool) (recvs, sends bool) {
+func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended {
@@ -60,14 +60,14 @@ func (d *direct) gate(waiting bool) (recvs, sends bool) {
 }
 
 // startTimer is called with mu held, when a request waits for the peer.
-func (d *direct) startTimer() {
+func (d *roceConn) startTimer() {
 	if d.timer == nil && d.wait > 0 {
 		d.timer = time.AfterFunc(d.patience(), d.failUnanswered)
 	}
 }
 
 // patience returns how long a request waits for the peer. It is called with mu held.
-func (d *direct) patience() time.Duration {
+func (d *roceConn) patience() time.Duration {
 	if d.connected {
 		return d.wait
 	}
@@ -75,7 +75,7 @@ func (d *direct) patience() time.Duration {
 }
 
 // stopTimers is called with mu held.
-func (d *direct) stopTimers() {
+func (d *roceConn) stopTimers() {
 	if d.timer != nil {
 		d.timer.Stop()
 	}
@@ -83,7 +83,7 @@ func (d *direct) stopTimers() {
 }
 
 // stopRNRTimer is called with mu held.
-func (d *direct) stopRNRTimer() {
+func (d *roceConn) stopRNRTimer() {
 	if d.rnrTimer != nil {
 		d.rnrTimer.Stop()
 		d.rnrTimer = nil
@@ -91,7 +91,7 @@ func (d *direct) stopRNRTimer() {
 }
 
 // setConnected ends the wait for the peer.
-func (d *direct) setConnected() {
+func (d *roceConn) setConnected() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.connected = true
@@ -102,11 +102,11 @@ func (d *direct) setConnected() {
 }
 
 // intercept changes a completion of d's queue pair, or holds it. It runs on workers.
-func (d *direct) intercept(v *verbs.Completion) (held bool) {
+func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended {
-		d.translate(v)
+		d.setInfiniBandStatus(v)
 		return false
 	}
 	if len(d.held) == 0 && v.Status != rdmap.WRFlushErr && v.Status != rdmap.FatalErr {
@@ -116,8 +116,9 @@ func (d *direct) intercept(v *verbs.Completion) (held bool) {
 	return true
 }
 
-// translate makes the status of a lost connection the one that InfiniBand has. It is called with mu held.
-func (d *direct) translate(v *verbs.Completion) {
+// setInfiniBandStatus gives the completion of a lost connection the status that InfiniBand has. It is called with mu
+// held.
+func (d *roceConn) setInfiniBandStatus(v *verbs.Completion) {
 	if v.Status != rdmap.WRFlushErr && v.Status != rdmap.FatalErr {
 		return
 	}
@@ -129,7 +130,7 @@ func (d *direct) translate(v *verbs.Completion) {
 
 // end puts the held completions into their queues, and lets later ones pass. The first send that is flushed has the
 // status failure instead, unless that is Success. It returns false when d had ended before.
-func (d *direct) end(failure rdmap.Status) bool {
+func (d *roceConn) end(failure rdmap.Status) bool {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,7 +141,7 @@ func (d *direct) end(failure rdmap.Status) bool {
 	d.stopTimers()
 	for i := range d.held {
 		v := &d.held[i]
-		d.translate(v)
+		d.setInfiniBandStatus(v)
 		to := d.q.send
 		if v.Op == rdmap.WRRecv {
 			to = d.q.recv
@@ -153,7 +154,7 @@ func (d *direct) end(failure rdmap.Status) bool {
 
 // endQuietly is called when the connection is over. It returns false when the program must be notified: an error of
 // the protocol ended it. A program that moved its queue pair to ERR may have it in RESET by now.
-func (d *direct) endQuietly(err error) bool {
+func (d *roceConn) endQuietly(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)
 		return false
@@ -176,7 +177,7 @@ func (d *direct) endQuietly(err error) bool {
 }
 
 // failUnanswered is called when the peer has not answered in time.
-func (d *direct) failUnanswered() {
+func (d *roceConn) failUnanswered() {
 	q := d.q
 	defer guard.Recover(q.s.onDefect("ending a queue pair whose peer does not answer"))
 	d.mu.Lock()
@@ -197,7 +198,7 @@ func (d *direct) failUnanswered() {
 }
 
 // fail ends the queue pair because of what text says; the oldest send has the status st.
-func (d *direct) fail(st rdmap.Status, text string) {
+func (d *roceConn) fail(st rdmap.Status, text string) {
 	d.flush(st)
 	q := d.q
 	q.s.sendEvent(&control.Event{Event: control.EventDown, QP: q.handle,
@@ -207,9 +208,9 @@ func (d *direct) fail(st rdmap.Status, text string) {
 // foreverRNR is the rnr_retry that means no end.
 const foreverRNR = 7
 
-// onPeerWaits is called, on a worker, when the oldest message waits for a receive of the peer, and when it does not any
-// more. timer is the peer's IBV_QP_MIN_RNR_TIMER.
-func (d *direct) onPeerWaits(waits bool, timer uint8) {
+// onPeerWaits is called, on a worker, when the oldest message waits for a receive of the peer, and when it does not
+// any more. timer is the peer's IBV_QP_MIN_RNR_TIMER.
+func (d *roceConn) onPeerWaits(waits bool, timer uint8) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopRNRTimer()
@@ -224,7 +225,7 @@ func (d *direct) onPeerWaits(waits bool, timer uint8) {
 
 // failNotReady is called when the peer has posted no receive in time. It does nothing if the timer of that turn was
 // stopped as it fired.
-func (d *direct) failNotReady(turn uint, wait time.Duration) {
+func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 	defer guard.Recover(d.q.s.onDefect("ending a queue pair whose peer has no receive"))
 	d.mu.Lock()
 	over := d.ended || d.rnrTimer == nil || d.rnrTurn != turn
@@ -240,7 +241,7 @@ func (d *direct) failNotReady(turn uint, wait time.Duration) {
 }
 
 // flush ends the queue pair and everything that is posted.
-func (d *direct) flush(failure rdmap.Status) {
+func (d *roceConn) flush(failure rdmap.Status) {
 	q := d.q
 	d.cancel()
 	<-d.met
@@ -261,7 +262,7 @@ func (d *direct) flush(failure rdmap.Status) {
 }
 
 // close ends the attempts to connect, and gives the port back.
-func (d *direct) close() {
+func (d *roceConn) close() {
 	if d == nil {
 		return
 	}
