@@ -93,7 +93,7 @@ func checkTables(root, doc, text string) (faults []string) {
 	entries, _ := os.ReadDir(filepath.Join(root, beside))
 	for _, e := range entries {
 		folder := path.Join(beside, e.Name())
-		isListed := func(name string) bool { return name == folder || strings.HasPrefix(name, folder+"/") }
+		isListed := func(name string) bool { return strings.HasPrefix(name+"/", folder+"/") }
 		if e.IsDir() && len(goFiles(root, folder)) > 0 &&
 			!slices.ContainsFunc(slices.Collect(maps.Keys(listed)), isListed) {
 			faults = append(faults, fmt.Sprintf("%s: %s is missing", doc, folder))

@@ -130,16 +130,18 @@ func TestTablesOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []string{"a.go", "b.go", "a_test.go"} {
-		if err := os.WriteFile(filepath.Join(root, "engine/a", f), []byte("package a\n"), 0o644); err != nil {
+		file := filepath.Join(root, "engine/a", f)
+		if err := os.WriteFile(file, []byte("package a\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const head, sep = "| package | contents |\n", "|---|---|\n"
+	const files = head + sep + "| `a` | |\n\n| files of `engine/a` | |\n" + sep
 	for _, c := range []struct{ text, want string }{
-		{head + sep + "| `a` | |\n\n| files of `engine/a` | |\n" + sep + "| `a.go`, `b.go` | |\n", ""},
+		{files + "| `a.go`, `b.go` | |\n", ""},
 		{head + sep + "| `engine/a`, `b` | |\n", "engine/README.md: there is no engine/b"},
 		{head + sep + "| `engine` | `a` |\n", "engine/README.md: engine/a is missing"},
-		{head + sep + "| `a` | |\n\n| files of `engine/a` | |\n" + sep + "| `a.go`, `c.go` | `b.go` |\n",
+		{files + "| `a.go`, `c.go` | `b.go` |\n",
 			"engine/README.md: engine/a/b.go is missing; engine/README.md: there is no c.go in engine/a"},
 	} {
 		faults := checkTables(root, "engine/README.md", c.text)

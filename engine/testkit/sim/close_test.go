@@ -51,7 +51,8 @@ func TestGracefulClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.over() || c.a.err != nil || c.b.err != nil {
-		t.Fatalf("after %v ns: closed %d and %d times, errors %v and %v", s.world.Since(), c.a.closed,
+		t.Fatalf("after %v ns: closed %d and %d times, errors %v and %v", s.world.Since(),
+			c.a.closed,
 			c.b.closed, c.a.err, c.b.err)
 	}
 	if n := s.hosts[0].Stack().Len(); n != 1 {

@@ -24,7 +24,8 @@ func TestLinkDown(t *testing.T) {
 	a.kernel.SetState(ring.StateDown)
 	s.world.After(500*ms, func() { a.kernel.SetState(ring.StateOK) })
 	k := newBulks(s, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, 1<<20).start(1000)
-	if err := s.world.Run(Epoch.Add(tick.Second), func() bool { return k.read == 1000 }); err != nil {
+	done := func() bool { return k.read == 1000 }
+	if err := s.world.Run(Epoch.Add(tick.Second), done); err != nil {
 		t.Fatal(err)
 	}
 	if n := a.Stats().IdleTimers; n > 100 {
@@ -39,8 +40,9 @@ func TestLinkDown(t *testing.T) {
 func TestLinkDownFull(t *testing.T) {
 	s := &scenario{world: NewWorld(1), judge: newJudge()}
 	for i := range 2 {
-		h, err := s.world.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048, TxSlots: 4,
-			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
+		h, err := s.world.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048,
+			TxSlots: 4,
+			Addrs:   []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
 		if err != nil {
 			t.Fatal(err)
 		}

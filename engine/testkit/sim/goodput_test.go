@@ -151,7 +151,8 @@ func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path im
 		t.Fatalf("%d of %d bytes", k.read, total)
 	}
 	sent := s.hosts[0].Stack().Stats().TxPayload
-	return float64(total) / (float64(s.world.Since()) / 1e9), (float64(sent)/float64(total) - 1) * 100
+	seconds := float64(s.world.Since()) / 1e9
+	return float64(total) / seconds, (float64(sent)/float64(total) - 1) * 100
 }
 
 // TestGoodput compares goodput over buffers, loss and round trip with the committed table, so that a change

@@ -438,7 +438,8 @@ func (i *ike) see(h *Host, d Direction, frame []byte, now tick.Time) []byte {
 	}
 	ipsecSeen.frames.Add(1)
 	if o == nil || o.from != h.index {
-		i.wide.world.Fail(fmt.Errorf("host %s sent ESP with SPI %#x, which is not its own", h.Name(),
+		i.wide.world.Fail(fmt.Errorf("host %s sent ESP with SPI %#x, which is not its own",
+			h.Name(),
 			binary.BigEndian.Uint32(b)))
 		return frame
 	}
@@ -480,7 +481,8 @@ func (i *ike) seeClear(h *Host, d Direction, frame []byte) {
 		return
 	}
 	if d == Out {
-		i.wide.world.Fail(fmt.Errorf("host %s sent a segment in the clear: %s", h.Name(), Describe(frame)))
+		i.wide.world.Fail(fmt.Errorf("host %s sent a segment in the clear: %s", h.Name(),
+			Describe(frame)))
 		return
 	}
 	i.ends[h.index].clear++
@@ -616,7 +618,8 @@ func TestIPsecSeeds(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
 		a, b := drawWideOr(seed, nil, true), drawWideOr(seed, nil, true)
 		if a.guard(); b.guard() != nil || a.world.Hash() != b.world.Hash() {
-			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.world.Hash(), b.world.Hash())
+			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.world.Hash(),
+				b.world.Hash())
 		}
 	}
 }

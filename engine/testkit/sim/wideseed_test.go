@@ -68,7 +68,8 @@ func TestWideSeeds(t *testing.T) {
 	for seed := uint64(1); seed <= 10; seed++ {
 		a, b := drawWide(seed, nil), drawWide(seed, nil)
 		if a.guard(); b.guard() != nil || a.world.Hash() != b.world.Hash() {
-			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.world.Hash(), b.world.Hash())
+			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.world.Hash(),
+				b.world.Hash())
 		}
 	}
 }

@@ -131,7 +131,8 @@ func TestFarConnection(t *testing.T) {
 		t.Error(err)
 	}
 	a, b := c.a.sent, c.b.sent
-	t.Logf("%d and %d bytes, %d frames in %v of the hosts' time", a, b, s.world.Frames(), s.world.Since())
+	t.Logf("%d and %d bytes, %d frames in %v of the hosts' time", a, b, s.world.Frames(),
+		s.world.Since())
 	if a < *flagBytes || b < *flagBytes || before == wrapSeen.half.Load()+wrapSeen.whole.Load() {
 		t.Errorf("want %d bytes each way, and sequence numbers that wrap", *flagBytes)
 	}
