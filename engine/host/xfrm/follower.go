@@ -31,6 +31,8 @@ type Options struct {
 	// Refused, when set, is told why an SA cannot be used. It may call the Follower.
 	Refused func(error)
 	Log     *slog.Logger // nil is silent
+
+	buffer int // as in netwatch.Options
 }
 
 // State is the policies and SAs of an if_id at a moment. Nothing in it changes; an SA stays the same pointer for as
@@ -105,7 +107,7 @@ func Follow(o Options) (*Follower, error) {
 		f.watch, err = netwatch.Follow(netwatch.Options{
 			Name: "IPsec SAs and policies", Protocol: unix.NETLINK_XFRM,
 			Groups: []int{nl.XFRMNLGRP_SA, nl.XFRMNLGRP_POLICY, nl.XFRMNLGRP_EXPIRE},
-			Change: f.change, List: f.list, Log: o.Log,
+			Change: f.change, List: f.list, Log: o.Log, Buffer: o.buffer,
 		})
 	}
 	if err != nil {

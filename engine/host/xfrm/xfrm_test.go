@@ -303,3 +303,37 @@ func TestUsersCannotHoldTheLock(t *testing.T) {
 	}
 	follow(t)
 }
+
+// TestOverrun: the kernel drops announcements of policies while nobody reads them. All policies are read anew.
+func TestOverrun(t *testing.T) {
+	namespace(t)
+	var s states
+	var gate sync.Mutex
+	f, err := Follow(Options{IfID: testIfID, buffer: 16 << 10, Notify: func(x *State) {
+		gate.Lock()
+		defer gate.Unlock()
+		s.add(x)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const n = 1000
+	var batch strings.Builder
+	for i := range n {
+		fmt.Fprintf(&batch, "xfrm policy add src %s dst 10.98.%d.%d dir out if_id %#x tmpl src %s "+
+			"dst 10.98.%[2]d.%[3]d proto esp mode transport\n", us, i>>8, i&255, testIfID, us)
+	}
+	gate.Lock()
+	c := exec.Command("ip", "-batch", "-")
+	c.Stdin = strings.NewReader(batch.String())
+	out, err := c.CombinedOutput()
+	gate.Unlock()
+	if err != nil {
+		t.Fatal(err, string(out))
+	}
+	s.wait(t, "policies", func(x *State) bool { return len(x.Policies) == n })
+	if f.Watch().Counters().Overruns == 0 {
+		t.Error("nothing was dropped: this test shows nothing")
+	}
+}
