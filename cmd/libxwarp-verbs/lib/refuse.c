@@ -1,5 +1,6 @@
 /* What is not offered: errno EOPNOTSUPP, and one line on stderr that says so. The headers of verbs are not included: names
  * are what programs link, and arguments do not matter. */
+#include <errno.h>
 #include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -29,8 +30,12 @@ NO_POINTER(ibv_import_dm, import)
 NO_INT(ibv_unimport_pd, import)
 NO_INT(ibv_unimport_mr, import)
 NO_INT(ibv_unimport_dm, import)
-NO_POINTER(ibv_reg_dmabuf_mr, "a memory region of a dma-buf")
-NO_ERRNO(ibv_set_ece, "enhanced connection establishment (ECE)")
-NO_ERRNO(ibv_query_ece, "enhanced connection establishment (ECE)")
-NO_INT(rdma_set_local_ece, "enhanced connection establishment (ECE)")
-NO_INT(rdma_get_remote_ece, "enhanced connection establishment (ECE)")
+
+/* Programs (UCX, NCCL) try these on every device, and go on without: nothing is on stderr. */
+#define NONE(type, name, result) EXPORT type name(void); type name(void) { errno = EOPNOTSUPP; return result; }
+
+NONE(void *, ibv_reg_dmabuf_mr, NULL)
+NONE(int, ibv_set_ece, EOPNOTSUPP)
+NONE(int, ibv_query_ece, EOPNOTSUPP)
+NONE(int, rdma_set_local_ece, -1)
+NONE(int, rdma_get_remote_ece, -1)
