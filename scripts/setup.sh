@@ -42,6 +42,7 @@ need() {
 # need_verbs: what the library for unmodified RDMA programs is built with, and the programs of its tests.
 need_verbs() {
 	need gcc gcc
+	need g++ g++
 	need valgrind valgrind
 	for pair in ibv_devinfo:ibverbs-utils ibstat:infiniband-diags prometheus-node-exporter:prometheus-node-exporter rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin ucx_info:ucx-utils \
 		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86 curl:curl; do
@@ -50,6 +51,7 @@ need_verbs() {
 	[ -e /usr/lib/python3/dist-packages/pyverbs ] || missing="$missing python3-pyverbs"
 	[ -e /usr/sbin/tgtd ] || missing="$missing tgt"
 	ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1 || missing="$missing qemu-block-extra"
+	[ -e /usr/include/gloo/transport/ibverbs/device.h ] || missing="$missing libgloo-dev"
 	[ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"
 	[ -e /usr/include/rdma/rdma_cma.h ] || missing="$missing librdmacm-dev libc6-dev"
 }
