@@ -232,7 +232,7 @@ static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, cons
 
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 {
-	static const char no_gid[] = "the peer has no GID: ibv_rc_pingpong and programs like it need -g 0 at both ends";
+	static const char no_gid[] = "the peer has no GID: ibv_rc_pingpong and programs like it need -g 0 at both ends, qperf -cm 1";
 	struct ibv_qp *ib = &q->ib;
 	struct ibv_qp_attr next;
 	int error = 0;
