@@ -87,12 +87,17 @@ func TestPerftestRoCE(t *testing.T) {
 			"ib_atomic_bw -n 100", "ib_atomic_lat -n 20 -A CMP_AND_SWAP",
 			"ib_write_bw -x 0 -c RC -n 50",
 		} {
-			t.Run(line, func(t *testing.T) {
-				x := measurement(line)
-				x.server, x.client = line, line+" @"
-				x.runRoCE(t, a, b)
-			})
+			runPerftestRoCE(t, a, b, line)
 		}
+	})
+}
+
+// runPerftestRoCE runs a measurement of perftest without rdma_cm.
+func runPerftestRoCE(t *testing.T, a, b *end, line string) {
+	t.Run(line, func(t *testing.T) {
+		x := measurement(line)
+		x.server, x.client = line, line+" @"
+		x.runRoCE(t, a, b)
 	})
 }
 
@@ -139,6 +144,12 @@ func TestSameHost(t *testing.T) {
 		x := exchange{"ibv_rc_pingpong -g 0 -n 100", "ibv_rc_pingpong -g 0 -n 100 @",
 			`iters in .* seconds`, `iters in .* seconds`}
 		x.runRoCE(t, a, a)
+		for _, line := range []string{
+			"ib_write_bw -b -q 16 -n 20", "ib_read_lat -e -n 20", "ib_send_lat -I 64 -s 64 -n 20",
+			"ib_send_bw --use-srq -b -q 4 -n 30", "ib_atomic_bw -e -n 50",
+		} {
+			runPerftestRoCE(t, a, a, line)
+		}
 	})
 }
 
