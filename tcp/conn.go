@@ -63,6 +63,7 @@ type sndSpace struct {
 	wscale         uint8
 	peerMSS        int
 	emss           int
+	segmentMTU     int  // largest packet of a segment that is sent, see LimitSegments
 	keepBoundaries bool // the peer needs the boundaries of what Source.Next returns, see KeepBoundaries
 	sackOK         bool
 	fin            finState
@@ -126,6 +127,7 @@ func (c *Conn) Init(cfg *Config, local, remote uint16, iss seq.Num, now tick.Tim
 	c.iss, c.una, c.nxt, c.frozen, c.right = iss, iss, iss, iss, iss
 	c.peerMSS = c.cfg.headers()
 	c.pmtu.init(&c.cfg)
+	c.segmentMTU = maxMTU
 	c.space = c.cfg.RcvSpace
 	for c.rcvScale < wire.MaxWScale && c.cfg.RcvSpaceMax>>c.rcvScale > 0xffff {
 		c.rcvScale++

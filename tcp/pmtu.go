@@ -38,8 +38,9 @@ type mtuProbe struct {
 func (p *pathMTU) init(cfg *Config) { *p = pathMTU{mtu: cfg.PathMTU} }
 
 // emssFor is min(peer's MSS, mtu less headers) less the options that every segment carries (RFC 6691; RFC 9293, 3.7.1).
+// mtu counts up to the limit of LimitSegments.
 func (c *Conn) emssFor(mtu int) int {
-	return max(1, min(c.peerMSS, mtu-c.cfg.headers())-c.fixedOptions())
+	return max(1, min(c.peerMSS, min(mtu, c.segmentMTU)-c.cfg.headers())-c.fixedOptions())
 }
 
 // fixedOptions is the length of the options of every segment.
@@ -68,18 +69,30 @@ func (c *Conn) LimitMTU(mtu, encapsulation int, now tick.Time) {
 	c.setMTU(min(c.pmtu.mtu, c.cfg.MTU), now)
 }
 
+// LimitSegments bounds the packets that are sent from now on, probes among them, to mtu bytes. The path MTU and the
+// announced MSS stay as they are. Records under way are cut if they have to be sent again.
+func (c *Conn) LimitSegments(mtu int, now tick.Time) {
+	c.segmentMTU = max(mtu, minMTU)
+	c.setEMSS(now)
+}
+
 func (c *Conn) setMTU(mtu int, now tick.Time) {
 	p := &c.pmtu
-	c.inRun = false
 	p.mtu = min(max(mtu, c.cfg.MinPathMTU), c.cfg.MTU)
 	p.claim.mtu, p.changed = 0, now
 	if p.proven > p.mtu {
 		p.proven = 0
 	}
+	c.setEMSS(now)
+}
+
+// setEMSS has EMSS follow the path MTU and the limit of segments.
+func (c *Conn) setEMSS(now tick.Time) {
+	c.inRun = false
 	if c.state < Established {
 		return
 	}
-	if e := c.emssFor(p.mtu); e != c.emss {
+	if e := c.emssFor(c.pmtu.mtu); e != c.emss {
 		c.emss = e
 		c.events |= EMSSChanged
 		c.tx.SetMSS(e, now)
@@ -231,7 +244,7 @@ func (p *pathMTU) nextMTUProbeSize(c *Conn, usable int, now tick.Time) int {
 	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
 		return 0
 	}
-	high := min(c.cfg.MTU, c.peerMSS+c.cfg.headers())
+	high := min(c.cfg.MTU, c.segmentMTU, c.peerMSS+c.cfg.headers())
 	size := high
 	if p.failed > 0 {
 		high = min(high, p.failed-1)

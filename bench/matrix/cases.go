@@ -20,9 +20,6 @@ var (
 	mtus     = []int{1500, 3300, 9000}
 )
 
-// liveMTU is the largest of which a live frame lies within one page.
-const liveMTU = 3346
-
 // pathDelay is one way: the round trip is 1 ms.
 const pathDelay = 500 * tick.Microsecond
 
@@ -75,12 +72,9 @@ func frameCase(mtu int) Case {
 			variant(kernelCut, tcp).on(sameFrames),
 			variant(kernelAll, tcp).on(asTheyCome),
 			variant(workHot, raw(endpoint.Memory, mtu-52)),
-		},
-	}
-	if mtu <= liveMTU {
-		c.Variants = append(c.Variants,
 			variant(ourLive, xdp, live).on(sameSums),
-			variant(liveBare, xdp, noMarkers, live).on(sameSums))
+			variant(liveBare, xdp, noMarkers, live).on(sameSums),
+		},
 	}
 	if mtu == 1500 {
 		c.Variants = append(c.Variants,

@@ -72,9 +72,9 @@ func writeStatus(w io.Writer, s view.Status) error {
 			plain.Fprintf(w, "  %d of them have no TCP checksum, which a veth peer's kernel leaves "+
 				"out: on its end, ethtool -K <dev> tx off\n", d.Partial)
 		}
-		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback},
-			{"no zero-copy", d.Copied}, {"busy polling", d.BusyPoll}, {"health", d.Health},
-			{"port mapper", d.Mapper}, {"error", d.Error}} {
+		for _, m := range []struct{ what, text string }{{"segments", d.Way},
+			{"fallback", d.Fallback}, {"no zero-copy", d.Copied}, {"busy polling", d.BusyPoll},
+			{"health", d.Health}, {"port mapper", d.Mapper}, {"error", d.Error}} {
 			if m.text != "" {
 				plain.Fprintf(w, "  %s: %s\n", m.what, m.text)
 			}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +181,84 @@ func TestCaptureMidConnection(t *testing.T) {
 			"last of a message; want %d, 0 and %d:\n%s",
 			good, bad, last, 3*writes, writes, text)
 	}
+}
+
+// TestCaptureLiveFrames sends over a link of MTU 9000 by the way that "auto" takes. tshark sees segments of the size of
+// live frames, each of which begins with an FPDU with a right CRC, and markers that point to its beginning.
+func TestCaptureLiveFrames(t *testing.T) {
+	tn := hosts(t, topo.Options{MTU: 9000})
+	_, socket := run(t, tn.A, ethTable)
+	var far *xdp.Device
+	if err := tn.B.Do(func() (err error) {
+		far, err = xdp.Open(xdp.Config{Interface: "eth0"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	v := &conversation{socket: socket, peer: netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)}
+	responder(t, far, v.peer, 1)
+	var cancel context.CancelFunc
+	v.ctx, cancel = context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	time.Sleep(time.Second) // the daemon knows by then that the other end has a program
+	v.p = v.connect(t)
+	const want = "xdp-live in packets of 3346 bytes: "
+	if i := v.device().Transport(); !strings.HasPrefix(i.Way, want) || i.MTU != 9000 {
+		t.Errorf("MTU %d, %q; want %q", i.MTU, i.Way, want)
+	}
+	const writes = 20
+	c := capturing(t, v.device(), control.CaptureArgs{}, func() { v.write(t, v.p, writes, 64<<10) })
+	file := save(t, c.data)
+	const sent = "tcp.dstport == 7174 && tcp.len > 0 && !iwarp_mpa.req && !tcp.analysis.flags"
+	longest, segments, judged, first, skip := 0, 0, 0, 0, false
+	for _, l := range tshark(t, file, sent, "tcp.len", "tcp.seq", "iwarp_mpa.ulpdulength",
+		"iwarp_mpa.marker_fpduptr") {
+		f := strings.Split(l, "\t")
+		n, seq := number(t, f[0]), number(t, f[1])
+		if first == 0 {
+			first = seq
+		}
+		segments++
+		longest = max(longest, n)
+		// tshark takes a marker that is due right behind a segment for a part of it, and loses two segments.
+		due := (seq+n-first)%512 == 0
+		if skip || due {
+			skip = due
+			continue
+		}
+		judged++
+		if f[2] == "" {
+			t.Fatalf("a segment without an FPDU: %q", l)
+		}
+		// The length field, padding, the CRC and markers are the rest of the segment.
+		ulpdu, markers := number(t, f[2]), len(strings.Split(f[3], ","))
+		if f[3] == "" {
+			markers = 0
+		}
+		if 2+ulpdu+(-(2+ulpdu)&3)+4+4*markers != n {
+			t.Errorf("a segment of %d bytes with a ULPDU of %d and %d markers", n, ulpdu, markers)
+		}
+	}
+	if most := 3346 - 52; longest > most || longest < most-3 || judged < 18*writes {
+		t.Errorf("%d segments of up to %d bytes, want %d; tshark judges %d", segments, longest,
+			most, judged)
+	}
+	text := strings.Join(tsharkLines(t, file, "-Y", sent, "-V", "-O", "iwarp_mpa"), "\n")
+	good, bad := strings.Count(text, "(Good CRC32)"), strings.Count(text, "Bad CRC32")
+	if good < judged || bad > 0 || strings.Contains(text, "Malformed") {
+		t.Errorf("%d FPDUs with a right CRC in %d segments, %d with a wrong one", good, judged, bad)
+	}
+}
+
+// number returns a field of tshark's.
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // TestCaptureFilters has two connections to one port; each filter shows what it says.

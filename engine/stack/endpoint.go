@@ -127,6 +127,7 @@ func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, 
 	c := s.connConfig(cfg, &t)
 	c.TSOffset = tcp.TSOffset(&s.cfg.Secret, &t)
 	e.conn.Init(&c, t.LocalPort, t.RemotePort, iss, now)
+	e.limitSegments(now)
 	e.setHop(s.hopTo(&t, now), now)
 	e.conn.Connect(now)
 	s.mark(e)

@@ -159,6 +159,7 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		v6 := !t.Remote.Is4()
 		e.conn.LimitMTU(f.innerMTU(mtu, v6), f.Shape.MaxOverhead(v6), now)
 	}
+	e.limitSegments(now)
 	upper, err := l.cfg.Accept(t)
 	if err != nil {
 		s.forget(e, now)

@@ -33,6 +33,23 @@ func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	}
 }
 
+// followRoom bounds the segments of all connections to the frames that the port takes now. What they send next follows.
+func (s *Stack) followRoom(now tick.Time) {
+	room := s.port.Info().TxRoom
+	if room == s.room {
+		return
+	}
+	s.room = room
+	for _, e := range s.conns {
+		e.limitSegments(now)
+	}
+}
+
+// limitSegments bounds the segments of e to the frames that the port takes, sealed where they are.
+func (e *Endpoint) limitSegments(now tick.Time) {
+	e.conn.LimitSegments(e.flow.innerMTU(e.stack.room-e.frame.ipAt, e.frame.v6), now)
+}
+
 // Using returns how many connections and listeners have a local address.
 func (s *Stack) Using(a ip.Addr) (n int) {
 	for t := range s.conns {

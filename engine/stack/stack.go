@@ -77,6 +77,7 @@ type Stack struct {
 	begun      uint64    // connections so far
 	timers     timers
 	flush      flush
+	room       int                   // bytes of the longest frame that the port takes
 	starved    bool                  // the last round of transmission ended without a slot
 	starving   int                   // such rounds in a row, in which nothing was sent
 	fetched    int                   // frames in batch that Receive has not seen
@@ -134,7 +135,8 @@ func New(cfg Config) (*Stack, error) {
 	if s.cfg.Peers == nil {
 		s.cfg.Peers = budget.NewPeers(nil)
 	}
-	s.blocks = cfg.Port.Info().Blocks
+	info := cfg.Port.Info()
+	s.blocks, s.room = info.Blocks, info.TxRoom
 	s.block.slots = make([]ring.TxBuf, 0, MinBlockShort)
 	s.flush.at = tick.Never
 	s.budget.Init(ChallengesPerSecond, cfg.Seed)
@@ -201,6 +203,7 @@ func (s *Stack) Quiet() bool {
 // Transmit is the second half of Step. What nobody waits for comes after the frames have left.
 func (s *Stack) Transmit(now tick.Time) bool {
 	s.now = now
+	s.followRoom(now)
 	worked := s.expire(now)
 	worked = s.transmit(now) || worked
 	if s.released {

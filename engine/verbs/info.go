@@ -13,6 +13,7 @@ type Transport struct {
 	Interface string
 	XDPMode   string // "native" or "generic"
 	Transmit  string // "xdp", "packet-gso" or "xdp-live"
+	Way       string // how segments leave now, in packets of what size, and why; empty on the kernel's sockets
 	Copy      string // "copy" or "zero-copy"
 	Segments  int    // chunks that a received frame may span; 1 with zero-copy where the MTU allows it
 	MTU       int

@@ -108,6 +108,7 @@ type driver struct {
 	// loopback carries the connections to addresses of this host.
 	loopback *sockets.Driver
 	live     *liveFrames       // nil without TransmitLive
+	auto     bool              // Config.Transmit was TransmitAuto
 	ipsec    *ipsecState       // nil without Config.IPsec
 	watches  []*netwatch.Watch // all watches of the kernel's configuration
 	workers  []*worker
@@ -309,7 +310,7 @@ func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(acce
 func (x *driver) Describe() verbs.Transport {
 	return verbs.Transport{
 		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
-		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
+		Transmit: string(x.cfg.Transmit), Way: x.way(), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
 		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: x.att.NativeErr,
 		NoZeroCopy: x.socket.NoZeroCopy, BusyPoll: x.polling.String(),

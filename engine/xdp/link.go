@@ -164,9 +164,6 @@ func (x *driver) setMTU(link int) {
 // mtuRoom returns the maximum length of an IP packet that frames hold in both directions.
 func (x *driver) mtuRoom() int {
 	room := x.socket.TxRoom - ethernet
-	if x.cfg.Transmit == TransmitLive {
-		room = min(room, maxLiveMTU)
-	}
 	if x.socket.Segments == 1 {
 		room = min(room, x.socket.RxRoom-ethernet)
 	}

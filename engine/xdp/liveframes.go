@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -53,11 +52,6 @@ func (c *Config) framesPerRun() int {
 
 // livePort adds live frames to the socket of the i-th queue.
 func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
-	if x.cfg.MTU > maxLiveMTU {
-		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most "+
-			"%d (use %q or %q)", TransmitLive, x.cfg.MTU, maxLiveMTU,
-			TransmitGSO, TransmitXDP)
-	}
 	if i >= x.steer.LiveWorkers() {
 		x.base.Log().Warn("the driver made more queues than it had: live frames are not for all of them",
 			"interface", x.cfg.Interface, "queue", x.cfg.Queues[i])

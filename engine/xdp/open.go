@@ -22,7 +22,8 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 	if x.ns, err = x.cfg.Privileges.namespace(); err != nil {
 		return err
 	}
-	if err := x.cfg.chooseTransmit(link, nic.Type()); err != nil {
+	x.auto = x.cfg.Transmit == TransmitAuto
+	if err := x.cfg.chooseTransmit(nic.Type()); err != nil {
 		return err
 	}
 	x.steer, err = x.cfg.Privileges.steering(func() bpf.Options {

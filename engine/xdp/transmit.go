@@ -24,11 +24,10 @@ const (
 	TransmitGSO Transmit = "packet-gso"
 	// TransmitLive sends runs of segments as XDP live frames, and other segments through AF_XDP. While the driver does
 	// not take live frames, it sends all through AF_XDP; a veth takes them while its peer has an XDP program or GRO.
-	// See package ring/live. A frame must lie within a page, so the MTU may be 3346 at most.
+	// See package ring/live. A live frame lies within a page, so its packet has 3346 bytes at most, whatever the MTU.
 	TransmitLive Transmit = "xdp-live"
-	// TransmitAuto chooses the way that was measured to be the fastest. On a veth it is TransmitLive. With an MTU too
-	// large for that, and with transmit checksums off and the capabilities for it, it is TransmitGSO. Otherwise it is
-	// TransmitXDP.
+	// TransmitAuto chooses the way that was measured to move the most bytes, together with the size of its packets. On
+	// a veth it is TransmitLive, elsewhere TransmitXDP.
 	TransmitAuto Transmit = "auto"
 )
 
@@ -37,12 +36,12 @@ const (
 func (t Transmit) On(nic netlink.Link) (Transmit, error) {
 	a := nic.Attrs()
 	c := Config{Interface: a.Name, MTU: a.MTU, Transmit: t}
-	err := c.chooseTransmit(a.Index, nic.Type())
+	err := c.chooseTransmit(nic.Type())
 	return c.Transmit, err
 }
 
 // chooseTransmit replaces an empty Transmit and TransmitAuto by the chosen way; kind is the kind of the interface.
-func (c *Config) chooseTransmit(link int, kind string) error {
+func (c *Config) chooseTransmit(kind string) error {
 	switch c.Transmit {
 	case TransmitXDP, TransmitLive:
 	case "":
@@ -54,23 +53,33 @@ func (c *Config) chooseTransmit(link int, kind string) error {
 				c.Transmit, c.Interface)
 		}
 	case TransmitAuto:
-		c.Transmit = TransmitXDP
-		if kind != "veth" {
-			return nil
-		}
-		if c.MTU <= maxLiveMTU {
+		if c.Transmit = TransmitXDP; kind == "veth" {
 			c.Transmit = TransmitLive
-		} else if c.completes(kind) {
-			if s, err := c.sender(link); err == nil {
-				s.Close()
-				c.Transmit = TransmitGSO
-			}
 		}
 	default:
 		return fmt.Errorf("%w: transmit %q: there are %q, %q, %q and %q", verbs.ErrInvalid,
 			c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
+}
+
+// way says how segments leave now, in packets of what size, and why. Live frames make packets shorter: see live.Port.
+// Whatever way, a path or a peer that takes less counts.
+func (x *driver) way() string {
+	way, packet, why := x.cfg.Transmit, x.packetMTU(), "as configured"
+	live := way == TransmitLive && x.live != nil
+	switch {
+	case live && !x.live.on.Load():
+		way, why = TransmitXDP, "the driver takes no live frames now (a veth does while its peer has an XDP program or GRO)"
+	case live && packet > maxLiveMTU:
+		why = fmt.Sprintf("live frames lie within a page, and were measured to move more than packets of %d by other ways", packet)
+		packet = maxLiveMTU
+	case live:
+		why = "live frames were measured to move more than other ways"
+	case x.auto:
+		why = "other ways were measured to move more on a veth only"
+	}
+	return fmt.Sprintf("%s in packets of %d bytes: %s", way, packet, why)
 }
 
 // sender opens a packet socket for blocks.

@@ -14,7 +14,6 @@ import (
 	"xwarp/engine/xdp"
 	"xwarp/ring"
 	"xwarp/ring/gso"
-	"xwarp/ring/live"
 	"xwarp/ring/monitor"
 )
 
@@ -89,7 +88,8 @@ func TestTransmitGSO(t *testing.T) {
 // TestTransmitLive: both ends send live frames.
 func TestTransmitLive(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "3346", mtu: 3346},
-		{name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+		{name: "9000", mtu: 9000, markers: true}, {name: "ipv6", v6: true},
+		{name: "markers", markers: true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i, p := range tc.transmits(t, xdp.TransmitLive) {
 				s := p.Live()
@@ -126,32 +126,37 @@ func TestTransmitRefused(t *testing.T) {
 	}
 }
 
-// TestTransmitAuto: on a veth live frames while they fit, else blocks where checksums are complete, else frames.
+// TestTransmitAuto: on a veth live frames, in packets of at most 3346 bytes. While the peer has no XDP program, packets
+// are as long as the MTU.
 func TestTransmitAuto(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	for _, tc := range []struct {
-		mtu  int
-		off  topo.Offloads
-		want xdp.Transmit
-	}{{1500, topo.Offloads{}, xdp.TransmitLive}, {3346, topo.NoOffloads, xdp.TransmitLive},
-		{3347, topo.NoOffloads, xdp.TransmitGSO},
-		{9000, topo.Offloads{}, xdp.TransmitXDP}} {
-		da, _, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: tc.off, OffloadsB: tc.off},
-			func(c *xdp.Config) {
-				c.Transmit = xdp.TransmitAuto
-				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-					_, blocks := p.(*gso.Port)
-					_, frames := p.(*live.Port)
-					if blocks != (tc.want == xdp.TransmitGSO) ||
-						frames != (tc.want == xdp.TransmitLive) {
-						t.Errorf("%+v: %T", tc, p)
-					}
-					return p, nil
+		mtu       int
+		on, alone string // how the ways begin
+	}{{1500, "xdp-live in packets of 1500 bytes: live", "xdp in packets of 1500 bytes: the driver"},
+		{3346, "xdp-live in packets of 3346 bytes: live frames were", "xdp in packets of 3346"},
+		{9000, "xdp-live in packets of 3346 bytes: live frames lie within a page",
+			"xdp in packets of 9000 bytes: the driver"}} {
+		da, db, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
+			OffloadsB: topo.NoOffloads},
+			func(c *xdp.Config) { c.Transmit = xdp.TransmitAuto })
+		becomes := func(want string) {
+			t.Helper()
+			var got string
+			for range 50 { // the driver is asked five times a second
+				i := da.Transport()
+				if got = i.Way; i.Transmit == "xdp-live" && strings.HasPrefix(got, want) {
+					return
 				}
-			})
-		if got := da.Transport().Transmit; got != string(tc.want) {
-			t.Errorf("%+v: %s", tc, got)
+				time.Sleep(100 * time.Millisecond)
+			}
+			t.Errorf("MTU %d: %q, want %q", tc.mtu, got, want)
 		}
+		becomes(tc.on)
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		becomes(tc.alone)
 	}
 }

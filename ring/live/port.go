@@ -7,7 +7,8 @@
 // A call is synchronous: when Flush returns, the frames were copied and their slots are free. It makes and
 // frees a page pool, some 20 us; from MinRun frames on it pays. A frame lies within one page: see Room. The
 // device must have ndo_xdp_xmit, which a veth has only while its peer has an XDP program or GRO (netdev's
-// NDO_XMIT feature): otherwise frames are lost silently.
+// NDO_XMIT feature): otherwise frames are lost silently. While the device takes none, the Port is the Port below, with
+// the room of its slots.
 //
 // The program must be attached somewhere meanwhile, to any interface in any mode. Else each call takes it into the
 // kernel's dispatcher of XDP programs and out again, and waits for RCU twice: 44 ms were measured on a busy machine.
@@ -57,12 +58,13 @@ type Port struct {
 	ring.Port
 	run   Runner
 	on    *atomic.Bool
+	down  bool // live frames are off: slots are those of the Port below
 	slots []Slot
 	first uint32 // number of slots[0] among those of all workers
 	state *State
 	n     int // slots that were allocated since the last time that all were free
 	head  int // slots before it have left
-	open  int // slots that the writer has
+	open  int // slots that the writer has, of either kind
 	stats ring.LiveStats
 }
 
@@ -89,7 +91,17 @@ func MemoryOf(slots []byte, first uint32, state []byte) Memory {
 // on, as p is.
 func Wrap(p ring.Port, r Runner, m Memory, on *atomic.Bool) *Port {
 	m.State.end = m.First + uint32(len(m.Slots))
-	return &Port{Port: p, run: r, on: on, slots: m.Slots, first: m.First, state: m.State}
+	return &Port{Port: p, run: r, on: on, down: !on.Load(), slots: m.Slots, first: m.First,
+		state: m.State}
+}
+
+// Info is Port.Info with the room of the slots that AllocTx returns, which changes in Flush only.
+func (p *Port) Info() ring.Info {
+	i := p.Port.Info()
+	if !p.down {
+		i.TxRoom = Room
+	}
+	return i
 }
 
 // Live is Port.Live.
@@ -97,6 +109,13 @@ func (p *Port) Live() *ring.LiveStats { return new(p.stats) }
 
 // AllocTx is Port.AllocTx.
 func (p *Port) AllocTx() (ring.TxBuf, bool) {
+	if p.down {
+		b, ok := p.Port.AllocTx()
+		if ok {
+			p.open++
+		}
+		return b, ok
+	}
 	if p.n == len(p.slots) {
 		return ring.TxBuf{}, false
 	}
@@ -109,17 +128,26 @@ func (p *Port) AllocTx() (ring.TxBuf, bool) {
 
 // Send is Port.Send.
 func (p *Port) Send(b ring.TxBuf, n int) {
+	p.open--
+	if p.down {
+		p.stats.Single++
+		p.Port.Send(b, n)
+		return
+	}
 	if n > 0 && n <= Room {
 		p.slots[b.Slot()].length = uint32(n)
 	} else {
 		p.stats.Invalid++
 	}
-	p.open--
 }
 
 // CancelTx is Port.CancelTx.
 func (p *Port) CancelTx(b ring.TxBuf) {
 	p.open--
+	if p.down {
+		p.Port.CancelTx(b)
+		return
+	}
 	if int(b.Slot()) == p.n-1 && p.n > p.head {
 		p.n--
 	}
@@ -133,6 +161,7 @@ func (p *Port) Flush() ring.State {
 	st := p.copyDown()
 	if p.head == p.n && p.open == 0 {
 		p.head, p.n = 0, 0
+		p.down = !p.on.Load()
 	}
 	return st
 }

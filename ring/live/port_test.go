@@ -60,6 +60,10 @@ func (k *kernel) Flush() ring.State {
 	return ring.StateOK
 }
 
+func (k *kernel) CancelTx(ring.TxBuf) { k.free++ }
+
+func (k *kernel) Info() ring.Info { return ring.Info{TxRoom: 4096} }
+
 func (k *kernel) Stats() ring.Stats { return ring.Stats{} }
 
 func newPort(seed uint64, slots int) (*Port, *kernel) {
@@ -72,9 +76,11 @@ func newPort(seed uint64, slots int) (*Port, *kernel) {
 }
 
 // TestOrder: whatever way frames leave by, they leave in the order in which they were written, each once and
-// whole, while signals end runs early, runs fail, and the Port below has no room.
+// whole, while signals end runs early, runs fail, and the Port below has no room. The device takes live frames at
+// times, and frames are as long as the room of the time.
 func TestOrder(t *testing.T) {
 	var all ring.LiveStats
+	longest := 0
 	for seed := range uint64(300) {
 		p, k := newPort(seed, 64)
 		r := k.r
@@ -89,6 +95,10 @@ func TestOrder(t *testing.T) {
 		}
 		var want [][]byte
 		for len(want) < 2000 {
+			if r.IntN(20) == 0 {
+				p.on.Store(!p.on.Load())
+			}
+			room := p.Info().TxRoom
 			for range r.IntN(70) {
 				b, ok := p.AllocTx()
 				if !ok {
@@ -98,7 +108,8 @@ func TestOrder(t *testing.T) {
 					p.CancelTx(b)
 					continue
 				}
-				n := 14 + r.IntN(Room-13)
+				n := 14 + r.IntN(room-13)
+				longest = max(longest, n)
 				for i := range min(n, 32) {
 					b.Data[i] = byte(r.Uint32())
 				}
@@ -121,8 +132,8 @@ func TestOrder(t *testing.T) {
 		}
 		all.Runs, all.Single, all.Failed = all.Runs+s.Runs, all.Single+s.Single, all.Failed+s.Failed
 	}
-	if all.Runs == 0 || all.Single == 0 || all.Failed == 0 {
-		t.Errorf("%+v: something was not tried", all)
+	if longest <= Room || all.Runs == 0 || all.Single == 0 || all.Failed == 0 {
+		t.Errorf("%+v, frames of up to %d bytes: something was not tried", all, longest)
 	}
 }
 
@@ -137,6 +148,24 @@ func equal(got, want [][]byte) error {
 		}
 	}
 	return nil
+}
+
+// TestRoomAfterFlush: the room changes when all slots are free, and not while a writer has one.
+func TestRoomAfterFlush(t *testing.T) {
+	p, _ := newPort(1, 8)
+	b, _ := p.AllocTx()
+	p.on.Store(false)
+	for p.Flush() != ring.StateOK {
+	}
+	if got := p.Info().TxRoom; got != Room {
+		t.Errorf("%d bytes while a slot of %d is with the writer", got, Room)
+	}
+	p.CancelTx(b)
+	for p.Flush() != ring.StateOK {
+	}
+	if got := p.Info().TxRoom; got != 4096 {
+		t.Errorf("%d bytes, want those of the Port below", got)
+	}
 }
 
 // TestSlotOverFlush: a slot that its writer has while others are flushed, and gives back, takes no room for

@@ -50,7 +50,7 @@ func TestMeasure(t *testing.T) {
 				t.Errorf("%.0f frames arrived, %.0f were sent in the best turns", got, sent)
 			}
 			f := compareWays(ways, xdp.TransmitXDP)
-			if !strings.Contains(f.what, "frames/s") || f.status == Fail {
+			if !strings.Contains(f.what, "Gbit/s in packets of 1500 bytes") || f.status == Fail {
 				t.Errorf("%+v", f)
 			}
 			return nil
@@ -78,11 +78,12 @@ func TestMeasureBesideDevice(t *testing.T) {
 	})
 }
 
-// TestCompareWays judges figures that are given.
+// TestCompareWays judges figures that are given: by bytes, and not by packets.
 func TestCompareWays(t *testing.T) {
 	list := func() []*way {
-		return []*way{{name: xdp.TransmitXDP, rate: 100}, {name: xdp.TransmitGSO, rate: 110},
-			{name: xdp.TransmitLive, rate: 200}}
+		return []*way{{name: xdp.TransmitXDP, packet: 9000, rate: 100},
+			{name: xdp.TransmitGSO, packet: 9000, rate: 110},
+			{name: xdp.TransmitLive, packet: 3346, rate: 500}}
 	}
 	if f := compareWays(list(), xdp.TransmitLive); f.status != OK {
 		t.Errorf("auto takes the fastest: %+v", f)
@@ -90,6 +91,11 @@ func TestCompareWays(t *testing.T) {
 	f := compareWays(list(), xdp.TransmitXDP)
 	if f.status != Warn || !strings.Contains(f.remedy, `"xdp-live"`) {
 		t.Errorf("auto takes the slowest: %+v", f)
+	}
+	short := list()
+	short[2].rate = 250
+	if f := compareWays(short, xdp.TransmitXDP); f.status != OK {
+		t.Errorf("auto takes fewer and longer packets: %+v", f)
 	}
 	if f := compareWays(list()[:2], xdp.TransmitXDP); f.status != OK {
 		t.Errorf("a tenth is no reason: %+v", f)

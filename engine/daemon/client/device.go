@@ -371,8 +371,8 @@ func (d *Device) Transport() verbs.Transport {
 	i := &d.info
 	t := verbs.Transport{
 		Name: i.Transport, Daemon: true, Interface: i.Interface, XDPMode: i.XDPMode,
-		Transmit: i.Transmit,
-		Copy:     i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+		Transmit: i.Transmit, Way: i.Way,
+		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 		BusyPoll: i.BusyPoll,
 	}
 	if i.Fallback != "" {

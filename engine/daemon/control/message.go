@@ -132,6 +132,8 @@ type DeviceInfo struct {
 	MTU       int    `json:"mtu,omitempty"`
 	Queues    int    `json:"queues,omitempty"`
 	Fallback  string `json:"fallback,omitempty"` // why native mode could not be had
+	// Way is how segments leave now, in packets of what size, and why.
+	Way string `json:"way,omitempty"`
 	// NoZeroCopy is why zero-copy could not be had, where that is left to the driver.
 	NoZeroCopy string `json:"no_zero_copy,omitempty"`
 	// BusyPoll is "on", or why the workers do not poll the NIC.

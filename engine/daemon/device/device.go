@@ -63,12 +63,13 @@ type Opener struct {
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
 
-// Info returns the description of the device for programs.
-func (d *Device) Info() control.DeviceInfo {
+// Describe returns the description of the device for programs.
+func (d *Device) Describe() control.DeviceInfo {
 	t := d.Core.Transport()
 	return control.DeviceInfo{
 		Name: d.Name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode,
-		Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
+		Transmit: t.Transmit, Way: t.Way, Copy: t.Copy, Segments: t.Segments,
+		MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
 		BusyPoll: t.BusyPoll,
 	}
@@ -141,7 +142,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	}
 	dev.warnOfCPUs()
 	p.openPortMap(dev, before)
-	i := dev.Info()
+	i := dev.Describe()
 	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)

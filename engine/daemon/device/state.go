@@ -21,7 +21,7 @@ func (dev *Device) State() control.DeviceState {
 // stateWithPast returns the device with its counters and those of the past.
 func (dev *Device) stateWithPast() control.DeviceState {
 	contained := dev.Core.Contained()
-	s := control.DeviceState{DeviceInfo: dev.Info(), Contained: control.Counters(&contained),
+	s := control.DeviceState{DeviceInfo: dev.Describe(), Contained: control.Counters(&contained),
 		Link: dev.link(), PortMapper: dev.ports.state(dev.Config.PortMapper)}
 	if err := dev.Core.Stalled(); err != nil {
 		s.Error = err.Error() // a worker that has stalled does not answer

@@ -396,7 +396,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 	control.PassRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version,
-		Device: s.dev.Info(), Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()),
+		Device: s.dev.Describe(), Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()),
 		Limits: s.limitsByKey()}, []int{s.bellPage.TakeFd(), fd}}, err)
 }
 
@@ -444,7 +444,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 
 func deviceInfos(devices []*device.Device) (list []control.DeviceInfo) {
 	for _, v := range devices {
-		list = append(list, v.Info())
+		list = append(list, v.Describe())
 	}
 	return list
 }

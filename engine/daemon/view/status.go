@@ -32,6 +32,7 @@ type Device struct {
 	Transport string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	XDPMode   string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
 	Transmit  string   `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
+	Way       string   `json:"way,omitempty" doc:"how they leave now, in packets of what size, and why"`
 	Copy      string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
 	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
 	Queues    int      `json:"queues,omitempty" doc:"queues served"`
@@ -186,8 +187,8 @@ func MakeStatus(s *control.Snapshot) Status {
 
 func makeDevice(d *control.DeviceState) Device {
 	v := Device{
-		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Transmit: d.Transmit,
-		Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
+		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode,
+		Transmit: d.Transmit, Way: d.Way, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
 		Unowned: d.Steering[bpf.DropNoSocket.String()],
 		Lost:    append([]int{}, slices.Sorted(maps.Keys(d.Unowned))...), Dropped: []Drop{},
 		Fallback: d.Fallback, Copied: d.NoZeroCopy, BusyPoll: d.BusyPoll,

@@ -46,11 +46,10 @@ type way struct {
 
 // The program's side of the memory: struct live_slot and struct live_state of bpf/live.h.
 const (
-	liveSlot   = 8 + live.Room
-	liveFrame  = 8 // bytes before the frame; the first four are its length
-	liveState  = 64
-	liveFirst  = 4096 // the number of our first slot: other workers have those before it
-	maxLiveMTU = live.Room - 14
+	liveSlot  = 8 + live.Room
+	liveFrame = 8 // bytes before the frame; the first four are its length
+	liveState = 64
+	liveFirst = 4096 // the number of our first slot: other workers have those before it
 )
 
 // transmit draws how a host transmits, and says so in cfg.
@@ -66,7 +65,7 @@ func (w *wide) transmit(cfg *HostConfig, i int) {
 	case k == 0 && !w.off("blocks of "+cfg.Name):
 		y.slots = 0
 		w.blocks(cfg, y.rnd, &waysSeen.segments)
-	case k == 1 && w.mtu <= maxLiveMTU && !w.off("live frames of "+cfg.Name):
+	case k == 1 && !w.off("live frames of "+cfg.Name):
 		cfg.Wrap, cfg.Run = y.live, live.BestRun
 		cfg.Kernel.Poller = false                        // devices with live frames have no zero-copy
 		cfg.Latency = pick(w.rnd, cfg.Latency, ms, 5*ms) // a busy worker has more to send at a time
@@ -96,6 +95,9 @@ func (y *way) live(p ring.Port) (ring.Port, error) {
 func (y *way) gap() {
 	if !y.wide.one(4) || y.wide.off("live frames refused") {
 		return
+	}
+	if y.wide.mtu > live.Room { // segments become longer, and shorter again
+		y.wide.cuts, y.wide.judge.cuts = true, true
 	}
 	at, silent := y.wide.sometime(), pick(y.wide.rnd, 0, ms, 200*ms)
 	after := y.wide.sometime()

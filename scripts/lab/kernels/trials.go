@@ -153,7 +153,7 @@ func transmit(m *machine) (string, error) {
 		if l.Check != "transmit" {
 			continue
 		}
-		if !strings.Contains(l.What, "frames/s") {
+		if !strings.Contains(l.What, "Gbit/s") {
 			return "", errors.New(l.What)
 		}
 		return l.What, nil

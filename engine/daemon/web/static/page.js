@@ -187,6 +187,7 @@ function showDevices() {
       const cure = node("code", "", `xwarp doctor --interface ${d.device}`);
       item.append(node("p", "warn", `${plural(d.unowned, "frame")} dropped: on queues that are not served (${(d.unowned_queues || []).join(", ")}): `, cure));
     }
+    if (d.way) item.append(node("p", "", `segments: ${d.way}`));
     if (d.no_zero_copy) item.append(node("p", "", `no zero-copy: ${d.no_zero_copy}`));
     if (d.fallback) item.append(node("p", "warn", d.fallback));
     if (d.error) item.append(node("p", "bad", d.error));
