@@ -22,8 +22,8 @@ type FakeConfig struct {
 	LateTx bool    // Linux before 6.17: taken descriptors stay in the transmit ring until all that were seen are taken
 	MTU    int     // of the device; 0: 1500
 	Driver *Driver // what the driver says of itself; nil: the kernel does not tell
-	// Refuse, when set, is asked at each bind, and its errno is what the bind gives unless it is 0. Without
-	// it zero-copy is EOPNOTSUPP, as on veth.
+	// Refuse is called at each bind when it is set, and an errno other than 0 makes the bind fail. Without it a
+	// bind with zero-copy fails with EOPNOTSUPP, as on veth.
 	Refuse func(zeroCopy, segments bool) unix.Errno
 }
 

@@ -12,8 +12,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Sizes of a plot. Whoever shows an SVG takes a font of its own, of which some are a fifth wider than the one
-// that gonum measures: slack is for that.
+// Sizes of a plot. Viewers of an SVG use fonts of their own, and some are a fifth wider than the one that gonum
+// measures. slack is the room for that.
 const (
 	width  = 26 * vg.Centimeter
 	height = 13 * vg.Centimeter

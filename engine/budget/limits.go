@@ -162,8 +162,8 @@ var (
 // Bounds of the accounts themselves, because a peer with many addresses must not fill the memory, nor lock out those
 // who have none counted yet.
 const (
-	// MaxPeers and MaxNetworks bound the accounts of peers and of networks. What has no room counts in its
-	// network's, or in that of the rest.
+	// MaxPeers and MaxNetworks bound the accounts of peers and of networks. A peer without an account
+	// is charged to its network's; a network without one is charged to one account for all others.
 	MaxPeers    = 16384
 	MaxNetworks = 8192
 	// MaxPeersOfNetwork is the share of one network in MaxPeers.

@@ -16,7 +16,7 @@ type refuser struct {
 	withFiles chan *net.UnixConn // connections with descriptors, which a goroutine closes
 }
 
-// refuse sends e and closes c.
+// refuse sends e and closes c. A goroutine closes a connection in which descriptors wait, since that may block.
 func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	// does not block: the buffer of a new socket has room
 	control.NewConn(c, control.MaxRequest).Send(control.KindReply,

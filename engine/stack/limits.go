@@ -43,10 +43,10 @@ const (
 	// /64), which whoever is on it can fill with addresses that nobody has.
 	MaxHops          = 4096
 	MaxHopsOfNetwork = 256
-	// HopIdle is how long an unused one is kept, so that the next connection can begin with it.
+	// HopIdle is how long an unused next hop is kept, so that the next connection can begin with it.
 	HopIdle = tick.Minute
 	// MaxHeld bounds the segments that wait for a next hop, and MaxHeldOfHop those that wait for the same: as
-	// many SYNs of one peer as may come before the kernel knows its address.
+	// many answers to SYNs of one peer as are made before the kernel knows its Ethernet address.
 	MaxHeld      = 8192
 	MaxHeldOfHop = 64
 	// HopRetry is the shortest pause between two requests to confirm a next hop.

@@ -117,7 +117,7 @@ func (l *link) receive(ctx context.Context) (m Message, err error) {
 	return m, nil
 }
 
-// expect is receive for a message that must be of one type.
+// expect receives the next message, and fails unless its type is t.
 func (l *link) expect(ctx context.Context, t Type) (Message, error) {
 	m, err := l.receive(ctx)
 	return m, checkType(t, &m, err)

@@ -179,7 +179,8 @@ func (p *Path) damage(b *Buf, now tick.Time) {
 // hit decides with probability fraction; a stage that is off draws nothing.
 func hit(r *rand.Rand, fraction float64) bool { return fraction > 0 && r.Float64() < fraction }
 
-// shuffle holds a frame back or lets it pass those that are held.
+// shuffle reorders. It holds b back until some later frames have left or ReorderHold is over, or sends b now, ahead of
+// those that are held.
 func (p *Path) shuffle(b *Buf) {
 	if hit(p.reorderRand, p.cfg.Reorder) && len(p.reorder) < maxHeldForReorder {
 		b.ahead = 1 + p.reorderRand.IntN(p.cfg.ReorderDepth)

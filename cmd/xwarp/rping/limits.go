@@ -16,7 +16,7 @@ const (
 	// maxServed bounds the connections that a persistent server serves at the same time, each with MaxSize bytes and a
 	// goroutine; a client beyond it is rejected.
 	maxServed = 256
-	// maxSilence is how long one of them may do nothing when there is no place for others.
+	// maxSilence is how long a connection may be idle while all places are taken; then it is closed.
 	maxSilence = 30 * time.Second
 
 	// closeGrace is longer than the engine's own close timeout, after which it resets the connection.

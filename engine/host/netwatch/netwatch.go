@@ -142,8 +142,8 @@ func (w *Watch) Counters() Counters {
 	return w.n
 }
 
-// countFault changes a counter.
-func (w *Watch) countFault(f func(n *Counters)) {
+// count changes the counters under the lock.
+func (w *Watch) count(f func(n *Counters)) {
 	w.mu.Lock()
 	f(&w.n)
 	w.mu.Unlock()
@@ -219,7 +219,7 @@ func (w *Watch) parse(b []byte) error {
 	if err != nil {
 		return unix.ENOBUFS // it may have said anything: the same cure
 	}
-	w.countFault(func(n *Counters) { n.Changes += uint64(len(list)) })
+	w.count(func(n *Counters) { n.Changes += uint64(len(list)) })
 	for i := range list {
 		if h := &list[i].Header; h.Type >= unix.NLMSG_MIN_TYPE {
 			w.opt.Change(h.Type, list[i].Data)
@@ -230,7 +230,7 @@ func (w *Watch) parse(b []byte) error {
 
 // overrun handles the kernel's report that it dropped changes.
 func (w *Watch) overrun() {
-	w.countFault(func(n *Counters) { n.Overruns++ })
+	w.count(func(n *Counters) { n.Overruns++ })
 	if now := time.Now(); now.Sub(w.logged) > sayAgain {
 		w.logged = now
 		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what",

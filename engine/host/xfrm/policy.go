@@ -64,7 +64,7 @@ func (p *Policy) String() string {
 // ForTCP reports whether p is for TCP connections.
 func (p *Policy) ForTCP() bool { return p.Protocol == 0 || p.Protocol == unix.IPPROTO_TCP }
 
-// Matches reports whether p is for a TCP connection.
+// Matches reports whether the selectors of p cover the TCP connection between local and remote.
 func (p *Policy) Matches(local, remote netip.AddrPort) bool {
 	return p.ForTCP() &&
 		p.Local.Contains(local.Addr().Unmap()) && p.Remote.Contains(remote.Addr().Unmap()) &&
