@@ -24,7 +24,8 @@ func (p *roomyPort) Info() ring.Info {
 }
 
 // TestSegmentsFollowRoom changes the longest frame of the sender's port while segments are in flight, of which 2 % are
-// lost. No frame is longer than the port takes; EMSS follows both ways, and the announced MSS stays.
+// lost, and all that are long right before the room shrinks. No frame is longer than the port takes; EMSS follows both
+// ways, and the announced MSS stays.
 func TestSegmentsFollowRoom(t *testing.T) {
 	const long = 3 * ring.ChunkSize
 	split := uint64(0)
@@ -52,12 +53,12 @@ func TestSegmentsFollowRoom(t *testing.T) {
 			}
 			port := &roomyPort{x.s[0].port, long}
 			x.s[0].port = port
-			longest, lossy := 0, false
+			longest, lossy, random := 0, false, rand.New(rand.NewPCG(1, 2))
 			x.lose = func(i int, frame []byte) bool {
 				if i == 0 {
 					longest = max(longest, len(frame))
 				}
-				return lossy && rand.IntN(2) == 0 || rand.IntN(50) == 0
+				return lossy && i == 0 && len(frame) > live.Room || random.IntN(50) == 0
 			}
 			for round := range 6 {
 				port.room = []int{live.Room, long}[round%2]
