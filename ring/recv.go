@@ -112,7 +112,7 @@ func (s *Socket) Release(p *Packet) {
 	if s.k != nil {
 		f := &s.frames
 		for _, g := range p.frags[:p.n] {
-			i := g.off >> (f.shift & 31)
+			i := uint32(f.chunkAt(uint64(g.off)))
 			if i >= uint32(len(f.rx)) || f.rx[i] != OwnerRx {
 				f.freeRx(i) // which says what is wrong
 				continue
