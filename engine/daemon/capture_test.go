@@ -59,7 +59,7 @@ func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()
 	return v
 }
 
-// conversation is a connection without markers from a daemon's program on host A to an engine on host B.
+// conversation is a connection from a daemon's program on host A to an engine on host B.
 type conversation struct {
 	socket string
 	p      *verbstest.End
@@ -67,24 +67,33 @@ type conversation struct {
 	ctx    context.Context
 }
 
+// converse connects both ends, without markers.
 func converse(t *testing.T, tn *topo.Net) *conversation {
 	t.Helper()
-	_, socket := run(t, tn.A, ethTable+"[mpa]\nmarkers = false\n")
-	var far *xdp.Device
+	v := awaitConversation(t, tn, ethTable+"[mpa]\nmarkers = false\n",
+		verbs.MPAConfig{Markers: verbs.MarkersOff}, 2)
+	v.p = v.connect(t)
+	return v
+}
+
+// awaitConversation starts both ends, of which the far one accepts n connections.
+func awaitConversation(t *testing.T, tn *topo.Net, text string, far verbs.MPAConfig,
+	n int) *conversation {
+	t.Helper()
+	_, socket := run(t, tn.A, text)
+	var dev *xdp.Device
 	if err := tn.B.Do(func() (err error) {
-		far, err = xdp.Open(xdp.Config{Interface: "eth0",
-			Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}}})
+		dev, err = xdp.Open(xdp.Config{Interface: "eth0", Options: core.Options{MPA: far}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { far.Close() })
+	t.Cleanup(func() { dev.Close() })
 	v := &conversation{socket: socket, peer: netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)}
-	responder(t, far, v.peer, 2)
+	responder(t, dev, v.peer, n)
 	var cancel context.CancelFunc
 	v.ctx, cancel = context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
-	v.p = v.connect(t)
 	return v
 }
 
@@ -187,20 +196,7 @@ func TestCaptureMidConnection(t *testing.T) {
 // live frames, each of which begins with an FPDU with a right CRC, and markers that point to its beginning.
 func TestCaptureLiveFrames(t *testing.T) {
 	tn := hosts(t, topo.Options{MTU: 9000})
-	_, socket := run(t, tn.A, ethTable)
-	var far *xdp.Device
-	if err := tn.B.Do(func() (err error) {
-		far, err = xdp.Open(xdp.Config{Interface: "eth0"})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { far.Close() })
-	v := &conversation{socket: socket, peer: netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)}
-	responder(t, far, v.peer, 1)
-	var cancel context.CancelFunc
-	v.ctx, cancel = context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+	v := awaitConversation(t, tn, ethTable, verbs.MPAConfig{}, 1)
 	time.Sleep(time.Second) // the daemon knows by then that the other end has a program
 	v.p = v.connect(t)
 	const want = "xdp-live in packets of 3346 bytes: "

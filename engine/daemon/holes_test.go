@@ -66,14 +66,20 @@ func present(t testing.TB, fd int) int64 {
 	return 512 * st.Blocks
 }
 
+// dialForPD returns a client with a protection domain.
+func dialForPD(t testing.TB, socket string) (r *raw, pd control.Object) {
+	t.Helper()
+	r = dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	r.must(&pd, control.OpAllocPD, "")
+	return r, pd
+}
+
 // TestHoles registers memory without pages. A page that the daemon touched first would be charged to its
 // control group, and stay so after the region is gone: no registration may make one.
 func TestHoles(t *testing.T) {
 	_, socket := kernel(t, "")
-	r := dialRaw(t, socket)
-	control.CloseAll(r.hello())
-	var pd control.Object
-	r.must(&pd, control.OpAllocPD, "")
+	r, pd := dialForPD(t, socket)
 	const size = 1 << 20
 	for _, access := range []int{1, 2} { // local write, remote read
 		for name, fd := range map[string]int{
@@ -199,10 +205,7 @@ func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error 
 // TestShortenedMeanwhile cuts memory off while it is registered: that works or is refused, and the daemon lives.
 func TestShortenedMeanwhile(t *testing.T) {
 	_, socket := kernel(t, "")
-	r := dialRaw(t, socket)
-	control.CloseAll(r.hello())
-	var pd control.Object
-	r.must(&pd, control.OpAllocPD, "")
+	r, pd := dialForPD(t, socket)
 	const size = 1 << 20
 	fd := shmFile(t, size)
 	ctx, cancel := context.WithCancel(t.Context())
