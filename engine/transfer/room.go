@@ -99,7 +99,8 @@ func (r *Region) settle() {
 	}
 }
 
-// contended reports whether another put waits for memory that a put of the peer who has.
+// contended reports whether a put waits for memory that the end of a put of peer who could give it: the one that waits
+// is of the same peer, or too few bytes of the room are free for it.
 func (r *Region) contended(who netip.Prefix) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
