@@ -43,8 +43,11 @@ type Batch struct {
 
 // batched is a file that waits for Commit.
 type batched struct {
-	*File
-	replaces bool // its name has older content
+	fd       int
+	dir      *Dir
+	name     string // that Commit gives
+	staged   *File  // of fd, which has another name until then; nil: it has none
+	replaces bool   // its name has older content
 }
 
 // Add stages content for name in d, with its permissions and its time of change. d stays open until Commit or Close.
@@ -56,43 +59,59 @@ func (b *Batch) Add(d *Dir, name string, mode fs.FileMode, modified time.Time, c
 	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
 		older = st.Size
 	}
-	f, err := d.createBatched(name, older >= 0)
+	f, err := d.createBatched(name, mode.Perm(), older >= 0)
 	if err != nil {
 		return 0, err
 	}
-	if _, err = f.Write(content); err == nil {
-		err = f.Chmod(mode.Perm())
-	}
-	if err == nil {
-		err = f.SetTime(modified)
-	}
-	if err == nil {
-		err = b.noteDisk(f)
+	if err = f.write(content); err == nil {
+		err = f.setAttr(b, mode.Perm(), modified)
 	}
 	if err != nil {
-		return 0, errors.Join(err, f.Drop())
+		err = &fs.PathError{Op: "write", Path: d.path(name), Err: err}
+		return 0, errors.Join(err, f.drop())
 	}
-	b.files = append(b.files, batched{f, older >= 0})
+	b.files = append(b.files, f)
 	return older, nil
 }
 
 // createBatched makes an empty file for name. One that replaces nothing has no name before Commit, where the file
 // system supports O_TMPFILE: ext4 then changes the directory once and not three times.
-func (d *Dir) createBatched(name string, replaces bool) (*File, error) {
-	if replaces {
-		return d.Create(name, 0o600)
+func (d *Dir) createBatched(name string, mode fs.FileMode, replaces bool) (batched, error) {
+	if !replaces {
+		const flags = unix.O_RDWR | unix.O_TMPFILE | unix.O_CLOEXEC
+		if fd, err := unix.Openat(d.fd(), ".", flags, uint32(mode)); err == nil {
+			return batched{fd: fd, dir: d, name: name}, nil
+		}
 	}
-	fd, err := unix.Openat(d.fd(), ".", os.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	f, err := d.Create(name, 0o600)
 	if err != nil {
-		return d.Create(name, 0o600)
+		return batched{}, err
 	}
-	return &File{os.NewFile(uintptr(fd), d.path(name)), d, name, ""}, nil
+	return batched{int(f.Fd()), d, name, f, replaces}, nil
 }
 
-// noteDisk records which file system f is on.
-func (b *Batch) noteDisk(f *File) error {
+func (f *batched) write(content []byte) error {
+	for len(content) > 0 {
+		n, err := unix.Write(f.fd, content)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		content = content[max(n, 0):]
+	}
+	return nil
+}
+
+// setAttr gives f its permissions, unless it was made with them, and its time of change. It records the file system.
+func (f *batched) setAttr(b *Batch, mode fs.FileMode, modified time.Time) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil || b.disks[st.Dev] != nil {
+	err := unix.Fstat(f.fd, &st)
+	if err == nil && st.Mode&0o777 != uint32(mode) {
+		err = unix.Fchmod(f.fd, uint32(mode))
+	}
+	if err == nil {
+		err = setTime(f.fd, modified)
+	}
+	if err != nil || b.disks[st.Dev] != nil {
 		return err
 	}
 	at, err := f.dir.openFile(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -106,15 +125,32 @@ func (b *Batch) noteDisk(f *File) error {
 	return nil
 }
 
+// close closes f. A file that has no name is gone then.
+func (f *batched) close() error {
+	if f.staged != nil {
+		return f.staged.Close()
+	}
+	return unix.Close(f.fd)
+}
+
+// drop closes f, which has not been committed, and removes it.
+func (f *batched) drop() error {
+	if f.staged != nil {
+		return f.staged.Drop()
+	}
+	return unix.Close(f.fd)
+}
+
 // Commit gives every file its name and closes it. The errors are those of the files, in the order of Add; nil is
 // success. Older content is replaced only after the new content was written to the disk. A file without older content
 // may be empty after a power failure that comes before Sync.
 func (b *Batch) Commit() []error {
 	errs := make([]error, len(b.files))
-	for i, f := range b.files {
-		errs[i] = f.writeBack(unix.SYNC_FILE_RANGE_WRITE)
+	for i := range b.files {
+		errs[i] = b.files[i].writeBack(unix.SYNC_FILE_RANGE_WRITE)
 	}
-	for i, f := range b.files {
+	for i := range b.files {
+		f := &b.files[i]
 		if errs[i] == nil {
 			errs[i] = f.writeBack(unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER)
 		}
@@ -122,41 +158,43 @@ func (b *Batch) Commit() []error {
 			errs[i] = f.place()
 		}
 		if errs[i] != nil {
-			errs[i] = errors.Join(errs[i], f.Drop())
+			errs[i] = errors.Join(errs[i], f.drop())
 		} else {
-			errs[i] = f.Close()
+			errs[i] = f.close()
 		}
 	}
-	b.files = nil
+	b.files = b.files[:0]
 	return errs
 }
 
 // writeBack writes the content to the disk, where it replaces other content.
-func (f batched) writeBack(flags int) error {
+func (f *batched) writeBack(flags int) error {
 	if !f.replaces {
 		return nil
 	}
-	if err := unix.SyncFileRange(int(f.Fd()), 0, 0, flags); err != nil {
-		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
+	if err := unix.SyncFileRange(f.fd, 0, 0, flags); err != nil {
+		return fmt.Errorf("writing %s to disk: %w", f.dir.path(f.name), err)
 	}
 	return nil
 }
 
 // place gives f its name, without asking the disk.
-func (f *File) place() error {
-	if f.now == "" {
-		opened := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-		err := unix.Linkat(unix.AT_FDCWD, opened, f.dir.fd(), f.name, unix.AT_SYMLINK_FOLLOW)
-		if err != nil {
-			return &os.LinkError{Op: "link", Old: opened, New: f.dir.path(f.name), Err: err}
+func (f *batched) place() error {
+	if f.staged != nil {
+		if err := f.dir.checkName(f.name, nil); err != nil {
+			return err
 		}
-		f.now = f.name
-		return nil
+		return f.dir.rename(f.staged.now, f.name)
 	}
-	if err := f.dir.checkName(f.name, nil); err != nil {
-		return err
+	err := unix.Linkat(f.fd, "", f.dir.fd(), f.name, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.ENOENT) { // Linux before 6.10, without CAP_DAC_READ_SEARCH
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.fd), f.dir.fd(), f.name,
+			unix.AT_SYMLINK_FOLLOW)
 	}
-	return f.dir.rename(f.now, f.name)
+	if err != nil {
+		return &fs.PathError{Op: "link", Path: f.dir.path(f.name), Err: err}
+	}
+	return nil
 }
 
 // Sync makes every file that was committed durable, and whatever else the same file systems have in memory.
@@ -174,8 +212,8 @@ func (b *Batch) Sync() error {
 // Close drops the files that are not committed, and forgets the file systems.
 func (b *Batch) Close() error {
 	var err error
-	for _, f := range b.files {
-		err = errors.Join(err, f.Drop())
+	for i := range b.files {
+		err = errors.Join(err, b.files[i].drop())
 	}
 	for _, d := range b.disks {
 		err = errors.Join(err, d.Close())

@@ -105,7 +105,7 @@ type File struct {
 	*os.File
 	dir  *Dir
 	name string // that Commit gives
-	now  string // that it has; empty: none
+	now  string // that it has
 }
 
 // Create makes an empty file that shall replace name.
@@ -202,13 +202,16 @@ func (f *File) Allocate(n int64) error {
 
 // SetTime says when f was changed.
 func (f *File) SetTime(t time.Time) error {
-	when := unix.NsecToTimespec(t.UnixNano())
-	both := []unix.Timespec{when, when} // of the last access too
-	err := unix.UtimesNanoAt(int(f.Fd()), "", both, unix.AT_EMPTY_PATH)
-	if err != nil {
+	if err := setTime(int(f.Fd()), t); err != nil {
 		return &fs.PathError{Op: "utimensat", Path: f.Name(), Err: err}
 	}
 	return nil
+}
+
+// setTime sets the times of the last change and of the last access.
+func setTime(fd int, t time.Time) error {
+	when := unix.NsecToTimespec(t.UnixNano())
+	return unix.UtimesNanoAt(fd, "", []unix.Timespec{when, when}, unix.AT_EMPTY_PATH)
 }
 
 // ErrUnsure is wrapped when a name leads to the new content, and might lead to the old one after a crash
@@ -292,9 +295,6 @@ func (f *File) Keep() error { return f.Close() }
 
 // Drop closes f and takes it away. It must not have been committed.
 func (f *File) Drop() error {
-	if f.now == "" {
-		return f.Close()
-	}
 	return errors.Join(f.dir.remove(f.now), f.Close())
 }
 
