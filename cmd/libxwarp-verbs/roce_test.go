@@ -118,12 +118,17 @@ func TestPeerKilled(t *testing.T) {
 	}
 }
 
-// TestDatagramsRefused has a program of datagrams say that there are none.
-func TestDatagramsRefused(t *testing.T) {
+// TestTypesRefused has programs with other types of queue pairs say that these are not offered.
+func TestTypesRefused(t *testing.T) {
 	a, b := rocePair(t, "xdp")
-	p := a.start(t, "ibv_ud_pingpong -g 0", b)
-	if out := p.end(t); p.err == nil || !strings.Contains(out, "Couldn't create QP") {
-		t.Errorf("%v:\n%s", p.err, out)
+	for line, want := range map[string]string{
+		"ibv_ud_pingpong -g 0":   "not offered: a queue pair that is not reliable and connected",
+		"ibv_xsrq_pingpong -g 0": "not offered: extended reliable connections (XRC)",
+	} {
+		p := a.start(t, line, b)
+		if out := p.end(t); p.err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v:\n%s", line, p.err, out)
+		}
 	}
 }
 

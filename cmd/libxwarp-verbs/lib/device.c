@@ -357,7 +357,8 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 
 static const struct verbs_context template = {
 	.query_port = query_port, .query_device_ex = query_device_ex, .create_cq_ex = xw_create_cq_ex,
-	.create_qp_ex = xw_create_qp_ex, .create_srq_ex = xw_create_srq_ex, .sz = sizeof(struct verbs_context),
+	.create_qp_ex = xw_create_qp_ex, .create_srq_ex = xw_create_srq_ex, .open_xrcd = xw_open_xrcd,
+	.sz = sizeof(struct verbs_context),
 	.context = {
 		.ops = {.poll_cq = xw_poll_cq, .req_notify_cq = xw_req_notify_cq, .post_send = xw_post_send, .post_recv = xw_post_recv,
 			.post_srq_recv = xw_post_srq_recv, .alloc_mw = xw_alloc_mw, .dealloc_mw = xw_dealloc_mw,

@@ -170,6 +170,7 @@ int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr *
 int xw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int xw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *a);
+struct ibv_xrcd *xw_open_xrcd(struct ibv_context *c, struct ibv_xrcd_init_attr *a);
 void xw_srq_limit(struct session *s, uint32_t handle);
 void xw_qp_gone(struct session *s, uint32_t handle);
 void xw_qps_lost(struct session *s); /* the daemon is gone; the session's lock is held */

@@ -65,6 +65,12 @@ struct ibv_srq *xw_create_srq_ex(struct ibv_context *context, struct ibv_srq_ini
 	return xw_null(xw_refused("a shared receive queue that is not basic (XRC, tag matching)"));
 }
 
+struct ibv_xrcd *xw_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *a)
+{
+	(void)context, (void)a;
+	return xw_null(xw_refused("extended reliable connections (XRC)"));
+}
+
 EXPORT int ibv_modify_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr, int mask)
 {
 	struct srq *q = container_of(ib, struct srq, ib);
