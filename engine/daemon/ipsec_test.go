@@ -606,7 +606,8 @@ func TestReloadIPsec(t *testing.T) {
 	}
 }
 
-// TestIPsecWithoutPolicy has this host's kernel, in which no IKE daemon has installed anything: status says so.
+// TestIPsecWithoutPolicy has this host's kernel, in which no IKE daemon has installed anything: status says so, and so
+// does the error of a program that cannot connect.
 func TestIPsecWithoutPolicy(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+ipsecTable)
@@ -618,8 +619,10 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 	e := verbstest.New(t, dev, 4096)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if _, err := e.Dial(ctx, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)); err == nil {
-		t.Fatal("connected")
+	_, err = e.Dial(ctx, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	if !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "wait for an SA of IPsec") {
+		t.Fatalf("connecting: %v", err)
 	}
 	s := d.Snapshot().Devices[0].IPsec
 	const remedy = "add a CHILD_SA with this mode, the engine's if_id"

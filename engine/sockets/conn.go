@@ -279,6 +279,9 @@ func (c *conn) Transport() string { return "kernel" }
 // TCPInfo implements core.Carrier. It returns nothing, because the kernel has its own TCP_INFO.
 func (c *conn) TCPInfo() *verbs.TCPInfo { return nil }
 
+// Obstacle implements core.Carrier.
+func (c *conn) Obstacle() error { return nil }
+
 // OnEstablished implements core.Carrier.
 func (c *conn) OnEstablished(s *core.Share) {
 	c.conn.Charge.Established()

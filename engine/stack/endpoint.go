@@ -2,6 +2,7 @@ package stack
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 
 	"xwarp/engine/budget"
@@ -214,11 +215,21 @@ func (e *Endpoint) Err() error {
 	switch c := e.conn.Cause(); {
 	case c == tcp.CauseClosed:
 		return nil
-	case (c == tcp.CauseTimeout || c == tcp.CauseKeepalive) && e.flow != nil && e.flow.out == nil:
-		return fmt.Errorf("%w; packets to it wait for an SA of IPsec, and xwarp status says why", c)
+	case (c == tcp.CauseTimeout || c == tcp.CauseKeepalive) && e.Obstacle() != nil:
+		return fmt.Errorf("%w; %w", c, e.Obstacle())
 	default:
 		return c
 	}
+}
+
+var errNoSA = errors.New("packets to it wait for an SA of IPsec, and xwarp status says why")
+
+// Obstacle returns what keeps the packets of e from leaving, nil for nothing.
+func (e *Endpoint) Obstacle() error {
+	if e.flow != nil && e.flow.out == nil {
+		return errNoSA
+	}
+	return nil
 }
 
 // Conn returns the TCP connection, for its state and counters. After changing anything call Wake.

@@ -52,6 +52,14 @@ func (c *conn) TCPInfo() *verbs.TCPInfo {
 	return &verbs.TCPInfo{Info: t.Info(core.Now()), Counters: t.Counters()}
 }
 
+// Obstacle implements core.Carrier.
+func (c *conn) Obstacle() error {
+	if c.Endpoint == nil {
+		return nil
+	}
+	return c.Endpoint.Obstacle()
+}
+
 // OnEstablished implements core.Carrier.
 func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.Confirm()

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -178,7 +179,10 @@ func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 	case <-ctx.Done():
 		d.cancel(id)
 		if a = <-ch; errors.Is(a.err, context.Canceled) {
-			a.err = context.Cause(ctx)
+			_, more, _ := strings.Cut(a.err.Error(), context.Canceled.Error())
+			if a.err = context.Cause(ctx); more != "" { // what the daemon knows besides
+				a.err = fmt.Errorf("%w%s", a.err, more)
+			}
 		}
 	}
 	if a.err == nil && result != nil {

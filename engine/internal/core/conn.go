@@ -52,6 +52,8 @@ type Carrier interface {
 	// OnEstablished is called when MPA's start-up is done. The peer's charge is then that of an established connection,
 	// and the connection has its turns in the share s of its owner.
 	OnEstablished(s *Share)
+	// Obstacle returns what keeps segments from leaving, nil for nothing.
+	Obstacle() error
 	// Reclaim makes the carrier stop reading memory that the queue pair lent to it.
 	Reclaim()
 }
@@ -134,13 +136,22 @@ func (c *Conn) abort() {
 	}
 }
 
-// await waits for the result of the attempt. It aborts the attempt when ctx is done.
+// await waits for the result of the attempt. It aborts the attempt when ctx is done, and says what kept its segments.
 func (c *Conn) await(ctx context.Context) error {
 	select {
 	case err := <-c.result:
 		return err
 	case <-ctx.Done():
-		c.call(c.abort)
+		var obstacle error
+		c.call(func() {
+			if c.carrier != nil {
+				obstacle = c.carrier.Obstacle()
+			}
+			c.abort()
+		})
+		if obstacle != nil {
+			return fmt.Errorf("%w; %w", context.Cause(ctx), obstacle)
+		}
 		return context.Cause(ctx)
 	}
 }

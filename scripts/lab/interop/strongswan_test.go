@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
 	"xwarp/engine/esp"
@@ -252,6 +254,9 @@ func TestStrongSwan(t *testing.T) {
 	h.protect(t, esp.Transport, false)
 	t.Run("rekey", h.testRekey)
 	t.Run("kill", h.testKill)
+	t.Run("clock", h.testClock)
+	t.Run("ports", h.testPorts)
+	t.Run("secret", h.testSecret)
 }
 
 // test runs rping in one mode. The longest packet is nearly as long as the MTU lets it.
@@ -330,6 +335,88 @@ func (h *ikeHosts) testKill(t *testing.T) {
 	}
 	h.pings(t, false)
 	link()
+}
+
+// testClock sets the clock of each host forward and back below one connection: the kernel's SAs expire by that clock.
+func (h *ikeHosts) testClock(t *testing.T) {
+	link := h.capture(t)
+	client, server := h.ping(t)
+	defer server.Kill()
+	defer client.Kill()
+	for _, m := range []*vm.VM{h.ours, h.siw} {
+		for _, hours := range []int{2, -4, 2} {
+			h.script(t, m, fmt.Sprintf("date -s @$(($(date +%%s) + %d))", hours*3600))
+			time.Sleep(2 * time.Second)
+			before := h.state(t)
+			h.await(t, client, func(s *ikeState) bool {
+				return s.payloadIn() > before.payloadIn()+1<<16
+			})
+		}
+	}
+	link()
+}
+
+// testPorts has charon add policies of the server's port below a connection, which goes on over the SAs of those.
+func (h *ikeHosts) testPorts(t *testing.T) {
+	link := h.capture(t)
+	client, server := h.ping(t)
+	defer server.Kill()
+	defer client.Kill()
+	h.await(t, client, func(s *ikeState) bool { return s.payloadIn() > 1<<16 })
+	h.countSAs(t, link, 2)
+
+	link = h.capture(t)
+	for _, c := range []struct {
+		m    *vm.VM
+		side string
+	}{{h.siw, "local_ts"}, {h.ours, "remote_ts"}} {
+		h.script(t, c.m, fmt.Sprintf(`cd /tmp/swanctl
+sed -n '/^      xwarp {/,/^      }/p' swanctl.conf |
+	sed 's/xwarp {/port {/; s/%s = dynamic.6./%[1]s = dynamic[6\/7174]/' >child
+sed -i '/^    children {/r child' swanctl.conf
+`, c.side)+swanctl("--load-conns"))
+	}
+	before := h.state(t)
+	h.await(t, client, func(s *ikeState) bool {
+		return s.payloadIn() > before.payloadIn()+1<<17
+	})
+	h.countSAs(t, link, 4)
+}
+
+// countSAs ends a capture and fails unless it has packets of n SAs.
+func (h *ikeHosts) countSAs(t *testing.T, link func() [][]byte, n int) {
+	t.Helper()
+	spis := map[uint32]bool{}
+	for _, b := range link() {
+		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
+		spis[p.Layer(layers.LayerTypeIPSecESP).(*layers.IPSecESP).SPI] = true
+	}
+	if len(spis) != n {
+		t.Errorf("the link has packets of %d SAs, and not of %d", len(spis), n)
+	}
+}
+
+// testSecret has a client connect while the hosts have different secrets: it fails and says why, nothing leaves in the
+// clear, and it connects as soon as the secrets are the same.
+func (h *ikeHosts) testSecret(t *testing.T) {
+	link := h.capture(t)
+	change := func(from, to string) {
+		h.script(t, h.ours, fmt.Sprintf(
+			"sed -i 's/secret = \"%s/secret = \"%s/' /tmp/swanctl/swanctl.conf\n! ",
+			from, to)+
+			swanctl("--terminate --ike xwarp --force")+swanctl("--load-all"))
+	}
+	change("a", "not a")
+	out, code, err := h.ours.Run(fmt.Sprintf("/share/xwarp rping -c -C 1 -p 7174 "+
+		"--transport daemon --socket /tmp/control -a %v", h.siw.Addr4), time.Minute)
+	if err != nil || code == 0 || !strings.Contains(out, "wait for an SA") {
+		t.Errorf("status %d, %v: %s", code, err, out)
+	}
+	if list := link(); len(list) > 0 {
+		t.Errorf("%d packets of ESP without SAs", len(list))
+	}
+	change("not a", "a")
+	h.pings(t, false)
 }
 
 // await waits until xwarpd's state is right.
