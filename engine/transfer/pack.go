@@ -183,7 +183,7 @@ func (c *copying) fetchPack(m *Message) error {
 	out := c.packs.mr.Bytes()[:0:PackLen]
 	total, files := int64(0), 0
 	for i := range wanted {
-		longer, n := c.s.cfg.Tree.appendFile(out, wanted[i].Path)
+		longer, n := c.s.cfg.Tree.appendFile(out, c.packs.dirs, wanted[i].Path)
 		if longer == nil {
 			continue
 		}
@@ -194,29 +194,54 @@ func (c *copying) fetchPack(m *Message) error {
 	}
 	reply.Length, reply.Sum = uint64(len(out)), Sum(sha256.Sum256(out))
 	c.packEvent("fetch", files, total, begun)
-	return c.l.postMessage(&reply)
+	return errors.Join(c.packs.dirs.Close(), c.l.postMessage(&reply))
 }
 
 // appendFile appends a file to a pack; its result is nil when that is not possible.
-func (t *Tree) appendFile(b []byte, name string) (_ []byte, length int64) {
-	f, a, err := t.fetch(name)
+func (t *Tree) appendFile(b []byte, dirs staging.Dirs, name string) (_ []byte, length int64) {
+	fd, err := t.openPacked(dirs, name)
 	if err != nil {
 		return nil, 0
 	}
-	defer f.Close()
+	defer unix.Close(fd)
+	var st, now unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, 0
+	}
+	a := AttrOf(&st)
 	n := int(min(a.Length, PackLen))
-	if a.Length > PackedLen || entryLen+len(name)+n > cap(b)-len(b) {
+	if a.Kind != KindFile || a.Length > PackedLen || entryLen+len(name)+n > cap(b)-len(b) {
 		return nil, 0
 	}
 	b = appendEntry(b, &Entry{name, a})
 	content := b[len(b) : len(b)+n]
-	if got, err := unix.Pread(int(f.Fd()), content, 0); got != n || err != nil {
+	if got, err := unix.Pread(fd, content, 0); got != n || err != nil {
 		return nil, 0
 	}
-	if now, err := fstat(f); err != nil || now != a {
+	if err := unix.Fstat(fd, &now); err != nil || AttrOf(&now) != a {
 		return nil, 0
 	}
 	return b[:len(b)+n], int64(n)
+}
+
+// openPacked opens a file for a pack. It opens each directory once for all files, and follows no symbolic link from
+// the last name of the path: the client fetches such a file on its own.
+func (t *Tree) openPacked(dirs staging.Dirs, name string) (int, error) {
+	at, base := path.Split(path.Clean(name))
+	if err := checkName(base); err != nil {
+		return -1, err
+	}
+	d, err := dirs.Open(at, func() (*staging.Dir, error) {
+		f, err := t.openDir(path.Join(".", at))
+		if err != nil {
+			return nil, err
+		}
+		return staging.NewDir(f), nil
+	})
+	if err != nil {
+		return -1, err
+	}
+	return d.OpenFD(base)
 }
 
 // packEvent counts the files of a pack, and reports them as one event.

@@ -51,6 +51,14 @@ func (t *Tree) write(name, content string) error {
 	return nil
 }
 
+// packed returns a pack with one file; nil when the file is not taken.
+func (t *Tree) packed(name string) []byte {
+	dirs := staging.Dirs{}
+	defer dirs.Close()
+	b, _ := t.appendFile(make([]byte, 0, PackLen), dirs, name)
+	return b
+}
+
 // Whatever a client calls a file, and whatever links lead to, nothing outside of the directory is read,
 // written or made.
 func TestNothingOutsideIsReached(t *testing.T) {
@@ -69,6 +77,9 @@ func TestNothingOutsideIsReached(t *testing.T) {
 	for _, name := range outside {
 		if r, err := tr.read(name); err == nil {
 			t.Errorf("%s is read: %q", name, r.mem)
+		}
+		if b := tr.packed(name); b != nil {
+			t.Errorf("%s is in a pack: %q", name, b)
 		}
 		if list, err := tr.list(name); err == nil {
 			t.Errorf("%s is listed: %q", name, list)
@@ -96,6 +107,9 @@ func TestNothingOutsideIsReached(t *testing.T) {
 	}
 	if r, err := tr.read("within/file"); err != nil || string(r.mem) != "inside" {
 		t.Errorf("a link that stays inside: %v", err)
+	}
+	if b := tr.packed("within/file"); !strings.HasSuffix(string(b), "inside") {
+		t.Errorf("a link that stays inside, in a pack: %q", b)
 	}
 	if _, err := tr.read("../dir.secret"); !escapes(err) {
 		t.Errorf("the error is %v", err)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/staging"
 	"xwarp/engine/transfer"
@@ -74,16 +76,19 @@ func (w *worker) finishPacked(j *job, done bool) {
 
 // read reads the complete file. It fails when the file changed since it was listed.
 func (j *job) read(content []byte) error {
-	f, err := os.Open(j.local)
+	fd, err := unix.Open(j.local, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "open", Path: j.local, Err: err}
 	}
-	defer f.Close()
-	_, short := io.ReadFull(f, content)
-	if err := sameAs(f, &j.attr); err != nil {
-		return err
+	defer unix.Close(fd)
+	n, err := unix.Pread(fd, content, 0)
+	if err != nil {
+		return &fs.PathError{Op: "read", Path: j.local, Err: err}
 	}
-	return short
+	if err = sameAs(fd, &j.attr); err == nil && n < len(content) {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // fetchPack gets files from the server.

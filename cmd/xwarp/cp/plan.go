@@ -266,8 +266,11 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 
 // downTree plans the copy of a directory, and makes it.
 func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) error {
-	err := os.Mkdir(dst, a.Perm()|0o700)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	var known *transfer.Attr
+	switch err := os.Mkdir(dst, a.Perm()|0o700); {
+	case err == nil:
+		known = &transfer.Attr{} // a new directory has none of the files
+	case !errors.Is(err, fs.ErrExist):
 		return p.skip(src, err)
 	}
 	list, err := p.client.List(ctx, src)
@@ -288,7 +291,7 @@ func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) e
 				return err
 			}
 		case e.Attr.Kind == transfer.KindFile && !staging.Leftover(e.Name):
-			p.add(from, to, e.Attr, nil)
+			p.add(from, to, e.Attr, known)
 		default:
 			p.leaveOut(from)
 		}

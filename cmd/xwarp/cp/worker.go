@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/engine/host/staging"
 	"xwarp/engine/transfer"
 )
@@ -207,13 +209,14 @@ func (j *job) unchanged() error {
 	if !j.up {
 		return nil
 	}
-	return sameAs(j.in, &j.attr)
+	return sameAs(int(j.in.Fd()), &j.attr)
 }
 
 // sameAs fails when a file's length or time of change is not that of a.
-func sameAs(f *os.File, a *transfer.Attr) error {
-	st, err := f.Stat()
-	if err == nil && (uint64(st.Size()) != a.Length || st.ModTime().UnixNano() != a.Modified) {
+func sameAs(fd int, a *transfer.Attr) error {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	if err == nil && (uint64(st.Size) != a.Length || st.Mtim.Nano() != a.Modified) {
 		err = errors.New("the file was changed while it was copied: copy it again")
 	}
 	return err

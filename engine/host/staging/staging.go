@@ -62,13 +62,20 @@ func (d *Dir) path(name string) string { return filepath.Join(d.f.Name(), name) 
 
 // openFile is os.OpenFile in the directory. It follows no symbolic link, and nothing keeps it waiting.
 func (d *Dir) openFile(name string, flags int, mode fs.FileMode) (*os.File, error) {
-	const always = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	fd, err := unix.Openat(d.fd(), name, flags|always, uint32(mode.Perm()))
+	fd, err := d.openFD(name, flags, mode)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: err}
 	}
 	return os.NewFile(uintptr(fd), d.path(name)), nil
 }
+
+func (d *Dir) openFD(name string, flags int, mode fs.FileMode) (int, error) {
+	const always = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	return unix.Openat(d.fd(), name, flags|always, uint32(mode.Perm()))
+}
+
+// OpenFD opens a file of the directory for reading, and follows no symbolic link. The caller closes the descriptor.
+func (d *Dir) OpenFD(name string) (int, error) { return d.openFD(name, unix.O_RDONLY, 0) }
 
 // Open opens a file of the directory, which it makes when it is not there, and locks it.
 func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
