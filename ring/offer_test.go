@@ -102,9 +102,9 @@ func TestOfferShrinksSlowly(t *testing.T) {
 	if n := s.Stats().RxOffered; n != before || n != DefaultRxFrames {
 		t.Errorf("offered %d after the bursts and then %d", before, n)
 	}
-	turns(t, s, k, 200, 64) // the period with the bursts ends
+	turns(t, s, k, 100, 64) // the period with the bursts ends
 	for n := before; n > offerLeast; n /= 2 {
-		turns(t, s, k, offerCalm/64+1, 64)
+		turns(t, s, k, offerCalm/64+int(n)/128+1, 64) // half of the chunks are used up first
 		if got := s.Stats().RxOffered; got != n/2 {
 			t.Errorf("offered %d after a calm time, want %d", got, n/2)
 		}
@@ -120,7 +120,7 @@ func TestOfferShrinksSlowly(t *testing.T) {
 }
 
 // TestRepeatedLossKeepsTheOffer: a socket whose fill ring runs empty again and again keeps all chunks offered for
-// longer each time, and comes back to the shortest calm time when that no longer happens.
+// longer each time, and returns to the shortest calm time when that no longer happens.
 func TestRepeatedLossKeepsTheOffer(t *testing.T) {
 	o := newOffer(DefaultRxFrames)
 	calm := func(chunks uint32) {
@@ -130,31 +130,36 @@ func TestRepeatedLossKeepsTheOffer(t *testing.T) {
 			o.adjust(o.target - 64)
 		}
 	}
-	for i := range 6 {
-		want := min(uint32(offerCalm)<<(2*i+2), offerCalmMax)
+	runEmpty := func(want uint32) {
+		t.Helper()
 		o.offered = o.target
 		o.adjust(0)
-		if o.target != DefaultRxFrames || o.patience != want {
-			t.Fatalf("run empty %d times: offered %d, calm time %d, want %d", i+1, o.target,
-				o.patience, want)
-		}
-		for n := o.target; n > offerLeast; n /= 2 {
-			if calm(want - 64); o.target != n {
-				t.Fatalf("offered %d before the calm time was over, want %d", o.target, n)
-			}
-			calm(64)
-		}
-		if o.target != offerLeast || o.grown != uint64(i+1) {
-			t.Fatalf("offered %d after the calm times, grown %d times", o.target, o.grown)
+		if want = min(want, offerCalmMax); o.target != DefaultRxFrames || o.patience != want {
+			t.Fatalf("offered %d, calm time %d, want %d", o.target, o.patience, want)
 		}
 	}
-	for want := uint32(offerCalmMax / 2); want >= offerCalm; want /= 2 {
-		if calm(2 * want); o.patience != want {
-			t.Fatalf("the calm time is %d chunks, want %d", o.patience, want)
+	patience := uint32(offerCalm)
+	for range 20 { // each time soon after the offer has halved
+		patience = min(4*patience, offerCalmMax)
+		runEmpty(patience)
+		calm(patience)
+		patience /= 2
+	}
+	if patience != offerCalmMax/2 {
+		t.Errorf("the calm time is %d chunks, want %d", patience, offerCalmMax/2)
+	}
+	for n := uint32(DefaultRxFrames / 2); patience > offerCalm; n = max(n/2, offerLeast) {
+		if calm(patience - 64); o.target != n {
+			t.Fatalf("offered %d before the calm time was over, want %d", o.target, n)
+		}
+		patience /= 2
+		if calm(64); o.patience != patience {
+			t.Fatalf("the calm time is %d chunks, want %d", o.patience, patience)
 		}
 	}
-	if calm(2 * offerCalm); o.patience != offerCalm {
-		t.Errorf("the calm time is %d chunks, want %d", o.patience, offerCalm)
+	runEmpty(4 * offerCalm)
+	if calm(7 * offerCalm); o.target != offerLeast || o.patience != offerCalm {
+		t.Errorf("offered %d after the calm times, the next is %d", o.target, o.patience)
 	}
 }
 
