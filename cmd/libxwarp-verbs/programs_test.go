@@ -1,7 +1,9 @@
 package libxwarpverbs_test
 
 import (
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,10 +148,14 @@ func TestPerftest(t *testing.T) {
 	}
 }
 
-// measurement is a program of perftest, which prints a table.
+// measurement is a program of perftest, which prints a table: with -a, a row for each power of two up to 8 MiB.
 func measurement(line string) *exchange {
+	rows := 1
+	if slices.Contains(strings.Fields(line), "-a") {
+		rows = 23
+	}
 	return &exchange{
 		server: line + " -R", client: line + " -R @",
-		wantClient: `#bytes +#iterations.*\n *\d+ +\d+ +\d`,
+		wantClient: fmt.Sprintf(`#bytes +#iterations.*(\n *\d+ +\d+ +\d.*){%d}\n---`, rows),
 	}
 }

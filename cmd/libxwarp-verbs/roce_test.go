@@ -59,14 +59,17 @@ func roceTransports(t *testing.T, f func(t *testing.T, a, b *end)) {
 	}
 }
 
-// TestPingpong runs the pingpongs of ibverbs-utils.
+// TestPingpong runs the pingpongs of ibverbs-utils. With -c the server prints further lines for data that is wrong.
 func TestPingpong(t *testing.T) {
 	roceTransports(t, func(t *testing.T, a, b *end) {
 		for _, line := range []string{
-			"ibv_rc_pingpong -g 0 -n 100", "ibv_srq_pingpong -g 0 -n 100",
+			"ibv_rc_pingpong -g 0 -n 100 -c -m 256", "ibv_rc_pingpong -g 0 -n 100 -c -m 512",
+			"ibv_rc_pingpong -g 0 -n 100 -c", "ibv_rc_pingpong -g 0 -n 100 -c -m 2048",
+			"ibv_rc_pingpong -g 0 -n 100 -c -m 4096", "ibv_rc_pingpong -g 0 -n 50 -c -e -s 100000",
+			"ibv_srq_pingpong -g 0 -n 100",
 		} {
 			t.Run(line, func(t *testing.T) {
-				const done = `iters in .* seconds`
+				const done = `iters in .* seconds = .*/iter\n$`
 				x := exchange{line, line + " @", done, done}
 				x.runRoCE(t, a, b)
 			})
