@@ -112,7 +112,8 @@ func writeIPsec(w io.Writer, s *view.IPsec) {
 		count(s.In, "SA"), s.Out, count(int(s.Rekeys), "rekey"), plain.Size(s.BytesIn),
 		plain.Size(s.BytesOut), s.Replayed, s.Forged)
 	for _, a := range s.Waiting {
-		plain.Fprintf(w, "  packets to %s wait for an SA: swanctl --list-sas\n", a)
+		plain.Fprintf(w, "  packets to %s wait for an SA: swanctl --list-sas, and the log of the IKE "+
+			"daemon (journalctl -u strongswan), say why\n", a)
 	}
 	if s.Error != "" {
 		plain.Fprintf(w, "  IPsec, %s: %s\n", s.ErrorAt, s.Error)

@@ -221,7 +221,8 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 			advise("a CHILD_SA with if_id_in = if_id_out = mark_in = %#x, mark_in_sa = yes and "+
 				"start_action = trap (swanctl.conf), then swanctl --load-all", p.IfID)
 	}
-	sas, waits := 0, "the IKE daemon is asked when a connection needs one"
+	sas, waits := 0, "the IKE daemon is asked when a connection needs one, and its log says why "+
+		"none comes"
 	for _, sa := range t.SAs {
 		if sa.IfID != uint32(p.IfID) {
 			continue
