@@ -193,7 +193,7 @@ func unique(t *testing.T, frames [][]byte) {
 
 // TestIPsec runs programs over daemons that encrypt: what is on the wire, rekeys, deletion, forgeries and replays.
 //
-//req:rfc5044-9.3-1 rfc5044-9.4-1 rfc5041-8.4.2-1 rfc5040-8.2.2-1 rfc5040-8.2.2-8
+//req:rfc5044-9.3-1 rfc5044-9.4-1 rfc5041-8.4.2-1 rfc5040-8.2.2-1 rfc5040-8.2.2-8 rfc5041-8.4.2-7
 func TestIPsec(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d queues", queues), func(t *testing.T) { testIPsec(t, queues) })

@@ -281,7 +281,7 @@ func TestPlainObserver(t *testing.T) {
 
 // TestConnectionWaitsForSAs: before there are any, and after they were deleted in the middle of a stream.
 //
-//req:rfc5044-9.4-1
+//req:rfc5044-9.4-1 rfc5042-5.4.5-2 rfc5041-8.4.2-4 rfc5040-8.2.2-4
 func TestConnectionWaitsForSAs(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	to.idle = true

@@ -32,7 +32,7 @@ func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State
 // TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected: the steering programs see ESP, and no
 // TCP.
 //
-//req:rfc5040-8.2.2-2
+//req:rfc5040-8.2.2-2 rfc5041-8.4.2-2
 func TestXDPTransferOverESP(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

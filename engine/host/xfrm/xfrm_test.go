@@ -195,7 +195,7 @@ func hears(t *testing.T, from chan string, want string) {
 	}
 }
 
-//req:rfc5040-8.2.2-3
+//req:rfc5040-8.2.2-3 rfc5041-8.4.2-3
 func TestAcquireReachesTheDaemon(t *testing.T) {
 	namespace(t)
 	addPolicies(t, "if_id 0x7877")
