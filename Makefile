@@ -174,14 +174,6 @@ post-poll: ## what ibv_post_send and ibv_poll_cq cost in the library of xwarp ru
 	cmd/libxwarp-verbs/cost/build.sh build/postpoll
 	build/postpoll
 
-.PHONY: verbs-cost
-verbs-cost: build ## perftest over xwarp run beside the Go client and the engine, into bench/results/verbs.md
-	@scripts/setup.sh test
-	cmd/libxwarp-verbs/cost/build.sh build/postpoll
-	$(SUDO) build/xwarp bench verbs > build/verbs.md
-	{ cat build/verbs.md; printf 'The library alone, without a daemon, for each request: '; build/postpoll; } > bench/results/verbs.md
-	cat bench/results/verbs.md
-
 .PHONY: profile
 profile: ## CPU profile of the demo's path, into build/
 	mkdir -p build

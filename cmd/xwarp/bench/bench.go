@@ -33,8 +33,7 @@ network.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(newMatrix(version), newLocal(version), newCompare(), newLayers(), newShare(),
-		newVerbs())
+	c.AddCommand(newMatrix(version), newLocal(version), newCompare(), newLayers(), newShare())
 	for _, t := range tests {
 		c.AddCommand(newTest(t, version))
 	}
