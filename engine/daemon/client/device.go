@@ -351,7 +351,7 @@ func (d *Device) end(err error) {
 		ch <- answer{err: err}
 	}
 	for _, q := range qps {
-		q.setDown(err)
+		q.markDisconnected(err)
 	}
 }
 

@@ -104,11 +104,11 @@ func (d *Device) down(h control.Handle, e *control.Error) {
 		err = e
 	}
 	if q := d.qp(h); q != nil {
-		q.setDown(err)
+		q.markDisconnected(err)
 	}
 }
 
-func (q *QP) setDown(err error) {
+func (q *QP) markDisconnected(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.isDown {
@@ -158,7 +158,7 @@ func (q *QP) destroy() error {
 		q.closeRings(false)
 		return err
 	}
-	q.setDown(verbs.ErrClosed)
+	q.markDisconnected(verbs.ErrClosed)
 	q.send.leave(q)
 	if q.recv != q.send {
 		q.recv.leave(q)

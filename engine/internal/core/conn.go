@@ -192,7 +192,7 @@ func (c *Conn) Established(s *iwarp.Conn, p *startup.Params) {
 		p.Revision,
 		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",
 		p.IRD, "ord", p.ORD)
-	c.qp.setUp(p)
+	c.qp.markEstablished(p)
 	c.Report(nil)
 }
 
@@ -203,7 +203,7 @@ func (c *Conn) Disconnected(s *iwarp.Conn, err error) {
 		log = log.With("error", err)
 	}
 	log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.Local, "remote", c.Remote)
-	c.qp.setDown(err)
+	c.qp.markDisconnected(err)
 }
 
 // PullPosted implements iwarp.Handler.
@@ -218,7 +218,7 @@ func (c *Conn) Closed(s *iwarp.Conn, err error) {
 	c.Ended = true
 	c.Release()
 	if c.qp != nil && c.qp.hasReached(lifeEstablished) {
-		c.qp.setGone(err)
+		c.qp.markGone(err)
 		return
 	}
 	if err == nil {
@@ -233,7 +233,7 @@ func (c *Conn) Closed(s *iwarp.Conn, err error) {
 			err)
 	}
 	if c.listener != nil && c.qp != nil {
-		c.qp.setGone(err)
+		c.qp.markGone(err)
 	}
 	c.Report(err)
 }

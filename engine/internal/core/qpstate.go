@@ -15,10 +15,11 @@ import (
 // forward, except in detach. Below it, rdmap.State says what the protocol allows while the connection is established,
 // and the state of iwarp.Conn says what the bytes on the wire are.
 //
-//	idle --attach--> attached --setUp--> established --setDown--> disconnected --setGone--> gone --free--> freed
-//	  '---detach--------'
+//	idle --attach--> attached --markEstablished--> established
+//	  '----detach-------'                            markDisconnected
+//	                                                 disconnected --markGone--> gone --free--> freed
 //
-// setDown and setGone may be called in each earlier state.
+// markDisconnected and markGone may be called in each earlier state.
 type life uint32
 
 const (
@@ -62,7 +63,7 @@ func (q *QP) attach(c *Conn) error {
 	}
 	if q.closed.Load() { // Close may not have seen the worker
 		q.iw = nil
-		q.setGone(verbs.ErrClosed)
+		q.markGone(verbs.ErrClosed)
 		q.free()
 		return verbs.ErrClosed
 	}
@@ -137,13 +138,13 @@ func (q *QP) GiveUp(err error) {
 		if q.shard.Load() == nil {
 			q.bind(s)
 		}
-		q.setGone(err)
+		q.markGone(err)
 		if q.closed.Load() { // Close may have found no worker
 			q.free()
 		}
 	})
 	if closed != nil && q.shard.Load() == nil {
-		q.setGone(err)
+		q.markGone(err)
 	}
 }
 
@@ -165,8 +166,8 @@ func (q *QP) established(ctx context.Context) error {
 	}
 }
 
-// setUp is called when the connection is established with the MPA parameters p.
-func (q *QP) setUp(p *startup.Params) {
+// markEstablished is called when the connection is established with the MPA parameters p.
+func (q *QP) markEstablished(p *startup.Params) {
 	q.mu.Lock()
 	q.params = p
 	q.mu.Unlock()
@@ -174,8 +175,9 @@ func (q *QP) setUp(p *startup.Params) {
 	q.drainPosted()
 }
 
-// setDown is called when the connection left full operation, or will never reach it; err is the cause, nil for none.
-func (q *QP) setDown(err error) {
+// markDisconnected is called when the connection left full operation, or will never reach it; err is the cause, nil for
+// none.
+func (q *QP) markDisconnected(err error) {
 	q.mu.Lock()
 	if !q.hasReached(lifeDisconnected) {
 		q.err = verbs.Wrap("", err)
@@ -187,13 +189,13 @@ func (q *QP) setDown(err error) {
 	}
 }
 
-// setGone is called when the connection has ended.
-func (q *QP) setGone(err error) {
+// markGone is called when the connection has ended.
+func (q *QP) markGone(err error) {
 	if q.hasReached(lifeGone) {
 		return
 	}
 	defer q.finishGone() // also after a panic: goroutines may wait
-	q.setDown(err)
+	q.markDisconnected(err)
 	// The stream leaves the protocol's queue pair in IDLE when the start-up failed, and when both sides closed it. It
 	// gets no other stream, so ERROR flushes the receives that are posted now and later.
 	if q.shard.Load() != nil && q.rdma.State() == rdmap.Idle {

@@ -31,12 +31,12 @@ func TestLifeTransitions(t *testing.T) {
 		}},
 		{"Disconnected", lifeEstablished, lifeDisconnected, func(q *QP, c *Conn) error {
 			q.rdma.Lost()
-			q.setDown(lost)
+			q.markDisconnected(lost)
 			return nil
 		}},
 		{"Closed", lifeAttached, lifeGone, func(q *QP, c *Conn) error {
 			q.rdma.Lost()
-			q.setGone(lost)
+			q.markGone(lost)
 			return nil
 		}},
 		{"giveUp", lifeIdle, lifeAttached, func(q *QP, c *Conn) error {
@@ -97,13 +97,13 @@ func lifeOf(t *testing.T, l life) (*QP, *Conn, verbs.CQ) {
 		func() { err = q.attach(c) },
 		func() {
 			err = q.rdma.Start(rdmap.Params{Version: 1})
-			q.setUp(&startup.Params{})
+			q.markEstablished(&startup.Params{})
 		},
 		func() {
 			q.rdma.Lost()
-			q.setDown(nil)
+			q.markDisconnected(nil)
 		},
-		func() { q.setGone(nil) },
+		func() { q.markGone(nil) },
 		func() { q.Close() },
 	}[:l] {
 		if step(); err != nil {

@@ -56,7 +56,7 @@ func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) 
 	if err := errors.Join(g.attach(c), g.rdma.Start(rdmap.Params{Version: ddp.IETF})); err != nil {
 		t.Fatal(err)
 	}
-	g.setUp(&startup.Params{})
+	g.markEstablished(&startup.Params{})
 	s.thread = &asleep{}
 	return g
 }
@@ -103,7 +103,7 @@ func TestTurnIsBounded(t *testing.T) {
 			}
 			if tc.dead {
 				g.rdma.Lost()
-				g.setDown(nil)
+				g.markDisconnected(nil)
 			}
 			if err := g.again(g); err != nil {
 				t.Fatal(err)
@@ -219,7 +219,7 @@ func TestOwnersHaveTurns(t *testing.T) {
 		g.again = func(*greedy) error { return nil }
 	}
 	d.shards[0].thread = &atOnce{d.shards[0]}
-	honest.setGone(nil)
+	honest.markGone(nil)
 	honest.Close()
 	if n := len(d.shards[0].shares); n != 1 {
 		t.Errorf("%d owners on the worker after the last queue pair of one went, want 1", n)
@@ -234,7 +234,7 @@ func TestCloseFlushesAll(t *testing.T) {
 	for g.PostRecv(&verbs.RecvWR{}) == nil {
 		posted++
 	}
-	g.setGone(nil)
+	g.markGone(nil)
 	d.shards[0].thread = &atOnce{d.shards[0]}
 	g.Close()
 	if g.done != posted || posted < 4096 {
