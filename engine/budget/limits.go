@@ -92,17 +92,17 @@ const (
 	basic = 256
 )
 
-// Share returns the most that one user may have where all users together may have most, and the others have
-// taken: half of what they leave of the unreserved part, and a basic share in any case. So the first
-// basic/reserve newcomers find room whatever others within their limits have taken.
-func Share(most, taken int64) int64 {
-	half := (most - most/reserve - taken + 1) / 2
-	return max(0, min(max(half, most/basic, 1), most-taken))
+// Share returns the most that one user may have, in the unit of bound. All users together may have bound, and the
+// others have inUse of it. The share is half of what they leave of the unreserved part, and a basic share in any case.
+// So the first basic/reserve newcomers find room whatever others within their limits have.
+func Share(bound, inUse int64) int64 {
+	half := (bound - bound/reserve - inUse + 1) / 2
+	return max(0, min(max(half, bound/basic, 1), bound-inUse))
 }
 
-// TenantShare returns the most that each of n tenants may be promised where all together may have most: a
+// TenantShare returns the most that each of n tenants may be promised where all together may have bound: a
 // quarter of the whole is left for users outside of tenants.
-func TenantShare(most int64, n int) int64 { return (most - most/reserve) / int64(n) }
+func TenantShare(bound int64, n int) int64 { return (bound - bound/reserve) / int64(n) }
 
 // What things cost the daemon that have no size of their own, in bytes of DaemonMemory.
 const (

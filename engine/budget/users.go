@@ -56,12 +56,12 @@ type Users struct {
 	operator   *Account      // without bounds, and in no table
 	pumps      chan struct{} // holds one value for each pump that is at work
 
-	mu    sync.Mutex // guards everything below, and the fields of each account
-	of    map[Holder]*Account
-	idle  idleAccounts[Account]
-	most  Amounts // that all users may have together; 0: there is no bound
-	each  Amounts // that each tenant may have; 0: there is no bound but its limits
-	taken Amounts // that all users have together
+	mu          sync.Mutex // guards everything below, and the fields of each account
+	accounts    map[Holder]*Account
+	idle        idleAccounts[Account]
+	shared      Amounts // that all users may have together; 0: there is no bound
+	tenantShare Amounts // that each tenant may have; 0: there is no bound but its limits
+	inUse       Amounts // that all users have together
 }
 
 // Account is what one holder has.
@@ -81,7 +81,7 @@ type Account struct {
 // NewUsers returns accounts without bounds. At most processors pumps are at work at a time; now is a clock that never
 // runs backwards.
 func NewUsers(processors int, now func() tick.Time) *Users {
-	u := &Users{now: now, processors: processors, of: map[Holder]*Account{},
+	u := &Users{now: now, processors: processors, accounts: map[Holder]*Account{},
 		pumps: make(chan struct{}, processors)}
 	u.operator = u.newAccount(Holder{Operator: true})
 	return u
@@ -111,18 +111,18 @@ type Shortage struct {
 func (u *Users) SetBounds(b Bounds) (short []Shortage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.most, u.each = b.Host, Amounts{}
-	for k, most := range b.Host {
-		if most == 0 || b.Tenants == 0 {
+	u.shared, u.tenantShare = b.Host, Amounts{}
+	for k, bound := range b.Host {
+		if bound == 0 || b.Tenants == 0 {
 			continue
 		}
-		u.each[k] = min(b.Tenant[k], TenantShare(most, b.Tenants))
-		u.most[k] -= u.each[k] * int64(b.Tenants)
-		if u.each[k] < b.Tenant[k] {
-			short = append(short, Shortage{Kind(k), u.each[k]})
+		u.tenantShare[k] = min(b.Tenant[k], TenantShare(bound, b.Tenants))
+		u.shared[k] -= u.tenantShare[k] * int64(b.Tenants)
+		if u.tenantShare[k] < b.Tenant[k] {
+			short = append(short, Shortage{Kind(k), u.tenantShare[k]})
 		}
 	}
-	u.most[Sessions] = int64(b.Sessions)
+	u.shared[Sessions] = int64(b.Sessions)
 	return short
 }
 
@@ -133,10 +133,10 @@ func (u *Users) Enter(h Holder, l Limits, want Amounts) (*Account, error) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	a := u.of[h]
+	a := u.accounts[h]
 	if a == nil {
 		a = u.newAccount(h)
-		u.of[h] = a
+		u.accounts[h] = a
 	}
 	return a, a.reserve(l, want)
 }
@@ -191,7 +191,7 @@ func (a *Account) check(l Limits, k Kind, n int64) error {
 			"%v has %s of its share of %s %v and wants %s more: all users together have %s of at "+
 				"most %s, and one may have half of what the others leave (%s)",
 			a.Holder, k.format(a.used[k]), k.format(share), k, k.format(n),
-			k.format(a.users.taken[k]), k.format(a.users.most[k]), k.Remedy())
+			k.format(a.users.inUse[k]), k.format(a.users.shared[k]), k.Remedy())
 	}
 	return nil
 }
@@ -227,17 +227,17 @@ func (a *Account) Most(l Limits, k Kind) int64 {
 // share returns how much of kind k the account may have: its share of an amount that all holders take from, and
 // math.MaxInt64 if that has no bound. It is called with the mutex of all accounts held.
 func (a *Account) share(k Kind) int64 {
-	most := a.users.most[k]
+	bound := a.users.shared[k]
 	switch {
-	case a.Tenant != "" && a.users.each[k] > 0:
-		return a.users.each[k]
-	case a.Tenant != "" || most == 0:
+	case a.Tenant != "" && a.users.tenantShare[k] > 0:
+		return a.users.tenantShare[k]
+	case a.Tenant != "" || bound == 0:
 		return math.MaxInt64
 	}
-	others := a.users.taken[k] - a.used[k]
-	share := Share(most, others)
+	others := a.users.inUse[k] - a.used[k]
+	share := Share(bound, others)
 	if k == Sessions && a.UID == 0 { // root may exceed the configured number by RootSessions
-		share = max(share, min(RootSessions, most+RootSessions-others))
+		share = max(share, min(RootSessions, bound+RootSessions-others))
 	}
 	return share
 }
@@ -255,7 +255,7 @@ func (a *Account) add(amounts *Amounts, sign int64) {
 	for k, n := range amounts {
 		a.used[k] += sign * n
 		if a.Tenant == "" && !a.Operator {
-			a.users.taken[k] += sign * n
+			a.users.inUse[k] += sign * n
 		}
 	}
 }
@@ -278,7 +278,7 @@ func (u *Users) expire() {
 			return
 		}
 		u.idle.remove(&a.idle)
-		delete(u.of, a.Holder)
+		delete(u.accounts, a.Holder)
 	}
 }
 
@@ -322,7 +322,7 @@ func (u *Users) State(limits func(Holder) Limits, see func(Holder) bool) (list [
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.expire()
-	for h, a := range u.of {
+	for h, a := range u.accounts {
 		if !see(h) {
 			continue
 		}

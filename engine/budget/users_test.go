@@ -26,7 +26,7 @@ func fill(t *testing.T, a *Users, k Kind, users int) {
 	t.Helper()
 	var want Amounts
 	for uid := range uint32(users) {
-		for want[k] = max(1, a.most[k]); want[k] > 0; {
+		for want[k] = max(1, a.shared[k]); want[k] > 0; {
 			if _, err := a.Enter(Holder{UID: 1000 + uid}, unlimited{}, want); err != nil {
 				want[k] /= 2
 			}
@@ -40,21 +40,21 @@ func TestEachKindIsBounded(t *testing.T) {
 	for k := range Kinds {
 		t.Run(k.String(), func(t *testing.T) {
 			a := NewUsers(2, func() tick.Time { return 0 })
-			a.most = HostBounds()
-			a.most[Sessions] = 512
-			if k >= Limited && a.most[k] == 0 {
+			a.shared = HostBounds()
+			a.shared[Sessions] = 512
+			if k >= Limited && a.shared[k] == 0 {
 				t.Fatal("neither a limit nor a share bounds it")
 			}
-			if a.most[k] == 0 {
+			if a.shared[k] == 0 {
 				return // one user's limit is none of another's
 			}
 			const greedy = 40
 			fill(t, a, k, greedy)
-			if a.taken[k] > a.most[k] {
-				t.Errorf("%d are taken, of %d", a.taken[k], a.most[k])
+			if a.inUse[k] > a.shared[k] {
+				t.Errorf("%d are taken, of %d", a.inUse[k], a.shared[k])
 			}
-			if first := a.of[Holder{UID: 1000}].used[k]; first > (a.most[k]+1)/2 {
-				t.Errorf("the first user has %d of %d", first, a.most[k])
+			if first := a.accounts[Holder{UID: 1000}].used[k]; first > (a.shared[k]+1)/2 {
+				t.Errorf("the first user has %d of %d", first, a.shared[k])
 			}
 			if _, err := a.Enter(Holder{UID: 7}, unlimited{}, single(k)); err != nil {
 				t.Errorf("another user: %v", err)
@@ -63,12 +63,12 @@ func TestEachKindIsBounded(t *testing.T) {
 			quotaText(t, err, k.Remedy())
 			fill(t, a, k, 1000)
 			var much Amounts
-			much[k] = a.most[k]
+			much[k] = a.shared[k]
 			if _, err := a.Enter(Holder{Operator: true}, nil, much); err != nil {
 				t.Errorf("the operator: %v", err)
 			}
-			if a.taken[k] > a.most[k] {
-				t.Errorf("%d are taken, of %d", a.taken[k], a.most[k])
+			if a.inUse[k] > a.shared[k] {
+				t.Errorf("%d are taken, of %d", a.inUse[k], a.shared[k])
 			}
 		})
 	}
@@ -103,12 +103,12 @@ func TestTenantsKeepTheirs(t *testing.T) {
 			}
 			short := a.SetBounds(Bounds{Host: with, Sessions: 512, Tenants: n, Tenant: limits})
 			isShort := slices.ContainsFunc(short, func(s Shortage) bool { return s.Kind == k })
-			if isShort != (a.each[k] < limits[k]) || scarce && !isShort {
+			if isShort != (a.tenantShare[k] < limits[k]) || scarce && !isShort {
 				t.Errorf("%v, scarce %v: said to be short: %v", k, scarce, short)
 			}
 			fill(t, a, k, 100)
 			var want Amounts
-			want[k] = a.each[k]
+			want[k] = a.tenantShare[k]
 			if want[k] == 0 {
 				t.Errorf("%v: tenants are promised nothing", k)
 			}
@@ -120,7 +120,7 @@ func TestTenantsKeepTheirs(t *testing.T) {
 				_, err := a.Enter(h, unlimited{}, single(k))
 				quotaText(t, err, k.Remedy())
 			}
-			if sum := a.taken[k] + n*a.each[k]; sum > with[k] {
+			if sum := a.inUse[k] + n*a.tenantShare[k]; sum > with[k] {
 				t.Errorf("%v: users and tenants have %d of %d", k, sum, with[k])
 			}
 		}
@@ -133,7 +133,7 @@ func TestAccountsAreForgotten(t *testing.T) {
 	var now tick.Time
 	a.now = func() tick.Time { return now }
 	session := Amounts{Sessions: 1, DaemonMemory: SessionMemory, Descriptors: 3}
-	a.most[Sessions] = 512
+	a.shared[Sessions] = 512
 	come := func(uid uint32) {
 		u, err := a.Enter(Holder{UID: uid}, unlimited{}, session)
 		if err != nil {
@@ -148,22 +148,22 @@ func TestAccountsAreForgotten(t *testing.T) {
 	for uid := range uint32(10_000) {
 		come(1000 + uid)
 	}
-	if len(a.of) > MaxIdleUsers+1 || len(a.of) != a.idle.len()+1 {
-		t.Errorf("%d accounts, of which %d are idle", len(a.of), a.idle.len())
+	if len(a.accounts) > MaxIdleUsers+1 || len(a.accounts) != a.idle.len()+1 {
+		t.Errorf("%d accounts, of which %d are idle", len(a.accounts), a.idle.len())
 	}
-	latest := a.of[Holder{UID: 10_999}]
+	latest := a.accounts[Holder{UID: 10_999}]
 	come(10_999)
-	if latest == nil || a.of[Holder{UID: 10_999}] != latest {
+	if latest == nil || a.accounts[Holder{UID: 10_999}] != latest {
 		t.Error("who comes back at once has another account, and its rate anew")
 	}
 	now = now.Add(UserIdle + time.Second)
 	if list := a.State(func(Holder) Limits { return unlimited{} },
 		func(Holder) bool { return true }); len(list) != 1 ||
-		list[0].UID != 1 || len(a.of) != 1 || a.idle.len() != 0 {
-		t.Errorf("afterwards: %+v, %d accounts", list, len(a.of))
+		list[0].UID != 1 || len(a.accounts) != 1 || a.idle.len() != 0 {
+		t.Errorf("afterwards: %+v, %d accounts", list, len(a.accounts))
 	}
 	stays.Release(session)
-	if a.taken != (Amounts{}) {
-		t.Errorf("%v are left", a.taken)
+	if a.inUse != (Amounts{}) {
+		t.Errorf("%v are left", a.inUse)
 	}
 }
