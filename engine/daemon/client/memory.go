@@ -124,7 +124,7 @@ func populate(fd int, offset, length uint64) error {
 		return nil
 	}
 	slack := offset % page
-	whole := int((slack + length + page - 1) / page * page)
+	whole := int(control.WholePages(slack+length, page))
 	prot, advice := unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
 	mem, err := unix.Mmap(fd, int64(offset-slack), whole, prot, unix.MAP_SHARED)
 	if errors.Is(err, unix.EPERM) { // sealed against writing, and so nothing but what was written

@@ -117,7 +117,7 @@ func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (ma
 	}
 	slack := offset % file.page
 	mapping, err = charged(payer, func() (*Memory, error) {
-		whole := (slack + length + file.page - 1) / file.page * file.page
+		whole := WholePages(slack+length, file.page)
 		all, err := m.mapForeign(fd, file.seals, int64(offset-slack), whole, write)
 		return &Memory{Fd: -1, Mem: all}, err
 	})
@@ -185,7 +185,7 @@ func checkWhole(fd int, offset, length uint64) error {
 		0); err != nil {
 		return fmt.Errorf("cachestat: %w", err)
 	}
-	if have.Cache+have.Evicted < (length+page-1)/page { // evicted: in the swap
+	if (have.Cache+have.Evicted)*page < WholePages(length, page) { // evicted: in the swap
 		return errHoles
 	}
 	return nil

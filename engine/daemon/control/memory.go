@@ -15,10 +15,12 @@ type Memory struct {
 	payer Payer // of the mapping; nil: nobody
 }
 
+// WholePages returns n bytes rounded up to whole pages.
+func WholePages(n, page uint64) uint64 { return (n + page - 1) / page * page }
+
 // NewMemory makes zeroed memory that can be shared: n bytes that nobody can take away or lengthen.
 func NewMemory(name string, n int) (*Memory, error) {
-	page := os.Getpagesize()
-	n = (n + page - 1) &^ (page - 1)
+	n = int(WholePages(uint64(n), uint64(os.Getpagesize())))
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)

@@ -25,8 +25,7 @@ var (
 
 // pages returns n rounded up to whole pages, in bytes.
 func pages(n uint64) int64 {
-	p := uint64(os.Getpagesize())
-	return int64((n + p - 1) / p * p)
+	return int64(control.WholePages(n, uint64(os.Getpagesize())))
 }
 
 // tables returns the bytes of the kernel's page tables of a mapping: 8 bytes for a page of 4 KiB.
