@@ -33,7 +33,8 @@ func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	}
 }
 
-// followRoom bounds the segments of all connections to the frames that the port takes now. What they send next follows.
+// followRoom bounds the segments that all connections send next to the frames that the port takes since the last Flush,
+// which may change that.
 func (s *Stack) followRoom(now tick.Time) {
 	room := s.port.Info().TxRoom
 	if room == s.room {

@@ -11,10 +11,15 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// roomyPort takes frames of up to room bytes.
+// roomyPort takes frames of up to room bytes. Flush sets room to nextRoom.
 type roomyPort struct {
 	ring.Port
-	room int
+	room, nextRoom int
+}
+
+func (p *roomyPort) Flush() ring.State {
+	p.room = p.nextRoom
+	return p.Port.Flush()
 }
 
 func (p *roomyPort) Info() ring.Info {
@@ -51,7 +56,7 @@ func TestSegmentsFollowRoom(t *testing.T) {
 				x = newPairWith(t, c.v6, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, upper,
 					jumbo)
 			}
-			port := &roomyPort{x.s[0].port, long}
+			port := &roomyPort{x.s[0].port, long, long}
 			x.s[0].port = port
 			longest, lossy, random := 0, false, rand.New(rand.NewPCG(1, 2))
 			x.lose = func(i int, frame []byte) bool {
@@ -61,7 +66,8 @@ func TestSegmentsFollowRoom(t *testing.T) {
 				return lossy && i == 0 && len(frame) > live.Room || random.IntN(50) == 0
 			}
 			for round := range 6 {
-				port.room = []int{live.Room, long}[round%2]
+				port.nextRoom = []int{live.Room, long}[round%2]
+				x.turn() // frames of this turn have the room of before
 				emss, before := []int{c.short, c.full}[round%2], to.kept
 				longest = 0
 				for i := range 100 {
@@ -101,7 +107,7 @@ func TestRoomOfAccepted(t *testing.T) {
 	x := newPairWith(t, false, tcp.Config{}, [2]Upper{from, to},
 		func(_ int, c *Config) { c.MTU = 9000 })
 	for i := range x.s {
-		x.s[i].port = &roomyPort{x.s[i].port, live.Room}
+		x.s[i].port = &roomyPort{x.s[i].port, live.Room, live.Room}
 	}
 	listen := &ListenConfig{Accept: func(*tcp.Tuple) (Upper, error) { return &checked{t: t}, nil },
 		Accepted: func(e *Endpoint) { accepted = e }}

@@ -203,7 +203,6 @@ func (s *Stack) Quiet() bool {
 // Transmit is the second half of Step. What nobody waits for comes after the frames have left.
 func (s *Stack) Transmit(now tick.Time) bool {
 	s.now = now
-	s.followRoom(now)
 	worked := s.expire(now)
 	worked = s.transmit(now) || worked
 	if s.released {
@@ -302,6 +301,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 	}
 	s.queued = false
 	s.flush.note(s.port.Flush(), now)
+	s.followRoom(now)
 	for !s.tidy(now) {
 	}
 	clear(r.visited)
