@@ -5,7 +5,15 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// tlp is the tail loss probe's state (RFC 8985, 7).
+// tlp is the tail loss probe's state (RFC 8985, 7). A probe takes this path:
+//
+//  1. armTLP sets timers.tlp after each transmission and acknowledgement, if no other recovery is under way.
+//  2. Expire finds the timer due and sets want to tlpNew, or to tlpLast if the FIN was sent.
+//  3. With tlpNew, Permit allows one MSS, whatever the congestion window. New data goes out, and onSent starts the
+//     probe's episode. If there is none, NoNewData sets tlpLast.
+//  4. With tlpLast, Retransmit returns the last record, even if it is not lost, and Retransmitted calls onSent.
+//  5. checkTLP ends the episode when an acknowledgement covers end: without a loss, with one that the probe repaired,
+//     or as spurious. An acknowledgement that arrives before step 3 or 4 cancels the probe.
 type tlp struct {
 	want     tlpStep
 	inFlight bool    // the probe is unacknowledged

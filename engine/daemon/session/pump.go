@@ -29,8 +29,10 @@ func (p *posterState) state() *posterState { return p }
 // Session.pumpMu held. They may panic because a page of the rings is missing.
 type poster interface {
 	state() *posterState
-	// postAll moves up to a batch from each ring into the engine. worked reports whether there was anything, stalled
-	// whether something waits for room in the engine's queue.
+	// postAll moves up to a batch from each ring into the engine. worked reports whether it moved an entry: there may
+	// be more, so the pump scans again at once. stalled reports whether an entry waits for room in the engine's queue,
+	// which no doorbell announces: the pump scans again after a pause. Both may be true. The functions of the session
+	// that return worked and stalled mean the same.
 	postAll() (worked, stalled bool, err error)
 	// postRecvs moves receives alone. more reports whether there may be others.
 	postRecvs() (worked, more, stalled bool, err error)
