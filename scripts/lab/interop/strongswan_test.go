@@ -337,19 +337,22 @@ func (h *ikeHosts) testKill(t *testing.T) {
 	link()
 }
 
-// testClock sets the clock of each host forward and back below one connection: the kernel's SAs expire by that clock.
+// testClock sets the clock of each host forward and back below one connection, whose SAs charon replaces each time: the
+// kernel's SAs expire by that clock.
 func (h *ikeHosts) testClock(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
 	defer server.Kill()
 	defer client.Kill()
+	h.await(t, client, func(s *ikeState) bool { return s.payloadIn() > 1<<16 })
 	for _, m := range []*vm.VM{h.ours, h.siw} {
 		for _, hours := range []int{2, -4, 2} {
 			h.script(t, m, fmt.Sprintf("date -s @$(($(date +%%s) + %d))", hours*3600))
-			time.Sleep(2 * time.Second)
 			before := h.state(t)
+			h.script(t, h.ours, swanctl("--rekey --child xwarp"))
 			h.await(t, client, func(s *ikeState) bool {
-				return s.payloadIn() > before.payloadIn()+1<<16
+				return s.payloadIn() > before.payloadIn()+1<<16 &&
+					s.Devices[0].IPsec.Rekeys > before.Devices[0].IPsec.Rekeys
 			})
 		}
 	}
@@ -407,10 +410,23 @@ func (h *ikeHosts) testSecret(t *testing.T) {
 			swanctl("--terminate --ike xwarp --force")+swanctl("--load-all"))
 	}
 	change("a", "not a")
-	out, code, err := h.ours.Run(fmt.Sprintf("/share/xwarp rping -c -C 1 -p 7174 "+
-		"--transport daemon --socket /tmp/control -a %v", h.siw.Addr4), time.Minute)
+	connect := fmt.Sprintf("/share/xwarp rping -c -C 1 -p 7174 "+
+		"--transport daemon --socket /tmp/control -a %v", h.siw.Addr4)
+	out, code, err := h.ours.Run(connect, time.Minute)
 	if err != nil || code == 0 || !strings.Contains(out, "wait for an SA") {
 		t.Errorf("status %d, %v: %s", code, err, out)
+	}
+	for command, text := range map[string]string{
+		"cat /tmp/charon.log": "AUTHENTICATION_FAILED",
+		connect + " >/tmp/connect &\nsleep 5\n" +
+			"/share/xwarp status --socket /tmp/control": fmt.Sprintf("packets to %v wait "+
+			"for an SA: swanctl --list-sas, and the log", h.siw.Addr4),
+		"/share/xwarp doctor --interface eth0 --config /tmp/xwarp.toml": "its log says why none",
+	} {
+		if out, _, err := h.ours.Run(command, time.Minute); err != nil ||
+			!strings.Contains(out, text) {
+			t.Errorf("%s: %v, no %q in\n%s", command, err, text, out)
+		}
 	}
 	if list := link(); len(list) > 0 {
 		t.Errorf("%d packets of ESP without SAs", len(list))
