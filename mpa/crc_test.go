@@ -44,7 +44,7 @@ func TestReceiverRefusesWrongCRCInOrder(t *testing.T) {
 				bad = append(g.stream[:g.borders[1]:g.borders[1]], bad...)
 			}
 		}
-		if codeOf(err) != CodeCRC || tries != maxRepeats+1 {
+		if codeOf(err) != ulpdu.CodeCRC || tries != maxRepeats+1 {
 			t.Errorf("after %d tries: %v", tries, err)
 		}
 		if kept, e := g.try(g.stream[g.borders[1]:], g.borders[1]); kept != 0 || e != err {
@@ -53,7 +53,7 @@ func TestReceiverRefusesWrongCRCInOrder(t *testing.T) {
 
 		g.init(ReceiverConfig{Strict: true})
 		kept, err := g.try(bad, 0)
-		if codeOf(err) != CodeCRC || kept != g.borders[1] {
+		if codeOf(err) != ulpdu.CodeCRC || kept != g.borders[1] {
 			t.Errorf("strict: kept %d, %v", kept, err)
 		}
 		// What was right in front of it is still delivered.
@@ -99,7 +99,7 @@ func TestReceiverHoldsWrongCRCAfterMaxRepeats(t *testing.T) {
 		}
 	}
 	kept, err := g.try(g.stream[:g.borders[1]], 0)
-	if kept != g.borders[1] || codeOf(err) != CodeCRC || len(g.sink.placed) != 1 ||
+	if kept != g.borders[1] || codeOf(err) != ulpdu.CodeCRC || len(g.sink.placed) != 1 ||
 		g.r.Stats().CRCDrops != maxRepeats {
 		t.Errorf("kept %d, %v, %d placed, %+v", kept, err, len(g.sink.placed), g.r.Stats())
 	}
@@ -177,7 +177,7 @@ func TestStraddlingCRC(t *testing.T) {
 			}
 			continue
 		}
-		if codeOf(err) != CodeCRC ||
+		if codeOf(err) != ulpdu.CodeCRC ||
 			!strings.Contains(err.Error(), "its first 600 bytes arrived in earlier segments and "+
 				"were acknowledged") || strings.Contains(err.Error(), "at fault") {
 			t.Errorf("change at %d: %v", at, err)

@@ -200,7 +200,7 @@ func TestTimeOutReportsHole(t *testing.T) {
 	}
 	err := g.r.TimeOut()
 	message := fmt.Sprintf("stream offset %d on do not arrive", g.borders[1]+50)
-	if !err.Is(&ulpdu.Error{Layer: ulpdu.MPA, Code: CodeClosed}) ||
+	if !err.Is(&ulpdu.Error{Layer: ulpdu.MPA, Code: ulpdu.CodeClosed}) ||
 		!strings.Contains(err.Detail, message) {
 		t.Errorf("%v, want %q", err, message)
 	}
@@ -384,7 +384,7 @@ func TestReceiverJudgesWrongFPDUInOrder(t *testing.T) {
 			t.Errorf("strict %v: kept %d, %v, %+v", strict, kept, err, s)
 		}
 		kept, err = g.try(g.stream[:g.borders[1]], 0)
-		if kept != g.borders[1] || codeOf(err) != CodeCRC {
+		if kept != g.borders[1] || codeOf(err) != ulpdu.CodeCRC {
 			t.Errorf("strict %v: kept %d, %v", strict, kept, err)
 		}
 		if e := g.advance(len(g.stream)); e != err || len(g.sink.delivered) != 1 {

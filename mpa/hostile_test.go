@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -118,7 +119,7 @@ func TestImpossibleLength(t *testing.T) {
 			t.Fatalf("try %d: kept %d, %v", i, kept, err)
 		}
 	}
-	if err := g.advance(g.borders[1]); codeOf(err) != CodeCRC || len(g.sink.placed) != 1 {
+	if err := g.advance(g.borders[1]); codeOf(err) != ulpdu.CodeCRC || len(g.sink.placed) != 1 {
 		t.Errorf("%v, %d placed", err, len(g.sink.placed))
 	} else if s := err.Error(); !strings.Contains(s, "at most 64768") ||
 		strings.Contains(s, "wrong CRC") {

@@ -99,8 +99,8 @@ func TestLayeredErrors(t *testing.T) {
 		code  uint8
 		count int
 	}{
-		{"wrong CRC", append(append([]byte{}, good...), bad...), CodeCRC, 1},
-		{"cut", append(append([]byte{}, good...), good[:9]...), CodeClosed, 1},
+		{"wrong CRC", append(append([]byte{}, good...), bad...), ulpdu.CodeCRC, 1},
+		{"cut", append(append([]byte{}, good...), good[:9]...), ulpdu.CodeClosed, 1},
 		{"whole", append(append([]byte{}, good...), good...), 0, 2},
 	} {
 		sink := &logSink{}

@@ -28,13 +28,13 @@ func TestMarkerErrors(t *testing.T) {
 	t.Run("in order", func(t *testing.T) {
 		g := newRig(t, f, 1000, 1000)
 		bad := rewriteMarker(g.stream[:g.borders[1]], 0, 1, 8)
-		if _, err := g.try(bad, 0); codeOf(err) != CodeMarker {
+		if _, err := g.try(bad, 0); codeOf(err) != ulpdu.CodeMarker {
 			t.Error(err)
 		}
 	})
 	t.Run("the first marker is not zero", func(t *testing.T) {
 		g := newRig(t, f, 1000)
-		if _, err := g.try(rewriteMarker(g.stream, 0, 0, 4), 0); codeOf(err) != CodeMarker {
+		if _, err := g.try(rewriteMarker(g.stream, 0, 0, 4), 0); codeOf(err) != ulpdu.CodeMarker {
 			t.Error(err)
 		}
 	})
@@ -55,7 +55,7 @@ func TestMarkerErrors(t *testing.T) {
 			t.Fatalf("kept %d, %v, %d placed; want it held", kept, err, len(g.sink.placed))
 		}
 		_, err := g.try(g.stream[:p], 0)
-		if codeOf(err) != CodeMarker {
+		if codeOf(err) != ulpdu.CodeMarker {
 			t.Errorf("the gap is closed: %v", err)
 		}
 		if e := g.advance(p); e != err || len(g.sink.delivered) != 1 {
@@ -80,7 +80,7 @@ func TestMarkerErrors(t *testing.T) {
 		for range maxRepeats + 1 {
 			_, err = g.try(stream[:seg], 0)
 		}
-		if codeOf(err) != CodeMarker || len(g.sink.delivered) != 0 {
+		if codeOf(err) != ulpdu.CodeMarker || len(g.sink.delivered) != 0 {
 			t.Errorf("%v, %d delivered", err, len(g.sink.delivered))
 		}
 	})
@@ -127,7 +127,7 @@ func TestMarkerOrigin(t *testing.T) {
 		g := newRig(t, f, 1000, 1000)
 		g.init(ReceiverConfig{AnyMarkerOrigin: any})
 		_, err := g.try(old, 0)
-		if want := map[bool]uint8{false: CodeMarker}[any]; codeOf(err) != want {
+		if want := map[bool]uint8{false: ulpdu.CodeMarker}[any]; codeOf(err) != want {
 			t.Errorf("any origin %v: %v", any, err)
 		}
 		// RFC 5044's value is right in both modes.

@@ -91,6 +91,6 @@ func firstMarker(at int64) int64 { return (at + MarkerInterval - 1) &^ (MarkerIn
 
 // markerError is the error for markers that disagree with the length chain.
 func markerError(start int64) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, CodeMarker,
+	return ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeMarker,
 		"FPDU at stream offset %d: the markers and the length chain disagree", start)
 }

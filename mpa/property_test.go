@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -348,7 +349,7 @@ func TestCorruptionUnaligned(t *testing.T) {
 		}, 5000, 0.1, 0.05, 0.3)
 		if w.err != nil {
 			ended++
-			if e := w.r.err; e.Layer != 2 || e.Code != CodeCRC && e.Code != CodeMarker {
+			if e := w.r.err; e.Layer != 2 || e.Code != ulpdu.CodeCRC && e.Code != ulpdu.CodeMarker {
 				t.Fatalf("seed %d: %v", seed, w.err)
 			}
 			w.r.Closed(w.start.Add(w.rcvNxt))

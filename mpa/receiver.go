@@ -254,7 +254,7 @@ func (r *Receiver) stopDelivery(err *ulpdu.Error) *ulpdu.Error {
 
 // errNotHeld is the error for a byte that should be held and is not: a fault of this package.
 func errNotHeld(at int64) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, CodeLocal, "held bytes at stream offset %d are gone", at)
+	return ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeLocal, "held bytes at stream offset %d are gone", at)
 }
 
 // EndsAt reports to r that the stream ends before at. An incomplete FPDU there is not refused: its peer has nothing
@@ -289,7 +289,7 @@ func (r *Receiver) Incomplete() (next, arrived int64) {
 func (r *Receiver) TimeOut() *ulpdu.Error {
 	e := &r.inOrder
 	if len(r.islands) > 0 {
-		return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
+		return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed,
 			"the bytes from stream offset %d on do not arrive, although later ones did", e.end))
 	}
 	field := ""
@@ -297,7 +297,7 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 		r.seg.clear(e.end)
 		field = fmt.Sprintf(", length field %d", r.u16(length))
 	}
-	return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: "+
+	return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeCRC, "FPDU at stream offset %d%s: "+
 		"%d bytes arrived, and the rest did not: the path lost it, the sender stopped in the "+
 		"middle of it, or its length was changed on the way", e.chainEnd, field, e.end-e.chainEnd))
 }
@@ -308,7 +308,7 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
 	err := r.err
 	if end := r.offset(at); err == nil && end > r.inOrder.chainEnd {
-		err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
+		err = ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed,
 			"the stream ended %d bytes into the FPDU at stream offset %d", end-r.inOrder.chainEnd,
 			r.inOrder.chainEnd)
 	}
@@ -326,7 +326,7 @@ func (r *Receiver) Release() {
 	}
 	r.islands = r.islandArray[:0]
 	if r.deliveryStopped = true; r.err == nil {
-		r.err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream has ended")
+		r.err = ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed, "the stream has ended")
 	}
 }
 

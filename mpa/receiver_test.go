@@ -221,10 +221,11 @@ func TestClosedInsideFPDU(t *testing.T) {
 			}
 			g.advance(end)
 			if err := g.r.Closed(seq.Num(1000).Add(end)); (err != nil) != c.cut || c.cut &&
-				codeOf(err) != CodeClosed {
+				codeOf(err) != ulpdu.CodeClosed {
 				t.Error(err)
 			}
-			if kept, err := g.try(g.stream[upTo:], upTo); kept != 0 || codeOf(err) != CodeClosed {
+			if kept, err := g.try(g.stream[upTo:], upTo); kept != 0 ||
+				codeOf(err) != ulpdu.CodeClosed {
 				t.Errorf("after the end: kept %d, %v", kept, err)
 			}
 			if n := g.r.Stats().AfterEnd; n != uint64(len(g.stream)-upTo) {
@@ -340,7 +341,8 @@ func TestTimeOutReportsIncompleteFPDU(t *testing.T) {
 		if next != 512 || came != int64(512+c.n) {
 			t.Errorf("%d bytes: incomplete from %d to %d", c.n, next, came)
 		}
-		if err := g.r.TimeOut(); err.Code != CodeCRC || !strings.Contains(err.Error(), c.want) {
+		if err := g.r.TimeOut(); err.Code != ulpdu.CodeCRC ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d bytes: %v, want %q", c.n, err, c.want)
 		}
 		if next, came := g.r.Incomplete(); next != came {

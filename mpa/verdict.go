@@ -31,18 +31,18 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 		length := r.lengthAt(start)
 		if length+lengthLen > l.end {
 			if l.endsAtFPDU && start < l.end {
-				return r.judgeWrong(isl, l, l.end, CodeMarker)
+				return r.judgeWrong(isl, l, l.end, ulpdu.CodeMarker)
 			}
 			return accept
 		}
 		n := r.u16(length)
 		if n > MaxULPDU {
-			return r.judgeWrong(isl, l, length+lengthLen, CodeCRC)
+			return r.judgeWrong(isl, l, length+lengthLen, ulpdu.CodeCRC)
 		}
 		end := start + int64(r.cfg.Size(uint64(start), n))
 		if end > l.end {
 			if l.endsAtFPDU {
-				return r.judgeWrong(isl, l, l.end, CodeMarker)
+				return r.judgeWrong(isl, l, l.end, ulpdu.CodeMarker)
 			}
 			return accept
 		}
@@ -52,7 +52,7 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 			return fail
 		}
 		if r.cfg.CRC && !isCRCRight(fpdu) {
-			return r.judgeWrong(isl, l, end, CodeCRC)
+			return r.judgeWrong(isl, l, end, ulpdu.CodeCRC)
 		}
 		if r.cfg.Markers && !r.areMarkersRight(fpdu, start, length, end) {
 			r.stats.MarkerErrors++
@@ -80,7 +80,7 @@ func (r *Receiver) judgeWrong(isl *island, l walkLimit, end int64, code uint8) v
 	if !l.inOrder {
 		return r.stopWalking(isl)
 	}
-	if code == CodeMarker {
+	if code == ulpdu.CodeMarker {
 		r.stats.MarkerErrors++
 		r.endStream(markerError(isl.chainEnd))
 		return fail
@@ -89,8 +89,9 @@ func (r *Receiver) judgeWrong(isl *island, l walkLimit, end int64, code uint8) v
 	if n > MaxULPDU {
 		fault = fmt.Sprintf("a ULPDU has at most %d bytes, so no CRC was checked", MaxULPDU)
 	}
-	r.endStream(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: %s%s",
-		isl.chainEnd, n, fault, r.whyNotRepaired(isl.chainEnd)))
+	r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeCRC,
+		"FPDU at stream offset %d, length field %d: %s%s", isl.chainEnd, n, fault,
+		r.whyNotRepaired(isl.chainEnd)))
 	return fail
 }
 
@@ -190,14 +191,3 @@ func (r *Receiver) addRecord(isl *island, i int32) {
 	}
 	isl.records.add(p, i)
 }
-
-// Error codes of MPA: layer ulpdu.MPA, type 0 (RFC 5044, 8; RFC 6581, 8).
-const (
-	CodeClosed  = 1 // the TCP connection is closed, lost, or ended inside an FPDU
-	CodeCRC     = 2 // the CRC is wrong
-	CodeMarker  = 3 // the CRC is correct, but markers and lengths disagree
-	CodeStartup = 4 // a start-up frame is wrong; the connection is closed at once
-	CodeLocal   = 5 // local catastrophic error
-	CodeIRD     = 6 // the peer needs a larger IRD
-	CodeRTR     = 7 // no RTR message that both can use
-)

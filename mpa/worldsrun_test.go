@@ -339,7 +339,8 @@ func (x *smallRun) finish(c smallCase) string {
 		return ""
 	case whole || !x.hurt || x.err == nil:
 		return fmt.Sprintf("placed %05b, %d delivered, %v", x.sink.placed, x.sink.delivered, x.err)
-	case x.err.Code != CodeCRC && x.err.Code != CodeMarker && x.err.Code != CodeClosed:
+	case x.err.Code != ulpdu.CodeCRC && x.err.Code != ulpdu.CodeMarker &&
+		x.err.Code != ulpdu.CodeClosed:
 		return fmt.Sprintf("a wrong byte ends in %v", x.err)
 	case !w.cfg.Strict && x.exact:
 		return fmt.Sprintf("whole FPDUs can be sent again, and it ended in %v", x.err)

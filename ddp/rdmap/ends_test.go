@@ -11,7 +11,7 @@ import (
 )
 
 // cutFPDU is the error of a FIN inside an FPDU.
-var cutFPDU = ulpdu.Newf(ulpdu.MPA, 0, codeMPALost, "cut")
+var cutFPDU = ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed, "cut")
 
 // TestSilent: a segment of a Write in full operation, and nothing else, needs no delivery (RFC 5041, 5.3).
 func TestSilent(t *testing.T) {

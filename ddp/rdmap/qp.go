@@ -320,7 +320,7 @@ func (q *QP) PeerClosed(cut *ulpdu.Error) {
 		q.handle(EvFINClean)
 	default:
 		if running {
-			q.setErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
+			q.setErr((causeMPA | ulpdu.CodeClosed).Errorf("FIN with work under way"))
 			q.sq.markOldest(FatalErr)
 		}
 		q.handle(EvFINDirty)
@@ -333,7 +333,7 @@ func (q *QP) Closed() { q.handle(EvClosed) }
 // Lost reports that the connection was reset or abandoned, or that the close timer expired.
 func (q *QP) Lost() {
 	if q.state != Terminated && q.state != Errored {
-		q.setErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
+		q.setErr((causeMPA | ulpdu.CodeClosed).Errorf("TCP connection reset or timed out"))
 		q.sq.markOldest(FatalErr)
 	}
 	q.handle(EvLost)
@@ -348,7 +348,7 @@ func (q *QP) Fail(e *ulpdu.Error) {
 	if e == nil {
 		return
 	}
-	if e.Layer == ulpdu.MPA && e.Code == codeMPALost {
+	if e.Layer == ulpdu.MPA && e.Code == ulpdu.CodeClosed {
 		q.Lost()
 		return
 	}

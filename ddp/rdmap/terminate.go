@@ -27,7 +27,6 @@ const (
 	CauseOpInvalidate     ddp.Cause = 1<<24 | 0x000209
 	CauseOpUnspecified    ddp.Cause = 1<<24 | 0x0002FF
 	causeMPA              ddp.Cause = 1<<24 | 0x020000
-	codeMPALost           uint8     = 1
 	typeCatastrophic      uint8     = 0
 	typeRemoteProtection  uint8     = 1
 	typeMPAOfSomeChelsios uint8     = 3 // cxgb4 sends 0x23 for MPA's errors
@@ -69,13 +68,13 @@ var rows = [...]Row{
 	{ddp.CauseMO, "untagged buffer error: invalid MO"},
 	{ddp.CauseTooLong, "untagged buffer error: message too long for the buffer"},
 	{ddp.CauseUntaggedVersion, "untagged buffer error: invalid DDP version"},
-	{causeMPA | 1, "MPA error: TCP connection closed, lost or reset"},
-	{causeMPA | 2, "MPA error: CRC mismatch"},
-	{causeMPA | 3, "MPA error: marker and length disagree"},
-	{causeMPA | 4, "MPA error: invalid start-up frame"},
-	{causeMPA | 5, "MPA error: local catastrophic error"},
-	{causeMPA | 6, "MPA error: insufficient IRD"},
-	{causeMPA | 7, "MPA error: no matching RTR"},
+	{causeMPA | ulpdu.CodeClosed, "MPA error: TCP connection closed, lost or reset"},
+	{causeMPA | ulpdu.CodeCRC, "MPA error: CRC mismatch"},
+	{causeMPA | ulpdu.CodeMarker, "MPA error: marker and length disagree"},
+	{causeMPA | ulpdu.CodeStartup, "MPA error: invalid start-up frame"},
+	{causeMPA | ulpdu.CodeLocal, "MPA error: local catastrophic error"},
+	{causeMPA | ulpdu.CodeIRD, "MPA error: insufficient IRD"},
+	{causeMPA | ulpdu.CodeRTR, "MPA error: no matching RTR"},
 }
 
 // Describe returns the name of an error in the RFCs, and whether it has one.

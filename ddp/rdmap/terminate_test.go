@@ -59,7 +59,7 @@ func TestTerminateGolden(t *testing.T) {
 					h.qp.term.read, h.qp.term.hasRead = *c.read, true
 				}
 			}
-			if l == ulpdu.MPA && code == codeMPALost {
+			if l == ulpdu.MPA && code == ulpdu.CodeClosed {
 				h.qp.term.makeOwn(e) // is never sent: there is no connection
 				h.qp.term.toSend = true
 			} else {

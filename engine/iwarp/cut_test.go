@@ -204,7 +204,7 @@ func TestCutByFIN(t *testing.T) {
 		from := h.now
 		h.run(5*tick.Second, func() bool { return h.hear.closed })
 		var e *ulpdu.Error
-		if !errors.As(h.hear.err, &e) || e.Layer != ulpdu.MPA || e.Code != mpa.CodeClosed {
+		if !errors.As(h.hear.err, &e) || e.Layer != ulpdu.MPA || e.Code != ulpdu.CodeClosed {
 			t.Errorf("%v: closed %v, %v, want MPA's error for a cut FPDU", c, h.hear.closed,
 				h.hear.err)
 		}

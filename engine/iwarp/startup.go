@@ -151,7 +151,7 @@ func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
 
 // establish starts full operation: left is where the peer's first FPDU begins.
 func (c *Conn) establish(left seq.Num) {
-	if !c.startFPDUs(left, mpa.CodeLocal) {
+	if !c.startFPDUs(left, ulpdu.CodeLocal) {
 		return
 	}
 	c.notify(notifiedUp)

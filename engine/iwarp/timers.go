@@ -3,8 +3,8 @@ package iwarp
 import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/verbs"
-	"xwarp/mpa"
 	"xwarp/mpa/startup"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/tick"
 )
 
@@ -105,7 +105,7 @@ func (c *Conn) expireRest(now tick.Time) {
 	}
 	c.restAt = tick.Never
 	err := c.rcv.TimeOut()
-	if err.Code == mpa.CodeClosed {
+	if err.Code == ulpdu.CodeClosed {
 		c.setErr(err)
 		c.abort(late, now)
 		return

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"xwarp/engine/verbs"
-	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -48,7 +47,7 @@ func TestKernelCutByFIN(t *testing.T) {
 		t.Errorf("the peer got % x, want a Terminate 2/0/01 and FIN", b)
 	}
 	var e *ulpdu.Error
-	if err := q.Err(); !errors.As(err, &e) || e.Layer != ulpdu.MPA || e.Code != mpa.CodeClosed {
+	if err := q.Err(); !errors.As(err, &e) || e.Layer != ulpdu.MPA || e.Code != ulpdu.CodeClosed {
 		t.Errorf("the queue pair says %v", err)
 	}
 }

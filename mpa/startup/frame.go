@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -145,7 +144,7 @@ func (r *frameReader) decode(kind frameKind) frame {
 }
 
 func startupError(format string, args ...any) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, mpa.CodeStartup, format, args...)
+	return ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeStartup, format, args...)
 }
 
 // enhanced is the data of RFC 6581, 9, the first four bytes of the private data:

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -82,7 +81,7 @@ func TestWrongKeyFailsAtFirstByte(t *testing.T) {
 				} else if !bad {
 					continue
 				}
-				want := &ulpdu.Error{Layer: ulpdu.MPA, Code: mpa.CodeStartup}
+				want := &ulpdu.Error{Layer: ulpdu.MPA, Code: ulpdu.CodeStartup}
 				if !err.Is(want) || !strings.Contains(err.Detail, message) ||
 					stage() != StageFailed {
 					t.Errorf("%s, %q: %v, want %q; %v", side, key, err, message, stage())

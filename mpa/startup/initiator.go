@@ -3,7 +3,6 @@ package startup
 import (
 	"bytes"
 
-	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -148,7 +147,7 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 		p.ORD = min(p.ORD, e.ird)
 	}
 	if e.ord != NotNegotiated && e.ord > p.IRD {
-		return i.failWithTerminate(mpa.CodeIRD,
+		return i.failWithTerminate(ulpdu.CodeIRD,
 			"the responder will send up to %d RDMA Reads at a time, this "+
 				"side takes %d", e.ord, p.IRD)
 	}
@@ -162,7 +161,7 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 		hint = "; its IRD of 0 leaves no room for the Read"
 	}
 	if p.RTR = both.preferred(); p.RTR == 0 {
-		return i.failWithTerminate(mpa.CodeRTR,
+		return i.failWithTerminate(ulpdu.CodeRTR,
 			"the responder takes the RTR messages %v, this side can send %v%s",
 			e.rtr, i.cfg.RTR, hint)
 	}

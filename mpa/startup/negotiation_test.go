@@ -72,7 +72,7 @@ func TestNegotiation(t *testing.T) {
 				Receive: mpa.Framing{CRC: true}, IRD: 1, Negotiated: true, PeerToPeer: true,
 				RTR: RTRRead}},
 		{name: "RTR: nothing in common",
-			i: Config{RTR: RTRWrite}, r: Config{RTR: RTRSend}, term: mpa.CodeRTR,
+			i: Config{RTR: RTRWrite}, r: Config{RTR: RTRSend}, term: ulpdu.CodeRTR,
 			pi: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
 				Receive: mpa.Framing{CRC: true}, Negotiated: true, PeerToPeer: true},
 			pr: Params{Revision: 2, Version: 1, Send: mpa.Framing{CRC: true},
@@ -177,11 +177,11 @@ func TestInitiatorHandlesForeignReplies(t *testing.T) {
 		code  uint8 // of the error
 	}{
 		{"insufficient IRD", Config{IRD: 4}, repKey + "50 02 0004 0001 0005", StageFailed,
-			RetryNone, mpa.CodeIRD},
+			RetryNone, ulpdu.CodeIRD},
 		{"RTR not answered", Config{IRD: 4, ORD: 4, RTR: RTRSend}, repKey +
-			"50 02 0004 0004 0004", StageFailed, RetryNone, mpa.CodeRTR},
+			"50 02 0004 0004 0004", StageFailed, RetryNone, ulpdu.CodeRTR},
 		{"RTR by Read with an IRD of 0", Config{IRD: 4, ORD: 4, RTR: RTRRead}, repKey +
-			"50 02 0004 8000 4004", StageFailed, RetryNone, mpa.CodeRTR},
+			"50 02 0004 8000 4004", StageFailed, RetryNone, ulpdu.CodeRTR},
 		{"RTR by Read or Write with an IRD of 0", Config{IRD: 4, ORD: 4, RTR: allRTR},
 			repKey + "50 02 0004 8000 c004", StageEstablished, RetryNone, 0},
 		{"RTR by Read, IRD not negotiated", Config{IRD: 4, ORD: 4, RTR: RTRRead}, repKey +
@@ -191,15 +191,15 @@ func TestInitiatorHandlesForeignReplies(t *testing.T) {
 		{"A in the Reply only", Config{IRD: 4, ORD: 4}, repKey + "50 02 0004 c004 c004",
 			StageEstablished, RetryNone, 0},
 		{"not enhanced", Config{}, repKey + "40 02 0000", StageFailed, RetryRevision1,
-			mpa.CodeStartup},
+			ulpdu.CodeStartup},
 		{"revision 1", Config{}, repKey + "40 01 0000", StageFailed, RetryRevision1,
-			mpa.CodeStartup},
+			ulpdu.CodeStartup},
 		{"enhanced without being asked", Config{Revision: 1}, repKey +
-			"50 02 0004 0000 0000", StageFailed, RetryNone, mpa.CodeStartup},
+			"50 02 0004 0000 0000", StageFailed, RetryNone, ulpdu.CodeStartup},
 		{"S with too little private data", Config{}, repKey + "50 02 0003 000000",
-			StageFailed, RetryNone, mpa.CodeStartup},
+			StageFailed, RetryNone, ulpdu.CodeStartup},
 		{"revision 3", Config{}, repKey + "50 03 0004 0000 0000", StageFailed, RetryNone,
-			mpa.CodeStartup},
+			ulpdu.CodeStartup},
 		{"reserved bits", Config{Revision: 1}, repKey + "4f 01 0000", StageEstablished,
 			RetryNone, 0},
 		{"rejected when markers were asked for", Config{Revision: 1, Markers: true}, repKey +
@@ -224,10 +224,10 @@ func TestInitiatorHandlesForeignReplies(t *testing.T) {
 			"50 02 0004 3fff 3fff", StageEstablished, RetryNone, 0},
 		{"the responder's ORD is the IRD", Config{IRD: 4}, repKey + "50 02 0004 0000 0004",
 			StageEstablished, RetryNone, 0},
-		{"initiator and initiator", Config{}, reqKey, StageFailed, RetryNone, mpa.CodeStartup},
-		{"no MPA", Config{}, "48545450", StageFailed, RetryNone, mpa.CodeStartup},
+		{"initiator and initiator", Config{}, reqKey, StageFailed, RetryNone, ulpdu.CodeStartup},
+		{"no MPA", Config{}, "48545450", StageFailed, RetryNone, ulpdu.CodeStartup},
 		{"PD_Length 513", Config{}, repKey + "40 01 0201", StageFailed, RetryNone,
-			mpa.CodeStartup},
+			ulpdu.CodeStartup},
 		{"PD_Length 512, incomplete", Config{Revision: 1}, repKey + "40 01 0200" +
 			zeros(511), StageAwaitReply, RetryNone, 0},
 		{"PD_Length 512", Config{Revision: 1}, repKey + "40 01 0200" + zeros(512),
@@ -250,8 +250,8 @@ func TestInitiatorHandlesForeignReplies(t *testing.T) {
 				i.Params().ORD == 0 {
 				t.Errorf("RTR by %v with an ORD of 0", r)
 			}
-			if want := c.code == mpa.CodeIRD ||
-				c.code == mpa.CodeRTR; (i.Terminate() != nil) != want {
+			if want := c.code == ulpdu.CodeIRD ||
+				c.code == ulpdu.CodeRTR; (i.Terminate() != nil) != want {
 				t.Errorf("Terminate %v", i.Terminate())
 			}
 		})
@@ -296,7 +296,7 @@ func TestResponderHandlesForeignRequests(t *testing.T) {
 			if r.Stage() != c.stage || (err != nil) != (c.stage == StageFailed) {
 				t.Errorf("%v, %v; want %v", r.Stage(), err, c.stage)
 			}
-			if err != nil && err.Code != mpa.CodeStartup {
+			if err != nil && err.Code != ulpdu.CodeStartup {
 				t.Errorf("error %v, want code 4", err)
 			}
 			if got := r.Output(); !bytes.Equal(got, unhex(t, c.reply)) {

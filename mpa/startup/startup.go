@@ -207,7 +207,7 @@ func (s *endpoint) Closed(why string) *ulpdu.Error {
 	case StageFailed:
 		return s.err
 	}
-	return s.fail(ulpdu.Newf(ulpdu.MPA, 0, mpa.CodeClosed, "%s while %v", why, s.stage))
+	return s.fail(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed, "%s while %v", why, s.stage))
 }
 
 func (s *endpoint) fail(err *ulpdu.Error) *ulpdu.Error {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -333,13 +332,13 @@ func TestStartupClosed(t *testing.T) {
 	} {
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != mpa.CodeClosed ||
+		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != ulpdu.CodeClosed ||
 			i.Retry() != c.retry || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v, want %v", c.cfg, err, i.Retry(), c.retry)
 		}
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.Closed("timed out"); err == nil || err.Code != mpa.CodeClosed ||
+		if err := i.Closed("timed out"); err == nil || err.Code != ulpdu.CodeClosed ||
 			i.Retry() != RetryNone || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v after an error that is not the peer's", c.cfg, err, i.Retry())
 		}

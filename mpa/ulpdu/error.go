@@ -25,6 +25,17 @@ func (l Layer) String() string {
 	return fmt.Sprintf("layer %d", uint8(l))
 }
 
+// Codes of errors of MPA, whose type is 0 (RFC 5044, 8; RFC 6581, 8). Layer, type and code together are a ddp.Cause.
+const (
+	CodeClosed  = 1 // the TCP connection is closed, lost, or ended inside an FPDU
+	CodeCRC     = 2 // the CRC is wrong
+	CodeMarker  = 3 // the CRC is correct, but markers and lengths disagree
+	CodeStartup = 4 // a start-up frame is wrong; the connection is closed at once
+	CodeLocal   = 5 // local catastrophic error
+	CodeIRD     = 6 // the peer needs a larger IRD
+	CodeRTR     = 7 // no RTR message that both can use
+)
+
 // Error is an error of the stream, in the form of a Terminate message (RFC 5040, 4.8). A nil *Error means no error. An
 // Error ends its stream: nothing that follows it is delivered.
 type Error struct {

@@ -8,7 +8,6 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -38,7 +37,7 @@ func section(c ddp.Cause) string {
 	switch {
 	case c.Layer() == ulpdu.DDP:
 		return "RFC 5041, 7.2"
-	case c.Layer() == ulpdu.MPA && c.Code() > mpa.CodeStartup:
+	case c.Layer() == ulpdu.MPA && c.Code() > ulpdu.CodeStartup:
 		return "RFC 6581, 8"
 	case c.Layer() == ulpdu.MPA:
 		return "RFC 5044, 8"

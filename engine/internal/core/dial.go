@@ -10,7 +10,6 @@ import (
 
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
-	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
@@ -143,7 +142,7 @@ func isRefused(err error) bool {
 // that, and so does a peer that does not understand the Request.
 func closedByPeer(err error) bool {
 	return errors.Is(err, verbs.ErrStartup) &&
-		errors.Is(err, &ulpdu.Error{Layer: ulpdu.MPA, Code: mpa.CodeClosed})
+		errors.Is(err, &ulpdu.Error{Layer: ulpdu.MPA, Code: ulpdu.CodeClosed})
 }
 
 // maxAttempts is the number of times that Dial tries again: once without markers, once without revision 2.
