@@ -72,7 +72,7 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 	f.BoolVarP(&cfg.Recursive, "recursive", "r", false, "copy directories and everything in them")
 	f.BoolVar(&cfg.Checksum, "checksum", false,
 		"compare files by SHA-256, not by length and time")
-	f.IntVar(&cfg.Connections, "connections", 2, "number of connections that copy at the same time")
+	f.IntVar(&cfg.Connections, "connections", 4, "number of connections that copy at the same time")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources, dst, up, err := c.direct(args)
 		if err != nil {

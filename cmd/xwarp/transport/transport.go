@@ -128,7 +128,7 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 		d, err := sockets.Open(sockets.Config{Options: o})
 		return verbs.Opened(d, c.Explain(err))
 	}
-	d, err := xdp.Open(xdp.Config{Options: o, Interface: c.Interface,
+	d, err := xdp.Open(xdp.Config{Options: o, Interface: c.Interface, Transmit: xdp.TransmitAuto,
 		Queues: f.Queues, RingMode: f.Ring})
 	return verbs.Opened(d, c.Explain(err))
 }
