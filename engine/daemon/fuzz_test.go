@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,12 +62,38 @@ var sessionOps = []struct {
 	{control.OpAllocMW, `{"pd":$1}`, false, false},
 	{control.OpDeallocMW, `{"handle":$1}`, false, false},
 	{control.OpModifyQP, `{"handle":$1,"access":$2}`, false, false},
+	{control.OpQueryGIDs, ``, false, false},
+	{control.OpSetState, `{"qp":$1,"state":"rtr","local_gid":"127.0.0.1","remote_gid":"127.0.0.1",
+		"remote_qpn":$3,"ird":$2,"rnr_timer":$3}`, false, false},
+	{control.OpSetState, `{"qp":$1,"state":"rtr","local_gid":"127.0.0.1","remote_gid":"::$3",
+		"remote_qpn":$4}`, false, false},
+	{control.OpSetState, `{"qp":$1,"state":"rts","timeout":$2,"retry_cnt":$3,"rnr_retry":$3}`,
+		false, false},
+	{control.OpSetState, `{"qp":$1,"state":"sqd"}`, false, false},
+	{control.OpSetState, `{"qp":$1,"state":"err"}`, false, false},
+	{control.OpSetState, `{"qp":$1,"state":"reset"}`, false, false},
 	{control.OpHello, fmt.Sprintf(`{"version":%d}`, control.Version), false, false},
+}
+
+// ask returns the bytes that have a mad program make the nth request of an op in sessionOps: which number $4 is, and
+// where $1, $2 and $3 come from.
+func ask(op control.Op, nth int, args ...byte) []byte {
+	for i := range sessionOps {
+		if sessionOps[i].op != op {
+			continue
+		}
+		if nth--; nth < 0 {
+			b := [5]byte{byte(i)}
+			copy(b[1:], args)
+			return b[:]
+		}
+	}
+	panic(op)
 }
 
 // mad is a program made of bytes.
 type mad struct {
-	t       *testing.T
+	t       testing.TB
 	sock    *net.UnixConn
 	c       *control.Conn
 	in      []byte
@@ -183,27 +210,42 @@ func (m *mad) close() {
 // between them, and leaves at any moment. The daemon serves the next program as before, and when a program is gone, so
 // is everything that it had.
 func FuzzSession(f *testing.F) {
-	pd, cq, qp := []byte{0, 0, 0, 0, 0}, []byte{5, 0, 0, 0, 16}, []byte{8, 0, 0, 1, 0}
-	all := append(append(append([]byte{}, pd...), cq...), qp...)
+	hello := ask(control.OpHello, 0)[1:]
+	pd, cq := ask(control.OpAllocPD, 0), ask(control.OpCreateCQ, 0, 0, 0, 0, 16)
+	all := slices.Concat(hello, pd, cq, ask(control.OpCreateQP, 0, 0, 0, 1))
 	f.Add(all)
-	f.Add(append(all, 250, 2, 0, 5, 13, 0, 2, 0, 0))
-	f.Add(append(all, 250, 2, 0, 9, 11, 0, 2, 0, 0))
-	f.Add(append(all, 15, 0, 0, 0, 0, 17, 0, 3, 0, 0, 14, 5, 2, 0, 0,
-		20, 0, 200, 0, 0, 16, 0, 3, 0, 0))
-	f.Add([]byte{0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 4, 0, 1, 0, 0, 21, 0, 0, 0, 0, 22, 0, 0, 0, 0})
+	for _, more := range [][]byte{
+		append([]byte{250, 2, 0, 5}, ask(control.OpConnect, 0, 0, 2)...),
+		append([]byte{250, 2, 0, 9}, ask(control.OpQueryQP, 0, 0, 2)...),
+		slices.Concat(ask(control.OpListen, 0), ask(control.OpGetRequest, 0, 0, 3),
+			ask(control.OpConnect, 1, 5, 2), ask(control.OpCancel, 0, 0, 200),
+			ask(control.OpCloseListener, 0, 0, 3)),
+		slices.Concat([]byte{249, 2, 1}, ask(control.OpRegMR, 0, 0, 0, 1),
+			ask(control.OpDeregMR, 0, 0, 3), ask(control.OpSnapshot, 0),
+			ask(control.OpCapture, 0)),
+		slices.Concat(ask(control.OpQueryGIDs, 0), ask(control.OpSetState, 0, 0, 2, 0, 7),
+			ask(control.OpSetState, 2, 0, 2, 1, 7), ask(control.OpSetState, 3, 0, 2),
+			ask(control.OpSetState, 4, 0, 2), ask(control.OpSetState, 5, 0, 2),
+			ask(control.OpSetState, 1, 3, 2, 0, 1), ask(control.OpSetState, 5, 0, 2)),
+	} {
+		f.Add(append(slices.Clone(all), more...))
+	}
 	cfg, socket := load(f, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { d.Close() })
+	if _, _, objects := gone(f, d, socket, all); objects != 3 {
+		f.Fatalf("the seed makes %d objects, and not 3", objects)
+	}
 	havoc.Fuzz(f, func(t *testing.T, in []byte) { // one daemon: what one input leaves behind, the next one finds
 		gone(t, d, socket, in)
 	})
 }
 
-// gone lets a program made of bytes come and go, and returns how many requests and lies it made.
-func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, lies int) {
+// gone lets a program made of bytes come and go, and returns how many requests and lies it made, and how many objects.
+func gone(t testing.TB, d *daemon.Daemon, socket string, in []byte) (requests, lies, objects int) {
 	sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -239,7 +281,7 @@ func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, l
 			len(s.QPs),
 			len(s.Listeners), s.Users)
 	}
-	return requests, lies
+	return requests, lies, len(m.handles)
 }
 
 var (
@@ -273,7 +315,7 @@ func TestMadPrograms(t *testing.T) {
 		if r.IntN(4) > 0 { // most have something to lie about
 			copy(in, "\x00\x00\x00\x00\x00\x05\x00\x00\x00\x10\x08\x00\x00\x01\x00")
 		}
-		n, m := gone(t, d, socket, in)
+		n, m, _ := gone(t, d, socket, in)
 		requests, lies = requests+n, lies+m
 	}
 	t.Logf("%d requests and %d lies of %d programs", requests, lies, seed-*madSeed)
