@@ -118,8 +118,11 @@ func (s *packStore) add(i int, v *Packed) {
 	s.t.mu.Lock()
 	busy := s.t.parts[name] != nil
 	s.t.mu.Unlock()
-	dir, base, err := s.t.enter(s.p, name)
-	if busy || err != nil {
+	if busy || s.t.cfg.ReadOnly {
+		return
+	}
+	dir, base, err := s.t.enter(s.p.dirs, name)
+	if err != nil {
 		return
 	}
 	f := packedFile{index: i, length: int64(len(v.Content))}
@@ -152,14 +155,14 @@ func (s *packStore) commit() (taken Taken) {
 	return taken
 }
 
-// enter returns the directory of a file that is to be written, and the file's name there.
-func (t *Tree) enter(p *packing, name string) (*staging.Dir, string, error) {
-	at, base := path.Split(name)
+// enter returns the directory of a file of a pack, and the file's name there. It opens each directory once.
+func (t *Tree) enter(dirs staging.Dirs, name string) (*staging.Dir, string, error) {
+	at, base := path.Split(path.Clean(name))
 	if err := checkName(base); err != nil {
 		return nil, "", err
 	}
-	d, err := p.dirs.Open(at, func() (*staging.Dir, error) {
-		f, _, err := t.parent(name)
+	d, err := dirs.Open(at, func() (*staging.Dir, error) {
+		f, err := t.openDir(path.Join(".", at))
 		if err != nil {
 			return nil, err
 		}
@@ -224,20 +227,10 @@ func (t *Tree) appendFile(b []byte, dirs staging.Dirs, name string) (_ []byte, l
 	return b[:len(b)+n], int64(n)
 }
 
-// openPacked opens a file for a pack. It opens each directory once for all files, and follows no symbolic link from
-// the last name of the path: the client fetches such a file on its own.
+// openPacked opens a file for a pack. It follows no symbolic link from the last name of the path: the client fetches
+// such a file on its own.
 func (t *Tree) openPacked(dirs staging.Dirs, name string) (int, error) {
-	at, base := path.Split(path.Clean(name))
-	if err := checkName(base); err != nil {
-		return -1, err
-	}
-	d, err := dirs.Open(at, func() (*staging.Dir, error) {
-		f, err := t.openDir(path.Join(".", at))
-		if err != nil {
-			return nil, err
-		}
-		return staging.NewDir(f), nil
-	})
+	d, base, err := t.enter(dirs, name)
 	if err != nil {
 		return -1, err
 	}
