@@ -91,6 +91,13 @@ func ask(op control.Op, nth int, args ...byte) []byte {
 	panic(op)
 }
 
+// makeQP returns the bytes that have a mad program make a protection domain, a completion queue and a queue pair. The
+// greeting takes the first four.
+func makeQP() []byte {
+	return slices.Concat(ask(control.OpHello, 0)[1:], ask(control.OpAllocPD, 0),
+		ask(control.OpCreateCQ, 0, 0, 0, 0, 16), ask(control.OpCreateQP, 0, 0, 0, 1))
+}
+
 // mad is a program made of bytes.
 type mad struct {
 	t       testing.TB
@@ -210,9 +217,7 @@ func (m *mad) close() {
 // between them, and leaves at any moment. The daemon serves the next program as before, and when a program is gone, so
 // is everything that it had.
 func FuzzSession(f *testing.F) {
-	hello := ask(control.OpHello, 0)[1:]
-	pd, cq := ask(control.OpAllocPD, 0), ask(control.OpCreateCQ, 0, 0, 0, 0, 16)
-	all := slices.Concat(hello, pd, cq, ask(control.OpCreateQP, 0, 0, 0, 1))
+	all := makeQP()
 	f.Add(all)
 	for _, more := range [][]byte{
 		append([]byte{250, 2, 0, 5}, ask(control.OpConnect, 0, 0, 2)...),
@@ -306,14 +311,14 @@ func TestMadPrograms(t *testing.T) {
 	}()
 	for ; requests+lies < *madRequests; seed++ {
 		r := rand.New(rand.NewPCG(seed, 0))
-		in := make([]byte, 15+r.IntN(200))
+		in := make([]byte, len(makeQP())+r.IntN(200))
 		for i := range in {
 			if in[i] = byte(r.Uint32()); r.IntN(6) == 0 {
 				in[i] = 250 // a lie, where a request begins
 			}
 		}
 		if r.IntN(4) > 0 { // most have something to lie about
-			copy(in, "\x00\x00\x00\x00\x00\x05\x00\x00\x00\x10\x08\x00\x00\x01\x00")
+			copy(in, makeQP())
 		}
 		n, m, _ := gone(t, d, socket, in)
 		requests, lies = requests+n, lies+m
