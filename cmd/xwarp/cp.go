@@ -58,8 +58,8 @@ owners, extended attributes and access control lists. Set-user-ID, set-group-ID 
 hard link becomes a file of its own: cp says so. Symbolic links, devices, sockets and pipes are left out: cp names them, and
 its exit status is 1.
 
-Files of more than 64 KiB go straight between the page caches by RDMA Write or RDMA Read, over several connections at a
-time; smaller files go together. A file appears, or is replaced, after all of it has arrived and its SHA-256 was compared.
+Bytes go by RDMA Write or RDMA Read between buffers of both ends, over several connections at a time; files of up to 64 KiB
+go together. A file appears, or is replaced, after all of it has arrived and was compared by XXH64.
 A file of the same length and time is not copied again; with --checksum, a file of the same SHA-256. When a copy is
 interrupted, repeat the command: it continues where the copy ended. All files are on the disk when cp ends.`,
 		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2/

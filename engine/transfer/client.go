@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash"
@@ -18,7 +17,7 @@ import (
 type Client struct {
 	*link
 	buffers verbs.MR // depth pieces of chunk bytes; the link's to close
-	packs   Message  // Region of the server's memory for packs; the zero Message: not asked for
+	buffer  Message  // Region of the server's; the zero Message: not asked for
 	// Progress, when set, learns of bytes that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.
@@ -116,17 +115,16 @@ type window struct {
 	done   int
 	lens   [depth]int
 	moved  int64
-	total  int64 // -1: unknown
-	sum    hash.Hash
-	remote Message // the region
-	asked  int64   // bytes posted
+	total  int64     // -1: unknown
+	sum    hash.Hash // of a put or get
+	remote Message   // the region
+	asked  int64     // bytes posted
 
-	local *mapping // a file, from byte base on; nil: the bytes come and go through the buffers
-	base  int64
+	local *mapping // a file that is put; nil: the bytes come and go through the buffers
 }
 
 func (c *Client) window(region Message, total int64) *window {
-	return &window{c: c, sum: sha256.New(), remote: region, total: total}
+	return &window{c: c, remote: region, total: total}
 }
 
 // buffer returns the memory of work request i.
@@ -137,7 +135,7 @@ func (w *window) buffer(i int) []byte {
 
 // post starts the next work request, with n bytes.
 func (w *window) post(op verbs.WROp, n int) error {
-	i, at := w.posted, w.base+w.asked
+	i, at := w.posted, w.asked
 	sge := w.c.buffers.SGE(i%depth*chunk, n)
 	if w.local != nil && w.local.exposed != nil {
 		sge = w.local.exposed.mr.SGE(int(at), n)
@@ -184,7 +182,7 @@ func (w *window) next(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	if c[0].Status != rdmap.Success {
-		return nil, fmt.Errorf("%v at byte %d: %v: %w", c[0].Op, w.base+w.moved, c[0].Status,
+		return nil, fmt.Errorf("%v at byte %d: %v: %w", c[0].Op, w.moved, c[0].Status,
 			errCut)
 	}
 	i := w.done

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"os"
 	"sync"
 
@@ -138,15 +139,19 @@ func (s *Server) hash(ctx context.Context, b []byte) (sum Sum, err error) {
 	h := sha256.New()
 	for len(b) > 0 {
 		n := min(hashChunk, len(b))
-		if s.hashing.Acquire(ctx, 1) != nil {
-			return sum, context.Cause(ctx)
-		}
-		err := fault.Touch(func() { h.Write(b[:n]) }) // b may be a file's
-		s.hashing.Release(1)
-		if err != nil {
+		if err := s.hashPart(ctx, h, b[:n]); err != nil {
 			return sum, err
 		}
 		b = b[n:]
 	}
 	return Sum(h.Sum(nil)), nil
+}
+
+// hashPart adds at most hashChunk bytes to h.
+func (s *Server) hashPart(ctx context.Context, h hash.Hash, b []byte) error {
+	if s.hashing.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer s.hashing.Release(1)
+	return fault.Touch(func() { h.Write(b) }) // b may be a file's
 }

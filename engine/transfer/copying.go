@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
-	"xwarp/ddp"
-	"xwarp/engine/host/fault"
 	"xwarp/engine/verbs"
 )
 
@@ -17,8 +16,8 @@ type copying struct {
 	s      *Server
 	l      *link
 	remote netip.AddrPort
-	file   *opened  // nil: none is open
-	packs  *packing // nil: the client has sent no Pack
+	file   *opened // nil: none is open
+	buffer *buffer // nil: the client has sent no Buffer
 	// refusals is the number of requests about files that failed.
 	refusals int
 }
@@ -27,12 +26,18 @@ type copying struct {
 type opened struct {
 	op, path string
 	openedAt time.Time
-	mem      []byte
-	exposed  *registration // of mem; nil for no bytes
-	commit   func() error  // called when the client has done all of it
-	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
-	store    *part         // that is written; nil of a fetch
-	read     *reading      // that is fetched; nil of a store
+	length   uint64
+	commit   func() error // called when the client has done all of it
+	leave    func() error // gives the file back; commit of a store does too
+	store    *part        // that is written; nil of a fetch
+	read     *reading     // that is fetched; nil of a store
+}
+
+func (o *opened) file() *os.File {
+	if o.store != nil {
+		return o.store.file.File
+	}
+	return o.read.file
 }
 
 // handleRequest serves one request. An error ends the connection. A problem with a file does not: it is sent to the
@@ -60,8 +65,12 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 			return c.refused(&opened{op: "setattr", path: m.Path, openedAt: time.Now()}, err)
 		}
 		return c.l.postMessage(&Message{Type: TypeAttr})
-	case TypePack:
-		return c.pack()
+	case TypeBuffer:
+		return c.makeBuffer()
+	case TypeStoreBytes:
+		return c.storeBytes(m)
+	case TypeFetchBytes:
+		return c.fetchBytes(m)
 	case TypeStorePack:
 		return c.storePack(m)
 	case TypeFetchPack:
@@ -73,7 +82,7 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	case TypeSum:
 		return c.sum(ctx, m)
 	case TypeClose:
-		return c.close(ctx, m.Flag)
+		return c.close(m.Flag)
 	case TypePut, TypeGet:
 		return refuse(CodeKind, "the server exports a directory and no region: use xwarp cp")
 	}
@@ -163,14 +172,13 @@ func (c *copying) openFile(m *Message) error {
 	}
 	reply := Message{Type: TypeOpened}
 	o := &opened{op: "fetch", path: m.Path, openedAt: time.Now()}
-	access := verbs.RemoteRead
 	if m.Type == TypeStore {
-		o.op, access = "store", verbs.RemoteWrite
+		o.op = "store"
 		p, err := c.s.cfg.Tree.store(c, m)
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.store, o.mem, o.commit = p, p.mem, p.commit
+		o.store, o.commit = p, p.commit
 		o.leave = func() error { return p.leave(c) }
 		reply.Attr, reply.Flag = p.attr, p.resumed
 	} else {
@@ -178,26 +186,11 @@ func (c *copying) openFile(m *Message) error {
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.read, o.mem, o.commit, o.leave = r, r.mem, r.unchanged, r.leave
+		o.read, o.commit, o.leave = r, r.unchanged, r.leave
 		reply.Attr = r.attr
 	}
-	if err := c.expose(o, access); err != nil {
-		return errors.Join(err, o.leave())
-	}
-	if c.file = o; o.exposed != nil {
-		reply.STag = o.exposed.mr.STag()
-		o.exposed.sparse = reply.Attr.Flags&FlagSparse != 0
-	}
+	c.file, o.length = o, reply.Attr.Length
 	return c.l.postMessage(&reply)
-}
-
-// expose registers the file for the client. When the link ends, the STag is taken away before the file is given back.
-func (c *copying) expose(o *opened, access ddp.Access) (err error) {
-	if len(o.mem) == 0 {
-		return nil
-	}
-	o.exposed, err = c.l.expose(o.mem, access, func() error { return o.leave() })
-	return err
 }
 
 // refused sends the client the error of a request about a file, counts the request as failed and reports it.
@@ -209,39 +202,11 @@ func (c *copying) refused(o *opened, err error) error {
 	return c.answer(nil, err)
 }
 
-// sum answers with the SHA-256 of a piece of the file.
-func (c *copying) sum(ctx context.Context, m *Message) error {
-	o := c.file
-	if o == nil || m.Length > maxSum || m.Offset > uint64(len(o.mem)) ||
-		m.Length > uint64(len(o.mem))-m.Offset {
-		return refuse(CodeProtocol, "a Sum of %d bytes at %d that are no part of an open file",
-			m.Length, m.Offset)
-	}
-	ctx, stop := c.l.untilClosed(ctx)
-	defer stop()
-	var sum Sum
-	err := o.exposed.copyBack(m.Offset, m.Length)
-	if err == nil {
-		sum, err = c.s.hash(ctx, o.mem[m.Offset:][:m.Length])
-	}
-	if gone := (*fault.Error)(nil); errors.As(err, &gone) {
-		return refuse(CodeFile, "%s was cut short meanwhile, or its disk failed", o.path)
-	}
-	if err != nil {
-		return err
-	}
-	return c.l.postMessage(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length, Sum: sum})
-}
-
-// close takes the STag away and ends the work on the file: it is complete, or stays unchanged.
-func (c *copying) close(ctx context.Context, complete bool) error {
+// close ends the work on the file: it is complete, or stays unchanged.
+func (c *copying) close(complete bool) error {
 	o := c.file
 	if o == nil {
 		return refuse(CodeProtocol, "Close without an open file")
-	}
-	o.exposed.setLength(uint64(len(o.mem)))
-	if err := c.l.deregister(ctx, o.exposed); err != nil {
-		return err // and the link gives the file back
 	}
 	c.file = nil
 	var err error
@@ -255,12 +220,12 @@ func (c *copying) close(ctx context.Context, complete bool) error {
 	return c.answer(&Message{Type: TypeAttr}, err)
 }
 
-// abandon closes the files that were open when the connection ended, except those that the link closes itself.
+// abandon closes the files that were open when the connection ended.
 func (c *copying) abandon() (err error) {
-	if c.packs != nil {
-		err = errors.Join(c.packs.batch.Close(), c.packs.dirs.Close())
+	if c.buffer != nil {
+		err = errors.Join(c.buffer.batch.Close(), c.buffer.dirs.Close())
 	}
-	if o := c.file; o != nil && o.exposed == nil {
+	if o := c.file; o != nil {
 		c.file = nil
 		err = errors.Join(err, o.leave())
 	}
@@ -269,7 +234,7 @@ func (c *copying) abandon() (err error) {
 
 // event reports a file that is finished.
 func (c *copying) event(o *opened, err error) {
-	n := uint64(len(o.mem))
+	n := o.length
 	if err != nil {
 		c.s.countFailed()
 	} else {

@@ -31,24 +31,38 @@
 //	RDMA Reads               ════════►
 //	Done                     ────────►
 //
-//	Store{path, attr, session} ──────►  makes a staged file, or finds one that was cut off, and maps it
-//	Fetch{path}              ────────►  or maps the file
-//	                         ◄────────  Opened{attr, STag, TO, something was there}
-//	RDMA Writes | Reads      ════════►
-//	Sum{offset, length}      ────────►  of what came or is there
-//	                         ◄────────  Sum{offset, length, SHA-256}: the client compares
+//	Buffer                   ────────►  makes a buffer for this client
+//	                         ◄────────  Region{STag, TO, length}
+//
+//	Store{path, attr, session} ──────►  makes a staged file, or finds one that was cut off
+//	                         ◄────────  Opened{attr, something was there}
+//	RDMA Write               ════════►  to a place in the buffer
+//	StoreBytes{offset, length, place, XXH64} ►  compares, and writes these bytes to the file
+//	                         ◄────────  Bytes{offset, length}
+//
+//	Fetch{path}              ────────►  opens the file
+//	                         ◄────────  Opened{attr}
+//	FetchBytes{offset, length, place} ►  reads bytes of the file into the buffer
+//	                         ◄────────  Bytes{offset, length, XXH64}
+//	RDMA Read                ════════►  from that place; the client compares
+//
 //	Close{whole}             ────────►  gives a stored file its name, or looks whether a fetched one changed
 //	                         ◄────────  Attr
 //
 // A connection has one file open; those with the same session write one file together, and the last one that has
-// it open closes it as whole. A client that goes on with a file asks for the Sum of each piece before it sends it.
-// An Error about a file ends the request only; its code is CodeFile or CodeTooLarge.
+// it open closes it as whole. A client sends several requests before it waits for the first answer, each with a place
+// of its own in the buffer, which it has for as long as the connection lives. An Error about a file ends the request
+// only; its code is CodeFile or CodeTooLarge.
+//
+// XXH64 finds what a transfer did wrong, at the speed of memory. Whether two files are the same is decided by SHA-256,
+// for others may have chosen their bytes: a client that goes on with a file, or compares files, asks for the Sum of
+// each piece.
 //
 // # Several clients
 //
 // A content never changes. A put replaces it at once and as a whole, when its SHA-256 is right; a get reads to the end
-// the content that existed when it began. A put that fails at any point changes nothing. An STag is valid for one
-// client and for one transfer.
+// the content that existed when it began. A put that fails at any point changes nothing. The STag of a region is valid
+// for one client and for one transfer.
 //
 // Puts run side by side as long as there is memory for their bytes, of each address no more than the region
 // has, then they wait in order of arrival. Contents of before that gets still read count too, and the oldest

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"time"
@@ -23,6 +24,7 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, total)
+	w.sum = sha256.New()
 	err = w.read(moving, func(b []byte) error {
 		w.sum.Write(b)
 		if _, err := dst.Write(b); err != nil {

@@ -58,8 +58,13 @@ const (
 	maxRefused = 1000
 	// PieceLen is how many bytes of a file one Move moves: one connection's, of those that copy a large file together.
 	PieceLen = 8 << 20
-	// PackLen is the memory in bytes for the files of one pack: each connection of a directory's server may have it.
-	PackLen = chunk
+	// BufferLen is the server's buffer for one client of a directory in bytes, and the most that a pack has: each
+	// connection may have it.
+	BufferLen = 4 << 20
+	// stepLen is how many bytes of a file one request moves at most, and steps how many requests are under way. Both
+	// ends copy what a buffer has while it is in the processor's cache.
+	stepLen = BufferLen / steps
+	steps   = 4
 	// MaxPacked is how many files a pack has at most: each takes a descriptor of the server until all have come.
 	MaxPacked = 512
 	// PackedLen is the length in bytes up to which a file is sent in a pack. Longer files are moved on their own, so

@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// mapping is a file of this host's, whose bytes go from the page cache to the wire, or from the wire to it.
+// mapping is a file of this host's, whose bytes go from the page cache to the wire.
 type mapping struct {
 	c       *Client
 	name    string
@@ -22,22 +22,14 @@ type mapping struct {
 	exposed *registration // nil: the device takes only memory of its own, so that the client's buffers are between
 }
 
-// mapFile maps the first n bytes of f, of which there must be some, for c to read or to write.
-func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
-	prot := unix.PROT_READ
-	if write {
-		prot |= unix.PROT_WRITE
-	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), prot, unix.MAP_SHARED)
+// mapFile maps the first n bytes of f, of which there must be some, for c to read.
+func (c *Client) mapFile(f *os.File, n int64) (*mapping, error) {
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes of %s: %w", n, f.Name(), err)
 	}
 	m := &mapping{c: c, name: f.Name(), mem: mem}
-	access := verbs.LocalWrite
-	if !write {
-		access = 0
-	}
-	m.exposed, err = c.registerMemory(mem, access, func() error { return unix.Munmap(mem) })
+	m.exposed, err = c.registerMemory(mem, 0, func() error { return unix.Munmap(mem) })
 	if err != nil && !errors.Is(err, verbs.ErrNotShared) {
 		return nil, errors.Join(err, unix.Munmap(mem))
 	}
@@ -57,7 +49,7 @@ func (c *Client) mapInput(r io.Reader, length int64) (*mapping, error) {
 	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != 0 {
 		return nil, err
 	}
-	return c.mapFile(f, length, false)
+	return c.mapFile(f, length)
 }
 
 // close gives the mapping back, once nothing is under way.
@@ -83,7 +75,7 @@ func (m *mapping) touch(f func()) error {
 func (w *window) postChunk(ctx context.Context) error {
 	for w.moved < w.total {
 		for !w.full() && w.asked < w.total {
-			b := w.local.mem[w.base+w.asked:][:min(chunk, w.total-w.asked)]
+			b := w.local.mem[w.asked:][:min(chunk, w.total-w.asked)]
 			err := w.local.touch(func() {
 				w.sum.Write(b)
 				if w.local.exposed == nil {
@@ -102,18 +94,4 @@ func (w *window) postChunk(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// fetch reads total bytes of the server into a mapping, and adds them to the SHA-256.
-func (w *window) fetch(ctx context.Context) error {
-	into := w.local.mem[w.base:]
-	return w.read(ctx, func(b []byte) error {
-		return w.local.touch(func() {
-			if w.local.exposed == nil {
-				copy(into, b)
-			}
-			w.sum.Write(into[:len(b)])
-			into = into[len(b):]
-		})
-	})
 }

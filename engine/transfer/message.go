@@ -14,7 +14,7 @@ import (
 
 // Version of the messages. The first six bytes and Error are the same in every version, so that any two versions can
 // tell each other why they do not get along.
-const Version = 3
+const Version = 4
 
 // Type is the type of a message.
 type Type uint8
@@ -36,20 +36,25 @@ const (
 	TypeOpened
 	TypeSum
 	TypeClose
-	TypePack
+	TypeBuffer
 	TypeStorePack
 	TypeFetchPack
 	TypePacked
 	TypeExtents
 	TypeSetAttr
 	TypeSync
+	TypeStoreBytes
+	TypeFetchBytes
+	TypeBytes
 )
 
 var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done",
 	TypeBeat: "Beat", TypeError: "Error", TypeStat: "Stat", TypeList: "List", TypeMkdir: "Mkdir",
 	TypeFetch: "Fetch", TypeStore: "Store", TypeAttr: "Attr", TypeOpened: "Opened", TypeSum: "Sum",
-	TypeClose: "Close", TypePack: "Pack", TypeStorePack: "StorePack", TypeFetchPack: "FetchPack",
-	TypePacked: "Packed", TypeExtents: "Extents", TypeSetAttr: "SetAttr", TypeSync: "Sync"}
+	TypeClose: "Close", TypeBuffer: "Buffer", TypeStorePack: "StorePack",
+	TypeFetchPack: "FetchPack", TypePacked: "Packed", TypeExtents: "Extents",
+	TypeSetAttr: "SetAttr", TypeSync: "Sync",
+	TypeStoreBytes: "StoreBytes", TypeFetchBytes: "FetchBytes", TypeBytes: "Bytes"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -68,7 +73,7 @@ const (
 	CodeProtocol                 // a message that cannot be, or not now
 	CodeTooLarge                 // more bytes than the region has
 	CodeEmpty                    // nothing was put yet
-	CodeSum                      // SHA-256 of the received bytes differs from the sender's
+	CodeSum                      // SHA-256 or XXH64 of the received bytes differs from the sender's
 	CodeInternal                 // no memory, no disk
 	CodeShutdown                 // the server stops
 	CodeYield                    // other clients need memory that the transfer holds
@@ -99,21 +104,25 @@ type Sum [32]byte
 //	Mkdir, Store       0..19 attr  20..27 session  28.. path
 //	SetAttr            0..19 attr  20.. path
 //	Attr               0..19 attr
-//	Opened             0..19 attr  20 resumed  21..28 TO  29..32 STag
+//	Opened             0..19 attr  20 resumed
 //	Sum                0..7 length  8..15 offset  16..47 SHA-256, in the answer
+//	StoreBytes         0..7 length  8..15 offset  16..23 place  24..31 XXH64
+//	FetchBytes         0..7 length  8..15 offset  16..23 place
+//	Bytes              0..7 length  8..15 offset  16..23 XXH64
 //	Close              0 commit
-//	Pack, Extents,     nothing
+//	Buffer, Extents,   nothing
 //	Sync
-//	StorePack          0..7 length  8..39 SHA-256
+//	StorePack          0..7 length  8..15 XXH64
 //	FetchPack          0..7 length
-//	Packed             0..7 length  8..39 SHA-256  40..103 one bit for each file, the lowest bit of a byte first
+//	Packed             0..7 length  8..15 XXH64  16..79 one bit for each file, the lowest bit of a byte first
 type Message struct {
 	Type Type
 	// Put: bytes that come, or Unknown. Get: bytes wanted, 0 for all. Region, Done: bytes of the transfer
 	Length uint64
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
-	Sum    Sum      // Region of a get, Done
+	Sum    Sum      // Region of a get, Done, Sum
+	Check  uint64   // StoreBytes, Bytes, StorePack, Packed: XXH64 of bytes that move
 	// Region of a get: the number of bytes that were put. Where more are granted, the others are the memory behind
 	// them. Region of a put: the most bytes that there may be. Where fewer are granted, Put asks again.
 	Content uint64
@@ -123,7 +132,8 @@ type Message struct {
 	Path    string // Stat, List, Mkdir, Fetch, Store: below the directory
 	Attr    Attr   // Store, Attr, Opened; its mode: Mkdir
 	Session uint64 // Store: the connections with the same one write one file together
-	Offset  uint64 // Sum: of the bytes that are asked about
+	Offset  uint64 // Sum, StoreBytes, FetchBytes, Bytes: where in the file
+	Place   uint64 // StoreBytes, FetchBytes: where in the server's buffer
 	Flag    bool   // Opened: something of the file was there already. Close: it is whole
 	Taken   Taken  // Packed: the files that were stored, or that are in the pack
 }
@@ -149,12 +159,14 @@ func (m *Message) fields() []any {
 		return []any{&m.Length}
 	case TypeRegion:
 		return []any{&m.Length, &m.TO, &m.STag, &m.Sum, &m.Content}
-	case TypeDone, TypeStorePack:
+	case TypeDone:
 		return []any{&m.Length, &m.Sum}
+	case TypeStorePack:
+		return []any{&m.Length, &m.Check}
 	case TypeFetchPack:
 		return []any{&m.Length}
 	case TypePacked:
-		return []any{&m.Length, &m.Sum, &m.Taken}
+		return []any{&m.Length, &m.Check, &m.Taken}
 	case TypeError:
 		return []any{&m.Code}
 	case TypeMkdir, TypeStore:
@@ -162,9 +174,15 @@ func (m *Message) fields() []any {
 	case TypeAttr, TypeSetAttr:
 		return []any{&m.Attr}
 	case TypeOpened:
-		return []any{&m.Attr, &m.Flag, &m.TO, &m.STag}
+		return []any{&m.Attr, &m.Flag}
 	case TypeSum:
 		return []any{&m.Length, &m.Offset, &m.Sum}
+	case TypeStoreBytes:
+		return []any{&m.Length, &m.Offset, &m.Place, &m.Check}
+	case TypeFetchBytes:
+		return []any{&m.Length, &m.Offset, &m.Place}
+	case TypeBytes:
+		return []any{&m.Length, &m.Offset, &m.Check}
 	case TypeClose:
 		return []any{&m.Flag}
 	}

@@ -1,17 +1,16 @@
 package transfer
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/staging"
-	"xwarp/engine/verbs"
 )
 
 // Taken has one bit for each file of a pack.
@@ -46,60 +45,33 @@ func parsePack(b []byte) (files []Packed, err error) {
 	return files, nil
 }
 
-// packing is the server's memory for the packs of one client, and the files of the pack at hand.
-type packing struct {
-	mr    verbs.MR // PackLen bytes, which the client writes and reads
-	batch staging.Batch
-	dirs  staging.Dirs // of the files of the batch
-}
-
-// pack gives the client memory for packs.
-func (c *copying) pack() error {
-	if c.packs == nil {
-		mr, err := c.l.end.Buffer(PackLen, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
-		if err != nil {
-			return err
-		}
-		c.packs = &packing{mr: mr, dirs: staging.Dirs{}}
-	}
-	return c.l.postMessage(&Message{Type: TypeRegion, Length: PackLen, STag: c.packs.mr.STag()})
-}
-
-// packed returns the pack of n bytes that the client wrote.
-func (c *copying) packed(n uint64) ([]byte, error) {
-	if c.packs == nil || n > PackLen {
-		return nil, refuse(CodeProtocol, "a pack of %d bytes without memory for it", n)
-	}
-	return c.packs.mr.Bytes()[:n], nil
-}
-
 // storePack stores the files of a pack. The client sends those that are not taken one by one, and learns why.
 func (c *copying) storePack(m *Message) error {
-	b, err := c.packed(m.Length)
+	b, err := c.inBuffer(0, m.Length)
 	if err != nil {
 		return err
 	}
-	if sum := Sum(sha256.Sum256(b)); sum != m.Sum {
-		return refuse(CodeSum, "SHA-256 of a pack is %x, and the client says %x", sum, m.Sum)
+	if check := xxhash.Sum64(b); check != m.Check {
+		return refuse(CodeSum, "XXH64 of a pack is %x, and the client says %x", check, m.Check)
 	}
 	files, err := parsePack(b)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	s := packStore{t: c.s.cfg.Tree, p: c.packs}
+	s := packStore{t: c.s.cfg.Tree, b: c.buffer}
 	for i := range files {
 		s.add(i, &files[i])
 	}
 	reply := Message{Type: TypePacked, Taken: s.commit()}
 	c.packEvent("store", s.files, s.bytes, begun)
-	return errors.Join(s.p.dirs.Close(), c.l.postMessage(&reply))
+	return errors.Join(s.b.dirs.Close(), c.l.postMessage(&reply))
 }
 
 // packStore stores one pack.
 type packStore struct {
 	t     *Tree
-	p     *packing
+	b     *buffer
 	added []packedFile
 	files int
 	bytes int64
@@ -121,7 +93,7 @@ func (s *packStore) add(i int, v *Packed) {
 	if busy || s.t.cfg.ReadOnly {
 		return
 	}
-	dir, base, err := s.t.enter(s.p.dirs, name)
+	dir, base, err := s.t.enter(s.b.dirs, name)
 	if err != nil {
 		return
 	}
@@ -129,7 +101,7 @@ func (s *packStore) add(i int, v *Packed) {
 	if s.t.claim(f.length, 1) != nil {
 		return
 	}
-	f.older, err = s.p.batch.Add(dir, base, v.Attr.Perm(), v.Attr.Time(), v.Content)
+	f.older, err = s.b.batch.Add(dir, base, v.Attr.Perm(), v.Attr.Time(), v.Content)
 	if err != nil {
 		s.t.claim(-f.length, -1)
 		return
@@ -139,7 +111,7 @@ func (s *packStore) add(i int, v *Packed) {
 
 // commit names the files, and returns which of them it stored.
 func (s *packStore) commit() (taken Taken) {
-	for i, err := range s.p.batch.Commit() {
+	for i, err := range s.b.batch.Commit() {
 		switch f := &s.added[i]; {
 		case err != nil:
 			s.t.claim(-f.length, -1)
@@ -173,7 +145,7 @@ func (t *Tree) enter(dirs staging.Dirs, name string) (*staging.Dir, string, erro
 
 // fetchPack puts the files that a pack names into it. Files that are too long for it are not taken.
 func (c *copying) fetchPack(m *Message) error {
-	b, err := c.packed(m.Length)
+	b, err := c.inBuffer(0, m.Length)
 	if err != nil {
 		return err
 	}
@@ -183,10 +155,10 @@ func (c *copying) fetchPack(m *Message) error {
 	}
 	begun := time.Now()
 	reply := Message{Type: TypePacked}
-	out := c.packs.mr.Bytes()[:0:PackLen]
+	out := c.buffer.mr.Bytes()[:0:BufferLen]
 	total, files := int64(0), 0
 	for i := range wanted {
-		longer, n := c.s.cfg.Tree.appendFile(out, c.packs.dirs, wanted[i].Path)
+		longer, n := c.s.cfg.Tree.appendFile(out, c.buffer.dirs, wanted[i].Path)
 		if longer == nil {
 			continue
 		}
@@ -195,9 +167,9 @@ func (c *copying) fetchPack(m *Message) error {
 		total += n
 		files++
 	}
-	reply.Length, reply.Sum = uint64(len(out)), Sum(sha256.Sum256(out))
+	reply.Length, reply.Check = uint64(len(out)), xxhash.Sum64(out)
 	c.packEvent("fetch", files, total, begun)
-	return errors.Join(c.packs.dirs.Close(), c.l.postMessage(&reply))
+	return errors.Join(c.buffer.dirs.Close(), c.l.postMessage(&reply))
 }
 
 // appendFile appends a file to a pack; its result is nil when that is not possible.
@@ -212,7 +184,7 @@ func (t *Tree) appendFile(b []byte, dirs staging.Dirs, name string) (_ []byte, l
 		return nil, 0
 	}
 	a := AttrOf(&st)
-	n := int(min(a.Length, PackLen))
+	n := int(min(a.Length, BufferLen))
 	if a.Kind != KindFile || a.Length > PackedLen || entryLen+len(name)+n > cap(b)-len(b) {
 		return nil, 0
 	}
@@ -266,10 +238,10 @@ func (t *Tree) setAttr(m *Message) error {
 
 // sync makes the files of all packs durable.
 func (c *copying) sync() error {
-	if c.packs == nil {
+	if c.buffer == nil {
 		return nil
 	}
-	return c.packs.batch.Sync()
+	return c.buffer.batch.Sync()
 }
 
 // Perm returns the permissions, without set-user-ID, set-group-ID and sticky bit: a peer decides about none of these.

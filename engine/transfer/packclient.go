@@ -2,8 +2,9 @@ package transfer
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
+
+	"github.com/cespare/xxhash/v2"
 
 	"xwarp/ddp/rdmap"
 )
@@ -17,9 +18,9 @@ type Pack struct {
 }
 
 // NewPack returns an empty pack.
-func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.buffers.Bytes()[:0:PackLen]} }
+func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.buffers.Bytes()[:0:BufferLen]} }
 
-// PackSize returns how many of the PackLen bytes of a pack a file takes.
+// PackSize returns how many of the BufferLen bytes of a pack a file takes.
 func PackSize(path string, length uint64) int { return entryLen + len(path) + int(length) }
 
 // Add adds a file. read fills its content; after an error nothing is added. For a pack to be fetched a.Length is
@@ -44,7 +45,7 @@ func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	if err := c.writePack(ctx, p); err != nil {
 		return Taken{}, err
 	}
-	m := Message{Type: TypeStorePack, Length: uint64(len(p.b)), Sum: sha256.Sum256(p.b)}
+	m := Message{Type: TypeStorePack, Length: uint64(len(p.b)), Check: xxhash.Sum64(p.b)}
 	m, err := c.ask(ctx, &m, TypePacked)
 	return m.Taken, err
 }
@@ -59,7 +60,7 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.Length > PackLen {
+	if m.Length > BufferLen {
 		return nil, c.abandon(fmt.Errorf("%w: a pack of %d bytes", ErrProtocol, m.Length))
 	}
 	if m.Length > 0 {
@@ -68,8 +69,9 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 		}
 	}
 	b := c.buffers.Bytes()[:m.Length]
-	if sum := Sum(sha256.Sum256(b)); sum != m.Sum {
-		return nil, c.abandon(fmt.Errorf("SHA-256 of a pack is %x, the server says %x", sum, m.Sum))
+	if check := xxhash.Sum64(b); check != m.Check {
+		return nil, c.abandon(fmt.Errorf("XXH64 of a pack is %x, the server says %x",
+			check, m.Check))
 	}
 	came, err := parsePack(b)
 	if err != nil {
@@ -88,23 +90,34 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	return files, nil
 }
 
-// writePack writes a pack to the server's memory for packs.
+// askBuffer returns where the server's buffer for this client is.
+func (c *Client) askBuffer(ctx context.Context) (Message, error) {
+	if c.buffer.Type != 0 {
+		return c.buffer, nil
+	}
+	m, err := c.ask(ctx, &Message{Type: TypeBuffer}, TypeRegion)
+	if err == nil && m.Length < BufferLen {
+		err = c.abandon(fmt.Errorf("%w: a buffer of %d bytes", ErrProtocol, m.Length))
+	}
+	if err == nil {
+		c.buffer = m
+	}
+	return m, err
+}
+
+// writePack writes a pack to the server's buffer.
 func (c *Client) writePack(ctx context.Context, p *Pack) error {
-	if c.packs.Type == 0 {
-		m, err := c.ask(ctx, &Message{Type: TypePack}, TypeRegion)
-		if err != nil {
-			return err
-		}
-		c.packs = m
+	if _, err := c.askBuffer(ctx); err != nil {
+		return err
 	}
 	return c.movePack(ctx, rdmap.WRWrite, len(p.b))
 }
 
-// movePack moves the first n bytes between the client's buffers and the server's memory for packs.
+// movePack moves the first n bytes between the client's buffers and the server's.
 func (c *Client) movePack(ctx context.Context, op rdmap.WROp, n int) error {
 	moving, stop := c.untilClosed(ctx)
 	defer stop()
-	w := c.window(c.packs, int64(n))
+	w := c.window(c.buffer, int64(n))
 	err := w.post(op, n)
 	if err == nil {
 		_, err = w.next(moving)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"xwarp/engine/host/staging"
 )
 
@@ -21,7 +19,6 @@ type part struct {
 	attr     Attr
 	dir      *staging.Dir
 	file     *staging.File
-	mem      []byte // its mapping; nil for a file of no bytes
 	resumed  bool
 	released chan struct{} // closed when others may have the name
 	// Tree.mu guards these.
@@ -128,7 +125,7 @@ func (p *part) openStage() error {
 	return nil
 }
 
-// room gives f the length that it shall have, and maps it. After an error f is closed.
+// room gives f the length that it shall have. After an error f is closed.
 func (p *part) room(f *staging.File) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -149,10 +146,6 @@ func (p *part) room(f *staging.File) error {
 	if err = f.Truncate(min(before, length)); err == nil {
 		err = p.allocate(f)
 	}
-	if err == nil && length > 0 {
-		p.mem, err = unix.Mmap(int(f.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_SHARED)
-	}
 	if err != nil {
 		p.t.claim(-length, -1)
 		return errors.Join(err, f.Drop())
@@ -168,7 +161,7 @@ func (p *part) allocate(f *staging.File) error {
 	return f.Allocate(int64(p.attr.Length))
 }
 
-// commit gives the file its name, once no other connection writes to it, and no STag leads to it.
+// commit gives the file its name, once no other connection writes to it.
 func (p *part) commit() error {
 	if !p.alone() {
 		return refuse(CodeProtocol, "%s: other connections still write it", p.path)
@@ -189,7 +182,7 @@ func (p *part) commit() error {
 	if replaced.Kind == KindFile {
 		p.t.claim(-int64(replaced.Length), -1)
 	}
-	return errors.Join(err, p.free(), p.file.Close(), p.dir.Close())
+	return errors.Join(err, p.file.Close(), p.dir.Close())
 }
 
 // alone reports whether one connection has the file; from then on no other one gets it.
@@ -237,29 +230,18 @@ func (p *part) leave(c *copying) error {
 		return nil
 	}
 	p.forget()
-	err := p.free()
 	if p.attr.Length >= smallest {
-		return errors.Join(err, p.file.Keep(), p.dir.Close())
+		return errors.Join(p.file.Keep(), p.dir.Close())
 	}
 	p.t.used -= int64(p.attr.Length)
 	p.t.files--
-	return errors.Join(err, p.file.Drop(), p.dir.Close())
-}
-
-func (p *part) free() error {
-	if p.mem == nil {
-		return nil
-	}
-	mem := p.mem
-	p.mem = nil
-	return unix.Munmap(mem)
+	return errors.Join(p.file.Drop(), p.dir.Close())
 }
 
 // reading is a file that one connection reads.
 type reading struct {
 	file *os.File
 	attr Attr
-	mem  []byte
 }
 
 // read opens a file for a client that reads it.
@@ -268,14 +250,7 @@ func (t *Tree) read(name string) (*reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reading{file: f, attr: a}
-	if a.Length > 0 {
-		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(a.Length), unix.PROT_READ, unix.MAP_SHARED)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return r, nil
+	return &reading{file: f, attr: a}, nil
 }
 
 // unchanged fails when the file was written to meanwhile: the bytes read might be a mixture.
@@ -287,11 +262,5 @@ func (r *reading) unchanged() error {
 	return err
 }
 
-// leave gives the mapping back.
-func (r *reading) leave() error {
-	var err error
-	if r.mem != nil {
-		err = unix.Munmap(r.mem)
-	}
-	return errors.Join(err, r.file.Close())
-}
+// leave closes the file.
+func (r *reading) leave() error { return r.file.Close() }

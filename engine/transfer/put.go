@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, length)
+	w.sum = sha256.New()
 	if w.local, err = c.mapInput(r, length); err != nil {
 		return s, c.abandon(err)
 	}

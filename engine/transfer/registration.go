@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -18,8 +17,6 @@ type registration struct {
 	// bounce, when set, is memory of the device's that is registered instead of other memory. The peer's bytes are
 	// copied to that when the STag is taken away. mem is the part of the other memory that gets them.
 	bounce, mem []byte
-	// sparse memory is a file with holes, which stay holes.
-	sparse bool
 }
 
 // registerLocal registers n bytes for this end alone, for as long as the link lives.
@@ -90,36 +87,13 @@ func (o *registration) setLength(n uint64) {
 	}
 }
 
-// copyBack copies n bytes at off out of the bounce buffer; the peer may go on to write.
-func (o *registration) copyBack(off, n uint64) error {
-	if !o.bounced() {
-		return nil
-	}
-	return fault.Touch(func() { o.copy(o.mem[:off+n][off:], o.bounce[off:]) })
-}
-
-// copy is the built-in copy. Where memory is sparse, it does not write bytes that are equal already.
-func (o *registration) copy(dst, src []byte) {
-	step := len(dst)
-	if o.sparse {
-		step = minHole
-	}
-	for len(dst) > 0 {
-		n := min(step, len(dst), len(src))
-		if !o.sparse || !bytes.Equal(dst[:n], src[:n]) {
-			copy(dst[:n], src)
-		}
-		dst, src = dst[n:], src[n:]
-	}
-}
-
 // freeBounce copies the peer's bytes out of the bounce buffer and frees the buffer. When it fails the memory is
 // released.
 func (o *registration) freeBounce(dev verbs.Device) error {
 	if o.bounce == nil {
 		return nil
 	}
-	if err := fault.Touch(func() { o.copy(o.mem, o.bounce) }); err != nil {
+	if err := fault.Touch(func() { copy(o.mem, o.bounce) }); err != nil {
 		return errors.Join(err, o.release())
 	}
 	return dev.Free(o.bounce)

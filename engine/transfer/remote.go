@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -87,7 +88,7 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 // RemoteFile is a file of the server's that is open; a Client has one at a time.
 type RemoteFile struct {
 	c     *Client
-	local *mapping // nil for no bytes
+	local *os.File // nil until Into
 	grant Message
 	write bool
 }
@@ -106,8 +107,7 @@ func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64,
 	if err != nil {
 		return nil, err
 	}
-	f := &RemoteFile{c: c, grant: grant, write: true}
-	return f, f.bind(a.Length, local)
+	return &RemoteFile{c: c, local: local, grant: grant, write: true}, nil
 }
 
 // Fetch opens a file that shall be copied here; Into says where to.
@@ -119,18 +119,11 @@ func (c *Client) Fetch(ctx context.Context, path string) (*RemoteFile, error) {
 	return &RemoteFile{c: c, grant: grant}, nil
 }
 
-// Into has Move write to local, which is as long as the file.
-func (f *RemoteFile) Into(local *os.File) error { return f.bind(f.grant.Attr.Length, local) }
+// Into has Move write to local, and Same compare with it.
+func (f *RemoteFile) Into(local *os.File) { f.local = local }
 
-func (f *RemoteFile) bind(length uint64, local *os.File) (err error) {
-	if length > 0 {
-		f.local, err = f.c.mapFile(local, int64(length), !f.write)
-	}
-	return err
-}
-
-// Sum returns the SHA-256 of a piece of the server's file.
-func (f *RemoteFile) Sum(ctx context.Context, off, n int64) (Sum, error) {
+// sum returns the SHA-256 of a piece of the server's file.
+func (f *RemoteFile) sum(ctx context.Context, off, n int64) (Sum, error) {
 	m := Message{Type: TypeSum, Offset: uint64(off), Length: uint64(n)}
 	m, err := f.c.ask(ctx, &m, TypeSum)
 	if err == nil && (m.Offset != uint64(off) || m.Length != uint64(n)) {
@@ -141,45 +134,17 @@ func (f *RemoteFile) Sum(ctx context.Context, off, n int64) (Sum, error) {
 
 // Same reports whether a piece of the local file is that of the server.
 func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err error) {
-	var mine Sum
-	if err := f.local.touch(func() { mine = sha256.Sum256(f.local.mem[off:][:n]) }); err != nil {
+	h := sha256.New()
+	if _, err := io.Copy(h, io.NewSectionReader(f.local, off, n)); err != nil {
 		return false, err
 	}
-	theirs, err := f.Sum(ctx, off, n)
-	return mine == theirs, err
-}
-
-// Move moves a piece of at most PieceLen bytes, and compares the bytes received with those sent.
-func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
-	moving, stop := f.c.untilClosed(ctx)
-	defer stop()
-	w := f.c.window(f.grant, n)
-	w.local, w.base = f.local, off
-	move := w.fetch
-	if f.write {
-		move = w.postChunk
-	}
-	if err := move(moving); err != nil {
-		return f.c.reason(ctx, err)
-	}
-	theirs, err := f.Sum(ctx, off, n)
-	if err != nil {
-		return err
-	}
-	if mine := Sum(w.sum.Sum(nil)); mine != theirs {
-		return fmt.Errorf("SHA-256 of bytes %d to %d is %x here and %x at the server: was the file "+
-			"changed meanwhile?", off, off+n, mine, theirs)
-	}
-	return nil
+	theirs, err := f.sum(ctx, off, n)
+	return Sum(h.Sum(nil)) == theirs, err
 }
 
 // Close ends the work on the file. When it is complete, the server gives the written file its name, or confirms that
 // the read file did not change meanwhile.
 func (f *RemoteFile) Close(ctx context.Context, complete bool) error {
-	if err := f.local.close(); err != nil { // something is under way still
-		f.c.shut()
-		return err
-	}
 	_, err := f.c.ask(ctx, &Message{Type: TypeClose, Flag: complete}, TypeAttr)
 	return err
 }

@@ -235,7 +235,7 @@ func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m
 	case TypeGet:
 		ev.Op = "get"
 		err = s.get(ctx, l, m, &ev)
-	case TypeStat, TypeList, TypeMkdir, TypeFetch, TypeStore, TypePack, TypeSetAttr:
+	case TypeStat, TypeList, TypeMkdir, TypeFetch, TypeStore, TypeBuffer, TypeSetAttr:
 		err = refuse(CodeKind, "the server exports a region and no directory: use xwarp put and "+
 			"get")
 	default:

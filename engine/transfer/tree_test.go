@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,18 +45,36 @@ func (t *Tree) write(name, content string) error {
 	if err != nil {
 		return err
 	}
-	copy(p.mem, content)
-	if err := p.commit(); err != nil {
+	_, err = p.file.WriteString(content)
+	if err := errors.Join(err, p.commit()); err != nil {
 		return errors.Join(err, p.leave(c))
 	}
 	return nil
+}
+
+// text returns the file's bytes.
+func (r *reading) text() string {
+	b, err := io.ReadAll(r.file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// beginning returns the first n bytes of the staged file.
+func (p *part) beginning(n int) string {
+	b := make([]byte, n)
+	if _, err := p.file.ReadAt(b, 0); err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // packed returns a pack with one file; nil when the file is not taken.
 func (t *Tree) packed(name string) []byte {
 	dirs := staging.Dirs{}
 	defer dirs.Close()
-	b, _ := t.appendFile(make([]byte, 0, PackLen), dirs, name)
+	b, _ := t.appendFile(make([]byte, 0, BufferLen), dirs, name)
 	return b
 }
 
@@ -76,7 +95,7 @@ func TestNothingOutsideIsReached(t *testing.T) {
 	}
 	for _, name := range outside {
 		if r, err := tr.read(name); err == nil {
-			t.Errorf("%s is read: %q", name, r.mem)
+			t.Errorf("%s is read: %q", name, r.text())
 		}
 		if b := tr.packed(name); b != nil {
 			t.Errorf("%s is in a pack: %q", name, b)
@@ -105,7 +124,7 @@ func TestNothingOutsideIsReached(t *testing.T) {
 	if list, err := os.ReadDir(filepath.Dir(dir)); len(list) != 2 || err != nil {
 		t.Errorf("beside the directory: %v, %v", list, err)
 	}
-	if r, err := tr.read("within/file"); err != nil || string(r.mem) != "inside" {
+	if r, err := tr.read("within/file"); err != nil || r.text() != "inside" {
 		t.Errorf("a link that stays inside: %v", err)
 	}
 	if b := tr.packed("within/file"); !strings.HasSuffix(string(b), "inside") {
@@ -144,8 +163,8 @@ func TestSwappedDirectories(t *testing.T) {
 	}()
 	for range 2000 {
 		if r, err := tr.read("sub/file"); err == nil {
-			if string(r.mem) != "inside" {
-				t.Errorf("read %q", r.mem)
+			if r.text() != "inside" {
+				t.Errorf("read %q", r.text())
 			}
 			r.leave()
 		}
@@ -262,7 +281,9 @@ func TestPartialFiles(t *testing.T) {
 	if err != nil || p.resumed {
 		t.Fatal(p, err)
 	}
-	copy(p.mem, "begun")
+	if _, err := p.file.WriteString("begun"); err != nil {
+		t.Fatal(err)
+	}
 	same, err := tr.store(other, &m)
 	if same != p || err != nil {
 		t.Errorf("another connection of the session: %v", err)
@@ -280,7 +301,7 @@ func TestPartialFiles(t *testing.T) {
 	if list, err := tr.list("."); err != nil || strings.Contains(string(list), "big") {
 		t.Errorf("the listing has the partial file: %q, %v", list, err)
 	}
-	if p, err = tr.store(c, &m); err != nil || !p.resumed || string(p.mem[:5]) != "begun" {
+	if p, err = tr.store(c, &m); err != nil || !p.resumed || p.beginning(5) != "begun" {
 		t.Fatal(err)
 	}
 	if err := p.leave(c); err != nil {

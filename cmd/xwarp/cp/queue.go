@@ -84,7 +84,7 @@ func (q *queue) packable(j *job) bool {
 func (q *queue) takePack() (pack []*job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	room := transfer.PackLen
+	room := transfer.BufferLen
 	for len(q.small) > 0 && len(pack) < transfer.MaxPacked {
 		j := q.small[0]
 		if room -= transfer.PackSize(j.remote, j.attr.Length); room < 0 {

@@ -2,10 +2,8 @@ package cp
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -104,7 +102,8 @@ func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, 
 		err := errChanged
 		return nil, errors.Join(err, f.Close(ctx, false))
 	}
-	return f, f.Into(j.out.File)
+	f.Into(j.out.File)
+	return f, nil
 }
 
 // extents returns the parts of a file to move: those with data, or all of it.
@@ -285,12 +284,8 @@ func (w *worker) equal(ctx context.Context, j *job) (same bool, err error) {
 	length := int64(j.attr.Length)
 	for off := int64(0); same && err == nil && off < length; off += transfer.PieceLen {
 		n := min(transfer.PieceLen, length-off)
-		h := sha256.New()
-		var theirs transfer.Sum
-		if _, err = io.Copy(h, io.NewSectionReader(local, off, n)); err == nil {
-			theirs, err = f.Sum(ctx, off, n)
-		}
-		same = transfer.Sum(h.Sum(nil)) == theirs
+		f.Into(local)
+		same, err = f.Same(ctx, off, n)
 	}
 	if w.c.Over() {
 		return false, err

@@ -1,0 +1,127 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/cespare/xxhash/v2"
+
+	"xwarp/engine/host/staging"
+	"xwarp/engine/verbs"
+)
+
+// buffer is the server's memory for one client: the client writes to it what is stored, and reads from it what
+// is fetched.
+type buffer struct {
+	mr    verbs.MR // BufferLen bytes
+	batch staging.Batch
+	dirs  staging.Dirs // of the files of the batch
+}
+
+// makeBuffer tells the client where the buffer is.
+func (c *copying) makeBuffer() error {
+	if c.buffer == nil {
+		mr, err := c.l.end.Buffer(BufferLen, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+		if err != nil {
+			return err
+		}
+		c.buffer = &buffer{mr: mr, dirs: staging.Dirs{}}
+	}
+	return c.l.postMessage(&Message{Type: TypeRegion, Length: BufferLen, STag: c.buffer.mr.STag()})
+}
+
+// inBuffer returns n bytes of the buffer.
+func (c *copying) inBuffer(at, n uint64) ([]byte, error) {
+	if c.buffer == nil || n > BufferLen || at > BufferLen-n {
+		return nil, refuse(CodeProtocol, "%d bytes at %d of a buffer of %d, or without one", n, at,
+			BufferLen)
+	}
+	return c.buffer.mr.Bytes()[at:][:n], nil
+}
+
+// checkRange fails unless m names bytes of the file that is open.
+func (c *copying) checkRange(m *Message) error {
+	if o := c.file; o == nil || m.Offset > o.length || m.Length > o.length-m.Offset {
+		return refuse(CodeProtocol, "a %v of %d bytes at %d that are no part of an open file",
+			m.Type, m.Length, m.Offset)
+	}
+	return nil
+}
+
+// storeBytes writes bytes of the buffer to the file that is open.
+func (c *copying) storeBytes(m *Message) error {
+	b, err := c.inBuffer(m.Place, m.Length)
+	if err == nil {
+		err = c.checkRange(m)
+	}
+	if err == nil && c.file.store == nil {
+		err = refuse(CodeProtocol, "%s is fetched, and bytes for it came", c.file.path)
+	}
+	if err != nil {
+		return err
+	}
+	if check := xxhash.Sum64(b); check != m.Check {
+		return refuse(CodeSum, "XXH64 of bytes %d to %d of %s is %x here, and the client says %x",
+			m.Offset, m.Offset+m.Length, c.file.path, check, m.Check)
+	}
+	_, err = c.file.store.file.WriteAt(b, int64(m.Offset))
+	reply := Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length, Check: m.Check}
+	return c.answer(&reply, err)
+}
+
+// fetchBytes reads bytes of the file that is open into the buffer.
+func (c *copying) fetchBytes(m *Message) error {
+	b, err := c.inBuffer(m.Place, m.Length)
+	if err == nil {
+		err = c.checkRange(m)
+	}
+	if err == nil && c.file.read == nil {
+		err = refuse(CodeProtocol, "%s is stored, and bytes of it are asked for", c.file.path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := readWhole(c.file.file(), b, m.Offset, c.file.path); err != nil {
+		return c.answer(nil, err)
+	}
+	return c.l.postMessage(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length,
+		Check: xxhash.Sum64(b)})
+}
+
+// readWhole reads len(b) bytes of a file.
+func readWhole(f *os.File, b []byte, off uint64, name string) error {
+	_, err := f.ReadAt(b, int64(off))
+	if errors.Is(err, io.EOF) {
+		err = refuse(CodeFile, "%s was cut short meanwhile", name)
+	}
+	return err
+}
+
+// sum answers with the SHA-256 of a piece of the file.
+func (c *copying) sum(ctx context.Context, m *Message) error {
+	err := c.checkRange(m)
+	if err == nil && m.Length > maxSum {
+		err = refuse(CodeProtocol, "a Sum of %d bytes, and %d are the most", m.Length, maxSum)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := c.l.untilClosed(ctx)
+	defer stop()
+	h, b := sha256.New(), make([]byte, min(hashChunk, m.Length))
+	for off, end := m.Offset, m.Offset+m.Length; off < end && err == nil; off += uint64(len(b)) {
+		b = b[:min(uint64(len(b)), end-off)]
+		if err = readWhole(c.file.file(), b, off, c.file.path); err != nil {
+			return c.answer(nil, err)
+		}
+		err = c.s.hashPart(ctx, h, b)
+	}
+	if err != nil {
+		return err
+	}
+	return c.l.postMessage(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length,
+		Sum: Sum(h.Sum(nil))})
+}

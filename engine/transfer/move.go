@@ -1,0 +1,187 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
+)
+
+// move is the bytes of one RemoteFile.Move. They go in steps of at most stepLen bytes, each with a place of its own
+// in the buffers of both ends. Steps are asked for, answered and ended in the same order.
+type move struct {
+	f      *RemoteFile
+	buffer Message // Region of the server's
+	off, n int64
+
+	asked, answered, ended int           // steps
+	checks                 [steps]uint64 // XXH64 of what the server has read
+	reading                [steps]bool   // a Read was posted
+}
+
+// Move moves a piece of a file, and compares the bytes received with those sent.
+func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
+	buffer, err := f.c.askBuffer(ctx)
+	if err != nil {
+		return err
+	}
+	moving, stop := f.c.untilClosed(ctx)
+	defer stop()
+	m := move{f: f, buffer: buffer, off: off, n: n}
+	if f.write {
+		err = m.store(moving)
+	} else {
+		err = m.fetch(moving)
+	}
+	if err != nil {
+		return f.c.reason(ctx, err)
+	}
+	return nil
+}
+
+// step returns where step i is in the file, and its memory.
+func (m *move) step(i int) (off int64, b []byte) {
+	at := int64(i) * stepLen
+	return m.off + at, m.f.c.buffers.Bytes()[m.place(i):][:min(stepLen, m.n-at)]
+}
+
+// place returns where step i is in the buffers.
+func (m *move) place(i int) int { return i % steps * stepLen }
+
+// stepCount returns how many steps there are.
+func (m *move) stepCount() int { return int((m.n + stepLen - 1) / stepLen) }
+
+// full reports whether all places are taken.
+func (m *move) full() bool { return m.asked-m.ended == steps }
+
+// postStep posts the RDMA Write or Read of step i.
+func (m *move) postStep(op verbs.WROp, i int, flags verbs.WRFlags) error {
+	_, b := m.step(i)
+	return m.f.c.post(&verbs.SendWR{
+		ID: uint64(i), Op: op, Flags: flags,
+		SGL:        []verbs.SGE{m.f.c.buffers.SGE(m.place(i), len(b))},
+		RemoteSTag: m.buffer.STag, RemoteTO: m.buffer.TO + ddp.TO(m.place(i)),
+	})
+}
+
+// ask sends the request of the next step.
+func (m *move) ask(t Type, check uint64) error {
+	off, b := m.step(m.asked)
+	m.asked++
+	return m.f.c.postMessage(&Message{Type: t, Offset: uint64(off), Length: uint64(len(b)),
+		Place: uint64(m.place(m.asked - 1)), Check: check})
+}
+
+// answer waits for the server's answer to the next step.
+func (m *move) answer(ctx context.Context) error {
+	reply, err := m.f.c.expect(ctx, TypeBytes)
+	off, b := m.step(m.answered)
+	if err == nil && (reply.Offset != uint64(off) || reply.Length != uint64(len(b))) {
+		err = fmt.Errorf("%w: Bytes of another step", ErrProtocol)
+	}
+	m.checks[m.answered%steps] = reply.Check
+	m.answered++
+	return err
+}
+
+// store writes the local file's bytes to the server. After an error of a file it waits for the answers that are due.
+func (m *move) store(ctx context.Context) (err error) {
+	for m.ended < m.asked || m.more(err) {
+		if m.more(err) && !m.full() {
+			err = m.storeStep()
+			continue
+		}
+		e := m.answer(ctx)
+		if err == nil {
+			err = e
+		}
+		if e != nil && !ofFile(e) {
+			return err
+		}
+		m.ended++
+	}
+	return err
+}
+
+// more reports whether a further step is to be asked for.
+func (m *move) more(err error) bool { return err == nil && m.asked < m.stepCount() }
+
+// storeStep begins the next step. The answer says that the server has the bytes: the Write needs no completion.
+func (m *move) storeStep() error {
+	off, b := m.step(m.asked)
+	if err := readWhole(m.f.local, b, uint64(off), m.f.local.Name()); err != nil {
+		return err
+	}
+	if err := m.postStep(rdmap.WRWrite, m.asked, 0); err != nil {
+		return err
+	}
+	return m.ask(TypeStoreBytes, xxhash.Sum64(b))
+}
+
+// fetch reads bytes of the server into the local file. While a step's Read is under way the server answers the next
+// ones. After an error of a file it waits for what is due.
+func (m *move) fetch(ctx context.Context) (err error) {
+	for m.ended < m.asked || m.more(err) {
+		var e error
+		switch {
+		case m.more(err) && !m.full():
+			e = m.ask(TypeFetchBytes, 0)
+		case m.answered < m.asked && m.answered-m.ended < 2:
+			e = m.readStep(ctx)
+		default:
+			e = m.endStep(ctx, err == nil)
+		}
+		if err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// readStep waits for an answer, and begins to read the bytes.
+func (m *move) readStep(ctx context.Context) error {
+	i := m.answered
+	err := m.answer(ctx)
+	if err == nil {
+		err = m.postStep(rdmap.WRRead, i, rdmap.Signaled)
+	}
+	m.reading[i%steps] = err == nil
+	return err
+}
+
+// endStep waits for the bytes of the oldest step, and writes them to the local file if they are wanted.
+func (m *move) endStep(ctx context.Context, wanted bool) error {
+	i := m.ended
+	m.ended++
+	if !m.reading[i%steps] {
+		return nil
+	}
+	var c [1]verbs.Completion
+	if _, err := m.f.c.end.SendCQ.Wait(ctx, c[:]); err != nil {
+		return err
+	}
+	off, b := m.step(i)
+	if c[0].Status != rdmap.Success || c[0].ID != uint64(i) {
+		return fmt.Errorf("%v %d at byte %d: %v: %w", c[0].Op, c[0].ID, off, c[0].Status, errCut)
+	}
+	if !wanted {
+		return nil
+	}
+	if check := xxhash.Sum64(b); check != m.checks[i%steps] {
+		return fmt.Errorf("XXH64 of bytes %d to %d is %x here and %x at the server",
+			off, off+int64(len(b)), check, m.checks[i%steps])
+	}
+	_, err := m.f.local.WriteAt(b, off)
+	return err
+}
+
+// ofFile reports whether the server's error is about the file: the connection goes on.
+func ofFile(err error) bool {
+	var theirs *RemoteError
+	return errors.As(err, &theirs) && (theirs.Code == CodeFile || theirs.Code == CodeTooLarge)
+}
