@@ -1,18 +1,14 @@
-// Package pcapng records the packets of ring.Ports in a pcapng file, with nanosecond time stamps. It is for tools and
-// tests, apart from ring so that the data path does not carry its dependency.
+// Package pcapng records the packets of ring.Ports in a pcapng file, with nanosecond time stamps. It writes the four
+// kinds of blocks itself: the library for it brings 7 MB of tables, which each start of a command fills, and which the
+// garbage collector reads each time.
 package pcapng
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
-	"time"
-
-	"github.com/google/gopacket"
-	"github.com/google/gopacket/layers"
-	"github.com/google/gopacket/pcapgo"
 
 	"xwarp/ring"
 )
@@ -33,15 +29,15 @@ const maxPorts = 4096
 // File is a pcapng file. Ports of several threads may share it.
 type File struct {
 	mu      sync.Mutex
-	out     io.Writer
-	w       *pcapgo.NgWriter
+	out     *bufio.Writer
+	block   block // the last one, for its memory
 	ports   int
 	packets uint64
 	err     error
 }
 
 // NewFile returns a File that writes to w; nothing is written before the first Wrap.
-func NewFile(w io.Writer) *File { return &File{out: w} }
+func NewFile(w io.Writer) *File { return &File{out: bufio.NewWriter(w)} }
 
 // Port is a ring.Port that records what passes.
 type Port struct {
@@ -82,14 +78,22 @@ func (f *File) describe(name string) (int, error) {
 	if f.err != nil {
 		return 0, f.err
 	}
-	id, err := f.add(pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet,
-		OS: runtime.GOOS, TimestampResolution: 9})
-	if err != nil {
-		f.err = fmt.Errorf("capture: interface %s: %w", name, err)
+	if f.ports == 0 {
+		f.append(section(f.block))
+	}
+	if f.append(describeBlock(f.block, name)); f.err != nil {
+		f.err = fmt.Errorf("capture: interface %s: %w", name, f.err)
 		return 0, f.err
 	}
 	f.ports++
-	return id, nil
+	return f.ports - 1, nil
+}
+
+// append adds a block to the file, unless the file has failed.
+func (f *File) append(b block) {
+	if f.block = b; f.err == nil {
+		_, f.err = f.out.Write(b)
+	}
 }
 
 // Write records a packet of an interface: its first bytes b of length, at a time in nanoseconds since 1970.
@@ -97,12 +101,8 @@ func (f *File) describe(name string) (int, error) {
 func (f *File) Write(id int, at int64, b []byte, length int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err == nil {
-		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, at), CaptureLength: len(b),
-			Length: length, InterfaceIndex: id}
-		if f.err = f.w.WritePacket(ci, b); f.err == nil {
-			f.packets++
-		}
+	if f.append(packetBlock(f.block, id, at, b, length)); f.err == nil {
+		f.packets++
 	}
 	return f.err
 }
@@ -111,24 +111,8 @@ func (f *File) Write(id int, at int64, b []byte, length int) error {
 func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err == nil {
-		now := time.Unix(0, at)
-		f.err = f.w.WriteInterfaceStats(id, pcapgo.NgInterfaceStatistics{LastUpdate: now,
-			EndTime: now, PacketsReceived: received, PacketsDropped: dropped})
-	}
+	f.append(statsBlock(f.block, id, at, received, dropped))
 	return f.err
-}
-
-// add describes an interface in the file; the first one comes with the file's head.
-func (f *File) add(i pcapgo.NgInterface) (int, error) {
-	if f.w != nil {
-		return f.w.AddInterface(i)
-	}
-	opt := pcapgo.DefaultNgWriterOptions
-	opt.SectionInfo.Application = "xwarp"
-	var err error
-	f.w, err = pcapgo.NewNgWriterInterface(f.out, i, opt)
-	return 0, err
 }
 
 // Packets returns the number of recorded packets.
@@ -142,8 +126,8 @@ func (f *File) Packets() uint64 {
 func (f *File) Flush() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.w != nil && f.err == nil {
-		f.err = f.w.Flush()
+	if f.err == nil {
+		f.err = f.out.Flush()
 	}
 	return f.err
 }

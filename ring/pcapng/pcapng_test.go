@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/google/gopacket/pcapgo"
@@ -55,6 +56,10 @@ func TestFileHoldsWhatPassed(t *testing.T) {
 	send(b, frame(60, 4)) // not recorded
 	k2.Inject(frame(61, 5))
 	b.Recv(batch[2:])
+	last := int64(1_700_000_000_000_000_999)
+	if err := f.WriteStats(1, last, 7, 1<<40); err != nil {
+		t.Error(err)
+	}
 	if err := f.Flush(); err != nil || f.Packets() != 4 {
 		t.Fatalf("%v, %d packets", err, f.Packets())
 	}
@@ -84,8 +89,16 @@ func TestFileHoldsWhatPassed(t *testing.T) {
 	if _, _, err := r.ReadPacketData(); err != io.EOF {
 		t.Errorf("after the last packet: %v", err)
 	}
-	if i, err := r.Interface(1); err != nil || i.Name != "b" {
-		t.Errorf("interface 1 is %q, %v", i.Name, err)
+	i, err := r.Interface(1)
+	if err != nil || i.Name != "b" || i.OS != runtime.GOOS {
+		t.Errorf("interface 1 is %q of %q, %v", i.Name, i.OS, err)
+	}
+	if s := i.Statistics; s.PacketsReceived != 7 || s.PacketsDropped != 1<<40 ||
+		s.LastUpdate.UnixNano() != last || s.EndTime.UnixNano() != last {
+		t.Errorf("its statistics are %+v", s)
+	}
+	if s := r.SectionInfo(); s.Application != "xwarp" {
+		t.Errorf("the file is by %q", s.Application)
 	}
 }
 

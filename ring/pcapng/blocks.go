@@ -1,0 +1,93 @@
+package pcapng
+
+import (
+	"encoding/binary"
+	"runtime"
+)
+
+// Types of blocks and codes of options, by draft-ietf-opsawg-pcapng.
+const (
+	blockSection   = 0x0a0d0d0a
+	blockInterface = 1
+	blockStats     = 5
+	blockPacket    = 6
+
+	byteOrder = 0x1a2b3c4d // of the section
+	ethernet  = 1          // LINKTYPE_ETHERNET
+
+	optApplication = 4  // of the section
+	optName        = 2  // of an interface
+	optResolution  = 9  // of its time stamps, as a negative power of 10
+	optOS          = 12 // of its host
+	optEnd         = 3  // time of statistics
+	optReceived    = 4  // packets
+	optDropped     = 5  // packets
+)
+
+var le = binary.LittleEndian
+
+// block is a block that is being made, with room for its length.
+type block []byte
+
+// newBlock returns b as the empty block of a type.
+func newBlock(b block, kind uint32) block {
+	return le.AppendUint32(le.AppendUint32(b[:0], kind), 0)
+}
+
+// option appends an option.
+func (b block) option(code uint16, v []byte) block {
+	b = le.AppendUint16(le.AppendUint16(b, code), uint16(len(v)))
+	return b.bytes(v)
+}
+
+func (b block) option64(code uint16, v uint64) block {
+	return b.option(code, le.AppendUint64(nil, v))
+}
+
+// bytes appends v, and zeros up to a multiple of four.
+func (b block) bytes(v []byte) block {
+	b = append(b, v...)
+	return append(b, make([]byte, -len(v)&3)...)
+}
+
+// time appends nanoseconds since 1970.
+func (b block) time(at int64) block {
+	return le.AppendUint32(le.AppendUint32(b, uint32(at>>32)), uint32(at))
+}
+
+// end completes the block: its length stands at both ends.
+func (b block) end() block {
+	b = le.AppendUint32(b, uint32(len(b)+4))
+	copy(b[4:8], b[len(b)-4:])
+	return b
+}
+
+// section is the block that a file begins with; it does not say how long the file will be.
+func section(b block) block {
+	b = le.AppendUint32(newBlock(b, blockSection), byteOrder)
+	b = le.AppendUint64(le.AppendUint16(le.AppendUint16(b, 1), 0), 1<<64-1) // version 1.0
+	return b.option(optApplication, []byte("xwarp")).option(0, nil).end()
+}
+
+// describeBlock is the block of an interface called name.
+func describeBlock(b block, name string) block {
+	b = le.AppendUint32(newBlock(b, blockInterface), ethernet)
+	b = le.AppendUint32(b, 0) // packets of any length
+	return b.option(optName, []byte(name)).option(optOS, []byte(runtime.GOOS)).
+		option(optResolution, []byte{9}).option(0, nil).end()
+}
+
+// packetBlock is the block of a packet of length bytes, of which the file has data.
+func packetBlock(b block, id int, at int64, data []byte, length int) block {
+	b = block(le.AppendUint32(newBlock(b, blockPacket), uint32(id))).time(at)
+	b = le.AppendUint32(le.AppendUint32(b, uint32(len(data))), uint32(length))
+	return b.bytes(data).end()
+}
+
+// statsBlock is the block of what an interface received and dropped until a time.
+func statsBlock(b block, id int, at int64, received, dropped uint64) block {
+	b = block(le.AppendUint32(newBlock(b, blockStats), uint32(id))).time(at)
+	end := block(nil).time(at)
+	return b.option(optEnd, end).option64(optReceived, received).option64(optDropped, dropped).
+		option(0, nil).end()
+}
