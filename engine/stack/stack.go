@@ -173,8 +173,9 @@ func (s *Stack) Receive(now tick.Time) bool {
 	return true
 }
 
-// headersAhead is bytes of the next frame that are fetched while one is worked on: two lines, with the headers.
-const headersAhead = 128
+// ahead is how many bytes of the next frame are fetched while one is worked on. Another processor has just written
+// them, and the markers among them are read before a copy of all of it begins.
+const ahead = 4096
 
 // receive takes the frames of the batch that are left.
 func (s *Stack) receive(now tick.Time) {
@@ -183,9 +184,9 @@ func (s *Stack) receive(now tick.Time) {
 		p := &s.batch[s.at]
 		s.at++
 		s.holding = s.at
-		if s.at < s.fetched { // its headers come from memory meanwhile
+		if s.at < s.fetched {
 			next := s.batch[s.at].Frag(0)
-			checksum.Prefetch(next[:min(len(next), headersAhead)])
+			checksum.Prefetch(next[:min(len(next), ahead)])
 		}
 		s.input(p, now)
 		s.holding = 0
