@@ -186,7 +186,7 @@ func oneCase(n int) Case {
 
 func connectCase() Case {
 	dial := func(p endpoint.Peer) endpoint.Spec {
-		return timed(endpoint.Spec{Peer: p, Mode: endpoint.Connect, Sleep: true})
+		return timed(endpoint.Spec{Peer: p, Mode: endpoint.Connect, Sleep: true, Collect: true})
 	}
 	return Case{
 		Name: "connect", Title: "Connections per second, one after the other", MTU: 1500,
