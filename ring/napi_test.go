@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -122,13 +123,18 @@ func TestBusyPollReceives(t *testing.T) {
 		if to.Wait(-1, -1)&ReadyRx == 0 {
 			t.Fatalf("frame %d does not end the sleep", i)
 		}
-		if n := to.Recv(batch); n != 1 {
-			t.Fatalf("%d frames", n)
+		own := 0
+		for n := to.Recv(batch); n > 0; n = to.Recv(batch) { // the kernel sends frames, too
+			for k := range batch[:n] {
+				if bytes.Equal(batch[k].Frag(0), newFrame(100, i)) {
+					own++
+				}
+				to.Release(&batch[k])
+			}
+			to.Refill()
 		}
-		to.Release(&batch[0])
-		to.Refill()
-		for to.Recv(batch) != 0 {
-			t.Fatal("a frame too many")
+		if own != 1 {
+			t.Fatalf("frame %d arrived %d times", i, own)
 		}
 		from.Reap()
 	}

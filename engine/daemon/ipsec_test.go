@@ -246,7 +246,8 @@ func testIPsec(t *testing.T, queues int) {
 			t.Errorf("host %d: %v, %d retransmission timeouts", i, s.Counters, timeouts-before)
 		}
 	}
-	p.decode(t, p.frames(t))
+	work(func() bool { return true }) // with the keys of the last rekey
+	p.decode(t)
 
 	if queues == 1 {
 		p.captures(t, socket, func() { work(func() bool { return true }) })
@@ -427,10 +428,25 @@ func injector(t *testing.T, from *topo.Host) func(frame []byte) {
 	}
 }
 
+// present returns the frames of SAs that have keys. It waits a while for the first ones.
+func (p *protectedPair) present(t *testing.T, keys map[uint32][]byte) (frames [][]byte) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); len(frames) == 0 && time.Now().Before(end); {
+		for _, b := range p.frames(t) {
+			if keys[binary.BigEndian.Uint32(b[espAt:])] != nil {
+				frames = append(frames, b)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return frames
+}
+
 // decode has tshark decrypt the last frames: it finds iWARP in them.
-func (p *protectedPair) decode(t *testing.T, frames [][]byte) {
+func (p *protectedPair) decode(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
+	frames := p.present(t, keys)
 	file := filepath.Join(t.TempDir(), "esp.pcap")
 	f, err := os.Create(file)
 	if err != nil {
@@ -440,8 +456,8 @@ func (p *protectedPair) decode(t *testing.T, frames [][]byte) {
 	err = w.WriteFileHeader(65535, layers.LinkTypeEthernet)
 	n := 0
 	for _, b := range frames {
-		if keys[binary.BigEndian.Uint32(b[espAt:])] == nil || n == 2000 {
-			continue
+		if n == 2000 {
+			break
 		}
 		n++
 		err = errors.Join(err, w.WritePacket(gopacket.CaptureInfo{Timestamp: time.Unix(1, 0),
