@@ -58,7 +58,7 @@ owners, extended attributes and access control lists. Set-user-ID, set-group-ID 
 hard link becomes a file of its own: cp says so. Symbolic links, devices, sockets and pipes are left out: cp names them, and
 its exit status is 1.
 
-Bytes go by RDMA Write or RDMA Read between buffers of both ends, over several connections at a time; files of up to 64 KiB
+Bytes go by RDMA Write or RDMA Read between buffers of both ends, over several connections at a time. Files of up to 64 KiB
 go together. A file appears, or is replaced, after all of it has arrived and was compared by XXH64.
 A file of the same length and time is not copied again; with --checksum, a file of the same SHA-256. When a copy is
 interrupted, repeat the command: it continues where the copy ended. All files are on the disk when cp ends.`,

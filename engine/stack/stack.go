@@ -173,8 +173,8 @@ func (s *Stack) Receive(now tick.Time) bool {
 	return true
 }
 
-// ahead is how many bytes of the next frame are fetched while one is worked on. Another processor has just written
-// them, and the markers among them are read before a copy of all of it begins.
+// ahead is how many bytes of the next frame, of its first chunk, are fetched while one is worked on. Another processor
+// has just written them, and MPA reads the markers before it copies the payload.
 const ahead = 4096
 
 // receive takes the frames of the batch that are left.

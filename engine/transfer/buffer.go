@@ -33,6 +33,18 @@ func (c *copying) makeBuffer() error {
 	return c.l.postMessage(&Message{Type: TypeRegion, Length: BufferLen, STag: c.buffer.mr.STag()})
 }
 
+// step returns the place in the buffer of a StoreBytes or FetchBytes, which names bytes of the file that is open.
+func (c *copying) step(m *Message) ([]byte, error) {
+	if m.Length > stepLen {
+		return nil, refuse(CodeProtocol, "a %v of %d bytes, and %d are the most", m.Type, m.Length,
+			stepLen)
+	}
+	if err := c.checkRange(m); err != nil {
+		return nil, err
+	}
+	return c.inBuffer(m.Place, m.Length)
+}
+
 // inBuffer returns n bytes of the buffer.
 func (c *copying) inBuffer(at, n uint64) ([]byte, error) {
 	if c.buffer == nil || n > BufferLen || at > BufferLen-n {
@@ -53,10 +65,7 @@ func (c *copying) checkRange(m *Message) error {
 
 // storeBytes writes bytes of the buffer to the file that is open.
 func (c *copying) storeBytes(m *Message) error {
-	b, err := c.inBuffer(m.Place, m.Length)
-	if err == nil {
-		err = c.checkRange(m)
-	}
+	b, err := c.step(m)
 	if err == nil && c.file.store == nil {
 		err = refuse(CodeProtocol, "%s is fetched, and bytes for it came", c.file.path)
 	}
@@ -67,28 +76,31 @@ func (c *copying) storeBytes(m *Message) error {
 		return refuse(CodeSum, "XXH64 of bytes %d to %d of %s is %x here, and the client says %x",
 			m.Offset, m.Offset+m.Length, c.file.path, check, m.Check)
 	}
-	_, err = c.file.store.file.WriteAt(b, int64(m.Offset))
-	reply := Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length, Check: m.Check}
-	return c.answer(&reply, err)
+	p := c.file.store
+	err = writeAt(p.file.File, b, int64(m.Offset), p.attr.Flags&FlagSparse != 0)
+	return c.answerFile(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length}, err)
 }
 
 // fetchBytes reads bytes of the file that is open into the buffer.
 func (c *copying) fetchBytes(m *Message) error {
-	b, err := c.inBuffer(m.Place, m.Length)
-	if err == nil {
-		err = c.checkRange(m)
-	}
+	b, err := c.step(m)
 	if err == nil && c.file.read == nil {
 		err = refuse(CodeProtocol, "%s is stored, and bytes of it are asked for", c.file.path)
 	}
 	if err != nil {
 		return err
 	}
-	if err := readWhole(c.file.file(), b, m.Offset, c.file.path); err != nil {
-		return c.answer(nil, err)
+	err = readWhole(c.file.file(), b, m.Offset, c.file.path)
+	return c.answerFile(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length,
+		Check: xxhash.Sum64(b)}, err)
+}
+
+// answerFile sends m, or the error of the file that is open, which is reported when the file is closed.
+func (c *copying) answerFile(m *Message, err error) error {
+	if c.file.err == nil {
+		c.file.err = err
 	}
-	return c.l.postMessage(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length,
-		Check: xxhash.Sum64(b)})
+	return c.answer(m, err)
 }
 
 // readWhole reads len(b) bytes of a file.
@@ -115,7 +127,7 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 	for off, end := m.Offset, m.Offset+m.Length; off < end && err == nil; off += uint64(len(b)) {
 		b = b[:min(uint64(len(b)), end-off)]
 		if err = readWhole(c.file.file(), b, off, c.file.path); err != nil {
-			return c.answer(nil, err)
+			return c.answerFile(nil, err)
 		}
 		err = c.s.hashPart(ctx, h, b)
 	}

@@ -17,7 +17,7 @@ import (
 type Client struct {
 	*link
 	buffers verbs.MR // depth pieces of chunk bytes; the link's to close
-	buffer  Message  // Region of the server's; the zero Message: not asked for
+	buffer  Message  // the server's Region for its buffer; the zero Message: not asked for
 	// Progress, when set, learns of bytes that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.
@@ -119,8 +119,6 @@ type window struct {
 	sum    hash.Hash // of a put or get
 	remote Message   // the region
 	asked  int64     // bytes posted
-
-	local *mapping // a file that is put; nil: the bytes come and go through the buffers
 }
 
 func (c *Client) window(region Message, total int64) *window {
@@ -135,14 +133,11 @@ func (w *window) buffer(i int) []byte {
 
 // post starts the next work request, with n bytes.
 func (w *window) post(op verbs.WROp, n int) error {
-	i, at := w.posted, w.asked
-	sge := w.c.buffers.SGE(i%depth*chunk, n)
-	if w.local != nil && w.local.exposed != nil {
-		sge = w.local.exposed.mr.SGE(int(at), n)
-	}
+	i := w.posted
 	err := w.c.link.post(&verbs.SendWR{
-		ID: uint64(i), Op: op, Flags: rdmap.Signaled, SGL: []verbs.SGE{sge},
-		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(at),
+		ID: uint64(i), Op: op, Flags: rdmap.Signaled,
+		SGL:        []verbs.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
+		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(w.asked),
 	})
 	if err != nil {
 		return err

@@ -153,5 +153,5 @@ func (s *Server) hashPart(ctx context.Context, h hash.Hash, b []byte) error {
 		return context.Cause(ctx)
 	}
 	defer s.hashing.Release(1)
-	return fault.Touch(func() { h.Write(b) }) // b may be a file's
+	return fault.Touch(func() { h.Write(b) }) // b may be the mapping of a region's file
 }

@@ -29,6 +29,8 @@ type opened struct {
 	length   uint64
 	commit   func() error // called when the client has done all of it
 	leave    func() error // gives the file back; commit of a store does too
+	watch    watch        // of all its requests
+	err      error        // the first one of its bytes
 	store    *part        // that is written; nil of a fetch
 	read     *reading     // that is fetched; nil of a store
 }
@@ -89,23 +91,21 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	return fmt.Errorf("%w: %v came where a request is due", ErrProtocol, m.Type)
 }
 
-// maxLength is how many bytes the client can still move in the file that is open.
-func (c *copying) maxLength() uint64 {
-	if c.file == nil {
-		return 0
+// watch asks a client that others wait for to move its open file, or to ask for something.
+func (c *copying) watch() *watch {
+	if c.file != nil {
+		return &c.file.watch
 	}
-	return MaxRegion
+	return &watch{contended: c.s.full}
 }
 
-// watch asks a client that others wait for to move its open files, or to ask for something.
-func (c *copying) watch() *watch {
-	w := watch{remaining: c.maxLength(), contended: c.s.full}
-	if c.file != nil && c.file.store != nil {
-		p := c.file.store
-		w.contended = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
-		w.sharers = p.sharers
+// watchFile has the client move the file that it opens.
+func (c *copying) watchFile(o *opened) {
+	o.watch = watch{remaining: MaxRegion, contended: c.s.full}
+	if p := o.store; p != nil {
+		o.watch.contended = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
+		o.watch.sharers = p.sharers
 	}
-	return &w
 }
 
 // answer sends m, or err.
@@ -189,6 +189,7 @@ func (c *copying) openFile(m *Message) error {
 		o.read, o.commit, o.leave = r, r.unchanged, r.leave
 		reply.Attr = r.attr
 	}
+	c.watchFile(o)
 	c.file, o.length = o, reply.Attr.Length
 	return c.l.postMessage(&reply)
 }
@@ -210,9 +211,12 @@ func (c *copying) close(complete bool) error {
 	}
 	c.file = nil
 	var err error
-	if complete {
+	switch {
+	case complete:
 		err = o.commit()
 		c.event(o, err)
+	case o.err != nil:
+		c.event(o, o.err)
 	}
 	if o.op == "fetch" || !complete || err != nil {
 		err = errors.Join(err, o.leave())
@@ -227,6 +231,9 @@ func (c *copying) abandon() (err error) {
 	}
 	if o := c.file; o != nil {
 		c.file = nil
+		if o.err != nil {
+			c.event(o, o.err)
+		}
 		err = errors.Join(err, o.leave())
 	}
 	return err

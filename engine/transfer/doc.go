@@ -50,13 +50,13 @@
 //	                         ◄────────  Attr
 //
 // A connection has one file open; those with the same session write one file together, and the last one that has
-// it open closes it as whole. A client sends several requests before it waits for the first answer, each with a place
-// of its own in the buffer, which it has for as long as the connection lives. An Error about a file ends the request
+// it open closes it as whole. A client sends several requests before it waits for the first answer. Each
+// has a place of its own in the buffer, which stays until the connection ends. An Error about a file ends the request
 // only; its code is CodeFile or CodeTooLarge.
 //
-// XXH64 finds what a transfer did wrong, at the speed of memory. Whether two files are the same is decided by SHA-256,
-// for others may have chosen their bytes: a client that goes on with a file, or compares files, asks for the Sum of
-// each piece.
+// XXH64 finds what a transfer did wrong, at the speed of memory. SHA-256 decides whether two files are the same, for
+// others may have chosen their bytes. A client that goes on with a file, or compares files, asks for the Sum of each
+// piece.
 //
 // # Several clients
 //

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -35,6 +36,30 @@ func Extents(f *os.File, length int64) (list []Extent, err error) {
 		at = max(end, at+1)
 	}
 	return list, nil
+}
+
+// writeAt writes b to f. Of a sparse file, blocks of zeros become holes: a file that is resumed may have data there.
+func writeAt(f *os.File, b []byte, off int64, sparse bool) (err error) {
+	step := len(b)
+	if sparse {
+		step = minHole
+	}
+	for len(b) > 0 && err == nil {
+		n := min(step, len(b))
+		if !sparse || !isZero(b[:n]) || punch(f, off, int64(n)) != nil {
+			_, err = f.WriteAt(b[:n], off)
+		}
+		b, off = b[n:], off+int64(n)
+	}
+	return err
+}
+
+func isZero(b []byte) bool { return b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
+
+// punch makes n bytes a hole.
+func punch(f *os.File, off, n int64) error {
+	const mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	return unix.Fallocate(int(f.Fd()), mode, off, n)
 }
 
 func (e Extent) end() int64 { return e.Offset + e.Length }

@@ -58,24 +58,24 @@ const (
 	maxRefused = 1000
 	// PieceLen is how many bytes of a file one Move moves: one connection's, of those that copy a large file together.
 	PieceLen = 8 << 20
-	// BufferLen is the server's buffer for one client of a directory in bytes, and the most that a pack has: each
-	// connection may have it.
+	// BufferLen is the length in bytes of the server's buffer for one client of a directory, and of the longest pack.
+	// Each connection may have one: the clients of a directory may take DefaultMaxClients times as much.
 	BufferLen = 4 << 20
-	// stepLen is how many bytes of a file one request moves at most, and steps how many requests are under way. Both
-	// ends copy what a buffer has while it is in the processor's cache.
+	// stepLen is how many bytes of a file one request moves at most, and steps how many requests are under way. Shorter
+	// ones cost more wake-ups, longer ones more memory.
 	stepLen = BufferLen / steps
 	steps   = 4
 	// MaxPacked is how many files a pack has at most: each takes a descriptor of the server until all have come.
 	MaxPacked = 512
 	// PackedLen is the length in bytes up to which a file is sent in a pack. Longer files are moved on their own, so
-	// that they need no copy in memory.
+	// that several connections share them, and a copy that is cut off resumes.
 	PackedLen = 64 << 10
 	// minHole is the length in bytes from which a hole is kept. Shorter ones cost more requests than they save.
 	minHole = 64 << 10
 	// probeWait is how long a client waits that wants a file which another client holds, while the server finds out
 	// whether that client is still there.
 	probeWait = 500 * time.Millisecond
-	// maxSum is how many bytes one Sum may ask about: a request of 28 bytes for all of a large file holds up
+	// maxSum is how many bytes one Sum may ask about: a request of 56 bytes for all of a large file holds up
 	// the connection for longer.
 	maxSum = 64 << 20
 	// closeWait is how long a graceful close may take before the connection is cut.

@@ -108,7 +108,7 @@ type Sum [32]byte
 //	Sum                0..7 length  8..15 offset  16..47 SHA-256, in the answer
 //	StoreBytes         0..7 length  8..15 offset  16..23 place  24..31 XXH64
 //	FetchBytes         0..7 length  8..15 offset  16..23 place
-//	Bytes              0..7 length  8..15 offset  16..23 XXH64
+//	Bytes              0..7 length  8..15 offset  16..23 XXH64, of FetchBytes
 //	Close              0 commit
 //	Buffer, Extents,   nothing
 //	Sync
@@ -122,7 +122,7 @@ type Message struct {
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done, Sum
-	Check  uint64   // StoreBytes, Bytes, StorePack, Packed: XXH64 of bytes that move
+	Check  uint64   // StoreBytes, Bytes of FetchBytes, StorePack, Packed: XXH64
 	// Region of a get: the number of bytes that were put. Where more are granted, the others are the memory behind
 	// them. Region of a put: the most bytes that there may be. Where fewer are granted, Put asks again.
 	Content uint64

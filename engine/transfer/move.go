@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 // in the buffers of both ends. Steps are asked for, answered and ended in the same order.
 type move struct {
 	f      *RemoteFile
-	buffer Message // Region of the server's
+	buffer Message // where the server's is
 	off, n int64
 
 	asked, answered, ended int           // steps
@@ -24,7 +25,7 @@ type move struct {
 	reading                [steps]bool   // a Read was posted
 }
 
-// Move moves a piece of a file, and compares the bytes received with those sent.
+// Move moves a piece of a file, of any length, and compares the bytes received with those sent.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	buffer, err := f.c.askBuffer(ctx)
 	if err != nil {
@@ -38,10 +39,14 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	} else {
 		err = m.fetch(moving)
 	}
-	if err != nil {
-		return f.c.reason(ctx, err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	err = f.c.reason(ctx, err)
+	if m.ended < m.asked { // what is still due would pass for the answers to later requests
+		f.c.shut()
+	}
+	return err
 }
 
 // step returns where step i is in the file, and its memory.
@@ -72,9 +77,12 @@ func (m *move) postStep(op verbs.WROp, i int, flags verbs.WRFlags) error {
 // ask sends the request of the next step.
 func (m *move) ask(t Type, check uint64) error {
 	off, b := m.step(m.asked)
-	m.asked++
-	return m.f.c.postMessage(&Message{Type: t, Offset: uint64(off), Length: uint64(len(b)),
-		Place: uint64(m.place(m.asked - 1)), Check: check})
+	err := m.f.c.postMessage(&Message{Type: t, Offset: uint64(off), Length: uint64(len(b)),
+		Place: uint64(m.place(m.asked)), Check: check})
+	if err == nil {
+		m.asked++
+	}
+	return err
 }
 
 // answer waits for the server's answer to the next step.
@@ -132,52 +140,54 @@ func (m *move) fetch(ctx context.Context) (err error) {
 		case m.more(err) && !m.full():
 			e = m.ask(TypeFetchBytes, 0)
 		case m.answered < m.asked && m.answered-m.ended < 2:
-			e = m.readStep(ctx)
+			if e = m.readStep(ctx, err == nil); ofFile(e) {
+				err, e = cmp.Or(err, e), nil
+			}
+		case m.reading[m.ended%steps]:
+			if e = m.waitRead(ctx); e == nil && err == nil {
+				err = m.takeStep()
+			}
+			m.ended++
 		default:
-			e = m.endStep(ctx, err == nil)
+			m.ended++
 		}
-		if err == nil {
-			err = e
+		if e != nil {
+			return e
 		}
 	}
 	return err
 }
 
-// readStep waits for an answer, and begins to read the bytes.
-func (m *move) readStep(ctx context.Context) error {
+// readStep waits for an answer, and begins to read the bytes if they are wanted.
+func (m *move) readStep(ctx context.Context, wanted bool) error {
 	i := m.answered
 	err := m.answer(ctx)
-	if err == nil {
+	if m.reading[i%steps] = err == nil && wanted; m.reading[i%steps] {
 		err = m.postStep(rdmap.WRRead, i, rdmap.Signaled)
 	}
-	m.reading[i%steps] = err == nil
 	return err
 }
 
-// endStep waits for the bytes of the oldest step, and writes them to the local file if they are wanted.
-func (m *move) endStep(ctx context.Context, wanted bool) error {
-	i := m.ended
-	m.ended++
-	if !m.reading[i%steps] {
-		return nil
-	}
+// waitRead waits for the bytes of the oldest step.
+func (m *move) waitRead(ctx context.Context) error {
 	var c [1]verbs.Completion
 	if _, err := m.f.c.end.SendCQ.Wait(ctx, c[:]); err != nil {
 		return err
 	}
-	off, b := m.step(i)
-	if c[0].Status != rdmap.Success || c[0].ID != uint64(i) {
+	if off, _ := m.step(m.ended); c[0].Status != rdmap.Success || c[0].ID != uint64(m.ended) {
 		return fmt.Errorf("%v %d at byte %d: %v: %w", c[0].Op, c[0].ID, off, c[0].Status, errCut)
 	}
-	if !wanted {
-		return nil
+	return nil
+}
+
+// takeStep writes the bytes of the oldest step to the local file.
+func (m *move) takeStep() error {
+	off, b := m.step(m.ended)
+	if check, theirs := xxhash.Sum64(b), m.checks[m.ended%steps]; check != theirs {
+		return fmt.Errorf("XXH64 of bytes %d to %d of %s is %x here and %x at the server", off,
+			off+int64(len(b)), m.f.local.Name(), check, theirs)
 	}
-	if check := xxhash.Sum64(b); check != m.checks[i%steps] {
-		return fmt.Errorf("XXH64 of bytes %d to %d is %x here and %x at the server",
-			off, off+int64(len(b)), check, m.checks[i%steps])
-	}
-	_, err := m.f.local.WriteAt(b, off)
-	return err
+	return writeAt(m.f.local, b, off, m.f.reply.Attr.Flags&FlagSparse != 0)
 }
 
 // ofFile reports whether the server's error is about the file: the connection goes on.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// treeServer serves a directory with a file "fetched" of three buffers and a bit, and returns a client of it.
-func treeServer(t *testing.T) (ctx context.Context, dev verbs.Device, at netip.AddrPort,
-	dir string) {
+// treeServer serves a directory with a file "fetched" of three buffers and a bit, and returns where.
+func treeServer(t *testing.T, event func(Event)) (ctx context.Context, dev verbs.Device,
+	at netip.AddrPort, dir string) {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -34,7 +35,7 @@ func treeServer(t *testing.T) (ctx context.Context, dev verbs.Device, at netip.A
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tree.Close() })
-	s, err := Listen(ServerConfig{Device: dev, Tree: tree, Idle: time.Hour},
+	s, err := Listen(ServerConfig{Device: dev, Tree: tree, Idle: time.Hour, Event: event},
 		netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,9 +63,14 @@ func holds(name string, want []byte) bool {
 }
 
 // TestErrorOfFileKeepsConnection: after an error of a file in the middle of a Move all answers that are due have come,
-// so that the connection copies the next file.
+// so that the connection copies the next file. The server reports its own errors.
 func TestErrorOfFileKeepsConnection(t *testing.T) {
-	ctx, dev, at, dir := treeServer(t)
+	var failed atomic.Int32
+	ctx, dev, at, dir := treeServer(t, func(e Event) {
+		if e.Err != nil {
+			failed.Add(1)
+		}
+	})
 	c, err := Dial(ctx, dev, at, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -141,12 +147,37 @@ func TestErrorOfFileKeepsConnection(t *testing.T) {
 			t.Fatalf("after %s other bytes were stored", name)
 		}
 	}
+	if n := failed.Load(); n != 1 {
+		t.Errorf("the server reported %d errors, want that of the remote file", n)
+	}
+}
+
+// TestCancelledMoveEndsConnection: answers that are still due would pass for those to later requests.
+func TestCancelledMoveEndsConnection(t *testing.T) {
+	ctx, dev, at, _ := treeServer(t, nil)
+	c, err := Dial(ctx, dev, at, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r, err := c.Fetch(ctx, "fetched")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.askBuffer(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := r.Move(ctx, 0, stepLen); !errors.Is(err, context.Canceled) || !c.Over() {
+		t.Errorf("%v, connection over: %v", err, c.Over())
+	}
 }
 
 // TestImpossibleBytes: a client that asks for bytes outside of its buffer or of the file, or without either, loses its
 // connection, and the file stays as it is.
 func TestImpossibleBytes(t *testing.T) {
-	ctx, dev, at, dir := treeServer(t)
+	ctx, dev, at, dir := treeServer(t, nil)
 	const length = 1000
 	const wraps = 1<<64 - 5
 	for name, tc := range map[string]struct {

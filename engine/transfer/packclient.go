@@ -17,7 +17,7 @@ type Pack struct {
 	files int
 }
 
-// NewPack returns an empty pack.
+// NewPack returns an empty pack, in the client's buffers: it must be stored or fetched before the next transfer.
 func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.buffers.Bytes()[:0:BufferLen]} }
 
 // PackSize returns how many of the BufferLen bytes of a pack a file takes.

@@ -27,22 +27,11 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	defer stop()
 	w := c.window(region, length)
 	w.sum = sha256.New()
-	if w.local, err = c.mapInput(r, length); err != nil {
-		return s, c.abandon(err)
+	if length >= 0 {
+		r = io.LimitReader(r, length)
 	}
-	if w.local != nil {
-		err = w.postChunk(moving)
-	} else {
-		if length >= 0 {
-			r = io.LimitReader(r, length)
-		}
-		err = w.write(moving, r)
-	}
-	if err != nil {
+	if err = w.write(moving, r); err != nil {
 		return s, c.abandon(c.reason(ctx, err))
-	}
-	if err := w.local.close(); err != nil {
-		return s, c.abandon(err)
 	}
 	if length >= 0 && w.moved != length {
 		return s, c.abandon(fmt.Errorf("the input ended after %d of %d bytes: was it changed "+

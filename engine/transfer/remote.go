@@ -56,7 +56,7 @@ func (f *RemoteFile) Extents(ctx context.Context) ([]Extent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseExtents(b, int64(f.grant.Attr.Length))
+	return parseExtents(b, int64(f.reply.Attr.Length))
 }
 
 // read returns the memory that the server shows in answer to m.
@@ -89,34 +89,34 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 type RemoteFile struct {
 	c     *Client
 	local *os.File // nil until Into
-	grant Message
+	reply Message  // Opened
 	write bool
 }
 
 // Attr returns the file's attributes at the server.
-func (f *RemoteFile) Attr() Attr { return f.grant.Attr }
+func (f *RemoteFile) Attr() Attr { return f.reply.Attr }
 
 // Resumed reports whether something of a file that is written was there already.
-func (f *RemoteFile) Resumed() bool { return f.grant.Flag }
+func (f *RemoteFile) Resumed() bool { return f.reply.Flag }
 
 // Store opens a file that local shall be copied to. The clients with the same session may write it together.
 func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64, local *os.File) (
 	*RemoteFile, error) {
 	m := Message{Type: TypeStore, Path: path, Attr: a, Session: session}
-	grant, err := c.ask(ctx, &m, TypeOpened)
+	reply, err := c.ask(ctx, &m, TypeOpened)
 	if err != nil {
 		return nil, err
 	}
-	return &RemoteFile{c: c, local: local, grant: grant, write: true}, nil
+	return &RemoteFile{c: c, local: local, reply: reply, write: true}, nil
 }
 
 // Fetch opens a file that shall be copied here; Into says where to.
 func (c *Client) Fetch(ctx context.Context, path string) (*RemoteFile, error) {
-	grant, err := c.ask(ctx, &Message{Type: TypeFetch, Path: path}, TypeOpened)
+	reply, err := c.ask(ctx, &Message{Type: TypeFetch, Path: path}, TypeOpened)
 	if err != nil {
 		return nil, err
 	}
-	return &RemoteFile{c: c, grant: grant}, nil
+	return &RemoteFile{c: c, reply: reply}, nil
 }
 
 // Into has Move write to local, and Same compare with it.

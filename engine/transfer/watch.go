@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -12,8 +13,8 @@ type watch struct {
 	sharers   func() uint64   // connections that do it together; nil: one
 	until     context.Context // ends when the peer has no time left; nil: never
 
-	end func(error)
-	// The goroutine of the Beats' own.
+	mu          sync.Mutex // of the goroutine of the Beats, and of the one that receives
+	end         func(error)
 	started     bool
 	first, last uint64 // payload at the beginning, and at the start of the idle time that runs
 	ticks       int    // of it, with others waiting
@@ -26,7 +27,9 @@ func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 	if w.until != nil {
 		defer context.AfterFunc(w.until, func() { cancel(context.Cause(w.until)) })()
 	}
+	w.mu.Lock()
 	w.end = cancel
+	w.mu.Unlock()
 	l.watched.Store(w)
 	defer l.watched.Store(nil)
 	return l.receive(ctx)
@@ -34,6 +37,8 @@ func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 
 // tick looks at w with the payload that the connection has moved so far, beatsPerIdle times in the idle time.
 func (w *watch) tick(payload uint64, idle time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.started {
 		w.started, w.first = true, payload
 	}

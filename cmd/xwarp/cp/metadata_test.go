@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -120,6 +121,73 @@ func TestSparseFiles(t *testing.T) {
 				t.Errorf("%s has %d blocks, the source %d; %v", name, b.Blocks, a.Blocks, err)
 			}
 		}
+	})
+}
+
+// TestResumedSparseFile: what a copy of before has left in a hole becomes a hole again.
+func TestResumedSparseFile(t *testing.T) {
+	const size = 4 * transfer.PieceLen
+	for _, up := range []bool{true, false} {
+		b := start(t, transfer.TreeConfig{})
+		from, to := t.TempDir(), b.dir
+		if !up {
+			from, to = to, from
+		}
+		f, err := os.Create(from + "/file")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, off := range []int64{1 << 20, 20 << 20} {
+			_, e := f.WriteAt([]byte("data"), off)
+			err = errors.Join(err, e)
+		}
+		err = errors.Join(err, f.Truncate(size), f.Close(),
+			os.WriteFile(to+"/.file.xwarp-partial", bytes.Repeat([]byte{1}, size/2), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r Result
+		if up {
+			r, err = Up(patience(t), b.config(2), []string{from + "/file"}, "file")
+		} else {
+			r, err = Down(patience(t), b.config(2), []string{"file"}, to)
+		}
+		if err != nil || r.Files != 1 {
+			t.Fatalf("%+v, %v, %q", r, err, b.notes)
+		}
+		same(t, from, to)
+		var st unix.Stat_t
+		if err := unix.Stat(to+"/file", &st); err != nil || st.Blocks*512 > 1<<20 {
+			t.Errorf("the copy has %d blocks, %v", st.Blocks, err)
+		}
+	}
+}
+
+// TestWorkersEndTogether: files of two extents, which two connections copy and end at the same moment, arrive whole.
+func TestWorkersEndTogether(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "src")
+	if err := os.Mkdir(src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const files = 300
+	for i := range files {
+		f, err := os.Create(filepath.Join(src, fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, off := range []int64{0, 1 << 20} {
+			_, e := fmt.Fprint(io.NewOffsetWriter(f, off), "data of file ", i)
+			err = errors.Join(err, e)
+		}
+		if err = errors.Join(err, f.Truncate(2<<20), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
+		if err != nil || r.Files != files {
+			t.Fatalf("%+v, %v, %s", r, err, notes)
+		}
+		same(t, src, got)
 	})
 }
 

@@ -40,6 +40,8 @@ type job struct {
 	remaining []transfer.Extent // that no worker has taken
 	users     int
 	failed    bool
+	opening   sync.WaitGroup // workers that have not opened the server's file yet
+	closing   sync.WaitGroup // workers that have left and close it
 
 	in  *os.File      // up
 	dir *staging.Dir  // down
@@ -111,6 +113,7 @@ func (q *queue) takeJob() (j *job, first bool) {
 	for _, j := range q.running {
 		if j.joinable() {
 			j.users++
+			j.opening.Add(1)
 			return j, false
 		}
 	}
@@ -121,6 +124,7 @@ func (q *queue) takeJob() (j *job, first bool) {
 	q.waiting = q.waiting[1:]
 	q.running = append(q.running, j)
 	j.users = 1
+	j.opening.Add(1)
 	return j, true
 }
 
@@ -179,22 +183,23 @@ func (q *queue) progress(n int64) {
 	q.cfg.Progress(q.copiedBytes, q.total)
 }
 
-// mayFinish reports whether the caller is the last worker on j and no part failed, so that closing the file may
-// complete it.
-func (q *queue) mayFinish(j *job) bool {
+// leave ends one worker's part in j, and reports whether it was the last one. One that was not is counted as closing.
+func (q *queue) leave(j *job) (last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return j.users == 1 && !j.failed
+	if j.users--; j.users > 0 {
+		j.closing.Add(1)
+		return false
+	}
+	q.running = slices.DeleteFunc(q.running, func(o *job) bool { return o == j })
+	return true
 }
 
-// leave ends one worker's part in j, and reports whether it was the last one, and whether j went well.
-func (q *queue) leave(j *job) (last, well bool) {
+// well reports whether no part of j failed so far.
+func (q *queue) well(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if j.users--; j.users == 0 {
-		q.running = slices.DeleteFunc(q.running, func(o *job) bool { return o == j })
-	}
-	return j.users == 0, !j.failed
+	return !j.failed
 }
 
 // failJob counts a file that cannot be copied. A connection that ended is the error of the whole run, and no note of

@@ -71,6 +71,7 @@ func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 		}
 	}
 	f, err := w.openRemote(ctx, j)
+	j.opening.Done()
 	if err == nil {
 		if first {
 			j.resumed = j.resumed || f.Resumed()
@@ -142,29 +143,29 @@ func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) err
 	}
 }
 
-// close ends one worker's part; the last one gives the file its name. f is nil when it could not be opened.
+// close ends one worker's part; the last one gives the file its name, once the others have closed it. The others close
+// it when the last one has it open: what nobody has open may be dropped. f is nil when it could not be opened.
 func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) error {
 	err := j.unchanged()
 	if err != nil {
 		w.failJob(j, err)
 	}
-	complete := w.mayFinish(j)
+	last := w.leave(j)
+	if last {
+		j.closing.Wait()
+	} else {
+		defer j.closing.Done()
+		j.opening.Wait()
+	}
 	if f != nil && !w.c.Over() {
-		if err = f.Close(ctx, complete); err != nil {
+		if err = f.Close(ctx, last && w.well(j)); err != nil {
 			w.failJob(j, err)
 		}
 	}
-	last, well := w.leave(j)
-	switch {
-	case !last:
+	if !last {
 		return err
-	case well && !complete: // the others ended at the same moment
-		var f *transfer.RemoteFile
-		if f, err = w.openRemote(ctx, j); err == nil {
-			err = f.Close(ctx, true)
-		}
-		well = err == nil
 	}
+	well := w.well(j)
 	err = errors.Join(err, j.finishLocal(well))
 	if err == nil && well {
 		w.copied()
@@ -280,11 +281,11 @@ func (w *worker) equal(ctx context.Context, j *job) (same bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	same = true
+	f.Into(local)
 	length := int64(j.attr.Length)
+	same = f.Attr().Length == j.attr.Length
 	for off := int64(0); same && err == nil && off < length; off += transfer.PieceLen {
 		n := min(transfer.PieceLen, length-off)
-		f.Into(local)
 		same, err = f.Same(ctx, off, n)
 	}
 	if w.c.Over() {
