@@ -15,13 +15,14 @@ const (
 	byteOrder = 0x1a2b3c4d // of the section
 	ethernet  = 1          // LINKTYPE_ETHERNET
 
-	optApplication = 4  // of the section
-	optName        = 2  // of an interface
-	optResolution  = 9  // of its time stamps, as a negative power of 10
-	optOS          = 12 // of its host
-	optEnd         = 3  // time of statistics
-	optReceived    = 4  // packets
-	optDropped     = 5  // packets
+	optEndOfOptions = 0
+	optApplication  = 4  // of the section
+	optName         = 2  // of an interface
+	optResolution   = 9  // of its time stamps, as a negative power of 10
+	optOS           = 12 // of its host
+	optEndTime      = 3  // of statistics
+	optReceived     = 4  // packets that the interface had
+	optDropped      = 5  // packets that the file lacks
 )
 
 var le = binary.LittleEndian
@@ -66,7 +67,7 @@ func (b block) end() block {
 func section(b block) block {
 	b = le.AppendUint32(newBlock(b, blockSection), byteOrder)
 	b = le.AppendUint64(le.AppendUint16(le.AppendUint16(b, 1), 0), 1<<64-1) // version 1.0
-	return b.option(optApplication, []byte("xwarp")).option(0, nil).end()
+	return b.option(optApplication, []byte("xwarp")).option(optEndOfOptions, nil).end()
 }
 
 // describeBlock is the block of an interface called name.
@@ -74,7 +75,7 @@ func describeBlock(b block, name string) block {
 	b = le.AppendUint32(newBlock(b, blockInterface), ethernet)
 	b = le.AppendUint32(b, 0) // packets of any length
 	return b.option(optName, []byte(name)).option(optOS, []byte(runtime.GOOS)).
-		option(optResolution, []byte{9}).option(0, nil).end()
+		option(optResolution, []byte{9}).option(optEndOfOptions, nil).end()
 }
 
 // packetBlock is the block of a packet of length bytes, of which the file has data.
@@ -87,7 +88,6 @@ func packetBlock(b block, id int, at int64, data []byte, length int) block {
 // statsBlock is the block of what an interface received and dropped until a time.
 func statsBlock(b block, id int, at int64, received, dropped uint64) block {
 	b = block(le.AppendUint32(newBlock(b, blockStats), uint32(id))).time(at)
-	end := block(nil).time(at)
-	return b.option(optEnd, end).option64(optReceived, received).option64(optDropped, dropped).
-		option(0, nil).end()
+	return b.option(optEndTime, block(nil).time(at)).option64(optReceived, received).
+		option64(optDropped, dropped).option(optEndOfOptions, nil).end()
 }

@@ -1,6 +1,6 @@
 // Package pcapng records the packets of ring.Ports in a pcapng file, with nanosecond time stamps. It writes the four
-// kinds of blocks itself: the library for it brings 7 MB of tables, which each start of a command fills, and which the
-// garbage collector reads each time.
+// kinds of blocks itself. gopacket brings 7 MB of tables, which each start of a command fills and each garbage
+// collection reads.
 package pcapng
 
 import (
@@ -23,8 +23,11 @@ const (
 	Both = Rx | Tx
 )
 
-// maxPorts bounds the interfaces of one file.
-const maxPorts = 4096
+// maxPorts bounds the interfaces of one file, and maxName the bytes of a name: the length of an option has 16 bits.
+const (
+	maxPorts = 4096
+	maxName  = 1 << 10
+)
 
 // File is a pcapng file. Ports of several threads may share it.
 type File struct {
@@ -78,6 +81,9 @@ func (f *File) describe(name string) (int, error) {
 	if f.err != nil {
 		return 0, f.err
 	}
+	if len(name) > maxName {
+		name = name[:maxName]
+	}
 	if f.ports == 0 {
 		f.append(section(f.block))
 	}
@@ -101,7 +107,8 @@ func (f *File) append(b block) {
 func (f *File) Write(id int, at int64, b []byte, length int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.append(packetBlock(f.block, id, at, b, length)); f.err == nil {
+	if f.check(id); f.err == nil {
+		f.append(packetBlock(f.block, id, at, b, length))
 		f.packets++
 	}
 	return f.err
@@ -111,8 +118,17 @@ func (f *File) Write(id int, at int64, b []byte, length int) error {
 func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.append(statsBlock(f.block, id, at, received, dropped))
+	if f.check(id); f.err == nil {
+		f.append(statsBlock(f.block, id, at, received, dropped))
+	}
 	return f.err
+}
+
+// check has the file fail unless id is an interface of it.
+func (f *File) check(id int) {
+	if f.err == nil && (id < 0 || id >= f.ports) {
+		f.err = fmt.Errorf("capture: interface %d of %d", id, f.ports)
+	}
 }
 
 // Packets returns the number of recorded packets.
