@@ -69,7 +69,7 @@ access = "read"
 		t.Errorf("the file has %q, %v", b, err)
 	}
 	theirs := (*transfer.RemoteError)(nil)
-	if _, err := c.Fetch(t.Context(), "../secret"); !errors.As(err, &theirs) {
+	if _, err := c.Fetch(t.Context(), "../secret", nil); !errors.As(err, &theirs) {
 		t.Errorf("outside of the directory: %v", err)
 	}
 	if err := c.Mkdir(t.Context(), "../made", 0o700); !errors.As(err, &theirs) {

@@ -42,6 +42,10 @@ func (c *copying) step(m *Message) ([]byte, error) {
 	if err := c.checkRange(m); err != nil {
 		return nil, err
 	}
+	if (m.Type == TypeStoreBytes) != (c.file.store != nil) {
+		return nil, refuse(CodeProtocol, "a %v for %s, which is open for a %s", m.Type, c.file.path,
+			c.file.op)
+	}
 	return c.inBuffer(m.Place, m.Length)
 }
 
@@ -66,9 +70,6 @@ func (c *copying) checkRange(m *Message) error {
 // storeBytes writes bytes of the buffer to the file that is open.
 func (c *copying) storeBytes(m *Message) error {
 	b, err := c.step(m)
-	if err == nil && c.file.store == nil {
-		err = refuse(CodeProtocol, "%s is fetched, and bytes for it came", c.file.path)
-	}
 	if err != nil {
 		return err
 	}
@@ -84,9 +85,6 @@ func (c *copying) storeBytes(m *Message) error {
 // fetchBytes reads bytes of the file that is open into the buffer.
 func (c *copying) fetchBytes(m *Message) error {
 	b, err := c.step(m)
-	if err == nil && c.file.read == nil {
-		err = refuse(CodeProtocol, "%s is stored, and bytes of it are asked for", c.file.path)
-	}
 	if err != nil {
 		return err
 	}

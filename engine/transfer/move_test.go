@@ -35,16 +35,8 @@ func treeServer(t *testing.T, event func(Event)) (ctx context.Context, dev verbs
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tree.Close() })
-	s, err := Listen(ServerConfig{Device: dev, Tree: tree, Idle: time.Hour, Event: event},
-		netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx) }()
-	t.Cleanup(func() { stop(); <-served })
-	return ctx, dev, s.Addr(), dir
+	ctx, at = servePatiently(t, ServerConfig{Device: dev, Tree: tree, Event: event})
+	return ctx, dev, at, dir
 }
 
 // pattern returns n bytes that are nowhere the same as stepLen bytes further on.
@@ -102,12 +94,11 @@ func TestErrorOfFileKeepsConnection(t *testing.T) {
 		return errors.Join(err, r.Close(ctx, err == nil))
 	}
 	fetch := func(into *os.File, before func()) (err error) {
-		r, err := c.Fetch(ctx, "fetched")
+		r, err := c.Fetch(ctx, "fetched", into)
 		if err != nil {
 			t.Fatal(err)
 		}
 		before()
-		r.Into(into)
 		err = r.Move(ctx, 0, length)
 		return errors.Join(err, r.Close(ctx, false))
 	}
@@ -160,7 +151,7 @@ func TestCancelledMoveEndsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	r, err := c.Fetch(ctx, "fetched")
+	r, err := c.Fetch(ctx, "fetched", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,8 +88,8 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 // RemoteFile is a file of the server's that is open; a Client has one at a time.
 type RemoteFile struct {
 	c     *Client
-	local *os.File // nil until Into
-	reply Message  // Opened
+	local *os.File
+	reply Message // Opened
 	write bool
 }
 
@@ -110,17 +110,14 @@ func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64,
 	return &RemoteFile{c: c, local: local, reply: reply, write: true}, nil
 }
 
-// Fetch opens a file that shall be copied here; Into says where to.
-func (c *Client) Fetch(ctx context.Context, path string) (*RemoteFile, error) {
+// Fetch opens a file that shall be copied to local, or compared with it.
+func (c *Client) Fetch(ctx context.Context, path string, local *os.File) (*RemoteFile, error) {
 	reply, err := c.ask(ctx, &Message{Type: TypeFetch, Path: path}, TypeOpened)
 	if err != nil {
 		return nil, err
 	}
-	return &RemoteFile{c: c, reply: reply}, nil
+	return &RemoteFile{c: c, local: local, reply: reply}, nil
 }
-
-// Into has Move write to local, and Same compare with it.
-func (f *RemoteFile) Into(local *os.File) { f.local = local }
 
 // sum returns the SHA-256 of a piece of the server's file.
 func (f *RemoteFile) sum(ctx context.Context, off, n int64) (Sum, error) {

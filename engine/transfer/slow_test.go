@@ -41,7 +41,7 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// patientServer serves a region of size bytes, which no silence of a client ends, for a minute at most.
+// patientServer serves a region of size bytes by servePatiently.
 func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Device, region *Region,
 	at netip.AddrPort) {
 	t.Helper()
@@ -54,8 +54,15 @@ func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Dev
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { region.Close() })
-	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour},
-		netip.MustParseAddrPort("127.0.0.1:0"))
+	ctx, at = servePatiently(t, ServerConfig{Device: dev, Region: region})
+	return ctx, dev, region, at
+}
+
+// servePatiently runs a server that no silence of a client ends, for a minute at most.
+func servePatiently(t *testing.T, cfg ServerConfig) (ctx context.Context, at netip.AddrPort) {
+	t.Helper()
+	cfg.Idle = time.Hour
+	s, err := Listen(cfg, netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +70,7 @@ func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Dev
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx) }()
 	t.Cleanup(func() { stop(); <-served })
-	return ctx, dev, region, s.Addr()
+	return ctx, s.Addr()
 }
 
 // While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once

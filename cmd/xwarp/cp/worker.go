@@ -95,7 +95,7 @@ func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, 
 	if j.up {
 		return w.c.Store(ctx, j.remote, j.attr, j.session, j.in)
 	}
-	f, err := w.c.Fetch(ctx, j.remote)
+	f, err := w.c.Fetch(ctx, j.remote, j.out.File)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,6 @@ func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, 
 		err := errChanged
 		return nil, errors.Join(err, f.Close(ctx, false))
 	}
-	f.Into(j.out.File)
 	return f, nil
 }
 
@@ -277,11 +276,10 @@ func (w *worker) equal(ctx context.Context, j *job) (same bool, err error) {
 		return false, err
 	}
 	defer local.Close()
-	f, err := w.c.Fetch(ctx, j.remote)
+	f, err := w.c.Fetch(ctx, j.remote, local)
 	if err != nil {
 		return false, err
 	}
-	f.Into(local)
 	length := int64(j.attr.Length)
 	same = f.Attr().Length == j.attr.Length
 	for off := int64(0); same && err == nil && off < length; off += transfer.PieceLen {
