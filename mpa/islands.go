@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// island is a part of the stream without holes.
-type island struct {
+// part is a piece of the stream without holes: the one in order, or an island, which lies behind a hole.
+type part struct {
 	start, end int64 // the bytes [start, end) are kept
 	// The FPDUs in [chainStart, chainEnd) are complete. chainStart is where the first known FPDU begins; both
 	// are none while no start is known.
@@ -20,23 +20,23 @@ type island struct {
 
 // offerInOrder accepts the segment, which continues the part in order.
 func (r *Receiver) offerInOrder() *ulpdu.Error {
-	isl, s := &r.inOrder, &r.seg
+	p, s := &r.inOrder, &r.seg
 	r.trimSegment(0)
 	l := r.walkLimit(0, true)
-	startsAligned := isl.chainEnd == s.start
-	v := r.walk(isl, l)
-	s.kept = min(max(isl.chainEnd, s.start), s.end) // the FPDUs before it are complete
+	startsAligned := p.chainEnd == s.start
+	v := r.walk(p, l)
+	s.kept = min(max(p.chainEnd, s.start), s.end) // the FPDUs before it are complete
 	switch {
 	case v == fail, v == refuse:
-	case v == postpone && isl.chainEnd >= s.start:
+	case v == postpone && p.chainEnd >= s.start:
 		r.stats.LimitDrops += uint64(s.end - s.kept)
 	case s.kept < s.end:
-		if isl.chainEnd == s.kept && r.refusePartial(s.kept) {
+		if p.chainEnd == s.kept && r.refusePartial(s.kept) {
 			r.refusedFrom, r.refusedTo = s.kept, s.end
 			break
 		}
 		r.stats.Partial++
-		r.holdPartial(s.kept, s.end-isl.chainEnd <= byteOverdraft)
+		r.holdPartial(s.kept, s.end-p.chainEnd <= byteOverdraft)
 	case startsAligned:
 		r.stats.Aligned++
 		r.cuts.sawAligned()
@@ -44,7 +44,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	if !startsAligned {
 		r.stats.Unaligned++
 	}
-	isl.end = s.kept
+	p.end = s.kept
 	r.stalled = v == postpone
 	switch {
 	case v == fail:
@@ -106,7 +106,7 @@ func (r *Receiver) walkLimit(i int, inOrder bool) walkLimit {
 }
 
 // dropStart forgets the start of the chain. The search for markers begins again at from.
-func (isl *island) dropStart(from int64) {
+func (isl *part) dropStart(from int64) {
 	isl.chainStart, isl.chainEnd, isl.nextMarker = none, none, firstMarker(from)
 }
 
@@ -167,7 +167,7 @@ func (r *Receiver) offerOutOfOrder() {
 		return
 	}
 	l := r.walkLimit(i, false)
-	isl := island{start: s.start, end: s.start, chainStart: none, chainEnd: none,
+	isl := part{start: s.start, end: s.start, chainStart: none, chainEnd: none,
 		nextMarker: firstMarker(s.start), records: noRecords}
 	extends := i > 0 && r.islands[i-1].end == s.start
 	if extends {
@@ -194,7 +194,7 @@ func (r *Receiver) offerOutOfOrder() {
 }
 
 // extendIsland places or holds the bytes of the segment, which follows isl.
-func (r *Receiver) extendIsland(isl *island, l walkLimit) {
+func (r *Receiver) extendIsland(isl *part, l walkLimit) {
 	s := &r.seg
 	byMarker := isl.chainStart < 0 && !isl.walkStopped && r.findStart(isl, l.end)
 	startsAligned := isl.chainStart == s.start || isl.chainStart >= 0 && isl.chainEnd == s.start
@@ -235,7 +235,7 @@ func (r *Receiver) extendIsland(isl *island, l walkLimit) {
 }
 
 // holdOutOfOrder holds the bytes of the segment that belong to no complete FPDU.
-func (r *Receiver) holdOutOfOrder(isl *island, startsAligned bool) {
+func (r *Receiver) holdOutOfOrder(isl *part, startsAligned bool) {
 	s := &r.seg
 	at := s.kept
 	switch {
@@ -311,10 +311,10 @@ func (r *Receiver) islandAfter(at int64) int {
 }
 
 // insertIsland inserts isl as island i.
-func (r *Receiver) insertIsland(i int, isl island) {
+func (r *Receiver) insertIsland(i int, isl part) {
 	if len(r.islands) == cap(r.islands) {
 		if cap(r.islandArray) < 2*len(r.islands)+8 {
-			r.islandArray = make([]island, 0, 4*len(r.islands)+8)
+			r.islandArray = make([]part, 0, 4*len(r.islands)+8)
 		}
 		// move to the front of the array, or to the new one
 		r.islands = append(r.islandArray[:0], r.islands...)

@@ -67,19 +67,19 @@ func (r *Receiver) fpduStart(m, ptr int64) int64 {
 	return -1 // no length field is at the place of a marker
 }
 
-// findStart searches the bytes of isl and the segment, up to end, for a marker whose FPDU begins in isl. That FPDU
+// findStart searches the bytes of p and the segment, up to end, for a marker whose FPDU begins in p. That FPDU
 // becomes the start of the chain. It reports whether it found one.
-func (r *Receiver) findStart(isl *island, end int64) bool {
+func (r *Receiver) findStart(p *part, end int64) bool {
 	if !r.cfg.Markers || r.cfg.AnyMarkerOrigin && !r.cfg.CRC {
 		return false
 	}
-	for ; isl.nextMarker+MarkerLen <= end; isl.nextMarker += MarkerInterval {
-		if at := r.fpduStart(isl.nextMarker, int64(r.u16(isl.nextMarker+2))); at >= isl.start {
-			isl.chainStart, isl.chainEnd = at, at
+	for ; p.nextMarker+MarkerLen <= end; p.nextMarker += MarkerInterval {
+		if at := r.fpduStart(p.nextMarker, int64(r.u16(p.nextMarker+2))); at >= p.start {
+			p.chainStart, p.chainEnd = at, at
 			return true
 		}
-		if isl.nextMarker-isl.start > maxScan*MarkerInterval {
-			isl.walkStopped = true // no FPDU is that large
+		if p.nextMarker-p.start > maxScan*MarkerInterval {
+			p.walkStopped = true // no FPDU is that large
 			return false
 		}
 	}

@@ -59,9 +59,9 @@ type Receiver struct {
 	start seq.Num // of stream offset 0
 
 	pending     pendingDelivery // the last FPDU, if it waits for the left edge alone
-	inOrder     island          // the part in order; its records wait for the left edge
-	islands     []island        // in stream order
-	islandArray []island        // the whole array that islands is a slice of
+	inOrder     part            // the part in order; its records wait for the left edge
+	islands     []part          // in stream order
+	islandArray []part          // the whole array that islands is a slice of
 	reassembly  reassembly
 	recordsUsed int
 	stalled     bool // complete FPDUs in order wait for free records
@@ -93,7 +93,7 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		islandArray: r.islandArray[:0], reassembly: reassembly{table: r.reassembly.table}}
 	r.islands = r.islandArray
 	r.reassembly.init(cfg.Pool, cfg.ReassemblyLimit)
-	r.inOrder = island{records: noRecords}
+	r.inOrder = part{records: noRecords}
 	r.cuts.init(cfg.CRC && !cfg.Strict)
 }
 

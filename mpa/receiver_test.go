@@ -284,7 +284,7 @@ func TestBeyond4GiB(t *testing.T) {
 		for seed := range uint64(20) {
 			g := newRig(t, f, 700, 900, 1436, 30, 2000)
 			base := int64(1)<<32*int64(1+seed%3) - int64(seed)*MarkerInterval
-			g.r.inOrder = island{start: base, end: base, chainStart: base, chainEnd: base,
+			g.r.inOrder = part{start: base, end: base, chainStart: base, chainEnd: base,
 				records: noRecords}
 			order := rand.New(rand.NewPCG(seed, 1)).Perm(len(g.borders) - 1)
 			at := seq.Num(1000) + seq.Num(uint32(base))

@@ -6,7 +6,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// verdict is the result of a walk over the FPDUs of an island and the segment.
+// verdict is the result of a walk over the FPDUs of a part of the stream and the segment.
 type verdict uint8
 
 const (
@@ -24,25 +24,25 @@ type walkLimit struct {
 	inOrder    bool  // nothing is missing in front
 }
 
-// walk follows the length chain of isl from chainEnd to l. It checks, places and records each complete FPDU.
-func (r *Receiver) walk(isl *island, l walkLimit) verdict {
+// walk follows the length chain of p from chainEnd to l. It checks, places and records each complete FPDU.
+func (r *Receiver) walk(p *part, l walkLimit) verdict {
 	for {
-		start := isl.chainEnd
+		start := p.chainEnd
 		length := r.lengthAt(start)
 		if length+lengthLen > l.end {
 			if l.endsAtFPDU && start < l.end {
-				return r.judgeWrong(isl, l, l.end, ulpdu.CodeMarker)
+				return r.judgeWrong(p, l, l.end, ulpdu.CodeMarker)
 			}
 			return accept
 		}
 		n := r.u16(length)
 		if n > MaxULPDU {
-			return r.judgeWrong(isl, l, length+lengthLen, ulpdu.CodeCRC)
+			return r.judgeWrong(p, l, length+lengthLen, ulpdu.CodeCRC)
 		}
 		end := start + int64(r.cfg.Size(uint64(start), n))
 		if end > l.end {
 			if l.endsAtFPDU {
-				return r.judgeWrong(isl, l, l.end, ulpdu.CodeMarker)
+				return r.judgeWrong(p, l, l.end, ulpdu.CodeMarker)
 			}
 			return accept
 		}
@@ -52,7 +52,7 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 			return fail
 		}
 		if r.cfg.CRC && !isCRCRight(fpdu) {
-			return r.judgeWrong(isl, l, end, ulpdu.CodeCRC)
+			return r.judgeWrong(p, l, end, ulpdu.CodeCRC)
 		}
 		if r.cfg.Markers && !r.areMarkersRight(fpdu, start, length, end) {
 			r.stats.MarkerErrors++
@@ -60,9 +60,9 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 				r.endStream(markerError(start))
 				return fail
 			}
-			return r.stopWalking(isl)
+			return r.stopWalking(p)
 		}
-		if v := r.placeFPDU(isl, l, fpdu, start, length, end, n); v != accept {
+		if v := r.placeFPDU(p, l, fpdu, start, length, end, n); v != accept {
 			return v
 		}
 	}
@@ -70,28 +70,28 @@ func (r *Receiver) walk(isl *island, l walkLimit) verdict {
 
 // judgeWrong decides about the FPDU at chainEnd. The bytes up to end show that it is wrong: it has a wrong CRC, an
 // impossible length, or it extends over the known start of another FPDU. code is the MPA error code.
-func (r *Receiver) judgeWrong(isl *island, l walkLimit, end int64, code uint8) verdict {
+func (r *Receiver) judgeWrong(p *part, l walkLimit, end int64, code uint8) verdict {
 	// Only bytes of the segment can be refused; earlier ones are acknowledged.
-	if isl.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
-		r.cuts.refuseWrong(isl.chainEnd, l.inOrder) {
+	if p.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
+		r.cuts.refuseWrong(p.chainEnd, l.inOrder) {
 		r.stats.CRCDrops++
 		return refuse
 	}
 	if !l.inOrder {
-		return r.stopWalking(isl)
+		return r.stopWalking(p)
 	}
 	if code == ulpdu.CodeMarker {
 		r.stats.MarkerErrors++
-		r.endStream(markerError(isl.chainEnd))
+		r.endStream(markerError(p.chainEnd))
 		return fail
 	}
-	fault, n := "wrong CRC", r.u16(r.lengthAt(isl.chainEnd))
+	fault, n := "wrong CRC", r.u16(r.lengthAt(p.chainEnd))
 	if n > MaxULPDU {
 		fault = fmt.Sprintf("a ULPDU has at most %d bytes, so no CRC was checked", MaxULPDU)
 	}
 	r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeCRC,
-		"FPDU at stream offset %d, length field %d: %s%s", isl.chainEnd, n, fault,
-		r.whyNotRepaired(isl.chainEnd)))
+		"FPDU at stream offset %d, length field %d: %s%s", p.chainEnd, n, fault,
+		r.whyNotRepaired(p.chainEnd)))
 	return fail
 }
 
@@ -111,11 +111,11 @@ func (r *Receiver) whyNotRepaired(at int64) string {
 	return ""
 }
 
-// stopWalking ends the walks along isl until isl is in order. Its bytes are held, and the length chain decides then.
-func (r *Receiver) stopWalking(isl *island) verdict {
-	isl.walkStopped = true
-	if isl.records.empty() {
-		isl.chainStart, isl.chainEnd = none, none
+// stopWalking ends the walks along p until p is in order. Its bytes are held, and the length chain decides then.
+func (r *Receiver) stopWalking(p *part) verdict {
+	p.walkStopped = true
+	if p.records.empty() {
+		p.chainStart, p.chainEnd = none, none
 		r.stats.BadGuesses++
 	}
 	return stopped
@@ -123,13 +123,13 @@ func (r *Receiver) stopWalking(isl *island) verdict {
 
 // placeFPDU places and records the FPDU in [start, end), whose ULPDU has n bytes. Place may panic in order: nothing is
 // changed before.
-func (r *Receiver) placeFPDU(isl *island, l walkLimit, fpdu [][]byte, start, length, end int64,
+func (r *Receiver) placeFPDU(p *part, l walkLimit, fpdu [][]byte, start, length, end int64,
 	n int) verdict {
 	if !r.hasFreeRecord(l.inOrder) {
 		return postpone
 	}
 	v := r.viewOf(fpdu, start, length, n)
-	inOrder := l.inOrder && isl.records.empty()
+	inOrder := l.inOrder && p.records.empty()
 	kind := placed
 	if err := r.sink.Place(v, inOrder); err != nil {
 		if inOrder && err != ulpdu.NotReady {
@@ -144,7 +144,7 @@ func (r *Receiver) placeFPDU(isl *island, l walkLimit, fpdu [][]byte, start, len
 		r.stats.HeldWhole++
 	} else {
 		r.releaseFPDU(start, end)
-		r.countPlaced(isl, l, start)
+		r.countPlaced(p, l, start)
 	}
 	i := r.newRecord()
 	rec := &r.cfg.Pool.records[i]
@@ -157,37 +157,37 @@ func (r *Receiver) placeFPDU(isl *island, l walkLimit, fpdu [][]byte, start, len
 		r.stats.Spanning++
 	}
 	r.stats.FPDUs++
-	isl.chainEnd = end
-	r.addRecord(isl, i)
+	p.chainEnd = end
+	r.addRecord(p, i)
 	// A first record that is not placed waits for the next Advance: placing it would replace the segment of this walk.
-	if r.cfg.Layered && r.cfg.Pool.records[isl.records.head].kind != unplaced &&
+	if r.cfg.Layered && r.cfg.Pool.records[p.records.head].kind != unplaced &&
 		r.deliverUpTo(end) != nil {
 		return fail
 	}
 	return accept
 }
 
-func (r *Receiver) countPlaced(isl *island, l walkLimit, start int64) {
+func (r *Receiver) countPlaced(p *part, l walkLimit, start int64) {
 	switch {
 	case l.inOrder:
 		r.stats.InOrder++
-	case start == isl.chainStart:
+	case start == p.chainStart:
 		r.stats.OutByMarker++
 	default:
 		r.stats.OutByChain++
 	}
 }
 
-// addRecord appends record i to the island's. Consecutive silent records become one.
-func (r *Receiver) addRecord(isl *island, i int32) {
-	p := r.cfg.Pool
-	if rec := &p.records[i]; rec.kind == silent && !isl.records.empty() {
-		if last := &p.records[isl.records.tail]; last.kind == silent && last.end == rec.start {
+// addRecord appends record i to the part's. Consecutive silent records become one.
+func (r *Receiver) addRecord(p *part, i int32) {
+	pool := r.cfg.Pool
+	if rec := &pool.records[i]; rec.kind == silent && !p.records.empty() {
+		if last := &pool.records[p.records.tail]; last.kind == silent && last.end == rec.start {
 			last.end = rec.end
 			last.count++
 			r.freeRecord(i)
 			return
 		}
 	}
-	isl.records.add(p, i)
+	p.records.add(pool, i)
 }

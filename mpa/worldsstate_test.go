@@ -32,7 +32,7 @@ var handled = map[string]bool{
 	"Receiver.err":   true,
 	"Receiver.stats": true, // counters
 	"Receiver.seg":   true, // of one call
-	"island.records": true, "cutDetector.wrong": true,
+	"part.records":   true, "cutDetector.wrong": true,
 }
 
 // plan returns the spans of t's fields that are not handled.
@@ -68,7 +68,7 @@ func plan(t reflect.Type) (spans []span) {
 
 var (
 	receiverPlan = plan(reflect.TypeFor[Receiver]())
-	islandPlan   = plan(reflect.TypeFor[island]())
+	partPlan     = plan(reflect.TypeFor[part]())
 	cutsPlan     = plan(reflect.TypeFor[cutDetector]())
 	wrongPlan    = plan(reflect.TypeFor[wrongFPDU]())
 	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
@@ -146,15 +146,15 @@ func (x *smallRun) state(c *code) {
 	}
 	c.spans(unsafe.Pointer(&r.pending), pendingPlan)
 	x.cutsState(c)
-	x.islandState(c, &r.inOrder)
+	x.partState(c, &r.inOrder)
 	n := len(r.islands)
 	number(c, &n)
 	if c.reading {
 		r.islandArray = r.islandArray[:0]
-		r.islands = append(r.islandArray, make([]island, n)...)
+		r.islands = append(r.islandArray, make([]part, n)...)
 	}
 	for i := range r.islands {
-		x.islandState(c, &r.islands[i])
+		x.partState(c, &r.islands[i])
 	}
 	number(c, &r.cfg.Pool.recordsUsed)
 	x.heldState(c)
@@ -254,18 +254,18 @@ func (x *smallRun) countFailures() {
 	}
 }
 
-// islandState takes an island and its records.
-func (x *smallRun) islandState(c *code, is *island) {
+// partState takes a part of the stream and its records.
+func (x *smallRun) partState(c *code, isl *part) {
 	p := x.w.cfg.Pool
-	if is.chainStart >= 0 {
-		is.nextMarker = none // no start is looked for
+	if isl.chainStart >= 0 {
+		isl.nextMarker = none // no start is looked for
 	}
-	c.spans(unsafe.Pointer(is), islandPlan)
-	n := is.records.n
+	c.spans(unsafe.Pointer(isl), partPlan)
+	n := isl.records.n
 	number(c, &n)
-	i := is.records.head
+	i := isl.records.head
 	if c.reading {
-		is.records = noRecords
+		isl.records = noRecords
 	}
 	for range n {
 		var rec record
@@ -286,11 +286,11 @@ func (x *smallRun) islandState(c *code, is *island) {
 			rec.next = none
 			p.records = append(p.records, rec)
 			k := int32(len(p.records) - 1)
-			is.records.join(p, recordList{k, k, 1})
+			isl.records.join(p, recordList{k, k, 1})
 		}
 	}
 	if !c.reading && i != none {
-		x.sink.fault = "a list of records is longer than it says"
+		x.sink.fault = "a list of records isl longer than it says"
 	}
 }
 
