@@ -97,11 +97,11 @@ func (s *packStore) add(i int, v *Packed) {
 	if err != nil {
 		return
 	}
-	f := packedFile{index: i, length: int64(len(v.Content))}
+	f := packedFile{index: i, length: int64(len(v.Content)), older: dir.Length(base)}
 	if s.t.claim(f.length, 1) != nil {
 		return
 	}
-	f.older, err = s.b.batch.Add(dir, base, v.Attr.Perm(), v.Attr.Time(), v.Content)
+	err = s.b.batch.Add(dir, base, f.older >= 0, v.Attr.Perm(), v.Attr.Time(), v.Content)
 	if err != nil {
 		s.t.claim(-f.length, -1)
 		return

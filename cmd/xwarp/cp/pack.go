@@ -118,11 +118,11 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 		}
 	}
 	for i, err := range w.batch.Commit() {
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			w.failJob(staged[i], err)
 			continue
 		}
-		w.finishPacked(staged[i], true)
+		w.finishPacked(staged[i], err == nil)
 	}
 	return nil
 }
@@ -144,7 +144,8 @@ func (w *worker) stage(dirs staging.Dirs, j *job, f *transfer.Packed) error {
 	at := filepath.Dir(j.local)
 	d, err := dirs.Open(at, func() (*staging.Dir, error) { return staging.OpenDir(at) })
 	if err == nil {
-		_, err = w.batch.Add(d, filepath.Base(j.local), j.attr.Perm(), j.attr.Time(), f.Content)
+		err = w.batch.Add(d, filepath.Base(j.local), j.known.Kind != transfer.KindNone, j.attr.Perm(),
+			j.attr.Time(), f.Content)
 	}
 	return err
 }

@@ -244,18 +244,7 @@ func (j *job) finishLocal(well bool) error {
 
 // there reports whether the file was copied before: it has the same length and time, or SHA-256.
 func (w *worker) there(ctx context.Context, j *job) (bool, error) {
-	var a transfer.Attr
-	var err error
-	switch {
-	case j.known != nil:
-		a = *j.known
-	case j.up:
-		a, err = w.c.Stat(ctx, j.remote)
-	default:
-		if a, err = stat(j.local, true); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-	}
+	a, err := w.destination(ctx, j)
 	switch {
 	case err != nil:
 		return false, err
@@ -267,6 +256,24 @@ func (w *worker) there(ctx context.Context, j *job) (bool, error) {
 		return w.equal(ctx, j)
 	}
 	return a.Modified == j.attr.Modified, nil
+}
+
+// destination returns what the destination of j is, and looks it up when it is not known.
+func (w *worker) destination(ctx context.Context, j *job) (a transfer.Attr, err error) {
+	switch {
+	case j.known != nil:
+		return *j.known, nil
+	case j.up:
+		a, err = w.c.Stat(ctx, j.remote)
+	default:
+		if a, err = stat(j.local, true); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err == nil {
+		j.known = &a
+	}
+	return a, err
 }
 
 // equal compares the SHA-256 of both files, piece by piece.

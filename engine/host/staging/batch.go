@@ -48,30 +48,27 @@ type batched struct {
 	name     string // that Commit gives
 	staged   *File  // of fd, which has another name until then; nil: it has none
 	replaces bool   // its name has older content
+
+	asked, made fs.FileMode // the permissions that it was created for, and those that it got: of a umask or an ACL
 }
 
-// Add stages content for name in d, with its permissions and its time of change. d stays open until Commit or Close.
-// It returns the length of the older content, -1 where there is none.
-func (b *Batch) Add(d *Dir, name string, mode fs.FileMode, modified time.Time, content []byte) (
-	older int64, err error) {
-	older = -1
-	var st unix.Stat_t
-	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		older = st.Size
-	}
-	f, err := d.createBatched(name, mode.Perm(), older >= 0)
+// Add stages content for name in d, with its permissions and its time of change. d stays open until Commit or Close. With
+// replaces, name may have older content. Otherwise it has none, and Commit fails with fs.ErrExist where it has.
+func (b *Batch) Add(d *Dir, name string, replaces bool, mode fs.FileMode, modified time.Time,
+	content []byte) error {
+	f, err := d.createBatched(name, mode.Perm(), replaces)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if err = f.write(content); err == nil {
-		err = f.setAttr(b, mode.Perm(), modified)
+		err = b.setAttr(&f, mode.Perm(), modified)
 	}
 	if err != nil {
 		err = &fs.PathError{Op: "write", Path: d.path(name), Err: err}
-		return 0, errors.Join(err, f.drop())
+		return errors.Join(err, f.drop())
 	}
 	b.files = append(b.files, f)
-	return older, nil
+	return nil
 }
 
 // createBatched makes an empty file for name. One that replaces nothing has no name before Commit, where the file
@@ -80,14 +77,15 @@ func (d *Dir) createBatched(name string, mode fs.FileMode, replaces bool) (batch
 	if !replaces {
 		const flags = unix.O_RDWR | unix.O_TMPFILE | unix.O_CLOEXEC
 		if fd, err := unix.Openat(d.fd(), ".", flags, uint32(mode)); err == nil {
-			return batched{fd: fd, dir: d, name: name}, nil
+			return batched{fd: fd, dir: d, name: name, asked: mode}, nil
 		}
 	}
-	f, err := d.Create(name, 0o600)
+	const private = 0o600
+	f, err := d.Create(name, private)
 	if err != nil {
 		return batched{}, err
 	}
-	return batched{int(f.Fd()), d, name, f, replaces}, nil
+	return batched{int(f.Fd()), d, name, f, replaces, private, 0}, nil
 }
 
 func (f *batched) write(content []byte) error {
@@ -101,18 +99,31 @@ func (f *batched) write(content []byte) error {
 	return nil
 }
 
-// setAttr gives f its permissions, unless it was made with them, and its time of change. It records the file system.
-func (f *batched) setAttr(b *Batch, mode fs.FileMode, modified time.Time) error {
-	var st unix.Stat_t
-	err := unix.Fstat(f.fd, &st)
-	if err == nil && st.Mode&0o777 != uint32(mode) {
+// setAttr gives f its permissions, unless it was made with them, and its time of change.
+func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error {
+	err := b.look(f)
+	if err == nil && f.made != mode {
 		err = unix.Fchmod(f.fd, uint32(mode))
 	}
-	if err == nil {
-		err = setTime(f.fd, modified)
-	}
-	if err != nil || b.disks[st.Dev] != nil {
+	if err != nil {
 		return err
+	}
+	return setTime(f.fd, modified)
+}
+
+// look sets f.made, and records the file system of f. One look is enough for files that follow each other in a directory.
+func (b *Batch) look(f *batched) error {
+	if n := len(b.files); n > 0 && b.files[n-1].dir == f.dir && b.files[n-1].asked == f.asked {
+		f.made = b.files[n-1].made
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return err
+	}
+	f.made = fs.FileMode(st.Mode & 0o777)
+	if b.disks[st.Dev] != nil {
+		return nil
 	}
 	at, err := f.dir.openFile(".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -92,6 +92,15 @@ func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
+// Length returns the length in bytes of what a name leads to, -1 where there is nothing. It follows no symbolic link.
+func (d *Dir) Length(name string) int64 {
+	var st unix.Stat_t
+	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return -1
+	}
+	return st.Size
+}
+
 func (d *Dir) remove(name string) error {
 	if err := unix.Unlinkat(d.fd(), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &fs.PathError{Op: "remove", Path: d.path(name), Err: err}

@@ -67,8 +67,8 @@ func TestBatchLeavesNoNames(t *testing.T) {
 	defer b.Close()
 	modified := time.Unix(1e9, 1e6)
 	for _, name := range []string{"mine", "theirs"} {
-		if older, err := b.Add(d, name, 0o640, modified, []byte("new")); err != nil || older != -1 {
-			t.Fatalf("%s: older content %d, %v", name, older, err)
+		if err := b.Add(d, name, false, 0o640, modified, []byte("new")); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if names, err := d.names(); err != nil || len(names) > 0 {
@@ -90,6 +90,35 @@ func TestBatchLeavesNoNames(t *testing.T) {
 	}
 	if names, err := d.names(); err != nil || len(names) != 2 {
 		t.Errorf("names after Commit: %q, %v", names, err)
+	}
+}
+
+// TestBatchPermissions: each file of a batch gets its own permissions, whatever the umask takes from the one before.
+func TestBatchPermissions(t *testing.T) {
+	path := t.TempDir()
+	d, err := OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	if err := os.WriteFile(filepath.Join(path, "4"), []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var b Batch
+	defer b.Close()
+	modes := []fs.FileMode{0o640, 0o666, 0o666, 0o600, 0o755, 0o755, 0o400}
+	for i, mode := range modes {
+		if err := b.Add(d, fmt.Sprint(i), i == 4, mode, time.Unix(1, 0), []byte("new")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, err := range b.Commit() {
+		st, e := os.Stat(filepath.Join(path, fmt.Sprint(i)))
+		if err = errors.Join(err, e); err != nil || st.Mode() != modes[i] || st.Size() != 3 {
+			t.Errorf("file %d: %v, %v", i, st, err)
+		}
 	}
 }
 
