@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"xwarp/ring"
@@ -82,7 +83,7 @@ func (f *File) describe(name string) (int, error) {
 		return 0, f.err
 	}
 	if len(name) > maxName {
-		name = name[:maxName]
+		name = strings.ToValidUTF8(name[:maxName], "")
 	}
 	if f.ports == 0 {
 		f.append(section(f.block))
