@@ -144,8 +144,9 @@ func (w *worker) stage(dirs staging.Dirs, j *job, f *transfer.Packed) error {
 	at := filepath.Dir(j.local)
 	d, err := dirs.Open(at, func() (*staging.Dir, error) { return staging.OpenDir(at) })
 	if err == nil {
-		err = w.batch.Add(d, filepath.Base(j.local), j.known.Kind != transfer.KindNone, j.attr.Perm(),
-			j.attr.Time(), f.Content)
+		replaces := j.known.Kind != transfer.KindNone
+		err = w.batch.Add(d, filepath.Base(j.local), replaces, j.attr.Perm(), j.attr.Time(),
+			f.Content)
 	}
 	return err
 }

@@ -52,8 +52,8 @@ type batched struct {
 	asked, made fs.FileMode // the permissions that it was created for, and those that it got: of a umask or an ACL
 }
 
-// Add stages content for name in d, with its permissions and its time of change. d stays open until Commit or Close. With
-// replaces, name may have older content. Otherwise it has none, and Commit fails with fs.ErrExist where it has.
+// Add stages content for name in d, with its permissions and its time of change. d stays open until Commit or Close.
+// With replaces, name may have older content. Without, Commit fails with fs.ErrExist if it has some.
 func (b *Batch) Add(d *Dir, name string, replaces bool, mode fs.FileMode, modified time.Time,
 	content []byte) error {
 	f, err := d.createBatched(name, mode.Perm(), replaces)
@@ -111,7 +111,8 @@ func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error 
 	return setTime(f.fd, modified)
 }
 
-// look sets f.made, and records the file system of f. One look is enough for files that follow each other in a directory.
+// look sets f.made, and records the file system of f. One look is enough for files that follow each other in a
+// directory.
 func (b *Batch) look(f *batched) error {
 	if n := len(b.files); n > 0 && b.files[n-1].dir == f.dir && b.files[n-1].asked == f.asked {
 		f.made = b.files[n-1].made

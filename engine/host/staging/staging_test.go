@@ -110,7 +110,8 @@ func TestBatchPermissions(t *testing.T) {
 	defer b.Close()
 	modes := []fs.FileMode{0o640, 0o666, 0o666, 0o600, 0o755, 0o755, 0o400}
 	for i, mode := range modes {
-		if err := b.Add(d, fmt.Sprint(i), i == 4, mode, time.Unix(1, 0), []byte("new")); err != nil {
+		err := b.Add(d, fmt.Sprint(i), i == 4, mode, time.Unix(1, 0), []byte("new"))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
