@@ -1,12 +1,18 @@
 /* Completion queues. */
 #include "objects.h"
 
+#include <linux/futex.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
-/* SPINS is how many polls in a row may find nothing before each gives the processor away. */
-#define SPINS 32
+#define SPINS 32   /* polls in a row that may find nothing before each gives the processor away */
+#define YIELDS 128 /* of these, before each sleeps */
+#define MANY 4     /* processors, with which no poll sleeps: for two programs on a host and the daemon of each */
+#define SLEEP 200  /* us at most: the program may poll other queues as well, or something else */
 
 /* cqs are all queues of the process. Their lock comes before a queue's own. */
 static pthread_mutex_t cqs_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -89,6 +95,7 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 	if (!(cq = calloc(1, sizeof *cq)))
 		return xw_null(ENOMEM);
 	cq->signal = -1;
+	cq->sleeps = sysconf(_SC_NPROCESSORS_ONLN) < MANY;
 	cq->ib.context = context;
 	cq->ib.channel = channel;
 	cq->ib.cq_context = cq_context;
@@ -306,6 +313,30 @@ static void release(struct cq *cq)
 	atomic_store_explicit(xw_word(cq->ring.mem, XW_RING_HEAD), cq->ring.own, memory_order_release);
 }
 
+/* unlock_poll ends a poll. After several in a row that found nothing each gives the processor away: the polling thread
+ * may occupy the one that the daemon needs. Where there are few, it sleeps instead until the daemon writes a completion:
+ * the daemon may wait for another processor while a thread that yields has this one to itself. */
+static void unlock_poll(struct cq *cq, bool found)
+{
+	unsigned idle = cq->idle = found ? 0 : cq->idle + 1;
+	_Atomic uint32_t *waits = NULL;
+
+	if (cq->sleeps && idle > SPINS + YIELDS) {
+		waits = xw_word(cq->ring.mem, XW_RING_WAITS);
+		atomic_store(waits, 1);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (available(cq) != 0)
+			waits = NULL;
+	}
+	pthread_mutex_unlock(&cq->poll);
+	if (waits) { /* its ring may be unmapped meanwhile, which the kernel finds */
+		int before = errno;
+		syscall(SYS_futex, waits, FUTEX_WAIT, 1, &(struct timespec){.tv_nsec = SLEEP * 1000}, NULL, 0);
+		errno = before;
+	} else if (idle > SPINS)
+		sched_yield();
+}
+
 int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
@@ -320,11 +351,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	}
 	if (n == 0 && room > 0 && available(cq) < 0)
 		n = -1;
-	cq->idle = n == 0 ? cq->idle + 1 : 0;
-	bool yield = cq->idle > SPINS;
-	pthread_mutex_unlock(&cq->poll);
-	if (yield)
-		sched_yield(); /* the polling thread may occupy the processor of the completing one */
+	unlock_poll(cq, n != 0);
 	return n;
 }
 
@@ -482,7 +509,9 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	pthread_mutex_lock(&cq->poll);
 	int error = next_poll(ex);
 	if (error)
-		pthread_mutex_unlock(&cq->poll);
+		unlock_poll(cq, error != ENOENT);
+	else
+		cq->idle = 0;
 	return error;
 }
 

@@ -71,6 +71,7 @@ struct cq {
 	struct cq *next; /* of all of the process */
 	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by number, see flush.c */
 	unsigned idle; /* polls in a row that found nothing */
+	bool sleeps;   /* there are few processors, see unlock_poll */
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
 	uint8_t current[XW_CQE_SIZE]; /* of an extended poll */

@@ -53,6 +53,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"RING_HEAD", headAt},
 		{"RING_ARMED", armedAt},
 		{"RING_STATE", stateAt},
+		{"RING_WAITS", waitsAt},
 		{"RING_SLOTS", slotsAt},
 		{"ARMED_SOLICITED", armedSolicited},
 		{"STATE_OVERRUN", StateOverrun},

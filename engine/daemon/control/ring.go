@@ -3,9 +3,12 @@ package control
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"sync/atomic"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // A ring is an area of shared memory with one producer and one consumer:
@@ -14,6 +17,7 @@ import (
 //	 64  head   entries consumed so far; the consumer writes it
 //	128  armed  1: the consumer wants a signal on its channel for the next entry
 //	132  state  1: the completion queue overran
+//	136  waits  not 0: the consumer sleeps on this word, a futex, for the next entry
 //	192  slots
 //
 // All words are 32 bits of the host's byte order. Each side keeps its own index privately, and takes the
@@ -23,6 +27,7 @@ const (
 	headAt  = 64
 	armedAt = 128
 	stateAt = 132
+	waitsAt = 136
 	slotsAt = 192
 
 	ringAlign = 4096 // of the second ring in one memory
@@ -123,6 +128,17 @@ func (p *Producer) Next() ([]byte, error) {
 func (p *Producer) Publish() {
 	p.own++
 	atomic.StoreUint32(word(p.mem, tailAt), p.own)
+}
+
+const futexWake = 1 // FUTEX_WAKE of <linux/futex.h>, between processes
+
+// WakeConsumer ends the sleep of a consumer, if it sleeps. A consumer that says so for each entry makes each cost the
+// producer a system call, which does not wait.
+func (p *Producer) WakeConsumer() {
+	if w := word(p.mem, waitsAt); Disarm(w) {
+		_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake,
+			math.MaxInt32, 0, 0, 0)
+	}
 }
 
 // Consumer is the side that empties a ring. It is not locked.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -271,5 +273,40 @@ func TestChannel(t *testing.T) {
 	}
 	if !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestWakeConsumer: a consumer that sleeps on its ring wakes up for the next entry, long before its time limit.
+func TestWakeConsumer(t *testing.T) {
+	g := NewGeometry(0, 4, CompletionSlot)
+	mem, err := unix.Mmap(-1, 0, g.Len(), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	p, err := NewProducer(mem, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.WakeConsumer() // nobody sleeps
+	w := word(mem, waitsAt)
+	slept := make(chan unix.Errno)
+	limit := unix.Timespec{Sec: 60}
+	go func() {
+		atomic.StoreUint32(w, 1)
+		_, _, e := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), 0, 1,
+			uintptr(unsafe.Pointer(&limit)), 0, 0)
+		slept <- e
+	}()
+	for atomic.LoadUint32(w) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	p.WakeConsumer()
+	if e := <-slept; e != 0 && e != unix.EAGAIN {
+		t.Errorf("the consumer's sleep ended with %v", e)
+	}
+	if v := atomic.LoadUint32(w); v != 0 {
+		t.Errorf("the word is %d after the wake-up", v)
 	}
 }

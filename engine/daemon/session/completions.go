@@ -93,6 +93,7 @@ func (c *cq) write(q *qp, v *verbs.Completion) (kept bool) {
 	} else {
 		control.PutCompletion(slot, q.number, v)
 		c.ring.Publish()
+		c.ring.WakeConsumer()
 		c.count.Add(1)
 	}
 	solicited := v.Flags&rdmap.Solicited != 0 || v.Status != rdmap.Success || slot == nil
