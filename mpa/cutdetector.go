@@ -18,15 +18,15 @@ type cutDetector struct {
 	refusals     int // refused offers since the last forgetRefusals aligned ones
 	sinceRefusal int // aligned offers since the last refusal
 
-	wrong  [8]wrongFPDU // FPDUs refused lately
-	oldest int          // index of the entry to replace next
+	refused [8]refusedFPDU // FPDUs refused lately
+	oldest  int            // index of the entry to replace next
 
 	wrongInOrderAt int64 // the wrong FPDU at the left edge
 	wrongInOrder   int   // how often it was wrong
 }
 
-// wrongFPDU counts how often the FPDU at an offset was refused.
-type wrongFPDU struct {
+// refusedFPDU counts how often the FPDU at an offset was refused, as wrong or as incomplete.
+type refusedFPDU struct {
 	at   int64
 	n    int
 	seen fingerprint // the bytes of the last time
@@ -56,8 +56,8 @@ const (
 
 func (d *cutDetector) init(enabled bool) {
 	*d = cutDetector{enabled: enabled, wrongInOrderAt: -1}
-	for i := range d.wrong {
-		d.wrong[i].at = -1
+	for i := range d.refused {
+		d.refused[i].at = -1
 	}
 }
 
@@ -117,14 +117,14 @@ func (d *cutDetector) countWrongInOrder(at int64) int {
 }
 
 // entry returns the entry of the FPDU at offset at. A new one replaces the oldest.
-func (d *cutDetector) entry(at int64) *wrongFPDU {
-	for i := range d.wrong {
-		if d.wrong[i].at == at {
-			return &d.wrong[i]
+func (d *cutDetector) entry(at int64) *refusedFPDU {
+	for i := range d.refused {
+		if d.refused[i].at == at {
+			return &d.refused[i]
 		}
 	}
-	w := &d.wrong[d.oldest]
-	d.oldest = (d.oldest + 1) % len(d.wrong)
-	*w = wrongFPDU{at: at}
+	w := &d.refused[d.oldest]
+	d.oldest = (d.oldest + 1) % len(d.refused)
+	*w = refusedFPDU{at: at}
 	return w
 }

@@ -28,7 +28,7 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	s.kept = min(max(p.chainEnd, s.start), s.end) // the FPDUs before it are complete
 	switch {
 	case v == fail, v == refuse:
-	case v == postpone && p.chainEnd >= s.start:
+	case v == postpone && p.chainEnd >= s.start: // in this segment, and not in bytes that are held
 		r.stats.LimitDrops += uint64(s.end - s.kept)
 	case s.kept < s.end:
 		if p.chainEnd == s.kept && r.refusePartial(s.kept) {
@@ -134,16 +134,16 @@ func (r *Receiver) absorbIslands() *ulpdu.Error {
 
 // joinInOrder adds the first island to the part in order.
 func (r *Receiver) joinInOrder() *ulpdu.Error {
-	e, isl := &r.inOrder, &r.islands[0]
+	p, isl := &r.inOrder, &r.islands[0]
 	if isl.chainStart >= 0 {
-		if e.chainEnd != isl.chainStart {
+		if p.chainEnd != isl.chainStart {
 			r.stats.MarkerErrors++
-			return r.endStream(markerError(e.chainEnd))
+			return r.endStream(markerError(p.chainEnd))
 		}
-		e.records.join(r.cfg.Pool, isl.records)
-		e.chainEnd = isl.chainEnd
+		p.records.join(r.cfg.Pool, isl.records)
+		p.chainEnd = isl.chainEnd
 	}
-	e.end = isl.end
+	p.end = isl.end
 	r.islands = r.islands[1:]
 	return nil
 }

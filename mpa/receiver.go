@@ -274,32 +274,32 @@ func (r *Receiver) expectsWholeFPDUs() bool {
 // Incomplete returns the stream offset of the next FPDU, and the end of the bytes that have arrived of it and behind
 // it. Both are equal when there are none.
 func (r *Receiver) Incomplete() (next, arrived int64) {
-	e := &r.inOrder
+	p := &r.inOrder
 	switch n := len(r.islands); {
 	case r.err != nil:
-		return e.chainEnd, e.chainEnd
+		return p.chainEnd, p.chainEnd
 	case n > 0:
-		return e.chainEnd, r.islands[n-1].end
+		return p.chainEnd, r.islands[n-1].end
 	}
-	return e.chainEnd, max(e.chainEnd, e.end)
+	return p.chainEnd, max(p.chainEnd, p.end)
 }
 
 // TimeOut fails the stream because an FPDU stayed incomplete for too long; see Incomplete. MPA error code 2 means
 // that the rest of the FPDU, and with it its CRC, did not arrive. Code 1 means that TCP's peer does not retransmit.
 func (r *Receiver) TimeOut() *ulpdu.Error {
-	e := &r.inOrder
+	p := &r.inOrder
 	if len(r.islands) > 0 {
 		return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed,
-			"the bytes from stream offset %d on do not arrive, although later ones did", e.end))
+			"the bytes from stream offset %d on do not arrive, although later ones did", p.end))
 	}
 	field := ""
-	if length := r.lengthAt(e.chainEnd); e.end >= length+lengthLen {
-		r.seg.clear(e.end)
+	if length := r.lengthAt(p.chainEnd); p.end >= length+lengthLen {
+		r.seg.clear(p.end)
 		field = fmt.Sprintf(", length field %d", r.u16(length))
 	}
 	return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeCRC, "FPDU at stream offset %d%s: "+
 		"%d bytes arrived, and the rest did not: the path lost it, the sender stopped in the "+
-		"middle of it, or its length was changed on the way", e.chainEnd, field, e.end-e.chainEnd))
+		"middle of it, or its length was changed on the way", p.chainEnd, field, p.end-p.chainEnd))
 }
 
 // Closed reports that the stream ends before at, with the peer's FIN. It returns the held bytes to the pool: bytes

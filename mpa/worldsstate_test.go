@@ -32,7 +32,7 @@ var handled = map[string]bool{
 	"Receiver.err":   true,
 	"Receiver.stats": true, // counters
 	"Receiver.seg":   true, // of one call
-	"part.records":   true, "cutDetector.wrong": true,
+	"part.records":   true, "cutDetector.refused": true,
 }
 
 // plan returns the spans of t's fields that are not handled.
@@ -70,7 +70,7 @@ var (
 	receiverPlan = plan(reflect.TypeFor[Receiver]())
 	partPlan     = plan(reflect.TypeFor[part]())
 	cutsPlan     = plan(reflect.TypeFor[cutDetector]())
-	wrongPlan    = plan(reflect.TypeFor[wrongFPDU]())
+	refusedPlan  = plan(reflect.TypeFor[refusedFPDU]())
 	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
 )
 
@@ -199,7 +199,7 @@ func (x *smallRun) cutsState(c *code) {
 			t.wrongInOrderAt, t.wrongInOrder = none, 0
 		}
 		n := 0
-		for _, f := range t.wrong {
+		for _, f := range t.refused {
 			if f.at < chain || t.aligned < 0 && x.calm {
 				continue
 			}
@@ -207,26 +207,26 @@ func (x *smallRun) cutsState(c *code) {
 				f.seen = fingerprint{}
 			}
 			x.tellApart(f.at, &f.seen)
-			t.wrong[n] = f
+			t.refused[n] = f
 			n++
 		}
-		for i := n; i < len(t.wrong); i++ {
-			t.wrong[i] = wrongFPDU{at: none}
+		for i := n; i < len(t.refused); i++ {
+			t.refused[i] = refusedFPDU{at: none}
 		}
-		slices.SortFunc(t.wrong[:n], func(a, b wrongFPDU) int { return int(a.at - b.at) })
-		t.oldest = n % len(t.wrong)
+		slices.SortFunc(t.refused[:n], func(a, b refusedFPDU) int { return int(a.at - b.at) })
+		t.oldest = n % len(t.refused)
 	}
 	c.spans(unsafe.Pointer(t), cutsPlan)
 	n := 0
-	for !c.reading && n < len(t.wrong) && t.wrong[n].at >= 0 {
+	for !c.reading && n < len(t.refused) && t.refused[n].at >= 0 {
 		n++
 	}
 	number(c, &n)
-	for i := range t.wrong {
+	for i := range t.refused {
 		if i < n {
-			c.spans(unsafe.Pointer(&t.wrong[i]), wrongPlan)
+			c.spans(unsafe.Pointer(&t.refused[i]), refusedPlan)
 		} else if c.reading {
-			t.wrong[i] = wrongFPDU{at: none}
+			t.refused[i] = refusedFPDU{at: none}
 		}
 	}
 }
@@ -246,10 +246,10 @@ func (x *smallRun) tellApart(at int64, f *fingerprint) {
 // countFailures adds to x.failures those that are new since the state was read.
 func (x *smallRun) countFailures() {
 	t := &x.r.cuts
-	for i := x.oldest; i != t.oldest; i = (i + 1) % len(t.wrong) {
+	for i := x.oldest; i != t.oldest; i = (i + 1) % len(t.refused) {
 		x.failures++
 	}
-	if x.failures > len(t.wrong) {
+	if x.failures > len(t.refused) {
 		panic("a failure took the place of another: their order may matter")
 	}
 }

@@ -126,7 +126,7 @@ func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Contex
 	if err := join(ctx); err != nil {
 		return nil, err
 	}
-	var mem memory
+	var mem resourceUse
 	mem.prepare()
 	e.consume(t)
 	var why error

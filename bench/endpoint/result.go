@@ -86,20 +86,20 @@ func Quiet(limit int64) {
 	debug.SetMemoryLimit(limit)
 }
 
-// memory counts allocations and collections between begin and end, without stopping anything.
-type memory struct {
+// resourceUse counts allocations, collections and processor time from recordStart to addTo. It stops nothing.
+type resourceUse struct {
 	now  [2]metrics.Sample
 	from [2]uint64
 	cpu  float64
 }
 
 // prepare makes the first reading, which allocates.
-func (m *memory) prepare() {
+func (m *resourceUse) prepare() {
 	m.now[0].Name, m.now[1].Name = "/gc/heap/allocs:objects", "/gc/cycles/total:gc-cycles"
 	m.recordStart()
 }
 
-func (m *memory) recordStart() {
+func (m *resourceUse) recordStart() {
 	metrics.Read(m.now[:])
 	for i := range m.now {
 		m.from[i] = m.now[i].Value.Uint64()
@@ -107,7 +107,7 @@ func (m *memory) recordStart() {
 	m.cpu = processorTime()
 }
 
-func (m *memory) addTo(r *Result) {
+func (m *resourceUse) addTo(r *Result) {
 	metrics.Read(m.now[:])
 	r.Mallocs, r.GCs = m.now[0].Value.Uint64()-m.from[0], uint32(m.now[1].Value.Uint64()-m.from[1])
 	r.CPU = processorTime() - m.cpu
@@ -125,7 +125,7 @@ type window struct {
 	marked uint64
 	peak   float64 // messages per second
 
-	mem memory
+	mem resourceUse
 	got Result // mem's own count
 }
 

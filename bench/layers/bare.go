@@ -43,8 +43,8 @@ func (w *bare) keepFrame(f []byte) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// step works on the frames that were taken.
-func (w *bare) step() {
+// touchFrames checks and copies the frames that were taken.
+func (w *bare) touchFrames() {
 	start := cpuTime()
 	for _, b := range w.batch {
 		sink += wire.Sum(b, 0) + uint64(crc32.Checksum(b, castagnoli))

@@ -200,7 +200,7 @@ func (r *rig) carry(from, to *host) (data int) {
 				data++
 			}
 		}
-		r.work.step()
+		r.work.touchFrames()
 	}
 	return data
 }

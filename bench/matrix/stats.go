@@ -42,15 +42,15 @@ func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	put(P99, l.P99)
 	put(P999, l.P999)
 	put(Longest, l.Max)
-	put(Busy, perFrame(rep))
-	put(Cost, perMiB(rep, byteCount))
-	put(Turn, perMessage(rep, messages))
+	put(Busy, microsPerFrame(rep))
+	put(Cost, nanosPerMiB(rep, byteCount))
+	put(Turn, microsPerMessage(rep, messages))
 	v.Allocations = max(v.Allocations, r.Mallocs, rep.Server.Mallocs)
 	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
 }
 
-// perFrame returns microseconds of processor time that the sender took for a frame, spinning included.
-func perFrame(rep *endpoint.Report) float64 {
+// microsPerFrame returns microseconds of processor time that the sender took for a frame, spinning included.
+func microsPerFrame(rep *endpoint.Report) float64 {
 	c := rep.Client
 	frames := c.Frames
 	if rep.Spec.Peer.Frames() {
@@ -65,9 +65,9 @@ func perFrame(rep *endpoint.Report) float64 {
 	return 1e6 * c.CPU / float64(frames)
 }
 
-// perMiB returns nanoseconds of processor time of both processes for a MiB of the messages, including spinning and the
-// kernel's work on their account.
-func perMiB(rep *endpoint.Report, byteCount float64) float64 {
+// nanosPerMiB returns nanoseconds of processor time of both processes for a MiB of the messages, including spinning and
+// the kernel's work on their account.
+func nanosPerMiB(rep *endpoint.Report, byteCount float64) float64 {
 	busy := rep.Client.Processors + rep.Server.Processors
 	if byteCount == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
 		return missing
@@ -75,8 +75,8 @@ func perMiB(rep *endpoint.Report, byteCount float64) float64 {
 	return 1e9 * busy * mega / byteCount
 }
 
-// perMessage is perMiB of a ping-pong, in microseconds for a message.
-func perMessage(rep *endpoint.Report, messages float64) float64 {
+// microsPerMessage is nanosPerMiB of a ping-pong, in microseconds for a message.
+func microsPerMessage(rep *endpoint.Report, messages float64) float64 {
 	busy := rep.Client.Processors + rep.Server.Processors
 	if messages == 0 || busy == 0 || rep.Spec.Mode != endpoint.Latency {
 		return missing

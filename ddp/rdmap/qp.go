@@ -343,7 +343,8 @@ func (q *QP) Lost() {
 func (q *QP) Abort() { q.handle(EvAbort) }
 
 // Fail ends the stream with an error that Place or Deliver returned, or with MPA's own. A Terminate reports it to the
-// peer if it still can be sent; call Actions afterwards. Fail(nil) does nothing.
+// peer if it still can be sent; call Actions afterwards. MPA's CodeClosed is Lost: nobody is there. Fail(nil) does
+// nothing.
 func (q *QP) Fail(e *ulpdu.Error) {
 	if e == nil {
 		return

@@ -75,7 +75,8 @@ func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.charge(a, startup, now)
 }
 
-// Dial counts one more connection to a that this host opens, because its start-up is no cost that a peer causes.
+// Dial counts a connection that this host opens to a. It counts as established at once: its start-up is no cost that a
+// peer causes.
 func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.charge(a, established, now)
 }

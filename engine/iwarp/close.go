@@ -120,7 +120,7 @@ func (c *Conn) PeerClosed(now tick.Time) {
 	c.shut(c.move(peerFIN), now)
 }
 
-// Ended says that the connection is gone; cause is nil when both sides closed it.
+// Ended says that the connection is gone; cause is nil or tcp.CauseClosed when both sides closed it.
 func (c *Conn) Ended(cause error) {
 	if c.state == closed {
 		return

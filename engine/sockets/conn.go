@@ -300,7 +300,7 @@ func (c *conn) Abort(tick.Time) {
 	c.worker.shard.Post(func() { c.end(tcp.CauseAborted) })
 }
 
-// TakeBack implements iwarp.Transport. Nothing after from has been written.
+// TakeBack implements iwarp.Transport. Nothing behind from was handed to the socket, so all of it can be made anew.
 func (c *conn) TakeBack(from seq.Num) seq.Num { return from }
 
 // Break implements iwarp.Transport.

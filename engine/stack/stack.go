@@ -310,7 +310,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
-		// a driver that polls says nothing about what it does not take
+		// A NIC driver that polls does not report frames that it leaves in the transmit ring.
 		s.flush = flush{now.Add(StarvedRetry), StarvedRetry}
 	}
 	for i, e := range s.forgetting {

@@ -14,7 +14,7 @@ type room struct {
 	queue      []*claim // in order of arrival
 }
 
-// claim waits for n bytes.
+// claim is a request for n bytes that waits in room.queue.
 type claim struct {
 	who     netip.Prefix
 	n       int64

@@ -133,8 +133,8 @@ func (s *Sender) processAck(a *Ack) (fin bool) {
 	if int32(s.q.head-s.lossMark) > 0 {
 		s.lossMark = s.q.head
 	}
-	if s.part.on && int32(s.q.head-s.part.id) > 0 {
-		s.part.on = false
+	if s.partial.on && int32(s.q.head-s.partial.id) > 0 {
+		s.partial.on = false
 	}
 	s.una = a.Ack
 	if s.mtuProbe.End.LessEq(s.una) {

@@ -141,7 +141,7 @@ func TestPartEnds(t *testing.T) {
 		b.wait(100 * ms)
 		b.s.SetMSS(400, b.now)
 		b.s.Retransmitted(seq.Of(b.base, 400), b.now)
-		b.want("part", b.s.part.on, true)
+		b.want("part", b.s.partial.on, true)
 		return b
 	}
 	b := start()
@@ -152,12 +152,12 @@ func TestPartEnds(t *testing.T) {
 		b.want("the rest", tx.Range, seq.Range{Start: b.base.Add(c.next), End: b.seg(0).End})
 	}
 	b.ack(1)
-	b.want("acknowledged", b.s.part.on, false)
+	b.want("acknowledged", b.s.partial.on, false)
 	b = start()
 	b.ack(0, b.seg(1))
-	b.want("another one", b.s.part.on, true)
+	b.want("another one", b.s.partial.on, true)
 	b.ack(0, b.segs(0, 2))
-	b.want("acknowledged selectively", b.s.part.on, false)
+	b.want("acknowledged selectively", b.s.partial.on, false)
 }
 
 // TestPartOfSACKed: an acknowledgement ends inside a record that was acknowledged selectively: its bytes are not

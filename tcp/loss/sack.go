@@ -69,8 +69,8 @@ func (s *Sender) processBlock(b seq.Range, a *Ack) {
 			s.above += int(r.size)
 			s.aboveN++
 		}
-		if s.part.on && s.part.id == id {
-			s.part.on = false
+		if s.partial.on && s.partial.id == id {
+			s.partial.on = false
 		}
 		id++
 	}

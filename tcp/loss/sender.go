@@ -23,19 +23,19 @@ type Sender struct {
 	undo     undo
 	frto     frto
 	ev       event
-	part     part
+	partial  partialResend
 	round    round
 	pace     pace
 
 	recover       seq.Num // recovery ends when it is acknowledged (RFC 6675's RecoveryPoint)
 	beyond        seq.Num // end of the last record after recover that was lost during this recovery
 	reduced       tick.Time
-	lossMark      uint32  // RFC 6675: records before it were judged; see advanceMark
-	above         int     // bytes selectively acknowledged from lossMark on
-	aboveN        int     // records, likewise
-	rescue        seq.Num // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
-	dups          int     // duplicate acknowledgements counted (NoSACK)
-	fack          seq.Num
+	lossMark      uint32    // RFC 6675: records before it were judged; see advanceMark
+	above         int       // bytes selectively acknowledged from lossMark on
+	aboveN        int       // records, likewise
+	rescue        seq.Num   // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
+	dups          int       // duplicate acknowledgements counted (NoSACK)
+	fack          seq.Num   // end of the last byte known to have arrived; without SACK, an estimate
 	forcedResends int       // records that may be sent again whatever the window says
 	mtuProbe      seq.Range // a path MTU probe in flight
 	lastSent      tick.Time
@@ -44,8 +44,8 @@ type Sender struct {
 	count         Counters
 }
 
-// part is the progress of a retransmission in parts, for a record larger than the MSS.
-type part struct {
+// partialResend is the progress of a retransmission in parts, for a record larger than the MSS.
+type partialResend struct {
 	on   bool
 	id   uint32
 	from seq.Num
@@ -303,8 +303,8 @@ func (s *Sender) retransmit() (Tx, bool) {
 	}
 	r := s.q.at(id)
 	tx := Tx{Range: r.span(), Kind: r.kind, TLP: isTLP}
-	if s.part.on && s.part.id == id {
-		tx.Start = seq.Max(tx.Start, s.part.from)
+	if s.partial.on && s.partial.id == id {
+		tx.Start = seq.Max(tx.Start, s.partial.from)
 	}
 	return tx, true
 }
@@ -336,7 +336,7 @@ func (s *Sender) chooseRetransmit() (id uint32, isTLP, ok bool) {
 		}
 		return id, false, true
 	}
-	if s.part.on && s.part.id == id {
+	if s.partial.on && s.partial.id == id {
 		return id, false, true
 	}
 	pipe := s.Pipe()
@@ -360,11 +360,11 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 		s.frto.onResent(rec.end())
 	}
 	if r.End.Less(rec.end()) {
-		s.part = part{on: true, id: id, from: r.End}
+		s.partial = partialResend{on: true, id: id, from: r.End}
 		s.count.Splits++
 		return
 	}
-	s.part.on = false
+	s.partial.on = false
 	s.q.unlink(id)
 	rec.sent, rec.stale = now, false
 	if rec.transmissions < 255 {

@@ -126,7 +126,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 	s.state = Loss
 	s.recover, s.beyond = s.nxt, s.nxt
 	s.dups = 0
-	s.part.on = false
+	s.partial.on = false
 	s.tlp.cancel()
 	s.timers.reorder = tick.Never
 	if s.cfg.ForgetSACK || !first || s.q.at(s.q.head).place == sacked {

@@ -159,7 +159,7 @@ func (s *Sender) undoRecovery(now tick.Time) {
 	s.undo.on = false
 	s.frto.step = frtoOff
 	s.forcedResends = 0
-	s.part.on = false
+	s.partial.on = false
 	if s.state >= Recovery {
 		if timedOut || s.mode != SACK {
 			s.q.restore()

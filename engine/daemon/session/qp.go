@@ -287,7 +287,7 @@ func (s *Session) closeQP(q *qp) error {
 	if q.roce.Load() != nil && q.connected.Load() {
 		eng.Disconnect() // in order where nothing is under way: the peer is not told that something was aborted
 	}
-	eng.Farewell()
+	eng.AwaitOrderlyEnd()
 	done := make(chan error, 1)
 	s.closingQPs.Go(func() {
 		if eng.Abort() == nil {

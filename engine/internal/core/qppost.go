@@ -71,7 +71,7 @@ func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 	if err := q.checkSize(wr); err != nil {
 		return err
 	}
-	if !q.postToCore(wr) {
+	if !q.postToRDMAP(wr) {
 		return q.PostSend(wr)
 	}
 	q.iw.Wake()
@@ -83,7 +83,7 @@ func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 // as PostRecv. Only the callback may call it, on its own goroutine.
 func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
 	straight := q.srq == nil && q.rq.len() == 0 && len(wr.SGL) <= q.cfg.MaxSGE
-	if !q.onConsumerThread(queue) || !straight || !q.recvToCore(wr) {
+	if !q.onConsumerThread(queue) || !straight || !q.recvToRDMAP(wr) {
 		return q.PostRecv(wr)
 	}
 	q.iw.Wake()
@@ -126,7 +126,7 @@ func (q *QP) drainPosted() (taken int, more bool) {
 	}
 	taken = q.rdma.ExecuteLocals(most)
 	taken += q.drainRecvs(most - taken)
-	for p := q.sq.peek(); p != nil && taken < most && q.postToCore(&p.SendWR); p = q.sq.peek() {
+	for p := q.sq.peek(); p != nil && taken < most && q.postToRDMAP(&p.SendWR); p = q.sq.peek() {
 		q.sq.advance()
 		taken++
 	}
@@ -138,16 +138,16 @@ func (q *QP) drainPosted() (taken int, more bool) {
 
 // drainRecvs moves up to most posted receives into the protocol, and returns how many.
 func (q *QP) drainRecvs(most int) (taken int) {
-	for p := q.rq.peek(); p != nil && taken < most && q.recvToCore(&p.RecvWR); p = q.rq.peek() {
+	for p := q.rq.peek(); p != nil && taken < most && q.recvToRDMAP(&p.RecvWR); p = q.rq.peek() {
 		q.rq.advance()
 		taken++
 	}
 	return taken
 }
 
-// postToCore moves one send request into the protocol. A request that the protocol refuses completes with an error. It
+// postToRDMAP moves one send request into the protocol. A request that the protocol refuses completes with an error. It
 // returns false when there is no room yet.
-func (q *QP) postToCore(wr *verbs.SendWR) bool {
+func (q *QP) postToRDMAP(wr *verbs.SendWR) bool {
 	err := q.rdma.PostSend(wr)
 	switch {
 	case err == nil:
@@ -179,8 +179,8 @@ func (q *QP) refill() {
 	q.drainRecvs(loneLimits.visit)
 }
 
-// recvToCore is postToCore for a receive.
-func (q *QP) recvToCore(wr *verbs.RecvWR) bool {
+// recvToRDMAP is postToRDMAP for a receive.
+func (q *QP) recvToRDMAP(wr *verbs.RecvWR) bool {
 	err := q.rdma.PostRecv(wr)
 	switch {
 	case err == nil:

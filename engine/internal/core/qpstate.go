@@ -278,7 +278,7 @@ func (q *QP) Abort() error {
 func (q *QP) Close() error {
 	q.close.Do(func() {
 		q.closed.Store(true)
-		q.Farewell()
+		q.AwaitOrderlyEnd()
 		q.resetConn()
 		q.send.users.Add(-1)
 		q.recv.users.Add(-1)
@@ -287,17 +287,18 @@ func (q *QP) Close() error {
 	return nil
 }
 
-// farewellWait is how long Close waits, from the end of full operation, for the connection to end before it resets it.
-const farewellWait = time.Second
+// orderlyEndWait is how long Close waits, from the end of full operation, for the connection to end before it resets
+// the connection.
+const orderlyEndWait = time.Second
 
-// Farewell waits while the connection closes in order, at most farewellWait. A RST could overtake the FIN or the
-// Terminate of either side, or discard data that the peer has not acknowledged.
-func (q *QP) Farewell() {
+// AwaitOrderlyEnd waits while the connection closes in order, at most orderlyEndWait. A RST could overtake the FIN or
+// the Terminate of either side, or discard data that the peer has not acknowledged.
+func (q *QP) AwaitOrderlyEnd() {
 	if !q.hasReached(lifeDisconnected) {
 		return
 	}
 	q.mu.Lock()
-	late := time.NewTimer(time.Until(q.downAt.Add(farewellWait)))
+	late := time.NewTimer(time.Until(q.downAt.Add(orderlyEndWait)))
 	q.mu.Unlock()
 	defer late.Stop()
 	select {
