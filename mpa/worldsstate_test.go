@@ -255,17 +255,17 @@ func (x *smallRun) countFailures() {
 }
 
 // partState takes a part of the stream and its records.
-func (x *smallRun) partState(c *code, isl *part) {
+func (x *smallRun) partState(c *code, pt *part) {
 	p := x.w.cfg.Pool
-	if isl.chainStart >= 0 {
-		isl.nextMarker = none // no start is looked for
+	if pt.chainStart >= 0 {
+		pt.nextMarker = none // no start is looked for
 	}
-	c.spans(unsafe.Pointer(isl), partPlan)
-	n := isl.records.n
+	c.spans(unsafe.Pointer(pt), partPlan)
+	n := pt.records.n
 	number(c, &n)
-	i := isl.records.head
+	i := pt.records.head
 	if c.reading {
-		isl.records = noRecords
+		pt.records = noRecords
 	}
 	for range n {
 		var rec record
@@ -286,11 +286,11 @@ func (x *smallRun) partState(c *code, isl *part) {
 			rec.next = none
 			p.records = append(p.records, rec)
 			k := int32(len(p.records) - 1)
-			isl.records.join(p, recordList{k, k, 1})
+			pt.records.join(p, recordList{k, k, 1})
 		}
 	}
 	if !c.reading && i != none {
-		x.sink.fault = "a list of records isl longer than it says"
+		x.sink.fault = "a list of records is longer than it says"
 	}
 }
 

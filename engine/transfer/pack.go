@@ -80,6 +80,7 @@ type packStore struct {
 // packedFile is a file that waits for its name.
 type packedFile struct {
 	index  int // in the pack
+	name   string
 	length int64
 	older  int64 // length of the content that it replaces; -1: there is none
 }
@@ -87,26 +88,29 @@ type packedFile struct {
 // add stages one file, unless something is in the way.
 func (s *packStore) add(i int, v *Packed) {
 	name := path.Clean(v.Path)
-	s.t.mu.Lock()
-	busy := s.t.parts[name] != nil
-	s.t.mu.Unlock()
-	if busy || s.t.cfg.ReadOnly {
+	if s.t.cfg.ReadOnly || !s.t.reserveName(name) {
 		return
 	}
-	dir, base, err := s.t.enter(s.b.dirs, name)
-	if err != nil {
-		return
-	}
-	f := packedFile{index: i, length: int64(len(v.Content)), older: dir.Length(base)}
-	if s.t.claim(f.length, 1) != nil {
-		return
-	}
-	err = s.b.batch.Add(dir, base, f.older >= 0, v.Attr.Perm(), v.Attr.Time(), v.Content)
-	if err != nil {
-		s.t.claim(-f.length, -1)
+	f := packedFile{index: i, name: name, length: int64(len(v.Content))}
+	if !s.stage(&f, v) {
+		s.t.releaseName(name)
 		return
 	}
 	s.added = append(s.added, f)
+}
+
+// stage writes the content of f under the name that it has until commit.
+func (s *packStore) stage(f *packedFile, v *Packed) bool {
+	dir, base, err := s.t.enter(s.b.dirs, f.name)
+	if err != nil || s.t.claim(f.length, 1) != nil {
+		return false
+	}
+	f.older = dir.Length(base)
+	err = s.b.batch.Add(dir, base, f.older >= 0, v.Attr.Perm(), v.Attr.Time(), v.Content)
+	if err != nil {
+		s.t.claim(-f.length, -1)
+	}
+	return err == nil
 }
 
 // commit names the files, and returns which of them it stored.
@@ -123,6 +127,7 @@ func (s *packStore) commit() (taken Taken) {
 				s.t.claim(-f.older, -1)
 			}
 		}
+		s.t.releaseName(s.added[i].name)
 	}
 	return taken
 }

@@ -3,9 +3,12 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"xwarp/engine/host/staging"
 )
 
 // TestPackIsWholeOrRefused cuts a pack at each length: nothing of one that is cut inside a file is taken, so that the
@@ -46,5 +49,42 @@ func TestPackHasAtMostMaxPackedFiles(t *testing.T) {
 	}
 	if _, err := parsePack(appendEntry(b, &Entry{Name: "more"})); !errors.Is(err, ErrBody) {
 		t.Errorf("one more: %v, want %v", err, ErrBody)
+	}
+}
+
+// TestPackReplacesOnce: a pack that has a name several times, or that comes while another one has it, replaces the
+// older content once, so that the directory's bytes are counted right.
+func TestPackReplacesOnce(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	if err := tr.write("x", strings.Repeat("x", 1000)); err != nil {
+		t.Fatal(err)
+	}
+	before, files := tr.Used()
+	pack := func() *packStore {
+		return &packStore{t: tr, b: &buffer{dirs: staging.Dirs{}}}
+	}
+	a, b := pack(), pack()
+	v := Packed{"x", Attr{Kind: KindFile, Mode: 0o644, Length: 1}, []byte("y")}
+	for i := range 3 {
+		a.add(i, &v)
+	}
+	b.add(0, &v)
+	if taken := b.commit(); taken != (Taken{}) {
+		t.Errorf("the second pack stored %v", taken)
+	}
+	if taken := a.commit(); taken != (Taken{1}) {
+		t.Errorf("the first pack stored %v", taken)
+	}
+	b.add(0, &v)
+	if taken := b.commit(); taken != (Taken{1}) {
+		t.Errorf("the second pack stored %v afterwards", taken)
+	}
+	if o, f := tr.Used(); o != before-999 || f != files {
+		t.Errorf("%d bytes in %d files, want %d in %d", o, f, before-999, files)
+	}
+	for _, s := range []*packStore{a, b} {
+		if err := errors.Join(s.b.batch.Close(), s.b.dirs.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }

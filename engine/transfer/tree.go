@@ -38,6 +38,7 @@ type Tree struct {
 	mu          sync.Mutex
 	used, files int64 // bytes and names that are there, staged ones too
 	parts       map[string]*part
+	packNames   map[string]bool // names of files in packs that are being stored
 }
 
 // OpenTree opens a directory. It removes staged files of a process that died that nobody can resume.
@@ -52,7 +53,7 @@ func OpenTree(cfg TreeConfig) (*Tree, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	t := &Tree{root: root, cfg: cfg, parts: map[string]*part{}}
+	t := &Tree{root: root, cfg: cfg, parts: map[string]*part{}, packNames: map[string]bool{}}
 	if cfg.ReadOnly {
 		return t, nil
 	}
@@ -137,6 +138,24 @@ func (t *Tree) claim(byteCount, files int64) error {
 	t.used += byteCount
 	t.files += files
 	return nil
+}
+
+// reserveName keeps the name of a file for a pack, unless somebody else writes the file. Two files of one name would
+// both count as replacing the content before.
+func (t *Tree) reserveName(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.parts[name] != nil || t.packNames[name] {
+		return false
+	}
+	t.packNames[name] = true
+	return true
+}
+
+func (t *Tree) releaseName(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.packNames, name)
 }
 
 // AttrOf returns the protocol's attributes of a file.

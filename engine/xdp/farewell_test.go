@@ -63,6 +63,8 @@ func closeAfterDisconnect(t *testing.T,
 	defer dev.Close()
 	here, there := verbstest.New(t, dev, 4096), verbstest.New(t, peer, 4096)
 	verbstest.Connect(t, here, there, netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174))
+	verbstest.Exercise(t, here, there)
+	time.Sleep(50 * time.Millisecond) // until nothing is unacknowledged: Disconnect would reset the connection
 	drop, begin := dropAll(t, tn.A), time.Now()
 	if err := here.QP.Disconnect(); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,56 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPINS 32   /* polls in a row that may find nothing before each gives the processor away */
-#define YIELDS 128 /* of these, before each sleeps */
-#define MANY 4     /* processors, with which no poll sleeps: for two programs on a host and the daemon of each */
-#define SLEEP 200  /* us at most: the program may poll other queues as well, or something else */
+#define SPINS 32      /* polls of a queue in a row that may find nothing before each gives the processor away */
+#define YIELDS 128    /* of these, before each sleeps */
+#define MANY 4        /* processors, with which no poll sleeps: for two programs on a host and the daemon of each */
+#define SLEEP 200000  /* ns at most: the program may wait for something else as well */
+#define PAUSE 100000  /* ns between two polls of a thread that does something else in between */
+
+/* vain counts the polls of this thread that found nothing, of one queue, one after the other: what a thread does that
+ * waits for this queue alone. */
+static _Thread_local struct {
+	const struct cq *of;
+	unsigned n;
+	int64_t end; /* of the last of them */
+} vain;
+
+void xw_polls_anew(void)
+{
+	vain.of = NULL;
+	vain.n = 0;
+}
+
+static int64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* waits_in_vain counts a poll of cq that found nothing, and returns whether the thread should sleep. */
+static bool waits_in_vain(const struct cq *cq)
+{
+	if (vain.of != cq) {
+		vain.of = cq;
+		vain.n = 0;
+	}
+	if (++vain.n > SPINS && now() - vain.end > PAUSE)
+		vain.n = 0;
+	return vain.n > SPINS + YIELDS;
+}
+
+/* few_processors returns whether the process can use fewer than MANY. */
+static bool few_processors(void)
+{
+	static _Atomic int count;
+	cpu_set_t set;
+
+	if (!count)
+		count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : MANY;
+	return count < MANY;
+}
 
 /* cqs are all queues of the process. Their lock comes before a queue's own. */
 static pthread_mutex_t cqs_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -95,7 +141,6 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 	if (!(cq = calloc(1, sizeof *cq)))
 		return xw_null(ENOMEM);
 	cq->signal = -1;
-	cq->sleeps = sysconf(_SC_NPROCESSORS_ONLN) < MANY;
 	cq->ib.context = context;
 	cq->ib.channel = channel;
 	cq->ib.cq_context = cq_context;
@@ -318,23 +363,29 @@ static void release(struct cq *cq)
  * the daemon may wait for another processor while a thread that yields has this one to itself. */
 static void unlock_poll(struct cq *cq, bool found)
 {
-	unsigned idle = cq->idle = found ? 0 : cq->idle + 1;
+	bool yields = (cq->idle = found ? 0 : cq->idle + 1) > SPINS;
 	_Atomic uint32_t *waits = NULL;
 
-	if (cq->sleeps && idle > SPINS + YIELDS) {
+	if (found)
+		xw_polls_anew();
+	else if (few_processors() && waits_in_vain(cq)) {
 		waits = xw_word(cq->ring.mem, XW_RING_WAITS);
 		atomic_store(waits, 1);
 		atomic_thread_fence(memory_order_seq_cst);
-		if (available(cq) != 0)
+		if (available(cq) != 0) {
 			waits = NULL;
+			yields = false;
+		}
 	}
 	pthread_mutex_unlock(&cq->poll);
 	if (waits) { /* its ring may be unmapped meanwhile, which the kernel finds */
 		int before = errno;
-		syscall(SYS_futex, waits, FUTEX_WAIT, 1, &(struct timespec){.tv_nsec = SLEEP * 1000}, NULL, 0);
+		syscall(SYS_futex, waits, FUTEX_WAIT, 1, &(struct timespec){.tv_nsec = SLEEP}, NULL, 0);
 		errno = before;
-	} else if (idle > SPINS)
+	} else if (yields)
 		sched_yield();
+	if (vain.n >= SPINS)
+		vain.end = now();
 }
 
 int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
@@ -510,8 +561,10 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 	int error = next_poll(ex);
 	if (error)
 		unlock_poll(cq, error != ENOENT);
-	else
+	else {
 		cq->idle = 0;
+		xw_polls_anew();
+	}
 	return error;
 }
 

@@ -71,7 +71,6 @@ struct cq {
 	struct cq *next; /* of all of the process */
 	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by number, see flush.c */
 	unsigned idle; /* polls in a row that found nothing */
-	bool sleeps;   /* there are few processors, see unlock_poll */
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
 	uint8_t current[XW_CQE_SIZE]; /* of an extended poll */
@@ -153,6 +152,7 @@ unsigned xw_rights(int access); /* as the daemon has them */
 #define XW_WRITTEN (XW_ACCESS_LOCAL_WRITE | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 #define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+void xw_polls_anew(void); /* this thread does more than poll one queue */
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
 void xw_cq_add(struct cq *cq, struct qp *q);

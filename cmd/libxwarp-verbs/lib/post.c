@@ -27,6 +27,7 @@ static void publish(struct session *s, uint32_t bell, struct ring *r, uint32_t n
 	r->own += n;
 	atomic_store(xw_word(r->mem, XW_RING_TAIL), r->own);
 	ring_bell(s, bell);
+	xw_polls_anew();
 }
 
 /* wake is for requests that nobody but the library completes: the daemon is gone. */

@@ -356,3 +356,29 @@ func TestCutShort(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkAtDestination: a dangling symbolic link keeps its name. A short file that cannot have it is gone; the next
+// copy can resume a long one.
+func TestLinkAtDestination(t *testing.T) {
+	for _, length := range []int{10, 2 * transfer.PieceLen} {
+		b := start(t, transfer.TreeConfig{})
+		here := t.TempDir()
+		if err := errors.Join(os.WriteFile(b.dir+"/file", make([]byte, length), 0o444),
+			os.Symlink("nowhere", here+"/file")); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Down(patience(t), b.config(2), []string{"file"}, here); err == nil {
+			t.Errorf("%d bytes: %+v, and no error", length, r)
+		}
+		if to, err := os.Readlink(here + "/file"); to != "nowhere" {
+			t.Errorf("%d bytes: the link leads to %q, %v", length, to, err)
+		}
+		st, err := os.Stat(here + "/.file.xwarp-partial")
+		switch {
+		case length < transfer.PieceLen && !errors.Is(err, fs.ErrNotExist):
+			t.Errorf("%d bytes: %v, %v", length, st, err)
+		case length >= transfer.PieceLen && (err != nil || st.Mode() != partialMode):
+			t.Errorf("%d bytes: %v, %v", length, st, err)
+		}
+	}
+}

@@ -122,6 +122,9 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 			w.failJob(staged[i], err)
 			continue
 		}
+		if err != nil {
+			staged[i].known = nil // somebody else has made it meanwhile
+		}
 		w.finishPacked(staged[i], err == nil)
 	}
 	return nil

@@ -172,6 +172,9 @@ func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) erro
 	return err
 }
 
+// partialMode is the permissions of a local file until all of it is there.
+const partialMode = 0o600
+
 // openLocal opens the local file.
 func (j *job) openLocal() (err error) {
 	if j.up {
@@ -181,7 +184,7 @@ func (j *job) openLocal() (err error) {
 	if j.dir, err = staging.OpenDir(filepath.Dir(j.local)); err != nil {
 		return err
 	}
-	if j.out, err = j.dir.Resume(filepath.Base(j.local), 0o600); err != nil {
+	if j.out, err = j.dir.Resume(filepath.Base(j.local), partialMode); err != nil {
 		return errors.Join(err, j.dir.Close())
 	}
 	st, err := j.out.Stat()
@@ -198,7 +201,7 @@ func (j *job) openLocal() (err error) {
 		err = j.out.Allocate(length)
 	}
 	if err != nil {
-		return errors.Join(err, j.out.Drop(), j.dir.Close())
+		return errors.Join(err, j.out.Chmod(partialMode), j.leave(), j.dir.Close())
 	}
 	return nil
 }
@@ -226,11 +229,8 @@ func (j *job) finishLocal(well bool) error {
 	if j.up {
 		return j.in.Close()
 	}
-	switch {
-	case !well && j.attr.Length < transfer.PieceLen: // of no use
-		return errors.Join(j.out.Drop(), j.dir.Close())
-	case !well:
-		return errors.Join(j.out.Keep(), j.dir.Close())
+	if !well {
+		return errors.Join(j.leave(), j.dir.Close())
 	}
 	err := j.out.Chmod(fs.FileMode(j.attr.Mode & 0o777))
 	if err == nil {
@@ -239,7 +239,18 @@ func (j *job) finishLocal(well bool) error {
 	if err == nil {
 		err = j.out.Commit(nil)
 	}
+	if err != nil && !errors.Is(err, staging.ErrUnsure) { // something else has the name, or the disk failed
+		return errors.Join(err, j.out.Chmod(partialMode), j.leave(), j.dir.Close())
+	}
 	return errors.Join(err, j.out.Close(), j.dir.Close())
+}
+
+// leave closes a file that gets no name. A repeated command resumes it, unless it is short.
+func (j *job) leave() error {
+	if j.attr.Length < transfer.PieceLen {
+		return j.out.Drop()
+	}
+	return j.out.Keep()
 }
 
 // there reports whether the file was copied before: it has the same length and time, or SHA-256.

@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/bits"
 	"sync/atomic"
 	"unsafe"
@@ -130,14 +129,19 @@ func (p *Producer) Publish() {
 	atomic.StoreUint32(word(p.mem, tailAt), p.own)
 }
 
-const futexWake = 1 // FUTEX_WAKE of <linux/futex.h>, between processes
+const (
+	futexWake = 1 // FUTEX_WAKE of <linux/futex.h>, between processes
+
+	// maxWoken is how many threads of a consumer one entry wakes: the producer may be a worker that others need.
+	maxWoken = 8
+)
 
 // WakeConsumer ends the sleep of a consumer, if it sleeps. A consumer that says so for each entry makes each cost the
-// producer a system call, which does not wait.
+// producer a system call, which wakes maxWoken threads at most and does not wait.
 func (p *Producer) WakeConsumer() {
 	if w := word(p.mem, waitsAt); Disarm(w) {
 		_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake,
-			math.MaxInt32, 0, 0, 0)
+			maxWoken, 0, 0, 0)
 	}
 }
 

@@ -196,7 +196,10 @@ func (f *batched) place() error {
 		if err := f.dir.checkName(f.name, nil); err != nil {
 			return err
 		}
-		return f.dir.rename(f.staged.now, f.name)
+		if f.replaces {
+			return f.dir.rename(f.staged.now, f.name)
+		}
+		return f.dir.renameNew(f.staged.now, f.name)
 	}
 	err := unix.Linkat(f.fd, "", f.dir.fd(), f.name, unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.ENOENT) { // Linux before 6.10, without CAP_DAC_READ_SEARCH

@@ -306,6 +306,21 @@ func (d *Dir) rename(old, name string) error {
 	return nil
 }
 
+// renameNew is rename that replaces nothing. Where the file system cannot promise that, it looks before.
+func (d *Dir) renameNew(old, name string) error {
+	err := unix.Renameat2(d.fd(), old, d.fd(), name, unix.RENAME_NOREPLACE)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS):
+	case d.Length(name) >= 0:
+		err = unix.EEXIST
+	default:
+		return d.rename(old, name)
+	}
+	return &os.LinkError{Op: "rename", Old: d.path(old), New: d.path(name), Err: err}
+}
+
 // Keep closes a file of Resume, for the next one.
 func (f *File) Keep() error { return f.Close() }
 
