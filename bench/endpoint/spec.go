@@ -79,7 +79,7 @@ type Spec struct {
 	ESP int `json:"esp,omitempty"`
 	// Ring is how frames reach an AF_XDP end's memory.
 	Ring ring.Mode `json:"ring,omitempty"`
-	// Copy has ends of raw frames copy payload from resourceUse into frames and from frames to memory.
+	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.
 	Copy bool `json:"copy,omitempty"`
 	// NoDelay sets TCP_NODELAY on plain kernel sockets.
 	NoDelay bool `json:"no_delay,omitempty"`

@@ -54,15 +54,22 @@ func replace(way, path string) error {
 	return errors.Join(f.Journal(target), f.Apply(target))
 }
 
-// TestBatchLeavesNoNames: new files of a batch have no name before Commit, so that a killed process leaves none behind.
-// A file that another process created meanwhile stays.
-func TestBatchLeavesNoNames(t *testing.T) {
+// openTemp returns a directory of the test, with its path.
+func openTemp(t *testing.T) (string, *Dir) {
+	t.Helper()
 	path := t.TempDir()
 	d, err := OpenDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	t.Cleanup(func() { d.Close() })
+	return path, d
+}
+
+// TestBatchLeavesNoNames: new files of a batch have no name before Commit, so that a killed process leaves none behind.
+// A file that another process created meanwhile stays.
+func TestBatchLeavesNoNames(t *testing.T) {
+	path, d := openTemp(t)
 	var b Batch
 	defer b.Close()
 	modified := time.Unix(1e9, 1e6)
@@ -95,12 +102,7 @@ func TestBatchLeavesNoNames(t *testing.T) {
 
 // TestBatchPermissions: each file of a batch gets its own permissions, whatever the umask takes from the one before.
 func TestBatchPermissions(t *testing.T) {
-	path := t.TempDir()
-	d, err := OpenDir(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	path, d := openTemp(t)
 	old := unix.Umask(0o027)
 	defer unix.Umask(old)
 	if err := os.WriteFile(filepath.Join(path, "4"), []byte("old"), 0o600); err != nil {
