@@ -13,46 +13,69 @@ import (
 	"time"
 )
 
-// TestReadmeProgram follows the README: it saves the program in an empty folder and runs the README's commands there,
-// against an export of xwarpd. The program runs as printed, and with the daemon's client as its device.
+// TestReadmeProgram follows the README: it runs the README's commands in an empty folder, against an export of xwarpd,
+// with each program: the whole one that the README links to, on the kernel's sockets and with the daemon's client as
+// its device, and the README's excerpt.
 func TestReadmeProgram(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	const example, server = "engine/verbs/examplehello_test.go", "192.0.2.2:7174"
+	readme := read(t, filepath.Join(root, "README.md"))
+	excerpt, commands := fenced(t, readme, "go"), fenced(t, readme, "sh")
+	if !strings.Contains(readme, "("+example+")") {
+		t.Errorf("the README does not link to %s", example)
 	}
-	_, program, ok := strings.Cut(string(readme), "```go\npackage main\n")
-	program, _, _ = strings.Cut("package main\n"+program, "```")
-	if n := strings.Count(program, "\n"); !ok || n > 60 || strings.Count(program, `"xwarp/`) > 2 {
-		t.Fatalf("a program of %d lines, want at most 60, with two imports of xwarp:\n%s", n,
-			program)
+	if !strings.Contains(commands, "PATH_OF_THE_CLONE") || !strings.Contains(excerpt, server) {
+		t.Fatalf("the README names no clone or no host:\n%s\n%s", commands, excerpt)
 	}
-	_, commands, ok := strings.Cut(string(readme), "```sh\n")
-	commands, _, _ = strings.Cut(commands, "```")
-	if !ok || !strings.Contains(commands, "PATH_OF_THE_CLONE") ||
-		!strings.Contains(commands, "192.0.2.2:7174") {
-		t.Fatalf("the README's commands name no clone or no host:\n%s", commands)
+	program := strings.NewReplacer("package verbs_test", "package main", "func Example()",
+		"func main()").Replace(read(t, filepath.Join(root, example)))
+	if n := strings.Count(excerpt, "\n"); n > 12 || strings.Count(program, `"xwarp/`) > 2 {
+		t.Fatalf("an excerpt of %d lines, want at most 12; or more than two imports of xwarp", n)
 	}
 	dir := t.TempDir()
 	socket, addr := export(t, root, dir)
 	through := strings.NewReplacer("sockets.Open(sockets.Config{})",
 		fmt.Sprintf("client.Open(%q)", socket), `"xwarp/engine/sockets"`, `"xwarp/engine/daemon/client"`)
-	for name, source := range map[string]string{"kernel": program,
-		"daemon": through.Replace(program)} {
+	for name, p := range map[string]struct{ source, want string }{
+		"kernel": {program, "hello over RDMA\n"},
+		"daemon": {through.Replace(program), "hello over RDMA\n"},
+		"excerpt": {"package main\n\nimport (\n\t\"context\"\n\t\"net/netip\"\n\n" +
+			"\t\"xwarp/engine/sockets\"\n\t\"xwarp/engine/verbs\"\n)\n\nfunc main() {\n" +
+			"ctx := context.Background()\n" + excerpt + "if err != nil {\npanic(err)\n}\n}\n", ""},
+	} {
 		module := filepath.Join(dir, name)
-		write(t, filepath.Join(module, "main.go"), source)
-		script := strings.NewReplacer("PATH_OF_THE_CLONE", root, "192.0.2.2:7174", addr).
-			Replace(commands)
+		write(t, filepath.Join(module, "main.go"), strings.ReplaceAll(p.source, server, addr))
+		script := strings.ReplaceAll(commands, "PATH_OF_THE_CLONE", root)
 		// The checksum database may be out of reach; go.sum of the clone has the sums.
 		t.Setenv("GOSUMDB", "off")
 		t.Setenv("GOFLAGS", "")
-		if out := tool(t, module, "sh", "-ec", script); out != "hello over RDMA\n" {
-			t.Errorf("%s: %q", name, out)
+		if out := tool(t, module, "sh", "-ec", script); out != p.want {
+			t.Errorf("%s: %q, want %q", name, out, p.want)
 		}
 	}
+}
+
+// fenced returns the first block of the language in a document.
+func fenced(t *testing.T, text, language string) string {
+	t.Helper()
+	_, block, ok := strings.Cut(text, "```"+language+"\n")
+	block, _, end := strings.Cut(block, "```")
+	if !ok || !end {
+		t.Fatalf("the document has no block of %s", language)
+	}
+	return block
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // export starts xwarpd with an export of memory, and returns its socket and where the export listens.
