@@ -64,7 +64,7 @@ type Spec struct {
 	NoMarkers  bool `json:"no_markers,omitempty"`
 	NoCRC      bool `json:"no_crc,omitempty"`
 	NoPack     bool `json:"no_pack,omitempty"`
-	StretchAck int  `json:"stretch_ack,omitempty"` // see engine.TCPConfig; 0: the engine's own choice
+	StretchAck int  `json:"stretch_ack,omitempty"` // see xdp.TCPConfig; 0: the engine's choice
 	Window     int  `json:"window,omitempty"`      // bytes; 0: the engine's own choice
 	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
 	Sleep bool `json:"sleep,omitempty"`
