@@ -19,8 +19,7 @@ const (
 	MaxSize = 1 << 40
 	// MaxMTU is the largest frame that AF_XDP sends, less an Ethernet header with two VLAN tags.
 	MaxMTU = ring.MaxTxSlot*ring.ChunkSize - 22
-	// BigCapture is the size from which on a capture holds more than a decoder likes to read: three times as much
-	// passes the captured interface.
+	// BigCapture is the size from which a capture gets too large for most decoders: it holds three times as much.
 	BigCapture = 64 << 20
 )
 
@@ -75,7 +74,7 @@ type Config struct {
 // ErrConfig is wrapped by errors about the configuration.
 var ErrConfig = errors.New("invalid demo")
 
-// Complete fills in the defaults and reports the first field that makes no sense.
+// Complete fills in the defaults and reports the first invalid field.
 func (c *Config) Complete() error {
 	if c.Size == 0 {
 		c.Size = DefaultSize

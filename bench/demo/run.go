@@ -1,12 +1,12 @@
-// Package demo is the first thing that a newcomer runs: two hosts in network namespaces, one engine in each, data moved
-// by every verb and compared byte by byte.
+// Package demo is xwarp demo: two hosts in network namespaces with an engine each. It moves data by every verb and
+// compares each byte.
 //
 //	A: source ── RDMA Write ──► B: target        SHA-256 of both
 //	A: sink   ◄── RDMA Read ─── B: target        SHA-256 of both
 //	A: source ── Send ────────► B: inbox         SHA-256 of both
 //
-// Everything between the two hosts is real: veth, eBPF, AF_XDP, and with impairments a relay in a third namespace that
-// mistreats the frames.
+// The path between the hosts is real: veth, eBPF, AF_XDP, and with impairments a relay in a third namespace that
+// damages the frames.
 package demo
 
 import (
@@ -25,9 +25,8 @@ import (
 	"xwarp/ring"
 )
 
-// busyThreads are the two workers and the relay. With fewer processors a worker that spins while it waits
-// keeps the relay from the frame that it waits for: until the scheduler's slice is over, some 3 ms for each
-// round trip.
+// busyThreads are the two workers and the relay. With fewer processors a spinning worker keeps the relay from running
+// until its time slice is over, which adds about 3 ms to each round trip.
 const busyThreads = 3
 
 // port is where B listens.
@@ -215,7 +214,7 @@ func (r *run) transfer(ctx context.Context) error {
 	return errors.Join(r.disconnect(ctx), r.inspect())
 }
 
-// explain adds to an error about time how far both ends are.
+// explain adds the progress of both ends to a timeout error.
 func (r *run) explain(err error) error {
 	r.snapshot()
 	if errors.Is(err, ErrTimeout) {
@@ -254,7 +253,7 @@ func (r *run) disconnect(ctx context.Context) error {
 // closeTimeout is longer than the engine's own.
 const closeTimeout = 20 * time.Second
 
-// close takes everything away, in the order in which things stand on each other.
+// close removes everything, dependents first.
 func (r *run) close() error {
 	errs := []error{r.a.close(), r.b.close()}
 	if r.cap != nil {
@@ -271,7 +270,7 @@ func (r *run) close() error {
 	return errors.Join(errs...)
 }
 
-// startRelay mistreats both directions alike.
+// startRelay starts the relay with the same impairments in both directions.
 func startRelay(net *topo.Net, cfg *Config) (*relay.Relay, error) {
 	c := impair.Config{
 		Loss: cfg.Loss, Reorder: cfg.Reorder, Duplicate: cfg.Duplicate, Corrupt: cfg.Corrupt,

@@ -18,7 +18,7 @@ const (
 	inbox  = 1
 )
 
-// Names of the verbs, as people say them.
+// Names of the verbs in the output.
 const (
 	nameWrite = "RDMA Write"
 	nameRead  = "RDMA Read"
@@ -95,7 +95,7 @@ func (r *run) sendMessage(ctx context.Context) error {
 	return nil
 }
 
-// postReceives gives B a buffer for every Send that will come, before the connection exists.
+// postReceives posts a receive at B for every later Send, before the connection exists.
 func (r *run) postReceives() error {
 	for i := range r.requests {
 		off, n := r.piece(i)
@@ -122,7 +122,7 @@ func (r *run) timed(ctx context.Context, name string, move func(context.Context)
 		return err
 	}
 	v := Transfer{Name: name, Bytes: r.cfg.Size, Seconds: time.Since(start).Seconds()}
-	// The workers wrote the memory: asking both for their state makes it this goroutine's too.
+	// The workers wrote the memory: reading the state of both orders those writes before this goroutine's reads.
 	r.snapshot()
 	v.rate()
 	v.SourceSHA256, v.TargetSHA256 = sum(src), sum(dst)

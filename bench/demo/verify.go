@@ -15,7 +15,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// differ says where two regions of the same length differ.
+// differ returns where two regions of the same length differ.
 func differ(src, dst []byte) error {
 	first, wrong, zero := -1, 0, 0
 	for i, want := range src {

@@ -22,7 +22,7 @@ func (c *crowd) init() (err error) {
 	return err
 }
 
-// add watches a socket, and has its calls return at once.
+// add watches a socket and makes it non-blocking.
 func (c *crowd) add(fd int, events uint32) error {
 	c.remaining[int32(fd)] = c.spec.Size
 	return errors.Join(unix.SetNonblock(fd, true),
@@ -30,7 +30,7 @@ func (c *crowd) add(fd int, events uint32) error {
 			&unix.EpollEvent{Events: events, Fd: int32(fd)}))
 }
 
-// ready returns the sockets that something can be done with; none after a tenth of a second.
+// ready returns the sockets that are ready; none after a tenth of a second.
 func (c *crowd) ready() ([]unix.EpollEvent, error) {
 	n, err := unix.EpollWait(c.epoll, c.events, 100)
 	if err == unix.EINTR {

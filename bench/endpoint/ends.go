@@ -27,7 +27,7 @@ type end interface {
 	close()
 }
 
-// newEnd returns the end that s asks for.
+// newEnd returns the end for s.Peer.
 func newEnd(s *Spec, p *Place) (end, error) {
 	switch s.Peer {
 	case XDP, Layered, Daemon:
@@ -57,7 +57,7 @@ func (e *rdma) prepare(server bool) (r Ready, err error) {
 	return r, err
 }
 
-// tester is a consumer that comes to an end.
+// tester is a consumer that finishes.
 type tester interface {
 	consumer
 	postReceives() error
@@ -66,7 +66,7 @@ type tester interface {
 	result() *Result
 }
 
-// ending is how a consumer comes to its end.
+// ending records how a consumer finished.
 type ending struct {
 	ended bool
 	err   error

@@ -53,7 +53,7 @@ func (e *frames) prepare(server bool) (r Ready, err error) {
 	if e.frame, err = e.build(); err != nil {
 		return r, err
 	}
-	if server && e.spec.Peer != Asavie { // a peer that sends through the kernel has its receiver in package ring
+	if server && e.spec.Peer != Asavie { // also receives from a peer that sends through the kernel
 		e.open = openRing
 	}
 	nic, err := netlink.LinkByName(e.place.Interface)
@@ -97,7 +97,7 @@ func (e *frames) close() {
 	}
 }
 
-// burst is how many frames are handed over at a time.
+// burst is the number of frames passed to the kernel at a time.
 const burst = 64
 
 func (e *frames) runClient(ctx context.Context, _ Ready) (r *Result, err error) {
@@ -118,7 +118,7 @@ func (e *frames) runClient(ctx context.Context, _ Ready) (r *Result, err error) 
 	return r, err
 }
 
-// settle is how much longer a sender goes on than the receiver counts.
+// settle is how long a sender continues after the receiver has stopped counting.
 const settle = 50 * time.Millisecond
 
 // ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock

@@ -8,7 +8,7 @@ const (
 	// MaxDepth bounds the messages under way on a connection.
 	MaxDepth = 1 << 15
 	// MaxMemory bounds the message buffers of all connections. It is also what a transfer touches over and over: larger
-	// than a second-level cache, so that nobody is measured on hot memory, and smaller than the machine.
+	// than a second-level cache, so that no peer is measured on hot memory, and smaller than the machine.
 	MaxMemory = 16 << 20
 	// receives is how many receives a sink keeps posted on each connection, and so how many Sends a source
 	// may have sent beyond what the sink said it has taken.

@@ -21,12 +21,12 @@ type pingpong struct {
 	running   bool
 	from      time.Time // the last whole round; as in perftest, its end is the beginning of the next one
 	sent      time.Time
-	fresh     bool // it was not measured yet: that is done while the next one is under way
-	full      bool // all rounds were measured, the one under way is not
+	fresh     bool // it is not recorded yet: that happens while the next one is under way
+	full      bool // all rounds were recorded; the one under way is not
 	seen      byte
 	word      *uint32 // where the last byte of the peer's message is, and which byte of the word it is
 	byteIndex int
-	idle      int // turns on which nothing came
+	idle      int // turns without a message
 	posted    int
 	batch     [32]verbs.Completion
 	wr        verbs.SendWR
@@ -42,7 +42,7 @@ type poster interface {
 	PostRecvOn(queue int, wr *verbs.RecvWR) error
 }
 
-// elsewhere is a poster whose worker is in another process.
+// elsewhere is a poster for a worker in another process.
 type elsewhere struct{ verbs.QP }
 
 func (e elsewhere) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend(wr) }
@@ -118,9 +118,8 @@ func (p *pingpong) pollOnce() bool {
 	return true
 }
 
-// pollEach is on which of the turns without a message completions of Writes are looked for: those say only
-// that memory is free and that the connection is there. The first such turn is one, so that nothing waits for
-// them but the processor.
+// pollEach is the interval, in turns without a message, between polls for completions of Writes. These completions only
+// show that memory is free and the connection exists. The first such turn polls.
 const pollEach = 64
 
 func (p *pingpong) start() {
@@ -155,7 +154,7 @@ func (p *pingpong) poll() bool {
 	return n > 0
 }
 
-// came reports whether the message that is waited for is there.
+// came reports whether the awaited message has arrived.
 func (p *pingpong) came() bool {
 	switch p.verb {
 	case Read:
@@ -192,7 +191,7 @@ func (p *pingpong) out() int {
 	return stride
 }
 
-// signalEach is after how many Writes or Sends one asks for a completion.
+// signalEach is the interval of signaled Writes or Sends.
 const signalEach = 16
 
 // ping sends one message.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuModel returns the name of the processor in /proc/cpuinfo with its family and model, for vendors give one name to
-// several; empty where the file has none.
+// cpuModel returns the name of the processor in /proc/cpuinfo with its family and model, because vendors give several
+// models one name. It is empty when the file has none.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	return modelOf(string(b))
@@ -30,7 +30,7 @@ func modelOf(cpuinfo string) string {
 	return name
 }
 
-// processorTime returns the seconds that this process has had of processors.
+// processorTime returns the processor time of this process in seconds.
 func processorTime() float64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

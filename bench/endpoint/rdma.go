@@ -161,10 +161,10 @@ func (e *rdma) pollOnce() bool {
 	if c == nil {
 		return false
 	}
-	return (*c).pollOnce() || !e.spec.Sleep // a worker that learns of work does not sleep
+	return (*c).pollOnce() || !e.spec.Sleep // a worker that had work does not sleep
 }
 
-// consume has c called from now on; nil ends that.
+// consume makes the worker call c from now on; nil ends that.
 func (e *rdma) consume(c consumer) {
 	e.consumer.Store(&c)
 	if e.spec.Peer == XDP {
@@ -185,8 +185,8 @@ func (e *rdma) consume(c consumer) {
 }
 
 // idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait for a
-// completion. Next to a daemon it sleeps in the kernel, some 60 µs: the runtime's sleep may last a millisecond, for its
-// poller counts in those, but that poller also wakes the goroutines of sockets.
+// completion. With a daemon it sleeps in the kernel for about 60 µs, because a sleep of the Go runtime may last a
+// millisecond. With sockets it uses the runtime, whose poller also wakes the goroutines of sockets.
 func (e *rdma) idle() {
 	if e.spec.Peer != Daemon {
 		time.Sleep(time.Microsecond)
@@ -195,8 +195,8 @@ func (e *rdma) idle() {
 	unix.Nanosleep(&unix.Timespec{Nsec: 1000}, nil)
 }
 
-// completions is CQ.Poll for a mover of bytes. On the kernel's sockets it waits: the device's goroutine is not to share
-// its processor with one that looks again and again.
+// completions is CQ.Poll for a mover of bytes. On kernel sockets it waits: a polling goroutine would take the
+// processor from the device's goroutine.
 func (e *rdma) completions(dst []verbs.Completion) (int, error) {
 	if e.spec.Peer != Layered {
 		return e.cq.Poll(dst)
@@ -323,7 +323,7 @@ func MeasureMemory(n int, d time.Duration, spread int) *Result {
 		FrameBytes: done * uint64(n), Seconds: took.Seconds()}
 }
 
-// protect returns the IPsec configuration of an end, with keys that the other end derives, too.
+// protect returns the IPsec configuration of an end, with keys that the other end derives as well.
 func protect(local, remote netip.Addr, bits int) *xdp.IPsecConfig {
 	sa := func(from, to netip.Addr) *xfrm.SA {
 		key := sha256.Sum256(fmt.Appendf(nil, "xwarp bench from %s to %s", from, to))

@@ -51,7 +51,7 @@ func loaded(f func() (*Result, error)) (*Result, error) {
 	return r, err
 }
 
-// Latencies are in microseconds of one way, but for Reads, where it is of the whole operation.
+// Latencies are in microseconds, one way; for Reads, of the whole operation.
 type Latencies struct {
 	Count                                        int64   `json:"count"`
 	Min, P50, Mean, Stdev, P99, P999, P9999, Max float64 `json:",omitempty"`
@@ -59,7 +59,7 @@ type Latencies struct {
 	CDF [][2]float64 `json:"cdf,omitempty"`
 }
 
-// longest is the longest latency that is told from longer ones.
+// longest is the upper bound of the latency histogram: longer ones count as this.
 const longest = int64(10 * time.Second)
 
 // latencies returns the percentiles of a histogram of nanoseconds. unit is the number of nanoseconds in one unit of
@@ -80,7 +80,7 @@ func latencies(h *hdrhistogram.Histogram, unit float64) *Latencies {
 	return l
 }
 
-// Quiet makes the process one that collects no garbage unless it would take more than limit bytes.
+// Quiet switches the garbage collector off as long as the heap is below limit bytes.
 func Quiet(limit int64) {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(limit)
@@ -151,7 +151,7 @@ func (w *window) openAt(now time.Time) {
 	}
 }
 
-// tick is called with every progress: n messages are complete. It reports whether the source should go on.
+// tick is called after each progress, when n messages are complete. It reports whether the source should go on.
 func (w *window) tick(now time.Time, n uint64) bool {
 	if w.open && !w.over {
 		w.sample(now, n)

@@ -46,7 +46,7 @@ type Report struct {
 	Left int `json:"-"`
 }
 
-// Main returns the result that counts: a receiver's of frames, the client's otherwise.
+// Main returns the main result: the receiver's for raw frames, otherwise the client's.
 func (r *Report) Main() *Result {
 	if r.Spec.Peer.Frames() && r.Spec.Mode == Bandwidth {
 		return r.Server
@@ -72,7 +72,7 @@ type control struct {
 	dec  *json.Decoder
 }
 
-// newControl has conn closed by end, and when ctx ends.
+// newControl returns a control over conn, which is closed by end and when ctx is done.
 func newControl(ctx context.Context, conn net.Conn) (c *control, end func()) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	return &control{conn, json.NewEncoder(conn), json.NewDecoder(io.LimitReader(conn, maxControl))},
@@ -127,7 +127,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	own := rep.Spec
 	spec := &own
 	if want != nil {
-		spec.Peer, spec.Transmit, spec.Ring = want.Peer, want.Transmit, want.Ring // of each end: any speaks with any
+		spec.Peer, spec.Transmit, spec.Ring = want.Peer, want.Transmit, want.Ring // each end has its own
 	}
 	if err := spec.Complete(); err != nil {
 		return rep, c.fail(err)
@@ -265,7 +265,7 @@ func (r *Report) compare(want *Spec) {
 	}
 	s := &r.Spec
 	diff("test", string(s.Verb)+"_"+string(s.Mode), string(want.Verb)+"_"+string(want.Mode))
-	if want.Size != 0 { // a server that was told -a takes any
+	if want.Size != 0 { // a server with -a accepts any size
 		diff("-s", s.Size, want.Size)
 	}
 	diff("-n", s.Iterations, want.Iterations)

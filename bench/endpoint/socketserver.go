@@ -35,7 +35,7 @@ func (e *plainSockets) closeOnStop(ctx context.Context, stop <-chan struct{}) (*
 	return &Result{Seconds: 1}, nil
 }
 
-// answer does the server's part on one connection.
+// answer is the server's part on one connection.
 func (e *plainSockets) answer(fd int) {
 	switch e.spec.Mode {
 	case Bandwidth:

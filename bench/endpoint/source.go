@@ -14,7 +14,7 @@ import (
 const (
 	kindData  = iota // a message, or the last of a moderated run
 	kindRecv         // a receive for a message of the peer
-	kindOther        // nobody counts it
+	kindOther        // not counted
 	kindBits  = 2
 	countBits = 16
 )
@@ -54,7 +54,7 @@ type mover struct {
 // flow is one connection of a mover.
 type flow struct {
 	posted, completed uint64
-	credit            uint64 // messages that may have been sent in all; only Sends have such a limit
+	credit            uint64 // total number of messages that may be sent; only Sends have this limit
 	received          uint64
 	slot, into        int // buffers to send from and to receive into next
 }
@@ -176,7 +176,7 @@ func (m *mover) completed(c *verbs.Completion) {
 
 func creditStep(receives int) uint64 { return uint64(max(1, receives/4)) }
 
-// grant lets the peer send more: a Send that asks for an event, which messages do not.
+// grant lets the peer send more. It is a Send with solicited event, unlike messages.
 func (m *mover) grant(q verbs.QP, i int) {
 	binary.BigEndian.PutUint64(m.word[:], m.flows[i].received)
 	m.credit = verbs.SendWR{ID: workID(i, kindOther, 0), Op: rdmap.WRSendSE, Inline: m.word[:]}

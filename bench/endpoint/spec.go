@@ -17,7 +17,7 @@ type Peer string
 const (
 	XDP     Peer = "xdp"    // RDMA over the engine's own TCP on AF_XDP
 	Layered Peer = "kernel" // RDMA, MPA fully layered over kernel sockets
-	Daemon  Peer = "daemon" // RDMA on a device of a daemon, whatever that carries bytes by
+	Daemon  Peer = "daemon" // RDMA on a device of a daemon, on any transport
 	TCP     Peer = "tcp"    // kernel sockets, no RDMA
 	Raw     Peer = "raw"    // frames over AF_XDP by package ring, no protocol
 	Asavie  Peer = "asavie" // frames over AF_XDP by github.com/asavie/xdp
@@ -68,18 +68,18 @@ type Spec struct {
 	Window     int  `json:"window,omitempty"`      // bytes; 0: the engine's own choice
 	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
 	Sleep bool `json:"sleep,omitempty"`
-	// Idle is how workers on AF_XDP do that, see xdp.Config.
+	// Idle is how workers on AF_XDP sleep; see xdp.Config.
 	Idle xdp.Idle `json:"idle,omitempty"`
 	// Collect leaves the garbage collector as a Go program has it. Otherwise it only runs when memory gets short.
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see xdp.Config.
 	Transmit xdp.Transmit `json:"transmit,omitempty"`
-	// ESP, when not 0, has AF_XDP ends encrypt by IPsec ESP with AES-GCM and keys of that many bits. Anybody can derive
-	// the keys: they are for measurements.
+	// ESP, when not 0, makes AF_XDP ends encrypt by IPsec ESP with AES-GCM keys of that many bits. The keys are derived
+	// from public values: use them for measurements only.
 	ESP int `json:"esp,omitempty"`
 	// Ring is how frames reach an AF_XDP end's memory.
 	Ring ring.Mode `json:"ring,omitempty"`
-	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.
+	// Copy makes ends of raw frames copy payload from memory into frames and from frames to memory.
 	Copy bool `json:"copy,omitempty"`
 	// NoDelay sets TCP_NODELAY on plain kernel sockets.
 	NoDelay bool `json:"no_delay,omitempty"`
@@ -111,7 +111,7 @@ const (
 	DefaultPort       = 18515
 )
 
-// ErrSpec is wrapped by complaints about a Spec.
+// ErrSpec is wrapped by errors about a Spec.
 var ErrSpec = errors.New("cannot be measured")
 
 // Complete fills in defaults and checks.

@@ -9,7 +9,7 @@ import (
 
 // bare does only the work on the receiving host's frames that every receiver must do: Internet checksum, CRC32C and a
 // copy to memory. It has chunks and a region of its own, as many and as large as the host's, and walks them in the same
-// order, so that its bytes are in the same caches: frames just written, and a region that the caches have lost since
+// order, so that its bytes are in the same caches: frames just written, and a region that has left the caches since
 // the last round.
 type bare struct {
 	chunks []byte

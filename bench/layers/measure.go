@@ -15,7 +15,7 @@ import (
 	"xwarp/bench/endpoint"
 )
 
-// Row is one line of the budget.
+// Row is one line of the budget: one layer.
 type Row struct {
 	Name   string  `json:"name"`
 	Part   string  `json:"part"` // "receive", "send" or "both"

@@ -65,7 +65,7 @@ type host struct {
 	ended error
 	done  int // completions
 	spent time.Duration
-	clock time.Duration // of spent that reading the clock takes, each time
+	clock time.Duration // part of spent that each reading of the clock takes
 }
 
 // Request and Forget implement stack.Resolver; the rig knows all hops.
@@ -79,7 +79,7 @@ func (h *host) Closed(_ *iwarp.Conn, err error)          { h.ended = errors.Join
 func (h *host) PullPosted()                              {}
 func (h *host) handler(*rdmap.Completion)                { h.done++ }
 
-// asker answers yes to every request.
+// asker accepts every request.
 type asker struct{ *host }
 
 func (a asker) Request(s *iwarp.Conn, _ *startup.Request) {
@@ -230,8 +230,8 @@ func (r *rig) postWrites() error {
 	return nil
 }
 
-// paths measures the whole ways in and out, and the bare work beside the way in. ratio is the way in divided by the
-// bare work: median, lowest and highest of the rounds.
+// paths measures the whole receive and send paths, and the bare work beside the receive path. ratio is the receive path
+// divided by the bare work: median, lowest and highest of the rounds.
 func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 	r, err := newRig(mtu, markers)
 	if err != nil {

@@ -56,7 +56,7 @@ const (
 	duration = 250 * time.Millisecond // short, so that the variants of a comparison run close in time
 	lossy    = time.Second            // congestion control needs some round trips
 	mega     = 1 << 20
-	// neighbourly is long enough that a percentile of 99 has many turns of the scheduler in it.
+	// neighbourly is long enough that the 99th percentile covers many turns of the scheduler.
 	neighbourly = 2 * time.Second
 	steady      = 30 * time.Second
 	more        = 2 // rounds of cases with targets that noise could decide

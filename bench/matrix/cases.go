@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Sizes of the bandwidth curve, loss and reordering of the curves over a bad path, connections of the crowd.
+// Points of the curves: message sizes, loss and reordering of a bad path, numbers of connections.
 var (
 	sizes    = []int{64, 1024, 65536, 1 << 20}
 	losses   = []float64{0, 0.001, 0.01, 0.05}
@@ -154,9 +154,9 @@ func latencyCase() Case {
 	}
 }
 
-// oneCase is messages of which one is under way at a time: the next one waits for the completion of the one before.
-// The kernel's TCP has no completion, so its peer answers each message with as many bytes, as a ping-pong does. Its
-// program spins or blocks. A Read over the kernel transport waits for the peer asleep, as the program that blocks does.
+// oneCase has one message under way at a time: the next one waits for the completion of the previous one. Kernel TCP
+// has no completions, so its peer answers each message with as many bytes, as in a ping-pong. Its program spins or
+// blocks. A Read over the kernel transport sleeps until the peer answers, as the blocking program does.
 func oneCase(n int) Case {
 	one := func(s *endpoint.Spec) { s.Depth, s.Moderation = 1, 1 }
 	c := Case{
@@ -220,8 +220,8 @@ func crowdCase() Case {
 	return c
 }
 
-// neighbourCase is a user's ping-pong over a daemon while another user makes the same worker do work that sends
-// nothing. In the control both processors are busy with another program, since the other user's program runs on them,
+// neighbourCase is a user's ping-pong over a daemon while another user keeps the same worker busy with requests that
+// send nothing. In the control a third program keeps both processors busy, because the other user's program uses them
 // too.
 func neighbourCase() Case {
 	spec := lat(endpoint.Daemon, endpoint.Write, 8)
@@ -238,7 +238,7 @@ func neighbourCase() Case {
 	}
 }
 
-// steadyCase is long enough for whatever comes only now and then, and has the garbage collector of an ordinary program.
+// steadyCase runs long enough for rare events, with the garbage collector of an ordinary program.
 func steadyCase() Case {
 	collect := func(s *endpoint.Spec) { s.Collect, s.Duration = true, steady }
 	return Case{

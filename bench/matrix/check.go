@@ -34,8 +34,8 @@ func Load(name string) (*Results, error) {
 	return r, nil
 }
 
-// Check compares ratios with those of old. A ratio is worse only if the best round of now is worse than old's median by
-// more than the tolerance as well: one bad round is no regression.
+// Check compares ratios with those of old. A ratio is worse only if the best round of now is also worse than old's
+// median, by more than half of the tolerance: one bad round is no regression.
 func Check(now, old *Results) error {
 	if err := now.SameProcessor(old); err != nil {
 		return err

@@ -66,7 +66,7 @@ func (a *axis) measure(values []float64) {
 	}
 	a.floor = least
 	if a.zero && zeros {
-		// so far from the values that it cannot be taken for one
+		// far enough from the values that nobody takes it for one
 		a.floor = math.Pow(10, math.Ceil(math.Log10(least))-1.5)
 	}
 	a.top = max(a.top, 10*a.floor)
@@ -137,7 +137,7 @@ func decimal(v float64) string { return scaled(v, 1e3, "k", "M") }
 
 func binary(v float64) string { return scaled(v, 1<<10, "Ki", "Mi") }
 
-// scaled writes v in the larger one of two units that it has at least one of.
+// scaled writes v in the largest of the two units that it reaches, or without a unit.
 func scaled(v, step float64, small, large string) string {
 	switch {
 	case v >= step*step:
@@ -211,7 +211,7 @@ func (f *figure) add(p *plot.Plot, legend *plot.Legend, n int, c *curve) error {
 	for i, v := range c.xy {
 		at := plotter.XY{X: f.x.place(v.X), Y: f.y.place(v.Y)}
 		marks = append(marks, at)
-		if v.X > 0 || !f.x.log { // nothing leads to a zero that is no place of the axis
+		if v.X > 0 || !f.x.log { // the axis has no place for zero
 			joined = append(joined, at)
 		}
 		if c.lo != nil {

@@ -89,9 +89,8 @@ func longLatencyCase(n int) Case {
 	}
 }
 
-// offloadCase is raw frames and whole Writes that are sent one by one over AF_XDP, and in blocks that the
-// kernel cuts. The receiver is the same. Without an offload of checksums the kernel computes them, which raw
-// AF_XDP never does.
+// offloadCase sends raw frames and Writes one by one over AF_XDP, and in blocks that the kernel segments. The receiver
+// is the same. Without checksum offload the kernel computes checksums for blocks, but never for raw AF_XDP.
 func offloadCase(mtu int) Case {
 	xdp, tcp := writes(endpoint.XDP, mega), writes(endpoint.TCP, mega)
 	return Case{

@@ -1,8 +1,8 @@
 // Package matrix is the standard set of measurements, its results, and the check against earlier ones.
 //
-// A case is one topology with several variants. In every round each variant runs once, in an order that turns
-// from round to round, and ratios are taken within a round: what disturbs the machine for a while disturbs
-// both sides of a ratio. Medians over rounds are reported with the smallest and the largest.
+// A case is one topology with several variants. In every round each variant runs once, in an order that rotates
+// from round to round, and ratios are taken within a round: a disturbance of the machine affects both sides of
+// a ratio. Medians over rounds are reported with the smallest and the largest.
 package matrix
 
 import (
@@ -35,7 +35,7 @@ type Config struct {
 	Progress func(what string, i, n int)
 }
 
-// DefaultRounds is the fewest that a median and a spread mean something for.
+// DefaultRounds is the smallest number of rounds with a meaningful median and spread.
 const DefaultRounds = 5
 
 // Schema is the version of Results' layout.
@@ -51,7 +51,7 @@ type Results struct {
 	Seconds float64      `json:"seconds"`
 	Cases   []CaseResult `json:"cases"`
 	Ratios  []Ratio      `json:"ratios"`
-	// Failures are of cases that could not be measured, or not to their end.
+	// Failures name the cases that failed, or were not finished.
 	Failures []string `json:"failures,omitempty"`
 }
 
@@ -70,14 +70,14 @@ type VariantResult struct {
 	Spec   endpoint.Spec        `json:"spec"`
 	Values map[Metric][]float64 `json:"values"`
 	CDF    [][2]float64         `json:"cdf,omitempty"` // of latencies, of the last round
-	// Allocations and Collections are the most of any round, in either process.
+	// Allocations and Collections are the maximum of all rounds and both processes.
 	Allocations uint64   `json:"allocations"`
 	Collections uint32   `json:"collections"`
 	Failures    []string `json:"failures,omitempty"`
 }
 
-// Run measures everything. A variant that fails in a round has no value there, and says why; a case without
-// its topology is left out. The error is only of ctx.
+// Run measures all cases. A variant that fails in a round has no value there, and its reason is kept. A case whose
+// topology cannot be created is left out. The only error is that of ctx.
 func Run(ctx context.Context, cfg Config) (*Results, error) {
 	if cfg.Rounds == 0 {
 		cfg.Rounds = DefaultRounds
@@ -211,7 +211,7 @@ const (
 	FileMarkdown = "results.md"
 )
 
-// Dir returns the folder below dir for results of the same processor: figures of two models say nothing about a change.
+// Dir returns the folder below dir for results of this processor model. Results of two models cannot be compared.
 func (res *Results) Dir(dir string) string {
 	return filepath.Join(dir, strings.Join(strings.FieldsFunc(strings.ToLower(res.Env.CPU),
 		func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }), "-"))

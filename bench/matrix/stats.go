@@ -54,7 +54,7 @@ func microsPerFrame(rep *endpoint.Report) float64 {
 	c := rep.Client
 	frames := c.Frames
 	if rep.Spec.Peer.Frames() {
-		frames = c.Messages // a sender of frames counts them from its beginning to its end, as it does its time
+		frames = c.Messages // a sender of frames counts frames and time from start to end
 	} else if c.FrameBytes > 0 {
 		frames = c.Bytes * c.Frames / c.FrameBytes
 	}
@@ -125,8 +125,7 @@ func quotient(a, b []float64) []float64 {
 	return q
 }
 
-// best returns the quotient of the best rounds, each of its own: whatever else the machine does only makes a
-// round worse.
+// best divides the best round of one by the best round of the other: other load only makes a round worse.
 func best(a, b []float64, small bool) float64 {
 	pick := func(v []float64) float64 {
 		_, lo, hi := spread(v)

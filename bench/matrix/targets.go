@@ -82,7 +82,7 @@ func ratios(res *Results) (out []Ratio) {
 	return out
 }
 
-// Verdict says how a ratio stands to its target.
+// Verdict compares a ratio with its target: missed, reached or beyond.
 func (r *Ratio) Verdict() string {
 	reached := func(x float64) bool { return r.Small && r.Median <= x || !r.Small && r.Median >= x }
 	switch {

@@ -20,7 +20,7 @@ type Daemon struct {
 	dir    string
 	cmd    *exec.Cmd
 	said   bytes.Buffer
-	ended  chan struct{} // closed when err is there; nil before the start
+	ended  chan struct{} // closed when err is set; nil before the start
 	err    error
 }
 

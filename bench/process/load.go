@@ -25,7 +25,7 @@ type Load string
 // The loads. The hostile ones keep a daemon's worker busy with requests that complete without a frame.
 const (
 	Burn   Load = "burn"   // keeps two processors busy
-	Refuse Load = "refuse" // posts Reads into two pieces, which are refused
+	Refuse Load = "refuse" // posts Reads with two SGEs, which are refused
 	Bind   Load = "bind"   // binds memory windows
 )
 
@@ -46,7 +46,7 @@ type loadJob struct {
 }
 
 // StartLoad starts a load on the daemon from, whose peer is the daemon to on the host with the address at. It returns
-// when the load is there; stop ends it.
+// when the load is running; stop ends it.
 func StartLoad(ctx context.Context, l Load, from, to *Daemon, at netip.Addr) (stop func(),
 	err error) {
 	j := loadJob{Load: l, From: from.Socket, To: to.Socket, Accept: at}
@@ -79,7 +79,7 @@ func StartLoad(ctx context.Context, l Load, from, to *Daemon, at netip.Addr) (st
 	return stop, nil
 }
 
-// run is the life of a load's process.
+// run is the main function of a load's process.
 func (l *loadJob) run(ctx context.Context) error {
 	if err := errors.Join(syscall.Setgid(loadUser), syscall.Setuid(loadUser)); err != nil {
 		return err
@@ -197,7 +197,7 @@ func newHostile(ctx context.Context, dev verbs.Device, at netip.AddrPort, l Load
 	return h, nil
 }
 
-// turn takes the completions that there are, and posts as many requests again.
+// turn polls the available completions and posts as many new requests.
 func (h *hostile) turn() error {
 	for n := len(h.done); n == len(h.done); {
 		var err error

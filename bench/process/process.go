@@ -36,11 +36,11 @@ type Runner struct {
 	Profile string
 }
 
-// Argument makes this executable be an end, as a hidden command.
+// Argument is the hidden command that runs this executable as an end.
 const Argument = "bench-end"
 
-// Processors returns the two that ends are put on: the first and the last that this process may use, which on a machine
-// with hyperthreads are not of one core.
+// Processors returns the processors for the two ends: the first and the last that this process may use. On a machine
+// with hyperthreads these are not on one core.
 func Processors() ([2]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -90,7 +90,7 @@ func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
 	return rep, nil
 }
 
-// setUp bounds everything that is not measured.
+// setUp bounds the time of everything that is not measured.
 const setUp = 60 * time.Second
 
 // socketPair makes a control connection.
@@ -181,11 +181,11 @@ const maxSaid = 2000
 // controlFD is where an end finds its control connection.
 const controlFD = 3
 
-// memoryLimit is when an end collects garbage after all.
+// memoryLimit is the heap size at which an end collects garbage although it is off.
 const memoryLimit = 2 << 30
 
-// Main is the life of an end: it reads its job from standard input, measures, and writes its report to standard output.
-// It is the life of a load as well, which reports nothing.
+// Main runs an end: it reads its job from standard input, measures, and writes its report to standard output.
+// It also runs loads, which report nothing.
 func Main(ctx context.Context) error {
 	var j job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
@@ -197,7 +197,7 @@ func Main(ctx context.Context) error {
 	if !j.Spec.Collect {
 		endpoint.Quiet(memoryLimit)
 	}
-	setAutogroup(highest) // a session of its own, so that no other one is touched
+	setAutogroup(highest) // in its own session: other sessions keep their value
 	f := os.NewFile(controlFD, "control")
 	conn, err := net.FileConn(f)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const (
 	receiveBatch = 64       // frames taken from one side before the other has its turn
-	sendBatch    = 32       // frames per system call, some 2 us each: it holds the Go scheduler's P for so long
+	sendBatch    = 32       // frames per system call, about 2 us each, during which the thread keeps its P
 	ringBytes    = 16 << 20 // per side; 8,192 frames at MTU 1500, more than one window of a fast sender
 	slotHeader   = 128      // most bytes that TPACKET_V2 puts before a frame (header, address, alignment)
 	sendBuffer   = 8 << 20  // a batch must never meet a full socket
@@ -169,7 +169,7 @@ func (e *end) transmitFrames(frames []*impair.Buf) {
 			e.iovs[i].Base = &b.Data[0]
 			e.iovs[i].SetLen(len(b.Data))
 		}
-		// Raw: an ordinary system call of this length costs the thread its P every time.
+		// RawSyscall: in an ordinary system call of this length the thread loses its P.
 		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(e.fd),
 			uintptr(unsafe.Pointer(&e.msgs[0])), uintptr(n), 0, 0, 0)
 		switch {

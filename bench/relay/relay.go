@@ -155,7 +155,7 @@ func (r *Relay) closeSockets() {
 	}
 }
 
-// forwardLoop is the loop. Timers need the thread's slack of 50 us gone.
+// forwardLoop forwards frames until Close. It sets the thread's timer slack of 50 us to the minimum.
 func (r *Relay) forwardLoop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the loop, its timer slack with it
 	defer close(r.stopped)

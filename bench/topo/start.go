@@ -55,7 +55,7 @@ func startBound(do func(func() error) error, cmd *exec.Cmd, start func() error) 
 	return <-started
 }
 
-// untilEnded blocks the thread until the child pid has ended. The child stays a zombie for the one who waits for it.
+// untilEnded blocks the thread until the child pid has ended. The child stays a zombie until the caller waits for it.
 func untilEnded(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}

@@ -25,7 +25,7 @@ const (
 	DefaultMTU = 1500
 	MinMTU     = 1280  // RFC 8200, 5: below it IPv6 does not run on a link
 	MaxMTU     = 65535 // veth's own limit
-	MaxQueues  = 64    // far above any test machine; stops a typing error from making 4096 queues
+	MaxQueues  = 64    // far above any test machine; a typing error must not create 4096 queues
 )
 
 // Options are the settings of New. The zero value is two directly connected hosts at MTU 1500, one queue, IPv4 and
@@ -142,8 +142,8 @@ func (t *Net) build(o *Options) error {
 	return t.B.configure(o.OffloadsB)
 }
 
-// Reconnect makes the link of hosts that are joined directly anew, after it was deleted.
-// Each end is as it shall be when it comes up: somebody may wait for that.
+// Reconnect recreates the deleted link of two hosts that are joined directly.
+// Each end is fully configured before it comes up, because others may wait for that.
 func (t *Net) Reconnect() error {
 	if err := addVeth(&t.options, t.A.Namespace, "eth0", t.B.Namespace, "eth0"); err != nil {
 		return err

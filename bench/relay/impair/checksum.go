@@ -27,7 +27,7 @@ func tcpSum(f []byte, v *view) uint16 {
 	return wire.Finish(wire.Sum(segment, acc))
 }
 
-// setTCPChecksum computes the checksum of a TCP segment anew.
+// setTCPChecksum recomputes the checksum of a TCP segment.
 func setTCPChecksum(f []byte, v *view) {
 	wire.PutChecksum(f[v.l4:], 0)
 	wire.PutChecksum(f[v.l4:], tcpSum(f, v))

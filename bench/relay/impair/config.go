@@ -37,8 +37,8 @@ type Config struct {
 
 	CorruptMode CorruptMode
 	// CorruptAbove is the number of payload bytes up to which a segment is spared. 0 means DefaultCorruptAbove, a
-	// negative number spares none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not
-	// be healed by anybody.
+	// negative number spares none. MPA's start-up frames have no CRC, so nothing could detect a sealed corruption
+	// of them.
 	CorruptAbove int
 
 	// Resegment is a middlebox that re-cuts and merges the TCP segments of each flow at random boundaries.
@@ -65,7 +65,7 @@ type Config struct {
 	Blackhole bool
 }
 
-// Validate reports the first field that makes no sense.
+// Validate reports the first invalid field.
 func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name string
@@ -132,14 +132,14 @@ func (c Config) withDefaults() Config {
 type Counters struct {
 	In, InBytes   uint64
 	Out, OutBytes uint64
-	Untouched     uint64 // ARP, neighbour discovery and other frames that pass around all stages
+	Untouched     uint64 // ARP, neighbour discovery and other frames that bypass all stages
 
 	Lost, Duplicated  uint64
 	Reordered         uint64 // came out behind a packet that arrived later
 	Corrupted         uint64
 	CorruptImpossible uint64 // the payload had no two bits that cancel out (CorruptPair)
 
-	RecutIn, RecutOut uint64 // segments that were taken apart, segments made of them
+	RecutIn, RecutOut uint64 // segments taken apart, and segments built from them
 	BadChecksum       uint64 // passed as they are instead of being re-cut, which would hide the error
 
 	QueueDropped uint64 // no room at the bottleneck, or more held than one direction may

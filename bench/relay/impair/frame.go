@@ -11,7 +11,7 @@ import (
 type kind uint8
 
 const (
-	kindOther kind = iota // not IP, or not whole: passes around all stages
+	kindOther kind = iota // not IP, or truncated: bypasses all stages
 	kindND                // neighbour or multicast listener discovery: the same
 	kindIP                // IP without a readable TCP header, fragments among them
 	kindTCP

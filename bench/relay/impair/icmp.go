@@ -59,7 +59,7 @@ func (p *Path) answer(f []byte, v *view, n int) *Buf {
 	return r
 }
 
-// tooBig is an ICMP error in a router's name, with a quote of f's packet.
+// tooBig returns the ICMP error of a router, with a quote of f's packet.
 func (p *Path) tooBig(f []byte, v *view) *Buf {
 	packet := f[v.ip:v.end]
 	h := ip.Header{V6: v.v6, TTL: hopLimit}

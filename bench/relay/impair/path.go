@@ -126,8 +126,8 @@ func (p *Path) Pop(now tick.Time) *Buf {
 	return b
 }
 
-// Reply returns the next frame for the other direction, made by this path in a router's name, nil when there
-// is none. It is due at once.
+// Reply returns the next frame for the other direction: an ICMP error that this path sends as a router. It is nil when
+// there is none, and due at once.
 func (p *Path) Reply() *Buf { return p.reply.pop() }
 
 // Deadline returns when Pop may next give a frame without a Push before it.
@@ -142,7 +142,7 @@ func (p *Path) Deadline() tick.Time {
 	return d
 }
 
-// advance moves frames on whose time has come.
+// advance moves the frames that are due.
 func (p *Path) advance(now tick.Time) {
 	p.now = max(p.now, now)
 	if p.recut.next <= p.now {
@@ -156,7 +156,7 @@ func (p *Path) advance(now tick.Time) {
 	}
 }
 
-// damage is the stages from loss to the line.
+// damage runs the stages from loss to the line.
 func (p *Path) damage(b *Buf, now tick.Time) {
 	if hit(p.lossRand, p.cfg.Loss) {
 		p.c.Lost++
@@ -199,7 +199,7 @@ func (p *Path) shuffle(b *Buf) {
 	p.releaseHeld(func(b *Buf) bool { return b.ahead <= 0 })
 }
 
-// releaseHeld lets those held frames go on that free chooses.
+// releaseHeld releases the held frames that free selects.
 func (p *Path) releaseHeld(free func(*Buf) bool) {
 	kept := p.reorder[:0]
 	for _, b := range p.reorder {

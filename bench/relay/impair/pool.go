@@ -5,8 +5,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Buf is one frame on its way. Its owner is the one that got it last: Pool.Get gives it, Path.Push takes it, Path.Pop
-// gives it back, Pool.Put ends it.
+// Buf is one frame on its way. Pool.Get passes its ownership to the caller, Path.Push to the path, Path.Pop back to the
+// caller, and Pool.Put to the pool.
 type Buf struct {
 	Data []byte // the frame from the Ethernet header on
 
