@@ -104,7 +104,7 @@ func f(a, b int, p *int) int {
 	want := []string{"3: go statement", "4: channel", "5: channel send", "6: select",
 		"7: channel receive"}
 	for i := range want {
-		want[i] = prefix + want[i] + " in a package of values"
+		want[i] = prefix + want[i] + " in a protocol package"
 	}
 	if !slices.Equal(faults, want) {
 		t.Errorf("found\n%s\nwant\n%s", strings.Join(faults, "\n"), strings.Join(want, "\n"))
@@ -135,8 +135,8 @@ func TestWidth(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	const text = "// after so many seconds\n// the number of seconds\n// a byte of whom\napplication/octet-stream\n"
-	want := []string{`x.go:1: "so many": name the thing or its number instead`,
-		`x.go:3: "whom": name the thing or its number instead`}
+	want := []string{`x.go:1: avoid "so many": name the thing or its number`,
+		`x.go:3: avoid "whom": name the thing or its number`}
 	if got := findIdioms("x.go", text); !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}

@@ -1,6 +1,6 @@
-// Command lint checks the rules of this project that no general tool has: imports between layers, the width of lines,
-// words, overloaded method names, protocol packages without goroutines and channels, and the names at the top level.
-// Width and words count in test files, too.
+// Command lint checks the rules of this project that no general tool knows: imports between layers, line width,
+// wording, overloaded method names, no goroutines or channels in protocol packages, and the names at the top level.
+// Width and wording apply to test files too.
 //
 // Run it in the repository: go run ./scripts/lint
 package main
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// lint returns what is wrong in the repository at root.
+// lint returns the faults of the repository at root.
 func lint(root string) (faults []string, err error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -37,7 +37,7 @@ func lint(root string) (faults []string, err error) {
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(topLevel, e.Name()) {
-			faults = append(faults, fmt.Sprintf("%s: does not belong at the top level", e.Name()))
+			faults = append(faults, fmt.Sprintf("%s: not allowed at the top level; see topLevel in scripts/lint/rules.go", e.Name()))
 		}
 	}
 	packages, err := list(root)

@@ -9,34 +9,33 @@ import (
 // module is the path that our own packages begin with.
 const module = "xwarp"
 
-// layer is a directory and what the non-test code in it and below it may import; the innermost layer
-// counts. Paths end in /... for a whole tree, as in go list; a package may import its own layer.
+// layer is a directory and the imports that are allowed to the non-test code in and below it; the innermost layer
+// applies. Paths end in /... for a whole tree, as in go list. A package may import its own layer.
 type layer struct {
 	name   string
 	ours   []string // of this module
 	others []string // of other modules
 	never  []string // of other modules, against others
-	values bool     // no goroutine, channel or select, and nothing of ioFree: protocols are values, not processes
+	values bool     // no goroutine, channel or select, no import of ioFree: protocols are values
 	tests  bool     // a test kit: only tests, and itself, import it
 }
 
-// ioFree is what packages without clock, thread and I/O stay away from: the four that the architecture names, and the
-// ways around them.
+// ioFree are packages that code without clock, thread and I/O must not import.
 var ioFree = []string{"net/...", "os/...", "time/...", "sync/...", "syscall/...", "runtime/...",
 	"context/...", "log/...", "io/fs",
 	"crypto/rand", "plugin"}
 
-// anyModule is whatever go.mod has.
+// anyModule allows every module of go.mod.
 var anyModule = []string{"..."}
 
-// drivers is what may touch the kernel.
+// drivers are modules that access the kernel.
 var drivers = []string{"golang.org/x/sys/...", "github.com/asavie/xdp/...",
 	"github.com/cilium/ebpf/...",
 	"github.com/vishvananda/netlink/...", "github.com/vishvananda/netns/..."}
 
 const gopacket = "github.com/google/gopacket/..."
 
-// layers go from the wire upwards. engine/README says what each is for.
+// layers are ordered from the wire upwards. engine/README.md describes each.
 var layers = []layer{
 	{name: "tcp", values: true},
 	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/checksum"}, values: true},
@@ -119,7 +118,7 @@ var layers = []layer{
 	{name: "scripts", ours: within("bench/topo", "bench/relay"), others: anyModule},
 }
 
-// neverOnDataPath cannot carry a data path: ring's documentation says why.
+// neverOnDataPath are modules unfit for a data path; the documentation of package ring gives the reasons.
 var neverOnDataPath = []string{gopacket, "github.com/asavie/xdp/..."}
 
 // within returns the patterns of whole trees of this module.
@@ -130,7 +129,7 @@ func within(dirs ...string) (patterns []string) {
 	return patterns
 }
 
-// exceptions are packages that may import more than their layer, each with its reason.
+// exceptions are packages that may import more than their layer, with the reason.
 var exceptions = map[string][]string{
 	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
 	// pcapng files of what a decorator saw: a tool, not on the data path
@@ -142,7 +141,7 @@ var exceptions = map[string][]string{
 	"xwarp/engine/esp":   {"golang.org/x/sys/cpu"},
 }
 
-// topLevel is what stands in the repository beside dot-files; build is not committed.
+// topLevel are the names allowed at the top level beside dot-files; build is not committed.
 var topLevel = []string{"go.mod", "go.sum", "bpf", "cmd", "engine", "tcp", "mpa", "ddp", "ring",
 	"bench", "scripts", "Makefile",
 	"README.md", "LICENSE", "build"}
@@ -166,11 +165,11 @@ func findLayer(path string) (found layer, ok bool) {
 	return found, ok
 }
 
-// checkImports returns what is wrong with the imports of p.
+// checkImports returns the forbidden imports of p.
 func checkImports(p pkg) (faults []string) {
 	r, ok := findLayer(p.ImportPath)
 	if !ok {
-		return []string{fmt.Sprintf("%s: lies in no layer, see scripts/lint/rules.go",
+		return []string{fmt.Sprintf("%s: belongs to no layer; see scripts/lint/rules.go",
 			p.ImportPath)}
 	}
 	for _, path := range p.Imports {
@@ -179,11 +178,11 @@ func checkImports(p pkg) (faults []string) {
 			continue
 		}
 		if kit, ok := findLayer(path); ok && kit.tests && kit.name != r.name {
-			faults = append(faults, fmt.Sprintf("%s: imports %s, which is for tests", p.ImportPath,
+			faults = append(faults, fmt.Sprintf("%s: imports %s; only tests may", p.ImportPath,
 				path))
 		}
 		if !r.allows(path) && !matches(path, exceptions[p.ImportPath]) {
-			faults = append(faults, fmt.Sprintf("%s: imports %s, which %s may not", p.ImportPath,
+			faults = append(faults, fmt.Sprintf("%s: imports %s; layer %s may not", p.ImportPath,
 				path, r.name))
 		}
 	}
@@ -203,7 +202,7 @@ func (r layer) allows(path string) bool {
 	}
 }
 
-// matches reports whether path is one of patterns or lies in one that ends in /... ; all lie in "...".
+// matches reports whether path is one of patterns, or in the tree of one that ends in /... ; "..." matches everything.
 func matches(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		tree, recursive := strings.CutSuffix(p, "/...")

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// checkValues returns where the non-test files of p use what a value without a process does not have.
+// checkValues returns where non-test files of a protocol package use goroutines, channels or select.
 func checkValues(p pkg) (faults []string, err error) {
 	if r, ok := findLayer(p.ImportPath); !ok || !r.values {
 		return nil, nil
@@ -23,7 +23,7 @@ func checkValues(p pkg) (faults []string, err error) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			if why := process(n); why != "" {
 				at := set.Position(n.Pos())
-				faults = append(faults, fmt.Sprintf("%s:%d: %s in a package of values",
+				faults = append(faults, fmt.Sprintf("%s:%d: %s in a protocol package",
 					filepath.Join(p.ImportPath, name), at.Line, why))
 			}
 			return true
@@ -32,7 +32,7 @@ func checkValues(p pkg) (faults []string, err error) {
 	return faults, nil
 }
 
-// process names the construct of concurrency that n is, empty for none.
+// process names the concurrency construct of n, empty if n is none.
 func process(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:

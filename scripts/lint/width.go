@@ -13,17 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// The widest lines, in columns; a tab is four.
+// Maximum widths of lines in columns; a tab counts as four.
 const (
 	codeColumns    = 100
 	commentColumns = 120
 )
 
-// unwrappable is a comment that is no prose: directives, and drawings or lists, which are indented.
+// unwrappable matches comments that are not prose: directives, and indented drawings or lists.
 var unwrappable = regexp.MustCompile(`^//([a-z]+:|\t|   )`)
 
-// checkWidth returns the lines of p that are wider than allowed. Raw strings and the tags of
-// fields stay as they are, and so does what a generator wrote.
+// checkWidth returns the lines of p that are wider than allowed, except for raw strings, field tags and generated
+// files.
 func checkWidth(p pkg) (faults []string, err error) {
 	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		src, err := os.ReadFile(filepath.Join(p.Dir, name))
@@ -34,7 +34,8 @@ func checkWidth(p pkg) (faults []string, err error) {
 			continue
 		}
 		for _, line := range wide(src) {
-			faults = append(faults, fmt.Sprintf("%s/%s:%d: wider than %d columns (%d for comments)",
+			faults = append(faults, fmt.Sprintf(
+				"%s/%s:%d: line wider than %d columns (%d for comments)",
 				p.ImportPath, name, line, codeColumns, commentColumns))
 		}
 	}
@@ -43,7 +44,7 @@ func checkWidth(p pkg) (faults []string, err error) {
 
 // wide returns the numbers of the lines of a Go file that are too wide.
 func wide(src []byte) (numbers []int) {
-	free := map[int]bool{}     // lines that touch a raw string or cannot be wrapped
+	free := map[int]bool{}     // lines with a raw string, or that cannot be wrapped
 	comments := map[int]bool{} // lines that end in a comment
 	var s scanner.Scanner
 	file := token.NewFileSet().AddFile("", -1, len(src))

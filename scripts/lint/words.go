@@ -14,15 +14,14 @@ import (
 	"strings"
 )
 
-// idioms are turns of phrase of another language than plain English: the noun is missing, so that the reader has to
-// guess it. Name the thing, or its number.
+// idioms are phrases without a noun, which the reader has to guess. Name the thing, or its number.
 var idioms = regexp.MustCompile(`(?i)\b(so many|tells? of|whom|nobody's|what is so|is made when|` +
 	`as it was|hears of|is told of|octets?)\b`)
 
-// quoted is names that others gave: a media type, and tshark's name of an algorithm.
+// quoted are names from elsewhere: a media type, and tshark's name of an algorithm.
 var quoted = regexp.MustCompile(`octet-stream|16 octet ICV`)
 
-// worded is the files whose words are checked; unworded is text of others, or of the past, or of the rule itself.
+// worded matches the files that are checked; unworded are texts of others, of the past, or of the rule itself.
 var (
 	worded   = regexp.MustCompile(`(\.(go|c|h|toml|md|txt|txtar|sh|js|html)|/Makefile|^Makefile)$`)
 	unworded = regexp.MustCompile(`^(scripts/(lint|package/notices)/|scripts/CHANGELOG\.md|LICENSE)`)
@@ -58,19 +57,19 @@ func findIdioms(name, text string) (faults []string) {
 		n++
 		line = quoted.ReplaceAllString(line, "")
 		if m := idioms.FindString(line); m != "" {
-			faults = append(faults, fmt.Sprintf("%s:%d: %q: name the thing or its number instead",
+			faults = append(faults, fmt.Sprintf("%s:%d: avoid %q: name the thing or its number",
 				name, n, m))
 		}
 	}
 	return faults
 }
 
-// maxReceivers is the number of types that may have a method of one name. Above it the name says nothing any more: it
-// is a small verb without an object.
+// maxReceivers is the number of types that may have a method of one name. A name on more types is usually a verb
+// without an object, and says nothing.
 const maxReceivers = 8
 
-// goNames are methods that mean the same on every type: those of Go's standard library (io, net, context, sync,
-// os/exec, sort, encoding), which also keep their meaning in lower case, and accessors of counters.
+// goNames are method names with one meaning everywhere: those of Go's standard library (io, net, context, sync,
+// os/exec, sort, encoding), also in lower case, and accessors of counters.
 var goNames = strings.Fields("Accept Add Close Do Err Error Get Init Len Next Read Reset Set Start String Unwrap Wait " +
 	"Write Counters Stats")
 
@@ -112,7 +111,7 @@ func overloaded(types map[string][]string) (faults []string) {
 		same := func(g string) bool { return strings.EqualFold(g, name) }
 		if n := len(types[name]); n > maxReceivers && !slices.ContainsFunc(goNames, same) {
 			faults = append(faults, fmt.Sprintf(
-				"method %s is on %d types, at most %d: say what each "+
+				"method %s is on %d types, at most %d: name what it "+
 					"does to which object (%s)", name, n, maxReceivers, strings.Join(types[name],
 					", ")))
 		}
