@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// walks are documents that name functions, types and fields, as package.Type.Method, and tests, as directory TestName.
+// walks are documents that name functions, types and fields as package.Type.Method, and tests as directory TestName.
 var walks = []string{"engine/README.md", "engine/daemon/README.md",
 	"engine/daemon/SECURITY.md"}
 
@@ -20,10 +20,10 @@ var (
 	testName = regexp.MustCompile(`\b([a-z0-9/]+)\s((?:Test|Fuzz)[A-Z]\w*)`)
 )
 
-// fileEndings are what else has a dot in such documents.
+// fileEndings end other words with a dot in such documents.
 var fileEndings = []string{".go", ".md", ".toml", ".txt"}
 
-// checkDoc returns the names in the document that no code has.
+// checkDoc returns the names in the document that do not exist in the code.
 func checkDoc(root, name string, src *source) (faults []string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 	if err != nil {
@@ -31,7 +31,7 @@ func checkDoc(root, name string, src *source) (faults []string, err error) {
 	}
 	for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
 		if !src.tests[m[1]+" "+m[2]] {
-			faults = append(faults, fmt.Sprintf("%s: there is no test %s in %s", name, m[2], m[1]))
+			faults = append(faults, fmt.Sprintf("%s: no test %s in %s", name, m[2], m[1]))
 		}
 	}
 	for i, line := range strings.Split(string(text), "\n") {
@@ -40,7 +40,7 @@ func checkDoc(root, name string, src *source) (faults []string, err error) {
 				return strings.HasSuffix(n, end)
 			})
 			if !file && !src.names[n] {
-				faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, n))
+				faults = append(faults, fmt.Sprintf("%s:%d: no such name: %s", name, i+1, n))
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func checkTables(root, doc, text string) (faults []string) {
 	}
 	for name := range listed {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-			faults = append(faults, fmt.Sprintf("%s: there is no %s", doc, name))
+			faults = append(faults, fmt.Sprintf("%s: no such folder: %s", doc, name))
 		}
 	}
 	if tables == 0 {
@@ -96,7 +96,7 @@ func checkTables(root, doc, text string) (faults []string) {
 		isListed := func(name string) bool { return strings.HasPrefix(name+"/", folder+"/") }
 		if e.IsDir() && len(goFiles(root, folder)) > 0 &&
 			!slices.ContainsFunc(slices.Collect(maps.Keys(listed)), isListed) {
-			faults = append(faults, fmt.Sprintf("%s: %s is missing", doc, folder))
+			faults = append(faults, fmt.Sprintf("%s: lacks %s", doc, folder))
 		}
 	}
 	return faults
@@ -118,12 +118,12 @@ func goFiles(root, folder string) map[string]bool {
 func compare(doc, folder string, named, found map[string]bool) (faults []string) {
 	for f := range named {
 		if !found[f] {
-			faults = append(faults, fmt.Sprintf("%s: there is no %s in %s", doc, f, folder))
+			faults = append(faults, fmt.Sprintf("%s: no file %s in %s", doc, f, folder))
 		}
 	}
 	for f := range found {
 		if !named[f] {
-			faults = append(faults, fmt.Sprintf("%s: %s/%s is missing", doc, folder, f))
+			faults = append(faults, fmt.Sprintf("%s: lacks %s/%s", doc, folder, f))
 		}
 	}
 	return faults

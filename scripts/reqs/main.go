@@ -1,19 +1,19 @@
-// Command reqs keeps the table of requirements in its README: each requirement of the RFCs in few words, the
+// Command reqs maintains the table of requirements in its README: each requirement of the RFCs in brief, the
 // code that fulfils it, and the tests that prove it.
 //
-//	go run ./scripts/reqs           checks; exit status 1 says what is wrong
-//	go run ./scripts/reqs -write    writes the table anew
+//	go run ./scripts/reqs           checks; prints faults and exits with status 1 if there are any
+//	go run ./scripts/reqs -write    rewrites the table
 //
-// The requirements and their code are in requirements.txt. Which test proves what stands at the test, in its comment:
+// The requirements and their code are in requirements.txt. A test names the requirements that it proves in its comment:
 //
 //	//req:rfc5044-4.3-1 rfc5044-4.3-2
 //	func TestVectors(t *testing.T) {
 //
 // or above a packet script, as a line "#req:rfc9768-3.2.2-1".
 //
-// The check fails when a requirement has no test and no reason for that, when a test names a requirement or a
-// requirement names code that does not exist, and when the table is not what would be written. It also fails when a
-// document that leads through the code (engine/README.md) names functions that do not exist.
+// The check fails if a requirement has neither a test nor a reason, if a test names a requirement or a requirement
+// names code that does not exist, and if the table is out of date. It also fails if a document about the code, such as
+// engine/README.md, names functions that do not exist.
 package main
 
 import (
@@ -86,7 +86,7 @@ func run(root string, write bool) (faults []string, err error) {
 	case write:
 		return faults, os.WriteFile(readme, text, 0o644)
 	default:
-		faults = append(faults, tableFile+": not up to date: go run ./scripts/reqs -write")
+		faults = append(faults, tableFile+": not up to date; run: go run ./scripts/reqs -write")
 	}
 	return faults, nil
 }
@@ -96,8 +96,8 @@ func replace(readme []byte, table string) ([]byte, error) {
 	text := string(readme)
 	i, j := strings.Index(text, begin), strings.Index(text, end)
 	if i < 0 || j < i || strings.Count(text, begin) > 1 || strings.Count(text, end) > 1 {
-		return nil, fmt.Errorf("the lines %q and %q must stand there once, around the table of "+
-			"requirements", begin, end)
+		return nil, fmt.Errorf("the lines %q and %q must enclose the table of requirements, once "+
+			"each", begin, end)
 	}
 	return []byte(text[:i] + begin + "\n" + table + text[j:]), nil
 }

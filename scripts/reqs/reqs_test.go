@@ -24,12 +24,12 @@ func TestParse(t *testing.T) {
 		{"# nothing\n\nrfc1-1-1 | MUST | p.F | text", ""},
 		{"rfc1-1.2-1 | MUST NOT | n/a | text | why", ""},
 		{"rfc1-1-1 | MUST | p.F", "line 1: want id"},
-		{"\nrfc1 | MUST | p.F | text", "line 2: \"rfc1\" is no name"},
-		{"rfc1-1-1 | SHALL | p.F | text", "no level"},
+		{"\nrfc1 | MUST | p.F | text", "line 2: \"rfc1\" is not a requirement id"},
+		{"rfc1-1-1 | SHALL | p.F | text", "not a level"},
 		{"rfc1-1-1 | MUST | p.F | text\nrfc1-1-1 | MUST | p.F | text",
-			"line 2: rfc1-1-1 is there twice"},
-		{"rfc1-1-1 | MUST | open | text", "a reason belongs"},
-		{"rfc1-1-1 | MUST | p.F | text | why", "a reason belongs"},
+			"line 2: duplicate id rfc1-1-1"},
+		{"rfc1-1-1 | MUST | open | text", "a reason is required"},
+		{"rfc1-1-1 | MUST | p.F | text | why", "a reason is required"},
 	} {
 		_, err := parse(strings.NewReader(tc.text))
 		if got := ""; err != nil {
@@ -43,7 +43,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// repository writes a small one.
+// repository writes a small repository.
 func repository(t *testing.T, requirements, tests string) string {
 	t.Helper()
 	tests, scripts, _ := strings.Cut(tests, "\n<pkt>\n")
@@ -77,18 +77,18 @@ func TestCheck(t *testing.T) {
 		{"good", "rfc1-1-1 | MUST | p.T.M | text", good, ""},
 		{"no test", "rfc1-1-1 | MUST | p.C | text", "\nfunc TestA(t *T) {}\n",
 			"no test has //req:rfc1-1-1"},
-		{"no code", "rfc1-1-1 | MUST | p.T.N | text", good, "there is no p.T.N"},
+		{"no code", "rfc1-1-1 | MUST | p.T.N | text", good, "no such code: p.T.N"},
 		{"unknown", "rfc1-1-2 | MUST | n/a | text | why", good,
-			"which requirements.txt does not have"},
-		{"reason and test", "rfc1-1-1 | MUST | open | text | why", good, "needs no reason"},
+			"which is not in requirements.txt"},
+		{"reason and test", "rfc1-1-1 | MUST | open | text | why", good, "remove the reason"},
 		{"not at a test", "rfc1-1-1 | MUST | p.C | text", good +
-			"\n//req:rfc1-1-1\nfunc helper() {}\n", "belongs into the comment of a test"},
+			"\n//req:rfc1-1-1\nfunc helper() {}\n", "belongs in the comment of a test"},
 		{"by a script", "rfc1-1-1 | MUST | p.C | text",
 			"\n<pkt>\n#req:rfc1-1-1\n# RFC 1: x\nscript a-$b\n\tlisten\n", ""},
 		{"by an unknown script", "rfc1-1-1 | MUST | n/a | text | why",
 			"\n<pkt>\n#req:rfc1-1-2\nscript a\n", "p a names rfc1-1-2, which"},
 		{"not at a script", "rfc1-1-1 | MUST | n/a | text | why",
-			"\n<pkt>\n#req:rfc1-1-1\n\nscript a\n", "belongs into the comment of a script"},
+			"\n<pkt>\n#req:rfc1-1-1\n\nscript a\n", "belongs in the comment of a script"},
 		{"twice", "rfc1-1-1 | MUST | p.C | text",
 			"\n//req:rfc1-1-1 rfc1-1-1\nfunc TestA(t *T) {}\n", "twice"},
 	} {
@@ -108,7 +108,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWalk has a document lead through code that there is not.
+// TestWalk checks a document that names missing code.
 func TestWalk(t *testing.T) {
 	root := repository(t, "rfc1-1-1 | MUST | open | text | why", "")
 	text := []byte("first\np.T.M\n  p.T.N of p.go\np TestNone\n")
@@ -116,14 +116,14 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	faults, err := run(root, true)
-	if want := []string{"engine/README.md: there is no test TestNone in p",
-		"engine/README.md:3: there is no p.T.N"}; err != nil ||
+	if want := []string{"engine/README.md: no test TestNone in p",
+		"engine/README.md:3: no such name: p.T.N"}; err != nil ||
 		!slices.Equal(faults, want) {
 		t.Errorf("%q, %v; want %q", faults, err, want)
 	}
 }
 
-// TestTablesOfFiles has tables of packages and files that differ from the repository.
+// TestTablesOfFiles checks tables of packages and files that differ from the repository.
 func TestTablesOfFiles(t *testing.T) {
 	root := repository(t, "rfc1-1-1 | MUST | open | text | why", "")
 	if err := os.MkdirAll(filepath.Join(root, "engine/a"), 0o755); err != nil {
@@ -139,10 +139,10 @@ func TestTablesOfFiles(t *testing.T) {
 	const files = head + sep + "| `a` | |\n\n| files of `engine/a` | |\n" + sep
 	for _, c := range []struct{ text, want string }{
 		{files + "| `a.go`, `b.go` | |\n", ""},
-		{head + sep + "| `engine/a`, `b` | |\n", "engine/README.md: there is no engine/b"},
-		{head + sep + "| `engine` | `a` |\n", "engine/README.md: engine/a is missing"},
+		{head + sep + "| `engine/a`, `b` | |\n", "engine/README.md: no such folder: engine/b"},
+		{head + sep + "| `engine` | `a` |\n", "engine/README.md: lacks engine/a"},
 		{files + "| `a.go`, `c.go` | `b.go` |\n",
-			"engine/README.md: engine/a/b.go is missing; engine/README.md: there is no c.go in engine/a"},
+			"engine/README.md: lacks engine/a/b.go; engine/README.md: no file c.go in engine/a"},
 	} {
 		faults := checkTables(root, "engine/README.md", c.text)
 		slices.Sort(faults)
@@ -152,7 +152,7 @@ func TestTablesOfFiles(t *testing.T) {
 	}
 }
 
-// TestStale changes what the table is made of: the check notices, and writing heals it.
+// TestStale changes the input of the table: the check fails until the table is written again.
 func TestStale(t *testing.T) {
 	root := repository(t, "rfc5044-1-1 | MUST | p.C | a | b", "")
 	os.WriteFile(filepath.Join(root, "scripts/reqs/requirements.txt"),

@@ -51,13 +51,13 @@ func parse(r io.Reader) (list []requirement, err error) {
 		none := q.code == notApplicable || q.code == open
 		switch {
 		case !idForm.MatchString(q.id):
-			err = fmt.Errorf("%q is no name of a requirement, such as rfc5044-4.3-1", q.id)
+			err = fmt.Errorf("%q is not a requirement id such as rfc5044-4.3-1", q.id)
 		case seen[q.id]:
-			err = fmt.Errorf("%s is there twice", q.id)
+			err = fmt.Errorf("duplicate id %s", q.id)
 		case !levels[q.level]:
-			err = fmt.Errorf("%q is no level", q.level)
+			err = fmt.Errorf("%q is not a level", q.level)
 		case none != (q.reason != ""):
-			err = fmt.Errorf("%s: a reason belongs to code %q and %q, and only there", q.id,
+			err = fmt.Errorf("%s: a reason is required for code %q and %q, and not allowed otherwise", q.id,
 				notApplicable, open)
 		}
 		if err != nil {

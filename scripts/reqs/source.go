@@ -93,7 +93,7 @@ func (s *source) file(file, dir string) error {
 		for _, c := range g.List {
 			if strings.HasPrefix(c.Text, annotation) && !taken[c] {
 				s.faults = append(s.faults,
-					fmt.Sprintf("%v: this belongs into the comment of a test",
+					fmt.Sprintf("%v: belongs in the comment of a test",
 						fset.Position(c.Pos())))
 			}
 		}
@@ -101,7 +101,8 @@ func (s *source) file(file, dir string) error {
 	return nil
 }
 
-// scripts notes which packet scripts in the directory prove what: "#req:" lines stand in the comment above a script.
+// scripts records the requirements that packet scripts in the directory prove, named by "#req:" lines in the comment
+// above a script.
 func (s *source) scripts(root, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.pkt"))
 	if err != nil {
@@ -130,7 +131,7 @@ func (s *source) scripts(root, dir string) error {
 				ids = nil
 			case len(ids) > 0 && !strings.HasPrefix(line, "#"):
 				s.faults = append(s.faults, fmt.Sprintf(
-					"%s:%d: #req: belongs into the comment of a script", file, i))
+					"%s:%d: #req: belongs in the comment of a script", file, i))
 				ids = nil
 			}
 		}

@@ -16,17 +16,17 @@ func check(list []requirement, s *source) (faults []string) {
 		at := fmt.Sprintf("requirements.txt:%d: %s: ", q.line, q.id)
 		switch {
 		case q.reason != "" && n > 0:
-			faults = append(faults, at+"there are tests, so it needs no reason for having none")
+			faults = append(faults, at+"has tests: remove the reason")
 		case q.reason == "" && n == 0:
 			faults = append(faults, at+"no test has "+annotation+q.id+" in its comment")
 		}
 		if q.reason == "" && !s.names[q.code] {
-			faults = append(faults, at+"there is no "+q.code)
+			faults = append(faults, at+"no such code: "+q.code)
 		}
 	}
 	for id, tests := range s.proves {
 		if !known[id] {
-			faults = append(faults, fmt.Sprintf("%s names %s, which requirements.txt does not have",
+			faults = append(faults, fmt.Sprintf("%s names %s, which is not in requirements.txt",
 				tests[0], id))
 		}
 	}
