@@ -6,8 +6,8 @@
 #   build/lab/initrd   the guest agent (scripts/lab/agent) and the modules needed to mount the root
 #   build/lab/READY    written last; names the kernel
 #
-# Each step leaves a stamp behind and is skipped when that stamp is newer than what it came from; remove
-# build/lab to start again. Needs root (debootstrap, chroot). Takes some minutes once, then about a second.
+# Each step leaves a stamp and is skipped while the stamp is newer than its inputs; remove build/lab to start again.
+# Needs root (debootstrap, chroot). Takes some minutes once, then about a second.
 #
 # LAB_DIR     where to build                      (default: build/lab in the repository)
 # LAB_MIRROR  Debian mirror to use                (default: the first Debian mirror of this host's apt sources)
@@ -46,11 +46,11 @@ make_kernel() {
 	stamp kernel
 }
 
-# make_siw compiles the driver as it is, except that
-# - its compile-time choices become module parameters with the same defaults: otherwise a siw that asks for CRC, or one
-#   that speaks revision 1 first, could not be had;
-# - the parameter lab_kick (default off) makes a responder look for bytes that came while it was still sending its Reply.
-#   The driver overlooks them until more arrive, and on a machine as slow as this one that is one connection in eight.
+# make_siw compiles the unmodified driver, except that
+# - its compile-time choices become module parameters with the same defaults, so that siw can request CRC or start with
+#   revision 1;
+# - the parameter lab_kick (default off) makes a responder check for bytes that arrived while it was sending its Reply.
+#   The driver overlooks them until more arrive, on a slow machine in one connection of eight.
 make_siw() {
 	fresh siw "$lab/stamp/kernel" "$here/build.sh" && return 0
 	version=$(cat "$lab/kernel-version")

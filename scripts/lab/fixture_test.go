@@ -24,8 +24,8 @@ var opcodes = []string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// TestFixtures walks each stream by ULPDU length (RFC 5044, figure 3), checks every CRC, and compares what it
-// holds with the list in testdata.
+// TestFixtures walks each stream by ULPDU length (RFC 5044, figure 3), checks every CRC, and compares the contents with
+// the list in testdata.
 func TestFixtures(t *testing.T) {
 	files, err := fs.Glob(Files, "testdata/*.pcap")
 	if err != nil {
@@ -67,8 +67,8 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// inspect says how many bytes, segments and FPDUs of each opcode the half holds, and how many segments do
-// not begin with an FPDU.
+// inspect returns the numbers of bytes, segments and FPDUs of each opcode of a half, and of segments that do not begin
+// with an FPDU.
 func inspect(h *Half) (string, error) {
 	frame, rest, err := h.Startup()
 	if err != nil {

@@ -49,8 +49,8 @@ host_tools() {
 	done
 	command -v go >/dev/null || die "no go in PATH: the guest agent is a Go program"
 	[ -n "$missing" ] || return 0
-	[ "${LAB_INSTALL:-1}" != 0 ] || die "these packages are missing:$missing (LAB_INSTALL=0 forbids installing them)"
-	command -v apt-get >/dev/null || die "these tools are missing and there is no apt-get to get them:$missing"
+	[ "${LAB_INSTALL:-1}" != 0 ] || die "missing packages:$missing (LAB_INSTALL=0 forbids installing them)"
+	command -v apt-get >/dev/null || die "missing tools, and no apt-get to install them:$missing"
 	say "installing on this host:$missing"
 	quiet "apt-get update" apt-get update
 	quiet "apt-get install" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
@@ -61,10 +61,10 @@ mirror() {
 		echo "$LAB_MIRROR"
 		return
 	fi
-	command -v apt-get >/dev/null || die "no apt here to take a mirror from; set LAB_MIRROR"
+	command -v apt-get >/dev/null || die "cannot find a mirror: there is no apt-get; set LAB_MIRROR"
 	found=$(apt_repos | awk '$2 !~ /security|updates|backports/ {print $1; exit}')
 	[ -n "$found" ] || { apt-get update >>"$log" 2>&1 || true; found=$(apt_repos | awk '$2 !~ /security|updates|backports/ {print $1; exit}'); }
-	[ -n "$found" ] || die "this host's apt knows no Debian mirror; set LAB_MIRROR to one (the URI that has dists/$suite below it)"
+	[ -n "$found" ] || die "cannot find a Debian mirror in this host's apt sources; set LAB_MIRROR (the URI above dists/$suite)"
 	echo "$found"
 }
 
@@ -79,7 +79,7 @@ make_root() {
 		echo "deb $uri $suite main"
 		apt_repos | awk -v s="$suite" '$2 == s "-updates" || $2 == s "-security" {print "deb", $1, $2, "main"}'
 	} >"$root/etc/apt/sources.list"
-	# A kernel step that was cut short must not find its own leavings.
+	# Remove the leftovers of an interrupted kernel step.
 	rm -f "$lab/stamp/kernel"
 	stamp root
 }
@@ -182,10 +182,10 @@ pack_initrd() {
 
 # begin checks the host and takes the lock of all builds.
 begin() {
-	[ "$(uname -m)" = x86_64 ] || die "the lab is built for x86_64 only, this is $(uname -m)"
+	[ "$(uname -m)" = x86_64 ] || die "the lab needs x86_64; this host is $(uname -m)"
 	[ "$(id -u)" = 0 ] || die "must be root (debootstrap, chroot, network namespaces)"
 	mkdir -p "$lab/stamp"
-	# Neither git nor the go tool shall look in here.
+	# Hide the directory from git and the go tool.
 	echo '*' >"$lab/.gitignore"
 	echo 'module lab-cache' >"$lab/go.mod"
 	exec 9>"$lab/lock"

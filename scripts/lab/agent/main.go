@@ -1,6 +1,6 @@
 // Command agent is the first program of the lab's virtual machines. As process 1 it mounts the root that the
-// host shares over 9p, under a layer in memory, and moves into it; its child then runs what the host asks for
-// (see package proto). When the host goes away, the machine powers off.
+// host shares over 9p, with an in-memory overlay, and switches to it. Its child then runs the host's commands
+// (see package proto). When the host closes the port, the machine powers off.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childArg tells the agent's second process that it is the one that serves the host.
+// childArg is the argument of the agent's child, which serves the host.
 const childArg = "serve"
 
 func main() {

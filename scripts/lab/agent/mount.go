@@ -14,7 +14,7 @@ type mount struct {
 	data                   string
 }
 
-// early is mounted in the initial file system, late in the real root.
+// early are the mounts of the initial file system, late those of the real root.
 var (
 	early = []mount{
 		{"proc", "/proc", "proc", 0, ""},
@@ -61,7 +61,7 @@ func loadModules(list string) error {
 	return nil
 }
 
-// enterRoot makes the host's tree, read-only and with a layer in memory above it, the root of this process.
+// enterRoot makes the host's tree, read-only with an in-memory overlay, the root of this process.
 func enterRoot() error {
 	const overlay = "lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work"
 	if err := mountAll([]mount{

@@ -15,19 +15,19 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// Agent carries out the host's requests; package proto says what they mean. Each comes in a goroutine of its own.
+// Agent executes the host's requests; package proto defines them. Each runs in its own goroutine.
 type Agent struct {
 	mu       sync.Mutex
 	commands map[int]*command // by process group
 }
 
-// command is one that runs. Its output comes through one pipe, until every process that holds it has closed it.
+// command is a running command. Its output comes through one pipe until every process has closed its end.
 type command struct {
 	cmd *exec.Cmd
 	out *os.File
 }
 
-// serve answers the host until the port closes or the host says halt.
+// serve answers the host until the port closes or the host sends Halt.
 func serve() error {
 	port, err := openPort(proto.PortName)
 	if err != nil {
@@ -58,7 +58,7 @@ func openPort(name string) (*os.File, error) {
 	return nil, fmt.Errorf("no virtio-serial port is named %s", name)
 }
 
-// Ready says that the agent listens.
+// Ready returns once the agent listens.
 func (a *Agent) Ready(int, *int) error { return nil }
 
 // Halt ends this process, and with it the machine.

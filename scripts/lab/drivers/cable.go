@@ -10,10 +10,10 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// cableMTU lets everything through that a card can send.
+// cableMTU passes every frame that a card can send.
 const cableMTU = 9216
 
-// cable joins two network cards: a tap for each, and a relay between them that mistreats frames when it is told to.
+// cable joins two network cards: a tap for each, and a relay between them that can impair frames.
 type cable struct {
 	middle *topo.Middle
 	relay  *relay.Relay
@@ -44,12 +44,12 @@ func newCable(queues int) (c *cable, err error) {
 	return c, err
 }
 
-// mistreat has the relay do to both directions what cfg says.
+// mistreat applies the impairments of cfg to both directions.
 func (c *cable) mistreat(cfg impair.Config) error {
 	return errors.Join(c.relay.Set(relay.AToB, cfg), c.relay.Set(relay.BToA, cfg))
 }
 
-// heal has it pass everything on again.
+// heal removes the impairments.
 func (c *cable) heal() error { return c.mistreat(impair.Config{}) }
 
 func (c *cable) close() error {

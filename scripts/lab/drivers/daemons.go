@@ -34,13 +34,13 @@ func (r *rig) startDaemon(host, mode string, rxFrames int, more ...string) (*ser
 	return &server{r: r, p: p}, err
 }
 
-// few chunks are fewer than the cards' own rings take: the fill ring runs empty all the time.
+// few is fewer chunks than the cards' own rings take: the fill ring runs empty all the time.
 const few = 128
 
-// badDescriptor is what dropped says of descriptors that name a chunk which the kernel does not have.
+// badDescriptor is the text of dropped for descriptors of chunks that the kernel does not own.
 const badDescriptor = "rx bad descriptor"
 
-// throughDaemons transfers through an xwarpd on each host, and says what they dropped.
+// throughDaemons transfers through an xwarpd on each host and returns their drops.
 func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
 		for _, h := range []string{hostA, hostB} {
@@ -64,7 +64,7 @@ func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 	}
 }
 
-// dropped says which frames the daemons of hosts have not taken, and why.
+// dropped returns the frames that the hosts' daemons dropped, by cause.
 func (r *rig) dropped(hosts ...string) (text string, err error) {
 	for _, h := range hosts {
 		out, err := r.runScript(in(h, xwarp+" status --json --socket "+daemonSocket+h), patience)

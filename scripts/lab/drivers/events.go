@@ -36,7 +36,7 @@ const underWay = 200
 // slow is a cable on which the payload takes some seconds.
 var slow = impair.Config{Rate: 4e6}
 
-// during has an event happen in a put, which must end in order all the same, and then compares what was put.
+// during triggers an event during a put, which must still end in order, and then compares the data.
 func during(e event) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
 		defer r.cable.heal()
@@ -66,7 +66,8 @@ func during(e event) func(*rig, string) (string, error) {
 
 var errBypassed = errors.New("frames bypass the XDP program")
 
-// bypassed is an error when the program of a host's card does not see what arrives, in a driver that counts it.
+// bypassed returns an error if the XDP program of a host's card does not see received frames, for drivers that count
+// them.
 func (r *rig) bypassed() error {
 	if r.kind.xdpPackets == "" {
 		return nil
@@ -101,8 +102,8 @@ func (r *rig) after(e event) error {
 	return r.reachable()
 }
 
-// slowPut begins a put to a server of its own and returns when its data moves, over a cable that stays slow. The
-// function waits for the put's end.
+// slowPut starts a put to a server of its own over a slow cable and returns once data moves. The returned function
+// waits for the put's end.
 func (r *rig) slowPut(mode string) (s *server, wait func() (output.Moved, error), err error) {
 	if err := r.cable.mistreat(slow); err != nil {
 		return nil, nil, err
@@ -160,7 +161,7 @@ func setMTUs(mtu int) func(*rig) error {
 	}
 }
 
-// interrupts moves those of the cards.
+// interrupts moves the cards' interrupts to the other processor.
 func interrupts(r *rig) error {
 	return r.do(`
 for irq in $(grep -E 'virtio|eth|igb|vmxnet3' /proc/interrupts | cut -d: -f1); do
@@ -168,11 +169,11 @@ for irq in $(grep -E 'virtio|eth|igb|vmxnet3' /proc/interrupts | cut -d: -f1); d
 done`)
 }
 
-// standStill stops the whole machine, as a suspend or a migration does: for it, the clock jumps.
+// standStill stops the whole machine, as a suspend or a migration does: its clock jumps.
 func standStill(r *rig) error { return r.m.Pause(10 * time.Second) }
 
-// rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with
-// an error that says so; what is started afterwards works.
+// rebind unbinds the receiver's card from its driver during a put and binds it again. The put must fail with an error
+// that says so; later commands must work.
 func rebind(r *rig, mode string) (string, error) {
 	defer r.cable.heal()
 	s, wait, err := r.slowPut(mode)

@@ -13,18 +13,18 @@ type kind struct {
 	module string
 	device string // of qemu
 	queues int    // of the tap
-	// What the driver's source has, so that its absence is a failure: zero-copy at an MTU whose frames fit a
-	// chunk, native XDP.
+	// Features in the driver's source, whose absence is a failure: zero-copy at an MTU whose frames fit a chunk,
+	// native XDP.
 	zeroCopy, native bool
-	oneQueue         string // why several cannot be tried
-	// A fault of the driver, the rows that it lets fail, and what an error says that shows it: another error in
-	// such a row is ours.
+	oneQueue         string // why several queues cannot be tried
+	// A known bug of the driver, the rows that fail because of it, and the error text that identifies it. Any other
+	// error in such a row is xwarp's.
 	fault                string
 	faultRows, faultSign *regexp.Regexp
 	xdpPackets           string // of ethtool -S: the frames that a program has seen; empty: it does not matter
 }
 
-// best is the mode that the driver has and users want.
+// best is the best mode that the driver offers.
 func (k kind) best() string {
 	if k.zeroCopy {
 		return "zero-copy"
@@ -32,10 +32,10 @@ func (k kind) best() string {
 	return "copy"
 }
 
-// errDriver is wrapped by what fails for a fault of the driver that is known.
+// errDriver is wrapped by errors that a known bug of the driver causes.
 var errDriver = table.ErrElsewhere
 
-// blame says that an error in a row is the driver's fault, where it is known to have one and the error shows it.
+// blame marks an error in a row as the driver's if a known bug of the driver causes it.
 func (k kind) blame(row string, err error) error {
 	if err == nil || k.faultRows == nil || !k.faultRows.MatchString(row) ||
 		!k.faultSign.MatchString(err.Error()) {
@@ -44,8 +44,7 @@ func (k kind) blame(row string, err error) error {
 	return fmt.Errorf("%w: %s: %w", errDriver, k.fault, err)
 }
 
-// virtio is virtio-net as a device whose driver may bind zero-copy: with the platform's DMA, and without what
-// XDP forbids.
+// virtio is virtio-net with the properties that zero-copy needs: the platform's DMA, and no feature that XDP forbids.
 const virtio = "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on,host_mtu=9000,csum=off,gso=off,guest_csum=off,guest_tso4=off," +
 	"guest_tso6=off,guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
 

@@ -1,12 +1,10 @@
-// Command drivers tries xwarp on the drivers of real network cards, in virtual machines that emulate the
-// cards, and writes a table of driver by what was tried. Run it through make drivers, as root;
-// scripts/lab/drivers/build.sh makes what the machines boot from.
+// Command drivers tests xwarp on the drivers of network cards that virtual machines emulate, and writes a table of
+// results by driver. Run it through make drivers, as root; scripts/lab/drivers/build.sh builds the images.
 //
 //	go run ./scripts/lab/drivers [-out FILE] [-only REGEXP] [-try REGEXP] [-soak 1m] BINARIES
 //
-// A cell says ok with figures that show it (they compare modes of one machine, and say nothing of real
-// cards), why it failed, or what the driver does not offer. The log of each machine is beside the binaries.
-// Status 1: something failed.
+// A cell has ok with figures, the reason of a failure, or what the driver does not offer. Figures compare modes of one
+// machine, not real cards. The log of each machine is beside the binaries. Status 1: something failed.
 package main
 
 import (
@@ -53,7 +51,7 @@ told. An empty cell has not been tried. %s
 
 `
 
-// run tries everything on every kind, one machine at a time, and returns how many cells of the table have failed.
+// run runs all trials on every kind of card, one machine at a time, and returns the number of failed cells.
 func run(ctx context.Context, o *options) (failed int, err error) {
 	versions, err := vm.Newest()
 	if err != nil {
@@ -96,7 +94,7 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 	return t.Failed(), errors.Join(err, t.Save(state))
 }
 
-// tryKind makes a machine with cards of a kind, and others when it does not survive, and runs the trials.
+// tryKind boots a machine with cards of a kind and runs the trials, on a new machine if that one ends.
 func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c table.Cell)) error {
 	log, err := os.Create(filepath.Join(o.share, "drivers-"+k.name+".log"))
 	if err != nil {
@@ -145,8 +143,8 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c t
 	return nil
 }
 
-// bootRig makes a machine, again when the emulator ends early: qemu 10's asserts something of its translation
-// buffer now and then.
+// bootRig boots a machine, and retries if the emulator ends early: qemu 10 sometimes fails an assertion about its
+// translation buffer.
 func bootRig(ctx context.Context, k kind, o *options, log io.Writer) (r *rig, err error) {
 	const attempts = 3
 	for range attempts {

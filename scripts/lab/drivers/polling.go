@@ -44,7 +44,7 @@ func median(list []float64) float64 {
 }
 
 // framesPerSecond writes from host A to B through daemons, and returns the frames that both received for each second
-// of the emulator's processor time, and what the status of B says of busy polling.
+// of the emulator's processor time, and the busy polling state in the status of B.
 func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state string, err error) {
 	for _, h := range []string{hostA, hostB} {
 		d, failure := r.startDaemon(h, mode, 0, fmt.Sprintf("poll_nic = %v", poll))
@@ -80,7 +80,7 @@ func (r *rig) framesPerSecond(mode string, poll bool) (rate float64, state strin
 	return rate, state, nil
 }
 
-// receivedBy returns the frames that the daemon of a host received, and its word on busy polling.
+// receivedBy returns the frames that the daemon of a host received, and its busy polling state.
 func (r *rig) receivedBy(host string) (frames uint64, state string, err error) {
 	out, err := r.runScript(in(host, xwarp+" status --json --socket "+daemonSocket+host), patience)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *rig) receivedBy(host string) (frames uint64, state string, err error) {
 	return v.Devices[0].Frames, v.Devices[0].BusyPoll, nil
 }
 
-// deferred is what xwarp doctor says while a worker polls.
+// deferred is the text of xwarp doctor while a worker polls.
 const deferred = "defers its interrupt"
 
 // killPolling kills the daemon of host B with SIGKILL while it polls. The interrupt must not stay deferred.

@@ -22,7 +22,7 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 	return out, errors.Join(err, r.checkEnd(p))
 }
 
-// checkEnd waits for the end of a server, which should be near.
+// checkEnd waits for a server to end, which should happen soon.
 func (r *rig) checkEnd(p *vm.Process) error {
 	code, err := p.Wait(patience)
 	fmt.Fprintf(r.log, "server: %s[%d]\n", p.Output(), code)
@@ -49,7 +49,7 @@ func writeBW(r *rig, mode string) (string, error) {
 	return fmt.Sprintf("%.0f MiB/s", rate), err
 }
 
-// writeBandwidth returns the MiB/s of Writes. how has flags: connections, and for how long or how many.
+// writeBandwidth returns the MiB/s of Writes. how has flags: connections, and duration or number.
 func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	flags := "bench write_bw -t 16 -f 1 --sleep " + how
 	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
@@ -71,7 +71,7 @@ func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	return v.Results[0].Average, nil
 }
 
-// soak puts and gets again and again over a bad cable, each time a part of the payload that has another length.
+// soak repeats put and get over a bad cable, each time with a part of the payload of another length.
 func soak(r *rig, mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"xwarp/scripts/lab/table"
 )
 
-// What the engine says of a mode that is not there is told from every other error.
+// The engine's message about a missing mode is distinguished from every other error.
 func TestRefusal(t *testing.T) {
 	const refused = "xwarp serve: xdp device eth0: queue 0: ring: eth0 queue 0: operation not supported: the driver has no zero-copy mode (ring mode auto copies instead)\n"
 	err := refusal("some line\n"+refused, nil)
@@ -45,7 +45,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// A fault of the driver is not xwarp's failure, but only in the rows that it explains, and where it shows.
+// A known driver bug is not xwarp's failure, but only in the rows that it explains and with its error text.
 func TestBlame(t *testing.T) {
 	k := kind{fault: "it forgets", faultRows: regexp.MustCompile("link down"),
 		faultSign: regexp.MustCompile("reset")}

@@ -37,7 +37,7 @@ type rig struct {
 	daemons bool // each host has an xwarpd, which transfers go through
 }
 
-// patience bounds one command in a machine that shares two processors with everything else.
+// patience is the timeout of one command, for a machine that shares two processors with other work.
 const patience = 5 * time.Minute
 
 func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, err error) {
@@ -69,7 +69,7 @@ func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, e
 		err = r.onBoth("ethtool -L " + nic + " combined 1 || true") // who can have several
 	}
 	if err == nil {
-		err = r.setMTU(1500) // virtio-net's device says more
+		err = r.setMTU(1500) // virtio-net's device has a larger one
 	}
 	return r, err
 }
@@ -77,7 +77,7 @@ func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, e
 // deviceFile, with a host's name behind it, holds the name of the device on its bus.
 const deviceFile = "/run/card-"
 
-// plug gives the hosts their cards, which are in the machine's own namespace: after the driver was loaded or bound.
+// plug moves the cards from the machine's own namespace to the hosts, after the driver was loaded or bound.
 func (r *rig) plug(hosts ...string) error {
 	for _, h := range hosts {
 		mac, n := macA, "1"
@@ -131,12 +131,12 @@ func (r *rig) onBoth(command string) error {
 	return r.do(in(hostA, command) + "\n" + in(hostB, command))
 }
 
-// runScript runs a script and returns what it printed; an error says that it failed, and what it printed.
+// runScript runs a script and returns its output; the error of a failed script includes the output.
 func (r *rig) runScript(script string, timeout time.Duration) (string, error) {
 	return r.m.Script(r.log, script, timeout)
 }
 
-// in is a command in a host's namespace.
+// in returns a command that runs in a host's namespace.
 func in(host, command string) string { return "ip netns exec " + host + " " + command }
 
 func (r *rig) close() error {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// shareQueues and shareConns are what the trial of several queues has.
+// shareQueues and shareConns are the queues and connections of the trial of several queues.
 const shareQueues, shareConns = 4, 64
 
 // shares spreads connections over queues and counts what each queue of the server's card received.
@@ -24,7 +24,7 @@ func shares(r *rig, mode string) (text string, err error) {
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
-	// igb begins its counters anew when a socket comes or goes: the largest of all looks at them count.
+	// igb resets its counters when a socket is opened or closed: the maximum of all readings counts.
 	before, err := r.received(in(hostB, "ethtool -S "+nic))
 	if err != nil {
 		return "", errors.Join(err, p.Kill())
@@ -48,7 +48,7 @@ func shares(r *rig, mode string) (text string, err error) {
 	}
 	sum, used := 0, 0
 	for q, n := range after {
-		if n >= before[q] { // else they began anew
+		if n >= before[q] { // otherwise they were reset
 			after[q] = n - before[q]
 		}
 		sum += after[q]
@@ -68,8 +68,7 @@ func shares(r *rig, mode string) (text string, err error) {
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.
 var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_(?:xdp_)?packets: (\d+)`)
 
-// received counts the packets of each receive queue in what a command prints, which is that of ethtool -S,
-// perhaps again and again.
+// received counts the packets of each receive queue in the output of ethtool -S, which may be repeated.
 func (r *rig) received(command string) (map[int]int, error) {
 	out, err := r.runScript(command, patience)
 	if err != nil {

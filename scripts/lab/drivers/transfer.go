@@ -12,7 +12,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// errNotOffered is wrapped by what a driver does not have and does not claim to have.
+// errNotOffered is wrapped by errors about features that the driver lacks and does not claim.
 var errNotOffered = table.ErrNotOffered
 
 // server is an xwarp serve on host B.
@@ -37,7 +37,7 @@ func (r *rig) startServer(mode string) (*server, error) {
 	return s, json.Unmarshal([]byte(line), &s.how)
 }
 
-// device has a command of xwarp on a host use the rig's device, in a mode.
+// device returns the flags with which a command on a host uses the rig's device in a mode.
 func (r *rig) device(host, mode string) string {
 	if r.daemons {
 		return fmt.Sprintf(" --interface %s --transport daemon --socket %s ", r.dev,
@@ -65,7 +65,7 @@ func (r *rig) spawn(command, ready string) (*vm.Process, error) {
 	return p, nil
 }
 
-// refusal tells what the engine says about a mode that a driver does not have from everything else.
+// refusal distinguishes the engine's message about a mode that the driver lacks from other output.
 func refusal(out string, err error) error {
 	last := output.LastLine(out)
 	if before, _, ok := strings.Cut(last, " (ring mode auto copies instead)"); ok {
@@ -81,7 +81,7 @@ func refusal(out string, err error) error {
 	return errors.Join(errors.New(last), err)
 }
 
-// terminate ends the server in order and says what went wrong while it ran.
+// terminate ends the server in order and returns its errors.
 func (s *server) terminate() error {
 	if err := s.p.Signal(syscall.SIGINT); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (s *server) terminate() error {
 // payload is the file that transfers move.
 const payload = "/tmp/payload"
 
-// unhurried is for an emulation that shares its processors with everything else.
+// unhurried is the timeout flag for an emulation that shares its processors with other work.
 const unhurried = " --timeout 2m"
 
 func (r *rig) copyFile(mode string) (output.Moved, error) {
@@ -142,7 +142,7 @@ func (r *rig) transfer(mode string) (string, error) {
 	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, put.Rate(), get.Rate()), nil
 }
 
-// expect makes what the driver should have and did not offer a failure.
+// expect turns a missing feature into a failure if the driver should have it.
 func (r *rig) expect(mode string, mtu int, err error) error {
 	if errors.Is(err, errNotOffered) && (mode == "copy" || r.kind.zeroCopy && mtu <= chunkMTU) {
 		return errors.New(err.Error())

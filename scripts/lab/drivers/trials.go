@@ -11,7 +11,7 @@ import (
 type trial struct {
 	what string
 	run  func(r *rig, mode string) (string, error)
-	mode string // empty: the one that the driver has and users want
+	mode string // empty: the driver's best
 }
 
 // trials are in the order in which they run: later ones leave the machine in a worse state.
@@ -47,7 +47,7 @@ func trials() []trial {
 	return append(list, trial{what: "in a put: driver unbound and bound", run: rebind})
 }
 
-// doctor mends what it can on both hosts, and must then find nothing that fails.
+// doctor runs doctor --fix on both hosts; after it no check may fail.
 func doctor(r *rig, _ string) (text string, err error) {
 	for _, h := range []string{hostA, hostB} {
 		if text, err = r.fixHost(h, nic); err != nil {
@@ -57,7 +57,7 @@ func doctor(r *rig, _ string) (text string, err error) {
 	return text, nil
 }
 
-// fixHost runs doctor --fix for a device of a host and returns what it mended and warns of.
+// fixHost runs doctor --fix for a device of a host and returns its fixes and warnings.
 func (r *rig) fixHost(host, dev string) (string, error) {
 	out, err := r.runScript(in(host, fmt.Sprintf("%s doctor --fix --interface %s --json --state "+
 		"/var/lib/xwarp-doctor/%s-%s.json || true", xwarp, dev, host, dev)), patience)

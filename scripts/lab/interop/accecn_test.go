@@ -28,7 +28,7 @@ import (
 	"xwarp/tcp"
 )
 
-// marks says which packets of a connection get CE on their way, in both directions.
+// marks selects the packets of a connection that get CE on the path, in both directions.
 type marks struct {
 	syn, synACK bool
 	again       bool // the first SYN-ACK is not marked; no answer to it arrives, so that it is sent again
@@ -36,7 +36,7 @@ type marks struct {
 	drop        int  // one of this number of packets with data is lost; 0 = none
 }
 
-// ecnPacket is a TCP segment as its receiver got it.
+// ecnPacket is a received TCP segment.
 type ecnPacket struct {
 	toMachine          bool
 	syn, ack, fin, rst bool
@@ -45,13 +45,13 @@ type ecnPacket struct {
 	ecn                tcp.ECN
 }
 
-// ecnPath marks the packets of one connection and remembers them. Its method frame is a vm.Intercept.
+// ecnPath marks and records the packets of one connection. Its method frame is a vm.Intercept.
 type ecnPath struct {
 	mu sync.Mutex
 	ecnTrace
 }
 
-// ecnTrace is what ecnPath knows about a connection. The zero value lets all frames pass.
+// ecnTrace is ecnPath's record of a connection. The zero value passes all frames.
 type ecnTrace struct {
 	port    uint16
 	marks   marks
@@ -133,13 +133,13 @@ func (w *ecnWay) again(seq uint32, n int) bool {
 	return false
 }
 
-// nth counts a packet, and reports whether it is the last of a row of that number.
+// nth counts a packet, and reports whether it is the nth.
 func nth(n *int, row int) bool {
 	*n++
 	return row > 0 && *n%row == 0
 }
 
-// lost decides about a segment.
+// lost reports whether a segment is dropped.
 func (t *ecnTrace) lost(s *ecnPacket) bool {
 	if s.syn && s.ack {
 		t.synACKs++
@@ -150,7 +150,7 @@ func (t *ecnTrace) lost(s *ecnPacket) bool {
 	return s.len > 0 && !s.again && nth(&t.way(s).data, t.marks.drop)
 }
 
-// marked decides about a segment. Data that are sent again stay as they are, so that each byte is counted once.
+// marked reports whether a segment gets CE. Retransmitted data does not, so that each byte is counted once.
 func (t *ecnTrace) marked(s *ecnPacket) bool {
 	w := t.way(s)
 	switch {
@@ -190,7 +190,7 @@ func setCE(frame []byte) {
 	binary.BigEndian.PutUint16(h[10:], ^uint16(sum+sum>>16))
 }
 
-// received is what one end must have counted when all packets of a connection have arrived.
+// received are the counts that one end must have once all packets of a connection have arrived.
 type received struct {
 	ce               uint32 // packets, but for SYNs
 	synACK           uint32 // 1: a SYN-ACK with CE
@@ -290,7 +290,7 @@ func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*xdp.Ne
 	return xdp.NewNetConn(s), p, nil
 }
 
-// converse sends and receives, closes, and returns what both ends counted.
+// converse sends and receives, closes, and returns the counts of both ends.
 func converse(c *xdp.NetConn, p *vm.Process) (ours verbs.TCPInfo, theirs unix.TCPInfo,
 	err error) {
 	c.SetDeadline(time.Now().Add(2 * time.Minute))
@@ -318,8 +318,8 @@ func converse(c *xdp.NetConn, p *vm.Process) (ours verbs.TCPInfo, theirs unix.TC
 	return ours, theirs, json.Unmarshal([]byte(p.Output()), &theirs)
 }
 
-// TestAccurateECN transfers through a path that sets CE, and compares what the path did with what xwarp and Linux
-// counted, what each says on the wire, and what each took from the other's feedback.
+// TestAccurateECN transfers over a path that sets CE. It compares the path's marks with the counts of xwarp and Linux,
+// the feedback of each on the wire, and each one's reading of the other's feedback.
 //
 //req:rfc9768-3.2.2-2 rfc9768-3.2.2.1-1 rfc9768-3.2.2.2-1 rfc9768-3.2.2.2-5 rfc9768-3.2.2.3-1 rfc9768-3.2.2.3-2
 //req:rfc9768-3.2.3.3-3 rfc9768-3.2.3.3-8
@@ -391,7 +391,7 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	if ours.ECN != tcp.ECNAccurate {
 		t.Errorf("the handshake agreed on mode %d", ours.ECN)
 	}
-	// CE on what was not ECT: a path that changes the bits (RFC 9768, 3.2.2.3).
+	// CE on packets that were not ECT: a path that changes the bits (RFC 9768, 3.2.2.3).
 	if want := m.syn && !server || m.synACK && server; ours.NoECT != want {
 		t.Errorf("xwarp sends without ECT: %t, want %t", ours.NoECT, want)
 	}
@@ -404,11 +404,11 @@ func (l *ecnLab) run(t *testing.T, server, noOption bool, m marks) {
 	equal("packets with CE that xwarp counted", uint32(ours.CEIn), us.ce)
 	equal("packets with CE that Linux counted", theirs.Received_ce, them.ce+them.synACK)
 	equal("bytes with CE that Linux counted", theirs.Received_ce_bytes, them.ceBytes)
-	// Without the option an acknowledgement of more than 7 segments says the largest number that its 3 bits allow.
+	// Without the option an acknowledgement of more than 7 segments reports the largest number of its 3 bits.
 	if got := uint32(ours.CEBytesOut); !noOption || got < them.ceBytes {
 		equal("bytes that Linux reported to xwarp as marked", got, them.ceBytes)
 	}
-	// Linux has packets from 3 bits, and may take them to have gone round once more or less: see README.md.
+	// Linux counts packets from 3 bits, and may assume one wrap too many or too few: see README.md.
 	if got, want := theirs.Delivered_ce, us.ce+us.synACK; (got-want)%8 != 0 {
 		t.Errorf("packets that xwarp reported to Linux as marked: %d, want %d", got, want)
 	}

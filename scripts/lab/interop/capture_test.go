@@ -70,7 +70,7 @@ func packetsIn(t *testing.T, file string) (list []gopacket.Packet) {
 	return list
 }
 
-// toPcap makes pcap of pcapng.
+// toPcap converts pcapng to pcap.
 func toPcap(b []byte) ([]byte, error) {
 	if !bytes.HasPrefix(b, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
 		return b, nil
@@ -99,7 +99,7 @@ func toPcap(b []byte) ([]byte, error) {
 	}
 }
 
-// piece is what recut writes as one segment.
+// piece is one segment that recut writes.
 type piece struct {
 	at       time.Duration
 	up       bool

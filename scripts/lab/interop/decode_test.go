@@ -24,7 +24,7 @@ func fixture(t *testing.T, name string) (file string, data []byte) {
 	return file, data
 }
 
-// TestDecodeFixtures has both decoders read what siw said to siw.
+// TestDecodeFixtures lets both decoders read captures of siw talking to siw.
 func TestDecodeFixtures(t *testing.T) {
 	file, _ := fixture(t, "rping-ipv4-4096")
 	if err := judge(file, "", "Write", "Read Request", "Read Response", "Send"); err != nil {
@@ -53,7 +53,7 @@ func TestDecodersFindFaults(t *testing.T) {
 	}
 }
 
-// TestWalk reads the two FPDUs with markers that RFC 5044 prints (figures 5 and 6), and each with something wrong.
+// TestWalk reads the two FPDUs with markers of RFC 5044 (figures 5 and 6), and variants with one error each.
 //
 //req:rfc5044-4.2-1 rfc5044-4.3-5
 func TestWalk(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	"xwarp/ring/pcapng"
 )
 
-// pair is two engines on AF_XDP in namespaces; what a sends and receives is captured.
+// pair is two engines on AF_XDP in namespaces; the traffic of a is captured.
 type pair struct {
 	a, b *peer
 	mem  [2][]byte
@@ -103,8 +103,8 @@ func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 	return p
 }
 
-// TestEveryOpcode has tshark decode every message of RFC 5040 and RFC 7306 as our engine sends it, of lengths
-// from 0 to beyond 64 KiB, with markers and without.
+// TestEveryOpcode lets tshark decode every message of RFC 5040 and RFC 7306 that our engine sends, with lengths
+// from 0 to above 64 KiB, with and without markers.
 //
 //req:rfc5044-4.1-2 rfc5044-4.3-1 rfc5044-4.3-3 rfc5044-4.4-5 rfc5041-4.2-1 rfc5041-4.3-1 rfc5041-5.2-4 rfc5040-4.1-1
 //req:rfc5040-4.1-3 rfc6581-9.2-4 rfc7306-4.1-1 rfc7306-5.2-1 rfc7306-6.3-1
@@ -151,8 +151,7 @@ func TestEveryOpcode(t *testing.T) {
 	}
 }
 
-// program is every operation with many lengths, and what RFC 5040 has messages end with: nothing, one byte,
-// whole segments.
+// program posts every operation with many lengths, among them empty messages, one byte, and whole segments.
 func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 	lengths := []int{0, 1, 2, 3, 4, 5, 63, 64, 511, 512, 513, 1400, 1430, 1431, 2860, 40000,
 		1 << 16}

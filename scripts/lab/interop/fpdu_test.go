@@ -1,8 +1,7 @@
-// Package interop runs unmodified programs of rdma-core, over Linux's soft-iWARP in a virtual machine,
-// against this engine, and has tshark and a simple reader of its own decode what went over the link.
-// README.md says what was found.
+// Package interop runs unmodified programs of rdma-core over Linux's soft-iWARP in a virtual machine against
+// this engine. tshark and a simple reader of this package decode the traffic. README.md lists the observations.
 //
-// Nothing in this package's decoding uses packages mpa and ddp: what they write is judged here.
+// This package's decoding shares no code with packages mpa and ddp, whose output it checks.
 package interop
 
 import (

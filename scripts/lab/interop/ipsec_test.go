@@ -38,8 +38,8 @@ func TestXFRM(t *testing.T) {
 	}
 }
 
-// TestRpingOverESP runs rping over soft-iWARP and the ESP of Debian's kernel, against ours. No TCP is on the link, and
-// the kernel finds nothing wrong with what we send.
+// TestRpingOverESP runs rping over soft-iWARP and the ESP of Debian's kernel against ours. No TCP is on the link, and
+// the kernel counts no errors in our packets.
 func TestRpingOverESP(t *testing.T) {
 	if !*runLab {
 		t.Skip("make lab, LAB=1 or -lab runs this")

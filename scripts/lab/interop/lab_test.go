@@ -97,7 +97,7 @@ func compile(t *testing.T, args ...string) {
 	}
 }
 
-// xdpDevice opens one of ours on AF_XDP in the namespace beside the machine.
+// xdpDevice opens a device on AF_XDP in the namespace beside the machine.
 func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 	t.Helper()
 	err := b.net.Peer.Do(func() (err error) {
@@ -113,7 +113,7 @@ func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 	return d
 }
 
-// device opens one of ours in the namespace beside the machine.
+// device opens a device in the namespace beside the machine.
 func (b *bench) device(t *testing.T, transport string) *engine.Device {
 	t.Helper()
 	if transport == "xdp" {
@@ -143,10 +143,10 @@ func (b *bench) explain(t *testing.T) {
 
 var nextPort atomic.Uint32
 
-// port is one that no other test uses: what is left of a connection cannot disturb the next.
+// port returns a port that no other test uses: remains of a connection cannot disturb the next.
 func port() uint16 { return uint16(17000 + nextPort.Add(1)) }
 
-// captured runs f while tcpdump writes what passes the machine's link on port, and has both decoders judge that.
+// captured runs f while tcpdump captures the machine's link on port, and lets both decoders judge the capture.
 func (b *bench) captured(t *testing.T, port uint16, f func() error, opcodes ...string) []*session {
 	t.Helper()
 	dir := t.TempDir()
@@ -246,9 +246,8 @@ func ended(code int, err error) func(output string) error {
 	}
 }
 
-// pingEnded is ended for rping, which at its very end closes the event channel that a thread of its own still
-// waits on. Where that thread is slow it ends the program with an error, after everything was done; the link
-// tells whether it was.
+// pingEnded is ended for rping, which at its end closes the event channel that one of its threads still waits on. If
+// that thread is slow, the program exits with an error after all work is done; the capture shows whether it was.
 func pingEnded(code int, err error) func(output string) error {
 	return func(output string) error {
 		const late = "rdma_get_cm_event: Bad file descriptor"

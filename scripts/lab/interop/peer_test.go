@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// peer is a queue pair of ours that plays the part of a program of rdma-core.
+// peer is a queue pair of ours that acts as an rdma-core program.
 type peer struct {
 	t    *testing.T
 	dev  verbs.Device
@@ -24,7 +24,7 @@ type peer struct {
 	// received is called with each receive.
 	received func(verbs.Completion)
 	flushed  bool
-	// closing, when set, tells that the peer said good-bye: what it does not take any more is no error.
+	// closing, when set, reports whether the peer has announced its close: undelivered messages are then no error.
 	closing func() bool
 }
 
@@ -55,7 +55,7 @@ func (p *peer) register(mem []byte, access ddp.Access) verbs.MR {
 	return mr
 }
 
-// serve accepts one connection at addr; started is called when it can be reached. It returns the client's private data.
+// serve accepts one connection at addr, and calls started once it listens. It returns the client's private data.
 func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) (
 	[]byte, error) {
 	l, err := p.dev.Listen(at, verbs.ListenConfig{})
@@ -82,7 +82,7 @@ func (p *peer) post(wr verbs.SendWR) error {
 	return err
 }
 
-// until takes completions until done.
+// until polls completions until done.
 func (p *peer) until(ctx context.Context, done func() bool) error {
 	var c [16]verbs.Completion
 	for !done() {

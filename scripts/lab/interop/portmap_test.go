@@ -20,7 +20,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// xwarpd starts a daemon beside the machine, whose interface has these keys, and returns a program's device of it.
+// xwarpd starts a daemon beside the machine, with these keys for its interface, and returns a program's device.
 func (b *bench) xwarpd(t *testing.T, keys string) (d *daemon.Daemon, dev verbs.Device) {
 	t.Helper()
 	d, socket := b.daemon(t, keys)
@@ -66,14 +66,13 @@ func (b *bench) run(t *testing.T, command string) {
 	}
 }
 
-// mapping is a message of a port mapper as the link has it.
+// mapping is a port mapper message as captured on the link.
 type mapping struct {
 	from netip.Addr
 	portmapper.Message
 }
 
-// mappings returns what port mappers said to each other during f, and in the seconds after it: iwpmd repeats
-// an answer that nobody acknowledged.
+// mappings returns the port mapper messages during f and the seconds after it: iwpmd repeats unacknowledged answers.
 func (b *bench) mappings(t *testing.T, f func() error) (list []mapping) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "link.pcap")
@@ -97,8 +96,8 @@ func (b *bench) mappings(t *testing.T, f func() error) (list []mapping) {
 	return list
 }
 
-// exchanged compares messages with a Request of active, the answer to it, and an Ack if there is to be one. The machine
-// is slow: any of them may come again.
+// exchanged checks that messages are a Request of active, its answer, and an Ack if one is expected. On a slow machine
+// any of them may be repeated.
 func exchanged(list []mapping, active, passive netip.Addr, port uint16,
 	types ...portmapper.Type) error {
 	var seen strings.Builder
@@ -123,7 +122,7 @@ func exchanged(list []mapping, active, passive netip.Addr, port uint16,
 	return nil
 }
 
-// TestPortMapper has Debian's iwpmd, beside siw, ask xwarpd for listeners, and answer it.
+// TestPortMapper lets Debian's iwpmd, beside siw, ask xwarpd for listeners and answer its requests.
 func TestPortMapper(t *testing.T) {
 	b := need(t, vm.Siw{})
 	b.run(t, "iwpmd")

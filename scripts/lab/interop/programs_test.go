@@ -18,7 +18,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// verbsHost is the host's end of programs that were written for libibverbs: a daemon beside the machine, and xwarp run.
+// verbsHost runs libibverbs programs on the host: a daemon beside the machine, and xwarp run.
 type verbsHost struct {
 	net    *vm.Network
 	daemon *daemon.Daemon
@@ -50,7 +50,7 @@ type process interface {
 	Output() string
 }
 
-// hostProcess is one over xwarp run.
+// hostProcess is a process under xwarp run.
 type hostProcess struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -114,7 +114,7 @@ func (h *verbsHost) listens(port uint16) error {
 	return fmt.Errorf("no program listens on port %d", port)
 }
 
-// exchange is a server and a client of one program. PORT and PEER in their lines are what they say.
+// exchange is a server and a client of one program. PORT and PEER in their command lines are replaced.
 type exchange struct {
 	name, server, client   string
 	wantServer, wantClient string // regular expressions of what they must print
@@ -170,10 +170,9 @@ func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err er
 	return printed("server", s, x.wantServer)
 }
 
-// patient drops the machine's resets, so that a refused connect is tried again after a second: perftest's
-// client connects a second time, after the last message that it has from its server. That listens again when
-// its message is acknowledged, which is 40 ms later, and siw gives up where nobody listens. xwarp run tries
-// for a second by itself.
+// patient drops the machine's RSTs, so that TCP retries a refused connect after a second. perftest's client connects a
+// second time after the last message of its server, which only listens again once that message is acknowledged, 40 ms
+// later. siw gives up if nobody listens; xwarp run retries for a second.
 func patient(m *vm.VM) (undo func() error, err error) {
 	run := func(command string) error {
 		out, code, err := m.Run(command, time.Minute)
@@ -201,7 +200,7 @@ func printed(side string, p process, want string) error {
 	return nil
 }
 
-// rpings is rping with checks of each byte at both ends and on the link.
+// rpings runs rping and checks each byte at both ends and on the link.
 func rpings(size, count int, v6 bool) exchange {
 	line := fmt.Sprintf("rping -V -v -p PORT -S %d -C %d", size, count)
 	x := exchange{
@@ -252,8 +251,8 @@ func fios() (list []exchange) {
 	return list
 }
 
-// TestPrograms has one program speak with itself: here unmodified over xwarp run and xwarpd, in the machine
-// over Linux's soft-iWARP.
+// TestPrograms runs both ends of a program unmodified: one here over xwarp run and xwarpd, one in the machine over
+// Linux's soft-iWARP.
 func TestPrograms(t *testing.T) {
 	b := need(t, vm.Siw{})
 	h := newVerbsHost(t, b)

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// pinged checks what n iterations of rping with size bytes must have left on the link: for each of them two
-// Sends each way, one Read and one Write of size bytes, and a Write that brings back what the Read fetched.
-// Neither end's word counts here.
+// pinged checks the link's traffic of n iterations of rping with size bytes: for each, two Sends in each direction, one
+// Read and one Write of size bytes, and a Write with the data of the Read. It does not rely on either end's output.
 func (s *session) pinged(n, size int) error {
 	var read, written []byte
 	requests, sends := 0, 0
@@ -72,7 +71,7 @@ func (s *session) sums() (right, zero, other int) {
 	return right, zero, other
 }
 
-// TestPinged has the check of rping's captures see what is wrong with some.
+// TestPinged checks that pinged detects faulty captures.
 func TestPinged(t *testing.T) {
 	file, _ := fixture(t, "rping-ipv4-4096")
 	list, err := readCapture(file)

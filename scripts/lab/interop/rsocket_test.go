@@ -14,8 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// rsocket is our end of an rsocket of rdma-core, as far as rstream and riostream need it: byte streams over
-// RDMA Writes.
+// rsocket is our end of an rdma-core rsocket, as far as rstream and riostream need it: byte streams over RDMA Writes.
 //
 // Private data of Request and Reply, 40 bytes:
 //
@@ -55,8 +54,8 @@ type rsocket struct {
 	closed             bool
 	staged             []byte
 
-	// What the peer will send in all, in messages of unit bytes; 0: not known. Who gives it room that it
-	// does not need may do so when it has closed, and then Linux throws away what it has not sent yet.
+	// What the peer will send in total, in messages of unit bytes; 0: not known. Credits that it does not need may
+	// arrive after it has closed, and Linux then discards its unsent data.
 	expect, unit     int
 	granted, arrived int    // bytes
 	allowed          uint16 // messages
@@ -109,7 +108,7 @@ func (r *rsocket) receive(id uint64) {
 
 func base(mr verbs.MR) uint64 { return uint64(mr.SGE(0, 0).TO) }
 
-// private returns what the peer must know of our buffers.
+// private returns the private data that describes our buffers.
 func (r *rsocket) private() []byte {
 	b := []byte{1, 2, rsDepth >> 8, rsDepth & 0xff, 0, 0, 0, 1}
 	for _, x := range []struct {
@@ -123,7 +122,7 @@ func (r *rsocket) private() []byte {
 	return b
 }
 
-// meet takes the peer's private data.
+// meet reads the peer's private data.
 func (r *rsocket) meet(b []byte) error {
 	if len(b) < 40 || b[0] != 1 || b[1] != 2 {
 		return fmt.Errorf("private data %x is no rsocket's on a little-endian host", b)
@@ -137,7 +136,7 @@ func (r *rsocket) meet(b []byte) error {
 	return nil
 }
 
-// message takes one Send of the peer.
+// message handles one Send of the peer.
 func (r *rsocket) message(c verbs.Completion) {
 	m := binary.LittleEndian.Uint32(r.msgs.Bytes()[4*c.ID:])
 	op, n := m>>29, int(m&0x1fffffff)
@@ -186,14 +185,14 @@ func (r *rsocket) say(op uint32, n int) error {
 		op<<29|uint32(n)&0x1fffffff)})
 }
 
-// settle waits until nothing that we sent is under way, so that its memory can be used again.
+// settle waits until no message of ours is under way, so that its memory can be reused.
 func (r *rsocket) settle(ctx context.Context) error {
 	err := r.until(ctx, func() bool { return r.busy == 0 })
 	r.sbufAt = 0
 	return err
 }
 
-// credits gives back what was read.
+// credits grants the peer the room that reading has freed.
 func (r *rsocket) credits() error {
 	if r.closed || r.enough() || r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
 		return nil
@@ -224,7 +223,7 @@ func (r *rsocket) enough() bool {
 	return int(int16(r.allowed-r.messages)) > left+4
 }
 
-// sendMap shows iomem to the peer, as offset 0 of its iomap.
+// sendMap offers iomem to the peer, as offset 0 of its iomap.
 func (r *rsocket) sendMap() error {
 	le := binary.LittleEndian
 	b := le.AppendUint64(make([]byte, 8), base(r.iomem))
@@ -301,7 +300,7 @@ func (r *rsocket) recv(ctx context.Context, n int) ([]byte, error) {
 	return b, nil
 }
 
-// shut closes. Both sides say so by a Send; the peer's close may come while ours is under way, and takes it with it.
+// shut closes. Both sides announce it by a Send; the peer's close may discard ours if they cross.
 func (r *rsocket) shut(ctx context.Context) error {
 	if !r.closed {
 		err := firstError(r.say(opCtrl, ctrlDisconnect), func() error {

@@ -71,7 +71,7 @@ func (x rtest) rstream(ctx context.Context, r *rsocket) error {
 }
 
 // riostream is our side: 16 bytes each way, then Writes into the other's iomap. The last byte of a transfer
-// tells its number.
+// is its number.
 func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 	var c counter
 	mem := r.iomem.Bytes()

@@ -86,7 +86,7 @@ func (h *ikeHosts) script(t *testing.T, m *vm.VM, script string) string {
 	return out
 }
 
-// protect has both hosts protect TCP between them, and starts xwarpd anew.
+// protect configures IPsec for TCP between both hosts, and restarts xwarpd.
 func (h *ikeHosts) protect(t *testing.T, mode esp.Mode, v6 bool) {
 	t.Helper()
 	for _, m := range []*vm.VM{h.ours, h.siw} {
@@ -174,7 +174,7 @@ type ikeState struct {
 	}
 }
 
-// state asks xwarp.
+// state runs xwarp.
 func (h *ikeHosts) state(t *testing.T) (s ikeState) {
 	t.Helper()
 	for _, command := range []string{"status", "resource show qp"} {
@@ -198,7 +198,7 @@ func (s *ikeState) payloadIn() uint64 {
 	return s.QP[0].In
 }
 
-// pings runs rping in both directions of connecting.
+// pings runs rping with either side as the client.
 func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 	t.Helper()
 	const options = "-V -S 16384 -C 20 -p 7174"
@@ -281,7 +281,7 @@ func (h *ikeHosts) test(t *testing.T, mode esp.Mode, v6 bool, mtu int) {
 	})
 }
 
-// ping starts a client of ours that goes on, against a server of soft-iWARP.
+// ping starts a long-running client of ours against a soft-iWARP server.
 func (h *ikeHosts) ping(t *testing.T) (client, server *vm.Process) {
 	t.Helper()
 	server, err := h.siw.Spawn("timeout --foreground 300 rping -s -V -P -S 4096 -p 7174")
@@ -299,7 +299,7 @@ func (h *ikeHosts) ping(t *testing.T) (client, server *vm.Process) {
 	return client, server
 }
 
-// testRekey replaces the SAs 20 times below one connection, and has the peer delete them once.
+// testRekey replaces the SAs 20 times under one connection; once the peer deletes them.
 func (h *ikeHosts) testRekey(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
@@ -337,8 +337,8 @@ func (h *ikeHosts) testKill(t *testing.T) {
 	link()
 }
 
-// testClock sets the clock of each host forward and back below one connection, whose SAs charon replaces each time: the
-// kernel's SAs expire by that clock.
+// testClock sets the clock of each host forward and back under one connection. charon replaces its SAs each time,
+// because the kernel's SAs expire by that clock.
 func (h *ikeHosts) testClock(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
@@ -359,7 +359,7 @@ func (h *ikeHosts) testClock(t *testing.T) {
 	link()
 }
 
-// testPorts has charon add policies of the server's port below a connection, which goes on over the SAs of those.
+// testPorts lets charon add policies of the server's port under a connection, which then uses their SAs.
 func (h *ikeHosts) testPorts(t *testing.T) {
 	link := h.capture(t)
 	client, server := h.ping(t)
@@ -399,8 +399,8 @@ func (h *ikeHosts) countSAs(t *testing.T, link func() [][]byte, n int) {
 	}
 }
 
-// testSecret has a client connect while the hosts have different secrets: it fails and says why, nothing leaves in the
-// clear, and it connects as soon as the secrets are the same.
+// testSecret lets a client connect while the hosts have different secrets: it fails and says why, and nothing is sent
+// in the clear. With equal secrets it connects.
 func (h *ikeHosts) testSecret(t *testing.T) {
 	link := h.capture(t)
 	change := func(from, to string) {
@@ -449,8 +449,8 @@ func (h *ikeHosts) await(t *testing.T, client *vm.Process, right func(*ikeState)
 	t.Fatalf("it stays so: %s\n%s", text, client.Output())
 }
 
-// capture begins a capture at our machine. The function that it returns ends it, and judges: no TCP in the clear, no
-// pair of SPI and sequence number twice. It returns the packets of ESP.
+// capture starts a capture at our machine. The returned function ends it, checks that there is no TCP in the clear and
+// no pair of SPI and sequence number twice, and returns the ESP packets.
 func (h *ikeHosts) capture(t *testing.T) func() [][]byte {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "link.pcap")

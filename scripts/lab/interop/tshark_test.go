@@ -18,9 +18,8 @@ type decoded struct {
 	complaints       []string       // malformed, and expert information of level error
 }
 
-// tsharkArgs make tshark 4.0 find MPA on any port, and keep it from taking what is inside a Send for
-// something else: 16 bytes of rping look like the start of RPC-over-RDMA, and the 4 of rsockets are then too
-// short for it.
+// tsharkArgs make tshark 4.0 find MPA on any port, and keep it from decoding the payload of Sends: 16 bytes of rping
+// look like the start of RPC-over-RDMA, and the 4 of rsockets are then too short for it.
 var tsharkArgs = []string{"-n", "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol",
 	"rpcordma", "--disable-protocol", "smb_direct",
 	"-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"}
@@ -78,7 +77,7 @@ func (d *decoded) read(r io.Reader) error {
 					d.bad++
 				}
 			} else if m := opcodeLine.FindStringSubmatch(line); m != nil {
-				// 4.0 has no word for Immediate Data
+				// 4.0 has no name for Immediate Data
 				if n := strings.Index("0123456789abcdef", m[2]); m[1] == "Unknown" {
 					m[1] = opcodes[n]
 				}
@@ -89,8 +88,8 @@ func (d *decoded) read(r io.Reader) error {
 	return lines.Err()
 }
 
-// judge decodes a capture with the reader of this package and with tshark, and compares what they found. want
-// are the opcodes that must occur, and no others may.
+// judge decodes a capture with the reader of this package and with tshark, and compares the results. Exactly the
+// opcodes of want must occur.
 //
 // tshark 4.0 reads streams without markers as they were captured, also when a segment holds several FPDUs or
 // an FPDU is spread over several segments (as long as it begins with the header of a segment). With markers
@@ -101,11 +100,10 @@ func (d *decoded) read(r io.Reader) error {
 //   - It counts over the last segment only when an FPDU is spread over several.
 //   - When one side asked for markers it looks for them in both directions.
 //
-// After the first of them it never finds the stream again, and says nothing: the rest is "TCP segment of a
-// reassembled PDU". So for streams with markers judge gives tshark a file with the same bytes at the same
-// sequence numbers, cut so that each FPDU has a segment of its own, and leaves out what blind names: those
-// are judged by this package's reader alone, 1 of 128. It does the same where TCP sent a segment again, which
-// tshark would count twice.
+// After the first of them it silently loses the stream: the rest is "TCP segment of a reassembled PDU". For streams
+// with markers judge therefore gives tshark a file with the same bytes at the same sequence numbers and one FPDU for
+// each segment. It leaves out the FPDUs of blind, 1 of 128, which only this package's reader judges. It does the same
+// if TCP retransmitted a segment, which tshark would count twice.
 func judge(file, scratch string, want ...string) error {
 	list, err := readCapture(file)
 	if err != nil {

@@ -59,10 +59,10 @@ func (u *ucmatose) receive(ctx context.Context) error {
 	return u.wrong
 }
 
-// TestUcmatose runs unmodified ucmatose against ours. As a client it says nothing before the server has sent,
-// which MPA forbids the server (RFC 5044, 7.1.2, rule 3) unless the client's stack announces an RTR message:
-// siw does with peer_to_peer=1, which this machine has, besides mpa_crc_required=1 and mpa_crc_strict=1.
-// Between two siw ends it runs without, because siw does not keep the rule.
+// TestUcmatose runs unmodified ucmatose against ours. As a client it sends nothing before the server has sent, but MPA
+// forbids the server to send first (RFC 5044, 7.1.2, rule 3) unless the client's stack announces an RTR message. siw
+// does so with peer_to_peer=1, which this machine has, besides mpa_crc_required=1 and mpa_crc_strict=1. Two siw ends do
+// not need it, because siw ignores the rule.
 func TestUcmatose(t *testing.T) {
 	b := need(t, vm.Siw{PeerToPeer: true, CRC: true, CRCStrict: true})
 	for _, transport := range []string{"xdp", "kernel"} {

@@ -1,10 +1,10 @@
-// Command kernelpeer is one end of a TCP connection of the kernel that it runs on, for tests that compare what that
-// kernel counted with what the other end counted.
+// Command kernelpeer is one end of a kernel TCP connection, for tests that compare the kernel's counters with those of
+// the other end.
 //
 //	kernelpeer listen|dial ADDRESS BYTES
 //
-// It reads BYTES bytes, sends as many, the last one alone when the others are acknowledged, waits for the other end's
-// FIN, and prints the connection's TCP_INFO as one line of JSON.
+// It reads BYTES bytes and sends as many, the last one alone once the others are acknowledged. Then it waits for the
+// other end's FIN and prints the connection's TCP_INFO as one line of JSON.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 // patience bounds a connection.
 const patience = 2 * time.Minute
 
-// interval is how often the kernel is asked for what is not acknowledged.
+// interval is the polling interval for unacknowledged bytes.
 const interval = 20 * time.Millisecond
 
 func main() {
@@ -80,9 +80,9 @@ func connect(role, address string) (net.Conn, error) {
 	return l.Accept()
 }
 
-// acknowledged waits until everything that was sent is. The last byte, alone, changes a counter of the AccECN option,
-// so that its acknowledgement has one: until then the kernel estimates what acknowledgements without it would have
-// said.
+// acknowledged waits until everything sent is acknowledged. The last byte, sent alone, changes a counter of the AccECN
+// option, so its acknowledgement carries the option. Until then the kernel estimates the counters that acknowledgements
+// without the option leave out.
 func acknowledged(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	for unsent := 1; unsent > 0 && err == nil; time.Sleep(interval) {

@@ -48,7 +48,7 @@ name = "eth0"
 	if d.p, err = m.vm.Spawn("exec " + command); err != nil {
 		return nil, err
 	}
-	// The socket is there last.
+	// The socket appears last.
 	_, err = m.runScript(fmt.Sprintf("until %s status --socket %s; do kill -0 %d; sleep 0.2; done",
 		xwarp,
 		d.socket, d.p.Pid()))
@@ -63,7 +63,7 @@ name = "eth0"
 	return nil, errors.New(output.LastLine(d.p.Output()))
 }
 
-// status says how the daemon's device has its frames.
+// status returns the modes of the daemon's device.
 func (d *daemon) status() (string, error) {
 	out, err := d.m.runScript(xwarp + " status --json --socket " + d.socket)
 	if err != nil {
@@ -85,7 +85,7 @@ func (d *daemon) status() (string, error) {
 	return v.Devices[0].XDPMode + ", " + v.Devices[0].Copy + ", " + v.Devices[0].Transmit, nil
 }
 
-// stop ends it in order.
+// stop ends the daemon in order.
 func (d *daemon) stop() error {
 	if err := d.p.Signal(syscall.SIGTERM); err != nil {
 		return err

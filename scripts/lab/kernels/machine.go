@@ -13,7 +13,7 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// The machine has two hosts, network namespaces joined by a veth pair; itself it is on the lab's network.
+// The machine has two hosts: network namespaces joined by a veth pair. The machine itself is on the lab's network.
 const (
 	hostA, hostB = "a", "b"
 	addrB        = "192.0.2.2"
@@ -22,7 +22,7 @@ const (
 	payloadMiB   = 2
 )
 
-// patience bounds one command in a machine that shares two processors with everything else.
+// patience is the timeout of one command, for a machine that shares two processors with other work.
 const patience = 10 * time.Minute
 
 type machine struct {
@@ -70,7 +70,7 @@ func (m *machine) runScript(script string) (string, error) {
 	return m.vm.Script(m.log, script, patience)
 }
 
-// in is a command in a host's namespace.
+// in returns a command that runs in a host's namespace.
 func in(host, command string) string { return "ip netns exec " + host + " " + command }
 
 // here runs a command of xwarp on this computer, in the namespace beside the machine.
@@ -85,7 +85,7 @@ func (m *machine) here(args ...string) (string, error) {
 	return string(out), err
 }
 
-// addr is the machine's on the lab's network.
+// addr is the machine's address on the lab's network.
 func (m *machine) addr() netip.Addr { return m.vm.Addr4 }
 
 func (m *machine) close() error {

@@ -1,12 +1,12 @@
-// Command kernels tries xwarp on kernels from the one below the oldest that it works on to the newest that Debian
-// has, for amd64 and arm64, in virtual machines, and writes a table of kernel by what was tried. Run it through
-// make kernels, as root; scripts/lab/kernels/build.sh makes what the machines boot from.
+// Command kernels tests xwarp on Debian kernels in virtual machines, from one that is too old to the newest, for amd64
+// and arm64, and writes a table of results by kernel. Run it through make kernels, as root;
+// scripts/lab/kernels/build.sh builds the images.
 //
 //	go run ./scripts/lab/kernels [-out FILE] [-only REGEXP] [-try REGEXP] BUILD
 //
-// BUILD holds the programs for amd64 and, in the directory arm64, for arm64. A cell says ok with figures that show
-// it (they compare ways of one machine, and say nothing of real processors), or what the user is told where it
-// does not work. The log of each machine is beside the programs. Status 1: something failed.
+// BUILD holds the programs for amd64 and, in the directory arm64, for arm64. A cell has ok with figures, or the
+// message that a user gets if it does not work. Figures compare modes of one machine, not real processors. The log of
+// each machine is beside the programs. Status 1: something failed.
 package main
 
 import (
@@ -40,7 +40,7 @@ type options struct {
 // kernel is one of scripts/lab/kernels/build.sh.
 type kernel struct {
 	name, title string
-	old         bool // older than xwarp needs: what does not work must say so
+	old         bool // older than xwarp needs: failures must say so
 }
 
 var kernels = []kernel{
@@ -62,7 +62,7 @@ byte by byte. Figures compare ways of one machine with each other; they say noth
 
 `
 
-// run tries everything on every kernel, one machine at a time, and returns how many cells of the table have failed.
+// run runs all trials on every kernel, one machine at a time, and returns the number of failed cells.
 func run(ctx context.Context, o *options, build string) (failed int, err error) {
 	if o.build, err = filepath.Abs(build); err != nil {
 		return 0, err
@@ -147,7 +147,7 @@ func tryKernel(ctx context.Context, k kernel, arch string, o *options,
 // floor is the text that a message must have on a kernel that is too old.
 const floor = "6.6"
 
-// excused makes what an old kernel does not have no failure, as long as the user is told which one has it.
+// excused accepts a failure on a kernel that is too old, if the message names the kernel that is needed.
 func (k kernel) excused(err error) error {
 	if err == nil || !k.old || errors.Is(err, table.ErrNotOffered) ||
 		!strings.Contains(err.Error(), floor) {

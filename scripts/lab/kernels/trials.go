@@ -30,7 +30,7 @@ var trials = []struct {
 	{"put / get over the kernel's sockets", sockets},
 }
 
-// release is this computer's kernel, which the machines' peer has.
+// release is the kernel of this computer, which is the machines' peer.
 func release() string {
 	var u syscall.Utsname
 	syscall.Uname(&u)
@@ -44,7 +44,7 @@ func release() string {
 	return b.String()
 }
 
-// doctor mends what it can on both hosts, and must then find nothing that fails.
+// doctor runs doctor --fix on both hosts; after it no check may fail.
 func doctor(m *machine) (text string, err error) {
 	for _, h := range []string{hostA, hostB} {
 		out, err := m.runScript(in(h, xwarp+" doctor --fix --interface eth0 --json --state "+
@@ -59,7 +59,7 @@ func doctor(m *machine) (text string, err error) {
 	return text, nil
 }
 
-// tooOld is a message that names the kernel which xwarp needs.
+// tooOld matches a message that names the kernel that xwarp needs.
 var tooOld = regexp.MustCompile(`.*\b` + regexp.QuoteMeta(floor) + `\b.*`)
 
 var testLine = regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): (\S+)`)
@@ -133,7 +133,7 @@ func demo(flags string) func(*machine) (string, error) {
 	}
 }
 
-// transmit has doctor measure; the peer's program lets a veth take live frames.
+// transmit runs doctor --measure; a veth accepts live frames only with an XDP program at the peer.
 func transmit(m *machine) (string, error) {
 	d, err := m.daemon(hostB, "")
 	if err != nil {
@@ -161,7 +161,7 @@ func transmit(m *machine) (string, error) {
 	return "", errors.New("doctor says nothing about transmit")
 }
 
-// moved puts the payload and gets it back by commands that run shell scripts; both print JSON.
+// moved puts the payload and gets it back by shell scripts that print JSON.
 func (m *machine) moved(run func(args ...string) (string, error), flags ...string) (string, error) {
 	var put, get output.Moved
 	out, err := run(append([]string{"put", payload, "--json", "--to"}, flags...)...)
@@ -211,7 +211,7 @@ func daemons(m *machine) (text string, err error) {
 	return how + ", " + text, err
 }
 
-// virtio puts from this computer into the machine, over its virtual card.
+// virtio puts from this computer to the machine, over its virtual card.
 func virtio(m *machine) (text string, err error) {
 	d, err := m.daemon("", export)
 	if err != nil {

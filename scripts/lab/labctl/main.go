@@ -1,9 +1,9 @@
-// Command labctl boots lab machines for a script or for trying something by hand.
+// Command labctl boots lab machines for scripts and manual use.
 //
 //	go run ./scripts/lab/labctl [flags] [where: command]...
 //
 // Each argument runs a shell command in machine 0, 1, ... ("0: ibv_devinfo") or in the peer namespace ("peer:
-// ping -c1 10.77.0.10"). One that ends in & goes on in the background, and is printed and killed at the end.
+// ping -c1 10.77.0.10"). One that ends in & runs in the background; at the end it is killed and its output printed.
 // The exit code is that of the first command that fails. With -hold the lab stays until SIGINT or SIGTERM,
 // and more commands are read from standard input, one per line.
 package main
@@ -89,7 +89,7 @@ func (l *lab) runTests(ctx context.Context, count, mtu int, siw vm.Siw, capture 
 	return 0, nil
 }
 
-// servePeer runs the commands of standard input until ctx ends. The end of input alone does not end the lab.
+// servePeer runs commands from standard input until ctx ends. EOF alone does not end the lab.
 func (l *lab) servePeer(ctx context.Context) {
 	lines := make(chan string)
 	go func() {
@@ -146,7 +146,7 @@ func (l *lab) command(text string) (code int, err error) {
 func (l *lab) close() error {
 	var errs []error
 	for i, p := range l.background {
-		// A moment for what ends by itself now that the other side is done.
+		// Give commands time to end by themselves after the other side has.
 		if _, err := p.Wait(time.Second); err != nil {
 			errs = append(errs, p.Kill())
 		}

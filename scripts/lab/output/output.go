@@ -1,4 +1,4 @@
-// Package output reads what commands of xwarp print, for the lab's tables.
+// Package output parses the output of xwarp commands for the lab's tables.
 package output
 
 import (
@@ -10,7 +10,7 @@ import (
 
 var object = regexp.MustCompile(`(?ms)^\{.*\}`)
 
-// JSON reads the object in what a command printed with --json, beside other words of its.
+// JSON decodes the object in the output of a command with --json, which may contain other text.
 func JSON(out string, v any) error {
 	if err := json.Unmarshal([]byte(object.FindString(out)), v); err != nil {
 		return fmt.Errorf("%w in %q", err, LastLine(out))
@@ -18,13 +18,13 @@ func JSON(out string, v any) error {
 	return nil
 }
 
-// LastLine is where a command that fails says why.
+// LastLine returns the last line of output, in which a failed command gives the reason.
 func LastLine(out string) string {
 	out = strings.TrimSpace(out)
 	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
-// Moved is what put and get print.
+// Moved is the output of put and get.
 type Moved struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
@@ -33,7 +33,7 @@ type Moved struct {
 // Rate is in MiB/s.
 func (m Moved) Rate() float64 { return float64(m.Bytes) / (1 << 20) / m.Seconds }
 
-// Doctor says what xwarp doctor --fix mended and warns of. What failed is an error.
+// Doctor summarises what xwarp doctor --fix fixed and warned about. A failed check is an error.
 func Doctor(out string) (string, error) {
 	var v struct {
 		Lines []struct {

@@ -10,7 +10,7 @@ package proto
 // PortName is the name of the virtio-serial port.
 const PortName = "xwarp.lab"
 
-// Output is the text that a command has printed since the last read, or its exit, after which nothing follows.
+// Output is the text that a command has printed since the last read, or its exit, which is the last Output.
 type Output struct {
 	Data  []byte // of its standard output and standard error
 	Ended bool

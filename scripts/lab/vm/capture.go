@@ -79,8 +79,8 @@ var droppedLine = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
 
 // Stop ends the capture once the frames sent before the call are in the file.
 func (c *Capture) Stop() error {
-	// What tcpdump has taken when the signal comes, it writes; what waits for it in the kernel is lost. Where
-	// the processor is busy, that takes a while.
+	// On the signal tcpdump writes the frames that it has read; those still in the kernel are lost. On a busy processor
+	// reading takes a while.
 	size := int64(-1)
 	for range 60 {
 		i, err := os.Stat(c.File)
@@ -105,5 +105,5 @@ func (c *Capture) Stop() error {
 	}
 }
 
-// settle is how long a capture must not grow to be taken for complete.
+// settle is how long a capture must not grow to count as complete.
 const settle = 500 * time.Millisecond

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestDeathIsExplained ends a machine in two ways under its test: what runs at that time, and Close, tell what the
-// machine died of.
+// TestDeathIsExplained ends a machine during its test in two ways: the errors of the running command and of Close give
+// the cause.
 func TestDeathIsExplained(t *testing.T) {
 	Need(t)
 	for _, tc := range []struct {

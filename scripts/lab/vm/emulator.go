@@ -18,7 +18,7 @@ import (
 // SharePath is where a machine has Options.Share.
 const SharePath = "/share"
 
-// noOffloads are the properties with which virtio-net shows only packets that could have been on a wire.
+// noOffloads are the properties with which virtio-net passes only packets that can be on a wire.
 const noOffloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
 	"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
 
@@ -108,7 +108,7 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	return nil
 }
 
-// emulator is the program: the host's, or one that the builds fetched because the host's is too old.
+// emulator is the qemu program: the host's, or one that the builds downloaded because the host's is too old.
 func emulator(o Options) string {
 	name, fetched := "qemu-system-x86_64", "qemu"+newest
 	if o.arch == "arm64" {
@@ -123,7 +123,7 @@ func emulator(o Options) string {
 	return name
 }
 
-// board is what machines with a processor have around it.
+// board are the machine options for each processor.
 type board struct{ machine, cpu, console, root string }
 
 func (o *Options) board() board {
@@ -136,17 +136,17 @@ func (o *Options) board() board {
 	return board{"pc", "max", "ttyS0", "root"}
 }
 
-// minMaxCPUs is the smallest number of processors that a machine may get while it runs. Where that is 1, the emulator
-// translates locked instructions to plain ones. Linux on amd64 has no other memory barrier between its drivers and the
-// emulator's devices, which run in another thread: now and then a driver and a device both miss that the other has
-// work, and the network or the root's file system falls silent.
+// minMaxCPUs is the smallest maximum number of processors of a machine (maxcpus). With 1 the emulator translates locked
+// instructions to plain ones. Linux on amd64 has no other memory barrier between its drivers and the emulator's
+// devices, which run in another thread. Sometimes a driver and a device then both miss the other's work, and the
+// network or the root file system stalls.
 const minMaxCPUs = 2
 
-// machine is all but its network cards.
+// machine returns the options of a machine except for its network cards.
 func (v *VM) machine(o Options) []string {
 	b, cpus := o.board(), max(o.CPUs, 1)
 	// Each message of the kernel is on the console; an oops ends the machine by a panic, and a panic ends the
-	// emulator. no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
+	// emulator. no_timer_check: a kernel with little processor time assumes that the timer is dead, and stops.
 	args := []string{
 		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// golden is a file of testdata: for each case its name, and indented what was seen.
+// golden is a file of testdata: the name of each case, and indented the observation.
 type golden struct {
 	want map[string]string
 	seen strings.Builder
 }
 
-// check runs one case. What is seen depends on how long one waits for it, so that on a busy machine a case
-// which is seen otherwise than the file has it is tried again with more patience.
+// check runs one case. The observation depends on the waiting time. On a busy machine a case that differs from the file
+// is repeated with a longer wait.
 func (g *golden) check(t *testing.T, file, name string, run func(quiet time.Duration) string) {
 	t.Helper()
 	if g.want == nil && !*update {
@@ -53,7 +53,7 @@ func (g *golden) load(t *testing.T, file string) {
 	}
 }
 
-// done writes the file, if that was asked for.
+// done writes the file with -update.
 func (g *golden) done(t *testing.T, file string) {
 	t.Helper()
 	if *update && !t.Failed() {

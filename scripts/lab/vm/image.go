@@ -12,11 +12,10 @@ import (
 // errNotBuilt says that scripts/lab/build.sh has not run.
 var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab; for the newest kernel scripts/lab/drivers/build.sh, for others scripts/lab/kernels/build.sh), as root")
 
-// newest is behind the names of what machines with Options.Newest boot from.
+// newest is the suffix of the images for machines with Options.Newest.
 const newest = "-newest"
 
-// Dir is where build.sh puts what machines boot from: $LAB_DIR, or build/lab in the repository around the
-// working directory.
+// Dir is where build.sh puts the images: $LAB_DIR, or build/lab in the repository around the working directory.
 func Dir() (string, error) {
 	if dir := os.Getenv("LAB_DIR"); dir != "" {
 		return dir, nil
@@ -52,7 +51,7 @@ func built(suffix string) (string, error) {
 	return dir, nil
 }
 
-// Newest says which kernel and which emulator machines with Options.Newest have.
+// Newest returns the kernel and the emulator of machines with Options.Newest.
 func Newest() (string, error) {
 	dir, err := built(newest)
 	if err != nil {
@@ -62,7 +61,7 @@ func Newest() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// KernelOf says which version a kernel of scripts/lab/kernels/build.sh has, and for which processor it is.
+// KernelOf returns the version and processor of a kernel of scripts/lab/kernels/build.sh.
 func KernelOf(name string) (version, arch string, err error) {
 	dir, err := built("-" + name)
 	if err != nil {
@@ -78,8 +77,7 @@ func KernelOf(name string) (version, arch string, err error) {
 	return version, arch, nil
 }
 
-// Need ends the test unless the lab is built: it skips when nobody asked for the lab, and fails when LAB=1 is
-// in the environment.
+// Need ends the test unless the lab is built: it fails with LAB=1 in the environment, and skips otherwise.
 func Need(t testing.TB) {
 	t.Helper()
 	need(t, "")

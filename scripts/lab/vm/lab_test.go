@@ -206,9 +206,9 @@ func tools(server *VM) []tool {
 	)
 }
 
-// errEarly says that a tool failed because its server's first Send came together with the Reply: siw as
-// responder does not wait for the initiator's first FPDU, and siw as initiator gives up when an FPDU is there
-// before it has looked at the Reply. That is luck, and tried again.
+// errEarly means that a tool failed because its server's first Send arrived together with the Reply. siw as responder
+// does not wait for the initiator's first FPDU, and siw as initiator gives up if an FPDU arrives before it has read the
+// Reply. This happens at random, so the test retries.
 var errEarly = errors.New("an FPDU came before the initiator had sent one")
 
 // early reports whether the capture shows that: FPDUs of the server, none of the client.
@@ -300,8 +300,8 @@ func runTool(server, client *VM, tl tool, dir string) (data []byte, printed stri
 	return data, printed, err
 }
 
-// TestMarkersRejected captures how siw rejects markers, and that it takes the same peer without them. The
-// next connection makes the next try.
+// TestMarkersRejected captures siw's rejection of markers, and its acceptance of the same peer without them on the next
+// connection.
 func TestMarkersRejected(t *testing.T) {
 	server, _ := pair(t)
 	const port = 7188
@@ -373,7 +373,7 @@ func tshark(file string) error {
 	return nil
 }
 
-// orExit stands for the error of a command that ran and said no.
+// orExit returns err, or an error for a nonzero exit code.
 func orExit(err error) error {
 	if err == nil {
 		return errors.New("it says that it failed")

@@ -8,12 +8,11 @@
 //	└─────────────────┘        └──────────────────────┘            │siw0 on eth0      │
 //	                                                               └──────────────────┘
 //
-// The program under test owns xw0, with a native XDP program if it likes: the bridge is in a namespace of its
-// own, and every offload that would show a packet which never was on a wire is off. Both namespaces have no
-// name; they and all that is in them vanish with the process that made them, however it ends, and so do the
-// machines and the captures.
+// The program under test owns xw0 and may attach a native XDP program: the bridge is in a namespace of its own, and
+// offloads that would show packets which cannot be on a wire are off. Both namespaces have no name. They, their
+// contents, the machines and the captures vanish with the process that created them, however it ends.
 //
-// What the machines boot from is made by scripts/lab/build.sh; a test begins with Need.
+// scripts/lab/build.sh builds the images; a test begins with Need.
 package vm
 
 import (
@@ -35,27 +34,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Siw says how the driver is loaded. The zero value is the driver with Linux's defaults: revision 2, CRC only
-// when the peer wants it; and with one fault healed, see Stock.
+// Siw are the driver's parameters. The zero value is the driver with Linux's defaults: revision 2, CRC only if
+// the peer requests it; and with one bug fixed, see Stock.
 type Siw struct {
 	CRC        bool // mpa_crc_required: ask for CRC in Requests and Replies
 	CRCStrict  bool // mpa_crc_strict: refuse a peer whose C bit differs from ours
 	PeerToPeer bool // peer_to_peer: as initiator ask for an RTR
 	Revision   int  // of the Requests it sends, 1 or 2; 0 means 2
-	// leave in the fault that a responder overlooks FPDUs which arrive just after its Reply, until more
-	// bytes come
+	// keep the bug that a responder overlooks FPDUs which arrive just after its Reply, until more
+	// bytes arrive
 	Stock bool
 }
 
-// Options of one machine. The zero value of each field means what its comment says.
+// Options of one machine. The comment of each field gives the meaning of its zero value.
 type Options struct {
 	Network *Network // where to plug it in; nil = a network of its own, closed with it
-	// instead of Network: these cards, which the machine leaves as they are, and no soft-iWARP
+	// instead of Network: these cards, left unconfigured, and no soft-iWARP
 	NICs      []NIC
 	Newest    bool   // the newest kernel, as scripts/lab/drivers/build.sh has it
 	Kernel    string // one of scripts/lab/kernels/build.sh, by its name there
 	NoSiw     bool   // no soft-iWARP: eth0 is the program's
-	Share     string // a directory of the host that the machine has, read-only, as SharePath; "" = none
+	Share     string // a directory of the host, mounted read-only at SharePath; "" = none
 	CPUs      int    // 0 = 1
 	MemoryMiB int    // 0 = 512
 	Siw       Siw    // soft-iWARP on eth0
@@ -66,7 +65,7 @@ type Options struct {
 	arch string // the machine's processor, as Debian calls it
 }
 
-// bootTimeout is the time until commands can be run, and that of the first ones: 10 s on an idle machine.
+// bootTimeout bounds the boot, and the first commands: 10 s on an idle machine.
 const bootTimeout = 15 * time.Minute
 
 // VM is a running machine. All methods may be called from any goroutine.

@@ -15,7 +15,7 @@ import (
 // Netns is a network namespace that lives as long as it is not closed and something runs in it.
 type Netns struct{ *topo.Namespace }
 
-// NewNetns makes an empty namespace, in which only lo exists, and is up.
+// NewNetns creates a namespace with only lo, which is up.
 func NewNetns() (*Netns, error) {
 	n, err := topo.NewNamespace()
 	if err != nil {
@@ -28,7 +28,7 @@ func NewNetns() (*Netns, error) {
 func (n *Netns) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
 
 // Run runs a program inside n and returns what it printed, standard error included, and its exit code.
-// err is set only when it could not be run or did not end in time.
+// err is set only if it could not be run or did not end in time.
 func (n *Netns) Run(timeout time.Duration, name string, arg ...string) (out string, code int,
 	err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

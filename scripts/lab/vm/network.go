@@ -13,7 +13,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// Names and addresses inside a Network. They need not be unique on the host: nothing of them is visible outside.
+// Names and addresses inside a Network. They need not be unique on the host, because they are not visible outside.
 const (
 	PeerLink = "xw0"  // the device of the peer namespace
 	hubLink  = "hub0" // its other end, a port of the bridge
@@ -63,7 +63,7 @@ func (n *Network) build() (err error) {
 		return err
 	}
 	if err := n.hub.Do(func() error {
-		// The hub only forwards frames: it shall not speak itself.
+		// The hub only forwards frames and must not send any itself.
 		return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
 	}); err != nil {
 		return err

@@ -16,19 +16,19 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// agent is the host's end of the conversation with the guest agent.
+// agent is the host's end of the connection to the guest agent.
 type agent struct {
 	*rpc.Client
 	conn *os.File
 }
 
-// answerTimeout is how long the agent may take for what needs no waiting.
+// answerTimeout is the timeout of requests that the agent answers at once.
 const answerTimeout = 5 * time.Minute
 
 // exitTimeout is how long an emulator may take to end after its machine did.
 const exitTimeout = 5 * time.Second
 
-// do has the agent do something that it answers at once.
+// do sends the agent a request that it answers at once.
 func (a *agent) do(method string, args, reply any) error {
 	call := a.Go(method, args, reply, nil)
 	select {
@@ -54,7 +54,7 @@ func (a *agent) waitReady(ctx context.Context, exited <-chan struct{}) error {
 	}
 }
 
-// halt asks the machine to power off, if it can still be asked.
+// halt asks the machine to power off, if the agent is still connected.
 func (a *agent) halt() {
 	a.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	a.Go("Agent.Halt", 0, new(int), nil) // a machine that does not answer is killed
@@ -67,7 +67,7 @@ type Process struct {
 	command string
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when something of this changes
+	changed chan struct{} // closed, and replaced, when a field changes
 	output  bytes.Buffer
 	ended   bool
 	code    int
@@ -95,7 +95,7 @@ func (p *Process) follow() {
 	}
 }
 
-// Pid is the command's in the machine.
+// Pid returns the command's process ID in the machine.
 func (p *Process) Pid() int { return p.pid }
 
 // Output returns what the command has printed until now, standard error included.
@@ -105,7 +105,7 @@ func (p *Process) Output() string {
 	return p.output.String()
 }
 
-// wait waits until something is so, and reports whether it came in time. is may look at what mu guards.
+// wait waits until is returns true, and reports whether it did in time. is may read fields that mu guards.
 func (p *Process) wait(timeout time.Duration, is func() bool) bool {
 	late := time.After(timeout)
 	for {
@@ -144,13 +144,13 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) error {
 }
 
 // Wait waits for the command's end and returns its exit code: 128 + the signal's number when a signal ended
-// it. A command that does not end in time goes on running.
+// it. A command that does not end in time keeps running.
 func (p *Process) Wait(timeout time.Duration) (code int, err error) {
 	if !p.wait(timeout, func() bool { return p.ended }) {
 		return -1, fmt.Errorf("%q did not end within %v; it printed %q", p.command, timeout,
 			p.Output())
 	}
-	return p.code, p.err // which do not change any more
+	return p.code, p.err // final: they no longer change
 }
 
 // Signal sends sig to the command and all its children. It is no error when they have ended.
@@ -178,7 +178,7 @@ func (v *VM) Spawn(command string) (*Process, error) {
 	return p, nil
 }
 
-// ended adds to err, which a call of the agent returned, what the machine died of, if it did.
+// ended adds to err, the error of a call to the agent, the reason why the machine ended, if it did.
 func (v *VM) ended(err error) error {
 	select {
 	case <-v.exited:
@@ -213,7 +213,7 @@ func (v *VM) Listening(port uint16, timeout time.Duration) error {
 }
 
 // Script runs a shell script that ends at the first command that fails, writes both it and what it printed to
-// log, and returns what it printed. An error is its last words.
+// log, and returns what it printed. The error has the last line of output.
 func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string, error) {
 	fmt.Fprintf(log, "$ %s\n", script)
 	begin := time.Now()
@@ -230,15 +230,15 @@ func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string
 	return out, err
 }
 
-// guestState and hostState are what a machine and the namespaces beside it tell about a network that fell silent.
+// guestState and hostState are the commands that show the state of a stalled network in the machine and beside it.
 const (
 	guestState = `ip -s -s link show eth0; ip neigh; ss -tnoime; grep virtio /proc/interrupts
 cat /proc/net/softnet_stat; ethtool -S eth0 | grep -v ': 0$'; nstat -as | grep -v ' 0  '`
 	hostState = `ip -s -s link; ip neigh; tc -s qdisc; ss -tnoime; cat /proc/net/softnet_stat`
 )
 
-// NetworkState returns what each part of the network says about it, from the machine to the program under test, and
-// whether the machine still answers on it.
+// NetworkState returns the state of each part of the network, from the machine to the program under test, and whether
+// the machine still answers on it.
 func (v *VM) NetworkState() string {
 	var b strings.Builder
 	say := func(where, out string, err error) {

@@ -19,7 +19,7 @@ const (
 	quiet      = time.Second // after which the peer is taken to have said everything
 )
 
-// exchange is a connection to siw's rping -s: after the bytes of each step, what it answers is noted.
+// exchange is a connection to siw's rping -s: its answer after the bytes of each step is recorded.
 type exchange struct {
 	name  string
 	steps [][]byte
@@ -114,8 +114,8 @@ func readRequest(stag, size uint32) []byte {
 	return b
 }
 
-// server keeps an rping -s -P, which now and then ends by itself when a client goes away early: its threads
-// share an event channel that one of them closes.
+// server keeps an rping -s -P running. It sometimes exits when a client disconnects early, because its threads share an
+// event channel that one of them closes.
 type server struct {
 	v    *VM
 	port int
@@ -149,7 +149,7 @@ func (s *server) dial(t *testing.T) net.Conn {
 	}
 }
 
-// TestResponder notes what siw answers to Requests of all kinds.
+// TestResponder records siw's answers to Requests of all kinds.
 func TestResponder(t *testing.T) {
 	v, _ := pair(t)
 	s := &server{v, serverPort}
@@ -182,8 +182,8 @@ func (c *exchange) run(t *testing.T, s *server, quiet time.Duration) string {
 	return report.String()
 }
 
-// TestResponderTimeout measures how long siw waits for a Request, and that one byte at a time will do. While
-// the driver cleans up after a program that ended, it does neither.
+// TestResponderTimeout measures how long siw waits for a Request, and checks that one byte at a time is accepted. While
+// the driver cleans up after an ended program, it does neither.
 func TestResponderTimeout(t *testing.T) {
 	v, _ := pair(t)
 	s := &server{v, serverPort + 50}
@@ -271,7 +271,7 @@ func initiatorCases() []answer {
 	}
 }
 
-// TestInitiator notes what siw's rping -c sends, and what it makes of Replies of all kinds.
+// TestInitiator records what siw's rping -c sends, and its reaction to Replies of all kinds.
 func TestInitiator(t *testing.T) {
 	_, v := pair(t)
 	l, err := v.net.Peer.Listen(netip.AddrPortFrom(PeerAddr4, clientPort))
