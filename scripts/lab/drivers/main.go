@@ -42,12 +42,12 @@ type options struct {
 // preamble is followed by the table.
 const preamble = `# xwarp on drivers of network cards
 
-Written by ` + "`make drivers`" + `: virtual machines, emulated in software, whose cards are driven by Linux's own drivers;
+Written by ` + "`make drivers`" + `: virtual machines, emulated in software, with Linux's own drivers for their cards;
 %s.
 Two cards of one machine, each in a network namespace, are joined by a cable that can lose and corrupt frames. Each
-transfer is compared byte by byte. Figures in MiB/s compare modes and drivers of this emulation with each other; they
-say nothing about the speed of real cards. "Not offered" is what driver or emulator do not have, with what a user is
-told. An empty cell has not been tried. %s
+transfer is compared byte by byte. Figures in MiB/s compare modes and drivers of this emulation; they say nothing about
+the speed of real cards. "Not offered" means that the driver or the emulator lacks the feature; the message to the user
+follows. An empty cell was not tested. %s
 
 `
 

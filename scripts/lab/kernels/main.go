@@ -56,9 +56,10 @@ const versionRow = "kernel"
 
 const preamble = `# xwarp on kernels and processors
 
-Written by ` + "`make kernels`" + `: virtual machines, emulated in software, with kernels of Debian; two processors each. Each transfer is compared
-byte by byte. Figures compare ways of one machine with each other; they say nothing about the speed of real processors. Debian went from 6.1 to
-6.12: no kernel of it is 6.6, the oldest that xwarp promises to work on. An empty cell was not tried.
+Written by ` + "`make kernels`" + `: virtual machines, emulated in software, with Debian kernels and two processors each. Each
+transfer is compared byte by byte. Figures compare modes of one machine; they say nothing about the speed of real
+processors. Debian has no kernel between 6.1 and 6.12, so 6.6, the oldest that xwarp supports, is not tested. An empty
+cell was not tested.
 
 `
 
