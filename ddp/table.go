@@ -182,7 +182,7 @@ func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	return OK
 }
 
-// InvalidateRemote carries out the invalidation that a stream's peer asks for with Send with Invalidate. It needs a
+// InvalidateRemote invalidates an STag for a peer's Send with Invalidate. It needs a
 // region with a remote right that this stream alone can reach (RFC 5040, 8.1.1, item 7). It returns FaultSTag if there
 // is no region, and FaultInvalid if it does not qualify.
 func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {

@@ -1,7 +1,7 @@
 package ddp
 
-// keyBits are the bits of a window's STag that its consumer chooses with each binding (the key of an STag). A peer that
-// knows an old STag reaches nothing.
+// keyBits are the bits of a window's STag that its consumer chooses with each binding (the key of an STag). An old
+// STag gives a peer no access.
 const keyBits = 0xff
 
 // Window is a memory window: an STag that a queue pair binds to bytes of a region, with access rights of its own, for
@@ -10,7 +10,7 @@ type Window struct {
 	pd       *PD
 	stag     STag        // with key 0
 	mr       *MR         // the last binding made here, nil if there is none or it has ended
-	last     *MR         // mr, also after its end: the next binding has it, so that binding in a loop allocates nothing
+	last     *MR         // mr, also after its end: the next binding reuses it instead of allocating
 	bindings SharedCount // nil if no other table has the window
 }
 

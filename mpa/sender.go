@@ -11,8 +11,8 @@ type Source interface {
 	// NextULPDU freezes the next ULPDU of at most max bytes and returns its name and length. max is never below
 	// MinMULPDU. Length 0 means that there is nothing to send.
 	NextULPDU(max int) (ref ulpdu.Ref, n int)
-	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP sets PSH at the end of a burst only, since
-	// PSH makes receivers hurry.
+	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP sets PSH only at the end of a burst, because
+	// receivers act on it at once.
 	ULPDUWaiting() bool
 	// ReadULPDU writes the first head bytes of the ULPDU ref to dst, which has the ULPDU's length. body is the memory
 	// of the other len(dst)-head bytes. It may be longer: the bytes beyond are likely to be sent next. head is even,

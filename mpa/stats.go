@@ -1,6 +1,6 @@
 package mpa
 
-// ReceiverCounters count what a Receiver did with FPDUs and bytes. An offer is one call of Offer.
+// ReceiverCounters count FPDUs and bytes by the Receiver's action on them. An offer is one call of Offer.
 type ReceiverCounters struct {
 	FPDUs        uint64 // complete and correct
 	InOrder      uint64 // of FPDUs, placed with nothing missing in front of them

@@ -17,11 +17,11 @@ const (
 	fail                    // the stream has ended with Receiver.err
 )
 
-// walkLimit is where a walk ends.
+// walkLimit is the end of a walk.
 type walkLimit struct {
-	end        int64 // the bytes before it are there
+	end        int64 // all bytes before it have been received
 	endsAtFPDU bool  // an FPDU is known to begin at end
-	inOrder    bool  // nothing is missing in front
+	inOrder    bool  // there is no hole before it
 }
 
 // walk follows the length chain of p from chainEnd to l. It checks, places and records each complete FPDU.

@@ -7,9 +7,9 @@ import "xwarp/tcp/wire"
 // arrived with CE.
 const (
 	aceAll           = 7 // SYN: RFC 9768 is asked for
-	aceClassicSYN    = 3 // SYN: RFC 3168 is asked for
+	aceClassicSYN    = 3 // SYN: requests RFC 3168
 	aceClassicSYNACK = 1
-	aceNotECT        = 2 // SYN-ACK and the ACK of it: what the other's SYN carried
+	aceNotECT        = 2 // SYN-ACK and its ACK: the IP bits of the packet that they answer
 	aceECT1          = 3
 	aceECT0          = 4
 	aceCE            = 6
@@ -78,8 +78,8 @@ func (a *accECN) init() {
 	a.sent.counters = a.counters()
 }
 
-// synACK counts CE on a SYN-ACK, once however many come (RFC 9768, 3.2.2.2). grants: the SYN-ACK has the flags of
-// accurate feedback, so that the pure ACK of it echoes its IP bits (3.2.2.1).
+// synACK counts CE on a SYN-ACK, at most once (RFC 9768, 3.2.2.2). grants: the SYN-ACK has the flags of accurate
+// feedback, so its pure ACK echoes its IP bits (3.2.2.1).
 func (a *accECN) synACK(e ECN, grants bool) {
 	if grants {
 		a.first, a.echoDue = e, true
@@ -156,9 +156,9 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 	return n
 }
 
-// reconcile compares what an option newly reports as marked with the packets that the field told since the option
-// before it. Marked bytes without a marked packet, when the field cannot have gone round, are no feedback on what
-// was sent: something on the path changes it, and nothing more is sent as ECN-capable (RFC 9768, 3.2.3.2.5).
+// reconcile compares the bytes newly reported as marked by an option with the marked packets that the field reported
+// since the previous option. Marked bytes without a marked packet, when the field cannot have wrapped, mean that the
+// path changes the feedback: nothing more is sent as ECN-capable (RFC 9768, 3.2.3.2.5).
 func (a *accECN) reconcile(c *Conn, marked int) {
 	if marked > 0 && a.sinceOption == 0 && !a.wrapped {
 		c.ecn.noECT = true

@@ -12,9 +12,9 @@ const (
 	// pathTestOptions is the number of options sent whether counters moved or not, from the handshake on: they show
 	// whether the path lets the option through (RFC 9768, 3.2.3.2.1).
 	pathTestOptions = 3
-	// optionInterval is the number of bytes after which a counter is told even if that takes the room of a SACK block
-	// or a segment of its own. RFC 9768, 3.2.3.3 asks for each counter once in 2^22 bytes, of the 2^24 that it can
-	// tell.
+	// optionInterval is the number of bytes after which a counter is reported even if that takes the room of a SACK
+	// block or a segment of its own. RFC 9768, 3.2.3.3 asks for each counter once in 2^22 bytes, of the 2^24 that it
+	// can represent.
 	optionInterval = 1 << 21
 )
 

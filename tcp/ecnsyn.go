@@ -71,7 +71,7 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	ace := aceOf(s.Flags)
 	switch e.mode = c.cfg.ecnGranted(ace); e.mode {
 	case ECNClassic:
-		e.noECT = plain // RFC 3168, 6.1.1; an accurate client may go on: its server has the mode for certain
+		e.noECT = plain // RFC 3168, 6.1.1; an accurate client may use ECT: its server certainly has the mode
 	case ECNAccurate:
 		e.acc.init()
 		e.acc.synACK(s.ECN, true)
@@ -80,7 +80,7 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 }
 
 // onRepeatedSYN processes the ECN bits of a repeated SYN. It returns false when the SYN requests another mode than an
-// earlier one: the connection has to be reset, because the peer cannot know which one counts (RFC 9768, 3.1.5).
+// earlier one: the connection has to be reset, because the peer cannot know which one applies (RFC 9768, 3.1.5).
 func (e *ecnState) onRepeatedSYN(c *Conn, s *Segment) bool {
 	e.asked.add(c.cfg.ecnAsked(s.Flags))
 	e.acc.first = s.ECN

@@ -24,9 +24,9 @@ func (c *Conn) beginInput() {
 	c.cur = arrival{keptTo: c.rcvNxt}
 }
 
-// inputFastPath is inputSlowPath for what nearly every segment is, and false for others: the next bytes of an
-// established connection, all of them in the window and nothing held beyond them, or none; an acknowledgement
-// within what was sent; and no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those were negotiated.
+// inputFastPath handles the common segments and returns false for others, which inputSlowPath handles. Common segments
+// carry the next bytes of an established connection, all in the window and with nothing held beyond them, or no bytes;
+// an acknowledgement of sent bytes; and no option except a current timestamp (RFC 7323, 5.3 R1), if negotiated.
 // inputSlowPath's checks take 20 ns more.
 func (c *Conn) inputFastPath(s *Segment, now tick.Time, o *Offer) bool {
 	if s.Flags&^wire.PSH != wire.ACK || s.Seq != c.rcvNxt || c.ecn.mode != ECNOff ||
@@ -215,8 +215,8 @@ func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	}
 }
 
-// takeAckOfReset takes what a RST acknowledges. A peer that aborts may owe the acknowledgement of bytes that it
-// received, and no other segment says so.
+// takeAckOfReset processes the acknowledgement in a RST. It may be the only acknowledgement of bytes that an aborting
+// peer has received.
 func (c *Conn) takeAckOfReset(s *Segment) {
 	if s.Flags&wire.ACK != 0 && c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
 		c.una = s.Ack

@@ -265,7 +265,7 @@ func (l *Listener) challengeAck(e *halfOpen, now tick.Time, out *Out) bool {
 	e.challengeAt = now.Add(challengePause)
 	c := &l.scratch
 	l.buildConn(c, e, now)
-	c.limit = c.rcvAdv // keep the window of the SYN-ACK: the connection will know no other
+	c.limit = c.rcvAdv // keep the window of the SYN-ACK: the connection starts with it
 	c.oweAck(seq.Range{}, false)
 	ok := c.pollAck(now, out)
 	e.window = c.rcvAdv.Diff(c.rcvNxt) // scaling may have rounded it up

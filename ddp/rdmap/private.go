@@ -9,9 +9,9 @@ import (
 // give a queue pair what InfiniBand's reliable connections have and RFC 5040 does not:
 //
 //   - Send with immediate data: one message, with the data in the place of the Invalidate STag.
-//   - Reports: the peer says how many messages it has delivered. A Send or Write completes when a Report covers it, so
-//     its data has been placed, on any transport. Before a Terminate a Report says which messages came before the
-//     one that failed. A Report also says that the next message waits for a receive ("receiver not ready").
+//   - Reports: the peer reports how many messages it has delivered. A Send or Write completes when a Report covers it,
+//     so its data has been placed, on any transport. Before a Terminate a Report covers the messages before the failed
+//     one. A Report can also say that the next message waits for a receive ("receiver not ready").
 //
 // A Report costs less than a zero-length Read, which would need a request of its own and room in ORD and IRD. It is a
 // header without payload, is sent only for a message that asks for it, and covers all messages before that one.
@@ -42,7 +42,7 @@ const (
 // progress is the state of Reports of both directions.
 type progress struct {
 	sent    uint32   // Sends and Writes frozen whole
-	placed  uint32   // of these, what the peer's Reports cover
+	placed  uint32   // of these, covered by the peer's Reports
 	unasked struct { // of these, since the last one that asks for a Report
 		messages uint64
 		bytes    uint64
@@ -55,13 +55,13 @@ type progress struct {
 	due       bool   // a Report is to be sent
 	held      bool   // the due Report waits for a message of this end, see HeldReport
 	alone     bool   // no message of this end has begun, and no message was delivered, since the last Report
-	follows   bool   // a message of this end followed the last Report, and none was held in vain since
+	follows   bool   // a message of this end followed the last Report, and no Report was held without one since
 	waits     bool   // the peer's next message waits for a receive
 	told      bool   // the last Report says so
 	serialOut uint16
 }
 
-// report returns what a Report has in its ULP word.
+// report returns the ULP word of a Report.
 func (p *progress) report(timer uint8) uint32 {
 	w := uint32(p.serialOut) << reportSerialShift
 	if p.waits {
@@ -109,11 +109,11 @@ func (q *QP) countDelivered(ulp uint8) {
 	}
 }
 
-// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. That is so
-// where a message followed the last Report, as an answer does. ReleaseReport ends the wait.
+// HeldReport reports whether a Report waits for a message of this end, to leave in one segment with it. It does
+// if a message followed the last Report, as an answer does. ReleaseReport ends the wait.
 func (q *QP) HeldReport() bool { return q.progress.held }
 
-// ReleaseReport has the held Report sent without a message. The next ones are not held until a message follows one.
+// ReleaseReport lets the held Report be sent without a message. Later Reports are not held until a message follows one.
 func (q *QP) ReleaseReport() { q.progress.held, q.progress.follows = false, false }
 
 // reportReady reports whether a Report is to be sent now.
@@ -207,8 +207,8 @@ func (q *QP) placeReport(h *ddp.Untagged, n int) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// completeReported completes the messages that the peer's Reports cover, and that TCP has released. A peer that reports
-// what was not sent yet does not have the memory released from which it will be.
+// completeReported completes the messages that the peer's Reports cover and that TCP has released. A Report about
+// messages that are not sent yet does not release their memory.
 func (q *QP) completeReported() {
 	s := &q.sq
 	s.reported = max(s.reported, s.head)

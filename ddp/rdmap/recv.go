@@ -5,8 +5,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// errOutOfOrder is returned by Place for a segment that cannot be placed out of order. It is no fault yet: MPA holds
-// the segment and calls Place again in order.
+// errOutOfOrder is returned by Place for a segment that cannot be placed out of order. It is not an error yet: MPA
+// holds the segment and calls Place again in order.
 var errOutOfOrder = &ulpdu.Error{Layer: ulpdu.DDP,
 	Detail: "segment cannot be placed out of order"}
 
@@ -46,7 +46,7 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	}
 }
 
-// mayWait reports whether the segment, for which there is no receive, waits for one: it begins the next message.
+// mayWait reports whether a segment without a posted receive waits for one: it begins the next message.
 func (q *QP) mayWait(hdr []byte) bool {
 	if q.cfg.Starved == nil || q.waitsNoMore || ddp.Control(hdr[0]).Tagged() {
 		return false
@@ -185,7 +185,7 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 		q.noteFed()
 	}
 	if op == OpImm || op == OpImmSE {
-		if h.MO != 0 { // DDP's to say: the segment is no valid one (RFC 5041, 8.2)
+		if h.MO != 0 { // an error of DDP: the segment is invalid (RFC 5041, 8.2)
 			return ddp.CauseMO
 		}
 		if n != ImmLen || !h.Control.Last() {

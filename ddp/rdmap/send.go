@@ -76,8 +76,8 @@ func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 	return ref, n
 }
 
-// reportsLast reports whether a Report goes before the FIN of a graceful close. The peer may wait for it: what it
-// reports was delivered before the close.
+// reportsLast reports whether a Report is sent before the FIN of a graceful close. The peer may wait for the Report: it
+// covers messages delivered before the close.
 func (q *QP) reportsLast() bool { return q.state == Closing && q.progress.due }
 
 // nextMessage chooses the message to send next.

@@ -162,7 +162,7 @@ const (
 	StageFailed                    // the connection must be closed, once Output is sent
 )
 
-// Retry is what an initiator may try on a new connection to the same peer.
+// Retry is the change with which an initiator may retry on a new connection to the same peer.
 type Retry uint8
 
 const (

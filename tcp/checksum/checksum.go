@@ -29,10 +29,9 @@ func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	return sumFast(b, crc, sum)
 }
 
-// CopySum copies src to dst, which is at least as long and does not overlap it, and returns Sum of the
-// bytes, those that dst has even when src changes meanwhile. As far as it is worthwhile it fetches the
-// bytes that lie ahead bytes further on in memory into the cache; nothing is read there, and any ahead is
-// safe.
+// CopySum copies src to dst, which is at least as long and does not overlap it, and returns Sum of the bytes of dst,
+// even if src changes meanwhile. Where it is worthwhile it prefetches memory ahead bytes further on; it reads nothing
+// there, so any ahead is safe.
 func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
 	dst = dst[:len(src)]
 	if !fast {
@@ -84,7 +83,7 @@ func sumPlain(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	return crc, Add(sum, last)
 }
 
-// Add adds a word, or a running sum, to a running sum. The first byte of what it is of has an even place in all.
+// Add adds a word, or a running sum, to a running sum. Its first byte must be at an even offset of the whole.
 func Add(sum, word uint64) uint64 {
 	sum, c := bits.Add64(sum, word, 0)
 	return sum + c // at most 2^64-2 before: this carries no more

@@ -28,7 +28,7 @@ func power(n int) uint64 {
 //go:noescape
 func foldSum(src *byte, lines int, k *factors, crc uint32, sum uint64) (uint32, uint64)
 
-// foldCopy is foldSum that copies, and prefetches what is ahead bytes further on.
+// foldCopy is foldSum that also copies, and prefetches memory ahead bytes further on.
 //
 //go:noescape
 func foldCopy(dst, src *byte, lines, ahead int, k *factors, crc uint32, sum uint64) (uint32, uint64)

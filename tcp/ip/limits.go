@@ -2,7 +2,7 @@ package ip
 
 import "xwarp/tcp/tick"
 
-// Every bound of this package, each with what it stops.
+// The limits of this package, each with the attack or exhaustion that it prevents.
 const (
 	// maxExtensions bounds the walk over IPv6 extension headers, which a packet could otherwise be full of.
 	maxExtensions = 8

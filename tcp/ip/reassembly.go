@@ -119,7 +119,7 @@ func (d *datagram) assemble(h *Header) []byte {
 	return d.buf[off:d.length]
 }
 
-// mixedECN is Not-ECT and CE: neither may be what the whole carries (RFC 3168, 5.3).
+// mixedECN is Not-ECT and CE: the reassembled datagram may carry neither (RFC 3168, 5.3).
 const mixedECN = 1<<0 | 1<<3
 
 // mergeECN combines the ECN bits of fragments (RFC 3168, 5.3): one mark marks the whole.

@@ -19,7 +19,7 @@ const (
 // Defaults for the durations in Config.
 const (
 	DefaultInitialRTO  = tick.Second            // RFC 6298, 2.1
-	DefaultMinRTO      = 200 * tick.Millisecond // RFC 6298, 2.4 asks for 1 s; every deployed stack has less
+	DefaultMinRTO      = 200 * tick.Millisecond // RFC 6298, 2.4 asks for 1 s; deployed stacks use less
 	DefaultMaxRTO      = 120 * tick.Second      // RFC 6298, 2.5: at least 60 s
 	DefaultMaxAckDelay = 50 * tick.Millisecond  // widespread stacks delay by at most 40 ms
 	handshakeLostRTO   = 3 * tick.Second        // RFC 6298, 5.7

@@ -56,9 +56,9 @@ func (s *Sender) enterCWR(loss bool, now tick.Time) {
 	s.recover = s.nxt
 }
 
-// flight is the FlightSize on which a reduction is based: the window while it is what limits the sender, else
-// what was outstanding (RFC 9438, 4.6; RFC 7661, 4.4.1). The bytes outstanding alone are too few when this
-// is not the first acknowledgement of a batch: nothing was sent for those before it yet.
+// flight is the FlightSize on which a reduction is based: the window while it limits the sender, else the outstanding
+// bytes (RFC 9438, 4.6; RFC 7661, 4.4.1). The outstanding bytes alone are too few after the first acknowledgement of a
+// batch, because nothing was sent yet in response to the earlier ones.
 func (s *Sender) flight() int {
 	if s.round.limited || s.round.wasLimited {
 		return max(s.ev.outstanding, s.cc.Cwnd())
@@ -119,8 +119,7 @@ func (s *Sender) leaveRecovery() {
 		if !s.ev.widened {
 			s.rack.onRecovered()
 		}
-		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction
-		// (RFC 5681, 4.3).
+		// A hole in data sent after recovery began is another window's loss, with its own reduction (RFC 5681, 4.3).
 		s.ev.newlyLost = s.ev.newlyLost || s.una.Less(s.beyond)
 	}
 	s.dups = 0

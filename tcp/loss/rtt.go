@@ -68,7 +68,7 @@ func (e *estimator) update(r tick.Duration, una, nxt seq.Num) {
 	case d < 0:
 		d = -d - e.dev4>>2
 		if d > 0 {
-			d >>= 3 // a round trip that shrinks is no reason to wait longer
+			d >>= 3 // a shorter round trip does not call for a longer timeout
 		}
 	default:
 		d -= e.dev4 >> 2

@@ -55,7 +55,7 @@ type partialResend struct {
 type round struct {
 	end        seq.Num
 	limited    bool // the window limited the sender in this round
-	wasLimited bool // or in the one before
+	wasLimited bool // or in the previous round
 	appLimited bool
 	begun      tick.Time
 	delivered  int // bytes in this round

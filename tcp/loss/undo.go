@@ -121,7 +121,7 @@ func (s *Sender) checkFRTO() bool {
 	if s.state != Loss || f.step == frtoOff {
 		return false
 	}
-	if s.recover.LessEq(s.una) { // all acknowledged at once: tells nothing
+	if s.recover.LessEq(s.una) { // all acknowledged at once: inconclusive
 		f.step = frtoOff
 		return false
 	}
