@@ -87,7 +87,7 @@ func (c *Config) Complete() error {
 	}
 	for _, f := range c.fractions() {
 		if math.IsNaN(f.v) || f.v < 0 || f.v > 1 {
-			return fmt.Errorf("%w: %s is %v, but it is a fraction from 0 to 1 (2 %% is 0.02)",
+			return fmt.Errorf("%w: %s is %v, want a fraction from 0 to 1 (2 %% is 0.02)",
 				ErrConfig, f.name, f.v)
 		}
 		if f.v == 1 && f.name != "reorder" && f.name != "duplicate" {
@@ -100,7 +100,7 @@ func (c *Config) Complete() error {
 	case c.MTU < topo.MinMTU || c.MTU > MaxMTU:
 		return fmt.Errorf("%w: MTU %d is not in %d to %d", ErrConfig, c.MTU, topo.MinMTU, MaxMTU)
 	case c.IPsec && (c.Corrupt > 0 || c.Resegment):
-		return fmt.Errorf("%w: the relay cannot read what ipsec encrypts: leave out corrupt and "+
+		return fmt.Errorf("%w: the relay cannot change encrypted segments: leave out corrupt and "+
 			"resegment", ErrConfig)
 	case c.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrConfig, c.Timeout)

@@ -34,7 +34,7 @@ func TestConfig(t *testing.T) {
 		{"NaN", func(c *Config) { c.Duplicate = math.NaN() }, "fraction from 0 to 1"},
 		{"everything corrupted", func(c *Config) { c.Corrupt = 1 }, "nothing ever arrives"},
 		{"corrupt what is encrypted", func(c *Config) { c.IPsec, c.Corrupt = true, 0.1 },
-			"cannot read"},
+			"cannot change"},
 		{"small MTU", func(c *Config) { c.MTU = 1279 }, "MTU 1279"},
 		{"large MTU", func(c *Config) { c.MTU = MaxMTU + 1 }, "MTU 65515"},
 		{"negative size", func(c *Config) { c.Size = -1 }, "size -1"},

@@ -83,7 +83,7 @@ func (e *end) progress() string {
 	s := fmt.Sprintf("%s: %v, %d bytes sent, %d received", e.name, i.State, i.Counters.PayloadOut,
 		i.Counters.PayloadIn)
 	if t := i.TCP; t != nil {
-		s += fmt.Sprintf(", TCP %v, %d bytes in flight, %d segments sent again, RTO %v",
+		s += fmt.Sprintf(", TCP %v, %d bytes in flight, %d segments retransmitted, RTO %v",
 			t.State, t.Unacked, t.Info.Loss.Counters.Retransmitted, t.Info.Loss.RTO)
 	}
 	return s

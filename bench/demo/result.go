@@ -12,17 +12,17 @@ const Schema = 1
 type Result struct {
 	Schema      int          `json:"schema" doc:"version of this layout, 1"`
 	Command     string       `json:"command" doc:"\"demo\""`
-	OK          bool         `json:"ok" doc:"every byte arrived right"`
-	Error       string       `json:"error,omitempty" doc:"why not; absent when ok"`
-	Seed        uint64       `json:"seed" doc:"what --seed repeats: the data and the relay's choices"`
+	OK          bool         `json:"ok" doc:"all bytes arrived unchanged"`
+	Error       string       `json:"error,omitempty" doc:"the failure; absent when ok"`
+	Seed        uint64       `json:"seed" doc:"seed of the data and of the relay's choices, for --seed"`
 	Bytes       int64        `json:"bytes" doc:"moved by each verb"`
 	MTU         int          `json:"mtu" doc:"of every link, bytes of an IP packet"`
 	IPVersion   int          `json:"ip_version" doc:"4 or 6"`
 	A           End          `json:"a" doc:"the host that starts the connection and all transfers"`
 	B           End          `json:"b" doc:"the other host"`
-	MPA         MPA          `json:"mpa" doc:"what the two agreed on"`
+	MPA         MPA          `json:"mpa" doc:"the negotiated parameters"`
 	IPsec       *IPsec       `json:"ipsec,omitempty" doc:"how the connection was encrypted; absent without --ipsec"`
-	Impairments *Impairments `json:"impairments,omitempty" doc:"of both directions, as asked for; absent without relay"`
+	Impairments *Impairments `json:"impairments,omitempty" doc:"the requested impairments of both directions; absent without relay"`
 	Verbs       []Transfer   `json:"verbs" doc:"in the order in which they ran"`
 	AToB        Direction    `json:"a_to_b" doc:"stream from A to B: RDMA Write, Read Requests, Send"`
 	BToA        Direction    `json:"b_to_a" doc:"stream from B to A: Read Responses"`
@@ -65,36 +65,36 @@ func (v *Transfer) rate() {
 // Direction is one stream: counters of its sender's TCP and of its receiver.
 type Direction struct {
 	Segments        uint64 `json:"segments" doc:"data segments sent for the first time"`
-	Retransmissions uint64 `json:"retransmissions" doc:"segments sent again"`
+	Retransmissions uint64 `json:"retransmissions" doc:"segments retransmitted"`
 	Timeouts        uint64 `json:"timeouts" doc:"retransmission timeouts"`
 	Exceptions      uint64 `json:"alignment_exceptions" doc:"segments that did not begin with an FPDU or did not end with one, by the sender's decision"`
-	SegmentSize     int    `json:"segment_size" doc:"bytes that one segment may carry, at the end"`
-	BlackHoles      uint64 `json:"path_mtu_black_holes" doc:"times that the sender lowered its path MTU because full segments vanished"`
+	SegmentSize     int    `json:"segment_size" doc:"bytes that one segment may carry, at the end of the run"`
+	BlackHoles      uint64 `json:"path_mtu_black_holes" doc:"times that the sender lowered its path MTU because full-sized segments were lost"`
 
 	OutOfOrder    uint64 `json:"segments_out_of_order" doc:"ranges that the receiving TCP kept beyond a gap"`
 	FPDUs         uint64 `json:"fpdus" doc:"FPDUs received, CRC right"`
-	InOrder       uint64 `json:"fpdus_in_order" doc:"of these, placed with nothing missing in front"`
-	ByMarker      uint64 `json:"fpdus_placed_by_marker" doc:"placed behind a gap, their start shown by a marker"`
-	ByChain       uint64 `json:"fpdus_placed_by_chain" doc:"placed behind a gap, their start shown by the FPDU in front"`
-	Held          uint64 `json:"held" doc:"pieces behind a gap that had to wait in a buffer: no FPDU start known, or not to be placed before their turn"`
+	InOrder       uint64 `json:"fpdus_in_order" doc:"of these, placed in order"`
+	ByMarker      uint64 `json:"fpdus_placed_by_marker" doc:"placed behind a gap, their start found by a marker"`
+	ByChain       uint64 `json:"fpdus_placed_by_chain" doc:"placed behind a gap, their start found by the preceding FPDU"`
+	Held          uint64 `json:"held" doc:"pieces behind a gap held in a buffer: no FPDU start known, or not placeable out of order"`
 	Unaligned     uint64 `json:"segments_unaligned" doc:"segments that began inside an FPDU when they arrived"`
-	CRCDrops      uint64 `json:"crc_drops" doc:"FPDUs with a wrong CRC, which TCP then sent again"`
-	HeldHighWater int    `json:"held_bytes_high_water" doc:"most bytes ever held by MPA"`
+	CRCDrops      uint64 `json:"crc_drops" doc:"FPDUs with a wrong CRC, which the peer retransmitted"`
+	HeldHighWater int    `json:"held_bytes_high_water" doc:"maximum number of bytes held by MPA"`
 
-	Relay *Relay `json:"relay,omitempty" doc:"what the relay did to this direction; absent without relay"`
+	Relay *Relay `json:"relay,omitempty" doc:"the relay's counters for this direction; absent without relay"`
 }
 
 // Relay counts the frames that the relay lost, delayed or changed in one direction.
 type Relay struct {
-	In         uint64 `json:"in" doc:"frames that came in"`
-	Out        uint64 `json:"out" doc:"frames that went out"`
+	In         uint64 `json:"in" doc:"frames received"`
+	Out        uint64 `json:"out" doc:"frames sent"`
 	Lost       uint64 `json:"lost" doc:"packets dropped on purpose"`
-	Overflow   uint64 `json:"overflow" doc:"packets dropped for want of room"`
+	Overflow   uint64 `json:"overflow" doc:"packets dropped because the queue was full"`
 	Duplicated uint64 `json:"duplicated" doc:"packets sent twice"`
-	Reordered  uint64 `json:"reordered" doc:"packets that came out behind a later one"`
+	Reordered  uint64 `json:"reordered" doc:"packets sent after a later one"`
 	Corrupted  uint64 `json:"corrupted" doc:"segments with changed bytes"`
 	RecutIn    uint64 `json:"recut_in" doc:"segments taken apart"`
-	RecutOut   uint64 `json:"recut_out" doc:"segments made of them"`
+	RecutOut   uint64 `json:"recut_out" doc:"segments built from them"`
 }
 
 // Capture is the file that was written.

@@ -63,7 +63,7 @@ func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 	r := &run{cfg: cfg, res: res, each: cfg.requestLen()}
 	r.requests = int((cfg.Size + r.each - 1) / r.each)
 	r.describe()
-	tooLong := fmt.Errorf("%w within %v (--timeout gives more)", ErrTimeout, cfg.Timeout)
+	tooLong := fmt.Errorf("%w within %v (see --timeout)", ErrTimeout, cfg.Timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, tooLong)
 	defer cancel()
 	defer func() { err = errors.Join(err, r.close()) }()

@@ -97,19 +97,19 @@ func (t table) directions(a, b *Direction) {
 	t.row("")
 	t.row("stream", "A to B", "B to A")
 	t.row("segments sent", a.Segments, b.Segments)
-	t.row("sent again", a.Retransmissions, b.Retransmissions)
-	t.row("bytes per segment, at the end", a.SegmentSize, b.SegmentSize)
+	t.row("segments retransmitted", a.Retransmissions, b.Retransmissions)
+	t.row("bytes per segment, final", a.SegmentSize, b.SegmentSize)
 	t.row("path MTU lowered", a.BlackHoles, b.BlackHoles)
 	t.row("alignment exceptions", a.Exceptions, b.Exceptions)
 	t.row("unaligned on arrival", a.Unaligned, b.Unaligned)
 	t.row("FPDUs placed in order", a.InOrder, b.InOrder)
 	t.row("FPDUs placed out of order", a.ByMarker+a.ByChain, b.ByMarker+b.ByChain)
 	t.row("  found by a marker", a.ByMarker, b.ByMarker)
-	t.row("  found by the FPDU in front", a.ByChain, b.ByChain)
-	t.row("held until their turn", a.Held, b.Held)
+	t.row("  found by the preceding FPDU", a.ByChain, b.ByChain)
+	t.row("held until in order", a.Held, b.Held)
 	t.row("placed on arrival behind a gap", a.share(), b.share())
 	t.row("CRC drops", a.CRCDrops, b.CRCDrops)
-	t.row("held bytes, most ever", a.HeldHighWater, b.HeldHighWater)
+	t.row("held bytes, maximum", a.HeldHighWater, b.HeldHighWater)
 	if a.Relay == nil || b.Relay == nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (t table) directions(a, b *Direction) {
 	t.row("corrupted", x.Corrupted, y.Corrupted)
 	t.row("re-cut, in", x.RecutIn, y.RecutIn)
 	t.row("re-cut, out", x.RecutOut, y.RecutOut)
-	t.row("dropped, no room", x.Overflow, y.Overflow)
+	t.row("dropped, queue full", x.Overflow, y.Overflow)
 }
 
 func (d *Direction) share() string {

@@ -31,7 +31,7 @@ func differ(src, dst []byte) error {
 		}
 	}
 	if first < 0 {
-		return fmt.Errorf("%w by SHA-256, but no more when compared: they were still being written",
+		return fmt.Errorf("%w by SHA-256, but not when compared: they were still being written",
 			ErrBytes)
 	}
 	return fmt.Errorf(

@@ -47,7 +47,7 @@ func newEnd(s *Spec, p *Place) (end, error) {
 	case Asavie:
 		return &frames{spec: s, place: p, open: openAsavie}, nil
 	}
-	return nil, fmt.Errorf("%w: there is no peer %q", ErrSpec, s.Peer)
+	return nil, fmt.Errorf("%w: unknown peer %q", ErrSpec, s.Peer)
 }
 
 func (e *rdma) prepare(server bool) (r Ready, err error) {

@@ -42,7 +42,7 @@ const (
 
 func (e *frames) prepare(server bool) (r Ready, err error) {
 	if e.spec.Mode == Connect || e.spec.Verb != Write || e.spec.Conns > 1 || e.spec.Bidirectional {
-		return r, fmt.Errorf("%w: frames know no connections", ErrSpec)
+		return r, fmt.Errorf("%w: raw frames have no connections", ErrSpec)
 	}
 	here, there := uint16(portA), uint16(portB)
 	if server {
@@ -135,7 +135,7 @@ func (e *frames) ping(ctx context.Context) (*Result, error) {
 		}
 		for turn := 1; e.port.receiveFrames() == 0; turn++ {
 			if turn%1024 == 0 && time.Since(sent) > time.Second {
-				return nil, fmt.Errorf("frame %d did not come back", n)
+				return nil, fmt.Errorf("frame %d was not returned", n)
 			}
 		}
 		before, sent = sent, time.Now()

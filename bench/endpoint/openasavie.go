@@ -29,7 +29,7 @@ const (
 
 func openAsavie(e *frames) (framePort, error) {
 	if len(e.frame) > asavieFrame {
-		return nil, fmt.Errorf("%w: the library has no packets of several frames", ErrSpec)
+		return nil, fmt.Errorf("%w: the library lacks packets of several frames", ErrSpec)
 	}
 	p := &asaviePort{link: e.link, frame: e.frame, filled: make([]bool, 2*asavieRing)}
 	var err error

@@ -18,7 +18,7 @@ type gsoPort struct {
 
 func openGSO(e *frames) (framePort, error) {
 	if e.spec.Mode != Bandwidth {
-		return nil, errors.New("blocks are for bandwidth")
+		return nil, errors.New("blocks support bandwidth only")
 	}
 	p := &gsoPort{shape: gso.Shape{IPAt: ip.EthernetLen, Headers: payloadAt,
 		Payload: len(e.frame) - payloadAt}, block: gso.NewBlock(gso.MaxBlock)}

@@ -251,7 +251,7 @@ func (e *rdma) acceptConnections(ctx context.Context) error {
 			return err
 		}
 		if len(r.PrivateData) < 4 {
-			return errors.New("a connection that is none of the measurement's")
+			return errors.New("unexpected connection from outside the measurement")
 		}
 		i := binary.BigEndian.Uint32(r.PrivateData)
 		if i >= uint32(len(e.qps)) {

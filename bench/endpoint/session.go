@@ -90,7 +90,7 @@ func (c *control) writeMessage(m *message) error { return c.enc.Encode(m) }
 func (c *control) recv() (m message, err error) {
 	if err := c.dec.Decode(&m); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("the other end hung up")
+			err = errors.New("the other end closed the control connection")
 		}
 		return m, err
 	}
@@ -98,7 +98,7 @@ func (c *control) recv() (m message, err error) {
 		return m, fmt.Errorf("the other end: %s", m.Error)
 	}
 	if m.Schema != 0 && m.Schema != Schema {
-		return m, fmt.Errorf("the other end speaks schema %d of the control protocol, this one "+
+		return m, fmt.Errorf("the other end has schema %d of the control protocol, this one "+
 			"%d: use the same version on both", m.Schema, Schema)
 	}
 	return m, nil
@@ -120,7 +120,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		return nil, err
 	}
 	if hello.Spec == nil || hello.Env == nil {
-		return nil, c.fail(errors.New("what connected is no client of a measurement"))
+		return nil, c.fail(errors.New("the peer is not a measuring client"))
 	}
 	rep := &Report{Spec: *hello.Spec, ClientEnv: *hello.Env, ServerEnv: env, Left: hello.Left}
 	rep.compare(want)
@@ -151,7 +151,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		return rep, err
 	}
 	if begin.Ready == nil {
-		return rep, c.fail(errors.New("what the other end sent is not what a client sends then"))
+		return rep, c.fail(errors.New("the client sent an unexpected message"))
 	}
 	stop := make(chan struct{})
 	var last message
@@ -205,7 +205,7 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 		return nil, err
 	}
 	if there.Env == nil || there.Ready == nil {
-		return nil, c.fail(errors.New("what answered is no server of a measurement"))
+		return nil, c.fail(errors.New("the peer is not a measuring server"))
 	}
 	rep.ServerEnv = *there.Env
 	rep.compare(there.Spec)

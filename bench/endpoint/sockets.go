@@ -33,7 +33,7 @@ func (e *plainSockets) prepare(server bool) (r Ready, err error) {
 	case e.spec.Verb != Write || e.spec.Bidirectional:
 		return r, fmt.Errorf("%w: plain sockets carry a stream in one direction", ErrSpec)
 	case e.spec.Conns > 1 && (e.spec.Mode != Bandwidth || e.spec.Iterations > 0):
-		return r, fmt.Errorf("%w: of many plain sockets only bandwidth in a given time is measured",
+		return r, fmt.Errorf("%w: many plain sockets allow bandwidth over a duration only",
 			ErrSpec)
 	}
 	if !server {
@@ -143,7 +143,7 @@ func (e *plainSockets) stream(fd int) (*Result, error) {
 	}
 	unix.Shutdown(fd, unix.SHUT_WR)
 	if err := readAll(fd, b[:1], false); err != nil {
-		return nil, fmt.Errorf("waiting for the server's last word: %w", err)
+		return nil, fmt.Errorf("waiting for the server's final message: %w", err)
 	}
 	w.finish(time.Now(), n)
 	r := w.result()

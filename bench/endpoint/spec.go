@@ -151,13 +151,13 @@ func (s *Spec) Complete() error {
 	case s.Moderation < 1:
 		return fmt.Errorf("%w: completion moderation %d", ErrSpec, s.Moderation)
 	case s.Mode == Latency && s.Conns > 1:
-		return fmt.Errorf("%w: latency is of one connection", ErrSpec)
+		return fmt.Errorf("%w: latency needs one connection", ErrSpec)
 	case s.ESP != 0 && s.ESP != 128 && s.ESP != 256:
-		return fmt.Errorf("%w: AES keys of %d bits: 128 or 256", ErrSpec, s.ESP)
+		return fmt.Errorf("%w: AES keys of %d bits, want 128 or 256", ErrSpec, s.ESP)
 	case s.ESP != 0 && s.Peer != XDP:
-		return fmt.Errorf("%w: ESP is for RDMA over AF_XDP", ErrSpec)
+		return fmt.Errorf("%w: ESP needs RDMA over AF_XDP", ErrSpec)
 	case s.Bidirectional && (s.Mode != Bandwidth || !s.Peer.verbs()):
-		return fmt.Errorf("%w: both directions at once are for bandwidth by RDMA", ErrSpec)
+		return fmt.Errorf("%w: both directions at once need bandwidth by RDMA", ErrSpec)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func Check(now, old *Results) error {
 // SameProcessor refuses results of another model.
 func (res *Results) SameProcessor(old *Results) error {
 	if res.Env.CPU != old.Env.CPU {
-		return fmt.Errorf("%w: this is %q, they are of %q", ErrProcessor, res.Env.CPU, old.Env.CPU)
+		return fmt.Errorf("%w: this is %q, not %q", ErrProcessor, res.Env.CPU, old.Env.CPU)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (res *Results) checkSteady() error {
 		frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
 		if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/AllocationsAllowed {
 			return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f frames, "+
-				"which should make none", ErrRegression, steadyCase().Title, v.Allocations,
+				"want none", ErrRegression, steadyCase().Title, v.Allocations,
 				v.Collections, frames)
 		}
 	}

@@ -154,7 +154,7 @@ func (f *figure) draw(c vg.Canvas) (bool, error) {
 		return false, nil
 	}
 	if len(f.curves) > len(palette) {
-		return false, fmt.Errorf("%d curves, and %d colours to tell them apart", len(f.curves),
+		return false, fmt.Errorf("%d curves, but only %d colours", len(f.curves),
 			len(palette))
 	}
 	f.measure()

@@ -47,9 +47,8 @@ func (res *Results) WriteMarkdown(w io.Writer) error {
 		"namespaces joined by veth.\n", cmp.Or(res.Command, "make bench"), res.Date, e.Kernel,
 		e.Go, e.CPU, e.CPUs)
 	fmt.Fprintf(&b, "Median (smallest – largest) of at least %d interleaved rounds; ratios are "+
-		"taken within a round. The third column of figures divides the best round of the one by "+
-		"the best of the\nother, since neighbours of a virtual machine only take away. %.0f s in "+
-		"all.\n\n", res.Rounds, res.Seconds)
+		"taken within a round. \"Best to best\" divides the best rounds of both, because other load "+
+		"on\nthe host only makes a round slower. %.0f s in all.\n\n", res.Rounds, res.Seconds)
 	fmt.Fprintf(&b, "| figure | ratio | spread | best to best | target (beyond) | "+
 		"|\n|---|---:|---|---:|---|---|\n")
 	for i := range res.Ratios {

@@ -53,7 +53,7 @@ func Processors() ([2]int, error) {
 		}
 	}
 	if len(all) < 2 {
-		return [2]int{}, errors.New("two processors are needed, one for each end")
+		return [2]int{}, errors.New("two processors required, one for each end")
 	}
 	return [2]int{all[0], all[len(all)-1]}, nil
 }
@@ -189,7 +189,7 @@ const memoryLimit = 2 << 30
 func Main(ctx context.Context) error {
 	var j job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
-		return fmt.Errorf("this command is started by xwarp bench itself: %w", err)
+		return fmt.Errorf("this command is internal to xwarp bench: %w", err)
 	}
 	if j.Load != nil {
 		return j.Load.run(ctx)

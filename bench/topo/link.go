@@ -34,7 +34,7 @@ func addVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string)
 	veth.PeerNamespace = netlink.NsFd(b.Fd())
 	veth.PeerMTU = uint32(o.MTU)
 	if err := a.nl.LinkAdd(veth); err != nil {
-		return fmt.Errorf("topo: making the veth pair %s - %s: %w", nameA, nameB, err)
+		return fmt.Errorf("topo: creating the veth pair %s - %s: %w", nameA, nameB, err)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (h *Host) configure(o Offloads) error {
 			a.Flags = unix.IFA_F_NODAD
 		}
 		if err := h.nl.AddrAdd(link, a); err != nil {
-			return fmt.Errorf("topo: giving %s to %s: %w", p, h.Link.Name, err)
+			return fmt.Errorf("topo: adding %s to %s: %w", p, h.Link.Name, err)
 		}
 	}
 	return h.SetOffloads(h.Link.Name, o)

@@ -15,8 +15,8 @@ import (
 )
 
 // ErrPrivileges is returned by New when the caller may not make network namespaces.
-var ErrPrivileges = errors.New("making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN: " +
-	"run as root or through sudo")
+var ErrPrivileges = errors.New("creating network namespaces needs CAP_SYS_ADMIN and " +
+	"CAP_NET_ADMIN: run as root or through sudo")
 
 // Namespace is a network namespace that this process keeps alive. Its methods may be called by several goroutines.
 type Namespace struct {
@@ -43,7 +43,7 @@ func NewNamespace() (*Namespace, error) {
 		if errors.Is(err, unix.EPERM) {
 			return nil, fmt.Errorf("topo: %w (%v)", ErrPrivileges, err)
 		}
-		return nil, fmt.Errorf("topo: making a network namespace: %w", err)
+		return nil, fmt.Errorf("topo: creating a network namespace: %w", err)
 	}
 	return n, nil
 }

@@ -73,7 +73,7 @@ func (c *Config) Validate() error {
 	}{{"loss", c.Loss}, {"duplicate", c.Duplicate}, {"reorder", c.Reorder},
 		{"corrupt", c.Corrupt}} {
 		if !(f.v >= 0 && f.v <= 1) { // also refuses NaN
-			return fmt.Errorf("impair: %s is %v, it must be a fraction from 0 to 1", f.name, f.v)
+			return fmt.Errorf("impair: %s is %v, want a fraction from 0 to 1", f.name, f.v)
 		}
 	}
 	for _, f := range []struct {
@@ -87,14 +87,14 @@ func (c *Config) Validate() error {
 		{"MTU", int64(c.MTU)},
 	} {
 		if f.v < 0 {
-			return fmt.Errorf("impair: %s is %d, it must not be negative", f.name, f.v)
+			return fmt.Errorf("impair: %s is %d, must not be negative", f.name, f.v)
 		}
 	}
 	switch {
 	case c.MTU != 0 && c.MTU < 576: // RFC 791: every internet module must accept 576 bytes
 		return fmt.Errorf("impair: MTU %d is below 576", c.MTU)
 	case c.CorruptMode > CorruptPair:
-		return fmt.Errorf("impair: there is no corrupt mode %d", c.CorruptMode)
+		return fmt.Errorf("impair: unknown corrupt mode %d", c.CorruptMode)
 	case c.MarkAbove > 0 && c.Rate == 0:
 		return fmt.Errorf("impair: a mark threshold needs a rate: without one nothing queues")
 	case c.Reply4.IsValid() && !c.Reply4.Is4(), c.Reply6.IsValid() && !c.Reply6.Is6():
