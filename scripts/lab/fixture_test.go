@@ -63,7 +63,7 @@ func TestFixtures(t *testing.T) {
 	}
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(list.String(),
 		"\n")); d != "" {
-		t.Errorf("the captures hold something else than testdata/fixtures.txt says:\n%s", d)
+		t.Errorf("the captures differ from testdata/fixtures.txt:\n%s", d)
 	}
 }
 

@@ -281,7 +281,7 @@ func (l *ecnLab) connect(ctx context.Context, server bool, port uint16) (*xdp.Ne
 	select {
 	case <-listener.Changed():
 	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("nobody connects: %w; %s", ctx.Err(), p.Output())
+		return nil, nil, fmt.Errorf("no connection: %w; %s", ctx.Err(), p.Output())
 	}
 	s, err := listener.Accept()
 	if err != nil {

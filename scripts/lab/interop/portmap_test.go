@@ -186,7 +186,7 @@ func TestPortMapper(t *testing.T) {
 				out, _, err := b.vm.Run(fmt.Sprintf("timeout 20 rping -c -C 1 -p %d -a %v", at,
 					ours), time.Minute)
 				if !strings.Contains(out, "refused") {
-					t.Errorf("siw is told: %s", out)
+					t.Errorf("siw got: %s", out)
 				}
 				return err
 			})

@@ -91,7 +91,7 @@ func (p *hostProcess) Wait(limit time.Duration) (int, error) {
 	case <-p.done:
 		return p.cmd.ProcessState.ExitCode(), nil
 	case <-time.After(limit):
-		return -1, fmt.Errorf("%v does not end within %v; it printed %q", p.cmd.Args, limit,
+		return -1, fmt.Errorf("%v did not end within %v; it printed %q", p.cmd.Args, limit,
 			p.Output())
 	}
 }

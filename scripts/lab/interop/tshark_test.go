@@ -147,7 +147,7 @@ func judge(file, scratch string, want ...string) error {
 	}
 	var errs []error
 	if len(got.complaints) > 0 || got.bad > 0 {
-		errs = append(errs, fmt.Errorf("tshark finds %d bad CRCs, and says:\n%s", got.bad,
+		errs = append(errs, fmt.Errorf("tshark found %d bad CRCs and reported:\n%s", got.bad,
 			strings.Join(got.complaints, "\n")))
 	}
 	if got.fpdus != expected.fpdus || got.good != expected.good ||

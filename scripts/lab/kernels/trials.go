@@ -119,7 +119,7 @@ func demo(flags string) func(*machine) (string, error) {
 			return "", err
 		}
 		if !v.OK || len(v.Verbs) == 0 {
-			return "", errors.New("the demo ends in order and says that something is wrong")
+			return "", errors.New("the demo exited with 0 but reported an error")
 		}
 		text := v.B.XDPMode + ", " + v.B.Copy
 		for i, verb := range v.Verbs {
@@ -158,7 +158,7 @@ func transmit(m *machine) (string, error) {
 		}
 		return l.What, nil
 	}
-	return "", errors.New("doctor says nothing about transmit")
+	return "", errors.New("doctor has no transmit check")
 }
 
 // moved puts the payload and gets it back by shell scripts that print JSON.
@@ -247,7 +247,7 @@ func virtio(m *machine) (text string, err error) {
 	}
 	got, err := os.ReadFile(back)
 	if err == nil && string(got) != string(data) {
-		err = errors.New("what came back is something else")
+		err = errors.New("the data returned differs from the data put")
 	}
 	if err != nil {
 		return "", err

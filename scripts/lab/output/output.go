@@ -60,7 +60,7 @@ func Doctor(out string) (string, error) {
 	if len(fail) > 0 {
 		return "", fmt.Errorf("%s", strings.Join(fail, "; "))
 	}
-	return list("mended", mended) + list("warns of", warn), nil
+	return list("fixed", mended) + list("warned about", warn), nil
 }
 
 func list(word string, names []string) string {

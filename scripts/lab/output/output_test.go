@@ -17,7 +17,7 @@ func TestJSON(t *testing.T) {
 func TestDoctor(t *testing.T) {
 	text, err := Doctor(`{"Lines": [{"Check": "a", "Status": "ok"}, {"Check": "b", "Status": "ok",
 		"Fixed": true}, {"Check": "c", "Status": "warn"}]}`)
-	if text != " mended b warns of c" || err != nil {
+	if text != " fixed b warned about c" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 	_, err = Doctor(`{"Lines": [{"Check": "a", "Status": "fail", "What": "no"},

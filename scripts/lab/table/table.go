@@ -55,7 +55,7 @@ func Load(file, versions string) (*Table, error) {
 		err = json.Unmarshal(text, t)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w (remove it to begin anew)", file, err)
+		return nil, fmt.Errorf("%s: %w (remove the file to start again)", file, err)
 	}
 	if t.Versions != versions || t.Columns == nil {
 		t = &Table{Versions: versions, Columns: map[string]map[string]Cell{}}

@@ -71,7 +71,7 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 		return nil, err
 	case <-time.After(time.Minute):
 		c.cmd.Process.Kill()
-		return nil, fmt.Errorf("tcpdump -i %s does not listen after a minute", link)
+		return nil, fmt.Errorf("tcpdump -i %s did not start within a minute", link)
 	}
 }
 

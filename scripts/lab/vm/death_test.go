@@ -37,7 +37,7 @@ func TestDeathIsExplained(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := tc.end(v); err != nil {
-				t.Logf("what ended the machine says %v", err)
+				t.Logf("the machine's error: %v", err)
 			}
 			_, ofCommand := p.Wait(time.Minute)
 			for what, err := range map[string]error{

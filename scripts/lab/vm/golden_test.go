@@ -30,7 +30,7 @@ func (g *golden) check(t *testing.T, file, name string, run func(quiet time.Dura
 	}
 	if d := cmp.Diff(strings.Split(g.want[name], "\n"), strings.Split(got, "\n")); d != "" &&
 		!*update {
-		t.Errorf("%s: siw answers otherwise than testdata/%s says (-update writes it anew):\n%s",
+		t.Errorf("%s: siw's answer differs from testdata/%s (-update rewrites it):\n%s",
 			name, file, d)
 	}
 	g.seen.WriteString(name + "\n" + got)

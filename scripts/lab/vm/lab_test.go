@@ -363,7 +363,7 @@ func tshark(file string) error {
 	good := bytes.Count(out, []byte("(Good CRC32)"))
 	for _, bad := range []string{"Bad CRC32", "Malformed", "BoundError"} {
 		if n := bytes.Count(out, []byte(bad)); n > 0 {
-			return fmt.Errorf("tshark says %q %d times, beside %d FPDUs with a good CRC", bad, n,
+			return fmt.Errorf("tshark reported %q %d times, and %d FPDUs with a good CRC", bad, n,
 				good)
 		}
 	}
@@ -376,7 +376,7 @@ func tshark(file string) error {
 // orExit returns err, or an error for a nonzero exit code.
 func orExit(err error) error {
 	if err == nil {
-		return errors.New("it says that it failed")
+		return errors.New("nonzero exit status")
 	}
 	return err
 }

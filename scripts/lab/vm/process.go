@@ -38,7 +38,7 @@ func (a *agent) do(method string, args, reply any) error {
 		}
 		return nil
 	case <-time.After(answerTimeout):
-		return fmt.Errorf("the machine does not answer %s within %v", method, answerTimeout)
+		return fmt.Errorf("the machine did not answer %s within %v", method, answerTimeout)
 	}
 }
 
@@ -222,7 +222,7 @@ func (v *VM) Script(log io.Writer, script string, timeout time.Duration) (string
 	output := strings.TrimSpace(out)
 	last := output[strings.LastIndexByte(output, '\n')+1:]
 	if err != nil && v.Running() {
-		err = fmt.Errorf("no end within %v; the last words: %s", timeout, last)
+		err = fmt.Errorf("did not end within %v; last line: %s", timeout, last)
 	}
 	if err == nil && code != 0 {
 		err = errors.New(last)

@@ -309,7 +309,7 @@ func (c *answer) run(t *testing.T, v *VM, l *net.TCPListener, quiet time.Duratio
 	l.SetDeadline(time.Now().Add(time.Minute))
 	conn, err := l.Accept()
 	if err != nil {
-		t.Fatalf("%s: siw does not connect: %v", c.name, err)
+		t.Fatalf("%s: siw did not connect: %v", c.name, err)
 	}
 	defer conn.Close()
 	request, how := listen(conn, quiet)
