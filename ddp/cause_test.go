@@ -73,8 +73,8 @@ func TestMakeCause(t *testing.T) {
 	}
 }
 
-// TestTaggedCause: what a fault of a tagged segment is called (RFC 5041, 7.2); a right that is missing makes the STag
-// invalid for this.
+// TestTaggedCause checks the causes of faults of tagged segments (RFC 5041, 7.2); a missing right counts as an invalid
+// STag.
 func TestTaggedCause(t *testing.T) {
 	for f, want := range map[Fault]Cause{OK: CauseNone, FaultSTag: CauseSTag,
 		FaultStream: CauseStream, FaultAccess: CauseSTag, FaultWrap: CauseWrap,
@@ -85,7 +85,7 @@ func TestTaggedCause(t *testing.T) {
 	}
 }
 
-// TestStringsOfValues has each value that a log may show say what it is.
+// TestStringsOfValues checks the names of values that a log may show.
 func TestStringsOfValues(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 16), Attr{STag: 0xabc, Base: 0x1000,
@@ -123,7 +123,7 @@ func TestStringsOfValues(t *testing.T) {
 	}
 }
 
-// TestRegionAttributes: a region tells what it was registered with.
+// TestRegionAttributes: a region returns the attributes of its registration.
 func TestRegionAttributes(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 16), Attr{Base: 0x1000, Owner: "its owner"})

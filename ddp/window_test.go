@@ -241,8 +241,8 @@ func TestWindowRefused(t *testing.T) {
 	}
 }
 
-// TestWindowEndsWithRegionOrStream has a window lead nowhere once its region is revoked or its stream over; what it had
-// been bound to stays as long as queued work points there.
+// TestWindowEndsWithRegionOrStream: a window is invalid once its region is revoked or its stream has ended; its region
+// stays as long as queued work refers to it.
 func TestWindowEndsWithRegionOrStream(t *testing.T) {
 	tab, pd := newTable(t)
 	m, _ := tab.Register(pd, make([]byte, 100), Attr{Access: BindMW})
@@ -325,8 +325,8 @@ func TestAllocWindow(t *testing.T) {
 	}
 }
 
-// TestStaleBinding: what was bound in one table is over once the window was bound, or unbound, in another: it is not
-// valid, cannot be invalidated, and holds its region no longer.
+// TestStaleBinding: a binding in one table ends when the window is bound or unbound in another: it is invalid, cannot
+// be invalidated, and no longer holds its region.
 func TestStaleBinding(t *testing.T) {
 	for name, c := range map[string]struct {
 		then func(tab *Table, pd *PD, tag STag, region STag) Fault
@@ -389,7 +389,7 @@ func TestStaleBinding(t *testing.T) {
 	}
 }
 
-// TestUnbind: a binding of no bytes ends the one before it, and only the window's own.
+// TestUnbind: a binding of no bytes ends the previous one, and only that of the same window.
 func TestUnbind(t *testing.T) {
 	tab, pd := newTable(t)
 	m, err := tab.Register(pd, make([]byte, 8), Attr{Access: BindMW})

@@ -9,8 +9,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestReceiverRefusesWrongCRCInOrder checks a wrong CRC: dropped, healed by the next try, an error after some, an error
-// at once when strict, and nothing when CRCs are off.
+// TestReceiverRefusesWrongCRCInOrder checks a wrong CRC: the FPDU is dropped and repaired by a retransmission, an error
+// after some failures, an error at once in strict mode, and ignored when CRCs are off.
 //
 //req:rfc5044-4.1-3 rfc5044-4.4-3 rfc5044-4.4-6 rfc5044-5.2-2 rfc5044-8-2 rfc5044-8-6
 func TestReceiverRefusesWrongCRCInOrder(t *testing.T) {
@@ -186,7 +186,7 @@ func TestStraddlingCRC(t *testing.T) {
 }
 
 // TestTwoBitFlips changes two bits that keep the TCP checksum right, in FPDUs of an aligned sender, a million
-// times: the CRC finds them all, wherever they are, and the segment that is sent again heals the stream each
+// times: the CRC finds them all, wherever they are, and the retransmitted segment repairs the stream each
 // time.
 //
 //req:rfc5044-4.4-6 rfc5041-2.3-5

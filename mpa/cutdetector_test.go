@@ -94,8 +94,8 @@ func TestCutDetectorRemembersEightFPDUs(t *testing.T) {
 	}
 }
 
-// TestFingerprints compares bytes that are cut in two ways: what both have is told apart, by a power of two of bytes;
-// fewer than 16 tell nothing.
+// TestFingerprints compares bytes that are cut in two ways: common bytes are distinguished in units of a power of two;
+// fewer than 16 are inconclusive.
 func TestFingerprints(t *testing.T) {
 	b := make([]byte, 140000)
 	for i := range b {

@@ -112,8 +112,8 @@ func TestDeliverFails(t *testing.T) {
 	}
 }
 
-// TestPlaceFails: an FPDU in order that cannot be placed is not kept, what came before it is delivered, and nothing is
-// taken behind it.
+// TestPlaceFails: an FPDU in order that cannot be placed is not kept, earlier ones are delivered, and nothing after it
+// is accepted.
 func TestPlaceFails(t *testing.T) {
 	for _, markers := range []bool{false, true} {
 		g := newRig(t, Framing{CRC: true, Markers: markers}, 100, 200, 300)
@@ -139,9 +139,9 @@ func TestPlaceFails(t *testing.T) {
 	}
 }
 
-// TestReceiverWaitsForFreeRecords: FPDUs that were held have no records left when they are in order, but the overdraft.
-// Each delivery moves them on. An error of the first of those ends the stream at once, one of a later FPDU when its
-// turn comes; both come from Advance, and what is in front is delivered.
+// TestReceiverWaitsForFreeRecords: held FPDUs find no free records, except the overdraft, when they are in order. Each
+// delivery lets more of them proceed. An error in the first of them ends the stream at once, an error in a later one
+// when it is reached. Advance returns both, and earlier FPDUs are delivered.
 func TestReceiverWaitsForFreeRecords(t *testing.T) {
 	const fpdus = overdraft + 6
 	sizes := make([]int, fpdus)
@@ -324,8 +324,8 @@ func TestPackingNeedsRoomForMinMULPDU(t *testing.T) {
 	}
 }
 
-// TestSpaceCountsWholeBlocks: what a connection may hold is a number of whole blocks, one at least, and no more than
-// its worker has.
+// TestSpaceCountsWholeBlocks: a connection may hold a number of whole blocks, at least one and at most those of its
+// worker.
 func TestSpaceCountsWholeBlocks(t *testing.T) {
 	for _, c := range []struct{ limit, pool, want int }{
 		{0, 0, DefaultReassemblyLimit}, {-1, -1, DefaultReassemblyLimit}, {1, 0, blockSize},

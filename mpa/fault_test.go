@@ -63,8 +63,8 @@ func TestPlacePanics(t *testing.T) {
 	}
 }
 
-// TestSenderUnfreezes: what is taken back, and the ULPDU that waits, are never sent; others take their place in the
-// stream. From within an FPDU nothing is taken back.
+// TestSenderUnfreezes: unfrozen FPDUs and the waiting ULPDU are never sent; others take their place in the stream. From
+// within an FPDU nothing is unfrozen.
 func TestSenderUnfreezes(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
 		src := &messageSource{left: 8000, most: 900}

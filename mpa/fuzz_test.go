@@ -76,8 +76,8 @@ func repairCRCs(f Framing, b []byte) {
 	}
 }
 
-// FuzzReceiver is a sequence of segments of a good stream, each three bytes of input: where, how long, and
-// whether it is damaged. Whatever comes, nothing wrong is placed, and what is kept is kept.
+// FuzzReceiver offers segments of a correct stream, each from three bytes of input: offset, length, and whether it is
+// damaged. Nothing wrong may be placed, and kept bytes must stay kept.
 func FuzzReceiver(f *testing.F) {
 	f.Add([]byte{0, 10, 0, 20, 10, 0, 10, 10, 0}, uint8(3))
 	f.Add([]byte{0, 255, 0}, uint8(1))

@@ -16,9 +16,8 @@ import (
 // oneLevel makes the counters and the rest of ReceiverStats one list.
 var oneLevel = strings.NewReplacer("ReceiverCounters:{", "", "} HeldBytes", " HeldBytes")
 
-// TestGolden: what a Receiver keeps, tells its Sink and counts, whatever the segments and their errors, is
-// what it was when FPDUs that are a segment each went a way of their own, beside which there was another one
-// for all; and it is the same when TCP knows the CRC32C of some segments, or has them in other pieces.
+// TestGolden compares what a Receiver keeps, counts and calls on its Sink with a golden file, for many segments and
+// errors. The results are the same if TCP knows the CRC32C of some segments, or has them in other pieces.
 func TestGolden(t *testing.T) {
 	const want = "23899e74d275fcae"
 	known := 0

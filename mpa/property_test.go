@@ -263,9 +263,8 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// TestAnyOrder is the promise of MPA: a stream that is cut anyhow, whose segments come in any order, several
-// times, late, cut anew or not at all until sent again, ends in the same memory and the same deliveries as
-// the stream in order.
+// TestAnyOrder is the promise of MPA: a stream with any cuts, whose segments arrive in any order, several times, late,
+// cut differently or only when retransmitted, gives the same memory and the same deliveries as the stream in order.
 //
 //req:rfc5044-2-1 rfc5044-3-4 rfc5044-4.3-4 rfc5044-4.3-6 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-4 rfc5041-2.3-7 rfc5041-5.3-2
 //req:rfc5040-6.1-1
@@ -328,8 +327,8 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Bytes that are acknowledged before
-// their FPDU is complete cannot be healed; but nothing wrong is placed or delivered, and the error has the
+// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Bytes acknowledged before
+// their FPDU is complete cannot be repaired; but nothing wrong is placed or delivered, and the error has the
 // right code.
 func TestCorruptionUnaligned(t *testing.T) {
 	ended := 0

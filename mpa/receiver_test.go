@@ -64,9 +64,9 @@ func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
 
 func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
 
-// TestSegmentShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold,
-// in order and out of it. The stream has six FPDUs of 1008 bytes and more; a segment goes from a place to
-// another, each an FPDU border and bytes to add to it.
+// TestSegmentShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: the possible contents of a
+// segment, in order and out of order. The stream has six FPDUs of at least 1008 bytes. A segment starts and ends at an
+// FPDU boundary plus an offset.
 //
 //req:rfc5044-5.2-1 rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-A.4-1 culley-7.4-1
 func TestSegmentShapes(t *testing.T) {
@@ -302,8 +302,8 @@ func TestBeyond4GiB(t *testing.T) {
 	}
 }
 
-// TestTimeOutReportsIncompleteFPDU: what is incomplete is told with as much of it as came, and only while it is; a
-// length field may stand behind a marker.
+// TestTimeOutReportsIncompleteFPDU: an incomplete FPDU is reported with its received length, only while it is
+// incomplete. A marker may precede the length field.
 func TestTimeOutReportsIncompleteFPDU(t *testing.T) {
 	plain, marked := Framing{CRC: true}, Framing{CRC: true, Markers: true}
 	for _, c := range []struct {

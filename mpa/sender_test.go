@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// messageSource cuts one message into ULPDUs of at most what it is asked for, and of at most most bytes.
+// messageSource cuts one message into ULPDUs of at most the requested length, and of at most most bytes.
 type messageSource struct {
 	left     int
 	most     int
@@ -149,7 +149,7 @@ func TestSenderStream(t *testing.T) {
 	}
 }
 
-// TestSenderNext checks what Next asks of the source and what it says when room is short.
+// TestSenderNext checks the calls of Next to the source, and its result when room is short.
 //
 //req:rfc5044-3-2 rfc5044-4.5-2 rfc5044-5.1-1 rfc5041-2.3-1
 func TestSenderNext(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// logSink keeps all that it is told.
+// logSink records all calls.
 type logSink struct {
 	placed    [][]byte
 	order     []bool // inOrder of each Place

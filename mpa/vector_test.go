@@ -120,7 +120,7 @@ func gather(t *testing.T, f Framing, pack bool, most int) {
 	}
 }
 
-// TestGatherRefuses asks for what is no whole FPDU.
+// TestGatherRefuses gathers incomplete FPDUs.
 func TestGatherRefuses(t *testing.T) {
 	var s Sender
 	s.Init(SenderConfig{}, 0, MaxFPDU, newLender())
@@ -133,7 +133,7 @@ func TestGatherRefuses(t *testing.T) {
 	}
 }
 
-// TestVectorRestore takes back what was appended to a piece of Room, and behind one that was lent.
+// TestVectorRestore removes appended bytes from a piece of Room, and after a lent piece.
 func TestVectorRestore(t *testing.T) {
 	for _, lent := range []bool{false, true} {
 		v := Vector{Room: make([]byte, 100)}
@@ -154,7 +154,7 @@ func TestVectorRestore(t *testing.T) {
 	}
 }
 
-// TestVectorCopyLent: after Own the memory that was lent may change, and what is appended behind it is not lost.
+// TestVectorCopyLent: after CopyLent the lent memory may change, and bytes appended after it are not lost.
 func TestVectorCopyLent(t *testing.T) {
 	lent := bytes.Repeat([]byte("lent"), 100)
 	v := &Vector{Room: make([]byte, 64)}

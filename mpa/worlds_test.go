@@ -198,7 +198,7 @@ func (w *smallStream) wrongBytes(start, end int) func(yield func(int) bool) {
 
 // TestSmallWorlds enumerates small streams instead of drawing them: five FPDUs with and without markers, cut
 // into segments at every place, in every order, one of them twice, one lost, or with one wrong byte. After each
-// segment what is placed, delivered, held and acknowledged is compared with what RFC 5044 allows a receiver to know.
+// segment the placed, delivered, held and acknowledged bytes are compared with what RFC 5044 allows a receiver to know.
 //
 //req:rfc5044-3-4 rfc5044-4.3-6 rfc5044-5.2-1 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-7
 func TestSmallWorlds(t *testing.T) {

@@ -102,7 +102,7 @@ func compare(t *testing.T, w *smallStream, spoil func(*smallRun, int, int) int) 
 	return want.failed
 }
 
-// TestRunStateIsRestored: what is read is what was written, and a field that refers to memory is not passed over.
+// TestRunStateIsRestored: a restored state equals the saved one, and no field that refers to memory is skipped.
 func TestRunStateIsRestored(t *testing.T) {
 	m := newMerged(newSmallStream(smallConfigs(true)[1], layouts[1].sizes, mixedSink, false))
 	c := smallCase{ends: []int{48, 520, 548, 1060, 1104}, again: noFault, wrong: noFault}

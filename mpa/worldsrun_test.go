@@ -40,7 +40,7 @@ func (k sinkKind) refuses(i int) bool { return k == mixedSink && (i == 2 || i ==
 // ulpduOf is ULPDU i: every byte says which it is.
 func ulpduOf(i, n int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, n) }
 
-// smallSink checks that nothing but what was sent is placed, once, and delivered in order.
+// smallSink checks that only sent bytes are placed, once, and delivered in order.
 type smallSink struct {
 	w         *smallStream
 	placed    uint // bits
@@ -120,7 +120,7 @@ func (x *smallRun) begin(c smallCase) {
 	x.exact = true
 }
 
-// try runs c until everything arrived, and says what was wrong.
+// try runs c until everything has arrived, and returns the fault, if any.
 func (x *smallRun) try(c smallCase) string {
 	x.begin(c)
 	for at, seg := range c.order {
@@ -136,7 +136,7 @@ func (x *smallRun) try(c smallCase) string {
 	return x.rest(c)
 }
 
-// rest sends again what was refused until everything arrived.
+// rest retransmits refused segments until everything has arrived.
 func (x *smallRun) rest(c smallCase) string {
 	for round := 0; x.edge < len(x.w.stream) && x.err == nil; round++ {
 		if round > 8 {
@@ -151,7 +151,7 @@ func (x *smallRun) rest(c smallCase) string {
 	return x.finish(c)
 }
 
-// arrive gives the receiver what TCP would of segment seg: what was not kept before. With raw it comes whole.
+// arrive offers the receiver the bytes of segment seg that were not kept before, as TCP would. With raw it offers all.
 func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	start := 0
 	if seg > 0 {
@@ -229,7 +229,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 	return x.hold(c)
 }
 
-// check compares what was placed, delivered and held with what the bytes that are there allow.
+// check compares the placed, delivered and held bytes with those that the received bytes allow.
 func (x *smallRun) check(c smallCase) string {
 	if x.hurt {
 		return "" // a wrong length means nothing before the receiver detects it

@@ -147,8 +147,8 @@ func TestAccECNCrossed(t *testing.T) {
 	}
 }
 
-// TestListenECN: what a listener keeps no bit for it does not grant, and SYNs that ask for both kinds of ECN
-// are counted.
+// TestListenECN: a listener does not grant a mode that its cookie cannot store, and counts SYNs that request both kinds
+// of ECN.
 //
 //req:rfc9768-3.1.5-5 rfc9768-3.1.5-10
 func TestListenECN(t *testing.T) {

@@ -53,9 +53,9 @@ func (p *peer) send(n int) {
 	p.out()
 }
 
-// TestAccECNWrap: the field counts modulo 8, so that it may have gone round when one acknowledgement covers more than
-// 7 packets. Then the most that it may mean is taken, never more than what was acknowledged (RFC 9768, 3.2.2.5.2 and
-// A.2.1), unless it does not move at all.
+// TestAccECNWrap: the field counts modulo 8, so it may have wrapped when one acknowledgement covers more than
+// 7 packets. Then the largest possible count is assumed, at most the acknowledged packets (RFC 9768, 3.2.2.5.2 and
+// A.2.1), unless it does not change at all.
 //
 //req:rfc9768-3.2.2-1 rfc9768-3.2.2.2-2 rfc9768-3.2.2.5.2-1 rfc9768-3.2.2.5.2-2 rfc9768-3.2.3.2.3-1
 func TestAccECNWrap(t *testing.T) {

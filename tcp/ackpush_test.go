@@ -99,8 +99,8 @@ func TestAckPushedReplies(t *testing.T) {
 func ackAt(seq, ack int) string  { return fmt.Sprintf(". %d ack %d", seq, ack) }
 func dataAt(seq, ack int) string { return fmt.Sprintf("P. %d+10 ack %d", seq, ack) }
 
-// TestResetAcknowledges: what a RST acknowledges was received, as a peer's that aborts before its acknowledgement
-// left. A number beyond what was sent acknowledges nothing.
+// TestResetAcknowledges: the acknowledgement in a RST counts, as from a peer that aborts before sending another one. A
+// number beyond the sent bytes acknowledges nothing.
 func TestResetAcknowledges(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -142,7 +142,7 @@ func TestClearAcked(t *testing.T) {
 }
 
 // TestControlNumber: a segment without bytes has SND.NXT, or the window's right edge when that moved so far to the
-// left that the peer would not take it, but never what is acknowledged already.
+// left that the peer would not take it, but never an acknowledged number.
 func TestControlNumber(t *testing.T) {
 	for _, c := range []struct {
 		scale uint8

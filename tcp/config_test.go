@@ -85,7 +85,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestPassiveDelayedAck: what a negative DelayedAck and QuickAcks say holds for connections of a Listener, too.
+// TestPassiveDelayedAck: a negative DelayedAck and QuickAcks also apply to connections of a Listener.
 func TestPassiveDelayedAck(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -103,8 +103,8 @@ func TestECNNotGranted(t *testing.T) {
 	}
 }
 
-// TestECNSYNsLost: two SYNs ask for ECN, then one does not, and whoever answers may not know of the first two:
-// a client of RFC 3168 sends nothing with ECT then (6.1.1).
+// TestECNSYNsLost: two SYNs request ECN, the third does not, and the server may have seen only the third: an RFC 3168
+// client then sends nothing with ECT (6.1.1).
 func TestECNSYNsLost(t *testing.T) {
 	const setup = wire.ECE | wire.CWR
 	for syns := 1; syns <= 4; syns++ {

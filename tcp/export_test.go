@@ -28,7 +28,7 @@ func (c *Conn) TakesFastPath(s *Segment, now tick.Time) bool {
 	return x.inputFastPath(s, now, new(Offer))
 }
 
-// Plain returns o without what it says of runs.
+// Plain returns o without its fields about runs.
 func (o Out) Plain() Out {
 	o.Run, o.of, o.at = RunNone, nil, 0
 	return o

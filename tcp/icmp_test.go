@@ -12,7 +12,7 @@ import (
 )
 
 // TestICMPKinds: hard errors end a connection whose SYN was not answered, and nothing else does (RFC 1122, 4.2.3.9; RFC
-// 5461). What does not end it is told, once.
+// 5461). An error that does not end it is reported once.
 //
 //req:rfc9293-MUST-47 rfc9293-MUST-54 rfc9293-SHLD-25 rfc9293-MUST-56 rfc9293-SHLD-26
 func TestICMPKinds(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp"
 )
 
-// TestRandomBits: what a peer cannot foresee of an ISN and of a timestamp offset is all of their bits.
+// TestRandomBits: all bits of an ISN and of a timestamp offset are unpredictable to a peer.
 func TestRandomBits(t *testing.T) {
 	key := [16]byte{1}
 	for what, f := range map[string]func(*tcp.Tuple) uint32{

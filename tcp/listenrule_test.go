@@ -189,8 +189,8 @@ func TestBudgetDefault(t *testing.T) {
 	}
 }
 
-// TestCookieTailPeriod: an unknown ACK is dropped in silence when what it acknowledges may be a cookie of this period
-// or the one before, which its five upper bits tell; any other one is answered with a RST.
+// TestCookieTailPeriod: an unknown ACK is dropped silently if its number may be a cookie of this or the previous
+// period, which its five upper bits show; any other one is answered with a RST.
 func TestCookieTailPeriod(t *testing.T) {
 	const low = 1<<27 - 1
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})

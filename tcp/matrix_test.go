@@ -34,7 +34,7 @@ var states = []struct {
 }
 
 // TestSegmentsInEveryState tries every kind of segment in every state (RFC 9293, 3.10.7) and compares with a golden
-// file whose lines were checked against the text: what is offered, what is answered, the state afterwards.
+// file whose lines were checked against the text: the offer, the answer, the state afterwards.
 //
 //req:rfc9293-3.10.7.3-1 rfc9293-3.10.7.4-1 rfc9293-3.10.7.4-2 rfc9293-3.10.7.4-3 rfc9293-3.10.7.4-4
 //req:rfc9293-3.10.7.4-7 rfc9293-3.10.7.4-8

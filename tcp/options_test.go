@@ -54,7 +54,7 @@ func TestUserTimeoutOption(t *testing.T) {
 	}
 }
 
-// TestWantRcvSpace: the receive space that is asked for follows twice what a round trip brings.
+// TestWantRcvSpace: the wanted receive space follows twice the bytes of a round trip.
 func TestWantRcvSpace(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 16, RcvSpaceMax: 1 << 22}
 	p := newPipe(t, 3, cfg, cfg)
@@ -75,8 +75,8 @@ func TestWantRcvSpace(t *testing.T) {
 	}
 }
 
-// TestEchoOfNothing: a timestamp of 0 that is echoed says nothing of the round trip, any other one does; with
-// and without ECN, which takes another way through Input.
+// TestEchoOfNothing: an echoed timestamp of 0 gives no round trip sample, any other one does; with and without ECN,
+// which uses another path through Input.
 //
 //req:rfc7323-3.2-3
 func TestEchoOfNothing(t *testing.T) {

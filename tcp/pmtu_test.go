@@ -51,7 +51,7 @@ func TestMTUDrop(t *testing.T) {
 }
 
 // TestBlackHoleSteps: each size that the path MTU falls to gets two timeouts before the next lower one is
-// tried, although what is sent again is still the record of the first size.
+// tried, although the record of the first size is still being retransmitted.
 func TestBlackHoleSteps(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -174,9 +174,8 @@ func TestBlackHoleBackedOff(t *testing.T) {
 	}
 }
 
-// TestBlackHoleClaim: a packet too big message about a number that was not the oldest, of a path with a
-// backed off RTO, is believed after seconds, too; what it says is tried for a time before a still lower size
-// is.
+// TestBlackHoleClaim: on a path with a backed off RTO, a packet too big message about a number other than the oldest is
+// also accepted after some seconds. Its size is tried for a time before a lower one.
 func TestBlackHoleClaim(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -212,7 +211,7 @@ func TestBlackHoleClaim(t *testing.T) {
 	}
 }
 
-// TestMTUProbe lets the search find a path MTU that nobody told, without cutting a record.
+// TestMTUProbe lets the search find an unreported path MTU without cutting a record.
 func TestMTUProbe(t *testing.T) {
 	for _, mtu := range []int{9000, 4470} {
 		cfg := tcp.Config{MTU: 9000, PathMTU: 1500, ProbeMTU: true, RcvSpace: 1 << 18,
@@ -246,8 +245,7 @@ func TestMTUProbe(t *testing.T) {
 	}
 }
 
-// TestMTUProbeHalves is RFC 4821, 7.3: probes that are lost halve what is left to search, until it is within the
-// resolution.
+// TestMTUProbeHalves is RFC 4821, 7.3: each lost probe halves the search range, down to the resolution.
 func TestMTUProbeHalves(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
 	p.open(mss(1460), sackOK())
@@ -283,8 +281,8 @@ func TestMTUProbeHalves(t *testing.T) {
 	}
 }
 
-// TestMTUProbeBesideHole: while bytes of the peer are missing, segments that say so by SACK blocks do not grow to
-// probes, which the blocks would make longer than the link's MTU. Once they are there, one does.
+// TestMTUProbeBesideHole: while bytes of the peer are missing, segments with SACK blocks do not become probes, because
+// the blocks would make them longer than the link's MTU. Once the bytes have arrived, one does.
 func TestMTUProbeBesideHole(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
 	p.open(mss(1460), sackOK())
@@ -404,8 +402,8 @@ func TestPTBOfSameSize(t *testing.T) {
 	}
 }
 
-// TestTakeBackProbe: a probe that never left proves nothing when what is sent in its place arrives, in smaller
-// packets; what is taken back behind a probe says nothing about it.
+// TestTakeBackProbe: an unsent probe proves nothing when its data arrives in smaller packets; segments taken back after
+// a probe say nothing about it.
 func TestTakeBackProbe(t *testing.T) {
 	for _, behind := range []int{0, 1} { // segments that left behind the probe and are taken back
 		p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})

@@ -229,7 +229,7 @@ func TestNeverKept(t *testing.T) {
 	p.want(". 1 ack 131")
 }
 
-// TestHeldBytes: what is held beyond a gap counts once, however its ranges meet.
+// TestHeldBytes: bytes held beyond a gap count once, however their ranges meet.
 //
 //req:rfc9293-SHLD-31
 func TestHeldBytes(t *testing.T) {

@@ -158,9 +158,9 @@ func TestDSACKOfAll(t *testing.T) {
 	}
 }
 
-// TestOldAckAccepted: the peer took everything, and the window that it was given shrank under what it sent, so that its
-// acknowledgements are numbered as an old segment's. They count once a timeout has come, only if they are news, and
-// what they carry does not.
+// TestOldAckAccepted: the peer received everything, and its window shrank below its sent data, so its acknowledgements
+// have the sequence number of an old segment. They count after a timeout, only if they are new, and their data does
+// not.
 //
 //req:rfc9293-MUST-34 rfc7323-2.4-1
 func TestOldAckAccepted(t *testing.T) {

@@ -209,9 +209,9 @@ func segmentOf(k kind, m *rfc9293, edge int) arrival {
 }
 
 // TestSmallWorlds lets every kind of segment arrive in every state, and every kind after that, and compares
-// states, numbers and answers with a table of RFC 9293's rules that knows nothing of this package. Unless it runs
-// whole, a first segment that by those rules changes nothing is not followed by another; whole, every first
-// segment is, and those that change something are followed by two.
+// states, numbers and answers with an independent table of RFC 9293's rules. The short run adds no second segment
+// after a first one that changes nothing by those rules. The full run adds one after every first segment, and two after
+// those that change something.
 func TestSmallWorlds(t *testing.T) {
 	all := kinds()
 	cases := 0

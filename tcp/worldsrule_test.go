@@ -277,7 +277,7 @@ func (m *rfc9293) has(at int) bool {
 	return false
 }
 
-// advance moves RCV.NXT over what is held.
+// advance moves RCV.NXT over the held bytes.
 func (m *rfc9293) advance() {
 	for m.has(m.rcvNxt) && (m.peerFIN == nil || m.rcvNxt != *m.peerFIN) {
 		m.rcvNxt++

@@ -148,7 +148,7 @@ func TestSendQueueWithOneByte(t *testing.T) {
 	}
 }
 
-// TestReleasedList: nothing of a list that was released names memory or regions any more.
+// TestReleasedList: a released list no longer refers to memory or regions.
 func TestReleasedList(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{})
 	m := h.region(64, ddp.Attr{Access: ddp.LocalWrite})

@@ -95,8 +95,8 @@ func TestLostConnectionIsTheError(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsWithheld: a peer that asks on and never acknowledges what it got has at most its IRD of answers,
-// beside its IRD of requests, kept for it (RFC 5042, 6.4.3.3).
+// TestAcknowledgementsWithheld: for a peer that keeps requesting and never acknowledges the responses, at most IRD
+// responses are kept, besides IRD requests (RFC 5042, 6.4.3.3).
 //
 //req:rfc5042-6.4.3.3-1
 func TestAcknowledgementsWithheld(t *testing.T) {
@@ -152,7 +152,7 @@ func TestInlineDataIsSeparate(t *testing.T) {
 	}
 }
 
-// TestRareCounters: what is placed ahead of its turn, dropped, sent as zeros or flushed is counted once each.
+// TestRareCounters: each item that is placed out of order, dropped, sent as zeros or flushed is counted once.
 func TestRareCounters(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	src := b.region(64, ddp.Attr{Access: ddp.RemoteRead})

@@ -51,7 +51,7 @@ func (f *flow) length() int {
 	return f.rng.IntN(300)
 }
 
-// sources returns an SGL of n bytes and what it holds.
+// sources returns an SGL of n bytes and its contents.
 func (f *flow) sources(n int) (l []SGE, data []byte) {
 	pool := f.x.held(f.pool)
 	for n > 0 && len(l) < MaxSGE-1 {
@@ -253,7 +253,7 @@ func (f *flow) genSend() {
 	f.emit(wr)
 }
 
-// post posts what fits of what was generated.
+// post posts as many of the generated work requests as fit.
 func (f *flow) post() bool {
 	if len(f.queue) == 0 {
 		if f.todo <= 0 {

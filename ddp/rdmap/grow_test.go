@@ -54,7 +54,7 @@ func TestManyReads(t *testing.T) {
 	}
 }
 
-// TestFootprint compares what is promised of a queue pair with what the heap holds once everything was in use.
+// TestFootprint compares the promised size of a queue pair with its heap use once everything was in use.
 func TestFootprint(t *testing.T) {
 	for _, c := range []Config{
 		{SendDepth: 128, RecvDepth: 128, MaxSGE: 4, MaxInline: 64, MaxIRD: 16, MaxORD: 16},

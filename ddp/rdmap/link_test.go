@@ -83,7 +83,7 @@ func (h *host) register(b []byte, a ddp.Attr) *ddp.MR {
 	return m
 }
 
-// bytes returns what is in a region, through a local look-up.
+// held returns the contents of a region, by a local look-up.
 func (h *host) held(m *ddp.MR) []byte {
 	h.t.Helper()
 	_, b, f := h.table.Find(h.pd, h.qp.cfg.Stream, m.STag(), m.Base(), m.Len(), 0)

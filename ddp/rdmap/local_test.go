@@ -53,8 +53,8 @@ func TestBindInTurn(t *testing.T) {
 	}
 }
 
-// TestBindFails: what cannot be bound ends the stream with a Terminate that names no segment (RFC 5040, 7.1, case 1),
-// and with a completion that says why. What was done before is complete, what comes behind is flushed.
+// TestBindFails: a bind that fails ends the stream with a Terminate without a segment (RFC 5040, 7.1, case 1), and its
+// completion gives the reason. Earlier work is complete; later work is flushed.
 //
 //req:rfc5040-7.1-2
 func TestBindFails(t *testing.T) {
@@ -137,8 +137,8 @@ func TestInvalidateBoundWindow(t *testing.T) {
 	}
 }
 
-// TestLocalFromCompletion: what a consumer posts while it is notified of a completion waits until all that is done
-// before it is complete, though nothing of it is sent and it fails at once.
+// TestLocalFromCompletion: work posted during the notification of a completion completes after all finished work before
+// it, even if it sends nothing and fails at once.
 //
 //req:rfc5040-5.5-15
 func TestLocalFromCompletion(t *testing.T) {
@@ -172,8 +172,7 @@ func TestLocalFromCompletion(t *testing.T) {
 	}
 }
 
-// TestReclaim: memory that is lent is asked back once, before the first completion of what is not done, however the
-// stream ends.
+// TestReclaim: lent memory is reclaimed once, before the first completion of unfinished work, however the stream ends.
 func TestReclaim(t *testing.T) {
 	for name, end := range map[string]func(q *QP){
 		"abort": (*QP).Abort,
@@ -261,7 +260,7 @@ func TestLend(t *testing.T) {
 }
 
 // TestLendNothing: a Read Response is never lent, because its owner does not know about the Read; neither is a
-// Terminate, nor what was flushed, though TCP may have to send that again.
+// Terminate, nor flushed work, although TCP may have to retransmit that.
 func TestLendNothing(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(200, ddp.Attr{Access: ddp.RemoteRead})
@@ -284,7 +283,7 @@ func TestLendNothing(t *testing.T) {
 }
 
 // TestExecuteLocalsIsBounded: once ExecuteLocals was called, a queue full of work requests that send nothing runs a
-// part at a time, also when the end of what was before them makes them run, and in the order of posting.
+// part at a time, in the order of posting, also if the completion of earlier work makes them run.
 func TestExecuteLocalsIsBounded(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(64, ddp.Attr{Access: ddp.LocalWrite | ddp.BindMW})

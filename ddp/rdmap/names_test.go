@@ -115,7 +115,7 @@ func TestFirstErrorCounts(t *testing.T) {
 	}
 }
 
-// TestProtectionCause: what a fault of a Read or an atomic is called (RFC 5040, 4.8).
+// TestProtectionCause checks the causes of faults of Reads and atomics (RFC 5040, 4.8).
 //
 //req:rfc5040-4.8-1
 func TestProtectionCause(t *testing.T) {
@@ -160,8 +160,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestStringsOfValues has each value that a log may show say what it is, and a number that means nothing be shown as
-// one.
+// TestStringsOfValues checks the names of values that a log may show; an unknown value is shown as a number.
 func TestStringsOfValues(t *testing.T) {
 	read := ReadRequest{SinkSTag: 1, SinkTO: 0x20, Size: 3, SrcSTag: 4, SrcTO: 0x50}
 	write := Terminate{Cause: ddp.CauseBounds, HasDDP: true, SegLen: 30,

@@ -53,7 +53,7 @@ func TestSendWithImmediate(t *testing.T) {
 	}
 }
 
-// TestWriteWithImmediateTellsLength has the receive of a Write with immediate data tell the length of the Write.
+// TestWriteWithImmediateTellsLength: the receive of a Write with immediate data reports the length of the Write.
 func TestWriteWithImmediateTellsLength(t *testing.T) {
 	a, b := twins(t, nil, private)
 	b.recv(1)

@@ -162,7 +162,7 @@ func TestReadSinkIsNotWritable(t *testing.T) {
 	wantError(t, a.push(b, b.pullAll(1500)...), ddp.CauseSTag)
 }
 
-// TestWrongResponses: what is no answer to the oldest Read ends the stream.
+// TestWrongResponses: a Response that does not match the oldest Read ends the stream.
 //
 //req:rfc5041-4.2-3 rfc5040-5.2-1
 func TestWrongResponses(t *testing.T) {

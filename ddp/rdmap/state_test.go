@@ -148,7 +148,7 @@ func TestCloseWithWork(t *testing.T) {
 	}
 }
 
-// TestFPDUAfterFIN: what comes after the close is an error (RFC 5041, 6.2.1).
+// TestFPDUAfterFIN: data after the close is an error (RFC 5041, 6.2.1).
 //
 //req:rfc5041-6.2.1-1
 func TestFPDUAfterFIN(t *testing.T) {
@@ -208,8 +208,8 @@ func TestFlushOrder(t *testing.T) {
 	wantCQEs(t, a)
 }
 
-// TestFlushKeepsMemoryForRetransmission: when the stream ends here, TCP still has to bring what it has to the peer.
-// That memory alone stays in use, until TCP has had it acknowledged or the connection is gone.
+// TestFlushKeepsMemoryForRetransmission: after the stream has ended, TCP may still have to retransmit. Only that memory
+// stays in use, until it is acknowledged or the connection is gone.
 //
 //req:rfc5040-7.1-1
 func TestFlushKeepsMemoryForRetransmission(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write golden files anew")
 
-// TestStartupEvents tries every event at every stage of both sides; testdata/startup.txt shows what comes of it.
+// TestStartupEvents tries every event at every stage of both sides; testdata/startup.txt has the results.
 //
 //req:rfc5044-7.1.2-1 rfc5044-7.1.2-2 rfc5044-7.1.2-4 rfc5044-7.1.2-5 rfc5044-7.1.2-6
 func TestStartupEvents(t *testing.T) {

@@ -181,7 +181,7 @@ func TestLongFPDUsNeedRevision2(t *testing.T) {
 	}
 }
 
-// TestStringsOfValues: what a message may have to name has a name.
+// TestStringsOfValues checks the names of values that messages print.
 func TestStringsOfValues(t *testing.T) {
 	for want, s := range map[string]fmt.Stringer{
 		"none":                               RTR(0),

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pieces is a datagram as bytes that are there or not: what a Reassembler knows as holes.
+// pieces is a datagram as a set of received bytes, a simple model of a Reassembler's holes.
 type pieces struct {
 	there []bool // up to the last one
 	end   int    // -1 while the last fragment has not come
@@ -16,7 +16,7 @@ type pieces struct {
 	until tick.Time
 }
 
-// add is RFC 815 with RFC 5722: what is there already is ignored, what overlaps ends the datagram.
+// add is RFC 815 with RFC 5722: a duplicate is ignored, an overlap ends the datagram.
 func (p *pieces) add(off, n int, more bool) {
 	known := 0
 	if grow := off + n - len(p.there); grow > 0 {
@@ -85,7 +85,7 @@ func fragmentOps(list ...[5]byte) (b []byte) {
 }
 
 // FuzzReassembler gives a Reassembler a sequence of fragments of up to eight datagrams, in both versions of
-// IP, and compares what it makes of them with bytes that are there or not. A fragment is five bytes: which
+// IP, and compares the result with the model. A fragment is five bytes: which
 // datagram and flags, offset and length in eights, odd bytes, and how much time passes before.
 func FuzzReassembler(f *testing.F) {
 	const more, v6 = 8, 16

@@ -120,7 +120,7 @@ func TestICMPOfOtherVersion(t *testing.T) {
 	}
 }
 
-// TestICMPKindString: also of what is no kind.
+// TestICMPKindString checks the names of kinds, and of an unknown kind.
 func TestICMPKindString(t *testing.T) {
 	for k, want := range map[ICMPKind]string{ICMPNone: "none", PacketTooBig: "packet too big",
 		ParameterProblem: "parameter problem", ParameterProblem + 1: "?", 255: "?"} {
@@ -130,8 +130,8 @@ func TestICMPKindString(t *testing.T) {
 	}
 }
 
-// TestICMPOfNoSegment: what is quoted must be the first piece of a TCP segment. A message about a packet of UDP between
-// the same addresses and ports says nothing about the connection.
+// TestICMPOfNoSegment: the quote must be the first fragment of a TCP segment. A message about a UDP packet between the
+// same addresses and ports is not about the connection.
 func TestICMPOfNoSegment(t *testing.T) {
 	unreachable := map[bool]uint8{false: 3, true: 1}
 	for _, c := range []struct {

@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestReassemblyKey: in version 4 the protocol tells datagrams apart (RFC 791, 3.2), in version 6 it does not: the
-// next headers of fragments may differ, the first one's counts (RFC 8200, 4.5).
+// TestReassemblyKey: in IPv4 the protocol distinguishes datagrams (RFC 791, 3.2). In IPv6 it does not: the next headers
+// of fragments may differ, and the first fragment's applies (RFC 8200, 4.5).
 func TestReassemblyKey(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, c := range []struct {
@@ -69,8 +69,8 @@ func TestReassemblyEviction(t *testing.T) {
 	}
 }
 
-// TestReassemblyHoles: a datagram may have maxHoles gaps, what is behind all fragments being one of them; with one more
-// it is given up (RFC 815, 3 has no limit).
+// TestReassemblyHoles: a datagram may have maxHoles gaps, including the one after all fragments; with one more it is
+// dropped (RFC 815, 3 has no limit).
 func TestReassemblyHoles(t *testing.T) {
 	const last = -1 // in the last hole, 8 bytes behind its begin
 	for _, c := range []struct {

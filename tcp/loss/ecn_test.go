@@ -31,8 +31,8 @@ func TestECN(t *testing.T) {
 	b.want("window", b.s.Cwnd(), w)
 }
 
-// TestECNOfLittle: a mark speaks of what is in flight, be it one byte. An echo that comes while nothing is
-// in flight, as with the peer's data, speaks of no window: Linux looks at what was outstanding before, too.
+// TestECNOfLittle: a mark applies to the bytes in flight, even a single one. An echo without bytes in flight, as with
+// the peer's data, applies to no window: Linux, too, checks what was outstanding before.
 func TestECNOfLittle(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.want("nothing", b.input(Ack{Ack: b.s.Una(), HasData: true, ECE: true}).CWR, false)
