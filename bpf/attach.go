@@ -63,8 +63,8 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	}
 	nic, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
-		return Attachment{}, fmt.Errorf("bpf: attach to interface %d: %w: is it in this network "+
-			"namespace?", ifindex, err)
+		return Attachment{}, fmt.Errorf("bpf: attach to interface %d: %w (is it in this network "+
+			"namespace?)", ifindex, err)
 	}
 	att := Attachment{Ifindex: ifindex, Interface: nic.Attrs().Name}
 	if err := checkForeign(nic); err != nil {
@@ -130,7 +130,7 @@ func refuseBond(nic netlink.Link) error {
 		return nil
 	}
 	return fmt.Errorf("bpf: attach to %s in native mode: %w: a bond runs the program on its "+
-		"members, and their frames cannot go to sockets of the bond: "+
+		"members, whose frames cannot reach sockets of the bond: "+
 		"allow generic mode, or use one member", nic.Attrs().Name, unix.EOPNOTSUPP)
 }
 

@@ -41,10 +41,10 @@ func (e *ForeignProgramError) Error() string {
 	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use "+
 		"another interface", e.Interface, e.Interface)
 	if e.Name == programName {
-		return fmt.Sprintf("bpf: another xwarp uses %s (%s): stop it, or start xwarpd and use "+
+		return fmt.Sprintf("bpf: another xwarp process uses %s (%s): stop it, or start xwarpd and use "+
 			"--transport=daemon in both", e.Interface, who)
 	}
-	return fmt.Sprintf("bpf: %s has %s of another owner: %s", e.Interface, who, next)
+	return fmt.Sprintf("bpf: %s already has %s of another owner: %s", e.Interface, who, next)
 }
 
 // Is makes it EBUSY.
@@ -65,13 +65,13 @@ func loadHint(err error, release string) error {
 	var refused *ebpf.VerifierError
 	switch {
 	case errors.As(err, &refused) && !NewEnough(release):
-		return hint(err, fmt.Sprintf("the verifier of Linux %s does not understand the program: "+
+		return hint(err, fmt.Sprintf("the verifier of Linux %s rejects the program: "+
 			"install Linux %s or newer, or use transport = \"kernel\"", release, Oldest))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return hint(err, rightsHint)
 	case errors.Is(err, unix.ENOMEM):
-		return hint(err, "not enough memory for the maps: ask for smaller ones or raise the "+
-			"cgroup's limit")
+		return hint(err, "not enough memory for the maps: make them smaller or raise the "+
+			"cgroup's memory limit")
 	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
 		return hint(err, "multi-buffer XDP programs need Linux 5.18 or newer")
 	}
@@ -94,19 +94,19 @@ func attachHint(err error, mtu int) error {
 			"another XDP program is attached, or is being attached: see bpftool net show")
 	case errors.Is(err, unix.EOPNOTSUPP) && mtu > singleBuffer:
 		return hint(err, fmt.Sprintf("the driver has no native XDP, or none at MTU %d: vmxnet3 "+
-			"and others have it up to about %d; "+
+			"and others support it up to about %d; "+
 			"lower the MTU or allow generic mode", mtu, singleBuffer))
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return hint(err, "the driver has no native XDP: allow generic mode")
 	case errors.Is(err, unix.ERANGE):
 		return hint(err, fmt.Sprintf("the MTU of %d is too large for the driver's XDP buffers: "+
-			"lower it (on veth: that of the peer)", mtu))
+			"lower it (on veth: lower the peer's)", mtu))
 	case errors.Is(err, unix.ENOSPC):
-		return hint(err, "too few receive queues: a veth needs as many as its peer has transmit "+
-			"queues, a NIC fewer channels (ethtool -L)")
+		return hint(err, "not enough queues: a veth needs as many receive queues as its peer has "+
+			"transmit queues; on a NIC, use fewer channels (ethtool -L)")
 	case errors.Is(err, unix.EINVAL):
-		return hint(err, fmt.Sprintf("the driver refuses its present settings (MTU %d, LRO, "+
-			"rings, channels): the kernel log says which", mtu))
+		return hint(err, fmt.Sprintf("the driver refuses XDP with its current settings (MTU %d, "+
+			"LRO, rings, channels): see the kernel log", mtu))
 	case errors.Is(err, unix.ENOMEM):
 		return hint(err, "no memory for the driver's XDP queues")
 	}

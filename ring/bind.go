@@ -93,8 +93,8 @@ func (d *device) missingFeature(b binding) error {
 	case !d.driver.ZeroCopy:
 		return fmt.Errorf("%w: the driver has no zero-copy mode", unix.EOPNOTSUPP)
 	case b.segments && d.driver.Segments == 1:
-		return fmt.Errorf("%w: the driver's zero-copy takes one chunk for each frame, which "+
-			"holds an MTU of %d, and the MTU is %d",
+		return fmt.Errorf("%w: the driver's zero-copy supports one chunk per frame, so an MTU of at "+
+			"most %d, and the MTU is %d",
 			unix.EOPNOTSUPP, RxChunkData-vlanHeader, d.mtu)
 	}
 	return nil
@@ -113,7 +113,7 @@ func (d *device) explainError(b binding, err error) error {
 			err, d.mtu)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%w: the driver refuses zero-copy with its present settings (MTU %d, "+
-			"rings, channels; virtio: iommu_platform is needed); "+
+			"rings, channels; virtio needs iommu_platform); "+
 			"the kernel log may say which", err, d.mtu)
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("%w: no memory for the device's zero-copy queue", err)

@@ -34,7 +34,7 @@ func TestBind(t *testing.T) {
 		{name: "largest one chunk", mtu: 3818, driver: oneChunk, tried: []string{direct},
 			had: direct},
 		{name: "one chunk is too small", mtu: 3819, driver: oneChunk, tried: []string{copied},
-			had: copied, why: "MTU of 3818, and the MTU is 3819"},
+			had: copied, why: "at most 3818, and the MTU is 3819"},
 		{name: "jumbo", mtu: 9000, driver: segments, tried: []string{directSG}, had: directSG},
 		{name: "no need of segments", mtu: 1500, driver: segments, tried: []string{direct},
 			had: direct},
@@ -49,7 +49,7 @@ func TestBind(t *testing.T) {
 		{name: "driver copies, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500,
 			driver: &Driver{Native: true}, why: "the driver has no zero-copy mode"},
 		{name: "jumbo, zero-copy asked for", mode: ModeZeroCopy, mtu: 9000, driver: oneChunk,
-			why: "one chunk for each frame"},
+			why: "one chunk per frame"},
 		{name: "nobody tells", mtu: 1500, refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP},
 			tried: []string{direct, copied}, had: copied, why: "does not report"},
 		{name: "nobody tells, jumbo", mtu: 9000,
@@ -117,7 +117,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestBindFlags: a driver of one chunk for each frame refuses XDP_USE_SG together with zero-copy.
+// TestBindFlags: a driver of one chunk per frame refuses XDP_USE_SG together with zero-copy.
 func TestBindFlags(t *testing.T) {
 	for _, c := range []struct {
 		b    binding

@@ -178,7 +178,7 @@ func queryGeneric(req *nl.NetlinkRequest) ([]syscall.NetlinkRouteAttr, error) {
 		return nil, err
 	}
 	if len(replies) != 1 || len(replies[0]) < nl.SizeofGenlmsg {
-		return nil, fmt.Errorf("generic netlink: %d replies, or one that is cut short",
+		return nil, fmt.Errorf("generic netlink: %d replies, or a truncated one",
 			len(replies))
 	}
 	return nl.ParseRouteAttr(replies[0][nl.SizeofGenlmsg:])

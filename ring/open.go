@@ -82,7 +82,7 @@ func (k *linux) prepare(c Config, b binding) (*Socket, error) {
 func NewSocket() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with "+
+		return -1, fmt.Errorf("AF_XDP socket: %w (needs CAP_NET_RAW and a kernel with "+
 			"CONFIG_XDP_SOCKETS)", err)
 	}
 	return fd, nil
@@ -214,10 +214,10 @@ func (k *linux) bind(c *Config, b binding) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("bind: %w (another AF_XDP socket has the queue; waited %v)", err,
+		return fmt.Errorf("bind: %w (another AF_XDP socket uses the queue; waited %v)", err,
 			c.BindTimeout)
 	case errors.Is(err, unix.ENETDOWN):
-		return fmt.Errorf("bind: %w (ip link set it up)", err)
+		return fmt.Errorf("bind: %w (the interface is down: ip link set it up)", err)
 	case errors.Is(err, unix.EINVAL) && !b.zeroCopy:
 		return fmt.Errorf("bind: %w (is there such a queue, and a kernel of 6.6 or later, for "+
 			"XDP_USE_SG?)", err)

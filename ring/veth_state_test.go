@@ -148,7 +148,7 @@ func TestVethBusyQueue(t *testing.T) {
 	a.in(t, func() error {
 		_, err := Open(Config{Ifindex: a.index, RxFrames: 64, TxSlots: 64,
 			BindTimeout: 10 * time.Millisecond})
-		if err == nil || !strings.Contains(err.Error(), "another AF_XDP socket has the queue") {
+		if err == nil || !strings.Contains(err.Error(), "another AF_XDP socket uses the queue") {
 			t.Errorf("second socket on one queue: %v", err)
 		}
 		_, err = Open(Config{Ifindex: a.index, Queue: 17})

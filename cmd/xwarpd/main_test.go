@@ -112,7 +112,7 @@ func TestService(t *testing.T) {
 	if got := <-status; got != exitOK {
 		t.Errorf("exit status %d", got)
 	}
-	if n := strings.Count(log.String(), `"msg":"reload","error":"export far: `); n != 1 {
+	if n := strings.Count(log.String(), `"msg":"reload failed","error":"export far: `); n != 1 {
 		t.Errorf("a failure is in the log %d times:\n%s", n, log.String())
 	}
 	_, end, _ := strings.Cut(log.String(), `"msg":"stopping"`)
@@ -120,7 +120,7 @@ func TestService(t *testing.T) {
 		strings.Contains(log.String(), "closed network connection") {
 		t.Errorf("the end looks like a failure:\n%s", log.String())
 	}
-	for _, want := range []string{`"msg":"configuration is reloaded"`,
+	for _, want := range []string{`"msg":"configuration reloaded"`,
 		`unknown key \"exports\": did you mean \"export\"?`, `"msg":"stopping"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
@@ -147,9 +147,9 @@ func TestExitStatus(t *testing.T) {
 		{"--config " + bad, exitConfig,
 			`bad.toml:2: unknown key "daemon.log_levle": did you mean "daemon.log_level"?`},
 		{"--config /no/such", exitConfig, "xwarp config default > /no/such"},
-		{"--check --config " + empty, exitConfig, "no [[interface]] is configured"},
+		{"--check --config " + empty, exitConfig, "no [[interface]] configured"},
 		{"--check --config " + good, exitOK, ""},
-		{"--config " + empty, exitConfig, "no [[interface]] is configured"},
+		{"--config " + empty, exitConfig, "no [[interface]] configured"},
 	} {
 		var log output
 		if got := run(t.Context(), strings.Fields(tc.args), &log, &log); got != tc.status ||

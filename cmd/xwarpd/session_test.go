@@ -54,7 +54,7 @@ func TestUnconfirmedStatus(t *testing.T) {
 		&log); got != exitUnconfirmed {
 		t.Errorf("status %d\n%s", got, log.String())
 	}
-	if want := `msg="xwarpd ends" error="nobody confirmed in time: 1ms"`; !strings.Contains(
+	if want := `msg="xwarpd ends" error="not confirmed in time: 1ms"`; !strings.Contains(
 		log.String(), want) {
 		t.Errorf("the log lacks %s:\n%s", want, log.String())
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrPeer is wrapped when a peer has as much as it may have.
-var ErrPeer = errors.New("the peer has as much as it may have")
+var ErrPeer = errors.New("peer limit reached")
 
 // PeerLimits are what one peer may have; 0 is no bound.
 type PeerLimits struct {
@@ -119,7 +119,7 @@ func (p *Peers) refuse(acc, full *peerAccount, what string, limit int) error {
 	for c := acc; c != nil; c = c.net {
 		c.refused++
 	}
-	return fmt.Errorf("%w: %v has %d %s (raise it in [peers], or give the prefix a [[peer]] table)",
+	return fmt.Errorf("%w: %v has %d %s (raise the limit in [peers], or in a [[peer]] table)",
 		ErrPeer, full, limit, what)
 }
 

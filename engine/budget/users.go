@@ -177,19 +177,19 @@ func (a *Account) check(l Limits, k Kind, n int64) error {
 	if k < Limited {
 		if limit := l.Of(k); n < 0 || n > limit-a.used[k] {
 			return fmt.Errorf(
-				"%v has %s of at most %s %s and wants %s more (raise limits.%s, or give %s)",
+				"%v has %s of at most %s %s and needs %s more (raise limits.%s, or give %s)",
 				a.Holder, k.format(a.used[k]), k.format(limit), k, k.format(n), k, a.table())
 		}
 	}
 	if share := a.share(k); n > share-a.used[k] {
 		if a.Tenant != "" {
 			return fmt.Errorf(
-				"%v has %s of the %s %v that are kept for each tenant, and wants %s more (%s)",
+				"%v has %s of the %s %v reserved for each tenant and needs %s more (%s)",
 				a.Holder, k.format(a.used[k]), k.format(share), k, k.format(n), k.Remedy())
 		}
 		return fmt.Errorf(
-			"%v has %s of its share of %s %v and wants %s more: all users together have %s of at "+
-				"most %s, and one may have half of what the others leave (%s)",
+			"%v has %s of its share of %s %v and needs %s more: all users together have %s of at "+
+				"most %s, and one user may have half of what the others leave (%s)",
 			a.Holder, k.format(a.used[k]), k.format(share), k, k.format(n),
 			k.format(a.users.inUse[k]), k.format(a.users.shared[k]), k.Remedy())
 	}

@@ -420,7 +420,7 @@ func TestCaptureRights(t *testing.T) {
 		}
 	}
 	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil ||
-		!strings.Contains(err.Error(), "4 captures run already") {
+		!strings.Contains(err.Error(), "4 captures are already running") {
 		t.Errorf("a fifth capture: %v", err)
 	}
 }

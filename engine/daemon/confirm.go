@@ -17,10 +17,10 @@ import (
 	"xwarp/engine/daemon/device"
 )
 
-// ErrUnconfirmed is wrapped by the error of Run when the operator has not confirmed the daemon in time.
-var ErrUnconfirmed = errors.New("nobody confirmed in time")
+// ErrUnconfirmed is wrapped by the error of Run when the operator did not confirm in time.
+var ErrUnconfirmed = errors.New("not confirmed in time")
 
-// confirmation waits for the operator to confirm that the host can still be reached.
+// confirmation waits for the operator to confirm that this host is still reachable.
 type confirmation struct {
 	wait      time.Duration // 0: no confirmation is needed
 	deadline  time.Time
@@ -28,7 +28,7 @@ type confirmation struct {
 	confirmed chan struct{} // closed by confirm
 
 	mu    sync.Mutex
-	state string // empty until it is decided
+	state string // empty while pending
 }
 
 // confirmLate is the state after the deadline.
@@ -37,7 +37,7 @@ const confirmLate = "late"
 // sessionWait is the default time for a confirmation when an interface carries the operator's session.
 const sessionWait = time.Minute
 
-// awaitConfirmation starts the wait if the configuration or the operator's session asks for it.
+// awaitConfirmation starts the wait if the configuration or the operator's session requires it.
 func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	command := "xwarp confirm"
 	switch path := cfg.Daemon.OperatorSocket(); {
@@ -50,24 +50,24 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	if cfg.Daemon.Confirm == config.AutoTimeUnset {
 		name, err := d.sessionCarrier(o.Session)
 		if err != nil {
-			return fmt.Errorf("which interface carries the session at %s: %w (daemon.confirm = "+
-				"\"0s\" does not ask)", o.Session, err)
+			return fmt.Errorf("cannot find the interface of the SSH session at %s: %w "+
+				"(daemon.confirm = \"0s\" skips this check)", o.Session, err)
 		}
 		wait = 0
 		switch {
 		case name == "":
 		case cfg.Daemon.OperatorSocket() == "":
-			d.log.Warn("the interface carries your own session, and without a socket of the operator's nobody can confirm", "device", name,
+			d.log.Warn("your SSH session uses this interface, but no operator socket is configured: not waiting for xwarp confirm", "device", name,
 				"next", "set daemon.admin_socket, or daemon.confirm = \"0s\"")
 		default:
 			wait = sessionWait
-			d.log.Warn("the interface carries your own session: everything is undone unless you confirm",
+			d.log.Warn("your SSH session uses this interface: run xwarp confirm, or xwarpd rolls back and exits",
 				"device", name,
 				"session", o.Session, "within", wait, "next", command+
-					" (daemon.confirm sets another time, or 0s)")
+					" (daemon.confirm changes the time; \"0s\" disables this)")
 		}
 	} else if wait > 0 {
-		d.log.Info("everything is undone unless the operator confirms", "within", wait, "next",
+		d.log.Info("run xwarp confirm, or xwarpd rolls back and exits", "within", wait, "next",
 			command)
 	}
 	after := o.After
@@ -89,8 +89,8 @@ func (c *confirmation) start(wait time.Duration, after func(time.Duration) <-cha
 		after(wait)
 }
 
-// waitForDeadline returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a
-// confirmation.
+// waitForDeadline returns nil when ctx is done, or an error that wraps ErrUnconfirmed if the deadline passes first
+// without a confirmation.
 func (c *confirmation) waitForDeadline(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func (c *confirmation) waitForDeadline(ctx context.Context) error {
 	return nil
 }
 
-// timeLeft returns the time until the daemon ends without a confirmation, 0 when it does not end.
+// timeLeft returns the time left to confirm, or 0 if no confirmation is pending.
 func (c *confirmation) timeLeft() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *confirmation) timeLeft() time.Duration {
 	return max(time.Until(c.deadline), 1)
 }
 
-// confirm records that the operator has confirmed the daemon.
+// confirm records the operator's confirmation.
 func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	left := c.timeLeft()
 	c.mu.Lock()
@@ -126,9 +126,9 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	switch {
 	case c.state == confirmLate:
 		return r, control.Errorf(control.CodeClosed,
-			"too late: nobody confirmed within %v, and the daemon ends", c.wait)
+			"too late: not confirmed within %v; the daemon is shutting down", c.wait)
 	case c.state == "" && c.wait == 0:
-		return r, control.Errorf(control.CodeNotReady, "the daemon still starts: confirm again")
+		return r, control.Errorf(control.CodeNotReady, "the daemon is still starting: try again")
 	case c.state == "":
 		close(c.confirmed)
 		c.state = control.ConfirmAlready
@@ -137,23 +137,23 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	return control.ConfirmResult{State: c.state}, nil
 }
 
-// endUnconfirmed closes everything because of why.
+// endUnconfirmed detaches the programs and closes everything; it returns why joined with errors of the close.
 func (d *Daemon) endUnconfirmed(why error) error {
-	d.log.Warn("nobody confirmed in time: closing everything", "after",
+	d.log.Warn("not confirmed in time: rolling back", "after",
 		d.confirmation.wait.String())
-	err := d.detachAll() // first, because the programs may be why the host cannot be reached
+	err := d.detachAll() // first: the XDP programs may be what makes the host unreachable
 	err = errors.Join(err, d.close(0))
 	if err == nil {
-		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start",
+		d.log.Warn("rolled back: XDP programs detached, ports released",
 			"interfaces", device.Names(d.deviceList()),
 			"next",
-			"start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")
+			"start xwarpd again and run xwarp confirm in time, or change daemon.confirm")
 	}
 	return errors.Join(why, err)
 }
 
-// sessionCarrier returns the name of the device whose interface carries sessions to a local address, empty for none.
-// The address belongs to the interface, or to a VLAN, bridge or bond on it.
+// sessionCarrier returns the name of the device whose interface, or a VLAN, bridge or bond on it, has the address
+// local. It returns "" if there is none.
 func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil
@@ -187,7 +187,7 @@ func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 	return "", nil
 }
 
-// parentOf returns the index of the interface below another one, such as a VLAN; 0 is none.
+// parentOf returns the index of the interface below a stacked one, such as a VLAN; 0 if there is none.
 func parentOf(index int) int {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {

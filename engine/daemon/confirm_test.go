@@ -109,10 +109,10 @@ func TestUnconfirmed(t *testing.T) {
 	if _, err := client.Open(a.socket); err == nil {
 		t.Error("the control socket is still served")
 	}
-	says(t, a.log.String(), "everything is undone unless the operator confirms",
+	says(t, a.log.String(), "run xwarp confirm, or xwarpd rolls back and exits",
 		"next=\"xwarp confirm --socket "+a.socket, "within=1m30s",
-		"nobody confirmed in time: closing everything", "programs are detached, ports are free",
-		"interfaces=[eth0]", "or set daemon.confirm")
+		"not confirmed in time: rolling back", "rolled back: XDP programs detached",
+		"interfaces=[eth0]", "or change daemon.confirm")
 }
 
 // snapshot checks how long the daemon says that it still waits.
@@ -151,7 +151,7 @@ func TestConfirmed(t *testing.T) {
 	if !attached(t, a.net.A) {
 		t.Error("a confirmed daemon is not attached")
 	}
-	says(t, a.log.String(), "confirmed: the daemon stays")
+	says(t, a.log.String(), "confirmed: xwarpd keeps running")
 }
 
 // A daemon that waits for no confirmation accepts one, and refuses those of other users.
@@ -206,7 +206,7 @@ func TestOwnSession(t *testing.T) {
 				t.Errorf("it waits for %v, want %v", a.asked, tc.want)
 			}
 			if tc.want == time.Minute {
-				says(t, a.log.String(), "the interface carries your own session", "device=eth0",
+				says(t, a.log.String(), "your SSH session uses this interface", "device=eth0",
 					"within=1m0s", "xwarp confirm")
 			}
 		})

@@ -12,7 +12,7 @@ import (
 // A confirmation that comes after the decision to end is told so.
 func TestLateConfirmation(t *testing.T) {
 	var c confirmation
-	if _, err := c.confirm(); err == nil || !strings.Contains(err.Error(), "confirm again") {
+	if _, err := c.confirm(); err == nil || !strings.Contains(err.Error(), "still starting") {
 		t.Errorf("before the start is over: %v", err)
 	}
 	due := make(chan time.Time, 1)
@@ -22,7 +22,7 @@ func TestLateConfirmation(t *testing.T) {
 		t.Errorf("watch: %v", err)
 	}
 	if _, err := c.confirm(); !errors.Is(err, verbs.ErrClosed) ||
-		!strings.Contains(err.Error(), "too late: nobody confirmed within 1m0s") {
+		!strings.Contains(err.Error(), "too late: not confirmed within 1m0s") {
 		t.Errorf("afterwards: %v", err)
 	}
 	if left := c.timeLeft(); left != 0 {

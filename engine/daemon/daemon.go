@@ -132,7 +132,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return err
 	}
 	if err := device.DisableCore(cfg); err != nil {
-		return fmt.Errorf("keys of IPsec could be in core files: %w", err)
+		return fmt.Errorf("cannot disable core dumps, which could contain IPsec keys: %w", err)
 	}
 	if err := d.openDevices(cfg); err != nil {
 		return err
@@ -141,14 +141,14 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		d.exports.Start(c) // one that cannot be opened yet waits
 	}
 	if d.webError = d.startWeb(cfg); d.webError != nil {
-		d.log.Error("metrics cannot be served yet: it is tried again", "error", d.webError,
-			"next", "see the error; xwarp config check tests what a start does")
+		d.log.Error("cannot serve metrics: retrying", "error", d.webError,
+			"next", "see the error; xwarp config check tests a start on this host")
 	}
 	if cfg.Daemon.Socket == "" {
 		return nil
 	}
 	if err := d.mapper.Err(); err != nil {
-		d.log.Error("programs cannot be served: what they share with the daemon cannot be guarded",
+		d.log.Error("cannot serve programs: userfaultfd is needed to guard shared memory",
 			"error", err)
 	}
 	var err error
@@ -160,7 +160,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		err = d.writeSysfs()
 	}
 	if err != nil {
-		d.log.Warn("programs find no files of devices", "error", err)
+		d.log.Warn("cannot write the sysfs files for programs", "error", err)
 	}
 	go d.acceptPrograms(d.socket, entrance{})
 	if path := cfg.Daemon.OperatorSocket(); path != "" {
@@ -168,7 +168,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 			return err
 		}
 		go d.acceptPrograms(d.admin, entrance{operator: true})
-		d.log.Info("operator's control socket is open", "path", path)
+		d.log.Info("operator socket is open", "path", path)
 	}
 	return d.startTenants(&cfg.Tenants)
 }
@@ -189,7 +189,7 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	}
 	for i, v := range d.devices {
 		if v.Absent {
-			d.logOf(v).Error("device cannot be opened yet: other devices go on, and it is tried again",
+			d.logOf(v).Error("cannot open device: retrying; other devices are not affected",
 				"error", errs[i], "next", "see the error; xwarp status shows the device")
 		}
 	}
@@ -250,7 +250,7 @@ func (d *Daemon) status() string {
 	}
 	text := fmt.Sprintf("%d devices, %d exports", len(list), d.exports.Len())
 	if len(lost) > 0 {
-		text += fmt.Sprintf("; devices that are lost or missing: %v", lost)
+		text += fmt.Sprintf("; lost or missing devices: %v", lost)
 	}
 	return text
 }
@@ -268,7 +268,7 @@ func (d *Daemon) setUserBounds(cfg *config.Loaded) {
 	tenant := cfg.TenantLimits()
 	for _, s := range d.users.SetBounds(budget.Bounds{Host: budget.HostBounds(),
 		Sessions: cfg.Daemon.Clients, Tenants: cfg.Tenants.Count, Tenant: tenant.Amounts()}) {
-		d.log.Warn("tenants get less than their limits: this host has not enough for all",
+		d.log.Warn("tenant limits reduced: this host cannot provide them for every tenant",
 			"kind", s.Kind.String(), "each", s.Each, "next", s.Kind.Remedy())
 	}
 }
@@ -293,7 +293,7 @@ func (d *Daemon) watchdog() (stop func()) {
 				if err := d.healthy(); err == nil {
 					notify("WATCHDOG=1")
 				} else {
-					d.log.Error("watchdog", "error", err)
+					d.log.Error("cannot notify the systemd watchdog", "error", err)
 				}
 				select {
 				case <-ctx.Done():

@@ -200,7 +200,7 @@ func TestBusyQueue(t *testing.T) {
 func TestAnotherDaemon(t *testing.T) {
 	tn := hosts(t)
 	embedded(t, tn.A.Do)
-	says(t, startFails(t, tn.A, ethTable), "interface eth0", "another xwarp uses")
+	says(t, startFails(t, tn.A, ethTable), "interface eth0", "another xwarp process uses")
 }
 
 // Without capabilities the daemon says which way it has to be started.

@@ -376,7 +376,7 @@ func TestShutdown(t *testing.T) {
 func TestStartErrors(t *testing.T) {
 	_, socket := kernel(t, "")
 	for _, tc := range []struct{ name, text, want string }{
-		{"no interface", "", "no [[interface]] is configured"},
+		{"no interface", "", "no [[interface]] configured"},
 		{"no Ethernet", "[[interface]]\nname = \"lo\"\n", "Ethernet"},
 	} {
 		cfg, _ := load(t, tc.text)

@@ -617,7 +617,7 @@ func TestReloadIPsec(t *testing.T) {
 	if s, _ = p.state(t, 0); s.Counters["packets_out"] < sealed+100 {
 		t.Errorf("%v", s.Counters)
 	}
-	if log := p.log.String(); !strings.Contains(log, "protects them in another way") {
+	if log := p.log.String(); !strings.Contains(log, "their IPsec configuration changed") {
 		t.Error(log)
 	}
 }
@@ -637,7 +637,7 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 	defer cancel()
 	_, err = e.Dial(ctx, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
 	if !errors.Is(err, context.DeadlineExceeded) ||
-		!strings.Contains(err.Error(), "wait for an SA of IPsec") {
+		!strings.Contains(err.Error(), "packets wait for an SA") {
 		t.Fatalf("connecting: %v", err)
 	}
 	s := d.Snapshot().Devices[0].IPsec
@@ -657,5 +657,5 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, startFails(t, tn.B, ethTable+ipsecTable),
-		"another process uses the SAs with if_id 0x7877", "end it or choose another if_id")
+		"another process uses the SAs with if_id 0x7877", "stop it or choose another if_id")
 }

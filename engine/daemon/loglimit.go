@@ -72,7 +72,7 @@ func (l *limiter) Handle(ctx context.Context, r slog.Record) error {
 	}
 	if l.all.pass(r.Message, r.Time, func(dropped int) {
 		log := slog.New(l.all.out)
-		log.Warn("lines of the log were dropped", "message", r.Message, "lines", dropped)
+		log.Warn("log lines suppressed", "message", r.Message, "lines", dropped)
 	}) {
 		return l.Handler.Handle(ctx, r)
 	}

@@ -54,7 +54,7 @@ func TestLimitLogCounts(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if !strings.HasSuffix(out.String(),
-			"level=WARN msg=\"lines of the log were dropped\" message=flood lines=150\n") {
+			"level=WARN msg=\"log lines suppressed\" message=flood lines=150\n") {
 			t.Errorf("afterwards: %s", out.String()[len(out.String())-200:])
 		}
 	})

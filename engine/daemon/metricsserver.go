@@ -47,8 +47,8 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 		return err
 	}
 	if !cfg.HTTP.Loopback() {
-		d.log.Warn("metrics are open to the network: whoever reaches the address reads them, without encryption",
-			"listen", address, "next", `http.listen = "127.0.0.1:9479" and a proxy, or a firewall`)
+		d.log.Warn("metrics are exposed to the network without authentication or encryption",
+			"listen", address, "next", `set http.listen = "127.0.0.1:9479" behind a proxy, or firewall the port`)
 	}
 	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts,
 		StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
@@ -71,10 +71,10 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 		defer close(s.done)
 		if err := s.http.Serve(conns); !errors.Is(err,
 			http.ErrServerClosed) {
-			d.log.Error("metrics are not served any more", "error", err)
+			d.log.Error("metrics server failed", "error", err)
 		}
 	}()
-	d.log.Info("metrics are served", "listen", address, "status_page", cfg.HTTP.StatusPage)
+	d.log.Info("serving metrics", "listen", address, "status_page", cfg.HTTP.StatusPage)
 	return nil
 }
 
@@ -92,8 +92,8 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 	if network == "unix" {
 		if other, err := net.Dial("unix", address); err == nil {
 			other.Close()
-			return nil, fmt.Errorf("http.listen: another process serves %s: give this daemon a "+
-				"path of its own", address)
+			return nil, fmt.Errorf("http.listen: another process serves %s: use another "+
+				"path", address)
 		}
 		ln, err := listenUnix(address, programsOwner(&cfg.Daemon))
 		if err != nil {
@@ -104,7 +104,8 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 	}
 	ln, err := net.Listen(network, address)
 	if err != nil {
-		return nil, fmt.Errorf("http.listen: %w (who has it: ss -ltnp; or take another port)", err)
+		return nil, fmt.Errorf("http.listen: %w (find the owner with ss -ltnp, or use another "+
+			"port)", err)
 	}
 	return ln, nil
 }

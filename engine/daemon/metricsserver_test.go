@@ -160,7 +160,7 @@ func TestMetricsOnUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d2.Close()
-	if e := event(d2.Snapshot(), "metrics cannot be served yet"); e == nil ||
+	if e := event(d2.Snapshot(), "cannot serve metrics"); e == nil ||
 		!strings.Contains(e.Error, "another process serves") {
 		t.Errorf("a second daemon on the same socket: %+v", e)
 	}
@@ -183,14 +183,14 @@ func TestMetricsAddresses(t *testing.T) {
 	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
 	cfg, _ := load(t, nic+fmt.Sprintf("[http]\nlisten = %q\n", taken.Addr()))
 	waits := running(t, cfg)
-	e := event(waits.Snapshot(), "metrics cannot be served yet")
+	e := event(waits.Snapshot(), "cannot serve metrics")
 	if e == nil || e.Level != "ERROR" ||
 		!strings.Contains(e.Error, "http.listen") || !strings.Contains(e.Error, "ss -ltnp") {
 		t.Errorf("a taken port: %+v", e)
 	}
 	taken.Close()
 	if _, ok := eventually(func() bool {
-		return event(waits.Snapshot(), "metrics are served") != nil
+		return event(waits.Snapshot(), "serving metrics") != nil
 	}); !ok {
 		t.Error("metrics are not served when the port is free")
 	}
@@ -200,7 +200,7 @@ func TestMetricsAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if e := event(d.Snapshot(), "metrics are open to the network"); e == nil || e.Level != "WARN" ||
+	if e := event(d.Snapshot(), "metrics are exposed"); e == nil || e.Level != "WARN" ||
 		!strings.Contains(e.Detail["next"], "127.0.0.1") {
 		t.Errorf("the warning: %+v", e)
 	}

@@ -104,7 +104,7 @@ func TestLateExport(t *testing.T) {
 			t.Errorf("export %s: %q, want %q", name, e, want)
 		}
 	}
-	e := event(d.Snapshot(), "export cannot be opened yet")
+	e := event(d.Snapshot(), "cannot open export")
 	if e == nil || e.Export != "directory" || !strings.Contains(e.Detail["next"], "install -d") {
 		t.Errorf("the line of the log: %+v", e)
 	}
@@ -159,7 +159,7 @@ func TestPartialReload(t *testing.T) {
 		export("elsewhere", ports[2], "size = 4096\ninterface = \"other\""))
 	text := strings.Join(r.Errors, "\n")
 	if !r.Applied || len(r.Errors) != 2 || !strings.Contains(text, "export[0].path") ||
-		!strings.Contains(text, "interface other is not open: systemctl restart xwarpd") ||
+		!strings.Contains(text, "interface other is not open: a new [[interface]] needs") ||
 		!slices.Contains(r.Restart, "interface") {
 		t.Errorf("a file with two exports that are wrong: %+v", r)
 	}

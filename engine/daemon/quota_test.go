@@ -57,7 +57,7 @@ func TestDaemonMemory(t *testing.T) {
 	most("pieces", 4, func(c *verbs.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
 	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"),
 		verbs.ListenConfig{Backlog: 1000})
-	quotaError(t, "a long backlog", "of at most 16.0 MiB daemon_memory and wants ", err)
+	quotaError(t, "a long backlog", "of at most 16.0 MiB daemon_memory and needs ", err)
 	dev.Close()
 	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)

@@ -26,11 +26,11 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	}
 	if err != nil {
 		r.Errors = strings.Split(err.Error(), "\n")
-		next := "correct what the error names, and reload again: the rest is in effect"
+		next := "fix what the error names and reload again; everything else was applied"
 		if !r.Applied {
-			next = "correct the file, and reload again: nothing has changed"
+			next = "fix the file and reload again; nothing was changed"
 		}
-		d.log.Error("reload", "error", err, "next", next)
+		d.log.Error("reload failed", "error", err, "next", next)
 	}
 	return r
 }
@@ -46,7 +46,7 @@ func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	old := d.cfg.Load()
 	restart = old.Changed(now)
 	for _, key := range restart {
-		d.log.Warn("a changed key takes effect after a restart", "key", key, "next",
+		d.log.Warn("changed key needs a restart", "key", key, "next",
 			"systemctl restart xwarpd")
 	}
 	err = errors.Join(now.RefusedBecause, d.reloadDevices(now))
@@ -56,7 +56,7 @@ func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	d.setUserBounds(now)
 	err = errors.Join(err, d.exports.Reload(now))
 	if err == nil {
-		d.log.Info("configuration is reloaded", "path", now.Path)
+		d.log.Info("configuration reloaded", "path", now.Path)
 	}
 	return restart, err
 }

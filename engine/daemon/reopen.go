@@ -15,9 +15,9 @@ import (
 
 // Errors of devices that end the daemon.
 var (
-	errNoDevice = errors.New("no device works any more")
+	errNoDevice = errors.New("no working device left")
 	// ErrRestart is wrapped by the error of Run when only a new process can open a device.
-	ErrRestart = errors.New("a device has to be opened by a new process")
+	ErrRestart = errors.New("a device can be reopened only by a new process")
 )
 
 // watchDevice waits until a device fails. Then it releases the interface, drops the programs that used the device, and
@@ -32,7 +32,7 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 		}
 		err, closed := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
 		if !v.Absent {
-			d.logOf(v).Error("device is lost: its programs and exports end, other devices go on",
+			d.logOf(v).Error("device lost: closing its programs and exports; other devices are not affected",
 				"error", err, "next", v.Remedy())
 			closed = d.closeFailed(v, err)
 			notify("STATUS=" + d.status())
@@ -45,11 +45,11 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 	v.ClosePorts()
 	if err := v.Core.Detach(); err != nil {
-		d.logOf(v).Warn("the interface keeps its program", "error", err)
+		d.logOf(v).Warn("cannot detach the XDP program", "error", err)
 	}
 	closed = d.finishWithin(stopWait, "device "+v.Name, func() { // before the memory of programs is unmapped
 		if err := v.Core.Close(); err != nil {
-			d.logOf(v).Warn("closing a device that failed", "error", err)
+			d.logOf(v).Warn("cannot close the failed device cleanly", "error", err)
 		}
 	})
 	for _, s := range d.allSessions() {
@@ -99,7 +99,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 			return nil
 		case err.Error() != lastError:
 			lastError = err.Error()
-			d.logOf(v).Warn("device cannot be opened again yet: trying on", "error", err)
+			d.logOf(v).Warn("cannot reopen device: retrying", "error", err)
 		}
 		sleepFor(ctx, pause)
 	}
@@ -128,7 +128,7 @@ func (d *Daemon) replace(old, v *device.Device) {
 	d.mu.Unlock()
 	if due {
 		if err := d.DropRights(); err != nil {
-			d.logOf(v).Error("capabilities are kept that a running daemon does not need",
+			d.logOf(v).Error("cannot drop capabilities",
 				"error", err, "next", "systemctl restart xwarpd")
 		}
 	}

@@ -236,12 +236,12 @@ func TestLinkUnderLoad(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"link is down: connections wait, and those that wait too long end",
-		"link is up", "address is back",
-		"interface has more receive queues: their frames are handed to the workers of the others"} {
+		"link is down: connections wait until they time out",
+		"link is up", "address restored",
+		"interface has new receive queues: relaying their frames to the existing workers"} {
 		l.told(what, 1)
 	}
-	l.told("MTU changed: connections follow", 2)
+	l.told("MTU changed: connections adapt", 2)
 	if err := l.connect(0).load(3)(); err != nil {
 		t.Errorf("a new connection: %v", err)
 	}
@@ -302,7 +302,7 @@ func TestInterfaceComesBack(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("the connection on eth1: %v", err)
 	}
-	l.told("device is lost: its programs and exports end, other devices go on", 2)
+	l.told("device lost: closing its programs and exports; other devices are not affected", 2)
 	l.told("device is back", 2)
 }
 

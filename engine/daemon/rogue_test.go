@@ -30,7 +30,7 @@ func TestWrongRequests(t *testing.T) {
 		code control.Code
 		text string
 	}{
-		{"unknown op", "fly", ``, control.CodeUnknown, "no request"},
+		{"unknown op", "fly", ``, control.CodeUnknown, "unknown request"},
 		{"unknown argument", control.OpCreateCQ, `{"depth":1,"colour":"red"}`, control.CodeInvalid,
 			"colour"},
 		{"arguments of a wrong type", control.OpCreateCQ, `{"depth":"much"}`, control.CodeInvalid,
@@ -54,10 +54,10 @@ func TestWrongRequests(t *testing.T) {
 			control.CodeInvalid, "600000 ms"},
 		{"listen nowhere", control.OpListen, `{"addr":""}`, control.CodeInvalid, ""},
 		{"listen at the rendezvous", control.OpListen, `{"addr":"127.0.0.1:4791"}`,
-			control.CodePermission, "the daemons' own"},
+			control.CodePermission, "reserved for the daemons"},
 		{"connect to the rendezvous", control.OpConnect,
 			`{"qp":1,"local":"","remote":"127.0.0.2:4791"}`, control.CodePermission,
-			"the daemons' own"},
+			"reserved for the daemons"},
 		{"accept nothing", control.OpReject, `{"handle":9}`, control.CodeLapsed, ""},
 		{"flush", control.OpFlush, `{"export":"x"}`, control.CodePermission, "only the operator"},
 	} {
@@ -98,8 +98,8 @@ func TestWrongFrames(t *testing.T) {
 		})
 	}
 	for version, want := range map[int]string{
-		control.Version - 1: "upgrade the program's side, which is older",
-		control.Version + 1: "upgrade the daemon, which is older",
+		control.Version - 1: "upgrade the older side: the xwarp package",
+		control.Version + 1: "upgrade the older side: the daemon's",
 	} {
 		t.Run(fmt.Sprintf("version %d", version), func(t *testing.T) {
 			r := dialRaw(t, socket)
@@ -281,7 +281,7 @@ func TestMemory(t *testing.T) {
 	shared := shmFile(t, 1<<20)
 	readOnly := open(fmt.Sprintf("/proc/self/fd/%d", shared), unix.O_RDONLY)
 	frozen := memfd(t, 1<<20, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
-	const kind = "memfd, or a file on tmpfs or hugetlbfs"
+	const kind = "memfd or a file on tmpfs or hugetlbfs"
 	for _, tc := range []struct {
 		name           string
 		fd             int
@@ -297,10 +297,10 @@ func TestMemory(t *testing.T) {
 		{"pipe", int(pipe.Fd()), 0, 4096, kind},
 		{"socket", socketpair[0], 0, 4096, kind},
 		{"open for reading", readOnly, 0, 4096, "reading and writing"},
-		{"beyond the end", shared, 1<<20 - 4095, 4096, "do not lie"},
+		{"beyond the end", shared, 1<<20 - 4095, 4096, "exceed the file"},
 		{"beyond the end of a huge page", memfd(t, 2<<20, unix.MFD_HUGETLB, 0), 2<<20 - 4095, 4096,
-			"do not lie"},
-		{"offset beyond the end", shared, 1 << 30, 4096, "do not lie"},
+			"exceed the file"},
+		{"offset beyond the end", shared, 1 << 30, 4096, "exceed the file"},
 		{"offset that wraps", shared, 1<<64 - 4096, 8192, "region"},
 		{"length that wraps", shared, 4096, 1<<64 - 4096, "region"},
 		{"empty", shared, 0, 0, "region"},

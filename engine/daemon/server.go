@@ -51,7 +51,7 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 		return nil, err
 	}
 	if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSocket == 0 {
-		return nil, errors.New("there is a file of that name which is no socket")
+		return nil, errors.New("a file of that name exists and is not a socket")
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -82,7 +82,7 @@ func setOwner(path string, o owner) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return errors.New("somebody else puts files there: use a directory that only xwarpd's " +
+		return errors.New("another user can create files there: use a directory that only xwarpd's " +
 			"user may write to (daemon.socket)")
 	}
 	if o.group != "" {
@@ -114,7 +114,7 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
 			return
 		}
 		if err != nil {
-			d.log.Warn("control socket", "error", err)
+			d.log.Warn("cannot accept on the control socket", "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -136,10 +136,10 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	who := budget.Holder{Tenant: through.tenant, Operator: through.operator}
 	if who.Operator && cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
 		return control.Errorf(control.CodePermission,
-			"user %d may not use the operator's socket (daemon.admin_socket)", cred.Uid)
+			"user %d may not use the operator socket (daemon.admin_socket)", cred.Uid)
 	}
 	if !who.Operator && budget.IsKept(c, budget.KeptForOperator) {
-		return control.Errorf(control.CodeQuota, "xwarpd has no descriptors left for programs: "+
+		return control.Errorf(control.CodeQuota, "xwarpd is out of file descriptors for programs: "+
 			"%s", budget.Descriptors.Remedy())
 	}
 	if who == (budget.Holder{}) {
@@ -153,7 +153,8 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	}
 	if n := d.users.OperatorSessions(); who.Operator && n >= budget.OperatorSessions {
 		return control.Errorf(control.CodeQuota,
-			"the operator has %d sessions already, of at most %d", n, budget.OperatorSessions)
+			"the operator already has %d sessions, at most %d are allowed", n,
+			budget.OperatorSessions)
 	}
 	a, err := d.users.Enter(who, limits, session.Cost)
 	if err != nil {

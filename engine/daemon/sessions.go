@@ -39,7 +39,8 @@ func (h host) Confirm() (control.ConfirmResult, error) {
 // ReloadConfig implements session.Daemon.
 func (h host) ReloadConfig() (r control.ReloadResult, err error) {
 	if h.d.reload == nil {
-		return r, control.Errorf(control.CodeNotReady, "this daemon has no configuration to read")
+		return r, control.Errorf(control.CodeNotReady,
+			"this daemon was started without a configuration file")
 	}
 	return h.d.ReloadConfig(), nil
 }
@@ -61,7 +62,7 @@ func (h host) ReportDefect(log *slog.Logger, doing string, v any) { h.d.defect(l
 // defect counts and logs a panic. It must be called before the stack of the panic is unwound.
 func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 	d.count.Defects.Add(1)
-	log.Error("defect of xwarpd: what was being served ends, the rest goes on", "doing", doing,
+	log.Error("bug in xwarpd: request or connection aborted; others are not affected", "doing", doing,
 		"panic", fmt.Sprint(v),
 		"stack", string(debug.Stack()), "next", "report this line")
 }

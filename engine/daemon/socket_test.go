@@ -33,7 +33,7 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := setOwner(socket, c); err == nil ||
-		!strings.Contains(err.Error(), "somebody else puts files there") {
+		!strings.Contains(err.Error(), "another user can create files there") {
 		t.Errorf("handOver: %v", err)
 	}
 	if st, err := os.Stat(victim); err != nil || st.Mode().Perm() != 0o600 {

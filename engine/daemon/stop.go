@@ -51,8 +51,8 @@ func (d *Daemon) close(grace time.Duration) error {
 		d.running.Wait()
 	})
 	if !closed || !ended {
-		return fmt.Errorf("not everything ended within %v after the grace: the interfaces are "+
-			"free, the rest is when the process ends", 3*stopWait)
+		return fmt.Errorf("shutdown incomplete %v after the grace period: the interfaces are "+
+			"released; the rest is freed when the process exits", 3*stopWait)
 	}
 	errs = append(errs, d.exports.Free())
 	d.mapper.Close()
@@ -70,7 +70,7 @@ func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 	case <-done:
 		return true
 	case <-time.After(most):
-		d.log.Warn("the stop goes on without what has not ended in time", "what", what, "after",
+		d.log.Warn("shutdown step timed out: continuing", "what", what, "after",
 			most)
 		return false
 	}

@@ -142,7 +142,7 @@ func (d *Daemon) sysfsLoop(ctx context.Context) {
 		}
 		err := d.writeSysfs()
 		if err != nil && !failing {
-			d.log.Warn("programs find no files of devices", "error", err)
+			d.log.Warn("cannot write the sysfs files for programs", "error", err)
 		}
 		failing = err != nil
 	}

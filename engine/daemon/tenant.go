@@ -37,7 +37,7 @@ func (d *Daemon) startTenants(c *config.Tenants) error {
 		d.tenants = append(d.tenants, ln)
 		go d.acceptPrograms(ln, entrance{tenant: name})
 	}
-	d.log.Info("control sockets of tenants are open", "tenants", c.Count, "directory", c.Directory)
+	d.log.Info("tenant sockets are open", "tenants", c.Count, "directory", c.Directory)
 	return nil
 }
 
@@ -49,7 +49,7 @@ func ownDirectory(path string, mode fs.FileMode) error {
 	}
 	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return fmt.Errorf("%s is no directory", path)
+		return fmt.Errorf("%s is not a directory", path)
 	}
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func ownDirectory(path string, mode fs.FileMode) error {
 		return err
 	}
 	if uid := st.Sys().(*syscall.Stat_t).Uid; uid != uint32(os.Geteuid()) {
-		return fmt.Errorf("%s belongs to user %d, who could put sockets there: remove it, or name "+
+		return fmt.Errorf("%s belongs to user %d, who could create sockets there: remove it, or use "+
 			"another", path, uid)
 	}
 	return f.Chmod(mode)

@@ -83,11 +83,11 @@ var ErrConfig = errors.New("esp: security association")
 
 // Errors of Seal and Open. Open's say why a packet is dropped.
 var (
-	ErrExpired   = errors.New("esp: hard limit of the SA is reached")
+	ErrExpired   = errors.New("esp: hard limit of the SA reached")
 	ErrShort     = errors.New("esp: packet is too short or not a multiple of 4 bytes")
-	ErrReplay    = errors.New("esp: sequence number was received before or is left of the window")
+	ErrReplay    = errors.New("esp: sequence number is a replay or left of the window")
 	ErrIntegrity = errors.New("esp: integrity check value is wrong")
-	ErrPayload   = errors.New("esp: padding or next header cannot be")
+	ErrPayload   = errors.New("esp: invalid padding or next header")
 	ErrDummy     = errors.New("esp: dummy packet")
 )
 
@@ -104,7 +104,7 @@ func (k *key) init(sa *SA) error {
 	n := len(sa.Keymat) - 4
 	switch {
 	case sa.SPI == 0: // RFC 4303, 2.1
-		return fmt.Errorf("%w: SPI 0 must not be sent", ErrConfig)
+		return fmt.Errorf("%w: SPI 0 is reserved", ErrConfig)
 	case n != 16 && n != 32:
 		return fmt.Errorf("%w: %d bytes of key material; AES-GCM takes a key of 16 or 32 bytes "+
 			"and a salt of 4", ErrConfig, len(sa.Keymat))

@@ -269,7 +269,7 @@ func (m *Manager) ask(f func() error) {
 	log, failed := m.cfg.Log, m.cfg.Failed
 	m.cfg.Ask(func() {
 		if err := f(); err != nil {
-			log.Warn("IPsec: the kernel refused a request", "error", err)
+			log.Warn("IPsec: kernel request failed", "error", err)
 			if failed != nil {
 				failed(err)
 			}
@@ -356,7 +356,7 @@ func (m *Manager) regroup() {
 		return nil
 	})
 	if moved > 0 {
-		m.cfg.Log.Info("IPsec: connections use other SAs: the IKE daemon's policies changed",
+		m.cfg.Log.Info("IPsec: policies changed: connections moved to other SAs",
 			"connections", moved)
 	}
 }
@@ -372,7 +372,7 @@ func (m *Manager) keys() []flowKey {
 
 func (m *Manager) steer(what string, err error) {
 	if err != nil {
-		m.cfg.Log.Error("IPsec: an SA could not be put to use", "step", what, "error", err)
+		m.cfg.Log.Error("IPsec: cannot install SA", "step", what, "error", err)
 	}
 }
 
@@ -406,7 +406,7 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	}
 	if other != nil && !m.refused[sa] {
 		m.refused[sa] = true
-		m.cfg.Log.Error("IPsec: an SA has another mode than the configuration", "sa",
+		m.cfg.Log.Error("IPsec: SA mode differs from the configuration", "sa",
 			sa.String(), "mode", sa.Mode.String(), "want", other.Mode.String())
 	}
 	return nil

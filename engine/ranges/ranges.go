@@ -35,12 +35,12 @@ func Expand(list, what string, most uint64) (numbers []int, err error) {
 	for part := range strings.SplitSeq(list, ",") {
 		r, ok := Parse(part, most)
 		if !ok {
-			return nil, fmt.Errorf("%q: %q is no %s and no range of them, as in 0-3,6", list, part,
+			return nil, fmt.Errorf("%q: %q is not a %s or a range such as 0-3,6", list, part,
 				what)
 		}
 		for n := int(r.First); n <= int(r.Last); n++ {
 			if slices.Contains(numbers, n) {
-				return nil, fmt.Errorf("%q names %s %d twice", list, what, n)
+				return nil, fmt.Errorf("%q: duplicate %s %d", list, what, n)
 			}
 			numbers = append(numbers, n)
 		}

@@ -66,7 +66,7 @@ type conn struct {
 func newConn(w *worker, c *core.Conn, sock net.Conn) (*conn, error) {
 	s, ok := sock.(syscall.Conn)
 	if !ok {
-		return nil, fmt.Errorf("%w: a %T is no socket", verbs.ErrInvalid, sock)
+		return nil, fmt.Errorf("%w: %T is not a socket", verbs.ErrInvalid, sock)
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {

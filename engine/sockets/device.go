@@ -173,7 +173,7 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			k.base.Log().Warn("accept", "error", err)
+			k.base.Log().Warn("accept failed", "error", err)
 			time.Sleep(acceptPause) // out of descriptors: the kernel queues the connection
 			continue
 		}
@@ -210,7 +210,7 @@ func (k *Driver) admit(l *core.Listener, sock net.Conn) (*core.Conn, error) {
 }
 
 // errFewDescriptors refuses a connection in favour of programs and of the operator.
-var errFewDescriptors = fmt.Errorf("too few descriptors are left (ulimit -n, LimitNOFILE of a "+
+var errFewDescriptors = fmt.Errorf("out of file descriptors (raise ulimit -n, or LimitNOFILE of the "+
 	"unit): %w", syscall.EMFILE)
 
 // acceptPause is the pause after a failed accept.

@@ -222,7 +222,7 @@ func (e *Endpoint) Err() error {
 	}
 }
 
-var errNoSA = errors.New("packets to it wait for an SA of IPsec, and xwarp status says why")
+var errNoSA = errors.New("packets wait for an SA: see xwarp status")
 
 // Obstacle returns what keeps the packets of e from leaving, nil for nothing.
 func (e *Endpoint) Obstacle() error {

@@ -18,7 +18,7 @@ type Defect struct {
 	Trace []byte
 }
 
-func (d *Defect) Error() string { return fmt.Sprintf("a defect of this program: %v", d.Value) }
+func (d *Defect) Error() string { return fmt.Sprintf("internal error: %v", d.Value) }
 
 // setCurrent notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the
 // comparison.

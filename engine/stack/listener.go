@@ -16,10 +16,10 @@ import (
 // Errors of Connect and Listen.
 var (
 	ErrTooMany    = errors.New("too many connections on this worker")
-	ErrTupleInUse = errors.New("a connection between these addresses and ports exists already")
-	ErrListening  = errors.New("this address and port is listened on already")
-	// ErrNoHandshake says that a listener knows nothing of a handshake any more.
-	ErrNoHandshake = errors.New("the handshake is not known any more")
+	ErrTupleInUse = errors.New("a connection with these addresses and ports already exists")
+	ErrListening  = errors.New("address and port already in use by a listener")
+	// ErrNoHandshake is returned for a handshake that the listener no longer has.
+	ErrNoHandshake = errors.New("handshake no longer known")
 )
 
 type listenKey struct {

@@ -59,9 +59,9 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 }
 
 // errMemory is returned for a peer whose Reply is no server's.
-var errMemory = errors.New("the peer gives memory for RDMA Reads and Writes, as an export with serve = \"memory\", " +
-	"and takes no put, get and cp: name the port of an xwarp serve, or of an export with serve = \"transfer\", " +
-	"for cp \"directory\"")
+var errMemory = errors.New("the peer exports memory (serve = \"memory\") and does not support put, get or cp: " +
+	"use the port of xwarp serve, or of an export with serve = \"transfer\" " +
+	"(for cp: \"directory\")")
 
 // Over reports whether the connection has ended.
 func (c *Client) Over() bool { return c.ended() }

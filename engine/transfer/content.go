@@ -67,7 +67,7 @@ func (c *content) intact() error {
 	}
 	st, err := c.file.Stat()
 	if err == nil && st.Size() < c.length {
-		err = fmt.Errorf("%s has %d bytes, and had %d: somebody else shortened it",
+		err = fmt.Errorf("%s has %d bytes, had %d: it was truncated by another process",
 			c.file.Name(), st.Size(), c.length)
 	}
 	return err

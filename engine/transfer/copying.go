@@ -86,9 +86,9 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	case TypeClose:
 		return c.close(m.Flag)
 	case TypePut, TypeGet:
-		return refuse(CodeKind, "the server exports a directory and no region: use xwarp cp")
+		return refuse(CodeKind, "the server exports a directory, not a region: use xwarp cp")
 	}
-	return fmt.Errorf("%w: %v came where a request is due", ErrProtocol, m.Type)
+	return fmt.Errorf("%w: got %v, want a request", ErrProtocol, m.Type)
 }
 
 // watch asks a client that others wait for to move its open file, or to ask for something.

@@ -81,11 +81,11 @@ func (d *disk) make(f *os.File, cfg *FileConfig) (*Region, error) {
 	}
 	switch {
 	case n == 0:
-		return nil, errors.New("is empty: say with --size (size of the export) how large the region shall be")
+		return nil, errors.New("is empty: set --size (size of the export)")
 	case n < length:
-		return nil, fmt.Errorf("has %d bytes and would not fit a region of %d: a larger --size, or none", length, n)
+		return nil, fmt.Errorf("has %d bytes and does not fit a region of %d: use a larger --size, or none", length, n)
 	case n > MaxRegion:
-		return nil, fmt.Errorf("a region of %d bytes is above %d", n, int64(MaxRegion))
+		return nil, fmt.Errorf("region of %d bytes exceeds %d", n, int64(MaxRegion))
 	}
 	mem, err := mapFile(f, length, n, unix.PROT_READ)
 	if err != nil {
@@ -112,15 +112,15 @@ func (d *disk) prepare(f *os.File, cfg *FileConfig) error {
 		return err
 	}
 	if found {
-		cfg.Log.Warn("a put that was cut off was brought to its end from its journal",
+		cfg.Log.Warn("completed an interrupted put from its journal",
 			"path", cfg.Path)
 	}
 	n, err := d.dir.Clean(d.name)
 	if err != nil {
-		return fmt.Errorf("removing what was staged: %w", err)
+		return fmt.Errorf("removing staged data: %w", err)
 	}
 	if n > 0 {
-		cfg.Log.Warn("puts that were cut off were removed", "path", cfg.Path, "files", n)
+		cfg.Log.Warn("removed interrupted puts", "path", cfg.Path, "files", n)
 	}
 	why, err := staging.InPlace(f)
 	if err != nil {
@@ -178,7 +178,7 @@ func (d *disk) store(r *Region, st *stage, c *content, sum Sum) error {
 		err = st.file.Commit(r.now.file) // storing guards now too
 	}
 	if err != nil && !errors.Is(err, staging.ErrUnsure) {
-		return errors.Join(fmt.Errorf("the content is what it was: %w", err), st.drop())
+		return errors.Join(fmt.Errorf("the content is unchanged: %w", err), st.drop())
 	}
 	if err != nil { // nobody knows which one a restart would find
 		return errors.Join(r.lose(err), r.replace(st, c))

@@ -334,7 +334,7 @@ func TestJournalIsApplied(t *testing.T) {
 	to := slog.New(slog.NewTextHandler(&log, nil))
 	r = openFile(t, FileConfig{Path: path, Size: 1 << 20, Log: to})
 	r.want(t, path, "new")
-	if !strings.Contains(log.String(), "brought to its end from its journal") {
+	if !strings.Contains(log.String(), "completed an interrupted put from its journal") {
 		t.Errorf("the log has %q", &log)
 	}
 }
@@ -378,7 +378,7 @@ func TestJournalOfOthers(t *testing.T) {
 		t.Fatalf("the tests need root: %v", err)
 	}
 	if _, err := OpenRegion(FileConfig{Path: path}); err == nil ||
-		!strings.Contains(err.Error(), "not of this user's making (user 65534") {
+		!strings.Contains(err.Error(), "not created by this user (user 65534") {
 		t.Errorf("a journal of another user: %v", err)
 	}
 	if b, err := os.ReadFile(path); !bytes.Equal(b, []byte("mine")) {

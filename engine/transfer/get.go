@@ -17,7 +17,7 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	}
 	total := int64(region.Length)
 	if total < 0 || length > 0 && total != length {
-		return s, c.abandon(fmt.Errorf("%w: the server grants %d bytes, wanted were %d",
+		return s, c.abandon(fmt.Errorf("%w: the server granted %d bytes, want %d",
 			ErrProtocol, region.Length, length))
 	}
 	start := time.Now()
@@ -37,8 +37,8 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	}
 	sum := Sum(w.sum.Sum(nil))
 	if sum != region.Sum {
-		return s, c.abandon(fmt.Errorf("SHA-256 of what arrived is %x, the server's is %x: do "+
-			"not use what was written", sum, region.Sum))
+		return s, c.abandon(fmt.Errorf("SHA-256 of the received data is %x, the server's is %x: "+
+			"do not use the output", sum, region.Sum))
 	}
 	s = Summary{Bytes: total, Content: int64(region.Content), Sum: sum, Took: time.Since(start)}
 	return s, c.postMessage(&Message{Type: TypeDone, Length: region.Length, Sum: sum})

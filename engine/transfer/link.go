@@ -36,7 +36,7 @@ type link struct {
 }
 
 // ErrIdle is wrapped when a peer did nothing for too long.
-var ErrIdle = errors.New("the peer neither moves data nor says that it is there")
+var ErrIdle = errors.New("the peer sent no data and no keepalive")
 
 // newLink makes a queue pair that takes messages as soon as it is connected.
 func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
@@ -126,7 +126,7 @@ func (l *link) expect(ctx context.Context, t Type) (Message, error) {
 // checkType returns err, or that m is not of type t.
 func checkType(t Type, m *Message, err error) error {
 	if err == nil && m.Type != t {
-		err = fmt.Errorf("%w: %v came instead of %v", ErrProtocol, m.Type, t)
+		err = fmt.Errorf("%w: got %v, want %v", ErrProtocol, m.Type, t)
 	}
 	return err
 }
@@ -183,7 +183,7 @@ func (l *link) arrived(c *verbs.Completion) error {
 	case l.in <- m:
 		return nil
 	default:
-		return fmt.Errorf("%w: %d messages that were not asked for", ErrProtocol, receives)
+		return fmt.Errorf("%w: %d unexpected messages", ErrProtocol, receives)
 	}
 }
 

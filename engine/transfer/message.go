@@ -146,10 +146,10 @@ const (
 // Errors of ParseMessage.
 var (
 	ErrShort   = errors.New("message is cut short")
-	ErrMagic   = errors.New("no message of this protocol: is the peer an xwarp serve, put or get?")
+	ErrMagic   = errors.New("not a message of this protocol: is the peer xwarp serve, put or get?")
 	ErrVersion = errors.New("the peer speaks another version of the transfer protocol: use the " +
 		"same xwarp on both sides")
-	ErrBody = errors.New("message of an impossible type or length")
+	ErrBody = errors.New("message with an invalid type or length")
 )
 
 // fields are the fields behind the header, in the order of the wire. The text of an Error or a path follows them.

@@ -52,7 +52,7 @@ func (c *copying) storePack(m *Message) error {
 		return err
 	}
 	if check := xxhash.Sum64(b); check != m.Check {
-		return refuse(CodeSum, "XXH64 of a pack is %x, and the client says %x", check, m.Check)
+		return refuse(CodeSum, "XXH64 of a pack is %x, the client says %x", check, m.Check)
 	}
 	files, err := parsePack(b)
 	if err != nil {

@@ -83,7 +83,7 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 			continue
 		}
 		if len(came) == 0 {
-			return nil, c.abandon(fmt.Errorf("%w: a pack that is cut short", ErrProtocol))
+			return nil, c.abandon(fmt.Errorf("%w: truncated pack", ErrProtocol))
 		}
 		files[i], came = &came[0], came[1:]
 	}

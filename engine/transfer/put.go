@@ -35,7 +35,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	}
 	if length >= 0 && w.moved != length {
 		return s, c.abandon(fmt.Errorf("the input ended after %d of %d bytes: was it changed "+
-			"meanwhile?", w.moved, length))
+			"during the put?", w.moved, length))
 	}
 	done := Message{Type: TypeDone, Length: uint64(w.moved), Sum: Sum(w.sum.Sum(nil))}
 	if err := c.postMessage(&done); err != nil {
@@ -47,7 +47,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	}
 	if reply.Length != done.Length || reply.Sum != done.Sum {
 		return s,
-			fmt.Errorf("%w: the server confirms %d bytes with SHA-256 %x, sent were %d with %x",
+			fmt.Errorf("%w: the server confirmed %d bytes with SHA-256 %x, sent %d with %x",
 				ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
 	}
 	return Summary{
@@ -113,7 +113,7 @@ func (w *window) extend(ctx context.Context) error {
 		w.remote, err = w.c.expect(ctx, TypeRegion)
 	}
 	if err == nil && w.remote.Length <= before {
-		err = fmt.Errorf("%w: %d bytes are granted after %d", ErrProtocol, w.remote.Length, before)
+		err = fmt.Errorf("%w: %d bytes granted after %d", ErrProtocol, w.remote.Length, before)
 	}
 	return err
 }

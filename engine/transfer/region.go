@@ -36,7 +36,7 @@ func makeRegion(n int64, first *content) *Region {
 // NewRegion makes a region of n bytes of zeroed memory without content.
 func NewRegion(n int64) (*Region, error) {
 	if n <= 0 || n > MaxRegion {
-		return nil, fmt.Errorf("a region of %d bytes: it must have 1 to %d", n, int64(MaxRegion))
+		return nil, fmt.Errorf("region of %d bytes: must be 1 to %d", n, int64(MaxRegion))
 	}
 	m, err := mapAnonymous(n, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *Region) Length() int64 {
 	return r.now.length
 }
 
-var errLost = refuse(CodeInternal, "the server's region failed: its file was shortened, or its disk failed")
+var errLost = refuse(CodeInternal, "the server's region failed: its file was truncated, or its disk failed")
 
 // lose marks the region as failed, because its memory cannot be accessed, as cause says. It returns the error for
 // clients.

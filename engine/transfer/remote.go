@@ -124,7 +124,7 @@ func (f *RemoteFile) sum(ctx context.Context, off, n int64) (Sum, error) {
 	m := Message{Type: TypeSum, Offset: uint64(off), Length: uint64(n)}
 	m, err := f.c.ask(ctx, &m, TypeSum)
 	if err == nil && (m.Offset != uint64(off) || m.Length != uint64(n)) {
-		err = fmt.Errorf("%w: a Sum of another piece", ErrProtocol)
+		err = fmt.Errorf("%w: Sum for another range", ErrProtocol)
 	}
 	return m.Sum, err
 }

@@ -35,7 +35,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	defer stop()
 	sum, err := s.hash(ctx, st.mem[:done.Length])
 	if err == nil && sum != done.Sum {
-		err = refuse(CodeSum, "SHA-256 of what arrived is %x, of what was sent %x; the content "+
+		err = refuse(CodeSum, "SHA-256 of the received data is %x, of the sent data %x; the content "+
 			"of the region is unchanged", sum, done.Sum)
 	}
 	if err != nil {
@@ -70,12 +70,12 @@ func (s *Server) fillReply(ctx context.Context, l *link, st *stage, announced ui
 	}
 	err = checkType(TypeDone, &done, err)
 	if exposed != nil && exposed.mr.Err() != nil {
-		err = refuse(CodeInternal, "what was staged cannot be accessed any more; the content is "+
-			"what it was: %v", exposed.mr.Err())
+		err = refuse(CodeInternal, "staged data is no longer accessible; the content is "+
+			"unchanged: %v", exposed.mr.Err())
 	}
 	if err == nil && (done.Length > uint64(st.ready) || announced != Unknown &&
 		done.Length != announced) {
-		err = refuse(CodeProtocol, "%d bytes were announced and %d are said to have been written",
+		err = refuse(CodeProtocol, "%d bytes announced, %d reported as written",
 			announced, done.Length)
 	}
 	if err == nil {
@@ -100,13 +100,13 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 	n := c.length
 	switch {
 	case m.Length > uint64(r.Size()):
-		err = refuse(CodeTooLarge, "%d bytes are wanted, and the region has %d", m.Length,
+		err = refuse(CodeTooLarge, "%d bytes requested, but the region has %d", m.Length,
 			r.Size())
 	case m.Length != 0:
 		n = int64(m.Length)
 	case !c.filled:
-		err = refuse(CodeEmpty, "nothing was put into the region yet (--length reads its memory "+
-			"as it is)")
+		err = refuse(CodeEmpty, "the region is empty: no put yet (--length reads its memory "+
+			"as is)")
 	}
 	var sum Sum
 	if err == nil {

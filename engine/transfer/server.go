@@ -110,7 +110,7 @@ func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 		}
 		err, why := s.failed(), "the region failed"
 		if err == nil && !s.admit(req) {
-			err, why = errors.New("as many clients as may be are here already"), "too many clients"
+			err, why = errors.New("too many clients"), "too many clients"
 		}
 		if err != nil {
 			err = fmt.Errorf("rejected: %w", errors.Join(err, s.reject(req, why)))
@@ -236,10 +236,10 @@ func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m
 		ev.Op = "get"
 		err = s.get(ctx, l, m, &ev)
 	case TypeStat, TypeList, TypeMkdir, TypeFetch, TypeStore, TypeBuffer, TypeSetAttr:
-		err = refuse(CodeKind, "the server exports a region and no directory: use xwarp put and "+
+		err = refuse(CodeKind, "the server exports a region, not a directory: use xwarp put and "+
 			"get")
 	default:
-		err = fmt.Errorf("%w: %v came where Put or Get is due", ErrProtocol, m.Type)
+		err = fmt.Errorf("%w: got %v, want Put or Get", ErrProtocol, m.Type)
 	}
 	if err != nil {
 		s.countFailed()
@@ -264,7 +264,7 @@ func refuse(c Code, format string, args ...any) error {
 	return &refusal{c, fmt.Sprintf(format, args...)}
 }
 
-var errShutdown = refuse(CodeShutdown, "the server stops")
+var errShutdown = refuse(CodeShutdown, "the server is stopping")
 
 // tell sends the peer an error, unless it was the peer who told it, or who went away.
 func (s *Server) tell(l *link, err error) {

@@ -170,7 +170,7 @@ func TestPutGet(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	b := start(t, memory(t, 1<<20), nil)
 	_, err := b.get(0)
-	refused(t, err, transfer.CodeEmpty, "nothing was put")
+	refused(t, err, transfer.CodeEmpty, "the region is empty")
 	raw, err := b.get(100)
 	if err != nil || !bytes.Equal(raw, make([]byte, 100)) {
 		t.Errorf("raw memory: %v, %v", raw, err)
@@ -378,7 +378,7 @@ func TestShutdownTellsClients(t *testing.T) {
 	b.end()
 	w.Close()
 	err := <-done
-	refused(t, err, transfer.CodeShutdown, "the server stops")
+	refused(t, err, transfer.CodeShutdown, "the server is stopping")
 }
 
 func TestFileRegion(t *testing.T) {
@@ -463,7 +463,7 @@ func TestOutput(t *testing.T) {
 		t.Fatalf("this test needs root: %v", err)
 	}
 	if _, err := transfer.CreateOutput(link); err == nil ||
-		!strings.Contains(err.Error(), "belongs to user 65534") {
+		!strings.Contains(err.Error(), "owned by user 65534") {
 		t.Errorf("through a link of another user: %v", err)
 	}
 }

@@ -103,7 +103,7 @@ func (t *Tree) survey() error {
 		return nil
 	})
 	if removed > 0 {
-		t.cfg.Log.Warn("files that were cut off were removed", "path", t.cfg.Path, "files", removed)
+		t.cfg.Log.Warn("removed interrupted copies", "path", t.cfg.Path, "files", removed)
 	}
 	return err
 }
@@ -128,12 +128,12 @@ func (t *Tree) claim(byteCount, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if byteCount > 0 && t.cfg.Size > 0 && byteCount > t.cfg.Size-t.used {
-		return refuse(CodeTooLarge, "%d bytes do not fit: the directory has %d of at most %d",
+		return refuse(CodeTooLarge, "%d bytes do not fit: the directory uses %d of at most %d",
 			byteCount, t.used, t.cfg.Size)
 	}
 	if files > 0 && files > t.cfg.Files-t.files {
-		return refuse(CodeTooLarge, "the directory has %d files and directories, as many as there "+
-			"may be", t.files)
+		return refuse(CodeTooLarge, "the directory has %d files and directories, which is "+
+			"the limit", t.files)
 	}
 	t.used += byteCount
 	t.files += files
@@ -255,7 +255,7 @@ func checkName(base string) error {
 	case len(base) > staging.MaxName:
 		return refuse(CodeFile, "%s: a name has at most %d bytes", base, staging.MaxName)
 	case staging.Leftover(base):
-		return refuse(CodeFile, "%s: this ending is reserved for files that are being copied", base)
+		return refuse(CodeFile, "%s: this suffix is reserved for files being copied", base)
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (t *Tree) fetch(name string) (*os.File, Attr, error) {
 	}
 	a, err := fstat(f)
 	if err == nil && a.Kind != KindFile {
-		err = refuse(CodeFile, "%s is no regular file", name)
+		err = refuse(CodeFile, "%s is not a regular file", name)
 	}
 	if err != nil {
 		return nil, a, errors.Join(err, f.Close())

@@ -193,7 +193,8 @@ func TestRefusedFiles(t *testing.T) {
 			t.Errorf("%.40s is written", name)
 		}
 	}
-	if _, err := tr.read("pipe"); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := tr.read("pipe"); err == nil ||
+		!strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a pipe: %v", err)
 	}
 	if err := tr.write(strings.Repeat("x", staging.MaxName), "x"); err != nil {

@@ -15,16 +15,16 @@ var (
 	ErrQueueFull = number(syscall.ENOMEM,
 		"ENOMEM: work queue is full; poll completions or raise its depth")
 	ErrNotReady  = number(syscall.ENOTCONN, "queue pair is not connected")
-	ErrHasConn   = number(syscall.EISCONN, "queue pair has or had a connection already")
+	ErrHasConn   = number(syscall.EISCONN, "queue pair already has or had a connection")
 	ErrInvalid   = number(syscall.EINVAL, "EINVAL") // what stands behind it says more
 	ErrForeign   = number(syscall.EINVAL, "EINVAL: an object is missing, or of another device")
 	ErrCQOverrun = number(syscall.EOVERFLOW,
 		"IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or poll it sooner")
 	ErrBusy      = ddp.ErrBusy // EBUSY
 	ErrNotShared = number(syscall.EFAULT,
-		"the memory is not from this device's Alloc, so the daemon cannot map it")
+		"memory not allocated by Alloc of this device: the daemon cannot map it")
 	ErrPeerDenied = number(syscall.EACCES,
-		"the policy for this peer does not allow connections")
+		"policy denies connections with this peer")
 	ErrRejected = number(syscall.ECONNREFUSED,
 		"RDMA_CM_EVENT_REJECTED: the peer's consumer rejected the connection")
 	ErrStartup = number(syscall.EPROTO,
@@ -35,7 +35,7 @@ var (
 		"the connection request lapsed: the peer closed or the start-up timed out")
 
 	// ErrDefect is wrapped by what fails because of a defect of this program. The log has the stack.
-	ErrDefect = errors.New("a defect of this program, see the log")
+	ErrDefect = errors.New("internal error, see the log")
 
 	// ErrConnect is wrapped where there is no TCP connection; the cause that stands behind it has the number.
 	ErrConnect = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")

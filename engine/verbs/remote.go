@@ -31,7 +31,7 @@ const (
 )
 
 // ErrRemoteMR is returned by ParseRemoteMR.
-var ErrRemoteMR = errors.New("the peer does not say which memory it gives: these bytes are no RemoteMR of version 1")
+var ErrRemoteMR = errors.New("the peer sent no RemoteMR of version 1 in its private data")
 
 // Append appends the bytes of r.
 func (r RemoteMR) Append(b []byte) []byte {

@@ -59,7 +59,7 @@ func TestBusy(t *testing.T) {
 	if q := d.Transport().Queues; q != 1 {
 		t.Errorf("%d queues are served, want the one that is free", q)
 	}
-	for _, want := range []string{"receive queue cannot be had", "queue 1", me} {
+	for _, want := range []string{"cannot open receive queue", "queue 1", me} {
 		if !log.contains(want) {
 			t.Errorf("the log does not have %q", want)
 		}

@@ -43,8 +43,8 @@ func (x *driver) pollQueue(sock *ring.Socket) {
 func (p *busyPolling) start(sock *ring.Socket) (err error) {
 	id := sock.NAPI()
 	if id == 0 {
-		return errors.New("the kernel gives the AF_XDP socket no NAPI id: " +
-			"the driver names none, or Linux is older than 6.14")
+		return errors.New("the AF_XDP socket has no NAPI ID: " +
+			"the driver does not report one, or Linux is older than 6.14")
 	}
 	if p.restorer == nil {
 		if p.restorer, err = napi.Start(); err != nil {
@@ -74,6 +74,6 @@ func (p *busyPolling) String() string {
 	case p.queues == 0:
 		return "off: " + p.why.Error()
 	default:
-		return fmt.Sprintf("on for %d queues, not for all: %v", p.queues, p.why)
+		return fmt.Sprintf("on for %d queues only: %v", p.queues, p.why)
 	}
 }

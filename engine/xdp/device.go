@@ -168,7 +168,7 @@ func openHere(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
 	if x.att.NativeErr != nil {
-		b.Log().Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface,
+		b.Log().Warn("generic XDP: slower; frames from a veth peer may arrive out of order", "interface", cfg.Interface,
 			"because", x.att.NativeErr)
 	}
 	if x.att.Mode == bpf.ModeGeneric {
@@ -179,7 +179,7 @@ func openHere(cfg Config) (*Device, error) {
 			"because", why)
 	}
 	if why := x.socket.Fault; why != nil {
-		b.Log().Warn("zero-copy of a faulty driver: received bytes can be wrong",
+		b.Log().Warn("zero-copy on a faulty driver: received data may be corrupt",
 			"interface", cfg.Interface, "because", why,
 			"next", `ring_mode = "auto"`)
 	}
@@ -203,11 +203,11 @@ func openHere(cfg Config) (*Device, error) {
 func (c *Config) complete(nic netlink.Link) error {
 	a := nic.Attrs()
 	if len(a.HardwareAddr) != 6 {
-		return fmt.Errorf("%w: interface %q has no Ethernet address: iWARP over AF_XDP needs an "+
-			"Ethernet interface", verbs.ErrInvalid, c.Interface)
+		return fmt.Errorf("%w: interface %q is not an Ethernet interface, which AF_XDP "+
+			"needs", verbs.ErrInvalid, c.Interface)
 	}
 	if c.MTU = cmp.Or(c.MTU, a.MTU); c.MTU > a.MTU {
-		return fmt.Errorf("%w: MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
+		return fmt.Errorf("%w: MTU %d exceeds that of interface %q, %d (raise it: ip link set %s mtu %d)",
 			verbs.ErrInvalid, c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
 	switch c.Idle {
@@ -218,7 +218,7 @@ func (c *Config) complete(nic netlink.Link) error {
 	case IdleSleep:
 		c.BusyPoll = 0
 	default:
-		return fmt.Errorf("%w: an idle worker does not %q", verbs.ErrInvalid, c.Idle)
+		return fmt.Errorf("%w: unknown idle mode %q", verbs.ErrInvalid, c.Idle)
 	}
 	return nil
 }
@@ -266,10 +266,10 @@ func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *p
 	case err != nil:
 		return nil, 0, err
 	case route.Local:
-		return nil, 0, fmt.Errorf("%w: no byte stream reaches %v, which is an address of this host",
+		return nil, 0, fmt.Errorf("%w: %v is an address of this host: byte streams cannot connect to it",
 			verbs.ErrInvalid, remote)
 	case local.Addr().IsLoopback():
-		return nil, 0, fmt.Errorf("%w: %v reaches this host alone, and not %v", verbs.ErrInvalid,
+		return nil, 0, fmt.Errorf("%w: loopback address %v cannot reach %v", verbs.ErrInvalid,
 			local.Addr(), remote)
 	}
 	if !local.Addr().IsValid() {

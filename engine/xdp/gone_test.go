@@ -199,7 +199,7 @@ func TestRelayStandsStill(t *testing.T) {
 	go func() { _, err := d.Stats(); asked <- err }() // wakes every worker, and waits
 	stalled := eventually(func() bool {
 		err := d.Stalled()
-		return err != nil && strings.Contains(err.Error(), "the worker of queue 1 stands still")
+		return err != nil && strings.Contains(err.Error(), "worker of queue 1 stalled")
 	})
 	err = d.Stalled()
 	close(goOn)

@@ -56,7 +56,7 @@ func (h workerHops) Forget(dst ip.Addr) {
 // onNextHop sends a resolved next hop to every worker. The resolver calls it on its own goroutine.
 func (x *driver) onNextHop(h neigh.Hop) {
 	if h.Err != nil {
-		x.base.Log().Warn("next hop", "remote", h.Dst, "error", h.Err)
+		x.base.Log().Warn("cannot resolve next hop", "remote", h.Dst, "error", h.Err)
 	}
 	x.waiters.post(h)
 	for _, w := range x.workers {

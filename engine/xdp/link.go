@@ -108,24 +108,24 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 		log.Info("link is up")
 	case !up && wasUp:
 		was.Downs++
-		why, next := "no carrier", "look at the cable and at the other end"
+		why, next := "no carrier", "check the cable and the other end"
 		if !s.Link.Up {
 			why, next = "it was set down", "ip link set "+s.Link.Name+" up"
 		}
-		log.Warn("link is down: connections wait, and those that wait too long end", "because", why,
+		log.Warn("link is down: connections wait until they time out", "because", why,
 			"next", next)
 	}
 	switch s.Link.Name {
 	case was.Name:
 	case x.cfg.Interface:
-		log.Info("interface has its name again")
+		log.Info("interface was renamed back")
 	default:
-		log.Warn("interface has another name", "now", s.Link.Name, "next",
-			"write the new name into the configuration, then restart")
+		log.Warn("interface was renamed", "now", s.Link.Name, "next",
+			"put the new name into the configuration, then restart")
 	}
 	if s.MAC != x.link.mac {
 		was.Addresses++
-		log.Info("Ethernet address of the interface changed: frames are sent from the new one",
+		log.Info("MAC address changed: sending from the new one",
 			"was", fmt.Sprintf("% x", x.link.mac), "now", fmt.Sprintf("% x", s.MAC))
 	}
 }
@@ -146,14 +146,14 @@ func (x *driver) setMTU(link int) {
 	case mtu == k.mtu && want <= k.room:
 		return
 	case mtu < stack.MinMTU:
-		log.Warn("MTU is too small for TCP: longer packets are lost", "least", stack.MinMTU,
+		log.Warn("MTU is below the minimum: larger packets are lost", "least", stack.MinMTU,
 			"mtu", k.mtu)
 		return
 	case want > k.room:
-		log.Warn("MTU is larger than the frames of this device: packets stay shorter", "mtu", mtu,
+		log.Warn("MTU exceeds the frame size of this device: packets stay smaller", "mtu", mtu,
 			"next", "restart at a convenient time")
 	default:
-		log.Info("MTU changed: connections follow", "mtu", mtu)
+		log.Info("MTU changed: connections adapt", "mtu", mtu)
 	}
 	k.mtu = mtu
 	for _, w := range x.stacks() {
@@ -188,7 +188,7 @@ func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	k.now.Missing = slices.DeleteFunc(k.now.Missing, func(a netip.Addr) bool {
 		back := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Contains(a) })
 		if back {
-			x.base.Log().Info("address is back", "interface", x.cfg.Interface, "address", a)
+			x.base.Log().Info("address restored", "interface", x.cfg.Interface, "address", a)
 		}
 		return back
 	})
@@ -211,7 +211,7 @@ func (x *driver) noteMissing(w *worker, left []netip.Addr) {
 		x.link.mu.Unlock()
 		if first {
 			x.base.Log().Warn(
-				"address is gone: its connections and listeners wait until it is back",
+				"address removed: its connections and listeners wait until it returns",
 				"interface", x.cfg.Interface, "address", a, "queue", w.Queue, "users", n,
 				"next", "ip addr add; new connections from it are refused")
 		}

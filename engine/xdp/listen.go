@@ -89,7 +89,7 @@ func (l *listener) Close() error {
 		return l.heldPort.Close()
 	}
 	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
-		l.x.base.Log().Warn("listener stays in the steering table", "error", err)
+		l.x.base.Log().Warn("cannot remove listener from the steering table", "error", err)
 	}
 	return l.stop()
 }

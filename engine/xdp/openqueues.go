@@ -34,8 +34,8 @@ func (x *driver) openQueues(link int) error {
 			return err
 		}
 		missing, wait = err, time.Millisecond // the others had as long to get free
-		x.base.Log().Warn("receive queue cannot be had: connections that the device puts on it stall",
-			"interface", x.cfg.Interface, "error", err, "next", "end that process, or keep "+
+		x.base.Log().Warn("cannot open receive queue: connections hashed to it will stall",
+			"interface", x.cfg.Interface, "error", err, "next", "stop that process, or steer "+
 				"connections off the queue with ethtool -X "+x.cfg.Interface)
 	}
 	if x.cfg.Queues = served; len(served) == 0 {
@@ -67,7 +67,7 @@ func queueBusy(err error, link, queue int) error {
 	case sure:
 		return fmt.Errorf("%w; held by %s", err, who)
 	default:
-		return fmt.Errorf("%w; AF_XDP sockets have: %s", err, who)
+		return fmt.Errorf("%w; held by AF_XDP sockets of: %s", err, who)
 	}
 }
 
@@ -75,7 +75,7 @@ func queueBusy(err error, link, queue int) error {
 func (x *driver) allQueues(link int) (all []int) {
 	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
 	if n > ring.MaxQueues {
-		x.base.Log().Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
+		x.base.Log().Warn("too many receive queues: connections hashed to unserved queues will stall", "interface", x.cfg.Interface,
 			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d",
 				x.cfg.Interface, ring.MaxQueues))
 	}

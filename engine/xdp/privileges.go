@@ -140,7 +140,7 @@ func (k *Privileges) fill(queues int, packets bool) error {
 }
 
 // ErrSpent is wrapped by the error of Open when a Privileges has no socket left and the process may not make one.
-var ErrSpent = errors.New("the sockets that were made in advance are used up, and only a restart makes new ones")
+var ErrSpent = errors.New("no spare sockets left: restart to create new ones")
 
 // takeXDPSocket takes an AF_XDP socket.
 func (k *Privileges) takeXDPSocket() (int, error) {

@@ -54,7 +54,7 @@ func (f flows) AddFlow(t *tcp.Tuple) error {
 func (f flows) RemoveFlow(t *tcp.Tuple) {
 	f.x.owners.set(t, nil)
 	if err := f.x.steer.RemoveFlow(core.TupleAddrs(t)); err != nil {
-		f.x.base.Log().Warn("flow stays in the steering table", "error", err)
+		f.x.base.Log().Warn("cannot remove flow from the steering table", "error", err)
 	}
 }
 

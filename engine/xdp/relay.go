@@ -21,15 +21,15 @@ func (x *driver) relayQueues(had, has int) {
 	for q := had; q < has; q++ {
 		err := x.ns.Do(func() error { return x.openRelay(q) })
 		if err != nil {
-			log.Error("new receive queue cannot be served: connections on it stall",
+			log.Error("cannot serve new receive queue: connections hashed to it will stall",
 				"queue", q, "error", err, "next",
-				fmt.Sprintf("ethtool -L %s combined %d, or a restart", x.cfg.Interface, had))
+				fmt.Sprintf("ethtool -L %s combined %d, or restart", x.cfg.Interface, had))
 			break
 		}
 		relayed++
 	}
-	log.Warn("interface has more receive queues: their frames are handed to the workers of the others", "relayed",
-		relayed, "next", "a restart gives each queue a worker of its own, which is faster")
+	log.Warn("interface has new receive queues: relaying their frames to the existing workers", "relayed",
+		relayed, "next", "restart to give each queue its own worker, which is faster")
 }
 
 // openRelay starts a relay for one queue. It needs no live frames, since it sends nothing.

@@ -49,7 +49,7 @@ func (c *Config) chooseTransmit(kind string) error {
 	case TransmitGSO:
 		if !c.completes(kind) {
 			return fmt.Errorf("transmit %q: a veth does not complete checksums, so the peer "+
-				"would drop every block (turn them off: ethtool -K %s tx off)",
+				"would drop every segment (turn offload off: ethtool -K %s tx off)",
 				c.Transmit, c.Interface)
 		}
 	case TransmitAuto:
@@ -57,7 +57,7 @@ func (c *Config) chooseTransmit(kind string) error {
 			c.Transmit = TransmitLive
 		}
 	default:
-		return fmt.Errorf("%w: transmit %q: there are %q, %q, %q and %q", verbs.ErrInvalid,
+		return fmt.Errorf("%w: unknown transmit mode %q: use %q, %q, %q or %q", verbs.ErrInvalid,
 			c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
@@ -70,14 +70,14 @@ func (x *driver) way() string {
 	live := way == TransmitLive && x.live != nil
 	switch {
 	case live && !x.live.on.Load():
-		way, why = TransmitXDP, "the driver takes no live frames now (a veth does while its peer has an XDP program or GRO)"
+		way, why = TransmitXDP, "the driver accepts no live frames now (a veth does while its peer has an XDP program or GRO)"
 	case live && packet > maxLiveMTU:
-		why = fmt.Sprintf("live frames lie within a page, and were measured to move more than packets of %d by other ways", packet)
+		why = fmt.Sprintf("live frames must fit in a page; measured faster than packets of %d sent otherwise", packet)
 		packet = maxLiveMTU
 	case live:
-		why = "live frames were measured to move more than other ways"
+		why = "live frames measured fastest"
 	case x.auto:
-		why = "other ways were measured to move more on a veth only"
+		why = "other modes measured faster on veth only"
 	}
 	return fmt.Sprintf("%s in packets of %d bytes: %s", way, packet, why)
 }

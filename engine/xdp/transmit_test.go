@@ -135,8 +135,9 @@ func TestTransmitAuto(t *testing.T) {
 		mtu       int
 		on, alone string // how the ways begin
 	}{{1500, "xdp-live in packets of 1500 bytes: live", "xdp in packets of 1500 bytes: the driver"},
-		{3346, "xdp-live in packets of 3346 bytes: live frames were", "xdp in packets of 3346"},
-		{9000, "xdp-live in packets of 3346 bytes: live frames lie within a page",
+		{3346, "xdp-live in packets of 3346 bytes: live frames measured fastest",
+			"xdp in packets of 3346"},
+		{9000, "xdp-live in packets of 3346 bytes: live frames must fit in a page",
 			"xdp in packets of 9000 bytes: the driver"}} {
 		da, db, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
 			OffloadsB: topo.NoOffloads},

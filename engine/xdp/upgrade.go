@@ -15,7 +15,7 @@ import (
 // ErrBusy is returned by Upgrade and AwaitRequest when bytes beyond a gap have arrived. The caller may try again once
 // the stream is in order.
 var ErrBusy = fmt.Errorf(
-	"%w: bytes have arrived out of order; MPA can start once the gap is closed", syscall.EBUSY)
+	"%w: data arrived out of order; retry when the gap is filled", syscall.EBUSY)
 
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure 9). Bytes
 // written before go first; bytes that the peer sends from now on belong to MPA. Upgrade returns when qp is connected.

@@ -160,7 +160,7 @@ func (w *worker) onDefect(v any) error {
 }
 
 func (w *worker) disorder(err error) error {
-	return fmt.Errorf("worker of queue %d is in disorder: %w", w.Queue, err)
+	return fmt.Errorf("worker of queue %d: inconsistent state: %w", w.Queue, err)
 }
 
 // fail ends the worker with err. Posts fail from now on, its connections end, and the device fails.

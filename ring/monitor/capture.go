@@ -47,7 +47,7 @@ const (
 )
 
 // ErrBusy is returned when there are MaxCaptures already.
-var ErrBusy = fmt.Errorf("%d captures run already on this device", MaxCaptures)
+var ErrBusy = fmt.Errorf("%d captures are already running on this device", MaxCaptures)
 
 // Capture gets frames of a Hub until Stop. Next and Stop belong to one goroutine.
 type Capture struct {

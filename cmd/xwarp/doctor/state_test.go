@@ -55,7 +55,7 @@ func TestStateOfAnotherUser(t *testing.T) {
 		t.Fatalf("this test needs root: %v", err)
 	}
 	if u, err := Undo(state); err == nil || len(u) != 0 ||
-		!strings.Contains(err.Error(), "belongs to user 65534") {
+		!strings.Contains(err.Error(), "owned by user 65534") {
 		t.Errorf("Undo: %+v, %v", u, err)
 	}
 	if err := remember(state, record{Check: "x"}); err == nil {

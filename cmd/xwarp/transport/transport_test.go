@@ -24,9 +24,9 @@ func TestFlags(t *testing.T) {
 		{"--transport=kernel --interface=eth0", "", nil, "finds its interface itself"},
 		{"--transport=daemon --queues=1", "", nil, "--queues is for --transport=xdp"},
 		{"--transport=kernel --ring-mode=copy", "", nil, "--ring-mode is for --transport=xdp"},
-		{"--queues=3-1", "", nil, "as in 0-3,6"},
-		{"--queues=1,x", "", nil, `"x" is no queue`},
-		{"--queues=0-3,2", "", nil, "queue 2 twice"},
+		{"--queues=3-1", "", nil, "a range such as 0-3,6"},
+		{"--queues=1,x", "", nil, `"x" is not a queue`},
+		{"--queues=0-3,2", "", nil, "duplicate queue 2"},
 	} {
 		var f Flags
 		set := pflag.NewFlagSet("test", pflag.ContinueOnError)

@@ -114,7 +114,7 @@ func hint(err error) string {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
 		return " (is it running? systemctl start xwarpd)"
 	case errors.Is(err, unix.EACCES):
-		return " (this user may not: join the group of the socket, daemon.socket_group)"
+		return " (join the socket's group, daemon.socket_group)"
 	}
 	return ""
 }

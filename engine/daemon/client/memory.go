@@ -37,7 +37,7 @@ func (d *Device) Free(mem []byte) error {
 	})
 	if i < 0 {
 		d.mu.Unlock()
-		return fmt.Errorf("%w: the memory is not from this device's Alloc", verbs.ErrInvalid)
+		return fmt.Errorf("%w: memory not allocated by Alloc of this device", verbs.ErrInvalid)
 	}
 	a := d.arenas[i]
 	d.arenas = slices.Delete(d.arenas, i, i+1)

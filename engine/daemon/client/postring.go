@@ -20,7 +20,7 @@ type postRing struct {
 
 func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) (err error) {
 	if bell >= control.MaxQPs {
-		return fmt.Errorf("%w: bell %d", control.ErrFrame, bell)
+		return fmt.Errorf("%w: doorbell %d", control.ErrFrame, bell)
 	}
 	r.dev, r.bell = d, bell
 	r.ring, err = control.NewProducer(mem, g)
@@ -62,7 +62,7 @@ func (r *postRing) post(put func([]byte)) error {
 // postRecv puts a receive of at most sge pieces.
 func (r *postRing) postRecv(sge int, wr *verbs.RecvWR) error {
 	if len(wr.SGL) > sge {
-		return fmt.Errorf("%w: %d pieces, the queue takes %d", verbs.ErrInvalid, len(wr.SGL), sge)
+		return fmt.Errorf("%w: %d SGEs; the queue allows %d", verbs.ErrInvalid, len(wr.SGL), sge)
 	}
 	return r.post(func(b []byte) { control.PutRecv(b, wr) })
 }

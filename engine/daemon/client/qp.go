@@ -123,7 +123,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 		return verbs.ErrNotReady
 	}
 	if len(wr.SGL) > q.sge || len(wr.Inline) > q.inline {
-		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
+		return fmt.Errorf("%w: %d SGEs and %d inline bytes; the queue pair allows %d and %d",
 			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.sge, q.inline)
 	}
 	return q.sq.post(func(b []byte) { control.PutSend(b, q.sge, wr) })
@@ -132,7 +132,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if q.rq.dev == nil {
-		return fmt.Errorf("%w: the queue pair takes its receives from an SRQ", verbs.ErrInvalid)
+		return fmt.Errorf("%w: the queue pair receives from an SRQ: post there", verbs.ErrInvalid)
 	}
 	return q.rq.postRecv(q.sge, wr)
 }

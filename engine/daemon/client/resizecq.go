@@ -13,7 +13,7 @@ import (
 // Resize implements verbs.CQ.
 func (c *CQ) Resize(depth int) error {
 	if depth < 1 || depth > control.MaxCQDepth {
-		return verbs.Wrap("ibv_resize_cq", fmt.Errorf("%w: a depth of %d, want 1 to %d",
+		return verbs.Wrap("ibv_resize_cq", fmt.Errorf("%w: depth %d, want 1 to %d",
 			verbs.ErrInvalid, depth, control.MaxCQDepth))
 	}
 	c.mu.Lock()

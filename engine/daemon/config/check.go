@@ -67,13 +67,14 @@ func (f *faults) addf(format string, args ...any) {
 
 func (f *faults) oneOf(key, got string, words ...string) {
 	if !slices.Contains(words, got) {
-		f.addf("%s = %q: it takes %s%s", key, got, strings.Join(words, ", "), alike(got, words))
+		f.addf("%s = %q: must be one of %s%s", key, got, strings.Join(words, ", "),
+			alike(got, words))
 	}
 }
 
 func (f *faults) atLeast(key string, got, least int) {
 	if got < least {
-		f.addf("%s = %d: it must be %d or more", key, got, least)
+		f.addf("%s = %d: must be %d or more", key, got, least)
 	}
 }
 
@@ -88,7 +89,7 @@ func (f *faults) notNegative(name string, table any) {
 
 func (f *faults) revision(key string, got int) {
 	if got != 1 && got != 2 {
-		f.addf("%s = %d: it takes 1 and 2", key, got)
+		f.addf("%s = %d: must be 1 or 2", key, got)
 	}
 }
 
@@ -97,7 +98,7 @@ func (f *faults) group(key, name string) {
 		return
 	}
 	if _, err := GroupID(name); err != nil {
-		f.addf("%s = %q: there is no such group (make it: groupadd --system %s)", key, name, name)
+		f.addf("%s = %q: no such group (create it: groupadd --system %s)", key, name, name)
 	}
 }
 
@@ -109,20 +110,19 @@ func (l *Loaded) check(partial bool) error {
 	f.oneOf("daemon.log_format", d.LogFormat, "text", "json", "auto")
 	f.atLeast("daemon.clients", d.Clients, 1)
 	if d.Stall < Duration(100*time.Millisecond) {
-		f.addf("daemon.stall = %q: it must be 100ms or more, or a busy machine looks as if it "+
-			"stood still", d.Stall)
+		f.addf("daemon.stall = %q: must be 100ms or more, or a busy machine looks stalled", d.Stall)
 	}
 	if d.Socket != "" && (!filepath.IsAbs(d.Socket) || len(d.Socket) > 100) {
-		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters",
+		f.addf("daemon.socket = %q: must be an absolute path of at most 100 characters",
 			d.Socket)
 	}
 	if p := d.OperatorSocket(); p != "" && (!filepath.IsAbs(p) || len(p) > 106 || p == d.Socket) {
-		f.addf("daemon.admin_socket = %q: it must be an absolute path of at most 106 characters, "+
-			"and not daemon.socket", p)
+		f.addf("daemon.admin_socket = %q: must be an absolute path of at most 106 characters, "+
+			"other than daemon.socket", p)
 	}
 	if d.Confirm > 0 && d.OperatorSocket() == "" {
 		f.addf("daemon.confirm = %q needs daemon.socket and daemon.admin_socket: xwarp confirm "+
-			"comes through the latter", d.Confirm)
+			"uses the latter", d.Confirm)
 	}
 	f.group("daemon.socket_group", d.SocketGroup)
 	f.group("daemon.capture_group", d.CaptureGroup)
@@ -161,7 +161,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 			f.addf("%s has no name (see: ip -br link)", key)
 		}
 		if seen[n.Name] {
-			f.addf("%s: interface %q stands twice; one table has all its queues", key, n.Name)
+			f.addf("%s: duplicate interface %q: list all its queues in one table", key, n.Name)
 		}
 		seen[n.Name] = true
 		f.oneOf(key+".transport", n.Transport, TransportXDP, TransportKernel)
@@ -170,22 +170,22 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso", "xdp-live")
 		f.oneOf(key+".idle", n.Idle, "adaptive", "spin", "sleep")
 		if n.BusyPoll <= 0 {
-			f.addf("%s.busy_poll = %q: it must be more than 0; see idle = \"spin\" and \"sleep\"",
+			f.addf("%s.busy_poll = %q: must be more than 0; see idle = \"spin\" and \"sleep\"",
 				key,
 				n.BusyPoll)
 		}
 		f.oneOf(key+".restart", n.Restart, RestartReopen, RestartExit, RestartNever)
 		f.oneOf(key+".port_mapper", n.PortMapper, PortMapperOff, PortMapperAnswer, PortMapperAsk)
 		if n.PortMapper == PortMapperAsk && n.Transport == TransportKernel {
-			f.addf("%s.port_mapper = \"ask\" is for transport = \"xdp\"; the kernel's sockets "+
-				"have no port yet when a peer would be asked", key)
+			f.addf("%s.port_mapper = \"ask\" needs transport = \"xdp\": a kernel socket has no port "+
+				"yet when the query is sent", key)
 		}
 		if len(n.CPUs) > 0 && len(n.Queues) > 0 && len(n.CPUs) != len(n.Queues) {
-			f.addf("%s.cpus has %d processors for %d queues", key, len(n.CPUs), len(n.Queues))
+			f.addf("%s.cpus has %d CPUs for %d queues", key, len(n.CPUs), len(n.Queues))
 		}
 		if len(n.Allow) > 0 && n.Transport == TransportKernel {
-			f.addf("%s.allow is for transport = \"xdp\"; of the kernel's sockets the host's "+
-				"firewall decides who may connect", key)
+			f.addf("%s.allow needs transport = \"xdp\": "+
+				"use the host's firewall for kernel sockets", key)
 		}
 		for _, q := range n.Queues {
 			f.atLeast(key+".queues", q, 0)
@@ -207,7 +207,7 @@ func (l *Loaded) checkUsers(f *faults) {
 		if u.Name != TenantUser {
 			uid, err := UserID(u.Name)
 			if err != nil {
-				f.addf("%s.name = %q: there is no such user", key, u.Name)
+				f.addf("%s.name = %q: no such user", key, u.Name)
 			}
 			l.uids[u.Name] = uid
 		}
@@ -220,36 +220,36 @@ func (l *Loaded) checkUsers(f *faults) {
 func (l *Loaded) checkTenants(f *faults) {
 	t := &l.Tenants
 	if t.Count < 0 || t.Count > budget.MaxTenants {
-		f.addf("tenants.count = %d: from 0 to %d", t.Count, budget.MaxTenants)
+		f.addf("tenants.count = %d: must be 0 to %d", t.Count, budget.MaxTenants)
 	}
 	if t.Count <= 0 {
 		return
 	}
 	if l.Daemon.Socket == "" {
-		f.addf("tenants.count = %d needs daemon.socket: without it programs are not served",
+		f.addf("tenants.count = %d needs daemon.socket: without it no program is served",
 			t.Count)
 	}
 	if d := t.Directory; !filepath.IsAbs(d) || filepath.Clean(d) == "/" || len(d) > 70 {
-		f.addf("tenants.directory = %q: it must be an absolute path of at most 70 characters", d)
+		f.addf("tenants.directory = %q: must be an absolute path of at most 70 characters", d)
 	}
 	each := l.TenantLimits()
 	if n, most := each.Amounts()[budget.Mappings], budget.TenantShare(budget.MaxMappings,
 		t.Count); n > most {
-		f.addf("tenants.count = %d: each may have %d pieces of shared memory, for %d there are "+
-			"%d each: lower sessions, mrs, cqs (which count twice), srqs or qps in a [[user]] "+
-			"table named %q", t.Count, n, t.Count, most, TenantUser)
+		f.addf("tenants.count = %d: limits allow each %d shared memory mappings, but %d tenants "+
+			"get %d each: lower sessions, mrs, cqs (counted twice), srqs or qps in the "+
+			"[[user]] table named %q", t.Count, n, t.Count, most, TenantUser)
 	}
 }
 
 func (l *Loaded) checkPeers(f *faults) {
 	f.notNegative("peers", l.Peers)
 	if k := l.Peers.Keepalive.D(); k < 0 || k > 0 && k < time.Second {
-		f.addf("peers.keepalive = %q: it must be 1s or more, or 0s for none", l.Peers.Keepalive)
+		f.addf("peers.keepalive = %q: must be 1s or more, or 0s to disable", l.Peers.Keepalive)
 	}
 	for i, p := range l.Peer {
 		key := fmt.Sprintf("peer[%d]", i)
 		if !p.Prefix.IsValid() {
-			f.addf("%s has no prefix, such as \"192.0.2.0/24\"", key)
+			f.addf("%s.prefix is missing, such as \"192.0.2.0/24\"", key)
 		}
 		if p.Revision != nil {
 			f.revision(key+".revision", *p.Revision)
@@ -277,7 +277,7 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 		f.addf("%s has no name", key)
 	}
 	if names[e.Name] {
-		f.addf("%s: the name %q stands twice", key, e.Name)
+		f.addf("%s: duplicate name %q", key, e.Name)
 	}
 	names[e.Name] = true
 	if e.Listen.Port() == 0 {
@@ -285,17 +285,17 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 	}
 	for _, other := range l.Export[:i] {
 		if e.isFile() && other.isFile() && filepath.Clean(e.Path) == filepath.Clean(other.Path) {
-			f.addf("%s.path = %q: export %s has the file already", key, e.Path, other.Name)
+			f.addf("%s.path = %q: export %s uses the same file", key, e.Path, other.Name)
 		}
 		if e.Listen.Port() != 0 && e.Listen.overlaps(other.Listen) {
-			f.addf("%s.listen = %q: export %s listens on %q already: give each a port of its own", key,
+			f.addf("%s.listen = %q: export %s already listens on %q: use another port", key,
 				e.Listen, other.Name, other.Listen)
 		}
 	}
 	if !slices.ContainsFunc(l.Interface, func(n Interface) bool {
 		return n.Name == e.Interface
 	}) {
-		f.addf("%s.interface = %q: there is no [[interface]] of that name", key, e.Interface)
+		f.addf("%s.interface = %q: no such [[interface]]", key, e.Interface)
 	}
 	f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer, ServeDirectory)
 	f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
@@ -303,23 +303,23 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 	f.atLeast(key+".connections", e.Connections, 1)
 	switch {
 	case e.Serve == ServeDirectory && !filepath.IsAbs(e.Path):
-		f.addf("%s.path = %q: serve = \"directory\" needs its absolute path", key, e.Path)
+		f.addf("%s.path = %q: serve = \"directory\" needs an absolute path", key, e.Path)
 	case e.Serve == ServeDirectory && e.Access == AccessWrite:
-		f.addf("%s: serve = \"directory\" takes access = \"read\" or \"read-write\"", key)
+		f.addf("%s: serve = \"directory\" needs access = \"read\" or \"read-write\"", key)
 	case e.Memory == MemoryFile && !filepath.IsAbs(e.Path):
-		f.addf("%s.path = %q: a region of a file needs its absolute path", key, e.Path)
+		f.addf("%s.path = %q: memory = \"file\" needs an absolute path", key, e.Path)
 	case e.Memory != MemoryFile && e.Path != "":
-		f.addf("%s.path is for memory = \"file\"", key)
+		f.addf("%s.path needs memory = \"file\"", key)
 	case e.Memory != MemoryFile && e.Size == 0:
 		f.addf("%s.size is missing, such as \"64MiB\"", key)
 	case e.InPlace && (e.Serve != ServeTransfer || e.Memory != MemoryFile):
-		f.addf("%s.in_place is for serve = \"transfer\" of a file", key)
+		f.addf("%s.in_place needs serve = \"transfer\" and memory = \"file\"", key)
 	case e.Serve == ServeTransfer && e.Memory == MemoryHugePages:
-		f.addf("%s: serve = \"transfer\" goes with anonymous memory or a file", key)
+		f.addf("%s: serve = \"transfer\" needs anonymous memory or a file", key)
 	case e.Serve == ServeTransfer && e.Access != AccessReadWrite:
 		f.addf("%s: serve = \"transfer\" needs access = \"read-write\"", key)
 	case e.Serve != ServeMemory && len(e.Allow) > 0:
-		f.addf("%s: serve = %q takes no allow list; use [[peer]]", key, e.Serve)
+		f.addf("%s: allow is not supported with serve = %q; use [[peer]]", key, e.Serve)
 	}
 }
 
@@ -327,7 +327,7 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 func (f *faults) ports(key string, list []string) {
 	for _, s := range list {
 		if _, ok := ranges.Parse(s, math.MaxUint16); !ok {
-			f.addf("%s: %q is no port and no range of ports", key, s)
+			f.addf("%s: %q is not a port or a range of ports", key, s)
 		}
 	}
 }

@@ -14,7 +14,7 @@ func (h *HTTP) Address() (network, address string, err error) {
 	case h.Listen == "":
 		return "", "", nil
 	case h.Listen[0] == '/' && len(h.Listen) > 100:
-		return "", "", errors.New("the path of a socket has at most 100 characters")
+		return "", "", errors.New("a socket path may have at most 100 characters")
 	case h.Listen[0] == '/':
 		return "unix", h.Listen, nil
 	}

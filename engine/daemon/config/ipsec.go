@@ -63,8 +63,8 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 	n := &l.Interface[number]
 	name := fmt.Sprintf("interface[%d].ipsec", number)
 	if len(n.IPsec) > 0 && n.Transport == TransportKernel {
-		f.addf("%s is for transport = \"xdp\"; for the kernel's sockets the host's own IPsec "+
-			"policies count (ip xfrm policy)", name)
+		f.addf("%s needs transport = \"xdp\": kernel sockets use the host's own IPsec "+
+			"policies (ip xfrm policy)", name)
 	}
 	first := n.Protection()
 	all := -1 // the table that matches everything
@@ -74,11 +74,11 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 		f.oneOf(key+".mode", p.Mode, ModeTransport, ModeTunnel)
 		for _, port := range p.Ports {
 			if port == 0 {
-				f.addf("%s.ports has 0, which is no port; leave the list empty for all", key)
+				f.addf("%s.ports has the invalid port 0; leave the list empty for all", key)
 			}
 		}
 		if all >= 0 {
-			f.addf("%s is never reached: %s[%d] is for all peers and ports, put it last", key,
+			f.addf("%s is never used: %s[%d] matches all peers and ports; put that one last", key,
 				name, all)
 		} else if len(p.Remote) == 0 && len(p.Ports) == 0 {
 			all = i
@@ -92,20 +92,20 @@ func (l *Loaded) checkIPsec(f *faults, number int) {
 			return
 		}
 		if p.IfID != first.IfID || p.Mark != first.Mark || p.Window != first.Window {
-			f.addf("%s: if_id, mark and window are those of all tables of the interface, and "+
-				"others stand before: leave them out", key)
+			f.addf("%s: if_id, mark and window differ from an earlier table of the interface: "+
+				"leave them out", key)
 		}
 	}
 	if first == nil {
 		return
 	}
 	if w := first.Window; w < esp.MinWindow || w > esp.MaxWindow {
-		f.addf("%s.window = %d: from %d to %d packets", name, w, esp.MinWindow, esp.MaxWindow)
+		f.addf("%s.window = %d: must be %d to %d packets", name, w, esp.MinWindow, esp.MaxWindow)
 	}
 	for i := range number {
 		if o := l.Interface[i].Protection(); o != nil && o.IfID == first.IfID {
-			f.addf("%s.if_id = %#x: interface[%d] has the same, and an SA belongs to one of them: "+
-				"give each its own CHILD_SA", name, first.IfID, i)
+			f.addf("%s.if_id = %#x: interface[%d] uses the same: give each interface its own "+
+				"CHILD_SA", name, first.IfID, i)
 		}
 	}
 }

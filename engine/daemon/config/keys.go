@@ -97,7 +97,7 @@ func (l *Loaded) set(key, text string, from Origin) error {
 		return fmt.Errorf("%s: unknown key %q%s", from, key, suggest(key, names))
 	}
 	if n := len(text); n > 1 && (text[0] == '"' || text[0] == '\'') && text[n-1] == text[0] {
-		return fmt.Errorf("%s: the quotes are part of the value %s: write %s", from, text,
+		return fmt.Errorf("%s: remove the quotes around %s: write %s", from, text,
 			text[1:n-1])
 	}
 	if err := setValue(list[i].value, text); err != nil {
@@ -120,13 +120,13 @@ func setValue(v reflect.Value, text string) error {
 	case reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", text)
+			return fmt.Errorf("%q is not true or false", text)
 		}
 		v.SetBool(b)
 	case reflect.Int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("%q is no number", text)
+			return fmt.Errorf("%q is not a number", text)
 		}
 		v.SetInt(int64(n))
 	case reflect.Slice:

@@ -55,8 +55,8 @@ func (l *Loaded) Serves() error {
 	if len(l.Interface) > 0 {
 		return nil
 	}
-	return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default "+
-		"shows how)", cmp.Or(l.Path, DefaultPath))
+	return fmt.Errorf("no [[interface]] configured: add one to %s (example: xwarp config "+
+		"default)", cmp.Or(l.Path, DefaultPath))
 }
 
 // Load reads the configuration. Its errors name the file, the line, the key and what to do.
@@ -104,7 +104,7 @@ func readFile(path string) (name, text string, err error) {
 		return "", "", nil
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("%w (make one: xwarp config default > %s)", err, path)
+		return "", "", fmt.Errorf("%w (create it: xwarp config default > %s)", err, path)
 	}
 	return path, string(b), nil
 }
@@ -157,9 +157,9 @@ func keyError(key, message string) string {
 	case m == nil:
 		return message
 	case strings.HasPrefix(m[1], "map[") && m[2] == "slice":
-		return fmt.Sprintf("[%s] has one pair of brackets, and there may be several: write [[%s]]", key, key)
+		return fmt.Sprintf("[%s] is an array of tables: write [[%s]]", key, key)
 	}
-	return fmt.Sprintf("%s takes a value of type %s, and this is one of type %s", key, m[2], m[1])
+	return fmt.Sprintf("%s must be of type %s, not %s", key, m[2], m[1])
 }
 
 // unknownParent reports whether the table that holds k is itself unknown, so that one message is enough.

@@ -39,7 +39,7 @@ func (a *Address) UnmarshalText(b []byte) error {
 	}
 	at, err := netip.ParseAddrPort(text)
 	if err != nil || at.Port() == 0 {
-		return fmt.Errorf("%q is no address with a port: write one such as \"192.0.2.1:7174\", or \":7174\" for all "+
+		return fmt.Errorf("%q is not an address with a port: write \"192.0.2.1:7174\", or \":7174\" for all "+
 			"addresses of this host", b)
 	}
 	if both {
@@ -103,7 +103,7 @@ type Duration time.Duration
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if err != nil {
-		return fmt.Errorf("%q is no time: write a number with us, ms, s, m or h", b)
+		return fmt.Errorf("%q is not a duration: write a number and us, ms, s, m or h", b)
 	}
 	*d = Duration(v)
 	return nil
@@ -128,7 +128,7 @@ func (a *AutoTime) UnmarshalText(b []byte) error {
 		return err
 	}
 	if d < 0 {
-		return fmt.Errorf("%q is below zero: write auto, 0s or a time", b)
+		return fmt.Errorf("%q is negative: write auto, 0s or a duration", b)
 	}
 	*a = AutoTime(d)
 	return nil
@@ -148,7 +148,7 @@ type FileMode os.FileMode
 func (m *FileMode) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseUint(string(b), 8, 9)
 	if err != nil {
-		return fmt.Errorf("%q is no file mode: write octal digits such as \"0660\"", b)
+		return fmt.Errorf("%q is not a file mode: write octal digits such as \"0660\"", b)
 	}
 	*m = FileMode(n)
 	return nil

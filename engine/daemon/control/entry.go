@@ -113,7 +113,7 @@ func PutSend(b []byte, maxSGE int, wr *rdmap.SendWR) {
 func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 	sges, inline := int(b[piecesAt]), int(host.Uint16(b[inlineAt:]))
 	if len(b) < SendSlot(maxSGE, maxInline) || sges > maxSGE || inline > maxInline {
-		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
+		return fmt.Errorf("%w: %d SGEs and %d inline bytes; the queue pair allows %d and %d",
 			ErrEntry, sges, inline, maxSGE, maxInline)
 	}
 	*wr = rdmap.SendWR{
@@ -147,7 +147,7 @@ func PutRecv(b []byte, wr *rdmap.RecvWR) {
 func ParseRecv(b []byte, maxSGE int, wr *rdmap.RecvWR) error {
 	n := int(b[recvPiecesAt])
 	if len(b) < RecvSlot(maxSGE) || n > maxSGE {
-		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", ErrEntry, n, maxSGE)
+		return fmt.Errorf("%w: %d SGEs; the queue pair allows %d", ErrEntry, n, maxSGE)
 	}
 	wr.ID, wr.Flags = host.Uint64(b[idAt:]), rdmap.WRFlags(b[recvFlagsAt])
 	wr.SGL = parseSGL(wr.SGL[:0], b[recvHead:], n)

@@ -48,7 +48,7 @@ func NewMapper() *Mapper {
 	fd, _, e := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|uffdUserModeOnly, 0, 0)
 	if e != 0 {
 		return &Mapper{fd: -1, err: fmt.Errorf("userfaultfd: %w (the kernel needs "+
-			"CONFIG_USERFAULTFD, and a seccomp filter has to allow the call)", e)}
+			"CONFIG_USERFAULTFD, and the seccomp filter must allow the call)", e)}
 	}
 	m := &Mapper{fd: int(fd)}
 	api := struct{ api, features, ioctls uint64 }{uffdAPIVersion, uffdMissingShmem | uffdSigbus, 0}
@@ -64,7 +64,7 @@ func NewMapper() *Mapper {
 // there panics, see package fault.
 func (m *Mapper) NewMemory(payer Payer, name string, n int) (*Memory, error) {
 	if m.err != nil {
-		return nil, fmt.Errorf("memory that is shared cannot be guarded: %w", m.err)
+		return nil, fmt.Errorf("cannot guard shared memory: %w", m.err)
 	}
 	return charged(payer, func() (*Memory, error) {
 		r, err := NewMemory(name, n)
@@ -109,7 +109,7 @@ func (m *Mapper) Close() {
 func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (mapping *Memory,
 	mem []byte, err error) {
 	if m.err != nil {
-		return nil, nil, fmt.Errorf("foreign memory cannot be guarded: %w", m.err)
+		return nil, nil, fmt.Errorf("cannot guard the memory of a program: %w", m.err)
 	}
 	file, err := checkForeign(fd, offset, length)
 	if err != nil {
@@ -137,7 +137,7 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	// Without MAP_NORESERVE this process would reserve huge pages where the file has holes.
 	mapping, err = unix.Mmap(fd, offset, int(length), prot, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
-		return nil, fmt.Errorf("mapping %d bytes at %d: %w (the descriptor must be open "+
+		return nil, fmt.Errorf("mapping %d bytes at offset %d: %w (the descriptor must be open "+
 			"for reading and writing)", length, offset, err)
 	}
 	if seals&frozen != 0 {
@@ -161,8 +161,8 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	return mapping, nil
 }
 
-var errHoles = errors.New("the memory has holes, or was shortened meanwhile: a program touches all " +
-	"pages of a region before it registers it, such as with MADV_POPULATE_WRITE: madvise(2)")
+var errHoles = errors.New("the memory has holes or was truncated: touch all " +
+	"pages before registering a region, e.g. with MADV_POPULATE_WRITE (madvise(2))")
 
 // guard makes accesses to missing pages of a mapping fail.
 func (m *Mapper) guard(mapping []byte) error {
@@ -205,8 +205,8 @@ func PageSize(fd int) (uint64, error) {
 }
 
 func statForeign(fd int) (foreignFile, error) {
-	errKind := errors.New("the memory must be a memfd, or a file on tmpfs or hugetlbfs, such as those " +
-		"of memfd_create(2) and shm_open(3)")
+	errKind := errors.New("the memory must be a memfd or a file on tmpfs or hugetlbfs: use " +
+		"memfd_create(2) or shm_open(3)")
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil { // asked first: any other question about a file that a program serves (FUSE) waits for that program
 		return foreignFile{}, errKind
@@ -235,13 +235,13 @@ func checkForeign(fd int, offset, length uint64) (foreignFile, error) {
 	}
 	switch {
 	case file.seals&frozen != 0 && file.seals&unix.F_SEAL_SHRINK == 0:
-		return file, errors.New("a memfd that is sealed against writing must have F_SEAL_SHRINK, too: " +
-			"fcntl(2), F_ADD_SEALS")
+		return file, errors.New("a memfd sealed against writing must also have F_SEAL_SHRINK: " +
+			"see F_ADD_SEALS in fcntl(2)")
 	case length == 0 || length > MaxRegion:
-		return file, fmt.Errorf("a region of %d bytes: it must have 1 to %d", length,
+		return file, fmt.Errorf("region of %d bytes: must be 1 to %d", length,
 			uint64(MaxRegion))
 	case offset > uint64(st.Size) || length > uint64(st.Size)-offset:
-		return file, fmt.Errorf("%d bytes at %d do not lie in a file of %d", length, offset,
+		return file, fmt.Errorf("%d bytes at offset %d exceed the file of %d bytes", length, offset,
 			st.Size)
 	}
 	return file, nil

@@ -33,7 +33,7 @@ const (
 const headerLen = 8
 
 // ErrConnClosed is the error of a connection that this side has closed.
-var ErrConnClosed = errors.New("this side has closed the control connection")
+var ErrConnClosed = errors.New("control connection closed locally")
 
 // ErrFrame is wrapped when the other side does not speak the protocol. The connection is of no use afterwards.
 var ErrFrame = errors.New("control protocol violated")
@@ -54,14 +54,14 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 	h = header{kind: Kind(b[4]), files: int(b[5])}
 	switch {
 	case n > uint32(limit):
-		return h, fmt.Errorf("%w: a body of %d bytes, at most %d are taken", ErrFrame, n, limit)
+		return h, fmt.Errorf("%w: body of %d bytes, at most %d", ErrFrame, n, limit)
 	case h.kind < KindRequest || h.kind > KindEvent:
 		return h, fmt.Errorf("%w: kind %d", ErrFrame, b[4])
 	case h.files > MaxFiles:
-		return h, fmt.Errorf("%w: %d descriptors, at most %d are taken", ErrFrame, h.files,
+		return h, fmt.Errorf("%w: %d descriptors, at most %d", ErrFrame, h.files,
 			MaxFiles)
 	case b[6] != 0 || b[7] != 0:
-		return h, fmt.Errorf("%w: reserved bytes of the header are not zero", ErrFrame)
+		return h, fmt.Errorf("%w: reserved header bytes are not zero", ErrFrame)
 	}
 	h.length = int(n)
 	return h, nil
@@ -171,7 +171,7 @@ func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 		return 0, nil, files, err
 	}
 	if len(files) != h.files {
-		return 0, nil, files, fmt.Errorf("%w: %d descriptors were announced and %d came", ErrFrame,
+		return 0, nil, files, fmt.Errorf("%w: %d descriptors announced, %d received", ErrFrame,
 			h.files, len(files))
 	}
 	return h.kind, body, files, nil

@@ -399,7 +399,7 @@ func decode(b []byte, v any) error {
 		return fmt.Errorf("%w: %v", ErrFrame, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: bytes behind the object", ErrFrame)
+		return fmt.Errorf("%w: trailing bytes after the JSON object", ErrFrame)
 	}
 	return nil
 }
@@ -407,7 +407,7 @@ func decode(b []byte, v any) error {
 // ParseRequest parses the body of a request.
 func ParseRequest(b []byte) (r Request, err error) {
 	if err = decode(b, &r); err == nil && r.Op == "" {
-		err = fmt.Errorf("%w: a request without op", ErrFrame)
+		err = fmt.Errorf("%w: request without op", ErrFrame)
 	}
 	return r, err
 }

@@ -40,7 +40,7 @@ const armedSolicited = 2
 const StateOverrun = 1
 
 // ErrIndex is returned when the other side's index is impossible.
-var ErrIndex = errors.New("impossible index in a shared ring")
+var ErrIndex = errors.New("invalid index in a shared ring")
 
 // Geometry says where a ring lies in its memory.
 type Geometry struct {
@@ -80,7 +80,7 @@ func newArea(mem []byte, g Geometry) (a area, err error) {
 		g.SlotSize > 1<<16 || g.Offset%64 != 0 ||
 		uint64(g.Offset)+uint64(g.Len()) > uint64(len(mem))
 	if bad {
-		return a, fmt.Errorf("%w: a ring of %d slots of %d bytes at %d in %d bytes", ErrFrame,
+		return a, fmt.Errorf("%w: ring of %d slots of %d bytes at offset %d in %d bytes", ErrFrame,
 			g.Slots, g.SlotSize, g.Offset, len(mem))
 	}
 	return area{mem: mem[g.Offset:][:g.Len():g.Len()], size: g.SlotSize, mask: g.Slots - 1}, nil

@@ -44,8 +44,8 @@ func (d *Device) Tapped() (*monitor.Hub, error) {
 	switch {
 	case d.Config.Transport == config.TransportKernel:
 		return nil, control.Errorf(control.CodeInvalid,
-			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i "+
-				"INTERFACE sees them)", d.Name)
+			"device %s uses kernel sockets and has no frames of its own (use tcpdump -i "+
+				"INTERFACE)", d.Name)
 	case d.hub == nil:
 		return nil, control.Errorf(control.CodePermission,
 			"the daemon was started with daemon.capture = false")

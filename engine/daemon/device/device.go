@@ -161,8 +161,8 @@ func (dev *Device) IsLocal(remote netip.Addr) bool {
 func (dev *Device) warnOfCPUs() {
 	for _, cpu := range dev.Config.CPUs {
 		if !preflight.HasCPU(cpu) {
-			dev.log.Warn("a thread of the interface runs on any processor: the machine has not the one in its table",
-				"cpu", cpu, "next", "correct cpus in [[interface]]: lscpu -e lists the processors")
+			dev.log.Warn("configured CPU does not exist: worker not pinned",
+				"cpu", cpu, "next", "correct cpus in [[interface]]; lscpu -e lists the CPUs")
 		}
 	}
 }
@@ -254,7 +254,7 @@ var remedies = map[string]string{
 // Remedy returns the next step after the device was lost.
 func (dev *Device) Remedy() string {
 	if dev.Absent {
-		return "nothing, when the cause is gone: it is opened then"
+		return "fix the cause: the device then opens by itself"
 	}
 	return remedies[dev.Config.Restart]
 }

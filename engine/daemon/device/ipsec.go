@@ -46,7 +46,7 @@ func (dev *Device) SetIPsec(tables []config.IPsec) error {
 	}
 	ended, err := dev.xdp.SetIPsecRules(ipsecRules(tables))
 	if ended > 0 {
-		dev.log.Warn("connections ended: the new configuration protects them in another way",
+		dev.log.Warn("connections closed: their IPsec configuration changed",
 			"connections", ended)
 	}
 	return err

@@ -42,11 +42,11 @@ func (o *Opener) openPortMap(v *Device, before *Device) {
 	})
 	switch {
 	case errors.Is(p.err, unix.EADDRINUSE):
-		v.log.Warn("UDP port 3935 is taken: the port mapper that has it answers for this host",
+		v.log.Warn("UDP port 3935 is in use: the port mapper that holds it answers for this host",
 			"error", p.err, "next",
-			"nothing, or port_mapper = \"off\" in its table to have this line no more")
+			"nothing; port_mapper = \"off\" silences this message")
 	case p.err != nil:
-		v.log.Warn("the port mapper does not answer: peers that ask it wait", "error", p.err)
+		v.log.Warn("cannot start the port mapper: peers that query it will wait", "error", p.err)
 	}
 	for _, c := range p.socks {
 		go p.Serve(c, &portmapper.Rules{Listens: v.Core.Listens,

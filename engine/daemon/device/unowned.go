@@ -49,9 +49,9 @@ func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 		n += s.Queues[i].Stack.DropPartialSum
 	}
 	if n > 0 {
-		v.log.Warn("segments came without a TCP checksum, and are dropped", "frames", n,
-			"next", "on the other end of the veth pair, whose kernel leaves the "+
-				"checksum to a network card: ethtool -K <dev> tx off")
+		v.log.Warn("dropping segments without a TCP checksum", "frames", n,
+			"next", "on the other end of the veth pair, which leaves the checksum to "+
+				"hardware: ethtool -K <dev> tx off")
 	}
 	return n > 0
 }
@@ -64,11 +64,10 @@ func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	}
 	for _, q := range slices.Sorted(maps.Keys(now)) {
 		if n := now[q] - before[q]; n > 0 {
-			v.log.Warn("frames for our ports arrive on a queue that nobody serves, and are dropped",
+			v.log.Warn("dropping frames for our ports: their receive queue is not served",
 				"queue", q, "frames", n,
-				"next", "serve it (queues in the [[interface]] table, or none there: all are; "+
-					"then systemctl restart xwarpd), or take it from the device: "+
-					v.fewer())
+				"next", "add it to queues in [[interface]] (empty: all) and restart xwarpd, "+
+					"or remove the queue: "+v.fewer())
 		}
 	}
 	return now

@@ -157,7 +157,7 @@ func (c *conn) answerFlush(m []byte) bool {
 	case errors.Is(err, errRange):
 		reply[1] = 1
 	case err != nil:
-		c.e.log.Warn("flush", "error", err)
+		c.e.log.Warn("flush failed", "error", err)
 		reply[1] = 2
 	}
 	binary.BigEndian.PutUint64(reply[8:], n)
@@ -179,7 +179,7 @@ func (c *conn) close() {
 
 func (c *conn) release() {
 	if err := c.free(); err != nil {
-		c.e.log.Error("export: a connection's memory", "error", err)
+		c.e.log.Error("export: cannot release a connection's memory", "error", err)
 	}
 }
 

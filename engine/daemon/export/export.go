@@ -155,7 +155,7 @@ func (e *export) mapMemory() (err error) {
 	if e.mem, err = unix.Mmap(fd, 0, n, prot, flags); err != nil {
 		if e.cfg.Memory == config.MemoryHugePages {
 			return fmt.Errorf(
-				"%d bytes of huge pages: %w (reserve some: sysctl vm.nr_hugepages=%d)", n, err,
+				"%d bytes of huge pages: %w (reserve them: sysctl vm.nr_hugepages=%d)", n, err,
 				(n+2<<20-1)/(2<<20))
 		}
 		return fmt.Errorf("mapping %d bytes: %w", n, err)
@@ -181,15 +181,15 @@ func (e *export) openFile() (int, error) {
 	n := int64(e.cfg.Size)
 	switch {
 	case st.Mode().Type() != fs.FileMode(0):
-		return 0, fmt.Errorf("%s is no regular file", e.cfg.Path)
+		return 0, fmt.Errorf("%s is not a regular file", e.cfg.Path)
 	case n == 0:
 		n = st.Size()
 	case n < st.Size():
-		return 0, fmt.Errorf("%s has %d bytes, and export.size = %d would cut it off: a larger "+
+		return 0, fmt.Errorf("%s has %d bytes, and export.size = %d would truncate it: use a larger "+
 			"size, or 0", e.cfg.Path, st.Size(), n)
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("%s is empty: export.size says how large the region shall be",
+		return 0, fmt.Errorf("%s is empty: set export.size",
 			e.cfg.Path)
 	}
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != nil {
@@ -204,7 +204,7 @@ func (e *export) openFile() (int, error) {
 }
 
 // errRange is wrapped when a flush is for a range outside of the file.
-var errRange = errors.New("no part of a region of a file")
+var errRange = errors.New("not a range of a file region")
 
 // flush writes what peers wrote to [off, off+n) of a file to the disk; n = 0 means everything from off on. It returns
 // the number of bytes.

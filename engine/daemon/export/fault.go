@@ -27,9 +27,9 @@ func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why fu
 
 // failMemory logs that the memory of the export is lost, and ends it.
 func (e *export) failMemory(why error) {
-	e.log.Error("export failed; its connections end, and new ones are rejected", "path",
+	e.log.Error("export failed: closing its connections, rejecting new ones", "path",
 		e.cfg.Path, "error", why,
-		"next", "see the error; when its cause is gone: systemctl reload xwarpd")
+		"next", "fix the cause, then systemctl reload xwarpd")
 	e.failWith(why, false)
 }
 
@@ -81,10 +81,10 @@ func remedy(c *config.Export, err error) string {
 	const owner = "; its owner must be xwarpd's user: xwarp, under the unit"
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Sprintf("ss -tlnp sport = :%d shows the program that has the port: end it, or "+
+		return fmt.Sprintf("stop the program that uses the port (ss -tlnp sport = :%d), or "+
 			"change listen", c.Listen.Port())
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return "ip addr shows the addresses of this host: add the address, or change listen"
+		return "add the address to this host (ip addr), or change listen"
 	case errors.Is(err, fs.ErrNotExist) && c.Serve == config.ServeDirectory:
 		return "install -d -o xwarp -g xwarp " + c.Path + owner
 	case errors.Is(err, fs.ErrNotExist):
@@ -92,9 +92,9 @@ func remedy(c *config.Export, err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return "chown xwarp " + c.Path + owner
 	case errors.Is(err, unix.EROFS):
-		return "the unit lets xwarpd write in /var/lib/xwarp only: systemctl edit xwarpd, and in [Service] ReadWritePaths=" + c.Path
+		return "the unit allows writes below /var/lib/xwarp only: systemctl edit xwarpd, then [Service] ReadWritePaths=" + c.Path
 	}
-	return "see the error; xwarp config check tests what a start does"
+	return "see the error; xwarp config check tests a start on this host"
 }
 
 // takeContent moves the content of another export, which must have been stopped, to e.

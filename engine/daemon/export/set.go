@@ -47,8 +47,8 @@ func NewSet(d Daemon, log *slog.Logger) *Set {
 func (s *Set) Start(c config.Export) error {
 	v := device.Find(s.d.Devices(), c.Interface)
 	if v == nil {
-		return fmt.Errorf("export %s: interface %s is not open: systemctl restart xwarpd opens a "+
-			"new [[interface]]", c.Name, c.Interface)
+		return fmt.Errorf("export %s: interface %s is not open: a new [[interface]] needs "+
+			"systemctl restart xwarpd", c.Name, c.Interface)
 	}
 	var e *export
 	lost := v.Core.Err()
@@ -67,7 +67,7 @@ func (s *Set) Start(c config.Export) error {
 		e.log.Warn("export waits for its device", "device", v.Name, "error", lost,
 			"next", v.Remedy())
 	default:
-		e.log.Error("export cannot be opened yet: the others go on, and it is tried again",
+		e.log.Error("cannot open export: retrying; other exports are not affected",
 			"error", err, "next", remedy(&c, err))
 		e.failWith(err, true)
 	}
@@ -136,7 +136,7 @@ func (s *Set) Len() int { return len(s.all()) }
 func (s *Set) Flush(name string) error {
 	e := s.find(name)
 	if e == nil {
-		return control.Errorf(control.CodeUnknown, "there is no export %q", name)
+		return control.Errorf(control.CodeUnknown, "no export %q", name)
 	}
 	_, err := e.flush(0, 0)
 	return err
@@ -208,7 +208,7 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 			if err := s.reopen(e, v); err == nil {
 				pause = reopenPause
 			} else if e.noteFailure(err) {
-				e.log.Warn("export cannot be opened again yet: trying on", "error", err,
+				e.log.Warn("cannot reopen export: retrying", "error", err,
 					"next", remedy(&e.cfg, err))
 			}
 		}

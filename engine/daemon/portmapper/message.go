@@ -63,7 +63,7 @@ type Message struct {
 }
 
 // ErrMessage is wrapped by every error of Parse.
-var ErrMessage = errors.New("no message of the port mapper")
+var ErrMessage = errors.New("not a port mapper message")
 
 // Parse decodes a datagram, which is one message.
 func Parse(b []byte) (Message, error) {

@@ -41,7 +41,7 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 		add(key, checkInterface(n, running.Pid))
 		for _, cpu := range n.CPUs {
 			if !HasCPU(cpu) {
-				add(key, fmt.Errorf("cpus has %d, and this machine has the processors %s", cpu,
+				add(key, fmt.Errorf("cpus has %d, but this machine has CPUs %s", cpu,
 					onlineCPUs()))
 			}
 		}
@@ -67,23 +67,23 @@ func checkInterface(n *config.Interface, running int) error {
 	}
 	nic, err := netlink.LinkByName(n.Name)
 	if none := (netlink.LinkNotFoundError{}); errors.As(err, &none) {
-		return errors.New("there is no such interface, and xwarpd waits for it (see: ip -br link)")
+		return errors.New("no such interface; xwarpd waits for it (see: ip -br link)")
 	}
 	if err != nil {
 		return err
 	}
 	a := nic.Attrs()
 	if len(a.HardwareAddr) != 6 {
-		return errors.New("it has no Ethernet address, which AF_XDP needs: take another interface, or transport = \"kernel\"")
+		return errors.New("not an Ethernet interface, which AF_XDP needs: use another one, or transport = \"kernel\"")
 	}
 	if n.MTU > a.MTU {
-		return fmt.Errorf("mtu = %d is above the interface's %d "+
+		return fmt.Errorf("mtu = %d exceeds the interface's %d "+
 			"(ip link set %s mtu %d)", n.MTU, a.MTU,
 			n.Name, n.MTU)
 	}
 	for _, q := range n.Queues {
 		if q >= a.NumRxQueues {
-			return fmt.Errorf("queues has %d, and the interface has queues 0 to %d "+
+			return fmt.Errorf("queues has %d, but the interface has queues 0 to %d "+
 				"(ethtool -l %s)", q,
 				a.NumRxQueues-1, n.Name)
 		}
@@ -97,10 +97,10 @@ func checkInterface(n *config.Interface, running int) error {
 	case slices.ContainsFunc(list, ours):
 		return nil
 	case len(list) > 0:
-		return fmt.Errorf("%s has an XDP program on it: end that, or take another interface",
+		return fmt.Errorf("%s has an XDP program attached: stop it, or use another interface",
 			holder.Text(list))
 	}
-	return fmt.Errorf("another program than xwarp's is attached to it (ip link set %s xdp off)", n.Name)
+	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s xdp off)", n.Name)
 }
 
 // HasCPU reports whether a processor is online.
@@ -134,7 +134,7 @@ func checkHTTP(h *config.HTTP, running int) error {
 	}
 	ln, err := net.Listen(network, address)
 	if err != nil {
-		return fmt.Errorf("%w (ss -tlnp shows who has it)", err)
+		return fmt.Errorf("%w (ss -tlnp shows who uses it)", err)
 	}
 	return ln.Close()
 }
@@ -150,7 +150,7 @@ func checkHugePages(size int64) error {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == "HugePages_Free:" {
 			free, err := strconv.ParseInt(f[1], 10, 64)
 			if need := (size + page - 1) / page; err == nil && free < need {
-				return fmt.Errorf("it needs %d huge pages, and %d are free "+
+				return fmt.Errorf("needs %d huge pages, but %d are free "+
 					"(sysctl vm.nr_hugepages)",
 					need, free)
 			}

@@ -109,7 +109,7 @@ func (u User) checkDirectory(path string, write bool) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%w (install -d -o %s -g %s %s)", err, UnitUser, UnitUser, path)
 	case err == nil && !st.IsDir():
-		return fmt.Errorf("%s is no directory", path)
+		return fmt.Errorf("%s is not a directory", path)
 	}
 	if err := u.may(path, mode); err != nil {
 		return fmt.Errorf("%w (chown %s %s)", err, UnitUser, path)
@@ -122,7 +122,7 @@ func (u User) checkFile(e *config.Export) error {
 	st, err := os.Stat(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if e.Size == 0 {
-			return fmt.Errorf("%w, and without size nobody knows how long to make it", err)
+			return fmt.Errorf("%w, and size is not set: set it to create the file", err)
 		}
 		return u.checkDirectory(filepath.Dir(e.Path), true)
 	}
@@ -130,11 +130,11 @@ func (u User) checkFile(e *config.Export) error {
 	case err != nil:
 		return err
 	case !st.Mode().IsRegular():
-		return fmt.Errorf("%s is no regular file", e.Path)
+		return fmt.Errorf("%s is not a regular file", e.Path)
 	case st.Size() == 0 && e.Size == 0:
-		return fmt.Errorf("%s is empty: size says how long it shall be", e.Path)
+		return fmt.Errorf("%s is empty: set size", e.Path)
 	case e.Serve == config.ServeMemory && e.Size != 0 && int64(e.Size) < st.Size():
-		return fmt.Errorf("%s has %d bytes, and size = %q would cut it off: a larger size, or 0",
+		return fmt.Errorf("%s has %d bytes, and size = %q would truncate it: use a larger size, or 0",
 			e.Path, st.Size(), e.Size)
 	}
 	if err := u.may(e.Path, unix.R_OK|unix.W_OK); err != nil {
@@ -161,10 +161,10 @@ func (u User) checkUnit(path string, write bool) error {
 		return nil
 	}
 	if anyWithin(path, "/home /root /run/user /tmp /var/tmp") {
-		return fmt.Errorf("%s is hidden from xwarpd by its unit: systemctl edit xwarpd, and in [Service] BindPaths=%s", path, path)
+		return fmt.Errorf("the unit hides %s from xwarpd: systemctl edit xwarpd, then [Service] BindPaths=%s", path, path)
 	}
 	if write && !anyWithin(path, writable) {
-		return fmt.Errorf("the unit lets xwarpd write in %s only: systemctl edit xwarpd, and in [Service] ReadWritePaths=%s",
+		return fmt.Errorf("the unit allows writes below %s only: systemctl edit xwarpd, then [Service] ReadWritePaths=%s",
 			stateDirectory, path)
 	}
 	return nil

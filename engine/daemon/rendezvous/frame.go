@@ -55,7 +55,7 @@ const (
 )
 
 // ErrFrame is returned for private data that is no Frame of this version.
-var ErrFrame = errors.New("no rendezvous frame of this version")
+var ErrFrame = errors.New("not a rendezvous frame of this version")
 
 // FrameOf returns the frame that the local end of p sends.
 func FrameOf(p Pair) Frame { return Frame{Source: p.Local, Target: p.Remote} }

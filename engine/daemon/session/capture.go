@@ -74,8 +74,8 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 		return nil, err
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
-		return nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d bytes "+
-			"of each frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
+		return nil, fmt.Errorf("%w: capture of %d connections (at most %d) with %d bytes "+
+			"per frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
 	}
 	hub, err := s.dev.Tapped()
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	s.mu.Lock()
 	s.addObject(v)
 	s.mu.Unlock()
-	s.log.Info("capture begins", "device", s.dev.Name)
+	s.log.Info("capture started", "device", s.dev.Name)
 	go func() {
 		defer guard.Recover(s.onDefect("a capture"))
 		v.writeLoop()

@@ -79,7 +79,7 @@ var errNoAnswer = fmt.Errorf("%w: the peer did not answer", syscall.ETIMEDOUT)
 // resolve waits until the next hop towards an address is resolved, at most for the time that the program gives.
 func (s *Session) resolve(ctx context.Context, a *control.ResolveArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Timeout < 0 || a.Timeout > control.MaxResolve {
-		return nil, fmt.Errorf("%w: resolve needs a remote address, and 0 to %d ms",
+		return nil, fmt.Errorf("%w: resolve needs a remote address and a timeout of 0 to %d ms",
 			verbs.ErrInvalid, control.MaxResolve)
 	}
 	wait := time.Duration(a.Timeout) * time.Millisecond
@@ -95,7 +95,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 		return nil, fmt.Errorf("%w: connect needs a remote address with a port", verbs.ErrInvalid)
 	}
 	if a.Patience < 0 || a.Patience > control.MaxPatience {
-		return nil, fmt.Errorf("%w: connect with a patience of %d ms, at most %d",
+		return nil, fmt.Errorf("%w: connect: patience of %d ms exceeds %d",
 			verbs.ErrInvalid, a.Patience, control.MaxPatience)
 	}
 	if err := checkRendezvous(a.Remote.Port()); err != nil {
@@ -134,7 +134,7 @@ func (s *Session) checkLocal(remote netip.AddrPort) error {
 		return nil
 	}
 	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote),
-		fmt.Errorf("%w: no program of xwarpd listens there", unix.ECONNREFUSED))
+		fmt.Errorf("%w: no xwarpd program listens there", unix.ECONNREFUSED))
 }
 
 // throttle charges an attempt to connect, and makes it when the user's rate allows it.
@@ -161,7 +161,7 @@ func mayListen(l *config.Limits, port uint16) bool {
 func checkRendezvous(port uint16) error {
 	if port == rendezvous.Port {
 		return control.Errorf(control.CodePermission,
-			"TCP port %d is the daemons' own, for queue pairs of ibv_modify_qp", port)
+			"TCP port %d is reserved for the daemons, for queue pairs of ibv_modify_qp", port)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (s *Session) checkPort(port uint16) error {
 	}
 	if l := s.limits(); !s.account.Operator && !mayListen(&l, port) {
 		return control.Errorf(control.CodePermission,
-			"%v may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
+			"%v may not use port %d, only %v (limits.ports, or ports in a [[user]] table)",
 			s.account.Holder, port, l.Ports)
 	}
 	return nil
@@ -186,13 +186,13 @@ func (s *Session) checkWildcard(a netip.Addr) error {
 		return nil
 	}
 	return control.Errorf(control.CodePermission,
-		"%v may not listen on %v: name an address of this host (or set limits.wildcard, or "+
+		"%v may not listen on %v: bind an address of this host (or set limits.wildcard, or "+
 			"wildcard in a [[user]] table)", s.account.Holder, a)
 }
 
 func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	if !a.Addr.IsValid() || a.Backlog < 0 || a.Backlog > control.MaxBacklog {
-		return nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d",
+		return nil, fmt.Errorf("%w: listen on %v: backlog %d, at most %d",
 			verbs.ErrInvalid, a.Addr, a.Backlog, control.MaxBacklog)
 	}
 	if err := s.checkPort(a.Addr.Port()); err != nil {
@@ -241,7 +241,7 @@ func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, er
 		s.account.Release(cost)
 		c.Reject(nil)
 		return nil, control.Errorf(control.CodeQuota,
-			"%d connection requests wait for an answer already",
+			"%d connection requests are already waiting for an answer",
 			control.MaxBacklog)
 	}
 	s.connRequests++

@@ -7,7 +7,7 @@ import (
 
 // errDefect is the error of a session that ended because of a defect of the daemon.
 var errDefect = control.Errorf(control.CodeInternal,
-	"a defect of the daemon, which has the stack in its log, ended this session")
+	"internal error in xwarpd: session closed; its log has the stack")
 
 // onDefect is for guard.Recover in the goroutines of a session. A panic there is a defect of the daemon, and ends that
 // session only.

@@ -186,8 +186,8 @@ func (d *roceConn) dial(ctx context.Context) error {
 		if rendezvous.IsRefusal(r.PrivateData) {
 			return errors.New("the peer's xwarpd has no queue pair in RTR for this one")
 		}
-		return fmt.Errorf("the peer at port %d does not speak this protocol: an xwarpd of the same "+
-			"version should be there: %w", rendezvous.Port, err)
+		return fmt.Errorf("the peer at port %d does not speak this protocol: is it an xwarpd of the "+
+			"same version? %w", rendezvous.Port, err)
 	}
 	if err != nil {
 		return err

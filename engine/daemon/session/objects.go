@@ -51,7 +51,7 @@ func (s *Session) renewDevice() error {
 	s.mu.Unlock()
 	if err := v.Core.Err(); err != nil {
 		return control.Errorf(control.CodeClosed,
-			"device %s is lost: %v; what follows: %s", v.Name, err, v.Remedy())
+			"device %s is lost: %v; next: %s", v.Name, err, v.Remedy())
 	}
 	return nil
 }
@@ -77,11 +77,11 @@ func (s *Session) closePD(p *pd) error {
 
 func (s *Session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 	if len(files) != 1 {
-		return nil, fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
+		return nil, fmt.Errorf("%w: reg_mr needs one descriptor, the memfd, but got %d",
 			control.ErrFrame, len(files))
 	}
 	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxOffset {
-		return nil, fmt.Errorf("%w: a region of %d bytes at %d", verbs.ErrInvalid, a.Length,
+		return nil, fmt.Errorf("%w: region of %d bytes at offset %d", verbs.ErrInvalid, a.Length,
 			a.Offset)
 	}
 	p, err := find[*pd](s, a.PD)
@@ -144,7 +144,7 @@ func (s *Session) closeMR(m *mr) error {
 
 func (s *Session) createCQ(a *control.CreateCQArgs) (any, error) {
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
-		return nil, fmt.Errorf("%w: a completion queue of %d, at most %d", verbs.ErrInvalid,
+		return nil, fmt.Errorf("%w: completion queue depth %d, at most %d", verbs.ErrInvalid,
 			a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)

@@ -121,8 +121,8 @@ func (s *Session) failLostPage(m *control.Memory, v any) {
 	if !ok || !m.Holds(at.Addr()) {
 		panic(v)
 	}
-	s.Fail(fmt.Errorf("%w: a ring without all its pages: a program maps it with "+
-		"MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
+	s.Fail(fmt.Errorf("%w: missing pages in a ring: map it with "+
+		"MADV_POPULATE_WRITE, and punch no holes", control.ErrFrame))
 }
 
 // hasPosters reports whether the session has had a queue pair. Before the first one the program may not have mapped the
@@ -147,8 +147,8 @@ func (s *Session) addPoster(p poster) error {
 	}
 	if len(s.posters) == control.MaxQPs {
 		return control.Errorf(control.CodeQuota,
-			"a program has at most %d queue pairs and shared receive queues: "+
-				"use another session for more", control.MaxQPs)
+			"a session may have at most %d queue pairs and shared receive queues: "+
+				"open another session for more", control.MaxQPs)
 	}
 	p.state().bell = uint32(len(s.posters))
 	s.posters = append(s.posters, p)

@@ -80,7 +80,7 @@ func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {
 		{"ird", c.IRD, 0, rdmap.MaxIRD}, {"ord", c.ORD, 0, rdmap.MaxORD},
 	} {
 		if l.got < l.least || l.got > l.most {
-			return c, fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", verbs.ErrInvalid,
+			return c, fmt.Errorf("%w: ibv_create_qp: %s = %d, want %d to %d", verbs.ErrInvalid,
 				l.name, l.got, l.least, l.most)
 		}
 	}
@@ -277,7 +277,7 @@ func (s *Session) sendEvent(e *control.Event) {
 }
 
 // errStuck is returned when the engine does not close a queue pair in time.
-var errStuck = errors.New("the queue pair does not end yet; it counts until it does")
+var errStuck = errors.New("the queue pair is still closing and counts against the limits until it is closed")
 
 // closeQP ends the connection and closes q, which must have been removed from the table. If that takes longer than
 // destroyWait it returns errStuck, and q is closed later.
@@ -308,7 +308,7 @@ func (s *Session) closeQP(q *qp) error {
 	case err := <-done:
 		return err
 	case <-time.After(destroyWait):
-		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
+		s.log.Error("queue pair not released in time", "qp", q.handle, "error", errStuck)
 		return errStuck
 	}
 }

@@ -81,7 +81,7 @@ func (s *Session) addObject(o entry) control.Handle {
 func findLocked[T entry](s *Session, h control.Handle) (T, error) {
 	v, ok := s.objects[h].(T)
 	if !ok {
-		return v, control.Errorf(control.CodeUnknown, "there is no %s %d", v.String(), h)
+		return v, control.Errorf(control.CodeUnknown, "no %s %d", v.String(), h)
 	}
 	return v, nil
 }

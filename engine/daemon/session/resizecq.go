@@ -75,7 +75,7 @@ func (s *Session) closeRing(n *cqRing) {
 func (s *Session) useNextRing(c *cq) error {
 	n := s.setNextRing(c, nil)
 	if n == nil {
-		return control.Errorf(control.CodeInvalid, "no ring was asked for before")
+		return control.Errorf(control.CodeInvalid, "no resize is in progress")
 	}
 	before, err := c.replace(n)
 	if err != nil {

@@ -191,7 +191,7 @@ func (d *roceConn) failUnanswered() {
 	if err != nil {
 		text += fmt.Sprintf(": %v", err)
 	}
-	text += fmt.Sprintf(" (is its program alive, and an xwarpd there with TCP port %d open?)",
+	text += fmt.Sprintf(" (is its program running, and does an xwarpd there listen on TCP port %d?)",
 		rendezvous.Port)
 	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
 	d.fail(rdmap.RetryExcErr, text)
@@ -234,7 +234,7 @@ func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 		return
 	}
 	text := fmt.Sprintf("RNR_RETRY_EXC_ERR: queue pair %#06x at %v posted no receive within %v "+
-		"(post receives earlier there, or use rnr_retry 7 here)", d.pair.Remote.QPN,
+		"(post receives earlier on the peer, or set rnr_retry to 7 here)", d.pair.Remote.QPN,
 		d.pair.Remote.GID, wait)
 	d.q.s.log.Warn("a queue pair's peer has no receive posted", "qp", d.q.handle, "error", text)
 	d.fail(rdmap.RNRRetryExcErr, text)

@@ -119,7 +119,7 @@ type Session struct {
 }
 
 // ErrShutdown ends the sessions of a daemon that stops.
-var ErrShutdown = errors.New("the daemon stops")
+var ErrShutdown = errors.New("the daemon is stopping")
 
 // New returns a session. Run serves it.
 func New(d Daemon, c Config) *Session {
@@ -166,7 +166,7 @@ func (s *Session) Run(released func()) {
 	switch err := context.Cause(s.ctx); {
 	case errors.Is(err, io.EOF), errors.Is(err, ErrShutdown),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // the program left with replies unread
-		s.log.Debug("program left", "program", s.program)
+		s.log.Debug("program disconnected", "program", s.program)
 	default:
 		s.log.Warn("program dropped", "program", s.program, "error", err)
 	}
@@ -176,7 +176,7 @@ func (s *Session) Run(released func()) {
 	<-s.readerDone
 	s.closingQPs.Wait()
 	for _, err := range s.releaseMemory() { // of queue pairs that ended late
-		s.log.Error("something of a program stays", "error", err)
+		s.log.Error("cannot release all objects of a program", "error", err)
 	}
 	s.account.Release(Cost)
 	s.d.Forget(s)
@@ -208,8 +208,8 @@ func (s *Session) receiveLoop() {
 
 // errCloseBlocked ends the session of a program that passed a descriptor whose close blocks.
 var errCloseBlocked = errors.New("the program passed a descriptor whose close blocks (a socket " +
-	"with SO_LINGER, a file of a FUSE server that does not answer); " +
-	"its session counts until that is over")
+	"with SO_LINGER, a file of a hung FUSE server); " +
+	"its session counts until the close returns")
 
 // closeFiles closes descriptors that the program passed. If that takes too long the session ends.
 func (s *Session) closeFiles(files []int) {
@@ -234,7 +234,7 @@ func (s *Session) execute(handle func(body []byte, files []int) error, k control
 		return ErrShutdown
 	}
 	if k != control.KindRequest {
-		return fmt.Errorf("%w: a frame of kind %d from a client", control.ErrFrame, k)
+		return fmt.Errorf("%w: frame of kind %d from a client", control.ErrFrame, k)
 	}
 	return handle(body, files)
 }
@@ -251,7 +251,7 @@ func (s *Session) dispatch(body []byte, files []int) error {
 	f := handlers[r.Op]
 	if f == nil {
 		return s.reply(r.ID, nil, control.Errorf(control.CodeUnknown,
-			"there is no request %q in version %d of the protocol", r.Op, control.Version))
+			"unknown request %q in protocol version %d", r.Op, control.Version))
 	}
 	result, err := f(s, &r, files)
 	return s.reply(r.ID, result, err)
@@ -284,7 +284,7 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
 		s.mu.Unlock()
-		return fmt.Errorf("%w: request %d is not answered yet and comes again", control.ErrFrame,
+		return fmt.Errorf("%w: request ID %d is already in use", control.ErrFrame,
 			r.ID)
 	}
 	if err := s.reserveWaiter(r); err != nil {
@@ -308,10 +308,10 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 func (s *Session) reserveWaiter(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
-		return control.Errorf(control.CodeQuota, "%d requests wait already",
+		return control.Errorf(control.CodeQuota, "%d requests are already waiting",
 			control.MaxPending)
 	case len(r.Args) > budget.MaxPendingArgs:
-		return fmt.Errorf("%w: %s with %d bytes of arguments, at most %d", control.ErrFrame, r.Op,
+		return fmt.Errorf("%w: %s: %d bytes of arguments, at most %d", control.ErrFrame, r.Op,
 			len(r.Args), budget.MaxPendingArgs)
 	}
 	return s.reserve(pendingCost)
@@ -392,7 +392,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 		s.reply(r.ID, nil, err)
 		return err
 	}
-	s.log.Debug("program came", "program", s.program, "device", s.dev.Name)
+	s.log.Debug("program connected", "program", s.program, "device", s.dev.Name)
 	control.PassRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version,
@@ -403,19 +403,19 @@ func (s *Session) hello(body []byte, _ []int) error {
 // setUp makes the doorbell and starts the goroutines of the session.
 func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
-		remedy := "upgrade the program's side, which is older: the xwarp package where the " +
-			"program runs (its container image, too)"
+		remedy := "upgrade the older side: the xwarp package where the program runs " +
+			"(including its container image)"
 		if a.Version > control.Version {
-			remedy = "upgrade the daemon, which is older: the xwarp package, then systemctl " +
+			remedy = "upgrade the older side: the daemon's xwarp package, then systemctl " +
 				"restart xwarpd"
 		}
-		return control.Errorf(control.CodeVersion, "the program speaks version %d of the control "+
-			"protocol, the daemon version %d: %s", a.Version, control.Version, remedy)
+		return control.Errorf(control.CodeVersion, "the program speaks control protocol "+
+			"version %d, the daemon version %d: %s", a.Version, control.Version, remedy)
 	}
 	dev := device.Find(s.d.Devices(), a.Device)
 	if dev == nil {
 		return control.Errorf(control.CodeUnknown,
-			"the daemon has no device %q; it has %v", a.Device,
+			"no device %q; the daemon has %v", a.Device,
 			device.Names(s.d.Devices()))
 	}
 	const name = "xwarp-doorbell"
@@ -485,7 +485,7 @@ func (s *Session) onlyOperator(what string) error {
 	if s.account.Operator {
 		return nil
 	}
-	where := "there is no socket of the operator's: daemon.admin_socket"
+	where := "no operator socket is configured (daemon.admin_socket)"
 	if path := s.d.Config().Daemon.OperatorSocket(); path != "" {
 		where = "as root, with " + path + " (daemon.admin_socket)"
 	}

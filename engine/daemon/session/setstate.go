@@ -26,7 +26,7 @@ func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 		}
 		closePort, err := s.meetings.open(s.dev, a)
 		if err != nil {
-			s.log.Warn("no port for queue pairs of ibv_modify_qp", "local", a, "error", err)
+			s.log.Warn("cannot listen for queue pairs of ibv_modify_qp", "local", a, "error", err)
 			continue
 		}
 		if s.gidPorts == nil {
@@ -61,7 +61,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	}
 	d := q.roce.Load()
 	if d == nil {
-		return fmt.Errorf("%w: set_state %s of a queue pair that is not in RTR", verbs.ErrInvalid,
+		return fmt.Errorf("%w: set_state %s: the queue pair is not in RTR", verbs.ErrInvalid,
 			a.State)
 	}
 	switch a.State {
@@ -73,7 +73,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 		d.mu.Unlock()
 		return nil
 	}
-	return fmt.Errorf("%w: there is no state %q", verbs.ErrInvalid, a.State)
+	return fmt.Errorf("%w: unknown state %q", verbs.ErrInvalid, a.State)
 }
 
 // failQP flushes a queue pair, whether it has a peer or not.
@@ -100,7 +100,7 @@ const timeoutUnit = 4096 * time.Nanosecond
 func (d *roceConn) setRTS(a *control.SetStateArgs) error {
 	if a.Timeout < 0 || a.Timeout > 31 || a.RetryCount < 0 || a.RetryCount > 7 ||
 		a.RNRRetry < 0 || a.RNRRetry > foreverRNR {
-		return fmt.Errorf("%w: a timeout of %d with %d and %d retries, at most 31, 7 and 7",
+		return fmt.Errorf("%w: timeout %d, retry_cnt %d, rnr_retry %d: at most 31, 7 and 7",
 			verbs.ErrInvalid, a.Timeout, a.RetryCount, a.RNRRetry)
 	}
 	d.mu.Lock()
@@ -124,14 +124,14 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	case err != nil:
 		return err
 	case !slices.Contains(gids, pair.Local.GID):
-		return fmt.Errorf("%w: %v is no address of %s", verbs.ErrInvalid, pair.Local.GID,
+		return fmt.Errorf("%w: %v is not an address of %s", verbs.ErrInvalid, pair.Local.GID,
 			s.dev.Name)
 	case !pair.Remote.GID.IsValid() || pair.Remote.GID.Zone() != "" ||
 		pair.Remote.QPN>>rendezvous.QPNBits != 0:
-		return fmt.Errorf("%w: RTR needs the peer's address and a QPN of %d bits", verbs.ErrInvalid,
-			rendezvous.QPNBits)
+		return fmt.Errorf("%w: RTR needs the peer's address and a QPN of at most %d bits",
+			verbs.ErrInvalid, rendezvous.QPNBits)
 	case a.RNRTimer < 0 || a.RNRTimer > 31:
-		return fmt.Errorf("%w: an RNR timer of %d, at most 31", verbs.ErrInvalid, a.RNRTimer)
+		return fmt.Errorf("%w: min_rnr_timer %d, at most 31", verbs.ErrInvalid, a.RNRTimer)
 	}
 	if err := s.meetings.allows(pair.Remote.GID); err != nil {
 		return err
@@ -200,7 +200,7 @@ func (s *Session) resetQP(q *qp) error {
 	select {
 	case <-done:
 	case <-time.After(destroyWait):
-		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
+		s.log.Error("queue pair not released in time", "qp", q.handle, "error", errStuck)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (q *srq) postAll() (worked, stalled bool, err error) {
 func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 	c := verbs.SRQConfig{Depth: a.Depth, MaxSGE: a.MaxSGE}.Complete()
 	if c.Depth < 1 || c.Depth > control.MaxDepth {
-		return nil, fmt.Errorf("%w: ibv_create_srq: depth = %d is not in 1 to %d",
+		return nil, fmt.Errorf("%w: ibv_create_srq: depth = %d, want 1 to %d",
 			control.ErrFrame, c.Depth, control.MaxDepth)
 	}
 	p, err := find[*pd](s, a.PD)

@@ -250,8 +250,8 @@ func happenings(now time.Time) (list []control.EventRecord) {
 	}
 	add(90_000, "INFO", "device is open", "", "", map[string]string{"mtu": "9000",
 		"xdp_mode": "native"})
-	add(520, "INFO", "program came", "", "", map[string]string{"program": hostile, "uid": "1000",
-		"pid": "8123"})
+	add(520, "INFO", "program connected", "", "", map[string]string{"program": hostile,
+		"uid": "1000", "pid": "8123"})
 	add(515, "INFO", "RDMA_CM_EVENT_ESTABLISHED", "192.0.2.20:7174", "",
 		map[string]string{"revision": "2", "markers_in": "true", "crc": "true"})
 	add(300, "INFO", "RDMA_CM_EVENT_CONNECT_REQUEST", "192.0.2.31:50122", "",
@@ -262,7 +262,7 @@ func happenings(now time.Time) (list []control.EventRecord) {
 		"qp": "15"})
 	add(64, "INFO", "RDMA_CM_EVENT_DISCONNECTED", "192.0.2.31:7174",
 		"terminate: remote protection: base or bounds violation", nil)
-	add(20, "WARN", "next hop", "192.0.2.77", "no answer to ARP", nil)
+	add(20, "WARN", "cannot resolve next hop", "192.0.2.77", "no answer to ARP", nil)
 	add(4, "ERROR", "export ended", "", "listener is closed", nil)
 	return list
 }
@@ -338,7 +338,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("%d events", events())
 	}
 	b.click(t, `#event-kinds button:nth-child(2)`)
-	if events() != 5 || strings.Contains(text("#events"), "next hop") {
+	if events() != 5 || strings.Contains(text("#events"), "cannot resolve next hop") {
 		t.Errorf("connections: %d events\n%s", events(), text("#events"))
 	}
 	b.click(t, `#event-kinds button:nth-child(3)`)

@@ -70,10 +70,10 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
-		http.Error(w, "everything here can be read only", http.StatusMethodNotAllowed)
+		http.Error(w, "read-only: use GET or HEAD", http.StatusMethodNotAllowed)
 	case !p.known(r.Host):
-		http.Error(w, "this name is not among http.hosts of the daemon's configuration; an "+
-			"address always does", http.StatusMisdirectedRequest)
+		http.Error(w, "host name not allowed: add it to http.hosts in the configuration, "+
+			"or use an IP address", http.StatusMisdirectedRequest)
 	default:
 		p.mux.ServeHTTP(w, r)
 	}

@@ -131,7 +131,7 @@ func SetFeature(name, what string, on bool) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("the kernel knows no offload %q", what)
+		return fmt.Errorf("unknown offload %q", what)
 	}
 	if err := Ioctl(name, b); err != nil {
 		return fmt.Errorf("switching %s of %s: %w", what, name, err)

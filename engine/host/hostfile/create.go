@@ -54,7 +54,7 @@ func Follow(name string) (link bool, err error) {
 // foreign checks that a file belongs to this user or to root.
 func foreign(st *unix.Stat_t) error {
 	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("it belongs to user %d: remove it, or name another file", st.Uid)
+		return fmt.Errorf("owned by user %d: remove it, or use another file", st.Uid)
 	}
 	return nil
 }

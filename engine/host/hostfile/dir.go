@@ -68,7 +68,7 @@ func step(at int, name string, create bool) (int, error) {
 		}
 	}
 	if errors.Is(err, unix.ENOTDIR) {
-		err = fmt.Errorf("%w, and symbolic links are not followed: name what it leads to", err)
+		err = fmt.Errorf("%w: symbolic links are not followed: use the target", err)
 	}
 	return fd, err
 }
@@ -90,9 +90,9 @@ func private(fd int, last bool) error {
 func ours(st *unix.Stat_t, shared bool) error {
 	switch {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("it belongs to user %d, who could change what is in it", st.Uid)
+		return fmt.Errorf("owned by user %d, who could change its contents", st.Uid)
 	case !shared && (st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && st.Gid != 0):
-		return fmt.Errorf("others may write to it (mode %04o): chmod go-w", st.Mode&0o7777)
+		return fmt.Errorf("writable by others (mode %04o): chmod go-w", st.Mode&0o7777)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (d *Dir) Read(name string) (b []byte, err error) {
 		err = ours(&st, false)
 	}
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFile) {
-		err = fmt.Errorf("it is no regular file of at most %d bytes", maxFile)
+		err = fmt.Errorf("not a regular file of at most %d bytes", maxFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)

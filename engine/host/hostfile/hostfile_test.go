@@ -69,23 +69,23 @@ func TestDirOfOthers(t *testing.T) {
 		{"directory of another user", func(top string) error {
 			give(t, top+"/dir")
 			return nil
-		}, "belongs to user 65534"},
+		}, "owned by user 65534"},
 		{"directory above of another user", func(top string) error {
 			give(t, top)
 			return nil
-		}, "belongs to user 65534"},
+		}, "owned by user 65534"},
 		{"others may write", func(top string) error {
 			return os.Chmod(top+"/dir", 0o777)
-		}, "others may write"},
+		}, "writable by others"},
 		{"others may write above", func(top string) error {
 			return os.Chmod(top, 0o777)
-		}, "others may write"},
+		}, "writable by others"},
 		{"as in /tmp above", func(top string) error {
 			return os.Chmod(top, 0o777|fs.ModeSticky)
 		}, ""},
 		{"as in /tmp", func(top string) error {
 			return os.Chmod(top+"/dir", 0o777|fs.ModeSticky)
-		}, "others may write"},
+		}, "writable by others"},
 		{"directory is a link", func(top string) error {
 			return errors.Join(os.Rename(top+"/dir", top+"/real"), os.Symlink(top+"/real", top+
 				"/dir"))
@@ -93,20 +93,20 @@ func TestDirOfOthers(t *testing.T) {
 		{"file of another user", func(top string) error {
 			give(t, top+"/dir/file")
 			return nil
-		}, "belongs to user 65534"},
+		}, "owned by user 65534"},
 		{"others may write to the file", func(top string) error {
 			return os.Chmod(top+"/dir/file", 0o602)
-		}, "others may write"},
+		}, "writable by others"},
 		{"file is a link", func(top string) error {
 			return errors.Join(os.Rename(top+"/dir/file", top+"/dir/real"), os.Symlink("real", top+
 				"/dir/file"))
 		}, "too many levels of symbolic links"},
 		{"file is a directory", func(top string) error {
 			return errors.Join(os.Remove(top+"/dir/file"), os.Mkdir(top+"/dir/file", 0o700))
-		}, "no regular file"},
+		}, "not a regular file"},
 		{"file is huge", func(top string) error {
 			return os.Truncate(top+"/dir/file", maxFile+1)
-		}, "no regular file of at most"},
+		}, "not a regular file of at most"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := t.TempDir()
@@ -162,8 +162,8 @@ func TestCreate(t *testing.T) {
 			t.Errorf("%s: %q, %v", n, b, err)
 		}
 	}
-	for n, want := range map[string]string{"planted": "belongs to user 65534",
-		"trap": "is a symbolic link, and it belongs to user 65534"} {
+	for n, want := range map[string]string{"planted": "owned by user 65534",
+		"trap": "is a symbolic link, and owned by user 65534"} {
 		if _, err := Create(name(n)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", n, err, want)
 		}

@@ -173,7 +173,7 @@ func (f *Follower) followLoop() {
 			return
 		}
 		if !failing {
-			f.log.Error("local addresses may be old: trying again", "error", err)
+			f.log.Error("local addresses may be stale: retrying", "error", err)
 		}
 		pause, failing = again, true
 		f.relist()

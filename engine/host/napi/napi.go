@@ -55,11 +55,11 @@ func Start() (*Restorer, error) {
 		err = c.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("starting the process that restores the device: %w", err)
+		return nil, fmt.Errorf("starting the NAPI restore process: %w", err)
 	}
 	r := &Restorer{process: c, pipe: in}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != ready {
-		return nil, errors.Join(fmt.Errorf("the process that restores the device printed %q: %w",
+		return nil, errors.Join(fmt.Errorf("the NAPI restore process printed %q: %w",
 			line, err), r.Close())
 	}
 	return r, nil
@@ -71,7 +71,7 @@ func (r *Restorer) Change(before, n ring.NAPI) error {
 		before = ring.NAPI{ID: n.ID}
 	}
 	if err := json.NewEncoder(r.pipe).Encode(before); err != nil {
-		return fmt.Errorf("the process that restores the device has ended: %w", err)
+		return fmt.Errorf("the NAPI restore process has exited: %w", err)
 	}
 	r.before = append(r.before, before)
 	return ring.SetNAPI(n)

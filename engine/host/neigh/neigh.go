@@ -315,7 +315,7 @@ func (r *Resolver) resolve(d *destination) {
 	defer r.telling.Unlock()
 	rt, err := r.Lookup(d.addr)
 	if rt.Local {
-		err = fmt.Errorf("%v is an address of this host: it has no next hop", d.addr)
+		err = fmt.Errorf("%v is an address of this host and has no next hop", d.addr)
 	}
 	if err == nil && r.join(d, rt.NextHop) && !r.tellRecent(d.addr, rt.NextHop) {
 		var n *netlink.Neigh

@@ -47,8 +47,8 @@ func Current() (*Space, error) {
 	}()
 	if err := <-ready; err != nil {
 		h.Close()
-		return nil, fmt.Errorf("enter network namespace: %w (it is not the one of the program, "+
-			"and CAP_SYS_ADMIN is needed)", err)
+		return nil, fmt.Errorf("enter network namespace: %w (CAP_SYS_ADMIN is needed to enter a "+
+			"namespace other than the process's)", err)
 	}
 	return n, nil
 }

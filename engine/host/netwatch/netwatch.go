@@ -233,7 +233,7 @@ func (w *Watch) overrun() {
 	w.count(func(n *Counters) { n.Overruns++ })
 	if now := time.Now(); now.Sub(w.logged) > sayAgain {
 		w.logged = now
-		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what",
+		w.opt.Log.Warn("netlink overrun: resyncing", "what",
 			w.opt.Name, "overruns", w.Counters().Overruns)
 	}
 	w.stale = true
@@ -265,7 +265,7 @@ func (w *Watch) list() error {
 	defer w.mu.Unlock()
 	w.n.Lists++
 	if w.stuck != nil {
-		w.opt.Log.Info("all is known again", "what", w.opt.Name)
+		w.opt.Log.Info("kernel state back in sync", "what", w.opt.Name)
 	}
 	w.stuck = nil
 	return nil
@@ -282,7 +282,7 @@ func (w *Watch) fail(err error) {
 	w.n.Failures++
 	w.mu.Unlock()
 	if first {
-		w.opt.Log.Error("what is known may be old: trying again", "what", w.opt.Name, "error", err)
+		w.opt.Log.Error("kernel state may be stale: retrying", "what", w.opt.Name, "error", err)
 	}
 }
 

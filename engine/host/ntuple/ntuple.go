@@ -157,7 +157,7 @@ func Set(c Card, p *Plan) error {
 		return err
 	}
 	if f.Other != nil {
-		return fmt.Errorf("%w: a rule that leads elsewhere: %v", unix.EEXIST, f.Other)
+		return fmt.Errorf("%w: conflicting rule: %v", unix.EEXIST, f.Other)
 	}
 	before, err := Save(c, p)
 	if err != nil {
@@ -207,8 +207,8 @@ func Undo(c Card, b *Before) (err error) {
 		case !ours:
 			more++
 		case !slices.Equal(leadsTo(c, r), b.Queues):
-			err = errors.Join(err, fmt.Errorf("a rule that was changed since stays: %v (if nobody "+
-				"needs it: ethtool -N %s delete %d)", r, c.Name(), r.Location))
+			err = errors.Join(err, fmt.Errorf("rule was changed since and is kept: %v (to remove "+
+				"it: ethtool -N %s delete %d)", r, c.Name(), r.Location))
 		default:
 			err = errors.Join(err, remove(c, r.Location))
 		}

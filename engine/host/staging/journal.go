@@ -25,7 +25,7 @@ func InPlace(f *os.File) (why string, err error) {
 	case st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
 		return "it is mounted there", nil
 	case int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid():
-		return fmt.Sprintf("it belongs to user %d and group %d", st.Uid, st.Gid), nil
+		return fmt.Sprintf("it is owned by user %d and group %d", st.Uid, st.Gid), nil
 	}
 	if _, err := unix.Fgetxattr(int(f.Fd()), "system.posix_acl_access", nil); err == nil {
 		return "it has an access control list", nil

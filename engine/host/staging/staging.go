@@ -166,7 +166,7 @@ func (d *Dir) refusal(partial string) string {
 }
 
 // ErrBusy is wrapped when another process, or another part of this one, writes the same file.
-var ErrBusy = errors.New("somebody else is writing it")
+var ErrBusy = errors.New("another process is writing it")
 
 func (d *Dir) lock(f *File) (*File, error) {
 	err := Lock(f.File)
@@ -195,7 +195,7 @@ func (d *Dir) own(f *os.File) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
-		return fmt.Errorf("%s is not of this user's making (user %d, %d links): remove it",
+		return fmt.Errorf("%s was not created by this user (user %d, %d links): remove it",
 			f.Name(), st.Uid, st.Nlink)
 	}
 	return nil
@@ -232,7 +232,7 @@ func setTime(fd int, t time.Time) error {
 
 // ErrUnsure is wrapped when a name leads to the new content, and might lead to the old one after a crash
 // of the system, for the disk failed.
-var ErrUnsure = errors.New("after a power failure the old content may be back")
+var ErrUnsure = errors.New("the old content may return after a power failure")
 
 // CommitAs is Commit of a file that gets other rights with its name. Until then it keeps those that it has, so that a
 // later Resume has them, unless the process ends in between.
@@ -286,7 +286,7 @@ func (d *Dir) checkName(name string, file *os.File) error {
 }
 
 // ErrReplaced is wrapped when a name leads to another file than it did.
-var ErrReplaced = errors.New("somebody else has put another file, a link or a directory in its place")
+var ErrReplaced = errors.New("it was replaced by another file, link or directory")
 
 func (f *File) rename(name string) error {
 	if err := f.dir.rename(f.now, name); err != nil {

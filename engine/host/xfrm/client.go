@@ -49,7 +49,7 @@ func explained(err error) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w (CAP_NET_ADMIN is needed)", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT):
-		return fmt.Errorf("%w (the kernel has no XFRM: load the module xfrm_user, or use a kernel "+
+		return fmt.Errorf("%w (no XFRM in this kernel: load the module xfrm_user, or use a kernel "+
 			"with CONFIG_XFRM_USER)", err)
 	}
 	return err
@@ -75,8 +75,8 @@ func (c *client) close() {
 }
 
 // errNoDaemon says that no IKE daemon receives the kernel's requests.
-var errNoDaemon = errors.New("no IKE daemon listens to the kernel: start one, such as strongSwan " +
-	"with its plugin kernel-netlink")
+var errNoDaemon = errors.New("no IKE daemon is running: start one, such as strongSwan " +
+	"with its kernel-netlink plugin")
 
 // daemonListens returns errNoDaemon unless a socket is subscribed to XFRM_MSG_ACQUIRE.
 func (c *client) daemonListens() error {

@@ -87,8 +87,8 @@ const (
 // Follow begins to follow, in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
 func Follow(o Options) (*Follower, error) {
 	if o.IfID == 0 {
-		return nil, errors.New("IPsec: if_id is 0, which the host's own VPNs have: " +
-			"choose another one and set it as if_id_in and if_id_out in the IKE daemon")
+		return nil, errors.New("IPsec: if_id is 0, which the host's own VPNs use: " +
+			"choose another and set it as if_id_in and if_id_out in the IKE daemon")
 	}
 	if o.Mark == 0 {
 		o.Mark = o.IfID
@@ -138,8 +138,8 @@ func (c *client) exclude(ifID uint32) (socket int, err error) {
 			if has != groups || port == own.(*unix.SockaddrNetlink).Pid {
 				return nil
 			}
-			return fmt.Errorf("another process uses the SAs with if_id %#x (its sockets are xfrm in "+
-				"ss -f netlink): end it or choose another if_id: %w", ifID, unix.EADDRINUSE)
+			return fmt.Errorf("another process uses the SAs with if_id %#x (find its xfrm socket with "+
+				"ss -f netlink): stop it or choose another if_id: %w", ifID, unix.EADDRINUSE)
 		})
 	}
 	if err != nil {
@@ -311,7 +311,7 @@ func (f *Follower) change(kind uint16, body []byte) {
 		return
 	}
 	if err != nil {
-		f.opt.Log.Warn("IPsec: a message of the kernel cannot be used", "error", err)
+		f.opt.Log.Warn("IPsec: cannot read an SA or policy from the kernel", "error", err)
 		return
 	}
 	f.assign()
@@ -354,7 +354,7 @@ func (f *Follower) take(sa *SA) error {
 		return sa.unusable
 	}
 	if f.wasTaken(sa) {
-		return fmt.Errorf("%w: it was installed again; set mobike = no in the IKE daemon", errUsed)
+		return fmt.Errorf("%w: it was reinstalled; set mobike = no in the IKE daemon", errUsed)
 	}
 	now, err := f.client.reread(sa)
 	if err != nil {
@@ -375,7 +375,7 @@ func (f *Follower) take(sa *SA) error {
 	case now.Packets != 0:
 		return errSentMeanwhile(now.Packets)
 	case !now.same(sa):
-		return errors.New("its key changed meanwhile")
+		return errors.New("its key changed in the meantime")
 	}
 	return nil
 }
@@ -399,9 +399,9 @@ func (f *Follower) wasTaken(sa *SA) bool {
 }
 
 // errUsed says that an SA is well, but cannot be taken. Its successor can.
-var errUsed = errors.New("numbers of it may have been used")
+var errUsed = errors.New("its sequence numbers may have been used")
 
-// unused returns why numbers of sa may have been used.
+// unused returns an error if sequence numbers of sa may have been used.
 func (sa *SA) unused() error {
 	switch {
 	case sa.Sent == sa.maxSent():
@@ -414,12 +414,12 @@ func (sa *SA) unused() error {
 
 func errSentMeanwhile(packets uint64) error {
 	return fmt.Errorf("%w: the kernel sent %d packets; remove the XFRM interface with this if_id, or "+
-		"give the engine another if_id", errUsed, packets)
+		"configure another if_id", errUsed, packets)
 }
 
 // refuse notes that an SA to send or receive with is of no use, and asks the daemon for another one.
 func (f *Follower) refuse(sa *SA, why error) {
-	f.opt.Log.Error("IPsec: an SA cannot be used", "sa", sa.String(), "error", why)
+	f.opt.Log.Error("IPsec: unusable SA", "sa", sa.String(), "error", why)
 	refused := fmt.Errorf("%v: %w", sa, why)
 	if f.opt.Refused != nil {
 		f.opt.Refused(refused)
@@ -442,7 +442,7 @@ func (f *Follower) refuse(sa *SA, why error) {
 				return
 			}
 			if err := f.Expire(sa, false); err != nil && !errors.Is(err, unix.ESRCH) {
-				f.opt.Log.Warn("the IKE daemon could not be asked for another SA", "error", err)
+				f.opt.Log.Warn("IPsec: cannot ask the IKE daemon to replace an SA", "error", err)
 			}
 		})
 		f.timers[t] = true

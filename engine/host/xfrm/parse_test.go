@@ -73,7 +73,7 @@ func TestParseSARefusesWhatESPCannotDo(t *testing.T) {
 		{message(nil, algorithm("rfc4106(gcm(aes))", key, 64)), "ICV of 64 bits"},
 		{message(nil, algorithm("rfc4309(ccm(aes))", key, 128)), "rfc4309"},
 		{message(nil, algorithm(aead, make([]byte, 20), 128)), "lockdown"},
-		{message(func(i *nl.XfrmUsersaInfo) { i.Mode = 4 }, good), "mode is 4"}, // BEET
+		{message(func(i *nl.XfrmUsersaInfo) { i.Mode = 4 }, good), "unsupported mode 4"}, // BEET
 		{message(nil, good, nl.NewRtAttr(nl.XFRMA_ENCAP, make([]byte, 24))), "encap = no"},
 		{message(nil, good, nl.NewRtAttr(nl.XFRMA_OFFLOAD_DEV, make([]byte, 8))), "hw_offload"},
 		{message(nil, good, number32(nl.XFRMA_SA_EXTRA_FLAGS, oseqMayWrap)), "may wrap"},

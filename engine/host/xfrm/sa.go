@@ -44,8 +44,8 @@ func (sa *SA) Usable() error { return sa.unusable }
 // Receivable returns why the engine cannot receive with sa, of which packets must need mark.
 func (sa *SA) Receivable(mark uint32) error {
 	if sa.unusable == nil && sa.Mark != mark {
-		return fmt.Errorf("packets need mark %#x to match it, want %#x, so that the kernel leaves "+
-			"them alone: set mark_in = %#x and mark_in_sa = yes in the IKE daemon", sa.Mark, mark,
+		return fmt.Errorf("its mark is %#x, want %#x, so that the kernel ignores "+
+			"its packets: set mark_in = %#x and mark_in_sa = yes in the IKE daemon", sa.Mark, mark,
 			mark)
 	}
 	return sa.unusable
@@ -65,7 +65,7 @@ const aead = "rfc4106(gcm(aes))"
 // Flags of an SA that nl does not name.
 const oseqMayWrap = nl.XFRM_SA_XFLAG_OSEQ_MAY_WRAP
 
-var errMessage = errors.New("the kernel's message is too short")
+var errMessage = errors.New("kernel message is too short")
 
 // parseSA reads a message with an SA. It returns nil for an SA of another protocol than ESP, and for an SPI that an IKE
 // daemon reserved: its SA follows with XFRM_MSG_UPDSA.
@@ -134,21 +134,22 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 	case modeTunnel:
 		sa.Mode = esp.Tunnel
 	default:
-		return fmt.Errorf("its mode is %d: set mode = transport or mode = tunnel in the IKE daemon",
+		return fmt.Errorf("unsupported mode %d: set mode = transport or mode = tunnel in the IKE daemon",
 			sa.info.Mode)
 	}
 	flags := number(attrs[nl.XFRMA_SA_EXTRA_FLAGS])
 	b := attrs[nl.XFRMA_ALG_AEAD]
 	switch {
 	case flags&oseqMayWrap != 0:
-		return errors.New("its sequence numbers may wrap: remove that flag in the IKE daemon")
+		return errors.New("its sequence numbers may wrap: remove the oseq-may-wrap flag in the " +
+			"IKE daemon")
 	case attrs[nl.XFRMA_ENCAP] != nil:
-		return errors.New("it is encapsulated in UDP, which is not supported: use a path without " +
+		return errors.New("UDP encapsulation is not supported: use a path without " +
 			"NAT, and encap = no in the IKE daemon")
 	case attrs[nl.XFRMA_OFFLOAD_DEV] != nil:
 		return errors.New("it is offloaded to a device: set hw_offload = no in the IKE daemon")
 	case len(b) < nl.SizeofXfrmAlgoAEAD:
-		return errors.New("its algorithm is no AEAD (AES-CBC with HMAC is not supported): set " +
+		return errors.New("its algorithm is not an AEAD (AES-CBC with HMAC is not supported): set " +
 			"esp_proposals = aes128gcm16-esn in the IKE daemon")
 	}
 	name := unix.ByteSliceToString(b[:64])
@@ -168,7 +169,7 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 		all |= v
 	}
 	if all == 0 { // xfrm_redact of the kernel
-		return errors.New("the kernel withholds its key: boot without lockdown=confidentiality")
+		return errors.New("the kernel hides its key: boot without lockdown=confidentiality")
 	}
 	return nil
 }

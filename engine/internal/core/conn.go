@@ -180,7 +180,7 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 		return
 	}
 	l.waiting.Add(-1)
-	c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.Remote,
+	c.dev.log.Warn("connection rejected: listen backlog is full", "remote", c.Remote,
 		"backlog", cap(l.requests))
 	c.rejected = s.Reject(startup.Answer{}) == nil
 }

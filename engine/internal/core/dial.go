@@ -123,7 +123,8 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 		} else {
 			d.fallbacks.learn(remote, c.retry, Now())
 		}
-		d.log.Info("dialling again", "remote", remote, "without", c.retry, "because", err)
+		d.log.Info("connecting again without refused options", "remote", remote, "without",
+			c.retry, "because", err)
 		time.Sleep(patienceStep)
 	}
 }

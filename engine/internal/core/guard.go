@@ -50,7 +50,7 @@ func (s *Shard) ReportDefect(d *stack.Defect) {
 		c.logged.Store(now)
 	}
 	local, remote := TupleAddrs(&d.Tuple)
-	s.dev.log.Error("defect of xwarp: the connection that was being served ends, the others go on",
+	s.dev.log.Error("bug in xwarp: connection aborted; others are not affected",
 		"queue", s.Queue, "local", local,
 		"remote", remote, "panic", fmt.Sprint(d.Value), "panics", c.panics.Load(), "stack",
 		string(d.Trace), "next", "report this line")

@@ -131,8 +131,8 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 		m.err = &RegionError{r.STag(), off, len(m.mem)} // not m.at: RegMR may not have finished
 		d.contained.regions.Add(1)
 		if !m.followed.Load() {
-			d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
-				m.err, "next", "do not shorten files that are registered")
+			d.log.Error("memory region lost: closing its connections, revoking its STag", "error",
+				m.err, "next", "do not truncate registered files")
 		}
 		close(m.failed)
 		for _, s := range d.shards {

@@ -117,7 +117,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 // Allow implements verbs.QP.
 func (q *QP) Allow(access verbs.Access) error {
 	if access&^verbs.RemoteRights != 0 {
-		return verbs.Wrap("ibv_modify_qp", fmt.Errorf("%w: %v is no right of a peer",
+		return verbs.Wrap("ibv_modify_qp", fmt.Errorf("%w: %v is not a remote access right",
 			verbs.ErrInvalid, access))
 	}
 	denied := verbs.RemoteRights &^ access
@@ -149,8 +149,8 @@ func (q *QP) MoveReceives(to *QP) error {
 func (q *QP) SetReadDepth(ird, ord int) error {
 	ird, ord = verbs.OrDefault(ird, q.cfg.IRD), verbs.OrDefault(ord, q.cfg.ORD)
 	if ird < 0 || ord < 0 || ird > q.cfg.IRD || ord > q.cfg.ORD {
-		return fmt.Errorf("%w: %d and %d Reads at a time (responder_resources, initiator_depth), "+
-			"where the queue pair has %d and %d", verbs.ErrInvalid, ird, ord, q.cfg.IRD,
+		return fmt.Errorf("%w: responder_resources %d and initiator_depth %d, but "+
+			"the queue pair allows %d and %d", verbs.ErrInvalid, ird, ord, q.cfg.IRD,
 			q.cfg.ORD)
 	}
 	q.ird, q.ord = ird, ord

@@ -32,7 +32,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 
 func (q *QP) checkSize(wr *verbs.SendWR) error {
 	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
-		return fmt.Errorf("%w: %d pieces and %d inline bytes, the queue pair takes %d and %d",
+		return fmt.Errorf("%w: %d SGEs and %d inline bytes; the queue pair allows %d and %d",
 			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
 	}
 	return nil
@@ -41,10 +41,10 @@ func (q *QP) checkSize(wr *verbs.SendWR) error {
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if q.srq != nil {
-		return fmt.Errorf("%w: the queue pair takes its receives from an SRQ", verbs.ErrInvalid)
+		return fmt.Errorf("%w: the queue pair receives from an SRQ: post there", verbs.ErrInvalid)
 	}
 	if len(wr.SGL) > q.cfg.MaxSGE {
-		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
+		return fmt.Errorf("%w: %d SGEs; the queue pair allows %d", verbs.ErrInvalid, len(wr.SGL),
 			q.cfg.MaxSGE)
 	}
 	s := q.shard.Load()

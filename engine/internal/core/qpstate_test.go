@@ -120,20 +120,20 @@ const lifeGolden = `
 idle, attach: attached, <nil>, receive: none
 idle, giveUp: gone, <nil>, receive: WR_FLUSH_ERR
 idle, Disconnect: idle, queue pair is not connected, receive: none
-attached, attach: attached, queue pair has or had a connection already, receive: none
+attached, attach: attached, queue pair already has or had a connection, receive: none
 attached, detach: idle, <nil>, receive: none
 attached, Closed: gone, <nil>, receive: WR_FLUSH_ERR
 attached, giveUp: gone, <nil>, receive: WR_FLUSH_ERR
 attached, Disconnect: attached, <nil>, receive: none
-established, attach: established, queue pair has or had a connection already, receive: none
+established, attach: established, queue pair already has or had a connection, receive: none
 established, Disconnected: disconnected, <nil>, receive: WR_FLUSH_ERR
 established, Closed: gone, <nil>, receive: WR_FLUSH_ERR
 established, Disconnect: established, <nil>, receive: none
-disconnected, attach: disconnected, queue pair has or had a connection already, receive: WR_FLUSH_ERR
+disconnected, attach: disconnected, queue pair already has or had a connection, receive: WR_FLUSH_ERR
 disconnected, Disconnected: disconnected, <nil>, receive: WR_FLUSH_ERR
 disconnected, Closed: gone, <nil>, receive: WR_FLUSH_ERR
 disconnected, Disconnect: disconnected, <nil>, receive: WR_FLUSH_ERR
-gone, attach: gone, queue pair has or had a connection already, receive: WR_FLUSH_ERR
+gone, attach: gone, queue pair already has or had a connection, receive: WR_FLUSH_ERR
 gone, Closed: gone, <nil>, receive: WR_FLUSH_ERR
 gone, Disconnect: gone, <nil>, receive: WR_FLUSH_ERR
 freed, attach: freed, closed, receive: WR_FLUSH_ERR

@@ -42,7 +42,7 @@ func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
 		return nil, verbs.ErrForeign
 	}
 	if cfg.Depth < 1 || cfg.Depth > rdmap.MaxDepth || cfg.MaxSGE < 1 || cfg.MaxSGE > rdmap.MaxSGE {
-		return nil, fmt.Errorf("%w: %d receives of %d pieces, at most %d of %d", verbs.ErrInvalid,
+		return nil, fmt.Errorf("%w: %d receives of %d SGEs, at most %d of %d", verbs.ErrInvalid,
 			cfg.Depth, cfg.MaxSGE, rdmap.MaxDepth, rdmap.MaxSGE)
 	}
 	s := &SRQ{cfg: cfg, pd: pd, slots: make([]postedRecv, cfg.Depth),
@@ -71,7 +71,7 @@ func (d *Device) SRQFootprint(cfg *verbs.SRQConfig) int {
 // PostRecv implements verbs.SRQ.
 func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
 	if len(wr.SGL) > s.cfg.MaxSGE {
-		return fmt.Errorf("%w: %d pieces, the queue takes %d", verbs.ErrInvalid, len(wr.SGL),
+		return fmt.Errorf("%w: %d SGEs; the queue allows %d", verbs.ErrInvalid, len(wr.SGL),
 			s.cfg.MaxSGE)
 	}
 	if s.closed.Load() || s.pd.dev.closeDone.Load() {
@@ -139,7 +139,7 @@ func (s *SRQ) Limit() int { return int(s.limit.Load()) }
 // Arm implements verbs.SRQ.
 func (s *SRQ) Arm(limit int) error {
 	if limit < 0 || limit > s.cfg.Depth {
-		return fmt.Errorf("%w: a limit of %d for %d receives", verbs.ErrInvalid, limit, s.cfg.Depth)
+		return fmt.Errorf("%w: SRQ limit %d, want 0 to %d", verbs.ErrInvalid, limit, s.cfg.Depth)
 	}
 	s.limit.Store(int32(limit))
 	s.checkLimit()

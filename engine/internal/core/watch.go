@@ -79,7 +79,7 @@ func (d *Device) watchLoop() {
 		for _, s := range d.allShards() {
 			since := s.since.Load()
 			if s.stalled.Load() != 0 && since != s.stalled.Load() {
-				d.log.Warn("worker goes on", "queue", s.Queue)
+				d.log.Warn("worker resumed", "queue", s.Queue)
 				s.stalled.Store(0)
 			}
 			// The same turn must be seen twice: a process that was stopped as a whole has not stalled.
@@ -97,14 +97,14 @@ func (d *Device) watchLoop() {
 // logStall logs the stack of a worker whose turn lasts too long. The stack has a log line of its own: when a thread
 // waits for a page of a file, the Go runtime may have to wait for it before it can read the stack.
 func (d *Device) logStall(s *Shard) {
-	d.log.Error("worker stands still", "queue", s.Queue, "error", s.stall(), "next",
-		"the stack in the next line says where; report it")
+	d.log.Error("worker stalled", "queue", s.Queue, "error", s.stall(), "next",
+		"report the stack in the next line")
 	b := make([]byte, maxStacks)
 	b = b[:runtime.Stack(b, true)]
 	head := fmt.Appendf(nil, "goroutine %d ", s.goroutine.Load())
 	for _, g := range bytes.Split(b, []byte("\n\n")) {
 		if bytes.HasPrefix(g, head) {
-			d.log.Error("worker stands still", "queue", s.Queue, "stack", string(g))
+			d.log.Error("worker stalled", "queue", s.Queue, "stack", string(g))
 			return
 		}
 	}
@@ -123,11 +123,11 @@ func (s *Shard) stall() error {
 	if s.Serving != nil {
 		if t := s.Serving(); t.LocalPort != 0 {
 			local, remote := TupleAddrs(&t)
-			who = fmt.Sprintf(", last with the connection %v to %v", local, remote)
+			who = fmt.Sprintf(", last on connection %v to %v", local, remote)
 		}
 	}
 	took := (time.Duration(Now()) - time.Duration(since)).Round(time.Millisecond)
-	return fmt.Errorf("the worker of queue %d stands still for %v, %s%s", s.Queue, took,
+	return fmt.Errorf("worker of queue %d stalled for %v, %s%s", s.Queue, took,
 		placeNames[s.place.Load()], who)
 }
 

@@ -42,7 +42,7 @@ func TestConfigPage(t *testing.T) {
 func TestDaemonPage(t *testing.T) {
 	got := string(daemonPage("xwarpd serves.\n\n  -check\n    \tread the configuration and end\n"))
 	for _, want := range []string{".TH XWARPD 8", ".SH OPTIONS\n.nf\n  \\-check\n",
-		".SH EXIT STATUS\n", "\n64  wrong arguments", "\n75  nobody confirmed in time",
+		".SH EXIT STATUS\n", "\n64  wrong arguments", "\n75  not confirmed in time",
 		".SH SEE ALSO\nxwarp(1), xwarp.toml(5)"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
