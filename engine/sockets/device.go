@@ -1,5 +1,5 @@
-// Package sockets opens devices over the kernel's TCP sockets. They need no privilege and no network interface of their
-// own, and share the verbs with devices on AF_XDP.
+// Package sockets provides devices on kernel TCP sockets. They need no privileges and no network interface of their
+// own, and implement the same verbs as devices on AF_XDP.
 package sockets
 
 import (
@@ -20,19 +20,19 @@ import (
 	"xwarp/mpa"
 )
 
-// Device is a device over sockets.
+// Device is a device on kernel TCP sockets.
 type Device = core.Device
 
-// Config describes a device on the kernel's TCP sockets: MPA fully layered (RFC 5044, 5.1). It needs no
-// privilege.
+// Config configures a device on kernel TCP sockets, with MPA fully layered (RFC 5044, 5.1).
 type Config struct {
 	core.Options
-	// Dial and Listen, when set, make the sockets, which must implement syscall.Conn. Tests set them to enter a network
+	// Dial, if set, creates connected sockets, which must implement syscall.Conn. Tests use it to enter a network
 	// namespace.
-	Dial   func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
+	Dial func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
+	// Listen, if set, creates listening sockets, whose connections must implement syscall.Conn.
 	Listen func(at netip.AddrPort) (net.Listener, error)
-	// EMSS is the maximum number of bytes of an FPDU. Zero means the segment size of the socket, or 64 KiB with a peer
-	// that accepts longer FPDUs: another device on sockets, and Linux's soft-iWARP when it offers that.
+	// EMSS is the maximum length of an FPDU in bytes. Zero means the MSS of the socket, or 64 KiB if the peer accepts
+	// longer FPDUs: another device on sockets, or Linux's soft-iWARP if it offers this.
 	EMSS int
 }
 
@@ -47,7 +47,7 @@ type Driver struct {
 	Allows     func(netip.Addr) bool // reports whether listeners accept a peer; nil: all
 }
 
-// Open makes a device on the kernel's sockets. It fails when the process has no file descriptors left.
+// Open opens a device on kernel sockets. It fails if the process is out of file descriptors.
 func Open(cfg Config) (*Device, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
@@ -210,8 +210,8 @@ func (k *Driver) admit(l *core.Listener, sock net.Conn) (*core.Conn, error) {
 }
 
 // errFewDescriptors refuses a connection in favour of programs and of the operator.
-var errFewDescriptors = fmt.Errorf("out of file descriptors (raise ulimit -n, or LimitNOFILE of the "+
-	"unit): %w", syscall.EMFILE)
+var errFewDescriptors = fmt.Errorf("out of file descriptors (raise ulimit -n, or LimitNOFILE in "+
+	"the unit): %w", syscall.EMFILE)
 
 // acceptPause is the pause after a failed accept.
 const acceptPause = 20 * time.Millisecond

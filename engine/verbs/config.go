@@ -8,27 +8,37 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// None is the value of counts that are to be zero, where zero means the default.
+// None sets a count to zero where zero means the default.
 const None = -1
 
-// QPConfig describes a queue pair. Zero numbers mean the defaults in brackets.
+// QPConfig describes a queue pair.
 type QPConfig struct {
-	PD             PD
-	SendCQ, RecvCQ CQ  // may be the same
-	SRQ            SRQ // that receives are taken from, of the same domain; nil: the queue pair has its own
-	SendDepth      int // work requests outstanding [DefaultDepth]
-	// RecvDepth is the same of receives [DefaultDepth]. With SRQ it bounds what the peer of one queue pair may
-	// hold of it: the messages that have begun to arrive and are not complete.
+	// PD is the protection domain of the queue pair. It is required.
+	PD PD
+	// SendCQ and RecvCQ are the completion queues of sends and receives. They may be the same. Both are required.
+	SendCQ, RecvCQ CQ
+	// SRQ is the shared receive queue, in the same domain. Nil means that the queue pair has its own receive queue.
+	SRQ SRQ
+	// SendDepth is the maximum number of outstanding send work requests. Zero means DefaultDepth.
+	SendDepth int
+	// RecvDepth is the maximum number of outstanding receives. Zero means DefaultDepth. With SRQ it is the maximum
+	// number of incoming messages of this queue pair that have taken a receive and are incomplete.
 	RecvDepth int
-	MaxSGE    int // pieces of a work request [DefaultSGE]
-	MaxInline int // bytes of SendWR.Inline, or None [DefaultInline]
-	IRD       int // RDMA Reads and atomics of the peer at a time, or None [DefaultReadDepth]
-	ORD       int // our own at a time, or None [DefaultReadDepth]
-	// UserData is the consumer's own. QP.UserData returns it.
+	// MaxSGE is the maximum number of scatter/gather elements of a work request. Zero means DefaultSGE.
+	MaxSGE int
+	// MaxInline is the maximum length of SendWR.Inline in bytes. Zero means DefaultInline; None means 0.
+	MaxInline int
+	// IRD is the maximum number of concurrent RDMA Reads and atomics of the peer. Zero means DefaultReadDepth; None
+	// means 0.
+	IRD int
+	// ORD is the maximum number of concurrent RDMA Reads and atomics of this end. Zero means DefaultReadDepth; None
+	// means 0.
+	ORD int
+	// UserData is opaque to the engine. QP.UserData returns it.
 	UserData any
 }
 
-// Complete returns c with the defaults in the place of zeros, and zeros in the place of None.
+// Complete returns c with zeros replaced by defaults, and None by zero.
 func (c QPConfig) Complete() QPConfig {
 	c.SendDepth = cmp.Or(c.SendDepth, DefaultDepth)
 	c.RecvDepth = cmp.Or(c.RecvDepth, DefaultDepth)
@@ -39,7 +49,7 @@ func (c QPConfig) Complete() QPConfig {
 	return c
 }
 
-// OrDefault returns n, standard for zero, and zero for None.
+// OrDefault returns standard if n is zero, zero if n is None, and n otherwise.
 func OrDefault(n, standard int) int {
 	switch n {
 	case 0:
@@ -50,44 +60,47 @@ func OrDefault(n, standard int) int {
 	return n
 }
 
-// SRQConfig describes a shared receive queue. Zero numbers mean the defaults in brackets.
+// SRQConfig describes a shared receive queue.
 type SRQConfig struct {
-	PD     PD
-	Depth  int // receives that wait [DefaultDepth]
-	MaxSGE int // pieces of a receive [DefaultSGE]
-	// Limit is called, once for each Arm, when fewer receives wait than it said
-	// (IBV_EVENT_SRQ_LIMIT_REACHED). It must not block, and may call Arm and PostRecv. nil: nobody asks.
+	// PD is the protection domain of the queue. It is required.
+	PD PD
+	// Depth is the maximum number of posted receives. Zero means DefaultDepth.
+	Depth int
+	// MaxSGE is the maximum number of scatter/gather elements of a receive. Zero means DefaultSGE.
+	MaxSGE int
+	// Limit is called once after each Arm, when fewer receives are posted than Arm's limit
+	// (IBV_EVENT_SRQ_LIMIT_REACHED). It must not block, but may call Arm and PostRecv. Nil means no call.
 	Limit func()
 }
 
-// Complete returns c with the defaults in the place of zeros.
+// Complete returns c with zeros replaced by defaults.
 func (c SRQConfig) Complete() SRQConfig {
 	c.Depth = cmp.Or(c.Depth, DefaultDepth)
 	c.MaxSGE = cmp.Or(c.MaxSGE, DefaultSGE)
 	return c
 }
 
-// DialConfig describes one connection that Dial makes. The zero value is usual.
+// DialConfig configures a connection made by Dial. The zero value is the usual one.
 type DialConfig struct {
-	// Local is the source of the connection. Zero means the address that the route says, and any port.
+	// Local is the source address and port. Zero means the source address of the route, and any port.
 	Local netip.AddrPort
-	// PrivateData is that of the MPA Request: at most 512 bytes, 508 with revision 2.
+	// PrivateData is sent in the MPA Request: at most 512 bytes, or 508 with revision 2. Nil means none.
 	PrivateData []byte
-	// MPA is what is asked of MPA. Nil means what the device asks. A daemon's configuration may allow only a part
-	// of it.
+	// MPA configures MPA for the connection. Nil means the device's configuration. A daemon's configuration may
+	// restrict it.
 	MPA *MPAConfig
-	// Patience is for how long a port at which nobody listens is tried again: some programs connect
-	// while their peer is about to listen, or has just closed the listener of its connection before. For the
-	// latter a connection that closes before MPA's Reply is tried again once with the same Request.
+	// Patience is how long Dial retries a refused TCP connection, for programs whose peer is about to listen, or has
+	// just closed the listener of the previous connection. For the latter case Dial also retries once if the peer
+	// closes before its MPA Reply. Zero means no retry.
 	Patience time.Duration
 }
 
-// ListenConfig describes a listener and its connections. The zero value is usual.
+// ListenConfig configures a listener and its connections. The zero value is the usual one.
 type ListenConfig struct {
-	// Backlog is the maximum number of connection requests that wait for Accept. Zero means DefaultBacklog.
+	// Backlog is the maximum number of connection requests waiting for Accept. Zero means DefaultBacklog.
 	Backlog int
-	// MPA is what is asked of MPA. Nil means what the device asks. A daemon's configuration may allow only a part
-	// of it.
+	// MPA configures MPA for the connections. Nil means the device's configuration. A daemon's configuration may
+	// restrict it.
 	MPA *MPAConfig
 }
 
@@ -95,12 +108,12 @@ type ListenConfig struct {
 type MarkerPolicy uint8
 
 const (
-	// MarkersMirrored has an initiator ask for markers, and a responder do so if the initiator did: many initiators,
-	// Linux siw among them, close the connection otherwise.
+	// MarkersMirrored makes an initiator ask for markers, and a responder only if the initiator did: many initiators,
+	// such as Linux siw, otherwise close the connection.
 	MarkersMirrored MarkerPolicy = iota
-	// MarkersOff has neither ask for markers.
+	// MarkersOff never asks for markers.
 	MarkersOff
-	// MarkersAlways has a responder ask for markers also if the initiator did not.
+	// MarkersAlways makes a responder ask for markers even if the initiator did not.
 	MarkersAlways
 )
 
@@ -108,39 +121,43 @@ const (
 type CRCPolicy uint8
 
 const (
-	// CRCRequired has every FPDU have a CRC, in both directions.
+	// CRCRequired uses a CRC in both directions.
 	CRCRequired CRCPolicy = iota
-	// CRCOptional gives up the CRC if the peer does so too.
+	// CRCOptional disables the CRC if the peer agrees.
 	CRCOptional
 )
 
-// MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.
+// MPAConfig configures MPA. The zero value is the usual one: revision 2, markers, and CRC in both directions.
 type MPAConfig struct {
+	// Role says whether to speak the RDMA Consortium's version 0 (RFC 5044, appendix C). Zero means
+	// startup.NonPermissive, which does not.
 	Role startup.Role
-	// Revision is the highest revision used. startup.RevIETF is RFC 5044 only: no IRD and ORD, no peer-to-peer model.
-	// Zero means startup.RevEnhanced.
+	// Revision is the highest MPA revision used. startup.RevIETF is RFC 5044 only, without IRD, ORD and the
+	// peer-to-peer model. Zero means startup.RevEnhanced.
 	Revision startup.Revision
-	// Markers is when markers are asked for. Zero means MarkersMirrored.
+	// Markers says when to ask for markers. Zero means MarkersMirrored.
 	Markers MarkerPolicy
-	// CRC is whether FPDUs have a CRC. Zero means CRCRequired.
+	// CRC says whether FPDUs have a CRC. Zero means CRCRequired.
 	CRC CRCPolicy
-	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the Read,
-	// which every known peer takes, and a responder takes all.
+	// RTR is the set of ready-to-receive messages to offer or accept. Zero means that an initiator offers the Read,
+	// which every known peer accepts, and a responder accepts all.
 	RTR startup.RTR
-	// ClientServer is the model in which the initiator's consumer must be the first to send. False means the
-	// peer-to-peer model.
+	// ClientServer selects the model in which the initiator's consumer must send first. False means the peer-to-peer
+	// model.
 	ClientServer bool
-	RtrFrame     bool // the proposal that came before RFC 6581
-	SMBD         bool // [MS-SMBD] IRD and ORD with revision 1
-	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send
-	// again. What was acknowledged cannot be sent again: the head of an FPDU that straddles segments, and all that
-	// a socket gives.
+	// RtrFrame uses the RTR frame of the proposal that preceded RFC 6581. False means RFC 6581.
+	RtrFrame bool
+	// SMBD negotiates IRD and ORD with revision 1 as in [MS-SMBD]. False means no negotiation with revision 1.
+	SMBD bool
+	// AnyCRCError closes the connection at the first CRC error, as RFC 5044 requires. False makes TCP retransmit the
+	// segment, which is impossible for acknowledged data: the head of an FPDU that straddles segments, and all data
+	// received over sockets.
 	AnyCRCError bool
-	// SingleAttempt keeps Dial from trying again without what the peer refused.
+	// SingleAttempt keeps Dial from retrying without the options that the peer refused.
 	SingleAttempt bool
 }
 
-// MPAWith returns the usual configuration, with MarkersOff unless markers is set, and CRCOptional unless crc is.
+// MPAWith returns the usual configuration, with MarkersOff if markers is false, and CRCOptional if crc is false.
 func MPAWith(markers, crc bool) (m MPAConfig) {
 	if !markers {
 		m.Markers = MarkersOff

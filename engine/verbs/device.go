@@ -9,192 +9,194 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// Device is where everything else is made. Its methods may be called from any goroutine.
+// Device creates all other objects. Its methods may be called from any goroutine.
 type Device interface {
-	// Transport describes how the device moves bytes.
+	// Transport describes how the device moves data.
 	Transport() Transport
 
-	// Alloc returns n bytes of zeroed, page-aligned memory for regions, which takes room when it is touched. Memory
-	// from here can be registered with every device; a daemon's device takes no other. It fails with ENOMEM, and EINVAL
-	// for less than one byte.
+	// Alloc returns n bytes of zeroed, page-aligned memory for regions. Pages are allocated on first access. Every
+	// device can register it; a daemon's device registers no other memory. It fails with ENOMEM, and with EINVAL if
+	// n < 1.
 	Alloc(n int) ([]byte, error)
-	// Free gives memory back that Alloc returned. No region may be in it any more. It fails with EINVAL for other
-	// memory.
+	// Free frees memory returned by Alloc, which no region may use any more. It fails with EINVAL for other memory.
 	Free(mem []byte) error
 
-	// AllocPD makes a protection domain. It fails with ENOMEM when there are as many as there may be.
+	// AllocPD creates a protection domain. It fails with ENOMEM at the limit of the user or the device.
 	AllocPD() (PD, error)
-	// CreateCQ makes a completion queue for at least depth completions, from 1 to MaxCQDepth (EINVAL). It must have
-	// room for every work request that may be outstanding on the queue pairs that use it.
+	// CreateCQ creates a completion queue for at least depth completions. depth must be 1 to MaxCQDepth (EINVAL), and
+	// should cover all work requests that may be outstanding on the queue pairs that use the queue.
 	CreateCQ(depth int) (CQ, error)
-	// CreateSRQ makes a receive queue that queue pairs share. It fails with EINVAL for values out of range and
-	// a domain of another device.
+	// CreateSRQ creates a shared receive queue. It fails with EINVAL for values out of range and for a domain of
+	// another device.
 	CreateSRQ(SRQConfig) (SRQ, error)
-	// CreateQP makes a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once. It
-	// fails with EINVAL for values out of range and objects of another device.
+	// CreateQP creates a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once. It
+	// fails with EINVAL for values out of range and for objects of another device.
 	CreateQP(QPConfig) (QP, error)
 
-	// Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is tried
-	// again without, and remembered for some minutes. It fails with ErrRejected when the peer's consumer said no,
-	// ECONNREFUSED also when nobody listens there, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied, ErrHasConn, and with the
-	// context's error; the attempt is over then.
+	// Dial connects qp to remote and returns when qp can be used. If the peer refuses markers or revision 2, Dial
+	// retries without them and remembers this for some minutes. It fails with ErrRejected if the peer's consumer
+	// rejects the connection, ECONNREFUSED if it rejects or nobody listens, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied,
+	// ErrHasConn, or the context's error. After an error the attempt is over.
 	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg DialConfig) error
-	// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0 takes a
-	// free one. It fails with EADDRINUSE, EADDRNOTAVAIL for an address that the host does not have, and EACCES where
-	// who asks may not have the port.
+	// Listen listens for connections at addr: an address of the host, or the unspecified one for all. Port 0 picks a
+	// free port. It fails with EADDRINUSE, with EADDRNOTAVAIL for an address that the host does not have, and with
+	// EACCES if the caller may not use the port.
 	Listen(addr netip.AddrPort, cfg ListenConfig) (Listener, error)
 
-	// Close ends every connection with RST and gives everything back. What waits then, and every later call, fails with
-	// net.ErrClosed. It may be called again.
+	// Close resets every connection and frees all objects. Blocked calls and all later ones fail with net.ErrClosed.
+	// Close may be called again.
 	Close() error
 }
 
-// PD is a protection domain: the queue pairs in it reach the memory regions in it and no others.
+// PD is a protection domain: its queue pairs can access its memory regions and no others.
 type PD interface {
-	// RegMR registers mem. The caller keeps mem and must not unmap it before Close of the region returned; while a peer
-	// may write to it, its bytes change at any time. It fails with EINVAL for no memory, or one that is too long, and
-	// with ErrNotShared on a daemon's device for memory that is not from Alloc.
+	// RegMR registers mem, which the caller must not unmap before the region is closed. While a peer may write to it,
+	// its bytes can change at any time. It fails with EINVAL if mem is empty or too long, and on a daemon's device
+	// with ErrNotShared if mem is not from Alloc.
 	//
-	// A device with several workers, one for each receive queue, registers mem with each of them: the region has one
-	// STag, and connections of all queues share it. What two peers write to the same bytes may come mixed; atomics are
-	// atomic across workers.
+	// A device with several workers, one per receive queue, registers mem with each: the region has one STag, valid on
+	// connections of all queues. Concurrent writes of two peers to the same bytes may interleave; atomics are atomic
+	// across workers.
 	RegMR(mem []byte, access Access) (MR, error)
-	// AllocMW makes a memory window, which WRBindMW binds. It fails with ENOMEM when there are as many as there may be.
+	// AllocMW allocates a memory window, to be bound with WRBindMW. It fails with ENOMEM at the limit.
 	AllocMW() (MW, error)
-	// Close gives the domain back; it fails with EBUSY while regions, windows, queue pairs or shared receive queues
-	// are in it, and may be called again.
+	// Close frees the domain. It fails with EBUSY while the domain has regions, windows, queue pairs or shared receive
+	// queues. It may be called again.
 	Close() error
 }
 
 // MR is a registered memory region.
 type MR interface {
-	// STag names the region to the queue pairs of its domain, and to peers.
+	// STag identifies the region to queue pairs of its domain and to peers.
 	STag() STag
 	// Bytes returns the memory.
 	Bytes() []byte
-	// SGE returns the piece of n bytes at off.
+	// SGE returns a scatter/gather element of n bytes at offset off.
 	SGE(off, n int) SGE
-	// Remote returns what a peer needs to reach the region.
+	// Remote returns the description of the region that a peer needs to access it.
 	Remote() RemoteMR
-	// Err returns why the memory is lost, such as when the file behind it was shortened; nil while it is not.
+	// Err returns why the memory was lost, such as truncation of the file behind it, or nil.
 	Err() error
-	// Close makes the STag name nothing; it fails with EBUSY while work requests point into the region, and may be
-	// called again.
+	// Close invalidates the STag. It fails with EBUSY while work requests use the region. It may be called again.
 	Close() error
 }
 
-// MW is a memory window: a queue pair binds it to bytes of a region with the right BindMW, and only its own peer
-// reaches them by it. The peer may invalidate what is bound, as WRLocalInv does here. A region cannot be closed while a
-// window is bound to it; the end of the queue pair unbinds its windows.
+// MW is a memory window. A queue pair binds it to bytes of a region with the right BindMW; only its own peer can access
+// them through it. The peer may invalidate a binding, as WRLocalInv does locally. A region cannot be closed while a
+// window is bound to it. Closing the queue pair unbinds its windows.
 type MW interface {
-	// STag is what WRBindMW changes the last byte of, so that each binding has a name of its own.
+	// STag returns the window's STag. WRBindMW changes its last byte, so that each binding has its own STag.
 	STag() STag
-	// Close unbinds the window and gives it back. It may be called again.
+	// Close unbinds and frees the window. It may be called again.
 	Close() error
 }
 
 // CQ is a completion queue. Any goroutine may poll it.
 type CQ interface {
-	// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. When there is none, it
-	// fails with ErrCQOverrun if the queue was too small once, and with ErrClosed after Close of the queue or its
-	// device.
+	// Poll moves up to len(dst) completions into dst and returns their number. It never blocks. If there are none, it
+	// fails with ErrCQOverrun after an overrun, and with ErrClosed after Close of the queue or its device.
 	Poll(dst []Completion) (int, error)
-	// Wait is Poll that blocks until there is at least one completion, Poll fails, or ctx is done: it fails with the
-	// context's error then.
+	// Wait is Poll that blocks until there is a completion, Poll fails, or ctx is done, which returns the context's
+	// error.
 	Wait(ctx context.Context, dst []Completion) (int, error)
-	// Resize gives the queue room for at least depth completions. Those that are there stay, and come first. It fails
-	// with EINVAL as CreateCQ does, and with EBUSY when some are there that were so at the Resize before.
+	// Resize changes the depth to at least depth completions. Completions in the queue stay and come first. It fails
+	// with EINVAL as CreateCQ does, and with EBUSY while completions from before the previous Resize are still there.
 	Resize(depth int) error
-	// Close gives the queue back; it fails with EBUSY while queue pairs use it.
+	// Close frees the queue. It fails with EBUSY while queue pairs use it.
 	Close() error
 }
 
-// SRQ is a shared receive queue: each message of a peer takes the oldest receive when it begins to arrive, on
-// whichever of the queue pairs that use it. iWARP has no way to make a peer wait: a message that finds none ends
-// its connection. Any goroutine may call its methods.
+// SRQ is a shared receive queue. Each incoming message takes the oldest receive when its first byte arrives, on any of
+// the queue pairs that use the queue. iWARP has no RNR NAK: on devices of this process a message without a receive
+// ends its connection. Through xwarpd it waits up to 10 s for a receive first. Any goroutine may call the methods.
 type SRQ interface {
-	// PostRecv queues *wr, which it copies. It fails with ErrQueueFull, ErrClosed, and EINVAL for more pieces
-	// than the queue takes. Memory that is not there shows when a message takes the receive.
+	// PostRecv queues a copy of *wr. It fails with ErrQueueFull, ErrClosed, and EINVAL for more than
+	// SRQConfig.MaxSGE elements. Invalid memory is reported when a message takes the receive.
 	PostRecv(wr *RecvWR) error
-	// Arm asks for one call of SRQConfig.Limit when fewer than limit receives wait; 0 for none. It fails with
-	// EINVAL for more than the depth.
+	// Arm requests one call of SRQConfig.Limit when fewer than limit receives are posted. Zero disarms. It fails with
+	// EINVAL if limit exceeds the depth.
 	Arm(limit int) error
-	// Len returns how many receives wait, Limit what Arm asked for and did not get yet.
+	// Len returns the number of posted receives.
 	Len() int
+	// Limit returns the armed limit, or zero if it was reached or none is armed.
 	Limit() int
-	// Close gives the queue back, and what waits in it; it fails with EBUSY while queue pairs use it.
+	// Close frees the queue with its receives. It fails with EBUSY while queue pairs use it.
 	Close() error
 }
 
 // QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
 type QP interface {
-	// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion,
-	// and that of a Send or a Write must not change: the kernel's sockets may read it after its CRC was made,
-	// and the peer ends the connection when that is wrong. What a peer reads by RDMA Read may change at any
-	// time. It fails with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline bytes
-	// than the queue pair takes. All else that is wrong with a request shows in its completion.
+	// PostSend queues a copy of *wr. Memory in its SGL must stay valid until the completion. The data of a Send or
+	// Write must not change until then: kernel sockets may read it after its CRC was computed, and the peer closes the
+	// connection on a CRC error. Data that a peer reads by RDMA Read may change at any time. It fails with
+	// ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more elements or inline bytes than the queue pair allows.
+	// All other errors are reported by the completion.
 	PostSend(wr *SendWR) error
-	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for
-	// ErrNotReady, and with EINVAL for a queue pair with an SRQ.
+	// PostRecv queues a copy of *wr for one Send of the peer. It fails as PostSend does, except with ErrNotReady, and
+	// with EINVAL if the queue pair uses an SRQ.
 	PostRecv(wr *RecvWR) error
-	// Allow leaves the peer only these of RemoteRead, RemoteWrite and RemoteAtomic, whatever regions and windows allow
-	// (IBV_QP_ACCESS_FLAGS). Without it a queue pair allows all. It fails with EINVAL for other rights.
+	// Allow limits the peer to the given rights of RemoteRead, RemoteWrite and RemoteAtomic, whatever regions and
+	// windows allow (IBV_QP_ACCESS_FLAGS). By default all are allowed. It fails with EINVAL for other rights.
 	Allow(access Access) error
-	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed. It
-	// fails with ErrNotReady before there is one.
+	// Disconnect closes the connection: gracefully if no work requests are outstanding, otherwise it flushes them. It
+	// fails with ErrNotReady if there is no connection yet.
 	Disconnect() error
-	// Close gives back what the queue pair has. It waits, a second at most, for a connection that closes in order or
-	// by a Terminate, and resets any other. It may be called again.
+	// Close frees the queue pair. It waits up to a second for a graceful close or a Terminate in progress, and resets
+	// any other connection. It may be called again.
 	Close() error
-	// Done is closed when the connection left full operation, or will never get there; Err says why.
+	// Done returns a channel that is closed when the connection has ended or can no longer be established. Err says
+	// why.
 	Done() <-chan struct{}
-	// Err returns why the connection ended: a *ulpdu.Error when either end sent a Terminate, ECONNRESET, ETIMEDOUT,
-	// ErrLapsed or what else Dial and Accept return; nil while it is up and after a graceful close.
+	// Err returns why the connection ended: a *ulpdu.Error if either end sent a Terminate, ECONNRESET, ETIMEDOUT,
+	// ErrLapsed, or another error of Dial and Accept. It returns nil while the connection is up and after a graceful
+	// close.
 	Err() error
-	// Params returns what MPA agreed on, the peer's private data with it; nil before the connection is established.
+	// Params returns the negotiated MPA parameters and the peer's private data, or nil before the connection is
+	// established.
 	Params() *startup.Params
-	// LocalAddr and RemoteAddr are the ends of the connection; zero before there is one.
+	// LocalAddr returns the local address of the connection, or the zero AddrPort before there is one.
 	LocalAddr() netip.AddrPort
+	// RemoteAddr returns the remote address of the connection, or the zero AddrPort before there is one.
 	RemoteAddr() netip.AddrPort
-	// Info returns a snapshot of the connection; it fails with ErrNotReady before there is one.
+	// Info returns a snapshot of the connection. It fails with ErrNotReady before there is one.
 	Info() (ConnInfo, error)
-	// UserData returns that of QPConfig.
+	// UserData returns QPConfig.UserData.
 	UserData() any
 }
 
-// Listener waits for connections.
+// Listener listens for connections.
 type Listener interface {
-	// Addr returns where it listens.
+	// Addr returns the listening address.
 	Addr() netip.AddrPort
 	// Accept returns the next connection request. It fails with ErrListenerClosed after Close, and with the context's
 	// error.
 	Accept(ctx context.Context) (*ConnRequest, error)
-	// Close stops listening; connections stay, and requests that wait are rejected.
+	// Close stops listening. Established connections stay; pending requests are rejected.
 	Close() error
 }
 
-// ConnRequest is a peer's wish to connect (RDMA_CM_EVENT_CONNECT_REQUEST). It must be answered with Accept or Reject,
-// before the start-up timeout.
+// ConnRequest is a connection request of a peer (RDMA_CM_EVENT_CONNECT_REQUEST). It must be answered with Accept or
+// Reject before the start-up timeout.
 type ConnRequest struct {
 	Local, Remote netip.AddrPort
 	Revision      startup.Revision
 	PrivateData   []byte
-	IRD, ORD      int // the peer's; startup.NotNegotiated when it said nothing
+	IRD, ORD      int // the peer's; startup.NotNegotiated if the request has none
 	Answerer
 }
 
 // Answerer answers a connection request, once.
 type Answerer interface {
-	// Accept makes qp the end of the connection, sends private data along, and returns when the connection can be
-	// used. It fails with ErrLapsed when the peer went away before, with ErrHasConn, with what ended the connection,
-	// and with the context's error: the connection is reset then, also when the context was done before.
+	// Accept connects qp to the peer, sends private data with the reply, and returns when the connection can be used.
+	// It fails with ErrLapsed if the request has lapsed, with ErrHasConn, with the error that ended the connection,
+	// and with the context's error. If the context is or was done, the connection is reset.
 	Accept(ctx context.Context, qp QP, private []byte) error
-	// Reject answers no; the peer gets private data along with it. It fails with ErrLapsed when the peer went away
-	// before, and after an answer.
+	// Reject rejects the request and sends private data with the reply. It fails with ErrLapsed if the request has
+	// lapsed or was answered.
 	Reject(private []byte) error
 }
 
-// Opened returns what opening a device of any kind gave as a Device, which is nil with an error.
+// Opened converts the result of opening a device of any kind to a Device, which is nil on error.
 func Opened[D Device](d D, err error) (Device, error) {
 	if err != nil {
 		return nil, err
@@ -202,8 +204,8 @@ func Opened[D Device](d D, err error) (Device, error) {
 	return d, nil
 }
 
-// ListenAll listens on each address, and on the port of the first one where another has port 0. It leaves out a further
-// address of a family that the host is without, such as IPv6. After an error no listener stays open.
+// ListenAll listens on each address; for port 0 it uses the port of the first one. It skips all but the first address
+// if the host lacks their address family, such as IPv6. On error it closes all listeners.
 func ListenAll(d Device, at []netip.AddrPort, cfg ListenConfig) (list []Listener, err error) {
 	for i, a := range at {
 		if i > 0 && a.Port() == 0 {

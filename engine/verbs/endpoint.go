@@ -17,9 +17,9 @@ type EndpointConfig struct {
 	SharedCQ bool
 }
 
-// Endpoint is one end of a connection: a queue pair with what it needs, and registered memory. Buffer, Register,
-// Deregister and Close belong to one goroutine at a time; any goroutine may call the other methods. Objects that are
-// not the endpoint's own must stay open until Close returns.
+// Endpoint is one end of a connection: a queue pair with its queues, domain and registered memory. Buffer, Register,
+// Deregister and Close belong to one goroutine at a time; any goroutine may call the other methods. Objects that
+// the endpoint did not create must stay open until Close returns.
 type Endpoint struct {
 	Dev    Device
 	PD     PD
@@ -36,7 +36,7 @@ type region struct {
 	release func() error
 }
 
-// NewEndpoint makes an endpoint on dev. Receives may be posted at once, before it is connected by Dial or Accept.
+// NewEndpoint creates an endpoint on dev. Receives may be posted before Dial or Accept connects it.
 func NewEndpoint(dev Device, cfg EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{Dev: dev, PD: cfg.PD, SendCQ: cfg.SendCQ, RecvCQ: cfg.RecvCQ}
 	if err := e.create(cfg); err != nil {
@@ -89,8 +89,8 @@ func (e *Endpoint) Buffer(n int, access Access) (MR, error) {
 	return mr, nil
 }
 
-// Register registers memory of the caller. Close closes the region, and calls release once no peer can reach the memory
-// any more.
+// Register registers memory of the caller. Close closes the region and then calls release, when no peer can access the
+// memory any more.
 func (e *Endpoint) Register(mem []byte, access Access, release func() error) (MR, error) {
 	mr, err := e.PD.RegMR(mem, access)
 	if err == nil {
@@ -99,8 +99,8 @@ func (e *Endpoint) Register(mem []byte, access Access, release func() error) (MR
 	return mr, err
 }
 
-// Deregister closes a region of Register. The memory is the caller's again: release is not called. It fails as MR.Close
-// does, and Close closes the region then.
+// Deregister closes a region made by Register and returns the memory to the caller: release is not called. If it fails,
+// as MR.Close does, Close closes the region.
 func (e *Endpoint) Deregister(mr MR) error {
 	err := ignoreClosed(mr.Close())
 	if err == nil {
@@ -123,8 +123,8 @@ func (e *Endpoint) Accept(ctx context.Context, l Listener, private []byte) error
 	return r.Accept(ctx, e.QP, private)
 }
 
-// RemoteMR returns the region that the peer described in the private data of its request or answer. It fails with
-// ErrRemoteMR where the private data is something else, and with ErrNotReady before there is a connection.
+// RemoteMR returns the region that the peer described in the private data of its request or reply. It fails with
+// ErrRemoteMR if the private data is something else, and with ErrNotReady before there is a connection.
 func (e *Endpoint) RemoteMR() (RemoteMR, error) {
 	p := e.QP.Params()
 	if p == nil {
@@ -133,8 +133,8 @@ func (e *Endpoint) RemoteMR() (RemoteMR, error) {
 	return ParseRemoteMR(p.PrivateData)
 }
 
-// Do posts wr and returns its completion. It needs SendCQ for itself: neither receives nor other work requests may
-// complete there meanwhile.
+// Do posts wr and returns its completion. It needs exclusive use of SendCQ: no receive or other work request may
+// complete there in the meantime.
 func (e *Endpoint) Do(ctx context.Context, wr *SendWR) (Completion, error) {
 	signaled := *wr
 	signaled.Flags |= Signaled
@@ -152,8 +152,8 @@ func (e *Endpoint) Do(ctx context.Context, wr *SendWR) (Completion, error) {
 // Recv waits for the next receive to complete.
 func (e *Endpoint) Recv(ctx context.Context) (Completion, error) { return e.Wait(ctx, e.RecvCQ) }
 
-// Wait waits for the next completion of cq, which is SendCQ or RecvCQ. The error for one without success is a
-// *StatusError with the cause that ended the connection. The completion is returned with it.
+// Wait waits for the next completion of cq, which is SendCQ or RecvCQ. A failed completion is returned with a
+// *StatusError that has the cause of the connection's end.
 func (e *Endpoint) Wait(ctx context.Context, cq CQ) (Completion, error) {
 	c, err := WaitOne(ctx, cq)
 	if c.Status != Success {
@@ -163,11 +163,11 @@ func (e *Endpoint) Wait(ctx context.Context, cq CQ) (Completion, error) {
 	return c, err
 }
 
-// causeWait bounds how long the end of a connection may come after the completion that failed.
+// causeWait is how long Cause waits for the end of the connection after a failed completion.
 const causeWait = time.Second
 
-// Cause returns why the connection ended, as QP.Err does. A completion may fail shortly before the connection ends:
-// Cause waits for the end, for a second at most.
+// Cause returns why the connection ended, as QP.Err does. Because a completion may fail shortly before the connection
+// ends, Cause waits up to one second for the end.
 func (e *Endpoint) Cause() error {
 	select {
 	case <-e.QP.Done():
@@ -189,9 +189,9 @@ func (e *Endpoint) Disconnect(ctx context.Context) error {
 	}
 }
 
-// Close resets a connection that was not closed before and gives everything back, the queue pair first, because work
-// requests hold memory, then regions, completion queues and the domain. Memory whose region cannot be closed is kept,
-// because a peer might still reach it. On a closed device there is nothing left to do. Close may be called again.
+// Close resets a connection that is still open and frees everything: the queue pair first, because work requests use
+// memory, then regions, completion queues and the domain. Memory whose region cannot be closed is kept, because a peer
+// might still access it. On a closed device Close does nothing. It may be called again.
 func (e *Endpoint) Close() error {
 	var errs []error
 	if e.QP != nil {
@@ -211,7 +211,7 @@ func (e *Endpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// ignoreClosed returns err, but nil where the whole device is closed, because everything else closed with it.
+// ignoreClosed returns nil if err says that the device is closed, which closed everything else, and err otherwise.
 func ignoreClosed(err error) error {
 	if errors.Is(err, ErrClosed) {
 		return nil

@@ -10,13 +10,13 @@ import (
 	"xwarp/tcp"
 )
 
-// Errors of the verbs. errors.Is takes each for the number of package syscall that stands with it too.
+// Errors of the verbs. errors.Is also matches each with its syscall.Errno.
 var (
 	ErrQueueFull = number(syscall.ENOMEM,
 		"ENOMEM: work queue is full; poll completions or raise its depth")
 	ErrNotReady  = number(syscall.ENOTCONN, "queue pair is not connected")
 	ErrHasConn   = number(syscall.EISCONN, "queue pair already has or had a connection")
-	ErrInvalid   = number(syscall.EINVAL, "EINVAL") // what stands behind it says more
+	ErrInvalid   = number(syscall.EINVAL, "EINVAL") // the text after it says more
 	ErrForeign   = number(syscall.EINVAL, "EINVAL: an object is missing, or of another device")
 	ErrCQOverrun = number(syscall.EOVERFLOW,
 		"IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or poll it sooner")
@@ -34,18 +34,18 @@ var (
 	ErrLapsed = number(syscall.ECONNABORTED,
 		"the connection request lapsed: the peer closed or the start-up timed out")
 
-	// ErrDefect is wrapped by what fails because of a defect of this program. The log has the stack.
+	// ErrDefect is wrapped by errors caused by a bug in xwarp. The log has the stack.
 	ErrDefect = errors.New("internal error, see the log")
 
-	// ErrConnect is wrapped where there is no TCP connection; the cause that stands behind it has the number.
+	// ErrConnect is wrapped if there is no TCP connection. The cause after it has the syscall.Errno.
 	ErrConnect = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
 
-	// ErrClosed and ErrListenerClosed are net.ErrClosed too.
+	// ErrClosed and ErrListenerClosed match net.ErrClosed.
 	ErrClosed         error = &sentinel{"closed", net.ErrClosed}
 	ErrListenerClosed error = &sentinel{"listener is closed", net.ErrClosed}
 )
 
-// Rejection is ErrRejected with what the peer's consumer said.
+// Rejection is ErrRejected with the private data of the peer's rejection.
 type Rejection struct{ PrivateData []byte }
 
 func (e *Rejection) Error() string { return ErrRejected.Error() }
@@ -53,7 +53,7 @@ func (e *Rejection) Error() string { return ErrRejected.Error() }
 // Unwrap returns ErrRejected.
 func (e *Rejection) Unwrap() error { return ErrRejected }
 
-// sentinel is an error that is another one as well.
+// sentinel is an error that also matches another one.
 type sentinel struct {
 	text string
 	also error
@@ -68,11 +68,11 @@ func (s *sentinel) Unwrap() error { return s.also }
 
 // Error is the error of a verb.
 type Error struct {
-	Call string // as in C: "ibv_reg_mr", "rdma_connect", …, with what it was about; may be empty
+	Call string // as in C: "ibv_reg_mr", "rdma_connect", …, with its object; may be empty
 	Err  error
 }
 
-// Wrap returns err as an Error of a call, nil for nil.
+// Wrap returns err as an Error of a call, or nil if err is nil.
 func Wrap(call string, err error) error {
 	if err == nil {
 		return nil
@@ -87,7 +87,7 @@ func (e *Error) Error() string {
 	return e.Call + ": " + e.Err.Error()
 }
 
-// Unwrap returns what is behind the call, and the numbers of errors whose packages know none.
+// Unwrap returns the wrapped error, and the syscall.Errno of errors whose packages have none.
 func (e *Error) Unwrap() []error {
 	all := []error{e.Err}
 	for _, n := range numbers {
@@ -98,7 +98,7 @@ func (e *Error) Unwrap() []error {
 	return all
 }
 
-// numbers are those of errors of the protocol packages, which know no system.
+// numbers are the syscall.Errno of errors of the protocol packages, which do not use package syscall.
 var numbers = []struct {
 	err    error
 	number syscall.Errno

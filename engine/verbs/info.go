@@ -6,37 +6,37 @@ import (
 	"xwarp/tcp"
 )
 
-// Transport says how a device moves bytes.
+// Transport describes how a device moves data.
 type Transport struct {
-	Name      string // "xdp" or "kernel", of a daemon's device too
-	Daemon    bool   // the device is a daemon's
+	Name      string // "xdp" or "kernel", also for a daemon's device
+	Daemon    bool   // the device belongs to a daemon
 	Interface string
 	XDPMode   string // "native" or "generic"
 	Transmit  string // "xdp", "packet-gso" or "xdp-live"
-	Way       string // how segments leave now, in packets of what size, and why; empty on the kernel's sockets
+	Way       string // how segments are sent now, their packet size, and why; empty on kernel sockets
 	Copy      string // "copy" or "zero-copy"
-	Segments  int    // chunks that a received frame may span; 1 with zero-copy where the MTU allows it
-	MTU       int
+	Segments  int    // maximum chunks of a received frame; 1 with zero-copy if the MTU allows it
+	MTU       int    // bytes
 	Queues    int
-	Fallback  error // why native mode could not be had
-	// NoZeroCopy is why zero-copy could not be had, when the configuration leaves that to the driver.
+	Fallback  error // why native mode is not used; nil if it is
+	// NoZeroCopy is why zero-copy is not used, if the configuration leaves the choice to the driver.
 	NoZeroCopy error
-	BusyPoll   string // "on", or why the workers do not poll the NIC; empty on the kernel's sockets
+	BusyPoll   string // "on", or why the workers do not poll the NIC; empty on kernel sockets
 }
 
-// ConnInfo is the state of a connection for people and tests.
+// ConnInfo is the state of a connection, for people and tests.
 type ConnInfo struct {
 	State rdmap.State
-	// Transport is "xdp" or "kernel". A device on AF_XDP has connections to addresses of its own host on the kernel's
-	// sockets.
+	// Transport is "xdp" or "kernel". A device on AF_XDP uses kernel sockets for connections to addresses of its own
+	// host.
 	Transport string
 	MPA       mpa.ReceiverStats
 	Counters  rdmap.Counters
-	TCP       *TCPInfo // nil on the kernel's sockets
+	TCP       *TCPInfo // nil on kernel sockets
 }
 
-// TCPInfo is the state and the counters of the engine's own TCP for one connection. Its durations are of the type
-// time.Duration, which tick.Duration names.
+// TCPInfo is the state and counters of a connection on the engine's own TCP. Its durations are time.Duration, of which
+// tick.Duration is an alias.
 type TCPInfo struct {
 	tcp.Info
 	tcp.Counters

@@ -9,5 +9,6 @@ const (
 	DefaultBacklog   = 128
 )
 
-// MaxCQDepth bounds a completion queue, so that a wrong depth fails when it is made and not by exhausting memory.
+// MaxCQDepth is the maximum depth of a completion queue, so that a wrong depth fails at creation instead of exhausting
+// memory.
 const MaxCQDepth = 1 << 22

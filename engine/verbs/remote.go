@@ -5,24 +5,24 @@ import (
 	"errors"
 )
 
-// RemoteMR is a region as a peer sees it: what it needs for Reads, Writes and atomics. In 32 bytes, big endian, it
-// travels as private data or in a Send:
+// RemoteMR describes a region to a peer, for its Reads, Writes and atomics. It is sent as private data or in a Send, in
+// 32 bytes, big endian:
 //
 //	 0       4         5        6         8      12      16     24
 //	+-------+---------+--------+---------+------+-------+------+--------+
 //	| XWRM  | version | access |    0    | stag | flags | base | length |
 //	+-------+---------+--------+---------+------+-------+------+--------+
 //
-// flags has bit 0 when the region is an export of xwarpd that takes flush requests.
+// Bit 0 of flags is set if the region is an export of xwarpd that accepts flush requests.
 type RemoteMR struct {
-	Access    Access // what the peer may do: RemoteRead, RemoteWrite, RemoteAtomic
+	Access    Access // rights of the peer: RemoteRead, RemoteWrite, RemoteAtomic
 	STag      STag
 	Flushable bool
 	Base      TO // of the first byte
 	Length    uint64
 }
 
-// RemoteMRLen is the bytes of a RemoteMR.
+// RemoteMRLen is the length of an encoded RemoteMR in bytes.
 const RemoteMRLen = 32
 
 const (
@@ -33,7 +33,7 @@ const (
 // ErrRemoteMR is returned by ParseRemoteMR.
 var ErrRemoteMR = errors.New("the peer sent no RemoteMR of version 1 in its private data")
 
-// Append appends the bytes of r.
+// Append appends the encoding of r to b.
 func (r RemoteMR) Append(b []byte) []byte {
 	flags := uint32(0)
 	if r.Flushable {
@@ -46,7 +46,7 @@ func (r RemoteMR) Append(b []byte) []byte {
 	return binary.BigEndian.AppendUint64(b, r.Length)
 }
 
-// ParseRemoteMR reads what Append wrote. It fails with ErrRemoteMR.
+// ParseRemoteMR decodes a RemoteMR. It fails with ErrRemoteMR.
 func ParseRemoteMR(b []byte) (r RemoteMR, err error) {
 	if len(b) != RemoteMRLen || string(b[:4]) != "XWRM" || b[4] != remoteVersion {
 		return r, ErrRemoteMR

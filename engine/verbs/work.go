@@ -8,26 +8,26 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// Types that cross the data path as they are.
+// Types of the data path.
 type (
-	STag    = ddp.STag      // names a region
-	TO      = ddp.TO        // tagged offset: an address in a region
+	STag    = ddp.STag      // identifies a region
+	TO      = ddp.TO        // tagged offset in a region
 	Access  = ddp.Access    // rights of a region
 	SendWR  = rdmap.SendWR  // send work request
 	RecvWR  = rdmap.RecvWR  // receive work request
-	SGE     = rdmap.SGE     // piece of registered memory
-	WROp    = rdmap.WROp    // what a work request does
-	WRFlags = rdmap.WRFlags // how a send work request is treated
+	SGE     = rdmap.SGE     // scatter/gather element
+	WROp    = rdmap.WROp    // operation of a work request
+	WRFlags = rdmap.WRFlags // flags of a send work request
 	Status  = rdmap.Status  // result of a work request (IBV_WC)
 	WCFlags = rdmap.CompletionFlags
 )
 
-// RemoteRights are all that a peer can have.
+// RemoteRights are all rights that a peer can have.
 const RemoteRights = RemoteRead | RemoteWrite | RemoteAtomic
 
-// Rights of a region. Without any, it is a source of Sends and Writes only.
+// Access rights of a region. A region without any can only be a source of Sends and Writes.
 const (
-	LocalWrite   = ddp.LocalWrite // receives, Reads and atomics of our own may write to it
+	LocalWrite   = ddp.LocalWrite // local receives, Reads and atomics may write to it
 	RemoteRead   = ddp.RemoteRead
 	RemoteWrite  = ddp.RemoteWrite
 	RemoteAtomic = ddp.RemoteAtomic
@@ -53,29 +53,29 @@ const (
 
 // Flags of send work requests.
 const (
-	Signaled = rdmap.Signaled // complete it visibly; failures always are
-	Fence    = rdmap.Fence    // begin only after all earlier Reads and atomics are complete
-	// ZeroBased has offsets in a window that WRBindMW binds count from 0; else they are those of the region.
+	Signaled = rdmap.Signaled // generate a completion; failures always do
+	Fence    = rdmap.Fence    // start after all earlier Reads and atomics are complete
+	// ZeroBased makes offsets in a window bound by WRBindMW start at 0, instead of using those of the region.
 	ZeroBased = rdmap.ZeroBased
-	Marked    = rdmap.Marked // a bit of the consumer's own: WasMarked in the completion; of receives too
+	Marked    = rdmap.Marked // a bit for the consumer, returned as WasMarked; also for receives
 )
 
 // Statuses of completions, named after IBV_WC.
 const (
 	Success      = rdmap.Success
 	LocLenErr    = rdmap.LocLenErr    // message and buffer differ in length
-	LocQPOpErr   = rdmap.LocQPOpErr   // a work request that the queue pair cannot do now
-	LocProtErr   = rdmap.LocProtErr   // local memory is not there, too short, or lacks the right
-	WRFlushErr   = rdmap.WRFlushErr   // the queue pair failed or closed before it was done
-	RemInvReqErr = rdmap.RemInvReqErr // the peer refused the message as such
-	RemAccessErr = rdmap.RemAccessErr // the peer refused access to its memory
-	RemOpErr     = rdmap.RemOpErr     // the peer could not carry the operation out
-	BadRespErr   = rdmap.BadRespErr   // a response that no request of ours explains
-	FatalErr     = rdmap.FatalErr     // the stream is lost
-	MWBindErr    = rdmap.MWBindErr    // what a window was to be bound to is not there, too short, or lacks the right
+	LocQPOpErr   = rdmap.LocQPOpErr   // work request not possible in this state
+	LocProtErr   = rdmap.LocProtErr   // local memory missing, too short, or without the right
+	WRFlushErr   = rdmap.WRFlushErr   // the queue pair failed or closed first
+	RemInvReqErr = rdmap.RemInvReqErr // the peer rejected the message
+	RemAccessErr = rdmap.RemAccessErr // the peer denied access to its memory
+	RemOpErr     = rdmap.RemOpErr     // the peer could not perform the operation
+	BadRespErr   = rdmap.BadRespErr   // response without a matching request
+	FatalErr     = rdmap.FatalErr     // the connection is unusable
+	MWBindErr    = rdmap.MWBindErr    // memory to bind missing, too short, or without the right
 )
 
-// Flags of receive completions: which fields count.
+// Flags of receive completions.
 const (
 	Solicited      = rdmap.Solicited      // the sender asked for an event
 	WithImm        = rdmap.WithImm        // Imm is valid; the buffer is untouched
@@ -83,12 +83,12 @@ const (
 	WasMarked      = rdmap.WasMarked      // the work request had Marked
 )
 
-// ImmLen is bytes of immediate data.
+// ImmLen is the length of immediate data in bytes.
 const ImmLen = rdmap.ImmLen
 
-// Completion is the end of one work request. A Write is complete when its memory is ours again: on AF_XDP the peer's
-// TCP has acknowledged it, on the kernel's sockets the kernel has it. A Read or a Send behind it proves that it was
-// placed.
+// Completion reports the end of one work request. A Write completes when its memory may be reused: on AF_XDP when the
+// peer's TCP has acknowledged it, on kernel sockets when the kernel has taken it. Only a later Read or Send proves
+// that it was placed.
 type Completion struct {
 	ID          uint64 // of the work request
 	QP          QP
@@ -112,11 +112,11 @@ func (c *Completion) Err() error {
 	return e
 }
 
-// StatusError is a completion that is none of success.
+// StatusError is the error of a failed completion.
 type StatusError struct {
 	Op     WROp
 	Status Status
-	Cause  error // what ended the connection, as far as that is known already; may be nil
+	Cause  error // why the connection ended; nil if not known yet
 }
 
 func (e *StatusError) Error() string {
@@ -129,8 +129,7 @@ func (e *StatusError) Error() string {
 // Unwrap returns the cause.
 func (e *StatusError) Unwrap() error { return e.Cause }
 
-// WaitOne waits for the next completion of cq. Its error is that of waiting, or of the completion, which is returned
-// with it.
+// WaitOne waits for the next completion of cq. It returns the error of waiting, or the completion with its error.
 func WaitOne(ctx context.Context, cq CQ) (Completion, error) {
 	var c [1]Completion
 	if _, err := cq.Wait(ctx, c[:]); err != nil {

@@ -30,47 +30,58 @@ import (
 	"xwarp/tcp"
 )
 
-// Config describes a device on AF_XDP.
+// Config configures a device on AF_XDP.
 type Config struct {
 	core.Options
+	// Interface is the name of the network interface. It is required.
 	Interface string
 	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
 	// interface has once the program is attached.
-	Queues    []int
-	XDPMode   bpf.Mode
-	RingMode  ring.Mode
-	MTU       int // 0: the interface's
-	RxFrames  int // chunks for reception per queue
-	TxFrames  int // frames in transmission per queue
+	Queues []int
+	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto.
+	XDPMode bpf.Mode
+	// RingMode says whether frames are copied. Zero means ring.ModeAuto.
+	RingMode ring.Mode
+	// MTU is the MTU in bytes, at most that of the interface. Zero means that of the interface, also after a change.
+	MTU int
+	// RxFrames is the number of receive frames per queue, 4 KiB each. Zero means ring.DefaultRxFrames.
+	RxFrames int
+	// TxFrames is the number of transmit frames per queue. Zero means ring.DefaultTxSlots.
+	TxFrames int
+	// HugePages uses huge pages for frames.
 	HugePages bool
-	// CPUs are the processors of the workers, in the order of Queues. The scheduler places the other workers.
-	CPUs     []int
-	Idle     Idle          // what an idle worker does; empty: IdleAdaptive
-	BusyPoll time.Duration // time that an idle adaptive worker spins; 0: DefaultBusyPoll
-	// PollNIC has each worker poll the NAPI instance of its queue, instead of interrupts and another processor. Where
-	// the kernel has none for the socket it does nothing.
+	// CPUs are the CPUs of the workers, in the order of Queues. Workers without an entry may run on any CPU.
+	CPUs []int
+	// Idle says what an idle worker does. Empty means IdleAdaptive.
+	Idle Idle
+	// BusyPoll is how long an idle adaptive worker spins before it sleeps. Zero means DefaultBusyPoll.
+	BusyPoll time.Duration
+	// PollNIC makes each worker poll the NAPI instance of its queue, instead of interrupts on another CPU. It has no
+	// effect if the kernel reports no instance for the socket.
 	PollNIC bool
-	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports whether
-	// it did anything. It may poll completion queues (CQ.Poll) and post, which saves a thread and the hand-over between
+	// Consumer, if set, is called by the worker of each queue on its own thread, once per turn, and reports whether it
+	// did anything. It may poll completion queues (CQ.Poll) and post, which saves a thread and the hand-over between
 	// threads. QP.PostSendOn and QP.PostRecvOn cost less there than QP.PostSend and QP.PostRecv. Consumer must not
-	// block, or call anything else of the engine.
+	// block or call anything else of the engine.
 	Consumer func(queue int) bool
-	TCP      TCPConfig
-	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with
-	// transmit checksum offload sends over veth.
+	// TCP configures the engine's TCP. Its zero value means the defaults.
+	TCP TCPConfig
+	// TrustPartialChecksum accepts TCP checksums that cover the pseudo-header only, as a kernel with transmit checksum
+	// offload sends them over veth.
 	TrustPartialChecksum bool
-	Transmit             Transmit // how segments leave; empty: TransmitXDP
-	// Allow are the only addresses that listeners serve: the steering program drops segments to them from others. Empty
+	// Transmit says how segments are sent. Empty means TransmitXDP.
+	Transmit Transmit
+	// Allow are the prefixes of peers that listeners answer; the steering program drops segments from others. Empty
 	// means all. Active connections are not restricted.
 	Allow []netip.Prefix
-	// IPsec, when set, protects connections by ESP. All connections between two hosts are on one worker then.
+	// IPsec configures ESP protection. Nil means none. With it all connections between two hosts use one worker.
 	IPsec *IPsecConfig
-	// Privileges, when set, keeps the program and spare sockets, so that the interface can be opened again without
+	// Privileges, if set, keeps the program and spare sockets, so that the interface can be reopened without
 	// privileges. The caller closes it after the device.
 	Privileges *Privileges
-	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults of a test.
+	// Wrap, if set, decorates the port of each queue, for captures, traces and fault injection.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
-	// Plain, when set, returns an observer of a queue's frames before IPsec encrypts them, and after it decrypts them.
+	// Plain, if set, returns an observer of a queue's frames before IPsec encrypts them and after it decrypts them.
 	Plain func(queue int) PlainObserver
 }
 
@@ -81,11 +92,11 @@ type Idle string
 const (
 	IdleAdaptive Idle = "adaptive" // spins for BusyPoll, then sleeps until there is work
 	IdleSpin     Idle = "spin"     // spins always: occupies a processor
-	IdleSleep    Idle = "sleep"    // sleeps at once: the next frame waits until the kernel has woken the worker
+	IdleSleep    Idle = "sleep"    // sleeps at once: the next frame waits for a wake-up by the kernel
 )
 
-// DefaultBusyPoll is how long an adaptive worker spins: longer than a round trip in a rack, shorter than a tick of the
-// scheduler.
+// DefaultBusyPoll is how long an adaptive worker spins before it sleeps: longer than a round trip in a rack, shorter
+// than a scheduler tick.
 const DefaultBusyPoll = 50 * time.Microsecond
 
 // Device is a device on AF_XDP.
@@ -127,11 +138,11 @@ type driver struct {
 	lastSteering bpf.Counts     // counters at Close
 }
 
-// Open attaches the steering program to an interface of the calling thread's network namespace, and starts
-// a worker for each queue. Everything that no listener or connection claims stays with the host's kernel. It
-// needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
-// than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program uses it or a
-// queue, EINVAL for an invalid configuration, and ErrSpent. The text of the error says what to do.
+// Open attaches the steering program to an interface in the calling thread's network namespace and starts a worker for
+// each queue. Frames that no listener or connection claims go to the host's kernel. Open needs CAP_NET_ADMIN,
+// CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in a network namespace other than the process's. It fails
+// with EPERM without them, ENODEV if there is no such interface, EBUSY if another program uses it or a queue, EINVAL
+// for an invalid configuration, and ErrSpent. The text of the error says what to do.
 func Open(cfg Config) (d *Device, err error) {
 	if home := cfg.Privileges.space(); home != nil { // the namespace in which the interface was before
 		e := home.Do(func() error { d, err = openHere(cfg); return nil })
@@ -168,8 +179,8 @@ func openHere(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
 	if x.att.NativeErr != nil {
-		b.Log().Warn("generic XDP: slower; frames from a veth peer may arrive out of order", "interface", cfg.Interface,
-			"because", x.att.NativeErr)
+		b.Log().Warn("generic XDP: slower; frames from a veth peer may arrive out of order",
+			"interface", cfg.Interface, "because", x.att.NativeErr)
 	}
 	if x.att.Mode == bpf.ModeGeneric {
 		x.warnOfMerging(nic)
@@ -266,7 +277,7 @@ func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *p
 	case err != nil:
 		return nil, 0, err
 	case route.Local:
-		return nil, 0, fmt.Errorf("%w: %v is an address of this host: byte streams cannot connect to it",
+		return nil, 0, fmt.Errorf("%w: %v is an address of this host: streams cannot reach it",
 			verbs.ErrInvalid, remote)
 	case local.Addr().IsLoopback():
 		return nil, 0, fmt.Errorf("%w: loopback address %v cannot reach %v", verbs.ErrInvalid,

@@ -15,15 +15,16 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// IPsecConfig says which connections of a device IPsec ESP protects (RFC 5044, 9.3), and where its SAs come from.
+// IPsecConfig configures the protection of connections by IPsec ESP (RFC 5044, 9.3).
 type IPsecConfig struct {
-	// Rules say which connections are protected; the first that matches decides. A connection without a
-	// matching rule is not protected. Segments that must be protected and are not are dropped.
+	// Rules say which connections are protected: the first match applies, and without a match a connection is not
+	// protected. Unprotected segments of a protected connection are dropped.
 	Rules []ipsec.Rule
-	// IfID and Mark are those of the SAs that an IKE daemon installs for the engine: see xfrm.Options.
+	// IfID and Mark identify the SAs that an IKE daemon installs for the engine: see xfrm.Options.
 	IfID, Mark uint32
-	Window     int // anti-replay window in packets [esp.DefaultWindow]
-	// Follow, when set, replaces xfrm.Follow, for tests.
+	// Window is the anti-replay window in packets. Zero means esp.DefaultWindow.
+	Window int
+	// Follow, if set, replaces xfrm.Follow in tests.
 	Follow func(xfrm.Options) (xfrm.Source, error)
 }
 

@@ -10,40 +10,50 @@ import (
 	"xwarp/tcp/loss"
 )
 
-// TCPConfig configures connections on the engine's own TCP. Zero fields mean the defaults in brackets. The rest follows
-// from the device: MTU, windows (Options.Window, StreamConfig.RecvBuffer), keep-alive (Options.Keepalive).
+// TCPConfig configures connections on the engine's own TCP. MTU, windows (Options.Window, StreamConfig.RecvBuffer) and
+// keepalive (Options.Keepalive) are settings of the device.
 type TCPConfig struct {
-	MSS          int // announced MSS [from the MTU, RFC 6691]
+	// MSS is the announced MSS in bytes. Zero means that it follows from the MTU (RFC 6691).
+	MSS int
+	// NoTimestamps disables the timestamps option.
 	NoTimestamps bool
-	NoSACK       bool
-	NoWScale     bool
-	ECN          tcp.ECNMode
-	Congestion   cc.Algorithm // [CUBIC]
+	// NoSACK disables selective acknowledgements.
+	NoSACK bool
+	// NoWScale disables window scaling.
+	NoWScale bool
+	// ECN is the use of explicit congestion notification.
+	ECN tcp.ECNMode
+	// Congestion is the congestion control algorithm. Zero means CUBIC.
+	Congestion cc.Algorithm
 
-	// DelayedAck is the maximum delay of an acknowledgement [40 ms; at most 500 ms, RFC 1122]. Negative: none.
+	// DelayedAck is the maximum delay of an acknowledgement, at most 500 ms (RFC 1122). Zero means 40 ms; negative
+	// means no delay.
 	DelayedAck time.Duration
-	// StretchAck is the number of full-sized segments of one batch that an acknowledgement covers
-	// [DefaultStretchAck; 2 for byte streams, RFC 5681].
+	// StretchAck is the number of full-sized segments of one batch that an acknowledgement covers. Zero means
+	// DefaultStretchAck, or 2 for byte streams (RFC 5681).
 	StretchAck int
-	// AckDelay is how long an acknowledgement of fewer segments waits for more [DefaultAckDelay; byte streams: none].
-	// Negative: none.
+	// AckDelay is how long an acknowledgement of fewer segments waits for more. Zero means DefaultAckDelay, or no delay
+	// for byte streams; negative means no delay.
 	AckDelay time.Duration
 
 	// NoMTUProbe disables packetisation-layer path MTU discovery (RFC 4821). A path that drops large packets without an
 	// ICMP message then stalls a connection.
 	NoMTUProbe bool
-	// NoPacing sends new segments in bursts as the window opens. With pacing, they are spread over round trips of a
-	// millisecond and more. Without it, bursts lose their tails in shallow queues, and flows share a bottleneck less
-	// evenly.
+	// NoPacing sends new segments in bursts as the window opens, instead of spreading them over round trips of a
+	// millisecond or more. Bursts lose their tails in shallow queues and share a bottleneck less evenly.
 	NoPacing bool
 
-	SYNRetries int           // number of retransmissions of a SYN [8, RFC 9293, MUST-23]
-	SYNTimeout time.Duration // time before the first retransmission [1 s, RFC 6298]
-	// UserTimeout ends a connection whose bytes stay unacknowledged for that long [5 min]. Negative: never.
+	// SYNRetries is the number of retransmissions of a SYN. Zero means 8 (RFC 9293, MUST-23).
+	SYNRetries int
+	// SYNTimeout is the time before the first retransmission of a SYN. Zero means 1 s (RFC 6298).
+	SYNTimeout time.Duration
+	// UserTimeout ends a connection whose data stays unacknowledged for this time. Zero means 5 minutes; negative means
+	// never.
 	UserTimeout time.Duration
-	// ZeroWindowTimeout ends a connection whose peer kept a zero window for that long (RFC 6429) [never].
+	// ZeroWindowTimeout ends a connection whose peer keeps a zero window for this time (RFC 6429). Zero means never.
 	ZeroWindowTimeout time.Duration
-	TimeWait          time.Duration // 2 MSL [60 s]
+	// TimeWait is the duration of TIME-WAIT, 2 MSL. Zero means 60 s.
+	TimeWait time.Duration
 }
 
 // DefaultStretchAck is the number of full-sized segments of one batch that a connection under MPA acknowledges with one

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Dial implements verbs.Device. A configuration's MPA counts as far as mpa.override of the daemon's file allows.
+// Dial implements verbs.Device. mpa.override in the daemon's configuration limits what cfg.MPA may change.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	cfg verbs.DialConfig) error {
 	qp := own[*QP](d, v)

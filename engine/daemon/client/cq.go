@@ -146,7 +146,7 @@ func (c *CQ) arm() {
 	}
 }
 
-// Close implements verbs.CQ. Closing the device does it too.
+// Close implements verbs.CQ. Closing the device also closes the queue.
 func (c *CQ) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

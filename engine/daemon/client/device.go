@@ -1,9 +1,9 @@
-// Package client is the verbs of package verbs on the devices of a daemon, for programs without privileges. It links
-// neither netlink nor eBPF. A program of the embedded engine changes its constructor:
+// Package client implements package verbs on the devices of a daemon, for programs without privileges. It links neither
+// netlink nor eBPF. To port a program from the embedded engine, change its constructor:
 //
 //	dev, err := client.Open("") // was: xdp.Open(cfg)
 //
-// Memory for regions must come from Device.Alloc, because the daemon has to map it too.
+// Memory for regions must come from Device.Alloc, because the daemon must map it too.
 package client
 
 import (
@@ -27,22 +27,25 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// DefaultPath is where the daemon's control socket is.
+// DefaultPath is the default path of the daemon's control socket.
 const DefaultPath = control.DefaultPath
 
-// SocketVariable is the environment variable that names another one: containers have it.
+// SocketVariable is the environment variable with another path of the control socket, as in containers.
 const SocketVariable = "XWARP_SOCKET"
 
-// Config says which daemon and which of its devices.
+// Config selects a daemon and one of its devices.
 type Config struct {
-	Path    string // of the control socket; empty: what SocketVariable says, else DefaultPath
-	Device  string // by the name of its interface; empty: the daemon's first
-	Program string // shown to operators; empty: the name of the executable
-	// Operator takes the operator's socket that belongs to Path where this process may open it, else Path.
+	// Path is the path of the control socket. Empty means the value of SocketVariable, or DefaultPath.
+	Path string
+	// Device is the name of the device's interface. Empty means the daemon's first device.
+	Device string
+	// Program is the name shown to operators. Empty means the name of the executable.
+	Program string
+	// Operator uses the operator socket that belongs to Path if this process may open it, and Path otherwise.
 	Operator bool
 }
 
-// ErrDaemonGone is wrapped by everything that fails because the daemon ended or dropped this program.
+// ErrDaemonGone is wrapped by errors caused by the end of the daemon, or of its connection to this program.
 var ErrDaemonGone = errors.New("the daemon closed the connection (see: journalctl -u xwarpd)")
 
 // Device is a device of a daemon. Its methods may be called from any goroutine.
@@ -75,9 +78,9 @@ type answer struct {
 // SocketVariable, else DefaultPath. It fails as OpenConfig does.
 func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) }
 
-// OpenConfig connects to a daemon. It fails with ENOENT or ECONNREFUSED when none is there, EACCES when this user may
-// not use it, ENOMEM when the user has as many programs as he may, and a *control.Error that says why else the daemon
-// does not want this program.
+// OpenConfig connects to a daemon. It fails with ENOENT or ECONNREFUSED if none is running, EACCES if this user may not
+// use it, ENOMEM if the user has reached the limit of programs, and a *control.Error with any other reason of the
+// daemon.
 func OpenConfig(cfg Config) (*Device, error) {
 	cfg.Path = cmp.Or(cfg.Path, os.Getenv(SocketVariable), DefaultPath)
 	cfg.Program = cmp.Or(cfg.Program, filepath.Base(os.Args[0]))
@@ -388,45 +391,45 @@ func (d *Device) Transport() verbs.Transport {
 	return t
 }
 
-// Snapshot returns the state of the daemon, as far as this user may see it. It fails with the context's error.
+// Snapshot returns the part of the daemon's state that this user may see. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
 	err = d.call(ctx, control.OpSnapshot, nil, &s)
 	return s, err
 }
 
-// FlushExport returns when the bytes that peers wrote into an exported file are on the disk. Only the operator may;
-// others get EACCES, as with Confirm. It fails with the number of the disk's error, and the context's error.
+// FlushExport writes the data that peers wrote into an exported file to disk. Only the operator may do so; others get
+// EACCES, as with Confirm. It fails with the errno of the disk's error, and the context's error.
 func (d *Device) FlushExport(ctx context.Context, name string) error {
 	return d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
 }
 
-// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only the
-// operator may.
+// Confirm confirms that the host is still reachable, so that the daemon does not roll back its start (daemon.confirm).
+// Only the operator may do so.
 func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err error) {
 	err = d.call(ctx, control.OpConfirm, nil, &r)
 	return r, err
 }
 
-// Reload has the daemon read its configuration again. Only the operator may.
+// Reload makes the daemon reread its configuration. Only the operator may do so.
 func (d *Device) Reload(ctx context.Context) (r control.ReloadResult, err error) {
 	err = d.call(ctx, control.OpReload, nil, &r)
 	return r, err
 }
 
-// Close gives everything back that this program has of the daemon; its connections end with RST.
+// Close releases all objects of this program and resets its connections.
 func (d *Device) Close() error {
 	d.end(verbs.ErrClosed)
 	return nil
 }
 
-// Capture is a capture of the frames of a device. It is read as a pcapng file, to its end.
+// Capture is a running capture of a device's frames. Read it to the end as a pcapng file.
 type Capture struct {
 	*os.File // the file, as a stream
 	object
 }
 
-// Capture begins a capture. Only the operator and the users that the daemon's configuration names may; others get
-// EACCES. It fails with EINVAL for a filter that cannot be.
+// Capture starts a capture. Only the operator and the members of daemon.capture_group may do so; others get EACCES. It
+// fails with EINVAL for an invalid filter.
 func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Capture, error) {
 	var r control.Object
 	files, err := d.open(ctx, control.OpCapture, args, &r, 1)
@@ -436,8 +439,8 @@ func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Captur
 	return &Capture{os.NewFile(uintptr(files[0]), "capture"), object{dev: d, handle: r.Handle}}, nil
 }
 
-// End ends the capture, if it still goes on, and says how it was. Another goroutine must read the
-// file meanwhile.
+// End ends the capture, if it is still running, and returns its result. Another goroutine must read the file in the
+// meantime.
 func (c *Capture) End(ctx context.Context) (r control.CaptureResult, err error) {
 	err = c.call(ctx, control.OpEndCapture, &r)
 	return r, err

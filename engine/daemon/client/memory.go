@@ -89,7 +89,7 @@ type MR struct {
 	mem []byte
 }
 
-// RegMR implements verbs.PD; mem is a piece of a buffer of Device.Alloc.
+// RegMR implements verbs.PD. mem must be part of a buffer from Device.Alloc.
 func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	fd, offset, err := p.dev.locate(mem)
 	if err != nil {
@@ -103,9 +103,8 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 }
 
 // RegMRFd registers length bytes at offset of a memfd, or of a file on tmpfs or hugetlbfs, that is open for reading and
-// writing. Bytes of the region is nil. Nobody may shorten the file or punch holes into it before Close returned: the
-// region would be lost, with the connections that access the missing part. It fails as RegMR does, and with EINVAL
-// for any other descriptor.
+// writing. MR.Bytes returns nil. The file must not be truncated or punched before Close returns: that loses the region
+// and the connections that access the missing part. It fails as RegMR does, and with EINVAL for any other descriptor.
 func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.MR, error) {
 	if err := populate(fd, offset, length); err != nil {
 		return nil, err
@@ -113,9 +112,9 @@ func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.
 	return p.register(fd, offset, length, access, nil)
 }
 
-// populate makes pages where a file has holes, as the daemon wants it: pages belong to the control group of
-// who touches them first. They are made as if they were written to, because the kernel may take back pages that are
-// clean and not mapped. A descriptor that cannot be mapped goes to the daemon as it is, which refuses it.
+// populate fills holes of a file with pages, as the daemon requires, because a page is charged to the control group
+// that touches it first. It makes the pages dirty, because the kernel may reclaim clean unmapped pages. A descriptor
+// that cannot be mapped is passed on to the daemon, which refuses it.
 func populate(fd int, offset, length uint64) error {
 	var st unix.Stat_t
 	page, err := control.PageSize(fd)
@@ -160,7 +159,7 @@ func (m *MR) STag() verbs.STag { return m.at.STag }
 // Remote implements verbs.MR.
 func (m *MR) Remote() verbs.RemoteMR { return m.at }
 
-// Bytes implements verbs.MR; nil for one of RegMRFd.
+// Bytes implements verbs.MR. It returns nil for a region made by RegMRFd.
 func (m *MR) Bytes() []byte { return m.mem }
 
 // SGE implements verbs.MR.
@@ -168,7 +167,7 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 	return verbs.SGE{STag: m.at.STag, TO: m.at.Base + verbs.TO(off), Len: uint32(n)}
 }
 
-// Err implements verbs.MR: memory of Alloc is not lost.
+// Err implements verbs.MR. Memory from Alloc is never lost.
 func (m *MR) Err() error { return nil }
 
 // Close implements verbs.MR.

@@ -18,7 +18,7 @@ type SRQ struct {
 	rq      postRing
 }
 
-// CreateSRQ implements verbs.Device. Limit is called on a goroutine of its own.
+// CreateSRQ implements verbs.Device. It calls SRQConfig.Limit on its own goroutine.
 func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	pd := own[*PD](d, cfg.PD)
 	if pd == nil {

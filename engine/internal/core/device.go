@@ -19,35 +19,46 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Options are the configuration that both kinds of device share. Zero fields mean defaults.
+// Options configure a device of either kind.
 type Options struct {
-	MPA      verbs.MPAConfig // for every connection, unless its own configuration says otherwise
-	Policy   Policy          // decides for each peer instead of MPA; nil for none
-	Override Override        // bounds what a connection's own configuration can change; nil: everything
-	// Peers limits the connections of each peer, for all devices that share it. Nil means limits of the device's own,
-	// with defaults.
-	Peers          *budget.Peers
-	Keepalive      Keepalive     // when silent peers are probed, and when they are given up
-	Window         int           // maximum number of bytes that a peer may have in flight to this end
-	StartupTimeout time.Duration // of the MPA exchange
-	// FirstFPDUTimeout is how long a responder waits for the first FPDU of the initiator. Never means without limit.
+	// MPA configures every connection that has no configuration of its own. Its zero value is the usual one.
+	MPA verbs.MPAConfig
+	// Policy, if set, replaces MPA for each peer.
+	Policy Policy
+	// Override limits what a connection's own configuration may change. Nil means no limit.
+	Override Override
+	// Peers limits the connections of each peer, over all devices that share it. Nil means default limits for this
+	// device alone.
+	Peers *budget.Peers
+	// Keepalive says when silent peers are probed and given up. Zero fields mean those of DefaultKeepalive.
+	Keepalive Keepalive
+	// Window is the maximum number of bytes that a peer may have in flight to this end. Zero means
+	// iwarp.DefaultWindow.
+	Window int
+	// StartupTimeout is the time for the MPA exchange. Zero means iwarp.DefaultStartupTimeout.
+	StartupTimeout time.Duration
+	// FirstFPDUTimeout is how long a responder waits for the first FPDU of the initiator. Zero means
+	// iwarp.DefaultFirstFPDUTimeout; Never means no limit.
 	FirstFPDUTimeout time.Duration
-	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them.
-	// Never means without limit.
-	FPDUTimeout  time.Duration
-	CloseTimeout time.Duration // of a Terminate or FIN exchange
-	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall,
-	// Never no watchdog.
-	Stall  time.Duration
-	NoPack bool // one FPDU per segment also when several small ones would fit
-	// MapPort, when set, is called before each attempt to connect from local. It returns the address at which the
-	// listener of remote accepts RDMA, and may wait until ctx is done. Devices on sockets do not call it, for they know
-	// their port too late.
+	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them. Zero
+	// means iwarp.DefaultFPDUTimeout; Never means no limit.
+	FPDUTimeout time.Duration
+	// CloseTimeout is the time for a Terminate or FIN exchange. Zero means iwarp.DefaultCloseTimeout.
+	CloseTimeout time.Duration
+	// Stall is how long one turn of a worker may last before the watchdog reports it. Zero means DefaultStall; Never
+	// means no watchdog.
+	Stall time.Duration
+	// NoPack sends one FPDU per segment even if several small ones would fit.
+	NoPack bool
+	// MapPort, if set, is called before each attempt to connect from local. It returns the address at which the
+	// listener of remote accepts RDMA, and may block until ctx is done. Devices on sockets do not call it, because
+	// their port is not known yet.
 	MapPort func(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort
-	Log     *slog.Logger // one line per connection event; nil is silent
+	// Log receives one line per connection event. Nil means no log.
+	Log *slog.Logger
 }
 
-// Never is the value of a duration without an end, in Options and Keepalive.
+// Never means no limit for a duration in Options and Keepalive.
 const Never time.Duration = -1
 
 // driver is one kind of device: it starts connections and listens.

@@ -68,16 +68,18 @@ func responder(m *verbs.MPAConfig) startup.Config {
 	}
 }
 
-// Keepalive says when a silent peer is probed and when its connection is given up. Without it, a connection whose peer
-// was switched off would keep its resources for ever. Zero fields mean those of DefaultKeepalive.
+// Keepalive configures TCP keepalive, which detects dead peers. Zero fields mean those of DefaultKeepalive.
 type Keepalive struct {
-	Idle     time.Duration // silence before the first probe; Never: no probes
-	Interval time.Duration // between two probes without an answer
-	Probes   int           // number of unanswered probes that end the connection
+	// Idle is the silence before the first probe. Never means no probes.
+	Idle time.Duration
+	// Interval is the time between two unanswered probes.
+	Interval time.Duration
+	// Probes is the number of unanswered probes that end the connection.
+	Probes int
 }
 
-// DefaultKeepalive gives a peer up after two minutes. It is for RDMA, whose consumers have no other sign of a dead
-// peer; byte streams start with the two hours of RFC 9293 (MUST-28).
+// DefaultKeepalive ends the connection of a dead peer after two minutes. RDMA consumers have no other way to detect a
+// dead peer. Byte streams use the two hours of RFC 9293 (MUST-28).
 var DefaultKeepalive = Keepalive{Idle: time.Minute, Interval: 10 * time.Second, Probes: 6}
 
 func (k *Keepalive) complete() {
