@@ -1,7 +1,7 @@
 #!/bin/sh
-# image.sh makes an OCI image of the static binaries in build/, with the licences of what is in them, without a registry and without a
-# daemon for containers, and runs them out of it. It is the same byte for byte wherever it is built from the same commit. What mounts layers runs as root.
-# The manifests for Kubernetes, with the image's name, go beside it.
+# image.sh builds an OCI image of the static binaries in build/, with the licences of their modules, and runs the binaries
+# from it. It needs no registry and no container daemon. The image is reproducible. Mounting layers needs root. The
+# Kubernetes manifests, with the image's name, are written next to it.
 # Then: podman load -i build/xwarp-VERSION.oci.tar
 #
 #   scripts/package/image.sh [VERSION [DIRECTORY]]
@@ -22,7 +22,7 @@ go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$out/co
 export VERSION
 go run ./scripts/package/notices "$out/context" "$out/context/xwarp" "$out/context/xwarpd" "$out/context/xwarp-device-plugin"
 
-# Layers are kept in a place of their own: the machine's images are left alone.
+# A separate store for layers, so that the machine's images are not touched.
 store=$(mktemp -d)
 b() { $as_root buildah --storage-driver vfs --root "$store/root" --runroot "$store/run" "$@"; }
 trap 'b rm --all >/dev/null 2>&1 || true; $as_root rm -rf --one-file-system "$store"' EXIT

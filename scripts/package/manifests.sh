@@ -1,5 +1,6 @@
 #!/bin/sh
-# manifests.sh VERSION DIRECTORY writes the manifests for Kubernetes there, with the name that image.sh gives the image of that version.
+# manifests.sh VERSION DIRECTORY writes the Kubernetes manifests to DIRECTORY, with the image name that image.sh uses for
+# VERSION.
 set -eu
 cd "$(dirname "$0")/../.."
 for f in daemonset pod; do

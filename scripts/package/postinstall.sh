@@ -1,5 +1,5 @@
 #!/bin/sh
-# The user of the daemon. Nothing is started: an interface must be configured first.
+# Create the user of the daemon. Nothing is started, because an interface must be configured first.
 set -eu
 if command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers /usr/lib/sysusers.d/xwarpd.conf

@@ -1,5 +1,5 @@
 #!/bin/sh
-# An upgrade goes on with what runs; a removal stops it.
+# An upgrade keeps the daemon running; a removal stops it.
 set -eu
 case "${1:-}" in
 remove | purge | 0) [ ! -d /run/systemd/system ] || systemctl disable --now xwarpd ;;
