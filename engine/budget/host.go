@@ -10,25 +10,25 @@ import (
 	"syscall"
 )
 
-// OperatorDescriptors are the descriptors that are kept for the operator's sessions, of a process that may
+// OperatorDescriptors is the number of file descriptors reserved for the operator's sessions, in a process that may
 // have four times as many.
 const OperatorDescriptors = 128
 
-// Descriptors are numbered from the lowest that is free, so that a number says how many are open at least.
-// Who takes a descriptor on behalf of somebody else closes it again when it is one of the last.
+// Descriptors are numbered from the lowest free one, so a number is a lower bound of the number in use. Code that takes
+// a descriptor on behalf of others closes it again if it is one of the last.
 
-// KeptForOperator reports whether a descriptor is among the last of the process, which only the operator's
-// sessions may use, because a flood of programs or peers must not keep the operator out.
+// KeptForOperator reports whether a descriptor is one of the last of the process, which are reserved for the operator's
+// sessions, so that a flood of programs or peers cannot lock out the operator.
 func KeptForOperator(fd int) bool { return int64(fd) >= maxFiles()-operatorFiles() }
 
-// KeptForPrograms reports whether a descriptor is among those that connections of peers may not use, because a flood
-// of connections must not keep programs out.
+// KeptForPrograms reports whether a descriptor is reserved for programs, so that a flood of connections cannot lock
+// them out.
 func KeptForPrograms(fd int) bool {
 	n := maxFiles()
 	return int64(fd) >= n-n/reserve-operatorFiles()
 }
 
-// IsKept reports whether the descriptor of a connection is one that is kept for others.
+// IsKept reports whether the descriptor of a connection is reserved for others.
 func IsKept(c any, kept func(fd int) bool) (found bool) {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -43,7 +43,7 @@ func IsKept(c any, kept func(fd int) bool) (found bool) {
 
 func operatorFiles() int64 { return min(OperatorDescriptors, maxFiles()/reserve) }
 
-// maxFiles is RLIMIT_NOFILE, which may change while the process runs.
+// maxFiles returns RLIMIT_NOFILE, which may change while the process runs.
 func maxFiles() int64 {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil || l.Cur > math.MaxInt32 {
@@ -52,14 +52,14 @@ func maxFiles() int64 {
 	return int64(l.Cur)
 }
 
-// HostBounds returns what the host and this process allow all users and tenants together, by kind; 0: unbounded. Half
-// of the descriptors are left for devices, exports and peers.
+// HostBounds returns the amounts that the host and this process allow all users and tenants together, by kind. Zero
+// means no bound. Half of the descriptors are left for devices, exports and peers.
 func HostBounds() Amounts {
 	return Amounts{Mappings: MaxMappings, Descriptors: maxFiles() / 2,
 		DaemonMemory: int64(min(physicalMemory(), groupMemory("/"), math.MaxInt64))}
 }
 
-// physicalMemory is the memory of the host in bytes.
+// physicalMemory returns the memory of the host in bytes.
 func physicalMemory() uint64 {
 	var s syscall.Sysinfo_t
 	if syscall.Sysinfo(&s) != nil {
@@ -68,8 +68,8 @@ func physicalMemory() uint64 {
 	return s.Totalram * uint64(s.Unit)
 }
 
-// groupMemory is the least memory.max of the process's control group and those above it, in bytes; root is
-// where the file system begins.
+// groupMemory returns the lowest memory.max, in bytes, of the process's control group and its ancestors. root is the
+// root of the file system.
 func groupMemory(root string) uint64 {
 	least := uint64(math.MaxInt64)
 	f, err := os.Open(filepath.Join(root, "proc/self/cgroup"))

@@ -6,17 +6,17 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// idleAccounts lists the accounts that hold nothing, the latest first. Such an account stays for a while, because its
-// rate must outlive a connection, and the operator sees what was refused.
+// idleAccounts lists the accounts that hold nothing, latest first. They are kept for a while, because their rate must
+// outlive a connection and the operator wants to see refusals.
 type idleAccounts[A any] struct{ list list.List }
 
-// idle is an account's place in such a list.
+// idle is the place of an account in the list.
 type idle struct {
-	place *list.Element // nil: the account holds something
-	since tick.Time     // when that ended
+	place *list.Element // nil if the account holds something
+	since tick.Time     // when it became idle
 }
 
-// update lists an account that holds nothing, and removes one that holds something.
+// update adds an account that holds nothing to the list, and removes one that holds something.
 func (l *idleAccounts[A]) update(a *A, at *idle, empty bool, now tick.Time) {
 	switch {
 	case empty && at.place == nil:
@@ -26,7 +26,7 @@ func (l *idleAccounts[A]) update(a *A, at *idle, empty bool, now tick.Time) {
 	}
 }
 
-// refresh makes an account that is listed the latest.
+// refresh moves a listed account to the front.
 func (l *idleAccounts[A]) refresh(at *idle, now tick.Time) {
 	l.list.MoveToFront(at.place)
 	at.since = now
@@ -37,7 +37,7 @@ func (l *idleAccounts[A]) remove(at *idle) {
 	at.place = nil
 }
 
-// oldest returns the account that has held nothing for the longest time, nil for none.
+// oldest returns the account that has been idle longest, or nil.
 func (l *idleAccounts[A]) oldest() *A {
 	if e := l.list.Back(); e != nil {
 		return e.Value.(*A)

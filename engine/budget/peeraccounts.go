@@ -8,18 +8,18 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// peerAccount is what one peer or one network has.
+// peerAccount counts the connections of a peer or a network.
 type peerAccount struct {
 	key     netip.Prefix
-	net     *peerAccount // of a peer: its network's
+	net     *peerAccount // the account of its network, for a peer
 	n       [stages]int
-	peers   int // of a network: peers with an account
+	peers   int // number of peers with an account, for a network
 	refused uint64
-	rate    *rate.Limiter // of connections begun; nil: not limited
+	rate    *rate.Limiter // of new connections; nil if unlimited
 	idle    idle
 }
 
-// count adds by to what acc and its network have at a stage.
+// count adds by to the connections of acc and its network at a stage.
 func (p *Peers) count(acc *peerAccount, s stage, by int, now tick.Time) {
 	for c := acc; c != nil; c = c.net {
 		c.n[s] += by
@@ -27,13 +27,13 @@ func (p *Peers) count(acc *peerAccount, s stage, by int, now tick.Time) {
 	}
 }
 
-// updateIdle keeps the lists of accounts that hold nothing.
+// updateIdle updates the lists of idle accounts.
 func (p *Peers) updateIdle(c *peerAccount, now tick.Time) {
 	empty := c.n == [stages]int{} && c.peers == 0 && c != &p.rest
 	p.idleOf(c).update(c, &c.idle, empty, now)
 }
 
-// idleOf returns the list in which c is when it holds nothing.
+// idleOf returns the idle list of c's kind.
 func (p *Peers) idleOf(c *peerAccount) *idleAccounts[peerAccount] {
 	if c.net != nil {
 		return &p.idlePeers
@@ -41,9 +41,9 @@ func (p *Peers) idleOf(c *peerAccount) *idleAccounts[peerAccount] {
 	return &p.idleNets
 }
 
-// find returns the account in which a is counted, and makes it when there is room: for a peer among those of
-// its network, for a network among all. Without room its network's counts alone, or that of the rest. It may
-// return one that has nothing, which is then in the list of those.
+// find returns the account in which a is counted, and creates it if there is room: for a peer among those of its
+// network, for a network among all. Without room it returns the account of the network, or the common one. The returned
+// account may hold nothing and then is in the idle list.
 func (p *Peers) find(a netip.Addr, now tick.Time) *peerAccount {
 	p.sweep(now)
 	if c := p.accounts[PeerOf(a)]; c != nil {
@@ -72,7 +72,7 @@ func (p *Peers) find(a netip.Addr, now tick.Time) *peerAccount {
 	return c
 }
 
-// sweep forgets accounts that held nothing for long.
+// sweep forgets accounts that have been idle for long.
 func (p *Peers) sweep(now tick.Time) {
 	for _, l := range []*idleAccounts[peerAccount]{&p.idlePeers, &p.idleNets} {
 		for c := l.oldest(); c != nil && now.Sub(c.idle.since) > PeerIdle; c = l.oldest() {
@@ -81,7 +81,7 @@ func (p *Peers) sweep(now tick.Time) {
 	}
 }
 
-// evict forgets the account of l that has held nothing for the longest time; false: there is none.
+// evict forgets the account of l that has been idle longest. It returns false if there is none.
 func (p *Peers) evict(l *idleAccounts[peerAccount]) bool {
 	c := l.oldest()
 	if c == nil {
@@ -97,8 +97,8 @@ func (p *Peers) evict(l *idleAccounts[peerAccount]) bool {
 	return true
 }
 
-// limits are the peer's or the network's. The rest is all networks together, and has no bound but those of
-// workers and listeners.
+// limits returns the limits of a peer or a network. The common account of all other networks is limited by workers and
+// listeners only.
 func (c *peerAccount) limits(r *PeerRule) PeerLimits {
 	switch {
 	case c.net != nil:
@@ -109,7 +109,7 @@ func (c *peerAccount) limits(r *PeerRule) PeerLimits {
 	return PeerLimits{}
 }
 
-// mayBegin reports whether the rate allows one more connection.
+// mayBegin reports whether the rate allows another connection.
 func (c *peerAccount) mayBegin(perSecond int, now tick.Time) bool {
 	c.rate = adjust(c.rate, perSecond)
 	return c.rate.TokensAt(wallTime(now)) >= 1
@@ -125,11 +125,11 @@ func (c *peerAccount) String() string {
 	return c.key.String()
 }
 
-// Bare is an address as rules and accounts have it: IPv4 as such, and without a zone.
+// Bare returns an address as rules and accounts use it: without a zone, and with IPv4-mapped addresses as IPv4.
 func Bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// PeerOf and networkOf are what is taken for one owner: IPv6 gives each link 2^64 addresses, and each site 2^16 links.
-// Any user of this host can connect from each address of 127.0.0.0/8, which is therefore one peer.
+// PeerOf and networkOf return the prefix that is treated as one owner: IPv6 gives each link 2^64 addresses, and each
+// site 2^16 links. 127.0.0.0/8 is one peer, because any local user can connect from each of its addresses.
 func PeerOf(a netip.Addr) netip.Prefix {
 	switch {
 	case a.Is4() && a.IsLoopback():

@@ -14,22 +14,21 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrPeer is wrapped when a peer has as much as it may have.
+// ErrPeer is wrapped if a peer has reached a limit.
 var ErrPeer = errors.New("peer limit reached")
 
-// PeerLimits are what one peer may have; 0 is no bound.
+// PeerLimits are the limits of one peer. Zero means no limit.
 type PeerLimits struct {
-	HalfOpen    int // handshakes that wait for their third segment; more are answered with SYN cookies
-	Startup     int // connections whose MPA start-up is not done
-	Connections int // of these and of those that are established
-	Rate        int // connections begun in a second
+	HalfOpen    int // half-open handshakes; further SYNs are answered with cookies
+	Startup     int // connections in MPA start-up
+	Connections int // connections in start-up or established
+	Rate        int // new connections per second
 }
 
-// PeerRule is what holds for a peer, which is an IPv4 address or an IPv6 /64, and for its network, an IPv4
-// /24 or an IPv6 /48.
+// PeerRule has the limits of a peer, an IPv4 address or an IPv6 /64, and of its network, an IPv4 /24 or an IPv6 /48.
 type PeerRule struct{ Peer, Network PeerLimits }
 
-// stage is how far a connection is.
+// stage is the state of a connection for accounting.
 type stage int
 
 const (
@@ -39,22 +38,22 @@ const (
 	stages
 )
 
-// Peers counts what peers have, for all workers and devices that share it. Its methods may be called from any
+// Peers counts the connections of peers, for all workers and devices that share it. Its methods may be called from any
 // goroutine.
 type Peers struct {
 	rule func(netip.Addr) PeerRule
 
 	mu        sync.Mutex
 	accounts  map[netip.Prefix]*peerAccount
-	peers     int // accounts of peers, the others are of networks
+	peers     int // number of peer accounts; the others are of networks
 	idlePeers idleAccounts[peerAccount]
 	idleNets  idleAccounts[peerAccount]
-	rest      peerAccount // networks without an account of their own
+	rest      peerAccount // networks without an account
 	refused   uint64
 }
 
-// NewPeers counts by the rule that holds for each address when a connection begins; nil: DefaultPeer and
-// DefaultNetwork for all. The rule must not block.
+// NewPeers returns accounts that apply rule to each address when a connection begins. Nil means DefaultPeer and
+// DefaultNetwork for all. rule must not block.
 func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	if rule == nil {
 		rule = func(netip.Addr) PeerRule { return PeerRule{DefaultPeer, DefaultNetwork} }
@@ -62,21 +61,20 @@ func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	return &Peers{rule: rule, accounts: map[netip.Prefix]*peerAccount{}}
 }
 
-// Charge is one connection that is charged to its peer's account. A nil Charge charges nobody.
+// Charge is one connection, charged to its peer's account. A nil Charge charges no account.
 type Charge struct {
 	p    *Peers
-	a    *peerAccount // the peer's, or else the network's
+	a    *peerAccount // the peer's, or its network's
 	at   stage
 	over bool
 }
 
-// Begin counts one more connection that a opened, which is in start-up.
+// Begin counts a connection opened by a, which is in start-up.
 func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.charge(a, startup, now)
 }
 
-// Dial counts a connection that this host opens to a. It counts as established at once: its start-up is no cost that a
-// peer causes.
+// Dial counts a connection that this host opens to a, as established: its start-up is not a cost caused by the peer.
 func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.charge(a, established, now)
 }
@@ -93,7 +91,7 @@ func (p *Peers) charge(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
 	return &Charge{p: p, a: acc, at: s}, nil
 }
 
-// check refuses a connection that is too much for its peer or its network, and takes it from their rates otherwise.
+// check refuses a connection beyond the limits of its peer or network, and otherwise charges it to their rates.
 func (p *Peers) check(acc *peerAccount, s stage, r *PeerRule, now tick.Time) error {
 	for c := acc; c != nil; c = c.net {
 		l := c.limits(r)
@@ -123,7 +121,7 @@ func (p *Peers) refuse(acc, full *peerAccount, what string, limit int) error {
 		ErrPeer, full, limit, what)
 }
 
-// Established says that the start-up of a connection is done.
+// Established moves the connection from start-up to established.
 func (ch *Charge) Established() {
 	if ch == nil {
 		return
@@ -139,7 +137,7 @@ func (ch *Charge) Established() {
 	}
 }
 
-// End says that a connection is gone. Further calls do nothing.
+// End removes the connection. Further calls do nothing.
 func (ch *Charge) End(now tick.Time) {
 	if ch == nil {
 		return
@@ -152,7 +150,7 @@ func (ch *Charge) End(now tick.Time) {
 	}
 }
 
-// BeginHalfOpen counts a half-open connection with a. It returns false, and counts nothing, if there are enough.
+// BeginHalfOpen counts a half-open connection of a. It returns false, and counts nothing, at the limit.
 func (p *Peers) BeginHalfOpen(a netip.Addr, now tick.Time) bool {
 	r := p.rule(Bare(a))
 	p.mu.Lock()
@@ -167,12 +165,12 @@ func (p *Peers) BeginHalfOpen(a netip.Addr, now tick.Time) bool {
 	return true
 }
 
-// EndHalfOpen ends the count of a half-open connection with a, which was established or forgotten.
+// EndHalfOpen removes a half-open connection of a that was established or forgotten.
 func (p *Peers) EndHalfOpen(a netip.Addr, now tick.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range []netip.Prefix{PeerOf(Bare(a)), networkOf(Bare(a))} {
-		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else that account was made later
+		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // otherwise the account was created later
 			p.count(acc, halfOpen, -1, now)
 			return
 		}
@@ -182,15 +180,15 @@ func (p *Peers) EndHalfOpen(a netip.Addr, now tick.Time) {
 	}
 }
 
-// PeerState is one account.
+// PeerState is the state of one account.
 type PeerState struct {
-	Prefix                         netip.Prefix // invalid: all networks without an account
+	Prefix                         netip.Prefix // invalid for all networks without an account
 	HalfOpen, Startup, Established int
 	Refused                        uint64
 }
 
-// State returns at most MaxPeersShown accounts, those with the most connections first, and how many
-// connections were refused so far.
+// State returns at most MaxPeersShown accounts, those with the most connections first, and the number of refused
+// connections.
 func (p *Peers) State() (list []PeerState, refused uint64) {
 	p.mu.Lock()
 	add := func(c *peerAccount) {
@@ -216,8 +214,8 @@ func (p *Peers) State() (list []PeerState, refused uint64) {
 	return list[:min(len(list), MaxPeersShown)], refused
 }
 
-// adjust returns a limiter of perSecond, of which a second's worth may come at once; nil for 0, which is no limit. It
-// is l as long as the rate stays the same.
+// adjust returns a limiter of perSecond events with bursts of one second's worth, or nil for 0, which means no limit.
+// It returns l if the rate is unchanged.
 func adjust(l *rate.Limiter, perSecond int) *rate.Limiter {
 	switch {
 	case perSecond == 0:
@@ -228,5 +226,5 @@ func adjust(l *rate.Limiter, perSecond int) *rate.Limiter {
 	return l
 }
 
-// wallTime is a time of the caller's clock as package rate takes it.
+// wallTime converts a time of the caller's clock for package rate.
 func wallTime(t tick.Time) time.Time { return time.Unix(0, int64(t)) }

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Snapshots makes the snapshots for the programs of one holder: one at a time, which all who asked before it was
-// begun share, at most every snapshotEvery, and for at most 1/snapshotShare of the time.
+// Snapshots makes the snapshots for the programs of one holder: one at a time, at most one per snapshotEvery, and at
+// most for 1/snapshotShare of the time. All programs that asked before it was begun share it.
 type Snapshots struct {
-	turn  chan struct{} // of the goroutine that makes one; guards the fields below
-	begun time.Time     // the last one
-	next  time.Time     // not before
-	body  []byte        // its encoding, while somebody waits
+	turn  chan struct{} // held by the goroutine that makes a snapshot; guards the fields below
+	begun time.Time     // when the last one was begun
+	next  time.Time     // earliest time of the next one
+	body  []byte        // encoded snapshot, while a program waits for it
 
 	mu      sync.Mutex
-	waiting int // programs that asked and have no answer
+	waiting int // programs that wait for an answer
 }
 
 func newSnapshots() Snapshots { return Snapshots{turn: make(chan struct{}, 1)} }
 
-// Ask counts a program that asks for a snapshot. It calls done when it has the answer.
+// Ask counts a program that asks for a snapshot. The program calls done when it has the answer.
 func (s *Snapshots) Ask() (done func()) {
 	s.mu.Lock()
 	s.waiting++
@@ -28,16 +28,16 @@ func (s *Snapshots) Ask() (done func()) {
 	return s.answered
 }
 
-// answered forgets a snapshot for which no program waits any more.
+// answered drops a snapshot for which no program waits any more.
 func (s *Snapshots) answered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting--; s.waiting == 0 {
-		s.body = nil // nobody else has the turn
+		s.body = nil // no other goroutine has the turn
 	}
 }
 
-// Snapshot returns a snapshot that was begun after asked; encode makes one.
+// Snapshot returns a snapshot that was begun after asked. encode makes one.
 func (s *Snapshots) Snapshot(ctx context.Context, asked time.Time, encode func() []byte) ([]byte,
 	error) {
 	select {

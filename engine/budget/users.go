@@ -1,4 +1,4 @@
-// Package budget counts what users, tenants and peers hold, and refuses what exceeds their limits.
+// Package budget counts the resources that users, tenants and peers hold, and refuses requests beyond their limits.
 package budget
 
 import (
@@ -16,11 +16,11 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Holder identifies an account: a user of this host with its subordinate uids, a tenant, whose programs count
-// together, or the operator.
+// Holder identifies an account: a user of this host with its subordinate UIDs, a tenant with all its programs, or the
+// operator.
 type Holder struct {
-	UID      uint32 // 0 of a tenant
-	Tenant   string // empty: it is a user
+	UID      uint32 // 0 for a tenant
+	Tenant   string // empty for a user
 	Operator bool
 }
 
@@ -34,10 +34,10 @@ func (h Holder) String() string {
 	return fmt.Sprintf("user %d", h.UID)
 }
 
-// TenantTable names the [[user]] table whose limits hold for each tenant.
+// TenantTable is the name of the [[user]] table with the limits of each tenant.
 const TenantTable = "tenants"
 
-// table names the [[user]] table of other limits in errors.
+// table returns the [[user]] table that can raise the holder's limits, for errors.
 func (h Holder) table() string {
 	if h.Tenant != "" {
 		return fmt.Sprintf("each tenant a [[user]] table named %q", TenantTable)
@@ -45,41 +45,40 @@ func (h Holder) table() string {
 	return "the user a [[user]] table"
 }
 
-// Limits are the limits of one holder, by kinds that have a key in [limits].
+// Limits are the limits of one holder, for kinds with a key in [limits].
 type Limits interface{ Of(Kind) int64 }
 
-// Users are the accounts of all users and tenants, and of the operator. An account that holds nothing is forgotten
-// after UserIdle. Its methods may be called from any goroutine.
+// Users has the accounts of all users, tenants and the operator. Accounts that hold nothing are forgotten after
+// UserIdle. Its methods may be called from any goroutine.
 type Users struct {
 	now        func() tick.Time
 	processors int
-	operator   *Account      // without bounds, and in no table
-	pumps      chan struct{} // holds one value for each pump that is at work
+	operator   *Account      // without limits, and in no table
+	pumps      chan struct{} // one value for each active pump
 
-	mu          sync.Mutex // guards everything below, and the fields of each account
+	mu          sync.Mutex // guards all fields below, and those of accounts
 	accounts    map[Holder]*Account
 	idle        idleAccounts[Account]
-	shared      Amounts // that all users may have together; 0: there is no bound
-	tenantShare Amounts // that each tenant may have; 0: there is no bound but its limits
-	inUse       Amounts // that all users have together
+	shared      Amounts // maximum for all users together; 0: no bound
+	tenantShare Amounts // maximum for each tenant; 0: only its limits
+	inUse       Amounts // used by all users together
 }
 
-// Account is what one holder has.
+// Account is the account of one holder.
 type Account struct {
 	Holder
 	Snapshots Snapshots // for programs of the holder
 
 	users   *Users
 	used    Amounts
-	refused Amounts       // how often a limit was in the way
-	pace    *rate.Limiter // of connections that it opens; nil: not limited
+	refused Amounts       // refusals, by kind
+	pace    *rate.Limiter // of new connections; nil if unlimited
 	idle    idle
-	// pumps holds one value for each of its pumps that are at work, on half of the processors at most.
+	// pumps has one value for each active pump of the holder, on at most half of the CPUs.
 	pumps chan struct{}
 }
 
-// NewUsers returns accounts without bounds. At most processors pumps are at work at a time; now is a clock that never
-// runs backwards.
+// NewUsers returns accounts without bounds. At most processors pumps are active at a time. now is a monotonic clock.
 func NewUsers(processors int, now func() tick.Time) *Users {
 	u := &Users{now: now, processors: processors, accounts: map[Holder]*Account{},
 		pumps: make(chan struct{}, processors)}
@@ -92,22 +91,22 @@ func (u *Users) newAccount(h Holder) *Account {
 		pumps: make(chan struct{}, max(1, u.processors/2))}
 }
 
-// Bounds is what users and tenants divide among themselves.
+// Bounds are the amounts that users and tenants share.
 type Bounds struct {
-	Host     Amounts // 0: the host sets no bound
-	Sessions int     // of all users; tenants have places of their own
+	Host     Amounts // 0: no bound
+	Sessions int     // for all users; tenants have their own
 	Tenants  int
-	Tenant   Amounts // the limits of each tenant
+	Tenant   Amounts // limits of each tenant
 }
 
 // Shortage is a kind of which tenants get less than their limits.
 type Shortage struct {
 	Kind Kind
-	Each int64 // what each tenant gets
+	Each int64 // amount for each tenant
 }
 
-// SetBounds divides what the host has between users and tenants. Tenants are promised the same; users share what is
-// left. It returns the kinds of which the host has not enough for all tenants.
+// SetBounds divides the host's resources between users and tenants. All tenants get the same guarantee, and users share
+// the rest. It returns the kinds of which the host has too little for all tenants.
 func (u *Users) SetBounds(b Bounds) (short []Shortage) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -126,7 +125,7 @@ func (u *Users) SetBounds(b Bounds) (short []Shortage) {
 	return short
 }
 
-// Enter returns the account of a holder, in which it has reserved what it wants.
+// Enter returns the account of a holder, after reserving amounts in it.
 func (u *Users) Enter(h Holder, l Limits, want Amounts) (*Account, error) {
 	if h.Operator {
 		return u.operator, u.operator.Reserve(l, want)
@@ -141,15 +140,15 @@ func (u *Users) Enter(h Holder, l Limits, want Amounts) (*Account, error) {
 	return a, a.reserve(l, want)
 }
 
-// OperatorSessions returns how many sessions of the operator there are.
+// OperatorSessions returns the number of the operator's sessions.
 func (u *Users) OperatorSessions() int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.operator.used[Sessions]
 }
 
-// Reserve counts what a holder wants more, all of it or nothing. The error names the limit that is in the way, and
-// what raises it. Nothing bounds the operator.
+// Reserve reserves more for a holder, all or nothing. The error names the exceeded limit and how to raise it. The
+// operator has no limits.
 func (a *Account) Reserve(l Limits, want Amounts) error {
 	a.users.mu.Lock()
 	defer a.users.mu.Unlock()
@@ -172,7 +171,7 @@ func (a *Account) reserve(l Limits, want Amounts) error {
 	return nil
 }
 
-// check returns an error that says why the account may not have n more of kind k, or nil.
+// check returns an error if the account may not have n more of kind k.
 func (a *Account) check(l Limits, k Kind, n int64) error {
 	if k < Limited {
 		if limit := l.Of(k); n < 0 || n > limit-a.used[k] {
@@ -196,7 +195,7 @@ func (a *Account) check(l Limits, k Kind, n int64) error {
 	return nil
 }
 
-// format is n of a kind as text, with a unit for memory.
+// format formats n of a kind, with a unit for memory.
 func (k Kind) format(n int64) string {
 	if (k == Memory || k == DaemonMemory) && n >= 0 {
 		return plain.Size(uint64(n))
@@ -214,18 +213,18 @@ var remedies = [Kinds]string{
 		"limits.daemon_memory for the largest user: xwarp resource show user",
 }
 
-// Remedy says what gives users larger shares of a kind; empty for kinds that they do not share.
+// Remedy says how to raise users' shares of a kind. It is empty for kinds that are not shared.
 func (k Kind) Remedy() string { return remedies[k] }
 
-// Most returns how much of kind k, which has a key in [limits], the account may have.
+// Most returns the maximum of kind k, which has a key in [limits], for the account.
 func (a *Account) Most(l Limits, k Kind) int64 {
 	a.users.mu.Lock()
 	defer a.users.mu.Unlock()
 	return min(l.Of(k), a.share(k))
 }
 
-// share returns how much of kind k the account may have: its share of an amount that all holders take from, and
-// math.MaxInt64 if that has no bound. It is called with the mutex of all accounts held.
+// share returns the account's share of kind k, or math.MaxInt64 if it is not bounded. It is called with the mutex of
+// all accounts held.
 func (a *Account) share(k Kind) int64 {
 	bound := a.users.shared[k]
 	switch {
@@ -236,13 +235,13 @@ func (a *Account) share(k Kind) int64 {
 	}
 	others := a.users.inUse[k] - a.used[k]
 	share := Share(bound, others)
-	if k == Sessions && a.UID == 0 { // root may exceed the configured number by RootSessions
+	if k == Sessions && a.UID == 0 { // root may exceed the limit by RootSessions
 		share = max(share, min(RootSessions, bound+RootSessions-others))
 	}
 	return share
 }
 
-// Release gives back what was reserved.
+// Release releases reserved amounts.
 func (a *Account) Release(gone Amounts) {
 	a.users.mu.Lock()
 	defer a.users.mu.Unlock()
@@ -250,7 +249,7 @@ func (a *Account) Release(gone Amounts) {
 	a.users.updateIdle(a)
 }
 
-// add adds the amounts, times sign, to the account and to the sum of all users.
+// add adds sign times the amounts to the account and to the sum of all users.
 func (a *Account) add(amounts *Amounts, sign int64) {
 	for k, n := range amounts {
 		a.used[k] += sign * n
@@ -260,8 +259,7 @@ func (a *Account) add(amounts *Amounts, sign int64) {
 	}
 }
 
-// updateIdle updates the list of idle accounts after the account a has changed, and forgets accounts. It is called with
-// mu held.
+// updateIdle updates the idle list after a change of account a, and forgets accounts. It is called with mu held.
 func (u *Users) updateIdle(a *Account) {
 	if a.Operator {
 		return
@@ -270,7 +268,7 @@ func (u *Users) updateIdle(a *Account) {
 	u.expire()
 }
 
-// expire forgets accounts that have held nothing for long, or for which there is no room. It is called with mu held.
+// expire forgets accounts that have been idle too long or exceed the list. It is called with mu held.
 func (u *Users) expire() {
 	now := u.now()
 	for a := u.idle.oldest(); a != nil; a = u.idle.oldest() {
@@ -282,8 +280,8 @@ func (u *Users) expire() {
 	}
 }
 
-// WaitTurn waits until the account may open one more connection. perSecond is the rate, which a reload may have
-// changed; the connections of one second may be opened at once.
+// WaitTurn waits until the account may open another connection. perSecond is the rate, which a reload may have changed;
+// bursts of one second's worth are allowed.
 func (a *Account) WaitTurn(ctx context.Context, perSecond int) error {
 	a.users.mu.Lock()
 	a.pace = adjust(a.pace, perSecond)
@@ -298,8 +296,8 @@ func (a *Account) WaitTurn(ctx context.Context, perSecond int) error {
 	return nil
 }
 
-// EnterPump waits until few enough pumps of the same holder, and of all, are at work. Those that wait have their turns
-// in the order in which they came.
+// EnterPump waits until few enough pumps of the holder, and of all holders, are active. Waiting pumps get their turn in
+// order of arrival.
 func (a *Account) EnterPump() {
 	a.pumps <- struct{}{}
 	a.users.pumps <- struct{}{}
@@ -311,13 +309,13 @@ func (a *Account) LeavePump() {
 	<-a.pumps
 }
 
-// AccountState is one account.
+// AccountState is the state of one account.
 type AccountState struct {
 	Holder
 	Used, Limit, Refused Amounts
 }
 
-// State returns the accounts of the holders that see selects, users before tenants.
+// State returns the accounts selected by see, users before tenants.
 func (u *Users) State(limits func(Holder) Limits, see func(Holder) bool) (list []AccountState) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
