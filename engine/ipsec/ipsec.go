@@ -1,6 +1,6 @@
-// Package ipsec gives a Stack the security associations that package xfrm takes from the kernel: which connections are
-// protected, which SA they send with, and when the IKE daemon is asked for another one. Hosts talk to each other
-// directly: in tunnel mode the outer addresses are those of the connections.
+// Package ipsec applies the security associations that package xfrm gets from the kernel to a Stack: which connections
+// are protected, which SA they send with, and when to ask the IKE daemon for another one. Hosts communicate directly:
+// in tunnel mode the outer addresses are those of the connections.
 package ipsec
 
 import (
@@ -21,12 +21,12 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Rule says whether connections are protected. The first rule that matches decides.
+// Rule says whether connections are protected. The first match applies.
 type Rule struct {
-	Remote []netip.Prefix // of the peer; none: all
-	Ports  []uint16       // of either end; none: all
+	Remote []netip.Prefix // prefixes of the peer; none: all
+	Ports  []uint16       // ports of either end; none: all
 	Mode   esp.Mode
-	Clear  bool // connections are in the clear
+	Clear  bool // do not protect
 }
 
 func (r *Rule) isFor(remote netip.Addr) bool {
@@ -45,54 +45,54 @@ type Kernel interface {
 	Account(sa *xfrm.SA, packets, bytes uint64) error
 }
 
-// Steering tells the host's packet filter which SAs are the engine's. bpf.Steering is one.
+// Steering tells the host's packet filter which SAs belong to the engine. bpf.Steering implements it.
 type Steering interface {
 	AddSA(dst, src netip.Addr, spi uint32) error
 	RemoveSA(dst, src netip.Addr, spi uint32) error
 }
 
-// Config describes a Manager.
+// Config configures a Manager.
 type Config struct {
 	Rules []Rule
-	// Owns reports whether the Stack has the connections and SAs between two hosts. Nil: it has all.
+	// Owns reports whether the Stack has the connections and SAs between two hosts. Nil means that it has all.
 	Owns     func(local, remote netip.Addr) bool
-	Window   int // anti-replay window in packets, if it is larger than the IKE daemon's [esp.DefaultWindow]
+	Window   int // minimum anti-replay window in packets; the IKE daemon's may be larger [esp.DefaultWindow]
 	Kernel   Kernel
 	Steering Steering
-	Random   func() uint64 // unpredictable: masks of IVs
-	// Wake has Expire called soon, on the thread of the Stack. Nil: its owner asks for Deadline.
+	Random   func() uint64 // unpredictable, for masks of IVs
+	// Wake requests a call of Expire soon, on the thread of the Stack. Nil means that the owner uses Deadline.
 	Wake func()
-	// Ask runs f, which makes a system call, on another thread. Nil is a new goroutine.
+	// Ask runs f, which makes a system call, on another thread. Nil means a new goroutine.
 	Ask func(f func())
-	// Failed, when set, is notified of requests that failed, by any goroutine.
+	// Failed, if set, is called with failed requests, on any goroutine.
 	Failed func(error)
 	Log    *slog.Logger
 }
 
-// Manager is the stack.IPsec of one Stack, on whose thread all methods are called.
+// Manager is the stack.IPsec of one Stack. All methods are called on the thread of the Stack.
 type Manager struct {
 	cfg      Config
 	stack    *stack.Stack
 	flows    map[flowKey]*flow
-	known    map[*stack.Flow]*flow // the same, by the Flow of the Stack
+	known    map[*stack.Flow]*flow // the same flows, by Flow of the Stack
 	policies []*xfrm.Policy
-	outs     map[*xfrm.SA]*outbound // each SA gets one esp.Out, ever: another would count from 1 again
+	outs     map[*xfrm.SA]*outbound // each SA ever gets one esp.Out only, because another would count from 1 again
 	ins      map[*xfrm.SA]*inbound
-	refused  map[*xfrm.SA]bool // said so in the log
-	due      tick.Time         // of accounting
-	state    *xfrm.State       // of the last Update
-	total    Stats             // without what the present SAs count
+	refused  map[*xfrm.SA]bool // already logged
+	due      tick.Time         // next accounting
+	state    *xfrm.State       // as of the last Update
+	total    Stats             // without the counters of present SAs
 }
 
-// flowKey is what SAs are for: two hosts, the mode, for rules and a reload can have both, and the ports of the IKE
-// daemon's policies. An SA carries no connection that its policies are not for (RFC 4301, 5.2).
+// flowKey identifies SAs: by the two hosts, the mode, since rules and a reload can use both, and the ports of the IKE
+// daemon's policies. An SA only carries connections that match its policies (RFC 4301, 5.2).
 type flowKey struct {
 	local, remote ip.Addr
 	mode          esp.Mode
 	ports         portPair
 }
 
-// portPair is the ports of a policy, and names a group of policies by its least.
+// portPair has the ports of a policy. The least pair of a group of policies names the group.
 type portPair struct{ local, remote xfrm.Ports }
 
 func (a portPair) compare(b portPair) int {
@@ -101,7 +101,7 @@ func (a portPair) compare(b portPair) int {
 }
 
 // portsOf returns the least ports of the policies between two hosts that share SAs with p: those with its ReqID, which
-// may be another one when the IKE daemon starts again.
+// may change when the IKE daemon restarts.
 func (m *Manager) portsOf(p *xfrm.Policy, local, remote netip.Addr) portPair {
 	least := portPair{p.LocalPort, p.RemotePort}
 	for _, q := range m.policies {
@@ -114,7 +114,7 @@ func (m *Manager) portsOf(p *xfrm.Policy, local, remote netip.Addr) portPair {
 	return least
 }
 
-// keyOf returns the key of a connection that r protects, and whether a policy is for it.
+// keyOf returns the key of a connection protected by r, and whether a policy matches it.
 func (m *Manager) keyOf(r *Rule, t *tcp.Tuple) (k flowKey, covered bool) {
 	k = flowKey{local: t.Local, remote: t.Remote, mode: r.Mode}
 	local := netip.AddrPortFrom(addrOf(t.Local), t.LocalPort)
@@ -140,11 +140,11 @@ func (m *Manager) keyOfSA(sa *xfrm.SA, local, remote netip.Addr) (k flowKey, use
 	return k, false
 }
 
-// flow is a stack.Flow with what is needed to ask for its SAs.
+// flow is a stack.Flow with the data to request its SAs.
 type flow struct {
 	stack.Flow
-	current *xfrm.SA // that it sends with; nil: none
-	wants   bool     // packets wait
+	current *xfrm.SA // that it sends with; nil if none
+	wants   bool     // packets are waiting
 	retry   tick.Time
 	pause   tick.Duration
 }
@@ -152,8 +152,8 @@ type flow struct {
 type outbound struct {
 	esp   *esp.Out
 	flow  *flow
-	asked bool // for a successor
-	spent bool // its hard limit is reached
+	asked bool // a successor was requested
+	spent bool // the hard limit was reached
 }
 
 type inbound struct {
@@ -162,7 +162,7 @@ type inbound struct {
 	asked bool
 }
 
-// New returns a Manager, which is to be given to stack.New and then the Stack by Use.
+// New returns a Manager. Pass it to stack.New, then call Use with the Stack.
 func New(cfg Config) *Manager {
 	if cfg.Window == 0 {
 		cfg.Window = esp.DefaultWindow
@@ -181,10 +181,10 @@ func New(cfg Config) *Manager {
 		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
 }
 
-// Use says whose SAs the Manager manages.
+// Use sets the Stack whose SAs the Manager manages.
 func (m *Manager) Use(s *stack.Stack) { m.stack = s }
 
-// rule returns the rule for a connection, nil for one in the clear.
+// rule returns the rule for a connection, or nil if it is not protected.
 func (m *Manager) rule(t *tcp.Tuple) *Rule {
 	remote := addrOf(t.Remote)
 	for i := range m.cfg.Rules {
@@ -199,8 +199,8 @@ func (m *Manager) rule(t *tcp.Tuple) *Rule {
 	return nil
 }
 
-// Flow implements stack.IPsec. A flow of hosts that no SA and no Prepare named is one that never sends: a flood of
-// segments in the clear makes none.
+// Flow implements stack.IPsec. For hosts without SA and Prepare it returns a flow that never sends, so that a flood of
+// segments in the clear creates no flows.
 func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	r := m.rule(t)
 	if r == nil {
@@ -213,13 +213,13 @@ func (m *Manager) Flow(t *tcp.Tuple) *stack.Flow {
 	return flowWithoutSAs(r.Mode, t)
 }
 
-// flowWithoutSAs returns the flow of a connection before it has SAs.
+// flowWithoutSAs returns the flow of a connection that has no SAs yet.
 func flowWithoutSAs(mode esp.Mode, t *tcp.Tuple) *stack.Flow {
 	return &stack.Flow{Shape: esp.Shape{Mode: mode, OuterV6: !t.Remote.Is4()}, Local: t.Local,
 		Remote: t.Remote}
 }
 
-// Prepare implements stack.IPsec: from now on t has a flow.
+// Prepare implements stack.IPsec. It creates the flow of t.
 func (m *Manager) Prepare(t *tcp.Tuple) {
 	if r := m.rule(t); r != nil {
 		k, _ := m.keyOf(r, t)
@@ -250,7 +250,7 @@ func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 		}
 		return
 	}
-	if o := m.outs[sa]; o != nil { // it has no packet left
+	if o := m.outs[sa]; o != nil { // no packet is left in it
 		f.current, o.spent = nil, true
 		m.expire(sa, true)
 	}
@@ -260,7 +260,7 @@ func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 	}
 }
 
-// expire tells the IKE daemon that a limit of an SA is reached.
+// expire tells the IKE daemon that an SA reached a limit.
 func (m *Manager) expire(sa *xfrm.SA, hard bool) {
 	m.ask(func() error { return m.cfg.Kernel.Expire(sa, hard) })
 }
@@ -277,7 +277,7 @@ func (m *Manager) ask(f func() error) {
 	})
 }
 
-// Update takes the policies and SAs that the kernel has.
+// Update applies the policies and SAs of the kernel.
 func (m *Manager) Update(s *xfrm.State) {
 	changed := !slices.Equal(m.policies, s.Policies)
 	m.state, m.policies = s, s.Policies
@@ -327,7 +327,7 @@ func (m *Manager) Update(s *xfrm.State) {
 	}
 }
 
-// Close forgets the keys of all SAs. The thread of the Stack has ended.
+// Close wipes the keys of all SAs. The thread of the Stack must have ended.
 func (m *Manager) Close() {
 	for _, in := range m.ins {
 		in.esp.Wipe()
@@ -337,8 +337,8 @@ func (m *Manager) Close() {
 	}
 }
 
-// regroup gives connections and SAs the flows that the present policies ask for (RFC 4301, 4.4.1: no entry of a cache
-// outlives a change of the policies). A connection that no policy is for any more keeps its SAs (RFC 5044, 9.4).
+// regroup moves connections and SAs to the flows of the current policies (RFC 4301, 4.4.1: cache entries must not
+// outlive policy changes). A connection that no policy matches any more keeps its SAs (RFC 5044, 9.4).
 func (m *Manager) regroup() {
 	for sa, in := range m.ins {
 		if f := m.flowFor(sa, sa.Dst, sa.Src); f != nil && &f.Flow != in.flow {
@@ -361,7 +361,7 @@ func (m *Manager) regroup() {
 	}
 }
 
-// keys returns the keys of all flows in an order that does not change, so that a simulation can be repeated.
+// keys returns the keys of all flows in a fixed order, so that a simulation can be repeated.
 func (m *Manager) keys() []flowKey {
 	return slices.SortedFunc(maps.Keys(m.flows), func(a, b flowKey) int {
 		return cmp.Or(bytes.Compare(a.local[:], b.local[:]),
@@ -376,7 +376,7 @@ func (m *Manager) steer(what string, err error) {
 	}
 }
 
-// flowFor returns the flow of an SA, nil when it is of no use here.
+// flowFor returns the flow of an SA, or nil if the SA is not usable here.
 func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	if !m.cfg.Owns(local, remote) {
 		return nil
@@ -400,7 +400,7 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 			other = r
 		}
 	}
-	// What is left of connections that were protected before the rules changed ends protected.
+	// Connections that were protected before the rules changed stay protected until they end.
 	if f := m.flows[key]; f != nil {
 		return f
 	}
@@ -429,7 +429,7 @@ func (m *Manager) addIn(sa *xfrm.SA) {
 	m.ins[sa] = &inbound{esp: in, flow: &f.Flow}
 }
 
-// sendWith has f send with sa from now on, nil for none.
+// sendWith makes f send with sa, or with none if sa is nil.
 func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 	o := m.outs[sa]
 	if o != nil && o.spent {
@@ -448,7 +448,7 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 			m.steer("send", fmt.Errorf("%v: %w", sa, err))
 			return
 		}
-		// Only ICMP errors are lost without the claim.
+		// Without the claim only ICMP errors are lost.
 		m.steer("claim", m.cfg.Steering.AddSA(sa.Dst, sa.Src, sa.SPI))
 		o = &outbound{esp: out}
 		m.outs[sa] = o
@@ -460,14 +460,14 @@ func (m *Manager) sendWith(f *flow, sa *xfrm.SA) {
 	m.stack.SetOut(&f.Flow, o.esp)
 }
 
-// Times between requests for an SA while packets wait, and between reports of use.
+// Intervals of requests for an SA while packets wait, and of usage reports.
 const (
 	firstRetry = tick.Second
 	maxRetry   = 30 * tick.Second
 	accounting = 10 * tick.Second
 )
 
-// Deadline returns when Expire is to be called.
+// Deadline returns when Expire must be called next.
 func (m *Manager) Deadline() tick.Time {
 	d := m.due
 	for _, f := range m.flows {
@@ -478,7 +478,7 @@ func (m *Manager) Deadline() tick.Time {
 	return d
 }
 
-// Expire asks for SAs that packets wait for, and tells the kernel how much the others carried.
+// Expire requests SAs for which packets wait, and reports the usage of the others to the kernel.
 func (m *Manager) Expire(now tick.Time) {
 	var used map[*stack.Flow]bool
 	for p, f := range m.flows {
@@ -486,9 +486,9 @@ func (m *Manager) Expire(now tick.Time) {
 			if used == nil {
 				used = m.usedFlows()
 			}
-			if !used[&f.Flow] { // whoever waited gave up
+			if !used[&f.Flow] { // the waiting connections gave up
 				f.wants = false
-				m.stack.SetOut(&f.Flow, nil) // the next packet asks again
+				m.stack.SetOut(&f.Flow, nil) // the next packet requests it again
 				continue
 			}
 			f.retry, f.pause = now.Add(f.pause), min(2*f.pause, maxRetry)
@@ -515,7 +515,7 @@ func (m *Manager) Expire(now tick.Time) {
 	}
 }
 
-// errNoPolicy says that the IKE daemon has nothing for connections that wait.
+// errNoPolicy says that the IKE daemon has no policy for waiting connections.
 var errNoPolicy = errors.New("no policy of the IKE daemon is for this peer, or none for its ports: " +
 	"add a CHILD_SA with this mode, the engine's if_id and start_action = trap, whose local_ts and " +
 	"remote_ts have the ports or none")

@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// SetRules replaces the rules. Connections that the new rules protect in another way end: their peers get RST as the
-// old rules have it. SetRules returns the number of these connections.
+// SetRules replaces the rules. It closes connections whose protection changes; their peers get an RST protected by the
+// old rules. It returns the number of these connections.
 func (m *Manager) SetRules(rules []Rule, now tick.Time) (ended int) {
 	m.cfg.Rules = rules
 	var others []*stack.Endpoint
@@ -22,17 +22,17 @@ func (m *Manager) SetRules(rules []Rule, now tick.Time) (ended int) {
 	for _, e := range others {
 		e.Abort(now)
 	}
-	for sa := range m.refused { // the reason may be gone
+	for sa := range m.refused { // the reason may no longer apply
 		delete(m.refused, sa)
 	}
 	m.Update(m.state)
 	return len(others)
 }
 
-// maxIdleFlows is the number of flows that may be kept without use. A flow takes some 200 bytes.
+// maxIdleFlows is the number of unused flows to keep. A flow takes some 200 bytes.
 const maxIdleFlows = 1024
 
-// forgetIdle forgets the flows without SA and connection when there are too many.
+// forgetIdle forgets flows without SA and connection beyond maxIdleFlows.
 func (m *Manager) forgetIdle() {
 	if len(m.flows) <= maxIdleFlows {
 		return
@@ -56,8 +56,8 @@ func (m *Manager) usedFlows() map[*stack.Flow]bool {
 	return used
 }
 
-// Protected returns the prefixes of peers of which every connection must be protected: true, or need not be: false.
-// The longest prefix that holds an address counts. Rules for some ports are left to the Stack, which knows them.
+// Protected returns the prefixes of peers, with true if every connection must be protected, and false if not. The
+// longest matching prefix applies. Rules for some ports are left to the Stack, which knows the ports.
 func Protected(rules []Rule) map[netip.Prefix]bool {
 	prefixes := map[netip.Prefix]bool{
 		netip.MustParsePrefix("0.0.0.0/0"): false, netip.MustParsePrefix("::/0"): false}
@@ -82,7 +82,7 @@ func Protected(rules []Rule) map[netip.Prefix]bool {
 	return prefixes
 }
 
-// holds reports whether r is for all addresses of p.
+// holds reports whether r matches all addresses of p.
 func (r *Rule) holds(p netip.Prefix) bool {
 	for _, q := range r.Remote {
 		if q.Bits() <= p.Bits() && q.Contains(p.Addr()) {

@@ -12,16 +12,16 @@ import (
 // Stats are the counters of a Manager.
 type Stats struct {
 	PacketsIn  uint64
-	BytesIn    uint64 // of payloads, as in SAs' limits
+	BytesIn    uint64 // payload bytes, as in limits of SAs
 	PacketsOut uint64
 	BytesOut   uint64
-	Replayed   uint64 // packets that were received before, or are left of the anti-replay window
+	Replayed   uint64 // replayed packets, or left of the anti-replay window
 	Forged     uint64 // packets with a wrong integrity check value
-	Malformed  uint64 // packets with a length, padding or next header that cannot be
+	Malformed  uint64 // packets with an invalid length, padding or next header
 	Expired    uint64 // packets beyond the hard limit of their SA
-	Dummy      uint64 // packets that only hide how much traffic there is (RFC 4303, 2.6)
-	Rekeys     uint64 // times that another SA took over sending from one
-	Requests   uint64 // to the IKE daemon, for a first SA
+	Dummy      uint64 // dummy packets (RFC 4303, 2.6)
+	Rekeys     uint64 // times that sending moved to another SA
+	Requests   uint64 // requests to the IKE daemon for a first SA
 }
 
 func (s *Stats) addIn(in *esp.In) {
@@ -80,7 +80,7 @@ type Association struct {
 	Local, Remote netip.Addr
 	SPI           uint32
 	Outbound      bool
-	Sending       bool // new packets leave by it
+	Sending       bool // used for new packets
 	Mode          esp.Mode
 	KeyBits       int
 	ESN           bool
@@ -95,10 +95,10 @@ func describe(sa *xfrm.SA) Association {
 		KeyBits: (len(sa.Keymat) - saltLen) * 8}
 }
 
-// saltLen is the length of the salt behind the key (RFC 4106, 8.1).
+// saltLen is the length of the salt after the key (RFC 4106, 8.1).
 const saltLen = 4
 
-// Associations returns the SAs in use by peer, direction and SPI.
+// Associations returns the SAs in use, sorted by peer, direction and SPI.
 func (m *Manager) Associations() (list []Association) {
 	for sa, in := range m.ins {
 		a := describe(sa)

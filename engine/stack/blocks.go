@@ -8,24 +8,24 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// block is segments that were polled and not sent: a run that may leave as one block of segmentation offload.
+// block is a run of segments that were polled but not sent, and may be sent as one block of segmentation offload.
 type block struct {
-	mem         []byte       // for the block, nil: only frames can be sent
-	slots       []ring.TxBuf // for segments that leave as frames
-	first       tcp.Out      // the first segment
-	n           int          // segments
-	maxSegments int          // that fit
-	least       int          // that are worth a block
-	size        int          // bytes of payload of each, but for the last
-	last        int          // of the last, which ends the run when it is shorter
-	flags       wire.Flags   // of the last
+	mem         []byte       // for the block; nil if only frames can be sent
+	slots       []ring.TxBuf // for segments sent as frames
+	first       tcp.Out      // first segment
+	n           int          // number of segments
+	maxSegments int          // maximum number of segments
+	least       int          // minimum number of segments for a block
+	size        int          // payload bytes of each segment but the last
+	last        int          // payload bytes of the last segment, which ends the run if shorter
+	flags       wire.Flags   // of the last segment
 }
 
 // start makes o the first segment of b.
 func (b *block) start(e *Endpoint, o *tcp.Out) {
 	b.first, b.n, b.maxSegments, b.size, b.flags = *o, 1, 1, o.Payload.Len(), o.Flags
 	b.last, b.least = b.size, 2
-	// The kernel clears CWR in all segments but the first, as classic ECN wants it and accurate ECN does not.
+	// The kernel clears CWR in all segments but the first, which fits classic ECN but not accurate ECN.
 	const plain = wire.PSH | wire.ECE | wire.AE
 	if b.mem != nil && o.Run != tcp.RunNone && b.size > 0 && o.Flags&^plain == wire.ACK &&
 		e.frame.ipAt == ip.EthernetLen {
@@ -37,8 +37,8 @@ func (b *block) start(e *Endpoint, o *tcp.Out) {
 // canGrow reports whether more segments may join.
 func (b *block) canGrow() bool { return b.n < b.maxSegments && b.last == b.size }
 
-// join adds o if the kernel makes the same segment of the first one's headers: with lengths, sequence number
-// and checksums of its own, and PSH in the last one only (RFC 9293, 3.9.1: successive PSH may be collapsed).
+// join adds o if the kernel derives the same segment from the headers of the first one: with its own lengths, sequence
+// number and checksums, and PSH only in the last segment (RFC 9293, 3.9.1: successive PSH may be collapsed).
 func (b *block) join(o *tcp.Out) bool {
 	n := o.Payload.Len()
 	if o.Run != tcp.RunNext || n == 0 || n > b.size || (o.Flags^b.first.Flags)&^wire.PSH != 0 ||
@@ -66,11 +66,11 @@ func (b *block) segment(i int, o *tcp.Out) {
 	o.Payload.End = o.Payload.Start.Add(n)
 }
 
-// burstBlocks is burst on a port that takes blocks.
+// burstBlocks is burst on a port that accepts blocks.
 func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	s := e.stack
 	b := &s.block
-	left := false // s.out was polled and not sent
+	left := false // s.out was polled but not sent
 	again, ok := true, true
 	for ok && (n < s.round.maxEach || left) {
 		b.mem, b.n = nil, 0
@@ -110,7 +110,7 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	return n
 }
 
-// reserve gets a slot for the segment that is polled next, and for those before it while they are too few for a block.
+// reserve gets a slot for the segment polled next, and for those before it while they are too few for a block.
 func (b *block) reserve(s *Stack) bool {
 	need := b.n + 1
 	if b.n > 0 && b.n >= b.least {
@@ -126,7 +126,7 @@ func (b *block) reserve(s *Stack) bool {
 	return true
 }
 
-// sendBlock sends the segments of the block, as frames when they are few.
+// sendBlock sends the segments of the block, as frames if they are few.
 func (e *Endpoint) sendBlock() {
 	s := e.stack
 	b := &s.block

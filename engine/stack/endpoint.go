@@ -15,60 +15,61 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Upper is what uses a connection: a byte stream, or MPA with RDMAP above. It is called on the thread that owns
-// the Stack, and may call the Endpoint. It may implement CRCOfferer, EndObserver, Recoverer and Timed, too.
+// Upper is the user of a connection: a byte stream, or MPA with RDMAP above it. It is called on the thread that owns
+// the Stack, and may call the Endpoint. It may also implement CRCOfferer, EndObserver, Recoverer and Timed.
 type Upper interface {
 	tcp.Source
-	// Attach is the first call; Start may never come.
+	// Attach is the first call. Start may never follow.
 	Attach(e *Endpoint)
-	// Start says that the sequence numbers of both streams are known.
+	// Start reports that the sequence numbers of both streams are known.
 	Start(e *Endpoint, snd, rcv seq.Num, now tick.Time)
 	// Fill writes the bytes r of the outgoing stream, which Next has frozen, to dst. It may return their wire.Sum.
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
-	// Acked says that the peer acknowledged everything before to.
+	// Acked reports that the peer acknowledged everything before to.
 	Acked(to seq.Num)
-	// Offer takes n bytes at sequence number at, in order or not, and returns how many from the front were
-	// placed or held; the rest counts as never received.
+	// Offer offers n bytes at sequence number at, in order or not. It returns how many bytes from the front were placed
+	// or held; the others count as never received.
 	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
-	// Advance says that everything before to has arrived.
+	// Advance reports that everything before to has arrived.
 	Advance(to seq.Num)
 	// Space returns how many bytes may arrive beyond the left edge.
 	Space() int
 	// Settle is called before and after each round of transmission.
 	Settle(now tick.Time)
-	// Event tells what happened to the connection; on tcp.Ended it is the last call.
+	// Event reports an event of the connection. tcp.Ended is the last call.
 	Event(ev tcp.Events, now tick.Time)
-	// Abandon is the last call after a panic from which Recover did not recover; nothing that the Upper is made of
-	// needs to be as it should.
+	// Abandon is the last call after a panic from which Recover did not recover. The state of the Upper may be
+	// inconsistent.
 	Abandon(why error)
 }
 
-// CRCOfferer is an Upper whose frames have a CRC32C. The bytes of a segment are touched once for that and for the
-// checksum of TCP.
+// CRCOfferer is an Upper whose frames have a CRC32C. The stack then computes it together with the TCP checksum in one
+// pass.
 type CRCOfferer interface {
-	// WantsCRC reports whether OfferCRC is to be called for the n bytes at sequence number at, should they be
-	// offered together. Nobody has verified the checksum of TCP yet.
+	// WantsCRC reports whether to call OfferCRC for the n bytes at sequence number at, if they are offered together.
+	// Their TCP checksum is not verified yet.
 	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
-	// OfferCRC is Offer with the CRC32C of all n bytes. It follows a call of WantsCRC for the same bytes, with no call
-	// of Offer or WantsCRC between.
+	// OfferCRC is Offer with the CRC32C of all n bytes. It follows WantsCRC for the same bytes, without a call of Offer
+	// or WantsCRC in between.
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
 }
 
-// EndObserver is an Upper that has to know where the peer's stream ends.
+// EndObserver is an Upper that needs to know where the peer's stream ends.
 type EndObserver interface {
-	// EndsAt says where the peer's stream ends, before and after bytes are offered that came with the FIN or after
-	// it. It reports whether all bytes before at have been offered by then: those that were not kept count as kept.
+	// EndsAt reports where the peer's stream ends, before and after offering bytes that came with the FIN or later. It
+	// returns whether all bytes before at have been offered; discarded ones count as kept.
 	EndsAt(at seq.Num) (complete bool)
 }
 
-// Recoverer is an Upper that uses memory which may go away.
+// Recoverer is an Upper that uses memory which may disappear.
 type Recoverer interface {
-	// Recover is called after a panic with v. True says that it did no harm, so that the connection goes on. What was
-	// being offered counts as never received; what Fill was to write was given to TakeBack, or was a reason for Break.
+	// Recover is called after a panic with v. It returns true if the panic did no harm, so that the connection
+	// continues. Bytes being offered count as never received; bytes that Fill could not write were passed to TakeBack,
+	// or Break was called.
 	Recover(v any) bool
 }
 
-// Timed is an Upper with timers of its own: Expire runs those that are due, Deadline returns when the next one is.
+// Timed is an Upper with its own timers. Expire runs those that are due; Deadline returns when the next one is.
 type Timed interface {
 	Expire(now tick.Time)
 	Deadline() tick.Time
@@ -81,35 +82,35 @@ type Endpoint struct {
 	conn         tcp.Conn
 	upper        Upper
 	src          tcp.Source // upper
-	crc          CRCOfferer // upper; nil: it is none
-	timed        Timed      // upper; nil: it has no timers
+	crc          CRCOfferer // upper, or nil if it is none
+	timed        Timed      // upper, or nil if it has no timers
 	hop          *hop
 	hopIdx       int // in hop.users
 	frame        template
 	expect       expect
-	flow         *Flow   // nil: in the clear
-	rcvEnd       seq.Num // left edge as the layer above knows it
+	flow         *Flow   // nil if not protected
+	rcvEnd       seq.Num // left edge as known to the upper layer
 	started      bool
 	dirty        bool
-	class        *Class // where it waits to transmit
+	class        *Class // in which it waits to transmit
 	ended        bool
 	abandoned    bool
 	visit        visit
 	steered      bool
 	from         *Listener      // that accepted it
 	young        *list.Element  // in from.young
-	peer         *budget.Charge // nil for those that this host opened
-	unaAtLastRTO seq.Num        // left edge of the bytes that were not acknowledged in time last; see doubt
-	serial       uint64         // of the connections of the stack, in the order of their beginning
+	peer         *budget.Charge // nil for connections opened by this host
+	unaAtLastRTO seq.Num        // SndUna at the last retransmission timeout; see revalidateHop
+	serial       uint64         // number of the connection on this stack, in order of creation
 
 	timerAt  tick.Time
 	timerIdx int
 
-	counted tally.Counted[TCPCounters] // the part that is in stack.totals
+	counted tally.Counted[TCPCounters] // already counted in stack.totals
 }
 
-// Connect starts an active open to t.Remote; upper learns of the outcome by Event. Errors are of this host: the table
-// is full, the tuple is taken, the flow cannot be steered.
+// Connect starts an active open to t.Remote; Event reports the outcome to upper. It fails for local reasons: the table
+// is full, the tuple is in use, or the flow cannot be steered.
 func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time) (*Endpoint,
 	error) {
 	return s.connect(t, cfg, upper, tcp.ISN(&s.cfg.Secret, &t, now), now)
@@ -157,7 +158,7 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	return c
 }
 
-// newEndpoint makes a connection without an upper layer.
+// newEndpoint creates a connection without an upper layer.
 func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 	if len(s.conns) >= MaxEndpoints {
 		s.stats.DropLimit++
@@ -182,13 +183,13 @@ func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 	return e, nil
 }
 
-// use gives e its first upper layer.
+// use sets the first upper layer of e.
 func (e *Endpoint) use(u Upper) {
 	e.setUpper(u)
 	u.Attach(e)
 }
 
-// forget takes e out of every table.
+// forget removes e from every table.
 func (s *Stack) forget(e *Endpoint, now tick.Time) {
 	s.Count(e)
 	e.ended = true
@@ -210,7 +211,7 @@ func (s *Stack) forget(e *Endpoint, now tick.Time) {
 // Tuple returns the addresses and ports of e.
 func (e *Endpoint) Tuple() tcp.Tuple { return e.tuple }
 
-// Err returns why e ended, nil when both sides closed it.
+// Err returns why e ended, or nil if both sides closed it.
 func (e *Endpoint) Err() error {
 	switch c := e.conn.Cause(); {
 	case c == tcp.CauseClosed:
@@ -224,7 +225,7 @@ func (e *Endpoint) Err() error {
 
 var errNoSA = errors.New("packets wait for an SA: see xwarp status")
 
-// Obstacle returns what keeps the packets of e from leaving, nil for nothing.
+// Obstacle returns what keeps packets of e from being sent, or nil.
 func (e *Endpoint) Obstacle() error {
 	if e.flow != nil && e.flow.out == nil {
 		return errNoSA
@@ -232,13 +233,13 @@ func (e *Endpoint) Obstacle() error {
 	return nil
 }
 
-// Conn returns the TCP connection, for its state and counters. After changing anything call Wake.
+// Conn returns the TCP connection, for its state and counters. Call Wake after changing anything.
 func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 
-// Upper returns the layer that Connect or the listener gave.
+// Upper returns the layer set by Connect or the listener.
 func (e *Endpoint) Upper() Upper { return e.upper }
 
-// SetUpper puts another layer above a started connection; the caller tells it where the streams are.
+// SetUpper replaces the upper layer of a started connection. The caller tells it the positions in the streams.
 func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
 func (e *Endpoint) setUpper(u Upper) {
@@ -247,23 +248,23 @@ func (e *Endpoint) setUpper(u Upper) {
 	e.timed, _ = u.(Timed)
 }
 
-// SetClass has e take its turns at transmitting as one of an owner's connections.
+// SetClass adds e to the connections of an owner for taking turns at transmitting.
 func (e *Endpoint) SetClass(c *Class) { e.class = c }
 
-// Wake makes e transmit at the next Step. The layer above calls it when it has bytes, room or a decision.
+// Wake makes e transmit at the next Step. The upper layer calls it when it has bytes, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
 
-// Shutdown sends FIN once the layer above has nothing left.
+// Shutdown sends FIN once the upper layer has nothing left.
 func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(e) }
 
 // Abort ends the connection with RST.
 func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 
-// Break says that Upper.Fill cannot write the bytes asked for. The connection ends with RST.
+// Break reports that Upper.Fill cannot write the requested bytes. The connection is reset.
 func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 
-// TakeBack says, after a panic in Upper.Fill, that the bytes from from on cannot be had. They have not left, and
-// those of a block before them have not either, and none of them is TCP's any more. It returns from where on.
+// TakeBack reports, after a panic in Upper.Fill, that the bytes from from on are not available. They were not sent, nor
+// were those of a block before them; TCP forgets them. It returns the sequence number from which that holds.
 func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	s := e.stack
 	if b := &s.block; s.blocks && e.flow == nil && b.n >= b.least {
@@ -273,13 +274,13 @@ func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	return from
 }
 
-// receive runs the segment s with the given payload through TCP and the layer above.
+// receive passes the segment s with the given payload to TCP and the upper layer.
 func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now tick.Time) {
 	o := e.conn.Input(s, now)
 	if !e.started {
 		e.start(now)
 	}
-	if o.N > 0 && e.started && e.conn.ClearAcked() { // its bytes may end the stream
+	if o.N > 0 && e.started && e.conn.ClearAcked() { // the acknowledged bytes may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
 	end, ends := e.conn.PeerEnd()
@@ -308,7 +309,7 @@ func (e *Endpoint) endsAt(end seq.Num) (complete bool) {
 	return ok && u.EndsAt(end)
 }
 
-// advance tells the layer above that the left edge moved.
+// advance reports the new left edge to the upper layer.
 func (e *Endpoint) advance() {
 	if end := e.conn.RcvEnd(); end != e.rcvEnd {
 		e.rcvEnd = end
@@ -316,7 +317,7 @@ func (e *Endpoint) advance() {
 	}
 }
 
-// offer passes the bytes of o in pieces, the first of which is at at, to the layer above.
+// offer passes the bytes of o to the upper layer. The first of pieces is at at.
 func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte) {
 	for _, r := range o.R[:o.N] {
 		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
@@ -341,7 +342,7 @@ func cut(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// start tells the layer above where both streams begin, once the peer's SYN was seen.
+// start reports the beginning of both streams to the upper layer, once the peer's SYN was received.
 func (e *Endpoint) start(now tick.Time) {
 	switch e.conn.State() {
 	case tcp.Closed, tcp.SynSent:
@@ -353,15 +354,15 @@ func (e *Endpoint) start(now tick.Time) {
 	e.upper.Start(e, snd, rcv, now)
 }
 
-// output reports the events to the layer above, sends the segments that may be sent and returns the number of frames.
-// tidy does the rest, once the frames have left.
+// output reports events to the upper layer, sends the segments that may be sent, and returns the number of frames. tidy
+// does the rest after the frames have been sent.
 func (e *Endpoint) output(now tick.Time) int {
 	e.events(now)
 	if e.started {
 		e.upper.Settle(now)
 		e.conn.SetRcvSpace(e.upper.Space(), now)
 	}
-	if e.conn.PushWaits() { // the ring is looked at only where that decides: it costs a ping-pong 1 %
+	if e.conn.PushWaits() { // check the ring only if it matters: that costs a ping-pong 1 %
 		e.conn.AckPushed(now, !e.conn.AnswersPush() && !e.stack.Fetch())
 	}
 	n := 0
@@ -382,7 +383,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 		src = e.src
 	}
 	s := e.stack
-	e.frame.end = 0 // the hop may have another address now
+	e.frame.end = 0 // the MAC of the hop may have changed
 	if s.blocks && e.flow == nil {
 		return e.burstBlocks(src, now)
 	}
@@ -399,7 +400,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 		}
 		e.emit(buf, &s.out)
 		s.filling = false
-		if e.flow != nil && e.flow.out == nil { // SetOut goes on
+		if e.flow != nil && e.flow.out == nil { // SetOut continues
 			return n + 1
 		}
 	}
@@ -434,14 +435,14 @@ func (e *Endpoint) fill(b []byte, o *tcp.Out) uint64 {
 	return sum
 }
 
-// put gives the port the frame of n bytes in buf.
+// put passes the frame of n bytes in buf to the port.
 func (s *Stack) put(buf ring.TxBuf, n int) {
 	s.stats.TxFrames++
 	s.stats.TxBytes += uint64(n)
 	s.port.Send(buf, n)
 }
 
-// allocTx returns a transmit slot: a free one, or one that the kernel has just given back.
+// allocTx returns a transmit slot: a free one, or one just completed by the kernel.
 func (s *Stack) allocTx() (buf ring.TxBuf, ok bool) {
 	if buf, ok = s.port.AllocTx(); !ok {
 		buf, ok = s.reclaim()
@@ -475,7 +476,7 @@ func (e *Endpoint) events(now tick.Time) {
 		e.upper.Event(ev, now)
 	}
 	if e.peer != nil && e.conn.State() == tcp.TimeWait {
-		e.leave(now) // the rest is between TCP and the network
+		e.leave(now) // the rest is up to TCP and the network
 	}
 	if ev&tcp.Ended != 0 && !e.ended {
 		e.ended = true
@@ -502,5 +503,5 @@ func (e *Endpoint) expire(now tick.Time) {
 	e.stack.mark(e)
 }
 
-// EMSS returns how many bytes of payload one segment carries.
+// EMSS returns the maximum payload of a segment in bytes.
 func (e *Endpoint) EMSS() int { return e.conn.EMSS() }

@@ -10,18 +10,17 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Defect is a panic while the Stack was at work: a fault of this program. It ended the connection that was
-// being served, and left the others alone.
+// Defect is a panic in the Stack, caused by a bug. It ended the connection being served; the others continue.
 type Defect struct {
-	Tuple tcp.Tuple // of that connection; the zero Tuple: there was none
+	Tuple tcp.Tuple // of that connection, or zero if there was none
 	Value any       // of panic
 	Trace []byte
 }
 
 func (d *Defect) Error() string { return fmt.Sprintf("internal error: %v", d.Value) }
 
-// setCurrent notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the
-// comparison.
+// setCurrent records the connection being served, which others may read while the worker is stuck. The store costs more
+// than the comparison.
 func (s *Stack) setCurrent(e *Endpoint) {
 	if s.current.Load() != e {
 		s.storeCurrent(e)
@@ -30,7 +29,7 @@ func (s *Stack) setCurrent(e *Endpoint) {
 
 func (s *Stack) storeCurrent(e *Endpoint) { s.current.Store(e) }
 
-// Serving returns the connection that is or was served last; the zero Tuple: none. Any goroutine may call it.
+// Serving returns the connection served now or last, or the zero Tuple. Any goroutine may call it.
 func (s *Stack) Serving() (t tcp.Tuple) {
 	if e := s.current.Load(); e != nil {
 		t = e.tuple // never changes
@@ -38,9 +37,8 @@ func (s *Stack) Serving() (t tcp.Tuple) {
 	return t
 }
 
-// contain is deferred around the service of many connections. After a panic it ends the one that was being
-// served, if Config.Defect is set, and the caller goes on with the next one. One guard for a batch costs
-// nothing for each segment.
+// contain is deferred around the service of many connections. After a panic, if Config.Defect is set, it ends the
+// connection being served, and the caller continues with the next one. One guard per batch costs nothing per segment.
 func (s *Stack) contain(now tick.Time) {
 	if s.cfg.Defect == nil {
 		return
@@ -53,7 +51,7 @@ func (s *Stack) contain(now tick.Time) {
 	s.via = nil
 	s.giveBack()
 	if e != nil && e.recovers(v) {
-		e.conn.Finish(now) // of a segment that was being received
+		e.conn.Finish(now) // of the segment being received
 		e.advance()
 		s.mark(e)
 		return
@@ -73,7 +71,7 @@ func (e *Endpoint) recovers(v any) bool {
 	return ok && u.Recover(v)
 }
 
-// giveBack returns the frames that the work which panicked held.
+// giveBack returns the frames held by the code that panicked.
 func (s *Stack) giveBack() {
 	if i := s.holding; i > 0 {
 		s.holding = 0
@@ -89,8 +87,8 @@ func (s *Stack) giveBack() {
 	s.block.slots = s.block.slots[:0]
 }
 
-// Abandon ends a connection of which nothing can be trusted any more: its peer gets RST, it is forgotten, and
-// the layer above is told why. A panic in any of these steps does not keep the others from being done.
+// Abandon ends a connection with inconsistent state: it resets the peer, forgets the connection, and tells the upper
+// layer why. A panic in one step does not prevent the others.
 func (s *Stack) Abandon(e *Endpoint, why error, now tick.Time) {
 	if e.abandoned {
 		return
@@ -109,7 +107,7 @@ func attempt(f func()) {
 	f()
 }
 
-// reset sends RST without asking TCP's state machine.
+// reset sends RST without TCP's state machine.
 func (s *Stack) reset(e *Endpoint) {
 	switch e.conn.State() {
 	case tcp.Closed, tcp.SynSent:
@@ -125,8 +123,8 @@ func (s *Stack) reset(e *Endpoint) {
 	s.reply(&e.tuple, &out, e.hop.mac)
 }
 
-// Check returns what is not as it should be in the tables of the Stack and in the account of frames; nil says
-// that what a panic interrupted did no harm to them. It is called between Steps.
+// Check returns an error if the tables of the Stack or the accounting of frames are inconsistent. Nil means that an
+// interrupted operation did no harm. It is called between Steps.
 func (s *Stack) Check() error {
 	if err := s.port.Audit(); err != nil {
 		return err

@@ -11,18 +11,18 @@ import (
 )
 
 // hop is the next hop towards one remote address, shared by the connections to it. Segments go to its MAC, never to the
-// source MAC of a received frame. Otherwise a host on the link that spoofs an IP address would receive our answers.
+// source MAC of a received frame: otherwise a station that spoofs an IP address would receive our answers.
 type hop struct {
 	dst   ip.Addr
 	mac   [6]byte
 	known bool
-	users []*Endpoint // in no order
+	users []*Endpoint // unordered
 	asked tick.Time   // when the resolver was last told that frames may not arrive
-	fresh tick.Time   // when the resolver was last asked on behalf of something new
+	fresh tick.Time   // when the resolver was last asked for a new user
 
-	held []held // for when it is known
+	held []held // waiting until it is resolved
 
-	used       tick.Time // when it was last wanted, of one without users
+	used       tick.Time // last use, for one without users
 	idle, near *list.Element
 }
 
@@ -32,13 +32,13 @@ type held struct {
 	out tcp.Out
 }
 
-// idleHops are the hops that no connection uses, in the order in which they were last wanted.
+// idleHops are the hops without a connection, in the order of their last use.
 type idleHops struct {
-	all  list.List              // of *hop, the latest in front
+	all  list.List              // of *hop, latest first
 	near map[ip.Addr]*list.List // the same by network
 }
 
-// network returns the addresses that one owner is taken to have: 256 of IPv4, 2^64 of IPv6.
+// network returns the addresses treated as one owner: 256 of IPv4, 2^64 of IPv6.
 func network(a ip.Addr) ip.Addr {
 	if a.Is4() {
 		a[15] = 0
@@ -77,8 +77,8 @@ func (i *idleHops) remove(h *hop) {
 	h.idle, h.near = nil, nil
 }
 
-// excess returns a hop to be forgotten before there is another one towards dst, nil for none: of dst's
-// network when that has its share.
+// excess returns a hop to forget before adding one towards dst, or nil: one of dst's network if that has reached its
+// share.
 func (i *idleHops) excess(dst ip.Addr) *hop {
 	if l := i.near[network(dst)]; l != nil && l.Len() >= MaxHopsOfNetwork {
 		return l.Back().Value.(*hop)
@@ -89,7 +89,7 @@ func (i *idleHops) excess(dst ip.Addr) *hop {
 	return nil
 }
 
-// deadline returns when the oldest one is to be forgotten.
+// deadline returns when to forget the oldest one.
 func (i *idleHops) deadline() tick.Time {
 	if last := i.all.Back(); last != nil {
 		return last.Value.(*hop).used.Add(HopIdle)
@@ -97,8 +97,8 @@ func (i *idleHops) deadline() tick.Time {
 	return tick.Never
 }
 
-// hopFor returns the hop to dst and asks the resolver when it is new. One that no connection had is used as
-// it is, and confirmed now and then, because the route may lead elsewhere.
+// hopFor returns the hop to dst, and asks the resolver if it is new. One without connections is reused, and confirmed
+// now and then, because the route may have changed.
 func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	h := s.hops[dst]
 	switch {
@@ -120,7 +120,7 @@ func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	return h
 }
 
-// forgetHop forgets h, which nothing uses, and the frames that wait for it.
+// forgetHop forgets h, which is unused, and the frames that wait for it.
 func (s *Stack) forgetHop(h *hop) {
 	s.idle.remove(h)
 	s.drop(h)
@@ -128,22 +128,22 @@ func (s *Stack) forgetHop(h *hop) {
 	s.cfg.Resolver.Forget(h.dst)
 }
 
-// drop forgets the frames that wait for h.
+// drop discards the frames that wait for h.
 func (s *Stack) drop(h *hop) {
 	s.stats.DropNoHop += uint64(len(h.held))
 	s.held -= len(h.held)
 	h.held = nil
 }
 
-// expireHops forgets the hops that nothing wanted for long.
+// expireHops forgets hops that have been unused for long.
 func (s *Stack) expireHops(now tick.Time) {
 	for s.idle.deadline() <= now {
 		s.forgetHop(s.idle.all.Back().Value.(*hop))
 	}
 }
 
-// answer sends o, a segment without a connection, to t.Remote. When its next hop is not known yet it waits
-// for that; the peer or a timer sends again what has no room.
+// answer sends o, a segment without a connection, to t.Remote. It waits until the next hop is resolved. Without room it
+// is dropped; the peer or a timer retransmits.
 func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 	h := s.hopTo(t, now)
 	if h.known {
@@ -163,11 +163,11 @@ func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 	s.held++
 }
 
-// revalidateHop asks the resolver to confirm the hop of a connection whose segments are not acknowledged in time: the
-// kernel sees none of them, and would keep an address for ever that answers no more.
+// revalidateHop asks the resolver to confirm the hop of a connection whose segments are not acknowledged in time. The
+// kernel sees none of these segments and would keep a dead address forever.
 func (e *Endpoint) revalidateHop(now tick.Time) {
 	h := e.hop
-	if una := e.conn.SndUna(); una != e.unaAtLastRTO { // the first time it is only late
+	if una := e.conn.SndUna(); una != e.unaAtLastRTO { // the first timeout is only late
 		e.unaAtLastRTO = una
 		return
 	}
@@ -178,7 +178,7 @@ func (e *Endpoint) revalidateHop(now tick.Time) {
 	e.stack.cfg.Resolver.Request(h.dst)
 }
 
-// setHop moves e to h; nil leaves the old one, which the next connection can begin with.
+// setHop moves e to h. Nil removes it but keeps the old one for the next connection.
 func (e *Endpoint) setHop(h *hop, now tick.Time) {
 	s := e.stack
 	if old := e.hop; old != nil {
@@ -210,8 +210,8 @@ func (h *hop) ready(s *Stack) bool {
 	return h.known
 }
 
-// SetHop is the resolver's answer for dst: its next hop has address mac. With ok false the next hop does not answer;
-// an address that was known stays in use, because the kernel gives up on a neighbour sooner than TCP does.
+// SetHop is the resolver's answer for dst: its next hop has address mac. If ok is false the next hop does not answer; a
+// known address stays in use, because the kernel gives up on a neighbour sooner than TCP does.
 func (s *Stack) SetHop(dst ip.Addr, mac [6]byte, ok bool) {
 	h := s.hops[dst]
 	switch {
@@ -223,7 +223,7 @@ func (s *Stack) SetHop(dst ip.Addr, mac [6]byte, ok bool) {
 	}
 	known := h.known
 	h.mac, h.known = mac, true
-	if known { // nothing waits
+	if known { // no frame waits
 		return
 	}
 	for i := range h.held {

@@ -12,11 +12,11 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// input processes one frame. Nothing of p is kept.
+// input processes one frame. It keeps nothing of p.
 func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	s.stats.RxFrames++
 	s.stats.RxBytes += uint64(p.Len())
-	// Most frames are of the hosts of the one before, whose connection knows all that their headers have to be.
+	// Most frames are from the hosts of the previous one, whose connection knows the expected headers.
 	if e, b := s.last, p.Frag(0); e != nil {
 		if ecn, ok := e.expect.matches(b, p.Len()); ok {
 			if e.flow != nil {
@@ -62,7 +62,7 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	s.datagram(pieces, now)
 }
 
-// datagram processes what the IP header s.ip stands before.
+// datagram processes the payload of the IP header s.ip.
 func (s *Stack) datagram(pieces [][]byte, now tick.Time) {
 	switch {
 	case s.ip.Proto == ip.ProtoESP && s.cfg.IPsec != nil:
@@ -77,12 +77,11 @@ func (s *Stack) datagram(pieces [][]byte, now tick.Time) {
 	}
 }
 
-// maxVLAN are the bits of a tag that hold its VLAN's identifier.
+// maxVLAN masks the VLAN identifier of a tag.
 const maxVLAN = 0xfff
 
-// vlanOf returns the VLAN that a frame is of, 0 for none. A tag with identifier 0 says its priority only
-// (IEEE 802.1Q, 9.6). A frame of a VLAN within another, or within a service provider's, is of none that a
-// stack can have: -1.
+// vlanOf returns the VLAN of a frame, or 0 for none. A tag with identifier 0 only has a priority (IEEE 802.1Q, 9.6).
+// For nested VLANs and service tags, which a stack cannot have, it returns -1.
 func vlanOf(e *ip.Ethernet) int {
 	vid := 0
 	for _, tag := range e.VLAN[:e.NVLAN] {
@@ -97,7 +96,7 @@ func vlanOf(e *ip.Ethernet) int {
 	return vid
 }
 
-// flat returns pieces as one, copied when they are several.
+// flat returns pieces as one, copied if there are several.
 func (s *Stack) flat(pieces [][]byte) []byte {
 	if len(pieces) == 1 {
 		return pieces[0]
@@ -109,7 +108,7 @@ func (s *Stack) flat(pieces [][]byte) []byte {
 	return s.scratch
 }
 
-// fragment keeps a fragment until its datagram is whole.
+// fragment keeps a fragment until its datagram is complete.
 func (s *Stack) fragment(pieces [][]byte, now tick.Time) {
 	s.stats.Fragments++
 	packet := s.frags.Add(&s.ip, s.flat(pieces), now)
@@ -120,7 +119,7 @@ func (s *Stack) fragment(pieces [][]byte, now tick.Time) {
 	s.datagram(append(s.pieces[:0], packet), now)
 }
 
-// icmp gives an ICMP error to the connection whose segment it quotes (RFC 5927).
+// icmp passes an ICMP error to the connection whose segment it quotes (RFC 5927).
 func (s *Stack) icmp(pieces [][]byte, now tick.Time) {
 	var e ip.ICMPError
 	if err := e.DecodeICMP(&s.ip, s.flat(pieces)); err != nil {
@@ -138,7 +137,7 @@ func (s *Stack) icmp(pieces [][]byte, now tick.Time) {
 	}
 }
 
-// clip cuts pieces to n bytes in all.
+// clip limits pieces to n bytes in total.
 func clip(pieces [][]byte, n int) [][]byte {
 	for i, p := range pieces {
 		if n <= len(p) {
@@ -150,11 +149,10 @@ func clip(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// segment processes a TCP segment of s.seg.Len bytes, header included. It begins with b and goes on in
-// s.pieces[1:frags]; sum is that of its pseudo header. near is a connection between the same hosts, nil when none is
-// at hand: then s.ip is the IP header. A segment of a connection may come from any station: paths need not be
-// symmetric, routers that share an address (VRRP) send from several, and so do bonds. A station that does not see
-// what leaves knows no sequence number.
+// segment processes a TCP segment of s.seg.Len bytes including its header. It begins with b and continues in
+// s.pieces[1:frags]; sum is that of its pseudo-header. near is a connection between the same hosts, or nil, and then
+// s.ip is the IP header. Segments of a connection may come from any station: paths can be asymmetric, and routers that
+// share an address (VRRP) and bonds send from several. An off-path station does not know the sequence numbers.
 func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tick.Time) {
 	head, err := s.seg.Decode(b)
 	if err != nil {
@@ -171,7 +169,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	payload := b[head:]
 	s.pieces[0] = payload
 	pieces := s.pieces[:frags]
-	// The bytes are touched once for both, and for CRC32C only if that is of use.
+	// One pass computes both, and the CRC32C only if it is useful.
 	crc, all := payloadCRC{}, wire.Sum(b[:head], sum)
 	if e != nil && e.crc != nil && s.seg.Len > 0 && e.crc.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
 		crc.valid = true
@@ -199,7 +197,7 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	s.unowned(pieces, now)
 }
 
-// unowned processes s.seg, for which there is no connection.
+// unowned processes s.seg, which has no connection.
 func (s *Stack) unowned(pieces [][]byte, now tick.Time) {
 	t := &s.tuple
 	if !s.admits(t) {
@@ -216,7 +214,7 @@ func (s *Stack) unowned(pieces [][]byte, now tick.Time) {
 	}
 }
 
-// reuse frees a connection in TIME-WAIT when s.seg is a SYN that may open it again (RFC 6191).
+// reuse frees a connection in TIME-WAIT if s.seg is a SYN that may reopen it (RFC 6191).
 func (s *Stack) reuse(e *Endpoint, now tick.Time) bool {
 	if s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
 		return false
@@ -253,10 +251,10 @@ type payloadCRC struct {
 	valid bool
 }
 
-// rest adds the pieces behind the first to c, if it is valid, and to a running sum that the first is in already.
+// rest adds the pieces after the first to c, if it is valid, and to sum, which already includes the first.
 func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
 	for i, b := range pieces[1:] {
-		if len(pieces[i])&1 != 0 { // what follows changes places, and so does what is before
+		if len(pieces[i])&1 != 0 { // an odd length swaps the bytes of later pieces
 			sum = bits.RotateLeft64(sum, 8)
 		}
 		if c.valid {
@@ -268,8 +266,7 @@ func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
 	return sum
 }
 
-// partial reports whether the checksum in header h, which is wrong, may be the pseudo header's alone, and counts it
-// otherwise.
+// partial reports whether the wrong checksum in header h may cover the pseudo-header only, and counts it otherwise.
 func (s *Stack) partial(h []byte, pseudo uint64) bool {
 	if binary.BigEndian.Uint16(h[wire.ChecksumAt:]) == wire.Fold(pseudo) {
 		if s.cfg.TrustPartialChecksum {
@@ -281,7 +278,7 @@ func (s *Stack) partial(h []byte, pseudo uint64) bool {
 	return false
 }
 
-// malformed counts a segment whose header cannot be, unless it was changed on its way.
+// malformed counts a segment with an invalid header, unless its checksum is wrong.
 func (s *Stack) malformed(b []byte, frags int, sum uint64) {
 	if len(b) >= wire.HeaderLen {
 		var none payloadCRC

@@ -11,38 +11,38 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// IPsec decides which connections are protected (RFC 4301, 4.4.1). It is called on the thread that owns the Stack, and
-// may not block.
+// IPsec decides which connections are protected (RFC 4301, 4.4.1). It is called on the thread that owns the Stack and
+// must not block.
 type IPsec interface {
 	// Prepare is called before the Stack opens a connection.
 	Prepare(t *tcp.Tuple)
-	// Flow returns the flow that a connection belongs to, nil for one in the clear. While there is a connection the
-	// answer may change to another flow of its hosts with the same Shape, and Stack.Move follows.
+	// Flow returns the flow of a connection, or nil if it is not protected. During a connection the result may change
+	// to another flow of its hosts with the same Shape; Stack.Move applies the change.
 	Flow(t *tcp.Tuple) *Flow
-	// Want says that packets of f wait for an SA, or, when out is not nil, that out is used up to its soft limit. It is
+	// Want reports that packets of f wait for an SA, or, if out is not nil, that out reached its soft limit. It is
 	// called once until the next SetOut. The answer, now or later, is a call of Stack.SetOut.
 	Want(f *Flow, out *esp.Out)
 }
 
-// Flow is the connections between two hosts that share SAs. It belongs to one Stack.
+// Flow has the connections between two hosts that share SAs. It belongs to one Stack.
 type Flow struct {
 	Shape esp.Shape
 	// Local and Remote are the addresses of the SAs: in transport mode those of the connections, in tunnel mode those
 	// of the outer header.
 	Local, Remote ip.Addr
 
-	out    *esp.Out // nil: there is none, and packets wait
-	quoted quotedSA // the key of out in Stack.outbound
+	out    *esp.Out // nil: none, and packets wait
+	quoted quotedSA // key of out in Stack.outbound
 	wanted bool     // IPsec.Want was called since the last SetOut
 }
 
-// Out returns the SA that f sends with, nil for none.
+// Out returns the SA that f sends with, or nil.
 func (f *Flow) Out() *esp.Out { return f.out }
 
-// Flow returns the flow of e, nil for a connection in the clear.
+// Flow returns the flow of e, or nil if it is not protected.
 func (e *Endpoint) Flow() *Flow { return e.flow }
 
-// innerMTU returns the longest packet of a connection of f where packets may have mtu bytes. F may be nil.
+// innerMTU returns the maximum packet length of a connection of f if packets may have mtu bytes. f may be nil.
 func (f *Flow) innerMTU(mtu int, v6 bool) int {
 	if f == nil {
 		return mtu
@@ -50,26 +50,26 @@ func (f *Flow) innerMTU(mtu int, v6 bool) int {
 	return f.Shape.InnerMTU(mtu, v6)
 }
 
-// PlainObserver sees the frames of protected connections as they would be without IPsec.
+// PlainObserver observes the frames of protected connections as if they were not protected.
 type PlainObserver interface {
-	Watches(segment []byte) bool // reports whether Show is to be called for a segment
-	// Show takes a frame, which is valid during the call.
+	Watches(segment []byte) bool // reports whether to call Show for a segment
+	// Show is called with a frame, which is valid during the call.
 	Show(frame []byte, sent bool)
 }
 
-// inbound is an SA to receive with.
+// inbound is an SA for receiving.
 type inbound struct {
 	sa   *esp.In
 	flow *Flow
 }
 
-// quotedSA is what an ICMP error names an SA by.
+// quotedSA identifies an SA quoted by an ICMP error.
 type quotedSA struct {
 	remote ip.Addr
 	spi    uint32
 }
 
-// SetOut has f send with out from now on; nil: connections wait, however long it takes (RFC 5044, 9.4).
+// SetOut makes f send with out. If out is nil, connections wait, however long it takes (RFC 5044, 9.4).
 func (s *Stack) SetOut(f *Flow, out *esp.Out) {
 	f.out, f.wanted = out, false
 	if s.outbound[f.quoted] == f {
@@ -88,8 +88,8 @@ func (s *Stack) SetOut(f *Flow, out *esp.Out) {
 	}
 }
 
-// Move gives protected connections the flows that to returns, of the same hosts and Shape. Nil leaves a connection its
-// flow. Move returns the number of connections that have another one now.
+// Move moves protected connections to the flows returned by to, of the same hosts and Shape; nil keeps the flow. It
+// returns the number of moved connections.
 func (s *Stack) Move(to func(*Endpoint) *Flow) (moved int) {
 	for _, e := range s.byAge(func(e *Endpoint) bool { return e.flow != nil }) {
 		if f := to(e); f != nil && f != e.flow {
@@ -101,7 +101,7 @@ func (s *Stack) Move(to func(*Endpoint) *Flow) (moved int) {
 	return moved
 }
 
-// AddIn accepts packets of an SA for connections of f, and for no others any more.
+// AddIn accepts packets of an SA for connections of f only.
 func (s *Stack) AddIn(f *Flow, in *esp.In) {
 	if s.inbound == nil {
 		s.inbound = map[uint32]inbound{}
@@ -109,14 +109,14 @@ func (s *Stack) AddIn(f *Flow, in *esp.In) {
 	s.inbound[in.SPI()] = inbound{in, f}
 }
 
-// RemoveIn ends that.
+// RemoveIn ends this.
 func (s *Stack) RemoveIn(in *esp.In) {
 	if s.inbound[in.SPI()].sa == in {
 		delete(s.inbound, in.SPI())
 	}
 }
 
-// flowOf returns the flow of a connection, nil for one in the clear.
+// flowOf returns the flow of a connection, or nil if it is not protected.
 func (s *Stack) flowOf(t *tcp.Tuple) *Flow {
 	if s.cfg.IPsec == nil {
 		return nil
@@ -147,7 +147,7 @@ func (s *Stack) ready(f *Flow) bool {
 	return f.out != nil
 }
 
-// headroom is how much room there is before a frame in its slot, for what sealing adds in front.
+// headroom is the room before a frame in its slot, for the headers that sealing adds.
 func (f *Flow) headroom() int {
 	if f.Shape.Mode == esp.Transport {
 		return esp.HeaderLen
@@ -183,8 +183,8 @@ func (s *Stack) replySealed(buf ring.TxBuf, f *Flow, t *tcp.Tuple, o *tcp.Out, m
 	s.putSealed(buf, f, &frame, frame.finish(b, frame.build(b, o, mac), o, 0))
 }
 
-// putSealed seals the frame of n bytes that stands behind the headroom of buf, and gives it to the port. When the SA's
-// hard limit is reached the frame is lost, and TCP sends it again with the next SA.
+// putSealed seals the frame of n bytes after the headroom of buf and passes it to the port. At the SA's hard limit the
+// frame is lost, and TCP retransmits it with the next SA.
 func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
 	if b := buf.Data[f.headroom():]; s.cfg.Plain != nil && s.cfg.Plain.Watches(b[frame.n:n]) {
 		s.cfg.Plain.Show(b[:n], true)
@@ -199,7 +199,7 @@ func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
 	s.cfg.IPsec.Want(f, nil)
 }
 
-// seal moves the headers of the frame of n bytes behind the headroom of b to its front, and seals what follows them.
+// seal moves the headers of the frame of n bytes after the headroom of b to the front of b, and seals the rest.
 func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
 	head, ipAt := f.headroom(), frame.ipAt
 	if f.Shape.Mode == esp.Transport {
@@ -215,7 +215,7 @@ func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
 	outer := ip.Header{Src: f.Local, Dst: f.Remote, V6: f.Shape.OuterV6, Proto: ip.ProtoESP,
 		TTL: defaultHops, DF: true, PayloadLen: n - ipAt + esp.Overhead(n-ipAt)}
 	next := uint8(4)
-	if outer.TOS = inner[1] & 3; frame.v6 { // RFC 6040, 4.1: the ECN field is copied
+	if outer.TOS = inner[1] & 3; frame.v6 { // RFC 6040, 4.1: copy the ECN field
 		next, outer.TOS = 41, inner[1]>>4&3
 	}
 	copy(b, b[head:head+ipAt])
@@ -229,7 +229,7 @@ func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
 	return at + size, err
 }
 
-// setPayload changes the protocol and the length of the payload in an IP header without options.
+// setPayload changes the protocol and payload length in an IP header without options.
 func setPayload(h []byte, proto uint8, n int) {
 	if len(h) == ip.Len6 {
 		binary.BigEndian.PutUint16(h[4:], uint16(n))
@@ -249,7 +249,7 @@ func (e *Endpoint) protect(f *Flow) {
 	}
 }
 
-// inputSealed processes a frame that has the headers of e's flow.
+// inputSealed processes a frame with the headers of e's flow.
 func (s *Stack) inputSealed(e *Endpoint, p *ring.Packet, ecn tcp.ECN, now tick.Time) {
 	pieces := p.Frags(s.pieces[:0])
 	pieces[0] = pieces[0][e.expect.ipAt+ipLen(e.expect.v6):]
@@ -260,7 +260,7 @@ func (s *Stack) inputSealed(e *Endpoint, p *ring.Packet, ecn tcp.ECN, now tick.T
 	s.open(s.flat(pieces), e.flow.Local, e.flow.Remote, ecn, near, now)
 }
 
-// open processes the ESP packet b from remote to local. With near, its payload is of TCP between near's hosts.
+// open processes the ESP packet b from remote to local. With near, its payload is TCP between near's hosts.
 func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoint,
 	now tick.Time) {
 	spi, ok := esp.PacketSPI(b)
@@ -303,8 +303,8 @@ func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoin
 	s.via = nil
 }
 
-// showReceived shows a segment that was decrypted with headers like those that it would have had. With near it is of
-// near's hosts, else s.ip is its IP header.
+// showReceived shows a decrypted segment with the headers that it would have had unprotected. With near it is between
+// near's hosts; otherwise s.ip is its IP header.
 func (s *Stack) showReceived(near *Endpoint, segment []byte, ecn tcp.ECN) {
 	h := ip.Header{Src: s.ip.Src, Dst: s.ip.Dst}
 	e := ip.Ethernet{Dst: s.cfg.MAC, Type: ip.TypeIPv4}
@@ -322,12 +322,12 @@ func (s *Stack) showReceived(near *Endpoint, segment []byte, ecn tcp.ECN) {
 	s.cfg.Plain.Show(s.shown, false)
 }
 
-// quotable is how old a packet may be that an ICMP error quotes, in packets sent since.
+// quotable is the maximum age of a packet quoted by an ICMP error, in packets sent since.
 const quotable = 1 << 16
 
 // sealedTooBig lowers the path MTU of the connections whose ESP packet was too big for a router. The error is not
-// authenticated: the SPI and the number that it quotes say that its sender saw a recent packet. Other errors change
-// nothing (RFC 4301, 6.1.1), and TCP's timers find out. It reports false when the error is about no flow here.
+// authenticated, but its SPI and sequence number show that its sender saw a recent packet. Other errors have no effect
+// (RFC 4301, 6.1.1); TCP's timers take over. It returns false if the error is not about a flow here.
 func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 	f := s.outbound[quotedSA{e.Remote, e.SPI}]
 	if f == nil || f.Local != e.Local {
@@ -341,7 +341,7 @@ func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 		v6 := c.frame.v6
 		was := c.conn.Info(now).PathMTU
 		sealed := f.Shape.SealedLen(was, v6)
-		if e.MTU == 0 || e.MTU >= sealed { // no router on the path of now says so
+		if e.MTU == 0 || e.MTU >= sealed { // not from a router on the current path
 			continue
 		}
 		c.conn.PathMTU(f.Shape.InnerMTU(e.MTU, v6), now)
@@ -350,7 +350,7 @@ func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 	return true
 }
 
-// decapsulate sets s.ip to the header of the packet of TCP in b and returns what follows it.
+// decapsulate sets s.ip to the IP header of the TCP packet in b and returns the rest.
 func (s *Stack) decapsulate(b []byte, outer tcp.ECN) (segment []byte, ecn tcp.ECN, ok bool) {
 	off, err := s.ip.Decode(b)
 	if err != nil || s.ip.Fragment || s.ip.Proto != ip.ProtoTCP {
@@ -360,8 +360,8 @@ func (s *Stack) decapsulate(b []byte, outer tcp.ECN) (segment []byte, ecn tcp.EC
 	return b[off : off+s.ip.PayloadLen], tcp.ECN(inner), !drop
 }
 
-// permitted reports whether a segment may be of e, or without one of s.tuple: protected as the policy says, and in the
-// clear otherwise (RFC 4301, 5.2).
+// permitted reports whether a segment may belong to e, or without e to s.tuple: protected as the policy requires, or
+// otherwise in the clear (RFC 4301, 5.2).
 func (s *Stack) permitted(e *Endpoint) bool {
 	if e != nil {
 		return e.flow == s.via

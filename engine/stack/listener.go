@@ -27,34 +27,34 @@ type listenKey struct {
 	port uint16
 }
 
-// ListenConfig describes a listener.
+// ListenConfig configures a listener.
 type ListenConfig struct {
 	Conn    tcp.Config
-	Backlog int // half-open connections
-	// Connections is how many there may be at a time [MaxAccepted]. Startup is how many of them the layer
-	// above may not have confirmed by Endpoint.Confirm [MaxStartup]; negative: they need none.
+	Backlog int // maximum number of half-open connections
+	// Connections is the maximum number of connections [MaxAccepted]. Startup is the maximum number of them not
+	// confirmed by Endpoint.Confirm [MaxStartup]; negative: no confirmation needed.
 	Connections int
 	Startup     int
 	Cookies     tcp.CookieMode
-	// Accept makes the upper layer of a connection whose handshake is complete; an error resets it.
+	// Accept creates the upper layer of a connection whose handshake is complete. An error resets the connection.
 	Accept func(t *tcp.Tuple) (Upper, error)
-	// Refused, when set, learns of a connection that was reset because of err: Accept's, or one of this host.
+	// Refused, if set, is called after a connection was reset because of err: Accept's, or a local one.
 	Refused func(t *tcp.Tuple, err error)
-	// Accepted, when set, learns of the Endpoint.
+	// Accepted, if set, is called with the Endpoint.
 	Accepted func(e *Endpoint)
 }
 
-// Listener accepts connections of one local port.
+// Listener accepts connections to a local port.
 type Listener struct {
 	stack *Stack
 	key   listenKey
 	cfg   ListenConfig
-	both  [2]tcp.Listener // of IPv4 and of IPv6
+	both  [2]tcp.Listener // for IPv4 and IPv6
 	conns int
-	young list.List // of *Endpoint that are not confirmed, the eldest in front
+	young list.List // unconfirmed *Endpoint, oldest first
 }
 
-// gate is a tcp.Gate for the half-open connections of peers.
+// gate is a tcp.Gate that limits half-open connections of peers.
 type gate struct{ *Stack }
 
 func (g gate) Admit(t *tcp.Tuple, now tick.Time) bool {
@@ -66,7 +66,7 @@ func (g gate) Release(t *tcp.Tuple, now tick.Time) {
 
 func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
-// Listen accepts connections to addr, or to every address of its family when it is unspecified.
+// Listen accepts connections to addr, or to every address of its family if addr is unspecified.
 func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Time) (*Listener,
 	error) {
 	k := listenKey{addr, port}
@@ -86,7 +86,7 @@ func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Ti
 	return l, nil
 }
 
-// of returns the one that answers t.Remote.
+// of returns the tcp.Listener for t.Remote.
 func (l *Listener) of(t *tcp.Tuple) *tcp.Listener {
 	if t.Remote.Is4() {
 		return &l.both[0]
@@ -94,7 +94,7 @@ func (l *Listener) of(t *tcp.Tuple) *tcp.Listener {
 	return &l.both[1]
 }
 
-// Unlisten stops accepting; half-open connections are forgotten, established ones stay.
+// Unlisten stops accepting. Half-open connections are forgotten; established ones stay.
 func (s *Stack) Unlisten(addr ip.Addr, port uint16) {
 	k := listenKey{addr, port}
 	for i, l := range s.listening {
@@ -108,7 +108,7 @@ func (s *Stack) Unlisten(addr ip.Addr, port uint16) {
 	delete(s.listeners, k)
 }
 
-// listenerFor returns the listener for a local address and port: the exact one, else the one of every address.
+// listenerFor returns the listener for a local address and port: the exact one, or the one for all addresses.
 func (s *Stack) listenerFor(t *tcp.Tuple) *Listener {
 	if l := s.listeners[listenKey{t.Local, t.LocalPort}]; l != nil {
 		return l
@@ -120,7 +120,7 @@ func (s *Stack) listenerFor(t *tcp.Tuple) *Listener {
 	return s.listeners[listenKey{any, t.LocalPort}]
 }
 
-// input processes a segment for which there is no connection.
+// input processes a segment without a connection.
 func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 	s := l.stack
 	switch l.of(t).Input(t, &s.seg, now, &s.out) {
@@ -135,8 +135,8 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 	}
 }
 
-// accept makes the connection of the handshake that s.seg completed. The layer above is made last: when
-// anything else fails nobody has to be notified. The handshake is over in any case.
+// accept creates the connection whose handshake s.seg completed. The upper layer is created last, so that it need not
+// be notified of earlier errors. The handshake is over in any case.
 func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	e, err := l.admit(t, now)
@@ -149,7 +149,7 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		s.forget(e, now)
 		return nil, ErrNoHandshake
 	}
-	if f := e.flow; f != nil { // the listener's configuration is for all peers
+	if f := e.flow; f != nil { // the listener's configuration applies to all peers
 		mtu := s.cfg.MTU
 		for _, known := range []int{l.cfg.Conn.MTU, l.cfg.Conn.PathMTU} {
 			if known != 0 {
@@ -173,7 +173,7 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	return e, nil
 }
 
-// admit makes a connection without an upper layer that the listener, its peer and the stack have room for.
+// admit creates a connection without an upper layer, if the limits of the listener, its peer and the stack allow it.
 func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	if l.conns >= l.cfg.Connections {
@@ -205,14 +205,14 @@ func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	return e, nil
 }
 
-// Confirm says that the layer above knows what e is for: it counts no more against ListenConfig.Startup, and
-// for its peer as one that is established.
+// Confirm reports that the upper layer has a use for e: it no longer counts against ListenConfig.Startup, and counts as
+// established for its peer.
 func (e *Endpoint) Confirm() {
 	e.grow()
 	e.peer.Established()
 }
 
-// grow takes e from those of its listener that are not confirmed.
+// grow removes e from the unconfirmed connections of its listener.
 func (e *Endpoint) grow() {
 	if e.young != nil {
 		e.from.young.Remove(e.young)
@@ -238,7 +238,7 @@ func (l *Listener) close(now tick.Time) {
 	}
 }
 
-// refuse resets a connection that accept could not make.
+// refuse resets a connection that accept could not create.
 func (l *Listener) refuse(t *tcp.Tuple, err error, now tick.Time) {
 	s := l.stack
 	s.stats.Refused++
@@ -250,7 +250,7 @@ func (l *Listener) refuse(t *tcp.Tuple, err error, now tick.Time) {
 	}
 }
 
-// expire sends SYN-ACKs again.
+// expire retransmits SYN-ACKs.
 func (l *Listener) expire(now tick.Time) bool {
 	worked := false
 	for i := range l.both {

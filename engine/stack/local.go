@@ -9,17 +9,16 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// Prefix is an address of this host and how many of its first bits the other hosts of its network share: 24
-// of 32 for 192.0.2.1/24.
+// Prefix is an address of this host with the prefix length of its network: 24 for 192.0.2.1/24.
 type Prefix struct {
 	Addr ip.Addr
 	Bits int
-	// All says that the whole prefix is this host's, as a local route to it has it; Bits count from the
-	// beginning of an IPv4 address.
+	// All says that the whole prefix belongs to this host, as with a local route. Bits then count from the beginning of
+	// an IPv4 address.
 	All bool
 }
 
-// local holds this host's addresses.
+// local has this host's addresses.
 type local struct {
 	known      bool // SetLocal was called
 	addrs      map[ip.Addr]bool
@@ -27,9 +26,9 @@ type local struct {
 	whole      []netip.Prefix
 }
 
-// SetLocal tells the stack the addresses of this host, all of them: from then on nobody connects to others,
-// and nobody connects from them or from the broadcast addresses of their networks. Before the first call any
-// destination is accepted. Connections that there are stay.
+// SetLocal sets all addresses of this host. From then on the stack refuses connections to other addresses, and from
+// these addresses and the broadcast addresses of their networks. Before the first call it accepts any destination.
+// Existing connections stay.
 func (s *Stack) SetLocal(list []Prefix) {
 	l := local{known: true, addrs: make(map[ip.Addr]bool, len(list)),
 		broadcasts: map[ip.Addr]bool{}}
@@ -46,7 +45,7 @@ func (s *Stack) SetLocal(list []Prefix) {
 	s.local = l
 }
 
-// has reports whether a is this host's.
+// has reports whether a is an address of this host.
 func (l *local) has(a *ip.Addr) bool {
 	return l.addrs[*a] || slices.ContainsFunc(l.whole, func(p netip.Prefix) bool {
 		return p.Contains(netip.AddrFrom16(*a).Unmap())
@@ -57,8 +56,8 @@ func (p *Prefix) netip() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(p.Addr).Unmap(), p.Bits)
 }
 
-// broadcast returns the directed broadcast address of p's network (RFC 1122, 3.2.1.3), which networks of one
-// and of two addresses (RFC 3021) and IPv6 do not have.
+// broadcast returns the directed broadcast address of p's network (RFC 1122, 3.2.1.3). Networks of one or two addresses
+// (RFC 3021) and IPv6 have none.
 func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
 	if !p.Addr.Is4() || p.Bits < 0 || p.Bits > 30 {
 		return b, false
@@ -68,9 +67,9 @@ func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
 	return b, true
 }
 
-// admits reports whether a segment between t's addresses, for which there is no connection, may be answered,
-// and counts it otherwise: its destination is an address of this host, and its source can be another host's
-// (RFC 1122, 3.2.1.3; RFC 9293, MUST-57 and MUST-63).
+// admits reports whether to answer a segment between t's addresses that has no connection, and counts it otherwise: its
+// destination must be an address of this host, and its source a possible address of another host (RFC 1122, 3.2.1.3;
+// RFC 9293, MUST-57 and MUST-63).
 func (s *Stack) admits(t *tcp.Tuple) bool {
 	l := &s.local
 	switch {
@@ -85,8 +84,8 @@ func (s *Stack) admits(t *tcp.Tuple) bool {
 	return true
 }
 
-// neverOnWire reports whether a is an address that no host on a wire has: this network, loopback, multicast,
-// reserved, and the limited broadcast address.
+// neverOnWire reports whether a is never the address of a host on a wire: this network, loopback, multicast, reserved,
+// or limited broadcast.
 func neverOnWire(a *ip.Addr) bool {
 	if a.Is4() {
 		return a[12] == 0 || a[12] == 127 || a[12] >= 224

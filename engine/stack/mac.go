@@ -5,8 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// SetMAC says that the interface has another Ethernet address. Frames are sent from it, and taken when they are
-// for it, from now on.
+// SetMAC sets the MAC address of the interface. Frames are sent from it and accepted for it from now on.
 func (s *Stack) SetMAC(mac [6]byte) {
 	if mac == s.cfg.MAC {
 		return
@@ -19,8 +18,8 @@ func (s *Stack) SetMAC(mac [6]byte) {
 	}
 }
 
-// SetMTU says that the interface has another MTU, which is at least MinMTU: no longer packet leaves from now on.
-// Connections find out by themselves when longer ones may again.
+// SetMTU sets the MTU of the interface, at least MinMTU. No longer packet is sent from now on. Connections detect by
+// themselves when longer ones are possible again.
 func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	lower := mtu < s.cfg.MTU
 	s.cfg.MTU = mtu
@@ -33,8 +32,8 @@ func (s *Stack) SetMTU(mtu int, now tick.Time) {
 	}
 }
 
-// followRoom bounds the segments that all connections send next to the frames that the port takes since the last Flush,
-// which may change that.
+// followRoom limits the segments that connections send next to the frame size of the port, which a Flush may have
+// changed.
 func (s *Stack) followRoom(now tick.Time) {
 	room := s.port.Info().TxRoom
 	if room == s.room {
@@ -46,12 +45,12 @@ func (s *Stack) followRoom(now tick.Time) {
 	}
 }
 
-// limitSegments bounds the segments of e to the frames that the port takes, sealed where they are.
+// limitSegments limits the segments of e to the frame size of the port, after sealing if it is protected.
 func (e *Endpoint) limitSegments(now tick.Time) {
 	e.conn.LimitSegments(e.flow.innerMTU(e.stack.room-e.frame.ipAt, e.frame.v6), now)
 }
 
-// Using returns how many connections and listeners have a local address.
+// Using returns the number of connections and listeners that use a local address.
 func (s *Stack) Using(a ip.Addr) (n int) {
 	for t := range s.conns {
 		if t.Local == a {

@@ -9,16 +9,16 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// expect has the header fields that all arriving frames of a connection share: those for this host's address, in its
-// VLAN, with a whole datagram of TCP between the two hosts, without options or extension headers; of ESP, if the
-// connection is protected.
+// expect has the header fields that all incoming frames of a connection share: to this host's MAC address, in its VLAN,
+// with an unfragmented TCP datagram between the two hosts (or ESP, if protected), without IP options and extension
+// headers.
 type expect struct {
-	mask, value [expectLen / 8]uint64 // of the words at the beginning: value is masked
+	mask, value [expectLen / 8]uint64 // of the first words; value is masked
 	ipAt        int
 	v6          bool
 }
 
-// expectLen is bytes of Ethernet with a tag and of IPv6, in words; expectLen4 those with IPv4.
+// expectLen is the length of Ethernet with a tag and IPv6, in words; expectLen4 that with IPv4.
 const (
 	expectLen  = (ip.EthernetLen + ip.VLANTagLen + ip.Len6 + 7) &^ 7
 	expectLen4 = (ip.EthernetLen + ip.VLANTagLen + ip.Len4 + 7) &^ 7
@@ -33,7 +33,7 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 		}
 	}
 	know(0, 0xff, cfg.MAC[:]...)
-	if cfg.VLAN != 0 { // of whatever priority
+	if cfg.VLAN != 0 { // with any priority
 		know(12, 0xff, byte(ip.TypeVLAN>>8), byte(ip.TypeVLAN&0xff), 0, byte(cfg.VLAN))
 		mask[14], value[14] = maxVLAN>>8, byte(cfg.VLAN>>8)
 		x.ipAt += ip.VLANTagLen
@@ -46,7 +46,7 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	} else {
 		know(h-2, 0xff, byte(ip.TypeIPv4>>8), byte(ip.TypeIPv4&0xff), 4<<4|ip.Len4/4)
 		know(h+6, 0x3f, 0) // no fragment follows
-		know(h+7, 0xff, 0) // and none is before
+		know(h+7, 0xff, 0) // and none precedes
 		know(h+9, 0xff, proto)
 		know(h+12, 0xff, append(t.Remote[12:], t.Local[12:]...)...)
 	}
@@ -56,8 +56,8 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple, proto uint8) {
 	}
 }
 
-// matches reports whether the frame of n bytes that b begins is one of those, ends with its datagram and has no
-// wrong checksum of IPv4, and returns the bits of congestion notification.
+// matches reports whether the frame of n bytes that begins with b has these fields, ends with its datagram, and has a
+// correct IPv4 checksum. It returns the ECN bits.
 func (x *expect) matches(b []byte, n int) (ecn tcp.ECN, ok bool) {
 	if len(b) < expectLen4 {
 		return 0, false

@@ -1,6 +1,6 @@
-// Package stack is the engine of one worker without its thread: frames in, frames out, connections and
-// their timers. It has no goroutine, no lock and no clock; whoever owns a Stack calls it with the time.
-// The same code runs on AF_XDP, and in the simulator on a fake kernel.
+// Package stack is the engine of one worker without its thread: frames in, frames out, connections and their timers. It
+// has no goroutine, lock or clock; the owner of a Stack passes the time. The same code runs on AF_XDP and, in the
+// simulator, on a fake kernel.
 package stack
 
 import (
@@ -20,41 +20,41 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Resolver finds the link-layer address of the next hop to dst. The answer, now or later, and whatever
-// changes until Forget, is a call of Stack.SetHop on the thread that owns the Stack. Neither method blocks.
+// Resolver finds the MAC address of the next hop to dst. The answer, now or later, and each change until Forget, is a
+// call of Stack.SetHop on the thread that owns the Stack. The methods do not block.
 type Resolver interface {
 	Request(dst ip.Addr)
 	Forget(dst ip.Addr)
 }
 
-// Steering tells the host's packet filter which flows are the engine's. Both may be called for each
-// connection; an error makes the connection fail.
+// Steering tells the host's packet filter which flows belong to the engine. Both methods may be called for each
+// connection. An error makes the connection fail.
 type Steering interface {
 	AddFlow(t *tcp.Tuple) error
 	RemoveFlow(t *tcp.Tuple)
 }
 
-// Config is the configuration of a Stack.
+// Config configures a Stack.
 type Config struct {
 	Port     ring.Port
 	MAC      [6]byte
-	MTU      int    // of the link, bytes of an IP packet
-	Run      int    // frames that the port takes best at a time; 0: no more than MaxFramesPerRound
-	VLAN     uint16 // identifier of the network that frames are of, 0 for those without a tag
+	MTU      int    // of the link, in bytes of an IP packet
+	Run      int    // preferred number of frames per call of the port; 0: at most MaxFramesPerRound
+	VLAN     uint16 // VLAN identifier; 0: untagged
 	Resolver Resolver
 	Steering Steering
-	IPsec    IPsec         // nil: all connections are in the clear
-	Plain    PlainObserver // nil: none
-	Peers    *budget.Peers // of all stacks of a device; nil: the stack's own, with defaults
-	Secret   [16]byte      // random: keys ISNs, timestamp offsets and SYN cookies
-	Seed     uint64        // random: the challenge ACK budget
-	// Stray, when set, is shown what belongs to no connection here, for it may be another worker's; it returns true
-	// when it took it. With receive-side scaling a frame comes on the queue that the device chooses.
+	IPsec    IPsec         // nil: no connection is protected
+	Plain    PlainObserver // nil: no observer
+	Peers    *budget.Peers // for all stacks of a device; nil: own limits with defaults
+	Secret   [16]byte      // random key of ISNs, timestamp offsets and SYN cookies
+	Seed     uint64        // random seed of the challenge ACK budget
+	// Stray, if set, is called with segments that have no connection here, because they may belong to another worker.
+	// It returns true if it took the segment. With RSS the device chooses the queue of a frame.
 	Stray func(x *Stray) bool
-	// TrustPartialChecksum accepts a TCP checksum that is only the pseudo header's sum: what a kernel on the
-	// other end of a veth sends with transmit checksum offload on. Such a frame was never on a wire.
+	// TrustPartialChecksum accepts a TCP checksum of the pseudo-header only, which the kernel at the other end of a
+	// veth sends with transmit checksum offload. Such a frame never crossed a wire.
 	TrustPartialChecksum bool
-	// Defect, when set, learns of each panic that was contained. Without it a panic goes on, as tests want it.
+	// Defect, if set, is called with each contained panic. If nil, panics propagate, for tests.
 	Defect func(d *Defect)
 }
 
@@ -68,33 +68,33 @@ type Stack struct {
 	listening  []*Listener
 	hops       map[ip.Addr]*hop
 	idle       idleHops
-	held       int // segments that wait for a hop
+	held       int // number of segments waiting for a hop
 	local      local
 	inbound    map[uint32]inbound // by SPI
 	outbound   map[quotedSA]*Flow
-	via        *Flow     // by which the segment that is being processed arrived; nil: in the clear
+	via        *Flow     // of the segment being processed; nil: not protected
 	now        tick.Time // of the last round of transmission
-	begun      uint64    // connections so far
+	begun      uint64    // number of connections so far
 	timers     timers
 	flush      flush
-	room       int                   // bytes of the longest frame that the port takes
-	starved    bool                  // the last round of transmission ended without a slot
-	starving   int                   // such rounds in a row, in which nothing was sent
-	fetched    int                   // frames in batch that Receive has not seen
+	room       int                   // maximum frame length of the port
+	starved    bool                  // the last round of transmission ended without a free slot
+	starving   int                   // number of consecutive such rounds that sent nothing
+	fetched    int                   // frames in batch not yet received
 	released   bool                  // chunks were released since the last Refill
-	queued     bool                  // replies were given to the port since the last Flush
-	dirty      fair.Queue[*Endpoint] // want to transmit
-	common     Class                 // of those that SetClass was not called for
+	queued     bool                  // replies were passed to the port since the last Flush
+	dirty      fair.Queue[*Endpoint] // connections that want to transmit
+	common     Class                 // connections without SetClass
 	stats      Stats
-	last       *Endpoint   // found last: segments come in runs
+	last       *Endpoint   // last one found: segments come in runs
 	forgetting []*Endpoint // ended, to be forgotten after the callbacks
 	totals     tally.Sum[TCPCounters]
-	listened   tcp.ListenCounters // by listeners that were closed
+	listened   tcp.ListenCounters // of closed listeners
 
-	current atomic.Pointer[Endpoint] // the connection that the worker serves; nil: none
-	at      int                      // the next frame of batch
-	holding int                      // the frame of batch that is being received, and 1; 0: none
-	slot    uint32                   // that is being filled, if filling
+	current atomic.Pointer[Endpoint] // being served by the worker; nil: none
+	at      int                      // next frame of batch
+	holding int                      // index of the frame being received, plus 1; 0: none
+	slot    uint32                   // slot being filled, if filling
 	filling bool
 	round   round // of transmission
 
@@ -102,8 +102,8 @@ type Stack struct {
 	pieces  [ring.MaxFrags + 1][]byte
 	seg     tcp.Segment
 	out     tcp.Out
-	blocks  bool  // the port takes them
-	block   block // of the burst that is being sent
+	blocks  bool  // the port accepts blocks
+	block   block // of the burst being sent
 	eth     ip.Ethernet
 	ip      ip.Header
 	scratch []byte
@@ -144,15 +144,15 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// Step receives one batch, runs the timers that are due and transmits the segments that are ready. It reports whether
-// anything happened; when not, nothing will before the port is readable or Deadline comes.
+// Step receives one batch, runs due timers and transmits ready segments. It reports whether anything happened. If not,
+// nothing will until the port is readable or Deadline.
 func (s *Stack) Step(now tick.Time) bool {
 	worked := s.Receive(now)
 	return s.Transmit(now) || worked
 }
 
-// Fetch takes a batch of frames from the port for Receive and reports whether there is one. It needs no time, so that a
-// caller that spins has to read its clock only when something came.
+// Fetch fetches a batch of frames from the port for Receive and reports whether there is one. It needs no time, so a
+// spinning caller reads its clock only if frames arrived.
 func (s *Stack) Fetch() bool {
 	if s.fetched == 0 {
 		s.fetched = s.port.Recv(s.batch[:])
@@ -160,24 +160,24 @@ func (s *Stack) Fetch() bool {
 	return s.fetched > 0
 }
 
-// Receive is the first half of Step. Between the halves, consumers may answer the received data, so that the answer and
-// the acknowledgement leave together.
+// Receive is the first half of Step. Consumers may answer the received data between the halves, so that the answer and
+// the acknowledgement are sent together.
 func (s *Stack) Receive(now tick.Time) bool {
 	if !s.Fetch() {
 		return false
 	}
 	for s.at = 0; s.at < s.fetched; {
-		s.receive(now) // once, or once more after each panic
+		s.receive(now) // again after each panic
 	}
 	s.fetched, s.released = 0, true
 	return true
 }
 
-// ahead is how many bytes of the next frame, of its first chunk, are fetched while one is worked on. Another processor
-// has just written them, and MPA reads the markers before it copies the payload.
+// ahead is the number of bytes of the next frame's first chunk to prefetch while a frame is processed. Another CPU has
+// just written them, and MPA reads the markers before it copies the payload.
 const ahead = 4096
 
-// receive takes the frames of the batch that are left.
+// receive processes the remaining frames of the batch.
 func (s *Stack) receive(now tick.Time) {
 	defer s.contain(now)
 	for s.at < s.fetched {
@@ -194,14 +194,14 @@ func (s *Stack) receive(now tick.Time) {
 	}
 }
 
-// Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by
-// itself, still want it now and then: by Deadline at the latest.
+// Quiet reports whether Transmit has nothing to send or tidy. It must still be called for timers and completions of the
+// device: by Deadline at the latest.
 func (s *Stack) Quiet() bool {
 	return s.dirty.Len() == 0 && s.fetched == 0 && !s.queued && !s.released &&
 		len(s.forgetting) == 0 && s.flush.at == tick.Never
 }
 
-// Transmit is the second half of Step. What nobody waits for comes after the frames have left.
+// Transmit is the second half of Step. Work that nobody waits for follows after the frames have been sent.
 func (s *Stack) Transmit(now tick.Time) bool {
 	s.now = now
 	worked := s.expire(now)
@@ -224,7 +224,7 @@ func (s *Stack) Deadline() tick.Time {
 }
 
 // Blocked reports whether Step has more to do at once: frames wait to be received, for room in the transmit ring, or
-// for their turn. While the kernel takes nothing, as on a link that is down, frames to be sent wait for Deadline.
+// for their turn. While the kernel accepts nothing, as when the link is down, frames to send wait for Deadline.
 func (s *Stack) Blocked() bool {
 	return s.fetched > 0 || s.dirty.Len() > 0 && !(s.starved && s.flush.at != tick.Never)
 }
@@ -244,7 +244,7 @@ func (s *Stack) expire(now tick.Time) bool {
 	return worked
 }
 
-// expireOthers runs the timers that are of no connection.
+// expireOthers runs timers that do not belong to a connection.
 func (s *Stack) expireOthers(now tick.Time) (worked bool) {
 	s.setCurrent(nil)
 	defer s.contain(now)
@@ -255,7 +255,7 @@ func (s *Stack) expireOthers(now tick.Time) (worked bool) {
 	return worked
 }
 
-// expireSome runs the timers that are due, up to the first panic.
+// expireSome runs due timers, up to the first panic.
 func (s *Stack) expireSome(now tick.Time) (worked bool) {
 	defer s.contain(now)
 	for e := s.timers.pop(now); e != nil; e = s.timers.pop(now) {
@@ -270,20 +270,19 @@ func (s *Stack) expireSome(now tick.Time) (worked bool) {
 	return worked
 }
 
-// Class is the connections of one owner: owners take turns at transmitting, however many connections each has.
+// Class has the connections of one owner. Owners take turns at transmitting, however many connections each has.
 type Class = fair.Class[*Endpoint]
 
 // round is one round of transmission.
 type round struct {
-	visits             int         // that may still be made: as many as connections were waiting
-	visited            []*Endpoint // in their order; visited[:tidied] are done with
+	visits             int         // visits left: initially the number of waiting connections
+	visited            []*Endpoint // in order of their visits; visited[:tidied] are done
 	tidied             int
 	sent               int
-	maxFrames, maxEach int // frames, of all connections and of one
+	maxFrames, maxEach int // maximum frames of all connections, and of one
 }
 
-// startRound sets the bounds of a round for the connections that wait: where the port wants long runs, a connection
-// that is alone sends one in a visit.
+// startRound sets the limits of a round. If the port prefers long runs, a single connection sends one per visit.
 func (r *round) startRound(waiting, run int) {
 	*r = round{visits: waiting, visited: r.visited[:0], maxFrames: max(MaxFramesPerRound, run),
 		maxEach: MaxFramesPerVisit}
@@ -292,13 +291,12 @@ func (r *round) startRound(waiting, run int) {
 	}
 }
 
-// transmit visits the endpoints that want to, each for a bounded number of frames and all together for
-// another, and kicks the port.
+// transmit visits the endpoints that want to send, with limits for each and for all, and kicks the port.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
 	r.startRound(s.dirty.Len(), s.cfg.Run)
 	s.starved = false
-	for !s.visit(now) { // until it comes to its end without a panic
+	for !s.visit(now) { // until a round ends without a panic
 	}
 	s.queued = false
 	s.flush.note(s.port.Flush(), now)
@@ -310,7 +308,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
-		// A NIC driver that polls does not report frames that it leaves in the transmit ring.
+		// A polling NIC driver does not report frames that it leaves in the transmit ring.
 		s.flush = flush{now.Add(StarvedRetry), StarvedRetry}
 	}
 	for i, e := range s.forgetting {
@@ -321,7 +319,8 @@ func (s *Stack) transmit(now tick.Time) bool {
 	return sent > 0
 }
 
-// visit lets connections send, until all had their turn or enough has left, and reports whether it came to that.
+// visit lets connections send until all had their turn or the limit is reached, and returns true then. A panic makes it
+// return false.
 func (s *Stack) visit(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
@@ -341,7 +340,7 @@ func (s *Stack) visit(now tick.Time) bool {
 	return true
 }
 
-// tidy does the work of those connections that can wait until the frames have left, and reports whether it is complete.
+// tidy does the deferred work of connections after the frames have been sent, and reports whether it is complete.
 func (s *Stack) tidy(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
@@ -354,9 +353,9 @@ func (s *Stack) tidy(now tick.Time) bool {
 	return true
 }
 
-// flush is when frames that the kernel did not take are to be shown to it again.
+// flush says when to offer frames again that the kernel did not accept.
 type flush struct {
-	at    tick.Time // Never: everything left
+	at    tick.Time // Never: all frames were accepted
 	pause tick.Duration
 }
 
@@ -372,7 +371,7 @@ func (f *flush) note(st ring.State, now tick.Time) {
 	}
 }
 
-// mark puts e in line for transmission.
+// mark queues e for transmission.
 func (s *Stack) mark(e *Endpoint) {
 	if !e.dirty && !e.ended {
 		e.dirty = true
@@ -387,8 +386,8 @@ func (s *Stack) Endpoints(f func(*Endpoint)) {
 	}
 }
 
-// byAge returns the connections that want holds for in the order of their beginning, so that the same
-// calls give the same frames.
+// byAge returns the connections for which want returns true, in order of creation, so that the same calls give the same
+// frames.
 func (s *Stack) byAge(want func(e *Endpoint) bool) []*Endpoint {
 	var v []*Endpoint
 	for _, e := range s.conns {
@@ -406,7 +405,7 @@ func (s *Stack) Len() int { return len(s.conns) }
 // Audit checks that every frame of the port has exactly one owner.
 func (s *Stack) Audit() error { return s.port.Audit() }
 
-// Close ends every connection with RST and closes the port.
+// Close resets every connection and closes the port.
 func (s *Stack) Close(now tick.Time) error {
 	for _, e := range s.byAge(func(*Endpoint) bool { return true }) {
 		e.Abort(now)

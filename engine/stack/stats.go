@@ -4,43 +4,43 @@ package stack
 type Stats struct {
 	RxFrames, RxBytes uint64
 	TxFrames, TxBytes uint64
-	TxPayload         uint64 // bytes of TCP payload sent, retransmissions included
+	TxPayload         uint64 // bytes of TCP payload sent, including retransmissions
 
-	DropNotForUs     uint64 // another station's Ethernet address
-	DropMalformed    uint64 // Ethernet, IP or TCP header that cannot be
+	DropNotForUs     uint64 // to another MAC address
+	DropMalformed    uint64 // invalid Ethernet, IP or TCP header
 	DropChecksum     uint64 // wrong IP or TCP checksum
-	DropPartialSum   uint64 // of these: only the pseudo header's sum, so transmit checksum offload is on at a veth peer
+	DropPartialSum   uint64 // of these, sum of the pseudo-header only: transmit checksum offload is on at a veth peer
 	DropNoConnection uint64 // no connection and no listener
 	DropLimit        uint64 // too many connections
-	Refused          uint64 // connections that were reset when their handshake was done
-	// connections that were reset because too many of their listener said nothing after the handshake
+	Refused          uint64 // connections reset after their handshake
+	// connections reset because too many of their listener stayed silent after the handshake
 	Evicted      uint64
-	DropSource   uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
-	DropNotLocal uint64 // to an address that this host does not have, and no connection
-	DropVLAN     uint64 // of another VLAN than the stack's
-	DropICMP     uint64 // ICMP errors for connections that are not here
-	// fragments that cannot be, and datagrams given up: overlapping, too long, too many, too late,
-	// marked CE in part and not ECN capable in part
+	DropSource   uint64 // invalid source: multicast, broadcast, loopback, reserved, or this host
+	DropNotLocal uint64 // to an address that this host does not have, without a connection
+	DropVLAN     uint64 // another VLAN than the stack's
+	DropICMP     uint64 // ICMP errors for connections of others
+	// invalid fragments and abandoned datagrams: overlapping, too long, too many, too late, or a mix of CE and not
+	// ECN-capable
 	DropFragments uint64
-	// segments that a listener ignored: for no connection that it knows of, forged, or too early for a cookie
+	// segments ignored by a listener: no known connection, forged, or too early for a cookie
 	DropListener     uint64
-	DropSYN          uint64 // SYNs for which a listener had no room
-	SYNCookies       uint64 // SYNs answered with a cookie for want of room
-	HalfOpenTimeouts uint64 // connections of which only a SYN came
-	DropNoSA         uint64 // ESP for which there is no SA
-	DropESP          uint64 // ESP that was forged, replayed or damaged
+	DropSYN          uint64 // SYNs dropped because a listener was full
+	SYNCookies       uint64 // SYNs answered with a cookie because a listener was full
+	HalfOpenTimeouts uint64 // half-open connections that timed out
+	DropNoSA         uint64 // ESP without an SA
+	DropESP          uint64 // forged, replayed or damaged ESP
 	DropPolicy       uint64 // segments in the clear that must be protected, or protected by an SA of others
-	NoSA             uint64 // times that there was no SA to send with
+	NoSA             uint64 // times that no SA to send with was available
 	Fragments        uint64 // IP fragments received
-	Reassembled      uint64 // packets made of them
+	Reassembled      uint64 // packets reassembled from them
 	ICMP             uint64 // ICMP errors for connections of the stack
-	Resets           uint64 // RST sent for segments without a connection
-	HandedOver       uint64 // given to the worker that has the connection
-	DropBacklog      uint64 // for another worker, which had too many of them waiting
-	Panics           uint64 // defects of this program, each of which ended the connection that was being served
+	Resets           uint64 // RSTs sent for segments without a connection
+	HandedOver       uint64 // passed to the worker of the connection
+	DropBacklog      uint64 // for another worker whose backlog was full
+	Panics           uint64 // panics (bugs), each of which ended a connection
 	NoSlot           uint64 // times that the transmit ring was full
-	NoHop            uint64 // times that the next hop was not known yet
-	DropNoHop        uint64 // answers to SYNs and resets that did not leave for want of the next hop
+	NoHop            uint64 // times that the next hop was not resolved yet
+	DropNoHop        uint64 // answers to SYNs and resets not sent because the next hop was not resolved
 }
 
 // Stats returns the counters of the stack.

@@ -8,14 +8,14 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Stray is a segment, an ICMP error or an ESP packet that a Stack got and that may belong to another worker's.
+// Stray is a segment, ICMP error or ESP packet that may belong to another worker.
 type Stray struct {
-	Tuple tcp.Tuple     // of an ESP packet: addresses only
+	Tuple tcp.Tuple     // of an ESP packet only the addresses
 	ICMP  *ip.ICMPError // nil for a segment
-	// ESP says that Payload is an ESP packet, which arrived with ECN.
+	// ESP says that Payload is an ESP packet, received with ECN.
 	ESP bool
 	ECN tcp.ECN
-	// Segment and Payload are valid during Config.Stray only; Keep copies them.
+	// Segment and Payload are valid during Config.Stray only. Keep copies them.
 	Segment tcp.Segment
 	Payload []byte
 }
@@ -40,7 +40,7 @@ func (s *Stack) stray(pieces [][]byte) bool {
 	return s.handOver(Stray{Tuple: s.tuple, Segment: s.seg, Payload: s.flat(pieces)})
 }
 
-// handOver shows x to Config.Stray and reports whether it was taken.
+// handOver passes x to Config.Stray and reports whether it was taken.
 func (s *Stack) handOver(x Stray) bool {
 	s.strayed = x
 	taken := s.cfg.Stray(&s.strayed)
@@ -51,7 +51,7 @@ func (s *Stack) handOver(x Stray) bool {
 	return taken
 }
 
-// Inject processes a frame that another worker handed over.
+// Inject processes a frame handed over by another worker.
 func (s *Stack) Inject(x *Stray, now tick.Time) {
 	s.setCurrent(nil)
 	defer s.contain(now)
@@ -68,7 +68,7 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 		return
 	}
 	s.seg, s.tuple = x.Segment, x.Tuple
-	if s.flowOf(&s.tuple) != nil { // it was in the clear
+	if s.flowOf(&s.tuple) != nil { // it was not protected
 		s.stats.DropPolicy++
 		return
 	}
@@ -81,16 +81,16 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 	s.unowned(pieces, now)
 }
 
-// DropStray counts a frame that another worker should have had, and had no room for.
+// DropStray counts a frame for another worker whose backlog was full.
 func (s *Stack) DropStray() { s.stats.DropBacklog++ }
 
-// DeliverICMP gives an ICMP error to the connections that it is about; false: there is none here.
+// DeliverICMP passes an ICMP error to its connections. It returns false if there is none here.
 func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 	if e.SPI != 0 {
 		return s.sealedTooBig(e, now)
 	}
 	c := s.conns[*t]
-	if c == nil || c.flow != nil { // none of its segments was ever on the network to be quoted
+	if c == nil || c.flow != nil { // none of its segments was on the network to be quoted
 		return false
 	}
 	s.stats.ICMP++
@@ -100,19 +100,18 @@ func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 	return true
 }
 
-// Find returns the connection t, nil when there is none.
+// Find returns the connection t, or nil.
 func (s *Stack) Find(t *tcp.Tuple) *Endpoint { return s.conns[*t] }
 
-// Withdraw forgets a connection whose SYN another worker's queue was answered on, without a word to anybody,
-// and returns the initial sequence number with which Resume goes on there.
+// Withdraw silently forgets a connection whose SYN was answered on another worker's queue. It returns the initial
+// sequence number for Resume there.
 func (s *Stack) Withdraw(e *Endpoint, now tick.Time) seq.Num {
 	iss := e.conn.SndUna()
 	s.forget(e, now)
 	return iss
 }
 
-// Resume is Connect with the initial sequence number of a connection that Withdraw gave up, on a Stack with
-// the same secret.
+// Resume is Connect with the initial sequence number of a withdrawn connection, on a Stack with the same secret.
 func (s *Stack) Resume(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (
 	*Endpoint, error) {
 	return s.connect(t, cfg, upper, iss, now)

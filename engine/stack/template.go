@@ -11,7 +11,7 @@ import (
 
 const defaultHops = 64
 
-// maxHeader is the largest header of a frame of a run: Ethernet with a tag, IPv6, and TCP with timestamps.
+// maxHeader is the maximum header length of a frame of a run: Ethernet with a tag, IPv6, and TCP with timestamps.
 const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wire.TimestampsLen
 
 // template is the headers of a connection's frames, ready but for what differs from frame to frame: within a run of
@@ -19,16 +19,16 @@ const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wi
 //
 //	| Ethernet 14 or 18 | IPv4 20 or IPv6 40 | TCP 20..60 | payload
 type template struct {
-	hdr   [maxHeader]byte // of a run; of other frames Ethernet and IP
-	n     int             // bytes of Ethernet and IP
-	ipAt  int             // where the IP header begins
+	hdr   [maxHeader]byte // of a run; of other frames only Ethernet and IP
+	n     int             // length of Ethernet and IP headers
+	ipAt  int             // offset of the IP header
 	v6    bool
-	sum   uint64 // of the addresses and the protocol, for the TCP checksum
+	sum   uint64 // of addresses and protocol, for the TCP checksum
 	ipSum uint64 // of the IPv4 header without length, TOS and checksum, in 32 bits
 
-	end    int    // bytes of hdr in a run, 0: there is none
-	size   int    // bytes of payload that hdr is for
-	tcpSum uint64 // of hdr's TCP header and the pseudo header, in 32 bits; without sequence number and flags
+	end    int    // length of hdr in a run; 0: none
+	size   int    // payload bytes for which hdr is valid
+	tcpSum uint64 // of hdr's TCP header and pseudo-header, in 32 bits, without sequence number and flags
 	runSum uint64 // the same without length
 }
 
@@ -65,10 +65,10 @@ func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	f.ipSum = narrow(wire.Sum(h[:ip.Len4], 0))
 }
 
-// setSource says from which Ethernet address frames come.
+// setSource sets the source MAC address.
 func (f *template) setSource(mac [6]byte) { copy(f.hdr[6:12], mac[:]) }
 
-// flowLabel is a label that stays the same for a connection (RFC 6437): a mix of its ports and addresses.
+// flowLabel returns a constant label for a connection (RFC 6437): a mix of its ports and addresses.
 func flowLabel(t *tcp.Tuple) [3]byte {
 	x := uint32(t.LocalPort)<<16 | uint32(t.RemotePort)
 	for i := 0; i < 16; i += 4 {
@@ -78,7 +78,7 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 	return [3]byte{byte(x>>16) & 0x0f, byte(x >> 8), byte(x)}
 }
 
-// build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
+// build writes all headers of o to b except the TCP checksum, and returns the offset of the payload.
 func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	if o.Run == tcp.RunNext && f.end > 0 {
 		return f.nextFrame(b, o)
@@ -88,7 +88,7 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	*(*[6]byte)(b) = mac
 	at := f.n + o.Header.Put(b[f.n:])
 	f.setIP(b, o.ECN, at-f.n+o.Payload.Len())
-	if o.Run != tcp.RunNone && o.Flags&wire.PSH == 0 && at <= maxHeader { // more are known to follow
+	if o.Run != tcp.RunNone && o.Flags&wire.PSH == 0 && at <= maxHeader { // more will follow
 		f.startFrame(b, at, o.Payload.Len())
 	}
 	return at
@@ -102,15 +102,15 @@ func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 		binary.BigEndian.PutUint16(h[4:], uint16(n))
 		return
 	}
-	// The identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and a counter
-	// would tell one peer how much the others are sent.
+	// The identification stays 0: unfragmentable packets need none (RFC 6864, 4.1), and a counter would leak the
+	// traffic of others.
 	h[1] = byte(ecn)
 	v := bits.ReverseBytes16(uint16(ip.Len4 + n))
 	binary.LittleEndian.PutUint16(h[2:], v)
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(ecn)<<8+uint64(v)))
 }
 
-// startFrame makes the headers of the segment in b, the payload of which, size bytes, is at at, those of a run.
+// startFrame makes the headers of the segment in b, whose payload of size bytes is at offset at, those of a run.
 func (f *template) startFrame(b []byte, at, size int) {
 	f.end, f.size = at, size
 	copy(f.hdr[:], b[:at])
@@ -138,8 +138,8 @@ func (f *template) nextFrame(b []byte, o *tcp.Out) int {
 	return f.end
 }
 
-// finish fills the TCP checksum in, now that o's payload follows the headers that end at at; sum is the payload's. It
-// returns the length of the frame.
+// finish sets the TCP checksum, once o's payload follows the headers, which end at at. sum is the payload's. It returns
+// the length of the frame.
 func (f *template) finish(b []byte, at int, o *tcp.Out, sum uint64) int {
 	end := at + o.Payload.Len()
 	if f.end > 0 {
@@ -152,7 +152,7 @@ func (f *template) finish(b []byte, at int, o *tcp.Out, sum uint64) int {
 	return end
 }
 
-// narrow folds a running sum to 32 bits, so that some can be added without a carry.
+// narrow folds a running sum to 32 bits, so that several can be added without a carry.
 func narrow(sum uint64) uint64 {
 	sum = sum>>32 + sum&0xffffffff
 	return sum>>32 + sum&0xffffffff

@@ -2,12 +2,11 @@ package stack
 
 import "xwarp/tcp/tick"
 
-// timers is a heap of endpoints by the time at which each wants to be looked at. An endpoint whose
-// deadline moves later stays where it is and is put back when its old time comes, so that the usual
-// case (an ACK pushes the retransmission timer out) costs one comparison.
+// timers is a heap of endpoints by deadline. An endpoint whose deadline moves later keeps its place until the old time,
+// so that the common case (an ACK postpones the retransmission timer) costs one comparison.
 type timers struct{ heap []*Endpoint }
 
-// set makes sure that e is looked at no later than at.
+// set makes sure that e is visited no later than at.
 func (t *timers) set(e *Endpoint, at tick.Time) {
 	switch {
 	case at >= e.timerAt:
@@ -20,7 +19,7 @@ func (t *timers) set(e *Endpoint, at tick.Time) {
 	t.up(e.timerIdx)
 }
 
-// next returns the earliest time at which an endpoint wants to be looked at.
+// next returns the earliest deadline.
 func (t *timers) next() tick.Time {
 	if len(t.heap) == 0 {
 		return tick.Never
@@ -28,7 +27,7 @@ func (t *timers) next() tick.Time {
 	return t.heap[0].timerAt
 }
 
-// pop removes and returns the first endpoint whose time is now or earlier, nil if there is none.
+// pop removes and returns the first endpoint whose deadline has come, or nil.
 func (t *timers) pop(now tick.Time) *Endpoint {
 	if len(t.heap) == 0 || t.heap[0].timerAt > now {
 		return nil
@@ -86,16 +85,16 @@ func (t *timers) down(i int) {
 	}
 }
 
-// visit is the outcome of a round of transmission for an Endpoint, for tidy.
+// visit is the result of a round of transmission for an Endpoint, for tidy.
 type visit uint8
 
 const (
 	txIdle   visit = iota // nothing since the last tidy
-	txPolled              // it was asked, and had nothing to send
+	txPolled              // visited, but nothing to send
 	txSent                // it sent
 )
 
-// tidy is the part of output that nobody at the other end waits for.
+// tidy is the part of output that the peer does not wait for.
 func (e *Endpoint) tidy(now tick.Time) {
 	v := e.visit
 	if e.visit = txIdle; v == txIdle || e.abandoned {
@@ -103,7 +102,7 @@ func (e *Endpoint) tidy(now tick.Time) {
 	}
 	e.events(now)
 	if v == txSent && e.started {
-		e.upper.Settle(now) // making segments may have shown an error
+		e.upper.Settle(now) // making segments may have caused an error
 	}
 	if e.ended {
 		return

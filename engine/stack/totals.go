@@ -12,7 +12,7 @@ type TCPCounters struct {
 	Loss loss.Counters
 }
 
-// Count brings Totals up to date with a connection of the stack. One that ended is in there already.
+// Count updates Totals with a connection of the stack. Ended connections are already included.
 func (s *Stack) Count(e *Endpoint) {
 	if s.conns[e.tuple] == e {
 		s.count(e)
@@ -23,10 +23,10 @@ func (s *Stack) count(e *Endpoint) {
 	s.totals.Add(&e.counted, &TCPCounters{e.conn.Counters(), e.conn.LossCounters()})
 }
 
-// Totals returns the sums of all connections' counters, until they ended or, while they live, until Count.
+// Totals returns the sums of all connections' counters: of ended ones, and of others as of Count.
 func (s *Stack) Totals() TCPCounters { return s.totals.Total() }
 
-// Listened returns the sums of all listeners' counters, those that were closed included.
+// Listened returns the sums of all listeners' counters, including closed ones.
 func (s *Stack) Listened() tcp.ListenCounters {
 	n := s.listened
 	for _, l := range s.listening {
