@@ -22,16 +22,16 @@ import (
 	"xwarp/ring/pcapng"
 )
 
-// captureBuffer is the number of bytes that may wait in the stream to a program, if the kernel allows it.
+// captureBuffer is the maximum number of unread bytes in the stream to a program, if the kernel allows it.
 const captureBuffer = 1 << 20
 
 // capture is one capture of a session.
 type capture struct {
 	object
 	tap       *monitor.Capture
-	maxFrames uint64 // 0: no bound
+	maxFrames uint64 // 0: no limit
 	out       *os.File
-	stopped   chan struct{} // closed when the capture ends with the frames seen so far
+	stopped   chan struct{} // closed to end the capture with the frames captured so far
 	once      sync.Once
 	done      chan struct{}
 	result    control.CaptureResult // valid when done is closed
@@ -39,7 +39,7 @@ type capture struct {
 
 func (*capture) String() string { return "capture" }
 
-// mayCapture returns why a session may not see the frames of all users, nil when it may.
+// mayCapture returns an error if a session may not capture the frames of all users.
 func (s *Session) mayCapture(a *control.CaptureArgs) error {
 	if a.Decrypted {
 		return s.onlyOperator("capture with decrypted frames of IPsec")
@@ -109,7 +109,7 @@ func (s *Session) startCapture(a *control.CaptureArgs) (any, error) {
 	return withFiles{control.Object{Handle: v.handle}, []int{read}}, nil
 }
 
-// stop ends the capture with the frames seen so far.
+// stop ends the capture with the frames captured so far.
 func (c *capture) stop() { c.once.Do(func() { close(c.stopped) }) }
 
 // abort ends the capture at once.
@@ -150,7 +150,7 @@ func (c *capture) writeLoop() {
 	c.result.Error = control.ErrorText(err)
 }
 
-// captureIdle is how long copy sleeps when there are no frames.
+// captureIdle is how long copy sleeps if there are no frames.
 const captureIdle = time.Millisecond
 
 // copy writes frames until the capture ends.
@@ -174,7 +174,7 @@ func (c *capture) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 		select {
 		case <-c.stopped:
 			c.tap.Stop()
-			ending = true // read once more the frames that came before
+			ending = true // read the earlier frames first
 		case <-time.After(captureIdle):
 		}
 	}

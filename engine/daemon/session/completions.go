@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// cq is a completion queue in shared memory. Workers write completions straight into it.
+// cq is a completion queue in shared memory. Workers write completions directly into it.
 type cq struct {
 	object
 	s       *Session
@@ -21,14 +21,14 @@ type cq struct {
 	cqRing          // geometry is guarded by Session.mu, the rest by mu
 	next    *cqRing // made by ibv_resize_cq; guarded by Session.mu; nil: none
 	channel *control.Channel
-	users   int // send and receive sides of queue pairs; guarded by Session.mu
+	users   int // number of send and receive sides of queue pairs; guarded by Session.mu
 
-	mu      sync.Mutex // workers take it
-	closed  bool       // nothing may touch the memory any more
+	mu      sync.Mutex // also locked by workers
+	closed  bool       // the memory must not be accessed any more
 	count   atomic.Uint64
 	overrun atomic.Bool
 
-	queued atomic.Bool // it is in signaller.queued
+	queued atomic.Bool // in signaller.queued
 }
 
 func (*cq) String() string { return "completion queue" }
@@ -37,7 +37,7 @@ func (c *cq) busy() error {
 	return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
 }
 
-// newCQ makes a completion queue. peer is the program's end of its channel; the caller owns it.
+// newCQ creates a completion queue. peer is the program's end of its channel, which the caller owns.
 func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	r, err := s.newRing(g)
 	if err != nil {
@@ -52,7 +52,7 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 	return c, peer, nil
 }
 
-// push writes a completion into the ring, unless it is held. It runs on workers. kept is false when the ring was full.
+// push writes a completion into the ring, unless it is held. It runs on workers. kept is false if the ring was full.
 func (c *cq) push(v *verbs.Completion) (kept bool) {
 	q, ok := v.QP.UserData().(*qp)
 	if !ok || q.discarded.Load() {
@@ -112,8 +112,8 @@ func (c *cq) close() {
 	c.mem.Close()
 }
 
-// signaller signals the completion channels of a session. Workers do not write to channels themselves: everything that
-// a program lets wait for its end of a channel would be woken on the worker's thread.
+// signaller signals the completion channels of a session. Workers do not write to channels themselves, because that
+// would wake everything that waits for a program's end of a channel on the worker's thread.
 type signaller struct {
 	mu     sync.Mutex
 	queued []*cq

@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// listener is a listener of a session, request a connection request that the program has not answered.
+// listener is a listener of a session; request is an unanswered connection request.
 type listener struct {
 	object
 	eng verbs.Listener
@@ -35,8 +35,8 @@ func (*listener) String() string { return "listener" }
 
 func (*request) String() string { return "connection request" }
 
-// beginConnect marks a queue pair as connecting, so that it is neither destroyed meanwhile nor connected twice. It
-// posts the receives that are in its ring, because the peer may send at once. ird and ord are those of the connection.
+// beginConnect marks a queue pair as connecting, so that it is neither destroyed nor connected twice in the meantime.
+// It posts the receives in its ring, because the peer may send at once. ird and ord are those of the connection.
 func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
 	q, err := findLocked[*qp](s, h)
@@ -71,12 +71,12 @@ func (s *Session) endConnect(q *qp, err error) (any, error) {
 		Params: q.eng.Params()}, nil
 }
 
-// connectTimeout bounds an attempt to connect. It is Linux's default (tcp_syn_retries).
+// connectTimeout limits an attempt to connect. It is Linux's default (tcp_syn_retries).
 const connectTimeout = 127 * time.Second
 
 var errNoAnswer = fmt.Errorf("%w: the peer did not answer", syscall.ETIMEDOUT)
 
-// resolve waits until the next hop towards an address is resolved, at most for the time that the program gives.
+// resolve waits until the next hop towards an address is resolved, at most for the program's timeout.
 func (s *Session) resolve(ctx context.Context, a *control.ResolveArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Timeout < 0 || a.Timeout > control.MaxResolve {
 		return nil, fmt.Errorf("%w: resolve needs a remote address and a timeout of 0 to %d ms",
@@ -124,8 +124,8 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	return s.endConnect(q, err)
 }
 
-// checkLocal refuses a tenant a connection to an address of this host where no listener of the daemon is. A tenant may
-// be in a network of its own, from which it cannot reach the other services of this host.
+// checkLocal refuses a tenant's connection to an address of this host without a listener of the daemon. A tenant may be
+// in its own network namespace, without access to other services of this host.
 func (s *Session) checkLocal(remote netip.AddrPort) error {
 	if s.account.Tenant == "" || !s.dev.IsLocal(remote.Addr()) ||
 		slices.ContainsFunc(s.d.Devices(), func(v *device.Device) bool {
@@ -137,7 +137,7 @@ func (s *Session) checkLocal(remote netip.AddrPort) error {
 		fmt.Errorf("%w: no xwarpd program listens there", unix.ECONNREFUSED))
 }
 
-// throttle charges an attempt to connect, and makes it when the user's rate allows it.
+// throttle charges an attempt to connect, and makes it when the user's rate allows.
 func (s *Session) throttle(ctx context.Context, try func() error) error {
 	if err := s.reserve(connectCost); err != nil {
 		return err
@@ -156,8 +156,8 @@ func mayListen(l *config.Limits, port uint16) bool {
 	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
 }
 
-// checkRendezvous refuses programs the port of the rendezvous: peers believe the daemons there about who owns a number
-// of a queue pair.
+// checkRendezvous refuses programs the rendezvous port, because peers trust the daemons there about the owner of a
+// queue pair number.
 func checkRendezvous(port uint16) error {
 	if port == rendezvous.Port {
 		return control.Errorf(control.CodePermission,
@@ -178,8 +178,8 @@ func (s *Session) checkPort(port uint16) error {
 	return nil
 }
 
-// checkWildcard refuses a listener at all addresses to users without limits.wildcard. On the kernel's sockets the
-// kernel decides.
+// checkWildcard refuses a listener on all addresses to users without limits.wildcard. On kernel sockets the kernel
+// decides.
 func (s *Session) checkWildcard(a netip.Addr) error {
 	if !a.Unmap().IsUnspecified() || s.account.Operator ||
 		s.dev.Config.Transport == config.TransportKernel || s.limits().Wildcard {
@@ -224,7 +224,7 @@ func (s *Session) closeListener(l *listener) error {
 	return err
 }
 
-// acceptRequest waits for a connection request of the listener, charges the user for it, and returns its handle.
+// acceptRequest waits for a connection request of the listener, charges it to the user, and returns its handle.
 func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, error) {
 	l, err := find[*listener](s, a.Handle)
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *Session) acceptRequest(ctx context.Context, a *control.Object) (any, er
 	}, nil
 }
 
-// takeRequest removes a connection request from the table: it can be answered once.
+// takeRequest removes a connection request from the table, because it can be answered only once.
 func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *Session) takeRequest(h control.Handle) (*request, error) {
 	}
 	delete(s.objects, h)
 	s.connRequests--
-	s.account.Release(q.cost) // the cost of a connection is in that of its queue pair
+	s.account.Release(q.cost) // the queue pair's cost includes that of a connection
 	return q, nil
 }
 
@@ -276,7 +276,7 @@ func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 	if err == nil {
 		err = s.throttle(ctx, func() error { return c.eng.Accept(ctx, q.eng, a.PrivateData) })
 		if err != nil {
-			c.eng.Reject(nil) // nothing can answer it any more
+			c.eng.Reject(nil) // it can no longer be answered
 		}
 	}
 	return s.endConnect(q, err)

@@ -5,11 +5,11 @@ import (
 	"xwarp/engine/daemon/device"
 )
 
-// errDefect is the error of a session that ended because of a defect of the daemon.
+// errDefect is the error of a session that ended because of a bug in the daemon.
 var errDefect = control.Errorf(control.CodeInternal,
 	"internal error in xwarpd: session closed; its log has the stack")
 
-// onDefect is for guard.Recover in the goroutines of a session. A panic there is a defect of the daemon, and ends that
+// onDefect is for guard.Recover in the goroutines of a session. A panic there is a bug in the daemon, and ends that
 // session only.
 func (s *Session) onDefect(doing string) func(v any) {
 	return func(v any) {

@@ -8,18 +8,18 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Costs of objects, which are charged to their user. The bytes are the most that the daemon allocates, whatever a
-// program does with the object. The pages of rings and regions are the program's own.
+// Costs of objects, charged to their user. The bytes are the maximum that the daemon allocates, whatever a program does
+// with the object. The pages of rings and regions are charged to the program by the kernel.
 
 var (
 	// Cost is the cost of a session. It includes the descriptors of the socket and of the doorbell's eventfd, and one
-	// that comes with a request.
+	// passed with a request.
 	Cost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory,
 		budget.Descriptors: 3}
 	pdCost      = budget.Amounts{budget.PDs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	mwCost      = budget.Amounts{budget.MRs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	pendingCost = budget.Amounts{budget.DaemonMemory: budget.PendingMemory}
-	// connectCost is the cost of an attempt to connect. That of the connection is in the cost of the queue pair.
+	// connectCost is the cost of an attempt to connect. The queue pair's cost includes the connection.
 	connectCost = budget.Amounts{budget.Connects: 1}
 )
 
@@ -28,7 +28,7 @@ func pages(n uint64) int64 {
 	return int64(control.WholePages(n, uint64(os.Getpagesize())))
 }
 
-// tables returns the bytes of the kernel's page tables of a mapping: 8 bytes for a page of 4 KiB.
+// tables returns the bytes of page tables for a mapping: 8 bytes per page of 4 KiB.
 func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
 
 func mrCost(length uint64) budget.Amounts {
@@ -50,15 +50,15 @@ func ringCost(g control.Geometry) budget.Amounts {
 	}
 }
 
-// takenBytes is the size of the entry that a queue pair with a shared receive queue keeps for each message in progress:
-// a number of 4 bytes, in a ring whose length is a power of two.
+// takenBytes is the size of the entry that a queue pair with a shared receive queue keeps per message in progress: 4
+// bytes, in a ring whose length is a power of two.
 const takenBytes = 8
 
-// qpCost is the cost of a queue pair and of its connection, which has a socket or a reserved port.
+// qpCost is the cost of a queue pair and its connection, which has a socket or a reserved port.
 func (s *Session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	_, _, byteCount := ringLayout(c)
 	own, taken := *c, 0
-	if c.SRQ != nil { // whose cost includes the receives
+	if c.SRQ != nil { // its cost includes the receives
 		own.RecvDepth, taken = 1, c.RecvDepth
 	}
 	footprint := takenBytes*taken + s.dev.Core.Footprint(&own)
@@ -77,14 +77,14 @@ func (s *Session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts
 	}
 }
 
-// listenerCost is the cost of a listener whose backlog is full.
+// listenerCost is the cost of a listener with a full backlog.
 func (s *Session) listenerCost(backlog int) budget.Amounts {
 	return budget.Amounts{budget.Listeners: 1, budget.Descriptors: listenerFiles,
 		budget.DaemonMemory: budget.ObjectMemory +
 			int64(backlog)*int64(s.dev.Core.ConnFootprint())}
 }
 
-// listenerFiles are the descriptors that reserve a port, see package ports.
+// listenerFiles is the number of descriptors that reserve a port, see package ports.
 const listenerFiles = 2
 
 // requestCost is the cost of a connection request that waits for the program's answer.

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForDeadSessions waits until the sessions of the same holder whose programs have died are released, at most
-// deadSessionWait. A program that is started again finds its port and its share free, as with the kernel's sockets.
+// waitForDeadSessions waits, at most deadSessionWait, until the sessions of the same holder with dead programs are
+// released. A restarted program then finds its port and share free, as with kernel sockets.
 func (s *Session) waitForDeadSessions() {
 	end := time.NewTimer(deadSessionWait)
 	defer end.Stop()
@@ -25,7 +25,7 @@ func (s *Session) waitForDeadSessions() {
 	}
 }
 
-// hasHungUp reports whether the program has closed its end. receiveLoop may not have seen it yet.
+// hasHungUp reports whether the program has closed its end, which receiveLoop may not have noticed yet.
 func (s *Session) hasHungUp() (gone bool) {
 	raw, err := s.sock.SyscallConn()
 	if err != nil {

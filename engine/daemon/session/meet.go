@@ -15,32 +15,32 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Meetings connect the queue pairs of a daemon that ibv_modify_qp names a peer for. All sessions share them.
+// Meetings connects the queue pairs of a daemon that got their peer by ibv_modify_qp. All sessions share it.
 type Meetings struct {
 	numbers rendezvous.Numbers
 	table   *rendezvous.Table
 	allows  func(peer netip.Addr) error
-	port    uint16 // where to listen: rendezvous.Port, or 0 for any free one
+	port    uint16 // port to listen on: rendezvous.Port, or 0 for any free one
 
-	mu    sync.Mutex // no call of the device is made with it held
+	mu    sync.Mutex // not held during calls of the device
 	ports map[meetingAddr]*meetingPort
 }
 
-// meetingAddr is where a port is: two devices may have the same address.
+// meetingAddr identifies a port, because two devices may have the same address.
 type meetingAddr struct {
 	dev *device.Device
 	at  netip.Addr
 }
 
-// meetingPort is a listener for the rendezvous. It is open while a queue pair uses its address.
+// meetingPort is a listener for the rendezvous. It is open while queue pairs use its address.
 type meetingPort struct {
-	mu       sync.Mutex     // held while the listener is opened or closed
-	listener verbs.Listener // nil: not open
+	mu       sync.Mutex     // held while opening or closing the listener
+	listener verbs.Listener // nil if not open
 	users    int
 }
 
-// NewMeetings returns Meetings without connections. allows says whether the configuration allows a peer. A private
-// daemon listens at any free port: its queue pairs reach each other only.
+// NewMeetings returns Meetings without connections. allows reports whether the configuration allows a peer. A private
+// daemon listens on any free port, so its queue pairs can connect to each other only.
 func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
 	m := &Meetings{table: rendezvous.NewTable(), ports: map[meetingAddr]*meetingPort{},
 		allows: allows, port: rendezvous.Port}
@@ -50,7 +50,7 @@ func NewMeetings(allows func(peer netip.Addr) error, private bool) *Meetings {
 	return m
 }
 
-// portAt returns the port at which the daemon of an address listens: this one or another.
+// portAt returns the port on which the daemon of an address listens: this daemon or another.
 func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
 	m.mu.Lock()
 	p := m.ports[meetingAddr{dev, at}]
@@ -65,7 +65,7 @@ func (m *Meetings) portAt(dev *device.Device, at netip.Addr) uint16 {
 	return rendezvous.Port
 }
 
-// portOf returns the meetingPort of an address. It is in the map until its device is lost.
+// portOf returns the meetingPort of an address, which stays in the map until its device is lost.
 func (m *Meetings) portOf(key meetingAddr) *meetingPort {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,7 +77,7 @@ func (m *Meetings) portOf(key meetingAddr) *meetingPort {
 	return p
 }
 
-// open listens at an address of dev, until close is called.
+// open listens on an address of dev until close is called.
 func (m *Meetings) open(dev *device.Device, at netip.Addr) (close func(), err error) {
 	key := meetingAddr{dev, at}
 	p := m.portOf(key)
@@ -106,7 +106,7 @@ func (p *meetingPort) endUse() {
 	}
 }
 
-// accept takes the requests of a port until its listener is closed, or its device.
+// accept accepts requests on a port until its listener or device is closed.
 func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
 	for {
 		r, err := l.Accept(context.Background())
@@ -128,7 +128,7 @@ func (m *Meetings) accept(key meetingAddr, p *meetingPort, l verbs.Listener) {
 	}
 }
 
-// meet connects the queue pair of d with its peer, however long that takes: peers may reach RTR much later.
+// meet connects the queue pair of d to its peer, however long that takes: the peer may reach RTR much later.
 func (d *roceConn) meet(ctx context.Context, closePort func()) {
 	q, s := d.q, d.q.s
 	defer close(d.met)
@@ -164,7 +164,7 @@ func (d *roceConn) meet(ctx context.Context, closePort func()) {
 	}
 }
 
-// dial makes one attempt to reach the peer's daemon.
+// dial makes one attempt to connect to the peer's daemon.
 func (d *roceConn) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, rendezvous.AttemptTime, errNoAnswer)
 	defer cancel()
@@ -208,7 +208,7 @@ func (d *roceConn) accept(ctx context.Context) error {
 	return d.acceptAs(ctx, d.q.eng.(*core.QP))
 }
 
-// acceptAs is accept by a queue pair of the engine.
+// acceptAs is accept for a given queue pair of the engine.
 func (d *roceConn) acceptAs(ctx context.Context, eng *core.QP) error {
 	q, s := d.q, d.q.s
 	arrived := make(chan *verbs.ConnRequest, 1)
@@ -220,7 +220,7 @@ func (d *roceConn) acceptAs(ctx context.Context, eng *core.QP) error {
 			return r.Accept(ctx, eng, rendezvous.FrameOf(d.pair).Append(nil))
 		})
 		if err != nil {
-			r.Reject(rendezvous.Refusal) // where it was not answered
+			r.Reject(rendezvous.Refusal) // if it was not answered
 		}
 		if isDone(eng.Done()) {
 			return verbs.ErrClosed

@@ -40,8 +40,8 @@ type mr struct {
 
 func (*mr) String() string { return "memory region" }
 
-// renewDevice replaces the device of a session without objects by the one that has its name now. It fails when that
-// device is lost.
+// renewDevice switches a session without objects to the device that has its device's name now. It fails if that device
+// is lost.
 func (s *Session) renewDevice() error {
 	s.mu.Lock()
 	if len(objectsLocked[*pd](s)) == 0 {
@@ -121,8 +121,8 @@ func (s *Session) deregMR(a *control.Object) error {
 	return s.closeMR(m)
 }
 
-// closeMR deregisters and unmaps a region. On an error the region stays. While connections end, TCP may still send
-// bytes of the region: closeMR waits for that, at most lingerWait.
+// closeMR deregisters and unmaps a region. On an error the region stays. While connections are closing, TCP may still
+// send bytes of the region: closeMR waits for them, at most lingerWait.
 func (s *Session) closeMR(m *mr) error {
 	err := device.IgnoreClosed(m.mr.Close())
 	for late := time.Now().Add(lingerWait); errors.Is(err, verbs.ErrBusy) &&
@@ -162,7 +162,7 @@ func (s *Session) createCQ(a *control.CreateCQArgs) (any, error) {
 		[]int{c.mem.TakeFd(), peer}}, nil
 }
 
-// closeCQ closes c. No queue pair may use it any more.
+// closeCQ closes c, which no queue pair may use any more.
 func (s *Session) closeCQ(c *cq) error {
 	c.close()
 	s.closeRing(s.setNextRing(c, nil))

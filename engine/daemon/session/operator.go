@@ -6,7 +6,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// confirm answers OpConfirm, which only the operator may send.
+// confirm answers OpConfirm (operator only).
 func (s *Session) confirm(*control.Request, []int) (any, error) {
 	if err := s.onlyOperator("confirm"); err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func (s *Session) confirm(*control.Request, []int) (any, error) {
 	return &r, nil
 }
 
-// reloadConfig answers OpReload, which only the operator may send.
+// reloadConfig answers OpReload (operator only).
 func (s *Session) reloadConfig(context.Context, *control.Request) (any, error) {
 	if err := s.onlyOperator("reload the configuration"); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (s *Session) reloadConfig(context.Context, *control.Request) (any, error) {
 	return &r, nil
 }
 
-// flush answers OpFlush, which only the operator may send.
+// flush answers OpFlush (operator only).
 func (s *Session) flush(_ context.Context, a *control.FlushArgs) (any, error) {
 	if err := s.onlyOperator("flush an export (a peer may, on its connection)"); err != nil {
 		return nil, err

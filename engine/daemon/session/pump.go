@@ -19,27 +19,27 @@ func stallWait() { time.Sleep(stallPause) }
 type posterState struct {
 	mem         *control.Memory
 	bell        uint32
-	ringsClosed bool // nothing may touch the rings any more
-	active      bool // it is in Session.active
+	ringsClosed bool // the rings must not be accessed any more
+	active      bool // in Session.active
 }
 
 func (p *posterState) state() *posterState { return p }
 
-// poster is an object with rings in which the program posts work requests. Its methods must be called with
-// Session.pumpMu held. They may panic because a page of the rings is missing.
+// poster is an object with rings in which the program posts work requests. Its methods are called with Session.pumpMu
+// held. They may panic if a page of the rings is missing.
 type poster interface {
 	state() *posterState
 	// postAll moves up to a batch from each ring into the engine. worked reports whether it moved an entry: there may
 	// be more, so the pump scans again at once. stalled reports whether an entry waits for room in the engine's queue,
-	// which no doorbell announces: the pump scans again after a pause. Both may be true. The functions of the session
-	// that return worked and stalled mean the same.
+	// which no doorbell announces: the pump scans again after a pause. Both may be true. Other functions of the session
+	// return worked and stalled with the same meaning.
 	postAll() (worked, stalled bool, err error)
-	// postRecvs moves receives alone. more reports whether there may be others.
+	// postRecvs moves receives only. more reports whether there may be others.
 	postRecvs() (worked, more, stalled bool, err error)
 }
 
-// pump moves the work requests that the program posted into the engine. Each session has its own, so that a program
-// can slow down only itself. An entry is copied once, and then checked, because the program can change it at any time.
+// pump moves posted work requests into the engine. Each session has its own, so that a program can slow down only
+// itself. It copies each entry once and then checks the copy, because the program can change an entry at any time.
 func (s *Session) pump() {
 	defer close(s.pumpDone)
 	defer guard.Recover(s.onDefect("posting work requests"))
@@ -48,7 +48,7 @@ func (s *Session) pump() {
 	})
 	debug.SetPanicOnFault(true)
 	sleepWord := control.Doorbell(s.bellPage.Mem)
-	stalls := 0 // in a row
+	stalls := 0 // consecutive
 	for s.ctx.Err() == nil {
 		worked, stalled := s.scan()
 		for i := 0; !worked && !stalled && i < idleSpins; i++ {
@@ -90,16 +90,16 @@ func (s *Session) pump() {
 	}
 }
 
-// addDebt adds n to pumpDebt. A doorbell costs the program next to nothing and the daemon a look into rings: a program
-// that rings without work is not served for a while.
+// addDebt adds n to pumpDebt. A doorbell costs a program almost nothing but makes the daemon scan rings: a program that
+// rings without work is paused.
 func (s *Session) addDebt(n int) {
 	s.pumpMu.Lock()
 	s.pumpDebt = max(s.pumpDebt+n, 0)
 	s.pumpMu.Unlock()
 }
 
-// restIfIndebted pauses the pump if too many doorbells rang for empty rings, or too many requests failed. Other
-// requests lower the number, so that a program which posts some is never paused.
+// restIfIndebted pauses the pump after too many doorbells for empty rings, or too many failed requests. Successful
+// requests lower the debt, so a working program is never paused.
 func (s *Session) restIfIndebted() {
 	s.pumpMu.Lock()
 	s.pumpDebt += failPenalty * int(s.failed.Swap(0))
@@ -115,7 +115,8 @@ func (s *Session) restIfIndebted() {
 }
 
 // failLostPage ends the session because of the panic v of an access to a ring or the doorbell in m: the program has not
-// touched a page, or has removed it. The daemon does not allocate pages for it, see control.Mapper. Other panics go on.
+// touched a page, or has removed it. The daemon does not allocate pages for it, see control.Mapper. Other panics
+// propagate.
 func (s *Session) failLostPage(m *control.Memory, v any) {
 	at, ok := v.(interface{ Addr() uintptr })
 	if !ok || !m.Holds(at.Addr()) {
@@ -133,9 +134,9 @@ func (s *Session) hasPosters() bool {
 	return len(s.posters) > 0
 }
 
-// addPoster gives p a bell.
+// addPoster assigns a bell to p.
 func (s *Session) addPoster(p poster) error {
-	defer s.ringer.Rouse() // so that the pump arms the doorbell
+	defer s.ringer.Rouse() // makes the pump arm the doorbell
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
 	if n := len(s.freeBells); n > 0 {
@@ -155,8 +156,7 @@ func (s *Session) addPoster(p poster) error {
 	return nil
 }
 
-// clearDoorbell clears a bell that is given to another queue, because the program has not mapped the rings of that
-// queue yet.
+// clearDoorbell clears a reused bell, because the program has not mapped the rings of the new queue yet.
 func (s *Session) clearDoorbell(bell uint32) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard.Recover(func(v any) {
@@ -165,7 +165,7 @@ func (s *Session) clearDoorbell(bell uint32) {
 	control.SilenceBell(s.bellPage.Mem, bell)
 }
 
-// removePoster frees p's bell. Its rings are not touched any more.
+// removePoster frees p's bell. Its rings are not accessed any more.
 func (s *Session) removePoster(p poster) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
@@ -175,7 +175,7 @@ func (s *Session) removePoster(p poster) {
 	s.freeBells = append(s.freeBells, b.bell)
 }
 
-// activate makes the pump look at p. It must be called with pumpMu held.
+// activate makes the pump scan p. It must be called with pumpMu held.
 func (s *Session) activate(p poster) {
 	if b := p.state(); !b.active {
 		b.active = true
@@ -183,8 +183,7 @@ func (s *Session) activate(p poster) {
 	}
 }
 
-// scan moves a batch of each queue whose bell rang, and of each that had something before. It returns what postAll
-// returns.
+// scan moves a batch of each queue whose bell rang or that had entries before. It returns the results of postAll.
 func (s *Session) scan() (worked, stalled bool) {
 	s.pumpMu.Lock()
 	defer s.pumpMu.Unlock()
@@ -213,9 +212,9 @@ func (s *Session) scan() (worked, stalled bool) {
 	return worked, stalled
 }
 
-// postInTurn moves a batch of p when few enough pumps of the same user are at work: a user's share of the processors
-// does not grow with its sessions. It must be called with pumpMu held, and releases it while it waits, so that refill
-// can use the rings.
+// postInTurn moves a batch of p when few enough pumps of the same user are active, so that a user's share of the CPUs
+// does not grow with the number of sessions. It must be called with pumpMu held, and releases it while waiting, so that
+// refill can use the rings.
 func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 	s.pumpMu.Unlock()
 	s.account.EnterPump()
@@ -224,7 +223,7 @@ func (s *Session) postInTurn(p poster) (worked, stalled bool) {
 	return s.post(p, p.postAll)
 }
 
-// drain moves everything that the program has posted until now, also while the pump sleeps.
+// drain moves everything that the program has posted so far, even while the pump sleeps.
 func (s *Session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
@@ -264,7 +263,7 @@ func (s *Session) post(p poster, take func() (worked, stalled bool, err error)) 
 }
 
 // refill moves the receives in p's ring because a message has found none posted. It runs on a worker. While the pump is
-// at work, the message waits for what that posts.
+// active, the message waits for the receives that the pump posts.
 func (s *Session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for range refillSpins {
@@ -308,11 +307,11 @@ func (q *qp) postAll() (worked, stalled bool, err error) {
 
 // recvRing is a ring of receives.
 type recvRing struct {
-	rq   *control.Consumer // nil: no ring
+	rq   *control.Consumer // nil if there is no ring
 	sge  int
 	buf  []byte
 	wr   rdmap.RecvWR
-	held bool // wr is parsed, and waits for room in the engine's queue
+	held bool // wr is parsed and waits for room in the engine's queue
 	to   interface {
 		PostRecv(*verbs.RecvWR) error
 	}
@@ -337,14 +336,14 @@ func (r *recvRing) postRecvs() (worked, more, stalled bool, err error) {
 		}
 		err := r.to.PostRecv(&r.wr)
 		if r.held = errors.Is(err, verbs.ErrQueueFull); r.held {
-			return worked, false, true, nil // as it would be without a daemon
+			return worked, false, true, nil // as without a daemon
 		}
 		worked = true
 	}
 	return worked, true, false, nil
 }
 
-// postSends moves up to n entries, and the one that waits for room.
+// postSends moves up to n entries, including the one that waits for room.
 func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 	if q.sendHeld {
 		n++
@@ -372,7 +371,7 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 		worked = true
 		if q.isSplit {
 			q.nextWR.SGL, q.isSplit, q.sendHeld = q.sendWR.SGL[:0], false, true
-			q.sendWR = q.nextWR // the next one to be posted
+			q.sendWR = q.nextWR // to be posted next
 		}
 	}
 	return worked, false, nil

@@ -25,16 +25,16 @@ type qp struct {
 	eng        verbs.QP
 	pd         *pd
 	send, recv *cq
-	srq        *srq // nil: none
-	connecting bool // a connect or accept is under way; guarded by Session.mu
+	srq        *srq // nil if there is none
+	connecting bool // a connect or accept is in progress; guarded by Session.mu
 
 	connected     atomic.Bool
-	failureLogged atomic.Bool     // the first completion in error is in the log
+	failureLogged atomic.Bool     // the first failed completion was logged
 	ended         context.Context // done when the queue pair is destroyed or reset
 	end           func()
 	discarded     atomic.Bool // it was reset: completions are dropped
 	roce          atomic.Pointer[roceConn]
-	twin          *core.QP // of a queue pair that is its own peer, see self.go; nil: none
+	twin          *core.QP // nil unless the queue pair is its own peer, see self.go
 	twinCost      budget.Amounts
 
 	// guarded by Session.pumpMu
@@ -46,7 +46,7 @@ type qp struct {
 	sendWR   rdmap.SendWR
 	nextWR   rdmap.SendWR // follows sendWR if isSplit
 	isSplit  bool
-	sendHeld bool // sendWR is parsed, and waits for room in the engine's queue
+	sendHeld bool // sendWR is parsed and waits for room in the engine's queue
 }
 
 func (*qp) String() string { return "queue pair" }
@@ -56,7 +56,7 @@ func (q *qp) busy() error {
 		"ibv_destroy_qp: the queue pair is being connected; cancel that first")
 }
 
-// orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 none.
+// orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 means 0.
 func orNone(n int) int {
 	if n == 0 {
 		return verbs.None
@@ -64,7 +64,7 @@ func orNone(n int) int {
 	return n
 }
 
-// qpConfig returns the configuration of a with defaults filled in; 0 means none there.
+// qpConfig returns the configuration of a with defaults filled in, where 0 means 0.
 func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {
 	c := verbs.QPConfig{
 		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
@@ -121,7 +121,7 @@ func (s *Session) createQP(a *control.CreateQPArgs) (any, error) {
 	return withFiles{result, []int{q.mem.TakeFd()}}, nil
 }
 
-// ringLayout returns where the rings of a queue pair lie in their memory, and its length in bytes. With a shared
+// ringLayout returns the layout of the rings of a queue pair in their memory, and its length in bytes. With a shared
 // receive queue there is no ring for receives.
 func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, n uint32) {
 	send = control.NewGeometry(0, c.SendDepth, control.SendSlot(c.MaxSGE, c.MaxInline))
@@ -132,7 +132,7 @@ func ringLayout(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometr
 	return send, recv, recv.After()
 }
 
-// create makes the rings and the engine's queue pair, and enters q into the table.
+// create creates the rings and the engine's queue pair, and adds q to the table.
 func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{Number: q.number, MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
@@ -169,7 +169,7 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	return res, nil
 }
 
-// makeEngine makes the engine's queue pair.
+// makeEngine creates the engine's queue pair.
 func (q *qp) makeEngine() (err error) {
 	c := q.cfg
 	c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
@@ -189,7 +189,7 @@ func (q *qp) endMeeting() {
 	q.roce.Load().close()
 }
 
-// addUsers adds n to the number of queue pairs that use the objects of q. It must be called with Session.mu held.
+// addUsers adds n to the user counts of the objects of q. It must be called with Session.mu held.
 func (q *qp) addUsers(n int) {
 	q.pd.qps += n
 	q.send.users += n
@@ -199,8 +199,8 @@ func (q *qp) addUsers(n int) {
 	}
 }
 
-// watch sends an event when the connection is over, and with a shared receive queue another one when no completion of a
-// receive can come any more.
+// watch sends an event when the connection has ended, and with a shared receive queue another one when no more
+// completions of receives can follow.
 func (q *qp) watch() {
 	defer guard.Recover(q.s.onDefect("watching a queue pair"))
 	if !q.waitFor(q.eng.Done()) {
@@ -219,8 +219,8 @@ func (q *qp) watch() {
 	}
 }
 
-// waitFor waits until a channel is closed. It returns false if the queue pair or the session ends before. A program
-// may destroy its queue pair right after the connection has ended, and still gets the event.
+// waitFor waits until a channel is closed. It returns false if the queue pair or the session ends first. A program that
+// destroys its queue pair right after the end of the connection still gets the event.
 func (q *qp) waitFor(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -230,14 +230,14 @@ func (q *qp) waitFor(c <-chan struct{}) bool {
 	}
 }
 
-// sendEnd sends an event with the reason why the connection is over.
+// sendEnd sends an event with the reason for the end of the connection.
 func (q *qp) sendEnd(event string) {
 	err := q.eng.Err()
 	q.s.sendEvent(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
 		Cause: errorCause(err)})
 }
 
-// isClosing reports whether the connection is over for the program while TCP still closes it.
+// isClosing reports whether the connection has ended for the program while TCP is still closing it.
 func (q *qp) isClosing() bool {
 	return isDone(q.eng.Done()) && !isDone(q.eng.(*core.QP).Gone())
 }
@@ -251,8 +251,8 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// errorCause returns the cause of an error that a Terminate message reports (RFC 5040, 4.8), empty for others: a lost
-// connection is no error of the protocol.
+// errorCause returns the cause of an error reported by a Terminate message (RFC 5040, 4.8). It is empty for others: a
+// lost connection is not a protocol error.
 func errorCause(err error) string {
 	e := (*ulpdu.Error)(nil)
 	switch {
@@ -266,7 +266,7 @@ func errorCause(err error) string {
 	return control.CauseFatal
 }
 
-// lostConnection is MPA's error code for a TCP connection that ended (RFC 5044, 8).
+// lostConnection is MPA's error code for a lost TCP connection (RFC 5044, 8).
 const lostConnection = 1
 
 // sendEvent sends an event to the program.
@@ -276,22 +276,22 @@ func (s *Session) sendEvent(e *control.Event) {
 	}
 }
 
-// errStuck is returned when the engine does not close a queue pair in time.
+// errStuck is returned if the engine does not close a queue pair in time.
 var errStuck = errors.New("the queue pair is still closing and counts against the limits until it is closed")
 
 // closeQP ends the connection and closes q, which must have been removed from the table. If that takes longer than
-// destroyWait it returns errStuck, and q is closed later.
+// destroyWait, it returns errStuck and closes q later.
 func (s *Session) closeQP(q *qp) error {
 	q.endMeeting()
 	eng := q.eng.(*core.QP)
 	if q.roce.Load() != nil && q.connected.Load() {
-		eng.Disconnect() // in order where nothing is under way: the peer is not told that something was aborted
+		eng.Disconnect() // gracefully if nothing is outstanding, so that the peer sees no abort
 	}
 	eng.AwaitOrderlyEnd()
 	done := make(chan error, 1)
 	s.closingQPs.Go(func() {
 		if eng.Abort() == nil {
-			s.drain(q) // the engine flushes what was posted before
+			s.drain(q) // the engine flushes earlier posts
 		}
 		err := eng.Close()
 		q.closeTwin()
@@ -329,7 +329,7 @@ func (s *Session) disconnect(a *control.Object) error {
 	if err != nil {
 		return err
 	}
-	s.drain(q) // work requests that were posted before go first
+	s.drain(q) // earlier work requests go first
 	return q.eng.Disconnect()
 }
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// release closes all objects of a session, in the order of their dependencies: first the requests that could make new
+// release closes all objects of a session, in the order of their dependencies: first the requests that could create new
 // ones, then connections, then the memory that they used.
 func (s *Session) release() {
 	s.mu.Lock()
@@ -39,7 +39,7 @@ func (s *Session) release() {
 	}
 }
 
-// releaseMemory closes the memory and queues that no queue pair uses any more. It returns why others stay.
+// releaseMemory closes the memory and queues that no queue pair uses any more. It returns why others remain.
 func (s *Session) releaseMemory() (kept []error) {
 	for _, q := range removeUnused[*srq](s) {
 		s.closeSRQ(q)
@@ -63,7 +63,7 @@ func (s *Session) releaseMemory() (kept []error) {
 	return kept
 }
 
-// removeUnused removes the objects of one kind from the table that are not busy, and returns them.
+// removeUnused removes the objects of one kind that are not busy from the table, and returns them.
 func removeUnused[T entry](s *Session) (list []T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

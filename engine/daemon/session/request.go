@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// waiter executes a request that may wait, handler one that does not.
+// waiter executes a request that may block; handler executes one that does not.
 type (
 	waiter  func(s *Session, ctx context.Context, r *control.Request) (any, error)
 	handler func(s *Session, r *control.Request, files []int) (any, error)
@@ -19,7 +19,7 @@ type withFiles struct {
 	files  []int
 }
 
-// takesFiles makes a handler of a function with arguments and descriptors.
+// takesFiles converts a function with arguments and descriptors to a handler.
 func takesFiles[A any](f func(*Session, *A, []int) (any, error)) handler {
 	return func(s *Session, r *control.Request, files []int) (any, error) {
 		var a A
@@ -30,17 +30,17 @@ func takesFiles[A any](f func(*Session, *A, []int) (any, error)) handler {
 	}
 }
 
-// returnsResult makes a handler of a function with arguments and a result.
+// returnsResult converts a function with arguments and a result to a handler.
 func returnsResult[A any](f func(*Session, *A) (any, error)) handler {
 	return takesFiles(func(s *Session, a *A, _ []int) (any, error) { return f(s, a) })
 }
 
-// returnsNothing makes a handler of a function with arguments alone.
+// returnsNothing converts a function with arguments only to a handler.
 func returnsNothing[A any](f func(*Session, *A) error) handler {
 	return returnsResult(func(s *Session, a *A) (any, error) { return nil, f(s, a) })
 }
 
-// mayWait makes a waiter of a function with arguments and a result.
+// mayWait converts a function with arguments and a result to a waiter.
 func mayWait[A any](f func(*Session, context.Context, *A) (any, error)) waiter {
 	return func(s *Session, ctx context.Context, r *control.Request) (any, error) {
 		var a A
@@ -59,17 +59,17 @@ type object struct {
 
 func (o *object) self() *object { return o }
 
-// busy returns why the object cannot be destroyed now, nil when it can.
+// busy returns an error if the object cannot be destroyed now.
 func (o *object) busy() error { return nil }
 
 // entry is an object in a session's table.
 type entry interface {
 	self() *object
 	busy() error    // must be called with Session.mu held
-	String() string // the kind of object; works on nil
+	String() string // kind of object; works on nil
 }
 
-// addObject enters an object into the table and returns its handle. It must be called with mu held.
+// addObject adds an object to the table and returns its handle. It must be called with mu held.
 func (s *Session) addObject(o entry) control.Handle {
 	s.last++
 	o.self().handle = s.last
@@ -106,7 +106,7 @@ func removeIdle[T entry](s *Session, h control.Handle) (T, error) {
 	return v, err
 }
 
-// removes makes a handler that removes an object from the table and calls end for it.
+// removes returns a handler that removes an object from the table and calls end for it.
 func removes[T entry](end func(*Session, T) error) handler {
 	return returnsNothing(func(s *Session, a *control.Object) error {
 		v, err := removeIdle[T](s, a.Handle)
@@ -152,7 +152,7 @@ func removeAll[T entry](s *Session) []T {
 	return list
 }
 
-// charge reserves cost in the account of the session's user and runs open. If open fails, it releases cost again.
+// charge reserves cost in the account of the session's user and runs open. If open fails, it releases cost.
 func charge[T any](s *Session, cost budget.Amounts, open func() (T, error)) (v T, err error) {
 	if err = s.reserve(cost); err != nil {
 		return v, err

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// cqRing is the ring of a completion queue, or the one that replaces it once the program has touched its pages.
+// cqRing is the ring of a completion queue, or its replacement once the program has touched the pages.
 type cqRing struct {
 	geometry control.Geometry
 	mem      *control.Memory
@@ -25,7 +25,7 @@ func (s *Session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 	if a.Depth == 0 {
 		return nil, s.useNextRing(c)
 	}
-	s.closeRing(s.setNextRing(c, nil)) // of a resize that was not completed
+	s.closeRing(s.setNextRing(c, nil)) // of an unfinished resize
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
 		return nil, fmt.Errorf("%w: ibv_resize_cq to %d, at most %d", control.ErrFrame, a.Depth,
 			control.MaxCQDepth)
@@ -40,7 +40,7 @@ func (s *Session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
 	return withFiles{control.ResizeCQResult{Ring: n.geometry}, []int{fd}}, nil
 }
 
-// setNextRing replaces the next ring of c by n, and returns the one before; both may be nil.
+// setNextRing replaces the next ring of c by n, and returns the previous one. Both may be nil.
 func (s *Session) setNextRing(c *cq, n *cqRing) (before *cqRing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Session) setNextRing(c *cq, n *cqRing) (before *cqRing) {
 	return before
 }
 
-// newRing makes the ring of a completion queue.
+// newRing creates the ring of a completion queue.
 func (s *Session) newRing(g control.Geometry) (*cqRing, error) {
 	mem, err := s.mapper.NewMemory(s, "xwarp-cq", g.Len())
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Session) newRing(g control.Geometry) (*cqRing, error) {
 	return &cqRing{g, mem, ring}, nil
 }
 
-// closeRing frees a ring that was not used; n may be nil.
+// closeRing frees an unused ring. n may be nil.
 func (s *Session) closeRing(n *cqRing) {
 	if n != nil {
 		n.mem.Close()
@@ -71,7 +71,7 @@ func (s *Session) closeRing(n *cqRing) {
 }
 
 // useNextRing makes workers write completions into the next ring. Completions that the program has not polled stay in
-// the ring before.
+// the old ring.
 func (s *Session) useNextRing(c *cq) error {
 	n := s.setNextRing(c, nil)
 	if n == nil {
@@ -91,7 +91,7 @@ func (s *Session) useNextRing(c *cq) error {
 	return nil
 }
 
-// replace makes c use the ring of n. It returns the memory of the ring before, which nothing touches any more.
+// replace makes c use the ring of n. It returns the memory of the old ring, which is not accessed any more.
 func (c *cq) replace(n *cqRing) (before *control.Memory, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.mu.Lock()

@@ -14,28 +14,28 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// roceConn has the further state of a queue pair that its program connects by ibv_modify_qp. Such programs expect what
-// InfiniBand does: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer
-// does not answer fails, with RETRY_EXC_ERR, and the others are flushed then. So completions with WR_FLUSH_ERR are
-// held until it is known why the connection ended, and after a quiet end until a request has timed out.
+// roceConn has the state of a queue pair that its program connects by ibv_modify_qp. Such programs expect InfiniBand
+// behaviour: the end of the peer is not reported, and the queue pair stays in RTS. Only a request that the peer does
+// not answer fails with RETRY_EXC_ERR, and then the others are flushed. So WR_FLUSH_ERR completions are held until the
+// cause of the end is known, and after a quiet end until a request times out.
 type roceConn struct {
 	q      *qp
 	pair   rendezvous.Pair
 	cancel func()        // ends meet
-	met    chan struct{} // closed when meet ended
+	met    chan struct{} // closed when meet has ended
 
 	mu        sync.Mutex
 	connected bool
 	quiet     bool // the connection ended without an error: nothing is taken from the rings
 	paused    bool // SQD: no sends are taken from the ring
-	ended     bool // completions are not held any more
+	ended     bool // completions are no longer held
 	held      []verbs.Completion
-	failure   rdmap.Status  // of the next send that is flushed; Success: WR_FLUSH_ERR
-	wait      time.Duration // for a peer that does not answer; 0: for ever; see patience
-	timer     *time.Timer   // of patience; nil: no request waits
-	rnrRetry  int           // how often a message waits for a receive; foreverRNR: for ever
+	failure   rdmap.Status  // status of the next flushed send; Success: WR_FLUSH_ERR
+	wait      time.Duration // for an unresponsive peer; 0: forever; see patience
+	timer     *time.Timer   // of patience; nil: no request is waiting
+	rnrRetry  int           // how often a message waits for a receive; foreverRNR: forever
 	rnrTimer  *time.Timer   // of a message that waits for a receive of the peer; nil: none
-	rnrTurn   uint          // counts the messages that have waited so
+	rnrTurn   uint          // number of messages that have waited like this
 	lastErr   error         // of the last attempt to connect
 }
 
@@ -46,7 +46,7 @@ func newRoceConn(q *qp) *roceConn {
 	return d
 }
 
-// gate says what may be taken from the rings. waiting reports whether the ring of sends has any.
+// gate says what may be taken from the rings. waiting reports whether the send ring has entries.
 func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,7 +116,7 @@ func (d *roceConn) intercept(v *verbs.Completion) (held bool) {
 	return true
 }
 
-// setInfiniBandStatus gives the completion of a lost connection the status that InfiniBand has. It is called with mu
+// setInfiniBandStatus sets the status of a completion to that of InfiniBand for a lost connection. It is called with mu
 // held.
 func (d *roceConn) setInfiniBandStatus(v *verbs.Completion) {
 	if v.Status != rdmap.WRFlushErr && v.Status != rdmap.FatalErr {
@@ -128,8 +128,8 @@ func (d *roceConn) setInfiniBandStatus(v *verbs.Completion) {
 	}
 }
 
-// end puts the held completions into their queues, and lets later ones pass. The first send that is flushed has the
-// status failure instead, unless that is Success. It returns false when d had ended before.
+// end releases the held completions into their queues and lets later ones pass. The first flushed send gets the status
+// failure, unless that is Success. It returns false if d had already ended.
 func (d *roceConn) end(failure rdmap.Status) bool {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	d.mu.Lock()
@@ -152,8 +152,8 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 	return true
 }
 
-// endQuietly is called when the connection is over. It returns false when the program must be notified: an error of
-// the protocol ended it. A program that moved its queue pair to ERR may have it in RESET by now.
+// endQuietly is called when the connection has ended. It returns false if the program must be notified because of a
+// protocol error. A program that moved its queue pair to ERR may have moved it to RESET by now.
 func (d *roceConn) endQuietly(err error) bool {
 	if errorCause(err) != "" {
 		d.end(rdmap.Success)
@@ -197,7 +197,7 @@ func (d *roceConn) failUnanswered() {
 	d.fail(rdmap.RetryExcErr, text)
 }
 
-// fail ends the queue pair because of what text says; the oldest send has the status st.
+// fail ends the queue pair for the reason in text. The oldest send gets the status st.
 func (d *roceConn) fail(st rdmap.Status, text string) {
 	d.flush(st)
 	q := d.q
@@ -205,11 +205,11 @@ func (d *roceConn) fail(st rdmap.Status, text string) {
 		Error: control.AsError(control.Errorf(control.CodeFailed, "%s", text))})
 }
 
-// foreverRNR is the rnr_retry that means no end.
+// foreverRNR is the rnr_retry that means no limit.
 const foreverRNR = 7
 
-// onPeerWaits is called, on a worker, when the oldest message waits for a receive of the peer, and when it does not
-// any more. timer is the peer's IBV_QP_MIN_RNR_TIMER.
+// onPeerWaits is called, on a worker, when the oldest message begins or ends waiting for a receive of the peer. timer
+// is the peer's IBV_QP_MIN_RNR_TIMER.
 func (d *roceConn) onPeerWaits(waits bool, timer uint8) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +223,7 @@ func (d *roceConn) onPeerWaits(waits bool, timer uint8) {
 	d.rnrTimer = time.AfterFunc(wait, func() { d.failNotReady(turn, wait) })
 }
 
-// failNotReady is called when the peer has posted no receive in time. It does nothing if the timer of that turn was
+// failNotReady is called if the peer has posted no receive in time. It does nothing if the timer of that turn was
 // stopped as it fired.
 func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 	defer guard.Recover(d.q.s.onDefect("ending a queue pair whose peer has no receive"))
@@ -240,7 +240,7 @@ func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 	d.fail(rdmap.RNRRetryExcErr, text)
 }
 
-// flush ends the queue pair and everything that is posted.
+// flush ends the queue pair and flushes everything posted.
 func (d *roceConn) flush(failure rdmap.Status) {
 	q := d.q
 	d.cancel()
@@ -250,7 +250,7 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	}
 	eng := q.eng.(*core.QP)
 	if q.connected.Swap(true) {
-		q.s.drain(q) // what the program posted before goes first
+		q.s.drain(q) // earlier posts of the program go first
 		eng.Disconnect()
 	} else {
 		eng.GiveUp(nil)
@@ -261,7 +261,7 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q.s.activateLater(q)
 }
 
-// close ends the attempts to connect, and gives the port back.
+// close ends the attempts to connect, and releases the port.
 func (d *roceConn) close() {
 	if d == nil {
 		return
@@ -274,7 +274,7 @@ func (d *roceConn) close() {
 	d.mu.Unlock()
 }
 
-// activateLater has the pump look at p soon.
+// activateLater makes the pump scan q soon.
 func (s *Session) activateLater(p poster) {
 	go func() {
 		s.pumpMu.Lock()

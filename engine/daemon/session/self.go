@@ -12,12 +12,12 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// A queue pair that is connected to itself has two of the engine: the one that sends, and its twin, which receives and
-// answers Reads and atomics. They are connected like those of two programs of this host, so that rights, order and
+// A queue pair connected to itself has two queue pairs of the engine: the one that sends, and its twin, which receives
+// and answers Reads and atomics. They are connected like those of two programs on this host, so that rights, order and
 // errors are the same.
 
-// makeTwin makes the twin of q, which d connects, and gives it the receives that the program has posted. If it fails, q
-// has no twin.
+// makeTwin creates the twin of q, which d connects, and gives it the receives that the program has posted. If it fails,
+// q has no twin.
 func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 	s, c := q.s, q.cfg
 	c.SendDepth, c.MaxInline, c.IRD, c.ORD = 1, verbs.None, orNone(a.IRD), verbs.None
@@ -73,7 +73,7 @@ func (d *roceConn) dialSelf(ctx context.Context) error {
 	if err != nil || refused == nil {
 		return err
 	}
-	// The queue pair has had its connection, so no other attempt can follow.
+	// The queue pair has used up its connection, so no other attempt can follow.
 	d.q.eng.(*core.QP).Abort()
 	if ctx.Err() == nil {
 		d.q.s.waiting.Go(func() { d.failSelf(refused) })

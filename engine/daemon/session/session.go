@@ -30,7 +30,7 @@ type Daemon interface {
 	Config() *config.Loaded
 	Devices() []*device.Device
 	Sessions() []*Session
-	// Snapshot returns the objects of one holder. Nil means those of all.
+	// Snapshot returns the objects of one holder, or of all if nil.
 	Snapshot(only *budget.Holder) control.Snapshot
 	Confirm() (control.ConfirmResult, error)
 	ReloadConfig() (control.ReloadResult, error)
@@ -54,14 +54,13 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Counters are what all sessions of a daemon count.
+// Counters count events of all sessions of a daemon.
 type Counters struct {
-	SessionsHeldUp atomic.Uint64 // sessions that ended because the close of a descriptor blocked
-	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work, or their requests failed
+	SessionsHeldUp atomic.Uint64 // sessions that ended because closing a descriptor blocked
+	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work or their requests failed
 }
 
-// Session is one program that uses the daemon. Handles are numbers in its own table: they mean nothing in another
-// session.
+// Session is one program that uses the daemon. Handles are numbers in its own table, valid in this session only.
 //
 // executing is taken before pumpMu and mu, which are never held together. engine/daemon/README.md has the whole order.
 type Session struct {
@@ -73,9 +72,9 @@ type Session struct {
 	mapper   *control.Mapper
 	count    *Counters
 	meetings *Meetings
-	// account is the operator's when the program connected to the operator's socket. The operator has no limits, sees
-	// everything, and may do everything. At the socket for all, uid 0 is a user like others, because root in a
-	// container has uid 0 too.
+	// account is the operator's if the program connected to the operator socket. The operator has no limits, sees
+	// everything, and may do everything. On the common socket UID 0 is an ordinary user, because root in a container
+	// has UID 0 too.
 	account *budget.Account
 	log     *slog.Logger
 	ctx     context.Context // done when the session ends
@@ -86,24 +85,24 @@ type Session struct {
 	dev       *device.Device
 	program   string
 	bellPage  *control.Memory // the page with the doorbells
-	ringer    *control.Signal // by which the client wakes the pump
+	ringer    *control.Signal // wakes the pump; written by the client
 	pumpDone  chan struct{}   // closed when the pump has ended
 	signaller signaller
 
 	readerDone        chan struct{}  // closed when receiveLoop has ended
 	resourcesReleased chan struct{}  // closed when release has returned
-	snapshotTurn      chan struct{}  // has one place: of the snapshot that is being sent
-	waiting           sync.WaitGroup // goroutines of requests that wait
-	closingQPs        sync.WaitGroup // queue pairs that were destroyed and have not ended
+	snapshotTurn      chan struct{}  // has one slot, for the snapshot being sent
+	waiting           sync.WaitGroup // goroutines of pending requests
+	closingQPs        sync.WaitGroup // queue pairs destroyed but not yet closed
 
 	executing sync.Mutex // held while a request is executed
 	// guarded by executing
-	closing  bool                  // no request may be executed any more
+	closing  bool                  // no more requests may be executed
 	gidPorts map[netip.Addr]func() // ports that queryGIDs opened, by address; release closes them
 
 	mu sync.Mutex
 	// guarded by mu
-	pending      map[uint64]context.CancelFunc // requests that wait, by their ids
+	pending      map[uint64]context.CancelFunc // pending requests, by ID
 	last         control.Handle                // the latest handle
 	objects      map[control.Handle]entry
 	connRequests int // connection requests among objects
@@ -112,13 +111,13 @@ type Session struct {
 	// guarded by pumpMu
 	posters   []poster // by bell; nil is a free bell
 	freeBells []uint32
-	active    []poster // had something in their rings at the last scan
-	pumpDebt  int      // weighted number of doorbells for empty rings and of failed requests, see maxPumpDebt
+	active    []poster // had entries in their rings at the last scan
+	pumpDebt  int      // weighted count of doorbells for empty rings and failed requests, see maxPumpDebt
 
-	failed atomic.Int64 // requests since the last rest
+	failed atomic.Int64 // requests failed since the last rest
 }
 
-// ErrShutdown ends the sessions of a daemon that stops.
+// ErrShutdown ends the sessions of a stopping daemon.
 var ErrShutdown = errors.New("the daemon is stopping")
 
 // New returns a session. Run serves it.
@@ -153,19 +152,19 @@ func (s *Session) Fail(err error) {
 }
 
 // Run serves the session until it ends, and releases its objects. Then it calls released, and waits for receiveLoop,
-// which a program can hold up for as long as it likes, and for queue pairs that end late. The session is charged to its
+// which a program can delay as long as it likes, and for queue pairs that close late. The session is charged to its
 // user until Run returns.
 func (s *Session) Run(released func()) {
 	defer guard.Recover(s.onDefect("releasing its objects"))
 	go s.receiveLoop()
 	<-s.ctx.Done()
 	s.conn.Shutdown()
-	s.executing.Lock() // after the request that is being executed
+	s.executing.Lock() // wait for the request being executed
 	s.closing = true
 	s.executing.Unlock()
 	switch err := context.Cause(s.ctx); {
 	case errors.Is(err, io.EOF), errors.Is(err, ErrShutdown),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // the program left with replies unread
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // the program left with unread replies
 		s.log.Debug("program disconnected", "program", s.program)
 	default:
 		s.log.Warn("program dropped", "program", s.program, "error", err)
@@ -175,16 +174,16 @@ func (s *Session) Run(released func()) {
 	released()
 	<-s.readerDone
 	s.closingQPs.Wait()
-	for _, err := range s.releaseMemory() { // of queue pairs that ended late
+	for _, err := range s.releaseMemory() { // of queue pairs that closed late
 		s.log.Error("cannot release all objects of a program", "error", err)
 	}
 	s.account.Release(Cost)
 	s.d.Forget(s)
 }
 
-// receiveLoop receives the program's requests and has them executed. It alone receives and closes the program's
-// descriptors. A close can block for as long as the program wants (SO_LINGER, FUSE): that costs the program one of its
-// sessions, and the daemon one thread.
+// receiveLoop receives the program's requests and executes them. Only it receives and closes the program's descriptors.
+// A close can block as long as the program wants (SO_LINGER, FUSE), which costs the program one of its sessions, and
+// the daemon one thread.
 func (s *Session) receiveLoop() {
 	defer close(s.readerDone)
 	defer s.conn.Close()
@@ -211,7 +210,7 @@ var errCloseBlocked = errors.New("the program passed a descriptor whose close bl
 	"with SO_LINGER, a file of a hung FUSE server); " +
 	"its session counts until the close returns")
 
-// closeFiles closes descriptors that the program passed. If that takes too long the session ends.
+// closeFiles closes descriptors that the program passed. If that takes too long, the session ends.
 func (s *Session) closeFiles(files []int) {
 	if len(files) == 0 {
 		return
@@ -239,7 +238,7 @@ func (s *Session) execute(handle func(body []byte, files []int) error, k control
 	return handle(body, files)
 }
 
-// dispatch executes a request, and answers it unless it waits.
+// dispatch executes a request, and answers it unless it is pending.
 func (s *Session) dispatch(body []byte, files []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil {
@@ -279,7 +278,7 @@ func (s *Session) reply(id uint64, result any, err error) error {
 	return s.conn.Send(control.KindReply, control.Marshal(&r), files...)
 }
 
-// startWaiter runs a request that may wait in a goroutine of its own.
+// startWaiter runs a request that may block on its own goroutine.
 func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	s.mu.Lock()
 	if s.pending[r.ID] != nil {
@@ -304,7 +303,7 @@ func (s *Session) startWaiter(r *control.Request, f waiter) error {
 	return nil
 }
 
-// reserveWaiter charges one more request that waits, unless a limit is in the way. It must be called with mu held.
+// reserveWaiter charges a pending request, or fails at a limit. It must be called with mu held.
 func (s *Session) reserveWaiter(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
@@ -317,7 +316,7 @@ func (s *Session) reserveWaiter(r *control.Request) error {
 	return s.reserve(pendingCost)
 }
 
-// runWaiter executes a request that may wait.
+// runWaiter executes a request that may block.
 func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
 	error) {
 	defer func() {
@@ -331,8 +330,8 @@ func (s *Session) runWaiter(ctx context.Context, r *control.Request, f waiter, c
 }
 
 var (
-	waiters  map[control.Op]waiter  // requests that may wait
-	handlers map[control.Op]handler // all others, in the order in which they come
+	waiters  map[control.Op]waiter  // requests that may block
+	handlers map[control.Op]handler // all others, in order of arrival
 )
 
 func init() {
@@ -400,7 +399,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 		Limits: s.limitsByKey()}, []int{s.bellPage.TakeFd(), fd}}, err)
 }
 
-// setUp makes the doorbell and starts the goroutines of the session.
+// setUp creates the doorbell and starts the goroutines of the session.
 func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
 		remedy := "upgrade the older side: the xwarp package where the program runs " +
@@ -419,7 +418,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 			device.Names(s.d.Devices()))
 	}
 	const name = "xwarp-doorbell"
-	if s.account.Operator { // works on kernels on which programs cannot be served
+	if s.account.Operator { // so that it works on kernels on which programs cannot be served
 		s.bellPage, err = control.NewMemory(name, control.DoorbellLen)
 	} else {
 		s.bellPage, err = s.mapper.NewMemory(s, name, control.DoorbellLen)
@@ -449,12 +448,12 @@ func deviceInfos(devices []*device.Device) (list []control.DeviceInfo) {
 	return list
 }
 
-// clip bounds the length of a name that a program gave.
+// clip limits the length of a name given by a program.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *Session) limits() config.Limits { return s.d.Config().HolderLimits(s.account.Holder) }
 
-// limitsByKey returns the limits of the session's user by the keys of [limits], nil for the operator.
+// limitsByKey returns the limits of the session's user by the keys of [limits], or nil for the operator.
 func (s *Session) limitsByKey() map[string]int64 {
 	if s.account.Operator {
 		return nil

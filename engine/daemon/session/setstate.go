@@ -16,8 +16,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// queryGIDs returns the GIDs of the session's device. A program that asks is about to tell its peer one of them: so its
-// port is open before the peer dials.
+// queryGIDs returns the GIDs of the session's device. It opens their ports, because the program is about to tell its
+// peer one of them, which may then dial.
 func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 	list, err := s.dev.GIDs()
 	for _, a := range list {
@@ -37,7 +37,7 @@ func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 	return control.QueryGIDsResult{GIDs: list}, err
 }
 
-// closeGIDPorts gives back what queryGIDs opened.
+// closeGIDPorts closes the ports opened by queryGIDs.
 func (s *Session) closeGIDPorts() {
 	for _, closePort := range s.gidPorts {
 		closePort()
@@ -45,7 +45,7 @@ func (s *Session) closeGIDPorts() {
 	s.gidPorts = nil
 }
 
-// setState moves a queue pair that its program connects by ibv_modify_qp.
+// setState changes the state of a queue pair that its program connects by ibv_modify_qp.
 func (s *Session) setState(a *control.SetStateArgs) error {
 	q, err := find[*qp](s, a.QP)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	return fmt.Errorf("%w: unknown state %q", verbs.ErrInvalid, a.State)
 }
 
-// failQP flushes a queue pair, whether it has a peer or not.
+// failQP flushes a queue pair, with or without a peer.
 func (s *Session) failQP(q *qp) error {
 	s.mu.Lock()
 	d := q.roce.Load()
@@ -94,7 +94,7 @@ func (s *Session) failQP(q *qp) error {
 	return err
 }
 
-// timeoutUnit is that of IBV_QP_TIMEOUT, which is its exponent.
+// timeoutUnit is the unit of IBV_QP_TIMEOUT, which is an exponent.
 const timeoutUnit = 4096 * time.Nanosecond
 
 func (d *roceConn) setRTS(a *control.SetStateArgs) error {
@@ -113,7 +113,7 @@ func (d *roceConn) setRTS(a *control.SetStateArgs) error {
 	return nil
 }
 
-// startMeeting moves a queue pair to RTR: from here on it is connected as soon as its peer is there, too.
+// startMeeting moves a queue pair to RTR. From then on it is connected as soon as its peer is in RTR, too.
 func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	pair := rendezvous.Pair{
 		Local:  rendezvous.Endpoint{GID: a.LocalGID.Unmap(), QPN: q.number},
@@ -167,13 +167,14 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	return nil
 }
 
-// usePrivate gives a queue pair of the engine what ibv_modify_qp's programs expect, once the peer's daemon agrees.
+// usePrivate gives a queue pair of the engine the behaviour that programs of ibv_modify_qp expect, once the peer's
+// daemon agrees.
 func usePrivate(eng *core.QP, d *roceConn, a *control.SetStateArgs) {
 	peer := rendezvous.Expected(d.pair).Append(nil)
 	eng.UsePrivate(string(peer), uint8(a.RNRTimer), d.onPeerWaits)
 }
 
-// resetQP gives a queue pair a new life with the same number and rings. What was posted is gone, without completions.
+// resetQP resets a queue pair, which keeps its number and rings. Posted requests are dropped without completions.
 func (s *Session) resetQP(q *qp) error {
 	n := &qp{object: q.object, s: s, number: q.number, cfg: q.cfg, pd: q.pd,
 		send: q.send, recv: q.recv, srq: q.srq}
@@ -205,7 +206,7 @@ func (s *Session) resetQP(q *qp) error {
 	return nil
 }
 
-// moveRings empties the rings of a queue pair and gives them to another one.
+// moveRings empties the rings of a queue pair and moves them to another one.
 func (s *Session) moveRings(from, to *qp) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	s.pumpMu.Lock()

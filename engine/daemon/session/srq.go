@@ -17,7 +17,7 @@ type srq struct {
 	pd           *pd
 	depth        int
 	users        int           // queue pairs; guarded by Session.mu
-	limitReached chan struct{} // has one place: fewer receives wait than the limit
+	limitReached chan struct{} // has one slot: fewer receives are posted than the limit
 	destroyed    chan struct{}
 
 	posterState
@@ -56,7 +56,7 @@ func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 		MaxSGE: c.MaxSGE}, []int{q.mem.TakeFd()}}, nil
 }
 
-// create makes the ring and the engine's queue, and enters q into the table.
+// create creates the ring and the engine's queue, and adds q to the table.
 func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s := q.s
 	c.PD, c.Limit = q.pd.pd, q.onLimit
@@ -85,7 +85,7 @@ func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	return nil
 }
 
-// onLimit is verbs.SRQConfig.Limit. It runs on workers, which do not write to sockets of programs.
+// onLimit is verbs.SRQConfig.Limit. It runs on workers, which must not write to sockets of programs.
 func (q *srq) onLimit() {
 	select {
 	case q.limitReached <- struct{}{}:
@@ -93,7 +93,7 @@ func (q *srq) onLimit() {
 	}
 }
 
-// watch sends an event each time that fewer receives wait than the limit.
+// watch sends an event each time that fewer receives are posted than the limit.
 func (q *srq) watch() {
 	defer guard.Recover(q.s.onDefect("watching a shared receive queue"))
 	for {
@@ -113,7 +113,7 @@ func (s *Session) modifySRQ(a *control.ModifySRQArgs) error {
 	if err != nil {
 		return err
 	}
-	s.drain(q) // receives that were posted before count
+	s.drain(q) // earlier receives count
 	return q.eng.Arm(a.Limit)
 }
 
@@ -126,7 +126,7 @@ func (s *Session) querySRQ(a *control.Object) (any, error) {
 	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil
 }
 
-// closeSRQ closes q, which must have been removed from the table. No queue pair may use it any more.
+// closeSRQ closes q, which must have been removed from the table, and which no queue pair may use any more.
 func (s *Session) closeSRQ(q *srq) error {
 	close(q.destroyed)
 	s.removePoster(q)

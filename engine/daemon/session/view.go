@@ -72,8 +72,8 @@ func (s *Session) AddTo(v *control.Snapshot) {
 	v.QPs = append(v.QPs, states...)
 }
 
-// snapshot answers OpSnapshot. One answer at a time is sent to a program, because it may read slowly, and each answer
-// is kept until it was sent.
+// snapshot answers OpSnapshot. A program gets one answer at a time, because it may read slowly and the daemon keeps
+// each answer until it was sent.
 func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
@@ -89,7 +89,7 @@ func (s *Session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 	return &encoded{body, done}, nil
 }
 
-// waitSnapshotTurn waits until no other snapshot of the session is under way. The caller must call done.
+// waitSnapshotTurn waits until no other snapshot of the session is in progress. The caller must call done.
 func (s *Session) waitSnapshotTurn(ctx context.Context) (done func(), err error) {
 	select {
 	case s.snapshotTurn <- struct{}{}:
@@ -110,13 +110,13 @@ func (s *Session) encodedSnapshot(ctx context.Context, asked time.Time) ([]byte,
 	})
 }
 
-// encoded is a result in JSON. reply calls sent after it was sent.
+// encoded is a result in JSON. reply calls sent after sending it.
 type encoded struct {
 	body []byte
 	sent func()
 }
 
-// netlink answers OpNetlink. A program has one answer at a time, of the same snapshots as OpSnapshot.
+// netlink answers OpNetlink, one answer at a time per program, from the same snapshots as OpSnapshot.
 func (s *Session) netlink(ctx context.Context, a *control.NetlinkArgs) (any, error) {
 	asked := time.Now()
 	defer s.account.Snapshots.Ask()()
@@ -135,7 +135,7 @@ func (s *Session) netlink(ctx context.Context, a *control.NetlinkArgs) (any, err
 			v = new(control.Snapshot)
 			err = json.Unmarshal(body, v)
 			v.Sessions = slices.DeleteFunc(v.Sessions, func(x control.SessionState) bool {
-				return x.Session == s.id // which is there for this question
+				return x.Session == s.id // which exists for this request only
 			})
 		}
 		return v, err
