@@ -1,5 +1,5 @@
-// Package daemon is xwarpd: devices, exported memory, and the control socket through which programs of this
-// host use them without privileges.
+// Package daemon implements xwarpd: devices, exported memory, and the control socket through which unprivileged
+// programs of this host use them.
 package daemon
 
 import (
@@ -28,9 +28,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Daemon is a running xwarpd. README.md says who owns what.
+// Daemon is a running xwarpd. README.md describes ownership.
 type Daemon struct {
-	// Set by New, then constant.
+	// set by New, then constant
 	log             *slog.Logger
 	level           *slog.LevelVar // nil: a reload does not change the level
 	pid             int
@@ -44,20 +44,20 @@ type Daemon struct {
 	mapper          *control.Mapper // of the memory of programs
 	socket          *net.UnixListener
 	admin           *net.UnixListener // the operator's
-	sysfs           *sysfsTree        // nil: there is none
+	sysfs           *sysfsTree        // nil if there is none
 	tenants         []*net.UnixListener
 	tenantDirectory string
-	webError        error                          // why New could not open the HTTP server; nil: it is open
+	webError        error                          // why New could not open the HTTP server; nil if it is open
 	reload          func() (*config.Loaded, error) // Options.Load
 
-	// These may be used by any goroutine.
+	// may be used by any goroutine
 	cfg          atomic.Pointer[config.Loaded]
 	events       eventRing
 	count        counts
 	uidOwners    owners // of uids
 	refuser      refuser
 	confirmation confirmation
-	running      sync.WaitGroup // sessions whose objects are not released
+	running      sync.WaitGroup // sessions with unreleased objects
 	reloading    sync.Mutex     // held by ReloadConfig; taken before mu
 
 	mu sync.Mutex
@@ -66,8 +66,8 @@ type Daemon struct {
 	sessions    map[uint64]*session.Session
 	lastSession uint64 // number of the latest session
 	stopping    bool
-	web         *webServer // nil: none is configured, or it is not open yet
-	keepsRights bool       // DropRights waits until each device is open
+	web         *webServer // nil if none is configured or it is not open yet
+	keepsRights bool       // DropRights waits until all devices are open
 }
 
 // counts are the counters of the daemon.
@@ -76,27 +76,26 @@ type counts struct {
 	session.Counters
 }
 
-// Options are settings that the configuration does not have.
+// Options are settings that are not in the configuration.
 type Options struct {
-	Log     *slog.Logger   // nil is silent
-	Level   *slog.LevelVar // of Log, for reloads; may be nil
+	Log     *slog.Logger   // nil: no log
+	Level   *slog.LevelVar // of Log, for reloads; nil: the level does not change
 	Version string         // of the program, for Snapshot
-	// Private is for a daemon beside others on one host, whose programs connect to each other only: queue pairs of
-	// ibv_modify_qp meet at any free port.
+	// Private is for a daemon beside others on one host, whose programs connect only to each other: queue pairs of
+	// ibv_modify_qp use any free port.
 	Private bool
-	// Session is the local address of the session in which an operator starts the daemon by hand. The zero Addr means
-	// none.
+	// Session is the local address of the SSH session in which an operator starts the daemon by hand. The zero Addr
+	// means none.
 	Session netip.Addr
 	After   func(time.Duration) <-chan time.Time // nil: time.After
-	// Load reads the configuration again, for ReloadConfig. It may leave out exports that are wrong. Nil means that
-	// there is no file to read.
+	// Load reads the configuration for ReloadConfig. It may leave out invalid exports. Nil means that there is no file.
 	Load func() (*config.Loaded, error)
-	// FollowSAs, when set, replaces xfrm.Follow, for tests.
+	// FollowSAs, if set, replaces xfrm.Follow in tests.
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
 }
 
-// New opens the devices, the control socket and the exports of a configuration. Devices are opened in the
-// network namespace of the calling thread.
+// New opens the devices, control sockets and exports of a configuration. Devices are opened in the network namespace of
+// the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session.Session{}, mapper: control.NewMapper(),
@@ -138,7 +137,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return err
 	}
 	for _, c := range cfg.Export {
-		d.exports.Start(c) // one that cannot be opened yet waits
+		d.exports.Start(c) // waits if it cannot be opened yet
 	}
 	if d.webError = d.startWeb(cfg); d.webError != nil {
 		d.log.Error("cannot serve metrics: retrying", "error", d.webError,
@@ -173,8 +172,8 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	return d.startTenants(&cfg.Tenants)
 }
 
-// openDevices opens the devices of a configuration. It fails when no device can be opened and no interface is missing.
-// Otherwise watchDevice opens those later that could not be opened.
+// openDevices opens the devices of a configuration. It fails if no device can be opened and no interface is missing.
+// watchDevice opens the others later.
 func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	var errs []error
 	serves := false
@@ -196,8 +195,7 @@ func (d *Daemon) openDevices(cfg *config.Loaded) error {
 	return nil
 }
 
-// DropRights drops the capabilities that a running daemon does not need. While a device is absent the daemon keeps
-// them, and drops them when each device is open.
+// DropRights drops the capabilities that a running daemon does not need, once all devices are open.
 func (d *Daemon) DropRights() error {
 	d.mu.Lock()
 	absent := slices.ContainsFunc(d.devices, func(v *device.Device) bool { return v.Absent })
@@ -209,8 +207,8 @@ func (d *Daemon) DropRights() error {
 	return DropRights(&d.cfg.Load().Config)
 }
 
-// Run serves until ctx is done, then closes everything in order within the configured grace. When a confirmation that
-// is needed does not come in time it closes everything at once, and returns ErrUnconfirmed.
+// Run serves until ctx is done, then closes everything within the configured grace period. Without a required
+// confirmation in time it closes everything at once and returns ErrUnconfirmed.
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()
@@ -276,12 +274,12 @@ func (d *Daemon) setUserBounds(cfg *config.Loaded) {
 func (d *Daemon) setLevel() {
 	if d.level != nil {
 		var l slog.Level
-		l.UnmarshalText([]byte(d.cfg.Load().Daemon.LogLevel)) // checked when it was read
+		l.UnmarshalText([]byte(d.cfg.Load().Daemon.LogLevel)) // validated when it was read
 		d.level.Set(l)
 	}
 }
 
-// watchdog notifies systemd that the workers are alive, if the unit has a watchdog.
+// watchdog tells systemd that the workers are alive, if the unit has a watchdog.
 func (d *Daemon) watchdog() (stop func()) {
 	every := watchdogInterval()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -308,16 +306,16 @@ func (d *Daemon) watchdog() (stop func()) {
 
 var began = time.Now()
 
-// uptime is a clock that never runs backwards.
+// uptime is a monotonic clock.
 func uptime() tick.Time { return tick.Time(time.Since(began)) }
 
-// device returns the device of that name, nil for none.
+// device returns the device of that name, or nil.
 func (d *Daemon) device(name string) *device.Device { return device.Find(d.deviceList(), name) }
 
 // logOf returns the log of a device.
 func (d *Daemon) logOf(v *device.Device) *slog.Logger { return d.log.With("device", v.Name) }
 
-// healthy returns why the watchdog must restart the daemon, nil when it need not.
+// healthy returns an error if the watchdog must restart the daemon.
 func (d *Daemon) healthy() error {
 	for _, v := range d.deviceList() {
 		if err := v.Healthy(); err != nil {
@@ -327,7 +325,7 @@ func (d *Daemon) healthy() error {
 	return nil
 }
 
-// reloadDevices applies the peers that may connect to each device, and the IPsec tables.
+// reloadDevices applies the allow lists and IPsec tables to the devices.
 func (d *Daemon) reloadDevices(now *config.Loaded) error {
 	var errs []error
 	for _, n := range now.Interface {

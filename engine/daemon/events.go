@@ -29,7 +29,7 @@ func (r *eventRing) add(e *control.EventRecord) {
 	r.slot[r.last%eventsKept] = *e
 }
 
-// list returns the events, the oldest first.
+// list returns the events, oldest first.
 func (r *eventRing) list() []control.EventRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *eventRing) list() []control.EventRecord {
 	return list
 }
 
-// eventLog is a slog.Handler that keeps the lines from level Info on, also those that the log's level drops.
+// eventLog is a slog.Handler that keeps lines from level Info on, even those below the level of the log.
 type eventLog struct {
 	next  slog.Handler
 	ring  *eventRing
@@ -105,7 +105,7 @@ func (h *eventLog) WithAttrs(a []slog.Attr) slog.Handler {
 	return &eventLog{h.next.WithAttrs(a), h.ring, append(slices.Clone(h.attrs), a...)}
 }
 
-// WithGroup implements slog.Handler. Groups do not show in events.
+// WithGroup implements slog.Handler. Events do not show groups.
 func (h *eventLog) WithGroup(name string) slog.Handler {
 	return &eventLog{h.next.WithGroup(name), h.ring, h.attrs}
 }

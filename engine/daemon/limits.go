@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// Limits, each with what it stops.
+// Limits, each with what it prevents.
 const (
-	// stopWait bounds each step after the grace when the daemon ends. Then the end goes on without that step.
+	// stopWait limits each step of a shutdown after the grace period. Then the shutdown continues without it.
 	stopWait = 300 * time.Millisecond
 	// refusals is the number of refused programs that may wait for the close of descriptors that they sent.
 	refusals = 256
-	// reopenPause and reopenMost are the least and the longest time between attempts to open a device again.
+	// reopenPause and reopenMost are the minimum and maximum interval between attempts to reopen a device.
 	reopenPause = time.Second
 	reopenMost  = 30 * time.Second
 )

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// limitWindow and limitLines bound the lines that peers and programs can cause: lines of one message in a window.
+// limitWindow and limitLines limit lines that peers and programs can cause: limitLines of one message per limitWindow.
 const (
 	limitWindow = 10 * time.Second
 	limitLines  = 100
 )
 
-// LimitLog returns a handler that passes a bounded number of lines of each message in a window of time, and logs at the
-// end of the window how many it dropped. Errors are never dropped.
+// LimitLog returns a handler that limits the lines of each message per window, and logs at the end of the window how
+// many it dropped. Errors are never dropped.
 func LimitLog(h slog.Handler) slog.Handler {
 	return &limiter{h, &limits{out: h, lines: map[string]*limit{}}}
 }
@@ -27,7 +27,7 @@ type limiter struct {
 type limits struct {
 	out   slog.Handler // without attributes
 	mu    sync.Mutex
-	lines map[string]*limit // by message; messages are constants of the program, so they are few
+	lines map[string]*limit // by message; messages are constants, so there are few
 }
 
 type limit struct {
@@ -36,8 +36,7 @@ type limit struct {
 	dropped int // since the last report
 }
 
-// pass reports whether a line may be written. After the first one that may not it calls report at the end of the
-// window.
+// pass reports whether to write a line. After the first dropped line it calls report at the end of the window.
 func (l *limits) pass(message string, now time.Time, report func(dropped int)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,14 +14,13 @@ import (
 	"xwarp/engine/daemon/web"
 )
 
-// Limits of the HTTP server, so that a client that sends little or slowly, or opens many connections, delays only
-// itself.
+// Limits of the HTTP server, so that a slow client, or one with many connections, delays only itself.
 const (
-	// webClients bounds the connections, webClientsOfOne those of one client. A new one replaces another, see
+	// webClients limits all connections, webClientsOfOne those of one client. A new one replaces another, see
 	// connLimiter.
 	webClients      = 64
 	webClientsOfOne = 16
-	// Timeouts of the request, of the answer, and of silence between requests.
+	// Timeouts of the request, of the answer, and between requests.
 	webHeaderTimeout = 5 * time.Second
 	webWriteTimeout  = 10 * time.Second
 	webIdleTimeout   = 5 * time.Second
@@ -78,7 +77,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	return nil
 }
 
-// retryWeb tries to open the HTTP server that New could not open, until that succeeds or ctx is done.
+// retryWeb retries opening the HTTP server until it succeeds or ctx is done.
 func (d *Daemon) retryWeb(ctx context.Context) {
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
 		sleepFor(ctx, pause)
@@ -99,7 +98,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}
-		control.PassRights(ln, false) // the close of descriptors could block
+		control.PassRights(ln, false) // closing descriptors could block
 		return ln, nil
 	}
 	ln, err := net.Listen(network, address)
@@ -110,7 +109,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 	return ln, nil
 }
 
-// stop closes the server, and waits for answers that are being sent until ctx is done.
+// stop closes the server, and waits until ctx is done for answers being sent.
 func (s *webServer) stop(ctx context.Context) {
 	if s == nil {
 		return

@@ -24,13 +24,13 @@ func notify(state string) {
 	c.Write([]byte(state))
 }
 
-// notifyReload notifies systemd that a reload begins. The function that it returns notifies systemd of its end.
+// notifyReload tells systemd that a reload begins. The returned function tells systemd that it ended.
 func notifyReload(monotonic time.Duration) (done func()) {
 	notify("RELOADING=1\nMONOTONIC_USEC=" + strconv.FormatInt(monotonic.Microseconds(), 10))
 	return func() { notify("READY=1") }
 }
 
-// watchdogInterval returns the watchdog's timeout of the unit, 0 for none (sd_watchdog_enabled(3)).
+// watchdogInterval returns the unit's watchdog timeout, or 0 for none (sd_watchdog_enabled(3)).
 func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0

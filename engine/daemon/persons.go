@@ -11,11 +11,11 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// subordinateFile has the ranges of uids that users have for their user namespaces, see subuid(5).
+// subordinateFile has the UID ranges of users for user namespaces, see subuid(5).
 const subordinateFile = "/etc/subuid"
 
-// owners maps a uid to the user that owns it. newuidmap(1) lets a user take each of its subordinate uids, so that
-// limits of single uids would bound nothing. The file is checked for each session, and read again when it has changed.
+// owners maps a UID to the user that owns it. newuidmap(1) lets a user take all its subordinate UIDs, so limits per UID
+// would limit nothing. The file is checked for each session and reread when it has changed.
 type owners struct {
 	file string
 
@@ -34,9 +34,9 @@ type uidRange struct {
 	isResolved bool
 }
 
-// ownerOf returns the uid of the owner of the range that has uid, or uid itself when no range has it. When the owner is
-// root, whose ranges are for containers, or unknown, the first uid of the range counts as the owner. Ranges of other
-// kinds (NSS, systemd-nspawn) are not known here.
+// ownerOf returns the UID of the owner of the range with uid, or uid itself without a range. If the owner is root,
+// whose ranges are for containers, or unknown, the first UID of the range counts as the owner. Ranges from other
+// sources (NSS, systemd-nspawn) are not known here.
 func (p *owners) ownerOf(uid uint32) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

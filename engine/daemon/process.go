@@ -14,16 +14,15 @@ import (
 	"xwarp/engine/host/capability"
 )
 
-// keptCapabilities are the capabilities that a running daemon needs: to have the kernel resolve next hops, and to lock
-// the memory for frames of an interface that is opened again.
+// keptCapabilities are the capabilities that a running daemon needs: to make the kernel resolve next hops, and to lock
+// the frame memory of a reopened interface.
 const keptCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
-// firstUnprivileged is the first port that needs no capability, unless the host says otherwise
-// (net.ipv4.ip_unprivileged_port_start).
+// firstUnprivileged is the first port that needs no capability by default (net.ipv4.ip_unprivileged_port_start).
 const firstUnprivileged = 1024
 
-// capabilities returns the capabilities that a running daemon of this configuration needs. An export is opened again
-// when its interface comes back, and on a reload that changes it: then it binds its port again.
+// capabilities returns the capabilities that a running daemon of this configuration needs. An export binds its port
+// again when its interface comes back, and when a reload changes it.
 func capabilities(c *config.Config) uint32 {
 	for _, e := range c.Export {
 		if e.Listen.Port() < firstUnprivileged {
@@ -33,7 +32,7 @@ func capabilities(c *config.Config) uint32 {
 	return keptCapabilities
 }
 
-// DropRights drops, on every thread, all capabilities except those that a running daemon needs, and the right to get
+// DropRights drops, on every thread, all capabilities except those that a running daemon needs, and the right to gain
 // new ones by execve. Without privileges it does nothing. In a program with cgo it fails with ENOTSUP.
 func DropRights(c *config.Config) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -64,14 +63,14 @@ func LimitGarbage() {
 	}
 }
 
-// processors is GOMAXPROCS at the start: the processors of the machine or of the control group.
+// processors is GOMAXPROCS at the start: the CPUs of the machine or of the control group.
 var processors = runtime.GOMAXPROCS(0)
 
-// ReserveProcessors raises GOMAXPROCS to one more than the number of busy workers and pumps. While all Ps are busy the
-// Go runtime polls sockets and doorbells every 10 ms only, and a goroutine readied by a busy worker sits on that
-// worker's P: one user's work would delay the others. The kernel shares the processors among the threads.
+// ReserveProcessors raises GOMAXPROCS to one more than the number of busy workers and pumps. While all Ps are busy, the
+// Go runtime polls sockets and doorbells only every 10 ms, and a goroutine readied by a busy worker sits on that
+// worker's P: one user's work would delay the others. The kernel schedules the threads.
 func (d *Daemon) ReserveProcessors() {
-	n := processors + 1 // at most this number of pumps is at work, see budget.NewUsers
+	n := processors + 1 // at most this number of pumps is active, see budget.NewUsers
 	for _, v := range d.deviceList() {
 		n += v.Core.Workers()
 	}

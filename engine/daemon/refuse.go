@@ -9,14 +9,14 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// refuser closes the connections of programs that are refused. The close of a socket closes descriptors that were sent
-// and not received, and can block for as long as their sender likes.
+// refuser closes the connections of refused programs. Closing a socket closes descriptors that were sent but not
+// received, and can block as long as their sender likes.
 type refuser struct {
 	once      sync.Once
 	withFiles chan *net.UnixConn // connections with descriptors, which a goroutine closes
 }
 
-// refuse sends e and closes c. A goroutine closes a connection in which descriptors wait, since that may block.
+// refuse sends e and closes c. A connection with pending descriptors is closed by a goroutine, because that may block.
 func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	// does not block: the buffer of a new socket has room
 	control.NewConn(c, control.MaxRequest).Send(control.KindReply,
@@ -36,7 +36,7 @@ func (r *refuser) refuse(c *net.UnixConn, e *control.Error) {
 	r.withFiles <- c
 }
 
-// carriesFiles reports whether descriptors wait in c. It shuts c down so that no more can be sent.
+// carriesFiles reports whether descriptors are pending in c. It shuts c down so that no more can be sent.
 func carriesFiles(c *net.UnixConn) (found bool) {
 	c.CloseRead()
 	raw, err := c.SyscallConn()

@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// ReloadConfig reads the configuration again and applies the part that is right and needs no restart. It notifies
-// systemd and logs errors.
+// ReloadConfig rereads the configuration and applies its valid part that needs no restart. It notifies systemd and logs
+// errors.
 func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()

@@ -20,9 +20,9 @@ var (
 	ErrRestart = errors.New("a device can be reopened only by a new process")
 )
 
-// watchDevice waits until a device fails. Then it releases the interface, drops the programs that used the device, and
-// ends its exports; other devices go on. It reopens the interface by its restart policy, and watches the new device.
-// lost ends the daemon.
+// watchDevice waits until a device fails. Then it releases the interface, disconnects the programs that use the device,
+// and ends its exports; other devices are not affected. It reopens the interface by its restart policy and watches the
+// new device. lost ends the daemon.
 func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(error)) {
 	for v != nil {
 		select {
@@ -41,13 +41,13 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 	}
 }
 
-// closeFailed closes a device that failed, with its programs and exports. It reports whether it was closed in time.
+// closeFailed closes a failed device with its programs and exports. It reports whether it was closed in time.
 func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 	v.ClosePorts()
 	if err := v.Core.Detach(); err != nil {
 		d.logOf(v).Warn("cannot detach the XDP program", "error", err)
 	}
-	closed = d.finishWithin(stopWait, "device "+v.Name, func() { // before the memory of programs is unmapped
+	closed = d.finishWithin(stopWait, "device "+v.Name, func() { // before unmapping the memory of programs
 		if err := v.Core.Close(); err != nil {
 			d.logOf(v).Warn("cannot close the failed device cleanly", "error", err)
 		}
@@ -61,8 +61,8 @@ func (d *Daemon) closeFailed(v *device.Device, err error) (closed bool) {
 	return closed
 }
 
-// reopen waits for the interface of a device that was lost because of why, and opens it again by its restart policy. It
-// returns the new device, nil for none. closed is false when the device was not closed in time.
+// reopen waits for the interface of a device that was lost because of why, and reopens it by its restart policy. It
+// returns the new device, or nil. closed is false if the old device was not closed in time.
 func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed bool,
 	lost func(error)) *device.Device {
 	if v.Config.Restart == config.RestartNever && !v.Absent {
@@ -106,7 +106,7 @@ func (d *Daemon) reopen(ctx context.Context, v *device.Device, why error, closed
 	return nil
 }
 
-// replace replaces a lost device by a new one, and opens its exports again.
+// replace replaces a lost device by a new one, and reopens its exports.
 func (d *Daemon) replace(old, v *device.Device) {
 	d.mu.Lock()
 	stopping := d.stopping

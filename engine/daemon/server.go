@@ -38,14 +38,14 @@ type owner struct {
 	mode  config.FileMode
 }
 
-// programsOwner is the owner of the control socket for programs.
+// programsOwner returns the owner of the control socket for programs.
 func programsOwner(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
 
-// operatorOwner is the owner of the operator's socket: root can connect whatever the mode is, and the daemon need not
-// be root to make it.
+// operatorOwner is the owner of the operator socket: root can connect whatever the mode, and the daemon need not be
+// root to create it.
 var operatorOwner = owner{mode: 0o600}
 
-// listenUnix opens a Unix socket for its owner. It replaces one that a killed daemon left.
+// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon.
 func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	old := unix.Umask(0o177) // no other user can connect before the owner and the mode are set
+	old := unix.Umask(0o177) // no other user can connect before owner and mode are set
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(old)
 	if err != nil {
@@ -69,8 +69,8 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// setOwner sets the group and the mode of a socket. It changes them by a descriptor: a user who may write to the
-// directory could replace the socket by a link to another file.
+// setOwner sets the group and mode of a socket through a descriptor, because a user who may write to the directory
+// could replace the socket by a link to another file.
 func setOwner(path string, o owner) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -100,13 +100,13 @@ func setOwner(path string, o owner) error {
 // acceptPause is the time between attempts while accept fails.
 const acceptPause = 20 * time.Millisecond
 
-// entrance is the socket to which a program connected: the operator's, a tenant's, or that for all.
+// entrance is the socket to which a program connected: the operator's, a tenant's, or the common one.
 type entrance struct {
 	operator bool
 	tenant   string
 }
 
-// acceptPrograms starts the sessions of a socket, until it is closed.
+// acceptPrograms starts the sessions of a socket until it is closed.
 func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
 	for {
 		c, err := ln.AcceptUnix()
@@ -126,7 +126,7 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
 	}
 }
 
-// startSession starts the session of a program, unless a limit is in the way.
+// startSession starts the session of a program, or fails at a limit.
 func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	cred, err := credentials(c)
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *Daemon) startSession(c *net.UnixConn, through entrance) error {
 	return nil
 }
 
-// credentials returns the credentials of the process at the other end.
+// credentials returns the credentials of the peer process.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

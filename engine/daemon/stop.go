@@ -11,9 +11,9 @@ import (
 	"xwarp/engine/daemon/session"
 )
 
-// Close ends the daemon. It accepts no more programs and connections, ends connections gracefully within the grace, and
-// then closes everything. The interfaces are as before the start. Programs and peers cannot delay it: it logs what has
-// not ended in time, and returns an error.
+// Close stops the daemon. It accepts no more programs and connections, closes connections gracefully within the grace
+// period, then closes everything and restores the interfaces. Programs and peers cannot delay it: it logs what has not
+// ended in time, and returns an error.
 func (d *Daemon) Close() error { return d.close(d.cfg.Load().Daemon.Grace.D()) }
 
 func (d *Daemon) close(grace time.Duration) error {
@@ -25,7 +25,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	if again {
 		return nil
 	}
-	d.sysfs.close() // before another daemon may have the sockets
+	d.sysfs.close() // before another daemon may use the sockets
 	for _, ln := range append([]*net.UnixListener{d.socket, d.admin}, d.tenants...) {
 		if ln != nil {
 			ln.Close()
@@ -76,7 +76,7 @@ func (d *Daemon) finishWithin(most time.Duration, what string, f func()) bool {
 	}
 }
 
-// detachAll detaches the steering programs from the interfaces. The host gets all frames from then on.
+// detachAll detaches the steering programs from the interfaces. From then on the host gets all frames.
 func (d *Daemon) detachAll() error {
 	var errs []error
 	for _, v := range d.deviceList() {

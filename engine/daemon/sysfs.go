@@ -14,24 +14,24 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// sysfsInterval is the time between two looks at the devices.
+// sysfsInterval is the interval of updates.
 const sysfsInterval = time.Second
 
 // sysfsTree is a directory beside the control socket with the files that the kernel would have below
-// /sys/class/infiniband. It has one directory in the place of /sys for each style of devices. The library for
-// unmodified programs leads them there. Whoever may see the directory of the socket may read it: it has names, states
+// /sys/class/infiniband. It has one directory for each style of devices, in place of /sys, to which the library for
+// unmodified programs redirects them. Anyone who can see the directory of the socket may read it: it has names, states
 // and addresses.
 type sysfsTree struct {
 	parent *os.Root
 	name   string // in parent
 
 	mu      sync.Mutex
-	root    *os.Root          // nil: closed
+	root    *os.Root          // nil if closed
 	written map[string]string // content of the files by path
 }
 
-// openSysfs makes the directory anew. A killed daemon may have left it. The modes do not depend on the umask, which is
-// 0077 in the packaged unit.
+// openSysfs creates the directory, replacing one left by a killed daemon. The modes do not depend on the umask, which
+// is 0077 in the packaged unit.
 func openSysfs(socket string) (*sysfsTree, error) {
 	parent, err := os.OpenRoot(filepath.Dir(socket))
 	if err != nil {
@@ -56,7 +56,7 @@ func openSysfs(socket string) (*sysfsTree, error) {
 	return t, nil
 }
 
-// write makes the files those of the map. Readers see the old or the new content of a file.
+// write replaces the files by those of the map. Readers see the old or the new content of a file.
 func (t *sysfsTree) write(files map[string]string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,7 @@ func (t *sysfsTree) write(files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// writeFile replaces a file, and makes its directories. All users may read them.
+// writeFile replaces a file and creates its directories, readable by all users.
 func (t *sysfsTree) writeFile(name, text string) error {
 	err := t.root.MkdirAll(path.Dir(name), 0o755)
 	for p := path.Dir(name); err == nil && p != "."; p = path.Dir(p) {
@@ -129,7 +129,7 @@ func (d *Daemon) writeSysfs() error {
 	return d.sysfs.write(files)
 }
 
-// sysfsLoop keeps the files as the devices are, which writeSysfs wrote at the start, until ctx is done.
+// sysfsLoop updates the files until ctx is done.
 func (d *Daemon) sysfsLoop(ctx context.Context) {
 	t := time.NewTicker(sysfsInterval)
 	defer t.Stop()

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// startTenants opens the control sockets of tenants. A program that can reach a tenant's socket is that tenant: by
-// tenants.directory, which other users may not enter, or by a mount of the socket's directory.
+// startTenants opens the control sockets of tenants. A program that can reach a tenant's socket acts as that tenant:
+// through tenants.directory, which other users may not enter, or through a mount of the socket's directory.
 func (d *Daemon) startTenants(c *config.Tenants) error {
 	if c.Count == 0 {
 		return nil
@@ -41,8 +41,8 @@ func (d *Daemon) startTenants(c *config.Tenants) error {
 	return nil
 }
 
-// ownDirectory makes a directory with a mode, or changes the mode of an existing one, which the daemon must own. The
-// directory stays when the daemon ends, because containers mount it.
+// ownDirectory creates a directory with a mode, or changes the mode of an existing one, which the daemon must own. The
+// directory stays when the daemon exits, because containers mount it.
 func ownDirectory(path string, mode fs.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err

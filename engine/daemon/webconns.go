@@ -12,9 +12,9 @@ import (
 	"xwarp/engine/budget"
 )
 
-// connLimiter is the listener of the HTTP server. A new connection never waits: when its owner, or all owners together,
-// have the most connections allowed, it closes another one. It takes one of the owner with the most connections: an
-// idle one first, then one without a request, and among these the one that has been so for the longest time.
+// connLimiter is the listener of the HTTP server. A new connection never waits: at the limit of its owner, or of all
+// owners, it closes another one, of the owner with the most connections: an idle one first, then one without a request,
+// and among these the oldest in that state.
 type connLimiter struct {
 	net.Listener
 	ownerOf func(net.Conn) any // comparable
@@ -31,7 +31,7 @@ type limitedConn struct {
 	since time.Time // of the state
 }
 
-// webOwner returns the owner of a connection: a user at a Unix socket, else an IPv4 address or an IPv6 /64. All
+// webOwner returns the owner of a connection: a user on a Unix socket, otherwise an IPv4 address or an IPv6 /64. All
 // loopback addresses are one owner.
 func (d *Daemon) webOwner(c net.Conn) any {
 	if u, ok := c.(*net.UnixConn); ok {
@@ -65,7 +65,7 @@ func (v *connLimiter) Accept() (net.Conn, error) {
 	}
 }
 
-// add adds a connection, and closes another one when there is no room.
+// add adds a connection, and closes another one at a limit.
 func (v *connLimiter) add(c net.Conn) {
 	owner := v.ownerOf(c)
 	v.mu.Lock()
@@ -87,7 +87,7 @@ func (v *connLimiter) add(c net.Conn) {
 	v.conns[c] = &limitedConn{Conn: c, owner: owner, state: http.StateNew, since: time.Now()}
 }
 
-// evict closes the connection of an owner that does the least. It must be called with mu held.
+// evict closes the least active connection of an owner. It must be called with mu held.
 func (v *connLimiter) evict(owner any) {
 	var list []*limitedConn
 	for _, c := range v.conns {
@@ -101,7 +101,7 @@ func (v *connLimiter) evict(owner any) {
 			a.since.Compare(b.since))
 	})
 	delete(v.conns, least.Conn)
-	go least.Close() // can block: it closes descriptors that were sent and not received
+	go least.Close() // can block: closes descriptors that were sent but not received
 }
 
 // onState is http.Server.ConnState.

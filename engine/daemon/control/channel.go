@@ -10,23 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Channel is the daemon's end of a completion channel: a stream socket at whose other end a program waits;
-// each byte is a signal. An eventfd would not do: both sides share one open file description, so a program could fill
-// it and clear O_NONBLOCK, and the daemon would block. The ends of a socket are two, and MSG_DONTWAIT belongs to the
-// call.
+// Channel is the daemon's end of a completion channel: a stream socket on which a program waits. Each byte is a signal.
+// An eventfd is not suitable: both sides share one open file description, so a program could fill it and clear
+// O_NONBLOCK, and block the daemon. A socket has two ends, and MSG_DONTWAIT applies to the call.
 type Channel struct {
 	mu sync.Mutex
-	fd int // -1: closed
+	fd int // -1 if closed
 }
 
-// NewChannel makes a channel; peer is the program's end, which is the caller's.
+// NewChannel creates a channel. peer is the program's end, which the caller owns.
 func NewChannel() (c *Channel, peer int, err error) {
-	fd, peer, err := newStream(1) // the kernel makes it the least there is: some unread signals, not hundreds
+	fd, peer, err := newStream(1) // the kernel raises it to its minimum: a few unread signals, not hundreds
 	return &Channel{fd: fd}, peer, err
 }
 
-// NewStream makes a stream socket whose one end the daemon writes, as f, and whose other end a program reads.
-// A pipe would not do: its reader holds a lock that the writer waits for, even with O_NONBLOCK.
+// NewStream creates a stream socket. The daemon writes to f, and a program reads the other end. A pipe is not suitable:
+// its reader holds a lock for which the writer waits, even with O_NONBLOCK.
 func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	fd, peer, err := newStream(buffer)
 	if err != nil {
@@ -40,15 +39,15 @@ func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	return os.NewFile(uintptr(fd), name), peer, nil
 }
 
-// newStream makes the two ends. Nothing can be sent to the daemon's end: bytes and descriptors that came there would be
-// closed with it.
+// newStream creates the two ends. Nothing can be sent to the daemon's end, because closing it would close bytes and
+// descriptors sent there.
 func newStream(buffer int) (fd, peer int, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, -1, fmt.Errorf("socketpair: %w", err)
 	}
 	err = unix.Shutdown(p[0], unix.SHUT_RD)
-	if unix.SetsockoptInt(p[0], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer) != nil { // wants CAP_NET_ADMIN
+	if unix.SetsockoptInt(p[0], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer) != nil { // needs CAP_NET_ADMIN
 		err = errors.Join(err, unix.SetsockoptInt(p[0], unix.SOL_SOCKET, unix.SO_SNDBUF, buffer))
 	}
 	if err != nil {
@@ -59,7 +58,7 @@ func newStream(buffer int) (fd, peer int, err error) {
 	return p[0], p[1], nil
 }
 
-// Ring signals. It never blocks; where signals wait unread already, one more says nothing new.
+// Ring signals. It never blocks; if unread signals are pending, another one is not needed.
 func (c *Channel) Ring() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +67,7 @@ func (c *Channel) Ring() {
 	}
 }
 
-// Close ends the channel; the program reads its end.
+// Close closes the channel. The program reads end of file.
 func (c *Channel) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +89,7 @@ func OpenChannel(fd int) (*ChannelReader, error) {
 	return &ChannelReader{os.NewFile(uintptr(fd), "completion channel")}, nil
 }
 
-// Wait returns after the next signal, or with an error when either side closed.
+// Wait returns after the next signal, or with an error if either side closed the channel.
 func (r *ChannelReader) Wait() error {
 	var b [64]byte
 	_, err := r.f.Read(b[:])
@@ -100,8 +99,8 @@ func (r *ChannelReader) Wait() error {
 // Close ends Wait.
 func (r *ChannelReader) Close() error { return r.f.Close() }
 
-// PassRights says whether programs may send descriptors through a socket, or through those that a listener
-// will have. Before Linux 6.16 they always may.
+// PassRights says whether programs may send descriptors through a socket, or through those accepted by a listener.
+// Before Linux 6.16 they always may.
 func PassRights(s syscall.Conn, may bool) {
 	raw, err := s.SyscallConn()
 	if err != nil {

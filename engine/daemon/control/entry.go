@@ -45,16 +45,15 @@ const (
 	sgeLen   = 16
 )
 
-// OpWriteImm is a Write that an Immediate Data message follows, as one work request: one slot, and
-// one completion, which is that of the message. If the Write fails, the message has its status.
-// opWriteImmSE has the message with solicited event.
+// OpWriteImm is a Write followed by an Immediate Data message, as one work request: one slot and one completion, that
+// of the message. If the Write fails, the message gets its status. With opWriteImmSE the message has a solicited event.
 const (
 	OpWriteImm   rdmap.WROp = 128
 	opWriteImmSE rdmap.WROp = 129
 )
 
-// SplitImm makes of wr, which may be a Write and an Immediate Data message, the Write, and of then
-// the message. It reports whether there is one.
+// SplitImm splits wr, which may be a Write and an Immediate Data message, into the Write, and then, the message. It
+// reports whether there is a message.
 func SplitImm(wr, then *rdmap.SendWR) bool {
 	if wr.Op != OpWriteImm && wr.Op != opWriteImmSE {
 		return false
@@ -67,7 +66,7 @@ func SplitImm(wr, then *rdmap.SendWR) bool {
 	return true
 }
 
-// PutWriteLen puts the length of a Write into the Immediate Data message that follows, for a peer that agreed to
+// PutWriteLen puts the length of a Write into the Immediate Data message that follows, for a peer that negotiated
 // private messages (package rdmap).
 func PutWriteLen(write, imm *rdmap.SendWR) {
 	n := uint32(len(write.Inline))
@@ -77,7 +76,7 @@ func PutWriteLen(write, imm *rdmap.SendWR) {
 	binary.BigEndian.PutUint32(imm.Imm[4:], n)
 }
 
-// SendSlot and RecvSlot return the bytes of a slot for these limits, without rounding.
+// SendSlot returns the length of a send slot for these limits in bytes, without rounding.
 func SendSlot(maxSGE, maxInline int) int { return sendHead + maxSGE*sgeLen + maxInline }
 
 // RecvSlot is SendSlot for receives.
@@ -85,7 +84,7 @@ func RecvSlot(maxSGE int) int { return recvHead + maxSGE*sgeLen }
 
 var host = binary.NativeEndian
 
-// ErrEntry is wrapped when a slot holds a value that it may not.
+// ErrEntry is wrapped for a slot with an invalid value.
 var ErrEntry = fmt.Errorf("%w: bad work queue entry", ErrFrame)
 
 // PutSend writes wr into a slot that has room for it.
@@ -109,7 +108,7 @@ func PutSend(b []byte, maxSGE int, wr *rdmap.SendWR) {
 	copy(b[sendHead+maxSGE*sgeLen:], wr.Inline)
 }
 
-// ParseSend reads wr from a private copy of a slot. wr.SGL is used again; wr.Inline aliases b.
+// ParseSend decodes wr from a private copy of a slot. It reuses wr.SGL; wr.Inline aliases b.
 func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 	sges, inline := int(b[piecesAt]), int(host.Uint16(b[inlineAt:]))
 	if len(b) < SendSlot(maxSGE, maxInline) || sges > maxSGE || inline > maxInline {
@@ -143,7 +142,7 @@ func PutRecv(b []byte, wr *rdmap.RecvWR) {
 	putSGL(b[recvHead:], wr.SGL)
 }
 
-// ParseRecv reads wr from a private copy of a slot. wr.SGL is used again.
+// ParseRecv decodes wr from a private copy of a slot. It reuses wr.SGL.
 func ParseRecv(b []byte, maxSGE int, wr *rdmap.RecvWR) error {
 	n := int(b[recvPiecesAt])
 	if len(b) < RecvSlot(maxSGE) || n > maxSGE {
@@ -189,7 +188,7 @@ const (
 	cqeImmAt         = 24
 )
 
-// PutCompletion writes a completion of the queue pair with the number qpn into a slot.
+// PutCompletion encodes a completion of queue pair qpn into a slot.
 func PutCompletion(b []byte, qpn uint32, c *verbs.Completion) {
 	host.PutUint64(b[idAt:], c.ID)
 	host.PutUint32(b[cqeQPAt:], qpn)
@@ -200,7 +199,7 @@ func PutCompletion(b []byte, qpn uint32, c *verbs.Completion) {
 	copy(b[cqeImmAt:][:rdmap.ImmLen], c.Imm[:])
 }
 
-// ParseCompletion reads a completion from a slot; c.QP is the caller's to set.
+// ParseCompletion decodes a completion from a slot. The caller sets c.QP.
 func ParseCompletion(b []byte) (qpn uint32, c verbs.Completion) {
 	return host.Uint32(b[cqeQPAt:]), verbs.Completion{
 		ID: host.Uint64(b[idAt:]), Op: rdmap.WROp(b[cqeOpAt]), Status: rdmap.Status(b[cqeStatusAt]),

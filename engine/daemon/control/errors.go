@@ -10,34 +10,34 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Code says what kind of error a text is about, for programs.
+// Code is the kind of an error, for programs.
 type Code string
 
 // The codes.
 const (
-	CodeInvalid    Code = "invalid"    // the request cannot be right
+	CodeInvalid    Code = "invalid"    // malformed request or argument
 	CodeVersion    Code = "version"    // no common version
 	CodeUnknown    Code = "unknown"    // no such op, device, export or handle
-	CodePermission Code = "permission" // the daemon's configuration does not allow it
-	CodeQuota      Code = "quota"      // the user has as much as the configuration allows: ENOMEM
+	CodePermission Code = "permission" // not allowed by the daemon's configuration
+	CodeQuota      Code = "quota"      // limit of the user reached: ENOMEM
 	CodeBusy       Code = "busy"       // the object is in use
 	CodeNotReady   Code = "not_ready"  // the queue pair is not connected
-	CodeRejected   Code = "rejected"   // the peer's consumer said no
-	CodeLapsed     Code = "lapsed"     // the connection request is answered or gone
-	CodeClosed     Code = "closed"     // listener or device was closed
-	CodeCanceled   Code = "canceled"   // by the client, or its time is up
-	CodeFailed     Code = "failed"     // anything else: see the text
-	CodeInternal   Code = "internal"   // a fault of the daemon
+	CodeRejected   Code = "rejected"   // rejected by the peer's consumer
+	CodeLapsed     Code = "lapsed"     // the connection request was answered or is gone
+	CodeClosed     Code = "closed"     // listener or device is closed
+	CodeCanceled   Code = "canceled"   // by the client, or timed out
+	CodeFailed     Code = "failed"     // any other reason, see the text
+	CodeInternal   Code = "internal"   // error of the daemon
 )
 
-// Error is an error that crosses the socket. errors.Is finds the errors of the verbs in it, and its number.
+// Error is an error sent over the socket. errors.Is matches the errors of the verbs, and its errno.
 type Error struct {
 	Code  Code          `json:"code"`
 	Text  string        `json:"text"`
-	Errno syscall.Errno `json:"errno,omitempty"` // 0: none
-	// PrivateData is that of the peer's consumer, with CodeRejected.
+	Errno syscall.Errno `json:"errno,omitempty"` // 0 if there is none
+	// PrivateData is the private data of the peer's consumer, with CodeRejected.
 	PrivateData []byte `json:"private_data,omitempty"`
-	// Terminate is what ended the connection, when that was a Terminate message.
+	// Terminate is the Terminate message that ended the connection, if any.
 	Terminate *Terminate `json:"terminate,omitempty"`
 }
 
@@ -50,12 +50,12 @@ type Terminate struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// Errorf returns an error with a code and a text.
+// Errorf returns an error with a code and a formatted text.
 func Errorf(c Code, format string, args ...any) error {
 	return &Error{Code: c, Text: fmt.Sprintf(format, args...)}
 }
 
-// sentinels are the errors that errors.Is finds in an Error, by code.
+// sentinels are the errors that errors.Is matches with an Error, by code.
 var sentinels = []struct {
 	code Code
 	err  error
@@ -73,10 +73,10 @@ var sentinels = []struct {
 	{CodeInvalid, verbs.ErrInvalid},
 }
 
-// numbered are errors of the verbs that have a number of their own, and no code.
+// numbered are errors of the verbs with their own errno and without a code.
 var numbered = []error{verbs.ErrHasConn, verbs.ErrStartup}
 
-// Unwrap returns the errors of the code, and of the number.
+// Unwrap returns the errors of the code and of the errno.
 func (e *Error) Unwrap() (all []error) {
 	for _, s := range sentinels {
 		if s.code == e.Code {
@@ -101,7 +101,7 @@ func (e *Error) Unwrap() (all []error) {
 	return append(all, e.Errno)
 }
 
-// QuotaError is an error of package budget for a program; nil for nil.
+// QuotaError converts an error of package budget, or nil, for a program.
 func QuotaError(err error) error {
 	if err == nil {
 		return nil
@@ -109,7 +109,7 @@ func QuotaError(err error) error {
 	return Errorf(CodeQuota, "%v", err)
 }
 
-// ErrorText is the text of an error; empty for none.
+// ErrorText returns the text of an error, or "" for nil.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""
@@ -117,7 +117,7 @@ func ErrorText(err error) string {
 	return err.Error()
 }
 
-// AsError returns err as it crosses the socket; nil for nil.
+// AsError converts err, or nil, for sending over the socket.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil

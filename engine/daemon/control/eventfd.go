@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal is the eventfd of a doorbell: programs write it, the daemon waits. Both sides have the same file,
-// and a program can change its flags and fill it, so that the daemon trusts no flag and never writes.
+// Signal is the eventfd of a doorbell: programs write it, the daemon waits. Both sides share the file, and a program
+// can change its flags and fill it, so the daemon trusts no flag and never writes.
 type Signal struct {
 	f      *os.File
 	rc     syscall.RawConn
 	roused atomic.Bool
-	timed  bool // the file has a deadline; of the goroutine that waits
+	timed  bool // the file has a deadline; used by the waiting goroutine
 }
 
-// NewSignal makes an eventfd.
+// NewSignal creates an eventfd.
 func NewSignal() (*Signal, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
@@ -29,7 +29,7 @@ func NewSignal() (*Signal, error) {
 	return OpenSignal(fd)
 }
 
-// OpenSignal takes over an eventfd.
+// OpenSignal takes ownership of an eventfd.
 func OpenSignal(fd int) (*Signal, error) {
 	unix.SetNonblock(fd, true)
 	f := os.NewFile(uintptr(fd), "eventfd")
@@ -41,7 +41,7 @@ func OpenSignal(fd int) (*Signal, error) {
 	return &Signal{f: f, rc: rc}, nil
 }
 
-// Dup returns another descriptor of the eventfd, which is the caller's; -1 with an error.
+// Dup returns another descriptor of the eventfd, which the caller owns, or -1 and an error.
 func (s *Signal) Dup() (n int, err error) {
 	e := s.rc.Control(func(fd uintptr) { n, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
 	if err = errors.Join(e, err); err != nil {
@@ -52,13 +52,13 @@ func (s *Signal) Dup() (n int, err error) {
 
 var one = func() (b [8]byte) { host.PutUint64(b[:], 1); return b }()
 
-// Ring signals. It is for programs: it blocks when the program itself has filled the eventfd and made it block.
+// Ring signals. It is for programs: it blocks if the program itself has filled the eventfd and made it blocking.
 func (s *Signal) Ring() {
 	s.rc.Control(func(fd uintptr) { unix.Write(int(fd), one[:]) })
 }
 
-// Wait returns after the next signal, after Rouse, when limit is over (0: there is none), or with an error
-// after Close. It reports whether it was a signal. One goroutine waits.
+// Wait returns after the next signal, after Rouse, after limit (0: no limit), or with an error after Close. It reports
+// whether it was a signal. Only one goroutine may wait.
 func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
 	if limit > 0 || s.timed {
 		var at time.Time
@@ -80,13 +80,13 @@ func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
 	return err == nil, err
 }
 
-// Rouse ends Wait, or the next one, without a signal. It does not block.
+// Rouse ends Wait, or the next Wait, without a signal. It does not block.
 func (s *Signal) Rouse() {
 	s.roused.Store(true)
 	s.f.SetReadDeadline(time.Unix(1, 0))
 }
 
-// take reads the eventfd without blocking, whatever its flags say.
+// take reads the eventfd without blocking, whatever its flags.
 func take(fd int) error {
 	var b [8]byte
 	_, err := unix.Preadv2(fd, [][]byte{b[:]}, -1, unix.RWF_NOWAIT)

@@ -9,21 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapper maps memory that came from somebody else, or goes to somebody else: memfds, and files on tmpfs and
-// hugetlbfs. The kernel alone serves these, without a disk or a program that an access would wait for.
+// Mapper maps memory shared with programs: memfds, and files on tmpfs and hugetlbfs. The kernel alone serves these, so
+// no access waits for a disk or another program.
 //
-// This process must not be the first to touch a page: the kernel charges the page to the control group of
-// whoever does, for as long as anybody keeps the file. A program that registers memory with holes, or
-// punches holes into it afterwards, could fill the control group of the daemon, whatever its limits say,
-// until the kernel kills it. So every mapping belongs to a userfaultfd which makes an access to a page that
-// is not there a SIGBUS, as an access beyond the end of a file that was shortened is, and the engine survives
-// both. Memory that is sealed against writing cannot belong to a userfaultfd, and needs F_SEAL_SHRINK.
+// This process must never touch a page first: the kernel charges a page to the control group that does, for as long as
+// the file exists. A program that registers memory with holes, or punches holes later, could fill the control group of
+// the daemon, despite its limits, until the kernel kills it. So every mapping belongs to a userfaultfd, which turns an
+// access to a missing page into a SIGBUS, like an access beyond the end of a truncated file, and the engine survives
+// both. Memory sealed against writing cannot belong to a userfaultfd and needs F_SEAL_SHRINK.
 type Mapper struct {
 	fd  int
 	err error // why there is no userfaultfd
 }
 
-// Payer is charged for each mapping that is made for it, until its Memory is closed.
+// Payer is charged for each mapping made for it, until its Memory is closed.
 type Payer interface {
 	ReserveMapping() error // an error refuses the mapping
 	ReleaseMapping()
@@ -31,19 +30,19 @@ type Payer interface {
 
 // From include/uapi/linux/userfaultfd.h.
 const (
-	uffdUserModeOnly = 1 // takes no privileges
+	uffdUserModeOnly = 1 // needs no privileges
 	uffdioAPI        = 0xc018aa3f
 	uffdioRegister   = 0xc020aa00
 	uffdAPIVersion   = 0xaa
 	uffdMissingShmem = 1 << 5
 	uffdSigbus       = 1 << 7
 	uffdModeMissing  = 1
-	frozen           = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE // either keeps everybody from punching holes
-	// the kernel holds a lock for so long that this process' heap needs too
+	frozen           = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE // either one prevents punching holes
+	// populating holds a kernel lock that this process's heap also needs
 	populateStep = 4 << 20
 )
 
-// NewMapper makes a Mapper. One that cannot keep its promise maps nothing: Err says why.
+// NewMapper creates a Mapper. Without userfaultfd it maps nothing, and Err says why.
 func NewMapper() *Mapper {
 	fd, _, e := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|uffdUserModeOnly, 0, 0)
 	if e != 0 {
@@ -59,9 +58,8 @@ func NewMapper() *Mapper {
 	return m
 }
 
-// NewMemory makes memory for rings, for which the payer is charged. This process touches no page of it before
-// the program that it is for has: the program pays for it, and may keep it. An access to a page that is not
-// there panics, see package fault.
+// NewMemory creates memory for rings, charged to the payer. This process touches no page before the program does, which
+// pays for it and may keep it. Access to a missing page panics, see package fault.
 func (m *Mapper) NewMemory(payer Payer, name string, n int) (*Memory, error) {
 	if m.err != nil {
 		return nil, fmt.Errorf("cannot guard shared memory: %w", m.err)
@@ -79,7 +77,7 @@ func (m *Mapper) NewMemory(payer Payer, name string, n int) (*Memory, error) {
 	})
 }
 
-// charged makes a mapping for which the payer is charged.
+// charged creates a mapping that is charged to the payer.
 func charged(payer Payer, open func() (*Memory, error)) (*Memory, error) {
 	if err := payer.ReserveMapping(); err != nil {
 		return nil, err
@@ -93,10 +91,10 @@ func charged(payer Payer, open func() (*Memory, error)) (*Memory, error) {
 	return r, nil
 }
 
-// Err returns why no memory can be mapped; nil when it can.
+// Err returns why no memory can be mapped, or nil.
 func (m *Mapper) Err() error { return m.err }
 
-// Close ends the use of m; its mappings are not guarded any more.
+// Close ends the use of m. Its mappings are no longer guarded.
 func (m *Mapper) Close() {
 	if m.fd >= 0 {
 		unix.Close(m.fd)
@@ -104,8 +102,8 @@ func (m *Mapper) Close() {
 	m.fd, m.err = -1, unix.EBADF
 }
 
-// Map maps length bytes at offset of a file, for which the payer is charged: mem lies in the mapping, which the
-// caller closes. With write the mapping can be written. All pages must be there already.
+// Map maps length bytes at offset of a file, charged to the payer. mem lies in the mapping, which the caller closes.
+// write makes it writable. All pages must be present.
 func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (mapping *Memory,
 	mem []byte, err error) {
 	if m.err != nil {
@@ -134,7 +132,7 @@ func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bo
 	if write {
 		prot, advice = unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
 	}
-	// Without MAP_NORESERVE this process would reserve huge pages where the file has holes.
+	// Without MAP_NORESERVE this process would reserve huge pages for the holes of the file.
 	mapping, err = unix.Mmap(fd, offset, int(length), prot, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes at offset %d: %w (the descriptor must be open "+
@@ -177,7 +175,7 @@ func (m *Mapper) guard(mapping []byte) error {
 	return nil
 }
 
-// checkWhole fails when a memfd that is sealed against writing has a hole. The seal keeps it whole afterwards.
+// checkWhole fails if a memfd sealed against writing has a hole. The seal prevents later ones.
 func checkWhole(fd int, offset, length uint64) error {
 	page := uint64(os.Getpagesize())
 	var have unix.Cachestat_t
@@ -185,20 +183,20 @@ func checkWhole(fd int, offset, length uint64) error {
 		0); err != nil {
 		return fmt.Errorf("cachestat: %w", err)
 	}
-	if (have.Cache+have.Evicted)*page < WholePages(length, page) { // evicted: in the swap
+	if (have.Cache+have.Evicted)*page < WholePages(length, page) { // evicted pages are in the swap
 		return errHoles
 	}
 	return nil
 }
 
-// foreignFile is what Map has to know of a file.
+// foreignFile has the properties of a file that Map needs.
 type foreignFile struct {
 	seals int
 	page  uint64 // the size of its pages
 }
 
-// PageSize returns the size of the pages of a memfd, or of a file on tmpfs or hugetlbfs; an error for any other
-// descriptor. It waits for no program.
+// PageSize returns the page size of a memfd, or of a file on tmpfs or hugetlbfs, and an error for any other descriptor.
+// It does not block on a program.
 func PageSize(fd int) (uint64, error) {
 	file, err := statForeign(fd)
 	return file.page, err
@@ -208,7 +206,7 @@ func statForeign(fd int) (foreignFile, error) {
 	errKind := errors.New("the memory must be a memfd or a file on tmpfs or hugetlbfs: use " +
 		"memfd_create(2) or shm_open(3)")
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil { // asked first: any other question about a file that a program serves (FUSE) waits for that program
+	if err != nil { // first, because any other query about a file served by a program (FUSE) waits for that program
 		return foreignFile{}, errKind
 	}
 	var fs unix.Statfs_t

@@ -1,5 +1,5 @@
-// Package control is the protocol between the daemon and the programs on its host: messages on a Unix socket,
-// and rings in shared memory. PROTOCOL.md is its text; what stands there and what stands here must agree.
+// Package control implements the protocol between the daemon and the programs on its host: messages on a Unix socket,
+// and rings in shared memory. It must match PROTOCOL.md.
 package control
 
 import (
@@ -21,7 +21,7 @@ type Kind uint8
 const (
 	KindRequest Kind = 1 // client to daemon
 	KindReply   Kind = 2 // daemon to client, one for each request
-	KindEvent   Kind = 3 // daemon to client, unasked
+	KindEvent   Kind = 3 // daemon to client, unsolicited
 )
 
 // headerLen is the length of the header of a frame:
@@ -32,10 +32,10 @@ const (
 //	+--------+------+-------+-------+
 const headerLen = 8
 
-// ErrConnClosed is the error of a connection that this side has closed.
+// ErrConnClosed is the error of a connection closed by this side.
 var ErrConnClosed = errors.New("control connection closed locally")
 
-// ErrFrame is wrapped when the other side does not speak the protocol. The connection is of no use afterwards.
+// ErrFrame is wrapped if the other side violates the protocol. The connection is unusable afterwards.
 var ErrFrame = errors.New("control protocol violated")
 
 type header struct {
@@ -67,20 +67,20 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 	return h, nil
 }
 
-// Conn sends and receives frames. One goroutine receives, any may send.
+// Conn sends and receives frames. One goroutine may receive; any goroutine may send.
 type Conn struct {
 	sock  *net.UnixConn
-	limit int        // longest body received
-	mu    sync.Mutex // of the senders
+	limit int        // maximum length of a received body
+	mu    sync.Mutex // for senders
 
-	life   sync.RWMutex // held for writing by Close, for reading by everything else that uses c but Receive
+	life   sync.RWMutex // locked for writing by Close, and for reading by all other methods except Receive
 	closed bool
 }
 
-// NewConn returns a Conn over a connected stream socket that takes bodies of at most limit bytes.
+// NewConn returns a Conn on a connected stream socket. limit is the maximum length of a received body.
 func NewConn(c *net.UnixConn, limit int) *Conn { return &Conn{sock: c, limit: limit} }
 
-// Shutdown ends the connection: Receive and Send return soon. It does not block, and the socket stays.
+// Shutdown ends the connection: Receive and Send return soon. It does not block and does not close the socket.
 func (c *Conn) Shutdown() {
 	c.life.RLock()
 	defer c.life.RUnlock()
@@ -90,9 +90,8 @@ func (c *Conn) Shutdown() {
 	}
 }
 
-// Close gives the socket back, and closes the descriptors that the other side sent and nobody received: it
-// blocks for as long as the other side has arranged that closing them takes. Only the caller waits, who must
-// also be the one that receives, unless he trusts the other side.
+// Close closes the socket, and the descriptors that the other side sent but nobody received. It blocks as long as the
+// other side makes these closes take. The caller must also be the receiver, unless it trusts the other side.
 func (c *Conn) Close() error {
 	c.Shutdown()
 	c.life.Lock()
@@ -105,16 +104,15 @@ func (c *Conn) Close() error {
 	return c.sock.Close()
 }
 
-// Send writes one frame. The descriptors stay the caller's.
+// Send writes one frame. The caller keeps the descriptors.
 func (c *Conn) Send(k Kind, body []byte, files ...int) error {
 	return c.SendParts(k, [][]byte{body}, files...)
 }
 
-// shortBody is the bytes up to which a body goes into one system call with its header.
+// shortBody is the maximum length of a body sent with its header in one system call.
 const shortBody = 16 << 10
 
-// SendParts is Send of a body in parts, which are not copied when they are long: many replies may wait for a
-// slow reader.
+// SendParts is Send with a body in parts. Long parts are not copied, because many replies may wait for a slow reader.
 func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 	h := header{kind: k, files: len(files)}
 	for _, p := range parts {
@@ -152,8 +150,8 @@ func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 	return err
 }
 
-// Receive reads one frame. The descriptors are the caller's, also those that came before an error. io.EOF
-// says that the other side closed between two frames.
+// Receive reads one frame. The caller owns the descriptors, including those received before an error. io.EOF says that
+// the other side closed the connection between two frames.
 func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 	var b [headerLen]byte
 	if err = c.read(b[:], &files); err != nil {
@@ -177,7 +175,7 @@ func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 	return h.kind, body, files, nil
 }
 
-// read fills b and appends the descriptors that come with it.
+// read fills b and appends descriptors that come with it.
 func (c *Conn) read(b []byte, files *[]int) error {
 	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	for got := 0; got < len(b); {

@@ -10,15 +10,15 @@ import (
 
 // Memory is a memfd and its mapping.
 type Memory struct {
-	Fd    int // -1: the descriptor is not ours
+	Fd    int // -1: not owned
 	Mem   []byte
-	payer Payer // of the mapping; nil: nobody
+	payer Payer // of the mapping; nil: none
 }
 
-// WholePages returns n bytes rounded up to whole pages.
+// WholePages returns n rounded up to whole pages, in bytes.
 func WholePages(n, page uint64) uint64 { return (n + page - 1) / page * page }
 
-// NewMemory makes zeroed memory that can be shared: n bytes that nobody can take away or lengthen.
+// NewMemory creates n bytes of zeroed shared memory, which cannot be resized.
 func NewMemory(name string, n int) (*Memory, error) {
 	n = int(WholePages(uint64(n), uint64(os.Getpagesize())))
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -41,19 +41,19 @@ func NewMemory(name string, n int) (*Memory, error) {
 	return &Memory{Fd: fd, Mem: mem}, nil
 }
 
-// Holds reports whether an address lies in the memory.
+// Holds reports whether an address is in the memory.
 func (m *Memory) Holds(addr uintptr) bool {
 	return addr-uintptr(unsafe.Pointer(unsafe.SliceData(m.Mem))) < uintptr(len(m.Mem))
 }
 
-// TakeFd gives the descriptor to the caller; the mapping stays.
+// TakeFd passes the descriptor to the caller and keeps the mapping.
 func (m *Memory) TakeFd() int {
 	fd := m.Fd
 	m.Fd = -1
 	return fd
 }
 
-// Close gives the memory back; nothing may point into it.
+// Close frees the memory, which must not be used any more.
 func (m *Memory) Close() error {
 	if m.Fd >= 0 {
 		unix.Close(m.Fd)

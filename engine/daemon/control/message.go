@@ -17,7 +17,7 @@ import (
 // Op is the operation of a request.
 type Op string
 
-// The requests.
+// The operations.
 const (
 	OpHello         Op = "hello"
 	OpAllocPD       Op = "alloc_pd"
@@ -57,18 +57,19 @@ const (
 	OpReload        Op = "reload"
 )
 
-// Handle names an object of one session: a PD, MR, CQ, QP, listener or connection request. No value is used twice.
+// Handle identifies an object of one session: a PD, MR, CQ, QP, listener or connection request. Values are never
+// reused.
 type Handle uint32
 
-// Request is the body of a request. ID is the client's choice and comes back in the reply; it must not be
-// that of a request that is not answered yet.
+// Request is the body of a request. The client chooses ID, which the reply returns. It must differ from those of all
+// unanswered requests.
 type Request struct {
 	ID   uint64          `json:"id"`
 	Op   Op              `json:"op"`
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-// Reply is the body of a reply: Result, or Error.
+// Reply is the body of a reply, with Result or Error.
 type Reply struct {
 	ID     uint64          `json:"id"`
 	Result json.RawMessage `json:"result,omitempty"`
@@ -80,32 +81,31 @@ type Event struct {
 	Event string `json:"event"`
 	QP    Handle `json:"qp,omitempty"`
 	SRQ   Handle `json:"srq,omitempty"`
-	Error *Error `json:"error,omitempty"` // of a queue pair: why; nil after a graceful close
-	// Cause is the protocol error, of either side: one of the words below; empty when nothing was
-	// wrong with it.
+	Error *Error `json:"error,omitempty"` // of a queue pair; nil after a graceful close
+	// Cause is the protocol error of either side: one of the words below, or empty if there was none.
 	Cause string `json:"cause,omitempty"`
 }
 
-// Causes, as the verbs have them: IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR and QP_FATAL.
+// Causes, as events of the verbs: IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR and QP_FATAL.
 const (
 	CauseAccess  = "access"  // to memory
-	CauseRequest = "request" // a message that was not right, or could not be carried out
+	CauseRequest = "request" // an invalid message, or one that could not be executed
 	CauseFatal   = "fatal"
 )
 
 // The events.
 const (
-	EventDown = "qp_down" // a queue pair left full operation, or will never get there
-	// EventGone follows EventDown for a queue pair with a shared receive queue: all its completions
-	// are in their queues.
+	EventDown = "qp_down" // the connection of a queue pair has ended or can no longer be established
+	// EventGone follows EventDown for a queue pair with a shared receive queue, when all its completions are in their
+	// queues.
 	EventGone     = "qp_gone"
-	EventSRQLimit = "srq_limit" // fewer receives wait than the limit that modify_srq set
+	EventSRQLimit = "srq_limit" // fewer receives are posted than the limit of modify_srq
 )
 
-// HelloArgs must be the first request.
+// HelloArgs are the arguments of the first request.
 type HelloArgs struct {
 	Version int    `json:"version"`
-	Device  string `json:"device,omitempty"` // by its interface's name; empty: the first one
+	Device  string `json:"device,omitempty"` // name of its interface; empty: the first one
 	Program string `json:"program,omitempty"`
 }
 
@@ -113,10 +113,10 @@ type HelloArgs struct {
 type HelloResult struct {
 	Version int        `json:"version"`
 	Device  DeviceInfo `json:"device"`
-	Pid     int        `json:"pid"` // the daemon's
-	// Devices are all that the daemon has, Device among them.
+	Pid     int        `json:"pid"` // of the daemon
+	// Devices are all devices of the daemon, including Device.
 	Devices []DeviceInfo `json:"devices"`
-	// Limits are the most that the session's user may have now, by the keys of [limits]. The operator has none.
+	// Limits are the current limits of the session's user, by the keys of [limits]. The operator has none.
 	Limits map[string]int64 `json:"limits,omitempty"`
 }
 
@@ -128,13 +128,13 @@ type DeviceInfo struct {
 	XDPMode   string `json:"xdp_mode,omitempty"` // "native" or "generic"
 	Transmit  string `json:"transmit,omitempty"` // "xdp", "packet-gso" or "xdp-live"
 	Copy      string `json:"copy,omitempty"`     // "copy" or "zero-copy"
-	Segments  int    `json:"segments,omitempty"` // chunks that a received frame may span
+	Segments  int    `json:"segments,omitempty"` // maximum chunks of a received frame
 	MTU       int    `json:"mtu,omitempty"`
 	Queues    int    `json:"queues,omitempty"`
-	Fallback  string `json:"fallback,omitempty"` // why native mode could not be had
-	// Way is how segments leave now, in packets of what size, and why.
+	Fallback  string `json:"fallback,omitempty"` // why native mode is not used
+	// Way is how segments are sent now, their packet size, and why.
 	Way string `json:"way,omitempty"`
-	// NoZeroCopy is why zero-copy could not be had, where that is left to the driver.
+	// NoZeroCopy is why zero-copy is not used, if the driver decides.
 	NoZeroCopy string `json:"no_zero_copy,omitempty"`
 	// BusyPoll is "on", or why the workers do not poll the NIC.
 	BusyPoll string `json:"busy_poll,omitempty"`
@@ -146,13 +146,13 @@ type NetlinkArgs struct {
 	Style   string `json:"style"`
 }
 
-// NetlinkResult is the answer: datagrams of whole messages. A request that fails is answered with NLMSG_ERROR and the
-// errno of the error, which is not among them.
+// NetlinkResult is the answer: datagrams of whole messages. A failed request returns an error with the errno of
+// NLMSG_ERROR instead.
 type NetlinkResult struct {
 	Datagrams [][]byte `json:"datagrams"`
 }
 
-// Object is the arguments or the result that is one handle.
+// Object has a handle, as arguments or result.
 type Object struct {
 	Handle Handle `json:"handle"`
 }
@@ -166,25 +166,25 @@ type RegMRArgs struct {
 	Base   ddp.TO     `json:"base,omitempty"` // TO of the first byte
 }
 
-// RegMRResult names the region.
+// RegMRResult describes the region.
 type RegMRResult struct {
 	Handle Handle   `json:"handle"`
 	STag   ddp.STag `json:"stag"`
 	Base   ddp.TO   `json:"base"`
 }
 
-// AllocMWArgs ask for a memory window.
+// AllocMWArgs are the arguments of alloc_mw.
 type AllocMWArgs struct {
 	PD Handle `json:"pd"`
 }
 
-// AllocMWResult names it.
+// AllocMWResult describes the window.
 type AllocMWResult struct {
 	Handle Handle   `json:"handle"`
 	STag   ddp.STag `json:"stag"`
 }
 
-// ModifyQPArgs say what of RemoteRead, RemoteWrite and RemoteAtomic the peer of a queue pair has.
+// ModifyQPArgs set which of RemoteRead, RemoteWrite and RemoteAtomic the peer of a queue pair has.
 type ModifyQPArgs struct {
 	Handle Handle     `json:"handle"`
 	Access ddp.Access `json:"access"`
@@ -201,19 +201,19 @@ type CreateCQResult struct {
 	Ring   Geometry `json:"ring"`
 }
 
-// ResizeCQArgs ask for another ring, whose memory comes with the reply as that of create_cq does, and
-// without Depth for its use: the program must have touched its pages before.
+// ResizeCQArgs request another ring, whose memory comes with the reply as for create_cq. Without Depth they request the
+// switch to it; the program must have touched its pages before.
 type ResizeCQArgs struct {
 	Handle Handle `json:"handle"`
 	Depth  int    `json:"depth,omitempty"`
 }
 
-// ResizeCQResult is the ring to come.
+// ResizeCQResult describes the new ring.
 type ResizeCQResult struct {
 	Ring Geometry `json:"ring"`
 }
 
-// CreateSRQArgs describe a shared receive queue; 0 means the default.
+// CreateSRQArgs describe a shared receive queue. 0 means the default.
 type CreateSRQArgs struct {
 	PD     Handle `json:"pd"`
 	Depth  int    `json:"depth,omitempty"`
@@ -224,23 +224,23 @@ type CreateSRQArgs struct {
 type CreateSRQResult struct {
 	Handle Handle   `json:"handle"`
 	Recv   Geometry `json:"recv"`
-	Bell   uint32   `json:"bell"` // its bit in the doorbell's memory
+	Bell   uint32   `json:"bell"` // bit number in the doorbell's memory
 	MaxSGE int      `json:"max_sge"`
 }
 
-// ModifySRQArgs ask for one event when fewer receives wait than Limit; 0 for none.
+// ModifySRQArgs request one event when fewer receives are posted than Limit; 0 disarms it.
 type ModifySRQArgs struct {
 	Handle Handle `json:"handle"`
 	Limit  int    `json:"limit"`
 }
 
-// QuerySRQResult says how a shared receive queue is.
+// QuerySRQResult is the state of a shared receive queue.
 type QuerySRQResult struct {
-	Limit  int `json:"limit"`  // 0: there is none, or the event has come
-	Posted int `json:"posted"` // receives that wait
+	Limit  int `json:"limit"`  // 0: none, or already reached
+	Posted int `json:"posted"` // posted receives
 }
 
-// CreateQPArgs describe a queue pair; 0 means the default, and -1 as max_inline, ird or ord none.
+// CreateQPArgs describe a queue pair. 0 means the default; -1 as max_inline, ird or ord means 0.
 type CreateQPArgs struct {
 	PD        Handle `json:"pd"`
 	SendCQ    Handle `json:"send_cq"`
@@ -257,19 +257,19 @@ type CreateQPArgs struct {
 // CreateQPResult comes with one descriptor: the memory of the rings.
 type CreateQPResult struct {
 	Handle Handle `json:"handle"`
-	// Number is the queue pair's in the whole daemon, for peers and in completions.
+	// Number is the number of the queue pair for peers and in completions, unique in the daemon.
 	Number    uint32    `json:"qp_num"`
 	Send      Geometry  `json:"send"`
 	Recv      *Geometry `json:"recv,omitempty"` // nil with a shared receive queue
-	Bell      uint32    `json:"bell"`           // its bit in the doorbell's memory
+	Bell      uint32    `json:"bell"`           // bit number in the doorbell's memory
 	MaxSGE    int       `json:"max_sge"`
 	MaxInline int       `json:"max_inline"`
 }
 
-// QPTarget is a state of a queue pair as ibv_modify_qp has it.
+// QPTarget is a state of a queue pair as in ibv_modify_qp.
 type QPTarget string
 
-// The states that a program asks the daemon for. INIT is the program's own affair.
+// The states that a program requests from the daemon. INIT is handled by the program itself.
 const (
 	ToRTR   QPTarget = "rtr"
 	ToRTS   QPTarget = "rts"
@@ -278,21 +278,21 @@ const (
 	ToReset QPTarget = "reset"
 )
 
-// SetStateArgs move a queue pair that its program connects by ibv_modify_qp.
+// SetStateArgs change the state of a queue pair that its program connects by ibv_modify_qp.
 type SetStateArgs struct {
 	QP    Handle   `json:"qp"`
 	State QPTarget `json:"state"`
-	// Of ToRTR: an address of the device, and the peer's address and number.
+	// for ToRTR: an address of the device, and the peer's address and number
 	LocalGID  netip.Addr `json:"local_gid,omitzero"`
 	RemoteGID netip.Addr `json:"remote_gid,omitzero"`
 	RemoteQPN uint32     `json:"remote_qpn,omitempty"`
-	IRD       int        `json:"ird,omitempty"`       // as that of ConnectArgs
+	IRD       int        `json:"ird,omitempty"`       // as in ConnectArgs
 	RNRTimer  int        `json:"rnr_timer,omitempty"` // IBV_QP_MIN_RNR_TIMER, 0 to 31
-	// Of ToRTS: how long a request waits for a peer that does not answer, 4.096 us * 2^Timeout * (RetryCount + 1),
-	// at least 4 s until the two are connected; a Timeout of 0 means for ever.
+	// for ToRTS: a request waits for an unresponsive peer for 4.096 us * 2^Timeout * (RetryCount + 1), and at least 4 s
+	// until the queue pairs are connected; a Timeout of 0 means forever
 	Timeout    int `json:"timeout,omitempty"`
 	RetryCount int `json:"retry_cnt,omitempty"`
-	// RNRRetry is how often a message waits for the peer's RNRTimer when the peer has no receive for it; 7: for ever.
+	// RNRRetry is how often a message waits for the peer's RNRTimer if the peer has no receive posted; 7 means forever.
 	RNRRetry int `json:"rnr_retry,omitempty"`
 }
 
@@ -301,13 +301,13 @@ type QueryGIDsResult struct {
 	GIDs []netip.Addr `json:"gids"`
 }
 
-// ResolveArgs wait for the next hop towards an address.
+// ResolveArgs are the arguments of resolve, which waits for the next hop towards an address.
 type ResolveArgs struct {
 	Remote  netip.AddrPort `json:"remote"`
 	Timeout int            `json:"timeout_ms"`
 }
 
-// ConnectArgs connect a queue pair.
+// ConnectArgs are the arguments of connect.
 type ConnectArgs struct {
 	QP          Handle           `json:"qp"`
 	Local       netip.AddrPort   `json:"local"`
@@ -315,7 +315,7 @@ type ConnectArgs struct {
 	PrivateData []byte           `json:"private_data,omitempty"`
 	MPA         *verbs.MPAConfig `json:"mpa,omitempty"`
 	Patience    int              `json:"patience_ms,omitempty"` // see verbs.DialConfig
-	// IRD and ORD are at most the queue pair's, and those by default; -1: none.
+	// IRD and ORD are at most those of the queue pair, which are the defaults; -1 means 0.
 	IRD int `json:"ird,omitempty"`
 	ORD int `json:"ord,omitempty"`
 }
@@ -334,7 +334,7 @@ type ListenArgs struct {
 	MPA     *verbs.MPAConfig `json:"mpa,omitempty"`
 }
 
-// ListenResult names the listener.
+// ListenResult describes the listener.
 type ListenResult struct {
 	Handle Handle         `json:"handle"`
 	Addr   netip.AddrPort `json:"addr"`
@@ -351,47 +351,47 @@ type RequestResult struct {
 	ORD         int              `json:"ord"`
 }
 
-// AcceptArgs answer a connection request; reject has no QP.
+// AcceptArgs answer a connection request. reject has no QP.
 type AcceptArgs struct {
 	Handle      Handle `json:"handle"`
 	QP          Handle `json:"qp,omitempty"`
 	PrivateData []byte `json:"private_data,omitempty"`
-	IRD         int    `json:"ird,omitempty"` // as those of ConnectArgs
+	IRD         int    `json:"ird,omitempty"` // as in ConnectArgs
 	ORD         int    `json:"ord,omitempty"`
 }
 
-// CancelArgs name the request to give up; it is still answered.
+// CancelArgs name the request to cancel, which is still answered.
 type CancelArgs struct {
 	ID uint64 `json:"id"`
 }
 
-// FlushArgs name an exported region whose file is to be on the disk.
+// FlushArgs name an exported region whose file to write to disk.
 type FlushArgs struct {
 	Export string `json:"export"`
 }
 
-// What a confirmation came to.
+// Results of a confirmation.
 const (
 	ConfirmDone    = "confirmed"
 	ConfirmAlready = "already_confirmed"
 	ConfirmUnasked = "not_awaited"
 )
 
-// ConfirmResult says what a confirmation came to: one of the words above.
+// ConfirmResult is the result of a confirmation: one of the words above.
 type ConfirmResult struct {
 	State string  `json:"state"`
-	Left  float64 `json:"left_seconds"` // of the time that there was
+	Left  float64 `json:"left_seconds"` // time left when it was confirmed
 }
 
-// ReloadResult says what a reload of the configuration came to.
+// ReloadResult is the result of a reload.
 type ReloadResult struct {
-	Applied bool     `json:"applied"`           // false: the file cannot be read, and nothing changed
+	Applied bool     `json:"applied"`           // false: the file is invalid, and nothing changed
 	Path    string   `json:"path,omitempty"`    // of the file
-	Restart []string `json:"restart,omitempty"` // keys that changed and take effect after a restart
-	Errors  []string `json:"errors,omitempty"`  // what is wrong and was left out
+	Restart []string `json:"restart,omitempty"` // changed keys that need a restart
+	Errors  []string `json:"errors,omitempty"`  // errors in parts that were not applied
 }
 
-// decode parses one JSON object and takes no unknown keys: a client of a newer version gets an error.
+// decode parses one JSON object and rejects unknown keys: a client of a newer version gets an error.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -412,7 +412,7 @@ func ParseRequest(b []byte) (r Request, err error) {
 	return r, err
 }
 
-// ParseArgs parses the arguments of a request; none are like an empty object.
+// ParseArgs parses the arguments of a request. Absent ones are treated as an empty object.
 func (r *Request) ParseArgs(v any) error {
 	if len(r.Args) == 0 {
 		return nil
@@ -423,7 +423,7 @@ func (r *Request) ParseArgs(v any) error {
 	return nil
 }
 
-// ParseReply and ParseEvent are the client's. They take unknown keys.
+// ParseReply parses the body of a reply. Like ParseEvent, it is for clients and ignores unknown keys.
 func ParseReply(b []byte) (r Reply, err error) {
 	err = unmarshal(b, &r)
 	return r, err
@@ -442,7 +442,7 @@ func unmarshal(b []byte, v any) error {
 	return nil
 }
 
-// Marshal is json.Marshal for the types of this package, which cannot fail.
+// Marshal is json.Marshal for the types of this package, for which it cannot fail.
 func Marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -451,15 +451,15 @@ func Marshal(v any) []byte {
 	return b
 }
 
-// CaptureArgs describe a capture of a device's frames; zero fields do not restrict it. The session's device is taken.
+// CaptureArgs filter a capture of the session's device. Zero fields do not filter.
 type CaptureArgs struct {
-	Flows   []CaptureFlow `json:"flows,omitempty"`  // one of these connections
+	Flows   []CaptureFlow `json:"flows,omitempty"`  // only these connections
 	Remote  netip.Prefix  `json:"remote,omitzero"`  // peers
 	Port    uint16        `json:"port,omitempty"`   // of either end
-	Frames  uint64        `json:"frames,omitempty"` // number of frames to end after, those of the beginning included
+	Frames  uint64        `json:"frames,omitempty"` // number of frames after which to end, including those of the start
 	SnapLen int           `json:"snaplen,omitempty"`
-	// Decrypted adds frames as they are before IPsec encrypts them and after it decrypts them, on interfaces of their
-	// own in the file. Only the operator may.
+	// Decrypted adds frames before IPsec encrypts them and after it decrypts them, on separate interfaces in the file
+	// (operator only).
 	Decrypted bool `json:"decrypted,omitempty"`
 }
 
@@ -469,20 +469,20 @@ type CaptureFlow struct {
 	Remote netip.AddrPort `json:"remote"`
 }
 
-// MaxCaptureFlows bounds the connections of a capture's filter: each frame is compared with all.
+// MaxCaptureFlows limits the connections of a capture's filter, because each frame is compared with all.
 const MaxCaptureFlows = 64
 
-// CaptureResult has the counters of a capture that has ended.
+// CaptureResult has the counters of an ended capture.
 type CaptureResult struct {
 	Frames  uint64 `json:"frames"`       // in the file
-	Start   int    `json:"start_frames"` // of these, frames from the start of connections that were there already
-	Dropped uint64 `json:"dropped"`      // frames that are missing because they were not read fast enough
+	Start   int    `json:"start_frames"` // of these, first frames of connections that existed before
+	Dropped uint64 `json:"dropped"`      // frames missing because they were not read fast enough
 	Error   string `json:"error,omitempty"`
 }
 
-// EventRecord is one thing that happened to the daemon: a connection that came or went, a work request that
-// failed, a program, an export, a warning. Words of RDMA_CM and of completions stand in Event as they are:
-// "RDMA_CM_EVENT_ESTABLISHED", "IBV_WC_REM_ACCESS_ERR".
+// EventRecord is an event of the daemon: a connection that opened or closed, a failed work request, a program, an
+// export, a warning. Event has names of RDMA_CM and completions verbatim: "RDMA_CM_EVENT_ESTABLISHED",
+// "IBV_WC_REM_ACCESS_ERR".
 type EventRecord struct {
 	Seq     uint64            `json:"seq" doc:"counts events from 1"`
 	Time    time.Time         `json:"time" doc:"when it happened"`

@@ -19,8 +19,8 @@ import (
 //	136  waits  not 0: the consumer sleeps on this word, a futex, for the next entry
 //	192  slots
 //
-// All words are 32 bits of the host's byte order. Each side keeps its own index privately, and takes the
-// other's for what the other side says: an index that cannot be ends the session.
+// All words have 32 bits in host byte order. Each side keeps its own index privately and does not trust the other's: an
+// invalid index ends the session.
 const (
 	tailAt  = 0
 	headAt  = 64
@@ -29,35 +29,34 @@ const (
 	waitsAt = 136
 	slotsAt = 192
 
-	ringAlign = 4096 // of the second ring in one memory
+	ringAlign = 4096 // alignment of the second ring in the same memory
 )
 
-// armedSolicited is the value of a completion queue's armed word whose consumer waits for a
-// completion that is solicited or an error.
+// armedSolicited is the armed word of a completion queue whose consumer waits for a solicited completion or an error.
 const armedSolicited = 2
 
 // StateOverrun is the value of a completion queue's state word after completions were lost.
 const StateOverrun = 1
 
-// ErrIndex is returned when the other side's index is impossible.
+// ErrIndex is returned for an invalid index of the other side.
 var ErrIndex = errors.New("invalid index in a shared ring")
 
-// Geometry says where a ring lies in its memory.
+// Geometry is the position of a ring in its memory.
 type Geometry struct {
 	Offset   uint32 `json:"offset"`
 	Slots    uint32 `json:"slots"` // power of two
 	SlotSize uint32 `json:"slot_size"`
 }
 
-// Len returns the bytes of the ring.
+// Len returns the length of the ring in bytes.
 func (g Geometry) Len() int { return slotsAt + int(g.Slots)*int(g.SlotSize) }
 
-// After returns where a ring behind g begins.
+// After returns the offset of a ring after g.
 func (g Geometry) After() uint32 {
 	return (g.Offset + uint32(g.Len()) + ringAlign - 1) &^ (ringAlign - 1)
 }
 
-// NewGeometry returns a ring for at least depth slots of size bytes, which is rounded up to a cache line.
+// NewGeometry returns a ring for at least depth slots of size bytes, rounded up to a cache line.
 func NewGeometry(offset uint32, depth, size int) Geometry {
 	n := 1
 	for n < depth {
@@ -93,7 +92,7 @@ func (a *area) slot(i uint32) []byte {
 	return a.mem[slotsAt+(i&a.mask)*a.size:][:a.size:a.size]
 }
 
-// Armed is the word with which a consumer asks for a signal, State the one that says how the ring is.
+// Armed returns the word with which a consumer requests a signal.
 func (a *area) Armed() *uint32 { return word(a.mem, armedAt) }
 
 // State returns the state word.
@@ -102,16 +101,16 @@ func (a *area) State() *uint32 { return word(a.mem, stateAt) }
 // Cap returns the number of slots.
 func (a *area) Cap() int { return int(a.mask) + 1 }
 
-// Producer is the side that fills a ring. It is not locked.
+// Producer is the side that fills a ring. It has no lock.
 type Producer struct{ area }
 
-// NewProducer begins to fill a ring that is all zero.
+// NewProducer starts to fill a zeroed ring.
 func NewProducer(mem []byte, g Geometry) (*Producer, error) {
 	a, err := newArea(mem, g)
 	return &Producer{a}, err
 }
 
-// Next returns the slot to fill next, nil when the ring is full.
+// Next returns the next slot to fill, or nil if the ring is full.
 func (p *Producer) Next() ([]byte, error) {
 	used := p.own - atomic.LoadUint32(word(p.mem, headAt))
 	switch {
@@ -123,7 +122,7 @@ func (p *Producer) Next() ([]byte, error) {
 	return p.slot(p.own), nil
 }
 
-// Publish hands the slot that Next returned to the consumer.
+// Publish passes the slot returned by Next to the consumer.
 func (p *Producer) Publish() {
 	p.own++
 	atomic.StoreUint32(word(p.mem, tailAt), p.own)
@@ -132,12 +131,13 @@ func (p *Producer) Publish() {
 const (
 	futexWake = 1 // FUTEX_WAKE of <linux/futex.h>, between processes
 
-	// maxWoken is how many threads of a consumer one entry wakes: the producer may be a worker that others need.
+	// maxWoken is the maximum number of consumer threads that one entry wakes, because the producer may be a busy
+	// worker.
 	maxWoken = 8
 )
 
-// WakeConsumer ends the sleep of a consumer, if it sleeps. A consumer that says so for each entry makes each cost the
-// producer a system call, which wakes maxWoken threads at most and does not wait.
+// WakeConsumer wakes a sleeping consumer. A consumer that sleeps for each entry costs the producer a system call per
+// entry, which wakes at most maxWoken threads and does not block.
 func (p *Producer) WakeConsumer() {
 	if w := word(p.mem, waitsAt); Disarm(w) {
 		_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake,
@@ -145,17 +145,16 @@ func (p *Producer) WakeConsumer() {
 	}
 }
 
-// Consumer is the side that empties a ring. It is not locked.
+// Consumer is the side that empties a ring. It has no lock.
 type Consumer struct{ area }
 
-// NewConsumer begins to empty a ring that was all zero.
+// NewConsumer starts to empty a ring that was zeroed.
 func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 	a, err := newArea(mem, g)
 	return &Consumer{a}, err
 }
 
-// Next returns the oldest slot, nil when there is none. The producer may still write to it: copy it before it
-// is looked at.
+// Next returns the oldest slot, or nil. The producer may still write to it: copy it before parsing it.
 func (c *Consumer) Next() ([]byte, error) {
 	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
 	switch {
@@ -167,7 +166,7 @@ func (c *Consumer) Next() ([]byte, error) {
 	return c.slot(c.own), nil
 }
 
-// Len returns how many entries there are.
+// Len returns the number of entries.
 func (c *Consumer) Len() (int, error) {
 	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
 	if n > c.mask+1 {
@@ -176,13 +175,13 @@ func (c *Consumer) Len() (int, error) {
 	return int(n), nil
 }
 
-// Release gives the slot that Next returned back.
+// Release returns the slot of Next to the producer.
 func (c *Consumer) Release() {
 	c.own++
 	atomic.StoreUint32(word(c.mem, headAt), c.own)
 }
 
-// Skip gives all entries back.
+// Skip releases all entries.
 func (c *Consumer) Skip() error {
 	n, err := c.Len()
 	c.own += uint32(n)
@@ -195,19 +194,18 @@ func (c *Consumer) Skip() error {
 //	 0  sleeps  1 while the daemon sleeps: a program that posts then sets it to 0 and writes the eventfd
 //	64  bells   one bit for each queue pair: bit n mod 32 of word n / 32, set by a program that posts
 //
-// The bells are hints: the daemon looks at no other queue pairs, and believes nothing of those but what their
-// rings hold.
+// The bells are hints: the daemon checks no other queue pairs, and trusts only the contents of their rings.
 const (
 	DoorbellLen = 4096
 	bellsAt     = 64
-	// MaxQPs bounds the queue pairs of a session: each has a bell.
+	// MaxQPs limits the queue pairs of a session, because each has a bell.
 	MaxQPs = (DoorbellLen - bellsAt) * 8
 )
 
-// Doorbell is the word of doorbell memory that says whether the daemon sleeps.
+// Doorbell returns the word of doorbell memory that says whether the daemon sleeps.
 func Doorbell(mem []byte) *uint32 { return word(mem, 0) }
 
-// RingBell says that the queue pair of that bell has something in its work queues.
+// RingBell reports that the queue pair of that bell has entries in its work queues.
 func RingBell(mem []byte, bell uint32) {
 	w, bit := word(mem, bellsAt+int(bell/32)*4), uint32(1)<<(bell%32)
 	if atomic.LoadUint32(w)&bit == 0 {
@@ -215,7 +213,7 @@ func RingBell(mem []byte, bell uint32) {
 	}
 }
 
-// TakeBells calls f for each bell below n that was rung, and silences it before.
+// TakeBells calls f for each bell below n that was rung, after silencing it.
 func TakeBells(mem []byte, n int, f func(bell int)) {
 	for first := 0; first < n; first += 32 {
 		w := word(mem, bellsAt+first/8)
@@ -230,7 +228,7 @@ func TakeBells(mem []byte, n int, f func(bell int)) {
 	}
 }
 
-// SilenceBell forgets that a bell was rung.
+// SilenceBell clears a bell.
 func SilenceBell(mem []byte, bell uint32) {
 	atomic.AndUint32(word(mem, bellsAt+int(bell)/32*4), ^(uint32(1) << (bell % 32)))
 }
@@ -238,7 +236,8 @@ func SilenceBell(mem []byte, bell uint32) {
 // Disarm sets *w from 1 to 0 and reports whether it was 1.
 func Disarm(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
 
-// TakeArmed is Disarm of the word of a completion queue, which stays when it waits for solicited completions only.
+// TakeArmed is Disarm for the word of a completion queue. The word stays if it waits for solicited completions only and
+// this one is not.
 func TakeArmed(w *uint32, solicited bool) bool {
 	v := atomic.LoadUint32(w)
 	return v != 0 && (v != armedSolicited || solicited) && atomic.SwapUint32(w, 0) != 0

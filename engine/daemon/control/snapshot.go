@@ -12,8 +12,8 @@ import (
 // SnapshotSchema is the version of Snapshot's layout.
 const SnapshotSchema = 1
 
-// Snapshot is the state of the daemon at about one moment. Who does not come through the operator's
-// socket sees only what is his own.
+// Snapshot is the state of the daemon at about one moment. Except on the operator socket it has only the user's own
+// objects.
 type Snapshot struct {
 	Schema    int               `json:"schema"`
 	Time      time.Time         `json:"time"`
@@ -31,13 +31,13 @@ type Snapshot struct {
 	QPs       []QPState         `json:"qps"`
 	Listeners []ListenerState   `json:"listeners"`
 	Users     []UserState       `json:"users"`
-	Peers     []PeerState       `json:"peers,omitempty"`  // those with the most connections; for root only
+	Peers     []PeerState       `json:"peers,omitempty"`  // those with the most connections; operator only
 	Counters  map[string]uint64 `json:"counters"`         // of the daemon itself
-	Events    []EventRecord     `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
-	// Unconfirmed is the time after which everything is undone unless a confirmation comes. Zero means no wait.
+	Events    []EventRecord     `json:"events,omitempty"` // latest ones, oldest first; operator only
+	// Unconfirmed is the time until the daemon rolls back without a confirmation. Zero means no wait.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
-	Places      int     `json:"places"` // for programs at the control socket, of all users
-	// Tenants are how many control sockets there are below TenantDirectory.
+	Places      int     `json:"places"` // maximum number of programs on the control socket, of all users
+	// Tenants is the number of control sockets below TenantDirectory.
 	Tenants         int    `json:"tenants"`
 	TenantDirectory string `json:"tenant_directory,omitempty"`
 }
@@ -46,19 +46,19 @@ type Snapshot struct {
 type DeviceState struct {
 	DeviceInfo
 	Workers  []WorkerState     `json:"workers,omitempty"`
-	Steering map[string]uint64 `json:"steering,omitempty"` // frames by what the steering program did
-	Unowned  map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket by receive queue
+	Steering map[string]uint64 `json:"steering,omitempty"` // frames by outcome of the steering program
+	Unowned  map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket, by receive queue
 	Watches  []WatchState      `json:"watches,omitempty"`
-	Totals   *TotalsState      `json:"totals,omitempty"` // nil: the device does not answer
-	Link     *LinkState        `json:"link,omitempty"`   // nil on the kernel's sockets
+	Totals   *TotalsState      `json:"totals,omitempty"` // nil if the device does not respond
+	Link     *LinkState        `json:"link,omitempty"`   // nil on kernel sockets
 	IPsec    *IPsecState       `json:"ipsec,omitempty"`  // nil without IPsec
-	// PortMapper answers peers, and asks theirs.
+	// PortMapper answers peers, and queries theirs.
 	PortMapper *PortMapperState `json:"port_mapper"`
-	// Reopened is how often it was opened again, because its interface had gone or it had failed.
+	// Reopened is how often it was reopened after a failure or the loss of its interface.
 	Reopened uint64 `json:"reopened"`
-	// Contained counts what ended a part of the device and nothing else: engine.Contained.
+	// Contained counts failures that ended only a part of the device: engine.Contained.
 	Contained map[string]uint64 `json:"contained"`
-	// what the device knows no more of the kernel's configuration; empty: all is well
+	// parts of the kernel's configuration that may be stale; empty if none
 	Health string `json:"health,omitempty"`
 	Error  string `json:"error,omitempty"` // why there are no counters
 }
@@ -67,29 +67,29 @@ type DeviceState struct {
 const (
 	LinkUp        = "up"
 	LinkDown      = "down"       // ip link set down
-	LinkNoCarrier = "no-carrier" // nobody is at the other end
-	LinkGone      = "gone"       // removed, or in another namespace
+	LinkNoCarrier = "no-carrier" // no link partner
+	LinkGone      = "gone"       // removed, or moved to another namespace
 )
 
-// LinkState is the network interface under a device.
+// LinkState is the network interface of a device.
 type LinkState struct {
 	State    string            `json:"state"`
 	MTU      int               `json:"mtu"`
 	Since    time.Time         `json:"since"`             // of the last change of the state; zero: none
-	Missing  []netip.Addr      `json:"missing,omitempty"` // of connections and listeners, and the host has them no more
-	Counters map[string]uint64 `json:"counters"`          // engine.LinkCounters
+	Missing  []netip.Addr      `json:"missing,omitempty"` // addresses in use that the host no longer has
+	Counters map[string]uint64 `json:"counters"`          // xdp.LinkCounters
 }
 
-// IPsecState is the IPsec of a device.
+// IPsecState is the IPsec state of a device.
 type IPsecState struct {
 	Counters map[string]uint64 `json:"counters"`          // xdp.IPsecStats
-	SAs      []SAState         `json:"sas"`               // for the operator only
+	SAs      []SAState         `json:"sas"`               // operator only
 	Waiting  []netip.Addr      `json:"waiting,omitempty"` // hosts to which packets wait for an SA
-	Error    string            `json:"error,omitempty"`   // why an SA was refused last, or a request failed
+	Error    string            `json:"error,omitempty"`   // last reason why an SA was refused or a request failed
 	ErrorAt  time.Time         `json:"error_at"`
 }
 
-// Count returns the number of SAs to receive and to send with.
+// Count returns the number of SAs for receiving and for sending.
 func (s *IPsecState) Count() (in, out int) {
 	for i := range s.SAs {
 		if s.SAs[i].Direction == DirectionIn {
@@ -105,14 +105,14 @@ const (
 	DirectionOut = "out"
 )
 
-// SAState is a security association of IPsec. Its key is nowhere.
+// SAState is an IPsec security association. It never includes the key.
 type SAState struct {
 	Device    string     `json:"device"`
 	Local     netip.Addr `json:"local"`
 	Remote    netip.Addr `json:"remote"`
 	SPI       uint32     `json:"spi"`
 	Direction string     `json:"direction"` // DirectionIn or DirectionOut
-	Sending   bool       `json:"sending"`   // new packets leave by it
+	Sending   bool       `json:"sending"`   // used for new packets
 	Mode      string     `json:"mode"`
 	KeyBits   int        `json:"key_bits"`
 	ESN       bool       `json:"esn"`
@@ -125,18 +125,18 @@ type SAState struct {
 // PortMapperState is the iWARP port mapper of a device.
 type PortMapperState struct {
 	Mode     string            `json:"mode"`            // port_mapper of the configuration
-	Error    string            `json:"error,omitempty"` // why nobody is answered
+	Error    string            `json:"error,omitempty"` // why it does not answer
 	Counters map[string]uint64 `json:"counters"`        // portmapper.Counters
 }
 
-// TotalsState is what all connections of a device counted, those that ended included. It never falls.
+// TotalsState has the counters of all connections of a device, including ended ones. They never decrease.
 type TotalsState struct {
 	RDMA map[string]uint64 `json:"rdma"`
 	MPA  map[string]uint64 `json:"mpa"`
-	TCP  map[string]uint64 `json:"tcp,omitempty"` // nothing on the kernel's sockets
+	TCP  map[string]uint64 `json:"tcp,omitempty"` // empty on kernel sockets
 }
 
-// WorkerState is one worker: one queue.
+// WorkerState is the worker of one queue.
 type WorkerState struct {
 	Queue  int               `json:"queue"`
 	Stack  map[string]uint64 `json:"stack"`
@@ -145,23 +145,23 @@ type WorkerState struct {
 	Live   map[string]uint64 `json:"live,omitempty"` // with transmit xdp-live
 }
 
-// WatchState is one part of the kernel's configuration that a device follows.
+// WatchState is a part of the kernel's configuration that a device follows.
 type WatchState struct {
 	Name     string            `json:"name"`
 	Counters map[string]uint64 `json:"counters"`
 }
 
-// Owner says whose an object is: a session, or the export of that name.
+// Owner identifies the owner of an object: a session, or the export of that name.
 type Owner struct {
 	Session uint64 `json:"session,omitempty"`
 	Export  string `json:"export,omitempty"`
 	UID     uint32 `json:"uid"`
-	Tenant  string `json:"tenant,omitempty"` // through whose socket the program came
+	Tenant  string `json:"tenant,omitempty"` // on whose socket the program connected
 	Pid     int32  `json:"pid,omitempty"`
 	Device  string `json:"device"`
 }
 
-// Place returns the device that the object is on.
+// Place returns the device of the object.
 func (o Owner) Place() string { return o.Device }
 
 // SessionState is one program.
@@ -169,26 +169,26 @@ type SessionState struct {
 	Owner
 	Program string    `json:"program,omitempty"`
 	Since   time.Time `json:"since"`
-	Ending  bool      `json:"ending,omitempty"` // it is over but for the close of descriptors that the program passed
+	Ending  bool      `json:"ending,omitempty"` // ended, except for closing passed descriptors
 }
 
 // ExportState is one exported region.
 type ExportState struct {
 	Name        string `json:"name"`
 	Device      string `json:"device"`
-	Listen      string `json:"listen"` // ":7174": all of IPv4 and all of IPv6
+	Listen      string `json:"listen"` // ":7174": all of IPv4 and IPv6
 	Serve       string `json:"serve"`
 	Memory      string `json:"memory"`
 	Path        string `json:"path,omitempty"`
-	Size        int64  `json:"size"`           // of a directory: the limit, 0 for none
+	Size        int64  `json:"size"`           // of a directory: the limit, or 0 for none
 	Used        int64  `json:"used,omitempty"` // by the files of a directory
 	Access      string `json:"access"`
 	Connections int    `json:"connections"`
 	Rejected    uint64 `json:"rejected"`
 	Flushes     uint64 `json:"flushes"`
-	// Transfers are the counters of what serves puts and gets; nil for memory.
+	// Transfers are the counters of puts and gets; nil for memory.
 	Transfers map[string]uint64 `json:"transfers,omitempty"`
-	// why it failed: connections are rejected until a reload opens it again
+	// why it failed: connections are rejected until a reload reopens it
 	Error string `json:"error,omitempty"`
 }
 
@@ -202,7 +202,7 @@ type PDState struct {
 	QPs    int    `json:"qps"`
 }
 
-// MRState is a memory region. STag is shown to its owner and to the operator.
+// MRState is a memory region. Only its owner and the operator see STag.
 type MRState struct {
 	Owner
 	Handle Handle `json:"handle"`
@@ -236,8 +236,8 @@ type SRQState struct {
 	Handle Handle `json:"handle"`
 	PD     Handle `json:"pd"`
 	Depth  int    `json:"depth"`
-	Posted int    `json:"posted"` // receives that wait
-	Limit  int    `json:"limit"`  // the program gets an event when fewer are left; 0: none
+	Posted int    `json:"posted"` // posted receives
+	Limit  int    `json:"limit"`  // the program gets an event when fewer are posted; 0: none
 	Users  int    `json:"users"`  // queue pairs
 }
 
@@ -245,7 +245,7 @@ type SRQState struct {
 type QPState struct {
 	Owner
 	Handle Handle         `json:"handle"`
-	Number uint32         `json:"qp_num,omitempty"` // of programs: unique in the daemon
+	Number uint32         `json:"qp_num,omitempty"` // number for programs, unique in the daemon
 	PD     Handle         `json:"pd"`
 	SendCQ Handle         `json:"send_cq"`
 	RecvCQ Handle         `json:"recv_cq"`
@@ -253,7 +253,7 @@ type QPState struct {
 	State  string         `json:"state"`
 	Local  netip.AddrPort `json:"local"`
 	Remote netip.AddrPort `json:"remote"`
-	// Transport is of the connection: "kernel" also on a device on AF_XDP, where it does not leave the host.
+	// Transport is that of the connection: also "kernel" on a device on AF_XDP, for a connection within the host.
 	Transport string            `json:"transport,omitempty"`
 	Error     string            `json:"error,omitempty"`
 	Counters  map[string]uint64 `json:"counters,omitempty"`
@@ -269,27 +269,26 @@ type ListenerState struct {
 	Addr   netip.AddrPort `json:"addr"`
 }
 
-// UserState is the use of limits by a user, or by a tenant with all its users.
+// UserState is the resource usage of a user, or of a tenant with all its users.
 type UserState struct {
-	UID    uint32           `json:"uid"` // 0 of a tenant
+	UID    uint32           `json:"uid"` // 0 for a tenant
 	Tenant string           `json:"tenant,omitempty"`
 	Used   map[string]int64 `json:"used"`
 	Limit  map[string]int64 `json:"limit"`
-	// How often the limit was in the way.
+	// number of refusals
 	Refused map[string]int64 `json:"refused"`
 }
 
-// PeerState counts the connections of a peer or of its network.
+// PeerState counts the connections of a peer or its network.
 type PeerState struct {
-	Prefix      string `json:"prefix"` // "others" for all networks that have no account of their own
+	Prefix      string `json:"prefix"` // "others" for all networks without an account
 	HalfOpen    int    `json:"half_open"`
-	Startup     int    `json:"startup"`     // connections whose MPA start-up is not done
-	Connections int    `json:"connections"` // that are established
-	Refused     uint64 `json:"refused"`     // since it was first seen lately
+	Startup     int    `json:"startup"`     // connections in MPA start-up
+	Connections int    `json:"connections"` // established connections
+	Refused     uint64 `json:"refused"`     // since the account was created
 }
 
-// Counters makes a map of the integer fields of a struct, atomic ones and nested ones included, with their names in
-// snake case.
+// Counters returns the integer fields of a struct, including atomic and nested ones, by their names in snake case.
 func Counters(v any) map[string]uint64 {
 	m := map[string]uint64{}
 	addCounters(m, reflect.Indirect(reflect.ValueOf(v)))
@@ -321,7 +320,7 @@ func addCounters(m map[string]uint64, v reflect.Value) {
 	}
 }
 
-// snake turns "RxFrames" into "rx_frames" and "NoHop" into "no_hop"; runs of capitals are one word.
+// snake converts "RxFrames" to "rx_frames" and "NoHop" to "no_hop"; a run of capitals is one word.
 func snake(s string) string {
 	var b strings.Builder
 	r := []rune(s)
