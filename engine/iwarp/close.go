@@ -10,8 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Disconnect closes the connection: gracefully when nothing is under way, with flushes otherwise (rdmap.QP.Busy
-// tells).
+// Disconnect closes the connection: gracefully if nothing is outstanding (rdmap.QP.Busy), otherwise with flushes.
 func (c *Conn) Disconnect(now tick.Time) {
 	if c.state == open {
 		c.qp.Close()
@@ -21,7 +20,7 @@ func (c *Conn) Disconnect(now tick.Time) {
 	c.Wake()
 }
 
-// Abort ends the connection with RST and flushes the queue pair.
+// Abort resets the connection and flushes the queue pair.
 func (c *Conn) Abort(now tick.Time) { c.abort(abort, now) }
 
 func (c *Conn) abort(why event, now tick.Time) {
@@ -34,7 +33,7 @@ func (c *Conn) abort(why event, now tick.Time) {
 	c.shut(c.move(why), now)
 }
 
-// Settle does what the layers asked for since the last call; the transport calls it before it transmits.
+// Settle does the work that the layers requested since the last call. The transport calls it before it transmits.
 func (c *Conn) Settle(now tick.Time) {
 	c.cfg.Handler.PullPosted()
 	if c.state == open && c.rcv.Waiting() { // receives may have been posted
@@ -78,7 +77,7 @@ func (c *Conn) Settle(now tick.Time) {
 	}
 }
 
-// fail ends the stream with an error found here.
+// fail ends the stream with a local error.
 func (c *Conn) fail(err *ulpdu.Error) {
 	c.setErr(err)
 	if c.state == open {
@@ -101,7 +100,7 @@ func (c *Conn) takeErr() {
 	}
 }
 
-// PeerClosed says that the peer's FIN is at the left edge.
+// PeerClosed reports that the peer's FIN is at the left edge.
 func (c *Conn) PeerClosed(now tick.Time) {
 	switch c.state {
 	case starting:
@@ -112,7 +111,7 @@ func (c *Conn) PeerClosed(now tick.Time) {
 		}
 		cut := c.rcv.Closed(c.rcvNxt)
 		c.qp.PeerClosed(cut)
-		if cut != nil { // the Terminate goes before our FIN
+		if cut != nil { // the Terminate is sent before our FIN
 			c.setErr(cut)
 			c.move(broken)
 		}
@@ -120,7 +119,7 @@ func (c *Conn) PeerClosed(now tick.Time) {
 	c.shut(c.move(peerFIN), now)
 }
 
-// Ended says that the connection is gone; cause is nil or tcp.CauseClosed when both sides closed it.
+// Ended reports that the connection has ended. cause is nil or tcp.CauseClosed if both sides closed it.
 func (c *Conn) Ended(cause error) {
 	if c.state == closed {
 		return
@@ -133,7 +132,7 @@ func (c *Conn) Ended(cause error) {
 		cause = nil
 	}
 	if c.qp != nil {
-		c.takeErr() // of a Terminate that came just before the reset
+		c.takeErr() // of a Terminate received just before the reset
 	}
 	if cause != nil {
 		c.setErr(cause)
@@ -157,10 +156,10 @@ func (c *Conn) startupEnded(cause error) {
 	if cause != nil {
 		why = cause.Error()
 	}
-	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not begun
+	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not started
 		c.setErr(fmt.Errorf("%w: %w", verbs.ErrConnect, cause))
 	}
-	// A peer that resets may do so before its acknowledgement leaves. What a socket has not taken never left.
+	// A resetting peer may do so before its acknowledgement is sent. Bytes that a socket has not taken were never sent.
 	left := c.out.empty() || !c.cfg.Reliable && !c.out.unsent()
 	c.startupRefused(why, cause == tcp.CauseReset && left)
 }

@@ -1,6 +1,6 @@
-// Package iwarp is one iWARP connection between TCP and the verbs: MPA's start-up, then framing, placement and
-// the queue pair. It has no clock and no I/O; a Transport carries its bytes: the engine's own TCP, which may
-// offer them out of order, or a kernel socket, which never does.
+// Package iwarp implements one iWARP connection between TCP and the verbs: MPA's start-up, then framing, placement and
+// the queue pair. It has no clock and no I/O. A Transport carries its bytes: the engine's own TCP, which may offer them
+// out of order, or a kernel socket, which never does.
 package iwarp
 
 import (
@@ -19,56 +19,56 @@ import (
 // Transport is the connection below. Its methods are called on the thread that calls the Conn.
 type Transport interface {
 	Wake()                  // the Conn has something to send
-	Shutdown(now tick.Time) // FIN once Next has nothing left
+	Shutdown(now tick.Time) // send FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
-	EMSS() int              // bytes of payload that one segment carries
-	// TakeBack says that Fill cannot write what begins at from, and that Fill wrote nothing behind it, so that none of
-	// it may leave, and Next is asked again for what is there. It returns from where on that is so, before from if
-	// what Fill wrote last has not left either.
+	EMSS() int              // maximum payload of a segment in bytes
+	// TakeBack reports that Fill could not write the bytes from from on, so that none of them may be sent, and Next
+	// must be asked again. It returns the sequence number from which that holds: before from if the last bytes that
+	// Fill wrote were not sent either.
 	TakeBack(from seq.Num) seq.Num
-	// Break says that Fill cannot write bytes that the peer may have seen a part of, so that the connection ends.
+	// Break reports that Fill cannot write bytes of which the peer may have seen a part, so that the connection ends.
 	Break()
 }
 
-// Handler is called when something happens to a Conn, on the thread that calls the Conn. Closed is the last call.
+// Handler receives the events of a Conn, on the thread that calls the Conn. Closed is the last call.
 type Handler interface {
-	// Request shows the peer's MPA Request to the responder's consumer, who answers now or later with Accept or Reject.
+	// Request passes the peer's MPA Request to the responder's consumer, which answers now or later with Accept or
+	// Reject.
 	Request(c *Conn, r *startup.Request)
-	// Established says that the queue pair may be used.
+	// Established reports that the queue pair may be used.
 	Established(c *Conn, p *startup.Params)
-	// Disconnected says that the queue pair left RTS; what was posted has been completed or flushed.
+	// Disconnected reports that the queue pair left RTS. Posted requests have been completed or flushed.
 	Disconnected(c *Conn, err error)
 	// PullPosted moves posted work requests into the queue pair. It is called before each round of transmission.
 	PullPosted()
-	// Closed says that the connection is gone. err is nil after a graceful close.
+	// Closed reports that the connection has ended. err is nil after a graceful close.
 	Closed(c *Conn, err error)
 }
 
-// Config describes a Conn.
+// Config configures a Conn.
 type Config struct {
 	Responder bool
 	Startup   startup.Config
-	QP        *rdmap.QP // an initiator's; a responder gives it to Accept
+	QP        *rdmap.QP // of an initiator; a responder passes it to Accept
 	Pool      *mpa.Pool
 	Handler   Handler
-	Pack      bool // several small FPDUs share a segment
-	// Reliable says that the transport cannot send again what MPA refused, so that the first CRC failure is an error.
-	// AnyCRCError asks for the same where it could.
+	Pack      bool // send several small FPDUs in one segment
+	// Reliable says that the transport cannot retransmit data that MPA refused, so the first CRC error ends the
+	// connection. AnyCRCError requests the same of other transports.
 	Reliable, AnyCRCError bool
-	// Window is the most bytes that may be under way towards us [DefaultWindow].
+	// Window is the maximum number of bytes in flight to this end [DefaultWindow].
 	Window int
-	// StartupTimeout bounds the MPA exchange from the first byte [10 s], CloseTimeout a Terminate or FIN
-	// exchange [5 s].
+	// StartupTimeout limits the MPA exchange from its first byte [10 s], CloseTimeout a Terminate or FIN exchange [5
+	// s].
 	StartupTimeout, CloseTimeout tick.Duration
-	// FirstFPDUTimeout is how long a responder, which is silent until then, waits for an FPDU of an initiator
-	// whose consumer sends first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within
-	// StartupTimeout.
+	// FirstFPDUTimeout is how long a responder, which must not send until then, waits for an FPDU of an initiator whose
+	// consumer sends first [5 min]; negative: forever. An RTR message, sent by MPA, is due within StartupTimeout.
 	FirstFPDUTimeout tick.Duration
-	// FPDUTimeout is how long bytes that came may wait for the rest of their FPDU, or for what was lost before
-	// them [5 min]; negative: for ever.
+	// FPDUTimeout is how long received bytes may wait for the rest of their FPDU, or for lost bytes before them [5
+	// min]; negative: forever.
 	FPDUTimeout tick.Duration
-	// ReceiveTimeout is how long a message may wait for a receive where the queue pair lets it, and the peer does not
-	// decide that [10 s].
+	// ReceiveTimeout is how long a message may wait for a receive if the queue pair allows it and the peer does not
+	// decide [10 s].
 	ReceiveTimeout tick.Duration
 }
 
@@ -99,28 +99,28 @@ type Conn struct {
 	rcv       mpa.Receiver
 	framed    bool // snd and rcv are in use
 	qp        *rdmap.QP
-	terminate *terminateOnly // instead of qp when that cannot start
+	terminate *terminateOnly // replaces qp if that cannot start
 
-	sndNxt  seq.Num // of the next byte that Next will freeze
+	sndNxt  seq.Num // next byte that Next will freeze
 	rcvNxt  seq.Num // everything before it has arrived
 	filled  seq.Num // Fill wrote everything before it
-	filling bool    // Fill is at work, from fillAt on
+	filling bool    // Fill is running, from fillAt on
 	fillAt  seq.Num
-	ignored uint64 // bytes that came after the end
+	ignored uint64 // bytes received after the end
 
-	finWaits   bool      // the peer's FIN is to be taken once the receiver does not wait any more
-	finPending bool      // FIN as soon as the last start-up frame was sent
+	finWaits   bool      // process the peer's FIN once the receiver no longer waits
+	finPending bool      // send FIN as soon as the last start-up frame was sent
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
-	startAt    tick.Time // start-up must be over, or the initiator's first FPDU be there
-	closeAt    tick.Time // a Terminate or a FIN must be answered
-	restAt     tick.Time // FPDUs must be complete up to the stream offset restTo
+	startAt    tick.Time // deadline of the start-up, or of the initiator's first FPDU
+	closeAt    tick.Time // deadline of the answer to a Terminate or FIN
+	restAt     tick.Time // deadline for complete FPDUs up to the stream offset restTo
 	restTo     int64
-	recvAt     tick.Time // message recvOf must have a receive
-	reportAt   tick.Time // a held Report is sent
+	recvAt     tick.Time // deadline for a receive of message recvOf
+	reportAt   tick.Time // time to send a held Report
 	recvOf     ddp.MSN
 }
 
-// Init makes c ready for a transport. The error names what is wrong with cfg.
+// Init prepares c for a transport. The error says what is wrong with cfg.
 func (c *Conn) Init(cfg Config) error {
 	cfg.Window = cmp.Or(cfg.Window, DefaultWindow)
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, DefaultStartupTimeout)
@@ -141,24 +141,24 @@ func (c *Conn) Init(cfg Config) error {
 	return c.ini.Init(cfg.Startup)
 }
 
-// Begin gives c its transport and where both streams are: the next byte that it sends and the next that arrives.
+// Begin sets the transport of c and the positions in both streams: the next byte to send and the next to arrive.
 func (c *Conn) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
 	c.tr, c.sndNxt, c.rcvNxt, c.filled = tr, snd, rcv, snd
 	c.startAt = now.Add(c.cfg.StartupTimeout)
 	c.pullStartup()
 }
 
-// Wake has the transport ask Next again; before Begin there is nothing to send.
+// Wake makes the transport ask Next again. Before Begin there is nothing to send.
 func (c *Conn) Wake() {
 	if c.tr != nil {
 		c.tr.Wake()
 	}
 }
 
-// Handler returns what Config said.
+// Handler returns Config.Handler.
 func (c *Conn) Handler() Handler { return c.cfg.Handler }
 
-// Params returns what MPA agreed on, nil before.
+// Params returns the negotiated MPA parameters, or nil before.
 func (c *Conn) Params() *startup.Params { return c.params }
 
 // Stats returns the receiver's counters.
@@ -168,10 +168,10 @@ func (c *Conn) Stats() mpa.ReceiverStats {
 	return n
 }
 
-// Err returns the error that ended the connection: nil while it lasts and after a graceful close.
+// Err returns the error that ended the connection. It is nil before that and after a graceful close.
 func (c *Conn) Err() error { return c.err }
 
-// Retry returns what an initiator should try on another connection after Closed.
+// Retry returns what an initiator should change in another attempt after Closed.
 func (c *Conn) Retry() startup.Retry { return c.ini.Retry() }
 
 // Next is tcp.Source: start-up frames one by one, then FPDUs.
@@ -207,7 +207,7 @@ func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	return sum, summed && n == 0
 }
 
-// Acked releases what the peer has.
+// Acked releases acknowledged data.
 func (c *Conn) Acked(to seq.Num) {
 	c.out.acked(to)
 	if c.framed && c.state != closed && c.out.empty() {
@@ -215,8 +215,8 @@ func (c *Conn) Acked(to seq.Num) {
 	}
 }
 
-// Offer takes bytes that arrived; see stack.Upper. After an error all of them count as received: the stream has ended,
-// and the peer's TCP need not send again what nobody reads, so that its FIN can arrive.
+// Offer accepts received bytes; see stack.Upper. After an error all of them count as received: the stream has ended,
+// and the peer's TCP need not retransmit unused data, so that its FIN can arrive.
 func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	switch c.state {
 	case open:
@@ -234,7 +234,7 @@ func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 		return kept
 	case starting:
 		if at != c.rcvNxt {
-			return 0 // start-up frames are taken in order only: TCP sends what is behind a hole again
+			return 0 // start-up frames are processed in order only: TCP retransmits data after a gap
 		}
 		return c.startup(at, pieces, n)
 	}
@@ -242,7 +242,7 @@ func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return n
 }
 
-// EndsAt says that the peer's FIN is at that number, which the left edge has not reached; see stack.Upper.
+// EndsAt reports that the peer's FIN has that sequence number, which the left edge has not reached; see stack.Upper.
 func (c *Conn) EndsAt(at seq.Num) (complete bool) {
 	return c.state == open && c.rcv.EndsAt(at)
 }
@@ -260,7 +260,7 @@ func (c *Conn) Advance(to seq.Num) {
 	}
 }
 
-// Space is the window that may be promised.
+// Space returns the window to announce.
 func (c *Conn) Space() int {
 	if c.state != open {
 		return c.cfg.Window
@@ -268,7 +268,7 @@ func (c *Conn) Space() int {
 	return min(c.cfg.Window, max(c.rcv.Space(), MinWindow))
 }
 
-// EMSSChanged is called when segments carry more or less than before.
+// EMSSChanged is called when the payload of segments changes.
 func (c *Conn) EMSSChanged() {
 	if c.framed {
 		c.snd.SetEMSS(c.tr.EMSS())

@@ -5,10 +5,10 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// Recover is called after a panic with v. When registered memory could not be accessed, the stream ends with a
-// Terminate, and Recover returns true. What was being placed counts as never received. What Fill was to write, and the
-// peer has seen nothing of, is taken back, and the Terminate goes in its place. What the peer may have seen cannot be
-// made again, and the connection breaks.
+// Recover is called after a panic with v. If registered memory was inaccessible, the stream ends with a Terminate, and
+// Recover returns true. Data being placed counts as never received. Data that Fill was writing and the peer has not
+// seen is taken back, and the Terminate is sent instead. Data that the peer may have seen cannot be reproduced, and the
+// connection breaks.
 func (c *Conn) Recover(v any) bool {
 	if c.qp == nil || c.state == closed {
 		return false
@@ -25,14 +25,14 @@ func (c *Conn) Recover(v any) bool {
 	return true
 }
 
-// takeBack takes back what Fill could not write, and what was frozen after it.
+// takeBack takes back data that Fill could not write, and everything frozen after it.
 func (c *Conn) takeBack() {
 	if c.fillAt.Less(c.filled) {
 		c.tr.Break()
 		return
 	}
 	from := c.tr.TakeBack(c.fillAt)
-	if !c.snd.Unfreeze(from) { // the FPDU began before
+	if !c.snd.Unfreeze(from) { // the FPDU began earlier
 		c.tr.Break()
 		return
 	}
@@ -40,15 +40,15 @@ func (c *Conn) takeBack() {
 	c.qp.UnfreezeTerminate()
 }
 
-// Contain, deferred around calls of c, calls Recover after a panic. Other panics go on.
+// Contain, deferred around calls of c, calls Recover after a panic. Other panics propagate.
 func (c *Conn) Contain() {
 	if v := recover(); v != nil && !c.Recover(v) {
 		panic(v)
 	}
 }
 
-// Gather is Fill for a transport that takes bytes in pieces, and does not call Recover itself. It appends what Next
-// has frozen to v, which has Space for it. After false v is as before, and Next is asked again.
+// Gather is Fill for a transport that accepts scattered data and does not call Recover itself. It appends the data
+// frozen by Next to v, which must have room. If it returns false, v is unchanged, and Next must be asked again.
 func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
 	before := v.Snapshot()
 	defer c.containGather(v, before)
@@ -71,8 +71,8 @@ func (c *Conn) containGather(v *mpa.Vector, before mpa.Snapshot) {
 	}
 }
 
-// Abandon ends the connection after a panic in it or below. The layers that still work are told, and the handler in
-// any case. It is the last call.
+// Abandon ends the connection after a panic in it or below. It notifies the layers that still work, and always the
+// handler. It is the last call.
 func (c *Conn) Abandon(why error) {
 	if c.state == closed {
 		return

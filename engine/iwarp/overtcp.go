@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Prior is the byte stream that used a connection before MPA started on it (delayed start-up, RFC 5044,
-// 7.1.4). What it was given to send goes first.
+// Prior is the byte stream that used a connection before MPA started on it (delayed start-up, RFC 5044, 7.1.4). Its
+// unsent data goes first.
 type Prior interface {
 	Next(room int) (n int, more bool)
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
@@ -21,8 +21,8 @@ type OverTCP struct {
 	Endpoint *stack.Endpoint
 
 	prior  Prior
-	first  seq.Num // of the bytes that the Conn sends
-	unread []byte  // arrived before the Conn, and not taken by it yet
+	first  seq.Num // first byte that the Conn sends
+	unread []byte  // received before the Conn started, and not yet processed
 	at     seq.Num // of unread[0]
 
 	fins tcp.Events // of PeerClosed and FINAcked
@@ -44,8 +44,8 @@ func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 	o.Begin(e, snd, rcv, now)
 }
 
-// StartAfter is Start on a connection that p used until now. p sends the bytes before snd; unread are bytes
-// that arrived, from sequence number rcv on, and were acknowledged.
+// StartAfter is Start on a connection used by p so far. p sends the bytes before snd. unread has received and
+// acknowledged bytes from sequence number rcv on.
 func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte,
 	now tick.Time) {
 	o.prior, o.at, o.unread = p, rcv, unread
@@ -53,7 +53,7 @@ func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unrea
 	o.reread()
 }
 
-// reread offers what arrived early once more.
+// reread offers unread bytes again.
 func (o *OverTCP) reread() {
 	for len(o.unread) > 0 {
 		n := o.Conn.Offer(o.at, [][]byte{o.unread}, len(o.unread))
@@ -68,7 +68,7 @@ func (o *OverTCP) reread() {
 // Offer implements stack.Upper.
 func (o *OverTCP) Offer(at seq.Num, pieces [][]byte, n int) int {
 	if len(o.unread) > 0 {
-		return 0 // what came before has to be taken first; TCP sends this again
+		return 0 // earlier bytes must be processed first; TCP retransmits this
 	}
 	return o.Conn.Offer(at, pieces, n)
 }
@@ -123,7 +123,7 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 	}
 	o.fins |= ev & (tcp.PeerClosed | tcp.FINAcked)
 	if ev&tcp.Ended == 0 && o.fins == tcp.PeerClosed|tcp.FINAcked {
-		o.Ended(nil) // TIME-WAIT is between TCP and the network
+		o.Ended(nil) // TIME-WAIT is up to TCP and the network
 	}
 	if ev&tcp.Ended != 0 {
 		o.Ended(o.Endpoint.Err())

@@ -14,13 +14,13 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrNotAsked is returned by Accept and Reject when there is no Request to answer.
+// ErrNotAsked is returned by Accept and Reject if there is no Request to answer.
 var ErrNotAsked = errors.New("iwarp: no Request waits for an answer")
 
 // startupFrames are the start-up frames sent and not yet acknowledged: at most a Request and an Rtr frame, or a Reply.
 type startupFrames struct {
 	frames []startupFrame
-	frozen int // of frames
+	frozen int // number of frozen frames
 }
 
 type startupFrame struct {
@@ -67,7 +67,7 @@ func (f *startupFrames) empty() bool { return len(f.frames) == 0 }
 
 func (f *startupFrames) unsent() bool { return f.frozen < len(f.frames) }
 
-// pullStartup takes the frames that the state machine wants to send.
+// pullStartup gets the frames that the state machine wants to send.
 func (c *Conn) pullStartup() {
 	for b := c.exchange.Output(); b != nil; b = c.exchange.Output() {
 		c.out.add(c.sndNxt, b)
@@ -75,11 +75,11 @@ func (c *Conn) pullStartup() {
 	}
 }
 
-// startup feeds in-order bytes to the state machine, and what is behind its end to the Receiver.
+// startup passes in-order bytes to the state machine, and bytes after its end to the Receiver.
 func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	for i := 0; i < len(pieces) && kept < n && c.state == starting; i++ {
 		if c.exchange.Stage() == startup.StageDecide {
-			return kept // the consumer's answer comes first: TCP sends this again
+			return kept // the consumer's answer comes first: TCP retransmits this
 		}
 		p := pieces[i][:min(len(pieces[i]), n-kept)]
 		used, err := c.exchange.Input(p)
@@ -102,7 +102,7 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 			}
 			return kept + rest
 		case starting:
-			return kept // what is behind waits for the consumer's answer: TCP sends it again
+			return kept // later bytes wait for the consumer's answer: TCP retransmits them
 		}
 	}
 	if c.state == ending {
@@ -111,7 +111,7 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return kept
 }
 
-// afterStartup acts on the stage that the state machine reached; left is the first byte that it did not take.
+// afterStartup handles the new stage of the state machine. left is the first byte that it did not process.
 func (c *Conn) afterStartup(left seq.Num) {
 	c.pullStartup()
 	switch c.exchange.Stage() {
@@ -132,8 +132,8 @@ func (c *Conn) afterStartup(left seq.Num) {
 	}
 }
 
-// refuse ends a start-up that err broke: silently, behind a Reply of our version, or with the Terminate that
-// RFC 6581 asks for as the only FPDU.
+// refuse ends a start-up that failed with err: silently, after a Reply of our version, or with the Terminate that RFC
+// 6581 requires, as the only FPDU.
 func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
 	err := fmt.Errorf("%w: %w", verbs.ErrStartup, cause)
 	t := c.ini.Terminate()
@@ -149,7 +149,7 @@ func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
 	}
 }
 
-// establish starts full operation: left is where the peer's first FPDU begins.
+// establish starts full operation. left is the beginning of the peer's first FPDU.
 func (c *Conn) establish(left seq.Num) {
 	if !c.startFPDUs(left, ulpdu.CodeLocal) {
 		return
@@ -159,8 +159,8 @@ func (c *Conn) establish(left seq.Num) {
 	c.tr.Wake()
 }
 
-// startFPDUs makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer is told
-// with a Terminate of MPA's code.
+// startFPDUs prepares sender, receiver and queue pair. If the queue pair cannot start, it sends a Terminate with MPA's
+// code to the peer.
 func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	p := c.exchange.Params()
 	c.params = p
@@ -178,7 +178,7 @@ func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	return true
 }
 
-// startFraming makes sender and receiver ready: left is where the peer's first FPDU begins.
+// startFraming prepares sender and receiver. left is the beginning of the peer's first FPDU.
 func (c *Conn) startFraming(p *startup.Params, left seq.Num, src mpa.Source, sink mpa.Sink) {
 	first := c.sndNxt
 	if n := len(c.out.frames); n > 0 {
@@ -215,7 +215,7 @@ func (c *Conn) failStartup(err error) {
 	c.move(refused)
 }
 
-// startupRefused is startupClosed by the peer; hadRequest says that it got the Request (RFC 6581, 10).
+// startupRefused is startupClosed by the peer. hadRequest says that the peer received the Request (RFC 6581, 10).
 func (c *Conn) startupRefused(why string, hadRequest bool) {
 	if begun := c.startAt != tick.Never; begun && hadRequest && !c.cfg.Responder {
 		c.setStartupErr(c.ini.PeerClosed(why))
@@ -232,7 +232,7 @@ func (c *Conn) setStartupErr(e *ulpdu.Error) {
 	}
 }
 
-// Accept answers the Request that Handler.Request showed; qp becomes the connection's queue pair.
+// Accept answers the Request passed to Handler.Request. qp becomes the connection's queue pair.
 func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
 	if c.state != starting || c.exchange.Stage() != startup.StageDecide {
 		return ErrNotAsked
@@ -245,7 +245,7 @@ func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
 	return nil
 }
 
-// Reject answers the Request with no; the connection closes after the Reply.
+// Reject rejects the Request. The connection closes after the Reply.
 func (c *Conn) Reject(a startup.Answer) error {
 	if c.state != starting || c.exchange.Stage() != startup.StageDecide {
 		return ErrNotAsked

@@ -35,7 +35,7 @@ type Conn struct {
 	iw      *iwarp.Conn
 	counted tally.Counted[mpa.ReceiverCounters] // the part that the shard's sums contain
 	carrier Carrier                             // of iw; nil while the kernel is still connecting
-	Port    *ports.Reservation                  // nil where the kernel has the port, or a listener
+	Port    *ports.Reservation                  // nil if the kernel or a listener has the port
 
 	result   chan error // one value: nil once established, or the error
 	retry    startup.Retry
@@ -52,13 +52,13 @@ type Carrier interface {
 	// OnEstablished is called when MPA's start-up is done. The peer's charge is then that of an established connection,
 	// and the connection has its turns in the share s of its owner.
 	OnEstablished(s *Share)
-	// Obstacle returns what keeps segments from leaving, nil for nothing.
+	// Obstacle returns what keeps segments from being sent, or nil.
 	Obstacle() error
 	// Reclaim makes the carrier stop reading memory that the queue pair lent to it.
 	Reclaim()
 }
 
-// NewPassiveConn returns a connection that the peer began. It fails when the policy denies the peer.
+// NewPassiveConn returns a connection initiated by the peer. It fails if the policy denies the peer.
 func (l *Listener) NewPassiveConn(local, remote netip.AddrPort) (*Conn, error) {
 	m, err := l.dev.mpaConfig(l.mpa, remote.Addr())
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *Device) iwarpConfig(c *Conn, shard *Shard, reliable bool) iwarp.Config 
 	return s
 }
 
-// call runs f on the worker that owns c, also when c moves to another worker meanwhile.
+// call runs f on the worker that owns c, even if c moves to another worker meanwhile.
 func (c *Conn) call(f func()) error {
 	for {
 		s, here := c.Owner.Load(), false
@@ -136,7 +136,8 @@ func (c *Conn) abort() {
 	}
 }
 
-// await waits for the result of the attempt. It aborts the attempt when ctx is done, and says what kept its segments.
+// await waits for the result of the attempt. It aborts the attempt when ctx is done, and reports what kept its segments
+// from being sent.
 func (c *Conn) await(ctx context.Context) error {
 	select {
 	case err := <-c.result:

@@ -48,10 +48,10 @@ func newCQ(depth int) (*CQ, error) {
 	return c, nil
 }
 
-// NewSinkCQ returns a completion queue that passes each completion to sink, on the thread of the worker that
-// made it, instead of keeping it for Poll. sink must not block or call the engine; *v is valid during the call.
-// When sink returns false, the completion is lost and the queue pair fails as after an overrun. Several workers
-// may call sink at once.
+// NewSinkCQ returns a completion queue that passes each completion to sink, on the thread of the worker that made it,
+// instead of keeping it for Poll. sink must not block or call the engine; *v is valid during the call. If sink returns
+// false, the completion is lost and the queue pair fails as after an overrun. Several workers may call sink
+// concurrently.
 func NewSinkCQ(sink func(v *verbs.Completion) bool) *CQ {
 	c, _ := newCQ(1) // a depth of one is always right
 	c.sink = sink
@@ -68,10 +68,10 @@ func (c *CQ) Close() error {
 	return nil
 }
 
-// Poll implements verbs.CQ. A goroutine that calls it in a loop needs a processor beside the worker's: where they
-// share one, each waits for the scheduler to stop the other, and a message takes 25 times as long as one that
-// xdp.Config.Consumer answers, 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a processor
-// to spare use Consumer, or Wait.
+// Poll implements verbs.CQ. A goroutine that calls it in a loop needs a CPU besides the worker's. If they share one,
+// each waits for the scheduler to preempt the other, and a message takes 25 times as long as one answered by
+// xdp.Config.Consumer, or 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a spare CPU use
+// Consumer or Wait.
 func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 	if n = c.pop(dst); n > 0 || len(dst) == 0 {
 		return n, nil

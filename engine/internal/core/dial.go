@@ -43,7 +43,7 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	})
 }
 
-// Attempt is one attempt of Dial. When it fails, q is as before, so that another attempt may follow.
+// Attempt is one attempt of Dial. If it fails, q is unchanged, so that another attempt may follow.
 func (d *Device) Attempt(ctx context.Context, remote netip.AddrPort, q *QP,
 	cfg *verbs.DialConfig) error {
 	return d.dialCharged(remote, q, cfg, func(m *verbs.MPAConfig) (err error) {
@@ -78,7 +78,7 @@ func (d *Device) dialCharged(remote netip.AddrPort, q *QP, cfg *verbs.DialConfig
 	return nil
 }
 
-// dialWithRetries dials, and dials again without the MPA options that the peer refused.
+// dialWithRetries dials, and retries without the MPA options that the peer refused.
 func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
 	guess := startup.RetryNone // the option that a rejection may have been about
@@ -102,7 +102,7 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 				d.fallbacks.learn(remote, guess, Now())
 			}
 			return nil
-		case errors.Is(err, verbs.ErrHasConn): // the connection of q is not disturbed
+		case errors.Is(err, verbs.ErrHasConn): // the existing connection of q is not affected
 			return err
 		}
 		if c == nil || m.SingleAttempt || attempt == maxAttempts || ctx.Err() != nil {
@@ -129,8 +129,8 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 	}
 }
 
-// patienceStep is the time between two attempts to connect to a port that refuses connections, or that refused an MPA
-// option. Linux's siw with a backlog of 1 loses a connection that arrives while it handles the one before.
+// patienceStep is the interval of attempts to connect to a port that refuses connections, or that refused an MPA
+// option. Linux's siw with a backlog of 1 loses a connection that arrives while it handles the previous one.
 const patienceStep = 20 * time.Millisecond
 
 // isRefused reports whether the peer has no listener at the port.
@@ -140,13 +140,13 @@ func isRefused(err error) bool {
 }
 
 // closedByPeer reports whether the peer closed the connection before it answered. A listener that is being closed does
-// that, and so does a peer that does not understand the Request.
+// so, as does a peer that does not understand the Request.
 func closedByPeer(err error) bool {
 	return errors.Is(err, verbs.ErrStartup) &&
 		errors.Is(err, &ulpdu.Error{Layer: ulpdu.MPA, Code: ulpdu.CodeClosed})
 }
 
-// maxAttempts is the number of times that Dial tries again: once without markers, once without revision 2.
+// maxAttempts is the maximum number of retries of Dial: once without markers, once without revision 2.
 const maxAttempts = 2
 
 func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.DialConfig,
@@ -158,13 +158,13 @@ func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cf
 	return c, c.await(ctx)
 }
 
-// MaxPorts is the number of free ports that an active open tries. A port cannot be used while it has a connection to
-// the same peer in TIME-WAIT, which does not occupy the port in the kernel. The kernel picks ports at random, with
-// repeats. Where one of 16 ports is left, 64 tries fail for 1.6 % of the dials, and 256 for less than one in ten
-// million.
+// MaxPorts is the maximum number of free ports that an active open tries. A port cannot be used while it has a
+// connection to the same peer in TIME-WAIT, which does not occupy the port in the kernel. The kernel picks ports at
+// random, with repeats. If one of 16 ports is free, 64 tries fail for 1.6 % of the dials, and 256 for less than one in
+// ten million.
 const MaxPorts = 256
 
-// TryAnotherPort reports whether an active open that failed may succeed from another port.
+// TryAnotherPort reports whether a failed active open may succeed from another port.
 func TryAnotherPort(err error, local netip.AddrPort) bool {
 	return errors.Is(err, stack.ErrTupleInUse) && local.Port() == 0
 }

@@ -11,11 +11,11 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// A panic on a worker is a defect of this program. It ends the connection that was being served. The worker goes on if
-// its tables are consistent; otherwise the device fails. Fatal errors of the Go runtime cannot be contained: concurrent
-// use of a map, stack overflow, out of memory.
+// A panic on a worker is a bug. It ends the connection being served. The worker continues if its tables are consistent;
+// otherwise the device fails. Fatal errors of the Go runtime cannot be contained: concurrent map access, stack
+// overflow, out of memory.
 
-// panicTarget is a connection that ends when a panic happens while it is served.
+// panicTarget is a connection that ends if a panic happens while it is served.
 type panicTarget interface{ EndAfterPanic(why error) }
 
 // ContainPanic is for guard.Recover around one posted function or doorbell. It ends Current.
@@ -32,14 +32,14 @@ func (s *Shard) ContainPanic(v any) {
 	s.ReportDefect(d)
 }
 
-// Attempt calls f and returns the value of its panic, nil without one.
+// Attempt calls f and returns the value of its panic, or nil.
 func Attempt(f func()) (failed any) {
 	defer guard.Recover(func(v any) { failed = v })
 	f()
 	return nil
 }
 
-// ReportDefect counts and logs a panic that was contained. The worker checks its tables at the end of the turn.
+// ReportDefect counts and logs a contained panic. The worker checks its tables at the end of the turn.
 func (s *Shard) ReportDefect(d *stack.Defect) {
 	s.CheckTables = true
 	c := &s.dev.contained
@@ -56,14 +56,14 @@ func (s *Shard) ReportDefect(d *stack.Defect) {
 		string(d.Trace), "next", "report this line")
 }
 
-// defectPause is the minimum time between two log lines about defects. It keeps a peer that can cause them from filling
-// the disk with stacks.
+// defectPause is the minimum interval of log lines about bugs, so that a peer that can trigger them cannot fill the
+// disk with stacks.
 const defectPause = time.Second
 
-// Contained counts the faults that ended a part of a device and left the rest running.
+// Contained counts failures that ended only a part of a device.
 type Contained struct {
-	RegionFaults uint64 // memory regions that were revoked because their memory could not be accessed
-	Panics       uint64 // defects of this program
+	RegionFaults uint64 // memory regions revoked because their memory was inaccessible
+	Panics       uint64 // panics (bugs)
 	Stalls       uint64 // times that a turn of a worker exceeded Options.Stall
 }
 
@@ -72,19 +72,19 @@ type contained struct {
 	logged                  atomic.Int64 // when the last defect was logged
 }
 
-// Contained returns the counters of the faults that the device has survived.
+// Contained returns the counters of the failures that the device has survived.
 func (d *Device) Contained() Contained {
 	c := &d.contained
 	return Contained{RegionFaults: c.regions.Load(), Panics: c.panics.Load(),
 		Stalls: c.stalls.Load()}
 }
 
-// Failed returns a channel that is closed when the device cannot be used any more: its interface is gone (ErrGone), or
-// a defect has left the tables of a worker inconsistent. Err returns the cause; nothing is logged. The connections of
-// that worker are reset, and no connection is accepted. The program must close the device, and may open it again.
+// Failed returns a channel that is closed when the device is no longer usable: its interface is gone (ErrGone), or a
+// bug made the tables of a worker inconsistent. Err returns the cause; nothing is logged. The connections of that
+// worker are reset, and no connection is accepted. The program must close the device, and may reopen it.
 func (d *Device) Failed() <-chan struct{} { return d.failed }
 
-// Err returns the error with which the device failed, nil while it has not failed.
+// Err returns the error with which the device failed, or nil.
 func (d *Device) Err() error {
 	select {
 	case <-d.failed:

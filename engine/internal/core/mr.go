@@ -31,7 +31,7 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return p.RegMRIOVA(mem, 0, access)
 }
 
-// RegMRIOVA is RegMR with iova as the TO of the first byte: C programs tell their peers the addresses of memory. It
+// RegMRIOVA is RegMR with iova as the TO of the first byte, for C programs, which tell their peers memory addresses. It
 // fails as RegMR does.
 func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
@@ -88,8 +88,8 @@ func (m *MR) deregister() error {
 	return freeEach(m.pd.dev, m.mrs, (*ddp.Table).Deregister)
 }
 
-// RegionError reports that the memory of a region cannot be accessed. The region is revoked and the connections that
-// accessed that memory end; nothing else is affected.
+// RegionError reports that the memory of a region is inaccessible. The region is revoked and the connections that
+// accessed it end; nothing else is affected.
 type RegionError struct {
 	STag ddp.STag
 	Off  uint64 // of the byte that was accessed
@@ -102,15 +102,15 @@ func (e *RegionError) Error() string {
 		e.Off, e.Len, uint32(e.STag))
 }
 
-// Failed returns a channel that is closed when the region's memory could not be accessed. Err returns the cause, and
-// the STag is invalid then. A program that calls Failed reports the loss itself; the device logs it for all other
+// Failed returns a channel that is closed when the region's memory became inaccessible. Err returns the cause, and the
+// STag is invalid then. A program that calls Failed reports the loss itself; the device logs the loss of all other
 // regions.
 func (m *MR) Failed() <-chan struct{} {
 	m.followed.Store(true)
 	return m.failed
 }
 
-// Err returns the error with which the region failed, nil while it has not failed.
+// Err returns the error with which the region failed, or nil.
 func (m *MR) Err() error {
 	select {
 	case <-m.failed:

@@ -182,21 +182,21 @@ func (q *QP) coreConfig(s *Shard) rdmap.Config {
 	return cfg
 }
 
-// UsePrivate gives q what InfiniBand's reliable connections have, if the peer's private data is peerAgrees: Send with
-// immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
-// rdmap/private.go). A message that finds no receive waits until one is posted, instead of ending the connection. What
-// the peer sends behind it waits as well, except that memory is placed.
+// UsePrivate gives q the behaviour of InfiniBand's reliable connections, if the peer's private data is peerAgrees: Send
+// with immediate data, completions that mean that the peer has placed the message, and "receiver not ready" (see
+// rdmap/private.go). A message without a receive waits until one is posted, instead of ending the connection. Later
+// messages wait as well, except that memory is placed.
 //
-// rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when a message of its waits. onWaits is called on the worker
-// when the peer reports that a message of q waits for a receive, with the peer's timer, and when it does not wait any
-// more. UsePrivate must be called before q has a connection.
+// rnrTimer is IBV_QP_MIN_RNR_TIMER, which the peer gets when one of its messages waits. onWaits is called on the worker
+// when the peer reports that a message of q begins or ends waiting for a receive, with the peer's timer. UsePrivate
+// must be called before q has a connection.
 func (q *QP) UsePrivate(peerAgrees string, rnrTimer uint8, onWaits func(waits bool, timer uint8)) {
 	q.waits, q.peerAgrees, q.rnrTimer, q.onWaits = true, peerAgrees, rnrTimer, onWaits
 }
 
-// WaitForReceives has a message that finds no receive wait for one, at most iwarp.DefaultReceiveTimeout, instead of
-// ending the connection: TCP holds up the peer, which notices nothing else. It must be called before q has a
-// connection.
+// WaitForReceives makes a message without a receive wait for one, at most iwarp.DefaultReceiveTimeout, instead of
+// ending the connection. TCP flow control stops the peer, which is not otherwise affected. It must be called before q
+// has a connection.
 func (q *QP) WaitForReceives() { q.waits = true }
 
 // starved is rdmap.Config.Starved. A receive that is posted to q rings its doorbell anyway.
@@ -210,7 +210,7 @@ func (q *QP) starved() {
 func (q *QP) Done() <-chan struct{} { return q.reached[lifeDisconnected] }
 
 // Gone returns a channel that is closed after Done, when the connection has ended: both directions are closed, or it
-// was reset or given up.
+// was reset or abandoned.
 func (q *QP) Gone() <-chan struct{} { return q.reached[lifeGone] }
 
 // Err implements verbs.QP.

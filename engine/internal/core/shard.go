@@ -22,8 +22,8 @@ var Epoch = time.Now()
 func Now() tick.Time { return tick.Time(time.Since(Epoch)) }
 
 // Shard is the part of a device that one worker owns: its tables of memory and its queue pairs. Other goroutines reach
-// the worker in two ways: by functions that they post to its mailbox, and by doorbells. Everything of a queue pair
-// below its posted requests belongs to exactly one shard.
+// the worker in two ways: by functions posted to its mailbox, and by doorbells. Everything of a queue pair below its
+// posted requests belongs to exactly one shard.
 type Shard struct {
 	table  *ddp.Table
 	pool   *mpa.Pool
@@ -86,7 +86,7 @@ func NewShard(thread Worker) *Shard {
 		thread: thread, Sums: newSums(), shares: map[any]*Share{}}
 }
 
-// Post has the worker run f soon. It returns false when the worker has ended.
+// Post makes the worker run f soon. It returns false if the worker has ended.
 func (s *Shard) Post(f func()) bool {
 	s.mu.Lock()
 	if s.ended {
@@ -100,7 +100,7 @@ func (s *Shard) Post(f func()) bool {
 	return true
 }
 
-// notify runs f soon, which wakes goroutines. It is called on the thread of s; without a worker s is nil and f runs at
+// notify runs f soon, which wakes goroutines. It is called on the thread of s. Without a worker s is nil and f runs at
 // once.
 func (s *Shard) notify(f func()) {
 	if s == nil {
@@ -110,7 +110,7 @@ func (s *Shard) notify(f func()) {
 	s.thread.Notify(f)
 }
 
-// Call has the worker run f, and waits until f returned. It fails with ErrClosed, or ErrDefect when f panicked.
+// Call makes the worker run f, and waits until f returns. It fails with ErrClosed, or with ErrDefect if f panicked.
 func (s *Shard) Call(f func()) error { return s.CallFor(nil, f) }
 
 // Do is Call for a function that can fail.
@@ -225,7 +225,7 @@ func (s *Shard) HasPosted() bool {
 	return s.hasNew.Load() || s.rung.Load() != nil || s.done < len(s.todo) || s.ready.Len() > 0
 }
 
-// Ring has the worker call the target of b soon.
+// Ring makes the worker call the target of b soon.
 func (s *Shard) Ring(b *Doorbell) {
 	if b.rung.Swap(true) {
 		return

@@ -110,7 +110,7 @@ func (s *SRQ) addStarved(q *QP) {
 	}
 }
 
-// ring has the queue pairs look for a receive.
+// ring makes the queue pairs check for a receive.
 func (q *starvedQPs) ring() {
 	if !q.any.Load() {
 		return
@@ -199,7 +199,7 @@ func (s *SRQ) Close() error {
 	return nil
 }
 
-// removeUser is called when a queue pair does not use s any more; s may be nil.
+// removeUser is called when a queue pair no longer uses s; s may be nil.
 func (s *SRQ) removeUser() {
 	if s != nil {
 		s.starved.ring()

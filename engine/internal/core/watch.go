@@ -94,8 +94,8 @@ func (d *Device) watchLoop() {
 	}
 }
 
-// logStall logs the stack of a worker whose turn lasts too long. The stack has a log line of its own: when a thread
-// waits for a page of a file, the Go runtime may have to wait for it before it can read the stack.
+// logStall logs the stack of a worker whose turn lasts too long. The stack has its own log line: if a thread waits for
+// a page of a file, the Go runtime may have to wait for it before it can read the stack.
 func (d *Device) logStall(s *Shard) {
 	d.log.Error("worker stalled", "queue", s.Queue, "error", s.stall(), "next",
 		"report the stack in the next line")
