@@ -1,6 +1,6 @@
-// Package holder finds the processes that have what AF_XDP needs of an interface: its XDP program and its
-// queues. It is asked when an error is about to be reported, and takes its time. Of processes of other users,
-// and of other PID namespaces, it finds what the kernel shows to this one.
+// Package holder finds the processes that hold the resources that AF_XDP needs: the XDP program and the queues of an
+// interface. It is used only to report an error, and is slow. Of processes of other users and PID namespaces it finds
+// those that the kernel shows to this process.
 package holder
 
 import (
@@ -21,7 +21,7 @@ import (
 type Process struct {
 	Pid     int
 	Command string
-	Inode   uint64 // of its AF_XDP socket; 0 where that is not what was asked for
+	Inode   uint64 // of its AF_XDP socket; 0 if a program was requested
 }
 
 func (p Process) String() string {
@@ -32,7 +32,7 @@ func (p Process) String() string {
 	return s
 }
 
-// Text lists holders for an error; empty without any.
+// Text formats holders for an error; empty if there are none.
 func Text(list []Process) string {
 	var names []string
 	for _, p := range list {
@@ -57,8 +57,8 @@ func OfProgram(id uint32) []Process {
 	})
 }
 
-// OfQueue returns the processes that have the AF_XDP socket of a queue, and true. Where the kernel does not say
-// which socket that is (CONFIG_XDP_SOCKETS_DIAG), it returns those that have any, and false.
+// OfQueue returns the processes with the AF_XDP socket of a queue, and true. If the kernel does not report this socket
+// (CONFIG_XDP_SOCKETS_DIAG), it returns those with any AF_XDP socket, and false.
 func OfQueue(ifindex, queue int) (list []Process, sure bool) {
 	return ofQueue(ifindex, queue, netlink.SocketDiagXDP)
 }
@@ -83,7 +83,7 @@ func ofQueue(ifindex, queue int, ask func() ([]*netlink.XDPDiagInfoResp, error))
 	}), sure
 }
 
-// processes returns those in whose directory of /proc look finds something, once for each inode.
+// processes returns the processes in whose /proc directory look finds something, once per inode.
 func processes(look func(dir string) []uint64) (list []Process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -101,7 +101,7 @@ func processes(look func(dir string) []uint64) (list []Process) {
 	return list
 }
 
-// mapped returns the sockets whose rings a process has mapped: AF_XDP's, and others that have rings.
+// mapped returns the sockets whose rings a process has mapped: AF_XDP sockets, and others with rings.
 func mapped(dir string) (inodes []uint64) {
 	f, err := os.Open(dir + "/maps")
 	if err != nil {
@@ -118,7 +118,7 @@ func mapped(dir string) (inodes []uint64) {
 	return inodes
 }
 
-// isXDP looks at another process's socket through a descriptor of one's own.
+// isXDP inspects another process's socket through a descriptor of this process.
 func isXDP(dir string, inode uint64) bool {
 	pid, _ := strconv.Atoi(filepath.Base(dir))
 	files, _ := filepath.Glob(dir + "/fd/*")

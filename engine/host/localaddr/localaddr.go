@@ -1,4 +1,4 @@
-// Package localaddr follows which IP addresses are this host's, and which Ethernet address an interface has.
+// Package localaddr follows the IP addresses of this host and the MAC address of an interface.
 package localaddr
 
 import (
@@ -21,14 +21,14 @@ import (
 type State struct {
 	MAC  [6]byte // of the interface
 	Link Link
-	// Addrs are what the host answers to, whichever interface has them: the local routes of the interface's
-	// VRF, or of the kernel's table local. Those of loopback never come from a wire and are left out.
+	// Addrs are the addresses that the host answers to, on any interface: the local routes of the interface's VRF, or
+	// of the kernel's table local. Loopback addresses never come from a wire and are left out.
 	Addrs []netip.Prefix
-	// Networks are the addresses among Addrs that an interface has, each with the length of its network's prefix.
+	// Networks are the interface addresses among Addrs, each with the prefix length of its network.
 	Networks []netip.Prefix
 }
 
-// InZone is an address as the kernel takes it. Only a link-local one has its interface.
+// InZone returns an address in the form that the kernel expects: a link-local one with its interface.
 func InZone(a netip.AddrPort, ifname string) netip.AddrPort {
 	if ip := a.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() {
 		return netip.AddrPortFrom(ip.WithZone(ifname), a.Port())
@@ -41,10 +41,10 @@ type Link struct {
 	Name    string
 	MTU     int
 	Up      bool // ip link set up
-	Carrier bool // there is somebody at the other end
+	Carrier bool // has a link partner
 }
 
-// Follower follows until it is closed.
+// Follower follows the addresses until it is closed.
 type Follower struct {
 	link   int
 	handle *netlink.Handle
@@ -57,30 +57,30 @@ type Follower struct {
 	done   chan struct{}
 	ended  sync.WaitGroup
 
-	// held from reading the kernel's tables to notify: States come in the order in which they were true
+	// held from reading the kernel's tables to notify, so that States arrive in order
 	reading sync.Mutex
 }
 
-// settle is how long changes are gathered before the tables are read, so that a thousand new addresses cost a
-// few reads.
+// settle is how long changes are collected before the tables are read, so that a thousand new addresses cost a few
+// reads.
 const settle = 20 * time.Millisecond
 
-// interrupted is how often a table that changes meanwhile is read at once again.
+// interrupted is how often to retry at once if a table changes while it is read.
 const interrupted = 8
 
-// again is the time between attempts to read, and to have the reader take what was read.
+// again is the interval of retries of reading and of notify.
 const again = time.Second
 
-// Follow begins for the interface with index link, in the network namespace of the calling thread. notify is
-// called before it returns and after changes, by one goroutine at a time; an error of the first call is
-// Follow's, later ones are logged and tried again. gone is called when the interface is not there any more, and
-// then nothing is. A log may be nil.
+// Follow starts to follow the interface with index link, in the network namespace of the calling thread. notify is
+// called before Follow returns and after changes, by one goroutine at a time. An error of the first call is returned;
+// later ones are logged and retried. gone is called when the interface has disappeared, and is the last call. log may
+// be nil.
 func Follow(link int, log *slog.Logger, notify func(*State) error,
 	gone func(error)) (*Follower, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	runtime.LockOSThread() // all sockets are made on this thread
+	runtime.LockOSThread() // create all sockets on this thread
 	defer runtime.UnlockOSThread()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -105,10 +105,10 @@ func Follow(link int, log *slog.Logger, notify func(*State) error,
 	return f, nil
 }
 
-// Watch returns the watch on the kernel's tables, for health and counters.
+// Watch returns the watch of the kernel's tables, for health and counters.
 func (f *Follower) Watch() *netwatch.Watch { return f.watch }
 
-// Close ends it; no call of notify begins after it returned.
+// Close stops following. No call of notify begins after it returns.
 func (f *Follower) Close() {
 	f.watch.Close()
 	close(f.done)
@@ -123,7 +123,7 @@ func (f *Follower) closeSockets() {
 	}
 }
 
-// change looks whether a change concerns us, because there may be a million routes that do not.
+// change checks whether a change is relevant, because there may be a million irrelevant routes.
 func (f *Follower) change(kind uint16, body []byte) {
 	switch kind {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -180,7 +180,7 @@ func (f *Follower) followLoop() {
 	}
 }
 
-// read reads the tables and passes them to the reader.
+// read reads the tables and passes them to notify.
 func (f *Follower) read() error {
 	f.reading.Lock()
 	defer f.reading.Unlock()
@@ -209,7 +209,7 @@ func (f *Follower) read() error {
 	return f.notify(s)
 }
 
-// table is the routing table with the local routes of nic.
+// table returns the routing table with the local routes of nic.
 func (f *Follower) table(nic netlink.Link) (uint32, error) {
 	if master := nic.Attrs().MasterIndex; master != 0 {
 		m, err := f.handle.LinkByIndex(master)
@@ -223,7 +223,7 @@ func (f *Follower) table(nic netlink.Link) (uint32, error) {
 	return unix.RT_TABLE_LOCAL, nil
 }
 
-// filteredSocket makes a socket on which the kernel dumps only the requested entries.
+// filteredSocket creates a socket on which the kernel dumps only the requested entries.
 func filteredSocket() (*nl.SocketHandle, error) {
 	s, err := netwatch.Socket(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -237,7 +237,7 @@ func filteredSocket() (*nl.SocketHandle, error) {
 	return s, nil
 }
 
-// whole has a dump of a table that changes meanwhile made again.
+// whole repeats a dump of a table that changed in the meantime.
 func whole(dump func() error) (err error) {
 	for range interrupted {
 		if err = dump(); !errors.Is(err, nl.ErrDumpInterrupted) {
@@ -258,7 +258,7 @@ func (f *Follower) local(addrs []netip.Prefix, family uint8, table uint32) ([]ne
 		replies, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
 		return err
 	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // there is no such table, or no IPv6
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // no such table, or no IPv6
 		return addrs, nil
 	}
 	if err != nil {
@@ -298,7 +298,7 @@ func (f *Follower) networks(s *State) error {
 	return err
 }
 
-// parseRoute returns the destination of a local route; the zero Prefix for another.
+// parseRoute returns the destination of a local route, or the zero Prefix for other routes.
 func parseRoute(body []byte) (netip.Prefix, error) {
 	if len(body) < unix.SizeofRtMsg {
 		return netip.Prefix{}, fmt.Errorf("a route of %d bytes", len(body))

@@ -1,5 +1,5 @@
-// Package napi changes settings of NAPI instances for the life of a process. A second process restores them, because
-// the kernel keeps them when the first one is killed.
+// Package napi changes settings of NAPI instances for the lifetime of a process. A second process restores them,
+// because the kernel keeps them when the first one is killed.
 package napi
 
 import (
@@ -20,18 +20,18 @@ import (
 	"xwarp/ring"
 )
 
-// Restorer is the process that restores settings when this process ends or calls Close. It is this program again, which
-// init diverts, so that any program that uses the engine has it.
+// Restorer is the process that restores settings when this process ends or calls Close. It is this program again,
+// started with an argument that init handles, so it is available to any program that uses the engine.
 type Restorer struct {
 	process *exec.Cmd
-	pipe    io.WriteCloser // to the process; its end has the process restore
-	before  []ring.NAPI    // what the process was told
+	pipe    io.WriteCloser // to the process, which restores at end of file
+	before  []ring.NAPI    // settings passed to the process
 }
 
 // processName is the first argument of the restoring process.
 const processName = "xwarp-napi-restorer"
 
-// ready is what the process prints once no signal can end it before it has restored.
+// ready is printed by the process once no signal can end it before it has restored.
 const ready = "ready\n"
 
 func init() {
@@ -44,7 +44,7 @@ func init() {
 func Start() (*Restorer, error) {
 	c := &exec.Cmd{Path: "/proc/self/exe", Args: []string{processName}, Dir: "/",
 		Env: []string{"GOMAXPROCS=1"}, Stderr: os.Stderr}
-	c.SysProcAttr = &syscall.SysProcAttr{ // a session of its own: a signal to the process group does not reach it
+	c.SysProcAttr = &syscall.SysProcAttr{ // its own session, so that signals to the process group do not reach it
 		Setsid: true, AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
 	in, err := c.StdinPipe()
 	if err != nil {
@@ -77,8 +77,8 @@ func (r *Restorer) Change(before, n ring.NAPI) error {
 	return ring.SetNAPI(n)
 }
 
-// Close restores the settings and waits for the end of the process. Nil has nothing to restore. The calling thread is
-// in the namespace of Start.
+// Close restores the settings and waits for the process to exit. A nil Restorer has nothing to restore. The calling
+// thread must be in the namespace of Start.
 func (r *Restorer) Close() error {
 	if r == nil {
 		return nil
@@ -87,7 +87,7 @@ func (r *Restorer) Close() error {
 	if r.process.Wait() == nil {
 		return nil
 	}
-	return restore(r.before) // somebody killed it
+	return restore(r.before) // the process was killed
 }
 
 // restoreAtEnd is the body of the process. It reads settings until in ends, applies them, and returns the exit status.
@@ -111,7 +111,7 @@ func restoreAtEnd(in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// restore applies settings, the oldest last. An instance that is gone needs none.
+// restore applies settings, oldest last. It skips instances that are gone.
 func restore(list []ring.NAPI) error {
 	var errs []error
 	for i := len(list) - 1; i >= 0; i-- {

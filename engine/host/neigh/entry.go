@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbour asks the kernel for the entry of hop alone: a dump of the table costs more, the more hosts there
+// neighbour requests only the entry of hop from the kernel, because a dump of the table costs more the more hosts there
 // are. Without an entry it returns nil.
 func (r *Resolver) neighbour(hop netip.Addr) (*netlink.Neigh, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
@@ -29,7 +29,7 @@ func (r *Resolver) neighbour(hop netip.Addr) (*netlink.Neigh, error) {
 	return decode(got[0]), nil
 }
 
-// decode returns the entry in the body of a message, nil when there is none.
+// decode returns the entry in the body of a message, or nil if there is none.
 func decode(body []byte) *netlink.Neigh {
 	if len(body) < (&netlink.Ndmsg{}).Len() {
 		return nil
@@ -41,7 +41,7 @@ func decode(body []byte) *netlink.Neigh {
 	return n
 }
 
-// fixed are states of entries that the kernel neither confirms nor gives up.
+// fixed are states of entries that the kernel neither confirms nor expires.
 const fixed = netlink.NUD_PERMANENT | netlink.NUD_NOARP
 
 func usable(n *netlink.Neigh) bool {

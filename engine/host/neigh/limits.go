@@ -2,19 +2,17 @@ package neigh
 
 import "time"
 
-// MaxDestinations bounds the destinations followed, against a flood of SYNs with made-up sources: all
-// workers' hops in the usual case. A connection whose destination was forgotten asks again when its segments
-// are not acknowledged.
+// MaxDestinations limits the followed destinations, to stop a flood of SYNs with forged sources: normally the hops of
+// all workers. A connection whose destination was forgotten asks again when its segments are not acknowledged.
 const MaxDestinations = 65536
 
-// MaxRoutes bounds the routes that are remembered, against a program that connects to everybody: all are
-// forgotten then.
+// MaxRoutes limits the cached routes, to stop a program that connects to many addresses. At the limit all are dropped.
 const MaxRoutes = 1024
 
-// HopAge is the time for which a next hop is neither requested nor confirmed again on behalf of other hosts behind it.
-// It stops an attacker who makes up sources behind one gateway. The kernel reports changes meanwhile.
+// HopAge is the time during which a next hop is not requested or confirmed again for other hosts behind it. It stops an
+// attacker who forges sources behind one gateway. The kernel still reports changes.
 const HopAge = 500 * time.Millisecond
 
-// RouteAge is how long a route is remembered, since the kernel tells nobody of the rules that choose it: as long as a
-// next hop is before it is confirmed.
+// RouteAge is how long a route is cached, since the kernel does not announce changes of routing rules: as long as a
+// next hop stays unconfirmed.
 const RouteAge = 500 * time.Millisecond

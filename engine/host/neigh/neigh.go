@@ -1,6 +1,5 @@
-// Package neigh asks the kernel how a destination is reached: which source address, which next hop,
-// which link-layer address. The kernel keeps doing ARP and neighbour discovery; this package follows
-// its tables, so that the engine never has one of its own.
+// Package neigh asks the kernel how to reach a destination: by which source address, next hop and MAC address. The
+// kernel does ARP and neighbour discovery; this package follows its tables, so that the engine never has its own.
 package neigh
 
 import (
@@ -22,15 +21,15 @@ import (
 	"xwarp/engine/host/netwatch"
 )
 
-// ErrUnreachable is wrapped by a Hop's error when the next hop answers neither ARP nor neighbour discovery.
+// ErrUnreachable is wrapped by a Hop's error if the next hop answers neither ARP nor neighbour discovery.
 var ErrUnreachable = errors.New("next hop does not answer")
 
-// Route says how a destination is reached through the interface of a Resolver.
+// Route is the route to a destination through the interface of a Resolver.
 type Route struct {
-	Source  netip.Addr // the kernel's choice for packets to the destination
-	NextHop netip.Addr // the destination itself when it is on the link
-	MTU     int        // of the route in bytes; 0 when the route sets none
-	Local   bool       // the destination is this host: packets to it go by lo
+	Source  netip.Addr // selected by the kernel
+	NextHop netip.Addr // the destination itself if it is on the link
+	MTU     int        // of the route in bytes; 0 if it sets none
+	Local   bool       // the destination is this host: packets to it use lo
 }
 
 // loopback is the interface index of lo in each network namespace.
@@ -40,7 +39,7 @@ const loopback = 1
 type Hop struct {
 	Dst netip.Addr
 	MAC [6]byte
-	Err error // non-nil when the kernel gave the next hop up; a later Hop may heal it
+	Err error // set if the kernel gave up on the next hop; a later Hop may clear it
 }
 
 // Resolver follows the neighbour table of one interface. Its methods may be called from any goroutine.
@@ -54,44 +53,43 @@ type Resolver struct {
 	wake   chan struct{}
 	ended  sync.WaitGroup
 
-	// held from reading the kernel's table to notify, so that answers come in the order in which they were true
+	// held from reading the kernel's table to notify, so that answers arrive in order
 	telling sync.Mutex
 
 	mu      sync.Mutex
 	dsts    map[netip.Addr]*destination
 	hops    map[netip.Addr]*nextHop
-	recent  list.List                 // of *destination, the one asked for last in front
-	pending list.List                 // of *destination, those to be resolved, the oldest in front
+	recent  list.List                 // of *destination, most recently requested first
+	pending list.List                 // of *destination to be resolved, oldest first
 	routes  map[netip.Addr]knownRoute // see Route
 }
 
-// knownRoute is a result of Lookup.
+// knownRoute is a cached result of Lookup.
 type knownRoute struct {
 	Route
 	until time.Time
 }
 
-// nextHop is one of the link's, with those that are reached through it.
+// nextHop is a next hop on the link, with the destinations behind it.
 type nextHop struct {
 	dsts  map[netip.Addr]bool
 	mac   [6]byte
-	known bool      // mac is the kernel's last answer
-	asked time.Time // when the kernel was last asked for it, and to confirm it
+	known bool      // mac is the kernel's latest answer
+	asked time.Time // when the kernel was last asked to resolve and confirm it
 }
 
-// destination is an address that somebody asked for.
+// destination is a requested address.
 type destination struct {
 	addr   netip.Addr
-	hop    netip.Addr // invalid until its route was looked up
+	hop    netip.Addr // invalid before its route is looked up
 	recent *list.Element
-	queued *list.Element // in pending; nil: nothing is to be done
+	queued *list.Element // in pending; nil: nothing to do
 }
 
-// New starts to follow the neighbour table of the interface with index link, in the network namespace of the
-// calling thread. notify is called for each answer and each later change, by one goroutine at a time. A log
-// may be nil.
+// New starts to follow the neighbour table of the interface with index link, in the network namespace of the calling
+// thread. notify is called for each answer and each later change, by one goroutine at a time. log may be nil.
 func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
-	runtime.LockOSThread() // all sockets are made on this thread
+	runtime.LockOSThread() // create all sockets on this thread
 	defer runtime.UnlockOSThread()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -120,7 +118,7 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 	return r, nil
 }
 
-// Close ends it; no notification comes after it returned.
+// Close stops following. No notification follows after it returns.
 func (r *Resolver) Close() {
 	close(r.done)
 	r.watch.Close()
@@ -135,18 +133,18 @@ func (r *Resolver) closeSockets() {
 	}
 }
 
-// Watch returns the watch on the table, for its state and counters.
+// Watch returns the watch of the table, for its state and counters.
 func (r *Resolver) Watch() *netwatch.Watch { return r.watch }
 
-// Len returns the destinations that are followed.
+// Len returns the number of followed destinations.
 func (r *Resolver) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.dsts)
 }
 
-// Lookup asks the kernel for the route to dst. It fails when dst is neither reached through the interface nor an
-// address of this host.
+// Lookup asks the kernel for the route to dst. It fails if dst is neither reached through the interface nor an address
+// of this host.
 func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 	if r.isLocal(dst) {
 		return Route{Source: dst, NextHop: dst, Local: true}, nil
@@ -171,8 +169,8 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 			r.link, dst)
 }
 
-// isLocal asks the kernel whether an address is this host's. Only a link-local one is looked up on the interface, for
-// which another interface's address is a neighbour on the link.
+// isLocal asks the kernel whether an address belongs to this host. Only link-local ones are looked up on the interface,
+// where another interface's address is a neighbour.
 func (r *Resolver) isLocal(dst netip.Addr) bool {
 	o := &netlink.RouteGetOptions{}
 	if dst.IsLinkLocalUnicast() {
@@ -181,8 +179,7 @@ func (r *Resolver) isLocal(dst netip.Addr) bool {
 	return anyLocal(r.handle.RouteGetWithOptions(dst.AsSlice(), o))
 }
 
-// IsLocal reports whether a socket of the calling thread's network namespace that connects to an address reaches this
-// host.
+// IsLocal reports whether a connection from the calling thread's network namespace to an address reaches this host.
 func IsLocal(dst netip.Addr) bool {
 	return dst.IsUnspecified() || anyLocal(netlink.RouteGet(dst.AsSlice()))
 }
@@ -193,7 +190,7 @@ func anyLocal(routes []netlink.Route, err error) bool {
 	})
 }
 
-// Route is Lookup, or its result of less than RouteAge ago, if nobody called ForgetRoutes since.
+// Route is Lookup, or its result of the last RouteAge, unless ForgetRoutes was called since.
 func (r *Resolver) Route(dst netip.Addr) (Route, error) {
 	r.mu.Lock()
 	k, now := r.routes[dst], time.Now()
@@ -213,17 +210,16 @@ func (r *Resolver) Route(dst netip.Addr) (Route, error) {
 	return rt, err
 }
 
-// ForgetRoutes is for when the host's addresses or routes are others.
+// ForgetRoutes must be called after changes of the host's addresses or routes.
 func (r *Resolver) ForgetRoutes() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.routes)
 }
 
-// Request asks for the link-layer address of dst's next hop; the answer goes to notify, and so do all changes
-// until Forget. Asking again makes the kernel confirm the address; a request that was not answered yet counts
-// for all until then. It never blocks. Of more than MaxDestinations, the one asked for the longest time ago
-// is forgotten.
+// Request requests the MAC address of dst's next hop. notify gets the answer and all changes until Forget. Another
+// Request makes the kernel confirm the address; until then an unanswered request counts for all. It never blocks.
+// Beyond MaxDestinations, the least recently requested one is forgotten.
 func (r *Resolver) Request(dst netip.Addr) {
 	r.mu.Lock()
 	d := r.dsts[dst]
@@ -267,7 +263,7 @@ func (r *Resolver) drop(d *destination) {
 	r.leave(d)
 }
 
-// leave takes d from those that use its hop. It is called with mu held.
+// leave removes d from the users of its hop. It is called with mu held.
 func (r *Resolver) leave(d *destination) {
 	if h := r.hops[d.hop]; h != nil {
 		delete(h.dsts, d.addr)
@@ -332,7 +328,7 @@ func (r *Resolver) resolve(d *destination) {
 	}
 }
 
-// tellRecent answers dst when the kernel was asked for its next hop, and to confirm it, less than HopAge ago.
+// tellRecent answers dst if the kernel was asked to resolve and confirm its next hop less than HopAge ago.
 func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 	r.mu.Lock()
 	h := r.hops[hop]
@@ -346,8 +342,8 @@ func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
 	return true
 }
 
-// note stores the kernel's entry of hop; n is nil if there is none. asked reports that the kernel was told to confirm
-// the entry, unless it is a permanent one, so that tellRecent may use the entry for HopAge.
+// note stores the kernel's entry of hop, or nil if there is none. asked reports that the kernel was told to confirm the
+// entry, unless it is permanent, so that tellRecent may use the entry for HopAge.
 func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -363,7 +359,7 @@ func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
 	}
 }
 
-// join makes hop that of d, unless d was forgotten meanwhile.
+// join sets the hop of d, unless d was forgotten in the meantime.
 func (r *Resolver) join(d *destination, hop netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change handles a message of the kernel.
+// change handles a message from the kernel.
 func (r *Resolver) change(kind uint16, body []byte) {
 	n := decode(body)
 	if n == nil || n.LinkIndex != r.link {
@@ -85,8 +85,8 @@ func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	}
 }
 
-// use makes the kernel resolve or confirm hop, as a packet of its own to it would. An entry that is fixed
-// would be so no more: since Linux 5.16 this makes it an ordinary one without an address.
+// use makes the kernel resolve or confirm hop, as one of its own packets would. It must not be used for fixed entries,
+// which since Linux 5.16 would become ordinary ones without an address.
 func (r *Resolver) use(hop netip.Addr) error {
 	err := r.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: r.link, Family: family(hop), IP: hop.AsSlice(), Flags: netlink.NTF_USE,

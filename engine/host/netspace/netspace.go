@@ -1,4 +1,4 @@
-// Package netspace runs functions in a network namespace, whichever thread the caller is on.
+// Package netspace runs functions in a network namespace, from any thread.
 package netspace
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Space runs functions on a thread that stays in the network namespace in which a device was opened: sockets
-// made later, such as those that reserve ports, must be made there.
+// Space runs functions on a thread that stays in the network namespace in which a device was opened, where later
+// sockets must be created, such as those that reserve ports.
 type Space struct {
 	home netns.NsHandle
 	name string // of home, see name
@@ -53,8 +53,8 @@ func Current() (*Space, error) {
 	return n, nil
 }
 
-// Enter puts the calling thread into a namespace. A daemon's threads are all where it was started, and a
-// hardened unit allows no setns.
+// Enter moves the calling thread to a namespace. All threads of a daemon are in the namespace in which it was started,
+// and a hardened unit does not allow setns.
 func Enter(h netns.NsHandle) error {
 	here, err := netns.Get()
 	if err != nil {
@@ -67,7 +67,7 @@ func Enter(h netns.NsHandle) error {
 	return netns.Set(h)
 }
 
-// Do runs f there and waits for it. A thread that is there already runs it itself, because a hand-over costs more than
+// Do runs f there and waits for it. A thread that is already there runs f itself, because a hand-over costs more than
 // f. It fails with net.ErrClosed after Close.
 func (n *Space) Do(f func() error) error {
 	if n.here() {
@@ -93,7 +93,7 @@ func (n *Space) here() bool {
 	return false
 }
 
-// name returns the kernel's name of the calling thread's namespace, in one system call; nothing without /proc.
+// name returns the kernel's name of the calling thread's namespace, in one system call, or "" without /proc.
 func name() string {
 	s, _ := os.Readlink("/proc/thread-self/ns/net")
 	return s

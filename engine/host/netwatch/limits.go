@@ -2,22 +2,22 @@ package netwatch
 
 import "time"
 
-// Limits, each with what it stops.
+// Limits, each with what it prevents.
 const (
-	// DefaultBuffer holds some 6,000 changes: a link with a thousand neighbours may flap a few times while
-	// its follower is busy. The kernel takes memory for changes that wait only.
+	// DefaultBuffer has room for some 6,000 changes: a link with a thousand neighbours may flap a few times while its
+	// follower is busy. The kernel allocates memory only for pending changes.
 	DefaultBuffer = 8 << 20
-	// maxMessage is the longest datagram of changes; the kernel's are of a page or two.
+	// maxMessage is the maximum length of a datagram of changes; the kernel's have a page or two.
 	maxMessage = 64 << 10
-	// maxDrain bounds the datagrams that are read before everything is read anew, because a flood of changes must not
-	// put that off for ever.
+	// maxDrain limits the datagrams read before everything is reread, so that a flood of changes cannot delay that
+	// forever.
 	maxDrain = 1 << 16
-	// listPause is the shortest time between two reads of everything: a flood of changes, as by spoofed ARP,
-	// must not cost a processor.
+	// listPause is the minimum interval of rereading everything, so that a flood of changes, such as spoofed ARP, does
+	// not occupy a CPU.
 	listPause = 100 * time.Millisecond
-	// firstPause and maxPause are between attempts to read everything or to open the socket again.
+	// firstPause and maxPause are the intervals of retries of rereading everything or reopening the socket.
 	firstPause = 20 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// sayAgain is the shortest time between two lines of log about lost changes.
+	// sayAgain is the minimum interval of log lines about lost changes.
 	sayAgain = time.Minute
 )

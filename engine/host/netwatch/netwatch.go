@@ -1,6 +1,6 @@
 // Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links, routes. The
-// kernel reports changes and does not wait for the listener. It drops messages that do not fit into the socket's
-// buffer. A follower has to read everything again after such a loss, and this package says when.
+// kernel reports changes without waiting for the listener, and drops messages that do not fit into the socket's buffer.
+// After such a loss everything must be reread; this package says when.
 package netwatch
 
 import (
@@ -22,30 +22,29 @@ import (
 
 // Options name the objects to follow.
 type Options struct {
-	Name     string // of what is followed, for errors and the log: "neighbours"
+	Name     string // of the objects, for errors and the log: "neighbours"
 	Protocol int    // of netlink, such as unix.NETLINK_XFRM [unix.NETLINK_ROUTE]
 	Groups   []int  // unix.RTNLGRP_NEIGH and the like
-	// Change takes one message, such as unix.RTM_NEWNEIGH, and may keep nothing of body.
+	// Change is called with a message, such as unix.RTM_NEWNEIGH, and must not keep body.
 	Change func(kind uint16, body []byte)
-	// List reads all that is followed, by a socket of its own: once before Follow returns, and when changes
-	// were lost. What it finds is newer than all changes before its call; changes during the call may come
-	// again after it.
+	// List reads all objects, on its own socket: once before Follow returns, and after lost changes. Its results are
+	// newer than all changes before its call; changes during the call may be reported again after it.
 	List   func() error
-	Log    *slog.Logger // nil is silent
-	Buffer int          // bytes of changes that the kernel keeps until they are read [DefaultBuffer]
+	Log    *slog.Logger // nil: no log
+	Buffer int          // size of the socket buffer in bytes [DefaultBuffer]
 }
 
 // Counters are the counters of a Watch.
 type Counters struct {
 	Changes  uint64 // messages
 	Overruns uint64 // times that the kernel dropped changes because the buffer was full
-	Lists    uint64 // times that everything was read
-	Failures uint64 // of these reads, and of attempts to open the socket again
-	Restarts uint64 // times that the socket was opened again
+	Lists    uint64 // times that everything was reread
+	Failures uint64 // failed reads, and failed attempts to reopen the socket
+	Restarts uint64 // times that the socket was reopened
 }
 
-// Watch follows until it is closed. Its methods may be called from any goroutine; Change and List are called
-// by one goroutine at a time.
+// Watch follows until it is closed. Its methods may be called from any goroutine. Change and List are called by one
+// goroutine at a time.
 type Watch struct {
 	opt  Options
 	home netns.NsHandle
@@ -54,7 +53,7 @@ type Watch struct {
 	buf  []byte
 
 	stale  bool      // changes were lost since the last List
-	listAt time.Time // not before then
+	listAt time.Time // earliest time of the next List
 	pause  time.Duration
 	logged time.Time // when an overrun was logged last
 
@@ -62,10 +61,10 @@ type Watch struct {
 	sock   *os.File
 	closed bool
 	n      Counters
-	stuck  *Stale // nil: all is known
+	stuck  *Stale // nil if up to date
 }
 
-// Follow begins to follow, in the network namespace of the calling thread.
+// Follow starts to follow, in the network namespace of the calling thread.
 func Follow(o Options) (*Watch, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -94,7 +93,7 @@ func Follow(o Options) (*Watch, error) {
 	return w, nil
 }
 
-// Close ends it; no call of Change or List begins after it returned.
+// Close stops following. No call of Change or List begins after it returns.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	again := w.closed
@@ -110,7 +109,7 @@ func (w *Watch) Close() {
 	w.home.Close()
 }
 
-// Stale is the error of a Watch that cannot read its objects, so that its knowledge may be old.
+// Stale is the error of a Watch that cannot read its objects, so that its state may be stale.
 type Stale struct {
 	Since time.Time
 	Err   error
@@ -122,7 +121,7 @@ func (s *Stale) Error() string {
 
 func (s *Stale) Unwrap() error { return s.Err }
 
-// Health returns nil while everything is known as the kernel has it, else a *Stale.
+// Health returns nil while the state is up to date, and a *Stale otherwise.
 func (w *Watch) Health() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +141,7 @@ func (w *Watch) Counters() Counters {
 	return w.n
 }
 
-// count changes the counters under the lock.
+// count changes the counters with the lock held.
 func (w *Watch) count(f func(n *Counters)) {
 	w.mu.Lock()
 	f(&w.n)
@@ -172,7 +171,7 @@ func (w *Watch) over() bool {
 	return w.closed
 }
 
-// waitForMessage takes what the socket has, and waits for it: until everything has to be read anew, if it has.
+// waitForMessage processes pending messages and waits for more, or until everything must be reread, if so.
 func (w *Watch) waitForMessage() error {
 	var until time.Time
 	if w.stale {
@@ -183,7 +182,7 @@ func (w *Watch) waitForMessage() error {
 	return err
 }
 
-// readMessage reads one datagram, if wait is set or there is one.
+// readMessage reads one datagram if wait is set or one is pending.
 func (w *Watch) readMessage(wait bool) (got bool, err error) {
 	raw, err := w.sock.SyscallConn()
 	if err != nil {
@@ -205,9 +204,9 @@ func (w *Watch) readMessage(wait bool) (got bool, err error) {
 	case failed != nil:
 		return false, failed
 	case flags&unix.MSG_TRUNC != 0:
-		return true, unix.ENOBUFS // a part of it is lost: the same cure
+		return true, unix.ENOBUFS // truncated: same remedy
 	}
-	// of the kernel, not of a program that sends to our port
+	// from the kernel, not from a program that sends to our port
 	if a, ok := from.(*unix.SockaddrNetlink); ok && a.Pid == 0 {
 		return true, w.parse(w.buf[:n])
 	}
@@ -217,7 +216,7 @@ func (w *Watch) readMessage(wait bool) (got bool, err error) {
 func (w *Watch) parse(b []byte) error {
 	list, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
-		return unix.ENOBUFS // it may have said anything: the same cure
+		return unix.ENOBUFS // unknown contents: same remedy
 	}
 	w.count(func(n *Counters) { n.Changes += uint64(len(list)) })
 	for i := range list {
@@ -239,7 +238,7 @@ func (w *Watch) overrun() {
 	w.stale = true
 }
 
-// relist reads everything anew. The messages in the socket are older than that, and are read first.
+// relist rereads everything. Pending messages are older and are read first.
 func (w *Watch) relist() {
 	w.sock.SetReadDeadline(time.Time{})
 	for range maxDrain {
@@ -271,7 +270,7 @@ func (w *Watch) list() error {
 	return nil
 }
 
-// fail notes the error that keeps the Watch from knowing everything.
+// fail records the error that keeps the Watch from being up to date.
 func (w *Watch) fail(err error) {
 	w.mu.Lock()
 	first := w.stuck == nil
@@ -286,7 +285,7 @@ func (w *Watch) fail(err error) {
 	}
 }
 
-// restart opens the socket again after err, until that is possible.
+// restart reopens the socket after err, until it succeeds.
 func (w *Watch) restart(err error) {
 	w.sock.Close()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
@@ -313,7 +312,7 @@ func (w *Watch) restart(err error) {
 	}
 }
 
-// reopen opens the socket in the namespace in which it was.
+// reopen opens the socket in its original namespace.
 func (w *Watch) reopen() (f *os.File, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -327,7 +326,7 @@ func (w *Watch) reopen() (f *os.File, err error) {
 	return f, err
 }
 
-// Socket makes a socket for requests of a netlink protocol, in the network namespace of the calling thread.
+// Socket creates a socket for requests of a netlink protocol, in the network namespace of the calling thread.
 func Socket(protocol int) (*nl.SocketHandle, error) {
 	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), protocol)
 	if err != nil {
@@ -336,7 +335,7 @@ func Socket(protocol int) (*nl.SocketHandle, error) {
 	return &nl.SocketHandle{Socket: s}, nil
 }
 
-// open makes a socket that learns of groups.
+// open creates a socket subscribed to groups.
 func open(protocol int, groups []int, buffer int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		protocol)

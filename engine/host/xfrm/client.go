@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/host/netwatch"
 )
 
-// client makes requests of the kernel. Its methods may be called from any goroutine.
+// client sends requests to the kernel. Its methods may be called from any goroutine.
 type client struct {
 	socket  *nl.SocketHandle
 	sockets *os.File // lists the netlink sockets of the namespace
@@ -26,7 +26,7 @@ type client struct {
 type Table struct {
 	SAs      []*SA
 	Policies []*Policy
-	Daemon   error // why no IKE daemon receives the kernel's requests; nil: one does
+	Daemon   error // why no IKE daemon receives the kernel's requests; nil if one does
 }
 
 // Read reads the table of the calling thread's network namespace. It needs CAP_NET_ADMIN.
@@ -43,7 +43,7 @@ func Read() (t Table, err error) {
 	return t, explained(err)
 }
 
-// explained adds to an error of the kernel what is missing.
+// explained adds what is missing to an error of the kernel.
 func explained(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -91,7 +91,7 @@ func (c *client) daemonListens() error {
 	return err
 }
 
-// eachSocket calls f for each XFRM socket of the namespace until f fails, perhaps more than once.
+// eachSocket calls f for each XFRM socket of the namespace until f fails, possibly more than once.
 func (c *client) eachSocket(f func(port, groups uint32) error) error {
 	// The columns are address, protocol, port and groups in hex.
 	lines := bufio.NewScanner(io.NewSectionReader(c.sockets, 0, 1<<30))
@@ -122,7 +122,7 @@ func (c *client) request(kind, flags int, parts ...nl.NetlinkRequestData) ([][]b
 	return req.Execute(unix.NETLINK_XFRM, 0)
 }
 
-// dumpTries is how often a table that changes meanwhile is read again.
+// dumpTries is how often to reread a table that changes in the meantime.
 const dumpTries = 8
 
 func (c *client) dump(kind int) (list [][]byte, err error) {
@@ -154,7 +154,7 @@ func (c *client) sas() (list []*SA, err error) {
 	return list, nil
 }
 
-// policies returns the policies that ask for ESP.
+// policies returns the policies that require ESP.
 func (c *client) policies() (list []*Policy, err error) {
 	messages, err := c.dump(nl.XFRM_MSG_GETPOLICY)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *client) policies() (list []*Policy, err error) {
 	return list, nil
 }
 
-// reread returns an SA as the kernel has it now. The error is unix.ESRCH when it is gone.
+// reread returns the current state of an SA in the kernel. The error is unix.ESRCH if it is gone.
 func (c *client) reread(sa *SA) (*SA, error) {
 	id := &nl.XfrmUsersaId{Daddr: sa.info.Id.Daddr, Spi: sa.info.Id.Spi, Family: sa.info.Family,
 		Proto: sa.info.Id.Proto}
@@ -191,7 +191,7 @@ func (c *client) reread(sa *SA) (*SA, error) {
 	return now, err
 }
 
-// withMark appends a mark, which is a part of what an SA or a policy is found by.
+// withMark appends a mark, which is part of the key of an SA or policy.
 func withMark(mark []byte, parts ...nl.NetlinkRequestData) []nl.NetlinkRequestData {
 	if mark != nil {
 		parts = append(parts, nl.NewRtAttr(nl.XFRMA_MARK, mark))
@@ -221,7 +221,7 @@ func (c *client) newAE(sa *SA, what *nl.RtAttr) error {
 	return err
 }
 
-// account tells the kernel how much was sent or received, for the IKE daemon to see.
+// account reports the traffic of an SA to the kernel, for the IKE daemon.
 func (c *client) account(sa *SA, packets, bytes uint64) error {
 	v := sa.info.Curlft
 	v.Packets, v.Bytes, v.UseTime = packets, bytes, uint64(time.Now().Unix())
@@ -235,7 +235,7 @@ func (c *client) account(sa *SA, packets, bytes uint64) error {
 	return c.newAE(sa, nl.NewRtAttr(nl.XFRMA_LTIME_VAL, b))
 }
 
-// expire has the kernel announce that a limit of an SA is reached. With hard it deletes the SA.
+// expire makes the kernel announce that an SA reached a limit. If hard is set, the kernel deletes the SA.
 func (c *client) expire(sa *SA, hard bool) error {
 	m := &nl.XfrmUserExpire{XfrmUsersaInfo: sa.info}
 	if hard {
@@ -265,7 +265,7 @@ func (a acquireMessage) Serialize() []byte {
 	return b[:a.Len()] // the kernel chooses the sequence number
 }
 
-// acquire has the kernel ask the IKE daemon for SAs, as if a packet had matched p.
+// acquire makes the kernel request SAs from the IKE daemon, as if a packet had matched p.
 func (c *client) acquire(p *Policy) error {
 	if err := c.daemonListens(); err != nil {
 		return err

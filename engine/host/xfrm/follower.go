@@ -18,35 +18,34 @@ import (
 	"xwarp/engine/host/netwatch"
 )
 
-// Options say which SAs and policies are taken over.
+// Options say which SAs and policies to use.
 type Options struct {
-	// IfID is the if_id of the policies and SAs, not 0. No interface needs to have it: then no packet of the kernel
-	// matches them.
+	// IfID is the if_id of the policies and SAs, not 0. There must be no XFRM interface with it: then no packet of the
+	// kernel matches them.
 	IfID uint32
-	// Mark is what packets of SAs that receive need. Zero means IfID. The kernel then leaves these packets alone, even
-	// while no engine runs.
+	// Mark is the mark that inbound SAs require. Zero means IfID. The kernel then ignores their packets, even while the
+	// engine is not running.
 	Mark uint32
-	// Notify takes each new State, by one goroutine at a time, the first before Follow returns.
+	// Notify is called with each new State, by one goroutine at a time, first before Follow returns.
 	Notify func(*State)
-	// Refused, when set, is told why an SA cannot be used. It may call the Follower.
+	// Refused, if set, is called with the reason why an SA is unusable. It may call the Follower.
 	Refused func(error)
-	Log     *slog.Logger // nil is silent
+	Log     *slog.Logger // nil: no log
 
 	buffer int // as in netwatch.Options
 }
 
-// State is the policies and SAs of an if_id at a moment. Nothing in it changes; an SA stays the same pointer for as
-// long as it lives.
+// State has the policies and SAs of an if_id at one moment. It is immutable; an SA keeps its pointer for its lifetime.
 type State struct {
 	Policies []*Policy // by priority
-	Outbound []*SA     // the kernel cannot send with them any more; the newest is last
+	Outbound []*SA     // the kernel can no longer send with them; newest last
 	Inbound  []*SA
 }
 
-// Counters count what a Follower did.
+// Counters are the counters of a Follower.
 type Counters struct {
 	Taken   uint64 // SAs to send with
-	Refused uint64 // SAs that cannot be used, or whose numbers someone else may have used
+	Refused uint64 // unusable SAs, or SAs whose sequence numbers may have been used elsewhere
 }
 
 // Follower follows the kernel until it is closed. Its methods may be called from any goroutine.
@@ -56,16 +55,16 @@ type Follower struct {
 	lock   int // see exclude; -1: none
 	watch  *netwatch.Watch
 
-	// Owned by the goroutine of watch.
-	entries  []*entry // in the order in which they became known
+	// owned by the goroutine of watch
+	entries  []*entry // in order of discovery
 	policies []*Policy
-	taken    [][sha256.Size]byte // see wasTaken; the newest is last
+	taken    [][sha256.Size]byte // see wasTaken; newest last
 
 	mu      sync.Mutex
 	n       Counters
-	refused error // the last one
+	refused error // latest one
 	closed  bool
-	pause   time.Duration // before the daemon is asked to replace the next SA that was refused
+	pause   time.Duration // before requesting a replacement for the next refused SA
 	timers  map[*time.Timer]bool
 }
 
@@ -78,13 +77,13 @@ type entry struct {
 type status uint8
 
 const (
-	unassigned status = iota // no policy asks for it yet
+	unassigned status = iota // no policy requires it yet
 	inbound
 	outbound
 	refused
 )
 
-// Follow begins to follow, in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
+// Follow starts to follow, in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
 func Follow(o Options) (*Follower, error) {
 	if o.IfID == 0 {
 		return nil, errors.New("IPsec: if_id is 0, which the host's own VPNs use: " +
@@ -96,7 +95,7 @@ func Follow(o Options) (*Follower, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	runtime.LockOSThread() // all sockets are made on this thread
+	runtime.LockOSThread() // create all sockets on this thread
 	defer runtime.UnlockOSThread()
 	f := &Follower{opt: o, lock: -1, timers: map[*time.Timer]bool{}}
 	var err error
@@ -117,11 +116,11 @@ func Follow(o Options) (*Follower, error) {
 	return f, nil
 }
 
-// exclude takes what only one process of a network namespace can have: two that poison the same SA at the same time
-// could both believe to be the first. The lock of an if_id is a netlink socket that listens to a set of multicast
-// groups without messages. The kernel lists the sockets of a network namespace, closes those of a process that ends,
-// and lets nobody listen without CAP_NET_ADMIN, which is needed to use SAs. Of two processes that come at the same time
-// each may find the other, and neither gets the lock.
+// exclude takes a lock that only one process per network namespace can hold: two processes that poison the same SA at
+// the same time could both believe to be the first. The lock of an if_id is a netlink socket that listens to a set of
+// multicast groups without messages. The kernel lists the sockets of a network namespace, closes those of exited
+// processes, and requires CAP_NET_ADMIN to listen, which is needed to use SAs. Two processes that start at the same
+// time may find each other; then neither gets the lock.
 func (c *client) exclude(ifID uint32) (socket int, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_XFRM)
 	if err != nil {
@@ -149,12 +148,12 @@ func (c *client) exclude(ifID uint32) (socket int, err error) {
 	return fd, nil
 }
 
-// lockGroups returns the multicast groups that stand for an if_id. XFRM has messages for the first 8 of 32 groups.
-// Several values of if_id may have the same groups: they exclude each other without need.
+// lockGroups returns the multicast groups that represent an if_id. XFRM uses the first 8 of 32 groups. Several values
+// of if_id may share the same groups and then exclude each other needlessly.
 func lockGroups(ifID uint32) uint32 { return (ifID*0x9e3779b1)>>8<<8 | 1<<31 }
 
-// Close ends it. SAs that were taken stay in the kernel, unusable, until their IKE daemon deletes them; no other
-// process takes them.
+// Close stops following. SAs in use stay in the kernel, unusable, until their IKE daemon deletes them; no other process
+// can use them.
 func (f *Follower) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -175,7 +174,7 @@ func (f *Follower) release() {
 	}
 }
 
-// Watch returns what follows the kernel, for health and counters.
+// Watch returns the watch of the kernel, for health and counters.
 func (f *Follower) Watch() *netwatch.Watch { return f.watch }
 
 // Counters returns the counters, and why the last SA was refused.
@@ -185,7 +184,7 @@ func (f *Follower) Counters() (n Counters, refused error) {
 	return f.n, f.refused
 }
 
-// Acquire asks the IKE daemon for SAs for an outgoing policy. They come by Notify, or do not.
+// Acquire requests SAs for an outgoing policy from the IKE daemon. If they come, Notify reports them.
 func (f *Follower) Acquire(p *Policy) error {
 	if err := f.client.acquire(p); err != nil {
 		return fmt.Errorf("IPsec: asking for an SA for %v: %w", p, err)
@@ -193,8 +192,8 @@ func (f *Follower) Acquire(p *Policy) error {
 	return nil
 }
 
-// Expire tells the IKE daemon that a limit of sa is reached: a soft one, and it installs a successor; or a hard one,
-// and the kernel deletes the SA too.
+// Expire tells the IKE daemon that sa reached a limit. After a soft one it installs a successor; after a hard one the
+// kernel also deletes the SA.
 func (f *Follower) Expire(sa *SA, hard bool) error {
 	if err := f.client.expire(sa, hard); err != nil {
 		return fmt.Errorf("IPsec: expiry of %v: %w", sa, err)
@@ -202,7 +201,7 @@ func (f *Follower) Expire(sa *SA, hard bool) error {
 	return nil
 }
 
-// Account sets the packets and bytes that the kernel says sa has carried. IKE daemons find idle SAs by them.
+// Account sets the packets and bytes that the kernel reports for sa, by which IKE daemons detect idle SAs.
 func (f *Follower) Account(sa *SA, packets, bytes uint64) error {
 	if err := f.client.account(sa, packets, bytes); err != nil {
 		return fmt.Errorf("IPsec: counters of %v: %w", sa, err)
@@ -210,7 +209,7 @@ func (f *Follower) Account(sa *SA, packets, bytes uint64) error {
 	return nil
 }
 
-// list reads everything anew. What it knew and finds again with the same key stays what it is.
+// list rereads everything. Known SAs found with the same key are kept.
 func (f *Follower) list() error {
 	sas, err := f.client.sas()
 	if err != nil {
@@ -237,8 +236,8 @@ func (f *Follower) list() error {
 	return nil
 }
 
-// oldestFirst sorts a dump of the kernel, which lists the newest SAs first, in the order in which they were added.
-// Times are whole seconds.
+// oldestFirst sorts a dump of the kernel, which lists the newest SAs first, by time of creation, which has a resolution
+// of one second.
 func oldestFirst(sas []*SA) {
 	slices.Reverse(sas)
 	slices.SortStableFunc(sas, func(a, b *SA) int {
@@ -253,12 +252,12 @@ func (f *Follower) setPolicies(all []*Policy) {
 	})
 }
 
-// same reports whether two descriptions are of one SA. A key that was installed anew is another SA.
+// same reports whether two descriptions are of the same SA. A newly installed key means another SA.
 func (sa *SA) same(o *SA) bool {
 	return sa.id() == o.id() && bytes.Equal(sa.Keymat, o.Keymat)
 }
 
-// add notes an SA with the if_id. One with the same index and another key takes its place.
+// add records an SA with the if_id. It replaces one with the same index and another key.
 func (f *Follower) add(sa *SA) {
 	if sa.IfID != f.opt.IfID {
 		return
@@ -274,7 +273,7 @@ func (f *Follower) remove(id saKey) {
 	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool { return e.sa.id() == id })
 }
 
-// change takes one message of the kernel.
+// change processes a message of the kernel.
 func (f *Follower) change(kind uint16, body []byte) {
 	var err error
 	switch kind {
@@ -318,7 +317,7 @@ func (f *Follower) change(kind uint16, body []byte) {
 	f.notify()
 }
 
-// assign finds out what SAs are for. Daemons install SAs before or after their policies.
+// assign determines the use of each SA. Daemons install SAs before or after their policies.
 func (f *Follower) assign() {
 	for _, e := range f.entries {
 		if e.status != unassigned {
@@ -332,10 +331,10 @@ func (f *Follower) assign() {
 		if f.policies[i].Out {
 			e.status, err = outbound, f.take(e.sa)
 		} else if e.status, err = inbound, e.sa.Receivable(f.opt.Mark); err == nil {
-			err = f.take(e.sa) // another process saw packets that may come again (RFC 4303, 3.4.3)
+			err = f.take(e.sa) // another process saw packets that may be replayed (RFC 4303, 3.4.3)
 		}
 		switch {
-		case errors.Is(err, unix.ESRCH): // its deletion is on its way
+		case errors.Is(err, unix.ESRCH): // it is being deleted
 			e.status = refused
 		case err != nil:
 			e.status = refused
@@ -346,9 +345,10 @@ func (f *Follower) assign() {
 	}
 }
 
-// take makes an SA one that only this process uses. The kernel's send counter is set to its end: from then on the
-// kernel refuses to send, and whoever finds the SA later sees that it was taken. No sequence number of the SA was used
-// before, and none is used again after this process ended. An SA to receive with has a send counter too, for this mark.
+// take makes sure that only this process uses an SA. It sets the kernel's send counter to its end: from then on the
+// kernel refuses to send, and other processes see that the SA was taken. So no sequence number of the SA was used
+// before, and none is used again after this process ends. Inbound SAs also have a send counter, which serves as this
+// mark.
 func (f *Follower) take(sa *SA) error {
 	if sa.unusable != nil {
 		return sa.unusable
@@ -383,8 +383,8 @@ func (f *Follower) take(sa *SA) error {
 // maxTaken is the number of SAs that wasTaken remembers.
 const maxTaken = 4096
 
-// wasTaken remembers sa, and reports whether an SA with its index and key was taken before. An IKE daemon deletes an SA
-// and installs its key again when an address changes; numbers and the anti-replay window would begin anew.
+// wasTaken records sa, and reports whether an SA with its index and key was taken before. When an address changes, an
+// IKE daemon deletes an SA and reinstalls its key; sequence numbers and the anti-replay window would restart.
 func (f *Follower) wasTaken(sa *SA) bool {
 	h := sha256.New()
 	h.Write(sa.Keymat)
@@ -398,7 +398,7 @@ func (f *Follower) wasTaken(sa *SA) bool {
 	return false
 }
 
-// errUsed says that an SA is well, but cannot be taken. Its successor can.
+// errUsed says that an SA is valid but cannot be taken. Its successor can.
 var errUsed = errors.New("its sequence numbers may have been used")
 
 // unused returns an error if sequence numbers of sa may have been used.
@@ -417,7 +417,7 @@ func errSentMeanwhile(packets uint64) error {
 		"configure another if_id", errUsed, packets)
 }
 
-// refuse notes that an SA to send or receive with is of no use, and asks the daemon for another one.
+// refuse records that an inbound or outbound SA is unusable, and requests another one from the daemon.
 func (f *Follower) refuse(sa *SA, why error) {
 	f.opt.Log.Error("IPsec: unusable SA", "sa", sa.String(), "error", why)
 	refused := fmt.Errorf("%v: %w", sa, why)
@@ -427,7 +427,7 @@ func (f *Follower) refuse(sa *SA, why error) {
 	f.count(func() {
 		f.n.Refused++
 		f.refused = refused
-		if f.closed || !errors.Is(why, errUsed) { // its successor would be no better
+		if f.closed || !errors.Is(why, errUsed) { // its successor would not be better
 			return
 		}
 		pause := f.pause
@@ -449,8 +449,8 @@ func (f *Follower) refuse(sa *SA, why error) {
 	})
 }
 
-// replacePause and maxReplacePause are between requests to replace SAs of which none can be used: a daemon whose SAs
-// are all used by the kernel must not be kept busy.
+// replacePause and maxReplacePause are the intervals of requests to replace unusable SAs, so that a daemon whose SAs
+// are all used by the kernel is not kept busy.
 const (
 	replacePause    = time.Second
 	maxReplacePause = time.Minute
@@ -462,7 +462,7 @@ func (f *Follower) count(change func()) {
 	change()
 }
 
-// notify hands the present state on.
+// notify passes on the current state.
 func (f *Follower) notify() {
 	s := &State{Policies: slices.Clone(f.policies)}
 	for _, e := range f.entries {
@@ -476,11 +476,11 @@ func (f *Follower) notify() {
 	f.opt.Notify(s)
 }
 
-// Source is where SAs come from. A Follower is one.
+// Source provides SAs. A Follower implements it.
 type Source interface {
-	// Acquire asks for SAs for an outgoing policy. They come by Options.Notify, or do not.
+	// Acquire requests SAs for an outgoing policy. If they come, Options.Notify reports them.
 	Acquire(p *Policy) error
-	// Expire says that a limit of sa is reached.
+	// Expire reports that sa reached a limit.
 	Expire(sa *SA, hard bool) error
 	// Account sets the packets and bytes that sa has carried.
 	Account(sa *SA, packets, bytes uint64) error
@@ -489,8 +489,8 @@ type Source interface {
 	Close()
 }
 
-// Static returns a function like Follow whose State never changes, for tests and demonstrations. A process that uses
-// the same keys again repeats sequence numbers, which breaks the encryption.
+// Static returns a function like Follow with a constant State, for tests and demonstrations. Reusing its keys in
+// another process repeats sequence numbers, which breaks the encryption.
 func Static(s *State) func(Options) (Source, error) {
 	return func(o Options) (Source, error) {
 		o.Notify(s)

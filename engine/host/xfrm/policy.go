@@ -16,9 +16,9 @@ const (
 	modeTunnel    = 1
 )
 
-// Policy is an entry of the security policy database that asks for ESP. It does not change.
+// Policy is an entry of the security policy database that requires ESP. It is immutable.
 type Policy struct {
-	Out           bool // else for packets that arrive
+	Out           bool // otherwise for incoming packets
 	Local, Remote netip.Prefix
 	LocalPort     Ports
 	RemotePort    Ports
@@ -26,7 +26,7 @@ type Policy struct {
 	Priority      uint32
 	IfID          uint32
 
-	// Of the template, which says what SA is wanted. Addresses may be unspecified: any. So may ReqID.
+	// Of the template, which describes the required SA. Unspecified addresses and ReqID match any.
 	Mode     esp.Mode
 	Src, Dst netip.Addr
 	ReqID    uint32
@@ -36,10 +36,10 @@ type Policy struct {
 	mark     []byte
 }
 
-// Ports are the ports that equal Port in the bits of Mask. The zero value is all.
+// Ports are the ports that equal Port in the bits of Mask. The zero value matches all.
 type Ports struct{ Port, Mask uint16 }
 
-// Has reports whether port is one of p.
+// Has reports whether port matches p.
 func (p Ports) Has(port uint16) bool { return (port^p.Port)&p.Mask == 0 }
 
 func (p Ports) String() string {
@@ -71,8 +71,8 @@ func (p *Policy) Matches(local, remote netip.AddrPort) bool {
 		p.LocalPort.Has(local.Port()) && p.RemotePort.Has(remote.Port())
 }
 
-// Uses reports whether sa is one that p's template asks for. A trap policy of strongSwan names no addresses, and both
-// directions have one ReqID: then the addresses of sa are those of p's packets.
+// Uses reports whether p's template requires sa. A trap policy of strongSwan has no addresses and the same ReqID in
+// both directions: then the addresses of sa must be those of p's packets.
 func (p *Policy) Uses(sa *SA) bool {
 	from, to := p.Local, p.Remote
 	if !p.Out {
@@ -85,8 +85,8 @@ func (p *Policy) Uses(sa *SA) bool {
 		fits(p.Src, from, sa.Src) && fits(p.Dst, to, sa.Dst)
 }
 
-// parsePolicy reads a message with a policy. It returns nil for one that does not ask for exactly one ESP, or that is
-// for packets which are forwarded.
+// parsePolicy reads a message with a policy. It returns nil for a policy that does not require exactly one ESP, or that
+// is for forwarded packets.
 func parsePolicy(b []byte) (*Policy, error) {
 	if len(b) < nl.SizeofXfrmUserpolicyInfo {
 		return nil, fmt.Errorf("policy of %d bytes: %w", len(b), errMessage)

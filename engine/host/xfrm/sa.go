@@ -1,6 +1,6 @@
 // Package xfrm is a client of the kernel's IPsec configuration (NETLINK_XFRM). It takes over security associations that
-// an IKE daemon installs there, so that the engine can send and receive with them instead of the kernel, and asks the
-// daemon through the kernel for new ones. Any daemon that configures Linux by netlink works.
+// an IKE daemon installs there, so that the engine instead of the kernel sends and receives with them, and requests new
+// ones from the daemon through the kernel. It works with any daemon that configures Linux by netlink.
 package xfrm
 
 import (
@@ -16,18 +16,18 @@ import (
 	"xwarp/engine/esp"
 )
 
-// SA is an ESP security association as the kernel has it. It does not change.
+// SA is an ESP security association as reported by the kernel. It is immutable.
 type SA struct {
 	esp.SA
 	Src, Dst netip.Addr
 	ReqID    uint32 // ties it to policies
 	IfID     uint32 // of its XFRM interface; 0: none
-	Mark     uint32 // that packets need to match it; 0: none
+	Mark     uint32 // required mark of packets; 0: none
 	Window   int    // anti-replay window, in packets
-	Packets  uint64 // that the kernel sent or received with it
+	Packets  uint64 // sent or received with it by the kernel
 	Sent     uint64 // the kernel's own send counter
 
-	unusable error // why the engine cannot use it; nil: it can
+	unusable error // why the engine cannot use it, or nil
 	info     nl.XfrmUsersaInfo
 	replay   []byte // XFRMA_REPLAY_ESN_VAL or nil, as the kernel gave it
 	mark     []byte // XFRMA_MARK or nil
@@ -38,10 +38,10 @@ func (sa *SA) String() string {
 	return fmt.Sprintf("ESP SPI 0x%08x %s > %s", sa.SPI, sa.Src, sa.Dst)
 }
 
-// Usable returns why the engine cannot use sa, whichever its direction.
+// Usable returns an error if the engine cannot use sa, in either direction.
 func (sa *SA) Usable() error { return sa.unusable }
 
-// Receivable returns why the engine cannot receive with sa, of which packets must need mark.
+// Receivable returns an error if the engine cannot receive with sa, whose packets must have mark.
 func (sa *SA) Receivable(mark uint32) error {
 	if sa.unusable == nil && sa.Mark != mark {
 		return fmt.Errorf("its mark is %#x, want %#x, so that the kernel ignores "+
@@ -51,7 +51,7 @@ func (sa *SA) Receivable(mark uint32) error {
 	return sa.unusable
 }
 
-// saKey has the fields by which the kernel finds an SA, beside its mark.
+// saKey has the fields by which the kernel finds an SA, besides its mark.
 type saKey struct {
 	dst netip.Addr
 	spi uint32
@@ -59,7 +59,7 @@ type saKey struct {
 
 func (sa *SA) id() saKey { return saKey{sa.Dst, sa.SPI} }
 
-// aead is the only algorithm that package esp has, by the kernel's name.
+// aead is the kernel's name of the only algorithm of package esp.
 const aead = "rfc4106(gcm(aes))"
 
 // Flags of an SA that nl does not name.
@@ -126,7 +126,7 @@ const (
 	replayWindow = 20
 )
 
-// parseAlgorithm reads the mode and the key, and returns why package esp cannot use them.
+// parseAlgorithm reads the mode and the key, and returns an error if package esp cannot use them.
 func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 	switch sa.info.Mode {
 	case modeTransport:
@@ -174,7 +174,7 @@ func (sa *SA) parseAlgorithm(attrs map[uint16][]byte) error {
 	return nil
 }
 
-// maxSent is the send counter with which the kernel cannot send any more.
+// maxSent returns the send counter at which the kernel can no longer send.
 func (sa *SA) maxSent() uint64 {
 	if sa.ESN {
 		return 1<<64 - 1
@@ -198,7 +198,7 @@ func (sa *SA) poison() *nl.RtAttr {
 
 var native = binary.NativeEndian
 
-// number reads an attribute of 32 bits; 0 for one that is absent.
+// number reads an attribute of 32 bits, or 0 if it is absent.
 func number(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -206,7 +206,7 @@ func number(b []byte) uint32 {
 	return native.Uint32(b)
 }
 
-// address reads an address, whose length the family decides.
+// address reads an address, whose length depends on the family.
 func address(a nl.XfrmAddress, family uint16) netip.Addr {
 	if family == unix.AF_INET {
 		return netip.AddrFrom4([4]byte(a[:4]))
