@@ -38,16 +38,16 @@ func (b binding) flags() uint16 {
 type device struct {
 	mtu       int
 	driver    Driver
-	driverErr error // why driver is unknown; nil when it is known
+	driverErr error // why driver is unknown, or nil
 }
 
-// vlanHeader is the longest Ethernet header that the steering lets through: with two VLAN tags.
+// vlanHeader is the length of the longest Ethernet header that the steering program passes: with two VLAN tags.
 const vlanHeader = ethHeader + 2*4
 
-// negotiate binds with the best mode that c allows and the device has, by calls of open. ModeAuto takes no
-// zero-copy that is known to be faulty. Zero-copy is asked for without XDP_USE_SG where every frame fits one
-// chunk: a driver whose zero-copy takes one buffer for each frame refuses the flag. Every attempt has a
-// socket of its own, because a UMEM keeps the flag of a bind that failed.
+// negotiate binds with the best mode that c allows and the device supports, by calls of open. ModeAuto does not use a
+// zero-copy mode known to be faulty. Zero-copy is requested without XDP_USE_SG if every frame fits one chunk, because a
+// driver whose zero-copy supports one buffer per frame refuses the flag. Every attempt uses its own socket, because a
+// UMEM keeps the flag of a failed bind.
 func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Socket, error) {
 	copied := binding{segments: true, small: d.fitsSmallChunks(c)}
 	if c.Mode == ModeCopy {
@@ -78,14 +78,14 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 	return s, err
 }
 
-// fitsSmallChunks reports whether small chunks hold every frame. Those in use take half as much of the processor's
-// cache then. Only copy mode has them: drivers cut the chunks of zero-copy by rules of their own, and some use only
-// whole KiB of a chunk, behind the headroom.
+// fitsSmallChunks reports whether small chunks hold every frame. They occupy half as much CPU cache. Only copy mode
+// uses them: drivers divide zero-copy chunks by their own rules, and some use only whole KiB of a chunk, after the
+// headroom.
 func (d *device) fitsSmallChunks(c *Config) bool {
 	return c.TxSlot == 1 && d.mtu+vlanHeader <= 1<<smallShift-RxHeadroom
 }
 
-// missingFeature returns the feature that the driver lacks for b, nil when b should work or the driver is unknown.
+// missingFeature returns the feature that the driver lacks for b, or nil if b should work or the driver is unknown.
 func (d *device) missingFeature(b binding) error {
 	switch {
 	case d.driverErr != nil:

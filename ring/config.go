@@ -11,7 +11,7 @@ type Mode uint8
 
 // Modes of a socket.
 const (
-	ModeAuto     Mode = iota // zero-copy if the driver supports it without a known fault, else copy
+	ModeAuto     Mode = iota // zero-copy if the driver supports it without a known fault, otherwise copy
 	ModeCopy                 // the kernel copies; every driver supports it
 	ModeZeroCopy             // the device reads and writes the UMEM; an error if the driver does not support it
 )
@@ -50,17 +50,17 @@ type Config struct {
 	RxFrames uint32 // chunks for reception, 0: DefaultRxFrames
 	TxSlots  uint32 // transmit slots, 0: DefaultTxSlots
 	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; see SlotFor, and Info.TxRoom for its bytes
-	MaxFrags uint32 // chunks of one received packet, longer ones are dropped whole; 0: MaxFrags, or RxFrames if fewer
+	MaxFrags uint32 // maximum chunks of a received packet; longer ones are dropped; 0: MaxFrags, or RxFrames if fewer
 
-	// Ring sizes are powers of two; 0: the smallest that can hold all frames that may be in the ring.
+	// Ring sizes are powers of two; 0: the smallest size for all frames that may be in the ring.
 	FillSize, RxSize, TxSize, CompSize uint32
 
 	Mode       Mode
-	HugePages  bool   // 2 MiB pages for the UMEM; ordinary pages when there are none, see Info
+	HugePages  bool   // use 2 MiB pages for the UMEM, or ordinary pages if there are none; see Info
 	KickBudget uint32 // packets per transmit system call, 0: DefaultKickBudget
 	Kicks      uint32 // transmit system calls per Flush, 0: DefaultKicks
-	// NewSocket, when set, gives an AF_XDP socket that is bound to nothing, such as one that was made while the process
-	// had the right to: see [NewSocket].
+	// NewSocket, if set, returns an unbound AF_XDP socket, such as one created while the process was privileged: see
+	// [NewSocket].
 	NewSocket   func() (fd int, err error)
 	BindTimeout time.Duration // how long to wait for a queue that is still busy, 0: DefaultBindTimeout
 }
@@ -71,7 +71,7 @@ func SlotFor(n int) uint32 { return max(1, uint32((n+ChunkSize-1)/ChunkSize)) }
 // Frames returns the number of chunks of the UMEM.
 func (c *Config) Frames() uint32 { return c.RxFrames + c.TxSlots*c.TxSlot }
 
-// withDefaults returns c without zero fields, or the first mistake in it.
+// withDefaults returns c with zero fields replaced by defaults, or the first error in it.
 func (c Config) withDefaults() (Config, error) {
 	if err := c.complete(); err != nil {
 		return c, fmt.Errorf("ring: config: %w", err)

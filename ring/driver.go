@@ -14,26 +14,27 @@ import (
 
 // Driver describes the XDP features of a device's driver.
 type Driver struct {
-	Name       string // as ethtool -i shows it; empty when it has none
-	Native     bool   // it runs XDP programs
-	Transmits  bool   // it accepts XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
-	ZeroCopy   bool   // it has a zero-copy mode for AF_XDP
-	RxSegments bool   // it passes frames of several buffers to programs
-	// Segments is the number of buffers that a frame may have in zero-copy mode. With 1 the driver refuses sockets with
-	// XDP_USE_SG. It is 0 without zero-copy mode, and on kernels before 6.6, which do not report it.
+	Name       string // as shown by ethtool -i; empty if it has none
+	Native     bool   // runs XDP programs
+	Transmits  bool   // accepts XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
+	ZeroCopy   bool   // has a zero-copy mode for AF_XDP
+	RxSegments bool   // passes frames of several buffers to programs
+	// Segments is the maximum number of buffers of a frame in zero-copy mode. With 1 the driver refuses sockets with
+	// XDP_USE_SG. It is 0 without zero-copy mode, and before Linux 6.6, which does not report it.
 	Segments int
 }
 
-// zeroCopyFaults are drivers whose zero-copy mode can corrupt bytes, with the cause.
+// zeroCopyFaults are drivers whose zero-copy mode can corrupt data, with the cause.
 var zeroCopyFaults = map[string]string{
-	// igb_alloc_rx_buffers_zc clears the length of the descriptor behind those that it fills, which is where
-	// igb_clean_rx_irq_zc stops, but not when free chunks run out at the ring's end: then it takes the descriptors of
-	// the lap before for new ones.
+	// igb_alloc_rx_buffers_zc clears the length of the descriptor after those that it fills, at which
+	// igb_clean_rx_irq_zc stops; but not if free chunks run out at the end of the ring: then old descriptors are taken
+	// for new ones.
 	"igb": "igb delivers chunks again that are free or being read, once free chunks ran " +
 		"out, and frames overwrite each other",
 }
 
-// ZeroCopyFault returns why ModeAuto copies although the driver has a zero-copy mode, or nil without a known fault.
+// ZeroCopyFault returns why ModeAuto copies although the driver has a zero-copy mode, or nil if there is no known
+// fault.
 func (d Driver) ZeroCopyFault() error {
 	if why := zeroCopyFaults[d.Name]; d.ZeroCopy && why != "" {
 		return fmt.Errorf("the driver's zero-copy is not safe: %s", why)
@@ -41,7 +42,7 @@ func (d Driver) ZeroCopyFault() error {
 	return nil
 }
 
-// ErrNotReported is wrapped by the errors of QueryDriver when the kernel is too old for the query (before 6.3).
+// ErrNotReported is wrapped by the errors of QueryDriver if the kernel is older than 6.3.
 var ErrNotReported = errors.New("this kernel does not report the XDP features of drivers")
 
 // The part of linux/netdev.h that QueryDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
@@ -63,7 +64,7 @@ const (
 	netdevQueueRx      = 0
 )
 
-// QueryDriver asks the netdev family of generic netlink about a device of the calling thread's network namespace.
+// QueryDriver queries the netdev family of generic netlink for a device in the calling thread's network namespace.
 func QueryDriver(ifindex int) (Driver, error) {
 	attrs, err := queryNetdev(netdevDevGet, attr{netdevIfindex, uint32(ifindex)})
 	if err != nil {
@@ -75,7 +76,7 @@ func QueryDriver(ifindex int) (Driver, error) {
 	return d, nil
 }
 
-// driverName returns the driver name as ethtool -i shows it, "" when it is unknown.
+// driverName returns the driver name as shown by ethtool -i, or "" if it is unknown.
 func driverName(ifindex int) string {
 	nic, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -98,12 +99,12 @@ func DriverInfo(name string) (*unix.EthtoolDrvinfo, error) {
 	return unix.IoctlGetEthtoolDrvinfo(fd, name)
 }
 
-// ReceiveQueues counts the receive queues that a device of the calling thread's network namespace, which is
-// up, has now, up to most (Linux 6.8; before, the error wraps ErrNotReported).
+// ReceiveQueues returns the current number of receive queues, up to most, of a device in the calling thread's network
+// namespace. The device must be up. Before Linux 6.8 the error wraps ErrNotReported.
 func ReceiveQueues(ifindex, most int) (n int, err error) {
 	for ; n < most; n++ {
 		_, err := queryQueue(ifindex, uint32(n))
-		if errors.Is(err, unix.EINVAL) && n > 0 { // there is no such queue
+		if errors.Is(err, unix.EINVAL) && n > 0 { // no such queue
 			break
 		}
 		if err != nil {
@@ -146,7 +147,7 @@ func queryNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, erro
 	return queryGeneric(req)
 }
 
-// netdevNumber is the family's as long as the kernel runs, 0 before it was asked.
+// netdevNumber is the number of the family, which is constant while the kernel runs, or 0 before the query.
 var netdevNumber atomic.Uint32
 
 // netdevFamily returns the number of the family.
@@ -199,8 +200,8 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 	return d
 }
 
-// genlHeader is struct genlmsghdr: command, version, and 16 bits that must be zero. nl.Genlmsg, which
-// netlink.GenlFamilyGet uses, sends what happens to lie behind it instead of those, and another thread writes there.
+// genlHeader is struct genlmsghdr: command, version, and 16 zero bits. nl.Genlmsg, which netlink.GenlFamilyGet uses,
+// sends adjacent memory instead of zeros, which another thread may write.
 type genlHeader [2]byte
 
 // Len and Serialize implement nl.NetlinkRequestData.

@@ -11,25 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FakeConfig says how a FakeKernel behaves. The zero value completes a frame when it is taken, is kicked like
-// copy mode, and starts its rings at index 0.
+// FakeConfig configures a FakeKernel. The zero value completes a frame when it is taken, is kicked as in copy mode, and
+// starts its rings at index 0.
 type FakeConfig struct {
-	Start  uint32 // first index of all rings; near 2^32 to see them wrap
+	Start  uint32 // first index of all rings; near 2^32 to test wrapping
 	Budget int    // packets per kick; 0: 32, as Linux
-	Manual bool   // frames that were taken are completed by Complete only
-	Poller bool   // Take looks at the transmit ring itself and kicks are not needed, as with a busy zero-copy driver
+	Manual bool   // Complete completes taken frames
+	Poller bool   // Take polls the transmit ring itself and needs no kicks, as a busy zero-copy driver
 
-	LateTx bool    // Linux before 6.17: taken descriptors stay in the transmit ring until all that were seen are taken
+	LateTx bool    // as Linux before 6.17: taken descriptors stay in the transmit ring until all visible ones are taken
 	MTU    int     // of the device; 0: 1500
-	Driver *Driver // what the driver says of itself; nil: the kernel does not tell
-	// Refuse is called at each bind when it is set, and an errno other than 0 makes the bind fail. Without it a
-	// bind with zero-copy fails with EOPNOTSUPP, as on veth.
+	Driver *Driver // reported driver; nil: the kernel does not report it
+	// Refuse, if set, is called at each bind. An errno other than 0 makes the bind fail. If nil, a bind with zero-copy
+	// fails with EOPNOTSUPP, as on veth.
 	Refuse func(zeroCopy, segments bool) unix.Errno
 }
 
-// FakeKernel is the kernel's end of one Socket in ordinary memory. It is deterministic: it acts only when
-// called. Its methods may be called from one other goroutine than the Socket's. A FakeKernel whose Socket was
-// closed can be opened again.
+// FakeKernel is the kernel's end of one Socket, in ordinary memory. It is deterministic: it acts only when called. Its
+// methods may be called from one goroutine other than the Socket's. It can be reopened after its Socket was closed.
 type FakeKernel struct {
 	cfg FakeConfig
 
@@ -47,7 +46,7 @@ type FakeKernel struct {
 	done  []uint64       // taken, waiting for Complete
 	state State
 	stats FakeStats
-	err   error // the first thing that Linux would not have forgiven
+	err   error // first error that Linux would not tolerate
 }
 
 // FakeStats counts what a FakeKernel did.
@@ -77,8 +76,8 @@ func NewFakeKernel(cfg FakeConfig) *FakeKernel {
 	return &FakeKernel{cfg: cfg}
 }
 
-// OpenFake makes a socket on k. Device and queue of cfg are only reported. A k that has an open socket
-// already gives EBUSY, as a queue does.
+// OpenFake creates a socket on k. Device and queue of cfg are only reported. If k has an open socket it fails with
+// EBUSY, as a queue does.
 func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
@@ -95,7 +94,7 @@ func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	return s, nil
 }
 
-// openSocket makes a socket that is bound in one way.
+// openSocket creates a socket bound in one way.
 func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 	if e := k.cfg.Refuse(b.zeroCopy, b.segments); e != 0 {
 		return nil, e
@@ -122,7 +121,7 @@ func onlyCopy(zeroCopy, _ bool) unix.Errno {
 	return 0
 }
 
-// reset gives k fresh rings, and reuses its UMEM when it is large enough.
+// reset gives k new rings, and reuses its UMEM if it is large enough.
 func (k *FakeKernel) reset(c *Config, shift uint8) {
 	size := int(c.Frames()) << shift
 	umem := k.mem.umem
@@ -157,7 +156,7 @@ func fakeRing[T any](size, start uint32) shared[T] {
 		desc: make([]T, size)}
 }
 
-// SetState sets what kicks meet from now on. StateBusy drops one frame per kick, but completes it; the other states but
+// SetState sets the state for later kicks. StateBusy drops one frame per kick but completes it; other states except
 // StateOK leave all frames in the ring. StateDown and StateGone drop injected frames.
 func (k *FakeKernel) SetState(s State) {
 	k.mu.Lock()
@@ -172,8 +171,8 @@ func (k *FakeKernel) FakeStats() FakeStats {
 	return k.stats
 }
 
-// Check returns the first violation of the kernel's rules that was seen: a chunk filled while it is transmitted, an
-// address outside the UMEM or not on a chunk's border, a frame without end.
+// Check returns the first violation of the kernel's rules: a chunk filled during its transmission, an address outside
+// the UMEM or not aligned to a chunk, a frame without end.
 func (k *FakeKernel) Check() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -208,8 +207,8 @@ func (k *FakeKernel) kickRx()          {}
 func (k *FakeKernel) poll() bool       { return false }
 func (k *FakeKernel) enableInterrupt() {}
 
-// wait does not sleep for packets, because nothing happens while the only thread does. With an extra
-// descriptor it sleeps for that, a millisecond at most.
+// wait does not sleep for packets, because no other thread acts. With an extra descriptor it sleeps for that, at most a
+// millisecond.
 func (k *FakeKernel) wait(timeout time.Duration, extra int) Ready {
 	if extra < 0 {
 		runtime.Gosched()

@@ -2,18 +2,18 @@ package ring
 
 import "golang.org/x/sys/unix"
 
-// Inject lets the device receive one frame: its bytes are copied to chunks of the fill ring. False: dropped
-// and counted, because the chunks did not suffice, the receive ring is full, or the link is down.
+// Inject makes the device receive a frame: it copies the bytes to chunks of the fill ring. It returns false if the
+// frame was dropped and counted, because of too few chunks, a full receive ring, or a link that is down.
 func (k *FakeKernel) Inject(frame []byte) bool {
 	return k.inject(frame, k.chunkData(), false)
 }
 
-// InjectSplit is Inject with at most n bytes per chunk, to get packets of more pieces than their length asks for.
+// InjectSplit is Inject with at most n bytes per chunk, for packets with more pieces than their length requires.
 func (k *FakeKernel) InjectSplit(frame []byte, n int) bool {
 	return k.inject(frame, min(max(n, 1), k.chunkData()), false)
 }
 
-// chunkData returns how many bytes of a received frame one chunk holds.
+// chunkData returns the maximum number of bytes of a received frame per chunk.
 func (k *FakeKernel) chunkData() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,7 +65,7 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 	return true
 }
 
-// accept reads up to budget packets from the transmit ring: those are sent, not yet completed.
+// accept reads up to budget packets from the transmit ring as sent but not completed.
 func (k *FakeKernel) accept(budget int) unix.Errno {
 	for ; budget > 0; budget-- {
 		if k.tx.head == k.tx.tail {
@@ -85,8 +85,8 @@ func (k *FakeKernel) accept(budget int) unix.Errno {
 	return 0
 }
 
-// acceptOne moves the descriptors of one packet to k.sent; a packet with a bad descriptor is dropped and
-// never completed, as Linux does.
+// acceptOne moves the descriptors of one packet to k.sent. A packet with an invalid descriptor is dropped and never
+// completed, as in Linux.
 func (k *FakeKernel) acceptOne() {
 	first, bad := len(k.sent), false
 	for {
@@ -119,7 +119,7 @@ func (k *FakeKernel) acceptOne() {
 	k.stats.Accepted++
 }
 
-// dropOne reads one packet from the transmit ring and completes it unsent.
+// dropOne reads one packet from the transmit ring and completes it without sending it.
 func (k *FakeKernel) dropOne() {
 	if k.tx.avail(1) == 0 {
 		return
@@ -137,8 +137,8 @@ func (k *FakeKernel) dropOne() {
 	}
 }
 
-// Take appends the next transmitted frame to dst; false: there is none. The frame is completed now, or by Complete with
-// FakeConfig.Manual.
+// Take appends the next transmitted frame to dst. It returns false if there is none. The frame is completed now, or by
+// Complete with FakeConfig.Manual.
 func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -165,8 +165,8 @@ func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// CompleteFrames reports up to n of the taken descriptors as complete, oldest first (a frame has one per chunk),
-// and returns how many; n < 0: all.
+// CompleteFrames completes up to n taken descriptors (n < 0: all), oldest first (a frame has one per chunk), and
+// returns their number.
 func (k *FakeKernel) CompleteFrames(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -187,7 +187,7 @@ func (k *FakeKernel) complete(n int) int {
 	return n
 }
 
-// Sent returns the number of descriptors that were accepted for transmission and not taken.
+// Sent returns the number of descriptors accepted for transmission and not yet taken.
 func (k *FakeKernel) Sent() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

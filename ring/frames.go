@@ -11,10 +11,10 @@ type Owner uint8
 
 // Owners of chunks.
 const (
-	OwnerFree       Owner = iota // no party: in the free list
+	OwnerFree       Owner = iota // none: in the free list
 	OwnerFill                    // the kernel, to receive into
 	OwnerRx                      // the reader, from Recv until Release
-	OwnerTx                      // the writer, from AllocTx until Flush has handed the slot over
+	OwnerTx                      // the writer, from AllocTx until Flush passes the slot on
 	OwnerCompletion              // the kernel, until the transmission is reported complete
 	numOwners
 )
@@ -49,19 +49,19 @@ func (c Census) String() string {
 	return string(b)
 }
 
-// frames is the account of all chunks of a UMEM. Receive chunks are counted from 0, transmit slots too.
+// frames tracks the owners of all chunks of a UMEM. Receive chunks and transmit slots are numbered from 0.
 type frames struct {
 	rx     []Owner
 	tx     []Owner
-	open   []uint8 // per slot: queued, or the number of descriptors that the kernel has not completed
+	open   []uint8 // per slot: queued, or the number of descriptors not completed by the kernel
 	rxFree []uint32
 	txFree []uint32
 	slot   uint32 // chunks per slot
 	shift  uint8  // log2 of the bytes of a chunk
 	count  Census
 
-	misuse uint64 // refused operations on chunks that their caller does not own
-	first  string // the first of them
+	misuse uint64 // refused operations on chunks of another owner
+	first  string // first such operation
 }
 
 // queued marks in frames.open a slot that was sent and not yet flushed.
@@ -73,7 +73,7 @@ func newFrames(c *Config, shift uint8) frames {
 		tx: make([]Owner, c.TxSlots), txFree: make([]uint32, 0, c.TxSlots),
 		open: make([]uint8, c.TxSlots), slot: c.TxSlot, shift: shift,
 	}
-	// The lists are stacks; low addresses leave first.
+	// the lists are stacks; low addresses are used first
 	for i := c.RxFrames; i > 0; i-- {
 		f.rxFree = append(f.rxFree, i-1)
 	}
@@ -84,7 +84,7 @@ func newFrames(c *Config, shift uint8) frames {
 	return f
 }
 
-// chunkAt returns the chunk that an offset in the UMEM is in, counted from the UMEM's beginning.
+// chunkAt returns the number of the chunk at an offset in the UMEM.
 func (f *frames) chunkAt(offset uint64) uint64 { return offset >> (f.shift & 63) }
 
 // fits reports whether n bytes from an offset on lie within one chunk.
@@ -149,7 +149,7 @@ func (f *frames) reportMisuse(what string, i uint32, owners []Owner, from, to Ow
 	f.first = fmt.Sprintf("%s %d was to go from %v to %v but is %s", what, i, from, to, is)
 }
 
-// countOwner returns how often o is in owners. bytes.Count is vectorised; a loop takes ten times as long.
+// countOwner returns how often o occurs in owners. bytes.Count is vectorised; a loop takes ten times as long.
 func countOwner(owners []Owner, o Owner) uint32 {
 	b := unsafe.Slice((*byte)(unsafe.SliceData(owners)), len(owners))
 	return uint32(bytes.Count(b, []byte{byte(o)}))

@@ -14,34 +14,37 @@ const (
 	ethHeader   = 14                     // bytes; a shorter frame is no Ethernet frame
 )
 
-// Limits, each with what it stops.
+// Limits, each with what it prevents.
 const (
-	// MaxFrags is the most chunks that one received packet may span: the kernel's MAX_SKB_FRAGS + 1, 69,120 bytes. A
-	// longer chain is dropped whole, so that a broken driver cannot gather all frames in one packet.
+	// MaxFrags is the maximum number of chunks of a received packet: the kernel's MAX_SKB_FRAGS + 1, 69,120 bytes.
+	// Longer chains are dropped, so that a broken driver cannot collect all frames in one packet.
 	MaxFrags = 18
-	// MaxTxSlot is the most chunks of a transmit slot: the kernel refuses frames of 17 descriptors and more.
+	// MaxTxSlot is the maximum number of chunks of a transmit slot: the kernel refuses frames of 17 or more
+	// descriptors.
 	MaxTxSlot = 16
-	// MaxFrames is the most chunks of one socket (2 GiB): UMEM is pinned memory, and offsets into it fit 32 bits.
+	// MaxFrames is the maximum number of chunks of a socket (2 GiB): UMEM is pinned memory, and offsets in it have 32
+	// bits.
 	MaxFrames = 1 << 19
-	// MaxRingSize is the most entries of one ring (16 MiB of descriptors).
+	// MaxRingSize is the maximum number of entries of a ring (16 MiB of descriptors).
 	MaxRingSize = 1 << 20
-	// MaxKickBudget is the most packets of one transmit system call. The call keeps its processor from the Go
-	// scheduler, so a stop-the-world waits for it: at 2 us a packet, half a millisecond.
+	// MaxKickBudget is the maximum number of packets per transmit system call. The call hides its CPU from the Go
+	// scheduler, so a stop-the-world waits for it: half a millisecond, at 2 us per packet.
 	MaxKickBudget = 256
-	// MaxKicks is the most transmit system calls of one Flush, so that Flush ends although the peer never does.
+	// MaxKicks is the maximum number of transmit system calls per Flush, so that Flush ends even if the peer never
+	// does.
 	MaxKicks = 64
-	// MaxQueues is the most queues of a device for which a program should make sockets by itself: an adapter
-	// may have hundreds, and each takes a thread and 20 MiB of UMEM.
+	// MaxQueues is the maximum number of queues for which a program should create sockets by default: an adapter may
+	// have hundreds, and each needs a thread and 20 MiB of UMEM.
 	MaxQueues = 64
 )
 
-// Defaults for fields of Config that are zero.
+// Defaults of zero fields of Config.
 const (
 	DefaultRxFrames   = 4096
 	DefaultTxSlots    = 1024
 	DefaultKickBudget = 128
 	DefaultKicks      = 8
-	// a closed socket frees its queue some 20 ms later, and after seconds on processors that are all busy
+	// a closed socket frees its queue some 20 ms later, or after seconds if all CPUs are busy
 	DefaultBindTimeout = 5 * time.Second
 	bindRetry          = 2 * time.Millisecond
 )

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kickTx has the kernel look at the transmit ring. The raw system call keeps the processor: measured, the scheduler's
-// hand-over of a call of more than 20 us costs 18 to 31 % of the frames.
+// kickTx makes the kernel process the transmit ring. The raw system call keeps the P: measured, the scheduler's
+// hand-over for a call of more than 20 us costs 18 to 31 % of the frames.
 func (k *linux) kickTx() unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(k.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno

@@ -22,9 +22,9 @@ type linux struct {
 	deferrals uint32
 }
 
-// Open makes a socket for cfg.Queue of device cfg.Ifindex in the network namespace of the calling thread. It
-// needs CAP_NET_RAW and Linux 6.6. The socket receives nothing until its Fd is in the XSKMAP of an XDP
-// program of the device, and frames of more than one chunk only from a program that knows fragments.
+// Open creates a socket for cfg.Queue of device cfg.Ifindex in the network namespace of the calling thread. It needs
+// CAP_NET_RAW and Linux 6.6. The socket receives nothing until its Fd is in the XSKMAP of an XDP program of the device,
+// and frames of several chunks only from a program that supports fragments.
 func Open(cfg Config) (*Socket, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
@@ -44,7 +44,7 @@ func Open(cfg Config) (*Socket, error) {
 	return s, nil
 }
 
-// openLinux makes a socket that is bound in one way.
+// openLinux creates a socket bound in one way.
 func openLinux(c Config, b binding) (*Socket, error) {
 	fd, err := c.NewSocket()
 	if err != nil {
@@ -77,8 +77,7 @@ func (k *linux) prepare(c Config, b binding) (*Socket, error) {
 	return newSocket(c, k, a), nil
 }
 
-// NewSocket makes an AF_XDP socket that is bound to nothing. It needs CAP_NET_RAW, which all that follows does
-// not need.
+// NewSocket creates an unbound AF_XDP socket. It needs CAP_NET_RAW, which later steps do not.
 func NewSocket() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -123,7 +122,7 @@ func (k *linux) setUp(c *Config, b binding) (a area, err error) {
 	return a, errors.Join(errs[:]...)
 }
 
-// mapUMEM maps populated anonymous memory, in huge pages if wanted and there are enough.
+// mapUMEM maps populated anonymous memory, in huge pages if requested and available.
 func (k *linux) mapUMEM(c *Config, shift uint8) (umem []byte, huge bool, err error) {
 	const hugePage = 2 << 20
 	size := int(c.Frames()) << shift
@@ -145,8 +144,8 @@ func (k *linux) mapUMEM(c *Config, shift uint8) (umem []byte, huge bool, err err
 	return m, false, nil
 }
 
-// register hands the UMEM to the kernel. When the locked-memory limit is in the way it is raised once, as far
-// as allowed.
+// register registers the UMEM with the kernel. If the locked-memory limit is too low, it is raised once, as far as
+// allowed.
 func (k *linux) register(umem []byte, chunk uint32) error {
 	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
 		Size: chunk}
@@ -166,8 +165,8 @@ func (k *linux) register(umem []byte, chunk uint32) error {
 	return nil
 }
 
-// RaiseMemlock lifts the limit on locked memory, to the hard limit when it may not be lifted altogether. A process that
-// opens sockets after it gave its privileges up calls it before.
+// RaiseMemlock raises the limit of locked memory, to the hard limit if it may not be removed. A process that opens
+// sockets after dropping its privileges must call it before.
 func RaiseMemlock() error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {

@@ -3,8 +3,8 @@ package ring
 // frag is one piece of a packet: bytes [off, off+n) of the packet's memory.
 type frag struct{ off, n uint32 }
 
-// Packet is one received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A
-// Packet may be copied; then only one of the copies may be released.
+// Packet is a received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A Packet may be
+// copied; then only one of the copies may be released.
 type Packet struct {
 	mem   []byte // the UMEM
 	size  uint32 // bytes in all pieces
@@ -18,7 +18,7 @@ func (p *Packet) Len() int { return int(p.size) }
 // NumFrags returns the number of pieces; 0 after Release.
 func (p *Packet) NumFrags() int { return int(p.n) }
 
-// Frag returns piece i, or nil when there is none. It aliases the UMEM; its capacity ends with it.
+// Frag returns piece i, or nil. It aliases the UMEM; its capacity is limited to the piece.
 func (p *Packet) Frag(i int) []byte {
 	if uint(i) >= uint(p.n) || i >= MaxFrags {
 		return nil
@@ -43,16 +43,15 @@ func (p *Packet) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-// TxBuf is a transmit slot that its writer owns until Send or CancelTx.
+// TxBuf is a transmit slot owned by its writer until Send or CancelTx.
 type TxBuf struct {
-	// Data is the slot: frame bytes from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
+	// Data is the contiguous memory of the slot; the frame starts at Data[0]. It aliases the UMEM and has old contents.
 	Data []byte
 	slot uint32
 }
 
-// NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back: it knows the
-// slot by its number.
+// NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back, by the slot number.
 func NewTxBuf(data []byte, slot uint32) TxBuf { return TxBuf{Data: data, slot: slot} }
 
-// Slot returns the number that the maker of b gave.
+// Slot returns the number of the slot.
 func (b TxBuf) Slot() uint32 { return b.slot }

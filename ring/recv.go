@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recv fills batch with received packets and returns how many. The reader owns them until Release. A packet whose last
-// piece has not arrived waits for the next call; one of more than MaxFrags pieces is dropped whole.
+// Recv fills batch with received packets and returns their number. The reader owns them until Release. A packet whose
+// last piece has not arrived waits for the next call; one of more than MaxFrags pieces is dropped.
 func (s *Socket) Recv(batch []Packet) int {
 	avail := s.rx.avail(uint32(len(batch)))
 	if avail == 0 && s.k != nil && s.k.poll() {
@@ -68,7 +68,7 @@ func (f *frames) filledFrame(d *unix.XDPDesc) (i uint64, ok bool) {
 	return i, i < uint64(len(f.rx)) && f.fits(d.Addr, d.Len) && f.rx[i] == OwnerFill
 }
 
-// addFragment takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
+// addFragment adds one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
 func (s *Socket) addFragment(d *unix.XDPDesc) bool {
 	last := d.Options&unix.XDP_PKT_CONTD == 0
 	ok := s.claimFrame(d)
@@ -114,7 +114,7 @@ func (s *Socket) Release(p *Packet) {
 		for _, g := range p.frags[:p.n] {
 			i := uint32(f.chunkAt(uint64(g.off)))
 			if i >= uint32(len(f.rx)) || f.rx[i] != OwnerRx {
-				f.freeRx(i) // which says what is wrong
+				f.freeRx(i) // which records the error
 				continue
 			}
 			f.rx[i] = OwnerFree
@@ -126,7 +126,7 @@ func (s *Socket) Release(p *Packet) {
 	p.n, p.size = 0, 0
 }
 
-// Refill offers free receive chunks to the kernel, as many as it shall have (see offer), and returns how many.
+// Refill offers free receive chunks to the kernel, as many as offer decides, and returns their number.
 func (s *Socket) Refill() int {
 	if len(s.frames.rxFree) == 0 || s.k == nil {
 		return 0
@@ -157,7 +157,7 @@ func (s *Socket) refill(limit uint32) int {
 			f.rx[i] = OwnerFill
 			moved++
 		} else {
-			f.moveRx(i, OwnerFree, OwnerFill) // which says what is wrong
+			f.moveRx(i, OwnerFree, OwnerFill) // which records the error
 		}
 		s.fill.put(uint64(i) << (f.shift & 63))
 	}
@@ -173,9 +173,9 @@ func (s *Socket) refill(limit uint32) int {
 	return int(n)
 }
 
-// Wait sleeps until a packet has arrived, the descriptor extraFD (an eventfd; -1: none) is readable, or
-// timeout is over; a negative timeout is endless. It returns at once when packets are there already.
-// Completed transmissions do not wake it. A signal may end it early, with 0.
+// Wait sleeps until a packet has arrived, the descriptor extraFD (an eventfd; -1: none) is readable, or timeout has
+// passed; a negative timeout means forever. It returns at once if packets are available. Completed transmissions do not
+// wake it. A signal may end it early, with 0.
 func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	if s.k == nil {
 		return ReadyError

@@ -2,7 +2,7 @@ package ring
 
 import "sync/atomic"
 
-// shared is one ring as it lies in memory that we share with the kernel.
+// shared is a ring in memory shared with the kernel.
 type shared[T any] struct {
 	prod, cons, flags *uint32
 	desc              []T // a power of two
@@ -12,14 +12,14 @@ type shared[T any] struct {
 type producer[T any] struct {
 	shared[T]
 	head uint32 // index of the next entry to write
-	tail uint32 // the consumer's index when it was last looked at
+	tail uint32 // the consumer's index when last read
 }
 
-// consumer is the reading end of a ring. Read entries stay ours until release.
+// consumer is the reading end of a ring. It owns read entries until release.
 type consumer[T any] struct {
 	shared[T]
 	head uint32 // index of the next entry to read
-	tail uint32 // the producer's index when it was last looked at
+	tail uint32 // the producer's index when last read
 }
 
 func newProducer[T any](s shared[T]) producer[T] {
@@ -30,7 +30,8 @@ func newConsumer[T any](s shared[T]) consumer[T] {
 	return consumer[T]{shared: s, head: atomic.LoadUint32(s.cons), tail: atomic.LoadUint32(s.prod)}
 }
 
-// room returns how many entries can be written; it looks at the consumer's index only when less than want are known.
+// room returns the number of entries that can be written. It reads the consumer's index only if less than want are
+// known.
 func (r *producer[T]) room(want uint32) uint32 {
 	free := uint32(len(r.desc)) - (r.head - r.tail)
 	if free < want {
@@ -40,26 +41,26 @@ func (r *producer[T]) room(want uint32) uint32 {
 	return free
 }
 
-// put writes the next entry; there must be room.
+// put writes the next entry. There must be room.
 func (r *producer[T]) put(v T) {
 	r.desc[r.head&uint32(len(r.desc)-1)] = v
 	r.head++
 }
 
-// publish shows all written entries to the consumer.
+// publish makes all written entries visible to the consumer.
 func (r *producer[T]) publish() { atomic.StoreUint32(r.prod, r.head) }
 
-// used returns how many entries the consumer has not read, unpublished ones included.
+// used returns the number of entries that the consumer has not read, including unpublished ones.
 func (r *producer[T]) used() uint32 {
 	r.tail = atomic.LoadUint32(r.cons)
 	return r.head - r.tail
 }
 
-// needWakeup reports whether the kernel wants a system call to look at the ring.
+// needWakeup reports whether the kernel needs a system call to process the ring.
 func (r *producer[T]) needWakeup() bool { return atomic.LoadUint32(r.flags)&needWakeup != 0 }
 
-// avail returns how many entries can be read; it looks at the producer's index only when less than want are
-// known. It is never more than the ring's size, whatever the memory says.
+// avail returns the number of entries that can be read. It reads the producer's index only if less than want are known.
+// The result never exceeds the ring's size, whatever the memory contains.
 func (r *consumer[T]) avail(want uint32) uint32 {
 	n := r.tail - r.head
 	if n < want {
@@ -69,12 +70,12 @@ func (r *consumer[T]) avail(want uint32) uint32 {
 	return min(n, uint32(len(r.desc)))
 }
 
-// next reads an entry; there must be one. The pointer is valid until release.
+// next reads an entry. There must be one. The pointer is valid until release.
 func (r *consumer[T]) next() *T {
 	d := &r.desc[r.head&uint32(len(r.desc)-1)]
 	r.head++
 	return d
 }
 
-// release gives the read entries back to the producer.
+// release returns the read entries to the producer.
 func (r *consumer[T]) release() { atomic.StoreUint32(r.cons, r.head) }

@@ -4,8 +4,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. Without a free one it
-// reaps first; false: all slots wait for the device.
+// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. Without a free one it reaps
+// first. It returns false if all slots wait for the device.
 func (s *Socket) AllocTx() (TxBuf, bool) {
 	f := &s.frames
 	if s.k == nil {
@@ -20,7 +20,7 @@ func (s *Socket) AllocTx() (TxBuf, bool) {
 	i := f.txFree[len(f.txFree)-1]
 	f.txFree = f.txFree[:len(f.txFree)-1]
 	if i >= uint32(len(f.tx)) || f.tx[i] != OwnerFree {
-		f.moveTx(i, OwnerFree, OwnerTx) // which says what is wrong
+		f.moveTx(i, OwnerFree, OwnerTx) // which records the error
 	} else {
 		f.tx[i] = OwnerTx
 		f.count[OwnerFree] -= f.slot
@@ -30,14 +30,14 @@ func (s *Socket) AllocTx() (TxBuf, bool) {
 	return TxBuf{Data: s.umem[from:to:to], slot: i}, true
 }
 
-// span returns the offsets in the UMEM where slot i begins and ends.
+// span returns the start and end of slot i in the UMEM.
 func (s *Socket) span(i uint32) (from, to uint64) {
 	size := uint64(s.info.TxRoom)
 	from = s.txBase + uint64(i)*size
 	return from, from + size
 }
 
-// owns reports whether slot is the writer's, and counts a misuse otherwise.
+// owns reports whether the writer owns slot, and counts a misuse otherwise.
 func (s *Socket) owns(slot uint32) bool {
 	f := &s.frames
 	if slot >= uint32(len(f.tx)) || f.tx[slot] != OwnerTx || f.open[slot] != 0 {
@@ -47,8 +47,8 @@ func (s *Socket) owns(slot uint32) bool {
 	return true
 }
 
-// Send queues the first n bytes of b as one frame; Flush transmits. The slot is no longer the writer's. A frame of
-// impossible length is dropped and counted.
+// Send queues the first n bytes of b as a frame for Flush. The writer no longer owns the slot. A frame of invalid
+// length is dropped and counted.
 func (s *Socket) Send(b TxBuf, n int) {
 	if s.k == nil || !s.owns(b.slot) {
 		return
@@ -63,7 +63,7 @@ func (s *Socket) Send(b TxBuf, n int) {
 	s.qtail++
 }
 
-// CancelTx gives back a slot that is not to be sent.
+// CancelTx returns an unused slot.
 func (s *Socket) CancelTx(b TxBuf) {
 	if s.k == nil || !s.owns(b.slot) {
 		return
@@ -73,9 +73,9 @@ func (s *Socket) CancelTx(b TxBuf) {
 	}
 }
 
-// Flush hands the queued frames to the kernel and has it transmit, with at most Config.Kicks system calls. They do not
-// tell the Go scheduler, which would otherwise take the processor away from a thread that spends its life in them. What
-// the kernel did not take stays in the ring; Flush again after a while.
+// Flush passes the queued frames to the kernel and makes it transmit, with at most Config.Kicks system calls. They
+// bypass the Go scheduler, which would otherwise take the P away from a thread that spends its time in them. Frames
+// that the kernel did not accept stay in the ring; call Flush again later.
 func (s *Socket) Flush() State {
 	if s.k == nil {
 		return StateClosed
@@ -109,7 +109,7 @@ func (s *Socket) Flush() State {
 	return st
 }
 
-// onKick counts the outcome of one kick and returns the state after it; a drop by the device is not forgotten.
+// onKick counts the result of a kick and returns the state after it. A drop by the device is not forgotten.
 func (s *Socket) onKick(errno unix.Errno, before State) State {
 	s.stats.Kicks++
 	st := stateOf(errno)
@@ -153,7 +153,7 @@ func (s *Socket) submit() {
 			f.tx[p.slot] = OwnerCompletion
 			moved++
 		} else {
-			f.moveTx(p.slot, OwnerTx, OwnerCompletion) // which says what is wrong
+			f.moveTx(p.slot, OwnerTx, OwnerCompletion) // which records the error
 		}
 		f.open[p.slot] = uint8(need)
 		s.stats.TxPackets++
@@ -175,7 +175,7 @@ func (s *Socket) describe(p *pending) {
 	s.tx.put(unix.XDPDesc{Addr: at, Len: n})
 }
 
-// Reap takes back the slots whose transmission is complete and returns how many.
+// Reap frees the slots whose transmission is complete and returns their number.
 func (s *Socket) Reap() int {
 	if s.frames.count[OwnerCompletion] == 0 {
 		return 0

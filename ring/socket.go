@@ -11,17 +11,17 @@ const needWakeup = unix.XDP_RING_NEED_WAKEUP
 
 // kernel is the other end of the rings: Linux or a FakeKernel.
 type kernel interface {
-	kickTx() unix.Errno                       // look at the transmit ring
-	kickRx()                                  // look at the fill ring
+	kickTx() unix.Errno                       // process the transmit ring
+	kickRx()                                  // process the fill ring
 	wait(timeout time.Duration, fd int) Ready // sleep until a packet arrives or fd is readable
 	statistics() (unix.XDPStatistics, error)  // XDP_STATISTICS
-	poll() bool                               // receive what waits in the queue, if it is polled
+	poll() bool                               // receive pending frames of the queue, if it is polled
 	enableInterrupt()                         // if the queue is polled
 	close() error                             // release everything
 	descriptor() int                          // file descriptor or -1
 }
 
-// area is the memory that Socket and kernel share.
+// area is the memory shared by Socket and kernel.
 type area struct {
 	umem     []byte
 	fill     shared[uint64]
@@ -30,8 +30,8 @@ type area struct {
 	hugePage bool
 	segments bool   // frames may span several chunks
 	shift    uint8  // log2 of the bytes of a chunk
-	budget   uint32 // packets per kick that the kernel accepted
-	lateTx   bool   // copy mode may take descriptors and show that in the transmit ring later
+	budget   uint32 // packets per kick accepted by the kernel
+	lateTx   bool   // copy mode may take descriptors and update the transmit ring later
 }
 
 // Socket is one AF_XDP socket, bound to one queue of one device, with its own UMEM. It is not safe for concurrent use.
@@ -51,7 +51,7 @@ type Socket struct {
 	offer offer
 
 	lateTx bool      // see area
-	queue  []pending // sent and not yet in the transmit ring: a FIFO of TxSlots entries
+	queue  []pending // sent but not yet in the transmit ring: a FIFO of TxSlots entries
 	qhead  uint32
 	qtail  uint32
 	txBase uint64 // offset of the first slot
@@ -63,21 +63,21 @@ type Socket struct {
 // pending is a slot that waits for room in the transmit ring.
 type pending struct{ slot, n uint32 }
 
-// Info says what a socket has got.
+// Info describes an open socket.
 type Info struct {
 	Ifindex    int
 	Queue      uint32
-	ZeroCopy   bool   // by XDP_OPTIONS
-	NoZeroCopy error  // why ModeAuto came to copy mode; nil with zero-copy, and when copy mode was asked for
-	Fault      error  // of the driver's zero-copy that is used because it was asked for; nil: none is known
+	ZeroCopy   bool   // as reported by XDP_OPTIONS
+	NoZeroCopy error  // why ModeAuto uses copy mode; nil with zero-copy, or if copy mode was requested
+	Fault      error  // known fault of the driver's requested zero-copy mode, or nil
 	Segments   uint32 // chunks that a received frame may span
 	HugePages  bool   // the UMEM lies in 2 MiB pages
 	Fake       bool   // on a FakeKernel
-	Blocks     bool   // the Port takes blocks; no Socket does
+	Blocks     bool   // the Port accepts blocks; a Socket never does
 	RxFrames   uint32 // chunks for reception
 	TxSlots    uint32
-	TxRoom     int    // bytes of the largest frame that a slot holds
-	RxRoom     int    // bytes of the largest frame that can be received
+	TxRoom     int    // maximum frame length of a slot in bytes
+	RxRoom     int    // maximum length of a received frame in bytes
 	KickBudget uint32 // packets per transmit system call, as accepted by the kernel
 }
 
@@ -85,13 +85,13 @@ type Info struct {
 type Stats struct {
 	RxPackets, RxBytes uint64
 	RxOversize         uint64 // packets of more than MaxFrags chunks, dropped whole
-	RxBadDesc          uint64 // receive descriptors that make no sense, or of chunks not in the fill ring; dropped
-	RxOffered          uint64 // chunks that the kernel shall have while frames flow: a state, not a count
+	RxBadDesc          uint64 // invalid receive descriptors, or of chunks not in the fill ring; dropped
+	RxOffered          uint64 // target number of the kernel's chunks while frames flow: a state, not a count
 	RxGrown            uint64 // times that RxOffered rose
 	TxPackets, TxBytes uint64 // handed to the kernel
 	TxCompleted        uint64 // reported complete
-	TxExhausted        uint64 // AllocTx without a free slot
-	TxInvalid          uint64 // Send of an impossible length; the frame was dropped
+	TxExhausted        uint64 // AllocTx calls without a free slot
+	TxInvalid          uint64 // Send calls with an invalid length; the frame was dropped
 	Kicks              uint64 // transmit system calls
 	Again              uint64 // transmit system calls that ended with EAGAIN
 	Busy               uint64 // with EBUSY: a frame was dropped by the device
@@ -99,13 +99,13 @@ type Stats struct {
 	Down               uint64 // with ENETDOWN
 	Gone               uint64 // with ENXIO or ENODEV
 	OtherErrors        uint64
-	LastErrno          unix.Errno // the last errno that is no other state
+	LastErrno          unix.Errno // latest errno without its own state
 	Waits              uint64
 	Polls              uint64 // calls that polled the NAPI instance, see Socket.BusyPoll
 	Misuse             uint64 // operations on chunks of another owner, refused
 
 	// XDP_STATISTICS; zero when the socket is closed.
-	KernelRxDropped     uint64 // dropped for other reasons than the next ones
+	KernelRxDropped     uint64 // dropped for reasons other than the following
 	KernelRxInvalid     uint64 // invalid descriptors in the fill ring
 	KernelTxInvalid     uint64 // invalid descriptors in the transmit ring
 	KernelRxRingFull    uint64
@@ -113,7 +113,7 @@ type Stats struct {
 	KernelTxRingEmpty   uint64
 }
 
-// newSocket makes the account and the ends of the rings for shared memory a.
+// newSocket creates the tracking of frames and the ring ends for shared memory a.
 func newSocket(c Config, k kernel, a area) *Socket {
 	if !a.segments {
 		c.MaxFrags = 1
@@ -146,10 +146,10 @@ func (s *Socket) Fd() int {
 	return s.k.descriptor()
 }
 
-// Info returns what the socket has got.
+// Info returns the properties of the open socket.
 func (s *Socket) Info() Info { return s.info }
 
-// Stats returns the counters; it makes one system call for the kernel's.
+// Stats returns the counters. It makes one system call for the kernel's.
 func (s *Socket) Stats() Stats {
 	st := s.stats
 	st.Misuse = s.frames.misuse
@@ -169,11 +169,11 @@ func (s *Socket) Stats() Stats {
 	return st
 }
 
-// Census returns how many chunks each owner has.
+// Census returns the number of chunks of each owner.
 func (s *Socket) Census() Census { return s.frames.count }
 
-// Audit returns an error unless every chunk has exactly one owner and the rings agree with the account. It
-// costs about a nanosecond per chunk and makes no system call.
+// Audit returns an error unless every chunk has exactly one owner and the rings agree with the owners. It costs about a
+// nanosecond per chunk and makes no system call.
 func (s *Socket) Audit() error {
 	if err := s.frames.audit(); err != nil {
 		return err
@@ -199,16 +199,15 @@ func (s *Socket) Audit() error {
 	return nil
 }
 
-// Close unmaps the UMEM and the rings and closes the descriptor; the kernel frees the queue some milliseconds
-// later. All Packets and TxBufs become invalid: touching their bytes crashes. Later calls of any method do
-// nothing.
+// Close unmaps the UMEM and the rings and closes the descriptor. The kernel frees the queue some milliseconds later.
+// All Packets and TxBufs become invalid: accessing their bytes crashes. Later calls of any method do nothing.
 func (s *Socket) Close() error {
 	if s.k == nil {
 		return nil
 	}
 	k := s.k
 	s.k, s.umem = nil, nil
-	// Rings of no entries: every method finds them empty and full.
+	// Rings without entries, which every method finds both empty and full.
 	var zero uint32
 	s.fill = producer[uint64]{shared: shared[uint64]{&zero, &zero, &zero, nil}}
 	s.comp = consumer[uint64]{shared: s.fill.shared}

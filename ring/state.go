@@ -12,13 +12,13 @@ type State uint8
 
 // States of a socket.
 const (
-	StateOK    State = iota // everything that was queued left
-	StateAgain              // EAGAIN: the device takes no more now; frames wait in the ring, Flush again later
+	StateOK    State = iota // all queued frames were sent
+	StateAgain              // EAGAIN: the device accepts no more now; frames wait in the ring; call Flush again later
 	// EBUSY: the device dropped at least one frame; Socket.Pending tells whether others wait
 	StateBusy
-	StateNoBuffers // ENOBUFS: the kernel has no memory for the moment; frames wait
+	StateNoBuffers // ENOBUFS: temporarily out of kernel memory; frames wait
 	StateDown      // ENETDOWN: the link is down; frames wait
-	StateGone      // ENXIO, ENODEV: the device or the queue is gone; the socket must be opened anew
+	StateGone      // ENXIO, ENODEV: the device or the queue is gone; a new socket is needed
 	StateClosed    // the socket was closed
 	StateError     // any other errno; Stats.LastErrno has it
 )
@@ -33,7 +33,7 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// stateOf returns the state that errno of a transmit system call means.
+// stateOf returns the state for the errno of a transmit system call.
 func stateOf(errno unix.Errno) State {
 	switch errno {
 	case 0:
@@ -54,7 +54,7 @@ func stateOf(errno unix.Errno) State {
 	return StateError
 }
 
-// Ready says what Wait woke up for; none of the bits: the time was over.
+// Ready says why Wait returned. No bits mean a timeout.
 type Ready uint8
 
 // Bits of Ready.

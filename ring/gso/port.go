@@ -1,16 +1,15 @@
-// Package gso transmits TCP segments in blocks through the kernel's segmentation offload. A block is segments
-// of one connection that follow each other, as one frame with one set of headers. A Port, a decorator of
-// ring.Ports, hands it to a packet socket with PACKET_VNET_HDR (packet(7), linux/virtio_net.h), and the
-// kernel or the NIC cuts it: at the borders of the segments, so that each begins with an FPDU. Everything
-// else leaves through the Port below, and everything arrives there.
+// Package gso transmits TCP segments in blocks through the kernel's segmentation offload. A block has consecutive
+// segments of one connection as one frame with one set of headers. A Port, a decorator of ring.Ports, passes it to a
+// packet socket with PACKET_VNET_HDR (packet(7), linux/virtio_net.h), and the kernel or the NIC cuts it at the segment
+// boundaries, so that each segment begins with an FPDU. All other frames, and all received ones, use the Port below.
 //
-// A block goes through the host's own output path: its queueing discipline applies, and packet sockets see it. Where no
-// device completes checksums, as on veth with AF_XDP at the other end, transmit checksums of the interface must be off
-// (ethtool -K INTERFACE tx off), or the frames arrive with the pseudo header's sum alone.
+// A block uses the host's output path: its queueing discipline applies, and packet sockets see it. If no device
+// completes checksums, as on veth with AF_XDP at the other end, transmit checksums of the interface must be off
+// (ethtool -K INTERFACE tx off), or the frames arrive with the sum of the pseudo-header only.
 //
-// What does not help: a transmit ring of the packet socket (PACKET_TX_RING), because software segmentation
-// copies pages of user space (skb_orphan_frags), 0.93 of the rate at MTU 1500 and 0.88 at
-// 9000; shorter blocks, 0.93 and 0.84 at 32 KiB; PACKET_QDISC_BYPASS, which drops whatever must be segmented.
+// Measured without benefit: a transmit ring of the packet socket (PACKET_TX_RING), because software segmentation copies
+// pages of user space (skb_orphan_frags), 0.93 of the rate at MTU 1500 and 0.88 at 9000; shorter blocks, 0.93 and 0.84
+// at 32 KiB; PACKET_QDISC_BYPASS, which drops frames that need segmentation.
 package gso
 
 import (
@@ -23,23 +22,23 @@ import (
 
 // Stats are the counters of a Port.
 type Stats struct {
-	Blocks   uint64 // handed to the kernel
+	Blocks   uint64 // passed to the kernel
 	Segments uint64 // in blocks
-	Single   uint64 // frames that left through the Port below
+	Single   uint64 // frames sent through the Port below
 	Dropped  uint64 // blocks that the kernel refused permanently, or dropped in part
 }
 
-// Port adds blocks to a ring.Port. A block waits until the frames that were sent before it have left, and what is sent
-// after it waits for the block.
+// Port adds blocks to a ring.Port. A block waits until earlier frames have been sent, and later frames wait for the
+// block.
 type Port struct {
 	ring.Port
 	sender BlockSender
 	stats  Stats
 	block  Block
 	shape  Shape
-	n      int     // bytes of the block that waits, 0 for none
-	queued bool    // frames in the Port below may not have left
-	after  []frame // that were sent since the block waits
+	n      int     // length of the waiting block; 0: none
+	queued bool    // frames in the Port below may be unsent
+	after  []frame // frames sent after the waiting block
 }
 
 // frame holds the arguments of Send.
@@ -50,13 +49,13 @@ type frame struct {
 
 var _ ring.Port = (*Port)(nil)
 
-// BlockSender is Sender, or what stands for the kernel in a test. Send's errors are Sender.Send's.
+// BlockSender is Sender, or a replacement for tests. Its Send fails with the errors of Sender.Send.
 type BlockSender interface {
 	Send(b Block, n int, c *Shape) unix.Errno
 	Close() error
 }
 
-// Wrap returns p with blocks through s, which belongs to the Port from then on, as p does.
+// Wrap returns p with blocks through s. The returned Port owns p and s.
 func Wrap(p ring.Port, s BlockSender) *Port {
 	return &Port{Port: p, sender: s, block: NewBlock(MaxBlock)}
 }
@@ -89,7 +88,7 @@ func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	p.flushBlock()
 }
 
-// flushBlock sends the waiting block after the frames before it.
+// flushBlock sends the waiting block after earlier frames.
 func (p *Port) flushBlock() ring.State {
 	if st := p.flushFrames(); st != ring.StateOK {
 		return st
@@ -102,7 +101,7 @@ func (p *Port) flushBlock() ring.State {
 		return ring.StateAgain
 	case unix.ENETDOWN:
 		return ring.StateDown
-	default: // TCP sends it again
+	default: // TCP retransmits it
 		p.stats.Dropped++
 	}
 	p.n = 0

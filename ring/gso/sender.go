@@ -10,16 +10,16 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// vnetHeader is bytes of struct virtio_net_hdr, which precedes a frame.
+// vnetHeader is the length of struct virtio_net_hdr, which precedes a frame.
 const vnetHeader = 10
 
-// sendBuffer is bytes of blocks that may be under way, with all that the kernel keeps beside them.
+// sendBuffer is the maximum number of bytes of blocks in flight, including the kernel's overhead.
 const sendBuffer = 8 << 20
 
-// Sender is a packet socket that takes blocks. It belongs to one thread.
+// Sender is a packet socket that accepts blocks. It belongs to one thread.
 type Sender struct{ fd int }
 
-// OpenSender makes a Sender for an interface of the calling thread's network namespace. It needs CAP_NET_RAW, and
+// OpenSender creates a Sender for an interface of the calling thread's network namespace. It needs CAP_NET_RAW and
 // CAP_NET_ADMIN.
 func OpenSender(ifindex int) (*Sender, error) {
 	fd, err := NewSocket()
@@ -29,7 +29,7 @@ func OpenSender(ifindex int) (*Sender, error) {
 	return UseSocket(fd, ifindex)
 }
 
-// NewSocket makes a packet socket that is bound to nothing. It needs CAP_NET_RAW.
+// NewSocket creates an unbound packet socket. It needs CAP_NET_RAW.
 func NewSocket() (fd int, err error) {
 	// Protocol 0: the socket receives nothing.
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -39,7 +39,7 @@ func NewSocket() (fd int, err error) {
 	return fd, nil
 }
 
-// UseSocket is OpenSender with a socket of NewSocket, which the Sender owns then.
+// UseSocket is OpenSender with a socket from NewSocket, which the Sender then owns.
 func UseSocket(fd, ifindex int) (*Sender, error) {
 	s := &Sender{fd}
 	if err := s.setUp(ifindex); err != nil {
@@ -63,7 +63,7 @@ func (s *Sender) setUp(ifindex int) error {
 	return nil
 }
 
-// Block is memory for one block: a frame with room before it.
+// Block is memory for one block: a frame with headroom.
 type Block struct{ mem []byte }
 
 // NewBlock returns a Block for frames of n bytes.
@@ -72,13 +72,13 @@ func NewBlock(n int) Block { return Block{make([]byte, vnetHeader+n)} }
 // Frame returns the memory of the frame.
 func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 
-// Send passes the first n bytes of b's frame, more than one segment, to the kernel. The lengths in its IP
-// header and its checksums are written here. EAGAIN: nothing was sent, because too much is in the queue. ENOBUFS: at
-// least one segment was dropped.
+// Send passes the first n bytes of b's frame, more than one segment, to the kernel. It sets the lengths in the IP
+// header and the checksums. EAGAIN means that nothing was sent because the queue is full; ENOBUFS that at least one
+// segment was dropped.
 func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {
 	c.describe(b.mem[:vnetHeader], b.Frame()[:n])
 	whole := b.mem[:vnetHeader+n]
-	// A system call without notice to the Go scheduler, as Socket.Flush's in package ring.
+	// A system call that bypasses the Go scheduler, as Socket.Flush in package ring.
 	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&whole[0])),
 		uintptr(len(whole)), unix.MSG_DONTWAIT, 0, 0)
 	return e

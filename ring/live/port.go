@@ -1,17 +1,16 @@
-// Package live transmits frames as XDP live frames: BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES has the
-// kernel run a program over pages of a page pool, which fills each with the next frame of the writer and
-// redirects it to the device. No socket buffer is made, and a veth does not copy the frame once more for the
-// headroom that its XDP program needs. A few frames, for which a run costs too much, leave through the
-// Port below. All frames arrive there.
+// Package live transmits frames as XDP live frames: BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES makes the kernel run a
+// program on pages of a page pool, which fills each with the next frame of the writer and redirects it to the device.
+// This needs no socket buffer, and a veth does not copy the frame again for the headroom of its XDP program. A few
+// frames, for which a run costs too much, and all received frames use the Port below.
 //
-// A call is synchronous: when Flush returns, the frames were copied and their slots are free. It makes and
-// frees a page pool, some 20 us; from MinRun frames on it pays. A frame lies within one page: see Room. The
-// device must have ndo_xdp_xmit, which a veth has only while its peer has an XDP program or GRO (netdev's
-// NDO_XMIT feature): otherwise frames are lost silently. While the device takes none, the Port is the Port below, with
-// the room of its slots.
+// A call is synchronous: when Flush returns, the frames were copied and their slots are free. It creates and frees a
+// page pool, some 20 us, which pays off from MinRun frames on. A frame must fit in one page: see Room. The device must
+// have ndo_xdp_xmit, which a veth has only while its peer has an XDP program or GRO (netdev's NDO_XMIT feature):
+// otherwise frames are lost silently. While the device accepts none, the Port works like the Port below, with the size
+// of its slots.
 //
-// The program must be attached somewhere meanwhile, to any interface in any mode. Else each call takes it into the
-// kernel's dispatcher of XDP programs and out again, and waits for RCU twice: 44 ms were measured on a busy machine.
+// The program must be attached to some interface, in any mode. Otherwise each call adds it to the kernel's dispatcher
+// of XDP programs and removes it again, and waits for RCU twice: 44 ms were measured on a busy machine.
 package live
 
 import (
@@ -24,20 +23,20 @@ import (
 )
 
 const (
-	// Room is the length of the longest frame in bytes.
+	// Room is the maximum frame length in bytes.
 	Room = 3360
-	// MinRun is the smallest number of frames for which a run saves time.
+	// MinRun is the minimum number of frames for which a run saves time.
 	MinRun = 16
 	// BestRun is the number of frames beyond which longer runs are not faster. Measured on veth: 256 are 1.2 times as
 	// fast as 64.
 	BestRun = 256
-	// tries bounds the calls of one Flush: a signal ends a call early.
+	// tries limits the calls of one Flush: a signal ends a call early.
 	tries = 64
 )
 
 // Slot holds one frame for the program: struct live_slot of bpf/live.h.
 type Slot struct {
-	length uint32 // of the frame; 0: there is none
+	length uint32 // of the frame; 0: none
 	_      uint32
 	frame  [Room]byte
 }
@@ -48,7 +47,7 @@ type State struct {
 	_         [14]uint32
 }
 
-// Runner makes a call: it has the program take n slots from State.next on. Program is one; tests have others.
+// Runner makes a call: it makes the program take n slots from State.next on. Program implements it; tests have others.
 type Runner interface {
 	Run(n int) unix.Errno
 }
@@ -58,27 +57,27 @@ type Port struct {
 	ring.Port
 	run   Runner
 	on    *atomic.Bool
-	down  bool // live frames are off: slots are those of the Port below
+	down  bool // live frames are off: the slots are those of the Port below
 	slots []Slot
 	first uint32 // number of slots[0] among those of all workers
 	state *State
-	n     int // slots that were allocated since the last time that all were free
-	head  int // slots before it have left
-	open  int // slots that the writer has, of either kind
+	n     int // slots allocated since all were last free
+	head  int // earlier slots have been sent
+	open  int // slots of either kind that the writer owns
 	stats ring.LiveStats
 }
 
 var _ ring.Port = (*Port)(nil)
 
-// Memory is the memory that a Port and the program share.
+// Memory is the memory shared by a Port and the program.
 type Memory struct {
 	Slots []Slot
 	First uint32 // number of Slots[0] for the program
 	State *State
 }
 
-// MemoryOf returns the bytes of the program's maps as what they hold. Both are as long as their maps have them for one
-// writer, which is at least one slot and one state; first is the number of the first slot.
+// MemoryOf converts the bytes of the program's maps, which have at least one slot and one state for a writer. first is
+// the number of the first slot.
 func MemoryOf(slots []byte, first uint32, state []byte) Memory {
 	return Memory{
 		Slots: unsafe.Slice((*Slot)(unsafe.Pointer(&slots[0])),
@@ -87,15 +86,15 @@ func MemoryOf(slots []byte, first uint32, state []byte) Memory {
 	}
 }
 
-// Wrap returns p with live frames, while on is set: the device takes them. The memory is the Port's from then
-// on, as p is.
+// Wrap returns p with live frames while on is set, which means that the device accepts them. The returned Port owns the
+// memory and p.
 func Wrap(p ring.Port, r Runner, m Memory, on *atomic.Bool) *Port {
 	m.State.end = m.First + uint32(len(m.Slots))
 	return &Port{Port: p, run: r, on: on, down: !on.Load(), slots: m.Slots, first: m.First,
 		state: m.State}
 }
 
-// Info is Port.Info with the room of the slots that AllocTx returns, which changes in Flush only.
+// Info is Port.Info with the size of the slots that AllocTx returns, which changes only in Flush.
 func (p *Port) Info() ring.Info {
 	i := p.Port.Info()
 	if !p.down {
@@ -153,9 +152,9 @@ func (p *Port) CancelTx(b ring.TxBuf) {
 	}
 }
 
-// Flush is Port.Flush. Frames leave in the order in which their slots were allocated.
+// Flush is Port.Flush. Frames are sent in the order in which their slots were allocated.
 func (p *Port) Flush() ring.State {
-	if p.n-p.head >= MinRun && p.on.Load() && p.Port.Flush() == ring.StateOK { // what is below was written before
+	if p.n-p.head >= MinRun && p.on.Load() && p.Port.Flush() == ring.StateOK { // the frames below are older
 		p.transmit()
 	}
 	st := p.copyDown()
@@ -166,7 +165,7 @@ func (p *Port) Flush() ring.State {
 	return st
 }
 
-// transmit has runs take the slots from head on.
+// transmit makes runs take the slots from head on.
 func (p *Port) transmit() {
 	for range tries {
 		n := p.n - p.head

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Filter says which frames a capture wants; zero fields do not restrict it.
+// Filter says which frames to capture. Zero fields do not filter.
 type Filter struct {
 	Flows  []Flow // one of these connections
 	Remote netip.Prefix
@@ -27,7 +27,7 @@ func (f *Filter) matchFlow(w *Flow) bool {
 		(f.Port == 0 || w.Local.Port() == f.Port || w.Remote.Port() == f.Port)
 }
 
-// match is for the data path. Frames that are no TCP segments pass only without a filter.
+// match is for the data path. Frames without a TCP segment pass only without a filter.
 func (f *Filter) match(s *segment, isTCP bool, b []byte, d Direction) bool {
 	if f.all() || !isTCP {
 		return f.all()
@@ -38,15 +38,15 @@ func (f *Filter) match(s *segment, isTCP bool, b []byte, d Direction) bool {
 
 // Limits of captures.
 const (
-	// MaxCaptures bounds the captures of a device at a time: each copies the frames that it wants.
+	// MaxCaptures is the maximum number of concurrent captures of a device, because each copies frames.
 	MaxCaptures = 4
-	// DefaultRing is the bytes of the ring between a worker and a capture.
+	// DefaultRing is the size in bytes of the ring between a worker and a capture.
 	DefaultRing = 8 << 20
-	// idle is how long Next sleeps when there is nothing: at 25 Gbit/s 3 MiB come meanwhile.
+	// idle is how long Next sleeps if there are no frames: 3 MiB at 25 Gbit/s.
 	idle = time.Millisecond
 )
 
-// ErrBusy is returned when there are MaxCaptures already.
+// ErrBusy is returned if there are already MaxCaptures.
 var ErrBusy = fmt.Errorf("%d captures are already running on this device", MaxCaptures)
 
 // Capture gets frames of a Hub until Stop. Next and Stop belong to one goroutine.
@@ -59,16 +59,16 @@ type Capture struct {
 	started int
 }
 
-// Config describes a capture.
+// Config configures a capture.
 type Config struct {
 	Filter
-	Snap int // bytes kept of each frame; 0 is all. The first frames of connections are always whole
+	Snap int // bytes kept of each frame; 0: all; the first frames of connections are always kept whole
 	Ring int // bytes of the ring for each Port, a power of two; 0: DefaultRing
 	// Decrypted adds the frames of the Ports that Hub.Decrypted made.
 	Decrypted bool
 }
 
-// Start begins a capture.
+// Start starts a capture.
 func (h *Hub) Start(cfg Config) (*Capture, error) {
 	if cfg.Ring == 0 {
 		cfg.Ring = DefaultRing
@@ -107,7 +107,7 @@ func (h *Hub) Start(cfg Config) (*Capture, error) {
 	return c, nil
 }
 
-// Stop ends the capture: no more frames come in, and those that did can still be read.
+// Stop stops the capture. Frames already captured can still be read.
 func (c *Capture) Stop() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -126,16 +126,16 @@ func (c *Capture) Ports() (names []string) {
 	return names
 }
 
-// Dropped returns how many frames the capture missed on a Port, in the order of Ports.
+// Dropped returns the number of frames that the capture missed on a Port, in the order of Ports.
 func (c *Capture) Dropped(port int) uint64 { return c.rings[port].dropped.Load() }
 
-// Seen returns how many frames passed the filter on a Port since the capture began, those that it missed included.
+// Seen returns the number of frames on a Port that passed the filter since the start, including missed ones.
 func (c *Capture) Seen(port int) uint64 { return c.rings[port].seen.Load() }
 
-// StartFrames returns how many frames of earlier starts of connections the capture began with.
+// StartFrames returns the number of first frames of earlier connections with which the capture began.
 func (c *Capture) StartFrames() int { return c.started }
 
-// Poll returns the next frame, or false when there is none now. Its Data is valid until the next call.
+// Poll returns the next frame, or false if there is none now. Its Data is valid until the next call.
 func (c *Capture) Poll() (f Frame, ok bool) {
 	if len(c.first) > 0 {
 		f, c.first = c.first[0], c.first[1:]
@@ -192,7 +192,7 @@ const (
 	sentBit   = 1 << 31
 )
 
-// put takes a frame, or counts it as dropped when there is no room. Only the worker calls it.
+// put adds a frame, or counts it as dropped if there is no room. Only the worker calls it.
 func (r *frameRing) put(now int64, d Direction, b []byte) {
 	r.seen.Add(1)
 	kept := min(len(b), r.capture.snap)
@@ -235,7 +235,7 @@ func (r *frameRing) peek() (int64, bool) {
 	return int64(binary.NativeEndian.Uint64(h[:])), true
 }
 
-// pop removes the next frame, which is there.
+// pop removes the next frame. There must be one.
 func (r *frameRing) pop() Frame {
 	head := r.head.Load()
 	var h [recordLen]byte

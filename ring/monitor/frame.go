@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Where things are in a frame besides what tcp/ip and tcp/wire say.
+// Offsets in a frame besides those of tcp/ip and tcp/wire.
 const (
 	etherType = 12
 	maxTags   = 2
@@ -25,16 +25,16 @@ const (
 // Flow is a TCP connection as this host sees it.
 type Flow struct{ Local, Remote netip.AddrPort }
 
-// segment is where things are in a frame that begins with a TCP segment, complete up to the TCP header's fixed part.
+// segment has the offsets in a frame that begins with a TCP segment, complete up to the fixed part of the TCP header.
 type segment struct {
 	ip, tcp int  // offsets of the headers
-	v6      bool // which IP
+	v6      bool // IPv6
 	flags   byte
-	payload int // bytes of payload in the packet, present or not
+	payload int // payload bytes in the packet, present or not
 	data    int // offset of the payload
 }
 
-// parse finds the TCP segment in a frame, of which b is the beginning. Fragments but the first are no segments.
+// parse finds the TCP segment in a frame that begins with b. Later fragments are not segments.
 func parse(b []byte) (s segment, ok bool) {
 	at := etherType
 	for range maxTags {
@@ -91,8 +91,8 @@ func (s *segment) flow(b []byte, d Direction) Flow {
 	return f
 }
 
-// bucket is the same number for both directions of a connection: the sum of the last words of the addresses
-// and of the ports.
+// bucket returns the same number for both directions of a connection: the sum of the last words of the addresses and of
+// the ports.
 func (s *segment) bucket(b []byte) uint32 {
 	from, to := s.ip+12, s.ip+16
 	if s.v6 {

@@ -36,7 +36,7 @@ type Hub struct {
 	ports []*Port
 }
 
-// NewHub makes a Hub. clock gives nanoseconds since 1970; nil is the system's.
+// NewHub creates a Hub. clock returns nanoseconds since 1970; nil means the system's.
 func NewHub(clock func() int64) *Hub {
 	if clock == nil {
 		clock = func() int64 { return time.Now().UnixNano() }
@@ -51,7 +51,7 @@ type Port struct {
 	ring.Port
 	hub   *Hub
 	name  string
-	rings atomic.Pointer[[]*frameRing] // of the captures that run; nil: none
+	rings atomic.Pointer[[]*frameRing] // of running captures; nil: none
 	buf   []byte
 
 	decrypted bool // see Hub.Decrypted
@@ -69,13 +69,13 @@ func (h *Hub) add(p *Port) *Port {
 	return p
 }
 
-// Decrypted returns a Port without rings, whose frames are given to Show: those that the Ports with rings have
-// encrypted. Captures show them only with Config.Decrypted.
+// Decrypted returns a Port without rings, to whose Show frames are passed before the Ports with rings encrypt them.
+// Captures show them only with Config.Decrypted.
 func (h *Hub) Decrypted(name string) *Port {
 	return h.add(&Port{hub: h, name: name, decrypted: true})
 }
 
-// Watches reports whether a frame with a TCP segment is to be given to Show.
+// Watches reports whether to pass a frame with a TCP segment to Show.
 func (p *Port) Watches(segment []byte) bool {
 	return p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 ||
 		len(segment) > tcpFlags && segment[tcpFlags]&(fin|syn|rst) != 0
@@ -130,7 +130,7 @@ func (p *Port) onSent(b []byte) {
 	}
 }
 
-// SendBlock is ring.Port's. Captures show the segments that the kernel will make of it.
+// SendBlock is ring.Port's. Captures show the segments into which the kernel will cut it.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	if !p.isUnwatched(b) {
 		cut := gso.Shape(s)
@@ -142,7 +142,7 @@ func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	p.Port.SendBlock(b, s)
 }
 
-// isUnwatched is the fast path for most frames: it reports whether the frame that begins with b certainly is not
+// isUnwatched is the fast path for most frames: it reports whether the frame that begins with b is certainly not
 // captured, because no capture runs, no connection starts, and it is a segment in the middle of a connection.
 func (p *Port) isUnwatched(b []byte) bool {
 	if p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 || len(b) < quietLen4 {
@@ -185,7 +185,7 @@ func (p *Port) onFrame(s *segment, isTCP bool, b []byte, d Direction) {
 	}
 }
 
-// attach makes the captures' rings those of p. It is called with the hub's mutex held.
+// attach sets the rings of p to those of the captures. It is called with the hub's mutex held.
 func (p *Port) attach(change func([]*frameRing) []*frameRing) {
 	var list []*frameRing
 	if old := p.rings.Load(); old != nil {

@@ -9,13 +9,13 @@ import (
 
 // Limits of the kept first frames of connections, with the exhaustion that each prevents.
 const (
-	maxOpen       = 256      // connections that start at a time: a flood of SYNs
+	maxOpen       = 256      // connections in start-up: a flood of SYNs
 	maxKept       = 4096     // connections whose frames are kept
-	maxOver       = 64       // of these, connections that a RST, possibly forged, has ended
+	maxOver       = 64       // of these, connections ended by a possibly forged RST
 	maxBytes      = 16 << 20 // of all kept frames
 	maxFrames     = 24       // of one connection
-	maxOfOne      = 24 << 10 // bytes of one connection: two FPDUs of jumbo frames, and what goes before them
-	maxAfterReply = 16       // frames after the MPA Reply in which the first FPDU of each direction is waited for
+	maxOfOne      = 24 << 10 // bytes of one connection: two FPDUs of jumbo frames, and everything before them
+	maxAfterReply = 16       // frames after the MPA Reply within which the first FPDU of each direction is expected
 	bucketBits    = 12
 	replyKey      = "MPA ID Rep Frame" // RFC 5044, 7.1.2
 	fullSYN       = 0x12               // SYN and ACK
@@ -30,14 +30,14 @@ type Frame struct {
 	Data      []byte // the first of them
 }
 
-// start are the first frames of one connection.
+// start has the first frames of one connection.
 type start struct {
 	flow    Flow
 	bucket  uint32
 	frames  []Frame
 	bytes   int
-	payload bool // a segment with bytes came
-	reply   bool // the MPA Reply came
+	payload bool // a segment with payload was seen
+	reply   bool // the MPA Reply was seen
 	first   [2]bool
 	ended   [2]bool // FIN
 	after   int
@@ -48,7 +48,7 @@ type start struct {
 
 // starts keeps the first frames of connections.
 type starts struct {
-	opening atomic.Int32                  // connections that start now
+	opening atomic.Int32                  // connections in start-up
 	buckets [1 << bucketBits]atomic.Int32 // the same by bucket
 	mu      sync.Mutex
 	conns   map[Flow]*start
@@ -56,14 +56,14 @@ type starts struct {
 	keep    *list.List
 	over    *list.List
 	bytes   int
-	lost    int // connections that were dropped in favour of others
+	lost    int // connections dropped in favour of others
 }
 
 func (t *starts) init() {
 	t.conns, t.open, t.keep, t.over = map[Flow]*start{}, list.New(), list.New(), list.New()
 }
 
-// watches reports whether a segment begins or ends a connection, or may be of one that starts.
+// watches reports whether a segment begins or ends a connection, or may belong to one in start-up.
 func (t *starts) watches(s *segment, b []byte) bool {
 	return s.flags&(syn|fin|rst) != 0 || t.opening.Load() != 0 && t.buckets[s.bucket(b)].Load() != 0
 }
@@ -79,7 +79,7 @@ func (t *starts) onFrame(s *segment, b []byte, d Direction, now int64, port stri
 		return
 	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx &&
 		(c.kept || c.payload)):
-		// A peer's SYN for a connection that exists means nothing until it is answered: it may be forged.
+		// A peer's SYN for an existing connection has no effect until it is answered: it may be forged.
 		t.remove(c)
 		c = t.addStart(flow, s.bucket(b))
 	case c == nil:
@@ -95,7 +95,7 @@ func (t *starts) onFrame(s *segment, b []byte, d Direction, now int64, port stri
 	}
 }
 
-// reset is called for an RST. Ours ends the connection; a peer's may be forged, so the frames stay for a while.
+// reset handles an RST. Ours ends the connection; a peer's may be forged, so the frames are kept for a while.
 func (t *starts) reset(c *start, d Direction) {
 	switch {
 	case c == nil:
@@ -129,7 +129,7 @@ func (t *starts) addStart(f Flow, bucket uint32) *start {
 	return c
 }
 
-// keepFrame keeps a frame of a connection that starts. Bare acknowledgements behind the handshake say nothing.
+// keepFrame keeps a frame of a connection in start-up. It skips bare acknowledgements after the handshake.
 func (t *starts) keepFrame(c *start, s *segment, b []byte, d Direction, now int64, port string) {
 	if s.payload > 0 {
 		c.payload = true
@@ -181,7 +181,7 @@ func (t *starts) endStart(c *start) {
 	}
 }
 
-// close takes c out of those that start.
+// close removes c from the connections in start-up.
 func (t *starts) close(c *start) {
 	t.opening.Add(-1)
 	t.buckets[c.bucket].Add(-1)
@@ -199,7 +199,7 @@ func (t *starts) remove(c *start) {
 	delete(t.conns, c.flow)
 }
 
-// frames returns what is kept of the connections that pass the filter, in the order of time.
+// frames returns the kept frames of the connections that pass the filter, in order of time.
 func (t *starts) frames(f *Filter) (all []Frame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

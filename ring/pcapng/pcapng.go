@@ -1,6 +1,6 @@
 // Package pcapng records the packets of ring.Ports in a pcapng file, with nanosecond time stamps. It writes the four
-// kinds of blocks itself. gopacket brings 7 MB of tables, which each start of a command fills and each garbage
-// collection reads.
+// kinds of blocks itself, because gopacket adds 7 MB of tables, which each start of a command fills and each garbage
+// collection scans.
 package pcapng
 
 import (
@@ -24,7 +24,7 @@ const (
 	Both = Rx | Tx
 )
 
-// maxPorts bounds the interfaces of one file, and maxName the bytes of a name: the length of an option has 16 bits.
+// maxPorts limits the interfaces of one file, and maxName the bytes of a name: the length of an option has 16 bits.
 const (
 	maxPorts = 4096
 	maxName  = 1 << 10
@@ -34,7 +34,7 @@ const (
 type File struct {
 	mu      sync.Mutex
 	out     *bufio.Writer
-	block   block // the last one, for its memory
+	block   block // the last one, to reuse its memory
 	ports   int
 	packets uint64
 	err     error
@@ -43,7 +43,7 @@ type File struct {
 // NewFile returns a File that writes to w; nothing is written before the first Wrap.
 func NewFile(w io.Writer) *File { return &File{out: bufio.NewWriter(w)} }
 
-// Port is a ring.Port that records what passes.
+// Port is a ring.Port that records its packets.
 type Port struct {
 	ring.Port
 	file  *File
@@ -53,8 +53,8 @@ type Port struct {
 	buf   []byte
 }
 
-// Wrap returns p with a recorder, as an interface called name. clock gives nanoseconds since 1970. A packet is recorded
-// when it is received or sent, not when it is on the wire.
+// Wrap returns p with a recorder, as an interface called name. clock returns nanoseconds since 1970. A packet is
+// recorded when it is received or sent by the program, not when it is on the wire.
 func (f *File) Wrap(p ring.Port, name string, dir Directions, clock func() int64) (*Port, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,15 +96,15 @@ func (f *File) describe(name string) (int, error) {
 	return f.ports - 1, nil
 }
 
-// append adds a block to the file, unless the file has failed.
+// append adds a block to the file, unless an earlier write has failed.
 func (f *File) append(b block) {
 	if f.block = b; f.err == nil {
 		_, f.err = f.out.Write(b)
 	}
 }
 
-// Write records a packet of an interface: its first bytes b of length, at a time in nanoseconds since 1970.
-// It returns the first failure of the file.
+// Write records a packet of an interface: its first bytes b of length, at a time in nanoseconds since 1970. It returns
+// the first error of the file.
 func (f *File) Write(id int, at int64, b []byte, length int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *File) Write(id int, at int64, b []byte, length int) error {
 	return f.err
 }
 
-// WriteStats records how many packets an interface had and how many of them are missing in the file, for its end.
+// WriteStats records how many packets an interface had and how many are missing in the file, at the end.
 func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +125,7 @@ func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
 	return f.err
 }
 
-// check has the file fail unless id is an interface of it.
+// check makes the file fail unless id is one of its interfaces.
 func (f *File) check(id int) {
 	if f.err == nil && (id < 0 || id >= f.ports) {
 		f.err = fmt.Errorf("capture: interface %d of %d", id, f.ports)
@@ -139,7 +139,7 @@ func (f *File) Packets() uint64 {
 	return f.packets
 }
 
-// Flush writes what is buffered and returns the first failure of the file. The writer below is the caller's to close.
+// Flush writes buffered data and returns the first error of the file. The caller must close the writer below.
 func (f *File) Flush() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,7 +174,7 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
-// SendBlock is Port.SendBlock, recorded as one packet, as tcpdump shows what the kernel cuts later.
+// SendBlock is Port.SendBlock, recorded as one packet, as tcpdump shows packets that the kernel cuts later.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	if p.dir&Tx != 0 {
 		p.file.Write(p.id, p.clock(), b, len(b))
