@@ -13,15 +13,14 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// buffer is the server's memory for one client: the client writes to it what is stored, and reads from it what
-// is fetched.
+// buffer is the server's memory for one client, which writes data to store and reads fetched data.
 type buffer struct {
 	mr    verbs.MR // BufferLen bytes
 	batch staging.Batch
 	dirs  staging.Dirs // of the files of the batch
 }
 
-// makeBuffer tells the client where the buffer is.
+// makeBuffer sends the location of the buffer to the client.
 func (c *copying) makeBuffer() error {
 	if c.buffer == nil {
 		mr, err := c.l.end.Buffer(BufferLen, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
@@ -33,7 +32,7 @@ func (c *copying) makeBuffer() error {
 	return c.l.postMessage(&Message{Type: TypeRegion, Length: BufferLen, STag: c.buffer.mr.STag()})
 }
 
-// step returns the place in the buffer of a StoreBytes or FetchBytes, which names bytes of the file that is open.
+// step returns the part of the buffer of a StoreBytes or FetchBytes, which must name bytes of the open file.
 func (c *copying) step(m *Message) ([]byte, error) {
 	if m.Length > stepLen {
 		return nil, refuse(CodeProtocol, "a %v of %d bytes, and %d are the most", m.Type, m.Length,
@@ -58,7 +57,7 @@ func (c *copying) inBuffer(at, n uint64) ([]byte, error) {
 	return c.buffer.mr.Bytes()[at:][:n], nil
 }
 
-// checkRange fails unless m names bytes of the file that is open.
+// checkRange fails unless m names bytes of the open file.
 func (c *copying) checkRange(m *Message) error {
 	if o := c.file; o == nil || m.Offset > o.length || m.Length > o.length-m.Offset {
 		return refuse(CodeProtocol, "a %v of %d bytes at %d that are no part of an open file",
@@ -67,7 +66,7 @@ func (c *copying) checkRange(m *Message) error {
 	return nil
 }
 
-// storeBytes writes bytes of the buffer to the file that is open.
+// storeBytes writes bytes of the buffer to the open file.
 func (c *copying) storeBytes(m *Message) error {
 	b, err := c.step(m)
 	if err != nil {
@@ -82,7 +81,7 @@ func (c *copying) storeBytes(m *Message) error {
 	return c.answerFile(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length}, err)
 }
 
-// fetchBytes reads bytes of the file that is open into the buffer.
+// fetchBytes reads bytes of the open file into the buffer.
 func (c *copying) fetchBytes(m *Message) error {
 	b, err := c.step(m)
 	if err != nil {
@@ -93,7 +92,7 @@ func (c *copying) fetchBytes(m *Message) error {
 		Check: xxhash.Sum64(b)}, err)
 }
 
-// answerFile sends m, or the error of the file that is open, which is reported when the file is closed.
+// answerFile sends m, or the open file's error, which is reported when the file is closed.
 func (c *copying) answerFile(m *Message, err error) error {
 	if c.file.err == nil {
 		c.file.err = err
@@ -110,7 +109,7 @@ func readWhole(f *os.File, b []byte, off uint64, name string) error {
 	return err
 }
 
-// sum answers with the SHA-256 of a piece of the file.
+// sum sends the SHA-256 of a range of the file.
 func (c *copying) sum(ctx context.Context, m *Message) error {
 	err := c.checkRange(m)
 	if err == nil && m.Length > maxSum {

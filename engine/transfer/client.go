@@ -16,18 +16,18 @@ import (
 // Client is a connection to a server. One transfer runs at a time.
 type Client struct {
 	*link
-	buffers verbs.MR // depth pieces of chunk bytes; the link's to close
-	buffer  Message  // the server's Region for its buffer; the zero Message: not asked for
-	// Progress, when set, learns of bytes that have moved; total is -1 when it is not known.
+	buffers verbs.MR // depth buffers of chunk bytes; closed by the link
+	buffer  Message  // the server's Region for its buffer; zero if not requested yet
+	// Progress, if set, is called with the number of bytes moved. total is -1 if unknown.
 	Progress func(done, total int64)
-	// Waiting, when set, is called once when the server makes the client wait for its turn.
+	// Waiting, if set, is called once if the client must wait for its turn.
 	Waiting func()
 }
 
-// Summary is a transfer that succeeded.
+// Summary is the result of a successful transfer.
 type Summary struct {
 	Bytes   int64
-	Content int64 // of a get: how many bytes the server's content has, whatever was asked for
+	Content int64 // of a get: size of the server's content, whatever was requested
 	Sum     Sum
 	Took    time.Duration
 }
@@ -58,7 +58,7 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 	return c, nil
 }
 
-// errMemory is returned for a peer whose Reply is no server's.
+// errMemory is returned for a peer whose Reply is not that of a server.
 var errMemory = errors.New("the peer exports memory (serve = \"memory\") and does not support put, get or cp: " +
 	"use the port of xwarp serve, or of an export with serve = \"transfer\" " +
 	"(for cp: \"directory\")")
@@ -72,7 +72,7 @@ func (c *Client) Close() error {
 	return c.end.Close()
 }
 
-// quietAfter is how long a client waits for the server's answer before it says that it waits.
+// quietAfter is how long a client waits for the server's answer before it reports that it is waiting.
 const quietAfter = 500 * time.Millisecond
 
 // request sends a Put or Get and returns the region that the server grants.
@@ -87,11 +87,11 @@ func (c *Client) request(ctx context.Context, m *Message) (Message, error) {
 	return c.expect(ctx, TypeRegion)
 }
 
-// errCut is wrapped by errors that the end of the connection caused.
+// errCut is wrapped by errors caused by the end of the connection.
 var errCut = errors.New("the connection ended")
 
-// reason returns why the connection ended when that is why an operation failed with err: the server's own words if
-// there are any.
+// reason returns why the connection ended, if that caused the failure err of an operation: the server's own words if
+// available.
 func (c *Client) reason(ctx context.Context, err error) error {
 	if !errors.Is(err, errCut) && !errors.Is(err, verbs.ErrClosed) && !c.ended() {
 		return err
@@ -108,7 +108,7 @@ func (c *Client) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// window is the work requests of one transfer: one per buffer, ended in the order in which they were posted.
+// window has the work requests of one transfer, one per buffer, completed in the order of posting.
 type window struct {
 	c      *Client
 	posted int
@@ -148,7 +148,7 @@ func (w *window) post(op verbs.WROp, n int) error {
 	return nil
 }
 
-// read moves total bytes of the region here; take gets them piece by piece, in order.
+// read moves total bytes of the region to this end. take is called with consecutive pieces.
 func (w *window) read(ctx context.Context, take func(b []byte) error) error {
 	for w.moved < w.total {
 		for !w.full() && w.asked < w.total {

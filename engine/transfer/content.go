@@ -14,19 +14,18 @@ import (
 	"xwarp/engine/host/fault"
 )
 
-// content is bytes that do not change while a get reads them. A put replaces the content and leaves the old one to its
-// readers.
+// content is data that stays constant while gets read it. A put replaces the content; its readers keep the old one.
 type content struct {
-	mem    []byte // as long as the region; behind length whatever is there
+	mem    []byte // as long as the region; the bytes after length are undefined
 	length int64
-	filled bool     // somebody put it, perhaps of length 0, or the file had it
-	file   *os.File // whose mapping mem begins with; nil: all of it is anonymous
+	filled bool     // it was put, perhaps with length 0, or read from the file
+	file   *os.File // file mapped at the start of mem; nil: all of it is anonymous
 
-	// Region.mu's.
-	holders int // gets, and the region while it is its content
+	// guarded by Region.mu
+	holders int // gets, and the region while this is its content
 
 	freed   chan struct{}   // closed by free
-	revoked context.Context // ends when the memory is needed
+	revoked context.Context // done when the memory is needed
 	revoke  context.CancelCauseFunc
 
 	mu      sync.Mutex
@@ -45,22 +44,21 @@ func newContent(mem []byte, length int64, file *os.File) *content {
 var errReplaced = refuse(CodeYield, "the content was replaced while it was read, and its memory "+
 	"is needed for the next one: get it again")
 
-// digest is the SHA-256 of the first bytes of a content, once done is closed; not ok when nobody computed it
-// to its end.
+// digest is the SHA-256 of the first bytes of a content, once done is closed. ok is false if it was not completed.
 type digest struct {
 	done chan struct{}
 	ok   bool
 	sum  Sum
 }
 
-// know tells c the SHA-256 of all of it.
+// know records the SHA-256 of all of c.
 func (c *content) know(sum Sum) {
 	d := &digest{done: make(chan struct{}), ok: true, sum: sum}
 	close(d.done)
 	c.digests[c.length] = d
 }
 
-// intact fails when somebody cut the file short: its bytes cannot be accessed then.
+// intact fails if the file was truncated, which makes its bytes inaccessible.
 func (c *content) intact() error {
 	if c.file == nil {
 		return nil
@@ -73,7 +71,7 @@ func (c *content) intact() error {
 	return err
 }
 
-// free gives the memory back, and the file.
+// free frees the memory and the file.
 func (c *content) free() error {
 	defer close(c.freed)
 	err := unix.Munmap(c.mem)
@@ -83,8 +81,8 @@ func (c *content) free() error {
 	return err
 }
 
-// checksum returns the SHA-256 of the first n bytes. One caller computes it, with hash, and those who want
-// the same wait for that.
+// checksum returns the SHA-256 of the first n bytes. One caller computes it, with hash; others that need the same wait
+// for it.
 func (c *content) checksum(ctx context.Context, n int64, hash func(context.Context, []byte) (Sum,
 	error)) (sum Sum, err error) {
 	for {
@@ -105,7 +103,7 @@ func (c *content) checksum(ctx context.Context, n int64, hash func(context.Conte
 	}
 }
 
-// digest returns the digest of a length. When it is not known yet, the caller must compute and settle it.
+// digest returns the digest of a length. If it is not known yet, the caller must compute and settle it.
 func (c *content) digest(n int64) (d *digest, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +132,7 @@ func (c *content) settle(n int64, d *digest, err error) {
 	close(d.done)
 }
 
-// hash computes a SHA-256. Those of several clients take turns, chunk by chunk, on one processor.
+// hash computes a SHA-256. Clients take turns on one CPU, chunk by chunk.
 func (s *Server) hash(ctx context.Context, b []byte) (sum Sum, err error) {
 	h := sha256.New()
 	for len(b) > 0 {

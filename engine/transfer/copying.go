@@ -11,28 +11,28 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// copying is the state of one client at a server with a directory.
+// copying is the state of a client of a server with a directory.
 type copying struct {
 	s      *Server
 	l      *link
 	remote netip.AddrPort
-	file   *opened // nil: none is open
-	buffer *buffer // nil: the client has sent no Buffer
-	// refusals is the number of requests about files that failed.
+	file   *opened // nil if none is open
+	buffer *buffer // nil until the client sends Buffer
+	// refusals is the number of failed requests about files.
 	refusals int
 }
 
-// opened is the one file that a client has open.
+// opened is the open file of a client.
 type opened struct {
 	op, path string
 	openedAt time.Time
 	length   uint64
-	commit   func() error // called when the client has done all of it
-	leave    func() error // gives the file back; commit of a store does too
+	commit   func() error // called when the client has finished it
+	leave    func() error // closes the file; commit of a store also does
 	watch    watch        // of all its requests
-	err      error        // the first one of its bytes
-	store    *part        // that is written; nil of a fetch
-	read     *reading     // that is fetched; nil of a store
+	err      error        // first error of its bytes
+	store    *part        // being written; nil for a fetch
+	read     *reading     // being read; nil for a store
 }
 
 func (o *opened) file() *os.File {
@@ -91,7 +91,7 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 	return fmt.Errorf("%w: got %v, want a request", ErrProtocol, m.Type)
 }
 
-// watch asks a client that others wait for to move its open file, or to ask for something.
+// watch makes the client make progress with its open file, or send a request, while others wait.
 func (c *copying) watch() *watch {
 	if c.file != nil {
 		return &c.file.watch
@@ -99,7 +99,7 @@ func (c *copying) watch() *watch {
 	return &watch{contended: c.s.full}
 }
 
-// watchFile has the client move the file that it opens.
+// watchFile makes the client move the data of the file that it opens.
 func (c *copying) watchFile(o *opened) {
 	o.watch = watch{remaining: MaxRegion, contended: c.s.full}
 	if p := o.store; p != nil {
@@ -121,13 +121,13 @@ func (c *copying) answer(m *Message, err error) error {
 	return c.l.postMessage(&Message{Type: TypeError, Code: code, Text: err.Error()})
 }
 
-// list lets the client read a listing.
+// list serves a listing to the client.
 func (c *copying) list(ctx context.Context, name string) error {
 	listing, err := c.s.cfg.Tree.list(name)
 	return c.show(ctx, &opened{op: "list", path: name, openedAt: time.Now()}, listing, err)
 }
 
-// extents lets the client read where the file that it fetches has data.
+// extents serves the data ranges of the file that the client fetches.
 func (c *copying) extents(ctx context.Context) error {
 	o := c.file
 	if o == nil || o.read == nil {
@@ -141,7 +141,7 @@ func (c *copying) extents(ctx context.Context) error {
 	return c.show(ctx, v, appendExtents(nil, list), err)
 }
 
-// show lets the client read b until it says Done, unless err says why o failed.
+// show serves b to the client until it sends Done, unless err says why o failed.
 func (c *copying) show(ctx context.Context, o *opened, b []byte, err error) error {
 	if err != nil {
 		return c.refused(o, err)
@@ -194,7 +194,7 @@ func (c *copying) openFile(m *Message) error {
 	return c.l.postMessage(&reply)
 }
 
-// refused sends the client the error of a request about a file, counts the request as failed and reports it.
+// refused sends the error of a request about a file to the client, counts the request as failed, and reports it.
 func (c *copying) refused(o *opened, err error) error {
 	if c.refusals++; c.refusals > maxRefused {
 		return refuse(CodeFile, "the last one of %d files that cannot be had: %v", maxRefused, err)
@@ -203,7 +203,7 @@ func (c *copying) refused(o *opened, err error) error {
 	return c.answer(nil, err)
 }
 
-// close ends the work on the file: it is complete, or stays unchanged.
+// close finishes the file: it is complete, or stays unchanged.
 func (c *copying) close(complete bool) error {
 	o := c.file
 	if o == nil {
@@ -239,7 +239,7 @@ func (c *copying) abandon() (err error) {
 	return err
 }
 
-// event reports a file that is finished.
+// event reports a finished file.
 func (c *copying) event(o *opened, err error) {
 	n := o.length
 	if err != nil {

@@ -14,16 +14,16 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// FileConfig describes a region that is a file.
+// FileConfig configures a region backed by a file.
 type FileConfig struct {
-	Path string // Path of the file, which is created if it does not exist
-	// Size is how many bytes the region shall hold; 0: as many as the file has.
+	Path string // created if it does not exist
+	// Size is the size of the region in bytes. Zero means that of the file.
 	Size int64
-	// InPlace has puts overwrite the file, through a journal, instead of giving its name to another one:
-	// for programs that have the file open or mapped. A file with several names, of another user, with an access
-	// control list, or that is mounted is overwritten in any case.
+	// InPlace makes puts overwrite the file through a journal, instead of replacing it by another one: for programs
+	// that have the file open or mapped. A file with several links, of another user, with an ACL, or mounted is always
+	// overwritten.
 	InPlace bool
-	Log     *slog.Logger // nil: none
+	Log     *slog.Logger // nil: no log
 }
 
 // disk is the file of a region.
@@ -31,17 +31,17 @@ type disk struct {
 	dir  *staging.Dir
 	name string
 	mode fs.FileMode
-	// Of a file that is overwritten: the file, and the content that is its mapping.
+	// of a file that is overwritten: the file, and the content that maps it
 	file   *os.File
 	origin *content
 
-	storing sync.Mutex // who gives the name to a content
+	storing sync.Mutex // held while a content gets the name
 }
 
-// OpenRegion opens a file. It removes a staged file of a process that died, and applies a journal that it left. Nobody
-// else may shorten the file meanwhile.
+// OpenRegion opens a file. It removes a staged file of a dead process, and applies its journal. No other process may
+// truncate the file in the meantime.
 func OpenRegion(cfg FileConfig) (*Region, error) {
-	path, err := filepath.EvalSymlinks(cfg.Path) // a symbolic link stays one
+	path, err := filepath.EvalSymlinks(cfg.Path) // a symbolic link is kept
 	if errors.Is(err, fs.ErrNotExist) {
 		path, err = cfg.Path, nil
 	}
@@ -105,7 +105,7 @@ func (d *disk) make(f *os.File, cfg *FileConfig) (*Region, error) {
 	return r, nil
 }
 
-// prepare clears up after a process that died, and finds out how puts reach the file.
+// prepare cleans up after a dead process, and determines how puts reach the file.
 func (d *disk) prepare(f *os.File, cfg *FileConfig) error {
 	found, err := d.dir.Recover(d.name, f)
 	if err != nil {
@@ -148,13 +148,13 @@ func (d *disk) close() error {
 	return err
 }
 
-// create makes a staged file with n bytes of disk.
+// create creates a staged file with n allocated bytes.
 func (d *disk) create(n int64) (*staging.File, error) {
 	f, err := d.dir.Create(d.name, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	// With all blocks there, no Write fails for want of disk.
+	// with all blocks allocated, no Write fails because the disk is full
 	if err = f.Allocate(n); err == nil {
 		err = f.Chmod(d.mode)
 	}
@@ -164,7 +164,7 @@ func (d *disk) create(n int64) (*staging.File, error) {
 	return f, nil
 }
 
-// store makes c, which was st, the content of the region and of its file, durably.
+// store durably makes c, which was st, the content of the region and of its file.
 func (d *disk) store(r *Region, st *stage, c *content, sum Sum) error {
 	d.storing.Lock()
 	defer d.storing.Unlock()
@@ -180,13 +180,13 @@ func (d *disk) store(r *Region, st *stage, c *content, sum Sum) error {
 	if err != nil && !errors.Is(err, staging.ErrUnsure) {
 		return errors.Join(fmt.Errorf("the content is unchanged: %w", err), st.drop())
 	}
-	if err != nil { // nobody knows which one a restart would find
+	if err != nil { // it is unknown which one a restart would find
 		return errors.Join(r.lose(err), r.replace(st, c))
 	}
 	if err := r.replace(st, c); err != nil || d.file == nil {
 		return err
 	}
-	if d.origin != nil { // those that read the file itself get no mixture
+	if d.origin != nil { // readers of the file itself must not get a mixture
 		d.origin.revoke(errReplaced)
 		<-d.origin.freed
 		d.origin = nil

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Extent is a range of a file's bytes that are not a hole.
+// Extent is a range of a file with data.
 type Extent struct{ Offset, Length int64 }
 
-// Extents returns where the first length bytes of f have data, in order. A hole shorter than minHole counts as data.
+// Extents returns the data ranges of the first length bytes of f, in order. A hole shorter than minHole counts as data.
 func Extents(f *os.File, length int64) (list []Extent, err error) {
 	fd := int(f.Fd())
 	for at := int64(0); at < length; {
@@ -38,7 +38,8 @@ func Extents(f *os.File, length int64) (list []Extent, err error) {
 	return list, nil
 }
 
-// writeAt writes b to f. Of a sparse file, blocks of zeros become holes: a file that is resumed may have data there.
+// writeAt writes b to f. In a sparse file it turns blocks of zeros into holes, because a resumed file may have data
+// there.
 func writeAt(f *os.File, b []byte, off int64, sparse bool) (err error) {
 	step := len(b)
 	if sparse {

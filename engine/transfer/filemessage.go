@@ -11,7 +11,7 @@ type Kind uint8
 
 // The kinds.
 const (
-	KindNone  Kind = iota // nothing is there
+	KindNone  Kind = iota // does not exist
 	KindFile              // a regular file
 	KindDir               // a directory
 	KindOther             // not copied: links, devices, sockets, pipes
@@ -35,7 +35,7 @@ type Attr struct {
 	Modified int64 // nanoseconds since 1970
 }
 
-// Time returns when the file was written.
+// Time returns the time of the last change.
 func (a *Attr) Time() time.Time { return time.Unix(0, a.Modified) }
 
 // Entry is a name in a directory.
@@ -54,7 +54,7 @@ func appendEntry(b []byte, e *Entry) []byte {
 	return append(b, e.Name...)
 }
 
-// parseEntry reads one entry, and returns the bytes behind it.
+// parseEntry reads one entry, and returns the remaining bytes.
 func parseEntry(b []byte) (e Entry, rest []byte, err error) {
 	at, err := binary.Decode(b, binary.BigEndian, &e.Attr)
 	if err != nil || len(b) < entryLen {
@@ -76,7 +76,7 @@ func parseListing(b []byte) (list []Entry, err error) {
 			return nil, err
 		}
 		if e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
-			return nil, ErrBody // or the server would have the client write elsewhere
+			return nil, ErrBody // otherwise the server could make the client write elsewhere
 		}
 		list = append(list, e)
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Get writes the server's content to dst, its first length bytes or with 0 all of it. An error may come after bytes
-// were written; only without one are they those of the server.
+// Get writes the first length bytes of the server's content to dst, or all of it if length is 0. An error may follow
+// bytes already written; only without an error are they the server's.
 func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summary, err error) {
 	region, err := c.request(ctx, &Message{Type: TypeGet, Length: uint64(length)})
 	if err != nil {

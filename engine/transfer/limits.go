@@ -2,86 +2,86 @@ package transfer
 
 import "time"
 
-// Limits, each with what it stops.
+// Limits, each with what it prevents.
 const (
-	// MaxMessage is the length of a receive buffer: a longer message ends the connection.
+	// MaxMessage is the length of a receive buffer. A longer message ends the connection.
 	MaxMessage = 2048
-	// MaxText is the most bytes of an Error's text that are sent or taken.
+	// MaxText is the maximum length of an Error's text in bytes.
 	MaxText = 512
-	// MaxPath is the longest path in bytes: it has to fit a message, behind what else a Store says.
+	// MaxPath is the maximum length of a path in bytes: it must fit into a Store message.
 	MaxPath = 1900
-	// MaxRegion is the largest region in bytes: what a mapping can be addressed with on every 64-bit machine.
+	// MaxRegion is the maximum size of a region in bytes, which a mapping can have on every 64-bit machine.
 	MaxRegion = 1 << 46
-	// DefaultMaxClients bounds the connections of a server: each has buffers and two goroutines.
+	// DefaultMaxClients limits the connections of a server, because each has buffers and two goroutines.
 	DefaultMaxClients = 64
-	// receives is how many messages a peer may have sent that are not looked at yet.
+	// receives is the maximum number of unprocessed messages of a peer.
 	receives = 16
-	// DefaultIdle ends a connection whose peer neither moves data nor sends a Beat: it would keep the others waiting.
+	// DefaultIdle ends a connection whose peer neither moves data nor sends a Beat, because it would block others.
 	DefaultIdle = 30 * time.Second
-	// beatsPerIdle is how many Beats are sent in the time that the peer waits.
+	// beatsPerIdle is the number of Beats sent per idle time of the peer.
 	beatsPerIdle = 6
-	// minBeat is the shortest time between two Beats, however short the idle time: else they would be all that is done.
+	// minBeat is the minimum interval of Beats, however short the idle time.
 	minBeat = time.Millisecond
-	// minRate is the bytes that a transfer must move in each second while others wait for what it holds,
-	// taken over the idle time: a client that only sends Beats, or a byte now and then, would keep them
-	// waiting for ever.
+	// minRate is the minimum number of bytes per second that a transfer must move while others wait for its resources,
+	// averaged over the idle time. Otherwise a client that sends only Beats, or a byte now and then, could block others
+	// forever.
 	minRate = 64 << 10
-	// wantedIdles is for how many idle times a name counts as wanted after a client was refused it: in one of them
-	// a writer that stands still is found out.
+	// wantedIdles is the number of idle times for which a name counts as requested after a client was refused it. A
+	// stalled writer is detected in one of them.
 	wantedIdles = 2
-	// roomFactor times the region is the memory for what is not its content: bytes of puts that are not
-	// whole yet, and contents that were replaced while gets read them. Without it, puts of many clients take
-	// all memory of the host.
+	// roomFactor times the region is the memory for other data: bytes of incomplete puts, and replaced contents that
+	// gets still read. Otherwise puts of many clients could take all memory of the host.
 	roomFactor = 2
-	// firstGrant is how many bytes of disk a put of a length that nobody knows has at first: it may be short, and
-	// the region as large as the disk.
+	// firstGrant is the number of bytes initially allocated on disk for a put of unknown length, which may be short
+	// while the region is as large as the disk.
 	firstGrant = 64 << 20
-	// hashChunk is how much of a SHA-256 is computed before the next client's turn: a request of
-	// 16 bytes for all of a large region holds up nobody for longer.
+	// hashChunk is the number of bytes hashed before the next client's turn, so that a request of 16 bytes for a large
+	// region does not block others.
 	hashChunk = 256 << 10
-	// maxDigests bounds what is remembered of one content: gets of ever new lengths would fill the memory.
+	// maxDigests limits the cached digests of a content, so that gets of many different lengths cannot fill the memory.
 	maxDigests = 16
-	// DefaultMaxFiles is how many files and directories a directory may have when the configuration does not say
-	// so: empty ones take no bytes, and fill a disk's inodes all the same.
+	// DefaultMaxFiles is the default maximum number of files and directories in a directory: empty files use no bytes,
+	// but fill a disk's inodes.
 	DefaultMaxFiles = 1 << 20
-	// maxListing bounds the listing of one directory in bytes, and listStep how many names are read at a time: a
-	// directory with names without end would fill the memory.
+	// maxListing limits the listing of a directory in bytes, and listStep is the number of names read at a time: a
+	// directory with countless names would fill the memory.
 	maxListing = 64 << 20
 	listStep   = 1024
-	// partialAge is the time for which a partial file may be resumed, before a start removes it: what
-	// clients begin and never end would fill the disk.
+	// partialAge is how long a partial file may be resumed before a start removes it. Otherwise abandoned copies would
+	// fill the disk.
 	partialAge = 7 * 24 * time.Hour
-	// smallest is the bytes from which a file that was cut off is kept: of less there is no whole piece.
+	// smallest is the minimum size in bytes of an interrupted file to keep: smaller ones have no complete piece.
 	smallest = PieceLen
-	// maxRefused is the number of failed requests about files after which a connection ends: each writes a line to the
-	// log.
+	// maxRefused is the number of failed requests about files after which a connection ends, because each writes a log
+	// line.
 	maxRefused = 1000
-	// PieceLen is how many bytes of a file one Move moves: one connection's, of those that copy a large file together.
+	// PieceLen is the number of bytes of a file that one Move moves, when several connections share a large file.
 	PieceLen = 8 << 20
 	// BufferLen is the length in bytes of the server's buffer for one client of a directory, and of the longest pack.
-	// Each connection may have one: the clients of a directory may take DefaultMaxClients times as much.
+	// Each connection may have one, so the clients of a directory may take DefaultMaxClients times as much.
 	BufferLen = 4 << 20
-	// stepLen is how many bytes of a file one request moves at most, and steps how many requests are under way. Shorter
+	// stepLen is the maximum number of bytes of a file per request, steps the number of requests in flight. Shorter
 	// ones cost more wake-ups, longer ones more memory.
 	stepLen = BufferLen / steps
 	steps   = 4
-	// MaxPacked is how many files a pack has at most: each takes a descriptor of the server until all have come.
+	// MaxPacked is the maximum number of files in a pack, because each takes a descriptor of the server until the pack
+	// is complete.
 	MaxPacked = 512
-	// PackedLen is the length in bytes up to which a file is sent in a pack. Longer files are moved on their own, so
-	// that several connections share them, and a copy that is cut off resumes.
+	// PackedLen is the maximum length in bytes of a file sent in a pack. Longer files are moved separately, so that
+	// several connections can share them, and an interrupted copy can be resumed.
 	PackedLen = 64 << 10
-	// minHole is the length in bytes from which a hole is kept. Shorter ones cost more requests than they save.
+	// minHole is the minimum length in bytes of a hole to keep. Shorter ones cost more requests than they save.
 	minHole = 64 << 10
-	// probeWait is how long a client waits that wants a file which another client holds, while the server finds out
-	// whether that client is still there.
+	// probeWait is how long a client waits for a file held by another client, while the server checks whether that
+	// client is alive.
 	probeWait = 500 * time.Millisecond
-	// maxSum is how many bytes one Sum may ask about: a request of 56 bytes for all of a large file holds up
-	// the connection for longer.
+	// maxSum is the maximum number of bytes of one Sum request, so that a request of 56 bytes for a large file does not
+	// block the connection.
 	maxSum = 64 << 20
-	// closeWait is how long a graceful close may take before the connection is cut.
+	// closeWait is how long a graceful close may take before the connection is reset.
 	closeWait = 2 * time.Second
-	// chunk is the length of one RDMA Write or Read of a client, and depth how many are under way: together
-	// they are the client's memory.
+	// chunk is the length of one RDMA Write or Read of a client, depth the number in flight. Together they determine
+	// the client's memory.
 	chunk = 1 << 20
 	depth = 16
 )

@@ -13,32 +13,32 @@ import (
 	"xwarp/tcp"
 )
 
-// link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods
-// but send belong to one goroutine.
+// link is one end of a connection: messages in both directions, and the Beats that distinguish slow peers from dead
+// ones. Except for send its methods belong to one goroutine.
 type link struct {
 	end   *verbs.Endpoint
 	slots verbs.MR // receive buffers
 	idle  time.Duration
 
-	reading <-chan struct{} // closed when a reader returns that readFull left behind; nil: there is none
+	reading <-chan struct{} // closed when a reader left behind by readFull returns; nil: there is none
 
-	in               chan Message    // results of receive
-	alive            context.Context // ends when nothing more comes, with the cause
+	in               chan Message    // results of receiveLoop
+	alive            context.Context // done, with the cause, when nothing more is received
 	fail             context.CancelCauseFunc
 	messagesReceived atomic.Int64  // messages so far
 	posted           atomic.Uint64 // work requests so far
-	beaten           uint64        // posted with the last Beat; the goroutine of the Beats' own
+	beaten           uint64        // posted at the last Beat; owned by the goroutine of the Beats
 	silence          atomic.Bool   // the peer was given up
 	watched          atomic.Pointer[watch]
 	stop             context.CancelFunc
-	running          sync.WaitGroup // the goroutines
-	once             sync.Once      // shut
+	running          sync.WaitGroup // its goroutines
+	once             sync.Once      // of shut
 }
 
-// ErrIdle is wrapped when a peer did nothing for too long.
+// ErrIdle is wrapped if a peer was inactive for too long.
 var ErrIdle = errors.New("the peer sent no data and no keepalive")
 
-// newLink makes a queue pair that takes messages as soon as it is connected.
+// newLink creates a queue pair that can receive messages as soon as it is connected.
 func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
 	end, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
 		SendDepth: 2 * depth, RecvDepth: receives, MaxInline: MaxMessage, IRD: depth, ORD: depth,
@@ -94,7 +94,7 @@ func (l *link) post(wr *verbs.SendWR) error {
 	return err
 }
 
-// receive returns the peer's next message; an Error becomes a RemoteError.
+// receive returns the peer's next message. It converts an Error to a RemoteError.
 func (l *link) receive(ctx context.Context) (m Message, err error) {
 	select {
 	case m = <-l.in:
@@ -103,7 +103,7 @@ func (l *link) receive(ctx context.Context) (m Message, err error) {
 		case m = <-l.in:
 		case <-l.alive.Done():
 			select {
-			case m = <-l.in: // it came before the failure
+			case m = <-l.in: // received before the failure
 			default:
 				return m, context.Cause(l.alive)
 			}
@@ -123,7 +123,7 @@ func (l *link) expect(ctx context.Context, t Type) (Message, error) {
 	return m, checkType(t, &m, err)
 }
 
-// checkType returns err, or that m is not of type t.
+// checkType returns err, or an error if m is not of type t.
 func checkType(t Type, m *Message, err error) error {
 	if err == nil && m.Type != t {
 		err = fmt.Errorf("%w: got %v, want %v", ErrProtocol, m.Type, t)
@@ -131,13 +131,13 @@ func checkType(t Type, m *Message, err error) error {
 	return err
 }
 
-// ErrProtocol is wrapped when the peer violated the protocol.
+// ErrProtocol is wrapped if the peer violated the protocol.
 var ErrProtocol = errors.New("transfer protocol violated")
 
 // ended reports whether the connection has ended.
 func (l *link) ended() bool { return l.alive.Err() != nil }
 
-// untilClosed returns a context that ends with the connection too, and a function that releases it.
+// untilClosed returns a context that also ends with the connection, and a function that releases it.
 func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.alive, func() { cancel(context.Cause(l.alive)) })
@@ -147,7 +147,7 @@ func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// receiveLoop takes the messages that arrive.
+// receiveLoop processes incoming messages.
 func (l *link) receiveLoop(ctx context.Context) {
 	for {
 		var c [1]verbs.Completion
@@ -162,7 +162,7 @@ func (l *link) receiveLoop(ctx context.Context) {
 	}
 }
 
-// arrived takes one completed receive and posts its buffer again.
+// arrived processes a completed receive and reposts its buffer.
 func (l *link) arrived(c *verbs.Completion) error {
 	if c.Status != rdmap.Success {
 		return l.cause()
@@ -190,7 +190,7 @@ func (l *link) arrived(c *verbs.Completion) error {
 // ErrPeerClosed is returned by receive after a graceful close.
 var ErrPeerClosed = errors.New("the peer closed the connection")
 
-// cause waits a moment for the reason why the connection ended.
+// cause waits briefly for the reason of the end of the connection.
 func (l *link) cause() error {
 	err := l.end.Cause()
 	if l.silence.Load() {
@@ -202,7 +202,7 @@ func (l *link) cause() error {
 	return ErrPeerClosed
 }
 
-// beatLoop tells the peer that this end lives, and ends the connection when the peer does not.
+// beatLoop sends Beats, and ends the connection if the peer is inactive.
 func (l *link) beatLoop(ctx context.Context) {
 	t := time.NewTicker(max(l.idle/beatsPerIdle, minBeat))
 	defer t.Stop()
@@ -235,9 +235,9 @@ func (l *link) beatLoop(ctx context.Context) {
 	}
 }
 
-// beat sends a Beat unless the last one still waits behind data: then the data tells as much, and the Beats of a
-// slow transfer would arrive all at once, more than the peer has receives for. out is how many messages have
-// left the send queue.
+// beat sends a Beat unless the previous one still waits behind data. Then the data serves the purpose, and the Beats of
+// a slow transfer would arrive all at once, more than the peer has receives for. out is the number of messages that
+// have left the send queue.
 func (l *link) beat(out uint64) {
 	if out < l.beaten {
 		return
@@ -246,7 +246,7 @@ func (l *link) beat(out uint64) {
 	l.beaten = l.posted.Load()
 }
 
-// drained reports whether nothing of the connection is under way any more.
+// drained reports whether nothing is in flight on the connection.
 func (l *link) drained() bool {
 	i, err := l.end.QP.Info()
 	if err != nil || i.TCP != nil && i.TCP.State == tcp.TimeWait {
@@ -255,10 +255,10 @@ func (l *link) drained() bool {
 	return i.State == rdmap.Idle || i.State == rdmap.Errored
 }
 
-// flushID is the work request of the last message of a link.
+// flushID is the ID of a link's last work request.
 const flushID = 1<<64 - 1
 
-// flush returns when the peer has every message that was sent: closing earlier would cut them off.
+// flush returns when the peer has all sent messages: an earlier close would discard them.
 func (l *link) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
@@ -280,7 +280,7 @@ func (l *link) shutOnce() {
 		l.running.Wait()
 		l.flush()
 	}
-	l.end.QP.Disconnect() // an error is that of a connection that is gone
+	l.end.QP.Disconnect() // an error means that the connection is already gone
 	for end := time.Now().Add(closeWait); !l.drained() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}

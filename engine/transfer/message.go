@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/plain"
 )
 
-// Version of the messages. The first six bytes and Error are the same in every version, so that any two versions can
-// tell each other why they do not get along.
+// Version is the version of the messages. The first six bytes and Error are the same in all versions, so that two
+// versions can tell each other why they are incompatible.
 const Version = 4
 
 // Type is the type of a message.
@@ -69,19 +69,19 @@ type Code uint16
 
 // The reasons.
 const (
-	CodeVersion  Code = 1 + iota // the peer's version is not ours
-	CodeProtocol                 // a message that cannot be, or not now
+	CodeVersion  Code = 1 + iota // the peer has another version
+	CodeProtocol                 // an invalid or unexpected message
 	CodeTooLarge                 // more bytes than the region has
-	CodeEmpty                    // nothing was put yet
+	CodeEmpty                    // no put yet
 	CodeSum                      // SHA-256 or XXH64 of the received bytes differs from the sender's
 	CodeInternal                 // no memory, no disk
-	CodeShutdown                 // the server stops
-	CodeYield                    // other clients need memory that the transfer holds
-	CodeFile                     // a file or directory cannot be had; the connection goes on
-	CodeKind                     // the server has a region and not a directory, or the other way round
+	CodeShutdown                 // the server is stopping
+	CodeYield                    // other clients need the transfer's memory
+	CodeFile                     // a file or directory is not available; the connection continues
+	CodeKind                     // the server has a region instead of a directory, or vice versa
 )
 
-// Unknown is the length in a Put whose client does not know it.
+// Unknown is the length of a Put whose client does not know it.
 const Unknown = math.MaxUint64
 
 // Sum is a SHA-256.
@@ -117,25 +117,25 @@ type Sum [32]byte
 //	Packed             0..7 length  8..15 XXH64  16..79 one bit for each file, the lowest bit of a byte first
 type Message struct {
 	Type Type
-	// Put: bytes that come, or Unknown. Get: bytes wanted, 0 for all. Region, Done: bytes of the transfer
+	// Put: bytes to come, or Unknown. Get: bytes requested, 0 for all. Region, Done: bytes of the transfer.
 	Length uint64
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done, Sum
 	Check  uint64   // StoreBytes, Bytes of FetchBytes, StorePack, Packed: XXH64
-	// Region of a get: the number of bytes that were put. Where more are granted, the others are the memory behind
-	// them. Region of a put: the most bytes that there may be. Where fewer are granted, Put asks again.
+	// Region of a get: the number of bytes put. If more are granted, the others are the memory after them. Region of a
+	// put: the maximum number of bytes. If fewer are granted, Put requests more.
 	Content uint64
 	Code    Code   // Error
 	Text    string // Error, for people
-	// Of a server with a directory.
+	// of a server with a directory
 	Path    string // Stat, List, Mkdir, Fetch, Store: below the directory
 	Attr    Attr   // Store, Attr, Opened; its mode: Mkdir
-	Session uint64 // Store: the connections with the same one write one file together
-	Offset  uint64 // Sum, StoreBytes, FetchBytes, Bytes: where in the file
-	Place   uint64 // StoreBytes, FetchBytes: where in the server's buffer
-	Flag    bool   // Opened: something of the file was there already. Close: it is whole
-	Taken   Taken  // Packed: the files that were stored, or that are in the pack
+	Session uint64 // Store: connections with the same session write one file together
+	Offset  uint64 // Sum, StoreBytes, FetchBytes, Bytes: offset in the file
+	Place   uint64 // StoreBytes, FetchBytes: offset in the server's buffer
+	Flag    bool   // Opened: a part of the file already existed. Close: it is complete
+	Taken   Taken  // Packed: the files stored, or included in the pack
 }
 
 const (
@@ -152,7 +152,7 @@ var (
 	ErrBody = errors.New("message with an invalid type or length")
 )
 
-// fields are the fields behind the header, in the order of the wire. The text of an Error or a path follows them.
+// fields are the fields after the header, in wire order. The text of an Error, or a path, follows them.
 func (m *Message) fields() []any {
 	switch m.Type {
 	case TypePut, TypeGet:
@@ -189,7 +189,7 @@ func (m *Message) fields() []any {
 	return nil
 }
 
-// hasPath reports whether a path ends the message.
+// hasPath reports whether the message ends with a path.
 func (m *Message) hasPath() bool {
 	switch m.Type {
 	case TypeStat, TypeList, TypeFetch, TypeMkdir, TypeStore, TypeSetAttr:
@@ -226,8 +226,8 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// ParseMessage decodes the one message that b is. It fails with ErrShort, ErrMagic, ErrVersion or ErrBody; an Error is
-// understood in every version.
+// ParseMessage decodes the message b. It fails with ErrShort, ErrMagic, ErrVersion or ErrBody. An Error is decoded in
+// every version.
 func ParseMessage(b []byte) (m Message, err error) {
 	switch {
 	case len(b) < headerLen:
@@ -271,11 +271,11 @@ func (m *Message) parseBody(b []byte) error {
 	return nil
 }
 
-// RemoteError is an Error that the peer sent.
+// RemoteError is an Error sent by the peer.
 type RemoteError struct {
 	Code Code
 	Text string
 }
 
-// Error returns the peer's own words.
+// Error returns the peer's text.
 func (e *RemoteError) Error() string { return "the peer says: " + e.Text }

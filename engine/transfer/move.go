@@ -13,19 +13,19 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// move is the bytes of one RemoteFile.Move. They go in steps of at most stepLen bytes, each with a place of its own
-// in the buffers of both ends. Steps are asked for, answered and ended in the same order.
+// move has the bytes of one RemoteFile.Move. They move in steps of at most stepLen bytes, each with its own place in
+// the buffers of both ends. Steps are requested, answered and finished in the same order.
 type move struct {
 	f      *RemoteFile
-	buffer Message // where the server's is
+	buffer Message // the server's buffer
 	off, n int64
 
 	asked, answered, ended int           // steps
-	checks                 [steps]uint64 // XXH64 of what the server has read
+	checks                 [steps]uint64 // XXH64 of the bytes read by the server
 	reading                [steps]bool   // a Read was posted
 }
 
-// Move moves a piece of a file, of any length, and compares the bytes received with those sent.
+// Move moves a range of a file, of any length, and compares the received bytes with the sent ones.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	buffer, err := f.c.askBuffer(ctx)
 	if err != nil {
@@ -43,25 +43,25 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 		return nil
 	}
 	err = f.c.reason(ctx, err)
-	if m.ended < m.asked { // what is still due would pass for the answers to later requests
+	if m.ended < m.asked { // pending answers would be taken for those of later requests
 		f.c.shut()
 	}
 	return err
 }
 
-// step returns where step i is in the file, and its memory.
+// step returns the offset of step i in the file, and its memory.
 func (m *move) step(i int) (off int64, b []byte) {
 	at := int64(i) * stepLen
 	return m.off + at, m.f.c.buffers.Bytes()[m.place(i):][:min(stepLen, m.n-at)]
 }
 
-// place returns where step i is in the buffers.
+// place returns the offset of step i in the buffers.
 func (m *move) place(i int) int { return i % steps * stepLen }
 
-// stepCount returns how many steps there are.
+// stepCount returns the number of steps.
 func (m *move) stepCount() int { return int((m.n + stepLen - 1) / stepLen) }
 
-// full reports whether all places are taken.
+// full reports whether all places are in use.
 func (m *move) full() bool { return m.asked-m.ended == steps }
 
 // postStep posts the RDMA Write or Read of step i.
@@ -74,7 +74,7 @@ func (m *move) postStep(op verbs.WROp, i int, flags verbs.WRFlags) error {
 	})
 }
 
-// ask sends the request of the next step.
+// ask requests the next step.
 func (m *move) ask(t Type, check uint64) error {
 	off, b := m.step(m.asked)
 	err := m.f.c.postMessage(&Message{Type: t, Offset: uint64(off), Length: uint64(len(b)),
@@ -97,7 +97,7 @@ func (m *move) answer(ctx context.Context) error {
 	return err
 }
 
-// store writes the local file's bytes to the server. After an error of a file it waits for the answers that are due.
+// store writes the local file's bytes to the server. After an error of the file it waits for the pending answers.
 func (m *move) store(ctx context.Context) (err error) {
 	for m.ended < m.asked || m.more(err) {
 		if m.more(err) && !m.full() {
@@ -116,10 +116,10 @@ func (m *move) store(ctx context.Context) (err error) {
 	return err
 }
 
-// more reports whether a further step is to be asked for.
+// more reports whether to request another step.
 func (m *move) more(err error) bool { return err == nil && m.asked < m.stepCount() }
 
-// storeStep begins the next step. The answer says that the server has the bytes: the Write needs no completion.
+// storeStep starts the next step. The answer confirms that the server has the bytes: the Write needs no completion.
 func (m *move) storeStep() error {
 	off, b := m.step(m.asked)
 	if err := readWhole(m.f.local, b, uint64(off), m.f.local.Name()); err != nil {
@@ -131,8 +131,8 @@ func (m *move) storeStep() error {
 	return m.ask(TypeStoreBytes, xxhash.Sum64(b))
 }
 
-// fetch reads bytes of the server into the local file. While a step's Read is under way the server answers the next
-// ones. After an error of a file it waits for what is due.
+// fetch reads bytes of the server into the local file. While a step's Read is in flight, the server answers the next
+// ones. After an error of the file it waits for the pending answers.
 func (m *move) fetch(ctx context.Context) (err error) {
 	for m.ended < m.asked || m.more(err) {
 		var e error
@@ -158,7 +158,7 @@ func (m *move) fetch(ctx context.Context) (err error) {
 	return err
 }
 
-// readStep waits for an answer, and begins to read the bytes if they are wanted.
+// readStep waits for an answer, and starts to read the bytes if they are needed.
 func (m *move) readStep(ctx context.Context, wanted bool) error {
 	i := m.answered
 	err := m.answer(ctx)
@@ -190,7 +190,7 @@ func (m *move) takeStep() error {
 	return writeAt(m.f.local, b, off, m.f.reply.Attr.Flags&FlagSparse != 0)
 }
 
-// ofFile reports whether the server's error is about the file: the connection goes on.
+// ofFile reports whether the server's error is about the file: then the connection continues.
 func ofFile(err error) bool {
 	var theirs *RemoteError
 	return errors.As(err, &theirs) && (theirs.Code == CodeFile || theirs.Code == CodeTooLarge)

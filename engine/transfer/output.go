@@ -16,11 +16,11 @@ import (
 type Output struct {
 	*bufio.Writer
 	file   *os.File
-	dir    *staging.Dir // nil when file is written directly
+	dir    *staging.Dir // nil if the file is written directly
 	staged *staging.File
 }
 
-// CreateOutput begins the file called name, in name's directory.
+// CreateOutput creates the file called name, in name's directory.
 func CreateOutput(name string) (*Output, error) {
 	if _, err := hostfile.Follow(name); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func CreateOutput(name string) (*Output, error) {
 		}
 		return newOutput(&Output{file: f}), nil
 	case err == nil:
-		// A symbolic link stays one: the file that it leads to is replaced.
+		// a symbolic link is kept: its target is replaced
 		if name, err = filepath.EvalSymlinks(name); err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func newOutput(o *Output) *Output {
 	return o
 }
 
-// Commit ends the file and gives it its name, durably.
+// Commit completes the file and durably gives it its name.
 func (o *Output) Commit() error {
 	err := o.Flush()
 	if o.staged == nil {
@@ -77,7 +77,7 @@ func (o *Output) Commit() error {
 	return errors.Join(err, o.file.Close(), o.dir.Close())
 }
 
-// Abort takes the file away.
+// Abort removes the file.
 func (o *Output) Abort() {
 	if o.staged == nil {
 		o.file.Close()

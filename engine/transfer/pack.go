@@ -21,7 +21,7 @@ func (t *Taken) Has(i int) bool { return t[i/8]>>(i%8)&1 != 0 }
 
 func (t *Taken) set(i int) { t[i/8] |= 1 << (i % 8) }
 
-// Packed is a file of a pack. Content lies in the pack; it is empty in a pack that asks for files.
+// Packed is a file of a pack. Content aliases the pack; it is empty in a pack of requests.
 type Packed struct {
 	Path    string
 	Attr    Attr
@@ -45,7 +45,7 @@ func parsePack(b []byte) (files []Packed, err error) {
 	return files, nil
 }
 
-// storePack stores the files of a pack. The client sends those that are not taken one by one, and learns why.
+// storePack stores the files of a pack. The client sends the others one by one and learns why they failed.
 func (c *copying) storePack(m *Message) error {
 	b, err := c.inBuffer(0, m.Length)
 	if err != nil {
@@ -77,15 +77,15 @@ type packStore struct {
 	bytes int64
 }
 
-// packedFile is a file that waits for its name.
+// packedFile is a staged file of a pack.
 type packedFile struct {
 	index  int // in the pack
 	name   string
 	length int64
-	older  int64 // length of the content that it replaces; -1: there is none
+	older  int64 // length of the content that it replaces; -1: none
 }
 
-// add stages one file, unless something is in the way.
+// add stages one file, unless there is an obstacle.
 func (s *packStore) add(i int, v *Packed) {
 	name := path.Clean(v.Path)
 	if s.t.cfg.ReadOnly || !s.t.reserveName(name) {
@@ -99,7 +99,7 @@ func (s *packStore) add(i int, v *Packed) {
 	s.added = append(s.added, f)
 }
 
-// stage writes the content of f under the name that it has until commit.
+// stage writes the content of f under its temporary name.
 func (s *packStore) stage(f *packedFile, v *Packed) bool {
 	dir, base, err := s.t.enter(s.b.dirs, f.name)
 	if err != nil || s.t.claim(f.length, 1) != nil {
@@ -132,7 +132,7 @@ func (s *packStore) commit() (taken Taken) {
 	return taken
 }
 
-// enter returns the directory of a file of a pack, and the file's name there. It opens each directory once.
+// enter returns the directory of a file of a pack, and the file's name in it. It opens each directory once.
 func (t *Tree) enter(dirs staging.Dirs, name string) (*staging.Dir, string, error) {
 	at, base := path.Split(path.Clean(name))
 	if err := checkName(base); err != nil {
@@ -148,7 +148,7 @@ func (t *Tree) enter(dirs staging.Dirs, name string) (*staging.Dir, string, erro
 	return d, base, err
 }
 
-// fetchPack puts the files that a pack names into it. Files that are too long for it are not taken.
+// fetchPack adds the requested files to a pack. It skips files that are too long.
 func (c *copying) fetchPack(m *Message) error {
 	b, err := c.inBuffer(0, m.Length)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *copying) fetchPack(m *Message) error {
 	return errors.Join(c.buffer.dirs.Close(), c.l.postMessage(&reply))
 }
 
-// appendFile appends a file to a pack; its result is nil when that is not possible.
+// appendFile appends a file to a pack. It returns nil if that is not possible.
 func (t *Tree) appendFile(b []byte, dirs staging.Dirs, name string) (_ []byte, length int64) {
 	fd, err := t.openPacked(dirs, name)
 	if err != nil {
@@ -204,8 +204,8 @@ func (t *Tree) appendFile(b []byte, dirs staging.Dirs, name string) (_ []byte, l
 	return b[:len(b)+n], int64(n)
 }
 
-// openPacked opens a file for a pack. It follows no symbolic link from the last name of the path: the client fetches
-// such a file on its own.
+// openPacked opens a file for a pack. It does not follow a symbolic link at the end of the path: the client fetches
+// such a file separately.
 func (t *Tree) openPacked(dirs staging.Dirs, name string) (int, error) {
 	d, base, err := t.enter(dirs, name)
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *copying) packEvent(op string, files int, bytes int64, begun time.Time) 
 		Bytes: bytes, Took: time.Since(begun)})
 }
 
-// setAttr gives a directory its permissions and its time of change.
+// setAttr sets the permissions and modification time of a directory.
 func (t *Tree) setAttr(m *Message) error {
 	if t.cfg.ReadOnly {
 		return errReadOnly
@@ -249,5 +249,5 @@ func (c *copying) sync() error {
 	return c.buffer.batch.Sync()
 }
 
-// Perm returns the permissions, without set-user-ID, set-group-ID and sticky bit: a peer decides about none of these.
+// Perm returns the permissions without set-user-ID, set-group-ID and sticky bit, which a peer must not set.
 func (a *Attr) Perm() os.FileMode { return os.FileMode(a.Mode & 0o777) }

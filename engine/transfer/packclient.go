@@ -9,7 +9,7 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// Pack is small files that go to the server, or come from it, in one exchange of messages. A Client fills one at a
+// Pack has small files that are sent to the server, or from it, in one exchange of messages. A Client fills one at a
 // time.
 type Pack struct {
 	c     *Client
@@ -17,14 +17,13 @@ type Pack struct {
 	files int
 }
 
-// NewPack returns an empty pack, in the client's buffers: it must be stored or fetched before the next transfer.
+// NewPack returns an empty pack in the client's buffers. It must be stored or fetched before the next transfer.
 func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.buffers.Bytes()[:0:BufferLen]} }
 
-// PackSize returns how many of the BufferLen bytes of a pack a file takes.
+// PackSize returns the number of a pack's BufferLen bytes that a file takes.
 func PackSize(path string, length uint64) int { return entryLen + len(path) + int(length) }
 
-// Add adds a file. read fills its content; after an error nothing is added. For a pack to be fetched a.Length is
-// zero.
+// Add adds a file. read fills its content; after an error nothing is added. For a pack to fetch, a.Length must be zero.
 func (p *Pack) Add(path string, a Attr, read func(content []byte) error) error {
 	room := cap(p.b) - len(p.b)
 	if p.files == MaxPacked || a.Length > PackedLen || PackSize(path, a.Length) > room {
@@ -40,7 +39,7 @@ func (p *Pack) Add(path string, a Attr, read func(content []byte) error) error {
 	return nil
 }
 
-// StorePack stores the files of a pack. Those that were not stored have to be sent one by one, to learn why.
+// StorePack stores the files of a pack. The others must be sent one by one, to learn why.
 func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	if err := c.writePack(ctx, p); err != nil {
 		return Taken{}, err
@@ -50,8 +49,8 @@ func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	return m.Taken, err
 }
 
-// FetchPack fetches the files that a pack names, in its order. A nil file has to be fetched on its own. Their content
-// is valid until the next transfer.
+// FetchPack fetches the requested files of a pack, in its order. A nil file must be fetched separately. The content is
+// valid until the next transfer.
 func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	if err := c.writePack(ctx, p); err != nil {
 		return nil, err
@@ -90,7 +89,7 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	return files, nil
 }
 
-// askBuffer returns where the server's buffer for this client is.
+// askBuffer returns the location of the server's buffer for this client.
 func (c *Client) askBuffer(ctx context.Context) (Message, error) {
 	if c.buffer.Type != 0 {
 		return c.buffer, nil

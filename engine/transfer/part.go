@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// part is a file that is being received: the connections of one session write to it together.
+// part is a file being received. All connections of a session write to it.
 type part struct {
 	t        *Tree
 	path     string
@@ -20,14 +20,14 @@ type part struct {
 	dir      *staging.Dir
 	file     *staging.File
 	resumed  bool
-	released chan struct{} // closed when others may have the name
-	// Tree.mu guards these.
+	released chan struct{} // closed when others may use the name
+	// guarded by Tree.mu
 	users  []*copying // connections
-	wanted time.Time  // when another client last asked for the name
+	wanted time.Time  // when another client last requested the name
 }
 
-// store opens a file that a client writes, alone or with other connections of its session. It resumes an earlier try of
-// the same name.
+// store opens a file for writing, alone or with other connections of the session. It resumes an interrupted file of the
+// same name.
 func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	name := path.Clean(m.Path)
 	p, busy := t.join(c, name, m)
@@ -50,8 +50,8 @@ func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	return p, nil
 }
 
-// join counts c among the connections that write a file. It returns the part of another client instead, when that is
-// writing the file.
+// join adds c to the connections that write a file. If another client is writing it, it returns that client's part
+// instead.
 func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	switch {
 	case p == nil:
 		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, released: make(chan struct{})}
-		t.parts[name] = p // others have to wait for it
+		t.parts[name] = p // others must wait for it
 	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
 		if p.session != m.Session {
 			p.wanted = time.Now()
@@ -70,8 +70,8 @@ func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	return p, nil
 }
 
-// probe finds out whether the clients that write a file are still there: the host of one that died answers a message
-// with RST. It reports whether the file was given up.
+// probe checks whether the clients that write a file are alive: the host of a dead one answers a message with RST. It
+// reports whether the file was abandoned.
 func (p *part) probe() bool {
 	p.t.mu.Lock()
 	users := slices.Clone(p.users)
@@ -89,7 +89,7 @@ func (p *part) probe() bool {
 	}
 }
 
-// writer returns the address of a client that writes the file.
+// writer returns the address of a client that is writing the file.
 func (p *part) writer() netip.AddrPort {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -125,14 +125,14 @@ func (p *part) openStage() error {
 	return nil
 }
 
-// room gives f the length that it shall have. After an error f is closed.
+// room sets the length of f and allocates it. After an error f is closed.
 func (p *part) room(f *staging.File) error {
 	st, err := f.Stat()
 	if err != nil {
 		return errors.Join(err, f.Keep())
 	}
 	length, before := int64(p.attr.Length), st.Size()
-	came := int64(0) // a file that was not there
+	came := int64(0) // a file that did not exist
 	if before == 0 {
 		came = 1
 	}
@@ -153,7 +153,7 @@ func (p *part) room(f *staging.File) error {
 	return nil
 }
 
-// allocate gives f its length, and the disk for it unless the file has holes.
+// allocate sets the length of f, and allocates it on disk unless the file has holes.
 func (p *part) allocate(f *staging.File) error {
 	if p.attr.Flags&FlagSparse != 0 {
 		return f.Truncate(int64(p.attr.Length))
@@ -185,7 +185,7 @@ func (p *part) commit() error {
 	return errors.Join(err, p.file.Close(), p.dir.Close())
 }
 
-// alone reports whether one connection has the file; from then on no other one gets it.
+// alone reports whether only one connection has the file. From then on no other can join.
 func (p *part) alone() bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -195,22 +195,22 @@ func (p *part) alone() bool {
 	return len(p.users) == 1
 }
 
-// pressed reports whether another client asked for the name so recently that it may do so again.
+// pressed reports whether another client requested the name so recently that it may retry.
 func (p *part) pressed(idle time.Duration) bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 	return time.Since(p.wanted) < wantedIdles*idle
 }
 
-// sharers is the number of connections that write the file. The least rate of a client that others wait for is asked of
-// all of them together.
+// sharers is the number of connections that write the file. The minimum rate while others wait applies to all of them
+// together.
 func (p *part) sharers() uint64 {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 	return uint64(max(len(p.users), 1))
 }
 
-// forget keeps further connections away. Tree.mu is held.
+// forget prevents further connections from joining. Tree.mu is held.
 func (p *part) forget() {
 	if p.t.parts[p.path] == p {
 		delete(p.t.parts, p.path)
@@ -218,7 +218,7 @@ func (p *part) forget() {
 	}
 }
 
-// leave ends the use of the file by one connection. After the last one it stays, to be resumed.
+// leave ends the use of the file by one connection. After the last one the file is kept for resuming.
 func (p *part) leave(c *copying) error {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -253,7 +253,7 @@ func (t *Tree) read(name string) (*reading, error) {
 	return &reading{file: f, attr: a}, nil
 }
 
-// unchanged fails when the file was written to meanwhile: the bytes read might be a mixture.
+// unchanged fails if the file was written in the meantime: the bytes read might be a mixture.
 func (r *reading) unchanged() error {
 	now, err := fstat(r.file)
 	if err == nil && (now.Length != r.attr.Length || now.Modified != r.attr.Modified) {

@@ -11,8 +11,8 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// Put replaces the server's content by the bytes of r. length is the number of bytes that will be read, or -1 when only
-// r's end shows it. When it fails, the server's content is unchanged.
+// Put replaces the server's content by the bytes of r. length is the number of bytes to read, or -1 if only the end of
+// r shows it. If it fails, the server's content is unchanged.
 func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary, err error) {
 	m := Message{Type: TypePut, Length: Unknown}
 	if length >= 0 {
@@ -55,13 +55,13 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	}, nil
 }
 
-// abandon tells the server that the transfer will not go on.
+// abandon tells the server that the transfer is aborted.
 func (c *Client) abandon(err error) error {
 	c.postMessage(&Message{Type: TypeError, Code: CodeInternal, Text: err.Error()})
 	return err
 }
 
-// write moves everything that r has, buffer by buffer.
+// write moves everything from r, buffer by buffer.
 func (w *window) write(ctx context.Context, r io.Reader) error {
 	for end := false; !end; {
 		for w.full() {
@@ -75,7 +75,7 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			end = true
 		case ctx.Err() != nil:
-			return context.Cause(ctx) // the connection's end, which is not the input's
+			return context.Cause(ctx) // caused by the connection, not by the input
 		case err != nil:
 			return fmt.Errorf("reading the input: %w", err)
 		}
@@ -100,8 +100,7 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// extend asks for more of the server's region. The bytes written to the earlier part are there before the server sees
-// the request.
+// extend requests more of the server's region. Bytes written to the earlier part arrive before the request.
 func (w *window) extend(ctx context.Context) error {
 	before := w.remote.Length
 	if before >= w.remote.Content {
@@ -118,8 +117,8 @@ func (w *window) extend(ctx context.Context) error {
 	return err
 }
 
-// readFull is io.ReadFull that ctx ends. After that nobody may use b, which the reader still has: the memory of
-// this end is kept until it returns.
+// readFull is io.ReadFull that ends with ctx. After that b must not be used, because the reader still has it: the
+// memory of this end is kept until it returns.
 func (l *link) readFull(ctx context.Context, r io.Reader, b []byte) (int, error) {
 	var got struct {
 		n   int

@@ -9,18 +9,18 @@ import (
 	"sync"
 )
 
-// Region is the memory that a server exports: one content at a time, and the room for the next ones. Several goroutines
-// may use it.
+// Region is the memory exported by a server: one content at a time, and room for the next ones. It may be used by
+// several goroutines.
 type Region struct {
 	size int64
 	disk *disk // nil for anonymous memory
 
 	mu   sync.Mutex
 	now  *content
-	past []*content // replaced, and still read; the oldest first
+	past []*content // replaced but still being read; oldest first
 	room room
 
-	lost context.Context // ends when the region fails
+	lost context.Context // done when the region fails
 	fail context.CancelCauseFunc
 }
 
@@ -33,7 +33,7 @@ func makeRegion(n int64, first *content) *Region {
 	return r
 }
 
-// NewRegion makes a region of n bytes of zeroed memory without content.
+// NewRegion creates a region of n bytes of zeroed memory without content.
 func NewRegion(n int64) (*Region, error) {
 	if n <= 0 || n > MaxRegion {
 		return nil, fmt.Errorf("region of %d bytes: must be 1 to %d", n, int64(MaxRegion))
@@ -45,10 +45,10 @@ func NewRegion(n int64) (*Region, error) {
 	return makeRegion(n, newContent(m, 0, nil)), nil
 }
 
-// Size returns the bytes that the region can hold.
+// Size returns the capacity of the region in bytes.
 func (r *Region) Size() int64 { return r.size }
 
-// Length returns the bytes of its content.
+// Length returns the length of its content in bytes.
 func (r *Region) Length() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,21 +57,21 @@ func (r *Region) Length() int64 {
 
 var errLost = refuse(CodeInternal, "the server's region failed: its file was truncated, or its disk failed")
 
-// lose marks the region as failed, because its memory cannot be accessed, as cause says. It returns the error for
+// lose marks the region as failed because its memory is inaccessible, for the given cause. It returns the error for
 // clients.
 func (r *Region) lose(cause error) error {
 	r.fail(cause)
 	return errLost
 }
 
-// Failed is closed when the content cannot be accessed, as when its file was shortened; Err says more. The
-// region is of no use then, and has to be opened anew.
+// Failed returns a channel that is closed when the content is inaccessible, such as after truncation of its file; Err
+// says more. The region is then unusable and must be reopened.
 func (r *Region) Failed() <-chan struct{} { return r.lost.Done() }
 
-// Err returns why the region failed, nil while it has not.
+// Err returns why the region failed, or nil.
 func (r *Region) Err() error { return context.Cause(r.lost) }
 
-// hold returns the content, which stays as it is until release. It fails when somebody cut it short.
+// hold returns the content, which stays unchanged until release. It fails if the file was truncated.
 func (r *Region) hold() (*content, error) {
 	r.mu.Lock()
 	c := r.now
@@ -91,7 +91,7 @@ func (r *Region) releaseMemory(c *content) error {
 	if !gone {
 		return nil
 	}
-	err := c.free() // which takes its time
+	err := c.free() // which may take long
 	r.mu.Lock()
 	if i := slices.Index(r.past, c); i >= 0 {
 		r.past = slices.Delete(r.past, i, i+1)
@@ -102,8 +102,8 @@ func (r *Region) releaseMemory(c *content) error {
 	return err
 }
 
-// commit makes the first length bytes of st the content, at once and complete. sum is their SHA-256. st belongs to the
-// region from then on. When it fails, the content is unchanged.
+// commit makes the first length bytes of st the content, atomically. sum is their SHA-256. The region then owns st. If
+// it fails, the content is unchanged.
 func (r *Region) commit(st *stage, length int64, sum Sum) error {
 	c, err := st.content(length)
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *Region) replace(st *stage, c *content) error {
 	return r.releaseMemory(old)
 }
 
-// Close gives the region's memory back. No transfer may be under way.
+// Close frees the region's memory. No transfer may be in progress.
 func (r *Region) Close() error {
 	r.mu.Lock()
 	c := r.now

@@ -9,13 +9,13 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// registration is memory that the peer of one link reaches by an STag.
+// registration is memory that the peer of one link can access by an STag.
 type registration struct {
 	mr      verbs.MR
-	release func() error // of the memory, once no STag names it
+	release func() error // frees the memory, once no STag names it
 
-	// bounce, when set, is memory of the device's that is registered instead of other memory. The peer's bytes are
-	// copied to that when the STag is taken away. mem is the part of the other memory that gets them.
+	// bounce, if set, is memory of the device that is registered instead of other memory. The peer's bytes are copied
+	// to mem, a part of the other memory, when the STag is invalidated.
 	bounce, mem []byte
 }
 
@@ -28,8 +28,8 @@ func (l *link) registerLocal(n int) (verbs.MR, error) {
 	return l.end.Register(mem, verbs.LocalWrite, func() error { return l.freeLocal(mem) })
 }
 
-// freeLocal gives memory back, once nobody reads into it any more: a reader that ctx left behind may write there after
-// the link is gone.
+// freeLocal frees memory, once no reader uses it any more: a reader left behind by ctx may write there after the link
+// is gone.
 func (l *link) freeLocal(mem []byte) error {
 	if l.reading == nil {
 		return l.end.Dev.Free(mem)
@@ -50,9 +50,9 @@ func (l *link) registerMemory(mem []byte, access verbs.Access, release func() er
 	return &registration{mr: mr, release: release}, nil
 }
 
-// expose registers memory for the peer. release is called when the link ends with the memory still registered; after
-// deregister it is not. A daemon's device registers no memory but its own: a bounce buffer takes the place of mem then,
-// with its bytes. After deregister mem holds the peer's bytes, up to setLength.
+// expose registers memory for the peer. release is called if the link ends while the memory is registered, but not
+// after deregister. A daemon's device registers only its own memory: then a bounce buffer with the bytes of mem is used
+// instead. After deregister mem has the peer's bytes, up to setLength.
 func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*registration,
 	error) {
 	o, err := l.registerMemory(mem, access, release)
@@ -75,19 +75,19 @@ func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*r
 	return o, nil
 }
 
-// bounced reports whether the peer writes to a bounce buffer. A nil registration has none.
+// bounced reports whether the peer writes to a bounce buffer. It returns false for a nil registration.
 func (o *registration) bounced() bool {
 	return o != nil && o.bounce != nil && o.mr.Remote().Access&verbs.RemoteWrite != 0
 }
 
-// setLength says that the peer wrote the first n bytes.
+// setLength records that the peer wrote the first n bytes.
 func (o *registration) setLength(n uint64) {
 	if o.bounced() {
 		o.mem = o.mem[:n]
 	}
 }
 
-// freeBounce copies the peer's bytes out of the bounce buffer and frees the buffer. When it fails the memory is
+// freeBounce copies the peer's bytes out of the bounce buffer and frees the buffer. If it fails, the memory is
 // released.
 func (o *registration) freeBounce(dev verbs.Device) error {
 	if o.bounce == nil {
@@ -99,9 +99,9 @@ func (o *registration) freeBounce(dev verbs.Device) error {
 	return dev.Free(o.bounce)
 }
 
-// deregister takes the STag away. It waits for the answers to RDMA Reads that came before: a client that said
-// Done has them, and its acknowledgement is on the way. When it fails, the memory stays registered until the link
-// ends, which must be soon. A nil registration is none.
+// deregister invalidates the STag. It waits for the answers to earlier RDMA Reads: a client that sent Done has them,
+// and its acknowledgement is on the way. If it fails, the memory stays registered until the link ends, which must be
+// soon. It does nothing for a nil registration.
 func (l *link) deregister(ctx context.Context, o *registration) error {
 	wait, cancel := context.WithTimeoutCause(ctx, closeWait, errUnread)
 	defer cancel()
@@ -120,7 +120,7 @@ func (l *link) deregister(ctx context.Context, o *registration) error {
 	}
 }
 
-// deregisterNow is deregister that does not wait: it fails with ErrBusy of package verbs then.
+// deregisterNow is deregister without waiting: it fails with verbs.ErrBusy instead.
 func (l *link) deregisterNow(o *registration) error {
 	if o == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// ask sends a request to a server with a directory, and returns its answer.
+// ask sends a request to a server with a directory, and returns the answer.
 func (c *Client) ask(ctx context.Context, m *Message, want Type) (Message, error) {
 	if err := c.postMessage(m); err != nil {
 		return Message{}, c.reason(ctx, err)
@@ -16,20 +16,20 @@ func (c *Client) ask(ctx context.Context, m *Message, want Type) (Message, error
 	return c.expect(ctx, want)
 }
 
-// Stat returns the attributes of a path, KindNone where there is no file.
+// Stat returns the attributes of a path, with KindNone if it does not exist.
 func (c *Client) Stat(ctx context.Context, path string) (Attr, error) {
 	m, err := c.ask(ctx, &Message{Type: TypeStat, Path: path}, TypeAttr)
 	return m.Attr, err
 }
 
-// Mkdir makes a directory, unless it is there.
+// Mkdir creates a directory, unless it exists.
 func (c *Client) Mkdir(ctx context.Context, path string, mode uint16) error {
 	m := Message{Type: TypeMkdir, Path: path, Attr: Attr{Kind: KindDir, Mode: mode}}
 	_, err := c.ask(ctx, &m, TypeAttr)
 	return err
 }
 
-// SetAttr gives a directory of the server its permissions and its time of change.
+// SetAttr sets the permissions and modification time of a directory of the server.
 func (c *Client) SetAttr(ctx context.Context, path string, a Attr) error {
 	_, err := c.ask(ctx, &Message{Type: TypeSetAttr, Path: path, Attr: a}, TypeAttr)
 	return err
@@ -50,7 +50,7 @@ func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
 	return parseListing(listing)
 }
 
-// Extents returns where a file that is fetched has data.
+// Extents returns the data ranges of the file being fetched.
 func (f *RemoteFile) Extents(ctx context.Context) ([]Extent, error) {
 	b, err := f.c.read(ctx, &Message{Type: TypeExtents})
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *RemoteFile) Extents(ctx context.Context) ([]Extent, error) {
 	return parseExtents(b, int64(f.reply.Attr.Length))
 }
 
-// read returns the memory that the server shows in answer to m.
+// read returns the memory that the server exposes in answer to m.
 func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 	region, err := c.ask(ctx, m, TypeRegion)
 	if err != nil || region.Length == 0 {
@@ -85,7 +85,7 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 	return b, nil
 }
 
-// RemoteFile is a file of the server's that is open; a Client has one at a time.
+// RemoteFile is an open file of the server. A Client has one at a time.
 type RemoteFile struct {
 	c     *Client
 	local *os.File
@@ -96,10 +96,10 @@ type RemoteFile struct {
 // Attr returns the file's attributes at the server.
 func (f *RemoteFile) Attr() Attr { return f.reply.Attr }
 
-// Resumed reports whether something of a file that is written was there already.
+// Resumed reports whether a part of a file being written already existed.
 func (f *RemoteFile) Resumed() bool { return f.reply.Flag }
 
-// Store opens a file that local shall be copied to. The clients with the same session may write it together.
+// Store opens a file to which to copy local. Clients with the same session may write it together.
 func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64, local *os.File) (
 	*RemoteFile, error) {
 	m := Message{Type: TypeStore, Path: path, Attr: a, Session: session}
@@ -110,7 +110,7 @@ func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64,
 	return &RemoteFile{c: c, local: local, reply: reply, write: true}, nil
 }
 
-// Fetch opens a file that shall be copied to local, or compared with it.
+// Fetch opens a file to copy to local, or to compare with it.
 func (c *Client) Fetch(ctx context.Context, path string, local *os.File) (*RemoteFile, error) {
 	reply, err := c.ask(ctx, &Message{Type: TypeFetch, Path: path}, TypeOpened)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *Client) Fetch(ctx context.Context, path string, local *os.File) (*Remot
 	return &RemoteFile{c: c, local: local, reply: reply}, nil
 }
 
-// sum returns the SHA-256 of a piece of the server's file.
+// sum returns the SHA-256 of a range of the server's file.
 func (f *RemoteFile) sum(ctx context.Context, off, n int64) (Sum, error) {
 	m := Message{Type: TypeSum, Offset: uint64(off), Length: uint64(n)}
 	m, err := f.c.ask(ctx, &m, TypeSum)
@@ -129,7 +129,7 @@ func (f *RemoteFile) sum(ctx context.Context, off, n int64) (Sum, error) {
 	return m.Sum, err
 }
 
-// Same reports whether a piece of the local file is that of the server.
+// Same reports whether a range of the local file equals the server's.
 func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, io.NewSectionReader(f.local, off, n)); err != nil {
@@ -139,8 +139,8 @@ func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err err
 	return Sum(h.Sum(nil)) == theirs, err
 }
 
-// Close ends the work on the file. When it is complete, the server gives the written file its name, or confirms that
-// the read file did not change meanwhile.
+// Close finishes the file. If it is complete, the server names the written file, or confirms that the read file did not
+// change in the meantime.
 func (f *RemoteFile) Close(ctx context.Context, complete bool) error {
 	_, err := f.c.ask(ctx, &Message{Type: TypeClose, Flag: complete}, TypeAttr)
 	return err

@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// room shares out the memory for bytes that are not the region's content. Region.mu guards it.
+// room shares the memory for bytes other than the region's content. Region.mu guards it.
 type room struct {
-	all, share int64 // bytes at most: of all clients, of those of one address
+	all, share int64 // maximum bytes: of all clients, of those of one address
 	used       int64
 	owned      map[netip.Prefix]int64
 	queue      []*claim // in order of arrival
 }
 
-// claim is a request for n bytes that waits in room.queue.
+// claim is a waiting request for n bytes in room.queue.
 type claim struct {
 	who     netip.Prefix
 	n       int64
 	granted chan struct{}
 }
 
-// owner returns the prefix that counts as one owner of addresses: with IPv6 anybody has a whole /64.
+// owner returns the prefix that counts as one owner: with IPv6 a /64.
 func owner(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := 32
@@ -32,9 +32,9 @@ func owner(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// grant serves the claims that fit, in order of arrival. A claim whose owner has its share already is passed over; one
-// for which too little is left stops those behind it, or small puts would keep a large one waiting for ever. It
-// reports whether there is one of the latter.
+// grant serves the claims that fit, in order of arrival. It skips a claim whose owner has used its share. One for which
+// too little is left blocks later ones, or small puts would starve a large one. It reports whether there is one of the
+// latter.
 func (r *room) grant() (short bool) {
 	for i := 0; i < len(r.queue); {
 		c := r.queue[i]
@@ -91,16 +91,16 @@ func (r *Region) unreserve(who netip.Prefix, n int64) {
 	r.settle()
 }
 
-// settle grants the reservations that fit. Where that is not enough, gets of the oldest replaced content are ended to
-// free its memory: a put never waits for a get. r.mu is held.
+// settle grants the reservations that fit. If that is not enough, it ends gets of the oldest replaced content to free
+// its memory: a put never waits for a get. r.mu is held.
 func (r *Region) settle() {
 	if r.room.grant() && len(r.past) > 0 {
 		r.past[0].revoke(errReplaced)
 	}
 }
 
-// contended reports whether a put waits for memory that the end of a put of peer who could give it: the one that waits
-// is of the same peer, or too few bytes of the room are free for it.
+// contended reports whether a put waits for memory that the end of a put of peer who would free: the waiting put is of
+// the same peer, or the room has too few bytes left for it.
 func (r *Region) contended(who netip.Prefix) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

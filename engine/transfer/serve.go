@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// put takes bytes into memory of their own, which becomes the region's content when they are whole.
+// put receives bytes into separate memory, which becomes the region's content when complete.
 func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error {
 	r := s.cfg.Region
 	room := r.Size()
@@ -49,7 +49,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	return l.postMessage(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
 }
 
-// fillReply lets the client write to st until it says Done. After an error st is gone, or goes with the link.
+// fillReply lets the client write to st until it sends Done. After an error st is freed, now or with the link.
 func (s *Server) fillReply(ctx context.Context, l *link, st *stage, announced uint64) (done Message,
 	err error) {
 	exposed, err := st.grant(l)
@@ -90,7 +90,7 @@ func (s *Server) fillReply(ctx context.Context, l *link, st *stage, announced ui
 	return done, nil
 }
 
-// get lets the client read the content of the moment.
+// get lets the client read the current content.
 func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error {
 	r := s.cfg.Region
 	c, err := r.hold()
@@ -128,7 +128,7 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 	return nil
 }
 
-// show lets the client read the first n bytes of c, which it releases, until it says Done.
+// show lets the client read the first n bytes of c, until it sends Done. It releases c.
 func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum) (err error) {
 	r := s.cfg.Region
 	grant := Message{
@@ -156,7 +156,7 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 			return err // the link releases c
 		}
 	} else if err = l.deregister(ctx, exposed); errors.Is(err, ErrPeerClosed) {
-		return nil // the client has the reply, and closed before its acknowledgements were seen; the link releases c
+		return nil // the client has the reply, and closed before its acknowledgements arrived; the link releases c
 	} else if err != nil {
 		return err
 	}

@@ -16,45 +16,45 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// ServerConfig describes a server. Zero fields mean the defaults of limits.go.
+// ServerConfig configures a server. Zero fields mean the defaults of limits.go.
 type ServerConfig struct {
 	Device     verbs.Device
-	Region     *Region // that Put and Get are about, or
-	Tree       *Tree   // a directory
+	Region     *Region // for Put and Get, or
+	Tree       *Tree   // for a directory
 	MaxClients int
 	Idle       time.Duration
-	// Event, when set, learns of every transfer that ended. It may be called by several goroutines at once.
+	// Event, if set, is called after every transfer, possibly by several goroutines at once.
 	Event func(Event)
 }
 
 // Event is the end of one transfer.
 type Event struct {
-	// Op is "put", "get", "store" or "fetch", or "stat", "list" or "mkdir" when that failed. It is empty when the
-	// client asked for nothing.
+	// Op is "put", "get", "store" or "fetch", or "stat", "list" or "mkdir" if that failed. It is empty if the client
+	// made no request.
 	Op     string
-	File   string // path in the directory, of all operations but "put" and "get"
+	File   string // path in the directory, except for "put" and "get"
 	Remote netip.AddrPort
 	Bytes  int64
 	Sum    Sum
 	Took   time.Duration
-	Err    error // nil: done
+	Err    error // nil on success
 }
 
 // Server lets clients put content into a region and get it back.
 type Server struct {
 	cfg     ServerConfig
 	lns     []verbs.Listener
-	hashing *semaphore.Weighted // who computes a piece of a SHA-256
+	hashing *semaphore.Weighted // for computing a piece of a SHA-256
 	clients sync.WaitGroup
 
 	mu         sync.Mutex
-	maxClients int                             // clients that may be there
-	qps        map[*verbs.ConnRequest]verbs.QP // of those that are, by how they came; nil: not yet
+	maxClients int                             // maximum number of clients
+	qps        map[*verbs.ConnRequest]verbs.QP // of connected clients, by their request; nil: not yet
 	stats      Stats
 }
 
-// Listen makes a server that takes clients at each address, all with one port, once Serve runs. It leaves out a further
-// address of a family that the host is without.
+// Listen creates a server that accepts clients at each address, all with one port, once Serve runs. It skips further
+// addresses of a family that the host lacks.
 func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 	if cfg.MaxClients <= 0 {
 		cfg.MaxClients = DefaultMaxClients
@@ -75,10 +75,10 @@ func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 	}, nil
 }
 
-// Addr returns where the server listens, the first of several addresses.
+// Addr returns the listening address, the first of several.
 func (s *Server) Addr() netip.AddrPort { return s.lns[0].Addr() }
 
-// Addrs returns all addresses where the server listens.
+// Addrs returns all listening addresses.
 func (s *Server) Addrs() (list []netip.AddrPort) {
 	for _, l := range s.lns {
 		list = append(list, l.Addr())
@@ -86,8 +86,8 @@ func (s *Server) Addrs() (list []netip.AddrPort) {
 	return list
 }
 
-// Serve takes clients until ctx is done, tells those that are there and returns when all are gone. It closes
-// the listeners.
+// Serve accepts clients until ctx is done, notifies the connected ones, and returns when all have left. It closes the
+// listeners.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.clients.Wait()
 	group, ctx := errgroup.WithContext(ctx)
@@ -97,7 +97,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// acceptLoop takes clients of one listener.
+// acceptLoop accepts clients of one listener.
 func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 	defer l.Close()
 	for {
@@ -127,7 +127,7 @@ func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 	}
 }
 
-// failed returns why the region is of no use any more, nil while it is of use.
+// failed returns why the region is unusable, or nil.
 func (s *Server) failed() error {
 	if s.cfg.Region == nil {
 		return nil
@@ -135,21 +135,20 @@ func (s *Server) failed() error {
 	return s.cfg.Region.Err()
 }
 
-// onDefect reports a panic of the goroutine of one client. It is a defect of this program, and ends that client's
-// connection only.
+// onDefect reports a panic in the goroutine of one client. It is a bug, and ends that client's connection only.
 func (s *Server) onDefect(remote netip.AddrPort, v any) {
 	s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", verbs.ErrDefect, v,
 		debug.Stack())})
 }
 
-// full reports whether a further client would be rejected.
+// full reports whether another client would be rejected.
 func (s *Server) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.qps) >= s.maxClients
 }
 
-// admit counts a client, if there may be another one.
+// admit counts a client, if the limit allows.
 func (s *Server) admit(req *verbs.ConnRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,13 +171,13 @@ func (s *Server) dismiss(req *verbs.ConnRequest) {
 	s.mu.Unlock()
 }
 
-// reject tells a client why it cannot be served.
+// reject tells a client why it is rejected.
 func (s *Server) reject(req *verbs.ConnRequest, why string) error {
 	s.countTransfer(func(n *Stats) { n.Rejected++ })
 	return req.Reject([]byte(why))
 }
 
-// SetMaxClients says how many clients may be there from now on; those that are there stay.
+// SetMaxClients sets the maximum number of clients. Connected ones stay.
 func (s *Server) SetMaxClients(n int) {
 	s.mu.Lock()
 	s.maxClients = n
@@ -202,7 +201,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 	}
 	l.startLoops()
 	for served := false; ; served = true {
-		// A client without requests makes room for others.
+		// an idle client yields to others
 		m, err := l.receiveMoving(ctx, c.watch())
 		if err != nil {
 			s.tell(l, err)
@@ -218,7 +217,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 		}
 		if err != nil {
 			s.tell(l, err)
-			return nil // Event had it
+			return nil // already reported by Event
 		}
 	}
 }
@@ -252,7 +251,7 @@ func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m
 	return err
 }
 
-// refusal is an error that the client gets to read.
+// refusal is an error that is sent to the client.
 type refusal struct {
 	code Code
 	text string
@@ -266,7 +265,7 @@ func refuse(c Code, format string, args ...any) error {
 
 var errShutdown = refuse(CodeShutdown, "the server is stopping")
 
-// tell sends the peer an error, unless it was the peer who told it, or who went away.
+// tell sends an error to the peer, unless the peer sent it or has left.
 func (s *Server) tell(l *link, err error) {
 	m := Message{Type: TypeError, Code: CodeInternal, Text: err.Error()}
 	var r *refusal

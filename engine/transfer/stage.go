@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// stage is the memory that one put writes to: as long as the region, with room for bytes, of which the ready ones can
-// be written to. It is memory, or the mapping of a file that will replace the region's, so that nothing is copied.
+// stage is the memory to which a put writes: as long as the region, with allocated bytes, of which the ready ones are
+// writable. It is anonymous memory, or the mapping of a file that will replace the region's, so that nothing is copied.
 type stage struct {
 	region    *Region
 	who       netip.Prefix
@@ -25,7 +25,7 @@ type stage struct {
 	file      *staging.File // nil for memory
 }
 
-// stage waits until there is room for bytes of one client's put. A file has the first of them at once.
+// stage waits until there is room for the bytes of a client's put. A file gets the first of them at once.
 func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, byteCount, first int64) (
 	*stage, error) {
 	r := s.cfg.Region
@@ -64,7 +64,7 @@ func (r *Region) stage(who netip.Prefix, byteCount, first int64) (*stage, error)
 	return st, nil
 }
 
-// extend doubles the bytes that a put of unknown length can write to. No STag may name st.
+// extend doubles the writable bytes of a put of unknown length. No STag may name st.
 func (st *stage) extend() error {
 	more := min(st.byteCount, 2*st.ready)
 	err := st.file.Allocate(more)
@@ -91,7 +91,7 @@ func (st *stage) grant(l *link) (exposed *registration, err error) {
 	return exposed, l.postMessage(&m)
 }
 
-// drop gives the memory back, once no STag names it. It may be called again.
+// drop frees the memory, once no STag names it. It may be called again.
 func (st *stage) drop() error {
 	if st.mem == nil {
 		return nil
@@ -105,8 +105,7 @@ func (st *stage) drop() error {
 	return err
 }
 
-// content returns the first length bytes of st as a content, which nobody can write to any more. st still owns
-// the memory.
+// content returns the first length bytes of st as a content, which is no longer writable. st still owns the memory.
 func (st *stage) content(length int64) (*content, error) {
 	kept, all := pages(length), pages(st.ready)
 	if st.file == nil {
@@ -139,10 +138,10 @@ func pages(n int64) int64 {
 	return (n + page - 1) / page * page
 }
 
-// anonymous memory takes room when it is written to.
+// anonymous memory is allocated when it is written to
 const anonymous = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
 
-// mapAnonymous returns n bytes of zeroed memory, which the first writable ones can be written to.
+// mapAnonymous returns n bytes of zeroed memory, of which the first writable ones can be written to.
 func mapAnonymous(n, writable int64) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ, anonymous)
 	if err == nil && writable > 0 {
@@ -156,7 +155,7 @@ func mapAnonymous(n, writable int64) ([]byte, error) {
 	return m, nil
 }
 
-// mapFile returns size bytes of memory, the first n of which are those of f and the others zero.
+// mapFile returns size bytes of memory: the first n from f, the others zero.
 func mapFile(f *os.File, n, size int64, prot int) ([]byte, error) {
 	m, err := mapAnonymous(size, 0)
 	if err != nil || n == 0 {
@@ -169,7 +168,7 @@ func mapFile(f *os.File, n, size int64, prot int) ([]byte, error) {
 	return m, nil
 }
 
-// mapAt puts another mapping of n bytes in the place of the one that m begins with.
+// mapAt maps n bytes over the start of m.
 func mapAt(m []byte, n int64, fd, prot, flags int) error {
 	at := unsafe.Pointer(&m[0])
 	_, err := unix.MmapPtr(fd, 0, at, uintptr(n), prot, flags|unix.MAP_FIXED)

@@ -4,15 +4,15 @@ import "xwarp/engine/verbs"
 
 // Stats are the counters of a server.
 type Stats struct {
-	Puts     uint64 // that became the region's content
-	PutBytes uint64 // of these contents
-	Gets     uint64 // that the client said to have whole
+	Puts     uint64 // puts that became the region's content
+	PutBytes uint64 // bytes of these
+	Gets     uint64 // gets that the client confirmed
 	GetBytes uint64 // of these
-	Failed   uint64 // puts and gets that were refused or broke off
-	Rejected uint64 // connections
+	Failed   uint64 // puts and gets that were refused or interrupted
+	Rejected uint64 // rejected connections
 }
 
-// Stats returns the counters of the moment.
+// Stats returns the current counters.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +41,7 @@ func (s *Server) countMoved(wrote bool, files, byteCount uint64) {
 
 func (s *Server) countFailed() { s.countTransfer(func(n *Stats) { n.Failed++ }) }
 
-// QPs returns the queue pairs of the clients that are there. They may close at any time.
+// QPs returns the queue pairs of the connected clients. They may close at any time.
 func (s *Server) QPs() (list []verbs.QP) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

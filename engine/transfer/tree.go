@@ -19,29 +19,29 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// TreeConfig describes a directory that clients copy files to and from.
+// TreeConfig configures a directory that clients copy files to and from.
 type TreeConfig struct {
 	Path     string
 	ReadOnly bool
-	// Size and Files are how many bytes, files and directories there may be; 0: no limit to the bytes,
+	// Size and Files are the maximum numbers of bytes, and of files and directories. Zero means no limit for bytes, and
 	// DefaultMaxFiles.
 	Size  int64
 	Files int64
-	Log   *slog.Logger // nil: none
+	Log   *slog.Logger // nil: no log
 }
 
-// Tree is a directory that clients copy files to and from. Several goroutines may use it.
+// Tree is a directory that clients copy files to and from. It may be used by several goroutines.
 type Tree struct {
 	root *os.Root
 	cfg  TreeConfig
 
 	mu          sync.Mutex
-	used, files int64 // bytes and names that are there, staged ones too
+	used, files int64 // existing bytes and names, including staged ones
 	parts       map[string]*part
-	packNames   map[string]bool // names of files in packs that are being stored
+	packNames   map[string]bool // names of files in packs being stored
 }
 
-// OpenTree opens a directory. It removes staged files of a process that died that nobody can resume.
+// OpenTree opens a directory. It removes staged files of dead processes that cannot be resumed.
 func OpenTree(cfg TreeConfig) (*Tree, error) {
 	root, err := os.OpenRoot(cfg.Path)
 	if err != nil {
@@ -63,13 +63,13 @@ func OpenTree(cfg TreeConfig) (*Tree, error) {
 	return t, nil
 }
 
-// Close closes the directory. No client may be there.
+// Close closes the directory. No client may be connected.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// Path returns where the directory is.
+// Path returns the path of the directory.
 func (t *Tree) Path() string { return t.cfg.Path }
 
-// Used returns the bytes, files and directories that are there; of a read-only directory nobody counts them.
+// Used returns the numbers of bytes, files and directories. They are not counted in a read-only directory.
 func (t *Tree) Used() (byteCount, files int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,8 +108,8 @@ func (t *Tree) survey() error {
 	return err
 }
 
-// isUnlocked reports whether no process is at work on a file. Its owner may not open it where a process was ended while
-// it gave the file its rights and its name.
+// isUnlocked reports whether no process is working on a file. The file's owner may be unable to open it if a process
+// was killed between setting its permissions and its name.
 func isUnlocked(r *os.Root, name string) bool {
 	f, err := r.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -123,7 +123,7 @@ func isUnlocked(r *os.Root, name string) bool {
 	return staging.Lock(f) == nil
 }
 
-// claim counts bytes and files that come, or go, unless those that come are too many.
+// claim adds or subtracts bytes and files, unless added ones exceed the limits.
 func (t *Tree) claim(byteCount, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,8 +140,8 @@ func (t *Tree) claim(byteCount, files int64) error {
 	return nil
 }
 
-// reserveName keeps the name of a file for a pack, unless somebody else writes the file. Two files of one name would
-// both count as replacing the content before.
+// reserveName reserves the name of a file for a pack, unless another client is writing the file. Two files of one name
+// would both count as replacing the previous content.
 func (t *Tree) reserveName(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,7 +186,7 @@ func fstat(f *os.File) (Attr, error) {
 	return AttrOf(&st), nil
 }
 
-// stat returns the attributes of the file that a path leads to.
+// stat returns the attributes of the file at a path.
 func (t *Tree) stat(name string) (Attr, error) {
 	info, err := t.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,7 +213,7 @@ func (t *Tree) list(name string) (listing []byte, err error) {
 			var st unix.Stat_t
 			if staging.Leftover(name) ||
 				unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-				continue // gone meanwhile
+				continue // removed in the meantime
 			}
 			listing = appendEntry(listing, &Entry{name, AttrOf(&st)})
 		}
@@ -228,7 +228,7 @@ func (t *Tree) list(name string) (listing []byte, err error) {
 	}
 }
 
-// parent opens the directory that a path's last name is in, and returns that name.
+// parent opens the directory of a path's last component, and returns that component.
 func (t *Tree) parent(name string) (*os.File, string, error) {
 	if t.cfg.ReadOnly {
 		return nil, "", errReadOnly
@@ -247,7 +247,7 @@ func (t *Tree) openDir(name string) (*os.File, error) {
 	return hostfile.Beneath(t.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// checkName fails for a name that a client's file cannot have.
+// checkName fails for a name that a client's file must not have.
 func checkName(base string) error {
 	switch {
 	case base == "" || base == "." || base == "..":
@@ -260,7 +260,7 @@ func checkName(base string) error {
 	return nil
 }
 
-// mkdir makes a directory, unless it is there.
+// mkdir creates a directory, unless it exists.
 func (t *Tree) mkdir(name string, mode uint16) error {
 	d, base, err := t.parent(name)
 	if err != nil {
@@ -273,7 +273,7 @@ func (t *Tree) mkdir(name string, mode uint16) error {
 	if err := t.claim(0, 1); err != nil {
 		return err
 	}
-	err = unix.Mkdirat(int(d.Fd()), base, uint32(mode&0o777|0o700)) // or nobody could copy into it
+	err = unix.Mkdirat(int(d.Fd()), base, uint32(mode&0o777|0o700)) // otherwise nothing could be copied into it
 	if err == nil {
 		return nil
 	}

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// watch is the least progress that a peer must make while others wait for memory that it has. Beats do not count.
+// watch is the minimum progress that a peer must make while others wait for its memory. Beats do not count.
 type watch struct {
-	remaining uint64          // bytes that can still be of use; more than these are no progress
-	contended func() bool     // others wait
-	sharers   func() uint64   // connections that do it together; nil: one
-	until     context.Context // ends when the peer has no time left; nil: never
+	remaining uint64          // useful bytes left; more than these are no progress
+	contended func() bool     // reports whether others wait
+	sharers   func() uint64   // connections that share the work; nil: one
+	until     context.Context // done when the peer's time is up; nil: never
 
-	mu          sync.Mutex // of the goroutine of the Beats, and of the one that receives
+	mu          sync.Mutex // for the goroutine of the Beats and the receiving one
 	end         func(error)
 	started     bool
-	first, last uint64 // payload at the beginning, and at the start of the idle time that runs
-	ticks       int    // of it, with others waiting
+	first, last uint64 // payload at the beginning, and at the start of the current idle time
+	ticks       int    // ticks of the idle time with others waiting
 }
 
-// receiveMoving is receive, but it ends when w does, or when the peer does less than w asks of it.
+// receiveMoving is receive, but it ends when w does, or when the peer makes less progress than w requires.
 func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -35,7 +35,7 @@ func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
 	return l.receive(ctx)
 }
 
-// tick looks at w with the payload that the connection has moved so far, beatsPerIdle times in the idle time.
+// tick updates w with the payload moved so far, beatsPerIdle times per idle time.
 func (w *watch) tick(payload uint64, idle time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
