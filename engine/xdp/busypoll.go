@@ -9,9 +9,9 @@ import (
 	"xwarp/ring"
 )
 
-// The settings of a NAPI instance that a worker polls. A worker that goes to sleep enables the interrupt itself, see
-// ring.Socket.BusyPoll. These are for a worker that neither polls nor sleeps: after flushTimeout the kernel polls in
-// its place, and after deferrals empty polls it enables the interrupt.
+// Settings of a NAPI instance polled by a worker. A worker that goes to sleep enables the interrupt itself, see
+// ring.Socket.BusyPoll. The settings are for a worker that neither polls nor sleeps: after flushTimeout the kernel
+// polls instead, and after deferrals empty polls it enables the interrupt.
 const (
 	deferrals    = 2
 	flushTimeout = 200 * time.Microsecond
@@ -20,14 +20,14 @@ const (
 // busyPolling is the state of Config.PollNIC.
 type busyPolling struct {
 	restorer *napi.Restorer // nil until a queue is polled
-	queues   int            // that are polled
-	why      error          // why a queue is not polled; nil: none
+	queues   int            // number of polled queues
+	why      error          // why a queue is not polled, or nil
 }
 
 var errNotPolled = errors.New("not configured (poll_nic)")
 
-// pollQueue has the worker of a queue poll its NAPI instance if Config.PollNIC asks for it. Otherwise, or when that is
-// not possible, interrupts do, and status tells why. The caller's thread is in the namespace of the interface.
+// pollQueue makes the worker of a queue poll its NAPI instance if Config.PollNIC requests it. Otherwise, or if that is
+// not possible, interrupts are used, and the status says why. The caller's thread is in the namespace of the interface.
 func (x *driver) pollQueue(sock *ring.Socket) {
 	err := errNotPolled
 	if x.cfg.PollNIC {
@@ -66,7 +66,7 @@ func (p *busyPolling) start(sock *ring.Socket) (err error) {
 	return nil
 }
 
-// String says which queues of all are polled, and why others are not.
+// String says how many queues are polled, and why others are not.
 func (p *busyPolling) String() string {
 	switch {
 	case p.why == nil:

@@ -18,7 +18,7 @@ type conn struct {
 	w *worker
 }
 
-// newUpper makes the iwarp.Conn of c on worker w.
+// newUpper creates the iwarp.Conn of c on worker w.
 func (x *driver) newUpper(w *worker, c *core.Conn) (*iwarp.OverTCP, error) {
 	xc := &conn{w: w}
 	if err := c.Bind(w.Shard, &xc.Conn, xc); err != nil {
@@ -66,7 +66,7 @@ func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.SetClass(&s.Conns)
 }
 
-// Reclaim implements core.Carrier. It has nothing to do, because each frame is a copy.
+// Reclaim implements core.Carrier. It does nothing, because each frame is a copy.
 func (c *conn) Reclaim() {}
 
 func copyMode(i ring.Info) string {
@@ -83,7 +83,7 @@ func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
 	}
 }
 
-// resumeConn continues a connection that another worker began. s is the answer to its SYN.
+// resumeConn continues a connection that another worker started. s is the answer to its SYN.
 func (x *driver) resumeConn(w *worker, c *core.Conn, iss seq.Num, s *stack.Stray) {
 	o, err := x.newUpper(w, c)
 	if err == nil {

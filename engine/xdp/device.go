@@ -1,5 +1,5 @@
-// Package xdp opens devices over AF_XDP: iWARP on the engine's own TCP, and plain TCP byte streams. Everything that no
-// listener or connection claims stays with the host's kernel.
+// Package xdp provides devices on AF_XDP: iWARP on the engine's own TCP, and plain TCP byte streams. Frames that no
+// listener or connection claims go to the host's kernel.
 package xdp
 
 import (
@@ -91,7 +91,7 @@ type Idle string
 // The values of Idle.
 const (
 	IdleAdaptive Idle = "adaptive" // spins for BusyPoll, then sleeps until there is work
-	IdleSpin     Idle = "spin"     // spins always: occupies a processor
+	IdleSpin     Idle = "spin"     // always spins: occupies a CPU
 	IdleSleep    Idle = "sleep"    // sleeps at once: the next frame waits for a wake-up by the kernel
 )
 
@@ -144,7 +144,7 @@ type driver struct {
 // with EPERM without them, ENODEV if there is no such interface, EBUSY if another program uses it or a queue, EINVAL
 // for an invalid configuration, and ErrSpent. The text of the error says what to do.
 func Open(cfg Config) (d *Device, err error) {
-	if home := cfg.Privileges.space(); home != nil { // the namespace in which the interface was before
+	if home := cfg.Privileges.space(); home != nil { // the previous namespace of the interface
 		e := home.Do(func() error { d, err = openHere(cfg); return nil })
 		return d, errors.Join(e, err)
 	}
@@ -154,7 +154,7 @@ func Open(cfg Config) (d *Device, err error) {
 func openHere(cfg Config) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if cfg.Privileges != nil { // records the namespace: Await uses it when there is no interface yet
+	if cfg.Privileges != nil { // record the namespace, which Await uses while there is no interface
 		if _, err := cfg.Privileges.namespace(); err != nil {
 			return nil, err
 		}
@@ -252,7 +252,7 @@ func (x *driver) Start(ctx context.Context, c *core.Conn, local,
 	w := x.firstWorker(c.Local.Addr(), c.Remote.Addr())
 	c.Owner.Store(w.Shard)
 	posted := w.Post(func() {
-		err := verbs.ErrClosed // the worker may have ended meanwhile
+		err := verbs.ErrClosed // the worker may have ended in the meantime
 		if !w.stop.Load() {
 			err = x.connect(w, c, &cfg)
 		}
@@ -287,7 +287,7 @@ func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *p
 		local = netip.AddrPortFrom(route.Source, local.Port())
 	}
 	if port, err = x.reserve(local); err != nil {
-		x.neigh.ForgetRoutes() // the route may name an address that the host does not have any more
+		x.neigh.ForgetRoutes() // the route may name an address that the host no longer has
 	}
 	return port, route.MTU, err
 }
@@ -314,8 +314,8 @@ func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	return err
 }
 
-// Footprint returns the bytes of a local connection. Others need 64 KiB: their state in TCP, MPA and the stack, with
-// queues of segments and FPDUs in flight.
+// Footprint returns the memory of a local connection in bytes. Others need 64 KiB: their state in TCP, MPA and the
+// stack, with queues of segments and FPDUs in flight.
 func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(accepted) }
 
 func (x *driver) Describe() verbs.Transport {

@@ -36,7 +36,7 @@ func (w *worker) stats() QueueStats {
 		Ring: w.port.Stats(), Live: w.port.Live()}
 }
 
-// collectStats returns the counters of all workers, after Close the final ones.
+// collectStats returns the counters of all workers, or the final ones after Close.
 func (x *driver) collectStats() (list []QueueStats, err error) {
 	for _, w := range x.all() {
 		if err := w.Call(func() { list = append(list, w.stats()) }); err != nil {
@@ -76,7 +76,7 @@ func (d *Device) Stats() (s Stats, err error) {
 }
 
 // Health returns nil while the device follows the kernel's configuration: neighbours, links, addresses. Otherwise
-// connections go on with the last known state; the error is a *netwatch.Stale, which says since when.
+// connections continue with the last known state, and the error is a *netwatch.Stale, which says since when.
 func (d *Device) Health() error {
 	for _, w := range d.x.watches {
 		if err := w.Health(); err != nil {
@@ -86,8 +86,8 @@ func (d *Device) Health() error {
 	return nil
 }
 
-// Unowned returns, for each queue that the device does not serve, the number of dropped frames of the engine's
-// listeners and connections. Queues without such frames are left out.
+// Unowned returns the number of dropped frames of the engine's listeners and connections, for each queue without a
+// worker that has any.
 func (d *Device) Unowned() (map[int]uint64, error) {
 	found := map[int]uint64{}
 	for q := range bpf.DefaultMaxQueues {

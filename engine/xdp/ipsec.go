@@ -28,14 +28,14 @@ type IPsecConfig struct {
 	Follow func(xfrm.Options) (xfrm.Source, error)
 }
 
-// PlainObserver sees the frames of protected connections as they would be without IPsec.
+// PlainObserver observes the frames of protected connections as if they were not protected.
 type PlainObserver = stack.PlainObserver
 
 // IPsecStats are the counters of IPsec on a device.
 type IPsecStats struct {
 	ipsec.Stats
 	xfrm.Counters
-	Failures uint64 // requests to the kernel and the IKE daemon that failed, and SAs that were refused
+	Failures uint64 // failed requests to the kernel and the IKE daemon, and refused SAs
 }
 
 // IPsecState is the state of IPsec on a device.
@@ -44,11 +44,11 @@ type IPsecState struct {
 	SAs       []ipsec.Association
 	Waiting   []netip.Addr // hosts to which packets wait for an SA
 	LastError error        // of the last failure
-	LastAt    time.Time    // when
+	LastAt    time.Time    // time of the last failure
 }
 
-// ipsecState is the IPsec state of a device, nil without IPsec. Each worker has a Manager, for the pairs of hosts that
-// it owns: an SA belongs to one worker, for no two may number its packets.
+// ipsecState is the IPsec state of a device, nil without IPsec. Each worker has a Manager for the pairs of hosts that
+// it owns: an SA belongs to one worker, because only one may number its packets.
 type ipsecState struct {
 	x       *driver
 	workers []*worker
@@ -64,7 +64,7 @@ type ipsecState struct {
 	final    ipsec.Stats // at Close
 }
 
-// openIPsec makes the state that newWorker needs.
+// openIPsec creates the state that newWorker needs.
 func (x *driver) openIPsec() {
 	if x.cfg.IPsec != nil {
 		x.ipsec = &ipsecState{x: x, done: make(chan struct{}),
@@ -72,7 +72,7 @@ func (x *driver) openIPsec() {
 	}
 }
 
-// newManager makes the Manager of a worker, nil without IPsec. The worker of a relay owns no SA.
+// newManager creates the Manager of a worker, or returns nil without IPsec. The worker of a relay owns no SA.
 func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	if i == nil {
 		return nil
@@ -89,7 +89,7 @@ func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	return m
 }
 
-// owner returns the worker that has the SAs and the protected connections of two hosts.
+// owner returns the worker that has the SAs and protected connections of two hosts.
 func (i *ipsecState) owner(local, remote ip.Addr) *worker {
 	hash := uint32(2166136261) // FNV-1a
 	for _, a := range []ip.Addr{local, remote} {
@@ -108,7 +108,7 @@ func (x *driver) firstWorker(local, remote netip.Addr) *worker {
 	return x.workers[0]
 }
 
-// strayOwner returns the worker that a stray is for; nil: unknown.
+// strayOwner returns the worker for a stray, or nil if it is unknown.
 func (x *driver) strayOwner(s *stack.Stray) *worker {
 	if s.ESP || s.ICMP != nil && s.ICMP.SPI != 0 {
 		if x.ipsec == nil {
@@ -197,7 +197,7 @@ func (i *ipsecState) close() {
 	}
 }
 
-// Acquire, Expire and Account implement ipsec.Kernel. An SA that is gone needs neither of the last two.
+// Acquire, Expire and Account implement ipsec.Kernel. The latter two do nothing for an SA that is gone.
 
 func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.source.Acquire(p) }
 
@@ -216,7 +216,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// note keeps an error for IPsecState.
+// note records an error for IPsecState.
 func (i *ipsecState) note(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -224,7 +224,7 @@ func (i *ipsecState) note(err error) {
 	i.last, i.lastAt = err, time.Now()
 }
 
-// IPsec returns the state of IPsec, nil without IPsec.
+// IPsec returns the state of IPsec, or nil without IPsec.
 func (d *Device) IPsec() (s *IPsecState, err error) {
 	i := d.x.ipsec
 	if i == nil {
@@ -252,7 +252,7 @@ func (d *Device) IPsec() (s *IPsecState, err error) {
 	return s, err
 }
 
-// keepCounters keeps the counters of the Managers, whose workers have ended.
+// keepCounters keeps the counters of the Managers. The workers have ended.
 func (i *ipsecState) keepCounters() {
 	if i == nil {
 		return
@@ -266,7 +266,7 @@ func (i *ipsecState) keepCounters() {
 	}
 }
 
-// forgetKeys ends the Managers, whose workers are closed.
+// forgetKeys closes the Managers. The workers are closed.
 func (i *ipsecState) forgetKeys() {
 	if i == nil {
 		return
@@ -278,8 +278,8 @@ func (i *ipsecState) forgetKeys() {
 	}
 }
 
-// SetIPsecRules replaces IPsecConfig.Rules. Connections that the new rules protect in another way are reset. A device
-// without IPsec ignores it.
+// SetIPsecRules replaces IPsecConfig.Rules. Connections whose protection changes are reset. It does nothing on a device
+// without IPsec.
 func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 	i := d.x.ipsec
 	if i == nil {
@@ -288,7 +288,7 @@ func (d *Device) SetIPsecRules(rules []ipsec.Rule) (ended int, err error) {
 	i.mu.Lock()
 	i.rules = rules
 	i.mu.Unlock()
-	for _, w := range i.x.all() { // a relay refuses clear segments too
+	for _, w := range i.x.all() { // a relay also drops unprotected segments
 		m := i.manager(w)
 		err = errors.Join(err, w.Do(func() error {
 			ended += m.SetRules(rules, core.Now())

@@ -14,25 +14,25 @@ import (
 	"xwarp/ring"
 )
 
-// ErrGone is wrapped by the error of a device whose network interface was removed, or put into another network
+// ErrGone is wrapped by the error of a device whose network interface was removed or moved to another network
 // namespace.
 var ErrGone = errors.New("gone")
 
-// Link is the network interface under a device.
+// Link is the network interface of a device.
 type Link struct {
 	localaddr.Link
 	Gone    bool
 	Since   time.Time    // time of the last change of Up, Carrier or Gone; zero: none yet
-	Missing []netip.Addr // addresses of connections and listeners that the host does not have any more
+	Missing []netip.Addr // addresses of connections and listeners that the host no longer has
 	LinkCounters
 }
 
 // LinkCounters count the changes of an interface.
 type LinkCounters struct {
-	Downs     uint64 // times that it was down or without carrier
-	MTUs      uint64 // times that its MTU changed
-	Addresses uint64 // times that its Ethernet address changed, or the host lost an address in use
-	Queues    uint64 // times that the number of its receive queues changed
+	Downs     uint64 // times that the link went down or lost its carrier
+	MTUs      uint64 // changes of the MTU
+	Addresses uint64 // changes of the MAC address, and losses of addresses in use
+	Queues    uint64 // changes of the number of receive queues
 }
 
 // linkState is the state of a driver's interface.
@@ -43,8 +43,8 @@ type linkState struct {
 	mac   [6]byte
 	addrs []netip.Prefix
 	mtu   int // MTU of the stacks
-	room  int // the longest packet that frames hold
-	asked int // Config.MTU; 0: the interface's counts
+	room  int // maximum packet length that frames can hold
+	asked int // Config.MTU; 0: the interface's
 }
 
 // Link returns the state of the interface as the kernel reports it.
@@ -57,7 +57,7 @@ func (d *Device) Link() Link {
 	return l
 }
 
-// onInterfaceGone fails the device when its interface has disappeared: it was removed, its driver unbound or its card
+// onInterfaceGone fails the device after its interface has disappeared: it was removed, its driver unbound, or its card
 // pulled.
 func (x *driver) onInterfaceGone(err error) {
 	k := &x.link
@@ -130,7 +130,7 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 	}
 }
 
-// setMTU sets the MTU of the stacks to the interface's, at most the room of a frame.
+// setMTU sets the MTU of the stacks to that of the interface, limited by the frame size.
 func (x *driver) setMTU(link int) {
 	k := &x.link
 	log := x.base.Log().With("interface", x.cfg.Interface, "interface_mtu", link)
@@ -161,7 +161,7 @@ func (x *driver) setMTU(link int) {
 	}
 }
 
-// mtuRoom returns the maximum length of an IP packet that frames hold in both directions.
+// mtuRoom returns the maximum length of an IP packet that frames can hold in both directions.
 func (x *driver) mtuRoom() int {
 	room := x.socket.TxRoom - ethernet
 	if x.socket.Segments == 1 {
@@ -177,7 +177,7 @@ func (x *driver) packetMTU() int {
 	return x.link.mtu
 }
 
-// removedAddrs returns the addresses that s does not have any more, and drops addresses from Missing that are back.
+// removedAddrs returns the addresses that s no longer has, and removes restored ones from Missing.
 func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	k := &x.link
 	for _, p := range k.addrs {
@@ -248,7 +248,7 @@ func (x *driver) watchQueues() {
 	}
 }
 
-// receiveQueues returns the number of receive queues of the interface; 0: unknown now.
+// receiveQueues returns the number of receive queues of the interface, or 0 if it is unknown now.
 func (x *driver) receiveQueues() (n int) {
 	err := x.ns.Do(func() (err error) {
 		n, err = ring.ReceiveQueues(x.att.Ifindex, ring.MaxQueues)
@@ -260,6 +260,6 @@ func (x *driver) receiveQueues() (n int) {
 	return n
 }
 
-// lookAtQueues is the interval of watchQueues, which has to ask because the kernel does not announce a change. Frames
-// on a new queue are lost until then, and TCP retransmits them.
+// lookAtQueues is the interval of watchQueues, which must poll because the kernel does not announce changes. Until then
+// frames on a new queue are lost, and TCP retransmits them.
 const lookAtQueues = time.Second

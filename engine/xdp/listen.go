@@ -32,7 +32,7 @@ func (x *driver) Listen(l *core.Listener) (at netip.AddrPort, stop io.Closer, er
 	return port.at, stop, nil
 }
 
-// heldPort is a port that is reserved in the kernel for a listener.
+// heldPort is a port reserved in the kernel for a listener.
 type heldPort interface {
 	Addr() netip.AddrPort
 	Close() error
@@ -44,8 +44,8 @@ type listener struct {
 	x *driver
 }
 
-// listenAt listens at port on every worker and adds port to the steering. accept makes the upper layer of a connection
-// after its handshake. listenAt closes port when it fails.
+// listenAt listens on port on every worker and adds port to the steering. accept creates the upper layer of a
+// connection after its handshake. If listenAt fails it closes port.
 func (x *driver) listenAt(port heldPort, cfg *stack.ListenConfig,
 	accept func(w *worker, local, remote netip.AddrPort) (stack.Upper, error)) (l *listener,
 	err error) {

@@ -12,25 +12,25 @@ import (
 	"xwarp/ring/live"
 )
 
-// askDriverEvery is the interval at which a device with TransmitLive checks that its driver takes live frames. After
-// the driver has stopped taking them, frames are lost for at most this time.
+// askDriverEvery is the interval at which a device with TransmitLive checks that its driver accepts live frames. After
+// the driver has stopped accepting them, frames are lost for at most this time.
 const askDriverEvery = 200 * time.Millisecond
 
 // The program and package live have slots of the same size.
 var _ = [1]struct{}{}[int(unsafe.Sizeof(live.Slot{}))-bpf.LiveSlotSize]
 
-// maxLiveMTU is the longest IP packet of a live frame, behind an Ethernet header.
+// maxLiveMTU is the maximum IP packet of a live frame, after an Ethernet header.
 const maxLiveMTU = live.Room - 14
 
 // liveFrames is the state that the queues of a device with TransmitLive share.
 type liveFrames struct {
-	on   atomic.Bool // the driver takes live frames now
+	on   atomic.Bool // the driver accepts live frames now
 	stop chan struct{}
 	done chan struct{}
 }
 
-// liveWorkers returns the number of workers with live frames: the queues of the configuration, or those that the
-// interface has now or once a program is attached.
+// liveWorkers returns the number of workers with live frames: the configured queues, or those that the interface has
+// now or will have with a program attached.
 func (c *Config) liveWorkers(link int) int {
 	switch {
 	case c.Transmit != TransmitLive:
@@ -72,7 +72,7 @@ func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 		live.MemoryOf(m.Slots, m.First, m.State), &x.live.on), nil
 }
 
-// watchDriver checks until close whether the driver takes live frames.
+// watchDriver checks until close whether the driver accepts live frames.
 func (l *liveFrames) watchDriver(driver func() (ring.Driver, error)) {
 	defer close(l.done)
 	t := time.NewTicker(askDriverEvery)

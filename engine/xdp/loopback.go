@@ -13,9 +13,9 @@ import (
 	"xwarp/engine/sockets"
 )
 
-// A device on AF_XDP carries connections to addresses of this host over the kernel's sockets and lo, since their frames
-// reach no interface. Dial looks up the route. Each listener has a socket for local connections, which also reserves
-// its port.
+// A device on AF_XDP uses kernel sockets over lo for connections to addresses of this host, because their frames reach
+// no interface. Dial looks up the route. Each listener has a socket for local connections, which also reserves its
+// port.
 
 // openLoopback starts a worker for local connections beside each of the device's.
 func (x *driver) openLoopback() (err error) {
@@ -26,7 +26,7 @@ func (x *driver) openLoopback() (err error) {
 	return err
 }
 
-// IsLocal reports whether connections to an address do not leave this host.
+// IsLocal reports whether connections to an address stay within this host.
 func (d *Device) IsLocal(remote netip.Addr) bool { return d.x.isLocal(remote.Unmap()) }
 
 func (x *driver) isLocal(remote netip.Addr) bool {

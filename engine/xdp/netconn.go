@@ -120,7 +120,7 @@ func (c *NetConn) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// CloseWrite sends FIN after what was written.
+// CloseWrite sends FIN after all written bytes.
 func (c *NetConn) CloseWrite() error { c.Shutdown(true, false); return nil }
 
 // LocalAddr implements net.Conn.
@@ -142,7 +142,7 @@ func (c *NetConn) SetReadDeadline(t time.Time) error { c.set(&c.read, t); return
 // SetWriteDeadline implements net.Conn.
 func (c *NetConn) SetWriteDeadline(t time.Time) error { c.set(&c.write, t); return nil }
 
-// deadline is the time until which calls wait.
+// deadline is the time until which calls block.
 type deadline struct {
 	timer  *time.Timer // nil: never
 	passed bool
@@ -163,7 +163,7 @@ func (c *NetConn) set(d *deadline, t time.Time) {
 	timer = time.AfterFunc(time.Until(t), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if d.timer == timer { // otherwise it was replaced meanwhile
+		if d.timer == timer { // otherwise it was replaced in the meantime
 			d.passed = true
 			c.changed.Broadcast()
 		}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier wakes goroutines for a worker, in a goroutine of its own. The worker would be slow at that, because a
+// notifier wakes goroutines for a worker, on its own goroutine. The worker itself would be slow at that, because a
 // goroutine readied by a busy thread sits on that thread's P of the Go runtime. Other threads steal from there last,
 // and only after a pause of 3 µs, which takes 60 µs with the kernel's timers. The notifier's goroutine waits in the
 // runtime's poller, which runs it at once on another thread, and the goroutines that it readies follow there.
@@ -57,7 +57,7 @@ func (c *notifier) deliverLoop(raw syscall.RawConn) {
 	deliver()
 }
 
-// flush passes the pending notifications of the worker to deliverLoop. It never waits. It returns false when they are
+// flush passes the pending notifications of the worker to deliverLoop. It never blocks. It returns false if they are
 // left for the next turn.
 func (c *notifier) flush() bool {
 	if len(c.pending) == 0 {
@@ -72,7 +72,7 @@ func (c *notifier) flush() bool {
 	c.pending, c.signalled = c.pending[:0], true
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	// A raw system call, because in others the runtime may take the P away from the thread.
+	// a raw system call, because in others the runtime may take the P away from the thread
 	unix.RawSyscall(unix.SYS_WRITE, uintptr(c.efd), uintptr(unsafe.Pointer(&one)), 8)
 	return true
 }

@@ -40,11 +40,11 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 	if err := x.setAllow(x.cfg.Allow); err != nil {
 		return err
 	}
-	// A driver may make more receive queues when a program is attached: virtio_net makes one for each processor.
+	// A driver may create more receive queues when a program is attached: virtio_net creates one per CPU.
 	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
 		return attachBusy(err)
 	}
-	if err := x.steer.SetProtected(nil); err != nil { // the program may be that of an earlier device
+	if err := x.steer.SetProtected(nil); err != nil { // the program may belong to an earlier device
 		return err
 	}
 	x.openIPsec()
@@ -130,7 +130,7 @@ func (x *driver) openSocket(queue int, wait time.Duration) (*ring.Socket, error)
 	return ring.Open(c)
 }
 
-// newWorker makes the worker of a queue. It owns the port, and closes it when it fails.
+// newWorker creates the worker of a queue. It owns the port, and closes it if it fails.
 func (x *driver) newWorker(queue int, port ring.Port,
 	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
 	if below := port; x.cfg.Wrap != nil {
@@ -230,5 +230,5 @@ func (x *driver) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetAllow replaces Config.Allow. Present connections stay.
+// SetAllow replaces Config.Allow. Existing connections stay.
 func (d *Device) SetAllow(from []netip.Prefix) error { return d.x.setAllow(from) }

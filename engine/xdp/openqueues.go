@@ -33,7 +33,7 @@ func (x *driver) openQueues(link int) error {
 		if !all || !errors.Is(err, unix.EBUSY) {
 			return err
 		}
-		missing, wait = err, time.Millisecond // the others had as long to get free
+		missing, wait = err, time.Millisecond // the others had as much time to become free
 		x.base.Log().Warn("cannot open receive queue: connections hashed to it will stall",
 			"interface", x.cfg.Interface, "error", err, "next", "stop that process, or steer "+
 				"connections off the queue with ethtool -X "+x.cfg.Interface)
@@ -44,7 +44,7 @@ func (x *driver) openQueues(link int) error {
 	return nil
 }
 
-// attachBusy and queueBusy add to err which process holds the interface or the queue.
+// attachBusy and queueBusy add to err which process uses the interface or the queue.
 func attachBusy(err error) error {
 	f, ok := errors.AsType[*bpf.ForeignProgramError](err)
 	if !ok {

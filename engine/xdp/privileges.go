@@ -17,10 +17,9 @@ import (
 	"xwarp/ring/gso"
 )
 
-// Privileges holds what only a privileged process can make: the loaded steering program, and sockets that are not bound
-// yet. With it, a process that has dropped its privileges can open the interface again after that was removed and came
-// back, and can serve queues that the interface gets later. The first Open with a Privileges fills it. One device at a
-// time uses it.
+// Privileges holds what only a privileged process can create: the loaded steering program, and unbound sockets. With
+// it, a process that has dropped its privileges can reopen a removed interface when it is back, and serve queues that
+// the interface gets later. The first Open with a Privileges fills it. Only one device may use it at a time.
 type Privileges struct {
 	maxReopens int // number of times that the interface may be reopened
 
@@ -79,7 +78,7 @@ func (k *Privileges) namespace() (*netspace.Space, error) {
 	return home, err
 }
 
-// space returns the namespace of the first device; nil: there was none.
+// space returns the namespace of the first device, or nil if there was none.
 func (k *Privileges) space() *netspace.Space {
 	if k == nil {
 		return nil
@@ -89,7 +88,7 @@ func (k *Privileges) space() *netspace.Space {
 	return k.home
 }
 
-// steering returns a program without claims: the one that k holds, or a new one with the options o.
+// steering returns a program without claims: the one held by k, or a new one with the options o.
 func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
 	if k == nil {
 		return bpf.Load(o())
@@ -107,7 +106,7 @@ func (k *Privileges) steering(o func() bpf.Options) (*bpf.Steering, error) {
 	return s, err
 }
 
-// fill makes the spare sockets for a device of that many queues, once.
+// fill creates the spare sockets for a device with that many queues, once.
 func (k *Privileges) fill(queues int, packets bool) error {
 	if k == nil {
 		return nil
@@ -139,7 +138,7 @@ func (k *Privileges) fill(queues int, packets bool) error {
 	return nil
 }
 
-// ErrSpent is wrapped by the error of Open when a Privileges has no socket left and the process may not make one.
+// ErrSpent is wrapped by the error of Open if a Privileges has no socket left and the process may not create one.
 var ErrSpent = errors.New("no spare sockets left: restart to create new ones")
 
 // takeXDPSocket takes an AF_XDP socket.

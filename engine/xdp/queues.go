@@ -58,8 +58,8 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 	}
 }
 
-// strayHandler returns the function with which w passes frames to the workers of their connections. The answer to a SYN
-// shows on which queue the interface puts a connection, which then moves to that queue's worker.
+// strayHandler returns the function by which w passes frames to the workers of their connections. The answer to a SYN
+// shows on which queue the interface receives a connection, which then moves to that queue's worker.
 func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	if len(x.cfg.Queues) == 1 {
 		return nil
@@ -78,8 +78,8 @@ func (x *driver) strayHandler(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// moveConn moves a connection in SYN-SENT from one worker to another. It runs on from's thread. It returns false when
-// the connection stays.
+// moveConn moves a connection in SYN-SENT from one worker to another. It runs on from's thread. It returns false if the
+// connection stays.
 func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 	e := from.stk.Find(&s.Tuple)
 	if e == nil || e.Conn().State() != tcp.SynSent {

@@ -9,8 +9,8 @@ import (
 )
 
 // relayQueues serves the queues that an interface got while the device was open, as after ethtool -L. Their workers
-// have no connections. They pass each frame to the worker that owns its connection, or to the first worker if there is
-// none. So connections survive, at some cost for each frame.
+// have no connections. They pass each frame to the worker of its connection, or to the first worker if there is none.
+// So connections survive, at some cost per frame.
 func (x *driver) relayQueues(had, has int) {
 	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)
 	if has < had {
@@ -32,7 +32,7 @@ func (x *driver) relayQueues(had, has int) {
 		relayed, "next", "restart to give each queue its own worker, which is faster")
 }
 
-// openRelay starts a relay for one queue. It needs no live frames, since it sends nothing.
+// openRelay starts a relay for one queue. It needs no live frames, because it sends nothing.
 func (x *driver) openRelay(queue int) error {
 	sock, err := x.openSocket(queue, 0)
 	if err != nil {
@@ -51,7 +51,7 @@ func (x *driver) openRelay(queue int) error {
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 
-// relayHandler returns the function with which the relay w passes on every frame.
+// relayHandler returns the function by which the relay w passes on every frame.
 func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	var waiting atomic.Int64
 	return func(s *stack.Stray) bool {
@@ -73,5 +73,6 @@ func (x *driver) relayHandler(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// maxRelayed is the maximum number of frames of a queue that wait for other workers. It bounds the memory of a flood.
+// maxRelayed is the maximum number of frames of a queue that wait for other workers, which limits the memory of a
+// flood.
 const maxRelayed = 4096

@@ -41,7 +41,7 @@ func (w *hopWaiters) remove(dst netip.Addr, c chan neigh.Hop) {
 	}
 }
 
-// post sends h to the calls that wait for it, except those that have an unread answer.
+// post sends h to the waiting calls, except those with an unread answer.
 func (w *hopWaiters) post(h neigh.Hop) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +53,7 @@ func (w *hopWaiters) post(h neigh.Hop) {
 	}
 }
 
-// noRoute adds EHOSTUNREACH to a routing error without a number.
+// noRoute adds EHOSTUNREACH to a routing error without an errno.
 func noRoute(err error) error {
 	if n := syscall.Errno(0); err == nil || errors.As(err, &n) {
 		return err
@@ -61,7 +61,7 @@ func noRoute(err error) error {
 	return fmt.Errorf("%w: %w", syscall.EHOSTUNREACH, err)
 }
 
-// resolvePause is the time between two requests for a next hop that the kernel has given up.
+// resolvePause is the interval of requests for a next hop that the kernel has given up.
 const resolvePause = time.Second
 
 // Resolve implements driver.

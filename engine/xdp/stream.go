@@ -15,22 +15,22 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Ready is a set of conditions of a Stream, as poll(2) has them.
+// Ready is a set of conditions of a Stream, as in poll(2).
 type Ready = bytestream.Ready
 
 // The conditions.
 const (
 	Readable  = bytestream.Readable  // Read returns bytes, the end of the stream or an error
-	Writable  = bytestream.Writable  // Write takes bytes or returns an error
+	Writable  = bytestream.Writable  // Write accepts bytes or returns an error
 	Connected = bytestream.Connected // the handshake is done
 	Ended     = bytestream.Ended     // the connection has ended, or MPA has taken it over
 )
 
-// Stream is a plain TCP byte stream on the engine's own TCP. Its methods never wait for the peer; those of NetConn
-// do. Any goroutine may call them.
+// Stream is a plain TCP byte stream on the engine's own TCP. Its methods never wait for the peer; those of NetConn do.
+// Any goroutine may call them.
 type Stream struct{ *socket }
 
-// socket is what Stream and NetConn have in common.
+// socket is the common part of Stream and NetConn.
 type socket struct {
 	bytes         *bytestream.Stream
 	w             *worker
@@ -46,14 +46,14 @@ func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *
 	return &Stream{s}
 }
 
-// Read moves bytes that arrived in order into p. It returns io.EOF after the peer's FIN, EAGAIN when there are no
-// bytes, net.ErrClosed after Close, and the error of Err once all bytes before it are read.
+// Read moves in-order bytes into p. It returns io.EOF after the peer's FIN, EAGAIN if there are no bytes, net.ErrClosed
+// after Close, and the error of Err once all earlier bytes are read.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.bytes.Read(p)
 	return n, withNumber(err)
 }
 
-// Write queues as many bytes of p as there is room for, and returns their number. It fails with EAGAIN when there is no
+// Write queues as many bytes of p as there is room for, and returns their number. It fails with EAGAIN if there is no
 // room, EPIPE after Shutdown, net.ErrClosed after Close, and with the error of Err.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.bytes.Write(p)
@@ -66,10 +66,10 @@ func (s *Stream) Poll() Ready { return s.bytes.Poll() }
 // Changed returns a channel that receives a value when conditions may have changed since the last value.
 func (s *Stream) Changed() <-chan struct{} { return s.bytes.Changed() }
 
-// LocalAddr is our end of the connection.
+// LocalAddr returns the local address of the connection.
 func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr returns the remote address of the connection.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
 
 // withNumber adds a syscall.Errno to the cause of a connection's end.
@@ -81,10 +81,10 @@ func withNumber(err error) error {
 }
 
 // Err returns the error that ended the connection: ECONNREFUSED, ECONNRESET, ECONNABORTED after Abort, ETIMEDOUT or
-// EHOSTUNREACH. It returns nil before that, and after a close by both sides.
+// EHOSTUNREACH. It returns nil before that, and after both sides closed.
 func (s *socket) Err() error { return withNumber(s.bytes.Err()) }
 
-// Shutdown sends FIN after the written bytes; with read, bytes that still arrive are discarded.
+// Shutdown sends FIN after the written bytes. If read is true, bytes that still arrive are discarded.
 func (s *socket) Shutdown(write, read bool) { s.bytes.Shutdown(write, read) }
 
 // Unsent returns the number of bytes written and not acknowledged (SIOCOUTQ).
@@ -120,14 +120,14 @@ func (s *socket) onConn(f func(c *tcp.Conn, now tick.Time)) error {
 	})
 }
 
-// Abort ends the connection with RST. It fails with net.ErrClosed when the device is closed, as the methods below do.
+// Abort resets the connection. Like the following methods, it fails with net.ErrClosed if the device is closed.
 func (s *socket) Abort() error {
 	return s.onConn(func(c *tcp.Conn, now tick.Time) { c.Abort(now) })
 }
 
-// Close sends the written bytes and FIN, and returns at once. The connection lives on until the peer has closed, too,
-// and is reset when bytes arrive, when bytes were unread at Close, and when it exceeds the linger time. A connection
-// that MPA has taken over stays. Close fails with net.ErrClosed when s is closed.
+// Close sends the written bytes and FIN, and returns at once. The connection stays until the peer has closed, too. It
+// is reset if bytes arrive, if bytes were unread at Close, or after the linger time. A connection that MPA has taken
+// over stays. Close fails with net.ErrClosed if s is closed.
 func (s *socket) Close() error {
 	if !s.bytes.Close() {
 		return verbs.ErrClosed
@@ -144,22 +144,23 @@ func (s *socket) Info() (i verbs.TCPInfo, err error) {
 	return i, err
 }
 
-// SetKeepalive sets SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; an idle of 0 is off.
+// SetKeepalive sets SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT. An idle of 0 means off.
 func (s *socket) SetKeepalive(idle, interval time.Duration, probes int) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetKeepalive(idle, interval, probes) })
 }
 
-// SetUserTimeout sets TCP_USER_TIMEOUT; negative is never.
+// SetUserTimeout sets TCP_USER_TIMEOUT. Negative means never.
 func (s *socket) SetUserTimeout(d time.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetUserTimeout(d) })
 }
 
-// SetDelayedAck sets the maximum delay of an acknowledgement; negative means none (TCP_QUICKACK).
+// SetDelayedAck sets the maximum delay of an acknowledgement. Negative means none (TCP_QUICKACK).
 func (s *socket) SetDelayedAck(d time.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetDelayedAck(d) })
 }
 
-// SetLinger sets SO_LINGER: the maximum time from Close to the acknowledgement of all bytes, followed by RST.
+// SetLinger sets SO_LINGER: the maximum time from Close to the acknowledgement of all bytes, after which the connection
+// is reset.
 func (s *socket) SetLinger(d time.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetLinger(d) })
 }

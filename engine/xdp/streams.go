@@ -14,10 +14,10 @@ import (
 	"xwarp/tcp"
 )
 
-// StreamConfig describes a plain TCP byte stream. Zero fields mean the device's defaults.
+// StreamConfig configures a plain TCP byte stream.
 type StreamConfig struct {
 	bytestream.Config
-	TCP *TCPConfig // nil: the device's
+	TCP *TCPConfig // nil means the device's
 }
 
 func (x *driver) streamConfig(cfg *StreamConfig) tcp.Config {
@@ -118,7 +118,7 @@ func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
 	return s.bytes, nil
 }
 
-// Accept returns the next connection. It fails with EAGAIN when there is none, and with net.ErrClosed after Close.
+// Accept returns the next connection. It fails with EAGAIN if there is none, and with net.ErrClosed after Close.
 func (l *StreamListener) Accept() (*Stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,5 +175,5 @@ func (d *Device) Barrier() error {
 	return nil
 }
 
-// barrierSteps bounds a Barrier under endless traffic. It is more batches than any ring holds.
+// barrierSteps limits a Barrier under endless traffic. It exceeds the batches of any ring.
 const barrierSteps = 1 << 12
