@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Config has all keys. The comments in default.toml say what each key means.
+// Config has all keys. default.toml documents them.
 type Config struct {
 	Daemon    Daemon      `toml:"daemon"`
 	Interface []Interface `toml:"interface"`
@@ -25,7 +25,7 @@ type Config struct {
 	Export    []Export    `toml:"export"`
 }
 
-// Daemon is about the process itself.
+// Daemon configures the process.
 type Daemon struct {
 	Socket       string   `toml:"socket"`
 	SocketGroup  string   `toml:"socket_group"`
@@ -42,7 +42,7 @@ type Daemon struct {
 	Confirm      AutoTime `toml:"confirm"`
 }
 
-// OperatorSocket returns the path of the operator's socket, empty for none.
+// OperatorSocket returns the path of the operator socket, or "" for none.
 func (d *Daemon) OperatorSocket() string {
 	switch {
 	case d.Socket == "":
@@ -53,17 +53,17 @@ func (d *Daemon) OperatorSocket() string {
 	return d.AdminSocket
 }
 
-// AdminSocketAuto puts the operator's socket beside the control socket.
+// AdminSocketAuto puts the operator socket beside the control socket.
 const AdminSocketAuto = "auto"
 
-// HTTP is about the server of metrics and of the status page.
+// HTTP configures the server of metrics and the status page.
 type HTTP struct {
 	Listen     string   `toml:"listen"`
 	StatusPage bool     `toml:"status_page"`
 	Hosts      []string `toml:"hosts"`
 }
 
-// Interface is one device.
+// Interface configures one device.
 type Interface struct {
 	Name       string   `toml:"name"`
 	Transport  string   `toml:"transport"`
@@ -83,9 +83,9 @@ type Interface struct {
 	PollNIC    bool     `toml:"poll_nic"`
 	Window     Size     `toml:"window"`
 	IPsec      []IPsec  `toml:"ipsec" reload:"yes"`
-	// Allow has the prefixes of peers whose connections the steering program accepts; empty means all.
+	// Allow has the prefixes of peers that the steering program accepts. Empty means all.
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
-	// TrustPartialChecksum accepts segments without a TCP checksum, as from a veth whose other end computes none.
+	// TrustPartialChecksum accepts segments without a TCP checksum, as sent by a veth peer with checksum offload.
 	TrustPartialChecksum bool `toml:"trust_partial_checksum"`
 }
 
@@ -104,7 +104,7 @@ type MPA struct {
 	CloseTimeout     Duration `toml:"close_timeout"`
 }
 
-// Limits has the maximum of each resource that one local user may hold at a time.
+// Limits has the maximum of each resource that one local user may hold.
 type Limits struct {
 	Sessions     int      `toml:"sessions" reload:"yes"`
 	PDs          int      `toml:"pds" reload:"yes"`
@@ -123,19 +123,19 @@ type Limits struct {
 	Wildcard     bool     `toml:"wildcard" reload:"yes"`
 }
 
-// Tenants describes the tenants, such as pods. Each has a control socket and limits of its own.
+// Tenants configures the tenants, such as pods, each with its own control socket and limits.
 type Tenants struct {
 	Count     int    `toml:"count"`
 	Directory string `toml:"directory"`
 }
 
-// TenantUser names the table of users whose limits hold for each tenant.
+// TenantUser is the name of the [[user]] table with the limits of each tenant.
 const TenantUser = budget.TenantTable
 
-// Overridable are the keys that mpa.override takes.
+// Overridable are the possible values of mpa.override.
 var Overridable = []string{"revision", "markers", "crc", "any_crc_error", "peer_to_peer", "retry"}
 
-// User overrides limits for one user; keys that are absent keep the general limit.
+// User overrides limits for one user. Absent keys keep those of Limits.
 type User struct {
 	Name         string   `toml:"name"`
 	Sessions     *int     `toml:"sessions"`
@@ -167,7 +167,7 @@ type Peers struct {
 	Keepalive          Duration `toml:"keepalive"`
 }
 
-// Peer overrides settings and limits for the remote addresses of a prefix. The longest prefix that matches counts.
+// Peer overrides settings and limits for the remote addresses of a prefix. The longest matching prefix applies.
 type Peer struct {
 	Prefix      netip.Prefix `toml:"prefix"`
 	Allow       *bool        `toml:"allow"`
@@ -177,14 +177,14 @@ type Peer struct {
 	AnyCRCError *bool        `toml:"any_crc_error"`
 	PeerToPeer  *bool        `toml:"peer_to_peer"`
 	Retry       *bool        `toml:"retry"`
-	// The limits; 0 keeps the value of Peers.
+	// limits; 0 keeps the value of Peers
 	HalfOpen       int `toml:"half_open"`
 	Startup        int `toml:"startup"`
 	Connections    int `toml:"connections"`
 	ConnectionRate int `toml:"connection_rate"`
 }
 
-// Export is a listener of the daemon's own that gives peers a memory region.
+// Export is a listener of the daemon that serves a memory region to peers.
 type Export struct {
 	Name        string         `toml:"name"`
 	Interface   string         `toml:"interface"`
@@ -199,10 +199,10 @@ type Export struct {
 	Connections int            `toml:"connections"`
 }
 
-// isFile reports whether an export needs a file for itself.
+// isFile reports whether an export needs exclusive use of a file.
 func (e *Export) isFile() bool { return e.Serve != ServeDirectory && e.Memory == MemoryFile }
 
-// The words that keys take.
+// Values of keys.
 const (
 	TransportXDP    = "xdp"
 	TransportKernel = "kernel"
@@ -259,7 +259,7 @@ func (l *Limits) Of(k budget.Kind) int64 {
 	return 0
 }
 
-// Amounts returns the limits by kind, with what objects within them need.
+// Amounts returns the limits by kind, with the needs of objects within them.
 func (l *Limits) Amounts() (a budget.Amounts) {
 	for k := range budget.Limited {
 		a[k] = l.Of(k)
@@ -267,7 +267,7 @@ func (l *Limits) Amounts() (a budget.Amounts) {
 	return a.Needs()
 }
 
-// override copies the fields of given that are set to the fields of table with the same names.
+// override copies the set fields of given to the fields of table with the same names.
 func override(table, given any) {
 	for f, v := range reflect.ValueOf(given).Elem().Fields() {
 		field := reflect.ValueOf(table).Elem().FieldByName(f.Name)
@@ -281,7 +281,7 @@ func override(table, given any) {
 	}
 }
 
-// PeerOf returns the entry with the longest prefix that holds a, nil for none.
+// PeerOf returns the entry with the longest prefix that contains a, or nil.
 func (c *Config) PeerOf(a netip.Addr) *Peer {
 	var best *Peer
 	a = budget.Bare(a)
@@ -332,13 +332,13 @@ func (d Duration) D() time.Duration { return time.Duration(d) }
 // Values of Interface.PortMapper.
 const (
 	PortMapperOff    = "off"
-	PortMapperAnswer = "answer" // peers that ask for listeners here
-	PortMapperAsk    = "ask"    // that, and the peer's before each connection to it
+	PortMapperAnswer = "answer" // answer peers that query listeners here
+	PortMapperAsk    = "ask"    // also query the peer's before each connection to it
 )
 
-// Values of Interface.Restart: the reaction to a lost device whose interface exists.
+// Values of Interface.Restart: the reaction to a lost device once its interface is back.
 const (
-	RestartReopen = "reopen" // the daemon opens it again
-	RestartExit   = "exit"   // the daemon ends, for its unit to start it again
-	RestartNever  = "never"  // nothing: the operator restarts the daemon
+	RestartReopen = "reopen" // the daemon reopens it
+	RestartExit   = "exit"   // the daemon exits, and its unit restarts it
+	RestartNever  = "never"  // the operator restarts the daemon
 )

@@ -143,17 +143,17 @@ func setValue(v reflect.Value, text string) error {
 	return nil
 }
 
-// suggest returns a hint for the author of an unknown key: the known key that is most like it.
+// suggest returns a hint for an unknown key: the most similar known key.
 func suggest(key string, known []string) string {
 	return cmp.Or(alike(key, known), " (see: xwarp config default)")
 }
 
-// alike returns a question that names the known word most like key, empty when none is like it.
+// alike returns a question with the known word most similar to key, or "".
 func alike(key string, known []string) string {
 	best, least := "", len(key)/3+2
 	for _, k := range known {
 		d := distance(key, k)
-		// The right word in the wrong table is a near miss too.
+		// The right word in the wrong table also counts.
 		if last(k) == last(key) {
 			d = min(d, 1)
 		}
@@ -214,7 +214,7 @@ func (l *Loaded) Values() []Value {
 	return list
 }
 
-// entries returns the keys of a list of tables. given has the tables as the file has them, without defaults.
+// entries returns the keys of a list of tables. given has the tables as in the file, without defaults.
 func (l *Loaded) entries(name string, tables reflect.Value, given any, reload bool) (list []Value) {
 	raw, _ := given.([]map[string]any)
 	for n := range tables.Len() {
@@ -270,7 +270,7 @@ func show(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// Changed returns the keys that differ between l and now but are not read again while the daemon runs.
+// Changed returns the keys that differ between l and now and need a restart.
 func (l *Loaded) Changed(now *Loaded) (keys []string) {
 	old := l.scalars()
 	for i, s := range now.scalars() {

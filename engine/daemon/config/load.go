@@ -13,15 +13,15 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// DefaultPath is the path of the file where none is given.
+// DefaultPath is the default path of the file.
 const DefaultPath = "/etc/xwarp/xwarp.toml"
 
-// Default is the commented file with the default of every key.
+// Default is the commented default file.
 //
 //go:embed default.toml
 var Default string
 
-// Origin says where a value comes from: "default", a file, an environment variable or a flag.
+// Origin is the origin of a value: "default", a file, an environment variable or a flag.
 type Origin string
 
 // OriginDefault is the origin of values that are not set.
@@ -42,7 +42,7 @@ type Loaded struct {
 	Path    string // "" when there is no file
 	Origins map[string]Origin
 
-	// Refused has the names of the exports that were left out because of Source.Partial, and RefusedBecause the errors.
+	// Refused has the names of the exports left out because of Source.Partial, and RefusedBecause the errors.
 	Refused        []string
 	RefusedBecause error
 
@@ -50,7 +50,7 @@ type Loaded struct {
 	uids map[string]uint32 // of the users of [[user]] tables, by name
 }
 
-// Serves returns an error when the configuration has no errors but nothing to serve, so that a daemon would not start.
+// Serves returns an error if a valid configuration has nothing to serve, so that a daemon would not start.
 func (l *Loaded) Serves() error {
 	if len(l.Interface) > 0 {
 		return nil
@@ -59,7 +59,7 @@ func (l *Loaded) Serves() error {
 		"default)", cmp.Or(l.Path, DefaultPath))
 }
 
-// Load reads the configuration. Its errors name the file, the line, the key and what to do.
+// Load reads the configuration. Its errors name the file, the line, the key and the remedy.
 func Load(src Source) (*Loaded, error) {
 	l := &Loaded{Origins: map[string]Origin{}}
 	if _, err := toml.Decode(Default, &l.Config); err != nil {
@@ -135,7 +135,7 @@ var (
 	wrongPrefix  = regexp.MustCompile(`^netip\.ParsePrefix\((".*")\)`)
 )
 
-// decodeError rewrites an error of the decoder, so that it names keys of the file instead of types of Go.
+// decodeError rewrites an error of the decoder to name keys of the file instead of Go types.
 func decodeError(err error) error {
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
@@ -162,7 +162,7 @@ func keyError(key, message string) string {
 	return fmt.Sprintf("%s must be of type %s, not %s", key, m[2], m[1])
 }
 
-// unknownParent reports whether the table that holds k is itself unknown, so that one message is enough.
+// unknownParent reports whether the table of k is itself unknown, so that one message is enough.
 func unknownParent(unknown []toml.Key, k toml.Key) bool {
 	return slices.ContainsFunc(unknown, func(u toml.Key) bool {
 		return len(u) < len(k) && strings.HasPrefix(k.String(), u.String()+".")

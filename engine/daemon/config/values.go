@@ -23,11 +23,11 @@ func (s *Size) UnmarshalText(b []byte) error {
 
 func (s Size) String() string { return plain.ExactSize(int64(s)) }
 
-// Hex is a number that is shown in hexadecimal, as ip-xfrm(8) and IKE daemons write it.
+// Hex is a number shown in hexadecimal, as in ip-xfrm(8) and IKE daemons.
 type Hex uint32
 
-// Address is the listening address of an export, written "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174"
-// for all of IPv6, or ":7174" for all of both.
+// Address is the listening address of an export: "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174" for all
+// of IPv6, or ":7174" for both.
 type Address netip.AddrPort
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -60,7 +60,7 @@ func (a Address) String() string {
 	return fmt.Sprintf(":%d", at.Port())
 }
 
-// Port returns the port; 0: none is set.
+// Port returns the port, or 0 if none is set.
 func (a Address) Port() uint16 { return netip.AddrPort(a).Port() }
 
 // All returns the addresses to listen on, IPv4 first.
@@ -73,7 +73,7 @@ func (a Address) All() []netip.AddrPort {
 		netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())}
 }
 
-// ListenAddresses returns the addresses of an Address in its text form, none if it is no address.
+// ListenAddresses returns the addresses of an Address in text form, or none if it is invalid.
 func ListenAddresses(text string) []netip.AddrPort {
 	var a Address
 	if a.UnmarshalText([]byte(text)) != nil {

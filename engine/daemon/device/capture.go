@@ -10,7 +10,7 @@ import (
 	"xwarp/ring/monitor"
 )
 
-// wrapper returns a function that decorates the port of a queue with other, which may be nil, and then with a tap for
+// wrapper returns a function that decorates the port of a queue with other, which may be nil, and with a tap for
 // captures if the configuration allows them.
 func (d *Device) wrapper(other func(int, ring.Port) (ring.Port, error)) func(int, ring.Port) (
 	ring.Port, error) {
@@ -28,8 +28,8 @@ func (d *Device) wrapper(other func(int, ring.Port) (ring.Port, error)) func(int
 	}
 }
 
-// observer returns what observes frames without their encryption, for captures of the operator; nil when the
-// configuration allows no captures.
+// observer returns the observer of unencrypted frames for captures of the operator, or nil if the configuration allows
+// no captures.
 func (d *Device) observer() func(int) xdp.PlainObserver {
 	if d.hub == nil {
 		return nil

@@ -29,23 +29,23 @@ import (
 	"xwarp/ring/monitor"
 )
 
-// Device is the device of one [[interface]] table. When it is lost another Device replaces it.
+// Device is the device of one [[interface]] table. When it is lost, another Device replaces it.
 type Device struct {
 	Name   string
 	Config config.Interface
 	Core   *core.Device
-	// Absent is true when the device could not be opened since the daemon started.
+	// Absent is true if the device could not be opened since the daemon started.
 	Absent bool
 
 	log        *slog.Logger
-	xdp        *xdp.Device     // nil on the kernel's sockets, and when Absent
-	hub        *monitor.Hub    // of captures; nil: the configuration forbids them
-	privileges *xdp.Privileges // nil on the kernel's sockets
+	xdp        *xdp.Device     // nil on kernel sockets, and if Absent
+	hub        *monitor.Hub    // of captures; nil if the configuration allows none
+	privileges *xdp.Privileges // nil on kernel sockets
 	past       *past           // counters of the devices that this one replaces
 
 	allow   atomic.Pointer[[]netip.Prefix] // Config.Allow, or that of the last reload
-	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil: none
-	protect *config.IPsec                  // nil: without IPsec, until a restart
+	tables  atomic.Pointer[[]config.IPsec] // Config.IPsec of the last reload; nil if there is none
+	protect *config.IPsec                  // nil: without IPsec until a restart
 	ports   *portMap
 
 	payload       counters.Values // owned by the caller of SysfsFiles
@@ -54,12 +54,12 @@ type Device struct {
 
 // Opener opens devices by the configuration.
 type Opener struct {
-	Config func() *config.Loaded // the present one
+	Config func() *config.Loaded // returns the current configuration
 	Peers  *budget.Peers
 	Log    *slog.Logger
-	// FollowSAs, when set, replaces xfrm.Follow, for tests.
+	// FollowSAs, if set, replaces xfrm.Follow in tests.
 	FollowSAs func(xfrm.Options) (xfrm.Source, error)
-	// Wrap, when set, decorates the port of each queue, for tests.
+	// Wrap, if set, decorates the port of each queue in tests.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
 
@@ -75,8 +75,8 @@ func (d *Device) Describe() control.DeviceInfo {
 	}
 }
 
-// Open opens the device of one table. before is the lost device that it replaces, or nil. When the first attempt fails,
-// Open returns an absent device with the error, and a later attempt can replace it.
+// Open opens the device of one table. before is the lost device that it replaces, or nil. If the first attempt fails,
+// Open returns an absent device with the error, which a later attempt can replace.
 func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	if before != nil {
 		c.Allow, c.IPsec = *before.allow.Load(), before.ipsecTables()
@@ -157,7 +157,7 @@ func (dev *Device) IsLocal(remote netip.Addr) bool {
 	return neigh.IsLocal(remote.Unmap())
 }
 
-// warnOfCPUs warns of processors in the configuration that this machine does not have.
+// warnOfCPUs warns of configured CPUs that this machine does not have.
 func (dev *Device) warnOfCPUs() {
 	for _, cpu := range dev.Config.CPUs {
 		if !preflight.HasCPU(cpu) {
@@ -181,8 +181,8 @@ var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNativ
 var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy,
 	"copy": ring.ModeCopy}
 
-// stale returns err when a device has not followed the kernel's tables for staleLimit. Until then it goes on with the
-// state that it has.
+// stale returns err if a device has not followed the kernel's tables for staleLimit. Until then it continues with its
+// last state.
 func stale(err error) error {
 	var s *netwatch.Stale
 	if errors.As(err, &s) && time.Since(s.Since) > staleLimit {
@@ -191,7 +191,7 @@ func stale(err error) error {
 	return nil
 }
 
-// Healthy returns an error when a worker has stalled, or when the device has not followed the kernel's tables for
+// Healthy returns an error if a worker has stalled, or if the device has not followed the kernel's tables for
 // staleLimit. It does not block.
 func (dev *Device) Healthy() error {
 	if dev.Core.Err() != nil {
@@ -215,7 +215,7 @@ func (dev *Device) allows(peer netip.Addr) bool {
 }
 
 // SetAllow changes the peers that may connect to a device on AF_XDP. On a lost device it takes effect when the device
-// is opened again.
+// is reopened.
 func (dev *Device) SetAllow(allow []netip.Prefix) error {
 	if dev.Config.Transport != config.TransportXDP {
 		return nil
@@ -227,18 +227,18 @@ func (dev *Device) SetAllow(allow []netip.Prefix) error {
 	return dev.xdp.SetAllow(allow)
 }
 
-// AwaitInterface waits until the interface of a device that was lost is there again.
+// AwaitInterface waits until the interface of a lost device is back.
 func (dev *Device) AwaitInterface(ctx context.Context) error {
 	return dev.privileges.Await(ctx, dev.Name)
 }
 
-// Reopened returns the number of times that the interface was opened again.
+// Reopened returns how often the interface was reopened.
 func (dev *Device) Reopened() uint64 { return dev.past.reopened }
 
 // ClosePorts closes the sockets of the port mapper.
 func (dev *Device) ClosePorts() { dev.ports.close() }
 
-// Close closes the device, with everything that could open it again.
+// Close closes the device, and everything that could reopen it.
 func (dev *Device) Close() error {
 	dev.ports.close()
 	return errors.Join(dev.Core.Close(), dev.privileges.Close())
@@ -259,7 +259,7 @@ func (dev *Device) Remedy() string {
 	return remedies[dev.Config.Restart]
 }
 
-// Find returns the device of that name, the first one for an empty name, nil for none.
+// Find returns the device of that name, the first one if name is empty, or nil.
 func Find(list []*Device, name string) *Device {
 	for _, v := range list {
 		if name == "" || v.Name == name {

@@ -11,8 +11,8 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// GIDs returns the addresses of the device's interface, IPv4 first. Programs of ibv_modify_qp name them as GIDs.
-// Link-local addresses are left out: they need a zone, which a GID has not.
+// GIDs returns the addresses of the device's interface, IPv4 first, which programs of ibv_modify_qp use as GIDs. It
+// skips link-local addresses, because a GID cannot have their zone.
 func (d *Device) GIDs() (list []netip.Addr, err error) {
 	err = d.Core.Do(func() error {
 		i, err := net.InterfaceByName(d.Name)
@@ -36,8 +36,8 @@ func (d *Device) GIDs() (list []netip.Addr, err error) {
 	return list, err
 }
 
-// AllowsDirect reports whether queue pairs may be connected to a peer by ibv_modify_qp. Either end may be the first to
-// send, which takes MPA's peer-to-peer model.
+// AllowsDirect reports whether queue pairs may be connected to a peer by ibv_modify_qp. Either end may send first,
+// which needs MPA's peer-to-peer model.
 func (p *Opener) AllowsDirect(remote netip.Addr) error {
 	switch m, allowed := p.policy(remote); {
 	case !allowed:

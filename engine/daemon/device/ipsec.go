@@ -34,8 +34,8 @@ func ipsecRules(tables []config.IPsec) (rules []ipsec.Rule) {
 	return rules
 }
 
-// SetIPsec changes the rules of a device that was opened with IPsec. For a device that is lost they count when it is
-// opened again.
+// SetIPsec changes the rules of a device that was opened with IPsec. On a lost device they take effect when it is
+// reopened.
 func (dev *Device) SetIPsec(tables []config.IPsec) error {
 	if dev.protect == nil {
 		return nil
@@ -52,8 +52,8 @@ func (dev *Device) SetIPsec(tables []config.IPsec) error {
 	return err
 }
 
-// DisableCore keeps the keys of IPsec out of core files: with a limit of one byte the kernel writes none, and gives
-// none to a program either, which a limit of 0 does not prevent (core(5)).
+// DisableCore keeps IPsec keys out of core files: with a limit of one byte the kernel writes none, and does not pipe
+// one to a program either, which a limit of 0 does not prevent (core(5)).
 func DisableCore(cfg *config.Loaded) error {
 	for i := range cfg.Interface {
 		if cfg.Interface[i].Protection() != nil {
@@ -87,7 +87,7 @@ func (dev *Device) ipsecState() (*control.IPsecState, error) {
 	return v, nil
 }
 
-// ipsecTables returns the tables with which the interface is opened again: those of the last reload.
+// ipsecTables returns the tables for reopening the interface: those of the last reload.
 func (dev *Device) ipsecTables() []config.IPsec {
 	return *cmp.Or(dev.tables.Load(), &dev.Config.IPsec)
 }

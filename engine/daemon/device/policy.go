@@ -29,7 +29,7 @@ func (p *Opener) policy(remote netip.Addr) (verbs.MPAConfig, bool) {
 	return mpaConfig(&m), c.Allowed(remote)
 }
 
-// override is the engine.Override: a program can change the keys in mpa.override. It can always ask for more safety
+// override is the engine.Override: a program can change the keys in mpa.override. It may always ask for more safety
 // than the operator.
 func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	may := p.Config().MPA.Override
@@ -42,7 +42,7 @@ func (p *Opener) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 		m.Markers = policy.Markers
 	}
 	if fixed("crc") {
-		m.CRC = min(asked.CRC, policy.CRC) // required comes first
+		m.CRC = min(asked.CRC, policy.CRC) // required takes precedence
 	}
 	if fixed("any_crc_error") {
 		m.AnyCRCError = asked.AnyCRCError || policy.AnyCRCError

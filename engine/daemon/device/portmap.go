@@ -14,15 +14,15 @@ import (
 	"xwarp/engine/host/localaddr"
 )
 
-// portMap is the port mapper of an interface. The Mapper, with its counters, outlives the device.
+// portMap is the port mapper of an interface. The Mapper and its counters outlive the device.
 type portMap struct {
 	*portmapper.Mapper
 	socks []*net.UDPConn
 	err   error // why it does not answer
 }
 
-// openPortMap starts the port mapper of a device if the configuration asks for it. On an error the device works without
-// it: peers that ask get no answer, and then connect.
+// openPortMap starts the port mapper of a device if the configuration requires it. On an error the device works without
+// it: peers that query it get no answer, and then connect.
 func (o *Opener) openPortMap(v *Device, before *Device) {
 	p := &portMap{Mapper: &portmapper.Mapper{}}
 	if before != nil {
@@ -34,7 +34,7 @@ func (o *Opener) openPortMap(v *Device, before *Device) {
 	}
 	ifname := v.Name
 	if v.Config.Transport == config.TransportKernel {
-		ifname = "" // its name is no interface: the kernel's sockets use all of them
+		ifname = "" // its name is not an interface: kernel sockets use all of them
 	}
 	p.err = v.Core.Do(func() (err error) {
 		p.socks, err = portmapper.Listen(ifname)

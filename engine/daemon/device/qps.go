@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// FillQPs adds to the states v what the workers know about the queue pairs q.
+// FillQPs adds the workers' information about the queue pairs q to the states v.
 func FillQPs(v []control.QPState, q []verbs.QP) {
 	for i, info := range core.Infos(q) {
 		v := &v[i]
@@ -46,13 +46,13 @@ func IgnoreClosed(err error) error {
 	return err
 }
 
-// LogCompletion logs a queue pair's first completion in error.
+// LogCompletion logs the first failed completion of a queue pair.
 func LogCompletion(log *slog.Logger, v *verbs.Completion) {
 	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
 		"op", v.Op.String())
 }
 
-// HasFailed reports whether a completion is an error and not a flush, which only follows from one.
+// HasFailed reports whether a completion is an error other than a flush, which only follows from one.
 func HasFailed(v *verbs.Completion) bool {
 	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
 }

@@ -17,9 +17,9 @@ import (
 // payloadInterval is the minimum time between two sums of the counters in files. Summing wakes every worker.
 const payloadInterval = 5 * time.Second
 
-// SysfsFiles returns the files of the device as the kernel has them in /sys, for programs that look for devices in
-// files. Paths begin with the style of the device: iwarp or roce. The values are those that cmd/libxwarp-verbs gives
-// programs of libibverbs; counters may be payloadInterval old. One goroutine calls it.
+// SysfsFiles returns the files of the device as the kernel has them in /sys, for programs that look for devices there.
+// Paths begin with the style of the device: iwarp or roce. The values are those that cmd/libxwarp-verbs gives to
+// programs of libibverbs; counters may be payloadInterval old. Only one goroutine may call it.
 func (d *Device) SysfsFiles() map[string]string {
 	if now := time.Now(); now.Sub(d.payloadSummed) >= payloadInterval && d.Core.Stalled() == nil {
 		var s control.DeviceState
@@ -78,7 +78,7 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 	gids := []netip.Addr{netip.AddrFrom16(gid)}
 	if !rnic {
 		style, nodeType, pkey = "roce", "1: CA", "0xffff"
-		gids, _ = d.GIDs() // an interface that is gone has none
+		gids, _ = d.GIDs() // a removed interface has none
 	}
 	state, phys := "4: ACTIVE", "5: LinkUp"
 	if d.Absent || d.Core.Err() != nil {
@@ -95,7 +95,7 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 		dir + "/fw_ver":         strconv.Itoa(control.Version),
 		dir + "/hw_rev":         "1",
 		dir + "/hca_type":       "xwarp",
-		dir + "/board_id":       "xwarp", // node_exporter of Debian 12 wants both
+		dir + "/board_id":       "xwarp", // required by node_exporter of Debian 12
 		port + "state":          state,
 		port + "phys_state":     phys,
 		port + "rate":           "10 Gb/sec (1X QDR)",

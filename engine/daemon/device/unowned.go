@@ -56,7 +56,7 @@ func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	return n > 0
 }
 
-// warnUnowned warns of queues with more such frames than before, and returns the present numbers.
+// warnUnowned warns of queues with new such frames, and returns the current counts.
 func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	now, err := v.xdp.Unowned()
 	if err != nil {
@@ -73,7 +73,7 @@ func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	return now
 }
 
-// fewer returns the command that removes the queues without a worker from the device.
+// fewer returns the command that removes the queues without a worker.
 func (v *Device) fewer() string {
 	n := v.Core.Transport().Queues
 	if len(v.Config.Queues) > 0 {
@@ -82,5 +82,5 @@ func (v *Device) fewer() string {
 	return fmt.Sprintf("ethtool -L %s combined %d", v.Name, n)
 }
 
-// unownedEvery is the time between looks for frames on queues without a worker.
+// unownedEvery is the interval of checks for frames on queues without a worker.
 const unownedEvery = 5 * time.Second

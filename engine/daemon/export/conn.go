@@ -13,15 +13,15 @@ import (
 )
 
 // The protocol of an export: the private data of the MPA Reply is a verbs.RemoteMR. A flush request is a Send of 24
-// bytes in big endian: 1, seven zeros, offset, length (0: everything from the offset on). Its answer is a Send of 16
+// bytes in big endian: 1, seven zeros, offset, length (0: everything from the offset on). The answer is a Send of 16
 // bytes: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, the number of bytes.
 const (
 	flushRequestLen = 24
 	flushReplyLen   = 16
 )
 
-// conn is the connection of one peer. It has a protection domain of its own, in which the export's memory has an STag
-// that is valid for this peer alone, because peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
+// conn is the connection of one peer. It has its own protection domain, in which the export's memory has an STag that
+// is valid for this peer only, because peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
 type conn struct {
 	e        *export
 	pd       verbs.PD
@@ -56,7 +56,7 @@ func (e *export) serveConn(r *verbs.ConnRequest) {
 	c.serveFlushes()
 }
 
-// admit makes the objects of a connection, or returns nil and the reason for the peer.
+// admit creates the objects of a connection, or returns nil and the reason for the peer.
 func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
@@ -84,7 +84,7 @@ func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	return c, ""
 }
 
-// open makes the protection domain, the regions and the queues.
+// open creates the protection domain, the regions and the queues.
 func (c *conn) open() (err error) {
 	dev := c.e.dev.Core
 	if c.pd, err = dev.AllocPD(); err != nil {
@@ -146,7 +146,7 @@ func (c *conn) serveFlushes() {
 	}
 }
 
-// answerFlush executes a flush request and answers it. It returns false when the connection must end.
+// answerFlush executes and answers a flush request. It returns false if the connection must end.
 func (c *conn) answerFlush(m []byte) bool {
 	if len(m) != flushRequestLen || m[0] != 1 {
 		return false
@@ -165,7 +165,7 @@ func (c *conn) answerFlush(m []byte) bool {
 }
 
 func (c *conn) close() {
-	if c.qp.Params() != nil { // wait for the peer's FIN, or for the Terminate, at most mpa.close_timeout
+	if c.qp.Params() != nil { // wait for the peer's FIN or for the Terminate, at most mpa.close_timeout
 		select {
 		case <-c.qp.(*core.QP).Gone():
 		case <-c.e.connLife.Done():
@@ -183,8 +183,8 @@ func (c *conn) release() {
 	}
 }
 
-// free closes all objects, the queue pair first, because its work requests use the memory. On a device that is closed
-// all objects are closed already.
+// free closes all objects, the queue pair first, because its work requests use the memory. A closed device has already
+// closed them.
 func (c *conn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()

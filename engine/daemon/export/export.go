@@ -32,7 +32,7 @@ type export struct {
 	stopListening context.CancelFunc
 	running       sync.WaitGroup
 
-	connLife  context.Context // done when the time for an orderly end of connections is over
+	connLife  context.Context // done when the time for a graceful close is over
 	killConns context.CancelFunc
 
 	content
@@ -42,15 +42,15 @@ type export struct {
 
 	mu       sync.Mutex
 	conns    map[verbs.QP]*conn
-	failed   error // why the memory or the device cannot be used any more; nil: they can
-	waiting  bool  // ReviveLoop opens it again
+	failed   error // why the memory or the device is unusable; nil if usable
+	waiting  bool  // ReviveLoop reopens it
 	counted  bool  // its counters were added to Set.pastCounts
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
 	flusher  flusher
 }
 
-// content is the memory and the files of an export. They outlive the device.
+// content is the memory and files of an export, which outlive the device.
 type content struct {
 	mem    []byte // the region that peers access; nil for a transfer
 	file   *os.File
@@ -68,7 +68,7 @@ var accessOf = map[string]ddp.Access{
 	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
-// newExport makes an export that is not open. It stops listening when ctx is done.
+// newExport creates an export that is not open. It stops listening when ctx is done.
 func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
 		conns: map[verbs.QP]*conn{}}
@@ -78,7 +78,7 @@ func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx conte
 	return e, ctx
 }
 
-// openExport opens an export on a device, with the content of the export before it, which may be nil. On an error that
+// openExport opens an export on a device, with the content of the previous export, which may be nil. On an error that
 // export keeps its content.
 func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*export, error) {
 	e, ctx := s.newExport(c, v)
@@ -163,8 +163,8 @@ func (e *export) mapMemory() (err error) {
 	return nil
 }
 
-// openFile opens the file, and extends it when the configuration asks for more. It allocates all blocks, so that no
-// write into the mapping fails because the disk is full.
+// openFile opens the file, and extends it to the configured size. It allocates all blocks, so that no write to the
+// mapping fails because the disk is full.
 func (e *export) openFile() (int, error) {
 	f, err := os.OpenFile(e.cfg.Path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -203,11 +203,11 @@ func (e *export) openFile() (int, error) {
 	return int(n), nil
 }
 
-// errRange is wrapped when a flush is for a range outside of the file.
+// errRange is wrapped if a flush is outside of the file.
 var errRange = errors.New("not a range of a file region")
 
-// flush writes what peers wrote to [off, off+n) of a file to the disk; n = 0 means everything from off on. It returns
-// the number of bytes.
+// flush writes the range [off, off+n) of a file, as written by peers, to disk; n = 0 means everything from off on. It
+// returns the number of bytes.
 func (e *export) flush(off, n uint64) (uint64, error) {
 	size := uint64(len(e.mem))
 	if e.file == nil || off > size || n > size-off {
@@ -235,7 +235,7 @@ func (e *export) stop(ctx context.Context) {
 		list, starting = append(list, q), append(starting, c.acceptDone)
 	}
 	e.mu.Unlock()
-	for _, c := range starting { // a connection can end in order only after it is established here
+	for _, c := range starting { // a connection can close gracefully only after it is established here
 		select {
 		case <-c:
 		case <-ctx.Done():

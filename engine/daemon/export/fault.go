@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// watchMemory waits until the memory of the export cannot be accessed any more. Then the export fails, that is, its
-// connections end, new ones are rejected, and a reload opens it again.
+// watchMemory waits until the memory of the export becomes inaccessible. Then the export fails: its connections are
+// closed, new ones rejected, and a reload reopens it.
 func (e *export) watchMemory(ctx context.Context, failed <-chan struct{}, why func() error) {
 	select {
 	case <-ctx.Done():
@@ -33,7 +33,7 @@ func (e *export) failMemory(why error) {
 	e.failWith(why, false)
 }
 
-// failWith marks the export as failed and ends its connections. If wait is true ReviveLoop opens it again.
+// failWith marks the export as failed and closes its connections. If wait is true, ReviveLoop reopens it.
 func (e *export) failWith(why error, wait bool) {
 	e.mu.Lock()
 	if e.failed == nil { // the first error is the cause
@@ -46,7 +46,7 @@ func (e *export) failWith(why error, wait bool) {
 	}
 }
 
-// failure returns why the export cannot be used, nil while it can.
+// failure returns why the export is unusable, or nil.
 func (e *export) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +60,7 @@ func (e *export) isHealthy() bool {
 	return e.failed == nil || e.waiting && e.dev.Core.Err() != nil
 }
 
-// isWaiting reports whether ReviveLoop opens the export again.
+// isWaiting reports whether ReviveLoop reopens the export.
 func (e *export) isWaiting() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +97,7 @@ func remedy(c *config.Export, err error) string {
 	return "see the error; xwarp config check tests a start on this host"
 }
 
-// takeContent moves the content of another export, which must have been stopped, to e.
+// takeContent moves the content of another, stopped export to e.
 func (e *export) takeContent(from *export) {
 	from.mu.Lock()
 	had := from.content

@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// flushPiece is the largest number of bytes of one msync, so that others wait for one piece and not for the flush of a
+// flushPiece is the maximum number of bytes per msync, so that others wait for one piece and not for the flush of a
 // large region.
 const flushPiece = 64 << 20
 
-// flusher runs the flushes of an export, one msync at a time. Waiting flushes take turns, and each msync counts for
-// all that waited when it began, so that a region that many peers flush at the same time is written about once.
+// flusher runs the flushes of an export, one msync at a time. Waiting flushes take turns, and each msync counts for all
+// that were waiting when it began, so that a region flushed by many peers at once is written about once.
 type flusher struct {
 	sync func(from, to uint64) error // writes [from, to) to disk
 
@@ -19,9 +19,9 @@ type flusher struct {
 	queue []*flushing
 }
 
-// flushing is one flush that waits.
+// flushing is one waiting flush.
 type flushing struct {
-	missing []extent // ranges that are not on the disk yet, in order
+	missing []extent // ranges not yet on disk, in order
 	err     error
 	done    chan struct{}
 }
@@ -29,7 +29,7 @@ type flushing struct {
 // extent is the range [from, to).
 type extent struct{ from, to uint64 }
 
-// flush writes [from, to) to the disk as it is at the time of the call, or later.
+// flush writes [from, to) to disk as it is at the time of the call or later.
 func (f *flusher) flush(from, to uint64) error {
 	if from == to {
 		return nil
@@ -47,7 +47,7 @@ func (f *flusher) flush(from, to uint64) error {
 	return w.err
 }
 
-// flushLoop writes pieces until no flush waits.
+// flushLoop writes pieces until no flush is waiting.
 func (f *flusher) flushLoop() {
 	for {
 		f.mu.Lock()
@@ -56,13 +56,13 @@ func (f *flusher) flushLoop() {
 			f.mu.Unlock()
 			return
 		}
-		served := slices.Clone(f.queue) // flushes that come later may be for later writes
+		served := slices.Clone(f.queue) // later flushes may be for later writes
 		next := served[0].missing[0]
 		next.to = min(next.to, next.from+flushPiece)
 		f.mu.Unlock()
 		err := f.sync(next.from, next.to)
 		f.mu.Lock()
-		f.queue = append(f.queue[1:], served[0]) // after those that came meanwhile
+		f.queue = append(f.queue[1:], served[0]) // after those that came in the meantime
 		for _, w := range served {
 			if w.progress(next, err) {
 				f.queue = slices.DeleteFunc(f.queue, func(o *flushing) bool { return o == w })

@@ -26,7 +26,7 @@ type Daemon interface {
 type Set struct {
 	d          Daemon
 	log        *slog.Logger
-	wake       chan struct{} // has one place: ReviveLoop must look at the exports
+	wake       chan struct{} // has one slot: ReviveLoop must check the exports
 	pastCounts pastCounts
 
 	opening sync.Mutex // held while a reload or ReviveLoop opens and closes exports; taken before mu
@@ -42,8 +42,8 @@ func NewSet(d Daemon, log *slog.Logger) *Set {
 	return &Set{d: d, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Start adds an export, opens it and serves it. An export that cannot be opened waits for ReviveLoop, and Start returns
-// why. On a device that is lost it waits without an error, as the exports do that were open there.
+// Start adds an export, opens it and serves it. If it cannot be opened it waits for ReviveLoop, and Start returns why.
+// On a lost device it waits without an error, like the exports that were open there.
 func (s *Set) Start(c config.Export) error {
 	v := device.Find(s.d.Devices(), c.Interface)
 	if v == nil {
@@ -74,14 +74,14 @@ func (s *Set) Start(c config.Export) error {
 	s.mu.Lock()
 	s.list = append(s.list, e)
 	s.mu.Unlock()
-	if lost := v.Core.Err(); lost != nil { // also when another device has replaced it
+	if lost := v.Core.Err(); lost != nil { // even if another device has replaced it
 		e.failWith(lost, true)
 	}
 	s.WakeReviver()
 	return err
 }
 
-// Reload closes the exports that a configuration does not have, or has changed, and opens those that are new.
+// Reload closes the exports that were removed from or changed in the configuration, and opens new ones.
 func (s *Set) Reload(now *config.Loaded) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -132,7 +132,7 @@ func (s *Set) find(name string) *export {
 // Len returns the number of exports.
 func (s *Set) Len() int { return len(s.all()) }
 
-// Flush writes everything that peers wrote to an export's file to the disk.
+// Flush writes all data that peers wrote to an export's file to disk.
 func (s *Set) Flush(name string) error {
 	e := s.find(name)
 	if e == nil {
@@ -142,7 +142,7 @@ func (s *Set) Flush(name string) error {
 	return err
 }
 
-// EndOn ends the exports of a device that was lost. They wait for another device in its place.
+// EndOn ends the exports of a lost device. They wait for its replacement.
 func (s *Set) EndOn(v *device.Device, why error) {
 	for _, e := range s.all() {
 		if e.dev == v {
@@ -185,7 +185,7 @@ func (s *Set) Free() error {
 	return errors.Join(errs...)
 }
 
-// WakeReviver makes ReviveLoop look at the exports at once.
+// WakeReviver makes ReviveLoop check the exports at once.
 func (s *Set) WakeReviver() {
 	select {
 	case s.wake <- struct{}{}:
@@ -193,8 +193,8 @@ func (s *Set) WakeReviver() {
 	}
 }
 
-// ReviveLoop opens the exports that wait, until ctx is done. They wait for a device that was lost, and keep their
-// memory, or for a directory, a port or an address that was missing.
+// ReviveLoop opens waiting exports until ctx is done. They wait for a lost device, and keep their memory, or for a
+// missing directory, port or address.
 func (s *Set) ReviveLoop(ctx context.Context) {
 	pause := reopenPause
 	for ctx.Err() == nil {
@@ -226,7 +226,7 @@ func (s *Set) ReviveLoop(ctx context.Context) {
 	}
 }
 
-// reopen opens an export again, on the device that has replaced a lost one.
+// reopen reopens an export, on the replacement of a lost device.
 func (s *Set) reopen(e *export, v *device.Device) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -238,7 +238,7 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 	e.stop(over)
 	before := e
 	if e.content.isEmpty() {
-		before = nil // it was never open, and has no memory
+		before = nil // it was never open and has no memory
 	}
 	next, err := s.openExport(e.cfg, v, before)
 	if err != nil {
@@ -251,8 +251,8 @@ func (s *Set) reopen(e *export, v *device.Device) error {
 	return nil
 }
 
-// applyReload applies the keys of c that only concern new connections. It reports whether c changes no other key: then
-// connections and memory, with everything that peers wrote, stay.
+// applyReload applies the keys of c that only affect new connections. It reports whether c changes no other key: then
+// connections and memory, with all written data, stay.
 func (e *export) applyReload(c config.Export) bool {
 	same := e.cfg
 	same.Connections, same.Allow = c.Connections, c.Allow
