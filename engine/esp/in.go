@@ -5,17 +5,17 @@ import (
 	"fmt"
 )
 
-// Drops counts the packets that In.Open refused.
+// Drops counts the packets refused by In.Open.
 type Drops struct {
-	Short    uint64 // too short, or of a length that cannot be
-	Replayed uint64 // received before, or left of the window
+	Short    uint64 // too short, or of an invalid length
+	Replayed uint64 // a replay, or left of the window
 	Forged   uint64 // the integrity check value is wrong
-	Payload  uint64 // authentic, but padding or next header cannot be
-	Dummy    uint64 // authentic, but sent to hide how much traffic there is (RFC 4303, 2.6)
+	Payload  uint64 // authentic, but with invalid padding or next header
+	Dummy    uint64 // authentic dummy packet (RFC 4303, 2.6)
 	Expired  uint64 // beyond the hard limit of the SA
 }
 
-// In is an SA to receive with. One thread owns it.
+// In is an SA for receiving. It belongs to one thread.
 type In struct {
 	usage
 	Drops Drops
@@ -26,7 +26,7 @@ type In struct {
 	window window
 }
 
-// NewIn returns an SA that has received nothing. The window is in packets; 0 is DefaultWindow.
+// NewIn returns an SA that has received nothing. window is in packets; 0 means DefaultWindow.
 func NewIn(sa *SA, window int) (*In, error) {
 	if window == 0 {
 		window = DefaultWindow
@@ -44,13 +44,13 @@ func NewIn(sa *SA, window int) (*In, error) {
 	return in, nil
 }
 
-// Wipe forgets the key. Open refuses every packet from then on.
+// Wipe wipes the key. Open refuses every packet from then on.
 func (in *In) Wipe() { in.key.wipe() }
 
 // SPI returns the SA's index.
 func (in *In) SPI() uint32 { return in.spi }
 
-// PacketSPI returns the index of the SA that an ESP packet is for.
+// PacketSPI returns the SPI of an ESP packet.
 func PacketSPI(b []byte) (spi uint32, ok bool) {
 	if len(b) < HeaderLen {
 		return 0, false

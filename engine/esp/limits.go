@@ -1,7 +1,7 @@
 package esp
 
-// Limits end the life of an SA by use. A zero or all-ones field, which is how the kernel writes "none", takes the
-// default. Bytes are those of payloads. Limits by time are the kernel's and the IKE daemon's.
+// Limits end the life of an SA by its use. A zero or all-ones field, which means "none" in the kernel, takes the
+// default. Bytes are those of payloads. The kernel and the IKE daemon handle limits by time.
 type Limits struct {
 	SoftBytes, HardBytes     uint64 // [2^38, 2^40]
 	SoftPackets, HardPackets uint64 // [none; without ESN nine tenths of HardPackets, and 2^32-1]
@@ -16,7 +16,7 @@ const (
 
 const none = 1<<64 - 1
 
-// Window sizes, in packets. A peer with several queues reorders more than the 32 of RFC 4303, 3.4.3; a window of
+// Window sizes in packets. A peer with several queues reorders more than the 32 packets of RFC 4303, 3.4.3. A window of
 // MaxWindow takes 16 KiB.
 const (
 	MinWindow     = 32
@@ -24,7 +24,7 @@ const (
 	MaxWindow     = 1 << 17
 )
 
-// complete sets what l leaves open.
+// complete sets absent fields of l.
 func (l *Limits) complete(esn bool) {
 	set := func(v *uint64, to uint64) {
 		if *v == 0 || *v == none {
@@ -32,7 +32,7 @@ func (l *Limits) complete(esn bool) {
 		}
 	}
 	hardPackets := uint64(none)
-	if !esn { // a number is never used twice (RFC 4303, 3.3.3)
+	if !esn { // a number is never reused (RFC 4303, 3.3.3)
 		hardPackets = 1<<32 - 1
 	}
 	set(&l.HardPackets, hardPackets)
@@ -46,13 +46,13 @@ func (l *Limits) complete(esn bool) {
 	set(&l.SoftBytes, min(defaultSoftBytes, l.HardBytes-l.HardBytes/10))
 }
 
-// usage is how much of its limits an SA has used.
+// usage is the use of an SA so far.
 type usage struct {
 	limits         Limits
 	bytes, packets uint64
 }
 
-// allows reports whether a packet with n bytes of payload stays within the hard limits.
+// allows reports whether a packet with n bytes of payload is within the hard limits.
 func (u *usage) allows(n int) bool {
 	return u.packets < u.limits.HardPackets && uint64(n) <= u.limits.HardBytes &&
 		u.bytes <= u.limits.HardBytes-uint64(n)
@@ -66,7 +66,7 @@ func (u *usage) add(n int) {
 // Used returns the packets and the bytes of payload so far.
 func (u *usage) Used() (packets, bytes uint64) { return u.packets, u.bytes }
 
-// NeedsRekey reports whether a soft limit is reached: the IKE daemon is to be asked for a successor.
+// NeedsRekey reports whether a soft limit is reached: the IKE daemon must be asked for a successor.
 func (u *usage) NeedsRekey() bool {
 	return u.packets >= u.limits.SoftPackets || u.bytes >= u.limits.SoftBytes
 }

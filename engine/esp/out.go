@@ -2,8 +2,8 @@ package esp
 
 import "encoding/binary"
 
-// Out is an SA to send with. One thread owns it, and no one else may send with its key: a sequence number that is used
-// twice makes the nonce the same, and with it the key stream.
+// Out is an SA for sending. It belongs to one thread, and nothing else may send with its key: reusing a sequence number
+// would reuse the nonce, and with it the key stream.
 type Out struct {
 	usage
 	key    key
@@ -12,9 +12,9 @@ type Out struct {
 	ivMask uint64
 }
 
-// NewOut returns an SA that has sent nothing. ivMask is 64 random bits, drawn for each Out: the IV is the sequence
-// number XOR these bits, as in the kernel's seqiv. Should two senders ever use one key, against all rules, their nonces
-// differ nearly certainly even though their numbers do not.
+// NewOut returns an SA that has sent nothing. ivMask is 64 random bits, new for each Out: the IV is the sequence number
+// XOR these bits, as in the kernel's seqiv. If two senders ever used one key, against all rules, their nonces would
+// almost certainly differ even for equal numbers.
 func NewOut(sa *SA, ivMask uint64) (*Out, error) {
 	o := &Out{spi: sa.SPI, ivMask: ivMask}
 	if err := o.key.init(sa); err != nil {
@@ -25,13 +25,13 @@ func NewOut(sa *SA, ivMask uint64) (*Out, error) {
 	return o, nil
 }
 
-// Wipe forgets the key. Seal returns ErrExpired from then on.
+// Wipe wipes the key. Seal returns ErrExpired from then on.
 func (o *Out) Wipe() {
 	o.key.wipe()
 	o.last = none
 }
 
-// SPI returns the SA's index, which is the receiver's choice.
+// SPI returns the SA's index, chosen by the receiver.
 func (o *Out) SPI() uint32 { return o.spi }
 
 // Seal makes an ESP packet at the front of b of the n bytes of payload at b[HeaderLen:], in place, and returns its
@@ -41,7 +41,7 @@ func (o *Out) Seal(b []byte, n int, next uint8) (int, error) {
 	if !o.allows(n) || o.last == none {
 		return 0, ErrExpired
 	}
-	o.last++ // first of all: whatever fails from here on, the number is not used again
+	o.last++ // first, so that the number is not reused after any failure
 	o.add(n)
 	pad := padding(n)
 	end := HeaderLen + n
@@ -59,8 +59,8 @@ func (o *Out) Seal(b []byte, n int, next uint8) (int, error) {
 	return end + ICVLen, nil
 }
 
-// Sent reports whether the number with the low half low is one of the last within numbers that were used. An ICMP error
-// that quotes another one is forged or too old to act on (RFC 5927, 4.1, which says so of TCP's numbers).
+// Sent reports whether a number with the low half low is among the last within numbers used. An ICMP error that quotes
+// another one is forged or too old (RFC 5927, 4.1, which says so of TCP's numbers).
 func (o *Out) Sent(low uint32, within uint64) bool {
 	age := uint64(uint32(o.last) - low)
 	return age < within && age < o.last

@@ -2,17 +2,17 @@ package esp
 
 import "xwarp/tcp/ip"
 
-// padding returns the bytes of padding behind a payload of n bytes: the ICV begins on a multiple of 4 (RFC 4303, 2.4).
+// padding returns the padding after a payload of n bytes: the ICV begins at a multiple of 4 (RFC 4303, 2.4).
 func padding(n int) int { return -(n + 2) & 3 }
 
-// Overhead returns what ESP adds to a payload of n bytes: 34 to 37 bytes.
+// Overhead returns the number of bytes that ESP adds to a payload of n bytes: 34 to 37.
 func Overhead(n int) int { return HeaderLen + padding(n) + 2 + ICVLen }
 
-// room returns the longest payload that fits with its overhead in n bytes; negative when none does.
+// room returns the maximum payload that fits with its overhead in n bytes; negative if none does.
 func room(n int) int { return (n-HeaderLen-ICVLen)&^3 - 2 }
 
-// Shape is what decides how much longer packets become. EMSS, path MTU and MULPDU all follow from InnerMTU: TCP is
-// configured with its result and needs to know nothing else.
+// Shape determines how much longer packets become. EMSS, path MTU and MULPDU follow from InnerMTU: TCP is configured
+// with its result and needs no other knowledge of ESP.
 type Shape struct {
 	Mode    Mode
 	OuterV6 bool // in tunnel mode: the outer header is IPv6
@@ -29,7 +29,7 @@ func (s Shape) outerLen(v6 bool) int {
 	return ip.Len4
 }
 
-// innerLen returns how much of an inner packet's header is not in the payload of ESP.
+// innerLen returns the length of the part of an inner packet's header that is not in the payload of ESP.
 func (s Shape) innerLen(v6 bool) int {
 	if s.Mode == Tunnel {
 		return 0
@@ -37,25 +37,25 @@ func (s Shape) innerLen(v6 bool) int {
 	return s.outerLen(v6)
 }
 
-// InnerMTU returns the longest IP packet that is no longer than mtu when it is sealed.
+// InnerMTU returns the maximum IP packet that is at most mtu bytes long when sealed.
 func (s Shape) InnerMTU(mtu int, v6 bool) int {
 	return s.innerLen(v6) + room(mtu-s.outerLen(v6))
 }
 
-// SealedLen returns the length of the IP packet that an inner packet of n bytes becomes.
+// SealedLen returns the length of the IP packet for an inner packet of n bytes.
 func (s Shape) SealedLen(n int, v6 bool) int {
 	n -= s.innerLen(v6)
 	return s.outerLen(v6) + n + Overhead(n)
 }
 
-// MaxOverhead returns how much longer an inner packet becomes at most.
+// MaxOverhead returns the maximum number of bytes added to an inner packet.
 func (s Shape) MaxOverhead(v6 bool) int {
 	return s.outerLen(v6) - s.innerLen(v6) + Overhead(3)
 }
 
-// DecapsulateECN returns the ECN field of a packet that arrived in a tunnel, from those of the outer and the inner
-// header. Drop says that the path marked congestion, but the transport would not understand it (RFC 6040, 4.2). The
-// outer field of a packet that is sent is a copy of the inner one (RFC 6040, 4.1, normal mode).
+// DecapsulateECN returns the ECN field of a packet received in a tunnel, from those of the outer and inner headers.
+// drop says that the path marked congestion, but the transport would not understand it (RFC 6040, 4.2). The outer field
+// of a sent packet is a copy of the inner one (RFC 6040, 4.1, normal mode).
 func DecapsulateECN(outer, inner uint8) (ecn uint8, drop bool) {
 	const (
 		notECT = 0

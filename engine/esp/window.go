@@ -1,11 +1,11 @@
 package esp
 
-// window is the anti-replay window of an SA (RFC 4303, 3.4.3): which of the size numbers up to top were received. Bits
-// stand in blocks that are never shifted, only reused (RFC 6479). The zero value is of no use.
+// window is the anti-replay window of an SA (RFC 4303, 3.4.3): it records which of the size numbers up to top were
+// received. Bits are in blocks that are reused instead of shifted (RFC 6479). The zero value is not usable.
 type window struct {
-	blocks []uint64 // a power of two of them, more than size needs by one at least
+	blocks []uint64 // number is a power of two, at least one more than size needs
 	size   uint64
-	top    uint64 // the highest number that was authentic, 0 for none
+	top    uint64 // highest authentic number, or 0
 	esn    bool
 }
 
@@ -17,9 +17,9 @@ func newWindow(size int, esn bool) window {
 	return window{blocks: make([]uint64, n), size: uint64(size), esn: esn}
 }
 
-// full returns the number whose low half was received. With ESN the number is the only one with that half among the
-// 2^32 from the bottom of the window on, which is what RFC 4303, A2.2 distinguishes cases for. It reports false past
-// the last number of 64 bits.
+// full returns the number with the received low half. With ESN it is the only one with that half among the 2^32 from
+// the bottom of the window on, for which RFC 4303, A2.2 distinguishes cases. It returns false past the last number of
+// 64 bits.
 func (w *window) full(low uint32) (seq uint64, ok bool) {
 	if !w.esn {
 		return uint64(low), true
@@ -32,7 +32,7 @@ func (w *window) full(low uint32) (seq uint64, ok bool) {
 	return seq, seq >= bottom
 }
 
-// isNew reports whether seq is worth decrypting: not received before, and not left of the window.
+// isNew reports whether to decrypt seq: it was not received before and is not left of the window.
 func (w *window) isNew(seq uint64) bool {
 	switch {
 	case seq == 0: // the first number is 1 (RFC 4303, 3.3.3)
@@ -45,7 +45,7 @@ func (w *window) isNew(seq uint64) bool {
 	return w.blocks[w.index(seq)]>>(seq%64)&1 == 0
 }
 
-// mark notes the authentic packet with number seq, for which isNew is true.
+// mark records the authentic packet seq, for which isNew returned true.
 func (w *window) mark(seq uint64) {
 	if seq > w.top {
 		first, last := w.top/64+1, seq/64

@@ -20,7 +20,7 @@ import (
 // Sizes of one system call.
 const (
 	firstBlock = 4 << 10   // bytes of a read during MPA's start-up: bounds the memory of peers that only connect
-	readBlock  = 256 << 10 // bytes of a read: they are still in the processor's cache when they are checked and copied
+	readBlock  = 256 << 10 // bytes of a read: still in the CPU cache when they are checked and copied
 	maxWrite   = 1 << 20   // bytes of a write: a call costs as much as some ten thousand bytes
 	writeBlock = 256 << 10 // bytes of a write that are copied; the largest FPDU fits
 	maxPieces  = 512       // elements of a write; the kernel allows 1024 (UIO_MAXIOV)
@@ -35,18 +35,18 @@ type conn struct {
 	iw      iwarp.Conn
 	emss    int
 	hasWork bool // step has something to do
-	queued  bool // it is in worker.turns
+	queued  bool // in worker.turns
 	share   *core.Share
 
 	ack      promptAck
 	rcv      seq.Num
 	readable bool
 	hungUp   bool      // the peer has closed or reset: reading ends with FIN or an error
-	unread   []byte    // bytes that the iwarp.Conn has not taken yet; nothing is read meanwhile
+	unread   []byte    // bytes not yet taken by the iwarp.Conn; nothing is read until then
 	one      [1][]byte // of offer
 	eof      bool      // the peer's FIN
 	broken   error     // error of a read while there was data to write
-	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, although data is unwritten
+	eofBy    tick.Time // latest time to report the peer's FIN or RST to the iwarp.Conn, even if data is unwritten
 
 	snd      seq.Num // of out
 	out      mpa.Vector
@@ -115,7 +115,7 @@ func (c *conn) step(now tick.Time) {
 	c.transmit(now)
 }
 
-// receive reads once if the iwarp.Conn has taken all bytes read before. Until then TCP's window stops the peer.
+// receive reads once if the iwarp.Conn has taken all earlier bytes. Until then TCP's window stops the peer.
 func (c *conn) receive(now tick.Time) {
 	if len(c.unread) > 0 {
 		rest := c.offer(c.unread)
@@ -160,7 +160,7 @@ func (c *conn) call(f func(fd uintptr)) error {
 	}
 }
 
-// offer gives b to the iwarp.Conn and returns the bytes that it does not take for now.
+// offer passes b to the iwarp.Conn and returns the bytes that it does not take yet.
 func (c *conn) offer(b []byte) (rest []byte) {
 	for len(b) > 0 {
 		n := c.offerOnce(b)
@@ -182,7 +182,7 @@ func (c *conn) offerOnce(b []byte) (n int) {
 	return n
 }
 
-// onReadEnd ends reading, because of err or, if err is nil, of the peer's FIN.
+// onReadEnd ends reading because of err, or because of the peer's FIN if err is nil.
 func (c *conn) onReadEnd(err error) {
 	c.readable = false
 	if c.eof = err == nil; !c.eof {
@@ -300,7 +300,7 @@ func (c *conn) Abort(tick.Time) {
 	c.worker.shard.Post(func() { c.end(tcp.CauseAborted) })
 }
 
-// TakeBack implements iwarp.Transport. Nothing behind from was handed to the socket, so all of it can be made anew.
+// TakeBack implements iwarp.Transport. Nothing after from was passed to the socket, so all of it can be produced again.
 func (c *conn) TakeBack(from seq.Num) seq.Num { return from }
 
 // Break implements iwarp.Transport.

@@ -98,8 +98,8 @@ func NewDriver(b core.Base, cfg Config, workers int) (*Driver, error) {
 	return k, nil
 }
 
-// maxWorkers is the maximum number of workers. Reading, checking and placing the bytes of one connection keeps a
-// processor busy, and each worker has buffers of its own.
+// maxWorkers is the maximum number of workers. Reading, checking and placing the bytes of one connection keeps a CPU
+// busy, and each worker has its own buffers.
 const maxWorkers = 4
 
 // leastLoaded returns the worker with the fewest connections, and one of them in rotation if there are several.
@@ -145,7 +145,7 @@ func (k *Driver) Start(ctx context.Context, c *core.Conn, local, remote netip.Ad
 }
 
 // isDone reports whether ctx is done. A net.Dialer has its own timer for the deadline of a context, which may fire a
-// little earlier; isDone waits for ctx then.
+// little earlier; isDone then waits for ctx.
 func isDone(ctx context.Context) bool {
 	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 		<-ctx.Done()
@@ -153,7 +153,7 @@ func isDone(ctx context.Context) bool {
 	return ctx.Err() != nil
 }
 
-// connectTimeout bounds the kernel's handshake, which otherwise takes minutes to fail.
+// connectTimeout limits the kernel's handshake, which otherwise takes minutes to fail.
 const connectTimeout = 30 * time.Second
 
 func (k *Driver) Listen(l *core.Listener) (netip.AddrPort, io.Closer, error) {
@@ -192,7 +192,7 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 	}
 }
 
-// admit returns the Conn of a peer's connection. It fails when the device's rules or limits refuse the peer.
+// admit returns the Conn of a peer's connection. It fails if the device's rules or limits refuse the peer.
 func (k *Driver) admit(l *core.Listener, sock net.Conn) (*core.Conn, error) {
 	remote := core.AddrPort(sock.RemoteAddr())
 	if k.Allows != nil && !k.Allows(remote.Addr()) {
@@ -209,7 +209,7 @@ func (k *Driver) admit(l *core.Listener, sock net.Conn) (*core.Conn, error) {
 	return c, err
 }
 
-// errFewDescriptors refuses a connection in favour of programs and of the operator.
+// errFewDescriptors refuses a connection to keep descriptors for programs and the operator.
 var errFewDescriptors = fmt.Errorf("out of file descriptors (raise ulimit -n, or LimitNOFILE in "+
 	"the unit): %w", syscall.EMFILE)
 

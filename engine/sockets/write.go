@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// transmit writes once, as much as the protocol may send and the socket takes.
+// transmit writes once, as much as the protocol may send and the socket accepts.
 func (c *conn) transmit(now tick.Time) {
 	if c.ended || c.finSent || c.cut {
 		return
@@ -39,7 +39,7 @@ func (c *conn) transmit(now tick.Time) {
 		c.writable = false
 	case err == unix.EFAULT:
 		c.reportFault()
-		c.end(tcp.CauseAborted) // the peer may have a part of the FPDU
+		c.end(tcp.CauseAborted) // the peer may have received a part of the FPDU
 	case err != nil:
 		c.end(socketCause(err))
 	default:
@@ -69,8 +69,7 @@ func (c *conn) fill() {
 	}
 }
 
-// onWritten is called when the kernel has taken n bytes. The kernel retransmits from its own copy, so their memory is
-// free.
+// onWritten is called when the kernel has taken n bytes. It retransmits from its own copy, so their memory is free.
 func (c *conn) onWritten(n int) {
 	c.out.Discard(n)
 	c.snd = c.snd.Add(n)
@@ -91,7 +90,7 @@ func (c *conn) reportFault() {
 }
 
 // Reclaim implements core.Carrier. It copies lent memory before its owner may change it, because the CRC covers its
-// present content, and a Terminate may follow in the stream.
+// current content, and a Terminate may follow in the stream.
 func (c *conn) Reclaim() {
 	defer guard.Recover(func(any) { // the memory cannot be read: the FPDU cannot be completed
 		c.out.Reset()
@@ -130,9 +129,8 @@ func (w *worker) gather(pieces [][]byte) (n, size int) {
 }
 
 // sendmsg is unix.SendmsgBuffers without an allocation. Like recv and epollWait below, it is a raw system call without
-// the Go runtime's hooks, and it never blocks, also when the socket is in blocking mode. With the hooks, the runtime
-// would take the P away during a long copy and give it to another thread, which then competes for the processor of the
-// call.
+// the Go runtime's hooks, and it never blocks, even if the socket is in blocking mode. With the hooks, the runtime
+// would take the P away during a long copy and give it to another thread, which then competes for the CPU of the call.
 func sendmsg(fd uintptr, msg *unix.Msghdr) (int, error) {
 	n, _, e := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(msg)),
 		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -152,7 +150,7 @@ func recv(fd uintptr, b []byte) (int, error) {
 	return int(n), nil
 }
 
-// epollWait returns how many events there are now, see sendmsg.
+// epollWait returns the number of events available now, see sendmsg.
 func epollWait(fd uintptr, events []unix.EpollEvent) int {
 	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, fd,
 		uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)

@@ -13,7 +13,7 @@ import (
 // Dirs are the open directories of a batch, by path.
 type Dirs map[string]*Dir
 
-// Open returns the directory of a path, which open opens when it is the first of that path.
+// Open returns the directory of a path, calling open for the first of that path.
 func (l Dirs) Open(path string, open func() (*Dir, error)) (*Dir, error) {
 	if d := l[path]; d != nil {
 		return d, nil
@@ -25,7 +25,7 @@ func (l Dirs) Open(path string, open func() (*Dir, error)) (*Dir, error) {
 	return d, err
 }
 
-// Close closes the directories. l can be used again.
+// Close closes the directories. l can be reused.
 func (l Dirs) Close() (err error) {
 	for path, d := range l {
 		err = errors.Join(err, d.Close())
@@ -34,26 +34,26 @@ func (l Dirs) Close() (err error) {
 	return err
 }
 
-// Batch replaces many small files, each with a few system calls. Sync asks the disk once for all of them. One goroutine
-// uses a Batch.
+// Batch replaces many small files with few system calls each. Sync flushes the disk once for all of them. A Batch
+// belongs to one goroutine.
 type Batch struct {
 	files []batched
-	disks map[uint64]*os.File // a directory of each file system that was written to, by device number
+	disks map[uint64]*os.File // one directory of each file system written to, by device number
 }
 
 // batched is a file that waits for Commit.
 type batched struct {
 	fd       int
 	dir      *Dir
-	name     string // that Commit gives
+	name     string // final name
 	staged   *File  // of fd, which has another name until then; nil: it has none
-	replaces bool   // its name has older content
+	replaces bool   // the name has older content
 
-	asked, made fs.FileMode // the permissions that it was created for, and those that it got: of a umask or an ACL
+	asked, made fs.FileMode // requested permissions, and the actual ones after umask and ACL
 }
 
-// Add stages content for name in d, with its permissions and its time of change. d stays open until Commit or Close.
-// With replaces, name may have older content. Without, Commit fails with fs.ErrExist if it has some.
+// Add stages content for name in d, with its permissions and modification time. d must stay open until Commit or Close.
+// With replaces, name may have older content. Without it, Commit fails with fs.ErrExist if it has.
 func (b *Batch) Add(d *Dir, name string, replaces bool, mode fs.FileMode, modified time.Time,
 	content []byte) error {
 	f, err := d.createBatched(name, mode.Perm(), replaces)
@@ -71,8 +71,8 @@ func (b *Batch) Add(d *Dir, name string, replaces bool, mode fs.FileMode, modifi
 	return nil
 }
 
-// createBatched makes an empty file for name. One that replaces nothing has no name before Commit, where the file
-// system supports O_TMPFILE: ext4 then changes the directory once and not three times.
+// createBatched creates an empty file for name. One that replaces nothing has no name before Commit, if the file system
+// supports O_TMPFILE: ext4 then changes the directory once instead of three times.
 func (d *Dir) createBatched(name string, mode fs.FileMode, replaces bool) (batched, error) {
 	if !replaces {
 		const flags = unix.O_RDWR | unix.O_TMPFILE | unix.O_CLOEXEC
@@ -99,7 +99,7 @@ func (f *batched) write(content []byte) error {
 	return nil
 }
 
-// setAttr gives f its permissions, unless it was made with them, and its time of change.
+// setAttr sets the permissions of f, unless it was created with them, and its modification time.
 func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error {
 	err := b.look(f)
 	if err == nil && f.made != mode {
@@ -111,8 +111,7 @@ func (b *Batch) setAttr(f *batched, mode fs.FileMode, modified time.Time) error 
 	return setTime(f.fd, modified)
 }
 
-// look sets f.made, and records the file system of f. One look is enough for files that follow each other in a
-// directory.
+// look sets f.made, and records the file system of f. One look is enough for consecutive files in a directory.
 func (b *Batch) look(f *batched) error {
 	if n := len(b.files); n > 0 && b.files[n-1].dir == f.dir && b.files[n-1].asked == f.asked {
 		f.made = b.files[n-1].made
@@ -137,7 +136,7 @@ func (b *Batch) look(f *batched) error {
 	return nil
 }
 
-// close closes f. A file that has no name is gone then.
+// close closes f. A file without a name is then gone.
 func (f *batched) close() error {
 	if f.staged != nil {
 		return f.staged.Close()
@@ -145,7 +144,7 @@ func (f *batched) close() error {
 	return unix.Close(f.fd)
 }
 
-// drop closes f, which has not been committed, and removes it.
+// drop closes and removes f, which must not be committed.
 func (f *batched) drop() error {
 	if f.staged != nil {
 		return f.staged.Drop()
@@ -153,9 +152,9 @@ func (f *batched) drop() error {
 	return unix.Close(f.fd)
 }
 
-// Commit gives every file its name and closes it. The errors are those of the files, in the order of Add; nil is
-// success. Older content is replaced only after the new content was written to the disk. A file without older content
-// may be empty after a power failure that comes before Sync.
+// Commit names and closes every file. It returns the errors of the files, in the order of Add; nil means success. Older
+// content is replaced only after the new content was written to disk. A file without older content may be empty after a
+// power failure before Sync.
 func (b *Batch) Commit() []error {
 	errs := make([]error, len(b.files))
 	for i := range b.files {
@@ -179,7 +178,7 @@ func (b *Batch) Commit() []error {
 	return errs
 }
 
-// writeBack writes the content to the disk, where it replaces other content.
+// writeBack writes content that replaces other content to disk.
 func (f *batched) writeBack(flags int) error {
 	if !f.replaces {
 		return nil
@@ -190,7 +189,7 @@ func (f *batched) writeBack(flags int) error {
 	return nil
 }
 
-// place gives f its name, without asking the disk.
+// place names f, without flushing the disk.
 func (f *batched) place() error {
 	if f.staged != nil {
 		if err := f.dir.checkName(f.name, nil); err != nil {
@@ -212,7 +211,7 @@ func (f *batched) place() error {
 	return nil
 }
 
-// Sync makes every file that was committed durable, and whatever else the same file systems have in memory.
+// Sync makes every committed file durable, and all other dirty data of the same file systems.
 func (b *Batch) Sync() error {
 	var failed error
 	for _, d := range b.disks {
@@ -224,7 +223,7 @@ func (b *Batch) Sync() error {
 	return failed
 }
 
-// Close drops the files that are not committed, and forgets the file systems.
+// Close drops uncommitted files, and forgets the file systems.
 func (b *Batch) Close() error {
 	var err error
 	for i := range b.files {

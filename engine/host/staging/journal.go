@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InPlace returns why a file has to stay the file that it is, "" when another one may take its name: with
-// a rename other links would lead to the old content, a mount would be in the way, and its owner would
-// lose it.
+// InPlace returns why a file must be overwritten instead of replaced, or "": after a rename other links would lead to
+// the old content, a mount would be in the way, and its owner would lose it.
 func InPlace(f *os.File) (why string, err error) {
 	var st unix.Statx_t
 	const want = unix.STATX_NLINK | unix.STATX_UID | unix.STATX_GID
@@ -33,14 +32,14 @@ func InPlace(f *os.File) (why string, err error) {
 	return "", nil
 }
 
-// Journal makes f durable as what target, the file of its name, shall have. When it fails, nothing has
-// changed; after it, Apply or the next Recover has target follow.
+// Journal makes f durable as the future content of target, the file of its name. If it fails, nothing has changed.
+// After it, Apply or the next Recover updates target.
 func (f *File) Journal(target *os.File) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	// With all blocks there, it does not fail half way for want of disk.
+	// with all blocks allocated, it does not fail half way because the disk is full
 	err = unix.Fallocate(int(target.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, max(st.Size(), 1))
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%s: %d bytes of disk: %w", target.Name(), st.Size(), err)
@@ -54,7 +53,7 @@ func (f *File) Journal(target *os.File) error {
 	return f.rename(stem(f.name) + journal)
 }
 
-// Apply copies a journal to target and takes its name away. f stays open. It may be called again.
+// Apply copies a journal to target and removes its name. f stays open. It may be called again.
 func (f *File) Apply(target *os.File) error {
 	_, err := f.Seek(0, io.SeekStart)
 	if err == nil {
@@ -85,7 +84,7 @@ func (f *File) Apply(target *os.File) error {
 	return nil
 }
 
-// Recover applies a journal that a process which died has left for name. It reports whether there was one.
+// Recover applies a journal for name left by a dead process. It reports whether there was one.
 func (d *Dir) Recover(name string, target *os.File) (found bool, err error) {
 	now := stem(name) + journal
 	f, err := d.openFile(now, os.O_RDONLY, 0)

@@ -11,11 +11,11 @@ import (
 // noteName is the extended attribute that describes a file's content: getfattr -n user.xwarp FILE.
 const noteName = "user.xwarp"
 
-// note is its format. With another length or time somebody else wrote to the file.
+// note is its format. Another length or time means that the file was modified since.
 const note = "sha256=%x length=%d mtime=%d"
 
-// Note has f say that its SHA-256 is sum, until somebody writes to it. Where the file system has no
-// extended attributes it does nothing.
+// Note records in f that its SHA-256 is sum, until f is modified. It does nothing if the file system has no extended
+// attributes.
 func Note(f *os.File, sum [32]byte) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -29,7 +29,7 @@ func Note(f *os.File, sum [32]byte) error {
 	return nil
 }
 
-// Sum returns the SHA-256 that Note left with f; not ok when there is none, or it is of another content.
+// Sum returns the SHA-256 that Note recorded. ok is false if there is none, or it is of other content.
 func Sum(f *os.File) (sum [32]byte, ok bool) {
 	b := make([]byte, 256)
 	n, err := unix.Fgetxattr(int(f.Fd()), noteName, b)

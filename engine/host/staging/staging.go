@@ -1,7 +1,6 @@
-// Package staging replaces files whole. What comes is written to a staged file beside the one that it
-// shall replace, made durable, and renamed; whatever dies in between, the name leads to all of the old
-// content or to all of the new one. A file that must stay the file that it is, is overwritten through a
-// journal instead.
+// Package staging replaces files atomically. New content is written to a staged file beside the target, made durable,
+// and renamed: after any crash the name leads to all of the old content or all of the new one. A file that must not be
+// replaced is overwritten through a journal instead.
 package staging
 
 import (
@@ -18,18 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxName is the longest name in bytes that file systems take.
+// MaxName is the maximum length of a name in bytes in file systems.
 const MaxName = 255
 
-// Kinds of file behind a name.
+// Suffixes of file names.
 const (
-	staged  = ".xwarp-staged"  // and 16 digits: of use to its maker only
+	staged  = ".xwarp-staged"  // and 16 digits: for its creator only
 	partial = ".xwarp-partial" // may be resumed
-	journal = ".xwarp-journal" // whole, and on its way into its file
+	journal = ".xwarp-journal" // complete, and being copied to its file
 )
 
-// stem returns the beginning of the names of a file's staged files. A name that leaves no room for the rest is replaced
-// by a part of its SHA-256.
+// stem returns the beginning of the names of a file's staged files. If a name is too long, a part is replaced by a part
+// of its SHA-256.
 func stem(name string) string {
 	if len(name) > MaxName-len("..0123456789abcdef"+staged) {
 		sum := sha256.Sum256([]byte(name))
@@ -38,7 +37,7 @@ func stem(name string) string {
 	return "." + name
 }
 
-// Dir is a directory with files that are replaced. Several goroutines may use it.
+// Dir is a directory of files to replace. It may be used by several goroutines.
 type Dir struct{ f *os.File }
 
 // OpenDir opens a directory by its path.
@@ -50,17 +49,17 @@ func OpenDir(path string) (*Dir, error) {
 	return &Dir{f}, nil
 }
 
-// NewDir takes over f, a directory that is open for reading.
+// NewDir takes ownership of f, a directory open for reading.
 func NewDir(f *os.File) *Dir { return &Dir{f} }
 
-// Close closes the directory; files made in it that wait for their name must be gone before.
+// Close closes the directory. Files created in it must be committed or dropped before.
 func (d *Dir) Close() error { return d.f.Close() }
 
 func (d *Dir) fd() int { return int(d.f.Fd()) }
 
 func (d *Dir) path(name string) string { return filepath.Join(d.f.Name(), name) }
 
-// openFile is os.OpenFile in the directory. It follows no symbolic link, and nothing keeps it waiting.
+// openFile is os.OpenFile in the directory. It does not follow symbolic links and does not block.
 func (d *Dir) openFile(name string, flags int, mode fs.FileMode) (*os.File, error) {
 	fd, err := d.openFD(name, flags, mode)
 	if err != nil {
@@ -74,10 +73,10 @@ func (d *Dir) openFD(name string, flags int, mode fs.FileMode) (int, error) {
 	return unix.Openat(d.fd(), name, flags|always, uint32(mode.Perm()))
 }
 
-// OpenFD opens a file of the directory for reading, and follows no symbolic link. The caller closes the descriptor.
+// OpenFD opens a file of the directory for reading, without following symbolic links. The caller closes the descriptor.
 func (d *Dir) OpenFD(name string) (int, error) { return d.openFD(name, unix.O_RDONLY, 0) }
 
-// Open opens a file of the directory, which it makes when it is not there, and locks it.
+// Open opens a file of the directory, which it creates if needed, and locks it.
 func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
 	f, err := d.openFile(name, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
@@ -92,7 +91,7 @@ func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
-// Length returns the length in bytes of what a name leads to, -1 where there is nothing. It follows no symbolic link.
+// Length returns the length of a file in bytes, or -1 if it does not exist. It does not follow symbolic links.
 func (d *Dir) Length(name string) int64 {
 	var st unix.Stat_t
 	if unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -116,15 +115,15 @@ func (d *Dir) Sync() error {
 	return nil
 }
 
-// File is content that waits for its name. It is locked against other processes.
+// File is staged content. It is locked against other processes.
 type File struct {
 	*os.File
 	dir  *Dir
-	name string // that Commit gives
-	now  string // that it has
+	name string // final name
+	now  string // current name
 }
 
-// Create makes an empty file that shall replace name.
+// Create creates an empty file to replace name.
 func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 	var random [8]byte
 	rand.Read(random[:])
@@ -136,8 +135,8 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 	return d.lock(&File{f, d, name, now})
 }
 
-// Resume is Create of a file that Keep leaves for a later Resume of the same name. It fails with ErrBusy
-// while somebody has it.
+// Resume is Create with a file that Keep left for a later Resume of the same name. It fails with ErrBusy while another
+// process uses it.
 func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	now := stem(name) + partial
 	f, err := d.openFile(now, os.O_RDWR|os.O_CREATE, mode)
@@ -153,8 +152,8 @@ func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	return d.lock(&File{f, d, name, now})
 }
 
-// refusal says why a partial file cannot be opened for want of rights, and what to do. CommitAs gives the file the
-// rights of its target shortly before it renames it.
+// refusal says why a partial file cannot be opened because of its permissions, and the remedy. CommitAs sets the
+// permissions of its target shortly before the rename.
 func (d *Dir) refusal(partial string) string {
 	var st unix.Stat_t
 	if err := unix.Fstatat(d.fd(), partial, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -165,7 +164,7 @@ func (d *Dir) refusal(partial string) string {
 		"stays, remove it"
 }
 
-// ErrBusy is wrapped when another process, or another part of this one, writes the same file.
+// ErrBusy is wrapped if another process, or another part of this one, is writing the same file.
 var ErrBusy = errors.New("another process is writing it")
 
 func (d *Dir) lock(f *File) (*File, error) {
@@ -176,7 +175,7 @@ func (d *Dir) lock(f *File) (*File, error) {
 	return nil, errors.Join(err, f.Close())
 }
 
-// Lock keeps other processes from f, as long as it is open. It fails with ErrBusy when one has it.
+// Lock locks f against other processes as long as it is open. It fails with ErrBusy if it is locked.
 func Lock(f *os.File) error {
 	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
@@ -187,8 +186,8 @@ func Lock(f *os.File) error {
 	return nil
 }
 
-// own checks that a file which was there before is this user's alone: in a directory where others may
-// write, one of theirs would become the content.
+// own checks that an existing file belongs to this user only: in a directory writable by others, one of their files
+// could become the content.
 func (d *Dir) own(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -201,7 +200,7 @@ func (d *Dir) own(f *os.File) error {
 	return nil
 }
 
-// Allocate makes f n bytes long, with the disk for them.
+// Allocate makes f n bytes long and allocates them on disk.
 func (f *File) Allocate(n int64) error {
 	if n == 0 {
 		return nil
@@ -216,7 +215,7 @@ func (f *File) Allocate(n int64) error {
 	return nil
 }
 
-// SetTime says when f was changed.
+// SetTime sets the modification time of f.
 func (f *File) SetTime(t time.Time) error {
 	if err := setTime(int(f.Fd()), t); err != nil {
 		return &fs.PathError{Op: "utimensat", Path: f.Name(), Err: err}
@@ -224,14 +223,14 @@ func (f *File) SetTime(t time.Time) error {
 	return nil
 }
 
-// setTime sets the times of the last change and of the last access.
+// setTime sets the modification and access times.
 func setTime(fd int, t time.Time) error {
 	when := unix.NsecToTimespec(t.UnixNano())
 	return unix.UtimesNanoAt(fd, "", []unix.Timespec{when, when}, unix.AT_EMPTY_PATH)
 }
 
-// ErrUnsure is wrapped when a name leads to the new content, and might lead to the old one after a crash
-// of the system, for the disk failed.
+// ErrUnsure is wrapped if a name leads to the new content but might lead to the old one after a system crash, because
+// the disk failed.
 var ErrUnsure = errors.New("the old content may return after a power failure")
 
 // CommitAs is Commit of a file that gets other rights with its name. Until then it keeps those that it has, so that a
