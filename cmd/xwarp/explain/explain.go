@@ -1,11 +1,11 @@
-// Package explain says in words what an error code means, what usually causes it and what to do: Terminate
-// codes of RDMAP, DDP and MPA, completion statuses, events of RDMA_CM, ends of TCP connections, causes of
-// dropped frames, and lines of the log. The texts are the files below texts.
+// Package explain explains error codes: their meaning, usual causes and remedy. It covers Terminate codes of RDMAP, DDP
+// and MPA, completion statuses, RDMA_CM events, ends of TCP connections, drop causes and log messages. The texts are in
+// the directory texts.
 package explain
 
 import "slices"
 
-// Kind is where a code is seen.
+// Kind is the kind of a code.
 type Kind string
 
 // The kinds.
@@ -22,19 +22,18 @@ const (
 // Entry explains one code.
 type Entry struct {
 	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP, error, drop cause or log line"`
-	Code    string   `json:"code" doc:"as the messages of xwarp write it; a Terminate is layer/type/code, the code in hexadecimal"`
-	Bytes   string   `json:"bytes,omitempty" doc:"of a Terminate on the wire, the first two, in hexadecimal"`
-	Number  int      `json:"number,omitempty" doc:"of a completion status, in libibverbs"`
-	Name    string   `json:"name" doc:"what the specification or the API calls it"`
+	Code    string   `json:"code" doc:"code as shown by xwarp; a Terminate is layer/type/code, with the code in hexadecimal"`
+	Bytes   string   `json:"bytes,omitempty" doc:"first two bytes of a Terminate on the wire, in hexadecimal"`
+	Number  int      `json:"number,omitempty" doc:"number of a completion status in libibverbs"`
+	Name    string   `json:"name" doc:"name in the specification or API, or a short description"`
 	Meaning string   `json:"meaning" doc:"what happened"`
 	Causes  []string `json:"causes" doc:"usual causes, the most frequent first"`
 	Remedy  []string `json:"remedy" doc:"what to do"`
-	Spec    string   `json:"spec,omitempty" doc:"where it is specified"`
-	Note    string   `json:"note,omitempty" doc:"how the code that was asked for is written differently"`
+	Spec    string   `json:"spec,omitempty" doc:"specification"`
+	Note    string   `json:"note,omitempty" doc:"how the requested code differs from this one"`
 }
 
-// The tables of texts. Completion statuses that this engine never gives are in foreign: Find knows them,
-// All leaves them out.
+// The tables of texts. foreign holds completion statuses that xwarp never returns: Find searches them, All omits them.
 var (
 	terminates = table(Terminate, "terminate")
 	statuses   = table(Status, "status")
@@ -46,8 +45,8 @@ var (
 	messages   = table(Log, "log", "link")
 )
 
-// All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors, causes of
-// dropped frames, lines of the log.
+// All returns every entry except foreign: Terminates in the order of the RFCs, statuses, events, TCP, errors, drop
+// causes and log messages.
 func All() []Entry {
 	return slices.Concat(terminates(), statuses(), events(), tcpEnds(), errnos(), drops(),
 		messages())

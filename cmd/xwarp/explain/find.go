@@ -12,10 +12,10 @@ import (
 // maxQuery bounds the length of a query, in bytes.
 const maxQuery = 200
 
-// Find returns what query may mean, the likeliest first; nothing when it is no code. It takes a Terminate as
-// layer/type/code ("2/0/2", code in hexadecimal), as bytes of its header ("20 02", "0x2002", "20020000"),
-// names ("WR_FLUSH_ERR", "IBV_WC_RETRY_EXC_ERR", "RDMA_CM_EVENT_REJECTED", "ENOMEM"), numbers ("5": a
-// completion status or an MPA error), and words ("crc mismatch", "bounds").
+// Find returns the entries that match query, the best match first, or nil if there are none. query is a Terminate as
+// layer/type/code ("2/0/2", code in hexadecimal) or as bytes of its header ("20 02", "0x2002", "20020000"), a name
+// ("WR_FLUSH_ERR", "IBV_WC_RETRY_EXC_ERR", "RDMA_CM_EVENT_REJECTED", "ENOMEM"), a number ("5": a completion status or
+// an MPA error), a log line, or words ("crc mismatch", "bounds").
 func Find(query string) []Entry {
 	q := strings.TrimSpace(query)
 	if q == "" || len(q) > maxQuery {
@@ -38,7 +38,7 @@ func bySlashes(q string) []Entry {
 	return nil
 }
 
-// byWireBytes reads the first bytes of a Terminate header.
+// byWireBytes parses the first bytes of a Terminate header.
 func byWireBytes(q string) []Entry {
 	clean := strings.NewReplacer("0x", "", " ", "", ":", "", ",", "").Replace(q)
 	b, err := hex.DecodeString(clean)
@@ -54,8 +54,8 @@ func byWireBytes(q string) []Entry {
 	}
 	e := ForCause(t.Cause)
 	if t.Swapped {
-		e.Note = "the fields are in the order of Linux siw, which exchanges the halves of the " +
-			"first byte and the ends of the third; in the order of RFC 5040 it begins " + e.Bytes
+		e.Note = "the fields are in the order of Linux siw, which swaps the nibbles of the first " +
+			"byte and puts the flags at the wrong end of the third; RFC 5040 begins it with " + e.Bytes
 	}
 	return []Entry{e}
 }
@@ -70,7 +70,7 @@ func byName(q string) []Entry {
 	return nil
 }
 
-// byMessage finds the message of a whole line of a log, as text or as JSON.
+// byMessage finds the message in a whole log line, as text or as JSON.
 func byMessage(q string) []Entry {
 	for _, e := range messages() {
 		code := strings.ToLower(e.Code)
@@ -84,7 +84,7 @@ func byMessage(q string) []Entry {
 	return nil
 }
 
-// byNumber takes a bare number as a completion status of libibverbs, and as an MPA error.
+// byNumber interprets a number as a completion status of libibverbs and as an MPA error.
 func byNumber(q string) (list []Entry) {
 	n, err := strconv.Atoi(q)
 	if err != nil || len(q) > 2 {
@@ -101,8 +101,8 @@ func byNumber(q string) (list []Entry) {
 	return list
 }
 
-// byWords returns the entries that contain every word in their code, name or meaning; those with all of them
-// in the name first.
+// byWords returns the entries that contain every word in their code or name; if there are none, those that contain
+// every word in their code, name or meaning.
 func byWords(q string) []Entry {
 	words := strings.Fields(q)
 	var inName, inText []Entry

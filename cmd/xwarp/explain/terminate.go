@@ -11,10 +11,10 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// slashes is layer/type/code, alone or in a line of a log.
+// slashes matches layer/type/code, alone or in a log line.
 var slashes = regexp.MustCompile(`\b([0-9]|1[0-5])/([0-9]|1[0-5])/(?:0x)?([0-9a-f]{1,2})\b`)
 
-// causeOf reads layer/type/code.
+// causeOf parses layer/type/code.
 func causeOf(s string) (ddp.Cause, bool) {
 	m := slashes.FindStringSubmatch(s)
 	if m == nil {
@@ -32,7 +32,7 @@ func wireBytes(c ddp.Cause) string {
 	return fmt.Sprintf("%02x %02x", byte(c.Layer())<<4|c.Type(), c.Code())
 }
 
-// section is where the specification has the code.
+// section returns the section of the specification that defines the code.
 func section(c ddp.Cause) string {
 	switch {
 	case c.Layer() == ulpdu.DDP:
@@ -47,7 +47,7 @@ func section(c ddp.Cause) string {
 
 func mpaCause(code uint8) ddp.Cause { return ddp.MakeCause(ulpdu.MPA, 0, code) }
 
-// listed returns the entry of a code that the specifications name.
+// listed returns the entry of a code that the specifications define.
 func listed(c ddp.Cause) (e Entry, ok bool) {
 	i := slices.IndexFunc(terminates(), func(e Entry) bool { return e.Code == codeOf(c) })
 	if i < 0 {
@@ -63,12 +63,12 @@ func ForCause(c ddp.Cause) Entry {
 	}
 	if c.Layer() == ulpdu.MPA {
 		if e, ok := listed(mpaCause(c.Code())); ok {
-			e.Note = "MPA errors have type 0; some Chelsio adapters send type 3, and mean the same"
+			e.Note = "MPA errors have type 0; some Chelsio adapters send type 3 with the same meaning"
 			return e
 		}
 	}
 	e := unknown(c.Layer())
-	if name, ok := rdmap.Describe(c); ok { // local catastrophic: any code
+	if name, ok := rdmap.Describe(c); ok { // local catastrophic error with any code
 		e, _ = listed(rdmap.CauseCatastrophic)
 		e.Name = name
 	}
@@ -76,20 +76,19 @@ func ForCause(c ddp.Cause) Entry {
 	return e
 }
 
-// unknown describes a code that no specification names.
+// unknown describes a code that no specification defines.
 func unknown(layer ulpdu.Layer) Entry {
 	e := Entry{
-		Kind: Terminate, Name: "no specification names this code",
-		Meaning: fmt.Sprintf("The sender of the Terminate found an error in its layer %v and "+
-			"closes the connection. The type and code are not in the RFCs.", layer),
-		Causes: []string{"a peer with codes of its own",
-			"a Terminate whose fields are in another order (Linux siw exchanges the nibbles of " +
-				"the first byte)"},
-		Remedy: []string{"look the code up in the peer's documentation or source"},
+		Kind: Terminate, Name: "undefined code",
+		Meaning: fmt.Sprintf("The sender of the Terminate detected an error in layer %v and closes "+
+			"the connection. The RFCs do not define the type and code.", layer),
+		Causes: []string{"a peer that uses its own codes",
+			"a Terminate with its fields in another order (Linux siw swaps the nibbles of the " +
+				"first byte)"},
+		Remedy: []string{"look up the code in the peer's documentation or source"},
 	}
 	if layer > ulpdu.MPA {
-		e.Meaning = "The layer is none of 0 (RDMAP), 1 (DDP) and 2 (MPA). The connection is " +
-			"closed all the same."
+		e.Meaning = "The layer is not 0 (RDMAP), 1 (DDP) or 2 (MPA). The connection is closed."
 	}
 	return e
 }

@@ -11,7 +11,7 @@ import (
 //go:embed texts
 var texts embed.FS
 
-// table returns a function that reads the entries of texts/NAME.toml when it is first called.
+// table returns a function that reads the entries of texts/NAME.toml on its first call.
 func table(kind Kind, names ...string) func() []Entry {
 	return sync.OnceValue(func() (list []Entry) {
 		for _, name := range names {
@@ -21,12 +21,12 @@ func table(kind Kind, names ...string) func() []Entry {
 	})
 }
 
-// read returns the entries of texts/NAME.toml. The parts that the files leave out follow from the code: of a Terminate
-// its bytes and section, of a status its name in libibverbs.
+// read returns the entries of texts/NAME.toml. It derives the bytes and section of a Terminate, and the name of a
+// status in libibverbs, from the code.
 func read(kind Kind, name string) []Entry {
 	var file struct {
 		Spec  string            // of all entries
-		Words map[string]string // sentences that several entries say: "@word" stands for one
+		Words map[string]string // shared sentences, by the word after "@"
 		Entry []Entry
 	}
 	if _, err := toml.DecodeFS(texts, "texts/"+name+".toml", &file); err != nil {
