@@ -16,20 +16,19 @@ import (
 	"xwarp/cmd/program"
 )
 
-// New returns the command. version is compared by the two ends of a measurement.
+// New returns the command. The two ends of a measurement compare version.
 func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure RDMA between two hosts, or everything against everything on this one",
-		Long: `bench measures.
+		Short: "Measure RDMA performance between two hosts or on this one",
+		Long: `bench measures throughput, latency and CPU cost.
 
-The tests named like perftest's (write_bw, read_lat, …) run between two hosts: without an address a test is the server,
-with one it is the client. They have the most used of perftest's flags, its defaults and its columns; for perftest
-itself see xwarp run.
+The tests named like those of perftest (write_bw, read_lat, ...) run between two hosts: without an address a test is the
+server, with one it is the client. They use the common flags, defaults and columns of perftest. To run perftest itself,
+see xwarp run.
 
-matrix runs the standard set of measurements on this machine, between two network namespaces, with the kernel's TCP and
-raw AF_XDP beside it in the same rounds, and writes tables and plots. layers measures the layers one by one, without any
-network.`,
+matrix runs the standard measurements between two network namespaces on this machine, interleaved with kernel TCP and
+raw AF_XDP, and writes tables and plots. layers measures each layer without a network.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -40,7 +39,7 @@ network.`,
 	return c
 }
 
-// NewEnd returns the hidden command that makes this executable one end of a measurement; it belongs to the root.
+// NewEnd returns the hidden command that runs one end of a measurement. It is a child of the root command.
 func NewEnd() *cobra.Command {
 	return &cobra.Command{
 		Use: process.Argument, Hidden: true, Args: cobra.NoArgs,
@@ -48,7 +47,7 @@ func NewEnd() *cobra.Command {
 	}
 }
 
-// status is one line on a terminal that is overwritten; elsewhere nothing is printed.
+// status is a status line on a terminal. It prints nothing elsewhere.
 type status struct {
 	w  io.Writer
 	on bool
@@ -64,7 +63,7 @@ func (s *status) show(format string, args ...any) {
 
 func (s *status) clear() { s.show("") }
 
-// runner returns the starter of a measurement's ends on this machine. Until end they run before every other process.
+// runner returns the starter of the ends of a measurement on this machine. They have the highest priority until end.
 func runner(version string) (r process.Runner, end func(), err error) {
 	cpus, err := process.Processors()
 	if err != nil {
@@ -80,7 +79,7 @@ func daemonPath() (string, error) {
 	return filepath.Join(filepath.Dir(self), "xwarpd"), err
 }
 
-// clockwork shows how long f takes while it runs.
+// clockwork runs f and shows the elapsed time.
 func clockwork(s *status, what string, f func() error) error {
 	start, done := time.Now(), make(chan struct{})
 	var shown sync.WaitGroup

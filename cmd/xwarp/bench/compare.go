@@ -21,7 +21,7 @@ import (
 	"xwarp/engine/plain"
 )
 
-// newCompare measures this binary, or another, against an older one.
+// newCompare returns the command that compares this binary, or another, with an older one.
 func newCompare() *cobra.Command {
 	var o CompareOptions
 	var asJSON bool
@@ -31,19 +31,19 @@ func newCompare() *cobra.Command {
 	}
 	c := &cobra.Command{
 		Use:   "compare OLD",
-		Short: "Measure two binaries against each other, in rounds that take turns",
-		Long: `compare runs bench local of this binary (or of --new) and of the binary OLD in turns and shows the ratios of each round:
-above 1 the newer is better. A figure counts as fallen when the median of the ratios and the ratio of the best rounds
-are both below 0.97, in two sets of rounds; the exit status is 1 then.`,
+		Short: "Compare the performance of two binaries in alternating rounds",
+		Long: `compare runs bench local alternately with this binary (or --new) and with the binary OLD, and prints the ratios of the
+rounds. A ratio above 1 means that the new binary is better. A workload counts as fallen if both the median ratio and
+the ratio of the best rounds are below 0.97 in two sets of rounds. The exit status is then 1.`,
 		Example: "  sudo xwarp bench compare /usr/bin/xwarp --only write-1500,ping-pong",
 		Args:    cobra.ExactArgs(1),
 	}
 	f := c.Flags()
-	f.StringVar(&o.New, "new", "", "the newer `BINARY`; default: this one")
-	f.IntVar(&o.Rounds, "rounds", 9, "of each workload")
-	f.StringVar(&o.Duration, "duration", "1s", "of one measurement")
-	f.StringSliceVar(&o.Only, "only", nil, "some of the workloads: "+strings.Join(names, ", "))
-	f.BoolVarP(&asJSON, "json", "j", false, "JSON, with the figures of each round")
+	f.StringVar(&o.New, "new", "", "the new `BINARY` (default: this one)")
+	f.IntVar(&o.Rounds, "rounds", 9, "rounds of each workload")
+	f.StringVar(&o.Duration, "duration", "1s", "duration of one measurement")
+	f.StringSliceVar(&o.Only, "only", nil, "run only these workloads: "+strings.Join(names, ", "))
+	f.BoolVarP(&asJSON, "json", "j", false, "print JSON, with the figures of each round")
 	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		o.Old = args[0]
 		if o.New == "" {
@@ -91,13 +91,13 @@ func writeRows(w io.Writer, rows []ComparedRow) {
 	}
 }
 
-// Workload is one figure: the flags of `xwarp bench local` that measure it.
+// Workload is one measurement, by its flags of `xwarp bench local`.
 type Workload struct {
 	Name, Flags string
-	Latency     bool // the figure is the median latency, not the rate of messages
+	Latency     bool // the figure is the median latency, not the message rate
 }
 
-// Workloads are the figures of a comparison.
+// Workloads are the measurements of a comparison.
 var Workloads = []Workload{
 	{Name: "write-1500", Flags: "--size 1048576 --depth 8 --no-markers --tx xdp"},
 	{Name: "write-1500-markers", Flags: "--size 1048576 --depth 8 --tx xdp"},
@@ -123,34 +123,34 @@ var Workloads = []Workload{
 // CompareOptions are the settings of a comparison. Zero fields mean defaults.
 type CompareOptions struct {
 	Old, New string   // paths of the binaries
-	Rounds   int      // of each set [9]
+	Rounds   int      // rounds of a set [9]
 	Only     []string // names of workloads; none: all
-	Duration string   // of one measurement, as Go writes it [1s]
+	Duration string   // duration of one measurement, in Go syntax [1s]
 	Progress func(w *Workload, round int)
 }
 
 // ComparedRow is the result of one workload. Ratios are above 1 where the new binary is better.
 type ComparedRow struct {
-	Name   string    `json:"name" doc:"the workload"`
+	Name   string    `json:"name" doc:"workload"`
 	Unit   string    `json:"unit" doc:"messages/s or us"`
-	Old    []float64 `json:"old" doc:"figures of the old binary, in the order of rounds"`
-	New    []float64 `json:"new" doc:"figures of the new binary in the same rounds"`
-	Median float64   `json:"median" doc:"median of the rounds' ratios; above 1 the new binary is better"`
-	Low    float64   `json:"low" doc:"smallest ratio of a round"`
-	High   float64   `json:"high" doc:"largest ratio of a round"`
-	Best   float64   `json:"best" doc:"best figure of the new binary against the best of the old"`
+	Old    []float64 `json:"old" doc:"figures of the old binary, one per round"`
+	New    []float64 `json:"new" doc:"figures of the new binary, one per round"`
+	Median float64   `json:"median" doc:"median ratio of the rounds; above 1 the new binary is better"`
+	Low    float64   `json:"low" doc:"smallest ratio"`
+	High   float64   `json:"high" doc:"largest ratio"`
+	Best   float64   `json:"best" doc:"ratio of the best figures of both binaries"`
 	Fallen bool      `json:"fallen" doc:"median and best are below the tolerance, in two sets of rounds"`
-	Error  string    `json:"error,omitempty" doc:"why it could not be measured"`
+	Error  string    `json:"error,omitempty" doc:"why the measurement failed"`
 }
 
-// Tolerance is how far median and best may fall before a figure counts as fallen.
+// Tolerance is the drop of median and best that is still accepted.
 const Tolerance = 0.03
 
-// ErrFallen is wrapped by Run when a figure has fallen.
+// ErrFallen is wrapped by the error of a workload that has fallen.
 var ErrFallen = errors.New("slower than the old binary")
 
-// compareBinaries measures. The rows are there also when it fails; a workload that one binary does not offer has its
-// error in its row and fails nothing.
+// compareBinaries measures all workloads. It returns rows even if it fails. A workload that one binary does not support
+// has its error in its row, and is not a failure.
 func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow, err error) {
 	if o.Rounds == 0 {
 		o.Rounds = 9
@@ -160,7 +160,7 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 	}
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(Workloads, func(w Workload) bool { return w.Name == name }) {
-			return nil, fmt.Errorf("no workload is called %q", name)
+			return nil, fmt.Errorf("unknown workload %q", name)
 		}
 	}
 	var errs []error
@@ -188,7 +188,7 @@ func compareBinaries(ctx context.Context, o CompareOptions) (rows []ComparedRow,
 	return rows, errors.Join(errs...)
 }
 
-// measureRounds measures one workload in o.Rounds rounds, in which the two binaries take turns at going first.
+// measureRounds measures one workload in o.Rounds rounds. The two binaries alternate in going first.
 func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) ComparedRow {
 	row := ComparedRow{Name: w.Name, Unit: "messages/s"}
 	if w.Latency {
@@ -217,7 +217,7 @@ func (o *CompareOptions) measureRounds(ctx context.Context, w *Workload) Compare
 	return row
 }
 
-// judge computes the ratios of the measurements.
+// judge computes the ratios.
 func (r *ComparedRow) judge(w *Workload) {
 	ratios := make([]float64, len(r.Old))
 	better := slices.Max[[]float64]
@@ -236,7 +236,7 @@ func (r *ComparedRow) judge(w *Workload) {
 
 var medianPattern = regexp.MustCompile(`\bp50 ([0-9.]+)`)
 
-// runBenchLocal runs a binary once.
+// runBenchLocal runs bench local of a binary once.
 func runBenchLocal(ctx context.Context, binary string, w *Workload, duration string) (float64,
 	error) {
 	args := append([]string{"bench", "local", "--duration", duration}, strings.Fields(w.Flags)...)
@@ -254,7 +254,7 @@ func runBenchLocal(ctx context.Context, binary string, w *Workload, duration str
 		Client struct{ Messages, Seconds float64 }
 	}
 	if err := json.Unmarshal([]byte(results), &r); err != nil {
-		return 0, fmt.Errorf("%s: output that is not bench local's: %w", binary, err)
+		return 0, fmt.Errorf("%s: unexpected output of bench local: %w", binary, err)
 	}
 	x := r.Client.Messages / r.Client.Seconds
 	if m := medianPattern.FindStringSubmatch(text); w.Latency && m != nil {
@@ -265,7 +265,7 @@ func runBenchLocal(ctx context.Context, binary string, w *Workload, duration str
 		return 0, fmt.Errorf("%s: no latency in %q", binary, text)
 	}
 	if !(x > 0) {
-		return 0, fmt.Errorf("%s moved nothing: %s", binary, text)
+		return 0, fmt.Errorf("%s transferred nothing: %s", binary, text)
 	}
 	return x, nil
 }

@@ -14,7 +14,7 @@ func newLayers() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "layers",
-		Short: "Measure what one segment costs in each layer: nanoseconds and allocations",
+		Short: "Measure the cost of a segment in each layer: nanoseconds and allocations",
 		Args:  cobra.NoArgs,
 	}
 	c.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON instead of tables")

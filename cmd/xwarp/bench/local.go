@@ -12,7 +12,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// newLocal measures one spec between two namespaces of this machine: for profiles and for trying changes.
+// newLocal returns the command that runs one measurement between two namespaces, for profiling and experiments.
 func newLocal(version string) *cobra.Command {
 	var s endpoint.Spec
 	var mtu, rounds int
@@ -20,7 +20,7 @@ func newLocal(version string) *cobra.Command {
 	var ipv6, offloads bool
 	c := &cobra.Command{
 		Use:   "local",
-		Short: "Run one measurement between two namespaces of this machine, some rounds",
+		Short: "Run one measurement between two namespaces on this machine",
 		Example: "  sudo xwarp bench local --peer xdp --verb write --size 1048576 --depth 8 " +
 			"--mtu 9000 --cpuprofile /tmp/write",
 		Args: cobra.NoArgs,
@@ -31,31 +31,31 @@ func newLocal(version string) *cobra.Command {
 	f.StringVar((*string)(&s.Verb), "verb", string(endpoint.Write),
 		"write, read, send or write_send")
 	f.StringVar((*string)(&s.Mode), "mode", string(endpoint.Bandwidth), "bw, lat or connect")
-	f.IntVar(&s.Size, "size", 0, "bytes of a message; of raw frames, of the IP packet")
-	f.IntVar(&s.Depth, "depth", 0, "messages under way")
-	f.IntVar(&s.Conns, "qps", 1, "connections")
-	f.IntVar(&s.Moderation, "cq-mod", 1, "messages with one completion")
-	f.IntVar(&s.StretchAck, "stretch", 0, "segments that one acknowledgement may cover; 0: the "+
-		"engine's choice")
+	f.IntVar(&s.Size, "size", 0, "message size in bytes; with raw, IP packet size")
+	f.IntVar(&s.Depth, "depth", 0, "outstanding messages")
+	f.IntVar(&s.Conns, "qps", 1, "number of connections")
+	f.IntVar(&s.Moderation, "cq-mod", 1, "messages per completion")
+	f.IntVar(&s.StretchAck, "stretch", 0, "maximum segments per ACK (default: chosen by the "+
+		"engine)")
 	f.IntVar(&s.Window, "window", 0,
-		"bytes that the peer may have under way; 0: the engine's choice")
-	f.DurationVar(&s.Duration, "duration", time.Second, "of one round")
-	f.BoolVar(&s.NoMarkers, "no-markers", false, "without MPA markers")
-	f.BoolVar(&s.NoCRC, "no-crc", false, "without CRC32C")
+		"receive window in bytes (default: chosen by the engine)")
+	f.DurationVar(&s.Duration, "duration", time.Second, "duration of a round")
+	f.BoolVar(&s.NoMarkers, "no-markers", false, "do not use MPA markers")
+	f.BoolVar(&s.NoCRC, "no-crc", false, "do not use CRC32C")
 	f.BoolVar(&s.NoPack, "no-pack", false, "one FPDU per segment")
-	f.BoolVar(&s.Copy, "copy", false, "raw frames: copy payload from memory and to memory")
+	f.BoolVar(&s.Copy, "copy", false, "with raw: copy payload from and to memory")
 	f.StringVar((*string)(&s.Transmit), "tx", "",
-		"how segments leave: xdp, packet-gso, xdp-live or auto")
-	f.IntVar(&s.ESP, "esp", 0, "with xdp: encrypt by IPsec ESP with AES-GCM keys of 128 or 256 "+
-		"`BITS`, which are no secret")
-	f.StringVar(&s.Congestion, "congestion", "cubic", "of kernel sockets")
-	f.BoolVar(&s.Sleep, "sleep", false, "idle workers sleep instead of spinning")
-	f.BoolVar(&s.Bidirectional, "bi", false, "both directions")
-	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
-	f.BoolVar(&ipv6, "ipv6", false, "IPv6 instead of IPv4")
-	f.BoolVar(&offloads, "offloads", false, "leave the kernel's offloads on")
-	f.IntVar(&mtu, "mtu", 1500, "of the link")
-	f.IntVar(&rounds, "rounds", 1, "how often")
+		"transmit mode: xdp, packet-gso, xdp-live or auto")
+	f.IntVar(&s.ESP, "esp", 0, "with xdp: encrypt by IPsec ESP with fixed AES-GCM keys of 128 or "+
+		"256 `BITS`")
+	f.StringVar(&s.Congestion, "congestion", "cubic", "congestion control of kernel sockets")
+	f.BoolVar(&s.Sleep, "sleep", false, "let idle workers sleep instead of spin")
+	f.BoolVar(&s.Bidirectional, "bi", false, "transfer in both directions")
+	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on")
+	f.BoolVar(&ipv6, "ipv6", false, "use IPv6 instead of IPv4")
+	f.BoolVar(&offloads, "offloads", false, "leave kernel offloads on")
+	f.IntVar(&mtu, "mtu", 1500, "MTU of the link")
+	f.IntVar(&rounds, "rounds", 1, "number of rounds")
 	f.StringVar(&profile, "cpuprofile", "", "write CPU profiles of both ends to "+
 		"`NAME`-client.pprof and NAME-server.pprof")
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -94,7 +94,7 @@ func newLocal(version string) *cobra.Command {
 	return c
 }
 
-// brief leaves the long parts out.
+// brief returns the result without its long parts.
 func brief(r *endpoint.Result) endpoint.Result {
 	v := *r
 	v.Latency = nil

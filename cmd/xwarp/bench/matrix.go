@@ -21,24 +21,24 @@ func newMatrix(version string) *cobra.Command {
 	var full bool
 	c := &cobra.Command{
 		Use:   "matrix",
-		Short: "Run the standard matrix on this machine: ratios, absolute figures, plots",
-		Long: `matrix makes pairs of network namespaces joined by veth, runs every case of the standard matrix in interleaved rounds,
-and writes results.json, results.md and plots to a folder for this model of processor below --out. When that folder has
-results already, or --against names some, ratios with a target are compared, and the exit status says whether one fell
-behind. It needs root and two processors that do nothing else.`,
+		Short: "Run the standard measurements on this machine",
+		Long: `matrix runs every case of the standard matrix between pairs of network namespaces joined by veth, in interleaved rounds.
+It writes results.json, results.md and plots to a subdirectory of --out named after the CPU model. If that directory has
+earlier results, or with --against, it compares the ratios that have a target; the exit status is 1 if one has fallen
+behind. matrix needs root and two idle CPUs.`,
 		Example: `  sudo xwarp bench matrix --out bench/results
   sudo xwarp bench matrix --only write-mtu,latency --rounds 9 --out /tmp/try`,
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVar(&out, "out", "", "write the results to a folder below this `DIRECTORY`")
+	f.StringVar(&out, "out", "", "write the results to a subdirectory of this `DIRECTORY`")
 	f.StringVar(&against, "against", "", "compare with this results.json (default: the one "+
-		"that this run replaces)")
-	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these, "+
-		"separated by commas")
-	f.BoolVar(&full, "full", false, "also run the cases that the standard matrix has no time "+
-		"for, which --only can name too")
-	f.IntVar(&rounds, "rounds", matrix.DefaultRounds, "rounds of every case")
+		"in --out)")
+	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these "+
+		"comma-separated prefixes")
+	f.BoolVar(&full, "full", false, "also run the additional cases (--only can select them "+
+		"without this flag)")
+	f.IntVar(&rounds, "rounds", matrix.DefaultRounds, "rounds of each case")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		run, end, err := runner(version)
 		if err != nil {
@@ -51,7 +51,7 @@ behind. It needs root and two processors that do nothing else.`,
 		}
 		cases := choose(all, only)
 		if len(cases) == 0 {
-			return fmt.Errorf("no case begins with %q; there are: %s", only,
+			return fmt.Errorf("no case begins with %q; the cases are: %s", only,
 				strings.Join(names(all), ", "))
 		}
 		old, err := earlier(cmd, run.Env, out, against)
@@ -92,8 +92,7 @@ behind. It needs root and two processors that do nothing else.`,
 	return c
 }
 
-// earlier returns the results to compare with, nil without: those in against, or else those that out has of this
-// processor.
+// earlier returns the results to compare with: those in against, or those in out for this CPU model, or nil.
 func earlier(cmd *cobra.Command, env endpoint.Env, out, against string) (*matrix.Results, error) {
 	now, name := &matrix.Results{Env: env}, against
 	if name == "" {
@@ -104,7 +103,7 @@ func earlier(cmd *cobra.Command, env endpoint.Env, out, against string) (*matrix
 	}
 	old, err := matrix.Load(name)
 	if against == "" && errors.Is(err, fs.ErrNotExist) {
-		cmd.PrintErrf("nothing to compare with: there is no %s\n", name)
+		cmd.PrintErrf("no earlier results to compare with: %s does not exist\n", name)
 		return nil, nil
 	}
 	if err == nil {

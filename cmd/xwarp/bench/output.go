@@ -10,54 +10,54 @@ import (
 	"xwarp/engine/plain"
 )
 
-// Output is the JSON of a test with --json: perftest's keys, the layout's version, and both ends. The doc tags document
-// it.
+// Output is the JSON of a test with --json: keys of perftest, the version of the layout, and both ends. The doc tags
+// document its keys.
 type Output struct {
 	Schema      int           `json:"schema" doc:"version of this layout, 1"`
 	Command     string        `json:"command" doc:"\"bench write_bw\" and so on"`
-	TestInfo    TestInfo      `json:"test_info" doc:"what was asked for"`
-	Results     []Line        `json:"results" doc:"one for each size"`
-	Client      *endpoint.Env `json:"client" doc:"where the client ran"`
-	Server      *endpoint.Env `json:"server" doc:"where the server ran"`
-	Differences []string      `json:"differences" doc:"what the two ends do not have in common"`
+	TestInfo    TestInfo      `json:"test_info" doc:"parameters of the test"`
+	Results     []Line        `json:"results" doc:"results, one per message size"`
+	Client      *endpoint.Env `json:"client" doc:"environment of the client"`
+	Server      *endpoint.Env `json:"server" doc:"environment of the server"`
+	Differences []string      `json:"differences" doc:"differences between the two ends"`
 }
 
-// TestInfo has perftest's keys, as far as they mean something over TCP.
+// TestInfo has the keys of perftest that apply to TCP.
 type TestInfo struct {
 	Test          string `json:"test" doc:"WRITE_BW and so on"`
-	Device        string `json:"Device" doc:"interface of this end"`
-	Transport     string `json:"Transport_type" doc:"\"xdp\" or \"kernel\", of this end"`
-	QPs           int    `json:"Number_of_qps" doc:"connections"`
-	Depth         int    `json:"TX_depth" doc:"messages under way on a connection"`
-	Moderation    int    `json:"CQ_Moderation" doc:"messages with one completion"`
-	MTU           int    `json:"Mtu" doc:"of this end's interface"`
+	Device        string `json:"Device" doc:"network interface of this end"`
+	Transport     string `json:"Transport_type" doc:"transport of this end: \"xdp\" or \"kernel\""`
+	QPs           int    `json:"Number_of_qps" doc:"number of connections"`
+	Depth         int    `json:"TX_depth" doc:"outstanding messages per connection"`
+	Moderation    int    `json:"CQ_Moderation" doc:"messages per completion"`
+	MTU           int    `json:"Mtu" doc:"MTU of the interface of this end"`
 	Bidirectional bool   `json:"Bidirectional" doc:"both directions at once"`
-	Markers       bool   `json:"Markers" doc:"MPA markers were asked for"`
-	CRC           bool   `json:"CRC" doc:"CRC32C was asked for"`
+	Markers       bool   `json:"Markers" doc:"MPA markers requested"`
+	CRC           bool   `json:"CRC" doc:"CRC32C requested"`
 }
 
-// Line is one size: of bandwidth or of latency.
+// Line is the result of one message size: bandwidth or latency.
 type Line struct {
-	Size       int     `json:"MsgSize" doc:"bytes of a message"`
-	Iterations uint64  `json:"n_iterations" doc:"messages"`
+	Size       int     `json:"MsgSize" doc:"message size in bytes"`
+	Iterations uint64  `json:"n_iterations" doc:"number of messages"`
 	Peak       float64 `json:"BW_peak,omitempty" doc:"bandwidth: MiB/s in the best 5 ms"`
 	Average    float64 `json:"BW_average,omitempty" doc:"bandwidth: MiB/s"`
 	Gbps       float64 `json:"BW_average_gbits,omitempty" doc:"bandwidth: Gbit/s"`
 	Rate       float64 `json:"MsgRate,omitempty" doc:"bandwidth: millions of messages per second"`
-	Min        float64 `json:"t_min,omitempty" doc:"latency: microseconds; one way, but for Reads"`
-	Max        float64 `json:"t_max,omitempty" doc:"latency: microseconds"`
-	Typical    float64 `json:"t_typical,omitempty" doc:"latency: median, microseconds"`
-	Mean       float64 `json:"t_avg,omitempty" doc:"latency: microseconds"`
-	Stdev      float64 `json:"t_stdev,omitempty" doc:"latency: microseconds"`
-	P99        float64 `json:"t_99p,omitempty" doc:"latency: 99 % percentile, microseconds"`
-	Mallocs    uint64  `json:"allocations" doc:"Go objects made in both processes while the clock ran"`
-	GCs        uint32  `json:"gc_cycles" doc:"garbage collections in both processes while the clock ran"`
-	P999       float64 `json:"t_999p,omitempty" doc:"latency: 99.9 % percentile, microseconds"`
+	Min        float64 `json:"t_min,omitempty" doc:"latency: minimum in microseconds; one way, except for Reads"`
+	Max        float64 `json:"t_max,omitempty" doc:"latency: maximum in microseconds"`
+	Typical    float64 `json:"t_typical,omitempty" doc:"latency: median in microseconds"`
+	Mean       float64 `json:"t_avg,omitempty" doc:"latency: mean in microseconds"`
+	Stdev      float64 `json:"t_stdev,omitempty" doc:"latency: standard deviation in microseconds"`
+	P99        float64 `json:"t_99p,omitempty" doc:"latency: 99th percentile in microseconds"`
+	Mallocs    uint64  `json:"allocations" doc:"Go allocations in both processes during the measurement"`
+	GCs        uint32  `json:"gc_cycles" doc:"garbage collections in both processes during the measurement"`
+	P999       float64 `json:"t_999p,omitempty" doc:"latency: 99.9th percentile in microseconds"`
 }
 
 const mebi = 1 << 20
 
-// line makes one size's figures. Both directions count, as in perftest.
+// line returns the figures of one message size. Both directions count, as in perftest.
 func line(rep *endpoint.Report) Line {
 	r := rep.Main()
 	l := Line{Size: rep.Spec.Size, Iterations: r.Messages, Mallocs: r.Mallocs, GCs: r.GCs}
@@ -79,13 +79,13 @@ func line(rep *endpoint.Report) Line {
 
 const rule = "---------------------------------------------------------------------------------------"
 
-// printer writes lines as they come, or collects them for one object.
+// printer prints results as they arrive, or collects them for one JSON object.
 type printer struct {
 	cmd    *cobra.Command
 	t      *testFlags
 	out    Output
 	some   bool
-	server bool // this end is
+	server bool // this end is the server
 }
 
 func (t *testFlags) output(cmd *cobra.Command) *printer {
@@ -116,7 +116,7 @@ func (p *printer) add(rep *endpoint.Report) {
 		l.Size, l.Iterations, l.Peak, l.Average, l.Gbps, l.Rate)
 }
 
-// printHeader prints the lines of perftest before its results, and the differences between the two ends.
+// printHeader prints the header of perftest, and the differences between the two ends.
 func (p *printer) printHeader(rep *endpoint.Report) {
 	s := &rep.Spec
 	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv,
@@ -132,8 +132,8 @@ func (p *printer) printHeader(rep *endpoint.Report) {
 		Markers: !s.NoMarkers, CRC: !s.NoCRC,
 	}
 	for _, d := range rep.Differences {
-		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n",
-			p.cmd.CommandPath(), d)
+		plain.Fprintf(p.cmd.ErrOrStderr(),
+			"%s: the two ends differ: %s; using the client's value\n", p.cmd.CommandPath(), d)
 	}
 	if p.t.json {
 		return

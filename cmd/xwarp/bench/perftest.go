@@ -18,10 +18,10 @@ import (
 	"xwarp/cmd/xwarp/transport"
 )
 
-// tests are named like perftest's programs.
+// tests are named like the programs of perftest.
 var tests = []string{"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"}
 
-// testFlags are the most used of perftest's flags, and ours.
+// testFlags are common flags of perftest, and those of xwarp.
 type testFlags struct {
 	spec    endpoint.Spec
 	all     bool
@@ -29,7 +29,7 @@ type testFlags struct {
 	port    int
 	cpu     int
 	device  transport.Flags
-	choice  transport.Choice // of the measurement under way
+	choice  transport.Choice // for the current measurement
 	json    bool
 	margin  int
 }
@@ -40,7 +40,7 @@ func newTest(name, version string) *cobra.Command {
 	t.spec.Verb, t.spec.Mode = endpoint.Verb(verb), endpoint.Mode(mode)
 	c := &cobra.Command{
 		Use:   name + " [server]",
-		Short: title(t.spec.Verb, t.spec.Mode) + " between two hosts, as ib_" + name,
+		Short: title(t.spec.Verb, t.spec.Mode) + " between two hosts, like ib_" + name,
 		Example: fmt.Sprintf(`  sudo xwarp bench %s                     # on one host: the server
   sudo xwarp bench %s -a 192.0.2.2        # on the other`, name, name),
 		Args: cobra.MaximumNArgs(1),
@@ -66,8 +66,8 @@ func newTest(name, version string) *cobra.Command {
 }
 
 const (
-	memoryLimit = 4 << 30 // when garbage is collected after all
-	minProcs    = 3       // a worker that spins never gives its own away
+	memoryLimit = 4 << 30 // heap size at which garbage collection starts
+	minProcs    = 3       // a spinning worker occupies one
 )
 
 func title(v endpoint.Verb, m endpoint.Mode) string {
@@ -90,32 +90,32 @@ func (t *testFlags) addFlags(c *cobra.Command) {
 	if s.Verb == endpoint.Read {
 		depth, moderation = endpoint.DefaultDepthRead, 1
 	}
-	f.IntVarP(&s.Size, "size", "s", size, "bytes of a message")
+	f.IntVarP(&s.Size, "size", "s", size, "message size in bytes")
 	f.BoolVarP(&t.all, "all", "a", false, "all sizes from 2 to 2^23")
-	f.IntVarP(&s.Iterations, "iters", "n", iterations, "messages on each connection")
-	f.IntVarP(&t.seconds, "duration", "D", 0, "run for this number of seconds instead of --iters")
+	f.IntVarP(&s.Iterations, "iters", "n", iterations, "messages per connection")
+	f.IntVarP(&t.seconds, "duration", "D", 0, "run for this many seconds instead of --iters")
 	f.IntVarP(&t.port, "port", "p", endpoint.DefaultPort,
-		"of the control connection; the measured ones use the next")
+		"port of the control connection; measurements use the next port")
 	f.IntVarP(&s.Depth, "tx-depth", "t", depth,
-		"messages under way on a connection; Reads: at most 16 are outstanding")
+		"outstanding messages per connection (Reads: at most 16)")
 	if s.Mode == endpoint.Bandwidth {
-		f.IntVarP(&s.Conns, "qp", "q", 1, "connections")
-		f.IntVarP(&s.Moderation, "cq-mod", "Q", moderation, "messages with one completion")
-		f.BoolVarP(&s.Bidirectional, "bidirectional", "b", false, "both directions at once")
+		f.IntVarP(&s.Conns, "qp", "q", 1, "number of connections")
+		f.IntVarP(&s.Moderation, "cq-mod", "Q", moderation, "messages per completion")
+		f.BoolVarP(&s.Bidirectional, "bidirectional", "b", false, "transfer in both directions")
 	}
-	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` at the beginning that are "+
-		"not measured (default: half a second)")
+	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` of warm-up that are not "+
+		"measured (default: 0.5)")
 	t.device.Register(f)
-	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, "+
+	f.StringVar((*string)(&s.Transmit), "tx", "", "transmit mode of this end with xdp: xdp, "+
 		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
-	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
-	f.BoolVar(&s.Sleep, "sleep", false, "let an idle worker sleep instead of spinning")
-	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
+	f.IntVar(&t.cpu, "cpu", -1, "CPU of the worker (default: any)")
+	f.BoolVar(&s.Sleep, "sleep", false, "let an idle worker sleep instead of spin")
+	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on")
 	transport.Switch(f, &s.NoMarkers, false, true, "markers",
-		"ask the peer for MPA markers (default true)")
+		"request MPA markers from the peer (default true)")
 	transport.Switch(f, &s.NoCRC, false, true, "crc",
-		"CRC32C in every FPDU; off when both ends say so (default true)")
-	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
+		"require CRC32C in every FPDU; off only if both ends agree (default true)")
+	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with the keys of perftest")
 }
 
 func (t *testFlags) validate() error {
@@ -124,24 +124,24 @@ func (t *testFlags) validate() error {
 		return err
 	}
 	if t.port < 1 || t.port > 65534 {
-		return fmt.Errorf("--port %d is not in 1 to 65534", t.port)
+		return fmt.Errorf("--port %d: need 1 to 65534", t.port)
 	}
 	if t.margin < 0 {
-		return fmt.Errorf("--margin %d is below 0", t.margin)
+		return fmt.Errorf("--margin %d must not be negative", t.margin)
 	}
 	if t.seconds > 0 {
 		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second,
 			cmp.Or(s.Warmup, warmup)
 	}
 	try := *s
-	try.Peer = endpoint.XDP // or another that can as much
+	try.Peer = endpoint.XDP // or another peer with the same features
 	return try.Complete()
 }
 
-// warmup is perftest's margin at the beginning of a run by time: it has 2 s, congestion control here needs less.
+// warmup is the default of --margin. perftest has 2 s; congestion control here needs less.
 const warmup = 500 * time.Millisecond
 
-// sizes returns the sizes of --all, or the one.
+// sizes returns the message sizes: those of --all, or the single one.
 func (t *testFlags) sizes() (n []int) {
 	if !t.all {
 		return []int{t.spec.Size}
@@ -152,7 +152,7 @@ func (t *testFlags) sizes() (n []int) {
 	return n
 }
 
-// place describes this end, from the addresses of the control connection, which an error closes.
+// place describes this end, from the addresses of the control connection. On error it closes the connection.
 func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env endpoint.Env,
 	err error) {
 	env = endpoint.Platform(version)
@@ -167,7 +167,7 @@ func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env end
 	t.choice, t.spec.Peer, t.spec.Ring = choice, peers[choice.Name], t.device.Ring
 	p.Interface, p.Socket, p.Queues = choice.Interface, t.device.Socket, t.device.Queues
 	if env.Interface = p.Interface; env.Interface == "" {
-		env.Interface, _ = transport.Of(p.Local) // the kernel's, for readers of the figures
+		env.Interface, _ = transport.Of(p.Local) // only for the report
 	}
 	if l, e := netlink.LinkByName(env.Interface); e == nil {
 		env.MTU = l.Attrs().MTU
@@ -182,7 +182,7 @@ func addrOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// peers are the transports as measurements know them.
+// peers maps transports to peers of measurements.
 var peers = map[string]endpoint.Peer{
 	transport.XDP: endpoint.XDP, transport.Kernel: endpoint.Layered,
 	transport.Daemon: endpoint.Daemon,
@@ -204,7 +204,7 @@ func (t *testFlags) runServer(cmd *cobra.Command, version string) error {
 		c, err := l.Accept()
 		if err != nil {
 			if ctx.Err() != nil {
-				return errors.New("ended by a signal before a client came")
+				return errors.New("interrupted before a client connected")
 			}
 			return err
 		}
@@ -261,7 +261,7 @@ func (t *testFlags) runClient(cmd *cobra.Command, version, server string) error 
 	return out.printSummary()
 }
 
-// dialRetry connects to the server, which between two measurements needs a moment.
+// dialRetry connects to the server. If again is set it retries, because the server needs time between measurements.
 func dialRetry(ctx context.Context, to string, again bool) (net.Conn, error) {
 	var d net.Dialer
 	for try := 0; ; try++ {

@@ -16,35 +16,36 @@ func newShare() *cobra.Command {
 	var mbit float64
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "share",
-		Short: "Let flows of the engine and of the kernel's TCP compete for one path: ratio of " +
-			"shares, Jain's index",
-		Long: `share makes two hosts with a relay between them on this machine, and lets byte streams of the engine's TCP and of the
-kernel's, with its congestion control named, run through it at the same time. With --rate they share a bottleneck and
-its queue; without, they only meet the same loss and round trip, and the ratio compares recovery from it. It needs root.`,
+		Use:   "share",
+		Short: "Measure fairness between xwarp and kernel TCP flows on one path",
+		Long: `share creates two hosts with a relay between them on this machine, and runs byte streams of xwarp TCP and of kernel TCP
+through it at the same time. It prints the ratio of their shares and Jain's fairness index. With --rate the flows share
+a bottleneck and its queue. Without it they only have the same loss and round-trip time, so the ratio compares loss
+recovery. share needs root.`,
 		Example: `  sudo xwarp bench share --ours 8 --kernel 8 --rate 100 --rtt 20ms
   sudo xwarp bench share --ours 16 --kernel 16 --loss 0.01 --rtt 20ms --rounds 5
   sudo xwarp bench share --ours 64 --rate 200 --rtt 10ms`,
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.IntVar(&cfg.Ours, "ours", 0, "flows of the engine")
-	f.IntVar(&cfg.Kernel, "kernel", 0, "flows of the kernel's TCP (8 and 8 when neither is given)")
-	f.Float64Var(&mbit, "rate", 0, "bottleneck in `Mbit/s`; 0 is none")
-	f.IntVar(&cfg.Queue, "queue", 0, "`bytes` that wait for the bottleneck at most (default: "+
-		"one round trip's)")
-	f.IntVar(&cfg.MarkAbove, "mark-above", 0, "`bytes` in the queue above which ECN-capable "+
-		"packets are marked")
-	f.DurationVar(&cfg.RTT, "rtt", 0, "round trip of the empty path")
+	f.IntVar(&cfg.Ours, "ours", 0, "number of xwarp TCP flows")
+	f.IntVar(&cfg.Kernel, "kernel", 0,
+		"number of kernel TCP flows (default: 8 of each kind if neither is given)")
+	f.Float64Var(&mbit, "rate", 0, "bottleneck rate in `Mbit/s` (default: none)")
+	f.IntVar(&cfg.Queue, "queue", 0, "queue of the bottleneck in `bytes` (default: one "+
+		"round trip at --rate)")
+	f.IntVar(&cfg.MarkAbove, "mark-above", 0, "queue length in `bytes` above which ECN-capable "+
+		"packets are marked (default: never)")
+	f.DurationVar(&cfg.RTT, "rtt", 0, "round-trip time of the empty path")
 	f.Float64Var(&cfg.Loss, "loss", 0,
-		"`fraction` of the packets towards the receivers that are lost")
+		"`fraction` of packets towards the receivers to drop")
 	f.StringVar(&cfg.Congestion, "congestion", "cubic",
-		"congestion control of the kernel's sockets")
+		"congestion control of kernel sockets")
 	f.IntVar(&cfg.MTU, "mtu", 1500, "MTU")
-	f.DurationVar(&cfg.Warmup, "warmup", 0, "not measured (default 3s)")
-	f.DurationVar(&cfg.Duration, "duration", 0, "measured (default 10s)")
-	f.IntVar(&cfg.Rounds, "rounds", 1, "rounds, with fresh connections and another seed each")
-	f.Uint64Var(&cfg.Seed, "seed", 1, "what the relay's losses follow from")
+	f.DurationVar(&cfg.Warmup, "warmup", 0, "warm-up time (default: 3s)")
+	f.DurationVar(&cfg.Duration, "duration", 0, "measurement time (default: 10s)")
+	f.IntVar(&cfg.Rounds, "rounds", 1, "rounds, each with new connections and another seed")
+	f.Uint64Var(&cfg.Seed, "seed", 1, "seed of the random losses")
 	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.Rate = int64(mbit * 1e6)

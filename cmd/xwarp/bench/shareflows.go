@@ -22,7 +22,7 @@ const (
 	kernelPort = 5002
 )
 
-// flowChunk is how much a flow writes and reads at a time.
+// flowChunk is the size of the writes and reads of a flow.
 const flowChunk = 64 << 10
 
 // flow is one connection from A to B.
@@ -31,7 +31,7 @@ type flow struct {
 	readAtStart int64
 }
 
-// shareRig is everything that must end with a round.
+// shareRig holds the resources of a round.
 type shareRig struct {
 	cancel   context.CancelCauseFunc
 	cleanups []func() error
@@ -50,7 +50,7 @@ func (f *shareRig) close() {
 	f.wg.Wait()
 }
 
-// startFlow makes one connection and runs its writer and its reader.
+// startFlow opens one connection and runs its writer and its reader.
 func (f *shareRig) startFlow(ctx context.Context, k *sharingStack) error {
 	type accepted struct {
 		c   net.Conn
@@ -128,7 +128,7 @@ func engineStack(n *topo.Net, a, b *xdp.Device) (*sharingStack, error) {
 	return &sharingStack{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
 }
 
-// kernelStack is the hosts' own TCP with a congestion control of our choice, which the host's default may not be.
+// kernelStack is kernel TCP with the configured congestion control.
 func kernelStack(n *topo.Net, congestion string) (*sharingStack, error) {
 	k := &sharingStack{name: "kernel TCP"}
 	control := func(_, _ string, c syscall.RawConn) (err error) {

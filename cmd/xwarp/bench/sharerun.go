@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// ShareConfig names the competitors and the link that they share. Zero fields mean the defaults in brackets.
+// ShareConfig configures the competing flows and the link that they share. Zero fields mean the defaults in brackets.
 type ShareConfig struct {
 	Ours, Kernel int           // flows of each kind [8, if both are 0]
 	MTU          int           // [1500]
@@ -30,21 +30,21 @@ type ShareConfig struct {
 	Duration     time.Duration // [10 s]
 	Rounds       int           // each with fresh connections and another seed [1]
 	Seed         uint64
-	// Progress, when set, learns of each round before it begins.
+	// Progress, if set, is called before each round.
 	Progress func(round, of int)
 }
 
-// Bounds of Config: a typing error must not make ten thousand sockets or run for a day.
+// Limits of ShareConfig, so that a typing error does not open ten thousand sockets or run for a day.
 const (
 	maxFlows       = 1024
 	maxShareRounds = 1000
 	minQueue       = 64 << 10
 )
 
-// errShareConfig is wrapped by complaints about a Config.
-var errShareConfig = errors.New("cannot be shared")
+// errShareConfig is wrapped by errors of a ShareConfig.
+var errShareConfig = errors.New("invalid configuration")
 
-// Complete fills in defaults and checks.
+// Complete sets defaults and validates c.
 func (c *ShareConfig) Complete() error {
 	if c.Ours == 0 && c.Kernel == 0 {
 		c.Ours, c.Kernel = 8, 8
@@ -85,7 +85,7 @@ func (c *ShareConfig) Complete() error {
 	return nil
 }
 
-// forwardPath and back are the path's two directions.
+// forwardPath and back are the two directions of the path.
 func (c *ShareConfig) forwardPath() impair.Config {
 	p := c.reversePath()
 	p.Rate, p.Queue, p.Loss, p.MarkAbove = c.Rate, c.Queue, c.Loss, c.MarkAbove
@@ -98,11 +98,11 @@ func (c *ShareConfig) reversePath() impair.Config { return impair.Config{Delay: 
 type ShareRound struct {
 	Ours       []float64 `json:"ours_bits_per_second"`
 	Kernel     []float64 `json:"kernel_bits_per_second"`
-	Ratio      float64   `json:"ratio"` // mean of ours by mean of the kernel's; 0 without both
+	Ratio      float64   `json:"ratio"` // mean rate of xwarp flows divided by that of kernel flows; 0 unless both exist
 	JainOurs   float64   `json:"jain_ours"`
 	JainKernel float64   `json:"jain_kernel"`
 	Jain       float64   `json:"jain"` // of all flows
-	Used       float64   `json:"used"` // payload of all by Rate; 0 without a rate
+	Used       float64   `json:"used"` // payload of all flows divided by Rate; 0 without a rate
 	Dropped    uint64    `json:"queue_dropped"`
 	Lost       uint64    `json:"lost"`
 	Marked     uint64    `json:"marked"`
@@ -112,10 +112,10 @@ type ShareRound struct {
 type ShareResult struct {
 	Congestion string       `json:"kernel_congestion_control"` // as the kernel confirmed it
 	Rounds     []ShareRound `json:"rounds"`
-	Median     ShareRound   `json:"median"` // of each figure by itself; the rates are left out
+	Median     ShareRound   `json:"median"` // median of each figure, without the rates
 }
 
-// jainIndex returns Jain's fairness index: 1 when all are equal, 1/n when one has everything; 0 for none.
+// jainIndex returns Jain's fairness index: 1 if all are equal, 1/n if one has everything, 0 for no flows.
 func jainIndex(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -134,7 +134,7 @@ func meanOf(x []float64) (m float64) {
 	return m
 }
 
-// judge computes the figures that follow from the rates.
+// judge computes the ratios and indexes from the rates.
 func (r *ShareRound) judge(rate int64) {
 	if len(r.Ours) > 0 && len(r.Kernel) > 0 && meanOf(r.Kernel) > 0 {
 		r.Ratio = meanOf(r.Ours) / meanOf(r.Kernel)
@@ -164,12 +164,12 @@ func (r *ShareResult) median() {
 	m.Used = pick(func(x *ShareRound) float64 { return x.Used })
 }
 
-// shareLink makes the hosts, lets the flows compete and takes everything away again. It needs root.
+// shareLink creates the hosts, runs the flows and removes the hosts again. It needs root.
 func shareLink(ctx context.Context, cfg ShareConfig) (res *ShareResult, err error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
-	// The engine's frames carry whole checksums and no segment is larger than the MTU: the kernel's are the same.
+	// Like the engine, the kernel must compute checksums and send no segment larger than the MTU.
 	n, err := topo.New(topo.Options{Relay: true, MTU: cfg.MTU, IPv4Only: true,
 		OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
 	if err != nil {
@@ -250,7 +250,7 @@ func sleepContext(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// openStacks makes the engines and a listener of each kind. Ours is kinds[0].
+// openStacks opens the engines and a listener of each kind. kinds[0] is xwarp.
 func (f *shareRig) openStacks(n *topo.Net, cfg *ShareConfig) (kinds [2]*sharingStack, err error) {
 	a, err := f.openDevice(n.A)
 	if err != nil {
