@@ -19,16 +19,16 @@ import (
 	"xwarp/engine/plain"
 )
 
-// captureInfo is the output of capture at its end.
+// captureInfo is the output of capture when it ends.
 type captureInfo struct {
 	document
-	Device  string `json:"device" doc:"whose frames they are"`
-	File    string `json:"file" doc:"pcapng"`
-	Bytes   int64  `json:"bytes" doc:"of the file"`
-	Frames  uint64 `json:"frames" doc:"in the file"`
-	Start   int    `json:"start_frames" doc:"of these, first frames of connections that were there before the capture"`
-	Dropped uint64 `json:"dropped" doc:"frames that are missing because they were not written fast enough"`
-	Error   string `json:"error,omitempty" doc:"why the file is not complete"`
+	Device  string `json:"device" doc:"captured device"`
+	File    string `json:"file" doc:"pcapng file"`
+	Bytes   int64  `json:"bytes" doc:"size of the file"`
+	Frames  uint64 `json:"frames" doc:"frames in the file"`
+	Start   int    `json:"start_frames" doc:"of these, start-up frames of connections older than the capture"`
+	Dropped uint64 `json:"dropped" doc:"frames missing from the file because writing was too slow"`
+	Error   string `json:"error,omitempty" doc:"why the file is incomplete"`
 }
 
 type captureFlags struct {
@@ -44,14 +44,13 @@ type captureFlags struct {
 func newCapture(*global) *cobra.Command {
 	var o captureFlags
 	cmd := &cobra.Command{
-		Use: "capture -w FILE", Short: "Write what the engine receives and sends to a file",
-		Long: `capture writes the frames that a device of the daemon receives and sends into a pcapng file, until Ctrl-C: tcpdump does
-not see them. The file begins with the first frames of each connection that is there already, so that Wireshark knows
-what it looks at. Frames that the file's disk is too slow for are left out and counted; the engine does not wait for
-them.
+		Use: "capture -w FILE", Short: "Capture the frames of a device to a pcapng file",
+		Long: `capture writes the frames that a device of xwarpd receives and sends to a pcapng file, until Ctrl-C. tcpdump cannot see
+these frames. The file begins with the start-up frames of connections that already exist, so that Wireshark can decode
+them. If writing is too slow, frames are dropped from the file and counted; traffic is not slowed down.
 
-Of markers and several FPDUs in a segment, tshark 4.0 decodes little: captures for it are best of a connection without
-markers (mpa.markers = false).`,
+tshark 4.0 decodes MPA markers and several FPDUs in one segment poorly. To decode a capture with tshark, turn markers
+off (mpa.markers = false).`,
 		Example: "  xwarp capture -w all.pcapng\n  xwarp capture -w - --qp 4 | wireshark -k -i -\n" +
 			"  xwarp capture -w peer.pcapng --remote 192.0.2.2 --port 7174 -c 1000 -s 128 " +
 			"--duration 10s",
@@ -59,32 +58,32 @@ markers (mpa.markers = false).`,
 	}
 	o.addFlags(cmd.Flags(), false)
 	f := cmd.Flags()
-	f.StringVarP(&o.file, "write", "w", "", "file to write, - for stdout")
-	f.StringVar(&o.device, "device", "", "of the daemon; by default the queue pair's, or the first")
-	f.StringVar(&o.qp, "qp", "", "only the connection of this queue pair: QPN, or SESSION/QPN "+
+	f.StringVarP(&o.file, "write", "w", "", "output file, - for stdout")
+	f.StringVar(&o.device, "device", "", "device to capture (default: that of --qp, or the first)")
+	f.StringVar(&o.qp, "qp", "", "only the connection of this queue pair: QPN or SESSION/QPN "+
 		"(see: xwarp resource show qp)")
 	f.StringVar(&o.remote, "remote", "", "only peers with this address or prefix")
 	f.Uint16Var(&o.port, "port", 0, "only connections with this port at either end")
-	f.Uint64VarP(&o.count, "count", "c", 0, "end after this number of frames")
-	f.BoolVar(&o.decrypt, "decrypt", false, "add the frames that IPsec encrypts, in the clear, on "+
-		"interfaces whose names end with decrypted; for the operator")
-	f.IntVarP(&o.snap, "snaplen", "s", 0, "bytes of each frame to keep; 0: all")
-	f.DurationVar(&o.duration, "duration", 0, "end after this time")
+	f.Uint64VarP(&o.count, "count", "c", 0, "stop after this number of frames (default: no limit)")
+	f.BoolVar(&o.decrypt, "decrypt", false, "also write the plaintext of IPsec frames, on pcapng "+
+		"interfaces named *decrypted (operator only)")
+	f.IntVarP(&o.snap, "snaplen", "s", 0, "bytes of each frame to keep (default: all)")
+	f.DurationVar(&o.duration, "duration", 0, "stop after this time (default: no limit)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.runCapture(cmd) }
 	return cmd
 }
 
-// args checks the flags and returns the request without its list of flows.
+// args checks the flags and returns the request, with an empty list of flows.
 func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err error) {
 	switch {
 	case o.file == "":
-		return a, usagef("which file? -w FILE, or -w - for stdout")
+		return a, usagef("missing output file: -w FILE, or -w - for stdout")
 	case o.file == "-" && o.json:
-		return a, usagef("--json and the capture cannot both go to stdout: name a file with -w")
+		return a, usagef("--json and -w - both write to stdout: use -w FILE")
 	case o.file == "-" && program.IsTerminal(cmd.OutOrStdout()):
-		return a, usagef("a capture is not for a terminal: pipe it, or name a file with -w")
+		return a, usagef("stdout is a terminal: redirect it, or use -w FILE")
 	case o.snap < 0 || o.duration < 0:
-		return a, usagef("--snaplen and --duration must not be below zero")
+		return a, usagef("--snaplen and --duration must not be negative")
 	}
 	a = control.CaptureArgs{Port: o.port, Frames: o.count, SnapLen: o.snap,
 		Decrypted: o.decrypt}
@@ -97,14 +96,14 @@ func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err erro
 	}
 	addr, err := netip.ParseAddr(o.remote)
 	if err != nil {
-		return a, usagef("--remote is %q, but it is an address or a prefix such as 192.0.2.0/24",
+		return a, usagef("--remote %q: need an address or a prefix such as 192.0.2.0/24",
 			o.remote)
 	}
 	a.Remote = netip.PrefixFrom(addr, addr.BitLen())
 	return a, nil
 }
 
-// find returns the queue pair that --qp names.
+// find returns the queue pair of --qp.
 func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 	session, number, ok := strings.Cut(o.qp, "/")
 	if !ok {
@@ -112,8 +111,7 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 32)
 	if err != nil {
-		return nil, usagef("--qp is %q, but it is the number of a queue pair, or session/number",
-			o.qp)
+		return nil, usagef("--qp %q: need QPN or SESSION/QPN", o.qp)
 	}
 	var found *control.QPState
 	var names []string
@@ -127,16 +125,16 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 	}
 	switch {
 	case found == nil:
-		return nil, fmt.Errorf("there is no queue pair %s (see: xwarp resource show qp)", o.qp)
+		return nil, fmt.Errorf("no queue pair %s (see: xwarp resource show qp)", o.qp)
 	case len(names) > 1:
 		return nil, usagef("--qp %s is ambiguous: %s", o.qp, strings.Join(names, ", "))
 	case !found.Remote.IsValid():
-		return nil, fmt.Errorf("queue pair %s has no connection yet", o.qp)
+		return nil, fmt.Errorf("queue pair %s is not connected", o.qp)
 	}
 	return found, nil
 }
 
-// startCapture connects to the daemon, finds the device, and begins the capture.
+// startCapture connects to the daemon, selects the device and starts the capture.
 func (o *captureFlags) startCapture(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device,
 	c *client.Capture, err error) {
 	err = o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
@@ -194,20 +192,20 @@ func (o *captureFlags) runCapture(cmd *cobra.Command) (err error) {
 		Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
 	}
 	if err == nil && result.Error != "" {
-		err = fmt.Errorf("the capture is not complete: %s", result.Error)
+		err = fmt.Errorf("capture is incomplete: %s", result.Error)
 	}
 	if o.json {
 		return errors.Join(printJSON(cmd, v), err)
 	}
-	plain.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them from the start of connections; %d "+
-		"dropped\n", v.Frames, v.Start, v.Dropped)
+	plain.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them start-up frames of older connections; "+
+		"%d dropped\n", v.Frames, v.Start, v.Dropped)
 	return err
 }
 
-// endWait is the longest time that the daemon may take to hand over the frames that are still under way.
+// endWait limits the wait for the last frames from the daemon.
 const endWait = 30 * time.Second
 
-// copy writes the capture to out until it ends, by itself or because of ctx or the duration.
+// copy writes the capture to out until the capture, ctx or --duration ends.
 func (o *captureFlags) copy(ctx context.Context, out io.Writer, c *client.Capture) (n int64,
 	r control.CaptureResult, err error) {
 	if o.duration > 0 {
@@ -220,7 +218,7 @@ func (o *captureFlags) copy(ctx context.Context, out io.Writer, c *client.Captur
 		var e error
 		n, e = io.Copy(out, c)
 		if e != nil {
-			c.Close() // the daemon need not go on
+			c.Close() // stop the daemon's side
 		}
 		copied <- e
 	}()

@@ -18,30 +18,30 @@ import (
 	"xwarp/tcp"
 )
 
-// transferResult is the output of put and get; the doc tags document its JSON keys.
+// transferResult is the output of put and get. The doc tags document its JSON keys.
 type transferResult struct {
 	document
-	OK     bool   `json:"ok" doc:"everything arrived and its SHA-256 is right"`
-	Error  string `json:"error,omitempty" doc:"why not; absent when ok"`
-	File   string `json:"file" doc:"the local file"`
-	Remote string `json:"remote" doc:"address and port of the server"`
+	OK     bool   `json:"ok" doc:"all bytes arrived and the SHA-256 matches"`
+	Error  string `json:"error,omitempty" doc:"error; absent if ok"`
+	File   string `json:"file" doc:"local file"`
+	Remote string `json:"remote" doc:"server address and port"`
 	onTransport
-	Bytes         int64   `json:"bytes" doc:"moved"`
-	Content       int64   `json:"content" doc:"bytes of the server's content; the others of a get --length are what its memory has behind them"`
-	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
-	Seconds       float64 `json:"seconds" doc:"from the server's grant to the end"`
-	GbitPerSecond float64 `json:"gbit_per_s" doc:"10^9 bits"`
-	MiBPerSecond  float64 `json:"mib_per_s" doc:"2^20 bytes"`
+	Bytes         int64   `json:"bytes" doc:"bytes transferred"`
+	Content       int64   `json:"content" doc:"bytes of content on the server; get --length beyond that returns the memory behind the content"`
+	SHA256        string  `json:"sha256,omitempty" doc:"SHA-256 of these bytes"`
+	Seconds       float64 `json:"seconds" doc:"duration, from the grant of the server to the end"`
+	GbitPerSecond float64 `json:"gbit_per_s" doc:"rate in 10^9 bits per second"`
+	MiBPerSecond  float64 `json:"mib_per_s" doc:"rate in 2^20 bytes per second"`
 }
 
-// move is the work of a command on a connection.
+// move transfers data over a connection.
 type move func(context.Context, *transfer.Client) (transfer.Summary, error)
 
-// clientFlags are the flags that put and get share.
+// clientFlags are the flags of the client commands: put, get, cp, and doctor --report --peer.
 type clientFlags struct {
 	device     transport.Flags
 	server     string
-	serverFlag string // its name
+	serverFlag string // name of the flag that sets server
 	timeout    time.Duration
 	json       *bool
 }
@@ -56,14 +56,14 @@ func (c *clientFlags) registerOther(cmd *cobra.Command) {
 	f := cmd.Flags()
 	c.device.Register(f)
 	registerMPA(f, &c.device.MPA)
-	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "connect timeout")
 	c.json = jsonFlag(cmd)
 }
 
-// runTransfer connects, has the file moved, and prints the outcome on stdout with --json, else on stderr.
+// runTransfer connects, transfers the file and prints the result: with --json to stdout, otherwise to stderr.
 func (c *clientFlags) runTransfer(cmd *cobra.Command, g *global, file string, do move) error {
 	if c.server == "" {
-		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
+		return usagef("missing --%s: address of xwarp serve", c.serverFlag)
 	}
 	if err := c.validate(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *clientFlags) runTransfer(cmd *cobra.Command, g *global, file string, do
 			"%d bytes in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
 			res.Bytes, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
 		if res.Content != res.Bytes {
-			plain.Fprintf(cmd.ErrOrStderr(), "the server's content has %d bytes\n", res.Content)
+			plain.Fprintf(cmd.ErrOrStderr(), "content on the server: %d bytes\n", res.Content)
 		}
 	}
 	return err
@@ -90,15 +90,15 @@ func (c *clientFlags) runTransfer(cmd *cobra.Command, g *global, file string, do
 
 func (c *clientFlags) validate() error {
 	if c.timeout <= 0 {
-		return usagef("--timeout %v is not positive", c.timeout)
+		return usagef("--timeout %v must be positive", c.timeout)
 	}
 	return c.device.Check()
 }
 
-// refused adds to a refused connection the question whether the server runs.
+// refused adds a hint to the error of a refused connection: who may not be running.
 func refused(err error, who string) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, tcp.CauseRefused) {
-		return fmt.Errorf("%w: does %s run there, on that address and port?", err, who)
+		return fmt.Errorf("%w: is %s running at that address and port?", err, who)
 	}
 	return err
 }
@@ -116,7 +116,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 		bar := newBar(cmd.ErrOrStderr())
 		defer bar.clear()
 		client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
-		client.Waiting = func() { say(cmd, "waiting for the server: others come first") }
+		client.Waiting = func() { say(cmd, "queued by the server: other transfers are ahead") }
 		s, err := do(ctx, client)
 		if err == nil {
 			res.addDetails(&s)
@@ -125,7 +125,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	})
 }
 
-// reach opens the device that leads to the server, for use to use.
+// reach resolves the server, opens the device towards it and calls use.
 func (c *clientFlags) reach(cmd *cobra.Command, g *global,
 	use func(context.Context, verbs.Device, netip.AddrPort) error) (err error) {
 	ctx := cmd.Context()
@@ -147,8 +147,8 @@ func (c *clientFlags) reach(cmd *cobra.Command, g *global,
 // dial connects to the server.
 func (c *clientFlags) dial(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
 	*transfer.Client, error) {
-	tooLong := fmt.Errorf("no connection within %v: does xwarp serve run there, and does nothing "+
-		"between filter the port? (--timeout waits longer)", c.timeout)
+	tooLong := fmt.Errorf("connect timed out after %v: is xwarp serve running there? Does a firewall "+
+		"block the port? (--timeout changes the limit)", c.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
 	defer cancel()
 	client, err := transfer.Dial(ctx, d, remote, 0)

@@ -16,37 +16,37 @@ import (
 	"xwarp/engine/plain"
 )
 
-// configInfo is the output of config show; the doc tags document its JSON keys.
+// configInfo is the output of config show. The doc tags document its JSON keys.
 type configInfo struct {
 	document
-	Path string        `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
-	Keys []configValue `json:"keys" doc:"all keys, in the order of the file"`
+	Path string        `json:"path,omitempty" doc:"configuration file; absent if there is none"`
+	Keys []configValue `json:"keys" doc:"selected keys, in the order of the default file"`
 }
 
 // configText is the output of config default.
 type configText struct {
 	document
-	Text string `json:"text" doc:"the file, in TOML with comments"`
+	Text string `json:"text" doc:"default configuration file: TOML with comments"`
 }
 
 // configCheck is the output of config check.
 type configCheck struct {
 	document
-	OK         bool   `json:"ok" doc:"nothing is wrong"`
-	Path       string `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
-	Interfaces int    `json:"interfaces" doc:"how many there are"`
-	Exports    int    `json:"exports" doc:"how many there are"`
-	Error      string `json:"error,omitempty" doc:"what is wrong, one line for each"`
+	OK         bool   `json:"ok" doc:"no errors"`
+	Path       string `json:"path,omitempty" doc:"configuration file; absent if there is none"`
+	Interfaces int    `json:"interfaces" doc:"number of [[interface]] tables"`
+	Exports    int    `json:"exports" doc:"number of [[export]] tables"`
+	Error      string `json:"error,omitempty" doc:"errors, one per line"`
 }
 
 type configValue struct {
-	Key    string        `json:"key" doc:"name, such as daemon.socket or interface[0].name"`
-	Value  any           `json:"value" doc:"a string, a number, a boolean or a list, as in the file"`
-	Origin config.Origin `json:"origin" doc:"\"default\", the file, \"$\" and an environment variable, or the flag"`
-	Reload bool          `json:"reload" doc:"SIGHUP makes a running xwarpd read it again"`
+	Key    string        `json:"key" doc:"key, such as daemon.socket or interface[0].name"`
+	Value  any           `json:"value" doc:"value: string, number, boolean or list, as in TOML"`
+	Origin config.Origin `json:"origin" doc:"source of the value: \"default\", the file, $VARIABLE or the flag"`
+	Reload bool          `json:"reload" doc:"a reload applies changes of this key"`
 }
 
-// configFlags are those of the commands that read the configuration as xwarpd does.
+// configFlags are the flags of the commands that read the configuration as xwarpd does.
 type configFlags struct {
 	path string
 	set  []string
@@ -56,7 +56,7 @@ func (c *configFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+
 		config.DefaultPath+"]")
 	cmd.Flags().StringArrayVar(&c.set, "set", nil,
-		"set a `key=value`, as with xwarpd --set; may be repeated")
+		"set a `key=value`, as xwarpd --set does; repeatable")
 }
 
 func (c *configFlags) load() (*config.Loaded, error) {
@@ -66,10 +66,10 @@ func (c *configFlags) load() (*config.Loaded, error) {
 func newConfig(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Print, check and explain the configuration of xwarpd",
-		Long: `The configuration of xwarpd is ` + config.DefaultPath + `. Its commented default, which xwarp config default
-prints, is the manual. A flag counts before the environment, the environment before the file, the file before the
-default.`,
+		Short: "Print and check the configuration of xwarpd",
+		Long: `xwarpd reads its configuration from ` + config.DefaultPath + `. The commented default file documents every key; print it
+with "xwarp config default". Flags override the environment, the environment overrides the file, and the file overrides
+the defaults.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -81,7 +81,7 @@ func newConfigDefault() *cobra.Command {
 	var asJSON *bool
 	cmd := &cobra.Command{
 		Use:     "default",
-		Short:   "Print the commented file with every key and its default",
+		Short:   "Print the commented default configuration file",
 		Example: "  xwarp config default > " + config.DefaultPath,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,23 +97,23 @@ func newConfigCheck() *cobra.Command {
 	var f configFlags
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Test the configuration, and what a start of xwarpd would find on this host",
-		Long: `check reads the configuration as xwarpd does, and tests what a start would find: whether the interfaces, their queues and
-the processors exist, whether addresses and ports are free, and whether the daemon's user may use the directories and
-files of exports. It changes nothing. What a running xwarpd has counts as free.
+		Short: "Check the configuration against this host",
+		Long: `check parses the configuration as xwarpd does and checks it against this host. Interfaces, their queues and CPUs must
+exist; addresses and ports must be free; the daemon's user must have access to exported files and directories. check
+changes nothing. Addresses and ports that a running xwarpd holds count as free.
 
-The exit status is 78 when something is wrong.`,
+The exit status is 78 if there are errors.`,
 		Example: "  sudo xwarp config check new.toml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef("%q is one argument too many", args[1])
+				return usagef("unexpected argument %q", args[1])
 			}
 			return nil
 		},
 	}
 	f.addFlags(cmd)
-	name := cmd.Flags().String("user", preflight.UnitUser, "`user` that xwarpd runs as: the "+
-		"rights of others can be tested by root only")
+	name := cmd.Flags().String("user", preflight.UnitUser, "`user` that xwarpd runs as; "+
+		"only root can check the access rights of another user")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -153,7 +153,7 @@ The exit status is 78 when something is wrong.`,
 	return cmd
 }
 
-// runningDaemon asks the daemon on the sockets of a configuration for its own configuration.
+// runningDaemon returns the pid and export addresses of the daemon that serves the sockets of a configuration.
 func runningDaemon(cmd *cobra.Command, l *config.Loaded) (r preflight.Daemon) {
 	for _, socket := range []string{l.Daemon.OperatorSocket(), l.Daemon.Socket} {
 		if socket == "" {
@@ -183,12 +183,12 @@ func newConfigShow() *cobra.Command {
 	var f configFlags
 	cmd := &cobra.Command{
 		Use:     "show [KEY...]",
-		Short:   "Print the values that xwarpd would use",
-		Long:    "show prints all keys, or those that are named or lie in a table that is named.",
+		Short:   "Print the effective values",
+		Long:    "show prints the value of every key, or only of the given keys and tables.",
 		Example: "  xwarp config show --origin\n  xwarp config show limits mpa.markers",
 	}
 	f.addFlags(cmd)
-	origin := cmd.Flags().Bool("origin", false, "say where each value comes from")
+	origin := cmd.Flags().Bool("origin", false, "also print the source of each value")
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		l, err := f.load()
@@ -203,7 +203,7 @@ func newConfigShow() *cobra.Command {
 			}
 		}
 		if len(values) == 0 {
-			return usagef("there is no key %q (see: xwarp config default)", strings.Join(args, " "))
+			return usagef("unknown key %q (see: xwarp config default)", strings.Join(args, " "))
 		}
 		if *asJSON {
 			for _, v := range values {
@@ -228,7 +228,7 @@ func newConfigShow() *cobra.Command {
 	return cmd
 }
 
-// isSelected reports whether a key was asked for; "interface" is all of interface[0].name and so on.
+// isSelected reports whether args select a key: "interface" selects interface[0].name. No args select all keys.
 func isSelected(key string, args []string) bool {
 	for _, a := range args {
 		if rest, ok := strings.CutPrefix(key, a); ok && (rest == "" || rest[0] == '.' ||

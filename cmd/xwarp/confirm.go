@@ -11,17 +11,19 @@ import (
 // confirmInfo is the output of confirm.
 type confirmInfo struct {
 	document
-	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" when the daemon stays anyway"`
-	Left  float64 `json:"left_seconds" doc:"of the time that there was"`
+	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" if no confirmation is needed"`
+	Left  float64 `json:"left_seconds" doc:"time that was left to confirm"`
 }
 
 func newConfirm(*global) *cobra.Command {
 	var o operatorFlags
 	cmd := &cobra.Command{
-		Use: "confirm", Short: "Keep a daemon that would undo its start otherwise",
-		Long: `confirm tells the daemon that the host can still be reached, so that it stays. A daemon waits for this when
-daemon.confirm is a time, and when it was started by hand in an SSH session that passes its interface. Unless the
-confirmation comes, it gives the interfaces back and ends. Only who may open the operator's socket may confirm: root.`,
+		Use: "confirm", Short: "Confirm that this host is still reachable",
+		Long: `confirm tells xwarpd that the host is still reachable, so that it keeps running. Without a confirmation in time, xwarpd
+releases the interfaces and exits, so a locked-out operator regains access. xwarpd expects a confirmation if
+daemon.confirm is a time, or if it was started by hand in an SSH session over one of its interfaces.
+
+Only a user with access to the operator socket (root) may confirm.`,
 		Example: "  sudo xwarp confirm",
 		Args:    noArgs,
 	}
@@ -45,11 +47,10 @@ confirmation comes, it gives the interfaces back and ends. Only who may open the
 func confirmText(r *control.ConfirmResult) string {
 	switch r.State {
 	case control.ConfirmDone:
-		return fmt.Sprintf("confirmed: the daemon stays (%v were left)",
+		return fmt.Sprintf("confirmed; xwarpd keeps running (%v were left)",
 			seconds(r.Left))
 	case control.ConfirmAlready:
-		return "the daemon is confirmed already: it stays"
+		return "already confirmed; xwarpd keeps running"
 	}
-	return "the daemon does not wait for a confirmation: it stays (see: daemon.confirm in xwarp " +
-		"config default)"
+	return "no confirmation needed; xwarpd keeps running (see daemon.confirm in xwarp config default)"
 }

@@ -16,22 +16,22 @@ import (
 
 // document begins every object that a command prints as JSON.
 type document struct {
-	Schema  int    `json:"schema" doc:"version of this layout"`
-	Command string `json:"command" doc:"what printed it"`
+	Schema  int    `json:"schema" doc:"version of the layout of this object"`
+	Command string `json:"command" doc:"command that printed the object"`
 }
 
-// failure is the object of a command that failed before it printed an object of its own.
+// failure is the object of a command that failed before it printed its own object.
 type failure struct {
 	document
-	OK    bool   `json:"ok" doc:"false"`
-	Error string `json:"error" doc:"why the command failed"`
+	OK    bool   `json:"ok" doc:"always false"`
+	Error string `json:"error" doc:"error message"`
 }
 
-// onTransport is a part of the JSON of commands that connect. It names the transport.
+// onTransport describes the transport in the JSON of commands that connect.
 type onTransport struct {
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
-	Daemon    bool   `json:"daemon,omitempty" doc:"the device is xwarpd's"`
-	Interface string `json:"interface,omitempty" doc:"xdp: the interface"`
+	Daemon    bool   `json:"daemon,omitempty" doc:"the device belongs to xwarpd"`
+	Interface string `json:"interface,omitempty" doc:"xdp: network interface"`
 	XDPMode   string `json:"xdp_mode,omitempty" doc:"xdp: \"native\" or \"generic\""`
 }
 
@@ -40,12 +40,12 @@ func transportOf(d verbs.Device) onTransport {
 	return onTransport{t.Name, t.Daemon, t.Interface, t.XDPMode}
 }
 
-// jsonFlag is --json of a command that prints one object.
+// jsonFlag adds --json to a command that prints one object.
 func jsonFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().BoolP("json", "j", false, "print one JSON object")
 }
 
-// printOne prints a command's one object, as JSON or as text.
+// printOne prints the single object of a command, as JSON or as text.
 func printOne(cmd *cobra.Command, asJSON bool, v any, text string) error {
 	if asJSON {
 		return printJSON(cmd, v)
@@ -54,7 +54,7 @@ func printOne(cmd *cobra.Command, asJSON bool, v any, text string) error {
 	return err
 }
 
-// say writes a line that begins with the command to stderr.
+// say writes a line to stderr, prefixed with the command.
 func say(cmd *cobra.Command, format string, args ...any) {
 	plain.Fprintf(cmd.ErrOrStderr(), "%s: "+format+"\n",
 		append([]any{cmd.CommandPath()}, args...)...)
@@ -65,13 +65,13 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return plain.WriteJSON(cmd.OutOrStdout(), v)
 }
 
-// closing closes c at the end of a function whose error is *err, and adds the error of Close to it.
+// closing closes c and joins the error to *err. Defer it in a function with the named result err.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 
-// lineJSON writes one object on a line of its own.
+// lineJSON writes one object per line.
 func lineJSON(w io.Writer, v any) error { return json.NewEncoder(plain.JSON(w)).Encode(v) }
 
-// bar is a progress bar on a terminal. Anywhere else it prints a line each time that every has passed; with 0, none.
+// bar is a progress bar on a terminal. Elsewhere it prints a line per interval of every; zero prints nothing.
 type bar struct {
 	w     io.Writer
 	on    bool
@@ -83,7 +83,7 @@ type bar struct {
 
 func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w), last: time.Now()} }
 
-// show prints that done of total bytes have moved; a total below 0 is unknown. Another label begins a new bar.
+// show prints progress: done of total bytes. A negative total is unknown. A new label starts a new bar.
 func (b *bar) show(label string, done, total int64) {
 	if !b.on {
 		if b.every > 0 && time.Since(b.last) >= b.every {

@@ -20,24 +20,24 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// cpResult is the output of cp --json; the doc tags document its keys.
+// cpResult is the output of cp --json. The doc tags document its keys.
 type cpResult struct {
 	document
-	OK     bool   `json:"ok" doc:"every file is there"`
-	Error  string `json:"error,omitempty" doc:"why not; absent when ok"`
-	Remote string `json:"remote" doc:"address and port of the server"`
+	OK     bool   `json:"ok" doc:"all files were copied or unchanged"`
+	Error  string `json:"error,omitempty" doc:"error; absent if ok"`
+	Remote string `json:"remote" doc:"server address and port"`
 	onTransport
-	Files     int      `json:"files" doc:"copied"`
-	Unchanged int      `json:"unchanged" doc:"files that were there already"`
-	Failed    int      `json:"failed" doc:"files that could not be copied; see notes"`
-	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes, which are not copied; see notes"`
+	Files     int      `json:"files" doc:"files copied"`
+	Unchanged int      `json:"unchanged" doc:"files already present and unchanged"`
+	Failed    int      `json:"failed" doc:"files that could not be copied (see notes)"`
+	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes skipped (see notes)"`
 	Bytes     int64    `json:"bytes" doc:"bytes sent or received"`
-	Kept      int64    `json:"kept" doc:"bytes of copied files that were there from an earlier try"`
-	Seconds   float64  `json:"seconds" doc:"all together"`
-	Notes     []string `json:"notes" doc:"what was left out or failed, and why"`
+	Kept      int64    `json:"kept" doc:"bytes of copied files already present from an interrupted copy"`
+	Seconds   float64  `json:"seconds" doc:"total duration"`
+	Notes     []string `json:"notes" doc:"skipped and failed files, with the reason"`
 }
 
-// maxConnections bounds --connections: a server has places for others too.
+// maxConnections limits --connections, so that one client does not use up a server's connections.
 const maxConnections = 16
 
 func newCp(g *global) *cobra.Command {
@@ -46,22 +46,22 @@ func newCp(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp FILE... HOST[:PORT]/PATH | cp HOST[:PORT]/PATH... FILE",
 		Short: "Copy files and directories to or from a directory of xwarp serve",
-		Long: `cp copies files, and with -r directories, to or from the directory that an xwarp serve --dir exports, or an export of
-xwarpd with serve = "directory".
+		Long: `cp copies files, and with -r directories, to or from a directory exported by xwarp serve --dir or by an xwarpd export
+with serve = "directory".
 
-An argument is remote when it has a slash behind its first name, and no file here has that first name: HOST/PATH,
-HOST:PORT/PATH or [IPv6]:PORT/PATH. PATH is relative to the exported directory. Write ./NAME/PATH for a local file. If the
-destination is a directory that exists, files keep their names in it. Otherwise the source gets the name of the destination.
+Remote arguments are HOST/PATH, HOST:PORT/PATH or [IPv6]:PORT/PATH. PATH is relative to the exported directory. An
+argument is local if it has no slash, begins with ".", "/" or "~", or if its first component exists here; write
+./NAME/PATH to force a local path. If the destination is an existing directory, files are copied into it under their own
+names; otherwise the source is copied to the name of the destination.
 
-cp keeps the names, permissions and times of change of files and directories, and holes of 64 KiB and more. It does not copy
-owners, extended attributes and access control lists. Set-user-ID, set-group-ID and sticky bits are not copied, and each
-hard link becomes a file of its own: cp says so. Symbolic links, devices, sockets and pipes are left out: cp names them, and
-its exit status is 1.
+cp preserves names, permissions, modification times and holes of 64 KiB or more. It does not copy owners, extended
+attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. It
+skips symbolic links, devices, sockets and pipes, lists them, and exits with status 1.
 
-Bytes go by RDMA Write or RDMA Read between buffers of both ends, over several connections at a time. Files of up to 64 KiB
-go together. A file appears, or is replaced, after all of it has arrived and was compared by XXH64.
-A file of the same length and time is not copied again; with --checksum, a file of the same SHA-256. When a copy is
-interrupted, repeat the command: it continues where the copy ended. All files are on the disk when cp ends.`,
+Data moves by RDMA Write or RDMA Read over several connections; files of up to 64 KiB are batched. A file appears under
+its name once it is complete and its XXH64 matches. Files with the same size and modification time are not copied again;
+with --checksum, files with the same SHA-256. To resume an interrupted copy, repeat the command. Files are synced to
+disk before cp exits.`,
 		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2/
   sudo xwarp cp -r --connections 4 photos server.example:9000/backup
   sudo xwarp cp -r 192.0.2.2/backup/photos .`,
@@ -69,17 +69,18 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 	}
 	c.registerOther(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&cfg.Recursive, "recursive", "r", false, "copy directories and everything in them")
+	f.BoolVarP(&cfg.Recursive, "recursive", "r", false, "copy directories recursively")
 	f.BoolVar(&cfg.Checksum, "checksum", false,
-		"compare files by SHA-256, not by length and time")
-	f.IntVar(&cfg.Connections, "connections", 4, "number of connections that copy at the same time")
+		"compare files by SHA-256 instead of size and modification time")
+	f.IntVar(&cfg.Connections, "connections", 4,
+		fmt.Sprintf("number of parallel connections, 1 to %d", maxConnections))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources, dst, up, err := c.direct(args)
 		if err != nil {
 			return err
 		}
 		if cfg.Connections < 1 || cfg.Connections > maxConnections {
-			return usagef("--connections %d is not in 1 to %d", cfg.Connections, maxConnections)
+			return usagef("--connections %d: need 1 to %d", cfg.Connections, maxConnections)
 		}
 		if err := c.validate(); err != nil {
 			return err
@@ -97,7 +98,7 @@ interrupted, repeat the command: it continues where the copy ended. All files ar
 			return err
 		}
 		plain.Fprintf(cmd.ErrOrStderr(),
-			"%s copied, %d unchanged, %d failed, %d left out: %d bytes %s, %d kept, "+
+			"%s copied, %d unchanged, %d failed, %d skipped: %d bytes %s, %d resumed, "+
 				"in %.3f s: %.0f MiB/s\n",
 			count(res.Files, "file"), res.Unchanged, res.Failed, res.LeftOut, res.Bytes,
 			map[bool]string{true: "sent", false: "received"}[up], res.Kept, res.Seconds,
@@ -143,19 +144,19 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 	})
 }
 
-// explainHost adds to the error for an unknown host name how to write a local path.
+// explainHost adds a hint to the error of an unknown host: the argument may be a local path.
 func explainHost(err error) error {
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
-		return fmt.Errorf("%q was taken for a host, because there is no such file here: %w (a path here: ./%s/...)",
+		return fmt.Errorf("host %q: %w (no such file here; for a local path write ./%s/...)",
 			dns.Name, err, dns.Name)
 	}
 	return err
 }
 
-// direct finds out from where to where, and takes the server from it.
+// direct parses the arguments into sources, destination and direction, and sets c.server.
 func (c *clientFlags) direct(args []string) (sources []string, dst string, up bool, err error) {
 	if len(args) < 2 {
-		return nil, "", false, usagef("cp takes what to copy and where to")
+		return nil, "", false, usagef("missing source or destination")
 	}
 	var paths []string
 	remotes := 0
@@ -167,11 +168,12 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 			paths = append(paths, a)
 			continue
 		case c.server != "" && host != c.server:
-			return nil, "", false, usagef("%s and %s are two servers, and cp knows one", c.server,
+			return nil, "", false, usagef("more than one server: %s and %s", c.server,
 				host)
 		}
 		if bare, scp := strings.CutSuffix(host, ":"); scp {
-			return nil, "", false, usagef("%s: write it without the colon: %s/%s", a, bare, name)
+			return nil, "", false, usagef("%s: remove the colon after the host: %s/%s", a, bare,
+				name)
 		}
 		c.server = host
 		paths = append(paths, name)
@@ -180,16 +182,16 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 	}
 	switch n := len(args); {
 	case remotes == 0:
-		return nil, "", false, usagef("no argument is remote: write the server's side as "+
-			"HOST/PATH, for example 192.0.2.2/%s", path.Base(args[0]))
+		return nil, "", false, usagef("no remote argument: write the remote path as "+
+			"HOST/PATH, such as 192.0.2.2/%s", path.Base(args[0]))
 	case up && remotes > 1, !up && remotes < n-1:
-		return nil, "", false, usagef("either all sources are remote, or the destination is")
+		return nil, "", false, usagef("all sources must be remote, or only the destination")
 	}
 	return paths[:len(paths)-1], paths[len(paths)-1], up, nil
 }
 
-// splitRemote takes HOST[:PORT]/PATH apart. Whatever begins with a dot or a slash, or with the name of a
-// file that is here, is local.
+// splitRemote splits HOST[:PORT]/PATH. An argument is local if it has no slash, begins with a dot, a slash or a tilde,
+// or if its first component exists here.
 func splitRemote(arg string) (host, name string, remote bool) {
 	host, name, slash := strings.Cut(arg, "/")
 	if !slash || host == "" || host[0] == '.' || host[0] == '~' {

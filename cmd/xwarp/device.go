@@ -17,31 +17,31 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// defaultPort is where serve listens: iWARP's usual port, and rping's.
+// defaultPort is the port of serve: that of rping, which iWARP programs commonly use.
 const defaultPort = rping.DefaultPort
 
-// openDevice opens the device that the flags choose. find finds the interface of an address, which the flag called
-// address says.
+// openDevice opens the device selected by the flags. find returns the interface of the address at; address is the name
+// of the flag that sets it.
 func (g *global) openDevice(cmd *cobra.Command, flags *transport.Flags,
 	find func(netip.Addr) (string, error), at netip.AddrPort, address string) (verbs.Device,
 	error) {
 	d, err := flags.Open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
 	if errors.Is(err, transport.ErrWhich) {
-		err = usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)",
+		err = usagef("%w: set --interface, or give one of its addresses to %s (see: ip -br addr)",
 			err, address)
 	}
 	return d, err
 }
 
-// registerMPA adds the flags of MPA's settings, which hold for every peer. Their defaults are the usual ones.
+// registerMPA adds the MPA flags, which apply to every peer.
 func registerMPA(f *pflag.FlagSet, m *verbs.MPAConfig) {
 	transport.Switch(f, &m.Markers, verbs.MarkersMirrored, verbs.MarkersOff, "markers",
-		"ask the peer for MPA markers (default true)")
+		"request MPA markers from the peer (default true)")
 	transport.Switch(f, &m.CRC, verbs.CRCRequired, verbs.CRCOptional, "crc",
-		"CRC32C in every FPDU; with false, there is no CRC if the peer agrees (default true)")
+		"require CRC32C in every FPDU; with false, omit it if the peer agrees (default true)")
 }
 
-// splitPort separates "host", "host:port", ":port", "v6" and "[v6]:port".
+// splitPort splits "host", "host:port", ":port", "v6" or "[v6]:port".
 func splitPort(s string) (host string, port uint16, err error) {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return s, defaultPort, nil
@@ -55,19 +55,19 @@ func splitPort(s string) (host string, port uint16, err error) {
 		ok = true
 	}
 	if err != nil {
-		return "", 0, usagef("%q is no address: write host, host:port or [IPv6]:port", s)
+		return "", 0, usagef("invalid address %q: need host, host:port or [IPv6]:port", s)
 	}
 	if !ok {
 		return host, defaultPort, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, usagef("port %q in %q is not in 0 to 65535", text, s)
+		return "", 0, usagef("port %q in %q: need 0 to 65535", text, s)
 	}
 	return host, uint16(n), nil
 }
 
-// listenAddrs parses --listen. A port alone is all of IPv4 and all of IPv6.
+// listenAddrs parses --listen. A port alone means all IPv4 and all IPv6 addresses.
 func listenAddrs(s string) ([]netip.AddrPort, error) {
 	host, port, err := splitPort(s)
 	if err != nil {
@@ -79,13 +79,13 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {
-		return nil, usagef("%q is no IP address: --listen takes one of this host's, :port for "+
-			"all of them, or 0.0.0.0:port or [::]:port for those of IPv4 or IPv6", host)
+		return nil, usagef("--listen %q: need a local IP address, :port for all addresses, "+
+			"0.0.0.0:port for all of IPv4, or [::]:port for all of IPv6", host)
 	}
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
 
-// ownAddrs returns the addresses of a daemon's interface of the families of at, where at is all addresses of this host.
+// ownAddrs expands the wildcard addresses in at to the addresses of the interface of a daemon's device.
 func ownAddrs(d verbs.Device, at []netip.AddrPort) (list []netip.AddrPort) {
 	t := d.Transport()
 	link, err := net.InterfaceByName(t.Interface)
@@ -108,7 +108,7 @@ func ownAddrs(d verbs.Device, at []netip.AddrPort) (list []netip.AddrPort) {
 	return list
 }
 
-// denied reports whether xwarpd refused a request for want of permission.
+// denied reports whether xwarpd refused a request because of missing permission.
 func denied(err error) bool {
 	var refusal *control.Error
 	return errors.As(err, &refusal) && refusal.Code == control.CodePermission
@@ -122,12 +122,12 @@ func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
 	}
 	if host == "" || port == 0 {
 		return netip.AddrPort{},
-			usagef("%q does not say where: write host, host:port or [IPv6]:port", s)
+			usagef("incomplete address %q: need host, host:port or [IPv6]:port", s)
 	}
 	return lookUp(ctx, host, port)
 }
 
-// lookUp returns where a host is, which is an address or a name.
+// lookUp resolves a host, which is an address or a name.
 func lookUp(ctx context.Context, host string, port uint16) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return netip.AddrPortFrom(a, port), nil

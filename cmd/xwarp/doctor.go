@@ -15,9 +15,9 @@ import (
 // doctorInfo is the output of doctor.
 type doctorInfo struct {
 	document
-	OK     bool            `json:"ok" doc:"nothing failed"`
-	Lines  []doctor.Line   `json:"lines" doc:"one for each check"`
-	Undone []doctor.Undone `json:"undone" doc:"what --undo took back"`
+	OK     bool            `json:"ok" doc:"no check failed"`
+	Lines  []doctor.Line   `json:"lines" doc:"results, one per check"`
+	Undone []doctor.Undone `json:"undone" doc:"fixes that --undo reverted"`
 }
 
 func newDoctor(g *global) *cobra.Command {
@@ -29,55 +29,59 @@ func newDoctor(g *global) *cobra.Command {
 	state := ""
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what stands in the way, put it right, and take that back",
-		Long: `doctor looks at the kernel, the rights of this process and a network interface. Each line says whether it is ok, a
-warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the
-command that puts it right. The last lines are about xwarp run: its library, and whether the daemon lets this user in.
-Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
+		Short: "Check this host, fix problems, undo fixes",
+		Long: `doctor checks the kernel, the privileges of this process, and with --interface a network interface. Each result is ok,
+warn (works, but slower or not with every peer) or fail (does not work). Warnings and failures come with the reason and
+the command that fixes them. The last two checks concern xwarp run: its library, and access to the daemon. doctor tests
+attaching an XDP program and binding an AF_XDP socket: on the interface if that is safe, otherwise on a temporary veth
+pair.
 
---fix puts right what it can and remembers what was there; --undo takes that back, the last first. The file of --state
-lies in a directory that only root may write to, and is not taken otherwise.
+--fix applies the fixes it can and records the previous settings in the --state file; --undo restores them in reverse
+order. The state file must be in a directory that only root can write to.
 
---measure compares the ways of transmit of the interface (xdp, packet-gso, xdp-live) for two seconds. Its frames are as
-long as the MTU and go from the interface's Ethernet address to the same, so that the next switch drops them.
+--measure sends frames for two seconds to compare the transmit modes of the interface (xdp, packet-gso, xdp-live). The
+frames are MTU-sized; their source and destination are the interface's own Ethernet address, so the next switch drops
+them.
 
---steer has a network card with n-tuple rules (mlx5, ice, i40e, ixgbe, bnxt ...) put the TCP connections of --port on the
-queues of --queue, which xwarpd serves (queues in its file), and, by the table of RSS, the host's traffic on the others:
-both, listen (the ports are this host's) or dial (they are the peers'). Without --fix it only looks. Several queues need
-a card with RSS contexts. xwarp's connections of other ports then come on queues of the host's, and stall. The rules stay
-until --undo or until the host starts anew. With a drop-in of xwarpd.service they are there while xwarpd runs, and systemd
-takes them back also when xwarpd was killed:
+--steer checks the n-tuple rules of a NIC that supports them (mlx5, ice, i40e, ixgbe, bnxt, ...); with --fix it installs
+them. The rules put TCP connections of --port on --queue, the queues that xwarpd serves (queues in its configuration);
+the RSS table keeps other traffic on the other queues. The ports are local with listen, of the peer with dial, and
+either with both. Several queues need a NIC with RSS contexts. xwarp connections on other ports then arrive on queues
+that xwarpd does not serve, and stall. The rules stay until --undo or a reboot. To install them only while xwarpd runs,
+use a drop-in for xwarpd.service; systemd removes them even if xwarpd is killed:
 
   [Service]
   ExecStartPre=-+/usr/bin/xwarp doctor --only flow-steering --interface eth0 --queue 4-7 --port 7174 --steer \
     --fix --state /var/lib/xwarp-doctor/steering.json
   ExecStopPost=-+/usr/bin/xwarp doctor --undo --state /var/lib/xwarp-doctor/steering.json
 
---report writes one file for somebody who does not have this device: driver, firmware, kernel, queues, rings, offloads,
-all lines, what --measure found, and with --peer the speed of put and get by AF_XDP and by the kernel's TCP, 40 seconds.
-It has no Ethernet or IP address and no host name, except with --names. Status 1: something fails.`,
+--report writes a JSON file for a bug report: driver, firmware, kernel, queues, rings, offloads, and all results,
+including those of --measure. With --peer it adds the throughput of put and get over AF_XDP and over kernel TCP (40
+seconds). The report omits Ethernet addresses, IP addresses and host names unless --names is given.
+
+The exit status is 1 if a check, a fix or an undo fails.`,
 		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +
 			"7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo\n" +
 			"  sudo xwarp doctor --interface eth0 --report eth0.json --peer 192.0.2.2",
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Interface, "interface", "", "network interface to look at")
-	f.StringVar(&queues, "queue", "", "receive queues that shall be served: 0, 0-3 or 0,2; "+
-		"empty: all")
-	f.UintSliceVar(&ports, "port", nil, "TCP ports on which xwarp shall listen")
-	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
-	f.BoolVar(&o.Measure, "measure", false, "send frames to nobody for two seconds, to find the "+
-		"fastest way of transmit (needs --interface)")
-	f.StringVar(&o.Steer, "steer", "", "have the card put connections of --port on --queue: both, "+
-		"listen or dial")
+	f.StringVar(&o.Interface, "interface", "", "network interface to check (default: none)")
+	f.StringVar(&queues, "queue", "", "receive queues to serve, such as 0, 0-3 or 0,2 "+
+		"(default: all)")
+	f.UintSliceVar(&ports, "port", nil, "TCP ports that xwarp listens on")
+	f.BoolVar(&o.HugePages, "huge-pages", false, "check for 2 MiB huge pages")
+	f.BoolVar(&o.Measure, "measure", false, "send frames for two seconds to find the fastest "+
+		"transmit mode (needs --interface)")
+	f.StringVar(&o.Steer, "steer", "", "check n-tuple rules that put connections of --port on "+
+		"--queue: both, listen or dial")
 	f.Lookup("steer").NoOptDefVal = doctor.SteerBoth
-	f.StringVar(&o.Config, "config", "", "file of xwarpd, for its [[interface.ipsec]] "+
-		"tables; empty: "+config.DefaultPath+", if it is there")
-	f.StringVar(&o.Only, "only", "", "the one check to make, by its name")
-	f.BoolVar(&fix, "fix", false, "put right what can be")
-	f.BoolVar(&undo, "undo", false, "take back what --fix did")
-	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
+	f.StringVar(&o.Config, "config", "", "xwarpd configuration, for its [[interface.ipsec]] "+
+		"tables (default: "+config.DefaultPath+", if it exists)")
+	f.StringVar(&o.Only, "only", "", "run only the check of this name")
+	f.BoolVar(&fix, "fix", false, "fix problems")
+	f.BoolVar(&undo, "undo", false, "undo the fixes of --fix")
+	f.StringVar(&state, "state", doctor.DefaultState, "file with the settings from before --fix")
 	report.addFlags(cmd)
 	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("fix", "undo")
@@ -87,14 +91,14 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 			return err
 		}
 		if o.Measure && o.Interface == "" {
-			return usagef("--measure needs --interface: on which one shall it send?")
+			return usagef("--measure needs --interface")
 		}
 		if err := report.validate(&o); err != nil {
 			return err
 		}
 		for _, p := range ports {
 			if p == 0 || p > 65535 {
-				return usagef("--port is %d, but it is in 1 to 65535", p)
+				return usagef("--port %d: need 1 to 65535", p)
 			}
 			o.Ports = append(o.Ports, uint16(p))
 		}
@@ -134,23 +138,22 @@ func checkSteer(o *doctor.Options) error {
 		return nil
 	case doctor.SteerBoth, doctor.SteerListen, doctor.SteerDial:
 	default:
-		return usagef("--steer is %q, but it is both, listen or dial", o.Steer)
+		return usagef("--steer %q: need both, listen or dial", o.Steer)
 	}
 	if o.Interface == "" || len(o.Queues) == 0 || len(o.Ports) == 0 {
-		return usagef("--steer needs --interface, --queue and --port: connections of which ports " +
-			"shall come on which queues?")
+		return usagef("--steer needs --interface, --queue and --port")
 	}
 	return nil
 }
 
-// maxQueues bounds --queue: no device has more.
+// maxQueues limits --queue. No device has more.
 const maxQueues = 4096
 
-// parseQueues reads numbers and ranges; none for all queues.
+// parseQueues parses numbers and ranges. An empty text returns no queues, which means all.
 func parseQueues(text string) ([]int, error) {
 	list, err := ranges.Expand(text, "queue", maxQueues-1)
 	if err != nil {
-		return nil, usagef("--queue is %q, but it is like 0, 0-3 or 0,2", text)
+		return nil, usagef("--queue %q: need a list such as 0, 0-3 or 0,2", text)
 	}
 	return list, nil
 }
@@ -158,7 +161,7 @@ func parseQueues(text string) ([]int, error) {
 func finishDoctor(cmd *cobra.Command, v doctorInfo, asJSON, undo bool) error {
 	bad := 0
 	for _, l := range v.Lines {
-		bad += len(l.Error) // an attempt to fix that failed is a failure
+		bad += len(l.Error) // a failed fix counts as a failure
 		if l.Status == doctor.Fail {
 			bad++
 		}
@@ -169,7 +172,7 @@ func finishDoctor(cmd *cobra.Command, v doctorInfo, asJSON, undo bool) error {
 	v.OK = bad == 0
 	err := printOne(cmd, asJSON, v, doctorText(&v, undo))
 	if err == nil && !v.OK {
-		err = fmt.Errorf("not everything is well: see the lines with fail or error")
+		err = fmt.Errorf("checks failed: see the lines with fail or error")
 	}
 	return err
 }

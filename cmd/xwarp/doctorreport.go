@@ -19,44 +19,44 @@ import (
 // reportDocument is the file of xwarp doctor --report.
 type reportDocument struct {
 	document
-	XWarp string `json:"xwarp" doc:"version"`
+	XWarp string `json:"xwarp" doc:"version of xwarp"`
 	doctor.Report
 }
 
-// reportFlags are the flags for the content of the file, and its path.
+// reportFlags are the flags for the path and the content of the report.
 type reportFlags struct {
 	file, peer string
 	names      bool
-	time       time.Duration // for each measurement
+	time       time.Duration // of each measurement
 }
 
 func (r *reportFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&r.file, "report", "", "write what is known of --interface to a JSON `FILE` "+
-		"that you can send; implies --measure")
-	f.StringVar(&r.peer, "peer", "", "for --report: measure with the xwarp serve at this "+
-		"`HOST`[:PORT], by AF_XDP and by the kernel's TCP; its content is overwritten")
-	f.DurationVar(&r.time, "peer-time", 10*time.Second, "for each of the four transfers with "+
-		"--peer")
-	f.BoolVar(&r.names, "names", false, "leave names and addresses of this host in the report")
+	f.StringVar(&r.file, "report", "", "write a report on --interface to a JSON `FILE`, for a bug "+
+		"report; implies --measure")
+	f.StringVar(&r.peer, "peer", "", "with --report: measure throughput to xwarp serve at this "+
+		"`HOST`[:PORT], over AF_XDP and kernel TCP; overwrites its content")
+	f.DurationVar(&r.time, "peer-time", 10*time.Second, "duration of each of the four transfers "+
+		"of --peer")
+	f.BoolVar(&r.names, "names", false, "include host names and addresses in the report")
 }
 
 func (r *reportFlags) validate(o *doctor.Options) error {
 	switch {
 	case r.file == "" && (r.peer != "" || r.names):
-		return usagef("--peer and --names are for --report")
+		return usagef("--peer and --names need --report")
 	case r.file == "":
 		return nil
 	case o.Interface == "":
-		return usagef("--report needs --interface: which one shall it describe?")
+		return usagef("--report needs --interface")
 	case r.time <= 0 || r.time > time.Minute:
-		return usagef("--peer-time %v is not in 1ns to 1m", r.time)
+		return usagef("--peer-time %v: need more than 0 and at most 1m", r.time)
 	}
 	o.Measure = true
 	return nil
 }
 
-// write makes the file.
+// write writes the report.
 func (r *reportFlags) write(cmd *cobra.Command, g *global, name string, lines []doctor.Line) error {
 	report, err := doctor.NewReport(name, lines)
 	if err != nil {
@@ -82,12 +82,12 @@ func (r *reportFlags) write(cmd *cobra.Command, g *global, name string, lines []
 	return os.WriteFile(r.file, append(text, '\n'), 0o644)
 }
 
-// measure puts and gets with this end's AF_XDP and with this end's kernel, whose peer is the same.
+// measure measures put and get to the peer, over AF_XDP and over kernel TCP at this end.
 func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all []doctor.Measured) {
 	for _, by := range []string{"xdp", "kernel"} {
 		for _, verb := range []string{"put", "get"} {
 			m := doctor.Measured{What: verb, By: by}
-			say(cmd, "measuring %s by %s for %v", verb, by, r.time)
+			say(cmd, "measuring %s over %s for %v", verb, by, r.time)
 			if err := r.transfer(cmd, g, name, &m); err != nil {
 				m.Error = err.Error()
 			}
@@ -100,7 +100,7 @@ func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all [
 	return all
 }
 
-// reportPiece is how many bytes one put or get moves; the region of an xwarp serve has at least as many.
+// reportPiece is the size of one put or get in bytes. The region of xwarp serve must be at least this large.
 const reportPiece = 16 << 20
 
 func (r *reportFlags) transfer(cmd *cobra.Command, g *global, name string,
@@ -140,7 +140,7 @@ func onePiece(ctx context.Context, client *transfer.Client, m *doctor.Measured) 
 	return err
 }
 
-// zeros reads as bytes of value 0.
+// zeros is a Reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {

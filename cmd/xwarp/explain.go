@@ -12,25 +12,25 @@ import (
 // explanation is the output of explain --json.
 type explanation struct {
 	document
-	Query   string          `json:"query" doc:"what was asked for; empty for --list"`
-	Entries []explain.Entry `json:"entries" doc:"what it may mean, the likeliest first"`
+	Query   string          `json:"query" doc:"the arguments; empty with --list"`
+	Entries []explain.Entry `json:"entries" doc:"matching entries, best match first"`
 }
 
 func newExplain(*global) *cobra.Command {
 	list := false
 	cmd := &cobra.Command{
 		Use:   "explain CODE",
-		Short: "Say what an error code means, what causes it and what to do",
-		Long: `explain says what a code of iWARP means, what usually causes it and what to do about it. CODE is
+		Short: "Explain an error code or a log message",
+		Long: `explain prints the meaning, the usual causes and the remedy of an error code or log message. CODE is
 
-  a Terminate       layer/type/code as messages show it (2/0/02), or the bytes of its header (20 02, 0x2002, 20020000)
-  an MPA error      2/0/CODE, or its number
-  a completion      WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, or the number of enum ibv_wc_status
-  an event          RDMA_CM_EVENT_REJECTED, rejected
-  an error of TCP   ECONNRESET, or the words of the message
-  a dropped frame   checksum, kernel_rx_ring_full: the causes that status and top name
-  a line of the log its msg, or the whole line
-  or words          crc mismatch, bounds; a whole line of a log that has a Terminate's code in it`,
+  a Terminate         layer/type/code (2/0/02), or the bytes of its header (20 02, 0x2002, 20020000)
+  an MPA error        2/0/CODE, or its number
+  a completion status WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, or its number in enum ibv_wc_status
+  an RDMA_CM event    RDMA_CM_EVENT_REJECTED, rejected
+  a TCP error         ECONNRESET, or the text of the error
+  a drop cause        checksum, kernel_rx_ring_full, as shown by status and top
+  a log message       its msg, or the whole line
+  any words           crc mismatch, bounds`,
 		Example: `  xwarp explain 2/0/02
   xwarp explain 20 02
   xwarp explain WR_FLUSH_ERR
@@ -40,7 +40,7 @@ func newExplain(*global) *cobra.Command {
 	asJSON := jsonFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if list == (len(args) > 0) {
-			return usagef("name one code, or --list")
+			return usagef("need either CODE or --list")
 		}
 		return nil
 	}
@@ -57,8 +57,7 @@ func newExplain(*global) *cobra.Command {
 			entries = explain.Find(query)
 		}
 		if len(entries) == 0 {
-			return usagef("%q is no code that is known here; xwarp explain --list shows them",
-				query)
+			return usagef("unknown code %q (see: xwarp explain --list)", query)
 		}
 		text := listCodes(entries)
 		if !list {
@@ -69,7 +68,7 @@ func newExplain(*global) *cobra.Command {
 	return cmd
 }
 
-// listCodes has one line for each code, in groups.
+// listCodes formats one line per code, grouped by kind.
 func listCodes(entries []explain.Entry) string {
 	var b strings.Builder
 	var kind explain.Kind
@@ -86,7 +85,7 @@ func listCodes(entries []explain.Entry) string {
 	return b.String()
 }
 
-// explainWidth is where lines are broken.
+// explainWidth is the longest line in characters.
 const explainWidth = 100
 
 func entryText(e *explain.Entry) string {
@@ -116,7 +115,7 @@ func entryText(e *explain.Entry) string {
 	return b.String()
 }
 
-// wrap writes text in lines of at most explainWidth, the first after head and the others after tail.
+// wrap writes text in lines of at most explainWidth. head starts the first line, tail the others.
 func wrap(b *strings.Builder, text, head, tail string) {
 	line := head
 	for _, word := range strings.Fields(text) {

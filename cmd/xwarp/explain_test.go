@@ -22,9 +22,9 @@ func TestExplain(t *testing.T) {
 		{[]string{"5"}, exitOK, []string{"IBV_WC_WR_FLUSH_ERR", "Terminate 2/0/05"}},
 		{[]string{"--list"}, exitOK, []string{"Terminate\n  0/0/00", "completion status\n",
 			"event\n", "TCP\n", "error\n"}},
-		{[]string{"gibberish"}, exitUsage, []string{`"gibberish" is no code`, "explain --list"}},
-		{nil, exitUsage, []string{"name one code, or --list"}},
-		{[]string{"--list", "5"}, exitUsage, []string{"name one code, or --list"}},
+		{[]string{"gibberish"}, exitUsage, []string{`unknown code "gibberish"`, "explain --list"}},
+		{nil, exitUsage, []string{"need either CODE or --list"}},
+		{[]string{"--list", "5"}, exitUsage, []string{"need either CODE or --list"}},
 	} {
 		var out bytes.Buffer
 		if got := execute(t.Context(), append([]string{"explain"}, tc.args...), &out,

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// exported is the object that serve exports: anonymous memory, a file or a directory.
+// exported is the object of serve: anonymous memory, a file or a directory.
 type exported struct {
 	size     size
 	file     transfer.FileConfig
@@ -18,31 +18,30 @@ type exported struct {
 }
 
 func (e *exported) addFlags(f *pflag.FlagSet) {
-	f.Var(&e.size, "size", "bytes of the region, such as 1GiB (default with --file: its length); "+
-		"with --dir the most that all files may have (default: no limit)")
-	f.StringVar(&e.file.Path, "file", "", "export this `FILE`, which is created if it does not "+
-		"exist")
-	f.BoolVar(&e.file.InPlace, "in-place", false, "have puts overwrite the file, through a "+
-		"journal, instead of giving its name to another one")
-	f.StringVar(&e.dir, "dir", "", "export this `DIRECTORY`, for xwarp cp")
-	f.BoolVar(&e.readOnly, "read-only", false, "let nobody write to the directory")
+	f.Var(&e.size, "size", "size of the region, such as 1GiB (default with --file: its length); "+
+		"with --dir, limit for all files together (default: none)")
+	f.StringVar(&e.file.Path, "file", "", "export this `FILE`; created if it does not exist")
+	f.BoolVar(&e.file.InPlace, "in-place", false, "overwrite the file in place, through a "+
+		"journal, instead of replacing it")
+	f.StringVar(&e.dir, "dir", "", "export this `DIRECTORY` for xwarp cp")
+	f.BoolVar(&e.readOnly, "read-only", false, "export the directory read-only")
 }
 
 func (e *exported) validate() error {
 	switch {
 	case e.dir != "" && e.file.Path != "":
-		return usagef("--dir and --file are two things to export: one serve has one")
+		return usagef("--dir and --file exclude each other")
 	case e.size == 0 && e.file.Path == "" && e.dir == "":
-		return usagef("how large shall the region be? Say it with --size, or name a --file or a --dir")
+		return usagef("nothing to export: set --size, --file or --dir")
 	case e.file.InPlace && e.file.Path == "":
-		return usagef("--in-place is for --file")
+		return usagef("--in-place needs --file")
 	case e.readOnly && e.dir == "":
-		return usagef("--read-only is for --dir")
+		return usagef("--read-only needs --dir")
 	}
 	return nil
 }
 
-// openExport opens it; the Closer gives it back.
+// openExport opens the object. The Closer releases it.
 func (e *exported) openExport(log *slog.Logger) (cfg transfer.ServerConfig, c io.Closer,
 	err error) {
 	switch {

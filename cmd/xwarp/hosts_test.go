@@ -213,7 +213,7 @@ func TestChecksumOffloadIsDiagnosed(t *testing.T) {
 		if err := put.run(t, net.A); err == nil {
 			t.Error("put succeeded")
 		}
-		if !strings.Contains(put.stderr.String(), "no connection within 2s") {
+		if !strings.Contains(put.stderr.String(), "connect timed out after 2s") {
 			t.Errorf("client said %s", &put.stderr)
 		}
 		srv.end(t)
@@ -230,7 +230,7 @@ func TestChecksumOffloadIsDiagnosed(t *testing.T) {
 			t.Error("put succeeded")
 		}
 		if s := put.stderr.String(); !strings.Contains(s, remedy) ||
-			!strings.Contains(s, "no connection within 2s") {
+			!strings.Contains(s, "connect timed out after 2s") {
 			t.Errorf("client said %q, want the remedy", s)
 		}
 		srv.end(t)
@@ -287,9 +287,9 @@ func TestUnservedQueueIsNamed(t *testing.T) {
 		}
 	}
 	srv.end(t)
-	const want = "arrived on receive queue 1 of eth0, which is not served"
+	const want = "frames on receive queue 1 of eth0, which is not served"
 	if said := srv.stderr.String(); stalled == 0 || !strings.Contains(said, want) ||
-		!strings.Contains(said, "Remedy: --queues") {
+		!strings.Contains(said, "Add the queue to --queues") {
 		t.Errorf("%d puts stalled, and the server said %q", stalled, said)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// documents are the JSON objects that the commands print.
+// documents are the JSON objects of the commands.
 var documents = []struct {
 	command string
 	object  any
 }{
-	{"any command with --json that fails before it prints another object", failure{}},
+	{"any command with --json that fails before it prints its own object", failure{}},
 	{"xwarp demo --json", demo.Result{}},
 	{"xwarp serve --json, one object per line", serveEvent{}},
 	{"xwarp put --json and xwarp get --json", transferResult{}},
@@ -44,23 +44,23 @@ var documents = []struct {
 	{"xwarp version --json", versionInfo{}},
 }
 
-// newJSONTopic documents the keys, from the same struct tags that make them.
+// newJSONTopic documents the keys, from the struct tags that define them.
 func newJSONTopic(*global) *cobra.Command {
 	var b strings.Builder
-	b.WriteString("The keys of the JSON objects that the commands print. New keys may be added " +
-		"at any time; when one goes away or\nchanges its meaning, \"schema\" is counted up.\n")
+	b.WriteString("Keys of the JSON objects printed with --json. A new version may add keys. " +
+		"When a key is removed or changes\nmeaning, \"schema\" is incremented.\n")
 	for _, d := range documents {
 		fmt.Fprintf(&b, "\n%s\n", d.command)
 		describe(&b, reflect.TypeOf(d.object), "  ")
 	}
-	return &cobra.Command{Use: "json", Short: "What the keys of the JSON objects mean",
+	return &cobra.Command{Use: "json", Short: "Keys of the JSON output",
 		Long: b.String()}
 }
 
-// marshaler is implemented by types that print themselves as text, such as addresses.
+// marshaler is implemented by types that marshal to text, such as addresses.
 var marshaler = reflect.TypeFor[encoding.TextMarshaler]()
 
-// describe lists the fields of a struct, those of structs inside it indented.
+// describe lists the fields of a struct; fields of nested structs are indented.
 func describe(b *strings.Builder, t reflect.Type, indent string) {
 	for i := range t.NumField() {
 		f := t.Field(i)

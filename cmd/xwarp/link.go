@@ -13,35 +13,35 @@ import (
 // linkInfo and devInfo are the output of link show and dev show.
 type linkInfo struct {
 	document
-	Links []linkRow `json:"link" doc:"the ports of the daemon's devices"`
+	Links []linkRow `json:"link" doc:"ports of the daemon's devices"`
 }
 
 type linkRow struct {
 	onLink
-	State    string `json:"state" doc:"ACTIVE, DOWN, or NOP where this host does not see the interface"`
+	State    string `json:"state" doc:"ACTIVE, DOWN, or NOP if the interface is not visible here"`
 	Physical string `json:"physical_state" doc:"LINK_UP, DISABLED (the interface is down), POLLING (no carrier) or NOP"`
 	Netdev   string `json:"netdev" doc:"network interface"`
-	NetIndex int    `json:"netdev_ifindex,omitempty" doc:"its number"`
+	NetIndex int    `json:"netdev_ifindex,omitempty" doc:"index of the network interface"`
 }
 
 type devInfo struct {
 	document
-	Devices []devRow `json:"dev" doc:"the daemon's devices"`
+	Devices []devRow `json:"dev" doc:"devices of the daemon"`
 }
 
 type devRow struct {
 	onDevice
-	NodeType  string `json:"node_type" doc:"rnic: a device of iWARP"`
+	NodeType  string `json:"node_type" doc:"rnic: an iWARP device"`
 	Firmware  string `json:"fw" doc:"version of the daemon"`
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	XDPMode   string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
 	Copy      string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
-	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
-	Queues    int    `json:"queues,omitempty" doc:"queues served"`
+	MTU       int    `json:"mtu,omitempty" doc:"MTU in bytes"`
+	Queues    int    `json:"queues,omitempty" doc:"receive queues served"`
 }
 
 func newLink(*global) *cobra.Command {
-	return newPlace("link", "Show the daemon's ports and their network interfaces", "DEV/PORT",
+	return newPlace("link", "Show ports and their network interfaces", "DEV/PORT",
 		func(s *control.Snapshot, only string) linkInfo {
 			v := linkInfo{document: document{1, "link"}, Links: []linkRow{}}
 			for i := range s.Devices {
@@ -54,7 +54,7 @@ func newLink(*global) *cobra.Command {
 }
 
 func newDev(*global) *cobra.Command {
-	return newPlace("dev", "Show the daemon's devices", "DEV", func(s *control.Snapshot,
+	return newPlace("dev", "Show devices", "DEV", func(s *control.Snapshot,
 		only string) devInfo {
 		v := devInfo{document: document{1, "dev"}, Devices: []devRow{}}
 		for i := range s.Devices {
@@ -67,13 +67,13 @@ func newDev(*global) *cobra.Command {
 	}, func(v devInfo) any { return v.Devices })
 }
 
-// newPlace makes link and dev.
+// newPlace returns the command link or dev.
 func newPlace[T any](name, short, arg string, make func(*control.Snapshot, string) T,
 	rows func(T) any) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand(name, &o)
-	cmd.Short, cmd.Long = short, short+", as rdma "+name+" of iproute2. A device is called as "+
-		"its interface, or xwarp and its number."
+	cmd.Short, cmd.Long = short, short+", like \"rdma "+name+"\" of iproute2.\n"+
+		"DEV is the name of an interface, or xwarpN for device number N."
 	cmd.Example = "  xwarp " + name + "\n  xwarp -j " + name + " show"
 	show.Use, show.Short, show.Example = "show ["+arg+"]", short, cmd.Example
 	show.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string,
@@ -85,7 +85,7 @@ func newPlace[T any](name, short, arg string, make func(*control.Snapshot, strin
 	}
 	run := func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return usagef("%q is one argument too many", args[1])
+			return usagef("unexpected argument %q", args[1])
 		}
 		f := filters{device: slices.Concat(args, []string{""})[0]}
 		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v T, err error) {
@@ -99,7 +99,7 @@ func newPlace[T any](name, short, arg string, make func(*control.Snapshot, strin
 	return cmd
 }
 
-// makeLink takes the state from this host's interface, which the daemon may have in another network namespace.
+// makeLink reads the state of the interface in this network namespace. The daemon's may be another one.
 func makeLink(index int, d *control.DeviceState) linkRow {
 	r := linkRow{onLink{onDevice{index, d.Name}, 1}, "NOP", "NOP", d.Interface, 0}
 	if r.Netdev == "" {

@@ -14,32 +14,32 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// change is one line of monitor.
+// change is one line of the output of monitor.
 type change struct {
-	Time   string `json:"time" doc:"when it was noticed"`
+	Time   string `json:"time" doc:"time of detection; of an event, its own time"`
 	Change string `json:"change" doc:"\"new\", \"del\", \"state\", \"drop\" or \"event\""`
 	Kind   string `json:"kind" doc:"qp, cq, srq, mr, mw, pd, listener, session or device; daemon for events"`
-	Device string `json:"device,omitempty" doc:"where it is"`
-	Object string `json:"object" doc:"what it is: numbers and addresses"`
-	State  string `json:"state,omitempty" doc:"of a queue pair, now"`
-	Before string `json:"before,omitempty" doc:"state before"`
-	Cause  string `json:"cause,omitempty" doc:"of dropped frames"`
-	Frames uint64 `json:"frames,omitempty" doc:"dropped since the line before"`
-	Error  string `json:"error,omitempty" doc:"why a queue pair ended, or an event came"`
+	Device string `json:"device,omitempty" doc:"device of the object"`
+	Object string `json:"object" doc:"description: numbers and addresses; of an event, its name"`
+	State  string `json:"state,omitempty" doc:"new state of a queue pair"`
+	Before string `json:"before,omitempty" doc:"previous state"`
+	Cause  string `json:"cause,omitempty" doc:"drop cause"`
+	Frames uint64 `json:"frames,omitempty" doc:"frames dropped since the previous snapshot"`
+	Error  string `json:"error,omitempty" doc:"error of a queue pair or of an event"`
 }
 
 func newMonitor(*global) *cobra.Command {
 	var o operatorFlags
 	cmd := &cobra.Command{
-		Use: "monitor", Short: "Print what changes: objects, states, drops",
-		Long: `monitor prints a line for each object of a program that comes or goes, each queue pair that changes its state, and each
-cause for which frames were dropped. It looks every --interval: what came and went in between is not seen. To root it
-also tells the daemon's events, all of them: connections in the words of RDMA_CM, failed work requests as IBV_WC.`,
+		Use: "monitor", Short: "Print changes: objects, states, drops, events",
+		Long: `monitor prints a line when an object is created or destroyed, when a queue pair changes state, and when frames are
+dropped. It polls every --interval, so it misses objects that exist for a shorter time. For root it also prints every
+event of the daemon: connections as RDMA_CM events, failed work requests as IBV_WC statuses.`,
 		Example: "  xwarp monitor\n  xwarp monitor --interval 100ms -j",
 		Args:    noArgs,
 	}
 	o.addFlags(cmd.Flags(), false)
-	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "time between two looks")
+	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "polling interval")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.checkWatch("interval"); err != nil {
 			return err
@@ -49,7 +49,7 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 		var seq uint64
 		return o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 			now := objects(s)
-			list := newEvents(s, &seq, before == nil) // before the events at the time of s
+			list := newEvents(s, &seq, before == nil) // older than the snapshot
 			list = append(list, compare(before, now)...)
 			list = append(list, newDrops(s, drops, before == nil)...)
 			before = now
@@ -59,7 +59,7 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 	return cmd
 }
 
-// objects returns everything that can come and go, by a key that is used once.
+// objects returns all objects of a snapshot by a unique key.
 func objects(s *control.Snapshot) map[string]change {
 	m := map[string]change{}
 	add := func(kind string, o control.Owner, object, state, err string) {
@@ -102,7 +102,7 @@ func objects(s *control.Snapshot) map[string]change {
 	return m
 }
 
-// compare returns the differences. The first time, with before nil, everything is new.
+// compare returns the differences between two snapshots. If before is nil, everything is new.
 func compare(before, now map[string]change) (list []change) {
 	for key, c := range now {
 		old, ok := before[key]
@@ -129,7 +129,7 @@ func compare(before, now map[string]change) (list []change) {
 	return list
 }
 
-// newDrops returns the drops since the last call. seen holds the counts; the first call returns none.
+// newDrops returns the drops since the previous call. seen holds the counts. The first call returns none.
 func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []change) {
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -146,7 +146,7 @@ func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []c
 	return list
 }
 
-// newEvents returns the events behind seq by their times. seq remembers the last one; at first nothing is told.
+// newEvents returns the events after seq in order of time, and updates seq. The first call returns none.
 func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
 	events := slices.DeleteFunc(slices.Clone(s.Events), func(e control.EventRecord) bool {
 		return e.Seq <= *seq

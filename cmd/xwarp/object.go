@@ -15,37 +15,36 @@ import (
 	"xwarp/engine/ranges"
 )
 
-// objectCommand makes the command of an object in the manner of iproute2's rdma: OBJECT [show|list], which is
-// the default, and help.
+// objectCommand returns the commands of an object, as in iproute2's rdma: OBJECT [show|list|help]. show is the default.
 func objectCommand(name string, o *operatorFlags) (object, show *cobra.Command) {
 	object = &cobra.Command{Use: name}
 	show = &cobra.Command{Use: "show", Aliases: []string{"list"}}
 	f := object.PersistentFlags()
 	o.addFlags(f, true)
-	f.BoolP("pretty", "p", false, "taken and without effect: JSON is always indented")
-	f.BoolP("details", "d", false, "taken and without effect: nothing is left out")
+	f.BoolP("pretty", "p", false, "accepted for compatibility; JSON is always indented")
+	f.BoolP("details", "d", false, "accepted for compatibility; details are always shown")
 	object.AddCommand(show)
 	return object, show
 }
 
-// defaultShow is the command of an object without a command.
+// defaultShow returns the function of an object without a subcommand.
 func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 && args[0] == "help" {
 			return cmd.Help()
 		}
 		if len(args) > 0 {
-			return usagef("%s has no command %q; it has show", cmd.Name(), args[0])
+			return usagef("unknown command %q: use %s show", args[0], cmd.Name())
 		}
 		return show(cmd, nil)
 	}
 }
 
-// before are the flags that rdma has before the object.
+// before matches the flags that rdma accepts before the object.
 var before = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
 
-// rearrange moves options that stand before the object behind it, and writes the time of --watch so that it can be left
-// out: cobra supports neither.
+// rearrange moves options from before the object to behind it, and joins --watch to its optional time. cobra supports
+// neither.
 func rearrange(root *cobra.Command, args []string) []string {
 	i := 0
 	for i < len(args) && before.MatchString(args[i]) {
@@ -77,7 +76,7 @@ func rearrange(root *cobra.Command, args []string) []string {
 	return args
 }
 
-// prefixOf returns the first word that begins with text.
+// prefixOf returns the first of words that begins with text.
 func prefixOf(words []string, text string) string {
 	if i := slices.IndexFunc(words, func(w string) bool {
 		return text != "" && strings.HasPrefix(w, text)
@@ -87,10 +86,10 @@ func prefixOf(words []string, text string) string {
 	return ""
 }
 
-// filters are the arguments behind the kind of an object: link DEV/PORT, dev DEV, and keys with values.
+// filters are the arguments after the kind of an object: link DEV/PORT, dev DEV, and pairs of key and value.
 type filters struct {
 	device  string
-	unknown string // follows "is" in the error for an unknown device
+	unknown string // text of the error for an unknown device, after "is"
 	keys    map[string]string
 }
 
@@ -98,7 +97,7 @@ func (f *filters) parse(args, keys []string) error {
 	f.keys = map[string]string{}
 	for i := 0; i < len(args); i += 2 {
 		if i+1 == len(args) {
-			return usagef("%s has no value", args[i])
+			return usagef("missing value after %q", args[i])
 		}
 		key, value := args[i], args[i+1]
 		switch {
@@ -107,21 +106,20 @@ func (f *filters) parse(args, keys []string) error {
 		case slices.Contains(keys, key):
 			f.keys[key] = value
 		default:
-			return usagef("%q is no filter; there are link, dev and the keys %v", key, keys)
+			return usagef("unknown filter %q: use link, dev or one of %v", key, keys)
 		}
 	}
 	return nil
 }
 
-// resolve finds the device, by the name of its interface or as xwarp and its number, and keeps its objects in the
-// lists.
+// resolve finds the device, by the name of its interface or as xwarpN, and removes the objects of other devices from s.
 func (f *filters) resolve(s *control.Snapshot) error {
 	if f.device == "" {
 		return nil
 	}
 	name, port, isLink := strings.Cut(f.device, "/")
 	if isLink && port != "1" {
-		return usagef("%q has no port %s: a device has port 1", name, port)
+		return usagef("device %q has no port %s, only port 1", name, port)
 	}
 	var names []string
 	found := ""
@@ -134,7 +132,7 @@ func (f *filters) resolve(s *control.Snapshot) error {
 	}
 	if found == "" {
 		if f.unknown == "" {
-			f.unknown = "no device"
+			f.unknown = "not a device"
 		}
 		return usagef("%q is %s; the devices are %v", name, f.unknown, names)
 	}
@@ -152,7 +150,7 @@ func onlyOn[T interface{ Place() string }](list []T, device string) []T {
 	return slices.DeleteFunc(list, func(v T) bool { return v.Place() != device })
 }
 
-// apply removes the rows without the values that the command line asks for.
+// apply removes the rows that do not match the filters.
 func (f *filters) apply(rows reflect.Value) {
 	n := 0
 	for i := range rows.Len() {
@@ -177,7 +175,7 @@ func (f *filters) match(row reflect.Value) bool {
 	return true
 }
 
-// matches compares a number with a list of numbers and ranges, and any other value as text.
+// matches compares a number with a list of numbers and ranges, and other values as text without case.
 func matches(v reflect.Value, want string) bool {
 	text := fmt.Sprint(v.Interface())
 	n, err := strconv.ParseUint(text, 10, 64)
@@ -187,7 +185,7 @@ func matches(v reflect.Value, want string) bool {
 	return ranges.Contain(want, n)
 }
 
-// walkRow calls f for each field of a row, those of embedded structs too.
+// walkRow calls f for each field of a row, including those of embedded structs.
 func walkRow(row reflect.Value, f func(name string, v reflect.Value, omitempty bool)) {
 	for i := range row.NumField() {
 		field := row.Type().Field(i)
@@ -238,7 +236,7 @@ func completeLink(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	return interfaces(), noFiles
 }
 
-// interfaces are the names of this host's.
+// interfaces returns the names of the network interfaces of this host.
 func interfaces() (names []string) {
 	all, _ := net.Interfaces()
 	for _, i := range all {

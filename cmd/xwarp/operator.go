@@ -18,7 +18,7 @@ import (
 	"xwarp/engine/plain"
 )
 
-// operatorFlags are those of all commands that ask the daemon.
+// operatorFlags are the flags of all commands that query the daemon.
 type operatorFlags struct {
 	socket string
 	json   bool
@@ -26,12 +26,12 @@ type operatorFlags struct {
 }
 
 func (o *operatorFlags) addFlags(f *pflag.FlagSet, watch bool) {
-	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+
-		"; if you may open the operator's socket beside it, that one is used")
-	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
+	f.StringVar(&o.socket, "socket", "", "control socket of xwarpd "+transport.SocketDefault+
+		"; the operator socket beside it is preferred if you have access")
+	f.BoolVarP(&o.json, "json", "j", false, "print JSON")
 	if watch {
-		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often: "+
-			"--watch=1s, --watch 1s or -w1s (alone: every 2s)")
+		f.DurationVarP(&o.watch, "watch", "w", 0, "repeat at this interval: --watch=1s, "+
+			"--watch 1s or -w1s (without a value: 2s)")
 		f.Lookup("watch").NoOptDefVal = "2s"
 	}
 }
@@ -42,11 +42,10 @@ func (o *operatorFlags) openClient(cmd *cobra.Command) (*client.Device, error) {
 		Operator: true})
 }
 
-// checkWatch checks the time between two looks, which the flag says.
+// checkWatch checks the interval that a flag sets.
 func (o *operatorFlags) checkWatch(flag string) error {
 	if o.watch < shortestWatch {
-		return usagef("--%s must be at least %v between two looks, and is %v", flag, shortestWatch,
-			o.watch)
+		return usagef("--%s must be at least %v, is %v", flag, shortestWatch, o.watch)
 	}
 	return nil
 }
@@ -78,7 +77,7 @@ func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 	})
 }
 
-// each calls f with snapshots: one, or one every o.watch until ctx is done.
+// each calls f with one snapshot, or with one every o.watch until ctx is done.
 func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	f func(*control.Snapshot) error) error {
 	d, err := o.openClient(cmd)
@@ -105,20 +104,19 @@ func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	}
 }
 
-// shortestWatch keeps a command that watches from asking the daemon without a pause: each look has every
-// worker do something.
+// shortestWatch limits the load on the daemon: each snapshot takes time of every worker.
 const shortestWatch = 10 * time.Millisecond
 
 const clearScreen = "\x1b[H\x1b[2J"
 
-// writeRow prints a struct as rowText makes it.
+// writeRow prints a struct as a line of rowText.
 func writeRow(w io.Writer, row any) error {
 	_, err := fmt.Fprintln(w, rowText(row))
 	return err
 }
 
-// rowText is a struct in the manner of iproute2: link DEV/PORT or dev DEV for where it is, then each key, which
-// is that of its JSON, and its value. Empty values whose tag says omitempty are left out.
+// rowText formats a struct as iproute2 does: link DEV/PORT or dev DEV, then each JSON key and its value. Empty values
+// tagged omitempty are omitted.
 func rowText(row any) string {
 	var parts []string
 	walkRow(reflect.ValueOf(row), func(name string, v reflect.Value, omitempty bool) {
@@ -139,12 +137,12 @@ func rowText(row any) string {
 	return strings.Join(parts, " ")
 }
 
-// seconds is a time in whole seconds.
+// seconds rounds a time to whole seconds.
 func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }
 
-// count makes "1 program" or "2 programs".
+// count formats a number with a noun: "1 program" or "2 programs".
 func count(n int, what string) string {
 	if n != 1 {
 		what += "s"
@@ -152,7 +150,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// scaled writes large numbers short: 1234567 is 1.23M.
+// scaled formats a number with three digits and a unit: 1234567 is 1.23M.
 func scaled(v float64) string {
 	for _, u := range []struct {
 		unit string

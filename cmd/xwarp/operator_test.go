@@ -226,7 +226,7 @@ func TestDoctorCommand(t *testing.T) {
 		t.Errorf("a warning is no failure: %v\n%s", err, &c.stderr)
 	}
 	for _, want := range []string{"ok     kernel", "warn   veth-peer-checksum",
-		" ethtool -K eth0 tx off", "why: over veth"} {
+		" ethtool -K eth0 tx off", "why: on a veth pair"} {
 		if !strings.Contains(c.stdout.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, &c.stdout)
 		}
@@ -309,7 +309,7 @@ func TestStatusOfDrops(t *testing.T) {
 	}
 	for _, want := range []string{
 		"xdp, native, copy, transmit xdp, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum",
-		"5 of them have no TCP checksum", "ethtool -K <dev> tx off",
+		"5 of them lack a TCP checksum", "ethtool -K <dev> tx off",
 		"xwarp doctor --interface eth0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())

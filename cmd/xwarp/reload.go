@@ -12,23 +12,23 @@ import (
 // reloadInfo is the output of reload.
 type reloadInfo struct {
 	document
-	OK      bool     `json:"ok" doc:"all of the configuration is in effect, but for the keys in restart"`
-	Applied bool     `json:"applied" doc:"false: nothing has changed"`
-	Path    string   `json:"path,omitempty" doc:"the file that was read"`
-	Restart []string `json:"restart" doc:"keys that changed and take effect after a restart"`
-	Errors  []string `json:"errors" doc:"what is wrong, and was left out"`
+	OK      bool     `json:"ok" doc:"the whole configuration was applied, except the keys in restart"`
+	Applied bool     `json:"applied" doc:"false: nothing was changed"`
+	Path    string   `json:"path,omitempty" doc:"configuration file"`
+	Restart []string `json:"restart" doc:"changed keys that need a restart"`
+	Errors  []string `json:"errors" doc:"errors; these settings were not applied"`
 }
 
 func newReload(*global) *cobra.Command {
 	var o operatorFlags
 	cmd := &cobra.Command{
-		Use: "reload", Short: "Have xwarpd read its configuration again, and report the result",
-		Long: `reload has the daemon read its configuration again, as SIGHUP does, and waits for the result. What is right takes
-effect: a wrong [[export]] keeps its old settings, and one that cannot be opened is tried again. A file that cannot be
-read changes nothing.
+		Use: "reload", Short: "Reload the configuration of xwarpd",
+		Long: `reload tells xwarpd to reload its configuration, as SIGHUP does, waits for the result and prints it. xwarpd applies all
+valid changes. An invalid [[export]] keeps its old settings; an [[export]] that cannot be opened is retried. If the file
+cannot be read or parsed, nothing changes.
 
-The exit status is 1 when something is wrong, and 78 when nothing has changed because of it. systemctl reload xwarpd runs
-this command. Only who may open the operator's socket may reload: root.`,
+The exit status is 1 if some changes were not applied, and 78 if none were. "systemctl reload xwarpd" runs this command.
+Only a user with access to the operator socket (root) may reload.`,
 		Example: "  sudo xwarp reload",
 		Args:    noArgs,
 	}
@@ -49,25 +49,26 @@ this command. Only who may open the operator's socket may reload: root.`,
 		case err != nil || len(r.Errors) == 0:
 			return err
 		case !r.Applied:
-			return configError{fmt.Errorf("nothing has changed: %s", strings.Join(r.Errors, "\n"))}
+			return configError{fmt.Errorf("configuration not applied: %s",
+				strings.Join(r.Errors, "\n"))}
 		}
-		return fmt.Errorf("what is right is in effect, and this is not: %s",
+		return fmt.Errorf("applied, except: %s",
 			strings.Join(r.Errors, "\n"))
 	}
 	return cmd
 }
 
-// list makes an empty list be there in JSON.
+// list returns a list that is not nil, so that JSON has [] instead of null.
 func list(s []string) []string { return append([]string{}, s...) }
 
 func reloadText(r *control.ReloadResult) string {
 	text := ""
 	if len(r.Restart) > 0 {
-		text = fmt.Sprintf("these keys take effect after a restart (systemctl restart xwarpd): %s\n",
+		text = fmt.Sprintf("restart needed (systemctl restart xwarpd) for: %s\n",
 			strings.Join(r.Restart, ", "))
 	}
 	if len(r.Errors) == 0 {
-		text += fmt.Sprintf("ok: %s is in effect\n", r.Path)
+		text += fmt.Sprintf("ok: %s applied\n", r.Path)
 	}
 	return text
 }

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// kinds are the arguments of resource show. An abbreviation is the first that begins so, as with iproute2.
+// kinds are the arguments of resource show. An abbreviation selects the first match, as in iproute2.
 var kinds = []string{
 	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq", "mw", "sa",
 }
@@ -24,15 +24,14 @@ var kinds = []string{
 func newResource(*global) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand("resource", &o)
-	cmd.Short = "Show what programs have: queue pairs, memory regions and so on"
-	cmd.Long = `resource shows the objects of programs, as rdma resource of iproute2 does for RDMA cards: words may be abbreviated, -j
-stands before or after the object, and filters follow: link or dev, and the name of any key with a value, a list or a
-range of numbers. A device is called as its interface, or xwarp and its number. Users other than the operator see their
-own.`
+	cmd.Short = "Show RDMA objects: queue pairs, memory regions, ..."
+	cmd.Long = `resource shows the objects of programs, like "rdma resource" of iproute2. Words may be abbreviated, and -j may be before
+or after the object. Filters follow the kind: link or dev, or any key with a value, a list or a range of numbers. DEV is
+the name of an interface, or xwarpN for device number N. Users other than the operator see only their own objects.`
 	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
 		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
 	show.Use = "show [DEV|" + strings.Join(kinds, "|") + " [link DEV/PORT] [KEY VALUE]...]"
-	show.Short = "List the objects of one kind, or how many there are"
+	show.Short = "List the objects of a kind, or count those of each"
 	show.Example = "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource " +
 		"show mr pid 4711\n  xwarp resource show user"
 	show.ValidArgsFunction = completeResource
@@ -48,9 +47,9 @@ own.`
 			}
 		case len(args) == 1:
 			f.device, f.unknown = args[0],
-				fmt.Sprintf("neither a device nor a kind of object; there are the kinds %v", kinds)
+				fmt.Sprintf("neither a device nor a kind of object; the kinds are %v", kinds)
 		default:
-			return usagef("%q is no kind of object; there are %v", args[0], kinds)
+			return usagef("unknown kind of object %q; the kinds are %v", args[0], kinds)
 		}
 		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v resourceInfo, err error) {
 			if err := f.resolve(s); err != nil {
@@ -68,7 +67,7 @@ own.`
 	return cmd
 }
 
-// rows returns the list of a kind, whose key in JSON is the kind's name.
+// rows returns the list of a kind. Its JSON key is the kind.
 func (v *resourceInfo) rows(kind string) (list reflect.Value) {
 	walkRow(reflect.ValueOf(v).Elem(), func(name string, field reflect.Value, _ bool) {
 		if name == kind {
@@ -163,7 +162,7 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 	return v
 }
 
-// each makes a row of each object; a list without objects is empty and there.
+// each converts each object to a row. The result is never nil.
 func each[T, R any](list []T, row func(*T) R) []R {
 	rows := make([]R, len(list))
 	for i := range list {
@@ -176,7 +175,7 @@ func makeOwner(o *control.Owner) ownerRow {
 	return ownerRow{o.Export, o.Session, o.UID, o.Tenant, o.Pid, comm(o.Pid)}
 }
 
-// comm is the name of a process, as rdma finds it; empty when it is gone.
+// comm returns the name of a process, from /proc as rdma does. It is empty if the process has exited.
 func comm(pid int32) string {
 	if pid == 0 {
 		return ""
@@ -196,7 +195,7 @@ func makeQP(q *control.QPState, l onLink) qpRow {
 	}
 }
 
-// exportAddrs returns the addresses at which an export listens.
+// exportAddrs returns the listening addresses of an export.
 func exportAddrs(e *control.ExportState) []netip.AddrPort {
 	if e.Error != "" {
 		return nil

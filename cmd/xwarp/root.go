@@ -1,4 +1,4 @@
-// Command xwarp is the engine's command line: a demonstration, file transfer, and what shows and checks a host.
+// Command xwarp is the command line of xwarp: a demo, file transfer, daemon status and host checks.
 package main
 
 import (
@@ -27,13 +27,13 @@ const (
 	exitConfig = program.ExitConfig
 )
 
-// usageError is an error of the command line, not of the work.
+// usageError is an error in the command line. The exit status is exitUsage.
 type usageError = transport.UsageError
 
-// configError is about the configuration of xwarpd.
+// configError is an error in the configuration of xwarpd. The exit status is exitConfig.
 type configError struct{ error }
 
-// noFiles has the shell complete no names of files.
+// noFiles turns off completion of file names.
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
 func usagef(format string, args ...any) error {
@@ -72,7 +72,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// withoutRepeats returns the different lines of a text. When the daemon ends, each object that is closed says so.
+// withoutRepeats returns text without repeated lines. When the daemon exits, closing each object reports the same
+// error.
 func withoutRepeats(text string) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
@@ -83,7 +84,7 @@ func withoutRepeats(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// output is the standard output of a command; used means that something was written.
+// output is the standard output of a command. used is set by the first Write.
 type output struct {
 	io.Writer
 	used bool
@@ -94,11 +95,10 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.Writer.Write(b)
 }
 
-// Unwrap is for program.IsTerminal.
+// Unwrap returns the writer, for program.IsTerminal.
 func (o *output) Unwrap() io.Writer { return o.Writer }
 
-// wantsJSON reports whether cmd prints JSON and args ask for it, also where an error ends the parsing of flags
-// before -j.
+// wantsJSON reports whether cmd can print JSON and args ask for it, even when a flag error stopped parsing before -j.
 func wantsJSON(cmd *cobra.Command, args []string) bool {
 	f := cmd.Flag("json")
 	if f == nil || f == cmd.Root().PersistentFlags().Lookup("json") {
@@ -111,13 +111,13 @@ func wantsJSON(cmd *cobra.Command, args []string) bool {
 		slices.Contains(args, "--json")
 }
 
-// commandName is the name of a command in JSON: without the program's.
+// commandName returns the path of a command without the program name, for JSON.
 func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// commands make the commands. A new one is a new file and a line here. Each command takes -j, or is listed in none of
-// TestJSONEverywhere. A new JSON object needs a line in documents (jsontopic.go).
+// commands are the constructors of all commands. Each command accepts -j, or is listed in none of TestJSONEverywhere.
+// A new JSON object needs a line in documents (jsontopic.go).
 var commands = []func(*global) *cobra.Command{
 	newDemo,
 	newServe,
@@ -154,19 +154,20 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xwarp",
 		Short: "iWARP on any Linux network interface, in user space",
-		Long: `xwarp is RDMA over TCP (iWARP) without an RDMA card and without a kernel module: an eBPF program steers iWARP flows
-to AF_XDP sockets, and a user-space TCP places what arrives straight into registered memory.
+		Long: `xwarp is iWARP (RDMA over TCP) without an RDMA card or a kernel module. An eBPF program steers iWARP connections to
+AF_XDP sockets. A user-space TCP places received data directly into registered memory.
 
-Everything else on the interface stays with the host's kernel. Most commands need root.`,
-		Example: `  sudo xwarp demo                                    # two hosts on this machine, data by every verb
-  sudo xwarp serve --interface eth0 --size 1GiB      # on one machine
-  sudo xwarp put disk.img --to 192.0.2.2             # on another`,
+All other traffic on the interface stays with the kernel. Most commands need root.`,
+		Example: `  sudo xwarp demo                                    # transfer between two namespaces on this machine
+  sudo xwarp serve --interface eth0 --dir /srv/files # on one host: export a directory
+  sudo xwarp cp disk.img 192.0.2.2/                  # on another: copy a file to it
+  xwarp run -- ib_write_bw -R 192.0.2.2              # run an unmodified RDMA program over xwarpd`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cobra.EnablePrefixMatching = true // as iproute2 has it: res sh
+	cobra.EnablePrefixMatching = true // as in iproute2: res sh
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{Err: err} })
 	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false,
@@ -174,13 +175,13 @@ Everything else on the interface stays with the host's kernel. Most commands nee
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
 	root.Version = program.Version("xwarp")
 	root.SetVersionTemplate("{{.Version}}")
-	root.Flags().BoolP("version", "V", false, "print what this binary was built from")
+	root.Flags().BoolP("version", "V", false, "print the version")
 	for _, c := range commands {
 		root.AddCommand(c(g))
 	}
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if root.PersistentFlags().Changed("json") { // cmd has none of its own
-			return usagef("%s prints no JSON", cmd.CommandPath())
+		if root.PersistentFlags().Changed("json") { // cmd has no --json
+			return usagef("%s has no JSON output", cmd.CommandPath())
 		}
 		return nil
 	}
@@ -188,7 +189,7 @@ Everything else on the interface stays with the host's kernel. Most commands nee
 	return root
 }
 
-// logger writes to the command's stderr: warnings, or everything with --verbose.
+// logger returns a logger to the command's stderr: warnings only, or everything with --verbose.
 func (g *global) logger(cmd *cobra.Command) *slog.Logger {
 	level := slog.LevelWarn
 	if g.verbose {
@@ -197,18 +198,18 @@ func (g *global) logger(cmd *cobra.Command) *slog.Logger {
 	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 }
 
-// noArgs and oneArg are cobra's checks as usage errors with the command's own words.
+// noArgs and oneArg check the number of arguments, as cobra.NoArgs and cobra.ExactArgs do, and return usage errors.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		if !cmd.HasParent() {
-			return usagef("there is no command %q%s", args[0], likely(cmd, args[0]))
+			return usagef("unknown command %q%s", args[0], likely(cmd, args[0]))
 		}
-		return usagef("%q is one argument too many", args[0])
+		return usagef("unexpected argument %q", args[0])
 	}
 	return nil
 }
 
-// completeFlags has the shell complete the values of flags that are called alike in all commands.
+// completeFlags registers completion for the values of flags that several commands share.
 func completeFlags(cmd *cobra.Command) {
 	for name, values := range map[string]func() []string{
 		"interface": interfaces, "device": interfaces, "transport": func() []string {
@@ -222,7 +223,7 @@ func completeFlags(cmd *cobra.Command) {
 			return values(), noFiles
 		}
 		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
-			panic(err) // a command has it already
+			panic(err) // already registered
 		}
 	}
 	for _, c := range cmd.Commands() {
@@ -230,7 +231,7 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// likely names the commands that an abbreviation could mean.
+// likely lists the commands that an ambiguous abbreviation could mean.
 func likely(cmd *cobra.Command, text string) string {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -241,7 +242,7 @@ func likely(cmd *cobra.Command, text string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return ": it could be " + strings.Join(names, " or ")
+	return ": could be " + strings.Join(names, " or ")
 }
 
 func oneArg(what string) cobra.PositionalArgs {
@@ -252,7 +253,7 @@ func oneArg(what string) cobra.PositionalArgs {
 		case 0:
 			return usagef("%s is missing", what)
 		}
-		return usagef("%q is one argument too many", args[1])
+		return usagef("unexpected argument %q", args[1])
 	}
 }
 
@@ -269,14 +270,14 @@ func newBench(*global) *cobra.Command {
 
 func newBenchEnd(*global) *cobra.Command { return bench.NewEnd() }
 
-// size is a flag of a number of bytes with a unit: 64MiB, 1GiB, 1500, 10MB.
+// size is a flag value: a number of bytes with an optional unit, such as 64MiB, 1500 or 10MB.
 type size int64
 
 // Set implements pflag.Value.
 func (s *size) Set(text string) error {
 	n, err := plain.ParseSize(text)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%q is not above 0", text)
+		err = fmt.Errorf("%q must be greater than 0", text)
 	}
 	*s = size(n)
 	return err

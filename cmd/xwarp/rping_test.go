@@ -82,8 +82,8 @@ func TestRpingUsage(t *testing.T) {
 		{"-c -a 192.0.2.1 -C -1", "not in 0 to"},
 		{"-c -a 192.0.2.1 -P", "-P is for the server"},
 		{"-s -I 192.0.2.1", "-I is for the client"},
-		{"-s --transport tcp", "it is xdp, kernel or daemon"},
-		{"-s extra", "one argument too many"},
+		{"-s --transport tcp", "need xdp, kernel or daemon"},
+		{"-s extra", "unexpected argument"},
 	} {
 		var out, stderr bytes.Buffer
 		if got := execute(t.Context(), append([]string{"rping"}, strings.Fields(tc.args)...), &out,

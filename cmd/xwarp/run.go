@@ -17,10 +17,10 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// verbsLibrary is the library that programs are preloaded with. libraryDirs are where packages and builds put it.
+// verbsLibrary is the library to preload. libraryDirs are its directories in packages and builds, relative to xwarp.
 const verbsLibrary = "libxwarp-verbs.so"
 
-// dlopenLibrary is beside it, for programs that open libibverbs themselves. NCCL has its name in ncclLibrary.
+// dlopenLibrary is beside it, for programs that dlopen libibverbs. NCCL reads its path from the variable ncclLibrary.
 const (
 	dlopenLibrary = "libxwarp-dlopen.so"
 	ncclLibrary   = "NCCL_IBVERBS_LIB"
@@ -28,13 +28,13 @@ const (
 
 var libraryDirs = []string{"", "../lib/xwarp"}
 
-// Styles of devices: of iWARP, whose programs connect by rdma_cm, and of RoCE, whose programs use ibv_modify_qp.
+// Styles of devices: iWARP, for programs that connect by rdma_cm, and RoCE, for programs that use ibv_modify_qp.
 const (
 	styleIWARP = "iwarp"
 	styleRoCE  = "roce"
 )
 
-// Exit statuses of run when the program was not started, as env(1) and shells have them.
+// Exit statuses of run if the program cannot be started, as in env(1) and shells.
 const (
 	exitNotRunnable = 126
 	exitNotFound    = 127
@@ -45,25 +45,25 @@ func newRun(*global) *cobra.Command {
 	local := false
 	cmd := &cobra.Command{
 		Use:   "run [--local] [--device NAME] [--style roce] -- PROGRAM [ARGUMENT...]",
-		Short: "Run an RDMA program, unmodified, over the daemon",
-		Long: `run starts a program that uses libibverbs and librdmacm, as it comes from its package. It sees a device xwarp_NAME for
-each interface of xwarpd: an RNIC for iWARP. It needs no privilege but access to the daemon's socket. Its exit status,
-its signals and its terminal are the program's own.
+		Short: "Run an unmodified RDMA program over xwarpd",
+		Long: `run starts an unmodified program that uses libibverbs and librdmacm. The program sees a device xwarp_NAME, an iWARP
+RNIC, for each interface of xwarpd. The program needs no privilege except access to the control socket of xwarpd. run
+replaces itself by the program, so exit status, signals and terminal are those of the program.
 
-A library is preloaded (LD_PRELOAD), so that static and setuid programs are beyond it. It is part of the package; a
-build has it beside xwarp (make build). Programs that are started by other means do with
+run preloads a library (LD_PRELOAD), which does not work for static and setuid programs. The package contains the
+library; make build puts it beside xwarp. To start a program without xwarp run, set
 
   LD_PRELOAD=/usr/lib/xwarp/libxwarp-verbs.so
 
-and in a container with the daemon's socket mounted and its path in XWARP_SOCKET. XWARP_DEVICE leaves one device of
-several. XWARP_DEBUG=1 says on stderr what the daemon refuses. xwarp doctor looks whether all is there.
+In a container, also mount the control socket of xwarpd and set XWARP_SOCKET to its path. XWARP_DEVICE selects one of
+several devices. XWARP_DEBUG=1 prints requests that xwarpd refuses to stderr. xwarp doctor checks these requirements.
 
-With --local the program needs no xwarpd: it has a private daemon, which uses the kernel's TCP on the loopback interface
-and needs no privilege. The daemon ends with the program, and leaves nothing. Only this program and those that it starts
-reach the daemon, so that both ends of a connection belong into one command, such as a shell's. Use it for tests, in CI
-and in containers; the device is xwarp_lo, and its speed says nothing about a network.
+--local needs no xwarpd and no privilege. It starts a private daemon that uses kernel TCP on the loopback interface and
+exits with the program. Only the program and its children can reach the private daemon, so start both ends of a
+connection in one command, such as a shell script. Use --local for tests, in CI and in containers. The device is
+xwarp_lo; its throughput says nothing about a network.
 
-These programs were tried, as Debian 12 has them:
+Tested with these programs of Debian 12:
 
   ibverbs-utils   ibv_devices, ibv_devinfo; with --style roce: ibv_rc_pingpong, ibv_srq_pingpong
   rdmacm-utils    rping, ucmatose, rdma_client, rdma_server
@@ -71,28 +71,28 @@ These programs were tried, as Debian 12 has them:
   fio             ioengine=rdma
   qperf           with -cm 1: rc_lat, rc_rdma_read_lat, rc_rdma_read_bw
   libfabric-bin   fi_pingpong -p verbs -e msg; -p "verbs;ofi_rxm" -e rdm
-  tgt             a disk over iSER, and QEMU's iser:// (libiscsi)
+  tgt             iSER target; QEMU's iser:// (libiscsi) as initiator
   qemu            migrate rdma:HOST:PORT
-  python3-pyverbs rdma-core's own tests, where they apply to iWARP
+  python3-pyverbs the tests of rdma-core that apply to iWARP
 
-Programs that connect queue pairs by ibv_modify_qp and not by rdma_cm, as perftest without -R, need --style roce at both
-ends. Datagrams (udaddy) are not offered. Files below /sys/class/infiniband are there for programs that look for devices,
-such as ibstat; /dev/infiniband is not.`,
+Programs that connect queue pairs by ibv_modify_qp instead of rdma_cm, such as perftest without -R, need --style roce at
+both ends. UD queue pairs (udaddy) are not supported. Programs that look for devices in /sys/class/infiniband, such as
+ibstat, find them there. /dev/infiniband/xwarp_NAME is /dev/full, for programs that only check that it exists.`,
 		Example: `  xwarp run -- ibv_devinfo -v
   xwarp run -- rping -s -v                        # on one host
   xwarp run -- rping -c -v -C 10 -a 192.0.2.1     # on another
-  xwarp run -- ib_write_bw -R 192.0.2.1           # perftest by rdma_cm
-  xwarp run --style roce -- ib_write_bw 192.0.2.1 # perftest by ibv_modify_qp
-  xwarp run --local -- make test                  # tests of an RDMA program, without xwarpd`,
+  xwarp run -- ib_write_bw -R 192.0.2.1           # perftest with rdma_cm
+  xwarp run --style roce -- ib_write_bw 192.0.2.1 # perftest with ibv_modify_qp
+  xwarp run --local -- make test                  # without xwarpd`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("the program is missing")
+				return usagef("missing program")
 			}
 			if style != "" && style != styleIWARP && style != styleRoCE {
-				return usagef("--style is %s or %s, not %q", styleIWARP, styleRoCE, style)
+				return usagef("need --style %s or %s, not %q", styleIWARP, styleRoCE, style)
 			}
 			if local && socket != "" {
-				return usagef("--local has a daemon of its own: leave --socket out")
+				return usagef("--local starts its own daemon: omit --socket")
 			}
 			library, err := findLibrary()
 			if err != nil {
@@ -115,15 +115,15 @@ such as ibstat; /dev/infiniband is not.`,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&device, "device", "", "show the program this `device` of the daemon only")
-	f.StringVar(&style, "style", "", "show devices in the `style` iwarp (default) or roce")
-	f.BoolVar(&local, "local", false, "start a private daemon for the program, on this host's loopback interface")
+	f.StringVar(&device, "device", "", "show only this `device` of xwarpd to the program")
+	f.StringVar(&style, "style", "", "`style` of the devices: iwarp or roce (default: iwarp)")
+	f.BoolVar(&local, "local", false, "start a private daemon on the loopback interface")
 	f.StringVar(&socket, "socket", "",
-		"the daemon's control `socket` "+transport.SocketDefault)
+		"control `socket` of xwarpd "+transport.SocketDefault)
 	return cmd
 }
 
-// findLibrary looks beside this executable, and where packages put libraries.
+// findLibrary returns the path of the library: beside this executable, or where packages install it.
 func findLibrary() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -140,11 +140,11 @@ func findLibrary() (string, error) {
 		}
 		tried = append(tried, path)
 	}
-	return "", fmt.Errorf("there is no %s (the packages have it; make build makes it where gcc, libibverbs-dev and librdmacm-dev are)",
-		strings.Join(tried, " and no "))
+	return "", fmt.Errorf("library not found: tried %s (install the package, or gcc, libibverbs-dev and "+
+		"librdmacm-dev, then make build)", strings.Join(tried, " and "))
 }
 
-// preload puts the library before the value of LD_PRELOAD.
+// preload prepends the library to LD_PRELOAD.
 func preload(library string) string {
 	if others := os.Getenv("LD_PRELOAD"); others != "" {
 		return library + ":" + others
@@ -152,13 +152,14 @@ func preload(library string) string {
 	return library
 }
 
-// noProgram is the reason that the program was not started. status is the exit status of a shell then.
+// noProgram is the error of a program that cannot be started. status is the exit status that a shell would return.
 type noProgram struct {
 	error
 	status int
 }
 
-// execProgram becomes the program, in this environment but for what set says. It returns only with an error.
+// execProgram replaces this process by the program, with the variables of set added to the environment. It returns only
+// on error.
 func execProgram(args []string, set map[string]string) error {
 	for name, value := range set {
 		if value != "" {

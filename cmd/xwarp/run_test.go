@@ -109,10 +109,10 @@ func TestRun(t *testing.T) {
 		{name: "signal over a private daemon", args: "--local -- sh -c kill$IFS-TERM$IFS$$",
 			signal: syscall.SIGTERM},
 		{name: "two daemons", args: "--local --socket /s -- true", status: exitUsage,
-			want: "leave --socket out"},
+			want: "omit --socket"},
 		{name: "not there", args: "-- /nonexistent", status: 127, want: "/nonexistent"},
 		{name: "no program", args: "-- /etc/passwd", status: 126, want: "permission denied"},
-		{name: "nothing", args: "", status: exitUsage, want: "the program is missing"},
+		{name: "nothing", args: "", status: exitUsage, want: "missing program"},
 		{name: "no daemon", args: "-- ibv_devices", want: "is xwarpd running"},
 		{name: "another version", args: "--socket " + refusing(t) + " -- ibv_devices",
 			want: "this daemon speaks version 1 only"},
@@ -140,7 +140,7 @@ func TestRun(t *testing.T) {
 		})
 	}
 	out, err := runs(installed(t, false), "run", "--", "true")
-	if err == nil || !strings.Contains(out, "there is no /") {
+	if err == nil || !strings.Contains(out, "library not found: tried /") {
 		t.Errorf("without a library: %v\n%s", err, out)
 	}
 }
@@ -154,7 +154,7 @@ func TestLookRun(t *testing.T) {
 		want doctor.Status
 		what string
 	}{
-		{"library", lookLibrary(library, nil), doctor.OK, "speaks version"},
+		{"library", lookLibrary(library, nil), doctor.OK, "uses version"},
 		{"no library", lookLibrary("", errors.New("there is none")), doctor.Warn, "there is none"},
 		{"another library", lookLibrary("/proc/self/exe", nil), doctor.Fail, "symbol"},
 		{"no daemon", lookDaemon("/nonexistent"), doctor.Warn, "is it running?"},

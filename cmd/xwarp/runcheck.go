@@ -16,11 +16,11 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// versionSymbol is where the library says which version of the control protocol it speaks.
+// versionSymbol is the symbol of the library that holds its version of the control protocol.
 const versionSymbol = "xwarp_protocol"
 
-// lookRun checks the requirements of xwarp run: its library, and a daemon that lets this user in. A missing one is no
-// failure, as a host may need no such programs.
+// lookRun checks the requirements of xwarp run: its library and access to the daemon. If one is missing it only warns:
+// the host may not need xwarp run.
 func lookRun() []doctor.Line {
 	library, err := findLibrary()
 	return []doctor.Line{lookLibrary(library, err), lookDaemon("")}
@@ -29,28 +29,28 @@ func lookRun() []doctor.Line {
 func lookLibrary(path string, err error) doctor.Line {
 	l := doctor.Line{
 		Check: "run-library", Status: doctor.OK,
-		Why: "xwarp run preloads it, so that programs of libibverbs and librdmacm run over the daemon",
+		Why: "xwarp run preloads this library into programs that use libibverbs and librdmacm",
 	}
 	if err != nil {
 		l.Status, l.What = doctor.Warn, err.Error()
-		l.Remedy = "apt install gcc libibverbs-dev librdmacm-dev && make build; or install the package"
+		l.Remedy = "install the package; or: apt install gcc libibverbs-dev librdmacm-dev && make build"
 		return l
 	}
 	v, err := libraryVersion(path)
 	if err != nil {
 		l.What = fmt.Sprintf("%s: %v", path, err)
 	} else {
-		l.What = fmt.Sprintf("%s speaks version %d of the control protocol", path, v)
+		l.What = fmt.Sprintf("%s uses version %d of the control protocol", path, v)
 	}
 	if v != control.Version {
 		l.Status = doctor.Fail
-		l.What += fmt.Sprintf("; this xwarp speaks %d", control.Version)
+		l.What += fmt.Sprintf("; this xwarp uses %d", control.Version)
 		l.Remedy = "install xwarp and its library from one package, or: make build"
 	}
 	return l
 }
 
-// libraryVersion reads it from the file: nothing of the library runs.
+// libraryVersion reads the version from the file, without loading the library.
 func libraryVersion(path string) (uint32, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -72,31 +72,30 @@ func libraryVersion(path string) (uint32, error) {
 		}
 		return f.ByteOrder.Uint32(b[:]), nil
 	}
-	return 0, errors.New("it does not say which version it speaks: it is an old one, or none of " +
-		"xwarp's")
+	return 0, errors.New("no symbol " + versionSymbol + ": the library is old or not from xwarp")
 }
 
 func lookDaemon(path string) doctor.Line {
 	l := doctor.Line{
 		Check: "run-daemon", Status: doctor.OK,
-		Why: "programs that xwarp run starts ask the daemon for everything, by its control socket",
+		Why: "programs under xwarp run need access to the control socket of xwarpd",
 	}
 	path = cmp.Or(path, os.Getenv(client.SocketVariable), client.DefaultPath)
 	d, err := client.Open(path)
 	if err == nil {
 		d.Close()
-		l.What = "the daemon at " + path + " lets this user in"
+		l.What = "this user can connect to the daemon at " + path
 		return l
 	}
 	l.Status, l.What = doctor.Fail, err.Error()
 	var refusal *control.Error
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
-		l.Status, l.Remedy = doctor.Warn, "systemctl start xwarpd; another socket: XWARP_SOCKET"
+		l.Status, l.Remedy = doctor.Warn, "systemctl start xwarpd; or set XWARP_SOCKET"
 	case errors.Is(err, unix.EACCES):
-		l.Remedy = "sudo usermod -aG " + socketGroup(path) + " $USER, and log in again"
+		l.Remedy = "sudo usermod -aG " + socketGroup(path) + " $USER, then log in again"
 	case errors.As(err, &refusal) && refusal.Code == control.CodeVersion:
-		l.Remedy = "systemctl restart xwarpd, after both are from one package"
+		l.Remedy = "install xwarp and xwarpd from one package, then: systemctl restart xwarpd"
 	}
 	return l
 }

@@ -20,16 +20,16 @@ import (
 	"xwarp/engine/version"
 )
 
-// localDaemon is the hidden command that makes this executable the private daemon of one program (run --local).
+// localDaemon is the hidden command that runs the private daemon of one program (run --local).
 const localDaemon = "run-local-daemon"
 
 // Descriptors of the private daemon.
 const (
 	programFd = 3 + iota // pidfd of the program
-	answerFd             // gets the path of the control socket, or an error
+	answerFd             // pipe for the path of the control socket, or an error
 )
 
-// localConfig is the configuration of a private daemon at a control socket. One user has all of it.
+// localConfig is the configuration of a private daemon. Its limits are high because it serves a single user.
 const localConfig = `[daemon]
 socket = %q
 log_level = "warn"
@@ -43,14 +43,15 @@ name = "lo"
 transport = "kernel"
 `
 
-// controlSocket is its name in the daemon's directory.
+// controlSocket is the name of the control socket in the daemon's directory.
 const controlSocket = "control.sock"
 
-// longestDirectory leaves room for the names of control sockets: the kernel takes paths of 107 characters.
+// longestDirectory leaves room for the name of the control socket: sun_path holds 107 characters.
 const longestDirectory = 60
 
-// startLocal starts a private daemon for the program that this process becomes, and returns its control socket. The
-// daemon ends with that program, however it ends. It is no child of the program, which may wait for all its children.
+// startLocal starts a private daemon for the program that replaces this process, and returns its control socket. The
+// daemon exits when the program exits for any reason. It is not a child of the program, which may wait for all its
+// children.
 func startLocal() (socket string, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -58,7 +59,7 @@ func startLocal() (socket string, err error) {
 	}
 	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
-		return "", fmt.Errorf("pidfd_open: %w (Linux 5.3 has it)", err)
+		return "", fmt.Errorf("pidfd_open: %w (needs Linux 5.3)", err)
 	}
 	self := os.NewFile(uintptr(pidfd), "pidfd")
 	defer self.Close()
@@ -71,18 +72,18 @@ func startLocal() (socket string, err error) {
 	c.Stderr = os.Stderr
 	c.ExtraFiles = []*os.File{self, w}
 	c.Dir = "/"
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of the terminal are for the program
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's signals go to the program only
 	err = c.Run()
 	w.Close()
 	if err != nil {
-		return "", fmt.Errorf("starting a private daemon: %w", err)
+		return "", fmt.Errorf("start private daemon: %w", err)
 	}
 	answer, err := io.ReadAll(r)
 	switch {
 	case err != nil:
 		return "", err
 	case len(answer) == 0:
-		return "", errors.New("the private daemon ended at once: see its message above")
+		return "", errors.New("private daemon exited immediately; see its message above")
 	case !filepath.IsAbs(string(answer)):
 		return "", fmt.Errorf("private daemon: %s", answer)
 	}
@@ -95,14 +96,14 @@ func newLocalDaemon(*global) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var st unix.Stat_t
 			if unix.Fstat(answerFd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-				return usagef("xwarp run --local starts it")
+				return usagef("internal command of xwarp run --local")
 			}
 			return serveLocal(cmd.Context())
 		},
 	}
 }
 
-// serveLocal is the private daemon, until its program has ended.
+// serveLocal runs the private daemon until its program exits.
 func serveLocal(ctx context.Context) error {
 	unix.CloseOnExec(programFd)
 	answer := os.NewFile(answerFd, "answer")
@@ -130,14 +131,14 @@ func serveLocal(ctx context.Context) error {
 	return d.Run(ctx)
 }
 
-// openLocal opens the daemon with its control socket in dir.
+// openLocal creates the daemon with its control socket in dir.
 func openLocal(dir string) (*daemon.Daemon, error) {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
 		return nil, fmt.Errorf("lo: %w", err)
 	}
 	if lo.Flags&net.FlagUp == 0 {
-		return nil, errors.New("the loopback interface is down: ip link set lo up")
+		return nil, errors.New("loopback interface is down: ip link set lo up")
 	}
 	path := filepath.Join(dir, "xwarp.toml")
 	text := fmt.Sprintf(localConfig, filepath.Join(dir, controlSocket))
@@ -149,7 +150,7 @@ func openLocal(dir string) (*daemon.Daemon, error) {
 		return nil, err
 	}
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC"} {
-		os.Unsetenv(name) // systemd's, of a unit that this daemon is not
+		os.Unsetenv(name) // meant for the unit that started the program, not for this daemon
 	}
 	daemon.LimitGarbage()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -162,7 +163,7 @@ func openLocal(dir string) (*daemon.Daemon, error) {
 	return d, nil
 }
 
-// localDirectory makes a directory that only this user enters, and in whose place no other user can put another one.
+// localDirectory creates a directory that only this user can enter and no other user can replace.
 func localDirectory() (dir string, err error) {
 	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
 		if !filepath.IsAbs(parent) || len(parent) > longestDirectory {
@@ -175,12 +176,11 @@ func localDirectory() (dir string, err error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("a directory for the control socket: %w (TMPDIR names another place)",
-		err)
+	return "", fmt.Errorf("no directory for the control socket: %w (TMPDIR sets another)", err)
 }
 
-// trusted returns a directory without symbolic links. It fails where another user could replace what is in it: su
-// without - leaves XDG_RUNTIME_DIR as it is. The owner of / counts as root, which a user namespace may show as nobody.
+// trusted resolves the symbolic links of a directory. It fails if another user could replace entries: su without "-"
+// keeps XDG_RUNTIME_DIR of the first user. The owner of / counts as root, since a user namespace may show it as nobody.
 func trusted(dir string) (string, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -192,14 +192,14 @@ func trusted(dir string) (string, error) {
 	}
 	switch {
 	case st.Uid != root.Uid && int(st.Uid) != os.Geteuid():
-		return "", fmt.Errorf("%s belongs to user %d, who could change what is in it", dir, st.Uid)
+		return "", fmt.Errorf("%s is owned by user %d, who could replace entries", dir, st.Uid)
 	case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
-		return "", fmt.Errorf("others may write to %s (mode %04o)", dir, st.Mode&0o7777)
+		return "", fmt.Errorf("%s is writable by others (mode %04o)", dir, st.Mode&0o7777)
 	}
 	return dir, nil
 }
 
-// awaitEnd returns when the process of a pidfd has ended.
+// awaitEnd waits until the process of a pidfd exits.
 func awaitEnd(pidfd int32) {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: pidfd, Events: unix.POLLIN}}, -1)

@@ -18,26 +18,26 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// serveEvent is one line of serve --json; the doc tags document its keys.
+// serveEvent is one line of serve --json. The doc tags document its keys.
 type serveEvent struct {
 	document
-	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (a file of a directory), \"stat\", \"list\" and \"mkdir\" (if they failed), or \"error\" (of a connection)"`
-	Address   string  `json:"address,omitempty" doc:"listening: where"`
+	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (file in a directory), \"stat\", \"list\" and \"mkdir\" (only failures), or \"error\" (connection failed)"`
+	Address   string  `json:"address,omitempty" doc:"listening: address and port"`
 	Transport string  `json:"transport,omitempty" doc:"listening: \"xdp\" or \"kernel\""`
-	Daemon    bool    `json:"daemon,omitempty" doc:"listening: the device is xwarpd's"`
-	Interface string  `json:"interface,omitempty" doc:"listening, xdp: the interface"`
+	Daemon    bool    `json:"daemon,omitempty" doc:"listening: the device belongs to xwarpd"`
+	Interface string  `json:"interface,omitempty" doc:"listening, xdp: network interface"`
 	XDPMode   string  `json:"xdp_mode,omitempty" doc:"listening, xdp: \"native\" or \"generic\""`
 	Copy      string  `json:"copy,omitempty" doc:"listening, xdp: \"copy\" or \"zero-copy\""`
-	Size      int64   `json:"size,omitempty" doc:"listening: bytes of the region"`
-	Content   int64   `json:"content" doc:"listening: bytes of its content"`
-	Remote    string  `json:"remote,omitempty" doc:"the client"`
-	OK        bool    `json:"ok" doc:"false: see error"`
-	Error     string  `json:"error,omitempty" doc:"why not"`
-	Bytes     int64   `json:"bytes,omitempty" doc:"put, get: moved"`
-	SHA256    string  `json:"sha256,omitempty" doc:"put, get: of them"`
-	Dir       string  `json:"dir,omitempty" doc:"listening: the directory that is exported, instead of a region"`
+	Size      int64   `json:"size,omitempty" doc:"listening: size of the region in bytes"`
+	Content   int64   `json:"content" doc:"listening: bytes of content in the region"`
+	Remote    string  `json:"remote,omitempty" doc:"address and port of the client"`
+	OK        bool    `json:"ok" doc:"success"`
+	Error     string  `json:"error,omitempty" doc:"error; absent if ok"`
+	Bytes     int64   `json:"bytes,omitempty" doc:"put, get, store, fetch: bytes transferred"`
+	SHA256    string  `json:"sha256,omitempty" doc:"put, get: SHA-256 of these bytes"`
+	Dir       string  `json:"dir,omitempty" doc:"listening: exported directory, instead of a region"`
 	File      string  `json:"file,omitempty" doc:"store, fetch: path in the directory"`
-	Seconds   float64 `json:"seconds,omitempty" doc:"put, get, store, fetch: from the request to the end, waiting included"`
+	Seconds   float64 `json:"seconds,omitempty" doc:"put, get, store, fetch: time from the request to the end, including time in the queue"`
 }
 
 func newServe(g *global) *cobra.Command {
@@ -48,25 +48,24 @@ func newServe(g *global) *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Export a region that put writes and get reads, or a directory for cp",
-		Long: `serve exports one region of memory. xwarp put writes content into it by RDMA Write, xwarp get reads it back by
-RDMA Read. The region is anonymous memory of --size bytes, or the mapping of --file.
+		Short: "Export a memory region for put and get, or a directory for cp",
+		Long: `serve exports a memory region or, with --dir, a directory. It runs until SIGINT or SIGTERM. There is no authentication:
+anyone who can reach the port can use the export.
 
-A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. A get
-reads the content that was there when it began. Puts in progress need memory beside the region: at most twice its size,
-and at most once its size for the clients of one address. Further puts wait. While others wait, a transfer that stands
-still for --idle is ended. Whoever reaches the port may put and get: there is no authentication.
+Region: xwarp put writes content into the region by RDMA Write, and xwarp get reads it by RDMA Read. The region is
+anonymous memory of --size bytes, or a mapping of --file. A put replaces the content atomically once its SHA-256 is
+verified; a failed put changes nothing. A get reads the content as of its start. Puts in progress need extra memory: at
+most twice the size of the region, and at most once its size for all clients of one address. Further puts wait. While
+others wait, a transfer without progress for --idle is aborted.
 
-A put into a --file is staged beside it, in the same directory, and gets its name when it is whole and on the disk:
-whatever dies meanwhile, the file has all of the old content or all of the new one. With --in-place, and where a file
-has several names, belongs to another user, has an access control list or is mounted, it is overwritten through a
-journal instead; gets that read it then have to begin again. Nobody else may shorten the file.
+File: a put to --file is staged in the same directory and renamed when it is complete and on disk. After a crash the
+file has either the old content or the new. A file is overwritten through a journal instead with --in-place, and if it
+has several hard links, another owner or an ACL, or is a mount point; a get in progress must then restart. No other
+process may truncate the file.
 
-With --dir it exports a directory instead, for xwarp cp. Nothing outside of it is reached, by no link and no "..". Files
-appear, or are replaced, when they are whole; partial files can be resumed for a week. --size and
---read-only say what clients may.
-
-serve runs until SIGINT or SIGTERM.`,
+Directory: clients use xwarp cp. Paths cannot leave the directory through symbolic links or "..". Files appear, or are
+replaced, when they are complete; partial files can be resumed for a week. --size limits the total size, and --read-only
+rejects writes.`,
 		Example: `  sudo xwarp serve --interface eth0 --size 1GiB
   sudo xwarp serve --listen 192.0.2.2 --file disk.img
   xwarp serve --transport kernel --size 64MiB --listen :9000
@@ -77,12 +76,11 @@ serve runs until SIGINT or SIGTERM.`,
 	dev.Register(f)
 	registerMPA(f, &dev.MPA)
 	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: "+
-		"addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
+		"addr, addr:port, [IPv6]:port, or :port for all IPv4 and IPv6 addresses")
 	what.addFlags(f)
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle,
-		"end connections whose peer is silent for this long")
-	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then "+
-		"every transfer")
+		"close connections whose peer is silent for this time")
+	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line for each event")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		at, err := listenAddrs(listen)
 		if err != nil {
@@ -95,7 +93,7 @@ serve runs until SIGINT or SIGTERM.`,
 			return err
 		}
 		if idle < time.Second {
-			return usagef("--idle %v is below a second", idle)
+			return usagef("--idle %v: need at least 1s", idle)
 		}
 		cfg, exported, err := what.openExport(g.logger(cmd))
 		if err != nil {
@@ -130,8 +128,8 @@ serve runs until SIGINT or SIGTERM.`,
 	return cmd
 }
 
-// checkMemory has xwarpd register as much memory as the region has, as each put and get of a full region will: a quota
-// that is too low is an error before a client finds it.
+// checkMemory registers as much memory with xwarpd as a put or get of a full region will. A quota that is too low is
+// then an error at the start, not an error of the first client.
 func checkMemory(d verbs.Device, r *transfer.Region) (err error) {
 	if r == nil || !d.Transport().Daemon {
 		return nil
@@ -148,10 +146,10 @@ func checkMemory(d verbs.Device, r *transfer.Region) (err error) {
 			}
 		}
 	}
-	return fmt.Errorf("a region of %d bytes is more than xwarpd allows: %w", r.Size(), err)
+	return fmt.Errorf("a region of %d bytes exceeds the quota of xwarpd: %w", r.Size(), err)
 }
 
-// serve serves until the command ends, or until the server fails.
+// serve serves until the context is done or the server fails.
 func serve(cmd *cobra.Command, s *transfer.Server, d verbs.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -159,13 +157,13 @@ func serve(cmd *cobra.Command, s *transfer.Server, d verbs.Device) error {
 	return s.Serve(ctx)
 }
 
-// tellLost says when the file of a region was cut short.
+// tellLost prints a message when a region fails, for example because its file was truncated.
 func tellLost(cmd *cobra.Command, r *transfer.Region) {
 	select {
 	case <-cmd.Context().Done():
 	case <-r.Failed():
-		say(cmd, "the region failed, and new clients are rejected: %v (when its cause is gone, "+
-			"start serve again)", r.Err())
+		say(cmd, "region failed, rejecting new clients: %v (remove the cause, then restart serve)",
+			r.Err())
 	}
 }
 
@@ -203,11 +201,11 @@ func (p *eventPrinter) listening(at netip.AddrPort, d verbs.Device, cfg *transfe
 	}
 	if cfg.Tree != nil {
 		e.Dir = cfg.Tree.Path()
-		p.print(e, "listening on %v (%s): the directory %s", at, how, e.Dir)
+		p.print(e, "listening on %v (%s): directory %s", at, how, e.Dir)
 		return
 	}
 	e.Size, e.Content = cfg.Region.Size(), cfg.Region.Length()
-	p.print(e, "listening on %v (%s): a region of %d bytes, %d of them content", at, how,
+	p.print(e, "listening on %v (%s): region of %d bytes, %d bytes of content", at, how,
 		e.Size, e.Content)
 }
 

@@ -21,17 +21,17 @@ type statisticInfo struct {
 
 type statisticRow struct {
 	counted
-	Counters map[string]uint64 `json:"counters" doc:"by name"`
+	Counters map[string]uint64 `json:"counters" doc:"counters by name"`
 }
 
-// counted is the object of a group of counters.
+// counted identifies the object of a group of counters.
 type counted struct {
 	onLink
-	Queue   *int           `json:"queue,omitempty" doc:"of the device, for stack, listen, ring and live"`
-	Session uint64         `json:"session,omitempty" doc:"whose the queue pair is"`
-	QP      control.Handle `json:"lqpn,omitempty" doc:"queue pair; without one, rdma, mpa and tcp are sums of all, with those that ended"`
-	Export  string         `json:"export,omitempty" doc:"whose the queue pair is, instead of a session"`
-	Remote  string         `json:"remote,omitempty" doc:"peer of the queue pair"`
+	Queue   *int           `json:"queue,omitempty" doc:"queue of the device, for stack, listen, ring and live"`
+	Session uint64         `json:"session,omitempty" doc:"session that owns the queue pair"`
+	QP      control.Handle `json:"lqpn,omitempty" doc:"queue pair; if absent, rdma, mpa and tcp are sums over all queue pairs, including closed ones"`
+	Export  string         `json:"export,omitempty" doc:"export that owns the queue pair, instead of a session"`
+	Remote  string         `json:"remote,omitempty" doc:"peer address of the queue pair"`
 	Part    string         `json:"part" doc:"steering, stack, listen, ring, live, port_mapper, rdma, mpa or tcp"`
 }
 
@@ -43,14 +43,14 @@ func newStatistic(*global) *cobra.Command {
 		"statistic shows the counters of devices, queues and connections."
 	cmd.Example = "  xwarp statistic show\n  xwarp -j stat show link eth0/1"
 	conns, all := false, false
-	show.Use, show.Short = "show [link DEV/PORT]", "Print the counters that are not zero"
+	show.Use, show.Short = "show [link DEV/PORT]", "Print the nonzero counters"
 	show.Example = "  xwarp statistic show\n  xwarp statistic show --connections --watch 1s\n  " +
 		"xwarp statistic show -j"
 	show.ValidArgsFunction = completeLink
 	cmd.PersistentFlags().BoolVarP(&conns, "connections", "c", false,
-		"those of each connection too")
+		"also show counters of each connection")
 	cmd.PersistentFlags().BoolVarP(&all, "all", "a", false,
-		"those that are zero too (JSON has them always)")
+		"also show zero counters (JSON always has them)")
 	run := func(cmd *cobra.Command, args []string) error {
 		var f filters
 		if err := f.parse(args, nil); err != nil {

@@ -15,9 +15,9 @@ func newStatus(*global) *cobra.Command {
 	var o operatorFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what the daemon is and does",
-		Long: "status shows the daemon's devices with what they dropped, its exports, and how " +
-			"much programs have.",
+		Short: "Show the state of xwarpd",
+		Long: "status shows the devices of xwarpd with their drops, its exports, and the number of " +
+			"objects of programs.",
 		Example: "  xwarp status\n  xwarp status --watch\n  xwarp status -j",
 		Args:    noArgs,
 	}
@@ -31,10 +31,10 @@ func newStatus(*global) *cobra.Command {
 }
 
 func writeStatus(w io.Writer, s view.Status) error {
-	plain.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid,
+	plain.Fprintf(w, "xwarpd %s, pid %d, up %v\n", s.Version, s.Pid,
 		seconds(s.Uptime))
 	if s.Unconfirmed > 0 {
-		plain.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n",
+		plain.Fprintf(w, "  shutting down in %v unless confirmed: xwarp confirm\n",
 			seconds(s.Unconfirmed))
 	}
 	for _, d := range s.Devices {
@@ -47,11 +47,11 @@ func writeStatus(w io.Writer, s view.Status) error {
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))
 		if d.Offered > 0 {
-			plain.Fprintf(w, "  reception: %s with the kernel, raised %s\n",
+			plain.Fprintf(w, "  receive buffers: %s offered to the kernel, raised %s\n",
 				count(int(d.Offered), "chunk"), count(int(d.Grown), "time"))
 		}
 		if l := d.Live; l != nil {
-			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d one by one, %d failed\n", l.Frames,
+			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d sent singly, %d failed\n", l.Frames,
 				count(int(l.Runs), "run"), l.Single, l.Failed)
 		}
 		if d.Link != "" && d.Link != control.LinkUp || d.Since != "" || d.Reopened > 0 {
@@ -59,18 +59,18 @@ func writeStatus(w io.Writer, s view.Status) error {
 			if d.Since != "" {
 				plain.Fprintf(w, " since %s", d.Since)
 			}
-			plain.Fprintf(w, ", opened again %s\n", count(int(d.Reopened), "time"))
+			plain.Fprintf(w, ", reopened %s\n", count(int(d.Reopened), "time"))
 		}
 		writeIPsec(w, d.IPsec)
 		for _, a := range d.Missing {
-			plain.Fprintf(w, "  address %s is gone: its connections and listeners wait for it\n", a)
+			plain.Fprintf(w, "  address %s removed: its connections and listeners wait for its return\n", a)
 		}
 		for _, c := range d.Dropped {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
 		if d.Partial > 0 {
-			plain.Fprintf(w, "  %d of them have no TCP checksum, which a veth peer's kernel leaves "+
-				"out: on its end, ethtool -K <dev> tx off\n", d.Partial)
+			plain.Fprintf(w, "  %d of them lack a TCP checksum because of checksum offload on the veth "+
+				"peer; on the peer: ethtool -K <dev> tx off\n", d.Partial)
 		}
 		for _, m := range []struct{ what, text string }{{"segments", d.Way},
 			{"fallback", d.Fallback}, {"no zero-copy", d.Copied}, {"busy polling", d.BusyPoll},
@@ -80,8 +80,8 @@ func writeStatus(w io.Writer, s view.Status) error {
 			}
 		}
 		if d.Unowned > 0 {
-			plain.Fprintf(w, "  %d frames were dropped, because they came on queues that are not "+
-				"served %v: xwarp doctor --interface %s\n", d.Unowned, d.Lost, d.Device)
+			plain.Fprintf(w, "  dropped %d frames on receive queues that are not served %v; "+
+				"see xwarp doctor --interface %s\n", d.Unowned, d.Lost, d.Device)
 		}
 	}
 	for _, e := range s.Exports {
@@ -108,19 +108,19 @@ func writeIPsec(w io.Writer, s *view.IPsec) {
 	if s == nil {
 		return
 	}
-	plain.Fprintf(w, "  IPsec: %s to receive, %d to send, %s; %s in, %s out; %d replayed, %d forged\n",
+	plain.Fprintf(w, "  IPsec: %s inbound, %d outbound, %s; %s in, %s out; %d replayed, %d forged\n",
 		count(s.In, "SA"), s.Out, count(int(s.Rekeys), "rekey"), plain.Size(s.BytesIn),
 		plain.Size(s.BytesOut), s.Replayed, s.Forged)
 	for _, a := range s.Waiting {
-		plain.Fprintf(w, "  packets to %s wait for an SA: swanctl --list-sas, and the log of the IKE "+
-			"daemon (journalctl -u strongswan), say why\n", a)
+		plain.Fprintf(w, "  packets to %s wait for an SA; see swanctl --list-sas and the log of the "+
+			"IKE daemon (journalctl -u strongswan)\n", a)
 	}
 	if s.Error != "" {
 		plain.Fprintf(w, "  IPsec, %s: %s\n", s.ErrorAt, s.Error)
 	}
 }
 
-// sizeOf returns the size of an export: that of its memory, or the used part of a directory's limit.
+// sizeOf formats the size of an export: of its memory, or the used part of its directory's limit.
 func sizeOf(e *view.Export) string {
 	switch {
 	case e.Serve != config.ServeDirectory:

@@ -20,21 +20,26 @@ func newTop(*global) *cobra.Command {
 	var o operatorFlags
 	views := 0
 	cmd := &cobra.Command{
-		Use: "top", Short: "Watch queues, connections, rates and drops",
-		Long: `top shows, again and again, the rates of all queues and connections, and the frames dropped by cause. AHEAD/s are FPDUs placed
-behind a gap, HELD B bytes that wait for what is missing before them, RETX B bytes sent again so far. End it with q or Ctrl-C.`,
+		Use: "top", Short: "Show live rates of queues and connections, and drops",
+		Long: `top shows the rates of all queues and connections, and the frames dropped by cause, and refreshes them every --interval.
+Press q or Ctrl-C to quit.
+
+  OOO/s   FPDUs placed out of order per second
+  HELD B  bytes held until the gap before them is filled
+  RETX B  bytes retransmitted so far`,
 		Example: "  xwarp top\n  xwarp top --interval 5s\n  xwarp top -n 1 -j",
 		Args:    noArgs,
 	}
 	o.addFlags(cmd.Flags(), false)
-	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "time between two views")
-	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after this number of views")
+	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "refresh interval")
+	cmd.Flags().IntVarP(&views, "count", "n", 0,
+		"stop after this number of refreshes (default: no limit)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.checkWatch("interval"); err != nil {
 			return err
 		}
 		if views < 0 {
-			return usagef("--count is %d, but it is not below 0", views)
+			return usagef("--count %d must not be negative", views)
 		}
 		ctx, restore, err := quitKey(cmd.Context(), cmd.InOrStdin())
 		if err != nil {
@@ -74,16 +79,16 @@ func writeView(w io.Writer, v *view.Top, asJSON bool) error {
 	}
 	err := writeTop(w, v)
 	if err == nil && program.IsTerminal(w) {
-		_, err = fmt.Fprint(w, "\nq: end\n")
+		_, err = fmt.Fprint(w, "\nq: quit\n")
 	}
 	return err
 }
 
-// userOf names the user or the tenant that has a connection.
+// userOf returns the user or tenant that owns a connection, or - for an export.
 func userOf(c *view.ConnRates) string {
 	switch {
 	case c.Session == 0:
-		return "-" // an export's
+		return "-" // an export
 	case c.Tenant != "":
 		return c.Tenant
 	}
@@ -94,10 +99,10 @@ func userOf(c *view.ConnRates) string {
 	return uid
 }
 
-// topRows bounds the connections that are shown as text: a screen.
+// topRows limits the connections shown as text to about one screen.
 const topRows = 30
 
-// fit cuts text that is longer than its column, and says so. An address keeps its end, which has the port.
+// fit shortens text to the width of its column and marks the cut. It keeps the end, which has the port of an address.
 func fit(text string, width int) string {
 	if r := []rune(plain.Line(text)); len(r) > width {
 		return "…" + string(r[len(r)-width+1:])
@@ -115,7 +120,7 @@ func writeTop(w io.Writer, v *view.Top) error {
 	}
 	const row = "%-8s %-9s %-21s %8s %8s %7s %6s %6s\n"
 	plain.Fprintf(&b, "\n"+row, "USER", "PROGRAM", "REMOTE", "RX bit/s", "TX bit/s",
-		"AHEAD/s", "HELD B", "RETX B")
+		"OOO/s", "HELD B", "RETX B")
 	for i, c := range v.Conns {
 		if i == topRows {
 			plain.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
@@ -126,7 +131,7 @@ func writeTop(w io.Writer, v *view.Top) error {
 			scaled(c.Ahead), scaled(float64(c.Held)), scaled(float64(c.Retrans)))
 	}
 	if len(v.Drops) > 0 {
-		plain.Fprintf(&b, "\n%-15s %-40s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames",
+		plain.Fprintf(&b, "\n%-15s %-40s %10s %10s\n", "DEVICE", "DROP CAUSE", "frames",
 			"frame/s")
 	}
 	for _, d := range v.Drops {

@@ -12,11 +12,11 @@ import (
 // versionInfo is the output of version. The doc tags document its JSON keys.
 type versionInfo struct {
 	document
-	Version  string `json:"version" doc:"of the package or of the module, \"(devel)\" when built from a work tree"`
-	Revision string `json:"revision,omitempty" doc:"of the repository"`
-	Modified bool   `json:"modified" doc:"the work tree had changes that were not committed"`
-	Go       string `json:"go" doc:"toolchain"`
-	Platform string `json:"platform" doc:"operating system and processor"`
+	Version  string `json:"version" doc:"version of the package or module; \"(devel)\" if built from a work tree"`
+	Revision string `json:"revision,omitempty" doc:"revision of the repository"`
+	Modified bool   `json:"modified" doc:"the work tree had uncommitted changes"`
+	Go       string `json:"go" doc:"Go version"`
+	Platform string `json:"platform" doc:"operating system and architecture"`
 }
 
 func buildVersion() versionInfo {
@@ -31,7 +31,7 @@ func buildVersion() versionInfo {
 func newVersion(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Print what this binary was built from",
+		Short:   "Print the version and build information",
 		Example: "  xwarp version\n  xwarp version --json",
 		Args:    noArgs,
 	}

@@ -1,8 +1,8 @@
-// Package cp copies files and directories to and from a server with a directory, over several connections.
+// Package cp copies files and directories to and from the exported directory of a server, over several connections.
 //
-// Each file is written beside the one that it replaces and gets its name when it is whole, at either end.
-// A copy that is cut off stays under another name, and the next copy of the file resumes it: pieces whose SHA-256
-// is right already are not sent again, wherever they came from.
+// At either end a file is written under a temporary name beside its destination, and renamed when it is complete. An
+// interrupted copy keeps its temporary name. The next copy of the file resumes it, and does not send pieces whose
+// SHA-256 already matches.
 package cp
 
 import (
@@ -14,34 +14,34 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// Config says how to copy.
+// Config configures a copy.
 type Config struct {
 	Dial        func(context.Context) (*transfer.Client, error)
-	Connections int  // at a time; 0 means 1
-	Recursive   bool // directories too
-	// Checksum has a file count as copied when it has the same SHA-256, instead of the same length and time.
+	Connections int  // number of parallel connections; 0 means 1
+	Recursive   bool // copy directories
+	// Checksum compares files by SHA-256 instead of length and modification time.
 	Checksum bool
-	// Progress is called with the bytes that were copied, or were there already; Note with files that were not copied,
-	// and the reason. Both may be called by several goroutines at once.
+	// Progress is called with the number of bytes copied or already present. Note is called for each file that is not
+	// copied, with the reason. Both may be called from several goroutines.
 	Progress func(done, total int64)
 	Note     func(text string)
 }
 
 // Result counts the files by their outcome.
 type Result struct {
-	Files     int   // copied
-	Unchanged int   // were there
+	Files     int   // copied files
+	Unchanged int   // already present
 	Failed    int   // could not be copied
-	LeftOut   int   // links, devices, sockets and pipes, which are not copied
-	Bytes     int64 // that were sent
-	Kept      int64 // bytes of copied files that were there from an earlier try
+	LeftOut   int   // skipped: links, devices, sockets and pipes
+	Bytes     int64 // bytes sent or received
+	Kept      int64 // bytes of copied files already present from an interrupted copy
 }
 
-// ErrFailed is returned when some files could not be copied; each was noted.
+// ErrFailed is returned if some files could not be copied. Note was called for each.
 var ErrFailed = errors.New("some files could not be copied")
 
-// ErrLeftOut is returned when everything else was copied; each name that was left out was noted.
-var ErrLeftOut = errors.New("symbolic links, devices, sockets and pipes were left out")
+// ErrLeftOut is returned if files were skipped and all others copied. Note was called for each.
+var ErrLeftOut = errors.New("symbolic links, devices, sockets and pipes were skipped")
 
 // Up copies local files and directories to dst, a path in the server's directory.
 func Up(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
@@ -81,14 +81,14 @@ func run(ctx context.Context, cfg Config, sources []string, dst string,
 	return q.result, nil
 }
 
-// copyAll copies the queued files over c, and over further connections that it makes and closes.
+// copyAll copies the queued files over c and over further connections, which it opens and closes.
 func (q *queue) copyAll(ctx context.Context, c *transfer.Client) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var workers sync.WaitGroup
 	work := func(c *transfer.Client) {
 		if err := (&worker{queue: q, c: c}).copyLoop(ctx); err != nil {
-			cancel(err) // one connection is as bad as the others
+			cancel(err) // a failed connection ends the whole run
 		}
 	}
 	most := min(q.cfg.Connections, q.pieces())
@@ -99,7 +99,7 @@ func (q *queue) copyAll(ctx context.Context, c *transfer.Client) error {
 		}
 		c, err := q.cfg.Dial(ctx)
 		if err != nil {
-			q.cfg.Note(fmt.Sprintf("one connection less: %v", err))
+			q.cfg.Note(fmt.Sprintf("using fewer connections: %v", err))
 			break
 		}
 		workers.Go(func() {

@@ -299,7 +299,7 @@ func TestFailures(t *testing.T) {
 	notes := strings.Join(b.notes, "\n")
 	if !errors.Is(err, ErrFailed) || r.Files != 1 || r.Failed != 2 ||
 		!strings.Contains(notes, "at most 1000") ||
-		!strings.Contains(notes, "c is a directory there") {
+		!strings.Contains(notes, "c is a directory at the destination") {
 		t.Errorf("%+v, %v, %s", r, err, notes)
 	}
 	cfg := b.config(1)
@@ -310,7 +310,7 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		{[]string{src}, ".", "use -r"},
-		{[]string{src + "/a", src + "/b"}, "none", "none is no directory"},
+		{[]string{src + "/a", src + "/b"}, "none", "none is not a directory"},
 		{[]string{src + "/a"}, "../x", "path escapes from parent"},
 		{[]string{"/dev/null"}, ".", "not a regular file"},
 	} {

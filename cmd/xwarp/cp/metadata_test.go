@@ -191,7 +191,7 @@ func TestWorkersEndTogether(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotCopied asks that whatever is lost is said, and that what was left out shows in the result.
+// TestWhatIsNotCopied checks that lost attributes are noted, and that skipped files are noted and counted.
 func TestWhatIsNotCopied(t *testing.T) {
 	for _, tc := range []struct {
 		name, note string
@@ -199,16 +199,16 @@ func TestWhatIsNotCopied(t *testing.T) {
 		want       error
 		result     Result
 	}{
-		{"symbolic link", "link is left out",
+		{"symbolic link", "link: skipped",
 			func(dir string) error { return os.Symlink("x", dir+"/link") },
 			ErrLeftOut, Result{Files: 1, LeftOut: 1, Bytes: 1}},
-		{"pipe", "pipe is left out",
+		{"pipe", "pipe: skipped",
 			func(dir string) error { return unix.Mkfifo(dir+"/pipe", 0o600) },
 			ErrLeftOut, Result{Files: 1, LeftOut: 1, Bytes: 1}},
 		{"set-user-ID", "not copied (04000)",
 			func(dir string) error { return os.Chmod(dir+"/x", 0o755|fs.ModeSetuid) },
 			nil, Result{Files: 1, Bytes: 1}},
-		{"hard link", "2 names of files",
+		{"hard link", "2 hard links",
 			func(dir string) error { return os.Link(dir+"/x", dir+"/y") },
 			nil, Result{Files: 2, Bytes: 2}},
 		{"long name", "", func(dir string) error {
@@ -268,7 +268,8 @@ func TestPacks(t *testing.T) {
 	r, err := Up(patience(t), b.config(2), []string{src}, ".")
 	notes := strings.Join(b.notes, "\n")
 	if !errors.Is(err, ErrFailed) || r.Files+r.Failed != files || r.Failed < 2 || r.Failed > 20 ||
-		!strings.Contains(notes, "3/10 is a directory there") || !strings.Contains(notes, "bytes") {
+		!strings.Contains(notes, "3/10 is a directory at the destination") ||
+		!strings.Contains(notes, "bytes") {
 		t.Errorf("%+v, %v, %s", r, err, notes)
 	}
 	if content, err := os.ReadFile(b.dir + "/src/4/11"); len(content) != 11 || err != nil {

@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// copyPack copies small files together, but for those that are there already.
+// copyPack copies small files in one request, except those that are already present.
 func (w *worker) copyPack(ctx context.Context, pack []*job) error {
 	var todo []*job
 	for _, j := range pack {
@@ -40,7 +40,7 @@ func (w *worker) copyPack(ctx context.Context, pack []*job) error {
 	return err
 }
 
-// storePack sends files to the server. The server says which of them it could not store, but not why.
+// storePack sends files to the server. The server reports which files it could not store, but not why.
 func (w *worker) storePack(ctx context.Context, todo []*job) error {
 	p := w.c.NewPack()
 	var sent []*job
@@ -64,7 +64,7 @@ func (w *worker) storePack(ctx context.Context, todo []*job) error {
 	return nil
 }
 
-// finishPacked counts a file of a pack, or puts it back.
+// finishPacked counts a file of a pack as copied, or requeues it.
 func (w *worker) finishPacked(j *job, done bool) {
 	if !done {
 		w.againAlone(j)
@@ -74,7 +74,7 @@ func (w *worker) finishPacked(j *job, done bool) {
 	w.copied()
 }
 
-// read reads the complete file. It fails when the file changed since it was listed.
+// read reads the complete file. It fails if the file changed since it was listed.
 func (j *job) read(content []byte) error {
 	fd, err := unix.Open(j.local, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -123,20 +123,20 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 			continue
 		}
 		if err != nil {
-			staged[i].known = nil // somebody else has made it meanwhile
+			staged[i].known = nil // someone else created it in the meantime
 		}
 		w.finishPacked(staged[i], err == nil)
 	}
 	return nil
 }
 
-// errChanged is returned for a file of the server's that changed since it was listed.
-var errChanged = errors.New("the file was changed since it was listed: copy it again")
+// errChanged is returned for a file on the server that changed since it was listed.
+var errChanged = errors.New("file changed since it was listed: copy it again")
 
-// errAlone is returned for a file that the server left out of a pack.
-var errAlone = errors.New("it is not in the pack")
+// errAlone is returned for a file that the server omitted from a pack.
+var errAlone = errors.New("not in the pack")
 
-// stage writes a file that came, under the name that it has until Commit.
+// stage writes a received file under a temporary name. Commit renames it.
 func (w *worker) stage(dirs staging.Dirs, j *job, f *transfer.Packed) error {
 	switch {
 	case f == nil:

@@ -17,10 +17,10 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// maxFiles is the most names that one run takes: a server whose directories have no end would fill the memory.
+// maxFiles limits the number of files of a run, so that a server with endless directories cannot exhaust memory.
 const maxFiles = 1 << 22
 
-// plan finds the files to copy, and makes the directories.
+// plan finds the files to copy and creates the directories.
 type plan struct {
 	cfg    *Config
 	client *transfer.Client
@@ -29,18 +29,18 @@ type plan struct {
 	linked int // files with several hard links
 }
 
-// errDirectory asks for -r.
+// errDirectory is returned for a directory without -r.
 var errDirectory = errors.New("is a directory: use -r to copy directories")
 
-// checkLimits bounds the files of one run.
+// checkLimits counts a file and enforces maxFiles.
 func (p *plan) checkLimits() error {
 	if p.names++; p.names > maxFiles {
-		return fmt.Errorf("more than %d files: copy parts of them", maxFiles)
+		return fmt.Errorf("more than %d files: copy them in parts", maxFiles)
 	}
 	return nil
 }
 
-// stat returns the attributes of a local file that the server gets. With follow, a symbolic link stands for its target.
+// stat returns the attributes of a local file. With follow, it follows a symbolic link.
 func stat(name string, follow bool) (transfer.Attr, error) {
 	flags := 0
 	if !follow {
@@ -53,7 +53,7 @@ func stat(name string, follow bool) (transfer.Attr, error) {
 	return transfer.AttrOf(&st), nil
 }
 
-// up plans a copy to the server. A source that is a symbolic link is followed.
+// up plans a copy to the server. It follows sources that are symbolic links.
 func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	dst = path.Clean(dst)
 	there, err := p.client.Stat(ctx, dst)
@@ -62,7 +62,7 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	}
 	into := there.Kind == transfer.KindDir
 	if len(sources) > 1 && !into {
-		return fmt.Errorf("%s is no directory of the server, and there are %d sources", dst,
+		return fmt.Errorf("%s is not a directory on the server, but there are %d sources", dst,
 			len(sources))
 	}
 	var known listing
@@ -94,7 +94,7 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 		case a.Kind == transfer.KindFile:
 			p.add(src, to, a, known.find(path.Base(to)))
 		default:
-			err = fmt.Errorf("%s is not a regular file: use xwarp put - for what a pipe has", src)
+			err = fmt.Errorf("%s is not a regular file", src)
 		}
 		if err != nil {
 			return err
@@ -103,10 +103,10 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	return nil
 }
 
-// listing holds the entries of a directory of the server; nil when it was not looked up.
+// listing holds the entries of a directory on the server. It is nil if the directory was not listed.
 type listing map[string]transfer.Attr
 
-// find returns the attributes of a name; nil when the directory was not looked up.
+// find returns the attributes of a name, or nil if the directory was not listed.
 func (l listing) find(name string) *transfer.Attr {
 	if l == nil {
 		return nil
@@ -127,7 +127,7 @@ func (p *plan) listFiles(ctx context.Context, dir string) (listing, error) {
 	return l, nil
 }
 
-// upTree plans the copy of a directory, and makes it unless it exists.
+// upTree plans the copy of a directory, and creates it unless it exists.
 func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exists bool) (
 	err error) {
 	known := listing{}
@@ -170,11 +170,11 @@ func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exi
 	return nil
 }
 
-// errLongPath is returned for a path that does not fit a message.
-var errLongPath = fmt.Errorf("a path on the server has at most %d bytes", transfer.MaxPath)
+// errLongPath is returned for a path that does not fit into a message.
+var errLongPath = fmt.Errorf("path on the server exceeds %d bytes", transfer.MaxPath)
 
-// skip counts a file or directory that cannot be copied while the run goes on. It returns the error of a connection
-// that ended.
+// skip counts a file or directory that cannot be copied, and returns nil so that the run continues. If the connection
+// ended, it returns err.
 func (p *plan) skip(name string, err error) error {
 	if p.client.Over() {
 		return err
@@ -184,13 +184,13 @@ func (p *plan) skip(name string, err error) error {
 	return nil
 }
 
-// leaveOut counts a file that is neither regular nor a directory.
+// leaveOut counts a file that is neither regular nor a directory as skipped.
 func (p *plan) leaveOut(name string) {
 	p.queue.result.LeftOut++
-	p.cfg.Note(name + " is left out: it is a symbolic link, a device, a socket or a pipe")
+	p.cfg.Note(name + ": skipped (symbolic link, device, socket or pipe)")
 }
 
-// directory has a directory get its attributes at the end, when nothing more is written to it.
+// directory queues setting the attributes of a directory, for the end of the run.
 func (p *plan) directory(src, dst string, a transfer.Attr) {
 	p.queue.dirs = append(p.queue.dirs, directory{dst, a})
 	p.noteMode(src, a)
@@ -209,18 +209,18 @@ func (p *plan) add(src, dst string, a transfer.Attr, known *transfer.Attr) {
 	p.queue.add(j)
 }
 
-// noteMode says which bits of the mode are not copied.
+// noteMode reports mode bits that are not copied.
 func (p *plan) noteMode(src string, a transfer.Attr) {
 	if lost := a.Mode &^ 0o777; lost != 0 {
-		p.cfg.Note(fmt.Sprintf("%s: set-user-ID, set-group-ID and sticky bit are not copied (%#o)",
+		p.cfg.Note(fmt.Sprintf("%s: setuid, setgid and sticky bits are not copied (%#o)",
 			src, lost))
 	}
 }
 
-// noteLinks says how many files lost their hard links.
+// noteLinks reports the number of hard links copied as separate files.
 func (p *plan) noteLinks() {
 	if p.linked > 0 {
-		p.cfg.Note(fmt.Sprintf("%d names of files with several hard links were copied as separate files",
+		p.cfg.Note(fmt.Sprintf("%d hard links were copied as separate files",
 			p.linked))
 	}
 }
@@ -233,7 +233,7 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	}
 	into := err == nil && st.IsDir()
 	if len(sources) > 1 && !into {
-		return fmt.Errorf("%s is no directory, and there are %d sources", dst, len(sources))
+		return fmt.Errorf("%s is not a directory, but there are %d sources", dst, len(sources))
 	}
 	for _, src := range sources {
 		src = path.Clean(src)
@@ -247,7 +247,7 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 		}
 		switch {
 		case a.Kind == transfer.KindNone:
-			return fmt.Errorf("%s: the server has no such file", src)
+			return fmt.Errorf("%s: no such file on the server", src)
 		case a.Kind == transfer.KindDir && !p.cfg.Recursive:
 			return fmt.Errorf("%s: %w", src, errDirectory)
 		case a.Kind == transfer.KindDir:
@@ -264,12 +264,12 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	return nil
 }
 
-// downTree plans the copy of a directory, and makes it.
+// downTree plans the copy of a directory, and creates it unless it exists.
 func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) error {
 	var known *transfer.Attr
 	switch err := os.Mkdir(dst, a.Perm()|0o700); {
 	case err == nil:
-		known = &transfer.Attr{} // a new directory has none of the files
+		known = &transfer.Attr{} // a new directory is empty
 	case !errors.Is(err, fs.ErrExist):
 		return p.skip(src, err)
 	}
@@ -299,7 +299,7 @@ func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) e
 	return nil
 }
 
-// endDirs gives the directories their permissions and times, children before parents.
+// endDirs sets the permissions and times of directories, children before parents.
 func (p *plan) endDirs(ctx context.Context) error {
 	for _, d := range slices.Backward(p.queue.dirs) {
 		var err error

@@ -10,51 +10,51 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// queue is the files of one run. Several workers take from it.
+// queue holds the files of a run. Several workers share it.
 type queue struct {
 	cfg  Config
-	up   bool        // to the server
+	up   bool        // copy to the server
 	dirs []directory // parents before children
 
 	mu          sync.Mutex
 	waiting     []*job
-	small       []*job // of waiting, those that go in packs
+	small       []*job // waiting files that are sent in packs
 	running     []*job
 	total       int64 // bytes of all files
-	copiedBytes int64 // of these, copied or there
+	copiedBytes int64 // of these, copied or already present
 	result      Result
 }
 
-// job is one file. The queue's lock guards the fields below it.
+// job is one file. The queue's lock guards its state.
 type job struct {
 	local, remote string
 	attr          transfer.Attr
 	up            bool
-	session       uint64 // of the connections that copy it together
+	session       uint64 // shared by the connections that copy it together
 
-	known *transfer.Attr // of the destination; nil: not looked up
-	alone bool           // it cannot be moved in a pack
+	known *transfer.Attr // attributes of the destination; nil: unknown
+	alone bool           // cannot be sent in a pack
 
-	open      bool              // others may join
-	resumed   bool              // some of it may be there: compare before a piece is moved
-	remaining []transfer.Extent // that no worker has taken
+	open      bool              // other workers may join
+	resumed   bool              // part of it may exist: compare each piece before moving it
+	remaining []transfer.Extent // not yet taken by a worker
 	users     int
 	failed    bool
-	opening   sync.WaitGroup // workers that have not opened the server's file yet
-	closing   sync.WaitGroup // workers that have left and close it
+	opening   sync.WaitGroup // workers that are opening the server's file
+	closing   sync.WaitGroup // workers that are closing it
 
 	in  *os.File      // up
 	dir *staging.Dir  // down
 	out *staging.File // down
 }
 
-// directory is a directory whose permissions and time of change are set when all its files are there.
+// directory is a directory whose permissions and modification time are set after its files are copied.
 type directory struct {
 	path string // at the destination
 	attr transfer.Attr
 }
 
-// pieces returns how many connections could be at work at a time.
+// pieces returns the number of connections that could work in parallel.
 func (q *queue) pieces() int {
 	n := (len(q.small) + transfer.MaxPacked - 1) / transfer.MaxPacked
 	for _, j := range q.waiting {
@@ -74,7 +74,8 @@ func (q *queue) add(j *job) {
 	q.waiting = append(q.waiting, j)
 }
 
-// packable reports whether a file goes in a pack: it is small, and the destination's file is known without a request.
+// packable reports whether a file is sent in a pack: it is small, and the state of the destination is known without a
+// request.
 func (q *queue) packable(j *job) bool {
 	here := !j.up || j.known != nil
 	compare := q.cfg.Checksum && (!j.up || j.known != nil && j.known.Kind == transfer.KindFile)
@@ -82,7 +83,7 @@ func (q *queue) packable(j *job) bool {
 		j.attr.Flags&transfer.FlagSparse == 0 && len(j.remote) <= transfer.MaxPath
 }
 
-// takePack returns files for one pack; nil when there are none.
+// takePack returns files for one pack, or nil if there are none.
 func (q *queue) takePack() (pack []*job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +99,7 @@ func (q *queue) takePack() (pack []*job) {
 	return pack
 }
 
-// againAlone puts a file of a pack back, to be copied on its own.
+// againAlone requeues a file of a pack, to be copied on its own.
 func (q *queue) againAlone(j *job) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +107,7 @@ func (q *queue) againAlone(j *job) {
 	q.waiting = append(q.waiting, j)
 }
 
-// takeJob returns the next file, or one that others copy and have pieces of left; nil when there is none.
+// takeJob returns the next file, or a file in progress with remaining pieces, or nil if there is none.
 func (q *queue) takeJob() (j *job, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,7 +129,7 @@ func (q *queue) takeJob() (j *job, first bool) {
 	return j, true
 }
 
-// more reports whether a further worker would find something to do.
+// more reports whether there is work for another worker.
 func (q *queue) more() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,7 +138,7 @@ func (q *queue) more() bool {
 
 func (j *job) joinable() bool { return j.open && !j.failed && len(j.remaining) > 0 }
 
-// piece returns the next piece of a file; n is 0 when there is none.
+// piece returns the next piece of a file. n is 0 if there is none.
 func (q *queue) piece(j *job) (off, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,7 +154,7 @@ func (q *queue) piece(j *job) (off, n int64) {
 	return off, n
 }
 
-// share lets other connections join. extents are the parts to move: the rest of the file is a hole, and is done.
+// share lets other workers join. extents are the parts to move; the rest of the file is a hole and counts as done.
 func (q *queue) share(j *job, extents []transfer.Extent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,7 +167,7 @@ func (q *queue) share(j *job, extents []transfer.Extent) {
 	q.progress(holes)
 }
 
-// addProgress counts bytes that were copied, or kept.
+// addProgress counts bytes that were copied or kept.
 func (q *queue) addProgress(n int64, kept bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -183,7 +184,7 @@ func (q *queue) progress(n int64) {
 	q.cfg.Progress(q.copiedBytes, q.total)
 }
 
-// leave ends one worker's part in j, and reports whether it was the last one. One that was not is counted as closing.
+// leave removes a worker from j and reports whether it was the last one. Otherwise the worker counts as closing.
 func (q *queue) leave(j *job) (last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -195,15 +196,15 @@ func (q *queue) leave(j *job) (last bool) {
 	return true
 }
 
-// well reports whether no part of j failed so far.
+// well reports whether no part of j has failed.
 func (q *queue) well(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !j.failed
 }
 
-// failJob counts a file that cannot be copied. A connection that ended is the error of the whole run, and no note of
-// j's.
+// failJob counts a file that cannot be copied. It calls Note, unless the connection ended, which is an error of the
+// whole run.
 func (w *worker) failJob(j *job, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +225,7 @@ func (j *job) name() string {
 	return j.remote
 }
 
-// copied counts a file that was copied, and unchanged one that was there.
+// copied counts a copied file. unchanged counts a file that was already present.
 func (q *queue) copied() {
 	q.mu.Lock()
 	q.result.Files++

@@ -18,10 +18,10 @@ import (
 type worker struct {
 	*queue
 	c     *transfer.Client
-	batch staging.Batch // of the packs that are fetched
+	batch staging.Batch // for fetched packs
 }
 
-// copyLoop copies until nothing is left. Its error is that of the connection; those of files are noted.
+// copyLoop copies until the queue is empty. It returns only connection errors; errors of files are noted.
 func (w *worker) copyLoop(ctx context.Context) error {
 	defer w.batch.Close()
 	packs := false
@@ -44,7 +44,7 @@ func (w *worker) copyLoop(ctx context.Context) error {
 	return nil
 }
 
-// sync returns when the files of this worker's packs are on the disk.
+// sync waits until the files of this worker's packs are on disk.
 func (w *worker) sync(ctx context.Context, packs bool) error {
 	if !packs {
 		return nil
@@ -55,7 +55,7 @@ func (w *worker) sync(ctx context.Context, packs bool) error {
 	return w.batch.Sync()
 }
 
-// copy does one worker's part of a file.
+// copy copies this worker's share of a file.
 func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 	if first {
 		there, err := w.there(ctx, j)
@@ -109,7 +109,7 @@ func (w *worker) openRemote(ctx context.Context, j *job) (*transfer.RemoteFile, 
 // extents returns the parts of a file to move: those with data, or all of it.
 func (j *job) extents(ctx context.Context, f *transfer.RemoteFile) ([]transfer.Extent, error) {
 	switch {
-	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // a file of an earlier try may have data where holes are
+	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // a resumed file may have data where the source has holes
 		return j.remaining, nil
 	case j.up:
 		return transfer.Extents(j.in, int64(j.attr.Length))
@@ -117,7 +117,7 @@ func (j *job) extents(ctx context.Context, f *transfer.RemoteFile) ([]transfer.E
 	return f.Extents(ctx)
 }
 
-// pieces moves pieces of the file until none is left.
+// pieces moves the remaining pieces of the file.
 func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) error {
 	for {
 		off, n := w.piece(j)
@@ -142,8 +142,9 @@ func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) err
 	}
 }
 
-// close ends one worker's part; the last one gives the file its name, once the others have closed it. The others close
-// it when the last one has it open: what nobody has open may be dropped. f is nil when it could not be opened.
+// close ends this worker's part of the file. The last worker renames the file after the others have closed it. The
+// others close it only while the last one has it open, since the server may drop a file that is not open. f is nil if
+// it could not be opened.
 func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) error {
 	err := j.unchanged()
 	if err != nil {
@@ -172,7 +173,7 @@ func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) erro
 	return err
 }
 
-// partialMode is the permissions of a local file until all of it is there.
+// partialMode is the mode of an incomplete local file.
 const partialMode = 0o600
 
 // openLocal opens the local file.
@@ -206,7 +207,7 @@ func (j *job) openLocal() (err error) {
 	return nil
 }
 
-// unchanged fails when a local file changed since it was listed: the bytes sent may be a mixture.
+// unchanged fails if a local file changed since it was listed: the data sent may be inconsistent.
 func (j *job) unchanged() error {
 	if !j.up {
 		return nil
@@ -214,17 +215,17 @@ func (j *job) unchanged() error {
 	return sameAs(int(j.in.Fd()), &j.attr)
 }
 
-// sameAs fails when a file's length or time of change is not that of a.
+// sameAs fails if the length or modification time of a file differs from a.
 func sameAs(fd int, a *transfer.Attr) error {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
 	if err == nil && (uint64(st.Size) != a.Length || st.Mtim.Nano() != a.Modified) {
-		err = errors.New("the file was changed while it was copied: copy it again")
+		err = errors.New("file changed during the copy: copy it again")
 	}
 	return err
 }
 
-// finishLocal closes the local file, and gives it its name when all of it is there.
+// finishLocal closes the local file, and renames it if it is complete.
 func (j *job) finishLocal(well bool) error {
 	if j.up {
 		return j.in.Close()
@@ -239,13 +240,13 @@ func (j *job) finishLocal(well bool) error {
 	if err == nil {
 		err = j.out.Commit(nil)
 	}
-	if err != nil && !errors.Is(err, staging.ErrUnsure) { // something else has the name, or the disk failed
+	if err != nil && !errors.Is(err, staging.ErrUnsure) { // the name is taken, or the disk failed
 		return errors.Join(err, j.out.Chmod(partialMode), j.leave(), j.dir.Close())
 	}
 	return errors.Join(err, j.out.Close(), j.dir.Close())
 }
 
-// leave closes a file that gets no name. A repeated command resumes it, unless it is short.
+// leave closes an incomplete file. It keeps the file, for a later copy to resume, unless it is short.
 func (j *job) leave() error {
 	if j.attr.Length < transfer.PieceLen {
 		return j.out.Drop()
@@ -253,14 +254,14 @@ func (j *job) leave() error {
 	return j.out.Keep()
 }
 
-// there reports whether the file was copied before: it has the same length and time, or SHA-256.
+// there reports whether the destination has the same file: by length and modification time, or by SHA-256.
 func (w *worker) there(ctx context.Context, j *job) (bool, error) {
 	a, err := w.destination(ctx, j)
 	switch {
 	case err != nil:
 		return false, err
 	case a.Kind == transfer.KindDir:
-		return false, fmt.Errorf("%s is a directory there", j.name())
+		return false, fmt.Errorf("%s is a directory at the destination", j.name())
 	case a.Kind != transfer.KindFile || a.Length != j.attr.Length:
 		return false, nil
 	case w.cfg.Checksum:
@@ -269,7 +270,7 @@ func (w *worker) there(ctx context.Context, j *job) (bool, error) {
 	return a.Modified == j.attr.Modified, nil
 }
 
-// destination returns what the destination of j is, and looks it up when it is not known.
+// destination returns the attributes of the destination of j, and queries them if unknown.
 func (w *worker) destination(ctx context.Context, j *job) (a transfer.Attr, err error) {
 	switch {
 	case j.known != nil:

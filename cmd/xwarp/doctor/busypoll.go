@@ -13,8 +13,8 @@ import (
 
 var busyPollCheck = check{
 	name: "busy-poll", nic: true,
-	why: "a worker that polls its queue (poll_nic) needs a NAPI instance and defers the interrupt of the queue; " +
-		"without such a worker deferred interrupts only add latency",
+	why: "a worker with poll_nic polls the NAPI instance of its queue and defers interrupts; " +
+		"without such a worker, deferred interrupts only add latency",
 	look: lookForDeferral,
 	save: func(e *env) (settings, error) {
 		s, err := saveFile(e.deferral()...)
@@ -53,7 +53,7 @@ var busyPollCheck = check{
 	},
 }
 
-// napiSetting is the prefix of the keys of settings for NAPI instances; the ID follows.
+// napiSetting prefixes the keys of settings for NAPI instances. The ID follows.
 const napiSetting = "napi "
 
 func lookForDeferral(e *env) finding {
@@ -63,27 +63,27 @@ func lookForDeferral(e *env) finding {
 		}
 	}
 	for _, n := range e.forgotten() {
-		return warn("NAPI %d defers its interrupt for %d ns, and no process has the AF_XDP socket of "+
-			"its queue: a process that polled it was killed with the one that restores", n.ID,
+		return warn("NAPI %d defers its interrupt for %d ns, but no process has an AF_XDP socket on "+
+			"its queue: the polling process was killed before it could restore the setting", n.ID,
 			n.GROFlushTimeout).advise("xwarp doctor --fix --interface %s", e.name())
 	}
 	q := e.opt.Queues[0]
 	n, err := e.napi(q)
 	switch {
 	case err != nil:
-		return fine("interrupts are not deferred; poll_nic is without effect: %v", err)
+		return fine("interrupts are not deferred; poll_nic has no effect: %v", err)
 	case n.ID == 0:
-		return fine("interrupts are not deferred; poll_nic is without effect: the driver names no "+
-			"NAPI instance of queue %d", q)
+		return fine("interrupts are not deferred; poll_nic has no effect: the driver reports no NAPI "+
+			"instance for queue %d", q)
 	case n.DeferHardIRQs != 0:
 		return fine("queue %d is polled: NAPI %d defers its interrupt for %d polls and %d ns", q,
 			n.ID, n.DeferHardIRQs, n.GROFlushTimeout)
 	}
-	return fine("interrupts are not deferred; queue %d has NAPI %d, which its worker polls with "+
-		"poll_nic = true", q, n.ID)
+	return fine("interrupts are not deferred; queue %d has NAPI %d (polled if poll_nic = true)", q,
+		n.ID)
 }
 
-// napi returns the NAPI instance of a queue; its ID is 0 when the driver names none.
+// napi returns the NAPI instance of a queue. Its ID is 0 if the driver reports none.
 func (e *env) napi(queue int) (n ring.NAPI, err error) {
 	id, err := ring.QueueNAPI(e.nic.Attrs().Index, uint32(queue))
 	if err != nil || id == 0 {
@@ -92,8 +92,7 @@ func (e *env) napi(queue int) (n ring.NAPI, err error) {
 	return ring.QueryNAPI(id)
 }
 
-// forgotten returns the NAPI instances of the queues that defer interrupts although no process has an AF_XDP socket of
-// the queue.
+// forgotten returns the NAPI instances that defer interrupts although no process has an AF_XDP socket on their queue.
 func (e *env) forgotten() (list []ring.NAPI) {
 	for _, q := range e.opt.Queues {
 		n, err := e.napi(q)
@@ -107,7 +106,7 @@ func (e *env) forgotten() (list []ring.NAPI) {
 	return list
 }
 
-// restoreNAPI applies what save remembered of a NAPI instance of that ID.
+// restoreNAPI restores the saved settings of the NAPI instance with an ID.
 func restoreNAPI(id, value string) error {
 	number, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
@@ -131,7 +130,7 @@ func (e *env) deferral() []string {
 	return []string{dir + "napi_defer_hard_irqs", dir + "gro_flush_timeout"}
 }
 
-// sysfs is the interface's directory there; empty where /sys shows another namespace.
+// sysfs returns the interface's directory in /sys, or "" if /sys belongs to another network namespace.
 func (e *env) sysfs() string {
 	dir := "/sys/class/net/" + e.name() + "/"
 	if n, err := readNumber(dir + "ifindex"); err != nil || n != e.nic.Attrs().Index {

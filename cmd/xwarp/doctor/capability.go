@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needed capabilities, with the operations that take them
+// needed are the required capabilities.
 var needed = []struct {
 	name string
 	bit  int
@@ -20,8 +20,8 @@ var needed = []struct {
 
 var capabilityCheck = check{
 	name: "capabilities",
-	why: "loading and attaching the steering program and opening AF_XDP sockets take them; the " +
-		"daemon gives them up after its start",
+	why: "required to load and attach the steering program and to open AF_XDP sockets; the " +
+		"daemon drops them after its start",
 	look: func(*env) finding {
 		have, err := effective()
 		if err != nil {
@@ -31,7 +31,7 @@ var capabilityCheck = check{
 	},
 }
 
-// capabilities judges a set. CAP_SYS_ADMIN stands for those that were split off from it.
+// capabilities checks a set. CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON.
 func capabilities(have uint64) finding {
 	if have&(1<<unix.CAP_SYS_ADMIN) != 0 {
 		have |= 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
@@ -43,10 +43,10 @@ func capabilities(have uint64) finding {
 		}
 	}
 	if len(missing) > 0 {
-		return finding{Fail, strings.Join(missing, ", ") + " missing",
+		return finding{Fail, "missing: " + strings.Join(missing, ", "),
 			"sudo xwarp doctor; for the daemon: AmbientCapabilities=" + strings.Join(missing, " ")}
 	}
-	return fine("all %d of them are there", len(needed))
+	return fine("all %d present", len(needed))
 }
 
 // effective returns the thread's effective capabilities as a bit set.

@@ -11,20 +11,20 @@ import (
 
 var channelCheck = check{
 	name: "channels", nic: true,
-	why: "frames of xwarp's connections that arrive on a receive queue without a worker are " +
-		"dropped: no other socket can take them",
+	why: "frames of xwarp connections that arrive on a receive queue without a worker are " +
+		"dropped",
 	look: func(e *env) finding {
 		n := e.receiveQueues()
 		most := slices.Max(e.opt.Queues)
 		switch {
 		case most >= n:
-			return fail("queue %d is to be served, but %s has %d", most, e.name(), n).
+			return fail("cannot serve queue %d: %s has %d queues", most, e.name(), n).
 				advise("ethtool -L %s combined %d", e.name(), most+1)
 		case n > len(e.opt.Queues) && e.opt.Steer != "":
-			return fine("%d of %d receive queues served: see flow-steering", len(e.opt.Queues), n)
+			return fine("%d of %d receive queues served (see flow-steering)", len(e.opt.Queues), n)
 		case n > len(e.opt.Queues):
-			return warn("%d receive queues, %d of them served", n, len(e.opt.Queues)).
-				advise("ethtool -L %s combined %d, or serve all: no queues in the "+
+			return warn("%d receive queues, only %d of them served", n, len(e.opt.Queues)).
+				advise("ethtool -L %s combined %d; or serve all: remove queues from the "+
 					"[[interface]] table", e.name(), most+1)
 		}
 		return fine("%d of %d receive queues served", len(e.opt.Queues), n)
@@ -45,18 +45,18 @@ var channelCheck = check{
 	},
 }
 
-// receiveQueues is how many queues frames can arrive on.
+// receiveQueues returns the number of receive queues.
 func (e *env) receiveQueues() int {
 	return ethtool.ReceiveQueues(e.nic.Attrs().Index, e.name(), bpf.DefaultMaxQueues)
 }
 
 var rssCheck = check{
 	name: "rss", nic: true,
-	why: "the device spreads connections over the queues of its table; each of these must be served",
+	why: "the device distributes connections over the queues in its RSS table; all of them must be served",
 	look: func(e *env) finding {
 		table := ntuple.Table(ntuple.Interface(e.name()))
 		if table == nil {
-			return fine("%s has no table", e.name())
+			return fine("%s has no RSS table", e.name())
 		}
 		var lost []uint32
 		for _, q := range table {
@@ -65,13 +65,13 @@ var rssCheck = check{
 			}
 		}
 		if len(lost) > 0 && e.steered() {
-			return fine("n-tuple rules take xwarp's connections past the table")
+			return fine("n-tuple rules steer xwarp connections, independent of the RSS table")
 		}
 		if len(lost) > 0 {
 			slices.Sort(lost)
-			return warn("connections may arrive on queues %v, which are not served", lost).
+			return warn("the RSS table includes queues %v, which are not served", lost).
 				advise("ethtool -X %s equal %d", e.name(), slices.Max(e.opt.Queues)+1)
 		}
-		return fine("all entries lead to served queues")
+		return fine("all queues in the RSS table are served")
 	},
 }

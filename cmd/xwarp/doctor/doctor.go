@@ -1,6 +1,5 @@
-// Package doctor checks a host for obstacles to iWARP over AF_XDP, removes those that it can and can undo that. Each
-// check is a file of its own with look, save, fix and undo. Everything concerns the network namespace of the calling
-// thread.
+// Package doctor checks whether a host can run iWARP over AF_XDP, fixes problems and can undo the fixes. Each check has
+// the functions look, save, fix and undo. All checks apply to the network namespace of the calling thread.
 package doctor
 
 import (
@@ -21,7 +20,7 @@ import (
 // Status is the verdict of a check.
 type Status string
 
-// The verdicts, the better ones first.
+// The verdicts, best first.
 const (
 	OK   Status = "ok"
 	Warn Status = "warn" // works, but slower or not with every peer
@@ -32,37 +31,37 @@ const (
 type Line struct {
 	Check  string `json:"check" doc:"name of the check"`
 	Status Status `json:"status" doc:"\"ok\", \"warn\" (works, but slower or not with every peer) or \"fail\" (does not work)"`
-	What   string `json:"what" doc:"what was found"`
+	What   string `json:"what" doc:"finding"`
 	Why    string `json:"why" doc:"why it matters"`
-	Remedy string `json:"remedy,omitempty" doc:"the command that puts it right"`
-	Fix    bool   `json:"fix" doc:"--fix can put it right"`
-	Fixed  bool   `json:"fixed" doc:"this run put it right"`
-	Error  string `json:"error,omitempty" doc:"why --fix could not"`
+	Remedy string `json:"remedy,omitempty" doc:"command that fixes it"`
+	Fix    bool   `json:"fix" doc:"--fix can fix it"`
+	Fixed  bool   `json:"fixed" doc:"this run fixed it"`
+	Error  string `json:"error,omitempty" doc:"why --fix failed"`
 }
 
 // Options select the checks. Zero fields mean defaults.
 type Options struct {
-	Interface string   // network interface; empty: only the host as such
-	Queues    []int    // that shall be served; empty: all
-	Ports     []uint16 // on which programs shall listen
-	HugePages bool     // frames shall lie in 2 MiB pages
-	Measure   bool     // send frames for two seconds, to find the fastest way of transmit
-	Steer     string   // have the device put connections of Ports on Queues: SteerListen and so on; empty: no
+	Interface string   // network interface; empty: only check the host
+	Queues    []int    // receive queues to serve; empty: all
+	Ports     []uint16 // TCP ports that xwarp listens on
+	HugePages bool     // check for 2 MiB pages for frames
+	Measure   bool     // send frames for two seconds to find the fastest transmit mode
+	Steer     string   // steer connections of Ports to Queues: SteerListen and so on; empty: no
 
-	Config string // file of the daemon, for IPsec; empty: [config.DefaultPath], which may be missing
+	Config string // configuration of the daemon, for IPsec; empty: [config.DefaultPath], if it exists
 
-	Only string // the name of the one check to make; empty: all
+	Only string // name of the only check to run; empty: all
 
-	card ntuple.Card // a test's, in the device's place
+	card ntuple.Card // used by tests instead of the device
 }
 
-// env is the host as the checks see it.
+// env is the state of the host for the checks.
 type env struct {
 	opt   Options
 	nic   netlink.Link // nil without an interface
-	trial trial        // result of the trial
+	trial trial        // result of attaching and binding
 
-	config func() (*config.Loaded, error) // the daemon's, which is read once
+	config func() (*config.Loaded, error) // configuration of the daemon, read once
 }
 
 // finding is the result of a check's look.
@@ -86,10 +85,10 @@ func (f finding) advise(format string, args ...any) finding {
 	return f
 }
 
-// check is one check. save returns the settings that undo needs and changes nothing. A check without fix only reports.
+// check is one check. save returns the settings that undo restores, without changes. A check without fix only reports.
 type check struct {
 	name, why string
-	nic       bool // makes sense with an interface only
+	nic       bool // needs an interface
 	look      func(*env) finding
 	save      func(*env) (settings, error)
 	fix       func(*env) error
@@ -99,7 +98,7 @@ type check struct {
 // settings are the values before a fix.
 type settings map[string]string
 
-// checks in the order in which they are printed.
+// checks are all checks, in the order of the output.
 var checks = []*check{
 	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck,
 	&genericCheck, &copyCheck,
@@ -115,7 +114,7 @@ func Look(o Options) ([]Line, error) {
 	return run(o, (*check).line)
 }
 
-// Fix runs the checks and fixes the problems that it can. The values before go to the file named state first.
+// Fix runs the checks and fixes the problems that it can. It first saves the old values to the file named state.
 func Fix(o Options, state string) ([]Line, error) {
 	return run(o, func(c *check, e *env) Line {
 		l := c.line(e)
@@ -125,18 +124,18 @@ func Fix(o Options, state string) ([]Line, error) {
 			} else if after := c.line(e); after.Status == OK {
 				l, l.Fixed = after, true
 			} else {
-				l.Error = "it is still so afterwards: " + after.What
+				l.Error = "the fix had no effect: " + after.What
 			}
 		}
 		return l
 	})
 }
 
-// run makes a line of each check that makes sense.
+// run returns a line for each selected check that applies.
 func run(o Options, line func(*check, *env) Line) (lines []Line, err error) {
 	named := func(c *check) bool { return o.Only == "" || o.Only == c.name }
 	if !slices.ContainsFunc(checks, named) {
-		return nil, fmt.Errorf("there is no check %q", o.Only)
+		return nil, fmt.Errorf("unknown check %q", o.Only)
 	}
 	e, done, err := newEnv(o)
 	if err != nil {
@@ -171,7 +170,7 @@ func newEnv(o Options) (e *env, done func(), err error) {
 	return e, runtime.UnlockOSThread, nil
 }
 
-// name is the interface's.
+// name returns the name of the interface.
 func (e *env) name() string { return e.nic.Attrs().Name }
 
 func (c *check) line(e *env) Line {
@@ -183,7 +182,7 @@ func (c *check) line(e *env) Line {
 func (c *check) apply(e *env, state string) error {
 	before, err := c.save(e)
 	if err != nil {
-		return fmt.Errorf("what to go back to: %w", err)
+		return fmt.Errorf("save old settings: %w", err)
 	}
 	if err := remember(state, record{c.name, e.opt.Interface, before}); err != nil {
 		return err
@@ -193,7 +192,7 @@ func (c *check) apply(e *env, state string) error {
 
 var interfaceCheck = check{
 	name: "interface", nic: true,
-	why: "frames are built for an Ethernet interface that is up and has an address for peers to reach",
+	why: "xwarp needs an Ethernet interface that is up and has an address that peers can reach",
 	look: func(e *env) finding {
 		a := e.nic.Attrs()
 		addrs, err := netlink.AddrList(e.nic, netlink.FAMILY_ALL)

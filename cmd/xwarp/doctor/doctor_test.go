@@ -201,7 +201,7 @@ func TestChannels(t *testing.T) {
 			return find(t, lines, "channels")
 		}
 		if l := look(0); l.Status != Warn ||
-			!strings.Contains(l.What, "2 receive queues, 1 of them served") {
+			!strings.Contains(l.What, "2 receive queues, only 1 of them served") {
 			t.Errorf("one of two: %+v", l)
 		}
 		if l := look(); l.Status != OK || !strings.Contains(l.What, "2 of 2") {
@@ -256,7 +256,7 @@ func TestForeignProgram(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 		if n := find(t, lines, "xdp-native"); n.Status != OK ||
-			!strings.Contains(n.What, "made for the trial") {
+			!strings.Contains(n.What, "a temporary veth pair") {
 			t.Errorf("the trial went to the interface: %+v", n)
 		}
 		if _, err := l.Info(); err != nil {

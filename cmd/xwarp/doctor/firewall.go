@@ -16,27 +16,27 @@ import (
 
 var firewallCheck = check{
 	name: "firewall", nic: true,
-	why: "ports of xwarp are served before the host's firewall and its IPsec policies are asked: " +
-		"what they forbid reaches these ports all the same",
+	why: "traffic to xwarp ports bypasses the host's firewall and IPsec policies: rules that block " +
+		"it have no effect",
 	look: func(e *env) finding {
 		var found []string
 		foreign := func() ([]string, error) { return ipsecInput(e.ifID()) }
 		for _, read := range []func() ([]string, error){nftInput, legacyInput, foreign} {
 			list, err := read()
 			if err != nil {
-				return warn("what the host filters is unknown: %v", err)
+				return warn("cannot read the host's rules: %v", err)
 			}
 			found = append(found, list...)
 		}
 		if len(found) > 0 {
-			return finding{Warn, "not asked about ports of xwarp: " + strings.Join(found, ", "),
-				"allow = [PREFIXES OF PEERS] in the [[interface]] table of /etc/xwarp/xwarp.toml"}
+			return finding{Warn, "bypassed by xwarp: " + strings.Join(found, ", "),
+				"set allow = [PREFIXES OF PEERS] in the [[interface]] table of /etc/xwarp/xwarp.toml"}
 		}
-		return fine("there is no rule for what arrives, and no IPsec policy of others")
+		return fine("no rules for incoming traffic, no other IPsec policies")
 	},
 }
 
-// The part of linux/netfilter/nf_tables.h that names the chains for incoming packets.
+// Constants of linux/netfilter/nf_tables.h for the chains of incoming packets.
 const (
 	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
 
@@ -48,7 +48,7 @@ const (
 var nftFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip",
 	unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev"}
 
-// nftInput names the chains of nftables that filter incoming packets.
+// nftInput lists the nftables chains that filter incoming packets.
 func nftInput() (found []string, err error) {
 	req := nl.NewNetlinkRequest(nftGetChain, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{})
@@ -58,7 +58,7 @@ func nftInput() (found []string, err error) {
 		return nil, nil // a kernel without nftables
 	}
 	if err != nil {
-		return nil, fmt.Errorf("chains of nftables: %w", err)
+		return nil, fmt.Errorf("nftables chains: %w", err)
 	}
 	for _, r := range replies {
 		if c, ok := parseChain(r); ok && c.filters() {
@@ -75,14 +75,14 @@ type chain struct {
 	hook, policy, rules       uint32
 }
 
-// filters reports whether frames that arrive for this host may be refused there.
+// filters reports whether the chain may drop frames to this host.
 func (c *chain) filters() bool {
 	return c.kind == "filter" && (c.rules > 0 || c.policy == 0) &&
 		(c.hook == hookPrerouting || c.hook == hookInput && c.family != "netdev" ||
 			c.hook == hookIngress && c.family == "inet")
 }
 
-// parseChain reads a reply; false for chains that no hook leads to.
+// parseChain parses a reply. ok is false for chains without a hook.
 func parseChain(b []byte) (c chain, ok bool) {
 	if len(b) < nl.SizeofNfgenmsg {
 		return c, false
@@ -123,7 +123,7 @@ func bigWord(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// legacyInput names the tables "filter" of the older iptables that have rules.
+// legacyInput lists the "filter" tables of legacy iptables that have rules.
 func legacyInput() (found []string, err error) {
 	for _, t := range []struct {
 		command, names string
@@ -132,16 +132,16 @@ func legacyInput() (found []string, err error) {
 		{"iptables", "ip_tables_names", unix.AF_INET, unix.SOL_IP},
 		{"ip6tables", "ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6},
 	} {
-		// The question would make the table where it is not.
+		// Querying a table that does not exist would create it.
 		names, err := os.ReadFile("/proc/thread-self/net/" + t.names)
 		if err != nil || !slices.Contains(strings.Fields(string(names)), "filter") {
 			continue
 		}
 		n, err := legacyEntries(t.family, t.level)
 		if err != nil {
-			return nil, fmt.Errorf("rules of %s: %w", t.command, err)
+			return nil, fmt.Errorf("%s rules: %w", t.command, err)
 		}
-		const empty = 4 // the three chains' ends, and that of the table
+		const empty = 4 // the last entries of the three chains and of the table
 		if n > empty {
 			found = append(found, fmt.Sprintf("rules of %s-legacy (%s-legacy -S)", t.command,
 				t.command))
@@ -150,7 +150,7 @@ func legacyInput() (found []string, err error) {
 	return found, nil
 }
 
-// legacyEntries counts the entries of a table "filter", which is made if it is not there.
+// legacyEntries counts the entries of a "filter" table, and creates it if it does not exist.
 func legacyEntries(family, level int) (uint32, error) {
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
@@ -173,7 +173,7 @@ func legacyEntries(family, level int) (uint32, error) {
 	return info.entries, nil
 }
 
-// ipsecInput counts the IPsec policies for incoming packets, without those of the engine, which have ifID.
+// ipsecInput counts the IPsec policies for incoming packets, except those of the engine, which have ifID.
 func ipsecInput(ifID uint32) ([]string, error) {
 	list, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {

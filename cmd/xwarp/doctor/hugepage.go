@@ -14,21 +14,20 @@ const (
 
 var hugePageCheck = check{
 	name: "hugepages",
-	why: "with huge_pages = true the frames lie in 2 MiB pages; where there are none, ordinary " +
-		"pages are used",
+	why:  "with huge_pages = true, frames use 2 MiB pages; if there are too few, ordinary pages",
 	look: func(e *env) finding {
 		free, err := readNumber(hugeDir + "free_hugepages")
 		switch {
 		case !e.opt.HugePages:
-			return fine("%d free, not asked for", free)
+			return fine("%d free, not requested", free)
 		case err != nil:
-			return warn("the kernel has no 2 MiB pages: %v", err)
+			return warn("the kernel does not support 2 MiB pages: %v", err)
 		case free < e.hugePages():
 			total, _ := readNumber(hugeDir + "nr_hugepages")
-			return warn("%d free, %d are needed", free, e.hugePages()).
+			return warn("%d free, %d needed", free, e.hugePages()).
 				advise("echo %d > %snr_hugepages", total+e.hugePages()-free, hugeDir)
 		}
-		return fine("%d free, %d are needed", free, e.hugePages())
+		return fine("%d free, %d needed", free, e.hugePages())
 	},
 	save: func(*env) (settings, error) { return saveFile(hugeDir + "nr_hugepages") },
 	fix: func(e *env) error {
@@ -45,19 +44,19 @@ var hugePageCheck = check{
 	undo: restoreFiles(func(*env) []string { return []string{hugeDir + "nr_hugepages"} }),
 }
 
-// hugePages is how many 2 MiB pages the frames of all queues take.
+// hugePages returns the number of 2 MiB pages for the frames of all queues.
 func (e *env) hugePages() int {
 	byteCount := (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
 	return len(e.opt.Queues) * (byteCount + hugeSize - 1) / hugeSize
 }
 
-// sizes formats bytes in a message.
+// sizes formats a message with sizes in bytes.
 func sizes(format string, byteCount ...uint64) string {
 	var args []any
 	for _, n := range byteCount {
 		switch {
 		case n == ^uint64(0):
-			args = append(args, "unlimited bytes")
+			args = append(args, "unlimited")
 		case n >= 1<<20:
 			args = append(args, fmt.Sprintf("%d MiB", n>>20))
 		default:

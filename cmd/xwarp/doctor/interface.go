@@ -11,26 +11,26 @@ import (
 	"xwarp/ring"
 )
 
-// shortRing is the receive ring below which a burst of a 64 KiB window's frames overruns the device.
+// shortRing is the receive ring size below which bursts overrun the device.
 const shortRing = 512
 
-// longRing is the largest size that a short ring gets. With zero-copy the device's ring takes its entries from the
-// chunks of the socket, and as many must be left for frames that wait in the socket's.
+// longRing is the largest ring size that --fix sets. With zero-copy the device's ring uses chunks of the socket, and as
+// many must be left for frames in the socket's rings.
 const longRing = ring.DefaultRxFrames / 2
 
 var ringCheck = check{
 	name: "device-ring", nic: true,
-	why: "a short receive ring of the device drops frames in bursts, before anybody counts them",
+	why: "a short device receive ring drops frames in bursts, and the drops are not counted",
 	look: func(e *env) finding {
 		now, most, err := ethtool.RxRing(e.name())
 		switch {
 		case err != nil || most == 0:
-			return fine("%s has no setting for it", e.name())
+			return fine("%s has no ring setting", e.name())
 		case now < shortRing && now < most:
-			return warn("%d of at most %d entries", now, most).
+			return warn("%d entries, at most %d", now, most).
 				advise("ethtool -G %s rx %d", e.name(), min(most, longRing))
 		}
-		return fine("%d of at most %d entries", now, most)
+		return fine("%d entries, at most %d", now, most)
 	},
 	save: func(e *env) (settings, error) {
 		now, _, err := ethtool.RxRing(e.name())
@@ -52,42 +52,42 @@ var ringCheck = check{
 	},
 }
 
-// singleBuffer is the largest MTU whose frames fit one 4096-byte chunk with the room that XDP takes.
+// singleBuffer is the largest MTU whose frames fit a 4096-byte chunk with the headroom of XDP.
 const singleBuffer = 3506
 
 var mtuCheck = check{
 	name: "mtu", nic: true,
-	why: "up to MTU 3506 a frame is one buffer; above it the driver must give XDP frames of " +
-		"several buffers",
+	why: "up to MTU 3506 a frame fits one buffer; above, the driver must support multi-buffer " +
+		"XDP",
 	look: func(e *env) finding {
 		mtu := e.nic.Attrs().MTU
 		if mtu <= singleBuffer {
-			return fine("%d: one buffer for each frame (larger frames cost less per byte)", mtu)
+			return fine("%d: one buffer per frame (a larger MTU costs less CPU per byte)", mtu)
 		}
 		if d, err := ring.QueryDriver(e.nic.Attrs().Index); err == nil && !d.RxSegments {
-			return fail("%d, but the driver gives XDP no frames of several buffers", mtu).
+			return fail("%d, but the driver does not support multi-buffer XDP", mtu).
 				advise("ip link set %s mtu %d", e.name(), singleBuffer)
 		}
-		return fine("%d: several buffers for each frame", mtu)
+		return fine("%d: several buffers per frame", mtu)
 	},
 }
 
 var numaCheck = check{
 	name: "numa", nic: true,
-	why: "threads and frames should be on the device's own memory node: give its processors in cpus",
+	why: "workers and frames should be on the NUMA node of the device: list its CPUs in cpus",
 	look: func(e *env) finding {
 		nodes, _ := filepath.Glob("/sys/devices/system/node/node[0-9]*")
 		node, err := readNumber("/sys/class/net/" + e.name() + "/device/numa_node")
 		switch {
 		case len(nodes) < 2:
-			return fine("the host has one memory node")
+			return fine("the host has one NUMA node")
 		case err != nil || node < 0:
-			return fine("%s belongs to no memory node", e.name())
+			return fine("%s has no NUMA node", e.name())
 		}
 		cpus, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", node))
 		if err != nil {
 			return warn("node %d: %v", node, err)
 		}
-		return fine("node %d: cpus should be of %s", node, strings.TrimSpace(string(cpus)))
+		return fine("node %d: set cpus to CPUs of %s", node, strings.TrimSpace(string(cpus)))
 	},
 }

@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/host/xfrm"
 )
 
-// configured returns the interface in the daemon's file, nil when it is not there.
+// configured returns the interface in the daemon's configuration, or nil if it is not configured.
 func (e *env) configured() (*config.Interface, error) {
 	l, err := e.config()
 	if err != nil {
@@ -37,15 +37,15 @@ func (e *env) ifID() uint32 {
 	return uint32(n.Protection().IfID)
 }
 
-// withIPsec makes the look of a check that is for interfaces whose tables require IPsec.
+// withIPsec wraps the look function of a check that only applies to interfaces that require IPsec.
 func withIPsec(look func(*env, *config.Interface) finding) func(*env) finding {
 	return func(e *env) finding {
 		n, err := e.configured()
 		switch {
 		case err != nil:
-			return fine("not looked at: see ipsec-kernel")
+			return fine("not checked: see ipsec-kernel")
 		case n == nil || n.Protection() == nil:
-			return fine("no [[interface.ipsec]] table requires IPsec on %s", e.name())
+			return fine("IPsec is not required on %s", e.name())
 		}
 		return look(e, n)
 	}
@@ -53,31 +53,31 @@ func withIPsec(look func(*env, *config.Interface) finding) func(*env) finding {
 
 var ipsecKernelCheck = check{
 	name: "ipsec-kernel", nic: true,
-	why: "an IKE daemon hands SAs to xwarpd through the kernel, which takes none of an algorithm " +
-		"that it does not have; connections then wait for an SA for ever",
+	why: "xwarpd gets the SAs of the IKE daemon from the kernel, which must support their " +
+		"algorithm; otherwise connections wait for an SA forever",
 	look: func(e *env) finding {
 		n, err := e.configured()
 		switch {
 		case err != nil:
-			return warn("whether IPsec is required is unknown: %v", err).
+			return warn("cannot determine if IPsec is required: %v", err).
 				advise("xwarp config check")
 		case n == nil:
-			return fine("%s is not in the file of xwarpd", e.name())
+			return fine("%s is not in the configuration of xwarpd", e.name())
 		case n.Protection() != nil:
-			return espFinding(e, "the tables of "+e.name()+" require ESP")
+			return espFinding(e, "the configuration of "+e.name()+" requires ESP")
 		case n.Transport == config.TransportKernel:
 			t, err := xfrm.Read()
 			if err == nil && slices.ContainsFunc(t.Policies, func(p *xfrm.Policy) bool {
 				return p.IfID == 0
 			}) {
-				return espFinding(e, "policies of the host ask for ESP")
+				return espFinding(e, "policies of the host require ESP")
 			}
 		}
-		return fine("no [[interface.ipsec]] table requires IPsec on %s", e.name())
+		return fine("IPsec is not required on %s", e.name())
 	},
 }
 
-// espFinding adds an SA in a network namespace of its own, for each family of the interface's addresses.
+// espFinding tests adding an SA for each address family of the interface, in a temporary network namespace.
 func espFinding(e *env, reason string) finding {
 	for _, v6 := range e.families() {
 		err := tryESP(v6)
@@ -89,20 +89,20 @@ func espFinding(e *env, reason string) finding {
 		case err == nil:
 			continue
 		case errors.Is(err, unix.EPERM):
-			return warn("%s; whether the kernel has it cannot be tried: %v", reason, err).
+			return warn("%s; cannot test kernel support: %v", reason, err).
 				advise("sudo xwarp doctor --interface %s", e.name())
 		case errors.Is(err, unix.EPROTONOSUPPORT) && !hasXFRM():
 			return fail("%s, but the kernel has no XFRM: %v", reason, err).
-				advise("modprobe xfrm_user; without that module: a kernel with CONFIG_XFRM_USER")
+				advise("modprobe xfrm_user; or use a kernel with CONFIG_XFRM_USER")
 		}
-		return fail("%s, but the kernel takes no SA with rfc4106(gcm(aes)) (%s): %v", reason,
-			module, err).advise("modprobe -a %s gcm aes_generic; without these modules: a kernel with "+
+		return fail("%s, but the kernel rejects SAs with rfc4106(gcm(aes)) (%s): %v", reason,
+			module, err).advise("modprobe -a %s gcm aes_generic; or use a kernel with "+
 			"CONFIG_INET_ESP, CONFIG_INET6_ESP and CONFIG_CRYPTO_GCM", module)
 	}
-	return fine("%s, and the kernel takes SAs with AES-GCM", reason)
+	return fine("%s, and the kernel supports AES-GCM", reason)
 }
 
-// families returns which kinds of addresses the interface has: true is IPv6. Without addresses it is IPv4.
+// families returns the address families of the interface; true is IPv6. An interface without addresses has IPv4.
 func (e *env) families() (v6 []bool) {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		addrs, _ := netlink.AddrList(e.nic, family)
@@ -124,7 +124,7 @@ func hasXFRM() bool {
 	return err == nil
 }
 
-// tryESP adds an SA with AES-GCM in a network namespace of its own, which ends with the thread.
+// tryESP adds an SA with AES-GCM in a network namespace that ends with the thread.
 func tryESP(v6 bool) error {
 	src, dst := net.IPv4(192, 0, 2, 1), net.IPv4(192, 0, 2, 2)
 	if v6 {
@@ -148,30 +148,30 @@ func tryESP(v6 bool) error {
 
 var ipsecDaemonCheck = check{
 	name: "ipsec-ike", nic: true,
-	why: "xwarpd makes no keys: it asks an IKE daemon for SAs, through the kernel. Connections " +
-		"that must be protected wait until there is one",
+	why: "xwarpd does not negotiate keys: it requests SAs from an IKE daemon through the kernel. " +
+		"Protected connections wait for an SA",
 	look: withIPsec(func(e *env, _ *config.Interface) finding {
 		t, err := xfrm.Read()
 		switch {
 		case err != nil:
 			return unreadable(e, err)
 		case t.Daemon != nil:
-			return fail("%v", t.Daemon).advise("systemctl start strongswan, in the network " +
-				"namespace of xwarpd; then swanctl --load-all")
+			return fail("%v", t.Daemon).advise("systemctl start strongswan in the network " +
+				"namespace of xwarpd, then swanctl --load-all")
 		}
 		return fine("an IKE daemon listens for XFRM_MSG_ACQUIRE")
 	}),
 }
 
 func unreadable(e *env, err error) finding {
-	return warn("the SAs and policies of the kernel cannot be read: %v", err).
+	return warn("cannot read the SAs and policies of the kernel: %v", err).
 		advise("sudo xwarp doctor --interface %s", e.name())
 }
 
 var ipsecTableCheck = check{
 	name: "ipsec-sas", nic: true,
-	why: "xwarpd uses the SAs and policies with its if_id, and receives with those whose mark keeps " +
-		"the kernel away from their packets; an SA that the kernel sends with too is refused",
+	why: "xwarpd uses SAs and policies with its if_id; inbound SAs need its mark so that the kernel " +
+		"ignores their packets; an SA that the kernel also uses for sending is refused",
 	look: withIPsec(func(e *env, n *config.Interface) finding {
 		t, err := xfrm.Read()
 		if err != nil {
@@ -183,17 +183,17 @@ var ipsecTableCheck = check{
 		}
 		for _, l := range links {
 			if x, ok := l.(*netlink.Xfrmi); ok && x.Ifid == uint32(n.Protection().IfID) {
-				return fail("the XFRM interface %s has if_id %#x: the kernel sends with SAs of "+
-					"xwarpd, which refuses them then", x.Attrs().Name, x.Ifid).
-					advise("ip link del %s; or another if_id in /etc/xwarp/xwarp.toml and in the IKE "+
-						"daemon", x.Attrs().Name)
+				return fail("XFRM interface %s has if_id %#x: the kernel sends with the SAs, "+
+					"so xwarpd refuses them", x.Attrs().Name, x.Ifid).
+					advise("ip link del %s; or use another if_id in /etc/xwarp/xwarp.toml and the "+
+						"IKE daemon", x.Attrs().Name)
 			}
 		}
 		return judgeTable(n, &t)
 	}),
 }
 
-// judgeTable judges the SAs and policies of the kernel for an interface that requires IPsec.
+// judgeTable checks the SAs and policies of the kernel for an interface that requires IPsec.
 func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 	p := n.Protection()
 	var ours []*xfrm.Policy
@@ -206,23 +206,22 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 				out++
 			}
 			if x.Out && requires(n, x.Remote) && !hasMode(n, x) {
-				return fail("%v has mode %s, and no table for these peers has it", x, x.Mode).
-					advise("the same mode in the CHILD_SA (swanctl.conf) and in [[interface.ipsec]]")
+				return fail("%v has mode %s, unlike the [[interface.ipsec]] tables for these peers", x, x.Mode).
+					advise("set the same mode in the CHILD_SA (swanctl.conf) and in [[interface.ipsec]]")
 			}
 		case x.Out && x.IfID == 0 && len(p.Remote) > 0 && requires(n, x.Remote):
-			return warn("%v has no if_id: the kernel encrypts for these peers, xwarpd cannot", x).
-				advise("if_id_in = if_id_out = %#x in the CHILD_SA (swanctl.conf), then swanctl "+
+			return warn("%v has no if_id: the kernel encrypts to these peers, but xwarpd cannot", x).
+				advise("set if_id_in = if_id_out = %#x in the CHILD_SA (swanctl.conf), then swanctl "+
 					"--load-all", p.IfID)
 		}
 	}
 	if out == 0 {
-		return fail("no outgoing policy of the kernel has if_id %#x: connections wait for an SA, and "+
-			"nobody is asked for one", p.IfID).
-			advise("a CHILD_SA with if_id_in = if_id_out = mark_in = %#x, mark_in_sa = yes and "+
+		return fail("no outbound policy of the kernel has if_id %#x: connections wait for an SA that "+
+			"is never requested", p.IfID).
+			advise("add a CHILD_SA with if_id_in = if_id_out = mark_in = %#x, mark_in_sa = yes and "+
 				"start_action = trap (swanctl.conf), then swanctl --load-all", p.IfID)
 	}
-	sas, waits := 0, "the IKE daemon is asked when a connection needs one, and its log says why "+
-		"none comes"
+	sas, waits := 0, "SAs are requested from the IKE daemon on demand; if none comes, see its log"
 	for _, sa := range t.SAs {
 		if sa.IfID != uint32(p.IfID) {
 			continue
@@ -233,25 +232,25 @@ func judgeTable(n *config.Interface, t *xfrm.Table) finding {
 			err = sa.Receivable(uint32(p.Mark))
 		}
 		if err != nil {
-			return fail("%v with if_id %#x is of no use: %v", sa, sa.IfID, err).
-				advise("put that right in swanctl.conf, then swanctl --load-all and swanctl --rekey --child NAME")
+			return fail("%v with if_id %#x cannot be used: %v", sa, sa.IfID, err).
+				advise("fix it in swanctl.conf, then swanctl --load-all and swanctl --rekey --child NAME")
 		}
 		if i < 0 {
-			return warn("%v with if_id %#x fits no policy with this if_id", sa, sa.IfID).
-				advise("ip xfrm state; ip xfrm policy: reqid, mode and addresses of both must agree; " +
-					"then swanctl --load-all")
+			return warn("%v matches no policy with its if_id %#x", sa, sa.IfID).
+				advise("compare reqid, mode and addresses: ip xfrm state; ip xfrm policy; then " +
+					"swanctl --load-all")
 		}
-		sas, waits = sas+1, "all of use"
+		sas, waits = sas+1, "all usable"
 	}
 	return fine("if_id %#x: %d policies, %d SAs: %s", p.IfID, len(ours), sas, waits)
 }
 
-// requires reports whether a table requires IPsec with some host of remote.
+// requires reports whether a table requires IPsec to any host of remote.
 func requires(n *config.Interface, remote netip.Prefix) bool {
 	return slices.ContainsFunc(n.IPsec, func(t config.IPsec) bool { return isFor(&t, remote) })
 }
 
-// hasMode reports whether a table that is for hosts of p has p's mode.
+// hasMode reports whether a table for hosts of p has the mode of p.
 func hasMode(n *config.Interface, p *xfrm.Policy) bool {
 	return slices.ContainsFunc(n.IPsec, func(t config.IPsec) bool {
 		return isFor(&t, p.Remote) && (t.Mode == config.ModeTunnel) == (p.Mode == esp.Tunnel)

@@ -62,14 +62,14 @@ func TestIPsec(t *testing.T) {
 			}
 		}
 		for _, c := range ipsecChecks {
-			look(ipsecFile(t, ""), c.name, OK, "no [[interface.ipsec]] table")
+			look(ipsecFile(t, ""), c.name, OK, "IPsec is not required")
 		}
 		look(ipsecFile(t, "[[interface.ipsec]]\n"), ipsecKernelCheck.name, Warn, "if_id is missing",
 			"xwarp config check")
 		if tryESP(false) == nil && tryESP(true) == nil {
-			look(file, ipsecKernelCheck.name, OK, "takes SAs")
+			look(file, ipsecKernelCheck.name, OK, "supports AES-GCM")
 		} else {
-			look(file, ipsecKernelCheck.name, Fail, "takes no SA", "CONFIG_INET_ESP")
+			look(file, ipsecKernelCheck.name, Fail, "rejects SAs", "CONFIG_INET_ESP")
 		}
 
 		look(file, ipsecDaemonCheck.name, Fail, "no IKE daemon", "systemctl start strongswan")
@@ -135,14 +135,14 @@ func TestJudgeTable(t *testing.T) {
 		want     Status
 		text     string
 	}{
-		{"nothing", nil, nil, Fail, "no outgoing policy"},
-		{"inbound only", both[1:], nil, Fail, "no outgoing policy"},
-		{"trap", both, nil, OK, "its log says why none comes"},
+		{"nothing", nil, nil, Fail, "no outbound policy"},
+		{"inbound only", both[1:], nil, Fail, "no outbound policy"},
+		{"trap", both, nil, OK, "requested from the IKE daemon on demand"},
 		{"pair", both, []*xfrm.SA{&in, &out}, OK, "2 policies, 2 SAs"},
 		{"a VPN of the host", append(both[:2:2], policy(true, 0)), []*xfrm.SA{&foreign}, OK,
 			"0 SAs"},
 		{"no mark", both, []*xfrm.SA{&unmarked, &out}, Fail, "mark_in_sa = yes"},
-		{"another reqid", both, []*xfrm.SA{&another}, Warn, "fits no policy"},
+		{"another reqid", both, []*xfrm.SA{&another}, Warn, "matches no policy"},
 	} {
 		f := judgeTable(n, &xfrm.Table{Policies: c.policies, SAs: c.sas})
 		if f.status != c.want || !strings.Contains(f.what, c.text) {

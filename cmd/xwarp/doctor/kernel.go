@@ -11,8 +11,8 @@ import (
 
 var kernelCheck = check{
 	name: "kernel",
-	why: "AF_XDP takes frames of several buffers from Linux " + bpf.Oldest + " on; the engine " +
-		"always asks for that",
+	why: "AF_XDP supports multi-buffer frames since Linux " + bpf.Oldest + "; the engine always " +
+		"uses them",
 	look: func(*env) finding {
 		release := bpf.Release()
 		if !bpf.NewEnough(release) {
@@ -25,18 +25,18 @@ var kernelCheck = check{
 
 var lockdownCheck = check{
 	name: "lockdown",
-	why: "kernel lockdown in confidentiality mode forbids the eBPF helpers that read kernel " +
-		"memory, and some kernels all of eBPF",
+	why: "kernel lockdown in confidentiality mode disables eBPF helpers that read kernel memory; " +
+		"some kernels disable all of eBPF",
 	look: func(*env) finding {
 		b, err := os.ReadFile("/sys/kernel/security/lockdown")
 		if err != nil {
-			return fine("the kernel has no lockdown, or it cannot be read")
+			return fine("no lockdown, or not readable")
 		}
 		return lockdown(string(b))
 	},
 }
 
-// lockdown judges a text such as "none [integrity] confidentiality".
+// lockdown checks a text such as "none [integrity] confidentiality".
 func lockdown(text string) finding {
 	if strings.Contains(text, "[confidentiality]") {
 		return warn("lockdown is confidentiality").advise("boot with lockdown=integrity")
@@ -48,22 +48,22 @@ func lockdown(text string) finding {
 
 var foreignCheck = check{
 	name: "foreign-program", nic: true,
-	why: "an interface carries one XDP program, and xwarp replaces none of others",
+	why: "an interface has one XDP program, and xwarp does not replace another one",
 	look: func(e *env) finding {
 		if !e.hasProgram() {
-			return fine("%s carries no XDP program", e.name())
+			return fine("%s has no XDP program", e.name())
 		}
 		f, err := e.attachedProgram()
 		switch {
 		case err == nil:
-			return fine("%s carried an XDP program, which is gone now", e.name())
+			return fine("the XDP program of %s was detached during the check", e.name())
 		case f == nil || f.ID == 0:
 			return fail("%v", err).advise("bpftool net show dev %s", e.name())
 		case f.Name == steeringProgram:
-			return fine("xwarp itself is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
+			return fine("xwarp is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
 		}
 		mode := map[bpf.Mode]string{bpf.ModeNative: "xdpdrv", bpf.ModeGeneric: "xdpgeneric"}[f.Mode]
-		return fail("%v", err).advise("stop the owner (bpftool prog show id %d: pids); without an "+
+		return fail("%v", err).advise("stop its owner (bpftool prog show id %d: pids); without an "+
 			"owner: ip link set dev %s %s off", f.ID, e.name(), cmp.Or(mode, "xdp"))
 	},
 }
@@ -73,14 +73,14 @@ func (e *env) hasProgram() bool {
 	return x != nil && x.Attached
 }
 
-// attachedProgram returns the XDP program that keeps ours from being attached. Nothing is replaced.
+// attachedProgram returns the XDP program that prevents attaching. It replaces nothing.
 func (e *env) attachedProgram() (f *bpf.ForeignProgramError, err error) {
 	err = tryAttach(e.nic.Attrs().Index, bpf.ModeAuto)
 	errors.As(err, &f)
 	return f, err
 }
 
-// isServed reports whether a program of xwarp has the interface now, such as xwarpd.
+// isServed reports whether xwarpd or another xwarp process serves the interface.
 func (e *env) isServed() bool {
 	if !e.hasProgram() {
 		return false
@@ -89,5 +89,5 @@ func (e *env) isServed() bool {
 	return f != nil && f.Name == steeringProgram
 }
 
-// steeringProgram is the name of our own program in the kernel.
+// steeringProgram is the name of xwarp's program in the kernel.
 const steeringProgram = "xwarp_steer"

@@ -13,8 +13,8 @@ import (
 
 var memlockCheck = check{
 	name: "memlock",
-	why: "the frames of an AF_XDP socket are locked memory: without CAP_IPC_LOCK they must fit " +
-		"RLIMIT_MEMLOCK",
+	why: "the frames of an AF_XDP socket are locked memory; without CAP_IPC_LOCK, RLIMIT_MEMLOCK " +
+		"limits them",
 	look: func(e *env) finding {
 		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
 			ring.ChunkSize
@@ -22,28 +22,28 @@ var memlockCheck = check{
 		// its own limit.
 		if hard, mayRaise, err := serviceManager(); err == nil && hard < need && !mayRaise &&
 			!unitLocksFreely() {
-			return finding{Warn, sizes("process 1 may lock %s and may not raise that, and "+
-				"xwarpd's unit needs %s", hard, need), "systemctl edit xwarpd: [Service], " +
+			return finding{Warn, sizes("process 1 is limited to %s and cannot raise that; "+
+				"xwarpd.service needs %s", hard, need), "systemctl edit xwarpd: [Service], " +
 				"CapabilityBoundingSet=CAP_IPC_LOCK, AmbientCapabilities=CAP_IPC_LOCK"}
 		}
 		have, err := effective()
 		if err == nil && have&(1<<unix.CAP_IPC_LOCK) != 0 {
-			return fine("CAP_IPC_LOCK lifts the limit")
+			return fine("unlimited (CAP_IPC_LOCK)")
 		}
 		var l unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil {
 			return warn("getrlimit: %v", err)
 		}
 		if l.Cur < need {
-			return finding{Fail, sizes("%s are allowed, %s are needed", l.Cur, need),
+			return finding{Fail, sizes("limit %s, needed %s", l.Cur, need),
 				"ulimit -l unlimited; for the daemon: LimitMEMLOCK=infinity"}
 		}
-		return fine("%s", sizes("%s are allowed, %s are needed", l.Cur, need))
+		return fine("%s", sizes("limit %s, needed %s", l.Cur, need))
 	},
 }
 
-// serviceManager returns how much memory process 1, from which services inherit the limit, may lock, and whether it
-// can have the capability to raise that.
+// serviceManager returns the memlock limit of process 1, which services inherit, and whether process 1 can have the
+// capability to raise it.
 func serviceManager() (hard uint64, mayRaise bool, err error) {
 	var l unix.Rlimit
 	if err := unix.Prlimit(1, unix.RLIMIT_MEMLOCK, nil, &l); err != nil {
@@ -61,7 +61,7 @@ func serviceManager() (hard uint64, mayRaise bool, err error) {
 	return l.Max, have&(1<<unix.CAP_SYS_RESOURCE) != 0, nil
 }
 
-// unitLocksFreely reports whether xwarpd's unit has CAP_IPC_LOCK, as a drop-in gives it.
+// unitLocksFreely reports whether the unit of xwarpd has CAP_IPC_LOCK, from a drop-in.
 func unitLocksFreely() bool {
 	out, err := exec.Command("systemctl", "show", "--property=AmbientCapabilities",
 		"xwarpd").Output()

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// switchedOff makes a check whose fix switches an offload of the interface off.
+// switchedOff returns a check whose fix turns off an offload of the interface.
 func switchedOff(name, why, feature string, look func(*env) finding) check {
 	return check{
 		name: name, why: why, nic: true, look: look,
@@ -20,7 +20,7 @@ func switchedOff(name, why, feature string, look func(*env) finding) check {
 	}
 }
 
-// mustBeOff makes a check for an offload of the interface that must be off.
+// mustBeOff returns a check for an offload of the interface that must be off.
 func mustBeOff(name, why, feature string, bad Status) check {
 	return switchedOff(name, why, feature, func(e *env) finding {
 		f, err := ethtool.Features(e.name())
@@ -28,7 +28,7 @@ func mustBeOff(name, why, feature string, bad Status) check {
 		case err != nil:
 			return fine("%s has no offloads", e.name())
 		case f[feature].On && f[feature].Fixed:
-			return finding{bad, feature + " is on and cannot be switched", ""}
+			return finding{bad, feature + " is on and cannot be turned off", ""}
 		case f[feature].On:
 			return finding{bad, feature + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(),
 				feature)}
@@ -39,16 +39,16 @@ func mustBeOff(name, why, feature string, bad Status) check {
 
 var (
 	lroCheck = mustBeOff("lro", "large receive offload merges segments before XDP sees them; "+
-		"drivers refuse native XDP with it", "rx-lro", Fail)
-	groCheck = mustBeOff("gro-hw", "GRO in hardware merges segments before XDP sees them; GRO in "+
-		"software comes after XDP and does no harm", "rx-gro-hw", Warn)
+		"drivers reject native XDP with LRO", "rx-lro", Fail)
+	groCheck = mustBeOff("gro-hw", "hardware GRO merges segments before XDP sees them; software "+
+		"GRO runs after XDP and is harmless", "rx-gro-hw", Warn)
 )
 
-// mergeCheck is about devices that the interface is made of.
+// mergeCheck checks the devices below the interface.
 var mergeCheck = check{
 	name: "merging", nic: true,
-	why: "XDP on a VLAN, bond or bridge comes after GRO of the devices below, which merges segments: " +
-		"merged ones are dropped, and a transfer crawls",
+	why: "XDP on a VLAN, bond or bridge runs after GRO on the devices below; merged segments are " +
+		"dropped, so transfers are very slow",
 	look: func(e *env) finding {
 		list, err := ethtool.Merging(e.nic)
 		if err != nil || len(list) == 0 {
@@ -85,19 +85,19 @@ var mergeCheck = check{
 const vlanParse = "rx-vlan-hw-parse"
 
 var vlanCheck = switchedOff("vlan",
-	"a device that takes VLAN tags off hides from XDP to which VLAN a frame belongs", vlanParse,
+	"if the device strips VLAN tags, XDP cannot see the VLAN of a frame", vlanParse,
 	lookForTags)
 
 func lookForTags(e *env) finding {
 	f, err := ethtool.Features(e.name())
 	if err != nil || !f[vlanParse].On {
-		return fine("tags stay in the frames")
+		return fine("VLAN tags stay in the frames")
 	}
 	if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
-		return warn("%s is on, and %d VLAN interfaces are on %s", vlanParse, n, e.name()).
+		return warn("%s is on, and %d VLAN interfaces use %s", vlanParse, n, e.name()).
 			advise("ethtool -K %s rxvlan off", e.name())
 	}
-	return fine("no VLAN interface is on %s", e.name())
+	return fine("no VLAN interface uses %s", e.name())
 }
 
 // vlans counts the VLAN interfaces on nic.

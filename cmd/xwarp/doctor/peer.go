@@ -17,11 +17,11 @@ const txChecksum = "tx-checksum-ip-generic"
 
 var peerCheck = check{
 	name: "veth-peer-checksum", nic: true,
-	why: "over veth a kernel leaves the TCP checksum to hardware that is not there, and xwarp " +
-		"drops what has a wrong checksum",
+	why: "on a veth pair with checksum offload nobody computes the TCP checksum, and xwarp drops " +
+		"segments with a wrong checksum",
 	look: func(e *env) finding {
 		if e.nic.Type() != "veth" {
-			return fine("%s is no veth", e.name())
+			return fine("%s is not a veth", e.name())
 		}
 		var f finding
 		err := e.onPeer(func(peer, enter string) error {
@@ -29,16 +29,16 @@ var peerCheck = check{
 			if err != nil {
 				return err
 			}
-			f = fine("the peer %s computes them", peer)
+			f = fine("peer %s computes checksums", peer)
 			if m[txChecksum].On {
-				f = warn("the peer %s leaves them out: frames of its "+
-					"kernel's TCP are dropped", peer).advise("%sethtool -K %s tx off", enter, peer)
+				f = warn("peer %s omits checksums: segments of its kernel "+
+					"TCP are dropped", peer).advise("%sethtool -K %s tx off", enter, peer)
 			}
 			return nil
 		})
 		if err != nil {
-			return warn("the peer cannot be seen: %v", err).
-				advise("in its namespace: ethtool -K PEER tx off")
+			return warn("cannot check the veth peer: %v", err).
+				advise("in its network namespace: ethtool -K PEER tx off")
 		}
 		return f
 	},
@@ -53,8 +53,8 @@ func (e *env) setPeerChecksum(on bool) error {
 	})
 }
 
-// onPeer calls f in the namespace of the veth's other end, with its name there. enter begins a command line that is
-// to run in that namespace; it is empty when that is the present one.
+// onPeer calls f in the network namespace of the veth's peer, with the name of the peer. enter is the prefix of a
+// command line to run there; it is empty for the current namespace.
 func (e *env) onPeer(f func(name, enter string) error) error {
 	a := e.nic.Attrs()
 	call := func(enter string) error {
@@ -74,7 +74,7 @@ func (e *env) onPeer(f func(name, enter string) error) error {
 	defer unix.Close(fd)
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends in the other namespace
+		runtime.LockOSThread() // never unlocked: the thread ends in the other namespace
 		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 			result <- err
 			return
@@ -84,7 +84,7 @@ func (e *env) onPeer(f func(name, enter string) error) error {
 	return <-result
 }
 
-// findNamespace opens the network namespace that this one knows by id: one of a process, or one with a name. file is
+// findNamespace opens the network namespace with an nsid of the current one: that of a process or a named one. file is
 // its path.
 func findNamespace(id int) (fd int, file string, err error) {
 	seen := map[uint64]bool{}
@@ -93,7 +93,7 @@ func findNamespace(id int) (fd int, file string, err error) {
 		files, _ := filepath.Glob(pattern)
 		for _, file = range files {
 			if link, err := os.Readlink(file); err == nil && !strings.HasPrefix(link, "net:[") {
-				continue // another descriptor
+				continue // not a network namespace
 			}
 			var st unix.Stat_t
 			if unix.Stat(file, &st) != nil || seen[st.Ino] || st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -113,5 +113,5 @@ func findNamespace(id int) (fd int, file string, err error) {
 			unix.Close(fd)
 		}
 	}
-	return -1, "", errors.New("it is in a namespace that no process that can be seen is in")
+	return -1, "", errors.New("no visible process or name refers to its network namespace")
 }

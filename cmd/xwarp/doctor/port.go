@@ -19,11 +19,10 @@ const (
 
 var portCheck = check{
 	name: "ports",
-	why: "a port of xwarp must not be a socket's, nor one that the kernel gives to outgoing " +
-		"connections",
+	why:  "a port of xwarp must not be in use by a socket, nor in the range of ephemeral ports",
 	look: func(e *env) finding {
 		if len(e.opt.Ports) == 0 {
-			return fine("none asked for (--port)")
+			return fine("none given (--port)")
 		}
 		for _, p := range e.opt.Ports {
 			for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
@@ -35,9 +34,8 @@ var portCheck = check{
 			}
 		}
 		if p, ok := e.ephemeral(); ok {
-			return warn("port %d is one that the kernel gives to outgoing "+
-				"connections", p).advise("sysctl -w net.ipv4.ip_local_reserved_ports=%s",
-				e.reserved())
+			return warn("port %d is in the range of ephemeral ports", p).
+				advise("sysctl -w net.ipv4.ip_local_reserved_ports=%s", e.reserved())
 		}
 		return fine("free: %v", e.opt.Ports)
 	},
@@ -46,7 +44,7 @@ var portCheck = check{
 	undo: restoreFiles(func(*env) []string { return []string{localReserved} }),
 }
 
-// ephemeral returns the first port that is in the range for outgoing connections and not taken out of it.
+// ephemeral returns the first port in the range of ephemeral ports that is not reserved.
 func (e *env) ephemeral() (uint16, bool) {
 	b, err := os.ReadFile(localRange)
 	if err != nil {
@@ -65,7 +63,7 @@ func (e *env) ephemeral() (uint16, bool) {
 	return 0, false
 }
 
-// reserved is the list of reserved ports with ours in it.
+// reserved returns the list of reserved ports with those of xwarp added.
 func (e *env) reserved() string {
 	b, _ := os.ReadFile(localReserved)
 	list := strings.TrimSpace(string(b))

@@ -19,51 +19,50 @@ import (
 	"xwarp/ring"
 )
 
-// Report describes an interface to somebody who does not have it. It names no MAC address, no IP address and no host,
-// unless asked to.
+// Report describes an interface for a bug report. Anonymous removes MAC addresses, IP addresses and host names.
 type Report struct {
-	Kernel     string     `json:"kernel" doc:"release"`
-	Processor  string     `json:"processor" doc:"as Go calls it: amd64, arm64"`
-	Processors int        `json:"processors" doc:"that this process may use"`
-	NIC        NIC        `json:"nic" doc:"the interface, its driver and its device"`
-	Lines      []Line     `json:"lines" doc:"what doctor tried and found"`
-	Measured   []Measured `json:"measured" doc:"transfers with --peer: this end by AF_XDP, and by the kernel's TCP"`
+	Kernel     string     `json:"kernel" doc:"kernel release"`
+	Processor  string     `json:"processor" doc:"architecture: amd64, arm64"`
+	Processors int        `json:"processors" doc:"number of CPUs that this process may use"`
+	NIC        NIC        `json:"nic" doc:"interface, driver and device"`
+	Lines      []Line     `json:"lines" doc:"results of the checks"`
+	Measured   []Measured `json:"measured" doc:"transfers with --peer, over AF_XDP and over kernel TCP at this end"`
 }
 
-// NIC is an interface as its driver describes it.
+// NIC is an interface as described by its driver.
 type NIC struct {
-	Name      string   `json:"name" doc:"of the interface"`
+	Name      string   `json:"name" doc:"interface name"`
 	Kind      string   `json:"kind" doc:"\"device\", \"veth\", \"vlan\", ..."`
-	Driver    string   `json:"driver" doc:"of the device"`
-	Version   string   `json:"driver_version" doc:"of the driver"`
-	Firmware  string   `json:"firmware" doc:"of the device"`
-	Bus       string   `json:"bus" doc:"where the device is"`
-	Device    string   `json:"device" doc:"vendor and device on a PCI bus, as lspci -n has them"`
-	Speed     int      `json:"speed" doc:"10^6 bits a second; 0: unknown"`
-	MTU       int      `json:"mtu" doc:"bytes of an IP packet"`
-	ZeroCopy  bool     `json:"zero_copy" doc:"the driver says that it binds AF_XDP sockets without copying"`
-	Segments  int      `json:"zero_copy_segments" doc:"buffers that a frame may have then"`
-	LiveFrame bool     `json:"live_frames" doc:"the driver takes XDP frames for transmit now"`
+	Driver    string   `json:"driver" doc:"driver name"`
+	Version   string   `json:"driver_version" doc:"driver version"`
+	Firmware  string   `json:"firmware" doc:"firmware version"`
+	Bus       string   `json:"bus" doc:"bus address"`
+	Device    string   `json:"device" doc:"PCI vendor and device ID, as in lspci -n"`
+	Speed     int      `json:"speed" doc:"10^6 bits per second; 0: unknown"`
+	MTU       int      `json:"mtu" doc:"MTU in bytes"`
+	ZeroCopy  bool     `json:"zero_copy" doc:"the driver reports AF_XDP zero-copy support"`
+	Segments  int      `json:"zero_copy_segments" doc:"maximum buffers per frame with zero-copy"`
+	LiveFrame bool     `json:"live_frames" doc:"the driver currently accepts XDP frames for transmit"`
 	RxQueues  int      `json:"rx_queues" doc:"receive queues in use"`
-	Combined  uint32   `json:"combined_max" doc:"channels for both directions that the device may have"`
-	RxMax     uint32   `json:"rx_max" doc:"channels for reception that the device may have"`
-	Ring      uint32   `json:"rx_ring" doc:"entries of a receive ring"`
-	RingMax   uint32   `json:"rx_ring_max" doc:"that it may have"`
-	RSS       []uint32 `json:"rss_queues" doc:"receive queues in the table of RSS"`
-	Offloads  []string `json:"offloads" doc:"what is on, by the names of ethtool -k; with * in front what cannot be switched"`
+	Combined  uint32   `json:"combined_max" doc:"maximum number of combined channels"`
+	RxMax     uint32   `json:"rx_max" doc:"maximum number of receive channels"`
+	Ring      uint32   `json:"rx_ring" doc:"receive ring entries"`
+	RingMax   uint32   `json:"rx_ring_max" doc:"maximum receive ring entries"`
+	RSS       []uint32 `json:"rss_queues" doc:"receive queues in the RSS table"`
+	Offloads  []string `json:"offloads" doc:"enabled features by their ethtool -k names; * marks fixed ones"`
 }
 
 // Measured is one transfer with the peer.
 type Measured struct {
 	What    string  `json:"what" doc:"\"put\" or \"get\""`
-	By      string  `json:"by" doc:"this end: \"xdp\" or \"kernel\""`
-	Bytes   int64   `json:"bytes" doc:"of payload"`
-	Seconds float64 `json:"seconds" doc:"that they took"`
-	Rate    float64 `json:"mib_per_s" doc:"2^20 bytes"`
-	Error   string  `json:"error,omitempty" doc:"why it ended early"`
+	By      string  `json:"by" doc:"transport at this end: \"xdp\" or \"kernel\""`
+	Bytes   int64   `json:"bytes" doc:"payload bytes"`
+	Seconds float64 `json:"seconds" doc:"duration"`
+	Rate    float64 `json:"mib_per_s" doc:"rate in 2^20 bytes per second"`
+	Error   string  `json:"error,omitempty" doc:"error that ended it early"`
 }
 
-// NewReport describes the interface; lines are the results of Look or Fix for it.
+// NewReport returns the report on an interface. lines are its results of Look or Fix.
 func NewReport(name string, lines []Line) (*Report, error) {
 	e, done, err := newEnv(Options{Interface: name})
 	if err != nil {
@@ -77,7 +76,7 @@ func NewReport(name string, lines []Line) (*Report, error) {
 	}, nil
 }
 
-// describe asks the driver. Fields that the driver does not report stay empty.
+// describe queries the driver. Fields that it does not report stay empty.
 func (e *env) describe() NIC {
 	a := e.nic.Attrs()
 	n := NIC{Name: a.Name, Kind: e.nic.Type(), MTU: a.MTU, RxQueues: e.receiveQueues(),
@@ -117,7 +116,7 @@ func (e *env) describe() NIC {
 	return n
 }
 
-// readID is a number of a PCI device, without the 0x in front.
+// readID reads a PCI ID from a file, without the prefix 0x.
 func readID(file string) string {
 	b, err := os.ReadFile(filepath.Clean(file))
 	if err != nil {
@@ -132,7 +131,7 @@ func readID(file string) string {
 
 var mac = regexp.MustCompile(`(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b`)
 
-// Anonymous removes the host's name and the names in others from the texts.
+// Anonymous replaces MAC addresses, the host's name and addresses, and the names in others.
 func (r *Report) Anonymous(others ...string) error {
 	names := map[string]string{}
 	host, err := os.Hostname()
@@ -142,7 +141,7 @@ func (r *Report) Anonymous(others ...string) error {
 	names[host] = "HOST"
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
-		return fmt.Errorf("this host's addresses: %w", err)
+		return fmt.Errorf("addresses of this host: %w", err)
 	}
 	for _, a := range addrs {
 		names[a.IP.String()] = "ADDRESS"
@@ -156,7 +155,7 @@ func (r *Report) Anonymous(others ...string) error {
 			known = append(known, regexp.QuoteMeta(n))
 		}
 	}
-	// Of two names that begin alike the longer is meant.
+	// Longer names first: a name may be a prefix of another.
 	slices.SortFunc(known, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	word := regexp.MustCompile(`(^|[^\w.:])(` + strings.Join(known, "|") + `)($|[^\w.]|\.$)`)
 	scrub := func(s *string) {

@@ -19,8 +19,8 @@ func readNumber(file string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// writeSetting writes to a file of the kernel's settings: it makes none, follows no link at the path's end,
-// and writes to no other file system.
+// writeSetting writes a kernel setting to an existing file in /sys or /proc. It does not follow a link at the end of
+// the path.
 func writeSetting(file, value string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -32,13 +32,13 @@ func writeSetting(file, value string) (err error) {
 		return err
 	}
 	if fs.Type != unix.SYSFS_MAGIC && fs.Type != unix.PROC_SUPER_MAGIC {
-		return fmt.Errorf("%s is no setting of the kernel", file)
+		return fmt.Errorf("%s is not a kernel setting", file)
 	}
 	_, err = f.WriteString(value + "\n")
 	return err
 }
 
-// saveFile is check.save for settings that are files.
+// saveFile implements check.save for settings in files.
 func saveFile(files ...string) (settings, error) {
 	s := settings{}
 	for _, f := range files {
@@ -51,14 +51,13 @@ func saveFile(files ...string) (settings, error) {
 	return s, nil
 }
 
-// restoreFiles makes check.undo for settings that are files: exactly those that its fix writes, whatever was
-// remembered.
+// restoreFiles returns check.undo for settings in files. It rejects saved files that the check's fix does not write.
 func restoreFiles(mine func(*env) []string) func(*env, settings) error {
 	return func(e *env, s settings) error {
 		files := mine(e)
 		for f := range s {
 			if !slices.Contains(files, f) {
-				return fmt.Errorf("%q is no file that this check changes", f)
+				return fmt.Errorf("%q is not a file that this check changes", f)
 			}
 		}
 		for f, v := range s {

@@ -12,28 +12,28 @@ import (
 	"xwarp/engine/host/hostfile"
 )
 
-// DefaultState is the file with the settings that --undo restores. Its directory is root's: the daemon's own user, who
-// has /var/lib/xwarp, must not decide what root writes.
+// DefaultState is the file with the settings that --undo restores. Only root can write to its directory: the daemon's
+// user, who owns /var/lib/xwarp, must not control what root writes.
 const DefaultState = "/var/lib/xwarp-doctor/state.json"
 
-// record is one fix that was made, in the order in which they were.
+// record is one fix. The file holds them in the order of their time.
 type record struct {
 	Check     string   `json:"check" doc:"name of the check"`
-	Interface string   `json:"interface,omitempty" doc:"that it was made for"`
-	Before    settings `json:"before" doc:"the settings that were there before"`
+	Interface string   `json:"interface,omitempty" doc:"interface that was fixed"`
+	Before    settings `json:"before" doc:"previous settings"`
 }
 
-// memory is the file of the records, and nobody else's until it is closed.
+// memory is the file of records, locked until it is closed.
 type memory struct {
 	dir  *hostfile.Dir
 	name string
 }
 
-// openMemory opens the directory of a file, which need not be there yet; with create the directory neither.
+// openMemory opens the directory of a state file, which may not exist yet. With create, it creates the directory.
 func openMemory(file string, create bool) (*memory, error) {
 	dir, err := hostfile.OpenDir(filepath.Dir(file), create)
 	if err != nil {
-		return nil, fmt.Errorf("the file of what was there before: %w (see --state)", err)
+		return nil, fmt.Errorf("state file: %w (see --state)", err)
 	}
 	return &memory{dir, filepath.Base(file)}, nil
 }
@@ -47,7 +47,7 @@ func (m *memory) recall() (records []record, err error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(b, &records); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w: remove it when nothing is to be undone", m.name,
+		return nil, fmt.Errorf("%s is damaged: %w; remove it if there is nothing to undo", m.name,
 			err)
 	}
 	return records, nil
@@ -64,7 +64,7 @@ func (m *memory) store(records []record) error {
 	return m.dir.Write(m.name, append(b, '\n'))
 }
 
-// remember appends r to the file, which is never half written.
+// remember appends r to the file atomically.
 func remember(file string, r record) error {
 	m, err := openMemory(file, true)
 	if err != nil {
@@ -77,10 +77,10 @@ func remember(file string, r record) error {
 	return errors.Join(err, m.dir.Close())
 }
 
-// Undone is one fix that was taken back.
+// Undone is one fix that was undone.
 type Undone struct {
 	record
-	Error string `json:"error,omitempty" doc:"why it could not be taken back; it stays in the file"`
+	Error string `json:"error,omitempty" doc:"why undo failed; the record stays in the state file"`
 }
 
 // Undo reverts Fix, the last change first. Changes that cannot be reverted stay in the file.
@@ -129,5 +129,5 @@ func (r *record) undo(o Options) error {
 		defer done()
 		return c.undo(e, r.Before)
 	}
-	return fmt.Errorf("this version knows no fix called %q", r.Check)
+	return fmt.Errorf("this version has no fix %q", r.Check)
 }

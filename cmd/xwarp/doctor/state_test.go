@@ -23,8 +23,8 @@ func TestUndoOwnFilesOnly(t *testing.T) {
 		}
 		u, err := Undo(state)
 		if err != nil || len(u) != 1 ||
-			!strings.Contains(u[0].Error, "no file that this check changes") &&
-				!strings.Contains(u[0].Error, "knows no fix") {
+			!strings.Contains(u[0].Error, "not a file that this check changes") &&
+				!strings.Contains(u[0].Error, "has no fix") {
 			t.Errorf("%s with %s: %+v, %v", check, file, u, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestWriteSetting(t *testing.T) {
 	}
 	os.WriteFile(name, nil, 0o600)
 	if err := writeSetting(name, "1"); err == nil ||
-		!strings.Contains(err.Error(), "no setting of the kernel") {
+		!strings.Contains(err.Error(), "not a kernel setting") {
 		t.Errorf("a file on the disk: %v", err)
 	}
 }

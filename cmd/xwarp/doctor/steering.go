@@ -17,8 +17,8 @@ const (
 
 var steeringCheck = check{
 	name: "flow-steering", nic: true,
-	why: "with n-tuple rules the card puts xwarp's connections on the queues that are served, and the host's traffic " +
-		"on the others; without, they come on any queue",
+	why: "n-tuple rules put xwarp connections on the served queues and other traffic on the other queues; " +
+		"without them, connections may arrive on any queue",
 	look: lookForSteering,
 	save: func(e *env) (settings, error) {
 		before, err := ntuple.Save(e.card(), e.plan())
@@ -43,35 +43,35 @@ func lookForSteering(e *env) finding {
 	have, more, err := ntuple.Rules(card)
 	switch {
 	case e.opt.Steer == "" && err != nil:
-		return fine("not asked for, and %s does not report n-tuple rules", e.name())
+		return fine("not requested; %s does not report n-tuple rules", e.name())
 	case e.opt.Steer == "":
-		return fine("not asked for; %s has %d n-tuple rules", e.name(), len(have)+more)
+		return fine("not requested; %s has %d n-tuple rules", e.name(), len(have)+more)
 	case len(plan.Others()) == 0:
-		return fine("all receive queues of %s are served: nothing is to be kept apart", e.name())
+		return fine("not needed: all receive queues of %s are served", e.name())
 	}
 	f, err := ntuple.Look(card, plan)
 	switch {
 	case err != nil:
-		return warn("%s takes no n-tuple rules: %v", e.name(), err).
-			advise("serve all receive queues, or ethtool -L %s combined %d", e.name(),
+		return warn("%s rejects n-tuple rules: %v", e.name(), err).
+			advise("serve all receive queues, or: ethtool -L %s combined %d", e.name(),
 				len(plan.Queues))
 	case f.Other != nil:
-		return warn("there is a rule that leads elsewhere: %v", f.Other).
-			advise("xwarp doctor --undo, or ethtool -N %s delete %d", e.name(), f.Other.Location)
+		return warn("conflicting rule: %v", f.Other).
+			advise("xwarp doctor --undo, or: ethtool -N %s delete %d", e.name(), f.Other.Location)
 	case len(f.Missing) > 0:
-		return warn("connections of ports %v come on any of %d queues, and queues %v are served",
+		return warn("connections of ports %v may arrive on any of %d queues, but only %v are served",
 			plan.Ports, plan.All, plan.Queues).
-			advise("xwarp doctor --fix with the same flags; where the card refuses: --steer=listen " +
-				"or --steer=dial, or a single --queue, or serve all")
+			advise("xwarp doctor --fix with the same flags; if the NIC rejects that: --steer=listen, " +
+				"--steer=dial, a single --queue, or serve all queues")
 	}
-	text := fmt.Sprintf("connections of ports %v come on queues %v", plan.Ports, plan.Queues)
+	text := fmt.Sprintf("connections of ports %v arrive on queues %v", plan.Ports, plan.Queues)
 	if len(f.Shared) > 0 {
-		return fine("%s; the host's traffic on these, too (ethtool -X %s)", text, e.name())
+		return fine("%s; so does other traffic (ethtool -X %s)", text, e.name())
 	}
-	return fine("%s, the host's traffic on others", text)
+	return fine("%s, other traffic on the other queues", text)
 }
 
-// steered says that the card puts connections on the queues that are served.
+// steered reports whether n-tuple rules put connections on the served queues.
 func (e *env) steered() bool {
 	if e.opt.Steer == "" {
 		return false

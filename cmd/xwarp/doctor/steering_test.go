@@ -34,7 +34,7 @@ func TestSteering(t *testing.T) {
 			}
 			return l
 		}
-		const missing = "connections of ports [7174 3260] come on any of 4 queues, and queues [2 3] are served"
+		const missing = "connections of ports [7174 3260] may arrive on any of 4 queues, but only [2 3] are served"
 		look(Warn, missing)
 		for killed := range 24 {
 			nic.Killed = killed // 0: not at all
@@ -47,7 +47,7 @@ func TestSteering(t *testing.T) {
 				t.Errorf("Fix: %+v", l)
 			}
 			if killed == 0 {
-				look(OK, "connections of ports [7174 3260] come on queues [2 3], the host's traffic on others")
+				look(OK, "connections of ports [7174 3260] arrive on queues [2 3], other traffic on the other queues")
 				all := o
 				all.Only = ""
 				if lines, err = Look(all); err != nil {
@@ -60,7 +60,7 @@ func TestSteering(t *testing.T) {
 				}
 				plain := Options{Interface: "eth0", Only: "flow-steering", card: nic}
 				if lines, err = Look(plain); err != nil || lines[0].What !=
-					"not asked for; eth0 has 8 n-tuple rules" {
+					"not requested; eth0 has 8 n-tuple rules" {
 					t.Errorf("%+v, %v", lines, err)
 				}
 			}
@@ -102,7 +102,7 @@ func TestSteeringOfVeth(t *testing.T) {
 		const why = "ethtool -n eth0: operation not supported"
 		lines, err := Fix(o, state)
 		if err != nil || lines[0].Status != Warn || lines[0].What !=
-			"eth0 takes no n-tuple rules: "+why || !strings.HasSuffix(lines[0].Error, why) {
+			"eth0 rejects n-tuple rules: "+why || !strings.HasSuffix(lines[0].Error, why) {
 			t.Errorf("%+v, %v", lines, err)
 		}
 		o.Queues = []int{0, 1}

@@ -17,29 +17,29 @@ import (
 	"xwarp/ring/live"
 )
 
-// Each way of transmit is measured in several short turns, one after the other: two seconds in all.
+// The transmit modes are measured in several short interleaved turns, two seconds in all.
 const (
 	transmitTurns = 3
 	transmitTurn  = 2 * time.Second / (3 * transmitTurns)
-	// clearly is by how much another way has to be faster before it is advised.
+	// clearly is the minimum speed-up for which another mode is advised.
 	clearly = 1.15
 )
 
 var transmitCheck = check{
 	name: "transmit", nic: true,
-	why: "on a veth live frames move more than AF_XDP, even in shorter packets; which way moves " +
-		"the most elsewhere, only a trial tells",
+	why: "on veth, live frames are faster than AF_XDP even with shorter packets; on other drivers " +
+		"only a measurement shows the fastest mode",
 	look: func(e *env) finding {
 		auto, err := xdp.TransmitAuto.On(e.nic)
 		if err != nil {
 			return warn("%v", err)
 		}
 		if !e.opt.Measure {
-			return fine("%q takes %s; not measured (--measure sends frames for two seconds)",
+			return fine("%q selects %s; not measured (--measure sends frames for two seconds)",
 				xdp.TransmitAuto, auto)
 		}
 		if e.isServed() {
-			return warn("not measured: xwarpd or another program of xwarp has the queues of %s",
+			return warn("not measured: xwarpd or another xwarp process uses the queues of %s",
 				e.name()).advise("systemctl stop xwarpd; xwarp doctor --interface %s --only "+
 				"transmit --measure; systemctl start xwarpd", e.name())
 		}
@@ -47,22 +47,23 @@ var transmitCheck = check{
 	},
 }
 
-// way is one way of transmit under trial, with the longest packets that it takes.
+// way is one transmit mode, measured with the longest packets that it supports.
 type way struct {
 	name   xdp.Transmit
 	packet int                 // bytes
-	err    error               // it cannot be had
-	send   func() (frames int) // hands over a batch; 0 where the device takes none now
+	err    error               // the mode is not available
+	send   func() (frames int) // sends a batch; returns 0 if the device is busy
 	close  func() error
-	rate   float64 // packets a second, the best turn
+	rate   float64 // packets per second in the best turn
 }
 
-// gbps returns the Gbit/s of payload.
+// gbps returns the payload rate in Gbit/s.
 func (w *way) gbps() float64 {
 	return w.rate * float64(w.packet+transmitIPAt-transmitHeaders) * 8 / 1e9
 }
 
-// measureTransmit has each way send frames that the next switch drops: from the interface's address to the same.
+// measureTransmit sends frames with each mode. Their source and destination MAC addresses are the interface's own, so
+// the next switch drops them.
 func (e *env) measureTransmit() (ways []*way) {
 	mtu := e.nic.Attrs().MTU
 	try := func(name xdp.Transmit, packet int,
@@ -100,7 +101,7 @@ func (w *way) measure() float64 {
 	return float64(n) / time.Since(from).Seconds()
 }
 
-// compareWays reports the measurements beside the way that "auto" takes.
+// compareWays compares the measurements with the mode that "auto" selects.
 func compareWays(ways []*way, auto xdp.Transmit) finding {
 	slices.SortStableFunc(ways, func(a, b *way) int { return cmp.Compare(b.gbps(), a.gbps()) })
 	var results []string
@@ -120,22 +121,22 @@ func compareWays(ways []*way, auto xdp.Transmit) finding {
 	best, summary := ways[0], strings.Join(results, ", ")
 	switch {
 	case best.rate == 0:
-		return finding{Warn, "no way transmits: " + summary, ""}
+		return finding{Warn, "no transmit mode works: " + summary, ""}
 	case best.name != auto && best.gbps() > clearly*taken:
-		return warn("%s; %q takes %s", summary, xdp.TransmitAuto, auto).
-			advise("transmit = %q in the [[interface]] of xwarpd.toml, or --tx %s",
+		return warn("%s; %q selects %s", summary, xdp.TransmitAuto, auto).
+			advise("set transmit = %q in the [[interface]] table of /etc/xwarp/xwarp.toml, or --tx %s",
 				best.name, best.name)
 	}
-	return fine("%s; %q takes %s", summary, xdp.TransmitAuto, auto)
+	return fine("%s; %q selects %s", summary, xdp.TransmitAuto, auto)
 }
 
-// Where the parts of the frame are.
+// Offsets in the frame.
 const (
 	transmitIPAt    = 14
 	transmitHeaders = transmitIPAt + 20 + 20
 )
 
-// transmitFrame is an IPv4 packet of TCP of mtu bytes between documentation addresses (RFC 5737).
+// transmitFrame returns a frame with a TCP/IPv4 packet of mtu bytes between documentation addresses (RFC 5737).
 func transmitFrame(mac []byte, mtu int) []byte {
 	b := make([]byte, transmitIPAt+mtu)
 	copy(b, mac)
@@ -151,7 +152,7 @@ func transmitFrame(mac []byte, mtu int) []byte {
 	return b
 }
 
-// openXDP opens AF_XDP as the trial may have it: binding in zero-copy mode resets the link of some drivers.
+// openXDP opens an AF_XDP socket, in copy mode if zero-copy could disturb the link: some drivers reset it.
 func (e *env) openXDP(frame []byte) (send func() int, closeAll func() error, err error) {
 	mode := ring.ModeAuto
 	if unsafeToTry(e.nic) != "" {
@@ -168,8 +169,8 @@ func (e *env) openXDP(frame []byte) (send func() int, closeAll func() error, err
 func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, err error) {
 	link := e.nic.Attrs().Index
 	if d, err := ring.QueryDriver(link); err != nil || !d.Transmits {
-		return nil, nil, errors.Join(err, errors.New("the driver takes no live frames now "+
-			"(a veth does while its peer has an XDP program or GRO)"))
+		return nil, nil, errors.Join(err, errors.New("the driver accepts no live frames now "+
+			"(veth does if its peer has an XDP program or GRO)"))
 	}
 	steer, err := bpf.Load(bpf.Options{LiveWorkers: 1})
 	if err != nil {
@@ -179,7 +180,7 @@ func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, er
 	if unsafeToTry(e.nic) != "" {
 		mode = bpf.ModeGeneric
 	}
-	_, err = steer.Attach(link, mode) // as it is in service: see package live
+	_, err = steer.Attach(link, mode) // as in normal operation: see package live
 	var m bpf.LiveMemory
 	if err == nil {
 		m, err = steer.Live(link, 0)
@@ -194,7 +195,7 @@ func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, er
 	return func() int { return sendThrough(p, frame) }, steer.Close, nil
 }
 
-// nowhere is the Port below live frames. Frames that make no run are not counted.
+// nowhere is the Port below live frames. Frames that do not form a run are not counted.
 type nowhere struct{ ring.Port }
 
 func (nowhere) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{}, false }
@@ -202,7 +203,7 @@ func (nowhere) Flush() ring.State           { return ring.StateOK }
 func (nowhere) Reap() int                   { return 0 }
 func (nowhere) Stats() ring.Stats           { return ring.Stats{} }
 
-// sendThrough hands over a batch of frames, and returns how many are known to have left meanwhile.
+// sendThrough sends a batch of frames and returns the number of completed transmissions.
 func sendThrough(p ring.Port, frame []byte) int {
 	before := p.Stats().TxCompleted
 	for range live.BestRun {
@@ -232,7 +233,7 @@ func (e *env) openBlocks(frame []byte) (send func() int, closeAll func() error, 
 	size := transmitHeaders + n*shape.Payload
 	copy(block.Frame(), frame[:transmitHeaders])
 	return func() int {
-		for at := transmitHeaders; at < size; at += shape.Payload { // as the engine writes each
+		for at := transmitHeaders; at < size; at += shape.Payload { // the engine also writes each
 			copy(block.Frame()[at:], frame[transmitHeaders:])
 		}
 		if s.Send(block, size, &shape) != 0 {

@@ -12,17 +12,17 @@ import (
 	"xwarp/ring"
 )
 
-// trial is the outcome of attaching a program and binding a socket: on the interface where that disturbs nobody, else
-// on a veth pair of its own.
+// trial is the result of attaching an XDP program and binding a socket: on the interface if that is safe, otherwise on
+// a temporary veth pair.
 type trial struct {
 	done            bool
 	where           string
 	native, generic error
 	bindCopy, zero  error
-	skipped         string // why not on the interface itself
+	skipped         string // why it was not the interface
 }
 
-// try makes the trial once.
+// try runs the trial once.
 func (e *env) try() *trial {
 	t := &e.trial
 	if t.done {
@@ -36,28 +36,28 @@ func (e *env) try() *trial {
 			return t
 		}
 	}
-	t.where = "a veth pair made for the trial"
+	t.where = "a temporary veth pair"
 	if err := inScratch(func(index int) { t.exchangeFrames(index, 0) }); err != nil {
 		t.native, t.generic, t.bindCopy, t.zero = err, err, err, err
 	}
 	return t
 }
 
-// unsafeToTry says why attaching to nic could disturb somebody: many drivers reset the link when a program is attached.
+// unsafeToTry returns why attaching to nic is unsafe, or "": many drivers reset the link when a program is attached.
 func unsafeToTry(nic netlink.Link) string {
 	if x := nic.Attrs().Xdp; x != nil && x.Attached {
-		return "it carries an XDP program"
+		return "it has an XDP program"
 	}
 	if nic.Type() == "veth" {
 		return ""
 	}
 	if addrs, err := netlink.AddrList(nic, netlink.FAMILY_ALL); err != nil || len(addrs) > 0 {
-		return "attaching resets the link of many drivers, and it has addresses"
+		return "it has addresses, and attaching resets the link with many drivers"
 	}
 	return ""
 }
 
-// inScratch calls f with the index of a veth in a network namespace of its own.
+// inScratch calls f with the index of a veth in a temporary network namespace.
 func inScratch(f func(index int)) error {
 	ns, err := topo.NewNamespace()
 	if err != nil {
@@ -106,42 +106,42 @@ func tryBind(index, queue int, mode ring.Mode) error {
 
 var nativeCheck = check{
 	name: "xdp-native",
-	why:  "native XDP steers frames in the driver; generic XDP is slower and shows super-frames",
+	why:  "native XDP runs in the driver; generic XDP is slower and sees GRO super-frames",
 	look: func(e *env) finding {
 		t := e.try()
 		switch {
 		case t.native == nil:
-			return fine("attached to %s and detached again", t.where)
+			return fine("attached to and detached from %s", t.where)
 		case t.generic == nil:
-			return warn("not on %s: %v", t.where, t.native).
-				advise("xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml")
+			return warn("not available on %s: %v", t.where, t.native).
+				advise("set xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml")
 		}
-		return fail("not on %s: %v", t.where, t.native).advise("xwarp doctor --json")
+		return fail("not available on %s: %v", t.where, t.native).advise("xwarp doctor --json")
 	},
 }
 
 var genericCheck = check{
 	name: "xdp-generic",
-	why:  "it is the way out for drivers without native XDP",
+	why:  "fallback for drivers without native XDP",
 	look: func(e *env) finding {
 		t := e.try()
 		if t.generic != nil {
-			return warn("not on %s: %v", t.where, t.generic)
+			return warn("not available on %s: %v", t.where, t.generic)
 		}
-		return fine("attached to %s and detached again", t.where)
+		return fine("attached to and detached from %s", t.where)
 	},
 }
 
 var copyCheck = check{
 	name: "af_xdp-copy",
-	why:  "AF_XDP sockets carry all frames; in copy mode they work with every driver",
+	why:  "AF_XDP sockets carry all frames; copy mode works with every driver",
 	look: func(e *env) finding {
 		t := e.try()
 		if t.bindCopy != nil {
 			f := fail("bind on %s: %v", t.where, t.bindCopy).
-				advise("transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP")
+				advise("set transport = \"kernel\" in /etc/xwarp/xwarp.toml: it needs no AF_XDP")
 			if errors.Is(t.bindCopy, unix.EBUSY) {
-				f.remedy = "stop the program that has the queue, or serve another: xwarp doctor " +
+				f.remedy = "stop the program that uses the queue, or serve another: xwarp doctor " +
 					"--queue N"
 			}
 			return f

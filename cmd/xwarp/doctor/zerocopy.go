@@ -11,7 +11,7 @@ import (
 
 var zeroCopyCheck = check{
 	name: "af_xdp-zero-copy", nic: true,
-	why: "with zero-copy the device reads and writes the frames itself; else the kernel copies each",
+	why: "with zero-copy the device accesses frames directly; otherwise the kernel copies each frame",
 	look: func(e *env) finding {
 		t := e.try()
 		d, err := ring.QueryDriver(e.nic.Attrs().Index)
@@ -19,63 +19,62 @@ var zeroCopyCheck = check{
 	},
 }
 
-// zeroCopy judges the result of the trial, unless it was skipped, and the report of the driver, unless told is an
-// error.
+// zeroCopy checks the result of the trial, unless it was skipped, and the report of the driver, unless queryErr is set.
 func zeroCopy(t *trial, veth bool, d ring.Driver, queryErr error) finding {
 	tried := t.skipped == ""
 	switch {
 	case queryErr == nil && d.ZeroCopyFault() != nil && (!tried || t.zero == nil):
-		return warn("frames are copied unless zero-copy is asked for: %v", d.ZeroCopyFault()).
-			advise("leave ring_mode = \"auto\" in /etc/xwarp/xwarp.toml")
+		return warn("frames are copied unless zero-copy is forced: %v", d.ZeroCopyFault()).
+			advise("keep ring_mode = \"auto\" in /etc/xwarp/xwarp.toml")
 	case tried && t.zero == nil:
 		return fine("bound to %s", t.where)
 	case veth:
-		return fine("veth copies always")
+		return fine("veth always copies")
 	case queryErr == nil && !d.ZeroCopy:
-		return warn("the driver cannot: frames are copied").
-			advise("use a driver with XDP_ACT_XSK_ZEROCOPY for more speed")
+		return warn("the driver does not support zero-copy: frames are copied").
+			advise("none; a driver with XDP_ACT_XSK_ZEROCOPY would be faster")
 	case tried && queryErr == nil:
-		return warn("the driver says that it can, but frames are copied: "+
+		return warn("the driver reports zero-copy support, but frames are copied: "+
 			"bind on %s with zero-copy: %s", t.where, errno(t.zero)).
 			advise("%s", zeroCopyRemedy(t.zero))
 	case tried:
 		return warn("frames are copied: bind on %s with zero-copy: %s; the "+
-			"kernel does not tell what the driver can (%v)", t.where, errno(t.zero), queryErr).
+			"kernel does not report driver support (%v)", t.where, errno(t.zero), queryErr).
 			advise("%s", zeroCopyRemedy(t.zero))
 	case queryErr == nil:
-		return fine("the driver says that it can; not tried: %s", t.skipped)
+		return fine("the driver reports support; not tested on the interface: %s", t.skipped)
 	}
-	return warn("unknown: the kernel does not tell (%v), and it was not "+
-		"tried: %s", queryErr, t.skipped)
+	return warn("unknown: the kernel does not report it (%v), and it was not "+
+		"tested: %s", queryErr, t.skipped)
 }
 
-// errno names the error of the system call in err, as manual pages do.
+// errno formats the system call error in err by its name in errno(3).
 func errno(err error) string {
 	var e unix.Errno
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return "EOPNOTSUPP (" + err.Error() + ")" // which has a second name
+		return "EOPNOTSUPP (" + err.Error() + ")" // unix.ErrnoName returns ENOTSUP
 	case errors.As(err, &e):
 		return unix.ErrnoName(e) + " (" + err.Error() + ")"
 	}
 	return err.Error()
 }
 
-// zeroCopyRemedy returns the remedy for the errors that drivers return from a bind with zero-copy.
+// zeroCopyRemedy returns the remedy for an error of a bind with zero-copy.
 func zeroCopyRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return "stop the program that has the queue, or serve another: xwarp doctor --queue N"
+		return "stop the program that uses the queue, or serve another: xwarp doctor --queue N"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		return fmt.Sprintf("an MTU of at most %d (ip link set DEVICE mtu %d), a queue below the "+
-			"number of channels (ethtool -l DEVICE); the driver's own words: dmesg | tail",
+		return fmt.Sprintf("use an MTU of at most %d (ip link set DEVICE mtu %d), or a queue below the "+
+			"number of channels (ethtool -l DEVICE); see the driver's message: dmesg | tail",
 			singleBuffer, singleBuffer)
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
-		return "a shorter receive ring (ethtool -G DEVICE rx 512), LimitMEMLOCK=infinity; the " +
-			"driver's own words: dmesg | tail"
+		return "use a shorter receive ring (ethtool -G DEVICE rx 512) or LimitMEMLOCK=infinity; see " +
+			"the driver's message: dmesg | tail"
 	case errors.Is(err, unix.ENETDOWN):
 		return "ip link set DEVICE up"
 	}
-	return "the driver's own words: dmesg | tail; ring_mode = \"copy\" in /etc/xwarp/xwarp.toml " +
-		"asks for no more"
+	return "see the driver's message: dmesg | tail; or set ring_mode = \"copy\" in " +
+		"/etc/xwarp/xwarp.toml"
 }

@@ -17,7 +17,7 @@ func TestZeroCopy(t *testing.T) {
 	failed := func(e unix.Errno) *trial {
 		return &trial{where: "eth0", zero: fmt.Errorf("ring: bind: %w", e)}
 	}
-	skipped := &trial{where: "a veth pair made for the trial", skipped: "it has addresses",
+	skipped := &trial{where: "a temporary veth pair", skipped: "it has addresses",
 		zero: errors.New("of the veth pair")}
 	for _, tc := range []struct {
 		name   string
@@ -41,10 +41,10 @@ func TestZeroCopy(t *testing.T) {
 		{"claimed, and no memory", failed(unix.ENOMEM), false, can, nil, Warn, "ENOMEM",
 			"ethtool -G"},
 		{"claimed, and something else", failed(unix.EIO), false, can, nil, Warn, "EIO", "dmesg"},
-		{"claimed, not tried", skipped, false, can, nil, OK, "not tried: it has addresses", ""},
-		{"not claimed", failed(unix.EOPNOTSUPP), false, cannot, nil, Warn, "the driver cannot",
+		{"claimed, not tried", skipped, false, can, nil, OK, "interface: it has addresses", ""},
+		{"not claimed", failed(unix.EOPNOTSUPP), false, cannot, nil, Warn, "does not support",
 			"XDP_ACT_XSK_ZEROCOPY"},
-		{"veth", failed(unix.EOPNOTSUPP), true, cannot, nil, OK, "veth copies always", ""},
+		{"veth", failed(unix.EOPNOTSUPP), true, cannot, nil, OK, "veth always copies", ""},
 		{"not told, and refused", failed(unix.EINVAL), false, cannot, ring.ErrNotReported, Warn,
 			"EINVAL", "ethtool -l"},
 		{"not told, not tried", skipped, false, cannot, ring.ErrNotReported, Warn, "unknown", ""},

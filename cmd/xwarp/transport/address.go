@@ -8,27 +8,27 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// UsageError is an error that the user can correct on the command line.
+// UsageError is an error in the command line.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error.
+// Unwrap returns the wrapped error.
 func (e UsageError) Unwrap() error { return e.Err }
 
-// To returns the interface on the way to a remote address; lo for one of this host.
+// To returns the interface of the route to a remote address. It is lo for an address of this host.
 func To(remote netip.Addr) (string, error) {
 	if zone := remote.Zone(); zone != "" { // of a link-local address
 		link, err := netlink.LinkByName(zone)
 		if err != nil {
-			return "", fmt.Errorf("%v: there is no interface %s: %w (see: ip -br link)", remote,
+			return "", fmt.Errorf("%v: no interface %s: %w (see: ip -br link)", remote,
 				zone, err)
 		}
 		return link.Attrs().Name, nil
 	}
 	if remote.Is6() && remote.IsLinkLocalUnicast() {
-		return "", UsageError{fmt.Errorf("%v is on every link: say which, as in %v%%eth0",
-			remote, remote)}
+		return "", UsageError{fmt.Errorf(
+			"link-local address %v needs an interface, such as %v%%eth0", remote, remote)}
 	}
 	routes, err := netlink.RouteGet(net.IP(remote.AsSlice()))
 	if err != nil || len(routes) == 0 {
@@ -36,7 +36,8 @@ func To(remote netip.Addr) (string, error) {
 	}
 	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {
-		return "", fmt.Errorf("interface %d on the way to %v: %w", routes[0].LinkIndex, remote, err)
+		return "", fmt.Errorf("interface %d of the route to %v: %w", routes[0].LinkIndex, remote,
+			err)
 	}
 	return link.Attrs().Name, nil
 }

@@ -1,5 +1,5 @@
-// Package transport chooses and opens the device that a command works on: AF_XDP, the kernel's sockets, or a
-// device of the daemon of this host.
+// Package transport chooses and opens the device of a command: AF_XDP, kernel sockets, or a device of the daemon on
+// this host.
 package transport
 
 import (
@@ -37,13 +37,13 @@ const (
 // Names are the values of --transport.
 var Names = []string{XDP, Kernel, Daemon}
 
-// SocketDefault is the default of a flag for the daemon's socket, as the help shows it.
+// SocketDefault is the default of a flag for the daemon's socket, as shown in the help.
 const SocketDefault = "[$" + client.SocketVariable + ", else " + client.DefaultPath + "]"
 
-// Flags choose a device.
+// Flags select a device.
 type Flags struct {
-	Transport string // empty: the daemon's where it has the interface, else AF_XDP
-	Interface string // empty: the one that the address belongs to
+	Transport string // empty: the daemon if it has the interface, else AF_XDP
+	Interface string // empty: the interface of the address
 	Socket    string // of the daemon
 	Queues    []int  // of AF_XDP; empty: all
 	Ring      ring.Mode
@@ -53,19 +53,19 @@ type Flags struct {
 
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
-	set.StringVar(&f.Transport, "transport", "", "\"xdp\" (AF_XDP and our own TCP, needs root), "+
-		"\"kernel\" (the kernel's TCP) or \"daemon\" (xwarpd's device, for any user of its group) "+
-		"(default: daemon where xwarpd runs and has the interface, else xdp)")
-	set.StringVar(&f.Interface, "interface", "", "network interface for xdp or of the daemon "+
-		"(default: the one that the address belongs to)")
-	set.StringVar(&f.queues, "queues", "", "receive `queues` that xdp serves, as in "+
+	set.StringVar(&f.Transport, "transport", "", "xdp (AF_XDP and user-space TCP, needs root), "+
+		"kernel (kernel TCP) or daemon (a device of xwarpd, needs membership in its group) "+
+		"(default: daemon if xwarpd runs and has the interface, else xdp)")
+	set.StringVar(&f.Interface, "interface", "", "network interface, for xdp and daemon "+
+		"(default: that of the address)")
+	set.StringVar(&f.queues, "queues", "", "receive `queues` to serve with xdp, such as "+
 		"0-3,6 (default: all)")
-	set.TextVar(&f.Ring, "ring-mode", ring.ModeAuto, "how frames reach memory with xdp: "+
-		"zero-copy, copy, or auto: zero-copy where the driver has it")
-	set.StringVar(&f.Socket, "socket", "", "control socket of the daemon "+SocketDefault)
+	set.TextVar(&f.Ring, "ring-mode", ring.ModeAuto, "AF_XDP mode with xdp: zero-copy, copy, or "+
+		"auto (zero-copy if the driver supports it)")
+	set.StringVar(&f.Socket, "socket", "", "control socket of xwarpd "+SocketDefault)
 }
 
-// Check returns the error of the flags, as a UsageError.
+// Check validates the flags. Errors are UsageErrors.
 func (f *Flags) Check() error {
 	if err := f.check(); err != nil {
 		return UsageError{err}
@@ -75,10 +75,10 @@ func (f *Flags) Check() error {
 
 func (f *Flags) check() (err error) {
 	if f.Transport != "" && !slices.Contains(Names, f.Transport) {
-		return fmt.Errorf("--transport is %q, but it is xdp, kernel or daemon", f.Transport)
+		return fmt.Errorf("--transport %q: need xdp, kernel or daemon", f.Transport)
 	}
 	if f.Transport == Kernel && f.Interface != "" {
-		return errors.New("--interface is for xdp and the daemon: the kernel finds its interface itself")
+		return errors.New("--interface does not apply to --transport=kernel: the kernel routes")
 	}
 	if f.Queues, err = ranges.Expand(f.queues, "queue", math.MaxUint16); err != nil {
 		return fmt.Errorf("--queues %w", err)
@@ -91,7 +91,8 @@ func (f *Flags) check() (err error) {
 		case f.Transport == "":
 			f.Transport = XDP
 		case f.Transport != XDP:
-			return fmt.Errorf("--%s is for --transport=xdp: the daemon's stands in its file", name)
+			return fmt.Errorf("--%s needs --transport=xdp; for xwarpd set it in its configuration",
+				name)
 		}
 	}
 	return nil
@@ -108,13 +109,13 @@ func Switch[T any](set *pflag.FlagSet, v *T, on, off T, name, usage string) {
 	})
 }
 
-// Finder returns the interface that an address belongs to, or the way to it. ErrWhich: to none in particular.
+// Finder returns the interface of an address or of the route to it. The error is ErrWhich for a wildcard address.
 type Finder func() (string, error)
 
-// ErrWhich is an address that belongs to no interface in particular.
-var ErrWhich = errors.New("which interface?")
+// ErrWhich means that the address does not determine an interface.
+var ErrWhich = errors.New("cannot choose an interface")
 
-// Open opens the device. find names the interface when the user did not.
+// Open opens the device. find determines the interface if the flags do not.
 func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	c, err := f.choose(find)
 	switch {
@@ -136,12 +137,12 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 // Choice is a transport and its interface.
 type Choice struct {
 	Name      string // XDP, Kernel or Daemon
-	Interface string // of XDP and Daemon
+	Interface string // for XDP and Daemon
 	daemon    verbs.Device
-	unusable  error // why not the daemon, where there is one
+	unusable  error // why a daemon that exists cannot be used
 }
 
-// Choose says which device Open would open.
+// Choose returns the choice that Open would make.
 func (f *Flags) Choose(find Finder) (Choice, error) {
 	c, err := f.choose(find)
 	if c.daemon != nil {
@@ -156,7 +157,7 @@ func (f *Flags) choose(find Finder) (c Choice, err error) {
 		return Choice{Name: Kernel}, nil
 	}
 	c = Choice{Name: XDP, Interface: f.Interface}
-	var unknown error // which interface that is
+	var unknown error // the interface could not be determined
 	if c.Interface == "" {
 		if c.Interface, unknown = find(); unknown != nil && !errors.Is(unknown, ErrWhich) {
 			return c, unknown
@@ -165,7 +166,7 @@ func (f *Flags) choose(find Finder) (c Choice, err error) {
 	isLocal := unknown == nil && c.Interface == "lo"
 	if f.Transport != XDP {
 		err = f.openDaemon(&c)
-		if isLocal && c.daemon == nil { // each device of a daemon reaches this host
+		if isLocal && c.daemon == nil { // any device of a daemon reaches this host
 			c.Interface = ""
 			err = f.openDaemon(&c)
 		}
@@ -174,14 +175,14 @@ func (f *Flags) choose(find Finder) (c Choice, err error) {
 		}
 	}
 	if isLocal {
-		unknown = errors.New("the address is one of this host, and AF_XDP does not see what " +
-			"stays inside: use --transport=kernel")
+		unknown = errors.New("the address is local, and AF_XDP does not see local traffic: " +
+			"use --transport=kernel")
 	}
 	return c, unknown
 }
 
-// openDaemon opens the daemon's device of c's interface, or without one the daemon's first. Without an error and
-// without a device xdp may do.
+// openDaemon opens the daemon's device for c.Interface, or its first device if that is empty. If it sets no device and
+// returns no error, the caller may use xdp.
 func (f *Flags) openDaemon(c *Choice) error {
 	d, err := client.OpenConfig(client.Config{Path: f.Socket, Device: c.Interface})
 	var refusal *control.Error
@@ -192,32 +193,32 @@ func (f *Flags) openDaemon(c *Choice) error {
 	case f.Transport == Daemon:
 		return err
 	case errors.As(err, &refusal) && refusal.Code != control.CodeUnknown:
-		return fmt.Errorf("%w (--transport=xdp and --transport=kernel go without the daemon)", err)
+		return fmt.Errorf("%w (--transport=xdp and --transport=kernel do not use the daemon)", err)
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED):
 		c.unusable = err
 	}
 	return nil
 }
 
-// Explain adds to an error of opening AF_XDP the alternatives to AF_XDP.
+// Explain adds alternatives to an error from opening AF_XDP.
 func (c *Choice) Explain(err error) error {
 	switch {
 	case err == nil || c.Name != XDP:
 		return err
 	case os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission):
-		// The libraries' own texts name limits that are not the cause.
-		err = fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not",
+		// The texts of the libraries blame resource limits, which are not the cause.
+		err = fmt.Errorf("%s: %w: AF_XDP needs root (sudo); --transport=kernel does not",
 			c.Interface, errNotPermitted)
 	}
 	if c.unusable != nil {
-		err = fmt.Errorf("%w; and the daemon cannot be used: %w", err, c.unusable)
+		err = fmt.Errorf("%w; the daemon cannot be used either: %w", err, c.unusable)
 	}
 	return err
 }
 
 var errNotPermitted = errors.New("operation not permitted")
 
-// asking is a daemon's device whose connections have the flags' settings. Without any, the daemon's policy counts.
+// asking is a daemon's device that applies the MPA flags to its connections. Without flags the daemon's policy applies.
 type asking struct {
 	*client.Device
 	mpa verbs.MPAConfig

@@ -12,13 +12,12 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// watchEvery is how often counters are looked at.
+// watchEvery is the polling interval of the counters.
 const watchEvery = 200 * time.Millisecond
 
-// Watch reports frames that the device dropped for reasons that a user can remove. It reports once segments without a
-// TCP checksum, which a kernel at the other end of a veth pair sends; and frames on receive queues that are not served,
-// with their number, each time that it has doubled. It returns when ctx is done. The daemon reports the drops of its
-// devices itself.
+// Watch reports dropped frames whose cause the user can remove, until ctx is done. Segments without a TCP checksum,
+// which the kernel at the other end of a veth pair sends, are reported once. Frames on receive queues that are not
+// served are reported each time that their number doubles. The daemon itself reports the drops of its devices.
 func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	dev, ok := d.(*xdp.Device)
 	if !ok {
@@ -27,7 +26,7 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	sums, seen := false, uint64(0)
-	next := map[int]uint64{} // by queue: when to tell again
+	next := map[int]uint64{} // number of frames, by queue, for the next report
 	for {
 		select {
 		case <-ctx.Done():
@@ -40,9 +39,9 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 		}
 		if n := withoutSum(&s); n > 0 && !sums {
 			sums = true
-			tell(fmt.Sprintf("%d segments arrived on %s without a TCP checksum and were dropped. The "+
-				"peer's kernel leaves the checksum to a network card, and a veth pair has none. Remedy, on "+
-				"the peer's end of the veth pair: ethtool -K <dev> tx off", n,
+			tell(fmt.Sprintf("dropped %d segments without a TCP checksum on %s: the kernel at the other end "+
+				"of the veth pair offloads checksums, and veth does not compute them. On that end: "+
+				"ethtool -K <dev> tx off", n,
 				dev.Transport().Interface))
 		}
 		if s.Steering[bpf.DropNoSocket] == seen {
@@ -56,9 +55,9 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 		for _, q := range slices.Sorted(maps.Keys(lost)) {
 			if n := lost[q]; n >= max(next[q], 1) {
 				next[q] = 2 * n
-				tell(fmt.Sprintf("%d frames for us arrived on receive queue %d of %s, which is not served, "+
-					"and were dropped: their connections stall. Remedy: --queues with that queue or without "+
-					"any, or keep connections off it: ethtool -X %[3]s", n, q,
+				tell(fmt.Sprintf("dropped %d frames on receive queue %d of %s, which is not served: their "+
+					"connections stall. Add the queue to --queues, omit --queues, or keep connections off "+
+					"the queue: ethtool -X %[3]s", n, q,
 					dev.Transport().Interface))
 			}
 		}
