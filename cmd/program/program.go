@@ -1,4 +1,4 @@
-// Package program is shared by the commands: how signals end them, and the flags of those that are services.
+// Package program has the code that commands share: exit statuses, signals, and the flags of services.
 package program
 
 import (
@@ -19,8 +19,8 @@ import (
 	"xwarp/engine/version"
 )
 
-// Exit statuses of all programs. None is 2, with which Go ends a process that panics or that SIGABRT
-// hits: by the status systemd tells a crash, after which it restarts a unit, from a wrong command line.
+// Exit statuses of all programs. None is 2, the status of a Go process that panics or gets SIGABRT: systemd restarts a
+// unit after a crash, but not after a usage error.
 const (
 	ExitOK     = 0
 	ExitFailed = 1
@@ -28,15 +28,15 @@ const (
 	ExitConfig = 78 // EX_CONFIG: the configuration of xwarpd
 )
 
-// Main runs a program and ends the process with its status. The first SIGINT or SIGTERM ends ctx, the second one the
-// process at once.
+// Main runs a program and exits with its status. The first SIGINT or SIGTERM cancels ctx, the second one kills the
+// process.
 func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer) int) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// IsTerminal reports whether a program reads from or writes to a terminal there.
+// IsTerminal reports whether a stream is a terminal.
 func IsTerminal(stream any) bool {
 	if w, ok := stream.(interface{ Unwrap() io.Writer }); ok {
 		stream = w.Unwrap()
@@ -45,21 +45,21 @@ func IsTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// PrintError writes each line of text, which may be several errors, behind the name of the program or its command.
+// PrintError writes each line of text with the prefix "name: ". name is the program or its command.
 func PrintError(w io.Writer, name, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(w, "%s: %s\n", name, plain.Text(line))
 	}
 }
 
-// Version returns the line that says which source a program was built from.
+// Version returns the version line of a program.
 func Version(name string) string {
 	return fmt.Sprintf("%s %s, %s, %s/%s\n", name, version.Get().Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH)
 }
 
-// Parse parses the flags of a service, which takes no arguments, and answers --help, which begins with about, and
-// --version. When done, the service ends with the status at once.
+// Parse parses the flags of a service, which accepts no arguments. It implements --version and --help, whose text
+// begins with about. If done is true, the service must exit with status.
 func Parse(f *flag.FlagSet, about string, args []string, stdout, stderr io.Writer) (status int,
 	done bool) {
 	f.SetOutput(stderr)
@@ -67,7 +67,7 @@ func Parse(f *flag.FlagSet, about string, args []string, stdout, stderr io.Write
 		fmt.Fprintf(stderr, "%s\n\n", about)
 		f.PrintDefaults()
 	}
-	show := f.Bool("version", false, "print the version and end")
+	show := f.Bool("version", false, "print the version and exit")
 	err := f.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -75,7 +75,7 @@ func Parse(f *flag.FlagSet, about string, args []string, stdout, stderr io.Write
 	case err != nil:
 		return ExitUsage, true
 	case f.NArg() > 0:
-		fmt.Fprintf(stderr, "%s: %q is one argument too many\n", f.Name(), f.Arg(0))
+		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", f.Name(), f.Arg(0))
 		return ExitUsage, true
 	case *show:
 		fmt.Fprint(stdout, Version(f.Name()))

@@ -9,18 +9,18 @@ import (
 )
 
 var (
-	errUnknown = errors.New("the daemon was not asked yet")
-	errSilent  = errors.New("the daemon does not answer (see: journalctl -u xwarpd, kubectl logs)")
-	errNone    = errors.New("the daemon has no sockets to hand out: tenants.count in its " +
+	errUnknown = errors.New("xwarpd not queried yet")
+	errSilent  = errors.New("xwarpd does not respond (see: journalctl -u xwarpd, kubectl logs)")
+	errNone    = errors.New("xwarpd has no sockets for containers: tenants.count in its " +
 		"configuration is 0")
 )
 
-// daemonConn is the connection to the daemon. It is kept, because the daemon's log has a line for each new one.
+// daemonConn is the connection to the daemon. It is kept open, because the daemon logs each new one.
 type daemonConn struct {
 	socket       string
 	replyTimeout time.Duration
 	dev          *client.Device
-	opening      chan opened // of an attempt that is under way: the daemon took the connection and says nothing
+	opening      chan opened // result of a pending attempt: the daemon accepted the connection but has not replied
 }
 
 type opened struct {
@@ -28,13 +28,13 @@ type opened struct {
 	err error
 }
 
-// tenants are the sockets of a daemon for others.
+// tenants describes the sockets of a daemon for containers.
 type tenants struct {
 	count     int
 	directory string
 }
 
-// follow looks at the daemon again and again until ctx is done.
+// follow polls the daemon until ctx is done.
 func (p *plugin) follow(ctx context.Context) {
 	v := daemonConn{socket: p.cfg.socket, replyTimeout: p.cfg.replyTimeout}
 	defer v.close()
@@ -47,7 +47,7 @@ func (p *plugin) follow(ctx context.Context) {
 	}
 }
 
-// ask returns the tenants that the daemon has sockets for.
+// ask queries the tenants of the daemon.
 func (v *daemonConn) ask(ctx context.Context) (t tenants, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, v.replyTimeout, errSilent)
 	defer cancel()

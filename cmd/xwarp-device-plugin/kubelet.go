@@ -15,11 +15,11 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// endpoint is the name of our socket in the kubelet's directory, beside the kubelet's own.
+// endpoint is the name of the plugin's socket in the kubelet's directory.
 const endpoint = "xwarp.sock"
 
-// attend serves one kubelet after the other until ctx is done: one that starts again knows no plugin, and has
-// removed their sockets.
+// attend serves the kubelet until ctx is done. After a restart of the kubelet, which removes the sockets of plugins, it
+// registers again.
 func (p *plugin) attend(ctx context.Context) {
 	reported := ""
 	for ctx.Err() == nil {
@@ -35,9 +35,9 @@ func (p *plugin) attend(ctx context.Context) {
 	}
 }
 
-var errRestarted = errors.New("the kubelet started again, or removed our socket")
+var errRestarted = errors.New("the kubelet restarted, or removed the socket of the plugin")
 
-// serveKubelet registers with the kubelet and serves it until it starts again; registered is called in between.
+// serveKubelet registers with the kubelet, calls registered, and serves the kubelet until it restarts.
 func (p *plugin) serveKubelet(ctx context.Context, registered func()) error {
 	theirs, ours := filepath.Join(p.cfg.kubelet, filepath.Base(v1beta1.KubeletSocket)),
 		filepath.Join(p.cfg.kubelet, endpoint)
@@ -61,7 +61,7 @@ func (p *plugin) serveKubelet(ctx context.Context, registered func()) error {
 	v1beta1.RegisterDevicePluginServer(srv, p)
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(ln) }()
-	defer srv.Stop() // the kubelet's watch has no end of its own
+	defer srv.Stop() // ends the kubelet's watch
 	if err := p.announce(ctx, theirs); err != nil {
 		return err
 	}
@@ -101,12 +101,12 @@ func (p *plugin) announce(ctx context.Context, kubelet string) error {
 		Options: &v1beta1.DevicePluginOptions{},
 	})
 	if err != nil {
-		return fmt.Errorf("registering %s: %w", resource, err)
+		return fmt.Errorf("register %s: %w", resource, err)
 	}
 	return nil
 }
 
-// identity tells a socket from one that was made later under the same name: an inode's number may be used again.
+// identity distinguishes a socket from a later one with the same name. An inode number alone may be reused.
 type identity struct {
 	dev, ino uint64
 	made     syscall.Timespec
@@ -118,7 +118,7 @@ func identify(path string) (id identity, err error) {
 		return id, fmt.Errorf("%s: %w", path, err)
 	}
 	if st.Mode&syscall.S_IFMT != syscall.S_IFSOCK {
-		return id, fmt.Errorf("%s is no socket", path)
+		return id, fmt.Errorf("%s is not a socket", path)
 	}
 	return identity{uint64(st.Dev), st.Ino, st.Ctim}, nil
 }

@@ -3,8 +3,8 @@ package main
 import "time"
 
 const (
-	// pace is the time between two looks at the daemon and at the kubelet's socket.
+	// pace is the polling interval of the daemon and of the kubelet's socket.
 	pace = 2 * time.Second
-	// replyTimeout is how long an answer of the daemon or of the kubelet may take before it counts as none.
+	// replyTimeout is the timeout of replies of the daemon and of the kubelet.
 	replyTimeout = 10 * time.Second
 )

@@ -1,8 +1,8 @@
-// Command xwarp-device-plugin offers a node's xwarpd to Kubernetes as xwarp.io/socket. A container that asks
-// for it has the directory of a control socket mounted that is its own, with limits of its own at the daemon, and needs
-// no privilege; the daemon's other sockets are never handed out.
+// Command xwarp-device-plugin is a Kubernetes device plugin that offers the xwarpd of a node as xwarp.io/socket. A
+// container that requests it gets the directory of its own control socket mounted, with its own limits, and needs no
+// privilege. Other sockets of the daemon are never exposed.
 //
-// It is a program of its own because the kubelet's API brings gRPC, which neither xwarp nor xwarpd has.
+// It is a separate program because the kubelet API needs gRPC, which xwarp and xwarpd do not link.
 package main
 
 import (
@@ -27,10 +27,10 @@ const (
 	exitUsage = program.ExitUsage
 )
 
-// config holds the settings of the command line.
+// config holds the command line settings.
 type config struct {
-	socket       string // of the daemon
-	kubelet      string // the kubelet's directory of plugins
+	socket       string // control socket of the daemon
+	kubelet      string // directory of the plugin sockets of the kubelet
 	pace         time.Duration
 	replyTimeout time.Duration
 	log          *slog.Logger
@@ -41,16 +41,16 @@ func main() { program.Main(run) }
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := config{pace: pace, replyTimeout: replyTimeout}
 	f := flag.NewFlagSet("xwarp-device-plugin", flag.ContinueOnError)
-	f.StringVar(&c.socket, "socket", control.DefaultPath, "the daemon's control `socket`, to ask "+
-		"how it is and how many sockets it has for containers (tenants.count)")
+	f.StringVar(&c.socket, "socket", control.DefaultPath, "control `socket` of xwarpd, to query "+
+		"its health and the number of sockets for containers (tenants.count)")
 	f.StringVar(&c.kubelet, "kubelet-dir", v1beta1.DevicePluginPath,
-		"`directory` in which the kubelet and its plugins have their sockets")
+		"`directory` of the sockets of the kubelet and its plugins")
 	if status, done := program.Parse(f, "xwarp-device-plugin offers control sockets of xwarpd to "+
-		"Kubernetes as "+resource+".", args, stdout, stderr); done {
+		"Kubernetes as the resource "+resource+".", args, stdout, stderr); done {
 		return status
 	}
 	if !filepath.IsAbs(c.socket) {
-		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: an absolute path\n", c.socket)
+		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: need an absolute path\n", c.socket)
 		return exitUsage
 	}
 	c.log = slog.New(slog.NewJSONHandler(plain.JSON(stderr), nil))

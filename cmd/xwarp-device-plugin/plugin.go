@@ -14,21 +14,21 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// resource is the name that containers request, and socketVariable the variable that holds the socket's path.
+// resource is the name that containers request. socketVariable is set to the path of the socket.
 const (
 	resource       = "xwarp.io/socket"
 	socketVariable = "XWARP_SOCKET"
 )
 
-// plugin serves the kubelet's device-plugin API. A device is a tenant of the daemon: a socket of its own, and limits.
+// plugin implements the device plugin API. A device is a tenant of the daemon, with its own socket and limits.
 type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	cfg *config
 
 	mu      sync.Mutex
-	tenants tenants       // that the daemon had when it answered
-	illness error         // why the devices are unhealthy; nil: they are not
-	changed chan struct{} // closed when something of this changes
+	tenants tenants       // last reply of the daemon
+	illness error         // why the devices are unhealthy; nil: healthy
+	changed chan struct{} // closed when the devices or their health change
 }
 
 func newPlugin(c *config) *plugin {
@@ -42,7 +42,7 @@ func (p *plugin) serveLoop(ctx context.Context) {
 	w.Wait()
 }
 
-// set stores the daemon's answer, or why there is none.
+// set stores the reply of the daemon, or the reason why there is none.
 func (p *plugin) set(now tenants, illness error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *plugin) set(now tenants, illness error) {
 	p.tenants, p.illness = now, illness
 }
 
-// listDevices returns the devices, and a channel that is closed when they change.
+// listDevices returns the devices and a channel that is closed when they change.
 func (p *plugin) listDevices() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,13 +78,13 @@ func (p *plugin) listDevices() (*v1beta1.ListAndWatchResponse, <-chan struct{}) 
 	return r, p.changed
 }
 
-// GetDevicePluginOptions says that nothing is to be done before a container starts.
+// GetDevicePluginOptions returns no options: nothing needs to be done before a container starts.
 func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (
 	*v1beta1.DevicePluginOptions, error) {
 	return &v1beta1.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the devices whenever they change.
+// ListAndWatch sends the devices, and sends them again when they change.
 func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndWatchServer) error {
 	for {
 		list, changed := p.listDevices()
@@ -99,8 +99,8 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndW
 	}
 }
 
-// Allocate gives a container the directory of its tenant's socket, because a daemon that starts again makes a new
-// socket in it. Through a read-only mount a program can connect, but cannot replace the socket.
+// Allocate mounts the directory of the tenant's socket into a container, because a restarted daemon creates a new
+// socket in it. The mount is read-only: a program can connect to the socket, but not replace it.
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse,
 	error) {
 	p.mu.Lock()
@@ -116,13 +116,13 @@ func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1bet
 	out := &v1beta1.AllocateResponse{}
 	for _, c := range r.ContainerRequests {
 		if len(c.DevicesIds) != 1 {
-			return nil, status.Errorf(codes.InvalidArgument, "a container has %s: %d, and one is "+
-				"all that it can use: it is a socket with limits of its own, for many programs "+
-				"(limits.sessions)", resource, len(c.DevicesIds))
+			return nil, status.Errorf(codes.InvalidArgument, "a container requests %s: %d, but "+
+				"only one is supported: one socket serves many programs (limits.sessions)",
+				resource, len(c.DevicesIds))
 		}
 		id := c.DevicesIds[0]
 		if !slices.Contains(known, id) {
-			return nil, status.Errorf(codes.NotFound, "%s: there is no device %q, only %d",
+			return nil, status.Errorf(codes.NotFound, "%s: no device %q, only %d devices",
 				resource, id, have.count)
 		}
 		out.ContainerResponses = append(out.ContainerResponses, &v1beta1.ContainerAllocateResponse{

@@ -262,7 +262,7 @@ func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, u
 	}
 }
 
-// A daemon without tenants has nothing to hand out.
+// A daemon without tenants has no sockets for containers.
 func TestNoTenants(t *testing.T) {
 	n := newNode(t)
 	n.daemon(0)
@@ -279,7 +279,7 @@ func TestSilentDaemon(t *testing.T) {
 	}
 	defer ln.Close()
 	n.plugin(n.socket)
-	refuses(t, n, "does not answer")
+	refuses(t, n, "does not respond")
 }
 
 // refuses waits until the plugin says why it hands out nothing.

@@ -1,5 +1,5 @@
-// Command xwarpd is the daemon: iWARP on network interfaces, for peers that reach exported memory and for
-// programs of this host.
+// Command xwarpd is the daemon. It serves iWARP on network interfaces: exported memory to peers, and devices to
+// programs on this host.
 package main
 
 import (
@@ -21,15 +21,15 @@ import (
 	"xwarp/engine/version"
 )
 
-// hangUp has the configuration read again.
+// hangUp reloads the configuration.
 const hangUp = syscall.SIGHUP
 
-// Exit statuses. systemd does not restart the daemon after a wrong configuration, and not when nobody confirmed it.
+// Exit statuses. systemd does not restart the daemon after exitConfig and exitUnconfirmed.
 const (
 	exitOK          = program.ExitOK
 	exitFailed      = program.ExitFailed
 	exitUsage       = program.ExitUsage
-	exitRestart     = 69 // EX_UNAVAILABLE: a new process has to open a device
+	exitRestart     = 69 // EX_UNAVAILABLE: opening a device needs a new process
 	exitUnconfirmed = 75 // EX_TEMPFAIL of sysexits.h
 	exitConfig      = program.ExitConfig
 )
@@ -41,13 +41,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("xwarpd", flag.ContinueOnError)
 	f.StringVar(&src.Path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+
 		config.DefaultPath+"]")
-	f.Func("set", "set a `key=value` of the configuration; may be repeated", func(v string) error {
+	f.Func("set", "set a configuration `key=value`; repeatable", func(v string) error {
 		src.Set = append(src.Set, v)
 		return nil
 	})
-	check := f.Bool("check", false, "read the configuration, test what a start would find, and end")
-	status, done := program.Parse(f, "xwarpd serves iWARP on network interfaces. Its "+
-		"configuration: xwarp config default", args, stdout, stderr)
+	check := f.Bool("check", false, "check the configuration against this host and exit")
+	status, done := program.Parse(f, "xwarpd serves iWARP on network interfaces. To see "+
+		"its configuration keys, run: xwarp config default", args, stdout, stderr)
 	if done {
 		return status
 	}
@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// logger writes text to terminals and JSON under systemd.
+// logger returns the logger. Format auto is JSON under systemd and text otherwise.
 func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "auto" {
@@ -110,8 +110,8 @@ func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog
 	d.ReserveProcessors()
 	if cfg.Daemon.DropRights {
 		if err := d.DropRights(); err != nil {
-			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = "+
-				"false keeps them)", err), d.Close())
+			return errors.Join(fmt.Errorf("drop capabilities: %w (daemon.drop_rights = false "+
+				"keeps them)", err), d.Close())
 		}
 	}
 	hup := make(chan os.Signal, 1)

@@ -143,7 +143,7 @@ func TestExitStatus(t *testing.T) {
 		{"--help", exitOK, "xwarp config default"},
 		{"--version", exitOK, "xwarpd "},
 		{"--colour", exitUsage, "colour"},
-		{"start", exitUsage, "too many"},
+		{"start", exitUsage, "unexpected argument"},
 		{"--config " + bad, exitConfig,
 			`bad.toml:2: unknown key "daemon.log_levle": did you mean "daemon.log_level"?`},
 		{"--config /no/such", exitConfig, "xwarp config default > /no/such"},

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// maxAncestors bounds the walk through processes.
+// maxAncestors limits the number of ancestors to search.
 const maxAncestors = 32
 
-// operatorSession returns the local address of the SSH session in which a process was started by hand, from
-// the environment of the process or of its nearest ancestor that has it: sudo keeps it from its children. The
-// zero Addr: there is none. proc is /proc.
+// operatorSession returns the local address of the SSH session in which a process was started by hand, or the zero Addr
+// if there is none. It reads SSH_CONNECTION from the environment of the process or of its nearest ancestor that has it,
+// since sudo removes the variable. proc is /proc.
 func operatorSession(proc string, pid int) netip.Addr {
 	for range maxAncestors {
 		dir := filepath.Join(proc, strconv.Itoa(pid))
-		environ, _ := os.ReadFile(filepath.Join(dir, "environ")) // that of others may be closed to us
+		environ, _ := os.ReadFile(filepath.Join(dir, "environ")) // may be unreadable for processes of other users
 		for v := range strings.SplitSeq(string(environ), "\x00") {
 			if text, ok := strings.CutPrefix(v, "SSH_CONNECTION="); ok {
 				return serverAddress(text)
@@ -30,7 +30,7 @@ func operatorSession(proc string, pid int) netip.Addr {
 	return netip.Addr{}
 }
 
-// serverAddress returns the third word of ssh(1)'s SSH_CONNECTION: client address and port, server address and port.
+// serverAddress returns the server address in SSH_CONNECTION: client address and port, server address and port.
 func serverAddress(text string) netip.Addr {
 	words := strings.Fields(text)
 	if len(words) != 4 {
@@ -40,11 +40,11 @@ func serverAddress(text string) netip.Addr {
 	return a
 }
 
-// parent returns the process number of the parent from proc_pid_stat(5), 0 for none.
+// parent returns the parent's PID from proc_pid_stat(5), or 0 if there is none.
 func parent(dir string) int {
 	b, _ := os.ReadFile(filepath.Join(dir, "stat"))
 	text := string(b)
-	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name before may hold anything
+	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name before it may contain anything
 	if len(words) < 2 {
 		return 0
 	}
