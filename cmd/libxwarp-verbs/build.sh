@@ -1,9 +1,9 @@
 #!/bin/sh
-# build.sh makes the library that unmodified RDMA programs are run with: build.sh FILE [FLAGS OF THE COMPILER ...]
-# Beside it goes libxwarp-dlopen.so, for programs that find libibverbs by dlopen: see lib/dlopen.c.
+# build.sh builds the library for unmodified RDMA programs: build.sh FILE [COMPILER FLAGS ...]
+# It puts libxwarp-dlopen.so next to FILE, for programs that dlopen libibverbs: see lib/dlopen.c.
 set -eu
 out=$1
-export LC_ALL=C # the order of the files
+export LC_ALL=C # stable order of the files
 shift
 cd "$(dirname "$0")/lib"
 cc=${CC:-gcc}
@@ -14,7 +14,7 @@ fi
 case $out in /*) ;; *) out=$OLDPWD/$out ;; esac
 versions=$(mktemp)
 trap 'rm -f "$versions"' EXIT
-# Names have the versions that they have in rdma-core's libraries: dlvsym asks for them.
+# Symbols have the same versions as in the libraries of rdma-core, since programs call dlvsym.
 for library in libibverbs.so librdmacm.so; do
 	nm -D --defined-only "$("$cc" -print-file-name=$library)" |
 		sed -n 's/.* \([a-z0-9_]*\)@@\(\(IBVERBS\|RDMACM\)_[0-9.]*\)$/\2 \1/p'

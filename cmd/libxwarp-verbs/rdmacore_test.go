@@ -43,7 +43,7 @@ func TestNeedsCM(t *testing.T) {
 	b.accepts(t, s, 18515)
 	c := a.start(t, "ib_write_bw -n 5 @", b)
 	<-c.done
-	if c.err == nil || !strings.Contains(c.out.String(), "iWARP's connections are rdma_cm's") {
+	if c.err == nil || !strings.Contains(c.out.String(), "iWARP connects by rdma_cm") {
 		t.Errorf("ib_write_bw without -R: %v\n%s", c.err, c.out.String())
 	}
 }

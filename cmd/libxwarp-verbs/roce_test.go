@@ -121,12 +121,12 @@ func TestPeerKilled(t *testing.T) {
 	}
 }
 
-// TestTypesRefused has programs with other types of queue pairs say that these are not offered.
+// TestTypesRefused runs programs with other queue pair types: the library must report that they are not supported.
 func TestTypesRefused(t *testing.T) {
 	a, b := rocePair(t, "xdp")
 	for line, want := range map[string]string{
-		"ibv_ud_pingpong -g 0":   "not offered: a queue pair that is not reliable and connected",
-		"ibv_xsrq_pingpong -g 0": "not offered: extended reliable connections (XRC)",
+		"ibv_ud_pingpong -g 0":   "not supported: queue pair types other than IBV_QPT_RC",
+		"ibv_xsrq_pingpong -g 0": "not supported: XRC domains",
 	} {
 		p := a.start(t, line, b)
 		if out := p.end(t); p.err == nil || !strings.Contains(out, want) {

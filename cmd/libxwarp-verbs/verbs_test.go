@@ -130,8 +130,8 @@ func TestLimits(t *testing.T) {
 	}
 	out := a.start(t, own(t, "limits")+" 1048576 5", b).wait(t)
 	for _, want := range []string{
-		"all is well", "region of 1048577 bytes is refused: this user may register 1048576 (raise limits.memory",
-		"the daemon refused reg_mr: user 65534 has 1.00 MiB of at most 1.00 MiB memory",
+		"all is well", "region of 1048577 bytes refused: the limit of this user is 1048576 (raise limits.memory",
+		"xwarpd refused reg_mr: user 65534 has 1.00 MiB of at most 1.00 MiB memory",
 	} {
 		if strings.Count(out, want) != 1 {
 			t.Errorf("%q is not there once in:\n%s", want, out)

@@ -1,5 +1,5 @@
-/* postpoll says what ibv_post_send and ibv_poll_cq cost without anything around them: the queue pair and the completion queue
- * are memory of this process, and what the daemon would do between the two is done in batches that are not timed. */
+/* postpoll measures the cost of ibv_post_send and ibv_poll_cq alone: the queue pair and the completion queue are
+ * memory of this process, and the work of the daemon is done in batches outside the measured time. */
 #include "objects.h"
 
 #include <sys/eventfd.h>
@@ -27,7 +27,7 @@ static void *pages(size_t n)
 	return p;
 }
 
-/* complete does what the daemon does: it takes the slots, and puts a completion for each. */
+/* complete imitates the daemon: it consumes the slots and writes a completion for each. */
 static void complete(struct qp *q, struct cq *cq, uint32_t *done)
 {
 	for (int i = 0; i < BATCH; i++) {

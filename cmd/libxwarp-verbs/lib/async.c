@@ -1,4 +1,4 @@
-/* Asynchronous events: a list of each context, and an eventfd that counts them. */
+/* Asynchronous events: each context has a list of events, and an eventfd that counts them. */
 #include "objects.h"
 
 void xw_async(struct context *c, struct ibv_async_event *e)
@@ -16,7 +16,7 @@ void xw_async(struct context *c, struct ibv_async_event *e)
 	(void)!write(c->v.context.async_fd, &one, sizeof one);
 }
 
-/* account is where an object counts its events. */
+/* account refers to the event counters of an object. */
 struct account {
 	pthread_mutex_t *lock;
 	pthread_cond_t *changed;
@@ -24,7 +24,7 @@ struct account {
 	uint32_t *acked;
 };
 
-/* account_of says whether the event is of an object, and where that counts. */
+/* account_of reports whether the event belongs to an object, and returns its counters. */
 static bool account_of(const struct ibv_async_event *e, struct account *a)
 {
 	switch (e->event_type) {
@@ -50,7 +50,7 @@ static bool account_of(const struct ibv_async_event *e, struct account *a)
 	}
 }
 
-/* take returns the oldest event, NULL: there is none. Its object cannot be destroyed before it is acknowledged. */
+/* take returns the oldest event, or NULL. Its object cannot be destroyed before the event is acknowledged. */
 static struct async *take(struct context *c)
 {
 	struct account account;

@@ -1,11 +1,11 @@
-/* Bounce memory: a region of pages that cannot be moved (a stack, memory that is shared already) has a copy elsewhere, which
- * is what the daemon maps. What is sent is copied there when the work request is posted; what receives, Reads and atomics put
- * there comes back when their completion is polled. What a peer writes would not arrive: such regions are local.
+/* Bounce memory: memory that cannot be moved (stacks, memory that is already shared) has a copy, which the daemon
+ * maps. Data to send is copied there when the work request is posted. Data of receives, Reads and atomics is copied
+ * back when their completion is polled. Writes of a peer would not be copied back, so such regions are local.
  *
- * A request whose result has to come back is marked, and its wr_id is the number of a note here until it completes. One that
- * is not signaled has no completion when it succeeds: its result comes back with that of the next one of its queue pair
- * which is, and is marked for that. What came back when a region or a queue pair ends is fetched from the completions that
- * nobody polled yet. */
+ * A request with data to copy back is marked, and its wr_id is the number of a note until it completes. An
+ * unsignaled request has no completion if it succeeds: its data is copied back with the next signaled request of its
+ * queue pair, which is marked for that. When a region or queue pair is destroyed, data is copied back for the
+ * completions that nobody has polled yet. */
 #include "memory.h"
 
 #include <sys/mman.h>
@@ -16,13 +16,13 @@ struct bounce {
 	uint64_t iova;
 	uint8_t *memory, *copy;
 	size_t length;
-	void *pages; /* of copy */
+	void *pages; /* mapping of copy */
 	size_t room;
 };
 
-/* note is a work request that is under way. */
+/* note is an outstanding work request. */
 struct note {
-	const void *owner; /* its queue pair or shared receive queue; NULL: the note is free */
+	const void *owner; /* queue pair or shared receive queue; NULL: the note is free */
 	uint64_t id, order;
 	bool send;
 	bool silent; /* not signaled */
@@ -30,7 +30,7 @@ struct note {
 	struct ibv_sge list[XW_MAX_SGE];
 };
 
-/* MAX_NOTES bounds the work requests of all queues that may be under way with bounce memory. */
+/* MAX_NOTES limits the outstanding work requests with bounce memory in all queues. */
 #define MAX_NOTES (1 << 16)
 
 atomic_uint xw_bounces;
@@ -38,8 +38,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bounce *bounces;
 static struct note *notes;
 static uint32_t n_notes, next_note;
-static uint64_t order;	/* of notes */
-static uint32_t silent; /* how many notes are */
+static uint64_t order;	/* order of the next note */
+static uint32_t silent; /* number of silent notes */
 
 int xw_bounce_make(void *addr, size_t length, struct bounce **out)
 {
@@ -54,7 +54,7 @@ int xw_bounce_make(void *addr, size_t length, struct bounce **out)
 		free(b);
 		return ENOMEM;
 	}
-	b->copy = (uint8_t *)b->pages + slack; /* atomics want the alignment that the program chose */
+	b->copy = (uint8_t *)b->pages + slack; /* atomics need the alignment that the program chose */
 	*out = b;
 	return 0;
 }
@@ -74,7 +74,7 @@ void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
 	pthread_mutex_unlock(&lock);
 }
 
-/* xw_bounce_free takes NULL too. The pages of the copy have no owner afterwards. */
+/* xw_bounce_free accepts NULL. It unmaps the pages of the copy. */
 void xw_bounce_free(struct bounce *b)
 {
 	struct bounce **p;
@@ -93,8 +93,8 @@ void xw_bounce_free(struct bounce *b)
 	free(b);
 }
 
-/* find returns the bounce memory of a piece and where in it the piece is; NULL: it has none, or does not lie inside, which the
- * daemon finds out too. */
+/* find returns the bounce memory of an SGE and the offset of the SGE in it. It returns NULL if there is none, or if
+ * the SGE exceeds it, which the daemon also detects. */
 static const struct bounce *find(const struct ibv_sge *sge, uint64_t *at)
 {
 	for (const struct bounce *b = bounces; b; b = b->next)
@@ -115,7 +115,7 @@ static struct ibv_sge piece(const uint8_t *p)
 	return s;
 }
 
-/* take_note returns the number of a note; -1: there are too many, or no memory. */
+/* take_note returns the number of a new note, or -1 if there are too many or memory is short. */
 static int64_t take_note(const struct note *n)
 {
 	for (uint32_t i = 0; i < n_notes; i++, next_note++)
@@ -147,7 +147,7 @@ static bool bounced(const struct note *n)
 	return false;
 }
 
-/* mark makes a note of the request in a slot, whose flags are at *flags. */
+/* mark creates a note for the request in a slot, whose flags are at *flags. */
 static int mark(uint8_t *slot, uint8_t *flags, const struct note *n)
 {
 	int64_t number = take_note(n);
@@ -160,7 +160,7 @@ static int mark(uint8_t *slot, uint8_t *flags, const struct note *n)
 	return 0;
 }
 
-/* read_list reads the pieces of a slot; the daemon may have changed them meanwhile, to its own loss. */
+/* read_list reads the SGEs of a slot. If the daemon changed them in the meantime, only the daemon is affected. */
 static void read_list(struct note *n, const uint8_t *slot, uint8_t pieces, const uint8_t *list)
 {
 	memcpy(&n->id, slot + XW_SLOT_ID, sizeof n->id);
@@ -185,7 +185,7 @@ int xw_bounce_send(const void *owner, uint8_t *slot)
 			memcpy(b->copy + at, b->memory + at, n.list[i].length);
 	}
 	if (!fetches)
-		n.n = 0; /* nothing of it comes back */
+		n.n = 0; /* no data to copy back */
 	if (fetches || (silent && !n.silent))
 		error = mark(slot, slot + XW_SEND_FLAGS, &n);
 	pthread_mutex_unlock(&lock);
@@ -205,7 +205,7 @@ int xw_bounce_recv(const void *owner, uint8_t *slot)
 	return error;
 }
 
-/* bring_back copies the first bytes of a request's memory to where the program wants them. */
+/* bring_back copies the first bytes of a request's data to the memory of the program. */
 static void bring_back(const struct note *n, uint64_t bytes)
 {
 	uint64_t at;
@@ -225,7 +225,7 @@ static void drop(struct note *n)
 	n->owner = NULL;
 }
 
-/* land brings back what the request of a completion fetched, and what those before it did that are not signaled. */
+/* land copies back the data of a completed request, and of the unsignaled requests before it. */
 static void land(struct note *n, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS)
@@ -235,12 +235,12 @@ static void land(struct note *n, const struct ibv_wc *wc)
 			bring_back(&notes[i], UINT64_MAX);
 			drop(&notes[i]);
 		}
-	if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) /* whose length is that of the Write */
+	if (wc->opcode != IBV_WC_RECV_RDMA_WITH_IMM) /* has the length of the Write */
 		bring_back(n, wc->byte_len);
 	n->n = 0;
 }
 
-/* note_of returns NULL when the daemon made a completion up. */
+/* note_of returns NULL for an invalid completion. */
 static struct note *note_of(const struct ibv_wc *wc)
 {
 	return wc->wr_id < n_notes && notes[wc->wr_id].owner ? &notes[wc->wr_id] : NULL;
@@ -278,10 +278,10 @@ void xw_bounce_forget(const void *owner)
 	pthread_mutex_unlock(&lock);
 }
 
-/* xw_bounce_forked leaves all of it to the parent. */
+/* xw_bounce_forked leaves all bounce memory to the parent. */
 void xw_bounce_forked(void)
 {
-	pthread_mutex_init(&lock, NULL); /* its holder is not here */
+	pthread_mutex_init(&lock, NULL); /* its holder does not exist in the child */
 	bounces = NULL;
 	atomic_store(&xw_bounces, 0);
 	silent = 0;

@@ -1,11 +1,11 @@
-/* Requests to the daemon, its replies and its events. */
+/* Requests to the daemon, replies and events. */
 #include "session.h"
 
 #include <sys/socket.h>
 
-#define MAX_BODY (64U << 20) /* of a reply: the protocol has no longer one */
+#define MAX_BODY (64U << 20) /* maximum length of a reply in the protocol */
 
-/* receive fills b and keeps the descriptors that come along. */
+/* receive fills b and keeps the descriptors that arrive with it. */
 static bool receive(int fd, uint8_t *b, size_t n, int *files, int *n_files)
 {
 	while (n > 0) {
@@ -69,7 +69,7 @@ static bool transmit(int fd, const void *b, size_t n, int file)
 	return true;
 }
 
-/* error_of is the errno of a failure: the daemon's own, or what its code comes to. */
+/* error_of returns the errno of a failure: that of the daemon, or the one that matches its code. */
 static int error_of(struct json failure)
 {
 	static const struct {
@@ -95,10 +95,10 @@ void xw_call_explain(const struct call *c)
 	char why[1024];
 
 	if (json_text(json_get(c->failure, "text"), why, sizeof why) && xw_first_time(c->op))
-		xw_warn("the daemon refused %s: %s", c->op, why);
+		xw_warn("xwarpd refused %s: %s", c->op, why);
 }
 
-/* settle hands a reply to its call. The session's lock is not held. */
+/* settle passes a reply to its call. The session must not be locked. */
 static void settle(struct call *c, char *body, size_t n, int error)
 {
 	struct json reply = {body, n};
@@ -109,8 +109,8 @@ static void settle(struct call *c, char *body, size_t n, int error)
 		c->result = json_get(reply, "result");
 		c->error = c->failure.n ? error_of(c->failure) : 0;
 		if (c->error && secure_getenv("XWARP_DEBUG"))
-			xw_warn("the daemon said: %.*s", (int)c->failure.n, c->failure.p);
-		else if (json_is(json_get(c->failure, "code"), "quota")) /* a bare ENOMEM says too little */
+			xw_warn("xwarpd: %.*s", (int)c->failure.n, c->failure.p);
+		else if (json_is(json_get(c->failure, "code"), "quota")) /* ENOMEM alone is not specific enough */
 			xw_call_explain(c);
 	} else {
 		c->error = error;
@@ -131,7 +131,7 @@ static struct call *take_call(struct session *s, uint64_t id)
 	return c;
 }
 
-/* incoming takes one frame; the body is settle's or freed. */
+/* incoming handles one frame. Its body is passed to settle or freed. */
 static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
 {
 	struct json text = {body, n};
@@ -147,14 +147,14 @@ static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int 
 	for (int i = 0; i < n_files; i++)
 		close(files[i]);
 	if (kind == XW_KIND_REPLY && json_get(text, "error").n)
-		xw_warn("the daemon said: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
+		xw_warn("xwarpd: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
 	if (kind == XW_KIND_EVENT)
 		xw_on_event(s, text);
 	free(body);
 	return kind == XW_KIND_EVENT;
 }
 
-/* end fails everything that waits: the daemon is gone, or the last context closed. */
+/* end fails all waiting calls: the daemon is gone, or the last context was closed. */
 static void end(struct session *s)
 {
 	struct call *c;
@@ -162,8 +162,8 @@ static void end(struct session *s)
 	pthread_mutex_lock(&s->lock);
 	xw_on_lost(s);
 	s->dead = true;
-	shutdown(s->fd, SHUT_RDWR); /* a daemon that is there ends the session, and the channels of its queues */
-	bool orphaned = s->refs > 1; /* else the last context closed */
+	shutdown(s->fd, SHUT_RDWR); /* a running daemon then ends the session and the channels of its queues */
+	bool orphaned = s->refs > 1; /* otherwise the last context was closed */
 	pthread_mutex_unlock(&s->lock);
 	while (pthread_mutex_lock(&s->lock), (c = s->calls) != NULL) {
 		s->calls = c->next;
@@ -206,7 +206,7 @@ void *xw_reader(void *arg)
 	return NULL;
 }
 
-/* forget_call fails a call unless the reader has settled it, which may have freed it. */
+/* forget_call fails a call unless the reader has settled it. The reader may have freed it. */
 static void forget_call(struct session *s, uint64_t id)
 {
 	struct call *c = take_call(s, id);
@@ -322,7 +322,7 @@ static void forget(struct call *c)
 	free(c);
 }
 
-/* xw_cancel has the daemon give a request up. Nobody waits for the answer. */
+/* xw_cancel asks the daemon to cancel a request, without waiting for the reply. */
 void xw_cancel(struct session *s, struct call *c)
 {
 	struct call *x = calloc(1, sizeof *x);

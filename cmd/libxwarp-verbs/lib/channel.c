@@ -36,8 +36,8 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ib)
 	return 0;
 }
 
-/* signal_of takes one signal of a queue's channel. Its end is one too, once the session's reader knows that the daemon is gone:
- * whoever polls the queue then finds the requests that are flushed. */
+/* signal_of consumes one signal of a queue's channel. After the daemon is gone, the end of the channel counts as a
+ * signal, so that the program polls the queue and finds the flushed requests. */
 static bool signal_of(struct cq *cq)
 {
 	char b;
@@ -63,14 +63,14 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, vo
 		if (n == 0)
 			return xw_fail(EAGAIN);
 		pthread_mutex_lock(&ch->lock);
-		/* Another thread may have taken the signal, or destroyed the queue, meanwhile. */
+		/* Another thread may have consumed the signal, or destroyed the queue, in the meantime. */
 		n = epoll_wait(ib->fd, &e, 1, 0);
 		struct cq *cq = e.data.ptr;
 		bool taken = n == 1 && signal_of(cq);
 		if (taken)
 			cq->delivered++;
 		pthread_mutex_unlock(&ch->lock);
-		if (n == 1 && !taken) /* the end is seen here before it is in the session, or the queue is being destroyed */
+		if (n == 1 && !taken) /* the end shows here before the session notices it, or the queue is being destroyed */
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		if (taken) {
 			*out = &cq->ib;

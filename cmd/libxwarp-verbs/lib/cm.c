@@ -1,4 +1,4 @@
-/* rdma_cm: event channels, events, and the life of identifiers. */
+/* rdma_cm: event channels, events and identifiers. */
 #include "cm.h"
 
 #include <sys/eventfd.h>
@@ -80,7 +80,7 @@ EXPORT int rdma_get_cm_event(struct rdma_event_channel *cm, struct rdma_cm_event
 			e->of->delivered++;
 		}
 		pthread_mutex_unlock(&xw_cm_lock);
-	} while (!e); /* what was there went with its identifier */
+	} while (!e); /* the events were removed with their identifier */
 	*out = &e->cm;
 	return 0;
 }
@@ -97,7 +97,7 @@ EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 	return 0;
 }
 
-/* uncount takes one event off the count of a channel. */
+/* uncount decrements the event count of a channel. */
 static void uncount(struct rdma_event_channel *cm)
 {
 	uint64_t n;
@@ -106,7 +106,7 @@ static void uncount(struct rdma_event_channel *cm)
 	(void)!preadv2(cm->fd, &v, 1, -1, RWF_NOWAIT);
 }
 
-/* extract takes the events of an identifier off its channel. */
+/* extract removes the events of an identifier from its channel. */
 static struct event *extract(struct id *id)
 {
 	struct event_channel *ch = container_of(id->cm.channel, struct event_channel, cm);
@@ -128,8 +128,8 @@ static struct event *extract(struct id *id)
 	return list;
 }
 
-/* longest stands for what librdmacm knows of a device, of which rsockets read the length of work queues alone: each int is that,
- * wherever a version has it. */
+/* longest replaces the device structure of librdmacm. rsockets read only the work queue length from it; every int
+ * has that value, so that its offset, which depends on the version, does not matter. */
 static const int longest[64] = {[0 ... 63] = XW_MAX_DEPTH};
 
 struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps)
@@ -154,7 +154,7 @@ EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 	bool sync = channel == NULL;
 
 	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
-		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams"));
+		return xw_fail(xw_refused("port spaces other than RDMA_PS_TCP (iWARP has no datagrams)"));
 	if (sync && !(channel = rdma_create_event_channel()))
 		return -1;
 	pthread_mutex_lock(&xw_cm_lock);
@@ -180,14 +180,14 @@ static void unlist(struct id *id)
 	*p = id->next;
 }
 
-/* quiet ends what the daemon does for an identifier, and waits until nobody else has it. The lock is held. */
+/* quiet cancels the requests of an identifier and waits until no other thread uses it. The lock must be held. */
 static void quiet(struct id *id)
 {
 	struct session *s = id->s;
 	bool connected = id->state == CM_CONNECTED, asked = id->state == CM_REQUEST;
 
 	id->state = CM_DOWN;
-	id->removed = true; /* no event comes any more */
+	id->removed = true; /* no more events are posted */
 	pthread_mutex_unlock(&xw_cm_lock);
 	xw_close_listeners(id);
 	if (connected)
@@ -262,7 +262,7 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel *cha
 	return 0;
 }
 
-/* xw_cm_complete has a synchronous call wait for its event, which stays in cm.event. */
+/* xw_cm_complete waits for the event of a synchronous call, and leaves it in cm.event. */
 int xw_cm_complete(struct id *id)
 {
 	struct rdma_cm_event *e;
@@ -284,14 +284,14 @@ int xw_cm_complete(struct id *id)
 EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int name, void *value, size_t length)
 {
 	if (level != RDMA_OPTION_ID)
-		return xw_fail(xw_refused("an option of rdma_set_option"));
+		return xw_fail(xw_refused("this option of rdma_set_option"));
 	switch (name) {
 	case RDMA_OPTION_ID_AFONLY:
 		if (length != sizeof(int))
 			return xw_fail(EINVAL);
 		xw_id(cm)->afonly = *(int *)value != 0;
 		return 0;
-	case RDMA_OPTION_ID_REUSEADDR: /* the daemon decides these for all */
+	case RDMA_OPTION_ID_REUSEADDR: /* the daemon sets these for all programs */
 		return length == sizeof(int) ? 0 : xw_fail(EINVAL);
 	case RDMA_OPTION_ID_TOS:
 	case RDMA_OPTION_ID_ACK_TIMEOUT:
@@ -311,7 +311,7 @@ EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
 EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.src_addr); }
 EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.dst_addr); }
 
-/* xw_cm_down handles the end of a connection. The daemon's log has the cause; RDMA_CM_EVENT_DISCONNECTED has none. */
+/* xw_cm_down handles the end of a connection. The daemon logs the cause; RDMA_CM_EVENT_DISCONNECTED has none. */
 void xw_cm_down(struct session *s, uint32_t qp)
 {
 	pthread_mutex_lock(&xw_cm_lock);
@@ -328,7 +328,7 @@ void xw_cm_down(struct session *s, uint32_t qp)
 	pthread_mutex_unlock(&xw_cm_lock);
 }
 
-/* xw_cm_gone reports DEVICE_REMOVAL to all identifiers of a session whose daemon is gone. */
+/* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone. */
 void xw_cm_gone(struct session *s)
 {
 	pthread_mutex_lock(&xw_cm_lock);

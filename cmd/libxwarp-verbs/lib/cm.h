@@ -1,4 +1,4 @@
-/* What the files of rdma_cm share. */
+/* Declarations shared by the files of rdma_cm. */
 #pragma once
 #include "objects.h"
 
@@ -9,7 +9,7 @@ enum cm_state {
 	CM_ADDR,
 	CM_ROUTE,
 	CM_LISTEN,
-	CM_REQUEST, /* a peer's, to be accepted or rejected */
+	CM_REQUEST, /* a peer's request, not yet accepted or rejected */
 	CM_CONNECTING,
 	CM_CONNECTED,
 	CM_DOWN,
@@ -17,7 +17,7 @@ enum cm_state {
 
 struct event {
 	struct rdma_cm_event cm;
-	struct id *of; /* whose it is: the listener's for a connection request */
+	struct id *of; /* identifier of the event; for a connection request, the listener */
 	struct event *next;
 	uint8_t private_data[256];
 };
@@ -29,50 +29,50 @@ struct event_channel {
 
 struct listener;
 
-/* peek is what the rsockets of librdmacm read behind an rdma_cm_id by functions that cannot be preloaded: the beginning of the
- * structure that librdmacm has there (tried with version 44; versions 28 to 64 have the same). */
+/* peek is the part of librdmacm's structure behind an rdma_cm_id that rsockets read through functions that cannot be
+ * preloaded (tested with version 44; the same in versions 28 to 64). */
 struct peek {
-	const int *device; /* one of its ints is the longest work queue */
+	const int *device; /* one of its ints is the maximum work queue length */
 	void *connect;
 	size_t connect_len;
 	int events_completed, connect_error;
-	int sync; /* calls wait for their events, on a channel of the identifier's own */
+	int sync; /* calls are synchronous, on the identifier's own channel */
 };
 
-/* id is an rdma_cm_id. xw_cm_lock guards all of them. */
+/* id is an rdma_cm_id. xw_cm_lock guards all identifiers. */
 struct id {
 	struct rdma_cm_id cm;
-	struct peek peek; /* must be here */
+	struct peek peek; /* must be at this offset */
 	struct id *next;
 	enum cm_state state;
 	bool afonly;
-	int reserved;	/* a socket that holds the port of rdma_bind_addr until listen or connect; -1: none */
-	bool any_port;	/* rdma_bind_addr was asked for port 0 */
-	bool pending;	/* call is under way */
-	bool down_early; /* the queue pair was down before the answer to connect or accept */
-	bool removed;	/* DEVICE_REMOVAL was told */
-	uint32_t qp;	/* that is connected */
+	int reserved;	/* socket that reserves the port of rdma_bind_addr until listen or connect; -1: none */
+	bool any_port;	/* rdma_bind_addr had port 0 */
+	bool pending;	/* call is pending */
+	bool down_early; /* the queue pair went down before the reply to connect or accept */
+	bool removed;	/* DEVICE_REMOVAL was posted */
+	uint32_t qp;	/* connected queue pair */
 	uint32_t request;
 	uint8_t responder, depth; /* responder_resources and initiator_depth of a peer's request */
-	struct session *s; /* of request, qp */
+	struct session *s; /* session of request and qp */
 	struct listener *listeners;
 	struct call call;
 	unsigned delivered, acked; /* events */
-	/* Of rdma_create_ep. */
+	/* For rdma_create_ep. */
 	bool passive_qp;
 	struct ibv_qp_init_attr ep_attr;
 	void *ep_private;
 	uint8_t ep_private_len;
 };
 
-/* listener is one address of an identifier that listens; its call is get_request. xw_cm_lock guards all of it that changes. */
+/* listener is one listening address of an identifier. Its call is get_request. xw_cm_lock guards its mutable fields. */
 struct listener {
-	unsigned refs; /* the identifier's list, or whoever took it off; and a get_request that is under way or about to be */
+	unsigned refs; /* references: of the identifier's list or of the thread that removed it, and of a pending get_request */
 	struct id *id; /* NULL: closed */
 	struct session *s;
 	struct ibv_context *verbs;
 	uint32_t handle;
-	bool stalled; /* no get_request is under way */
+	bool stalled; /* no get_request is pending */
 	struct call call;
 	struct listener *next;
 };
@@ -82,14 +82,14 @@ extern pthread_cond_t xw_cm_changed;
 
 static inline struct id *xw_id(struct rdma_cm_id *cm) { return container_of(cm, struct id, cm); }
 
-/* Both are called with the lock held. xw_cm_post takes e over. */
+/* Both require the lock. xw_cm_post takes ownership of e. */
 struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps);
 void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e);
 
-int xw_cm_complete(struct id *id); /* a synchronous call waits for its event */
+int xw_cm_complete(struct id *id); /* waits for the event of a synchronous call */
 int xw_bind_device(struct id *id, const struct sockaddr *local, bool any);
 struct ibv_context *xw_cm_context(struct ibv_device *device);
-static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* a context of xw_cm_context */
+static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* verbs is a context of xw_cm_context */
 {
 	id->cm.verbs = verbs;
 	id->cm.pd = xw_context(verbs)->pd;
@@ -100,10 +100,10 @@ socklen_t xw_addr_len(const struct sockaddr *a);
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room);
 bool xw_addr_parse(struct json v, struct sockaddr_storage *a);
 uint16_t *xw_port(struct sockaddr *a);
-void xw_free_port(struct id *id); /* of reserved */
+void xw_free_port(struct id *id); /* closes reserved */
 void xw_close_listeners(struct id *id);
 void xw_resume_listeners(void);
-struct listener *xw_stalled_listener(void); /* of any identifier; the lock is held */
+struct listener *xw_stalled_listener(void); /* of any identifier; the lock must be held */
 uint8_t xw_byte(struct json v, const char *key);
 void xw_take_private(struct event *e, struct json v);
 void xw_reject_async(struct session *s, uint32_t request);

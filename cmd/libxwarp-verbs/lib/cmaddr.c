@@ -23,7 +23,7 @@ bool xw_wildcard(const struct sockaddr *a)
 	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == INADDR_ANY;
 }
 
-/* xw_addr_text writes 192.0.2.1:7174 or [fe80::1%eth0]:7174; nothing for no address. */
+/* xw_addr_text formats an address as 192.0.2.1:7174 or [fe80::1%eth0]:7174. Without an address the text is empty. */
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room)
 {
 	char host[INET6_ADDRSTRLEN], zone[IF_NAMESIZE + 1] = "";
@@ -80,7 +80,8 @@ static struct ibv_context *open_device(struct ibv_device *device)
 	return c;
 }
 
-/* xw_cm_context returns the context that the identifiers on a device share, with its protection domain; both stay. */
+/* xw_cm_context returns the context shared by the identifiers on a device, with its protection domain. Both are
+ * never freed. */
 struct ibv_context *xw_cm_context(struct ibv_device *device)
 {
 	static struct ibv_context *contexts[16];
@@ -91,7 +92,7 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < sizeof contexts / sizeof *contexts && !found; i++) {
 		if (contexts[i] && xw_session(contexts[i])->dead)
-			contexts[i] = NULL; /* identifiers of a daemon that is gone still have it */
+			contexts[i] = NULL; /* identifiers still use it although their daemon is gone */
 		if (contexts[i] && contexts[i]->device == device)
 			found = contexts[i];
 		if (!contexts[i])
@@ -103,7 +104,8 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 	return found;
 }
 
-/* xw_bind_device gives an identifier the device of a local address, as xw_device_at finds it; errno when there is none. */
+/* xw_bind_device sets the device of an identifier to that of a local address (see xw_device_at). It returns errno if
+ * there is none. */
 int xw_bind_device(struct id *id, const struct sockaddr *local, bool any)
 {
 	struct ibv_device *device = xw_device_at(local, any);
@@ -125,10 +127,9 @@ void xw_free_port(struct id *id)
 	id->reserved = -1;
 }
 
-/*
- * reserve_port holds the port of a bind, or chooses one for port 0: programs ask for it before they listen, and try the next port
- * after EADDRINUSE. SO_REUSEADDR lets a server that restarts bind beside connections of before, but not beside a listener.
- */
+/* reserve_port reserves the port of a bind, or chooses one for port 0: programs query the port before they listen,
+ * and try the next port after EADDRINUSE. SO_REUSEADDR lets a restarted server bind although old connections exist,
+ * but not if there is another listener. */
 static int reserve_port(struct id *id)
 {
 	struct sockaddr *a = &id->cm.route.addr.src_addr;
@@ -158,8 +159,8 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 	if (id->state != CM_IDLE)
 		return xw_fail(EINVAL);
 	if (!xw_wildcard(addr)) {
-		int error = xw_bind_device(id, addr, false); /* libfabric offers peers each address that has a device now */
-		if (error && !xw_loopback(addr)) /* for which the kernel looks for a device no earlier than listen */
+		int error = xw_bind_device(id, addr, false); /* libfabric offers peers every address that has a device */
+		if (error && !xw_loopback(addr)) /* the kernel resolves the device only in listen */
 			return xw_fail(error);
 	}
 	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));
@@ -169,7 +170,7 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 	return 0;
 }
 
-/* source_for asks the kernel's routes for the source address towards dst. */
+/* source_for returns the kernel's source address for routes to dst. */
 static bool source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	socklen_t n = sizeof *src;
@@ -183,13 +184,13 @@ static bool source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 	return found;
 }
 
-/* resolved takes the daemon's word about the next hop. */
+/* resolved handles the daemon's reply about the next hop. */
 static void resolved(struct call *c)
 {
 	struct id *id = c->owner;
 
 	pthread_mutex_lock(&xw_cm_lock);
-	if (id->state == CM_RESOLVING) { /* else it is being destroyed */
+	if (id->state == CM_RESOLVING) { /* otherwise it is being destroyed */
 		id->state = c->error ? CM_BOUND : CM_ADDR;
 		xw_cm_post(id, &id->cm, c->error ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, -c->error, NULL);
 	}
@@ -213,9 +214,9 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 	if (src && id->state == CM_IDLE)
 		memcpy(local, src, xw_addr_len(src));
 	xw_free_port(id);
-	if (id->any_port) /* the daemon takes one that is free when it connects */
+	if (id->any_port) /* the daemon chooses a free port when it connects */
 		*xw_port((struct sockaddr *)local) = 0;
-	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets try again so */
+	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets retry like this */
 		memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
 	if (local->ss_family == AF_UNSPEC || xw_wildcard((struct sockaddr *)local)) {
 		uint16_t port = local->ss_family == AF_UNSPEC ? 0 : *xw_port((struct sockaddr *)local);
@@ -250,7 +251,7 @@ EXPORT int rdma_resolve_route(struct rdma_cm_id *cm, int timeout_ms)
 {
 	struct id *id = xw_id(cm);
 
-	(void)timeout_ms; /* iWARP has no route to wait for, in the kernel neither */
+	(void)timeout_ms; /* iWARP does not resolve routes, in the kernel either */
 	pthread_mutex_lock(&xw_cm_lock);
 	bool right = id->state == CM_ADDR;
 	if (right) {
@@ -295,7 +296,7 @@ EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, in
 	return 0;
 }
 
-/* own_cq makes a completion queue and channel for one direction. */
+/* own_cq creates a completion queue and channel for one direction. */
 static int own_cq(struct rdma_cm_id *cm, uint32_t depth, struct ibv_comp_channel **channel, struct ibv_cq **cq)
 {
 	*channel = ibv_create_comp_channel(cm->verbs);
@@ -305,7 +306,7 @@ static int own_cq(struct rdma_cm_id *cm, uint32_t depth, struct ibv_comp_channel
 	return *cq ? 0 : -1;
 }
 
-/* drop_cqs destroys the queues and channels that the identifier has; one may serve both directions. */
+/* drop_cqs destroys the queues and channels of the identifier. One may serve both directions. */
 static void drop_cqs(struct rdma_cm_id *cm)
 {
 	if (cm->recv_cq)
@@ -320,7 +321,7 @@ static void drop_cqs(struct rdma_cm_id *cm)
 	cm->recv_cq_channel = cm->send_cq_channel = NULL;
 }
 
-/* choose_cqs fills in the queues that the program did not give, with those of the identifier or with new ones of its own. */
+/* choose_cqs sets the queues that the program did not specify, to those of the identifier or to new ones. */
 static int choose_cqs(struct rdma_cm_id *cm, struct ibv_qp_init_attr_ex *a)
 {
 	if ((!a->send_cq && !cm->send_cq && own_cq(cm, a->cap.max_send_wr, &cm->send_cq_channel, &cm->send_cq) != 0) ||
@@ -378,7 +379,7 @@ EXPORT void rdma_destroy_qp(struct rdma_cm_id *cm)
 {
 	struct id *id = xw_id(cm);
 
-	pthread_mutex_lock(&xw_cm_lock); /* a connect that is under way has the queue pair */
+	pthread_mutex_lock(&xw_cm_lock); /* a pending connect uses the queue pair */
 	while (id->pending) {
 		pthread_mutex_unlock(&xw_cm_lock);
 		xw_cancel(id->s, &id->call);

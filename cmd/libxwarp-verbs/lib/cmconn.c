@@ -1,7 +1,7 @@
-/* rdma_cm: connecting. Answers of the daemon come on its session's reader. */
+/* rdma_cm: connecting. The session's reader handles the replies of the daemon. */
 #include "cm.h"
 
-/* Of a connection's parameters the daemon's are in the answer; programs see 8 bits of each. */
+/* The reply has the connection parameters of the daemon. Programs see 8 bits of each. */
 uint8_t xw_byte(struct json v, const char *key)
 {
 	uint64_t n = 0;
@@ -19,7 +19,7 @@ void xw_take_private(struct event *e, struct json v)
 	e->cm.param.conn.private_data_len = n > 0 ? (uint8_t)n : 0;
 }
 
-/* put_private appends private data as a member: what rdma_getaddrinfo gave the identifier, then the program's. */
+/* put_private appends private data as a JSON member: the data of rdma_getaddrinfo, then that of the program. */
 static void put_private(char *to, const struct id *id, const void *data, uint8_t n)
 {
 	uint8_t all[2 * 256];
@@ -41,27 +41,27 @@ static void put_private(char *to, const struct id *id, const void *data, uint8_t
 
 #define PRIVATE_ROOM (XW_BASE64_LEN(2 * 256) + 32)
 
-/* reads is how many Reads and atomics a connection has at a time, each way: what the program says, or most for 255. It has one at
- * least, which starts it (RFC 6581, 9.2). */
+/* reads returns the number of outstanding Reads and atomics of a connection in each direction: the value of the
+ * program, or most if that is 255. The minimum is one, for the RTR message (RFC 6581, 9.2). */
 static unsigned reads(uint8_t n, uint8_t most)
 {
 	n = n == 255 ? most : n;
 	return n ? n : 1;
 }
 
-/* too_deep says whether somebody asks for more Reads and atomics than a queue pair can have. */
+/* too_deep reports whether more Reads and atomics are requested than a queue pair supports. */
 static bool too_deep(const struct rdma_conn_param *p)
 {
 	return p && ((p->responder_resources > XW_READS && p->responder_resources != RDMA_MAX_RESP_RES) ||
 		     (p->initiator_depth > XW_READS && p->initiator_depth != RDMA_MAX_INIT_DEPTH));
 }
 
-/* failure_of is the event for the answer no. */
+/* failure_of returns the event for a failed connect or accept. */
 static enum rdma_cm_event_type failure_of(int error)
 {
 	switch (error) {
 	case ECONNRESET:
-	case ECONNREFUSED: return RDMA_CM_EVENT_REJECTED; /* as the kernel's iWARP has them */
+	case ECONNREFUSED: return RDMA_CM_EVENT_REJECTED; /* as the kernel's iWARP does */
 	case ETIMEDOUT:
 	case EHOSTUNREACH:
 	case ENETUNREACH: return RDMA_CM_EVENT_UNREACHABLE;
@@ -69,7 +69,7 @@ static enum rdma_cm_event_type failure_of(int error)
 	return RDMA_CM_EVENT_CONNECT_ERROR;
 }
 
-/* answered takes the answer to connect and accept. */
+/* answered handles the reply to connect and accept. */
 static void answered(struct call *c)
 {
 	struct id *id = c->owner;
@@ -91,7 +91,7 @@ static void answered(struct call *c)
 			id->cm.route.addr.src_storage = a;
 		if (!id->request)
 			xw_take_private(e, json_get(params, "PrivateData"));
-		/* Of what this end responds to the other one may use less, as it says. */
+		/* The peer may use less than this end accepts, and says so. */
 		e->cm.param.conn.responder_resources = least(xw_byte(params, "IRD"), xw_byte(params, "PeerORD"));
 		e->cm.param.conn.initiator_depth = xw_byte(params, "ORD");
 		xw_cm_post(id, &id->cm, RDMA_CM_EVENT_ESTABLISHED, 0, e);
@@ -109,8 +109,8 @@ static void answered(struct call *c)
 	xw_resume_listeners();
 }
 
-/* operate makes the queue pair of an identifier ready to send: connect and accept need no further step of the program. It
- * returns the handle; 0: there is no such queue pair. */
+/* operate moves the queue pair of an identifier to RTS: connect and accept need no further step of the program. It
+ * returns the handle, or 0 if there is no such queue pair. */
 static uint32_t operate(struct session *s, uint32_t qp_num)
 {
 	uint32_t handle = 0;
@@ -128,7 +128,7 @@ static uint32_t operate(struct session *s, uint32_t qp_num)
 	return handle;
 }
 
-/* start claims an identifier for connect or accept. */
+/* start reserves an identifier for connect or accept. */
 static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state from, uint32_t *qp)
 {
 	if (too_deep(p))
@@ -150,8 +150,8 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 	return 0;
 }
 
-/* PATIENCE is how long, in milliseconds, a port that refuses is tried again: perftest connects a second time while its server is
- * about to listen a second time, and dies of a refusal. */
+/* PATIENCE is the time in milliseconds during which a refused connect is retried: perftest connects a second time
+ * before its server listens again, and exits if refused. */
 #define PATIENCE 300
 
 EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
@@ -197,7 +197,7 @@ void xw_reject_async(struct session *s, uint32_t request)
 	struct call *c = calloc(1, sizeof *c);
 
 	if (!c)
-		return; /* the daemon's time for the answer runs out */
+		return; /* the request times out in the daemon */
 	c->done = done_with;
 	xw_begin(s, c, "reject", "{\"handle\":%u}", request);
 }
@@ -232,7 +232,7 @@ EXPORT int rdma_disconnect(struct rdma_cm_id *cm)
 	pthread_mutex_lock(&xw_cm_lock);
 	bool connected = id->state == CM_CONNECTED, over = id->state == CM_DOWN && id->qp;
 	if (id->peek.sync && id->cm.event && id->cm.event->event != RDMA_CM_EVENT_ESTABLISHED)
-		over = false; /* the event that a synchronous call waits for was there before */
+		over = false; /* the event for a synchronous call was already posted */
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!connected && !over)
 		return xw_fail(EINVAL);

@@ -31,7 +31,7 @@ EXPORT void rdma_freeaddrinfo(struct rdma_addrinfo *ai)
 	}
 }
 
-/* from_hints is rdma_getaddrinfo of the addresses that the program has already. */
+/* from_hints implements rdma_getaddrinfo for addresses that the program provides. */
 static int from_hints(const struct rdma_addrinfo *hints, struct rdma_addrinfo **out)
 {
 	struct rdma_addrinfo *r;
@@ -63,7 +63,7 @@ EXPORT int rdma_getaddrinfo(const char *node, const char *service, const struct 
 	struct rdma_addrinfo *first = NULL, **tail = &first;
 
 	if (hints && hints->ai_port_space && hints->ai_port_space != RDMA_PS_TCP && hints->ai_port_space != RDMA_PS_IB)
-		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams"));
+		return xw_fail(xw_refused("port spaces other than RDMA_PS_TCP (iWARP has no datagrams)"));
 	if (!node && !service)
 		return from_hints(hints, out);
 	int error = getaddrinfo(node, service, &want, &list);

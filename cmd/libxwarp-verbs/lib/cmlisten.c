@@ -1,4 +1,5 @@
-/* rdma_cm: listening. Each address of a wildcard has a listener of its own: the daemon gives all addresses to few. */
+/* rdma_cm: listening. Each address of a wildcard has its own listener, because the daemon allows few users to listen
+ * on all addresses. */
 #include "cm.h"
 
 #include <ifaddrs.h>
@@ -13,7 +14,7 @@ static void next_request(struct listener *l)
 	xw_begin(l->s, &l->call, "get_request", "{\"handle\":%u}", l->handle);
 }
 
-/* new_request makes the identifier of a peer's request. The lock is held. */
+/* new_request creates the identifier of a peer's request. The lock must be held. */
 static bool new_request(struct listener *l, struct json r, uint32_t handle)
 {
 	struct id *of = l->id, *id;
@@ -31,7 +32,7 @@ static bool new_request(struct listener *l, struct json r, uint32_t handle)
 	id->cm.route.addr.src_storage = local;
 	id->cm.route.addr.dst_storage = remote;
 	xw_take_private(e, json_get(r, "private_data"));
-	/* What the peer may have under way is for us to respond to. */
+	/* The peer's outstanding requests are those that this end responds to. */
 	e->cm.param.conn.responder_resources = id->responder = xw_byte(r, "ord");
 	e->cm.param.conn.initiator_depth = id->depth = xw_byte(r, "ird");
 	xw_cm_use(id, l->verbs);
@@ -39,7 +40,7 @@ static bool new_request(struct listener *l, struct json r, uint32_t handle)
 	return true;
 }
 
-/* release gives references back; the last one frees the listener. The lock is held. */
+/* release drops references. The last one frees the listener. The lock must be held. */
 static void release(struct listener *l, unsigned n)
 {
 	l->refs -= n;
@@ -47,7 +48,7 @@ static void release(struct listener *l, unsigned n)
 		free(l);
 }
 
-/* unlist takes a listener off its identifier; the caller has that reference then. The lock is held. */
+/* unlist removes a listener from its identifier and passes the reference to the caller. The lock must be held. */
 static void unlist(struct listener *l)
 {
 	struct listener **p = &l->id->listeners;
@@ -58,7 +59,8 @@ static void unlist(struct listener *l)
 	l->id = NULL;
 }
 
-/* requested takes a peer's request, or the end of the listener. The call's reference goes on to the next get_request, or ends. */
+/* requested handles a peer's request or the end of the listener. The call's reference passes to the next
+ * get_request, or is dropped. */
 static void requested(struct call *c)
 {
 	struct listener *l = c->owner;
@@ -78,7 +80,7 @@ static void requested(struct call *c)
 	bool failed = l->id && c->error && !full;
 	if (failed)
 		unlist(l);
-	l->stalled = l->id && full; /* until the program has answered a request */
+	l->stalled = l->id && full; /* until the program has accepted or rejected a request */
 	bool go_on = l->id && !full;
 	if (!go_on)
 		release(l, failed ? 2 : 1);
@@ -87,7 +89,7 @@ static void requested(struct call *c)
 		next_request(l);
 }
 
-/* xw_resume_listeners goes on with those that were told that too many requests wait. */
+/* xw_resume_listeners restarts listeners that stalled because too many requests were waiting. */
 void xw_resume_listeners(void)
 {
 	struct listener *l;
@@ -105,7 +107,7 @@ void xw_resume_listeners(void)
 	} while (l);
 }
 
-/* xw_close_listeners has the daemon close those of an identifier, which ends their get_request. */
+/* xw_close_listeners closes the listeners of an identifier in the daemon, which ends their get_request. */
 void xw_close_listeners(struct id *id)
 {
 	struct listener *l;
@@ -125,7 +127,7 @@ void xw_close_listeners(struct id *id)
 	} while (l);
 }
 
-/* listen_at listens at one address on the device that has it. Port 0 becomes the one that the daemon chose. */
+/* listen_at listens on one address on its device. Port 0 becomes the port that the daemon chose. */
 static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 {
 	struct ibv_device *device = xw_device_at(a, true);
@@ -153,7 +155,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 		return error;
 	}
 	l->handle = (uint32_t)handle;
-	l->refs = 2; /* the identifier's and the call's */
+	l->refs = 2; /* one of the identifier, one of the call */
 	pthread_mutex_lock(&xw_cm_lock);
 	l->next = id->listeners;
 	id->listeners = l;
@@ -162,11 +164,9 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	return 0;
 }
 
-/*
- * listen_everywhere listens at each address of the wildcard's family, and at those of IPv4 too when it may; at none when another
- * listener has the port of one. Those of loopback come last: perftest's client connects to its server's second listener without
- * waiting for it.
- */
+/* listen_everywhere listens on each address of the wildcard's family, and for a dual-stack wildcard also on IPv4. If
+ * another listener has the port on one address, it listens on none. Loopback addresses come last: the perftest
+ * client connects to the second listener of its server without waiting for it. */
 static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog)
 {
 	struct ifaddrs *all = NULL;
@@ -207,7 +207,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 
 	pthread_mutex_lock(&xw_cm_lock);
 	bool right = id->state == CM_BOUND || id->state == CM_IDLE;
-	if (id->state == CM_IDLE) /* the kernel binds what nobody bound to any port of all addresses of IPv4 */
+	if (id->state == CM_IDLE) /* the kernel binds an unbound identifier to any port of all IPv4 addresses */
 		a->sa_family = AF_INET;
 	if (right)
 		id->state = CM_LISTEN;
@@ -215,7 +215,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	if (!right)
 		return xw_fail(EINVAL);
 	xw_free_port(id);
-	if (backlog <= 0 || backlog > (int)XW_MAX_BACKLOG) /* as the kernel has it */
+	if (backlog <= 0 || backlog > (int)XW_MAX_BACKLOG) /* as the kernel does */
 		backlog = (int)XW_MAX_BACKLOG;
 	int error = xw_wildcard(a) ? listen_everywhere(id, a, backlog) : listen_at(id, a, backlog);
 	if (error) {
@@ -227,7 +227,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	return 0;
 }
 
-/* rdma_get_request is for listeners whose calls are synchronous. */
+/* rdma_get_request is for listeners with synchronous calls. */
 EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 {
 	struct id *id = xw_id(listen);
@@ -254,7 +254,8 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 		rdma_destroy_ep(child);
 		return xw_fail(error);
 	}
-	/* Until the request is answered its event is the new identifier's, which the listener need not wait for. */
+	/* Until the request is answered, its event belongs to the new identifier, and the listener need not wait for
+	 * it. */
 	pthread_mutex_lock(&xw_cm_lock);
 	container_of(e, struct event, cm)->of = xw_id(child);
 	xw_id(child)->delivered++;

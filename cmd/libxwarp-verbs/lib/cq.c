@@ -9,18 +9,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPINS 32      /* polls of a queue in a row that may find nothing before each gives the processor away */
-#define YIELDS 128    /* of these, before each sleeps */
-#define MANY 4        /* processors, with which no poll sleeps: for two programs on a host and the daemon of each */
-#define SLEEP 200000  /* ns at most: the program may wait for something else as well */
-#define PAUSE 100000  /* ns between two polls of a thread that does something else in between */
+#define SPINS 32      /* empty polls in a row after which each yields the CPU */
+#define YIELDS 128    /* further empty polls after which each sleeps instead */
+#define MANY 4        /* CPUs with which no poll sleeps: for two programs and the daemon of each on a host */
+#define SLEEP 200000  /* maximum ns of a sleep: the program may wait for something else as well */
+#define PAUSE 100000  /* ns between two polls of a thread that also does something else */
 
-/* vain counts the polls of this thread that found nothing, of one queue, one after the other: what a thread does that
- * waits for this queue alone. */
+/* vain counts consecutive empty polls of one queue by this thread. A high count means that the thread waits for this
+ * queue only. */
 static _Thread_local struct {
 	const struct cq *of;
 	unsigned n;
-	int64_t end; /* of the last of them */
+	int64_t end; /* time of the last empty poll */
 } vain;
 
 void xw_polls_anew(void)
@@ -37,7 +37,7 @@ static int64_t now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* waits_in_vain counts a poll of cq that found nothing, and returns whether the thread should sleep. */
+/* waits_in_vain counts an empty poll of cq and reports whether the thread should sleep. */
 static bool waits_in_vain(const struct cq *cq)
 {
 	if (vain.of != cq) {
@@ -49,7 +49,7 @@ static bool waits_in_vain(const struct cq *cq)
 	return vain.n > SPINS + YIELDS;
 }
 
-/* few_processors returns whether the process can use fewer than MANY. */
+/* few_processors reports whether the process can use fewer than MANY CPUs. */
 static bool few_processors(void)
 {
 	static _Atomic int count;
@@ -60,7 +60,7 @@ static bool few_processors(void)
 	return count < MANY;
 }
 
-/* cqs are all queues of the process. Their lock comes before a queue's own. */
+/* cqs lists all completion queues of the process. Its lock is taken before that of a queue. */
 static pthread_mutex_t cqs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cq *cqs;
 
@@ -84,10 +84,10 @@ static void delist(struct cq *cq)
 	pthread_mutex_unlock(&cqs_lock);
 }
 
-/* xw_cqs_forked leaves all to the parent. */
+/* xw_cqs_forked leaves all completion queues to the parent. */
 void xw_cqs_forked(void)
 {
-	pthread_mutex_init(&cqs_lock, NULL); /* its holder is not here */
+	pthread_mutex_init(&cqs_lock, NULL); /* its holder does not exist in the child */
 	cqs = NULL;
 }
 
@@ -123,7 +123,7 @@ static void close_cq(struct cq *cq)
 	free(cq);
 }
 
-/* xw_cq_wake has the channel watch the queue's signal, whose end is an event of its own. */
+/* xw_cq_wake makes the channel watch the signal of the queue, whose end is an event. */
 void xw_cq_wake(struct cq *cq)
 {
 	if (cq->ib.channel)
@@ -132,7 +132,7 @@ void xw_cq_wake(struct cq *cq)
 
 static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
 {
-	pthread_mutexattr_t again; /* a program may end what it finds between start_poll and end_poll */
+	pthread_mutexattr_t again; /* recursive: programs may destroy queue pairs between start_poll and end_poll */
 	struct cq *cq;
 	int error;
 
@@ -219,7 +219,7 @@ static enum ibv_wc_status status_of(uint8_t s)
 static enum ibv_wc_opcode opcode_of(const uint8_t *e)
 {
 	switch (e[XW_CQE_OP]) {
-	case XW_OP_IMM: /* the end of a Write with immediate data */
+	case XW_OP_IMM: /* the second part of a Write with immediate data */
 	case XW_OP_IMM_SE:
 	case XW_OP_WRITE: return IBV_WC_RDMA_WRITE;
 	case XW_OP_READ: return IBV_WC_RDMA_READ;
@@ -271,7 +271,7 @@ static struct ibv_wc completion(const uint8_t *e)
 
 static bool marked(const uint8_t *e) { return e[XW_CQE_FLAGS] & XW_WC_WAS_MARKED; }
 
-/* take reads a completion for good. */
+/* take consumes a completion. */
 static struct ibv_wc take(const uint8_t *e)
 {
 	struct ibv_wc wc = completion(e);
@@ -281,16 +281,16 @@ static struct ibv_wc take(const uint8_t *e)
 	return wc;
 }
 
-/* next takes the oldest completion of a queue, which is at e. */
+/* next consumes the oldest completion of a queue, which is at e. */
 static struct ibv_wc next(struct cq *cq, const uint8_t *e)
 {
-	if (!cq->flushed) /* the others are retired */
+	if (!cq->flushed) /* the other requests are retired */
 		xw_cq_retire(cq, e);
 	return take(e);
 }
 
-/* in_ring returns how many completions wait there, or -1: the ring is not to be believed, overran, or nobody fills it any
- * more. */
+/* in_ring returns the number of completions in the ring, or -1 if the ring is invalid, overran or is no longer
+ * filled. */
 static int in_ring(struct cq *cq)
 {
 	uint32_t n = atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_TAIL), memory_order_acquire) - cq->ring.own;
@@ -308,7 +308,8 @@ static int in_ring(struct cq *cq)
 	return n == 0 && xw_session(cq->ib.context)->dead ? -1 : (int)n;
 }
 
-/* available is in_ring, or how many are left of the ring before. When the daemon is gone the rest is flushed. */
+/* available returns the number of completions left from the previous ring, or in the ring if none are left. When the
+ * daemon is gone, it flushes the outstanding requests. */
 static int available(struct cq *cq)
 {
 	int n = cq->n_left ? (int)(cq->n_left - cq->left_at) : in_ring(cq);
@@ -319,7 +320,7 @@ static int available(struct cq *cq)
 	return cq->n_left ? (int)cq->n_left : -1;
 }
 
-/* at returns the completion that many places behind the oldest one. */
+/* at returns the completion at an offset from the oldest one. */
 static uint8_t *at(struct cq *cq, uint32_t i)
 {
 	return cq->n_left ? cq->left + (size_t)(cq->left_at + i) * XW_CQE_SIZE : xw_slot(&cq->ring, cq->ring.own + i);
@@ -329,8 +330,8 @@ int xw_req_notify_cq(struct ibv_cq *ib, int solicited_only)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
 
-	pthread_mutex_lock(&cq->poll); /* the ring may be about to be another one */
-	/* Of two requests the stronger one counts. */
+	pthread_mutex_lock(&cq->poll); /* the ring may be replaced at this moment */
+	/* Of two notification requests the stronger one counts. */
 	if (!solicited_only || atomic_load(xw_word(cq->ring.mem, XW_RING_ARMED)) == 0)
 		atomic_store(xw_word(cq->ring.mem, XW_RING_ARMED), solicited_only ? (uint32_t)XW_ARMED_SOLICITED : 1);
 	if (xw_session(ib->context)->dead && available(cq) > 0)
@@ -346,7 +347,7 @@ static void drop_left(struct cq *cq)
 	cq->n_left = cq->left_at = 0;
 }
 
-/* release gives back the oldest one. */
+/* release frees the oldest completion. */
 static void release(struct cq *cq)
 {
 	if (cq->n_left) {
@@ -358,9 +359,9 @@ static void release(struct cq *cq)
 	atomic_store_explicit(xw_word(cq->ring.mem, XW_RING_HEAD), cq->ring.own, memory_order_release);
 }
 
-/* unlock_poll ends a poll. After several in a row that found nothing each gives the processor away: the polling thread
- * may occupy the one that the daemon needs. Where there are few, it sleeps instead until the daemon writes a completion:
- * the daemon may wait for another processor while a thread that yields has this one to itself. */
+/* unlock_poll ends a poll. After several empty polls in a row, each yields the CPU, which the daemon may need. With
+ * few CPUs, each sleeps instead until the daemon writes a completion: the daemon may be waiting for another CPU
+ * while a yielding thread has this one to itself. */
 static void unlock_poll(struct cq *cq, bool found)
 {
 	bool yields = (cq->idle = found ? 0 : cq->idle + 1) > SPINS;
@@ -378,7 +379,7 @@ static void unlock_poll(struct cq *cq, bool found)
 		}
 	}
 	pthread_mutex_unlock(&cq->poll);
-	if (waits) { /* its ring may be unmapped meanwhile, which the kernel finds */
+	if (waits) { /* the ring may be unmapped in the meantime; the kernel handles that */
 		int before = errno;
 		syscall(SYS_futex, waits, FUTEX_WAIT, 1, &(struct timespec){.tv_nsec = SLEEP}, NULL, 0);
 		errno = before;
@@ -396,7 +397,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	pthread_mutex_lock(&cq->poll);
 	for (int left = available(cq); n < room && left > 0; left--) {
 		const uint8_t *e = at(cq, 0);
-		if (u32(e + XW_CQE_QP) != 0) /* else of a queue pair that is destroyed */
+		if (u32(e + XW_CQE_QP) != 0) /* otherwise of a destroyed queue pair */
 			wc[n++] = next(cq, e);
 		release(cq);
 	}
@@ -406,7 +407,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	return n;
 }
 
-/* save copies what waits in the ring behind what is left of the one before. */
+/* save copies the completions in the ring behind those left from the previous ring. */
 static int save(struct cq *cq)
 {
 	uint32_t before = cq->n_left - cq->left_at;
@@ -427,7 +428,7 @@ static int save(struct cq *cq)
 	return 0;
 }
 
-/* next_ring maps the ring that the daemon is to use. */
+/* next_ring maps the new ring for the daemon. */
 static int next_ring(struct cq *cq, int cqe, struct ring *r, void **mem, size_t *len)
 {
 	struct call c;
@@ -460,7 +461,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
 	int error = next_ring(cq, cqe, &r, &mem, &len);
 	if (!error) {
 		error = xw_ask(xw_session(ib->context), "resize_cq", "{\"handle\":%u}", ib->handle);
-		if (!error) /* the daemon puts nothing into the ring before any more */
+		if (!error) /* the daemon no longer writes to the previous ring */
 			error = save(cq);
 		if (error) {
 			munmap(mem, len);
@@ -476,7 +477,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
 	return error;
 }
 
-/* each calls f for the completions that wait, with the queue locked. */
+/* each calls f for the waiting completions, with the queue locked. */
 static void each(struct cq *cq, void (*f)(uint8_t *e, uint32_t qp), uint32_t qp)
 {
 	pthread_mutex_lock(&cq->poll);
@@ -498,7 +499,7 @@ static void forget(uint8_t *e, uint32_t qp)
 	memcpy(e + XW_CQE_QP, &none, sizeof none);
 }
 
-/* xw_cq_forget takes the completions of a queue pair that is destroyed out of the queue. */
+/* xw_cq_forget removes the completions of a destroyed queue pair from the queue. */
 void xw_cq_forget(struct cq *cq, uint32_t qp)
 {
 	pthread_mutex_lock(&cq->poll);
@@ -531,7 +532,7 @@ void xw_cqs_land(void)
 	pthread_mutex_unlock(&cqs_lock);
 }
 
-/* Extended queues: one completion at a time, copied while the queue is locked by start_poll. */
+/* Extended queues: start_poll locks the queue; completions are copied one by one. */
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
@@ -591,7 +592,7 @@ READ(dlid_path_bits, uint8_t, 0)
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *a)
 {
 	if (a->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS || a->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
-		return xw_null(xw_refused("a completion queue with time stamps or of a parent domain"));
+		return xw_null(xw_refused("completion queues with timestamps or in a parent domain"));
 	struct cq *cq = create_cq(context, (int)a->cqe, a->cq_context, a->channel, a->comp_vector);
 	if (!cq)
 		return NULL;

@@ -1,4 +1,4 @@
-/* Devices, contexts and what can be asked of them. */
+/* Devices, contexts and their attributes. */
 #include "objects.h"
 
 #include <arpa/inet.h>
@@ -12,8 +12,8 @@
 #undef ibv_query_port
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct device *devices;	  /* all that ever were; programs keep pointers to them */
-static struct session *kept_sessions[16]; /* one for each device, kept until the process or the daemon ends */
+static struct device *devices;	  /* all devices that ever existed; programs keep pointers to them */
+static struct session *kept_sessions[16]; /* one per device, kept until the process or the daemon exits */
 
 void xw_devices_forked(void) { pthread_mutex_init(&lock, NULL); }
 
@@ -26,7 +26,8 @@ static struct link *copy(const struct link *l)
 	return c ? memcpy(c, l, sizeof *c) : NULL;
 }
 
-/* device_of returns the device of a link, which may have changed since it was made. lock is held. */
+/* device_of returns the device of a link, and creates it if needed. It updates the device's copy of the link. lock must be
+ * held. */
 static struct device *device_of(const struct link *l)
 {
 	struct device *d = devices;
@@ -53,7 +54,7 @@ static struct device *device_of(const struct link *l)
 	return d;
 }
 
-/* kept returns the living session of a device, of any when name is empty; NULL: there is none. */
+/* kept returns the live session of a device, or of any device if name is empty, or NULL. */
 static struct session *kept(const char *name)
 {
 	for (size_t i = 0; i < sizeof kept_sessions / sizeof *kept_sessions; i++) {
@@ -67,7 +68,8 @@ static struct session *kept(const char *name)
 	return NULL;
 }
 
-/* session_of returns the session of a device, of the first one when name is empty; NULL with errno. lock is held. */
+/* session_of returns the session of a device, or of the first one if name is empty. On error it returns NULL and
+ * sets errno. lock must be held. */
 static struct session *session_of(const char *name)
 {
 	struct session *s = kept(name);
@@ -165,10 +167,8 @@ bool xw_loopback(const struct sockaddr *a)
 	return a->sa_family == AF_INET && ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
-/*
- * xw_device_at returns the device that an address of this host belongs to. Those of loopback are a kernel-transport device's;
- * without one they are the first device's if any may have them.
- */
+/* xw_device_at returns the device of a local address. Loopback addresses belong to a kernel-transport device, or, if
+ * any is set, to the first device. */
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 {
 	char interface[IF_NAMESIZE] = "";
@@ -182,7 +182,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 		if (a->ifa_addr && same_address(a->ifa_addr, addr))
 			snprintf(interface, sizeof interface, "%s", a->ifa_name);
 	freeifaddrs(all);
-	for (int pass = 0; pass < 2 && !found; pass++) /* one on kernel sockets has what no other has */
+	for (int pass = 0; pass < 2 && !found; pass++) /* a kernel-transport device serves addresses that no other device has */
 		for (int i = 0; list[i] && !found; i++) {
 			const struct link *l = link_of(list[i]);
 			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
@@ -196,7 +196,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 	return found;
 }
 
-/* VENDOR is no number of the IEEE's, as soft-iWARP's: programs take 0 for an error. */
+/* VENDOR is not assigned by the IEEE, as with soft-iWARP: programs treat 0 as an error. */
 #define VENDOR 0x787770
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
@@ -237,10 +237,10 @@ static enum ibv_mtu mtu_of(unsigned mtu)
 	return mtu >= 4096 ? IBV_MTU_4096 : mtu >= 2048 ? IBV_MTU_2048 : mtu >= 1024 ? IBV_MTU_1024 : mtu >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
-/* ROCE_HEADERS is what RoCE has in front of the payload of a frame, with IPv6. */
+/* ROCE_HEADERS is the size of the RoCE headers before the payload of a frame, with IPv6. */
 #define ROCE_HEADERS 80
 
-/* gids_of is xw_gids for both styles: the only GID of an RNIC is its Ethernet address. */
+/* gids_of implements xw_gids for both styles. The only GID of an RNIC is its Ethernet address. */
 static int gids_of(struct ibv_context *context, union ibv_gid *gids, int max)
 {
 	if (xw_roce())
@@ -271,7 +271,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 	return 0;
 }
 
-/* Programs from before link_layer have a shorter structure. */
+/* Programs built before link_layer existed have a shorter structure. */
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
 	return query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
@@ -337,7 +337,7 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 	return ibv_query_gid(context, port, (int)index, &gid);
 }
 
-/* ROCE_PKEY is the default one, of full members. */
+/* ROCE_PKEY is the default P_Key, with full membership. */
 #define ROCE_PKEY 0xffff
 
 EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
@@ -387,7 +387,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	c->tail = &c->events;
 	pthread_mutex_init(&c->v.context.mutex, NULL);
 	c->v.context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-	c->v.context.cmd_fd = dup(c->v.context.async_fd); /* nothing answers there, but programs pass it around */
+	c->v.context.cmd_fd = dup(c->v.context.async_fd); /* unused, but programs pass it around */
 	if (c->v.context.async_fd < 0) {
 		xw_session_put(c->s);
 		free(c);

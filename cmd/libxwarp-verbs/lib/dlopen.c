@@ -1,7 +1,7 @@
-/* Programs that look for the libraries themselves: dlopen of libibverbs or librdmacm, then dlsym or dlvsym. What dlsym finds
- * by such a handle is the library's own, whatever is preloaded. So the handle that they get is of libxwarp-dlopen.so, which
- * has nothing but this library, libibverbs and librdmacm among its needs: dlsym looks there in this order. dlvsym takes the
- * names of a library without versions for any version. */
+/* Programs that dlopen libibverbs or librdmacm, and then call dlsym or dlvsym. With the handle of such a library
+ * dlsym finds its own symbols, even if others are preloaded. So dlopen returns a handle of libxwarp-dlopen.so
+ * instead, whose only dependencies are this library, libibverbs and librdmacm; dlsym searches them in this order.
+ * dlvsym accepts the symbols of a library without versions for any version. */
 #include "base.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ static bool begins(const char *name, const char *library)
 	return strncmp(name, library, n) == 0 && (name[n] == 0 || name[n] == '.');
 }
 
-/* is_rdma says whether a file is one of the two libraries, with any version and in any directory. */
+/* is_rdma reports whether a file is one of the two libraries, with any version and in any directory. */
 static bool is_rdma(const char *file)
 {
 	const char *slash = file ? strrchr(file, '/') : NULL, *name = slash ? slash + 1 : file;
@@ -25,7 +25,7 @@ static bool is_rdma(const char *file)
 	return name && (begins(name, "libibverbs.so") || begins(name, "librdmacm.so"));
 }
 
-/* open_ours opens libxwarp-dlopen.so, which lies beside this library. */
+/* open_ours opens libxwarp-dlopen.so, which is next to this library. */
 static void *open_ours(opener *next, int mode)
 {
 	char path[4096];
@@ -46,14 +46,15 @@ __attribute__((noinline)) static void *open_rdma(opener *next, const char *file,
 		return NULL;
 	h = open_ours(next, mode & ~RTLD_NOLOAD);
 	if (!h && theirs && xw_first_time(__func__))
-		xw_warn("the program that opens %s finds no device of xwarpd: %s (the file belongs beside libxwarp-verbs.so)", file,
+		xw_warn("programs that dlopen %s find no xwarp device: %s (the file must be next to libxwarp-verbs.so)", file,
 			dlerror());
 	if (theirs)
 		dlclose(theirs);
 	return h;
 }
 
-/* dlopen searches where its caller says ($ORIGIN, RUNPATH), and finds the caller by the return address: jump to it. */
+/* dlopen searches relative to its caller ($ORIGIN, RUNPATH), which it determines from the return address, so jump to
+ * it. */
 EXPORT void *dlopen(const char *file, int mode)
 {
 	static opener *_Atomic found;

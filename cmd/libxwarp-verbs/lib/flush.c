@@ -1,24 +1,26 @@
-/* Work requests that are under way, which end with IBV_WC_WR_FLUSH_ERR when the daemon is gone: programs count completions.
+/* Outstanding work requests, which complete with IBV_WC_WR_FLUSH_ERR when the daemon is gone, because programs count
+ * completions.
  *
- * Each work queue has a record of what was posted, at the indexes of its ring. A completion that is polled retires its request
- * and the ones before it. The daemon takes entries out of a ring before they complete: so the record is longer than the ring.
- * The receives of a shared queue have none: which of them a queue pair took is not known, and the others are not flushed. */
+ * Each work queue has a record of its posted requests, at the indexes of its ring. Polling a completion retires its
+ * request and all earlier ones. The daemon removes entries from a ring before they complete, so the record is longer
+ * than the ring. Shared receive queues have no record, since the library does not know which receives a queue pair
+ * consumed; their receives are not flushed. */
 #include "objects.h"
 
 struct posted {
 	_Atomic uint64_t id;
-	_Atomic uint32_t kind; /* operation and flags of the slot */
+	_Atomic uint32_t kind; /* opcode and flags of the slot */
 };
 
-/* record has what was posted to a queue; retired is under the lock of the completion queue. */
+/* record holds the requests posted to a queue. The lock of the completion queue guards retired. */
 struct record {
 	_Atomic uint32_t end; /* index of the next request */
-	uint32_t retired;     /* index of the oldest request under way */
+	uint32_t retired;     /* index of the oldest outstanding request */
 	uint32_t mask;
 	struct posted at[];
 };
 
-/* FACTOR is the length of a record in rings: one is in the ring, one in the daemon's queue, and one is at the poster. */
+/* FACTOR is the length of a record in rings: one for the ring, one for the daemon's queue, and one for posting. */
 #define FACTOR 4
 
 static uint8_t op_of(uint32_t kind) { return (uint8_t)kind; }
@@ -33,7 +35,7 @@ struct record *xw_record_new(uint32_t slots)
 	return r;
 }
 
-/* xw_record_post notes the n slots that are published next. The poster's lock is held. */
+/* xw_record_post records the next n slots to publish. The lock of the poster must be held. */
 void xw_record_post(struct ring *r, uint32_t n)
 {
 	struct record *k = r->record;
@@ -51,7 +53,7 @@ void xw_record_post(struct ring *r, uint32_t n)
 
 _Static_assert(XW_SEND_FLAGS == XW_RECV_FLAGS, "xw_record_post reads flags of both");
 
-/* oldest returns where a record begins and *end where it ends. */
+/* oldest returns the start of a record, and its end in *end. */
 static uint32_t oldest(struct record *k, uint32_t *end)
 {
 	*end = atomic_load_explicit(&k->end, memory_order_acquire);
@@ -60,8 +62,8 @@ static uint32_t oldest(struct record *k, uint32_t *end)
 	return k->retired;
 }
 
-/* retire ends the request of a completion, and those before it that are not signaled: these succeeded. A Write with immediate
- * data is two requests of the daemon, and the first one's failure is not its end. */
+/* retire retires the request of a completion and the unsignaled requests before it, which succeeded. A Write with
+ * immediate data is two requests to the daemon; failure of the first does not retire it. */
 static void retire(struct record *k, const uint8_t *e)
 {
 	uint64_t id;
@@ -78,17 +80,18 @@ static void retire(struct record *k, const uint8_t *e)
 			return;
 		}
 		if (completes)
-			return; /* the daemon made the completion up */
+			return; /* the daemon sent an invalid completion */
 	}
 }
 
-/* A queue pair is in a list of each of its completion queues: link 0 is for that of sends, 1 for another one of receives. */
+/* A queue pair is in a list of each of its completion queues: link 0 for that of sends, link 1 for another one of
+ * receives. */
 
 static int link_of(const struct cq *cq, const struct qp *q) { return q->ib.send_cq == &cq->ib ? 0 : 1; }
 
 static struct qp **list_of(struct cq *cq, uint32_t qp_num) { return &cq->qps[qp_num % XW_CQ_LISTS]; }
 
-/* xw_cq_enlist and xw_cq_delist are called with the completion queue locked. */
+/* xw_cq_enlist and xw_cq_delist require the lock of the completion queue. */
 void xw_cq_enlist(struct cq *cq, struct qp *q)
 {
 	struct qp **list = list_of(cq, q->ib.qp_num);
@@ -107,7 +110,7 @@ void xw_cq_delist(struct cq *cq, uint32_t qp_num)
 		*p = (*p)->in_cq[link_of(cq, *p)];
 }
 
-/* xw_cq_retire is for a completion that is polled; cq is locked. */
+/* xw_cq_retire handles a polled completion. cq must be locked. */
 void xw_cq_retire(struct cq *cq, const uint8_t *e)
 {
 	uint32_t qp_num;
@@ -123,7 +126,7 @@ void xw_cq_retire(struct cq *cq, const uint8_t *e)
 		retire(k, e);
 }
 
-/* xw_record_reset forgets what was posted to a queue. Its completion queue and its posts are locked. */
+/* xw_record_reset clears the record of a queue. Its completion queue and its posting must be locked. */
 void xw_record_reset(struct record *k)
 {
 	uint32_t end;
@@ -134,7 +137,7 @@ void xw_record_reset(struct record *k)
 	}
 }
 
-/* records calls f for the records whose requests complete at cq. */
+/* records calls f for the records of requests that complete at cq. */
 static void records(struct cq *cq, void (*f)(struct cq *cq, struct qp *q, struct ring *r))
 {
 	for (size_t i = 0; i < XW_CQ_LISTS; i++)
@@ -171,10 +174,10 @@ static void flush(struct cq *cq, struct qp *q, struct ring *r)
 		e[XW_CQE_FLAGS] = flags_of(kind) & XW_WR_MARKED ? XW_WC_WAS_MARKED : 0;
 	}
 	k->retired = i;
-	atomic_store(xw_word(r->mem, XW_RING_HEAD), i); /* there is room to post again */
+	atomic_store(xw_word(r->mem, XW_RING_HEAD), i); /* the program can post again */
 }
 
-/* xw_cq_flush makes completions of all requests that are under way, once nobody else does. cq is locked, and empty. */
+/* xw_cq_flush completes all outstanding requests, when the daemon no longer does. cq must be locked and empty. */
 void xw_cq_flush(struct cq *cq)
 {
 	cq->flushed = true;
@@ -185,6 +188,6 @@ void xw_cq_flush(struct cq *cq)
 		return;
 	}
 	records(cq, flush);
-	cq->n_left = cq->left_at; /* a request that was posted meanwhile waits for the next poll */
+	cq->n_left = cq->left_at; /* a request posted in the meantime waits for the next poll */
 	cq->left_at = 0;
 }

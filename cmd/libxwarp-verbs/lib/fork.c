@@ -1,10 +1,11 @@
-/* Fork. A child has none of its parent's objects, and copies of the pages that its parent registered: both would write to the
- * same heap otherwise. It may open the device itself. The forking thread waits until the copies are made. */
+/* Fork. A child has none of its parent's objects. It gets copies of the pages that its parent registered, since
+ * otherwise both would write to the same heap. It may open the device itself. The forking thread waits until the
+ * copies are made. */
 #include "cm.h"
 
 #include <fcntl.h>
 
-static int made[2] = {-1, -1}; /* a pipe whose end in the child closes when the copies are made, or the child is dead */
+static int made[2] = {-1, -1}; /* a pipe; its end in the child closes when the copies are made or the child exits */
 
 static void before(void)
 {
@@ -40,7 +41,7 @@ static void in_child(void)
 	xw_devices_forked();
 	xw_bounce_forked();
 	xw_cqs_forked();
-	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder is not here */
+	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder does not exist in the child */
 }
 
 static void watch(void) { pthread_atfork(before, in_parent, in_child); }

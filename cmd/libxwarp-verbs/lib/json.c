@@ -1,4 +1,5 @@
-/* JSON and base64 as far as the control protocol needs them. The reader trusts nothing: it never leaves the text. */
+/* JSON and base64, as far as the control protocol needs them. The parser trusts nothing and never reads beyond the
+ * text. */
 #include "base.h"
 
 static const char *skip_space(const char *p, const char *end)

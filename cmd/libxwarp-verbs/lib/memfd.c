@@ -1,11 +1,11 @@
-/* Memory that is shared already, which must stay shared, and that the daemon maps by its descriptor: memfds, and files on
- * tmpfs and hugetlbfs, that the program has open, or whose names are still theirs.
+/* Memory that is already shared and must stay shared. The daemon maps it by its descriptor: memfds, and files on
+ * tmpfs and hugetlbfs that the program has open or that still have their names.
  *
- * MAP_SHARED | MAP_ANONYMOUS memory has no descriptor, and only root could get one. So mmap gives programs that ask for it
- * a memfd in its place, which behaves the same, children included. Its descriptor is kept, far above those of the program,
- * until the memory is unmapped. A program that closes all descriptors has such memory still, but no remote access to it.
+ * MAP_SHARED | MAP_ANONYMOUS memory has no descriptor, and only root could get one. So mmap returns a memfd mapping
+ * instead, which behaves the same, also in children. Its descriptor has a high number, and is kept until the memory
+ * is unmapped. If a program closes all descriptors the memory remains, but without remote access.
  *
- * A program may call mmap and munmap anywhere, also from an allocator, and in a child: no lock and no heap here. */
+ * Programs may call mmap and munmap anywhere, also from an allocator or in a child: no lock and no heap here. */
 #include "memory.h"
 
 #include <fcntl.h>
@@ -16,9 +16,9 @@
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 
-/* kept is a piece of such memory. */
+/* kept is a mapping of such memory. */
 struct kept {
-	_Atomic uintptr_t start; /* FREE, CLAIMED, or where it was mapped */
+	_Atomic uintptr_t start; /* FREE, CLAIMED, or the address of the mapping */
 	uintptr_t end;
 	int fd;
 	dev_t device;
@@ -27,10 +27,10 @@ struct kept {
 
 enum { FREE, CLAIMED };
 
-/* all bounds the descriptors that are kept. What is mapped beyond has none. */
+/* all limits the number of kept descriptors. Further mappings have none. */
 static struct kept all[256];
 
-struct entry { /* of a directory, as getdents64 has it */
+struct entry { /* a directory entry as returned by getdents64 */
 	uint64_t inode, offset;
 	uint16_t length;
 	uint8_t type;
@@ -64,8 +64,8 @@ struct wanted {
 	int found;
 };
 
-/* is says whether a descriptor is the file that is wanted, and one with seals, as memfds and files on tmpfs and hugetlbfs are.
- * Seals come first: any other question about a file that a program serves (FUSE) waits for that program. */
+/* is reports whether a descriptor refers to the wanted file and the file supports seals, as memfds and files on
+ * tmpfs and hugetlbfs do. It checks seals first: any other query about a FUSE file would wait for its server. */
 static bool is(int fd, const struct wanted *w)
 {
 	struct stat st;
@@ -73,7 +73,7 @@ static bool is(int fd, const struct wanted *w)
 	return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &st) == 0 && st.st_dev == w->device && st.st_ino == w->inode;
 }
 
-/* can_map says whether the daemon would map a file. */
+/* can_map reports whether the daemon would map a file. */
 static bool can_map(int fd)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -90,14 +90,15 @@ static bool find(int fd, void *arg)
 
 	if (!is(fd, w) || !can_map(fd) || (fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)) < 0)
 		return false;
-	if (is(fd, w) && can_map(fd)) /* else the program closed it meanwhile, and opened another */
+	if (is(fd, w) && can_map(fd)) /* otherwise the program closed it and opened another one */
 		w->found = fd;
 	else
 		close(fd);
 	return w->found >= 0;
 }
 
-/* reopen opens a file by its name; -1: it is not the one that is wanted. Devices are not opened: that may have effects. */
+/* reopen opens a file by its name, or returns -1 if it is not the wanted one. It does not open devices, which may
+ * have side effects. */
 static int reopen(const char *path, const struct wanted *w)
 {
 	char again[32];
@@ -124,7 +125,7 @@ int xw_find_file(dev_t device, ino_t inode, const char *path)
 	return w.found >= 0 ? w.found : reopen(path, &w);
 }
 
-/* above returns where the upper half of the descriptors begins that there can be. */
+/* above returns the start of the upper half of the descriptor range. */
 static int above(void)
 {
 	struct rlimit files;
@@ -132,7 +133,8 @@ static int above(void)
 	return getrlimit(RLIMIT_NOFILE, &files) != 0 ? 512 : files.rlim_cur > 1 << 20 ? 1 << 19 : (int)files.rlim_cur / 2;
 }
 
-/* create makes a memfd of *n bytes, rounded up to pages: huge ones where the flags of mmap ask for them. -1: it could not. */
+/* create creates a memfd of *n bytes, rounded up to pages; huge pages if the flags of mmap request them. It returns
+ * -1 on error. */
 static int create(size_t *n, int flags, struct stat *st)
 {
 	unsigned huge = flags & MAP_HUGETLB ? MFD_HUGETLB | ((unsigned)flags & (unsigned)MAP_HUGE_MASK << MAP_HUGE_SHIFT) : 0;
@@ -144,7 +146,7 @@ static int create(size_t *n, int flags, struct stat *st)
 	if (fstat(fd, st) == 0 && getrlimit(RLIMIT_FSIZE, &size) == 0) {
 		size_t page = huge ? (size_t)st->st_blksize : (size_t)sysconf(_SC_PAGESIZE);
 		*n = (*n + page - 1) / page * page;
-		if (*n <= size.rlim_cur && /* else ftruncate raises SIGXFSZ */
+		if (*n <= size.rlim_cur && /* otherwise ftruncate raises SIGXFSZ */
 		    ftruncate(fd, (off_t)*n) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
 			kept = fcntl(fd, F_DUPFD_CLOEXEC, above());
 	}
@@ -152,7 +154,7 @@ static int create(size_t *n, int flags, struct stat *st)
 	return kept;
 }
 
-/* claim returns an entry that nobody uses; NULL: there is none. */
+/* claim returns an unused entry, or NULL. */
 static struct kept *claim(void)
 {
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -163,7 +165,7 @@ static struct kept *claim(void)
 	return NULL;
 }
 
-/* mmap and munmap are called before the sanitizer of threads is ready. */
+/* mmap and munmap are called before the thread sanitizer is ready. */
 #define UNCHECKED __attribute__((no_sanitize("thread")))
 
 UNCHECKED static void *raw_mmap(void *addr, size_t n, int prot, int flags, int fd, off_t at)
@@ -171,7 +173,7 @@ UNCHECKED static void *raw_mmap(void *addr, size_t n, int prot, int flags, int f
 	return (void *)syscall(SYS_mmap, addr, n, prot, flags, fd, at);
 }
 
-/* map_memfd returns MAP_FAILED where there can be no memfd. */
+/* map_memfd returns MAP_FAILED if no memfd can be created. */
 static void *map_memfd(void *addr, size_t n, int prot, int flags)
 {
 	size_t room = n;
@@ -199,7 +201,7 @@ EXPORT UNCHECKED void *mmap(void *addr, size_t n, int prot, int flags, int fd, o
 {
 	bool shared = (flags & (MAP_TYPE | MAP_ANONYMOUS)) == (MAP_SHARED | MAP_ANONYMOUS);
 
-	if (shared && !(prot & PROT_EXEC)) { /* a memfd may be barred from that (vm.memfd_noexec) */
+	if (shared && !(prot & PROT_EXEC)) { /* vm.memfd_noexec may forbid that */
 		int before = errno;
 		void *p = map_memfd(addr, n, prot, flags);
 		errno = before;
@@ -211,8 +213,8 @@ EXPORT UNCHECKED void *mmap(void *addr, size_t n, int prot, int flags, int fd, o
 
 EXPORT void *mmap64(void *addr, size_t n, int prot, int flags, int fd, off_t at) __attribute__((alias("mmap")));
 
-/* release closes the descriptor of a piece that is not mapped any more. The entry is claimed before xw_mapped looks: that maps
- * and unmaps memory, too, perhaps just where the piece was. */
+/* release closes the descriptor of an unmapped mapping. It claims the entry before it calls xw_mapped, which itself
+ * maps and unmaps memory, perhaps at the same address. */
 static void release(struct kept *k, uintptr_t start)
 {
 	struct wanted w = {k->device, k->inode, -1};

@@ -1,14 +1,14 @@
 /* Memory of the program that the daemon can map.
  *
- * Registered pages are moved, under the program, into the arena: one sparse memfd in which the offset of a byte is its
- * address. So each range is one piece of one file, and regions that overlap share pages. When the last region that covers
- * a page is gone the page becomes private again: fork, realloc and calloc count on that.
+ * Registered pages are moved, transparently to the program, to the arena: one sparse memfd in which the offset of a
+ * byte is its address. So each range is one piece of one file, and overlapping regions share pages. When the last
+ * region that covers a page is deregistered, the page becomes private again, as fork, realloc and calloc require.
  *
- * While pages are copied userfaultfd has other threads wait that write to them. Where there is none such a write can be
- * lost, as the README says.
+ * While pages are copied, userfaultfd blocks other threads that write to them. Without userfaultfd such a write can
+ * be lost.
  *
- * Anonymous pages that nobody has touched read as zeros, and are not copied. The arena gets its own for them all the same,
- * since the daemon makes none. */
+ * Untouched anonymous pages read as zeros and are not copied. They are still allocated in the arena, since the
+ * daemon does not allocate any. */
 #include "memory.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ struct vma { /* a line of /proc/self/maps */
 	int prot;
 	bool shared, stack;
 	uint64_t offset, inode;
-	dev_t device; /* of the file system */
+	dev_t device; /* device of the file system */
 	const char *path; /* to the end of the line */
 };
 
@@ -62,7 +62,8 @@ static int open_arena(void)
 	return 0;
 }
 
-/* read_maps returns the text of /proc/self/maps, and its room for munmap. It is not on the heap, which may be what moves. */
+/* read_maps returns the text of /proc/self/maps, and its size for munmap. The text is not on the heap, because the
+ * heap may be what moves. */
 static char *read_maps(size_t *room)
 {
 	size_t n = 0;
@@ -91,7 +92,7 @@ static char *read_maps(size_t *room)
 	return text == MAP_FAILED ? NULL : text;
 }
 
-/* next_vma parses a line and steps to the next. */
+/* next_vma parses a line and advances to the next. */
 static bool next_vma(char **at, struct vma *v)
 {
 	unsigned long start, end, offset, inode;
@@ -125,8 +126,8 @@ bool xw_mapped(dev_t device, ino_t inode)
 	return found;
 }
 
-/* protect has writers to pages that are there wait until the descriptor is closed; -1: they do not. With missing so does
- * everybody who touches a page of anonymous memory for the first time. */
+/* protect blocks writers to present pages until the descriptor is closed. With missing, it also blocks the first
+ * access to pages of anonymous memory. It returns -1 if that is not possible. */
 static int protect(uintptr_t start, size_t n, bool missing)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
@@ -150,10 +151,11 @@ static int protect(uintptr_t start, size_t n, bool missing)
 static void unprotect(int fd)
 {
 	if (fd >= 0)
-		close(fd); /* wakes who waits */
+		close(fd); /* wakes blocked threads */
 }
 
-/* transfer copies pages to the arena (SYS_pwrite64) or from it. By the bare call: sanitizers do not like whole pages. */
+/* transfer copies pages to the arena (SYS_pwrite64) or from it. It uses the raw system call, because sanitizers
+ * object to whole pages. */
 static int transfer(long call, uintptr_t memory, uintptr_t at, size_t n)
 {
 	while (n > 0) {
@@ -169,15 +171,15 @@ static int transfer(long call, uintptr_t memory, uintptr_t at, size_t n)
 	return 0;
 }
 
-/* HOLE is the shortest run of untouched pages that is not copied, in bytes: each costs some system calls. */
+/* HOLE is the shortest run of untouched pages, in bytes, that is skipped: each skip costs some system calls. */
 #define HOLE (256 << 10)
 
-/* THERE are the bits of an entry of /proc/self/pagemap for a page that is in memory or swapped out. */
+/* THERE are the bits of an entry of /proc/self/pagemap for a page in memory or in swap. */
 #define THERE (3ULL << 62)
 
 enum { STATES = 512 };
 
-/* page_states reads entries of pagemap for pages from start on; 0: there is no saying. */
+/* page_states reads the entries of pagemap for pages from start on. It returns 0 if they cannot be read. */
 static size_t page_states(int pagemap, uintptr_t start, uintptr_t end, uint64_t state[STATES])
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -188,10 +190,10 @@ static size_t page_states(int pagemap, uintptr_t start, uintptr_t end, uint64_t 
 	return got < 0 ? 0 : (size_t)got / sizeof *state;
 }
 
-/* run_end returns where a run of pages ends that are to be copied, or of untouched ones. */
+/* run_end returns the end of a run of pages to copy, or of untouched pages. */
 static uintptr_t run_end(int pagemap, uintptr_t start, uintptr_t end, bool *hole)
 {
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = start, gap = start; /* untouched from gap to at */
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = start, gap = start; /* pages from gap to at are untouched */
 	uint64_t state[STATES];
 	size_t n = 0;
 
@@ -210,7 +212,8 @@ found:
 	return *hole ? at : gap;
 }
 
-/* copy_in copies pages to the arena; those that pagemap says are untouched are not, unless it is -1. */
+/* copy_in copies pages to the arena, except those that are untouched according to pagemap. If pagemap is -1, it
+ * copies all. */
 static int copy_in(uintptr_t start, uintptr_t end, int pagemap)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -223,26 +226,26 @@ static int copy_in(uintptr_t start, uintptr_t end, int pagemap)
 		if ((n = page_states(pagemap, start, end, state)) == 0)
 			return EIO;
 		for (size_t i = 0; !error && i < n; i++)
-			if (state[i] & THERE) /* it came meanwhile */
+			if (state[i] & THERE) /* it was touched in the meantime */
 				error = transfer(SYS_pwrite64, start + i * page, start + i * page, page);
 	}
 	return error;
 }
 
-/* clear has the arena forget [start, end). */
+/* clear frees [start, end) in the arena. */
 static void clear(uintptr_t start, uintptr_t end)
 {
 	fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
 }
 
-/* move_in makes [start, end) pages of the arena; pagemap is -1 unless they were untouched. From protect to unprotect nothing
- * here may write to the heap. */
+/* move_in replaces [start, end) by pages of the arena. pagemap is -1 if no page may count as untouched. Between
+ * protect and unprotect, nothing here may write to the heap. */
 static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 {
 	if (pagemap < 0)
-		madvise((void *)start, end - start, MADV_POPULATE_READ); /* only pages that are there can be protected */
+		madvise((void *)start, end - start, MADV_POPULATE_READ); /* only present pages can be protected */
 	else
-		clear(start, end); /* a buffer that grew while it was registered may have been here */
+		clear(start, end); /* may be left from a buffer that grew while it was registered */
 	int guard = protect(start, end - start, pagemap >= 0), error = copy_in(start, end, pagemap);
 
 	if (!error && mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
@@ -257,7 +260,7 @@ static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 	return error;
 }
 
-/* move_out makes n bytes at start private again, which are those at at of the arena. */
+/* move_out makes n bytes at start private again. They are at offset at in the arena. */
 static int move_out(uintptr_t start, uintptr_t at, size_t n, int prot)
 {
 	void *copy = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -275,7 +278,7 @@ static int move_out(uintptr_t start, uintptr_t at, size_t n, int prot)
 	return error;
 }
 
-/* of_arena says whether pages of the arena are mapped there. Inode numbers are those of one file system. */
+/* of_arena reports whether a mapping is part of the arena. Inode numbers are unique only within a file system. */
 static bool of_arena(const struct vma *v)
 {
 	return v->shared && v->inode == arena_inode && v->device == arena_device;
@@ -283,12 +286,12 @@ static bool of_arena(const struct vma *v)
 
 static bool ours(const struct vma *v) { return of_arena(v) && v->offset == v->start; }
 
-/* rights is what the program itself must be allowed to do with a region. */
+/* rights are the access rights that the program itself needs for a region. */
 static int rights;
 
 static bool allowed(const struct vma *v) { return (v->prot & rights) == rights; }
 
-/* check_piece says whether a piece is, or can be, in the arena: 0, or errno. */
+/* check_piece checks whether a mapping is or can be moved to the arena. It returns 0 or errno. */
 static int check_piece(const struct vma *v)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
@@ -302,8 +305,8 @@ static int check_piece(const struct vma *v)
 	return 0;
 }
 
-/* each_piece calls f for the pieces of [start, end) by what is mapped there. Where nothing is, it is errno EFAULT, unless
- * holes may be. */
+/* each_piece calls f for the mappings in [start, end). For unmapped parts it fails with EFAULT, unless holes are
+ * allowed. */
 static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const struct vma *v))
 {
 	size_t room;
@@ -329,7 +332,7 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 	return error ? error : start < end && !holes ? EFAULT : 0;
 }
 
-/* shared says whether a share has some of [start, end). */
+/* shared reports whether a share overlaps [start, end). */
 static bool shared(uintptr_t start, uintptr_t end)
 {
 	struct share *s = shares;
@@ -339,10 +342,10 @@ static bool shared(uintptr_t start, uintptr_t end)
 	return s;
 }
 
-/* Bytes of the arena that no_stranger looks for. */
+/* Range of the arena that no_stranger looks for. */
 static uintptr_t wanted_from, wanted_to;
 
-/* no_stranger refuses what is mapped elsewhere, where the program moved it. */
+/* no_stranger rejects mappings of the range at another address, where the program moved it. */
 static int no_stranger(const struct vma *v)
 {
 	bool wanted = v->offset < wanted_to && v->offset + (v->end - v->start) > wanted_from;
@@ -350,8 +353,8 @@ static int no_stranger(const struct vma *v)
 	return of_arena(v) && v->offset != v->start && wanted ? EOPNOTSUPP : 0;
 }
 
-/* vacant says whether the arena has room for [start, end): 0, or errno. It has none where a region lies that the program
- * moved away from there: its bytes are in that place until it is deregistered. */
+/* vacant checks whether [start, end) is free in the arena: 0 or errno. It is not free if the program moved a
+ * registered region away from there: its bytes stay in the arena until it is deregistered. */
 static int vacant(uintptr_t start, uintptr_t end)
 {
 	wanted_from = start;
@@ -359,11 +362,11 @@ static int vacant(uintptr_t start, uintptr_t end)
 	return shared(start, end) ? each_piece(0, UINTPTR_MAX, true, no_stranger) : 0;
 }
 
-/* Bytes of the arena that back_piece makes private. */
+/* Range of the arena that back_piece makes private. */
 static uintptr_t back_from, back_to;
 
-/* back_piece makes them private wherever they are: the program may have moved them (mremap), and what it has behind them by
- * making them longer goes along as far as no share begins. */
+/* back_piece makes the range private at any address: the program may have moved it (mremap). If mremap also made it
+ * longer, the part behind it is included up to the next share. */
 static int back_piece(const struct vma *v)
 {
 	uintptr_t at = v->offset > back_from ? v->offset : back_from, stop = v->offset + (v->end - v->start);
@@ -390,13 +393,13 @@ static int move_piece(const struct vma *v)
 
 	if (ours(v))
 		return 0;
-	if (v->inode == 0 && v->prot & PROT_WRITE) /* else what is untouched is not zero, or cannot be populated */
+	if (v->inode == 0 && v->prot & PROT_WRITE) /* otherwise untouched pages are not zero, or cannot be populated */
 		pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	for (uintptr_t at = v->start, stop = v->end; !error && at < v->end; at = stop, stop = v->end) {
 		bool hole = false;
 		if (pagemap >= 0)
 			stop = run_end(pagemap, at, v->end, &hole);
-		hole = hole && !shared(at, stop); /* else the arena has what was here before the program unmapped that */
+		hole = hole && !shared(at, stop); /* otherwise the arena has data from before the program unmapped it */
 		error = move_in(at, stop, v->prot, hole ? pagemap : -1);
 	}
 	if (pagemap >= 0)
@@ -427,7 +430,7 @@ static void give_back(uintptr_t start, uintptr_t end)
 	}
 }
 
-/* move makes [start, end) pages of the arena. */
+/* move replaces [start, end) by pages of the arena. */
 static int move(uintptr_t start, uintptr_t end)
 {
 	int error = each_piece(start, end, false, check_piece);
@@ -456,7 +459,7 @@ int xw_share(void *addr, size_t length, bool write, struct share **out)
 		s->start = from & ~(page - 1);
 		s->end = (from + length + page - 1) & ~(page - 1);
 		error = move(s->start, s->end);
-		page *= 512; /* EINVAL is that of mmap for a part of a huge page: 2 MiB, or 1 GiB */
+		page *= 512; /* mmap returns EINVAL for a part of a huge page (2 MiB or 1 GiB) */
 		again = error == EINVAL && page <= 1 << 30;
 	}
 	if (!error) {
@@ -471,11 +474,11 @@ int xw_share(void *addr, size_t length, bool write, struct share **out)
 	return error;
 }
 
-/* What same_file has seen of a range. */
+/* State of same_file for a range. */
 static struct vma whole;
 static char whole_path[PATH_MAX];
 
-/* same_file refuses a range that is not one range of one shared file. */
+/* same_file rejects a range that is not one contiguous range of one shared file. */
 static int same_file(const struct vma *v)
 {
 	if (!v->shared || v->inode == 0 || of_arena(v))
@@ -507,7 +510,7 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 	if (error)
 		return error;
 	*offset = v.offset + (from - start);
-	/* The daemon makes no page. */
+	/* The daemon does not allocate pages. */
 	if (madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
 		return 0;
 	error = errno;
@@ -522,7 +525,7 @@ void xw_unshare(struct share *s)
 	pthread_mutex_lock(&lock);
 	for (p = &shares; *p && *p != s; p = &(*p)->next)
 		;
-	if (*p) { /* else it is the parent's */
+	if (*p) { /* otherwise it belongs to the parent */
 		*p = s->next;
 		give_back(s->start, s->end);
 	}
@@ -538,7 +541,8 @@ bool xw_memory_freeze(void)
 
 void xw_memory_thaw(void) { pthread_mutex_unlock(&lock); }
 
-/* xw_memory_copy leaves the arena to the parent. What cannot be copied goes: better no memory than the parent's. */
+/* xw_memory_copy leaves the arena to the parent. Memory that cannot be copied is unmapped: no memory is better than
+ * that of the parent. */
 void xw_memory_copy(void)
 {
 	struct share *all = shares;

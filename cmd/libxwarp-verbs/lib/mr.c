@@ -25,7 +25,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 	return &pd->ib;
 }
 
-/* gone says whether an object whose end the daemon answered with an error is gone all the same: with its session. */
+/* gone reports whether an object is gone although the daemon replied with an error: its session ended. */
 static bool gone(struct ibv_context *context) { return xw_session(context)->dead; }
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *ib)
@@ -56,8 +56,8 @@ static int check_access(int access)
 	return access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
-/* back makes a region the daemon's too. What cannot be moved, and is in no file that the daemon can map, has a copy, which
- * nobody but this program may reach. */
+/* back makes a region accessible to the daemon. Memory that cannot be moved and is not in a file that the daemon can
+ * map gets a copy, which only this program may access. */
 static int back(struct backing *b, void *addr, size_t length, int access)
 {
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
@@ -71,11 +71,11 @@ static int back(struct backing *b, void *addr, size_t length, int access)
 	if (error != EOPNOTSUPP && error != EBADF)
 		return error;
 	if (access & remote)
-		return xw_refused(error == EBADF ? "remote access to memory shared by a file that is not on tmpfs or hugetlbfs, or is not "
-						   "open and has no name (keep the descriptor of memfd_create or shm_open open for "
+		return xw_refused(error == EBADF ? "remote access to shared memory of a file that is not on tmpfs or hugetlbfs, or is "
+						   "unlinked and not open (keep the descriptor of memfd_create or shm_open open for "
 						   "reading and writing until ibv_reg_mr)"
-						 : "remote access to a memory region on the stack, in memory of more than one file or kind, "
-						   "or where another one was moved away");
+						 : "remote access to memory on the stack, memory of more than one file or kind, "
+						   "or memory where a registered buffer was moved away");
 	if ((error = xw_bounce_make(addr, length, &b->bounce)))
 		return error;
 	if ((error = xw_share(xw_bounce_copy(b->bounce), length, true, &b->share)))
@@ -92,7 +92,8 @@ static void unback(struct backing *b)
 	xw_bounce_free(b->bounce);
 }
 
-/* fits says once that a region is longer than the user's limit, before its pages are moved and what was untouched gets some. */
+/* fits warns once that a region exceeds the user's limit, before its pages are moved and untouched ones are
+ * allocated. */
 static int fits(struct ibv_pd *pd, size_t length)
 {
 	uint64_t most = xw_session(pd->context)->most.memory;
@@ -100,12 +101,12 @@ static int fits(struct ibv_pd *pd, size_t length)
 	if (length <= most)
 		return 0;
 	if (xw_first_time(__func__))
-		xw_warn("a memory region of %zu bytes is refused: this user may register %llu (raise limits.memory of xwarpd, or give the "
-			"user a [[user]] table, reload xwarpd, and start the program again)", length, (unsigned long long)most);
+		xw_warn("memory region of %zu bytes refused: the limit of this user is %llu (raise limits.memory of xwarpd, or add a "
+			"[[user]] table for the user, reload xwarpd and restart the program)", length, (unsigned long long)most);
 	return ENOMEM;
 }
 
-/* enter has the daemon map what backs addr, and fills what programs see. */
+/* enter asks the daemon to map the backing of addr, and fills the fields that programs see. */
 static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct call c;
@@ -189,7 +190,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ib)
 	return 0;
 }
 
-/* A region that is registered again has another key: the old one may be in the peer's hands still. */
+/* A reregistered region gets another key, since a peer may still use the old one. */
 EXPORT int ibv_rereg_mr(struct ibv_mr *ib, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct mr *m = container_of(ib, struct mr, ib), old = *m;

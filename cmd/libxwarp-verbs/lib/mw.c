@@ -1,4 +1,5 @@
-/* Memory windows. They are bound by work requests, see post.c; only the peer of the queue pair that binds one reaches it. */
+/* Memory windows. Work requests bind them (see post.c). Only the peer of the queue pair that bound a window can
+ * access it. */
 #include "objects.h"
 
 struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
@@ -33,7 +34,7 @@ int xw_dealloc_mw(struct ibv_mw *mw)
 	return 0;
 }
 
-/* xw_bind_mw is for windows of type 1: each binding has another key, which the library chooses. */
+/* xw_bind_mw binds windows of type 1. Each binding has another key, which the library chooses. */
 int xw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct ibv_send_wr *bad, wr = {

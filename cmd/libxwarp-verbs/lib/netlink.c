@@ -1,6 +1,7 @@
-/* NETLINK_RDMA, by which iproute2's rdma asks the kernel for devices. A socket of it is one of NETLINK_USERSOCK, to which no
- * kernel listens. What a program sends to the kernel there goes to the daemon as a request, and the answer comes by another
- * socket of the kind. All else that a program does with the socket is the kernel's. */
+/* NETLINK_RDMA, with which iproute2's rdma queries the kernel for devices. A socket of that protocol is replaced by
+ * one of NETLINK_USERSOCK, on which the kernel does not listen. Messages to the kernel on it go to the daemon as
+ * requests; another socket of the same protocol delivers the replies. All other operations on the socket are the
+ * kernel's. */
 #undef _FORTIFY_SOURCE
 #include "objects.h"
 
@@ -9,8 +10,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#define MAX_ASK 2048	  /* bytes of a request */
-#define MAX_DATAGRAM 8192 /* of an answer */
+#define MAX_ASK 2048	  /* maximum bytes of a request */
+#define MAX_DATAGRAM 8192 /* maximum bytes of a reply */
 
 struct answer {
 	struct call call;
@@ -20,7 +21,7 @@ struct answer {
 	struct nlmsghdr request;
 };
 
-/* answered sends the answer, on the session's reader. It may wait until the program has received what is before. */
+/* answered sends the reply, on the session's reader. It may wait until the program has received earlier messages. */
 static void answered(struct call *c)
 {
 	struct answer *a = c->owner;
@@ -49,7 +50,7 @@ static void answered(struct call *c)
 	free(a);
 }
 
-/* ask passes a request of fd to the daemon: 0, or errno. */
+/* ask sends a request of fd to the daemon. It returns 0 or errno. */
 static int ask(int fd, const void *request, size_t n)
 {
 	uint8_t b[MAX_ASK];
@@ -63,7 +64,7 @@ static int ask(int fd, const void *request, size_t n)
 	if (!(a = calloc(1, sizeof *a)))
 		return ENOMEM;
 	a->to.nl_family = AF_NETLINK;
-	bind(fd, (struct sockaddr *)&a->to, sizeof a->to); /* to any address, unless it has one */
+	bind(fd, (struct sockaddr *)&a->to, sizeof a->to); /* autobind, unless it has an address */
 	if (getsockname(fd, (struct sockaddr *)&a->to, &size) != 0 ||
 	    (a->from = (int)syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK)) < 0)
 		error = errno;
@@ -75,7 +76,7 @@ static int ask(int fd, const void *request, size_t n)
 	}
 	memcpy(b, request, n);
 	memcpy(&a->request, b, sizeof a->request);
-	a->request.nlmsg_pid = a->to.nl_pid; /* answer to the sender, as the kernel does */
+	a->request.nlmsg_pid = a->to.nl_pid; /* reply to the sender, as the kernel does */
 	memcpy(b, &a->request, sizeof a->request);
 	xw_base64(b, n, text);
 	a->call.owner = a;
@@ -84,7 +85,7 @@ static int ask(int fd, const void *request, size_t n)
 	return 0;
 }
 
-/* asks says whether to is the kernel's address and fd a socket of NETLINK_USERSOCK. */
+/* asks reports whether to is the kernel's address and fd a socket of NETLINK_USERSOCK. */
 static bool asks(int fd, const struct sockaddr *to, socklen_t n)
 {
 	int protocol = -1;

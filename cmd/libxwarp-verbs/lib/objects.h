@@ -3,16 +3,17 @@
 #include "memory.h"
 #include "session.h"
 
-/* XW_READS is how many Reads and atomics a queue pair may have under way, and its peer: the engine's choice. */
+/* XW_READS is the maximum number of outstanding Reads and atomics of a queue pair in each direction, as in the
+ * engine. */
 #define XW_READS 16
 
-/* XW_MAX_GIDS bounds the addresses of a device that programs see. */
+/* XW_MAX_GIDS limits the number of addresses of a device that programs see. */
 #define XW_MAX_GIDS 128
 
-/* Verbs objects. Each begins with what programs see. */
+/* Verbs objects. Each begins with the structure that programs see. */
 struct device {
 	struct ibv_device ib;
-	const struct link *_Atomic link; /* what it points to never changes, and stays */
+	const struct link *_Atomic link; /* the link that it points to is immutable and never freed */
 	struct device *next;
 };
 
@@ -26,18 +27,18 @@ struct context {
 	struct session *s;
 	struct context *next; /* of the session */
 	struct async *events, **tail;
-	struct ibv_pd *pd; /* of identifiers for which the program names none; NULL unless the context is rdma_cm's */
+	struct ibv_pd *pd; /* default for identifiers; NULL unless the context belongs to rdma_cm */
 };
 
 struct pd {
 	struct ibv_pd ib;
 };
 
-/* backing is where the daemon finds a region: in the program's own pages, in a copy, or in a file that it shares. */
+/* backing is how the daemon accesses a region: the program's own pages, a copy, or a shared file. */
 struct backing {
-	struct share *share;   /* NULL: it is a file */
-	struct bounce *bounce; /* NULL: there is no copy */
-	int file;	       /* until the daemon has mapped it; -1: there is none */
+	struct share *share;   /* NULL: a file */
+	struct bounce *bounce; /* NULL: no copy */
+	int file;	       /* descriptor until the daemon has mapped it; -1: none */
 	uint64_t offset;       /* in file */
 };
 
@@ -49,7 +50,7 @@ struct mr {
 
 struct channel {
 	struct ibv_comp_channel ib;
-	pthread_mutex_t lock; /* of delivery against the end of a queue */
+	pthread_mutex_t lock; /* serialises delivery and destruction of a queue */
 };
 
 #define XW_CQ_LISTS 256 /* of queue pairs */
@@ -63,17 +64,17 @@ struct cq {
 	pthread_mutex_t poll;
 	void *mem;
 	size_t mem_len;
-	uint8_t *left; /* completions of the ring before ibv_resize_cq: n_left of them, left_at are taken */
+	uint8_t *left; /* completions from before ibv_resize_cq: n_left in all, left_at already consumed */
 	uint32_t n_left, left_at;
-	int signal; /* the queue's own channel; -1: none */
+	int signal; /* channel of the queue; -1: none */
 	bool over;
-	bool flushed;	 /* the daemon is gone: nothing comes from the ring any more */
-	struct cq *next; /* of all of the process */
-	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by number, see flush.c */
-	unsigned idle; /* polls in a row that found nothing */
+	bool flushed;	 /* the daemon is gone: the ring is no longer used */
+	struct cq *next; /* next in the process */
+	struct qp *qps[XW_CQ_LISTS]; /* queue pairs that complete here, hashed by number, see flush.c */
+	unsigned idle; /* consecutive empty polls */
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
-	uint8_t current[XW_CQE_SIZE]; /* of an extended poll */
+	uint8_t current[XW_CQE_SIZE]; /* completion of an extended poll */
 };
 
 struct srq {
@@ -106,16 +107,16 @@ struct qp {
 	unsigned delivered; /* events, under ib.mutex */
 	bool sig_all;
 	bool down;
-	unsigned allowed; /* rights of the peer */
+	unsigned allowed; /* access rights of the peer */
 	struct ibv_qp_cap cap;
 	struct ibv_qp_attr attr;
-	/* Of ibv_wr_*: the list that is being built. */
+	/* For ibv_wr_*: the list under construction. */
 	uint32_t built; /* slots */
 	int built_error;
 	uint8_t *slot;
 };
 
-/* The state of a queue pair changes under its mutex; posting reads it without. */
+/* The mutex of a queue pair guards changes of its state. Posting reads the state without it. */
 static inline enum ibv_qp_state xw_qp_state(const struct ibv_qp *q) { return __atomic_load_n(&q->state, __ATOMIC_RELAXED); }
 
 static inline void xw_qp_becomes(struct ibv_qp *q, enum ibv_qp_state state)
@@ -130,25 +131,27 @@ static inline struct context *xw_context(struct ibv_context *c)
 
 static inline struct session *xw_session(struct ibv_context *c) { return xw_context(c)->s; }
 
-/* The style of a device: an RNIC for iWARP, or one whose queue pairs ibv_modify_qp connects, as those of RoCE. See roce.c. */
+/* The style of a device: an iWARP RNIC, or one whose queue pairs are connected by ibv_modify_qp, as with RoCE. See
+ * roce.c. */
 bool xw_roce(void);
-/* xw_gids asks for the addresses of a device, which are its GIDs: how many there are, of which max are stored; -1: errno. */
+/* xw_gids queries the addresses of a device, which are its GIDs. It stores at most max and returns their number, or
+ * -1 with errno. */
 int xw_gids(struct session *s, union ibv_gid *gids, int max);
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
-int xw_allow(struct qp *q, unsigned rights); /* leaves the peer these rights alone */
+int xw_allow(struct qp *q, unsigned rights); /* limits the rights of the peer to these */
 
-extern const char xw_datagrams[]; /* what refuses datagrams says */
+extern const char xw_datagrams[]; /* message for unsupported datagrams */
 
 bool xw_loopback(const struct sockaddr *addr);
 struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any);
 void xw_async(struct context *c, struct ibv_async_event *e);
-/* xw_async_end takes the events of an object that is destroyed out of the queue, and waits until those that the program
- * has are acknowledged. e says which object. */
+/* xw_async_end removes the events of a destroyed object from the queue, and waits until the program has acknowledged
+ * those that it received. e identifies the object. */
 void xw_async_end(struct ibv_context *c, struct ibv_async_event *e);
 struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int xw_dealloc_mw(struct ibv_mw *mw);
 int xw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
-unsigned xw_rights(int access); /* as the daemon has them */
+unsigned xw_rights(int access); /* as encoded by the daemon */
 #define XW_WRITTEN (XW_ACCESS_LOCAL_WRITE | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 #define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
@@ -157,9 +160,9 @@ int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
 void xw_cq_add(struct cq *cq, struct qp *q);
 void xw_cq_forget(struct cq *cq, uint32_t qp);
-/* xw_cq_wake has whoever waits for an event of a queue look at it. The daemon is gone. */
+/* xw_cq_wake wakes threads that wait for an event of a queue, when the daemon is gone. */
 void xw_cq_wake(struct cq *cq);
-/* Requests that are flushed when the daemon is gone, see flush.c. */
+/* Requests to flush when the daemon is gone, see flush.c. */
 struct record *xw_record_new(uint32_t slots);
 void xw_record_post(struct ring *r, uint32_t n);
 void xw_record_reset(struct record *k);
@@ -174,10 +177,10 @@ struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr
 struct ibv_xrcd *xw_open_xrcd(struct ibv_context *c, struct ibv_xrcd_init_attr *a);
 void xw_srq_limit(struct session *s, uint32_t handle);
 void xw_qp_gone(struct session *s, uint32_t handle);
-void xw_qps_lost(struct session *s); /* the daemon is gone; the session's lock is held */
+void xw_qps_lost(struct session *s); /* for a daemon that is gone; the session's lock must be held */
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
 void xw_qp_down(struct session *s, uint32_t handle, struct json event);
 void xw_wr_init(struct qp *q);
 void xw_cqs_forked(void);
-void xw_cqs_land(void); /* has all that completed come back */
+void xw_cqs_land(void); /* copies back the data of all completed requests */
 void xw_devices_forked(void);

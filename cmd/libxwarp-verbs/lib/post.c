@@ -4,7 +4,8 @@
 static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
 
-/* ring_bell says that a queue has something in its rings. The tail was stored sequentially consistent before. */
+/* ring_bell notifies the daemon of entries in a queue's rings. The caller has stored the tail sequentially
+ * consistent. */
 static void ring_bell(struct session *s, uint32_t bell)
 {
 	_Atomic uint32_t *bells = xw_word(s->bell, XW_DOORBELL_BELLS + bell / 32 * 4);
@@ -30,14 +31,14 @@ static void publish(struct session *s, uint32_t bell, struct ring *r, uint32_t n
 	xw_polls_anew();
 }
 
-/* wake is for requests that nobody but the library completes: the daemon is gone. */
+/* wake is for requests that the library itself completes, after the daemon is gone. */
 static void wake(struct session *s, struct ibv_cq *cq)
 {
 	if (s->dead)
 		xw_cq_wake(container_of(cq, struct cq, ib));
 }
 
-/* next_slot returns the slot that many places ahead; NULL: the ring is full, or the daemon's index is impossible. */
+/* next_slot returns the slot at an offset, or NULL if the ring is full or the daemon's index is invalid. */
 static uint8_t *next_slot(struct ring *r, uint32_t ahead)
 {
 	uint32_t used = r->own + ahead - atomic_load_explicit(xw_word(r->mem, XW_RING_HEAD), memory_order_acquire);
@@ -88,7 +89,7 @@ static void put_atomic(uint8_t *b, bool swap, uint64_t compare_add, uint64_t val
 	}
 }
 
-/* inline_data copies the pieces into the slot; false: there are too many bytes. */
+/* inline_data copies the SGEs into the slot. It returns false if there are too many bytes. */
 static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *list, int n)
 {
 	uint8_t *to = b + XW_SEND_HEAD + (size_t)q->max_sge * XW_SGE_SIZE;
@@ -105,7 +106,7 @@ static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *li
 	return true;
 }
 
-/* put_bind fills the rest of a slot that binds a window. */
+/* put_bind fills the rest of a slot for binding a window. */
 static void put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	put_remote(b, rkey, info->addr);
@@ -117,7 +118,7 @@ static void put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct 
 	mw->rkey = rkey;
 }
 
-/* put_send fills a slot; the answer is errno. */
+/* put_send fills a slot. It returns 0 or errno. */
 static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr)
 {
 	static const int ops[] = {
@@ -131,12 +132,12 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 	unsigned op = wr->opcode;
 
 	if (op == IBV_WR_SEND_WITH_IMM && !xw_roce())
-		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only (--style roce has it)");
+		return xw_refused("Send with immediate data (RFC 7306 has it only for Writes; use --style roce)");
 	if (op >= sizeof ops / sizeof *ops)
 		return xw_refused("this opcode of ibv_post_send");
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
 		return EINVAL;
-	/* The op after one that is solicited is always the same one without. */
+	/* The opcode after a solicited one is the same one without solicitation. */
 	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
 	put_head(b, wr->wr_id, (uint8_t)(ops[op] + ((send || imm) && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
 	if (op == IBV_WR_BIND_MW) {
@@ -193,7 +194,7 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 	return error;
 }
 
-/* put_recvs fills slots of receives; *n is their number. owner is the queue. */
+/* put_recvs fills slots with receives and sets *n to their number. owner is the queue. */
 static int put_recvs(const void *owner, struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint32_t *n)
 {
 	for (*n = 0; wr; wr = wr->next, (*n)++) {
@@ -274,7 +275,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 static void wr_abort(struct ibv_qp_ex *ex) { pthread_mutex_unlock(&of(ex)->send); }
 
-/* begin takes the next slot for a request; NULL: wr_complete will say why not. */
+/* begin returns the next slot for a request, or NULL; wr_complete then returns the error. */
 static uint8_t *begin(struct ibv_qp_ex *ex, uint8_t op)
 {
 	struct qp *q = of(ex);

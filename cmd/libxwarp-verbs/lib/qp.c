@@ -3,7 +3,7 @@
 
 #include <sys/mman.h>
 
-/* SEND_OPS are the ibv_wr_* that there are. */
+/* SEND_OPS are the supported ibv_wr_* operations. */
 #define SEND_OPS                                                                                                  \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | \
 	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |      \
@@ -14,27 +14,28 @@ static int check_init(const struct ibv_qp_init_attr_ex *a)
 	const struct ibv_qp_cap *c = &a->cap;
 
 	if (a->qp_type != IBV_QPT_RC)
-		return xw_refused("a queue pair that is not reliable and connected (IBV_QPT_RC)");
+		return xw_refused("queue pair types other than IBV_QPT_RC");
 	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(SEND_OPS | (xw_roce() ? (uint64_t)IBV_QP_EX_WITH_SEND_WITH_IMM : 0)))
-		return xw_refused("one of the operations (send_ops_flags) of ibv_create_qp_ex");
+		return xw_refused("one of the send_ops_flags of ibv_create_qp_ex");
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq || c->max_send_wr > XW_MAX_DEPTH ||
 	    c->max_recv_wr > XW_MAX_DEPTH || c->max_send_sge > XW_MAX_SGE || c->max_recv_sge > XW_MAX_SGE ||
 	    c->max_inline_data > XW_MAX_INLINE)
 		return EINVAL;
 	if (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS) ||
 	    (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags))
-		return xw_refused("an extension of ibv_create_qp_ex");
+		return xw_refused("this extension of ibv_create_qp_ex");
 	return 0;
 }
 
-/* open_qp makes the daemon's queue pair and maps its rings. */
+/* open_qp creates the queue pair in the daemon and maps its rings. */
 static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 {
 	struct call c;
 	uint64_t handle, number, bell, sge, inline_room;
 	uint32_t recv_sge = a->srq ? 0 : a->cap.max_recv_sge, recvs = a->cap.max_recv_wr ? a->cap.max_recv_wr : 1;
 	uint32_t pieces = a->cap.max_send_sge > recv_sge ? a->cap.max_send_sge : recv_sge;
-	/* With a shared queue the depth is that of messages which arrive at once: the daemon's choice. */
+	/* With a shared receive queue, the depth is the number of messages that may arrive at once, which the daemon
+	 * chooses. */
 	int error = xw_call(q->s, &c, -1, "create_qp",
 			    "{\"pd\":%u,\"send_cq\":%u,\"recv_cq\":%u,\"srq\":%u,\"send_depth\":%u,\"recv_depth\":%u,\"max_sge\":%u,\"max_inline\":%u}",
 			    a->pd->handle, a->send_cq->handle, a->recv_cq->handle, a->srq ? a->srq->handle : 0,
@@ -139,7 +140,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 	struct qp *q = container_of(ib, struct qp, ib), **p;
 	int error;
 
-	if (xw_qp_state(ib) == IBV_QPS_RTS) /* the daemon would end it with RST, and take what was sent last from the peer */
+	if (xw_qp_state(ib) == IBV_QPS_RTS) /* the daemon would send RST, and the peer could lose the last data */
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
 	error = xw_ask(q->s, "destroy_qp", "{\"handle\":%u}", ib->handle);
 
@@ -160,13 +161,13 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 	return 0;
 }
 
-/* may says whether a queue pair goes from one state to another by ibv_modify_qp. What a connection needs comes from rdma_cm, so
- * that INIT, RTR and RTS are names here. */
+/* may reports whether ibv_modify_qp may change a state to another one. rdma_cm provides the connection parameters,
+ * so INIT, RTR and RTS are only names here. */
 static bool may(enum ibv_qp_state from, enum ibv_qp_state to)
 {
 	switch (to) {
 	case IBV_QPS_RESET: return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
-	/* From RTS: rdma_cm was first, as in the kernel's iWARP, and it stays RTS. */
+	/* From RTS: rdma_cm came first, as in the kernel's iWARP, and the state stays RTS. */
 	case IBV_QPS_INIT: return from == IBV_QPS_RESET || from == IBV_QPS_INIT || from == IBV_QPS_RTS;
 	case IBV_QPS_RTR: return from == IBV_QPS_INIT || from == IBV_QPS_RTS;
 	case IBV_QPS_RTS: return from == IBV_QPS_INIT || from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD;
@@ -194,9 +195,9 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 	if (xw_roce())
 		return xw_modify_roce(q, attr, mask);
 	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
-		return xw_refused("changing depths, paths or rates of a queue pair");
+		return xw_refused("changing depth, path or rate of a queue pair");
 	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
-		return xw_refused("a peer's address for ibv_modify_qp: iWARP's connections are rdma_cm's (perftest: -R, or xwarp run --style roce)");
+		return xw_refused("connecting by ibv_modify_qp: iWARP connects by rdma_cm (perftest: -R; or xwarp run --style roce)");
 	pthread_mutex_lock(&ib->mutex);
 	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
@@ -211,7 +212,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 			q->attr.pkey_index = attr->pkey_index;
 		if (mask & IBV_QP_PORT)
 			q->attr.port_num = attr->port_num;
-		/* SQD is iWARP's CLOSING, as the drivers of the kernel have it. */
+		/* SQD is iWARP's CLOSING, as in the drivers of the kernel. */
 		end = (to == IBV_QPS_ERR || to == IBV_QPS_SQD) && from == IBV_QPS_RTS && !q->down;
 		if (from != IBV_QPS_RTS || (to != IBV_QPS_INIT && to != IBV_QPS_RTR))
 			xw_qp_becomes(ib, to);
@@ -234,7 +235,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	attr->qp_state = attr->cur_qp_state = ib->state;
 	attr->cap = q->cap;
 	if (!xw_roce()) {
-		if (ib->state == IBV_QPS_RESET) /* which kernels do not have for iWARP */
+		if (ib->state == IBV_QPS_RESET) /* not supported for iWARP by the kernel */
 			attr->qp_state = attr->cur_qp_state = IBV_QPS_INIT;
 		attr->path_mtu = IBV_MTU_1024;
 	}
@@ -244,14 +245,14 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	return 0;
 }
 
-/* Writes of one connection are placed as segments come: in order only when none is lost. */
+/* Writes of one connection are placed as segments arrive: in order only if none is lost. */
 EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
 	(void)qp, (void)op, (void)flags;
 	return 0;
 }
 
-/* find_qp is called with the session's lock held. */
+/* find_qp requires the session's lock. */
 static struct qp *find_qp(struct session *s, uint32_t handle)
 {
 	struct qp *q;
@@ -261,7 +262,7 @@ static struct qp *find_qp(struct session *s, uint32_t handle)
 	return q;
 }
 
-/* explain says once why a connection ended: programs see a status alone. */
+/* explain prints once why a connection ended: programs only see a status. */
 static void explain(struct json event)
 {
 	char why[512];
@@ -275,8 +276,8 @@ static void tell(struct qp *q, enum ibv_event_type type)
 	xw_async(xw_context(q->ib.context), &(struct ibv_async_event){.element.qp = &q->ib, .event_type = type});
 }
 
-/* xw_qp_down handles the daemon's event that a queue pair left RTS. Errors of the protocol become asynchronous events; a
- * lost connection does not, rdma_cm reports it. */
+/* xw_qp_down handles the event that a queue pair left RTS. Protocol errors become asynchronous events. A lost
+ * connection does not, since rdma_cm reports it. */
 void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 {
 	struct json cause = json_get(event, "cause");
@@ -299,7 +300,7 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 	explain(event);
 }
 
-/* xw_qps_lost moves all queue pairs to ERR. Requests that are posted from now on are flushed. */
+/* xw_qps_lost moves all queue pairs to ERR. Later requests are flushed. */
 void xw_qps_lost(struct session *s)
 {
 	for (struct qp *q = s->qps; q; q = q->next) {
@@ -310,7 +311,7 @@ void xw_qps_lost(struct session *s)
 	}
 }
 
-/* xw_qp_gone reports that a queue pair completed all requests that it took from its shared receive queue. */
+/* xw_qp_gone reports that a queue pair completed all requests that it consumed from its shared receive queue. */
 void xw_qp_gone(struct session *s, uint32_t handle)
 {
 	struct qp *q;

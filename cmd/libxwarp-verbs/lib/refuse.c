@@ -1,18 +1,18 @@
-/* What is not offered: errno EOPNOTSUPP, and one line on stderr that says so. The headers of verbs are not included: names
- * are what programs link, and arguments do not matter. */
+/* Unsupported functions: they fail with EOPNOTSUPP and print one line to stderr. The verbs headers are not included,
+ * because only the names matter to the linker, and arguments are ignored. */
 #include <errno.h>
 #include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))
 int xw_refused(const char *what);
 
-/* A call that returns a pointer, errno, or -1 with errno. */
+/* A function that returns a pointer, errno, or -1 with errno. */
 #define NO_POINTER(name, what) EXPORT void *name(void); void *name(void) { xw_refused(what); return NULL; }
 #define NO_ERRNO(name, what) EXPORT int name(void); int name(void) { return xw_refused(what); }
 #define NO_INT(name, what) EXPORT int name(void); int name(void) { xw_refused(what); return -1; }
 
 extern const char xw_datagrams[];
-const char xw_datagrams[] = "datagrams and address handles (UD), since iWARP has connections only";
+const char xw_datagrams[] = "datagrams and address handles (UD): iWARP has only connections";
 static const char import[] = "sharing objects between processes (ibv_import_*)";
 
 NO_POINTER(ibv_create_ah_from_wc, xw_datagrams)
@@ -31,7 +31,7 @@ NO_INT(ibv_unimport_pd, import)
 NO_INT(ibv_unimport_mr, import)
 NO_INT(ibv_unimport_dm, import)
 
-/* Programs (UCX, NCCL) try these on every device, and go on without: nothing is on stderr. */
+/* Programs (UCX, NCCL) try these on every device and continue without them: no line on stderr. */
 #define NONE(type, name, result) EXPORT type name(void); type name(void) { errno = EOPNOTSUPP; return result; }
 
 NONE(void *, ibv_reg_dmabuf_mr, NULL)

@@ -1,4 +1,4 @@
-/* Devices in the style of RoCE: programs exchange GID and QPN themselves and connect queue pairs by ibv_modify_qp. */
+/* Devices of --style roce: programs exchange GID and QPN themselves and connect queue pairs by ibv_modify_qp. */
 #include "objects.h"
 
 #include <arpa/inet.h>
@@ -6,7 +6,7 @@
 /* xw_roce reports whether `xwarp run --style roce` started the program. */
 bool xw_roce(void)
 {
-	static _Atomic int style; /* 0: not known yet */
+	static _Atomic int style; /* 0: unknown */
 	int is = atomic_load_explicit(&style, memory_order_relaxed);
 
 	if (is == 0) {
@@ -17,7 +17,7 @@ bool xw_roce(void)
 	return is == 2;
 }
 
-/* parse_gid makes a GID of the text of an address: an IPv4 address is mapped. */
+/* parse_gid converts the text of an address to a GID. An IPv4 address is mapped. */
 static bool parse_gid(struct json text, union ibv_gid *gid)
 {
 	char a[INET6_ADDRSTRLEN];
@@ -57,7 +57,7 @@ int xw_gids(struct session *s, union ibv_gid *gids, int max)
 	return error ? xw_fail(error) : n < XW_MAX_GIDS ? n : XW_MAX_GIDS;
 }
 
-/* Address handles are for datagrams, which are not offered, but programs make one to see whether an address is right. */
+/* Address handles are for datagrams, which are not supported, but programs create one to validate an address. */
 EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	if (!xw_roce())
@@ -79,8 +79,8 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 	return 0;
 }
 
-/* A transition of a reliable connection: what ibv_modify_qp must have beside the state, and what it may have. As the kernel's
- * table (qp_state_table), which its soft-RoCE uses. */
+/* A transition of a reliable connection: the required and optional attributes of ibv_modify_qp besides the state, as
+ * in the kernel's qp_state_table, which soft-RoCE uses. */
 struct transition {
 	bool there;
 	int must, may;
@@ -116,7 +116,7 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return t->there && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE));
 }
 
-/* right says whether the values are possible, as soft-RoCE does. */
+/* right reports whether the values are valid, as soft-RoCE does. */
 static bool right(const struct ibv_qp_attr *a, int mask)
 {
 	return !(mask & IBV_QP_PORT && a->port_num != 1) && !(mask & IBV_QP_PKEY_INDEX && a->pkey_index != 0) &&
@@ -196,7 +196,7 @@ static void forget(struct ibv_cq *ib, struct qp *q, struct record *k)
 	pthread_mutex_unlock(&cq->poll);
 }
 
-/* to_reset gives back what was posted, without completions. */
+/* to_reset drops the posted requests, without completions. */
 static int to_reset(struct qp *q)
 {
 	pthread_mutex_lock(&q->send);
@@ -217,7 +217,7 @@ static int to_reset(struct qp *q)
 	return error;
 }
 
-/* move has the daemon do what a transition asks for; a has all attributes as they will be. */
+/* move sends a transition to the daemon. a has all attributes after the transition. */
 static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, const struct ibv_qp_attr *a)
 {
 	switch (to) {
@@ -232,7 +232,7 @@ static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, cons
 
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 {
-	static const char no_gid[] = "the peer has no GID: ibv_rc_pingpong and programs like it need -g 0 at both ends, qperf -cm 1";
+	static const char no_gid[] = "the peer has no GID: ibv_rc_pingpong and similar programs need -g 0 at both ends, qperf -cm 1";
 	struct ibv_qp *ib = &q->ib;
 	struct ibv_qp_attr next;
 	int error = 0;

@@ -1,4 +1,4 @@
-/* The connection to the daemon: one for each device, shared by its contexts. */
+/* The connection to the daemon: one per device, shared by its contexts. */
 #include "session.h"
 
 #include <limits.h>
@@ -7,16 +7,17 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-static struct session *sessions[64]; /* the open ones, for fork */
+static struct session *sessions[64]; /* open sessions, for fork */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* xw_sessions_forked ends the parent's sessions in a child, whose descriptors would keep them when the parent dies. */
+/* xw_sessions_forked closes the parent's sessions in a child, whose descriptors would otherwise keep them open after
+ * the parent exits. */
 void xw_sessions_forked(void)
 {
 	pthread_mutex_init(&sessions_lock, NULL);
 	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
 		if (sessions[i]) {
-			pthread_mutex_init(&sessions[i]->lock, NULL); /* its holder is not here */
+			pthread_mutex_init(&sessions[i]->lock, NULL); /* its holder does not exist in the child */
 			sessions[i]->dead = true;
 			close(sessions[i]->fd);
 			sessions[i] = NULL;
@@ -69,7 +70,7 @@ static void parse_link(struct json v, struct link *l)
 	l->mtu = mtu < 1 << 16 ? (unsigned)mtu : 1500;
 }
 
-/* plain copies what needs no escapes in JSON. */
+/* plain copies the characters that need no escape in JSON. */
 static void plain(char *to, size_t room, const char *from)
 {
 	for (; *from && room > 1; from++, room--)
@@ -77,7 +78,7 @@ static void plain(char *to, size_t room, const char *from)
 	*to = 0;
 }
 
-/* at_most returns one of the user's limits as far as the library can use it; absent: the daemon gives none. */
+/* at_most returns a limit of the user, up to what the library supports, or absent if the daemon reports none. */
 static uint64_t at_most(struct json limits, const char *key, uint64_t absent, uint64_t usable)
 {
 	uint64_t n;
@@ -108,7 +109,7 @@ static int hello(struct session *s, const char *device)
 			    device, program);
 
 	if (error == EPROTONOSUPPORT || error == EINVAL)
-		xw_warn("the daemon refused: %.*s", (int)c.failure.n, c.failure.p);
+		xw_warn("xwarpd refused the connection: %.*s", (int)c.failure.n, c.failure.p);
 	if (error == 0 && c.n_files == 2)
 		s->bell = xw_map(xw_take_file(&c, 0), XW_DOORBELL_LEN);
 	if (error == 0 && s->bell) {
@@ -141,7 +142,7 @@ struct session *xw_session_open(const char *device, int *error)
 		return NULL;
 	}
 	s->ring = -1;
-	s->refs = 2; /* the caller's and the reader's */
+	s->refs = 2; /* one of the caller, one of the reader */
 	pthread_mutex_init(&s->lock, NULL);
 	s->fd = dial();
 	if (s->fd < 0) {
@@ -151,7 +152,7 @@ struct session *xw_session_open(const char *device, int *error)
 	}
 	remember(s, NULL);
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by threads of the program */
 	*error = pthread_create(&s->reader, NULL, xw_reader, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (*error) {
@@ -176,7 +177,7 @@ struct session *xw_session_get(struct session *s)
 	return s;
 }
 
-/* xw_session_put gives a reference back. The reader keeps the last one: it ends when nobody else is left. */
+/* xw_session_put drops a reference. The reader has the last one, and exits when no other is left. */
 void xw_session_put(struct session *s)
 {
 	pthread_mutex_lock(&s->lock);

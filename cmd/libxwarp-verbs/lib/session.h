@@ -2,21 +2,21 @@
 #pragma once
 #include "base.h"
 
-/* A session is a connection to the daemon for one of its devices. All contexts of the device share it. */
+/* A session is a connection to the daemon for one device. All contexts of the device share it. */
 struct session;
 struct call;
 
-/* A call is a request. done runs on the session's reader when the reply is there; it must not wait for another reply. */
+/* A call is a request. done runs on the session's reader when the reply arrives. It must not wait for another reply. */
 struct call {
 	void (*done)(struct call *c);
 	void *owner;
-	int error;	    /* errno; 0: result counts */
+	int error;	    /* errno; 0: result is valid */
 	struct json result; /* valid in done, or until xw_call_end */
 	struct json failure;
 	const char *op;
 	int files[XW_MAX_FILES];
 	int n_files;
-	/* The session's own. */
+	/* Private to the session. */
 	uint64_t id;
 	struct call *next;
 	sem_t ready;
@@ -26,18 +26,18 @@ struct call {
 struct link { /* a device of the daemon */
 	char name[IBV_SYSFS_NAME_MAX - 6];
 	char interface[32];
-	bool kernel; /* transport of the kernel's sockets: all addresses */
+	bool kernel; /* kernel transport: all addresses */
 	unsigned mtu;
 };
 
-/* What the user may have at most, as ibv_query_device tells. */
+/* Limits of the user, as reported by ibv_query_device. */
 struct most {
-	uint64_t memory; /* bytes of regions */
+	uint64_t memory; /* bytes of all regions */
 	int pds, mrs, cqs, completions, srqs, qps, work_requests;
 };
 
 struct session {
-	pthread_mutex_t lock; /* of everything here that changes */
+	pthread_mutex_t lock; /* guards all mutable fields */
 	int fd;
 	atomic_bool dead;
 	int refs;
@@ -48,9 +48,9 @@ struct session {
 	struct srq *srqs;
 	pthread_t reader;
 	uint8_t *bell; /* doorbell memory */
-	int ring;      /* its eventfd */
+	int ring;      /* eventfd of the doorbell */
 	struct link link;
-	struct link *links; /* of all devices */
+	struct link *links; /* all devices of the daemon */
 	int n_links;
 	struct most most;
 };
@@ -58,25 +58,25 @@ struct session {
 struct session *xw_session_open(const char *device, int *error);
 struct session *xw_session_get(struct session *s);
 void xw_session_put(struct session *s);
-void *xw_reader(void *session); /* the thread that receives; it owns a reference */
-/* xw_call sends a request whose arguments are the JSON of format and waits; fd is sent along unless -1. The answer is errno.
- * xw_call_end gives back what a reply left in c. xw_ask does both. */
+void *xw_reader(void *session); /* receiver thread; it owns a reference */
+/* xw_call sends a request with JSON arguments from format and waits for the reply. It also sends fd unless that is
+ * -1. It returns errno. xw_call_end frees the parts of the reply in c. xw_ask does both. */
 int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
 	__attribute__((format(printf, 5, 6)));
 void xw_call_end(struct call *c);
-/* xw_call_explain says on stderr why the daemon refused a request, once for each op. */
+/* xw_call_explain prints why the daemon refused a request, once per op. */
 void xw_call_explain(const struct call *c);
-int xw_take_file(struct call *c, int i); /* a descriptor of the reply, which is the caller's then */
+int xw_take_file(struct call *c, int i); /* returns a descriptor of the reply and passes it to the caller */
 int xw_ask(struct session *s, const char *op, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* xw_begin is xw_call that does not wait: c->done is called, at once when the session is dead. */
+/* xw_begin is xw_call without waiting: it arranges for c->done, which is called at once if the session is dead. */
 void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 void xw_cancel(struct session *s, struct call *c);
 void xw_sessions_forked(void);
 
-/* The layers above define these, in above.c. The reader calls xw_on_event, and xw_on_orphaned when the daemon is gone while
- * contexts are open. xw_on_lost comes before, with the session's lock held. */
+/* Defined by the layers above, in above.c. The reader calls xw_on_event for events, and when the daemon is gone
+ * xw_on_lost with the session's lock held, then xw_on_orphaned if contexts are open. */
 void xw_on_event(struct session *s, struct json event);
 void xw_on_lost(struct session *s);
 void xw_on_orphaned(struct session *s);

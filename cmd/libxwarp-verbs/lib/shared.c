@@ -1,4 +1,4 @@
-/* Small things that all files use, and the memory that the daemon shares. */
+/* Helpers for all files, and memory shared with the daemon. */
 #include "base.h"
 
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-/* What version of the control protocol this is; xwarp doctor reads it from the file. */
+/* Version of the control protocol. xwarp doctor reads it from the file. */
 EXPORT const uint32_t xwarp_protocol = XW_VERSION;
 
 int xw_fail(int error)
@@ -52,7 +52,7 @@ bool xw_first_time(const char *what)
 int xw_refused(const char *what)
 {
 	if (xw_first_time(what))
-		xw_warn("not offered: %s", what);
+		xw_warn("not supported: %s", what);
 	errno = EOPNOTSUPP;
 	return EOPNOTSUPP;
 }
@@ -62,13 +62,13 @@ void *xw_map(int fd, size_t n)
 	struct stat st;
 	void *p = MAP_FAILED;
 
-	int seals = fcntl(fd, F_GET_SEALS); /* what became shorter would end the program with SIGBUS */
+	int seals = fcntl(fd, F_GET_SEALS); /* a truncated file would kill the program with SIGBUS */
 	if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
 		p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (p == MAP_FAILED)
 		return NULL;
-	if (madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon makes no page */
+	if (madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon does not allocate pages */
 		munmap(p, n);
 		return NULL;
 	}

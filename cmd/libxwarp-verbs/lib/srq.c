@@ -61,14 +61,14 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 struct ibv_srq *xw_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
 {
-	(void)context, (void)a; /* what is basic goes to ibv_create_srq */
-	return xw_null(xw_refused("a shared receive queue that is not basic (XRC, tag matching)"));
+	(void)context, (void)a; /* basic queues are created by ibv_create_srq */
+	return xw_null(xw_refused("shared receive queues for XRC or tag matching"));
 }
 
 struct ibv_xrcd *xw_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *a)
 {
 	(void)context, (void)a;
-	return xw_null(xw_refused("extended reliable connections (XRC)"));
+	return xw_null(xw_refused("XRC domains"));
 }
 
 EXPORT int ibv_modify_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr, int mask)
@@ -76,7 +76,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr, int mas
 	struct srq *q = container_of(ib, struct srq, ib);
 
 	if (mask & IBV_SRQ_MAX_WR && attr->max_wr > q->depth)
-		return xw_refused("making a shared receive queue longer");
+		return xw_refused("resizing shared receive queues");
 	if (!(mask & IBV_SRQ_LIMIT))
 		return 0;
 	if (attr->srq_limit > q->depth)
@@ -119,7 +119,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 	return 0;
 }
 
-/* xw_srq_limit hears from the daemon that fewer receives wait than the limit. */
+/* xw_srq_limit handles the event that fewer receives are left than the limit. */
 void xw_srq_limit(struct session *s, uint32_t handle)
 {
 	struct srq *q;

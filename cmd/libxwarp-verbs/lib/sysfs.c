@@ -1,11 +1,11 @@
-/* Files below /sys/class/infiniband, for programs that look for devices there. The daemon has such files in a directory beside
- * its control socket, with a directory for each style. Functions of the C library that name a path are led there; what they
- * return, such as descriptors and directories, is the kernel's.
+/* Files in /sys/class/infiniband, for programs that look for devices there. The daemon provides such files in a
+ * directory next to its control socket, with a subdirectory per style. Functions of the C library redirect paths
+ * there; the descriptors and directories that they return are those of the kernel.
  *
- * Programs (UCX, Mooncake) use a device only if /dev/infiniband has a character device of its name that they may read and
- * write. Such a path leads to /dev/full, which every container has and which refuses what is written to it. */
+ * Programs (UCX, Mooncake) use a device only if /dev/infiniband has a character device of its name that they can
+ * read and write. Such a path is redirected to /dev/full, which exists in every container and rejects writes. */
 #define _GNU_SOURCE
-#undef _FORTIFY_SOURCE /* else fcntl.h defines open itself */
+#undef _FORTIFY_SOURCE /* otherwise fcntl.h defines open itself */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +23,8 @@
 #define SYSFS "/sys/class/infiniband"
 #define DEV "/dev/infiniband/xwarp_"
 
-/* leads says whether a path is one of the above, and then writes to to where it leads. No lock and no heap: allocators open
- * files. */
+/* leads reports whether a path must be redirected, and stores the new path in to. It uses no lock and no heap,
+ * because allocators open files. */
 __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 {
 	const char *rest = path ? path + strlen(SYSFS) : NULL, *socket;
@@ -39,7 +39,8 @@ __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 	return n < PATH_MAX;
 }
 
-/* LED defines a function whose argument path leads elsewhere. Names that the C library does not have fail with ENOSYS. */
+/* LED defines a function that redirects its argument path. Functions that the C library does not have fail with
+ * ENOSYS. */
 #define LED(type, failure, name, params, args)                               \
 	FIND(type, name, params)                                             \
 	EXPORT type name params;                                             \
@@ -71,7 +72,7 @@ LED(int, -1, lstat64, (const char *path, struct stat64 *st), (path, st))
 LED(int, -1, fstatat, (int at, const char *path, struct stat *st, int flags), (at, path, st, flags))
 LED(int, -1, fstatat64, (int at, const char *path, struct stat64 *st, int flags), (at, path, st, flags))
 LED(int, -1, statx, (int at, const char *path, int flags, unsigned mask, struct statx *st), (at, path, flags, mask, st))
-/* Of programs that were built with a glibc before 2.33. */
+/* For programs built with a glibc before 2.33. */
 LED(int, -1, __xstat, (int version, const char *path, struct stat *st), (version, path, st))
 LED(int, -1, __xstat64, (int version, const char *path, struct stat64 *st), (version, path, st))
 LED(int, -1, __lxstat, (int version, const char *path, struct stat *st), (version, path, st))
@@ -94,7 +95,7 @@ typedef int order64(const struct dirent64 **, const struct dirent64 **);
 LED(int, -1, scandir, (const char *path, struct dirent ***list, filter *f, order *o), (path, list, f, o))
 LED(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f, order64 *o), (path, list, f, o))
 
-/* OPEN is LED for functions with a mode that is there when a file may be made. */
+/* OPEN is LED for functions with a mode argument that exists only if a file may be created. */
 #define OPEN(name, params, call)                                             \
 	FIND(int, name, params)                                              \
 	EXPORT int name params;                                              \

@@ -1,4 +1,4 @@
-/* absent ADDRESS: nobody has ADDRESS, which rdma_resolve_addr finds out in the time that it is given, and not before. */
+/* absent ADDRESS: no host has ADDRESS. rdma_resolve_addr must fail after its timeout, not earlier. */
 #include "ends.h"
 
 #include <time.h>
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
 
 	CHECK(argc == 2 && inet_pton(AF_INET, argv[1], &a.sin_addr) == 1);
 	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
-	for (int i = 0; i < 2; i++) { /* an identifier may try again */
+	for (int i = 0; i < 2; i++) { /* an identifier may be resolved again */
 		long begin = now_ms();
 		CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 500) == 0);
 		CHECK(rdma_resolve_route(id, 500) == -1 && errno == EINVAL);
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 	}
 	CHECK(rdma_create_id(NULL, &sync, NULL, RDMA_PS_TCP) == 0);
 	CHECK(rdma_resolve_addr(sync, NULL, (struct sockaddr *)&a, 300) == -1 && errno == ETIMEDOUT && rdma_destroy_id(sync) == 0);
-	/* It does not wait for what it is no longer asked. */
+	/* Destroying it does not wait for the reply. */
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&a, 600000) == 0 && rdma_destroy_id(id) == 0);
 	rdma_destroy_event_channel(channel);
 	puts("all is well");

@@ -1,7 +1,8 @@
-/* What the man pages of rdma_cm promise. */
+/* Behaviour documented in the man pages of rdma_cm. */
 #include "ends.h"
 
-/* rdma_get_request(3): the new identifier has the event until it is answered. The listener does not wait for that. */
+/* rdma_get_request(3): the new identifier owns the event until the request is answered. The listener does not wait
+ * for that. */
 static void request_server(struct rdma_cm_id *first)
 {
 	struct ibv_qp_init_attr a = queues(NULL);
@@ -50,7 +51,8 @@ static void request_client(const char *at)
 	rdma_destroy_ep(id);
 }
 
-/* Queues and protection domain: the program's, the identifier's, or the device's default. What the identifier has goes once. */
+/* Queues and protection domain: those of the program, of the identifier, or the device's default. Those of the
+ * identifier are destroyed once. */
 static void queues_server(struct rdma_cm_id *listener)
 {
 	struct ibv_qp_init_attr a = queues(NULL), shared = queues(NULL), mine = queues(NULL);
@@ -58,18 +60,18 @@ static void queues_server(struct rdma_cm_id *listener)
 
 	CHECK(rdma_get_request(listener, &id) == 0 && id->pd && id->pd->context == id->verbs);
 	struct ibv_pd *standard = id->pd;
-	/* New ones, for each direction. */
+	/* New queues, for each direction. */
 	CHECK(rdma_create_qp(id, NULL, &a) == 0 && id->qp->pd == standard && id->send_cq && id->recv_cq);
 	CHECK(a.send_cq == id->send_cq && a.recv_cq == id->recv_cq && id->send_cq_channel && id->recv_cq_channel);
 	rdma_destroy_qp(id);
 	CHECK(!id->qp && !id->send_cq && !id->recv_cq && !id->send_cq_channel && !id->recv_cq_channel);
-	/* One for both, as rsockets have it. */
+	/* One queue for both directions, as in rsockets. */
 	CHECK((id->recv_cq_channel = id->send_cq_channel = ibv_create_comp_channel(id->verbs)) != NULL);
 	CHECK((id->recv_cq = id->send_cq = ibv_create_cq(id->verbs, 16, id, id->recv_cq_channel, 0)) != NULL);
 	CHECK(rdma_create_qp(id, NULL, &shared) == 0 && id->qp->send_cq == id->send_cq && id->qp->recv_cq == id->send_cq);
 	rdma_destroy_qp(id);
 	CHECK(!id->send_cq && !id->recv_cq && !id->send_cq_channel && !id->recv_cq_channel);
-	/* The program's stay. */
+	/* Those of the program are not destroyed. */
 	struct ibv_cq *cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0);
 	struct ibv_pd *pd = ibv_alloc_pd(id->verbs);
 	mine.send_cq = mine.recv_cq = cq;
@@ -77,12 +79,12 @@ static void queues_server(struct rdma_cm_id *listener)
 	rdma_destroy_qp(id);
 	CHECK(id->pd == pd && ibv_dealloc_pd(pd) == 0);
 	id->pd = standard;
-	/* A queue that is not the identifier's own, which is left alone. */
+	/* A queue that does not belong to the identifier is not destroyed. */
 	CHECK((id->recv_cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0)) != NULL);
 	CHECK(rdma_create_qp(id, NULL, &mine) == -1 && errno == EINVAL && id->recv_cq);
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_cq(id->recv_cq) == 0);
 	id->recv_cq = NULL;
-	/* The identifier's receive queue is used when none is named. */
+	/* The identifier's receive queue is used if none is given. */
 	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 8, .max_sge = 1}};
 	struct ibv_qp_init_attr b = queues(NULL);
 	CHECK(rdma_create_srq(id, NULL, &srq) == 0 && id->srq->pd == standard);
@@ -106,7 +108,7 @@ static void refused_client(const char *at)
 	rdma_destroy_ep(id);
 }
 
-/* Nobody bound the listener: it is at a port of the kernel's choice on all addresses, as in the kernel. */
+/* The listener is not bound: it gets a port of the kernel's choice on all addresses, as in the kernel. */
 static void unbound_server(struct rdma_cm_id *listener)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -120,7 +122,7 @@ static void unbound_server(struct rdma_cm_id *listener)
 	rdma_destroy_ep(id);
 }
 
-/* bind_at binds a new identifier; 0, or errno of rdma_bind_addr. */
+/* bind_at binds a new identifier. It returns 0 or errno of rdma_bind_addr. */
 static int bind_at(struct rdma_event_channel *channel, struct rdma_cm_id **id, in_addr_t at, uint16_t at_port)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(at_port), .sin_addr.s_addr = at};
@@ -129,8 +131,8 @@ static int bind_at(struct rdma_event_channel *channel, struct rdma_cm_id **id, i
 	return rdma_bind_addr(*id, (struct sockaddr *)&a) == 0 ? 0 : errno;
 }
 
-/* rdma_bind_addr(3): a port that another listener has at the address, or at any address for a wildcard, is in use. Ceph's OSDs
- * try one port after the other so. */
+/* rdma_bind_addr(3): a port is in use if another listener has it at the address, or at any address for a wildcard.
+ * The OSDs of Ceph try one port after the other. */
 static void ports_server(struct rdma_cm_id *listener)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -143,7 +145,7 @@ static void ports_server(struct rdma_cm_id *listener)
 	CHECK(bind_at(channel, &local, lo, PORT) == 0 && rdma_listen(local, 1) == 0);
 	CHECK(bind_at(channel, &id, lo, other) == 0 && bind_at(channel, &second, INADDR_ANY, other) == 0);
 	CHECK(rdma_listen(id, 1) == 0 && rdma_listen(second, 1) == -1 && errno == EADDRINUSE && rdma_destroy_id(second) == 0);
-	CHECK(bind_at(channel, &second, at, other) == 0 && rdma_listen(second, 1) == 0); /* the wildcard kept none */
+	CHECK(bind_at(channel, &second, at, other) == 0 && rdma_listen(second, 1) == 0); /* the wildcard reserved none */
 	CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(second) == 0 && rdma_destroy_id(local) == 0);
 	CHECK(bind_at(channel, &id, INADDR_ANY, other) == 0 && rdma_listen(id, 1) == 0 && rdma_destroy_id(id) == 0);
 	rdma_destroy_event_channel(channel);
@@ -151,13 +153,13 @@ static void ports_server(struct rdma_cm_id *listener)
 	rdma_destroy_ep(id);
 }
 
-/* rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3): each end says how many Reads and atomics it responds to and has under
- * way; the events have the other one's numbers. */
+/* rdma_connect(3), rdma_accept(3), rdma_get_cm_event(3): each end states how many Reads and atomics it responds to
+ * and initiates. The events have the numbers of the other end. */
 static void depth_server(struct rdma_cm_id *listener)
 {
 	static const struct {
-		struct rdma_conn_param param, want; /* want: in the request */
-		bool none;			    /* no param: the request's numbers */
+		struct rdma_conn_param param, want; /* want: expected in the request */
+		bool none;			    /* no param: the numbers of the request */
 	} cases[] = {
 		{.param = {.responder_resources = 4, .initiator_depth = 3}, .want = {.responder_resources = 4, .initiator_depth = 5}},
 		{.param = {.responder_resources = 2, .initiator_depth = 1}, .want = {.responder_resources = 4, .initiator_depth = 5}},
@@ -182,7 +184,7 @@ static void depth_server(struct rdma_cm_id *listener)
 
 static void depth_client(const char *at)
 {
-	static const struct rdma_conn_param answers[] = { /* initiator_depth: no more than this end asked for */
+	static const struct rdma_conn_param answers[] = { /* initiator_depth: at most what this end requested */
 		{.responder_resources = 3, .initiator_depth = 4},
 		{.responder_resources = 1, .initiator_depth = 2},
 		{.responder_resources = 5, .initiator_depth = 4},

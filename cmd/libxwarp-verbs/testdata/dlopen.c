@@ -1,4 +1,5 @@
-/* A program that finds the libraries at run time, as NCCL does: PROGRAM LIBRARY, which lies in the program's RUNPATH. */
+/* A program that loads the libraries at run time, as NCCL does: PROGRAM LIBRARY, with LIBRARY in the program's
+ * RUNPATH. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -35,13 +36,13 @@ int main(int argc, char **argv)
 		lists(dlvsym(h, "ibv_get_device_list", "IBVERBS_1.1"));
 		CHECK(dlvsym(h, "ibv_reg_mr_iova2", "IBVERBS_1.8") && dlvsym(h, "rdma_create_id", "RDMACM_1.0"));
 		CHECK(!dlvsym(h, "ibv_reg_mr_iova2", "IBVERBS_7.7"));
-		CHECK(dlsym(h, "rsocket")); /* what is not ours is rdma-core's */
+		CHECK(dlsym(h, "rsocket")); /* other symbols are those of rdma-core */
 		namer *name = (namer *)dlsym(h, "ibv_wc_status_str");
 		CHECK(name && *name(IBV_WC_WR_FLUSH_ERR));
 		CHECK((again = dlopen(files[i], RTLD_NOW | RTLD_NOLOAD)) && dlclose(again) == 0 && dlclose(h) == 0);
 	}
 	CHECK(!dlopen("libibverbs.so.77", RTLD_NOW | RTLD_NOLOAD));
-	CHECK(dlopen(argv[1], RTLD_NOW)); /* who opens says where to search */
+	CHECK(dlopen(argv[1], RTLD_NOW)); /* the caller's RUNPATH is searched */
 	puts("all is well");
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* What programs of verbs for what no program of Debian's asks for share: PROGRAM TEST s ADDRESS on one host, PROGRAM TEST c
- * ADDRESS on the other one. They end with 0 when everything was as the man pages of verbs have it. */
+/* Shared code of programs that test functions which no program of Debian uses: PROGRAM TEST s ADDRESS on one host,
+ * PROGRAM TEST c ADDRESS on the other. The exit status is 0 if verbs behave as documented in the man pages. */
 #pragma once
 #include <arpa/inet.h>
 #include <endian.h>
@@ -23,13 +23,13 @@
 
 enum { SIZE = 4096, PORT = 7200 };
 
-static bool quiet_sends; /* are not signaled unless they ask for it */
+static bool quiet_sends; /* are unsignaled unless requested */
 #ifndef EACH_THREAD
-#define EACH_THREAD /* _Thread_local: its own buffer */
+#define EACH_THREAD /* _Thread_local: a buffer per thread */
 #endif
 static EACH_THREAD char buffer[SIZE] __attribute__((aligned(4096)));
 
-/* end is one connection, or a listener that it comes from. */
+/* end is one connection, or the listener that accepted it. */
 struct end {
 	struct rdma_cm_id *id;
 	struct ibv_mr *mr;
@@ -91,7 +91,7 @@ static struct ibv_wc complete(struct ibv_cq *cq)
 	return wc;
 }
 
-/* received waits for a message and returns where it was put. */
+/* received waits for a message and returns its location. */
 static uint64_t received(struct end *e)
 {
 	struct ibv_wc wc = complete(e->id->recv_cq);
@@ -131,7 +131,7 @@ static void dial(struct end *e, const char *at, int recvs)
 	CHECK(rdma_connect(e->id, &p) == 0);
 }
 
-/* answer takes the next connection; with queues of its own when srq is NULL. */
+/* answer accepts the next connection. If srq is NULL it has its own receive queue. */
 static void answer(struct end *e, struct rdma_cm_id *listener, struct ibv_srq *srq, struct ibv_pd *pd)
 {
 	struct ibv_qp_init_attr a = queues(srq);
@@ -156,7 +156,7 @@ static void hang_up(struct end *e)
 	rdma_destroy_ep(e->id);
 }
 
-/* event waits for an asynchronous one. */
+/* event waits for an asynchronous event. */
 static void event(struct ibv_context *c, enum ibv_event_type want, void *element)
 {
 	struct ibv_async_event e;
@@ -175,7 +175,7 @@ static bool quiet(struct ibv_context *c)
 	return poll(&p, 1, 0) == 0;
 }
 
-/* remote is a region as one tells it the other one. */
+/* remote is a region as advertised to the other end. */
 struct remote {
 	uint64_t addr;
 	uint32_t rkey;
@@ -207,7 +207,7 @@ struct test {
 	void (*client)(const char *at);
 };
 
-/* run does what main has to; the last one of tests has no name. */
+/* run implements main. The last entry of tests has no name. */
 static int run(const struct test *tests, int argc, char **argv)
 {
 	CHECK(argc == 4);

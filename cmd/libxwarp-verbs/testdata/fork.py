@@ -1,4 +1,5 @@
-# fork.py DEVICE: a child neither changes what its parent registered nor inherits its objects; it opens the device itself.
+# fork.py DEVICE: a child neither changes its parent's registered memory nor inherits its objects. It opens the device
+# itself.
 import os
 import sys
 

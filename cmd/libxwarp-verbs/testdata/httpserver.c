@@ -1,4 +1,4 @@
-/* httpserver ADDRESS PORT BYTES answers one request of HTTP with the bytes 0 to 250, over and over. */
+/* httpserver ADDRESS PORT BYTES answers one HTTP request with a repetition of the bytes 0 to 250. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A file of another file system that has the arena's inode number: a fork leaves its pages alone. The number is set, since
- * inodes that are the same by chance are rare. */
+/* A file on another file system with the inode number of the arena: fork must not change its pages. The number is
+ * set explicitly, since collisions are rare. */
 #include "../lib/memory.c"
 
 #include <stdlib.h>

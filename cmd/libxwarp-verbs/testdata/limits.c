@@ -1,4 +1,4 @@
-/* limits MEMORY REGIONS: a device says what its user may have, and the daemon gives as much and no more. */
+/* limits MEMORY REGIONS: a device reports the limits of its user, and the daemon enforces exactly these. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Listeners come and go while peers connect: listeners s ADDRESS on one host, listeners c ADDRESS, which never ends, on another. */
+/* Listeners are created and destroyed while peers connect: listeners s ADDRESS on one host; listeners c ADDRESS,
+ * which never exits, on another. */
 #include "ends.h"
 
 enum { LISTENERS = 60, REQUESTS = 3 };
@@ -14,7 +15,7 @@ static void server(const char *at)
 		struct rdma_cm_id *id, *peer;
 		CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
 		CHECK(rdma_bind_addr(id, (struct sockaddr *)&a) == 0 && rdma_listen(id, 0) == 0);
-		for (int n = 0; n < REQUESTS; n++) { /* more are on their way */
+		for (int n = 0; n < REQUESTS; n++) { /* more requests are pending */
 			CHECK(rdma_get_cm_event(channel, &e) == 0);
 			peer = e->event == RDMA_CM_EVENT_CONNECT_REQUEST ? e->id : NULL;
 			CHECK(rdma_ack_cm_event(e) == 0 && peer && rdma_destroy_id(peer) == 0);

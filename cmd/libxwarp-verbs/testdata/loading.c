@@ -1,5 +1,5 @@
-/* One thread opens a library, and its constructor waits until another thread has looked at files: neither may wait for the
- * loader. Compiled as that library with -DLIBRARY; otherwise PROGRAM LIBRARY. */
+/* One thread opens a library whose constructor waits until another thread has accessed files: neither may wait for
+ * the loader. Compiled as that library with -DLIBRARY; otherwise PROGRAM LIBRARY. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

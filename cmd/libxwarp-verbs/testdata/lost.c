@@ -1,5 +1,5 @@
-/* lost ADDRESS: the daemon is killed while requests are under way, which all complete with an error. The test stops the daemon
- * before its SIGUSR1, and kills it once "posted" is printed. */
+/* lost ADDRESS: the daemon is killed during requests, which must all complete with an error. The test stops the
+ * daemon before it sends SIGUSR1 to this program, and kills it after "posted" is printed. */
 #include "ends.h"
 
 #include <signal.h>
@@ -64,8 +64,8 @@ static void client(const char *at)
 	struct ibv_mr *local = ibv_reg_mr(e.id->pd, words, sizeof stack, IBV_ACCESS_LOCAL_WRITE);
 	struct ibv_sge sge = {.addr = (uintptr_t)words, .length = 64, .lkey = local->lkey};
 	struct ibv_recv_wr last = {.wr_id = RECVS, .sg_list = &sge, .num_sge = 1}, *bad;
-	CHECK(ibv_post_recv(e.id->qp, &last, &bad) == 0); /* to memory that has a copy */
-	send_one(&e, 77, IBV_SEND_SIGNALED); /* this one is complete, and not flushed */
+	CHECK(ibv_post_recv(e.id->qp, &last, &bad) == 0); /* to memory with a copy */
+	send_one(&e, 77, IBV_SEND_SIGNALED); /* this one completes and is not flushed */
 	wc = complete(e.id->send_cq);
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 77);
 	puts("ready");
@@ -83,7 +83,8 @@ static void client(const char *at)
 		flushed(e.id->send_cq, i, IBV_WC_SEND, qp);
 	CHECK(ibv_query_qp(e.id->qp, &attr, 0, &init) == 0 && attr.qp_state == IBV_QPS_ERR);
 	CHECK(ibv_poll_cq(e.id->send_cq, 1, &wc) < 0 && ibv_poll_cq(e.id->recv_cq, 1, &wc) < 0);
-	/* What is posted to a queue pair in error is flushed too, more often than the ring has room, and wakes who waits. */
+	/* Requests posted to a queue pair in error are flushed too, more than the ring holds, and wake waiting
+	 * threads. */
 	for (uint64_t i = 100; i < 200; i++) {
 		post_recv(&e, i % 32);
 		watched(e.id->recv_cq_channel);

@@ -1,4 +1,4 @@
-/* Memory that is registered. */
+/* Registered memory. */
 #define _GNU_SOURCE
 #include "ends.h"
 
@@ -42,7 +42,7 @@ static void hear_seven(struct end *e, uint32_t length)
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.byte_len == length && wc.opcode == IBV_WC_RECV);
 }
 
-/* A stack is registered for this program alone: what is sent is taken from there, and what is received or read comes there. */
+/* A stack is registered for local access only: Sends read from it, and receives and Reads write to it. */
 static void stack_server(struct rdma_cm_id *listener)
 {
 	char stack[2 * SIZE] = "", *odd = stack + 123;
@@ -67,7 +67,7 @@ static void stack_server(struct rdma_cm_id *listener)
 	hear_seven(&e, 6);
 	CHECK(strcmp(odd + 64, "three") == 0 && odd[64 + 6] == '.');
 	post_recv_to(&e, mr, odd, 2); /* too short */
-	post_recv_to(&e, mr, odd, 64); /* is flushed */
+	post_recv_to(&e, mr, odd, 64); /* flushed */
 	send_from(&e, mr, odd + 64, 6);
 	struct ibv_wc wc = complete(e.id->recv_cq);
 	CHECK(wc.status == IBV_WC_LOC_LEN_ERR && wc.wr_id == 7);
@@ -88,7 +88,7 @@ static void stack_client(const char *at)
 	CHECK(mr != NULL);
 	char *base = (char *)0x10000;
 	struct remote r = hear(&e);
-	read_to(&e, mr, base + 512, r, 0); /* nobody learns of it */
+	read_to(&e, mr, base + 512, r, 0); /* no completion */
 	send_from(&e, mr, base, 4);
 	CHECK(strcmp(stack + 512, "read me") == 0);
 	strcpy(stack, "two");
@@ -109,8 +109,8 @@ static void stack_client(const char *at)
 	strcpy(stack, "four");
 	struct ibv_sge sge = {.addr = (uintptr_t)base, .length = 5, .lkey = mr->lkey};
 	post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND});
-	event(e.id->verbs, IBV_EVENT_QP_REQ_ERR, e.id->qp); /* it was too long */
-	read_to(&e, mr, base + 512, r, 0); /* is flushed: of that one hears */
+	event(e.id->verbs, IBV_EVENT_QP_REQ_ERR, e.id->qp); /* the message was too long */
+	read_to(&e, mr, base + 512, r, 0); /* flushed, with a completion */
 	do
 		wc = complete(e.id->send_cq);
 	while (wc.wr_id != 9);
@@ -121,7 +121,8 @@ static void stack_client(const char *at)
 
 enum { SILENT = 255 };
 
-/* Reads that are not signaled take no room in the completion queue, and are there with the next one that is. */
+/* Unsignaled Reads use no entry of the completion queue. Their data is present when the next signaled Read
+ * completes. */
 static void silent_client(const char *at)
 {
 	char stack[SIZE] = "";
@@ -136,12 +137,12 @@ static void silent_client(const char *at)
 		struct ibv_sge sge = {.addr = (uintptr_t)stack + 64 * (size_t)(i % (SIZE / 64)), .length = 64, .lkey = mr->lkey};
 		struct ibv_send_wr *bad, wr = {.wr_id = 9, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
 			.wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}};
-		if (i == SILENT) { /* and one from memory of the daemon's */
+		if (i == SILENT) { /* and one from shared memory */
 			sge = (struct ibv_sge){.addr = (uintptr_t)buffer, .length = 64, .lkey = e.mr->lkey};
 			wr.send_flags = IBV_SEND_SIGNALED;
 		}
 		for (int error; (error = ibv_post_send(e.id->qp, &wr, &bad));)
-			CHECK(error == ENOMEM); /* the queue is full for a moment */
+			CHECK(error == ENOMEM); /* the queue is temporarily full */
 	}
 	struct ibv_wc wc = complete(e.id->send_cq);
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 9 && wc.opcode == IBV_WC_RDMA_READ && strcmp(buffer, "read me") == 0);
@@ -166,7 +167,7 @@ static void silent_server(struct rdma_cm_id *listener)
 	hang_up(&e);
 }
 
-/* await_recv waits until something is in the queue, without looking. */
+/* await_recv waits until the queue has an entry, without polling it. */
 static void await_recv(struct end *e)
 {
 	struct ibv_cq *cq;
@@ -176,7 +177,7 @@ static void await_recv(struct end *e)
 	ibv_ack_cq_events(cq, 1);
 }
 
-/* What was received is there when its region or its queue pair ends, before anybody polls. */
+/* Received data is present when its region or queue pair is destroyed, even before its completion is polled. */
 static void early_client(const char *at)
 {
 	char stack[128] = "";
@@ -229,7 +230,7 @@ enum { PAGE = 4096, PAGES = 4096, ROUNDS = 4 };
 static uint8_t *pages;
 static volatile bool writing;
 
-/* touch counts in pages that were touched before, and in those that were not. */
+/* touch increments pages that were touched before, and pages that were not. */
 static void *touch(void *arg)
 {
 	uint64_t *counts = arg;
@@ -242,8 +243,8 @@ static void *touch(void *arg)
 	return NULL;
 }
 
-/* Most pages of a region were never touched when it is registered, and others are written to meanwhile: no write is lost,
- * and the daemon sees what the program sees. */
+/* Most pages of a region are untouched when it is registered, and others are written to at that time: no write may
+ * be lost, and the daemon must see the same data as the program. */
 static void holes_client(const char *at)
 {
 	struct end e = {0};
@@ -300,7 +301,7 @@ static void holes_server(struct rdma_cm_id *listener)
 
 enum { MOVED = 64 * PAGE };
 
-/* alone says whether a child has a copy of what is at p, and not the same pages. */
+/* alone reports whether a child has a copy of the memory at p, and not the same pages. */
 static bool alone(char *p)
 {
 	char before = *p;
@@ -316,7 +317,7 @@ static bool alone(char *p)
 	return *p == before;
 }
 
-/* A program may move what it has registered, as realloc does: the bytes stay its own. */
+/* A program may move registered memory, as realloc does. The bytes must stay intact. */
 static void moved_client(const char *at)
 {
 	struct end e = {0};
@@ -343,7 +344,7 @@ static void moved_client(const char *at)
 	hang_up(&e);
 }
 
-/* What a program maps where a region was that it moved is new memory, and the region stays what it was. */
+/* Memory that a program maps where it moved a region away is new, and the region is unchanged. */
 static void fresh_client(const char *at)
 {
 	struct end e = {0};
@@ -387,7 +388,7 @@ static void fresh_server(struct rdma_cm_id *listener)
 	hang_up(&e);
 }
 
-/* A program may unmap what it has registered: what it maps there next is new, and untouched. */
+/* A program may unmap registered memory. Memory that it maps there next is new and untouched. */
 static void again_client(const char *at)
 {
 	enum { LENGTH = 256 * PAGE };
@@ -444,7 +445,7 @@ static int descriptors(void)
 
 enum { BOTH = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
 
-/* reach says what comes of registering n bytes for remote access: 0, or errno; for this program alone that works. */
+/* reach registers n bytes for remote access and returns 0 or errno. Registration for local access must succeed. */
 static int reach(struct ibv_pd *pd, char *p, size_t n, int access)
 {
 	struct ibv_mr *mr = ibv_reg_mr(pd, p, n, 0);
@@ -456,7 +457,7 @@ static int reach(struct ibv_pd *pd, char *p, size_t n, int access)
 	return 0;
 }
 
-/* A program registers for writing only what it may itself write to, and anything that it may read for reading. */
+/* A program can register only memory that it can write to for writing, and only memory that it can read for reading. */
 static void read_only(struct ibv_pd *pd)
 {
 	enum { READ = IBV_ACCESS_REMOTE_READ };
@@ -472,7 +473,7 @@ static void read_only(struct ibv_pd *pd)
 	CHECK(reach(pd, (char *)(uintptr_t)read_only, 16, BOTH) == EFAULT && strcmp(constant, "constant") == 0);
 }
 
-/* A file is the daemon's and the program's alike where the kernel alone serves it, and the program can open it. */
+/* A file is shared with the daemon if the kernel alone serves it and the program can open it. */
 static void files(struct ibv_pd *pd)
 {
 	enum { READ = IBV_ACCESS_REMOTE_READ };
@@ -481,7 +482,7 @@ static void files(struct ibv_pd *pd)
 	CHECK(fd >= 0 && ftruncate(fd, 2 * PAGE) == 0);
 	char *p = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	CHECK(p != MAP_FAILED && reach(pd, p + 1, 2 * PAGE - 1, BOTH) == 0);
-	CHECK(!ibv_reg_mr(pd, p + PAGE, 2 * PAGE, BOTH) && errno == EFAULT); /* behind its end */
+	CHECK(!ibv_reg_mr(pd, p + PAGE, 2 * PAGE, BOTH) && errno == EFAULT); /* beyond its end */
 	CHECK(mprotect(p, PAGE, PROT_READ) == 0);
 	CHECK(reach(pd, p, 2 * PAGE, BOTH) == EFAULT && reach(pd, p, 2 * PAGE, READ) == 0);
 	CHECK(close(fd) == 0 && reach(pd, p, PAGE, READ) == EOPNOTSUPP);
@@ -492,7 +493,7 @@ static void files(struct ibv_pd *pd)
 	CHECK(p != MAP_FAILED && close(fd) == 0 && reach(pd, p, PAGE, BOTH) == 0);
 	CHECK(shm_unlink("/xwarp-test") == 0 && reach(pd, p, PAGE, BOTH) == EOPNOTSUPP);
 	CHECK((fd = shm_open("/xwarp-test", O_RDWR | O_CREAT, 0600)) >= 0 && ftruncate(fd, PAGE) == 0);
-	CHECK(reach(pd, p, PAGE, BOTH) == EOPNOTSUPP); /* the name is another file's */
+	CHECK(reach(pd, p, PAGE, BOTH) == EOPNOTSUPP); /* the name refers to another file */
 	CHECK(shm_unlink("/xwarp-test") == 0 && munmap(p, PAGE) == 0 && close(fd) == 0);
 
 	CHECK((fd = open("/proc/self/exe", O_RDONLY)) >= 0);
@@ -503,7 +504,7 @@ static void files(struct ibv_pd *pd)
 	CHECK(reach(pd, p, PAGE, BOTH) == EOPNOTSUPP && shmdt(p) == 0);
 }
 
-/* Memory that two processes have. */
+/* Memory shared by two processes. */
 enum kind { ANONYMOUS, MEMFD, SHM, HUGE_ANONYMOUS, HUGE_MEMFD };
 
 static char *shared_memory(enum kind kind, size_t n, int *fd)
@@ -514,7 +515,7 @@ static char *shared_memory(enum kind kind, size_t n, int *fd)
 		flags |= MAP_HUGETLB;
 	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, flags, *fd, 0);
 	CHECK(p != MAP_FAILED);
-	if (kind == SHM) { /* its name is enough */
+	if (kind == SHM) { /* the name is sufficient */
 		CHECK(close(*fd) == 0);
 		*fd = -1;
 	}
@@ -527,7 +528,7 @@ static int shared_file(enum kind kind)
 	       kind == SHM ? shm_open("/xwarp-test", O_RDWR | O_CREAT, 0600) : -1;
 }
 
-/* other is a process that has the memory, too: it opens it by its name or descriptor where there is one. */
+/* other is another process with the memory. It opens it by name or descriptor if there is one. */
 static pid_t other(enum kind kind, char *p, size_t n, int fd, size_t at)
 {
 	pid_t child = fork();
@@ -545,7 +546,7 @@ static pid_t other(enum kind kind, char *p, size_t n, int fd, size_t at)
 	_exit(0);
 }
 
-/* meet_in has the server write to memory that another process has, and read what that answers. */
+/* meet_in lets the server write to memory of another process, and read the reply. */
 static void meet_in(struct end *e, enum kind kind, size_t n)
 {
 	enum { AT = PAGE + 8 };
@@ -568,7 +569,8 @@ static void meet_in(struct end *e, enum kind kind, size_t n)
 		CHECK(shm_unlink("/xwarp-test") == 0);
 }
 
-/* meet_nowhere has the server read and write a region that the program has unmapped, which stays until it is deregistered. */
+/* meet_nowhere lets the server read and write a region that the program has unmapped, and that stays until it is
+ * deregistered. */
 static void meet_nowhere(struct end *e)
 {
 	char *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -585,7 +587,7 @@ static void meet_nowhere(struct end *e)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-/* meet_there is the server of both. */
+/* meet_there is the server for both. */
 static void meet_there(struct end *e)
 {
 	struct remote r = hear(e);
@@ -604,7 +606,7 @@ static void meet_there(struct end *e)
 	send_bytes(e, "done");
 }
 
-/* Anonymous memory that is shared with children stays so, and its descriptor goes with it. */
+/* Anonymous memory shared with children stays shared, and its descriptor is closed with it. */
 static void shared_client(const char *at)
 {
 	struct end e = {0};
@@ -641,7 +643,7 @@ static void shared_server(struct rdma_cm_id *listener)
 	hang_up(&e);
 }
 
-/* Shared huge pages are registered as they are, also a part of one. Private ones are moved, whole. */
+/* Shared huge pages are registered in place, also parts of one. Private ones are moved as a whole. */
 static void huge_client(const char *at)
 {
 	enum { HUGE = 2 << 20 };
@@ -674,7 +676,7 @@ static void huge_server(struct rdma_cm_id *listener)
 	hang_up(&e);
 }
 
-/* Memory that another process cuts off under the peer's Writes ends their connection, and the next one works. */
+/* Memory that another process truncates during Writes of the peer ends their connection. The next connection works. */
 static void cut_client(const char *at)
 {
 	struct end e = {0};

@@ -1,5 +1,5 @@
-/* A library that is built with this pauses after each unlock of the program's first thread: the library's own thread may free
- * or change meanwhile what is still used. */
+/* A library built with this header pauses after each unlock of the program's first thread, so that its own thread
+ * can free or change data that is still in use. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <unistd.h>

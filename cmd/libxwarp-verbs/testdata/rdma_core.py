@@ -1,8 +1,8 @@
-# Runs rdma-core's own Python tests over the library: rdma_core.py FOLDER DEVICE ADDRESS [TEST...]. It prints a line for each
-# test: its name, what became of it, why. FOLDER has the tests as Debian's package does, compressed or not.
+# Runs the Python tests of rdma-core over the library: rdma_core.py FOLDER DEVICE ADDRESS [TEST...]. It prints a line
+# per test: name, result, reason. FOLDER has the tests as in Debian's package, compressed or not.
 #
-# They find the address of a device in sysfs, and connect queue pairs by ibv_modify_qp: here the address is an argument, and
-# connections are rdma_cm's, as iWARP wants.
+# The tests read the address of a device from sysfs and connect queue pairs by ibv_modify_qp. Here the address is an
+# argument, and connections use rdma_cm, as iWARP requires.
 import gzip
 import os
 import shutil
@@ -13,7 +13,7 @@ import unittest
 folder, device, address, wanted = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 place = tempfile.mkdtemp()
 os.mkdir(place + '/tests')
-foreign = ('test_mlx5', 'test_efa', 'test_cuda')  # are about other drivers
+foreign = ('test_mlx5', 'test_efa', 'test_cuda')  # tests of other drivers
 for name in os.listdir(folder):
     if not name.startswith(foreign):
         source = gzip.open if name.endswith('.gz') else open
@@ -75,7 +75,7 @@ def to_rts(self):
 
 
 base.RDMATestCase._get_ip_mac = get_ip_mac
-if os.environ.get('XWARP_STYLE') != 'roce':  # then they connect by ibv_modify_qp
+if os.environ.get('XWARP_STYLE') != 'roce':  # with roce they connect by ibv_modify_qp
     base.RCResources.to_rts = to_rts
 
 

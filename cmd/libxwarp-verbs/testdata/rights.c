@@ -1,4 +1,4 @@
-/* What a peer may do: memory windows, and the rights of a queue pair. */
+/* Access rights of a peer: memory windows, and the rights of a queue pair. */
 #include "ends.h"
 
 static void done(struct end *e, enum ibv_wc_opcode op)
@@ -13,7 +13,8 @@ static struct ibv_mw_bind_info part(const struct end *e, unsigned access)
 	return (struct ibv_mw_bind_info){.mr = e->mr, .addr = (uintptr_t)buffer + SIZE / 2, .length = 64, .mw_access_flags = access};
 }
 
-/* A window is bound, invalidated by the peer, bound again, invalidated here; one of type 1 has keys of its own. */
+/* A window is bound, invalidated by the peer, bound again, and invalidated locally. A window of type 1 gets its own
+ * keys. */
 static void window_server(struct rdma_cm_id *listener)
 {
 	struct end e = {0};
@@ -100,7 +101,7 @@ static void window_client(const char *at)
 	hang_up(&e);
 }
 
-/* What cannot be bound ends the connection. */
+/* An invalid binding ends the connection. */
 static void unbound_server(struct rdma_cm_id *listener)
 {
 	struct end e = {0};
@@ -129,7 +130,7 @@ static void unbound_client(const char *at)
 	hang_up(&e);
 }
 
-/* A queue pair gives its peer less than the region does. */
+/* A queue pair grants its peer fewer rights than the region. */
 static void less_server(struct rdma_cm_id *listener)
 {
 	struct ibv_qp_attr a = {.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
@@ -167,8 +168,8 @@ static void less_client(const char *at)
 	hang_up(&e);
 }
 
-/* What was posted is flushed by the time that a program can see the end of a connection, and the region is its own again:
- * when the peer does what it may not, for both ends, and when one of them hangs up. */
+/* When a program can see the end of a connection, its requests have been flushed, and the region is exclusively its
+ * own again: after an access violation of the peer, at both ends, and after a disconnect. */
 static void flushed(struct end *e)
 {
 	for (int i = 1; i <= 3; i++) {
@@ -191,7 +192,7 @@ static void ended_server(struct rdma_cm_id *listener)
 			event(e.id->verbs, IBV_EVENT_QP_ACCESS_ERR, e.id->qp);
 			flushed(&e);
 		} else {
-			for (int i = 1; i <= 3; i++) /* a completion may be seen before the next one is there */
+			for (int i = 1; i <= 3; i++) /* a completion may be visible before the next one */
 				CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
 		}
 		hang_up(&e);

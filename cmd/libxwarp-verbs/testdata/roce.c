@@ -1,5 +1,6 @@
-/* Programs in the manner of Mooncake and 3FS, and what RoCE has for a peer that refuses or has no receive: PROGRAM TEST on one
- * host, PROGRAM TEST ADDRESS on the other one. They exchange GID and QPN over TCP and connect by ibv_modify_qp. */
+/* Programs with the access patterns of Mooncake and 3FS, and the behaviour of RoCE for a peer that rejects a request
+ * or has no receive: PROGRAM TEST on one host, PROGRAM TEST ADDRESS on the other. They exchange GID and QPN over TCP
+ * and connect by ibv_modify_qp. */
 #include "ends.h"
 
 #include <sys/socket.h>
@@ -20,7 +21,7 @@ static char memory[REGION] __attribute__((aligned(4096)));
 static struct ibv_mr *mr;
 static int setup; /* the TCP connection with the peer */
 
-/* told is what one end tells the other one. */
+/* told is the message that one end sends to the other. */
 struct told {
 	union ibv_gid gid;
 	uint32_t qpn[QPS], rkey;
@@ -69,7 +70,7 @@ static struct ibv_qp *create_qp(uint32_t depth)
 	return q;
 }
 
-/* path is how a queue pair is connected. */
+/* path holds the connection parameters of a queue pair. */
 struct path {
 	uint8_t rnr_timer, rnr_retry;
 	int access;
@@ -87,7 +88,7 @@ static void move(struct ibv_qp *q, struct path p, union ibv_gid gid, uint32_t qp
 	CHECK(ibv_modify_qp(q, &a, RTS) == 0);
 }
 
-/* exchange tells the peer n queue pairs and gets as many of it. */
+/* exchange sends the parameters of n queue pairs to the peer and receives those of the peer. */
 static void exchange(struct ibv_qp **q, int n)
 {
 	struct told own = {.rkey = mr->rkey, .addr = (uintptr_t)memory};
@@ -124,7 +125,7 @@ static void expect(uint64_t id, enum ibv_wc_status status)
 	CHECK(wc.wr_id == id && wc.status == status);
 }
 
-/* chain posts CHAIN Writes or Reads as one list, of which all are signaled, as Mooncake does. */
+/* chain posts CHAIN signaled Writes or Reads as one list, as Mooncake does. */
 static void chain(struct ibv_qp *q, enum ibv_wr_opcode op, int part)
 {
 	struct ibv_sge sge[CHAIN];
@@ -154,8 +155,8 @@ static bool filled(int seed)
 	return true;
 }
 
-/* Mooncake: sixteen queue pairs, chains of Writes and Reads, all signaled, no receives. A message
- * over TCP says that all is there, and the peer reads its memory at once. */
+/* Mooncake: sixteen queue pairs, chains of signaled Writes and Reads, no receives. A TCP message reports completion,
+ * and the peer then reads its memory immediately. */
 static void transfer(bool client)
 {
 	struct ibv_qp *q[QPS];
@@ -175,7 +176,7 @@ static void transfer(bool client)
 			for (int i = 0; i < QPS * CHAIN; i++)
 				CHECK(complete(cq).status == IBV_WC_SUCCESS);
 		}
-		meet(); /* a Write is complete when it is placed */
+		meet(); /* a Write completes when it is placed */
 		CHECK(client || filled(round));
 		if (!client)
 			fill(round + 100);
@@ -189,14 +190,14 @@ static void transfer(bool client)
 		}
 		meet();
 	}
-	/* To end it one moves them to ERR, and starts anew with fresh ones. */
+	/* To disconnect, move the queue pairs to ERR; then continue with new ones. */
 	for (int i = 0; i < QPS; i++) {
 		CHECK(ibv_modify_qp(q[i], &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE) == 0);
 		CHECK(ibv_destroy_qp(q[i]) == 0);
 	}
 }
 
-/* Mooncake, to its own adapter: a queue pair that is its own peer. */
+/* Mooncake, to its own adapter: a queue pair connected to itself. */
 static void self(bool client)
 {
 	union ibv_gid gid;
@@ -230,7 +231,7 @@ static void self(bool client)
 			CHECK(wc.status == IBV_WC_SUCCESS && wc.qp_num == q->qp_num);
 			CHECK(wc.wr_id == 50 || (wc.wr_id == 0 && wc.byte_len == 10 && strcmp(memory, "to myself") == 0));
 		}
-		peer.rkey++; /* no region: the Write fails, what follows and the receive are flushed */
+		peer.rkey++; /* no region: the Write fails; later requests and the receive are flushed */
 		wr = (struct ibv_send_wr){.wr_id = 60, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
 			.wr.rdma = {.remote_addr = peer.addr, .rkey = peer.rkey}};
 		post(q, &wr);
@@ -246,8 +247,8 @@ static void self(bool client)
 	}
 }
 
-/* 3FS: the first message is a Send with immediate data and without payload, as are credits. Chains are unsignaled but for the
- * last one, and rnr_retry is 0. */
+/* 3FS: the first message is a Send with immediate data and without payload, as are credits. Chains are unsignaled
+ * except the last request, and rnr_retry is 0. */
 static void messages(bool client)
 {
 	struct ibv_qp *q = create_qp(64);
@@ -272,7 +273,7 @@ static void messages(bool client)
 					.wr.rdma = {.remote_addr = peer.addr + 16384, .rkey = peer.rkey}};
 			wr[7].opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
 			wr[7].imm_data = htobe32(77);
-			wr[6].num_sge = 0; /* empty, as one that asks whether the peer lives */
+			wr[6].num_sge = 0; /* empty, like a keep-alive */
 			wr[6].wr.rdma.rkey = 0;
 			wr[7].send_flags = IBV_SEND_SIGNALED;
 			memset(memory + 8192, (int)round, 1000);
@@ -302,7 +303,7 @@ static void messages(bool client)
 	CHECK(ibv_destroy_qp(q) == 0);
 }
 
-/* Of four Writes the peer refuses the third one, which is told from the others although they differ by the address only. */
+/* The peer rejects the third of four Writes. It must be identified although the Writes differ only in the address. */
 static void denied(bool client)
 {
 	for (int imm = 0; imm < 2; imm++) {
@@ -337,8 +338,9 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* A Send that finds no receive fails after rnr_retry times the peer's min_rnr_timer, here 3 x 163.84 ms. What goes before it is
- * complete, a Read's response and the peer's own Send pass it, and what follows is flushed. With rnr_retry 7 it waits. */
+/* A Send without a receive fails after rnr_retry times the peer's min_rnr_timer, here 3 x 163.84 ms. Earlier
+ * requests complete, a Read Response and the peer's own Send overtake it, and later requests are flushed. With
+ * rnr_retry 7 it waits. */
 static void notready(bool client)
 {
 	for (int retry = 0; retry < 9; retry += retry == 0 ? 3 : 4) {
@@ -382,8 +384,8 @@ static void notready(bool client)
 	}
 }
 
-/* Both ends have a message that waits for the other one's receive, which is posted only after an own completion: a report of
- * what was delivered passes a message that waits. */
+/* Both ends have a message that waits for a receive of the other end, which is posted only after an own completion:
+ * delivery reports must overtake a waiting message. */
 static void crossed(bool client)
 {
 	struct ibv_qp *q = create_qp(16);

@@ -1,5 +1,5 @@
-/* Two queue pairs of one program that ibv_modify_qp connects with each other: masks as in the kernel's table, flushes in ERR,
- * and a second life after RESET. */
+/* Two queue pairs of one program, connected to each other by ibv_modify_qp: attribute masks as in the kernel's
+ * table, flushes in ERR, and reuse after RESET. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static void send_from(struct ibv_qp *q)
 
 static void connect_both(struct ibv_qp *a, struct ibv_qp *b)
 {
-	CHECK(move(a, IBV_QPS_RTR, RTR, 0) == EINVAL); /* RESET: not yet */
+	CHECK(move(a, IBV_QPS_RTR, RTR, 0) == EINVAL); /* not allowed in RESET */
 	CHECK(move(a, IBV_QPS_INIT, INIT & ~IBV_QP_PORT, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_INIT, INIT | IBV_QP_QKEY, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_INIT, INIT, 0) == 0 && move(b, IBV_QPS_INIT, INIT, 0) == 0);
@@ -67,7 +67,7 @@ static void connect_both(struct ibv_qp *a, struct ibv_qp *b)
 	CHECK(move(a, IBV_QPS_RTR, RTR & ~IBV_QP_DEST_QPN, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_RTR, RTR | IBV_QP_CUR_STATE, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_RTR, RTR, b->qp_num) == 0 && move(b, IBV_QPS_RTR, RTR, a->qp_num) == 0);
-	CHECK(move(a, IBV_QPS_RTR, RTR, b->qp_num) == EINVAL); /* there is no RTR to RTR */
+	CHECK(move(a, IBV_QPS_RTR, RTR, b->qp_num) == EINVAL); /* RTR to RTR is not allowed */
 	CHECK(move(a, IBV_QPS_RTS, RTS & ~IBV_QP_TIMEOUT, 0) == EINVAL);
 	CHECK(move(a, IBV_QPS_RTS, RTS, 0) == 0 && move(b, IBV_QPS_RTS, RTS, 0) == 0);
 	CHECK(a->state == IBV_QPS_RTS);
@@ -101,7 +101,7 @@ int main(void)
 		wc = complete();
 		CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 7);
 		CHECK(move(a, IBV_QPS_RESET, IBV_QP_STATE, 0) == 0 && move(b, IBV_QPS_RESET, IBV_QP_STATE, 0) == 0);
-		CHECK(ibv_poll_cq(cq, 1, &wc) == 0); /* of b's receive nothing is said */
+		CHECK(ibv_poll_cq(cq, 1, &wc) == 0); /* b's receive has no completion */
 		CHECK(a->qp_num == numbers[0] && b->qp_num == numbers[1] && a->state == IBV_QPS_RESET);
 	}
 	CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0 && ibv_destroy_cq(cq) == 0);

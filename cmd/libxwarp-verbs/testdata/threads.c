@@ -1,6 +1,6 @@
-/* Connections come and go on several threads at a time, two threads post to each queue pair and poll its completion queue, one
- * of them disconnects every other time, and more threads make and take away what connections need: the sanitizer of threads
- * watches. */
+/* Connections are opened and closed on several threads. Two threads post to each queue pair and poll its completion
+ * queue; one of them disconnects every other time. Other threads create and destroy objects that connections need.
+ * The thread sanitizer checks all of it. */
 #define EACH_THREAD _Thread_local
 #include <stdatomic.h>
 
@@ -10,13 +10,13 @@ enum { THREADS = 4, CONNECTIONS = 6, WRITES = 100, LEN = 64 };
 
 static pthread_mutex_t one_listener = PTHREAD_MUTEX_INITIALIZER;
 
-/* writer posts half of the Writes of a connection, and takes completions of both halves. */
+/* writer posts half of the Writes of a connection, and polls completions of both halves. */
 struct writer {
 	struct end *end;
 	struct remote to;
 	char *from;
 	int half;
-	bool cut; /* the connection ends in the middle */
+	bool cut; /* the connection ends during the Writes */
 	atomic_int *under_way, *done;
 };
 
@@ -52,7 +52,7 @@ static void *write_half(void *arg)
 	return NULL;
 }
 
-/* message waits for one with a completion channel; false: the connection ended before. */
+/* message waits for a message with a completion channel. It returns false if the connection ended. */
 static bool message(struct end *e)
 {
 	struct ibv_cq *cq = e->id->recv_cq;
@@ -116,7 +116,7 @@ static void *ask(void *at)
 
 static atomic_bool over;
 
-/* meddle makes and takes away objects beside the connections. */
+/* meddle creates and destroys objects concurrently with the connections. */
 static void *meddle(void *verbs)
 {
 	static char bytes[4][SIZE];

@@ -1,7 +1,7 @@
 /* Queues and their events. */
 #include "ends.h"
 
-/* Two connections share a receive queue, which tells when it runs low. */
+/* Two connections share a receive queue, which reports when it runs low. */
 static void srq_server(struct rdma_cm_id *listener)
 {
 	struct ibv_srq_init_attr a = {.attr = {.max_wr = 8, .max_sge = 2}};
@@ -60,7 +60,7 @@ static void srq_client(const char *at)
 	hang_up(&first);
 }
 
-/* A peer that reaches for memory that is not its own is an asynchronous error of the queue pair. */
+/* A peer that accesses memory without permission causes an asynchronous error of the queue pair. */
 static void access_server(struct rdma_cm_id *listener)
 {
 	struct end e = {0};
@@ -85,7 +85,7 @@ static void access_client(const char *at)
 	hang_up(&e);
 }
 
-/* Immediate data come behind a Write. A Send invalidates a region, which nobody reaches any more then. */
+/* Immediate data follows a Write. A Send invalidates a region, which peers can no longer access. */
 static void extended_server(struct rdma_cm_id *listener)
 {
 	struct end e = {0};
@@ -128,12 +128,12 @@ static void extended_client(const char *at)
 	post_send(&e, &wr);
 	post_send(&e, &(struct ibv_send_wr){.opcode = IBV_WR_RDMA_READ, .wr.rdma = {.rkey = r.rkey}});
 	for (int i = 0; i < 2; i++)
-		wc = complete(e.id->send_cq); /* of the Write: TCP had it, or the error was faster */
+		wc = complete(e.id->send_cq); /* of the Write: acknowledged by TCP before the error, or not */
 	CHECK(wc.status != IBV_WC_SUCCESS);
 	hang_up(&e);
 }
 
-/* A region that is invalidated here serves nobody any more, and can be deregistered. */
+/* A locally invalidated region is inaccessible, and can be deregistered. */
 static void local_server(struct rdma_cm_id *listener)
 {
 	struct end e = {0};
@@ -171,7 +171,7 @@ static void *resize(void *cq)
 	return NULL;
 }
 
-/* A completion queue gets longer and shorter while it is used: none of its completions is lost, and they stay in order. */
+/* A completion queue is resized while in use: no completion is lost, and their order is kept. */
 static void resize_server(struct rdma_cm_id *listener)
 {
 	struct end e = {0};
