@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPostPoll has the program of make post-poll run; its figures are for a quiet machine.
+// TestPostPoll runs the program of make post-poll. Its figures are only valid on a quiet machine.
 func TestPostPoll(t *testing.T) {
 	program := filepath.Join(dir, "postpoll")
 	if out, err := exec.Command("./cost/build.sh", program).CombinedOutput(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestGloo has four processes on two hosts add up vectors by Gloo's transport ibverbs. It exchanges keys of memory by
-// Sends with immediate data, and the vectors by Writes with immediate data.
+// TestGloo runs an allreduce of four processes on two hosts over Gloo's transport ibverbs. It exchanges memory keys by
+// Sends with immediate data, and vectors by Writes with immediate data.
 func TestGloo(t *testing.T) {
 	path := filepath.Join(dir, "gloo")
 	out, err := exec.Command("g++", "-std=c++17", "-Wall", "-Wextra", "-o", path,

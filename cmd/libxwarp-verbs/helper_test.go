@@ -22,7 +22,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// nobody runs the programs: they need no privilege.
+// nobody is the user of the programs, which need no privilege.
 const nobody = 65534
 
 var dir string // that every user may enter
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// library builds the library; flags go to the compiler.
+// library builds the library. flags are passed to the compiler.
 func library(t testing.TB, name string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -61,7 +61,7 @@ func library(t testing.TB, name string, flags ...string) string {
 
 var plain = sync.OnceValue(func() string { return filepath.Join(dir, "libxwarp-verbs.so") })
 
-// end is a host of a test: a daemon, and programs that use it.
+// end is a host of a test, with a daemon and programs that use it.
 type end struct {
 	host    *topo.Host
 	daemon  *daemon.Daemon
@@ -72,10 +72,10 @@ type end struct {
 	env     []string // of programs
 }
 
-// pair makes two hosts with a daemon each.
+// pair creates two hosts, each with a daemon.
 func pair(t testing.TB) (a, b *end) { return pairOn(t, "xdp") }
 
-// pairOn is pair on a transport.
+// pairOn is pair with a transport.
 func pairOn(t testing.TB, transport string) (a, b *end) {
 	t.Helper()
 	needs.XSK(t)
@@ -131,7 +131,7 @@ func (e *end) up(t testing.TB, path string) {
 	t.Cleanup(func() { d.Close() })
 }
 
-// program is one that runs, or ran.
+// program is a started program.
 type program struct {
 	*exec.Cmd
 	line string
@@ -157,7 +157,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// do runs f in e's host, on a thread that lives as long as f; without one, in that of the test.
+// do runs f in the namespace of e, on a thread that lives as long as f. If e has no namespace, f runs in that of the
+// test.
 func (e *end) do(f func() error) error {
 	if e.host != nil {
 		return e.host.Do(f)
@@ -167,16 +168,16 @@ func (e *end) do(f func() error) error {
 	return f()
 }
 
-// start runs a program of line over the library. @ in line is the other end's address, % its IPv6 address.
+// start starts the program of line over the library. @ in line is the address of the other end, % its IPv6 address.
 func (e *end) start(t testing.TB, line string, peer *end) *program {
 	t.Helper()
 	return e.startWords(t, strings.Fields(line), peer)
 }
 
-// patience is for what takes seconds alone and much longer beside other programs on all processors.
+// patience is the timeout of steps that take seconds on an idle machine, and much longer on a loaded one.
 const patience = 3 * time.Minute
 
-// startWords is start of a program whose arguments have spaces.
+// startWords is start for a program whose arguments contain spaces.
 func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 	t.Helper()
 	p := &program{line: strings.Join(words, " "), done: make(chan struct{})}
@@ -215,7 +216,7 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 	return p
 }
 
-// end returns what a program printed; it must end.
+// end waits for the exit of a program and returns its output.
 func (p *program) end(t testing.TB) string {
 	t.Helper()
 	select {
@@ -226,7 +227,7 @@ func (p *program) end(t testing.TB) string {
 	return p.out.String()
 }
 
-// wait returns what a program printed; it must end well.
+// wait waits for the successful exit of a program and returns its output.
 func (p *program) wait(t testing.TB) string {
 	t.Helper()
 	out := p.end(t)
@@ -236,8 +237,8 @@ func (p *program) wait(t testing.TB) string {
 	return out
 }
 
-// listening waits until a program of e's listens at an address that other hosts reach. A program that listens at all
-// addresses has those of lo before.
+// listening waits until a program of e listens on an address that other hosts can reach. A wildcard listener opens the
+// addresses of lo first.
 func (e *end) listening(t testing.TB, p *program) {
 	t.Helper()
 	e.until(t, p, "listens", func() bool {
@@ -246,7 +247,7 @@ func (e *end) listening(t testing.TB, p *program) {
 	})
 }
 
-// wait waits until gone says of e's daemon that something is not there any more.
+// wait waits until gone reports true for the snapshot of e's daemon.
 func (e *end) wait(t testing.TB, what string, gone func(control.Snapshot) bool) {
 	t.Helper()
 	for stop := time.Now().Add(patience); !gone(e.daemon.Snapshot()); {

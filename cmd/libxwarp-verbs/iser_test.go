@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// scratch makes a directory in which programs may write.
+// scratch creates a directory that programs can write to.
 func scratch(t testing.TB) string {
 	t.Helper()
 	d, err := os.MkdirTemp(dir, "scratch")
@@ -27,8 +27,8 @@ const (
 	iserQEMU   = "iqn.2008-11.org.linux-kvm" // QEMU's own name
 )
 
-// exportDisk has tgt offer file over iSER at e's address. Its TCP portal goes elsewhere: one port has one owner.
-// This version of tgt wants initiators bound by address and by name.
+// exportDisk exports file over iSER by tgt at the address of e. Its TCP portal uses another port, since a port has one
+// owner. This version of tgt needs initiators bound by address and by name.
 func exportDisk(t testing.TB, e, peer *end, file string) *program {
 	t.Helper()
 	e.env = append(e.env, "TGT_IPC_SOCKET="+filepath.Join(scratch(t), "socket"))
@@ -45,9 +45,9 @@ func exportDisk(t testing.TB, e, peer *end, file string) *program {
 	return daemon
 }
 
-// TestISER has QEMU's block layer, through libiscsi, read and write a disk that tgt exports over iSER: tgt reads
-// what it writes from its memory, and writes what it reads into it. libiscsi's own tools take an answer that is
-// late by a second for an error, which is nothing for a busy machine.
+// TestISER reads and writes a disk that tgt exports over iSER, with QEMU's block layer (libiscsi): tgt reads written
+// data from QEMU's memory, and writes read data into it. The tools of libiscsi treat a reply that is a second late as
+// an error, which fails on a busy machine.
 func TestISER(t *testing.T) {
 	a, b := pair(t)
 	const size, mib = 32 << 20, 1 << 20
@@ -89,7 +89,7 @@ func TestISER(t *testing.T) {
 	}
 }
 
-// qemuIO has QEMU's block layer run commands, each of which verifies its pattern.
+// qemuIO runs commands in QEMU's block layer. Each verifies its pattern.
 func (e *end) qemuIO(t testing.TB, commands []string, url string, peer *end) {
 	t.Helper()
 	words := []string{"qemu-io", "-f", "raw"}

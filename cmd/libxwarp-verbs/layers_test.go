@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestHeadersIncludeLowerLayers reads the includes of the library. Files that declare functions of another layer
-// themselves would go around it.
+// TestHeadersIncludeLowerLayers checks the includes of the library: no file may bypass the layers by declaring
+// functions of another layer itself.
 func TestHeadersIncludeLowerLayers(t *testing.T) {
 	lower := map[string][]string{
 		"layout.h":  nil,

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// accepts waits until a program of e's listens at a port of the kernel's TCP.
+// accepts waits until a program of e listens on a port of kernel TCP.
 func (e *end) accepts(t testing.TB, p *program, port uint16) {
 	t.Helper()
 	const listen = "0A"
@@ -29,9 +29,10 @@ func (e *end) accepts(t testing.TB, p *program, port uint16) {
 	})
 }
 
-// TestLibfabric has libfabric's verbs provider list the device, and verify what two programs send each other:
-// by connected endpoints, and by reliable datagrams (rxm), which read long messages from the sender's memory.
-// How they end does not count: each closes when its own last message is sent, whether the other's came or not.
+// TestLibfabric lists the device with libfabric's verbs provider and verifies messages between two programs: over
+// connected endpoints, and over reliable datagrams (rxm), which read long messages from the memory of the sender. The
+// exit status does not count: each program closes when its own last message is sent, even if messages of the other are
+// missing.
 func TestLibfabric(t *testing.T) {
 	a, b := pair(t)
 	for provider, kind := range map[string]string{

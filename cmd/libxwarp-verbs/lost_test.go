@@ -16,8 +16,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// daemonOf names the configuration in the environment of a process of this test that is a daemon: one that
-// can be killed.
+// daemonOf is the environment variable with the configuration of a process of this test that runs a daemon, which can
+// be killed.
 const daemonOf = "XWARP_TEST_DAEMON"
 
 // runDaemon is the main function of such a process.
@@ -37,7 +37,7 @@ func runDaemon(path string) error {
 	return nil
 }
 
-// process has the daemon of e be a process of its own.
+// process runs the daemon of e in its own process.
 func (e *end) process(t *testing.T) *exec.Cmd {
 	t.Helper()
 	e.daemon.Close()
@@ -62,7 +62,7 @@ func (e *end) process(t *testing.T) *exec.Cmd {
 	}
 }
 
-// TestDaemonKilled has a program count the completions of its requests while its daemon dies.
+// TestDaemonKilled kills the daemon while a program counts the completions of its requests.
 func TestDaemonKilled(t *testing.T) {
 	a, b := pair(t)
 	lost := own(t, "lost")

@@ -23,8 +23,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// liar stands between a program and a daemon. It passes on what they say to each other, and from time to time
-// something else, to the program: in messages, and in the memory of rings.
+// liar relays messages between a program and a daemon. From time to time it sends something wrong to the program, in
+// messages and in the memory of rings.
 type liar struct {
 	rnd    *rand.Rand // of the messages
 	one    int        // one in this number of messages is a lie
@@ -36,7 +36,7 @@ type liar struct {
 	ends []interface{ Close() error }
 }
 
-// lyingMemory is memory of rings, with the offsets of what the daemon writes there.
+// lyingMemory is memory of rings, with the offsets that the daemon writes to.
 type lyingMemory struct {
 	mem   []byte
 	words []int
@@ -79,7 +79,7 @@ func newLiar(t *testing.T, daemon string, seed uint64) *liar {
 	return l
 }
 
-// serve passes frames on, in both directions.
+// serve relays frames in both directions.
 func (l *liar) serve(c *net.UnixConn, group *sync.WaitGroup) {
 	d, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: l.daemon, Net: "unix"})
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *liar) serve(c *net.UnixConn, group *sync.WaitGroup) {
 	})
 }
 
-// keep maps the rings that the program gets.
+// keep maps the rings of the program.
 func (l *liar) keep(body []byte, files []int) {
 	if len(files) == 0 {
 		return
@@ -142,7 +142,7 @@ func (l *liar) keep(body []byte, files []int) {
 	l.mu.Unlock()
 }
 
-// scribble writes impossible and wrong values into the rings.
+// scribble writes invalid values into the rings.
 func (l *liar) scribble(seed uint64, stop chan struct{}) {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	for {
@@ -167,10 +167,10 @@ func (l *liar) scribble(seed uint64, stop chan struct{}) {
 	}
 }
 
-// value is a number or a string of JSON that is no key.
+// value matches a number or string of JSON that is not a key.
 var value = regexp.MustCompile(`-?[0-9]+|"[^"]*"[,}]`)
 
-// extremes are the values that replace others.
+// extremes are the replacement values.
 var extremes = []string{
 	"0", "-1", "1", "3", "63", "64", "4096", "65536", "2147483647", "2147483648", "4294967295",
 	"4294967296", "9223372036854775807", "18446744073709551615", "18446744073709551616", "1e9",
@@ -178,7 +178,7 @@ var extremes = []string{
 	`"` + strings.Repeat("x", 5000) + `"`, strings.Repeat("[", 3000),
 }
 
-// tell sends a frame to the program, or a lie.
+// tell sends a frame to the program, sometimes modified.
 func (l *liar) tell(program *control.Conn, c *net.UnixConn, k control.Kind, body []byte,
 	files []int) error {
 	if l.rnd.IntN(l.one) > 0 {
@@ -223,8 +223,8 @@ func (l *liar) tell(program *control.Conn, c *net.UnixConn, k control.Kind, body
 	return program.Send(k, body, files...)
 }
 
-// TestLyingDaemon has a daemon send wrong answers to programs under the sanitizers. They may fail, but
-// nothing may be touched that is not theirs. XWARP_LIES=500 makes it longer.
+// TestLyingDaemon sends wrong replies to programs under the sanitizers. The programs may fail, but must not access
+// memory that they do not own. XWARP_LIES=500 runs longer.
 func TestLyingDaemon(t *testing.T) {
 	run, err := os.MkdirTemp(dir, "liar")
 	if err != nil {
@@ -271,7 +271,8 @@ func TestLyingDaemon(t *testing.T) {
 	}
 }
 
-// checkLied waits some time for the end of a program that got wrong answers: it may wait for its daemon for ever.
+// checkLied waits a limited time for the end of a program that got wrong replies, since it may wait for its daemon
+// forever.
 func checkLied(t *testing.T, p *program) {
 	t.Helper()
 	killed := false

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// guestMiB is a guest's memory.
+// guestMiB is the memory of a guest.
 const guestMiB = 64
 
-// busyGuest is a boot sector that fills memory from 64 KiB to 512 KiB with numbers that grow, without end.
-// After each round it changes a bit of cr0, which flushes the TLB of QEMU's emulated processor: without that
-// QEMU 7.2 loses sight of pages that were written before its first look at the dirty ones.
+// busyGuest is a boot sector that fills memory from 64 KiB to 512 KiB with growing numbers in an endless loop. After
+// each round it toggles a bit of cr0, which flushes the TLB of the emulated CPU. Without that, QEMU 7.2 misses pages
+// written before it first queries the dirty pages.
 var busyGuest = append([]byte{
 	0x31, 0xc0, //                   xor ax, ax
 	0xbb, 0x00, 0x10, //             mov bx, 0x1000
@@ -35,14 +35,14 @@ var busyGuest = append([]byte{
 	0xeb, 0xda, //                   jmp next
 }, append(make([]byte, 467), 0x55, 0xaa)...)
 
-// guest is a QEMU with its monitor.
+// guest is a QEMU process with its monitor.
 type guest struct {
 	*program
 	conn net.Conn
 	in   *json.Decoder
 }
 
-// startGuest starts a guest on e; more goes to its command line.
+// startGuest starts a guest on e. more is added to its command line.
 func (e *end) startGuest(t testing.TB, peer *end, more ...string) *guest {
 	t.Helper()
 	d := scratch(t)
@@ -67,7 +67,7 @@ func (e *end) startGuest(t testing.TB, peer *end, more ...string) *guest {
 	return g
 }
 
-// ask has the monitor do something.
+// ask runs a command in the monitor.
 func (g *guest) ask(t testing.TB, what string, arguments any) map[string]any {
 	t.Helper()
 	g.conn.SetDeadline(time.Now().Add(patience))
@@ -96,7 +96,7 @@ func (g *guest) ask(t testing.TB, what string, arguments any) map[string]any {
 	}
 }
 
-// memory returns what the guest has in its memory.
+// memory returns the content of the guest's memory.
 func (g *guest) memory(t testing.TB) []byte {
 	t.Helper()
 	file := filepath.Join(scratch(t), "memory")
@@ -119,9 +119,8 @@ func differing(a, b []byte) (n int) {
 	return n
 }
 
-// TestMigration has QEMU move a guest, which keeps writing to its memory, from one host to the other over RDMA:
-// by Writes into chunks of memory that are registered when they are needed, and into memory that is registered
-// as a whole.
+// TestMigration migrates a QEMU guest that keeps writing to its memory from one host to the other over RDMA: by Writes
+// into chunks of memory registered on demand, and into memory registered as a whole.
 func TestMigration(t *testing.T) {
 	for _, pinned := range []bool{false, true} {
 		t.Run(fmt.Sprintf("rdma-pin-all=%v", pinned), func(t *testing.T) {

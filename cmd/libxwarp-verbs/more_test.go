@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestAtomics has two programs add and swap in each other's memory.
+// TestAtomics runs two programs that add and swap in each other's memory.
 func TestAtomics(t *testing.T) {
 	a, b := pair(t)
 	for _, line := range []string{"ib_atomic_bw -n 100", "ib_atomic_lat -n 20 -A CMP_AND_SWAP"} {
@@ -19,7 +19,7 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// TestFio runs fio's rdma engine; what comes by Sends is verified by its receiver.
+// TestFio runs the rdma engine of fio. The receiver verifies the data of Sends.
 func TestFio(t *testing.T) {
 	a, b := pair(t)
 	const job = "fio --name=x --ioengine=rdma --port=7501 --size=1m --bs=64k "
@@ -41,7 +41,7 @@ func TestFio(t *testing.T) {
 	}
 }
 
-// TestQperf runs qperf's tests of connections. Its rc_bw sends more than has a receive.
+// TestQperf runs the connection tests of qperf. Its rc_bw sends more messages than there are receives.
 func TestQperf(t *testing.T) {
 	a, b := pair(t)
 	s := b.start(t, "qperf", a)
@@ -52,7 +52,7 @@ func TestQperf(t *testing.T) {
 	}
 }
 
-// TestRefused has a program ask for datagrams, which fails.
+// TestRefused runs a program that needs datagrams, which must fail.
 func TestRefused(t *testing.T) {
 	a, b := pair(t)
 	p := a.start(t, "udaddy -s @", b)
@@ -67,7 +67,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// busy runs an rping without end.
+// busy starts an rping that runs until it is killed.
 func busy(t *testing.T, a, b *end) (server, client *program) {
 	server = b.start(t, "rping -s -v", a)
 	b.listening(t, server)
@@ -78,7 +78,7 @@ func busy(t *testing.T, a, b *end) (server, client *program) {
 	return server, client
 }
 
-// TestKilled has a program die: its peer learns of it, and the daemon has everything back.
+// TestKilled kills a program: its peer must notice, and the daemon must release its resources.
 func TestKilled(t *testing.T) {
 	a, b := pair(t)
 	server, client := busy(t, a, b)
@@ -103,7 +103,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestDaemonEnds has programs get the event that their device is gone.
+// TestDaemonEnds stops the daemon: programs must get the event that their device is gone.
 func TestDaemonEnds(t *testing.T) {
 	a, b := pair(t)
 	watch := a.start(t, "stdbuf -oL ibv_asyncwatch", b)
@@ -132,7 +132,7 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
-// sanitizer returns the library of gcc's sanitizer of addresses ("address") or threads ("thread").
+// sanitizer returns the library of gcc's address ("address") or thread ("thread") sanitizer.
 func sanitizer(t *testing.T, kind string) string {
 	t.Helper()
 	name := map[string]string{"address": "libasan.so", "thread": "libtsan.so"}[kind]
@@ -143,7 +143,7 @@ func sanitizer(t *testing.T, kind string) string {
 	return strings.TrimSpace(string(path))
 }
 
-// sanitize has e's programs run over the library with sanitizers.
+// sanitize runs the programs of e over the library with sanitizers.
 func (e *end) sanitize(t *testing.T) {
 	t.Helper()
 	e.library = sanitizer(t, "address") + ":" + library(t, "libsanitized.so",
@@ -151,7 +151,7 @@ func (e *end) sanitize(t *testing.T) {
 	e.env = append(e.env, "ASAN_OPTIONS=detect_leaks=0") // the programs have some
 }
 
-// TestSanitized runs programs over the library with the sanitizers of addresses and of behaviour.
+// TestSanitized runs programs over the library with the address and undefined behaviour sanitizers.
 func TestSanitized(t *testing.T) {
 	a, b := pair(t)
 	a.sanitize(t)

@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// rdma runs iproute2's rdma, and returns its objects with their values in text.
+// rdma runs iproute2's rdma and returns its objects, with values as text.
 func (e *end) rdma(t *testing.T, line string) (rows []map[string]string) {
 	t.Helper()
 	out := e.start(t, "rdma -j "+line, e).wait(t)
@@ -32,7 +32,7 @@ func (e *end) rdma(t *testing.T, line string) (rows []map[string]string) {
 	return rows
 }
 
-// TestRDMATool compares what iproute2's rdma prints with ibv_devinfo, and with what the daemon has.
+// TestRDMATool compares the output of iproute2's rdma with ibv_devinfo and with the state of the daemon.
 func TestRDMATool(t *testing.T) {
 	a, b := pair(t)
 	server := a.start(t, "rping -s -a 0.0.0.0", b)
@@ -142,8 +142,8 @@ func devinfo(out, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// TestNetlinkProgram asks often before it receives, with a buffer for one answer, by both calls that take an address.
-// What a program sends elsewhere by NETLINK is the kernel's.
+// TestNetlinkProgram sends several queries before it receives, with a buffer for one reply, by both calls that take an
+// address. Other netlink messages of a program must go to the kernel.
 func TestNetlinkProgram(t *testing.T) {
 	a, _ := pair(t)
 	for _, kind := range []string{"plain", "sanitized"} {

@@ -68,7 +68,7 @@ func (x *exchange) runOwn(t *testing.T, a *end) {
 	x.check(t, s, x.wantServer)
 }
 
-// second gives e's host another interface, and its daemon a device there.
+// second adds an interface to the host of e, and a device for it to its daemon.
 func (e *end) second(t *testing.T) {
 	t.Helper()
 	if err := e.host.AddVeth("own0", "own1", netip.MustParseAddr("198.51.100.1")); err != nil {

@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestDevices runs the programs that only look.
+// TestDevices runs the programs that only query devices.
 func TestDevices(t *testing.T) {
 	a, b := pair(t)
 	if out := a.start(t, "ibv_devices", b).wait(t); !regexp.MustCompile(`xwarp_eth0\s+[0-9a-f]{16}`).MatchString(out) {
@@ -28,7 +28,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// exchange is a server and a client of one program: what each must print.
+// exchange is a server and a client of one program, with the output that each must print.
 type exchange struct {
 	server, client         string
 	wantServer, wantClient string // regular expressions
@@ -53,7 +53,7 @@ func (x *exchange) run(t *testing.T, a, b *end) {
 	})
 }
 
-// runWith runs the server that serve starts on b, and a client on a.
+// runWith runs a server on b, started by serve, and a client on a.
 func (x *exchange) runWith(t *testing.T, a, b *end, serve func() *program) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -76,7 +76,7 @@ func (x *exchange) check(t *testing.T, p *program, want string) {
 	}
 }
 
-// TestCM runs rdma-core's own programs of librdmacm.
+// TestCM runs the librdmacm programs of rdma-core.
 func TestCM(t *testing.T) {
 	a, b := pair(t)
 	const last, complete = "rdma-ping-4: EFGHIJ", "test complete\nreturn status 0"
@@ -100,8 +100,8 @@ func TestCM(t *testing.T) {
 	}
 }
 
-// TestBacklog has 200 connections begin at a time. The server's listener has a backlog of 0, which is the
-// most that there can be, and the server does not end.
+// TestBacklog opens 200 connections at once. The listener has backlog 0, which means the maximum; the server must not
+// exit.
 func TestBacklog(t *testing.T) {
 	a, b := pair(t)
 	b.listening(t, b.start(t, "cmtime -c 200", a))
@@ -112,7 +112,7 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// TestPersistentServer has a server outlive clients that end in different ways.
+// TestPersistentServer runs a server whose clients exit in different ways; the server must survive them.
 func TestPersistentServer(t *testing.T) {
 	a, b := pair(t)
 	s := b.start(t, "rping -s -P -v", a)
@@ -132,8 +132,8 @@ func TestPersistentServer(t *testing.T) {
 	}
 }
 
-// TestPerftest runs the usual measurements, whose figures say nothing here. ib_send_bw -e and --use-srq -q 4 are not
-// among them: see the README.
+// TestPerftest runs common measurements and ignores their figures. ib_send_bw -e and --use-srq -q 4 are excluded: see
+// the README.
 func TestPerftest(t *testing.T) {
 	a, b := pair(t)
 	for _, line := range []string{
@@ -148,7 +148,7 @@ func TestPerftest(t *testing.T) {
 	}
 }
 
-// measurement is a program of perftest, which prints a table: with -a, a row for each power of two up to 8 MiB.
+// measurement is a perftest program, which prints a table. With -a it has a row for each power of two up to 8 MiB.
 func measurement(line string) *exchange {
 	rows := 1
 	if slices.Contains(strings.Fields(line), "-a") {

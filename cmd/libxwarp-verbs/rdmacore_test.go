@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// python is Debian's: pyverbs is built for it.
+// python is the Python of Debian, for which pyverbs is built.
 const python = "/usr/bin/python3"
 
-// script puts a file of testdata where any user can read it.
+// script copies a file of testdata to a place where any user can read it.
 func script(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -27,7 +27,7 @@ func script(t testing.TB, name string) string {
 	return path
 }
 
-// TestFork has a program fork that has registered memory.
+// TestFork runs a program that forks after it registered memory.
 func TestFork(t *testing.T) {
 	a, b := pair(t)
 	out := a.start(t, python+" "+script(t, "fork.py")+" xwarp_eth0", b).wait(t)
@@ -36,7 +36,7 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// TestNeedsCM has a program connect its queue pairs without rdma_cm: the error says why it cannot.
+// TestNeedsCM runs a program that connects queue pairs without rdma_cm: the error must say why that fails.
 func TestNeedsCM(t *testing.T) {
 	a, b := pair(t)
 	s := b.start(t, "ib_write_bw -n 5", a)
@@ -48,7 +48,7 @@ func TestNeedsCM(t *testing.T) {
 	}
 }
 
-// inapplicable has the tests of rdma-core that cannot pass, with the reasons.
+// inapplicable lists the tests of rdma-core that cannot pass, with the reasons.
 var inapplicable = map[string]string{
 	`test_rdmacm_async_traffic$`: "iWARP has no timeout of acknowledgements to ask for",
 	`external_qp$`:               "rdma_cm has no RDMA_CM_EVENT_CONNECT_RESPONSE for iWARP",
@@ -58,9 +58,9 @@ var inapplicable = map[string]string{
 	`rereg_(addr|pd)$`: "a region in use by a receive cannot be registered again",
 }
 
-// TestRDMACore counts what rdma-core's own Python tests say of the library. Both ends of their connections are one
-// host, so they run on a device with the kernel's sockets. Those of rdma_cm are this process's, at a loopback address
-// that no other process of these tests has.
+// TestRDMACore counts the results of rdma-core's Python tests. Both ends of their connections are on one host, so they
+// run on a kernel-transport device. The tests of rdma_cm use a loopback address that no other process of these tests
+// uses.
 func TestRDMACore(t *testing.T) {
 	t.Run("iwarp", func(t *testing.T) {
 		a, b := pairOn(t, "kernel")
@@ -72,7 +72,7 @@ func TestRDMACore(t *testing.T) {
 	})
 }
 
-// runRDMACore runs the tests at an address, of which least or more must pass.
+// runRDMACore runs the tests at an address. At least least of them must pass.
 func runRDMACore(t *testing.T, a, b *end, address string, least int) {
 	const tests = "/usr/share/doc/rdma-core/tests"
 	if _, err := os.Stat(tests); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// rocePair is pairOn for programs that connect by ibv_modify_qp. Daemons on the kernel's sockets are processes, whose
-// sockets are in the namespace of their host.
+// rocePair is pairOn for programs that connect by ibv_modify_qp. Kernel-transport daemons are separate processes, so
+// that their sockets are in the namespace of their host.
 func rocePair(t *testing.T, transport string) (a, b *end) {
 	t.Helper()
 	a, b = pairOn(t, transport)
@@ -22,10 +22,10 @@ func rocePair(t *testing.T, transport string) (a, b *end) {
 	return a, b
 }
 
-// setupPort is the TCP port at which these programs wait for their clients.
+// setupPort is the TCP port on which these programs wait for their clients.
 const setupPort = 18515
 
-// listensForSetup waits until a program listens at setupPort, over which it exchanges GID and QPN.
+// listensForSetup waits until a program listens on setupPort, over which it exchanges GID and QPN.
 func (e *end) listensForSetup(t *testing.T, p *program) {
 	t.Helper()
 	e.until(t, p, fmt.Sprintf("listens at port %d", setupPort), func() bool {
@@ -59,7 +59,7 @@ func roceTransports(t *testing.T, f func(t *testing.T, a, b *end)) {
 	}
 }
 
-// TestPingpong runs the pingpongs of ibverbs-utils. With -c the server prints further lines for data that is wrong.
+// TestPingpong runs the pingpongs of ibverbs-utils. With -c the server prints additional lines for wrong data.
 func TestPingpong(t *testing.T) {
 	roceTransports(t, func(t *testing.T, a, b *end) {
 		for _, line := range []string{
@@ -104,7 +104,7 @@ func runPerftestRoCE(t *testing.T, a, b *end, line string) {
 	})
 }
 
-// TestPeerKilled has a Write of a program fail whose peer is gone, with the status that InfiniBand has for it.
+// TestPeerKilled kills the peer of a program: its Write must fail with the status that InfiniBand defines for that.
 func TestPeerKilled(t *testing.T) {
 	a, b := rocePair(t, "xdp")
 	const line = "ib_write_bw -n 10000000"
@@ -135,7 +135,7 @@ func TestTypesRefused(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutGID has a program that names its peer by a LID say what it needs.
+// TestPeerWithoutGID runs a program that addresses its peer by LID: the message must say what is needed.
 func TestPeerWithoutGID(t *testing.T) {
 	a, b := rocePair(t, "xdp")
 	server := b.start(t, "ibv_rc_pingpong", a)
@@ -161,7 +161,7 @@ func TestSameHost(t *testing.T) {
 	})
 }
 
-// TestStates moves queue pairs through their states, with three lives each.
+// TestStates moves queue pairs through their states three times each.
 func TestStates(t *testing.T) {
 	a, _ := rocePair(t, "kernel")
 	p := a.start(t, own(t, "states"), a)
@@ -170,8 +170,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestRoCESemantics runs programs in the manner of Mooncake and 3FS, and those whose peer refuses a Write or has no
-// receive.
+// TestRoCESemantics runs programs with the access patterns of Mooncake and 3FS, and programs whose peer rejects a
+// Write or has no receive.
 func TestRoCESemantics(t *testing.T) {
 	path := own(t, "roce")
 	roceTransports(t, func(t *testing.T, a, b *end) {

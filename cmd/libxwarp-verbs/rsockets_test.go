@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestRsockets runs programs over the sockets of librdmacm, and one that knows none: librspreload.so gives it those in
-// the place of the kernel's.
+// TestRsockets runs rsockets programs of librdmacm, and a TCP program over rsockets by librspreload.so.
 func TestRsockets(t *testing.T) {
 	a, b := pair(t)
 	size := []string{"-S 64 -C 300", "-S 100000 -C 100", "-S 64 -C 1 -I 50"}

@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/daemon/metrics"
 )
 
-// TestSysfs runs programs that look for devices below /sys/class/infiniband: each kind of call that leads there.
+// TestSysfs runs programs that look for devices in /sys/class/infiniband, with each kind of call that is redirected.
 func TestSysfs(t *testing.T) {
 	a, _ := pair(t)
 	v4 := netip.MustParseAddr(a.addr).As4()
@@ -56,8 +56,8 @@ func TestSysfs(t *testing.T) {
 	}
 }
 
-// TestNodeExporter has node_exporter's collector of InfiniBand read the files of a daemon, without the library. What it
-// shows is in the daemon's own metrics, too, and nothing else is there under its names.
+// TestNodeExporter reads the files of a daemon with the InfiniBand collector of node_exporter, without the library.
+// The daemon's own metrics must have the same series, and no others with these names.
 func TestNodeExporter(t *testing.T) {
 	a, b := pair(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,7 +106,7 @@ func TestNodeExporter(t *testing.T) {
 	}
 }
 
-// infinibandSeries returns the series of a scrape with the names of node_exporter's collector of InfiniBand.
+// infinibandSeries returns the series of a scrape that have the names of node_exporter's InfiniBand collector.
 func infinibandSeries(scrape string) (list []string) {
 	for line := range strings.Lines(scrape) {
 		if strings.HasPrefix(line, "node_infiniband_") {
@@ -117,7 +117,8 @@ func infinibandSeries(scrape string) (list []string) {
 	return list
 }
 
-// TestFilesWhileLoading has a program look at files for the first time while another thread of it loads a library.
+// TestFilesWhileLoading runs a program that accesses files for the first time while another of its threads loads a
+// library.
 func TestFilesWhileLoading(t *testing.T) {
 	a, _ := pair(t)
 	lib := filepath.Join(dir, "libloading.so")

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestThreads runs a program with many threads under the sanitizer of threads.
+// TestThreads runs a program with many threads under the thread sanitizer.
 func TestThreads(t *testing.T) {
 	a, b := pair(t)
 	lib := library(t, "libthreads.so", "-fsanitize=thread")
-	// The sanitizer wants fixed places of the address space, which must be free.
+	// The sanitizer needs fixed parts of the address space.
 	line := "setarch -R " + own(t, "threads", "-fsanitize=thread") + " threads "
 	for _, e := range []*end{a, b} {
 		e.library, e.env = lib, []string{"TSAN_OPTIONS=halt_on_error=1"}
@@ -20,8 +20,8 @@ func TestThreads(t *testing.T) {
 	x.run(t, a, b)
 }
 
-// TestListenersComeAndGo has a program close listeners while peers connect to them, under each sanitizer. The library
-// pauses after each unlock, where others may change what it still uses.
+// TestListenersComeAndGo runs a program that closes listeners while peers connect to them, under each sanitizer. The
+// library pauses after each unlock, so that other threads can change data that it still uses.
 func TestListenersComeAndGo(t *testing.T) {
 	pause, err := filepath.Abs("testdata/pause.h")
 	if err != nil {

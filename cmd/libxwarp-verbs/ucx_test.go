@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestUCX runs the measurements of UCX that use one transport, without tag matching: each way that it moves bytes.
-// UCX looks for the device in files before it asks libibverbs.
+// TestUCX runs the UCX measurements that use one transport without tag matching, for each transfer mode. UCX looks for
+// the device in sysfs before it calls libibverbs.
 func TestUCX(t *testing.T) {
 	a, b := rocePair(t, "xdp")
 	info := a.start(t, "ucx_info -d -t rc_verbs", b).wait(t)

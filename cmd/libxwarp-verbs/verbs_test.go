@@ -28,7 +28,7 @@ func own(t testing.TB, name string, flags ...string) string {
 	return path
 }
 
-// ownPrograms are programs of testdata, which say what they check, with the names of their tests.
+// ownPrograms are programs of testdata with the names of their tests. Each prints what it checks.
 var ownPrograms = map[string][]string{
 	"cm":    {"request", "queues", "depth", "unbound", "ports"},
 	"verbs": {"srq", "access", "extended", "local", "resize"},
@@ -51,7 +51,7 @@ func ownTest(t *testing.T, a, b *end, path, test string) {
 	x.run(t, a, b)
 }
 
-// TestOwnPrograms runs what no program of Debian's asks for.
+// TestOwnPrograms tests functions that no program of Debian uses.
 func TestOwnPrograms(t *testing.T) {
 	a, b := pair(t)
 	for name := range ownPrograms {
@@ -59,14 +59,15 @@ func TestOwnPrograms(t *testing.T) {
 	}
 }
 
-// TestHugePages registers huge pages that processes share.
+// TestHugePages registers huge pages that are shared between processes.
 func TestHugePages(t *testing.T) {
 	needs.HugePages(t, 4)
 	a, b := pair(t)
 	ownTest(t, a, b, own(t, "memory"), "huge")
 }
 
-// TestInode has a program fork while it maps a file whose inode number is that of the registered memory's.
+// TestInode runs a program that forks while it maps a file with the same inode number as the arena of registered
+// memory.
 func TestInode(t *testing.T) {
 	program := own(t, "inode", "lib/memfd.c")
 	file := filepath.Join(scratch(t), "file")
@@ -75,7 +76,7 @@ func TestInode(t *testing.T) {
 	}
 }
 
-// TestAbsent has a program resolve the address of a host that is not there.
+// TestAbsent runs a program that resolves the address of an absent host.
 func TestAbsent(t *testing.T) {
 	a, b := pair(t)
 	line := own(t, "absent") + " " + netip.MustParseAddr(b.addr).Next().String()
@@ -84,7 +85,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestDlopen has programs find the libraries by dlopen: one of C, and Debian's Python by ctypes.
+// TestDlopen runs programs that load the libraries by dlopen: a C program, and Debian's Python with ctypes.
 func TestDlopen(t *testing.T) {
 	a, b := pair(t)
 	const library = "libelsewhere.so"
@@ -109,7 +110,8 @@ func TestDlopen(t *testing.T) {
 	}
 }
 
-// TestLimits has a device say what its user may have, and why more is refused, once.
+// TestLimits checks that a device reports the limits of its user, and that the library prints once why more is
+// refused.
 func TestLimits(t *testing.T) {
 	a, b := pair(t)
 	path := filepath.Join(filepath.Dir(a.socket), "xwarp.toml")

@@ -13,11 +13,10 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// long ends a test that waits for what does not come.
+// long is the timeout of a test.
 const long = time.Minute
 
-// kubelet does what the real one does with a plugin: it takes the registration, connects to the endpoint and
-// watches the devices.
+// kubelet imitates the kubelet: it accepts the registration, connects to the endpoint and watches the devices.
 type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	t     *testing.T
@@ -29,7 +28,7 @@ type kubelet struct {
 	end   context.CancelFunc
 }
 
-// startKubelet removes all sockets of its directory, as a kubelet does that starts.
+// startKubelet removes all sockets of its directory, as a starting kubelet does.
 func startKubelet(t *testing.T, dir string) *kubelet {
 	t.Helper()
 	old, _ := filepath.Glob(filepath.Join(dir, "*.sock"))
@@ -62,7 +61,7 @@ func (k *kubelet) Register(_ context.Context, r *v1beta1.RegisterRequest) (*v1be
 	return &v1beta1.Empty{}, nil
 }
 
-// plugin waits for the plugin's registration and begins to watch it.
+// plugin waits for the registration of the plugin and starts to watch it.
 func (k *kubelet) plugin() {
 	k.t.Helper()
 	var r *v1beta1.RegisterRequest
@@ -103,7 +102,7 @@ func (k *kubelet) plugin() {
 	}()
 }
 
-// until waits for a list of n devices of one health.
+// until waits for a list of n devices with a health.
 func (k *kubelet) until(n int, health string) {
 	k.t.Helper()
 	enough := time.After(long)
@@ -127,7 +126,7 @@ func (k *kubelet) until(n int, health string) {
 	}
 }
 
-// allocate asks for devices for containers.
+// allocate requests devices for containers.
 func (k *kubelet) allocate(containers ...[]string) (*v1beta1.AllocateResponse, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()

@@ -28,10 +28,10 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// regions are how many a tenant may have.
+// regions is the limit of memory regions of a tenant.
 const regions = 3
 
-// node is a host with directories for the daemon's sockets and the kubelet's.
+// node is a host with directories for the sockets of the daemon and the kubelet.
 type node struct {
 	t                                   *testing.T
 	socket, tenants, kubelet, container string
@@ -57,8 +57,8 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// daemon starts an xwarpd on the kernel's sockets. It has sockets for the given number of tenants, of three regions
-// each.
+// daemon starts an xwarpd on kernel sockets, with sockets for the given number of tenants, each limited to three
+// regions.
 func (n *node) daemon(tenants int) *daemon.Daemon {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "xwarp.toml")
@@ -81,7 +81,7 @@ func (n *node) daemon(tenants int) *daemon.Daemon {
 	return d
 }
 
-// plugin runs the plugin until the test is over.
+// plugin runs the plugin until the test ends.
 func (n *node) plugin(socket string) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -91,8 +91,7 @@ func (n *node) plugin(socket string) {
 	n.t.Cleanup(func() { stop(); <-ended })
 }
 
-// Containers without privilege get a socket each and can use it; the daemon's and the kubelet's new starts are
-// followed.
+// Unprivileged containers get a socket each and can use it. Restarts of the daemon and of the kubelet are handled.
 func TestPlugin(t *testing.T) {
 	n := newNode(t)
 	n.plugin(n.socket) // before anybody else
@@ -147,8 +146,8 @@ func TestPlugin(t *testing.T) {
 	k.until(7, v1beta1.Healthy)
 }
 
-// containers has a first container take all that it may have and ask for more, as two users; a second one, of the
-// same user, has its own quota and sees nothing of the first.
+// containers uses up the quota of a first container, as two users; a second one, with the same user, must have its own
+// quota and not see the objects of the first.
 func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) {
 	t.Helper()
 	var held []*client.Device
@@ -217,7 +216,7 @@ func register(d *client.Device, count int) error {
 	return nil
 }
 
-// full wants that the tenant's quota was in the way, and said so.
+// full checks that a request failed with an error that names the tenant's quota.
 func full(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "tenant-0 has 3 of at most 3 mrs") ||
 		!strings.Contains(err.Error(), `named "tenants"`) {
@@ -226,8 +225,8 @@ func full(err error) error {
 	return nil
 }
 
-// inContainer calls f on a thread that has the mounts of a container in a mount namespace of its own, is a
-// user, and has no capability unless it is root.
+// inContainer calls f on a thread with the mounts of a container, in its own mount namespace, as a user without
+// capabilities (except for root).
 func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, uid int,
 	f func(socket string) error) {
 	t.Helper()
@@ -270,7 +269,7 @@ func TestNoTenants(t *testing.T) {
 	refuses(t, n, "tenants.count")
 }
 
-// A daemon that takes connections and says nothing is none.
+// A daemon that accepts connections but does not respond is unhealthy.
 func TestSilentDaemon(t *testing.T) {
 	n := newNode(t)
 	ln, err := net.Listen("unix", n.socket)
@@ -282,7 +281,7 @@ func TestSilentDaemon(t *testing.T) {
 	refuses(t, n, "does not respond")
 }
 
-// refuses waits until the plugin says why it hands out nothing.
+// refuses waits until Allocate fails with a reason.
 func refuses(t *testing.T, n *node, why string) {
 	t.Helper()
 	k := startKubelet(t, n.kubelet)

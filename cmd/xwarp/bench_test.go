@@ -11,7 +11,7 @@ import (
 	"xwarp/cmd/xwarp/bench"
 )
 
-// benchServer starts a bench test without an address on h and returns once it waits for its client.
+// benchServer starts a bench test without an address on h, and returns when it waits for its client.
 func benchServer(t *testing.T, h *topo.Host, args ...string) *command {
 	t.Helper()
 	c := onHost(t, h, append([]string{"bench"}, args...)...)
@@ -27,8 +27,8 @@ func benchServer(t *testing.T, h *topo.Host, args ...string) *command {
 	return c
 }
 
-// TestBenchBetweenHosts runs the tests between two hosts, by each pair of transports, and both ends print
-// what the client asked for.
+// TestBenchBetweenHosts runs the tests between two hosts with each pair of transports. Both ends must print the
+// parameters of the client.
 func TestBenchBetweenHosts(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -82,7 +82,7 @@ func TestBenchBetweenHosts(t *testing.T) {
 	}
 }
 
-// TestBenchTable: perftest's columns, and what the garbage collector did.
+// TestBenchTable: the output has the columns of perftest, and the garbage collector's work.
 func TestBenchTable(t *testing.T) {
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	srv := benchServer(t, net.B, "write_bw", "--sleep", "-s", "4096", "-n", "50")

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A bar prints lines where there is no terminal, if it is asked to.
+// Without a terminal, a bar prints lines if requested.
 func TestBarWithoutTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -27,7 +27,7 @@ func TestBarWithoutTerminal(t *testing.T) {
 	})
 }
 
-// The same line several times is one line.
+// Repeated lines are printed once.
 func TestWithoutRepeats(t *testing.T) {
 	if got := withoutRepeats("gone\nother\ngone\ngone"); got != "gone\nother" {
 		t.Errorf("%q", got)

@@ -17,7 +17,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// Directories go from host to host and come back, on both transports.
+// Directories are copied from host to host and back, on both transports.
 func TestCopyPairings(t *testing.T) {
 	src := t.TempDir()
 	big := make([]byte, 20<<20+12345)
@@ -65,8 +65,8 @@ func write(t *testing.T, name string, content []byte) {
 
 var copies = flag.Int("copies", 12, "how many copies TestKilledCopies cuts off")
 
-// TestKilledCopies kills the server or the client at random moments of copies, there and back: the file is all of
-// the old one or all of the new one, and the next copy, which resumes the partial file, succeeds.
+// TestKilledCopies kills the server or the client at random moments of copies in both directions. The file must have
+// either the old or the new content, and the next copy, which resumes the partial file, must succeed.
 func TestKilledCopies(t *testing.T) {
 	const size = 24 << 20
 	dir := t.TempDir()
@@ -125,7 +125,7 @@ func TestKilledCopies(t *testing.T) {
 		out, err := process(t, args...).CombinedOutput()
 		for end := begin.Add(20 * time.Second); err != nil && bytes.Contains(out,
 			[]byte("is writing it")) && time.Now().Before(end); {
-			// The server has not missed the other one yet, or is at the end of what that one sent.
+			// The server has not noticed the loss of the other client yet, or has handled its last data.
 			out, err = process(t, args...).CombinedOutput()
 		}
 		took = max(time.Since(begin), 50*time.Millisecond)
@@ -138,7 +138,7 @@ func TestKilledCopies(t *testing.T) {
 	srv.Wait()
 }
 
-// running is this test binary as xwarp, in a process of its own.
+// running is this test binary running as xwarp, in its own process.
 type running struct {
 	*exec.Cmd
 	at string
@@ -151,7 +151,7 @@ func process(t *testing.T, args ...string) *running {
 	return c
 }
 
-// exporting starts a server with a directory.
+// exporting starts a server that exports a directory.
 func exporting(t *testing.T, dir string) *running {
 	t.Helper()
 	c := process(t, "serve", "--transport=kernel", "--listen=127.0.0.1:0", "--dir="+dir)
@@ -159,7 +159,7 @@ func exporting(t *testing.T, dir string) *running {
 	return c
 }
 
-// startServer starts a server and reads where it listens.
+// startServer starts a server and reads its address.
 func startServer(t *testing.T, c *running) {
 	t.Helper()
 	out, err := c.StdoutPipe()
@@ -180,8 +180,8 @@ func startServer(t *testing.T, c *running) {
 	}()
 }
 
-// TestCopyAfterKilledClient repeats a copy at once after kill -9 of its client, which took its TCP with it: the server
-// finds out that the client is gone, and does not refuse the file.
+// TestCopyAfterKilledClient repeats a copy immediately after kill -9 of its client, and thus of its TCP. The server
+// must detect that the client is gone, and not refuse the file.
 func TestCopyAfterKilledClient(t *testing.T) {
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	src, dir := t.TempDir()+"/big", t.TempDir()

@@ -31,13 +31,14 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// asProgram makes the test binary a program of the daemon: its socket and a peer.
+// asProgram is the environment variable that makes the test binary a program of the daemon. Its value is the socket
+// and a peer.
 const asProgram = "XWARP_TEST_PROGRAM"
 
 // nobody is an unprivileged user.
 const nobody = 65534
 
-// daemonHosts makes two hosts of two queues, with a daemon on A that every user may use, and a copy of this
+// daemonHosts creates two hosts with two queues, with a daemon on A that every user may use, and a copy of this
 // executable that every user may run.
 type daemonHosts struct {
 	*topo.Net
@@ -73,7 +74,7 @@ func newDaemonHosts(t *testing.T) *daemonHosts {
 	return h
 }
 
-// daemon runs a daemon on a host, with everything that it has, until the test is over.
+// daemon runs a daemon with all its features on a host until the test ends.
 func (h *daemonHosts) daemon(t *testing.T, on *topo.Host, socket string) {
 	t.Helper()
 	file := socket + ".toml"
@@ -107,7 +108,7 @@ func (h *daemonHosts) user(t *testing.T, args ...string) *command {
 	return c
 }
 
-// exportMemory exports memory of B by the kernel's sockets.
+// exportMemory exports memory of B over kernel sockets.
 func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{
@@ -158,8 +159,8 @@ func runProgram(socket, peer string) error {
 	return e.WriteAndRead(ctx, to)
 }
 
-// TestDaemonSharesInterface: with xwarpd on an interface of two queues, the commands of a user without
-// privileges use it by themselves, all at the same time.
+// TestDaemonSharesInterface: with xwarpd on an interface of two queues, the commands of an unprivileged user choose
+// the daemon automatically, all at the same time.
 func TestDaemonSharesInterface(t *testing.T) {
 	h := newDaemonHosts(t)
 	b := h.B.Addr4.Addr().String()
@@ -231,7 +232,8 @@ func TestDaemonSharesInterface(t *testing.T) {
 		len(content)+programBytes+pings*64)
 }
 
-// checkTotals compares what the daemon counted with what the commands moved; their own messages are less than slack.
+// checkTotals compares the counters of the daemon with the bytes of the commands, whose own messages are less than
+// slack.
 func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	t.Helper()
 	s := snapshotOf(t, h.socket)
@@ -248,7 +250,7 @@ func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	}
 }
 
-// snapshotOf asks a daemon with one device.
+// snapshotOf returns a snapshot of a daemon with one device.
 func snapshotOf(t *testing.T, socket string) control.Snapshot {
 	t.Helper()
 	dev, err := client.Open(socket)
@@ -263,7 +265,7 @@ func snapshotOf(t *testing.T, socket string) control.Snapshot {
 	return s
 }
 
-// listens waits until something listens at ports of a host.
+// listens waits until a host listens on ports.
 func listens(t *testing.T, h *topo.Host, ports ...int) {
 	t.Helper()
 	for _, p := range ports {
@@ -286,7 +288,7 @@ func listens(t *testing.T, h *topo.Host, ports ...int) {
 	}
 }
 
-// TestServeBeyondQuota: a region that a put could not fill is refused before serve listens.
+// TestServeBeyondQuota: a region that exceeds the quota is refused before serve listens.
 func TestServeBeyondQuota(t *testing.T) {
 	h := newDaemonHosts(t)
 	c := h.user(t, "serve", "--size=2GiB", "--socket="+h.socket) // the default of limits.memory is 1GiB
@@ -296,8 +298,7 @@ func TestServeBeyondQuota(t *testing.T) {
 	}
 }
 
-// TestServeOnDaemon: a user without privileges serves through the daemon, and every put of a peer comes through,
-// whichever queue its connection is put on.
+// TestServeOnDaemon: an unprivileged user serves through the daemon, and every put of a peer succeeds on any queue.
 func TestServeOnDaemon(t *testing.T) {
 	h := newDaemonHosts(t)
 	file := filepath.Join(h.dir, "served")
@@ -329,7 +330,7 @@ func TestServeOnDaemon(t *testing.T) {
 	srv.end(t)
 }
 
-// TestDaemonIsNamed: the error for an interface in use names the daemon that has it, and how to use it.
+// TestDaemonIsNamed: the error for an interface in use names the daemon that uses it, and how to use that daemon.
 func TestDaemonIsNamed(t *testing.T) {
 	h := newDaemonHosts(t)
 	to := "--to=" + h.B.Addr4.Addr().String()
@@ -382,7 +383,7 @@ func TestOwnHostOnDaemon(t *testing.T) {
 	}
 }
 
-// TestCopyOnDaemon: directories go to and from a server on the daemon, and a client on it.
+// TestCopyOnDaemon: directories are copied to and from a server on the daemon, and by a client on it.
 func TestCopyOnDaemon(t *testing.T) {
 	h := newDaemonHosts(t)
 	tree := filepath.Join(h.dir, "tree")
@@ -428,8 +429,8 @@ func TestCopyOnDaemon(t *testing.T) {
 	other.end(t)
 }
 
-// resumes has a user get a file that came in part before, over several connections of the daemon's device, and see
-// that it is there.
+// resumes gets a file as a user, after a partial copy, over several connections of the daemon's device: the partial
+// data must not be transferred again.
 func (h *daemonHosts) resumes(t *testing.T, there string, content []byte) {
 	t.Helper()
 	dir := filepath.Join(h.dir, "again")

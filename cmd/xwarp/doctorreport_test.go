@@ -11,7 +11,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// A report has what was measured with a peer by both ways, and names nobody.
+// A report has the measurements with a peer over both transports, and no names.
 func TestDoctorReport(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	_, at := serving(t, n.B, "--interface", "eth0", "--listen", n.B.Addr4.Addr().String(),
@@ -61,7 +61,7 @@ func TestDoctorReport(t *testing.T) {
 	}
 }
 
-// A peer that is not there is told in the report, and what is known without it stays.
+// A peer that does not respond is noted in the report, which has all other data.
 func TestDoctorReportWithoutPeer(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	file := filepath.Join(t.TempDir(), "eth0.json")

@@ -22,8 +22,7 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// hosts makes two hosts. The kernel's end of a veth pair leaves no checksum to hardware that is not there,
-// unless asked to.
+// hosts creates two hosts. Unless requested, the veth ends have checksum offload off.
 func hosts(t *testing.T, offA, offB topo.Offloads) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
@@ -40,7 +39,7 @@ func hosts(t *testing.T, offA, offB topo.Offloads) *topo.Net {
 	return net
 }
 
-// command is xwarp in a process of its own on a host.
+// command is xwarp in its own process on a host.
 type command struct {
 	*exec.Cmd
 	stdout bytes.Buffer
@@ -57,7 +56,7 @@ func onHost(t *testing.T, h *topo.Host, args ...string) *command {
 	return c
 }
 
-// start starts c on h: a child process is born in the network namespace of the thread that makes it.
+// start starts c on h: a child process inherits the network namespace of the thread that creates it.
 func (c *command) start(t *testing.T, h *topo.Host) {
 	t.Helper()
 	if err := h.Do(c.Start); err != nil {
@@ -71,7 +70,7 @@ func (c *command) run(t *testing.T, h *topo.Host) error {
 	return c.Wait()
 }
 
-// serving starts xwarp serve and returns it once it listens, with where.
+// serving starts xwarp serve, waits until it listens, and returns it and its address.
 func serving(t *testing.T, h *topo.Host, args ...string) (*command, string) {
 	t.Helper()
 	c := onHost(t, h, append([]string{"serve", "--json"}, args...)...)
@@ -81,7 +80,7 @@ func serving(t *testing.T, h *topo.Host, args ...string) (*command, string) {
 	return c, listeningAt(t, c, r)
 }
 
-// listeningAt returns where a server listens, which says so on r.
+// listeningAt returns the address that a server prints to r.
 func listeningAt(t *testing.T, c *command, r io.Reader) string {
 	t.Helper()
 	var e serveEvent
@@ -97,7 +96,7 @@ func listeningAt(t *testing.T, c *command, r io.Reader) string {
 	return e.Address
 }
 
-// end interrupts a server, which must end in order.
+// end interrupts a server, which must exit cleanly.
 func (c *command) end(t *testing.T) {
 	t.Helper()
 	c.Process.Signal(syscall.SIGINT)
@@ -106,7 +105,7 @@ func (c *command) end(t *testing.T) {
 	}
 }
 
-// transportArgs choose a transport for the one interface that a host has.
+// transportArgs returns the flags that select a transport on a host with one interface.
 func transportArgs(name string) []string {
 	if name == "xdp" {
 		return []string{"--transport=xdp", "--interface=eth0"}
@@ -114,7 +113,7 @@ func transportArgs(name string) []string {
 	return []string{"--transport=kernel"}
 }
 
-// Both commands on both transports, in all pairings, over the same kind of veth pair.
+// Both commands with both transports in all combinations, over the same kind of veth pair.
 func TestPairings(t *testing.T) {
 	dir := t.TempDir()
 	content := make([]byte, 8<<20+12345)
@@ -149,7 +148,7 @@ func TestPairings(t *testing.T) {
 	}
 }
 
-// Without --interface a command finds the one that its address belongs to.
+// Without --interface a command finds the interface of its address.
 func TestInterfaceIsFound(t *testing.T) {
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	for _, at := range []string{net.B.Addr4.Addr().String(), net.B.Addr6.Addr().String()} {
@@ -166,7 +165,7 @@ func TestInterfaceIsFound(t *testing.T) {
 	}
 }
 
-// A link-local address has its interface behind it, at either end and on either transport.
+// A link-local address has its interface as zone, at either end and on either transport.
 func TestLinkLocal(t *testing.T) {
 	w := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	var local netip.Addr
@@ -202,7 +201,7 @@ func TestLinkLocal(t *testing.T) {
 	}
 }
 
-// A kernel that leaves TCP checksums to a network card that is not there must be named as the cause, with the remedy.
+// A kernel that offloads TCP checksums on veth must be named as the cause, with the remedy.
 func TestChecksumOffloadIsDiagnosed(t *testing.T) {
 	const remedy = "ethtool -K <dev> tx off"
 	t.Run("kernel client", func(t *testing.T) {
@@ -237,7 +236,7 @@ func TestChecksumOffloadIsDiagnosed(t *testing.T) {
 	})
 }
 
-// A demo that is interrupted takes everything away and says that it was interrupted.
+// An interrupted demo cleans up and reports the interruption.
 func TestDemoInterrupted(t *testing.T) {
 	needs.XSK(t)
 	net := hosts(t, topo.Offloads{}, topo.Offloads{}) // any namespace of our own will do
@@ -264,8 +263,8 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnservedQueueIsNamed: connections that the device puts on a queue that --queues leaves out stall, and the
-// command says which queue that is, with how many frames came there.
+// TestUnservedQueueIsNamed: connections on a queue that --queues omits stall, and the command reports the queue and
+// its number of frames.
 func TestUnservedQueueIsNamed(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

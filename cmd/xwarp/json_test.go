@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Every key of a printed object says what it means.
+// Every key of a printed object is documented.
 func TestJSONKeysAreDocumented(t *testing.T) {
 	var walk func(path string, typ reflect.Type)
 	walk = func(path string, typ reflect.Type) {
@@ -36,7 +36,7 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 	}
 }
 
-// Every command that prints something prints it as JSON too.
+// Every command with output has JSON output.
 func TestJSONEverywhere(t *testing.T) {
 	none := map[string]bool{ // what makes files of its own, another program's output, and help
 		"run":          true,
@@ -62,8 +62,8 @@ func TestJSONEverywhere(t *testing.T) {
 	walk(newRoot())
 }
 
-// TestJSONOfErrors runs each command that has -j with wrong arguments and without a daemon: it prints one object with
-// the error, and its exit status stays.
+// TestJSONOfErrors runs each command that has -j with wrong arguments and without a daemon: it must print one object
+// with the error and keep its exit status.
 func TestJSONOfErrors(t *testing.T) {
 	check := func(want int, args ...string) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestJSONOfErrors(t *testing.T) {
 		checked++
 		path := strings.Fields(c.CommandPath())[1:]
 		check(exitUsage, append(path, "--no-such-flag", "-j")...)
-		// capture asks for a file first; a command with --transport does without a daemon.
+		// capture needs a file first; a command with --transport works without a daemon.
 		if c.Flag("socket") != nil && c.Flag("transport") == nil && c.Name() != "capture" {
 			check(exitFailed, append(path, "-j", "--socket", "/nowhere/control.sock")...)
 		}
@@ -111,7 +111,7 @@ func TestJSONOfErrors(t *testing.T) {
 	check(exitUsage, "cp", "-j", "a", "b")
 }
 
-// No list is left out because it is empty: a program that reads the objects need not know both forms.
+// An empty list is printed, so that readers need not handle a missing one.
 func TestEmptyListsArePresent(t *testing.T) {
 	var walk func(path string, typ reflect.Type)
 	walk = func(path string, typ reflect.Type) {

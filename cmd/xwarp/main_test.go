@@ -12,7 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// asCommand makes the test binary the command itself, for tests that start it in a network namespace.
+// asCommand is the environment variable that makes the test binary the command itself, for tests that start it in a
+// network namespace.
 const asCommand = "XWARP_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -36,9 +37,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// waitFor returns when something listens at the port of an address. It looks into the tables of the kernel: a
-// trial of its own would take the port from a listener, or be taken for a client. The tables are
-// this thread's, because other tests leave threads in network namespaces.
+// waitFor waits until the port of an address has a listener. It reads the tables of the kernel, since a connection
+// would count as a client. It reads those of this thread, because other tests leave threads in network namespaces.
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor address")

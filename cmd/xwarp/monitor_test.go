@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Events come once, by their times.
+// Events are reported once, in order of time.
 func TestNewEvents(t *testing.T) {
 	at := func(seq uint64, ms int64) control.EventRecord {
 		return control.EventRecord{Seq: seq, Time: time.UnixMilli(ms), Event: "e"}

@@ -14,8 +14,8 @@ import (
 	"xwarp/bench/topo"
 )
 
-// scripts/nic-check runs its whole list between two hosts, reports that a veth has no zero-copy, detects faults, and
-// restores the settings of the hosts.
+// scripts/nic-check runs all steps between two hosts, reports that veth has no zero-copy, detects faults, and restores
+// the settings of the hosts.
 func TestNICCheck(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	where := func(h *topo.Host) []string {
@@ -67,7 +67,7 @@ func TestNICCheck(t *testing.T) {
 	}
 }
 
-// line looks for a step with a verdict.
+// line finds a step with a verdict.
 func line(out, verdict, step string) bool {
 	for l := range strings.Lines(out) {
 		if f := strings.Fields(l); len(f) > 0 && f[0] == verdict &&
@@ -78,7 +78,7 @@ func line(out, verdict, step string) bool {
 	return false
 }
 
-// Every step that does not work is said to have failed.
+// Every step that does not work is reported as failed.
 func TestNICCheckFails(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	var ends []string

@@ -22,9 +22,9 @@ import (
 	"xwarp/bench/topo"
 )
 
-// sshHost makes a host that OpenSSH's own server admits to: process, mount and network namespace of its own, in which
-// root and the ordinary user alice, who may use sudo, have a key. Everything ends when its standard input does, which
-// the kernel closes after a test that was killed.
+// sshHost starts an OpenSSH server in its own process, mount and network namespaces, with keys for root and for the
+// user alice, who may use sudo. It exits when its standard input is closed, which the kernel does even if the test is
+// killed.
 const sshHost = `set -e
 bin=$1 keys=$2
 mount -t sysfs sysfs /sys
@@ -55,7 +55,7 @@ sshd=$!
 read end || kill $sshd
 `
 
-// sshHosts makes a server on both hosts and returns a directory for PATH whose ssh knows them.
+// sshHosts starts a server on both hosts, and returns a directory for PATH with an ssh that knows them.
 func sshHosts(t *testing.T, n *topo.Net) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +101,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// overSSH runs a command of a directory of sshHosts on host A.
+// overSSH runs a command on host A, with the directory of sshHosts in PATH.
 func overSSH(t *testing.T, n *topo.Net, dir, name string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -116,8 +116,8 @@ func overSSH(t *testing.T, n *topo.Net, dir, name string, args ...string) (strin
 	return out.String(), err
 }
 
-// TestNICCheckSSH runs the list through OpenSSH, as root and as an ordinary user with sudo. The script is on host A, so
-// that the session with B passes the link. Afterwards both hosts are as before.
+// TestNICCheckSSH runs nic-check over OpenSSH, as root and as a user with sudo. The script runs on host A, so the
+// session with B uses the tested link. Afterwards both hosts must be unchanged.
 func TestNICCheckSSH(t *testing.T) {
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	dir := sshHosts(t, n)

@@ -28,8 +28,8 @@ import (
 	"xwarp/ring"
 )
 
-// startDaemon starts a daemon on the kernel's sockets with an export and further keys for [daemon], and two
-// programs with one connection between them.
+// startDaemon starts a daemon on kernel sockets with an export and additional keys for [daemon], and two programs
+// connected to each other.
 func startDaemon(t *testing.T, keys string) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 bytes at most
@@ -80,7 +80,7 @@ size = "64KiB"
 	return socket
 }
 
-// newProgram is a program of the daemon at socket, by its name.
+// newProgram connects a program with a name to the daemon at socket.
 func newProgram(t *testing.T, socket, name string) *verbstest.End {
 	t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: socket, Program: name})
@@ -91,7 +91,7 @@ func newProgram(t *testing.T, socket, name string) *verbstest.End {
 	return verbstest.New(t, dev, 4096)
 }
 
-// runScripts runs the scripts of a directory below testdata, for the daemon at socket.
+// runScripts runs the scripts in a directory of testdata against the daemon at socket.
 func runScripts(t *testing.T, dir, socket string) {
 	testscript.Run(t, testscript.Params{
 		Dir:   filepath.Join("testdata", dir),
@@ -100,7 +100,7 @@ func runScripts(t *testing.T, dir, socket string) {
 	})
 }
 
-// waitFile returns when each of the files has something in it, which a command in the background writes.
+// waitFile waits until each of the files, written by background commands, is not empty.
 func waitFile(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: waitfile file...")
@@ -118,20 +118,20 @@ func waitFile(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// The commands that ask the daemon, text and JSON.
+// The commands that query the daemon, with text and JSON output.
 func TestOperatorScripts(t *testing.T) {
 	socket := startDaemon(t, "")
 	runScripts(t, "operator", socket)
 }
 
-// The word that a daemon waits for.
+// The confirmation that a daemon waits for.
 func TestConfirmScripts(t *testing.T) {
 	socket := startDaemon(t, `confirm = "1h"`)
 	runScripts(t, "confirm", socket)
 }
 
-// startXDP starts two hosts with a daemon each on AF_XDP, and a program on the first that writes to one on
-// the second until the test ends.
+// startXDP starts two hosts, each with a daemon on AF_XDP, and a program on the first that writes to one on the second
+// until the test ends.
 func startXDP(t *testing.T) (socket string) {
 	t.Helper()
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
@@ -187,13 +187,13 @@ func startXDP(t *testing.T) (socket string) {
 	return filepath.Join(dir, "s0")
 }
 
-// The commands that ask a daemon on AF_XDP, with traffic.
+// The commands that query a daemon on AF_XDP, with traffic.
 func TestXDPScripts(t *testing.T) {
 	socket := startXDP(t)
 	runScripts(t, "xdp", socket)
 }
 
-// The doctor in a network namespace of its own: what it fixes is fixed, and taken back.
+// doctor in its own network namespace: fixes are applied and undone.
 func TestDoctorCommand(t *testing.T) {
 	w := hosts(t, topo.NoOffloads, topo.Offloads{})
 	state := filepath.Join(t.TempDir(), "state.json")
@@ -264,7 +264,7 @@ func TestTopRates(t *testing.T) {
 		!strings.Contains(out.String(), "800k") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
-	// A daemon that was started again counts from zero: no rate below zero.
+	// A restarted daemon counts from zero: rates are not negative.
 	if v := view.MakeTop(&b, &a); v.Queues[0].RxPPS != 0 {
 		t.Errorf("after a restart: %+v", v.Queues[0])
 	}

@@ -19,10 +19,11 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// hostile is what somebody calls a program, an interface or an export. It also begins a line that looks like ours.
+// hostile is a hostile name of a program, interface or export. It also starts a line that imitates the output of
+// xwarp.
 const hostile = "\x1b]0;owned\x07\x1b[2J\r\u009b2J\u202e\x7f\xffx\ndevice eth0"
 
-// vandalise makes every text in v, of which lists and maps get an element, hostile.
+// vandalise sets every text in v to hostile. Lists and maps get one element.
 func vandalise(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -54,8 +55,7 @@ func vandalise(v reflect.Value) {
 	}
 }
 
-// Whatever programs, peers, interfaces and files are called, nothing that is printed moves the cursor or
-// begins a line of its own.
+// Whatever the names of programs, peers, interfaces and files are, no output moves the cursor or starts a new line.
 func TestEverythingPrintedIsPlain(t *testing.T) {
 	var s control.Snapshot
 	vandalise(reflect.ValueOf(&s).Elem())
@@ -128,7 +128,7 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	check("rping", 2, nil)
 }
 
-// What a server has goes to no terminal that was not asked for it.
+// Content of a server is not written to a terminal unless requested.
 func TestGetToTerminal(t *testing.T) {
 	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestGetToTerminal(t *testing.T) {
 	}
 }
 
-// The error of a command, which may have a peer's words or a file's name in it, is printed likewise.
+// Errors of commands, which may contain text of a peer or the name of a file, are escaped too.
 func TestErrorsArePlain(t *testing.T) {
 	var out, err bytes.Buffer
 	if status := execute(t.Context(), []string{"put", "/nowhere/" +

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// installed is a copy of this command in a folder of its own, with the library beside it if it shall have one.
+// installed copies this command to its own directory, optionally with the library beside it.
 func installed(t *testing.T, library bool) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func runs(xwarp string, args ...string) (out string, err error) {
 	return string(b), err
 }
 
-// refusing is a daemon of another version.
+// refusing is a daemon with another protocol version.
 func refusing(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -87,7 +87,7 @@ func refusing(t *testing.T) (socket string) {
 	return socket
 }
 
-// TestRun has programs end in all ways: xwarp run ends like them.
+// TestRun runs programs that end in all ways: xwarp run must end in the same way.
 func TestRun(t *testing.T) {
 	xwarp := installed(t, true)
 	library := filepath.Join(filepath.Dir(xwarp), verbsLibrary)
@@ -145,7 +145,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestLookRun has doctor find what xwarp run lacks.
+// TestLookRun checks that doctor finds missing requirements of xwarp run.
 func TestLookRun(t *testing.T) {
 	library := filepath.Join(filepath.Dir(installed(t, true)), verbsLibrary)
 	for _, c := range []struct {

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Users without privileges.
+// Unprivileged users.
 const (
 	someUser  = 65534
 	otherUser = 65533
 )
 
-// local returns `xwarp run --local` of a shell script, as a user without privileges.
+// local returns `xwarp run --local` of a shell script, run as an unprivileged user.
 func local(t *testing.T, xwarp string, args ...string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(xwarp, append([]string{"run", "--local"}, args...)...)
@@ -36,7 +36,7 @@ func local(t *testing.T, xwarp string, args ...string) *exec.Cmd {
 	return c
 }
 
-// forAll is installed for every user.
+// forAll is installed, accessible to all users.
 func forAll(t *testing.T) (xwarp string) {
 	t.Helper()
 	xwarp = installed(t, true)
@@ -48,7 +48,7 @@ func forAll(t *testing.T) (xwarp string) {
 	return xwarp
 }
 
-// exchangeScript starts a server, and its client until that reaches it. The status is the server's.
+// exchangeScript starts a server, and a client until it reaches the server. The status is that of the server.
 const exchangeScript = `set -e; timeout 60 %s & i=0
 until timeout 60 %s; do i=$((i + 1)); [ $i -lt 100 ]; sleep 0.1; done; wait $!`
 
@@ -79,8 +79,7 @@ func TestRunLocal(t *testing.T) {
 	}
 }
 
-// TestRunLocalDirectory has XDG_RUNTIME_DIR and TMPDIR name a directory of another user, who could replace what is in
-// it.
+// TestRunLocalDirectory sets XDG_RUNTIME_DIR and TMPDIR to a directory of another user, who could replace entries.
 func TestRunLocalDirectory(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("root is needed, for a directory of another user")
@@ -105,7 +104,8 @@ func TestRunLocalDirectory(t *testing.T) {
 	}
 }
 
-// TestRunLocalEnds kills a program: its daemon ends, and leaves nothing. Nobody else reaches the daemon before.
+// TestRunLocalEnds kills a program: its daemon must exit and leave no files. Before that, no other user can reach the
+// daemon.
 func TestRunLocalEnds(t *testing.T) {
 	xwarp := forAll(t)
 	c := local(t, xwarp, "--", "sh", "-c", "echo $XWARP_SOCKET; exec sleep 100")
@@ -149,13 +149,13 @@ func TestRunLocalEnds(t *testing.T) {
 	}
 }
 
-// isZombie reports whether a process has ended where nobody reaps it: process 1 of a container may not.
+// isZombie reports whether a process has exited but was not reaped, as process 1 of a container may not do.
 func isZombie(pid int) bool {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return strings.Contains(string(b), ") Z ")
 }
 
-// serverOf returns the process that listens at a socket.
+// serverOf returns the process that listens on a socket.
 func serverOf(t *testing.T, socket string) (pid int) {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)

@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// What an export for transfer moved is a line of status; an export of memory has none.
+// status prints a line with the transfers of an export, but not for an export of memory.
 func TestStatusOfTransfers(t *testing.T) {
 	s := control.Snapshot{Exports: []control.ExportState{
 		{Name: "scratch", Serve: "memory"},

@@ -14,9 +14,9 @@ import (
 	"xwarp/bench/topo"
 )
 
-// TestCommandsWaitForNoTimer runs the commands between the daemons of two hosts, with one file at a time, and counts
-// the acknowledgements that waited for the delayed ACK timer. Without prompt acknowledgements each file has one. A few
-// are no failure: a busy machine may stop a sender in the middle of a message.
+// TestCommandsWaitForNoTimer runs the commands between the daemons of two hosts, one file at a time, and counts
+// delayed ACKs. Without prompt acknowledgements each file has one. A few are accepted: a busy machine may stop a
+// sender in the middle of a message.
 func TestCommandsWaitForNoTimer(t *testing.T) {
 	h := newDaemonHosts(t)
 	there := filepath.Join(h.dir, "b")
@@ -82,7 +82,7 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	pinged.end(t)
 }
 
-// smalls is how many files smallFiles makes.
+// smalls is the number of files of smallFiles.
 const smalls = 100
 
 func smallFiles(t *testing.T) (dir string) {
@@ -97,8 +97,8 @@ func smallFiles(t *testing.T) (dir string) {
 	return dir
 }
 
-// TestKernelAcknowledgesAtOnce copies from the engine's TCP to a server on the kernel's, which answers now and then:
-// the kernel would delay the acknowledgement of each message that has no answer, and counts those.
+// TestKernelAcknowledgesAtOnce copies from the engine's TCP to a server on kernel TCP that rarely replies. The kernel
+// counts delayed ACKs; there would be one for each message without a reply.
 func TestKernelAcknowledgesAtOnce(t *testing.T) {
 	h := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	srv, at := serving(t, h.B, "--transport=kernel", "--dir="+t.TempDir(),
@@ -117,7 +117,7 @@ func TestKernelAcknowledgesAtOnce(t *testing.T) {
 	srv.end(t)
 }
 
-// delayedByKernel returns how many delayed acknowledgements the kernel of a host has sent.
+// delayedByKernel returns the number of delayed ACKs that the kernel of a host sent.
 func delayedByKernel(t *testing.T, h *topo.Host) (n int) {
 	t.Helper()
 	var b []byte

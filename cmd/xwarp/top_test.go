@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// The table fits a terminal of 80 columns, whatever stands in it.
+// The table fits a terminal of 80 columns with any content.
 func TestTopFits(t *testing.T) {
 	long := strings.Repeat("x", 60)
 	v := view.Top{
@@ -48,7 +48,7 @@ func TestTopFits(t *testing.T) {
 	}
 }
 
-// q ends top, and the terminal's mode is restored.
+// q quits top, and the mode of the terminal is restored.
 func TestQuitKey(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestQuitKey(t *testing.T) {
 	if modes() != before {
 		t.Error("the terminal's mode is not restored")
 	}
-	// A pipe is no terminal: nothing is read from it.
+	// A pipe is not a terminal: nothing is read from it.
 	in := bytes.NewBufferString("q")
 	ctx, restore, err = quitKey(context.Background(), in)
 	if err != nil || ctx.Err() != nil || in.Len() != 1 {

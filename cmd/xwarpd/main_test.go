@@ -40,7 +40,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestService is a service's life as systemd sees it.
+// TestService runs the daemon as a systemd service from start to stop.
 func TestService(t *testing.T) {
 	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "xwarp.toml")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestOperatorSession walks through processes as sudo makes them, in a /proc of its own.
+// TestOperatorSession searches ancestor processes like those of sudo, in a simulated /proc.
 func TestOperatorSession(t *testing.T) {
 	proc := t.TempDir()
 	process := func(pid, parent int, name, environ string) {
@@ -43,7 +43,7 @@ func TestOperatorSession(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedStatus ends with a status after which the unit is not started again.
+// TestUnconfirmedStatus checks for a status after which systemd does not restart the unit.
 func TestUnconfirmedStatus(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "xwarp.toml")
@@ -60,8 +60,8 @@ func TestUnconfirmedStatus(t *testing.T) {
 	}
 }
 
-// The unit is restarted after each status but those that a restart cannot change. It is restarted after status 2, with
-// which Go ends a process that panics.
+// The unit restarts after each status, except those that a restart cannot fix. It restarts after status 2, that of a
+// Go process that panics.
 func TestUnitRestarts(t *testing.T) {
 	b, err := os.ReadFile("../../scripts/package/xwarpd.service")
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 
 var soakTime = flag.Duration("soak", 10*time.Second, "how long TestSoak goes on")
 
-// soak is a daemon on one host, with programs of two users at work, and a far host behind a bad path
-// whose links flap; the programs are killed and come again.
+// soak is a daemon on one host with programs of two users, and a far host behind an impaired path whose links flap.
+// The programs are killed and restarted.
 type soak struct {
 	*testing.T
 	tn           *topo.Net
@@ -47,7 +47,7 @@ type soak struct {
 	kills, flaps, reloads int
 }
 
-// soakProgram is started again after each kill.
+// soakProgram is restarted after each kill.
 type soakProgram struct {
 	name  string
 	role  string
@@ -65,18 +65,18 @@ type soakProgram struct {
 	longest   time.Duration        // without progress
 }
 
-// Users of the programs; neither has any right.
+// Users of the programs, without privileges.
 const userA, userB = 65534, 65533
 
-// longestPause is without progress of a task, with what a kill and a flap cost in it, and a length that was
-// changed on the way, behind which nothing came any more: that costs fpduTimeout.
+// longestPause is the longest time without progress of a task. It includes a kill, a link flap, and a corrupted length
+// field with no data behind it, which costs fpduTimeout.
 const (
 	longestPause = time.Minute
 	fpduTimeout  = 20 * time.Second
 )
 
-// TestSoak has xwarpd at work for as long as -soak says, under all that happens to a host in months:
-// every byte is compared, and at the end nothing of the daemon has grown, and nothing is left.
+// TestSoak runs xwarpd for the time of -soak under events that a host sees in months. Every byte is compared. At the
+// end no quantity of the daemon has grown, and no object is left.
 func TestSoak(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -107,7 +107,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// must ends the soak when what it is made of does not work.
+// must fails the soak if its set-up fails.
 func (s *soak) must(err error) {
 	s.Helper()
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *soak) open() {
 		}})
 }
 
-// start starts what is not killed.
+// start starts the processes that are not killed.
 func (s *soak) start(do func(func() error) error, role string, args ...string) *process {
 	s.Helper()
 	p, err := begin(do, s.exe, 0, s.Output(), role, args...)
@@ -168,7 +168,7 @@ func (s *soak) start(do func(func() error) error, role string, args ...string) *
 	return p
 }
 
-// operator waits for the daemon. Only its operator's socket, which is open after the other, shows all sessions.
+// operator waits for the daemon. Only its operator socket, which opens after the control socket, shows all sessions.
 func (s *soak) operator() (dev *client.Device) {
 	s.Helper()
 	for range 1000 {
@@ -183,7 +183,7 @@ func (s *soak) operator() (dev *client.Device) {
 	return nil
 }
 
-// configure writes one of several configurations, between which reloads change.
+// configure writes one of the configurations that reloads switch between.
 func (s *soak) configure(n int) {
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\nconfirm = \"0s\"\n"+
 		"log_level = \"warn\"\n[[interface]]\nname = \"eth0\"\n[mpa]\nmarkers = %v\n"+
@@ -197,7 +197,7 @@ func (s *soak) configure(n int) {
 	s.must(os.WriteFile(s.file, []byte(text), 0o600))
 }
 
-// disturb does something now and then, n seconds after the start.
+// disturb causes an event from time to time, n seconds after the start.
 func (s *soak) disturb(n int) {
 	if n%4 == 1 {
 		for _, d := range []relay.Direction{relay.AToB, relay.BToA} {
@@ -241,7 +241,7 @@ func weather() impair.Config {
 		Resegment: rand.IntN(8) == 0, Delay: rand.N(2 * tick.Millisecond)}
 }
 
-// add starts a program that is killed now and then.
+// add starts a program that is killed from time to time.
 func (s *soak) add(p *soakProgram) {
 	p.progress = map[string]time.Time{}
 	for _, task := range p.tasks {
@@ -251,7 +251,7 @@ func (s *soak) add(p *soakProgram) {
 	s.live(p)
 }
 
-// live starts the next life of a program.
+// live starts the next incarnation of a program.
 func (s *soak) live(p *soakProgram) {
 	s.Helper()
 	s.lives++
@@ -276,7 +276,7 @@ func (s *soak) live(p *soakProgram) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// heard handles a line of a program's output.
+// heard handles a line of output of a program.
 func (s *soak) heard(p *soakProgram, line string) {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
@@ -304,7 +304,7 @@ func (s *soak) heard(p *soakProgram, line string) {
 	}
 }
 
-// check fails a program with a task that stands still.
+// check fails a program with a task that makes no progress.
 func (p *soakProgram) check(s *soak) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,7 +318,8 @@ func (p *soakProgram) check(s *soak) {
 	}
 }
 
-// stuck tells what may explain why a program stands still: it, the far host and the daemon end with their stacks.
+// stuck logs data about a stalled program: it kills the program, the far host and the daemon so that they print their
+// stacks.
 func (s *soak) stuck(p *soakProgram) {
 	now, err := s.watched[0].daemon.Snapshot(s.Context())
 	s.Logf("xwarpd: %v", err)
@@ -348,7 +349,7 @@ func (s *soak) sample() {
 	}
 }
 
-// line tells how it stands, once a minute.
+// line prints the state once a minute.
 func (s *soak) line(minute int) {
 	var b strings.Builder
 	for _, p := range s.programs {
@@ -370,7 +371,7 @@ func (s *soak) line(minute int) {
 		s.watched[1])
 }
 
-// close ends everything, and looks at what is left.
+// close stops everything and checks what is left.
 func (s *soak) close() {
 	for _, p := range s.programs {
 		p.mu.Lock()

@@ -17,17 +17,17 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// wrongError is the one kind of error that ends a soak: bytes that are not what they were.
+// wrongError is the only kind of error that ends a soak: corrupted data.
 type wrongError struct{ what string }
 
 func (e *wrongError) Error() string { return "wrong: " + e.what }
 
-// isWrong tells what no link, peer or kill explains.
+// isWrong reports errors that no link, peer or kill explains.
 func isWrong(err error) bool {
 	return errors.As(err, new(*wrongError)) || errors.Is(err, client.ErrDaemonGone)
 }
 
-// same holds bytes to what they should be.
+// same compares data with the expected data.
 func same(what string, got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
@@ -41,7 +41,7 @@ func same(what string, got, want []byte) error {
 		len(got), len(want), i)}
 }
 
-// noise fills b with bytes that no other call has.
+// noise fills b with unique bytes.
 func noise(b []byte) {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], rand.Uint64())
@@ -49,7 +49,7 @@ func noise(b []byte) {
 	rand.NewChaCha8(seed).Read(b)
 }
 
-// The memory of either end: what is written, read back or sent; room for messages; one word.
+// Memory layout of either end: data to write, read back or send; space for messages; one word.
 const (
 	bulk    = 256 << 10
 	message = 32 << 10
@@ -57,10 +57,10 @@ const (
 	soakLen = wordAt + 4096
 )
 
-// patience is for one operation, through flaps of the link.
+// patience is the timeout of one operation, including link flaps.
 const patience = 2 * time.Minute
 
-// release gives back all that an End has, for its device goes on.
+// release releases all resources of an End, whose device stays open.
 func release(e *verbstest.End) {
 	e.QP.Close()
 	e.MR.Close()
@@ -69,7 +69,7 @@ func release(e *verbstest.End) {
 	e.Dev.Free(e.Mem)
 }
 
-// connected makes an End with a connection to the listener at an address, and returns where the peer's memory is.
+// connected returns an End that is connected to the listener at an address, and the location of the peer's memory.
 func connected(dev verbs.Device, at netip.AddrPort) (*verbstest.End, verbs.RemoteMR, error) {
 	e, err := verbstest.Make(dev, soakLen)
 	if err != nil {
@@ -84,7 +84,7 @@ func connected(dev verbs.Device, at netip.AddrPort) (*verbstest.End, verbs.Remot
 	return e, peer, err
 }
 
-// answer accepts every connection and sends every message back, each byte turned over.
+// answer accepts every connection and returns every message with its bits inverted.
 func answer(dev verbs.Device, l verbs.Listener) {
 	for {
 		r, err := l.Accept(context.Background())
@@ -137,7 +137,7 @@ func echo(e *verbstest.End) {
 	}
 }
 
-// exchange makes one connection to the listener, and does everything over it until it ends.
+// exchange opens one connection to the listener, and runs all operations over it until it ends.
 func exchange(dev verbs.Device, at netip.AddrPort, did func(byteCount int)) error {
 	e, peer, err := connected(dev, at)
 	if err != nil {
@@ -161,7 +161,7 @@ func exchange(dev verbs.Device, at netip.AddrPort, did func(byteCount int)) erro
 	}
 }
 
-// do is verbstest's Do with the soak's patience.
+// do is verbstest's Do with the patience of the soak.
 func do(e *verbstest.End, wr verbs.SendWR) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -185,7 +185,7 @@ func writeRead(e *verbstest.End, peer verbs.RemoteMR, to verbs.TO, n int) (int, 
 	return 2 * n, err
 }
 
-// sendBack sends a message and takes what comes back.
+// sendBack sends a message and receives the reply.
 func sendBack(e *verbstest.End) (int, error) {
 	n := 1 + rand.IntN(message)
 	out, in := e.Mem[2*bulk:][:n], e.Mem[2*bulk+message:][:message]
@@ -223,7 +223,7 @@ func sendBack(e *verbstest.End) (int, error) {
 	return 2 * n, same("sent back", in[:n], out)
 }
 
-// atomics counts a word of the peer's region on, which nobody else does.
+// atomics increments a word of the peer's region that no other connection uses.
 func atomics(e *verbstest.End, peer verbs.RemoteMR, word uint64) error {
 	for i, wr := range []verbs.SendWR{{Op: verbs.WRFetchAdd, Data: 1},
 		{Op: verbs.WRCmpSwap, Compare: word + 1, CompareMask: ^uint64(0), Data: word + 2,
@@ -241,7 +241,7 @@ func atomics(e *verbstest.End, peer verbs.RemoteMR, word uint64) error {
 	return nil
 }
 
-// The export has a piece for each life of the peer: what a killed one wrote may come late.
+// The export has a piece for each incarnation of the peer: data of a killed one may arrive late.
 const (
 	exportPieces = 16
 	exportLen    = exportPieces * bulk
@@ -264,11 +264,11 @@ func writeExport(dev verbs.Device, at netip.AddrPort, piece int, did func(byteCo
 	}
 }
 
-// maxPut bounds what is put.
+// maxPut limits the size of a put.
 const maxPut = 1 << 20
 
-// putter puts contents that say themselves what they are: the life of the program, a number, and
-// noise with its own sum.
+// putter puts contents that identify themselves: the incarnation of the program, a number, and noise with its own
+// checksum.
 type putter struct {
 	dev       verbs.Device
 	at        netip.AddrPort
@@ -276,7 +276,7 @@ type putter struct {
 	lost      bool // a put failed: whether it became the content is not known
 }
 
-// round puts and gets a few times by one connection.
+// round puts and gets several times over one connection.
 func (p *putter) round(did func(byteCount int)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -317,7 +317,7 @@ func (p *putter) putGet(c *transfer.Client) (int, error) {
 	return len(content) + got.Len(), p.check(got.Bytes(), content)
 }
 
-// check takes what was put just now, and what a put that broke off may have become since, whole.
+// check accepts the content of the last put, or of an interrupted put if it is complete.
 func (p *putter) check(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil

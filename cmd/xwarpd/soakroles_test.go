@@ -28,7 +28,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// roleEnv makes the test binary play another process; the arguments follow in argsEnv.
+// roleEnv is the environment variable that makes the test binary run another role. Its arguments are in argsEnv.
 const (
 	roleEnv = "XWARP_TEST_ROLE"
 	argsEnv = "XWARP_TEST_ARGS"
@@ -80,7 +80,7 @@ func begin(do func(func() error) error, exe string, uid uint32, log io.Writer, r
 	return p, do(p.Start) // a child begins where the thread is that forks
 }
 
-// publicExe is a copy of the test binary that every user may run.
+// publicExe is a copy of the test binary that every user can execute.
 func publicExe(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/exe")
@@ -94,7 +94,7 @@ func publicExe(t *testing.T) string {
 	return path
 }
 
-// publicDir is a directory that every user may enter.
+// publicDir is a directory that every user can enter.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xwarpd-soak")
@@ -106,13 +106,13 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
-// goState is what only a Go process itself knows.
+// goState is the state that only the Go process itself can read.
 type goState struct {
 	Heap       uint64 // bytes that were alive at the last collection
 	Goroutines int
 }
 
-// tellState answers whoever connects to a Unix socket with the goState of this process.
+// tellState serves the goState of this process on a Unix socket.
 func tellState(path string) error {
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -133,7 +133,7 @@ func tellState(path string) error {
 	return nil
 }
 
-// xwarpdRole is xwarpd: the socket of tellState, then the arguments of the command line.
+// xwarpdRole runs xwarpd. Its arguments are the socket of tellState and the command line.
 func xwarpdRole(args []string) error {
 	if err := tellState(args[0]); err != nil {
 		return err
@@ -143,17 +143,17 @@ func xwarpdRole(args []string) error {
 	return nil
 }
 
-// Ports of the far host: for verbs, and the first for transfers, of its engine and of its kernel.
+// Ports of the far host: for verbs, and the first port for transfers, of its engine and of its kernel.
 const (
 	farXDP, farKernel = 7201, 7202
 	putXDP, putKernel = 7300, 7400
 )
 
-// soakOptions are of the devices that are not the daemon's.
+// soakOptions are the options of devices that do not belong to the daemon.
 var soakOptions = engine.Options{FPDUTimeout: fpduTimeout}
 
-// farRole is the far host: the socket of tellState, its address, how many clients transfer. It
-// answers over the engine and over the kernel's TCP.
+// farRole runs the far host. Its arguments are the socket of tellState, its address, and the number of transfer
+// clients. It serves over the engine and over kernel TCP.
 func farRole(args []string) error {
 	if err := tellState(args[0]); err != nil {
 		return err
@@ -193,7 +193,7 @@ func farRole(args []string) error {
 	select {}
 }
 
-// tasks run side by side in a program and say once a second how far each is.
+// tasks run concurrently in a program and report their progress once a second.
 type tasks struct {
 	mu  sync.Mutex
 	did map[string][2]int // operations and bytes
@@ -210,7 +210,7 @@ func (k *tasks) add(task string, byteCount int) {
 	k.did[task] = [2]int{d[0] + 1, d[1] + byteCount}
 }
 
-// run repeats round for ever. Each has a connection of its own, whose end by an error the test learns of.
+// run repeats round forever. Each round has its own connection; errors are reported to the test.
 func (k *tasks) run(task string, round func(did func(byteCount int)) error) {
 	for {
 		err := round(func(byteCount int) { k.add(task, byteCount); time.Sleep(breath) })
@@ -237,11 +237,11 @@ func (k *tasks) tell() {
 	}
 }
 
-// breath is the pause between two operations: the soak is about time, not load.
+// breath is the pause between two operations: the soak tests duration, not load.
 const breath = 50 * time.Millisecond
 
-// verbsRole is a user's program with two connections to the far host, over different transports
-// there, and a listener: the control socket, the far address, the own address and port.
+// verbsRole is a user's program with two connections to the far host, over different transports there, and a listener.
+// Its arguments are the control socket, the far address, and its own address and port.
 func verbsRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
@@ -263,8 +263,8 @@ func verbsRole(args []string) error {
 	return nil
 }
 
-// peerRole is a program of the far host which knows nothing but the kernel's TCP: the addresses of
-// the daemon's export and of its programs, and which of several pieces of the export is its own.
+// peerRole is a program on the far host that uses only kernel TCP. Its arguments are the addresses of the daemon's
+// export and programs, and the index of its piece of the export.
 func peerRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{Options: soakOptions})
 	if err != nil {
@@ -284,8 +284,8 @@ func peerRole(args []string) error {
 	return nil
 }
 
-// transferRole is a user's program that puts and gets: the control socket, the far address, which of
-// the far host's regions is its own, and which incarnation of the program it is.
+// transferRole is a user's program that puts and gets. Its arguments are the control socket, the far address, the
+// index of its region on the far host, and the number of its incarnation.
 func transferRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {

@@ -15,15 +15,14 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// quantity is something of a process that must not grow.
+// quantity is a resource of a process that must not grow.
 type quantity struct {
 	name     string
 	relative float64 // what the last quarter's median may be above that of the second, as a fraction of it
 	absolute float64 // and beyond that
 }
 
-// The allowances are for what comes and goes with the programs that happen to live: a collection,
-// one more session or connection.
+// The allowances cover the programs that happen to run: a garbage collection, another session or connection.
 var quantities = []quantity{
 	{"rss MiB", 0.10, 4}, {"heap MiB", 0.20, 4}, {"descriptors", 0, 12}, {"threads", 0, 3},
 	{"goroutines", 0, 12}, {"sessions", 0, 1},
@@ -38,7 +37,7 @@ type watched struct {
 	samples [][]float64    // in the order of quantities
 }
 
-// sample takes the quantities once.
+// sample reads the quantities once.
 func (w *watched) sample() error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.pid))
 	if err != nil {
@@ -71,7 +70,7 @@ func (w *watched) sample() error {
 	return nil
 }
 
-// field is a number of /proc/PID/status.
+// field returns a number from /proc/PID/status.
 func field(status []byte, name string) float64 {
 	_, rest, _ := bytes.Cut(status, []byte("\n"+name))
 	line, _, _ := strings.Cut(strings.TrimSpace(string(rest)), "\n")
@@ -90,10 +89,10 @@ func (w *watched) String() string {
 	return b.String()
 }
 
-// enough is how many samples say something about growth.
+// enough is the number of samples needed to judge growth.
 const enough = 40
 
-// growth returns what is not flat: it compares the medians of the second and of the last quarter.
+// growth returns the quantities that grew: it compares the medians of the second and the last quarter.
 func (w *watched) growth() (grown []string) {
 	if len(w.samples) < enough {
 		return nil
@@ -114,7 +113,7 @@ func (w *watched) growth() (grown []string) {
 	return grown
 }
 
-// medians says what growth compared.
+// medians formats the values that growth compared.
 func (w *watched) medians() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, medians of quarters:", w.name)
@@ -138,7 +137,7 @@ func median(samples [][]float64, i int) float64 {
 	return v[len(v)/2]
 }
 
-// sessions asks the daemon how many programs it has.
+// sessions returns the number of sessions of the daemon.
 func (w *watched) sessions() (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -146,7 +145,7 @@ func (w *watched) sessions() (int, error) {
 	return len(s.Sessions), err
 }
 
-// nothingLeft waits until the daemon has nothing of its programs any more.
+// nothingLeft waits until the daemon has no objects of its programs.
 func (s *soak) nothingLeft() {
 	s.Helper()
 	operator := s.watched[0].daemon

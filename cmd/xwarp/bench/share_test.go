@@ -50,7 +50,7 @@ func TestShareConfigErrors(t *testing.T) {
 	}
 }
 
-// shareForTest runs flows of both kinds and checks what must be true on a machine of any speed.
+// shareForTest runs flows of both kinds and checks results that hold on a machine of any speed.
 func shareForTest(t *testing.T, cfg ShareConfig) *ShareResult {
 	t.Helper()
 	needs.XDP(t)
@@ -74,8 +74,8 @@ func shareForTest(t *testing.T, cfg ShareConfig) *ShareResult {
 	return res
 }
 
-// checkMoved checks that every flow of each round moved bytes while it was measured, and that the path lost some.
-// How the flows compare depends on who has the processors: `xwarp bench share` measures that.
+// checkMoved checks that every flow of each round transferred data, and that the path lost packets. It does not
+// compare the flows, whose shares depend on CPU scheduling; `xwarp bench share` does.
 func checkMoved(t *testing.T, res *ShareResult) {
 	t.Helper()
 	for i, r := range res.Rounds {

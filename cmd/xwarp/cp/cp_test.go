@@ -23,7 +23,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// bench is a server with a directory, and what makes clients of it, on the kernel's sockets over loopback.
+// bench is a server with a directory, with clients on kernel sockets over loopback.
 type bench struct {
 	t     *testing.T
 	dir   string
@@ -41,7 +41,7 @@ func start(t *testing.T, cfg transfer.TreeConfig) *bench {
 	return serving(t, t.TempDir(), cfg)
 }
 
-// serving is start with a directory that has something.
+// serving is start with a directory that has files.
 func serving(t *testing.T, dir string, cfg transfer.TreeConfig) *bench {
 	t.Helper()
 	b := &bench{t: t, dir: dir}
@@ -80,7 +80,7 @@ func (b *bench) dial(ctx context.Context) (*transfer.Client, error) {
 	return transfer.Dial(ctx, b.dev, b.at, 0)
 }
 
-// config copies over some connections.
+// config returns a Config with a number of connections.
 func (b *bench) config(connections int) Config {
 	b.notes = nil
 	return Config{
@@ -104,7 +104,7 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-// fill makes a tree of files, some of them longer than a piece.
+// fill creates a tree of files, some of them longer than a piece.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	random := rand.NewChaCha8([32]byte{3})
@@ -155,8 +155,8 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// TestTrees copies trees to a server and back, over one connection and over several. They stay the same, and a second
-// copy moves nothing.
+// TestTrees copies trees to a server and back, over one connection and over several. They must stay the same, and a
+// second copy must transfer nothing.
 func TestTrees(t *testing.T) {
 	for _, connections := range []int{1, 4} {
 		b := start(t, transfer.TreeConfig{})
@@ -203,7 +203,7 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestResume: a partial copy is resumed: only the missing bytes move.
+// TestResume: a partial copy is resumed, and only the missing bytes are transferred.
 func TestResume(t *testing.T) {
 	const length = 3*transfer.PieceLen + 5
 	content := make([]byte, length)
@@ -237,7 +237,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestCutOff: a copy that is interrupted leaves the old file and a partial one, which the next copy resumes.
+// TestCutOff: an interrupted copy leaves the old file and a partial one, which the next copy resumes.
 func TestCutOff(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		b := start(t, transfer.TreeConfig{})
@@ -283,7 +283,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestFailures: each failure is reported, and the other files are copied all the same.
+// TestFailures: each failure is reported, and the other files are copied.
 func TestFailures(t *testing.T) {
 	b := start(t, transfer.TreeConfig{Size: 1000})
 	src := t.TempDir()
@@ -329,7 +329,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A file that somebody cuts short while it is copied ends that connection, and neither the server nor others.
+// A file that is truncated during the copy ends its connection, but affects neither the server nor other connections.
 func TestCutShort(t *testing.T) {
 	b := start(t, transfer.TreeConfig{})
 	here := t.TempDir()
@@ -357,8 +357,8 @@ func TestCutShort(t *testing.T) {
 	}
 }
 
-// TestLinkAtDestination: a dangling symbolic link keeps its name. A short file that cannot have it is gone; the next
-// copy can resume a long one.
+// TestLinkAtDestination: a dangling symbolic link at the destination is kept. A short file that cannot replace it is
+// dropped; the next copy can resume a long one.
 func TestLinkAtDestination(t *testing.T) {
 	for _, length := range []int{10, 2 * transfer.PieceLen} {
 		b := start(t, transfer.TreeConfig{})

@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// bothWays copies src to a server, and from a server that has it. check gets what came of each, and where the copy is.
+// bothWays copies src to a server, and from a server. check gets the result and the path of each copy.
 func bothWays(t *testing.T, src string,
 	check func(t *testing.T, r Result, err error, notes, got string)) {
 	t.Helper()
@@ -34,7 +34,7 @@ func bothWays(t *testing.T, src string,
 	})
 }
 
-// TestDirectoryMetadata copies directories with permissions and times, with a umask that would change them.
+// TestDirectoryMetadata copies directories with permissions and times, under a umask that would change them.
 func TestDirectoryMetadata(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
@@ -85,7 +85,7 @@ func TestDirectoryMetadata(t *testing.T) {
 	})
 }
 
-// TestSparseFiles copies files with holes, which stay holes.
+// TestSparseFiles copies files with holes, which must stay holes.
 func TestSparseFiles(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "src")
 	const size = 48 << 20
@@ -124,7 +124,7 @@ func TestSparseFiles(t *testing.T) {
 	})
 }
 
-// TestResumedSparseFile: what a copy of before has left in a hole becomes a hole again.
+// TestResumedSparseFile: data that an earlier copy left in a hole becomes a hole again.
 func TestResumedSparseFile(t *testing.T) {
 	const size = 4 * transfer.PieceLen
 	for _, up := range []bool{true, false} {
@@ -163,7 +163,7 @@ func TestResumedSparseFile(t *testing.T) {
 	}
 }
 
-// TestWorkersEndTogether: files of two extents, which two connections copy and end at the same moment, arrive whole.
+// TestWorkersEndTogether: files of two extents, which two connections finish at the same moment, are complete.
 func TestWorkersEndTogether(t *testing.T) {
 	src := filepath.Join(t.TempDir(), "src")
 	if err := os.Mkdir(src, 0o755); err != nil {

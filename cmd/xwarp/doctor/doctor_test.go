@@ -23,7 +23,7 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// world is two hosts; f runs on the first.
+// world creates two hosts and calls f on the first.
 func world(t *testing.T, o topo.Options, f func(w *topo.Net) error) {
 	t.Helper()
 	needs.XSK(t)
@@ -52,7 +52,7 @@ func find(t *testing.T, lines []Line, name string) Line {
 	return lines[i]
 }
 
-// TestGreenOnVeth: a veth whose peer computes its checksums passes all checks.
+// TestGreenOnVeth: a veth passes all checks if its peer computes checksums.
 func TestGreenOnVeth(t *testing.T) {
 	for _, mtu := range []int{1500, 9000} {
 		world(t, topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
@@ -80,7 +80,7 @@ func TestGreenOnVeth(t *testing.T) {
 	}
 }
 
-// Fix switches the peer's checksums on, Undo restores their setting.
+// Fix turns on checksums at the peer; Undo restores the setting.
 func TestFixAndUndo(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "xwarp-doctor", "doctor.json")
 	world(t, topo.Options{}, func(w *topo.Net) error {
@@ -108,7 +108,7 @@ func TestFixAndUndo(t *testing.T) {
 		if !checksum() {
 			t.Fatal("Look changed something")
 		}
-		// Both ends are called eth0: the remedy is for the peer's.
+		// Both ends are named eth0: the remedy must be for the peer.
 		if out, err := exec.Command("sh", "-c", before.Remedy).CombinedOutput(); err != nil ||
 			checksum() {
 			t.Errorf("%s: %v\n%s", before.Remedy, err, out)
@@ -141,7 +141,8 @@ func TestFixAndUndo(t *testing.T) {
 	})
 }
 
-// What merges segments on a port of a bridge is found below the bridge and a VLAN on it, and nowhere else.
+// A feature that merges segments on a port of a bridge is found from the bridge and a VLAN on it, and from no other
+// interface.
 func TestMerging(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{}, func(w *topo.Net) error {
@@ -188,7 +189,7 @@ func TestMerging(t *testing.T) {
 	})
 }
 
-// Several queues of which not all are served.
+// Some queues are not served.
 func TestChannels(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{Queues: 2, OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
@@ -287,7 +288,7 @@ func TestInterface(t *testing.T) {
 	})
 }
 
-// A port in use, a port in the range for outgoing connections, and the reservation that puts that right.
+// A port in use, an ephemeral port, and the reservation that fixes the latter.
 func TestPorts(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
@@ -352,7 +353,7 @@ func TestJudgements(t *testing.T) {
 	}
 }
 
-// A damaged file is an error: it does not mean that there is nothing to undo.
+// A damaged file is an error, not an empty list of fixes.
 func TestDamagedState(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "doctor.json")
 	os.WriteFile(file, []byte("[{"), 0o600)

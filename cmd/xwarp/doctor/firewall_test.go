@@ -14,7 +14,7 @@ import (
 	"xwarp/bench/topo"
 )
 
-// nftMessage is one message of a transaction of nftables.
+// nftMessage is one message of an nftables transaction.
 func nftMessage(kind, flags uint16, family uint8, subsystem uint16, attrs ...*nl.RtAttr) []byte {
 	body := []byte{family, 0, byte(subsystem >> 8), byte(subsystem)}
 	for _, a := range attrs {
@@ -27,7 +27,7 @@ func nftMessage(kind, flags uint16, family uint8, subsystem uint16, attrs ...*nl
 	return append(head, body...)
 }
 
-// addChain makes an inet table with a chain at a hook that drops what no rule accepts.
+// addChain adds an inet table with a chain at a hook, with policy drop.
 func addChain(table, kind string, hook, policy uint32) error {
 	const subsystem = unix.NFNL_SUBSYS_NFTABLES
 	word := func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
@@ -64,7 +64,7 @@ func addChain(table, kind string, hook, policy uint32) error {
 	return err
 }
 
-// TestFirewall: who has rules for what arrives must learn that ports of xwarp are served without them.
+// TestFirewall: a host with rules for incoming traffic gets a warning that xwarp ports bypass them.
 func TestFirewall(t *testing.T) {
 	world(t, topo.Options{}, func(*topo.Net) error {
 		look := func() Line {
@@ -113,7 +113,7 @@ func TestFirewall(t *testing.T) {
 	})
 }
 
-// TestChains: which chains see what arrives for this host.
+// TestChains: the chains that see frames to this host are found.
 func TestChains(t *testing.T) {
 	for name, c := range map[string]struct {
 		c    chain

@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// What lines say of a host's names and addresses does not leave it.
+// Names and addresses of the host in lines are removed.
 func TestAnonymous(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// A report has what ethtool -i and -k say of the interface.
+// A report has the data of ethtool -i and -k for the interface.
 func TestReport(t *testing.T) {
 	world(t, topo.Options{OffloadsA: topo.NoOffloads}, func(*topo.Net) error {
 		r, err := NewReport("eth0", []Line{{Check: "x"}})

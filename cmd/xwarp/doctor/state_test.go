@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is remembered is not what is written: each check has its own files, and no other is touched.
+// Undo writes only the files of its check, even if the state file lists others.
 func TestUndoOwnFilesOnly(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	for check, file := range map[string]string{
@@ -33,7 +33,7 @@ func TestUndoOwnFilesOnly(t *testing.T) {
 	}
 }
 
-// A file where a setting ought to be is not written, nor made.
+// A file that is not a kernel setting is neither written nor created.
 func TestWriteSetting(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	if err := writeSetting(name, "1"); !os.IsNotExist(err) {
@@ -46,7 +46,7 @@ func TestWriteSetting(t *testing.T) {
 	}
 }
 
-// Root takes nothing from a directory that another user writes to, and writes nothing there.
+// Root neither reads from nor writes to a directory that another user can write to.
 func TestStateOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state.json")

@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/testkit/card"
 )
 
-// With a card that has n-tuple rules, Fix makes them and another process takes them back, also after the first was
-// killed in the middle.
+// With a NIC that supports n-tuple rules, Fix installs them and another process removes them, even if the first was
+// killed during the fix.
 func TestSteering(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "dir", "doctor.json")
 	world(t, topo.Options{Queues: 4}, func(*topo.Net) error {
@@ -93,7 +93,7 @@ func TestSteering(t *testing.T) {
 	})
 }
 
-// A veth has no rules, and says so.
+// A veth does not support rules, and the check reports that.
 func TestSteeringOfVeth(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{Queues: 2}, func(*topo.Net) error {

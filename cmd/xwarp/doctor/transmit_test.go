@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// received returns how many frames the kernel of B has had from the link.
+// received returns the number of frames that the kernel of B received from the link.
 func received(t *testing.T, w *topo.Net) uint64 {
 	t.Helper()
 	nic, err := w.B.Netlink().LinkByName("eth0")
@@ -19,8 +19,8 @@ func received(t *testing.T, w *topo.Net) uint64 {
 	return nic.Attrs().Statistics.RxPackets
 }
 
-// TestMeasure has each way send, and asks the peer's counters whether the frames were really there. On a veth whose
-// peer takes no XDP frames, live frames cannot be had, and that is said.
+// TestMeasure sends with each transmit mode and checks the peer's counters. If the peer of a veth does not accept XDP
+// frames, live frames must be reported as unavailable.
 func TestMeasure(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		off := topo.NoOffloads
@@ -58,7 +58,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMeasureBesideDevice: while a device of xwarp has the queues, doctor measures and advises nothing.
+// TestMeasureBesideDevice: while an xwarp device uses the queues, doctor does not measure and advises no change.
 func TestMeasureBesideDevice(t *testing.T) {
 	world(t, topo.Options{}, func(*topo.Net) error {
 		d, err := xdp.Open(xdp.Config{Interface: "eth0"})
@@ -78,7 +78,7 @@ func TestMeasureBesideDevice(t *testing.T) {
 	})
 }
 
-// TestCompareWays judges figures that are given: by bytes, and not by packets.
+// TestCompareWays compares given figures by bytes, not by packets.
 func TestCompareWays(t *testing.T) {
 	list := func() []*way {
 		return []*way{{name: xdp.TransmitXDP, packet: 9000, rate: 100},

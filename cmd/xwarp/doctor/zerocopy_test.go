@@ -11,7 +11,7 @@ import (
 	"xwarp/ring"
 )
 
-// TestZeroCopy judges results of trials together with the features and faults that are known of the driver.
+// TestZeroCopy checks results of trials combined with known features and bugs of the driver.
 func TestZeroCopy(t *testing.T) {
 	can, cannot := ring.Driver{ZeroCopy: true, Segments: 1}, ring.Driver{}
 	failed := func(e unix.Errno) *trial {

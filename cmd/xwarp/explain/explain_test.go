@@ -27,8 +27,8 @@ func complete(t *testing.T, e *Entry) {
 	}
 }
 
-// TestEverything finds a text for each row that a Terminate can name, each status and each end of a TCP
-// connection, and no text without a row.
+// TestEverything checks that each row of a Terminate, each status and each end of a TCP connection has a text, and
+// that no text is unused.
 func TestEverything(t *testing.T) {
 	all := All()
 	seen := map[string]bool{}
@@ -78,7 +78,7 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestFiles finds no key that nothing reads, and no file that no table reads.
+// TestFiles checks that no key and no file is unused.
 func TestFiles(t *testing.T) {
 	files, err := texts.ReadDir("texts")
 	if err != nil {
@@ -164,7 +164,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestErrorText pastes what ulp.Error prints.
+// TestErrorText looks up the text of ulpdu.Error.
 func TestErrorText(t *testing.T) {
 	for _, r := range rdmap.Rows() {
 		e := Find(ulpdu.Newf(r.Cause.Layer(), r.Cause.Type(), r.Cause.Code(),

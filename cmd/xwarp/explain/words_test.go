@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// Every cause for which frames are dropped is explained.
+// Every drop cause has an explanation.
 func TestEveryDrop(t *testing.T) {
 	want := []string{bpf.DropPeer.String(), bpf.DropSYN.String(), bpf.DropStray.String(),
 		bpf.DropNoSocket.String(), bpf.DropClear.String()}
@@ -28,10 +28,10 @@ func TestEveryDrop(t *testing.T) {
 	}
 }
 
-// logged is a call of slog with a message.
+// logged matches a call of slog with a message.
 var logged = regexp.MustCompile(`[lL]og(?:\(\)|Of\(\w+\))?\.(?:Info|Warn|Error)\(\s*"([^"]+)"`)
 
-// Every message of the log is explained, alone and in its line, and every text is of a message.
+// Every log message has an explanation, found by the message and by its line, and no explanation is unused.
 func TestEveryMessage(t *testing.T) {
 	used := map[string]bool{}
 	for _, root := range []string{"../../../engine", "../../xwarpd"} {
