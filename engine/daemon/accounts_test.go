@@ -7,7 +7,8 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// TestDefaultsFitTheirShare: a user who is alone may have what the default [limits] say, and so may a few at a time.
+// TestDefaultsFitTheirShare: the default [limits] fit into the share of a lone user, and into those of a few users at a
+// time.
 func TestDefaultsFitTheirShare(t *testing.T) {
 	d, _ := daemonOn(t)
 	cfg := d.cfg.Load()
@@ -21,8 +22,8 @@ func TestDefaultsFitTheirShare(t *testing.T) {
 	}
 }
 
-// TestDaemonTables has every counter of the daemon in its table and in snapshots, and a key in [limits] for each kind
-// of what programs can have too much of.
+// TestDaemonTables checks that every counter of the daemon is in its table and in snapshots, and that [limits] has a
+// key for each kind of object that programs can exhaust.
 func TestDaemonTables(t *testing.T) {
 	d, _ := daemonOn(t)
 	s := d.Snapshot()

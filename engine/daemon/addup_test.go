@@ -31,8 +31,8 @@ import (
 
 func init() { roles["elsewhere"] = elsewhereRole }
 
-// elsewhereRole is a peer over the kernel's sockets, until it is killed: what it does, the daemon's address, a
-// file to put.
+// elsewhereRole is a kernel-transport peer that runs until it is killed. Its arguments: what it does, the daemon's
+// address, a file to put.
 func elsewhereRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{
 		Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}}})
@@ -56,20 +56,20 @@ func elsewhereRole(args []string) error {
 	return err
 }
 
-// transferOf is an RDMA Write or Read between the beginnings of e's memory and a peer's.
+// transferOf is an RDMA Write or Read between the starts of e's memory and a peer's memory.
 func transferOf(op verbs.WROp, e *verbstest.End, peer verbs.RemoteMR, n int) verbs.SendWR {
 	return verbs.SendWR{Op: op, SGL: []verbs.SGE{e.MR.SGE(0, n)}, RemoteSTag: peer.STag,
 		RemoteTO: peer.Base}
 }
 
-// What each connection of the test moves that is in order, by RDMA Write and by RDMA Read.
+// The bytes that each well-behaved connection of the test transfers by RDMA Write and by RDMA Read.
 const (
 	writes = 30_011
 	reads  = 20_007
 	puts   = 700_001
 )
 
-// moved is a daemon on B, what uses it there and what is on A.
+// moved is a daemon on B, with its clients there and on A.
 type moved struct {
 	*testing.T
 	ctx    context.Context
@@ -77,9 +77,9 @@ type moved struct {
 	socket string
 	web    *http.Client
 	near   *client.Device // of a program on B
-	far    *core.Device   // on the sockets of A's kernel
-	there  netip.AddrPort // where A accepts
-	last   uint16         // port that was taken for a way
+	far    *core.Device   // on kernel sockets of A
+	there  netip.AddrPort // A's listening address
+	last   uint16         // last port assigned to a way
 }
 
 const movedConfig = `
@@ -105,7 +105,7 @@ size = "1MiB"
 allow = ["198.51.100.0/24"]
 `
 
-// ways are how bytes come to the daemon, and how what moves them ends.
+// ways are how data reaches the daemon, and how its sender ends.
 var ways = map[string]func(m *moved){
 	"memory export": func(m *moved) { m.useExport() }, // lives on
 	"transfer":      func(m *moved) { m.transfer() },
@@ -123,7 +123,7 @@ var ways = map[string]func(m *moved){
 	"refused": func(m *moved) {
 		if err := m.connect(m.near, m.port(m.tn.A)); !errors.Is(err,
 			syscall.ECONNREFUSED) {
-			m.Errorf("nobody listens: %v", err)
+			m.Errorf("no listener: %v", err)
 		}
 	},
 	"reset by the peer":    func(m *moved) { m.useExport().QP.Close() },
@@ -143,9 +143,9 @@ var ways = map[string]func(m *moved){
 	},
 }
 
-// TestCountersAddUp moves bytes in every way while status and metrics are read again and again: what the daemon
-// says of objects that live and of those that ended is what the other host's kernel had on its wire, to the
-// byte: of TCP's payload, and of that of Sends, RDMA Writes and Read Responses.
+// TestCountersAddUp transfers data in every way while status and metrics are read continuously. The daemon's totals of
+// live and ended objects must match, to the byte, what the other host's kernel saw on the wire: TCP payload, and
+// payload of Sends, RDMA Writes and Read Responses.
 func TestCountersAddUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -183,7 +183,7 @@ func TestCountersAddUp(t *testing.T) {
 		n := d.Snapshot().Devices[0].Totals.TCP
 		return n["bytes_in"] == in && n["bytes_out"] == out
 	}); !ok {
-		t.Errorf("%d bytes of TCP came and %d left, the daemon says %v", in, out,
+		t.Errorf("%d bytes of TCP received and %d sent, the daemon counts %v", in, out,
 			d.Snapshot().Devices[0].Totals.TCP)
 	}
 	if err := stop(); err != nil {
@@ -194,7 +194,7 @@ func TestCountersAddUp(t *testing.T) {
 	n := s.Devices[0].Totals
 	if n.RDMA["payload_in"] != in || n.RDMA["payload_out"] != out || in < 10*writes ||
 		out < 5*reads {
-		t.Errorf("%d bytes of RDMA came and %d left, the daemon says %v", in, out, n.RDMA)
+		t.Errorf("%d bytes of RDMA received and %d sent, the daemon counts %v", in, out, n.RDMA)
 	}
 	m.metricsAreStatus(n)
 	for _, e := range s.Exports {
@@ -212,19 +212,19 @@ func (m *moved) at(h *topo.Host, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(h.Addr4.Addr(), port)
 }
 
-// port is one that no other way has.
+// port returns a port that no other way uses.
 func (m *moved) port(h *topo.Host) netip.AddrPort {
 	m.last++
 	return m.at(h, m.last)
 }
 
-// connect says whether an end of dev that is made for it can connect.
+// connect reports whether a new end of dev can connect.
 func (m *moved) connect(dev verbs.Device, at netip.AddrPort) error {
 	m.Helper()
 	return dev.Dial(m.ctx, at, verbstest.New(m, dev, writes).QP, verbs.DialConfig{})
 }
 
-// work moves the bytes.
+// work transfers the data.
 func (m *moved) work(e *verbstest.End, peer verbs.RemoteMR) {
 	m.Helper()
 	if err := errors.Join(e.Do(m.ctx, transferOf(rdmap.WRWrite, e, peer, writes)),
@@ -233,7 +233,7 @@ func (m *moved) work(e *verbstest.End, peer verbs.RemoteMR) {
 	}
 }
 
-// use has an end of dev work with the memory that a listener gives.
+// use creates an end of dev, which works with the memory of a listener.
 func (m *moved) use(dev verbs.Device, at netip.AddrPort) *verbstest.End {
 	m.Helper()
 	e := verbstest.New(m, dev, writes)
@@ -245,10 +245,10 @@ func (m *moved) use(dev verbs.Device, at netip.AddrPort) *verbstest.End {
 	return e
 }
 
-// useExport has a peer work with the memory export.
+// useExport runs a peer that works with the memory export.
 func (m *moved) useExport() *verbstest.End { return m.use(m.far, m.at(m.tn.B, 7174)) }
 
-// dial has a program work with memory of A's.
+// dial runs a program that works with memory of A.
 func (m *moved) dial() *verbstest.End { return m.use(m.near, m.there) }
 
 func (m *moved) orderly(e *verbstest.End) {
@@ -275,7 +275,7 @@ func (m *moved) transfer() {
 	}
 }
 
-// accept has a program listen, and a peer work with its memory unless it is rejected.
+// accept runs a program that listens, and a peer that works with its memory unless it is rejected.
 func (m *moved) accept(reject bool) {
 	at := m.port(m.tn.B)
 	if reject {
@@ -304,7 +304,7 @@ func (m *moved) accept(reject bool) {
 	m.orderly(e)
 }
 
-// reject has a listener's consumer say no, once.
+// reject runs a listener that rejects one connection.
 func (m *moved) reject(dev verbs.Device, at netip.AddrPort) {
 	m.Helper()
 	l, err := dev.Listen(at, verbs.ListenConfig{})
@@ -322,7 +322,7 @@ func (m *moved) reject(dev verbs.Device, at netip.AddrPort) {
 func (m *moved) rejected(err error) {
 	m.Helper()
 	if !errors.Is(err, verbs.ErrRejected) {
-		m.Errorf("%v, want that the peer rejects", err)
+		m.Errorf("%v, want a rejection by the peer", err)
 	}
 }
 
@@ -331,7 +331,7 @@ func (m *moved) elsewhere(args ...string) (c *child) {
 	return c
 }
 
-// killed ends a process when it is at work.
+// killed kills a process while it transfers data.
 func (m *moved) killed(at string, c *child) {
 	m.Helper()
 	if got := c.line(); got != at {
@@ -340,7 +340,7 @@ func (m *moved) killed(at string, c *child) {
 	c.kill()
 }
 
-// scrape reads status and metrics again and again until it is stopped, and returns what fell.
+// scrape reads status and metrics continuously until it is stopped, and returns the counters that decreased.
 func (m *moved) scrape() (stop func() error) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -387,7 +387,7 @@ func (m *moved) status() (v [3]float64, err error) {
 		float64(n.TCP["bytes_in"])}, nil
 }
 
-// series are the metrics of now.
+// series returns the current metrics.
 func (m *moved) series() (map[string]string, error) {
 	r, err := m.web.Get("http://localhost/metrics")
 	if err != nil {
@@ -410,7 +410,7 @@ func (m *moved) metrics() (v [3]float64, err error) {
 	return v, err
 }
 
-// metricsAreStatus compares each total with its metric; nothing moves any more.
+// metricsAreStatus compares each total with its metric. It must run when no more data is transferred.
 func (m *moved) metricsAreStatus(n *control.TotalsState) {
 	m.Helper()
 	series, err := m.series()

@@ -16,7 +16,7 @@ import (
 
 func init() { roles["rings"] = ringsRole }
 
-// TestUnrungQueuePair has the daemon look at no other queue pairs than those whose bell rang, and at all of those.
+// TestUnrungQueuePair: the daemon polls exactly those queue pairs whose doorbell rang.
 func TestUnrungQueuePair(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -54,7 +54,7 @@ func TestUnrungQueuePair(t *testing.T) {
 	if taken(5) || taken(33) {
 		t.Error("queue pairs are looked at that did not ring")
 	}
-	for i := range bells[64:] { // those that nobody has, too
+	for i := range bells[64:] { // including bits without a queue pair
 		bells[64+i] = 0xFF
 	}
 	unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -89,7 +89,8 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 }
 
-// ringsRole is a program that rings without work: the socket, how many queue pairs it has.
+// ringsRole is a program that rings doorbells without posting work. Its arguments: the socket, the number of queue
+// pairs.
 func ringsRole(args []string) error {
 	f, err := newFoe(args[0])
 	if err != nil {
@@ -122,7 +123,7 @@ func ringsRole(args []string) error {
 	}
 }
 
-// processor returns the time of a processor that a process has used.
+// processor returns the CPU time that a process has used.
 func processor(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -135,8 +136,8 @@ func processor(t testing.TB, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// TestRingsForNothing has a program ring all its bells all the time, and nothing posted: it does not get the
-// processor for that.
+// TestRingsForNothing: a program rings all its doorbells continuously without posting anything. The daemon must not
+// spend a whole CPU on it.
 func TestRingsForNothing(t *testing.T) {
 	path, socket := writeConfig(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d := start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", path)

@@ -33,7 +33,7 @@ type captured struct {
 	result control.CaptureResult
 }
 
-// capturing runs f while a capture runs, which ends behind it.
+// capturing runs f during a capture, which ends after f.
 func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()) captured {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -59,7 +59,7 @@ func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()
 	return v
 }
 
-// conversation is a connection from a daemon's program on host A to an engine on host B.
+// conversation is a connection between a program of the daemon on host A and an engine on host B.
 type conversation struct {
 	socket string
 	p      *verbstest.End
@@ -76,7 +76,7 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 	return v
 }
 
-// awaitConversation starts both ends, of which the far one accepts n connections.
+// awaitConversation starts both ends. The far end accepts n connections.
 func awaitConversation(t *testing.T, tn *topo.Net, text string, far verbs.MPAConfig,
 	n int) *conversation {
 	t.Helper()
@@ -111,7 +111,7 @@ func (v *conversation) connect(t *testing.T) *verbstest.End {
 	return p
 }
 
-// device is the daemon's, as its operator uses it.
+// device returns the daemon's device, as its operator uses it.
 func (v *conversation) device() *client.Device { return v.p.Dev.(*client.Device) }
 
 func (v *conversation) write(t *testing.T, p *verbstest.End, times, data int) {
@@ -160,12 +160,12 @@ func save(t *testing.T, b []byte) string {
 	return file
 }
 
-// TestCaptureMidConnection begins a capture in the middle of a connection: tshark decodes every FPDU of it,
-// because the file begins with the connection's own beginning.
+// TestCaptureMidConnection starts a capture in the middle of a connection. tshark must decode every FPDU of it, because
+// the file starts with the connection's start-up frames.
 func TestCaptureMidConnection(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
-	v.write(t, v.p, 50, 32<<10) // long ago: the start-up is behind us
+	v.write(t, v.p, 50, 32<<10) // long after the start-up
 	const writes = 5
 	c := capturing(t, v.device(), control.CaptureArgs{}, func() { v.write(t, v.p, writes, 4096) })
 	file := save(t, c.data)
@@ -176,7 +176,7 @@ func TestCaptureMidConnection(t *testing.T) {
 	if n := len(tshark(t, file, "iwarp_mpa.req || iwarp_mpa.rep", "frame.number")); n != 2 {
 		t.Errorf("%d frames with Request or Reply, want 2", n)
 	}
-	// What came behind the gap: 3 segments for each Write at an MTU of 1500, all with a right CRC.
+	// After the gap: 3 segments for each Write at an MTU of 1500, all with a valid CRC.
 	last := 0
 	for _, l := range tshark(t, file, fmt.Sprintf("iwarp_mpa.fpdu && frame.number > %d",
 		c.result.Start), "iwarp_ddp.last_flag") {
@@ -186,18 +186,19 @@ func TestCaptureMidConnection(t *testing.T) {
 		c.result.Start), "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"), "\n")
 	good, bad := strings.Count(text, "(Good CRC32)"), strings.Count(text, "Bad CRC32")
 	if good < 3*writes || bad > 0 || last != writes || strings.Contains(text, "Malformed") {
-		t.Errorf("tshark decodes %d FPDUs behind the gap and %d with a wrong CRC, %d of them the "+
+		t.Errorf("tshark decodes %d FPDUs after the gap and %d with a bad CRC, %d of them the "+
 			"last of a message; want %d, 0 and %d:\n%s",
 			good, bad, last, 3*writes, writes, text)
 	}
 }
 
-// TestCaptureLiveFrames sends over a link of MTU 9000 by the way that "auto" takes. tshark sees segments of the size of
-// live frames, each of which begins with an FPDU with a right CRC, and markers that point to its beginning.
+// TestCaptureLiveFrames sends over a link of MTU 9000 with the transmit mode that "auto" selects. tshark must see
+// segments of the size of live frames. Each starts with an FPDU with a valid CRC, and its markers point to the start of
+// the FPDU.
 func TestCaptureLiveFrames(t *testing.T) {
 	tn := hosts(t, topo.Options{MTU: 9000})
 	v := awaitConversation(t, tn, ethTable, verbs.MPAConfig{}, 1)
-	time.Sleep(time.Second) // the daemon knows by then that the other end has a program
+	time.Sleep(time.Second) // by then the daemon knows that the other end has a program
 	v.p = v.connect(t)
 	const want = "xdp-live in packets of 3346 bytes: "
 	if i := v.device().Transport(); !strings.HasPrefix(i.Way, want) || i.MTU != 9000 {
@@ -217,7 +218,7 @@ func TestCaptureLiveFrames(t *testing.T) {
 		}
 		segments++
 		longest = max(longest, n)
-		// tshark takes a marker that is due right behind a segment for a part of it, and loses two segments.
+		// If a marker is due right after a segment, tshark counts it as part of the segment, and loses two segments.
 		due := (seq+n-first)%512 == 0
 		if skip || due {
 			skip = due
@@ -227,7 +228,7 @@ func TestCaptureLiveFrames(t *testing.T) {
 		if f[2] == "" {
 			t.Fatalf("a segment without an FPDU: %q", l)
 		}
-		// The length field, padding, the CRC and markers are the rest of the segment.
+		// The rest of the segment is the length field, padding, the CRC and markers.
 		ulpdu, markers := number(t, f[2]), len(strings.Split(f[3], ","))
 		if f[3] == "" {
 			markers = 0
@@ -247,7 +248,7 @@ func TestCaptureLiveFrames(t *testing.T) {
 	}
 }
 
-// number returns a field of tshark's.
+// number returns a numeric tshark field.
 func number(t *testing.T, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)
@@ -257,7 +258,7 @@ func number(t *testing.T, s string) int {
 	return n
 }
 
-// TestCaptureFilters has two connections to one port; each filter shows what it says.
+// TestCaptureFilters captures two connections to one port with filters. Each filter must show only its frames.
 func TestCaptureFilters(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
@@ -314,7 +315,7 @@ func TestCaptureFilters(t *testing.T) {
 	}
 }
 
-// TestCaptureOfSlowReader leaves the pipe unread: the engine does not wait, and the file says how many frames
+// TestCaptureOfSlowReader leaves the pipe unread: the engine must not block, and the file must record how many frames
 // are missing.
 func TestCaptureOfSlowReader(t *testing.T) {
 	tn := hosts(t)
@@ -352,11 +353,11 @@ func TestCaptureOfSlowReader(t *testing.T) {
 	}
 	i, err := rd.Interface(0)
 	if err != nil || i.Statistics.PacketsDropped != r.Dropped || i.Name != "eth0 queue 0" {
-		t.Errorf("the file's end says %+v, %v; want %d dropped", i.Statistics, err, r.Dropped)
+		t.Errorf("statistics in the file: %+v, %v; want %d dropped", i.Statistics, err, r.Dropped)
 	}
 }
 
-// captureRole tries to capture as another user: the socket. It prints the error.
+// captureRole tries to capture as another user and prints the error. Its argument: the socket.
 func captureRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
@@ -371,8 +372,8 @@ func captureRole(args []string) error {
 	return nil
 }
 
-// TestCaptureRights: the operator may, others only through the group that the configuration names; a program
-// that goes away takes its captures along.
+// TestCaptureRights: the operator may capture, other users only as members of the configured group. The captures of a
+// program end with it.
 func TestCaptureRights(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)
@@ -392,7 +393,7 @@ func TestCaptureRights(t *testing.T) {
 		}
 	}
 	d, socket := run(t, tn.A, ethTable)
-	for range 3 { // more than a device has captures, if they stayed
+	for range 3 { // more than the limit of captures, if they stayed
 		dev, err := client.Open(control.OperatorPath(socket))
 		if err != nil {
 			t.Fatal(err)

@@ -18,21 +18,21 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// awaiting is a daemon on the first host of a link that runs until the test ends, with a timer that the test fires.
+// awaiting is a daemon on the first host of a link, which runs until the test ends. The test fires its timer.
 type awaiting struct {
 	t      *testing.T
 	net    *topo.Net
 	socket string
 	log    buffer
-	asked  time.Duration // for the timer; 0: for none
+	asked  time.Duration // of the timer; 0: no timer
 	fire   chan time.Time
-	ended  chan struct{} // closed when Run returned err
+	ended  chan struct{} // closed when Run has returned err
 	err    error
 }
 
 const exported = ethTable + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
 
-// await starts such a daemon; text is put in front of the interface.
+// await starts such a daemon. text precedes the interface in the configuration.
 func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaiting {
 	t.Helper()
 	a := &awaiting{t: t, net: tn, fire: make(chan time.Time, 1), ended: make(chan struct{})}
@@ -53,7 +53,7 @@ func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaitin
 	return a
 }
 
-// confirm says so as an operator would.
+// confirm confirms as the operator.
 func (a *awaiting) confirm() (control.ConfirmResult, error) {
 	a.t.Helper()
 	dev, err := client.Open(control.OperatorPath(a.socket))
@@ -64,7 +64,7 @@ func (a *awaiting) confirm() (control.ConfirmResult, error) {
 	return dev.Confirm(a.t.Context())
 }
 
-// end waits for Run.
+// end waits for Run to return.
 func (a *awaiting) end() error {
 	a.t.Helper()
 	select {
@@ -76,7 +76,7 @@ func (a *awaiting) end() error {
 	}
 }
 
-// portFree tells whether the export's port is the host's again.
+// portFree reports whether the host can use the export's port again.
 func (a *awaiting) portFree() bool {
 	return a.net.A.Do(func() error {
 		l, err := net.Listen("tcp", ":7174")
@@ -89,7 +89,7 @@ func (a *awaiting) portFree() bool {
 
 const within90 = "confirm = \"90s\"\n"
 
-// Without a confirmation the interface is as before, and Run says why.
+// Without a confirmation the daemon restores the interface, and Run returns the reason.
 func TestUnconfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
 	if a.asked != 90*time.Second || !attached(t, a.net.A) || a.portFree() {
@@ -115,7 +115,7 @@ func TestUnconfirmed(t *testing.T) {
 		"interfaces=[eth0]", "or change daemon.confirm")
 }
 
-// snapshot checks how long the daemon says that it still waits.
+// snapshot checks the remaining time that the daemon reports.
 func (a *awaiting) snapshot(ok func(left float64) bool) error {
 	dev, err := client.Open(a.socket)
 	if err != nil {
@@ -124,12 +124,12 @@ func (a *awaiting) snapshot(ok func(left float64) bool) error {
 	defer dev.Close()
 	s, err := dev.Snapshot(a.t.Context())
 	if err == nil && !ok(s.Unconfirmed) {
-		a.t.Errorf("the snapshot says %v seconds", s.Unconfirmed)
+		a.t.Errorf("%v seconds in the snapshot", s.Unconfirmed)
 	}
 	return err
 }
 
-// A confirmed daemon stays beyond the time; a second confirmation says so.
+// A confirmed daemon runs past the time limit. A second confirmation is reported as such.
 func TestConfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
 	if r, err := a.confirm(); err != nil || r.State != control.ConfirmDone || r.Left <= 0 ||
@@ -145,7 +145,7 @@ func TestConfirmed(t *testing.T) {
 	}
 	select {
 	case <-a.ended:
-		t.Fatalf("a confirmed daemon ends: %v", a.err)
+		t.Fatalf("a confirmed daemon stopped: %v", a.err)
 	case <-time.After(pause):
 	}
 	if !attached(t, a.net.A) {
@@ -178,7 +178,8 @@ func confirmRole(args []string) error {
 	return err
 }
 
-// The operator's own session on the interface, or on one above it, has the daemon wait; the configuration counts more.
+// If the operator's session uses the interface, or one above it, the daemon waits for a confirmation. The configuration
+// overrides that.
 func TestOwnSession(t *testing.T) {
 	tn := hosts(t)
 	upper := netip.MustParseAddr("198.51.100.7")
@@ -203,7 +204,7 @@ func TestOwnSession(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			a := await(t, tn, tc.session, tc.text)
 			if a.asked != tc.want {
-				t.Errorf("it waits for %v, want %v", a.asked, tc.want)
+				t.Errorf("the daemon waits for %v, want %v", a.asked, tc.want)
 			}
 			if tc.want == time.Minute {
 				says(t, a.log.String(), "your SSH session uses this interface", "device=eth0",
@@ -213,7 +214,7 @@ func TestOwnSession(t *testing.T) {
 	}
 }
 
-// addUpper puts an interface with an address on the host's: a VLAN, or a macvlan where the kernel has none.
+// addUpper adds an interface with an address on top of the host's: a VLAN, or a macvlan if the kernel has no VLANs.
 func addUpper(h *topo.Host, a netip.Addr) (err error) {
 	nl := h.Netlink()
 	attrs := netlink.LinkAttrs{Name: "upper", ParentIndex: h.Link.Index}
@@ -229,7 +230,7 @@ func addUpper(h *topo.Host, a netip.Addr) (err error) {
 	return err
 }
 
-// A bridge over the interface carries the session, too.
+// A session over a bridge above the interface counts too.
 func TestOwnSessionOnBridge(t *testing.T) {
 	needs.XSK(t)
 	tn := hosts(t)

@@ -9,11 +9,11 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// A confirmation that comes after the decision to end is told so.
+// A confirmation that arrives after the decision to stop is refused.
 func TestLateConfirmation(t *testing.T) {
 	var c confirmation
 	if _, err := c.confirm(); err == nil || !strings.Contains(err.Error(), "still starting") {
-		t.Errorf("before the start is over: %v", err)
+		t.Errorf("before the start has finished: %v", err)
 	}
 	due := make(chan time.Time, 1)
 	c.start(time.Minute, func(time.Duration) <-chan time.Time { return due })

@@ -21,7 +21,7 @@ import (
 	"xwarp/ring"
 )
 
-// daemonOn returns a daemon with the kernel's sockets.
+// daemonOn returns a kernel-transport daemon.
 func daemonOn(t *testing.T) (d *Daemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -42,7 +42,7 @@ func daemonOn(t *testing.T) (d *Daemon, socket string) {
 	return d, socket
 }
 
-// brittle is a port that panics in Flush once it is told to.
+// brittle is a port whose Flush panics on demand.
 type brittle struct {
 	ring.Port
 	broken *atomic.Bool
@@ -55,8 +55,8 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails has one of two devices fail, then the only one. The programs and the exports of that device
-// end, and say why; others go on, and only a daemon without any device ends.
+// TestDeviceFails: one of two devices fails, then the other. The programs and exports of a failed device end with the
+// reason; others continue. The daemon ends only when it has no device left.
 func TestDeviceFails(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -102,7 +102,7 @@ func TestDeviceFails(t *testing.T) {
 			}
 			broken.Store(true)
 			if _, _, _, err := r.Receive(); err == nil {
-				t.Error("the program's session goes on")
+				t.Error("the program's session did not end")
 			}
 			if only {
 				if err := <-ended; !errors.Is(err, errNoDevice) ||
@@ -120,7 +120,7 @@ func TestDeviceFails(t *testing.T) {
 					}
 				}
 				if told != 1 {
-					t.Errorf("%d events say that it stops", told)
+					t.Errorf("%d events report the stop", told)
 				}
 				return
 			}

@@ -10,8 +10,8 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// TestDescriptorsForTheOperator: peers that open more connections than the daemon has descriptors keep neither
-// programs nor the operator out, and programs that take the rest do not keep the operator out.
+// TestDescriptorsForTheOperator: peers that open more connections than the daemon has descriptors must not lock out
+// programs or the operator. Programs that use up the rest must not lock out the operator.
 func TestDescriptorsForTheOperator(t *testing.T) {
 	at := listenAddr(t)
 	path, socket := writeConfig(t, fmt.Sprintf("clients = 4096\n[limits]\nsessions = 4096\n"+

@@ -23,8 +23,7 @@ import (
 	xsk "xwarp/ring"
 )
 
-// underLoad has a program of the daemon on host A write to host B and read back while disturb goes on:
-// everything must arrive.
+// underLoad runs disturb while a program of the daemon on host A writes to host B and reads back. All data must arrive.
 func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error) {
 	t.Helper()
 	tn := hosts(t)
@@ -50,7 +49,7 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 	}
 	disturbed := make(chan error, 1)
 	go func() { disturbed <- disturb(tn, nic) }()
-	for i, after := 0, 0; after < 3; i++ { // some rounds more after the last disturbance
+	for i, after := 0, 0; after < 3; i++ { // some more rounds after the last disturbance
 		if err := p.WriteAndRead(ctx, peer); err != nil {
 			t.Fatalf("round %d: %v", i, err)
 		}
@@ -87,7 +86,7 @@ func TestLinkDownUnderLoad(t *testing.T) {
 	})
 }
 
-// An MTU that shrinks and grows while frames of the old size are under way.
+// The MTU shrinks and grows while frames of the old size are in flight.
 func TestMTUChangeUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
 		for _, mtu := range []int{1400, 1500} {
@@ -100,7 +99,7 @@ func TestMTUChangeUnderLoad(t *testing.T) {
 	})
 }
 
-// The address goes away and comes back: the connection waits for it.
+// The address is removed and restored: the connection waits for it.
 func TestAddressRemovedUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
 		a := &netlink.Addr{IPNet: &net.IPNet{IP: tn.A.Addr4.Addr().AsSlice(),
@@ -114,7 +113,7 @@ func TestAddressRemovedUnderLoad(t *testing.T) {
 	})
 }
 
-// The neighbour answers from another Ethernet address for a while.
+// The neighbour uses another Ethernet address for a while.
 func TestNeighbourMovesUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
 		for _, mac := range []net.HardwareAddr{{2, 0, 0, 0, 0xbe, 0xef}, tn.B.Link.MAC} {
@@ -130,7 +129,7 @@ func TestNeighbourMovesUnderLoad(t *testing.T) {
 	})
 }
 
-// startFails returns the message with which a daemon on the host does not start.
+// startFails returns the error of a daemon that does not start on the host.
 func startFails(t *testing.T, h *topo.Host, text string) string {
 	t.Helper()
 	cfg, _ := load(t, text)
@@ -155,7 +154,7 @@ func says(t *testing.T, got string, want ...string) {
 	}
 }
 
-// A foreign XDP program is named, with what to do, and stays.
+// The error names a foreign XDP program and the next step. The program stays attached.
 func TestForeignProgram(t *testing.T) {
 	tn := hosts(t)
 	if err := tn.A.Do(func() error {
@@ -177,11 +176,11 @@ func TestForeignProgram(t *testing.T) {
 	}
 	says(t, startFails(t, tn.A, ethTable), "interface eth0", `"somebody"`, "bpftool net show dev eth0")
 	if !attached(t, tn.A) {
-		t.Error("the foreign program is gone")
+		t.Error("the foreign program was detached")
 	}
 }
 
-// A queue that another program has is named, with what to do.
+// The error names the program that uses a queue, and the next step.
 func TestBusyQueue(t *testing.T) {
 	tn := hosts(t)
 	if err := tn.A.Do(func() error {
@@ -196,14 +195,14 @@ func TestBusyQueue(t *testing.T) {
 	says(t, startFails(t, tn.A, ethTable), "interface eth0", "queue 0", "another AF_XDP socket")
 }
 
-// So is another of our kind, which has the whole interface.
+// The same holds for another xwarp that uses the whole interface.
 func TestAnotherDaemon(t *testing.T) {
 	tn := hosts(t)
 	embedded(t, tn.A.Do)
 	says(t, startFails(t, tn.A, ethTable), "interface eth0", "another xwarp process uses")
 }
 
-// Without capabilities the daemon says which way it has to be started.
+// Without capabilities the daemon's error says how to start it.
 func TestMissingCapabilities(t *testing.T) {
 	tn := hosts(t)
 	path, _ := writeConfig(t, ethTable)
@@ -218,7 +217,7 @@ func TestMissingCapabilities(t *testing.T) {
 	says(t, got, "interface eth0", "operation not permitted", "systemctl start xwarpd")
 }
 
-// hereRole starts a daemon where it is and says what came of it.
+// hereRole starts a daemon in its own namespace and prints the result.
 func hereRole(args []string) error {
 	cfg, err := config.Load(config.Source{Path: args[0]})
 	if err != nil {
@@ -231,7 +230,7 @@ func hereRole(args []string) error {
 	return d.Close()
 }
 
-// The error of a program that may not use the socket names the group that it has to be in.
+// The error of a program that may not use the socket names the group that it needs.
 func TestWrongRights(t *testing.T) {
 	_, socket := kernel(t, "")
 	if err := os.Chmod(socket, 0o600); err != nil {

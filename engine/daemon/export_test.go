@@ -26,7 +26,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// freePort returns a port of the loopback interface that nobody has.
+// freePort returns an unused port of the loopback interface.
 func freePort(t testing.TB) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func freePort(t testing.TB) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// peer connects to an export over the kernel's sockets.
+// peer connects to an export over kernel sockets.
 type peer struct {
 	*verbstest.End
 	info verbs.RemoteMR
@@ -72,7 +72,7 @@ func (p *peer) do(wr verbs.SendWR) error {
 	return p.Do(ctx, wr)
 }
 
-// flush asks for [off, off+n) and returns status and bytes of the answer.
+// flush requests a flush of [off, off+n) and returns the status and the byte count of the reply.
 func (p *peer) flush(off, n uint64) (byte, uint64, error) {
 	if err := p.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{p.MR.SGE(2048, 16)}}); err != nil {
 		return 0, 0, err
@@ -134,7 +134,7 @@ serve = "transfer"
 		t.Fatal(err)
 	}
 	if !bytes.Equal(p.Mem[1000:1015], p.Mem[:15]) {
-		t.Error("what was read is not what was written")
+		t.Error("the bytes read differ from those written")
 	}
 	if status, _, err := p.flush(0, 0); err != nil || status != 1 {
 		t.Errorf("flush of memory: status %d, %v", status, err)
@@ -188,7 +188,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 	if dev.FlushExport(t.Context(), "scratch") == nil {
 		t.Error("memory can be flushed")
 	}
-	// Beyond the end there is nothing to reach.
+	// Access beyond the end of the export fails.
 	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 8)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9996}); err == nil {
 		t.Error("a Read beyond the end of the region succeeds")
@@ -212,10 +212,10 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	s := d.Snapshot()
 	i := slices.IndexFunc(s.QPs, func(q control.QPState) bool { return q.Export == "put" })
 	if i < 0 || s.QPs[i].Counters["payload_in"] < uint64(len(content)) {
-		t.Errorf("the connection does not show what came: %+v", s.QPs)
+		t.Errorf("the connection does not show the received bytes: %+v", s.QPs)
 	}
 	c.Close()
-	for _, byteCount := range []int64{0, 1000, 2 << 20} { // all, a part, more than there is
+	for _, byteCount := range []int64{0, 1000, 2 << 20} { // all, a part, more than exists
 		if c, err = transfer.Dial(t.Context(), dev, at, time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +228,7 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 9000,
 		Failed: 1})
 	patience := time.After(time.Minute)
-	for { // the server learns of the end of a get after the client
+	for { // the server notices the end of a get after the client
 		s = d.Snapshot()
 		i = slices.IndexFunc(s.Exports, func(e control.ExportState) bool { return e.Name == "put" })
 		e := s.Exports[i]
@@ -243,8 +243,8 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	}
 }
 
-// TestReload changes what a running daemon can change.
-// A reload that changes who may connect, and how many, leaves the memory of an export and its connections.
+// TestReload applies every setting that a running daemon can change. A reload that changes who may connect, or the
+// maximum number of connections, keeps the memory of an export and its connections.
 func TestReloadKeepsContent(t *testing.T) {
 	at := freePort(t)
 	nic := "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
@@ -265,7 +265,7 @@ func TestReloadKeepsContent(t *testing.T) {
 	}
 	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(1000, 4)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
-		t.Fatalf("the connection is gone: %v", err)
+		t.Fatalf("the connection ended: %v", err)
 	}
 	if got := string(p.MR.Bytes()[1000:1004]); got != "kept" {
 		t.Errorf("the content is %q", got)
@@ -300,7 +300,7 @@ func TestReload(t *testing.T) {
 	}
 	<-p.QP.Done()
 	if _, err := dialExport(t, first); err == nil {
-		t.Error("an export that is gone takes connections")
+		t.Error("a removed export accepts connections")
 	}
 	if p, err = dialExport(t, second); err != nil {
 		t.Fatalf("the new export: %v", err)
@@ -339,7 +339,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestShutdown ends a daemon in order: programs and peers see graceful ends, and the port is free.
+// TestShutdown stops a daemon: programs and peers see graceful closes, and the port is free afterwards.
 func TestShutdown(t *testing.T) {
 	at := freePort(t)
 	cfg, socket := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = "+
@@ -372,7 +372,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestStartErrors holds what an operator meets when the daemon cannot start.
+// TestStartErrors checks the errors of a daemon that cannot start.
 func TestStartErrors(t *testing.T) {
 	_, socket := kernel(t, "")
 	for _, tc := range []struct{ name, text, want string }{

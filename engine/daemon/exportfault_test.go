@@ -25,9 +25,9 @@ import (
 var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file "+
 	"that is exported")
 
-// TestTruncatedExports cuts off the files of exports while peers read them. The export fails, says so and
-// rejects connections, and a reload opens it again; the daemon lives, and a peer of another export notices
-// nothing. With -latency that peer's 99th percentile may at most double.
+// TestTruncatedExports truncates the files of exports while peers read them. The export must fail, log it and reject
+// connections until a reload opens it again. The daemon must survive, and a peer of another export must not notice.
+// With -latency, that peer's 99th percentile may at most double.
 func TestTruncatedExports(t *testing.T) {
 	const size = 4 << 20
 	dir := t.TempDir()
@@ -59,7 +59,7 @@ size = 65536
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := p.beside(t, func() { // the same work, and nothing is cut off
+	whole := p.beside(t, func() { // the same work without truncation
 		for round := range *truncations {
 			if round%2 == 0 {
 				workMemory(t, memory, size, afterwards(round, func() error { return nil }))
@@ -79,7 +79,7 @@ size = 65536
 	}
 }
 
-// cutOften cuts the exports' files off in turns.
+// cutOften truncates the exports' files in turn.
 func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory,
 	put netip.AddrPort) {
 	state := func(name string) (s control.ExportState) {
@@ -103,7 +103,7 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 			}
 		} else {
 			err := workPut(t, put, cut)
-			theirs := (*transfer.RemoteError)(nil) // when the server came upon it before a Read did
+			theirs := (*transfer.RemoteError)(nil) // if the server noticed it before a Read did
 			if !terminated(err) && (!errors.As(err, &theirs) ||
 				!strings.Contains(theirs.Text, "the server's region failed")) {
 				t.Errorf("round %d: the client's connection: %v", round, err)
@@ -133,13 +133,13 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 	}
 }
 
-// terminated reports whether a connection ended with the Terminate of a region that is gone.
+// terminated reports whether a connection ended with the Terminate for an invalidated region.
 func terminated(err error) bool {
 	return errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) ||
 		errors.Is(err, rdmap.CauseProtSTag.Errorf("")) || errors.Is(err, ddp.CauseSTag.Errorf(""))
 }
 
-// delays are those of one peer's Reads.
+// delays are the durations of one peer's Reads.
 type delays struct {
 	n        int
 	p50, p99 time.Duration
@@ -160,7 +160,7 @@ func (p *peer) beside(t *testing.T, f func()) delays {
 	return delays{len(took), took[len(took)/2], took[len(took)*99/100]}
 }
 
-// probe reads the export until over, and returns how long each Read took, in order of size.
+// probe reads the export until over is closed, and returns the duration of each Read, sorted.
 func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) {
 	for {
 		select {
@@ -181,15 +181,15 @@ func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) 
 	}
 }
 
-// afterwards runs f a little later, and tells when it is done.
+// afterwards runs f a little later, and signals its end.
 func afterwards(round int, f func() error) <-chan error {
 	done := make(chan error, 1)
 	time.AfterFunc(time.Duration(round%7)*time.Millisecond, func() { done <- f() })
 	return done
 }
 
-// workMemory has a peer read and write an export until its connection ends, or until over with nothing wrong.
-// It returns why the connection ended.
+// workMemory reads and writes an export as a peer until its connection fails, or until over is closed. It returns the
+// error of the connection.
 func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) error {
 	p, err := dialExport(t, at)
 	if err != nil {
@@ -221,8 +221,8 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 	}
 }
 
-// workPut has a client get an export's content until that fails, or over comes and it goes well once more.
-// It returns what the last one ended with.
+// workPut gets an export's content until a get fails, or until one succeeds after over is closed. It returns the error
+// of the last get.
 func workPut(t *testing.T, at netip.AddrPort, over <-chan error) error {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -247,7 +247,7 @@ func workPut(t *testing.T, at netip.AddrPort, over <-chan error) error {
 	return err
 }
 
-// dialFailed tries to connect to an export that failed.
+// dialFailed tries to connect to a failed export.
 func dialFailed(t *testing.T, name string, memory, put netip.AddrPort) error {
 	t.Helper()
 	if name == "memory" {

@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestExportSTags: each peer of an export has the memory by an STag of its own. Another's is worth nothing to
-// it, not even when it was told, and using it ends its own connection alone.
+// TestExportSTags: each peer of an export gets its own STag for the memory. A peer that uses the STag of another, even
+// one that it was told, ends only its own connection.
 //
 //req:rfc5042-3-3 rfc5042-6.1.1-1 rfc5042-6.4.5-1 rfc5041-8.3.2-3 rfc5040-8.1.2-3
 func TestExportSTags(t *testing.T) {
@@ -48,7 +48,7 @@ func TestExportSTags(t *testing.T) {
 		t.Error("a peer uses another's STag")
 	}
 	if err := write(c, c.info.STag, "of a third."); err != nil {
-		t.Errorf("what one peer does ends another's connection: %v", err)
+		t.Errorf("one peer's error ended another's connection: %v", err)
 	}
 	if err := a.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 11)},
 		RemoteSTag: a.info.STag, RemoteTO: a.info.Base}); err != nil ||
@@ -65,8 +65,8 @@ func TestExportSTags(t *testing.T) {
 	}
 }
 
-// TestExportAccess: peers read zeros before anybody wrote, can do what the export's access says and nothing
-// else, and reach nothing beyond its end.
+// TestExportAccess: peers read zeros from unwritten memory, have exactly the access of the export, and cannot reach
+// beyond its end.
 //
 //req:rfc5042-6.3.2-1 rfc5042-6.3.4-1 rfc5042-6.3.5-1 rfc5042-10.2-2
 func TestExportAccess(t *testing.T) {
@@ -100,14 +100,14 @@ func TestExportAccess(t *testing.T) {
 		}
 		err = p.do(verbs.SendWR{Op: c.op, SGL: []verbs.SGE{p.MR.SGE(0, 64)},
 			RemoteSTag: p.info.STag, RemoteTO: p.info.Base + c.off})
-		if err == nil && c.op == rdmap.WRWrite { // a Write's fate shows in what follows
+		if err == nil && c.op == rdmap.WRWrite { // the next operation shows whether a Write failed
 			_, _, err = p.flush(0, 0)
 		}
 		if (err == nil) != c.ok {
 			t.Errorf("%v at %d of an export for %s: %v", c.op, c.off, c.access, err)
 		}
 		if c.ok && c.op == rdmap.WRRead && !bytes.Equal(p.Mem[:64], make([]byte, 64)) {
-			t.Errorf("an export for %s has bytes that nobody wrote: %x", c.access, p.Mem[:64])
+			t.Errorf("an export for %s is not zeroed: %x", c.access, p.Mem[:64])
 		}
 		p.QP.Close()
 	}

@@ -15,8 +15,8 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// An export of a directory takes files and gives them, nothing outside of it, and as many bytes as it may have;
-// its state says what it has and what was moved.
+// A directory export stores and returns files, never outside its directory, up to its byte limit. Its state reports its
+// size and the bytes transferred.
 func TestExportOfDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(dir+"/shared", 0o700),
@@ -76,7 +76,7 @@ access = "read"
 		t.Errorf("a directory outside: %v", err)
 	}
 	if _, err := c.List(t.Context(), "none"); !errors.As(err, &theirs) {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 	attr.Length = 90
 	_, err = c.Store(t.Context(), "big", attr, 1, secret)
@@ -100,14 +100,14 @@ access = "read"
 	defer only.Close()
 	attr.Length = 1
 	if _, err := only.Store(t.Context(), "x", attr, 1, secret); !errors.As(err, &theirs) {
-		t.Errorf("writing to what is read only: %v", err)
+		t.Errorf("writing to a read-only export: %v", err)
 	}
 	if list, err := only.List(t.Context(), "."); err != nil || len(list) != 2 {
 		t.Errorf("the directory has %v, %v", list, err)
 	}
 }
 
-// The error of a put to an export of memory says what the port is, and which one to name instead.
+// The error of a put to a memory export names the kind of the export, and the port to use instead.
 func TestPutToMemory(t *testing.T) {
 	at := freePort(t)
 	kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))
@@ -125,7 +125,7 @@ func TestPutToMemory(t *testing.T) {
 	}
 }
 
-// A transfer between two programs of a daemon leaves nothing of its connection behind on either side.
+// A transfer between two programs of a daemon leaves no state of its connection on either side.
 func TestTransferGivesBack(t *testing.T) {
 	d, socket := kernel(t, "")
 	var devs [2]*client.Device

@@ -21,8 +21,8 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// sessionOps are the requests that FuzzSession makes, with their arguments: $1 and $2 are handles or small
-// numbers, $3 is a small one and $4 any.
+// sessionOps are the requests that FuzzSession makes, with their arguments: $1 and $2 are handles or small numbers, $3
+// is a small number and $4 any number.
 var sessionOps = []struct {
 	op    control.Op
 	args  string
@@ -75,8 +75,8 @@ var sessionOps = []struct {
 	{control.OpHello, fmt.Sprintf(`{"version":%d}`, control.Version), false, false},
 }
 
-// ask returns the bytes that have a mad program make the nth request of an op in sessionOps: which number $4 is, and
-// where $1, $2 and $3 come from.
+// ask returns the bytes that make a mad program send the nth request for an op of sessionOps. They select the value of
+// $4 and the sources of $1, $2 and $3.
 func ask(op control.Op, nth int, args ...byte) []byte {
 	for i := range sessionOps {
 		if sessionOps[i].op != op {
@@ -91,14 +91,14 @@ func ask(op control.Op, nth int, args ...byte) []byte {
 	panic(op)
 }
 
-// makeQP returns the bytes that have a mad program make a protection domain, a completion queue and a queue pair. The
-// greeting takes the first four.
+// makeQP returns the bytes that make a mad program create a protection domain, a completion queue and a queue pair. The
+// greeting consumes the first four.
 func makeQP() []byte {
 	return slices.Concat(ask(control.OpHello, 0)[1:], ask(control.OpAllocPD, 0),
 		ask(control.OpCreateCQ, 0, 0, 0, 0, 16), ask(control.OpCreateQP, 0, 0, 0, 1))
 }
 
-// mad is a program made of bytes.
+// mad is a program driven by fuzz input.
 type mad struct {
 	t       testing.TB
 	sock    *net.UnixConn
@@ -120,7 +120,7 @@ func (m *mad) u8() int {
 	return int(v)
 }
 
-// handle is mostly one that the daemon gave.
+// handle usually returns a handle from the daemon.
 func (m *mad) handle() int {
 	b := m.u8()
 	if len(m.handles) == 0 || b >= 240 {
@@ -129,7 +129,8 @@ func (m *mad) handle() int {
 	return int(m.handles[b%len(m.handles)])
 }
 
-// request makes one request and takes its reply, if it is not one that waits. False: the session is over.
+// request sends one request and receives its reply, unless the request waits. It returns false when the session has
+// ended.
 func (m *mad) request(n int) bool {
 	o := &sessionOps[n%len(sessionOps)]
 	number := []int64{0, 1, -1, 4096, 1 << 20, 1 << 31, 1 << 62, -1 << 63, 65535}[m.u8()%9]
@@ -164,7 +165,7 @@ func (m *mad) request(n int) bool {
 	return true
 }
 
-// result remembers the handle and maps the memory of a reply.
+// result records the handle and maps the memory of a reply.
 func (m *mad) result(op control.Op, r *control.Reply, files []int) {
 	if r.Error != nil {
 		return
@@ -190,7 +191,7 @@ func (m *mad) mapFile(fd int) {
 	}
 }
 
-// poke writes four bytes to shared memory, and rings for everybody.
+// poke writes four bytes to shared memory, and rings all doorbells.
 func (m *mad) poke() {
 	mem := m.maps[m.u8()%len(m.maps)]
 	at := []int{0, 64, 128, 132, 192, 196, 200, 204, 208, 216, 224, 4096, 4096 + 64}[m.u8()%13]
@@ -213,9 +214,9 @@ func (m *mad) close() {
 	unix.Close(m.memory)
 }
 
-// FuzzSession makes any sequence of requests with handles of every kind, lies in the rings and the doorbell
-// between them, and leaves at any moment. The daemon serves the next program as before, and when a program is gone, so
-// is everything that it had.
+// FuzzSession sends any sequence of requests with handles of every kind, corrupts the rings and the doorbell in
+// between, and leaves at any moment. The daemon must still serve the next program, and must release everything of a
+// program that ended.
 func FuzzSession(f *testing.F) {
 	all := makeQP()
 	f.Add(all)
@@ -244,12 +245,12 @@ func FuzzSession(f *testing.F) {
 	if _, _, objects := gone(f, d, socket, all); objects != 3 {
 		f.Fatalf("the seed makes %d objects, and not 3", objects)
 	}
-	havoc.Fuzz(f, func(t *testing.T, in []byte) { // one daemon: what one input leaves behind, the next one finds
+	havoc.Fuzz(f, func(t *testing.T, in []byte) { // one daemon for all inputs, so later inputs see leftovers
 		gone(t, d, socket, in)
 	})
 }
 
-// gone lets a program made of bytes come and go, and returns how many requests and lies it made, and how many objects.
+// gone runs a mad program to its end, and returns how many requests, corruptions and objects it made.
 func gone(t testing.TB, d *daemon.Daemon, socket string, in []byte) (requests, lies, objects int) {
 	sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
@@ -294,8 +295,8 @@ var (
 	madSeed     = flag.Uint64("mad.seed", 1, "`seed` of its first program; the others count on")
 )
 
-// TestMadPrograms has one program after the other make wild requests and lie in its rings, as FuzzSession
-// does, and many more of them than a fuzzer, which is busy with coverage.
+// TestMadPrograms runs many programs in turn that send random requests and corrupt their rings, as in FuzzSession. It
+// runs more of them than a fuzzer, which spends its time on coverage.
 func TestMadPrograms(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.DiscardHandler)})
@@ -314,10 +315,10 @@ func TestMadPrograms(t *testing.T) {
 		in := make([]byte, len(makeQP())+r.IntN(200))
 		for i := range in {
 			if in[i] = byte(r.Uint32()); r.IntN(6) == 0 {
-				in[i] = 250 // a lie, where a request begins
+				in[i] = 250 // a corruption at the start of a request
 			}
 		}
-		if r.IntN(4) > 0 { // most have something to lie about
+		if r.IntN(4) > 0 { // most have memory to corrupt
 			copy(in, makeQP())
 		}
 		n, m, _ := gone(t, d, socket, in)
@@ -326,7 +327,7 @@ func TestMadPrograms(t *testing.T) {
 	t.Logf("%d requests and %d lies of %d programs", requests, lies, seed-*madSeed)
 }
 
-// nothingLeft reports whether a daemon without exports has nothing but itself.
+// nothingLeft reports whether a daemon without exports has released everything of its programs.
 func nothingLeft(d *daemon.Daemon) bool {
 	s := d.Snapshot()
 	for _, u := range s.Users {

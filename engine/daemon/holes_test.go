@@ -22,7 +22,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// memfd makes memory for a region, with no pages yet.
+// memfd creates memory for a region, without pages.
 func memfd(t testing.TB, size int64, flags, seals int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("test", flags|unix.MFD_ALLOW_SEALING)
@@ -39,7 +39,7 @@ func memfd(t testing.TB, size int64, flags, seals int) int {
 	return fd
 }
 
-// shmFile makes a file as shm_open does.
+// shmFile creates a file as shm_open does.
 func shmFile(t testing.TB, size int64) int {
 	t.Helper()
 	f, err := os.CreateTemp("/dev/shm", "xwarp-test")
@@ -75,8 +75,8 @@ func dialForPD(t testing.TB, socket string) (r *raw, pd control.Object) {
 	return r, pd
 }
 
-// TestHoles registers memory without pages. A page that the daemon touched first would be charged to its
-// control group, and stay so after the region is gone: no registration may make one.
+// TestHoles registers memory without pages. A page that the daemon touches first would be charged to its cgroup, even
+// after the region is gone, so registration must not allocate any.
 func TestHoles(t *testing.T) {
 	_, socket := kernel(t, "")
 	r, pd := dialForPD(t, socket)
@@ -101,14 +101,14 @@ func TestHoles(t *testing.T) {
 				t.Errorf("%s, access %d: %v, want an error about holes", name, access, reply.Error)
 			}
 			if got := present(t, fd); got != before {
-				t.Errorf("%s, access %d: the daemon made %d bytes of pages", name, access,
+				t.Errorf("%s, access %d: the daemon allocated %d bytes of pages", name, access,
 					got-before)
 			}
 		}
 	}
 }
 
-// losses are ways to take the pages of a file away.
+// losses are ways to remove the pages of a file.
 var losses = map[string]func(fd int, size int64) error{
 	"punched": func(fd int, size int64) error {
 		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size)
@@ -119,8 +119,8 @@ var losses = map[string]func(fd int, size int64) error{
 	},
 }
 
-// TestLostPages takes the pages of a region away after its registration. The daemon makes no new ones: the region is
-// lost, with the connection that comes upon what is gone, and nothing else.
+// TestLostPages removes the pages of a region after its registration. The daemon must not allocate new ones. The region
+// becomes invalid, and a connection that accesses a missing page ends; nothing else is affected.
 func TestLostPages(t *testing.T) {
 	needs.HugePages(t, 2)
 	_, socket := kernel(t, "")
@@ -155,10 +155,10 @@ func TestLostPages(t *testing.T) {
 						t.Fatal(err)
 					}
 					if err := touch(nil, a, b, mr, access); err == nil {
-						t.Error("the connection lives")
+						t.Error("the connection did not end")
 					}
 					if n := present(t, fd); n != 0 {
-						t.Errorf("the daemon made %d bytes of pages", n)
+						t.Errorf("the daemon allocated %d bytes of pages", n)
 					}
 					c, d := verbstest.New(t, dev, 4096), verbstest.New(t, peer, 4096)
 					verbstest.Connect(t, c, d, listenAddr(t))
@@ -169,7 +169,7 @@ func TestLostPages(t *testing.T) {
 	}
 }
 
-// touch has a's region accessed, whose connection with b it waits for to end; with t it must not.
+// touch accesses a's region and waits for the end of a's connection with b. With t, the connection must not end.
 func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -185,7 +185,7 @@ func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error 
 			b.Do(ctx, verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{own}})
 			_, err = a.Next(ctx)
 		}
-	case "written": // a Read behind it says that it was placed
+	case "written": // a Read after it proves that it was placed
 		b.Do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{own}, RemoteSTag: mr.STag()})
 		err = b.Do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{own},
 			RemoteSTag: a.MR.STag()})
@@ -202,7 +202,8 @@ func touch(t *testing.T, a, b *verbstest.End, mr verbs.MR, access string) error 
 	return err
 }
 
-// TestShortenedMeanwhile cuts memory off while it is registered: that works or is refused, and the daemon lives.
+// TestShortenedMeanwhile truncates memory during its registration, which may succeed or be refused. The daemon must
+// survive.
 func TestShortenedMeanwhile(t *testing.T) {
 	_, socket := kernel(t, "")
 	r, pd := dialForPD(t, socket)
@@ -248,7 +249,7 @@ func TestShortenedMeanwhile(t *testing.T) {
 	verbstest.New(t, good, 4096)
 }
 
-// listenAddr returns an address of this host that is free.
+// listenAddr returns an unused address of this host.
 func listenAddr(t testing.TB) netip.AddrPort {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{})
@@ -264,8 +265,8 @@ func listenAddr(t testing.TB) netip.AddrPort {
 	return l.Addr()
 }
 
-// TestRingHoles has programs that leave the pages of rings and doorbell to the daemon, or take them away:
-// they lose the session, the daemon makes none, and others go on.
+// TestRingHoles: programs leave the pages of rings and doorbell unallocated, or remove them. They lose the session, the
+// daemon allocates no pages, and other programs continue.
 func TestRingHoles(t *testing.T) {
 	for _, what := range []string{"doorbell", "work queue", "reset", "completion queue"} {
 		t.Run(what, func(t *testing.T) {
@@ -321,7 +322,7 @@ func TestRingHoles(t *testing.T) {
 			}
 			r.dropped()
 			if n := present(t, punch[what]); n != 0 {
-				t.Errorf("the daemon made %d bytes of pages", n)
+				t.Errorf("the daemon allocated %d bytes of pages", n)
 			}
 			good, err := client.Open(socket)
 			if err != nil {
@@ -333,7 +334,7 @@ func TestRingHoles(t *testing.T) {
 	}
 }
 
-// hole takes the pages of a memfd away.
+// hole removes the pages of a memfd.
 func hole(t *testing.T, fd int) {
 	t.Helper()
 	var st unix.Stat_t

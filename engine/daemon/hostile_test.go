@@ -24,7 +24,7 @@ import (
 
 func init() { roles["hostile"] = hostileRole }
 
-// acceptAll returns an address where every connection is accepted.
+// acceptAll returns the address of a listener that accepts every connection.
 func acceptAll(t testing.TB) netip.AddrPort {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{})
@@ -54,7 +54,7 @@ func acceptAll(t testing.TB) netip.AddrPort {
 	return l.Addr()
 }
 
-// foe is a program that knows the protocol and keeps to nothing else.
+// foe is a program that knows the protocol and ignores its rules.
 type foe struct {
 	c     *control.Conn
 	sock  *net.UnixConn
@@ -108,7 +108,7 @@ func (f *foe) ask(op control.Op, args, result any, files ...int) ([]int, error) 
 	}
 }
 
-// unread makes a completion queue whose channel is not read, and does what it can to its descriptor; arm arms it again.
+// unread creates a completion queue whose channel is never read, and manipulates its descriptor. arm arms it again.
 func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	var r control.CreateCQResult
 	files, err := f.ask(control.OpCreateCQ, control.CreateCQArgs{Depth: 64}, &r)
@@ -131,8 +131,8 @@ func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	return r.Handle, func() { control.Arm(c.Armed()) }, nil
 }
 
-// fail makes a queue pair whose two completion queues each get completions that say so, with more signals
-// than a channel takes.
+// fail creates a queue pair that fills its two completion queues with error completions, with more signals than a
+// channel can hold.
 func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	send, armSend, err := f.unread()
 	if err != nil {
@@ -179,7 +179,7 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 		sq.Publish()
 		control.RingBell(f.bell, q.Bell)
 		unix.Write(f.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-		// both are taken then
+		// both requests are consumed then
 		if _, err := f.ask(control.OpQueryQP, control.Object{Handle: q.Handle}, nil); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	return nil
 }
 
-// hostileRole is a program of an ordinary user: the socket, an address, what it does.
+// hostileRole is a program of an ordinary user. Its arguments: the socket, an address, an attack.
 func hostileRole(args []string) error {
 	if os.Getuid() == 0 {
 		return errors.New("the test wants an unprivileged user")
@@ -259,7 +259,7 @@ func hostileRole(args []string) error {
 	return nil
 }
 
-// threads returns how many a process has.
+// threads returns the number of threads of a process.
 func threads(t testing.TB, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -275,8 +275,8 @@ func threads(t testing.TB, pid int) int {
 	return v
 }
 
-// TestThreads has programs of an ordinary user try to take threads of a daemon: it has 32 and one for each
-// session at most, whatever they do.
+// TestThreads: programs of an ordinary user try to make a daemon start threads. It must have at most 32, and one for
+// each session.
 func TestThreads(t *testing.T) {
 	exe := publicExe(t)
 	for _, what := range []string{"completions", "doorbell", "requests", "descriptors"} {
@@ -304,7 +304,7 @@ func TestThreads(t *testing.T) {
 				return false
 			})
 			if got := said.Load(); got == nil {
-				t.Error("the program says nothing")
+				t.Error("the program printed nothing")
 			} else if *got != "done" {
 				t.Errorf("the program: %s", *got)
 			}

@@ -44,7 +44,7 @@ const (
 
 func init() { roles["ipsec"] = ipsecRole }
 
-// journal is the log of a daemon, kept.
+// journal keeps the log of a daemon.
 type journal struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -62,12 +62,12 @@ func (j *journal) String() string {
 	return j.b.String()
 }
 
-// protectedPair is two hosts whose daemons encrypt.
+// protectedPair is two hosts whose daemons use IPsec.
 type protectedPair struct {
 	tn   *topo.Net
 	fake *fakeXFRM
 	d    [2]*daemon.Daemon // nil: another process
-	at   netip.AddrPort    // the export of the second
+	at   netip.AddrPort    // of the second
 	log  journal
 	wire *wire
 }
@@ -82,7 +82,7 @@ func newProtectedPair(t *testing.T, options topo.Options) *protectedPair {
 	return p
 }
 
-// bridge joins the links of the middle namespace, whose kernel sees each frame arrive once.
+// bridge joins the links of the middle namespace, whose kernel sees each arriving frame once.
 func (p *protectedPair) bridge(t *testing.T) {
 	t.Helper()
 	m := p.tn.Relay
@@ -143,7 +143,7 @@ func (p *protectedPair) dial(t *testing.T, socket string) (e *verbstest.End, pee
 	return e, peer
 }
 
-// state returns the IPsec of a host's device, and the retransmission timeouts of its TCP.
+// state returns the IPsec state of a host's device, and the retransmission timeouts of its TCP.
 func (p *protectedPair) state(t *testing.T, i int) (s *control.IPsecState, timeouts uint64) {
 	t.Helper()
 	d := p.d[i].Snapshot().Devices[0]
@@ -153,7 +153,7 @@ func (p *protectedPair) state(t *testing.T, i int) (s *control.IPsecState, timeo
 	return d.IPsec, d.Totals.TCP["timeouts"]
 }
 
-// frames returns what was on the wire, and fails for TCP in the clear.
+// frames returns the captured frames, and fails if any carries TCP in the clear.
 func (p *protectedPair) frames(t *testing.T) (esp [][]byte) {
 	t.Helper()
 	p.wire.mu.Lock()
@@ -172,13 +172,13 @@ func (p *protectedPair) frames(t *testing.T) (esp [][]byte) {
 	return esp
 }
 
-// Offsets of a frame of ESP over IPv4, and the length of ESP's header.
+// Offsets in an ESP frame over IPv4, and the length of the ESP header.
 const (
 	espAt     = 34
 	espHeader = 16
 )
 
-// unique fails when a pair of SPI and sequence number appears twice.
+// unique fails if a pair of SPI and sequence number occurs twice, which would break AES-GCM.
 func unique(t *testing.T, frames [][]byte) {
 	t.Helper()
 	seen := map[uint64]bool{}
@@ -191,7 +191,7 @@ func unique(t *testing.T, frames [][]byte) {
 	}
 }
 
-// TestIPsec runs programs over daemons that encrypt: what is on the wire, rekeys, deletion, forgeries and replays.
+// TestIPsec runs programs over daemons with IPsec: frames on the wire, rekeys, deletion, forgeries and replays.
 //
 //req:rfc5044-9.3-1 rfc5044-9.4-1 rfc5041-8.4.2-1 rfc5040-8.2.2-1 rfc5040-8.2.2-8 rfc5041-8.4.2-7
 func TestIPsec(t *testing.T) {
@@ -208,7 +208,7 @@ func testIPsec(t *testing.T, queues int) {
 	socket := p.start(t, 0, "")
 	e, peer := p.dial(t, socket)
 	if p.fake.asked == 0 {
-		t.Error("nobody asked the IKE daemon for an SA")
+		t.Error("no SA was requested from the IKE daemon")
 	}
 	work := func(until func() bool) (rounds int) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -241,7 +241,7 @@ func testIPsec(t *testing.T, queues int) {
 	})
 	for i := range p.d {
 		s, timeouts := p.state(t, i)
-		// A busy processor makes a timeout now and then; a rekey that lost packets would make one each time.
+		// A busy machine causes a timeout now and then. A rekey that lost packets would cause one each time.
 		if s.Counters["rekeys"] < rekeys-1 || i == 0 && timeouts-before > rekeys/4 {
 			t.Errorf("host %d: %v, %d retransmission timeouts", i, s.Counters, timeouts-before)
 		}
@@ -254,7 +254,7 @@ func testIPsec(t *testing.T, queues int) {
 	}
 	p.copyFile(t, socket, dir)
 
-	// Deleted SAs do not end the stream.
+	// Deleted SAs must not end the stream.
 	p.fake.deleteAll()
 	time.AfterFunc(700*time.Millisecond, p.fake.answer)
 	began := time.Now()
@@ -269,7 +269,7 @@ func testIPsec(t *testing.T, queues int) {
 	work(func() bool { return true })
 	p.secrets(t)
 
-	// A peer that does not encrypt is not answered.
+	// A peer that does not encrypt gets no reply.
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if c, err := p.tn.A.Dial(ctx, netip.AddrPort{}, p.at); err == nil {
@@ -281,7 +281,7 @@ func testIPsec(t *testing.T, queues int) {
 	}
 }
 
-// copyFile puts a file into the export of a directory, while its SAs are replaced.
+// copyFile puts a file into a directory export while its SAs are rekeyed.
 func (p *protectedPair) copyFile(t *testing.T, socket, dir string) {
 	t.Helper()
 	const size = 8 << 20
@@ -319,7 +319,8 @@ func (p *protectedPair) copyFile(t *testing.T, socket, dir string) {
 	}
 }
 
-// captures are of the operator: with ESP alone, or with what it carries, too, which tshark reads and finds whole.
+// captures runs captures as the operator: of ESP frames, or of the decrypted packets as well, which tshark must decode
+// without loss.
 func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
 	t.Helper()
 	dev, err := client.Open(socket)
@@ -329,7 +330,7 @@ func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
 	defer dev.Close()
 	if _, err := dev.Capture(t.Context(), control.CaptureArgs{Decrypted: true}); err == nil ||
 		!strings.Contains(err.Error(), "only the operator may capture with decrypted frames") {
-		t.Errorf("a program captures what others encrypt: %v", err)
+		t.Errorf("a program captured encrypted connections of others: %v", err)
 	}
 	operator, err := client.Open(control.OperatorPath(socket))
 	if err != nil {
@@ -365,7 +366,7 @@ func (p *protectedPair) captures(t *testing.T, socket string, work func()) {
 	}
 }
 
-// attack sends each host copies of packets that it received, and others with a changed byte.
+// attack replays packets to each host that received them, and sends others with one changed byte.
 func (p *protectedPair) attack(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -378,7 +379,7 @@ func (p *protectedPair) attack(t *testing.T) {
 			}
 		}
 		if frame == nil {
-			t.Fatal("there is no packet to repeat")
+			t.Fatal("no packet to replay")
 		}
 		const replays, forgeries = 1000, 512
 		inject := injector(t, h)
@@ -428,7 +429,7 @@ func injector(t *testing.T, from *topo.Host) func(frame []byte) {
 	}
 }
 
-// present returns the frames of SAs that have keys. It waits a while for the first ones.
+// present returns the frames of SAs whose keys still exist. It waits a while for the first ones.
 func (p *protectedPair) present(t *testing.T, keys map[uint32][]byte) (frames [][]byte) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); len(frames) == 0 && time.Now().Before(end); {
@@ -442,7 +443,7 @@ func (p *protectedPair) present(t *testing.T, keys map[uint32][]byte) (frames []
 	return frames
 }
 
-// decode has tshark decrypt the last frames: it finds iWARP in them.
+// decode decrypts the last frames with tshark, which must find iWARP in them.
 func (p *protectedPair) decode(t *testing.T) {
 	t.Helper()
 	keys := p.fake.keys()
@@ -481,7 +482,7 @@ func (p *protectedPair) decode(t *testing.T) {
 	}
 }
 
-// secrets looks for the present keys in all that an operator or a program may see.
+// secrets searches everything that an operator or a program can read for the current keys.
 func (p *protectedPair) secrets(t *testing.T) {
 	t.Helper()
 	var seen []byte
@@ -514,8 +515,8 @@ func (p *protectedPair) secrets(t *testing.T) {
 	}
 }
 
-// ipsecRole runs a daemon with IPsec in a namespace: its path, the configuration, the socket of the fakeXFRM, the
-// host's address.
+// ipsecRole runs a daemon with IPsec. Its arguments: the path of its namespace, the configuration, the socket of the
+// fakeXFRM, the host's address.
 func ipsecRole(args []string) error {
 	cfg, err := loadIn(args[0], args[1])
 	if err != nil {
@@ -531,8 +532,8 @@ func ipsecRole(args []string) error {
 	return d.Run(context.Background())
 }
 
-// TestKillIPsecDaemon kills a daemon that encrypts in mid-stream, and starts it again: no SA numbers two packets alike,
-// and nothing is in the clear.
+// TestKillIPsecDaemon kills a daemon with IPsec in mid-stream, and restarts it. No SA may use a sequence number twice
+// (RFC 4106: a reused nonce breaks AES-GCM), and no packet may be in the clear.
 func TestKillIPsecDaemon(t *testing.T) {
 	p := newProtectedPair(t, topo.Options{})
 	path, _ := writeConfig(t, ethTable+ipsecTable+scratchTable)
@@ -563,7 +564,7 @@ func TestKillIPsecDaemon(t *testing.T) {
 		select {
 		case <-e.QP.Done():
 		case <-time.After(20 * time.Second):
-			t.Fatalf("round %d: the connection to a daemon that is gone does not end", round)
+			t.Fatalf("round %d: the connection to a killed daemon does not end", round)
 		}
 		e.Dev.Close()
 	}
@@ -576,7 +577,7 @@ func TestKillIPsecDaemon(t *testing.T) {
 	}
 }
 
-// TestReloadIPsec turns encryption off and on again: a connection that is protected in another way ends.
+// TestReloadIPsec turns encryption off and on again. A connection whose protection changes must end.
 func TestReloadIPsec(t *testing.T) {
 	p := newProtectedPair(t, topo.Options{})
 	p.start(t, 1, scratchTable)
@@ -599,7 +600,7 @@ func TestReloadIPsec(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("the connection does not end")
 	}
-	p.frames(t) // also the end of the connection was encrypted
+	p.frames(t) // even the end of the connection was encrypted
 	reload(0, other)
 	e, peer = p.dial(t, socket)
 	if err := e.WriteAndRead(t.Context(), peer); err != nil {
@@ -622,8 +623,8 @@ func TestReloadIPsec(t *testing.T) {
 	}
 }
 
-// TestIPsecWithoutPolicy has this host's kernel, in which no IKE daemon has installed anything: status says so, and so
-// does the error of a program that cannot connect.
+// TestIPsecWithoutPolicy uses the kernel of this host, which has no policies of an IKE daemon. The status must say so,
+// and so must the error of a program that cannot connect.
 func TestIPsecWithoutPolicy(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+ipsecTable)
@@ -646,7 +647,7 @@ func TestIPsecWithoutPolicy(t *testing.T) {
 		s.Counters["failures"] == 0 || s.Counters["requests"] == 0 {
 		t.Errorf("%+v", s)
 	}
-	// Another daemon must not take the same SAs.
+	// Another daemon must not use the same SAs.
 	if err := tn.B.Do(func() error {
 		f, err := xfrm.Follow(xfrm.Options{IfID: 0x7877, Notify: func(*xfrm.State) {}})
 		if err == nil {

@@ -17,8 +17,8 @@ import (
 	"xwarp/engine/host/xfrm"
 )
 
-// fakeXFRM is the XFRM of the kernels of two hosts and their IKE daemons, at a Unix socket: also for daemons that are
-// killed. As an xfrm.Follower does, it gives an SA to one process ever.
+// fakeXFRM is the XFRM of two hosts' kernels and their IKE daemons, on a Unix socket, so that daemons can be killed.
+// Like an xfrm.Follower, it never gives an SA to a second process.
 type fakeXFRM struct {
 	path  string
 	hosts [2]netip.Addr
@@ -27,7 +27,7 @@ type fakeXFRM struct {
 	conns   map[*fakeConn]bool
 	sas     []*fakeSA
 	spi     uint32
-	silent  bool // the IKE daemons do not answer
+	silent  bool // the IKE daemons do not respond
 	expired int  // soft limits that processes reported
 	asked   int
 
@@ -62,7 +62,7 @@ type fakeRequest struct {
 	SPI  uint32
 }
 
-// settle is the time in which a receiver has an SA before its peer sends with it: an IKE exchange takes longer.
+// settle is how long a receiver has an SA before its peer sends with it. A real IKE exchange takes longer.
 const settle = 100 * time.Millisecond
 
 func newFakeXFRM(t *testing.T, a, b netip.Addr) *fakeXFRM {
@@ -118,7 +118,7 @@ func (f *fakeXFRM) serve(c net.Conn) {
 	f.mu.Unlock()
 }
 
-// notify sends a process its SAs, and refuses those that another one took. It is called with mu held.
+// notify sends a process its SAs, and refuses those already given to another. It is called with mu held.
 func (f *fakeXFRM) notify(c *fakeConn) {
 	s := fakeState{Host: c.host, Peer: f.hosts[0]}
 	if c.host == f.hosts[0] {
@@ -153,7 +153,7 @@ func (f *fakeXFRM) notify(c *fakeConn) {
 	}
 	s.Taken, s.Refused = c.taken, c.no
 	c.enc.Encode(&s)
-	if used && !f.silent { // as a Follower does: their successors are asked for
+	if used && !f.silent { // as a Follower does: it requests their successors
 		f.expired++
 		go f.answerOnce()
 	}
@@ -165,7 +165,7 @@ func (f *fakeXFRM) notifyAll() {
 	}
 }
 
-// answerOnce answers requests that come together by one exchange.
+// answerOnce answers concurrent requests with one exchange.
 func (f *fakeXFRM) answerOnce() {
 	if f.exchange.TryLock() {
 		f.install()
@@ -173,7 +173,7 @@ func (f *fakeXFRM) answerOnce() {
 	}
 }
 
-// rekey installs a pair of SAs, first at their receivers, and deletes all before.
+// rekey installs a pair of SAs, first at their receivers, and deletes all earlier ones.
 func (f *fakeXFRM) rekey() {
 	f.exchange.Lock()
 	defer f.exchange.Unlock()
@@ -218,7 +218,7 @@ func (f *fakeXFRM) pause() {
 	f.mu.Lock()
 }
 
-// deleteAll deletes the SAs; the IKE daemons do not answer until a call of answer.
+// deleteAll deletes the SAs. The IKE daemons do not respond until answer is called.
 func (f *fakeXFRM) deleteAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +232,7 @@ func (f *fakeXFRM) answer() {
 	f.silent = false
 }
 
-// keys returns the keys of the present SAs by SPI.
+// keys returns the current keys by SPI.
 func (f *fakeXFRM) keys() map[uint32][]byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +243,7 @@ func (f *fakeXFRM) keys() map[uint32][]byte {
 	return m
 }
 
-// followFake returns what takes the place of xfrm.Follow in a daemon of a host.
+// followFake returns the replacement of xfrm.Follow in a daemon of a host.
 func followFake(path string, host netip.Addr) func(xfrm.Options) (xfrm.Source, error) {
 	return func(o xfrm.Options) (xfrm.Source, error) {
 		c, err := net.Dial("unix", path)

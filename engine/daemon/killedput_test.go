@@ -24,7 +24,7 @@ import (
 
 var kills = flag.Int("kills", 24, "how many puts TestKilledPuts cuts off")
 
-// putRole puts a file into an export for transfer: the address, the file.
+// putRole puts a file into a directory export. Its arguments: the address, the file.
 func putRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -50,19 +50,18 @@ func putBy(dev verbs.Device, args []string) error {
 	return err
 }
 
-// putted is an export of a file that is put to.
+// putted is an export with the state of the puts to one of its files.
 type putted struct {
 	at   netip.AddrPort
 	path string
-	took time.Duration // by a put that was left alone
+	took time.Duration // by a put that was not killed
 	old  []byte
-	late [][]byte // puts of clients that died: each may become the content, as long as the daemon lives
+	late [][]byte // puts of killed clients: each may become the content while the daemon lives
 	seen map[string]int
 }
 
-// TestKilledPuts kills the daemon or the client at random moments of puts, into files that are replaced and
-// into files that are overwritten: what is there afterwards, in the file and by a get, is all of the old
-// content or all of the new one, with its length.
+// TestKilledPuts kills the daemon or the client at random moments of puts, into replaced and overwritten files.
+// Afterwards the file, and a get of it, must have all of the old or all of the new content, with its length.
 func TestKilledPuts(t *testing.T) {
 	const size = 4 << 20
 	dir := t.TempDir()
@@ -95,7 +94,7 @@ func TestKilledPuts(t *testing.T) {
 		victim := "daemon"
 		if round/2%2 == 0 {
 			d.kill()
-			if round%2 == 0 { // an overwritten one is whole when its journal was applied
+			if round%2 == 0 { // an overwritten file is whole once its journal is applied
 				b, err := os.ReadFile(e.path)
 				e.check(t, round, "the file", b, now, err)
 			}
@@ -127,7 +126,7 @@ func (e *putted) noise(t *testing.T, random *rand.Rand, size int) []byte {
 	return content
 }
 
-// begin starts a put of another content.
+// begin starts a put of new content.
 func (e *putted) begin(t *testing.T, random *rand.Rand, size int) (now []byte, c *child) {
 	t.Helper()
 	now = e.noise(t, random, size)
@@ -138,7 +137,7 @@ func (e *putted) begin(t *testing.T, random *rand.Rand, size int) (now []byte, c
 	return now, c
 }
 
-// put has a put come to its end.
+// put waits for a put to finish.
 func (e *putted) put(t *testing.T, random *rand.Rand, size int) {
 	t.Helper()
 	now, c := e.begin(t, random, size)
@@ -150,7 +149,7 @@ func (e *putted) put(t *testing.T, random *rand.Rand, size int) {
 	c.kill()
 }
 
-// get has the content as a client sees it, which the next round begins with.
+// get reads the content as a client, as the base of the next round.
 func (e *putted) get(t *testing.T, round int, victim string, now []byte) {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{})
@@ -162,8 +161,7 @@ func (e *putted) get(t *testing.T, round int, victim string, now []byte) {
 	defer cancel()
 	var b bytes.Buffer
 	var sum transfer.Summary
-	// A put of a client that is dead may take the content's place, and with it the region's STag, in the
-	// middle of the get.
+	// A put of a killed client may replace the content, and thus the region's STag, in the middle of the get.
 	for range 6 {
 		c, dialErr := transfer.Dial(ctx, dev, e.at, 0)
 		if dialErr != nil {
@@ -196,12 +194,12 @@ func (e *putted) check(t *testing.T, round int, what string, got, now []byte, er
 	case err == nil && bytes.Equal(got, now):
 		return "new"
 	}
-	t.Errorf("round %d, %s: %s has %d bytes, %v: neither the %d of before nor the %d that were put",
+	t.Errorf("round %d, %s: %s has %d bytes, %v: neither the %d old ones nor the %d of the put",
 		round, filepath.Base(e.path), what, len(got), err, len(e.old), len(now))
 	return "mixed"
 }
 
-// leftovers are what is staged for a file.
+// leftovers returns the staging files of a file.
 func leftovers(t *testing.T, path string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(path))

@@ -43,7 +43,7 @@ func TestLimitLog(t *testing.T) {
 	}
 }
 
-// TestLimitLogCounts: the number of dropped lines is logged without another line of the message.
+// TestLimitLogCounts: the number of dropped lines is logged without waiting for another line of the message.
 func TestLimitLogCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -27,7 +27,8 @@ import (
 
 func here(f func() error) error { return f() }
 
-// browser asks servers in the namespace of do; network and address say where they are, whatever the URL names.
+// browser is an HTTP client for servers in the namespace of do. It always dials network and address, whatever the URL
+// names.
 func browser(do func(func() error) error, network, address string) *http.Client {
 	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -72,8 +73,8 @@ func families(text string) (names map[string]bool, series map[string]string) {
 
 var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
-// What the dashboard and the alert rules ask for is there in a scrape of a daemon on AF_XDP, with a
-// connection and exports of both kinds. The numbers are those of what was transferred.
+// A scrape of an AF_XDP daemon, with a connection and exports of both kinds, has every metric that the dashboard and
+// the alert rules use. The values must match what was transferred.
 func TestMetricsOfXDP(t *testing.T) {
 	tn := hosts(t)
 	const listen = "127.0.0.1:9479"
@@ -114,7 +115,7 @@ func TestMetricsOfXDP(t *testing.T) {
 		}
 		for _, n := range metricName.FindAllString(string(b), -1) {
 			if !names[n] {
-				t.Errorf("%s asks for %s, which the daemon does not serve", file, n)
+				t.Errorf("%s uses %s, which the daemon does not export", file, n)
 			}
 		}
 	}
@@ -133,7 +134,7 @@ func TestMetricsOfXDP(t *testing.T) {
 	}
 }
 
-// A Unix socket gets the rights of the control socket, and is gone with the daemon.
+// A Unix socket gets the permissions of the control socket, and is removed when the daemon ends.
 func TestMetricsOnUnixSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "http")
@@ -172,8 +173,8 @@ func TestMetricsOnUnixSocket(t *testing.T) {
 	}
 }
 
-// A port that is taken is logged, with the next step, and is served once it is free. One that the network reaches is
-// warned of.
+// A port in use is logged with the next step, and served once it is free. A port reachable from the network is logged
+// as a warning.
 func TestMetricsAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -206,7 +207,7 @@ func TestMetricsAddresses(t *testing.T) {
 	}
 }
 
-// event returns the latest event that begins with text.
+// event returns the latest event that starts with text.
 func event(s control.Snapshot, text string) (found *control.EventRecord) {
 	for i := range s.Events {
 		if strings.HasPrefix(s.Events[i].Event, text) {
@@ -216,7 +217,7 @@ func event(s control.Snapshot, text string) (found *control.EventRecord) {
 	return found
 }
 
-// The daemon remembers what happened in the words of RDMA_CM and of completions, also when its log is silent.
+// The daemon records events in the terms of RDMA_CM and of completions, even if its log is silent.
 func TestEvents(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{})
@@ -249,7 +250,7 @@ func TestEvents(t *testing.T) {
 	}
 	if err := p.Do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 64)},
 		RemoteSTag: to.STag ^ 0x5a5a5a00}); err == nil {
-		t.Fatal("a Read of a region that is not there succeeds")
+		t.Fatal("a Read of a missing region succeeds")
 	}
 	<-p.QP.Done()
 	if _, ok := eventually(func() bool {

@@ -43,8 +43,8 @@ func running(t *testing.T, cfg *config.Loaded) *daemon.Daemon {
 	return d
 }
 
-// An interface that is not there when the daemon starts is awaited. The other one serves meanwhile, and the export
-// of the late one serves when it is there. The daemon keeps its capabilities until then.
+// The daemon waits for an interface that is missing at start. Meanwhile it serves the other one. The late interface's
+// export works once the interface appears. The daemon keeps its capabilities until then.
 func TestLateInterface(t *testing.T) {
 	l := &twoLinks{t: t, tn: hosts(t, topo.Options{Queues: 2, IPv4Only: true,
 		OffloadsA: topo.NoOffloads})}
@@ -78,7 +78,7 @@ func TestLateInterface(t *testing.T) {
 	}
 }
 
-// An export whose directory or port cannot be had waits for it, alone, with an error in its state. The others serve.
+// An export whose directory is missing, or whose port is in use, waits with an error in its state. The others work.
 func TestLateExport(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestLateExport(t *testing.T) {
 		dir, good))
 	d := running(t, cfg)
 	if _, err := dialExport(t, good); err != nil {
-		t.Errorf("the export that can be had: %v", err)
+		t.Errorf("the available export: %v", err)
 	}
 	for name, want := range map[string]string{"port": "address already in use",
 		"directory": "no such file or directory", "good": ""} {
@@ -120,11 +120,11 @@ func TestLateExport(t *testing.T) {
 		t.Errorf("exports: %+v", d.Snapshot().Exports)
 	}
 	if _, err := dialExport(t, netip.MustParseAddrPort(taken.Addr().String())); err != nil {
-		t.Errorf("the export whose port was taken: %v", err)
+		t.Errorf("the export whose port was in use: %v", err)
 	}
 }
 
-// A reload applies the valid settings. It names the invalid ones, keeps the old settings of their exports, and fails.
+// A reload applies the valid settings, names the invalid ones, keeps the old settings of their exports, and fails.
 func TestPartialReload(t *testing.T) {
 	ports := []netip.AddrPort{freePort(t), freePort(t), freePort(t)}
 	export := func(name string, at netip.AddrPort, more string) string {
@@ -180,7 +180,7 @@ func TestPartialReload(t *testing.T) {
 	}
 }
 
-// An export at ":port" is one region for peers of IPv4 and IPv6.
+// An export at ":port" is one region for IPv4 and IPv6 peers.
 func TestExportOfBothFamilies(t *testing.T) {
 	port := freePort(t).Port()
 	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"x\"\nlisten = \":%d\"\nsize = 4096\n",

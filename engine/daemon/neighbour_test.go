@@ -29,8 +29,8 @@ func init() {
 	}
 }
 
-// honestRole is a program that writes 8 bytes at a time for a while, and prints how often that was: the socket, the
-// peer's address, for how long.
+// honestRole is a program that writes 8 bytes in a loop for some time, and prints the number of writes. Its arguments:
+// the socket, the peer's address, the duration.
 func honestRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
@@ -76,7 +76,7 @@ func honestRole(args []string) error {
 	return nil
 }
 
-// spun is a queue pair whose send ring is full of requests that complete at once.
+// spun is a queue pair whose send ring is full of requests that complete immediately.
 type spun struct {
 	f            *foe
 	send, cq     []byte
@@ -96,7 +96,7 @@ func shared(fd int) ([]byte, error) {
 
 func word(b []byte, at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&b[at])) }
 
-// fill writes each slot of the ring once: binding a window again, or a Read into two pieces, which is refused.
+// fill writes each slot of the ring once: bind a window again, or a Read into two pieces, which is refused.
 func (s *spun) fill(pd control.Handle, binds bool) error {
 	wr := rdmap.SendWR{Op: rdmap.WRRead, SGL: []rdmap.SGE{{STag: 1, Len: 1}, {STag: 1, Len: 1}}}
 	if binds {
@@ -129,11 +129,11 @@ func (s *spun) fill(pd control.Handle, binds bool) error {
 	return nil
 }
 
-// turn posts as much as there is room for, and takes all completions.
+// turn posts requests into all free slots, and consumes all completions.
 func (s *spun) turn() {
 	head := atomic.LoadUint32(word(s.send, s.q.Send.Offset+64))
 	atomic.StoreUint32(word(s.cq, s.done.Offset+64), atomic.LoadUint32(word(s.cq, s.done.Offset)))
-	if head == s.head && s.posted != 0 { // the daemon delays a program that rings without work
+	if head == s.head && s.posted != 0 { // the daemon delays a program that rings without posting
 		return
 	}
 	s.head, s.posted = head, head+s.q.Send.Slots
@@ -144,8 +144,8 @@ func (s *spun) turn() {
 	}
 }
 
-// spinRole is a program that has the daemon's worker do what sends nothing: the socket, an address that accepts, "bind"
-// or "refused", the number of sessions, and of queue pairs of each.
+// spinRole is a program that keeps the daemon's worker busy with requests that send nothing. Its arguments: the socket,
+// the address of a listener, "bind" or "refused", the number of sessions, and of queue pairs of each.
 func spinRole(args []string) error {
 	sessions, _ := strconv.Atoi(args[3])
 	qps, _ := strconv.Atoi(args[4])
@@ -197,9 +197,9 @@ func spinRole(args []string) error {
 	}
 }
 
-// TestHonestBesideHostile has a user write 8 bytes at a time while another has the worker do what sends nothing, as
-// fast as it takes that: the first one gets on as it does while the processors are busy with something else, or not by
-// much less. Without bounds of a worker's turn the hostile user left it one part in a hundred to one in a thousand.
+// TestHonestBesideHostile: one user writes 8 bytes at a time while another floods the worker with requests that send
+// nothing. The first must be about as fast as beside other CPU load. Without limits on a worker's turn, its rate fell
+// to between 1 % and 0.1 %.
 func TestHonestBesideHostile(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)
@@ -241,7 +241,7 @@ func TestHonestBesideHostile(t *testing.T) {
 				if n >= control/share {
 					return
 				}
-				if try == tries { // a machine without time to spare may take it all from either
+				if try == tries { // a busy machine may slow down either
 					t.Fatalf("%d Writes beside a hostile user, and %d beside busy processors", n,
 						control)
 				}

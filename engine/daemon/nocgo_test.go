@@ -2,5 +2,5 @@
 
 package daemon_test
 
-// usesCgo says that the test binary may have threads that Go's runtime does not know.
+// usesCgo reports whether the test binary may have threads that the Go runtime does not know.
 const usesCgo = false

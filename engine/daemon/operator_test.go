@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// fillRole takes sessions and keeps them: the socket, how many.
+// fillRole opens sessions and holds them. Its arguments: the socket, the number of sessions.
 func fillRole(args []string) error {
 	n, _ := strconv.Atoi(args[1])
 	var list []*client.Device
@@ -33,12 +33,12 @@ func fillRole(args []string) error {
 	return errors.Join(list[0].Close())
 }
 
-// TestPlaces has users take all places at the control socket. Root still finds one there, and the operator
-// has his own.
+// TestPlaces: users take all sessions of the control socket. Root still gets one there, and the operator's socket has
+// its own.
 func TestPlaces(t *testing.T) {
 	d, socket := kernelKeys(t, "clients = 3\n", "")
 	exe := publicExe(t)
-	for i, n := range []string{"2", "1"} { // each gets half of what is left
+	for i, n := range []string{"2", "1"} { // each gets half of the remaining ones
 		if got := start(t, exe, nobody-uint32(i), "fill", socket, n).line(); got != "full" {
 			t.Fatal(got)
 		}
@@ -66,8 +66,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestOperator: everything is allowed at the operator's socket, which is closed to others; root at the other
-// socket, who may be root of a container, is a user like others there.
+// TestOperator: the operator's socket permits everything, and is closed to others. Root on the other socket may be root
+// of a container, and is a user like any other there.
 func TestOperator(t *testing.T) {
 	_, socket := kernel(t, fmt.Sprintf("[limits]\npds = 1\n[[export]]\nname = \"x\"\nlisten = "+
 		"%q\nsize = \"4KiB\"\n", listenAddr(t)))
@@ -111,7 +111,7 @@ func TestOperator(t *testing.T) {
 		}},
 		{"flush", func(d *client.Device) error {
 			err := d.FlushExport(t.Context(), "x")
-			if err != nil && strings.Contains(err.Error(), "not a range of a file region") { // it is no file
+			if err != nil && strings.Contains(err.Error(), "not a range of a file region") { // not a file
 				err = nil
 			}
 			return err
@@ -144,7 +144,7 @@ func TestOperator(t *testing.T) {
 		"permission denied") {
 		t.Errorf("a user at the operator's socket: %q", s)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // somebody opened it
+	if err := os.Chmod(path, 0o666); err != nil { // already open elsewhere
 		t.Fatal(err)
 	}
 	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s,
@@ -153,7 +153,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// listenPrivileged returns an address with a port below 1024 that is free.
+// listenPrivileged returns a free address with a port below 1024.
 func listenPrivileged(t *testing.T, d *client.Device) netip.AddrPort {
 	t.Helper()
 	for port := uint16(700); port < 1024; port++ {
@@ -167,8 +167,8 @@ func listenPrivileged(t *testing.T, d *client.Device) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// TestOperatorPath: the default socket's operator has a directory of his own, which nobody mounts with that
-// of the other.
+// TestOperatorPath: the default socket of the operator has its own directory, so mounting the other socket's directory
+// does not expose it.
 func TestOperatorPath(t *testing.T) {
 	if filepath.Dir(control.OperatorPath(control.DefaultPath)) == filepath.Dir(
 		control.DefaultPath) {

@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes
-// everything: they get what the operator leaves to them.
+// TestOverride: programs request connections without CRC and without markers, to a peer that accepts anything. They
+// must get what the operator's configuration permits.
 func TestOverride(t *testing.T) {
 	peer, err := sockets.Open(
 		sockets.Config{Options: core.Options{MPA: verbs.MPAConfig{CRC: verbs.CRCOptional}}})
@@ -37,7 +37,7 @@ func TestOverride(t *testing.T) {
 		{"override = []\n", asked, want{true, true}},
 		{"override = [\"crc\"]\n", asked, want{false, true}},
 		{"crc = false\n", asked, want{false, false}},
-		{"crc = false\n", &verbs.MPAConfig{}, want{true, true}}, // more than the operator asks for
+		{"crc = false\n", &verbs.MPAConfig{}, want{true, true}}, // more than the operator requests
 		{"crc = false\n[[peer]]\nprefix = \"127.0.0.0/8\"\ncrc = true\n", asked, want{true, false}},
 	} {
 		_, socket := kernel(t, "[mpa]\n"+tc.config)
@@ -48,7 +48,7 @@ func TestOverride(t *testing.T) {
 			}
 			if have := (want{got.Params().Send.CRC,
 				got.Params().Receive.Markers}); have != tc.want {
-				t.Errorf("%q, asked for %+v, operator %v: %+v, want %+v", tc.config, tc.mpa,
+				t.Errorf("%q, requested %+v, operator %v: %+v, want %+v", tc.config, tc.mpa,
 					who.Operator, have, tc.want)
 			}
 		}

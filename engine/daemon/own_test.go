@@ -17,8 +17,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestOwnHost joins two programs of one daemon at each address of their host. The snapshot names the transport. A
-// tenant reaches listeners of the daemon so, and no other service of the host.
+// TestOwnHost connects two programs of one daemon at each address of their host. The snapshot must name the transport.
+// A tenant may thus reach listeners of the daemon, but no other service of the host.
 func TestOwnHost(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsB: topo.NoOffloads})
 	dir := filepath.Join(t.TempDir(), "tenants")

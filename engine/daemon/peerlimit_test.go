@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestPeerConnections has a peer reach its limit of connections, and go on when one of them is gone.
+// TestPeerConnections: a peer reaches its limit of connections, and can connect again after one of them ends.
 func TestPeerConnections(t *testing.T) {
 	at := freePort(t)
 	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"x\"\nlisten = %q\nsize = "+
@@ -40,6 +40,6 @@ func TestPeerConnections(t *testing.T) {
 		_, err := dialExport(t, at)
 		return err == nil
 	}); !ok {
-		t.Errorf("no connection in place of the one that is gone, after %v", took)
+		t.Errorf("no connection in place of the closed one, after %v", took)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPersons: subordinate uids belong to their owner, as the file says now.
+// TestPersons: subordinate uids belong to their owner, by the current content of the file.
 func TestPersons(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "subuid")
 	p := owners{file: file}
@@ -30,7 +30,7 @@ func TestPersons(t *testing.T) {
 	want(165_535, 65534)
 	want(165_536, 165_536)
 	want(200_009, 1001)
-	want(300_123, 300_000) // a container of root's is no part of root
+	want(300_123, 300_000) // a container of root does not count as root
 	want(400_004, 400_000)
 	want(500_008, 500_000)
 	want(4_294_967_295, 65534)

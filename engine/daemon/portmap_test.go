@@ -21,8 +21,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// askPortMapper sends a request for a listener from a host's socket at local, and returns the answer; the request,
-// when none comes in time.
+// askPortMapper sends a request for a listener from a host's socket at local, and returns the reply, or the request if
+// no reply arrives in time.
 func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.AddrPort,
 	wait time.Duration) (a portmapper.Message) {
 	t.Helper()
@@ -43,7 +43,7 @@ func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.
 	}
 	c.SetReadDeadline(time.Now().Add(wait))
 	b := make([]byte, 128)
-	n, err := c.Read(b) // from the address that was asked: the socket is connected
+	n, err := c.Read(b) // from the address of the request: the socket is connected
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return q
 	}
@@ -56,7 +56,7 @@ func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.
 	return a
 }
 
-// shout sends a request for a listener to an address of many hosts.
+// shout sends a request for a listener to a multicast or broadcast address.
 func shout(t *testing.T, h *topo.Host, to netip.Addr, listener netip.AddrPort) {
 	t.Helper()
 	q := portmapper.Message{Handle: 1, Accepting: listener,
@@ -77,13 +77,13 @@ func shout(t *testing.T, h *topo.Host, to netip.Addr, listener netip.AddrPort) {
 	}
 }
 
-// portMapperOf returns a device's.
+// portMapperOf returns the port mapper of a device.
 func portMapperOf(d *daemon.Daemon) *control.PortMapperState {
 	v := d.Snapshot()
 	return v.Devices[0].PortMapper
 }
 
-// TestPortMapper asks a daemon's port mapper for listeners of exports and of programs, at every address.
+// TestPortMapper queries a daemon's port mapper for listeners of exports and of programs, at every address.
 func TestPortMapper(t *testing.T) {
 	tn := hosts(t)
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
@@ -127,7 +127,7 @@ func TestPortMapper(t *testing.T) {
 	}
 	at := netip.AddrPortFrom
 	ask(at(four, 7174), portmapper.Accept)
-	ask(at(netip.MustParseAddr("192.0.2.77"), 7174), portmapper.Accept) // which is not the route's source
+	ask(at(netip.MustParseAddr("192.0.2.77"), 7174), portmapper.Accept) // not the source address of the route
 	ask(at(six, 7200), portmapper.Accept)
 	ask(at(six, 7174), portmapper.Reject)
 	ask(at(four, 7200), portmapper.Reject)
@@ -142,7 +142,7 @@ func TestPortMapper(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 
-	// Nor is a request for a whole network.
+	// A request to a broadcast or multicast address gets no reply either.
 	for _, to := range []string{"192.0.2.255", "ff02::1%eth0"} {
 		before := portMapperOf(d).Counters
 		shout(t, tn.B, netip.MustParseAddr(to), at(four, 7174))
@@ -157,7 +157,7 @@ func TestPortMapper(t *testing.T) {
 		}
 	}
 
-	// Who may not connect is told nothing.
+	// A peer that may not connect gets no reply.
 	cfg, _ := load(t, ethTable+"allow = [\"203.0.113.0/24\"]\n"+export)
 	cfg.Daemon.Socket, cfg.Daemon.Grace = socket, 0
 	if err := d.Reload(cfg); err != nil {
@@ -172,7 +172,7 @@ func TestPortMapper(t *testing.T) {
 	}
 }
 
-// TestPortMapperTaken has a daemon on a host whose UDP port 3935 somebody has, as iwpmd would.
+// TestPortMapperTaken starts a daemon on a host whose UDP port 3935 is in use, as by iwpmd.
 func TestPortMapperTaken(t *testing.T) {
 	tn := hosts(t)
 	var c *net.UDPConn
@@ -186,7 +186,7 @@ func TestPortMapperTaken(t *testing.T) {
 	d, _ := run(t, tn.A, ethTable+
 		"[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n")
 	if p := portMapperOf(d); p.Error == "" {
-		t.Error("it does not say so")
+		t.Error("the error is not reported")
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -200,15 +200,15 @@ func TestPortMapperTaken(t *testing.T) {
 		}
 		return err
 	}); err != nil {
-		t.Errorf("with port_mapper off, and after the daemon before: %v", err)
+		t.Errorf("with port_mapper off, after the previous daemon: %v", err)
 	}
 	if p := portMapperOf(d); p.Mode != "off" || p.Error != "" {
 		t.Errorf("%+v", p)
 	}
 }
 
-// TestPortMapperAsks has a program connect to a port that the peer's port mapper maps to another one, then rejects,
-// then says nothing about.
+// TestPortMapperAsks: a program connects to a port that the peer's port mapper first maps to another, then rejects,
+// then ignores.
 func TestPortMapperAsks(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable+"port_mapper = \"ask\"\n")
@@ -319,8 +319,8 @@ func TestPortMapperAsks(t *testing.T) {
 	}
 }
 
-// TestPortMapperComesBack removes the interface of a daemon's device after a reload changed who may connect: what is
-// opened again is open to those alone, and answers who asks when a reload allows that.
+// TestPortMapperComesBack removes the interface of a device after a reload changed who may connect. The reopened port
+// mapper must admit only those peers, and respond to all once a reload permits it.
 func TestPortMapperComesBack(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
@@ -367,9 +367,9 @@ func TestPortMapperComesBack(t *testing.T) {
 		t.Fatalf("%+v", d.Snapshot())
 	}
 	if got := ask(100 * time.Millisecond); got != portmapper.Request {
-		t.Errorf("a peer that is not allowed is told %v", got)
+		t.Errorf("a peer that may not connect got %v", got)
 	}
-	if _, ok := eventually(func() bool { // after the question, which may have waited for ARP
+	if _, ok := eventually(func() bool { // after the query, which may have waited for ARP
 		return portMapperOf(d).Counters["denied"] == 1
 	}); !ok {
 		t.Errorf("%+v", portMapperOf(d))
@@ -389,7 +389,7 @@ func TestPortMapperComesBack(t *testing.T) {
 	}
 }
 
-// TestPortMapperKernel answers over a device on the kernel's sockets, where that is asked for.
+// TestPortMapperKernel: a kernel-transport device runs a port mapper if configured.
 func TestPortMapperKernel(t *testing.T) {
 	tn := hosts(t)
 	text := "[[interface]]\nname = \"any\"\ntransport = \"kernel\"\nport_mapper = \"answer\"\n"

@@ -18,7 +18,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// greedy are queue pairs that cost much for their number.
+// greedy is a kind of queue pair that is expensive for its number.
 var greedy = map[string]verbs.QPConfig{
 	"small":  {SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1},
 	"usual":  {},
@@ -26,9 +26,9 @@ var greedy = map[string]verbs.QPConfig{
 	"pieces": {SendDepth: 2048, RecvDepth: 2048, MaxSGE: 16, MaxInline: 1, IRD: 4096, ORD: 4096},
 }
 
-// greedyRole takes as many queue pairs as it gets, connects them, and has all their memory used; then it
-// closes the oldest and makes a new one, again and again: the socket, the peer's address, a name of greedy.
-// It prints how many it has.
+// greedyRole creates as many queue pairs as it can, connects them, and uses all their memory. Then it replaces the
+// oldest in a loop. Its arguments: the socket, the peer's address, a name of greedy. It prints the number of queue
+// pairs.
 func greedyRole(args []string) error {
 	g := &greedyProgram{at: netip.MustParseAddrPort(args[1]), cfg: greedy[args[2]]}
 	if err := g.open(args[0]); err != nil {
@@ -78,7 +78,7 @@ func (g *greedyProgram) open(socket string) (err error) {
 	return errors.Join(e[:]...)
 }
 
-// more makes a queue pair and uses every slot of its send queue, twice.
+// more creates a queue pair and uses every slot of its send queue twice.
 func (g *greedyProgram) more() error {
 	qp, err := g.dev.CreateQP(g.cfg)
 	if err != nil {
@@ -103,7 +103,7 @@ func (g *greedyProgram) more() error {
 	return nil
 }
 
-// status reads fields of /proc/PID/status; memory in bytes.
+// status reads fields of /proc/PID/status, with memory in bytes.
 func status(t testing.TB, pid int, fields ...string) (sum int64) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -130,9 +130,9 @@ func status(t testing.TB, pid int, fields ...string) (sum int64) {
 	return sum
 }
 
-// TestProcessLimits has a user take all the memory that daemon_memory allows, in queue pairs of several
-// kinds, and then make and close them without end. Seen from outside, the daemon's process has at most a
-// tenth more than the limit beyond what it had at rest, and no more threads than it needs for itself.
+// TestProcessLimits: a user takes all the memory of daemon_memory, in queue pairs of several kinds, and then replaces
+// them in a loop. By /proc, the daemon's memory may exceed its idle memory by at most the limit and a tenth. It must
+// not start more threads than it needs for itself.
 func TestProcessLimits(t *testing.T) {
 	const limit = 96 << 20
 	exe := publicExe(t)

@@ -29,7 +29,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// roleEnv makes the test binary play another process; the arguments follow in argsEnv.
+// roleEnv makes the test binary play another process. Its arguments are in argsEnv.
 const (
 	roleEnv = "XWARP_TEST_ROLE"
 	argsEnv = "XWARP_TEST_ARGS"
@@ -58,7 +58,7 @@ type child struct {
 	out *bufio.Reader
 }
 
-// start runs a role; uid is that of an unprivileged user, or 0.
+// start runs a role. uid is that of an unprivileged user, or 0.
 func start(t testing.TB, exe string, uid uint32, role string, args ...string) *child {
 	t.Helper()
 	c := &child{Cmd: exec.Command(exe)}
@@ -151,7 +151,7 @@ func load(t testing.TB, text string) (*config.Loaded, string) {
 // ethTable is the [[interface]] of every host of a test.
 const ethTable = "[[interface]]\nname = \"eth0\"\n"
 
-// hosts returns two hosts, which end with the test; options are what they differ by from an ordinary pair, or none.
+// hosts creates two hosts, which end with the test. options are the differences from an ordinary pair.
 func hosts(t testing.TB, options ...topo.Options) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
@@ -179,13 +179,13 @@ func run(t testing.TB, h *topo.Host, text string) (d *daemon.Daemon, socket stri
 	return d, socket
 }
 
-// patience is for what takes moments alone and much longer beside other programs on all processors.
+// patience is the timeout of steps that take moments on an idle machine, and much longer on a loaded one.
 const patience = 2 * time.Minute
 
 // eventually waits for a condition.
 func eventually(ok func() bool) (time.Duration, bool) { return within(patience, ok) }
 
-// within waits for a condition, at most for most.
+// within waits for a condition, for at most most.
 func within(most time.Duration, ok func() bool) (time.Duration, bool) {
 	begin := time.Now()
 	for time.Since(begin) < most {
@@ -197,7 +197,7 @@ func within(most time.Duration, ok func() bool) (time.Duration, bool) {
 	return time.Since(begin), ok()
 }
 
-// loadIn moves the process to a namespace by its path, and loads a configuration there.
+// loadIn moves the process to a namespace, given by its path, and loads a configuration there.
 func loadIn(namespace, path string) (*config.Loaded, error) {
 	runtime.LockOSThread()
 	ns, err := netns.GetFromPath(namespace)
@@ -210,7 +210,7 @@ func loadIn(namespace, path string) (*config.Loaded, error) {
 	return config.Load(config.Source{Path: path})
 }
 
-// daemonRole runs a daemon in a namespace: its path, the configuration.
+// daemonRole runs a daemon. Its arguments: the path of its namespace, the configuration.
 func daemonRole(args []string) error {
 	cfg, err := loadIn(args[0], args[1])
 	if err != nil {
@@ -232,7 +232,7 @@ func daemonRole(args []string) error {
 
 var rounds = flag.Int("rounds", 20, "kill -9 of the daemon")
 
-// TestKillDaemon takes the daemon away again and again, with a program at work: nothing of it is left.
+// TestKillDaemon kills the daemon repeatedly while a program works. Nothing of it may remain on the host.
 func TestKillDaemon(t *testing.T) {
 	tn := hosts(t)
 	path, socket := writeConfig(t, ethTable+"[[export]]\nname = \"scratch\"\nlisten = "+
@@ -261,7 +261,7 @@ func TestKillDaemon(t *testing.T) {
 			t.Errorf("round %d: no program is attached while the daemon runs", round)
 		}
 		c.kill()
-		<-qp.Done() // the program learns of it
+		<-qp.Done() // the program notices it
 		if _, err := cq.Wait(context.Background(), make([]verbs.Completion, 1)); err == nil {
 			t.Errorf("round %d: a completion queue outlives its daemon", round)
 		}

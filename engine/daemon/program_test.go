@@ -22,13 +22,14 @@ import (
 
 const nobody = 65534
 
-// peerSTag reads what responder says about its region in private data; 0 when it is nothing of it.
+// peerSTag reads the STag that responder puts into private data. It returns 0 for other private data.
 func peerSTag(b []byte) verbs.STag {
 	r, _ := verbs.ParseRemoteMR(b)
 	return r.STag
 }
 
-// transferRole is an unprivileged program: the socket, the peer's address. It writes, reads back and sends.
+// transferRole is an unprivileged program that writes, reads back and sends. Its arguments: the socket, the peer's
+// address.
 func transferRole(args []string) error {
 	if os.Getuid() == 0 {
 		return errors.New("the test wants an unprivileged user")
@@ -81,7 +82,7 @@ func embedded(t testing.TB, do func(func() error) error) *xdp.Device {
 	return d
 }
 
-// responder accepts n connections on an embedded engine; its region is theirs.
+// responder accepts n connections on an embedded engine, which share its region.
 func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []byte,
 	recvs verbs.CQ) {
 	t.Helper()
@@ -115,7 +116,7 @@ func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []
 				qp.PostRecv(&verbs.RecvWR{ID: 1, SGL: []verbs.SGE{mr.SGE(len(mem)-64, 64)}})
 				err = r.Accept(ctx, qp, token)
 			}
-			if err != nil && ctx.Err() == nil && !errors.Is(err, verbs.ErrLapsed) { // a killed program's
+			if err != nil && ctx.Err() == nil && !errors.Is(err, verbs.ErrLapsed) { // of a killed program
 				t.Errorf("accept: %v", err)
 			}
 		}
@@ -123,7 +124,7 @@ func responder(t testing.TB, dev verbs.Device, at netip.AddrPort, n int) (mem []
 	return mem, recvs
 }
 
-// TestUnprivileged has a program of another user, without any right, exchange data with a second host.
+// TestUnprivileged: a program of another user, without privileges, exchanges data with a second host.
 func TestUnprivileged(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable)
@@ -142,7 +143,7 @@ func TestUnprivileged(t *testing.T) {
 		t.Fatalf("the peer's receive: %+v, %v", v[0], err)
 	}
 	if n := 64 << 10; !bytes.Equal(mem[:n], verbstest.Pattern(n)) {
-		t.Error("the peer's region is not what the program wrote")
+		t.Error("the peer's region differs from what the program wrote")
 	}
 	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)
@@ -160,7 +161,8 @@ func empty(used map[string]int64) bool {
 	return true
 }
 
-// loadRole keeps many queue pairs busy until it is killed: the socket, the peer's address, how many.
+// loadRole keeps many queue pairs busy until it is killed. Its arguments: the socket, the peer's address, the number of
+// queue pairs.
 func loadRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
@@ -220,12 +222,12 @@ func loadRole(args []string) error {
 	}
 }
 
-// latency is for a quiet machine: a run beside other work measures that work.
+// latency enables the checks of latency, which need a quiet machine.
 var latency = flag.Bool("latency", false, "hold the program beside a killed one to twice its "+
 	"99th percentile")
 
-// TestKillClient kills a program with 100 busy queue pairs. What it had is free at once, and a program beside
-// it notices nothing but more room.
+// TestKillClient kills a program with 100 busy queue pairs. Its resources must be free at once, and a program beside it
+// must not be disturbed.
 func TestKillClient(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, ethTable)

@@ -13,7 +13,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDaemonMemory has programs ask for few objects that are large for the daemon: its bytes count.
+// TestDaemonMemory: programs request few objects that use much memory of the daemon. The limit counts bytes, not
+// objects.
 //
 //req:rfc5042-7.2-1
 func TestDaemonMemory(t *testing.T) {
@@ -74,7 +75,7 @@ func quotaError(t *testing.T, name, what string, err error) {
 	}
 }
 
-// TestConnects opens more connections at a time than a user may, towards a peer that never answers.
+// TestConnects exceeds a user's limit of concurrent connection attempts, to a peer that never responds.
 func TestConnects(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nconnects = 2\n")
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +119,7 @@ func TestConnects(t *testing.T) {
 	}
 }
 
-// TestPendingArgs sends a request that waits, with arguments that are long for no reason: they would be kept meanwhile.
+// TestPendingArgs sends a request that waits, with needlessly long arguments, which the daemon would have to keep.
 func TestPendingArgs(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)

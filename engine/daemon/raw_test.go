@@ -15,13 +15,13 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// kernel starts a daemon on the kernel's sockets: what it does with programs needs no more.
+// kernel starts a kernel-transport daemon, which is enough for the tests of programs.
 func kernel(t testing.TB, text string) (*daemon.Daemon, string) {
 	t.Helper()
 	return kernelKeys(t, "", text)
 }
 
-// kernelKeys is kernel with more keys of [daemon].
+// kernelKeys is kernel with additional keys of [daemon].
 func kernelKeys(t testing.TB, keys, text string) (*daemon.Daemon, string) {
 	t.Helper()
 	cfg, socket := load(t, keys+"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
@@ -33,7 +33,7 @@ func kernelKeys(t testing.TB, keys, text string) (*daemon.Daemon, string) {
 	return d, socket
 }
 
-// raw is a program that speaks the protocol by hand, and wrongly.
+// raw is a program that speaks the protocol by hand, with errors.
 type raw struct {
 	t    testing.TB
 	c    *control.Conn
@@ -81,7 +81,7 @@ func (r *raw) call(op control.Op, args string, files ...int) (control.Reply, []i
 	}
 }
 
-// must is call for what has to work; result is filled.
+// must is call for requests that must succeed. It fills result.
 func (r *raw) must(result any, op control.Op, args string, files ...int) []int {
 	r.t.Helper()
 	reply, out := r.call(op, args, files...)
@@ -102,7 +102,7 @@ func (r *raw) hello() []int {
 		string(control.Marshal(control.HelloArgs{Version: control.Version})))
 }
 
-// dropped waits for the daemon to end the session.
+// dropped waits for the daemon to close the session.
 func (r *raw) dropped() {
 	r.t.Helper()
 	r.sock.SetReadDeadline(time.Now().Add(10 * time.Second))

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestCarriesFiles looks for descriptors behind bytes that nobody received.
+// TestCarriesFiles detects descriptors that follow unread bytes.
 func TestCarriesFiles(t *testing.T) {
 	ends := func() (a, b *net.UnixConn) {
 		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -42,7 +42,7 @@ func TestCarriesFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !carriesFiles(a) {
-			t.Errorf("no descriptor behind %d bytes", before)
+			t.Errorf("no descriptor after %d bytes", before)
 		}
 	}
 }

@@ -29,7 +29,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// twoLinks are hosts that two links join, with a daemon in a process of its own that serves both on B.
+// twoLinks is two hosts with two links between them, and a daemon in its own process that serves both on B.
 type twoLinks struct {
 	t      *testing.T
 	tn     *topo.Net
@@ -55,7 +55,7 @@ func (l *twoLinks) start(table string) {
 	t, tn := l.t, l.tn
 	t.Helper()
 	l.channels(1)
-	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 717) // for which a capability is needed, each time
+	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 717) // which needs a capability each time
 	l.at[1] = netip.MustParseAddrPort(second + "2:7174")
 	dir := t.TempDir()
 	l.web = filepath.Join(dir, "web")
@@ -82,7 +82,7 @@ func (l *twoLinks) must(err error) {
 	}
 }
 
-// addSecond joins the hosts by eth1.
+// addSecond adds eth1 to both hosts.
 func (l *twoLinks) addSecond() {
 	l.t.Helper()
 	a := netlink.NewLinkAttrs()
@@ -129,7 +129,7 @@ func (l *twoLinks) connect(i int) *peer {
 	return p
 }
 
-// device is eth0 in the status.
+// device returns eth0 in the status.
 func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
 	l.t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: control.OperatorPath(l.socket),
@@ -147,7 +147,7 @@ func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
 	return d, s
 }
 
-// shows waits until the status of eth0 is as it should be.
+// shows waits until the status of eth0 satisfies a condition.
 func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
 	l.t.Helper()
 	var d control.DeviceState
@@ -157,7 +157,7 @@ func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
 	}
 }
 
-// metric is one of eth0's.
+// metric returns a metric of eth0.
 func (l *twoLinks) metric(name string) float64 {
 	l.t.Helper()
 	status, body := fetch(l.t, browser(here, "unix", l.web), "http://localhost/metrics")
@@ -169,7 +169,7 @@ func (l *twoLinks) metric(name string) float64 {
 	return v
 }
 
-// load writes to an export and reads back until it is stopped or its connection ends.
+// load writes to an export and reads back until it is stopped or its connection fails.
 func (p *peer) load(fill byte) (stop func() error) {
 	var over atomic.Bool
 	done := make(chan error, 1)
@@ -196,8 +196,8 @@ func (p *peer) load(fill byte) (stop func() error) {
 	return func() error { over.Store(true); return <-done }
 }
 
-// TestLinkUnderLoad changes eth0 in every way while peers write and read on both links: connections of both
-// live, and the status, the metrics and the events say what happened. The daemon has given its rights up.
+// TestLinkUnderLoad changes eth0 in every way while peers write and read on both links. Connections on both must
+// survive, and the status, metrics and events must report the changes. The daemon has dropped its capabilities.
 func TestLinkUnderLoad(t *testing.T) {
 	l := startTwoLinks(t, "")
 	h, nic := l.tn.B.Netlink(), l.nic()
@@ -205,7 +205,7 @@ func TestLinkUnderLoad(t *testing.T) {
 	l.must(h.LinkSetDown(nic))
 	l.shows("down", func(d *control.DeviceState) bool { return d.Link.State == control.LinkDown })
 	if up := l.metric("xwarp_device_link_up"); up != 0 {
-		t.Error("the metrics say that a link is up which is down")
+		t.Error("the metrics show a link up that is down")
 	}
 	l.must(h.LinkSetUp(nic))
 	l.shows("up", func(d *control.DeviceState) bool { return d.Link.State == control.LinkUp })
@@ -247,8 +247,8 @@ func TestLinkUnderLoad(t *testing.T) {
 	}
 }
 
-// TestInterfaceComesBack deletes eth0 and makes it anew, under load and twice: it is served again, with the
-// export's memory and its counters, by a daemon that has given its rights up, and eth1 notices nothing.
+// TestInterfaceComesBack deletes and recreates eth0 twice under load. A daemon that has dropped its capabilities must
+// serve it again, with the export's memory and its counters. eth1 must not be affected.
 func TestInterfaceComesBack(t *testing.T) {
 	l := startTwoLinks(t, "")
 	stop := l.connect(1).load(2)
@@ -272,14 +272,14 @@ func TestInterfaceComesBack(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // some bytes
 		l.must(l.tn.B.Netlink().LinkDel(l.nic()))
 		if err := over(); err == nil {
-			t.Errorf("round %d: the connection lives on", round)
+			t.Errorf("round %d: the connection did not end", round)
 		}
 		l.shows("gone", func(d *control.DeviceState) bool {
 			return d.Link.State == control.LinkGone && d.Error != ""
 		})
 		d, s := l.device()
 		if open := l.metric("xwarp_device_open"); open != 0 {
-			t.Error("the metrics say that a device works which is lost")
+			t.Error("the metrics show a lost device as working")
 		}
 		for _, e := range s.Exports {
 			if failed := e.Error != ""; failed != (e.Name == "memory0") {
@@ -306,7 +306,7 @@ func TestInterfaceComesBack(t *testing.T) {
 	l.told("device is back", 2)
 }
 
-// told checks the number of events of a kind, which are lines of the log too.
+// told checks the number of events of a kind, which must be in the log too.
 func (l *twoLinks) told(what string, want int) {
 	l.t.Helper()
 	_, s := l.device()
@@ -321,7 +321,7 @@ func (l *twoLinks) told(what string, want int) {
 	}
 }
 
-// refused has a program ask for a device that is lost.
+// refused checks that a program cannot use a lost device.
 func refused(t *testing.T, socket string) {
 	t.Helper()
 	p, err := client.OpenConfig(client.Config{Path: socket, Device: "eth0"})
@@ -331,12 +331,12 @@ func refused(t *testing.T, socket string) {
 	defer p.Close()
 	if _, err := p.AllocPD(); err == nil || !strings.Contains(err.Error(), "eth0 is gone") ||
 		!strings.Contains(err.Error(), "opened again") {
-		t.Errorf("a program is told: %v", err)
+		t.Errorf("the program got: %v", err)
 	}
 }
 
-// TestRestartPolicy has the daemon end where the configuration wants a new process: not when the interface goes,
-// but when it is back.
+// TestRestartPolicy: the daemon exits if the configuration requires a new process, not when the interface is removed,
+// but when it returns.
 func TestRestartPolicy(t *testing.T) {
 	l := startTwoLinks(t, "restart = \"exit\"\n")
 	l.must(l.tn.B.Netlink().LinkDel(l.nic()))
@@ -346,11 +346,11 @@ func TestRestartPolicy(t *testing.T) {
 	}
 	l.must(l.tn.Reconnect())
 	if got := l.daemon.line(); !strings.HasPrefix(got, "error: "+daemon.ErrRestart.Error()) {
-		t.Errorf("the daemon says %q", got)
+		t.Errorf("the daemon printed %q", got)
 	}
 }
 
-// TestReloadOnLostDevice: an export that a reload names while its device is lost waits for it, and says so.
+// TestReloadOnLostDevice: a reloaded export on a lost device waits for the device, with an error in its state.
 func TestReloadOnLostDevice(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	const memory = "[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n" +

@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestResizeCQ has a program ask for other rings, in right and in wrong ways.
+// TestResizeCQ: a program requests resized rings, validly and invalidly.
 func TestResizeCQ(t *testing.T) {
 	d, socket := kernel(t, "[limits]\ncompletions = 96\n")
 	r := dialRaw(t, socket)
@@ -39,7 +39,7 @@ func TestResizeCQ(t *testing.T) {
 	refused(fmt.Sprintf(`{"handle":%d,"depth":128}`, cq.Handle), control.CodeQuota)
 	refused(`{"handle":99,"depth":16}`, control.CodeUnknown)
 	resize("16")
-	ring, _ := resize("64") // in the place of the other one
+	ring, _ := resize("64") // in place of the other
 	if ring.Ring.Slots != 64 || used() != 96 {
 		t.Errorf("%d slots, %d completions are used", ring.Ring.Slots, used())
 	}
@@ -48,14 +48,14 @@ func TestResizeCQ(t *testing.T) {
 	if v := d.Snapshot(); used() != 64 || v.CQs[0].Depth != 64 {
 		t.Errorf("%d completions are used, depth %d", used(), v.CQs[0].Depth)
 	}
-	resize("32") // and left so
+	resize("32") // and unchanged
 	r.must(nil, control.OpDestroyCQ, use)
 	if used() != 0 {
 		t.Errorf("%d completions are used", used())
 	}
 }
 
-// TestResizeCQWithoutPages has a program that touched no page of the new ring lose its session, and nothing else.
+// TestResizeCQWithoutPages: a program that touches no page of the new ring loses its session, and nothing else happens.
 func TestResizeCQWithoutPages(t *testing.T) {
 	d, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -67,15 +67,15 @@ func TestResizeCQWithoutPages(t *testing.T) {
 	files = r.must(nil, control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":64}`, cq.Handle))
 	defer control.CloseAll(files)
 	if n := present(t, files[0]); n != 0 {
-		t.Errorf("the daemon made pages of %d bytes", n)
+		t.Errorf("the daemon allocated %d bytes of pages", n)
 	}
 	r.send(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cq.Handle))
 	if _, ok := eventually(func() bool {
 		return len(d.Snapshot().Sessions) == 0
 	}); !ok {
-		t.Errorf("the session stays: %+v", d.Snapshot().Sessions)
+		t.Errorf("the session did not end: %+v", d.Snapshot().Sessions)
 	}
 	if n := present(t, files[0]); n != 0 {
-		t.Errorf("the daemon made pages of %d bytes", n)
+		t.Errorf("the daemon allocated %d bytes of pages", n)
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// TestDropRights has a daemon that gave up its capabilities serve a program all the same: new connections,
-// new listeners.
+// TestDropRights: a daemon that has dropped its capabilities still serves programs, with new connections and listeners.
 func TestDropRights(t *testing.T) {
 	tn := hosts(t)
 	path, socket := writeConfig(t, ethTable)
@@ -27,8 +26,8 @@ func TestDropRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		// Only bits 12 and 14, CAP_NET_ADMIN and CAP_IPC_LOCK. Programs with cgo cannot do it on all threads:
-		// those are for -race.
+		// Only bits 12 and 14, CAP_NET_ADMIN and CAP_IPC_LOCK. Programs with cgo, which -race needs, cannot drop them
+		// on all threads.
 		if strings.HasPrefix(line, "CapPrm:") &&
 			strings.TrimSpace(line[7:]) != "0000000000005000" && !usesCgo {
 			t.Errorf("capabilities of the daemon: %s", line)
@@ -46,10 +45,11 @@ func TestDropRights(t *testing.T) {
 	}
 }
 
-// With cgo there are threads that the runtime does not know, so DropRights must refuse and not do half of it.
+// With cgo there are threads that the runtime does not know. DropRights must then refuse, and not drop capabilities on
+// some threads only.
 func TestDropRightsWithCgo(t *testing.T) {
 	if !usesCgo {
-		return // it would take this process's own
+		return // it would drop those of this process
 	}
 	if err := daemon.DropRights(&config.Config{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("with cgo: %v", err)

@@ -71,7 +71,7 @@ func TestWrongRequests(t *testing.T) {
 					tc.text)
 			}
 			if reply, _ := r.call(control.OpAllocPD, ""); reply.Error != nil {
-				t.Errorf("a wrong request ends the session: %v", reply.Error)
+				t.Errorf("an invalid request ended the session: %v", reply.Error)
 			}
 		})
 	}
@@ -118,11 +118,11 @@ func TestWrongFrames(t *testing.T) {
 		r.sock.WriteMsgUnix([]byte("\x02\x00\x00\x00\x01\x02\x00\x00{}"), oob, nil)
 		r.dropped()
 	})
-	// After all that the daemon serves as before.
+	// Afterwards the daemon must still serve programs.
 	control.CloseAll(dialRaw(t, socket).hello())
 }
 
-// TestWrongRings has programs lie in shared memory. They lose their session, and nobody else anything.
+// TestWrongRings: programs corrupt shared memory. They lose their session, and others are not affected.
 func TestWrongRings(t *testing.T) {
 	d, socket := kernel(t, "")
 	good, err := client.Open(socket)
@@ -150,7 +150,7 @@ func TestWrongRings(t *testing.T) {
 			r := dialRaw(t, socket)
 			session := r.hello()
 			defer control.CloseAll(session)
-			mapping(t, session[0]) // or the daemon ends the session for the want of that page
+			mapping(t, session[0]) // or the daemon ends the session because that page is missing
 			var pd, cq control.Object
 			r.must(&pd, control.OpAllocPD, "")
 			control.CloseAll(r.must(&cq, control.OpCreateCQ, `{"depth":16}`))
@@ -174,7 +174,7 @@ func TestWrongRings(t *testing.T) {
 	}
 }
 
-// ring sets the bell of the queue pair and rings the doorbell, as a program does that has posted something.
+// ring sets the bit of the queue pair and rings the doorbell, as a program does after posting.
 func ring(t testing.TB, session []int, bell uint32) {
 	control.RingBell(mapping(t, session[0]), bell)
 	unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -185,7 +185,7 @@ func poke(mem []byte, offset uint32, v uint32) {
 		byte(v>>24)
 }
 
-// TestBlockedSignal has a program make its completion eventfd block, so that the daemon's signal would wait for ever.
+// TestBlockedSignal: a program makes its completion eventfd blocking, so that the daemon's signal would wait forever.
 func TestBlockedSignal(t *testing.T) {
 	d, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -225,7 +225,7 @@ func TestBlockedSignal(t *testing.T) {
 	}()
 	r.must(nil, control.OpConnect,
 		string(control.Marshal(control.ConnectArgs{QP: q.Handle, Remote: l.Addr()})))
-	for i := range 8 { // each completes with an error, and each completion would signal
+	for i := range 8 { // each completes with an error and a signal
 		control.Arm(ring.Armed())
 		slot, err := sq.Next()
 		if err != nil || slot == nil {
@@ -240,12 +240,12 @@ func TestBlockedSignal(t *testing.T) {
 	if took, ok := eventually(func() bool {
 		return len(d.Snapshot().Sessions) == 1
 	}); !ok {
-		t.Errorf("the session is there after %v", took)
+		t.Errorf("the session still exists after %v", took)
 	}
 	control.CloseAll(append(cqFiles, qpFiles...))
 }
 
-// TestMemory registers what must not be registered.
+// TestMemory: memory that must not be registered is refused.
 //
 //req:rfc5042-7.3-1 rfc5041-8.3.2-4 rfc5040-8.1.2-4
 func TestMemory(t *testing.T) {
@@ -342,14 +342,14 @@ func TestMemory(t *testing.T) {
 	if err := mrs[1].Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The daemon calls no operation of a file that a program serves (FUSE). The session ends with that file's close.
+	// The daemon calls no operation of a file served by a program (FUSE). The session ends when that file is closed.
 	if _, err := pd.(*client.PD).RegMRFd(unanswered(t), 0, 4096, verbs.LocalWrite); err == nil ||
 		!strings.Contains(err.Error(), kind) {
 		t.Errorf("file that a program serves: %v", err)
 	}
 }
 
-// TestQuotas takes as much of everything as the limits allow, and a little more.
+// TestQuotas requests each kind of object up to its limit, and a little more.
 //
 //req:rfc5042-3-2 rfc5042-6.4.1-1 rfc5042-6.4.3.2-1 rfc5042-7.2-2 rfc5041-8.3.2-2 rfc5041-8.3.2-5 rfc5040-8.1.2-2
 //req:rfc5040-8.1.2-5 rfc5040-8.1.2-6

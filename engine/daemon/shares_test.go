@@ -27,7 +27,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// daemonFor is daemonOn for programs of all users, with more of a configuration.
+// daemonFor is daemonOn for programs of all users, with additional configuration.
 func daemonFor(t *testing.T, keys, text string) (d *Daemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -51,7 +51,8 @@ func daemonFor(t *testing.T, keys, text string) (d *Daemon, socket string) {
 	return d, socket
 }
 
-// as runs f on a thread with the effective uid of another user, which the kernel reports to a socket's other end.
+// as runs f on a thread with the effective uid of another user, which is the uid that the kernel reports for its
+// sockets.
 func as(t *testing.T, uid uint32, f func()) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -67,7 +68,7 @@ func as(t *testing.T, uid uint32, f func()) {
 	f()
 }
 
-// program opens a session of a user.
+// program opens a session as a user.
 func program(t *testing.T, socket string, uid uint32) (dev *client.Device, err error) {
 	t.Helper()
 	as(t, uid, func() { dev, err = client.Open(socket) })
@@ -82,7 +83,7 @@ type unlimited struct{}
 
 func (unlimited) Of(budget.Kind) int64 { return 1 << 60 }
 
-// fill has users come and take as much of a kind as they get, one after the other.
+// fill lets one user after another take as many objects of a kind as they can.
 func fill(d *Daemon, k budget.Kind, users int) {
 	var want budget.Amounts
 	for uid := range uint32(users) {
@@ -95,12 +96,12 @@ func fill(d *Daemon, k budget.Kind, users int) {
 	}
 }
 
-// TestFullForOthers: whatever users have taken of what all share, of any kind, another user can work, and the
-// operator sees and confirms.
+// TestFullForOthers: whatever users have taken of shared resources of any kind, another user can work, and the operator
+// can read the status and confirm.
 func TestFullForOthers(t *testing.T) {
 	for k := range budget.Kinds {
 		if k.Remedy() == "" {
-			continue // users share none of it
+			continue // not shared between users
 		}
 		t.Run(k.String(), func(t *testing.T) {
 			d, socket := daemonFor(t, "confirm = \"1h\"\n", "")
@@ -132,7 +133,7 @@ func TestFullForOthers(t *testing.T) {
 	}
 }
 
-// TestSubordinateUsers: one person who comes with many uids has the share of one, and leaves nothing behind.
+// TestSubordinateUsers: a person with many uids gets the share of one, and leaves no state behind.
 func TestSubordinateUsers(t *testing.T) {
 	d, socket := daemonFor(t, "",
 		"[limits]\nsessions = 4\n[[user]]\nname = \"65534\"\nsessions = 6\n")
@@ -167,8 +168,8 @@ func TestSubordinateUsers(t *testing.T) {
 	}
 }
 
-// TestUsersComeAndGo: after many users have come and gone, snapshots and metrics have the size of before, and the
-// daemon's tables nothing of them.
+// TestUsersComeAndGo: after many users have come and gone, snapshots and metrics have their original size, and the
+// daemon's tables have no entries of them.
 func TestUsersComeAndGo(t *testing.T) {
 	web := filepath.Join(t.TempDir(), "web")
 	d, socket := daemonFor(t, "", fmt.Sprintf("[http]\nlisten = %q\n", web))
@@ -207,7 +208,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	}
 	eventually(t, "end of the sessions", func() bool { return len(d.allSessions()) == 0 })
 	if n, _ := size(); n > budget.MaxIdleUsers {
-		t.Errorf("%d users are shown that have nothing", n)
+		t.Errorf("%d users without objects are shown", n)
 	}
 	skipped.Store(int64(budget.UserIdle + time.Second))
 	if n, l := size(); n != users || l != lines {
@@ -215,7 +216,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	}
 }
 
-// accountsOf sums up what all accounts have.
+// accountsOf returns the sum of all accounts.
 func accountsOf(d *Daemon) (n budget.Amounts) {
 	all := func(budget.Holder) bool { return true }
 	none := func(budget.Holder) budget.Limits { return new(config.Limits) }
@@ -227,7 +228,7 @@ func accountsOf(d *Daemon) (n budget.Amounts) {
 	return n
 }
 
-// memfds counts the mappings of shared memory of this process, as the kernel lists them.
+// memfds counts the mappings of shared memory of this process, from the kernel's list.
 func memfds(t *testing.T) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/maps")
@@ -247,8 +248,7 @@ func openFiles(t *testing.T) int64 {
 	return int64(len(list))
 }
 
-// call sends a request with descriptors, and returns the handle of what was made; pages has the shared memory
-// that comes touched.
+// call sends a request with descriptors, and returns the new handle. The pages of returned shared memory are touched.
 func call(t *testing.T, r *rawclient.Client, op control.Op, pages bool, args string, files ...int) (
 	control.Handle, error) {
 	t.Helper()
@@ -286,8 +286,8 @@ func region(t *testing.T) int {
 	return fd
 }
 
-// TestAccountsCountTheProcess: after every request, the process has the mappings that accounts say, and at most their
-// descriptors, by the kernel's own lists. The program is one that maps nothing itself.
+// TestAccountsCountTheProcess: after every request, the process has exactly the mappings of its accounts, and at most
+// their descriptors, by the kernel's lists. The program itself maps nothing.
 func TestAccountsCountTheProcess(t *testing.T) {
 	d, socket := daemonFor(t, "", "[limits]\nqps = 3\n")
 	fd, null := region(t), int(openNull(t))
@@ -312,7 +312,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 		}
 		have := openFiles(t) - files
 		for tries := 0; have > n[budget.Descriptors] && tries < 200; tries++ {
-			time.Sleep(5 * time.Millisecond) // the daemon closes what it sent after the program has it
+			time.Sleep(5 * time.Millisecond) // the daemon closes descriptors after sending them
 			have = openFiles(t) - files
 		}
 		if have > n[budget.Descriptors] {
@@ -332,7 +332,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 			t.Fatalf("%s: %v", op, err)
 		}
 		made := check(string(op))
-		var objects budget.Amounts // counted without what they need
+		var objects budget.Amounts // counted without their dependencies
 		for k := range budget.Limited {
 			objects[k] = max(made[k], 0)
 		}
@@ -387,7 +387,7 @@ func TestAccountsCountTheProcess(t *testing.T) {
 	check("everything is gone")
 }
 
-// openNull is a descriptor of no memory.
+// openNull returns a descriptor that is not memory.
 func openNull(t *testing.T) uintptr {
 	t.Helper()
 	f, err := os.Open(os.DevNull)

@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// A link in the place of the socket is not followed: whoever may write to the directory would have root
-// change another file's rights.
+// A symbolic link in place of the socket is not followed. Otherwise anyone with write access to the directory could
+// make root change another file's permissions.
 func TestHandOverFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, socket := filepath.Join(dir, "victim"), filepath.Join(dir, "control.sock")
@@ -41,8 +41,7 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestEmptyGroup: without socket_group the socket belongs to the group that the daemon runs with, as default.toml
-// says, and is not changed.
+// TestEmptyGroup: without socket_group the socket keeps the group of the daemon's process, as default.toml says.
 func TestEmptyGroup(t *testing.T) {
 	dir := t.TempDir()
 	const other = 65534

@@ -23,8 +23,8 @@ import (
 
 var stops = flag.Int("stops", 2, "ends of the daemon for each of the programs that hold it up")
 
-// linger returns a descriptor whose last close takes a minute: a socket with SO_LINGER, and with more bytes than the
-// receive buffer of the other end, which nobody reads, can take.
+// linger returns a descriptor whose last close takes a minute: a socket with SO_LINGER and more unsent bytes than the
+// other end's receive buffer can take.
 func linger() (int, error) {
 	small := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		e := raw.Control(func(fd uintptr) {
@@ -60,13 +60,13 @@ func linger() (int, error) {
 	if err != unix.EAGAIN || filled < 64<<10 {
 		return -1, fmt.Errorf("%d bytes sent, then: %w", filled, err)
 	}
-	lingered = append(lingered, l) // the other end, which nobody accepted, is the listener's
+	lingered = append(lingered, l) // the other end, not accepted yet, belongs to the listener
 	return fd, nil
 }
 
 var lingered []net.Listener
 
-// lingering is linger for as long as the test.
+// lingering is linger that lasts as long as the test.
 func lingering(t testing.TB) int {
 	t.Helper()
 	fd, err := linger()
@@ -78,8 +78,7 @@ func lingering(t testing.TB) int {
 	return fd
 }
 
-// unanswered returns a file whose every close waits for its server, which says nothing: a FUSE file system
-// that is one file.
+// unanswered returns a file whose close blocks on its server, which never responds: a FUSE file system of one file.
 func unanswered(t testing.TB) int {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -135,7 +134,7 @@ func unanswered(t testing.TB) int {
 	return fd
 }
 
-// leave sends a request with a descriptor and closes it, so that the daemon has the last one.
+// leave sends a request with a descriptor and closes it, so that the daemon holds the last reference.
 func (r *raw) leave(fd int) {
 	r.t.Helper()
 	body := control.Marshal(control.Request{ID: 999, Op: control.OpAllocPD})
@@ -148,7 +147,7 @@ func (r *raw) leave(fd int) {
 	r.sock.Write(body)
 }
 
-// read returns when the daemon has taken everything that was sent.
+// read returns when the daemon has read everything that was sent.
 func (r *raw) read() {
 	r.t.Helper()
 	raw, err := r.sock.SyscallConn()
@@ -164,11 +163,11 @@ func (r *raw) read() {
 	}
 }
 
-// slack is the most that an end may take which nobody may hold up, on processors that other programs keep busy. What
-// holds it up in these tests lasts until they end.
+// slack is the maximum duration of a stop that nothing may delay, on a loaded machine. The delays in these tests last
+// until the test ends.
 const slack = 10 * time.Second
 
-// held are programs that do what they can to make the daemon's end take long.
+// held are programs that try to delay the daemon's stop.
 var held = map[string]func(t *testing.T, socket string){
 	"a descriptor that lingers": func(t *testing.T, socket string) {
 		r := dialRaw(t, socket)
@@ -179,7 +178,7 @@ var held = map[string]func(t *testing.T, socket string){
 		r := dialRaw(t, socket)
 		control.CloseAll(r.hello())
 		r.leave(lingering(t))
-		for range 3 { // behind the one whose close blocks
+		for range 3 { // after the one whose close blocks
 			fd := lingering(t)
 			r.send(control.OpAllocPD, "", fd)
 			unix.Close(fd)
@@ -212,7 +211,7 @@ var held = map[string]func(t *testing.T, socket string){
 	},
 }
 
-// TestStopInTime ends a daemon on the word of SIGTERM while programs hold it up.
+// TestStopInTime stops a daemon as SIGTERM does, while programs try to delay it.
 func TestStopInTime(t *testing.T) {
 	for name, hold := range held {
 		t.Run(name, func(t *testing.T) {
@@ -224,30 +223,30 @@ func TestStopInTime(t *testing.T) {
 				}); !ok {
 					t.Fatal("the program has no session")
 				}
-				time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
+				time.Sleep(20 * time.Millisecond) // the daemon reads what the program sent
 				begin := time.Now()
 				d.Close()
 				if took := time.Since(begin); took > slack {
-					t.Errorf("the end takes %v, and the grace is 1s", took)
+					t.Errorf("the stop took %v with a grace period of 1s", took)
 				}
 			}
 		})
 	}
 }
 
-// TestUndoInTime has nobody confirm a daemon that programs hold up: the program is off the interface at once.
+// TestUndoInTime: a daemon delayed by programs gets no confirmation. The XDP program must be detached at once.
 func TestUndoInTime(t *testing.T) {
 	for name, hold := range held {
 		t.Run(name, func(t *testing.T) {
 			a := await(t, hosts(t), netip.Addr{}, within90)
 			hold(t, a.socket)
-			time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
+			time.Sleep(20 * time.Millisecond) // the daemon reads what the program sent
 			begin := time.Now()
 			a.fire <- time.Time{}
 			if _, ok := eventually(func() bool {
 				return !attached(t, a.net.A)
 			}); !ok {
-				t.Error("the program stays on the interface")
+				t.Error("the program is still attached to the interface")
 			}
 			off := time.Since(begin)
 			if err := a.end(); !errors.Is(err, daemon.ErrUnconfirmed) {
@@ -261,8 +260,7 @@ func TestUndoInTime(t *testing.T) {
 	}
 }
 
-// TestDescriptorsThatLinger takes places from a user for as long as his descriptors hold the daemon up, and
-// gives them back.
+// TestDescriptorsThatLinger: a user loses places while closes of his descriptors block, and gets them back afterwards.
 func TestDescriptorsThatLinger(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nsessions = 3\n")
 	for range 2 {
@@ -290,7 +288,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	}
 	dev.Close()
 	for _, l := range lingered {
-		l.Close() // resets the connections: nothing is left to wait for
+		l.Close() // resets the connections, so that no close waits
 	}
 	if _, ok := eventually(func() bool {
 		return empty(d.Snapshot().Users[0].Used)
@@ -299,7 +297,7 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	}
 }
 
-// TestRefusedWithDescriptors has programs that are not admitted leave descriptors in their sockets.
+// TestRefusedWithDescriptors: programs that are not admitted leave descriptors in their sockets.
 func TestRefusedWithDescriptors(t *testing.T) {
 	_, socket := kernel(t, "[limits]\nsessions = 1\n")
 	good, err := client.Open(socket)
@@ -309,7 +307,7 @@ func TestRefusedWithDescriptors(t *testing.T) {
 	for range 8 {
 		r := dialRaw(t, socket)
 		fd := lingering(t)
-		// Linux refuses it from 6.16 on
+		// Linux refuses this since 6.16
 		if _, _, err := r.sock.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
 			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 		}
@@ -323,6 +321,6 @@ func TestRefusedWithDescriptors(t *testing.T) {
 		}
 		return err == nil
 	}); !ok {
-		t.Errorf("nobody is admitted after %v", took)
+		t.Errorf("no program is admitted after %v", took)
 	}
 }

@@ -17,8 +17,8 @@ var (
 	stressSeed   = flag.Uint64("stress.seed", 1, "seed of the first round")
 )
 
-// TestStress has connections of two programs of one daemon live and die in every way beside each other; in some rounds
-// one program ends in the middle.
+// TestStress: two programs of one daemon open and close connections in every way at the same time. In some rounds one
+// program is killed.
 func TestStress(t *testing.T) {
 	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(t.Output(),

@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// TestSysfsFollows has devices that change and go: the files are those of the devices that there are. All users may
-// read them, whatever the umask is.
+// TestSysfsFollows changes and removes devices. The files must match the existing devices, and be readable by all users
+// with any umask.
 func TestSysfsFollows(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	socket := filepath.Join(t.TempDir(), "s")
@@ -47,7 +47,7 @@ func TestSysfsFollows(t *testing.T) {
 				t.Errorf("%s: %v, %v, want mode %v", name, st.Mode(), err, mode)
 			}
 			if strings.HasPrefix(name, "iwarp/a") && want["iwarp/a/node_type"] == "" {
-				t.Errorf("%s stays of a device that is gone", name)
+				t.Errorf("%s remains of a removed device", name)
 			}
 			if e.Type().IsRegular() {
 				b, _ := os.ReadFile(filepath.Join(dir, name))

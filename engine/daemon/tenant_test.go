@@ -15,8 +15,8 @@ import (
 const tenantNIC = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[user]]\nname = \"tenants\"\n" +
 	"sessions = 1\n"
 
-// A tenant has places of its own: others may have taken all that the daemon has, and its own limit is all
-// that it hits. It sees no program of others, is no member of a group here, and not root either.
+// A tenant has its own places: others may have taken all of the daemon's, and only its own limit applies. It sees no
+// programs of others, has no group membership here, and is not root.
 func TestTenants(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tenants")
 	d, socket := kernelKeys(t, "clients = 1\ncapture_group = \"0\"\n", fmt.Sprintf(
@@ -53,14 +53,14 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// The directory is closed to others, also when it was there before, and one that is not xwarpd's is not taken.
+// The directory is closed to others, even if it existed before. A directory that is not xwarpd's is refused.
 func TestTenantDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tenants")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	text := tenantNIC + fmt.Sprintf("[tenants]\ncount = 1\ndirectory = %q\n", dir)
-	for range 2 { // what the first leaves is taken again
+	for range 2 { // an abandoned one is reused
 		cfg, _ := load(t, text)
 		d, err := daemon.New(cfg, daemon.Options{})
 		if err != nil {

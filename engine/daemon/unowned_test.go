@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// buffer is a log that several goroutines write.
+// buffer is a log with concurrent writers.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -37,7 +37,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// TestUnownedQueue serves one of two queues. Peers whose frames come on the other get no answer, and the log says why.
+// TestUnownedQueue serves one of two queues. Peers whose frames arrive on the other get no reply, and the log says why.
 func TestUnownedQueue(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -78,7 +78,7 @@ func TestUnownedQueue(t *testing.T) {
 		"ethtool -L eth0 combined 1")
 }
 
-// TestReloadAllow: a reload changes who may connect to an interface's ports, which needs no restart.
+// TestReloadAllow: a reload changes who may connect to an interface's ports, without a restart.
 func TestReloadAllow(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -114,7 +114,7 @@ func TestReloadAllow(t *testing.T) {
 		})
 	}
 	if connects() == nil {
-		t.Error("who is not on the list may connect")
+		t.Error("a peer that is not on the list may connect")
 	}
 	now, _ := load(t, text(fmt.Sprintf("%q", tn.B.Addr4.Masked())))
 	now.Daemon.Socket = cfg.Daemon.Socket
@@ -122,12 +122,12 @@ func TestReloadAllow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := connects(); err != nil {
-		t.Errorf("who is on the list now may not connect: %v", err)
+		t.Errorf("a peer on the new list may not connect: %v", err)
 	}
 }
 
-// TestPartialSums: when the kernel at the other end of a veth pair leaves TCP checksums out, its connections only
-// time out there. The daemon's log says why, and what to do there.
+// TestPartialSums: if the kernel at the other end of a veth pair leaves TCP checksums partial, its connections time
+// out. The daemon's log must say why, and what to do at the other end.
 func TestPartialSums(t *testing.T) {
 	tn := hosts(t)
 	d, _ := run(t, tn.B, ethTable+"[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\n"+
@@ -147,7 +147,7 @@ func TestPartialSums(t *testing.T) {
 		e := event(d.Snapshot(), said)
 		return e != nil && strings.Contains(e.Detail["next"], "ethtool -K")
 	}); !ok {
-		t.Errorf("the log does not say it: %+v", d.Snapshot().Events)
+		t.Errorf("the log does not report it: %+v", d.Snapshot().Events)
 	}
 	stop()
 	if err := <-over; err != nil {

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestSnapshotsAreShared asks for as many snapshots as may wait: they share what was begun after the last one asked.
+// TestSnapshotsAreShared: concurrent requests share one snapshot, which starts after the last request.
 func TestSnapshotsAreShared(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -38,7 +38,7 @@ func TestSnapshotsAreShared(t *testing.T) {
 	t.Logf("%d snapshots for %d requests in %v", len(made), n, time.Since(begin))
 }
 
-// TestSnapshotIsFresh asks after each change, more often than snapshots are made.
+// TestSnapshotIsFresh requests a snapshot after each change, faster than snapshots are normally taken.
 func TestSnapshotIsFresh(t *testing.T) {
 	_, socket := kernel(t, "")
 	dev, err := client.Open(socket)
@@ -67,7 +67,8 @@ func TestSnapshotIsFresh(t *testing.T) {
 	}
 }
 
-// TestUnreadSnapshot has a program ask and read nothing: others of its user, and others, are answered.
+// TestUnreadSnapshot: a program requests snapshots and reads nothing. Other programs of its user, and of others, still
+// get replies.
 func TestUnreadSnapshot(t *testing.T) {
 	_, socket := kernel(t, "")
 	rogue := dialRaw(t, socket)

@@ -16,7 +16,7 @@ import (
 
 const scrapeRequest = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// sieges are clients of the HTTP server that take connections and give none back.
+// sieges are clients that hold connections of the HTTP server.
 var sieges = map[string]func(c net.Conn){
 	"silent": func(net.Conn) {},
 	"silent after a request": func(c net.Conn) {
@@ -35,12 +35,12 @@ var sieges = map[string]func(c net.Conn){
 		}()
 	},
 	"slow readers": func(c net.Conn) {
-		go io.WriteString(c, strings.Repeat(scrapeRequest, 1000)) // until the answers fill the socket
+		go io.WriteString(c, strings.Repeat(scrapeRequest, 1000)) // until the responses fill the socket
 	},
 }
 
-// TestWebUnderSiege: however a local user holds connections, of another user's or of his own address, metrics are
-// scraped within the patience of a monitor, and connections of others stay.
+// TestWebUnderSiege: however a local user holds connections, from his own or another user's address, metrics can be
+// scraped within a monitor's timeout, and connections of others stay open.
 func TestWebUnderSiege(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		for name, siege := range sieges {
@@ -100,7 +100,7 @@ func TestWebUnderSiege(t *testing.T) {
 	}
 }
 
-// freeAddress is a loopback address with a port that nobody has.
+// freeAddress returns a loopback address with an unused port.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -111,7 +111,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestWebBounds: one client has a part of the connections at most, and all together no more than may be.
+// TestWebBounds: one client gets only a part of the connections, and all clients together get at most the limit.
 func TestWebBounds(t *testing.T) {
 	owners := map[net.Conn]any{}
 	v := &connLimiter{ownerOf: func(c net.Conn) any { return owners[c] },

@@ -19,7 +19,7 @@ import (
 
 func init() { roles["wildcard"] = wildcardRole }
 
-// wildcardRole listens at an address and says what came of it. It keeps listening until the test ends.
+// wildcardRole listens on an address and prints the result. It listens until the test ends.
 func wildcardRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
@@ -41,8 +41,8 @@ func wildcardRole(args []string) error {
 	return nil
 }
 
-// TestWildcard: a program of nobody may listen at all addresses only where the configuration says so, and
-// then it is not answered for addresses that the host routes for.
+// TestWildcard: an unprivileged program may listen on all addresses only if the configuration permits it. Even then it
+// must not respond for addresses that the host routes for.
 func TestWildcard(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -26,7 +26,7 @@ type wire struct {
 	frames [][]byte
 }
 
-// snapLength is what is kept of a frame: all of one that the link carries.
+// snapLength is the captured length of a frame, enough for any frame of the link.
 const snapLength = 4096
 
 // tap opens a packet socket on a host's interface, which sees frames of both directions.
@@ -37,7 +37,7 @@ func tap(t *testing.T, h *topo.Host) *wire {
 	return w
 }
 
-// listen adds the frames of an interface, or only those that arrive there.
+// listen adds the frames of an interface, or only the arriving ones.
 func (w *wire) listen(t *testing.T, ns *topo.Namespace, index int, arriving bool) (fd int) {
 	t.Helper()
 	err := ns.Do(func() (err error) {
@@ -83,11 +83,11 @@ func (w *wire) listen(t *testing.T, ns *topo.Namespace, index int, arriving bool
 // flow is one direction of one connection.
 type flow struct{ from, to netip.AddrPort }
 
-// stream has the bytes that a flow carried, each once.
+// stream has the bytes of a flow, each once.
 type stream struct {
 	first uint32 // sequence number of bytes[0]
 	data  []byte
-	ahead map[uint32][]byte // segments behind a gap
+	ahead map[uint32][]byte // segments after a gap
 }
 
 func (s *stream) add(seq uint32, b []byte) {
@@ -102,7 +102,7 @@ func (s *stream) add(seq uint32, b []byte) {
 	}
 }
 
-// streams returns what gopacket reads on the wire.
+// streams returns the streams that gopacket reassembles.
 func (w *wire) streams() map[flow]*stream {
 	w.t.Helper()
 	streams := map[flow]*stream{}
@@ -135,7 +135,7 @@ func (w *wire) streams() map[flow]*stream {
 	return streams
 }
 
-// bytes returns how many bytes of TCP payload came to an address and left it.
+// bytes returns the bytes of TCP payload to and from an address.
 func (w *wire) bytes(host netip.Addr) (in, out uint64) {
 	w.t.Helper()
 	for f, s := range w.streams() {
@@ -148,7 +148,7 @@ func (w *wire) bytes(host netip.Addr) (in, out uint64) {
 	return in, out
 }
 
-// payload returns how many of them were those of Sends, RDMA Writes and Read Responses.
+// payload returns how many of these bytes were payload of Sends, RDMA Writes and Read Responses.
 func (w *wire) payload(host netip.Addr) (in, out uint64) {
 	w.t.Helper()
 	stats, err := unix.GetsockoptTpacketStats(w.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
@@ -165,10 +165,10 @@ func (w *wire) payload(host netip.Addr) (in, out uint64) {
 	return in, out
 }
 
-// payloadOf reads a stream without markers as RFC 5044 has it: a start-up frame (7.1.1), whose last two bytes
-// are the length of its private data, and FPDUs (4.3): a length of two bytes, the ULPDU, zeros up to a multiple of
-// four, four bytes of CRC. Headers are 14 bytes of a tagged segment and 18 of others (RFC 5041, 4.1); the second
-// byte has RDMAP's opcode, of which a Read Request and a Terminate carry nothing of their consumer's (RFC 5040, 4.2).
+// payloadOf parses a stream without markers by RFC 5044: a start-up frame (7.1.1), whose last two bytes are the length
+// of its private data, then FPDUs (4.3). An FPDU has a length of two bytes, the ULPDU, zeros up to a multiple of four,
+// and four bytes of CRC. Headers have 14 bytes in tagged segments and 18 in others (RFC 5041, 4.1). The second byte has
+// the RDMAP opcode; Read Requests and Terminates carry no payload (RFC 5040, 4.2).
 func payloadOf(b []byte) (n uint64) {
 	const startup, tagged, request, terminate = 20, 0x80, 1, 7
 	if len(b) < startup {
@@ -193,7 +193,7 @@ func payloadOf(b []byte) (n uint64) {
 	return n
 }
 
-// kernelOn is a device on the sockets of a host's kernel.
+// kernelOn returns a device on kernel sockets of a host.
 func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	t.Helper()
 	dev, err := sockets.Open(sockets.Config{

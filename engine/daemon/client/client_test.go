@@ -24,8 +24,8 @@ func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), nil))
 }
 
-// configIn reads a configuration that it writes into a directory, which gets the socket too; text is TOML behind the
-// socket's keys.
+// configIn writes a configuration into a directory, with the socket there too, and loads it. text is TOML that follows
+// the socket's keys.
 func configIn(dir, text string) (cfg *config.Loaded, socket string, err error) {
 	socket = filepath.Join(dir, "s")
 	path := filepath.Join(dir, "xwarp.toml")
@@ -47,7 +47,7 @@ func loadConfig(t testing.TB, text string) (*config.Loaded, string) {
 	return cfg, socket
 }
 
-// kernelDaemon starts a daemon on the kernel's sockets.
+// kernelDaemon starts a kernel-transport daemon.
 func kernelDaemon(t testing.TB, text string) (*daemon.Daemon, string) {
 	t.Helper()
 	cfg, socket := loadConfig(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
@@ -95,7 +95,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// TestReceivesComeFirst: what was posted before the connection is there when the peer sends at once.
+// TestReceivesComeFirst: receives posted before the connection are available when the peer sends immediately.
 func TestReceivesComeFirst(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	dev := open(t, socket)
@@ -143,13 +143,13 @@ func TestReceivesComeFirst(t *testing.T) {
 	}
 }
 
-// TestErrors: the client keeps the contract.
+// TestErrors: the client returns the errors of its contract.
 func TestErrors(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	verbstest.Errors(t, open(t, socket), open(t, socket), loopback.Addr())
 }
 
-// TestConcurrentClose: Close returns after the object is gone, also in the goroutine that comes second.
+// TestConcurrentClose: Close returns after the object is destroyed, also in a second concurrent call.
 func TestConcurrentClose(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	dev := open(t, socket)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDeps: a program without privileges links nothing that is of use with them only.
+// TestDeps: an unprivileged program must not link packages that only privileged programs need.
 func TestDeps(t *testing.T) {
 	for _, pkg := range []string{"xwarp/engine/daemon/client", "xwarp/engine/verbs"} {
 		out, err := exec.Command("go", "list", "-deps", pkg).Output()

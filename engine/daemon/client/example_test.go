@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// serve gives its memory to one peer, and says what is in it when the peer's message comes.
+// serve exports its memory to one peer, and prints its content when the peer's message arrives.
 func serve(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
@@ -39,8 +39,8 @@ func serve(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	return nil
 }
 
-// Programs without privileges use the interface of xwarpd. Here one serves and uses itself; they may as well be two, on
-// two hosts.
+// Unprivileged programs share the interface of xwarpd. Here one program connects to itself; usually two programs on two
+// hosts do this.
 func ExampleOpen() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -61,7 +61,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer e.Close()
-	mr, err := e.Buffer(4096, verbs.LocalWrite) // not of make: the daemon has to map it
+	mr, err := e.Buffer(4096, verbs.LocalWrite) // not from make: the daemon has to map it
 	if err != nil {
 		log.Fatal(err)
 	}

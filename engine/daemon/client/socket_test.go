@@ -8,7 +8,8 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// TestSocketVariable: what a container says of the daemon's socket counts where the program says nothing.
+// TestSocketVariable: the environment variable with the daemon's socket, which a container sets, applies if the program
+// names no socket.
 func TestSocketVariable(t *testing.T) {
 	named, given := filepath.Join(t.TempDir(), "named"), filepath.Join(t.TempDir(), "given")
 	t.Setenv(client.SocketVariable, named)

@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// shareSRQ gives e more queue pairs, n in all, that share one receive queue in place of e's own.
+// shareSRQ gives e n queue pairs that share one receive queue, in place of e's own.
 func shareSRQ(t *testing.T, e *verbstest.End, n int, cfg verbs.SRQConfig) (verbs.SRQ,
 	[]*verbstest.End) {
 	t.Helper()
@@ -36,7 +36,7 @@ func shareSRQ(t *testing.T, e *verbstest.End, n int, cfg verbs.SRQConfig) (verbs
 	return srq, list
 }
 
-// TestSRQ has the peers of several queue pairs take receives from one queue, and the limit of that be noticed.
+// TestSRQ: the peers of several queue pairs consume receives of one queue, and the program gets the limit event.
 //
 //req:rfc5040-8.1.2-8 rfc5042-6.4.3.1-1
 func TestSRQ(t *testing.T) {
@@ -110,7 +110,7 @@ func TestSRQ(t *testing.T) {
 	closeSRQ(t, b, srq, ends)
 }
 
-// closeSRQ closes everything, in the order that is allowed only.
+// closeSRQ closes everything in the only permitted order.
 func closeSRQ(t *testing.T, b *verbstest.End, srq verbs.SRQ, ends []*verbstest.End) {
 	t.Helper()
 	if err := srq.Close(); !errors.Is(err, ddp.ErrBusy) {
@@ -134,7 +134,7 @@ func closeSRQ(t *testing.T, b *verbstest.End, srq verbs.SRQ, ends []*verbstest.E
 	}
 }
 
-// TestSRQEmpty has a message find nothing: its connection ends, and no other one.
+// TestSRQEmpty: a message that finds no receive ends its connection, and no other.
 func TestSRQEmpty(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	b := verbstest.New(t, open(t, socket), 4096)
@@ -163,7 +163,7 @@ func TestSRQEmpty(t *testing.T) {
 	}
 }
 
-// TestSRQBounds: wrong values, objects of others, and the limits of a user.
+// TestSRQBounds: invalid values, objects of others, and the limits of a user are refused.
 func TestSRQBounds(t *testing.T) {
 	_, socket := kernelDaemon(t, "[limits]\nsrqs = 2\n")
 	b := verbstest.New(t, open(t, socket), 4096)
@@ -171,7 +171,7 @@ func TestSRQBounds(t *testing.T) {
 	invalid := func(what string, err error) {
 		t.Helper()
 		if err == nil {
-			t.Error(what + " is taken")
+			t.Error(what + " is accepted")
 		}
 	}
 	for _, c := range []verbs.SRQConfig{
@@ -214,7 +214,7 @@ func TestSRQBounds(t *testing.T) {
 	}
 	b.Dev.Close()
 	if _, err := other.Dev.CreateSRQ(verbs.SRQConfig{PD: other.PD}); err != nil {
-		// The daemon gives back what a program had once it is gone.
+		// The daemon releases a program's resources after the program ends.
 		stop := time.Now().Add(20 * time.Second)
 		for err != nil && time.Now().Before(stop) {
 			_, err = other.Dev.CreateSRQ(verbs.SRQConfig{PD: other.PD})
@@ -225,7 +225,7 @@ func TestSRQBounds(t *testing.T) {
 	}
 }
 
-// TestSRQManySenders has the peers of many queue pairs at work at once, with a queue that never runs dry.
+// TestSRQManySenders: the peers of many queue pairs send at once to a queue that never runs empty.
 func TestSRQManySenders(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	const qps, window, each = 8, 4, 500
@@ -250,7 +250,7 @@ func TestSRQManySenders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := a.QP.Info(); err != nil { // they are there
+		if _, err := a.QP.Info(); err != nil { // in the queue
 			t.Fatal(err)
 		}
 		go func() { done <- sendAnswered(a, window, each) }()
@@ -272,7 +272,7 @@ func TestSRQManySenders(t *testing.T) {
 	}
 }
 
-// sendAnswered sends messages that are answered, window of them at a time.
+// sendAnswered sends messages and waits for replies, with at most window outstanding.
 func sendAnswered(a *verbstest.End, window, n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()

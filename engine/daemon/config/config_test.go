@@ -38,17 +38,17 @@ func env(pairs ...string) func(string) (string, bool) {
 	}
 }
 
-// loadFails checks that a file with text is refused with a message that has want, and begins with the file's path.
+// loadFails checks that a file with text is refused with a message that starts with the file's path and contains want.
 func loadFails(t *testing.T, text, want string) {
 	t.Helper()
 	path := write(t, text)
 	_, err := Load(Source{Path: path})
 	if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path) {
-		t.Errorf("%v, want %q with the file in front", err, want)
+		t.Errorf("%v, want %q after the file name", err, want)
 	}
 }
 
-// TestErrors holds every message that an operator can meet.
+// TestErrors checks every error message of a configuration.
 func TestErrors(t *testing.T) {
 	const nic = "[[interface]]\nname = \"eth0\"\n"
 	for _, tc := range []struct {
@@ -192,8 +192,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestManual holds the default file to its promise: every key stands in it, and what stands there in comments
-// is right too.
+// TestManual checks that every key is in the default file, and that its commented-out examples are valid too.
 func TestManual(t *testing.T) {
 	live := uncomment(Default)
 	var c Config
@@ -219,12 +218,12 @@ func TestManual(t *testing.T) {
 		block := strings.Join(strings.Split(Default, "\n")[max(0, line-5):line], "\n")
 		if s.reload && !strings.Contains(block, "[reload]") &&
 			!strings.HasPrefix(s.name, "limits.") {
-			t.Errorf("%s can be reloaded, and its comment does not say so", s.name)
+			t.Errorf("%s can be reloaded, but its comment does not say so", s.name)
 		}
 	}
 }
 
-// uncomment turns the examples into live TOML: runs of comment lines from a "# [[table]]" on.
+// uncomment turns the examples into live TOML: each block of comment lines that starts with "# [[table]]".
 func uncomment(text string) string {
 	var b strings.Builder
 	in := false
@@ -275,7 +274,7 @@ ports = ["80"]
 	}
 }
 
-// TestOverridesAreOfKeys: what a user and a peer override has the name and the type of what it overrides.
+// TestOverridesAreOfKeys: each override of a user or a peer has the name and the type of the key that it overrides.
 func TestOverridesAreOfKeys(t *testing.T) {
 	for _, c := range []struct {
 		given, table reflect.Type
@@ -344,7 +343,7 @@ func TestChanged(t *testing.T) {
 	now := load(
 		"[daemon]\nlog_level = \"debug\"\nsocket = \"/x\"\n[[interface]]\nname = \"eth1\"\n")
 	if d := cmp.Diff([]string{"daemon.socket", "interface"}, old.Changed(now)); d != "" {
-		t.Errorf("what needs a restart (-want +got):\n%s", d)
+		t.Errorf("settings that need a restart (-want +got):\n%s", d)
 	}
 	if c := old.Changed(old); len(c) > 0 {
 		t.Errorf("nothing changed, but %v", c)
@@ -400,8 +399,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestTenantsPromiseEveryKind: the check of what tenants may have together looks at each kind whose objects take
-// what all share, and no longer refuses a configuration without it.
+// TestTenantsPromiseEveryKind: the check of the tenants' total covers each kind of object that uses shared resources.
+// Without it, an invalid configuration would load.
 func TestTenantsPromiseEveryKind(t *testing.T) {
 	for k := range budget.Limited {
 		var one budget.Amounts

@@ -95,7 +95,7 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// TestReceiveLeaksNothing sends what is refused, with descriptors, and counts them.
+// TestReceiveLeaksNothing sends invalid frames with descriptors, and checks that no descriptor leaks.
 func TestReceiveLeaksNothing(t *testing.T) {
 	count := func() int {
 		e, err := os.ReadDir("/proc/self/fd")
@@ -149,7 +149,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// TestClosedConn: who uses a connection after its end learns of that, in words of its own.
+// TestClosedConn: use of a connection after its end returns an error of its own.
 func TestClosedConn(t *testing.T) {
 	end, _ := pair(t)
 	a := NewConn(end, 100)

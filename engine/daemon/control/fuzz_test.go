@@ -10,9 +10,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// FuzzRing has both sides of a ring work while the other one, a program or a daemon that lies, writes to
-// the shared memory: geometry, indices, words and slots. A slot is always the ring's own memory, an index that cannot
-// be is an error, and what a slot says prints.
+// FuzzRing operates each side of a ring while the other side, a lying program or daemon, writes to the shared memory:
+// geometry, indices, words and slots. A slot must always be in the ring's own memory, an impossible index must be an
+// error, and every slot must be printable.
 func FuzzRing(f *testing.F) {
 	g := NewGeometry(0, 4, 40)
 	first := func(ops ...byte) []byte {
@@ -102,7 +102,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// read parses a slot as everything that it may be.
+// read parses a slot as every type that it can be.
 func read(t *testing.T, b []byte) {
 	b = append(b, make([]byte, max(0, SendSlot(4, 64)-len(b)))...)
 	_, c := ParseCompletion(b)
@@ -117,7 +117,7 @@ func read(t *testing.T, b []byte) {
 	}
 }
 
-// FuzzReply parses what a daemon that lies may send to a program.
+// FuzzReply parses replies that a lying daemon may send to a program.
 func FuzzReply(f *testing.F) {
 	f.Add(Marshal(Reply{ID: 1, Result: Marshal(CreateQPResult{Send: NewGeometry(0, 4, 64)})}))
 	f.Add(Marshal(Reply{ID: 2, Error: &Error{Code: CodeQuota, Text: "no"}}))

@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the header of the C library again")
 
-// TestLayoutHeader keeps what the C library for programs of verbs knows of the protocol:
-// `go test ./engine/daemon/control -run Layout -update` writes it.
+// TestLayoutHeader checks the header that gives the protocol to the C library for verbs programs. `go test
+// ./engine/daemon/control -run Layout -update` writes it.
 func TestLayoutHeader(t *testing.T) {
 	const path = "../../../cmd/libxwarp-verbs/lib/layout.h"
 	var b strings.Builder
@@ -137,6 +137,6 @@ func TestLayoutHeader(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != b.String() {
-		t.Errorf("%s is not what the protocol is (%v): run this test with -update", path, err)
+		t.Errorf("%s does not match the protocol (%v): run this test with -update", path, err)
 	}
 }

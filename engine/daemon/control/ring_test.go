@@ -162,7 +162,7 @@ func TestRingAllocs(t *testing.T) {
 	}
 }
 
-// TestSignal waits on an eventfd that the other side made block.
+// TestSignal waits on an eventfd that the other side has made blocking.
 func TestSignal(t *testing.T) {
 	s, err := NewSignal()
 	if err != nil {
@@ -180,7 +180,7 @@ func TestSignal(t *testing.T) {
 		t.Fatal(rung, err)
 	}
 	s.Rouse()
-	for _, limit := range []time.Duration{0, time.Millisecond, time.Millisecond} { // nobody rings
+	for _, limit := range []time.Duration{0, time.Millisecond, time.Millisecond} { // no pending ring
 		if rung, err := s.Wait(limit); rung || err != nil {
 			t.Fatal(rung, err)
 		}
@@ -220,7 +220,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// TestBells takes each bell that rang once.
+// TestBells collects each doorbell that rang exactly once.
 func TestBells(t *testing.T) {
 	mem := make([]byte, DoorbellLen)
 	for _, bell := range []uint32{0, 31, 32, 100, 100, MaxQPs - 1} {
@@ -241,14 +241,14 @@ func TestBells(t *testing.T) {
 	}
 }
 
-// TestChannel has a program leave signals unread, and send what it may not.
+// TestChannel: a program leaves signals unread, and sends invalid data.
 func TestChannel(t *testing.T) {
 	c, peer, err := NewChannel()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		c.Ring() // would block for ever
+		c.Ring() // would block forever
 	}
 	if err := unix.Sendmsg(peer, []byte{1}, unix.UnixRights(0), nil,
 		unix.MSG_NOSIGNAL); err == nil {
@@ -276,7 +276,7 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// TestWakeConsumer: a consumer that sleeps on its ring wakes up for the next entry, long before its time limit.
+// TestWakeConsumer: a consumer that sleeps on its ring wakes for the next entry, long before its timeout.
 func TestWakeConsumer(t *testing.T) {
 	g := NewGeometry(0, 4, CompletionSlot)
 	mem, err := unix.Mmap(-1, 0, g.Len(), unix.PROT_READ|unix.PROT_WRITE,
@@ -289,7 +289,7 @@ func TestWakeConsumer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.WakeConsumer() // nobody sleeps
+	p.WakeConsumer() // no sleeper
 	w := word(mem, waitsAt)
 	slept := make(chan unix.Errno)
 	limit := unix.Timespec{Sec: 60}

@@ -17,7 +17,7 @@ import (
 	"xwarp/tcp"
 )
 
-// args are the types of the requests' arguments, for the examples in the text.
+// args maps requests to the types of their arguments, for the examples in the text.
 var args = map[Op]func() any{
 	OpHello: func() any {
 		return &HelloArgs{}
@@ -89,7 +89,7 @@ func examples(t testing.TB) (list []string) {
 	return list
 }
 
-// TestText checks that the examples of PROTOCOL.md are what this package reads and writes, byte by byte.
+// TestText checks that this package reads and writes the examples of PROTOCOL.md, byte by byte.
 func TestText(t *testing.T) {
 	ops := map[uint64]Op{}
 	seen := map[Op]bool{}
@@ -180,7 +180,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	if AsError(nil) != nil {
-		t.Error("no error becomes one")
+		t.Error("a nil error becomes an error")
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"xwarp/tcp"
 )
 
-// Every counter of an object is in its table, every entry of a table is a counter that exists, and all have
-// a unit, a meaning and, where they are metrics, a name with the unit in it.
+// Every counter of an object is in its table, and every table entry is an existing counter. All have a unit and a help
+// text and, if they are metrics, a name that contains the unit.
 func TestTablesAreComplete(t *testing.T) {
 	for name, c := range map[string]struct {
 		table counters.Table
@@ -44,7 +44,7 @@ func TestTablesAreComplete(t *testing.T) {
 		for i := range c.table {
 			e := &c.table[i]
 			if _, ok := c.keys[e.Key]; !ok {
-				t.Errorf("%s: there is no counter %q", name, e.Key)
+				t.Errorf("%s: unknown counter %q", name, e.Key)
 			}
 			delete(c.keys, e.Key)
 			checkWords(t, name, e)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slowDisk is a disk whose msyncs the test lets go on one by one.
+// slowDisk is a disk whose msyncs wait for the test, one by one.
 type slowDisk struct {
 	f     *flusher
 	begun chan extent
@@ -24,7 +24,7 @@ func newSlowDisk() *slowDisk {
 	return d
 }
 
-// ask begins a flush and returns when it waits.
+// ask starts a flush and returns when it waits.
 func (d *slowDisk) ask(from, to uint64) <-chan error {
 	waiting := func() int {
 		d.f.mu.Lock()
@@ -39,7 +39,7 @@ func (d *slowDisk) ask(from, to uint64) <-chan error {
 	return done
 }
 
-// writes lets n msyncs go on and returns what they wrote.
+// writes lets n msyncs finish and returns what they wrote.
 func (d *slowDisk) writes(n int) (list []extent) {
 	for range n {
 		list = append(list, <-d.begun)
@@ -48,7 +48,7 @@ func (d *slowDisk) writes(n int) (list []extent) {
 	return list
 }
 
-// However many ask for the same while one msync runs, one more serves them all.
+// All requests that arrive during one msync for the same range are served by one more.
 func TestFlushesAreShared(t *testing.T) {
 	d := newSlowDisk()
 	done := []<-chan error{d.ask(0, 100)}
@@ -59,7 +59,7 @@ func TestFlushesAreShared(t *testing.T) {
 	d.goOn <- nil
 	got := append([]extent{first}, d.writes(1)...)
 	if want := []extent{{0, 100}, {0, 100}}; !slices.Equal(got, want) {
-		t.Errorf("written %v, want %v: what came during the first one is not in it", got, want)
+		t.Errorf("written %v, want %v: bytes requested during the first msync are missing", got, want)
 	}
 	for _, c := range done {
 		if err := <-c; err != nil {
@@ -68,7 +68,7 @@ func TestFlushesAreShared(t *testing.T) {
 	}
 }
 
-// A small flush waits for one piece of a large one, only what was asked for is written, and each byte once.
+// A small flush waits for one piece of a large one. Only requested bytes are written, each once.
 func TestFlushesTakeTurns(t *testing.T) {
 	d := newSlowDisk()
 	const p = flushPiece
@@ -90,7 +90,7 @@ func TestFlushesTakeTurns(t *testing.T) {
 	}
 }
 
-// A disk that fails is told to those whose bytes it did not take.
+// A disk error is reported to all whose bytes were not written.
 func TestFlushFails(t *testing.T) {
 	d := newSlowDisk()
 	broken := errors.New("disk on fire")

@@ -126,7 +126,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// A daemon without devices is scraped too.
+// A daemon without devices can be scraped too.
 func TestEmptySnapshot(t *testing.T) {
 	if s := scrape(t, func() control.Snapshot {
 		return control.Snapshot{}
@@ -148,7 +148,7 @@ func allOutcomes(yield func(string) bool) {
 
 var named = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
-// Every panel of the dashboard and every rule names metrics that exist.
+// Every dashboard panel and every rule uses existing metrics.
 func TestDashboardAndRules(t *testing.T) {
 	names := slices.Collect(maps.Keys(descs))
 	for _, file := range []string{"../../../scripts/package/grafana-dashboard.json",
@@ -171,17 +171,17 @@ func TestDashboardAndRules(t *testing.T) {
 		}
 		for _, n := range found {
 			if !slices.Contains(names, n) {
-				t.Errorf("%s: there is no metric %s", file, n)
+				t.Errorf("%s: unknown metric %s", file, n)
 			}
 		}
 	}
 }
 
-// TestMetricNames has Prometheus' linter look at names, units and help.
+// TestMetricNames checks names, units and help texts with the Prometheus linter.
 func TestMetricNames(t *testing.T) {
 	for n := range descs {
 		if !strings.HasPrefix(n, "xwarp_") && !strings.HasPrefix(n, "node_infiniband_") {
-			t.Errorf("%s: the name of a metric begins with xwarp_", n)
+			t.Errorf("%s: the name of a metric must start with xwarp_", n)
 		}
 	}
 	w := httptest.NewRecorder()

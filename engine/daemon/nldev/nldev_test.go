@@ -19,7 +19,7 @@ func ask(kind, flags uint16, attrs ...[]byte) []byte {
 
 func nldev(command uint16) uint16 { return clientNLDev<<clientShift | command }
 
-// snapshot has n regions.
+// snapshot returns one with n regions.
 func snapshot(n int) func() (*control.Snapshot, error) {
 	s := &control.Snapshot{}
 	for i := range n {
@@ -60,8 +60,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestDatagrams looks at the messages of a long answer: their headers, and that no datagram is larger than the buffer
-// of libmnl.
+// TestDatagrams checks the messages of a long reply: their headers, and that no datagram exceeds the buffer of libmnl.
 func TestDatagrams(t *testing.T) {
 	const n = 1000
 	b := ask(nldev(cmdResMR), unix.NLM_F_DUMP, u32(devIndex, 0))

@@ -19,7 +19,7 @@ func request(accepting, connecting netip.AddrPort) []byte {
 	return m.Append(nil)
 }
 
-// TestAnswer has every kind of datagram answered as it should be.
+// TestAnswer checks the reply to every kind of datagram.
 func TestAnswer(t *testing.T) {
 	other := netip.AddrPortFrom(listener4.Addr(), 7175)
 	elsewhere := netip.MustParseAddr("10.77.0.2")
@@ -75,8 +75,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswerRate floods a port mapper from one source, then from many: a source has its share of a second, and all
-// together theirs; the next second begins anew.
+// TestAnswerRate floods a port mapper from one source, then from many. Each source has a share of the rate per second,
+// and all sources have a total. The next second starts with full shares.
 func TestAnswerRate(t *testing.T) {
 	var m Mapper
 	now := time.Unix(1000, 0)
@@ -89,7 +89,7 @@ func TestAnswerRate(t *testing.T) {
 		return answers
 	}
 	if n := flood(client4.Addr(), 3*maxPerSource); n != maxPerSource || m.quietTime(now) != 0 {
-		t.Errorf("%d answers to one source, rest %v", n, m.quietTime(now))
+		t.Errorf("%d replies to one source, quiet time %v", n, m.quietTime(now))
 	}
 	// a /64 is one source
 	n := 0
@@ -105,13 +105,13 @@ func TestAnswerRate(t *testing.T) {
 	}
 	now = now.Add(300 * time.Millisecond)
 	if n != maxAnswers || m.quietTime(now) != 700*time.Millisecond || len(m.of) > maxAnswers {
-		t.Errorf("%d answers in all to %d sources, rest %v", n, len(m.of), m.quietTime(now))
+		t.Errorf("%d replies in all to %d sources, quiet time %v", n, len(m.of), m.quietTime(now))
 	}
 	if c := m.Counters(); c.Limited != c.RequestsIn-c.AcceptsOut || c.Limited == 0 {
 		t.Errorf("%+v", c)
 	}
 	now = now.Add(time.Second)
 	if n := flood(client4.Addr(), 1); n != 1 || m.quietTime(now) != 0 {
-		t.Errorf("%d answers a second later, rest %v", n, m.quietTime(now))
+		t.Errorf("%d replies a second later, quiet time %v", n, m.quietTime(now))
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// peer is the port mapper of a test, on loopback: reply is what it sends back for a request; nil: nothing. What it
-// receives besides goes into acks.
+// peer is the port mapper of a test, on loopback. reply returns its reply to a request, or nil for none. Anything else
+// that it receives goes to acks.
 type peer struct {
 	t     *testing.T
 	c     *net.UDPConn
@@ -66,7 +66,7 @@ func (m *Mapper) to(p *peer) netip.AddrPort {
 	return m.Map(context.Background(), localAt, remoteAt, p.dial)
 }
 
-// says is the answer of type t, changed by f.
+// says returns a reply of type t, modified by f.
 func says(t Type, f func(*Message)) func(q Message) [][]byte {
 	return func(q Message) [][]byte {
 		q.Type = t
@@ -96,11 +96,11 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestMapReject has a connection go where it would without a port mapper.
+// TestMapReject: after a reject, a connection uses the original port, as without a port mapper.
 func TestMapReject(t *testing.T) {
 	var m Mapper
 	p := newPeer(t, says(Reject, func(*Message) {}))
-	for range 2 { // which is no silence
+	for range 2 { // a reject does not count as silence
 		if at := m.to(p); at != remoteAt {
 			t.Errorf("the listener is at %v", at)
 		}
@@ -110,7 +110,7 @@ func TestMapReject(t *testing.T) {
 	}
 }
 
-// TestMapLies sends what answers no request of ours in front of the answer.
+// TestMapLies sends forged replies, which match no request, before the real one.
 func TestMapLies(t *testing.T) {
 	lies := []func(*Message){
 		func(q *Message) { q.Handle++ },
@@ -138,8 +138,8 @@ func TestMapLies(t *testing.T) {
 	}
 }
 
-// TestMapSilence has a peer that never answers: it is asked again, then the connection goes on, and the next one
-// does not ask; nor does it when the peer's kernel refuses the port.
+// TestMapSilence: a silent port mapper is queried again, then the connection proceeds, and the next one skips the
+// query. The same holds if the peer's kernel refuses the port.
 func TestMapSilence(t *testing.T) {
 	p := newPeer(t, func(Message) [][]byte { return nil })
 	var m Mapper
@@ -153,7 +153,7 @@ func TestMapSilence(t *testing.T) {
 		t.Errorf("%+v", m.Counters())
 	}
 	if m.isSilent(remoteAt.Addr(), time.Now().Add(silence)) {
-		t.Error("it is never asked again")
+		t.Error("the port mapper is never asked again")
 	}
 	p = newPeer(t, nil)
 	p.c.Close()
@@ -172,7 +172,7 @@ func TestMapSilence(t *testing.T) {
 	}
 }
 
-// TestMapCanceled has a program give up while its connection waits for an answer.
+// TestMapCanceled: a program cancels while its connection waits for a reply.
 func TestMapCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := newPeer(t, func(Message) [][]byte { cancel(); return nil })

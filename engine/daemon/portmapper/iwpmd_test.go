@@ -12,8 +12,8 @@ import (
 	"github.com/google/gopacket/pcapgo"
 )
 
-// datagram is one of testdata/iwpmd.pcap: iwpmd of Debian 12 (rdma-core 44) beside siw at 10.77.0.11 asks the one at
-// 10.77.0.10 for a listener, for one that is not there, and for one of IPv6.
+// datagram is one of testdata/iwpmd.pcap. There, iwpmd of Debian 12 (rdma-core 44) beside siw at 10.77.0.11 queries the
+// one at 10.77.0.10: for a listener, for a missing one, and for an IPv6 one.
 type datagram struct {
 	from, to netip.AddrPort
 	b        []byte
@@ -41,7 +41,7 @@ func readCapture(t *testing.T) (list []datagram) {
 	return list
 }
 
-// meaning is b without what iwpmd leaves in the bytes behind an IPv4 address.
+// meaning is b without the bytes after an IPv4 address, which iwpmd leaves uninitialized.
 func meaning(b []byte) []byte {
 	b = bytes.Clone(b)
 	for i := 16; b[0]&15 == 4 && i < len(b); i += 16 {
@@ -50,7 +50,7 @@ func meaning(b []byte) []byte {
 	return b
 }
 
-// TestIWPMD reads what iwpmd sends, writes the same, and answers as iwpmd does.
+// TestIWPMD parses datagrams of iwpmd, writes the same bytes, and replies as iwpmd does.
 func TestIWPMD(t *testing.T) {
 	client := netip.MustParseAddr("10.77.0.11")
 	server := netip.MustParseAddr("10.77.0.10")

@@ -35,7 +35,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, m := range messages() {
 		b := m.Append(nil)
 		if got, err := Parse(b); err != nil || got != m {
-			t.Errorf("%+v came back as %+v, %v", m, got, err)
+			t.Errorf("%+v was parsed as %+v, %v", m, got, err)
 		}
 		for n := range len(b) + 2 {
 			if n == len(b) {

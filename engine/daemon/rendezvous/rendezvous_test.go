@@ -11,7 +11,7 @@ import (
 
 func endpoint(gid string, qpn uint32) Endpoint { return Endpoint{netip.MustParseAddr(gid), qpn} }
 
-// TestFrameRoundTrip parses what Append wrote, for both families.
+// TestFrameRoundTrip parses the output of Append, for both families.
 func TestFrameRoundTrip(t *testing.T) {
 	for _, f := range []Frame{
 		{endpoint("192.0.2.1", 17), endpoint("192.0.2.2", lastNumber)},
@@ -23,7 +23,7 @@ func TestFrameRoundTrip(t *testing.T) {
 	}
 }
 
-// TestOneEndDials has exactly one end of each pair dial, and no end of a queue pair that is its own peer.
+// TestOneEndDials: exactly one end of each pair dials. A queue pair that is its own peer has no dialing end.
 func TestOneEndDials(t *testing.T) {
 	a, b, c := endpoint("192.0.2.1", 30), endpoint("192.0.2.2", 20), endpoint("192.0.2.1", 31)
 	for _, p := range []Pair{{a, b}, {a, c}, {b, c}} {
@@ -36,7 +36,7 @@ func TestOneEndDials(t *testing.T) {
 	}
 }
 
-// FuzzParseFrame has every frame that is parsed be the only form of its content.
+// FuzzParseFrame: a frame that parses is the only encoding of its content.
 func FuzzParseFrame(f *testing.F) {
 	f.Add(Frame{endpoint("192.0.2.1", 17), endpoint("2001:db8::2", 16)}.Append(nil))
 	f.Add([]byte(magic))
@@ -48,7 +48,7 @@ func FuzzParseFrame(f *testing.F) {
 	})
 }
 
-// TestNumbersRest has numbers be unique, and not given out again for RestTime.
+// TestNumbersRest: numbers are unique, and not reused for RestTime.
 func TestNumbersRest(t *testing.T) {
 	now := time.Unix(1, 0)
 	n := Numbers{now: func() time.Time { return now }}
@@ -62,12 +62,12 @@ func TestNumbersRest(t *testing.T) {
 		n.Release(q)
 	}
 	if len(n.taken) != 1000 {
-		t.Errorf("%d numbers rest, want 1000", len(n.taken))
+		t.Errorf("%d numbers are resting, want 1000", len(n.taken))
 	}
 	now = now.Add(RestTime)
 	n.Take()
 	if len(n.taken) != 1 {
-		t.Errorf("%d numbers are taken after the rest, want 1", len(n.taken))
+		t.Errorf("%d numbers are in use after RestTime, want 1", len(n.taken))
 	}
 }
 
@@ -87,7 +87,7 @@ func TestRNRWait(t *testing.T) {
 	}
 }
 
-// answer is the Answerer of a request.
+// answer calls the Answerer for a request.
 type answer struct{ rejected chan string }
 
 func (a answer) Accept(context.Context, verbs.QP, []byte) error { return nil }
@@ -104,8 +104,8 @@ func request(from, to string, f Frame) (*verbs.ConnRequest, answer) {
 		Answerer: a}, a
 }
 
-// TestMismatchesLookTheSame has requests that match no queue pair in different ways be refused with the same words
-// after the same time, and accepts only the one whose addresses and numbers are those that a program named.
+// TestMismatchesLookTheSame: requests that match no queue pair, for different reasons, are refused with the same text
+// after the same time. A request is accepted only if its addresses and numbers are those that a program named.
 func TestMismatchesLookTheSame(t *testing.T) {
 	own, peer := endpoint("192.0.2.2", 100), endpoint("192.0.2.1", 50)
 	right := Frame{Source: peer, Target: own}
@@ -148,7 +148,7 @@ func TestMismatchesLookTheSame(t *testing.T) {
 	}
 }
 
-// TestHeldRequestsAreBounded has one address hold a part of the places, and the rest be refused at once.
+// TestHeldRequestsAreBounded: one address can hold only a part of the places. Further requests are refused at once.
 func TestHeldRequestsAreBounded(t *testing.T) {
 	table := NewTable()
 	table.after = func(time.Duration, func()) *time.Timer { return nil }

@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// ownPeer returns a queue pair of a program, and how its program connects it to itself.
+// ownPeer returns a queue pair of a program, and a function that connects it to itself.
 func ownPeer(t *testing.T) (d *testDaemon, end *verbstest.End, q *qp, a *control.SetStateArgs) {
 	t.Helper()
 	d, socket := start(t)
@@ -27,8 +27,8 @@ func ownPeer(t *testing.T) (d *testDaemon, end *verbstest.End, q *qp, a *control
 		RemoteGID: lo, RemoteQPN: q.number}
 }
 
-// TestTwinThatFailsIsGone has a queue pair that is its own peer fail to become ready: nothing of its twin is left, and
-// the next attempt connects it.
+// TestTwinThatFailsIsGone: a queue pair that is its own peer fails to become ready. Its twin must be destroyed, and the
+// next attempt must connect.
 func TestTwinThatFailsIsGone(t *testing.T) {
 	d, end, q, a := ownPeer(t)
 	before, depth := d.used(), q.cfg.RecvDepth
@@ -57,8 +57,8 @@ func TestTwinThatFailsIsGone(t *testing.T) {
 	}
 }
 
-// TestTwinThatRefuses has a queue pair fail whose twin did not accept it, although its timeout is 0, which waits for a
-// peer for ever.
+// TestTwinThatRefuses: a queue pair fails if its twin refuses it, although its timeout is 0, which means to wait for a
+// peer forever.
 func TestTwinThatRefuses(t *testing.T) {
 	_, _, q, a := ownPeer(t)
 	if err := q.s.setState(a); err != nil {

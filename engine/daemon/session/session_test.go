@@ -21,8 +21,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDefect has a request's handler panic, one that answers at once and one that waits: the session ends,
-// its part of the quotas is free again, the defect is reported, and another program notices nothing.
+// TestDefect: the handler of a request panics, with an immediate and with a waiting reply. The session ends, its quota
+// is released, the defect is reported, and another program is not affected.
 func TestDefect(t *testing.T) {
 	const atOnce, later = control.OpConfirm, control.OpEndCapture
 	oldHandler, oldWaiter := handlers[atOnce], waiters[later]
@@ -38,7 +38,7 @@ func TestDefect(t *testing.T) {
 	for i, op := range []control.Op{atOnce, later} {
 		r := rawclient.Dial(t, socket, "")
 		if err := r.Ask(op, &control.Object{}); err == nil {
-			t.Errorf("%s: the session goes on", op)
+			t.Errorf("%s: the session did not end", op)
 		}
 		eventually(t, "end of the session", func() bool { return len(d.Sessions()) == 1 })
 		if n := d.defects.Load(); n != uint64(i+1) {
@@ -55,8 +55,8 @@ func TestDefect(t *testing.T) {
 	}
 }
 
-// TestStartedAnew: what a program had is free for the one that comes after its death, also when the daemon is slow to
-// give it back; and one that is never given back keeps nobody out.
+// TestStartedAnew: the resources of a killed program are available to its successor, even if the daemon is slow to
+// release them. Resources that are never released do not block others.
 func TestStartedAnew(t *testing.T) {
 	d, socket := start(t)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,9 +70,9 @@ func TestStartedAnew(t *testing.T) {
 	if err := first.Ask(control.OpListen, listen); err != nil {
 		t.Fatal(err)
 	}
-	beside := rawclient.Dial(t, socket, "") // is alive, and nobody waits for it
+	beside := rawclient.Dial(t, socket, "") // still alive, and not waited for
 	held := d.session(t, 1)
-	held.executing.Lock() // as while it carries out a request
+	held.executing.Lock() // as while it executes a request
 	if err := beside.Ask(control.OpListen, listen); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("while its owner lives: %v", err)
 	}
@@ -84,7 +84,7 @@ func TestStartedAnew(t *testing.T) {
 		t.Error("it does not wait for the dead one")
 	}
 	if err := second.Ask(control.OpListen, listen); err != nil {
-		t.Errorf("started anew: %v", err)
+		t.Errorf("restarted: %v", err)
 	}
 
 	held = d.session(t, 3)
@@ -97,8 +97,8 @@ func TestStartedAnew(t *testing.T) {
 	}
 }
 
-// TestLateQueuePairs stops a worker for longer than the daemon waits for the end of queue pairs, and lets it go on:
-// nothing of the program that had them stays, nor of one that destroyed its own and goes on.
+// TestLateQueuePairs stops a worker for longer than the daemon waits for queue pairs to end, and resumes it. Nothing
+// may remain of a program that ended, or of queue pairs that a live program destroyed.
 func TestLateQueuePairs(t *testing.T) {
 	before := destroyWait
 	destroyWait = 50 * time.Millisecond
@@ -117,7 +117,7 @@ func TestLateQueuePairs(t *testing.T) {
 			if err := end.QP.PostRecv(&recv); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := end.QP.Info(); err != nil { // the receive is taken then
+			if _, err := end.QP.Info(); err != nil { // the receive is consumed then
 				t.Fatal(err)
 			}
 			var queues []*cq
@@ -125,17 +125,17 @@ func TestLateQueuePairs(t *testing.T) {
 				queues = append(queues, objectsOf[*cq](s)...)
 			}
 			for _, c := range queues {
-				c.mu.Lock() // a worker that completes something stands still
+				c.mu.Lock() // a worker that blocks while it completes something
 			}
 			if leaves {
 				dev.Close()
 			} else if err := end.QP.Close(); err == nil ||
 				!strings.Contains(err.Error(), errStuck.Error()) {
-				t.Errorf("the end of a queue pair whose worker stands still: %v", err)
+				t.Errorf("destroying a queue pair whose worker is blocked: %v", err)
 			}
 			time.Sleep(3 * destroyWait)
 			if n := d.used(); n[budget.QPs] != 1 {
-				t.Errorf("%d queue pairs count while the worker stands still", n[budget.QPs])
+				t.Errorf("%d queue pairs count while the worker is blocked", n[budget.QPs])
 			}
 			for _, c := range queues {
 				c.mu.Unlock()
@@ -156,7 +156,7 @@ func TestLateQueuePairs(t *testing.T) {
 	}
 }
 
-// connectTo connects a queue pair to one of the kernel's sockets.
+// connectTo connects a queue pair to a kernel socket.
 func connectTo(t *testing.T, end *verbstest.End) {
 	t.Helper()
 	peer, err := sockets.Open(sockets.Config{})
@@ -167,7 +167,7 @@ func connectTo(t *testing.T, end *verbstest.End) {
 	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
 }
 
-// TestRefusedRequestsRest has a program post batches of requests: its pump rests when they are refused, and not when
+// TestRefusedRequestsRest: a program posts batches of requests. Its pump must pause when they are refused, but not when
 // they succeed.
 func TestRefusedRequestsRest(t *testing.T) {
 	d, socket := start(t)
@@ -210,8 +210,8 @@ func TestRefusedRequestsRest(t *testing.T) {
 	}
 }
 
-// TestRefillDoesNotSleep has a message find no receive while the pump of its program is at work and does not come on:
-// the worker does not wait for that.
+// TestRefillDoesNotSleep: a message finds no receive while the pump of its program is stuck. The worker must not wait
+// for the pump.
 func TestRefillDoesNotSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Session{}

@@ -22,7 +22,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// testDaemon serves programs by a device over the kernel's sockets. It has nothing else of a daemon.
+// testDaemon serves programs with a kernel-transport device. It has no other part of a daemon.
 type testDaemon struct {
 	cfg     *config.Loaded
 	dev     *device.Device
@@ -66,7 +66,7 @@ func (d *testDaemon) Forget(s *Session) {
 	delete(d.list, s.ID())
 }
 
-// used sums up what all accounts have.
+// used returns the sum of all accounts.
 func (d *testDaemon) used() (n budget.Amounts) {
 	limits := func(h budget.Holder) budget.Limits { return new(d.cfg.HolderLimits(h)) }
 	for _, a := range d.users.State(limits, func(budget.Holder) bool { return true }) {
@@ -77,7 +77,7 @@ func (d *testDaemon) used() (n budget.Amounts) {
 	return n
 }
 
-// start returns a daemon, and the socket of its programs, which are all of one user.
+// start returns a daemon, and the socket for its programs, which all belong to one user.
 func start(t *testing.T) (d *testDaemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -144,14 +144,14 @@ func (d *testDaemon) serve(c *net.UnixConn) {
 	s.Run(func() {})
 }
 
-// session returns the n-th session of all.
+// session returns the n-th session.
 func (d *testDaemon) session(t *testing.T, n uint64) *Session {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.list[n]
 	if s == nil {
-		t.Fatalf("there is no session %d", n)
+		t.Fatalf("no session %d", n)
 	}
 	return s
 }

@@ -30,7 +30,7 @@ import (
 
 var shots = flag.String("shots", "", "directory for screenshots of the status page")
 
-// browser is a headless Chromium that takes notes of what it should not have seen.
+// browser is a headless Chromium that records unwanted events.
 type browser struct {
 	context.Context
 	mu       sync.Mutex
@@ -38,7 +38,7 @@ type browser struct {
 	requests []string
 }
 
-// names are those under which distributions have the browser.
+// names are the names of the browser's executable in distributions.
 var names = []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
 	"headless_shell"}
 
@@ -98,7 +98,7 @@ func (b *browser) hear(ev any) {
 	}
 }
 
-// clean fails the test when the page complained, or asked anybody but its own server.
+// clean fails the test if the page logged an error, or contacted any other server.
 func (b *browser) clean(t *testing.T, server string) {
 	t.Helper()
 	b.mu.Lock()
@@ -108,7 +108,7 @@ func (b *browser) clean(t *testing.T, server string) {
 	}
 	for _, r := range b.requests {
 		if !strings.HasPrefix(r, server) {
-			t.Errorf("the page asks for %s", r)
+			t.Errorf("the page requests %s", r)
 		}
 	}
 	if len(b.requests) < 8 {
@@ -171,7 +171,7 @@ func (b *browser) shot(t *testing.T, name string) {
 	}
 }
 
-// busy is a host with two devices and much going on. What programs and peers chose is hostile.
+// busy is a host with two devices and much traffic. Text that programs and peers control is hostile.
 func busy() func() control.Snapshot {
 	second := 0
 	return func() control.Snapshot {
@@ -229,7 +229,7 @@ func busy() func() control.Snapshot {
 	}
 }
 
-// integral is a counter whose rate goes up and down.
+// integral is a counter whose rate rises and falls.
 func integral(second, i int, period float64) uint64 {
 	x := float64(second)
 	return uint64(1e8 * (x*1.3*float64(1+i%4) +
@@ -297,7 +297,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s draws %d points", plot, n)
 		}
 	}
-	// What a peer calls itself is text.
+	// A peer's name is shown as text, not as HTML.
 	if got := text("#events"); !strings.Contains(got, "program "+hostile) {
 		t.Errorf("the hostile name does not show as it is: %s", got)
 	}
@@ -327,7 +327,7 @@ func TestPage(t *testing.T) {
 	if got := eval[string](t, b, remotes); !strings.HasPrefix(got, "192.0.2.31:7174") ||
 		eval[string](t, b,
 			`document.querySelector('th[data-key="remote"]').ariaSort`) != "descending" {
-		t.Errorf("sorted the other way: %s", got)
+		t.Errorf("sorted in reverse: %s", got)
 	}
 	b.click(t, `th[data-key="in_bits_per_second"] button`)
 

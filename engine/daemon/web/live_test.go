@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// program opens a device of the daemon with a queue pair.
+// program opens a device of the daemon and a queue pair.
 func program(t *testing.T, socket, name string) (*client.Device, verbs.QP) {
 	t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: socket, Program: name})
@@ -31,7 +31,7 @@ func program(t *testing.T, socket, name string) (*client.Device, verbs.QP) {
 	return dev, verbstest.New(t, dev, 4096).QP
 }
 
-// TestLive has the browser look at a daemon: a connection comes and goes before its eyes.
+// TestLive shows a live daemon in the browser while a connection opens and closes.
 func TestLive(t *testing.T) {
 	dir, err := os.MkdirTemp("", "xwarp")
 	if err != nil {

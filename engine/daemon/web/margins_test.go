@@ -16,9 +16,8 @@ import (
 	"xwarp/engine/daemon/web"
 )
 
-// TestMargins: a rule that the browser cannot read is left out without a word, and the page without margins
-// still answers every click. So the styles that count are asked for, and the edges of the picture have to be
-// empty.
+// TestMargins: a browser drops an invalid CSS rule silently, and the page without margins still works. So the test
+// checks the styles that matter, and that the edges of a screenshot are empty.
 func TestMargins(t *testing.T) {
 	pages := web.New(web.Config{Snapshot: busy(), StatusPage: true})
 	defer pages.Close()
@@ -66,7 +65,7 @@ func TestMargins(t *testing.T) {
 	}
 }
 
-// picture is a screenshot of the whole page, one pixel for each of CSS.
+// picture is a screenshot of the whole page, one pixel for each CSS pixel.
 func (b *browser) picture(t *testing.T) image.Image {
 	t.Helper()
 	data, err := chromedp.Run(b, chromedp.FullScreenshot(100))
@@ -80,7 +79,7 @@ func (b *browser) picture(t *testing.T) image.Image {
 	return m
 }
 
-// content counts the pixels of an area that are not coloured as the picture's corner.
+// content counts the pixels of an area whose colour differs from that of the picture's corner.
 func content(m image.Image, area image.Rectangle) (n int) {
 	background := color.RGBAModel.Convert(m.At(0, 0))
 	for y := area.Min.Y; y < area.Max.Y; y++ {

@@ -20,7 +20,7 @@ import (
 	"xwarp/ring"
 )
 
-// example is a snapshot at a second: rates are the same between any two.
+// example is a snapshot at a given second. Rates are the same between any two.
 func example(second int) control.Snapshot {
 	n := uint64(second)
 	d := control.DeviceState{
@@ -74,7 +74,8 @@ func newPages(t *testing.T, cfg Config) *Pages {
 	return p
 }
 
-// A site that points its own name at this host gets nothing; addresses, localhost and configured names do.
+// A site that points its own name at this host gets nothing (DNS rebinding). Addresses, localhost and configured names
+// work.
 func TestHosts(t *testing.T) {
 	p := newPages(t, Config{Hosts: []string{"Storage7.example"}, StatusPage: true})
 	for host, ok := range map[string]bool{
@@ -109,7 +110,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// The page runs what it brings along and nothing else: no inline code, nothing from elsewhere.
+// The page runs only its own files: no inline code, and nothing from other hosts.
 func TestPageIsSelfContained(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	for path, kind := range map[string]string{
@@ -194,7 +195,7 @@ func TestSameKeysAsCommands(t *testing.T) {
 	}
 }
 
-// Samples become rates, and the oldest ones go.
+// Samples become rates, and the oldest are dropped.
 func TestHistory(t *testing.T) {
 	h := &history{snapshot: func() control.Snapshot { return example(0) }}
 	h.sample(example(0))
@@ -222,7 +223,7 @@ func TestHistory(t *testing.T) {
 
 func fill(v float64) []float64 { return slices.Repeat([]float64{v}, points) }
 
-// Readers while samples are taken.
+// Readers run while samples are taken.
 func TestConcurrentReaders(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	p.history.sample(example(50))
