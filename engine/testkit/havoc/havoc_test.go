@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// What fails is found, written, and fails again when go test reads it.
+// A failing input is found and written, and fails again when go test reads it.
 func TestFinds(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "planted.test")
@@ -49,7 +49,7 @@ func TestFinds(t *testing.T) {
 			t.Fatalf("seed %d wrote %v, %v:\n%s", seed, files, err, out)
 		}
 		if again := run(); !bytes.Contains([]byte(again), []byte(planted)) {
-			t.Fatalf("%s does not come again:\n%s", planted, again)
+			t.Fatalf("%s does not fail again:\n%s", planted, again)
 		}
 		found[planted] = true
 	}
@@ -58,7 +58,7 @@ func TestFinds(t *testing.T) {
 	}
 }
 
-// A change leaves its inputs as they are, ends, and comes to everything near.
+// A mutation leaves its inputs unchanged, terminates, and reaches everything near.
 func TestBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	b, other := []byte{0, 0, 0}, []byte("other")
@@ -96,6 +96,6 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	if low == 0 || high == 0 {
-		t.Errorf("of 10000 changes of 3 %d are below -100 and %d what another input has", low, high)
+		t.Errorf("of 10000 mutations of 3, %d are below -100 and %d equal another input", low, high)
 	}
 }

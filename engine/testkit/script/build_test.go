@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// build makes the IP packet of p, from f's peer; ms is the peer's timestamp clock.
+// build creates the IP packet of p, from f's peer. ms is the peer's timestamp clock.
 func (f *flow) build(p *packet, e ends, ms int) ([]byte, error) {
 	h := wire.Header{SrcPort: f.peer, DstPort: f.host, Flags: p.flags}
 	start, err := p.seq.start.at(f.x)
@@ -45,7 +45,7 @@ func (f *flow) build(p *packet, e ends, ms int) ([]byte, error) {
 	return p.finish(tcp, e)
 }
 
-// finish breaks what p wants broken, and puts checksums and the IP header.
+// finish applies the faults of p, and fills in checksums and the IP header.
 func (p *packet) finish(tcp []byte, e ends) ([]byte, error) {
 	if p.doff.set {
 		tcp[12] = tcp[12]&0x0f | byte(p.doff.lo)<<4
@@ -92,7 +92,7 @@ func packetOf(h *ip.Header, payload []byte) []byte {
 	return b
 }
 
-// fill sets acknowledgement, window and options, those that were not named as the connection negotiated them.
+// fill sets acknowledgement, window and options. Unnamed fields get the negotiated values.
 func (f *flow) fill(h *wire.Header, p *packet, ms int) error {
 	var err error
 	num := func(v value) int {
@@ -169,7 +169,7 @@ var icmpTypes = map[string][2][2]byte{
 	"prohibited": {{3, 13}, {1, 1}}, "ttl": {{11, 0}, {3, 0}}, "quench": {{4, 0}, {3, 0}},
 }
 
-// icmp makes an ICMP error of a router about the segment that begins at relative number at.
+// icmp creates an ICMP error of a router about the segment that starts at relative number at.
 func (f *flow) icmp(kind string, at, mtu int, e ends) ([]byte, error) {
 	t, ok := icmpTypes[kind]
 	if !ok {

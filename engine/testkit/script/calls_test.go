@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// same compares an errno's name with those that a script allows: A, or A|B.
+// same compares an errno's name with those that a script permits: A, or A|B.
 func same(got, want string) error {
 	if got == "" {
 		got = "none"
@@ -107,7 +107,7 @@ func (r *run) read(s *step) error {
 		}
 		return same(errno, s.args[0])
 	}
-	// The kernel gives at each call what it has: the bytes of several segments may need several.
+	// Each call of the kernel returns the available data. The bytes of several segments may need several calls.
 	for left := n; left > 0; {
 		b, errno := r.h.read(s.flow, left)
 		if len(b) == 0 {
@@ -128,7 +128,7 @@ func (r *run) ask(s *step) error {
 	case "state":
 		got := r.h.state(s.flow)
 		if s.args[0] == "TIME-WAIT" && got == "CLOSED" {
-			return nil // a socket that waits no longer belongs to the caller, the kernel says
+			return nil // in TIME-WAIT a socket no longer belongs to the caller, so the kernel reports CLOSED
 		}
 		return same(got, s.args[0])
 	case "error":
@@ -158,7 +158,7 @@ func (r *run) ask(s *step) error {
 
 var caNames = [...]string{"open", "disorder", "cwr", "recovery", "loss"}
 
-// Congestion states in info, Linux's numbers.
+// Congestion states in info, with Linux's numbers.
 const (
 	caOpen = iota
 	caDisorder

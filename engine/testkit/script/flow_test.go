@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Ports and the peer's first sequence number. The numbers wrap soon, so that most scripts cross 2^32.
+// Ports and the peer's first sequence number. It is close to a wrap, so that most scripts cross 2^32.
 const (
 	hostPort = 8080
 	peerPort = 40000
@@ -19,7 +19,7 @@ const (
 // ends are the addresses of a run.
 type ends struct{ host, peer netip.Addr }
 
-// addresses gives each run a peer of its own, so that nothing a host remembers of one peer meets another script.
+// addresses gives each run its own peer, so that cached state of a peer does not affect another script.
 func addresses(v6 bool, n int) ends {
 	hi, lo := byte(n>>8), byte(n)
 	if v6 {
@@ -44,7 +44,7 @@ type flow struct {
 	shifts     [2]bool // peer, host offered window scaling
 	stamps     [2]bool // peer, host sent timestamps with their SYN
 	lastTS     uint32  // of the host
-	shrinks    bool    // the host is known to take back window when its memory is short
+	shrinks    bool    // the host is known to shrink its window when memory is short
 }
 
 func newFlow(n int) *flow {
@@ -66,7 +66,7 @@ type seen struct {
 	sack    [][2]int
 }
 
-// decode reads a packet of the host; ok is false when it is not TCP.
+// decode parses a packet of the host. ok is false if it is not TCP.
 func decode(b []byte) (*seen, bool, error) {
 	s := &seen{quote: b}
 	off, err := s.IP.Decode(b)
@@ -88,7 +88,7 @@ func decode(b []byte) (*seen, bool, error) {
 	return s, true, nil
 }
 
-// observe makes the numbers of s relative.
+// observe makes the sequence numbers of s relative.
 func (f *flow) observe(s *seen) {
 	if s.Flags&wire.SYN != 0 {
 		f.hostISN, f.known = s.Seq, true
@@ -112,9 +112,8 @@ func (f *flow) observe(s *seen) {
 	}
 }
 
-// learn sets the variables once the script has taken s, and checks what holds for every segment: the left
-// edge and the right edge of the window only go to the right (RFC 9293, 3.8.6), and IPv4 packets must not be
-// fragmented (RFC 1191).
+// learn sets the variables once the script has consumed s, and checks the rules for every segment: both edges of the
+// window only move right (RFC 9293, 3.8.6), and IPv4 packets must have DF set (RFC 1191).
 func (f *flow) learn(s *seen) error {
 	if !s.IP.V6 && !s.IP.DF {
 		return fmt.Errorf("%v may be fragmented", s)
@@ -150,7 +149,7 @@ func (f *flow) learn(s *seen) error {
 	return nil
 }
 
-// patternByte returns the byte that either side's stream has at relative sequence number n.
+// patternByte returns the byte of either side's stream at relative sequence number n.
 func patternByte(n int) byte { return byte(n*7 + n>>8*13) }
 
 func pattern(start, n int) []byte {

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Difference is one entry of the golden file: where the kernel does not follow a script, and why the script
-// is right all the same.
+// Difference is one entry of the golden file: where the kernel does not follow a script, and why the script is still
+// correct.
 type Difference struct {
 	Name string
-	Step string // the first step that the kernel did not follow; empty: the script is for ours only
+	Step string // the first step that the kernel did not follow; empty: the script is for our stack only
 	Why  string
 }
 
@@ -21,7 +21,7 @@ type Difference struct {
 //		at: the step, as written in the script
 //		why: in words
 //
-// with "not run" for "at: ..." when a script is for ours only. Lines that begin with # are comments.
+// with "not run" in place of "at: ..." if a script is for our stack only. Lines that start with # are comments.
 func ParseDifferences(text string) (kernel string, all map[string]Difference, err error) {
 	all = map[string]Difference{}
 	var d *Difference

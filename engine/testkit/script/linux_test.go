@@ -15,8 +15,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Kernel is a network namespace of its own with a TUN device, through which scripts exchange packets with the
-// kernel's TCP. Its methods must be called on the goroutine that made it, which is locked to its thread.
+// Kernel is a network namespace with a TUN device, through which scripts exchange packets with kernel TCP. Its methods
+// must be called on the goroutine that created it, which is locked to its thread.
 type Kernel struct {
 	tun  int
 	link netlink.Link
@@ -25,8 +25,8 @@ type Kernel struct {
 
 const tunName = "script0"
 
-// OpenKernel makes a namespace for the calling goroutine's thread. The thread stays in it, so the goroutine
-// must end without unlocking it.
+// OpenKernel creates a namespace for the calling goroutine's thread. The thread stays in it, so the goroutine must end
+// without unlocking it.
 func OpenKernel() (*Kernel, error) {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -76,7 +76,7 @@ func (k *Kernel) openTUN() (err error) {
 	return nil
 }
 
-// Close removes the device; the namespace goes with its thread.
+// Close removes the device. The namespace ends with its thread.
 func (k *Kernel) Close() error {
 	if k.tun < 0 {
 		return nil
@@ -86,14 +86,14 @@ func (k *Kernel) Close() error {
 	return err
 }
 
-// errNoAccECN: this kernel was written before RFC 9768.
+// errNoAccECN means that this kernel has no support for RFC 9768.
 var errNoAccECN = errors.New("this kernel has no accurate ECN")
 
 func sysctl(name, value string) error {
 	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
 }
 
-// prepare sets the namespace as set says.
+// prepare applies the settings of a script to the namespace.
 func (k *Kernel) prepare(set *settings) error {
 	on := func(b bool) string {
 		if b {
@@ -142,7 +142,7 @@ func (k *Kernel) prepare(set *settings) error {
 	return netlink.LinkSetMTU(k.link, mtu)
 }
 
-// Run runs s against the kernel. n tells its peer's address, and must differ between scripts that one Kernel runs.
+// Run runs s against the kernel. n selects its peer's address, and must differ between the scripts of one Kernel.
 func (k *Kernel) Run(s *Script, n int) error {
 	err := k.prepare(&s.settings)
 	if errors.Is(err, errNoAccECN) {
@@ -150,7 +150,7 @@ func (k *Kernel) Run(s *Script, n int) error {
 	} else if err != nil {
 		return err
 	}
-	for { // what sockets of the last script left
+	for { // leftovers of the last script's sockets
 		if _, err := unix.Read(k.tun, k.buf[:]); err != nil {
 			break
 		}
@@ -177,7 +177,7 @@ type linux struct {
 
 func (h *linux) now() tick.Time { return tick.Time(time.Since(h.began)) }
 
-// slack makes allowance for a clock of 4 ms and for a busy machine.
+// slack allows for a clock of 4 ms and for a busy machine.
 func (h *linux) slack(d tick.Duration) (early, late tick.Duration) {
 	return 15*tick.Millisecond + d/20, 40*tick.Millisecond + d/4
 }
@@ -185,14 +185,14 @@ func (h *linux) slack(d tick.Duration) (early, late tick.Duration) {
 func (h *linux) send(packet []byte) error {
 	_, err := unix.Write(h.k.tun, packet)
 	h.collect()
-	// The kernel refuses packets that are no IP packets at all; that is one way to drop them.
+	// The kernel refuses packets that are not IP packets at all, which counts as a drop.
 	if errors.Is(err, unix.EINVAL) {
 		return nil
 	}
 	return err
 }
 
-// collect reads what the kernel sent.
+// collect reads the packets that the kernel sent.
 func (h *linux) collect() {
 	for {
 		n, err := unix.Read(h.k.tun, h.k.buf[:])
@@ -203,7 +203,7 @@ func (h *linux) collect() {
 	}
 }
 
-// waitFor collects until something is there or the time has come.
+// waitFor collects until there is a packet or the time is reached.
 func (h *linux) waitFor(until tick.Time, some bool) {
 	for h.collect(); !some || len(h.out) == 0; h.collect() {
 		left := until.Sub(h.now())
@@ -228,10 +228,10 @@ func (h *linux) recv(until tick.Time) ([]byte, tick.Time, bool) {
 
 func (h *linux) sleep(until tick.Time) { h.waitFor(until, false) }
 
-// shrinks: Linux announces no window at all when a socket's memory is used up, whatever it had promised.
+// shrinks: Linux announces a zero window when a socket's memory is used up, regardless of earlier announcements.
 func (h *linux) shrinks() bool { return true }
 
-// close resets what is open: the kernel forgets it at once.
+// close resets open connections, so that the kernel forgets them at once.
 func (h *linux) close() {
 	for n := range h.fds {
 		h.closeSocket(n, true)

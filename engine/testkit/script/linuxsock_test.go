@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// socket is one of the kernel's.
+// socket is a kernel socket.
 type socket struct{ fd int }
 
 // errnoName names err as errno.h does.
@@ -94,7 +94,7 @@ func (h *linux) accept(flow int, peer netip.AddrPort) string {
 	return ""
 }
 
-// delay leaves the quick acknowledgements of the start, when a script wants that.
+// delay ends the quick acknowledgements of the start, if a script requires that.
 func (h *linux) delay(fd int) {
 	if h.opt.DelayedAcks {
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)

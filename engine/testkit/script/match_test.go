@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// match compares what the host sent with what was expected, and says what differs.
+// match compares a segment of the host with the expected one, and returns the difference.
 func (p *packet) match(s *seen, f *flow) error {
 	var wrong []string
 	no := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }

@@ -81,7 +81,7 @@ func newOurs(set settings, e ends) (*ours, error) {
 	return h, err
 }
 
-// tcpConfig is what set says, on top of what both hosts begin with.
+// tcpConfig applies the settings of a script to the defaults of both hosts.
 func (set *settings) tcpConfig() tcp.Config {
 	c := tcp.Config{MTU: cmp.Or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK,
 		NoWScale: set.NoWScale, MSS: set.MSS,
@@ -118,7 +118,7 @@ func (h *ours) slack(d tick.Duration) (early, late tick.Duration) {
 	return tick.Millisecond, tick.Millisecond + d/50
 }
 
-// settle lets the stack do all that is due now and collects what it sends.
+// settle lets the stack do all that is due now, and collects its output.
 func (h *ours) settle() {
 	for range 100 {
 		worked := h.stk.Step(h.clock)
@@ -135,7 +135,7 @@ func (h *ours) settle() {
 	}
 }
 
-// pass moves the clock to the next thing that happens, at most until; it reports whether there is more.
+// pass advances the clock to the next event, at most to until. It reports whether there are more.
 func (h *ours) pass(until tick.Time) bool {
 	h.settle()
 	end := h.start.Add(tick.Duration(until))
@@ -305,7 +305,7 @@ func (h *ours) set(flow int, name string, v int) error {
 	}
 	c, d := s.e.Conn(), tick.Duration(v)*tick.Millisecond
 	switch name {
-	case "keepalive": // milliseconds idle and between probes, three probes
+	case "keepalive": // milliseconds of idle time and between probes, three probes
 		c.SetKeepalive(d, d, 3)
 	case "user-timeout":
 		c.SetUserTimeout(d)

@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/loss"
 )
 
-// errno names err as the kernel would.
+// errno names err as the kernel does.
 func (h *ours) errno(s *end, err error) string {
 	var c tcp.Cause
 	switch {

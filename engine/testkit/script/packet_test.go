@@ -77,7 +77,7 @@ func parsePacket(words []string) (*packet, error) {
 	return p, nil
 }
 
-// fields are the words of a line that are not read yet.
+// fields are the unread words of a line.
 type fields struct{ left []string }
 
 func (f *fields) word() string {

@@ -12,7 +12,7 @@ import (
 // Script is one run: a script of a file with the values of one row of its table.
 type Script struct {
 	Name  string
-	Title string // the RFC section and what it says
+	Title string // the RFC section and its text
 	File  string
 	Line  int
 
@@ -20,15 +20,15 @@ type Script struct {
 	steps    []step
 }
 
-// OursOnly reports whether s is not to be run against the kernel.
+// OursOnly reports whether s must not run against the kernel.
 func (s *Script) OursOnly() bool { return s.settings.OursOnly }
 
-// step is one line, after macros were replaced.
+// step is one line, after macro expansion.
 type step struct {
-	line  int // in the file of the script, where a macro was named
+	line  int // in the file of the script, at the use of a macro
 	text  string
 	timed bool
-	after [2]tick.Duration // since the step before
+	after [2]tick.Duration // since the previous step
 	flow  int
 	verb  string
 	args  []string
@@ -43,7 +43,7 @@ type source struct {
 
 type macro []source
 
-// maxDepth bounds macros inside macros.
+// maxDepth limits the nesting of macros.
 const maxDepth = 8
 
 // Load parses every .pkt file of fsys. Macros are shared by all files.
@@ -156,7 +156,7 @@ func (b *block) table(s string) error {
 	return nil
 }
 
-// expand makes a script of each row.
+// expand creates a script for each row.
 func (l *loader) expand(b *block) error {
 	rows := b.rows
 	if b.keys == nil {
@@ -255,7 +255,7 @@ func parseStep(words []string) (s step, err error) {
 	return s, err
 }
 
-// verbs are the other steps, with the least and most number of words that follow.
+// verbs are the other steps, with the minimum and maximum number of words that follow.
 var verbs = map[string][2]int{
 	"listen": {0, 1}, "accept": {0, 1}, "connect": {0, 1}, "write": {1, 2}, "read": {1, 1},
 	"shutdown": {1, 1}, "close": {0, 0},

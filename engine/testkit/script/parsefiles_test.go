@@ -14,7 +14,7 @@ func parse(text string) ([]script.Script, error) {
 	return script.Load(fstest.MapFS{"a.pkt": {Data: []byte(text)}})
 }
 
-// TestParseErrors: a mistake in a script is told with file and line.
+// TestParseErrors: a mistake in a script is reported with file and line.
 func TestParseErrors(t *testing.T) {
 	const head = "# RFC 1: x\nscript a\n"
 	for _, c := range []struct{ text, want string }{
@@ -43,7 +43,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestTable: names and steps of the rows of a table.
+// TestTable checks names and steps of the rows of a table.
 func TestTable(t *testing.T) {
 	all, err := parse("# RFC 1: with $a\nscript x-$a\nfor a,b : 1,2 3,4\nfor a,b : 5,6\n< S $b\n")
 	if err != nil {
@@ -59,7 +59,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestRunnerSees: what a script says that is not so is found, at the right line.
+// TestRunnerSees: a false statement in a script is reported, with the right line.
 func TestRunnerSees(t *testing.T) {
 	const open = "# RFC 1: x\nscript a\nlisten\n< S 0 mss 1000 sackok\n> S. 0 ack 1\n< . 1 ack " +
 		"1\naccept\n"
@@ -100,7 +100,7 @@ func TestRunnerSees(t *testing.T) {
 	}
 }
 
-// FuzzLoad: no text makes the parser panic, and what it takes runs without a panic.
+// FuzzLoad: no text makes the parser panic, and accepted text runs without a panic.
 func FuzzLoad(f *testing.F) {
 	f.Add("# RFC 1: x\nscript a\nuse ecn=classic mtu=1400\nlisten\n< S 0 mss 1000 sackok ts 1 " +
 		"ecr 0\n> S. 0 ack 1\n< . 1 ack 1\n")

@@ -1,8 +1,8 @@
-// Package script runs TCP packet scripts: what a peer sends, what must come back and when, and what the
-// socket says. The same script runs against the engine's stack in virtual time, and against the kernel of
-// this host in real time, as the oracle.
+// Package script runs TCP packet scripts. A script gives the segments of a peer, the expected replies with their times,
+// and the results of the socket. The same script runs against the engine's stack in virtual time, and against the
+// kernel of this host in real time, as a reference.
 //
-// A file holds scripts and macros, one step per line:
+// A file contains scripts and macros, one step per line:
 //
 //	# RFC 5961, 3.2: a RST inside the window, but not at its edge, is challenged
 //	script rst-inside-$at
@@ -14,11 +14,11 @@
 //	+0.5 quiet 0.2            # half a second later, for 0.2 s: nothing
 //	state ESTABLISHED         # a socket call or a question
 //
-// Flags are letters of FSRPUEWA, "." is ACK, "-" none; PSH is not compared, nor are letters after "~".
-// Numbers are relative to the SYN of their side, so the first byte is 1; 1:1001 are a thousand bytes.
-// Bytes are a function of their number and always compared. A value is a number, a range 5..9, *, or a
-// variable with an offset: edge (right edge of the window the host announced), ack (its last
-// acknowledgement), nxt (after the last number it sent), or one saved from a timestamp.
+// Flags are letters of FSRPUEWA, "." is ACK, "-" none; PSH is not compared, nor are letters after "~". Sequence numbers
+// are relative to the SYN of their side, so the first byte is 1; 1:1001 is a thousand bytes. The content of a byte
+// depends on its number and is always compared. A value is a number, a range 5..9, *, or a variable with an offset:
+// edge (right edge of the window that the host announced), ack (its last acknowledgement), nxt (the number after its
+// last one), or one saved from a timestamp.
 //
 // Fields: ack N; win N (bytes, scaled when both sides scale); mss N; ws N; sackok; sack A:B ...; ts V; ecr
 // V; nots; uto N; accecn A B C; urg N; ecn ce|ect0|ect1|no; opts HEX instead of other options. To inject
@@ -26,9 +26,8 @@
 // timestamp), psh, nopsh, noaccecn. An expected segment without "sack" has no SACK option; other fields that
 // are not named are not compared.
 //
-// "> " is one segment, ">?" one or none, ">*" any number of them. A step may begin with the time since the
-// one before it: +0.2, or +0.2..0.3. @2 before a step names another connection, from another port of the
-// peer.
+// "> " is one segment, ">?" one or none, ">*" any number of them. A step may start with the time since the previous
+// one: +0.2, or +0.2..0.3. @2 before a step selects another connection, from another port of the peer.
 //
 // Steps: listen [N], accept, connect, write N [ERRNO], read N|eof|again|ERRNO, shutdown wr|rd|rdwr, close,
 // abort, set NAME VALUE, state NAME, error ERRNO|none, info NAME VALUE, quiet T, drain, isn N, fill, icmp
@@ -44,26 +43,26 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// host is the subject of a script: the engine's stack or the kernel. Times are since the run began. Every
-// socket call returns at once; an error is its errno's name, empty for none.
+// host is the system under test: the engine's stack or the kernel. Times are relative to the start of the run. Every
+// socket call returns at once. An error is the name of its errno, empty for none.
 type host interface {
 	now() tick.Time
 	// send lets the host receive a packet.
 	send(packet []byte) error
-	// recv returns the next packet that the host sent, waiting for it until a time.
+	// recv returns the next packet that the host sent. It waits until a given time.
 	recv(until tick.Time) (packet []byte, at tick.Time, ok bool)
 	sleep(until tick.Time)
-	// slack is how much earlier and later than written a segment that is due after d may come.
+	// slack returns how much earlier and later than specified a segment due after d may arrive.
 	slack(d tick.Duration) (early, late tick.Duration)
 	close()
-	// shrinks reports whether the host is known to move the right edge of its window to the left.
+	// shrinks reports whether the host is known to move the right edge of its window left.
 	shrinks() bool
 
 	listen(backlog int) string
 	accept(flow int, peer netip.AddrPort) string
 	connect(flow int, peer netip.AddrPort) string
 	write(flow int, b []byte) (int, string)
-	read(flow, most int) ([]byte, string) // no bytes and no error: end of the stream
+	read(flow, most int) ([]byte, string) // no bytes and no error: end of stream
 	shutdown(flow int, rd, wr bool) string
 	closeSocket(flow int, abort bool) string
 	set(flow int, name string, v int) error
@@ -89,7 +88,7 @@ type run struct {
 	h      host
 	e      ends
 	flows  map[int]*flow
-	at     tick.Time // the step before
+	at     tick.Time // the previous step
 	queue  []arrival // received, not compared yet
 	wrote  map[int]int
 	gotten map[int]int
@@ -101,7 +100,7 @@ type arrival struct {
 	at   tick.Time
 }
 
-// play runs s on h; nil means that h did everything as written.
+// play runs s on h. A nil result means that h followed the script.
 func play(s *Script, h host, e ends) *Failure {
 	r := &run{h: h, e: e, flows: map[int]*flow{}, wrote: map[int]int{}, gotten: map[int]int{}}
 	for i := range s.steps {
@@ -161,7 +160,7 @@ func (r *run) step(s *step) error {
 	return err
 }
 
-// act does a step that is not about what the host sends.
+// act performs a step that does not concern the host's segments.
 func (r *run) act(s *step) error {
 	f := r.flow(s.flow)
 	switch s.verb {
@@ -212,7 +211,7 @@ func (r *run) icmp(f *flow, args []string) error {
 	return r.h.send(b)
 }
 
-// pull waits for the next segment of the host and puts it in the queue; nothing came when the queue stays empty.
+// pull waits for the next segment of the host and queues it. The queue stays empty if none arrives.
 func (r *run) pull(until tick.Time) error {
 	for len(r.queue) == 0 {
 		b, at, ok := r.h.recv(until)
@@ -233,7 +232,7 @@ func (r *run) pull(until tick.Time) error {
 	return nil
 }
 
-// learn takes everything in the queue as it is.
+// learn accepts everything in the queue.
 func (r *run) learn() error {
 	for _, q := range r.queue {
 		if err := r.flow(q.flow).learn(q.s); err != nil {
@@ -258,7 +257,7 @@ func (r *run) quiet(until tick.Time) error {
 	return nil
 }
 
-// expect is ">", ">?" or ">*".
+// expect handles ">", ">?" and ">*".
 func (r *run) expect(s *step) error {
 	early, late := r.h.slack(s.after[1])
 	lo, hi := r.at.Add(s.after[0]-early), r.at.Add(s.after[1]+late)
@@ -300,7 +299,7 @@ func (r *run) expect(s *step) error {
 	}
 }
 
-// inject sends a segment that the runner thought of.
+// inject sends a segment that the runner created.
 func (r *run) inject(f *flow, text string) error {
 	p, err := parsePacket(strings.Fields(text))
 	if err != nil {
@@ -313,10 +312,10 @@ func (r *run) inject(f *flow, text string) error {
 	return r.h.send(b)
 }
 
-// maxFillWaits bounds how often fill waits for an acknowledgement.
+// maxFillWaits limits how often fill waits for an acknowledgement.
 const maxFillWaits = 5
 
-// fill sends bytes until the host's window is shut, in segments of 1000 bytes, or of the size in the step.
+// fill sends bytes until the host's window is closed, in segments of 1000 bytes, or of the size in the step.
 func (r *run) fill(s *step) error {
 	size := 1000
 	if len(s.args) > 0 {

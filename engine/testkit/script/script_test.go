@@ -60,12 +60,12 @@ var (
 	workers = flag.Int("kernels", 24, "namespaces in which scripts run at the same time")
 )
 
-// attempts is how often a script may be run against the kernel before what it does counts: its clock is real,
-// and this machine may be busy.
+// attempts is how often a script may run against the kernel until its result counts: its clock is real, and this
+// machine may be busy.
 const attempts = 5
 
-// TestLinux runs every script against the kernel of this host, the oracle. Where it differs the golden file
-// must say so, with the reason.
+// TestLinux runs every script against the kernel of this host, as a reference. The golden file must list each
+// difference, with the reason.
 func TestLinux(t *testing.T) {
 	needs.NetNS(t)
 	needs.TCPInfo(t)
@@ -91,7 +91,7 @@ func TestLinux(t *testing.T) {
 	differ, unlisted := 0, 0
 	complain := t.Errorf
 	if !strings.HasPrefix(bpf.Release(), kernel+".") {
-		t.Logf("the differences were written for Linux %s, this is %s: others are only told",
+		t.Logf("the differences were recorded on Linux %s, this is %s: others are only logged",
 			kernel, bpf.Release())
 		complain = t.Logf
 	}
@@ -111,7 +111,7 @@ func TestLinux(t *testing.T) {
 		len(todo)-differ, differ)
 }
 
-// judge compares a result with the step that the golden file names.
+// judge compares a result with the step in the golden file.
 func judge(complain func(string, ...any), s *script.Script, want string, err error) bool {
 	switch {
 	case settled(err, want):
@@ -125,14 +125,14 @@ func judge(complain func(string, ...any), s *script.Script, want string, err err
 	return false
 }
 
-// settled reports whether a result is the one that the golden file names.
+// settled reports whether a result is the one in the golden file.
 func settled(err error, want string) bool {
 	var f *script.Failure
 	return err == nil && want == "" || errors.As(err, &f) && f.Step == want
 }
 
-// runAll spreads the scripts over namespaces. Those that do not do as listed are run again one by one, when
-// this test is not itself what keeps the machine busy.
+// runAll distributes the scripts over namespaces. Scripts whose result is not as listed run again one by one, unless
+// this test itself keeps the machine busy.
 func runAll(t *testing.T, todo []*script.Script) []error {
 	_, known := golden(t)
 	results := make([]error, len(todo))
@@ -143,7 +143,7 @@ func runAll(t *testing.T, todo []*script.Script) []error {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				k, err := script.OpenKernel() // locks the thread; it ends in its namespace
+				k, err := script.OpenKernel() // locks the thread, which ends in its namespace
 				if err != nil {
 					t.Error(err)
 					return

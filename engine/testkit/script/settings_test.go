@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// settings are what a host is told before a script begins. Both hosts begin alike: NewReno, no Nagle, MTU
-// 1500, what the RFCs recommend switched on.
+// settings are the settings of a host before a script starts. Both hosts have the same defaults: NewReno, no Nagle, MTU
+// 1500, and everything that the RFCs recommend.
 type settings struct {
 	IPv6                   bool
 	NoTS, NoSACK, NoWScale bool
@@ -31,7 +31,7 @@ type settings struct {
 	TimeWait               tick.Duration
 }
 
-// apply takes one word of a use line.
+// apply parses one word of a use line.
 func (s *settings) apply(word string) error {
 	flags := map[string]*bool{"ipv6": &s.IPv6, "nots": &s.NoTS, "nosack": &s.NoSACK,
 		"nows": &s.NoWScale, "notlp": &s.NoTLP,
@@ -60,7 +60,7 @@ func (s *settings) apply(word string) error {
 	return err
 }
 
-// parseDuration reads seconds, as 0.25.
+// parseDuration reads seconds, such as 0.25.
 func parseDuration(s string) (tick.Duration, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || f < 0 || f > 1e7 {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// value is a number in a script. The zero value stands for a field that was not named.
+// value is a number in a script. The zero value stands for an unnamed field.
 type value struct {
 	set, any bool
-	name     string // of a variable, which lo and hi are added to
+	name     string // of a variable, to which lo and hi are added
 	lo, hi   int
 }
 
@@ -42,7 +42,7 @@ func parseValue(s string) (value, error) {
 // vars are the variables of a connection.
 type vars map[string]int
 
-// at returns the number that v stands for when something is to be sent.
+// at returns the number that v stands for in a segment to send.
 func (v value) at(x vars) (int, error) {
 	switch base, known := x[v.name]; {
 	case v.any || v.lo != v.hi:
@@ -54,7 +54,7 @@ func (v value) at(x vars) (int, error) {
 	}
 }
 
-// matches reports whether v, when it was named, allows n.
+// matches reports whether v permits n. An unnamed v permits any.
 func (v value) matches(n int, x vars) bool {
 	if !v.set || v.any {
 		return true
@@ -77,7 +77,7 @@ func (v value) String() string {
 	return strconv.Itoa(v.lo)
 }
 
-// span is a range of sequence numbers, as 1:1001; end alone when there is no colon.
+// span is a range of sequence numbers, such as 1:1001. Without a colon there is only an end.
 type span struct{ start, end value }
 
 func parseSpan(s string) (p span, err error) {

@@ -12,7 +12,7 @@ import (
 	"xwarp/ring/gso"
 )
 
-// cutter is the kernel's side of a packet socket: the frames of blocks leave at once, beside the transmit ring.
+// cutter is the kernel's side of a packet socket: the frames of blocks leave at once, bypassing the transmit ring.
 type cutter struct {
 	emit func(frame []byte)
 	rnd  *rand.Rand
@@ -37,17 +37,17 @@ func (c *cutter) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
 
 func (c *cutter) Close() error { return nil }
 
-// blocks has the next host send blocks, and cut counts their segments.
+// blocks makes the next host send blocks, and cut counts their segments.
 func (s *scenario) blocks(cfg *HostConfig, rnd *rand.Rand, cut *atomic.Uint64) {
 	i := len(s.hosts)
 	emit := func(frame []byte) { s.hosts[i].Emit(frame) }
-	cfg.Kernel.Poller = false // what is in the ring leaves by calls alone
+	cfg.Kernel.Poller = false // frames in the ring leave by system calls only
 	cfg.Wrap = func(p ring.Port) (ring.Port, error) {
 		return gso.Wrap(p, &cutter{emit, rnd, cut}), nil
 	}
 }
 
-// TestBlocks runs seeds on ports that take blocks.
+// TestBlocks runs seeds on ports that accept blocks.
 func TestBlocks(t *testing.T) {
 	n := 150
 	if testing.Short() {
@@ -64,7 +64,7 @@ func TestBlocks(t *testing.T) {
 		}
 		return err
 	})
-	t.Logf("%d of %d frames came in blocks", cut.Load(), frames.Load())
+	t.Logf("%d of %d frames were sent in blocks", cut.Load(), frames.Load())
 	if cut.Load() == 0 {
 		t.Error("no blocks")
 	}

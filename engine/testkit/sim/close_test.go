@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// quietScenario is two hosts and a path without faults, for tests that tell one story.
+// quietScenario is two hosts and a path without faults, for tests of one behaviour.
 func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scenario {
 	t.Helper()
 	s := &scenario{seed: seed, world: NewWorld(seed), judge: newJudge()}
@@ -35,8 +35,8 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 	return s
 }
 
-// TestGracefulClose: both sides are notified of the end when both FINs are acknowledged, without an error, although
-// the connection of the side that closed first stays in TIME-WAIT for longer than any timeout of the connection.
+// TestGracefulClose: both sides are notified without an error once both FINs are acknowledged, although the side that
+// closed first stays in TIME-WAIT for longer than any timeout of the connection.
 //
 //req:rfc5041-2.3-6 rfc5041-6.2.1-2
 func TestGracefulClose(t *testing.T) {

@@ -6,9 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestCrawls runs seeds in which a connection once crawled, or ended for no reason: each must be over some
-// seconds after the last fault. workTime is for what any seed may need, and hides a timer that has grown to
-// half a minute.
+// TestCrawls runs seeds in which a connection once stalled, or ended without a reason. Each must finish within seconds
+// of the last fault. workTime, which must suit any seed, would hide a timer that has grown to half a minute.
 func TestCrawls(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -16,15 +16,15 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// maxGap is the longest that neither end of an exchange may send anything: no end waits for a timer of the other
-// for. The path's round trip is far shorter.
+// maxGap is the longest pause of an exchange. A longer one means that an end waits for a timer of the other. The round
+// trip of the path is far shorter.
 const maxGap = 5 * ms
 
 // gaps watches the frames of a World for pauses.
 type gaps struct {
 	last    tick.Time
 	longest tick.Duration
-	at      tick.Duration // when the longest began
+	at      tick.Duration // start of the longest
 }
 
 func (g *gaps) watch(s *scenario) {
@@ -39,7 +39,7 @@ func (g *gaps) watch(s *scenario) {
 	}
 }
 
-// sameOps has e do the same operation n times, always on the same memory.
+// sameOps makes e repeat an operation n times, always on the same memory.
 func (e *rdmaEnd) sameOps(op rdmap.WROp, n, size int) {
 	from, effect := e, area{e.peer, 0, nil}
 	if op == rdmap.WRRead || op == rdmap.WRFetchAdd {
@@ -68,7 +68,7 @@ func opOf(i int, what rdmap.WROp, size int) op {
 	return o
 }
 
-// oneByOne returns a connection on which one end has n operations, one under way at a time, and the other has none.
+// oneByOne returns a connection on which one end has n operations, one outstanding at a time, and the other has none.
 func oneByOne(s *scenario, dialer bool, op rdmap.WROp, n, size int) *rdmaConn {
 	const window = 1 << 20
 	conn := tcp.Config{RcvSpace: window, RcvSpaceMax: window, StretchAck: 8, AckDelay: 20 * us,
@@ -95,9 +95,9 @@ func oneByOne(s *scenario, dialer bool, op rdmap.WROp, n, size int) *rdmaConn {
 	return c
 }
 
-// TestOneByOne: from the first SYN to the end of the connection, with a thousand operations of which one is under way
-// at a time, nothing waits for a timer of the other end: there is no long pause, and no acknowledgement by the delayed
-// ACK timer.
+// TestOneByOne runs a thousand operations, one outstanding at a time. From the first SYN to the end of the connection,
+// no end may wait for a timer of the other: there must be no long pause, and no acknowledgement by the delayed ACK
+// timer.
 func TestOneByOne(t *testing.T) {
 	for _, c := range []struct {
 		op    rdmap.WROp
@@ -143,7 +143,7 @@ func testOneByOne(t *testing.T, dialer bool, op rdmap.WROp, size int) {
 	}
 }
 
-// TestReceivedBeforeAbort: a Send that the peer received is complete, although the peer aborts before its
+// TestReceivedBeforeAbort: a Send that the peer has received completes, even if the peer aborts before the
 // acknowledgement leaves.
 func TestReceivedBeforeAbort(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{Delay: 5 * us})
@@ -170,7 +170,7 @@ func TestReceivedBeforeAbort(t *testing.T) {
 	}
 }
 
-// delayedAcks is how many acknowledgements of connections that there are left by the delayed ACK timer.
+// delayedAcks returns how many acknowledgements of current connections the delayed ACK timer sent.
 func (s *scenario) delayedAcks() (n uint64) {
 	for _, h := range s.hosts {
 		h.Stack().Endpoints(func(e *stack.Endpoint) { n += e.Conn().Counters().DelayedAcks })

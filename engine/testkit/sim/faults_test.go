@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// network draws two hosts and the path between them without faults.
+// network draws two hosts and the path between them, without faults.
 func (s *scenario) network(mtu int) {
 	r := s.rnd
 	for i := range pick(r, 2, 2, 3) {
@@ -56,7 +56,7 @@ func (s *scenario) network(mtu int) {
 	}
 }
 
-// faults draws what goes wrong, and when it stops.
+// faults draws the faults, and the time of the last one.
 func (s *scenario) faults(mtu int) {
 	r := s.rnd
 	for i := range s.hosts {
@@ -107,7 +107,7 @@ func (s *scenario) faults(mtu int) {
 	}
 }
 
-// reroute gives path i another delay and rate for good: what is in flight looks late, or overtaken.
+// reroute permanently changes the delay and rate of path i: frames in flight appear late or reordered.
 func (s *scenario) reroute(i int) {
 	at := s.sometime()
 	delay, rate := pick(s.rnd, 0, 25*us, ms, 30*ms, 80*ms), pick[int64](s.rnd, 0, 1e9, 10e6)
@@ -126,7 +126,7 @@ func (s *scenario) reroute(i int) {
 	})
 }
 
-// spare takes away the faults of a path that are left out.
+// spare removes the faults of a path that are left out.
 func (s *scenario) spare(c *impair.Config) {
 	for _, f := range []struct {
 		name string
@@ -151,7 +151,7 @@ func (s *scenario) alter(i int, f func(c *impair.Config)) {
 	s.paths[i].set(s.state[i])
 }
 
-// sometime draws a moment before the faults stop.
+// sometime draws a time before the faults stop.
 func (s *scenario) sometime() tick.Duration {
 	return tick.Duration(s.rnd.Int64N(int64(s.until) + 1))
 }
@@ -170,7 +170,7 @@ func (s *scenario) blackhole(i int) {
 	s.world.After(at+n, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = false }) })
 }
 
-// narrow lowers the path MTU for good, and perhaps further, with or without a word from the router.
+// narrow lowers the path MTU permanently, perhaps in several steps, with or without an ICMP error.
 func (s *scenario) narrow(i, mtu int) {
 	s.cuts, s.judge.cuts = true, true
 	told := s.one(2)
@@ -196,7 +196,7 @@ func (s *scenario) narrow(i, mtu int) {
 	}
 }
 
-// nic makes the kernel of host i take no frames for some time, or lose some.
+// nic makes the kernel of host i accept no frames for some time, or lose some.
 func (s *scenario) nic(i int) {
 	at, n := s.sometime(), tick.Duration(s.rnd.Int64N(int64(50*ms)))
 	st := pick(s.rnd, ring.StateAgain, ring.StateBusy, ring.StateNoBuffers, ring.StateDown)
@@ -209,7 +209,7 @@ func (s *scenario) nic(i int) {
 	s.world.After(at+n, func() { k.SetState(ring.StateOK) })
 }
 
-// reboot takes away the memory of a host.
+// reboot erases the state of a host.
 func (s *scenario) reboot() {
 	at := s.sometime()
 	h := s.hosts[s.rnd.IntN(2)]
@@ -229,15 +229,15 @@ func (s *scenario) reboot() {
 	})
 }
 
-// sealed makes path i corrupt payload under a right TCP checksum until the faults stop.
+// sealed makes path i corrupt payload but keep the TCP checksum valid, until the faults stop.
 func (s *scenario) sealed(i int) {
 	bad := s.base[i]
 	bad.Corrupt, bad.CorruptMode = pick(s.rnd, 0.001, 0.01), pick(s.rnd, impair.CorruptSealed,
 		impair.CorruptPair)
 	bad.Loss = pick(s.rnd, 0, 0.01)
 	s.alter(i, func(c *impair.Config) { *c = bad })
-	// Aligned FPDUs are refused and sent again. With bytes held and acknowledged before their FPDU is
-	// complete, a CRC error cannot be healed any more.
+	// Corrupt aligned FPDUs are refused and retransmitted. If bytes are held and acknowledged before their FPDU is
+	// complete, a CRC error is fatal.
 	s.severe, s.lengths = s.severe || s.cuts, true
 	s.say("sealed corruption of %s: %s", s.hosts[i].Name(), brief(bad))
 }
@@ -245,7 +245,7 @@ func (s *scenario) sealed(i int) {
 // flood sends SYNs from addresses that do not exist to the server until the faults stop.
 func (s *scenario) flood(v6 int) {
 	r := rand.New(rand.NewPCG(s.seed, 99))
-	s.severe = true // a listener whose cookies are off drops what it has no room for
+	s.severe = true // without cookies, a listener drops SYNs when its queue is full
 	s.say("SYN flood")
 	to := s.hosts[1]
 	var send func()
@@ -269,7 +269,7 @@ func synFrame(r *rand.Rand, to *Host, v6 int, port uint16) []byte {
 	return synFrom(r, to, v6, port, src)
 }
 
-// impossibleSources are addresses that no other host can have (RFC 1122, 3.2.1.3).
+// impossibleSources are source addresses that no other host may use (RFC 1122, 3.2.1.3).
 func impossibleSources(to *Host, v6 int) []ip.Addr {
 	if v6 == 1 {
 		return []ip.Addr{to.Addr(1), {0: 0xff, 1: 2, 15: 1}, {}, {15: 1}}

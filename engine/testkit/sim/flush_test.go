@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestLinkDown: the link is down for a while. The worker does not spin, and what waited leaves soon after.
+// TestLinkDown: the link is down for a while. The worker must not spin, and waiting frames must leave soon afterwards.
 func TestLinkDown(t *testing.T) {
 	s := &scenario{world: NewWorld(1), judge: newJudge()}
 	for i := range 2 {
@@ -32,11 +32,11 @@ func TestLinkDown(t *testing.T) {
 		t.Errorf("%d wake-ups while the link was down", n)
 	}
 	if got := s.world.Since(); got > 530*ms {
-		t.Errorf("done after %d ms, want 30 ms after the link came back at the latest", got/ms)
+		t.Errorf("done after %d ms, want at most 30 ms after the link came back", got/ms)
 	}
 }
 
-// TestLinkDownFull: more waits for the link than the transmit ring holds. The worker does not spin for that either.
+// TestLinkDownFull: more frames wait for the link than the transmit ring holds. The worker must not spin then either.
 func TestLinkDownFull(t *testing.T) {
 	s := &scenario{world: NewWorld(1), judge: newJudge()}
 	for i := range 2 {

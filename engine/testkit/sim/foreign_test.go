@@ -11,8 +11,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// foreigner is a Path that does to frames what peers, middleboxes and attackers do that are none of ours,
-// until the faults stop.
+// foreigner is a Path that treats frames as foreign peers, middleboxes and attackers do, until the faults stop.
 type foreigner struct {
 	Path
 	r     *rand.Rand
@@ -26,20 +25,20 @@ type foreigner struct {
 
 // foreignKinds are the kinds of frames that a foreigner sends.
 type foreignKinds struct {
-	fragments bool // IP datagrams in pieces, in any order
-	shrink    bool // windows become smaller, also than they were
-	lies      bool // acknowledgements name bytes that never arrived (SACK reneging)
+	fragments bool // IP fragments, in any order
+	shrink    bool // windows become smaller, even than before
+	lies      bool // acknowledged bytes that never arrived (SACK reneging)
 	urgent    bool // the URG bit
-	replay    bool // frames of long ago come again
-	icmp      bool // errors about what was sent, in a router's name
-	spoil     bool // headers that cannot be
-	forge     bool // FIN, RST and acknowledgements in the peer's name, which it cannot have sent
+	replay    bool // replays of old frames
+	icmp      bool // ICMP errors about sent packets, in a router's name
+	spoil     bool // invalid headers
+	forge     bool // forged FIN, RST and acknowledgements of the peer
 }
 
-// hearsay is what both directions of a path know of each other: the end of what each sender has sent.
+// hearsay is what both directions of a path know about each other: the highest sequence number of each sender.
 type hearsay map[[2]uint16]seq.Num
 
-// foreign draws what happens on the paths besides loss.
+// foreign draws the faults of the paths other than loss.
 func (w *wide) foreign() {
 	news := hearsay{}
 	for i, h := range w.hosts {
@@ -63,10 +62,10 @@ func (w *wide) foreign() {
 		}
 		w.say("foreign %s: %+v", name, k)
 		w.mangled = true
-		if k.icmp { // a hard error ends a dial, and packets that are too big are believed where nothing got through
+		if k.icmp { // a hard error ends a dial, and ICMP "packet too big" is believed if nothing got through
 			w.severe, w.cuts, w.judge.cuts = true, true, true
 		}
-		w.judge.cuts = w.judge.cuts || k.shrink // a record that the window has no room for any more is cut
+		w.judge.cuts = w.judge.cuts || k.shrink // a record that no longer fits the window is cut
 		h.cfg.Up = &foreigner{Path: h.cfg.Up, r: rand.New(rand.NewPCG(w.seed, uint64(i)+40)),
 			until: Epoch.Add(w.until), kinds: k, news: &news}
 	}
@@ -122,7 +121,7 @@ func (f *foreigner) Push(frame []byte, now tick.Time) {
 	}
 }
 
-// note keeps how far the sender of a segment is.
+// note records the highest sequence number of a segment's sender.
 func (f *foreigner) note(b []byte, at int, t *wire.Header) {
 	key := [2]uint16{t.SrcPort, t.DstPort}
 	end := t.Seq.Add(len(b) - at - int(b[at+12]>>4)*4)
@@ -131,7 +130,7 @@ func (f *foreigner) note(b []byte, at int, t *wire.Header) {
 	}
 }
 
-// change changes the TCP header at at, and reports whether it did.
+// change modifies the TCP header at at, and reports whether it did.
 func (f *foreigner) change(b []byte, at int, t *wire.Header) (changed bool) {
 	if f.kinds.shrink && t.Flags&wire.SYN == 0 && f.r.IntN(4) == 0 {
 		binary.BigEndian.PutUint16(b[at+14:], t.Window>>f.r.IntN(4))
@@ -148,7 +147,7 @@ func (f *foreigner) change(b []byte, at int, t *wire.Header) (changed bool) {
 	return changed
 }
 
-// lie has the first block of a SACK option go up to the last byte that the other side has sent.
+// lie extends the first block of a SACK option to the last byte that the other side has sent.
 func (f *foreigner) lie(opt []byte, t *wire.Header) bool {
 	end, ok := (*f.news)[[2]uint16{t.DstPort, t.SrcPort}]
 	for ok && len(opt) >= 2 && opt[0] != 0 {
@@ -171,7 +170,7 @@ func (f *foreigner) lie(opt []byte, t *wire.Header) bool {
 	return false
 }
 
-// forgery is a segment that the sender of b cannot have sent: its number or what it acknowledges is far off.
+// forgery is a segment that the sender of b cannot have sent: its sequence or acknowledgement number is far off.
 func (f *foreigner) forgery(b []byte, at int) []byte {
 	g := bytes.Clone(b[:at+int(b[at+12]>>4)*4]) // without its bytes
 	switch f.r.IntN(3) {
@@ -196,7 +195,7 @@ func (f *foreigner) forgery(b []byte, at int) []byte {
 	return g
 }
 
-// fragments cuts a datagram into two to four pieces, in any order.
+// fragments splits a datagram into two to four fragments, in any order.
 func (f *foreigner) fragments(frame []byte) (list [][]byte) {
 	var e ip.Ethernet
 	off, _ := e.Decode(frame)

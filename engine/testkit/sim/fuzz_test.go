@@ -15,16 +15,16 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// What a byte in front of each frame of FuzzFrames says.
+// The bits of the byte in front of each frame of FuzzFrames.
 const (
-	keepSums = 1 << iota // IP's, TCP's and MPA's checks stay as they are
+	keepSums = 1 << iota // the checks of IP, TCP and MPA stay as they are
 	raw                  // numbers and addresses too
-	twice                // it comes twice
-	// the upper bits: how long after the one before it comes
+	twice                // sent twice
+	// the upper bits: the delay after the previous frame
 	pauseShift = 3
 )
 
-// pauses are what the upper bits stand for.
+// pauses are the values of the upper bits.
 var pauses = [32]tick.Duration{0, us, 20 * us, 100 * us, ms, 5 * ms, 40 * ms, 200 * ms, tick.Second,
 	5 * tick.Second, 15 * tick.Second, tick.Minute}
 
@@ -39,31 +39,31 @@ var fuzzModes = []fuzzMode{
 }
 
 type fuzzMode struct {
-	dials             bool // the host dials, the foreign peer answers
+	dials             bool // the host dials, the foreign peer accepts
 	markers, noCRC    bool
 	cookies           bool
 	timestamps        bool
 	v6                bool
 	revision          startup.Revision
-	recordsTheForeign bool // both ends are engines, and what the foreign one sends is written down
+	recordsTheForeign bool // both ends are engines, and the frames of the foreign one are recorded
 }
 
 // foreignISS is the initial sequence number of the host's peers.
 const foreignISS = seq.Num(0xfffffc00)
 
-// conversation is a host and a peer, which is another host or a row of frames.
+// conversation is a host and a peer, which is another host or a sequence of frames.
 type conversation struct {
 	mode   fuzzMode
 	w      *World
 	host   *fuzzEnd
-	peer   *fuzzEnd // nil when frames speak
+	peer   *fuzzEnd // nil if frames play the peer
 	iss    seq.Num  // the host's
 	irs    seq.Num  // the peer's
-	record []byte   // what a peer that is a host sends
+	record []byte   // the frames of a peer that is a host
 	last   tick.Time
 }
 
-// addrOf is the address of the host or of the peer.
+// addrOf returns the address of the host or of the peer.
 func (m *fuzzMode) addrOf(peer bool) ip.Addr {
 	last := byte(1)
 	if peer {
@@ -75,7 +75,7 @@ func (m *fuzzMode) addrOf(peer bool) ip.Addr {
 	return ip.AddrFrom4([4]byte{10, 0, 0, last})
 }
 
-// newConversation sets up the host, and the peer when it is to be one.
+// newConversation sets up the host, and the peer if it is a host.
 func newConversation(mode fuzzMode) *conversation {
 	c := &conversation{mode: mode, w: NewWorld(5), irs: foreignISS, last: Epoch}
 	c.host = newFuzzEnd(c, false)
@@ -90,7 +90,7 @@ func newConversation(mode fuzzMode) *conversation {
 	return c
 }
 
-// nowhere is a path that swallows frames.
+// nowhere is a path that drops all frames.
 type nowhere struct{}
 
 func (nowhere) Push([]byte, tick.Time) {}
@@ -98,7 +98,7 @@ func (nowhere) Pop(tick.Time) []byte   { return nil }
 func (nowhere) Reply() []byte          { return nil }
 func (nowhere) Deadline() tick.Time    { return tick.Never }
 
-// see learns the initial numbers, and writes down what the peer sends.
+// see learns the initial sequence numbers, and records the frames of the peer.
 func (c *conversation) see(h *Host, d Direction, frame []byte, now tick.Time) {
 	if d != Out {
 		return
@@ -126,7 +126,7 @@ func (c *conversation) see(h *Host, d Direction, frame []byte, now tick.Time) {
 	c.record = append(c.record, b...)
 }
 
-// tcpOf returns where the TCP header of a frame is, -1 for none.
+// tcpOf returns the offset of a frame's TCP header, or -1.
 func tcpOf(frame []byte) (at int, t wire.Header) {
 	var e ip.Ethernet
 	off, err := e.Decode(frame)
@@ -144,7 +144,7 @@ func tcpOf(frame []byte) (at int, t wire.Header) {
 	return off + n, t
 }
 
-// shift adds to the numbers of the TCP header at at.
+// shift adds to the sequence numbers of the TCP header at at.
 func shift(b []byte, at int, seqBy, ackBy seq.Num) {
 	for i, by := range []seq.Num{seqBy, ackBy} {
 		f := b[at+4+4*i:]
@@ -152,7 +152,7 @@ func shift(b []byte, at int, seqBy, ackBy seq.Num) {
 	}
 }
 
-// inject lets the host receive a frame of the foreign peer, made right as far as op asks for it.
+// inject lets the host receive a frame of the foreign peer, with the fields corrected that op selects.
 func (c *conversation) inject(op byte, frame []byte) {
 	if op&raw == 0 && len(frame) >= 14 {
 		mac := c.host.host.MAC()
@@ -170,8 +170,8 @@ func (c *conversation) inject(op byte, frame []byte) {
 	}
 }
 
-// repair makes the checks of a frame right: the CRCs of FPDUs that begin with its payload, and the sums of
-// TCP, ICMP and IPv4.
+// repair corrects the checks of a frame: the CRCs of FPDUs that start with its payload, and the checksums of TCP, ICMP
+// and IPv4.
 func repair(frame []byte, crc bool) {
 	var e ip.Ethernet
 	off, err := e.Decode(frame)
@@ -208,8 +208,8 @@ func repair(frame []byte, crc bool) {
 	}
 }
 
-// repairFPDUs computes CRCs along the length chain, without markers. Start-up frames begin with letters, which
-// as a length are beyond any frame.
+// repairFPDUs computes CRCs along the length chain, without markers. Start-up frames start with letters; read as a
+// length, these exceed any frame.
 func repairFPDUs(p []byte) {
 	for len(p) >= 8 {
 		n := (2+int(binary.BigEndian.Uint16(p))+3)&^3 + 4
@@ -221,10 +221,10 @@ func repairFPDUs(p []byte) {
 	}
 }
 
-// FuzzFrames lets a host with a listener and a dialled connection receive any frames, whose checks are right
-// unless they ask to be left alone: Ethernet, IP, fragments, ICMP, the handshake and its cookies, MPA's start-up,
-// FPDUs, RDMA. Nothing outside of what the peer was given changes, every chunk has an owner, each posted request
-// ends, and when the peer has been silent for long nothing is left.
+// FuzzFrames lets a host with a listener and a dialled connection receive arbitrary frames. Their checks are corrected
+// unless the input says otherwise. The frames reach Ethernet, IP, fragments, ICMP, the handshake and its cookies, MPA's
+// start-up, FPDUs and RDMA. Only memory that the peer was given may change, every chunk must have an owner, and each
+// posted request must complete. After a long silence of the peer, no state may remain.
 func FuzzFrames(f *testing.F) {
 	for i := range fuzzModes {
 		f.Add(append([]byte{byte(i)}, record(f, fuzzModes[i])...))
@@ -251,7 +251,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// run lets time pass.
+// run advances the time.
 func (c *conversation) run(t testing.TB, until tick.Time) {
 	t.Helper()
 	if err := c.w.Run(until, nil); err != nil {
@@ -262,7 +262,7 @@ func (c *conversation) run(t testing.TB, until tick.Time) {
 	}
 }
 
-// record returns what a peer that is an engine of ours sends in a conversation of the given mode.
+// record returns the frames of an engine that is the peer in a conversation of the given mode.
 func record(t testing.TB, mode fuzzMode) []byte {
 	mode.recordsTheForeign = true
 	c := newConversation(mode)
@@ -284,7 +284,7 @@ func record(t testing.TB, mode fuzzMode) []byte {
 	return c.record
 }
 
-// TestRecorded plays the recorded peers back, as the fuzzer does: they must come as far as they did.
+// TestRecorded replays recorded peers as the fuzzer does. They must get as far as the original.
 func TestRecorded(t *testing.T) {
 	for i, mode := range fuzzModes {
 		in := record(t, mode)

@@ -24,25 +24,25 @@ const (
 	fuzzRecvs  = 8
 )
 
-// fuzzEnd is an engine in a conversation: regions of every kind, and for each connection a queue pair with
-// receives and requests posted.
+// fuzzEnd is an engine in a conversation: regions of every kind, and for each connection a queue pair with posted
+// receives and requests.
 type fuzzEnd struct {
 	c     *conversation
 	host  *Host
-	far   bool // the peer that the corpus is made of
+	far   bool // the peer of the corpus
 	table *ddp.Table
 	pool  *mpa.Pool
 	pd    *ddp.PD
 	mem   []byte
 	base  []byte
-	// The regions: what the peer may write, what it may read, atomics, receives, sources and sinks of our own.
+	// The regions: writable and readable by the peer, atomics, receives, and local sources and sinks.
 	mrs   []*ddp.MR
 	conns []*fuzzConn
 
 	up, closed, done, received int
 }
 
-// regionAccess are the rights of the regions.
+// regionAccess are the access rights of the regions.
 var regionAccess = []ddp.Access{
 	ddp.LocalWrite | ddp.RemoteWrite, ddp.RemoteRead,
 	ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic, ddp.LocalWrite,
@@ -62,7 +62,7 @@ type fuzzConn struct {
 	e      *fuzzEnd
 	qp     rdmap.QP
 	iw     iwarp.OverTCP
-	posted int // requests and receives that have not ended
+	posted int // outstanding requests and receives
 	open   bool
 }
 
@@ -100,7 +100,7 @@ func (e *fuzzEnd) region(mem []byte, i int) []byte {
 	return mem[i*(fuzzRegion+fuzzGuard):][:fuzzRegion:fuzzRegion]
 }
 
-// config is the start-up of e.
+// config is the start-up configuration of e.
 func (e *fuzzEnd) config(c *fuzzConn, responder bool) iwarp.Config {
 	m := &e.c.mode
 	s := startup.Config{Markers: m.markers, NoCRC: m.noCRC, PrivateData: []byte("fuzz"),
@@ -121,7 +121,7 @@ func (e *fuzzEnd) tcp() tcp.Config {
 		KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 3}
 }
 
-// newConn makes a connection with its queue pair.
+// newConn creates a connection with its queue pair.
 func (e *fuzzEnd) newConn() *fuzzConn {
 	c := &fuzzConn{e: e, open: true}
 	err := c.qp.Init(rdmap.Config{Table: e.table, PD: e.pd, Stream: 1, SendDepth: 16,
@@ -189,7 +189,7 @@ func (c *fuzzConn) Request(s *iwarp.Conn, _ *startup.Request) {
 	}
 }
 
-// Established posts one request of each kind. The peer's regions are known: its table is as ours.
+// Established posts one request of each kind. The peer's region table is identical to ours, so its STags are known.
 func (c *fuzzConn) Established(*iwarp.Conn, *startup.Params) {
 	c.e.up++
 	e := c.e
@@ -226,7 +226,7 @@ func (c *fuzzConn) Established(*iwarp.Conn, *startup.Params) {
 	}
 	c.iw.Wake()
 	e.c.w.After(50*ms, func() {
-		if c.open && e.far == !e.c.mode.dials { // who dials ends it
+		if c.open && e.far == !e.c.mode.dials { // the dialing side closes
 			c.iw.Disconnect(e.c.w.Now())
 			c.iw.Wake()
 			e.host.Wake()
@@ -263,11 +263,11 @@ func (c *fuzzConn) Complete(d *rdmap.Completion) {
 	}
 }
 
-// verdict checks that nothing is left of the conversation and that memory changed only where it may.
+// verdict checks that no state of the conversation remains and that memory changed only where permitted.
 func (e *fuzzEnd) verdict(t testing.TB) {
 	t.Helper()
 	for i, c := range e.conns {
-		if c.iw.Endpoint == nil { // never bound: the listener let it go
+		if c.iw.Endpoint == nil { // never bound: the listener dropped it
 			continue
 		}
 		if c.open || c.posted != 0 {
@@ -288,7 +288,7 @@ func (e *fuzzEnd) verdict(t testing.TB) {
 			at, size = at+fuzzRegion, fuzzGuard
 		}
 		if !bytes.Equal(e.mem[at:at+size], e.base[at:at+size]) {
-			t.Fatalf("%s: memory changed that nobody was given to write, near region %d",
+			t.Fatalf("%s: memory without write access changed, near region %d",
 				e.host.Name(), i)
 		}
 	}

@@ -19,16 +19,16 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// bulk is one transfer: a writes as fast as it may, b reads at once.
+// bulk is one transfer: a writes as fast as possible, b reads immediately.
 type bulk struct {
 	from, to *watched
-	total    int // bytes to write; 0: without end
+	total    int // bytes to write; 0: unlimited
 	wrote    int
 	read     int
 	buf      []byte
 }
 
-// watched is a Stream whose consumer runs after each step in which anything happened to it.
+// watched is a Stream whose consumer runs after each step in which it had an event.
 type watched struct {
 	*bytestream.Stream
 	q   *runQueue
@@ -36,7 +36,7 @@ type watched struct {
 	due bool
 }
 
-// runQueue has the consumers of one host that have something to do, so that a step does not cost a look at each.
+// runQueue holds the consumers of one host that have work, so that a step does not check them all.
 type runQueue struct{ due []*watched }
 
 func (q *runQueue) pump(tick.Time) {
@@ -92,7 +92,7 @@ func newBulks(s *scenario, cfg tcp.Config, size int) *bulks {
 	return m
 }
 
-// start begins a transfer of total bytes, without end when that is 0.
+// start starts a transfer of total bytes, or an unlimited one if total is 0.
 func (m *bulks) start(total int) *bulk {
 	k := &bulk{total: total, buf: make([]byte, 64<<10)}
 	a := m.s.hosts[0]
@@ -132,7 +132,7 @@ func (k *bulk) receive() {
 	}
 }
 
-// goodput returns bytes per second of one transfer, and how many per cent of its bytes were sent more than once.
+// goodput returns the bytes per second of one transfer, and the percentage of its bytes that were retransmitted.
 func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path impair.Config, buffer,
 	total int) (rate, again float64) {
 	back := impair.Config{Delay: path.Delay}
@@ -155,10 +155,10 @@ func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path im
 	return float64(total) / seconds, (float64(sent)/float64(total) - 1) * 100
 }
 
-// TestGoodput compares goodput over buffers, loss and round trip with the committed table, so that a change
-// of loss recovery or congestion control is a diff. It is in virtual time: the numbers are the same on every
-// machine. The bottleneck has 1 Gb/s and a queue of 256 KiB, of which a 16th is DCTCP's threshold of marking.
-// -update writes the table.
+// TestGoodput compares goodput, by buffer size, loss and round trip, with the committed table, so that a change of loss
+// recovery or congestion control shows as a diff. It runs in virtual time: the numbers are the same on every machine.
+// The bottleneck has 1 Gb/s and a queue of 256 KiB; DCTCP's marking threshold is a 16th of the queue. -update writes
+// the table.
 func TestGoodput(t *testing.T) {
 	const seeds = 2
 	columns := []struct {
@@ -202,7 +202,7 @@ func TestGoodput(t *testing.T) {
 	golden(t, "goodput.golden", out.Bytes())
 }
 
-// bulkBytes is how much is transferred: less where much is lost, because the slow ones say nothing more later.
+// bulkBytes is the size of a transfer: smaller at high loss, where a longer transfer adds no information.
 func bulkBytes(drop float64) int {
 	switch {
 	case drop >= 0.1:
@@ -233,7 +233,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestFairness: 64 flows share one bottleneck; Jain's index of what each got in the second half is at least 0.97.
+// TestFairness: 64 flows share one bottleneck. Jain's index of their goodput in the second half must be at least 0.97.
 func TestFairness(t *testing.T) {
 	for _, c := range []struct {
 		name string

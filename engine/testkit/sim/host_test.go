@@ -19,29 +19,29 @@ type HostConfig struct {
 	Addrs    []ip.Addr
 	MTU      int // [1500]
 	RxFrames int // chunks for reception [256]
-	TxSlots  int // frames under way in transmission [64]
+	TxSlots  int // frames in flight in transmission [64]
 	Up, Down Path
-	// Kernel says how the fake NIC behaves. With Manual, transmissions complete when the next frame is taken.
+	// Kernel configures the fake NIC. With Manual, transmissions complete when the next frame is taken.
 	Kernel ring.FakeConfig
-	// Latency is how long a frame that arrived waits for the worker to look: what an interrupt or a busy CPU costs.
+	// Latency is how long an arrived frame waits for the worker: the cost of an interrupt or a busy CPU.
 	Latency tick.Duration
-	// HopDelay is how long the neighbour table takes to answer.
+	// HopDelay is the delay of a reply of the neighbour table.
 	HopDelay tick.Duration
-	// Split is the maximum number of bytes of an injected chunk. Zero means chunks as large as they fit.
+	// Split is the maximum number of bytes of an injected chunk. Zero means the largest chunks that fit.
 	Split int
-	// Wrap, when set, puts a decorator around the port, which takes Run frames best at a time.
+	// Wrap, if set, wraps the port. Run is the preferred number of frames per call.
 	Wrap func(p ring.Port) (ring.Port, error)
 	Run  int
-	// SecondQueue: some frames arrive on another queue, whose worker hands them over.
+	// SecondQueue lets some frames arrive on another queue, whose worker hands them over.
 	SecondQueue bool
-	// IPsec, when set, makes the Manager of each new stack. The Manager of a second queue owns no SA.
+	// IPsec, if set, creates the Manager of each new stack. The Manager of a second queue owns no SA.
 	IPsec func(h *Host, second bool) *ipsec.Manager
 	// Defect is stack.Config's.
 	Defect func(*stack.Defect)
 }
 
-// Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and
-// upper layers.
+// Host is one engine: a stack on a fake NIC. Its methods may only be called between Steps, from events, taps and upper
+// layers.
 type Host struct {
 	cfg          HostConfig
 	world        *World
@@ -50,24 +50,24 @@ type Host struct {
 	kernel       *ring.FakeKernel
 	port         ring.Port
 	stk          *stack.Stack
-	ipsec        *ipsec.Manager // nil: nothing is protected
-	relay        *relay         // of the second queue; nil: there is one queue
+	ipsec        *ipsec.Manager // nil: no IPsec
+	relay        *relay         // of the second queue; nil: there is only one
 	incarnations uint64
 	secret       [16]byte // of the stack
 	kicks        []func()
 	apps         []func(now tick.Time)
-	wakeAt       tick.Time // frames wait, or the upper layers have something
+	wakeAt       tick.Time // frames wait, or the upper layers have work
 	timeAt       tick.Time // the stack's deadline after the last step
 	buf          []byte
-	passed       [][]byte // frames that left and are not on the path yet, because others did after them: see Emit
+	passed       [][]byte // frames sent but not on the path yet, since later frames were emitted: see Emit
 	stats        HostStats
 }
 
-// HostStats counts what a host did.
+// HostStats counts the actions of a host.
 type HostStats struct {
 	Sent, Received, NoRoom uint64 // frames
 	Steps                  uint64
-	IdleTimers             uint64 // wake-ups by a timer after which nothing was sent
+	IdleTimers             uint64 // timer wake-ups after which nothing was sent
 	Reboots                uint64
 }
 
@@ -130,8 +130,8 @@ func (h *Host) boot() error {
 	return h.bootRelay(rings)
 }
 
-// Reboot takes away everything that h knows; frames in its NIC are lost. The upper layers of its connections
-// get no events any more. Listeners and apps are the caller's to set up again.
+// Reboot erases all state of h; frames in its NIC are lost. The upper layers of its connections get no more events. The
+// caller sets up listeners and apps again.
 func (h *Host) Reboot() error {
 	if err := h.port.Close(); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (h *Host) Reboot() error {
 	return h.boot()
 }
 
-// Stack returns the stack; another one after Reboot.
+// Stack returns the stack. Reboot replaces it.
 func (h *Host) Stack() *stack.Stack { return h.stk }
 
 // Name returns the name.
@@ -162,16 +162,16 @@ func (h *Host) MAC() [6]byte { return h.mac }
 // Stats returns the counters.
 func (h *Host) Stats() HostStats { return h.stats }
 
-// Kick has f run before the next step, which is now.
+// Kick runs f before the next step, which is due now.
 func (h *Host) Kick(f func()) {
 	h.kicks = append(h.kicks, f)
 	h.Wake()
 }
 
-// Wake makes the host step now, because an upper layer has something for it.
+// Wake makes the host step now, because an upper layer has work for it.
 func (h *Host) Wake() { h.wakeAt = min(h.wakeAt, h.world.now) }
 
-// Each has f run after each step of h: a consumer that looks at what its connections did.
+// Each runs f after each step of h: a consumer that checks its connections.
 func (h *Host) Each(f func(now tick.Time)) { h.apps = append(h.apps, f) }
 
 // Request implements stack.Resolver.
@@ -193,10 +193,10 @@ func (h *Host) Request(dst ip.Addr) {
 // Forget implements stack.Resolver.
 func (h *Host) Forget(ip.Addr) {}
 
-// due returns when the worker must run.
+// due returns when the worker must run next.
 func (h *Host) due() tick.Time { return min(h.wakeAt, h.timeAt) }
 
-// next returns when something happens at h or its paths.
+// next returns the time of the next event of h or its paths.
 func (h *Host) next() tick.Time {
 	t := h.due()
 	if h.cfg.Up != nil {
@@ -229,10 +229,10 @@ func (h *Host) inject(frame []byte) {
 	h.wakeAt = min(h.wakeAt, h.world.now.Add(h.cfg.Latency))
 }
 
-// Inject lets the NIC of h receive a frame that nobody sent: an attacker's.
+// Inject lets the NIC of h receive a frame that no host sent, as from an attacker.
 func (h *Host) Inject(frame []byte) { h.inject(frame) }
 
-// runInstant steps until there is nothing more to do now.
+// runInstant steps until nothing more is due now.
 func (h *Host) runInstant() {
 	now := h.world.now
 	timer := h.wakeAt > now
@@ -276,7 +276,7 @@ func (h *Host) runInstant() {
 	}
 }
 
-// step is Stack.Step, and holds the stack to its word that a worker may leave Transmit out.
+// step is Stack.Step, and checks that a worker may skip Transmit when the stack says so.
 func (h *Host) step(now tick.Time) bool {
 	worked := h.stk.Receive(now)
 	quiet, kicks := h.stk.Quiet() && h.stk.Deadline() > now, h.kernel.FakeStats().Kicks
@@ -291,7 +291,7 @@ func (h *Host) step(now tick.Time) bool {
 	return worked || sent
 }
 
-// forwardOutput moves what was transmitted to the path.
+// forwardOutput moves transmitted frames to the path.
 func (h *Host) forwardOutput() {
 	for _, f := range h.passed {
 		h.leave(f)
@@ -302,7 +302,7 @@ func (h *Host) forwardOutput() {
 	}
 }
 
-// pop has h.buf be the next frame that the kernel took from the transmit ring; false: there is none.
+// pop sets h.buf to the next frame that the kernel took from the transmit ring. It returns false if there is none.
 func (h *Host) pop() (ok bool) {
 	if h.cfg.Kernel.Manual {
 		h.kernel.CompleteFrames(-1)
@@ -311,8 +311,8 @@ func (h *Host) pop() (ok bool) {
 	return ok
 }
 
-// Emit has the NIC of h transmit a frame that does not come through its rings, after those that the kernel
-// has taken from there.
+// Emit lets the NIC of h transmit a frame that bypasses its rings, after the frames that the kernel has already taken
+// from there.
 func (h *Host) Emit(frame []byte) {
 	for h.pop() {
 		h.passed = append(h.passed, bytes.Clone(h.buf))
@@ -339,7 +339,7 @@ func (h *Host) leave(frame []byte) {
 	}
 }
 
-// Audit checks that each chunk of the host's UMEM has one owner.
+// Audit checks that each chunk of the host's UMEM has exactly one owner.
 func (h *Host) Audit() error {
 	err := h.stk.Audit()
 	if err == nil && h.relay != nil {

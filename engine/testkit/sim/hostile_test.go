@@ -18,10 +18,10 @@ var (
 		"`seed` of its first conversation; the others count on")
 )
 
-// TestHostileFrames has whole engines talk to peers that begin honestly and send what is not: FPDUs with other
-// opcodes, STags, offsets, lengths and queue numbers under right CRCs and checksums, cut, repeated, out of order. What
-// FuzzFrames asks of the host after each conversation holds. It changes many more frames than a fuzzer, which is busy
-// with coverage.
+// TestHostileFrames: whole engines talk to peers that start correctly and then send invalid data with valid CRCs and
+// checksums: FPDUs with other opcodes, STags, offsets, lengths and queue numbers, cut, repeated, or out of order. After
+// each conversation the checks of FuzzFrames must hold. It modifies many more frames than a fuzzer, which spends its
+// time on coverage.
 func TestHostileFrames(t *testing.T) {
 	var records [][][]byte
 	for _, mode := range fuzzModes {
@@ -43,7 +43,7 @@ func TestHostileFrames(t *testing.T) {
 	t.Logf("%d changed frames in %d conversations", changed, seed-*hostileSeed)
 }
 
-// split returns the frames of a record, each with its byte in front.
+// split returns the frames of a record, each with its leading byte.
 func split(in []byte) (frames [][]byte) {
 	for len(in) > 0 {
 		size := int(binary.BigEndian.Uint16(in[1:]))
@@ -53,7 +53,7 @@ func split(in []byte) (frames [][]byte) {
 	return frames
 }
 
-// converse plays a record back with frames changed from some point on. It returns how many were.
+// converse replays a record with frames modified from some point on. It returns the number of modified frames.
 func converse(t *testing.T, mode fuzzMode, frames [][]byte, r *rand.Rand) (changed int) {
 	c := newConversation(mode)
 	c.host.start(tcp.Tuple{})
@@ -82,7 +82,7 @@ func converse(t *testing.T, mode fuzzMode, frames [][]byte, r *rand.Rand) (chang
 	return changed
 }
 
-// disfigure changes a frame, mostly the headers of its first FPDU.
+// disfigure modifies a frame, mostly in the headers of its first FPDU.
 func disfigure(r *rand.Rand, f []byte, frames [][]byte) []byte {
 	at, h := tcpOf(f[1:])
 	if at < 0 {
@@ -98,7 +98,7 @@ func disfigure(r *rand.Rand, f []byte, frames [][]byte) []byte {
 			f[body+r.IntN(room)] = byte(r.Uint32())
 		case k < 4 && room > 0: // one bit
 			f[body+r.IntN(room)] ^= 1 << r.IntN(8)
-		case k < 6 && room > 8: // a field of another frame, or an extreme one
+		case k < 6 && room > 8: // a field of another frame, or an extreme value
 			n := 1 << r.IntN(4)
 			n = min(n, room)
 			off := r.IntN(room - n + 1)
@@ -108,10 +108,10 @@ func disfigure(r *rand.Rand, f []byte, frames [][]byte) []byte {
 			} else {
 				copy(f[body+off:][:n], "\xff\xff\xff\xff\xff\xff\xff\xff")
 			}
-		case k < 7 && room > 0: // its length, and IP's with it
+		case k < 7 && room > 0: // its length, with the IP length
 			f = f[:body+r.IntN(len(f)-body)]
 			cutIP(f[1:])
-		default: // where TCP has it
+		default: // at TCP's offset
 			seq := f[1+at+4:]
 			binary.BigEndian.PutUint32(seq, binary.BigEndian.Uint32(seq)+uint32(r.IntN(41)-20))
 		}
@@ -123,7 +123,7 @@ func disfigure(r *rand.Rand, f []byte, frames [][]byte) []byte {
 	return f
 }
 
-// cutIP makes the length in the IP header that of the frame.
+// cutIP sets the length in the IP header to that of the frame.
 func cutIP(frame []byte) {
 	const ethernet = 14
 	switch b := frame[ethernet:]; b[0] >> 4 {

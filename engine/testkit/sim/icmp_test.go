@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// icmpAbout is an ICMP error in a router's name about a frame that a host has just sent: any kind, and an MTU
-// of any size, which routers of old leave out.
+// icmpAbout returns an ICMP error in a router's name about a frame that a host has just sent: of any kind, with an MTU
+// of any size, which old routers omit.
 func (f *foreigner) icmpAbout(frame []byte) []byte {
 	var e ip.Ethernet
 	off, _ := e.Decode(frame)
@@ -44,7 +44,7 @@ func (f *foreigner) icmpAbout(frame []byte) []byte {
 	return b
 }
 
-// spoiled is a copy of a TCP segment whose header cannot be, with a right checksum.
+// spoiled returns a copy of a TCP segment with an invalid header and a valid checksum.
 func (f *foreigner) spoiled(b []byte, at int) []byte {
 	g := bytes.Clone(b)
 	g[at+12] = byte(f.r.IntN(5))<<4 | g[at+12]&15

@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp"
 )
 
-// alignment: FPDUs and segments part only where something explains it.
+// alignment checks that FPDU and segment boundaries differ only for a known reason.
 func (e *rdmaEnd) alignment() error {
 	if e.iw == nil || e.iw.Endpoint == nil {
 		return nil
@@ -35,7 +35,7 @@ func (e *rdmaEnd) alignment() error {
 	return nil
 }
 
-// step is checked after each instant.
+// step runs after each instant.
 func (c *rdmaConn) step() error {
 	for _, e := range []*rdmaEnd{c.a, c.b} {
 		if !e.alive() {
@@ -66,7 +66,7 @@ func (e *rdmaEnd) endpoint() *stack.Endpoint {
 	return e.iw.Endpoint
 }
 
-// acked: neither end may think that the other has more than it has.
+// acked checks that neither end believes that the other has more data than it has.
 func acked(a, b *stack.Endpoint) error {
 	if a == nil || b == nil {
 		return nil

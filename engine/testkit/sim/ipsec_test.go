@@ -39,15 +39,15 @@ type ike struct {
 	limits   esp.Limits
 	esn      bool
 	window   int
-	latency  tick.Duration // of a message of IKE
-	overlap  tick.Duration // how long an SA receives after its successor sends, until the faults stop
+	latency  tick.Duration // of an IKE message
+	overlap  tick.Duration // how long an SA still receives after its successor sends, until the faults stop
 	early    bool          // the responder sends with a new SA before the initiator receives with it
 	busy     map[[2]int]bool
 	spi      uint32
 	ends     []*ikeEnd
 	sas      map[uint32]*observedSA
-	inner    []byte // the frame that was sealed last, in the clear
-	fragment bool   // ESP packets arrive in fragments at times
+	inner    []byte // the last sealed frame, in the clear
+	fragment bool   // ESP packets sometimes arrive in fragments
 }
 
 // ikeEnd is the daemon and the kernel of one host.
@@ -70,17 +70,17 @@ type ikeRequest struct {
 	spi     uint32
 }
 
-// observedSA is an SA as the observer sees its packets.
+// observedSA is the observer's state of an SA.
 type observedSA struct {
 	from, to int
 	opener   *esp.In
-	sent     map[uint64]uint32 // CRC of each packet by its number
+	sent     map[uint64]uint32 // CRC of each packet, by sequence number
 	ivs      map[[8]byte]bool
-	arrived  map[uint64]bool // packets that the receiver must take
+	arrived  map[uint64]bool // packets that the receiver must accept
 	top      uint64          // the highest of them
 }
 
-// protect draws how the hosts protect their connections. It comes before the hosts are made.
+// protect draws how the hosts protect their connections. It must run before the hosts are created.
 func (w *wide) protect() {
 	w.draws("ipsec")
 	i := &ike{wide: w, r: rand.New(rand.NewPCG(w.seed, 500)), spi: 0x1000, busy: map[[2]int]bool{},
@@ -88,7 +88,7 @@ func (w *wide) protect() {
 	w.ike = i
 	i.mode, i.esn = esp.Mode(w.rnd.IntN(2)), !w.one(4)
 	i.rules = []ipsec.Rule{{Mode: i.mode}}
-	if w.one(2) { // the others that send SYNs are in the clear
+	if w.one(2) { // other senders of SYNs use no IPsec
 		i.rules[0].Remote = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"),
 			netip.MustParsePrefix("fd00::/64")}
 	}
@@ -110,7 +110,7 @@ func (w *wide) protect() {
 	}
 }
 
-// boot makes the Manager of a new stack. The kernel and the IKE daemon of its host begin anew, too.
+// boot creates the Manager of a new stack. The kernel and the IKE daemon of its host restart too.
 func (e *ikeEnd) boot(h *Host, second bool) *ipsec.Manager {
 	i := e.i
 	c := ipsec.Config{Rules: i.rules, Window: esp.MinWindow, Kernel: e, Steering: e,
@@ -168,7 +168,7 @@ func (e *ikeEnd) Expire(sa *xfrm.SA, hard bool) error {
 // Account implements ipsec.Kernel.
 func (e *ikeEnd) Account(*xfrm.SA, uint64, uint64) error { return nil }
 
-// answer is the IKE daemon's turn.
+// answer handles the requests of the IKE daemon.
 func (e *ikeEnd) answer(tick.Time) {
 	i, asked := e.i, e.asked
 	e.asked = nil
@@ -177,7 +177,7 @@ func (e *ikeEnd) answer(tick.Time) {
 	})
 	for _, q := range asked {
 		if q.acquire && i.wide.world.Since() < i.wide.until && i.r.IntN(4) == 0 {
-			continue // the daemon is away
+			continue // the daemon is down
 		}
 		if q.hard { // the kernel deletes the SA, and the daemon its pair
 			ipsecSeen.hard.Add(1)
@@ -187,7 +187,7 @@ func (e *ikeEnd) answer(tick.Time) {
 	}
 }
 
-// install adds SAs, nil for none, to what the kernel has.
+// install adds SAs to the kernel; nil is ignored.
 func (e *ikeEnd) install(in, out *xfrm.SA) {
 	s := &xfrm.State{Inbound: slices.Clone(e.state.Inbound),
 		Outbound: slices.Clone(e.state.Outbound)}
@@ -209,7 +209,7 @@ func (e *ikeEnd) install(in, out *xfrm.SA) {
 	e.host.Wake()
 }
 
-// remove deletes the SAs for which is.
+// remove deletes the SAs for which is returns true.
 func (e *ikeEnd) remove(is func(*observedSA) bool) {
 	gone := func(sa *xfrm.SA) bool { return is(e.i.sas[sa.SPI]) }
 	e.state = &xfrm.State{Policies: e.state.Policies,
@@ -219,7 +219,7 @@ func (e *ikeEnd) remove(is func(*observedSA) bool) {
 	e.host.Wake()
 }
 
-// remove deletes all SAs between two hosts, at one end first. An exchange that is under way comes before.
+// remove deletes all SAs between two hosts, at one end first, after any exchange in progress.
 func (i *ike) remove(a, b int) {
 	if i.busy[[2]int{min(a, b), max(a, b)}] {
 		i.wide.world.After(i.latency+us, func() { i.remove(a, b) })
@@ -233,7 +233,7 @@ func (i *ike) remove(a, b int) {
 	i.wide.world.After(i.latency, func() { i.ends[b].remove(is) })
 }
 
-// negotiate makes a pair of SAs between two hosts: a begins. The pair before is deleted.
+// negotiate creates a pair of SAs between two hosts; a initiates. The previous pair is deleted.
 func (i *ike) negotiate(a, b int) {
 	pair := [2]int{min(a, b), max(a, b)}
 	if i.busy[pair] {
@@ -265,7 +265,7 @@ func (i *ike) negotiate(a, b int) {
 		}
 		i.busy[pair] = false
 		overlap := i.overlap
-		if w.Since() >= i.wide.until { // packets under way would be lost
+		if w.Since() >= i.wide.until { // packets in flight would be lost
 			overlap = tick.Second
 		}
 		w.After(overlap, step(func() {
@@ -286,7 +286,7 @@ func (i *ike) negotiate(a, b int) {
 	}))
 }
 
-// newSA makes an SA from one host to another, that no kernel has yet.
+// newSA creates an SA from one host to another that no kernel has yet.
 func (i *ike) newSA(from, to *ikeEnd) *xfrm.SA {
 	i.spi++
 	keymat := make([]byte, pick(i.r, 20, 36))
@@ -386,10 +386,10 @@ func (x *espAttacker) Push(frame []byte, now tick.Time) {
 	}
 }
 
-// forgery changes an ESP packet that begins at at.
+// forgery modifies an ESP packet that starts at at.
 func (x *espAttacker) forgery(b []byte, at int) []byte {
 	switch r := x.f.r; r.IntN(4) {
-	case 0: // another number, perhaps far ahead
+	case 0: // another sequence number, perhaps far ahead
 		n := binary.BigEndian.Uint32(b[at+4:])
 		binary.BigEndian.PutUint32(b[at+4:], n+1+r.Uint32()>>r.IntN(32))
 	case 1: // of another SA
@@ -401,7 +401,7 @@ func (x *espAttacker) forgery(b []byte, at int) []byte {
 	return b
 }
 
-// espOf returns where the ESP packet of a frame begins, and its length; -1 when there is none.
+// espOf returns the offset and length of a frame's ESP packet, or -1 if it has none.
 func espOf(frame []byte) (at, n int) {
 	var e ip.Ethernet
 	off, err := e.Decode(frame)
@@ -452,7 +452,7 @@ func (i *ike) see(h *Host, d Direction, frame []byte, now tick.Time) []byte {
 	return inner
 }
 
-// describe is Describe of a frame that see has just seen. An ESP packet that is sent shows what is in it.
+// describe is Describe for a frame that see has just observed. It shows the content of a sent ESP packet.
 func (i *ike) describe(d Direction, frame []byte) string {
 	at, n := espOf(frame)
 	if i == nil || at < 0 {
@@ -466,7 +466,7 @@ func (i *ike) describe(d Direction, frame []byte) string {
 	return text
 }
 
-// seeClear holds hosts to their rules: what must be protected does not leave in the clear.
+// seeClear checks that segments that must be protected do not leave in the clear.
 func (i *ike) seeClear(h *Host, d Direction, frame []byte) {
 	var p ip.Header
 	p.Decode(frame[ip.EthernetLen:])
@@ -488,7 +488,7 @@ func (i *ike) seeClear(h *Host, d Direction, frame []byte) {
 	i.ends[h.index].clear++
 }
 
-// open decrypts a packet when it is sent. Neither its number nor its IV may have been used before.
+// open decrypts a packet when it is sent. Its sequence number and its IV must be new.
 func (o *observedSA) open(frame []byte, at, n int) (inner []byte, err error) {
 	b := bytes.Clone(frame)
 	sealed := b[at : at+n]
@@ -517,8 +517,8 @@ func (o *observedSA) open(frame []byte, at, n int) (inner []byte, err error) {
 	return append(b[:at:at], payload...), nil
 }
 
-// arrives notes that a packet arrived, if the receiver must take it: it was sent so, has not arrived before, and is
-// not left of the window.
+// arrives records an arriving packet that the receiver must accept: sent as is, not arrived before, and not left of the
+// window.
 func (o *observedSA) arrives(b []byte, window int) {
 	n := uint64(binary.BigEndian.Uint32(b[4:]))
 	if sum, ok := o.sent[n]; !ok || sum != crc32.Checksum(b, castagnoli) || o.arrived[n] ||
@@ -528,7 +528,7 @@ func (o *observedSA) arrives(b []byte, window int) {
 	o.arrived[n], o.top = true, max(o.top, n)
 }
 
-// verdict compares what hosts accepted with what the observer saw arrive.
+// verdict compares the packets that hosts accepted with those that the observer saw arrive.
 func (i *ike) verdict() error {
 	if i == nil {
 		return nil
@@ -567,7 +567,7 @@ func (i *ike) verdict() error {
 			return fmt.Errorf("host %s sent %d ESP packets, counted are %d", e.host.Name(), sent,
 				m.PacketsOut)
 		}
-		// Where each packet found its SA and none waits in the device, acceptance is exact.
+		// If each packet found its SA and none waits in the device, acceptance is exact.
 		if e.boots > 1 || i.fragment || s.DropNoSA > 0 || m.Expired > 0 || e.host.relay != nil ||
 			uint64(e.arrived) != m.PacketsIn+refused {
 			continue
@@ -598,7 +598,7 @@ func TestIPsecSeed(t *testing.T) {
 	drawWideOr(uint64(max(*flagSeed, 1)), features(*flagWithout), true).replay(t)
 }
 
-// TestIPsecSeeds is the part of the scenarios with IPsec in the ordinary test run.
+// TestIPsecSeeds runs the IPsec scenarios of the ordinary test run.
 func TestIPsecSeeds(t *testing.T) {
 	n := 150
 	if testing.Short() {
@@ -624,7 +624,7 @@ func TestIPsecSeeds(t *testing.T) {
 	}
 }
 
-// TestIPsecSoak is for make soak: -seeds says how many.
+// TestIPsecSoak runs for make soak. -seeds sets the number of seeds.
 func TestIPsecSoak(t *testing.T) {
 	if *flagSeeds == 0 {
 		t.Skip("soak only: -seeds 100000")

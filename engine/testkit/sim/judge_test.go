@@ -12,33 +12,33 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// judge reads every frame that hosts send and holds each flow to what must be true of it whatever happens on the way.
+// judge reads every frame that hosts send and checks the invariants of each flow, which hold under any fault.
 type judge struct {
 	flows map[tcp.Tuple]*flow
-	// cuts says that segments may be sent again with other boundaries: the path MTU changes.
+	// cuts is set if the path MTU changes, so segments may be retransmitted with other boundaries.
 	cuts bool
 	sent uint64
 	err  error
-	// revoked has the ports of connections whose regions are taken back: what is sent again from there is zero.
+	// revoked has the ports of connections whose regions are revoked: retransmitted bytes of these are zero.
 	revoked map[uint16]bool
-	// silent are addresses of no host: nothing may be sent there.
+	// silent are addresses without a host: nothing may be sent there.
 	silent map[ip.Addr]bool
 }
 
-// flow is one direction of a connection, as its sender shows it.
+// flow is one direction of a connection, as seen from its sender's frames.
 type flow struct {
 	fin       bool
 	finAt     seq.Num
-	records   bool // carries FPDUs: boundaries are frozen
+	records   bool // carries FPDUs: boundaries are fixed
 	iss       seq.Num
 	ackSeen   bool
 	ack, edge seq.Num
 	scale     uint8 // of the window field
 	scaleMine bool
-	turned    bool  // the numbers passed 2^31 or 0
-	settled   bool  // scale is what both ends agreed on
-	lost      bool  // the host rebooted: what knows of the old numbers is not it any more
-	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer takes either
+	turned    bool  // the sequence numbers passed 2^31 or 0
+	settled   bool  // scale is the negotiated window scale
+	lost      bool  // the host rebooted, and does not know the old numbers
+	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer accepts either
 	segs      map[seq.Num]sentSegment
 }
 
@@ -52,7 +52,7 @@ func newJudge() *judge {
 		silent: map[ip.Addr]bool{}}
 }
 
-// rebooted notes that host h begins anew.
+// rebooted records a reboot of host h.
 func (j *judge) rebooted(h *Host) {
 	for t, f := range j.flows {
 		if slices.Contains(h.cfg.Addrs, t.Local) {
@@ -122,7 +122,7 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	}
 	if p := j.other(t); f.lost && p != nil && h.Flags == wire.ACK && h.Ack == p.iss.Add(1) &&
 		len(payload) == 0 {
-		return // of a half-open connection whose SYN-ACK found no slot, and to which an old SYN led
+		return // of a half-open connection from an old SYN, whose SYN-ACK found no slot
 	}
 	if b := f.before; !f.settled && b != nil && h.Seq == b.iss.Add(1) {
 		f = b
@@ -142,13 +142,13 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	}
 }
 
-// other is the flow that t's is answered by, nil when there is none.
+// other returns the reverse flow of t's, or nil.
 func (j *judge) other(t tcp.Tuple) *flow {
 	return j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort,
 		RemotePort: t.LocalPort}]
 }
 
-// window: what was acknowledged stays so, and the right edge never moves left (RFC 9293, 3.8.6).
+// window: the acknowledgement number and the right edge of the window never decrease (RFC 9293, 3.8.6).
 func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	if h.Flags&wire.ACK == 0 {
 		j.fault(t, now, "a segment without ACK")
@@ -184,7 +184,7 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	}
 }
 
-// payload: bytes sent again are the same bytes, and records keep their boundaries.
+// payload: retransmitted bytes are the same bytes, and records keep their boundaries.
 func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, now tick.Time) {
 	j.sent++
 	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {

@@ -2,8 +2,8 @@ package sim
 
 import "xwarp/mpa/startup"
 
-// kinds draws what else a connection has: memory windows, and peers that speak older protocols or ask for what
-// the other one cannot do.
+// kinds draws other properties of a connection: memory windows, and peers that speak older protocols or request what
+// the other end does not support.
 func (w *wide) kinds(cfg *rdmaConfig, name string) {
 	drawn := w.rnd
 	defer func() { w.rnd = drawn }()
@@ -29,13 +29,13 @@ func (w *wide) kinds(cfg *rdmaConfig, name string) {
 	}
 	cfg.early = endMismatch
 	switch w.rnd.IntN(4) {
-	case 0: // more Reads than the initiator takes
+	case 0: // more Reads than the initiator supports
 		cfg.ini.Revision, cfg.ini.IRD = startup.RevEnhanced, 1
 		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
-	case 1: // an RTR message that the responder has no room for
+	case 1: // an RTR message for which the responder has no receive
 		cfg.ini.Revision, cfg.ini.RTR = startup.RevEnhanced, startup.RTRRead
 		cfg.answer = startup.Answer{ORD: 8}
-	case 2: // a peer of the RDMA Consortium, which an IETF one does not take
+	case 2: // an RDMA Consortium peer, which an IETF peer refuses
 		cfg.rsp.Role = startup.RDMAC
 	default:
 		cfg.ini.Role = startup.RDMAC

@@ -10,12 +10,12 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// lateSeen counts over all scenarios the connections whose receives were posted late: those where every message found
-// its own all the same, and those that ended because one did not.
+// lateSeen counts, over all scenarios, the connections with late receives: those where every message still found its
+// receive, and those that ended because one did not.
 var lateSeen struct{ inTime, refused atomic.Uint64 }
 
-// lateReceives draws whether both ends post their receives late, some of them after the Send for each has arrived.
-// RDMAP has no answer to that but the end of the stream (RFC 5040, 7.1; RFC 5041, 7.1).
+// lateReceives draws whether both ends post their receives late, some of them after the Send has arrived. RDMAP then
+// must end the stream (RFC 5040, 7.1; RFC 5041, 7.1).
 func (w *wide) lateReceives(cfg *rdmaConfig, name string) {
 	drawn := w.rnd
 	defer func() { w.rnd = drawn }()
@@ -26,7 +26,7 @@ func (w *wide) lateReceives(cfg *rdmaConfig, name string) {
 	}
 }
 
-// inTime is how many receives e posts before it begins.
+// inTime returns how many receives e posts before it starts.
 func (e *rdmaEnd) inTime() int {
 	if e.c.cfg.early != endLate {
 		return min(len(e.recvs), recvDepth)
@@ -34,7 +34,7 @@ func (e *rdmaEnd) inTime() int {
 	return len(e.recvs) / 2
 }
 
-// postNext posts receives in the place of those that are done.
+// postNext replaces completed receives.
 func (e *rdmaEnd) postNext() {
 	for e.c.cfg.early != endLate && e.recvPosted < min(len(e.recvs), e.recvDone+recvDepth) {
 		if err := e.postRecv(); err != nil {
@@ -54,7 +54,7 @@ func (e *rdmaEnd) postRecv() error {
 	return err
 }
 
-// postLate posts one more receive after some time, and so on until all are.
+// postLate posts one more receive after some time, and repeats that until all are posted.
 func (e *rdmaEnd) postLate() {
 	if e.c.cfg.early != endLate || e.lateDue || !e.up || e.recvPosted == len(e.recvs) {
 		return
@@ -66,7 +66,7 @@ func (e *rdmaEnd) postLate() {
 			return
 		}
 		switch err := e.postRecv(); {
-		case errors.Is(err, rdmap.ErrState): // one of the others came too late
+		case errors.Is(err, rdmap.ErrState): // one of the others was late
 			e.lateDue = true
 		case err != nil:
 			e.fail("PostRecv: %v", err)
@@ -78,9 +78,8 @@ func (e *rdmaEnd) postLate() {
 // lostCode is the MPA error of a connection that was closed, terminated or lost (RFC 5044, 8).
 const lostCode = 1
 
-// lateVerdict: either each message found its receive, or an end that had not posted all of them ended the stream
-// because of that, and told the other one. Behind a path that loses or swallows segments the Terminate may come after
-// the time that a close has.
+// lateVerdict: either each message found its receive, or an end with missing receives ended the stream for that reason,
+// and told the other. On a path that loses or drops segments, the Terminate may arrive after the close timeout.
 func (c *rdmaConn) lateVerdict() error {
 	if c.s.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
 		return nil

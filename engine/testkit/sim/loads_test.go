@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// workload is a part of a scenario that moves bytes.
+// workload is a part of a scenario that transfers data.
 type workload interface {
 	over() bool
 	step() error
@@ -25,7 +25,7 @@ func (s *scenario) tcp(window int) tcp.Config {
 		RcvSpace: window, RcvSpaceMax: window, TimeWait: pick(r, 10*tick.Second, 30*tick.Second),
 		FinWait2:      5 * tick.Second,
 		KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 5,
-		SYNRetries: 6, // a dial is over within settleTime
+		SYNRetries: 6, // a dial ends within settleTime
 		ECN:        pick(r, tcp.ECNOff, tcp.ECNPassive, tcp.ECNClassic, tcp.ECNAccurate),
 	}
 	c.NoTimestamps, c.NoSACK, c.NoWScale = s.one(6), s.one(6), s.one(10)
@@ -61,7 +61,7 @@ func (s *scenario) rdma(mtu int) {
 		c.ini.Revision, c.ini.RTR = startup.RevIETF, 0
 	}
 	c.tcpA, c.tcpB = s.tcp(c.window), s.tcp(c.window)
-	// What TCP cannot find, MPA's CRC does.
+	// MPA's CRC finds errors that TCP misses.
 	if s.one(4) {
 		for i := range 2 {
 			s.sealed(i)
@@ -97,7 +97,7 @@ func (s *scenario) stream(n int) {
 			}
 		}
 		if i > 0 {
-			c.b = conns[0].cfg.b // the listener's
+			c.b = conns[0].cfg.b // of the listener
 		}
 		c.tcpA, c.tcpB = s.tcp(c.a.RecvBuffer), s.tcp(c.b.RecvBuffer)
 		client := s.hosts[0]
@@ -147,7 +147,7 @@ func (s *scenario) stream(n int) {
 	if s.one(6) && !s.off("flood") {
 		s.flood(v6)
 	}
-	// After a reboot whoever lost a connection dials again, from another port.
+	// After a reboot, an end that lost its connection dials again from another port.
 	s.redial = func(h *Host) {
 		old := conns
 		if h == s.hosts[1] {

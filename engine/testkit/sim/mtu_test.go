@@ -11,8 +11,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestMTUDrop: the path MTU falls from 9000 to 1500 in mid-transfer, and a router says so or does not. The transfer
-// completes; only the FPDUs that were framed for the old MTU lose their alignment.
+// TestMTUDrop: the path MTU falls from 9000 to 1500 in mid-transfer, with or without an ICMP error. The transfer must
+// complete; only the FPDUs framed for the old MTU may lose their alignment.
 //
 //req:rfc5044-3-2 rfc5041-2.3-2
 func TestMTUDrop(t *testing.T) {
@@ -37,7 +37,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()
-	var queued int // bytes framed for the old MTU and not acknowledged yet
+	var queued int // unacknowledged bytes framed for the old MTU
 	var before mpa.ReceiverStats
 	var at tick.Duration
 	s.world.After(8*ms, func() {
@@ -62,7 +62,7 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 		st.Partial-before.Partial, c.a.iw.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
 	switch {
 	case queued == 0:
-		t.Error("nothing was in flight when the MTU fell: the test proves nothing")
+		t.Error("no data was in flight when the MTU fell: the test proves nothing")
 	case c.a.iw.Endpoint.EMSS() > 1460:
 		t.Errorf("EMSS is %d, the path takes 1500", c.a.iw.Endpoint.EMSS())
 	case split == 0:

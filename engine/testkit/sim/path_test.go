@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// badPath is an impair.Path as a Path.
+// badPath makes a Path of an impair.Path.
 type badPath struct {
 	p    *impair.Path
 	pool *impair.Pool

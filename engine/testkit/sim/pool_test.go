@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestEmptyPool: the worker's memory for bytes out of order is used up. A connection whose FPDUs come
-// aligned and in order needs none of it and must not stop.
+// TestEmptyPool: the worker's memory for out-of-order bytes is used up. A connection whose FPDUs arrive aligned and in
+// order needs none, and must not stop.
 func TestEmptyPool(t *testing.T) {
 	s := quietScenario(t, 3, 9000, impair.Config{Delay: 100 * us, Rate: 1e9, Queue: 1 << 20})
 	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}

@@ -10,20 +10,20 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// op is one verb of a program: what it does, and what both memories hold afterwards.
+// op is one verb of a program: the operation, and the content of both memories afterwards.
 type op struct {
 	wr     rdmap.SendWR
-	effect area // in from's memory for Read and atomics' results, in the target's for the others
+	effect area // in from's memory for results of Reads and atomics, otherwise in the target's
 	second area // of an atomic: the target
-	// What the operation invalidates: the peer's region, or one of our own.
+	// The region that the operation invalidates: the peer's, or a local one.
 	invalidates *ddp.MR
-	recv        int // Send: which receive of the target takes it
+	recv        int // Send: the receive of the target that gets it
 	posted      bool
 	done        bool
 	status      rdmap.Status
 }
 
-// area is a piece of memory that one operation writes.
+// area is the memory that one operation writes.
 type area struct {
 	end  *rdmaEnd
 	off  int
@@ -48,14 +48,14 @@ type recvBuf struct {
 	area
 	n    int
 	done bool
-	from *op // the one that it is for
+	from *op // its intended target
 }
 
 type seededRandom struct{ *rand.Rand }
 
 func (r seededRandom) Uint32() uint32 { return r.Rand.Uint32() }
 
-// layout deals out memory of one end; writers collects what must be there in the end.
+// layout allocates memory of one end. writers collects the expected final content.
 type layout struct {
 	size    int
 	pending []func(e *rdmaEnd, r *rand.Rand)
@@ -84,7 +84,7 @@ func (c *rdmaConn) opSize(r *rand.Rand) int {
 	return r.IntN(c.cfg.maxOp)
 }
 
-// plan draws n operations of e; mine and theirs are the memories of e and its peer.
+// plan draws n operations of e. mine and theirs are the memories of e and its peer.
 func (e *rdmaEnd) plan(r *rand.Rand, n int, mine, theirs *layout) {
 	for i := range n {
 		o := op{recv: -1}
@@ -173,7 +173,7 @@ func randomize(r *rand.Rand, b []byte) {
 	}
 }
 
-// sgl cuts a source into up to three pieces.
+// sgl splits a source into up to three pieces.
 func (e *rdmaEnd) sgl(r *rand.Rand, off, n int) (l []rdmap.SGE) {
 	for k := r.IntN(3); k > 0 && n > 0; k-- {
 		c := r.IntN(n + 1)
@@ -183,7 +183,7 @@ func (e *rdmaEnd) sgl(r *rand.Rand, off, n int) (l []rdmap.SGE) {
 	return append(l, rdmap.SGE{TO: ddp.TO(off), Len: uint32(n)})
 }
 
-// fill makes the memory and registers it.
+// fill creates the memory and registers it.
 func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	var err error
 	if e.share != nil {
@@ -220,7 +220,7 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	}
 }
 
-// ready completes what needed both ends: STags, receives, and the picture of the memory before.
+// ready completes what needs both ends: STags, receives, and the initial content of the memory.
 func (e *rdmaEnd) ready(r *rand.Rand) {
 	bad := -1
 	if e.c.cfg.badOp && len(e.ops) > 0 && e.dials {
@@ -229,7 +229,7 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 	for i := range e.ops {
 		o := &e.ops[i]
 		if o.recv >= 0 && e.peer.share != nil && e.peer.share.srq != nil {
-			o.effect = area{} // nobody knows which buffer it gets
+			o.effect = area{} // which buffer it gets is not determined
 		}
 		if o.invalidates != nil {
 			o.wr.Invalidate = o.invalidates.STag()
@@ -256,9 +256,10 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 	e.base = bytes.Clone(e.mem)
 }
 
-// memory compares with the model: what completed is there, what did not may be there in part, and nothing else changed.
+// memory compares the memory with the model: data of completed operations is there, that of others may be there in
+// part, and nothing else changed.
 func (e *rdmaEnd) memory() error {
-	if e.base == nil { // it never began: its host came up again first
+	if e.base == nil { // it never started: its host rebooted first
 		return nil
 	}
 	e.find()

@@ -20,7 +20,7 @@ const (
 	recvDepth = 64
 )
 
-// rdmaEnd is one end of a connection with a program to run.
+// rdmaEnd is one end of a connection, with a program to run.
 type rdmaEnd struct {
 	name   string
 	c      *rdmaConn
@@ -37,22 +37,22 @@ type rdmaEnd struct {
 	window *ddp.Window
 
 	binding bool     // the program has an operation that binds window
-	bound   ddp.STag // of window, since its binding was completed
+	bound   ddp.STag // of window, after its binding completed
 
 	vanished bool // mem cannot be accessed
 	dials    bool // it is side a
 	number   int  // among those of share
 	iw       *iwarp.OverTCP
 	mem      []byte
-	base     []byte // mem before anything happened
+	base     []byte // the initial content of mem
 	ops      []op
 	next     int
 	recvs    []recvBuf
 
-	sent         uint64 // bytes, counted when a program is over that runs again
+	sent         uint64 // bytes, counted when a repeated program ends
 	recvPosted   int
 	recvDone     int
-	lateDue      bool // the next receive is due, or none is taken any more
+	lateDue      bool // the next receive is due, or no more are accepted
 	acks         int  // completions of ops
 	up           bool
 	down, closed int
@@ -60,7 +60,7 @@ type rdmaEnd struct {
 	disconnected bool
 }
 
-// rdmaConfig is the free choice of one connection.
+// rdmaConfig is the free parameters of one connection.
 type rdmaConfig struct {
 	ini, rsp    startup.Config
 	pack        bool
@@ -71,26 +71,26 @@ type rdmaConfig struct {
 	tcpA, tcpB  tcp.Config
 	acceptDelay tick.Duration
 	answer      startup.Answer // [IRD and ORD 8]
-	badOp       bool           // one operation names an STag that the peer does not have
-	verbs       bool           // all of them, not those of a simple program
+	badOp       bool           // one operation uses an STag that the peer does not have
+	verbs       bool           // all verbs, not only those of a simple program
 	sockets     bool           // over sockets, not over the engine's TCP
-	anyCRC      bool           // the first FPDU with a wrong CRC is an error
-	halvings    int            // how often the programs are cut in half
-	windows     bool           // the peer gets at memory by a window, once it is bound
-	byteCount   uint64         // each way: the programs run again and again until then
+	anyCRC      bool           // the first FPDU with a bad CRC is an error
+	halvings    int            // how often the programs are halved
+	windows     bool           // the peer accesses memory through a window, once it is bound
+	byteCount   uint64         // each way: the programs repeat until then
 	bulk        bool           // operations of all sizes, not mostly small ones
 	early       earlyEnd
 	late        tick.Duration // between receives, with endLate
-	noPeerCRC   bool          // neither side asks for CRCs
+	noPeerCRC   bool          // neither side requests CRCs
 	srq         bool          // receives are of a shared queue
-	port        uint16        // of the side that dials [30000]
-	shares      [2]*share     // what connections of a and of b share; nil: nothing
+	port        uint16        // of the dialing side [30000]
+	shares      [2]*share     // the shared objects of a's and of b's connections; nil: none
 	v6          int           // 1 when over IPv6
-	poolBytes   int           // of the hold pool, shared by nobody
+	poolBytes   int           // of the unshared hold pool
 	poolRecords int
 }
 
-// poolBound is the maximum number of bytes in a hold pool: beyond its bound the rest of one FPDU of each connection.
+// poolBound is the maximum number of bytes in a hold pool: its limit, plus the rest of one FPDU of each connection.
 func (c *rdmaConfig) poolBound() int {
 	most := 0
 	for _, s := range c.shares {
@@ -101,12 +101,12 @@ func (c *rdmaConfig) poolBound() int {
 	return c.poolBytes + (1+most)<<17
 }
 
-// rdmaConn is a connection between two hosts, a dials.
+// rdmaConn is a connection between two hosts. a dials.
 type rdmaConn struct {
 	s    *scenario
 	cfg  rdmaConfig
 	a, b *rdmaEnd
-	lost bool // a host rebooted before it was dialled
+	lost bool // a host rebooted before the dial
 }
 
 func (c *rdmaConfig) localPort() uint16 {
@@ -116,7 +116,7 @@ func (c *rdmaConfig) localPort() uint16 {
 	return c.port
 }
 
-// newRDMA makes both ends and their programs.
+// newRDMA creates both ends and their programs.
 func newRDMA(s *scenario, cfg rdmaConfig, a, b *Host) *rdmaConn {
 	if cfg.answer.IRD+cfg.answer.ORD == 0 {
 		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
@@ -153,7 +153,7 @@ func (e *rdmaEnd) fail(format string, args ...any) {
 	e.c.s.world.Fail(fmt.Errorf("rdma end %s: %s", e.name, fmt.Sprintf(format, args...)))
 }
 
-// alive reports whether the host of e is still the one that e began on.
+// alive reports whether the host of e has not rebooted since e started.
 func (e *rdmaEnd) alive() bool { return e.host.incarnations == e.life }
 
 func (e *rdmaEnd) config(responder bool) iwarp.Config {
@@ -201,7 +201,7 @@ func (c *rdmaConn) start() {
 	c.dial()
 }
 
-// dial connects a with the listener at b.
+// dial connects a to the listener at b.
 func (c *rdmaConn) dial() {
 	c.a.iw = &iwarp.OverTCP{}
 	if err := c.a.iw.Init(c.a.config(false)); err != nil {
@@ -262,7 +262,7 @@ func (e *rdmaEnd) Disconnected(_ *iwarp.Conn, err error) {
 	}
 }
 
-// PullPosted implements iwarp.Handler: pump posts to the queue pair itself.
+// PullPosted implements iwarp.Handler. It is a no-op, since pump posts to the queue pair itself.
 func (e *rdmaEnd) PullPosted() {}
 
 // Closed implements iwarp.Handler.
@@ -280,14 +280,15 @@ func (e *rdmaEnd) Closed(_ *iwarp.Conn, err error) {
 	}
 }
 
-// Complete implements rdmap.Completer: each work request once, the send queue in order, memory as it must be.
+// Complete implements rdmap.Completer. It checks that each work request completes once, the send queue in order, with
+// the expected memory.
 func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 	if c.Op == rdmap.WRRecv {
 		e.received(c)
 		return
 	}
 	for e.acks < len(e.ops) && uint64(e.acks) < c.ID && !e.ops[e.acks].signaled() {
-		e.silent() // it was done, or this one could not be
+		e.silent() // it was done, or this one failed
 	}
 	if c.ID >= uint64(len(e.ops)) || !e.ops[c.ID].posted || e.ops[c.ID].done {
 		e.fail("completion of %v %d, which is not outstanding", c.Op, c.ID)
@@ -306,8 +307,8 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 		e.bound = o.wr.RemoteSTag
 	}
 	what := fmt.Sprintf("%v %d of %s is complete", o.wr.Op, c.ID, e.name)
-	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up, or waits for the
-	// rest of what it takes for a longer FPDU. A socket has only taken it.
+	// TCP has acknowledged all of it, so it must be there, unless the peer gave up the stream, or waits for the rest of
+	// what it takes for a longer FPDU. A socket has only accepted it.
 	peerUp := !e.c.cfg.sockets && e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 &&
 		e.peer.qp.Err() == nil && !(e.c.s.lengths && e.peer.holds())
 	if (o.effect.end == e || peerUp) && !e.revocable(o) {
@@ -318,8 +319,7 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 	}
 }
 
-// revocable reports whether what a Read brings may be zero, because its source is taken back meanwhile. A
-// Terminate follows.
+// revocable reports whether the data of a Read may be zero, because its source is being revoked. A Terminate follows.
 func (e *rdmaEnd) revocable(o *op) bool {
 	return e.c.cfg.early == endInvalidate && o.wr.Op == rdmap.WRRead
 }
@@ -346,7 +346,7 @@ func (e *rdmaEnd) received(c *rdmap.Completion) {
 	e.c.s.world.Fail(b.check(fmt.Sprintf("receive %d of %s", c.ID, e.name)))
 }
 
-// pump posts what fits, and ends the connection when both programs are done.
+// pump posts as many requests as fit, and ends the connection when both programs are done.
 func (e *rdmaEnd) pump(now tick.Time) {
 	if !e.alive() || e.closed > 0 {
 		return
@@ -365,7 +365,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 			o.posted = false
 		}
 		if errors.Is(err, rdmap.ErrFull) || errors.Is(err, rdmap.ErrState) ||
-			err != nil && e.c.cfg.early == endMismatch { // what was agreed on has no such operation
+			err != nil && e.c.cfg.early == endMismatch { // the negotiated protocol has no such operation
 			break
 		}
 		if err != nil {
@@ -378,7 +378,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 		e.wake()
 	}
 	if !e.dials && !e.peer.disconnected && e.peer.closed == 0 && e.c.finished() {
-		e.peer.host.Wake() // to go on, or to end
+		e.peer.host.Wake() // to continue, or to end
 	}
 	if e.dials && !e.disconnected && e.c.finished() {
 		if e.c.cfg.byteCount > 0 && e.c.again() {
@@ -395,7 +395,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 	}
 }
 
-// finished reports whether both programs ran to their ends and nothing is under way.
+// finished reports whether both programs ran to their ends and nothing is outstanding.
 func (c *rdmaConn) finished() bool {
 	for _, e := range []*rdmaEnd{c.a, c.b} {
 		if !e.up || e.acks < len(e.ops) || e.recvDone < len(e.recvs) || e.qp.Busy() {
@@ -405,7 +405,7 @@ func (c *rdmaConn) finished() bool {
 	return true
 }
 
-// over reports whether nothing of the connection is left.
+// over reports whether no state of the connection remains.
 func (c *rdmaConn) over() bool {
 	if c.lost {
 		return true
@@ -414,7 +414,7 @@ func (c *rdmaConn) over() bool {
 		c.b.iw.Endpoint == nil)
 }
 
-// verdict holds the end of the run to the programs.
+// verdict compares the final state with the programs.
 func (c *rdmaConn) verdict() error {
 	if c.lost {
 		return nil
@@ -430,10 +430,10 @@ func (c *rdmaConn) verdict() error {
 	return nil
 }
 
-// whole reports what of e's program did not succeed.
+// whole returns the operations of e's program that did not succeed.
 func (e *rdmaEnd) whole() error {
 	if !e.up || e.err != nil {
-		return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up,
+		return fmt.Errorf("up %v, error %v, which no fault explains", e.up,
 			e.err)
 	}
 	for i := range e.ops {

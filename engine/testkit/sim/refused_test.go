@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestRefusedStream: nobody listens, so the first Read and Write say why; it is not the end of a stream.
+// TestRefusedStream: without a listener, the first Read and Write return the refusal, not an end of stream.
 func TestRefusedStream(t *testing.T) {
 	w := NewWorld(1)
 	a, b := newRefusedHost(t, w, 1), newRefusedHost(t, w, 2)

@@ -11,8 +11,8 @@ import (
 // maxRelayed is how many frames of the second queue may wait for the worker of the first.
 const maxRelayed = 64
 
-// relay is the worker of a host's second queue, which has no connections: what arrives there is handed to the first
-// one, as the engine does for queues that an interface got later.
+// relay is the worker of a host's second queue, which has no connections. Frames that arrive there are handed to the
+// first worker, as the engine does for queues added later.
 type relay struct {
 	host   *Host
 	kernel *ring.FakeKernel
@@ -50,8 +50,8 @@ func (r *relay) keep(x *stack.Stray) bool {
 	return true
 }
 
-// takes reports whether the device puts a frame on the second queue: it goes by the bytes where ports are, and by
-// an indirection table that somebody changes every 268 ms.
+// takes reports whether the device puts a frame on the second queue. It hashes the ports, with an indirection table
+// that changes every 268 ms.
 func (r *relay) takes(frame []byte, now tick.Time) bool {
 	if r == nil || len(frame) < 58 {
 		return false
@@ -64,7 +64,7 @@ func (r *relay) takes(frame []byte, now tick.Time) bool {
 	return sum&1 == 1
 }
 
-// step receives on the second queue and hands over.
+// step receives on the second queue and hands frames over.
 func (r *relay) step(now tick.Time) (worked bool) {
 	if r == nil {
 		return false
@@ -79,7 +79,7 @@ func (r *relay) step(now tick.Time) (worked bool) {
 	return worked || len(kept) > 0
 }
 
-// deadline is when step has something to do.
+// deadline returns when step has work.
 func (r *relay) deadline() tick.Time {
 	if r == nil {
 		return tick.Never
@@ -87,7 +87,7 @@ func (r *relay) deadline() tick.Time {
 	return r.stk.Deadline()
 }
 
-// SetMAC gives h another Ethernet address.
+// SetMAC changes the Ethernet address of h.
 func (h *Host) SetMAC(mac [6]byte) {
 	h.mac = mac
 	h.stk.SetMAC(mac)

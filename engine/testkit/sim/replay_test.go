@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestHopOrder: connections that wait for their next hop go on in the order in which they were started.
+// TestHopOrder: connections that wait for their next hop resume in the order in which they were started.
 func TestHopOrder(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{})
 	a, b := s.hosts[0], s.hosts[1]

@@ -13,14 +13,14 @@ import (
 const (
 	us = tick.Microsecond
 	ms = tick.Millisecond
-	// settleTime is how much later than the last fault everything must have come to its end: some back-offs of what the
-	// fault lasted, the timeouts of close and start-up, and TIME-WAIT.
+	// settleTime is how long after the last fault everything must have ended: some back-offs of the duration of the
+	// fault, the timeouts of close and start-up, and TIME-WAIT.
 	settleTime = 150 * tick.Second
-	// workTime is the same where no fault excuses a connection that fails: what takes longer has crawled.
+	// workTime is the same if no fault excuses a failed connection. Whatever takes longer has stalled.
 	workTime = 75 * tick.Second
 )
 
-// scenario is one run: everything follows from its seed.
+// scenario is one run, fully determined by its seed.
 type scenario struct {
 	seed     uint64
 	rnd      *rand.Rand
@@ -30,26 +30,26 @@ type scenario struct {
 	base     []impair.Config
 	judge    *judge
 	loads    []workload
-	text     []string // what was drawn, for people
+	text     []string // drawn parameters, for messages
 	pause    tick.Duration
 	until    tick.Duration // faults stop
 	cuts     bool          // the path MTU changes
-	swallows bool          // without a word
+	swallows bool          // without an ICMP error
 	loses    bool          // segments at random
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error
-	lengths  bool          // the length of an FPDU may be another one when it arrives
+	lengths  bool          // the length of an FPDU may be changed on arrival
 	state    []impair.Config
-	rebooted bool          // connections of before may end with an error
-	redial   func(h *Host) // sets up again what h had
+	rebooted bool          // earlier connections may end with an error
+	redial   func(h *Host) // restores the listeners and apps of h
 	audits   int
-	overAt   tick.Time // when every workload was over, 0 before
+	overAt   tick.Time // when every workload had ended, 0 before
 
-	adapt func(s *scenario, cfg *HostConfig) // changes what was drawn for a host; may be nil
+	adapt func(s *scenario, cfg *HostConfig) // changes the drawn configuration of a host; may be nil
 
-	left  map[string]bool // features left out, to find out which are to blame
+	left  map[string]bool // features left out, to find the cause of a failure
 	tried []string        // those that were drawn
-	wide  *wide           // nil: the kinds that draw makes
+	wide  *wide           // nil: the kinds that draw creates
 }
 
 func (s *scenario) say(format string, args ...any) {
@@ -58,7 +58,7 @@ func (s *scenario) say(format string, args ...any) {
 
 func (s *scenario) String() string { return strings.Join(s.text, "\n    ") }
 
-// brief is %+v without zero fields.
+// brief formats like %+v, without zero fields.
 func brief(v any) string { return briefValue(reflect.ValueOf(v)) }
 
 func briefValue(r reflect.Value) string {
@@ -83,7 +83,7 @@ func (s *scenario) one(n int) bool { return s.rnd.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
-// draw makes the scenario of a seed without the features left out.
+// draw creates the scenario of a seed without the features left out.
 func draw(seed uint64, left map[string]bool,
 	adapt func(s *scenario, cfg *HostConfig)) *scenario {
 	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), world: NewWorld(seed),
@@ -156,10 +156,10 @@ func (s *scenario) quiet() bool {
 	return s.over()
 }
 
-// afterFaults returns how long after the last fault every workload was over.
+// afterFaults returns how long after the last fault every workload had ended.
 func (s *scenario) afterFaults() tick.Duration { return s.overAt.Sub(Epoch.Add(s.until)) }
 
-// run lets the scenario happen and returns what was broken.
+// run runs the scenario and returns the violated invariant.
 func (s *scenario) run() error {
 	end := Epoch.Add(s.until + settleTime)
 	if err := s.world.Run(end, s.quiet); err != nil {

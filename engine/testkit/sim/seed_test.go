@@ -74,7 +74,7 @@ func TestSeed(t *testing.T) {
 	s.replay(t)
 }
 
-// replay runs one scenario, and prints what -frames asks for.
+// replay runs one scenario, and prints frames as -frames requests.
 func (s *scenario) replay(t *testing.T) {
 	t.Helper()
 	s.trace()
@@ -87,7 +87,7 @@ func (s *scenario) replay(t *testing.T) {
 	}
 }
 
-// trace prints every frame, if -frames says so.
+// trace prints every frame if -frames is set.
 func (s *scenario) trace() {
 	if !*flagTrace {
 		return
@@ -119,7 +119,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// many runs seeds on all processors, each World on one of them.
+// many runs seeds on all CPUs, each World on one of them.
 func many(t *testing.T, first uint64, count int) {
 	t.Helper()
 	var frames atomic.Uint64
@@ -131,7 +131,7 @@ func many(t *testing.T, first uint64, count int) {
 	t.Logf("%d frames", frames.Load())
 }
 
-// each calls f for seeds on all processors until some fail.
+// each calls f for seeds on all CPUs until some fail.
 func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
 	t.Helper()
 	var next atomic.Uint64
@@ -158,7 +158,7 @@ func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
 	t.Logf("%d seeds", min(next.Load(), uint64(count)))
 }
 
-// TestSeeds is the simulator's part of the ordinary test run.
+// TestSeeds runs the simulator's seeds of the ordinary test run.
 func TestSeeds(t *testing.T) {
 	n := 500
 	if testing.Short() {
@@ -167,7 +167,7 @@ func TestSeeds(t *testing.T) {
 	many(t, 1, n)
 }
 
-// TestSoak is for make soak: -seeds says how many.
+// TestSoak runs for make soak. -seeds sets the number of seeds.
 func TestSoak(t *testing.T) {
 	if *flagSeeds == 0 {
 		t.Skip("soak only: -seeds 100000")
@@ -175,7 +175,7 @@ func TestSoak(t *testing.T) {
 	many(t, *flagFirst, *flagSeeds)
 }
 
-// dump prints the connections that are not over.
+// dump prints the connections that have not ended.
 func (s *scenario) dump() {
 	for _, l := range s.loads {
 		if c, ok := l.(*rdmaConn); ok && !c.over() {

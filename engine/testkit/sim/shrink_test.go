@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// features is a list of features as a set.
+// features is a set of features.
 func features(list string) map[string]bool {
 	set := map[string]bool{}
 	for _, f := range strings.Split(list, ",") {
@@ -22,9 +22,8 @@ func features(list string) map[string]bool {
 	return set
 }
 
-// smallest makes the error of a scenario one that tells its story: features are left out one after the other as
-// long as it still fails, connections and the second halves of programs and of faults among them. test replays
-// what is left.
+// smallest reduces a failing scenario: it leaves out features one by one as long as the scenario still fails.
+// Connections, and the second halves of programs and of faults, count as features. test replays the result.
 func smallest(test string, s *scenario, err error,
 	draw func(left map[string]bool) *scenario) error {
 	if err == nil {
@@ -47,7 +46,7 @@ func without(s *scenario) (list []string) {
 	return list
 }
 
-// shorter is how long faults go on.
+// shorter is how long faults continue.
 func (s *scenario) shorter(d tick.Duration) tick.Duration {
 	if s.off("second half of the faults") {
 		return d / 2
@@ -55,7 +54,7 @@ func (s *scenario) shorter(d tick.Duration) tick.Duration {
 	return d
 }
 
-// fewer is how often programs are cut in half.
+// fewer is how often programs are halved.
 func (s *scenario) fewer() (n int) {
 	for _, part := range []string{"half", "quarter", "eighth"} {
 		if !s.off("second " + part + " of the operations") {
@@ -66,7 +65,7 @@ func (s *scenario) fewer() (n int) {
 	return n
 }
 
-// halve cuts the second half of e's program off, and the receives for it. The first operation stays.
+// halve removes the second half of e's program, and the receives for it. The first operation stays.
 func (e *rdmaEnd) halve() {
 	if len(e.ops) < 2 {
 		return
@@ -77,14 +76,14 @@ func (e *rdmaEnd) halve() {
 		}
 	}
 	e.ops = e.ops[:len(e.ops)/2]
-	e.ops[len(e.ops)-1].wr.Flags |= rdmap.Signaled // or nobody learns of the end
+	e.ops[len(e.ops)-1].wr.Flags |= rdmap.Signaled // otherwise the peer does not notice the end
 }
 
-// maxShrink bounds the runs that shrink makes.
+// maxShrink limits the number of runs of shrink.
 const maxShrink = 200
 
-// shrink returns the scenario with as few features as it takes to fail, and its error. run makes and runs it
-// without some.
+// shrink returns the scenario with the fewest features that still fails, and its error. run creates and runs it without
+// some features.
 func shrink(s *scenario, err error, run func(left map[string]bool) (*scenario, error)) (*scenario,
 	error) {
 	runs := 0
@@ -107,8 +106,7 @@ func shrink(s *scenario, err error, run func(left map[string]bool) (*scenario, e
 	return s, err
 }
 
-// TestShrink breaks a scenario when one feature is in it, and expects that nothing but that one is left of
-// those that can go.
+// TestShrink makes a scenario fail if it has one feature. Of the removable features, only that one must remain.
 func TestShrink(t *testing.T) {
 	for seed := uint64(1); seed < 100; seed++ {
 		s := drawWide(seed, nil)
@@ -130,11 +128,11 @@ func TestShrink(t *testing.T) {
 		}
 		return
 	}
-	t.Fatal("no seed has what this test is about")
+	t.Fatal("no seed has the feature of this test")
 }
 
-// TestShrinkDefect gives the engine a defect: what it sends again has another byte. Of a scenario that fails so,
-// fewer connections with less to do are left, and few of the faults.
+// TestShrinkDefect plants a defect: retransmissions have one different byte. The reduced scenario must have fewer
+// connections, shorter programs and few of the faults.
 func TestShrinkDefect(t *testing.T) {
 	type sent struct {
 		port uint16
@@ -160,7 +158,7 @@ func TestShrinkDefect(t *testing.T) {
 	s := broken(nil)
 	err := s.guard()
 	if len(s.loads) < 2 {
-		t.Fatalf("%d connections: this is no scenario to be made smaller", len(s.loads))
+		t.Fatalf("%d connections: this scenario is too small to shrink", len(s.loads))
 	}
 	var small *scenario
 	err = smallest("TestWideSeed", s, err, func(left map[string]bool) *scenario {

@@ -16,8 +16,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// socketEnd is one end of a connection over sockets, as the engine's kernel transport has them: blocks of FPDUs
-// that the kernel takes some time later, bytes that arrive in order in pieces of any size.
+// socketEnd is one end of a connection over sockets, as in the kernel transport: the kernel accepts blocks of FPDUs
+// with a delay, and bytes arrive in order in pieces of any size.
 type socketEnd struct {
 	*rdmaEnd
 	c    *iwarp.Conn
@@ -26,9 +26,9 @@ type socketEnd struct {
 	emss int
 	room int // bytes of a block
 
-	in       []byte // arrived, and not taken
+	in       []byte // arrived, not consumed yet
 	rcv, snd seq.Num
-	at       tick.Time // when what was written last arrives
+	at       tick.Time // arrival time of the last written data
 	eof      bool
 
 	writing, fin, finSent, ended, woken bool
@@ -59,7 +59,7 @@ func (x *socketEnd) EMSS() int {
 	return x.emss
 }
 
-// reset ends the connection at once here, and later there.
+// reset ends the connection at once here, and later at the other end.
 func (x *socketEnd) reset() {
 	x.end(tcp.CauseAborted)
 	x.to.after(ms, func() { x.to.end(tcp.CauseReset) })
@@ -87,10 +87,10 @@ func (x *socketEnd) step() {
 	if d := x.c.Deadline(); d != tick.Never && d > now {
 		x.rdmaEnd.c.s.world.At(d, x.step)
 	}
-	x.host.Wake() // its program may go on
+	x.host.Wake() // its program may continue
 }
 
-// offer offers what arrived in two pieces. What is taken is somebody else's from then on.
+// offer offers arrived bytes in two pieces. Accepted bytes then belong to the receiver.
 func (x *socketEnd) offer() {
 	for len(x.in) > 0 && !x.ended {
 		b := bytes.Clone(x.in)
@@ -143,7 +143,7 @@ func (x *socketEnd) write() {
 	})
 }
 
-// carry has the bytes of b arrive in pieces.
+// carry lets the bytes of b arrive in pieces.
 func (x *socketEnd) carry(b []byte) {
 	for len(b) > 0 {
 		n := 1 + x.rnd.IntN(min(len(b), pick(x.rnd, 10, 3000, 100_000)))
@@ -153,7 +153,7 @@ func (x *socketEnd) carry(b []byte) {
 	}
 }
 
-// arrives has f happen at the other end after everything before.
+// arrives runs f at the other end after all earlier data.
 func (x *socketEnd) arrives(f func()) {
 	x.at = max(x.at, x.now()).Add(tick.Duration(x.rnd.IntN(50_000)))
 	x.rdmaEnd.c.s.world.At(x.at, func() {
@@ -163,7 +163,7 @@ func (x *socketEnd) arrives(f func()) {
 	})
 }
 
-// finish sends FIN when it is due, and ends what both have finished.
+// finish sends FIN when it is due, and ends the connection when both ends have finished.
 func (x *socketEnd) finish() {
 	if x.fin && !x.finSent && !x.writing {
 		x.finSent = true
@@ -179,11 +179,11 @@ func (x *socketEnd) finish() {
 	}
 }
 
-// drawSockets makes the scenario of a seed: two programs, joined by sockets.
+// drawSockets creates the scenario of a seed: two programs connected by sockets.
 func drawSockets(t *testing.T, seed uint64) (s *scenario, c *rdmaConn, ends [2]*socketEnd) {
 	s = quietScenario(t, seed, 1500, impair.Config{})
 	r := rand.New(rand.NewPCG(seed, 3))
-	s.rnd, s.pause = r, 500*ms // until what sockets have taken has arrived
+	s.rnd, s.pause = r, 500*ms // until the data accepted by sockets has arrived
 	cfg := rdmaConfig{sockets: true, verbs: true, windows: s.one(3), bulk: s.one(2), pack: s.one(2),
 		window: pick(r, 24<<10, 256<<10, 1<<20), depth: pick(r, 1, 4, 64), ops: pick(r, 3, 8, 20),
 		maxOp: pick(r, 200, 20_000, 200_000), acceptDelay: pick(r, 0, ms)}
@@ -220,9 +220,8 @@ func drawSockets(t *testing.T, seed uint64) (s *scenario, c *rdmaConn, ends [2]*
 	return s, c, ends
 }
 
-// TestSockets runs connections over sockets, with FPDUs of a segment each or, where both ends offer it, of up to
-// 64 KiB: every verb, blocks and pieces of any size, with and without markers and CRCs. Some are reset in the
-// middle of it.
+// TestSockets runs connections over sockets, with FPDUs of one segment or, if both ends offer it, of up to 64 KiB:
+// every verb, blocks and pieces of any size, with and without markers and CRCs. Some are reset in the middle.
 func TestSockets(t *testing.T) {
 	var long, short atomic.Int64
 	each(t, 1, 60, func(seed uint64) error {
@@ -263,5 +262,5 @@ func TestSockets(t *testing.T) {
 	if long.Load() < 10 || short.Load() < 10 {
 		t.Error("FPDUs of both kinds were not tried")
 	}
-	t.Logf("%d ends had FPDUs of more than 20,000 bytes, %d had not", long.Load(), short.Load())
+	t.Logf("%d ends had FPDUs of more than 20,000 bytes, %d had none", long.Load(), short.Load())
 }

@@ -14,12 +14,12 @@ import (
 
 const streamPort = 9000
 
-// byteAt returns the byte of a stream at an offset, so that a test notices lost, repeated and moved bytes.
+// byteAt returns the byte of a stream at an offset, so that a test detects lost, repeated and misplaced bytes.
 func byteAt(key uint64, off int) byte {
 	return byte(mix(key^uint64(off>>3)) >> (off & 7 * 8))
 }
 
-// streamEnd is one end of a byte stream: it writes total bytes, half-closes, and reads what the peer writes.
+// streamEnd is one end of a byte stream. It writes total bytes, half-closes, and reads the peer's data.
 type streamEnd struct {
 	c       *streamConn
 	name    string
@@ -48,7 +48,7 @@ type streamConfig struct {
 	totalB     int
 	abortA     int // see streamEnd.abortAt
 	rest       tick.Duration
-	restOneIn  int // reads after which a reader rests, on average; 0: never
+	restOneIn  int // mean number of reads between pauses of a reader; 0: no pauses
 	port       uint16
 	v6         int
 	maxRead    int
@@ -59,8 +59,8 @@ type streamConn struct {
 	cfg   streamConfig
 	a, b  *streamEnd
 	no    int
-	after bool // dialed after the last reboot
-	lost  bool // a host rebooted: not dialed any more if it was not yet
+	after bool // dialled after the last reboot
+	lost  bool // a host rebooted; not dialled any more unless it already was
 }
 
 func newStream(s *scenario, cfg streamConfig, a, b *Host, no int) *streamConn {
@@ -80,7 +80,7 @@ func newStream(s *scenario, cfg streamConfig, a, b *Host, no int) *streamConn {
 	return c
 }
 
-// newOn makes the Stream of e on its host.
+// newOn creates the Stream of e on its host.
 func (e *streamEnd) newOn(cfg bytestream.Config) *bytestream.Stream {
 	e.s = bytestream.New(cfg, func(s *bytestream.Stream) {
 		if e.alive() {
@@ -93,7 +93,7 @@ func (e *streamEnd) newOn(cfg bytestream.Config) *bytestream.Stream {
 
 func (e *streamEnd) alive() bool { return e.host.incarnations == e.life }
 
-// dial starts the active open from a, whose local port is 40000 and its number, or at the end of the port range again.
+// dial starts the active open from a. Its local port is 40000 plus its number, or a port at the end of the range again.
 func (c *streamConn) dial() error {
 	c.a.life = c.a.host.incarnations
 	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
@@ -103,7 +103,7 @@ func (c *streamConn) dial() error {
 	return err
 }
 
-// listenStreams accepts connections at h; by port of the peer they find their streamConn.
+// listenStreams accepts connections at h. The peer's port selects their streamConn.
 func listenStreams(s *scenario, h *Host, v6, backlog int, cookies tcp.CookieMode,
 	find func(port uint16) *streamConn) {
 	var last tcp.Config
@@ -128,7 +128,7 @@ func (e *streamEnd) fail(format string, args ...any) {
 	e.c.s.world.Fail(fmt.Errorf("stream end %s: %s", e.name, fmt.Sprintf(format, args...)))
 }
 
-// pump writes and reads as much as goes.
+// pump writes and reads as much as possible.
 func (e *streamEnd) pump(now tick.Time) {
 	if e.ended || !e.alive() {
 		return
@@ -209,7 +209,7 @@ func (c *streamConn) step() error {
 	return nil
 }
 
-// mayFail reports whether what happened excuses an error.
+// mayFail reports whether the faults excuse an error.
 func (c *streamConn) mayFail() bool {
 	return c.cfg.abortA >= 0 || c.s.severe || c.s.rebooted && !c.after
 }
@@ -223,7 +223,7 @@ func (c *streamConn) verdict() error {
 			continue
 		}
 		if e.err != nil && !c.mayFail() {
-			return fmt.Errorf("stream end %s: %w, although nothing that happened explains it",
+			return fmt.Errorf("stream end %s: %w, which no fault explains",
 				e.name, e.err)
 		}
 		if e.err == nil && e.read != e.peer.total {

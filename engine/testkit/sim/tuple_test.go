@@ -8,15 +8,15 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// talk is a stream of a few bytes each way, from the same port of host A each time.
+// talk is a stream of a few bytes each way, always from the same port of host A.
 func talk(s *scenario, no int, noTimestamps bool) *streamConn {
 	cfg := streamConfig{totalA: 3000, totalB: 5000, abortA: -1, port: 40000, maxRead: 4000}
 	cfg.tcpA.NoTimestamps = noTimestamps
 	return newStream(s, cfg, s.hosts[0], s.hosts[1], no)
 }
 
-// TestSameTuple opens and closes a connection between the same ports again and again, each time while the
-// last one is still in TIME-WAIT at the server, which closed first (RFC 6191; RFC 9293, 3.10.7.4).
+// TestSameTuple repeatedly opens and closes a connection between the same ports, each time while the previous one is
+// still in TIME-WAIT at the server, which closed first (RFC 6191; RFC 9293, 3.10.7.4).
 func TestSameTuple(t *testing.T) {
 	for _, noTimestamps := range []bool{false, true} {
 		s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
@@ -26,9 +26,9 @@ func TestSameTuple(t *testing.T) {
 		})
 		for i := range 20 {
 			c = talk(s, i, noTimestamps)
-			c.cfg.totalA = 0 // so that the server's FIN may come first
+			c.cfg.totalA = 0 // so that the server's FIN may arrive first
 			c.a.total = 0
-			c.a.shut = true // the client closes once it was notified of the end
+			c.a.shut = true // the client closes after it was notified of the end
 			if err := c.dial(); err != nil {
 				t.Fatal(err)
 			}
@@ -62,9 +62,9 @@ func TestSameTuple(t *testing.T) {
 	}
 }
 
-// TestRebootSameTuple: the client reboots and dials from the same port, while the server still thinks the old
-// connection alive. The server's challenge ACK draws a RST, and the next SYN begins anew (RFC 9293, 3.5.1;
-// RFC 5961, 4).
+// TestRebootSameTuple: the client reboots and dials from the same port, while the server still considers the old
+// connection established. The server's challenge ACK draws a RST, and the next SYN opens a new connection (RFC 9293,
+// 3.5.1; RFC 5961, 4).
 func TestRebootSameTuple(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
 	var c *streamConn

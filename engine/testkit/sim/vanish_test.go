@@ -9,8 +9,8 @@ import (
 	"xwarp/engine/stack"
 )
 
-// vanishing draws whether some regions of the scenario become inaccessible in the middle of their use, as the
-// mapping of a file does that somebody cuts off. That ends the streams that touch them, and nobody else.
+// vanishing draws whether some regions of the scenario become inaccessible while in use, like the mapping of a
+// truncated file. The streams that access them must end, and no others.
 func (w *wide) vanishing(cfg *HostConfig) {
 	drawn := w.rnd
 	defer func() { w.rnd = drawn }()
@@ -21,7 +21,7 @@ func (w *wide) vanishing(cfg *HostConfig) {
 	}
 }
 
-// memory returns n bytes for a region; they can vanish if that is how the connection is to end.
+// memory returns n bytes for a region. They can vanish if that is how the connection is to end.
 func (c *rdmaConn) memory(n int) []byte {
 	if c.cfg.early != endVanish {
 		return make([]byte, n)
@@ -34,7 +34,7 @@ func (c *rdmaConn) memory(n int) []byte {
 	return b
 }
 
-// unmap gives the memory back, which nobody looks at any more.
+// unmap unmaps the memory, which is no longer used.
 func (w *wide) unmap() {
 	for _, b := range w.mapped {
 		if err := unix.Munmap(b); err != nil {
@@ -52,7 +52,7 @@ func (e *rdmaEnd) lose() {
 	e.vanished = true
 }
 
-// find makes what vanished visible again, for those who look at it after the end.
+// find makes vanished memory accessible again, for checks after the end.
 func (e *rdmaEnd) find() {
 	if !e.vanished {
 		return

@@ -12,7 +12,7 @@ import (
 	"xwarp/mpa"
 )
 
-// planMore draws operation i of e among the verbs that a simple program has not.
+// planMore draws operation i of e from the verbs that a simple program does not use.
 func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layout) {
 	k := r.IntN(6)
 	if i == 0 && k == 3 {
@@ -30,7 +30,7 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 		})
 	case 2:
 		e.planSwap(o, i, r, mine, theirs)
-	case 3: // one of our own regions, which nobody uses
+	case 3: // a local region that is not used otherwise
 		o.wr.Op = rdmap.WRLocalInv
 		mine.pending = append(mine.pending, func(e *rdmaEnd, _ *rand.Rand) {
 			e.ops[i].invalidates = e.region()
@@ -43,7 +43,7 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 			o := &e.ops[i]
 			randomize(r, e.mem[src:src+size])
 			if i == len(e.ops)-1 {
-				o.wr.Flags |= rdmap.Signaled // or nobody learns of the end
+				o.wr.Flags |= rdmap.Signaled // otherwise the peer does not notice the end
 			}
 			o.wr.SGL = e.sgl(r, src, size)
 			o.wr.RemoteTO = ddp.TO(dst)
@@ -52,15 +52,15 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 	}
 }
 
-// binds makes wr the binding of e's window to all of its region. There is one: another would take Reads away that are
-// being served by way of the first.
+// binds makes wr a bind of e's window to all of its region. There is only one: a second would invalidate Reads in
+// progress through the first.
 func (e *rdmaEnd) binds(wr *rdmap.SendWR) {
 	const key = 0x5a
 	wr.RemoteSTag, wr.Region, wr.Data = e.window.STag()|key, e.mr.STag(), uint64(len(e.mem))
 	wr.Access = ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic
 }
 
-// planInvalidate is a Send that takes a region away from the peer.
+// planInvalidate plans a Send that invalidates a region of the peer.
 func (e *rdmaEnd) planInvalidate(o *op, i int, r *rand.Rand, mine, theirs *layout) {
 	o.wr.Op = []rdmap.WROp{rdmap.WRSendInv, rdmap.WRSendSEInv}[r.IntN(2)]
 	size := r.IntN(100)
@@ -75,7 +75,7 @@ func (e *rdmaEnd) planInvalidate(o *op, i int, r *rand.Rand, mine, theirs *layou
 	})
 }
 
-// planSwap is a CmpSwap whose comparison holds or not.
+// planSwap plans a CmpSwap whose comparison may succeed or fail.
 func (e *rdmaEnd) planSwap(o *op, i int, r *rand.Rand, mine, theirs *layout) {
 	o.wr.Op = rdmap.WRCmpSwap
 	sink, target, right := mine.take(r, 8), theirs.take(r, 8), r.IntN(2) == 0
@@ -84,7 +84,7 @@ func (e *rdmaEnd) planSwap(o *op, i int, r *rand.Rand, mine, theirs *layout) {
 		o := &p.peer.ops[i]
 		randomize(r, p.mem[target:target+8])
 		old := binary.NativeEndian.Uint64(p.mem[target:])
-		o.wr.RemoteTO, o.wr.Compare = ddp.TO(target), old^^o.wr.CompareMask // what the mask lets through is equal
+		o.wr.RemoteTO, o.wr.Compare = ddp.TO(target), old^^o.wr.CompareMask // the masked bits are equal
 		now := old&^o.wr.Mask | o.wr.Data&o.wr.Mask
 		if !right {
 			o.wr.CompareMask |= 1
@@ -110,7 +110,7 @@ func (e *rdmaEnd) expect(i int, a area, room int) {
 	o.effect = a
 }
 
-// region registers memory that can be invalidated from e's connection alone.
+// region registers memory that can be invalidated from e's connection only.
 func (e *rdmaEnd) region() *ddp.MR {
 	m, err := e.table.Register(e.pd, make([]byte, 16),
 		ddp.Attr{Access: ddp.RemoteRead, Stream: e.stream()})
@@ -121,7 +121,7 @@ func (e *rdmaEnd) region() *ddp.MR {
 	return m
 }
 
-// stream is the name of e's connection in its table.
+// stream returns the name of e's connection in its table.
 func (e *rdmaEnd) stream() ddp.StreamID {
 	if e.share != nil {
 		return ddp.StreamID(e.number + 1)
@@ -131,7 +131,7 @@ func (e *rdmaEnd) stream() ddp.StreamID {
 
 func (o *op) signaled() bool { return o.wr.Flags&rdmap.Signaled != 0 }
 
-// silent notes that the next operation was carried out without a completion.
+// silent records that the next operation was carried out without a completion.
 func (e *rdmaEnd) silent() {
 	o := &e.ops[e.acks]
 	e.acks++
@@ -141,7 +141,7 @@ func (e *rdmaEnd) silent() {
 	o.done, o.status = true, rdmap.Success
 }
 
-// special checks what a receive's completion says besides how long it is.
+// special checks the fields of a receive's completion other than its length.
 func (e *rdmaEnd) special(c *rdmap.Completion, b *recvBuf) {
 	if b.from == nil {
 		return
@@ -161,7 +161,7 @@ func (e *rdmaEnd) special(c *rdmap.Completion, b *recvBuf) {
 	}
 }
 
-// share has the objects that the connections of a host share, as those of a worker do: the table of regions, a domain,
+// share holds the objects that the connections of a host share, as those of a worker do: the region table, a domain,
 // the hold pool, the receiver of completions, and perhaps a receive queue.
 type share struct {
 	s     *scenario
@@ -176,7 +176,8 @@ type share struct {
 	byQP  map[*rdmap.QP]*rdmaEnd
 }
 
-// newShare makes one. buffers of slot bytes each are its receive queue's; 0: every queue pair has its own.
+// newShare creates a share. Its receive queue has buffers of slot bytes each. With 0 buffers, every queue pair has its
+// own receive queue.
 func newShare(s *scenario, h *Host, pool *mpa.Pool, buffers, slot int) *share {
 	stags := rand.New(rand.NewPCG(s.seed, uint64(h.index)<<32+h.incarnations))
 	x := &share{s: s, table: ddp.NewTable(seededRandom{stags}), pool: pool, slot: slot,
@@ -213,7 +214,7 @@ func (x *share) post(i uint64) {
 	}
 }
 
-// end makes one end of a connection.
+// end creates one end of a connection.
 func (x *share) end(c *rdmaConn, name string, h *Host) *rdmaEnd {
 	e := &rdmaEnd{name: fmt.Sprintf("%s%d", name, len(x.ends)), c: c, host: h, life: h.incarnations,
 		table: x.table, pool: x.pool, share: x, number: len(x.ends), dials: name == "a"}
@@ -221,7 +222,7 @@ func (x *share) end(c *rdmaConn, name string, h *Host) *rdmaEnd {
 	return e
 }
 
-// queues sets what the queue pair of e shares.
+// queues sets the shared objects of e's queue pair.
 func (x *share) queues(e *rdmaEnd, cfg *rdmap.Config) {
 	cfg.Stream, cfg.Completer, cfg.SRQ = e.stream(), x, x.srq
 	x.byQP[&e.qp] = e
@@ -237,8 +238,7 @@ func (x *share) Complete(c *rdmap.Completion) {
 	e.Complete(c)
 }
 
-// tidy takes everything apart after the end: nothing of the queue pairs may refer to a region or to the shared
-// receive queue any more.
+// tidy destroys everything after the end. No queue pair may still refer to a region or to the shared receive queue.
 func (x *share) tidy() error {
 	for _, e := range x.ends {
 		if e.closed == 0 {
@@ -277,7 +277,7 @@ func (x *share) tidy() error {
 	return nil
 }
 
-// fromShared is received with a buffer of the shared queue, which any message may have got.
+// fromShared handles a receive with a buffer of the shared queue, which any message may have got.
 func (e *rdmaEnd) fromShared(c *rdmap.Completion) {
 	x := e.share
 	if c.Flags&rdmap.FromSharedQueue == 0 && c.Status == rdmap.Success {

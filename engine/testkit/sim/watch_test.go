@@ -10,8 +10,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// watch inspects everything at some moments, as status, resource show and a trace do. The answers must be consistent in
-// every state, and the inspection changes nothing.
+// watch inspects everything at some moments, as status, resource show and a trace do. The results must be consistent in
+// every state, and inspection must not change anything.
 func (w *wide) watch() {
 	w.draws("watcher")
 	if !w.one(8) || w.off("watcher") {
@@ -30,7 +30,7 @@ func (w *wide) watch() {
 	}
 }
 
-// look looks at one host.
+// look inspects one host.
 func (w *wide) look(h *Host) error {
 	s, now := h.Stack(), w.world.Now()
 	if err := s.Check(); err != nil {
@@ -79,7 +79,7 @@ func (w *wide) look(h *Host) error {
 	return nil
 }
 
-// look looks at the queue pair and the memory of an end.
+// look inspects the queue pair and the memory of an end.
 func (e *rdmaEnd) look() error {
 	out, in := e.qp.ReadsInFlight()
 	sends, recvs := e.qp.Outstanding()
@@ -100,7 +100,7 @@ func (e *rdmaEnd) look() error {
 	return nil
 }
 
-// terminates are the Terminates that e made and got, in words.
+// terminates returns the Terminates that e sent and received, as text.
 func (e *rdmaEnd) terminates() (list []string) {
 	if t, ok := e.qp.OwnTerminate(); ok {
 		list = append(list, fmt.Sprint(t.Cause, t.Read))
@@ -111,7 +111,7 @@ func (e *rdmaEnd) terminates() (list []string) {
 	return list
 }
 
-// retune changes what a consumer may change of a connection that there is, and the MTU of a host.
+// retune changes settings that a consumer may change on an existing connection, and the MTU of a host.
 func (w *wide) retune() {
 	w.draws("retuning")
 	if w.one(4) && !w.off("retuning") {
@@ -146,11 +146,11 @@ func (w *wide) retuneAll(kind int, d tick.Duration) {
 			}
 			e.Wake()
 		})
-		h.Kick(func() { h.Kick(func() {}) }) // a second step, for what the first one finds to be long due
+		h.Kick(func() { h.Kick(func() {}) }) // a second step, for work that the first finds overdue
 	}
 }
 
-// locals tells the stack of h which addresses are its own.
+// locals tells the stack of h which addresses are local.
 func (w *wide) locals(h *Host) {
 	h.Stack().SetLocal([]stack.Prefix{{Addr: h.Addr(0), Bits: 24}, {Addr: h.Addr(1), Bits: 64},
 		{Addr: ip.AddrFrom4([4]byte{10, 7, 0, 0}), Bits: 16, All: true}})

@@ -13,7 +13,7 @@ import (
 	"xwarp/ring/live"
 )
 
-// waysSeen counts over all scenarios what left otherwise than as single frames, and what came on second queues.
+// waysSeen counts, over all scenarios, frames not sent one by one, and frames received on second queues.
 var waysSeen seen
 
 type seen struct {
@@ -29,16 +29,16 @@ func (s *seen) read() waysTried {
 		s.lost.Load(), s.relayed.Load()}
 }
 
-// way is how a host transmits: as blocks of segmentation offload, or as live frames.
+// way is a transmit mode of a host: blocks (segmentation offload) or live frames.
 type way struct {
 	wide  *wide
 	host  int
 	rnd   *rand.Rand
 	slots int // of live frames; 0: blocks
 
-	on    atomic.Bool // the driver says that it takes live frames
-	deaf  bool        // it does not
-	port  *live.Port  // since the host came up
+	on    atomic.Bool // the driver reports that it accepts live frames
+	deaf  bool        // it does not accept them
+	port  *live.Port  // since the host booted
 	mem   []byte      // the slots, as the program of bpf/live.h reads them
 	state []byte
 	taken uint64 // frames that runs took
@@ -49,10 +49,10 @@ const (
 	liveSlot  = 8 + live.Room
 	liveFrame = 8 // bytes before the frame; the first four are its length
 	liveState = 64
-	liveFirst = 4096 // the number of our first slot: other workers have those before it
+	liveFirst = 4096 // the number of our first slot: lower slots belong to other workers
 )
 
-// transmit draws how a host transmits, and says so in cfg.
+// transmit draws the transmit mode of a host, and sets it in cfg.
 func (w *wide) transmit(cfg *HostConfig, i int) {
 	drawn := w.rnd
 	defer func() { w.rnd = drawn }()
@@ -68,7 +68,7 @@ func (w *wide) transmit(cfg *HostConfig, i int) {
 	case k == 1 && !w.off("live frames of "+cfg.Name):
 		cfg.Wrap, cfg.Run = y.live, live.BestRun
 		cfg.Kernel.Poller = false                        // devices with live frames have no zero-copy
-		cfg.Latency = pick(w.rnd, cfg.Latency, ms, 5*ms) // a busy worker has more to send at a time
+		cfg.Latency = pick(w.rnd, cfg.Latency, ms, 5*ms) // a busy worker sends more at a time
 		y.gap()
 	default:
 		y = nil
@@ -90,8 +90,8 @@ func (y *way) live(p ring.Port) (ring.Port, error) {
 	return y.port, nil
 }
 
-// gap draws a time in which the peer has no program attached: the driver drops what runs give it, and some
-// time later says that it takes none.
+// gap draws a period in which the peer has no program attached: the driver drops the frames of runs, and some time
+// later reports that it accepts none.
 func (y *way) gap() {
 	if !y.wide.one(4) || y.wide.off("live frames refused") {
 		return
@@ -108,8 +108,8 @@ func (y *way) gap() {
 	y.wide.world.After(at+silent+after, func() { y.deaf = false; y.on.Store(true) })
 }
 
-// Run implements live.Runner as the kernel and the program do: the frames of the next n slots leave at once.
-// The memory behind state.next belongs to the writer again, which may not rely on its old content.
+// Run implements live.Runner as the kernel and the program do: the frames of the next n slots leave at once. The memory
+// after state.next belongs to the writer again, which must not rely on its old content.
 func (y *way) Run(n int) unix.Errno {
 	errno := unix.Errno(0)
 	switch y.rnd.IntN(20) {
@@ -145,7 +145,7 @@ func (y *way) Run(n int) unix.Errno {
 	return errno
 }
 
-// tidy checks, after the end, that what runs took was counted and that each slot is free.
+// tidy checks, after the end, that the frames of runs were counted and that each slot is free.
 func (y *way) tidy(h *Host) error {
 	if y == nil || y.port == nil {
 		return nil
@@ -155,7 +155,7 @@ func (y *way) tidy(h *Host) error {
 		return fmt.Errorf("%d live frames left, counted are %+v", y.taken, *s)
 	}
 	h.kernel.SetState(ring.StateOK)
-	for range 1000 { // what waits below for a slot
+	for range 1000 { // frames that wait below for a slot
 		h.forwardOutput()
 		y.port.Reap()
 		if y.port.Flush() == ring.StateOK {

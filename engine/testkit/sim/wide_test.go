@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// wideTime is how long after the last fault every connection of a wide scenario is over that nobody ends
-	// early: the longest start-up and close, keepalive, and some round trips. Where one side has gone, the
-	// other may wait for longer: a listener that has sent cookies does not answer at once for a connection
-	// that it does not know.
+	// wideTime is how long after the last fault every connection of a wide scenario must have ended, unless it is ended
+	// early: the longest start-up and close, keepalive, and some round trips. If one side has gone, the other may wait
+	// longer: a listener that has sent cookies does not reply at once for an unknown connection.
 	wideTime = 30 * tick.Second
-	// restTime is how long the rest of an FPDU may be under way.
+	// restTime is how long the rest of an FPDU may be in flight.
 	restTime = 25 * tick.Second
-	// crawlAfter is how long after the last fault no retransmission timeout is longer than crawlRTO any more.
+	// crawlAfter is how long after the last fault a retransmission timeout may still exceed crawlRTO.
 	crawlAfter = 10 * tick.Second
 	crawlRTO   = 5 * tick.Second
-	// blackHoleTime is how much longer both are where a path swallows long packets without a word: timeouts that back
-	// off have to show it, and MPA has a record that was cut come twice.
+	// blackHoleTime extends both on a path that drops long packets silently: only repeated timeouts reveal it, and MPA
+	// receives a cut record twice.
 	blackHoleTime = 15 * tick.Second
 )
 
@@ -39,13 +38,13 @@ const (
 	endGraceful   earlyEnd = iota
 	endDisconnect          // one side closes in the middle of it
 	endAbort               // or resets
-	endReject              // the responder's consumer says no
-	endSilent              // or nothing
-	endRefused             // the listener has no room
-	endInvalidate          // a region is taken back while it is in use
+	endReject              // the responder's consumer rejects
+	endSilent              // or does not respond
+	endRefused             // the listener's backlog is full
+	endInvalidate          // a region is invalidated while in use
 	earlyEnds
-	endMismatch // the two cannot agree on how to begin; see kinds
-	endVanish   // memory cannot be accessed any more
+	endMismatch // the start-up cannot agree; see kinds
+	endVanish   // memory becomes inaccessible
 	endLate     // gracefully, unless a receive was posted too late
 )
 
@@ -54,7 +53,7 @@ func (e earlyEnd) String() string {
 		"invalidate", "", "mismatch", "vanish", "late receives"}[e]
 }
 
-// declines reports whether the responder does not accept, and does what it does instead.
+// declines reports whether the responder refuses the connection, and how.
 func (e earlyEnd) declines(end *rdmaEnd, s *iwarp.Conn) bool {
 	if e == endReject {
 		if err := s.Reject(startup.Answer{PrivateData: []byte("no")}); err != nil {
@@ -65,9 +64,9 @@ func (e earlyEnd) declines(end *rdmaEnd, s *iwarp.Conn) bool {
 	return e == endReject || e == endSilent
 }
 
-// wide is a scenario as production has them: several RDMA connections between hosts whose connections share
-// what those of a worker share, streams beside them, and faults of foreign making. Each feature is drawn from
-// numbers of its own, so that one can be left out and the others stay.
+// wide is a scenario like production: several RDMA connections between hosts whose connections share the objects of a
+// worker, streams beside them, and foreign faults. Each feature has its own random numbers, so that one can be left out
+// without changing the others.
 type wide struct {
 	*scenario
 	shares  map[*Host]*share
@@ -78,20 +77,20 @@ type wide struct {
 	v6      int
 	port    uint16          // the next one to dial from
 	wraps   map[uint16]bool // others that were dialled from
-	noCRC   bool            // nobody asks for CRCs, which alone find what TCP cannot
+	noCRC   bool            // no CRCs, which alone detect errors that TCP misses
 	mangled bool            // foreign faults change windows and acknowledgements
-	ways    []*way          // of transmission, of each host; nil: frames alone
+	ways    []*way          // of transmission, of each host; nil: single frames only
 	strict  bool            // a CRC error ends a connection
-	watched bool            // frames are described, as a trace does
+	watched bool            // frames are described, as in a trace
 	vanish  bool            // memory of some connections becomes inaccessible
 	mapped  [][]byte        // that memory
 	ike     *ike            // nil: frames are in the clear
 }
 
-// drawWide makes the wide scenario of a seed without the features left out.
+// drawWide creates the wide scenario of a seed without the features left out.
 func drawWide(seed uint64, left map[string]bool) *scenario { return drawWideOr(seed, left, false) }
 
-// drawWideOr is drawWide, or draws the same with IPsec between the hosts.
+// drawWideOr is drawWide, or the same with IPsec between the hosts.
 func drawWideOr(seed uint64, left map[string]bool, protected bool) *scenario {
 	s := &scenario{seed: seed, world: NewWorld(seed), judge: newJudge(), left: left}
 	w := &wide{scenario: s, shares: map[*Host]*share{}, port: 20000, wraps: map[uint16]bool{}}
@@ -138,20 +137,20 @@ func drawWideOr(seed uint64, left map[string]bool, protected bool) *scenario {
 	return s
 }
 
-// draws lets what follows be drawn for a feature.
+// draws selects the random numbers of a feature for the following draws.
 func (s *scenario) draws(feature string) {
 	h := fnv.New64a()
 	h.Write([]byte(feature))
 	s.rnd = rand.New(rand.NewPCG(s.seed, h.Sum64()))
 }
 
-// off notes that a feature was drawn, and reports whether it is left out.
+// off records that a feature was drawn, and reports whether it is left out.
 func (s *scenario) off(feature string) bool {
 	s.tried = append(s.tried, feature)
 	return s.left[feature]
 }
 
-// options draws the TCP options of an end: half the time production's.
+// options draws the TCP options of an end: half the time those of production.
 func (w *wide) options(window int) tcp.Config {
 	c := w.scenario.tcp(window)
 	if w.one(2) {
@@ -170,7 +169,7 @@ func (w *wide) options(window int) tcp.Config {
 	return c
 }
 
-// rdma draws the RDMA connections: host A dials, B and where there is one C answer and dial too.
+// rdma draws the RDMA connections: host A dials, B and, if present, C accept and dial too.
 func (w *wide) rdma() {
 	w.draws("rdma")
 	r := w.rnd
@@ -253,7 +252,7 @@ func (w *wide) rdma() {
 	}
 }
 
-// connect makes a connection that is dialled after some time.
+// connect creates a connection that is dialled after some time.
 func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
 	w.port++
 	cfg.port, cfg.halvings = w.port, w.fewer()
@@ -276,7 +275,7 @@ func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
 	w.world.After(moment, func() { c.interrupt([]*rdmaEnd{c.a, c.b}[side]) })
 }
 
-// interrupt does what the early end of c asks for, at one side.
+// interrupt performs the early end of c at one side.
 func (c *rdmaConn) interrupt(e *rdmaEnd) {
 	if !e.alive() || e.closed > 0 || e.iw == nil || e.iw.Endpoint == nil {
 		return
@@ -298,7 +297,7 @@ func (c *rdmaConn) interrupt(e *rdmaEnd) {
 	e.wake()
 }
 
-// listen accepts at h whichever connection of the scenario comes.
+// listen accepts any connection of the scenario at h.
 func (w *wide) listen(h *Host) {
 	w.locals(h)
 	lc := w.lc
@@ -319,7 +318,7 @@ func (w *wide) listen(h *Host) {
 	}
 }
 
-// tidy takes the hosts apart: what the connections shared, listeners, stacks.
+// tidy destroys the hosts: the shared objects of connections, listeners, stacks.
 func (w *wide) tidy() error {
 	if err := w.ike.verdict(); err != nil {
 		return err
@@ -351,7 +350,7 @@ func (w *wide) tidy() error {
 	return nil
 }
 
-// storm sends SYNs of nobody to the listeners until the faults stop.
+// storm sends SYNs from unused addresses to the listeners until the faults stop.
 func (w *wide) storm() {
 	w.draws("storm")
 	if !w.one(4) || w.off("storm") {
@@ -382,7 +381,7 @@ func (w *wide) storm() {
 	w.world.After(0, send)
 }
 
-// neighbours draws next hops that answer late, go away, or change.
+// neighbours draws next hops that resolve late, vanish, or change.
 func (w *wide) neighbours() {
 	w.draws("neighbours")
 	for i, h := range w.hosts {
@@ -410,7 +409,7 @@ func (w *wide) neighbours() {
 	}
 }
 
-// hop tells all hosts where h is.
+// hop tells all hosts the next hop of h.
 func (w *wide) hop(h *Host, known bool) {
 	for _, other := range w.hosts {
 		for _, a := range h.cfg.Addrs {
@@ -422,8 +421,8 @@ func (w *wide) hop(h *Host, known bool) {
 	}
 }
 
-// waits reports whether an end of a connection waits for bytes that nobody sends: the length of an FPDU was changed on
-// the way, and nothing is left to be sent that would show it. It does so for restTime.
+// waits reports whether an end of a connection waits for bytes that will never be sent: the length of an FPDU was
+// changed on the path, and no more data follows that would reveal it. It may wait for restTime.
 func (c *rdmaConn) waits() bool {
 	return c.s.lengths && (c.a.holds() || c.b.holds())
 }
@@ -432,10 +431,10 @@ func (e *rdmaEnd) holds() bool {
 	return e != nil && e.iw != nil && e.alive() && e.iw.Stats().HeldBytes > 0
 }
 
-// progress holds connections to a bounded timeout some time after the last fault.
+// progress checks that connections have a bounded timeout some time after the last fault.
 func (w *wide) progress(now tick.Time) error {
 	quiet := now.Sub(Epoch.Add(w.until))
-	if w.swallows || w.ike != nil { // for want of an SA nothing passes either
+	if w.swallows || w.ike != nil { // without an SA nothing passes either
 		quiet -= blackHoleTime
 	}
 	if quiet < crawlAfter || w.mayFail() {
@@ -443,7 +442,7 @@ func (w *wide) progress(now tick.Time) error {
 	}
 	for _, c := range w.conns {
 		if !c.a.alive() || !c.b.alive() || c.a.closed+c.b.closed > 0 || c.waits() {
-			continue // where one end is gone there is nothing to wait for
+			continue // if one end is gone there is nothing to wait for
 		}
 		if c.cfg.early == endGraceful && quiet > wideTime {
 			return fmt.Errorf("port %d: not over %v after the last fault", c.cfg.port, wideTime)

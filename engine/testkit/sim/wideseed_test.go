@@ -7,7 +7,7 @@ import (
 // runWide runs the wide scenario of a seed.
 func runWide(seed uint64) error { return runWideWithout(seed, nil) }
 
-// runWideWithout is runWide of a scenario that lacks some features from the beginning.
+// runWideWithout is runWide for a scenario that lacks some features from the start.
 func runWideWithout(seed uint64, left map[string]bool) error {
 	s := drawWide(seed, left)
 	return smallest("TestWideSeed", s, s.guard(), func(left map[string]bool) *scenario {
@@ -15,7 +15,7 @@ func runWideWithout(seed uint64, left map[string]bool) error {
 	})
 }
 
-// youngFeatures are those that scenarios lacked when the seeds of TestWideSeeds failed.
+// youngFeatures are features added after the seeds of TestWideSeeds failed.
 const youngFeatures = "blocks of A,blocks of B,blocks of C,live frames of A,live frames of B," +
 	"live frames of C,bulk,watcher,retuning,other MTU,impossible sources,memory windows,other kinds,any CRC error," +
 	"vanishing memory,ICMP of A,ICMP of B,ICMP of C,malformed headers of A,malformed headers of B," +
@@ -26,8 +26,8 @@ func TestWideSeed(t *testing.T) {
 	drawWide(uint64(max(*flagSeed, 1)), features(*flagWithout)).replay(t)
 }
 
-// TestWideSeeds is the part of the wide scenarios in the ordinary test run. Seeds that once crawled
-// come with them. Some are run twice: every frame must be the same.
+// TestWideSeeds runs the wide scenarios of the ordinary test run, including seeds that once stalled. Some run twice:
+// every frame must be the same.
 func TestWideSeeds(t *testing.T) {
 	n := 250
 	if testing.Short() {
@@ -74,7 +74,7 @@ func TestWideSeeds(t *testing.T) {
 	}
 }
 
-// TestWideSoak is for make soak: -seeds says how many.
+// TestWideSoak runs for make soak. -seeds sets the number of seeds.
 func TestWideSoak(t *testing.T) {
 	if *flagSeeds == 0 {
 		t.Skip("soak only: -seeds 100000")

@@ -1,13 +1,12 @@
-// Package sim runs whole engines in virtual time: stacks on fake rings, joined by paths, with one thread, one
-// clock and one seed. The same calls give the same frames at the same nanoseconds, so that a failure can be
-// replayed from its seed.
+// Package sim runs whole engines in virtual time: stacks on fake rings, connected by paths, with one thread, one clock
+// and one seed. The same calls give the same frames at the same nanosecond, so a failure can be replayed from its seed.
 //
 //	upper layers          iWARP connections, queue pairs, byte streams
 //	stack.Stack           one per Host
 //	ring.FakeKernel       the NIC
 //	Path up -> switch -> Path down -> the next Host's NIC
 //
-// A World knows nothing about what paths do to frames, nor about what is transferred: that is its user's.
+// A World does not know what paths do to frames or what is transferred; its user defines both.
 package sim
 
 import (
@@ -20,39 +19,39 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Path is one direction of a link: it delays, drops and changes frames. A nil Path passes everything at once.
+// Path is one direction of a link: it delays, drops and changes frames. A nil Path delivers everything at once.
 type Path interface {
-	// Push takes a frame that arrives now; it may keep a copy only.
+	// Push takes a frame that arrives now. The Path must copy what it keeps.
 	Push(frame []byte, now tick.Time)
-	// Pop returns a frame that is due, nil when there is none; valid until the next call.
+	// Pop returns a frame that is due, or nil. The frame is valid until the next call.
 	Pop(now tick.Time) []byte
-	// Reply returns a frame for the other direction, made by the path in a router's name, nil when there is none.
+	// Reply returns a frame for the other direction, made by the path in a router's name, or nil.
 	Reply() []byte
-	// Deadline returns when Pop may have something without a Push before.
+	// Deadline returns when Pop may have a frame without an earlier Push.
 	Deadline() tick.Time
 }
 
-// Direction of a frame at a host.
+// Direction is the direction of a frame at a host.
 type Direction uint8
 
 // The directions.
 const (
 	Out Direction = iota
 	In
-	Dropped // it arrived, and the NIC had no room for it
+	Dropped // it arrived, but the NIC had no room
 )
 
 func (d Direction) String() string { return [...]string{"out", "in ", "no room"}[d] }
 
 // Limits of a World.
 const (
-	// MaxRounds is how often hosts and paths may react to each other at one instant: more is a livelock.
+	// MaxRounds is how often hosts and paths may react to each other at one instant. More is a livelock.
 	MaxRounds = 10000
-	// MaxSteps is how many steps without a pause one host may take at one instant.
+	// MaxSteps is how many consecutive steps one host may take at one instant.
 	MaxSteps = 10000
 )
 
-// World is some hosts and their time.
+// World is a set of hosts with a common clock.
 type World struct {
 	now    tick.Time
 	hosts  []*Host
@@ -63,47 +62,47 @@ type World struct {
 	seed   uint64
 	err    error
 
-	// Tap, when set, sees each frame that a host sends or that arrives there; the frame is valid during the call.
+	// Tap, if set, sees each frame that a host sends or that arrives there. The frame is valid during the call.
 	Tap func(h *Host, d Direction, frame []byte, now tick.Time)
-	// Check, when set, runs after each instant; its error ends Run.
+	// Check, if set, runs after each instant. Its error ends Run.
 	Check func(now tick.Time) error
 }
 
-// Epoch is when a World begins. It is not 0, so that a forgotten time shows.
+// Epoch is the start time of a World. It is not 0, so that an unset time is noticed.
 const Epoch = tick.Time(1000 * tick.Second)
 
-// NewWorld returns a World without hosts; seed decides the secrets of its hosts.
+// NewWorld returns a World without hosts. seed determines the secrets of its hosts.
 func NewWorld(seed uint64) *World { return &World{now: Epoch, seed: seed, hash: seed} }
 
 // Now returns the time.
 func (w *World) Now() tick.Time { return w.now }
 
-// Since returns the time since the beginning.
+// Since returns the time since Epoch.
 func (w *World) Since() tick.Duration { return w.now.Sub(Epoch) }
 
-// Hash returns a digest of every frame that was sent or arrived so far, with its time and place.
+// Hash returns a digest of all frames sent or received so far, with their times and hosts.
 func (w *World) Hash() uint64 { return w.hash }
 
-// Frames returns how many frames were sent or arrived so far.
+// Frames returns how many frames were sent or received so far.
 func (w *World) Frames() uint64 { return w.frames }
 
 // Hosts returns the hosts in the order in which they were added.
 func (w *World) Hosts() []*Host { return w.hosts }
 
-// Fail ends Run with err; the first one counts.
+// Fail ends Run with err. The first error counts.
 func (w *World) Fail(err error) {
 	if w.err == nil && err != nil {
 		w.err = fmt.Errorf("at %v: %w", w.Since(), err)
 	}
 }
 
-// At has f run at time t, or now when t is past; events of one time run in the order of their registration.
+// At runs f at time t, or now if t is past. Events of the same time run in the order of registration.
 func (w *World) At(t tick.Time, f func()) {
 	w.serial++
 	heap.Push(&w.events, event{max(t, w.now), w.serial, f})
 }
 
-// After is At, d from now.
+// After is At with a time relative to now.
 func (w *World) After(d tick.Duration, f func()) { w.At(w.now.Add(d), f) }
 
 type event struct {
@@ -128,8 +127,8 @@ func (h *eventHeap) Pop() any {
 	return e
 }
 
-// Run lets time pass until done returns true, nothing is left to happen, or the time is until; done may be nil. The
-// error is a broken invariant.
+// Run advances the time until done returns true, nothing is left to happen, or the time is until. done may be nil. The
+// error is a violated invariant.
 func (w *World) Run(until tick.Time, done func() bool) error {
 	for w.err == nil && (done == nil || !done()) {
 		t := w.nextEvent()
@@ -148,7 +147,7 @@ func (w *World) Run(until tick.Time, done func() bool) error {
 	return w.err
 }
 
-// nextEvent returns when something happens next.
+// nextEvent returns the time of the next event.
 func (w *World) nextEvent() tick.Time {
 	t := tick.Never
 	if len(w.events) > 0 {
@@ -160,8 +159,8 @@ func (w *World) nextEvent() tick.Time {
 	return t
 }
 
-// instant does everything that is due now: events, then paths, then hosts, each in the order of its number,
-// until nothing is.
+// instant does everything that is due now: events, then paths, then hosts, each in numerical order, until nothing is
+// due.
 func (w *World) instant() {
 	for range MaxRounds {
 		worked := false
@@ -205,7 +204,7 @@ func (w *World) carry(h *Host) (worked bool) {
 	return worked
 }
 
-// route is the switch between the hosts: frames go where their Ethernet destination is.
+// route is the switch between the hosts: it forwards frames by Ethernet destination.
 func (w *World) route(frame []byte) {
 	if len(frame) < 14 {
 		return

@@ -18,10 +18,10 @@ import (
 var flagBytes = flag.Uint64("bytes", 8<<20,
 	"how many bytes TestFarConnection transfers in each direction of one connection")
 
-// wrapSeen counts over all scenarios the flows whose sequence numbers passed 2^31, and 0.
+// wrapSeen counts, over all scenarios, the flows whose sequence numbers passed 2^31, and 0.
 var wrapSeen struct{ half, whole atomic.Uint64 }
 
-// wrapped notes in f that the sequence number at was sent.
+// wrapped records in f that the sequence number at was sent.
 func (f *flow) wrapped(at seq.Num) {
 	if f.turned || (f.iss^at)>>31 == 0 || at.Less(f.iss) {
 		return
@@ -34,11 +34,11 @@ func (f *flow) wrapped(at seq.Num) {
 	}
 }
 
-// nearWrap returns the port, of those from first on that are free, from which a connection to dial at a time begins
-// closest before sequence number 0 or 2^31: its own numbers, or those of the one that answers.
+// nearWrap returns a free port, from first on, for a connection dialled at a given time: the one whose sequence
+// numbers, or those of the responder, start closest before 0 or 2^31.
 func nearWrap(from, to *Host, v6 int, at tick.Time, answer bool, first uint16,
 	taken map[uint16]bool) (best uint16) {
-	const fewest = 100 // bytes of the start-up, so that it is over by then
+	const fewest = 100 // bytes of the start-up, which must end before the wrap
 	least := uint32(math.MaxUint32)
 	for port := first; port < first+28000; port++ {
 		secret, t := &from.secret, tcp.Tuple{Local: from.Addr(v6), Remote: to.Addr(v6),
@@ -56,8 +56,8 @@ func nearWrap(from, to *Host, v6 int, at tick.Time, answer bool, first uint16,
 	return best
 }
 
-// numbers draws whether the sequence numbers of a connection from cfg.port begin shortly before a wrap; then it has
-// another port.
+// numbers draws whether the sequence numbers of a connection from cfg.port start shortly before a wrap. If so, it
+// changes the port.
 func (w *wide) numbers(cfg *rdmaConfig, from, to *Host, after tick.Duration) {
 	drawn := w.rnd
 	defer func() { w.rnd = drawn }()
@@ -67,7 +67,7 @@ func (w *wide) numbers(cfg *rdmaConfig, from, to *Host, after tick.Duration) {
 	}
 }
 
-// again begins both programs of c once more, from the same memory, when they are over; false: enough was transferred.
+// again restarts both programs of c, from the same memory, after they end. It returns false if enough was transferred.
 func (c *rdmaConn) again() bool {
 	enough := true
 	for _, e := range []*rdmaEnd{c.a, c.b} {
@@ -102,15 +102,15 @@ func (c *rdmaConn) again() bool {
 		}
 	}
 	for _, f := range c.s.judge.flows {
-		clear(f.segs) // all of them are acknowledged, and their numbers come again
+		clear(f.segs) // all of them are acknowledged, and their numbers are reused
 	}
 	c.b.host.Wake()
 	return true
 }
 
-// TestFarConnection: the numbers of one connection go round, those of TCP and the offsets of MPA's markers and DDP's
-// messages with them. In the ordinary run it begins just before the first wrap; make far carries more than 2^32 bytes
-// in each direction.
+// TestFarConnection: the sequence numbers of one connection wrap, and with them MPA's marker offsets and DDP's message
+// numbers. The ordinary run starts just before the first wrap; make far transfers more than 2^32 bytes in each
+// direction.
 func TestFarConnection(t *testing.T) {
 	s := quietScenario(t, 11, 9000, impair.Config{Delay: 20 * us, Loss: 1e-4, Reorder: 1e-3})
 	before := wrapSeen.half.Load() + wrapSeen.whole.Load()

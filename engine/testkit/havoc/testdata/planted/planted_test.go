@@ -1,4 +1,4 @@
-// Package planted fails for few inputs: TestFinds looks for them.
+// Package planted fails for few inputs, which TestFinds looks for.
 package planted
 
 import (
