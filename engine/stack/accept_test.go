@@ -17,8 +17,8 @@ type fullTable struct{}
 func (fullTable) AddFlow(*tcp.Tuple) error { return errDenied }
 func (fullTable) RemoveFlow(*tcp.Tuple)    {}
 
-// TestRefused has everything fail that can when a handshake is done: the peer is reset, at once and once,
-// nothing is half open any more, nobody made a layer above that learns of nothing, and the reason is told.
+// TestRefused: everything fails that can fail at the end of a handshake. The peer must be reset, at once and once, no
+// connection may stay half-open, no upper layer may be created that is never notified, and the reason must be reported.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string

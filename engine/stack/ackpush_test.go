@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestAckPushedInTurn: a message is acknowledged in the turn in which it arrives when no other frame waits, and with
-// those that wait otherwise. Nobody sleeps while frames wait.
+// TestAckPushedInTurn: a message is acknowledged in the turn in which it arrives if no other frame waits, otherwise
+// together with the waiting frames. The worker must not sleep while frames wait.
 func TestAckPushedInTurn(t *testing.T) {
 	u := &endless{idle: true, single: 64}
 	p := newPair(t, 0, false, tcp.Config{QuickAcks: -1, RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},

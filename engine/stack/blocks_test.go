@@ -14,7 +14,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// plainPort clears PSH, the one flag that need not arrive, and which only the last segment of a block keeps, and IPv4's
+// plainPort clears the fields that may differ: PSH, which only the last segment of a block keeps, and the IPv4
 // identification, with which the kernel numbers the segments of a block.
 type plainPort struct{ ring.Port }
 
@@ -44,7 +44,7 @@ func (p plainPort) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
-// cutter is the kernel: it cuts blocks.
+// cutter is the kernel's side: it segments blocks.
 type cutter struct {
 	port plainPort
 	cut  *int
@@ -65,8 +65,8 @@ func (c *cutter) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
 
 func (c *cutter) Close() error { return nil }
 
-// TestBlocks: with and without blocks the same frames leave, in the same order. The window is less than
-// MaxFramesPerVisit segments, for a visit ends with a whole block.
+// TestBlocks: the same frames leave in the same order with and without blocks. The window is less than
+// MaxFramesPerVisit segments, because a visit ends with a whole block.
 func TestBlocks(t *testing.T) {
 	cut := 0
 	sameTraces(t, 40_000, func(s *Stack) { s.port = plainPort{s.port} }, func(s *Stack) {
@@ -79,13 +79,13 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// nothingSender takes blocks and forgets them.
+// nothingSender accepts blocks and drops them.
 type nothingSender struct{}
 
 func (nothingSender) Send(gso.Block, int, *gso.Shape) unix.Errno { return 0 }
 func (nothingSender) Close() error                               { return nil }
 
-// TestBlockAllocations: a block costs no memory.
+// TestBlockAllocations: a block allocates no memory.
 func TestBlockAllocations(t *testing.T) {
 	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
 		[2]Upper{&endless{idle: true}, &endless{idle: true}})

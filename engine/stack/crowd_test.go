@@ -23,9 +23,9 @@ func (u *ends) Event(ev tcp.Events, _ tick.Time) {
 	}
 }
 
-// TestSilentConnections: 20,000 connections of one network that say nothing after their handshake leave room:
-// an honest peer elsewhere is served at once, whether the listener is full or not, and nothing of them is
-// left when they are gone.
+// TestSilentConnections: 20,000 connections of one network that stay silent after their handshake must leave room. A
+// legitimate peer elsewhere is served at once, whether the listener is full or not, and no state of them remains after
+// they end.
 func TestSilentConnections(t *testing.T) {
 	for _, startup := range []int{0, 500} {
 		made, ended := 0, 0
@@ -55,14 +55,14 @@ func TestSilentConnections(t *testing.T) {
 			return [4]byte(f[ip.EthernetLen+16:]) == [4]byte{203, 0, 113, 9} &&
 				flagsOf(f).Has(wire.RST)
 		}) {
-			t.Fatal("an honest connection is not made at once")
+			t.Fatal("a legitimate connection is not established at once")
 		}
 		e.Confirm()
 		for i := range 1000 {
 			h.connect(tuple(v4(198, 51, 100, byte(i)), uint16(5000+i/256)))
 		}
 		if h.s.Find(&e.tuple) != e {
-			t.Error("a connection that was confirmed is gone")
+			t.Error("a confirmed connection was dropped")
 		}
 		list, _ := peers.State()
 		i := slices.IndexFunc(list, func(s budget.PeerState) bool {
@@ -83,7 +83,7 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// TestSilentPeer: one address holds a share of what may wait, and is reset when it wants more.
+// TestSilentPeer: one address holds a share of the waiting connections, and is reset beyond that.
 func TestSilentPeer(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{})
@@ -96,8 +96,8 @@ func TestSilentPeer(t *testing.T) {
 	}
 }
 
-// TestHalfOpenShare: SYNs of one network do not fill the backlog; those beyond its share are answered with
-// cookies, and what it has is given back when the listener goes.
+// TestHalfOpenShare: SYNs of one network cannot fill the backlog. Those beyond its share get cookies, and its share is
+// released with the listener.
 func TestHalfOpenShare(t *testing.T) {
 	peers := budget.NewPeers(nil)
 	h := newHost(t, func(cfg *Config) { cfg.Peers = peers })
@@ -114,15 +114,15 @@ func TestHalfOpenShare(t *testing.T) {
 	}
 	h.give(frame(macs[1], tuple(v4(203, 0, 113, 9), 1000), wire.Header{Seq: 1, Flags: wire.SYN}))
 	if l.both[0].Pending() != share+1 {
-		t.Error("another network has no place in the backlog")
+		t.Error("another network gets no place in the backlog")
 	}
 	h.s.Unlisten(ip.AddrFrom4([4]byte{}), 7)
 	if list, _ := peers.State(); len(list) != 0 {
-		t.Errorf("the listener is gone: %+v", list)
+		t.Errorf("the listener disappeared: %+v", list)
 	}
 }
 
-// TestListenerShare: a listener does not take the places of others.
+// TestListenerShare: a listener cannot take the places of others.
 func TestListenerShare(t *testing.T) {
 	h := newHost(t, nil)
 	l := h.listen(ListenConfig{Connections: 3, Startup: -1})
@@ -135,8 +135,7 @@ func TestListenerShare(t *testing.T) {
 	}
 }
 
-// TestDeadPeer: a peer that goes away without a word is missed, also when nothing is configured, unless that
-// is what was asked for.
+// TestDeadPeer: a peer that disappears silently is detected by default, unless that is turned off.
 func TestDeadPeer(t *testing.T) {
 	for idle, want := range map[tick.Duration]int{0: 0, -1: 1} {
 		h := newHost(t, nil)
@@ -152,7 +151,7 @@ func TestDeadPeer(t *testing.T) {
 	}
 }
 
-// TestTimeWaitIsNoConnection: a peer that closed has its place again while the connection is in TIME-WAIT.
+// TestTimeWaitIsNoConnection: a connection in TIME-WAIT does not count towards the limit of the peer that closed it.
 func TestTimeWaitIsNoConnection(t *testing.T) {
 	p := newPair(t, 0, false, tcp.Config{}, [2]Upper{&endless{idle: true}, &endless{idle: true}})
 	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7,

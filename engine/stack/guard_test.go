@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// flawed is an Upper that panics when it is called for the n-th time in one of its methods.
+// flawed is an Upper that panics at the n-th call of one of its methods.
 type flawed struct {
 	endless
 	method string
@@ -61,9 +61,8 @@ func (f *flawed) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) {
 	f.endless.Start(e, snd, rcv, now)
 }
 
-// TestDefect has the layer above one connection panic in each of its methods, early and in the middle of
-// things. That connection ends with RST, the one beside it goes on, the tables are as they should be, and
-// every frame has one owner.
+// TestDefect: the upper layer of one connection panics in each of its methods, at the start and later. That connection
+// ends with RST, the one beside it continues, the tables are consistent, and every frame has one owner.
 func TestDefect(t *testing.T) {
 	for _, blocks := range []bool{false, true} {
 		for _, method := range []string{"Next", "Fill", "Acked", "Offer", "Advance", "Space",
@@ -114,14 +113,14 @@ func TestDefect(t *testing.T) {
 						name, p.s[0].Len(), p.s[1].Len(), p.s[0].Stats().Panics)
 				}
 				if p.e.conn.SndUna() == before || p.e.conn.State() != tcp.Established {
-					t.Errorf("%s: the other connection stands still, %v", name, p.e.conn.State())
+					t.Errorf("%s: the other connection is stuck, %v", name, p.e.conn.State())
 				}
 				for i, s := range p.s {
 					if err := s.Check(); err != nil {
 						t.Errorf("%s: stack %d: %v", name, i, err)
 					}
 				}
-				// The frames of the batch behind the one that panicked are received too.
+				// The frames after the panic in the same batch are received too.
 				if got, want := p.s[0].Stats().RxFrames, sock.Stats().RxPackets; got != want {
 					t.Errorf("%s: %d of %d frames were received", name, got, want)
 				}

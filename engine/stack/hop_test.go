@@ -11,8 +11,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestIdleHop: connections one after the other to the same host wait for its address only once, and it is
-// confirmed now and then.
+// TestIdleHop: consecutive connections to a host resolve its address only once, and it is confirmed from time to time.
 func TestIdleHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.r.slow = true
@@ -32,7 +31,7 @@ func TestIdleHop(t *testing.T) {
 	e.setHop(nil, h.now)
 	other.setHop(nil, h.now)
 	connection(dst, 1, true).setHop(nil, h.now)
-	mac[5] = 2 // the neighbour table changed while nobody used the hop
+	mac[5] = 2 // the neighbour table changed while the hop was unused
 	h.s.SetHop(dst, mac, true)
 	h.now = h.now.Add(HopRetry)
 	if e = connection(dst, 2, true); e.hop.mac != mac {
@@ -50,8 +49,8 @@ func TestIdleHop(t *testing.T) {
 	}
 }
 
-// TestHopsHaveBounds: neither one network nor all of them fill the table, and an address that somebody really
-// has finds its place.
+// TestHopsHaveBounds: neither one network nor all of them can fill the table, and the address of a real host finds a
+// place.
 func TestHopsHaveBounds(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{Conn: tcp.Config{KeepaliveIdle: -1}, Cookies: tcp.CookiesAlways})
@@ -84,8 +83,8 @@ func TestHopsHaveBounds(t *testing.T) {
 	}
 }
 
-// TestAnswersGoToTheHop: SYN-ACKs, also those of cookies, and resets go to the next hop that the kernel
-// knows, and wait for it: a station that sends in another's name gets nothing.
+// TestAnswersGoToTheHop: SYN-ACKs, including those of cookies, and resets go to the next hop that the kernel resolves,
+// and wait for it. A station that sends in another's name gets nothing.
 func TestAnswersGoToTheHop(t *testing.T) {
 	attacker := [6]byte{2, 0, 0, 0, 0, 0x66}
 	for _, c := range []struct {
@@ -108,7 +107,7 @@ func TestAnswersGoToTheHop(t *testing.T) {
 		}
 		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(
 			out) != 0 {
-			t.Errorf("%s: an answer goes to % x, and the next hop is not known", c.name, out[0][:6])
+			t.Errorf("%s: a reply to % x before the hop is resolved", c.name, out[0][:6])
 		}
 		h.s.SetHop(at.Local, macs[1], true)
 		out := h.give(nil)
@@ -123,8 +122,8 @@ func TestAnswersGoToTheHop(t *testing.T) {
 	}
 }
 
-// TestManySYNsBeforeTheHop: a peer that opens many connections at once gets all its SYN-ACKs when its address
-// is known, each once.
+// TestManySYNsBeforeTheHop: a peer that opens many connections at once gets each SYN-ACK exactly once when its address
+// is resolved.
 func TestManySYNsBeforeTheHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
@@ -151,8 +150,8 @@ func TestManySYNsBeforeTheHop(t *testing.T) {
 	}
 }
 
-// TestEstablishedFromAnyStation: a path that changes in one direction only, as with two routers, does not end
-// a connection.
+// TestEstablishedFromAnyStation: a path that changes in one direction only, as with two routers, must not end a
+// connection.
 func TestEstablishedFromAnyStation(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{Accept: func(*tcp.Tuple) (Upper, error) {
@@ -166,12 +165,12 @@ func TestEstablishedFromAnyStation(t *testing.T) {
 	f := frame([6]byte{2, 0, 0, 0, 0, 0x77}, at, hdr)
 	out := h.give(f)
 	if len(out) == 0 || [6]byte(out[0]) != macs[1] {
-		t.Errorf("a FIN that came from another router is answered with % x", out)
+		t.Errorf("the reply to a FIN from another router is % x", out)
 	}
 }
 
-// TestDoubtedHop: a peer that acknowledges nothing may have moved. When the second timer in a row has run out the
-// resolver confirms its hop: TCP's negative advice to IP (RFC 9293, 3.8.3, R1).
+// TestDoubtedHop: a peer that acknowledges nothing may have moved. After the second consecutive timeout the resolver
+// must confirm its hop: TCP's negative advice to IP (RFC 9293, 3.8.3, R1).
 //
 //req:rfc9293-MUST-20-2
 func TestDoubtedHop(t *testing.T) {
@@ -183,13 +182,13 @@ func TestDoubtedHop(t *testing.T) {
 		p.turn()
 	}
 	if got := len(asked.asked) - before; got != 0 {
-		t.Errorf("asked %d times before anything is late", got)
+		t.Errorf("confirmed %d times before any timeout", got)
 	}
 	for p.e.conn.LossCounters().Timeouts < 2 {
 		p.now = max(p.now, p.s[0].Deadline())
 		p.turn()
 	}
 	if len(asked.asked) == before {
-		t.Error("not asked after two timeouts")
+		t.Error("not confirmed after two timeouts")
 	}
 }

@@ -41,7 +41,7 @@ func newHost(t *testing.T, change func(*Config)) *host {
 	return h
 }
 
-// listen takes connections to port 7 of every address.
+// listen accepts connections to port 7 of every address.
 func (h *host) listen(l ListenConfig) *Listener {
 	h.t.Helper()
 	if l.Accept == nil {
@@ -57,7 +57,7 @@ func (h *host) listen(l ListenConfig) *Listener {
 	return got
 }
 
-// give has a frame arrive and returns what leaves.
+// give delivers a frame and returns the frames that leave.
 func (h *host) give(f []byte) (out [][]byte) {
 	if f != nil {
 		h.k.Inject(f)
@@ -72,7 +72,7 @@ func (h *host) give(f []byte) (out [][]byte) {
 	return out
 }
 
-// frame is a segment in IP and Ethernet, with the tags given.
+// frame returns a segment in IP and Ethernet, with the given tags.
 func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
 	e := ip.Ethernet{Dst: macs[0], Src: mac, Type: ip.TypeIPv4, NVLAN: uint8(len(tags))}
 	copy(e.VLAN[:], tags)
@@ -91,7 +91,7 @@ func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
 	return b[:n]
 }
 
-// synAck reports whether f, untagged, answers a SYN.
+// synAck reports whether f, untagged, is a reply to a SYN.
 func synAck(f []byte) bool {
 	at := ip.EthernetLen + ip.Len4
 	if f[ip.EthernetLen]>>4 == 6 {
@@ -102,13 +102,12 @@ func synAck(f []byte) bool {
 
 func v4(a, b, c, d byte) ip.Addr { return ip.AddrFrom4([4]byte{a, b, c, d}) }
 
-// tuple is a connection of a peer to port 7 of ours, as the peer has it.
+// tuple is a connection of a peer to port 7 of ours, from the peer's side.
 func tuple(peer ip.Addr, port uint16) tcp.Tuple {
 	return tcp.Tuple{Local: peer, Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
 }
 
-// connect ends a handshake and returns the ACK that did it and what it was answered with; without an answer
-// to the SYN both are nil.
+// connect completes a handshake and returns its ACK and the reply to that. Without a reply to the SYN both are nil.
 func (h *host) connect(t tcp.Tuple) (ack []byte, out [][]byte) {
 	for _, f := range h.give(frame(macs[1], t, wire.Header{Seq: 1000, Flags: wire.SYN})) {
 		if synAck(f) {
@@ -119,15 +118,15 @@ func (h *host) connect(t tcp.Tuple) (ack []byte, out [][]byte) {
 	return nil, nil
 }
 
-// issOf is the sequence number of an IPv4 frame.
+// issOf returns the sequence number of an IPv4 frame.
 func issOf(f []byte) seq.Num {
 	return seq.Num(binary.BigEndian.Uint32(f[ip.EthernetLen+ip.Len4+wire.SeqAt:]))
 }
 
-// flagsOf are the flags of an IPv4 frame.
+// flagsOf returns the TCP flags of an IPv4 frame.
 func flagsOf(f []byte) wire.Flags { return wire.Flags(f[ip.EthernetLen+ip.Len4+13]) }
 
-// settle steps until nothing is due any more.
+// settle steps until nothing more is due.
 func (h *host) settle() (out [][]byte) {
 	for h.s.Deadline() != tick.Never {
 		h.now = h.s.Deadline()

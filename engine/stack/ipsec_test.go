@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// checked is an Upper whose bytes follow from their sequence numbers.
+// checked is an Upper whose bytes depend on their sequence numbers.
 type checked struct {
 	endless
 	t    *testing.T
@@ -44,9 +44,9 @@ func (c *checked) Offer(at seq.Num, pieces [][]byte, n int) int {
 // policy protects everything between two hosts.
 type policy struct {
 	flow     Flow
-	clear    map[uint16]bool // ports that are not protected
-	wantOut  int             // calls for want of an SA
-	wantNext int             // and for a limit
+	clear    map[uint16]bool // unprotected ports
+	wantOut  int             // calls because an SA is missing
+	wantNext int             // and because of a limit
 }
 
 func (p *policy) Flow(t *tcp.Tuple) *Flow {
@@ -77,7 +77,7 @@ type espPair struct {
 	seen   map[[2]uint32]bool // SPI and sequence number of each frame
 }
 
-// newESPPair returns a pair of stacks with a connection from the first to the second. Without keys it waits.
+// newESPPair returns two stacks with a connection from the first to the second. Without keys it waits.
 func newESPPair(t *testing.T, v6 bool, shape esp.Shape, upper [2]Upper, keys bool,
 	change func(i int, c *Config)) *espPair {
 	t.Helper()
@@ -134,7 +134,7 @@ func (x *espPair) rekey(limits esp.Limits) {
 	}
 }
 
-// inspect checks a frame that left: it is ESP, no longer than the link takes, and its number is new.
+// inspect checks a sent frame: it is ESP, fits the link, and has a new sequence number.
 func (x *espPair) inspect(from int, frame []byte) (lost bool) {
 	x.t.Helper()
 	var e ip.Ethernet
@@ -175,7 +175,7 @@ var shapes = []struct {
 	{true, esp.Shape{Mode: esp.Tunnel}, 1374},
 }
 
-// TestProtectedStream has 2 % of the frames lost, 2 % repeated and 2 % changed, in every mode, with and without a VLAN.
+// TestProtectedStream loses, repeats and changes 2 % of the frames each, in every mode, with and without a VLAN.
 func TestProtectedStream(t *testing.T) {
 	for i, c := range shapes {
 		t.Run(fmt.Sprintf("%v/inner IPv6 %v/outer IPv6 %v", c.shape.Mode, c.v6, c.shape.OuterV6),
@@ -231,7 +231,7 @@ func TestProtectedStream(t *testing.T) {
 	}
 }
 
-// observed keeps the frames that a PlainObserver is shown.
+// observed keeps the frames passed to a PlainObserver.
 type observed struct{ sent, received [][]byte }
 
 func (o *observed) Watches(segment []byte) bool { return len(segment) > 0 }
@@ -244,8 +244,8 @@ func (o *observed) Show(frame []byte, sent bool) {
 	}
 }
 
-// TestPlainObserver compares the frames that are shown before they are encrypted with those that are shown after they
-// are decrypted: all of their segments, and the addresses.
+// TestPlainObserver compares the frames shown before encryption with those shown after decryption: all segments, and
+// the addresses.
 func TestPlainObserver(t *testing.T) {
 	for _, c := range shapes {
 		var seen [2]observed
@@ -279,7 +279,8 @@ func TestPlainObserver(t *testing.T) {
 	}
 }
 
-// TestConnectionWaitsForSAs: before there are any, and after they were deleted in the middle of a stream.
+// TestConnectionWaitsForSAs: a connection waits before there are SAs, and after they were deleted in the middle of a
+// stream.
 //
 //req:rfc5044-9.4-1 rfc5042-5.4.5-2 rfc5041-8.4.2-4 rfc5040-8.2.2-4
 func TestConnectionWaitsForSAs(t *testing.T) {
@@ -340,7 +341,7 @@ func TestRekeyLosesNothing(t *testing.T) {
 	}
 }
 
-// TestLimitsAskForSuccessors: a soft limit once, and a hard limit ends sending.
+// TestLimitsAskForSuccessors: a soft limit requests a successor once, and a hard limit stops sending.
 func TestLimitsAskForSuccessors(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	to.idle = true
@@ -368,7 +369,7 @@ func TestLimitsAskForSuccessors(t *testing.T) {
 	}
 }
 
-// TestClearFramesAreDropped has an outsider send what would end or open a connection, without a key.
+// TestClearFramesAreDropped: an outsider without a key sends segments that would end or open a connection.
 func TestClearFramesAreDropped(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	from.idle, to.idle = true, true
@@ -397,7 +398,7 @@ func TestClearFramesAreDropped(t *testing.T) {
 	if x.s[1].Len() != 1 || x.e.conn.State() != tcp.Established {
 		t.Errorf("%d connections, %v", x.s[1].Len(), x.e.conn.State())
 	}
-	// A port that the policy leaves in the clear answers in the clear, but not to a protected segment.
+	// A port that the policy leaves in the clear responds in the clear, but not to a protected segment.
 	clear := other
 	clear.RemotePort = 9
 	answered := 0
@@ -425,14 +426,14 @@ func TestClearFramesAreDropped(t *testing.T) {
 	}
 }
 
-// clearFrame is a segment of TCP to a stack of a pair.
+// clearFrame returns an unprotected TCP segment to a stack of a pair.
 func clearFrame(to int, t tcp.Tuple, h wire.Header) []byte {
 	f := frame(macs[1-to], t, h)
 	copy(f, macs[to][:])
 	return f
 }
 
-// sealed is a segment as stack from would send it.
+// sealed returns a segment as stack from would send it.
 func (x *espPair) sealed(from int, t tcp.Tuple, h wire.Header) []byte {
 	x.t.Helper()
 	f := x.policy[from].flow
@@ -446,7 +447,7 @@ func (x *espPair) sealed(from int, t tcp.Tuple, h wire.Header) []byte {
 	return b[:size]
 }
 
-// TestResetsAreProtected: what no connection claims is answered with RST, under the same protection.
+// TestResetsAreProtected: a segment without a connection gets a RST, under the same protection.
 func TestResetsAreProtected(t *testing.T) {
 	from, to := &checked{t: t}, &checked{t: t}
 	from.idle, to.idle = true, true
@@ -483,7 +484,7 @@ func TestSAIsForItsHosts(t *testing.T) {
 	}
 }
 
-// TestProtectedJumbo: a frame of 9,000 bytes arrives in several chunks, and is opened as one.
+// TestProtectedJumbo: a frame of 9,000 bytes arrives in several chunks, and is decrypted as one.
 func TestProtectedJumbo(t *testing.T) {
 	for _, mode := range []esp.Mode{esp.Transport, esp.Tunnel} {
 		from, to := &checked{t: t}, &checked{t: t}
@@ -514,7 +515,7 @@ func TestProtectedJumbo(t *testing.T) {
 	}
 }
 
-// TestProtectedFragments: a path that cuts packets, whatever DF says. The whole packet is opened.
+// TestProtectedFragments: a path fragments packets, despite DF. The whole packet is decrypted.
 func TestProtectedFragments(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		from, to := &checked{t: t}, &checked{t: t}
@@ -539,7 +540,7 @@ func TestProtectedFragments(t *testing.T) {
 	}
 }
 
-// fragments cuts the packet in a frame in two.
+// fragments splits the packet in a frame in two.
 func fragments(t *testing.T, frame []byte, id uint32) (list [][]byte) {
 	t.Helper()
 	const at = ip.EthernetLen
@@ -569,7 +570,7 @@ func fragments(t *testing.T, frame []byte, id uint32) (list [][]byte) {
 	return list
 }
 
-// TestAuthenticGarbage has a peer with the keys send what is no segment or no packet.
+// TestAuthenticGarbage: a peer with the keys sends data that is not a segment or not a packet.
 func TestAuthenticGarbage(t *testing.T) {
 	for _, c := range shapes {
 		from, to := &checked{t: t}, &checked{t: t}
@@ -622,7 +623,7 @@ func TestAuthenticGarbage(t *testing.T) {
 			x.k[1].Inject(b)
 			x.turn()
 		}
-		// The checksum of random bytes is right once in 65536 times: a segment of no connection.
+		// Random bytes have a valid checksum once in 65536 times: a segment without a connection.
 		drops := func(n Stats) uint64 {
 			return n.DropESP + n.DropPolicy + n.DropMalformed + n.DropChecksum + n.DropNoConnection
 		}
@@ -669,8 +670,8 @@ func tooBig(t *testing.T, frame []byte, mtu int) []byte {
 	return append(b, body...)
 }
 
-// TestPacketTooBigAboutESP has a router that says what it can carry: the connection sends no longer packets. Errors
-// about packets that were never sent change nothing.
+// TestPacketTooBigAboutESP: a router reports its MTU, and the connection must not send longer packets. Errors about
+// packets that were never sent change nothing.
 func TestPacketTooBigAboutESP(t *testing.T) {
 	for _, c := range shapes {
 		from, to := &checked{t: t}, &checked{t: t}
@@ -693,8 +694,8 @@ func TestPacketTooBigAboutESP(t *testing.T) {
 		at := ip.EthernetLen + ipLen(last[12] == 0x86)
 		for _, forge := range []func(b []byte){
 			func(b []byte) { b[at+3] ^= 1 },                                  // another SPI
-			func(b []byte) { binary.BigEndian.PutUint32(b[at+4:], 1<<30) },   // a number to come
-			func(b []byte) { binary.BigEndian.PutUint32(b[at+4:], 1<<32-9) }, // none of this SA
+			func(b []byte) { binary.BigEndian.PutUint32(b[at+4:], 1<<30) },   // a future sequence number
+			func(b []byte) { binary.BigEndian.PutUint32(b[at+4:], 1<<32-9) }, // not of this SA
 		} {
 			b := bytes.Clone(quote)
 			forge(b)
@@ -706,7 +707,7 @@ func TestPacketTooBigAboutESP(t *testing.T) {
 		if mtuOf() != was {
 			t.Errorf("%+v: forged errors lower the path MTU from %d to %d", c, was, mtuOf())
 		}
-		for _, mtu := range []int{mtu, 1280} { // inner packets are shorter than what IPv6 is sure of
+		for _, mtu := range []int{mtu, 1280} { // inner packets are shorter than the minimum MTU of IPv6
 			x.k[0].Inject(tooBig(t, last, mtu))
 			for range 20 {
 				x.turn()
@@ -715,7 +716,7 @@ func TestPacketTooBigAboutESP(t *testing.T) {
 				t.Errorf("%+v: path MTU %d, want %d", c, got, want)
 			}
 			if n := len(last) - ip.EthernetLen; n > mtu || n < mtu-4 {
-				t.Errorf("%+v: packets of %d bytes for a router that takes %d", c, n, mtu)
+				t.Errorf("%+v: packets of %d bytes for a router with MTU %d", c, n, mtu)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ func TestAddressesOfSYNs(t *testing.T) {
 		if st := h.s.Stats(); c.drop != nil && (c.drop(&st) != 1 || len(out) != 0) {
 			t.Errorf("%s: %d frames leave, %+v", c.name, len(out), st)
 		}
-		out = h.give(frame(macs[1], at, wire.Header{Seq: 1, Ack: 9, Flags: wire.ACK})) // neither is there a reset
+		out = h.give(frame(macs[1], at, wire.Header{Seq: 1, Ack: 9, Flags: wire.ACK})) // no reset either
 		if !c.answered && len(out) > 0 {
 			t.Errorf("%s: an ACK is answered with % x", c.name, out[0])
 		}
@@ -74,8 +74,8 @@ func TestAddressesOfSYNs(t *testing.T) {
 func notLocal(s *Stats) uint64 { return s.DropNotLocal }
 func source(s *Stats) uint64   { return s.DropSource }
 
-// TestNoAddressAtAll: before the stack is told, any destination is this host's; a host that lost its last
-// address has none.
+// TestNoAddressAtAll: until the stack gets its addresses, any destination is local. A host that lost its last address
+// has none.
 func TestNoAddressAtAll(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
@@ -86,15 +86,15 @@ func TestNoAddressAtAll(t *testing.T) {
 			synAck)
 	}
 	if !syn(1000) {
-		t.Error("no answer before SetLocal was called")
+		t.Error("no reply before SetLocal was called")
 	}
 	h.s.SetLocal(nil)
 	if syn(1001) {
-		t.Error("an answer, although the host has no address")
+		t.Error("a reply, although the host has no address")
 	}
 }
 
-// TestVLAN sends SYNs with tags of all kinds to stacks of no VLAN and of VLAN 100.
+// TestVLAN sends SYNs with tags of all kinds to stacks without a VLAN and on VLAN 100.
 func TestVLAN(t *testing.T) {
 	tag := func(tci uint16) ip.VLANTag { return ip.VLANTag{TPID: ip.TypeVLAN, TCI: tci} }
 	service := func(tci uint16) ip.VLANTag { return ip.VLANTag{TPID: ip.TypeVLANS, TCI: tci} }
@@ -134,8 +134,8 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// TestVLANOfConnection: frames of an established connection with another tag are dropped, and those with another
-// priority have the header that is expected.
+// TestVLANOfConnection: frames of an established connection with another VLAN ID are dropped. Another priority still
+// matches the expected header.
 func TestVLANOfConnection(t *testing.T) {
 	p := newPair(t, 100, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
 		[2]Upper{&endless{}, &endless{idle: true}})
@@ -163,8 +163,8 @@ func TestVLANOfConnection(t *testing.T) {
 	}
 }
 
-// TestIdentification: no frame has a number (RFC 6864, 4.1), neither of a connection nor a reset, and all
-// forbid fragmentation.
+// TestIdentification: no frame has an identification (RFC 6864, 4.1), neither of a connection nor a reset, and all have
+// DF set.
 func TestIdentification(t *testing.T) {
 	frames := 0
 	check := func(f []byte) {

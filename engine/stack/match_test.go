@@ -17,7 +17,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// taker is a scribe that keeps what it is offered, and not always all of it.
+// taker is a scribe that keeps offered data, and sometimes takes only part of it.
 type taker struct {
 	scribe
 	t     *testing.T
@@ -49,7 +49,7 @@ func (u *taker) Offer(at seq.Num, pieces [][]byte, n int) int {
 
 func (u *taker) Advance(to seq.Num) { *u.log = append(*u.log, fmt.Appendf(nil, "to %d", to)) }
 
-// mangle changes something of the frame f, whose IP header is at ipAt, and mends its checksums now and then.
+// mangle changes a field of the frame f, whose IP header is at ipAt, and sometimes corrects its checksums.
 func mangle(r *rand.Rand, f []byte, ipAt int, v6 bool) []byte {
 	h, n := f[ipAt:], ip.Len4
 	if v6 {
@@ -114,7 +114,8 @@ func mangle(r *rand.Rand, f []byte, ipAt int, v6 bool) []byte {
 	return f
 }
 
-// taken returns all that two stacks send each other and give the layers above while frames are changed, cut and lost.
+// taken returns all frames of two stacks, and all data passed to the upper layers, while frames are changed, cut and
+// lost.
 func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8,
@@ -173,8 +174,8 @@ func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 	return all, crcs
 }
 
-// TestExpectedSame: whatever happens to frames, those with the headers that were expected, and segments summed
-// and checked in one go, give the layers above the same bytes as otherwise, and are answered with the same frames.
+// TestExpectedSame: with any faults, the fast paths (expected headers, and checksums verified in one pass) pass the
+// same bytes to the upper layers, and produce the same frames, as the slow path.
 func TestExpectedSame(t *testing.T) {
 	crcs := 0
 	for seed := range uint64(100) {
@@ -198,7 +199,7 @@ func TestExpectedSame(t *testing.T) {
 	t.Logf("%d segments with a CRC", crcs)
 }
 
-// TestChecksumPieces: a segment in pieces of any length is summed right.
+// TestChecksumPieces: the checksum of a segment in pieces of any length is right.
 func TestChecksumPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// resolver is a Resolver that has one answer for all addresses, at once or when it is told to.
+// resolver is a Resolver with one answer for all addresses, immediate or on demand.
 type resolver struct {
 	s        *Stack
 	mac      [6]byte
@@ -36,7 +36,7 @@ type pair struct {
 	k    [2]*ring.FakeKernel
 	e    *Endpoint // of the active end, which is the first
 	now  tick.Time
-	last [2][]byte                         // frames that left last
+	last [2][]byte                         // the last frames sent
 	lose func(from int, frame []byte) bool // nil: none
 }
 
@@ -97,7 +97,7 @@ func newPairWith(tb testing.TB, v6 bool, cfg tcp.Config, upper [2]Upper,
 	return p
 }
 
-// turn lets both ends work once.
+// turn runs one turn of each end.
 func (p *pair) turn() {
 	for i := range p.s {
 		p.now = p.now.Add(20 * tick.Microsecond)

@@ -11,7 +11,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// roomyPort takes frames of up to room bytes. Flush sets room to nextRoom.
+// roomyPort accepts frames of up to room bytes. Flush sets room to nextRoom.
 type roomyPort struct {
 	ring.Port
 	room, nextRoom int
@@ -28,9 +28,9 @@ func (p *roomyPort) Info() ring.Info {
 	return i
 }
 
-// TestSegmentsFollowRoom changes the longest frame of the sender's port while segments are in flight, of which 2 % are
-// lost, and all that are long right before the room shrinks. No frame is longer than the port takes; EMSS follows both
-// ways, and the announced MSS stays.
+// TestSegmentsFollowRoom changes the sender's maximum frame length while segments are in flight. 2 % of them are lost,
+// and all long ones right before the room shrinks. No frame may exceed the maximum; EMSS follows both ways, and the
+// announced MSS stays.
 func TestSegmentsFollowRoom(t *testing.T) {
 	const long = 3 * ring.ChunkSize
 	split := uint64(0)
@@ -67,7 +67,7 @@ func TestSegmentsFollowRoom(t *testing.T) {
 			}
 			for round := range 6 {
 				port.nextRoom = []int{live.Room, long}[round%2]
-				x.turn() // frames of this turn have the room of before
+				x.turn() // frames of this turn have the previous room
 				emss, before := []int{c.short, c.full}[round%2], to.kept
 				longest = 0
 				for i := range 100 {
@@ -100,7 +100,7 @@ func TestSegmentsFollowRoom(t *testing.T) {
 	}
 }
 
-// TestRoomOfAccepted: a connection that is made while the room is small has short segments at either end.
+// TestRoomOfAccepted: a connection opened while the room is small has short segments at either end.
 func TestRoomOfAccepted(t *testing.T) {
 	var accepted *Endpoint
 	from, to := &checked{t: t}, &checked{t: t}

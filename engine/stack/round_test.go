@@ -11,9 +11,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestRequeue: when a round of transmission ends at its limit, the connections that were not visited come first in the
-// next one, and no connection is lost or listed twice. Without the limit 4096 connections kept the receive ring from
-// being emptied for 80 ms.
+// TestRequeue: if a round of transmission ends at its limit, the connections not visited come first in the next round.
+// No connection may be lost or listed twice. Without the limit, 4096 connections blocked the receive ring for 80 ms.
 func TestRequeue(t *testing.T) {
 	s := &Stack{}
 	ends := make([]*Endpoint, 6)
@@ -51,8 +50,8 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// TestOwnersTransmitInTurns: a connection does not wait for more than one of another owner, however many of those have
-// something to send and come back for more.
+// TestOwnersTransmitInTurns: a connection waits for at most one connection of another owner, however many of those have
+// data to send.
 func TestOwnersTransmitInTurns(t *testing.T) {
 	s := &Stack{}
 	var many, one Class
@@ -78,7 +77,7 @@ func TestOwnersTransmitInTurns(t *testing.T) {
 	}
 }
 
-// TestLongRuns: where the port wants long runs, a connection that is alone sends one in a visit, and several share it.
+// TestLongRuns: if the port prefers long runs, a lone connection sends one per visit, and several share it.
 func TestLongRuns(t *testing.T) {
 	for _, tc := range []struct{ run, ends, most, each int }{
 		{0, 0, MaxFramesPerRound, MaxFramesPerVisit}, {0, 1, MaxFramesPerRound, MaxFramesPerVisit},
@@ -96,7 +95,7 @@ func TestLongRuns(t *testing.T) {
 	}
 }
 
-// TestVisitOfARun: a visit sends as many frames as its round gives it.
+// TestVisitOfARun: a visit sends as many frames as its round permits.
 func TestVisitOfARun(t *testing.T) {
 	for run, want := range map[int]int{0: MaxFramesPerVisit, 200: 200} {
 		u := &endless{none: true, idle: true}
@@ -114,7 +113,7 @@ func TestVisitOfARun(t *testing.T) {
 	}
 }
 
-// listening is an endless Upper that checks what it has been told when bytes come.
+// listening is an endless Upper that checks its earlier notifications when bytes arrive.
 type listening struct {
 	endless
 	t     *testing.T
@@ -129,14 +128,14 @@ func (l *listening) Acked(to seq.Num) { l.acked, l.heard = to, l.heard+1 }
 
 func (l *listening) Offer(_ seq.Num, _ [][]byte, n int) int {
 	if una := l.e.conn.SndUna(); una != l.acked {
-		l.t.Errorf("bytes come before their segment's acknowledgement up to %d; %d is known", una,
+		l.t.Errorf("bytes are delivered before their segment's acknowledgement up to %d; processed: %d", una,
 			l.acked)
 	}
 	return n
 }
 
-// TestAcknowledgedFirst: what a segment carries may end the stream, and a Send that it acknowledges has
-// succeeded before that.
+// TestAcknowledgedFirst: acknowledgements are processed before the payload of the same segment. The payload may end the
+// stream, but a Send acknowledged by the segment must succeed.
 func TestAcknowledgedFirst(t *testing.T) {
 	l := &listening{t: t}
 	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
@@ -145,6 +144,6 @@ func TestAcknowledgedFirst(t *testing.T) {
 		p.turn()
 	}
 	if l.heard < 10 {
-		t.Errorf("%d acknowledgements: the connection does not move", l.heard)
+		t.Errorf("%d acknowledgements: the connection makes no progress", l.heard)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// scribe is an Upper with bytes of its own, in records of any length.
+// scribe is an Upper with its own bytes, in records of any length.
 type scribe struct {
 	endless
 	r      *rand.Rand
@@ -40,8 +40,8 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return wire.Sum(dst, 0), u.summed
 }
 
-// trace returns all frames that two stacks, which change alters, send each other while both write and frames
-// are lost; space is bytes of each window.
+// trace returns all frames between two stacks, which change alters, while both write and frames are lost. space is the
+// size of each window in bytes.
 func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames [][]byte) {
 	r := rand.New(rand.NewPCG(seed, 5))
 	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true,
@@ -85,7 +85,7 @@ func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames []
 	return frames
 }
 
-// forgetful is a port that makes its stack forget what it knows of the frame before.
+// forgetful is a port that clears its stack's cache of the previous frame.
 type forgetful struct {
 	ring.Port
 	s *Stack
@@ -103,26 +103,26 @@ func (p forgetful) Release(x *ring.Packet) {
 	p.Port.Release(x)
 }
 
-// inFull has s take each frame as if it were the first.
+// inFull makes s process each frame as if it were the first.
 func inFull(s *Stack) { s.port = forgetful{s.port, s} }
 
-// TestRuns: with and without the short cut for runs of segments the same frames leave.
+// TestRuns: the same frames leave with and without the fast path for runs of segments.
 func TestRuns(t *testing.T) {
 	sameTraces(t, 1<<20, inFull, func(*Stack) {})
 }
 
-// sameTraces compares the traces of stacks that were altered in one way and in another.
+// sameTraces compares the traces of stacks with two different alterations.
 func sameTraces(t *testing.T, space int, one, other func(*Stack)) {
 	all := 0
 	for seed := range uint64(60) {
 		want, got := trace(t, seed, space, one), trace(t, seed, space, other)
 		for i := range min(len(want), len(got)) {
 			if !bytes.Equal(want[i], got[i]) {
-				t.Fatalf("seed %d, frame %d:\n% x\nand otherwise:\n% x", seed, i, got[i], want[i])
+				t.Fatalf("seed %d, frame %d:\n% x\nthe other way:\n% x", seed, i, got[i], want[i])
 			}
 		}
 		if len(want) != len(got) {
-			t.Fatalf("seed %d: %d frames, otherwise %d", seed, len(got), len(want))
+			t.Fatalf("seed %d: %d frames, the other way %d", seed, len(got), len(want))
 		}
 		all += len(got)
 	}

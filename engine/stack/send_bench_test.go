@@ -13,10 +13,10 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// endless is an Upper that always has bytes, and makes none of them.
+// endless is an Upper that always has data, without generating it.
 type endless struct {
 	idle, none bool
-	single     int // bytes of the only record, and then idle
+	single     int // bytes of the only record; idle afterwards
 }
 
 func (u *endless) Next(room int) (int, bool) {
@@ -52,7 +52,7 @@ func (u *endless) Event(tcp.Events, tick.Time)                         {}
 func (u *endless) Expire(tick.Time)                                    {}
 func (u *endless) Deadline() tick.Time                                 { return tick.Never }
 
-// nothingPort takes frames and forgets them; what it receives is always the same frame.
+// nothingPort accepts frames and drops them. It always receives the same frame.
 type nothingPort struct {
 	ring.Port
 	ack  ring.Packet
@@ -80,8 +80,8 @@ func (p *nothingPort) Flush() ring.State                          { return ring.
 func (p *nothingPort) Reap() int                                  { return 0 }
 func (p *nothingPort) Wait(_ time.Duration, _ int) (r ring.Ready) { return r }
 
-// BenchmarkSend is what one full segment costs the sender without its bytes: TCP, headers, and its share of
-// acknowledgements, each of which covers eight.
+// BenchmarkSend measures the sender's cost of one full segment without its payload: TCP, headers, and its share of
+// acknowledgements, each of which covers eight segments.
 func BenchmarkSend(b *testing.B) {
 	b.Run("visit=1", func(b *testing.B) { benchmarkSend(b, 1, 64) }) // a message of 64 bytes
 	b.Run("visit=8", func(b *testing.B) { benchmarkSend(b, 1, 0) })
@@ -95,7 +95,7 @@ func benchmarkSend(b *testing.B, batch, single int) {
 	s, e, k, last, now := x.s, x.e, x.k, x.last, x.now
 	p := &nothingPort{Port: s[0].port, buf: make([]byte, 2048)}
 	s[0].Step(now)
-	// The last frame, with other numbers, stands for every acknowledgement.
+	// The last frame, with other numbers, is used for every acknowledgement.
 	k[0].Inject(last[1])
 	var got [1]ring.Packet
 	if s[0].port.Recv(got[:]) != 1 {
@@ -104,7 +104,7 @@ func benchmarkSend(b *testing.B, batch, single int) {
 	p.ack = got[0]
 	at := got[0].Frag(0)[ip.EthernetLen+ip.Len4:]
 	if len(at) != wire.HeaderLen+wire.TimestampsLen {
-		b.Fatalf("% x is no pure acknowledgement", last[1])
+		b.Fatalf("% x is not a pure acknowledgement", last[1])
 	}
 	pseudo := addLength(e.frame.sum, len(at))
 	s[0].port, u.none = p, true

@@ -9,7 +9,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestIgnoredIsCounted: whatever the stack passes over in silence is in a counter, listeners that are gone included.
+// TestIgnoredIsCounted: every silent drop of the stack is counted, including those of closed listeners.
 func TestIgnoredIsCounted(t *testing.T) {
 	own, peer := v4(192, 0, 2, 1), v4(198, 51, 100, 9)
 	tu := tcp.Tuple{Local: peer, Remote: own, LocalPort: 4000, RemotePort: 7}
@@ -18,7 +18,7 @@ func TestIgnoredIsCounted(t *testing.T) {
 		tu.LocalPort = port
 		return frame(macs[1], tu, wire.Header{Flags: f, Seq: 1000})
 	}
-	const more, marked = 1 << 13, 1 << 14 // of the fragment field, the second for this test alone: CE
+	const more, marked = 1 << 13, 1 << 14 // of the fragment field; the second is for this test only: CE
 	packet := func(proto uint8, payload []byte, frag uint16) []byte {
 		e := ip.Ethernet{Dst: macs[0], Src: macs[1], Type: ip.TypeIPv4}
 		x := ip.Header{Src: peer, Dst: own, Proto: proto, TTL: 64, PayloadLen: len(payload),
@@ -32,7 +32,7 @@ func TestIgnoredIsCounted(t *testing.T) {
 		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h, 0)))
 		return append(b, payload...)
 	}
-	quote := make([]byte, 8+ip.Len4+8) // port unreachable, and the head of a segment of nobody
+	quote := make([]byte, 8+ip.Len4+8) // port unreachable, with the head of an unknown segment
 	quote[0], quote[1] = 3, 3
 	x := ip.Header{Src: own, Dst: peer, Proto: ip.ProtoTCP, TTL: 64, PayloadLen: 20}
 	x.Put(quote[8:])
@@ -91,6 +91,6 @@ func TestIgnoredIsCounted(t *testing.T) {
 	h.s.Inject(&Stray{Tuple: tu}, h.now)
 	h.s.Inject(&Stray{Tuple: tu, ICMP: &ip.ICMPError{}}, h.now)
 	if n := h.s.Stats(); n.DropNoConnection != 1 || n.DropICMP != 1 {
-		t.Errorf("handed over for a connection that is gone: %+v", n)
+		t.Errorf("handed over for a closed connection: %+v", n)
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// fickle is an Upper whose n-th Fill panics: it takes back what it was to write, and says ones instead of zeros then.
+// fickle is an Upper whose n-th Fill panics: it takes back the bytes to write, and then returns ones instead of zeros.
 type fickle struct {
 	endless
 	e     *Endpoint
 	n     int
-	at    seq.Num // of the Fill that is under way
+	at    seq.Num // of the current Fill
 	from  seq.Num // what was taken back
 	says  byte
-	fresh int // bytes that Next gives from then on
+	fresh int // bytes that Next returns from then on
 }
 
 func (f *fickle) Attach(e *Endpoint) { f.e = e }
@@ -50,7 +50,7 @@ func (f *fickle) Recover(v any) bool {
 	return v == "gone"
 }
 
-// keeper is an Upper that keeps what arrives in order, and refuses the rest.
+// keeper is an Upper that keeps in-order data, and refuses the rest.
 type keeper struct {
 	endless
 	got []byte
@@ -68,9 +68,9 @@ func (k *keeper) Offer(at seq.Num, pieces [][]byte, n int) int {
 	return n
 }
 
-// TestTakeBack has the layer above take back bytes that it cannot write, early and in the middle of a window, alone
-// and within a block. The peer gets what was written before and, in its place at once, what the layer above has
-// instead: nothing is sent again for it.
+// TestTakeBack: the upper layer takes back bytes that it cannot write, at the start and in the middle of a window,
+// alone and within a block. The peer must get the bytes written before and, immediately after them, the replacement,
+// without a retransmission.
 func TestTakeBack(t *testing.T) {
 	for _, blocks := range []bool{false, true} {
 		for _, n := range []int{1, 2, 7, 40} {

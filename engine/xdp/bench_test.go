@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// BenchmarkWrite moves 1 MiB Writes, eight under way, from one host to the other.
+// BenchmarkWrite sends 1 MiB Writes from one host to the other, eight outstanding.
 func BenchmarkWrite(b *testing.B) {
 	for _, mtu := range []int{1500, 3506, 9000} {
 		for _, markers := range []bool{true, false} {

@@ -17,7 +17,7 @@ import (
 	"xwarp/ring"
 )
 
-// TestBusy: an error for a busy interface or queue names its user, and all other queues are served.
+// TestBusy: the error for a busy interface or queue names its user, and all other queues can be served.
 func TestBusy(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -49,7 +49,7 @@ func TestBusy(t *testing.T) {
 	defer sock.Close()
 	if _, err = open(1); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), me) ||
 		!strings.Contains(err.Error(), "socket inode") {
-		t.Errorf("a queue that is taken: %v", err)
+		t.Errorf("a queue in use: %v", err)
 	}
 	d, err := open()
 	if err != nil {
@@ -57,7 +57,7 @@ func TestBusy(t *testing.T) {
 	}
 	defer d.Close()
 	if q := d.Transport().Queues; q != 1 {
-		t.Errorf("%d queues are served, want the one that is free", q)
+		t.Errorf("%d queues are served, want the free one", q)
 	}
 	for _, want := range []string{"cannot open receive queue", "queue 1", me} {
 		if !log.contains(want) {
@@ -65,6 +65,6 @@ func TestBusy(t *testing.T) {
 		}
 	}
 	if _, err = open(); !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), me) {
-		t.Errorf("an interface that is taken: %v", err)
+		t.Errorf("an interface in use: %v", err)
 	}
 }

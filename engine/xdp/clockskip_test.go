@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestClockSkip: with turns of any length the clock is read so often that a timer is late by no more than maxLate
-// and what turns take while their length changes, and on short turns it is read on few of them.
+// TestClockSkip: on turns of any length a timer is late by at most maxLate plus the duration of turns whose length
+// changes. On short turns the clock is rarely read.
 func TestClockSkip(t *testing.T) {
 	now := tick.Time(tick.Second)
 	p := clockSkip{last: now}
@@ -41,7 +41,7 @@ func TestClockSkip(t *testing.T) {
 	}
 	turns(1000, 20)
 	p.read(now)
-	for range 10 { // a busy turn reads the clock by itself
+	for range 10 { // a busy turn reads the clock anyway
 		now = now.Add(5 * tick.Microsecond)
 		p.read(now)
 	}

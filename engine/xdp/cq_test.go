@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestCQOverrun gives one queue pair a completion queue that is too small. The queue says so, its queue pair
-// fails, and the other connection of the same device goes on.
+// TestCQOverrun gives one queue pair a completion queue that is too small. The queue reports the overrun, its queue
+// pair fails, and the other connection of the device continues.
 //
 //req:rfc5040-8.1.1-10
 //req:rfc5042-6.4.6-1
@@ -53,7 +53,7 @@ func TestCQOverrun(t *testing.T) {
 		t.Fatal("the queue pair does not fail")
 	}
 	if c.QP.Err() == nil {
-		t.Error("the queue pair whose completion was lost has no error")
+		t.Error("the queue pair with the lost completion has no error")
 	}
 	var got [64]verbs.Completion
 	n, err := small.Poll(got[:])

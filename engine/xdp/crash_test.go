@@ -26,8 +26,8 @@ import (
 
 const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"
 
-// TestMain doubles as the victim of TestKilled: it serves iWARP in the namespace that the variable names,
-// until it is killed.
+// TestMain also runs the victim of TestKilled: it serves iWARP in the namespace that the variable names, until it is
+// killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(crashEnv); path != "" {
 		fmt.Println(victim(path))
@@ -56,8 +56,8 @@ func victim(path string) error {
 	return fmt.Errorf("ready")
 }
 
-// TestKilled takes the engine's process away without warning: while it lives the host stays reachable, and
-// afterwards nothing of it is left. A peer that sends something gets a reset from the kernel.
+// TestKilled kills the engine's process. While it lives the host stays reachable; afterwards nothing of it remains. A
+// peer that sends gets a reset from the kernel.
 func TestKilled(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -91,7 +91,7 @@ func TestKilled(t *testing.T) {
 		}
 		hostAnswers(t, tn)
 		if err := tn.B.Do(func() error { _, err := ports.Reserve(at); return err }); err == nil {
-			t.Error("the engine's port can be taken")
+			t.Error("the engine's port is not reserved")
 		}
 		peer, err := tn.A.Dial(t.Context(), netip.AddrPort{}, at)
 		if err != nil {
@@ -106,7 +106,7 @@ func TestKilled(t *testing.T) {
 		peer.SetDeadline(time.Now().Add(30 * time.Second))
 		peer.Write([]byte{0})
 		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
-			t.Errorf("a peer that sends gets %v, want a reset", err)
+			t.Errorf("a sending peer gets %v, want a reset", err)
 		}
 		peer.Close()
 		if err := tn.B.Do(func() error {

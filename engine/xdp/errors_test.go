@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestErrors: both transports keep the contract.
+// TestErrors: both transports return the errors of the contract.
 func TestErrors(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOpenErrors: a device that cannot be opened says why by a number, too.
+// TestOpenErrors: the error of a device that cannot be opened also has an error number.
 func TestOpenErrors(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -2,5 +2,5 @@ package xdp
 
 import "xwarp/bpf"
 
-// SteeringOf returns the steering of a device on AF_XDP.
+// SteeringOf returns the steering of an AF_XDP device.
 func SteeringOf(d *Device) *bpf.Steering { return d.x.steer }

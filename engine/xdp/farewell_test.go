@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestCloseAfterDisconnect: a program that disconnects and closes at once leaves the peer a connection that was closed
-// in order, though the FIN is lost.
+// TestCloseAfterDisconnect: if a program disconnects and closes at once, the peer still sees a graceful close, even if
+// the FIN is lost.
 func TestCloseAfterDisconnect(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -64,7 +64,7 @@ func closeAfterDisconnect(t *testing.T,
 	here, there := verbstest.New(t, dev, 4096), verbstest.New(t, peer, 4096)
 	verbstest.Connect(t, here, there, netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174))
 	verbstest.Exercise(t, here, there)
-	time.Sleep(50 * time.Millisecond) // until nothing is unacknowledged: Disconnect would reset the connection
+	time.Sleep(50 * time.Millisecond) // until all is acknowledged, or Disconnect would reset the connection
 	drop, begin := dropAll(t, tn.A), time.Now()
 	if err := here.QP.Disconnect(); err != nil {
 		t.Fatal(err)

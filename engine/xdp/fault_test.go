@@ -44,9 +44,9 @@ func TestXDPFaults(t *testing.T) {
 			disordered := tc.rates.drop > 0 || tc.rates.delay > 0
 			switch placed := i.MPA.OutByMarker + i.MPA.OutByChain; {
 			case disordered && i.MPA.Behind == 0:
-				t.Error("no segment came out of order: the faults did nothing")
+				t.Error("no segment arrived out of order: the faults had no effect")
 			case tc.noMarkers && i.MPA.HeldHighWater == 0:
-				t.Error("without markers, bytes behind a gap were not held")
+				t.Error("without markers, bytes after a gap were not held")
 			case !tc.noMarkers && (placed < i.MPA.Behind*9/10 || i.MPA.HeldHighWater > 0):
 				t.Errorf(
 					"with markers, %d of %d segments behind a gap were placed and %d bytes held",

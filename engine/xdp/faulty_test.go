@@ -7,24 +7,24 @@ import (
 	"xwarp/ring"
 )
 
-// rates are the probabilities, 0 to 1, of what may happen to a received packet. They are tried in this order; at most
-// one happens.
+// rates are the probabilities, 0 to 1, of the faults of a received packet. They are tried in this order; at most one
+// occurs.
 type rates struct{ drop, duplicate, corrupt, delay float64 }
 
 const (
-	maxLate = 64 // packets that are kept back
-	lateBy  = 3  // calls of Recv by which a delayed packet comes later
+	maxLate = 64 // packets that are delayed
+	lateBy  = 3  // delay of a packet in calls of Recv
 )
 
-// faulty is a port that mistreats what it receives, the same way for the same calls.
+// faulty is a port that mistreats received packets, reproducibly for the same calls.
 type faulty struct {
 	ring.Port
 	rates
 	rnd   *rand.Rand
 	calls int
 	late  []late
-	again map[*byte]bool // first bytes of packets that are received once more when they are released
-	ready []ring.Packet  // those that are
+	again map[*byte]bool // first bytes of packets to be received again after their release
+	ready []ring.Packet  // those received again
 }
 
 type late struct {
@@ -36,7 +36,7 @@ func newFaulty(p ring.Port, r rates) *faulty {
 	return &faulty{Port: p, rates: r, rnd: rand.New(rand.NewPCG(7, 1)), again: map[*byte]bool{}}
 }
 
-// Recv is ring.Port's.
+// Recv implements ring.Port.
 func (f *faulty) Recv(batch []ring.Packet) int {
 	f.calls++
 	got := copy(batch, f.ready)
@@ -56,7 +56,7 @@ func (f *faulty) Recv(batch []ring.Packet) int {
 	return got
 }
 
-// receive does to p what is drawn, and reports whether it is received now.
+// receive applies the drawn fault to p, and reports whether p is received now.
 func (f *faulty) receive(p *ring.Packet) bool {
 	first := p.Frag(0)
 	switch x := f.rnd.Float64(); {
@@ -74,7 +74,7 @@ func (f *faulty) receive(p *ring.Packet) bool {
 	return true
 }
 
-// Release is ring.Port's.
+// Release implements ring.Port.
 func (f *faulty) Release(p *ring.Packet) {
 	if first := p.Frag(0); first != nil && f.again[&first[0]] {
 		delete(f.again, &first[0])
@@ -85,7 +85,7 @@ func (f *faulty) Release(p *ring.Packet) {
 	f.Port.Release(p)
 }
 
-// Wait is ring.Port's. It does not sleep while packets are kept back, so that calls go on until their time comes.
+// Wait implements ring.Port. It does not sleep while packets are delayed, so that calls continue until they are due.
 func (f *faulty) Wait(timeout time.Duration, fd int) ring.Ready {
 	if len(f.ready)+len(f.late) == 0 {
 		return f.Port.Wait(timeout, fd)

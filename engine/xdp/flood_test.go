@@ -34,32 +34,32 @@ import (
 var floodRounds = flag.Int("flood.rounds", 0, "number of `rounds` in which goodput under floods "+
 	"is measured")
 
-// The ports of B: its engine's, and one of its kernel's, which is flooded to compare.
+// The ports of B: its engine's, and one of its kernel's, which is flooded for comparison.
 const enginePort, kernelPort = 7174, 7999
 
 // sidePort stands for the other wire.
 const sidePort = 1
 
-// flooded is host B with an engine and the kernel's TCP, and host A, where one thread sends segments from addresses
-// that do not exist, beside honest programs on the kernel's TCP.
+// flooded is host B with an engine and kernel TCP, and host A, where one thread sends segments from addresses that do
+// not exist, beside legitimate programs on kernel TCP.
 type flooded struct {
 	*testing.T
-	flags wire.Flags // of what it is flooded with
+	flags wire.Flags // of the flood's segments
 	what  string     // and its name
 	tn    *topo.Net
-	side  *topo.Net // another wire, where nobody takes what the flood sends
+	side  *topo.Net // another wire, where the flood has no receiver
 	b     *xdp.Device
 	a     *core.Device // on A's kernel
 	at    netip.AddrPort
 	end   *verbstest.End // of the established connection, on A
 	got   verbs.QP       // and on B
-	busy  atomic.Bool    // it shall write
+	busy  atomic.Bool    // it must write
 }
 
-// TestFloodedListener floods a listener with SYNs, then with ACKs, as fast as one thread can send them. Honest
-// connections are made, and the established one goes on. With -flood.rounds it measures goodput without a flood, with
-// one on another wire, which takes the processor from the rest that a device with XDP takes for frames that nobody
-// wants, and with one of that rate at the engine's port and at the kernel's.
+// TestFloodedListener floods a listener with SYNs, then with ACKs, as fast as one thread can send. Legitimate
+// connections must succeed, and the established one must continue. With -flood.rounds it measures goodput without a
+// flood; with one on another wire, which costs the CPU time of dropping frames on an XDP device; and with the same rate
+// at the engine's port and at the kernel's.
 func TestFloodedListener(t *testing.T) {
 	f := newFlooded(t)
 	kinds := map[wire.Flags]string{wire.SYN: "SYNs", wire.ACK: "ACKs"}
@@ -82,11 +82,11 @@ func TestFloodedListener(t *testing.T) {
 func (f *flooded) goesOn() {
 	before := f.received()
 	sent, longest := f.flood(enginePort, 0, time.Second, true)
-	f.Logf("%.0f %s/s; the slowest of the honest connections took %v", sent, f.what, longest)
-	f.busy.Store(true) // or the worker had no processor in all that time
+	f.Logf("%.0f %s/s; the slowest legitimate connection took %v", sent, f.what, longest)
+	f.busy.Store(true) // or the worker got no CPU time in that period
 	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
-			f.Fatal("the established connection stands still")
+			f.Fatal("the established connection makes no progress")
 		}
 	}
 }
@@ -105,7 +105,7 @@ func newFlooded(t *testing.T) *flooded {
 	}
 	t.Cleanup(func() { f.side.Close() })
 	dropAll(t, f.side.B)
-	// What answers addresses that do not exist goes to A, whose kernel drops it.
+	// Replies to addresses that do not exist go to A, whose kernel drops them.
 	if err := f.tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: f.tn.B.Link.Index,
 		Gw: f.tn.A.Addr4.Addr().AsSlice()}); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func newFlooded(t *testing.T) *flooded {
 	return f
 }
 
-// dropAll attaches a program that drops every frame, as early as ours can, until what it returns is closed.
+// dropAll attaches a program that drops every frame, as early as ours can, until its result is closed.
 func dropAll(t testing.TB, h *topo.Host) (l link.Link) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP,
@@ -150,7 +150,7 @@ func dropAll(t testing.TB, h *topo.Host) (l link.Link) {
 	return l
 }
 
-// establish makes the connection whose goodput counts; it writes while busy.
+// establish opens the connection whose goodput is measured. It writes while busy.
 func (f *flooded) establish() {
 	l, err := f.b.Listen(f.at, verbs.ListenConfig{})
 	if err != nil {
@@ -205,7 +205,7 @@ func (f *flooded) establish() {
 	}()
 }
 
-// received is how many bytes the established connection placed.
+// received returns how many bytes the established connection placed.
 func (f *flooded) received() uint64 {
 	f.Helper()
 	i, err := f.got.Info()
@@ -215,7 +215,7 @@ func (f *flooded) received() uint64 {
 	return i.Counters.PayloadIn
 }
 
-// overrun is how many frames were lost because the worker did not come to take those before.
+// overrun returns how many frames were lost because the worker was too slow.
 func (f *flooded) overrun() uint64 {
 	f.Helper()
 	s, err := f.b.Stats()
@@ -226,9 +226,9 @@ func (f *flooded) overrun() uint64 {
 	return r.KernelRxRingFull + r.KernelFillRingEmpty + r.KernelRxDropped
 }
 
-// flood floods a port for a while, at most at rate per second unless that is 0; no port is none, sidePort all
-// of the other wire. Meanwhile the established connection is busy and, if asked, honest ones are made. It
-// returns what was sent per second, and the slowest of these.
+// flood floods a port for a while, at most at rate per second unless that is 0. Port 0 means no flood, sidePort the
+// other wire. Meanwhile the established connection is busy and, if requested, legitimate connections are opened. It
+// returns the packets sent per second, and the longest time to connect.
 func (f *flooded) flood(port uint16, rate float64, d time.Duration, honest bool) (sent float64,
 	slowest time.Duration) {
 	f.Helper()
@@ -248,7 +248,7 @@ func (f *flooded) flood(port uint16, rate float64, d time.Duration, honest bool)
 	return sent, slowest
 }
 
-// connect makes a connection as an honest program does, uses it and ends it. It returns how long it took to be there.
+// connect opens a connection as a legitimate program does, uses it and closes it. It returns the time to connect.
 func (f *flooded) connect() time.Duration {
 	f.Helper()
 	e := verbstest.New(f, f.a, 64<<10)
@@ -261,13 +261,13 @@ func (f *flooded) connect() time.Duration {
 		err = e.WriteAndRead(ctx, peer)
 	}
 	if err != nil {
-		f.Fatalf("an honest connection, after %v: %v", time.Since(begin), err)
+		f.Fatalf("a legitimate connection, after %v: %v", time.Since(begin), err)
 	}
 	e.QP.Close()
 	return took
 }
 
-// send sends segments from A until ctx ends, and returns how many per second.
+// send sends segments from A until ctx ends, and returns the rate per second.
 func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	fd, from := -1, f.tn.A
 	if port == sidePort {
@@ -291,7 +291,7 @@ func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	n := 0
 	for ; n%64 != 0 || ctx.Err() == nil; n++ {
 		b := frames[n%len(frames)]
-		// Another port each time the frame is used: the checksum follows (RFC 1624).
+		// Each use of the frame has another port. The checksum is updated (RFC 1624).
 		src := b[34:36]
 		binary.BigEndian.PutUint16(src, binary.BigEndian.Uint16(src)+1)
 		sum := uint32(^binary.BigEndian.Uint16(b[50:52])) + 1
@@ -306,7 +306,7 @@ func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	return float64(n) / time.Since(begin).Seconds()
 }
 
-// segment is a frame from a random address of RFC 2544's network for benchmarks.
+// segment returns a frame from a random address of RFC 2544's benchmark network.
 func (f *flooded) segment(port uint16) []byte {
 	h := wire.Header{SrcPort: uint16(rand.Uint32()), DstPort: port, Seq: seq.Num(rand.Uint32()),
 		Ack: seq.Num(rand.Uint32()), Flags: f.flags, Window: 65535}
@@ -322,7 +322,7 @@ func (f *flooded) segment(port uint16) []byte {
 	return b
 }
 
-// The ways in which goodput is measured.
+// The modes in which goodput is measured.
 var floodWays = [...]struct {
 	name string
 	port uint16
@@ -331,11 +331,11 @@ var floodWays = [...]struct {
 
 const sideWay = 1
 
-// measure prints goodput in rounds. Each goes through the ways forth and back in a few seconds and compares them with
-// each other, because a machine that others use as well has better and worse minutes. The kernel's port comes last:
-// the connection needs time to recover from it.
+// measure prints goodput in rounds. Each goes through the modes forwards and backwards in a few seconds and compares
+// them, because the speed of a shared machine varies. The kernel's port comes last: the connection needs time to
+// recover from it.
 func (f *flooded) measure(rounds int) {
-	f.flood(enginePort, 0, time.Second, false) // the burst that is let through is over
+	f.flood(enginePort, 0, time.Second, false) // the permitted burst is over
 	var goodput, ratio [len(floodWays)][]float64
 	var slowest time.Duration
 	for range rounds {
@@ -363,12 +363,12 @@ func (f *flooded) measure(rounds int) {
 			"%.0f)", f.what, w.name, goodput[i][rounds/2], ratio[i][rounds/2], ratio[i][rounds/4],
 			ratio[i][rounds*3/4])
 	}
-	f.Logf("%s: medians of %d rounds; the slowest honest connection took %v", f.what, rounds,
+	f.Logf("%s: medians of %d rounds; the slowest legitimate connection took %v", f.what, rounds,
 		slowest)
 }
 
-// goodput returns the MB/s of the established connection with a flood of one of the ways, and the flood's rate. Both
-// ports get as many as the other wire got.
+// goodput returns the MB/s of the established connection under a flood of one of the modes, and the flood's rate. Both
+// ports get the rate of the other wire.
 func (f *flooded) goodput(way int, rate float64) (mbps, sent float64) {
 	const settle, d = 100 * time.Millisecond, 500 * time.Millisecond
 	w := floodWays[way]
@@ -389,7 +389,7 @@ func (f *flooded) goodput(way int, rate float64) (mbps, sent float64) {
 	return mbps, sent
 }
 
-// limited is how many SYNs and strays the steering program dropped.
+// limited returns how many SYNs and strays the steering program dropped.
 func (f *flooded) limited() uint64 {
 	f.Helper()
 	c := f.steering()

@@ -13,8 +13,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestConnFootprint compares what is promised of connected queue pairs with what the heap holds of both ends
-// of them, after each slot of their send queues was used with inline data.
+// TestConnFootprint compares the documented memory of connected queue pairs with the heap of both ends, after each slot
+// of their send queues was used with inline data.
 func TestConnFootprint(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -26,15 +26,15 @@ func TestConnFootprint(t *testing.T) {
 			keep, before := connections(t, a, b, at, n, cfg)
 			each := (heapBytes() - before) / n
 			runtime.KeepAlive(keep)
-			t.Logf("%d bytes are promised for both ends, the heap has %d", most, each)
+			t.Logf("%d bytes are documented for both ends, the heap has %d", most, each)
 			if each > most {
-				t.Errorf("%d bytes are promised for both ends, the heap has %d", most, each)
+				t.Errorf("%d bytes are documented for both ends, the heap has %d", most, each)
 			}
 		})
 	}
 }
 
-// connections makes n connections; before is the size of the heap without them.
+// connections opens n connections. before is the heap size without them.
 func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg verbs.QPConfig) (
 	qps []verbs.QP, before int) {
 	t.Helper()

@@ -21,7 +21,7 @@ import (
 	"xwarp/ring"
 )
 
-// isNow waits until a device says of its interface what want does.
+// isNow waits until a device reports an interface that satisfies want.
 func isNow(t *testing.T, d *xdp.Device, what string, want func(l xdp.Link) bool) {
 	t.Helper()
 	if !eventually(func() bool { return want(d.Link()) }) {
@@ -38,8 +38,8 @@ func linkOf(t *testing.T, h *topo.Host) netlink.Link {
 	return l
 }
 
-// TestLinkIsFollowed has the interface change in each way, one after the other, while Writes go on: connections
-// live, and the device says what happened.
+// TestLinkIsFollowed changes the interface in each way in turn during Writes: connections must survive, and the device
+// must report the changes.
 func TestLinkIsFollowed(t *testing.T) {
 	underWritesOf(t, nil, func(d *xdp.Device, tn *topo.Net) {
 		h, l := tn.B.Netlink(), linkOf(t, tn.B)
@@ -71,7 +71,7 @@ func TestLinkIsFollowed(t *testing.T) {
 		if got := d.Transport().MTU; got != 1700 {
 			t.Errorf("packets are of up to %d bytes", got)
 		}
-		must(h.LinkSetMTU(l, 9000)) // more than a frame of this device holds
+		must(h.LinkSetMTU(l, 9000)) // more than fits a frame of this device
 		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 9000 && l.MTUs == 3 })
 		if got := d.Transport().MTU; got != 2026 {
 			t.Errorf("packets are of up to %d bytes", got)
@@ -93,8 +93,8 @@ func TestLinkIsFollowed(t *testing.T) {
 	})
 }
 
-// TestQueuesAdded gives the interface more receive queues: the relays pass frames to the worker that owns the
-// connection, and new connections are established on any queue.
+// TestQueuesAdded adds receive queues to the interface: the relays must pass frames to the worker that owns the
+// connection, and new connections must work on any queue.
 func TestQueuesAdded(t *testing.T) {
 	channels := func(h *topo.Host, n uint32) { // ethtool -L NAME rx N
 		t.Helper()
@@ -112,7 +112,7 @@ func TestQueuesAdded(t *testing.T) {
 	channels(tn.B, 1)
 	da, db := kernelOn(t, tn.A), openOn(t, tn.B)
 	if n := db.Transport().Queues; n != 1 {
-		t.Fatalf("%d queues in the beginning", n)
+		t.Fatalf("%d queues at the start", n)
 	}
 	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
@@ -124,7 +124,7 @@ func TestQueuesAdded(t *testing.T) {
 	}
 	verbstest.Exercise(t, a, b)
 	var over uint64
-	for i := 0; i < 64 && (i < 8 || over == 0); i++ { // which queue a connection comes on is chance
+	for i := 0; i < 64 && (i < 8 || over == 0); i++ { // the queue of a connection is random
 		c, d := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
 		verbstest.Connect(t, c, d, at)
 		verbstest.Exercise(t, c, d)
@@ -143,7 +143,7 @@ func TestQueuesAdded(t *testing.T) {
 	}
 }
 
-// stuck is a port that stands still in Reap from when it is told to until it shall go on.
+// stuck is a port whose Reap blocks while the test requests it.
 type stuck struct {
 	ring.Port
 	hold *atomic.Bool
@@ -157,7 +157,7 @@ func (p *stuck) Reap() int {
 	return p.Port.Reap()
 }
 
-// TestRelayStandsStill: the watchdog looks at the workers of queues that came later too.
+// TestRelayStandsStill: the watchdog also checks the workers of queues added later.
 func TestRelayStandsStill(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -222,7 +222,7 @@ func openOn(t *testing.T, h *topo.Host) (d *xdp.Device) {
 	return d
 }
 
-// withRights runs f in a namespace on a thread that has these capabilities only.
+// withRights runs f in a namespace on a thread that has only these capabilities.
 func withRights(h *topo.Host, f func() error, caps ...int) error {
 	return h.Do(func() error {
 		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -242,8 +242,8 @@ func withRights(h *topo.Host, f func() error, caps ...int) error {
 	})
 }
 
-// TestInterfaceReopened deletes the interface under a device, and opens it again when it is back, as a process without
-// privileges does: with the program and the sockets that it made before.
+// TestInterfaceReopened deletes the interface of a device. When it is back, an unprivileged process must be able to
+// open it again, with the program and the sockets that it created before.
 func TestInterfaceReopened(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

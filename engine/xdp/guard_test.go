@@ -34,9 +34,9 @@ func sinkEnd(t *testing.T, dev *core.Device, sink func(*verbs.Completion) bool) 
 	return e
 }
 
-// TestDefect has a completion's sink panic on the worker, in the middle of the protocol: once, and at each
-// attempt to end the connection in order. That connection ends at both ends, with nobody left waiting; the
-// one beside it and the device go on.
+// TestDefect: the sink of a completion panics on the worker in the middle of the protocol, once, and at each attempt to
+// close gracefully. The connection must end at both ends without a blocked caller. The one beside it and the device
+// must continue.
 func TestDefect(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		for _, always := range []bool{false, true} {
@@ -63,7 +63,7 @@ func TestDefect(t *testing.T) {
 					select {
 					case <-c:
 					case <-time.After(20 * time.Second):
-						t.Fatalf("the connection goes on: %v, %v", a.QP.Err(), b.QP.Err())
+						t.Fatalf("the connection did not end: %v, %v", a.QP.Err(), b.QP.Err())
 					}
 				}
 				if !strings.Contains(a.QP.Err().Error(), "made to fail") {
@@ -84,7 +84,7 @@ func TestDefect(t *testing.T) {
 	}
 }
 
-// brittle is a port that panics in Flush once it is told to.
+// brittle is a port whose Flush panics on demand.
 type brittle struct {
 	ring.Port
 	broken *atomic.Bool
@@ -97,8 +97,8 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails has the port of a worker panic, outside of the service of any connection. The device says
-// so, its connections end, nobody waits, and after Close another one can be opened in its place.
+// TestDeviceFails: the port of a worker panics outside the service of any connection. The device must report it, its
+// connections must end, no caller may block, and after Close another device can be opened.
 func TestDeviceFails(t *testing.T) {
 	var broken atomic.Bool
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
@@ -113,7 +113,7 @@ func TestDeviceFails(t *testing.T) {
 		select {
 		case <-c:
 		case <-time.After(20 * time.Second):
-			t.Fatal("the device goes on")
+			t.Fatal("the device did not fail")
 		}
 	}
 	if !errors.Is(da.Err(), verbs.ErrDefect) || a.QP.Err() == nil {
@@ -159,8 +159,8 @@ func (l *lines) contains(s string) bool {
 	return strings.Contains(l.b.String(), s)
 }
 
-// TestStall has a worker stand still in a completion's sink. The watchdog says which worker it is, with which
-// connection, and where in the program; when it goes on, it says that too.
+// TestStall: a completion's sink blocks a worker. The watchdog must log the worker, the connection and the place in the
+// program, and log when the worker continues.
 func TestStall(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -203,7 +203,8 @@ func TestStall(t *testing.T) {
 //go:noinline
 func standStill(until <-chan struct{}) { <-until }
 
-// TestInterfaceGone removes the interface below a device that listens and has a connection: both end and say so.
+// TestInterfaceGone removes the interface of a device that listens and has a connection: both must end with that
+// reason.
 func TestInterfaceGone(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, nil)
 	a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
@@ -227,7 +228,7 @@ func TestInterfaceGone(t *testing.T) {
 	select {
 	case <-a.QP.(*core.QP).Gone():
 	case <-ctx.Done():
-		t.Fatal("the connection goes on")
+		t.Fatal("the connection did not end")
 	}
 	for _, err := range []error{da.Err(), a.QP.Err()} {
 		if err == nil || !strings.Contains(err.Error(), "eth0 is gone") {

@@ -10,7 +10,7 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// TestHopUsers: a destination is followed until the last worker that asked for it forgets it.
+// TestHopUsers: a destination is watched until the last worker that requested it forgets it.
 func TestHopUsers(t *testing.T) {
 	needs.NetNS(t)
 	tn, err := topo.New(topo.Options{})

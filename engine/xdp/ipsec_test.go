@@ -29,8 +29,8 @@ func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State
 		&xfrm.State{Outbound: []*xfrm.SA{back}, Inbound: []*xfrm.SA{there}}
 }
 
-// TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected: the steering programs see ESP, and no
-// TCP.
+// TestXDPTransferOverESP runs verbs over AF_XDP with every connection protected by ESP: the steering programs see ESP,
+// and no TCP.
 //
 //req:rfc5040-8.2.2-2 rfc5041-8.4.2-2
 func TestXDPTransferOverESP(t *testing.T) {

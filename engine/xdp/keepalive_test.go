@@ -17,8 +17,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestKeepaliveOfSockets: both ends of a connection over the kernel's sockets have its keepalive, by default
-// and as configured.
+// TestKeepaliveOfSockets: both ends of a kernel-transport connection have keepalive, by default and as configured.
 func TestKeepaliveOfSockets(t *testing.T) {
 	for _, c := range []struct {
 		k    core.Keepalive
@@ -93,7 +92,7 @@ func keepaliveOf(t *testing.T, s *net.TCPConn) (v [4]int) {
 	return v
 }
 
-// acked waits until nothing of e is in flight: keepalive waits for that, too (RFC 9293, 3.8.4).
+// acked waits until nothing of e is in flight, since keepalive starts only then (RFC 9293, 3.8.4).
 func acked(e *verbstest.End) {
 	e.T.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(
@@ -107,7 +106,7 @@ func acked(e *verbstest.End) {
 	e.T.Fatal("the start-up is not acknowledged")
 }
 
-// TestPeerGoneXDP cuts the link of an idle connection: both ends notice, by keepalive alone.
+// TestPeerGoneXDP cuts the link of an idle connection: both ends must notice by keepalive alone.
 func TestPeerGoneXDP(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
 		c.Keepalive = core.Keepalive{Idle: 200 * time.Millisecond,
@@ -129,7 +128,7 @@ func TestPeerGoneXDP(t *testing.T) {
 		select {
 		case <-e.QP.(*core.QP).Gone():
 		case <-time.After(30 * time.Second):
-			t.Error("a connection whose peer is gone is still there")
+			t.Error("a connection to a dead peer still exists")
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestKernelAllocatesNothing: once a connection on sockets has what it needs, messages of any kind cost no
-// allocation at either end, with what is lent and with what is copied.
+// TestKernelAllocatesNothing: once a kernel-transport connection is set up, messages of any kind allocate no memory at
+// either end, whether their data is lent or copied.
 func TestKernelAllocatesNothing(t *testing.T) {
 	const size = 1 << 20
 	open := func() *core.Device {
@@ -44,15 +44,15 @@ func TestKernelAllocatesNothing(t *testing.T) {
 		for range 50 {
 			do()
 		}
-		if n := testing.AllocsPerRun(200, do); n >= 0.5 { // the runtime's own, now and then
+		if n := testing.AllocsPerRun(200, do); n >= 0.5 { // occasional allocations of the runtime
 			t.Errorf("%v: %v allocations for a message", op, n)
 		}
 	}
 }
 
-// TestKernelLostMemory has the kernel find out that memory of a Write cannot be read: nobody looks at it before when
-// there is no CRC. Bytes in front of it have left, so the connection ends without a word to the peer; the region is
-// lost, the Write says so, and another connection of the device goes on.
+// TestKernelLostMemory: the kernel detects that memory of a Write cannot be read, since without a CRC the engine does
+// not read it. Bytes before it have left, so the connection ends without a Terminate. The region becomes invalid, the
+// Write fails with that reason, and another connection of the device continues.
 func TestKernelLostMemory(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	da, db, at := pairWith(t, "kernel",

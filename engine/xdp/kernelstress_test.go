@@ -22,9 +22,9 @@ var (
 	stressSeed   = flag.Uint64("stress.seed", 1, "seed of their first round")
 )
 
-// TestKernelStress has connections on sockets live and die in every way beside each other, on several workers.
+// TestKernelStress opens and closes kernel-transport connections in every way at the same time, on several workers.
 func TestKernelStress(t *testing.T) {
-	openKernels(t, false, false)[0].Close() // the runtime has its poller now
+	openKernels(t, false, false)[0].Close() // the runtime's poller exists by now
 	for round := range *stressRounds {
 		seed := *stressSeed + uint64(round)
 		rnd := rand.New(rand.NewPCG(seed, 0))
@@ -53,7 +53,7 @@ func TestKernelStress(t *testing.T) {
 	}
 }
 
-// nothingLeft looks for what is left in the devices, unless some were closed in the middle, and closes them.
+// nothingLeft checks the devices for leftover state, unless some were closed in the middle, and closes them.
 func nothingLeft(t *testing.T, closed bool, devs ...*core.Device) {
 	t.Helper()
 	for _, d := range devs {
@@ -68,7 +68,7 @@ func nothingLeft(t *testing.T, closed bool, devs ...*core.Device) {
 	}
 }
 
-// openKernels opens two devices, on sockets that take little at a time, and with short FPDUs at one end.
+// openKernels opens two devices, on sockets with small buffers, and with short FPDUs at one end.
 func openKernels(t *testing.T, narrow, short bool) (devs []*core.Device) {
 	t.Helper()
 	for i := range 2 {
@@ -89,7 +89,7 @@ func openKernels(t *testing.T, narrow, short bool) (devs []*core.Device) {
 	return devs
 }
 
-// narrowDial and narrowListen make sockets that take little at a time.
+// narrowDial and narrowListen create sockets with small buffers.
 func narrowDial(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Control: stress.Narrow}
 	return d.DialContext(ctx, "tcp", remote.String())
@@ -100,7 +100,7 @@ func narrowListen(at netip.AddrPort) (net.Listener, error) {
 	return l.Listen(context.Background(), "tcp", at.String())
 }
 
-// soon is eventually beside a loaded machine.
+// soon is eventually with a limit for a loaded machine.
 func soon(ok func() bool) bool {
 	for range 10 {
 		if eventually(ok) {

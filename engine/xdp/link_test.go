@@ -16,13 +16,13 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// underWrites runs disturb while Writes go on, and checks that every byte arrives all the same.
+// underWrites runs disturb during Writes, and checks that every byte arrives.
 func underWrites(t *testing.T, disturb func(tn *topo.Net)) {
 	t.Helper()
 	underWritesOf(t, nil, func(_ *xdp.Device, tn *topo.Net) { disturb(tn) })
 }
 
-// underWritesOf shows disturb the device that is written to, too.
+// underWritesOf also passes the receiving device to disturb.
 func underWritesOf(t *testing.T, edit func(*xdp.Config), disturb func(to *xdp.Device,
 	tn *topo.Net)) {
 	t.Helper()
@@ -47,11 +47,11 @@ func underWritesOf(t *testing.T, edit func(*xdp.Config), disturb func(to *xdp.De
 		RemoteSTag: b.MR.STag()})
 	a.Wait()
 	if !bytes.Equal(a.Mem[size:], a.Mem[:size]) {
-		t.Fatal("what was written and read back differs")
+		t.Fatal("written and read data differ")
 	}
 }
 
-// TestLinkFlaps takes the link down and up again: TCP goes on where it was.
+// TestLinkFlaps takes the link down and up again: TCP must resume.
 func TestLinkFlaps(t *testing.T) {
 	underWrites(t, func(tn *topo.Net) {
 		h := tn.A.Netlink()
@@ -69,8 +69,8 @@ func TestLinkFlaps(t *testing.T) {
 	})
 }
 
-// TestNeighbourMoves gives the peer's interface another Ethernet address: the kernel's table learns it, and
-// the engine follows.
+// TestNeighbourMoves changes the Ethernet address of the peer's interface: the kernel's table learns it, and the engine
+// must follow.
 func TestNeighbourMoves(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
@@ -93,7 +93,7 @@ func TestNeighbourMoves(t *testing.T) {
 			RemoteSTag: b.MR.STag()})
 		return s.Queues[0].Stack.DropNotForUs > 0
 	}) {
-		t.Error("frames do not go to the address that the neighbour table has now")
+		t.Error("frames do not go to the current address of the neighbour table")
 	}
 	if err := h.NeighSet(&netlink.Neigh{
 		LinkIndex: tn.A.Link.Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: tn.B.Link.MAC,

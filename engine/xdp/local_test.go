@@ -16,7 +16,7 @@ import (
 	"xwarp/ring"
 )
 
-// reaches reports whether B's kernel gets an answer to a SYN.
+// reaches reports whether B's kernel gets a reply to a SYN.
 func reaches(tn *topo.Net, at netip.AddrPort) bool {
 	return tn.B.Do(func() error {
 		c, err := net.DialTimeout("tcp", at.String(), 200*time.Millisecond)
@@ -36,9 +36,8 @@ func steering(t *testing.T, d *xdp.Device) bpf.Counts {
 	return s.Steering
 }
 
-// TestListenerOfAnyAddress: host A routes for 203.0.113.0/24. A listener of any address serves A's own
-// addresses, among them those that A gets meanwhile, on whichever interface; it does not answer for others,
-// whose segments stay with the kernel.
+// TestListenerOfAnyAddress: host A routes for 203.0.113.0/24. A wildcard listener serves A's own addresses on all
+// interfaces, including addresses added later. It must not respond for others, whose segments are left to the kernel.
 func TestListenerOfAnyAddress(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, nil)
 	l, err := da.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
@@ -81,7 +80,7 @@ func TestListenerOfAnyAddress(t *testing.T) {
 	}
 }
 
-// TestAllow: listeners serve the peers that the current list names.
+// TestAllow: listeners serve the peers of the current list.
 func TestAllow(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
@@ -106,9 +105,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestQueueLosesSocket: for a moment, a queue of a transfer has no socket, as when the device spreads its
-// traffic anew. The kernel must not answer for connections that it does not know; TCP sends again what was
-// dropped.
+// TestQueueLosesSocket: a queue briefly has no socket during a transfer, as when the device redistributes its traffic.
+// The kernel must not respond for connections that it does not know. TCP retransmits what was dropped.
 func TestQueueLosesSocket(t *testing.T) {
 	var db *xdp.Device
 	var fd int
@@ -144,7 +142,7 @@ func TestQueueLosesSocket(t *testing.T) {
 	}
 }
 
-// TestOwnAddressMoves gives our interface another Ethernet address in the middle of a transfer: it goes on from there.
+// TestOwnAddressMoves changes the Ethernet address of our interface during a transfer, which must continue.
 func TestOwnAddressMoves(t *testing.T) {
 	underWrites(t, func(tn *topo.Net) {
 		time.Sleep(20 * time.Millisecond)
@@ -166,7 +164,7 @@ func TestOwnAddressMoves(t *testing.T) {
 	})
 }
 
-// TestServesAllQueues: without a choice, all receive queues are served.
+// TestServesAllQueues: by default, all receive queues are served.
 func TestServesAllQueues(t *testing.T) {
 	da, _, _ := xdpPair(t, topo.Options{Queues: 2}, nil)
 	s, err := da.Stats()

@@ -62,8 +62,8 @@ func linkLocal(t *testing.T, h *topo.Host, name string) (a netip.Addr) {
 	return own
 }
 
-// TestOwnAddresses connects the two ends on one host, on one device and on two, at each kind of address that the host
-// has, to listeners of that address and of all. Nothing of that is on a wire.
+// TestOwnAddresses connects two ends on one host, on one device and on two, at each kind of local address, to listeners
+// on that address and on all. No packet may appear on a wire.
 func TestOwnAddresses(t *testing.T) {
 	first, other, tn := ownHost(t, nil)
 	for _, tc := range []struct {
@@ -116,7 +116,7 @@ func TestOwnAddresses(t *testing.T) {
 	}
 }
 
-// connectAt has b listen at one address and a dial another.
+// connectAt makes b listen at one address and a dial another.
 func connectAt(t *testing.T, a, b *verbstest.End, listen, dial netip.Addr) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -151,7 +151,7 @@ func connectAt(t *testing.T, a, b *verbstest.End, listen, dial netip.Addr) {
 	}
 }
 
-// TestOwnAddressKeepsTheContract: every verb does what it does to a remote host, and fails as it does there.
+// TestOwnAddressKeepsTheContract: every verb behaves as to a remote host, including its errors.
 func TestOwnAddressKeepsTheContract(t *testing.T) {
 	for _, at := range []string{"192.0.2.1", "::1"} {
 		t.Run(at, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestOwnAddressKeepsTheContract(t *testing.T) {
 	}
 }
 
-// TestOwnAddressSRQ has local connections and one of another host take receives of one queue.
+// TestOwnAddressSRQ: local connections and one of another host share a receive queue.
 func TestOwnAddressSRQ(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	const size = 64
@@ -193,7 +193,7 @@ func TestOwnAddressSRQ(t *testing.T) {
 	}
 }
 
-// TestOwnAddressRefuses: nobody listens, or not for this host.
+// TestOwnAddressRefuses: there is no listener, or none for this host.
 func TestOwnAddressRefuses(t *testing.T) {
 	d, _, tn := ownHost(t, func(c *xdp.Config) {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -206,7 +206,7 @@ func TestOwnAddressRefuses(t *testing.T) {
 		begin := time.Now()
 		err := dial(netip.MustParseAddrPort(at), verbs.DialConfig{})
 		if took := time.Since(begin); !errors.Is(err, syscall.ECONNREFUSED) || took > time.Second {
-			t.Errorf("nobody listens at %s: %v after %v", at, err, took)
+			t.Errorf("no listener at %s: %v after %v", at, err, took)
 		}
 	}
 	l, err := d.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
@@ -225,7 +225,7 @@ func TestOwnAddressRefuses(t *testing.T) {
 	}()
 	err = dial(netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174), verbs.DialConfig{})
 	if r, ok := errors.AsType[*verbs.Rejection](err); !ok || string(r.PrivateData) != "no" {
-		t.Errorf("a consumer that says no: %v", err)
+		t.Errorf("a consumer that rejects: %v", err)
 	}
 	if err := dial(netip.MustParseAddrPort("127.0.0.1:7174"), verbs.DialConfig{}); err == nil ||
 		errors.Is(err, verbs.ErrRejected) {
@@ -242,8 +242,8 @@ func TestOwnAddressRefuses(t *testing.T) {
 	}
 }
 
-// TestLocalListenerIsClosedToOthers: whoever comes by an interface that is not the device's finds no listener, as long
-// as the device is open and when its program is off.
+// TestLocalListenerIsClosedToOthers: a peer that arrives through another interface than the device's finds no listener,
+// both while the device is open and after its program is detached.
 func TestLocalListenerIsClosedToOthers(t *testing.T) {
 	first, other, tn := ownHost(t, nil)
 	l, err := other.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), verbs.ListenConfig{})
@@ -251,7 +251,7 @@ func TestLocalListenerIsClosedToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	at := netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174) // by eth0, whose device does not listen
+	at := netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174) // through eth0, whose device does not listen
 	if reaches(tn, at) {
 		t.Error("the listener of own0 answers on eth0")
 	}

@@ -23,7 +23,7 @@ import (
 	"xwarp/ring"
 )
 
-// mapped returns a mapping of n bytes of a file, and what cuts the file off so that nothing behind keep can
+// mapped returns a mapping of n bytes of a file, and a function that truncates the file so that nothing after keep can
 // be accessed.
 func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 	t.Helper()
@@ -48,7 +48,7 @@ func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 	}
 }
 
-// failure returns the first completion of e that is no success, nil when its connection ends without one.
+// failure returns the first failed completion of e, or nil if its connection ends without one.
 func failure(e *verbstest.End) *verbs.Completion {
 	e.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -56,7 +56,7 @@ func failure(e *verbstest.End) *verbs.Completion {
 	for {
 		var c [1]verbs.Completion
 		if _, err := e.CQ.Wait(ctx, c[:]); err != nil {
-			e.T.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err,
+			e.T.Fatalf("no completion with the failure of the work request: %v; queue pair: %v", err,
 				e.QP.Err())
 		}
 		if c[0].Status != rdmap.Success {
@@ -65,14 +65,13 @@ func failure(e *verbstest.End) *verbs.Completion {
 	}
 }
 
-// TestRegionLost cuts a file off that is registered, and has each operation touch what is gone. The region
-// and the connection that touched it end, with a Terminate that says so; another connection of the same
-// worker goes on.
+// TestRegionLost truncates a registered file, and accesses the missing part by each operation. The region and the
+// connection that accessed it must end, with the right Terminate. Another connection of the same worker must continue.
 //
 //req:rfc5040-4.8-1
 func TestRegionLost(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
-	const inside = keep + 100_000 // after cutting: gone
+	const inside = keep + 100_000 // missing after truncation
 	touch := map[string]func(a, b *verbstest.End, mr verbs.MR){
 		"peer writes": func(a, b *verbstest.End, mr verbs.MR) {
 			a.Post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, size)},
@@ -91,7 +90,7 @@ func TestRegionLost(t *testing.T) {
 				SGL: []verbs.SGE{mr.SGE(inside, 4096)}}); err != nil {
 				a.T.Fatal(err)
 			}
-			// the receive is there then
+			// the receive is posted then
 			b.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{b.MR.SGE(0, 8)},
 				RemoteSTag: a.MR.STag()})
 			b.Wait()
@@ -106,7 +105,7 @@ func TestRegionLost(t *testing.T) {
 				&verbs.RecvWR{SGL: []verbs.SGE{a.MR.SGE(0, 200_000)}}); err != nil {
 				a.T.Fatal(err)
 			}
-			// the receive is there then
+			// the receive is posted then
 			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 8)},
 				RemoteSTag: b.MR.STag()})
 			a.Wait()
@@ -147,7 +146,7 @@ func TestRegionLost(t *testing.T) {
 					if c := failure(b); c.ID != 7 || c.Status != rdmap.LocProtErr {
 						t.Errorf("completion: %+v, want IBV_WC_LOC_PROT_ERR of 7", c)
 					}
-				} else if name == "peer reads" || name == "peer adds" { // others may be complete before they arrive
+				} else if name == "peer reads" || name == "peer adds" { // others may complete before they arrive
 					failure(a)
 				}
 				verbstest.Exercise(t, otherA, otherB)
@@ -162,14 +161,14 @@ func TestRegionLost(t *testing.T) {
 	}
 }
 
-// regionIsLost checks what both ends of the connection know of it.
+// regionIsLost checks the state and errors at both ends of the connection.
 func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	t.Helper()
 	for _, e := range []*verbstest.End{a, b} {
 		select {
 		case <-e.QP.Done():
 		case <-time.After(20 * time.Second):
-			t.Fatal("the connection goes on")
+			t.Fatal("the connection did not end")
 		}
 	}
 	var lost *core.RegionError
@@ -189,10 +188,10 @@ func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	}
 }
 
-// unmarked is the kernel's sockets without markers: what is sent is lent then, and not copied.
+// unmarked is kernel transport without markers, so that data is lent to the kernel, not copied.
 const unmarked = "kernel without markers"
 
-// pairOf returns two devices and where the second one listens.
+// pairOf returns two devices and the listening address of the second.
 func pairOf(t *testing.T, transport string) (a, b *core.Device, at netip.AddrPort) {
 	t.Helper()
 	return pairWith(t, transport,
@@ -224,9 +223,8 @@ func pairWith(t *testing.T, transport string, o core.Options) (a, b *core.Device
 	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
 }
 
-// TestRegionLostRepeated cuts the file off while bytes of it are under way, on a path that loses segments:
-// what must be sent again and cannot be made again resets the connection, and no Read completes with other
-// bytes than those of the file.
+// TestRegionLostRepeated truncates the file while its bytes are in flight, on a lossy path. A retransmission that can
+// no longer be read must reset the connection, and no Read may complete with bytes that are not in the file.
 func TestRegionLostRepeated(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {

@@ -11,9 +11,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestRegionLostBetweenReads cuts a file off between the sources of Reads whose responses share segments. The peer
-// learns of it by the Terminate and by nothing else: no Read completes, and no byte arrives, but with what is in the
-// file.
+// TestRegionLostBetweenReads truncates a file between the sources of Reads whose responses share segments. The peer
+// must learn of it by the Terminate only: no Read completes, and no byte arrives, with content that is not in the file.
 func TestRegionLostBetweenReads(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	const reads, n = 14, 300
@@ -48,13 +47,13 @@ func TestRegionLostBetweenReads(t *testing.T) {
 			for {
 				var c [1]verbs.Completion
 				if _, err := a.CQ.Wait(ctx, c[:]); err != nil {
-					t.Fatalf("no completion says that a Read failed: %v", err)
+					t.Fatalf("no completion with the failure of a Read: %v", err)
 				}
 				if c[0].Status != rdmap.Success {
 					break
 				}
 				if c[0].ID > reads/2 {
-					t.Errorf("Read %d is complete, and its source is gone", c[0].ID)
+					t.Errorf("Read %d completed, although its source is lost", c[0].ID)
 				}
 			}
 			regionIsLost(t, a, b, mr)

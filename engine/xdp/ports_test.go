@@ -19,8 +19,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestPortsInTimeWait connects again and again where the kernel has only few free ports, and closes first: a port
-// that the kernel gives although a connection from it is still in TIME-WAIT is not taken, and another one is.
+// TestPortsInTimeWait connects repeatedly while the kernel has few free ports, and closes first. The kernel may assign
+// a port whose connection is still in TIME-WAIT; the engine must then use another.
 func TestPortsInTimeWait(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

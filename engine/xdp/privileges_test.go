@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPrivilegesRunOut: the error for a process without spare sockets and privileges says that only another one can go
-// on.
+// TestPrivilegesRunOut: the error of a process without spare sockets and privileges says that only a new process can
+// continue.
 func TestPrivilegesRunOut(t *testing.T) {
 	k := NewPrivileges(1)
 	defer k.Close()

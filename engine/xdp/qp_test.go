@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestInfoWhileConnecting asks a queue pair how it is while it is being connected: for the race detector.
+// TestInfoWhileConnecting calls Info on a queue pair that is being connected, for the race detector.
 func TestInfoWhileConnecting(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -50,7 +50,7 @@ func TestInfoWhileConnecting(t *testing.T) {
 		}
 		for i, info := range core.Infos([]verbs.QP{a.QP, b.QP}) {
 			if info == nil {
-				t.Errorf("nothing is known of queue pair %d", i)
+				t.Errorf("queue pair %d is unknown", i)
 			}
 		}
 		a.QP.Close()
@@ -58,7 +58,7 @@ func TestInfoWhileConnecting(t *testing.T) {
 	}
 }
 
-// TestReadDepth gives a connection fewer Reads at a time than its queue pair may have, and refuses more.
+// TestReadDepth gives a connection a smaller read depth than its queue pair may have, and refuses a larger one.
 func TestReadDepth(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -80,6 +80,6 @@ func TestReadDepth(t *testing.T) {
 		t.Errorf("IRD %d and ORD %d, want 2 and 3", p.IRD, p.ORD)
 	}
 	if p := b.QP.Params(); p.ORD != 2 {
-		t.Errorf("the peer may have %d Reads under way, want 2", p.ORD)
+		t.Errorf("the peer may have %d Reads outstanding, want 2", p.ORD)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// onWorker is a consumer whose callback a test exchanges.
+// onWorker is a consumer whose callback a test replaces.
 type onWorker struct {
 	f atomic.Pointer[func(queue int) bool]
 }
@@ -26,7 +26,7 @@ func (o *onWorker) turn(queue int) bool {
 	return f != nil && (*f)(queue)
 }
 
-// run has the callback call f until it says that it is done, or an error.
+// run makes the callback call f until it reports that it is done, or an error.
 func (o *onWorker) run(t *testing.T, f func(queue int) (done bool, err error)) {
 	t.Helper()
 	end := make(chan error, 1)
@@ -49,8 +49,8 @@ func (o *onWorker) run(t *testing.T, f func(queue int) (done bool, err error)) {
 	}
 }
 
-// TestPostOn posts from the consumer's callback by either way, more than the queues hold: the requests stay
-// in order, none is lost, and ErrQueueFull comes as from PostSend alone.
+// TestPostOn posts from the consumer's callback with both methods, more than the queues hold: the requests must stay in
+// order, none may be lost, and ErrQueueFull must occur as with PostSend.
 func TestPostOn(t *testing.T) {
 	var o onWorker
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) { c.Consumer = nil })
@@ -83,7 +83,7 @@ func TestPostOn(t *testing.T) {
 		case 0:
 			return a.QP.PostSend(&wr)
 		case 1:
-			return a.QP.(*core.QP).PostSendOn(queue+1, &wr) // of no connection: as PostSend
+			return a.QP.(*core.QP).PostSendOn(queue+1, &wr) // without a connection: as PostSend
 		}
 		return a.QP.(*core.QP).PostSendOn(queue, &wr)
 	}
@@ -144,7 +144,7 @@ func TestPostOn(t *testing.T) {
 	}
 	o.run(t, func(int) (bool, error) { return received == receives, poll() })
 
-	// After the end, requests complete as flushed by either way.
+	// After the end, requests of both methods complete as flushed.
 	b.QP.Close()
 	<-a.QP.(*core.QP).Gone()
 	flushed, queued := 0, 0

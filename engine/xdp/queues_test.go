@@ -12,7 +12,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// kernelOn opens a device on the sockets of a host's kernel.
+// kernelOn opens a kernel-transport device on a host.
 func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	t.Helper()
 	d, err := sockets.Open(sockets.Config{
@@ -25,8 +25,8 @@ func kernelOn(t *testing.T, h *topo.Host) *core.Device {
 	return d
 }
 
-// TestQueues opens connections on a device with two queues to a kernel, which sends on whichever queue it
-// likes: connections must end up on the worker of their queue.
+// TestQueues opens connections on a device with two queues to a kernel, which sends on either queue: each connection
+// must end up on the worker of its queue.
 func TestQueues(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -45,7 +45,7 @@ func TestQueues(t *testing.T) {
 	defer da.Close()
 	db := kernelOn(t, tn.B)
 	var s xdp.Stats
-	for i := range 64 { // which queue a connection comes on is chance
+	for i := range 64 { // the queue of a connection is random
 		a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
 		verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 0))
 		verbstest.Exercise(t, a, b)
@@ -64,6 +64,6 @@ func TestQueues(t *testing.T) {
 		t.Errorf("not every queue received: %+v", s.Queues)
 	}
 	if s.Queues[0].Stack.HandedOver+s.Queues[1].Stack.HandedOver == 0 {
-		t.Error("no frame came on the queue of another worker: the test proves nothing")
+		t.Error("no frame arrived on the queue of another worker: the test proves nothing")
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"xwarp/engine/testkit/stress"
 )
 
-// TestQueueStress has connections of a device with several queues live and die beside each other, in both directions,
-// with a kernel that sends them on whichever queue it likes; queues come on the way. What arrives on the queue of
-// another worker is handed over, and connections move.
+// TestQueueStress opens and closes connections of a device with several queues in both directions. The peer's kernel
+// sends them on any queue, and queues are added meanwhile. Frames on the queue of another worker must be handed over,
+// and connections must move.
 func TestQueueStress(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -27,7 +27,7 @@ func TestQueueStress(t *testing.T) {
 	queues := func(n uint32) { // ethtool -L NAME rx N
 		t.Helper()
 		set := func() error { return ethtool.SetQueues(tn.B.Link.Name, n) }
-		if !eventually(func() bool { return tn.B.Do(set) == nil }) { // sockets go slowly
+		if !eventually(func() bool { return tn.B.Do(set) == nil }) { // sockets disappear slowly
 			t.Errorf("the interface does not get %d queues", n)
 		}
 	}
@@ -52,7 +52,7 @@ func TestQueueStress(t *testing.T) {
 		})
 		after := time.Duration(rnd.IntN(int(200 * time.Millisecond)))
 		group.Go(func() {
-			time.Sleep(after) // likely, there are connections
+			time.Sleep(after) // probably with connections
 			queues(4)
 		})
 		if err := stress.Run(there); err != nil {
@@ -72,6 +72,6 @@ func TestQueueStress(t *testing.T) {
 		}
 	}
 	if over == 0 {
-		t.Error("no frame came on the queue of another worker: the test proves nothing")
+		t.Error("no frame arrived on the queue of another worker: the test proves nothing")
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"xwarp/tcp"
 )
 
-// deaf closes without an answer to MPA Requests, by FIN or by RST.
+// deaf closes without a reply to MPA Requests, by FIN or by RST.
 func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 	return asked(t, len(rst), func(i int, c net.Conn) {
 		if rst[i] {
@@ -30,8 +30,8 @@ func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 	})
 }
 
-// asked takes n MPA Requests of 20 bytes and private data, and closes after answer; it sends the revision
-// and the flags of each.
+// asked receives n MPA Requests of 20 bytes and private data, and closes after answer. It sends the revision and the
+// flags of each.
 func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort, <-chan [2]byte) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,8 +58,8 @@ func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort,
 	return netip.MustParseAddrPort(l.Addr().String()), seen
 }
 
-// TestNoFallback: a peer that says nothing until the start-up times out, and one whose consumer rejects
-// whatever it is asked, have refused neither revision 2 nor markers: the next connection asks for both again.
+// TestNoFallback: a peer that is silent until the start-up times out, and one whose consumer rejects every request,
+// have refused neither revision 2 nor markers. The next connection must request both again.
 //
 //req:rfc6581-10-4
 func TestNoFallback(t *testing.T) {
@@ -101,8 +101,8 @@ func TestNoFallback(t *testing.T) {
 	}
 }
 
-// TestRejectIsFinal: the consumer of a listener that says no is asked once, whether it wants markers or not, and its
-// log does not tell it of its own answer as of a failure.
+// TestRejectIsFinal: a listener's consumer that rejects is called once, with and without markers. The log must not
+// report its rejection as a failure.
 func TestRejectIsFinal(t *testing.T) {
 	for name, noMarkers := range map[string]bool{"markers": false, "no markers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRejectIsFinal(t *testing.T) {
 			}
 			l.Close()
 			if n := <-requests; n != 1 {
-				t.Errorf("the consumer was asked %d times", n)
+				t.Errorf("the consumer was called %d times", n)
 			}
 			far.Close()
 			if log.contains("not established") {
@@ -152,8 +152,8 @@ func TestRejectIsFinal(t *testing.T) {
 	}
 }
 
-// TestDialTriesAgain has a peer that refuses everything, by FIN or by RST: each attempt asks for less, and the error is
-// the last attempt's. The next connection to the peer starts with what is left.
+// TestDialTriesAgain: a peer refuses everything, by FIN or by RST. Each attempt requests less, and the error is that of
+// the last attempt. The next connection to the peer starts with the smallest request.
 //
 //req:rfc6581-10-4
 func TestDialTriesAgain(t *testing.T) {
@@ -192,7 +192,7 @@ func TestDialTriesAgain(t *testing.T) {
 			t.Errorf("%v: connected", rst)
 		}
 		if got := came(seen); got != [2]byte{1, 0x40} {
-			t.Errorf("%v: the next connection asks with revision and flags %x", rst, got)
+			t.Errorf("%v: the next connection requests revision and flags %x", rst, got)
 		}
 		if err := d.Dial(ctx, at, e.QP, verbs.DialConfig{}); err == nil ||
 			!strings.Contains(err.Error(), "already has or had a connection") {
@@ -205,8 +205,8 @@ func TestDialTriesAgain(t *testing.T) {
 	}
 }
 
-// TestDialMeetsClosingListener: a connection that the listener's end closes is no refusal of revision 2 to a
-// program with patience, which gets the next listener's.
+// TestDialMeetsClosingListener: a connection closed by the listener's end does not count as a refusal of revision 2. A
+// program that retries reaches the next listener.
 func TestDialMeetsClosingListener(t *testing.T) {
 	for _, rst := range []bool{false, true} {
 		d, err := sockets.Open(sockets.Config{})
@@ -228,7 +228,7 @@ func TestDialMeetsClosingListener(t *testing.T) {
 	}
 }
 
-// came returns the Request that came; zeros when none did.
+// came returns the Request that arrived, or zeros.
 func came(seen <-chan [2]byte) (got [2]byte) {
 	select {
 	case got = <-seen:
@@ -237,7 +237,7 @@ func came(seen <-chan [2]byte) (got [2]byte) {
 	return got
 }
 
-// TestCloseWhileDialing closes a queue pair whose peer does not answer: Dial must end, and not try again.
+// TestCloseWhileDialing closes a queue pair whose peer does not respond: Dial must end, and not retry.
 func TestCloseWhileDialing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -271,7 +271,7 @@ func TestCloseWhileDialing(t *testing.T) {
 	}
 }
 
-// transports opens two devices on either transport, and says where the second one can listen.
+// transports opens two devices on either transport, and returns an address on which the second one can listen.
 func transports(t *testing.T) map[string]func() (a, b *core.Device, at netip.AddrPort) {
 	return map[string]func() (a, b *core.Device, at netip.AddrPort){
 		"kernel": func() (a, b *core.Device, at netip.AddrPort) {
@@ -291,15 +291,15 @@ func transports(t *testing.T) map[string]func() (a, b *core.Device, at netip.Add
 	}
 }
 
-// TestRefusedIsNoFallback: a SYN that nobody answered with anything but RST says nothing about the peer's MPA.
-// The next connection asks for revision 2 and for markers.
+// TestRefusedIsNoFallback: a refused SYN (RST) says nothing about the peer's MPA. The next connection must request
+// revision 2 and markers.
 //
 //req:rfc6581-10-4
 func TestRefusedIsNoFallback(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
 			da, db, at := open()
-			if at.Port() == 0 { // one that is free, at an address where nobody else looks for one
+			if at.Port() == 0 { // a free one, at an address that no other test uses
 				l, err := net.Listen("tcp", "127.71.74.1:0")
 				if err != nil {
 					t.Fatal(err)
@@ -337,8 +337,7 @@ func TestRefusedIsNoFallback(t *testing.T) {
 	}
 }
 
-// TestDialTwice dials a second time with a queue pair that has a connection: that is refused, and the first
-// one goes on.
+// TestDialTwice dials again with a connected queue pair: that is refused, and the connection continues.
 func TestDialTwice(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {

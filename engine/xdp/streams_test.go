@@ -19,7 +19,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// pump writes data and half-closes, while it reads until the peer's FIN; it returns what it read.
+// pump writes data and half-closes, while it reads until the peer's FIN. It returns what it read.
 func pump(c interface {
 	net.Conn
 	CloseWrite() error
@@ -47,7 +47,7 @@ func randomBytes(n int, seed uint64) []byte {
 	return b
 }
 
-// TestStreamWithKernel lets the kernel's TCP be the judge of ours: both roles, both directions at once, half-close.
+// TestStreamWithKernel checks our TCP against the kernel's: both roles, both directions at once, half-close.
 func TestStreamWithKernel(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -132,7 +132,7 @@ func TestStreamWithKernel(t *testing.T) {
 				select {
 				case <-ln.Changed():
 				case <-time.After(5 * time.Second):
-					t.Fatal("no connection came")
+					t.Fatal("no connection arrived")
 				}
 				s, err := ln.Accept()
 				if err != nil {
@@ -164,31 +164,31 @@ func judge(t *testing.T, c *xdp.NetConn, up, down []byte, peer <-chan []byte) {
 				sha256.Sum256(theirs), len(up), sha256.Sum256(up))
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the kernel's end did not come to its end")
+		t.Error("the kernel's end did not finish")
 	}
 }
 
-// TestStreamErrors: errors have the numbers and the values that those of a socket have.
+// TestStreamErrors: errors have the numbers and the values of socket errors.
 func TestStreamErrors(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 9)
 	if _, err := da.DialStream(t.Context(), at, xdp.StreamConfig{}); !errors.Is(err,
 		syscall.ECONNREFUSED) {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no listener: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	nobody := netip.AddrPortFrom(at.Addr().Next().Next(), 9)
 	if _, err := da.DialStream(ctx, nobody, xdp.StreamConfig{}); !errors.Is(err,
 		context.DeadlineExceeded) {
-		t.Errorf("nobody is there: %v", err)
+		t.Errorf("no host: %v", err)
 	}
 	ln, err := db.ListenStream(at, 0, xdp.StreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ln.Accept(); !errors.Is(err, syscall.EAGAIN) {
-		t.Errorf("Accept, and nothing came: %v", err)
+		t.Errorf("Accept without a connection: %v", err)
 	}
 	dial := func() (c, peer *xdp.NetConn) {
 		c, err := da.DialStream(t.Context(), at, xdp.StreamConfig{})
@@ -205,7 +205,7 @@ func TestStreamErrors(t *testing.T) {
 	closed, _ := dial()
 	closed.SetReadDeadline(time.Now())
 	if _, err := closed.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("Read behind its deadline: %v", err)
+		t.Errorf("Read after its deadline: %v", err)
 	}
 	closed.SetReadDeadline(time.Time{})
 	read := make(chan error, 1)
@@ -242,8 +242,8 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// TestStreamCloseBeforeAnswer closes a stream whose SYN nobody answers: the connection is gone at once, not
-// after its last SYN.
+// TestStreamCloseBeforeAnswer closes a stream whose SYN got no reply: the connection must be gone at once, not after
+// its last SYN.
 func TestStreamCloseBeforeAnswer(t *testing.T) {
 	dev, _, tn := xdpPair(t, topo.Options{}, nil)
 	nobody := tn.B.Addr4.Addr().Next().Next()
@@ -256,6 +256,6 @@ func TestStreamCloseBeforeAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !eventually(func() bool { return s.Poll()&xdp.Ended != 0 }) {
-		t.Error("the connection lives on after Close")
+		t.Error("the connection still exists after Close")
 	}
 }

@@ -24,7 +24,7 @@ func TestTotalsAreCounters(t *testing.T) {
 	}
 }
 
-// falling reads the totals of a device again and again and returns the errors that it found when it is stopped.
+// falling reads the totals of a device continuously, and returns the errors when it is stopped.
 func falling(d *core.Device) (stop func() error) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -57,7 +57,7 @@ func falling(d *core.Device) (stop func() error) {
 	}
 }
 
-// endings are ways in which a connection that carried something ends.
+// endings are ways in which a connection with traffic ends.
 var endings = map[string]func(t *testing.T, a, b *verbstest.End){
 	"in order": func(t *testing.T, a, b *verbstest.End) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -70,8 +70,8 @@ var endings = map[string]func(t *testing.T, a, b *verbstest.End){
 	"reset by peer": func(_ *testing.T, _, b *verbstest.End) { b.QP.Close() },
 }
 
-// TestTotals has connections end in every way while the totals are read: what crossed the wire is in them to
-// the byte, at both ends, and still after the devices were closed.
+// TestTotals ends connections in every way while the totals are read. The totals must match the wire to the byte, at
+// both ends, even after the devices were closed.
 func TestTotals(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// rejectOne has the consumer of a listener say no.
+// rejectOne runs a listener whose consumer rejects one connection.
 func rejectOne(t *testing.T, da, db *core.Device, at netip.AddrPort) {
 	t.Helper()
 	l, err := db.Listen(at, verbs.ListenConfig{})
@@ -130,11 +130,11 @@ func rejectOne(t *testing.T, da, db *core.Device, at netip.AddrPort) {
 	}
 }
 
-// compareTotals compares what two devices counted that are connected to each other alone.
+// compareTotals compares the counters of two devices that are connected only to each other.
 func compareTotals(t *testing.T, da, db *core.Device, written, read uint64) {
 	t.Helper()
 	var a, b core.Totals
-	same := func() bool { // the last acknowledgements may be under way
+	same := func() bool { // the last acknowledgements may be in flight
 		var errA, errB error
 		a, errA = da.Totals()
 		b, errB = db.Totals()

@@ -17,15 +17,15 @@ import (
 	"xwarp/ring/monitor"
 )
 
-// transmitCase is a link and what its two ends send over it.
+// transmitCase is a link and the traffic of its two ends.
 type transmitCase struct {
 	name        string
 	mtu         int
 	markers, v6 bool
 }
 
-// transmits moves data by every verb over devices whose segments leave in one way, and closes them. Every
-// segment that arrived held whole FPDUs from its first byte on. It returns the ports.
+// transmits sends data by every verb over devices in one transmit mode, and closes them. Every arrived segment must
+// start with an FPDU and hold whole FPDUs. It returns the ports.
 func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.Port) {
 	t.Helper()
 	var mu sync.Mutex
@@ -37,7 +37,7 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 			mu.Lock()
 			defer mu.Unlock()
 			ports = append(ports, p)
-			return hub.Wrap(p, ""), nil // as a daemon has it
+			return hub.Wrap(p, ""), nil // as in a daemon
 		}
 	})
 	if way == xdp.TransmitLive {
@@ -67,7 +67,7 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	return ports
 }
 
-// TestTransmitGSO: both ends send in blocks, which the kernel cuts.
+// TestTransmitGSO: both ends send blocks, which the kernel segments.
 func TestTransmitGSO(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true}, {name: "markers", markers: true},
@@ -102,7 +102,7 @@ func TestTransmitLive(t *testing.T) {
 	}
 }
 
-// TestTransmitRefused: what cannot work says why, and what to do.
+// TestTransmitRefused: an impossible transmit mode fails with the reason and the next step.
 func TestTransmitRefused(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -126,14 +126,14 @@ func TestTransmitRefused(t *testing.T) {
 	}
 }
 
-// TestTransmitAuto: on a veth live frames, in packets of at most 3346 bytes. While the peer has no XDP program, packets
+// TestTransmitAuto: on a veth, live frames in packets of at most 3346 bytes. While the peer has no XDP program, packets
 // are as long as the MTU.
 func TestTransmitAuto(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	for _, tc := range []struct {
 		mtu       int
-		on, alone string // how the ways begin
+		on, alone string // start of the transmit mode's description
 	}{{1500, "xdp-live in packets of 1500 bytes: live", "xdp in packets of 1500 bytes: the driver"},
 		{3346, "xdp-live in packets of 3346 bytes: live frames measured fastest",
 			"xdp in packets of 3346"},
@@ -145,7 +145,7 @@ func TestTransmitAuto(t *testing.T) {
 		becomes := func(want string) {
 			t.Helper()
 			var got string
-			for range 50 { // the driver is asked five times a second
+			for range 50 { // the driver is queried five times a second
 				i := da.Transport()
 				if got = i.Way; i.Transmit == "xdp-live" && strings.HasPrefix(got, want) {
 					return

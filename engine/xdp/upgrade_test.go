@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// TestDelayedStartup exchanges streaming-mode messages first, as figure 9 of RFC 5044 has it, and starts MPA
-// after the last of them.
+// TestDelayedStartup exchanges streaming-mode messages first, as in figure 9 of RFC 5044, and starts MPA after the last
+// of them.
 //
 //req:rfc5044-7.1-1 rfc5044-7.1.4-1
 func TestDelayedStartup(t *testing.T) {
@@ -70,9 +70,9 @@ func TestDelayedStartup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Write([]byte("too late")); err == nil {
-		t.Error("the stream takes bytes after MPA started")
+		t.Error("the stream accepts bytes after MPA started")
 	}
-	if err := c.Close(); err != nil { // the connection is the queue pair's now
+	if err := c.Close(); err != nil { // the connection belongs to the queue pair now
 		t.Error(err)
 	}
 	verbstest.Exercise(t, a, b)
