@@ -14,9 +14,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestWriteAfterDone: who goes on to write behind the word that everything was written changes nothing that
-// the server looks at. Its STag is taken back first: a Write that comes later ends the connection, and one
-// that came just before is hashed with the rest, so that the sums differ.
+// TestWriteAfterDone: a client that keeps writing after Done cannot change what the server checks. Its STag is
+// invalidated first: a later Write ends the connection, and one just before is hashed with the rest, so that the hashes
+// differ.
 //
 //req:rfc5042-6.2.2-1 rfc5042-10.2-1
 func TestWriteAfterDone(t *testing.T) {
@@ -33,7 +33,7 @@ func TestWriteAfterDone(t *testing.T) {
 			t.Fatal(err)
 		}
 		waits := round%2 == 0
-		if waits { // the server has looked
+		if waits { // the server has checked
 			if _, err := p.expect(ctx, TypeDone); err != nil {
 				t.Fatal(err)
 			}
@@ -57,12 +57,12 @@ func TestWriteAfterDone(t *testing.T) {
 			t.Fatalf("round %d: a late Write is in the content", round)
 		}
 	}
-	t.Logf("of 10 Writes behind Done itself %d were too late, %d were in time and refused",
+	t.Logf("of 10 Writes right after Done, %d were too late, %d were in time and refused",
 		confirmed,
 		refused)
 }
 
-// putter is a client of which a test says each step.
+// putter is a client whose steps a test controls.
 type putter struct {
 	*link
 	t    *testing.T
@@ -126,7 +126,7 @@ func contentOf(t *testing.T, r *Region) []byte {
 	return bytes.Clone(c.mem[:c.length])
 }
 
-// lateReader writes into the buffer that it was given when release is closed.
+// lateReader writes into its buffer when release is closed.
 type lateReader struct {
 	asked            chan struct{}
 	release, written chan struct{}
@@ -140,7 +140,7 @@ func (r *lateReader) Read(b []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestLateReader: an input that comes when the put has failed and its client is closed finds the memory still there.
+// TestLateReader: input that arrives after the put has failed and its client is closed finds the memory still mapped.
 func TestLateReader(t *testing.T) {
 	ctx, dev, _, at := patientServer(t, 1<<20)
 	c, err := Dial(ctx, dev, at, time.Hour)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Several gets of one length compute its SHA-256 once, and when the one that does so goes away, another one takes over.
+// Concurrent gets of one length compute its SHA-256 once. If the client that computes it leaves, another takes over.
 func TestChecksumIsComputedOnce(t *testing.T) {
 	c := newContent(make([]byte, 100), 100, nil)
 	begun, gone := make(chan int, 10), make(chan bool)
@@ -43,7 +43,7 @@ func TestChecksumIsComputedOnce(t *testing.T) {
 		t.Errorf("the first: %v", err)
 	}
 	<-begun
-	cancel() // the second one comes to its end
+	cancel() // the second one finishes
 	for range 2 {
 		if err := <-results; err != nil {
 			t.Error(err)
@@ -54,7 +54,7 @@ func TestChecksumIsComputedOnce(t *testing.T) {
 	}
 }
 
-// Ever new lengths do not fill the memory, and the SHA-256 of the whole content is not forgotten for them.
+// Many different lengths do not fill the memory, and do not evict the SHA-256 of the whole content.
 func TestDigestsAreBounded(t *testing.T) {
 	c := newContent(make([]byte, 1000), 1000, nil)
 	c.know(Sum{1})
@@ -69,7 +69,7 @@ func TestDigestsAreBounded(t *testing.T) {
 	}
 }
 
-// A short SHA-256 does not wait for a long one, and nobody computes one for a client that is gone.
+// A short SHA-256 does not wait for a long one, and none is computed for a client that has left.
 func TestHashTakesTurns(t *testing.T) {
 	long, err := mapAnonymous(1<<30, 0)
 	if err != nil {
@@ -91,6 +91,6 @@ func TestHashTakesTurns(t *testing.T) {
 	away := errors.New("the client is gone")
 	cancel(away)
 	if err := <-ended; !errors.Is(err, away) {
-		t.Errorf("the long one ended with %v, before the short ones or in spite of its client", err)
+		t.Errorf("the long one ended with %v, before the short ones or despite its client", err)
 	}
 }

@@ -34,7 +34,7 @@ func (r *Region) put(t *testing.T, content string) error {
 	return r.commit(st, n, sha256.Sum256([]byte(content)))
 }
 
-// text returns the content as a get has it, with the SHA-256 that the region knows of it without computing.
+// text returns the content as a get returns it, with the SHA-256 that the region has cached.
 func (r *Region) text(t *testing.T) (string, Sum) {
 	t.Helper()
 	c, err := r.hold()
@@ -62,11 +62,11 @@ func (r *Region) want(t *testing.T, path, content string) {
 		t.Errorf("left behind: %q", list)
 	}
 	if r.room.used != 0 || len(r.past) != 0 {
-		t.Errorf("%d bytes of room are used, %d contents of before", r.room.used, len(r.past))
+		t.Errorf("%d bytes of room in use, %d older contents", r.room.used, len(r.past))
 	}
 }
 
-// around returns what else is in the directory of a file.
+// around returns the other entries in the directory of a file.
 func around(t *testing.T, path string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Dir(path))
@@ -91,14 +91,14 @@ func openFile(t *testing.T, cfg FileConfig) *Region {
 	return r
 }
 
-// A put gives a file another content, with its length and SHA-256, and each is there after a restart,
-// whether the file may be replaced or not.
+// A put gives a file new content, with its length and SHA-256. All must be there after a restart, whether the file may
+// be replaced or not.
 func TestPutIsDurable(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		cfg   FileConfig
 		make  func(path string) error
-		stays bool // the file is the same one
+		stays bool // it is the same file
 	}{
 		{"a new file", FileConfig{}, func(string) error { return nil }, false},
 		{"an old file", FileConfig{}, func(path string) error {
@@ -123,7 +123,7 @@ func TestPutIsDurable(t *testing.T) {
 			}
 			tc.cfg.Path, tc.cfg.Size = path, 1<<20
 			r := openFile(t, tc.cfg)
-			was, err := os.Open(path) // so that its inode is not used again
+			was, err := os.Open(path) // so that its inode is not reused
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestPutIsDurable(t *testing.T) {
 	}
 }
 
-// What somebody else wrote to the file is not taken for what was put.
+// Data that another process wrote to the file does not count as put.
 func TestChangedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region")
 	r := openFile(t, FileConfig{Path: path, Size: 1 << 20})
@@ -163,12 +163,12 @@ func TestChangedFile(t *testing.T) {
 	}
 	r = openFile(t, FileConfig{Path: path, Size: 1 << 20})
 	if got, sum := r.text(t); got != "somebody's" || sum != (Sum{}) {
-		t.Errorf("%q with SHA-256 %x, want one that is not known", got, sum)
+		t.Errorf("%q with SHA-256 %x, want none cached", got, sum)
 	}
 }
 
-// A get that has begun reads to its end what was there then. Only where the file itself is overwritten, the
-// gets that read it are told to begin again.
+// A get in progress reads the content of its start to the end. Only if the file itself is overwritten are its gets told
+// to restart.
 func TestPutWhileRead(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "region")
@@ -191,7 +191,7 @@ func TestPutWhileRead(t *testing.T) {
 			t.Error(err)
 		}
 		if got := string(c.mem[:c.length]); got != "old" || c.revoked.Err() == nil == inPlace {
-			t.Errorf("in place %v: a get that goes on reads %q, told %v", inPlace, got,
+			t.Errorf("in place %v: a get in progress reads %q, restarted %v", inPlace, got,
 				c.revoked.Err())
 		}
 		if err := r.releaseMemory(c); err != nil {
@@ -206,7 +206,7 @@ func TestPutWhileRead(t *testing.T) {
 	}
 }
 
-// Whatever is in the way of a put, it says so, and the content is what it was.
+// If a put fails for any reason, it reports the reason, and the content stays.
 func TestPutFails(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -268,7 +268,7 @@ func TestPutFails(t *testing.T) {
 					t.Errorf("the content is %.20q, %v", got, r.Err())
 				}
 				if b, err := os.ReadFile(dir + ".victim"); err == nil && string(b) != "victim" {
-					t.Errorf("what the link leads to has %q", b)
+					t.Errorf("the target of the link has %q", b)
 				}
 				if _, err := os.Stat(dir); err == nil && len(around(t, path)) != 0 {
 					t.Errorf("left behind: %q", around(t, path))
@@ -278,7 +278,7 @@ func TestPutFails(t *testing.T) {
 	}
 }
 
-// A file that cannot be replaced is not served: the start says why.
+// A file that cannot be replaced is not served: the start returns the reason.
 func TestNoPlaceToStage(t *testing.T) {
 	dir := t.TempDir()
 	mountSmall(t, dir)
@@ -295,11 +295,11 @@ func TestNoPlaceToStage(t *testing.T) {
 	}
 	_, err := OpenRegion(FileConfig{Path: dir + "/none/region"})
 	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("in a directory that is not there: %v", err)
+		t.Errorf("in a missing directory: %v", err)
 	}
 }
 
-// mountSmall gives dir a file system of its own with room for 2 MiB.
+// mountSmall gives dir its own file system of 2 MiB.
 func mountSmall(t *testing.T, dir string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
@@ -308,7 +308,7 @@ func mountSmall(t *testing.T, dir string) {
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 }
 
-// A journal whose process died before the file had all of it is brought to its end by the next start.
+// The next start completes a journal whose process died before the file had all of it.
 func TestJournalIsApplied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "region")
 	r := openFile(t, FileConfig{Path: path, Size: 1 << 20, InPlace: true})
@@ -339,7 +339,7 @@ func TestJournalIsApplied(t *testing.T) {
 	}
 }
 
-// What a process that died has staged is removed, and nothing else.
+// Staging files of a dead process are removed, and nothing else.
 func TestLeftoversAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "region")

@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// What comes without a length takes as much disk as it has bytes, however large the region is.
+// A file of unknown length takes as much disk space as it has bytes, however large the region is.
 func TestUnknownLength(t *testing.T) {
 	content := noise(65<<20 + 3) // more than is granted at first
 	for _, tc := range []struct {

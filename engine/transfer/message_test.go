@@ -127,7 +127,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// An Error of another version must be understood: it says what is wrong with the versions.
+// An Error of another version must be understood, because it reports the mismatch of versions.
 func TestErrorOfAnyVersion(t *testing.T) {
 	m, err := ParseMessage(parseHex(t, "78777472 09 06 0004 0001 6e6f"))
 	if err != nil || m.Code != CodeVersion || m.Text != "no" {
@@ -135,7 +135,7 @@ func TestErrorOfAnyVersion(t *testing.T) {
 	}
 }
 
-// A peer's text goes to a terminal.
+// A peer's text is printed on a terminal.
 func TestTextIsPrintable(t *testing.T) {
 	m := Message{Type: TypeError, Code: CodeInternal, Text: "a\x1b[2Jb\nc\u009bd\xff"}
 	got, err := ParseMessage(AppendMessage(nil, &m))

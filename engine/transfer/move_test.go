@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// treeServer serves a directory with a file "fetched" of three buffers and a bit, and returns where.
+// treeServer serves a directory with a file "fetched" of a little more than three buffers, and returns the address.
 func treeServer(t *testing.T, event func(Event)) (ctx context.Context, dev verbs.Device,
 	at netip.AddrPort, dir string) {
 	t.Helper()
@@ -39,7 +39,7 @@ func treeServer(t *testing.T, event func(Event)) (ctx context.Context, dev verbs
 	return ctx, dev, at, dir
 }
 
-// pattern returns n bytes that are nowhere the same as stepLen bytes further on.
+// pattern returns n bytes that differ everywhere from those stepLen bytes further on.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -48,13 +48,13 @@ func pattern(n int) []byte {
 	return b
 }
 
-// holds reports whether a file has the bytes of want.
+// holds reports whether a file has the content want.
 func holds(name string, want []byte) bool {
 	got, err := os.ReadFile(name)
 	return err == nil && bytes.Equal(got, want)
 }
 
-// TestErrorOfFileKeepsConnection: after an error of a file in the middle of a Move all answers that are due have come,
+// TestErrorOfFileKeepsConnection: after an error of a file in the middle of a Move, all pending replies have arrived,
 // so that the connection copies the next file. The server reports its own errors.
 func TestErrorOfFileKeepsConnection(t *testing.T) {
 	var failed atomic.Int32
@@ -143,7 +143,7 @@ func TestErrorOfFileKeepsConnection(t *testing.T) {
 	}
 }
 
-// TestCancelledMoveEndsConnection: answers that are still due would pass for those to later requests.
+// TestCancelledMoveEndsConnection: pending replies would be taken for those to later requests.
 func TestCancelledMoveEndsConnection(t *testing.T) {
 	ctx, dev, at, _ := treeServer(t, nil)
 	c, err := Dial(ctx, dev, at, 0)
@@ -165,8 +165,8 @@ func TestCancelledMoveEndsConnection(t *testing.T) {
 	}
 }
 
-// TestImpossibleBytes: a client that asks for bytes outside of its buffer or of the file, or without either, loses its
-// connection, and the file stays as it is.
+// TestImpossibleBytes: a client that requests bytes outside its buffer or the file, or without either, loses its
+// connection, and the file stays unchanged.
 func TestImpossibleBytes(t *testing.T) {
 	ctx, dev, at, dir := treeServer(t, nil)
 	const length = 1000

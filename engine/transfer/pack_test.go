@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// TestPackIsWholeOrRefused cuts a pack at each length: nothing of one that is cut inside a file is taken, so that the
-// server has counted nothing.
+// TestPackIsWholeOrRefused truncates a pack at each length: if the cut is inside a file, nothing is accepted, and
+// nothing is counted.
 func TestPackIsWholeOrRefused(t *testing.T) {
 	want := []Packed{
 		{"a", Attr{Kind: KindFile, Mode: 0o644, Length: 5, Modified: 7}, []byte("hello")},
@@ -52,8 +52,8 @@ func TestPackHasAtMostMaxPackedFiles(t *testing.T) {
 	}
 }
 
-// TestPackReplacesOnce: a pack that has a name several times, or that comes while another one has it, replaces the
-// older content once, so that the directory's bytes are counted right.
+// TestPackReplacesOnce: a pack that has a name several times, or that conflicts with another, replaces the older
+// content once, so that the directory's bytes are counted correctly.
 func TestPackReplacesOnce(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	if err := tr.write("x", strings.Repeat("x", 1000)); err != nil {

@@ -16,8 +16,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// mutedDevice makes connections through a relay, which hands on what a client says, and no more than the
-// first bytes of what it is told. The last one's socket towards the server is in sock.
+// mutedDevice makes connections through a relay, which forwards everything from a client, but only the first bytes to
+// it. sock is the relay's latest socket to the server.
 func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 	t.Helper()
 	relay, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -51,8 +51,8 @@ func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 	return dev
 }
 
-// A client that says Done while the answers to its RDMA Reads are under way, and then goes away, leaves
-// nothing behind: the queue pair, whose answers hold the memory, goes before the memory does.
+// A client that sends Done while its RDMA Read Responses are in flight, and then disappears, leaves no state. The queue
+// pair, whose responses hold the memory, must be destroyed before the memory.
 func TestDoneBeforeItsReads(t *testing.T) {
 	const size = 32 << 20
 	dev, err := sockets.Open(sockets.Config{})
@@ -111,7 +111,7 @@ func TestDoneBeforeItsReads(t *testing.T) {
 	}
 }
 
-// readUnread asks for the region, begins to read it, and says Done when some of it is there.
+// readUnread requests the region, starts to read it, and sends Done when part of it has arrived.
 func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *link {
 	t.Helper()
 	l, err := newLink(dev, time.Hour)
@@ -155,7 +155,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 	return l
 }
 
-// What cannot be given back is told, and the memory stays.
+// A failed deregistration is reported, and the memory stays mapped.
 func TestFreeTells(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -166,15 +166,15 @@ func TestFreeTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.end.PD.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // nobody knows of it
+	if _, err := l.end.PD.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // not in use
 		t.Fatal(err)
 	}
 	if err := l.end.Close(); !errors.Is(err, ddp.ErrBusy) {
-		t.Errorf("free: %v, want that the domain still has a region", err)
+		t.Errorf("free: %v, want an error: the domain still has a region", err)
 	}
 }
 
-// A link that cannot be made says why, instead of ending the process.
+// A link that cannot be created returns the reason, instead of ending the process.
 func TestNoLinkOnClosedDevice(t *testing.T) {
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {

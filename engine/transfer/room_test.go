@@ -27,9 +27,9 @@ func TestRoom(t *testing.T) {
 		return list
 	}
 	ask(a, 60)
-	ask(a, 60) // above a's share: waits, and holds up nobody
+	ask(a, 60) // above a's share: waits, without blocking others
 	ask(b, 100)
-	ask(c, 50) // too little is left: the ones behind wait too
+	ask(c, 50) // too little is left: later ones wait too
 	ask(c, 10)
 	if short := r.grant(); !short || !slices.Equal(granted(), []int{0, 2}) {
 		t.Errorf("granted %v, short %v", granted(), short)

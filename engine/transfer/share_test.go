@@ -12,13 +12,13 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// brief is the idle time of servers that hurry, whose clients stand still, and of their clients. It is not
-// shorter, for a busy machine takes some of it.
+// brief is the idle time of strict servers, whose clients stall, and of their clients. A shorter one would fail on a
+// busy machine.
 const brief = time.Second
 
 func hurry(c *transfer.ServerConfig) { c.Idle = brief }
 
-// stalled begins a put of length bytes that makes no progress: only its Beats arrive. The channel receives its end.
+// stalled starts a put of length bytes that makes no progress: only its Beats arrive. The channel receives its result.
 func (b *bench) stalled(length int64) <-chan error {
 	b.t.Helper()
 	c := b.dialBeating()
@@ -29,11 +29,11 @@ func (b *bench) stalled(length int64) <-chan error {
 		_, err := c.Put(patience(b.t), r, length)
 		done <- err
 	}()
-	w.Write([]byte("and then nothing")) // taken: so the put was granted its memory
+	w.Write([]byte("and then nothing")) // accepted: so the put got its memory
 	return done
 }
 
-// dialBeating makes a client that is not silent for a server that hurries, if this one does.
+// dialBeating creates a client that sends Beats in time for a strict server, if the server is strict.
 func (b *bench) dialBeating() *transfer.Client {
 	b.t.Helper()
 	c, err := transfer.Dial(patience(b.t), device(b.t), b.srv.Addr(), b.idle)
@@ -51,7 +51,7 @@ func (b *bench) put(content []byte, length int64) {
 	}
 }
 
-// A put that stands still keeps its memory while nobody needs it, and loses it when somebody waits: Beats do not count.
+// A stalled put keeps its memory until another client waits for it. Beats do not count as progress.
 func TestStalledPutYields(t *testing.T) {
 	b := start(t, memory(t, 1<<20), hurry)
 	held := b.stalled(1 << 19)
@@ -59,7 +59,7 @@ func TestStalledPutYields(t *testing.T) {
 	b.want([]byte("small"))
 	select {
 	case err := <-held:
-		t.Fatalf("the put that nobody waited for ended: %v", err)
+		t.Fatalf("the put ended without a waiter: %v", err)
 	default:
 	}
 	b.put([]byte("large"), -1)
@@ -67,7 +67,7 @@ func TestStalledPutYields(t *testing.T) {
 	refused(t, <-held, transfer.CodeYield, "others wait")
 }
 
-// stuck is an output that blocks for good, so that its get never says Done.
+// stuck is an output that blocks forever, so that its get never sends Done.
 type stuck struct{ begun, end chan bool }
 
 func (s *stuck) Write(p []byte) (int, error) {
@@ -76,7 +76,7 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// stuckGet begins a get that goes no further.
+// stuckGet starts a get that stalls.
 func (b *bench) stuckGet() <-chan error {
 	b.t.Helper()
 	c := b.dialBeating()
@@ -91,13 +91,13 @@ func (b *bench) stuckGet() <-chan error {
 	return done
 }
 
-// A get that never ends holds up no put: it keeps the content that it began with, until a put needs the memory.
+// A get that never ends does not block puts: it keeps the content of its start until a put needs the memory.
 func TestStalledGetHoldsUpNobody(t *testing.T) {
 	const size = 4 << 20
 	b := start(t, memory(t, size), nil)
 	b.put(noise(size), size)
 	b.stuckGet()
-	for range 4 { // each is as long as the region: there is no memory for all that was replaced
+	for range 4 { // each is as long as the region: there is no memory for all replaced contents
 		b.stuckGet()
 		b.put(noise(size), size)
 	}
@@ -117,8 +117,8 @@ func TestStalledGetHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// With a file, a get that stands still on the mapping keeps a put from the disk only for the idle time, and
-// other gets not at all.
+// With a file, a get that stalls on the mapping keeps a put from the disk only for the idle time, and does not delay
+// other gets.
 func TestStalledGetOfFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "region")
 	if err := os.WriteFile(name, noise(3<<20), 0o600); err != nil {
@@ -131,10 +131,10 @@ func TestStalledGetOfFile(t *testing.T) {
 	b := start(t, r, hurry)
 	b.stuckGet()
 	content := bytes.Repeat([]byte("new"), 1000)
-	b.put(content, -1) // returns when it is on the disk
+	b.put(content, -1) // returns when it is on disk
 	b.want(content)
 	if got, err := os.ReadFile(name); err != nil || !bytes.HasPrefix(got, content) {
-		t.Errorf("the file has not what was put: %v", err)
+		t.Errorf("the file does not have the put's content: %v", err)
 	}
 	b.put([]byte("last"), 4)
 	b.want([]byte("last"))
@@ -147,7 +147,8 @@ func TestStalledGetOfFile(t *testing.T) {
 	}
 }
 
-// While a get reads the file's mapping, a put shows to others at once, and the get still reads what it began with.
+// While a get reads the file's mapping, a put is visible to others at once, and the get still reads the content of its
+// start.
 func TestFileContentIsNotTorn(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "region")
 	before, after := noise(40<<20), bytes.Repeat([]byte{7}, 30<<20)
@@ -185,7 +186,7 @@ func TestFileContentIsNotTorn(t *testing.T) {
 	b.want(after)
 }
 
-// An idle time of next to nothing is a short one, and no end of the process.
+// An idle time close to zero is short, and does not end the process.
 func TestShortestIdle(t *testing.T) {
 	b := start(t, memory(t, 1), func(c *transfer.ServerConfig) { c.Idle = time.Nanosecond })
 	c, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), time.Nanosecond)
@@ -197,7 +198,7 @@ func TestShortestIdle(t *testing.T) {
 	}
 }
 
-// A client without requests keeps its place only as long as no other client wants it.
+// A client without requests keeps its place only until another client needs it.
 func TestIdleClientMakesRoom(t *testing.T) {
 	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) { hurry(c); c.MaxClients = 1 })
 	b.dialBeating()
@@ -214,8 +215,8 @@ func TestIdleClientMakesRoom(t *testing.T) {
 	}
 }
 
-// A client that writes a file and stands still keeps its name only as long as nobody else wants it, and what it has
-// written is resumed.
+// A client that stalls while writing a file keeps its name only until another needs it. The next writer resumes the
+// partial file.
 func TestStalledWriterLosesItsName(t *testing.T) {
 	tree, err := transfer.OpenTree(transfer.TreeConfig{Path: t.TempDir()})
 	if err != nil {
@@ -242,14 +243,14 @@ func TestStalledWriterLosesItsName(t *testing.T) {
 	}
 	time.Sleep(2 * brief)
 	if err := held.Move(patience(t), 0, transfer.PieceLen); err != nil {
-		t.Fatalf("the writer that nobody waited for: %v", err)
+		t.Fatalf("the writer without a waiter: %v", err)
 	}
 	next := b.dialBeating()
 	for ctx := patience(t); ; time.Sleep(brief / 10) {
 		f, err := next.Store(ctx, "wanted", a, 2, local)
 		if err == nil {
 			if !f.Resumed() {
-				t.Error("what the other client wrote is gone")
+				t.Error("the other client's data is lost")
 			}
 			if err := f.Close(ctx, true); err != nil {
 				t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// gate passes what one client sends to a server on only when it is open; what the server sends it always passes.
+// gate forwards data of one client to a server only when it is open. Data from the server always passes.
 func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Dev
 	return ctx, dev, region, at
 }
 
-// servePatiently runs a server that no silence of a client ends, for a minute at most.
+// servePatiently runs a server without an idle time, for a minute at most.
 func servePatiently(t *testing.T, cfg ServerConfig) (ctx context.Context, at netip.AddrPort) {
 	t.Helper()
 	cfg.Idle = time.Hour
@@ -73,8 +73,8 @@ func servePatiently(t *testing.T, cfg ServerConfig) (ctx context.Context, at net
 	return ctx, s.Addr()
 }
 
-// While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once
-// they would be more than the server has receives for, and end the connection.
+// While a put stalls on a slow path, Beats become due repeatedly, and queue behind its data. Sent all at once, they
+// would exceed the server's receives, and end the connection.
 func TestBeatsBehindData(t *testing.T) {
 	const size = depth * chunk
 	ctx, dev, _, at := patientServer(t, size)
@@ -94,7 +94,7 @@ func TestBeatsBehindData(t *testing.T) {
 	for c.posted.Load() < waiting {
 		select {
 		case err := <-put:
-			t.Fatal("the put ended behind a closed gate:", err)
+			t.Fatal("the put ended despite a closed gate:", err)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -106,13 +106,13 @@ func TestBeatsBehindData(t *testing.T) {
 		c.beat(i.Counters.MessagesOut)
 	}
 	if n := c.posted.Load(); n != waiting+1 {
-		t.Errorf("%d Beats wait behind the data, want 1", n-waiting)
+		t.Errorf("%d Beats are queued behind the data, want 1", n-waiting)
 	}
 	close(open)
 	if err := <-put; err != nil {
 		t.Fatal(err)
 	}
-	// The data has left: the next one goes.
+	// The data has left, so the next Beat is sent.
 	before := c.posted.Load()
 	i, err := c.end.QP.Info()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// bench is a server and what makes clients of it, on the kernel's sockets over loopback.
+// bench is a server with a way to create clients, on kernel sockets over loopback.
 type bench struct {
 	t      *testing.T
 	dev    verbs.Device
@@ -103,7 +103,7 @@ func (b *bench) dial() *transfer.Client {
 	return c
 }
 
-// patience is a context that ends before the test binary does.
+// patience is a context that ends before the test binary times out.
 func patience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
@@ -116,7 +116,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// get returns the server's content as a client of its own sees it.
+// get returns the server's content as seen by a new client.
 func (b *bench) get(length int64) ([]byte, error) {
 	c := b.dial()
 	defer c.Close()
@@ -132,7 +132,7 @@ func (b *bench) want(content []byte) {
 	b.t.Helper()
 	got, err := b.get(0)
 	if err != nil || !bytes.Equal(got, content) {
-		b.t.Errorf("get: %d bytes, %v; want the %d that were put", len(got), err, len(content))
+		b.t.Errorf("get: %d bytes, %v; want the %d of the put", len(got), err, len(content))
 	}
 }
 
@@ -155,7 +155,7 @@ func TestPutGet(t *testing.T) {
 			t.Fatalf("put of %d: %+v, %v", n, s, err)
 		}
 		b.want(content)
-		// The same connection may be used again, and a shorter content replaces a longer one.
+		// A connection can be reused, and shorter content replaces longer content.
 		if _, err := c.Put(patience(t), bytes.NewReader(content[:n/2]), -1); err != nil {
 			t.Fatalf("second put: %v", err)
 		}
@@ -199,7 +199,7 @@ func (f failing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Whatever ends a put before its end, the content stays.
+// If a put ends early for any reason, the content stays.
 func TestFailedPutChangesNothing(t *testing.T) {
 	b := start(t, memory(t, 3<<20), nil)
 	content := noise(2 << 20)
@@ -237,7 +237,7 @@ func TestFailedPutChangesNothing(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			_, err := c.Put(patience(t), r, -1)
-			r.Close() // a put that has failed reads no more
+			r.Close() // a failed put reads no more input
 			done <- err
 		}()
 		w.Write(other[:2<<20])
@@ -253,7 +253,7 @@ func TestFailedPutChangesNothing(t *testing.T) {
 	})
 }
 
-// A put has to wait while another one is under way, and gets its turn when that one fails.
+// A put waits while another is in progress, and proceeds when that one fails.
 func TestPutsTakeTurns(t *testing.T) {
 	b := start(t, memory(t, 1<<20), nil)
 	first, second := b.dial(), b.dial()
@@ -263,7 +263,7 @@ func TestPutsTakeTurns(t *testing.T) {
 		_, err := first.Put(patience(t), r, -1)
 		firstDone <- err
 	}()
-	w.Write([]byte("the first")) // taken: so the first put was granted its region
+	w.Write([]byte("the first")) // accepted: so the first put got its region
 	waiting := make(chan bool, 1)
 	second.Waiting = func() { waiting <- true }
 	secondDone := make(chan error, 1)
@@ -282,7 +282,7 @@ func TestPutsTakeTurns(t *testing.T) {
 	b.want([]byte("the second"))
 }
 
-// slow is a reader's output that blocks until it may go on.
+// slow is a reader's output that blocks until it is released.
 type slow struct {
 	bytes.Buffer
 	begun chan bool
@@ -295,7 +295,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// A get that is under way reads one content to its end, although a put came after it.
+// A get in progress reads one content to its end, despite a later put.
 func TestGetIsNotTorn(t *testing.T) {
 	b := start(t, memory(t, 64<<20), nil)
 	before, after := noise(40<<20), bytes.Repeat([]byte{7}, 40<<20)
@@ -340,7 +340,7 @@ func TestTooManyClients(t *testing.T) {
 	}
 }
 
-// A client whose process stopped keeps its turn only for the idle time.
+// A client whose process is stopped keeps its turn only for the idle time.
 func TestSilentClientLosesItsTurn(t *testing.T) {
 	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) {
 		c.Idle = 300 * time.Millisecond
@@ -413,7 +413,7 @@ func TestFileRegion(t *testing.T) {
 	r.Close()
 	got, err := os.ReadFile(name)
 	if err != nil || !bytes.Equal(got, content[:777]) {
-		t.Errorf("the file has %d bytes after Close, %v; want the 777 that were put", len(got),
+		t.Errorf("the file has %d bytes after Close, %v; want the 777 of the put", len(got),
 			err)
 	}
 }
@@ -457,7 +457,7 @@ func TestOutput(t *testing.T) {
 		t.Errorf("through a link: %q, mode of the link %v", b, st.Mode())
 	}
 	if st, _ := os.Stat(name); st.Mode().Perm() != 0o640 {
-		t.Errorf("mode %v, want what the older file had", st.Mode())
+		t.Errorf("mode %v, want that of the older file", st.Mode())
 	}
 	if err := os.Lchown(link, 65534, 65534); err != nil {
 		t.Fatalf("this test needs root: %v", err)
@@ -468,8 +468,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestGetThenClose: a get is one that succeeded for the server too when the client closes at once, whatever
-// the server sees first: the end of the connection, or that the last bytes were acknowledged.
+// TestGetThenClose: if the client closes right after a get, the get must also count as successful on the server,
+// whichever it sees first: the end of the connection, or the acknowledgement of the last bytes.
 func TestGetThenClose(t *testing.T) {
 	b := start(t, memory(t, 64<<10), nil)
 	const rounds = 100

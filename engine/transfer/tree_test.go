@@ -17,7 +17,7 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// tree makes a directory with a file in it, and a secret beside it.
+// tree creates a directory with a file in it, and a secret beside it.
 func tree(t *testing.T, cfg TreeConfig) *Tree {
 	t.Helper()
 	if cfg.Path == "" {
@@ -36,7 +36,7 @@ func tree(t *testing.T, cfg TreeConfig) *Tree {
 	return tr
 }
 
-// write has a client store a file.
+// write stores a file as a client.
 func (t *Tree) write(name, content string) error {
 	c := &copying{}
 	p, err := t.store(c, &Message{Path: name, Session: 1, Attr: Attr{
@@ -61,7 +61,7 @@ func (r *reading) text() string {
 	return string(b)
 }
 
-// beginning returns the first n bytes of the staged file.
+// beginning returns the first n bytes of the staging file.
 func (p *part) beginning(n int) string {
 	b := make([]byte, n)
 	if _, err := p.file.ReadAt(b, 0); err != nil {
@@ -70,7 +70,7 @@ func (p *part) beginning(n int) string {
 	return string(b)
 }
 
-// packed returns a pack with one file; nil when the file is not taken.
+// packed returns a pack with one file, or nil if the file is refused.
 func (t *Tree) packed(name string) []byte {
 	dirs := staging.Dirs{}
 	defer dirs.Close()
@@ -78,8 +78,7 @@ func (t *Tree) packed(name string) []byte {
 	return b
 }
 
-// Whatever a client calls a file, and whatever links lead to, nothing outside of the directory is read,
-// written or made.
+// For any file name of a client, and any symbolic links, nothing outside the directory is read, written or created.
 func TestNothingOutsideIsReached(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	dir := tr.Path()
@@ -117,7 +116,7 @@ func TestNothingOutsideIsReached(t *testing.T) {
 			t.Errorf("%s is written", name)
 		}
 	}
-	// A link that a file comes in the place of is replaced, and what it led to stays.
+	// A link in place of a file is replaced, and its target stays.
 	if b, err := os.ReadFile(secret); string(b) != "secret" || err != nil {
 		t.Errorf("the secret is %q, %v", b, err)
 	}
@@ -140,7 +139,7 @@ func escapes(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "path escapes from parent")
 }
 
-// While somebody swaps a directory for a link that leads outside, no path leads there.
+// While another process swaps a directory for a link that leads outside, no path leads there.
 func TestSwappedDirectories(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	dir := tr.Path()
@@ -181,7 +180,7 @@ func TestSwappedDirectories(t *testing.T) {
 	}
 }
 
-// Names that would be mistaken for something else are refused, and so is what no client may do.
+// Ambiguous names are refused, and so is everything that clients may not do.
 func TestRefusedFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	if err := unix.Mkfifo(tr.Path()+"/pipe", 0o644); err != nil {
@@ -203,14 +202,14 @@ func TestRefusedFiles(t *testing.T) {
 	only := tree(t, TreeConfig{Path: tr.Path(), ReadOnly: true})
 	if err := errors.Join(only.write("new", "x")); err == nil ||
 		!strings.Contains(err.Error(), "read-only") {
-		t.Errorf("writing to what is read only: %v", err)
+		t.Errorf("writing to a read-only directory: %v", err)
 	}
 	if err := only.mkdir("new", 0o755); err == nil {
-		t.Error("a directory is made in what is read only")
+		t.Error("a directory is created in a read-only directory")
 	}
 }
 
-// A file keeps its permissions and its time, but not its set-user-ID.
+// A file keeps its permissions and its time, but not its set-user-ID bit.
 func TestAttributesAreKept(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	if err := tr.write("sub/file", "new"); err != nil {
@@ -227,7 +226,7 @@ func TestAttributesAreKept(t *testing.T) {
 	}
 }
 
-// What clients may have is counted to the byte, staged files too, and after a restart.
+// The bytes of clients are counted exactly, including staging files, also after a restart.
 func TestTreeLimits(t *testing.T) {
 	tr := tree(t, TreeConfig{Size: 100, Files: 4}) // there are 6 bytes, a file and a directory
 	used := func(byteCount, files int64) {
@@ -273,7 +272,7 @@ func TestTreeLimits(t *testing.T) {
 	used(11, 4)
 }
 
-// A partial file is resumed by one client at a time; a start removes those that no client has resumed for long.
+// A partial file is resumed by one client at a time. A start removes those that have not been resumed for a long time.
 func TestPartialFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	m := Message{Path: "big", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644, Length: smallest}}
@@ -321,7 +320,7 @@ func TestPartialFiles(t *testing.T) {
 	}
 }
 
-// Another server with a file in the directory keeps what it has staged there.
+// Another server with a file in the directory keeps its staging files there.
 func TestOthersStage(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	r := openFile(t, FileConfig{Path: tr.Path() + "/region", Size: 10})
@@ -339,11 +338,11 @@ func TestOthersStage(t *testing.T) {
 	}
 	tree(t, TreeConfig{Path: tr.Path()})
 	if _, err := os.Stat(left); err == nil {
-		t.Error("what nobody has staged is there")
+		t.Error("a file exists that no client has staged")
 	}
 }
 
-// A server's listing has names, and nothing that leads a client elsewhere.
+// A server's listing has names, and nothing that leads a client outside its directory.
 func TestListing(t *testing.T) {
 	list := []Entry{
 		{"a", Attr{Kind: KindFile, Length: 7}}, {strings.Repeat("é", 100), Attr{Kind: KindDir}},
@@ -363,13 +362,13 @@ func TestListing(t *testing.T) {
 	}
 	for n := 1; n < len(b); n++ {
 		if _, err := parseListing(b[:n]); err == nil && n != entryLen+1 {
-			t.Errorf("cut to %d bytes it is taken", n)
+			t.Errorf("accepted when cut to %d bytes", n)
 		}
 	}
 }
 
-// A file that its client wants to have without any rights can be resumed, and removed, when it could not have
-// its name: also by a server that is not root.
+// A file that its client stores without any permissions can be resumed and removed if it could not get its final name,
+// even by a server that is not root.
 func TestPartialWithoutRights(t *testing.T) {
 	done := make(chan bool)
 	go func() { // on a thread that ends with it
@@ -424,7 +423,7 @@ func TestPartialWithoutRights(t *testing.T) {
 	<-done
 }
 
-// noOverride gives up what lets root open any file, for this thread.
+// noOverride drops the capabilities with which root can open any file, for this thread.
 func noOverride() error {
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData

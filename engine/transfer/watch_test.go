@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A peer that others wait for must move minRate, and bytes beyond those of its transfer are no progress.
+// A peer that others wait for must transfer at minRate. Bytes beyond those of its transfer do not count as progress.
 func TestWatch(t *testing.T) {
 	const idle = 6 * time.Second
 	const enough = 6 * minRate
@@ -22,7 +22,7 @@ func TestWatch(t *testing.T) {
 		payload []uint64
 		pressed func(tick int) bool
 		ends    int    // at this tick; -1: never
-		sharers uint64 // 0: nobody asks
+		sharers uint64 // 0: no waiter
 	}{
 		{"nobody waits", enough, steps(0), func(int) bool { return false }, -1, 0},
 		{"stands still", enough, steps(0), always, 6, 0},
