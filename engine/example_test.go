@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// The server gives 64 bytes of its memory to one peer, takes one message, and returns when the peer is gone.
+// The server exports 64 bytes of its memory to one peer, receives one message, and returns when the peer is gone.
 func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
@@ -22,7 +22,7 @@ func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	if err != nil {
 		return err
 	}
-	// Before the connection: the peer may send at once.
+	// Before the connection, because the peer may send at once.
 	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(32, 32)}}); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	return e.QP.Err()
 }
 
-// A server and its client, whole. With Open of package xdp, or of package client, the rest is the same.
+// A complete server and client. With Open of package xdp, or of package client, the rest is the same.
 func Example_sockets() {
 	ctx := context.Background()
 	server, err := sockets.Open(sockets.Config{})
@@ -88,7 +88,7 @@ func useServer(ctx context.Context, dev verbs.Device, at netip.AddrPort) error {
 	}
 	mem := mr.Bytes()
 	copy(mem, "12345678")
-	binary.NativeEndian.PutUint64(mem[8:], 41) // atomics count in the order of the target's host
+	binary.NativeEndian.PutUint64(mem[8:], 41) // atomics use the byte order of the target's host
 	for _, wr := range []verbs.SendWR{
 		{Op: verbs.WRWrite, SGL: []verbs.SGE{mr.SGE(0, 16)}, RemoteTO: peer.Base},
 		{Op: verbs.WRRead, SGL: []verbs.SGE{mr.SGE(16, 8)}, RemoteTO: peer.Base},

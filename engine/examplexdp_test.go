@@ -16,12 +16,12 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// On AF_XDP: as root, or with the capabilities that xdp.Open names, on an Ethernet interface. The kernel keeps all else
-// that arrives there. The peer is a server like the other example's.
+// On AF_XDP: as root, or with the capabilities that xdp.Open names, on an Ethernet interface. The kernel keeps all
+// other traffic. The peer is a server like that of the other example.
 func Example_xdp() {
 	dev, err := xdp.Open(xdp.Config{
 		Interface: "eth0",
-		TCP:       xdp.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that is gone ends the connection
+		TCP:       xdp.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that disappears ends the connection
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -34,7 +34,7 @@ func Example_xdp() {
 	}
 }
 
-// TestExampleXDP runs Example_xdp between two hosts, and holds what it prints to what the other example prints.
+// TestExampleXDP runs Example_xdp between two hosts, and compares its output with that of the other example.
 func TestExampleXDP(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

@@ -11,7 +11,7 @@ import (
 
 const start = tick.Time(tick.Minute)
 
-// one is a rule for everybody.
+// one is a single rule for all users.
 func one(peer, network PeerLimits) *Peers {
 	return NewPeers(func(netip.Addr) PeerRule { return PeerRule{peer, network} })
 }
@@ -56,7 +56,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestLoopbackIsOnePeer: a user of this host has no more peers by using more of its addresses.
+// TestLoopbackIsOnePeer: all loopback addresses count as one peer, so a local user gains nothing by using many.
 func TestLoopbackIsOnePeer(t *testing.T) {
 	p := one(PeerLimits{Connections: 2}, PeerLimits{})
 	for _, a := range []string{"127.0.0.1", "127.9.8.7"} {
@@ -97,7 +97,7 @@ func TestStages(t *testing.T) {
 	if !p.BeginHalfOpen(a, start) {
 		t.Error("no room in place of one that is done")
 	}
-	for range 5 { // more than there are
+	for range 5 { // more than exist
 		p.EndHalfOpen(a, start)
 	}
 	if list, _ := p.State(); list[0].HalfOpen != 0 || list[1].HalfOpen != 0 {
@@ -132,7 +132,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: whoever has a whole prefix, or a thousand of them, neither fills the memory nor locks anybody out.
+// TestManyAddresses: an attacker with a whole prefix, or a thousand of them, can neither fill the memory nor lock out
+// others.
 func TestManyAddresses(t *testing.T) {
 	p := NewPeers(nil)
 	honest := func(a string) {

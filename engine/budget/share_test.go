@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// TestShare: whatever the first users take, many newcomers find room, and nobody has all.
+// TestShare: however much the first users take, many newcomers find room, and no user gets everything.
 func TestShare(t *testing.T) {
 	for _, most := range []int64{1, 2, 3, 10, 256, 512, MaxMappings, 1 << 40} {
 		var taken int64
@@ -16,7 +16,7 @@ func TestShare(t *testing.T) {
 		for ; users < 1000; users++ {
 			n := Share(most, taken)
 			if n < 0 || n > most-taken || users > 0 && n > most/2 {
-				t.Fatalf("user %d may have %d of %d, %d are taken", users, n, most, taken)
+				t.Fatalf("user %d may have %d of %d, %d in use", users, n, most, taken)
 			}
 			if n == 0 {
 				break
@@ -29,7 +29,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestNeeds: limits that are too large for numbers do not come to less.
+// TestNeeds: limits that overflow saturate, and do not wrap to a small number.
 func TestNeeds(t *testing.T) {
 	var a Amounts
 	for k := range Limited {
@@ -40,7 +40,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestHostBounds has the process with few descriptors, and with memory that a control group bounds.
+// TestHostBounds: the process has few descriptors, and its memory is limited by a cgroup.
 func TestHostBounds(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {

@@ -21,7 +21,7 @@ func single(k Kind) (a Amounts) {
 	return a
 }
 
-// fill has users come and take as much of a kind as they get, each step at a time, until n of them got nothing more.
+// fill lets users, one after another, take as many objects of a kind as they can, in ever smaller steps.
 func fill(t *testing.T, a *Users, k Kind, users int) {
 	t.Helper()
 	var want Amounts
@@ -34,8 +34,8 @@ func fill(t *testing.T, a *Users, k Kind, users int) {
 	}
 }
 
-// TestEachKindIsBounded: each kind is bounded for a user, by a key of [limits] or by a share of what there is for
-// all, and nothing that users do takes from the operator or all from other users.
+// TestEachKindIsBounded: each kind is limited for a user, by a key of [limits] or by a share of the total. No user can
+// take objects from the operator, or all objects from other users.
 func TestEachKindIsBounded(t *testing.T) {
 	for k := range Kinds {
 		t.Run(k.String(), func(t *testing.T) {
@@ -46,12 +46,12 @@ func TestEachKindIsBounded(t *testing.T) {
 				t.Fatal("neither a limit nor a share bounds it")
 			}
 			if a.shared[k] == 0 {
-				return // one user's limit is none of another's
+				return // one user's limit does not affect another's
 			}
 			const greedy = 40
 			fill(t, a, k, greedy)
 			if a.inUse[k] > a.shared[k] {
-				t.Errorf("%d are taken, of %d", a.inUse[k], a.shared[k])
+				t.Errorf("%d in use, of %d", a.inUse[k], a.shared[k])
 			}
 			if first := a.accounts[Holder{UID: 1000}].used[k]; first > (a.shared[k]+1)/2 {
 				t.Errorf("the first user has %d of %d", first, a.shared[k])
@@ -68,7 +68,7 @@ func TestEachKindIsBounded(t *testing.T) {
 				t.Errorf("the operator: %v", err)
 			}
 			if a.inUse[k] > a.shared[k] {
-				t.Errorf("%d are taken, of %d", a.inUse[k], a.shared[k])
+				t.Errorf("%d in use, of %d", a.inUse[k], a.shared[k])
 			}
 		})
 	}
@@ -81,8 +81,8 @@ func quotaText(t *testing.T, err error, want string) {
 	}
 }
 
-// TestTenantsKeepTheirs: users and other tenants cannot take what a tenant is promised, of no kind, also where the
-// host has too little for the limits.
+// TestTenantsKeepTheirs: users and other tenants cannot take what a tenant is promised, of any kind, even if the host
+// has too little for the limits.
 func TestTenantsKeepTheirs(t *testing.T) {
 	const n = 8
 	host := HostBounds()
@@ -110,7 +110,7 @@ func TestTenantsKeepTheirs(t *testing.T) {
 			var want Amounts
 			want[k] = a.tenantShare[k]
 			if want[k] == 0 {
-				t.Errorf("%v: tenants are promised nothing", k)
+				t.Errorf("%v: no promise to tenants", k)
 			}
 			for i := range n {
 				h := Holder{Tenant: fmt.Sprintf("tenant-%d", i)}
@@ -127,7 +127,7 @@ func TestTenantsKeepTheirs(t *testing.T) {
 	}
 }
 
-// TestAccountsAreForgotten: accounts that have nothing are few, and gone after a while; rates outlive the sessions.
+// TestAccountsAreForgotten: empty accounts are few, and removed after a while. Rates outlive the sessions.
 func TestAccountsAreForgotten(t *testing.T) {
 	a := NewUsers(2, func() tick.Time { return 0 })
 	var now tick.Time
@@ -154,7 +154,7 @@ func TestAccountsAreForgotten(t *testing.T) {
 	latest := a.accounts[Holder{UID: 10_999}]
 	come(10_999)
 	if latest == nil || a.accounts[Holder{UID: 10_999}] != latest {
-		t.Error("who comes back at once has another account, and its rate anew")
+		t.Error("a user that returns at once gets a new account with a full rate")
 	}
 	now = now.Add(UserIdle + time.Second)
 	if list := a.State(func(Holder) Limits { return unlimited{} },

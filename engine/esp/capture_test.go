@@ -20,9 +20,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestOpenReadsLinux opens what Linux 6.1 (Debian 12, esp4, rfc4106(gcm(aes)), ESN) sent for soft-iWARP over an SA with
-// an all-zero key of 128 bits: testdata/linux-esn.pcap, of which the numbers are not consecutive. The checksum of each
-// segment within is right.
+// TestOpenReadsLinux decrypts packets that Linux 6.1 (Debian 12, esp4, rfc4106(gcm(aes)), ESN) sent for soft-iWARP over
+// an SA with an all-zero key of 128 bits: testdata/linux-esn.pcap, whose sequence numbers have gaps. The checksum of
+// each inner segment must be right.
 func TestOpenReadsLinux(t *testing.T) {
 	f, err := os.Open("testdata/linux-esn.pcap")
 	if err != nil {
@@ -69,13 +69,13 @@ func TestOpenReadsLinux(t *testing.T) {
 	}
 }
 
-// TestTsharkReadsUs has tshark decrypt packets of each kind: it must find every segment, by its sequence number. The
-// version that Debian 12 has verifies ICVs of SAs without ESN only, and calls the others wrong.
+// TestTsharkReadsUs decrypts packets of each kind with tshark, which must find every segment by its sequence number.
+// The version of Debian 12 verifies ICVs of SAs without ESN only, and reports the others as wrong.
 func TestTsharkReadsUs(t *testing.T) {
 	type kind struct {
 		sa    SA
 		first uint64
-		v6    bool // the inner packet; the outer one of a tunnel too
+		v6    bool // the inner packet, and the outer one of a tunnel
 	}
 	kinds := []kind{
 		{SA{SPI: 0x1001, Keymat: random(20)}, 1, false},
@@ -141,7 +141,7 @@ func TestTsharkReadsUs(t *testing.T) {
 	}
 }
 
-// tcpFrame returns a frame with a segment of TCP between two hosts, sealed.
+// tcpFrame returns a frame with a TCP segment between two hosts, sealed.
 func tcpFrame(t *testing.T, out *Out, mode Mode, v6 bool, seq uint32, n int) []byte {
 	t.Helper()
 	h := ip.Header{V6: v6, TTL: 64, DF: true, Proto: ip.ProtoTCP}

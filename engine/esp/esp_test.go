@@ -14,7 +14,7 @@ import (
 
 const protoTCP = 6
 
-// pair returns the two ends of an SA, with the next number first.
+// pair returns the two ends of an SA. next is its first sequence number.
 func pair(t testing.TB, sa SA, window int, first uint64) (*Out, *In) {
 	t.Helper()
 	if sa.SPI == 0 {
@@ -118,7 +118,7 @@ func TestESNCrossesTheLowHalf(t *testing.T) {
 			t.Fatalf("packet %d: %v", i, err)
 		}
 	}
-	for i, p := range held { // none twice; those that are far behind have a wrong high half
+	for i, p := range held { // none twice; those far behind get a wrong high half
 		if _, _, err := in.Open(bytes.Clone(p)); err == nil {
 			t.Fatalf("packet %d: accepted again", i)
 		}
@@ -128,7 +128,7 @@ func TestESNCrossesTheLowHalf(t *testing.T) {
 	}
 }
 
-// TestOpenNeedsTheSameESN has an SA without ESN whose peer uses it, and the other way round.
+// TestOpenNeedsTheSameESN: an SA without ESN whose peer uses it, and the other way round.
 func TestOpenNeedsTheSameESN(t *testing.T) {
 	for _, esn := range []bool{false, true} {
 		out, _ := pair(t, SA{ESN: esn}, 0, 1)
@@ -220,7 +220,7 @@ func TestOpenChecksTheNextHeaderAndPadding(t *testing.T) {
 	if _, _, err := in.unwrap([]byte{0, 0, 3, protoTCP}); !errors.Is(err, ErrPayload) {
 		t.Errorf("3 bytes of padding among 2: %v", err)
 	}
-	// up to 255 bytes of padding, with whatever content (RFC 4303, 2.4)
+	// up to 255 bytes of padding, with any content (RFC 4303, 2.4)
 	if p, _, err := in.unwrap(append(make([]byte, 264), 255, protoTCP)); err != nil || len(p) != 9 {
 		t.Errorf("255 bytes of padding: %d bytes of payload, %v", len(p), err)
 	}
@@ -297,7 +297,7 @@ func BenchmarkSeal256of1448(b *testing.B) { benchmarkSeal(b, 32, 1448) }
 func BenchmarkSeal128of8948(b *testing.B) { benchmarkSeal(b, 16, 8948) }
 func BenchmarkSeal128of0(b *testing.B)    { benchmarkSeal(b, 16, 0) }
 
-// BenchmarkOpen128of1448 includes a copy of each packet, for opening destroys it.
+// BenchmarkOpen128of1448 includes a copy of each packet, because opening overwrites it.
 func BenchmarkOpen128of1448(b *testing.B) {
 	out, in := pair(b, SA{ESN: true}, 0, 1)
 	packet := sealed(b, out, random(1448+32), protoTCP)

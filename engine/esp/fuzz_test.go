@@ -7,9 +7,10 @@ import (
 	"xwarp/engine/testkit/havoc"
 )
 
-// FuzzOpen shows an SA packets whose ICV is right, with any trailer, and such that a fuzzer changed afterwards. Input
-// is, for each packet, a step of the sequence number, a mask for one of its bytes, where that byte is, and a length of
-// plain text, whose bytes follow. No packet may be accepted twice or changed, and each is either accepted or counted.
+// FuzzOpen gives an SA packets with a valid ICV and any trailer, some of which are modified afterwards. The input has,
+// for each packet, a step of the sequence number, a mask for one of its bytes, the position of that byte, and a length
+// of plain text, followed by its bytes. No packet may be accepted twice or modified, and each must be either accepted
+// or counted.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 6, 1, 2, 3, 4, 0, 6})
 	f.Add([]byte{1, 0, 0, 2, 0, 6, 0, 0, 0, 2, 0, 6})           // a repetition
@@ -55,7 +56,8 @@ func checkOpen(t *testing.T, ops []byte) {
 	}
 }
 
-// sealRaw returns a packet with the plain text plain, trailer included, and the number out.last, again if need be.
+// sealRaw returns a packet with the plain text plain, including its trailer, and the sequence number out.last, possibly
+// a repeated one.
 func sealRaw(out *Out, plain []byte) []byte {
 	b := make([]byte, HeaderLen, HeaderLen+len(plain)+ICVLen)
 	for i := range 4 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestGCMOfGo is tests that seal and open, as a processor without VAES runs them.
+// TestGCMOfGo runs the tests that seal and open as on a CPU without VAES.
 func TestGCMOfGo(t *testing.T) {
 	defer func(was bool) { hasVAES = was }(hasVAES)
 	hasVAES = false
@@ -36,8 +36,8 @@ func TestVAESIsUsedWherePresent(t *testing.T) {
 	}
 }
 
-// TestGCMCounterWraps has the 32 bits that count come to their end, which takes 64 GiB from where a nonce of 12 bytes
-// lets them begin: they must not carry into the nonce (SP 800-38D, 6.2).
+// TestGCMCounterWraps: the 32-bit counter wraps, which with a nonce of 12 bytes takes 64 GiB from its start. It must
+// not carry into the nonce (SP 800-38D, 6.2).
 func TestWipe(t *testing.T) {
 	for _, bits := range []int{128, 256} {
 		sa := SA{SPI: 1, ESN: true, Keymat: random(bits/8 + 4)}
@@ -76,7 +76,7 @@ func TestWipe(t *testing.T) {
 
 func TestGCMCounterWraps(t *testing.T) {
 	if !hasVAES {
-		return // Go's AES-GCM has no such entry
+		return // Go's AES-GCM has no entry for that
 	}
 	key, nonce, aad := random(16), random(12), random(12)
 	block, err := aes.NewCipher(key)
@@ -100,7 +100,7 @@ func TestGCMCounterWraps(t *testing.T) {
 			at := want[16*i : 16*i+16]
 			xorInto(at, encrypted(first+1+uint32(i)))
 		}
-		// Go's tag of the same cipher text is the hash, encrypted by the block with count 1.
+		// Go's tag of the same cipher text is the hash, encrypted by the block with counter 1.
 		stream := std.Seal(nil, nonce, make([]byte, len(want)), aad)[:len(want)]
 		xorInto(stream, want)
 		tag := std.Seal(nil, nonce, stream, aad)[len(want):]
@@ -113,7 +113,7 @@ func TestGCMCounterWraps(t *testing.T) {
 			uint64(binary.LittleEndian.Uint32(binary.BigEndian.AppendUint32(nil, first)))<<32
 		gcmCrypt(g, low, high, &aad[0], len(aad), &got[0], &got[0], len(got), 0, &gotTag)
 		if !bytes.Equal(got, want) || !bytes.Equal(gotTag[:], tag) {
-			t.Fatalf("from count %#x: %x, tag %x, want %x, tag %x", first, got, gotTag, want, tag)
+			t.Fatalf("from counter %#x: %x, tag %x, want %x, tag %x", first, got, gotTag, want, tag)
 		}
 	}
 }

@@ -32,16 +32,16 @@ func bothGCMs(t testing.TB, key []byte) (ours, std cipher.AEAD) {
 
 const canary = 0xc5
 
-// within returns a slice of n bytes and of no more, after off bytes in memory of canaries, and what reports whether all
-// of those are left.
+// within returns a slice of exactly n bytes, after off bytes in memory of canaries, and a function that reports whether
+// all canaries are intact.
 func within(off, n int) (b []byte, intact func() bool) {
 	mem := bytes.Repeat([]byte{canary}, off+n+192)
 	alone := func(b []byte) bool { return bytes.Count(b, []byte{canary}) == len(b) }
 	return mem[off : off+n : off+n], func() bool { return alone(mem[:off]) && alone(mem[off+n:]) }
 }
 
-// checkGCM seals and opens a text in place and from one place to another, refuses forged ones, and compares with Go's.
-// It returns what differs.
+// checkGCM seals and opens a text, in place and into another buffer, refuses forged ones, and compares with Go's. It
+// returns the difference.
 func checkGCM(ours, std cipher.AEAD, nonce, text, aad []byte, off int) error {
 	n := len(text)
 	want := std.Seal(nil, nonce, text, aad)
@@ -76,7 +76,7 @@ func checkGCM(ours, std cipher.AEAD, nonce, text, aad []byte, off int) error {
 	return nil
 }
 
-// TestGCMMatchesGoAtEveryLength has lengths up to those of Ethernet, one of a jumbo frame, and all alignments.
+// TestGCMMatchesGoAtEveryLength uses lengths up to those of Ethernet, one of a jumbo frame, and all alignments.
 func TestGCMMatchesGoAtEveryLength(t *testing.T) {
 	for _, size := range []int{16, 32} {
 		ours, std := bothGCMs(t, random(size))
@@ -107,8 +107,7 @@ func TestGCMMatchesGoAtEveryAlignment(t *testing.T) {
 	}
 }
 
-// TestGCMStaysWithinPages has everything that is read or written end at the end of readable memory, and begin at its
-// beginning.
+// TestGCMStaysWithinPages: everything read or written ends at the end of readable memory, and starts at its start.
 func TestGCMStaysWithinPages(t *testing.T) {
 	const page = 4096
 	readable := func(n int) []byte {
@@ -218,8 +217,8 @@ func FuzzGCM(f *testing.F) {
 	})
 }
 
-// BenchmarkGCMAgainstGo has rounds of both in turn, so that what else the processor does meets both. "ratio" is how
-// many times faster newGCM's is, the median of all rounds.
+// BenchmarkGCMAgainstGo runs rounds of both in turn, so that other load affects both. "ratio" is how many times faster
+// newGCM's is, the median of all rounds.
 func BenchmarkGCMAgainstGo(b *testing.B) {
 	const calls = 200
 	for _, size := range []int{16, 32} {

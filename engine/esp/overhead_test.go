@@ -2,7 +2,8 @@ package esp
 
 import "testing"
 
-// TestInnerMTU has figures that follow from the RFCs by hand: TCP's header takes 20 bytes, and 12 for timestamps.
+// TestInnerMTU compares with figures computed by hand from the RFCs: TCP's header takes 20 bytes, and 12 for
+// timestamps.
 func TestInnerMTU(t *testing.T) {
 	for _, c := range []struct {
 		mtu  int
@@ -45,7 +46,7 @@ func TestInnerMTUIsTheLongestThatFits(t *testing.T) {
 	}
 }
 
-// TestDecapsulateECN has the table of RFC 6040, figure 4.
+// TestDecapsulateECN checks the table of RFC 6040, figure 4.
 func TestDecapsulateECN(t *testing.T) {
 	const not, ect1, ect0, ce, drop = 0, 1, 2, 3, 4
 	table := map[uint8][4]uint8{ // by the inner field: with outer Not-ECT, ECT(0), ECT(1), CE

@@ -26,8 +26,8 @@ type vector struct {
 	plain, packet string
 }
 
-// vectors are all cases of the draft but the one with a key of 192 bits and the one with SPI 0, which are refused:
-// TestNewRefusesBadParameters has those.
+// vectors are all cases of the draft except the one with a key of 192 bits and the one with SPI 0, which are refused:
+// see TestNewRefusesBadParameters.
 var vectors = []vector{
 	{"4c80cdefbb5d10da906ac73c3613a634 2e443b68", 0x8765432100000000, true,
 		`45000048699a000080114db7c0a80102c0a801010a9bf15638d3010000010000

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// seqHigh is the pseudocode of RFC 4303, A2.2: the high half of a number from its low half, the window's size and top.
+// seqHigh is the pseudocode of RFC 4303, A2.2: it returns the high half of a sequence number from its low half, the
+// window's size and its top.
 func seqHigh(low uint32, size uint32, top uint64) uint32 {
 	tl, th := uint32(top), uint32(top>>32)
 	bottom := tl - size + 1
@@ -50,7 +51,7 @@ func TestWindowInfersTheHighHalfAsTheRFC(t *testing.T) {
 	}
 }
 
-// windowModel is the window as a set of numbers.
+// windowModel is the window as a set of sequence numbers.
 type windowModel struct {
 	received map[uint64]bool
 	top      uint64
@@ -66,8 +67,9 @@ func (m *windowModel) accept(seq uint64) bool {
 	return true
 }
 
-// TestWindowAgainstModel sends numbers in any order, with gaps, repetitions and old ones, around the edges of the low
-// half. Old is at most 2^31 behind: what is older is taken for a number of the next subspace, and the ICV is wrong.
+// TestWindowAgainstModel sends sequence numbers in any order, with gaps, repetitions and old ones, around the edges of
+// the low half. Old ones are at most 2^31 behind: older ones would be taken for numbers of the next subspace, with a
+// wrong ICV.
 func TestWindowAgainstModel(t *testing.T) {
 	for _, size := range []int{32, 33, 64, 127, 128, 1024} {
 		for _, start := range []uint64{0, 1<<32 - 3000, 7<<32 - 1500, 1 << 40, 1<<64 - 50000} {
@@ -85,7 +87,7 @@ func checkWindow(t *testing.T, size int, start uint64, esn bool) {
 	w := newWindow(size, esn)
 	w.top = start
 	m := windowModel{map[uint64]bool{}, start, uint64(size)}
-	for b := range uint64(2 * size) { // what lies left of the start counts as received
+	for b := range uint64(2 * size) { // numbers left of the start count as received
 		m.received[start-b] = true
 		if b < w.size && b <= start {
 			w.blocks[w.index(start-b)] |= 1 << ((start - b) % 64)

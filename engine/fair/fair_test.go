@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestOwnersTakeTurns: an owner with many items has as many turns as an owner with one, and its own items take turns.
+// TestOwnersTakeTurns: an owner with many items gets as many turns as an owner with one, and its own items share them
+// equally.
 func TestOwnersTakeTurns(t *testing.T) {
 	var q Queue[string]
 	var many, one, none Class[string]
@@ -14,7 +15,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 	}
 	q.Push(&one, "x")
 	var got []string
-	for range 8 { // each item comes back after its turn, as one with endless work does
+	for range 8 { // each item is queued again after its turn, as with endless work
 		v, ok := q.Next()
 		if !ok {
 			t.Fatal("the queue is empty")
@@ -35,7 +36,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 		waits++
 	}
 	if waits > 2 {
-		t.Errorf("an owner that came new waited for %d items of 2 others", waits)
+		t.Errorf("a new owner waited for %d items of 2 others", waits)
 	}
 	for q.Len() > 0 {
 		q.Next()
@@ -45,7 +46,7 @@ func TestOwnersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestOrderOfOneOwner: with one owner a Queue is a queue, and it needs no memory for each item.
+// TestOrderOfOneOwner: with one owner a Queue is FIFO, and needs no memory for each item.
 func TestOrderOfOneOwner(t *testing.T) {
 	var q Queue[int]
 	var c Class[int]
@@ -70,12 +71,12 @@ func TestOrderOfOneOwner(t *testing.T) {
 	seen := 0
 	q.All(func(v int) {
 		if v != out+seen {
-			t.Fatalf("All gave %d, want %d", v, out+seen)
+			t.Fatalf("All returned %d, want %d", v, out+seen)
 		}
 		seen++
 	})
 	if seen != q.Len() || in-out != seen {
-		t.Errorf("All gave %d items, %d wait, Len says %d", seen, in-out, q.Len())
+		t.Errorf("All returned %d items, %d wait, Len is %d", seen, in-out, q.Len())
 	}
 	if n := testing.AllocsPerRun(1000, step); n != 0 {
 		t.Errorf("%v allocations for each step", n)

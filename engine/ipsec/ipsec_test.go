@@ -16,7 +16,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// stream is an Upper that sends without end, or receives.
+// stream is an Upper that sends continuously, or receives.
 type stream struct {
 	sends    bool
 	received int
@@ -93,12 +93,12 @@ func (h *host) Expire(sa *xfrm.SA, hard bool) error {
 
 func (h *host) Account(*xfrm.SA, uint64, uint64) error { h.accounted++; return nil }
 
-// network is two hosts, and their IKE daemons as one.
+// network is two hosts, and one object for both of their IKE daemons.
 type network struct {
 	t      *testing.T
 	h      [2]*host
 	now    tick.Time
-	ike    bool // the daemons answer
+	ike    bool // the daemons respond
 	limits esp.Limits
 	spi    uint32
 	later  []func() // requests of the kernel, after the stacks' turns
@@ -188,7 +188,7 @@ func (n *network) turns(times int) {
 	}
 }
 
-// connect begins a stream from the first host to the second.
+// connect starts a stream from the first host to the second.
 func (n *network) connect() (e *stack.Endpoint, to *stream) {
 	n.t.Helper()
 	to = &stream{}
@@ -226,7 +226,7 @@ func TestConnectAsksForSAs(t *testing.T) {
 	if h := n.h[0]; h.acquired != 1 || e.Conn().State() != tcp.SynSent {
 		t.Fatalf("%d requests, %v", h.acquired, e.Conn().State())
 	}
-	for range 100 { // no answer: the requests become rarer
+	for range 100 { // no reply: the interval of requests grows
 		n.now = n.now.Add(tick.Second)
 		n.turn()
 	}
@@ -243,7 +243,7 @@ func TestConnectAsksForSAs(t *testing.T) {
 		t.Errorf("%v, %d bytes arrived", e.Conn().State(), to.received)
 	}
 	if n.h[1].accounted == 0 || n.h[0].accounted == 0 {
-		t.Error("the kernel is not told of the traffic")
+		t.Error("the traffic is not reported to the kernel")
 	}
 	n.drops(t)
 }
@@ -271,7 +271,7 @@ func TestSoftLimitsRekeyWithoutLoss(t *testing.T) {
 	n.drops(t)
 }
 
-// TestHardLimitEndsSending has a daemon that does not answer in time.
+// TestHardLimitEndsSending: a daemon does not respond in time.
 func TestHardLimitEndsSending(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike, n.limits = true, esp.Limits{SoftPackets: 50, HardPackets: 100}
@@ -282,7 +282,7 @@ func TestHardLimitEndsSending(t *testing.T) {
 	if h := n.h[0]; h.hard != 1 || h.soft != 1 || e.Conn().State() != tcp.Established {
 		t.Errorf("%d hard, %d soft, %v", h.hard, h.soft, e.Conn().State())
 	}
-	n.h[0].m.Update(&n.h[0].state) // the SA is still there: it is not used again
+	n.h[0].m.Update(&n.h[0].state) // the SA still exists, but is not used again
 	before := to.received
 	n.ike, n.limits = true, esp.Limits{}
 	for range 100 {
@@ -294,8 +294,8 @@ func TestHardLimitEndsSending(t *testing.T) {
 	}
 }
 
-// TestModesStandSideBySide: rules for some ports have another mode. The connections of each mode keep their own SAs,
-// and none is sealed with an SA that is gone.
+// TestModesStandSideBySide: rules for some ports have another mode. The connections of each mode must use its own SAs,
+// and none may be sealed with a deleted SA.
 func TestModesStandSideBySide(t *testing.T) {
 	n := newNetwork(t, []Rule{{Ports: []uint16{7}}, {Mode: esp.Tunnel}})
 	n.ike = true
@@ -315,7 +315,7 @@ func TestModesStandSideBySide(t *testing.T) {
 		h.m.Update(&h.state)
 	}
 	if e.Flow().Out() != nil {
-		t.Error("an SA that is gone is sent with")
+		t.Error("a deleted SA is used for sending")
 	}
 	n.turns(50)
 	before := to.received
@@ -329,7 +329,7 @@ func TestModesStandSideBySide(t *testing.T) {
 	}
 }
 
-// TestReloadOfModeAndBack: after another mode and back, the SAs that are left serve new connections.
+// TestReloadOfModeAndBack: after a change of the mode and back, the remaining SAs serve new connections.
 func TestReloadOfModeAndBack(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike = true
@@ -356,7 +356,7 @@ func TestReloadOfModeAndBack(t *testing.T) {
 	}
 }
 
-// TestOlderSAGoesOn: when the newest SA is deleted first, the one before it goes on where it was.
+// TestOlderSAGoesOn: if the newest SA is deleted first, the previous one continues with its next sequence number.
 func TestOlderSAGoesOn(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike = true
@@ -371,12 +371,12 @@ func TestOlderSAGoesOn(t *testing.T) {
 	before := to.received
 	n.turns(50)
 	if to.received == before {
-		t.Error("nothing arrives")
+		t.Error("no data arrives")
 	}
 	n.drops(t)
 }
 
-// TestClearSegmentsMakeNoFlows: a flood of them costs no memory and no answer.
+// TestClearSegmentsMakeNoFlows: a flood of clear segments allocates no memory and gets no reply.
 func TestClearSegmentsMakeNoFlows(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.connect()
@@ -430,7 +430,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestKeysOfDeletedSAsAreWiped: also of an SA that is sent with when it is deleted, and of all at the end.
+// TestKeysOfDeletedSAsAreWiped: including those of an SA that is in use when it is deleted, and of all at the end.
 func TestKeysOfDeletedSAsAreWiped(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike = true

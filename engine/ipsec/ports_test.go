@@ -54,8 +54,8 @@ func (n *network) install(reqID uint32) {
 	}
 }
 
-// TestPortsOfPolicies: an SA carries the connections of its policies alone, in both directions. Those of another policy
-// ask for their own, and those of no policy wait.
+// TestPortsOfPolicies: an SA carries only the connections of its policies, in both directions. Connections of another
+// policy request their own SAs, and those without a policy wait.
 func TestPortsOfPolicies(t *testing.T) {
 	n := newNetwork(t, everything)
 	for _, h := range n.h {
@@ -101,17 +101,17 @@ func TestPortsOfPolicies(t *testing.T) {
 		dial(port)
 	}
 	check(7, 8)
-	if n.h[0].acquired != 1 { // for port 9; port 10 has no policy to ask with
+	if n.h[0].acquired != 1 { // for port 9; port 10 has no policy for a request
 		t.Errorf("%d requests, want 1", n.h[0].acquired)
 	}
 	n.install(2)
-	for range 100 { // SYNs come again
+	for range 100 { // SYNs are retransmitted
 		n.now = n.now.Add(100_000_000)
 		n.turn()
 	}
 	check(7, 8, 9)
 
-	// What arrives by another policy's SA is dropped.
+	// Packets that arrive through another policy's SA are dropped.
 	a := n.h[0]
 	seven, nine := conns[7].Flow(), conns[9].Flow()
 	if seven == nine || conns[8].Flow() != seven {
@@ -125,8 +125,8 @@ func TestPortsOfPolicies(t *testing.T) {
 	}
 }
 
-// TestPoliciesOfAnotherGroup: a connection that is older than the policies for its ports uses the SAs of these policies
-// from then on. Without any policy it keeps its SAs, and says what it waits for when they are deleted.
+// TestPoliciesOfAnotherGroup: a connection older than the policies for its ports switches to the SAs of these policies.
+// Without a policy it keeps its SAs, and reports what it waits for when they are deleted.
 //
 //req:rfc5044-9.4-1
 func TestPoliciesOfAnotherGroup(t *testing.T) {
@@ -161,7 +161,7 @@ func TestPoliciesOfAnotherGroup(t *testing.T) {
 	}
 	check("policies for all ports")
 
-	n.ike = false // from here on the test is the IKE daemon
+	n.ike = false // from here on the test acts as the IKE daemon
 	for _, h := range n.h {
 		h.state.Outbound, h.state.Inbound = nil, nil
 	}
@@ -197,7 +197,7 @@ func TestPoliciesOfAnotherGroup(t *testing.T) {
 	}
 }
 
-// TestConnectWithoutSAs: a connection for which there is never an SA ends by the user timeout, and says so.
+// TestConnectWithoutSAs: a connection that never gets an SA ends by the user timeout, with that reason.
 func TestConnectWithoutSAs(t *testing.T) {
 	n := newNetwork(t, everything)
 	e, _ := n.connect()

@@ -22,7 +22,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// talker is the layer above a TCP that says the bytes of out, and nothing else.
+// talker is the upper layer of a TCP that sends the bytes of out, and nothing else.
 type talker struct {
 	out   []byte
 	in    []byte
@@ -61,7 +61,7 @@ func (s *talker) Event(tcp.Events, tick.Time)                         {}
 func (s *talker) Expire(tick.Time)                                    {}
 func (s *talker) Deadline() tick.Time                                 { return tick.Never }
 
-// write is the FPDU of a Write of n bytes.
+// write returns the FPDU of a Write of n bytes.
 func write(n int) []byte {
 	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 1 << 6, STag: 0x100}
 	b := binary.BigEndian.AppendUint16(nil, uint16(ddp.TaggedLen+n))
@@ -154,7 +154,7 @@ func newHosts(t *testing.T) *hosts {
 	return h
 }
 
-// run lets both hosts work for d at most, until done.
+// run runs both hosts until done, for d at most.
 func (h *hosts) run(d tick.Duration, done func() bool) {
 	for end := h.now.Add(d); h.now < end && !done(); h.now = h.now.Add(100 * tick.Microsecond) {
 		for i, s := range h.s {
@@ -175,16 +175,15 @@ func (h *hosts) say(b []byte) {
 	})
 }
 
-// TestCutByFIN: the peer ends its stream inside an FPDU, with the FIN in the segment of its head or behind it.
-// "Advance RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4): as soon as it comes,
-// also when MPA has refused the head to see it again. The stream ends with a Terminate of MPA's error 1, "FIN
-// received" (RFC 5044, 8).
+// TestCutByFIN: the peer ends its stream inside an FPDU, with the FIN in the segment of its head or after it. "Advance
+// RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4): at once, even if MPA has refused
+// the head to see it again. The stream ends with a Terminate of MPA's error 1, "FIN received" (RFC 5044, 8).
 //
 //req:rfc9293-MUST-43 rfc9293-3.10.7.4-7 rfc5044-8-1
 func TestCutByFIN(t *testing.T) {
 	for _, c := range []struct {
 		byteCount int
-		apart     []int // bytes of it in segments of their own, before the FIN's
+		apart     []int // bytes of it in their own segments, before the FIN's
 	}{{1, nil}, {10, nil}, {500, nil}, {1, []int{1}}, {40, []int{40}}, {500, []int{500}},
 		{500, []int{460}}, {500, []int{200, 260}}} {
 		h := newHosts(t)
@@ -210,7 +209,7 @@ func TestCutByFIN(t *testing.T) {
 		}
 		if l := h.talk.ep.Conn().Info(h.now).Loss.Counters; l.Retransmitted != 0 ||
 			h.now.Sub(from) > tick.Millisecond {
-			t.Errorf("%v: the end took %d us, and %d segments were sent again", c,
+			t.Errorf("%v: the end took %d us, and %d segments were retransmitted", c,
 				h.now.Sub(from)/tick.Microsecond, l.Retransmitted)
 		}
 		if n := len(h.talk.in); n < 24 || h.talk.in[3] != 0x47 ||
@@ -220,9 +219,8 @@ func TestCutByFIN(t *testing.T) {
 	}
 }
 
-// TestBehindRefused: an FPDU in several segments, of which MPA refuses the first once. What comes behind it is out of
-// order: "A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681,
-// 4.2).
+// TestBehindRefused: MPA refuses the first segment of an FPDU once. The following segments are out of order: "A TCP
+// receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681, 4.2).
 //
 //req:rfc5681-3.2-1 rfc5681-4.2-4
 func TestBehindRefused(t *testing.T) {

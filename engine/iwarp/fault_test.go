@@ -14,11 +14,11 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// faulty is a responder with a region of two pages, the second of which cannot be accessed once it is lost.
+// faulty is a responder with a region of two pages. The second becomes inaccessible once it is lost.
 type faulty struct {
 	*side
 	mem   []byte
-	block seq.Num // TakeBack finds that what is from here on has not left either; 0: none
+	block seq.Num // TakeBack reports bytes from here on as unsent too; 0: none
 }
 
 func (f *faulty) TakeBack(from seq.Num) seq.Num {
@@ -30,8 +30,8 @@ func (f *faulty) TakeBack(from seq.Num) seq.Num {
 
 const page = 4096
 
-// newFaulty returns an initiator and a responder in full operation, and the initiator's memory. It has asked for three
-// quarters of a page before the border of the responder's pages, and for as many after it.
+// newFaulty returns an initiator and a responder in full operation, and the initiator's memory. The initiator has
+// requested three quarters of a page on each side of the border between the responder's pages.
 func newFaulty(t *testing.T) (i *side, f *faulty, sink []byte) {
 	debug.SetPanicOnFault(true) // for this goroutine
 	cfg := startup.Config{IRD: 4, ORD: 4, RTR: startup.RTRRead}
@@ -84,14 +84,14 @@ func newFaulty(t *testing.T) (i *side, f *faulty, sink []byte) {
 	return i, f, sink
 }
 
-// lose takes the second page away.
+// lose makes the second page inaccessible.
 func (f *faulty) lose(t *testing.T) {
 	if err := syscall.Mprotect(f.mem[page:], syscall.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// fill has f write what it has to send, in segments of at most 1448 bytes, and returns those that leave.
+// fill lets f write its data, in segments of at most 1448 bytes, and returns those that leave.
 func (f *faulty) fill() (segments [][]byte) {
 	f.Settle(0)
 	for {
@@ -109,9 +109,9 @@ func (f *faulty) fill() (segments [][]byte) {
 	}
 }
 
-// TestFaultInFill loses memory in the middle of responses that share segments. The peer gets the bytes before it, a
-// Terminate in the place of those that cannot be had, and nothing that is not in the file: it finds nothing wrong
-// itself, as it did when what could not be read was sent as zeros.
+// TestFaultInFill loses memory in the middle of responses that share segments. The peer must get the bytes before it,
+// then a Terminate in place of the unreadable bytes, and nothing that is not in the file. Zeros in place of unreadable
+// bytes would be silent corruption.
 func TestFaultInFill(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		i, f, sink := newFaulty(t)
@@ -126,7 +126,7 @@ func TestFaultInFill(t *testing.T) {
 		term, ok := i.qp.PeerTerminate()
 		if _, own := i.qp.OwnTerminate(); !ok || term.Cause != rdmap.CauseCatastrophic || own ||
 			f.rst {
-			t.Errorf("block %v: the peer said %v (%v), own Terminate %v, RST %v; error %v", block,
+			t.Errorf("block %v: the peer sent %v (%v), own Terminate %v, RST %v; error %v", block,
 				term, ok, own, f.rst, i.Err())
 		}
 		if n := len(got); block && n != 1 || !block && n < 3 {
@@ -146,7 +146,7 @@ func TestFaultInFill(t *testing.T) {
 	}
 }
 
-// TestFaultInFillAgain loses memory that the peer may have the bytes of: they cannot be made again.
+// TestFaultInFillAgain loses memory whose bytes the peer may already have: they cannot be sent again.
 func TestFaultInFillAgain(t *testing.T) {
 	_, f, _ := newFaulty(t)
 	at := f.sndNxt

@@ -11,9 +11,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestFirstFPDU: a responder, which may send nothing before the initiator's first FPDU, does not wait for it
-// for ever. An RTR message is MPA's own and due like the rest of the start-up; otherwise it is for the
-// initiator's consumer to begin.
+// TestFirstFPDU: a responder, which may send nothing before the initiator's first FPDU, must not wait for it forever.
+// An RTR message is part of MPA and due within the start-up timeout; otherwise the initiator's consumer decides when to
+// start.
 //
 //req:rfc5044-7.1.2-7 rfc5044-7.1.2-10
 func TestFirstFPDU(t *testing.T) {
@@ -84,7 +84,7 @@ func TestRevision0(t *testing.T) {
 	r.transmit()
 	if got, want := string(r.sent), "MPA ID Rep Frame\xc0\x01\x00\x00"; got != want || !r.fin ||
 		r.rst || r.up {
-		t.Errorf("said %q, FIN %v, RST %v, up %v; want %q and FIN", got, r.fin, r.rst, r.up, want)
+		t.Errorf("sent %q, FIN %v, RST %v, up %v; want %q and FIN", got, r.fin, r.rst, r.up, want)
 	}
 	i.receive(t, r.sent, 1<<16)
 	if i.up || !errors.Is(i.Err(), verbs.ErrStartup) {

@@ -10,7 +10,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// midway is a responder whose peer has begun an FPDU, that FPDU, and both sides after the start-up.
+// midway is a responder whose peer has started an FPDU, that FPDU, and both sides after the start-up.
 func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpdu []byte) {
 	t.Helper()
 	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
@@ -31,8 +31,8 @@ func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpd
 	return i, r, i.transmit()
 }
 
-// TestFPDUTimeout: a peer that leaves an FPDU half sent does not hold its bytes for ever, and one whose length
-// was changed on the way does not keep the program waiting for ever.
+// TestFPDUTimeout: a peer that never finishes an FPDU must not hold its bytes forever. An FPDU whose length was changed
+// on the path must not keep the program waiting forever.
 func TestFPDUTimeout(t *testing.T) {
 	for _, timeout := range []tick.Duration{0, 20 * tick.Second} {
 		want := tick.Time(timeout)
@@ -41,7 +41,7 @@ func TestFPDUTimeout(t *testing.T) {
 		}
 		for _, c := range []struct {
 			name string
-			n    int // bytes of the FPDU that come
+			n    int // bytes of the FPDU that arrive
 			text string
 		}{
 			{"one byte", 1, ": 1 bytes arrived"},
@@ -69,7 +69,7 @@ func TestFPDUTimeout(t *testing.T) {
 			i.receive(t, r.transmit(), 1<<16)
 			i.Settle(want)
 			if r.restAt != tick.Never {
-				t.Errorf("%s: the wait goes on behind its end", c.name)
+				t.Errorf("%s: the wait continues after the end", c.name)
 			}
 			if got := r.qp.Err(); got == nil || !strings.Contains(got.Error(), c.text) {
 				t.Errorf("%s: %v, want %q", c.name, got, c.text)
@@ -82,21 +82,21 @@ func TestFPDUTimeout(t *testing.T) {
 	}
 }
 
-// TestFPDUInTime: whatever completes an FPDU ends the wait, and the next FPDU has its own time.
+// TestFPDUInTime: completing an FPDU ends the wait, and the next FPDU has its own timeout.
 func TestFPDUInTime(t *testing.T) {
 	i, r, fpdu := midway(t, tick.Second, true)
 	r.receive(t, fpdu[:10], 10)
 	r.Settle(0)
 	r.receive(t, fpdu[10:], 10)
 	if r.Settle(9); r.Deadline() != tick.Never {
-		t.Errorf("deadline %v behind a whole FPDU", r.Deadline())
+		t.Errorf("deadline %v after a whole FPDU", r.Deadline())
 	}
 	for at := range tick.Time(5) {
 		if err := i.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRWrite}); err != nil {
 			t.Fatal(err)
 		}
 		next := i.transmit()
-		r.receive(t, next[:7], 7) // with the rest of the one before
+		r.receive(t, next[:7], 7) // with the rest of the previous one
 		r.Settle(at)
 		if r.Deadline() != at.Add(tick.Second) {
 			t.Errorf("FPDU %d: deadline %v", at, r.Deadline())
@@ -111,7 +111,7 @@ func TestFPDUInTime(t *testing.T) {
 	}
 }
 
-// TestFPDUForEver: without a time-out nothing ends the wait.
+// TestFPDUForEver: without a timeout the wait does not end.
 func TestFPDUForEver(t *testing.T) {
 	_, r, fpdu := midway(t, -1, true)
 	r.receive(t, fpdu[:10], 10)
@@ -128,18 +128,18 @@ func (s *side) wantHole(t *testing.T) {
 		t.Errorf("the hole ends with %v, RST %v", err, s.rst)
 	}
 	if n := s.Stats().HeldBytes; n != 0 {
-		t.Errorf("%d bytes are held behind the end", n)
+		t.Errorf("%d bytes are held after the end", n)
 	}
 }
 
-// TestHoleTimeout: bytes behind a hole that nobody fills are not held for ever either.
+// TestHoleTimeout: bytes after an unfilled hole are not held forever either.
 func TestHoleTimeout(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
-	for range 2 { // bytes of no known FPDU are kept when they come again
+	for range 2 { // bytes of no known FPDU are kept if they arrive again
 		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4)
 	}
 	if n := r.Stats().HeldBytes; n != len(fpdu)-4 {
-		t.Fatalf("%d bytes are held behind the hole", n)
+		t.Fatalf("%d bytes are held after the hole", n)
 	}
 	if r.Settle(5); r.Deadline() != tick.Time(5).Add(tick.Second) {
 		t.Errorf("deadline %v", r.Deadline())
@@ -148,7 +148,7 @@ func TestHoleTimeout(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestRestInLastTurn: what came in the turn in which the time ends came in time.
+// TestRestInLastTurn: data that arrives in the turn in which the timeout expires is in time.
 func TestRestInLastTurn(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, true)
 	r.receive(t, fpdu[:10], 10)
@@ -161,7 +161,7 @@ func TestRestInLastTurn(t *testing.T) {
 	}
 }
 
-// TestHoleInFPDU: a hole in the middle of an FPDU is TCP's, whose peer does not fill it, and no fault of the FPDU.
+// TestHoleInFPDU: a hole in the middle of an FPDU is reported as a TCP hole, not as an incomplete FPDU.
 func TestHoleInFPDU(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
 	for _, b := range [][2]int{{0, 6}, {10, len(fpdu)}} {
@@ -175,7 +175,8 @@ func TestHoleInFPDU(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestSlowFill: a peer that completes an FPDU now and then, and fills no hole, does not have bytes held for ever.
+// TestSlowFill: a peer that completes an FPDU occasionally, and fills no hole, cannot make the receiver hold bytes
+// forever.
 func TestSlowFill(t *testing.T) {
 	i, r, next := midway(t, tick.Minute, false)
 	far := make([]byte, 1400)
@@ -204,8 +205,8 @@ func TestSlowFill(t *testing.T) {
 	r.wantHole(t)
 }
 
-// TestReceiveTimeout: a message that finds no receive waits for one, and is an error (RFC 5041, 7.1) after a time. The
-// next one has its own time.
+// TestReceiveTimeout: a message that finds no receive waits for one, and is an error (RFC 5041, 7.1) after a timeout.
+// The next one has its own timeout.
 func TestReceiveTimeout(t *testing.T) {
 	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)

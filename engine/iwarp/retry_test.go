@@ -10,8 +10,8 @@ import (
 	"xwarp/tcp"
 )
 
-// TestRetry: only a peer that closes although it was sent the Request has refused it (RFC 6581, 10). A
-// handshake that failed, a path that broke and a peer that says nothing teach nothing.
+// TestRetry: only a peer that closes after it got the Request has refused it (RFC 6581, 10). A failed handshake, a
+// broken path and a silent peer do not count as a refusal.
 //
 //req:rfc6581-10-4
 func TestRetry(t *testing.T) {
@@ -89,7 +89,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRefusedIsNotMPA: where no TCP connection came up, the error does not speak of MPA.
+// TestRefusedIsNotMPA: if no TCP connection was established, the error does not mention MPA.
 func TestRefusedIsNotMPA(t *testing.T) {
 	for _, cause := range []tcp.Cause{tcp.CauseRefused, tcp.CauseUnreachable} {
 		d := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead})

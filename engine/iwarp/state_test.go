@@ -15,7 +15,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// in returns a side in the given state: an initiator that is starting, else a responder.
+// in returns a side in the given state: an initiator that is starting, otherwise a responder.
 func in(t *testing.T, s state) (d *side) {
 	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
@@ -47,10 +47,10 @@ func in(t *testing.T, s state) (d *side) {
 	return d
 }
 
-// TestStates does everything that can be done to a connection in each state; testdata/states.txt shows what comes of
-// it, for the state, the transport and the Handler.
+// TestStates applies every event to a connection in each state. testdata/states.txt has the resulting state, transport
+// calls and Handler calls.
 func TestStates(t *testing.T) {
-	wrong := append([]byte{0, 14}, make([]byte, 18)...) // no start-up frame, and an FPDU with a wrong CRC
+	wrong := append([]byte{0, 14}, make([]byte, 18)...) // not a start-up frame, and an FPDU with a bad CRC
 	var out strings.Builder
 	for s := starting; s < states; s++ {
 		for _, call := range []struct {
@@ -105,12 +105,12 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("the connection does other things than %s says (-want +got; -update writes it "+
+		t.Errorf("the connection does not behave as in %s (-want +got; -update writes it "+
 			"again):\n%s", golden, diff)
 	}
 }
 
-// TestNotices: a Handler is called for each thing once and in order, whatever ends the connection.
+// TestNotices: however the connection ends, a Handler gets each notification once and in order.
 func TestNotices(t *testing.T) {
 	for s := starting; s < closed; s++ {
 		d := in(t, s)

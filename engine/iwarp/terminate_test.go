@@ -25,12 +25,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// side is one end: a connection, its queue pair, and a transport whose bytes the test carries.
+// side is one end: a connection, its queue pair, and a transport whose bytes the test delivers.
 type side struct {
 	Conn
 	qp       rdmap.QP
 	sent     []byte
-	at       seq.Num // of what comes next
+	at       seq.Num // of the next bytes
 	fin, rst bool
 	up       bool
 	closed   error
@@ -75,7 +75,7 @@ func newSide(t *testing.T, responder bool, cfg startup.Config) *side {
 	return d
 }
 
-// transmit returns what d has to send.
+// transmit returns the bytes that d has to send.
 func (d *side) transmit() (b []byte) {
 	d.Settle(0)
 	for {
@@ -91,7 +91,7 @@ func (d *side) transmit() (b []byte) {
 	}
 }
 
-// receive gives d bytes in order, in pieces of at most n.
+// receive delivers bytes to d in order, in pieces of at most n.
 func (d *side) receive(t *testing.T, b []byte, n int) {
 	t.Helper()
 	for len(b) > 0 {
@@ -105,8 +105,8 @@ func (d *side) receive(t *testing.T, b []byte, n int) {
 	}
 }
 
-// meet runs the start-up of an initiator and a responder, one of whose queue pairs cannot start, until
-// nothing is left to say. change may alter what the initiator says behind its Request.
+// meet runs the start-up of an initiator and a responder, of which one queue pair cannot start, until neither has more
+// to send. change may modify what the initiator sends after its Request.
 func meet(t *testing.T, i, r *side, piece int, change func([]byte)) {
 	t.Helper()
 	r.receive(t, i.transmit(), piece)
@@ -132,9 +132,9 @@ func (d *side) describe() string {
 	return s
 }
 
-// TestLocalFailure has the queue pair of either side fail when MPA is done with it: the peer gets a Terminate
-// if it knows RFC 6581, and as the very first FPDU; a responder's waits for the initiator's first FPDU, and
-// comes only if that is valid.
+// TestLocalFailure: the queue pair of either side fails after MPA's start-up. The peer must get a Terminate as the very
+// first FPDU, if it supports RFC 6581. A responder's waits for the initiator's first FPDU, and is sent only if that is
+// valid.
 //
 //req:rfc6581-9.3-1 rfc5044-7.1.2-7
 func TestLocalFailure(t *testing.T) {
@@ -194,11 +194,11 @@ func TestLocalFailure(t *testing.T) {
 	}
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(),
 		"\n")); d != "" {
-		t.Errorf("what is said changed (-golden +now); -update if that is meant:\n%s", d)
+		t.Errorf("the frames changed (-golden +now); run with -update if that is intended:\n%s", d)
 	}
 }
 
-// TestLocalFailureSilence: when no FPDU comes, the start-up timer ends the connection.
+// TestLocalFailureSilence: if no FPDU arrives, the start-up timer ends the connection.
 //
 //req:rfc6581-9.3-1
 func TestLocalFailureSilence(t *testing.T) {
@@ -220,8 +220,8 @@ func TestLocalFailureSilence(t *testing.T) {
 	}
 }
 
-// TestReplyRefused has an initiator get Replies that it cannot serve: the one FPDU that it sends is a Terminate, as the
-// reference vectors have it, also when its queue pair cannot even start.
+// TestReplyRefused: an initiator gets Replies that it cannot accept. Its only FPDU must be a Terminate, as in the
+// reference vectors, even if its queue pair cannot start.
 //
 //req:rfc6581-9.1-4 rfc6581-9.2-5
 func TestReplyRefused(t *testing.T) {
@@ -259,8 +259,8 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// TestTerminateThenReset: a Terminate and the reset behind it come at once, from a peer whose program ends. The
-// Terminate is why the connection is over.
+// TestTerminateThenReset: a Terminate and a reset arrive together, from a peer whose program exits. The Terminate must
+// be the reason for the end of the connection.
 func TestTerminateThenReset(t *testing.T) {
 	i, f, _ := newFaulty(t)
 	f.qp.Fail(rdmap.CauseCatastrophic.Errorf("the program ends"))

@@ -15,14 +15,14 @@ func (r *rawSocket) Write(func(fd uintptr) bool) error {
 	return nil
 }
 
-// TestKernelPromptAck: the kernel is asked to acknowledge what is not answered when the worker is idle, and what waited
-// long enough when it is not. After some answers in a row an acknowledgement waits for the next.
+// TestKernelPromptAck: the kernel is asked to acknowledge unanswered data when the worker is idle, and data that has
+// waited long enough when it is not. After some replies in a row an acknowledgement waits for the next reply.
 func TestKernelPromptAck(t *testing.T) {
 	sock := &rawSocket{}
 	w := &worker{}
 	c := &conn{worker: w, raw: sock}
 	now := tick.Time(tick.Second)
-	// turn lets the worker look, and holds it to how often it has asked the kernel so far.
+	// turn lets the worker check, and checks how often it has asked the kernel so far.
 	turn := func(idle bool, want int) tick.Time {
 		t.Helper()
 		next := w.acknowledge(now, idle)
@@ -43,7 +43,7 @@ func TestKernelPromptAck(t *testing.T) {
 	if next := turn(true, 2); next != tick.Never || len(w.unacked) != 0 {
 		t.Errorf("looks again at %v, %d connections", next, len(w.unacked))
 	}
-	for range 3 { // answers that come too late to be carried, but soon
+	for range 3 { // replies just too late to carry the acknowledgement
 		c.noteReceived(now)
 		turn(true, sock.set+1)
 		now = now.Add(ackWait)
@@ -63,7 +63,7 @@ func TestKernelPromptAck(t *testing.T) {
 	}
 	turn(true, asked+1)
 	c.noteReceived(now)
-	turn(true, asked+2) // that one had no answer
+	turn(true, asked+2) // that one had no reply
 	c.noteReceived(now)
 	c.ended = true
 	turn(true, asked+2)

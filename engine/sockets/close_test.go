@@ -10,8 +10,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestDeviceCloseEndsDial: Dial does not wait for the kernel's handshake when its device is closed, and the kernel does
-// not go on with it.
+// TestDeviceCloseEndsDial: when its device is closed, Dial does not wait for the kernel's handshake, and the kernel
+// abandons it.
 func TestDeviceCloseEndsDial(t *testing.T) {
 	asked, ended := make(chan struct{}), make(chan struct{})
 	d, err := Open(Config{Dial: func(ctx context.Context, _, _ netip.AddrPort) (

@@ -12,7 +12,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestKernelCutByFIN: the peer of a socket ends its stream inside an FPDU. It gets a Terminate of MPA's error 1
+// TestKernelCutByFIN: the peer of a socket ends its stream inside an FPDU. It must get a Terminate of MPA's error 1
 // before our FIN, which this side can still send (RFC 5044, 8).
 //
 //req:rfc5044-8-1

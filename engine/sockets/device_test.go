@@ -32,7 +32,7 @@ func TestKernelTransfer(t *testing.T) {
 		{name: "no markers", mpa: verbs.MPAConfig{Markers: verbs.MarkersOff}},
 		{name: "no CRC", mpa: verbs.MPAConfig{CRC: verbs.CRCOptional}},
 		{name: "revision 1", mpa: verbs.MPAConfig{Revision: startup.RevIETF}},
-		{name: "window of 1", window: 1}, // an FPDU that is under way is held all the same
+		{name: "window of 1", window: 1}, // an FPDU in flight is still held
 		{name: "EMSS of 1448", emss: 1448},
 		{name: "EMSS of 140", emss: 140},
 		{name: "EMSS of 100", emss: 100},
@@ -58,7 +58,8 @@ func TestKernelTransfer(t *testing.T) {
 	}
 }
 
-// TestLongFPDUs: two devices on sockets send FPDUs of 64 KiB to each other, and segments' to a device that has an EMSS.
+// TestLongFPDUs: two kernel-transport devices send FPDUs of 64 KiB to each other, and FPDUs of a segment to a device
+// that has an EMSS.
 func TestLongFPDUs(t *testing.T) {
 	const size = 1 << 20
 	for _, c := range []struct {
@@ -90,7 +91,8 @@ func TestLongFPDUs(t *testing.T) {
 	}
 }
 
-// segments returns a Config.Dial of sockets with segments of size bytes, whatever the loopback interface allows.
+// segments returns a Config.Dial of sockets with segments of size bytes, regardless of the MTU of the loopback
+// interface.
 func segments(size int) func(context.Context, netip.AddrPort, netip.AddrPort) (net.Conn, error) {
 	return func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
 		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -103,8 +105,8 @@ func segments(size int) func(context.Context, netip.AddrPort, netip.AddrPort) (n
 	}
 }
 
-// TestKernelDialGivesUp cancels Dial while the kernel still connects: there is no iwarp.Conn then, and the
-// socket that comes too late must not stay.
+// TestKernelDialGivesUp cancels Dial while the kernel still connects: there is no iwarp.Conn yet, and the late socket
+// must be closed.
 func TestKernelDialGivesUp(t *testing.T) {
 	asked, late := make(chan struct{}), make(chan net.Conn)
 	cfg := sockets.Config{Dial: func(context.Context, netip.AddrPort, netip.AddrPort) (
@@ -130,7 +132,7 @@ func TestKernelDialGivesUp(t *testing.T) {
 	select {
 	case <-e.QP.(*core.QP).Gone():
 	default:
-		t.Error("nothing of the connection is left, and Gone is not closed")
+		t.Error("the connection is destroyed, but Gone is not closed")
 	}
 	ours, theirs := net.Pipe()
 	late <- theirs
@@ -142,8 +144,8 @@ func TestKernelDialGivesUp(t *testing.T) {
 	}
 }
 
-// TestKernelDialTooLate: an attempt that takes too long ends with the cause that the caller gave, also when the dialer
-// sees first that the time is up.
+// TestKernelDialTooLate: an attempt that takes too long ends with the caller's cause, even if the dialer notices the
+// timeout first.
 func TestKernelDialTooLate(t *testing.T) {
 	cfg := sockets.Config{Dial: func(ctx context.Context, _, _ netip.AddrPort) (
 		net.Conn, error) {
@@ -168,7 +170,8 @@ func TestKernelDialTooLate(t *testing.T) {
 	}
 }
 
-// TestPostAfterClose posts on a queue pair whose device is gone: an error says so, for no completion would ever come.
+// TestPostAfterClose posts on a queue pair whose device is closed: it must return an error, since no completion would
+// ever arrive.
 func TestPostAfterClose(t *testing.T) {
 	open := func() *core.Device {
 		d, err := sockets.Open(sockets.Config{})
@@ -191,7 +194,7 @@ func TestPostAfterClose(t *testing.T) {
 	}
 }
 
-// TestRegionAfterClose: what names a region stays readable, for those who list regions while one is closed.
+// TestRegionAfterClose: the identifiers of a region stay readable, for callers that list regions during a close.
 func TestRegionAfterClose(t *testing.T) {
 	d, err := sockets.Open(sockets.Config{})
 	if err != nil {
@@ -232,14 +235,14 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 func (l *oneConn) Close() error   { close(l.stop); return nil }
 
-// internet is a socket of the machine's that looks like one of the network.
+// internet is a local socket with addresses that look remote.
 type internet struct{ *net.UnixConn }
 
 func (internet) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (internet) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-// TestKernelStopsReading: what comes before the consumer has answered stays in the kernel, whose window holds
-// the peer back.
+// TestKernelStopsReading: data that arrives before the consumer has responded stays in the kernel, whose window stops
+// the peer.
 func TestKernelStopsReading(t *testing.T) {
 	var i startup.Initiator
 	if err := i.Init(startup.Config{}); err != nil {
@@ -295,6 +298,6 @@ func TestKernelStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	if read := len(first) + many - left; read < len(first) || read > 16<<10 {
-		t.Errorf("%d bytes were read, of a Request of %d and what nobody takes", read, len(first))
+		t.Errorf("%d bytes read, of a Request of %d and unclaimed data", read, len(first))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestStoppedProcessReadsFirst: a process that was stopped for longer than FPDUTimeout reads the bytes that arrived
-// meanwhile before it fails the stream.
+// TestStoppedProcessReadsFirst: a process that was stopped for longer than FPDUTimeout must read the bytes that have
+// arrived before it fails the stream.
 func TestStoppedProcessReadsFirst(t *testing.T) {
 	const early = 7
 	fpdu := make([]byte, 16, 20)

@@ -14,8 +14,8 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// TestKernelReclaim flushes a Write that a peer does not take: from the completion on its memory is the consumer's, and
-// the device does not read it any more.
+// TestKernelReclaim flushes a Write that a peer does not receive: after the completion its memory belongs to the
+// consumer, and the device does not read it any more.
 func TestKernelReclaim(t *testing.T) {
 	end := make(chan struct{})
 	defer close(end)
@@ -72,8 +72,8 @@ func TestKernelReclaim(t *testing.T) {
 	}
 }
 
-// answerMPA is an MPA responder, which wants no markers, for one connection. After the start-up then has the socket,
-// which is closed behind it.
+// answerMPA is an MPA responder without markers, for one connection. After the start-up it passes the socket to then,
+// and closes it afterwards.
 func answerMPA(t *testing.T, then func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

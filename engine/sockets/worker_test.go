@@ -5,7 +5,8 @@ import (
 	"xwarp/engine/internal/core"
 )
 
-// TestDeal: connections that come at once go to the workers in turn, and later ones to the worker with the fewest.
+// TestDeal: connections that arrive together are distributed to the workers in turn, and later ones to the worker with
+// the fewest.
 func TestLeastLoadedWorker(t *testing.T) {
 	k := &Driver{workers: []*worker{{}, {}, {}}}
 	for range 4 {
@@ -30,8 +31,8 @@ func TestLeastLoadedWorker(t *testing.T) {
 	}
 }
 
-// TestStepsOfOwners: on the kernel's sockets, a user with 30 connections that always have something to do has turns as
-// a user with one has.
+// TestStepsOfOwners: in the kernel transport, a user with 30 connections that always have work gets as many turns as a
+// user with one.
 func TestStepsOfOwners(t *testing.T) {
 	w := &worker{shard: core.NewShard(sleeping{})}
 	var hostile, honest core.Share
@@ -39,9 +40,9 @@ func TestStepsOfOwners(t *testing.T) {
 		w.addConn(&conn{worker: w, share: &hostile, hasWork: true, ended: true})
 	}
 	slot := w.addConn(&conn{worker: w, share: &honest, hasWork: true, ended: true})
-	w.stepConns(0) // each connection has ended, so that its slot is free after its turn
+	w.stepConns(0) // each connection has ended, so its slot is free after its turn
 	if w.slots[slot] != nil {
-		t.Error("the honest user's connection had no turn")
+		t.Error("the other user's connection had no turn")
 	}
 	if n := len(w.free); n > core.StepsPerTurn {
 		t.Errorf("%d connections were served in one turn, want at most %d", n, core.StepsPerTurn)
@@ -54,7 +55,7 @@ func TestStepsOfOwners(t *testing.T) {
 	}
 }
 
-// sleeping is the worker of a shard that runs when a test says so.
+// sleeping is the worker of a shard that runs when the test requests it.
 type sleeping struct{}
 
 func (sleeping) Wake()           {}

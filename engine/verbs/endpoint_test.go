@@ -11,7 +11,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// A work request that the peer refuses names the Terminate that ended the connection.
+// The error of a work request that the peer refuses names the Terminate that ended the connection.
 func TestEndpointTellsTheCause(t *testing.T) {
 	err := pair(func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 		peer verbs.RemoteMR) error {
@@ -24,18 +24,18 @@ func TestEndpointTellsTheCause(t *testing.T) {
 		return nil
 	})
 	if err == nil {
-		t.Error("both ends take the Terminate for a graceful close")
+		t.Error("both ends treat the Terminate as a graceful close")
 	}
 }
 
-// Deregister leaves the memory to the caller; Close releases what is still registered, once.
+// Deregister leaves the memory to the caller. Close releases everything still registered, once.
 func TestEndpointReleasesMemoryOnce(t *testing.T) {
 	e, err := verbs.NewEndpoint(device(t), verbs.EndpointConfig{SharedCQ: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e.SendCQ != e.RecvCQ {
-		t.Error("SharedCQ made two completion queues")
+		t.Error("SharedCQ created two completion queues")
 	}
 	var released [2]int
 	for i := range released {
@@ -58,7 +58,7 @@ func TestEndpointReleasesMemoryOnce(t *testing.T) {
 	}
 }
 
-// What cannot be created leaves nothing behind: the domain could not be closed otherwise.
+// A failed creation leaves nothing behind; otherwise the domain could not be closed.
 func TestNewEndpointTakesItsPartsBack(t *testing.T) {
 	_, err := verbs.NewEndpoint(device(t), verbs.EndpointConfig{QPConfig: verbs.QPConfig{
 		MaxSGE: 1 << 20}})

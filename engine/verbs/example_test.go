@@ -11,8 +11,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// pair connects two endpoints over loopback for use, and closes everything. The first endpoint has a region of its own,
-// and reaches the peer's 64 bytes.
+// pair connects two endpoints over loopback for use, and closes everything. The first endpoint has its own region, and
+// can access the peer's 64 bytes.
 func pair(use func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 	peer verbs.RemoteMR) error) (
 	err error) {
@@ -49,7 +49,7 @@ func pair(use func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 	return errors.Join(use(ctx, e, mr, peer), e.Disconnect(ctx), <-served)
 }
 
-// serve gives 64 bytes to one peer, and returns when the peer has closed the connection.
+// serve exports 64 bytes to one peer, and returns when the peer has closed the connection.
 func serve(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	e, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{})
 	if err != nil {
@@ -67,7 +67,7 @@ func serve(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
 	return errors.Join(err, e.Close())
 }
 
-// An RDMA Read brings the peer's bytes here. The peer's program takes no part in it.
+// An RDMA Read fetches the peer's bytes. The peer's program is not involved.
 func ExampleEndpoint_Do() {
 	err := pair(func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 		peer verbs.RemoteMR) error {
@@ -82,12 +82,12 @@ func ExampleEndpoint_Do() {
 	// <nil>
 }
 
-// Atomics change eight bytes of the peer, in the byte order of the peer's host, and return what was there.
+// Atomics change eight bytes of the peer, in the byte order of the peer's host, and return the old value.
 func ExampleEndpoint_Do_atomics() {
 	err := pair(func(ctx context.Context, e *verbs.Endpoint, mr verbs.MR,
 		peer verbs.RemoteMR) error {
 		const counter = 32     // offset in the peer's region, a multiple of 8
-		const all = ^uint64(0) // the bits that are compared, and those that change
+		const all = ^uint64(0) // the compared bits, and the changed bits
 		for _, wr := range []verbs.SendWR{
 			{Op: verbs.WRFetchAdd, Data: 41},
 			{Op: verbs.WRFetchAdd, Data: 1},
@@ -112,7 +112,7 @@ func ExampleEndpoint_Do_atomics() {
 	// <nil>
 }
 
-// A listener gives requests. Each is accepted with a queue pair, or rejected; both answers carry private data.
+// A listener returns requests. Each is accepted with a queue pair, or rejected; both replies carry private data.
 func ExampleConnRequest() {
 	ctx := context.Background()
 	dev, err := sockets.Open(sockets.Config{})

@@ -9,7 +9,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestRemoteMR pins the bytes that peers see.
+// TestRemoteMR checks the bytes that peers see.
 func TestRemoteMR(t *testing.T) {
 	r := verbs.RemoteMR{
 		Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x01020304, Flushable: true,
@@ -22,11 +22,11 @@ func TestRemoteMR(t *testing.T) {
 		t.Errorf("%x, want %x", b, golden)
 	}
 	if again, err := verbs.ParseRemoteMR(b); err != nil || again != r {
-		t.Errorf("%+v came back as %+v, %v", r, again, err)
+		t.Errorf("%+v was parsed as %+v, %v", r, again, err)
 	}
 	for n := range b {
 		if _, err := verbs.ParseRemoteMR(b[:n]); !errors.Is(err, verbs.ErrRemoteMR) {
-			t.Errorf("%d bytes are taken: %v", n, err)
+			t.Errorf("%d bytes are accepted: %v", n, err)
 		}
 	}
 	for _, bad := range [][]byte{
@@ -38,7 +38,7 @@ func TestRemoteMR(t *testing.T) {
 	}
 }
 
-// FuzzRemoteMR: what is read is what Append writes, but for the bytes and bits that have no meaning yet.
+// FuzzRemoteMR: parsing returns what Append writes, except for bytes and bits without a meaning yet.
 func FuzzRemoteMR(f *testing.F) {
 	f.Add(verbs.RemoteMR{Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x1234,
 		Flushable: true, Base: 1 << 40, Length: 4096}.Append(nil))

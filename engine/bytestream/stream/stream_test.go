@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestSendModel compares with a plain slice under random writes, reads by TCP and acknowledgements, across
-// the wrap of numbers.
+// TestSendModel compares with a plain slice under random writes, reads by TCP and acknowledgements, across the wrap of
+// sequence numbers.
 func TestSendModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -73,7 +73,7 @@ func TestSendRules(t *testing.T) {
 	next(1000, 0, false)
 	write(2500)
 	next(0, 0, true)
-	next(600, 0, true) // more waits than a small window lets through
+	next(600, 0, true) // more data waits than a small window permits
 	next(1000, 1000, true)
 	next(1000, 1000, true)
 	next(600, 500, false) // everything fits
@@ -90,7 +90,7 @@ func TestSendRules(t *testing.T) {
 	if s.Write([]byte{1}) != 0 {
 		t.Error("written after Close")
 	}
-	s.Acked(1 << 20) // nonsense is clipped
+	s.Acked(1 << 20) // invalid values are clipped
 	if s.Unacked() != 0 {
 		t.Error(s.Unacked())
 	}
@@ -156,7 +156,7 @@ func TestRecvEdges(t *testing.T) {
 		v.Put(100+4095, []byte{1, 2}) != 1 {
 		t.Error("bytes outside of the buffer are kept")
 	}
-	v.Advance(101) // nothing there: the caller's mistake is bounded by what was put
+	v.Advance(101) // no data there: a caller's mistake is limited to the bytes put
 	v.Read(make([]byte, 1<<16))
 	v.SetLimit(1 << 14)
 	if v.Put(100+5000, make([]byte, 100)) != 100 {

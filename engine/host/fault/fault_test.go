@@ -13,8 +13,8 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// TestTouch cuts a mapped file off and touches what is gone: with the copies of Go and with this program's
-// own assembly.
+// TestTouch truncates a mapped file and accesses the missing part: with Go's copy, and with this program's own
+// assembly.
 func TestTouch(t *testing.T) {
 	page := os.Getpagesize()
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))

@@ -13,7 +13,7 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// socket opens an AF_XDP socket with a ring that is mapped, as each has that is in use, and returns its inode.
+// socket opens an AF_XDP socket with a mapped ring, as every socket in use has, and returns its inode.
 func socket(t *testing.T) uint64 {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -37,7 +37,7 @@ func socket(t *testing.T) uint64 {
 	return st.Ino
 }
 
-// told is the answer of the kernel's xsk_diag about a socket.
+// told is the reply of the kernel's xsk_diag about a socket.
 func told(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
 	return &netlink.XDPDiagInfoResp{
 		XDPDiagMsg: &netlink.XDPSocket{Family: unix.AF_XDP, Type: unix.SOCK_RAW,
@@ -46,8 +46,8 @@ func told(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
 	}
 }
 
-// TestOfQueue: where the kernel says which socket a queue has, its process alone is named, with its inode; where
-// it does not, each process with an AF_XDP socket, and that this is a guess.
+// TestOfQueue: if the kernel reports which socket a queue has, only its process is named, with its inode. Otherwise
+// each process with an AF_XDP socket is named, marked as a guess.
 func TestOfQueue(t *testing.T) {
 	needs.XSK(t)
 	first, second := socket(t), socket(t)
@@ -56,7 +56,7 @@ func TestOfQueue(t *testing.T) {
 			if p.Pid == os.Getpid() {
 				inodes = append(inodes, p.Inode)
 				if !strings.Contains(p.String(), "socket inode ") {
-					t.Errorf("%v does not say which socket", p)
+					t.Errorf("%v does not name the socket", p)
 				}
 			}
 		}
@@ -90,10 +90,10 @@ func TestOfQueue(t *testing.T) {
 	}
 }
 
-// TestAsksKernel: the question is one that this kernel takes, or it has no such module.
+// TestAsksKernel: this kernel accepts the query, or it lacks the module.
 func TestAsksKernel(t *testing.T) {
 	if _, err := netlink.SocketDiagXDP(); err != nil && !errors.Is(err, unix.ENOENT) &&
 		!errors.Is(err, unix.EINVAL) && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		t.Errorf("asking for AF_XDP sockets: %v", err)
+		t.Errorf("query of AF_XDP sockets: %v", err)
 	}
 }

@@ -30,7 +30,7 @@ func must(t *testing.T, errs ...error) {
 func TestDir(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "b")
 	if _, err := OpenDir(path, false); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a directory that is not there: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 	d, err := OpenDir(path, true)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestDir(t *testing.T) {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
 	if _, err := d.Read("x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	for _, text := range []string{"one", "two, longer"} {
 		must(t, d.Write("x", []byte(text)))
@@ -58,12 +58,12 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// What others could have written is neither read nor written through.
+// A file that others could have written is neither read nor written through.
 func TestDirOfOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		make func(top string) error // top has dir, which has file
-		want string                 // "" for right
+		want string                 // "" if valid
 	}{
 		{"as it should be", func(string) error { return nil }, ""},
 		{"directory of another user", func(top string) error {
@@ -125,7 +125,7 @@ func TestDirOfOthers(t *testing.T) {
 	}
 }
 
-// A link at the name that Write uses is replaced, and what it led to stays.
+// A symbolic link at the name that Write uses is replaced, and its target stays.
 func TestWriteFollowsNoLink(t *testing.T) {
 	top := t.TempDir()
 	must(t, os.WriteFile(top+"/victim", []byte("secret"), 0o600), os.Symlink(top+"/victim", top+
@@ -172,7 +172,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("the planted file has %q", b)
 	}
 	if b, _ := os.ReadFile(name("own")); string(b) != "link" {
-		t.Errorf("what the trap leads to has %q", b)
+		t.Errorf("the target of the link has %q", b)
 	}
 	if f, err := Create("/dev/null"); err != nil {
 		t.Error(err)

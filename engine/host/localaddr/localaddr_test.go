@@ -16,7 +16,7 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// host is a network namespace with a veth, and what a Follower says of it.
+// host is a network namespace with a veth, and the reports of a Follower there.
 type host struct {
 	*testing.T
 	nl   *netlink.Handle
@@ -30,7 +30,7 @@ type host struct {
 
 func (h *host) gone(err error) { h.lost <- err }
 
-// onHost runs f in a namespace of its own.
+// onHost runs f in its own namespace.
 func onHost(t *testing.T, f func(h *host)) {
 	t.Helper()
 	needs.NetNS(t)
@@ -82,14 +82,14 @@ func (h *host) last() State {
 	return h.told[len(h.told)-1]
 }
 
-// expect waits until the addresses that matter are these.
+// expect waits until the relevant addresses are these.
 func (h *host) expect(what string, want ...string) {
 	h.Helper()
 	var got []string
 	for range 500 {
 		got = nil
 		for _, p := range h.last().Addrs {
-			if !p.Addr().IsLinkLocalUnicast() { // the kernel makes them when it likes
+			if !p.Addr().IsLinkLocalUnicast() { // the kernel creates them at any time
 				got = append(got, p.String())
 			}
 		}
@@ -120,9 +120,9 @@ func (h *host) address(name, prefix string) (netlink.Link, *netlink.Addr) {
 func (h *host) add(name, prefix string) { h.try(h.nl.AddrAdd(h.address(name, prefix))) }
 func (h *host) del(name, prefix string) { h.try(h.nl.AddrDel(h.address(name, prefix))) }
 
-// TestFollow: the host's addresses are those of all its interfaces, without loopback and broadcast, and the
-// prefixes that are routed to itself. A table that some mark leads to is not asked: a transparent proxy has
-// the whole world there.
+// TestFollow: the host's addresses are those of all its interfaces, without loopback and broadcast, and the prefixes
+// that are routed to itself. Tables selected by a mark are ignored: a transparent proxy routes the whole internet
+// there.
 func TestFollow(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.add("v0", "192.0.2.1/24")
@@ -200,7 +200,8 @@ func TestManyChanges(t *testing.T) {
 	})
 }
 
-// TestRefused: what nobody takes at first is Follow's error, and later it is offered again.
+// TestRefused: if the callback refuses the first state, Follow returns the error. A later state that is refused is
+// offered again.
 func TestRefused(t *testing.T) {
 	onHost(t, func(h *host) {
 		refuse := errors.New("no room")
@@ -224,12 +225,12 @@ func TestRefused(t *testing.T) {
 		h.add("lo", "192.0.2.1/32")
 		h.expect("offered again", "192.0.2.1/32")
 		if _, err := Follow(4242, nil, h.notify, h.gone); err == nil {
-			t.Error("an interface that is not there is followed")
+			t.Error("a missing interface is followed")
 		}
 	})
 }
 
-// TestGone: an interface that goes away, with nothing on it that could go with it, is missed.
+// TestGone: the removal of an interface is noticed, even if it has no addresses or routes that would go with it.
 func TestGone(t *testing.T) {
 	onHost(t, func(h *host) {
 		f, err := Follow(h.link.Attrs().Index, nil, h.notify, h.gone)
@@ -249,7 +250,7 @@ func TestGone(t *testing.T) {
 				t.Errorf("gone with %v", err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Error("nobody missed the interface")
+			t.Error("the removal of the interface was not noticed")
 		}
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"xwarp/ring"
 )
 
-// holderEnv has the test program hold settings of the NAPI instance that it names until its input ends.
+// holderEnv makes the test program hold settings of a NAPI instance, which it names, until its input ends.
 const holderEnv = "XWARP_TEST_NAPI"
 
 var held = ring.NAPI{DeferHardIRQs: 3, GROFlushTimeout: 123456}
@@ -54,7 +54,7 @@ func hold(id string) int {
 	return 0
 }
 
-// TestRestored: however a program ends, its NAPI instance has the settings of before afterwards.
+// TestRestored: however a program ends, its NAPI instance gets its previous settings back.
 func TestRestored(t *testing.T) {
 	needs.NetNS(t)
 	n, err := topo.New(topo.Options{ // a veth with GRO, whose peer sends no large segments, polls
@@ -167,7 +167,7 @@ func query(t *testing.T, n *topo.Net, id uint32) (s ring.NAPI) {
 	return s
 }
 
-// instance returns the NAPI instance of host A's interface: the one that a datagram's socket names.
+// instance returns the NAPI instance of host A's interface, which it reads from the socket of a datagram.
 func instance(t *testing.T, n *topo.Net) (id uint32) {
 	t.Helper()
 	var to, from net.PacketConn
@@ -203,7 +203,7 @@ func instance(t *testing.T, n *topo.Net) (id uint32) {
 		id = uint32(v)
 	})
 	if id == 0 {
-		t.Fatal("the datagram came without a NAPI id")
+		t.Fatal("the datagram arrived without a NAPI ID")
 	}
 	return id
 }

@@ -22,7 +22,7 @@ var (
 	addresses = flag.Int("addresses", 3000, "how many destinations TestManyDestinations asks for")
 )
 
-// host is a namespace with a veth whose routes lead over the gateway 10.0.0.2.
+// host is a namespace with a veth whose routes use the gateway 10.0.0.2.
 type host struct {
 	t    *testing.T
 	nl   *netlink.Handle
@@ -30,14 +30,14 @@ type host struct {
 	r    *Resolver
 
 	mu      sync.Mutex
-	last    map[netip.Addr]Hop // what the resolver said of each destination
+	last    map[netip.Addr]Hop // the resolver's reports for each destination
 	refused int
 	stop    sync.Mutex // held: notify waits
 }
 
 var gateway = net.IPv4(10, 0, 0, 2)
 
-// onHost runs f on a thread in a namespace of its own, with a resolver.
+// onHost runs f on a thread in its own namespace, with a resolver.
 func onHost(t *testing.T, f func(h *host)) {
 	t.Helper()
 	needs.NetNS(t)
@@ -87,7 +87,7 @@ func (h *host) build() (err error) {
 	return err
 }
 
-// route gives the gateway its address and leads everything else there.
+// route gives the gateway its address and routes all other traffic there.
 func (h *host) route() error {
 	h.neighbour(gateway, 9)
 	return h.nl.RouteReplace(&netlink.Route{
@@ -131,7 +131,7 @@ func (h *host) eventually(what string, f func() bool) {
 	}
 }
 
-// distant is a destination behind the gateway.
+// distant returns a destination behind the gateway.
 func distant(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 128<<24+uint32(i))))
 }
@@ -162,15 +162,15 @@ func TestAnswersAndChanges(t *testing.T) {
 	})
 }
 
-// TestFixedStays holds the resolver to leaving alone what an operator has fixed: the kernel would take "use"
-// for a wish to have an ordinary entry instead.
+// TestFixedStays: the resolver leaves permanent entries of an operator alone. The kernel would turn them into ordinary
+// entries on "use".
 func TestFixedStays(t *testing.T) {
 	onHost(t, func(h *host) {
 		for i := range 3 {
 			h.r.Request(distant(i))
 			h.eventually("an answer", func() bool { return h.heard(distant(i), 9) })
 		}
-		h.r.telling.Lock() // after the last request is done with
+		h.r.telling.Lock() // after the last request is done
 		defer h.r.telling.Unlock()
 		known, err := h.nl.NeighList(h.link.Attrs().Index, unix.AF_INET)
 		if err != nil || len(known) != 1 || known[0].State != netlink.NUD_PERMANENT {
@@ -179,15 +179,14 @@ func TestFixedStays(t *testing.T) {
 	})
 }
 
-// TestOverrun has the kernel drop changes while the resolver's owner takes its time: the gateway's new
-// address is among them, and its users are notified all the same. New destinations are resolved
-// afterwards.
+// TestOverrun: the kernel drops changes while the resolver's owner is slow, among them the gateway's new address. Its
+// users must be notified, and new destinations must be resolved afterwards.
 func TestOverrun(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(1))
 		h.eventually("an answer", func() bool { return h.heard(distant(1), 9) })
 		h.stop.Lock()
-		h.neighbour(gateway, 10) // the one whose notification waits
+		h.neighbour(gateway, 10) // the destination whose notification waits
 		for round := range 60 {
 			for i := range 500 {
 				h.neighbour(net.IPv4(10, 1, byte(i>>8), byte(i)), byte(round))
@@ -199,12 +198,12 @@ func TestOverrun(t *testing.T) {
 		h.r.Request(distant(2))
 		h.eventually("an answer afterwards", func() bool { return h.heard(distant(2), 11) })
 		if n := h.r.Watch().Counters(); n.Overruns == 0 || h.r.Watch().Health() != nil {
-			t.Errorf("nothing was lost, so nothing was tried: %+v, %v", n, h.r.Watch().Health())
+			t.Errorf("no change was lost: %+v, %v", n, h.r.Watch().Health())
 		}
 	})
 }
 
-// TestPendingOnce asks for few destinations often while the resolver is held up: each is resolved once more.
+// TestPendingOnce requests a few destinations often while the resolver is blocked: each is resolved once more.
 func TestPendingOnce(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(0))
@@ -233,14 +232,14 @@ func TestPendingOnce(t *testing.T) {
 	})
 }
 
-// TestGatewayAskedOnce: what is reached through a next hop that the kernel was just asked for is answered without
-// asking again. Here it cannot be asked at all.
+// TestGatewayAskedOnce: a destination behind a next hop that was just requested from the kernel is answered without
+// another request. Here a request would fail.
 func TestGatewayAskedOnce(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(0))
 		h.eventually("an answer", func() bool { return h.heard(distant(0), 9) })
 		asked := func(at time.Time) {
-			h.r.telling.Lock() // the last request is done with
+			h.r.telling.Lock() // the last request is done
 			defer h.r.telling.Unlock()
 			h.r.mu.Lock()
 			defer h.r.mu.Unlock()
@@ -266,8 +265,8 @@ func TestGatewayAskedOnce(t *testing.T) {
 	})
 }
 
-// TestManyDestinations asks for more destinations than are followed: the oldest are forgotten, the latest are
-// answered, and a forgotten one is answered when it is asked for again.
+// TestManyDestinations requests more destinations than are watched: the oldest are forgotten, the latest are answered,
+// and a forgotten one is answered when it is requested again.
 func TestManyDestinations(t *testing.T) {
 	n := *addresses
 	onHost(t, func(h *host) {
@@ -301,8 +300,8 @@ func TestManyDestinations(t *testing.T) {
 	})
 }
 
-// TestFlaps takes a link with a thousand neighbours down and up again and again; the kernel reports each of them at
-// once. After every flap a new destination is resolved.
+// TestFlaps repeatedly takes a link with a thousand neighbours down and up; the kernel reports each of them at once.
+// After every flap a new destination must be resolved.
 func TestFlaps(t *testing.T) {
 	const neighbours = 1000
 	onHost(t, func(h *host) {
@@ -336,7 +335,7 @@ func TestFlaps(t *testing.T) {
 	})
 }
 
-// TestRoute: a route is looked up once for many connections, and again when it may be another one.
+// TestRoute: a route is looked up once for many connections, and again when it may have changed.
 func TestRoute(t *testing.T) {
 	onHost(t, func(h *host) {
 		to := netip.MustParseAddr("192.0.2.1")

@@ -22,7 +22,7 @@ type host struct {
 	link netlink.Link
 }
 
-// onHost runs f on a thread in a namespace of its own.
+// onHost runs f on a thread in its own namespace.
 func onHost(t *testing.T, f func(h *host)) {
 	t.Helper()
 	needs.NetNS(t)
@@ -67,7 +67,7 @@ func (h *host) neighbour(i int, mac byte) {
 	})
 }
 
-// table holds the neighbours that a follower has reported: the last byte of each Ethernet address.
+// table holds the reported neighbours: the last byte of each Ethernet address.
 type table struct {
 	h     *host
 	gate  sync.Mutex // Change waits for it
@@ -137,7 +137,7 @@ func TestFollows(t *testing.T) {
 		w, k := follow(t, h, 0)
 		defer w.Close()
 		if !k.has(1, 1) {
-			t.Error("what was there before is not known when Follow returns")
+			t.Error("the initial state is not known when Follow returns")
 		}
 		h.neighbour(2, 7)
 		eventually(t, "a change is seen", func() bool { return k.has(2, 7) })
@@ -148,8 +148,8 @@ func TestFollows(t *testing.T) {
 	})
 }
 
-// TestOverrun has more changes than the socket holds come while the follower is busy, the last of each
-// neighbour among those that are lost. A first attempt to read everything fails.
+// TestOverrun: more changes arrive than the socket holds while the follower is busy, and the last change of each
+// neighbour is lost. A first attempt to read everything fails.
 func TestOverrun(t *testing.T) {
 	const neighbours = 400
 	onHost(t, func(h *host) {
@@ -179,8 +179,8 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// TestBrokenSocket closes the socket under the follower: it opens another one in the same namespace, and
-// knows what changed meanwhile.
+// TestBrokenSocket closes the follower's socket: it must open another one in the same namespace, and learn the changes
+// meanwhile.
 func TestBrokenSocket(t *testing.T) {
 	onHost(t, func(h *host) {
 		w, k := follow(t, h, 0)
@@ -200,7 +200,7 @@ func TestBrokenSocket(t *testing.T) {
 	})
 }
 
-// TestForged has a program send to the follower's socket what the kernel would.
+// TestForged: a program forges kernel messages to the follower's socket.
 func TestForged(t *testing.T) {
 	onHost(t, func(h *host) {
 		w, k := follow(t, h, 0)
@@ -226,12 +226,12 @@ func TestForged(t *testing.T) {
 		h.neighbour(1, 1)
 		eventually(t, "a change of the kernel's is seen", func() bool { return k.has(1, 1) })
 		if n := w.Counters(); n.Changes != 1 {
-			t.Errorf("%d changes were taken, one came from the kernel", n.Changes)
+			t.Errorf("%d changes were accepted, one was from the kernel", n.Changes)
 		}
 	})
 }
 
-// TestCloseLeavesNothing counts descriptors and goroutines, also of a follower whose socket is broken.
+// TestCloseLeavesNothing counts descriptors and goroutines, including those of a follower with a broken socket.
 func TestCloseLeavesNothing(t *testing.T) {
 	files := func() int {
 		list, err := os.ReadDir("/proc/self/fd")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEthtool compares our commands with those that ethtool(8) gives the kernel for the same words.
+// TestEthtool compares our commands with those that ethtool(8) sends to the kernel for the same arguments.
 func TestEthtool(t *testing.T) {
 	shim := filepath.Join(t.TempDir(), "shim.so")
 	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", shim, "testdata/shim.c").
@@ -65,7 +65,8 @@ func TestEthtool(t *testing.T) {
 	}
 }
 
-// meant clears what the kernel does not read of an rxnfc: ethtool leaves there what was on its stack. fs is at 16.
+// meant clears the fields of an rxnfc that the kernel does not read: ethtool leaves bytes of its stack there. fs is at
+// offset 16.
 func meant(b []byte) []byte {
 	cmd := word(b, 0)
 	if cmd != unix.ETHTOOL_SRXCLSRLINS && cmd != unix.ETHTOOL_SRXCLSRLDEL {

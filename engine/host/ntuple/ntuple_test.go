@@ -14,7 +14,7 @@ import (
 	"xwarp/engine/testkit/card"
 )
 
-// state is all that a card has.
+// state is the whole state of a card.
 func state(f *card.Card) string {
 	rules, _, err := Rules(f)
 	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.String(), b.String()) })
@@ -67,7 +67,7 @@ func TestSetAndUndo(t *testing.T) {
 			}
 			for _, q := range f.Table {
 				if slices.Contains(queues, int(q)) {
-					t.Errorf("the host's traffic comes on %v", f.Table)
+					t.Errorf("the host's traffic arrives on %v", f.Table)
 				}
 			}
 			if found, err := Look(f, p); err != nil || cmp.Diff(found, Found{}) != "" {
@@ -87,7 +87,7 @@ func TestSetAndUndo(t *testing.T) {
 	}
 }
 
-// What a process that was killed after any of its commands leaves is found and removed by another.
+// Leftovers of a process that was killed after any of its commands are found and removed by another.
 func TestKilled(t *testing.T) {
 	for _, queues := range [][]int{{5}, {4, 5, 6, 7}} {
 		done := false
@@ -103,12 +103,12 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		if !done {
-			t.Error("Set never came to its end")
+			t.Error("Set never finished")
 		}
 	}
 }
 
-// All or nothing; the error has the words of ethtool.
+// All or nothing; the error has the terms of ethtool.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -149,7 +149,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A card whose table stays has the rules all the same, and Look tells.
+// A card whose indirection table cannot change still gets the rules, and Look reports that.
 func TestFixedTable(t *testing.T) {
 	f := card.New("eth9", 8)
 	f.Fixed = true
@@ -162,7 +162,7 @@ func TestFixedTable(t *testing.T) {
 	}
 }
 
-// What others made before or since is theirs.
+// Settings that others made before or since are kept.
 func TestOthers(t *testing.T) {
 	f, p := card.New("eth9", 8), both(4, 5)
 	f.On = true
@@ -186,7 +186,7 @@ func TestOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.Table[0] != 7 || !f.On {
-		t.Errorf("Undo changed what others had set: %s", state(f))
+		t.Errorf("Undo changed settings of others: %s", state(f))
 	}
 	f.Reset()
 	if state(f) != was {

@@ -20,7 +20,8 @@ func dial(ctx context.Context, from, to netip.AddrPort) (net.Conn, error) {
 	return d.Wait(ctx)
 }
 
-// TestListenLocal: a listener for this host keeps its port as a reservation does, and what Begin begins reaches it.
+// TestListenLocal: a local listener keeps its port as a reservation does, and the connections that Begin starts reach
+// it.
 func TestListenLocal(t *testing.T) {
 	for _, a := range []string{"127.0.0.1", "::1", "0.0.0.0", "::"} {
 		t.Run(a, func(t *testing.T) {
@@ -62,18 +63,18 @@ func TestListenLocal(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := dial(t.Context(), from, to); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("when nobody listens: %v", err)
+				t.Errorf("without a listener: %v", err)
 			}
 			again, err := ListenLocal(at)
 			if err != nil {
-				t.Fatalf("beside a connection of the listener before: %v", err)
+				t.Fatalf("beside a connection of the previous listener: %v", err)
 			}
 			again.Close()
 		})
 	}
 }
 
-// TestWaitGivesUp: a listener whose backlog is full does not answer, and its dialler need not wait.
+// TestWaitGivesUp: a listener with a full backlog does not respond, and its dialer must not block.
 func TestWaitGivesUp(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -91,7 +92,7 @@ func TestWaitGivesUp(t *testing.T) {
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), Of(sa))
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for range 8 { // more than a backlog of 1 takes
+	for range 8 { // more than a backlog of 1 accepts
 		c, err := dial(ctx, netip.AddrPort{}, at)
 		if err == nil {
 			defer c.Close()
@@ -102,5 +103,5 @@ func TestWaitGivesUp(t *testing.T) {
 		}
 		return
 	}
-	t.Error("a backlog of 1 took 8 connections")
+	t.Error("a backlog of 1 accepted 8 connections")
 }

@@ -39,8 +39,8 @@ func TestReserveForeignAddress(t *testing.T) {
 	}
 }
 
-// Connections of the kernel's listener that are in TIME-WAIT do not keep the next one from the port, and it
-// is reserved all the same.
+// Connections of the kernel's listener in TIME-WAIT do not block the port for the next one, which is reserved
+// nevertheless.
 func TestTimeWaitDoesNotBlock(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -59,9 +59,9 @@ func TestTimeWaitDoesNotBlock(t *testing.T) {
 	}
 	l.Close()
 	if _, err := Reserve(at); !errors.Is(err, ErrInUse) {
-		t.Errorf("with a connection that lives: %v, want ErrInUse", err)
+		t.Errorf("with a live connection: %v, want ErrInUse", err)
 	}
-	server.Close() // first: TIME-WAIT is here
+	server.Close() // first, so TIME-WAIT is on this side
 	if _, err := client.Read(make([]byte, 1)); err == nil {
 		t.Fatal("the server did not close")
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// traced makes the test binary replace a file: the way, its path.
+// traced makes the test binary replace a file. Its value: the method and the path.
 const traced = "XWARP_TEST_REPLACE"
 
 func TestMain(m *testing.M) {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// replace gives a file another content.
+// replace gives a file new content.
 func replace(way, path string) error {
 	d, err := OpenDir(filepath.Dir(path))
 	if err != nil {
@@ -66,8 +66,8 @@ func openTemp(t *testing.T) (string, *Dir) {
 	return path, d
 }
 
-// TestBatchLeavesNoNames: new files of a batch have no name before Commit, so that a killed process leaves none behind.
-// A file that another process created meanwhile stays.
+// TestBatchLeavesNoNames: new files of a batch have no name before Commit, so a killed process leaves none behind. A
+// file that another process created meanwhile stays.
 func TestBatchLeavesNoNames(t *testing.T) {
 	path, d := openTemp(t)
 	var b Batch
@@ -100,7 +100,7 @@ func TestBatchLeavesNoNames(t *testing.T) {
 	}
 }
 
-// TestBatchPermissions: each file of a batch gets its own permissions, whatever the umask takes from the one before.
+// TestBatchPermissions: each file of a batch gets its own permissions, whatever the umask.
 func TestBatchPermissions(t *testing.T) {
 	path, d := openTemp(t)
 	old := unix.Umask(0o027)
@@ -125,8 +125,8 @@ func TestBatchPermissions(t *testing.T) {
 	}
 }
 
-// TestOrder asks strace in which order the bytes and the names go to the disk: no name leads to bytes that
-// are not there, and no journal goes before its file has them.
+// TestOrder checks with strace the order in which data and names reach the disk: no name may refer to data that is not
+// on disk, and no journal may be removed before its file is complete.
 func TestOrder(t *testing.T) {
 	for way, want := range map[string][]string{
 		"rename": {"fsync staged", "rename staged file", "fsync dir"},
@@ -157,7 +157,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// calls returns the system calls of a trace that succeeded, with what the names mean.
+// calls returns the successful system calls of a trace, with names resolved.
 func calls(trace, dir string) (list []string) {
 	name := func(s string) string {
 		switch base := filepath.Base(s); {
@@ -186,7 +186,7 @@ func calls(trace, dir string) (list []string) {
 	return list
 }
 
-// One process at a time writes a file, and one part of it.
+// Only one process at a time writes a file, and one part of it.
 func TestBusy(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -222,7 +222,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A partial file of another user, or with a second name, is not resumed.
+// A partial file of another user, or with a second hard link, is not resumed.
 func TestPartialOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -242,7 +242,7 @@ func TestPartialOfOthers(t *testing.T) {
 	}
 }
 
-// A directory without write permission is named as the cause, and an unreadable partial file as another one.
+// The error names a directory without write permission, and names an unreadable partial file differently.
 func TestResumeNamesTheCause(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -269,7 +269,7 @@ func TestResumeNamesTheCause(t *testing.T) {
 	}
 }
 
-// withoutRights calls f in a thread whose file accesses are those of an ordinary user.
+// withoutRights calls f on a thread with the file permissions of an ordinary user.
 func withoutRights(f func() error) error {
 	done := make(chan error)
 	go func() {

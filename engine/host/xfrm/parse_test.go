@@ -15,7 +15,7 @@ import (
 	"xwarp/engine/esp"
 )
 
-// message is an SA as a kernel would describe it, with attributes.
+// message returns an SA as a kernel would describe it, with attributes.
 func message(change func(i *nl.XfrmUsersaInfo), attrs ...*nl.RtAttr) []byte {
 	i := nl.XfrmUsersaInfo{Family: unix.AF_INET, Reqid: 9, Flags: nl.XFRM_STATE_ESN}
 	copy(i.Id.Daddr[:], []byte{10, 99, 0, 2})
@@ -53,7 +53,7 @@ func TestParseSA(t *testing.T) {
 		sa.Sent != 2<<32|7 || sa.IfID != testIfID || !sa.ESN || len(sa.Keymat) != 20 {
 		t.Errorf("%+v, %v, %v", sa, err, sa.unusable)
 	}
-	for n := range b { // a message that is cut short is an error, or has fewer attributes
+	for n := range b { // a truncated message is an error, or has fewer attributes
 		if sa, err := parseSA(b[:n:n]); err == nil && sa != nil && sa.unusable == nil &&
 			n < len(b)-40 {
 			t.Errorf("%d of %d bytes: usable", n, len(b))
@@ -104,7 +104,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestTrapPolicyKnowsDirections has the policies of strongSwan's start_action = trap, whose templates name no
+// TestTrapPolicyKnowsDirections uses the policies of strongSwan's start_action = trap, whose templates have no
 // addresses.
 func TestTrapPolicyKnowsDirections(t *testing.T) {
 	local, remote := netip.MustParsePrefix(us+"/32"), netip.MustParsePrefix(peer+"/32")
@@ -127,7 +127,7 @@ func TestReservedSPIIsNoSA(t *testing.T) {
 	}
 }
 
-// TestDumpIsSorted: the SA that was added last is the one to send with, also after messages were lost.
+// TestDumpIsSorted: the SA added last is used for sending, even after messages were lost.
 func TestDumpIsSorted(t *testing.T) {
 	var list []*SA // as the kernel lists them
 	for _, x := range []struct{ spi, added uint32 }{{4, 90}, {3, 80}, {2, 80}, {1, 80}} {
@@ -143,7 +143,7 @@ func TestDumpIsSorted(t *testing.T) {
 	}
 }
 
-// TestRefusedMayCallTheFollower: Options.Refused may ask for the counters, or wait for a goroutine that does.
+// TestRefusedMayCallTheFollower: Options.Refused may read the counters, or wait for a goroutine that does.
 func TestRefusedMayCallTheFollower(t *testing.T) {
 	done := make(chan struct{})
 	f := &Follower{timers: map[*time.Timer]bool{}}
@@ -160,7 +160,8 @@ func TestRefusedMayCallTheFollower(t *testing.T) {
 	}
 }
 
-// TestKeyInstalledAgainIsNoNewSA: the numbers of an SA belong to its key (RFC 4106, 2).
+// TestKeyInstalledAgainIsNoNewSA: the sequence numbers of an SA belong to its key (RFC 4106, 2), so a key installed
+// again must not restart them.
 func TestKeyInstalledAgainIsNoNewSA(t *testing.T) {
 	f := &Follower{}
 	sa := func(spi uint32, key byte) *SA {
@@ -182,7 +183,7 @@ func TestKeyInstalledAgainIsNoNewSA(t *testing.T) {
 	}
 }
 
-// TestEndOfAnSA: the kernel announces a hard limit without attributes, and no deletion.
+// TestEndOfAnSA: the kernel announces a hard limit without attributes, and sends no deletion.
 func TestEndOfAnSA(t *testing.T) {
 	id := nl.XfrmUsersaId{Spi: nl.Swap32(0x1001), Family: unix.AF_INET, Proto: unix.IPPROTO_ESP}
 	copy(id.Daddr[:], []byte{10, 99, 0, 2})

@@ -48,7 +48,7 @@ const (
 	receivable = fresh + " mark 0x7877 mask 0xffffffff"
 )
 
-// sentBy returns the kernel's send counter of an SA, from what the program ip prints: 0 when it has none.
+// sentBy returns the kernel's send counter of an SA, from the output of ip, or 0 if there is none.
 func sentBy(t *testing.T, spi int) (oseq uint64) {
 	t.Helper()
 	text := ip(t, "xfrm state get src "+us+" dst "+peer+" proto esp spi "+fmt.Sprintf("%#x", spi))
@@ -92,7 +92,7 @@ func TestTakesSAs(t *testing.T) {
 	if n, err := f.Counters(); n != (Counters{Taken: 1}) || err != nil {
 		t.Errorf("%+v, %v", n, err)
 	}
-	// Rekey: the new pair comes, then the old one goes.
+	// Rekey: the new pair is added, then the old one is removed.
 	addSA(t, peer, us, 0x2002, receivable)
 	addSA(t, us, peer, 0x1002, fresh)
 	x = s.wait(t, "second pair", func(x *State) bool {
@@ -107,7 +107,7 @@ func TestTakesSAs(t *testing.T) {
 	s.wait(t, "flush", func(x *State) bool { return len(x.Outbound)+len(x.Inbound) == 0 })
 }
 
-// TestTakesSAsOfEachKind has those that exist before the Follower, SAs before policies, IPv6, tunnels, keys of 256
+// TestTakesSAsOfEachKind uses SAs older than the Follower, SAs added before their policies, IPv6, tunnels, keys of 256
 // bits, and SAs without ESN, whose counters the kernel keeps in another form.
 func TestTakesSAsOfEachKind(t *testing.T) {
 	ipsec(t)
@@ -142,8 +142,8 @@ func TestTakesSAsOfEachKind(t *testing.T) {
 	}
 }
 
-// TestKernelCannotSendWithATakenSA routes the kernel's own traffic over an SA before and after it is taken: the most
-// unfortunate configuration, an XFRM interface with the engine's if_id.
+// TestKernelCannotSendWithATakenSA routes the kernel's own traffic over an SA before and after it is taken. It uses the
+// worst configuration: an XFRM interface with the engine's if_id.
 func TestKernelCannotSendWithATakenSA(t *testing.T) {
 	ipsec(t)
 	const inner = "10.98.0.2" // an XFRM interface works in tunnel mode only
@@ -156,7 +156,7 @@ func TestKernelCannotSendWithATakenSA(t *testing.T) {
 		d := net.Dialer{Timeout: 300 * time.Millisecond}
 		if c, err := d.Dial("tcp", inner+":4791"); err == nil {
 			c.Close()
-			t.Error("a connection to nobody")
+			t.Error("a connection without a listener")
 		}
 	}
 	d := newDaemon(t)
@@ -166,13 +166,13 @@ func TestKernelCannotSendWithATakenSA(t *testing.T) {
 	before := outStateSeqErrors(t)
 	send()
 	if n := outStateSeqErrors(t) - before; n == 0 {
-		t.Error("the kernel did not try: this test proves nothing")
+		t.Error("the kernel did not try to send: this test proves nothing")
 	}
 	now, err := f.client.reread(x.Outbound[0])
 	if err != nil || now.Packets != 0 || now.Sent != 1<<64-1 {
 		t.Errorf("%v: %d packets, send counter %#x, %v", now, now.Packets, now.Sent, err)
 	}
-	// The other way round: the kernel sends first.
+	// The reverse: the kernel sends first.
 	f.Close()
 	ip(t, "xfrm state flush")
 	addSA(t, us, peer, 0x1002, fresh+" mode tunnel")
@@ -261,7 +261,7 @@ func TestRefusesUnusableSAs(t *testing.T) {
 			t.Errorf("the key is in %v", err)
 		}
 	}
-	// An SA of the host's own is ignored.
+	// An SA for the host's own traffic is ignored.
 	addSA(t, peer, us, 0x4000, "flag esn replay-window 32")
 	addSA(t, peer, us, 0x4001, receivable)
 	s.wait(t, "good one", func(x *State) bool { return len(x.Inbound) == 1 })
@@ -304,6 +304,6 @@ func TestExpireAndAccount(t *testing.T) {
 	}
 	s.wait(t, "end of both", func(x *State) bool { return len(x.Outbound)+len(x.Inbound) == 0 })
 	if err := f.Account(x.Inbound[0], 1, 1); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("an SA that is gone: %v", err)
+		t.Errorf("a deleted SA: %v", err)
 	}
 }

@@ -25,7 +25,7 @@ const (
 	us, peer = "10.99.0.1", "10.99.0.2"
 )
 
-// namespace moves the test to a network namespace of its own, with an address and a route to the peer.
+// namespace moves the test to its own network namespace, with an address and a route to the peer.
 func namespace(t *testing.T) {
 	t.Helper()
 	needs.NetNS(t)
@@ -41,7 +41,7 @@ func namespace(t *testing.T) {
 	ip(t, "neigh add "+peer+" lladdr 02:00:00:00:00:02 dev v0")
 }
 
-// ip runs the program ip, which configures XFRM by code of its own.
+// ip runs the program ip, which configures XFRM with its own code.
 func ip(t *testing.T, args string) string {
 	t.Helper()
 	out, err := exec.Command("ip", fields(args)...).CombinedOutput()
@@ -51,7 +51,7 @@ func ip(t *testing.T, args string) string {
 	return string(out)
 }
 
-// fields cuts arguments at blanks, but not within quotation marks.
+// fields splits arguments at blanks, except within quotation marks.
 func fields(s string) (list []string) {
 	for i, part := range strings.Split(s, "'") {
 		if i%2 != 0 {
@@ -74,7 +74,7 @@ func addPolicies(t *testing.T, more string) {
 	}
 }
 
-// states gathers what a Follower tells.
+// states collects the reports of a Follower.
 type states struct {
 	mu   sync.Mutex
 	list []*State
@@ -92,7 +92,7 @@ func (s *states) last() *State {
 	return s.list[len(s.list)-1]
 }
 
-// wait returns the first state that is as it should be.
+// wait returns the first state that satisfies a condition.
 func (s *states) wait(t *testing.T, what string, is func(x *State) bool) *State {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -147,7 +147,7 @@ func TestFollowReportsPolicies(t *testing.T) {
 		p.Matches(at("[fd97::5]:1"), at("[fd98::7]:2")) || p.Matches(at(us+":1"), at(peer+":2")) {
 		t.Errorf("%+v", p)
 	}
-	// The host's own, a refusal, and a pair of ESP and AH are not ours.
+	// The host's own policy, a block policy, and a pair of ESP and AH are ignored.
 	addPolicies(t, "")
 	ip(t, "xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir out if_id 0x7877 action block")
 	ip(t, "xfrm policy delete src fd99::/64 dst fd98::/48 dir out if_id 0x7877")
@@ -156,7 +156,7 @@ func TestFollowReportsPolicies(t *testing.T) {
 	s.wait(t, "end of all policies", func(x *State) bool { return len(x.Policies) == 0 })
 }
 
-// daemon receives the messages of the kernel that an IKE daemon receives.
+// daemon receives the kernel messages of an IKE daemon.
 type daemon struct{ acquired, expired chan string }
 
 func newDaemon(t *testing.T) *daemon {
@@ -233,7 +233,7 @@ func TestFollowExcludesAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestFollowExcludesAtOneTime: of many that begin together one follows at most.
+// TestFollowExcludesAtOneTime: of many concurrent callers of Follow at most one succeeds.
 func TestFollowExcludesAtOneTime(t *testing.T) {
 	namespace(t)
 	netns, err := os.Open("/proc/thread-self/ns/net")
@@ -272,7 +272,7 @@ func TestFollowExcludesAtOneTime(t *testing.T) {
 	}
 }
 
-// TestUsersCannotHoldTheLock: a process without CAP_NET_ADMIN cannot keep xwarpd from its SAs.
+// TestUsersCannotHoldTheLock: a process without CAP_NET_ADMIN cannot lock xwarpd out of its SAs.
 func TestUsersCannotHoldTheLock(t *testing.T) {
 	namespace(t)
 	unprivileged := make(chan error)
@@ -304,7 +304,8 @@ func TestUsersCannotHoldTheLock(t *testing.T) {
 	follow(t)
 }
 
-// TestOverrun: the kernel drops announcements of policies while nobody reads them. All policies are read anew.
+// TestOverrun: the kernel drops announcements of policies while they are not read. All policies must then be read
+// again.
 func TestOverrun(t *testing.T) {
 	namespace(t)
 	var s states

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestClockIsMonotonic: somebody who sets the host's clock changes no timer of the engine.
+// TestClockIsMonotonic: a change of the host's clock affects no timer of the engine.
 func TestClockIsMonotonic(t *testing.T) {
 	if text := Epoch.String(); !strings.Contains(text, " m=") {
-		t.Errorf("%s has no reading of the monotonic clock", text)
+		t.Errorf("%s has no monotonic clock reading", text)
 	}
 }

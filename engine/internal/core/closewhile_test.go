@@ -10,7 +10,7 @@ import (
 )
 
 // TestCloseWhileConnecting closes a queue pair while Dial has no worker for it, as on a socket that the kernel still
-// connects, or between two attempts: it gets no connection any more, and leaves nothing in its domain.
+// connects, or between two attempts. It must not get a connection any more, and leave nothing in its domain.
 func TestCloseWhileConnecting(t *testing.T) {
 	attach := func(q *QP, c *Conn) error { return q.attach(c) }
 	for _, tc := range []struct {
@@ -48,10 +48,10 @@ func TestCloseWhileConnecting(t *testing.T) {
 	}
 }
 
-// TestCloseTwiceAtOnce: the second Close of a queue pair returns when the first one is done, too.
+// TestCloseTwiceAtOnce: a second, concurrent Close of a queue pair returns only when the first is done.
 func TestCloseTwiceAtOnce(t *testing.T) {
 	q, _, cq := lifeOf(t, lifeGone)
-	q.shard.Store(NewShard(&asleep{})) // which does not answer yet
+	q.shard.Store(NewShard(&asleep{})) // which does not respond yet
 	first, second := make(chan struct{}), make(chan struct{})
 	go func() { q.Close(); close(first) }()
 	for !q.closed.Load() {
@@ -73,14 +73,14 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// asleep is the worker of a shard that runs when a test says so.
+// asleep is the worker of a shard that runs when the test requests it.
 type asleep struct{}
 
 func (*asleep) Wake()           {}
 func (*asleep) Notify(f func()) { f() }
 
-// TestDoorbellFollows: a queue pair that moved to another worker after its doorbell was rung is left alone by the first
-// one, which passes the ring on; without a worker, it is left alone altogether.
+// TestDoorbellFollows: a queue pair moves to another worker after its doorbell was rung. The first worker must not
+// touch it, but pass the ring on. Without a worker, it is not touched at all.
 func TestDoorbellFollows(t *testing.T) {
 	d := newDevice(Options{})
 	for range 2 {

@@ -82,7 +82,7 @@ func TestFIFOAllocs(t *testing.T) {
 	}
 }
 
-// TestSmallestRing: a ring of depth 1 took any number of elements, each over the last, and Pop never came back.
+// TestSmallestRing: a ring of depth 1 must not accept more than one element, and Pop must return.
 func TestSmallestRing(t *testing.T) {
 	r, err := newFIFO[int](1)
 	if err != nil {

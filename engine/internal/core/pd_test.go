@@ -8,13 +8,13 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// atOnce is the worker of a shard that runs posted functions at once, on the goroutine that posts them.
+// atOnce is the worker of a shard that runs posted functions immediately, on the goroutine that posts them.
 type atOnce struct{ *Shard }
 
 func (a *atOnce) Wake()           { a.RunPosted() }
 func (a *atOnce) Notify(f func()) { f() }
 
-// twoLoops is a device of two workers that do what is posted at once.
+// twoLoops is a device of two workers that run posted functions immediately.
 func twoLoops() *Device {
 	d := newDevice(Options{})
 	for range 2 {
@@ -25,7 +25,7 @@ func twoLoops() *Device {
 	return d
 }
 
-// fill allocates domains on a worker until it has no room.
+// fill allocates domains on a worker until it is full.
 func fill(s *Shard) (list []*ddp.PD) {
 	for {
 		pd, err := s.table.AllocPD()
@@ -36,8 +36,8 @@ func fill(s *Shard) (list []*ddp.PD) {
 	}
 }
 
-// TestDomainOfTwoWorkers: a domain that cannot be made on one worker leaves nothing on the other, and one
-// that is busy on one of them can be closed later.
+// TestDomainOfTwoWorkers: a domain that cannot be created on one worker leaves nothing on the other, and one that is
+// busy on one of them can be closed later.
 func TestDomainOfTwoWorkers(t *testing.T) {
 	d := twoLoops()
 	full := fill(d.shards[1])
@@ -69,12 +69,12 @@ func TestDomainOfTwoWorkers(t *testing.T) {
 		t.Error(err)
 	}
 	if n := len(fill(d.shards[0])); n != 1 {
-		t.Errorf("room for %d domains on the first worker, want the one that was closed", n)
+		t.Errorf("room for %d domains on the first worker, want that of the closed one", n)
 	}
 }
 
-// TestWindowOfTwoWorkers: what a window was bound to on one worker is not reached any more once it is bound on another
-// one, and holds no region.
+// TestWindowOfTwoWorkers: once a window is bound on another worker, its previous binding is inaccessible, and holds no
+// region.
 func TestWindowOfTwoWorkers(t *testing.T) {
 	d := twoLoops()
 	pd, err := d.AllocPD()
@@ -108,7 +108,7 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 	if c := place(0, 1); c != ddp.CauseNone || !held.Valid() {
 		t.Fatalf("bound: %v", c)
 	}
-	bind(1, 1, 50) // the same key, which a program should not use again
+	bind(1, 1, 50) // the same key, which a program should not reuse
 	if c := place(1, 1); c != ddp.CauseNone {
 		t.Errorf("bound again: %v", c)
 	}
@@ -119,7 +119,7 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 		t.Errorf("the first peer invalidates: %v", f)
 	}
 	if err := mr.Close(); !errors.Is(err, ddp.ErrBusy) {
-		t.Errorf("the region goes from under its window: %v", err)
+		t.Errorf("the region was deregistered under its window: %v", err)
 	}
 	bind(0, 2, 10)
 	if c := place(1, 1); c != ddp.CauseSTag {
@@ -127,15 +127,16 @@ func TestWindowOfTwoWorkers(t *testing.T) {
 	}
 	bind(1, 0, 0) // to nothing
 	if c := place(0, 2); c != ddp.CauseSTag {
-		t.Errorf("bound to nothing, and written to: %v", c)
+		t.Errorf("a Write through an unbound window: %v", c)
 	}
 	if err := errors.Join(mr.Close(), w.Close(), pd.Close()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestInvalidationOfTwoWorkers: a peer invalidates a region that its stream alone reaches, though the device has two
-// workers, and none of them reaches the region afterwards. A stream of the domain on the other worker forbids it.
+// TestInvalidationOfTwoWorkers: a peer invalidates a region that only its stream can access, on a device of two
+// workers. Afterwards neither worker can access the region. A stream of the domain on the other worker prevents the
+// invalidation.
 func TestInvalidationOfTwoWorkers(t *testing.T) {
 	d := twoLoops()
 	dom, err := d.AllocPD()

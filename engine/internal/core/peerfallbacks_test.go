@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPeerFallbacks: what a peer refused is left out for some minutes, on that port alone, and the table stays bounded.
+// TestPeerFallbacks: a feature that a peer refused is omitted for some minutes, on that port only, and the table stays
+// bounded.
 func TestPeerFallbacks(t *testing.T) {
 	var v peerFallbacks
 	peer := func(n int) netip.AddrPort {
@@ -28,7 +29,7 @@ func TestPeerFallbacks(t *testing.T) {
 	}
 	for _, p := range []netip.AddrPort{peer(2), netip.AddrPortFrom(peer(1).Addr(), 7175)} {
 		if m := asks(p, now); m != (verbs.MPAConfig{}) {
-			t.Errorf("%v was never asked, but %+v", p, m)
+			t.Errorf("%v was never tried, but %+v", p, m)
 		}
 	}
 	if m := asks(peer(1), now.Add(tick.Minute+fallbackLife)); m != (verbs.MPAConfig{}) {
@@ -37,7 +38,7 @@ func TestPeerFallbacks(t *testing.T) {
 	now = now.Add(tick.Minute + fallbackLife)
 	v.learn(peer(1), startup.RetryNoMarkers, now)
 	if m := asks(peer(1), now); m != (verbs.MPAConfig{Markers: verbs.MarkersOff}) {
-		t.Errorf("learned anew: %+v, want no markers alone", m)
+		t.Errorf("after a new refusal: %+v, want only markers omitted", m)
 	}
 	for i := range maxFallbacks + 10 {
 		v.learn(peer(i), startup.RetryRevision1, now.Add(tick.Duration(i)))

@@ -14,8 +14,8 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// TestLifeTransitions makes each call that changes the life of a queue pair's connection, in each of its states. The
-// table has the state afterwards, the error of the call, and the completion of a receive that was posted before.
+// TestLifeTransitions makes each call that changes the state of a queue pair's connection, in each state. The table has
+// the resulting state, the error of the call, and the completion of a receive posted before.
 func TestLifeTransitions(t *testing.T) {
 	names := [...]string{"idle", "attached", "established", "disconnected", "gone", "freed"}
 	lost := errors.New("lost")
@@ -56,7 +56,7 @@ func TestLifeTransitions(t *testing.T) {
 			l := life(q.life.Load())
 			for i := lifeAttached; i <= lifeFreed; i++ {
 				if done := isClosed(q.reached[i]); done && l < i {
-					t.Errorf("%s, %s: who waits for %s was woken", names[from], call.name, names[i])
+					t.Errorf("%s, %s: a waiter for %s was woken", names[from], call.name, names[i])
 				}
 			}
 			var done [1]verbs.Completion
@@ -75,7 +75,7 @@ func TestLifeTransitions(t *testing.T) {
 	}
 }
 
-// lifeOf returns a queue pair whose connection is in that state, with one receive posted before there was one.
+// lifeOf returns a queue pair whose connection is in that state, with one receive posted before it was connected.
 func lifeOf(t *testing.T, l life) (*QP, *Conn, verbs.CQ) {
 	d := twoLoops()
 	pd, err := d.AllocPD()

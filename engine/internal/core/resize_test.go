@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// oneAtATime is a worker of whatever goroutine wakes it.
+// oneAtATime is a worker that runs on the goroutine that wakes it.
 type oneAtATime struct {
 	atOnce
 	turn sync.Mutex
@@ -19,7 +19,7 @@ func (o *oneAtATime) Wake() {
 	o.atOnce.Wake()
 }
 
-// TestResizeUnderLoad resizes a completion queue that a worker fills: nothing is lost, and the order stays.
+// TestResizeUnderLoad resizes a completion queue that a worker fills: no completion is lost, and the order stays.
 func TestResizeUnderLoad(t *testing.T) {
 	const total = 2000
 	d := twoLoops()

@@ -22,7 +22,8 @@ type greedy struct {
 
 const manyTimes = 50 * 1024
 
-// newGreedy returns an established queue pair on the first worker of d. From then on that works when the test says so.
+// newGreedy returns an established queue pair on the first worker of d. From then on, the worker runs when the test
+// requests it.
 func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) *greedy {
 	t.Helper()
 	s := d.shards[0]
@@ -66,7 +67,7 @@ func twoPieces(g *greedy) error {
 	return g.PostSend(&verbs.SendWR{Op: rdmap.WRRead, SGL: make([]verbs.SGE, 2)})
 }
 
-// binding binds a window anew.
+// binding posts another bind of a window.
 func binding(g *greedy) error {
 	g.bind.RemoteSTag = g.bind.RemoteSTag&^0xff | ddp.STag(g.done&0xff)
 	return g.PostSend(&g.bind)
@@ -74,14 +75,13 @@ func binding(g *greedy) error {
 
 func receive(g *greedy) error { return g.PostRecv(&verbs.RecvWR{}) }
 
-// TestTurnIsBounded: whatever a program posts without end, one turn of its worker comes to its end, and the turns after
-// it go on with what is left.
+// TestTurnIsBounded: however much a program posts, one turn of its worker ends, and later turns continue with the rest.
 func TestTurnIsBounded(t *testing.T) {
 	work := func(g *greedy) { g.dev.shards[0].RunPosted() }
 	pull := func(g *greedy) { g.pullPosted() }
 	for name, tc := range map[string]struct {
 		again  func(g *greedy) error
-		dead   bool // the connection is over
+		dead   bool // the connection has ended
 		shared bool // another user has a queue pair on the worker
 		turn   func(g *greedy)
 		most   int // completions in one turn
@@ -121,7 +121,7 @@ func TestTurnIsBounded(t *testing.T) {
 	}
 }
 
-// TestRefillIsBounded: a message that finds no receive has a worker take some of those that were posted, not all.
+// TestRefillIsBounded: a message that finds no receive makes a worker fetch some of the posted ones, not all.
 func TestRefillIsBounded(t *testing.T) {
 	g := newGreedy(t, twoLoops(), nil, nil)
 	for g.PostRecv(&verbs.RecvWR{}) == nil {
@@ -129,11 +129,11 @@ func TestRefillIsBounded(t *testing.T) {
 	before := g.rq.len()
 	g.refill()
 	if n := before - g.rq.len(); n == 0 || n > 256 {
-		t.Errorf("%d of %d receives were taken at once", n, before)
+		t.Errorf("%d of %d receives were fetched at once", n, before)
 	}
 }
 
-// TestMailIsBounded: functions that have the worker run others do not keep it.
+// TestMailIsBounded: functions that post further functions to the worker do not keep it busy.
 func TestMailIsBounded(t *testing.T) {
 	s := NewShard(&asleep{})
 	ran := 0
@@ -174,8 +174,8 @@ func TestSlowMailIsBounded(t *testing.T) {
 	}
 }
 
-// TestOwnersHaveTurns: a user with 30 queue pairs that post without end has turns as a user with one has, and the 30
-// have the same among them.
+// TestOwnersHaveTurns: a user with 30 queue pairs that post continuously gets as many turns as a user with one. The 30
+// share them equally.
 func TestOwnersHaveTurns(t *testing.T) {
 	d := twoLoops()
 	var hostile []*greedy
@@ -222,11 +222,12 @@ func TestOwnersHaveTurns(t *testing.T) {
 	honest.markGone(nil)
 	honest.Close()
 	if n := len(d.shards[0].shares); n != 1 {
-		t.Errorf("%d owners on the worker after the last queue pair of one went, want 1", n)
+		t.Errorf("%d owners on the worker after the last queue pair of one was destroyed, want 1", n)
 	}
 }
 
-// TestCloseFlushesAll: a queue pair that has more posted than one turn takes completes all of it before Close returns.
+// TestCloseFlushesAll: a queue pair with more posted requests than one turn handles completes all of them before Close
+// returns.
 func TestCloseFlushesAll(t *testing.T) {
 	d := twoLoops()
 	g := newGreedy(t, d, nil, func(*greedy) error { return nil })

@@ -14,9 +14,9 @@ type idleWorker struct{}
 func (idleWorker) Wake()         {}
 func (idleWorker) Notify(func()) {}
 
-// TestStarvedDoesNotSpin has incomplete messages hold all places of a worker's part of a shared receive queue. A queue
-// pair whose message waits for a receive is not asked again before one of the places is free, although receives are
-// posted: it would keep the worker busy for as long as the peer likes.
+// TestStarvedDoesNotSpin: incomplete messages hold all places of a worker's part of a shared receive queue. A queue
+// pair whose message waits for a receive must not be retried before one of the places is free, even if receives are
+// posted. Otherwise a peer could keep the worker busy.
 func TestStarvedDoesNotSpin(t *testing.T) {
 	l := NewShard(idleWorker{})
 	local, err := rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: new(ddp.PD), Depth: 1,
@@ -48,8 +48,8 @@ func TestStarvedDoesNotSpin(t *testing.T) {
 	}
 }
 
-// TestReceiveWakesEveryStarved posts one receive while messages of three queue pairs wait: each queue pair looks again,
-// since only its worker can decide which message gets it. A wait that begins after PostRecv ends at once.
+// TestReceiveWakesEveryStarved posts one receive while messages of three queue pairs wait. Each queue pair must retry,
+// since only its worker can decide which message gets it. A wait that starts after PostRecv ends at once.
 func TestReceiveWakesEveryStarved(t *testing.T) {
 	l := NewShard(idleWorker{})
 	l.dev = &Device{shards: []*Shard{l}}
