@@ -8,10 +8,10 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// TestListenerCacheInvalidated: what the program remembers of a listener counts no more when the listener is gone, when
-// the addresses are others, and when another user takes the program over.
+// TestListenerCacheInvalidated: the program's cache of a listener is invalid when the listener is closed, when the
+// addresses change, and when another user takes over the program.
 func TestListenerCacheInvalidated(t *testing.T) {
-	runtime.LockOSThread() // the program remembers for each processor; a change of it makes this test say less
+	runtime.LockOSThread() // the cache is per CPU, so a migration makes this test check less
 	defer runtime.UnlockOSThread()
 	b := newBench(t, true)
 	exact, any4 := at(local4, listenPort), at(netip.IPv4Unspecified(), any4Port)

@@ -24,7 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childEnv makes the test binary the child of TestKilledProcessDetaches, which attaches to the interface of that index.
+// childEnv makes the test binary the child of TestKilledProcessDetaches, which attaches to the interface with that
+// index.
 const childEnv = "XWARP_BPF_TEST_ATTACH"
 
 func TestMain(m *testing.M) {
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holdAttached attaches, says so and waits for its death.
+// holdAttached attaches, reports that and waits to be killed.
 func holdAttached(index string) error {
 	ifindex, err := strconv.Atoi(index)
 	if err != nil {
@@ -53,7 +54,7 @@ func holdAttached(index string) error {
 	return errors.Join(err, errors.New("the parent has gone"))
 }
 
-// TestKilledProcessDetaches: a process that has no chance to clean up leaves nothing attached.
+// TestKilledProcessDetaches: a process that cannot clean up leaves nothing attached.
 func TestKilledProcessDetaches(t *testing.T) {
 	l := newLab(t)
 	for range 3 {
@@ -135,7 +136,7 @@ func TestAttachFallback(t *testing.T) {
 	att, err = s.Attach(l.ifindex(), ModeGeneric)
 	l.must(err)
 	if att.Mode != ModeGeneric || att.NativeErr != nil {
-		t.Errorf("asked for generic: %+v", att)
+		t.Errorf("generic mode requested: %+v", att)
 	}
 }
 
@@ -204,7 +205,7 @@ func TestForeignProgram(t *testing.T) {
 		detach()
 	}
 
-	// Another one of us gets its own advice.
+	// Another xwarp gets its own advice.
 	other := load(t, Options{})
 	_, err = other.Attach(l.ifindex(), ModeAuto)
 	l.must(err)
@@ -212,7 +213,7 @@ func TestForeignProgram(t *testing.T) {
 	wantError(t, err, nil, programName, "another xwarp")
 }
 
-// TestInterfaceGone: the kernel ends the attachment together with the interface.
+// TestInterfaceGone: the kernel removes the attachment with the interface.
 func TestInterfaceGone(t *testing.T) {
 	l := newLab(t)
 	s := load(t, Options{})
@@ -225,12 +226,12 @@ func TestInterfaceGone(t *testing.T) {
 	l.must(s.Detach())
 }
 
-// TestRights loads with the three capabilities that the errors name, and not with one too few. From then on
-// the program needs none, so that a daemon can drop them all.
+// TestRights loads with the three capabilities that the errors name, and fails with one fewer. From then on the program
+// needs none, so a daemon can drop them all.
 func TestRights(t *testing.T) {
 	l := newLab(t)
 	xsk := newXSK(t)
-	// Only this thread loses rights, and it ends with the test.
+	// Only this thread loses capabilities, and it ends with the test.
 	limit := func(caps ...int) {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData
@@ -299,8 +300,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. A
-// port of ours is not the kernel's, with or without a socket.
+// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. A claimed port
+// is not the kernel's, with or without a socket.
 func TestHostStaysReachable(t *testing.T) {
 	l := newLab(t)
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
@@ -321,7 +322,7 @@ func TestHostStaysReachable(t *testing.T) {
 		}
 		l.must(b.RemoveSocket(0))
 		if err := l.refused(unusedPort); !errors.Is(err, unix.ECONNREFUSED) {
-			t.Errorf("%s: TCP to a port of nobody: %v", mode, err)
+			t.Errorf("%s: TCP to a port without a listener: %v", mode, err)
 		}
 		if timeout, ok := errors.AsType[net.Error](l.refused(listenPort)); !ok ||
 			!timeout.Timeout() {
@@ -341,7 +342,7 @@ func TestHostStaysReachable(t *testing.T) {
 	}
 }
 
-// refused has the peer's kernel connect to a port, and returns what came of it within a short time.
+// refused connects the peer's kernel to a port, and returns the result within a short time.
 func (l *lab) refused(port int) (err error) {
 	l.inPeer(func() {
 		var c net.Conn
@@ -388,8 +389,8 @@ func (l *lab) echoTCP(port int) error {
 	return err
 }
 
-// TestAttachHint: whoever reads that native mode is refused must learn whether it is the MTU. vmxnet3 says
-// EOPNOTSUPP above its limit, as a driver without native mode does.
+// TestAttachHint: the error for a refused native mode must say whether the MTU is the reason. vmxnet3 returns
+// EOPNOTSUPP above its limit, like a driver without native mode.
 func TestAttachHint(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -410,7 +411,7 @@ func TestAttachHint(t *testing.T) {
 	}
 }
 
-// The kernel would attach to the members of a bond in native mode, and sockets of the bond would get nothing.
+// The kernel would attach to the members of a bond in native mode, but sockets of the bond would receive nothing.
 func TestBondIsGeneric(t *testing.T) {
 	for _, c := range []struct {
 		nic     netlink.Link

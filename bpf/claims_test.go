@@ -28,7 +28,7 @@ func load(t testing.TB, opts Options) *Steering {
 	return s
 }
 
-// wantError wants an error that is target, if there is one, and that says what to do.
+// wantError checks for an error that is target, if not nil, and that says what to do.
 func wantError(t *testing.T, err, target error, says ...string) {
 	t.Helper()
 	if err == nil {
@@ -70,7 +70,7 @@ func TestClaimTwiceAndRelease(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		add, remove func() error
-		again       func() error // the same claim in other words
+		again       func() error // the same claim in another form
 	}{
 		{"flow", func() error {
 			return s.AddFlow(local, remote)
@@ -106,7 +106,7 @@ func TestClaimTwiceAndRelease(t *testing.T) {
 	}
 }
 
-// TestListenerAllOrNothing: when one family of a listener of any address is taken, the other is not claimed.
+// TestListenerAllOrNothing: if one family of a wildcard listener is taken, the other is not claimed.
 func TestListenerAllOrNothing(t *testing.T) {
 	s := load(t, Options{})
 	any4, any6 := at(netip.IPv4Unspecified(), 9), at(netip.IPv6Unspecified(), 9)
@@ -199,7 +199,7 @@ func TestSocketOfQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.expect(seg, Flow)
-	unix.Close(first) // the kernel takes a closed socket out
+	unix.Close(first) // the kernel removes a closed socket
 	b.expect(seg, DropNoSocket)
 	for range 2 { // the second replaces the first
 		if err := b.SetSocket(0, newXSK(t)); err != nil {
@@ -213,7 +213,7 @@ func TestSocketOfQueue(t *testing.T) {
 	b.expect(seg, DropNoSocket)
 }
 
-// TestClaimsComeAndGo: claims act at once, and an exact flow goes before a listener.
+// TestClaimsComeAndGo: claims take effect at once, and an exact flow takes precedence over a listener.
 func TestClaimsComeAndGo(t *testing.T) {
 	b := newBench(t, true)
 	local, remote := at(local4, listenPort), at(remote4, 33333)
@@ -251,7 +251,7 @@ func TestOutcomeNames(t *testing.T) {
 	}
 }
 
-// TestRemoveClaims gives up everything at once, and lets it be claimed anew.
+// TestRemoveClaims releases all claims at once, and lets them be claimed again.
 func TestRemoveClaims(t *testing.T) {
 	s := load(t, Options{})
 	at := netip.MustParseAddrPort("192.0.2.1:4420")

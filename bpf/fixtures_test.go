@@ -14,7 +14,7 @@ type fixture struct {
 	name   string
 	frame  []byte
 	want   Outcome
-	padded bool // bytes follow the datagram, so that cutting them off is no truncation
+	padded bool // bytes follow the datagram, so cutting them off is not a truncation
 }
 
 const (
@@ -32,10 +32,10 @@ func fixtures() []fixture {
 		icmpFixtures4(), icmpFixtures6(), espFixtures())
 }
 
-// ourSPI is the SPI of SAs that the engine has with each remote host.
+// ourSPI is the SPI of the engine's receiving SAs with each remote host.
 const ourSPI = 0x12345678
 
-// theirSPI is the SPI of SAs by which the engine sends to each remote host.
+// theirSPI is the SPI of the engine's sending SAs with each remote host.
 const theirSPI = 0x9abcdef0
 
 // sentESP4 is an ESP packet that the host sent, or another one.

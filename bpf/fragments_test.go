@@ -9,7 +9,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// pieces4 cuts one IPv4 datagram with a segment to port into fragments of size bytes.
+// pieces4 splits an IPv4 datagram with a segment to port into fragments of size bytes.
 func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
 	body := serialize(segmentTo(port), payload)
 	var out [][]byte
@@ -21,7 +21,7 @@ func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
 	return out
 }
 
-// pieces6 does so with IPv6, a destination options header in the part that is cut.
+// pieces6 does the same with IPv6, with a destination options header in the fragmented part.
 func pieces6(id uint32, port layers.TCPPort, size int) [][]byte {
 	body := slices.Concat(options(protoTCP, 8), serialize(segmentTo(port), payload))
 	var out [][]byte
@@ -48,7 +48,7 @@ func TestFragmentsInOrder(t *testing.T) {
 	}
 }
 
-// TestFragmentsOfESP: the first one has the SPI, and says where the others go.
+// TestFragmentsOfESP: the first fragment has the SPI, which decides for the others.
 func TestFragmentsOfESP(t *testing.T) {
 	b := newBench(t, true)
 	const proto = layers.IPProtocolESP
@@ -63,7 +63,7 @@ func TestFragmentsOfESP(t *testing.T) {
 	b.expect(later(1), Fragment)
 	b.expect(first(2, ourSPI+1), PassNotTCP)
 	b.expect(later(2), PassFragment)
-	b.expect(first(1, ourSPI+1), PassNotTCP) // the identification comes round
+	b.expect(first(1, ourSPI+1), PassNotTCP) // the identification wraps
 	b.expect(later(1), PassFragment)
 	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(proto, 9, 0, true),
 		esp(ourSPI))), ESP)
@@ -93,7 +93,7 @@ func TestFragmentsOfOthers(t *testing.T) {
 	}
 }
 
-// TestFragmentIdentity: each part of the identity counts, and only that (RFC 791 3.2, RFC 8200 4.5).
+// TestFragmentIdentity: every part of the identity counts, and nothing else (RFC 791 3.2, RFC 8200 4.5).
 func TestFragmentIdentity(t *testing.T) {
 	b := newBench(t, true)
 	b.expect(pieces4(1, listenPort, 32)[0], Listener)
@@ -109,13 +109,12 @@ func TestFragmentIdentity(t *testing.T) {
 
 	b.expect(pieces6(1, listenPort, 32)[0], Listener)
 	b.expect(pieces6(2, listenPort, 32)[1], PassFragment)
-	// The next header of a later fragment is no part of the identity.
+	// The next header of a later fragment is not part of the identity.
 	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(protoTCP, 1, 32, false),
 		payload)), Fragment)
 }
 
-// TestFragmentIDReuse: when the identification comes round with a datagram of the kernel's, its fragments are
-// the kernel's.
+// TestFragmentIDReuse: when the identification wraps to a datagram of the kernel's, its fragments are the kernel's.
 func TestFragmentIDReuse(t *testing.T) {
 	b := newBench(t, true)
 	ours, ssh := pieces4(datagramID, listenPort, 32), pieces4(datagramID, 22, 32)
@@ -125,14 +124,14 @@ func TestFragmentIDReuse(t *testing.T) {
 	b.expect(ssh[1], PassFragment)
 	b.expect(ours[0], Listener)
 	b.expect(ours[1], Fragment)
-	// That of IPv6 is one for all protocols.
+	// In IPv6 one identification counts for all protocols.
 	v6 := pieces6(datagramID, listenPort, 32)
 	b.expect(v6[0], Listener)
 	b.expect(v6[1], Fragment)
 	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(layers.IPProtocolUDP, datagramID,
 		0, true), payload)), PassNotTCP)
 	b.expect(v6[1], PassFragment)
-	// A first fragment too short for ports must not leave the old claim either.
+	// A first fragment too short for ports must also remove the old claim.
 	b.expect(patch(slices.Clone(ssh[0]), 16, 0, 17, 36), PassMalformed)
 	b.expect(ssh[1], PassFragment)
 }
@@ -149,7 +148,7 @@ func TestFragmentExpires(t *testing.T) {
 			t.Fatalf("no entry: %v", it.Err())
 		}
 	}
-	const ticks = 30 * time.Millisecond // two of the longest that there are, and more
+	const ticks = 30 * time.Millisecond // two of the maximum length, and more
 	begin := time.Now()
 	first()
 	before = seen
@@ -170,7 +169,7 @@ func TestFragmentExpires(t *testing.T) {
 	}
 }
 
-// TestFragmentsWithoutSocket: fragments of a segment that is ours are not for the kernel either.
+// TestFragmentsWithoutSocket: fragments of a claimed segment do not go to the kernel either.
 func TestFragmentsWithoutSocket(t *testing.T) {
 	b := newBench(t, false)
 	pieces := pieces4(datagramID, listenPort, 32)
@@ -208,7 +207,7 @@ func TestFragmentFlood(t *testing.T) {
 	const flood = 20000
 	for id := range flood {
 		if id%1000 == 0 {
-			syns{b}.limit(0, 0, 0) // or most were dropped as strays
+			syns{b}.limit(0, 0, 0) // otherwise most were dropped as strays
 		}
 		b.action(pieces4(uint16(id), listenPort, 32)[0])
 	}

@@ -26,9 +26,9 @@ var (
 
 const (
 	listenPort  = 4420  // listener at local4 and local6
-	anyPort     = 5000  // listener of any address, both families
-	any4Port    = 5004  // listener of any IPv4 address
-	any6Port    = 5006  // listener of any IPv6 address
+	anyPort     = 5000  // wildcard listener, both families
+	any4Port    = 5004  // wildcard listener, IPv4
+	any6Port    = 5006  // wildcard listener, IPv6
 	flowPort    = 7777  // exact flow from remote4 and remote6, flowRemote
 	flowRemote  = 40000 // the peer's port of the exact flows
 	unusedPort  = 4421
@@ -38,8 +38,8 @@ const (
 
 var payload = gopacket.Payload(slices.Repeat([]byte("xwarp..."), payloadSize/8))
 
-// frame serializes layers with gopacket, the encoder that shares nothing with steer.c, and takes off the
-// padding to 60 bytes that it gives to Ethernet.
+// frame serializes layers with gopacket, an encoder independent of steer.c, and removes the Ethernet padding to 60
+// bytes.
 func frame(ls ...gopacket.SerializableLayer) []byte {
 	b := serialize(ls...)
 	return b[:14+len(serialize(ls[1:]...))]
@@ -114,7 +114,7 @@ func flowSegment() *layers.TCP                  { return tcp(flowRemote, flowPor
 var timestamps = layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
 	OptionData: make([]byte, 8)}
 
-// raw gives the bytes that follow an IP header whose next protocol is chosen by hand.
+// raw returns the bytes that follow an IP header with a hand-picked next protocol.
 func raw(parts ...[]byte) gopacket.Payload { return slices.Concat(parts...) }
 
 // options is an IPv6 extension header of size bytes with the layout of RFC 8200 4.3, filled with one PadN.
@@ -133,7 +133,7 @@ func options(next layers.IPProtocol, size int) []byte {
 	return b
 }
 
-// routing is a routing header (RFC 8200 4.4) with a type of no meaning.
+// routing is a routing header (RFC 8200 4.4) of a meaningless type.
 func routing(next layers.IPProtocol, segmentsLeft byte) []byte {
 	return []byte{byte(next), 0, 253, segmentsLeft, 0, 0, 0, 0}
 }
@@ -193,7 +193,7 @@ func patch(b []byte, pairs ...int) []byte {
 	return b
 }
 
-// hosts gives the prefix of each address alone.
+// hosts returns the host prefix of each address.
 func hosts(addrs ...netip.Addr) (ps []netip.Prefix) {
 	for _, a := range addrs {
 		ps = append(ps, netip.PrefixFrom(a, a.BitLen()))
@@ -201,7 +201,7 @@ func hosts(addrs ...netip.Addr) (ps []netip.Prefix) {
 	return ps
 }
 
-// to puts another destination into an Ethernet frame.
+// to changes the destination of an Ethernet frame.
 func to(mac net.HardwareAddr, f []byte) []byte {
 	copy(f, mac)
 	return f

@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// TestMutated damages fixtures at random. Whatever comes, a frame has one outcome, and a frame that was taken
-// from the kernel as a segment is one that an independent decoder reads as a segment to a claimed port.
+// TestMutated corrupts fixtures at random. Every frame must have exactly one outcome. A frame taken from the kernel as
+// a segment must be a segment to a claimed port for an independent decoder.
 func TestMutated(t *testing.T) {
 	const rounds = 20000
 	seed := rand.Uint64()
@@ -23,7 +23,7 @@ func TestMutated(t *testing.T) {
 	for range rounds {
 		f := slices.Clone(seeds[rng.IntN(len(seeds))].frame)
 		for range 1 + rng.IntN(3) {
-			// Half of the damage goes to the headers of link and network.
+			// Half of the corruption goes to the link and network headers.
 			n := len(f)
 			if rng.IntN(2) == 0 {
 				n = min(n, 60)
@@ -44,7 +44,7 @@ func TestMutated(t *testing.T) {
 		seg, ok := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default).Layer(
 			layers.LayerTypeTCP).(*layers.TCP)
 		if !ok {
-			continue // ESP, a quoting error, a fragment, or options that the decoder dislikes
+			continue // ESP, a quoting error, a fragment, or options that the decoder rejects
 		}
 		decoded++
 		if !slices.Contains(claimed, seg.DstPort) {

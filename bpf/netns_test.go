@@ -19,16 +19,15 @@ const (
 	hostAddr, peerAddr = "192.0.2.1", "192.0.2.2"
 )
 
-// lab is two network namespaces with a veth pair between them. The test's thread is in that of the host and
-// belongs to the test alone: when the test ends, the thread ends, and with it the namespaces and all that is
-// in them.
+// lab is two network namespaces with a veth pair between them. The test's thread is in the host's namespace and belongs
+// to the test. When the test ends, so do the thread, the namespaces and everything in them.
 type lab struct {
 	t              *testing.T
 	hostNS, peerNS int
 	host, peer     netlink.Link
 }
 
-// newLab makes a lab. A test with a lab has no subtests: they would run on other threads, in other namespaces.
+// newLab creates a lab. A test with a lab has no subtests: they would run on other threads, in other namespaces.
 func newLab(t *testing.T, edit ...func(*netlink.Veth)) *lab {
 	t.Helper()
 	needs.XDP(t)
@@ -78,7 +77,7 @@ func (l *lab) up(name, addr string) netlink.Link {
 	return nic
 }
 
-// inPeer runs f on the peer's side. Sockets made there stay there.
+// inPeer runs f on the peer's side. Sockets created there stay there.
 func (l *lab) inPeer(f func()) {
 	l.t.Helper()
 	l.must(unix.Setns(l.peerNS, unix.CLONE_NEWNET))
@@ -88,7 +87,7 @@ func (l *lab) inPeer(f func()) {
 
 func (l *lab) ifindex() int { return l.host.Attrs().Index }
 
-// attached returns the id of the program on the host's interface, as netlink tells; 0 for none.
+// attached returns the id of the program on the host's interface, from netlink, or 0 for none.
 func (l *lab) attached() uint32 {
 	l.t.Helper()
 	nic, err := netlink.LinkByIndex(l.ifindex())
@@ -99,7 +98,7 @@ func (l *lab) attached() uint32 {
 	return 0
 }
 
-// sender returns what puts raw frames on the wire at the peer's end.
+// sender returns a function that puts raw frames on the wire at the peer's end.
 func (l *lab) sender() func(frame []byte) {
 	l.t.Helper()
 	var fd int
@@ -116,7 +115,7 @@ func (l *lab) sender() func(frame []byte) {
 	}
 }
 
-// ping has the peer's kernel exchange an echo with the host's.
+// ping exchanges an ICMP echo between the peer's kernel and the host's.
 func (l *lab) ping() error {
 	var fd int
 	var err error

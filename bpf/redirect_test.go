@@ -49,7 +49,7 @@ func (r receiver) next(size int) []byte {
 	return got
 }
 
-// TestRedirect sends real frames over a veth: exactly those that are claimed reach the socket, whole and unchanged.
+// TestRedirect sends real frames over a veth: exactly the claimed ones must reach the socket, whole and unchanged.
 func TestRedirect(t *testing.T) {
 	l := newLab(t)
 	l.must(netlink.LinkSetMTU(l.host, 9000))
@@ -105,7 +105,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestJumboSizes crosses the borders between one buffer and several.
+// TestJumboSizes uses frame sizes around the borders between one buffer and several.
 func TestJumboSizes(t *testing.T) {
 	l := newLab(t)
 	l.must(netlink.LinkSetMTU(l.host, 9000))
@@ -122,7 +122,7 @@ func TestJumboSizes(t *testing.T) {
 		f := frame(ether4(), ip4(local4, protoTCP), flowSegment(), gopacket.Payload(body))
 		send(f)
 		if got := r.next(len(f)); !bytes.Equal(got, f) {
-			t.Fatalf("payload of %d: %d bytes sent, %d came, or they differ", n, len(f), len(got))
+			t.Fatalf("payload of %d: %d bytes sent, %d read, or they differ", n, len(f), len(got))
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestNewEnough(t *testing.T) {
 	}
 }
 
-// Linux 6.1's verifier says EACCES, which is no lack of rights there.
+// Linux 6.1's verifier returns EACCES, which does not mean missing privileges there.
 func TestLoadHint(t *testing.T) {
 	refused := fmt.Errorf("load program: %w", &ebpf.VerifierError{Cause: unix.EACCES})
 	for _, c := range []struct {

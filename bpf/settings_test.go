@@ -17,8 +17,8 @@ func parsePrefixes(ss ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestLocalAddresses: a listener of any address serves the present addresses of this host; another listener and a flow
-// serve the address that they name.
+// TestLocalAddresses: a wildcard listener serves the current addresses of this host. Other listeners and flows serve
+// their own address.
 func TestLocalAddresses(t *testing.T) {
 	b := newBench(t, true)
 	any4 := frame(ether4(), ip4(local4, protoTCP), segmentTo(any4Port))
@@ -54,8 +54,8 @@ func TestLocalAddresses(t *testing.T) {
 	}
 }
 
-// TestPeers: listeners serve the configured peers only. The list does not apply to flows, which this host
-// began, and to the host's other ports.
+// TestPeers: listeners serve only the configured peers. The list does not apply to flows, which this host opened, or to
+// the host's other ports.
 func TestPeers(t *testing.T) {
 	b := newBench(t, true)
 	for _, c := range []struct {
@@ -85,8 +85,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestProtected: segments in the clear from addresses that IPsec protects reach neither listener nor flow. The host's
-// other ports are not asked, and ESP comes in.
+// TestProtected: clear segments from addresses that IPsec protects reach neither listener nor flow. The host's other
+// ports are not affected, and ESP is received.
 func TestProtected(t *testing.T) {
 	b := newBench(t, true)
 	prefixes := func(in string, out ...string) map[netip.Prefix]bool {
@@ -133,11 +133,11 @@ func TestProtected(t *testing.T) {
 }
 
 func TestPrefixesFull(t *testing.T) {
-	s := load(t, Options{MaxPrefixes: 2}) // one is the hole for IPv4
+	s := load(t, Options{MaxPrefixes: 2}) // one is the exemption for IPv4
 	wantError(t, s.SetLocal(hosts(local4, other4)), ErrFull, "2 entries", "Options.MaxPrefixes")
 	wantError(t, s.SetPeers(hosts(local4, other4)), ErrFull, "Options.MaxPrefixes")
 	if err := s.SetLocal(hosts(other6)); err != nil {
-		t.Error("no room after the list was made shorter:", err)
+		t.Error("no room after the list was shortened:", err)
 	}
 	wantError(t, s.SetLocal([]netip.Prefix{{}}), nil, "invalid")
 }
@@ -161,7 +161,7 @@ func TestMAC(t *testing.T) {
 	b.wantAction(to(l.host.Attrs().HardwareAddr, ours()), xdpPass)
 }
 
-// wantAction runs a frame while the program is attached and others are counted too.
+// wantAction runs a frame while the program is attached and other frames are counted too.
 func (b *bench) wantAction(frame []byte, want uint32) {
 	b.Helper()
 	if got := b.action(frame); got != want {
@@ -169,7 +169,8 @@ func (b *bench) wantAction(frame []byte, want uint32) {
 	}
 }
 
-// TestMethodsAfterClose: methods that other goroutines call during and after Close fail. It is for the race detector.
+// TestMethodsAfterClose calls methods from other goroutines during and after Close, which must fail. It is for the race
+// detector.
 func TestMethodsAfterClose(t *testing.T) {
 	s := load(t, Options{})
 	var wg sync.WaitGroup

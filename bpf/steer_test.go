@@ -27,8 +27,8 @@ type bench struct {
 	last Counts
 }
 
-// newBench loads the program with the claims that frames_test.go names. With a socket, queue 0 has an AF_XDP
-// socket: it is not bound, which a test run does not notice, so that the program's own XDP_REDIRECT is seen.
+// newBench loads the program with the claims of frames_test.go. With a socket, queue 0 has an AF_XDP socket. It is not
+// bound, which does not matter in a test run, so the program's own XDP_REDIRECT is visible.
 func newBench(t testing.TB, socket bool) *bench {
 	t.Helper()
 	needs.XDP(t)
@@ -82,8 +82,8 @@ func newXSK(t testing.TB) int {
 	return fd
 }
 
-// openXSK is newXSK for a caller that closes the socket. It has a receive ring: the map of Linux 7.3 takes none
-// without.
+// openXSK is newXSK for a caller that closes the socket. It has a receive ring, without which the map of Linux 7.3
+// refuses it.
 func openXSK(t testing.TB) int {
 	t.Helper()
 	needs.XSK(t)
@@ -97,7 +97,7 @@ func openXSK(t testing.TB) int {
 	return fd
 }
 
-// run returns the action, and the outcome under which the frame was counted: one, and once.
+// run returns the action and the outcome of the frame, which must be counted exactly once.
 func (b *bench) run(frame []byte) (action uint32, o Outcome) {
 	b.Helper()
 	action = b.action(frame)
@@ -134,7 +134,7 @@ func (b *bench) action(frame []byte) uint32 {
 	return action
 }
 
-// expect runs a frame and compares. The action follows from the outcome.
+// expect runs a frame and compares. The outcome determines the action.
 func (b *bench) expect(frame []byte, want Outcome) {
 	b.Helper()
 	action, o := b.run(frame)
@@ -166,8 +166,8 @@ func TestFixtures(t *testing.T) {
 	t.Logf("%d fixtures", len(names))
 }
 
-// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected. Frames
-// of claims are dropped, for the kernel would answer with RST, and counted for the queue.
+// TestNoSocket runs the same frames without a socket on the queue: nothing may be redirected. Claimed frames are
+// dropped, since the kernel would reply with RST, and counted for the queue.
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
 	var noSocket uint64
@@ -191,7 +191,7 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-// TestTruncated cuts every fixture that is steered at every length: incomplete headers go to the kernel.
+// TestTruncated cuts every steered fixture at every length: incomplete headers go to the kernel.
 func TestTruncated(t *testing.T) {
 	const shortest = 14 // the kernel refuses to test with less than an Ethernet header
 	b := newBench(t, true)

@@ -13,17 +13,17 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// What maps.h says.
+// The values of maps.h.
 const (
 	openBurst    = 8192
 	openInterval = 10_000_000 // nanoseconds
-	// The limit of SYNs that come again.
+	// The limit of repeated SYNs.
 	againInterval = 500_000
 	followMax     = 16
 	synBuckets    = 1 << 18
 	bucketSYNs    = 4
 	synTick       = 1 << 28 // nanoseconds
-	synTicksLate  = 3       // a second later, nearly
+	synTicksLate  = 3       // just under a second later
 )
 
 // syns runs SYNs to a listener.
@@ -37,7 +37,7 @@ func newSYNs(t *testing.T) syns {
 	return s
 }
 
-// limit says when nothing of the limits is used up any more: 0 for long ago.
+// limit sets the times at which the limits are fully available again. 0 means long ago.
 func (s syns) limit(first, again, stray uint64) {
 	s.Helper()
 	s.used(steerListenerLimit{Syn: first, RepeatedSyn: again, Stray: stray})
@@ -50,7 +50,7 @@ func (s syns) used(l steerListenerLimit) {
 	}
 }
 
-// never is so late that nothing is let through, and does not overflow.
+// never is so late that nothing passes, without an overflow.
 const never = math.MaxUint64 / 2
 
 func (s syns) limits() steerListenerLimit {
@@ -65,8 +65,8 @@ func (s syns) limits() steerListenerLimit {
 // syn is the SYN of a peer.
 func syn(from netip.AddrPort, isn uint32) []byte { return opening(from, isn, "S") }
 
-// opening is a segment of a peer to a listener. Its frame is of IPv4 or IPv6, as the peer's address is; flags
-// are the letters of tcpdump.
+// opening is a segment of a peer to a listener. Its frame is IPv4 or IPv6, as the peer's address. flags are the letters
+// of tcpdump.
 func opening(from netip.AddrPort, number uint32, flags string) []byte {
 	h := tcp(layers.TCPPort(from.Port()), listenPort)
 	h.Seq, h.ACK, h.SYN = number, strings.Contains(flags, "."), strings.Contains(flags, "S")
@@ -77,7 +77,7 @@ func opening(from netip.AddrPort, number uint32, flags string) []byte {
 	return frame(ether6(), ip6(local6, protoTCP, from6(from.Addr())), h)
 }
 
-// slot is where the SYN is remembered, and by what: the hash of steer.c written a second time.
+// slot returns the bucket and the tag of a SYN, with an independent implementation of steer.c's hash.
 func slot(from netip.AddrPort, isn uint32) (bucket uint32, mark uint64) {
 	const k = 0x9e3779b97f4a7c15
 	var in [3]uint64
@@ -99,7 +99,7 @@ func slot(from netip.AddrPort, isn uint32) (bucket uint32, mark uint64) {
 	return uint32(h % synBuckets), h >> 52
 }
 
-// age makes what is remembered of a SYN older, and reports whether it is remembered.
+// age makes the entry of a SYN older, and reports whether there is one.
 func (s syns) age(from netip.AddrPort, isn uint32, ticks uint64) (known bool) {
 	s.Helper()
 	index, mark := slot(from, isn)
@@ -117,7 +117,7 @@ func (s syns) age(from netip.AddrPort, isn uint32, ticks uint64) (known bool) {
 	return known
 }
 
-// crowd has other SYNs of its bucket come after a SYN.
+// crowd adds other SYNs to the bucket of a SYN after it.
 func (s syns) crowd(from netip.AddrPort, isn uint32, n int) {
 	s.Helper()
 	index, mark := slot(from, isn)
@@ -141,12 +141,12 @@ func (s syns) bucket(index uint32, change func(uint64) uint64) {
 	}
 }
 
-// TestSYNLimit: the limiter admits its burst of SYNs and no more, and each flow that begins admits another one.
+// TestSYNLimit: the limiter admits exactly its burst of SYNs, and each new flow admits another one.
 func TestSYNLimit(t *testing.T) {
 	s := newSYNs(t)
 	s.expect(syn(at(remote4, 1), 1), Listener)
 	first := s.limits().Syn
-	s.limit(first+(openBurst-1)*openInterval+1e12, 0, 0) // the test's own time does not count
+	s.limit(first+(openBurst-1)*openInterval+1e12, 0, 0) // excludes the time of the test itself
 	s.expect(syn(at(remote4, 1), 2), DropSYN)
 	s.limit(never, 0, 0)
 	s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(listenPort)), Listener)
@@ -158,10 +158,10 @@ func TestSYNLimit(t *testing.T) {
 		s.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), Flow)
 	}
 	if l := s.limits(); l.Syn != never-openInterval || l.RepeatedSyn != 0 {
-		t.Errorf("a flow that begins leaves %+v", l)
+		t.Errorf("after a new flow the limits are %+v", l)
 	}
 
-	// The bucket is as deep as it says: taking one moves the time by an interval.
+	// The bucket has its documented depth: taking one token advances the time by an interval.
 	s.limit(0, 0, 0)
 	s.expect(syn(at(remote4, 1), 3), Listener)
 	one := s.limits().Syn
@@ -178,11 +178,11 @@ func TestSYNLimit(t *testing.T) {
 	nearly, begin = one+(openBurst-2)*againInterval, time.Now()
 	if took := s.comesAgain(at(remote4, 3), nearly) - nearly; took != againInterval &&
 		time.Since(begin) < time.Second {
-		t.Errorf("a SYN that comes again takes %d ns, want %d", took, againInterval)
+		t.Errorf("a repeated SYN takes %d ns, want %d", took, againInterval)
 	}
 }
 
-// comesAgain lets a SYN through for the reason that it comes again, and returns what that leaves of the limit.
+// comesAgain passes a SYN because it is repeated, and returns the new state of the limit.
 func (s syns) comesAgain(peer netip.AddrPort, used uint64) uint64 {
 	s.Helper()
 	s.limit(never, used, 0)
@@ -192,8 +192,8 @@ func (s syns) comesAgain(peer netip.AddrPort, used uint64) uint64 {
 	return s.limits().RepeatedSyn
 }
 
-// TestRepeatedSYN: while a flood takes all there is, a SYN is let through when it comes again as late as a peer's
-// timer sends it. The hash is checked against the one here, for peers of both families.
+// TestRepeatedSYN: while a flood uses up the limit, a SYN passes if it is repeated as late as a peer's timer sends it.
+// The hash is compared with the one here, for peers of both families.
 func TestRepeatedSYN(t *testing.T) {
 	s := newSYNs(t)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -218,7 +218,7 @@ func TestRepeatedSYN(t *testing.T) {
 			s.limit(never, 0, 0)
 		case 1:
 			s.crowd(peer, isn, bucketSYNs)
-			s.expect(syn(peer, isn), DropSYN) // forgotten, and remembered anew
+			s.expect(syn(peer, isn), DropSYN) // forgotten, and remembered again
 			s.age(peer, isn, synTicksLate)
 		case 2:
 			s.crowd(peer, isn, bucketSYNs-1)
@@ -229,8 +229,8 @@ func TestRepeatedSYN(t *testing.T) {
 	}
 }
 
-// TestSYNOfFlow: a SYN of a flow goes to the flow, which tells a peer that was started anew, and during a flood of its
-// listener when it comes again.
+// TestSYNOfFlow: a SYN of a flow goes to the flow, so that a rebooted peer can reconnect. During a flood of its
+// listener, it passes only when repeated.
 func TestSYNOfFlow(t *testing.T) {
 	s := newSYNs(t)
 	peer := at(remote4, 77)
@@ -246,10 +246,10 @@ func TestSYNOfFlow(t *testing.T) {
 	dialled := flowSegment()
 	dialled.SYN = true
 	dialled.ACK = false
-	s.expect(frame(ether4(), ip4(local4, protoTCP), dialled), Flow) // nobody listens at that port
+	s.expect(frame(ether4(), ip4(local4, protoTCP), dialled), Flow) // no listener at that port
 }
 
-// TestDialledFlow: a flow of a peer's SYN-ACK took nothing, and gives nothing back.
+// TestDialledFlow: a flow opened by a peer's SYN-ACK took no token, and returns none.
 func TestDialledFlow(t *testing.T) {
 	s := newSYNs(t)
 	s.limit(never, 0, 0)
@@ -262,8 +262,8 @@ func TestDialledFlow(t *testing.T) {
 	}
 }
 
-// TestStrays: what comes to a listener without a SYN before it has a limit of its own, and so has an ICMP error about
-// such a segment; after a SYN that was let through, an initial window may follow.
+// TestStrays: segments to a listener without an earlier SYN have their own limit, and so have ICMP errors about them.
+// After an admitted SYN, an initial window may follow.
 func TestStrays(t *testing.T) {
 	for _, peer := range []netip.AddrPort{at(remote4, 77), at(remote6, 77)} {
 		s := newSYNs(t)
@@ -284,7 +284,7 @@ func TestStrays(t *testing.T) {
 		}
 		s.expect(syn(peer, 1), Listener)
 		s.used(steerListenerLimit{FollowUp: never, Stray: never})
-		s.expect(one("."), DropStray) // what follows has a limit too; this was one of them
+		s.expect(one("."), DropStray) // following segments have a limit too; this was one of them
 		s.limit(0, 0, never)
 		for range followMax - 1 {
 			s.expect(one("."), Listener)
@@ -292,7 +292,7 @@ func TestStrays(t *testing.T) {
 		s.expect(one("."), DropStray)
 		s.limit(never, 0, never)
 		s.expect(syn(peer, 2), DropSYN)
-		s.expect(one("."), DropStray) // a SYN that was dropped lets nothing follow
+		s.expect(one("."), DropStray) // a dropped SYN admits no segments
 		s.age(peer, 2, synTicksLate)
 		s.expect(syn(peer, 2), Listener)
 		s.expect(one("."), Listener)
@@ -307,7 +307,7 @@ func TestStrays(t *testing.T) {
 	}
 }
 
-// copied runs a SYN that was there before, which is dropped unless this machine took so long that it is a repetition.
+// copied runs an earlier SYN again, which is dropped unless this machine was so slow that it counts as a repetition.
 func (s syns) copied(frame []byte, before time.Time) {
 	s.Helper()
 	if _, o := s.run(frame); o != DropSYN && time.Since(before) < synTick {

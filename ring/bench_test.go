@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// BenchmarkReceive is the cost of one packet through Recv, Release and Refill, without what the kernel does.
+// BenchmarkReceive measures one packet through Recv, Release and Refill, without the kernel's work.
 func BenchmarkReceive(b *testing.B) {
 	for _, n := range []int{64, 1514, 9014} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -30,7 +30,7 @@ func BenchmarkReceive(b *testing.B) {
 	}
 }
 
-// BenchmarkTransmit is the cost of one frame through AllocTx, Send, Flush and Reap, without writing it.
+// BenchmarkTransmit measures one frame through AllocTx, Send, Flush and Reap, without writing it.
 func BenchmarkTransmit(b *testing.B) {
 	for _, n := range []int{64, 1514, 9014} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -55,7 +55,7 @@ func BenchmarkTransmit(b *testing.B) {
 	}
 }
 
-// BenchmarkAudit is one call with the default number of chunks.
+// BenchmarkAudit measures one call with the default number of chunks.
 func BenchmarkAudit(b *testing.B) {
 	s, _ := fake(b, Config{}, FakeConfig{})
 	for b.Loop() {

@@ -13,7 +13,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// TestBind opens sockets on drivers of all kinds: which binds are tried, what is had, and what is said of zero-copy.
+// TestBind opens sockets on drivers of all kinds. It checks which binds are tried, which one succeeds, and what is
+// reported about zero-copy.
 func TestBind(t *testing.T) {
 	const direct, directSG, copied = "zero-copy", "zero-copy segments", "copy segments"
 	oneChunk := &Driver{Name: "virtio_net", Native: true, ZeroCopy: true, Segments: 1}
@@ -26,7 +27,7 @@ func TestBind(t *testing.T) {
 		refuse map[string]unix.Errno
 		tried  []string
 		had    string
-		why    string // of NoZeroCopy, or of the error when nothing is had
+		why    string // of NoZeroCopy, or of the error if no bind succeeds
 	}{
 		{name: "one chunk each", mtu: 1500, driver: oneChunk,
 			refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{direct},
@@ -134,8 +135,8 @@ func TestBindFlags(t *testing.T) {
 	}
 }
 
-// TestAskDriver asks about a veth, whose driver runs programs, shows them all buffers and copies. The
-// question is repeated, because a header with bytes of whatever lay behind it is answered now and then.
+// TestAskDriver queries a veth, whose driver supports multi-buffer programs, but not zero-copy. It repeats the query,
+// since a header with uninitialized bytes would sometimes succeed.
 func TestAskDriver(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	a.in(t, func() error {
@@ -159,7 +160,7 @@ func TestAskDriver(t *testing.T) {
 	})
 }
 
-// TestParseDriver reads what an igb says.
+// TestParseDriver parses the reply of an igb.
 func TestParseDriver(t *testing.T) {
 	value := func(kind uint16, v []byte) syscall.NetlinkRouteAttr {
 		return syscall.NetlinkRouteAttr{Attr: syscall.RtAttr{Type: kind}, Value: v}
@@ -177,7 +178,7 @@ func TestParseDriver(t *testing.T) {
 		reply[i].Value = reply[i].Value[:1]
 	}
 	if got := parseDriver(reply); got != (Driver{}) {
-		t.Errorf("values of one byte are taken for %+v", got)
+		t.Errorf("values of one byte are parsed as %+v", got)
 	}
 	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 ||
 		!slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {
@@ -185,8 +186,8 @@ func TestParseDriver(t *testing.T) {
 	}
 }
 
-// TestFillBeforeBind: a zero-copy driver takes chunks of the fill ring in bind(2). On igb, where receive and transmit
-// queues had interrupts of their own, a queue that began without chunks never received.
+// TestFillBeforeBind: a zero-copy driver takes chunks of the fill ring in bind(2). An igb with separate interrupts for
+// receive and transmit queues never received on a queue that started without chunks.
 func TestFillBeforeBind(t *testing.T) {
 	needs.XSK(t)
 	c, err := Config{Ifindex: 1}.withDefaults()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The kernel's end runs in another goroutine: everything that was received is sent back. Run with -race.
+// The kernel's end runs in another goroutine and echoes everything. Run with -race.
 func TestConcurrentEcho(t *testing.T) {
 	for _, poller := range []bool{false, true} {
 		const frames = 4_000
@@ -60,7 +60,7 @@ func TestConcurrentEcho(t *testing.T) {
 	}
 }
 
-// feed injects frames and checks their echoes; it returns what went wrong.
+// feed injects frames and checks their echoes. It returns the error.
 func feed(k *FakeKernel, frames int, sizes []int) string {
 	var buf, want []byte
 	for in, out := 0, 0; out < frames; {

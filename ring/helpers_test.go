@@ -38,7 +38,7 @@ func audit(t testing.TB, s Port, k *FakeKernel) {
 	}
 }
 
-// pattern fills b, a frame of at least 14 bytes, so that each byte depends on id and its place. The addresses are
+// pattern fills b, a frame of at least 14 bytes, so that each byte depends on id and its offset. The addresses are
 // those of a unicast frame with an EtherType for experiments; the id follows if there is room.
 func pattern(b []byte, id uint32) []byte {
 	r := rand.NewPCG(uint64(id), uint64(len(b)))
@@ -58,7 +58,7 @@ func pattern(b []byte, id uint32) []byte {
 
 func newFrame(n int, id uint32) []byte { return pattern(make([]byte, n), id) }
 
-// transmit sends a frame and fails the test when there is no slot.
+// transmit sends a frame and fails the test if there is no slot.
 func transmit(t testing.TB, p Port, f []byte) {
 	t.Helper()
 	b, ok := p.AllocTx()
@@ -68,5 +68,5 @@ func transmit(t testing.TB, p Port, f []byte) {
 	p.Send(b, copy(b.Data, f))
 }
 
-// small is a socket of few chunks.
+// small is a socket with few chunks.
 var small = Config{RxFrames: 16, TxSlots: 8, MaxFrags: 4}

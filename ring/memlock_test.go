@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCaps takes capabilities from the calling thread, for ever.
+// dropCaps permanently drops capabilities of the calling thread.
 func dropCaps(caps ...int) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var d [2]unix.CapUserData
@@ -20,8 +20,7 @@ func dropCaps(caps ...int) error {
 	return unix.Capset(&h, &d[0])
 }
 
-// Without the right to lock memory, the soft limit is raised to the hard one when that helps, and the error
-// says what to do when it does not.
+// Without CAP_IPC_LOCK, the soft limit is raised to the hard limit if that helps. Otherwise the error says what to do.
 func TestMemlockLimit(t *testing.T) {
 	a, _ := newPair(t, 9000) // with chunks of 4,096 bytes
 	var old unix.Rlimit

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNAPISettings compares QueryNAPI and SetNAPI with the settings of the device in sysfs, which the kernel gives to
-// each NAPI instance, and with the kernel's own bounds.
+// TestNAPISettings compares QueryNAPI and SetNAPI with the device settings in sysfs, which the kernel applies to each
+// NAPI instance, and with the kernel's own limits.
 func TestNAPISettings(t *testing.T) {
 	a, _ := newPair(t, 1500)
-	a.attach(t) // a veth has NAPI instances while it has a program
+	a.attach(t) // a veth has NAPI instances only while it has a program
 	dir := t.TempDir()
 	a.in(t, func() error {
 		nic, err := netlink.LinkByIndex(a.index)
@@ -59,7 +59,7 @@ func TestNAPISettings(t *testing.T) {
 		if err := SetNAPI(NAPI{ID: 1 << 30}); !errors.Is(err, unix.ENOENT) {
 			t.Errorf("setting no such NAPI instance: %v", err)
 		}
-		// The driver of a veth does not say which instance polls a queue.
+		// The driver of a veth does not report which instance polls a queue.
 		if id, err := QueueNAPI(a.index, 0); err != nil || id != 0 {
 			t.Errorf("NAPI instance of the queue of a veth: %d, %v", id, err)
 		}
@@ -106,8 +106,8 @@ func instances(t *testing.T, ifindex int) (ids []uint32) {
 	return ids
 }
 
-// TestBusyPollReceives: a socket that polls receives and sends as one that does not, asleep and awake. The NAPI
-// instance is the one of a veth, which its socket does not name, so that interrupts still receive.
+// TestBusyPollReceives: a busy-polling socket receives and sends like any other, asleep and awake. The NAPI instance is
+// that of a veth, which its socket does not name, so interrupts still receive.
 func TestBusyPollReceives(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)
@@ -124,7 +124,7 @@ func TestBusyPollReceives(t *testing.T) {
 			t.Fatalf("frame %d does not end the sleep", i)
 		}
 		own := 0
-		for n := to.Recv(batch); n > 0; n = to.Recv(batch) { // the kernel sends frames, too
+		for n := to.Recv(batch); n > 0; n = to.Recv(batch) { // the kernel sends frames too
 			for k := range batch[:n] {
 				if bytes.Equal(batch[k].Frag(0), newFrame(100, i)) {
 					own++

@@ -30,10 +30,10 @@ func turns(t testing.TB, s *Socket, k *FakeKernel, count, n int) (lost int) {
 	return lost
 }
 
-// withKernel returns the number of chunks that the kernel has, filled ones included.
+// withKernel returns the number of chunks that the kernel holds, including filled ones.
 func withKernel(s *Socket) uint32 { return s.Census()[OwnerFill] }
 
-// TestFewChunksWhileFramesFlow: a steady flow uses few chunks again and again, and loses nothing.
+// TestFewChunksWhileFramesFlow: a steady flow reuses few chunks, and loses nothing.
 func TestFewChunksWhileFramesFlow(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{Start: nearWrap})
 	if n := withKernel(s); n != DefaultRxFrames {
@@ -63,8 +63,8 @@ func TestFewChunksWhileFramesFlow(t *testing.T) {
 	}
 }
 
-// TestOfferGrowsAtOnce: a larger burst raises the offer before the next one is twice as large, and a burst that
-// empties the fill ring raises it to all chunks.
+// TestOfferGrowsAtOnce: a larger burst raises the offer before the next one is twice as large, and a burst that empties
+// the fill ring raises it to all chunks.
 func TestOfferGrowsAtOnce(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{Start: nearWrap})
 	turns(t, s, k, 200, 64)
@@ -90,7 +90,7 @@ func TestOfferGrowsAtOnce(t *testing.T) {
 	}
 }
 
-// TestOfferShrinksSlowly: bursts keep the offer large for offerCalm chunks; bursts that come again keep it.
+// TestOfferShrinksSlowly: bursts keep the offer large for offerCalm chunks; repeated bursts keep it.
 func TestOfferShrinksSlowly(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{})
 	turns(t, s, k, 200, 64)
@@ -119,8 +119,8 @@ func TestOfferShrinksSlowly(t *testing.T) {
 	}
 }
 
-// TestRepeatedLossKeepsTheOffer: a socket whose fill ring runs empty again and again keeps all chunks offered for
-// longer each time, and returns to the shortest calm time when that no longer happens.
+// TestRepeatedLossKeepsTheOffer: a socket whose fill ring repeatedly runs empty keeps all chunks offered for longer
+// each time, and returns to the shortest calm time when that stops.
 func TestRepeatedLossKeepsTheOffer(t *testing.T) {
 	o := newOffer(DefaultRxFrames)
 	calm := func(chunks uint32) {
@@ -163,8 +163,8 @@ func TestRepeatedLossKeepsTheOffer(t *testing.T) {
 	}
 }
 
-// TestIdleSocketTakesBurst: however few chunks the flow before had, a burst of as many frames as there are chunks
-// into an idle socket loses nothing.
+// TestIdleSocketTakesBurst: however few chunks the previous flow had, an idle socket receives a burst of as many frames
+// as there are chunks without loss.
 func TestIdleSocketTakesBurst(t *testing.T) {
 	idle := map[string]func(*Socket){
 		"spinning": func(s *Socket) {
@@ -197,7 +197,7 @@ func TestIdleSocketTakesBurst(t *testing.T) {
 	}
 }
 
-// TestIdleSocketOffersLateChunks: chunks that a reader held beyond the flow reach the kernel as well.
+// TestIdleSocketOffersLateChunks: chunks that a reader held beyond the flow reach the kernel too.
 func TestIdleSocketOffersLateChunks(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{Start: nearWrap})
 	f := newFrame(60, 1)
@@ -211,7 +211,7 @@ func TestIdleSocketOffersLateChunks(t *testing.T) {
 	}
 }
 
-// TestZeroCopyOffersAll: a driver's own ring may have more entries than a copying socket needs.
+// TestZeroCopyOffersAll: a driver's own ring may have more entries than a copy-mode socket needs.
 func TestZeroCopyOffersAll(t *testing.T) {
 	s, k := fake(t, Config{TxSlots: 1}, FakeConfig{
 		Refuse: func(zeroCopy, segments bool) unix.Errno { return 0 }})

@@ -11,7 +11,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "run the property tests with this seed only")
 
-// model drives a socket with random operations and knows what must come out.
+// model drives a socket with random operations and predicts the results.
 type model struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -19,8 +19,8 @@ type model struct {
 	k    *FakeKernel
 	next uint32 // id of the next frame in either direction
 
-	coming  [][]byte // injected and not received
-	got     []seen   // received and not released
+	coming  [][]byte // injected, not received
+	got     []seen   // received, not released
 	writing []TxBuf
 	sent    map[uint32]int // id -> length of frames given to Send
 	lastOut uint32
@@ -101,14 +101,14 @@ func (m *model) recv(n int) {
 	batch := make([]Packet, n)
 	for _, p := range batch[:m.s.Recv(batch)] {
 		if len(m.coming) == 0 {
-			m.t.Fatal("received a packet that nobody injected")
+			m.t.Fatal("received a packet that was not injected")
 		}
 		m.got = append(m.got, seen{p, m.coming[0]})
 		m.coming = m.coming[1:]
 	}
 }
 
-// release checks that a packet is still what arrived, however long ago.
+// release checks that a packet is unchanged since it arrived.
 func (m *model) release() {
 	if len(m.got) == 0 {
 		return
@@ -145,7 +145,7 @@ func (m *model) send() {
 	m.s.Send(b, n)
 }
 
-// take checks that frames leave complete and in order; some may have been lost by a busy device.
+// take checks that frames leave complete and in order. A busy device may have lost some.
 func (m *model) take() {
 	for range m.r.IntN(6) {
 		f, ok := m.k.Take(nil)
@@ -177,7 +177,7 @@ func (m *model) rare() {
 	}
 }
 
-// drain ends all that is under way; then nothing may be missing.
+// drain finishes everything outstanding. Then nothing may be missing.
 func (m *model) drain() {
 	m.k.SetState(StateOK)
 	for range 1000 {

@@ -145,7 +145,7 @@ func TestRecvOversizeIsDroppedWhole(t *testing.T) {
 	}
 }
 
-// A chain whose pieces arrive in different batches is one packet; other calls in between do not disturb it.
+// A chain whose pieces arrive in different batches is one packet, even with other calls in between.
 func TestRecvChainAcrossBatches(t *testing.T) {
 	for _, pieces := range []int{2, 3, 4, 5, 7} {
 		t.Run(fmt.Sprint(pieces), func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRecvBatchSmallerThanRing(t *testing.T) {
 	}
 }
 
-// What a TCP holds must not be overwritten by later packets, whatever is refilled.
+// Packets held by a TCP must not be overwritten by later packets, whatever is refilled.
 func TestHeldSurvivesRefill(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{Start: nearWrap})
 	kept := newFrame(2*k.chunkData(), 77)
@@ -239,7 +239,7 @@ func TestReleaseTwice(t *testing.T) {
 	s.Release(&p[0])
 	s.Release(&p[0]) // empty: harmless
 	audit(t, s, k)
-	s.Release(&again) // a copy: refused, and the audit tells
+	s.Release(&again) // a copy: refused, and Audit reports it
 	if err := s.Audit(); err == nil || s.Stats().Misuse != 1 {
 		t.Errorf("a packet released twice: audit %v, misuse %d", err, s.Stats().Misuse)
 	}
@@ -248,7 +248,7 @@ func TestReleaseTwice(t *testing.T) {
 	}
 }
 
-// Descriptors that make no sense are dropped, not believed.
+// Invalid descriptors are dropped.
 func TestRecvBadDescriptor(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -273,8 +273,8 @@ func TestRecvBadDescriptor(t *testing.T) {
 	}
 }
 
-// TestRecvTwice: igb's zero-copy delivers a chunk again that it gave us a lap of its ring before. What reads the chunk,
-// or has it free, must not get a second owner; and that is no fault of ours, which Audit would report.
+// TestRecvTwice: igb's zero-copy delivers a chunk again that it delivered a lap of its ring before. The reader of the
+// chunk, or the free list, must not get a second owner. Audit must not report that as our fault.
 func TestRecvTwice(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{})
 	again := func() {

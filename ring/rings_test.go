@@ -54,7 +54,7 @@ func TestRingFull(t *testing.T) {
 	}
 }
 
-// A producer's index from a broken or hostile kernel must not make us read past the ring.
+// An invalid producer index of a broken or hostile kernel must not make us read past the ring.
 func TestRingLyingIndex(t *testing.T) {
 	m := fakeRing[uint64](4, 0)
 	c := newConsumer(m)
@@ -64,7 +64,7 @@ func TestRingLyingIndex(t *testing.T) {
 	}
 }
 
-// Two threads share a ring without a lock; the race detector and the values watch the order.
+// Two threads share a ring without a lock. The race detector and the values check the memory order.
 func TestRingConcurrent(t *testing.T) {
 	const n = 200_000
 	m := fakeRing[uint64](64, nearWrap)

@@ -34,8 +34,9 @@ func TestSendSizes(t *testing.T) {
 	}
 }
 
-// Before 6.17 a kick that ends with its budget leaves in the ring what it took. That it took nothing must not be
-// concluded: the rest would wait for the next Flush. Nor are such descriptors ours when they are complete.
+// Before 6.17 a kick that ends with its budget leaves processed descriptors in the ring. The socket must not conclude
+// that nothing was sent: the rest would wait for the next Flush. Nor may it reuse such descriptors when they are
+// complete.
 func TestFlushLateKernel(t *testing.T) {
 	s, k := fake(t, Config{RxFrames: 16, TxSlots: 512}, FakeConfig{Start: nearWrap, LateTx: true})
 	send := func(n int) {
@@ -206,7 +207,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// EBUSY means that the device dropped a frame; it completes, and the rest goes on.
+// EBUSY means that the device dropped a frame. It completes, and the rest continues.
 func TestStateBusy(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{})
 	k.SetState(StateBusy)

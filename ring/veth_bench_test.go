@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// BenchmarkVeth sends frames over a veth pair as fast as the kernel takes them; another thread receives.
+// BenchmarkVeth sends frames over a veth pair as fast as the kernel accepts them. Another thread receives.
 func BenchmarkVeth(b *testing.B) {
 	for _, n := range []int{64, 1514, 3520, 9014} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -43,7 +43,7 @@ func BenchmarkVeth(b *testing.B) {
 	}
 }
 
-// sink receives until stop is set and nothing came for 10 ms.
+// sink receives until stop is set and nothing has arrived for 10 ms.
 func sink(s *Socket, stop *atomic.Bool) uint64 {
 	runtime.LockOSThread()
 	batch := make([]Packet, 64)

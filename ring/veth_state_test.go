@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// eventually calls f until it is true, 5 s at most.
+// eventually calls f until it returns true, for 5 s at most.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); !f(); {
@@ -66,7 +66,7 @@ func TestVethLinkDownAndUp(t *testing.T) {
 				sb.Release(&batch[i])
 			}
 			sb.Refill()
-			// The carrier may come after the first frames; more follow.
+			// The carrier may appear after the first frames, so more follow.
 			if b, ok := sa.AllocTx(); ok {
 				sa.Send(b, copy(b.Data, newFrame(60, stray)))
 			}
@@ -82,7 +82,7 @@ func TestVethLinkDownAndUp(t *testing.T) {
 	}
 }
 
-// drainRx releases what is under way, until nothing came for 50 ms.
+// drainRx releases frames in flight, until nothing has arrived for 50 ms.
 func drainRx(s *Socket) {
 	for s.Wait(50*time.Millisecond, -1)&ReadyRx != 0 {
 		var batch [8]Packet
@@ -168,7 +168,7 @@ func TestVethBusyQueue(t *testing.T) {
 	})
 }
 
-// With nothing refilled the kernel runs out of chunks and says so.
+// Without refills the kernel runs out of chunks and reports it.
 func TestVethStatistics(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)
@@ -207,7 +207,7 @@ func TestVethWait(t *testing.T) {
 	defer unix.Close(fd)
 	drainRx(sb)
 	go unix.Write(fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	// Signals wake it, too, and the kernel's own IPv6 frames may come first.
+	// Signals wake it too, and the kernel's own IPv6 frames may arrive first.
 	woken := func(fd int, by Ready) bool {
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 			switch r := sb.Wait(5*time.Second, fd); {

@@ -17,7 +17,7 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// host is one end of a veth pair, alone in its network namespace, with an XDP program that redirects every frame of a
+// host is one end of a veth pair, in its own network namespace, with an XDP program that redirects every frame of a
 // queue to the socket in xsks.
 type host struct {
 	ns    netns.NsHandle
@@ -25,7 +25,7 @@ type host struct {
 	xsks  *ebpf.Map
 }
 
-// in runs f on a thread of its own in h's namespace. The thread ends with f.
+// in runs f on its own thread in h's namespace. The thread ends with f.
 func (h *host) in(t testing.TB, f func() error) {
 	t.Helper()
 	inNamespace(t, func() error {
@@ -40,7 +40,7 @@ func inNamespace(t testing.TB, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread is spoilt
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		done <- f()
 	}()
 	if err := <-done; err != nil {
@@ -48,7 +48,7 @@ func inNamespace(t testing.TB, f func() error) {
 	}
 }
 
-// newPair makes two hosts. All is gone at the end of the test: the namespaces have no name.
+// newPair creates two hosts. The unnamed namespaces disappear at the end of the test.
 func newPair(t testing.TB, mtu int) (a, b *host) {
 	t.Helper()
 	needs.XDP(t)
@@ -82,7 +82,7 @@ func newPair(t testing.TB, mtu int) (a, b *host) {
 	return a, b
 }
 
-// attach loads the program; native mode.
+// attach loads the program in native mode.
 func (h *host) attach(t testing.TB) {
 	t.Helper()
 	var err error
@@ -117,7 +117,7 @@ func (h *host) attach(t testing.TB) {
 	})
 }
 
-// open makes a socket on h and puts it in the map.
+// open creates a socket on h and puts it into the map.
 func (h *host) open(t testing.TB, c Config) *Socket {
 	t.Helper()
 	var s *Socket
@@ -141,15 +141,15 @@ func (h *host) redirect(t testing.TB, queue uint32, fd int) {
 // stray is the id of frames that no exchange waits for.
 const stray = 1 << 31
 
-// ours reports whether b is a frame of newFrame that an exchange waits for, and not a stray one or one that the kernel
-// sent by itself, as IPv6 does.
+// ours reports whether b is a frame of newFrame that an exchange waits for, not a stray one or one that the kernel sent
+// by itself, as IPv6 does.
 func ours(b []byte) bool {
 	return len(b) >= 18 && b[12] == 0x88 && b[13] == 0xb5 &&
 		binary.BigEndian.Uint32(b[14:]) != stray
 }
 
-// exchange sends frames of all sizes from one port to the other and expects each once, in order, unharmed: veth loses
-// nothing while few are under way.
+// exchange sends frames of all sizes from one port to the other and expects each once, in order, unchanged: a veth
+// loses none while few are in flight.
 func exchange(t testing.TB, from, to Port, sizes []int) {
 	t.Helper()
 	const window = 32
@@ -233,7 +233,7 @@ func TestVethAllSizes(t *testing.T) {
 	}
 }
 
-// One socket per queue: what leaves on queue k arrives on queue k.
+// One socket per queue: frames sent on queue k arrive on queue k.
 func TestVethTwoQueues(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder notes what a need decided. Skip and Fatal do not return, as with a real test.
+// recorder records the decision of a need. Skip and Fatal do not return, as in a real test.
 type recorder struct {
 	testing.TB
 	skipped, failed bool
@@ -50,7 +50,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestHere fails on a machine where the privileged tests of the other packages could not run.
+// TestHere fails on a machine where the privileged tests of the other packages cannot run.
 func TestHere(t *testing.T) {
 	for name, need := range map[string]func(testing.TB){"xdp": XDP, "xsk": XSK, "netns": NetNS} {
 		t.Run(name, func(t *testing.T) { need(t) })

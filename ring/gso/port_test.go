@@ -17,7 +17,7 @@ import (
 
 const flagACK, flagECE = 0x10, 0x40
 
-// wireSegment is a segment as the tests write it.
+// wireSegment is a segment built by the tests.
 type wireSegment struct {
 	ipv6      bool
 	port      uint16
@@ -26,7 +26,7 @@ type wireSegment struct {
 	id        uint16
 	options   int // bytes of TCP options
 	payload   []byte
-	headFlags byte // low bits beside the length
+	headFlags byte // low bits after the length
 }
 
 // frame builds the frame, with all checksums.
@@ -95,11 +95,11 @@ func checksums(b []byte) {
 		ip.ProtoTCP, len(t)))))
 }
 
-// draw makes a block of whole segments of size bytes, and perhaps a shorter one, and the frames that it stands for.
+// draw returns a block of whole segments of size bytes, and perhaps a shorter one, and the frames that it stands for.
 func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frames [][]byte) {
 	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()),
 		options: 12, headFlags: byte(r.IntN(2))}
-	w.flags = flagACK | byte(r.IntN(2))*flagECE // with the bit beside the length, accurate ECN's counter
+	w.flags = flagACK | byte(r.IntN(2))*flagECE // with the bit after the length, accurate ECN's counter
 	s = Shape{IPAt: ip.EthernetLen, Headers: ip.EthernetLen + ip.Len4 + wire.HeaderLen + w.options,
 		Payload: size, IPv6: ipv6}
 	if ipv6 {
@@ -132,7 +132,7 @@ func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frame
 	return block, s, frames
 }
 
-// TestSegment: the frames of a block, byte for byte.
+// TestSegment checks the frames of a block, byte for byte.
 func TestSegment(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := range 300 {
@@ -179,7 +179,7 @@ func (r *recorder) Send(b Block, n int, s *Shape) unix.Errno {
 	return 0
 }
 
-// below is the Port below: it sends to the same list, sometimes only a part at a time.
+// below is the Port below: it sends to the same list, sometimes only part of the frames.
 type below struct {
 	ring.Port
 	wait [][]byte
@@ -201,8 +201,8 @@ func (b *below) Flush() ring.State {
 	return ring.StateOK
 }
 
-// TestOrder: frames and blocks leave in the order that they were written in, also while the kernel takes no blocks, or
-// not every frame.
+// TestOrder: frames and blocks leave in the order in which they were written, also while the kernel accepts no blocks,
+// or not every frame.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -256,7 +256,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestDropped: a block that the kernel refuses for good does not stop what follows.
+// TestDropped: a block that the kernel refuses permanently does not block later frames.
 func TestDropped(t *testing.T) {
 	var got [][]byte
 	p := Wrap(&below{got: &got, part: func() bool { return false }},

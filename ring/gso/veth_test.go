@@ -18,9 +18,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestKernelCuts: the kernel cuts blocks into the frames that they stand for, byte for byte:
-// identification, sequence numbers, flags, lengths and checksums. So each segment begins where the writer of
-// the block had it begin, which is at an FPDU.
+// TestKernelCuts: the kernel segments blocks into the expected frames, byte for byte: identification, sequence numbers,
+// flags, lengths and checksums. So each segment starts where the writer of the block placed it, at an FPDU.
 func TestKernelCuts(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -105,7 +104,7 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 	return s
 }
 
-// carry sends a block and a frame, and returns what arrives, which should be n frames.
+// carry sends a block and a frame, and returns the arriving frames, which should be n.
 func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s Shape, frame []byte,
 	n int) (got [][]byte) {
 	mem := p.Block()

@@ -75,9 +75,9 @@ func newPort(seed uint64, slots int) (*Port, *kernel) {
 	return Wrap(k, k, m, on), k
 }
 
-// TestOrder: whatever way frames leave by, they leave in the order in which they were written, each once and
-// whole, while signals end runs early, runs fail, and the Port below has no room. The device takes live frames at
-// times, and frames are as long as the room of the time.
+// TestOrder: in any transmit mode, frames leave in the order in which they were written, each once and whole, while
+// signals end runs early, runs fail, and the Port below has no room. The device accepts live frames intermittently, and
+// frames are as long as the current room.
 func TestOrder(t *testing.T) {
 	var all ring.LiveStats
 	longest := 0
@@ -150,7 +150,7 @@ func equal(got, want [][]byte) error {
 	return nil
 }
 
-// TestRoomAfterFlush: the room changes when all slots are free, and not while a writer has one.
+// TestRoomAfterFlush: the room changes when all slots are free, and not while a writer holds one.
 func TestRoomAfterFlush(t *testing.T) {
 	p, _ := newPort(1, 8)
 	b, _ := p.AllocTx()
@@ -158,7 +158,7 @@ func TestRoomAfterFlush(t *testing.T) {
 	for p.Flush() != ring.StateOK {
 	}
 	if got := p.Info().TxRoom; got != Room {
-		t.Errorf("%d bytes while a slot of %d is with the writer", got, Room)
+		t.Errorf("%d bytes while the writer holds a slot of %d", got, Room)
 	}
 	p.CancelTx(b)
 	for p.Flush() != ring.StateOK {
@@ -168,8 +168,8 @@ func TestRoomAfterFlush(t *testing.T) {
 	}
 }
 
-// TestSlotOverFlush: a slot that its writer has while others are flushed, and gives back, takes no room for
-// ever, and what is sent after it leaves.
+// TestSlotOverFlush: a slot that its writer holds while others are flushed, and then returns, does not leak, and later
+// frames leave.
 func TestSlotOverFlush(t *testing.T) {
 	p, k := newPort(1, 8)
 	for range 100 {

@@ -18,7 +18,7 @@ import (
 	"xwarp/ring"
 )
 
-// The program and this package mean the same slot.
+// The program and this package use the same slot layout.
 var _ = [1]struct{}{}[int(unsafe.Sizeof(Slot{}))-bpf.LiveSlotSize]
 
 var addrA, addrB = netip.AddrFrom4([4]byte{10, 0, 0, 1}), netip.AddrFrom4([4]byte{10, 0, 0, 2})
@@ -87,7 +87,7 @@ func frame(r *rand.Rand, b []byte, n int) {
 	h[32] = 0x50
 }
 
-// TestVeth: frames of every length arrive as they were written and in that order, by runs and by the Port below.
+// TestVeth: frames of every length arrive unchanged and in order, by runs and by the Port below.
 func TestVeth(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)

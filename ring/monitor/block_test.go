@@ -10,7 +10,7 @@ import (
 	"xwarp/ring"
 )
 
-// blockPort takes blocks and keeps the last one.
+// blockPort accepts blocks and keeps the last one.
 type blockPort struct {
 	ring.Port
 	sent []byte
@@ -20,8 +20,8 @@ func (p *blockPort) Block() []byte { return make([]byte, 1<<16) }
 
 func (p *blockPort) SendBlock(b []byte, _ ring.Shape) { p.sent = bytes.Clone(b) }
 
-// A capture shows the segments of a block, with the lengths, numbers and checksums that gopacket gives them too. The
-// block itself goes on whole.
+// A capture shows the segments of a block, with the same lengths, sequence numbers and checksums as gopacket computes.
+// The block itself is passed on whole.
 func TestBlock(t *testing.T) {
 	h := newHost(t)
 	below := &blockPort{Port: h.p.Port}

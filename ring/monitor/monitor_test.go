@@ -21,7 +21,7 @@ var (
 	them = netip.MustParseAddrPort("192.0.2.2:7174")
 )
 
-// frame makes a TCP segment from one end to the other; flags are letters of FSRA.
+// frame returns a TCP segment from one end to the other. flags are letters of FSRA.
 func frame(t testing.TB, from, to netip.AddrPort, flags, payload string, tags int) []byte {
 	t.Helper()
 	list := []gopacket.SerializableLayer{}
@@ -118,7 +118,7 @@ const (
 	reply   = "MPA ID Rep Frame\x40\x02\x00\x00"
 )
 
-// connect has us open a connection; it ends with the first FPDU of each side.
+// connect opens a connection from our side, up to the first FPDU of each side.
 func (h *host) connect(us, them netip.AddrPort, tags int) (frames [][]byte) {
 	f := func(out bool, flags, payload string) {
 		from, to := us, them
@@ -153,7 +153,7 @@ func (h *host) start(cfg Config) *Capture {
 	return c
 }
 
-// rest returns what a capture has, each frame as its direction and bytes.
+// rest returns the content of a capture, each frame as its direction and bytes.
 func rest(c *Capture) (list []string) {
 	for {
 		f, ok := c.Poll()
@@ -164,8 +164,8 @@ func rest(c *Capture) (list []string) {
 	}
 }
 
-// A capture begins with how the connection began, in IPv4 and IPv6, with and without VLAN tags, and goes on
-// with what passes now.
+// A capture starts with the start-up of the connection, in IPv4 and IPv6, with and without VLAN tags, and continues
+// with current frames.
 func TestStartIsKept(t *testing.T) {
 	us6, them6 := netip.MustParseAddrPort("[2001:db8::1]:40000"),
 		netip.MustParseAddrPort("[2001:db8::2]:7174")
@@ -210,8 +210,8 @@ func TestStartIsKept(t *testing.T) {
 	}
 }
 
-// What ends takes its frames along: both FINs, or our RST. A peer's RST or SYN may be somebody else's and
-// takes nothing.
+// The end of a connection, by both FINs or our RST, drops its stored frames. A peer's RST or SYN may be forged and
+// drops nothing.
 func TestEnds(t *testing.T) {
 	type step struct {
 		out   bool
@@ -246,8 +246,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Nothing that peers do makes the hub keep more than it may: floods of SYNs, connections that never get
-// anywhere, many that do, long private data, resets.
+// Peers cannot make the hub exceed its memory limit: floods of SYNs, connections that are never established, many
+// established ones, long private data, resets.
 func TestBounds(t *testing.T) {
 	h := newHost(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -300,8 +300,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The ring between worker and capture loses no frame and no byte while there is room, counts every frame for
-// which there is none, and keeps what it has.
+// The ring between worker and capture loses no frame and no byte while there is room, counts every dropped frame, and
+// keeps its content.
 func TestRing(t *testing.T) {
 	h := newHost(t)
 	c := h.start(Config{Ring: 1 << 12, Snap: 100})
@@ -329,7 +329,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// Frames of several ports come in the order of their times; each capture has its own filter.
+// Frames of several ports are in the order of their times. Each capture has its own filter.
 func TestPortsAndFilters(t *testing.T) {
 	h := newHost(t)
 	k := ring.NewFakeKernel(ring.FakeConfig{})
@@ -357,7 +357,7 @@ func TestPortsAndFilters(t *testing.T) {
 			break
 		}
 		if f.Time <= last {
-			t.Errorf("time %d behind %d", f.Time, last)
+			t.Errorf("time %d, want one after %d", f.Time, last)
 		}
 		last = f.Time
 		order += f.Port[len(f.Port)-1:]
@@ -377,19 +377,19 @@ func TestPortsAndFilters(t *testing.T) {
 	}
 }
 
-// Without a capture no frame of a connection that is up allocates, or takes a lock.
+// Without a capture, a frame of an established connection neither allocates nor takes a lock.
 func TestNoAllocations(t *testing.T) {
 	h := newHost(t)
 	h.connect(us, them, 0)
 	b := frame(t, them, us, "A", strings.Repeat("x", 1400), 0)
-	h.hub.starts.mu.Lock() // whoever takes it hangs
+	h.hub.starts.mu.Lock() // any attempt to lock blocks
 	defer h.hub.starts.mu.Unlock()
 	if n := testing.AllocsPerRun(100, func() { h.tx(b) }); n != 0 {
 		t.Errorf("%v allocations for each frame", n)
 	}
 }
 
-// FuzzFrame has the tap look at anything.
+// FuzzFrame passes arbitrary frames to the tap.
 func FuzzFrame(f *testing.F) {
 	f.Add(frame(f, us, them, "S", "", 0))
 	f.Add(frame(f, us, them, "A", reply, 2))

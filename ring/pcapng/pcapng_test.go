@@ -25,7 +25,7 @@ func open(t *testing.T) (*ring.Socket, *ring.FakeKernel) {
 
 func frame(n int, v byte) []byte { return bytes.Repeat([]byte{v}, n) }
 
-// What two Ports received and sent is read back: same bytes, same nanoseconds, the right interface.
+// Recorded frames of two Ports are read back with the same bytes, the same nanoseconds, and the right interface.
 func TestFileHoldsWhatPassed(t *testing.T) {
 	var out bytes.Buffer
 	f := NewFile(&out)
@@ -106,7 +106,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// A full disk stops the recording, not the traffic, and Flush tells.
+// A full disk stops the recording, not the traffic, and Flush returns the error.
 func TestBrokenWriter(t *testing.T) {
 	f := NewFile(broken{})
 	s, k := open(t)
