@@ -1,5 +1,5 @@
-// Package bytestream is a plain TCP byte stream on the engine's own TCP: what a socket is to the kernel. The stack's
-// thread and one consumer share each Stream under a lock.
+// Package bytestream is a plain TCP byte stream on the engine's own TCP, the counterpart of a kernel socket. The
+// stack's thread and one consumer share each Stream under a lock.
 package bytestream
 
 import (
@@ -17,25 +17,25 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrAgain says that a call would have to wait.
+// ErrAgain is returned if a call would block.
 var ErrAgain error = syscall.EAGAIN
 
 // ErrShutdown is returned by Write after Shutdown.
 var ErrShutdown error = syscall.EPIPE
 
-// Ready is a set of conditions, as poll(2) has them.
+// Ready is a set of conditions, like those of poll(2).
 type Ready uint8
 
 // The conditions.
 const (
-	Readable  Ready = 1 << iota // bytes, the end of the stream or an error wait
-	Writable                    // Write takes bytes, or gives an error
+	Readable  Ready = 1 << iota // Read returns bytes, io.EOF or an error
+	Writable                    // Write accepts bytes or returns an error
 	Connected                   // the handshake is done
-	Ended                       // the connection is gone
+	Ended                       // the connection has ended
 )
 
-// Config sizes the buffers: both take memory as they fill, up to the given bytes. The receive window begins with
-// FirstWindow and grows as the peer and the path show that they can use more.
+// Config sizes the buffers in bytes. Both allocate memory as they fill, up to these limits. The receive window starts
+// at FirstWindow and grows if the peer and the path can use more.
 type Config struct {
 	SendBuffer, RecvBuffer int // 0: DefaultBuffer
 	Nagle                  bool
@@ -59,17 +59,17 @@ type Stream struct {
 	ready    Ready
 	eof      bool
 	closed   bool // for writing
-	discards bool // shut down for reading
+	discards bool // shut down for reading: received bytes are discarded
 	handed   bool // see HandOver
 	released bool // see Close
-	window   int  // bytes that rx takes
-	unread   int  // bytes given to the consumer since the worker was last told
+	window   int  // capacity of rx in bytes
+	unread   int  // bytes read by the consumer since the worker was last notified
 	err      error
 	changed  chan struct{}
 	wake     func()
 }
 
-// New returns a Stream for Stack.Connect, or for ListenConfig.Accept. wake must make the stack's thread call Kick soon.
+// New returns a Stream for Stack.Connect or ListenConfig.Accept. wake must make the stack's thread call Kick soon.
 func New(cfg Config, wake func(*Stream)) *Stream {
 	cfg.SendBuffer = cmp.Or(cfg.SendBuffer, DefaultBuffer)
 	cfg.RecvBuffer = cmp.Or(cfg.RecvBuffer, DefaultBuffer)
@@ -85,7 +85,7 @@ func (s *Stream) Kick() {
 	}
 }
 
-// Attach implements stack.Upper. A connection that is refused ends without Start.
+// Attach implements stack.Upper. A refused connection ends without Start.
 func (s *Stream) Attach(e *stack.Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *Stream) Attach(e *stack.Endpoint) {
 // Endpoint returns the connection below, for the stack's thread only; nil before Connect and after HandOver.
 func (s *Stream) Endpoint() *stack.Endpoint { return s.ep }
 
-// set adds conditions and wakes whoever waits.
+// set adds conditions and wakes waiting goroutines.
 func (s *Stream) set(r Ready) {
 	s.ready |= r
 	select {
@@ -223,8 +223,8 @@ func (s *Stream) finish() {
 	s.set(Readable | Writable | Ended)
 }
 
-// Read moves bytes that arrived in order into p. It returns io.EOF after the peer's FIN, the error that ended the
-// connection once everything before it was read, and ErrAgain when it would have to wait.
+// Read moves bytes received in order to p. It returns io.EOF after the peer's FIN. It returns the error that ended the
+// connection once all bytes before it were read, and ErrAgain if it would block.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	if s.released {
@@ -262,7 +262,7 @@ func (s *Stream) readError(n, want int) error {
 	return ErrAgain
 }
 
-// Write queues bytes of p and returns how many there was room for; ErrAgain when there was none.
+// Write queues as many bytes of p as fit and returns their number; ErrAgain if none fit.
 func (s *Stream) Write(p []byte) (int, error) {
 	n, err := s.queue(p)
 	if err == nil {
@@ -294,7 +294,7 @@ func (s *Stream) queue(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Shutdown sends FIN after what was written; with read, what still arrives is thrown away.
+// Shutdown sends FIN after the written bytes. With read, it discards bytes that arrive later.
 func (s *Stream) Shutdown(write, read bool) {
 	s.mu.Lock()
 	if write && !s.closed {
@@ -310,7 +310,7 @@ func (s *Stream) Shutdown(write, read bool) {
 }
 
 // Close ends the consumer's use of s: Read and Write fail with net.ErrClosed, and goroutines that wait for Changed are
-// woken. It reports false when that was so before. Release on the stack's thread does the rest.
+// woken. It returns false if s was closed already. Release on the stack's thread completes it.
 func (s *Stream) Close() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,8 +320,8 @@ func (s *Stream) Close() bool {
 	return !was
 }
 
-// Release follows Close, on the stack's thread. What was written goes out, then FIN, and what still arrives is
-// refused. With bytes that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293,
+// Release follows Close, on the stack's thread. It sends the written bytes, then FIN, and refuses bytes that arrive
+// later. If received bytes were not read, it resets the connection, so that the peer learns of their loss (RFC 9293,
 // 3.6.1; RFC 2525, 2.17).
 func (s *Stream) Release(now tick.Time) {
 	c := s.ep.Conn()
@@ -348,33 +348,33 @@ func (s *Stream) Poll() Ready {
 	return r
 }
 
-// Changed receives a value when conditions may have changed since the last one was taken.
+// Changed returns a channel that receives a value after conditions may have changed.
 func (s *Stream) Changed() <-chan struct{} { return s.changed }
 
-// Err returns what ended the connection; nil while it lives and after a close by both sides.
+// Err returns the error that ended the connection; nil while it is open and after both sides closed it.
 func (s *Stream) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// Unsent returns the bytes written and not acknowledged (SIOCOUTQ), Unread those that Read would give (SIOCINQ).
+// Unsent returns the number of bytes written and not acknowledged (SIOCOUTQ).
 func (s *Stream) Unsent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tx.Unacked()
 }
 
-// Unread returns the bytes that Read would give.
+// Unread returns the number of bytes that Read would return (SIOCINQ).
 func (s *Stream) Unread() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rx.Ready()
 }
 
-// HandOver ends the consumer's use of s so that another stack.Upper can follow on the connection: the bytes
-// that were written go out before its own, which begin at snd; unread are those that arrived and were not
-// read, from rcv on. For the stack's thread.
+// HandOver ends the consumer's use of s so that another stack.Upper can take over the connection. The written bytes
+// are sent before those of the other Upper, which begin at snd. unread are the bytes received and not read, from rcv
+// on. It is called on the stack's thread.
 func (s *Stream) HandOver() (snd, rcv seq.Num, unread []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

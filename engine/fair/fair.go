@@ -1,20 +1,20 @@
-// Package fair shares the turns of one worker among owners, however many queue pairs each of them has.
+// Package fair shares the turns of one worker fairly among owners, whatever their number of queue pairs.
 package fair
 
-// Queue holds items that wait for a turn. Next takes the owners in rotation, and the items of one owner in the order in
-// which they were pushed. The zero value is empty. One goroutine uses a Queue and its Classes.
+// Queue holds items that wait for a turn. Next rotates among the owners, and takes the items of one owner in the order
+// of Push. The zero value is empty. Only one goroutine may use a Queue and its Classes.
 type Queue[T any] struct {
-	classes []*Class[T] // those with items; the first has the next turn
-	n       int         // items of all
+	classes []*Class[T] // classes with items; the first is next
+	n       int         // items of all classes
 }
 
 // Class is one owner's part of a Queue. The zero value is empty. It must not move while it has items.
 type Class[T any] struct {
-	items []T // items[head:] wait
+	items []T // items[head:] are waiting
 	head  int
 }
 
-// Push adds v behind the other items of its owner. The caller makes sure that an item waits once.
+// Push adds v after the other items of its owner. The caller must not push an item that is waiting already.
 func (q *Queue[T]) Push(c *Class[T], v T) {
 	if c.head == len(c.items) {
 		c.items, c.head = c.items[:0], 0
@@ -28,7 +28,7 @@ func (q *Queue[T]) Push(c *Class[T], v T) {
 	q.n++
 }
 
-// Next removes and returns the first item of the owner whose turn it is. It reports false when nothing waits.
+// Next removes and returns the first item of the next owner. It returns false if no item waits.
 func (q *Queue[T]) Next() (v T, ok bool) {
 	if q.n == 0 {
 		return v, false
@@ -46,10 +46,10 @@ func (q *Queue[T]) Next() (v T, ok bool) {
 	return v, true
 }
 
-// Len returns the number of items that wait.
+// Len returns the number of waiting items.
 func (q *Queue[T]) Len() int { return q.n }
 
-// All calls f for each item that waits.
+// All calls f for each waiting item.
 func (q *Queue[T]) All(f func(T)) {
 	for _, c := range q.classes {
 		for _, v := range c.items[c.head:] {

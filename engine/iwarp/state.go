@@ -2,60 +2,59 @@ package iwarp
 
 import "xwarp/tcp/tick"
 
-// A connection has three state machines, one above the other, each with its table: tcp.Conn (RFC 9293,
-// 3.3.2), Conn here, and rdmap.QP (the RDMAC verbs). Conn's says what the bytes of the stream are, and whose
-// errors end it:
+// A connection has three stacked state machines, each with a table: tcp.Conn (RFC 9293, 3.3.2), Conn here, and rdmap.QP
+// (the RDMAC verbs). The state of Conn determines the meaning of the stream's bytes, and which errors end it:
 //
 //	 start-up frames                  FPDUs              nobody
 //	 starting ----agreed--------> open ----broken, ...--------> ending --ended--> closed
 //	     |'------cannotStart----> terminating --refused, ...----> ^
 //	     '-------refused, peerFIN, disconnect, abort, late--------'
 //
-// Ended leads to closed from everywhere. What else a Conn remembers of its life has one owner each:
+// Ended leads to closed from every state. Each other variable of the life cycle has one owner:
 //
-//	state       move, by the table (and Abandon, when a panic keeps that from being done)
-//	notified    notify: what the Handler knows, each call once and in order
+//	state       move, by the table (and Abandon, if a panic prevents it)
+//	notified    notify: calls made to the Handler, each once and in order
 //	finPending  move sets it, Settle clears it when the last start-up frame was sent
 //	framed      startFraming: the Sender and the Receiver are in use from then on
-//	err         setErr: the first cause counts
+//	err         setErr: keeps the first cause
 //	startAt, closeAt, restAt, recvAt, reportAt  the timers, see timers.go
 
-// state is how far a Conn is.
+// state is the stage of a Conn.
 type state uint8
 
 const (
 	starting    state = iota // MPA's start-up exchange; a responder's consumer decides
-	open                     // FPDUs both ways; what may be sent is the queue pair's to say
-	terminating              // the queue pair could not start: nothing but a Terminate is sent, see terminate.go
-	ending                   // FIN or RST is on its way; what arrives does not count
-	closed                   // TCP's connection is gone, Handler.Closed was called
+	open                     // FPDUs both ways; the queue pair decides what may be sent
+	terminating              // the queue pair could not start: only a Terminate is sent, see terminate.go
+	ending                   // FIN or RST is sent; received bytes are ignored
+	closed                   // the TCP connection has ended; Handler.Closed was called
 	states
 )
 
-// event is what happens to a Conn.
+// event is an event of a Conn.
 type event uint8
 
 const (
 	agreed      event = iota // the start-up exchange is done, and the queue pair has started
-	cannotStart              // it is done, the queue pair cannot start, and the peer takes a Terminate (RFC 6581, 9.3)
-	refused                  // a wrong start-up frame, a consumer's no, or the end of terminating
-	broken                   // an FPDU is wrong, or what it asks for
-	peerFIN                  // the peer's FIN is in order
+	cannotStart              // it is done, the queue pair cannot start, the peer accepts a Terminate (RFC 6581, 9.3)
+	refused                  // an invalid start-up frame, a consumer's reject, or the end of terminating
+	broken                   // an FPDU or its request is invalid
+	peerFIN                  // the peer's FIN arrived in order
 	disconnect               // the consumer closes
 	abort                    // the consumer aborts
-	late                     // the start-up, the initiator's first FPDU or what TCP has lost took too long
+	late                     // the start-up, the initiator's first FPDU or bytes that TCP lost took too long
 	closeLate                // the peer did not answer a Terminate or a FIN
-	ended                    // TCP's connection is gone
+	ended                    // the TCP connection has ended
 	events
 )
 
-// action is a set of things that a transition asks for.
+// action is the set of actions of a transition.
 type action uint8
 
 const (
-	finLater action = 1 << iota // FIN behind the last start-up frame, and the close timer: at the next Settle
-	release                     // the Receiver's memory goes back to the pool
-	fin                         // FIN behind what Next still gives
+	finLater action = 1 << iota // at the next Settle: FIN after the last start-up frame, and the close timer
+	release                     // return the Receiver's memory to the pool
+	fin                         // FIN after the bytes that Next still returns
 	rst
 )
 
@@ -79,7 +78,7 @@ var table = [states][events]transition{
 		late:        to(ending, rst),
 		ended:       to(closed, 0),
 	},
-	open: { // peerFIN and disconnect are events of the queue pair, whose actions Settle takes
+	open: { // peerFIN and disconnect are events of the queue pair; Settle runs their actions
 		broken:    to(ending, release),
 		peerFIN:   to(open, fin),
 		abort:     to(ending, release|rst),
@@ -104,7 +103,7 @@ var table = [states][events]transition{
 	closed: {},
 }
 
-// move does what the table says for ev, but for fin and rst, which it returns for shut.
+// move performs the table's transition for ev, except fin and rst, which it returns for shut.
 func (c *Conn) move(ev event) action {
 	t := table[c.state][ev]
 	if !t.ok {
@@ -122,10 +121,10 @@ func (c *Conn) move(ev event) action {
 	return t.act
 }
 
-// shut asks the transport for the FIN or the RST in a.
+// shut requests the FIN or RST in a from the transport.
 func (c *Conn) shut(a action, now tick.Time) {
 	switch {
-	case c.tr == nil: // TCP's handshake has not begun
+	case c.tr == nil: // the TCP handshake has not started
 	case a&rst != 0:
 		c.tr.Abort(now)
 	case a&fin != 0:
@@ -133,17 +132,17 @@ func (c *Conn) shut(a action, now tick.Time) {
 	}
 }
 
-// notice is the last thing that the Handler was told, before Closed.
+// notice is the last call made to the Handler, before Closed.
 type notice uint8
 
 const (
 	notifiedNothing notice = iota
-	notifiedRequest        // a responder's
+	notifiedRequest        // responder only
 	notifiedUp
 	notifiedDown
 )
 
-// notify reports whether it is time for n, which it is once.
+// notify reports whether n is due. It returns true once for each n.
 func (c *Conn) notify(n notice) bool {
 	if c.notified >= n || n == notifiedDown && c.notified != notifiedUp {
 		return false

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// waitFirst starts and ends a responder's wait for the first FPDU.
+// waitFirst starts and stops the timer of a responder for the first FPDU.
 func (c *Conn) waitFirst(now tick.Time) {
 	switch {
 	case c.state == open && c.qp.State() != rdmap.RTR:
@@ -21,9 +21,9 @@ func (c *Conn) waitFirst(now tick.Time) {
 	c.awaitFirst = false
 }
 
-// waitRest starts and ends the wait for the rest of all that has come, so that a peer that completes an FPDU now and
-// then does not have the bytes behind a hole held for longer. While the next FPDU waits for a receive, the peer owes
-// nothing.
+// waitRest starts and stops the timer for the missing bytes before all received ones. Completing an FPDU now and then
+// does not extend it, so a peer cannot make us hold bytes behind a hole for longer. It does not run while the next FPDU
+// waits for a receive.
 func (c *Conn) waitRest(now tick.Time) {
 	switch next, came := c.rcv.Incomplete(); {
 	case next == came || c.cfg.FPDUTimeout < 0 || c.rcv.Waiting():
@@ -33,7 +33,7 @@ func (c *Conn) waitRest(now tick.Time) {
 	}
 }
 
-// waitReceive starts and ends the wait of a message for a receive.
+// waitReceive starts and stops the timer of a message that waits for a receive.
 func (c *Conn) waitReceive(now tick.Time) {
 	switch msn, bounded := c.qp.WaitingMessage(); {
 	case !bounded || !c.rcv.Waiting():
@@ -43,7 +43,7 @@ func (c *Conn) waitReceive(now tick.Time) {
 	}
 }
 
-// waitReport starts and ends the wait of a Report for a message that takes it along.
+// waitReport starts and stops the timer of a Report that waits to be sent with a message.
 func (c *Conn) waitReport(now tick.Time) {
 	switch held := c.qp.HeldReport(); {
 	case !held:
@@ -53,7 +53,7 @@ func (c *Conn) waitReport(now tick.Time) {
 	}
 }
 
-// Deadline returns when Expire must be called.
+// Deadline returns the time at which Expire must be called.
 func (c *Conn) Deadline() tick.Time {
 	return min(c.startAt, c.closeAt, c.restAt, c.recvAt, c.reportAt)
 }
@@ -85,7 +85,7 @@ func (c *Conn) Expire(now tick.Time) {
 	}
 }
 
-// expireStart ends a connection whose start-up, or whose initiator's first FPDU, takes too long.
+// expireStart ends a connection whose start-up, or the initiator's first FPDU, takes too long.
 func (c *Conn) expireStart(now tick.Time) {
 	c.startAt = tick.Never
 	if c.state != open {
@@ -98,10 +98,10 @@ func (c *Conn) expireStart(now tick.Time) {
 	}
 }
 
-// expireRest ends a connection that waits for the rest of an FPDU for too long.
+// expireRest ends a connection that has waited too long for the rest of an FPDU.
 func (c *Conn) expireRest(now tick.Time) {
 	if c.waitRest(now); c.restAt > now {
-		return // it has come since Settle
+		return // it has arrived since Settle
 	}
 	c.restAt = tick.Never
 	err := c.rcv.TimeOut()
@@ -115,7 +115,7 @@ func (c *Conn) expireRest(now tick.Time) {
 
 func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }
 
-// StageError says in which step the start-up timed out. It is a verbs.ErrTimeout.
+// StageError is the step in which the start-up timed out. It is a verbs.ErrTimeout.
 type StageError struct{ Stage startup.Stage }
 
 func (e *StageError) Error() string {

@@ -1,6 +1,5 @@
-// Package plain makes text fit to be printed. Programs, peers, files and interfaces have the names that
-// somebody gave them, and a terminal does what escape sequences in them say, a log believes the lines that
-// they begin.
+// Package plain makes text safe to print. Names of programs, peers, files and interfaces are untrusted: they may
+// contain escape sequences that a terminal executes, or line ends that forge log lines.
 package plain
 
 import (
@@ -15,13 +14,13 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns s for a line of output: what cannot be seen, line ends too, stands there as a Go string literal has it.
+// Line returns s for one line of output: unprintable characters, including line ends, are escaped as in Go strings.
 func Line(s string) string { return escape(s, "") }
 
-// Text returns s for output of several lines, such as an error of several: line ends and tabs stay.
+// Text returns s for output of several lines, such as joined errors: line ends and tabs are kept.
 func Text(s string) string { return escape(s, "\n\t") }
 
-// Field returns s as one word: quoted when it is empty, when there is a space or a quote in it, or what cannot be seen.
+// Field returns s as one word: quoted if it is empty or contains a space, quote, backslash or unprintable character.
 func Field(s string) string {
 	if s == "" || strings.ContainsAny(s, ` "\`) || Line(s) != s {
 		return strconv.Quote(s)
@@ -68,8 +67,8 @@ func characters(s, keep string) iter.Seq2[string, bool] {
 	}
 }
 
-// JSON returns a writer of JSON to w: characters that cannot be seen and which encoding/json leaves, such as
-// C1 controls, become escapes of JSON. Each Write must have whole characters.
+// JSON returns a writer of JSON to w. It escapes unprintable characters that encoding/json leaves, such as C1 controls.
+// Each Write must contain whole characters.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 // WriteJSON writes v as JSON, indented.
@@ -79,7 +78,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// OnOff is a switch in words.
+// OnOff returns "on" or "off".
 func OnOff(on bool) string {
 	if on {
 		return "on"
@@ -110,7 +109,7 @@ func (j jsonWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fprintf is fmt.Fprintf with each string and error among args as Line has it.
+// Fprintf is fmt.Fprintf with Line applied to each string and error among args.
 func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	safe := make([]any, len(args))
 	for i, a := range args {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// units of sizes, the powers of 1024 first. One that ends with another comes before it. A letter alone is a power of
-// 1024, as with dd and fio.
+// units of sizes. A unit comes before its own suffixes, such as KiB before B. A single letter is a power of 1024, as in
+// dd and fio.
 var units = []struct {
 	name string
 	n    int64
@@ -18,8 +18,8 @@ var units = []struct {
 	{"K", 1 << 10}, {"k", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
 }
 
-// ParseSize returns the number of bytes that text says: a whole number that is not negative, with or without a unit,
-// such as 4096, 64KiB or 10MB.
+// ParseSize returns the number of bytes in text: a non-negative whole number, with or without a unit, such as 4096,
+// 64KiB or 10MB.
 func ParseSize(text string) (int64, error) {
 	digits, unit := strings.TrimSpace(text), int64(1)
 	for _, u := range units {
@@ -30,13 +30,13 @@ func ParseSize(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("%q is no size: write a whole number of bytes, or one with a unit, such as "+
+		return 0, fmt.Errorf("%q is not a size: use a whole number of bytes, or one with a unit, such as "+
 			"4096, 64KiB, 1GiB or 10MB", text)
 	}
 	return n * unit, nil
 }
 
-// ExactSize returns n as ParseSize reads it, with the largest unit of 1024 that divides it.
+// ExactSize formats n for ParseSize, with the largest power-of-1024 unit that divides it.
 func ExactSize(n int64) string {
 	for i := 3; i >= 0; i-- {
 		if u := units[i]; n >= u.n && n%u.n == 0 {
@@ -46,7 +46,7 @@ func ExactSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Size returns n bytes for people, in three digits or more with a unit of 1024.
+// Size formats n bytes for people, with at least three digits and a power-of-1024 unit.
 func Size(n uint64) string {
 	for i := 3; i >= 0; i-- {
 		if u := units[i]; n >= uint64(u.n) {

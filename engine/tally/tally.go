@@ -1,4 +1,4 @@
-// Package tally sums up the counters of objects that come and go.
+// Package tally sums the counters of objects that are created and closed.
 package tally
 
 import (
@@ -7,19 +7,19 @@ import (
 	"unsafe"
 )
 
-// Sum is the sum of what objects counted. T is a struct of counters, whose fields are uint64 or structs of such.
-// A Sum is for one goroutine.
+// Sum is the sum of the counters of many objects. T is a struct whose fields are uint64 or such structs. Only one
+// goroutine may use a Sum.
 type Sum[T any] struct {
 	total T
 }
 
-// Counted has the counters of one object that are in a Sum.
+// Counted holds the counters of one object that a Sum already contains.
 type Counted[T any] struct {
 	seen T
 }
 
-// Add adds what an object counted since the last call with the same Counted. Counters never fall; each
-// object is added at any time while it lives, and once more when it has ended.
+// Add adds the increase of an object's counters since the last call with the same Counted. Counters must not decrease.
+// Call Add at any time while the object exists, and once more after it has ended.
 func (s *Sum[T]) Add(c *Counted[T], now *T) {
 	total, seen, n := words(&s.total), words(&c.seen), words(now)
 	for i, v := range n {
@@ -40,7 +40,7 @@ func Join[T any](a, b T) T {
 	return a
 }
 
-// words are the fields of *v.
+// words returns the fields of *v.
 func words[T any](v *T) []uint64 {
 	const size = unsafe.Sizeof(uint64(0))
 	return unsafe.Slice((*uint64)(unsafe.Pointer(v)), unsafe.Sizeof(*v)/size)
@@ -51,7 +51,7 @@ func Check[T any]() error { return check(reflect.TypeFor[T]()) }
 
 func check(t reflect.Type) error {
 	if t.Kind() != reflect.Struct {
-		return fmt.Errorf("%v is no struct", t)
+		return fmt.Errorf("%v is not a struct", t)
 	}
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -59,7 +59,7 @@ func check(t reflect.Type) error {
 			continue
 		}
 		if err := check(f.Type); err != nil {
-			return fmt.Errorf("%v.%s is no uint64: %w", t, f.Name, err)
+			return fmt.Errorf("%v.%s is not a uint64: %w", t, f.Name, err)
 		}
 	}
 	return nil

@@ -6,25 +6,25 @@ import "xwarp/tcp/seq"
 //
 //	base            ready              base+max
 //	 |----------------|---------------------|
-//	 | Read gives it  | bytes beyond gaps  |
+//	 | Read returns   | bytes beyond gaps  |
 type Recv struct {
 	ring
 	base, ready seq.Num
 	high        seq.Num // beyond the last byte put
 }
 
-// Init empties r. Its first byte has number start; it begins with size bytes of memory and takes at most limit.
+// Init empties r. Its first byte has number start. It starts with size bytes of memory and holds at most limit.
 func (r *Recv) Init(start seq.Num, size, limit int) {
 	g := r.ring
 	g.init(size, limit)
 	*r = Recv{ring: g, base: start, ready: start, high: start}
 }
 
-// SetLimit changes how many bytes r takes, never below what it holds memory for.
+// SetLimit changes the maximum number of bytes in r, never below its allocated memory.
 func (r *Recv) SetLimit(limit int) { r.max = max(roundUp(limit), len(r.b)) }
 
-// Put keeps the bytes of p, the first of which has number at, in order or not, and returns how many of them,
-// from the first on, there was room for.
+// Put stores the bytes of p, in order or not; the first has number at. It returns how many of them fit, counted from
+// the first.
 func (r *Recv) Put(at seq.Num, p []byte) int {
 	off := at.Diff(r.base)
 	if off < 0 || off >= r.max {
@@ -44,13 +44,13 @@ func (r *Recv) Advance(to seq.Num) {
 	}
 }
 
-// Ready returns how many bytes Read gives.
+// Ready returns how many bytes Read would return.
 func (r *Recv) Ready() int { return r.ready.Diff(r.base) }
 
-// Space returns how many bytes beyond RCV.NXT can be kept, for tcp.Conn.SetRcvSpace.
+// Space returns how many bytes beyond RCV.NXT fit, for tcp.Conn.SetRcvSpace.
 func (r *Recv) Space() int { return r.max - r.Ready() }
 
-// Read moves bytes to p and returns how many.
+// Read moves bytes to p and returns their number.
 func (r *Recv) Read(p []byte) int {
 	n := min(len(p), r.Ready())
 	r.read(r.base, p[:n])
@@ -58,5 +58,5 @@ func (r *Recv) Read(p []byte) int {
 	return n
 }
 
-// Next returns the number of the first byte that Read gives.
+// Next returns the sequence number of the first byte that Read returns.
 func (r *Recv) Next() seq.Num { return r.base }

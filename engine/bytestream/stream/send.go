@@ -6,7 +6,7 @@ import "xwarp/tcp/seq"
 //
 //	una             next             end
 //	 |---------------|----------------|
-//	 | given to TCP  | waits          |
+//	 | passed to TCP | waiting        |
 type Send struct {
 	ring
 	una, next, end seq.Num
@@ -15,30 +15,30 @@ type Send struct {
 	closed         bool
 }
 
-// Init empties s. Its first byte has number start; it begins with size bytes of memory and takes at most limit.
+// Init empties s. Its first byte has number start. It starts with size bytes of memory and holds at most limit.
 func (s *Send) Init(start seq.Num, size, limit int) {
 	r := s.ring
 	r.init(size, limit)
 	*s = Send{ring: r, una: start, next: start, end: start, emss: 1}
 }
 
-// SetEMSS tells what a full-sized segment is: Nagle's algorithm needs it.
+// SetEMSS sets the size of a full-sized segment, for Nagle's algorithm.
 func (s *Send) SetEMSS(n int) { s.emss = max(n, 1) }
 
-// SetNagle turns Nagle's algorithm (RFC 9293, 3.7.4) on or off; it is off at first.
+// SetNagle turns Nagle's algorithm (RFC 9293, 3.7.4) on or off. It is off by default.
 func (s *Send) SetNagle(on bool) { s.nagle = on }
 
-// Close says that nothing more will be written, so that the rest is sent at once.
+// Close ends writing, so that the remaining bytes are sent at once.
 func (s *Send) Close() { s.closed = true }
 
-// Free returns how many bytes Write takes now.
+// Free returns how many bytes Write accepts now.
 func (s *Send) Free() int { return s.max - s.end.Diff(s.una) }
 
-// Waiting returns the bytes that TCP has not asked for; Unacked those that the peer has not acknowledged, sent or not.
+// Waiting returns the number of bytes not yet passed to TCP; Unacked that of all bytes the peer has not acknowledged.
 func (s *Send) Waiting() int { return s.end.Diff(s.next) }
 func (s *Send) Unacked() int { return s.end.Diff(s.una) }
 
-// Write appends as much of p as there is room for and returns how much that was; nothing after Close.
+// Write appends as many bytes of p as fit and returns their number; 0 after Close.
 func (s *Send) Write(p []byte) int {
 	if s.closed {
 		return 0
@@ -51,8 +51,8 @@ func (s *Send) Write(p []byte) int {
 	return n
 }
 
-// Next implements tcp.Source. A piece smaller than a segment is held back while bytes are in flight, with
-// Nagle's algorithm on, and while more waits than room lets through and room is less than a segment.
+// Next implements tcp.Source. It holds back a piece smaller than a segment in two cases: with Nagle's algorithm, while
+// bytes are in flight; and while room is less than a segment and less than the bytes that wait.
 func (s *Send) Next(room int) (n int, more bool) {
 	w := s.Waiting()
 	n = min(w, room)
@@ -69,13 +69,12 @@ func (s *Send) Next(room int) (n int, more bool) {
 // Fill writes the bytes of r, all of them given by Next and not acknowledged, to dst.
 func (s *Send) Fill(r seq.Range, dst []byte) { s.read(r.Start, dst[:r.Len()]) }
 
-// Acked releases the bytes before to. A number outside of what was sent, as the one after FIN, is taken as
-// its nearer end.
+// Acked releases the bytes before to. A number outside the sent bytes, such as the one after FIN, is clamped to them.
 func (s *Send) Acked(to seq.Num) {
 	if s.una.Less(to) {
 		s.una = seq.Min(to, s.next)
 	}
 }
 
-// Pending returns the bytes that wait, for a move of the stream to another sender (RFC 5044, 7.1.5).
+// Pending returns the waiting bytes, to move the stream to another sender (RFC 5044, 7.1.5).
 func (s *Send) Pending() seq.Range { return seq.Range{Start: s.next, End: s.end} }

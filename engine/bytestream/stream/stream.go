@@ -1,23 +1,23 @@
-// Package stream holds the bytes of a plain byte stream for a tcp.Conn: what was written and is not
-// acknowledged yet, and what arrived and is not read yet. Both are rings that grow up to a limit.
+// Package stream holds the bytes of a plain byte stream for a tcp.Conn: those written and not acknowledged, and those
+// received and not read. Both buffers are rings that grow up to a limit.
 package stream
 
 import "xwarp/tcp/seq"
 
-// Limits of the size of one ring, in bytes. Init rounds smaller sizes up to minRing.
+// Limits of the size of a ring in bytes. Init rounds smaller sizes up to minRing.
 const (
 	minRing = 1 << 12
 	maxRing = 1 << 30 // the largest window of RFC 7323
 )
 
-// ring is a buffer whose byte for number s is at s modulo its size, a power of two.
+// ring is a buffer that stores byte number s at s modulo its size, a power of two.
 type ring struct {
 	b   []byte
 	max int
 }
 
-// init sets the size to at least size, and the limit to max, both rounded up to powers of two. A buffer that
-// fits is kept.
+// init sets the size to at least size, and the limit to max, both rounded up to powers of two. It reuses a buffer that
+// is large enough.
 func (r *ring) init(size, limit int) {
 	r.max = roundUp(limit)
 	size = min(roundUp(size), r.max)
@@ -34,7 +34,7 @@ func roundUp(n int) int {
 	return p
 }
 
-// hold makes the ring large enough for n bytes from base on; used of them are in use.
+// hold makes the ring large enough for n bytes from base; used of them are in use.
 func (r *ring) hold(base seq.Num, used, n int) {
 	if n <= len(r.b) {
 		return

@@ -96,7 +96,7 @@ func TestSendRules(t *testing.T) {
 	}
 }
 
-// TestRecvModel places bytes in any order, as far as there is room, and reads them back.
+// TestRecvModel puts bytes in any order, as far as they fit, and reads them back.
 func TestRecvModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 2))

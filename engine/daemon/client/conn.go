@@ -83,7 +83,7 @@ func (r *request) Accept(ctx context.Context, v verbs.QP, private []byte) error 
 	if qp == nil {
 		return verbs.Wrap("rdma_accept", verbs.ErrForeign)
 	}
-	if ctx.Err() != nil { // the daemon might be faster than the cancellation
+	if ctx.Err() != nil { // the daemon could reply before it sees the cancellation
 		r.Reject(nil)
 		return context.Cause(ctx)
 	}

@@ -20,7 +20,7 @@ type CQ struct {
 	ring    *control.Consumer // nil once closed
 	mem     []byte
 	channel *control.ChannelReader
-	left    []verbs.Completion // of the ring before Resize
+	left    []verbs.Completion // from the ring before Resize
 	leaving []*QP              // closed, perhaps with completions in the ring
 }
 
@@ -47,7 +47,7 @@ func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
 	return c, nil
 }
 
-// listen turns the daemon's signals into rings of the bell.
+// listen forwards the daemon's signals to the bell.
 func (c *CQ) listen() {
 	go func() {
 		<-c.dev.gone
@@ -99,7 +99,7 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 	return 0, c.dev.failed()
 }
 
-// next takes the oldest completion, if there is one. It is called with mu held.
+// next removes the oldest completion, if any. It is called with mu held.
 func (c *CQ) next(v *verbs.Completion) (ok bool, err error) {
 	if len(c.left) > 0 {
 		*v, c.left = c.left[0], c.left[1:]

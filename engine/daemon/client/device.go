@@ -53,8 +53,8 @@ type Device struct {
 	conn  *control.Conn
 	info  control.DeviceInfo
 	bell  *control.Signal // wakes the daemon
-	sleep *uint32         // 1 while the daemon sleeps
-	shm   []byte          // sleep is in it
+	sleep *uint32         // in shm; 1 while the daemon sleeps
+	shm   []byte          // memory shared with the daemon
 
 	mu     sync.Mutex
 	last   uint64
@@ -62,7 +62,7 @@ type Device struct {
 	qps    map[control.Handle]*QP
 	number map[uint32]*QP // by qp_num
 	srqs   map[control.Handle]*SRQ
-	arenas []*control.Memory // of Alloc
+	arenas []*control.Memory // allocated by Alloc
 	err    error             // set before gone is closed
 	over   atomic.Bool       // err is set
 	gone   chan struct{}     // closed when the connection to the daemon ended
@@ -74,8 +74,8 @@ type answer struct {
 	err    error
 }
 
-// Open connects to the daemon whose control socket is at path, and uses its first device. An empty path is the value of
-// SocketVariable, else DefaultPath. It fails as OpenConfig does.
+// Open connects to the daemon with the control socket path, and uses its first device. An empty path means the value
+// of SocketVariable, or DefaultPath. It fails as OpenConfig does.
 func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) }
 
 // OpenConfig connects to a daemon. It fails with ENOENT or ECONNREFUSED if none is running, EACCES if this user may not
@@ -139,7 +139,7 @@ func (d *Device) hello(cfg *Config) error {
 	return err
 }
 
-// mapShared maps memory that the daemon made, and closes its descriptor.
+// mapShared maps memory that the daemon created, and closes its descriptor.
 func mapShared(fd, n int) ([]byte, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -149,7 +149,7 @@ func mapShared(fd, n int) ([]byte, error) {
 	}
 	mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err == nil {
-		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) // the daemon makes no page
+		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) // the daemon allocates no pages
 	}
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes of shared memory: %w", n, err)
@@ -157,8 +157,8 @@ func mapShared(fd, n int) ([]byte, error) {
 	return mem, nil
 }
 
-// exchange makes a request and waits for its reply. When ctx ends first the daemon is asked to cancel; its answer then
-// counts.
+// exchange sends a request and waits for its reply. If ctx ends first, it asks the daemon to cancel; the daemon's reply
+// decides the result.
 func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 	files ...int) ([]int, error) {
 	ch := make(chan answer, 1)
@@ -183,7 +183,7 @@ func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 		d.cancel(id)
 		if a = <-ch; errors.Is(a.err, context.Canceled) {
 			_, more, _ := strings.Cut(a.err.Error(), context.Canceled.Error())
-			if a.err = context.Cause(ctx); more != "" { // what the daemon knows besides
+			if a.err = context.Cause(ctx); more != "" { // the daemon's details
 				a.err = fmt.Errorf("%w%s", a.err, more)
 			}
 		}
@@ -220,7 +220,7 @@ func (d *Device) ask(op control.Op, args, result any) error {
 	return d.call(context.Background(), op, args, result)
 }
 
-// object is an object of the daemon's that this program has a handle of.
+// object is an object of the daemon for which this program has a handle.
 type object struct {
 	dev    *Device
 	handle control.Handle
@@ -229,7 +229,7 @@ type object struct {
 	closed  bool
 }
 
-// closeOnce calls f unless it succeeded before. It waits for another goroutine's call.
+// closeOnce calls f unless it succeeded before. It waits for a call by another goroutine.
 func (o *object) closeOnce(f func() error) error {
 	o.closing.Lock()
 	defer o.closing.Unlock()
@@ -241,7 +241,7 @@ func (o *object) closeOnce(f func() error) error {
 	return err
 }
 
-// call makes a request about the object, and ask one that does not wait.
+// call sends a request about the object and waits for the reply; ask is for requests that do not block.
 func (o *object) call(ctx context.Context, op control.Op, result any) error {
 	return o.dev.call(ctx, op, control.Object{Handle: o.handle}, result)
 }
@@ -252,7 +252,7 @@ func (o *object) ask(op control.Op, result any) error {
 
 func (o *object) of(d *Device) bool { return o.dev == d }
 
-// own returns the client's own of an object of the verbs; nil when it is none of this device.
+// own returns the client's object for an object of package verbs; nil if it does not belong to this device.
 func own[T interface {
 	comparable
 	of(*Device) bool
@@ -263,7 +263,7 @@ func own[T interface {
 	return none
 }
 
-// cancel asks for request id to be given up. Nobody waits for the reply.
+// cancel asks the daemon to cancel request id. It does not wait for the reply.
 func (d *Device) cancel(id uint64) {
 	d.mu.Lock()
 	d.last++
@@ -273,8 +273,7 @@ func (d *Device) cancel(id uint64) {
 	d.send(&r)
 }
 
-// send makes a request. A daemon that has closed the connection may have said why: that is for read to find,
-// before its end.
+// send sends a request. If the daemon has closed the connection, the reason may still be unread: read finds it.
 func (d *Device) send(r *control.Request, files ...int) {
 	err := d.conn.Send(control.KindRequest, control.Marshal(r), files...)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
@@ -282,7 +281,7 @@ func (d *Device) send(r *control.Request, files ...int) {
 	}
 }
 
-// read receives the daemon's frames.
+// read receives frames from the daemon.
 func (d *Device) read() {
 	for {
 		k, body, files, err := d.conn.Receive()
@@ -297,7 +296,7 @@ func (d *Device) read() {
 	}
 }
 
-// received takes a message, and returns the descriptors that nobody waits for.
+// received handles a message, and returns the descriptors that no caller waits for.
 func (d *Device) received(k control.Kind, body []byte, files []int) ([]int, error) {
 	if k == control.KindEvent {
 		e, err := control.ParseEvent(body)
@@ -319,7 +318,7 @@ func (d *Device) received(k control.Kind, body []byte, files []int) ([]int, erro
 		a.err = r.Error
 	}
 	if r.ID == 0 && a.err != nil {
-		return files, a.err // the daemon does not want this program at all
+		return files, a.err // the daemon refuses this program
 	}
 	d.mu.Lock()
 	ch := d.calls[r.ID]
@@ -332,12 +331,12 @@ func (d *Device) received(k control.Kind, body []byte, files []int) ([]int, erro
 	return nil, nil
 }
 
-// end is the end of everything: the daemon is gone, or this side closed.
+// end ends the device: the daemon has exited, or this side closed.
 func (d *Device) end(err error) {
 	if !errors.Is(err, verbs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrDaemonGone, err)
 	}
-	defer d.conn.Close() // later, so that its reader has nothing to say
+	defer d.conn.Close() // last, so that its reader reports no error
 	d.mu.Lock()
 	if d.err != nil {
 		d.mu.Unlock()
@@ -358,14 +357,14 @@ func (d *Device) end(err error) {
 	}
 }
 
-// failed returns why the device cannot be used any more, nil while it can.
+// failed returns why the device has become unusable; nil while it is usable.
 func (d *Device) failed() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// wake makes the daemon look at the work queues of the queue pair with that bell.
+// wake makes the daemon poll the work queues of the queue pair with this bell.
 func (d *Device) wake(bell uint32) {
 	control.RingBell(d.shm, bell)
 	if control.Disarm(d.sleep) {

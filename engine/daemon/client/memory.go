@@ -45,7 +45,7 @@ func (d *Device) Free(mem []byte) error {
 	return a.Close()
 }
 
-// locate finds the arena that mem is in. A duplicate of its descriptor is the caller's.
+// locate finds the arena that contains mem. It returns a duplicate of its descriptor, which the caller closes.
 func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 	if len(mem) == 0 {
 		return -1, 0, ddp.ErrAttr
@@ -126,7 +126,7 @@ func populate(fd int, offset, length uint64) error {
 	whole := int(control.WholePages(slack+length, page))
 	prot, advice := unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
 	mem, err := unix.Mmap(fd, int64(offset-slack), whole, prot, unix.MAP_SHARED)
-	if errors.Is(err, unix.EPERM) { // sealed against writing, and so nothing but what was written
+	if errors.Is(err, unix.EPERM) { // sealed against writing: populate for reading
 		prot, advice = unix.PROT_READ, unix.MADV_POPULATE_READ
 		mem, err = unix.Mmap(fd, int64(offset-slack), whole, prot, unix.MAP_SHARED)
 	}

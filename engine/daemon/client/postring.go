@@ -10,7 +10,7 @@ import (
 
 // postRing is a work queue in shared memory. Any goroutine may post.
 type postRing struct {
-	dev  *Device // nil: there is no ring
+	dev  *Device // nil: no ring
 	bell uint32
 
 	mu     sync.Mutex
@@ -27,16 +27,15 @@ func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) 
 	return err
 }
 
-// setClosed(true) waits for goroutines that post; none can until setClosed(false). It comes before the daemon is asked
-// to give the queue back: the bell may be another queue's right after that, whose rings nobody has mapped
-// yet.
+// setClosed(true) waits for goroutines that post, and blocks posting until setClosed(false). It must precede the
+// request to destroy the queue: right after that, the bell may belong to another queue whose rings are not mapped yet.
 func (r *postRing) setClosed(closed bool) {
 	r.mu.Lock()
 	r.closed = closed
 	r.mu.Unlock()
 }
 
-// post has put fill the next slot.
+// post lets put fill the next slot.
 func (r *postRing) post(put func([]byte)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +58,7 @@ func (r *postRing) post(put func([]byte)) error {
 	return nil
 }
 
-// postRecv puts a receive of at most sge pieces.
+// postRecv posts a receive of at most sge pieces.
 func (r *postRing) postRecv(sge int, wr *verbs.RecvWR) error {
 	if len(wr.SGL) > sge {
 		return fmt.Errorf("%w: %d SGEs; the queue allows %d", verbs.ErrInvalid, len(wr.SGL), sge)

@@ -21,11 +21,11 @@ type QP struct {
 	number  uint32
 	send    *CQ
 	recv    *CQ
-	context any // the consumer's
+	context any // of the consumer
 
-	ends   atomic.Pointer[control.Connected] // nil: it was never connected
+	ends   atomic.Pointer[control.Connected] // nil: never connected
 	sq     postRing
-	rq     postRing // no ring: receives go to a shared queue
+	rq     postRing // without a ring, receives go to an SRQ
 	mem    []byte
 	sge    int
 	inline int
@@ -90,14 +90,14 @@ func (q *QP) open(fd int, r *control.CreateQPResult) (err error) {
 	return err
 }
 
-// qp returns the queue pair of a handle.
+// qp returns the queue pair with a handle.
 func (d *Device) qp(h control.Handle) *QP {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.qps[h]
 }
 
-// down handles the daemon's event that a connection is over.
+// down handles the daemon's event that a connection has ended.
 func (d *Device) down(h control.Handle, e *control.Error) {
 	var err error
 	if e != nil {
@@ -132,7 +132,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if q.rq.dev == nil {
-		return fmt.Errorf("%w: the queue pair receives from an SRQ: post there", verbs.ErrInvalid)
+		return fmt.Errorf("%w: the queue pair receives from an SRQ: post to it", verbs.ErrInvalid)
 	}
 	return q.rq.postRecv(q.sge, wr)
 }
@@ -171,7 +171,7 @@ func (q *QP) closeRings(closed bool) {
 	q.rq.setClosed(closed)
 }
 
-// leave keeps q known until its last completions were polled.
+// leave keeps q registered until its last completions have been polled.
 func (c *CQ) leave(q *QP) {
 	c.mu.Lock()
 	c.leaving = append(c.leaving, q)
@@ -201,7 +201,7 @@ func (q *QP) Err() error {
 	return q.err
 }
 
-// connection returns the daemon's description of the connection; zero before.
+// connection returns the daemon's description of the connection; zero before it is established.
 func (q *QP) connection() (c control.Connected) {
 	if ends := q.ends.Load(); ends != nil {
 		c = *ends

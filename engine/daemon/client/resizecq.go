@@ -36,7 +36,7 @@ func (c *CQ) Resize(depth int) error {
 		args.Depth = 0
 		err = c.dev.ask(control.OpResizeCQ, args, nil)
 	}
-	if err == nil { // the daemon puts nothing into the ring before any more
+	if err == nil { // the daemon no longer writes to the old ring
 		err = c.save()
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *CQ) Resize(depth int) error {
 	return err
 }
 
-// save copies the completions that wait in the ring.
+// save copies the completions that are still in the ring.
 func (c *CQ) save() error {
 	var left []verbs.Completion
 	for {

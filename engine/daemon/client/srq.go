@@ -46,13 +46,13 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// limitReached handles the daemon's event that fewer receives wait than Arm asked for.
+// limitReached handles the daemon's event that fewer receives are posted than the limit of Arm.
 func (d *Device) limitReached(h control.Handle) {
 	d.mu.Lock()
 	s := d.srqs[h]
 	d.mu.Unlock()
 	if s != nil && s.reached != nil {
-		go s.reached() // it may ask the daemon
+		go s.reached() // it may call the daemon
 	}
 }
 
@@ -71,7 +71,7 @@ func (s *SRQ) Len() int { return s.query().Posted }
 // Limit implements verbs.SRQ.
 func (s *SRQ) Limit() int { return s.query().Limit }
 
-// query returns nothing when the daemon is gone: nothing waits then.
+// query returns zero if the daemon has exited: no receives are posted then.
 func (s *SRQ) query() (r control.QuerySRQResult) {
 	s.ask(control.OpQuerySRQ, &r)
 	return r

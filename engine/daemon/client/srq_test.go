@@ -197,7 +197,7 @@ func TestSRQBounds(t *testing.T) {
 	_, err = other.Dev.CreateQP(verbs.QPConfig{PD: other.PD, SendCQ: other.CQ, RecvCQ: other.CQ,
 		SRQ: srq})
 	invalid("a queue of another program", err)
-	for i := range 100 { // more than there is room for, on both sides of the ring
+	for i := range 100 { // more than fit, on both sides of the ring
 		if err = srq.PostRecv(&verbs.RecvWR{ID: uint64(i)}); err != nil {
 			break
 		}

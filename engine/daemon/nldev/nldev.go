@@ -1,5 +1,5 @@
-// Package nldev answers requests of the kernel's NETLINK_RDMA about the daemon's devices, which iproute2's rdma makes.
-// The library for unmodified programs passes them on. Only requests that read are answered.
+// Package nldev answers NETLINK_RDMA requests about the daemon's devices, as sent by rdma(8) of iproute2. The library
+// for unmodified programs forwards them. Only read requests are answered.
 package nldev
 
 import (
@@ -16,27 +16,27 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Device is a device as a program sees it.
+// Device is a device as programs see it.
 type Device struct {
-	Name     string            // as libibverbs calls it
+	Name     string            // its libibverbs name
 	Netdev   string            // its network interface, which is its name in snapshots
 	Index    int               // of the network interface
 	Protocol string            // "iw" or "roce"
-	Files    map[string]string // as below /sys/class/infiniband/Name
+	Files    map[string]string // by path below /sys/class/infiniband/Name
 }
 
-// maxDatagram is the least buffer with which libmnl receives.
+// maxDatagram is the smallest receive buffer of libmnl.
 const maxDatagram = 4096
 
 // request is a parsed request.
 type request struct {
 	header  unix.NlMsghdr
 	command uint16
-	numbers map[uint16]uint32 // its attributes of 32 bits
+	numbers map[uint16]uint32 // its 32-bit attributes
 }
 
-// Answer returns the datagrams that answer a request. Snapshot is called for requests about resources and counters. The
-// error is a unix.Errno, for a message NLMSG_ERROR, or that of snapshot.
+// Answer returns the datagrams that answer a request. It calls snapshot for requests about resources and counters. It
+// fails with a unix.Errno, for an NLMSG_ERROR message, or with the error of snapshot.
 func Answer(b []byte, devices []Device, snapshot func() (*control.Snapshot, error)) ([][]byte,
 	error) {
 	r, err := parse(b)
@@ -65,7 +65,7 @@ func Answer(b []byte, devices []Device, snapshot func() (*control.Snapshot, erro
 	return out.datagrams, nil
 }
 
-// parse parses a request of one message.
+// parse parses a request, which is one message.
 func parse(b []byte) (r request, err error) {
 	if _, err = binary.Decode(b, binary.NativeEndian, &r.header); err != nil ||
 		r.header.Len < unix.SizeofNlMsghdr || int(r.header.Len) > len(b) {
@@ -90,7 +90,7 @@ func parse(b []byte) (r request, err error) {
 	return r, nil
 }
 
-// bodies returns the attributes of each message of an answer.
+// bodies returns the attributes of each message of the answer.
 func (r *request) bodies(devices []Device, dump bool, snapshot func() (*control.Snapshot, error)) (
 	list [][]byte, err error) {
 	switch {
@@ -131,7 +131,7 @@ func (r *request) bodies(devices []Device, dump bool, snapshot func() (*control.
 				u64(summaryCurr, uint64(n))))
 		}
 		return [][]byte{join(d.ident(int(i)), nest(resSummary, all...))}, nil
-	case r.command == cmdStatGet && dump: // counters of queue pairs and regions, which are bound to none here
+	case r.command == cmdStatGet && dump: // no queue pair or region has bound counters
 		return nil, nil
 	case r.command == cmdStatGet && r.numbers[statRes] == 0 && r.numbers[portIndex] == 1:
 		return [][]byte{join(d.ident(int(i)), u32(portIndex, 1),
@@ -140,7 +140,7 @@ func (r *request) bodies(devices []Device, dump bool, snapshot func() (*control.
 	return nil, unix.EOPNOTSUPP
 }
 
-// resources returns all resources of a kind, or the one that the request names.
+// resources returns all resources of a kind, or the requested one.
 func (r *request) resources(k *kind, d *Device, s *control.Snapshot, dump bool) (list [][]byte,
 	err error) {
 	id, named := r.numbers[k.id]
@@ -162,7 +162,7 @@ func (r *request) resources(k *kind, d *Device, s *control.Snapshot, dump bool) 
 	return list, err
 }
 
-// ident returns the attributes that every message about a device begins with.
+// ident returns the leading attributes of every message about a device.
 func (d *Device) ident(i int) []byte { return join(u32(devIndex, uint32(i)), str(devName, d.Name)) }
 
 func (d *Device) attrs(i int) []byte {
@@ -178,27 +178,27 @@ func (d *Device) port() []byte {
 		u32(netdevIndex, uint32(d.Index)), str(netdevName, d.Netdev))
 }
 
-// guid returns a GUID of a file.
+// guid parses a GUID of a sysfs file.
 func guid(text string) uint64 {
-	n, _ := strconv.ParseUint(strings.ReplaceAll(text, ":", ""), 16, 64) // of our own files
+	n, _ := strconv.ParseUint(strings.ReplaceAll(text, ":", ""), 16, 64) // our own file: always valid
 	return n
 }
 
-// number returns the number that a file begins with, as "4: ACTIVE".
+// number parses the leading number of a file, such as "4: ACTIVE".
 func number(text string) uint8 {
 	var n uint8
 	fmt.Sscanf(text, "%d:", &n)
 	return n
 }
 
-// writer gathers messages.
+// writer collects messages in datagrams.
 type writer struct{ datagrams [][]byte }
 
-// add adds a message to the last datagram, or begins another.
+// add appends a message to the last datagram, or to a new one.
 func (w *writer) add(r *unix.NlMsghdr, kind, flags uint16, body []byte) {
 	h := unix.NlMsghdr{Len: uint32(unix.SizeofNlMsghdr + len(body)), Type: kind, Flags: flags,
 		Seq: r.Seq, Pid: r.Pid}
-	b, _ := binary.Append(nil, binary.NativeEndian, &h) // a structure of fixed size
+	b, _ := binary.Append(nil, binary.NativeEndian, &h) // cannot fail: fixed size
 	b = pad(append(b, body...))
 	if n := len(w.datagrams); n == 0 || len(w.datagrams[n-1])+len(b) > maxDatagram {
 		w.datagrams = append(w.datagrams, b)
@@ -207,14 +207,14 @@ func (w *writer) add(r *unix.NlMsghdr, kind, flags uint16, body []byte) {
 	}
 }
 
-// align rounds up to the alignment of messages and attributes.
+// align pads to the alignment of messages and attributes.
 func align(n int) int { return (n + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1) }
 
 func pad(b []byte) []byte { return append(b, make([]byte, align(len(b))-len(b))...) }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// attr returns an attribute, u8, u32, u64, str and nest one with such a value.
+// attr returns an attribute; u8, u32, u64, str and nest return one with a value of that kind.
 func attr(kind uint16, v []byte) []byte { return nl.NewRtAttr(int(kind), v).Serialize() }
 
 func u8(kind uint16, v uint8) []byte   { return attr(kind, nl.Uint8Attr(v)) }

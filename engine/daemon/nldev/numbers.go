@@ -1,6 +1,6 @@
 package nldev
 
-// The numbers of linux/rdma/rdma_netlink.h that are used here.
+// Constants of linux/rdma/rdma_netlink.h.
 const (
 	clientNLDev = 5 // RDMA_NL_NLDEV; a type of message is client<<10 + command
 	clientShift = 10
@@ -78,7 +78,7 @@ const (
 	stSQD   = 4
 	stErr   = 6
 
-	// enum rdma_ucm_port_space, and enum rdma_cm_state of the kernel
+	// enum rdma_ucm_port_space, and the kernel's enum rdma_cm_state
 	portSpaceTCP = 0x106
 	cmIdle       = 0
 	cmConnect    = 5

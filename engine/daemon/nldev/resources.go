@@ -13,7 +13,7 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// kind is a kind of resources. An entry's attribute follows that of its table in number.
+// kind is a kind of resource. The attribute number of an entry is that of its table plus one.
 type kind struct {
 	name      string
 	command   uint16
@@ -21,13 +21,13 @@ type kind struct {
 	of        func(s *control.Snapshot, device string) []entry
 }
 
-// entry is a resource: the number by which it can be asked for, and its attributes.
+// entry is a resource: the number by which it can be requested, and its attributes.
 type entry struct {
 	id    uint32
 	attrs []byte
 }
 
-// kinds has the kernel's order, in which summaries are.
+// kinds lists the kinds in the order of the kernel's summaries.
 var kinds = []kind{
 	{"pd", cmdResPD, resPD, resPDN, pds},
 	{"cq", cmdResCQ, resCQ, resCQN, cqs},
@@ -38,7 +38,7 @@ var kinds = []kind{
 	{"srq", cmdResSRQ, resSRQ, resSRQN, srqs},
 }
 
-// owned is a state that says whose it is.
+// owned is the state of an object with an owner.
 type owned interface{ Place() string }
 
 // entries returns an entry for each object of a device.
@@ -51,7 +51,7 @@ func entries[T owned](list []T, device string, make func(*T) entry) (all []entry
 	return all
 }
 
-// owner returns the attribute that says whose an object is. Those of exports are like those of the kernel's modules.
+// owner returns the attribute for the owner of an object. Objects of exports appear as those of a kernel module.
 func owner(o *control.Owner) []byte {
 	if o.Pid == 0 {
 		return str(resKernName, "xwarpd")
@@ -99,7 +99,7 @@ func srqs(s *control.Snapshot, device string) []entry {
 	})
 }
 
-// qpn returns the number of a queue pair as its program and its peers have it. Those of exports have a handle alone.
+// qpn returns the queue pair number that its program and peers use. Queue pairs of exports only have a handle.
 func qpn(q *control.QPState) uint32 {
 	if q.Number != 0 {
 		return q.Number
@@ -119,7 +119,7 @@ func qps(s *control.Snapshot, device string) []entry {
 	})
 }
 
-// cmIDs returns listeners and connections. They are numbered in their order.
+// cmIDs returns listeners and connections, numbered consecutively.
 func cmIDs(s *control.Snapshot, device string) []entry {
 	all := entries(s.Listeners, device, func(l *control.ListenerState) entry {
 		return entry{attrs: join(u8(resState, cmListen), address(resSrcAddr, l.Addr),
@@ -153,7 +153,7 @@ func cmIDs(s *control.Snapshot, device string) []entry {
 	return all
 }
 
-// address returns an attribute with a socket address. Its length is that of a sockaddr_storage.
+// address returns an attribute with a socket address, of the length of a sockaddr_storage.
 func address(kind uint16, a netip.AddrPort) []byte {
 	var b [128]byte
 	binary.BigEndian.PutUint16(b[2:], a.Port())
@@ -167,8 +167,8 @@ func address(kind uint16, a netip.AddrPort) []byte {
 	return attr(kind, b[:])
 }
 
-// hardwareCounters returns the counters of a device that are metrics too: those of messages by their names, those of
-// MPA and TCP with the name of the protocol in front.
+// hardwareCounters returns the counters of a device that are also metrics. Names of MPA and TCP counters have the
+// protocol as a prefix.
 func hardwareCounters(s *control.Snapshot, device string) (all [][]byte) {
 	for i := range s.Devices {
 		t := s.Devices[i].Totals

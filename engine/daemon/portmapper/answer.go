@@ -14,8 +14,8 @@ import (
 	"xwarp/engine/budget"
 )
 
-// answer returns the reply to a datagram of a peer, nil for none. to is the address of this host that the datagram was
-// sent to; it is not valid for a broadcast or multicast.
+// answer returns the reply to a datagram of a peer, or nil. to is the local destination address of the datagram; it is
+// invalid for broadcast and multicast.
 func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) []byte {
 	q, err := Parse(b)
 	switch {
@@ -47,7 +47,7 @@ func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) 
 	return q.Append(nil)
 }
 
-// mayAnswer counts an answer to a source, and reports whether the rates allow it.
+// mayAnswer counts an answer to a source, and reports whether the rate limits allow it.
 func (m *Mapper) mayAnswer(from netip.Addr, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Mapper) mayAnswer(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// quietTime returns how long all requests stay unanswered, because the rate of all sources is used up.
+// quietTime returns how long no request is answered because the total rate limit is reached.
 func (m *Mapper) quietTime(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,8 +74,8 @@ func (m *Mapper) quietTime(now time.Time) time.Duration {
 	return time.Second - now.Sub(m.second)
 }
 
-// Listen opens the sockets of a port mapper, IPv4 and IPv6, in the calling thread's network namespace. They receive
-// from one interface; an empty name means all. It fails with EADDRINUSE where another port mapper runs, such as iwpmd.
+// Listen opens the IPv4 and IPv6 sockets of a port mapper in the calling thread's network namespace. They receive from
+// one interface; an empty name means all. It fails with EADDRINUSE if another port mapper runs, such as iwpmd.
 func Listen(ifname string) (list []*net.UDPConn, err error) {
 	for _, network := range []string{"udp4", "udp6"} {
 		lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -96,7 +96,7 @@ func Listen(ifname string) (list []*net.UDPConn, err error) {
 	return list, nil
 }
 
-// prepare binds a socket to an interface and has the kernel say to which address a datagram came.
+// prepare binds a socket to an interface and enables control messages with the destination address.
 func prepare(raw syscall.RawConn, six bool, ifname string) (err error) {
 	e := raw.Control(func(fd uintptr) {
 		if six {
@@ -111,7 +111,7 @@ func prepare(raw syscall.RawConn, six bool, ifname string) (err error) {
 	return errors.Join(e, err)
 }
 
-// Serve answers at a socket of Listen until that is closed.
+// Serve answers requests on a socket of Listen until the socket is closed.
 func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 	b, oob := make([]byte, RequestLen+1), make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 	for {
@@ -126,7 +126,7 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 		now := time.Now()
 		a := m.answer(r, b[:n], budget.Bare(from.Addr()), destination(oob[:on]), now)
 		if a != nil {
-			// from the address that was asked; when the kernel cannot send it, the peer asks again
+			// sent from the requested address; if sending fails, the peer repeats its request
 			c.WriteMsgUDPAddrPort(a, oob[:on], from)
 		}
 		if rest := m.quietTime(now); rest > 0 {
@@ -135,8 +135,8 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 	}
 }
 
-// destination returns the address of this host that a datagram was sent to, from its control messages. It returns none
-// for a broadcast or multicast address, because one request with a forged source would be answered by a whole network.
+// destination returns the local address that a datagram was sent to, from its control messages. It returns no address
+// for broadcast and multicast: otherwise a whole network would answer one request with a forged source.
 func destination(oob []byte) netip.Addr {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(list) != 1 {

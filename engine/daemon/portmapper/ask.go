@@ -13,9 +13,9 @@ import (
 	"xwarp/engine/budget"
 )
 
-// Map returns the address at which the listener of remote accepts a connection from local, by the peer's port mapper.
-// Without a mapping there, and without an answer in time, it returns remote, as the kernel's RDMA_CM does. dial returns
-// a UDP socket that is connected to the peer's port mapper.
+// Map asks the peer's port mapper for the address at which the listener of remote accepts a connection from local. If
+// the peer has no mapping or does not answer in time, Map returns remote, like the kernel's RDMA_CM. dial returns a UDP
+// socket that is connected to the peer's port mapper.
 func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	dial func(local, remote netip.AddrPort) (net.Conn, error)) netip.AddrPort {
 	peer := budget.Bare(remote.Addr())
@@ -25,7 +25,7 @@ func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	}
 	c, err := dial(netip.AddrPortFrom(local.Addr(), 0), netip.AddrPortFrom(remote.Addr(), Port))
 	if err != nil {
-		return remote // TCP says why
+		return remote // TCP reports the error
 	}
 	defer c.Close()
 	q := Message{Handle: rand.Uint64(), Accepting: netip.AddrPortFrom(peer, remote.Port()),
@@ -45,11 +45,11 @@ func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	}
 	m.count(&m.counts.AcceptsIn)
 	a.Type = Ack
-	c.Write(a.Append(nil)) // without it the peer repeats its answer
+	c.Write(a.Append(nil)) // otherwise the peer repeats its answer
 	return netip.AddrPortFrom(remote.Addr(), a.Accepting.Port())
 }
 
-// ask repeats a request until it is answered, as waits says.
+// ask repeats a request until it is answered, at the intervals of waits.
 func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, err error) {
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
@@ -70,13 +70,13 @@ func (m *Mapper) ask(ctx context.Context, c net.Conn, q *Message) (a Message, er
 			break
 		}
 		if errors.Is(err, unix.ECONNREFUSED) || ctx.Err() != nil {
-			return a, err // the peer's kernel says that nobody is there
+			return a, err // the peer's kernel reports that no port mapper runs
 		}
 	}
 	return a, err
 }
 
-// answerOf reads a datagram that answers q; any other is an ErrMessage.
+// answerOf reads the answer to q. Any other datagram is an ErrMessage.
 func answerOf(c net.Conn, q *Message) (a Message, err error) {
 	var b [RequestLen + 1]byte
 	n, err := c.Read(b[:])
@@ -91,7 +91,7 @@ func answerOf(c net.Conn, q *Message) (a Message, err error) {
 		a.Connecting != q.Connecting || a.Accepting.Port() == 0:
 		return a, ErrMessage
 	case a.Accepting.Addr() != q.Accepting.Addr():
-		return a, ErrMessage // a port mapper changes the port alone
+		return a, ErrMessage // a port mapper changes only the port
 	}
 	return a, nil
 }
@@ -107,7 +107,7 @@ func (m *Mapper) remember(peer netip.Addr, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.silent) >= maxSilent || m.silent == nil {
-		m.silent = map[netip.Addr]time.Time{} // each costs one wait more
+		m.silent = map[netip.Addr]time.Time{} // each peer then costs one more wait
 	}
 	m.silent[peer] = now.Add(silence)
 }

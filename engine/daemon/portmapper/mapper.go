@@ -9,34 +9,34 @@ import (
 // Counters count the requests that a Mapper received and sent.
 type Counters struct {
 	RequestsIn uint64 // REQ of peers
-	AcceptsOut uint64 // answers: a listener is there
-	RejectsOut uint64 // answers: none is
+	AcceptsOut uint64 // answers: the listener exists
+	RejectsOut uint64 // answers: no such listener
 	AcksIn     uint64
 	Malformed  uint64 // datagrams that are neither REQ nor ACK
-	Denied     uint64 // REQ of peers that may not connect: not answered
-	Limited    uint64 // REQ beyond the rate: not answered
+	Denied     uint64 // REQ of peers that may not connect; not answered
+	Limited    uint64 // REQ beyond the rate limits; not answered
 
-	Misaddressed uint64 // datagrams to a broadcast or multicast address: not answered
+	Misaddressed uint64 // datagrams to a broadcast or multicast address; not answered
 
-	RequestsOut uint64 // REQ sent, repetitions included
+	RequestsOut uint64 // REQ sent, including repetitions
 	AcceptsIn   uint64
 	RejectsIn   uint64
-	Unanswered  uint64 // connections whose request had no answer
-	Unasked     uint64 // connections to silent peers, which were not asked
+	Unanswered  uint64 // connections whose request was not answered
+	Unasked     uint64 // connections to silent peers, made without a request
 }
 
 // Rules decide which requests a Mapper answers, and how.
 type Rules struct {
-	Listens func(at netip.AddrPort) bool // whether one of our listeners has the address
-	Admits  func(peer netip.Addr) bool   // whether a peer may connect to it; others get no answer
+	Listens func(at netip.AddrPort) bool // reports whether one of our listeners has the address
+	Admits  func(peer netip.Addr) bool   // reports whether a peer may connect; others get no answer
 }
 
 // Mapper is the port mapper of one interface. Its methods may be called from any goroutine; the zero value is ready.
 type Mapper struct {
 	mu     sync.Mutex
 	counts Counters
-	second time.Time // when the counting of answers began
-	total  int       // answers since
+	second time.Time // start of the current second
+	total  int       // answers in it
 	of     map[netip.Prefix]int
 	silent map[netip.Addr]time.Time // peers that did not answer; not asked before that time
 }

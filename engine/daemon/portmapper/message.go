@@ -1,7 +1,7 @@
-// Package portmapper is the iWARP port mapper: hosts with hardware RNICs, whose connections the kernel's TCP does not
-// know, ask the peer's port mapper at UDP port 3935 for the real port of a listener before they connect to it. A
-// Mapper answers for the listeners of one interface, whose ports are always the real ones, and asks for its own
-// connections. No RFC describes the protocol. The reference is rdma-core's daemon iwpmd.
+// Package portmapper is the iWARP port mapper. The connections of hardware RNICs bypass the kernel's TCP, so the port
+// of a listener may be remapped. Before it connects, a host asks the peer's port mapper on UDP port 3935 for the real
+// port. A Mapper answers for the listeners of one interface, whose ports are never remapped, and asks for its own
+// connections. No RFC specifies the protocol; the reference is the daemon iwpmd of rdma-core.
 package portmapper
 
 import (
@@ -17,7 +17,7 @@ const Port = 3935
 // Type is the type of a message.
 type Type uint8
 
-// The types. The active side's Request is answered by Accept, which it acknowledges, or by Reject.
+// The types. The answer to the active side's Request is Reject, or Accept, which the active side acknowledges.
 const (
 	Request Type = iota
 	Accept
@@ -52,14 +52,14 @@ const (
 //	|      address of Mapped (Request only)                         |
 //	+---------------------------------------------------------------+
 //
-// The first two bits are the version, 0; IP is 4 or 6. The bytes behind an IPv4 address mean nothing.
+// The first two bits are the version, 0; IP is 4 or 6. The bytes after an IPv4 address are ignored.
 type Message struct {
 	Type       Type
-	PMTime     uint8          // goes back in the answer as it came
-	Handle     uint64         // tells requests of one active side apart; goes back in the answer
-	Accepting  netip.AddrPort // the listener: as the program knows it in a Request, as it really is in an Accept
-	Connecting netip.AddrPort // who connects to it, as its program knows it
-	Mapped     netip.AddrPort // who connects to it, as it really is; only in a Request
+	PMTime     uint8          // copied to the answer
+	Handle     uint64         // identifies the request of an active side; copied to the answer
+	Accepting  netip.AddrPort // the listener: the program's view in a Request, the real address in an Accept
+	Connecting netip.AddrPort // the active side, as its program sees it
+	Mapped     netip.AddrPort // the real address of the active side; only in a Request
 }
 
 // ErrMessage is wrapped by every error of Parse.
@@ -97,7 +97,7 @@ func address(a, port []byte, six bool) netip.AddrPort {
 	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port))
 }
 
-// Append appends the message to b. Its addresses are of one family.
+// Append appends the message to b. Its addresses must be of one family.
 func (m *Message) Append(b []byte) []byte {
 	version, n := byte(4), OtherLen
 	if m.Accepting.Addr().Is6() {

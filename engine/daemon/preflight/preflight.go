@@ -1,5 +1,5 @@
-// Package preflight tests what the start of a daemon would find on this host: interfaces, processors, addresses and
-// ports, directories and files with their rights. It changes nothing.
+// Package preflight checks whether a daemon could start on this host: interfaces, CPUs, addresses and ports,
+// directories, files and their permissions. It changes nothing.
 package preflight
 
 import (
@@ -21,14 +21,14 @@ import (
 	"xwarp/engine/ranges"
 )
 
-// Daemon is a daemon that runs on this host. What it has is no obstacle to its next start.
+// Daemon is a daemon that runs on this host. Resources that it holds do not prevent its restart.
 type Daemon struct {
-	Pid    int      // 0: none runs
+	Pid    int      // 0: no daemon runs
 	Listen []string // addresses of its exports
 }
 
-// Check returns one error for each thing that keeps a daemon, which runs as user, from serving all of cfg. running is
-// the daemon that such a start would replace.
+// Check returns one error for each reason why a daemon that runs as user could not serve all of cfg. running is the
+// daemon that the start would replace.
 func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 	add := func(key string, err error) {
 		if err != nil {
@@ -74,7 +74,7 @@ func checkInterface(n *config.Interface, running int) error {
 	}
 	a := nic.Attrs()
 	if len(a.HardwareAddr) != 6 {
-		return errors.New("not an Ethernet interface, which AF_XDP needs: use another one, or transport = \"kernel\"")
+		return errors.New("not an Ethernet interface, as AF_XDP requires: use another one, or transport = \"kernel\"")
 	}
 	if n.MTU > a.MTU {
 		return fmt.Errorf("mtu = %d exceeds the interface's %d "+
@@ -103,13 +103,13 @@ func checkInterface(n *config.Interface, running int) error {
 	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s xdp off)", n.Name)
 }
 
-// HasCPU reports whether a processor is online.
+// HasCPU reports whether a CPU is online.
 func HasCPU(n int) bool {
 	list, err := ranges.Expand(onlineCPUs(), "processor", 1<<20)
 	return err != nil || len(list) == 0 || slices.Contains(list, n)
 }
 
-// onlineCPUs lists the processors, such as 0-3; empty: the kernel does not say.
+// onlineCPUs lists the online CPUs, such as 0-3; empty if the kernel does not report them.
 func onlineCPUs() string {
 	b, _ := os.ReadFile("/sys/devices/system/cpu/online")
 	return strings.TrimSpace(string(b))
@@ -119,14 +119,14 @@ func checkPort(at netip.AddrPort) error {
 	r, err := ports.Reserve(at)
 	switch {
 	case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EACCES) && at.Port() < 1024:
-		return nil // a host without IPv6, or a user who may not while the unit may
+		return nil // no IPv6, or missing privileges that the unit has
 	case err != nil:
 		return err
 	}
 	return r.Close()
 }
 
-// checkHTTP tests the address of the HTTP server, unless a daemon runs, which may have it.
+// checkHTTP checks the address of the HTTP server, unless a daemon runs, which may use it.
 func checkHTTP(h *config.HTTP, running int) error {
 	network, address, err := h.Address()
 	if err != nil || network != "tcp" || running != 0 {
@@ -139,11 +139,11 @@ func checkHTTP(h *config.HTTP, running int) error {
 	return ln.Close()
 }
 
-// checkHugePages tests whether the kernel has free huge pages for size bytes.
+// checkHugePages checks that the kernel has free huge pages for size bytes.
 func checkHugePages(size int64) error {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return nil // nobody can say
+		return nil // unknown
 	}
 	const page = 2 << 20
 	for line := range strings.Lines(string(b)) {

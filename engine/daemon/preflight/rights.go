@@ -18,20 +18,20 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// UnitUser is the user of the packages' unit.
+// UnitUser is the user of the packaged systemd unit.
 const UnitUser = "xwarp"
 
-// stateDirectory is where that unit lets the daemon write.
+// stateDirectory is the directory where the unit lets the daemon write.
 const stateDirectory = "/var/lib/xwarp"
 
-// User is the user that the daemon runs as. The zero User is this process's.
+// User is the user that the daemon runs as. The zero User is that of this process.
 type User struct {
 	name     string
 	uid, gid int
 }
 
-// LookupUser finds a user whose rights this process can test: only root can test those of others. Where it cannot,
-// or the unit's user does not exist, it returns the zero User.
+// LookupUser finds a user whose permissions this process can check; only root can check those of other users. It
+// returns the zero User if this process is not root, or the unit's user does not exist.
 func LookupUser(name string) (User, error) {
 	u, err := user.Lookup(name)
 	if _, none := errors.AsType[user.UnknownUserError](err); none && name == UnitUser {
@@ -48,7 +48,7 @@ func LookupUser(name string) (User, error) {
 	return User{name, uid, gid}, errors.Join(err1, err2)
 }
 
-// do runs f on a thread that has the user's rights to files, which ends then.
+// do runs f on a new thread with the user's file permissions.
 func (u User) do(f func() error) error {
 	if u.name == "" {
 		return f()
@@ -63,13 +63,13 @@ func (u User) do(f func() error) error {
 			return
 		}
 		unix.SetfsgidRetGid(u.gid)
-		unix.SetfsuidRetUid(u.uid) // takes CAP_DAC_OVERRIDE away, too
+		unix.SetfsuidRetUid(u.uid) // also drops CAP_DAC_OVERRIDE
 		result <- f()
 	}()
 	return <-result
 }
 
-// may tests access(2) to a path.
+// may checks access(2) to a path.
 func (u User) may(path string, mode uint32) error {
 	return u.do(func() error {
 		err := unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
@@ -84,7 +84,7 @@ func (u User) may(path string, mode uint32) error {
 	})
 }
 
-// checkContent tests what an export opens.
+// checkContent checks the directory or file of an export.
 func (u User) checkContent(e *config.Export) error {
 	switch {
 	case e.Serve == config.ServeDirectory:
@@ -99,7 +99,7 @@ func (u User) checkContent(e *config.Export) error {
 
 func (u User) checkDirectory(path string, write bool) error {
 	if u.name == UnitUser && filepath.Clean(path) == stateDirectory {
-		return nil // systemd makes it for the unit
+		return nil // systemd creates it for the unit
 	}
 	mode := uint32(unix.R_OK | unix.X_OK)
 	if write {
@@ -117,7 +117,8 @@ func (u User) checkDirectory(path string, write bool) error {
 	return u.checkUnit(path, write)
 }
 
-// checkFile tests the file of an export, which is made in its directory when it is missing. A transfer stages there.
+// checkFile checks the file of an export, or its directory if the daemon has to create the file. Transfers are staged
+// in that directory.
 func (u User) checkFile(e *config.Export) error {
 	st, err := os.Stat(e.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +144,7 @@ func (u User) checkFile(e *config.Export) error {
 	return u.checkUnit(e.Path, true)
 }
 
-// checkUnit tests whether the unit hides a path from the daemon, or keeps it from writing there.
+// checkUnit checks whether the unit hides a path from the daemon or denies writes there.
 func (u User) checkUnit(path string, write bool) error {
 	if u.name != UnitUser || within(path, stateDirectory) {
 		return nil
@@ -151,7 +152,7 @@ func (u User) checkUnit(path string, write bool) error {
 	out, err := exec.Command("systemctl", "show", "xwarpd", "-p",
 		"User,ReadWritePaths,BindPaths").Output()
 	if err != nil || !strings.Contains(string(out), "User="+UnitUser+"\n") {
-		return nil // there is no systemd here, or another unit
+		return nil // no systemd, or another unit
 	}
 	_, bound, _ := strings.Cut(string(out), "BindPaths=")
 	_, writable, _ := strings.Cut(string(out), "ReadWritePaths=")

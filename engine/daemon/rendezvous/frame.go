@@ -1,7 +1,7 @@
-// Package rendezvous is how two daemons connect queue pairs whose programs exchange GID and QPN themselves and then
-// call ibv_modify_qp, as programs for InfiniBand and RoCE do. When a queue pair reaches RTR, the daemon of the lower
-// endpoint dials Port of the peer's daemon. The private data of MPA's Request and Reply is a Frame. A request is
-// accepted when its addresses and its Frame are exactly those that the local program named.
+// Package rendezvous connects queue pairs of two daemons whose programs exchange GID and QPN themselves and then call
+// ibv_modify_qp, as InfiniBand and RoCE programs do. When a queue pair reaches RTR, the daemon of the lower endpoint
+// dials Port of the peer's daemon. The private data of MPA's Request and Reply is a Frame. A request is accepted only
+// if its addresses and its Frame are exactly those that the local program set.
 package rendezvous
 
 import (
@@ -11,13 +11,13 @@ import (
 	"net/netip"
 )
 
-// Port is the TCP port of every daemon at which it accepts connections for such queue pairs.
+// Port is the TCP port on which every daemon accepts connections for such queue pairs.
 const Port = 4791
 
-// QPNBits is the length of a queue pair's number. Programs print and pack 24 bits.
+// QPNBits is the length of a queue pair number. Programs print and pack 24 bits.
 const QPNBits = 24
 
-// Endpoint is a queue pair as its peer names it.
+// Endpoint identifies a queue pair to its peer.
 type Endpoint struct {
 	GID netip.Addr // IPv4 or IPv6, without zone; never IPv4-mapped
 	QPN uint32
@@ -31,7 +31,7 @@ func (e Endpoint) compare(o Endpoint) int {
 	return int(e.QPN) - int(o.QPN)
 }
 
-// Pair is a connection as one of its ends sees it. It is comparable.
+// Pair is a connection from the view of one end. It is comparable.
 type Pair struct{ Local, Remote Endpoint }
 
 // Dials reports whether the local end dials: it has the lower endpoint.
@@ -40,8 +40,8 @@ func (p Pair) Dials() bool { return p.Local.compare(p.Remote) < 0 }
 // IsSelf reports whether the pair is one queue pair that is its own peer.
 func (p Pair) IsSelf() bool { return p.Local == p.Remote }
 
-// Frame is the private data of a Request, and with the ends exchanged that of the Reply that accepts it. Both ends of
-// this version agree by it to the private messages of package rdmap.
+// Frame is the private data of a Request, and with swapped ends that of the accepting Reply. With it, both ends agree
+// to use the private messages of package rdmap.
 //
 //	0..3 "XWRV"  4 version  5..7 zero
 //	8..11 QPN of the sender   12..15 QPN of the receiver
@@ -54,7 +54,7 @@ const (
 	frameLen = 48
 )
 
-// ErrFrame is returned for private data that is no Frame of this version.
+// ErrFrame is returned for private data that is not a Frame of this version.
 var ErrFrame = errors.New("not a rendezvous frame of this version")
 
 // FrameOf returns the frame that the local end of p sends.
@@ -63,7 +63,7 @@ func FrameOf(p Pair) Frame { return Frame{Source: p.Local, Target: p.Remote} }
 // Expected returns the frame that the other end of p sends.
 func Expected(p Pair) Frame { return Frame{Source: p.Remote, Target: p.Local} }
 
-// Pair returns the connection as the receiver of f sees it.
+// Pair returns the connection from the view of the receiver of f.
 func (f Frame) Pair() Pair { return Pair{Local: f.Target, Remote: f.Source} }
 
 // Append appends the encoded f to b.
@@ -90,8 +90,8 @@ func ParseFrame(b []byte) (f Frame, err error) {
 	return f, nil
 }
 
-// Refusal is the private data of every Reject. It is the same for each reason.
+// Refusal is the private data of every Reject, for any reason.
 var Refusal = []byte(magic + string([]byte{version}) + "no\x00")
 
-// IsRefusal reports whether private data of a Reject is a daemon's Refusal.
+// IsRefusal reports whether the private data of a Reject is a daemon's Refusal.
 func IsRefusal(b []byte) bool { return bytes.Equal(b, Refusal) }

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// firstNumber is the lowest number of a queue pair: 0 and 1 are those of InfiniBand's management, and programs take
-// small numbers for others of its numbers. The highest one is that of multicast.
+// firstNumber is the lowest queue pair number. InfiniBand reserves 0 and 1 for management, and programs could mistake
+// other small numbers for its other identifiers. The highest number is reserved for multicast.
 const (
 	firstNumber = 16
 	lastNumber  = 1<<QPNBits - 2
 )
 
-// Numbers gives out the numbers of the queue pairs of one daemon. They are random, so that a stranger cannot guess
-// them, and no two queue pairs have the same. The zero value is ready for use.
+// Numbers allocates the queue pair numbers of one daemon. They are unique, and random so that they cannot be guessed.
+// The zero value is ready for use.
 type Numbers struct {
 	mu      sync.Mutex
 	now     func() time.Time // nil: time.Now
 	taken   map[uint32]struct{}
-	resting []resting // the oldest first
+	resting []resting // oldest first
 }
 
 type resting struct {
@@ -28,7 +28,7 @@ type resting struct {
 	since  time.Time
 }
 
-// Take returns a number that no queue pair has or had within RestTime.
+// Take returns a number that no queue pair uses or has used within RestTime.
 func (n *Numbers) Take() uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,7 +47,7 @@ func (n *Numbers) Take() uint32 {
 	}
 }
 
-// Release gives a number back, which rests for RestTime.
+// Release frees a number, which then rests for RestTime.
 func (n *Numbers) Release(number uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,7 +62,7 @@ func (n *Numbers) time() time.Time {
 	return time.Now()
 }
 
-// freeRested ends the rest of numbers. It is called with mu held.
+// freeRested makes rested numbers available. It is called with mu held.
 func (n *Numbers) freeRested() {
 	late := n.time().Add(-RestTime)
 	i := 0

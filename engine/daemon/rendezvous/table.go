@@ -9,13 +9,13 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Table brings the requests of peers together with the queue pairs that wait for them.
+// Table matches requests of peers with the queue pairs that wait for them.
 type Table struct {
 	after func(time.Duration, func()) *time.Timer
 
 	mu       sync.Mutex
 	expected map[Pair]func(*verbs.ConnRequest)
-	held     map[Pair][]*verbs.ConnRequest // by the pair that a request names; the zero Pair: no queue pair can match
+	held     map[Pair][]*verbs.ConnRequest // by the requested pair; the zero Pair matches no queue pair
 	count    int
 	ofPeer   map[netip.Addr]int
 }
@@ -26,13 +26,13 @@ func NewTable() *Table {
 		held: map[Pair][]*verbs.ConnRequest{}, ofPeer: map[netip.Addr]int{}}
 }
 
-// Expect has accept called, once and on a goroutine of its own, with the request of the peer that p names. A request
-// that waits already counts.
+// Expect calls accept once, on a new goroutine, with the request of the peer in p. A request that waits already is
+// used at once.
 func (t *Table) Expect(p Pair, accept func(*verbs.ConnRequest)) {
 	t.mu.Lock()
 	waiting := t.held[p]
 	var newest *verbs.ConnRequest
-	if len(waiting) > 0 { // earlier ones may have been given up by the peer
+	if len(waiting) > 0 { // the peer may have abandoned earlier ones
 		newest = waiting[len(waiting)-1]
 		t.drop(p, newest)
 	} else {
@@ -44,15 +44,14 @@ func (t *Table) Expect(p Pair, accept func(*verbs.ConnRequest)) {
 	}
 }
 
-// Forget ends what Expect began. It does not wait for accept.
+// Forget cancels Expect. It does not wait for accept.
 func (t *Table) Forget(p Pair) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.expected, p)
 }
 
-// pairOf returns the pair that a request names. It is the zero Pair unless the addresses of the connection are those
-// of the frame.
+// pairOf returns the requested pair, or the zero Pair if the connection's addresses differ from those of the frame.
 func pairOf(r *verbs.ConnRequest) Pair {
 	f, err := ParseFrame(r.PrivateData)
 	if err != nil || r.Remote.Addr().Unmap().WithZone("") != f.Source.GID ||
@@ -62,8 +61,8 @@ func pairOf(r *verbs.ConnRequest) Pair {
 	return f.Pair()
 }
 
-// Arrive takes the request of a peer. Without a queue pair for it, it is refused after HoldTime, at once when too many
-// wait.
+// Arrive handles the request of a peer. If no queue pair matches, it is refused after HoldTime, or at once if too many
+// requests wait.
 func (t *Table) Arrive(r *verbs.ConnRequest) {
 	p, from := pairOf(r), r.Remote.Addr().Unmap()
 	t.mu.Lock()
@@ -98,7 +97,7 @@ func (t *Table) refuse(p Pair, r *verbs.ConnRequest) {
 	}
 }
 
-// drop removes a request that is held, and reports whether it was. It is called with mu held.
+// drop removes a held request and reports whether it was held. It is called with mu held.
 func (t *Table) drop(p Pair, r *verbs.ConnRequest) bool {
 	i := slices.Index(t.held[p], r)
 	if i < 0 {

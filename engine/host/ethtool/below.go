@@ -5,12 +5,12 @@ import "github.com/vishvananda/netlink"
 // Merge is an offload of a device that merges received segments.
 type Merge struct{ Device, Feature string }
 
-// maxBelow bounds the devices that Merging looks at: VLANs on bonds on ports, many times over.
+// maxBelow bounds the devices that Merging inspects: far more than VLANs on bonds on ports need.
 const maxBelow = 256
 
-// Merging returns what merges received segments on the devices below nic, in the calling thread's network
-// namespace: those that a VLAN, a bond, a bridge and so on receives from. Generic XDP on nic comes after them;
-// on a device of its own it does without them.
+// Merging returns the offloads that merge received segments on the devices below nic, in the calling thread's network
+// namespace: the devices that a VLAN, bond or bridge receives from. Generic XDP on nic runs after these offloads; on
+// the device itself it disables them.
 func Merging(nic netlink.Link) (list []Merge, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -27,7 +27,7 @@ func Merging(nic netlink.Link) (list []Merge, err error) {
 	for _, l := range below[1:] {
 		f, err := Features(l.Attrs().Name)
 		if err != nil {
-			continue // it is gone, or has no offloads
+			continue // it has disappeared, or has no offloads
 		}
 		for _, feature := range []string{"rx-gro", "rx-lro"} {
 			if f[feature].On && !f[feature].Fixed {
@@ -43,7 +43,7 @@ func isBelow(l, upper netlink.Link) bool {
 		return true
 	}
 	switch upper.Type() {
-	case "vlan", "macvlan", "ipvlan", "macsec": // of others, as veth, the parent is no device below
+	case "vlan", "macvlan", "ipvlan", "macsec": // for others, such as veth, the parent is not a lower device
 		return l.Attrs().Index == upper.Attrs().ParentIndex
 	}
 	return false

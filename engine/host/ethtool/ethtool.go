@@ -16,7 +16,7 @@ import (
 
 const featureStrings = 4 // ETH_SS_FEATURES of linux/ethtool.h
 
-// Ioctl runs one SIOCETHTOOL command, whose structure is in b, for an interface of the calling thread's namespace.
+// Ioctl runs one SIOCETHTOOL command on an interface of the calling thread's namespace. b holds its structure.
 func Ioctl(name string, b []byte) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return fmt.Errorf("interface name %q is longer than %d bytes", name, unix.IFNAMSIZ-1)
@@ -41,7 +41,7 @@ func Ioctl(name string, b []byte) error {
 	return nil
 }
 
-// TxChecksums reports whether checksums are left to the interface (ethtool -k, "tx-checksumming").
+// TxChecksums reports whether the interface computes checksums (ethtool -k, "tx-checksumming").
 func TxChecksums(name string) (on bool, err error) {
 	v, err := Value(name, unix.ETHTOOL_GTXCSUM, 0)
 	return v != 0, err
@@ -55,7 +55,7 @@ func Value(name string, command, value uint32) (uint32, error) {
 	return word(b, 1), err
 }
 
-// words builds a structure of 32-bit fields, with room bytes behind them.
+// words builds a structure of 32-bit fields followed by room bytes.
 func words(room int, w ...uint32) []byte {
 	b := make([]byte, len(w)*4+room)
 	for i, v := range w {
@@ -87,10 +87,10 @@ func featureNames(name string) ([]string, error) {
 	return names, nil
 }
 
-// Feature is the state of an offload: whether it is on, and whether the driver does not let it be changed.
+// Feature is the state of an offload: whether it is on, and whether the driver keeps it fixed.
 type Feature struct{ On, Fixed bool }
 
-// Features returns the offloads by the names that `ethtool -k` has in the kernel.
+// Features returns the offloads by their kernel names.
 func Features(name string) (map[string]Feature, error) {
 	names, err := featureNames(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func Features(name string) (map[string]Feature, error) {
 	return m, nil
 }
 
-// SetFeature switches one offload and looks whether the kernel did it.
+// SetFeature switches one offload and checks that the kernel did so.
 func SetFeature(name, what string, on bool) error {
 	names, err := featureNames(name)
 	if err != nil {
@@ -138,7 +138,7 @@ func SetFeature(name, what string, on bool) error {
 	}
 	now, err := Features(name)
 	if err == nil && now[what].On != on {
-		err = fmt.Errorf("%s of %s cannot be switched", what, name)
+		err = fmt.Errorf("%s of %s: the driver did not change it", what, name)
 	}
 	return err
 }
@@ -146,20 +146,20 @@ func SetFeature(name, what string, on bool) error {
 // Channels are the queues of an interface: struct ethtool_channels.
 type Channels struct{ MaxRx, MaxCombined, Rx, Combined uint32 }
 
-// ReadChannels returns how many queues there are and may be.
+// ReadChannels returns the current and maximum number of queues.
 func ReadChannels(name string) (Channels, error) {
 	b, err := readNumbers(name, unix.ETHTOOL_GCHANNELS)
 	return Channels{MaxRx: word(b, 1), MaxCombined: word(b, 4), Rx: word(b, 5),
 		Combined: word(b, 8)}, err
 }
 
-// readNumbers runs a command whose structure has eight numbers behind it, as those of channels and rings.
+// readNumbers runs a command whose structure is followed by eight numbers, such as those for channels and rings.
 func readNumbers(name string, command uint32) ([]byte, error) {
 	b := words(32, command)
 	return b, Ioctl(name, b)
 }
 
-// writeNumber gives the structure of readNumbers back by a command, with n at one place.
+// writeNumber writes the structure of readNumbers back with one number changed to n.
 func writeNumber(name string, command uint32, b []byte, at int, n uint32) error {
 	putWord(b, 0, command)
 	putWord(b, at, n)
@@ -169,8 +169,8 @@ func writeNumber(name string, command uint32, b []byte, at int, n uint32) error 
 // Queues is the number of receive queues in use.
 func (c Channels) Queues() int { return int(c.Rx + c.Combined) }
 
-// ReceiveQueues counts the receive queues that an interface which is up has now, up to most: as the kernel
-// tells (Linux 6.8), else as the driver tells, else 1.
+// ReceiveQueues returns the number of receive queues of an interface that is up, at most most: from the kernel (Linux
+// 6.8), else from the driver, else 1.
 func ReceiveQueues(ifindex int, name string, most int) int {
 	if n, err := ring.ReceiveQueues(ifindex, most); err == nil {
 		return n
@@ -195,7 +195,7 @@ func SetQueues(name string, n uint32) error {
 	return writeNumber(name, unix.ETHTOOL_SCHANNELS, b, at, n)
 }
 
-// RxRing returns the receive ring's present and greatest size.
+// RxRing returns the current and maximum size of the receive ring.
 func RxRing(name string) (now, most uint32, err error) {
 	b, err := readNumbers(name, unix.ETHTOOL_GRINGPARAM)
 	return word(b, 5), word(b, 1), err
@@ -213,7 +213,7 @@ func SetRxRing(name string, n uint32) error {
 // Driver is the output of `ethtool -i`.
 type Driver struct{ Name, Version, Firmware, Bus string }
 
-// ReadDriver asks which driver an interface of the calling thread's namespace has.
+// ReadDriver returns the driver of an interface of the calling thread's namespace.
 func ReadDriver(name string) (Driver, error) {
 	d, err := ring.DriverInfo(name)
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create opens a file to write it anew, as os.Create does. But it follows no symbolic link of another user's,
-// which would have root write where that user wants, and takes no file of another user's, who could read
-// along. Pipes and devices are written to, whosever they are. A new file is readable by its owner only:
-// captures hold what users transfer.
+// Create opens a file for writing and truncates it, like os.Create. It follows no symbolic link of another user, which
+// could redirect root's writes, and opens no file of another user, who could read it. Pipes and devices may belong to
+// any user. A new file is readable by its owner only, because captures contain users' data.
 func Create(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil || !errors.Is(err, unix.EEXIST) {
@@ -39,7 +38,7 @@ func Create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Follow reports whether name is a symbolic link, and fails when it is one of another user than this one and root.
+// Follow reports whether name is a symbolic link. It fails if the link belongs to neither this user nor root.
 func Follow(name string) (link bool, err error) {
 	var st unix.Stat_t
 	if unix.Lstat(name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
@@ -51,7 +50,7 @@ func Follow(name string) (link bool, err error) {
 	return true, nil
 }
 
-// foreign checks that a file belongs to this user or to root.
+// foreign returns an error unless a file belongs to this user or root.
 func foreign(st *unix.Stat_t) error {
 	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("owned by user %d: remove it, or use another file", st.Uid)

@@ -1,5 +1,5 @@
-// Package hostfile opens files so that nobody with fewer rights than this process decides which ones: a link
-// or a directory of another user's leads root to where it did not want to write.
+// Package hostfile opens files so that no less privileged user can redirect this process: a link or directory of
+// another user could make root write elsewhere.
 package hostfile
 
 import (
@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile is the largest file that Read accepts, in bytes: such files have some lines.
+// maxFile is the largest file that Read accepts, in bytes. These files have a few lines.
 const maxFile = 1 << 20
 
-// Dir is a directory whose files nobody but this user and root can change.
+// Dir is a directory whose files only this user and root can change.
 type Dir struct {
 	f    *os.File
 	path string
 }
 
-// OpenDir opens a directory, and with create makes what is missing of its path, with mode 0700. It fails when
-// somebody else may write to it or to a directory above it, but for one such as /tmp where nobody takes the
-// files of others away, and follows no symbolic link. The Dir is this process's alone until Close.
+// OpenDir opens a directory. With create it creates the missing directories of its path with mode 0700. It fails if
+// other users may write to it or to a directory above it, except above it to a sticky one such as /tmp. It follows no
+// symbolic link. This process holds an exclusive lock on the directory until Close.
 func OpenDir(path string, create bool) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func step(at int, name string, create bool) (int, error) {
 	return fd, err
 }
 
-// private checks a directory, the last one of a path or one above it, and closes it when it is not fit.
+// private checks a directory, the last one of a path or one above it, and closes it if the check fails.
 func private(fd int, last bool) error {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -86,7 +86,7 @@ func private(fd int, last bool) error {
 	return nil
 }
 
-// ours checks that a file belongs to this user or to root, and unless shared that nobody else may write to it.
+// ours checks that a file belongs to this user or root and, unless shared, that no other user may write to it.
 func ours(st *unix.Stat_t, shared bool) error {
 	switch {
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
@@ -97,11 +97,11 @@ func ours(st *unix.Stat_t, shared bool) error {
 	return nil
 }
 
-// Close lets others use the directory.
+// Close unlocks the directory.
 func (d *Dir) Close() error { return d.f.Close() }
 
-// Read returns the content of a file. It must be a regular one, this user's or root's, that nobody else may write to.
-// errors.Is(err, fs.ErrNotExist) reports that there is none.
+// Read returns the content of a regular file of this user or root that no other user may write to. If the file does not
+// exist, errors.Is(err, fs.ErrNotExist) is true.
 func (d *Dir) Read(name string) (b []byte, err error) {
 	fd, err := unix.Openat(int(d.f.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|
 		unix.O_CLOEXEC, 0)
@@ -123,7 +123,7 @@ func (d *Dir) Read(name string) (b []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
-// Write replaces the content of the file by b, with mode 0600: all of it, also after a crash, or nothing.
+// Write replaces the content of the file with b atomically, also across a crash. The file gets mode 0600.
 func (d *Dir) Write(name string, b []byte) error {
 	at, tmp := int(d.f.Fd()), name+".new"
 	if err := d.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +148,7 @@ func (d *Dir) Write(name string, b []byte) error {
 	return d.f.Sync()
 }
 
-// Remove removes a file, or a link, but not the link's target.
+// Remove removes a file, or a link without its target.
 func (d *Dir) Remove(name string) error {
 	if err := unix.Unlinkat(int(d.f.Fd()), name, 0); err != nil {
 		return &fs.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}

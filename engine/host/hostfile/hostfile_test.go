@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// somebody is another user.
+// somebody is the ID of another user.
 const somebody = 65534
 
 // give changes the owner of a file, which only root can do.

@@ -1,7 +1,7 @@
-// Package ntuple has a network card put the TCP connections of chosen ports on chosen receive queues, and all else on
-// the others: n-tuple rules (ethtool -N), an RSS context where there are several queues (ethtool -X), and the table of
-// RSS. A later process can restore the former state, also after a partial change, for rules are
-// known by what they match. Linux has these commands for SIOCETHTOOL only, but for RSS contexts in its newest kernels.
+// Package ntuple steers the TCP connections of given ports to given receive queues of a NIC, and all other traffic to
+// the other queues. It uses n-tuple rules (ethtool -N), an RSS context for several queues (ethtool -X), and the RSS
+// table. A later process can restore the previous state, also after a partial change, because rules are identified by
+// their match. Linux has these commands as SIOCETHTOOL only; the newest kernels also have netlink for RSS contexts.
 package ntuple
 
 import (
@@ -17,18 +17,18 @@ import (
 // Card is an interface of the calling thread's network namespace.
 type Card interface {
 	Name() string
-	Ioctl(command []byte) error // one of SIOCETHTOOL
+	Ioctl(command []byte) error // runs a SIOCETHTOOL command
 	NTuple() ethtool.Feature    // ethtool -k, "ntuple-filters"
 	SetNTuple(on bool) error
 }
 
-// Rule sends TCP segments with a port to a queue or an RSS context. One of the ports is 0, for any.
+// Rule steers TCP segments with a port to a queue or an RSS context. One of the ports is 0: any.
 type Rule struct {
 	V6               bool   `json:"v6,omitempty"`
 	SrcPort, DstPort uint16 `json:",omitempty"`
 	Queue            int    `json:"-"`
-	Context          uint32 `json:"-"` // 0: the queue
-	Location         uint32 `json:"-"` // in the card's table
+	Context          uint32 `json:"-"` // 0: Queue applies
+	Location         uint32 `json:"-"` // in the NIC's rule table
 }
 
 // String returns the arguments of ethtool -N.
@@ -49,19 +49,19 @@ func (r Rule) String() string {
 	return text + fmt.Sprint(" action ", r.Queue)
 }
 
-// match is the rule without its action and its place.
+// match is the rule without its action and location.
 func (r Rule) match() Rule { return Rule{V6: r.V6, SrcPort: r.SrcPort, DstPort: r.DstPort} }
 
-// Plan says which connections come on which queues.
+// Plan assigns connections to queues.
 type Plan struct {
 	Ports  []uint16
-	Listen bool  // the ports are this host's
-	Dial   bool  // the ports are the peers'
-	Queues []int // for them, in order
-	All    int   // receive queues of the card
+	Listen bool  // match the local port
+	Dial   bool  // match the remote port
+	Queues []int // for these connections, in ascending order
+	All    int   // number of receive queues of the NIC
 }
 
-// rules are those of the plan, without action.
+// rules returns the rules of the plan, without action.
 func (p *Plan) rules() (list []Rule) {
 	for _, port := range p.Ports {
 		for _, v6 := range []bool{false, true} {
@@ -76,7 +76,7 @@ func (p *Plan) rules() (list []Rule) {
 	return list
 }
 
-// Others are the queues for the host.
+// Others returns the queues for the host.
 func (p *Plan) Others() (list []int) {
 	for q := range p.All {
 		if !slices.Contains(p.Queues, q) {
@@ -86,14 +86,14 @@ func (p *Plan) Others() (list []int) {
 	return list
 }
 
-// Found is how a card stands to a plan.
+// Found is the state of a NIC compared with a plan.
 type Found struct {
-	Missing []Rule // of the plan, without action
-	Other   *Rule  // matches as one of the plan, but leads elsewhere
-	Shared  []int  // queues of the plan that RSS puts the host's frames on, too
+	Missing []Rule // rules of the plan, without action
+	Other   *Rule  // has the match of a rule of the plan, but another action
+	Shared  []int  // queues of the plan that also receive the host's frames through RSS
 }
 
-// Look compares.
+// Look compares a NIC with a plan.
 func Look(c Card, p *Plan) (f Found, err error) {
 	have, _, err := Rules(c)
 	if err != nil {
@@ -126,9 +126,9 @@ func leadsTo(c Card, r Rule) []int {
 
 // Before is the state that Undo needs.
 type Before struct {
-	Rules    []Rule   `json:"rules"` // that were missing
+	Rules    []Rule   `json:"rules"` // rules that were missing
 	Queues   []int    `json:"queues"`
-	Contexts []uint32 `json:"contexts,omitempty"` // over Queues, which were there
+	Contexts []uint32 `json:"contexts,omitempty"` // contexts over Queues that existed before
 	Table    []uint32 `json:"table,omitempty"`    // of RSS
 	Target   []uint32 `json:"target,omitempty"`   // that Set puts in its place
 	Off      bool     `json:"off,omitempty"`      // n-tuple filters were off
@@ -149,8 +149,8 @@ func Save(c Card, p *Plan) (b Before, err error) {
 	return b, nil
 }
 
-// Set makes the rules of a plan, all or none. That RSS goes on to put the host's frames on its queues is no error: Look
-// tells.
+// Set inserts the rules of a plan, all or none. If RSS continues to put the host's frames on the plan's queues, Set
+// returns no error; Look reports it.
 func Set(c Card, p *Plan) error {
 	f, err := Look(c, p)
 	if err != nil {
@@ -195,7 +195,7 @@ func set(c Card, p *Plan, before *Before) error {
 	return nil
 }
 
-// Undo reverts Set, also a partial one. Later changes of others stay; a rule that others changed is an error.
+// Undo reverts Set, also a partial one. Later changes by others stay; a rule changed by others is an error.
 func Undo(c Card, b *Before) (err error) {
 	have, more, e := Rules(c)
 	if e != nil && !errors.Is(e, unix.EOPNOTSUPP) {
@@ -207,8 +207,8 @@ func Undo(c Card, b *Before) (err error) {
 		case !ours:
 			more++
 		case !slices.Equal(leadsTo(c, r), b.Queues):
-			err = errors.Join(err, fmt.Errorf("rule was changed since and is kept: %v (to remove "+
-				"it: ethtool -N %s delete %d)", r, c.Name(), r.Location))
+			err = errors.Join(err, fmt.Errorf("rule was changed by another program and kept: %v "+
+				"(to remove it: ethtool -N %s delete %d)", r, c.Name(), r.Location))
 		default:
 			err = errors.Join(err, remove(c, r.Location))
 		}
@@ -227,7 +227,7 @@ func Undo(c Card, b *Before) (err error) {
 	return err
 }
 
-// restoreTable prefers the kernel's own table, which follows the number of queues, when it is the one.
+// restoreTable restores the kernel's default table, which follows the number of queues, if that was the table.
 func restoreTable(c Card, table []uint32) error {
 	if setTable(c, nil) == nil && slices.Equal(Table(c), table) {
 		return nil
@@ -235,7 +235,7 @@ func restoreTable(c Card, table []uint32) error {
 	return setTable(c, table)
 }
 
-// Interface is the Card of that name.
+// Interface is the Card of the interface with that name.
 type Interface string
 
 // Name implements Card.
@@ -247,7 +247,7 @@ func (i Interface) Ioctl(command []byte) error { return ethtool.Ioctl(string(i),
 // filters is the feature's name in the kernel.
 const filters = "rx-ntuple-filter"
 
-// NTuple implements Card. A feature that the driver does not know is off and stays so.
+// NTuple implements Card. A feature that the driver lacks is off and fixed.
 func (i Interface) NTuple() ethtool.Feature {
 	all, err := ethtool.Features(string(i))
 	if f, ok := all[filters]; err == nil && ok {
@@ -261,8 +261,8 @@ func (i Interface) SetNTuple(on bool) error { return ethtool.SetFeature(string(i
 
 // Bounds on the answers of drivers.
 const (
-	maxRules   = 1 << 16 // that are listed; the largest tables have 16,384
+	maxRules   = 1 << 16 // listed rules; the largest tables have 16,384
 	maxTable   = 1 << 16 // entries of an indirection table
-	maxQueue   = 1 << 16 // a rule's action above is no queue: to drop, or a virtual function's
-	maxContext = 64      // RSS contexts that are looked for
+	maxQueue   = 1 << 16 // larger actions of a rule are not queues: drop, or a virtual function
+	maxContext = 64      // RSS contexts to probe
 )

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rxfh is struct ethtool_rxfh. indirSize entries of a table follow it.
+// rxfh is struct ethtool_rxfh. A table of indirSize entries follows it.
 type rxfh struct{ cmd, context, indirSize, keySize uint32 }
 
-// encode returns the structure followed by the hash functions, 0 to keep them, and the table.
+// encode returns the structure, the hash functions (0 keeps them) and the table.
 func (h rxfh) encode(table []uint32) []byte {
 	return words(h.cmd, h.context, h.indirSize, h.keySize, append([]uint32{0, 0}, table...)...)
 }
@@ -26,7 +26,7 @@ func words(a, b, c, d uint32, more ...uint32) (out []byte) {
 
 func word(b []byte, i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 
-// Table returns the queues that RSS spreads over the packets without a rule; nil when the driver does not report them.
+// Table returns the queues that RSS assigns to packets without a rule; nil if the driver does not report them.
 func Table(c Card) []uint32 {
 	head := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GRXFHINDIR)
 	b := append(slices.Clone(head), 0, 0, 0, 0)
@@ -45,7 +45,7 @@ func Table(c Card) []uint32 {
 	return table
 }
 
-// setTable replaces the table; an empty one has the kernel make its own.
+// setTable replaces the table; an empty one restores the kernel's default.
 func setTable(c Card, table []uint32) error {
 	b := setIndirection(table)
 	if err := c.Ioctl(b); err != nil {
@@ -64,7 +64,7 @@ func setIndirection(table []uint32) []byte {
 	return b
 }
 
-// spread fills a table of that size with queues in turn.
+// spread fills a table of the given size with queues in rotation.
 func spread(size int, queues []int) []uint32 {
 	table := make([]uint32, size)
 	for i := range table {
@@ -73,7 +73,7 @@ func spread(size int, queues []int) []uint32 {
 	return table
 }
 
-// newContext makes an RSS context over queues.
+// newContext creates an RSS context over queues.
 func newContext(c Card, queues []int) (id uint32, err error) {
 	b := rxfh{cmd: unix.ETHTOOL_GRSSH}.encode(nil)
 	if err = c.Ioctl(b); err == nil && (word(b, 2) == 0 || word(b, 2) > maxTable) {
@@ -102,7 +102,7 @@ func deleteContext(c Card, id uint32) error {
 	return nil
 }
 
-// context returns the queues of an RSS context; nil when there is none.
+// context returns the queues of an RSS context; nil if it does not exist.
 func context(c Card, id uint32) (queues []int) {
 	b := rxfh{cmd: unix.ETHTOOL_GRSSH, context: id}.encode(nil)
 	if c.Ioctl(b) != nil || word(b, 2) > maxTable {
@@ -120,7 +120,8 @@ func context(c Card, id uint32) (queues []int) {
 	return slices.Compact(queues)
 }
 
-// contexts finds the RSS contexts over just these queues by trying each, because older kernels list them nowhere.
+// contexts finds the RSS contexts over exactly these queues. It probes each number, because older kernels do not list
+// them.
 func contexts(c Card, queues []int) (ids []uint32) {
 	for id := uint32(1); id <= maxContext; id++ {
 		if slices.Equal(context(c, id), queues) {

@@ -20,7 +20,7 @@ const (
 	contextAlloc = 0xffffffff // ETH_RXFH_CONTEXT_ALLOC
 )
 
-// flowSpec is struct ethtool_rx_flow_spec. A bit that is set in a mask must be as in the header.
+// flowSpec is struct ethtool_rx_flow_spec. Each bit set in a mask must match the header.
 type flowSpec struct {
 	flowType   uint32
 	hU         [52]byte // union ethtool_flow_union
@@ -39,23 +39,23 @@ type rxnfc struct {
 	ruleCnt       uint32 // or rss_context
 }
 
-// ruleLocs is where rule_locs is.
+// ruleLocs is the offset of rule_locs.
 const ruleLocs = int(unsafe.Offsetof(rxnfc{}.ruleCnt)) + 4
 
-// encode returns the memory of the structure, which the kernel reads and writes.
+// encode returns the structure as bytes, which the kernel reads and writes.
 func (n *rxnfc) encode() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(n)), unsafe.Sizeof(*n))
 }
 
-// ports are where a header in hU and its mask in mU have the source port; the destination port follows.
+// ports returns the offset of the source port in hU and mU; the destination port follows it.
 func ports(flowType uint32) int {
 	if flowType&^flowRSS == tcpV6Flow {
-		return 32 // struct ethtool_tcpip6_spec, behind two addresses
+		return 32 // struct ethtool_tcpip6_spec, after two addresses
 	}
 	return 8 // struct ethtool_tcpip4_spec
 }
 
-// insertion is the command that adds r at a location.
+// insertion returns the command that adds r at a location.
 func insertion(r Rule, location uint32) *rxnfc {
 	n := &rxnfc{cmd: unix.ETHTOOL_SRXCLSRLINS}
 	n.fs.flowType, n.fs.location = tcpV4Flow, location
@@ -77,7 +77,7 @@ func insertion(r Rule, location uint32) *rxnfc {
 	return n
 }
 
-// parse reads a rule as the driver tells it; false for one that Rule cannot say.
+// parse decodes a rule of the driver. It returns false for a rule that Rule cannot express.
 func parse(n *rxnfc) (r Rule, ok bool) {
 	r.Location, r.Queue = n.fs.location, int(n.fs.ringCookie)
 	if n.fs.flowType&flowRSS != 0 {
@@ -98,7 +98,7 @@ func parse(n *rxnfc) (r Rule, ok bool) {
 	return r, mask == [52]byte{}
 }
 
-// Rules lists the rules that are like ours in form; more counts the others.
+// Rules lists the rules that Rule can express; more counts the others.
 func Rules(c Card) (list []Rule, more int, err error) {
 	locations, _, err := used(c)
 	if err != nil {
@@ -119,7 +119,7 @@ func Rules(c Card) (list []Rule, more int, err error) {
 	return list, more, nil
 }
 
-// used returns the locations of all rules, and how many there can be: 0 when the driver chooses them, or does not tell.
+// used returns the locations of all rules, and the table's size: 0 if the driver chooses locations or reports none.
 func used(c Card) (locations []uint32, size uint32, err error) {
 	n := &rxnfc{cmd: unix.ETHTOOL_GRXCLSRLCNT}
 	if err := c.Ioctl(n.encode()); err != nil {
@@ -141,7 +141,7 @@ func used(c Card) (locations []uint32, size uint32, err error) {
 	return locations, size, nil
 }
 
-// insert adds a rule where there is room, from the end as ethtool does.
+// insert adds a rule at a free location, searching from the end like ethtool.
 func insert(c Card, r Rule) error {
 	locations, size, err := used(c)
 	if err != nil {
@@ -164,7 +164,7 @@ func insert(c Card, r Rule) error {
 	return nil
 }
 
-// remove takes a rule away.
+// remove deletes a rule.
 func remove(c Card, location uint32) error {
 	n := &rxnfc{cmd: unix.ETHTOOL_SRXCLSRLDEL}
 	n.fs.location = location

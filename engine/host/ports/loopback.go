@@ -15,10 +15,10 @@ import (
 // loopback is the interface index of lo in each network namespace.
 const loopback = 1
 
-// ListenLocal listens at an address, or at all of its family, for connections that do not leave the host: a SYN from
-// another interface than lo is dropped, and other segments are answered as by a closed port. Like a Reservation, the
-// listener keeps the port from other sockets. It belongs to the network namespace of the calling thread. Its errors
-// are those of Reserve.
+// ListenLocal listens on an address, or on all addresses of its family, for connections within the host. A SYN from an
+// interface other than lo is dropped; other segments get the answer of a closed port. Like a Reservation, the listener
+// keeps other sockets off the port. It belongs to the network namespace of the calling thread. It fails as Reserve
+// does.
 func ListenLocal(at netip.AddrPort) (net.Listener, error) {
 	var c net.ListenConfig
 	c.SetMultipathTCP(false)
@@ -29,7 +29,7 @@ func ListenLocal(at netip.AddrPort) (net.Listener, error) {
 		})
 		return errors.Join(e, err)
 	}
-	network := "tcp6" // [::] is all of IPv6 alone
+	network := "tcp6" // [::] is all of IPv6 only
 	if at.Addr().Unmap().Is4() {
 		network = "tcp4"
 	}
@@ -40,19 +40,19 @@ func ListenLocal(at netip.AddrPort) (net.Listener, error) {
 	return ln, nil
 }
 
-// localSYNs is a socket filter that drops each SYN that lo did not deliver. The filter of a TCP socket sees the TCP
-// header first.
+// localSYNs is a socket filter that drops every SYN that did not arrive on lo. A filter on a TCP socket starts at the
+// TCP header.
 var localSYNs = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flagsOffset},
 	{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: flagSYN | flagACK},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: flagSYN, Jf: 2},
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: skbIfindex},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: loopback, Jf: 1},
-	{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1}, // take all of it
+	{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1}, // accept the whole packet
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 }
 
-// The flags of the TCP header, and where a socket filter finds the interface: SKF_AD_OFF + SKF_AD_IFINDEX.
+// The flags of the TCP header, and the offset of the interface index in a socket filter: SKF_AD_OFF + SKF_AD_IFINDEX.
 const (
 	flagsOffset = 13
 	flagSYN     = 0x02
@@ -60,11 +60,11 @@ const (
 	skbIfindex  = 1<<32 - 0x1000 + 8
 )
 
-// Dialing is a TCP connection that a socket of the kernel begins.
+// Dialing is a TCP connection that a kernel socket is opening.
 type Dialing struct{ file *os.File }
 
-// Begin begins a connection from local, whose address and port may be zero, in the network namespace of the calling
-// thread. It does not wait for the peer. Its errors are those of bind and connect.
+// Begin opens a connection from local, whose address and port may be zero, in the network namespace of the calling
+// thread. It does not wait for the peer. It fails as bind and connect do.
 func Begin(local, remote netip.AddrPort) (*Dialing, error) {
 	family, to := Sockaddr(remote)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
@@ -73,7 +73,7 @@ func Begin(local, remote netip.AddrPort) (*Dialing, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	if local.IsValid() {
-		if local.Port() == 0 { // connect chooses one, which need only be free towards remote
+		if local.Port() == 0 { // connect chooses a port that is free for this remote
 			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 		}
 		_, from := Sockaddr(local)
@@ -89,8 +89,8 @@ func Begin(local, remote netip.AddrPort) (*Dialing, error) {
 	return &Dialing{os.NewFile(uintptr(fd), "tcp")}, nil
 }
 
-// Wait returns the connection once it is established. It fails with the answer of the peer or the kernel, and with the
-// context's error.
+// Wait returns the connection once it is established. It fails with the peer's or kernel's error, or the context's
+// error.
 func (d *Dialing) Wait(ctx context.Context) (net.Conn, error) {
 	defer d.file.Close()
 	defer context.AfterFunc(ctx, func() { d.file.SetWriteDeadline(time.Unix(1, 0)) })()

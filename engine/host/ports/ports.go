@@ -1,5 +1,5 @@
-// Package ports reserves TCP ports in the kernel for connections that the kernel never sees, so that no
-// socket of the host takes them.
+// Package ports reserves TCP ports in the kernel for connections that bypass the kernel, so that no socket of the host
+// uses them.
 package ports
 
 import (
@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is wrapped when a socket of the host, or another engine, has the port.
+// ErrInUse is wrapped if a socket of the host, or another engine, has the port.
 var ErrInUse error = unix.EADDRINUSE
 
 // Reservation holds a port until it is closed or the process ends.
 type Reservation struct {
 	fd   int
-	lock int // keeps out other engines that bind past TIME-WAIT; -1: not needed
+	lock int // excludes other engines that bind past TIME-WAIT; -1: not needed
 	addr netip.AddrPort
 }
 
-// Reserve takes the port of at, or any free one when that is 0, in the network namespace of the calling thread.
-// The unspecified address reserves the port on every address of its family. The socket is bound and never
-// listens: it receives nothing, and it makes other binds fail.
+// Reserve reserves the port of at, or any free port if it is 0, in the network namespace of the calling thread. The
+// unspecified address reserves the port on every address of its family. The socket is bound and never listens: it
+// receives nothing and makes other binds fail.
 func Reserve(at netip.AddrPort) (*Reservation, error) {
 	family, sa := Sockaddr(at)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
@@ -58,10 +58,9 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), Of(got))}, nil
 }
 
-// bindPast binds where connections of an earlier listener are in TIME-WAIT, as that listener itself could:
-// they are the kernel's, and none of ours. Sockets that may share a port may do so with each other while none
-// listens, so only who has the lock binds in this way, and says right after that it shares no more: another
-// engine's bind and any listen fail then.
+// bindPast binds a port with connections of an earlier listener in TIME-WAIT, as that listener itself could. These
+// connections belong to the kernel. SO_REUSEADDR sockets may share a port while none listens. So only the holder of the
+// lock binds this way, and it clears the option right after: another engine's bind and any listen then fail.
 func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err error) {
 	if !onlyTimeWait(port) {
 		return -1, unix.EADDRINUSE
@@ -69,7 +68,7 @@ func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err erro
 	if lock, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	// of the network namespace
+	// scoped to the network namespace
 	err = unix.Bind(lock, &unix.SockaddrUnix{Name: fmt.Sprintf("@xwarp/port/%d/%d", family, port)})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -87,14 +86,14 @@ func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err erro
 	return lock, nil
 }
 
-// onlyTimeWait reports whether every connection of the kernel at a port is in TIME-WAIT. The tables are those
-// of the calling thread's network namespace.
+// onlyTimeWait reports whether all kernel connections on a port are in TIME-WAIT, in the network namespace of the
+// calling thread.
 func onlyTimeWait(port uint16) bool {
 	const timeWait = "06"
 	local := fmt.Sprintf(":%04X", port)
 	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 		b, err := os.ReadFile(table)
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel may be without IPv6
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // the kernel may have no IPv6
 			return false
 		}
 		for line := range strings.Lines(string(b)) {
@@ -113,10 +112,10 @@ func closeLock(lock int) {
 	}
 }
 
-// Addr returns the reserved address with the port that was taken.
+// Addr returns the reserved address and port.
 func (r *Reservation) Addr() netip.AddrPort { return r.addr }
 
-// Close gives the port back. It may be called more than once.
+// Close releases the port. It may be called more than once.
 func (r *Reservation) Close() error {
 	if r == nil || r.fd < 0 {
 		return nil
@@ -140,7 +139,7 @@ func bindError(at netip.AddrPort, err error) error {
 	return fmt.Errorf("reserve %v: %w", at, err)
 }
 
-// Sockaddr returns the family of an address, and the address as system calls take it.
+// Sockaddr returns the family of an address, and the address in the form of system calls.
 func Sockaddr(at netip.AddrPort) (int, unix.Sockaddr) {
 	if a := at.Addr().Unmap(); a.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: a.As4()}
@@ -152,7 +151,7 @@ func Sockaddr(at netip.AddrPort) (int, unix.Sockaddr) {
 	return unix.AF_INET6, sa
 }
 
-// Of returns the port of an address of the kernel's; 0 for one without.
+// Of returns the port of an address from the kernel; 0 if it has none.
 func Of(sa unix.Sockaddr) uint16 {
 	switch s := sa.(type) {
 	case *unix.SockaddrInet4:
@@ -163,7 +162,7 @@ func Of(sa unix.Sockaddr) uint16 {
 	return 0
 }
 
-// zoneIndex returns the interface index that an IPv6 zone names, 0 when there is none.
+// zoneIndex returns the interface index of an IPv6 zone; 0 if there is none.
 func zoneIndex(zone string) uint32 {
 	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
 		return uint32(n)

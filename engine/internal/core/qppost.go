@@ -41,7 +41,7 @@ func (q *QP) checkSize(wr *verbs.SendWR) error {
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if q.srq != nil {
-		return fmt.Errorf("%w: the queue pair receives from an SRQ: post there", verbs.ErrInvalid)
+		return fmt.Errorf("%w: the queue pair receives from an SRQ: post to it", verbs.ErrInvalid)
 	}
 	if len(wr.SGL) > q.cfg.MaxSGE {
 		return fmt.Errorf("%w: %d SGEs; the queue pair allows %d", verbs.ErrInvalid, len(wr.SGL),
