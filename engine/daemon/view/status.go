@@ -1,5 +1,5 @@
-// Package view makes what an operator sees of a daemon: the JSON objects of xwarp's commands and of the
-// status page, which have the same keys. The doc tags of the fields are their documentation.
+// Package view builds the operator's view of a daemon: the JSON objects of xwarp's commands and of the status page,
+// which have the same keys. The doc tags of the fields are their documentation.
 package view
 
 import (
@@ -12,18 +12,18 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// Status is what `xwarp status` prints.
+// Status is the output of `xwarp status`.
 type Status struct {
 	Schema  int      `json:"schema" doc:"version of this layout, 1"`
 	Command string   `json:"command" doc:"\"status\""`
 	Version string   `json:"version" doc:"of the daemon"`
 	Pid     int      `json:"pid" doc:"of the daemon"`
-	Uptime  float64  `json:"uptime_seconds" doc:"how long the daemon runs"`
+	Uptime  float64  `json:"uptime_seconds" doc:"time since the daemon started"`
 	Devices []Device `json:"devices" doc:"the daemon's devices"`
-	Exports []Export `json:"exports" doc:"memory that peers reach without a program"`
-	Objects Objects  `json:"objects" doc:"what programs have, as far as this user may see it"`
-	// Of the daemon.
-	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty" doc:"everything is undone then, unless xwarp confirm comes"`
+	Exports []Export `json:"exports" doc:"memory that peers access without a local program"`
+	Objects Objects  `json:"objects" doc:"objects of programs that this user may see"`
+	// Unconfirmed is set while the daemon waits for a confirmation.
+	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty" doc:"time until xwarpd shuts down unless confirmed (xwarp confirm)"`
 }
 
 // Device is one device.
@@ -31,51 +31,51 @@ type Device struct {
 	Device    string   `json:"device" doc:"its name"`
 	Transport string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	XDPMode   string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
-	Transmit  string   `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
-	Way       string   `json:"way,omitempty" doc:"how they leave now, in packets of what size, and why"`
+	Transmit  string   `json:"transmit,omitempty" doc:"transmit path: \"xdp\", \"packet-gso\" or \"xdp-live\""`
+	Way       string   `json:"way,omitempty" doc:"current transmit path and packet size, and why"`
 	Copy      string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
 	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
 	Queues    int      `json:"queues,omitempty" doc:"queues served"`
 	RxFrames  uint64   `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64   `json:"tx_frames" doc:"frames sent"`
-	Offered   uint64   `json:"rx_offered,omitempty" doc:"chunks of receive memory that the kernel shall have while frames flow, of all queues"`
-	Grown     uint64   `json:"rx_grown,omitempty" doc:"times that this number rose"`
-	In        uint64   `json:"rdma_rx_bytes" doc:"bytes of messages placed, of all connections so far"`
-	Out       uint64   `json:"rdma_tx_bytes" doc:"bytes of messages sent, of all connections so far"`
-	Retrans   uint64   `json:"retransmitted_bytes" doc:"bytes of TCP sent again"`
-	Live      *Live    `json:"live,omitempty" doc:"what xdp-live sent"`
+	Offered   uint64   `json:"rx_offered,omitempty" doc:"target number of receive chunks in the kernel under load, sum of all queues"`
+	Grown     uint64   `json:"rx_grown,omitempty" doc:"times that this target was raised"`
+	In        uint64   `json:"rdma_rx_bytes" doc:"message bytes placed, all connections so far"`
+	Out       uint64   `json:"rdma_tx_bytes" doc:"message bytes sent, all connections so far"`
+	Retrans   uint64   `json:"retransmitted_bytes" doc:"TCP bytes retransmitted"`
+	Live      *Live    `json:"live,omitempty" doc:"counters of xdp-live"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
-	Partial   uint64   `json:"partial_checksum_frames" doc:"of those with a wrong checksum: a veth peer's kernel left it out"`
-	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
+	Partial   uint64   `json:"partial_checksum_frames" doc:"frames with a wrong checksum that a veth peer's kernel left partial"`
+	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of xwarp connections dropped because they arrived on unserved queues"`
 	Lost      []int    `json:"unowned_queues" doc:"these queues"`
-	Fallback  string   `json:"fallback,omitempty" doc:"why native mode could not be had"`
-	Copied    string   `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
-	BusyPoll  string   `json:"busy_poll,omitempty" doc:"\"on\": the threads of the queues poll the NIC; else why not"`
-	Link      string   `json:"link,omitempty" doc:"of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
-	Since     string   `json:"link_since,omitempty" doc:"of the last change of link; absent: there was none"`
-	Missing   []string `json:"missing_addresses" doc:"of connections and listeners that wait for them: the host has them no more"`
-	Reopened  uint64   `json:"reopened" doc:"times that it was opened again, because the interface had gone or it had failed"`
-	Health    string   `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
-	IPsec     *IPsec   `json:"ipsec,omitempty" doc:"with [[interface.ipsec]]: its security associations"`
-	Mapper    string   `json:"port_mapper,omitempty" doc:"why the iWARP port mapper answers nobody, where it shall"`
-	Error     string   `json:"error,omitempty" doc:"why there are no counters"`
+	Fallback  string   `json:"fallback,omitempty" doc:"why native mode is unavailable"`
+	Copied    string   `json:"no_zero_copy,omitempty" doc:"why ring mode auto does not use zero-copy"`
+	BusyPoll  string   `json:"busy_poll,omitempty" doc:"\"on\": the workers poll the NIC; else why not"`
+	Link      string   `json:"link,omitempty" doc:"state of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
+	Since     string   `json:"link_since,omitempty" doc:"time of the last change of link; absent if it never changed"`
+	Missing   []string `json:"missing_addresses" doc:"addresses removed from the host that connections and listeners still need"`
+	Reopened  uint64   `json:"reopened" doc:"times that the device was reopened after a failure or the loss of its interface"`
+	Health    string   `json:"health,omitempty" doc:"kernel state that the device can no longer follow"`
+	IPsec     *IPsec   `json:"ipsec,omitempty" doc:"security associations, with [[interface.ipsec]]"`
+	Mapper    string   `json:"port_mapper,omitempty" doc:"why the iWARP port mapper is not running, if enabled"`
+	Error     string   `json:"error,omitempty" doc:"why counters are unavailable"`
 }
 
 // IPsec is the security associations of a device.
 type IPsec struct {
-	In         int      `json:"sas_in" doc:"to receive with, now; shown to the operator"`
-	Out        int      `json:"sas_out" doc:"to send with, now; shown to the operator"`
-	PacketsIn  uint64   `json:"rx_packets" doc:"that were authentic and new"`
-	BytesIn    uint64   `json:"rx_bytes" doc:"of their payloads"`
-	PacketsOut uint64   `json:"tx_packets" doc:"sent"`
-	BytesOut   uint64   `json:"tx_bytes" doc:"of their payloads"`
-	Replayed   uint64   `json:"replayed" doc:"packets that were received before, or too late"`
+	In         int      `json:"sas_in" doc:"current inbound SAs; only for the operator"`
+	Out        int      `json:"sas_out" doc:"current outbound SAs; only for the operator"`
+	PacketsIn  uint64   `json:"rx_packets" doc:"packets received that passed the integrity and replay checks"`
+	BytesIn    uint64   `json:"rx_bytes" doc:"their payload bytes"`
+	PacketsOut uint64   `json:"tx_packets" doc:"packets sent"`
+	BytesOut   uint64   `json:"tx_bytes" doc:"their payload bytes"`
+	Replayed   uint64   `json:"replayed" doc:"packets that were replayed, or older than the replay window"`
 	Forged     uint64   `json:"forged" doc:"packets with a wrong integrity check value"`
-	Rekeys     uint64   `json:"rekeys" doc:"times that another association took over sending"`
-	Refused    uint64   `json:"refused_sas" doc:"associations that cannot be used"`
-	Waiting    []string `json:"waiting" doc:"hosts to which packets wait for an association"`
-	Error      string   `json:"error,omitempty" doc:"why an association was refused last, or a request failed"`
-	ErrorAt    string   `json:"error_at,omitempty" doc:"when"`
+	Rekeys     uint64   `json:"rekeys" doc:"times that sending switched to another SA"`
+	Refused    uint64   `json:"refused_sas" doc:"SAs that cannot be used"`
+	Waiting    []string `json:"waiting" doc:"hosts to which packets wait for an SA"`
+	Error      string   `json:"error,omitempty" doc:"last error: an SA was refused, or a request failed"`
+	ErrorAt    string   `json:"error_at,omitempty" doc:"time of this error"`
 }
 
 func makeIPsec(s *control.IPsecState) *IPsec {
@@ -98,12 +98,12 @@ func makeIPsec(s *control.IPsecState) *IPsec {
 	return v
 }
 
-// Live counts what a device with transmit xdp-live sent.
+// Live counts the transmissions of a device with transmit = "xdp-live".
 type Live struct {
 	Runs   uint64 `json:"runs" doc:"system calls that sent live frames"`
-	Frames uint64 `json:"frames" doc:"frames that left so"`
-	Single uint64 `json:"single_frames" doc:"frames that left through AF_XDP"`
-	Failed uint64 `json:"failed_runs" doc:"system calls that sent nothing: AF_XDP took their frames"`
+	Frames uint64 `json:"frames" doc:"frames sent this way"`
+	Single uint64 `json:"single_frames" doc:"frames sent through AF_XDP"`
+	Failed uint64 `json:"failed_runs" doc:"system calls that sent nothing; AF_XDP sent their frames"`
 }
 
 func (d *Device) addLive(v counters.Values) {
@@ -119,16 +119,16 @@ func (d *Device) addLive(v counters.Values) {
 	d.Live.Failed += counters.LiveFailed.Of(v)
 }
 
-// Drop is one cause for which frames were dropped.
+// Drop is one cause of dropped frames.
 type Drop struct {
 	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer, drop_syn, drop_stray and drop_clear: in xwarp_steering_frames_total"`
 	Frames uint64 `json:"frames" doc:"since the daemon started"`
 }
 
-// Export is memory that peers reach without a program.
+// Export is memory that peers access without a local program.
 type Export struct {
 	Export      string `json:"export" doc:"its name"`
-	Device      string `json:"device" doc:"where it is"`
+	Device      string `json:"device" doc:"its device"`
 	Listen      string `json:"listen" doc:"address; \":7174\" is all of IPv4 and IPv6"`
 	Serve       string `json:"serve" doc:"\"memory\", \"transfer\" or \"directory\""`
 	Memory      string `json:"memory,omitempty" doc:"\"anonymous\", \"hugepages\" or \"file\"; absent for a directory"`
@@ -137,15 +137,15 @@ type Export struct {
 	Access      string `json:"access" doc:"rights of peers"`
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
-	Puts        uint64 `json:"puts" doc:"transfer: puts that became the content"`
-	PutBytes    uint64 `json:"put_bytes" doc:"transfer: bytes of these contents"`
-	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
-	GetBytes    uint64 `json:"get_bytes" doc:"transfer: bytes of these"`
-	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
+	Puts        uint64 `json:"puts" doc:"transfer: completed puts"`
+	PutBytes    uint64 `json:"put_bytes" doc:"transfer: bytes of completed puts"`
+	Gets        uint64 `json:"gets" doc:"transfer: completed gets"`
+	GetBytes    uint64 `json:"get_bytes" doc:"transfer: bytes of completed gets"`
+	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or aborted"`
 	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }
 
-// Objects counts what programs have.
+// Objects counts the objects of programs.
 type Objects struct {
 	Sessions  int `json:"session" doc:"programs connected to the daemon"`
 	PDs       int `json:"pd" doc:"protection domains"`
@@ -157,13 +157,13 @@ type Objects struct {
 	Listeners int `json:"listener" doc:"listeners of programs"`
 }
 
-// CountObjects counts what programs have in a snapshot.
+// CountObjects counts the objects of programs in a snapshot.
 func CountObjects(s *control.Snapshot) Objects {
 	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.MWs), len(s.CQs),
 		len(s.SRQs), len(s.QPs), len(s.Listeners)}
 }
 
-// MakeStatus makes it from a snapshot.
+// MakeStatus converts a snapshot.
 func MakeStatus(s *control.Snapshot) Status {
 	v := Status{
 		Schema: 1, Command: "status", Version: s.Version, Pid: s.Pid, Uptime: s.Uptime,
@@ -230,8 +230,8 @@ func makeDevice(d *control.DeviceState) Device {
 	return v
 }
 
-// Drops sums the frames that the workers of a device dropped, and those that the steering program dropped
-// because of the peer or because there were too many of them.
+// Drops sums the frames that the workers of a device dropped, and those that the steering program dropped because of
+// the peer or a rate limit.
 func Drops(d *control.DeviceState) map[string]uint64 {
 	sum := map[string]uint64{}
 	for _, o := range []bpf.Outcome{bpf.DropPeer, bpf.DropSYN, bpf.DropStray, bpf.DropClear} {

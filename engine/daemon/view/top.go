@@ -11,25 +11,25 @@ import (
 	"xwarp/engine/daemon/counters"
 )
 
-// Top is one view of `xwarp top`: rates since the one before.
+// Top is one screen of `xwarp top`: rates since the previous one.
 type Top struct {
 	Schema  int           `json:"schema" doc:"version of this layout, 1"`
 	Command string        `json:"command" doc:"\"top\""`
-	Seconds float64       `json:"seconds" doc:"over which rates are taken"`
-	Devices []DeviceRates `json:"devices" doc:"of all connections, those that ended included"`
-	Queues  []QueueRates  `json:"queues" doc:"of all devices"`
-	Conns   []ConnRates   `json:"connections" doc:"the busiest first"`
-	Drops   []DropRates   `json:"drops" doc:"causes for which frames were dropped"`
+	Seconds float64       `json:"seconds" doc:"interval of the rates"`
+	Devices []DeviceRates `json:"devices" doc:"per device, all connections including ended ones"`
+	Queues  []QueueRates  `json:"queues" doc:"per queue of all devices"`
+	Conns   []ConnRates   `json:"connections" doc:"per connection, busiest first"`
+	Drops   []DropRates   `json:"drops" doc:"dropped frames by cause"`
 }
 
-// DeviceRates are those of one device.
+// DeviceRates are the rates of one device.
 type DeviceRates struct {
 	Device string  `json:"device" doc:"its name"`
 	InBPS  float64 `json:"in_bits_per_second" doc:"payload placed"`
 	OutBPS float64 `json:"out_bits_per_second" doc:"payload sent"`
 }
 
-// QueueRates are those of one queue.
+// QueueRates are the rates of one queue.
 type QueueRates struct {
 	Device string  `json:"device" doc:"its name"`
 	Queue  int     `json:"queue" doc:"of the device"`
@@ -39,24 +39,24 @@ type QueueRates struct {
 	TxBPS  float64 `json:"tx_bits_per_second" doc:"sent"`
 }
 
-// ConnRates are those of one connection.
+// ConnRates are the rates of one connection.
 type ConnRates struct {
 	Device  string  `json:"device" doc:"its name"`
-	Owner   string  `json:"owner" doc:"program, or the export's name behind \"export\""`
+	Owner   string  `json:"owner" doc:"program, or \"export\" and the export's name"`
 	Session uint64  `json:"session,omitempty" doc:"of the program"`
 	UID     uint32  `json:"uid" doc:"user of the program"`
-	Tenant  string  `json:"tenant,omitempty" doc:"through whose socket the program came"`
+	Tenant  string  `json:"tenant,omitempty" doc:"tenant whose socket the program uses"`
 	Local   string  `json:"local" doc:"address"`
 	Remote  string  `json:"remote" doc:"address"`
 	State   string  `json:"state" doc:"of the queue pair"`
 	InBPS   float64 `json:"in_bits_per_second" doc:"payload placed"`
 	OutBPS  float64 `json:"out_bits_per_second" doc:"payload sent"`
 	Ahead   float64 `json:"placed_out_of_order_per_second" doc:"FPDUs placed behind a gap"`
-	Held    uint64  `json:"held_bytes" doc:"that wait for what is missing in front of them"`
-	Retrans uint64  `json:"retransmitted_bytes" doc:"sent again so far"`
+	Held    uint64  `json:"held_bytes" doc:"bytes held because earlier bytes are missing"`
+	Retrans uint64  `json:"retransmitted_bytes" doc:"retransmitted so far"`
 }
 
-// DropRates are those of one cause for which frames were dropped.
+// DropRates are the dropped frames of one cause.
 type DropRates struct {
 	Device string  `json:"device" doc:"its name"`
 	Cause  string  `json:"cause" doc:"as in xwarp_dropped_frames_total"`
@@ -64,7 +64,7 @@ type DropRates struct {
 	Rate   float64 `json:"frames_per_second" doc:"now"`
 }
 
-// MakeTop takes the rates between two snapshots.
+// MakeTop computes the rates between two snapshots.
 func MakeTop(a, b *control.Snapshot) Top {
 	seconds := b.Time.Sub(a.Time).Seconds()
 	v := Top{Schema: 1, Command: "top", Seconds: seconds, Devices: []DeviceRates{},
@@ -150,7 +150,7 @@ func qpKey(q *control.QPState) string {
 	return fmt.Sprint(q.Owner, q.Handle, q.Local, q.Remote)
 }
 
-// Address is an address as text, empty for none.
+// Address formats an address; empty for none.
 func Address(a netip.AddrPort) string {
 	if !a.IsValid() {
 		return ""

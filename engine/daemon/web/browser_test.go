@@ -349,13 +349,13 @@ func TestPage(t *testing.T) {
 
 	b.click(t, `#devices button:nth-child(3)`)
 	if got := text("#device-list"); rows() != 4 || strings.Contains(got, "eth0") ||
-		!strings.Contains(got, "17 frames dropped: on queues that are not served (1)") {
+		!strings.Contains(got, "17 frames dropped on unserved queues (1)") {
 		t.Errorf("eth1: %d rows, %s", rows(), got)
 	}
 	b.click(t, `#devices button:nth-child(1)`)
 	const moved = "3 puts of 5.22 GiB, 40 gets of 149 GiB"
 	if got := text("#export-list"); !strings.Contains(got, moved) ||
-		!strings.Contains(got, "1 transfer refused or broken off") {
+		!strings.Contains(got, "1 transfer refused or aborted") {
 		t.Errorf("exports: %s", got)
 	}
 

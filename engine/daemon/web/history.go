@@ -9,13 +9,13 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// interval is the time between two samples, points the number that is kept. Together they are ten minutes.
+// interval is the time between two samples, points the number of samples kept: ten minutes in all.
 const (
 	interval = 2 * time.Second
 	points   = 300
 )
 
-// History has the data of the plots: one value of each series for each time.
+// History is the data of the plots: one value of each series per time.
 type History struct {
 	Schema   int       `json:"schema"`
 	Command  string    `json:"command"`
@@ -24,7 +24,7 @@ type History struct {
 	Devices  []*series `json:"devices"`
 }
 
-// series are the values of one device.
+// series holds the values of one device.
 type series struct {
 	Device string    `json:"device"`
 	In     []float64 `json:"in_bits_per_second"`
@@ -33,7 +33,7 @@ type series struct {
 	Conns  []float64 `json:"connections"`
 }
 
-// history takes a sample at each interval. Pages show the latest one, so that many readers cost the workers nothing.
+// history takes a sample every interval. Pages show the latest sample, so that readers do not cost the workers time.
 type history struct {
 	snapshot func() control.Snapshot
 	end      chan struct{}
@@ -73,11 +73,11 @@ func (h *history) stop() {
 	<-h.ended
 }
 
-// sample takes s over as the latest one.
+// sample stores s as the latest sample.
 func (h *history) sample(s control.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.now.Time.IsZero() { // rates need two
+	if h.now.Time.IsZero() { // rates need two samples
 		h.top, h.now = view.MakeTop(&s, &s), s
 		return
 	}

@@ -12,14 +12,14 @@ import (
 //go:embed static
 var static embed.FS
 
-// Events is what /events.json holds.
+// Events is the content of /events.json.
 type Events struct {
 	Schema  int                   `json:"schema"`
 	Command string                `json:"command"`
-	Events  []control.EventRecord `json:"events"` // the oldest first
+	Events  []control.EventRecord `json:"events"` // oldest first
 }
 
-// files are the parts of the page by their path.
+// files maps paths to the parts of the page.
 var files = map[string]struct{ name, kind string }{
 	"/{$}":      {"index.html", "text/html; charset=utf-8"},
 	"/page.js":  {"page.js", "text/javascript; charset=utf-8"},
@@ -28,8 +28,8 @@ var files = map[string]struct{ name, kind string }{
 	"/icon.svg": {"icon.svg", "image/svg+xml"},
 }
 
-// addStatusPage adds the page and its data. /status.json has the keys of `xwarp status -j`, /top.json those
-// of `xwarp top -j`.
+// addStatusPage adds the page and its data. /status.json has the keys of `xwarp status -j`, /top.json those of
+// `xwarp top -j`.
 func (p *Pages) addStatusPage() {
 	for path, f := range files {
 		p.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +46,7 @@ func (p *Pages) addStatusPage() {
 	})
 }
 
-// json serves what make makes of the latest sample.
+// json serves the object that make builds from the latest sample.
 func (p *Pages) json(path string, make func(*history) any) {
 	p.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 		p.history.mu.Lock()

@@ -1,5 +1,4 @@
-// Package web serves what a daemon shows over HTTP: metrics for Prometheus, and a page for people. Nothing
-// can be changed through it.
+// Package web is the daemon's read-only HTTP server: Prometheus metrics and a status page.
 package web
 
 import (
@@ -12,21 +11,21 @@ import (
 	"xwarp/engine/daemon/metrics"
 )
 
-// Config says what is served.
+// Config is the configuration of the server.
 type Config struct {
 	Snapshot   func() control.Snapshot // of the daemon; it may be called from any goroutine
-	Hosts      []string                // names under which clients may ask, besides addresses and localhost
+	Hosts      []string                // host names that clients may use, besides addresses and localhost
 	StatusPage bool
 }
 
-// Pages is the http.Handler of everything. Close ends what it does in the background.
+// Pages is the http.Handler of the server. Close stops its background goroutine.
 type Pages struct {
 	mux     *http.ServeMux
 	hosts   []string
 	history *history // nil without a status page
 }
 
-// New makes the pages. With a status page it takes a snapshot every now and then until Close.
+// New returns the pages. With a status page it takes snapshots periodically until Close.
 func New(cfg Config) *Pages {
 	p := &Pages{mux: http.NewServeMux()}
 	for _, h := range cfg.Hosts {
@@ -39,21 +38,21 @@ func New(cfg Config) *Pages {
 	} else {
 		p.mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.Write([]byte("xwarpd: metrics are at /metrics. The status page is off: " +
-				"http.status_page = true turns it on.\n"))
+			w.Write([]byte("xwarpd: metrics are at /metrics. The status page is off; " +
+				"to enable it, set http.status_page = true.\n"))
 		})
 	}
 	return p
 }
 
-// Close ends the collection of samples. Requests may still come.
+// Close stops collecting samples. Requests may still arrive.
 func (p *Pages) Close() {
 	if p.history != nil {
 		p.history.stop()
 	}
 }
 
-// policy lets the page load what is embedded here, and nothing else from anywhere; no other page may frame it.
+// policy lets the page load only embedded files, and forbids framing by other pages.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for " +
@@ -79,9 +78,8 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// known reports whether a Host header is an address, localhost or a configured name. Any other may be a site
-// that points its own name here in order to have a visitor's browser read what this host only shows to itself
-// (DNS rebinding).
+// known reports whether a Host header is an address, localhost or a configured name. Any other name may be a DNS
+// rebinding attack: a site that points its own name here to read local pages through a visitor's browser.
 func (p *Pages) known(host string) bool {
 	name := strings.ToLower(host)
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.HasSuffix(name, "]") {

@@ -1,5 +1,5 @@
 "use strict";
-// The page asks the daemon again and again and shows the answers. Whatever comes from programs and peers becomes text, never HTML.
+// The page polls the daemon and shows the answers. Data from programs and peers becomes text, never HTML.
 
 const $ = (id) => document.getElementById(id);
 const maxRows = 200;
@@ -21,8 +21,8 @@ const columns = [
   { key: "in_bits_per_second", name: "Received", unit: "bit/s" },
   { key: "out_bits_per_second", name: "Sent", unit: "bit/s" },
   { key: "placed_out_of_order_per_second", name: "Ahead", unit: "/s", title: "FPDUs placed behind a gap" },
-  { key: "held_bytes", name: "Held", unit: "B", title: "bytes that wait for what is missing in front of them" },
-  { key: "retransmitted_bytes", name: "Sent again", unit: "B", title: "bytes retransmitted so far" },
+  { key: "held_bytes", name: "Held", unit: "B", title: "bytes held because earlier bytes are missing" },
+  { key: "retransmitted_bytes", name: "Resent", unit: "B", title: "bytes retransmitted so far" },
 ];
 
 const badges = { RTS: "good", IDLE: "", TERMINATE: "warn", CLOSING: "warn", ERROR: "bad" };
@@ -71,7 +71,7 @@ function showConns() {
     else th.removeAttribute("aria-sort");
   }
   $("conns-more").hidden = list.length <= maxRows;
-  $("conns-more").textContent = `and ${list.length - maxRows} more: the filter finds them`;
+  $("conns-more").textContent = `and ${list.length - maxRows} more; use the filter to find them`;
 }
 
 function cell(c, col) {
@@ -107,10 +107,10 @@ function showEvents() {
     if (more.length) body.append(node("div", "more", more.join(" \u00b7 ")));
     return node("li", e.level, time, body);
   });
-  $("events").replaceChildren(...(rows.length ? rows : [node("li", "nothing", "Nothing of that kind.")]));
+  $("events").replaceChildren(...(rows.length ? rows : [node("li", "nothing", "No such events.")]));
 }
 
-// choose makes buttons, anew only when something about them changed: they keep the keyboard's focus.
+// choose creates buttons, and recreates them only if they changed, so that they keep the keyboard focus.
 function choose(box, options, current, pick) {
   const made = JSON.stringify([options, current]);
   if (box.dataset.made === made) return;
@@ -170,7 +170,7 @@ function showTotals() {
   $("t-up-more").textContent = `process ${s.pid}`;
   const causes = s.devices.filter(inView).flatMap((d) => d.dropped || []);
   const total = causes.reduce((n, c) => n + c.frames, 0);
-  $("t-drops-more").textContent = total ? `${plural(total, "frame")} so far` : "no frame so far";
+  $("t-drops-more").textContent = total ? `${plural(total, "frame")} so far` : "no frames so far";
   causes.sort((a, b) => b.frames - a.frames);
   $("drops-legend").textContent = causes.slice(0, 3).map((c) => `${c.cause} ${c.frames}`).join(" \u00b7 ");
 }
@@ -182,10 +182,10 @@ function showDevices() {
     if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
     for (const c of d.dropped || []) item.append(node("p", "bad", `${plural(c.frames, "frame")} dropped: ${c.cause}`));
     if (d.link && d.link !== "up") item.append(node("p", "warn", `link ${d.link}${d.link_since ? " since " + d.link_since : ""}`));
-    for (const a of d.missing_addresses || []) item.append(node("p", "warn", `address ${a} is gone: its connections and listeners wait for it`));
+    for (const a of d.missing_addresses || []) item.append(node("p", "warn", `address ${a} was removed: its connections and listeners wait for it`));
     if (d.unowned) {
       const cure = node("code", "", `xwarp doctor --interface ${d.device}`);
-      item.append(node("p", "warn", `${plural(d.unowned, "frame")} dropped: on queues that are not served (${(d.unowned_queues || []).join(", ")}): `, cure));
+      item.append(node("p", "warn", `${plural(d.unowned, "frame")} dropped on unserved queues (${(d.unowned_queues || []).join(", ")}): `, cure));
     }
     if (d.way) item.append(node("p", "", `segments: ${d.way}`));
     if (d.no_zero_copy) item.append(node("p", "", `no zero-copy: ${d.no_zero_copy}`));
@@ -200,17 +200,17 @@ function showDevices() {
     node("p", "", `${plural(e.connections, "connection")}, ${e.rejected} rejected`), ...transfers(e))));
 }
 
-// sizeOf says how large an export is, or how much of its limit a directory uses.
+// sizeOf returns the size of an export, or the used part of a directory's limit.
 function sizeOf(e) {
   if (e.serve !== "directory") return `${e.memory}, ${quantity(e.size, "B")}`;
   return `${quantity(e.used, "B")} used${e.size ? " of " + quantity(e.size, "B") : ""}`;
 }
 
-// transfers says what an export for transfer moved.
+// transfers returns the counters of an export for transfers.
 function transfers(e) {
   if (e.serve === "memory") return [];
   const list = [node("p", "", `${plural(e.puts, "put")} of ${quantity(e.put_bytes, "B")}, ${plural(e.gets, "get")} of ${quantity(e.get_bytes, "B")}`)];
-  if (e.failed) list.push(node("p", "warn", `${plural(e.failed, "transfer")} refused or broken off`));
+  if (e.failed) list.push(node("p", "warn", `${plural(e.failed, "transfer")} refused or aborted`));
   return list;
 }
 
@@ -241,7 +241,7 @@ async function refresh() {
     state.data = Object.fromEntries(parts);
     wait = 1000 * state.data.history.interval_seconds;
     show();
-    live(true, `live, every ${state.data.history.interval_seconds} s`);
+    live(true, `live, updated every ${state.data.history.interval_seconds} s`);
   } catch (e) {
     live(false, "the daemon does not answer");
     console.warn(e);
@@ -255,7 +255,7 @@ function theme() {
   try { root.dataset.theme = localStorage.getItem("theme") || (dark ? "dark" : "light"); } catch { root.dataset.theme = dark ? "dark" : "light"; }
   $("theme").addEventListener("click", () => {
     root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* then for this visit only */ }
+    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* kept for this visit only */ }
   });
 }
 

@@ -1,5 +1,5 @@
 "use strict";
-// Plot draws series over time as lines in an SVG element. Nothing here makes HTML of text.
+// Plot draws series over time as lines in an SVG element. It never parses text as HTML.
 
 const svgNS = "http://www.w3.org/2000/svg";
 
@@ -10,7 +10,7 @@ function svg(name, attrs, text) {
   return e;
 }
 
-// scaled writes large numbers short: 1234567 is ["1.23", "M"].
+// scaled shortens large numbers: 1234567 becomes ["1.23", "M"].
 function scaled(v) {
   for (const [unit, size] of [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
     if (v >= size * 0.9995) return [digits(v / size), unit];
@@ -24,7 +24,7 @@ function digits(v) {
   return String(Number(v.toPrecision(3)));
 }
 
-// quantity is v with a unit: bytes in powers of 1024, as everywhere in xwarp, and others in powers of 1000.
+// quantity formats v with a unit: bytes in powers of 1024, as everywhere in xwarp, others in powers of 1000.
 function quantity(v, unit) {
   if (unit === "B") {
     for (const [name, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
@@ -35,7 +35,7 @@ function quantity(v, unit) {
   return n + " " + prefix + unit;
 }
 
-// niceTop is the least round number that is not below v.
+// niceTop returns the smallest round number not below v.
 function niceTop(v) {
   const size = 10 ** Math.floor(Math.log10(v));
   for (const step of [1, 2, 4, 5, 10]) {
@@ -45,7 +45,7 @@ function niceTop(v) {
 }
 
 class Plot {
-  // lines are {name, kind}: the words of the legend and the class.
+  // lines are {name, kind}: the legend's text and the class.
   constructor(box, lines, unit, least) {
     Object.assign(this, { box, lines, unit, least, times: [], values: lines.map(() => []), span: 600, at: null });
     box.addEventListener("pointermove", (e) => { this.at = e.clientX - box.getBoundingClientRect().left; this.draw(); });
@@ -53,7 +53,7 @@ class Plot {
     new ResizeObserver(() => this.draw()).observe(box);
   }
 
-  // set gives the values of each line at each time in seconds, and how many seconds are shown.
+  // set sets the values of each line at each time in seconds, and the number of seconds shown.
   set(times, values, span) {
     Object.assign(this, { times, values, span });
     this.draw();
