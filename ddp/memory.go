@@ -121,9 +121,9 @@ var (
 	ErrLimit = errors.New("ddp: too many regions or domains in this table; deregister some or " +
 		"raise MaxRegions")
 	ErrAttr = errors.New("ddp: bad region: empty, longer than MaxRegionLen, unknown right, " +
-		"or its offsets pass 2^64; check length and base")
+		"or its offsets exceed 2^64; check length and base")
 	ErrTaken  = errors.New("ddp: STag is in use")
-	ErrRandom = errors.New("ddp: random source keeps repeating itself; seed it from the " +
+	ErrRandom = errors.New("ddp: random source repeats itself; seed it from the " +
 		"operating system")
 	ErrBusy = errors.New("ddp: region is used by queued work; wait for its completions or " +
 		"destroy the queue pair")

@@ -149,7 +149,7 @@ func TestRegisterErrors(t *testing.T) {
 		{"domain of another table", foreign, mem, Attr{}, ErrForeign},
 		{"empty", pd, nil, Attr{}, ErrAttr},
 		{"unknown right", pd, mem, Attr{Access: 0x80}, ErrAttr},
-		{"offsets pass 2^64", pd, mem, Attr{Base: ^TO(0) - 14}, ErrAttr},
+		{"offsets exceed 2^64", pd, mem, Attr{Base: ^TO(0) - 14}, ErrAttr},
 		{"offsets reach 2^64", pd, mem, Attr{Base: ^TO(0) - 15}, ErrAttr},
 		{"offsets stop before 2^64", pd, mem, Attr{Base: ^TO(0) - 16}, nil},
 	} {

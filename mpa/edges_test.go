@@ -199,7 +199,7 @@ func TestTimeOutReportsHole(t *testing.T) {
 		}
 	}
 	err := g.r.TimeOut()
-	message := fmt.Sprintf("stream offset %d on do not arrive", g.borders[1]+50)
+	message := fmt.Sprintf("stream offset %d on are missing", g.borders[1]+50)
 	if !err.Is(&ulpdu.Error{Layer: ulpdu.MPA, Code: ulpdu.CodeClosed}) ||
 		!strings.Contains(err.Detail, message) {
 		t.Errorf("%v, want %q", err, message)

@@ -254,7 +254,7 @@ func (r *Receiver) stopDelivery(err *ulpdu.Error) *ulpdu.Error {
 
 // errNotHeld is the error for a byte that should be held and is not: a fault of this package.
 func errNotHeld(at int64) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeLocal, "held bytes at stream offset %d are gone", at)
+	return ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeLocal, "held bytes at stream offset %d were lost", at)
 }
 
 // EndsAt reports to r that the stream ends before at. An incomplete FPDU there is not refused: its peer has nothing
@@ -290,7 +290,7 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 	p := &r.inOrder
 	if len(r.islands) > 0 {
 		return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeClosed,
-			"the bytes from stream offset %d on do not arrive, although later ones did", p.end))
+			"the bytes from stream offset %d on are missing, although later ones arrived", p.end))
 	}
 	field := ""
 	if length := r.lengthAt(p.chainEnd); p.end >= length+lengthLen {
@@ -298,8 +298,8 @@ func (r *Receiver) TimeOut() *ulpdu.Error {
 		field = fmt.Sprintf(", length field %d", r.u16(length))
 	}
 	return r.endStream(ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeCRC, "FPDU at stream offset %d%s: "+
-		"%d bytes arrived, and the rest did not: the path lost it, the sender stopped in the "+
-		"middle of it, or its length was changed on the way", p.chainEnd, field, p.end-p.chainEnd))
+		"%d bytes arrived, but not the rest: the path lost it, the sender stopped in the "+
+		"middle of it, or its length field was corrupted", p.chainEnd, field, p.end-p.chainEnd))
 }
 
 // Closed reports that the stream ends before at, with the peer's FIN. It returns the held bytes to the pool: bytes

@@ -95,18 +95,18 @@ func (r *Receiver) judgeWrong(p *part, l walkLimit, end int64, code uint8) verdi
 	return fail
 }
 
-// whyNotRepaired says why TCP could not repair the wrong FPDU at the stream offset.
+// whyNotRepaired returns why TCP could not repair the wrong FPDU at the stream offset.
 func (r *Receiver) whyNotRepaired(at int64) string {
 	switch {
 	case r.cfg.Layered: // a socket has acknowledged all of it
 	case at < r.seg.start:
 		return fmt.Sprintf("; its first %d bytes arrived in earlier segments and were acknowledged "+
 			"before its CRC could be checked, "+
-			"so TCP cannot have them sent again: they were changed on the way, or by the sender",
+			"so TCP cannot recover them: they were corrupted on the path, or by the sender",
 			r.seg.start-at)
 	case r.cuts.wrongInOrderAt == at && r.cuts.wrongInOrder > 1:
-		return ", also when sent again; the sender or a device that computes checksums on the " +
-			"way is at fault"
+		return ", also after retransmission; the sender or a device on the path that recomputes " +
+			"checksums corrupts it"
 	}
 	return ""
 }

@@ -40,7 +40,7 @@ func (q *QP) RecoverMemoryFault(v any) *ulpdu.Error {
 	off, _ := m.Offset(f.Addr())
 	if q.memoryErr == nil {
 		q.memoryErr = CauseCatastrophic.Errorf("byte %d of the memory region with %v cannot be "+
-			"accessed: was the file behind it shortened, or did its disk fail?", off, m)
+			"accessed: its file was truncated, or the disk failed", off, m)
 	}
 	return q.memoryErr
 }

@@ -100,11 +100,11 @@ var (
 		"together with an SGL")
 	ErrTooLong = errors.New("rdmap: message is longer than 2^32-1 bytes")
 	ErrOp      = errors.New("rdmap: operation is unknown or needs RFC 7306, which version 0 " +
-		"does not have")
+		"lacks")
 	ErrNoORD = errors.New("rdmap: ORD is 0, so neither Reads nor atomics can be sent; " +
 		"negotiate a larger ORD")
 	ErrSRQ       = errors.New("rdmap: receives go to the shared receive queue of this queue pair")
-	ErrAtomicLen = errors.New("rdmap: an atomic takes one piece of exactly 8 bytes for its result")
+	ErrAtomicLen = errors.New("rdmap: an atomic needs one piece of exactly 8 bytes for its result")
 )
 
 // Counters counts events of a queue pair since Init.

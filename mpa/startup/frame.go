@@ -120,11 +120,11 @@ func (r *frameReader) checkKey(want frameKind) *ulpdu.Error {
 	case is(frameKeys[want]), want == rtrFrame && is(rtrFrameAsText):
 		return nil
 	case want == replyFrame && is(frameKeys[requestFrame]):
-		return startupError("a Request came instead of a Reply: both sides are initiators; one " +
-			"must wait for the other")
+		return startupError("received a Request instead of a Reply: both sides are initiators; one " +
+			"must be the responder")
 	case want == requestFrame && is(frameKeys[replyFrame]):
-		return startupError("a Reply came instead of a Request: this side is a responder and has " +
-			"asked for nothing")
+		return startupError("received a Reply instead of a Request: this side is a responder and " +
+			"sent no Request")
 	}
 	return startupError("no MPA %v: the stream begins with %q", want, got)
 }

@@ -112,10 +112,10 @@ func (i *Initiator) handleReply(f *frame) *ulpdu.Error {
 	case f.rev > RevEnhanced:
 		return i.fail(startupError("Reply with revision %d; revisions up to 2 are known", f.rev))
 	case f.rev == RevRDMAC && i.cfg.Role == NonPermissive:
-		return i.fail(startupError("the peer speaks the RDMA Consortium's version 0, which this "+
-			"role (%v) does not", i.cfg.Role))
+		return i.fail(startupError("the peer uses the RDMA Consortium's version 0, which this "+
+			"role (%v) does not support", i.cfg.Role))
 	case f.rev != RevRDMAC && i.cfg.Role == RDMAC:
-		return i.fail(startupError("the peer answers with revision %d, and this role (%v) speaks "+
+		return i.fail(startupError("the peer replied with revision %d; this role (%v) supports "+
 			"version 0 only", f.rev, i.cfg.Role))
 	case f.rev == RevRDMAC:
 		p.Version = 0
@@ -148,8 +148,8 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 	}
 	if e.ord != NotNegotiated && e.ord > p.IRD {
 		return i.failWithTerminate(ulpdu.CodeIRD,
-			"the responder will send up to %d RDMA Reads at a time, this "+
-				"side takes %d", e.ord, p.IRD)
+			"the responder may send up to %d concurrent RDMA Reads; this "+
+				"side accepts %d", e.ord, p.IRD)
 	}
 	if i.cfg.RTR == 0 {
 		return nil
@@ -162,7 +162,7 @@ func (i *Initiator) applyEnhanced(e *enhanced) *ulpdu.Error {
 	}
 	if p.RTR = both.preferred(); p.RTR == 0 {
 		return i.failWithTerminate(ulpdu.CodeRTR,
-			"the responder takes the RTR messages %v, this side can send %v%s",
+			"the responder accepts the RTR messages %v; this side can send %v%s",
 			e.rtr, i.cfg.RTR, hint)
 	}
 	return nil

@@ -98,8 +98,8 @@ func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 	case f.rev == RevRDMAC && r.cfg.Role == NonPermissive:
 		r.queueFrame(&frame{kind: replyFrame, rev: RevIETF, markers: r.cfg.Markers,
 			crc: !r.cfg.NoCRC})
-		return startupError("the peer speaks the RDMA Consortium's version 0, which this role "+
-			"(%v) does not", r.cfg.Role)
+		return startupError("the peer uses the RDMA Consortium's version 0, which this role "+
+			"(%v) does not support", r.cfg.Role)
 	case f.rev == RevRDMAC:
 		q.Version, q.Markers = 0, true
 	case f.rev > r.cfg.revision():

@@ -90,13 +90,13 @@ type Config struct {
 func (c *Config) check() error {
 	switch {
 	case c.Role > RDMAC:
-		return fmt.Errorf("mpa: no role %d", c.Role)
+		return fmt.Errorf("mpa: invalid role %d", c.Role)
 	case c.Revision > RevEnhanced:
-		return fmt.Errorf("mpa: no revision %d", c.Revision)
+		return fmt.Errorf("mpa: invalid revision %d", c.Revision)
 	case c.IRD > NotNegotiated, c.ORD > NotNegotiated:
 		return fmt.Errorf("mpa: IRD %d and ORD %d must be at most %d", c.IRD, c.ORD, NotNegotiated)
 	case c.RTR&^allRTR != 0:
-		return fmt.Errorf("mpa: no RTR set %#x", uint8(c.RTR))
+		return fmt.Errorf("mpa: invalid RTR set %#x", uint8(c.RTR))
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (c *Config) revision() Revision {
 // limitData returns b if it fits a frame. b is a header and own bytes of the consumer's private data.
 func limitData(b []byte, own int) ([]byte, error) {
 	if len(b) > MaxPrivateData {
-		return nil, fmt.Errorf("mpa: %d bytes of private data are too many, %d fit", own,
+		return nil, fmt.Errorf("mpa: %d bytes of private data exceed the maximum of %d", own,
 			MaxPrivateData-(len(b)-own))
 	}
 	return b, nil
