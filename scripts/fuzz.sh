@@ -1,9 +1,9 @@
 #!/bin/sh
-# fuzz.sh runs every fuzzer of the repository in turn: for the given time as go test -fuzz, which looks for inputs that
-# reach something new, then for as long from all inputs found, many times as fast (package engine/testkit/havoc). It
-# says how much of the code they reached, and at the end how many executions that were:
+# fuzz.sh runs every fuzzer of the repository in turn. Each runs for the given time with go test -fuzz, which searches
+# for inputs with new coverage, then for the same time from all inputs found, many times faster (package
+# engine/testkit/havoc). It prints the coverage of each fuzzer, and at the end the number of executions:
 #	scripts/fuzz.sh 30s [PACKAGE...]
-# What a fuzzer finds is written below that package's testdata/fuzz, and go test repeats it from then on.
+# Findings are written below the package's testdata/fuzz; go test repeats them from then on.
 set -eu
 
 time=${1:?how long, such as 30s or 10m}
@@ -11,14 +11,14 @@ shift
 case $time in
 *m) seconds=$((${time%m} * 60)) ;;
 *s) seconds=${time%s} ;;
-*) echo "fuzz.sh: $time: how long is seconds or minutes, such as 30s or 10m" >&2; exit 2 ;;
+*) echo "fuzz.sh: $time: give the time in seconds or minutes, such as 30s or 10m" >&2; exit 2 ;;
 esac
 cd "$(dirname "$0")/.."
 module=$(go list -m)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# covers prints the packages whose statements count for a fuzzer: those that its input goes through.
+# covers prints the packages that count for a fuzzer's coverage: those that process its input.
 covers() {
 	case $2 in
 	FuzzFrames) echo "$module/tcp/...,$module/mpa/...,$module/ddp/...,$module/engine/stack,$module/engine/iwarp" ;;
@@ -27,8 +27,8 @@ covers() {
 	esac
 }
 
-# corpus makes $run a copy of the package's directory, with the fuzzer's seeds and all inputs that it has found to be
-# new, which go test keeps in its cache.
+# corpus makes $run a copy of the package's directory, with the fuzzer's seeds and the inputs that it has found, which
+# go test keeps in its cache.
 corpus() {
 	dir=$(go list -f '{{.Dir}}' "$1")
 	run=$tmp/$2
@@ -65,7 +65,7 @@ havoc() {
 for package in $(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' "${@:-./...}"); do
 	for fuzzer in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
 		printf '== %s %s\n' "$package" "$fuzzer"
-		# An input that reaches something new is not made shorter for long: that is time without new ones.
+		# Minimize new inputs only briefly: that time finds no new ones.
 		go test -run '^$' -fuzz "^$fuzzer\$" -fuzztime "$time" -fuzzminimizetime 100x "$package" >"$tmp/log" ||
 			{ cat "$tmp/log"; exit 1; }
 		grep 'execs:' "$tmp/log" | tail -n 1 >>"$tmp/all"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# generated.sh checks that the committed eBPF objects are what `make generate` makes of the sources. It works on a copy.
+# generated.sh checks that `make generate` reproduces the committed eBPF objects. It works on a copy.
 #
-# Another clang gives other bytes, so the answer counts only where the clang that made the objects is installed.
+# Another clang produces other bytes, so the result counts only with the clang that built the committed objects.
 set -eu
 
 clang_major=14

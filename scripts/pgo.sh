@@ -1,16 +1,16 @@
 #!/bin/sh
-# pgo.sh PROGRAM FILE... writes CPU profiles of both ends of the workloads that matter, merged, to every FILE: default.pgo
-# beside a main package is what go build optimises by. To be run again when the data path has changed much.
+# pgo.sh PROGRAM FILE... profiles both ends of the important workloads and writes the merged CPU profile to every FILE.
+# go build optimises a main package with the default.pgo beside it. Run it again after large changes of the data path.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cp "${1:?the program to be measured}" "$work/xwarp" # its path becomes part of the profiles
+cp "${1:?the program to profile}" "$work/xwarp" # its path becomes part of the profiles
 shift
 
 n=0
 while read -r flags; do
 	n=$((n + 1))
-	# shellcheck disable=SC2086 # flags are several words
+	# shellcheck disable=SC2086 # flags must be split into words
 	"$work/xwarp" bench local --duration 3s --cpuprofile "$work/$n" $flags </dev/null >&2
 done <<END
 --size 1048576 --depth 8

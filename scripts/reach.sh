@@ -1,7 +1,7 @@
 #!/bin/sh
-# reach.sh says which functions of the engine's core no random scenario of the simulator, no recorded conversation of
-# its fuzzer and no random load of the kernel's sockets runs. It fails when one of them is not in
-# engine/testkit/sim/testdata/unreached.txt, which says why of each kind, and when they are more than 5 of 100.
+# reach.sh lists the functions of the engine's core that are never run by the simulator's random scenarios, its fuzzer's
+# recorded conversations or random loads on kernel sockets. It fails if one of them is missing in
+# engine/testkit/sim/testdata/unreached.txt, which gives the reasons, or if they are more than 5 %.
 set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)
@@ -24,6 +24,6 @@ go tool cover -func "$profile" | awk -v module="$module/" '
 		if (!((package " " $2) in known)) { new++; print at[1] ": " $2 " is not reached, and nothing says why" }
 	}
 	END {
-		printf "%d of %d functions are reached, %.1f of 100\n", all - missing, all, 100 * (all - missing) / all
+		printf "%d of %d functions are reached (%.1f %%)\n", all - missing, all, 100 * (all - missing) / all
 		exit new > 0 || 100 * missing > 5 * all
 	}' engine/testkit/sim/testdata/unreached.txt -

@@ -1,15 +1,14 @@
 #!/bin/sh
-# setup.sh installs what a make target needs beyond Go, when it is missing, on Debian and Ubuntu.
+# setup.sh installs missing packages that a make target needs beyond Go, on Debian and Ubuntu.
 #
-#   scripts/setup.sh test       tshark: the independent decoder of the capture tests; strace: in which order files go
-#                               to the disk; Chromium without a screen: it clicks through the status page;
-#                               systemd: it runs the installed unit in a namespace; gcc and rdma-core's headers: the library of
-#                               xwarp run; the RDMA programs that are run over it; OpenSSH and sudo: nic-check; ethtool
-#   scripts/setup.sh arch       qemu-user: programs for other processors
+#   scripts/setup.sh test       tshark: independent decoder of the capture tests; strace: order of writes to the disk;
+#                               headless Chromium: tests of the status page; systemd: runs the installed unit in a
+#                               namespace; gcc and rdma-core headers: library of xwarp run; RDMA programs to run over
+#                               it; OpenSSH and sudo: nic-check; ethtool
+#   scripts/setup.sh arch       qemu-user: runs programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
-# It says what it installs, asks nothing, and does nothing where everything is there. As an ordinary user it goes
-# through sudo.
+# It prints what it installs and never prompts. If nothing is missing, it does nothing. Without root it uses sudo.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -19,7 +18,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 
 check_go() {
 	command -v go >/dev/null || die "go is not in PATH: install Go from https://go.dev/dl/"
-	# go itself compares with go.mod, and fetches a newer toolchain where that is allowed.
+	# go compares its version with go.mod, and downloads a newer toolchain if allowed.
 	(cd "$root" && go version >/dev/null) || die "this Go is older than go.mod asks for: see https://go.dev/dl/"
 }
 
@@ -33,13 +32,13 @@ as_root() {
 	fi
 }
 
-# need COMMAND PACKAGE: note the package when the command is missing.
+# need COMMAND PACKAGE: note the package if the command is missing.
 missing=
 need() {
 	command -v "$1" >/dev/null || missing="$missing $2"
 }
 
-# need_verbs: what the library for unmodified RDMA programs is built with, and the programs of its tests.
+# need_verbs: build dependencies of the library for unmodified RDMA programs, and the programs of its tests.
 need_verbs() {
 	need gcc gcc
 	need g++ g++
@@ -56,8 +55,8 @@ need_verbs() {
 	[ -e /usr/include/rdma/rdma_cma.h ] || missing="$missing librdmacm-dev libc6-dev"
 }
 
-# need_browser: any Chromium will do. Where the distribution has none as a package (Ubuntu's is a snap), the test of the
-# status page says that it is left out.
+# need_browser: any Chromium works. If the distribution has no package (Ubuntu has a snap), the test of the status page
+# is skipped with a message.
 need_browser() {
 	for b in chromium-headless-shell chromium chromium-browser google-chrome; do
 		! command -v "$b" >/dev/null || return 0
@@ -72,10 +71,10 @@ need_browser() {
 	fi
 }
 
-# keep_down COMMAND...: without the services that come with a package being started, as policy-rc.d of Debian's policy says.
+# keep_down COMMAND...: run COMMAND without starting services of installed packages (Debian's policy-rc.d).
 keep_down() {
 	policy=/usr/sbin/policy-rc.d
-	if [ -e $policy ]; then # the administrator has a say
+	if [ -e $policy ]; then # keep the administrator's policy
 		"$@"
 		return
 	fi
@@ -90,13 +89,14 @@ install_missing() {
 	[ -n "$missing" ] || return 0
 	command -v apt-get >/dev/null || die "missing:$missing; there is no apt-get here, install them by hand"
 	say "installing$missing"
-	# tshark asks whether ordinary users may capture; noninteractive answers no. Lists may be old or absent.
+	# tshark asks whether unprivileged users may capture; noninteractive answers no. Package lists may be old or
+	# missing.
 	keep_down as_root env DEBIAN_FRONTEND=noninteractive sh -c "
 		apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1 ||
 		{ apt-get update -q && apt-get install -y -q --no-install-recommends $missing; }
 	" </dev/null || die "apt-get could not install$missing"
 	for package in $missing; do
-		case $package in # the tests start their own, and the next boot starts none
+		case $package in # the tests start their own; keep these off at the next boot
 		tgt | prometheus-node-exporter) as_root systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
 		openssh-server) as_root systemctl disable --now ssh.socket ssh.service >/dev/null 2>&1 || true ;;
 		esac

@@ -40,8 +40,8 @@ func TestNICCheck(t *testing.T) {
 	}
 	t.Log("\n" + out)
 	for _, step := range []string{"doctor --fix, a", "doctor --fix, b",
-		"put / get, MTU 1400, copy", "rping", "write_bw", "link of a down for 2 s in a put",
-		"link of b down for 2 s in a put", "soak of 1 s"} {
+		"put / get, MTU 1400, copy", "rping", "write_bw", "link of a down for 2 s during a put",
+		"link of b down for 2 s during a put", "soak of 1 s"} {
 		if !line(out, "ok", step) {
 			t.Errorf("%s is not ok", step)
 		}

@@ -1,6 +1,6 @@
 #!/bin/sh
-# instructions.sh PACKAGE BENCHMARK... counts what one round of a benchmark takes on arm64: instructions in the module's
-# checksums and their callees, by qemu-user, the difference of 200 rounds and 100. It says nothing about time.
+# instructions.sh PACKAGE BENCHMARK... counts the arm64 instructions of one benchmark iteration in the module's
+# checksums and their callees, with qemu-user: the difference between 200 and 100 iterations. It does not measure time.
 #
 #   scripts/arch/instructions.sh ./tcp/checksum BenchmarkPass/copy/1448 BenchmarkPass/copy/8948
 set -eu
@@ -16,7 +16,7 @@ functions=$(go tool nm -size "$program" | awk '
 single=-one-insn-per-tb
 qemu-aarch64 -help | grep -q -e "$single" || single=-singlestep # before QEMU 8.1
 
-# count BENCHMARK ROUNDS: the log has a line for each instruction executed.
+# count BENCHMARK ITERATIONS: the log has one line per executed instruction.
 count() {
 	pattern=^$(printf '%s' "$1" | sed 's|/|$/^|g')\$
 	GOMAXPROCS=1 GOGC=off qemu-aarch64 "$single" -d exec,nochain -dfilter "$functions" -D /dev/stdout \

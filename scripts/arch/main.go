@@ -1,9 +1,10 @@
-// Command arch runs tests as programs for other processors, emulated by qemu-user, and writes a table of package
-// by processor: tests passed, skipped and failed. Run it through make arch.
+// Command arch runs tests on other processors, emulated by qemu-user. It writes a table of packages and processors with
+// the tests passed, skipped and failed. Run it through make arch.
 //
 //	go run ./scripts/arch [-out FILE] [-exec WRAPPER] [-timeout 60m] [-again] PACKAGE...
 //
-// What go test said is kept as JSON in build/arch; -again makes only the table, of that. Status 1: something failed.
+// The output of go test is kept as JSON in build/arch; -again only rebuilds the table from it. Exit status 1: a test
+// failed.
 package main
 
 import (
@@ -43,9 +44,9 @@ AF_XDP, veth pairs or TCP_INFO skip, where the emulation has none; [kernels](ker
 func main() {
 	var o options
 	flag.StringVar(&o.out, "out", "bench/results/arch.md", "the table")
-	flag.StringVar(&o.wrapper, "exec", "", "what the emulator is run by, such as sudo")
+	flag.StringVar(&o.wrapper, "exec", "", "command that runs the emulator, such as sudo")
 	flag.DurationVar(&o.timeout, "timeout", time.Hour, "for the tests of one package")
-	flag.BoolVar(&o.rerun, "again", false, "only make the table of what an earlier run left")
+	flag.BoolVar(&o.rerun, "again", false, "only rebuild the table from an earlier run")
 	flag.Parse()
 	o.packages = flag.Args()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -99,7 +100,7 @@ func (o *options) testPackages(ctx context.Context) (failed int, err error) {
 	return t.Failed(), os.WriteFile(o.out, []byte(text), 0o644)
 }
 
-// test runs go test for a processor; what it says goes to a file. Tests that fail are no error.
+// test runs go test for a processor and writes its output to a file. Failed tests are not an error.
 func (o *options) test(ctx context.Context, arch, emulator, file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -117,16 +118,16 @@ func (o *options) test(ctx context.Context, arch, emulator, file string) error {
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ctx.Err() == nil {
-		return nil // the file tells
+		return nil // the file contains the failures
 	}
 	return err
 }
 
-// counts are of one package.
+// counts are the test counts of one package.
 type counts struct {
 	passed, skipped int
 	failed          []string
-	outcome         string // what became of the package
+	outcome         string // pass, fail or skip of the package
 }
 
 func (c *counts) cell() table.Cell {
@@ -140,7 +141,7 @@ func (c *counts) cell() table.Cell {
 	return table.CellOf(text, nil)
 }
 
-// read counts what go test -json said, and prints what the tests that failed did.
+// read counts the results in the output of go test -json, and prints the output of failed tests.
 func (o *options) read(file string) (map[string]*counts, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -161,7 +162,7 @@ func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 			return nil, err
 		}
 		if e.Package == "" {
-			continue // of the build
+			continue // build output
 		}
 		c := packages[e.Package]
 		if c == nil {
@@ -183,19 +184,19 @@ func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
 		}
 	}
 	for name, c := range packages {
-		if c.outcome == "skip" { // it has no tests
+		if c.outcome == "skip" { // no tests
 			delete(packages, name)
 		} else if c.outcome == "" {
-			c.outcome, c.failed = "fail", append(c.failed, "did not end")
+			c.outcome, c.failed = "fail", append(c.failed, "did not finish")
 		}
 	}
 	return packages, nil
 }
 
-// add counts an event of a test, or of the package where that is empty.
+// add counts an event of a test, or of the package if test is empty.
 func (c *counts) add(action, test string) {
 	switch {
-	case strings.Contains(test, "/"): // a subtest counts with its test
+	case strings.Contains(test, "/"): // subtests count with their test
 	case test == "" && (action == "pass" || action == "fail" || action == "skip"):
 		c.outcome = action
 	case action == "pass":

@@ -30,7 +30,7 @@ func TestCount(t *testing.T) {
 		"xwarp/good":   "ok 1, 1 skipped",
 		"xwarp/bad":    "FAILED: 1 passed; TestThree",
 		"xwarp/broken": "FAILED: 0 passed; ",
-		"xwarp/cut":    "FAILED: 1 passed; did not end",
+		"xwarp/cut":    "FAILED: 1 passed; did not finish",
 	}
 	for name, text := range want {
 		if c := packages[name]; c == nil || c.cell().Text != text {

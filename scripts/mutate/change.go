@@ -24,23 +24,23 @@ const module = "xwarp/"
 // change replaces the bytes from to to of a file.
 type change struct {
 	pkg, file string // the file relative to the repository
-	function  string // that it is in; empty outside of functions
+	function  string // the enclosing function; empty outside of functions
 	line      int
 	column    int // in context, from 1
 	from, to  int
 	before    string
 	after     string
-	context   string // the line as it is, without indentation
+	context   string // the original line, without indentation
 }
 
-// key names a change without its line number, so that it stays the same while other lines come and go.
+// key identifies a change without its line number, so that it stays the same if other lines are added or removed.
 func (c *change) key() string {
 	return fmt.Sprintf("%s: %s: %s: %d: %s -> %s", c.file, c.function, c.context, c.column,
 		c.before,
 		c.after)
 }
 
-// shuffled puts changes into the order of a hash, which what is changed beside them leaves as it is.
+// shuffled sorts changes by a hash of the key, so that other edits of the code do not alter the order.
 func shuffled(changes []*change, seed uint64) []*change {
 	hash := make(map[*change][sha256.Size]byte, len(changes))
 	for _, c := range changes {
@@ -53,7 +53,7 @@ func shuffled(changes []*change, seed uint64) []*change {
 	return changes
 }
 
-// listed is what go list says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath, Dir string
 	Export          string // the file with its types
@@ -61,7 +61,7 @@ type listed struct {
 	GoFiles         []string
 }
 
-// enumerate returns every change that can be made to packages.
+// enumerate returns every possible change of packages.
 func enumerate(patterns []string) (changes []*change, err error) {
 	packages, err := list(patterns)
 	if err != nil {
@@ -92,7 +92,7 @@ func enumerate(patterns []string) (changes []*change, err error) {
 	return changes, nil
 }
 
-// list returns packages, and all that they import.
+// list returns packages and all their imports.
 func list(patterns []string) (packages []*listed, err error) {
 	out, err := exec.Command("go", append([]string{"list", "-export", "-deps",
 		"-json=ImportPath,Dir,Export,DepOnly,GoFiles"}, patterns...)...).Output()
@@ -109,7 +109,7 @@ func list(patterns []string) (packages []*listed, err error) {
 	return packages, nil
 }
 
-// finder walks through one package.
+// finder finds the changes of one package.
 type finder struct {
 	pkg, file string
 	fset      *token.FileSet
@@ -144,7 +144,7 @@ func (f *finder) find(root string, p *listed, imports types.Importer) error {
 		if f.file, err = filepath.Rel(root, path); err != nil {
 			return err
 		}
-		if ast.IsGenerated(file) || p.GoFiles[i] == "limits.go" { // choices, which tests name
+		if ast.IsGenerated(file) || p.GoFiles[i] == "limits.go" { // tests use the names of limits, not their values
 			continue
 		}
 		for _, d := range file.Decls {
@@ -158,7 +158,7 @@ func (f *finder) find(root string, p *listed, imports types.Importer) error {
 	return nil
 }
 
-// add notes the change of the text between two positions.
+// add records a change of the text between two positions.
 func (f *finder) add(from, to token.Pos, after string) {
 	at := f.fset.Position(from)
 	a, b := at.Offset, f.fset.Position(to).Offset
@@ -170,7 +170,7 @@ func (f *finder) add(from, to token.Pos, after string) {
 		before: string(f.source[a:b]), after: after, context: context})
 }
 
-// swapped are the operators that take each other's place.
+// swapped maps operators to their replacements.
 var swapped = map[token.Token][]token.Token{
 	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
 	token.LSS: {token.LEQ, token.GEQ}, token.GEQ: {token.GTR, token.LSS},
@@ -183,7 +183,7 @@ var swapped = map[token.Token][]token.Token{
 	token.INC: {token.DEC}, token.DEC: {token.INC},
 }
 
-// node adds the changes of one node.
+// node adds the changes of one syntax node.
 func (f *finder) node(n ast.Node) bool {
 	operator := func(at token.Pos, op token.Token) {
 		for _, o := range swapped[op] {
@@ -196,7 +196,7 @@ func (f *finder) node(n ast.Node) bool {
 	case *ast.Field: // a tag, the length of an array
 		return false
 	case *ast.BinaryExpr:
-		if f.basic(n.X)&types.IsString == 0 { // which are for people
+		if f.basic(n.X)&types.IsString == 0 { // text for people
 			operator(n.OpPos, n.Op)
 		}
 	case *ast.AssignStmt:
@@ -209,7 +209,7 @@ func (f *finder) node(n ast.Node) bool {
 		f.literal(n)
 	case *ast.ReturnStmt:
 		if last := len(n.Results) - 1; last > 0 && f.isError(n.Results[last]) {
-			f.returned(n.Results[last]) // the others say nothing beside an error
+			f.returned(n.Results[last]) // callers ignore the others on an error
 			return false
 		}
 		for _, r := range n.Results {
@@ -219,7 +219,7 @@ func (f *finder) node(n ast.Node) bool {
 	return true
 }
 
-// basic is what kind of basic type an expression has; 0: another one.
+// basic returns the kind of an expression's basic type; 0 for other types.
 func (f *finder) basic(e ast.Expr) types.BasicInfo {
 	if t := f.info.TypeOf(e); t != nil {
 		if b, ok := t.Underlying().(*types.Basic); ok {
@@ -229,7 +229,7 @@ func (f *finder) basic(e ast.Expr) types.BasicInfo {
 	return 0
 }
 
-// negate negates a condition, unless a change of its operator does the same.
+// negate negates a condition, unless a change of its operator has the same effect.
 func (f *finder) negate(e ast.Expr) {
 	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
 		return
@@ -241,7 +241,7 @@ func (f *finder) text(e ast.Expr) string {
 	return string(f.source[f.fset.Position(e.Pos()).Offset:f.fset.Position(e.End()).Offset])
 }
 
-// literal makes an integer one more.
+// literal increments an integer.
 func (f *finder) literal(n *ast.BasicLit) {
 	if n.Kind != token.INT {
 		return
@@ -250,15 +250,15 @@ func (f *finder) literal(n *ast.BasicLit) {
 	f.add(n.Pos(), n.End(), constant.BinaryOp(v, token.ADD, constant.MakeInt64(1)).String())
 }
 
-// isError tells an error that may be one.
+// isError reports whether e is an error that may be non-nil.
 func (f *finder) isError(e ast.Expr) bool {
 	t := f.info.TypeOf(e)
 	return t != nil && t.String() == "error" && f.text(e) != "nil"
 }
 
-// returned changes a result: a condition is turned over, a number is one more, an error is none.
+// returned changes a result: it negates a condition, increments a number, and replaces an error by nil.
 func (f *finder) returned(e ast.Expr) {
-	if _, ok := e.(*ast.BasicLit); ok { // which literal changes
+	if _, ok := e.(*ast.BasicLit); ok { // changed by literal
 		return
 	}
 	switch b := f.basic(e); {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// readEquivalent reads the changes that no test can notice, with the reasons: a line with the key of a change, and one
-// or more behind it that are indented. Who changes the code has to look at its reasons again: an entry that is no
-// possible change any more is an error. Entries of packages without a change in changes are left alone.
+// readEquivalent reads the changes that no test can detect, with the reasons: a line with the key of a change, followed
+// by indented lines. An entry that is no longer a possible change is an error, so that the reasons are reviewed if the
+// code changes. Entries of packages without a change in changes are ignored.
 func readEquivalent(path string, changes []*change) (reasons map[string]string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func readEquivalent(path string, changes []*change) (reasons map[string]string, 
 		default:
 			key = line
 			if _, twice := reasons[key]; twice {
-				faults = append(faults, fmt.Errorf("%s: twice: %s", path, key))
+				faults = append(faults, fmt.Errorf("%s: duplicate entry: %s", path, key))
 			}
 			reasons[key] = ""
 		}
@@ -41,10 +41,10 @@ func readEquivalent(path string, changes []*change) (reasons map[string]string, 
 	for key, why := range reasons {
 		file, _, _ := strings.Cut(key, ":")
 		if !possible[key] && dirs[filepath.Dir(file)] {
-			faults = append(faults, fmt.Errorf("%s: no such change any more: %s", path, key))
+			faults = append(faults, fmt.Errorf("%s: no longer a possible change: %s", path, key))
 		}
 		if why == "" {
-			faults = append(faults, fmt.Errorf("%s: without a reason: %s", path, key))
+			faults = append(faults, fmt.Errorf("%s: no reason given: %s", path, key))
 		}
 	}
 	return reasons, errors.Join(faults...)

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// outcome is what tests said.
+// outcome is the result of a test run.
 type outcome int
 
 const (
 	passed outcome = iota
 	failed
 	noBuild
-	undecided // too late on the wall, or the tests did not run at all
+	undecided // wall-clock timeout, or the tests did not run
 )
 
-// The tests that take seconds, and those that take most of the time, run for what the others do not notice.
+// Slow tests run only for changes that the quick tests do not detect, and the slowest tests last.
 const (
 	slow = "Kernel|ProbesOfMany|SegmentSmack|TransferImpaired|RandomOps|Goodput|Paths|TwoBitFlips|" +
 		"HostileStream|Corruption|TestPut|RandomPrograms|Footprint"
 	slowest = "SmallWorlds|MergedWorlds|FirstSteps|AnyOrder"
-	foreign = "TestLinux" // it measures the kernel's TCP, and depends on the load of this machine
+	foreign = "TestLinux" // measures the kernel's TCP, and depends on the machine's load
 )
 
-// users are the packages with tests of what is built on each tree.
+// users lists the packages that test the users of each tree.
 var users = map[string][]string{
 	"tcp": {"./engine/testkit/script", "./engine/stack", "./engine/bytestream/...",
 		"./engine/testkit/sim"},
@@ -38,7 +38,7 @@ var users = map[string][]string{
 	"ddp": {"./engine/iwarp", "./engine/testkit/sim"},
 }
 
-// firstFailure ends what it listens to as soon as one package failed.
+// firstFailure ends the test run as soon as one package has failed.
 type firstFailure struct {
 	out bytes.Buffer
 	end func()
@@ -54,8 +54,8 @@ func (f *firstFailure) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// gotest runs tests; args are flags and packages. The tests of a package that a change does not reach passed before,
-// which go test knows. cpu limits each process; by is what failed.
+// gotest runs tests; args are flags and packages. For packages that a change does not reach, go test uses cached
+// results. cpu limits each process; by is the test that failed.
 func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (result outcome,
 	by string) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -63,8 +63,8 @@ func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (resu
 	if overlay != "" {
 		args = append([]string{"-overlay", overlay}, args...)
 	}
-	// A changed loop may take time or memory without end; the limits are each process's own. The group of processes
-	// goes with the first failure.
+	// A changed loop may use unbounded time or memory; the limits apply to each process. The first failure ends the
+	// process group.
 	limits := fmt.Sprintf(`ulimit -t %.0f; ulimit -v 8000000; exec "$@"`, cpu.Seconds())
 	args = append([]string{"-c", limits, "sh", "go", "test", "-vet=off", "-failfast",
 		"-timeout", r.timeout.String()}, args...)
@@ -87,7 +87,7 @@ var (
 	timedOut = regexp.MustCompile(`(?m)^panic: test timed out`)
 )
 
-// parseOutcome tells from the output of a go test that failed why it did.
+// parseOutcome finds the reason of a failure in the output of go test.
 func parseOutcome(out string) (result outcome, by string) {
 	by = strings.TrimSpace(causes.FindString(out))
 	by = strings.TrimPrefix(by, "--- FAIL: ")
@@ -97,7 +97,7 @@ func parseOutcome(out string) (result outcome, by string) {
 	case by == "":
 		return undecided, "go test: " + strings.TrimSpace(out)
 	case timedOut.MatchString(out):
-		return undecided, "the wall's clock"
+		return undecided, "wall-clock timeout"
 	}
 	return failed, by
 }

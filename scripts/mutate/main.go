@@ -1,15 +1,15 @@
-// Command mutate asks how much of the protocols the tests hold: it changes one condition, comparison, constant, sign
-// or returned value at a time and has the tests run. A change that no test notices, a survivor, is printed and makes
-// the command fail, unless equivalent.txt says why no test can notice it. The same seed makes the same changes, of what
-// did not change itself meanwhile.
+// Command mutate tests the tests of the protocols: it changes one condition, comparison, constant, sign or returned
+// value at a time and runs the tests. A change that no test detects, a survivor, is printed and makes the command fail,
+// unless equivalent.txt explains why no test can detect it. The same seed selects the same changes, as far as the code
+// is unchanged.
 //
 //	go run ./scripts/mutate [-count N] [-seed N] [PACKAGE...]
 //
-// The quick tests of the changed package run first, then those of the packages beside and above it (./tcp/... for
-// xwarp/tcp/loss) and of what is built on it: packet scripts, the stack, the simulator; then the slowest tests too. The
-// first failure ends a change and is printed. A test that takes too much time of the processor notices, one that
-// takes too much time on the wall does not: the machine may be busy. limits.go is left alone: tests hold the code to
-// its names, not to the values. Nothing in the repository is written: go test takes the changed file as an overlay.
+// The quick tests of the changed package run first, then those of its tree (./tcp/... for xwarp/tcp/loss) and of its
+// users: packet scripts, the stack, the simulator; then the slowest tests. The first failure ends the test of a change
+// and is printed. A test that exceeds its CPU time detects the change; one that exceeds its wall-clock time does not,
+// because the machine may be busy. limits.go is not changed: tests use its names, not its values. The repository is
+// never written: go test gets the changed file as an overlay.
 package main
 
 import (
@@ -29,15 +29,15 @@ import (
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("mutate: ")
-	count := flag.Int("count", 200, "`changes` to test; those that do not compile are none")
-	seed := flag.Uint64("seed", 1, "of the choice")
+	count := flag.Int("count", 200, "`changes` to test; those that do not compile do not count")
+	seed := flag.Uint64("seed", 1, "seed of the selection")
 	cpu := flag.Duration("cpu", 30*time.Second,
-		"of the processor for a package's quick tests of one change, four times it for others; "+
-			"to be beyond it is to be noticed")
+		"CPU time for a package's quick tests of one change, four times this for other tests; "+
+			"exceeding it detects the change")
 	timeout := flag.Duration("timeout", 30*time.Minute,
-		"on the wall for a package's tests of one change; to be beyond it is to survive")
-	from := flag.Int("from", 0, "leave out this number of `changes`, which an earlier run tested")
-	only := flag.String("only", "", "only changes in this `file:line`, all of them")
+		"wall-clock time for a package's tests of one change; exceeding it counts as survival")
+	from := flag.Int("from", 0, "skip this number of `changes`, which an earlier run tested")
+	only := flag.String("only", "", "test all changes of this `file:line` only")
 	flag.Parse()
 	patterns := flag.Args()
 	if len(patterns) == 0 {
@@ -49,10 +49,10 @@ func main() {
 	}
 }
 
-// runner tests changes one after the other.
+// runner tests changes one by one.
 type runner struct {
 	cpu, timeout time.Duration
-	dir          string // for changed files and what tests leave behind
+	dir          string // for changed files and leftovers of tests
 
 	tested, noticed, explained, survived, broken int
 }
@@ -90,22 +90,22 @@ func (r *runner) testChanges(patterns []string, from, count int, seed uint64,
 			return err
 		}
 		if r.tested > before && r.tested%10 == 0 {
-			fmt.Printf("%d tested, %d survived, %d explained; go on: -from %d\n", r.tested,
+			fmt.Printf("%d tested, %d survived, %d explained; to continue: -from %d\n", r.tested,
 				r.survived, r.explained, n+1)
 		}
 	}
-	fmt.Printf("%d changes: %d noticed (%.1f %%), %d explained, %d survived; %d more did not "+
+	fmt.Printf("%d changes: %d detected (%.1f %%), %d explained, %d survived; %d more did not "+
 		"compile\n",
 		r.tested, r.noticed, 100*float64(r.noticed)/float64(max(1, r.tested)), r.explained,
 		r.survived,
 		r.broken)
 	if r.survived > 0 {
-		return errors.New("write a test for each survivor, or its reason into equivalent.txt")
+		return errors.New("write a test for each survivor, or add the reason to equivalent.txt")
 	}
 	return nil
 }
 
-// unchanged has the tests pass before anything is changed: else they would notice everything.
+// unchanged checks that the tests pass without a change; otherwise they would seem to detect every change.
 func (r *runner) unchanged(patterns []string) error {
 	for _, packages := range append([][]string{patterns}, slices.Collect(maps.Values(users))...) {
 		result, by := r.gotest("", 4*r.cpu,
@@ -118,7 +118,7 @@ func (r *runner) unchanged(patterns []string) error {
 	return nil
 }
 
-// test makes one change; why explains that nobody can notice it.
+// test tests one change; why is the reason if no test can detect it.
 func (r *runner) test(c *change, why string) error {
 	overlay, err := r.overlay(c)
 	if err != nil {
@@ -142,11 +142,11 @@ func (r *runner) test(c *change, why string) error {
 		return nil
 	case result == failed:
 		r.noticed++
-		fmt.Printf("%s:%d: %s -> %s noticed after %.0f s by %s\n", c.file, c.line, c.before,
+		fmt.Printf("%s:%d: %s -> %s detected after %.0f s by %s\n", c.file, c.line, c.before,
 			c.after, spent, by)
 	case result == undecided:
 		r.survived++
-		fmt.Printf("%s:%d: %s -> %s not decided after %.0f s: %s\n", c.file, c.line, c.before,
+		fmt.Printf("%s:%d: %s -> %s undecided after %.0f s: %s\n", c.file, c.line, c.before,
 			c.after, spent, by)
 	case why != "":
 		r.explained++
@@ -159,7 +159,7 @@ func (r *runner) test(c *change, why string) error {
 	return nil
 }
 
-// overlay writes the changed file and what go test wants to know about it.
+// overlay writes the changed file and the overlay description for go test.
 func (r *runner) overlay(c *change) (path string, err error) {
 	source, err := os.ReadFile(c.file)
 	if err != nil {

@@ -91,10 +91,10 @@ func TestEquivalent(t *testing.T) {
 	for text, want := range map[string]string{
 		"# nothing\n":                         "",
 		key + "\n\tit is\n\tequal here\n":     "",
-		key + "\n":                            "without a reason",
-		key + "\n\twhy\n" + key + "\n\twhy\n": "twice",
-		filepath.Dir(changes[0].file) + "/x.go: f: if a > b: 4: > -> <\n\twhy\n": "no such " +
-			"change any more",
+		key + "\n":                            "no reason given",
+		key + "\n\twhy\n" + key + "\n\twhy\n": "duplicate entry",
+		filepath.Dir(changes[0].file) + "/x.go: f: if a > b: 4: > -> <\n\twhy\n": "no longer a " +
+			"possible change",
 		"another/x.go: f: if a > b: 4: > -> <\n\twhy\n": "",
 	} {
 		path := filepath.Join(t.TempDir(), "list")
@@ -125,7 +125,7 @@ func TestSaid(t *testing.T) {
 		"signal: killed\nFAIL\tx/z\t300.0s\n": {failed, "signal: killed"},
 		"# x/z\nz.go:1:1: no\nFAIL\tx/z [build failed]\nFAIL\n": {noBuild,
 			"FAIL\tx/z [build failed]"},
-		"panic: test timed out after 1s\nFAIL\tx/z\t1.0s\n": {undecided, "the wall's clock"},
+		"panic: test timed out after 1s\nFAIL\tx/z\t1.0s\n": {undecided, "wall-clock timeout"},
 		"no space left on device\n": {undecided,
 			"go test: no space left on device"},
 		"": {undecided, "go test: "},
