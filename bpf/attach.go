@@ -134,7 +134,7 @@ func refuseBond(nic netlink.Link) error {
 		"allow generic mode, or use one member", nic.Attrs().Name, unix.EOPNOTSUPP)
 }
 
-// genericMayHelp reports whether the driver is the cause of a failure of native mode.
+// genericMayHelp reports whether native mode failed because of the driver.
 func genericMayHelp(err error) bool {
 	if _, ok := errors.AsType[*ForeignProgramError](err); ok {
 		return false
@@ -163,7 +163,7 @@ func (s *Steering) Attached() (Attachment, bool) {
 }
 
 // Detach removes the program from its interface, so that every frame goes to the kernel. Claims, sockets and counters
-// stay; [Steering.Attach] may follow. Without an attachment Detach does nothing.
+// are kept, and [Steering.Attach] may follow. Without an attachment Detach does nothing.
 func (s *Steering) Detach() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

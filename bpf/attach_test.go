@@ -50,7 +50,7 @@ func holdAttached(index string) error {
 		return err
 	}
 	fmt.Println("attached")
-	_, err = io.Copy(io.Discard, os.Stdin) // ends with the parent, if that should die first
+	_, err = io.Copy(io.Discard, os.Stdin) // ends if the parent exits first
 	return errors.Join(err, errors.New("the parent has gone"))
 }
 

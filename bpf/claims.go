@@ -31,7 +31,7 @@ type listenerKey [20]byte
 //	| destination     | source          | SPI |
 type saKey [36]byte
 
-// The generated structs have no padding and the same size, or this does not compile.
+// This compiles only if the generated structs have no padding and the same size.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(steerFlowKey{})-unsafe.Sizeof(flowKey{})]
 	_ = [1]struct{}{}[unsafe.Sizeof(steerListenerKey{})-unsafe.Sizeof(listenerKey{})]
@@ -159,7 +159,7 @@ func (s *Steering) changeListener(local netip.AddrPort, change func([]listenerKe
 	}, "listener %s", listenerName(local))
 }
 
-// RemoveClaims removes all flows, SAs and listeners, for the next user of the program.
+// RemoveClaims removes all flows, SAs and listeners, so that the program can be reused.
 func (s *Steering) RemoveClaims() error {
 	if err := s.lockOpen(); err != nil {
 		return err

@@ -44,7 +44,7 @@ func wantError(t *testing.T, err, target error, says ...string) {
 	}
 }
 
-// TestKeys has the layout of steer.c written by hand.
+// TestKeys compares the keys with the layout of steer.c, written by hand.
 func TestKeys(t *testing.T) {
 	flow := makeFlowKey(netip.MustParseAddrPort("192.0.2.1:4420"),
 		netip.MustParseAddrPort("198.51.100.9:40000"))

@@ -16,14 +16,14 @@ var (
 	// ErrNotClaimed is returned for the removal of a listener or a flow that does not exist.
 	ErrNotClaimed = errors.New("not claimed")
 
-	// ErrFull is returned when a map has reached the size that [Options] gave it.
+	// ErrFull is returned when a map has reached its size in [Options].
 	ErrFull = errors.New("table full")
 
 	// ErrClosed is returned by all methods after [Steering.Close]; it is net.ErrClosed, too.
 	ErrClosed = fmt.Errorf("bpf: steering: %w", net.ErrClosed)
 )
 
-// ForeignProgramError says that an interface has an XDP program of another owner. It is never replaced.
+// ForeignProgramError is returned if an interface has an XDP program of another owner, which is never replaced.
 type ForeignProgramError struct {
 	Interface string
 	Ifindex   int
@@ -32,7 +32,7 @@ type ForeignProgramError struct {
 	Mode      Mode   // in which it is attached; ModeAuto when the kernel reports several
 }
 
-// Error names the program and the command that shows it.
+// Error names the program and the commands that show it.
 func (e *ForeignProgramError) Error() string {
 	who := "several XDP programs"
 	if e.ID != 0 {
@@ -41,13 +41,13 @@ func (e *ForeignProgramError) Error() string {
 	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use "+
 		"another interface", e.Interface, e.Interface)
 	if e.Name == programName {
-		return fmt.Sprintf("bpf: another xwarp process uses %s (%s): stop it, or start xwarpd and use "+
+		return fmt.Sprintf("bpf: another xwarp process uses %s (%s): stop it, or run xwarpd and use "+
 			"--transport=daemon in both", e.Interface, who)
 	}
 	return fmt.Sprintf("bpf: %s already has %s of another owner: %s", e.Interface, who, next)
 }
 
-// Is makes it EBUSY.
+// Is makes errors.Is(err, EBUSY) true.
 func (e *ForeignProgramError) Is(target error) bool { return target == unix.EBUSY }
 
 // rightsHint names the capabilities for loading and attaching. CAP_PERFMON is needed for packet pointers with a

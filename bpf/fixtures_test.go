@@ -38,7 +38,7 @@ const ourSPI = 0x12345678
 // theirSPI is the SPI of the engine's sending SAs with each remote host.
 const theirSPI = 0x9abcdef0
 
-// sentESP4 is an ESP packet that the host sent, or another one.
+// sentESP4 is an ESP packet sent by this or another host.
 func sentESP4(from netip.Addr, spi uint32) []byte {
 	return serialize(ip4(remote4, layers.IPProtocolESP, from4(from)), esp(spi))
 }

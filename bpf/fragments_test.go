@@ -71,7 +71,7 @@ func TestFragmentsOfESP(t *testing.T) {
 		Fragment)
 }
 
-// TestFragmentsOutOfOrder: fragments go to the kernel until the first one, which has the ports, was seen.
+// TestFragmentsOutOfOrder: fragments go to the kernel until the first one, which has the ports, has arrived.
 func TestFragmentsOutOfOrder(t *testing.T) {
 	b := newBench(t, true)
 	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32),
@@ -136,7 +136,7 @@ func TestFragmentIDReuse(t *testing.T) {
 	b.expect(ssh[1], PassFragment)
 }
 
-// TestFragmentExpires ages the entry instead of waiting.
+// TestFragmentExpires changes the age of the entry instead of waiting.
 func TestFragmentExpires(t *testing.T) {
 	b := newBench(t, true)
 	pieces := pieces4(datagramID, listenPort, 32)

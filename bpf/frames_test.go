@@ -10,7 +10,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// The addresses of RFC 5737 and RFC 3849. local* and other* are ours.
+// Addresses of RFC 5737 and RFC 3849. local* and other* belong to this host.
 var (
 	local4   = netip.MustParseAddr("192.0.2.1")
 	other4   = netip.MustParseAddr("192.0.2.2")
@@ -107,7 +107,7 @@ func tcp(src, dst layers.TCPPort, options ...layers.TCPOption) *layers.TCP {
 		Options: options}
 }
 
-// segmentTo is a segment from a peer's port that no flow names.
+// segmentTo is a segment from a peer's port without a flow.
 func segmentTo(port layers.TCPPort) *layers.TCP { return tcp(33333, port) }
 func flowSegment() *layers.TCP                  { return tcp(flowRemote, flowPort) }
 

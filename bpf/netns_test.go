@@ -56,7 +56,7 @@ func (l *lab) must(err error) {
 	}
 }
 
-// namespace moves the thread to a new one.
+// namespace moves the thread to a new network namespace.
 func (l *lab) namespace() int {
 	l.t.Helper()
 	l.must(unix.Unshare(unix.CLONE_NEWNET))

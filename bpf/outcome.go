@@ -2,7 +2,7 @@ package bpf
 
 import "fmt"
 
-// Outcome says what the program did with a frame. Every frame has exactly one outcome.
+// Outcome is the program's decision on a frame. Every frame has exactly one outcome.
 type Outcome uint32
 
 // The outcomes, in the order of enum outcome in maps.h. Frames up to ESP went to a socket, frames up to DropClear
@@ -19,7 +19,7 @@ const (
 	DropPeer = Outcome(steerOutcomeOUTCOME_DROP_PEER)
 	// SYN to a listener, beyond the rate limit
 	DropSYN = Outcome(steerOutcomeOUTCOME_DROP_SYN)
-	// segment to a listener that follows no SYN, or an ICMP error about one, beyond the rate limit
+	// segment to a listener without a preceding SYN, or an ICMP error about one, beyond the rate limit
 	DropStray = Outcome(steerOutcomeOUTCOME_DROP_STRAY)
 	// segment in the clear, from an address of SetProtected
 	DropClear   = Outcome(steerOutcomeOUTCOME_DROP_CLEAR)

@@ -83,7 +83,7 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 }
 
 // SetLocal sets the addresses of this host, which listeners of any address serve. It replaces those of the last call.
-// At first there are none. Error: [ErrFull]; some of addrs are missing then.
+// The default is none. Error: [ErrFull]; some of addrs are missing then.
 func (s *Steering) SetLocal(addrs []netip.Prefix) error {
 	return s.changeSettings("local addresses", func() error {
 		return errors.Join(s.local.replace(addrs), s.bumpGeneration())
@@ -116,8 +116,8 @@ func (s *Steering) SetPeers(from []netip.Prefix) error {
 }
 
 // SetProtected sets the addresses whose connections IPsec protects: segments in the clear from there are dropped as
-// [DropClear] where a flow or a listener would take them. A prefix with the value false is an exception from shorter
-// ones. Error: [ErrFull]; some prefixes are missing then.
+// [DropClear] if they match a flow or listener. A prefix with the value false is an exception from shorter ones.
+// Error: [ErrFull]; some prefixes are missing then.
 func (s *Steering) SetProtected(from map[netip.Prefix]bool) error {
 	return s.changeSettings("protected addresses", func() error {
 		if s.settings.Protect = 0; len(from) > 0 {
@@ -153,7 +153,7 @@ func (s *Steering) bumpGeneration() error {
 	return s.writeSettings()
 }
 
-// setTick sets the length of the kernel's tick, which is the resolution of its coarse clocks.
+// setTick sets the length of the kernel's tick, the resolution of its coarse clocks.
 func (s *Steering) setTick() error {
 	var tick unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {

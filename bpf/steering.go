@@ -6,13 +6,13 @@
 // the maps when the process ends in any way.
 //
 // A segment is claimed by a flow, which is an exact four-tuple, else by a listener for its local address and port, else
-// by a listener for any address and that port if the address is one of this host's. Fragments go where their first
-// fragment went, ICMP errors where the quoted segment would go. Segments to a listener are rate limited; a SYN meets
-// the limit before the lookup of its flow. A claimed frame goes to the socket of the queue on which it arrived. No
-// other socket can take it, so it is dropped when its queue has no socket. A NIC that distributes traffic by ports
-// delivers fragments and ICMP errors to other queues than the segments of the flow: the workers hand such frames over.
+// by a listener for any address and that port if the address is one of this host. Fragments follow their first
+// fragment, ICMP errors the quoted segment. Segments to a listener are rate limited; the limit applies to a SYN before
+// the lookup of its flow. A claimed frame goes to the socket of the queue on which it arrived. No other socket can
+// receive it, so it is dropped if its queue has no socket. A NIC that distributes traffic by ports delivers fragments
+// and ICMP errors to other queues than the segments of the flow: the workers pass such frames on.
 //
-// The head of steer.c lists the traffic that the kernel does not see while the program is attached.
+// The comment at the top of steer.c lists the traffic that the kernel does not see while the program is attached.
 package bpf
 
 import (
@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programName is the name under which the kernel lists the program.
+// programName is the name of the program in the kernel.
 const programName = "xwarp_steer"
 
 // Options sizes the maps of a [Steering]. Zero means the default of limits.go.
@@ -55,8 +55,8 @@ type Steering struct {
 	protected    prefixes
 }
 
-// Load loads program and maps into the kernel, attached to nothing. It needs CAP_BPF, CAP_NET_ADMIN and
-// CAP_PERFMON. No method of the result needs them again, so a daemon may drop them here (from Linux 5.19 on).
+// Load loads program and maps into the kernel without attaching the program. It needs CAP_BPF, CAP_NET_ADMIN and
+// CAP_PERFMON. No method of the result needs them, so a daemon may then drop them (from Linux 5.19 on).
 func Load(opts Options) (*Steering, error) {
 	spec, err := loadSteer()
 	if err != nil {
@@ -111,7 +111,7 @@ func Load(opts Options) (*Steering, error) {
 }
 
 // Close detaches the program and frees program and maps. It does not close the sockets. Other methods return
-// [ErrClosed] from then on.
+// [ErrClosed] afterwards.
 func (s *Steering) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -146,7 +146,7 @@ func (s *Steering) whileOpen(f func() error, format string, args ...any) error {
 
 // SetSocket redirects claimed frames of a receive queue to the AF_XDP socket fd, which replaces the previous socket of
 // the queue. The socket should be bound to that queue of the attached interface, with XDP_USE_SG where frames may span
-// several chunks: the kernel drops frames that it cannot give to the socket. The caller keeps the ownership of fd.
+// several chunks: the kernel drops frames that do not fit. The caller keeps ownership of fd.
 func (s *Steering) SetSocket(queue, fd int) error {
 	return s.onQueue("socket", queue, func() error {
 		if fd < 0 {
@@ -163,8 +163,8 @@ func (s *Steering) SetSocket(queue, fd int) error {
 	})
 }
 
-// RemoveSocket removes the socket of a receive queue, whose claimed frames are dropped from then on. A queue without a
-// socket is no error: the kernel removes a socket when its last descriptor is closed.
+// RemoveSocket removes the socket of a receive queue, whose claimed frames are then dropped. A queue without a socket
+// is not an error: the kernel removes a socket when its last descriptor is closed.
 func (s *Steering) RemoveSocket(queue int) error {
 	return s.onQueue("socket", queue, func() error {
 		err := s.objs.Sockets.Delete(uint32(queue))
@@ -220,5 +220,5 @@ func sum(m *ebpf.Map, key uint32) (uint64, error) {
 	return n, nil
 }
 
-// The generated files are committed, so that building needs no clang. The same clang gives the same bytes.
+// The generated files are committed, so building needs no clang. The same clang produces the same bytes.
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -go-package bpf -tags linux -target bpfel,bpfeb steer steer.c -- -Wall -Wextra -Werror -Wno-unused-function -mcpu=v3

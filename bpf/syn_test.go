@@ -26,7 +26,7 @@ const (
 	synTicksLate  = 3       // just under a second later
 )
 
-// syns runs SYNs to a listener.
+// syns sends SYNs to a listener.
 type syns struct{ *bench }
 
 func newSYNs(t *testing.T) syns {
@@ -214,7 +214,7 @@ func TestRepeatedSYN(t *testing.T) {
 		switch r.IntN(3) {
 		case 0:
 			s.limit(never, never, 0)
-			s.expect(syn(peer, isn), DropSYN) // those have a limit too
+			s.expect(syn(peer, isn), DropSYN) // repeated SYNs are limited too
 			s.limit(never, 0, 0)
 		case 1:
 			s.crowd(peer, isn, bucketSYNs)

@@ -1,6 +1,6 @@
-// Package needs tells a privileged test whether this kernel can run it. A test is skipped only where the kernel was
-// built without a facility. Any other obstacle (rights, limits, leftovers of a previous run) fails the test, so that a
-// green run proves that the tests ran.
+// Package needs skips privileged tests that this kernel cannot run. A test is skipped only if the kernel was built
+// without a facility. Any other obstacle (privileges, limits, leftovers of a previous run) fails the test, so that a
+// passing run proves that the tests ran.
 package needs
 
 import (
@@ -48,7 +48,7 @@ func XSK(t testing.TB) {
 	skipOrFail(t, "AF_XDP sockets", err, unix.EAFNOSUPPORT, unix.ENOPROTOOPT)
 }
 
-// NetNS needs network namespaces and veth pairs, and the right to create them. It removes those that it creates.
+// NetNS needs network namespaces, veth pairs and the privileges to create them. It removes those that it creates.
 func NetNS(t testing.TB) {
 	t.Helper()
 	done := make(chan error)
@@ -112,7 +112,7 @@ func HugePages(t testing.TB, n int) {
 	t.Cleanup(func() { set(before) })
 	set(before + n)
 	if now := get(); now < before+n {
-		t.Fatalf("%d huge pages instead of %d: free memory is in pieces; reboot", now, before+n)
+		t.Fatalf("%d huge pages instead of %d: free memory is fragmented; reboot", now, before+n)
 	}
 }
 
@@ -124,7 +124,7 @@ func TCPInfo(t testing.TB) {
 		defer unix.Close(fd)
 		var i *unix.TCPInfo
 		i, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil && i.Rto == 0 { // no socket is without
+		if err == nil && i.Rto == 0 { // every socket has one
 			err = unix.EOPNOTSUPP
 		}
 	}
