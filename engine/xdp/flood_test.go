@@ -37,7 +37,7 @@ var floodRounds = flag.Int("flood.rounds", 0, "number of `rounds` in which goodp
 // The ports of B: its engine's, and one of its kernel's, which is flooded for comparison.
 const enginePort, kernelPort = 7174, 7999
 
-// sidePort stands for the other wire.
+// sidePort means the other wire.
 const sidePort = 1
 
 // flooded is host B with an engine and kernel TCP, and host A, where one thread sends segments from addresses that do
@@ -78,12 +78,12 @@ func TestFloodedListener(t *testing.T) {
 	}
 }
 
-// goesOn floods for a second.
+// goesOn floods for a second and checks that the established connection continues.
 func (f *flooded) goesOn() {
 	before := f.received()
 	sent, longest := f.flood(enginePort, 0, time.Second, true)
-	f.Logf("%.0f %s/s; the slowest legitimate connection took %v", sent, f.what, longest)
-	f.busy.Store(true) // or the worker got no CPU time in that period
+	f.Logf("%.0f %s/s; the slowest of the honest connections took %v", sent, f.what, longest)
+	f.busy.Store(true) // or the worker got no CPU in all that time
 	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
 			f.Fatal("the established connection makes no progress")

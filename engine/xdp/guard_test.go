@@ -141,7 +141,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// lines is a log that can be read while it is written.
+// lines is a log that may be read while it is written.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -16,7 +16,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// testSAs returns the SAs between two hosts, as each has them.
+// testSAs returns the SAs between two hosts, for each host.
 func testSAs(mode esp.Mode, a, b netip.Addr, spi uint32) (forA, forB *xfrm.State) {
 	sa := func(from, to netip.Addr, spi uint32) *xfrm.SA {
 		key := make([]byte, 20)

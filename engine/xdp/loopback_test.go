@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/xdp"
 )
 
-// second is an address of host A on another interface than eth0.
+// second is an address of host A on an interface other than eth0.
 const second = "198.51.100.1"
 
 // ownHost opens devices on eth0 of host A and on one more interface of it.

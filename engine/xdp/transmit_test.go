@@ -41,7 +41,7 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 		}
 	})
 	if way == xdp.TransmitLive {
-		time.Sleep(500 * time.Millisecond) // both know that the other end has a program
+		time.Sleep(500 * time.Millisecond) // both detect the program at the other end
 	}
 	a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
 	at := net.B.Addr4.Addr()
