@@ -1,4 +1,4 @@
-// Package card is a network card that is not there, with n-tuple rules and RSS.
+// Package card simulates a NIC with n-tuple rules and RSS.
 package card
 
 import (
@@ -10,15 +10,15 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// Card is what an interface with a driver below it does: as package ntuple's Card, and by bytes of the commands alone.
+// Card simulates an interface with its driver. It implements ntuple.Card from the bytes of the commands alone.
 type Card struct {
-	Room       uint32                       // rules that there can be
-	Special    bool                         // the driver finds locations
-	NoContexts bool                         // it has one table of RSS
-	Fixed      bool                         // which stays
-	Never      bool                         // no rules
-	Refuse     func(rule []byte) unix.Errno // a rule, which is a struct ethtool_rxnfc
-	Killed     int                          // commands until nothing goes any more; 0: never
+	Room       uint32                       // maximum number of rules
+	Special    bool                         // the driver chooses locations
+	NoContexts bool                         // no RSS contexts
+	Fixed      bool                         // the RSS table cannot be changed
+	Never      bool                         // rules are not supported
+	Refuse     func(rule []byte) unix.Errno // refuses a rule, a struct ethtool_rxnfc
+	Killed     int                          // commands until all commands fail; 0: never
 
 	Table    []uint32 // of RSS
 	On       bool     // n-tuple filters
@@ -29,7 +29,7 @@ type Card struct {
 	queues uint32
 }
 
-// New returns a card with 16 places for rules, which are off, and RSS over its queues.
+// New returns a card with room for 16 rules, with n-tuple filters off and RSS over its queues.
 func New(name string, queues uint32) *Card {
 	f := &Card{name: name, rules: map[uint32][]byte{}, Room: 16, Contexts: map[uint32][]uint32{},
 		queues: queues}
@@ -37,7 +37,7 @@ func New(name string, queues uint32) *Card {
 	return f
 }
 
-// Reset makes the kernel's own table.
+// Reset restores the kernel's default table.
 func (f *Card) Reset() {
 	f.Table = nil
 	for i := range uint32(16) {
@@ -57,7 +57,7 @@ func (f *Card) SetNTuple(on bool) error {
 	return f.life()
 }
 
-// life ends when the process is killed.
+// life returns an error once the simulated process is killed.
 func (f *Card) life() error {
 	if f.Killed > 0 {
 		if f.Killed--; f.Killed == 0 {
@@ -77,7 +77,7 @@ func errno(e unix.Errno) error {
 	return e
 }
 
-// Ioctl implements ntuple.Card. It has the offsets of 64-bit processors: fs at 16, ring_cookie at 168, location at 176,
+// Ioctl implements ntuple.Card. It uses the offsets of 64-bit CPUs: fs at 16, ring_cookie at 168, location at 176,
 // rule_cnt at 184.
 func (f *Card) Ioctl(b []byte) error {
 	if err := f.life(); err != nil {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// longest is what an input grows to, in bytes.
+// longest is the maximum length of an input in bytes.
 const longest = 1 << 14
 
-// edges are values where code decides otherwise.
+// edges are boundary values.
 var edges = [...]uint64{0, 1, 7, 16, 64, 127, 128, 255, 256, 512, 1024, 4096, 32767, 32768,
 	65535, 65536, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1<<63 - 1, 1 << 63, 1<<64 - 1}
 
@@ -34,7 +34,7 @@ func change(r *rand.Rand, v, other reflect.Value) reflect.Value {
 	return c
 }
 
-// number returns what the setters of package reflect cut to the width of the type.
+// number returns a changed number; the setters of package reflect truncate it to the width of the type.
 func number(r *rand.Rand, v, other uint64) uint64 {
 	switch r.IntN(6) {
 	case 0:
@@ -73,7 +73,7 @@ func mutateBytes(r *rand.Rand, b, other []byte) []byte {
 			b = slices.Delete(b, at, at+n)
 		case 5:
 			b = b[:at]
-		case 6: // what is there once more, here or elsewhere
+		case 6: // a copy of existing bytes, here or elsewhere
 			b = slices.Insert(b, r.IntN(len(b)+1), slices.Clone(b[at:at+n])...)
 		case 7:
 			copy(b[r.IntN(len(b)):], slices.Clone(b[at:at+n]))

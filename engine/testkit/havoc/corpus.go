@@ -9,7 +9,7 @@ import (
 	"reflect"
 )
 
-// write writes an input to where go test finds it, and says where that is.
+// write writes an input where go test finds it, and returns the command to repeat it.
 func write(name string, args []reflect.Value) string {
 	text := encode(args)
 	dir := filepath.Join("testdata", "fuzz", name)
@@ -19,12 +19,12 @@ func write(name string, args []reflect.Value) string {
 		err = os.WriteFile(file, text, 0o644)
 	}
 	if err != nil {
-		return fmt.Sprintf("the input is not written: %v\n%s", err, text)
+		return fmt.Sprintf("cannot write the input: %v\n%s", err, text)
 	}
 	return fmt.Sprintf("go test -run '%s/%s'", name, filepath.Base(file))
 }
 
-// encode writes an input in the form of go test's corpus.
+// encode formats an input for the corpus of go test.
 func encode(args []reflect.Value) []byte {
 	b := bytes.NewBufferString("go test fuzz v1\n")
 	for _, v := range args {

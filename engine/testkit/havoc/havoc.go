@@ -1,5 +1,5 @@
-// Package havoc runs a fuzzer's function over many changed inputs in one process and without counting what it covers,
-// which is many times as fast as go test -fuzz: for when that has found its inputs, from which this one starts.
+// Package havoc runs a fuzz function on many mutated inputs in one process and without coverage, many times faster than
+// go test -fuzz. It starts from the inputs that go test -fuzz has found.
 package havoc
 
 import (
@@ -13,11 +13,11 @@ import (
 
 var (
 	each = flag.Duration("havoc", 0, "how long [Fuzz] changes each input; 0: fuzz as go test does")
-	seed = flag.Uint64("havoc.seed", 0, "of the changes; 0: another one each time")
+	seed = flag.Uint64("havoc.seed", 0, "seed of the mutations; 0: a random one")
 )
 
-// Fuzz is f.Fuzz(function). With -havoc, function is also run with changes of each input of the corpus, and what makes
-// it fail is written below testdata/fuzz, as go test -fuzz does. Function must leave nothing in its *testing.T.
+// Fuzz is f.Fuzz(function). With -havoc, it also runs function with mutations of each input of the corpus, and writes
+// failing inputs below testdata/fuzz, like go test -fuzz. function must leave nothing in its *testing.T.
 func Fuzz(f *testing.F, function any) {
 	f.Helper()
 	if *each == 0 {
@@ -39,11 +39,11 @@ type havoc struct {
 	name       string
 	function   reflect.Value
 	seed       uint64
-	inputs     [][]reflect.Value // of the corpus so far
+	inputs     [][]reflect.Value // the corpus so far
 	executions int
 }
 
-// input takes an input of the corpus: a *testing.T and what the function fuzzes.
+// input adds an input of the corpus: a *testing.T and the fuzz arguments.
 func (h *havoc) input(args []reflect.Value) []reflect.Value {
 	t := args[0].Interface().(*testing.T)
 	h.inputs = append(h.inputs, args[1:])
@@ -66,7 +66,7 @@ func (h *havoc) input(args []reflect.Value) []reflect.Value {
 	return nil
 }
 
-// callRandomly is one execution.
+// callRandomly runs the function once with a random mutation.
 func (h *havoc) callRandomly(t *testing.T, args []reflect.Value) {
 	h.executions++
 	whole := false

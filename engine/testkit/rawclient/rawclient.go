@@ -1,4 +1,4 @@
-// Package rawclient is a program that speaks the daemon's control protocol by hand, for tests of the daemon.
+// Package rawclient is a client that speaks the daemon's control protocol directly, for tests of the daemon.
 package rawclient
 
 import (
@@ -8,14 +8,14 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// Client is a program. One goroutine uses it.
+// Client is a session of a program. Only one goroutine may use it.
 type Client struct {
 	*control.Conn
 	last uint64 // ID of the last request
 }
 
-// Dial connects to a daemon and opens a session for a device; an empty name is the daemon's first. The end of the test
-// closes it.
+// Dial connects to a daemon and opens a session for a device; an empty name means the daemon's first. It is closed at
+// the end of the test.
 func Dial(t testing.TB, socket, device string) *Client {
 	t.Helper()
 	c, err := net.Dial("unix", socket)
@@ -31,7 +31,7 @@ func Dial(t testing.TB, socket, device string) *Client {
 	return r
 }
 
-// Exchange sends a request with descriptors and returns its reply, and the descriptors with it, which are the caller's.
+// Exchange sends a request with descriptors and returns the reply and its descriptors, which the caller closes.
 func (c *Client) Exchange(op control.Op, args []byte, files ...int) (reply control.Reply, got []int,
 	err error) {
 	c.last++
@@ -46,7 +46,7 @@ func (c *Client) Exchange(op control.Op, args []byte, files ...int) (reply contr
 	return reply, got, err
 }
 
-// Ask sends a request and returns the error of its reply, or of the connection.
+// Ask sends a request and returns the error of the reply or of the connection.
 func (c *Client) Ask(op control.Op, args any) error {
 	reply, files, err := c.Exchange(op, control.Marshal(args))
 	control.CloseAll(files)

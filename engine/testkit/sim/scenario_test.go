@@ -146,7 +146,7 @@ func (s *scenario) over() bool {
 	return true
 }
 
-// quiet reports whether no host has a connection left.
+// quiet reports whether no host has a connection.
 func (s *scenario) quiet() bool {
 	for _, h := range s.hosts {
 		if h.Stack().Len() > 0 {

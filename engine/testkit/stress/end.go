@@ -14,11 +14,11 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// The memory of an end is slots that Writes come from, slots that Reads bring, and pieces for receives; that of its
-// target, slots that the peer writes, and a counter that it adds to.
+// The memory of an end has source slots of Writes, sink slots of Reads, and pieces for receives. The memory of its
+// target has slots that the peer writes, and a counter that the peer adds to.
 const (
 	slots      = 4
-	slotSize   = 100_004 // at most: slots do not begin where pages do
+	slotSize   = 100_004 // maximum; slots are not page-aligned
 	area       = slots * slotSize
 	recvs      = 8
 	recvSize   = 5_000
@@ -27,10 +27,10 @@ const (
 	endSize    = resultAt + 8
 	counterAt  = area
 	targetSize = area + 8
-	underWay   = 24 // send work requests at a time
+	underWay   = 24 // concurrent send work requests
 )
 
-// poison is in no message: what an end puts into memory once that is its own again.
+// poison occurs in no message. An end fills memory with it once it owns the memory again.
 const poison = 0xEE
 
 // text fills b with message n of the end with a key.
@@ -45,17 +45,17 @@ func text(b []byte, key, n uint64) {
 // sendLen is the length of Send n of the end with a key.
 func sendLen(key, n uint64) int { return 1 + int((key*31+n*7919)%recvSize) }
 
-// op is a send work request that is under way.
+// op is an outstanding send work request.
 type op struct {
 	verbs.WROp
 	id   uint64
-	slot int // that it uses; -1 for none
+	slot int // its slot; -1 for none
 	n    int // bytes
 	text uint64
 }
 
-// end is one end of a connection: it posts a number of random work requests and takes what the peer sends, on one
-// goroutine, and knows each byte and each completion that must come of it.
+// end is one end of a connection. On one goroutine it posts random work requests and receives messages of the peer. It
+// knows every byte and completion that must result.
 type end struct {
 	*verbstest.End
 	key    uint64
@@ -63,17 +63,17 @@ type end struct {
 	peer   *end
 	target []byte
 	door   verbs.MR // the target
-	shut   bool     // the door is closed
+	shut   bool     // door is closed
 	calm   bool     // nothing may fail
 
-	ops            int          // still to be posted, with
+	ops            int          // operations still to post, including
 	sends          int          // Sends
 	total          int          // Sends in all
-	asked          atomic.Int64 // receives that the peer may use
+	asked          atomic.Int64 // receives available to the peer
 	sent           int
-	came           int // Sends
+	came           int // Sends received
 	free           []int
-	out            []op   // send work requests under way, in order
+	out            []op   // outstanding send work requests, in order
 	receivesPosted uint64 // receives posted
 	id             uint64
 	added          uint64 // to the peer's counter
@@ -100,7 +100,7 @@ func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error)
 	return e, e.receives(recvs/2, 0)
 }
 
-// receives posts some, now and then.
+// receives posts some receives now and then.
 func (e *end) receives(n int, pause time.Duration) (err error) {
 	for range n {
 		time.Sleep(pause)
@@ -109,7 +109,7 @@ func (e *end) receives(n int, pause time.Duration) (err error) {
 	return err
 }
 
-// recvBit tells receives from send work requests.
+// recvBit distinguishes receives from send work requests.
 const recvBit = 1 << 63
 
 func (e *end) receive() error {
@@ -124,7 +124,7 @@ func (e *end) receive() error {
 
 func recvPiece(n uint64) int { return recvAt + int(n%recvs)*recvSize }
 
-// runOperations posts and takes until all is done, or something failed, which is an error only where e is calm.
+// runOperations posts and polls until all is done or something fails, which is an error only if e is calm.
 func (e *end) runOperations(ctx context.Context) error {
 	var got [8]verbs.Completion
 	for e.ops > 0 || len(e.out) > 0 || e.came < e.peer.total {
@@ -160,11 +160,11 @@ func (e *end) unlessCalm(what string, err error) error {
 	}
 	i, infoErr := e.QP.Info()
 	return fmt.Errorf(
-		"%s: %w; %d to post, %d under way, %d of %d Sends came; queue pair: %v, %+v, %v",
+		"%s: %w; %d to post, %d outstanding, %d of %d Sends received; queue pair: %v, %+v, %v",
 		what, err, e.ops, len(e.out), e.came, e.peer.total, e.QP.Err(), i, infoErr)
 }
 
-// wait is Wait, for a moment only while the peer has no receive for us.
+// wait is Wait, but only briefly while the peer has no receive for us.
 func (e *end) wait(ctx context.Context, got []verbs.Completion) (int, error) {
 	if e.ops == 0 || len(e.out) > 0 {
 		return e.CQ.Wait(ctx, got)
@@ -178,7 +178,7 @@ func (e *end) wait(ctx context.Context, got []verbs.Completion) (int, error) {
 	return n, err
 }
 
-// post posts what may be under way.
+// post posts as many operations as may be outstanding.
 func (e *end) post() error {
 	for e.ops > 0 && len(e.out) < underWay {
 		if e.ops <= e.actAt && e.act != nil {
@@ -196,7 +196,7 @@ func (e *end) post() error {
 	return nil
 }
 
-// postOne posts one operation; false: something must complete before.
+// postOne posts one operation; false: another must complete first.
 func (e *end) postOne() (posted bool, err error) {
 	k := e.rnd.IntN(4)
 	switch sending := e.sends > 0 && (k == 0 || e.sends == e.ops); {
@@ -212,7 +212,7 @@ func (e *end) postOne() (posted bool, err error) {
 	return true, err
 }
 
-// postNumbered posts wr, which uses a slot, for n bytes of text number.
+// postNumbered posts wr with a slot, for n bytes of text number.
 func (e *end) postNumbered(wr verbs.SendWR, slot, n int, number uint64) error {
 	wr.ID, wr.Flags = e.id, verbs.Signaled
 	if err := e.QP.PostSend(&wr); err != nil {
@@ -250,7 +250,7 @@ func (e *end) postSend() error {
 	return e.postNumbered(wr, slot, n, number)
 }
 
-// writeAndRead writes to a slot of the peer's, and reads that back.
+// writeAndRead writes to a slot of the peer and reads it back.
 func (e *end) writeAndRead() error {
 	slot := e.takeSlot()
 	n := 1 + e.rnd.IntN(min(slotSize, 1<<e.rnd.IntN(18)))
@@ -267,11 +267,11 @@ func (e *end) writeAndRead() error {
 	return e.postNumbered(wr, slot, n, number)
 }
 
-// add adds 1 to the peer's counter, which nobody else does.
+// add adds 1 to the peer's counter, as its only user.
 func (e *end) add() error {
 	there := e.peer.door.Remote()
 	e.ops--
-	for _, o := range e.out { // which have the place for the result
+	for _, o := range e.out { // an outstanding one uses the place of the result
 		if o.WROp == verbs.WRFetchAdd {
 			return nil
 		}
@@ -282,7 +282,7 @@ func (e *end) add() error {
 		RemoteSTag: there.STag, RemoteTO: there.Base + counterAt, Data: 1}, -1, 8, e.added-1)
 }
 
-// checkCompletion holds one completion to what was posted.
+// checkCompletion compares one completion with the posted operation.
 func (e *end) checkCompletion(c *verbs.Completion) error {
 	if c.QP != e.QP {
 		return fmt.Errorf("a completion of another queue pair: %+v", c)
@@ -291,7 +291,7 @@ func (e *end) checkCompletion(c *verbs.Completion) error {
 		return e.takeRecv(c)
 	}
 	if len(e.out) == 0 || e.out[0].id != c.ID {
-		return fmt.Errorf("completion of %v %d, under way are %v", c.Op, c.ID, e.out)
+		return fmt.Errorf("completion of %v %d, outstanding are %v", c.Op, c.ID, e.out)
 	}
 	o := e.out[0]
 	e.out = e.out[1:]
@@ -302,7 +302,7 @@ func (e *end) checkCompletion(c *verbs.Completion) error {
 	switch o.WROp {
 	case verbs.WRWrite:
 		fill(e.Mem[at:at+o.n], poison)
-		return nil // the Read has the slot
+		return nil // the Read still uses the slot
 	case verbs.WRFetchAdd:
 		was := binary.NativeEndian.Uint64(e.Mem[resultAt:])
 		if c.Status == verbs.Success && was != o.text {
@@ -339,7 +339,7 @@ func (e *end) takeRecv(c *verbs.Completion) error {
 	}
 	at, n := recvPiece(number), sendLen(e.peer.key, number)
 	if int(c.ByteLen) != n {
-		return fmt.Errorf("message %d came with %d bytes, want %d", number, c.ByteLen, n)
+		return fmt.Errorf("message %d has %d bytes, want %d", number, c.ByteLen, n)
 	}
 	if err := compare(e.Mem[at:at+n], e.peer.key, number); err != nil {
 		return fmt.Errorf("message %d: %w", number, err)

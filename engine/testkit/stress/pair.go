@@ -13,7 +13,7 @@ import (
 	"xwarp/mpa/startup"
 )
 
-// fate is how a connection ends, beside what a relay does to it.
+// fate is how a connection ends, apart from damage by a relay.
 type fate int
 
 const (
@@ -34,13 +34,13 @@ func (f fate) String() string {
 		"give up", "unlisten", "close early"}[f]
 }
 
-// patience bounds what must come to an end by itself; restless, what need not.
+// patience bounds operations that must end by themselves; restless, those that need not.
 const (
 	patience = 60 * time.Second
 	restless = 100 * time.Millisecond
 )
 
-// pair is one connection, from its objects to the last of them.
+// pair is one connection, from the creation of its objects to the close of the last one.
 type pair struct {
 	*Config
 	rnd  *rand.Rand
@@ -69,7 +69,7 @@ func newPair(c *Config, n int) *pair {
 
 func (p *pair) String() string { return fmt.Sprintf("%v, %v", p.fate, p.damage) }
 
-// calm reports whether all must succeed.
+// calm reports whether everything must succeed.
 func (p *pair) calm() bool {
 	return p.fate == inOrder && (p.harm == noHarm || p.harm == pause) && !p.closes()
 }
@@ -103,7 +103,7 @@ func (p *pair) runTransfers() error {
 	return errors.Join(err, p.tearDown(up))
 }
 
-// plan has one end do in the middle what the fate says.
+// plan makes one end carry out the fate in the middle.
 func (p *pair) plan() {
 	e := p.a
 	if p.rnd.IntN(2) == 0 {
@@ -125,12 +125,12 @@ func (p *pair) plan() {
 	}
 }
 
-// deregister closes the target, later when the peer reads it just now.
+// deregister closes the target, or later if the peer is reading it.
 func (e *end) deregister() error {
 	e.actErr = e.door.Close()
 	switch {
 	case e.actErr == nil:
-		fill(e.target, poison) // it is its own again
+		fill(e.target, poison) // no longer accessible to the peer
 		e.shut = true
 	case errors.Is(e.actErr, verbs.ErrBusy):
 		e.act, e.actAt, e.actErr = e.deregister, e.ops-1, nil
@@ -138,8 +138,8 @@ func (e *end) deregister() error {
 	return e.actErr
 }
 
-// connect brings the connection up at both ends, or says by up that it did not, which is an error where nothing
-// happened.
+// connect establishes the connection at both ends. up is false if it was not established, which is an error unless the
+// fate explains it.
 func (p *pair) connect(ctx context.Context) (up bool, err error) {
 	l, err := p.B.Listen(p.At, verbs.ListenConfig{})
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *pair) connect(ctx context.Context) (up bool, err error) {
 	m := p.mpa()
 	err = p.A.Dial(dialling, at, p.a.QP, verbs.DialConfig{MPA: &m})
 	if err != nil {
-		l.Close() // nobody comes any more
+		l.Close() // no more connections
 	}
 	err = errors.Join(err, <-accepted, <-posted)
 	if e := l.Close(); err == nil && e != nil {
@@ -185,7 +185,7 @@ func (p *pair) mpa() (m verbs.MPAConfig) {
 	return m
 }
 
-// meanwhile has happen while Dial and Accept wait what the fate says.
+// meanwhile carries out the fate while Dial and Accept wait.
 func (p *pair) meanwhile(l verbs.Listener, cancel func()) *time.Timer {
 	after := time.Duration(p.rnd.IntN(1 << p.rnd.IntN(23))) // up to 4 ms
 	return time.AfterFunc(after, func() {
@@ -201,7 +201,7 @@ func (p *pair) meanwhile(l verbs.Listener, cancel func()) *time.Timer {
 	})
 }
 
-// errNot is for a connection that shall not come up.
+// errNot is for a connection that must not be established.
 var errNot = errors.New("not accepted")
 
 func (p *pair) accept(ctx context.Context, l verbs.Listener) error {
@@ -219,7 +219,7 @@ func (p *pair) accept(ctx context.Context, l verbs.Listener) error {
 	return r.Accept(ctx, p.b.QP, nil)
 }
 
-// unlessOver is err where the devices stay open.
+// unlessOver returns err if the devices stay open.
 func (p *pair) unlessOver(what string, err error) error {
 	over := errors.Is(err, net.ErrClosed) || errors.Is(err, verbs.ErrBusy) // by what a closed worker has
 	if err == nil || p.closes() && over {
@@ -228,7 +228,7 @@ func (p *pair) unlessOver(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// tearDown ends what there still is, and has both ends account for what they posted.
+// tearDown closes the remaining objects, and checks that both ends account for all posted requests.
 func (p *pair) tearDown(up bool) (err error) {
 	first, second := p.a, p.b
 	if p.rnd.IntN(2) == 0 {
@@ -257,7 +257,7 @@ func (p *pair) tearDown(up bool) (err error) {
 	return err
 }
 
-// free gives back the memory of the pair's ends.
+// free frees the memory of both ends.
 func (p *pair) free() (err error) {
 	for _, e := range []*end{p.a, p.b} {
 		if e != nil {
@@ -267,21 +267,21 @@ func (p *pair) free() (err error) {
 	return p.unlessOver("Free", err)
 }
 
-// hasEnded waits for the end of a connection that nothing happened to.
+// hasEnded waits for the end of an undisturbed connection.
 func (e *end) hasEnded() error {
 	select {
 	case <-e.QP.Done():
 	case <-time.After(patience):
-		return errors.New("the connection goes on after Disconnect")
+		return errors.New("the connection is still open after Disconnect")
 	}
 	if err := e.QP.Err(); err != nil {
-		return fmt.Errorf("a connection that was closed in order ended with %w", err)
+		return fmt.Errorf("a connection closed in order ended with %w", err)
 	}
 	return nil
 }
 
-// settle closes the queue pair and takes the completions that are still to come: each work request has one, where
-// exact, and none has two.
+// settle closes the queue pair and polls the remaining completions. No work request has two completions; if exact is
+// set, each has one.
 func (e *end) settle(exact bool) error {
 	over := false
 	select {
@@ -292,7 +292,7 @@ func (e *end) settle(exact bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	// One that never had a connection keeps its receives for itself.
+	// A queue pair that was never connected does not complete its receives.
 	exact = exact && (over || e.QP.RemoteAddr().IsValid())
 	e.calm = false
 	var got [8]verbs.Completion
@@ -321,16 +321,16 @@ func (e *end) settle(exact bool) error {
 	}
 }
 
-// untouched looks at the target, where no memory may show that was not the peer's any more.
+// untouched checks that the peer has not changed the target after it was closed, or sent memory that it had taken back.
 func (e *end) untouched() error {
 	if e.shut {
 		if n := bytes.Count(e.target, []byte{poison}); n != len(e.target) {
-			return fmt.Errorf("%d bytes of a region that was closed have changed", len(e.target)-n)
+			return fmt.Errorf("%d bytes of a closed region have changed", len(e.target)-n)
 		}
 		return nil
 	}
 	if i := bytes.IndexByte(e.target[:area], poison); i >= 0 {
-		return fmt.Errorf("the peer sent memory that was not its any more, at byte %d", i)
+		return fmt.Errorf("the peer sent memory that it no longer owned, at byte %d", i)
 	}
 	return nil
 }

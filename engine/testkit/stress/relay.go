@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The relay's sockets hold little, so that who does not read is soon noticed.
+// The relay's sockets have small buffers, so that an end that does not read is noticed soon.
 var (
 	listener = net.ListenConfig{Control: Narrow}
 	dialer   = net.Dialer{Control: Narrow}
 )
 
-// Narrow gives a socket buffers that a few segments fill.
+// Narrow gives a socket small buffers, which a few segments fill.
 func Narrow(_, _ string, c syscall.RawConn) (err error) {
 	e := c.Control(func(fd uintptr) {
 		err = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 16<<10),
@@ -38,12 +38,12 @@ const (
 	noHarm harm = iota
 	cut         // FIN in both directions
 	reset       // RST in both directions
-	halve       // FIN in this direction; the other one goes on
-	flip        // one byte is another one
-	insert      // bytes come that nobody sent
+	halve       // FIN in this direction; the other one continues
+	flip        // one byte is changed
+	insert      // bytes are inserted
 	leave       // bytes are left out
-	stall       // nothing is read any more, and nothing is said
-	pause       // nothing is read for a while
+	stall       // the relay stops reading, without a FIN
+	pause       // the relay does not read for a while
 	harms
 )
 
@@ -52,11 +52,11 @@ func (h harm) String() string {
 		"stall", "pause"}[h]
 }
 
-// damage says where a relay does harm.
+// damage is the place where a relay does harm.
 type damage struct {
 	harm
-	back bool // to the bytes of the listener's end
-	at   int  // bytes of that direction that arrive before
+	back bool // in the direction from the listener
+	at   int  // number of preceding bytes in that direction
 }
 
 // corrupts reports whether the CRC is needed.
@@ -69,7 +69,7 @@ func (d damage) String() string {
 	return fmt.Sprintf("%v at byte %d, back: %v", d.harm, d.at, d.back)
 }
 
-// relay carries the bytes of each connection that it takes to another address, in pieces of random length.
+// relay forwards the bytes of each accepted connection to another address, in pieces of random length.
 type relay struct {
 	ln   net.Listener
 	to   string
@@ -95,7 +95,7 @@ func newRelay(to netip.AddrPort, d damage, seed uint64) (*relay, error) {
 func (r *relay) addr() netip.AddrPort { return r.ln.Addr().(*net.TCPAddr).AddrPort() }
 
 func (r *relay) accept() {
-	for n := uint64(0); ; n++ { // Dial may try again without markers
+	for n := uint64(0); ; n++ { // Dial may retry without markers
 		in, err := r.ln.Accept()
 		if err != nil {
 			return
@@ -119,7 +119,7 @@ func (r *relay) accept() {
 	}
 }
 
-// keep has close close the sockets.
+// keep registers sockets to be closed by close.
 func (r *relay) keep(socks ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func (r *relay) keep(socks ...net.Conn) bool {
 	}
 }
 
-// close ends the relay and what it carries, and waits.
+// close ends the relay and its connections, and waits.
 func (r *relay) close() {
 	r.ln.Close()
 	r.mu.Lock()
@@ -147,7 +147,7 @@ func (r *relay) close() {
 	r.group.Wait()
 }
 
-// pass carries bytes of one direction until it ends, and does the harm on the way.
+// pass forwards the bytes of one direction until it ends, and does the harm.
 func (r *relay) pass(to, from *net.TCPConn, d damage, rnd *rand.Rand) {
 	defer to.CloseWrite()
 	b := make([]byte, 16+rnd.IntN(1<<rnd.IntN(17)))
@@ -179,7 +179,7 @@ func (r *relay) pass(to, from *net.TCPConn, d damage, rnd *rand.Rand) {
 	}
 }
 
-// goesOn waits where h says so; false: for the end.
+// goesOn waits if h requires it; it returns false at the end of the relay.
 func (r *relay) goesOn(h harm) bool {
 	var after <-chan time.Time
 	switch h {

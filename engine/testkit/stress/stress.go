@@ -1,7 +1,6 @@
-// Package stress has many connections of two devices come and go at random, beside each other, and holds each of them
-// to what package verbs promises: every byte, one completion for each work request, an end that lets go of
-// everything. A seed draws what happens; when it happens is the scheduler's choice, so that the race detector should
-// watch.
+// Package stress opens and closes many concurrent connections between two devices at random, and checks the contract of
+// package verbs: every byte, one completion per work request, and no leftovers at the end. A seed determines the
+// events; the scheduler determines their timing, so use the race detector.
 package stress
 
 import (
@@ -15,22 +14,22 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// Config says what connects to what.
+// Config is the configuration of a run.
 type Config struct {
 	Seed uint64
 	A, B verbs.Device   // A dials B
-	At   netip.AddrPort // where B listens, at a port of its choice
-	// Loopback says that this process's own sockets reach At: some connections go through a relay, which
-	// harms some of them.
+	At   netip.AddrPort // address on which B listens, with a port of its choice
+	// Loopback is set if sockets of this process reach At. Some connections then go through a relay, which damages some
+	// of them.
 	Loopback bool
-	Lines    int          // of connections, one after the other in each
-	Each     int          // connections of a line
+	Lines    int          // concurrent sequences of connections
+	Each     int          // connections per sequence
 	Close    func() error // ends devices in the middle; nil for none
 }
 
 func (c *Config) closes() bool { return c.Close != nil }
 
-// Run returns what went wrong.
+// Run runs the connections and returns their errors.
 func Run(c Config) error {
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -61,7 +60,7 @@ func Run(c Config) error {
 		}
 	}
 	group.Wait()
-	for _, p := range all { // not before: a device that is closed has let go of its regions when Close returns
+	for _, p := range all { // only now: a closed device releases its regions before Close returns
 		err = errors.Join(err, p.free())
 	}
 	return err

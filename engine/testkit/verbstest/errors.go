@@ -13,8 +13,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// Errors holds two devices to the errors that package verbs documents; b listens at the address, with a port of its
-// choice. It closes both.
+// Errors checks that two devices return the errors that package verbs documents. b listens on the address, with a port
+// of its choice. Errors closes both.
 func Errors(t *testing.T, a, b verbs.Device, at netip.Addr) {
 	for _, part := range []struct {
 		name string
@@ -37,7 +37,7 @@ type contract struct {
 	at   netip.AddrPort
 }
 
-// is holds err to all of want.
+// is checks that err is all of want.
 func (c *contract) is(call string, err error, want ...error) {
 	c.Helper()
 	for _, w := range want {
@@ -53,7 +53,7 @@ func (c *contract) down(qp verbs.QP) {
 	select {
 	case <-qp.Done():
 	case <-c.ctx.Done():
-		c.Error("the connection goes on")
+		c.Error("the connection is still open")
 	}
 }
 
@@ -66,7 +66,7 @@ func (c *contract) listen() verbs.Listener {
 	return l
 }
 
-// objects makes what cannot be made, and closes what is used.
+// objects tries to create invalid objects, and to close objects in use.
 func (c *contract) objects() {
 	e := New(c, c.a, 4096)
 	foreign := New(c, c.b, 4096)
@@ -109,7 +109,7 @@ func (c *contract) objects() {
 	c.is("ParseRemoteMR", err, verbs.ErrRemoteMR)
 }
 
-// connections does not get one in every way there is.
+// connections fails to establish one in every way.
 func (c *contract) connections() {
 	e := New(c, c.a, 4096)
 	l := c.listen()
@@ -166,7 +166,7 @@ func (c *contract) connections() {
 		c.Errorf("the rejection is %+v in %v", no, err)
 	}
 	<-done
-	// An Accept whose context ends does not leave the connection half made.
+	// An Accept whose context ends does not leave a half-open connection.
 	done = answer(func(r *verbs.ConnRequest) {
 		c.is("Accept of a request, canceled", r.Accept(over, New(c, c.b, 4096).QP, nil),
 			context.Canceled)
@@ -186,7 +186,7 @@ func (c *contract) connections() {
 	c.is("Dial, nobody listens", dial(c.ctx, New(c, c.a, 4096).QP), syscall.ECONNREFUSED)
 }
 
-// requests posts what cannot be.
+// requests posts invalid requests.
 func (c *contract) requests() {
 	e, peer := New(c, c.a, 4096), New(c, c.b, 4096)
 	write := verbs.SendWR{Op: verbs.WRWrite, SGL: []verbs.SGE{e.MR.SGE(0, 8)},
@@ -204,7 +204,7 @@ func (c *contract) requests() {
 			c.is("PostRecv into a full queue", err, verbs.ErrQueueFull, syscall.ENOMEM)
 			break
 		} else if i == 4*verbs.DefaultDepth {
-			c.Fatal("the receive queue takes four times what it was made for")
+			c.Fatal("the receive queue accepts four times its depth")
 		}
 	}
 	Connect(c, e, peer, c.at)
@@ -222,7 +222,7 @@ func (c *contract) requests() {
 	_, err = verbs.WaitOne(c.ctx, e.CQ)
 	var status *verbs.StatusError
 	if !errors.As(err, &status) || status.Op != verbs.WRRead || status.Status == verbs.Success {
-		c.Errorf("a Read of what the peer does not have: %v", err)
+		c.Errorf("a Read of memory that the peer does not have: %v", err)
 	}
 	c.down(e.QP)
 	var terminate *ulpdu.Error
@@ -236,7 +236,7 @@ func (c *contract) requests() {
 	c.is("PostRecv after Close", e.QP.PostRecv(&verbs.RecvWR{}), net.ErrClosed)
 }
 
-// closed closes devices under what is used.
+// closed closes devices with objects in use.
 func (c *contract) closed() {
 	e, peer := New(c, c.a, 4096), New(c, c.b, 4096)
 	Connect(c, e, peer, c.at)
@@ -278,7 +278,7 @@ func (c *contract) closed() {
 	c.is("PostSend of a closed device", peer.QP.PostSend(&verbs.SendWR{}), net.ErrClosed)
 	c.down(e.QP)
 	if e.QP.Err() == nil {
-		c.Error("the peer takes the device's Close for a graceful one")
+		c.Error("the peer sees a graceful close when the device closes")
 	}
 	if err := c.a.Close(); err != nil {
 		c.Error(err)

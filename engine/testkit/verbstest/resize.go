@@ -7,7 +7,7 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// resize makes a completion queue longer and shorter while completions are in it: they stay, in order.
+// resize grows and shrinks a completion queue that holds completions: they are kept, in order.
 func (c *contract) resize() {
 	const window, rounds = 8, 40
 	a, b := New(c, c.a, 4096), New(c, c.b, 4096)

@@ -1,5 +1,5 @@
-// Package verbstest is one end of a connection as tests need it, on any device of package verbs. Programs that tests
-// start use Make, Dial, Next, Do and WriteAndRead, which return errors; the rest is for tests themselves.
+// Package verbstest provides one end of a connection for tests, on any device of package verbs. Programs started by
+// tests use Make, Dial, Next, Do and WriteAndRead, which return errors; the rest is for tests themselves.
 package verbstest
 
 import (
@@ -22,7 +22,7 @@ const rights = verbs.LocalWrite | verbs.RemoteRights | verbs.BindMW
 // patience bounds the wait for one completion.
 const patience = 20 * time.Second
 
-// End is an endpoint and a region. Both are gone with their device.
+// End is an endpoint and a region. Closing the device closes both.
 type End struct {
 	*verbs.Endpoint
 	T   testing.TB // of New
@@ -31,8 +31,8 @@ type End struct {
 	MR  verbs.MR // all of Mem, with all rights
 }
 
-// Make makes an End with a region of the given size. Its memory is the device's: what a peer does to registered memory
-// is ordered with nothing that the race detector sees in Go's heap.
+// Make creates an End with a region of the given size. Its memory comes from the device, because the race detector does
+// not see how a peer's accesses to registered memory are ordered with those of Go.
 func Make(dev verbs.Device, size int) (*End, error) {
 	cq, err := dev.CreateCQ(1024)
 	if err != nil {
@@ -52,7 +52,7 @@ func Make(dev verbs.Device, size int) (*End, error) {
 	return e, nil
 }
 
-// Dial connects e to a peer that gives its region as private data.
+// Dial connects e to a peer that sends its region as private data.
 func (e *End) Dial(ctx context.Context, at netip.AddrPort) (peer verbs.RemoteMR, err error) {
 	if err := e.Endpoint.Dial(ctx, at, verbs.DialConfig{}); err != nil {
 		return peer, err
@@ -60,7 +60,7 @@ func (e *End) Dial(ctx context.Context, at netip.AddrPort) (peer verbs.RemoteMR,
 	return e.RemoteMR()
 }
 
-// Next waits for a completion, which must be a success.
+// Next waits for a completion, which must be successful.
 func (e *End) Next(ctx context.Context) (verbs.Completion, error) {
 	c, err := verbs.WaitOne(ctx, e.CQ)
 	if err != nil {
@@ -76,7 +76,7 @@ func (e *End) Do(ctx context.Context, wr verbs.SendWR) error {
 	return err
 }
 
-// Pattern is what WriteAndRead leaves in the first n bytes of the peer's region.
+// Pattern is the content that WriteAndRead leaves in the first n bytes of the peer's region.
 func Pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -99,7 +99,7 @@ func (e *End) WriteAndRead(ctx context.Context, peer verbs.RemoteMR) error {
 		}
 	}
 	if !bytes.Equal(e.Mem[:half], e.Mem[half:2*half]) {
-		return errors.New("what was read is not what was written")
+		return errors.New("the bytes read differ from those written")
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func New(t testing.TB, dev verbs.Device, size int) *End {
 	return e
 }
 
-// Wait returns the next completion, which must be a success.
+// Wait returns the next completion, which must be successful.
 func (e *End) Wait() verbs.Completion {
 	e.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -127,7 +127,7 @@ func (e *End) Wait() verbs.Completion {
 	return c
 }
 
-// Post posts wr so that it completes visibly.
+// Post posts wr as a signaled request.
 func (e *End) Post(wr verbs.SendWR) {
 	e.T.Helper()
 	wr.Flags |= verbs.Signaled
@@ -191,7 +191,8 @@ func Exercise(t testing.TB, a, b *End) {
 		RemoteSTag: peer}, half)
 	do(verbs.SendWR{ID: 2, Op: verbs.WRRead, SGL: []verbs.SGE{a.MR.SGE(half, half)},
 		RemoteSTag: peer}, half)
-	// The Write's completion says that its memory is free; the Read behind it, that it was placed (RFC 5040, 5.5).
+	// The completion of the Write means that its memory is free; that of the Read after it, that the Write was placed
+	// (RFC 5040, 5.5).
 	if !bytes.Equal(b.Mem[:half], a.Mem[:half]) {
 		t.Fatal("RDMA Write: target differs from source")
 	}
@@ -203,7 +204,7 @@ func Exercise(t testing.TB, a, b *End) {
 		SGL: []verbs.SGE{b.MR.SGE(half, n)}}); err != nil {
 		t.Fatal(err)
 	}
-	// The receive is posted before the Send is there: a daemon took it when Info returns, and a worker when it has
+	// The receive is posted before the Send arrives: a daemon has processed it when Info returns, a worker when it has
 	// served a Read.
 	if _, err := b.QP.Info(); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// windows has one end reach the other's memory by a window, for as long as it is bound, and with the rights that the
-// queue pair gives.
+// windows lets one end access the other's memory through a window, while the window is bound and with the rights of the
+// queue pair.
 func (c *contract) windows() {
 	a, b := New(c, c.a, 4096), New(c, c.b, 4096)
 	Connect(c, a, b, netip.AddrPortFrom(c.at.Addr(), 0))
