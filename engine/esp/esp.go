@@ -1,7 +1,7 @@
 // Package esp is the Encapsulating Security Payload of IPsec (RFC 4303) with AES-GCM (RFC 4106), in transport and
-// tunnel mode, over IPv4 and IPv6. AES-CBC with HMAC-SHA256, which RFC 8221 requires as well, takes seven times the
-// processor time and is left out. Packets are sealed and opened in place; nothing allocates for each packet. The
-// package does no I/O and knows no keys but those that it is given.
+// tunnel mode, over IPv4 and IPv6. AES-CBC with HMAC-SHA256, which RFC 8221 also requires, takes seven times the CPU
+// time and is omitted. Packets are sealed and opened in place, without allocations per packet. The package does no I/O
+// and does not create keys.
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -31,25 +31,25 @@ import (
 )
 
 // HeaderLen is the SPI, the sequence number and the IV. ICVLen is the only length of the integrity check value that
-// is supported: RFC 8221, 5 wants 16 bytes and discourages the shorter ones of RFC 4106.
+// is supported: RFC 8221, 5 requires 16 bytes and discourages the shorter ones of RFC 4106.
 const (
 	HeaderLen = 16
 	ICVLen    = 16
 )
 
-// Next headers that ESP itself treats in a special way (IANA protocol numbers).
+// Next headers with a special meaning for ESP (IANA protocol numbers).
 const (
 	nextIPv4  = 4
 	nextIPv6  = 41
 	nextDummy = 59 // RFC 4303, 2.6
 )
 
-// Mode says what an SA encloses.
+// Mode is the kind of payload of an SA.
 type Mode uint8
 
 const (
 	Transport Mode = iota // the payload of an IP packet
-	Tunnel                // a whole IP packet, within a new one
+	Tunnel                // a whole IP packet, inside a new one
 )
 
 func (m Mode) String() string {
@@ -59,7 +59,7 @@ func (m Mode) String() string {
 	return "transport"
 }
 
-// Keymat is key material. It does not print: neither a log nor an error can show it.
+// Keymat is key material. It formats as a placeholder, so that no log or error can contain it.
 type Keymat []byte
 
 // Format writes a placeholder, whatever the verb.
@@ -68,7 +68,7 @@ func (Keymat) Format(f fmt.State, _ rune) { f.Write([]byte("withheld")) }
 // MarshalText returns a placeholder, for encoding/json and the handlers of log/slog.
 func (Keymat) MarshalText() ([]byte, error) { return []byte("withheld"), nil }
 
-// SA is what both directions of a security association are made of.
+// SA holds the parameters of a security association, for either direction.
 type SA struct {
 	SPI  uint32
 	Mode Mode
@@ -81,7 +81,7 @@ type SA struct {
 // ErrConfig is wrapped by the errors of NewOut and NewIn.
 var ErrConfig = errors.New("esp: security association")
 
-// Errors of Seal and Open. Open's say why a packet is dropped.
+// Errors of Seal and Open. Those of Open are the reasons for dropped packets.
 var (
 	ErrExpired   = errors.New("esp: hard limit of the SA reached")
 	ErrShort     = errors.New("esp: packet is too short or not a multiple of 4 bytes")
@@ -120,8 +120,8 @@ func (k *key) init(sa *SA) error {
 	return nil
 }
 
-// wipe overwrites the key as far as this package keeps it, which is all of a wideGCM. What Go's AES-GCM keeps is left
-// to the garbage collector.
+// wipe overwrites the key material in this package, including all of a wideGCM. The copy in Go's AES-GCM is left to the
+// garbage collector.
 func (k *key) wipe() {
 	if w, ok := k.aead.(interface{ wipe() }); ok {
 		w.wipe()
@@ -129,7 +129,7 @@ func (k *key) wipe() {
 	k.aead, k.nonce = wiped{}, [12]byte{}
 }
 
-// wiped is what is left of a key: it opens nothing, and must not seal.
+// wiped replaces a wiped key: it opens nothing, and must not seal.
 type wiped struct{ cipher.AEAD }
 
 func (wiped) Open(_, _, _, _ []byte) ([]byte, error) { return nil, ErrIntegrity }

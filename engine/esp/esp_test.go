@@ -109,7 +109,7 @@ func TestESNCrossesTheLowHalf(t *testing.T) {
 	for range 1000 {
 		held = append(held, sealed(t, out, random(16), protoTCP))
 	}
-	for i := 0; i < len(held); i += 40 { // in any order within 40
+	for i := 0; i < len(held); i += 40 { // shuffled within 40
 		part := held[i : i+40]
 		rand.Shuffle(len(part), func(a, b int) { part[a], part[b] = part[b], part[a] })
 	}

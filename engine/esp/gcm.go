@@ -6,8 +6,8 @@ import (
 	"crypto/fips140"
 )
 
-// newGCM returns AES-GCM with a key of 16 or 32 bytes. It is Go's, or on processors that hasVAES accepts the package's
-// own, which takes at most maxAAD bytes of associated data. In FIPS mode it is Go's, whose module is the certified one.
+// newGCM returns AES-GCM with a key of 16 or 32 bytes. On CPUs that hasVAES accepts it is the package's own, which
+// takes at most maxAAD bytes of associated data. Otherwise, and in FIPS mode, it is Go's, whose module is certified.
 func newGCM(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {

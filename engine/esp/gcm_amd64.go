@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasVAES reports whether the processor encrypts and multiplies four blocks in a register of 512 bits, and the
-// operating system saves such registers. GODEBUG=cpu.avx512vaes=off makes it false.
+// hasVAES reports whether the CPU encrypts and multiplies four blocks in a 512-bit register, and the operating system
+// saves such registers. GODEBUG=cpu.avx512vaes=off makes it false.
 var hasVAES = cpu.X86.HasAES && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW &&
 	cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VAES &&
 	cpu.X86.HasAVX512VPCLMULQDQ
@@ -60,7 +60,7 @@ func (a element) overX() element {
 	return element{lo: a.lo<<1 ^ carry&1, hi: (a.hi<<1 | a.lo>>63) ^ carry&(0xc2<<56)}
 }
 
-// newWideGCM wants hasVAES. Block is AES with the same key.
+// newWideGCM requires hasVAES. block is AES with the same key.
 func newWideGCM(key []byte, block cipher.Block) cipher.AEAD {
 	g := &wideGCM{rounds: uint64(len(key)/4 + 6)}
 	g.expand(key)
@@ -74,10 +74,10 @@ func newWideGCM(key []byte, block cipher.Block) cipher.AEAD {
 	return g
 }
 
-// wipe overwrites what follows from the key.
+// wipe overwrites everything derived from the key.
 func (g *wideGCM) wipe() { *g = wideGCM{} }
 
-// expand makes the round keys (FIPS 197, 5.2).
+// expand computes the round keys (FIPS 197, 5.2).
 func (g *wideGCM) expand(key []byte) {
 	var w [60]uint32
 	words := len(key) / 4
@@ -111,7 +111,7 @@ func (g *wideGCM) expand(key []byte) {
 func (g *wideGCM) NonceSize() int { return gcmNonceLen }
 func (g *wideGCM) Overhead() int  { return ICVLen }
 
-// Seal is that of cipher.AEAD.
+// Seal implements cipher.AEAD.
 func (g *wideGCM) Seal(dst, nonce, plain, aad []byte) []byte {
 	n := len(plain)
 	dst = slices.Grow(dst, n+ICVLen)
@@ -120,8 +120,7 @@ func (g *wideGCM) Seal(dst, nonce, plain, aad []byte) []byte {
 	return dst[:len(dst)+n+ICVLen]
 }
 
-// Open is that of cipher.AEAD. It decrypts before it knows whether the tag is right, and wipes what it wrote when the
-// tag is wrong.
+// Open implements cipher.AEAD. It decrypts before it has verified the tag, and wipes its output if the tag is wrong.
 func (g *wideGCM) Open(dst, nonce, sealed, aad []byte) ([]byte, error) {
 	n := len(sealed) - ICVLen
 	if n < 0 {
@@ -138,14 +137,14 @@ func (g *wideGCM) Open(dst, nonce, sealed, aad []byte) ([]byte, error) {
 	return dst[:len(dst)+n], nil
 }
 
-// crypt writes to out as many bytes as in has, encrypted or decrypted, and their tag. Both may lie at one place; they
-// must not overlap otherwise.
+// crypt encrypts or decrypts in to out and writes the tag. in and out may be the same memory, but must not overlap
+// otherwise.
 func (g *wideGCM) crypt(out, nonce, in, aad []byte, open uint64, tag *[ICVLen]byte) {
 	if len(nonce) != gcmNonceLen || len(aad) > maxAAD {
 		panic("esp: AES-GCM with a nonce or associated data of a wrong length")
 	}
 	le := binary.LittleEndian
-	// Words, since the nonce was just written by parts: a longer load would wait for them.
+	// Load words, because the nonce was just written in parts: a longer load would stall.
 	low := uint64(le.Uint32(nonce)) | uint64(le.Uint32(nonce[4:]))<<32
 	gcmCrypt(g, low, uint64(le.Uint32(nonce[8:]))|1<<56, unsafe.SliceData(aad), len(aad),
 		unsafe.SliceData(out), unsafe.SliceData(in), len(in), open, tag)

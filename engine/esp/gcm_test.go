@@ -173,7 +173,7 @@ func TestGCMRefusesEveryFlippedBit(t *testing.T) {
 	}
 }
 
-// TestGCMVectors has cases 1 to 3 and 13 to 15 of McGrew and Viega, "The Galois/Counter Mode of Operation", B.
+// TestGCMVectors tests cases 1 to 3 and 13 to 15 of McGrew and Viega, "The Galois/Counter Mode of Operation", B.
 func TestGCMVectors(t *testing.T) {
 	const key, iv = "feffe9928665731c6d6a8f9467308308", "cafebabefacedbaddecaf888"
 	const text = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72" +

@@ -1,7 +1,7 @@
 package esp
 
-// Limits end the life of an SA by its use. A zero or all-ones field, which means "none" in the kernel, takes the
-// default. Bytes are those of payloads. The kernel and the IKE daemon handle limits by time.
+// Limits bound the use of an SA. A zero or all-ones field, which means "none" in the kernel, selects the default. Bytes
+// are payload bytes. The kernel and the IKE daemon handle time limits.
 type Limits struct {
 	SoftBytes, HardBytes     uint64 // [2^38, 2^40]
 	SoftPackets, HardPackets uint64 // [none; without ESN nine tenths of HardPackets, and 2^32-1]
