@@ -82,8 +82,8 @@ func TestFloodedListener(t *testing.T) {
 func (f *flooded) goesOn() {
 	before := f.received()
 	sent, longest := f.flood(enginePort, 0, time.Second, true)
-	f.Logf("%.0f %s/s; the slowest of the honest connections took %v", sent, f.what, longest)
-	f.busy.Store(true) // or the worker got no CPU in all that time
+	f.Logf("%.0f %s/s; the slowest legitimate connection took %v", sent, f.what, longest)
+	f.busy.Store(true) // or the worker got no CPU time in that period
 	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
 			f.Fatal("the established connection makes no progress")

@@ -22,8 +22,8 @@ func TestConfigRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		"": {Role: RDMAC, Revision: RevEnhanced, IRD: NotNegotiated, ORD: NotNegotiated,
 			RTR: allRTR},
-		"invalid role 3":           {Role: RDMAC + 1},
-		"invalid revision 3":       {Revision: RevEnhanced + 1},
+		"invalid role 3":      {Role: RDMAC + 1},
+		"invalid revision 3":  {Revision: RevEnhanced + 1},
 		"IRD 16384":           {IRD: NotNegotiated + 1},
 		"ORD 16384":           {ORD: NotNegotiated + 1},
 		"invalid RTR set 0x8": {RTR: allRTR + 1},
