@@ -123,7 +123,7 @@ func TestFPDUForEver(t *testing.T) {
 // wantHole checks that the connection ended because a hole was not filled.
 func (s *side) wantHole(t *testing.T) {
 	t.Helper()
-	const text = "although later ones did"
+	const text = "although later ones arrived"
 	if err := s.Err(); err == nil || !strings.Contains(err.Error(), text) || !s.rst {
 		t.Errorf("the hole ends with %v, RST %v", err, s.rst)
 	}

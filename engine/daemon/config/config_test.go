@@ -75,7 +75,7 @@ func TestErrors(t *testing.T) {
 			`"-1s" is negative: write auto, 0s or a duration`},
 		{"nobody can confirm", "[daemon]\nsocket = \"\"\nconfirm = \"1m\"\n",
 			`daemon.confirm = "1m0s" needs daemon.socket`},
-		{"size", "[limits]\nmemory = \"1 parsec\"\n", `"1 parsec" is no size`},
+		{"size", "[limits]\nmemory = \"1 parsec\"\n", `"1 parsec" is not a size`},
 		{"too many tenants", "[tenants]\ncount = 1025\n",
 			"tenants.count = 1025: must be 0 to 1024"},
 		{"tenants without programs", "[daemon]\nsocket = \"\"\n[tenants]\ncount = 1\n",
