@@ -149,7 +149,7 @@ func TestNICCheckSSH(t *testing.T) {
 		{"root", []string{"-m", "1400", "-o", "put rping"}, []string{
 			"doctor --fix, a", "doctor --fix, b", "put / get, MTU 1400, copy", "rping"}},
 		{"alice", []string{"-s", "-o", "link"}, []string{"doctor --fix, a", "doctor --fix, b",
-			"link of a down for 2 s in a put"}},
+			"link of a down for 2 s during a put"}},
 	} {
 		reports := t.TempDir()
 		args := append(as.flags, "-n", "2", "-t", "1", "-r", reports, as.user+"@"+a, "eth0", a,
@@ -163,7 +163,7 @@ func TestNICCheckSSH(t *testing.T) {
 				t.Errorf("%s: %s is not ok", as.user, step)
 			}
 		}
-		if as.user == "alice" && !line(out, "none", "link of b down for 2 s in a put") {
+		if as.user == "alice" && !line(out, "none", "link of b down for 2 s during a put") {
 			t.Error("the link of the session went down")
 		}
 		for _, end := range []string{"a.json", "b.json"} {
@@ -180,7 +180,7 @@ func TestNICCheckSSH(t *testing.T) {
 	out, err := overSSH(t, n, dir, "../../scripts/nic-check", "-x", "xwarp-2", "-r", t.TempDir(),
 		"root@"+a, "eth0", a, "root@"+b, "eth0", b)
 	if err == nil || !strings.HasPrefix(out, "FAILED  begin on root@"+a) ||
-		!strings.Contains(out, "there is no xwarp-2 in ") {
+		!strings.Contains(out, "xwarp-2 not found in ") {
 		t.Errorf("without xwarp there: %v: %s", err, out)
 	}
 }
