@@ -338,7 +338,7 @@ func TestLookupAllocs(t *testing.T) {
 }
 
 // TestLookupCache: with what the last Write found, the next one is placed in the same bytes or has the same
-// fault as without, also when regions were invalidated, renewed, deregistered or registered anew under the
+// fault as without, also when regions were invalidated, renewed, deregistered or registered again under the
 // same STag in between.
 func TestLookupCache(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))

@@ -502,7 +502,7 @@ func TestBindAgain(t *testing.T) {
 	held.Hold()
 	bind()
 	if held.Valid() || !held.Revoked() {
-		t.Error("what a queued Read points to is valid after the window was bound anew")
+		t.Error("the target of a queued Read is valid after the window was bound again")
 	}
 	held.Unhold()
 	bind()

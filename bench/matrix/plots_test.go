@@ -16,7 +16,7 @@ import (
 	"gonum.org/v1/plot/vg/recorder"
 )
 
-var update = flag.Bool("update", false, "draw the plots of bench/results anew")
+var update = flag.Bool("update", false, "redraw the plots of bench/results")
 
 // committed returns the results in bench/results by their folder, one for each model of processor.
 func committed(t *testing.T) map[string]*Results {

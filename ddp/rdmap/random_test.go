@@ -79,7 +79,7 @@ func (r *receiver) post() {
 }
 
 // complete notes a receive, checks that nothing behind the message was touched, and posts
-// the buffer anew.
+// the buffer again.
 func (r *receiver) complete(c *Completion) []byte {
 	m := r.bufs[c.ID]
 	delete(r.bufs, c.ID)

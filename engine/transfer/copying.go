@@ -197,7 +197,8 @@ func (c *copying) openFile(m *Message) error {
 // refused sends the error of a request about a file to the client, counts the request as failed, and reports it.
 func (c *copying) refused(o *opened, err error) error {
 	if c.refusals++; c.refusals > maxRefused {
-		return refuse(CodeFile, "the last one of %d files that cannot be had: %v", maxRefused, err)
+		return refuse(CodeFile, "%d files failed, the limit of a copy; the last one: %v",
+			maxRefused, err)
 	}
 	c.event(o, err)
 	return c.answer(nil, err)

@@ -7,7 +7,7 @@
 //	                         ◄────────  Region{STag, TO, length}
 //	RDMA Writes              ════════►
 //	Put{Unknown}             ────────►  only where fewer bytes were granted than there may be
-//	                         ◄────────  Region{STag, TO, length} in the place of the one of before
+//	                         ◄────────  Region{STag, TO, length} replaces the previous region
 //	RDMA Writes              ════════►
 //	Done{length, SHA-256}    ────────►  takes the STag away, compares, makes it the content
 //	                         ◄────────  Done{length, SHA-256}
@@ -65,7 +65,7 @@
 // for one client and for one transfer.
 //
 // Puts run side by side as long as there is memory for their bytes, of each address no more than the region
-// has, then they wait in order of arrival. Contents of before that gets still read count too, and the oldest
+// has, then they wait in order of arrival. Replaced contents that gets still read count too, and the oldest
 // goes when a put needs the memory.
 //
 // # Files

@@ -13,7 +13,7 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestStartupEvents tries every event at every stage of both sides; testdata/startup.txt has the results.
 //

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write testdata/fixtures.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/fixtures.txt")
 
 // opcodes of RFC 5040, figure 4.
 var opcodes = []string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE",

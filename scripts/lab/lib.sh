@@ -154,7 +154,7 @@ unpack_qemu() {
 }
 
 # pack_initrd NAME VERSION DIRECTORY ARCHITECTURE FILE...: the agent as /init, and the modules of that kernel in the directory that it
-# loads, in the order of /modules. Made anew when a FILE is newer.
+# loads, in the order of /modules. Built again when a FILE is newer.
 pack_initrd() {
 	name=$1 version=$2 from=$3 architecture=$4; shift 4
 	fresh "$name" "$repo"/scripts/lab/agent/*.go "$repo"/scripts/lab/proto/*.go "$repo/scripts/lab/lib.sh" "$@" && return 0

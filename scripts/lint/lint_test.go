@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,11 +135,64 @@ func TestWidth(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	const text = "// after so many seconds\n// the number of seconds\n// a byte of whom\napplication/octet-stream\n"
-	want := []string{`x.go:1: avoid "so many": name the thing or its number`,
-		`x.go:3: avoid "whom": name the thing or its number`}
-	if got := findIdioms("x.go", text); !slices.Equal(got, want) {
-		t.Errorf("found %q, want %q", got, want)
+	for text, want := range map[string]string{
+		"// after so many seconds":               "so many",
+		"// a byte of whom":                      "whom",
+		"# The state of before is kept.":         "of before",
+		"msg = \"the device cannot be had\"":     "cannot be had",
+		"// It can be had.":                      "can be had",
+		"// waits in vain":                       "in vain",
+		"// draws it Anew":                       "Anew",
+		"// a fault that was mended":             "mended",
+		"// faults to mend":                      "to mend",
+		"// has no business here":                "has no business",
+		"// leaves it as it was":                 "as it was",
+		"// is made when":                        "is made when",
+		"// nobody's":                            "nobody's",
+		"// the number of seconds":               "",
+		"// an amended list":                     "",
+		"// quotes RFC 793: an octet as it was.": "",
+		"application/octet-stream":               "",
+	} {
+		var all []string
+		if want != "" {
+			all = []string{fmt.Sprintf("x.go:2: avoid %q: say plainly what happens to which thing",
+				want)}
+		}
+		if got := findIdioms("x.go", "\n"+text+"\n"); !slices.Equal(got, all) {
+			t.Errorf("%q: found %q, want %q", text, got, all)
+		}
+	}
+}
+
+func TestLongSentences(t *testing.T) {
+	words := func(n int) string { return strings.TrimSpace(strings.Repeat("word ", n)) }
+	for text, want := range map[string]int{
+		words(30) + ".":                                     0,
+		words(31) + ".":                                     1,
+		words(16) + "\n" + words(16) + ".":                  1,
+		words(16) + ".\n" + words(16) + ".":                 0,
+		words(16) + ":\n" + words(16) + ".":                 0,
+		words(16) + "\n\n" + words(16) + ".":                0,
+		"- " + words(16) + "\n- " + words(16) + ".":         0,
+		"- " + words(16) + "\n  " + words(16) + ".":         1,
+		words(29) + " `" + words(9) + "`.":                  0,
+		"    " + words(40):                                  0,
+		"```\n" + words(40) + "\n```\n":                     0,
+		"| " + words(16) + ", " + words(16) + " |":          0,
+		"| " + words(16) + " | " + words(16) + " |":         0,
+		"| " + words(31) + " |":                             1,
+		words(29) + " [word](" + words(9) + ").":            0,
+		"This quotes RFC 5044: " + words(40) + ".\nWord.":   0,
+		words(31) + ".\n\n" + words(31) + "!\n" + words(31): 3,
+	} {
+		if got := findLongSentences("x.md", text); len(got) != want {
+			t.Errorf("%q: found %q, want %d", text, got, want)
+		}
+	}
+	if got := findLongSentences("x.md", "# x\n\n"+words(31)); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "x.md:3: a sentence of 31 words") {
+		t.Errorf("found %q", got)
 	}
 }
 

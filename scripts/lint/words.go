@@ -14,20 +14,26 @@ import (
 	"strings"
 )
 
-// idioms are phrases without a noun, which the reader has to guess. Name the thing, or its number.
+// idioms are phrases that a reader has to read twice: without a noun, with a double negation, or out of use.
+// Write what happens to which thing.
 var idioms = regexp.MustCompile(`(?i)\b(so many|tells? of|whom|nobody's|what is so|is made when|` +
-	`as it was|hears of|is told of|octets?)\b`)
+	`as it was|hears of|is told of|octets?|(cannot|can) be had|in vain|of before|anew|to mend|mended|` +
+	`has no business)\b`)
+
+// quotesRFC matches a line that quotes an RFC and says so. Its words are the RFC's.
+var quotesRFC = regexp.MustCompile(`(?i)\bquotes RFC \d+`)
 
 // quoted are names from elsewhere: a media type, and tshark's name of an algorithm.
 var quoted = regexp.MustCompile(`octet-stream|16 octet ICV`)
 
-// worded matches the files that are checked; unworded are texts of others, of the past, or of the rule itself.
+// worded matches the files that are checked; unworded are texts of others, or of the rule itself.
 var (
-	worded   = regexp.MustCompile(`(\.(go|c|h|toml|md|txt|txtar|sh|js|html)|/Makefile|^Makefile)$`)
-	unworded = regexp.MustCompile(`^(scripts/(lint|package/notices)/|scripts/CHANGELOG\.md|LICENSE)`)
+	worded   = regexp.MustCompile(`(\.(go|c|h|toml|md|txt|txtar|sh|js|html|yaml|service)|/Makefile|^Makefile)$`)
+	unworded = regexp.MustCompile(`^(scripts/(lint|package/notices)/|LICENSE)`)
 )
 
-// checkWords returns the lines of the repository's files that have one of idioms.
+// checkWords returns the lines of the repository's files that have one of idioms, and the long sentences of its
+// manuals. Generated tables and notes of measurements in bench/results may have long sentences.
 func checkWords(root string) (faults []string, err error) {
 	cmd := exec.Command("git", "ls-files", "-co", "--exclude-standard")
 	cmd.Dir = root
@@ -47,6 +53,9 @@ func checkWords(root string) (faults []string, err error) {
 			return nil, err
 		}
 		faults = append(faults, findIdioms(name, string(text))...)
+		if strings.HasSuffix(name, ".md") && !strings.HasPrefix(name, "bench/results/") {
+			faults = append(faults, findLongSentences(name, string(text))...)
+		}
 	}
 	return faults, nil
 }
@@ -55,10 +64,16 @@ func findIdioms(name, text string) (faults []string) {
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
+		if quotesRFC.MatchString(line) {
+			continue
+		}
+		if strings.HasSuffix(name, ".md") {
+			line = inlineCode.ReplaceAllString(line, "")
+		}
 		line = quoted.ReplaceAllString(line, "")
 		if m := idioms.FindString(line); m != "" {
-			faults = append(faults, fmt.Sprintf("%s:%d: avoid %q: name the thing or its number",
-				name, n, m))
+			faults = append(faults, fmt.Sprintf("%s:%d: avoid %q: say plainly what "+
+				"happens to which thing", name, n, m))
 		}
 	}
 	return faults

@@ -103,7 +103,7 @@ func manifests(t *testing.T, text []byte) (list []manifest, err error) {
 	load := exec.Command("go", "mod", "download")
 	load.Dir = dir
 	if out, err := load.CombinedOutput(); err != nil {
-		t.Skipf("Kubernetes' types cannot be had here: %v\n%s", err, out)
+		t.Skipf("cannot download Kubernetes' types: %v\n%s", err, out)
 	}
 	read := exec.Command("go", "run", "-mod=readonly", ".")
 	read.Dir, read.Stdin = dir, bytes.NewReader(text)

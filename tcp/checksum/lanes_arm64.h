@@ -13,7 +13,7 @@
 	STP.P	(R14, R15), 16(R4); \
 	STP.P	(R19, R20), 16(R5)
 
-// TAKE6 takes two words of each lane. CRC32CX takes two or three cycles and can begin anew in each: three lanes keep it busy.
+// TAKE6 takes two words of each lane. CRC32CX has a latency of two or three cycles and a throughput of one: three lanes keep it busy.
 #define TAKE6 \
 	CRC32CX	R12, R8; \
 	SUM(R12); \

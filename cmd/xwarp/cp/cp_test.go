@@ -273,7 +273,7 @@ func TestCutOff(t *testing.T) {
 		}
 		r, err := work(patience(t), b.config(2))
 		for end := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(end); {
-			time.Sleep(5 * time.Millisecond) // until the server missed the connections of before
+			time.Sleep(5 * time.Millisecond) // until the server noticed that the first connections ended
 			r, err = work(patience(t), b.config(2))
 		}
 		if err != nil || r.Kept < 2*transfer.PieceLen || r.Bytes+r.Kept != int64(len(content)) {

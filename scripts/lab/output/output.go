@@ -44,13 +44,13 @@ func Doctor(out string) (string, error) {
 	if err := JSON(out, &v); err != nil {
 		return "", err
 	}
-	var mended, warn, fail []string
+	var fixed, warn, fail []string
 	for _, l := range v.Lines {
 		switch {
 		case l.Error != "":
 			fail = append(fail, l.Check+": "+l.Error)
 		case l.Fixed:
-			mended = append(mended, l.Check)
+			fixed = append(fixed, l.Check)
 		case l.Status == "warn":
 			warn = append(warn, l.Check)
 		case l.Status == "fail":
@@ -60,7 +60,7 @@ func Doctor(out string) (string, error) {
 	if len(fail) > 0 {
 		return "", fmt.Errorf("%s", strings.Join(fail, "; "))
 	}
-	return list("fixed", mended) + list("warned about", warn), nil
+	return list("fixed", fixed) + list("warned about", warn), nil
 }
 
 func list(word string, names []string) string {

@@ -23,7 +23,7 @@ import (
 	"xwarp/scripts/lab"
 )
 
-var update = flag.Bool("update", false, "write testdata anew: the captures and what siw answered")
+var update = flag.Bool("update", false, "rewrite testdata: the captures and siw's answers")
 
 // machines are two machines on one network, booted by the first test that needs them. Both ask for CRC.
 var machines struct {
