@@ -83,7 +83,7 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 }
 
 // SetLocal sets the addresses of this host, which listeners of any address serve. It replaces those of the last call.
-// The default is none. Error: [ErrFull]; some of addrs are missing then.
+// By default no address is set. Error: [ErrFull]; some of addrs are missing then.
 func (s *Steering) SetLocal(addrs []netip.Prefix) error {
 	return s.changeSettings("local addresses", func() error {
 		return errors.Join(s.local.replace(addrs), s.bumpGeneration())

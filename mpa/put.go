@@ -5,7 +5,7 @@ import (
 	"xwarp/tcp/checksum"
 )
 
-// nearAhead is how many bytes ahead memory is fetched into the cache while it is unknown what follows the FPDU.
+// nearAhead is the number of bytes that are fetched into the cache ahead while the next FPDU's length is unknown.
 const nearAhead = 256
 
 // putFPDU writes the FPDU of the ULPDU ref of n bytes to dst, which has exactly its size. off is where it begins in the

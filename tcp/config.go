@@ -92,7 +92,7 @@ type Config struct {
 	// Linger bounds the time from Shutdown to the acknowledgement of our FIN; then RST. 0: only UserTimeout does.
 	Linger tick.Duration
 
-	// MaxHoles bounds the gaps in what was received, at most MaxHoles of limits.go [that].
+	// MaxHoles bounds the gaps in the received bytes [MaxHoles of limits.go, which is also the maximum].
 	MaxHoles int
 
 	// Loss configures loss recovery and congestion control; Init fills in what the handshake decides.

@@ -39,7 +39,7 @@ type Conn struct {
 	reply      resetReply
 	timer      timers
 	cur        arrival
-	offered    Offer // what Input returned
+	offered    Offer // the result of Input
 	n          Counters
 	tx         loss.Sender
 	outOfOrder outOfOrder
@@ -64,7 +64,7 @@ type sndSpace struct {
 	peerMSS        int
 	emss           int
 	segmentMTU     int  // largest packet of a segment that is sent, see LimitSegments
-	keepBoundaries bool // the peer needs the boundaries of what Source.Next returns, see KeepBoundaries
+	keepBoundaries bool // the peer needs the boundaries of the pieces that Source.Next returns, see KeepBoundaries
 	sackOK         bool
 	fin            finState
 	hasMore        bool // the Source has bytes for which there was no room
@@ -102,7 +102,7 @@ type rcvSpace struct {
 	urgent      bool
 }
 
-// arrival is what Input found and Finish needs.
+// arrival is the state that Input leaves for Finish.
 type arrival struct {
 	unfinished bool
 	hasText    bool // the segment occupies sequence space in the window
@@ -113,7 +113,7 @@ type arrival struct {
 	isSYNACK   bool // a SYN-ACK; its acknowledgement is queued already
 	hadHoles   bool // there was a gap before this segment
 	dup        seq.Range
-	keptTo     seq.Num // RCV.NXT with what was kept in order
+	keptTo     seq.Num // RCV.NXT after the bytes that were kept in order
 	ecr        uint32  // TSecr, 0: it says nothing
 }
 
@@ -198,7 +198,7 @@ func (c *Conn) enterClosed(why Cause) {
 	c.cur.unfinished = false
 }
 
-// Events returns what happened since the last call.
+// Events returns the events since the last call.
 func (c *Conn) Events() Events {
 	e := c.events
 	c.events = 0
@@ -261,8 +261,8 @@ func (c *Conn) PeerFIN() bool {
 	return false
 }
 
-// KeepBoundaries sets whether the peer needs the boundaries of what Source.Next returns (FPDUs). The default is a
-// stream of bytes. A unit with boundaries is cut in three cases, which Counters count:
+// KeepBoundaries sets whether the peer needs the boundaries of the pieces that Source.Next returns (FPDUs). The default
+// is a stream of bytes. A unit with boundaries is cut in three cases, which Counters count:
 //
 //   - It is longer than EMSS, which fell or is below the smallest unit (SplitEMSS; SplitRetransmit when EMSS fell
 //     after the first transmission).

@@ -6,7 +6,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Verdict says what the caller of Listener.Input has to do.
+// Verdict is the action that the caller of Listener.Input takes.
 type Verdict uint8
 
 const (

@@ -239,7 +239,7 @@ func (p *pathMTU) nextLowerSize(c *Conn, size int) int {
 	return c.cfg.MinPathMTU
 }
 
-// nextProbeSize returns the size of a probe to send now, 0 for none: the largest first, then halves of what is left.
+// nextProbeSize returns the size of a probe to send now, 0 for none: the largest first, then halves of the rest.
 func (p *pathMTU) nextMTUProbeSize(c *Conn, usable int, now tick.Time) int {
 	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
 		return 0

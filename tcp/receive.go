@@ -151,7 +151,7 @@ func (c *Conn) Finish(now tick.Time) {
 	if c.finSeen && c.rcvNxt == c.finSeq && c.state.receives() {
 		c.peerFIN(now)
 	}
-	if k.isSYNACK && c.rcvNxt != old { // one acknowledgement for the SYN and what came with it
+	if k.isSYNACK && c.rcvNxt != old { // one acknowledgement for the SYN and its data
 		c.dropAcks()
 		k.ackNow = true
 	}

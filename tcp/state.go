@@ -33,7 +33,7 @@ func (s State) receives() bool { return s >= SynReceived && s <= FinWait2 }
 // sends reports whether bytes may still be sent, or sent again.
 func (s State) sends() bool { return s >= Established && s <= LastAck && s != FinWait2 }
 
-// trigger is what moves a connection from one state to another.
+// trigger is an event that moves a connection from one state to another.
 type trigger uint8
 
 const (

@@ -37,7 +37,7 @@ var (
 	// ErrDefect is wrapped by errors caused by a bug in xwarp. The log has the stack.
 	ErrDefect = errors.New("internal error, see the log")
 
-	// ErrConnect is wrapped if there is no TCP connection. The cause after it has the syscall.Errno.
+	// ErrConnect is wrapped if the TCP connection failed. The cause after it has the syscall.Errno.
 	ErrConnect = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
 
 	// ErrClosed and ErrListenerClosed match net.ErrClosed.

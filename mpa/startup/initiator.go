@@ -79,7 +79,7 @@ func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 // closing.
 func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 
-// Retry returns what may work on another connection after StageRejected or StageFailed.
+// Retry returns the parameters to try on another connection after StageRejected or StageFailed.
 func (i *Initiator) Retry() Retry { return i.retry }
 
 func (i *Initiator) handleReply(f *frame) *ulpdu.Error {

@@ -94,7 +94,7 @@ func (r *Responder) handleRequest(f *frame) *ulpdu.Error {
 		ORD: NotNegotiated, PrivateData: bytes.Clone(f.data)}
 	switch {
 	case r.cfg.Role == RDMAC:
-		q.Version, q.Markers = 0, true // it answers with revision 0, whatever was asked
+		q.Version, q.Markers = 0, true // it answers with revision 0 in any case
 	case f.rev == RevRDMAC && r.cfg.Role == NonPermissive:
 		r.queueFrame(&frame{kind: replyFrame, rev: RevIETF, markers: r.cfg.Markers,
 			crc: !r.cfg.NoCRC})

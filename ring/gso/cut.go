@@ -14,7 +14,7 @@ const (
 	MaxBlock = 65535
 )
 
-// Shape is ring.Shape with what this package knows of it.
+// Shape is ring.Shape with this package's view of it.
 type Shape ring.Shape
 
 func (s *Shape) tcpAt() int {

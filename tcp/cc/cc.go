@@ -31,7 +31,7 @@ type Config struct {
 	NoIdleRestart bool // keep the window over idle times (RFC 2861 off)
 }
 
-// Ack is what one acknowledgement tells the controller.
+// Ack is the controller's input for one acknowledgement.
 type Ack struct {
 	Now     tick.Time
 	Acked   int           // bytes newly acknowledged cumulatively
@@ -39,7 +39,7 @@ type Ack struct {
 	RTT     tick.Duration // round trip measured by this acknowledgement, 0 for none
 	SRTT    tick.Duration // smoothed round trip, 0 for none yet
 	Round   bool          // all bytes that were in flight when the last round began are acknowledged
-	Limited bool          // the window, not the application or the peer, limited what was sent in this round
+	Limited bool          // the congestion window limited this round, not the application or the peer
 	Grow    bool          // the window may grow: not in fast recovery or window reduction
 }
 

@@ -23,7 +23,7 @@ type Controller struct {
 	stats struct{ losses, marks, timeouts, undos uint32 }
 }
 
-// saved is what Undo brings back.
+// saved is the state that Undo restores.
 type saved struct {
 	valid          bool
 	cwnd, ssthresh int
@@ -84,7 +84,7 @@ func (c *Controller) SetCwnd(n int) { c.setCwnd(n) }
 
 func (c *Controller) setCwnd(n int) { c.cwnd = min(max(n, c.mss), c.max) }
 
-// OnAck counts what a acknowledged. The window grows only if a.Grow, and only if it was the limit: growth
+// OnAck counts the bytes that a acknowledges. The window grows only if a.Grow, and only if it was the limit: growth
 // that nothing tested means nothing (RFC 7661, 4.3).
 func (c *Controller) OnAck(a *Ack) {
 	if c.alg == DCTCP {
@@ -184,7 +184,7 @@ func (c *Controller) OnTimeout(flight int, first bool) {
 	c.setCwnd(c.mss)
 }
 
-// Recovered ends what OnTimeout began: byte counting is as usual again.
+// Recovered ends the state that OnTimeout began: bytes count as usual again.
 func (c *Controller) Recovered() { c.cautious = false }
 
 // OnIdle halves the window once for each rto in which nothing was sent, down to the restart window (RFC 2861,

@@ -31,7 +31,7 @@ func (q *cubic) onCongestion(w int) {
 	q.started = false
 }
 
-// shiftEpoch takes d out of the curve's time: the window was not what limited the sender (RFC 9438, 5.8).
+// shiftEpoch takes d out of the curve's time: the window did not limit the sender (RFC 9438, 5.8).
 func (q *cubic) shiftEpoch(d tick.Duration) {
 	if q.started && d > 0 {
 		q.epoch = q.epoch.Add(d)

@@ -20,8 +20,8 @@ func CRC(crc uint32, b []byte) uint32 {
 	return crcFast(crc, b)
 }
 
-// Sum is CRC that also returns the one's complement sum (RFC 1071) of what sum is of followed by b, as a running sum of
-// little-endian words of 64 bits. What comes before b in it has an even number of bytes.
+// Sum is CRC that also returns the one's complement sum (RFC 1071) of the bytes that sum covers followed by b, as a
+// running sum of little-endian words of 64 bits. sum covers an even number of bytes.
 func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	if !fast {
 		return sumPlain(b, crc, sum)

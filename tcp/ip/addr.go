@@ -1,5 +1,5 @@
 // Package ip is Ethernet, IPv4, IPv6 and the ICMP errors that quote TCP, as values: decode, encode, reassembly.
-// No function panics on what arrives from a network; Put functions panic when the caller's buffer is too short.
+// No function panics on input from a network; Put functions panic when the caller's buffer is too short.
 package ip
 
 import (

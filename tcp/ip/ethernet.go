@@ -14,7 +14,7 @@ func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// EtherType says what follows an Ethernet header.
+// EtherType is the protocol behind an Ethernet header.
 type EtherType uint16
 
 const (

@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// ICMPKind is what an ICMP error means to a TCP connection (RFC 1122, 4.2.3.9; RFC 5461).
+// ICMPKind is the meaning of an ICMP error for a TCP connection (RFC 1122, 4.2.3.9; RFC 5461).
 type ICMPKind uint8
 
 const (

@@ -7,7 +7,7 @@ const (
 	// maxExtensions bounds the walk over IPv6 extension headers, which a packet could otherwise be full of.
 	maxExtensions = 8
 
-	// maxDatagram is the most payload that fragments may make up: what a 16-bit length can say.
+	// maxDatagram is the largest payload that fragments may make up: the maximum of a 16-bit length.
 	maxDatagram = 65535
 	// maxHoles bounds the gaps of one datagram, so that fragments of 8 bytes cost a bounded search.
 	maxHoles = 32

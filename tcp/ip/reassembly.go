@@ -12,7 +12,7 @@ type Reassembler struct {
 	n     ReassemblyCounters
 }
 
-// ReassemblyCounters count what became of fragments and datagrams.
+// ReassemblyCounters count the outcomes of fragments and datagrams.
 type ReassemblyCounters struct {
 	Fragments, Whole              uint64
 	Overlaps, TooLong, TooMany    uint64 // datagrams given up
@@ -185,7 +185,7 @@ func (d *datagram) fillHoles(r *Reassembler, h *Header, size int) bool {
 		}
 		return d.splitHole(i, first, last, h.FragMore) || d.discard(&r.n.TooMany)
 	}
-	r.n.Duplicates++ // inside of what is there: dropped (RFC 8200, 4.5)
+	r.n.Duplicates++ // inside bytes that arrived before: dropped (RFC 8200, 4.5)
 	return false
 }
 
@@ -196,7 +196,7 @@ func (d *datagram) discard(reason *uint64) bool {
 	return false
 }
 
-// splitHole replaces hole i by what is left of it.
+// splitHole replaces hole i by its remaining parts.
 func (d *datagram) splitHole(i, first, last int, more bool) bool {
 	o := d.holes[i]
 	d.nHoles--

@@ -2,7 +2,7 @@ package loss
 
 import "xwarp/tcp/tick"
 
-// Limits, and what each stops.
+// Limits, each with the attack or exhaustion that it stops.
 const (
 	// segments outstanding: 32 MiB of records, against a source of tiny segments in a huge window
 	maxRecords   = 1 << 20

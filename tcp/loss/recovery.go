@@ -72,8 +72,8 @@ func (s *Sender) beginReduction(now tick.Time) {
 	s.ev.cwr = true
 }
 
-// reduceWindow is PRR's work on one acknowledgement: the window becomes the pipe and what may be sent now. safe
-// says that Una advanced and no loss was found.
+// reduceWindow is PRR's work on one acknowledgement: the window becomes the pipe plus the bytes that may be sent now.
+// safe says that Una advanced and no loss was found.
 func (s *Sender) reduceWindow(delivered int, safe bool) {
 	p, pipe, target := &s.prr, s.Pipe(), s.cc.Ssthresh()
 	if delivered <= 0 && !s.ev.newlyLost && !s.ev.cwr {

@@ -24,7 +24,7 @@ type estimator struct {
 	rotated   tick.Time
 	stalled   tick.Time // when the first of the timeouts in retries came
 	spurious  bool      // RFC 4015 step 11 is due
-	newData   seq.Num   // what was unsent when the spurious timeout was found
+	newData   seq.Num   // the first unsent byte when the timeout was found to be spurious
 }
 
 func (e *estimator) init(cfg *Config, now tick.Time) {

@@ -36,7 +36,7 @@ type Sender struct {
 	rescue        seq.Num   // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
 	dups          int       // duplicate acknowledgements counted (NoSACK)
 	fack          seq.Num   // end of the last byte known to have arrived; without SACK, an estimate
-	forcedResends int       // records that may be sent again whatever the window says
+	forcedResends int       // records that may be sent again regardless of the window
 	mtuProbe      seq.Range // a path MTU probe in flight
 	lastSent      tick.Time
 	timedOut      tick.Time
@@ -51,7 +51,7 @@ type partialResend struct {
 	from seq.Num
 }
 
-// round is one trip of the window: it ends when what was in flight at its start is acknowledged.
+// round is one trip of the window: it ends when the bytes in flight at its start are acknowledged.
 type round struct {
 	end        seq.Num
 	limited    bool // the window limited the sender in this round

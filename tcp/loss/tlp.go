@@ -9,7 +9,7 @@ import (
 //
 //  1. armTLP sets timers.tlp after each transmission and acknowledgement, if no other recovery is under way.
 //  2. Expire finds the timer due and sets want to tlpNew, or to tlpLast if the FIN was sent.
-//  3. With tlpNew, Permit allows one MSS, whatever the congestion window. New data goes out, and onSent starts the
+//  3. With tlpNew, Permit allows one MSS, regardless of the congestion window. New data goes out, and onSent starts the
 //     probe's episode. If there is none, NoNewData sets tlpLast.
 //  4. With tlpLast, Retransmit returns the last record, even if it is not lost, and Retransmitted calls onSent.
 //  5. checkTLP ends the episode when an acknowledgement covers end: without a loss, with one that the probe repaired,

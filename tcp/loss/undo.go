@@ -146,7 +146,7 @@ func (s *Sender) checkFRTO() bool {
 			return true
 		case ev.dup:
 			f.step = frtoOff
-			s.cc.SetCwnd(3 * s.mss) // what slow start would have reached
+			s.cc.SetCwnd(3 * s.mss) // the window that slow start would have reached
 		}
 	}
 	return false

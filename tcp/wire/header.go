@@ -1,5 +1,5 @@
 // Package wire is the TCP header, its options and the internet checksum as values: decode, encode, length.
-// No function panics on what arrives from a network; Put panics when the caller's buffer is too short.
+// No function panics on input from a network; Put panics when the caller's buffer is too short.
 package wire
 
 import (
@@ -86,7 +86,7 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	return off, nil
 }
 
-// fixed sets what every header has, and no options.
+// fixed sets the fields of every header, without options.
 func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[0:]), binary.BigEndian.Uint16(b[2:])
 	h.Seq, h.Ack = seq.Num(binary.BigEndian.Uint32(b[4:])), seq.Num(binary.BigEndian.Uint32(b[8:]))

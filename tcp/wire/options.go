@@ -111,10 +111,10 @@ func (o *Options) Len() int {
 	return n
 }
 
-// SACKLen returns what n SACK blocks add to a segment, padding included.
+// SACKLen returns the bytes that n SACK blocks add to a segment, padding included.
 func SACKLen(n int) int { return 4 + n*lenSACKBlock }
 
-// AccECNLen returns what an AccECN option with n counters adds to a segment, padding included.
+// AccECNLen returns the bytes that an AccECN option with n counters adds to a segment, padding included.
 func AccECNLen(n int) int { return (2 + n*lenAccECNCounter + 3) &^ 3 }
 
 // put writes the options in a fixed order, each padded in front to a multiple of four, and returns their length.

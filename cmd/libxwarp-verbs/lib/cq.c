@@ -37,8 +37,8 @@ static int64_t now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* waits_in_vain counts an empty poll of cq and reports whether the thread should sleep. */
-static bool waits_in_vain(const struct cq *cq)
+/* polls_empty counts an empty poll of cq and reports whether the thread should sleep. */
+static bool polls_empty(const struct cq *cq)
 {
 	if (vain.of != cq) {
 		vain.of = cq;
@@ -369,7 +369,7 @@ static void unlock_poll(struct cq *cq, bool found)
 
 	if (found)
 		xw_polls_anew();
-	else if (few_processors() && waits_in_vain(cq)) {
+	else if (few_processors() && polls_empty(cq)) {
 		waits = xw_word(cq->ring.mem, XW_RING_WAITS);
 		atomic_store(waits, 1);
 		atomic_thread_fence(memory_order_seq_cst);

@@ -82,7 +82,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 /* A transition of a reliable connection: the required and optional attributes of ibv_modify_qp besides the state, as
  * in the kernel's qp_state_table, which soft-RoCE uses. */
 struct transition {
-	bool there;
+	bool allowed;
 	int must, may;
 };
 
@@ -113,7 +113,7 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	if ((unsigned)from > IBV_QPS_ERR || (unsigned)to > IBV_QPS_ERR)
 		return false;
 	t = &transitions[from][to];
-	return t->there && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE));
+	return t->allowed && (mask & t->must) == t->must && !(mask & ~(t->must | t->may | IBV_QP_STATE));
 }
 
 /* right reports whether the values are valid, as soft-RoCE does. */

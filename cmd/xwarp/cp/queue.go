@@ -196,8 +196,8 @@ func (q *queue) leave(j *job) (last bool) {
 	return true
 }
 
-// well reports whether no part of j has failed.
-func (q *queue) well(j *job) bool {
+// allPartsSucceeded reports whether no part of j has failed.
+func (q *queue) allPartsSucceeded(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !j.failed

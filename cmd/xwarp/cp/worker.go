@@ -158,14 +158,14 @@ func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) erro
 		j.opening.Wait()
 	}
 	if f != nil && !w.c.Over() {
-		if err = f.Close(ctx, last && w.well(j)); err != nil {
+		if err = f.Close(ctx, last && w.allPartsSucceeded(j)); err != nil {
 			w.failJob(j, err)
 		}
 	}
 	if !last {
 		return err
 	}
-	well := w.well(j)
+	well := w.allPartsSucceeded(j)
 	err = errors.Join(err, j.finishLocal(well))
 	if err == nil && well {
 		w.copied()
@@ -226,11 +226,11 @@ func sameAs(fd int, a *transfer.Attr) error {
 }
 
 // finishLocal closes the local file, and renames it if it is complete.
-func (j *job) finishLocal(well bool) error {
+func (j *job) finishLocal(succeeded bool) error {
 	if j.up {
 		return j.in.Close()
 	}
-	if !well {
+	if !succeeded {
 		return errors.Join(j.leave(), j.dir.Close())
 	}
 	err := j.out.Chmod(fs.FileMode(j.attr.Mode & 0o777))

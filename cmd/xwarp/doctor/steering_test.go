@@ -111,7 +111,7 @@ func TestSteeringOfVeth(t *testing.T) {
 		}
 		o.Only = "flow"
 		if _, err = Look(o); err == nil {
-			t.Error("a check that there is not was made")
+			t.Error("an unknown check ran")
 		}
 		return nil
 	})

@@ -13,7 +13,7 @@ type Counter struct {
 	Key     string // the field's name in snake case
 	Unit    string // what it counts: bytes, frames, events and so on
 	Meaning string
-	Metric  string // Prometheus' name; empty: it is none
+	Metric  string // Prometheus' name; empty if it is not exported
 	Cause   string // label of a metric that several counters share
 }
 
