@@ -283,7 +283,7 @@ func (m *Manager) Update(s *xfrm.State) {
 	m.state, m.policies = s, s.Policies
 	for sa, in := range m.ins {
 		if !slices.Contains(s.Inbound, sa) {
-			m.stack.RemoveIn(in.esp)
+			m.stack.RemoveIn(in.flow, in.esp)
 			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
 			m.total.addIn(in.esp)
 			in.esp.Wipe()

@@ -31,8 +31,7 @@ type Flow struct {
 	// of the outer header.
 	Local, Remote ip.Addr
 
-	out    *esp.Out // nil: none, and packets wait
-	quoted quotedSA // key of out in Stack.outbound
+	out    *esp.Out // nil: none, and packets wait; only SetOut changes it
 	wanted bool     // IPsec.Want was called since the last SetOut
 }
 
@@ -63,26 +62,28 @@ type inbound struct {
 	flow *Flow
 }
 
-// quotedSA identifies an SA quoted by an ICMP error.
-type quotedSA struct {
-	remote ip.Addr
-	spi    uint32
+// saKey identifies an SA (RFC 4301, 4.1). Each receiver chooses the SPIs of its own addresses, so two SAs may share an
+// SPI. The protocol is always ESP.
+type saKey struct {
+	dst ip.Addr
+	spi uint32
 }
 
 // SetOut makes f send with out. If out is nil, connections wait, however long it takes (RFC 5044, 9.4).
 func (s *Stack) SetOut(f *Flow, out *esp.Out) {
-	f.out, f.wanted = out, false
-	if s.outbound[f.quoted] == f {
-		delete(s.outbound, f.quoted)
+	if f.out != nil {
+		if k := (saKey{f.Remote, f.out.SPI()}); s.outbound[k] == f {
+			delete(s.outbound, k)
+		}
 	}
+	f.out, f.wanted = out, false
 	if out == nil {
 		return
 	}
 	if s.outbound == nil {
-		s.outbound = map[quotedSA]*Flow{}
+		s.outbound = map[saKey]*Flow{}
 	}
-	f.quoted = quotedSA{f.Remote, out.SPI()}
-	s.outbound[f.quoted] = f
+	s.outbound[saKey{f.Remote, out.SPI()}] = f
 	for _, e := range s.byAge(func(e *Endpoint) bool { return e.flow == f }) {
 		s.mark(e)
 	}
@@ -104,15 +105,15 @@ func (s *Stack) Move(to func(*Endpoint) *Flow) (moved int) {
 // AddIn accepts packets of an SA for connections of f only.
 func (s *Stack) AddIn(f *Flow, in *esp.In) {
 	if s.inbound == nil {
-		s.inbound = map[uint32]inbound{}
+		s.inbound = map[saKey]inbound{}
 	}
-	s.inbound[in.SPI()] = inbound{in, f}
+	s.inbound[saKey{f.Local, in.SPI()}] = inbound{in, f}
 }
 
 // RemoveIn ends this.
-func (s *Stack) RemoveIn(in *esp.In) {
-	if s.inbound[in.SPI()].sa == in {
-		delete(s.inbound, in.SPI())
+func (s *Stack) RemoveIn(f *Flow, in *esp.In) {
+	if k := (saKey{f.Local, in.SPI()}); s.inbound[k].sa == in {
+		delete(s.inbound, k)
 	}
 }
 
@@ -195,7 +196,8 @@ func (s *Stack) putSealed(buf ring.TxBuf, f *Flow, frame *template, n int) {
 		return
 	}
 	s.port.CancelTx(buf)
-	f.out, f.wanted = nil, true
+	s.SetOut(f, nil)
+	f.wanted = true
 	s.cfg.IPsec.Want(f, nil)
 }
 
@@ -264,8 +266,8 @@ func (s *Stack) inputSealed(e *Endpoint, p *ring.Packet, ecn tcp.ECN, now tick.T
 func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoint,
 	now tick.Time) {
 	spi, ok := esp.PacketSPI(b)
-	in := s.inbound[spi]
-	if f := in.flow; !ok || f == nil || f.Local != local || f.Remote != remote {
+	in := s.inbound[saKey{local, spi}]
+	if f := in.flow; !ok || f == nil || f.Remote != remote {
 		if s.cfg.Stray == nil || !s.handOver(Stray{Tuple: tcp.Tuple{Local: local, Remote: remote},
 			ESP: true, ECN: ecn, Payload: b}) {
 			s.stats.DropNoSA++
@@ -329,7 +331,7 @@ const quotable = 1 << 16
 // authenticated, but its SPI and sequence number show that its sender saw a recent packet. Other errors have no effect
 // (RFC 4301, 6.1.1); TCP's timers take over. It returns false if the error is not about a flow here.
 func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
-	f := s.outbound[quotedSA{e.Remote, e.SPI}]
+	f := s.outbound[saKey{e.Remote, e.SPI}]
 	if f == nil || f.Local != e.Local {
 		return false
 	}

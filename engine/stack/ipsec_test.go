@@ -327,7 +327,7 @@ func TestRekeyLosesNothing(t *testing.T) {
 			x.turn()
 		}
 		for i := range x.s {
-			x.s[i].RemoveIn(old[i])
+			x.s[i].RemoveIn(&x.policy[i].flow, old[i])
 		}
 	}
 	for i := range x.s {
@@ -367,6 +367,108 @@ func TestLimitsAskForSuccessors(t *testing.T) {
 	if to.kept == before {
 		t.Error("the stream does not go on with new SAs")
 	}
+}
+
+// checkSAs compares the tables of SAs with each other and with the flow.
+func (x *espPair) checkSAs(what string) {
+	x.t.Helper()
+	for i, s := range x.s {
+		f := &x.policy[i].flow
+		sending := 0
+		if f.out != nil {
+			sending = 1
+		}
+		if len(s.outbound) != sending {
+			x.t.Fatalf("%s: host %d has %d flows that send, want %d", what, i, len(s.outbound), sending)
+		}
+		for k, f := range s.outbound {
+			if f.out == nil || k != (saKey{f.Remote, f.out.SPI()}) {
+				x.t.Fatalf("%s: host %d: the flow at %v does not send with it", what, i, k)
+			}
+		}
+		for k, in := range s.inbound {
+			if k != (saKey{in.flow.Local, in.sa.SPI()}) {
+				x.t.Fatalf("%s: host %d: SA with SPI %#x at %v", what, i, in.sa.SPI(), k)
+			}
+		}
+	}
+}
+
+// TestSAEventsInAnyOrder: SAs come, reach limits and are deleted while ICMP errors quote packets of all of them.
+func TestSAEventsInAnyOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		shape := shapes[seed%uint64(len(shapes))]
+		from, to := &checked{t: t}, &checked{t: t}
+		to.idle = true
+		x := newESPPair(t, shape.v6, shape.shape, [2]Upper{from, to}, true, nil)
+		var sent [][]byte
+		x.lose = func(i int, frame []byte) bool {
+			if i == 0 {
+				sent = append(sent[max(0, len(sent)-63):], bytes.Clone(frame))
+			}
+			return x.inspect(i, frame)
+		}
+		older := x.in
+		events := []struct {
+			name string
+			do   func()
+		}{
+			{"turn", x.turn},
+			{"rekey", func() { older = x.in; x.rekey(esp.Limits{}) }},
+			{"rekey with a limit", func() { older = x.in; x.rekey(esp.Limits{HardPackets: 5}) }},
+			{"delete the SA to send", func() { x.s[0].SetOut(&x.policy[0].flow, nil) }},
+			{"delete an SA to receive", func() { x.s[1].RemoveIn(&x.policy[1].flow, older[1]) }},
+			{"ICMP error", func() {
+				if len(sent) > 0 {
+					x.k[0].Inject(tooBig(t, sent[r.IntN(len(sent))], 1300+r.IntN(200)))
+				}
+			}},
+		}
+		for range 300 {
+			e := events[r.IntN(len(events))]
+			e.do()
+			x.turn()
+			x.checkSAs(fmt.Sprintf("seed %d, %s", seed, e.name))
+		}
+		x.rekey(esp.Limits{})
+		before := to.kept
+		for range 50 {
+			x.now = x.now.Add(tick.Second)
+			x.turn()
+		}
+		if to.kept == before {
+			t.Errorf("seed %d: the stream does not continue with new SAs", seed)
+		}
+	}
+}
+
+// TestSPIOfAnotherAddress: each address of this host has its own SPIs (RFC 4301, 4.1).
+func TestSPIOfAnotherAddress(t *testing.T) {
+	from, to := &checked{t: t}, &checked{t: t}
+	to.idle = true
+	x := newESPPair(t, false, esp.Shape{}, [2]Upper{from, to}, true, nil)
+	sa := esp.SA{SPI: x.in[1].SPI(), Keymat: make([]byte, 20)}
+	other, err := esp.NewIn(&sa, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := Flow{Local: v4(192, 0, 2, 77), Remote: x.policy[1].flow.Remote}
+	continues := func(what string) {
+		t.Helper()
+		before := to.kept
+		for range 50 {
+			x.turn()
+		}
+		n := x.s[1].Stats()
+		if to.kept == before || n.DropNoSA+n.DropESP > 0 {
+			t.Errorf("%s: %d bytes arrived, %+v", what, to.kept-before, n)
+		}
+	}
+	x.s[1].AddIn(&f, other)
+	continues("with an SA of another address and this SPI")
+	x.s[1].RemoveIn(&f, other)
+	continues("after its deletion")
 }
 
 // TestClearFramesAreDropped: an outsider without a key sends segments that would end or open a connection.

@@ -70,11 +70,11 @@ type Stack struct {
 	idle       idleHops
 	held       int // number of segments waiting for a hop
 	local      local
-	inbound    map[uint32]inbound // by SPI
-	outbound   map[quotedSA]*Flow
-	via        *Flow     // of the segment being processed; nil: not protected
-	now        tick.Time // of the last round of transmission
-	begun      uint64    // number of connections so far
+	inbound    map[saKey]inbound
+	outbound   map[saKey]*Flow // the flows that send
+	via        *Flow           // of the segment being processed; nil: not protected
+	now        tick.Time       // of the last round of transmission
+	begun      uint64          // number of connections so far
 	timers     timers
 	flush      flush
 	room       int                   // maximum frame length of the port
