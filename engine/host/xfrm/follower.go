@@ -273,6 +273,18 @@ func (f *Follower) remove(id saKey) {
 	f.entries = slices.DeleteFunc(f.entries, func(e *entry) bool { return e.sa.id() == id })
 }
 
+// end removes the SA that a message about its end names.
+func (f *Follower) end(proto uint8, dst nl.XfrmAddress, family uint16, spi uint32, attrs []byte) error {
+	if proto != unix.IPPROTO_ESP {
+		return nil
+	}
+	list, err := parseAttrs(attrs)
+	if err == nil {
+		f.remove(saKey{address(dst, family), nl.Swap32(spi), requiredMark(list[nl.XFRMA_MARK])})
+	}
+	return err
+}
+
 // change processes a message of the kernel.
 func (f *Follower) change(kind uint16, body []byte) {
 	var err error
@@ -287,16 +299,13 @@ func (f *Follower) change(kind uint16, body []byte) {
 	case nl.XFRM_MSG_DELSA:
 		if len(body) >= nl.SizeofXfrmUsersaId {
 			id := nl.DeserializeXfrmUsersaId(body)
-			if id.Proto == unix.IPPROTO_ESP {
-				f.remove(saKey{address(id.Daddr, id.Family), nl.Swap32(id.Spi)})
-			}
+			err = f.end(id.Proto, id.Daddr, id.Family, id.Spi, body[nl.SizeofXfrmUsersaId:])
 		}
+		clear(body) // it has the key
 	case nl.XFRM_MSG_EXPIRE:
 		if len(body) >= nl.SizeofXfrmUserExpire && body[nl.SizeofXfrmUsersaInfo] != 0 {
 			i := nl.DeserializeXfrmUsersaInfo(body)
-			if i.Id.Proto == unix.IPPROTO_ESP {
-				f.remove(saKey{address(i.Id.Daddr, i.Family), nl.Swap32(i.Id.Spi)})
-			}
+			err = f.end(i.Id.Proto, i.Id.Daddr, i.Family, i.Id.Spi, body[nl.SizeofXfrmUserExpire:])
 		}
 	case nl.XFRM_MSG_FLUSHSA:
 		f.entries = nil

@@ -183,12 +183,20 @@ func TestKeyInstalledAgainIsNoNewSA(t *testing.T) {
 	}
 }
 
-// TestEndOfAnSA: the kernel announces a hard limit without attributes, and sends no deletion.
+// TestEndOfAnSA: the kernel announces a hard limit without the key, and sends no deletion. SAs of another mark may share
+// the address and the SPI.
 func TestEndOfAnSA(t *testing.T) {
 	id := nl.XfrmUsersaId{Spi: nl.Swap32(0x1001), Family: unix.AF_INET, Proto: unix.IPPROTO_ESP}
 	copy(id.Daddr[:], []byte{10, 99, 0, 2})
 	ah := id
 	ah.Proto = unix.IPPROTO_AH
+	mark := func(v uint32) *nl.RtAttr {
+		return nl.NewRtAttr(nl.XFRMA_MARK, (&nl.XfrmMark{Value: v, Mask: 0xff}).Serialize())
+	}
+	hard := func(m *nl.RtAttr) []byte {
+		return append(append(message(nil), 1, 0, 0, 0, 0, 0, 0, 0), m.Serialize()...)
+	}
+	deletion := func(m *nl.RtAttr) []byte { return append(id.Serialize(), m.Serialize()...) }
 	for _, c := range []struct {
 		name string
 		kind uint16
@@ -196,12 +204,15 @@ func TestEndOfAnSA(t *testing.T) {
 		left int
 	}{
 		{"soft", nl.XFRM_MSG_EXPIRE, append(message(nil), make([]byte, 8)...), 1},
-		{"hard", nl.XFRM_MSG_EXPIRE, append(message(nil), 1, 0, 0, 0, 0, 0, 0, 0), 0},
-		{"deletion", nl.XFRM_MSG_DELSA, id.Serialize(), 0},
+		{"hard", nl.XFRM_MSG_EXPIRE, hard(mark(7)), 0},
+		{"hard limit of another mark", nl.XFRM_MSG_EXPIRE, hard(mark(8)), 1},
+		{"deletion", nl.XFRM_MSG_DELSA, deletion(mark(7)), 0},
+		{"deletion of another mark", nl.XFRM_MSG_DELSA, deletion(mark(8)), 1},
+		{"deletion without a mark", nl.XFRM_MSG_DELSA, id.Serialize(), 1},
 		{"deletion of an AH", nl.XFRM_MSG_DELSA, ah.Serialize(), 1},
 	} {
 		key, _ := hex.DecodeString(testKey)
-		sa, err := parseSA(message(nil, algorithm(aead, key, 128)))
+		sa, err := parseSA(message(nil, algorithm(aead, key, 128), mark(7)))
 		if err != nil {
 			t.Fatal(err)
 		}

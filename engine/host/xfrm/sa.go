@@ -51,13 +51,22 @@ func (sa *SA) Receivable(mark uint32) error {
 	return sa.unusable
 }
 
-// saKey has the fields by which the kernel finds an SA, besides its mark.
+// saKey identifies an ESP SA in the kernel: SAs with different marks may share an address and SPI.
 type saKey struct {
-	dst netip.Addr
-	spi uint32
+	dst  netip.Addr
+	spi  uint32
+	mark uint32
 }
 
-func (sa *SA) id() saKey { return saKey{sa.Dst, sa.SPI} }
+func (sa *SA) id() saKey { return saKey{sa.Dst, sa.SPI, sa.Mark} }
+
+// requiredMark reads XFRMA_MARK, which may be absent. It returns the mark that packets must have, or 0.
+func requiredMark(m []byte) uint32 {
+	if len(m) < nl.SizeofXfrmMark {
+		return 0
+	}
+	return native.Uint32(m) & native.Uint32(m[4:])
+}
 
 // aead is the kernel's name of the only algorithm of package esp.
 const aead = "rfc4106(gcm(aes))"
@@ -96,7 +105,7 @@ func parseSA(b []byte) (*SA, error) {
 	sa.IfID = number(attrs[nl.XFRMA_IF_ID])
 	if m := attrs[nl.XFRMA_MARK]; len(m) >= nl.SizeofXfrmMark {
 		sa.mark = append([]byte(nil), m[:nl.SizeofXfrmMark]...)
-		sa.Mark = native.Uint32(m) & native.Uint32(m[4:])
+		sa.Mark = requiredMark(m)
 	}
 	sa.parseReplay(attrs)
 	sa.unusable = sa.parseAlgorithm(attrs)

@@ -156,6 +156,38 @@ func TestFollowReportsPolicies(t *testing.T) {
 	s.wait(t, "end of all policies", func(x *State) bool { return len(x.Policies) == 0 })
 }
 
+// TestDeletionsNameTheMark deletes one of two SAs that share their address and SPI. The kernel has only that one, as a
+// reservation, which needs no algorithm.
+func TestDeletionsNameTheMark(t *testing.T) {
+	namespace(t)
+	left := make(chan []saKey, 10)
+	f := &Follower{}
+	f.opt.Notify = func(*State) {
+		var keys []saKey
+		for _, e := range f.entries {
+			keys = append(keys, e.sa.id())
+		}
+		left <- keys
+	}
+	const spi = 0x1001
+	ip(t, fmt.Sprintf("xfrm state allocspi src %s dst %s proto esp mode transport mark 7 min %d max %d",
+		peer, us, spi, spi))
+	for _, mark := range []uint32{7, 8} {
+		sa := &SA{SA: esp.SA{SPI: spi}, Dst: netip.MustParseAddr(us), Mark: mark}
+		f.entries = append(f.entries, &entry{sa: sa, status: inbound})
+	}
+	w, err := netwatch.Follow(netwatch.Options{Name: "deletions", Protocol: unix.NETLINK_XFRM,
+		Groups: []int{nl.XFRMNLGRP_SA}, List: func() error { return nil }, Change: f.change})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ip(t, fmt.Sprintf("xfrm state delete src %s dst %s proto esp spi %d mark 7", peer, us, spi))
+	if keys := <-left; len(keys) != 1 || keys[0].mark != 8 {
+		t.Errorf("after the deletion of the SA with mark 7: %+v", keys)
+	}
+}
+
 // daemon receives the kernel messages of an IKE daemon.
 type daemon struct{ acquired, expired chan string }
 
