@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -97,8 +96,8 @@ type Session struct {
 
 	executing sync.Mutex // held while a request is executed
 	// guarded by executing
-	closing  bool                  // no more requests may be executed
-	gidPorts map[netip.Addr]func() // ports that queryGIDs opened, by address; release closes them
+	closing  bool                   // no more requests may be executed
+	gidPorts map[meetingAddr]func() // ports that queryGIDs opened; release closes them
 
 	mu sync.Mutex
 	// guarded by mu

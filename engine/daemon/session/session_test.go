@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/device"
 	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/rawclient"
 	"xwarp/engine/testkit/verbstest"
@@ -95,6 +96,37 @@ func TestStartedAnew(t *testing.T) {
 	if err := third.Ask(control.OpListen, listen); err == nil {
 		t.Error("a port that is not given back was given away")
 	}
+}
+
+// TestGIDPortsOfReopenedDevice: a program that queries its GIDs again after its device was reopened can be reached at the
+// new device.
+func TestGIDPortsOfReopenedDevice(t *testing.T) {
+	d, socket := start(t)
+	r := rawclient.Dial(t, socket, "")
+	s := d.session(t, 1)
+	isOpen := func(when string) {
+		t.Helper()
+		if err := r.Ask(control.OpQueryGIDs, &struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+		p := s.meetings.portOf(meetingAddr{d.dev, netip.MustParseAddr("127.0.0.1")})
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.listener == nil {
+			t.Errorf("%s: the port is closed", when)
+		}
+	}
+	isOpen("at first")
+	d.dev.Close()
+	o := device.Opener{Config: d.Config, Log: d.log, Peers: budget.NewPeers(nil)}
+	var err error
+	if d.dev, err = o.Open(d.cfg.Interface[0], nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Ask(control.OpAllocPD, &struct{}{}); err != nil { // uses the new device
+		t.Fatal(err)
+	}
+	isOpen("after the device was reopened")
 }
 
 // TestLateQueuePairs stops a worker for longer than the daemon waits for queue pairs to end, and resumes it. Nothing

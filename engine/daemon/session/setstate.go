@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -21,7 +20,8 @@ import (
 func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 	list, err := s.dev.GIDs()
 	for _, a := range list {
-		if s.gidPorts[a] != nil {
+		key := meetingAddr{s.dev, a} // the device may have been reopened
+		if s.gidPorts[key] != nil {
 			continue
 		}
 		closePort, err := s.meetings.open(s.dev, a)
@@ -30,9 +30,9 @@ func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 			continue
 		}
 		if s.gidPorts == nil {
-			s.gidPorts = map[netip.Addr]func(){}
+			s.gidPorts = map[meetingAddr]func(){}
 		}
-		s.gidPorts[a] = closePort
+		s.gidPorts[key] = closePort
 	}
 	return control.QueryGIDsResult{GIDs: list}, err
 }
