@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/program"
 	"xwarp/cmd/xwarp/cp"
 	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
@@ -44,15 +45,18 @@ func newCp(g *global) *cobra.Command {
 	var c clientFlags
 	var cfg cp.Config
 	cmd := &cobra.Command{
-		Use:   "cp FILE... HOST[:PORT]/PATH | cp HOST[:PORT]/PATH... FILE",
+		Use:   "cp FILE... HOST:[PORT]/PATH | cp HOST:[PORT]/PATH... FILE",
 		Short: "Copy files and directories to or from a directory of xwarp serve",
 		Long: `cp copies files, and with -r directories, to or from a directory exported by xwarp serve --dir or by an xwarpd export
 with serve = "directory".
 
-Remote arguments are HOST/PATH, HOST:PORT/PATH or [IPv6]:PORT/PATH. PATH is relative to the exported directory. An
-argument is local if it has no slash, begins with ".", "/" or "~", or if its first component exists here; write
-./NAME/PATH to force a local path. If the destination is an existing directory, files are copied into it under their own
-names; otherwise the source is copied to the name of the destination.
+As with scp and rsync, an argument with a colon before its first slash is remote: HOST:/PATH, HOST:PORT/PATH or
+[IPv6]:/PATH. PATH is relative to the exported directory. Write ./NAME for a local file with a colon in its name. If the
+destination is an existing directory, files are copied into it under their own names; otherwise the source is copied to
+the name of the destination.
+
+The source - is stdin, and the destination - is stdout. A file from stdin appears when stdin ends. Bytes for stdout are
+written as they arrive, and only the exit status says whether they are the whole file.
 
 cp preserves names, permissions, modification times and holes of 64 KiB or more. It does not copy owners, extended
 attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. It
@@ -62,9 +66,11 @@ Data moves by RDMA Write or RDMA Read over several connections; files of up to 6
 its name once it is complete and its XXH64 matches. Files with the same size and modification time are not copied again;
 with --checksum, files with the same SHA-256. To resume an interrupted copy, repeat the command. Files are synced to
 disk before cp exits.`,
-		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2/
+		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2:/
   sudo xwarp cp -r --connections 4 photos server.example:9000/backup
-  sudo xwarp cp -r 192.0.2.2/backup/photos .`,
+  sudo xwarp cp -r [2001:db8::2]:/backup/photos .
+  tar c photos | sudo xwarp cp - 192.0.2.2:/photos.tar
+  sudo xwarp cp 192.0.2.2:/photos.tar - | tar x`,
 		Args: cobra.ArbitraryArgs,
 	}
 	c.registerOther(cmd)
@@ -85,6 +91,10 @@ disk before cp exits.`,
 		if err := c.validate(); err != nil {
 			return err
 		}
+		if err := checkStreams(cmd, sources, dst, up, *c.json); err != nil {
+			return err
+		}
+		cfg.Stdin, cfg.Stdout = cmd.InOrStdin(), cmd.OutOrStdout()
 		res := cpResult{document: document{1, "cp"}, Remote: c.server, Notes: []string{}}
 		err = explainHost(c.copy(cmd, g, &res, cfg, sources, dst, up))
 		res.OK = err == nil
@@ -144,10 +154,24 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 	})
 }
 
+// checkStreams checks the use of stdin and stdout as a source or destination.
+func checkStreams(cmd *cobra.Command, sources []string, dst string, up, json bool) error {
+	from, to := up && slices.Contains(sources, cp.Stream), !up && dst == cp.Stream
+	switch {
+	case (from || to) && len(sources) > 1:
+		return usagef("- is stdin or stdout, and needs exactly one source and one destination")
+	case to && json:
+		return usagef("--json and the file cannot both go to stdout: name a file")
+	case to && program.IsTerminal(cmd.OutOrStdout()):
+		return usagef("the file is not for a terminal: name a file, or pipe it (for text: | cat)")
+	}
+	return nil
+}
+
 // explainHost adds a hint to the error of an unknown host: the argument may be a local path.
 func explainHost(err error) error {
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
-		return fmt.Errorf("host %q: %w (no such file here; for a local path write ./%s/...)",
+		return fmt.Errorf("host %q: %w (for a local file with a colon in its name write ./%s:...)",
 			dns.Name, err, dns.Name)
 	}
 	return err
@@ -171,9 +195,14 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 			return nil, "", false, usagef("more than one server: %s and %s", c.server,
 				host)
 		}
-		if bare, scp := strings.CutSuffix(host, ":"); scp {
-			return nil, "", false, usagef("%s: remove the colon after the host: %s/%s", a, bare,
-				name)
+		if user, _, ok := strings.Cut(host, "@"); ok {
+			return nil, "", false, usagef("%s: xwarp serve has no users: omit %s@", a, user)
+		}
+		if i := strings.LastIndexByte(a, ':'); strings.Contains(a[:i], ":") {
+			if _, err := netip.ParseAddr(a[:i]); err == nil {
+				return nil, "", false, usagef("write an IPv6 address in brackets: [%s]%s",
+					a[:i], a[i:])
+			}
 		}
 		c.server = host
 		paths = append(paths, name)
@@ -183,22 +212,29 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 	switch n := len(args); {
 	case remotes == 0:
 		return nil, "", false, usagef("no remote argument: write the remote path as "+
-			"HOST/PATH, such as 192.0.2.2/%s", path.Base(args[0]))
+			"HOST:/PATH, such as 192.0.2.2:/%s", filepath.Base(args[0]))
 	case up && remotes > 1, !up && remotes < n-1:
 		return nil, "", false, usagef("all sources must be remote, or only the destination")
 	}
 	return paths[:len(paths)-1], paths[len(paths)-1], up, nil
 }
 
-// splitRemote splits HOST[:PORT]/PATH. An argument is local if it has no slash, begins with a dot, a slash or a tilde,
-// or if its first component exists here.
-func splitRemote(arg string) (host, name string, remote bool) {
-	host, name, slash := strings.Cut(arg, "/")
-	if !slash || host == "" || host[0] == '.' || host[0] == '~' {
+// splitRemote splits HOST:PATH or HOST:PORT/PATH into the server and the path. Digits between the colon and a slash are
+// the port. An argument without a colon before its first slash is local.
+func splitRemote(arg string) (server, name string, remote bool) {
+	at := strings.IndexAny(arg, ":/")
+	if strings.HasPrefix(arg, "[") {
+		at = strings.Index(arg, "]:") + 1
+	}
+	if at <= 0 || arg[at] == '/' {
 		return "", "", false
 	}
-	if _, err := os.Lstat(host); err == nil {
-		return "", "", false
+	server, name = arg[:at], arg[at+1:]
+	if port, rest, ok := strings.Cut(name, "/"); ok && strings.Trim(port, "0123456789") == "" {
+		name = rest
+		if port != "" {
+			server += ":" + port
+		}
 	}
-	return host, path.Clean("./" + name), true
+	return server, name, true
 }

@@ -134,6 +134,37 @@ func TestEmptyListsArePresent(t *testing.T) {
 	}
 }
 
+// The form of remote arguments is that of scp and rsync, with a port between colon and slash.
+func TestSplitRemote(t *testing.T) {
+	for _, tc := range []struct {
+		in, server, name string // empty server: local
+	}{
+		{"h:/a/b", "h", "a/b"},
+		{"h:a/b", "h", "a/b"},
+		{"h:", "h", ""},
+		{"h:/", "h", ""},
+		{"h:9000/", "h:9000", ""},
+		{"h:9000/a:b", "h:9000", "a:b"},
+		{"h:9000", "h", "9000"},
+		{"h://a", "h", "/a"},
+		{"[2001:db8::1]:/a", "[2001:db8::1]", "a"},
+		{"[fe80::1%eth0]:7174/a/", "[fe80::1%eth0]:7174", "a/"},
+		{"a", "", ""},
+		{"-", "", ""},
+		{"./h:/a", "", ""},
+		{"/h:/a", "", ""},
+		{"d/h:a", "", ""},
+		{":/a", "", ""},
+		{"[a]", "", ""},
+		{"", "", ""},
+	} {
+		server, name, remote := splitRemote(tc.in)
+		if server != tc.server || name != tc.name || remote != (tc.server != "") {
+			t.Errorf("%q: %q %q %v", tc.in, server, name, remote)
+		}
+	}
+}
+
 func TestSplitPort(t *testing.T) {
 	for _, tc := range []struct {
 		in, host string

@@ -66,8 +66,13 @@ func (c *copying) checkRange(m *Message) error {
 	return nil
 }
 
-// storeBytes writes bytes of the buffer to the open file.
+// storeBytes writes bytes of the buffer to the open file. At the end of a stream they make the file longer.
 func (c *copying) storeBytes(m *Message) error {
+	if o := c.file; o != nil && o.store != nil && o.store.isStream() {
+		if err := o.grow(m); err != nil {
+			return c.answerFile(nil, err)
+		}
+	}
 	b, err := c.step(m)
 	if err != nil {
 		return err
@@ -79,6 +84,19 @@ func (c *copying) storeBytes(m *Message) error {
 	p := c.file.store
 	err = writeAt(p.file.File, b, int64(m.Offset), p.attr.Flags&FlagSparse != 0)
 	return c.answerFile(&Message{Type: TypeBytes, Offset: m.Offset, Length: m.Length}, err)
+}
+
+// grow makes a stream longer if m continues it. After an error it returns that error: the client requested more before
+// it knew.
+func (o *opened) grow(m *Message) error {
+	if o.err != nil || m.Offset != o.length {
+		return o.err
+	}
+	err := o.store.grow(m.Length)
+	if err == nil {
+		o.length += m.Length
+	}
+	return err
 }
 
 // fetchBytes reads bytes of the open file into the buffer.

@@ -101,7 +101,7 @@ func (c *copying) watch() *watch {
 
 // watchFile makes the client move the data of the file that it opens.
 func (c *copying) watchFile(o *opened) {
-	o.watch = watch{remaining: MaxRegion, contended: c.s.full}
+	o.watch = watch{remaining: MaxFile, contended: c.s.full}
 	if p := o.store; p != nil {
 		o.watch.contended = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
 		o.watch.sharers = p.sharers

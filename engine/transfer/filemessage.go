@@ -24,6 +24,7 @@ type Flags uint8
 const (
 	FlagSparse Flags = 1 << iota // it has holes
 	FlagLinked                   // it has several hard links
+	FlagStream                   // its length is unknown until its end; only of a Store
 )
 
 // Attr are the attributes of a file, in the order of the wire.

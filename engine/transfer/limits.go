@@ -12,6 +12,8 @@ const (
 	MaxPath = 1900
 	// MaxRegion is the maximum size of a region in bytes, which a mapping can have on every 64-bit machine.
 	MaxRegion = 1 << 46
+	// MaxFile is the maximum length of a file in bytes. No sum of an offset and a length overflows.
+	MaxFile = 1 << 46
 	// DefaultMaxClients limits the connections of a server, because each has buffers and two goroutines.
 	DefaultMaxClients = 64
 	// receives is the maximum number of unprocessed messages of a peer.

@@ -14,7 +14,7 @@ import (
 
 // Version is the version of the messages. The first six bytes and Error are the same in all versions, so that two
 // versions can tell each other why they are incompatible.
-const Version = 4
+const Version = 5
 
 // Type is the type of a message.
 type Type uint8

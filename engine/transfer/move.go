@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -17,7 +18,9 @@ import (
 // the buffers of both ends. Steps are requested, answered and finished in the same order.
 type move struct {
 	f      *RemoteFile
-	buffer Message // the server's buffer
+	in     io.Reader // source of a stream, whose end sets n; nil: the local file
+	out    io.Writer // destination of a stream; nil: the local file
+	buffer Message   // the server's buffer
 	off, n int64
 
 	asked, answered, ended int           // steps
@@ -27,14 +30,17 @@ type move struct {
 
 // Move moves a range of a file, of any length, and compares the received bytes with the sent ones.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
-	buffer, err := f.c.askBuffer(ctx)
-	if err != nil {
+	return (&move{f: f, off: off, n: n}).run(ctx)
+}
+
+func (m *move) run(ctx context.Context) (err error) {
+	c := m.f.c
+	if m.buffer, err = c.askBuffer(ctx); err != nil {
 		return err
 	}
-	moving, stop := f.c.untilClosed(ctx)
+	moving, stop := c.untilClosed(ctx)
 	defer stop()
-	m := move{f: f, buffer: buffer, off: off, n: n}
-	if f.write {
+	if m.f.write {
 		err = m.store(moving)
 	} else {
 		err = m.fetch(moving)
@@ -42,9 +48,9 @@ func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
 	if err == nil {
 		return nil
 	}
-	err = f.c.reason(ctx, err)
+	err = c.reason(ctx, err)
 	if m.ended < m.asked { // pending answers would be taken for those of later requests
-		f.c.shut()
+		c.shut()
 	}
 	return err
 }
@@ -122,7 +128,12 @@ func (m *move) more(err error) bool { return err == nil && m.asked < m.stepCount
 // storeStep starts the next step. The answer confirms that the server has the bytes: the Write needs no completion.
 func (m *move) storeStep() error {
 	off, b := m.step(m.asked)
-	if err := readWhole(m.f.local, b, uint64(off), m.f.local.Name()); err != nil {
+	if m.in != nil {
+		n, err := m.readStream(b)
+		if b = b[:n]; n == 0 {
+			return err
+		}
+	} else if err := readWhole(m.f.local, b, uint64(off), m.f.local.Name()); err != nil {
 		return err
 	}
 	if err := m.postStep(rdmap.WRWrite, m.asked, 0); err != nil {
@@ -185,7 +196,13 @@ func (m *move) takeStep() error {
 	off, b := m.step(m.ended)
 	if check, theirs := xxhash.Sum64(b), m.checks[m.ended%steps]; check != theirs {
 		return fmt.Errorf("XXH64 of bytes %d to %d of %s is %x here and %x at the server", off,
-			off+int64(len(b)), m.f.local.Name(), check, theirs)
+			off+int64(len(b)), m.f.path, check, theirs)
+	}
+	if m.out != nil {
+		if _, err := m.out.Write(b); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		return nil
 	}
 	return writeAt(m.f.local, b, off, m.f.reply.Attr.Flags&FlagSparse != 0)
 }

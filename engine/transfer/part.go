@@ -60,7 +60,7 @@ func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	case p == nil:
 		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, released: make(chan struct{})}
 		t.parts[name] = p // others must wait for it
-	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
+	case p.session != m.Session || p.attr != m.Attr || p.file == nil || p.isStream():
 		if p.session != m.Session {
 			p.wanted = time.Now()
 		}
@@ -68,6 +68,23 @@ func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
 	}
 	p.users = append(p.users, c)
 	return p, nil
+}
+
+// isStream reports whether the length of the file is unknown until its end. One connection alone writes such a file.
+func (p *part) isStream() bool { return p.attr.Flags&FlagStream != 0 }
+
+// grow makes room for n more bytes of a stream.
+func (p *part) grow(n uint64) error {
+	if n > MaxFile-p.attr.Length {
+		return refuse(CodeTooLarge, "a file may have %d bytes", int64(MaxFile))
+	}
+	if err := p.t.claim(int64(n), 0); err != nil {
+		return err
+	}
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	p.attr.Length += n
+	return nil
 }
 
 // probe checks whether the clients that write a file are alive: the host of a dead one answers a message with RST. It
@@ -100,8 +117,9 @@ func (p *part) writer() netip.AddrPort {
 }
 
 func (p *part) openStage() error {
-	if p.attr.Length > MaxRegion {
-		return refuse(CodeTooLarge, "a file may have %d bytes", int64(MaxRegion))
+	if p.attr.Length > MaxFile || p.isStream() && p.attr.Length > 0 {
+		return refuse(CodeTooLarge, "a file may have %d bytes, a stream 0 at its start",
+			int64(MaxFile))
 	}
 	d, base, err := p.t.parent(p.path)
 	if err != nil {
@@ -167,7 +185,7 @@ func (p *part) commit() error {
 		return refuse(CodeProtocol, "%s: other connections still write it", p.path)
 	}
 	replaced, err := p.t.stat(p.path)
-	if err == nil {
+	if err == nil && !p.isStream() {
 		err = p.file.SetTime(p.attr.Time())
 	}
 	if err == nil {
@@ -218,7 +236,8 @@ func (p *part) forget() {
 	}
 }
 
-// leave ends the use of the file by one connection. After the last one the file is kept for resuming.
+// leave ends the use of the file by one connection. After the last one the file is kept for resuming, unless it is
+// short or a stream, which cannot be resumed.
 func (p *part) leave(c *copying) error {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -230,7 +249,7 @@ func (p *part) leave(c *copying) error {
 		return nil
 	}
 	p.forget()
-	if p.attr.Length >= smallest {
+	if p.attr.Length >= smallest && !p.isStream() {
 		return errors.Join(p.file.Keep(), p.dir.Close())
 	}
 	p.t.used -= int64(p.attr.Length)

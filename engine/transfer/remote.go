@@ -88,8 +88,9 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 // RemoteFile is an open file of the server. A Client has one at a time.
 type RemoteFile struct {
 	c     *Client
-	local *os.File
-	reply Message // Opened
+	path  string
+	local *os.File // nil for a stream
+	reply Message  // Opened
 	write bool
 }
 
@@ -107,7 +108,7 @@ func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64,
 	if err != nil {
 		return nil, err
 	}
-	return &RemoteFile{c: c, local: local, reply: reply, write: true}, nil
+	return &RemoteFile{c: c, path: path, local: local, reply: reply, write: true}, nil
 }
 
 // Fetch opens a file to copy to local, or to compare with it.
@@ -116,7 +117,7 @@ func (c *Client) Fetch(ctx context.Context, path string, local *os.File) (*Remot
 	if err != nil {
 		return nil, err
 	}
-	return &RemoteFile{c: c, local: local, reply: reply}, nil
+	return &RemoteFile{c: c, path: path, local: local, reply: reply}, nil
 }
 
 // sum returns the SHA-256 of a range of the server's file.

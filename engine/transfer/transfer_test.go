@@ -186,19 +186,6 @@ func TestRefusals(t *testing.T) {
 	b.want(content)
 }
 
-type failing struct {
-	r   io.Reader
-	err error
-}
-
-func (f failing) Read(p []byte) (int, error) {
-	n, err := f.r.Read(p)
-	if err == io.EOF {
-		err = f.err
-	}
-	return n, err
-}
-
 // If a put ends early for any reason, the content stays.
 func TestFailedPutChangesNothing(t *testing.T) {
 	b := start(t, memory(t, 3<<20), nil)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"xwarp/engine/transfer"
@@ -21,7 +22,11 @@ type Config struct {
 	Recursive   bool // copy directories
 	// Checksum compares files by SHA-256 instead of length and modification time.
 	Checksum bool
-	// Progress is called with the number of bytes copied or already present. Note is called for each file that is not
+	// Stdin and Stdout are the source and the destination Stream.
+	Stdin  io.Reader
+	Stdout io.Writer
+	// Progress is called with the number of bytes copied or already present; total is -1
+	// if unknown. Note is called for each file that is not
 	// copied, with the reason. Both may be called from several goroutines.
 	Progress func(done, total int64)
 	Note     func(text string)
@@ -42,6 +47,9 @@ var ErrFailed = errors.New("some files could not be copied")
 
 // ErrLeftOut is returned if files were skipped and all others copied. Note was called for each.
 var ErrLeftOut = errors.New("symbolic links, devices, sockets and pipes were skipped")
+
+// Stream is the name of Config's Stdin as the only source of Up, and of Stdout as the destination of Down.
+const Stream = "-"
 
 // Up copies local files and directories to dst, a path in the server's directory.
 func Up(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {

@@ -55,12 +55,15 @@ func stat(name string, follow bool) (transfer.Attr, error) {
 
 // up plans a copy to the server. It follows sources that are symbolic links.
 func (p *plan) up(ctx context.Context, sources []string, dst string) error {
-	dst = path.Clean(dst)
+	dst = clean(dst)
 	there, err := p.client.Stat(ctx, dst)
 	if err != nil {
 		return err
 	}
 	into := there.Kind == transfer.KindDir
+	if sources[0] == Stream {
+		return p.upStream(ctx, dst, there)
+	}
 	if len(sources) > 1 && !into {
 		return fmt.Errorf("%s is not a directory on the server, but there are %d sources", dst,
 			len(sources))
@@ -102,6 +105,9 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	}
 	return nil
 }
+
+// clean returns the path in the server's directory of a remote argument.
+func clean(name string) string { return path.Clean("./" + name) }
 
 // listing holds the entries of a directory on the server. It is nil if the directory was not listed.
 type listing map[string]transfer.Attr
@@ -227,6 +233,9 @@ func (p *plan) noteLinks() {
 
 // down plans a copy from the server.
 func (p *plan) down(ctx context.Context, sources []string, dst string) error {
+	if dst == Stream {
+		return p.downStream(ctx, clean(sources[0]))
+	}
 	st, err := os.Stat(dst)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -236,7 +245,7 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 		return fmt.Errorf("%s is not a directory, but there are %d sources", dst, len(sources))
 	}
 	for _, src := range sources {
-		src = path.Clean(src)
+		src = clean(src)
 		a, err := p.client.Stat(ctx, src)
 		if err != nil {
 			return err
@@ -247,7 +256,7 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 		}
 		switch {
 		case a.Kind == transfer.KindNone:
-			return fmt.Errorf("%s: no such file on the server", src)
+			return noSuchFile(src)
 		case a.Kind == transfer.KindDir && !p.cfg.Recursive:
 			return fmt.Errorf("%s: %w", src, errDirectory)
 		case a.Kind == transfer.KindDir:

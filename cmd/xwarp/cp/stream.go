@@ -1,0 +1,61 @@
+package cp
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/transfer"
+)
+
+// counter counts the bytes of a stream.
+type counter struct{ q *queue }
+
+func (c counter) Write(b []byte) (int, error) {
+	c.q.addProgress(int64(len(b)), false)
+	return len(b), nil
+}
+
+// upStream copies Stdin to a file of the server. An older file keeps its permissions.
+func (p *plan) upStream(ctx context.Context, dst string, there transfer.Attr) error {
+	if there.Kind == transfer.KindDir {
+		return fmt.Errorf("%s is a directory on the server: name a file in it", dst)
+	}
+	mode := there.Mode
+	if there.Kind == transfer.KindNone {
+		mask := unix.Umask(0)
+		unix.Umask(mask)
+		mode = uint16(0o666 &^ mask)
+	}
+	p.queue.total = -1
+	_, err := p.client.StoreFrom(ctx, dst, mode, io.TeeReader(p.cfg.Stdin, counter{p.queue}))
+	return p.finishStream(dst, err)
+}
+
+// downStream copies a file of the server to Stdout.
+func (p *plan) downStream(ctx context.Context, src string) error {
+	a, err := p.client.Stat(ctx, src)
+	switch {
+	case err != nil:
+		return err
+	case a.Kind == transfer.KindNone:
+		return noSuchFile(src)
+	case a.Kind == transfer.KindDir:
+		return fmt.Errorf("%s is a directory, which cannot be copied to stdout", src)
+	}
+	p.queue.total = int64(a.Length)
+	_, err = p.client.FetchTo(ctx, src, io.MultiWriter(p.cfg.Stdout, counter{p.queue}))
+	return p.finishStream(src, err)
+}
+
+func (p *plan) finishStream(name string, err error) error {
+	if err != nil {
+		return p.skip(name, err)
+	}
+	p.queue.copied()
+	return nil
+}
+
+func noSuchFile(name string) error { return fmt.Errorf("%s: no such file on the server", name) }
