@@ -34,12 +34,14 @@ type FakeKernel struct {
 
 	mu    sync.Mutex
 	bound bool
-	mem   area
-	fill  consumer[uint64]
-	comp  producer[uint64]
-	rx    producer[unix.XDPDesc]
-	tx    consumer[unix.XDPDesc]
-	busy  []bool // per chunk: transmitted and not completed
+	// zeroCopy says how the socket is bound.
+	zeroCopy bool
+	mem      area
+	fill     consumer[uint64]
+	comp     producer[uint64]
+	rx       producer[unix.XDPDesc]
+	tx       consumer[unix.XDPDesc]
+	busy     []bool // per chunk: transmitted and not completed
 
 	sent  []unix.XDPDesc // accepted for transmission, whole packets; the first taken ones are old
 	taken int            // old descriptors in sent
@@ -53,6 +55,8 @@ type FakeKernel struct {
 type FakeStats struct {
 	Injected     uint64 // packets put in the receive ring
 	NoFill       uint64 // packets dropped: too few chunks in the fill ring
+	NoFillMulti  uint64 // of these, packets of several chunks
+	TooLong      uint64 // packets dropped: several chunks on a socket without segments
 	RxFull       uint64 // packets dropped: receive ring full
 	LinkDown     uint64 // packets dropped: injected in StateDown or StateGone
 	Accepted     uint64 // packets read from the transmit ring
@@ -105,7 +109,7 @@ func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 		return nil, fmt.Errorf("%w (its queue has a socket)", unix.EBUSY)
 	}
 	k.reset(&c, b.shift())
-	k.mem.segments = b.segments
+	k.mem.segments, k.zeroCopy = b.segments, b.zeroCopy
 	a := k.mem
 	k.mu.Unlock()
 	s := newSocket(c, k, a)
@@ -227,11 +231,16 @@ func (k *FakeKernel) wait(timeout time.Duration, extra int) Ready {
 func (k *FakeKernel) statistics() (unix.XDPStatistics, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return unix.XDPStatistics{
-		Rx_dropped: k.stats.LinkDown, Rx_ring_full: k.stats.RxFull,
-		Rx_fill_ring_empty_descs: k.stats.NoFill,
-		Tx_invalid_descs:         k.stats.InvalidDescs,
-	}, nil
+	st := unix.XDPStatistics{
+		Rx_dropped: k.stats.TooLong, Rx_ring_full: k.stats.RxFull,
+		Rx_fill_ring_empty_descs: k.stats.NoFill, Tx_invalid_descs: k.stats.InvalidDescs,
+	}
+	if !k.zeroCopy {
+		// As Linux: a frame without a chunk is dropped, and finds the fill ring empty only if it fits one chunk.
+		st.Rx_dropped += k.stats.NoFill
+		st.Rx_fill_ring_empty_descs -= k.stats.NoFillMulti
+	}
+	return st, nil
 }
 
 func (k *FakeKernel) descriptor() int { return -1 }

@@ -32,11 +32,17 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 	case k.state == StateDown || k.state == StateGone:
 		k.stats.LinkDown++
 		return false
-	case k.rx.room(need) < need:
-		k.stats.RxFull++
+	case need > 1 && !k.mem.segments:
+		k.stats.TooLong++
 		return false
 	case k.fill.avail(need) < need:
 		k.stats.NoFill++
+		if need > 1 {
+			k.stats.NoFillMulti++
+		}
+		return false
+	case k.rx.room(need) < need:
+		k.stats.RxFull++
 		return false
 	}
 	for len(frame) > 0 {

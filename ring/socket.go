@@ -50,11 +50,12 @@ type Socket struct {
 	skip  bool   // dropping the rest of a packet
 	offer offer
 
-	lateTx bool      // see area
-	queue  []pending // sent but not yet in the transmit ring: a FIFO of TxSlots entries
-	qhead  uint32
-	qtail  uint32
-	txBase uint64 // offset of the first slot
+	lateTx   bool      // see area
+	segments bool      // see area
+	queue    []pending // sent but not yet in the transmit ring: a FIFO of TxSlots entries
+	qhead    uint32
+	qtail    uint32
+	txBase   uint64 // offset of the first slot
 
 	info  Info
 	stats Stats
@@ -105,11 +106,11 @@ type Stats struct {
 	Misuse             uint64 // operations on chunks of another owner, refused
 
 	// XDP_STATISTICS; zero when the socket is closed.
-	KernelRxDropped     uint64 // dropped for reasons other than the following
+	KernelRxDropped     uint64 // frames longer than a chunk on a socket without segments
 	KernelRxInvalid     uint64 // invalid descriptors in the fill ring
 	KernelTxInvalid     uint64 // invalid descriptors in the transmit ring
 	KernelRxRingFull    uint64
-	KernelFillRingEmpty uint64
+	KernelFillRingEmpty uint64 // frames without a chunk; with zero-copy, times that the driver found none
 	KernelTxRingEmpty   uint64
 }
 
@@ -122,7 +123,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		cfg: c, k: k, umem: a.umem, frames: newFrames(&c, a.shift),
 		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx),
 		comp:   newConsumer(a.comp),
-		lateTx: a.lateTx,
+		lateTx: a.lateTx, segments: a.segments,
 		queue:  make([]pending, powerOfTwo(c.TxSlots)),
 		offer:  newOffer(c.RxFrames),
 		txBase: uint64(c.RxFrames) << a.shift,
@@ -161,12 +162,31 @@ func (s *Socket) Stats() Stats {
 		return st
 	}
 	if ks, err := s.k.statistics(); err == nil {
-		st.KernelRxDropped, st.KernelRxInvalid, st.KernelTxInvalid = ks.Rx_dropped,
-			ks.Rx_invalid_descs, ks.Tx_invalid_descs
-		st.KernelRxRingFull, st.KernelFillRingEmpty = ks.Rx_ring_full, ks.Rx_fill_ring_empty_descs
-		st.KernelTxRingEmpty = ks.Tx_ring_empty_descs
+		s.countDrops(&ks)
+		st.KernelRxDropped, st.KernelFillRingEmpty = s.stats.KernelRxDropped,
+			s.stats.KernelFillRingEmpty
+		st.KernelRxInvalid, st.KernelTxInvalid = ks.Rx_invalid_descs, ks.Tx_invalid_descs
+		st.KernelRxRingFull, st.KernelTxRingEmpty = ks.Rx_ring_full, ks.Tx_ring_empty_descs
 	}
 	return st
+}
+
+// countDrops separates two causes that the kernel's statistics mix. In copy mode rx_dropped counts every frame without
+// a chunk, and rx_fill_ring_empty_descs those of them that need one chunk only (net/xdp/xsk.c, __xsk_rcv). rx_dropped
+// also counts frames that are too long, which a socket with segments does not have.
+func (s *Socket) countDrops(ks *unix.XDPStatistics) {
+	empty, other := ks.Rx_fill_ring_empty_descs, ks.Rx_dropped
+	switch {
+	case s.info.ZeroCopy:
+	case s.segments:
+		empty, other = max(empty, other), 0
+	default:
+		other -= min(other, empty)
+	}
+	// The kernel may count a frame between its two readings: max keeps the counters from falling.
+	st := &s.stats
+	st.KernelFillRingEmpty = max(st.KernelFillRingEmpty, empty)
+	st.KernelRxDropped = max(st.KernelRxDropped, other)
 }
 
 // Census returns the number of chunks of each owner.

@@ -129,7 +129,7 @@ func TestListenerShare(t *testing.T) {
 	for port := range uint16(5) {
 		h.connect(tuple(v4(198, 51, 100, 9), 1000+port))
 	}
-	if st := h.s.Stats(); h.s.Len() != 3 || st.Refused != 2 || st.DropLimit != 2 ||
+	if st := h.s.Stats(); h.s.Len() != 3 || st.Refused != 2 ||
 		l.young.Len() != 0 {
 		t.Errorf("%d connections, %+v", h.s.Len(), st)
 	}

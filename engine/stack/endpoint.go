@@ -161,7 +161,6 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 // newEndpoint creates a connection without an upper layer.
 func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 	if len(s.conns) >= MaxEndpoints {
-		s.stats.DropLimit++
 		return nil, ErrTooMany
 	}
 	if _, taken := s.conns[t]; taken {

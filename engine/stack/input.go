@@ -273,6 +273,7 @@ func (s *Stack) partial(h []byte, pseudo uint64) bool {
 			return true
 		}
 		s.stats.DropPartialSum++
+		return false
 	}
 	s.stats.DropChecksum++
 	return false

@@ -177,7 +177,6 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	if l.conns >= l.cfg.Connections {
-		s.stats.DropLimit++
 		return nil, fmt.Errorf("%w: %d of this listener", ErrTooMany, l.conns)
 	}
 	charge, err := s.cfg.Peers.Begin(toNetip(t.Remote), now)

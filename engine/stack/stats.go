@@ -9,10 +9,9 @@ type Stats struct {
 	DropNotForUs     uint64 // to another MAC address
 	DropMalformed    uint64 // invalid Ethernet, IP or TCP header
 	DropChecksum     uint64 // wrong IP or TCP checksum
-	DropPartialSum   uint64 // of these, sum of the pseudo-header only: transmit checksum offload is on at a veth peer
+	DropPartialSum   uint64 // TCP checksum of the pseudo-header only: transmit checksum offload of a veth peer
 	DropNoConnection uint64 // no connection and no listener
-	DropLimit        uint64 // too many connections
-	Refused          uint64 // connections reset after their handshake
+	Refused          uint64 // connections reset after their handshake: limits, policy, exhaustion
 	// connections reset because too many of their listener stayed silent after the handshake
 	Evicted      uint64
 	DropSource   uint64 // invalid source: multicast, broadcast, loopback, reserved, or this host

@@ -187,7 +187,7 @@ func busy() func() control.Snapshot {
 				Workers: []control.WorkerState{{
 					Stack: control.Counters(stack.Stats{RxFrames: 81_000 * n, TxFrames: 44_000 * n,
 						DropChecksum: (n / 120) * 7 * uint64(1-i),
-						DropLimit:    (n / 90) * 19 * uint64(1-i)}),
+						DropSYN:      (n / 90) * 19 * uint64(1-i)}),
 					Ring: control.Counters(ring.Stats{}),
 				}},
 			})
