@@ -44,7 +44,7 @@ need_verbs() {
 	need g++ g++
 	need valgrind valgrind
 	for pair in ibv_devinfo:ibverbs-utils ibstat:infiniband-diags prometheus-node-exporter:prometheus-node-exporter rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin ucx_info:ucx-utils \
-		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86 curl:curl; do
+		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86 curl:curl mpirun:openmpi-bin mpicc:libopenmpi-dev; do
 		need "${pair%:*}" "${pair#*:}"
 	done
 	[ -e /usr/lib/python3/dist-packages/pyverbs ] || missing="$missing python3-pyverbs"

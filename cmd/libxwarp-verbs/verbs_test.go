@@ -69,7 +69,7 @@ func TestHugePages(t *testing.T) {
 // TestInode runs a program that forks while it maps a file with the same inode number as the arena of registered
 // memory.
 func TestInode(t *testing.T) {
-	program := own(t, "inode", "lib/memfd.c")
+	program := own(t, "inode", "lib/memfd.c", "lib/shared.c", "lib/json.c")
 	file := filepath.Join(scratch(t), "file")
 	if out, err := exec.Command(program, file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -33,20 +34,49 @@ int xw_refused(const char *what);
 bool xw_first_time(const char *what); /* returns true on the first call with this pointer */
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* UNCHECKED functions may run before the thread sanitizer is ready. */
+#define UNCHECKED __attribute__((no_sanitize("thread")))
+
 /* FIND defines found_NAME, the next definition of a function after the preloaded one. It is looked up when the
  * library is loaded, because dlsym waits for threads that load libraries, which a signal handler must not do. */
 #define FIND(type, name, params)                                             \
 	static type(*_Atomic found_##name) params;                           \
-	__attribute__((constructor)) static void find_##name(void)           \
+	UNCHECKED __attribute__((constructor)) static void find_##name(void) \
 	{                                                                    \
-		found_##name = (type(*) params)dlsym(RTLD_NEXT, #name);      \
+		found_##name = (type(*) params)xw_next(#name);               \
 	}
 
-/* NEXT declares next, which is found_NAME. Constructors of other libraries may run before those here. */
-#define NEXT(type, name, params)                                             \
+/* NEXT declares next, which is found_NAME, or returns failure with ENOSYS if there is no such function. Constructors
+ * of other libraries may run before those here. */
+#define NEXT(type, failure, name, params)                                    \
 	if (!found_##name)                                                   \
 		find_##name();                                               \
-	type(*next) params = found_##name
+	type(*next) params = found_##name;                                   \
+	if (!next) {                                                         \
+		errno = ENOSYS;                                              \
+		return failure;                                              \
+	}
+
+/* xw_next returns the next definition of a function. It returns NULL if dlsym calls it again, because its allocator
+ * calls a preloaded function. */
+void *xw_next(const char *name);
+
+/* xw_mmap, xw_munmap, xw_mremap and xw_madvise are the system calls, for the library itself. Registration caches (UCX,
+ * libfabric) replace the functions of libc to learn which memory the program unmaps. They must not see that the
+ * library moves pages, and cannot deregister memory while it does so. A preloaded function calls the next one. */
+UNCHECKED static inline void *xw_mmap(void *addr, size_t n, int prot, int flags, int fd, off_t at)
+{
+	return (void *)syscall(SYS_mmap, addr, n, prot, flags, fd, at);
+}
+
+UNCHECKED static inline int xw_munmap(void *addr, size_t n) { return (int)syscall(SYS_munmap, addr, n); }
+
+static inline void *xw_mremap(void *addr, size_t n, size_t new_n, int flags, void *to)
+{
+	return (void *)syscall(SYS_mremap, addr, n, new_n, flags, to);
+}
+
+static inline int xw_madvise(void *addr, size_t n, int advice) { return (int)syscall(SYS_madvise, addr, n, advice); }
 
 /* xw_socket is socket(2), even if librspreload.so replaces it by rsockets. */
 int xw_socket(int family, int type);

@@ -49,7 +49,7 @@ int xw_bounce_make(void *addr, size_t length, struct bounce **out)
 	if (!b)
 		return ENOMEM;
 	*b = (struct bounce){.memory = addr, .length = length, .room = (slack + length + page - 1) / page * page};
-	b->pages = mmap(NULL, b->room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	b->pages = xw_mmap(NULL, b->room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (b->pages == MAP_FAILED) {
 		free(b);
 		return ENOMEM;
@@ -89,7 +89,7 @@ void xw_bounce_free(struct bounce *b)
 		atomic_fetch_sub(&xw_bounces, 1);
 	}
 	pthread_mutex_unlock(&lock);
-	munmap(b->pages, b->room);
+	xw_munmap(b->pages, b->room);
 	free(b);
 }
 

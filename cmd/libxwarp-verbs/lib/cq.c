@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -117,7 +116,7 @@ static void close_cq(struct cq *cq)
 {
 	free(cq->left);
 	if (cq->mem)
-		munmap(cq->mem, cq->mem_len);
+		xw_munmap(cq->mem, cq->mem_len);
 	if (cq->signal >= 0)
 		close(cq->signal);
 	free(cq);
@@ -444,7 +443,7 @@ static int next_ring(struct cq *cq, int cqe, struct ring *r, void **mem, size_t 
 	}
 	xw_call_end(&c);
 	if (error && *mem)
-		munmap(*mem, *len);
+		xw_munmap(*mem, *len);
 	return error;
 }
 
@@ -464,9 +463,9 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
 		if (!error) /* the daemon no longer writes to the previous ring */
 			error = save(cq);
 		if (error) {
-			munmap(mem, len);
+			xw_munmap(mem, len);
 		} else {
-			munmap(cq->mem, cq->mem_len);
+			xw_munmap(cq->mem, cq->mem_len);
 			cq->mem = mem;
 			cq->mem_len = len;
 			cq->ring = r;

@@ -53,15 +53,13 @@ __attribute__((noinline)) static void *open_rdma(opener *next, const char *file,
 	return h;
 }
 
+FIND(void *, dlopen, (const char *, int))
+
 /* dlopen searches relative to its caller ($ORIGIN, RUNPATH), which it determines from the return address, so jump to
  * it. */
 EXPORT void *dlopen(const char *file, int mode)
 {
-	static opener *_Atomic found;
-	opener *next = found;
-
-	if (!next)
-		found = next = (opener *)dlsym(RTLD_NEXT, "dlopen");
+	NEXT(void *, NULL, dlopen, (const char *, int));
 	if (is_rdma(file)) {
 		void *h = open_rdma(next, file, mode);
 		if (h)

@@ -13,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 
 /* kept is a mapping of such memory. */
@@ -154,33 +153,63 @@ static int create(size_t *n, int flags, struct stat *st)
 	return kept;
 }
 
-/* claim returns an unused entry, or NULL. */
+/* release closes the descriptor of a mapping that is unmapped. It claims the entry first, because another thread may
+ * do the same. */
+static void release(struct kept *k, uintptr_t start)
+{
+	struct wanted w = {k->device, k->inode, -1};
+
+	if (!atomic_compare_exchange_strong(&k->start, &start, CLAIMED))
+		return;
+	bool there = xw_mapped(w.device, w.inode);
+	if (!there && is(k->fd, &w)) /* else the program closed it */
+		close(k->fd);
+	k->start = there ? start : FREE;
+}
+
+/* release_range releases mappings that the program unmapped or mapped over. */
+UNCHECKED static void release_range(void *addr, size_t n)
+{
+	uintptr_t from = (uintptr_t)addr, to = from + n;
+	int before = errno;
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		uintptr_t start = all[i].start;
+		if (start > CLAIMED && start < to && all[i].end > from)
+			release(&all[i], start);
+	}
+	errno = before;
+}
+
+/* claim returns an unused entry, or NULL. If all are used it checks one, whose memory may have been unmapped
+ * unnoticed: by mremap, or by a system call. */
 static struct kept *claim(void)
 {
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+	static atomic_uint turn;
+	size_t n = sizeof all / sizeof *all;
+
+	for (size_t i = 0; i < n; i++) {
 		uintptr_t none = FREE;
 		if (atomic_compare_exchange_strong(&all[i].start, &none, CLAIMED))
 			return &all[i];
 	}
-	return NULL;
+	struct kept *k = &all[turn++ % n];
+	uintptr_t start = k->start, none = FREE;
+	if (start > CLAIMED)
+		release(k, start);
+	return atomic_compare_exchange_strong(&k->start, &none, CLAIMED) ? k : NULL;
 }
 
-/* mmap and munmap are called before the thread sanitizer is ready. */
-#define UNCHECKED __attribute__((no_sanitize("thread")))
-
-UNCHECKED static void *raw_mmap(void *addr, size_t n, int prot, int flags, int fd, off_t at)
-{
-	return (void *)syscall(SYS_mmap, addr, n, prot, flags, fd, at);
-}
+typedef void *mapper(void *addr, size_t n, int prot, int flags, int fd, off_t at);
 
 /* map_memfd returns MAP_FAILED if no memfd can be created. */
-static void *map_memfd(void *addr, size_t n, int prot, int flags)
+static void *map_memfd(mapper *next, void *addr, size_t n, int prot, int flags)
 {
 	size_t room = n;
 	struct kept *k = n > 0 && n <= XW_MAX_REGION ? claim() : NULL;
 	struct stat st;
 	int fd = k ? create(&room, flags, &st) : -1;
-	void *p = fd >= 0 ? raw_mmap(addr, n, prot, flags & ~MAP_ANONYMOUS, fd, 0) : MAP_FAILED;
+	void *p = fd >= 0 ? next(addr, n, prot, flags & ~MAP_ANONYMOUS, fd, 0) : MAP_FAILED;
 
 	if (p == MAP_FAILED) {
 		if (fd >= 0)
@@ -197,46 +226,52 @@ static void *map_memfd(void *addr, size_t n, int prot, int flags)
 	return p;
 }
 
-EXPORT UNCHECKED void *mmap(void *addr, size_t n, int prot, int flags, int fd, off_t at)
+/* map is mmap. next is NULL if an allocator calls it inside of dlsym. */
+UNCHECKED static void *map(mapper *next, void *addr, size_t n, int prot, int flags, int fd, off_t at)
 {
 	bool shared = (flags & (MAP_TYPE | MAP_ANONYMOUS)) == (MAP_SHARED | MAP_ANONYMOUS);
+	void *p = MAP_FAILED;
 
+	if (!next)
+		next = xw_mmap;
 	if (shared && !(prot & PROT_EXEC)) { /* vm.memfd_noexec may forbid that */
 		int before = errno;
-		void *p = map_memfd(addr, n, prot, flags);
+		p = map_memfd(next, addr, n, prot, flags);
 		errno = before;
-		if (p != MAP_FAILED)
-			return p;
 	}
-	return raw_mmap(addr, n, prot, flags, fd, at);
+	if (p == MAP_FAILED)
+		p = next(addr, n, prot, flags, fd, at);
+	if (p != MAP_FAILED && flags & MAP_FIXED)
+		release_range(p, n);
+	return p;
 }
 
-EXPORT void *mmap64(void *addr, size_t n, int prot, int flags, int fd, off_t at) __attribute__((alias("mmap")));
+FIND(void *, mmap, (void *, size_t, int, int, int, off_t))
+FIND(void *, mmap64, (void *, size_t, int, int, int, off_t))
+FIND(int, munmap, (void *, size_t))
 
-/* release closes the descriptor of an unmapped mapping. It claims the entry before it calls xw_mapped, which itself
- * maps and unmaps memory, perhaps at the same address. */
-static void release(struct kept *k, uintptr_t start)
+EXPORT UNCHECKED void *mmap(void *addr, size_t n, int prot, int flags, int fd, off_t at)
 {
-	struct wanted w = {k->device, k->inode, -1};
+	if (!found_mmap)
+		find_mmap();
+	return map(found_mmap, addr, n, prot, flags, fd, at);
+}
 
-	if (!atomic_compare_exchange_strong(&k->start, &start, CLAIMED))
-		return;
-	bool there = xw_mapped(w.device, w.inode);
-	if (!there && is(k->fd, &w)) /* else the program closed it */
-		close(k->fd);
-	k->start = there ? start : FREE;
+EXPORT UNCHECKED void *mmap64(void *addr, size_t n, int prot, int flags, int fd, off_t at)
+{
+	if (!found_mmap64)
+		find_mmap64();
+	return map(found_mmap64, addr, n, prot, flags, fd, at);
 }
 
 EXPORT UNCHECKED int munmap(void *addr, size_t n)
 {
-	uintptr_t from = (uintptr_t)addr, to = from + n;
-	int result = (int)syscall(SYS_munmap, addr, n), before = errno;
+	if (!found_munmap)
+		find_munmap();
+	int (*next)(void *, size_t) = found_munmap;
+	int result = next ? next(addr, n) : xw_munmap(addr, n);
 
-	for (size_t i = 0; result == 0 && i < sizeof all / sizeof *all; i++) {
-		uintptr_t start = all[i].start;
-		if (start > CLAIMED && start < to && all[i].end > from)
-			release(&all[i], start);
-	}
-	errno = before;
+	if (result == 0)
+		release_range(addr, n);
 	return result;
 }

@@ -17,7 +17,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 struct share {
@@ -72,16 +71,16 @@ static char *read_maps(size_t *room)
 
 	*room = 1 << 16;
 	if (fd >= 0)
-		text = mmap(NULL, *room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		text = xw_mmap(NULL, *room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	while (text != MAP_FAILED) {
 		ssize_t got = read(fd, text + n, *room - n - 1);
 		if (got <= 0)
 			break;
 		n += (size_t)got;
 		if (n + 1 == *room) {
-			char *more = mremap(text, *room, *room * 2, MREMAP_MAYMOVE);
+			char *more = xw_mremap(text, *room, *room * 2, MREMAP_MAYMOVE, NULL);
 			if (more == MAP_FAILED)
-				munmap(text, *room);
+				xw_munmap(text, *room);
 			else
 				*room *= 2;
 			text = more;
@@ -122,7 +121,7 @@ bool xw_mapped(dev_t device, ino_t inode)
 	while (!found && next_vma(&at, &v))
 		found = v.inode == inode && v.device == device;
 	if (text)
-		munmap(text, room);
+		xw_munmap(text, room);
 	return found;
 }
 
@@ -243,12 +242,12 @@ static void clear(uintptr_t start, uintptr_t end)
 static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 {
 	if (pagemap < 0)
-		madvise((void *)start, end - start, MADV_POPULATE_READ); /* only present pages can be protected */
+		xw_madvise((void *)start, end - start, MADV_POPULATE_READ); /* only present pages can be protected */
 	else
 		clear(start, end); /* may be left from a buffer that grew while it was registered */
 	int guard = protect(start, end - start, pagemap >= 0), error = copy_in(start, end, pagemap);
 
-	if (!error && mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
+	if (!error && xw_mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
 		error = errno;
 	unprotect(guard);
 	if (error)
@@ -256,25 +255,25 @@ static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 	else if (pagemap >= 0)
 		error = fallocate(arena, 0, (off_t)start, (off_t)(end - start)) == 0 ? 0 : ENOMEM;
 	else if (prot & PROT_WRITE)
-		madvise((void *)start, end - start, MADV_POPULATE_WRITE);
+		xw_madvise((void *)start, end - start, MADV_POPULATE_WRITE);
 	return error;
 }
 
 /* move_out makes n bytes at start private again. They are at offset at in the arena. */
 static int move_out(uintptr_t start, uintptr_t at, size_t n, int prot)
 {
-	void *copy = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *copy = xw_mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (copy == MAP_FAILED)
 		return ENOMEM;
 	int guard = protect(start, n, false);
 	int error = transfer(SYS_pread64, (uintptr_t)copy, at, n);
 	if (!error && (mprotect(copy, n, prot) != 0 ||
-		       mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED))
+		       xw_mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED))
 		error = errno;
 	unprotect(guard);
 	if (error)
-		munmap(copy, n);
+		xw_munmap(copy, n);
 	return error;
 }
 
@@ -328,7 +327,7 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 		start = v.end;
 	}
 	if (text)
-		munmap(text, room);
+		xw_munmap(text, room);
 	return error ? error : start < end && !holes ? EFAULT : 0;
 }
 
@@ -511,7 +510,7 @@ int xw_file_of(void *addr, size_t length, bool write, int *file, uint64_t *offse
 		return error;
 	*offset = v.offset + (from - start);
 	/* The daemon does not allocate pages. */
-	if (madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
+	if (xw_madvise((void *)start, end - start, v.prot & PROT_WRITE ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
 		return 0;
 	error = errno;
 	close(*file);
@@ -550,7 +549,7 @@ void xw_memory_copy(void)
 	shares = NULL;
 	if (all && back(0, UINTPTR_MAX) != 0)
 		for (; all; all = all->next)
-			munmap((void *)all->start, all->end - all->start);
+			xw_munmap((void *)all->start, all->end - all->start);
 	if (arena >= 0)
 		close(arena);
 	arena = -1;

@@ -7,7 +7,6 @@
 
 #include <linux/netlink.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #define MAX_ASK 2048	  /* maximum bytes of a request */
@@ -103,13 +102,13 @@ FIND(ssize_t, sendmsg, (int, const struct msghdr *, int))
 
 EXPORT int socket(int family, int type, int protocol)
 {
-	NEXT(int, socket, (int, int, int));
+	NEXT(int, -1, socket, (int, int, int));
 	return next(family, type, family == AF_NETLINK && protocol == NETLINK_RDMA ? NETLINK_USERSOCK : protocol);
 }
 
 EXPORT ssize_t sendto(int fd, const void *b, size_t n, int flags, const struct sockaddr *to, socklen_t to_len)
 {
-	NEXT(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t));
+	NEXT(ssize_t, -1, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t));
 	if (!asks(fd, to, to_len))
 		return next(fd, b, n, flags, to, to_len);
 	int error = ask(fd, b, n);
@@ -121,7 +120,7 @@ EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	uint8_t b[MAX_ASK];
 	size_t n = 0;
 
-	NEXT(ssize_t, sendmsg, (int, const struct msghdr *, int));
+	NEXT(ssize_t, -1, sendmsg, (int, const struct msghdr *, int));
 	if (!asks(fd, m->msg_name, m->msg_namelen))
 		return next(fd, m, flags);
 	for (size_t i = 0; i < m->msg_iovlen; i++) {

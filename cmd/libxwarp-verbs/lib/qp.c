@@ -74,7 +74,7 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 static void close_qp(struct qp *q)
 {
 	if (q->mem)
-		munmap(q->mem, q->mem_len);
+		xw_munmap(q->mem, q->mem_len);
 	free(q->sq.record);
 	free(q->rq.record);
 	free(q);

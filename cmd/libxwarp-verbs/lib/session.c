@@ -192,7 +192,7 @@ void xw_session_put(struct session *s)
 	if (s->ring >= 0)
 		close(s->ring);
 	if (s->bell)
-		munmap(s->bell, XW_DOORBELL_LEN);
+		xw_munmap(s->bell, XW_DOORBELL_LEN);
 	free(s->links);
 	pthread_mutex_destroy(&s->lock);
 	free(s);

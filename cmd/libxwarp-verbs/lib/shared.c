@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 /* Version of the control protocol. xwarp doctor reads it from the file. */
 EXPORT const uint32_t xwarp_protocol = XW_VERSION;
@@ -20,6 +19,19 @@ void *xw_null(int error)
 {
 	errno = error;
 	return NULL;
+}
+
+UNCHECKED void *xw_next(const char *name)
+{
+	static _Thread_local bool __attribute__((tls_model("initial-exec"))) inside;
+	void *found = NULL;
+
+	if (!inside) {
+		inside = true;
+		found = dlsym(RTLD_NEXT, name);
+		inside = false;
+	}
+	return found;
 }
 
 int xw_socket(int family, int type) { return (int)syscall(SYS_socket, family, type | SOCK_CLOEXEC, 0); }
@@ -64,15 +76,15 @@ void *xw_map(int fd, size_t n)
 
 	int seals = fcntl(fd, F_GET_SEALS); /* a truncated file would kill the program with SIGBUS */
 	if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
-		p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		p = xw_mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (p == MAP_FAILED)
 		return NULL;
-	if (madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon does not allocate pages */
-		munmap(p, n);
+	if (xw_madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon does not allocate pages */
+		xw_munmap(p, n);
 		return NULL;
 	}
-	madvise(p, n, MADV_DONTFORK);
+	xw_madvise(p, n, MADV_DONTFORK);
 	return p;
 }
 

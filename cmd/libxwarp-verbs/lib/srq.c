@@ -47,7 +47,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	int error = open_srq(q, n->max_wr, n->max_sge ? n->max_sge : 1);
 	if (error) {
 		if (q->mem)
-			munmap(q->mem, q->mem_len);
+			xw_munmap(q->mem, q->mem_len);
 		free(q);
 		return xw_null(error);
 	}
@@ -114,7 +114,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 	pthread_mutex_unlock(&q->s->lock);
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.srq = ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
 	xw_bounce_forget(q);
-	munmap(q->mem, q->mem_len);
+	xw_munmap(q->mem, q->mem_len);
 	free(q);
 	return 0;
 }

@@ -39,19 +39,14 @@ __attribute__((noinline)) static bool leads(const char *path, char to[PATH_MAX])
 	return n < PATH_MAX;
 }
 
-/* LED defines a function that redirects its argument path. Functions that the C library does not have fail with
- * ENOSYS. */
+/* LED defines a function that redirects its argument path. */
 #define LED(type, failure, name, params, args)                               \
 	FIND(type, name, params)                                             \
 	EXPORT type name params;                                             \
 	EXPORT type name params                                              \
 	{                                                                    \
 		char to[PATH_MAX];                                           \
-		NEXT(type, name, params);                                    \
-		if (!next) {                                                 \
-			errno = ENOSYS;                                      \
-			return failure;                                      \
-		}                                                            \
+		NEXT(type, failure, name, params);                           \
 		if (leads(path, to))                                         \
 			path = to;                                           \
 		return next args;                                            \
@@ -103,7 +98,7 @@ LED(int, -1, scandir64, (const char *path, struct dirent64 ***list, filter64 *f,
 	{                                                                    \
 		char to[PATH_MAX];                                           \
 		mode_t mode = 0;                                             \
-		NEXT(int, name, params);                                     \
+		NEXT(int, -1, name, params);                                 \
 		if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) {   \
 			va_list more;                                        \
 			va_start(more, flags);                               \

@@ -1,0 +1,87 @@
+package libxwarpverbs_test
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// verbsName matches functions of rdma-core.
+var verbsName = regexp.MustCompile(`^_?(ibv|rdma)_`)
+
+// TestLibcFunctionsCallTheNext calls each function of libc that the library replaces, beside another library that
+// replaces all of them too: programs have memory hooks, allocators and tracers of this kind.
+func TestLibcFunctionsCallTheNext(t *testing.T) {
+	a, _ := pair(t)
+	f, err := elf.Open(plain())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names strings.Builder
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC && !verbsName.MatchString(s.Name) {
+			fmt.Fprintf(&names, "X(%s) ", s.Name)
+		}
+	}
+	define := "-DNAMES=" + names.String()
+	other := filepath.Join(dir, "libnext.so")
+	if err := os.Rename(own(t, "next", "-DLIBRARY", "-shared", "-fPIC", "-fno-builtin", define), other); err != nil {
+		t.Fatal(err)
+	}
+	program := own(t, "next", define)
+	for name, order := range map[string]string{
+		"before the other": plain() + ":" + other, "after the other": other + ":" + plain(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := *a
+			e.library = order
+			if out := e.start(t, program, a).wait(t); !strings.Contains(out, "all is well") {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// TestRegistrationCaches runs a program that learns of unmapped memory as libfabric and UCX do.
+func TestRegistrationCaches(t *testing.T) {
+	a, _ := pair(t)
+	program := own(t, "hooks")
+	for _, kind := range []string{"code", "tables"} {
+		t.Run(kind, func(t *testing.T) {
+			if out := a.start(t, program+" "+kind, a).wait(t); !strings.Contains(out, "all is well") {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// TestOpenMPI sends memory that is mapped, sent and unmapped at one address again and again. libfabric, below Open MPI,
+// keeps registrations until it learns of the unmapping.
+func TestOpenMPI(t *testing.T) {
+	path := filepath.Join(dir, "remap")
+	out, err := exec.Command("mpicc", "-Wall", "-Wextra", "-Werror", "-o", path, "testdata/remap.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, style := range []string{"iwarp", "roce"} {
+		t.Run(style, func(t *testing.T) {
+			a, _ := pair(t)
+			a.env = append(a.env, "XWARP_STYLE="+style, "HOME="+scratch(t), "TMPDIR="+scratch(t))
+			p := a.start(t, "mpirun --oversubscribe -np 2 --mca btl vader,self --mca pml cm --mca mtl ofi "+
+				"--mca mtl_ofi_provider_include verbs;ofi_rxm --mca osc ^ucx "+path, a)
+			if out := p.wait(t); !strings.Contains(out, "all is well") {
+				t.Error(out)
+			}
+		})
+	}
+}
