@@ -168,7 +168,7 @@ func (q *QP) flush() {
 			st = WRFlushErr
 			q.Counters.Flushed++
 		}
-		q.completeSend(st, s.head < frozen && !w.wantsResponse())
+		q.completeSend(st, s.head < frozen)
 	}
 	s.next, s.locals = s.tail, 0
 	s.releaseAcked()

@@ -233,11 +233,11 @@ func (q *QP) deliverAtomicResponse(h *ddp.Untagged) ddp.Cause {
 	return ddp.CauseNone
 }
 
-// completeResponse marks the oldest Read or atomic as answered.
+// completeResponse removes the oldest Read or atomic. Its work request is answered if it was the last one of that.
 func (q *QP) completeResponse(e *outboundRead) {
-	seq, rtr := e.seq, e.rtr
+	seq, last := e.seq, e.last
 	q.out.pop()
-	if !rtr && q.sq.has(seq) {
+	if last && q.sq.has(seq) {
 		q.sq.at(seq).answered = true
 		q.completeFinished()
 	}
@@ -270,11 +270,7 @@ func (q *QP) markTerminatedWR(t *Terminate) {
 	}
 	tagged, _, err := ddp.ParseTagged(t.DDP[:])
 	untagged, _, _ := ddp.ParseUntagged(t.DDP[:])
-	end := q.sq.next
-	if q.sending == sendMessage {
-		end++
-	}
-	for i := q.sq.head; i != end; i++ {
+	for i := q.sq.head; i != q.sq.firstUnfrozen(); i++ {
 		w := q.sq.at(i)
 		if w.status != Success {
 			continue
@@ -285,12 +281,15 @@ func (q *QP) markTerminatedWR(t *Terminate) {
 			match = opcodeOf(tagged.ULP) == OpWrite && w.op == WRWrite && w.remote == tagged.STag &&
 				uint64(tagged.TO-w.to) < max(uint64(w.total), 1)
 		case untagged.QN == QNRead:
-			match = w.wantsResponse() && w.msn == untagged.MSN
+			match = w.wantsResponse() && int(untagged.MSN-w.msn) < w.requests()
 		case untagged.QN == QNSend:
 			match = w.op != WRWrite && !w.isLocal() && !w.wantsResponse() &&
 				w.msn == untagged.MSN
 		}
 		if match {
+			if w.op != WRRead && w.wantsResponse() && t.Cause == CauseStreamFatal {
+				st = RemInvReqErr // the target of the atomic is not aligned (RFC 7306, 8.2)
+			}
 			w.status = st
 			return
 		}

@@ -206,7 +206,7 @@ func TestLongestReceived(t *testing.T) {
 		h.recv(7, sge(buf, 0, 1<<16))
 		w, _ := h.qp.rq.receiveFor(1) // a receive of more than 2^32 bytes whose pieces are all the same memory
 		const pieces = 1<<16 + 1
-		w.mem.pieces, w.mem.total = make([][]byte, pieces), pieces<<16
+		w.mem.pieces, w.mem.total, w.mem.usable = make([][]byte, pieces), pieces<<16, pieces<<16
 		for i := range w.mem.pieces {
 			w.mem.pieces[i] = h.held(buf)
 		}

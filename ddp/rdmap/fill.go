@@ -96,8 +96,9 @@ func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, 
 	case WRImm, WRImmSE:
 		b = append(b, w.imm[:]...)
 	case WRRead:
-		h.QN = QNRead
-		b = AppendReadRequest(b, ReadRequest{w.sink.STag, w.sink.TO, w.total, w.remote, w.to})
+		r, i := w.readRequest(off)
+		h.Control, h.QN, h.MSN, h.MO = ddp.MakeControl(false, true, v), QNRead, w.msn+ddp.MSN(i), 0
+		b = AppendReadRequest(b, r)
 	case WRFetchAdd, WRCmpSwap:
 		h.QN = QNRead
 		b = AppendAtomicRequest(b, w.atomic)

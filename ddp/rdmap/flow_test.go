@@ -89,6 +89,16 @@ func (f *flow) sink(n int) (SGE, []byte, bool) {
 	return e, m, true
 }
 
+// cut returns the memory of e as one to four pieces, of which some may be empty.
+func (f *flow) cut(e SGE) (l []SGE) {
+	for range f.rng.IntN(4) {
+		n := uint32(f.rng.IntN(int(e.Len) + 1))
+		l = append(l, SGE{e.STag, e.TO, n})
+		e.TO, e.Len = e.TO+ddp.TO(n), e.Len-n
+	}
+	return append(l, e)
+}
+
 // order makes wr a barrier when it changes bytes that earlier verbs may still use: RFC 5040,
 // 5.5, leaves the order of overlapping operations open.
 func (f *flow) order(wr *SendWR, from, n int, changes bool) {
@@ -161,7 +171,7 @@ func (f *flow) genRead() {
 	if !ok {
 		return
 	}
-	wr := SendWR{Op: WRRead, SGL: []SGE{e}, RemoteSTag: f.target.STag(),
+	wr := SendWR{Op: WRRead, SGL: f.cut(e), RemoteSTag: f.target.STag(),
 		RemoteTO: f.target.Base() + ddp.TO(off)}
 	f.order(&wr, off, n, false)
 	copy(model, f.modelTarget[off:off+n])

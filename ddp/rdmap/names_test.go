@@ -31,7 +31,7 @@ func TestTerminateNames(t *testing.T) {
 		{"Send 0", ddp.CauseMSNRange, untagged(3, 0, 0, 0, 0), 0, 0},
 		{"Read", CauseProtBounds, untagged(1, 1, 1, 0, 0), 3, RemAccessErr},
 		{"Read, DDP", ddp.CauseNoBuffer, untagged(1, 1, 1, 0, 0), 3, RemInvReqErr},
-		{"atomic", CauseStreamFatal, untagged(10, 1, 2, 0, 0), 5, RemOpErr},
+		{"atomic", CauseStreamFatal, untagged(10, 1, 2, 0, 0), 5, RemInvReqErr},
 		{"Read that is not sent", CauseProtBounds, untagged(1, 1, 3, 0, 0), 0, 0},
 		{"Terminate", ddp.CauseMSNRange, untagged(7, 2, 1, 0, 0), 0, 0},
 		{"Write", ddp.CauseBounds, fmt.Sprintf(writeTo, 0x1000), 2, RemAccessErr},

@@ -13,12 +13,11 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return err
 	}
 	s := &q.sq
-	if s.tail-s.head >= s.depth {
-		return ErrFull
+	w, err := q.fillSlot(wr)
+	if err != nil {
+		return err
 	}
-	w := s.at(s.tail)
-	w.id, w.op, w.flags, w.status = wr.ID, wr.Op, wr.Flags, Success
-	w.acked, w.sent, w.useInline, w.asks = false, 0, false, false
+	w.acked, w.useInline, w.asks = false, false, false
 	w.answered = !w.wantsResponse() && (!q.params.Private || w.isLocal())
 	w.remote, w.to, w.inv, w.imm = wr.RemoteSTag, wr.RemoteTO, wr.Invalidate, wr.Imm
 
@@ -31,11 +30,6 @@ func (q *QP) PostSend(wr *SendWR) error {
 	}
 	w.total = uint32(w.mem.total)
 	switch wr.Op {
-	case WRRead:
-		w.sink = SGE{STag: 1} // a sink of nothing; some adapters fail on 0
-		if w.total > 0 {
-			w.sink = wr.SGL[0]
-		}
 	case WRFetchAdd:
 		w.atomic = AtomicRequest{Op: FetchAdd, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data,
 			Mask: wr.Mask, CompareMask: ^uint64(0)}
@@ -55,26 +49,56 @@ func (q *QP) PostSend(wr *SendWR) error {
 			w.useInline, w.total = true, uint32(len(wr.Inline))
 		}
 	}
-	s.tail++
+	q.endPost(w)
+	return nil
+}
+
+// PostRefused queues a work request that PostSend refused with another error than ErrState and ErrFull. In its turn it
+// completes with st, which ends the stream. PostRefused fails with ErrState or ErrFull.
+func (q *QP) PostRefused(wr *SendWR, st Status) error {
+	w, err := q.fillSlot(wr)
+	if err == nil {
+		w.status = st
+		q.endPost(w)
+	}
+	return err
+}
+
+// fillSlot fills the fields of the next slot that every work request has.
+func (q *QP) fillSlot(wr *SendWR) (*sendWQE, error) {
+	s := &q.sq
+	switch {
+	case q.state != RTS && q.state != RTR:
+		return nil, ErrState
+	case s.tail-s.head >= s.depth:
+		return nil, ErrFull
+	}
+	w := s.at(s.tail)
+	w.id, w.op, w.flags, w.status, w.sent = wr.ID, wr.Op, wr.Flags, Success, 0
+	return w, nil
+}
+
+// endPost puts the slot w into the queue.
+func (q *QP) endPost(w *sendWQE) {
+	q.sq.tail++
 	if w.status != Success || w.isLocal() {
-		s.locals++
+		q.sq.locals++
 	}
 	q.drainLocals()
-	return nil
 }
 
 // checkSend checks the form of wr, and not its memory.
 func (q *QP) checkSend(wr *SendWR) error {
 	limit := q.cfg.MaxSGE
 	switch wr.Op {
-	case WRSend, WRSendSE, WRSendInv, WRSendSEInv, WRWrite:
+	case WRSend, WRSendSE, WRSendInv, WRSendSEInv, WRWrite, WRRead:
 	case WRSendImm, WRSendImmSE:
 		if !q.params.Private {
 			return ErrOp
 		}
 	case WRImm, WRImmSE, WRLocalInv, WRBindMW:
 		limit = 0
-	case WRRead, WRFetchAdd, WRCmpSwap:
+	case WRFetchAdd, WRCmpSwap:
 		limit = 1
 	default:
 		return ErrOp
@@ -107,7 +131,8 @@ func (q *QP) checkSend(wr *SendWR) error {
 }
 
 // PostRecv queues a receive, also before Start. It fails with ErrState, ErrSRQ, ErrSGE or ErrFull. Memory that is not
-// registered makes the receive complete with LocProtErr when a message arrives for it, which ends the stream.
+// registered makes the receive complete with LocProtErr when a message arrives with a byte for it, which ends the
+// stream.
 func (q *QP) PostRecv(wr *RecvWR) error {
 	if q.state == Terminated || q.state == Errored {
 		return ErrState

@@ -94,8 +94,8 @@ var (
 	ErrState  = errors.New("rdmap: queue pair is not in a state for this; sends need RTR or " +
 		"RTS, receives anything but ERROR and TERMINATE")
 	ErrFull = errors.New("rdmap: work queue is full; poll completions or raise its depth")
-	ErrSGE  = errors.New("rdmap: too many pieces for this operation; Read and atomics take " +
-		"one, others Config.MaxSGE")
+	ErrSGE  = errors.New("rdmap: too many pieces for this operation; atomics take one, others " +
+		"Config.MaxSGE")
 	ErrInline = errors.New("rdmap: inline data is longer than Config.MaxInline or comes " +
 		"together with an SGL")
 	ErrTooLong = errors.New("rdmap: message is longer than 2^32-1 bytes")

@@ -2,6 +2,7 @@ package rdmap
 
 import (
 	"math/bits"
+	"unsafe"
 
 	"xwarp/ddp"
 	"xwarp/mpa/ulpdu"
@@ -15,7 +16,8 @@ func ringSize(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 type sgl struct {
 	pieces  [][]byte
 	regions []*ddp.MR
-	total   uint64
+	total   uint64 // bytes of the list
+	usable  uint64 // bytes of pieces: from the start of the list up to memory that may not be used
 }
 
 // resolve fills s with the memory that list names and holds its regions. If it returns a fault, it holds none.
@@ -32,11 +34,43 @@ func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
 			s.release()
 			return f
 		}
-		m.Hold()
-		s.regions = append(s.regions, m)
-		s.pieces = append(s.pieces, b)
+		s.hold(m, b)
 	}
+	s.usable = s.total
 	return ddp.OK
+}
+
+// hold appends b, a piece of m.
+func (s *sgl) hold(m *ddp.MR, b []byte) {
+	m.Hold()
+	s.regions = append(s.regions, m)
+	s.pieces = append(s.pieces, b)
+}
+
+// resolveSink is resolve for a receive, whose message may be shorter than list: s gets the memory up to the first byte
+// that may not be written.
+func (s *sgl) resolveSink(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE) {
+	if s.resolve(t, pd, stream, list, ddp.LocalWrite) == ddp.OK {
+		return
+	}
+	s.total, s.usable = 0, 0
+	for _, e := range list {
+		full := s.usable == s.total
+		s.total += uint64(e.Len)
+		if e.Len == 0 || !full {
+			continue
+		}
+		m, _, f := t.Find(pd, stream, e.STag, e.TO, 0, ddp.LocalWrite)
+		if f != ddp.OK {
+			continue
+		}
+		inRegion := uint64(m.Base()) + uint64(m.Len()) - uint64(e.TO)
+		n := min(uint64(e.Len), inRegion)
+		if _, b, _ := t.Find(pd, stream, e.STag, e.TO, int(n), ddp.LocalWrite); n > 0 {
+			s.hold(m, b)
+			s.usable += n
+		}
+	}
 }
 
 // release releases the regions; the list must not be used afterwards.
@@ -66,14 +100,13 @@ type sendWQE struct {
 	acked     bool   // TCP has all of it
 	answered  bool   // response delivered, or none is due
 	access    ddp.Access
-	sent      uint32 // payload bytes frozen
+	sent      uint32 // payload bytes frozen; Read: bytes requested
 	total     uint32
-	msn       ddp.MSN
+	msn       ddp.MSN // of its first message
 	remote    ddp.STag
 	to        ddp.TO
 	inv       ddp.STag
 	imm       [ImmLen]byte
-	sink      SGE // of Read
 	atomic    AtomicRequest
 	mem       sgl
 	inline    [1][]byte // room of MaxInline bytes once inline data came here
@@ -83,6 +116,30 @@ type sendWQE struct {
 }
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
+
+// requests returns how many Read or Atomic Requests w is.
+func (w *sendWQE) requests() int { return max(len(w.mem.pieces), 1) }
+
+// part returns the index of the piece of w's memory that begins off bytes into it.
+func (w *sendWQE) part(off uint32) (i int) {
+	for at := uint32(0); at < off; i++ {
+		at += uint32(len(w.mem.pieces[i]))
+	}
+	return i
+}
+
+// readRequest returns the Read Request for the piece that begins off bytes into w's memory, and its index.
+func (w *sendWQE) readRequest(off uint32) (r ReadRequest, i int) {
+	r = ReadRequest{SinkSTag: 1, SrcSTag: w.remote, SrcTO: w.to + ddp.TO(off)} // some adapters fail on STag 0
+	if w.total == 0 {
+		return r, 0
+	}
+	i = w.part(off)
+	m, b := w.mem.regions[i], w.mem.pieces[i]
+	at, _ := m.Offset(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	r.SinkSTag, r.SinkTO, r.Size = m.STag(), m.Base()+ddp.TO(at), uint32(len(b))
+	return r, i
+}
 
 // isLocal reports whether w sends nothing: drainLocals executes it.
 func (w *sendWQE) isLocal() bool { return w.op == WRLocalInv || w.op == WRBindMW }
@@ -166,6 +223,7 @@ func (s *sendQueue) markOldest(st Status) {
 type outboundRead struct {
 	seq      uint64 // in the send queue
 	rtr      bool   // of the RTR Read instead, which is in no queue
+	last     bool   // its response is the last of its work request
 	atomic   bool
 	stag     ddp.STag // sink
 	to       ddp.TO
@@ -288,7 +346,7 @@ func (r *inboundRequest) release() {
 type recvWQE struct {
 	id     uint64
 	flags  WRFlags
-	status Status // not Success: it failed, or will when a message comes
+	status Status // not Success: it failed
 	imm    [ImmLen]byte
 	mem    sgl
 }
@@ -301,9 +359,7 @@ func makeRecvWQEs(n, sge int) []recvWQE {
 
 func (w *recvWQE) load(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, wr *RecvWR) {
 	w.id, w.flags, w.status, w.imm = wr.ID, wr.Flags, Success, [ImmLen]byte{}
-	if w.mem.resolve(t, pd, stream, wr.SGL, ddp.LocalWrite) != ddp.OK {
-		w.status = LocProtErr
-	}
+	w.mem.resolveSink(t, pd, stream, wr.SGL)
 }
 
 func (w *recvWQE) recycle() { w.mem.release() }

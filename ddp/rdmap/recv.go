@@ -178,9 +178,6 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	if c != ddp.CauseNone {
 		return c
 	}
-	if w.status == LocProtErr {
-		return CauseCatastrophic
-	}
 	if q.progress.waits && h.MSN == q.rq.next {
 		q.noteFed()
 	}
@@ -196,6 +193,9 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	}
 	if c := ddp.CheckUntagged(h.MO, n, w.mem.total); c != ddp.CauseNone {
 		return c
+	}
+	if uint64(h.MO)+uint64(n) > w.mem.usable {
+		return causeSinkDenied
 	}
 	ddp.Scatter(w.mem.pieces, uint64(h.MO), v, ddp.UntaggedLen)
 	return ddp.CauseNone
@@ -343,15 +343,20 @@ func (q *QP) markFailedWR(c ddp.Cause, hdr []byte) {
 	}
 	var h ddp.Untagged
 	h.Decode(hdr)
-	if h.QN != QNSend || (c != ddp.CauseTooLong && c != ddp.CauseMO && c != CauseStreamFatal &&
-		c != CauseOpcode && c != CauseProtInvalidate && c != CauseOpInvalidate) {
+	st := Success
+	switch c {
+	case ddp.CauseTooLong, ddp.CauseMO:
+		st = LocLenErr
+	case CauseStreamFatal, CauseOpcode, CauseProtInvalidate, CauseOpInvalidate:
+		st = RemInvReqErr
+	case causeSinkDenied:
+		st = LocProtErr
+	}
+	if h.QN != QNSend || st == Success {
 		return
 	}
-	if w, c2 := q.rq.receiveFor(h.MSN); c2 == ddp.CauseNone && w.status == Success {
-		w.status = RemInvReqErr
-		if c == ddp.CauseTooLong || c == ddp.CauseMO {
-			w.status = LocLenErr
-		}
+	if w, c := q.rq.receiveFor(h.MSN); c == ddp.CauseNone && w.status == Success {
+		w.status = st
 	}
 }
 

@@ -105,7 +105,7 @@ func (q *QP) sendReady() bool {
 	if w.status != Success || w.isLocal() {
 		return false
 	}
-	if w.flags&Fence != 0 && q.out.len() > 0 {
+	if w.flags&Fence != 0 && w.sent == 0 && q.out.len() > 0 {
 		return false
 	}
 	return !w.wantsResponse() || q.out.len() < max(q.params.ORD, 1)
@@ -154,12 +154,15 @@ func (q *QP) finishSend(untagged bool) {
 	q.drainLocals()
 }
 
-// freezeRequest freezes a Read or Atomic Request, and records that its response is outstanding.
+// freezeRequest freezes an Atomic Request or the next Read Request of a Read, and records that its response is
+// outstanding.
 func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulpdu.Ref, int) {
-	s := &q.sq
-	e := outboundRead{seq: seq, size: w.total, stag: w.sink.STag, to: w.sink.TO}
-	if len(w.mem.pieces) > 0 {
-		e.mem, e.mr = w.mem.pieces[0], w.mem.regions[0]
+	s, off := &q.sq, w.sent
+	r, i := w.readRequest(off)
+	e := outboundRead{seq: seq, size: r.Size, stag: r.SinkSTag, to: r.SinkTO,
+		last: off+r.Size == w.total}
+	if w.total > 0 {
+		e.mem, e.mr = w.mem.pieces[i], w.mem.regions[i]
 	}
 	n := readRequestULPDU
 	if w.op != WRRead {
@@ -170,10 +173,15 @@ func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulpdu.Ref, int) {
 		s.atomicMSN++
 	}
 	q.out.push(e)
-	w.msn = s.readMSN
+	if off == 0 {
+		w.msn = s.readMSN
+	}
+	w.sent += r.Size
 	s.readMSN++
-	q.finishSend(false)
-	return makeRef(refSend, seq, 0, true), n
+	if q.sending = noMessage; e.last { // responses may be sent before the next request of w
+		q.finishSend(false)
+	}
+	return makeRef(refSend, seq, off, e.last), n
 }
 
 // freezeRTR freezes the message that opens the stream (RFC 6581, 4.4).

@@ -23,7 +23,7 @@ func TestShapes(t *testing.T) {
 		{WRSendInv, maxSGE, 0, true, true},
 		{WRSendSEInv, maxSGE, 0, true, true},
 		{WRWrite, maxSGE, 0, true, true},
-		{WRRead, 1, 0, false, true},
+		{WRRead, maxSGE, 0, false, true},
 		{WRImm, 0, 0, false, false},
 		{WRImmSE, 0, 0, false, false},
 		{WRFetchAdd, 1, 8, false, false},

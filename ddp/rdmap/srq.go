@@ -43,7 +43,7 @@ func NewSRQ(cfg SRQConfig) (*SRQ, error) {
 }
 
 // PostRecv queues a receive. It fails with ErrFull or ErrSGE. Memory that is not registered, or that is limited to one
-// stream, is detected when a message takes the receive.
+// stream, is detected when a message arrives with a byte for it.
 func (s *SRQ) PostRecv(wr *RecvWR) error {
 	if len(wr.SGL) > s.cfg.MaxSGE {
 		return ErrSGE

@@ -27,6 +27,7 @@ const (
 	CauseOpInvalidate     ddp.Cause = 1<<24 | 0x000209
 	CauseOpUnspecified    ddp.Cause = 1<<24 | 0x0002FF
 	causeMPA              ddp.Cause = 1<<24 | 0x020000
+	causeSinkDenied                 = CauseOpUnspecified // a message for memory that its receive may not write
 	typeCatastrophic      uint8     = 0
 	typeRemoteProtection  uint8     = 1
 	typeMPAOfSomeChelsios uint8     = 3 // cxgb4 sends 0x23 for MPA's errors

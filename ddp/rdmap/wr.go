@@ -73,9 +73,9 @@ type SendWR struct {
 	Flags  WRFlags
 	Access ddp.Access // BindMW: rights of the peer on the window
 
-	// SGL is the payload of Send and Write, at most Config.MaxSGE pieces; the sink of Read
-	// (at most one piece) and of an atomic (one piece of 8 bytes, written in the host's
-	// byte order), both of which need the LocalWrite right.
+	// SGL has at most Config.MaxSGE pieces: the payload of Send and Write, the sink of Read, or the sink of an atomic,
+	// which is one piece of 8 bytes, written in the host's byte order. A sink needs the LocalWrite right. A Read of
+	// several pieces is a Read Request for each, in order, which all count against the ORD.
 	SGL []SGE
 	// Inline is the payload of Send and Write instead of SGL, at most Config.MaxInline
 	// bytes, copied by PostSend.
@@ -100,7 +100,7 @@ type SendWR struct {
 // RecvWR is a receive work request: the destination of one Send's payload.
 type RecvWR struct {
 	ID    uint64
-	SGL   []SGE   // at most Config.MaxSGE pieces, each with the LocalWrite right
+	SGL   []SGE   // at most Config.MaxSGE pieces; a byte that a message writes needs the LocalWrite right
 	Flags WRFlags // Marked or nothing
 }
 

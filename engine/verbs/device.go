@@ -111,7 +111,7 @@ type CQ interface {
 // ends its connection. Through xwarpd it waits up to 10 s for a receive first. Any goroutine may call the methods.
 type SRQ interface {
 	// PostRecv queues a copy of *wr. It fails with ErrQueueFull, ErrClosed, and EINVAL for more than
-	// SRQConfig.MaxSGE elements. Invalid memory is reported when a message takes the receive.
+	// SRQConfig.MaxSGE elements. Invalid memory is reported when a message has a byte for it.
 	PostRecv(wr *RecvWR) error
 	// Arm requests one call of SRQConfig.Limit when fewer than limit receives are posted. Zero disarms. It fails with
 	// EINVAL if limit exceeds the depth.

@@ -145,20 +145,24 @@ func (q *QP) drainRecvs(most int) (taken int) {
 	return taken
 }
 
-// postToRDMAP moves one send request into the protocol. A request that the protocol refuses completes with an error. It
-// returns false when there is no room yet.
+// postToRDMAP moves one send request into the protocol. A request that the protocol refuses completes with an error in
+// its turn, and ends the connection. It returns false when there is no room yet.
 func (q *QP) postToRDMAP(wr *verbs.SendWR) bool {
 	err := q.rdma.PostSend(wr)
+	if err != nil && !errors.Is(err, rdmap.ErrFull) && !errors.Is(err, rdmap.ErrState) {
+		st := verbs.LocQPOpErr
+		if errors.Is(err, rdmap.ErrTooLong) {
+			st = verbs.LocLenErr
+		}
+		err = q.rdma.PostRefused(wr, st)
+	}
 	switch {
 	case err == nil:
-	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) &&
+	case errors.Is(err, rdmap.ErrFull),
 		q.rdma.State() == rdmap.Idle && !q.hasReached(lifeDisconnected):
 		return false
-	default:
-		st := postStatus(err)
-		if st == rdmap.WRFlushErr {
-			st = q.rdma.FlushStatus()
-		}
+	default: // the connection has ended
+		st := q.rdma.FlushStatus()
 		if wr.Flags&rdmap.Chained == 0 { // otherwise the next one completes
 			q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: st, Flags: wr.Flags.Mark()})
 		}
@@ -186,22 +190,11 @@ func (q *QP) recvToRDMAP(wr *verbs.RecvWR) bool {
 	case err == nil:
 	case errors.Is(err, rdmap.ErrFull):
 		return false
-	default:
-		q.Complete(&rdmap.Completion{ID: wr.ID, Op: rdmap.WRRecv, Status: postStatus(err),
+	default: // the connection has ended; PostRecv has checked the rest
+		q.Complete(&rdmap.Completion{ID: wr.ID, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr,
 			Flags: wr.Flags.Mark()})
 	}
 	return true
-}
-
-// postStatus is the completion status for a request that the protocol refused.
-func postStatus(err error) verbs.Status {
-	switch {
-	case errors.Is(err, rdmap.ErrState):
-		return rdmap.WRFlushErr
-	case errors.Is(err, rdmap.ErrTooLong):
-		return rdmap.LocLenErr
-	}
-	return rdmap.LocQPOpErr
 }
 
 // Complete implements rdmap.Completer.

@@ -189,8 +189,9 @@ func Exercise(t testing.TB, a, b *End) {
 	}
 	do(verbs.SendWR{ID: 1, Op: verbs.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, half)},
 		RemoteSTag: peer}, half)
-	do(verbs.SendWR{ID: 2, Op: verbs.WRRead, SGL: []verbs.SGE{a.MR.SGE(half, half)},
-		RemoteSTag: peer}, half)
+	do(verbs.SendWR{ID: 2, Op: verbs.WRRead, RemoteSTag: peer, SGL: []verbs.SGE{
+		a.MR.SGE(half, 10), a.MR.SGE(half+10, half/2), a.MR.SGE(half+10+half/2, half-10-half/2),
+	}}, half)
 	// The completion of the Write means that its memory is free; that of the Read after it, that the Write was placed
 	// (RFC 5040, 5.5).
 	if !bytes.Equal(b.Mem[:half], a.Mem[:half]) {
