@@ -208,7 +208,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = most->memory, .page_size_cap = 4096,
 		.vendor_id = VENDOR, .hw_ver = 1, .max_qp = most->qps, .max_qp_wr = most->work_requests,
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-		.max_mw = most->mrs, .max_sge = XW_MAX_SGE, .max_sge_rd = 1, .max_cq = most->cqs,
+		.max_mw = most->mrs, .max_sge = XW_MAX_SGE, .max_sge_rd = XW_MAX_SGE, .max_cq = most->cqs,
 		.max_cqe = most->completions, .max_mr = most->mrs, .max_pd = most->pds, .max_qp_rd_atom = XW_READS,
 		.max_res_rd_atom = XW_READS * 1024, .max_qp_init_rd_atom = XW_READS, .atomic_cap = IBV_ATOMIC_HCA,
 		.max_srq = most->srqs, .max_srq_wr = most->work_requests, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,

@@ -110,7 +110,8 @@ void xw_cq_delist(struct cq *cq, uint32_t qp_num)
 		*p = (*p)->in_cq[link_of(cq, *p)];
 }
 
-/* xw_cq_retire handles a polled completion. cq must be locked. */
+/* xw_cq_retire handles a polled completion. An error ends the queue pair; programs look at its state before the event
+ * of the daemon can be there. cq must be locked. */
 void xw_cq_retire(struct cq *cq, const uint8_t *e)
 {
 	uint32_t qp_num;
@@ -121,6 +122,8 @@ void xw_cq_retire(struct cq *cq, const uint8_t *e)
 		q = q->in_cq[link_of(cq, q)];
 	if (!q)
 		return;
+	if (e[XW_CQE_STATUS] != XW_WC_SUCCESS && xw_qp_state(&q->ib) != IBV_QPS_ERR)
+		xw_qp_fail(q);
 	struct record *k = e[XW_CQE_OP] == XW_OP_RECV ? q->rq.record : q->sq.record;
 	if (k && (e[XW_CQE_OP] == XW_OP_RECV ? q->ib.recv_cq : q->ib.send_cq) == &cq->ib)
 		retire(k, e);

@@ -177,6 +177,7 @@ struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr
 struct ibv_xrcd *xw_open_xrcd(struct ibv_context *c, struct ibv_xrcd_init_attr *a);
 void xw_srq_limit(struct session *s, uint32_t handle);
 void xw_qp_gone(struct session *s, uint32_t handle);
+void xw_qp_fail(struct qp *q);
 void xw_qps_lost(struct session *s); /* for a daemon that is gone; the session's lock must be held */
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
 void xw_qp_down(struct session *s, uint32_t handle, struct json event);

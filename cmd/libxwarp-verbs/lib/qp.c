@@ -276,6 +276,15 @@ static void tell(struct qp *q, enum ibv_event_type type)
 	xw_async(xw_context(q->ib.context), &(struct ibv_async_event){.element.qp = &q->ib, .event_type = type});
 }
 
+/* xw_qp_fail moves a queue pair to ERR whose connection has ended. */
+void xw_qp_fail(struct qp *q)
+{
+	pthread_mutex_lock(&q->ib.mutex);
+	q->down = true;
+	xw_qp_becomes(&q->ib, IBV_QPS_ERR);
+	pthread_mutex_unlock(&q->ib.mutex);
+}
+
 /* xw_qp_down handles the event that a queue pair left RTS. Protocol errors become asynchronous events. A lost
  * connection does not, since rdma_cm reports it. */
 void xw_qp_down(struct session *s, uint32_t handle, struct json event)
@@ -285,10 +294,7 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 
 	pthread_mutex_lock(&s->lock);
 	if ((q = find_qp(s, handle))) {
-		pthread_mutex_lock(&q->ib.mutex);
-		q->down = true;
-		xw_qp_becomes(&q->ib, IBV_QPS_ERR);
-		pthread_mutex_unlock(&q->ib.mutex);
+		xw_qp_fail(q);
 		if (json_is(cause, "access"))
 			tell(q, IBV_EVENT_QP_ACCESS_ERR);
 		else if (json_is(cause, "request"))
@@ -303,12 +309,8 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 /* xw_qps_lost moves all queue pairs to ERR. Later requests are flushed. */
 void xw_qps_lost(struct session *s)
 {
-	for (struct qp *q = s->qps; q; q = q->next) {
-		pthread_mutex_lock(&q->ib.mutex);
-		q->down = true;
-		xw_qp_becomes(&q->ib, IBV_QPS_ERR);
-		pthread_mutex_unlock(&q->ib.mutex);
-	}
+	for (struct qp *q = s->qps; q; q = q->next)
+		xw_qp_fail(q);
 }
 
 /* xw_qp_gone reports that a queue pair completed all requests that it consumed from its shared receive queue. */

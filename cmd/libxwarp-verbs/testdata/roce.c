@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 
 enum {
-	SETUP = 18515, QPS = 16, CHAIN = 32, PIECE = 8192, REGION = QPS * CHAIN * PIECE,
+	SETUP = 18515, QPS = 16, CHAIN = 32, PIECE = 8192, SGES = 4, REGION = QPS * CHAIN * PIECE,
 	INIT = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
 	RTR = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 	      IBV_QP_MIN_RNR_TIMER,
@@ -63,7 +63,7 @@ static void meet(void)
 
 static struct ibv_qp *create_qp(uint32_t depth)
 {
-	struct ibv_qp_init_attr a = {.send_cq = cq, .recv_cq = cq, .cap = {depth, depth, 4, 1, 64}, .qp_type = IBV_QPT_RC};
+	struct ibv_qp_init_attr a = {.send_cq = cq, .recv_cq = cq, .cap = {depth, depth, SGES, 1, 64}, .qp_type = IBV_QPT_RC};
 	struct ibv_qp *q = ibv_create_qp(pd, &a);
 
 	CHECK(q);
@@ -125,16 +125,17 @@ static void expect(uint64_t id, enum ibv_wc_status status)
 	CHECK(wc.wr_id == id && wc.status == status);
 }
 
-/* chain posts CHAIN signaled Writes or Reads as one list, as Mooncake does. */
+/* chain posts CHAIN signaled Writes or Reads of SGES pieces as one list, as Mooncake and 3FS do. */
 static void chain(struct ibv_qp *q, enum ibv_wr_opcode op, int part)
 {
-	struct ibv_sge sge[CHAIN];
+	struct ibv_sge sge[CHAIN][SGES];
 	struct ibv_send_wr wr[CHAIN];
 
 	for (int i = 0; i < CHAIN; i++) {
 		uint64_t at = ((uint64_t)part * CHAIN + (uint64_t)i) * PIECE;
-		sge[i] = (struct ibv_sge){(uintptr_t)memory + at, PIECE, mr->lkey};
-		wr[i] = (struct ibv_send_wr){.wr_id = (uint64_t)i, .sg_list = &sge[i], .num_sge = 1, .opcode = op,
+		for (int k = 0; k < SGES; k++)
+			sge[i][k] = (struct ibv_sge){(uintptr_t)memory + at + (uint64_t)(k * PIECE / SGES), PIECE / SGES, mr->lkey};
+		wr[i] = (struct ibv_send_wr){.wr_id = (uint64_t)i, .sg_list = sge[i], .num_sge = SGES, .opcode = op,
 			.send_flags = IBV_SEND_SIGNALED, .next = i + 1 < CHAIN ? &wr[i + 1] : NULL,
 			.wr.rdma = {.remote_addr = peer.addr + at, .rkey = peer.rkey}};
 	}
