@@ -159,9 +159,9 @@ func tcpFrame(t *testing.T, out *Out, mode Mode, v6 bool, seq uint32, n int) []b
 	wire.PutChecksum(segment, wire.Finish(wire.Sum(segment, h.PseudoSum(len(segment)))))
 	payload, next := segment, uint8(ip.ProtoTCP)
 	if mode == Tunnel {
-		h.PayloadLen, next = len(segment), nextIPv4
+		h.PayloadLen, next = len(segment), NextIPv4
 		if v6 {
-			next = nextIPv6
+			next = NextIPv6
 		}
 		payload = make([]byte, h.Len()+len(segment))
 		copy(payload[h.Put(payload):], segment)

@@ -37,12 +37,13 @@ const (
 	ICVLen    = 16
 )
 
-// Next headers with a special meaning for ESP (IANA protocol numbers).
+// Next headers of packets in tunnel mode (IANA protocol numbers).
 const (
-	nextIPv4  = 4
-	nextIPv6  = 41
-	nextDummy = 59 // RFC 4303, 2.6
+	NextIPv4 = 4
+	NextIPv6 = 41
 )
+
+const nextDummy = 59 // RFC 4303, 2.6
 
 // Mode is the kind of payload of an SA.
 type Mode uint8

@@ -58,7 +58,7 @@ func TestOpenReturnsWhatSealTook(t *testing.T) {
 		{Mode: Tunnel, ESN: true}} {
 		next := uint8(protoTCP)
 		if sa.Mode == Tunnel {
-			next = nextIPv6
+			next = NextIPv6
 		}
 		out, in := pair(t, sa, 0, 1)
 		for n := range 300 {
@@ -206,9 +206,9 @@ func TestOpenChecksTheNextHeaderAndPadding(t *testing.T) {
 		next uint8
 		want error
 	}{
-		{Transport, protoTCP, nil}, {Transport, nextIPv4, ErrPayload},
-		{Transport, nextIPv6, ErrPayload}, {Transport, nextDummy, ErrDummy},
-		{Tunnel, nextIPv4, nil}, {Tunnel, nextIPv6, nil},
+		{Transport, protoTCP, nil}, {Transport, NextIPv4, ErrPayload},
+		{Transport, NextIPv6, ErrPayload}, {Transport, nextDummy, ErrDummy},
+		{Tunnel, NextIPv4, nil}, {Tunnel, NextIPv6, nil},
 		{Tunnel, protoTCP, ErrPayload}, {Tunnel, nextDummy, ErrDummy},
 	} {
 		out, in := pair(t, SA{Mode: c.mode}, 0, 1)

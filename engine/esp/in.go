@@ -88,7 +88,7 @@ func (in *In) Open(b []byte) (payload []byte, next uint8, err error) {
 func (in *In) unwrap(plain []byte) (payload []byte, next uint8, err error) {
 	n := len(plain) - 2 - int(plain[len(plain)-2])
 	next = plain[len(plain)-1]
-	isPacket := next == nextIPv4 || next == nextIPv6
+	isPacket := next == NextIPv4 || next == NextIPv6
 	switch {
 	case next == nextDummy:
 		in.Drops.Dummy++

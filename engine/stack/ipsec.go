@@ -216,9 +216,9 @@ func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
 	inner := b[head+ipAt:]
 	outer := ip.Header{Src: f.Local, Dst: f.Remote, V6: f.Shape.OuterV6, Proto: ip.ProtoESP,
 		TTL: defaultHops, DF: true, PayloadLen: n - ipAt + esp.Overhead(n-ipAt)}
-	next := uint8(4)
-	if outer.TOS = inner[1] & 3; frame.v6 { // RFC 6040, 4.1: copy the ECN field
-		next, outer.TOS = 41, inner[1]>>4&3
+	outer.TOS = inner[1] & 3 // RFC 6040, 4.1: copy the ECN field
+	if frame.v6 {
+		outer.TOS = inner[1] >> 4 & 3
 	}
 	copy(b, b[head:head+ipAt])
 	etherType := ip.TypeIPv4
@@ -227,8 +227,16 @@ func (f *Flow) seal(b []byte, frame *template, n int) (size int, err error) {
 	}
 	binary.BigEndian.PutUint16(b[ipAt-2:], uint16(etherType))
 	at := ipAt + outer.Put(b[ipAt:])
-	size, err = f.out.Seal(b[at:], n-ipAt, next)
+	size, err = f.out.Seal(b[at:], n-ipAt, nextHeader(frame.v6))
 	return at + size, err
+}
+
+// nextHeader returns the next header of an IP packet in tunnel mode.
+func nextHeader(v6 bool) uint8 {
+	if v6 {
+		return esp.NextIPv6
+	}
+	return esp.NextIPv4
 }
 
 // setPayload changes the protocol and payload length in an IP header without options.
@@ -281,7 +289,7 @@ func (s *Stack) open(b []byte, local, remote ip.Addr, ecn tcp.ECN, near *Endpoin
 	}
 	tunnel := in.flow.Shape.Mode == esp.Tunnel
 	if tunnel {
-		payload, ecn, ok = s.decapsulate(payload, ecn)
+		payload, ecn, ok = s.decapsulate(payload, next, ecn)
 	} else if near == nil {
 		s.ip.Proto, s.ip.PayloadLen = next, len(payload)
 	}
@@ -352,10 +360,11 @@ func (s *Stack) sealedTooBig(e *ip.ICMPError, now tick.Time) bool {
 	return true
 }
 
-// decapsulate sets s.ip to the IP header of the TCP packet in b and returns the rest.
-func (s *Stack) decapsulate(b []byte, outer tcp.ECN) (segment []byte, ecn tcp.ECN, ok bool) {
+// decapsulate sets s.ip to the IP header of the TCP packet in b and returns the rest. next is the next header of ESP.
+func (s *Stack) decapsulate(b []byte, next uint8, outer tcp.ECN) (segment []byte, ecn tcp.ECN,
+	ok bool) {
 	off, err := s.ip.Decode(b)
-	if err != nil || s.ip.Fragment || s.ip.Proto != ip.ProtoTCP {
+	if err != nil || next != nextHeader(s.ip.V6) || s.ip.Fragment || s.ip.Proto != ip.ProtoTCP {
 		return nil, 0, false
 	}
 	inner, drop := esp.DecapsulateECN(uint8(outer), s.ip.TOS)

@@ -379,7 +379,8 @@ func (x *espPair) checkSAs(what string) {
 			sending = 1
 		}
 		if len(s.outbound) != sending {
-			x.t.Fatalf("%s: host %d has %d flows that send, want %d", what, i, len(s.outbound), sending)
+			x.t.Fatalf("%s: host %d has %d flows that send, want %d", what, i, len(s.outbound),
+				sending)
 		}
 		for k, f := range s.outbound {
 			if f.out == nil || k != (saKey{f.Remote, f.out.SPI()}) {
@@ -670,6 +671,50 @@ func fragments(t *testing.T, frame []byte, id uint32) (list [][]byte) {
 		list = append(list, append(f, part...))
 	}
 	return list
+}
+
+// TestTunnelNextHeader: the next header of ESP says the version of the inner packet (RFC 4303, 2.6).
+func TestTunnelNextHeader(t *testing.T) {
+	for _, c := range shapes {
+		if c.shape.Mode == esp.Transport {
+			continue
+		}
+		from, to := &checked{t: t}, &checked{t: t}
+		from.idle, to.idle = true, true
+		x := newESPPair(t, c.v6, c.shape, [2]Upper{from, to}, true, nil)
+		outerEnd := ip.EthernetLen + ipLen(c.shape.OuterV6)
+		var sent []byte
+		x.lose = func(i int, frame []byte) bool {
+			if i == 0 {
+				sent = bytes.Clone(frame)
+				return true
+			}
+			return x.inspect(i, frame)
+		}
+		from.single, from.idle = 500, false
+		x.e.Wake()
+		x.turn()
+		b := sent[outerEnd:]
+		inner, next, err := x.in[1].Open(bytes.Clone(b))
+		if err != nil || next != nextHeader(c.v6) {
+			t.Fatalf("%+v: next header %d, %v", c, next, err)
+		}
+		for _, next := range []uint8{esp.NextIPv4, esp.NextIPv6} {
+			right := next == nextHeader(c.v6)
+			copy(b[esp.HeaderLen:], inner)
+			if _, err := x.policy[0].flow.out.Seal(b, len(inner), next); err != nil {
+				t.Fatal(err)
+			}
+			before, kept := x.s[1].Stats().DropPolicy, to.kept
+			x.k[1].Inject(bytes.Clone(sent))
+			x.turn()
+			if dropped := x.s[1].Stats().DropPolicy > before; dropped == right ||
+				to.kept-kept != map[bool]int{true: 500}[right] {
+				t.Errorf("%+v: next header %d: dropped %v, %d bytes received", c, next, dropped,
+					to.kept-kept)
+			}
+		}
+	}
 }
 
 // TestAuthenticGarbage: a peer with the keys sends data that is not a segment or not a packet.
