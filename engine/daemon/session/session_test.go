@@ -98,8 +98,8 @@ func TestStartedAnew(t *testing.T) {
 	}
 }
 
-// TestGIDPortsOfReopenedDevice: a program that queries its GIDs again after its device was reopened can be reached at the
-// new device.
+// TestGIDPortsOfReopenedDevice: a program that queries its GIDs again after its device was reopened can be reached
+// at the new device.
 func TestGIDPortsOfReopenedDevice(t *testing.T) {
 	d, socket := start(t)
 	r := rawclient.Dial(t, socket, "")

@@ -274,7 +274,8 @@ func (f *Follower) remove(id saKey) {
 }
 
 // end removes the SA that a message about its end names.
-func (f *Follower) end(proto uint8, dst nl.XfrmAddress, family uint16, spi uint32, attrs []byte) error {
+func (f *Follower) end(proto uint8, dst nl.XfrmAddress, family uint16, spi uint32,
+	attrs []byte) error {
 	if proto != unix.IPPROTO_ESP {
 		return nil
 	}

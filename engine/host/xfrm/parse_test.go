@@ -183,8 +183,8 @@ func TestKeyInstalledAgainIsNoNewSA(t *testing.T) {
 	}
 }
 
-// TestEndOfAnSA: the kernel announces a hard limit without the key, and sends no deletion. SAs of another mark may share
-// the address and the SPI.
+// TestEndOfAnSA: the kernel announces a hard limit without the key, and sends no deletion. SAs of another mark may
+// share the address and the SPI.
 func TestEndOfAnSA(t *testing.T) {
 	id := nl.XfrmUsersaId{Spi: nl.Swap32(0x1001), Family: unix.AF_INET, Proto: unix.IPPROTO_ESP}
 	copy(id.Daddr[:], []byte{10, 99, 0, 2})
