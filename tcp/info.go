@@ -93,6 +93,15 @@ func (c *Conn) Counters() Counters { return c.n }
 // LossCounters returns the counters of loss recovery.
 func (c *Conn) LossCounters() loss.Counters { return c.tx.Counters() }
 
+// AllCounters are the counters of a connection, or the sums of several.
+type AllCounters struct {
+	Counters
+	Loss loss.Counters
+}
+
+// AllCounters returns all counters of c.
+func (c *Conn) AllCounters() AllCounters { return AllCounters{c.n, c.tx.Counters()} }
+
 // Info returns the state for display.
 func (c *Conn) Info(now tick.Time) Info {
 	i := Info{

@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"errors"
+
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -22,6 +24,9 @@ type Tuple struct {
 	Local, Remote         ip.Addr
 	LocalPort, RemotePort uint16
 }
+
+// ErrTupleInUse is returned by an active open if the host has a connection with that Tuple.
+var ErrTupleInUse = errors.New("a connection with these addresses and ports already exists")
 
 // Segment is a received segment with a verified checksum and without its payload.
 type Segment struct {

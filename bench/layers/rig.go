@@ -11,6 +11,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
@@ -60,7 +61,7 @@ type host struct {
 	stk   *stack.Stack
 	addr  ip.Addr
 	mac   [6]byte
-	iw    iwarp.OverTCP
+	iw    overtcp.Conn
 	up    bool
 	ended error
 	done  int // completions

@@ -141,6 +141,9 @@ func (c *Conn) Init(cfg Config) error {
 	return c.ini.Init(cfg.Startup)
 }
 
+// Attach sets the transport of c before Begin, so that c can be aborted.
+func (c *Conn) Attach(tr Transport) { c.tr = tr }
+
 // Begin sets the transport of c and the positions in both streams: the next byte to send and the next to arrive.
 func (c *Conn) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
 	c.tr, c.sndNxt, c.rcvNxt, c.filled = tr, snd, rcv, snd
@@ -240,6 +243,22 @@ func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	}
 	c.ignored += uint64(n)
 	return n
+}
+
+// WantsCRC reports whether to call OfferCRC instead of Offer for the n bytes at sequence number at.
+func (c *Conn) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	return c.state == open && c.rcv.WantsCRC(at, pieces, n)
+}
+
+// OfferCRC is Offer with the CRC32C of all n bytes. It follows WantsCRC for the same bytes, without a call of Offer or
+// WantsCRC in between.
+func (c *Conn) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int) {
+	kept, err := c.rcv.OfferCRC(at, pieces, n, crc)
+	if err != nil {
+		c.fail(err)
+		return n
+	}
+	return kept
 }
 
 // EndsAt reports that the peer's FIN has that sequence number, which the left edge has not reached; see stack.Upper.

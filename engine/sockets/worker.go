@@ -129,7 +129,7 @@ func (w *worker) stepConns(now tick.Time) (next tick.Time, idle bool) {
 	for _, c := range w.slots {
 		if c != nil && !c.queued && (c.hasWork || c.deadline() <= now) {
 			c.queued = true
-			w.turns.Push(&c.share.Steps, c)
+			w.turns.Push(core.ConnClass[core.Carrier](c.share), c)
 		}
 	}
 	for range core.StepsPerTurn {

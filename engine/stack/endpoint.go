@@ -106,7 +106,7 @@ type Endpoint struct {
 	timerAt  tick.Time
 	timerIdx int
 
-	counted tally.Counted[TCPCounters] // already counted in stack.totals
+	counted tally.Counted[tcp.AllCounters] // already counted in stack.totals
 }
 
 // Connect starts an active open to t.Remote; Event reports the outcome to upper. It fails for local reasons: the table
@@ -164,7 +164,7 @@ func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 		return nil, ErrTooMany
 	}
 	if _, taken := s.conns[t]; taken {
-		return nil, ErrTupleInUse
+		return nil, tcp.ErrTupleInUse
 	}
 	s.begun++
 	e := &Endpoint{stack: s, tuple: t, timerAt: tick.Never, serial: s.begun,
@@ -190,7 +190,7 @@ func (e *Endpoint) use(u Upper) {
 
 // forget removes e from every table.
 func (s *Stack) forget(e *Endpoint, now tick.Time) {
-	s.Count(e)
+	e.Count()
 	e.ended = true
 	s.timers.remove(e)
 	if s.conns[e.tuple] == e {

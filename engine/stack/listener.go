@@ -15,9 +15,8 @@ import (
 
 // Errors of Connect and Listen.
 var (
-	ErrTooMany    = errors.New("too many connections on this worker")
-	ErrTupleInUse = errors.New("a connection with these addresses and ports already exists")
-	ErrListening  = errors.New("address and port already in use by a listener")
+	ErrTooMany   = errors.New("too many connections on this worker")
+	ErrListening = errors.New("address and port already in use by a listener")
 	// ErrNoHandshake is returned for a handshake that the listener no longer has.
 	ErrNoHandshake = errors.New("handshake no longer known")
 )

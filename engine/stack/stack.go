@@ -88,7 +88,7 @@ type Stack struct {
 	stats      Stats
 	last       *Endpoint   // last one found: segments come in runs
 	forgetting []*Endpoint // ended, to be forgotten after the callbacks
-	totals     tally.Sum[TCPCounters]
+	totals     tally.Sum[tcp.AllCounters]
 	listened   tcp.ListenCounters // of closed listeners
 
 	current atomic.Pointer[Endpoint] // being served by the worker; nil: none

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"xwarp/engine/internal/core"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
@@ -14,21 +14,29 @@ import (
 
 // conn is a connection on the engine's own TCP.
 type conn struct {
-	iwarp.OverTCP
+	overtcp.Conn
 	w *worker
 }
 
+// ownTCP is core.TCP.
+type ownTCP struct{ *stack.Stack }
+
+func (t ownTCP) Connections() (all []core.TCPConn) {
+	t.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
+	return all
+}
+
 // newUpper creates the iwarp.Conn of c on worker w.
-func (x *driver) newUpper(w *worker, c *core.Conn) (*iwarp.OverTCP, error) {
+func (x *driver) newUpper(w *worker, c *core.Conn) (*overtcp.Conn, error) {
 	xc := &conn{w: w}
-	if err := c.Bind(w.Shard, &xc.Conn, xc); err != nil {
+	if err := c.Bind(w.Shard, &xc.Conn.Conn, xc); err != nil {
 		return nil, err
 	}
 	err := xc.Init(x.base.IWARPConfig(c, w.Shard, false))
 	if err == nil {
 		w.Sums.AddConn(c)
 	}
-	return &xc.OverTCP, err
+	return &xc.Conn, err
 }
 
 // EndAfterPanic implements core's panicTarget.
@@ -63,7 +71,7 @@ func (c *conn) Obstacle() error {
 // OnEstablished implements core.Carrier.
 func (c *conn) OnEstablished(s *core.Share) {
 	c.Endpoint.Confirm()
-	c.Endpoint.SetClass(&s.Conns)
+	c.Endpoint.SetClass(core.ConnClass[*stack.Endpoint](s))
 }
 
 // Reclaim implements core.Carrier. It does nothing, because each frame is a copy.

@@ -24,7 +24,6 @@ import (
 	"xwarp/engine/host/ports"
 	"xwarp/engine/internal/core"
 	"xwarp/engine/sockets"
-	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp"
@@ -300,11 +299,11 @@ func (x *driver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
 	return r, err
 }
 
-// connect fails with stack.ErrTupleInUse before it changes anything.
+// connect fails with tcp.ErrTupleInUse before it changes anything.
 func (x *driver) connect(w *worker, c *core.Conn, cfg *tcp.Config) error {
 	t := tupleOf(c.Local, c.Remote)
 	if w.stk.Find(&t) != nil {
-		return stack.ErrTupleInUse
+		return tcp.ErrTupleInUse
 	}
 	o, err := x.newUpper(w, c)
 	if err != nil {

@@ -152,7 +152,7 @@ func (x *driver) newWorker(queue int, port ring.Port,
 		Steering: flows{x, w}, Peers: x.base.Options().Peers,
 		Stray:  stray(w),
 		Secret: x.secret, Seed: core.RandomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
-		Defect: w.ReportDefect,
+		Defect: func(d *stack.Defect) { w.ReportDefect(&d.Tuple, d.Value, d.Trace) },
 	}
 	protect := x.ipsec.newManager(w)
 	if protect != nil {
@@ -170,7 +170,7 @@ func (x *driver) newWorker(queue int, port ring.Port,
 	if protect != nil {
 		protect.Use(w.stk)
 	}
-	w.Serving, w.Shard.Stack = w.stk.Serving, w.stk
+	w.Serving, w.Shard.TCP = w.stk.Serving, ownTCP{w.stk}
 	return w, nil
 }
 

@@ -4,7 +4,7 @@ import (
 	"sync"
 
 	"xwarp/engine/internal/core"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/tcp"
@@ -85,7 +85,7 @@ func (x *driver) moveConn(from, to *worker, s *stack.Stray) bool {
 	if e == nil || e.Conn().State() != tcp.SynSent {
 		return false
 	}
-	o, ok := e.Upper().(*iwarp.OverTCP)
+	o, ok := e.Upper().(*overtcp.Conn)
 	if !ok {
 		return false
 	}

@@ -10,16 +10,16 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/internal/core"
-	"xwarp/engine/stack"
 	"xwarp/engine/tally"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
+	"xwarp/tcp"
 )
 
 func TestTotalsAreCounters(t *testing.T) {
 	if err := errors.Join(tally.Check[core.Totals](), tally.Check[rdmap.Counters](),
-		tally.Check[mpa.ReceiverCounters](), tally.Check[stack.TCPCounters]()); err != nil {
+		tally.Check[mpa.ReceiverCounters](), tally.Check[tcp.AllCounters]()); err != nil {
 		t.Error(err)
 	}
 }

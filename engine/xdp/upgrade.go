@@ -7,7 +7,7 @@ import (
 
 	"xwarp/engine/bytestream"
 	"xwarp/engine/internal/core"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
 )
@@ -64,4 +64,4 @@ func (x *driver) replace(s *Stream, c *core.Conn, now tick.Time) error {
 	return nil
 }
 
-var _ iwarp.Prior = (*bytestream.Stream)(nil)
+var _ overtcp.Prior = (*bytestream.Stream)(nil)

@@ -155,7 +155,8 @@ func (w *worker) turnLoop(busy time.Duration) (err error) {
 
 // onDefect reports a panic outside of the service of one connection, after which the worker cannot go on.
 func (w *worker) onDefect(v any) error {
-	w.ReportDefect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
+	t := w.stk.Serving()
+	w.ReportDefect(&t, v, debug.Stack())
 	return w.disorder(fmt.Errorf("%w: %v", verbs.ErrDefect, v))
 }
 

@@ -49,6 +49,7 @@ func lint(root string) (faults []string, err error) {
 		return nil, err
 	}
 	faults = append(faults, words...)
+	faults = append(faults, unusedRules(packages)...)
 	methods := map[string][]string{}
 	for _, p := range packages {
 		if err := countMethods(p, methods); err != nil {

@@ -39,7 +39,7 @@ func TestTablesAreComplete(t *testing.T) {
 		"portmap":   {counters.PortMap, control.Counters(portmapper.Counters{})},
 		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
 		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},
-		"tcp":       {counters.TCP, control.Counters(stack.TCPCounters{})},
+		"tcp":       {counters.TCP, control.Counters(tcp.AllCounters{})},
 	} {
 		for i := range c.table {
 			e := &c.table[i]

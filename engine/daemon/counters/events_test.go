@@ -191,7 +191,7 @@ func (h *host) timestamp(x *wire.Header) {
 // values are all counters of the host by table and key.
 func (h *host) values() counters.Values {
 	all := counters.Values{}
-	h.s.Endpoints(h.s.Count)
+	h.s.Endpoints(func(e *stack.Endpoint) { e.Count() })
 	for table, v := range map[string]any{"stack": h.s.Stats(), "listen": h.s.Listened(),
 		"ring": h.sock.Stats(), "tcp": h.s.Totals()} {
 		for k, n := range control.Counters(v) {

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
@@ -166,5 +165,5 @@ const MaxPorts = 256
 
 // TryAnotherPort reports whether a failed active open may succeed from another port.
 func TryAnotherPort(err error, local netip.AddrPort) bool {
-	return errors.Is(err, stack.ErrTupleInUse) && local.Port() == 0
+	return errors.Is(err, tcp.ErrTupleInUse) && local.Port() == 0
 }

@@ -2,13 +2,14 @@ package core
 
 import (
 	"fmt"
+	"net/netip"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"xwarp/engine/guard"
-	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
+	"xwarp/tcp"
 )
 
 // A panic on a worker is a bug. It ends the connection being served. The worker continues if its tables are consistent;
@@ -25,11 +26,11 @@ func (s *Shard) ContainPanic(v any) {
 	}
 	p := s.Current
 	s.Current = nil
-	d := &stack.Defect{Value: v, Trace: debug.Stack()}
+	trace := debug.Stack()
 	if p != nil {
 		Attempt(func() { p.EndAfterPanic(fmt.Errorf("%w: %v", verbs.ErrDefect, v)) })
 	}
-	s.ReportDefect(d)
+	s.ReportDefect(nil, v, trace)
 }
 
 // Attempt calls f and returns the value of its panic, or nil.
@@ -39,8 +40,9 @@ func Attempt(f func()) (failed any) {
 	return nil
 }
 
-// ReportDefect counts and logs a contained panic. The worker checks its tables at the end of the turn.
-func (s *Shard) ReportDefect(d *stack.Defect) {
+// ReportDefect counts and logs a contained panic with v. t is the connection that it ended, or nil, and trace the stack
+// of the panic. The worker checks its tables at the end of the turn.
+func (s *Shard) ReportDefect(t *tcp.Tuple, v any, trace []byte) {
 	s.CheckTables = true
 	c := &s.dev.contained
 	c.panics.Add(1)
@@ -49,11 +51,14 @@ func (s *Shard) ReportDefect(d *stack.Defect) {
 	} else {
 		c.logged.Store(now)
 	}
-	local, remote := TupleAddrs(&d.Tuple)
+	var local, remote netip.AddrPort
+	if t != nil {
+		local, remote = TupleAddrs(t)
+	}
 	s.dev.log.Error("bug in xwarp: connection aborted; others are not affected",
 		"queue", s.Queue, "local", local,
-		"remote", remote, "panic", fmt.Sprint(d.Value), "panics", c.panics.Load(), "stack",
-		string(d.Trace), "next", "report this line")
+		"remote", remote, "panic", fmt.Sprint(v), "panics", c.panics.Load(), "stack",
+		string(trace), "next", "report this line")
 }
 
 // defectPause is the minimum interval of log lines about bugs, so that a peer that can trigger them cannot fill the

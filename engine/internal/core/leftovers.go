@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/stack"
 	"xwarp/tcp"
 )
 
@@ -25,12 +24,12 @@ func Leftovers(d *Device) string {
 			note("STags", shard.table.Len())
 			note("queue pairs", len(shard.Sums.qps))
 			note("connections", len(shard.Sums.conns))
-			if shard.Stack != nil {
-				shard.Stack.Endpoints(func(e *stack.Endpoint) {
-					if s := e.Conn().State(); s != tcp.TimeWait {
+			if shard.TCP != nil {
+				for _, c := range shard.TCP.Connections() {
+					if s := c.Conn().State(); s != tcp.TimeWait {
 						left = append(left, s.String())
 					}
-				})
+				}
 			}
 			if w, ok := shard.thread.(interface{ Leftovers() int }); ok {
 				note("slots", w.Leftovers())

@@ -8,7 +8,6 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine/fair"
 	"xwarp/engine/guard"
-	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/tcp"
@@ -51,7 +50,7 @@ type Shard struct {
 	Current     panicTarget      // the object being served, which a panic ends; nil: none
 	Serving     func() tcp.Tuple // the connection that is or was served last; may be nil
 	CheckTables bool             // there was a panic: the worker must check its tables
-	Stack       *stack.Stack     // the worker's; nil on the kernel's sockets
+	TCP         TCP              // the worker's own; nil on the kernel's sockets
 	Sums        sums
 	watched
 }
@@ -78,6 +77,19 @@ type doorbellTarget interface {
 type Worker interface {
 	Wake()           // ends the worker's sleep, so that it runs posted work
 	Notify(f func()) // runs f soon; f wakes goroutines and does not block. Called on its thread
+}
+
+// TCP is a worker's own TCP. Only that worker calls it.
+type TCP interface {
+	Connections() []TCPConn
+	// Totals returns the counters of all connections, including those that ended. Count brings them up to date.
+	Totals() tcp.AllCounters
+}
+
+// TCPConn is a connection of TCP.
+type TCPConn interface {
+	Count() // adds the counters since the last call to TCP.Totals
+	Conn() *tcp.Conn
 }
 
 // NewShard returns the shard of a worker. It belongs to no device yet.

@@ -2,15 +2,21 @@ package core
 
 import (
 	"xwarp/engine/fair"
-	"xwarp/engine/stack"
 )
 
 // Share is the place of one user in the rotations of one worker. Only that worker accesses it.
 type Share struct {
 	Doorbells fair.Class[*Doorbell]
-	Conns     stack.Class
-	Steps     fair.Class[Carrier]
+	conns     any // *fair.Class[T] of ConnClass, nil before its first call
 	qps       int // number of queue pairs that are bound to the worker
+}
+
+// ConnClass returns the class of the user's connections in the rotation of the device, whose connections are of type T.
+func ConnClass[T any](s *Share) *fair.Class[T] {
+	if s.conns == nil {
+		s.conns = new(fair.Class[T])
+	}
+	return s.conns.(*fair.Class[T])
 }
 
 // SetOwner sets the user of q. Each worker divides its turns among users first, and then among the queue pairs of a

@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/stack"
 	"xwarp/engine/tally"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
+	"xwarp/tcp"
 )
 
 // Totals are the sums of the counters of all connections since the device was opened, including those that ended. They
@@ -16,7 +16,7 @@ import (
 type Totals struct {
 	RDMA rdmap.Counters
 	MPA  mpa.ReceiverCounters
-	TCP  stack.TCPCounters // zero on the kernel's sockets
+	TCP  tcp.AllCounters // zero on the kernel's sockets
 }
 
 // sums are the counters of all connections of a shard. The worker owns them.
@@ -74,8 +74,10 @@ func (s *Shard) liveObjects() (all []any) {
 	for c := range s.Sums.conns {
 		all = append(all, c)
 	}
-	if s.Stack != nil {
-		s.Stack.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
+	if s.TCP != nil {
+		for _, c := range s.TCP.Connections() {
+			all = append(all, c)
+		}
 	}
 	return all
 }
@@ -88,16 +90,16 @@ func (s *Shard) count(some []any) {
 			s.Sums.countQP(o)
 		case *Conn:
 			s.Sums.countConn(o)
-		case *stack.Endpoint:
-			s.Stack.Count(o)
+		case TCPConn:
+			o.Count()
 		}
 	}
 }
 
 func (s *Shard) totals() Totals {
 	t := Totals{RDMA: s.Sums.rdma.Total(), MPA: s.Sums.mpa.Total()}
-	if s.Stack != nil {
-		t.TCP = s.Stack.Totals()
+	if s.TCP != nil {
+		t.TCP = s.TCP.Totals()
 	}
 	return t
 }

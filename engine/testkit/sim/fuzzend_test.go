@@ -9,6 +9,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
@@ -61,7 +62,7 @@ const (
 type fuzzConn struct {
 	e      *fuzzEnd
 	qp     rdmap.QP
-	iw     iwarp.OverTCP
+	iw     overtcp.Conn
 	posted int // outstanding requests and receives
 	open   bool
 }

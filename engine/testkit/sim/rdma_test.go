@@ -8,6 +8,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
@@ -42,7 +43,7 @@ type rdmaEnd struct {
 	vanished bool // mem cannot be accessed
 	dials    bool // it is side a
 	number   int  // among those of share
-	iw       *iwarp.OverTCP
+	iw       *overtcp.Conn
 	mem      []byte
 	base     []byte // the initial content of mem
 	ops      []op
@@ -190,7 +191,7 @@ func (c *rdmaConn) start() {
 			return nil, errors.New("one connection only")
 		}
 		accepted = true
-		c.b.iw = &iwarp.OverTCP{}
+		c.b.iw = &overtcp.Conn{}
 		return c.b.iw, c.b.iw.Init(c.b.config(true))
 	}}
 	w := c.s.world
@@ -203,7 +204,7 @@ func (c *rdmaConn) start() {
 
 // dial connects a to the listener at b.
 func (c *rdmaConn) dial() {
-	c.a.iw = &iwarp.OverTCP{}
+	c.a.iw = &overtcp.Conn{}
 	if err := c.a.iw.Init(c.a.config(false)); err != nil {
 		panic(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/bench/relay/impair"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
@@ -197,7 +198,7 @@ func drawSockets(t *testing.T, seed uint64) (s *scenario, c *rdmaConn, ends [2]*
 	c = newRDMA(s, cfg, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	for i, e := range []*rdmaEnd{c.a, c.b} {
-		e.iw = &iwarp.OverTCP{}
+		e.iw = &overtcp.Conn{}
 		ends[i] = &socketEnd{rdmaEnd: e, c: &e.iw.Conn, rnd: r, rcv: seq.Num(7 - i),
 			snd: seq.Num(6 + i), emss: pick(r, 512, 1448, 8948), room: pick(r, 70_000, 256<<10)}
 		k := e.config(i == 1)

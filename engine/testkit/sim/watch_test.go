@@ -44,7 +44,7 @@ func (w *wide) look(h *Host) error {
 		if t.Local == h.Addr(w.v6) {
 			using++
 		}
-		s.Count(e)
+		e.Count()
 		i := c.Info(now)
 		text := fmt.Sprint(t.Remote, c.State(), brief(i), brief(c.LossCounters()), c.SoftError())
 		switch {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
@@ -307,7 +308,7 @@ func (w *wide) listen(h *Host) {
 				if c.cfg.early == endRefused {
 					return nil, errors.New("no room")
 				}
-				c.b.iw = &iwarp.OverTCP{}
+				c.b.iw = &overtcp.Conn{}
 				return c.b.iw, c.b.iw.Init(c.b.config(true))
 			}
 		}

@@ -1,4 +1,4 @@
-package iwarp_test
+package overtcp_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/overtcp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
@@ -75,7 +76,7 @@ func write(n int) []byte {
 
 // hearer is a responder: a connection with its queue pair.
 type hearer struct {
-	iwarp.OverTCP
+	overtcp.Conn
 	qp     rdmap.QP
 	up     bool
 	closed bool

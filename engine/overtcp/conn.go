@@ -1,6 +1,9 @@
-package iwarp
+// Package overtcp puts an iWARP connection on the engine's own TCP. Unlike a kernel socket, that TCP offers bytes out
+// of order, and may have carried a byte stream before MPA started.
+package overtcp
 
 import (
+	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
@@ -15,9 +18,9 @@ type Prior interface {
 	Acked(to seq.Num)
 }
 
-// OverTCP is a Conn on the engine's own TCP: it is the stack.Upper of an Endpoint.
-type OverTCP struct {
-	Conn
+// Conn is an iwarp.Conn on the engine's own TCP: it is the stack.Upper of an Endpoint.
+type Conn struct {
+	iwarp.Conn
 	Endpoint *stack.Endpoint
 
 	prior  Prior
@@ -34,10 +37,10 @@ var _ interface {
 	stack.EndObserver
 	stack.Recoverer
 	stack.Timed
-} = (*OverTCP)(nil)
+} = (*Conn)(nil)
 
 // Start implements stack.Upper.
-func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
+func (o *Conn) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 	o.Endpoint = e
 	o.first = snd
 	e.Conn().KeepBoundaries(true)
@@ -46,7 +49,7 @@ func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 
 // StartAfter is Start on a connection used by p so far. p sends the bytes before snd. unread has received and
 // acknowledged bytes from sequence number rcv on.
-func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte,
+func (o *Conn) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte,
 	now tick.Time) {
 	o.prior, o.at, o.unread = p, rcv, unread
 	o.Start(e, snd, rcv, now)
@@ -54,7 +57,7 @@ func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unrea
 }
 
 // reread offers unread bytes again.
-func (o *OverTCP) reread() {
+func (o *Conn) reread() {
 	for len(o.unread) > 0 {
 		n := o.Conn.Offer(o.at, [][]byte{o.unread}, len(o.unread))
 		if n == 0 {
@@ -66,7 +69,7 @@ func (o *OverTCP) reread() {
 }
 
 // Offer implements stack.Upper.
-func (o *OverTCP) Offer(at seq.Num, pieces [][]byte, n int) int {
+func (o *Conn) Offer(at seq.Num, pieces [][]byte, n int) int {
 	if len(o.unread) > 0 {
 		return 0 // earlier bytes must be processed first; TCP retransmits this
 	}
@@ -74,7 +77,7 @@ func (o *OverTCP) Offer(at seq.Num, pieces [][]byte, n int) int {
 }
 
 // Next implements tcp.Source.
-func (o *OverTCP) Next(room int) (int, bool) {
+func (o *Conn) Next(room int) (int, bool) {
 	if o.prior != nil {
 		if n, more := o.prior.Next(room); n > 0 || more {
 			return n, true
@@ -84,7 +87,7 @@ func (o *OverTCP) Next(room int) (int, bool) {
 }
 
 // Fill implements stack.Upper.
-func (o *OverTCP) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
+func (o *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	if o.prior != nil && r.Start.Less(o.first) {
 		o.prior.Fill(r, dst)
 		return 0, false
@@ -93,7 +96,7 @@ func (o *OverTCP) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 }
 
 // Acked implements stack.Upper.
-func (o *OverTCP) Acked(to seq.Num) {
+func (o *Conn) Acked(to seq.Num) {
 	if o.prior != nil {
 		o.prior.Acked(seq.Min(to, o.first))
 		if o.first.LessEq(to) {
@@ -106,7 +109,7 @@ func (o *OverTCP) Acked(to seq.Num) {
 }
 
 // Settle implements stack.Upper.
-func (o *OverTCP) Settle(now tick.Time) {
+func (o *Conn) Settle(now tick.Time) {
 	if len(o.unread) > 0 {
 		o.reread()
 	}
@@ -114,7 +117,7 @@ func (o *OverTCP) Settle(now tick.Time) {
 }
 
 // Event implements stack.Upper.
-func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
+func (o *Conn) Event(ev tcp.Events, now tick.Time) {
 	if ev&tcp.EMSSChanged != 0 {
 		o.EMSSChanged()
 	}
@@ -131,19 +134,12 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 }
 
 // Attach implements stack.Upper. It is called before Start, so that o can be aborted.
-func (o *OverTCP) Attach(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
-
-// WantsCRC implements stack.CRCOfferer.
-func (o *OverTCP) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
-	return o.state == open && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
+func (o *Conn) Attach(e *stack.Endpoint) {
+	o.Endpoint = e
+	o.Conn.Attach(e)
 }
 
-// OfferCRC implements stack.CRCOfferer.
-func (o *OverTCP) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
-	kept, err := o.rcv.OfferCRC(at, pieces, n, crc)
-	if err != nil {
-		o.fail(err)
-		return n
-	}
-	return kept
+// WantsCRC implements stack.CRCOfferer.
+func (o *Conn) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	return len(o.unread) == 0 && o.Conn.WantsCRC(at, pieces, n)
 }
