@@ -43,13 +43,20 @@ const nobody = 65534
 type daemonHosts struct {
 	*topo.Net
 	dir, exe, socket string
+	ifname           string // of the interface in the configuration
 }
 
 func newDaemonHosts(t *testing.T) *daemonHosts {
 	t.Helper()
+	return newNamedHosts(t, "eth0")
+}
+
+// newNamedHosts is newDaemonHosts with a name or alternative name of A's interface in the configuration.
+func newNamedHosts(t *testing.T, ifname string) *daemonHosts {
+	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
-	h := &daemonHosts{}
+	h := &daemonHosts{ifname: ifname}
 	var err error
 	h.Net, err = topo.New(topo.Options{
 		Queues: 2, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads,
@@ -58,6 +65,9 @@ func newDaemonHosts(t *testing.T) *daemonHosts {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.Close() })
+	if ifname != "eth0" {
+		h.ip(t, "link", "property", "add", "dev", "eth0", "altname", ifname)
+	}
 	if h.dir, err = os.MkdirTemp("", "xwarp"); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +89,7 @@ func (h *daemonHosts) daemon(t *testing.T, on *topo.Host, socket string) {
 	t.Helper()
 	file := socket + ".toml"
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n"+
-		"[[interface]]\nname = \"eth0\"\n", socket)
+		"[[interface]]\nname = %q\n", socket, h.ifname)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,6 +106,19 @@ func (h *daemonHosts) daemon(t *testing.T, on *topo.Host, socket string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+}
+
+// ip runs ip(8) on A.
+func (h *daemonHosts) ip(t *testing.T, args ...string) {
+	t.Helper()
+	var out []byte
+	err := h.A.Do(func() (err error) {
+		out, err = exec.Command("ip", args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("ip %q: %v: %s", args, err, out)
+	}
 }
 
 // user runs a command on A as the user nobody.

@@ -82,6 +82,9 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 		return nil, usagef("--listen %q: need a local IP address, :port for all addresses, "+
 			"0.0.0.0:port for all of IPv4, or [::]:port for all of IPv6", host)
 	}
+	if a, err = transport.InZone(a); err != nil {
+		return nil, err
+	}
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
 
@@ -130,7 +133,8 @@ func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
 // lookUp resolves a host, which is an address or a name.
 func lookUp(ctx context.Context, host string, port uint16) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
-		return netip.AddrPortFrom(a, port), nil
+		a, err = transport.InZone(a)
+		return netip.AddrPortFrom(a, port), err
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/vishvananda/netlink"
 
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/ranges"
@@ -122,11 +123,15 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		return usagef("device %q has no port %s, only port 1", name, port)
 	}
 	var names []string
-	found := ""
+	found, ifname := "", "" // the current name of an interface
+	if l, err := netlink.LinkByName(name); err == nil {
+		ifname = l.Attrs().Name
+	}
 	for i := range s.Devices {
 		n := s.Devices[i].Name
 		names = append(names, n)
-		if n == name || found == "" && name == "xwarp"+strconv.Itoa(i) {
+		if n == name || found == "" && (name == "xwarp"+strconv.Itoa(i) ||
+			ifname != "" && ifname == s.Devices[i].Interface) {
 			found = n
 		}
 	}

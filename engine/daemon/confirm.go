@@ -173,7 +173,7 @@ func (d *Daemon) sessionCarrier(local netip.Addr) (string, error) {
 		if v.Config.Transport != config.TransportXDP {
 			continue
 		}
-		l, err := netlink.LinkByName(v.Name)
+		l, err := netlink.LinkByIndex(v.Core.Transport().Ifindex)
 		if err != nil {
 			return "", err
 		}

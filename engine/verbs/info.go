@@ -10,7 +10,8 @@ import (
 type Transport struct {
 	Name      string // "xdp" or "kernel", also for a daemon's device
 	Daemon    bool   // the device belongs to a daemon
-	Interface string
+	Interface string // its current name
+	Ifindex   int    // zero on kernel sockets
 	XDPMode   string // "native" or "generic"
 	Transmit  string // "xdp", "packet-gso" or "xdp-live"
 	Way       string // how segments are sent now, their packet size, and why; empty on kernel sockets

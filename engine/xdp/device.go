@@ -32,8 +32,10 @@ import (
 // Config configures a device on AF_XDP.
 type Config struct {
 	core.Options
-	// Interface is the name of the network interface. It is required.
+	// Interface is the name or an alternative name of the network interface. It is required.
 	Interface string
+	// Ifindex, if an interface has it, replaces Interface: a device that is opened again follows a renamed interface.
+	Ifindex int
 	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
 	// interface has once the program is attached.
 	Queues []int
@@ -150,6 +152,17 @@ func Open(cfg Config) (d *Device, err error) {
 	return openHere(cfg)
 }
 
+// findLink returns the interface of a configuration: that of Ifindex, which may have another name now, or else that of
+// Interface.
+func findLink(cfg *Config) (netlink.Link, error) {
+	if cfg.Ifindex != 0 {
+		if nic, err := netlink.LinkByIndex(cfg.Ifindex); err == nil {
+			return nic, nil
+		}
+	}
+	return netlink.LinkByName(cfg.Interface)
+}
+
 func openHere(cfg Config) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -158,13 +171,14 @@ func openHere(cfg Config) (*Device, error) {
 			return nil, err
 		}
 	}
-	nic, err := netlink.LinkByName(cfg.Interface)
+	nic, err := findLink(&cfg)
 	if err != nil {
 		if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {
 			err = unix.ENODEV
 		}
 		return nil, fmt.Errorf("interface %q: %w (see: ip link)", cfg.Interface, err)
 	}
+	cfg.Interface = nic.Attrs().Name // cfg may have an alternative name
 	asked := cfg.MTU
 	if err := cfg.complete(nic); err != nil {
 		return nil, err
@@ -293,7 +307,7 @@ func (x *driver) reserveSource(local netip.AddrPort, remote netip.Addr) (port *p
 
 func (x *driver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
 	err = x.ns.Do(func() error {
-		r, err = ports.Reserve(localaddr.InZone(at, x.cfg.Interface))
+		r, err = ports.Reserve(x.inZone(at))
 		return err
 	})
 	return r, err
@@ -319,7 +333,7 @@ func (x *driver) Footprint(accepted bool) int { return x.loopback.Footprint(acce
 
 func (x *driver) Describe() verbs.Transport {
 	return verbs.Transport{
-		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
+		Name: "xdp", Interface: x.ifname(), Ifindex: x.att.Ifindex, XDPMode: x.att.Mode.String(),
 		Transmit: string(x.cfg.Transmit), Way: x.way(), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
 		MTU:      x.packetMTU(), Queues: len(x.all()), Fallback: x.att.NativeErr,

@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -121,7 +122,7 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 		log.Info("interface was renamed back")
 	default:
 		log.Warn("interface was renamed", "now", s.Link.Name, "next",
-			"put the new name into the configuration, then restart")
+			"put the new name into the configuration: the next start looks for it")
 	}
 	if s.MAC != x.link.mac {
 		was.Addresses++
@@ -168,6 +169,13 @@ func (x *driver) mtuRoom() int {
 		room = min(room, x.socket.RxRoom-ethernet)
 	}
 	return max(room, x.cfg.MTU)
+}
+
+// ifname returns the current name of the interface, which may have been renamed.
+func (x *driver) ifname() string {
+	x.link.mu.Lock()
+	defer x.link.mu.Unlock()
+	return cmp.Or(x.link.now.Name, x.cfg.Interface)
 }
 
 // packetMTU returns the maximum length of an IP packet to send.

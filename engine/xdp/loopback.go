@@ -48,7 +48,7 @@ func (x *driver) dialLocal(ctx context.Context, local, remote netip.AddrPort) (n
 }
 
 func (x *driver) inZone(a netip.AddrPort) netip.AddrPort {
-	return localaddr.InZone(a, x.cfg.Interface)
+	return localaddr.InZone(a, x.ifname())
 }
 
 // listenedPort is the heldPort of a listener for local connections.

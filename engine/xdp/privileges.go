@@ -166,9 +166,10 @@ func (k *Privileges) takeSocket(from *[]int, make func() (int, error)) (int, err
 	return fd, err
 }
 
-// Await waits until an interface of that name exists and is up in the namespace of the first device. It fails with the
-// context's cause. Before the first device, and with a nil Privileges, it does not wait.
-func (k *Privileges) Await(ctx context.Context, name string) error {
+// Await waits until the interface with that index, or else with that name, exists and is up in the namespace of the
+// first device. It fails with the context's cause. Before the first device, and with a nil Privileges, it does not
+// wait.
+func (k *Privileges) Await(ctx context.Context, index int, name string) error {
 	home := k.space()
 	if home == nil {
 		return ctx.Err()
@@ -205,7 +206,10 @@ func (k *Privileges) Await(ctx context.Context, name string) error {
 			return context.Cause(ctx)
 		case <-change:
 		}
-		l, err := nl.LinkByName(name)
+		l, err := nl.LinkByIndex(index)
+		if err != nil {
+			l, err = nl.LinkByName(name)
+		}
 		if err == nil && l.Attrs().RawFlags&unix.IFF_UP != 0 {
 			return nil
 		}

@@ -60,7 +60,8 @@ bool xw_addr_parse(struct json v, struct sockaddr_storage *out)
 	host[strcspn(host, "]")] = 0;
 	if ((zone = strchr(host, '%'))) {
 		*zone++ = 0;
-		in->sin6_scope_id = if_nametoindex(zone);
+		if (!(in->sin6_scope_id = if_nametoindex(zone)))
+			in->sin6_scope_id = (uint32_t)strtoul(zone, NULL, 10); /* RFC 4007, 11.2 */
 	}
 	in->sin6_family = AF_INET6;
 	in->sin6_port = htons((uint16_t)atoi(port));

@@ -88,6 +88,23 @@ static struct session *session_of(const char *name)
 	return xw_null(EMFILE);
 }
 
+/* index_of returns the index of a link's interface in this network namespace; 0 if there is none. */
+static unsigned index_of(const struct link *l)
+{
+	unsigned n = if_nametoindex(l->interface);
+	char name[IF_NAMESIZE];
+
+	return n || !if_indextoname(l->ifindex, name) ? n : l->ifindex; /* its name changed */
+}
+
+/* serves reports whether a link is that of an interface. */
+static bool serves(const struct link *l, const char *interface)
+{
+	unsigned n = index_of(l);
+
+	return n && n == if_nametoindex(interface);
+}
+
 EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
 	const char *only = secure_getenv("XWARP_DEVICE");
@@ -119,10 +136,10 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *d) { return d->name; }
 
 EXPORT int ibv_get_device_index(struct ibv_device *d)
 {
-	return (int)if_nametoindex(link_of(d)->interface);
+	return (int)index_of(link_of(d));
 }
 
-static void mac_of(const char *interface, uint8_t mac[6])
+static void mac_of(const struct link *link, uint8_t mac[6])
 {
 	struct ifaddrs *all = NULL;
 
@@ -130,7 +147,7 @@ static void mac_of(const char *interface, uint8_t mac[6])
 	getifaddrs(&all);
 	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
 		struct sockaddr_ll *l = (void *)a->ifa_addr;
-		if (l && l->sll_family == AF_PACKET && strcmp(a->ifa_name, interface) == 0 && l->sll_halen == 6)
+		if (l && l->sll_family == AF_PACKET && serves(link, a->ifa_name) && l->sll_halen == 6)
 			memcpy(mac, l->sll_addr, 6);
 	}
 	freeifaddrs(all);
@@ -141,7 +158,7 @@ static uint64_t guid(const struct link *l)
 	uint8_t m[6];
 	uint64_t g = 0;
 
-	mac_of(l->interface, m);
+	mac_of(l, m);
 	uint8_t eui[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
 	memcpy(&g, eui, 8);
 	return g;
@@ -185,7 +202,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 	for (int pass = 0; pass < 2 && !found; pass++) /* a kernel-transport device serves addresses that no other device has */
 		for (int i = 0; list[i] && !found; i++) {
 			const struct link *l = link_of(list[i]);
-			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
+			if (pass ? l->kernel : !l->kernel && serves(l, interface))
 				found = list[i];
 		}
 	if (!found && any && xw_loopback(addr))
@@ -247,7 +264,7 @@ static int gids_of(struct ibv_context *context, union ibv_gid *gids, int max)
 		return xw_gids(xw_session(context), gids, max);
 	if (max > 0) {
 		memset(gids, 0, sizeof *gids);
-		mac_of(xw_session(context)->link.interface, gids->raw);
+		mac_of(&xw_session(context)->link, gids->raw);
 	}
 	return 1;
 }
@@ -297,7 +314,7 @@ static void put_gid(struct ibv_context *context, uint32_t port, uint32_t index, 
 {
 	struct ibv_gid_entry e = {.gid = *gid, .gid_index = index, .port_num = port,
 				  .gid_type = xw_roce() ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB,
-				  .ndev_ifindex = if_nametoindex(xw_session(context)->link.interface)};
+				  .ndev_ifindex = index_of(&xw_session(context)->link)};
 
 	memcpy(entry, &e, size < sizeof e ? size : sizeof e);
 }

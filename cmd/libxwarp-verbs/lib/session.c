@@ -61,12 +61,14 @@ static int dial(void)
 
 static void parse_link(struct json v, struct link *l)
 {
-	uint64_t mtu = 1500;
+	uint64_t mtu = 1500, ifindex = 0;
 
 	json_text(json_get(v, "name"), l->name, sizeof l->name);
 	json_text(json_get(v, "interface"), l->interface, sizeof l->interface);
 	l->kernel = json_is(json_get(v, "transport"), "kernel");
 	json_number(json_get(v, "mtu"), &mtu);
+	json_number(json_get(v, "ifindex"), &ifindex);
+	l->ifindex = (unsigned)ifindex;
 	l->mtu = mtu < 1 << 16 ? (unsigned)mtu : 1500;
 }
 

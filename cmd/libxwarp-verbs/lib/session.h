@@ -26,6 +26,7 @@ struct call {
 struct link { /* a device of the daemon */
 	char name[IBV_SYSFS_NAME_MAX - 6];
 	char interface[32];
+	unsigned ifindex;
 	bool kernel; /* kernel transport: all addresses */
 	unsigned mtu;
 };

@@ -21,7 +21,9 @@ func (e *env) configured() (*config.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(l.Interface, func(n config.Interface) bool { return n.Name == e.name() })
+	i := slices.IndexFunc(l.Interface, func(n config.Interface) bool {
+		return n.Name == e.name() || slices.Contains(e.nic.Attrs().AltNames, n.Name)
+	})
 	if i < 0 {
 		return nil, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"xwarp/engine/host/localaddr"
 )
 
 // UsageError is an error in the command line.
@@ -16,15 +18,25 @@ func (e UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns the wrapped error.
 func (e UsageError) Unwrap() error { return e.Err }
 
+// InZone returns a with the current name of the interface that its zone names or numbers. An address without a zone is
+// unchanged.
+func InZone(a netip.Addr) (netip.Addr, error) {
+	if a.Zone() == "" {
+		return a, nil
+	}
+	link, err := localaddr.Zone(a.Zone())
+	if err != nil {
+		return a, UsageError{fmt.Errorf("%v: no interface has the name or number %s: %w "+
+			"(see: ip -br link)", a, a.Zone(), err)}
+	}
+	return a.WithZone(link.Attrs().Name), nil
+}
+
 // To returns the interface of the route to a remote address. It is lo for an address of this host.
 func To(remote netip.Addr) (string, error) {
 	if zone := remote.Zone(); zone != "" { // of a link-local address
-		link, err := netlink.LinkByName(zone)
-		if err != nil {
-			return "", fmt.Errorf("%v: no interface %s: %w (see: ip -br link)", remote,
-				zone, err)
-		}
-		return link.Attrs().Name, nil
+		a, err := InZone(remote)
+		return a.Zone(), err
 	}
 	if remote.Is6() && remote.IsLinkLocalUnicast() {
 		return "", UsageError{fmt.Errorf(

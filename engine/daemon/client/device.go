@@ -376,8 +376,8 @@ func (d *Device) wake(bell uint32) {
 func (d *Device) Transport() verbs.Transport {
 	i := &d.info
 	t := verbs.Transport{
-		Name: i.Transport, Daemon: true, Interface: i.Interface, XDPMode: i.XDPMode,
-		Transmit: i.Transmit, Way: i.Way,
+		Name: i.Transport, Daemon: true, Interface: i.Interface, Ifindex: i.Ifindex,
+		XDPMode: i.XDPMode, Transmit: i.Transmit, Way: i.Way,
 		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 		BusyPoll: i.BusyPoll,
 	}

@@ -124,7 +124,9 @@ type HelloResult struct {
 type DeviceInfo struct {
 	Name      string `json:"name"`
 	Transport string `json:"transport"` // "xdp" or "kernel"
+	// Interface and Ifindex are the current name and the index of the network interface, empty on kernel sockets.
 	Interface string `json:"interface,omitempty"`
+	Ifindex   int    `json:"ifindex,omitempty"`
 	XDPMode   string `json:"xdp_mode,omitempty"` // "native" or "generic"
 	Transmit  string `json:"transmit,omitempty"` // "xdp", "packet-gso" or "xdp-live"
 	Copy      string `json:"copy,omitempty"`     // "copy" or "zero-copy"

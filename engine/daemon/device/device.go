@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/daemon/preflight"
+	"xwarp/engine/host/localaddr"
 	"xwarp/engine/host/neigh"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/host/xfrm"
@@ -67,7 +69,8 @@ type Opener struct {
 func (d *Device) Describe() control.DeviceInfo {
 	t := d.Core.Transport()
 	return control.DeviceInfo{
-		Name: d.Name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode,
+		Name: d.Name, Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex,
+		XDPMode:  t.XDPMode,
 		Transmit: t.Transmit, Way: t.Way, Copy: t.Copy, Segments: t.Segments,
 		MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),
@@ -103,7 +106,9 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 	if c.PortMapper == config.PortMapperAsk {
 		o.MapPort = dev.mapPort
 	}
+	ifindex := 0
 	if before != nil {
+		ifindex = before.Core.Transport().Ifindex
 		dev.privileges, dev.protect = before.privileges, before.protect
 		if !before.Absent {
 			dev.past = before.past.next(new(before.stateWithPast()))
@@ -119,7 +124,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 		dev.Core, err = sockets.Open(sockets.Config{Options: o})
 	} else {
 		dev.xdp, err = xdp.Open(xdp.Config{
-			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs,
+			Options: o, Interface: c.Name, Ifindex: ifindex, Queues: c.Queues, CPUs: c.CPUs,
 			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
 			Transmit: xdp.Transmit(c.Transmit),
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
@@ -229,7 +234,7 @@ func (dev *Device) SetAllow(allow []netip.Prefix) error {
 
 // AwaitInterface waits until the interface of a lost device is back.
 func (dev *Device) AwaitInterface(ctx context.Context) error {
-	return dev.privileges.Await(ctx, dev.Name)
+	return dev.privileges.Await(ctx, dev.Core.Transport().Ifindex, dev.Name)
 }
 
 // Reopened returns how often the interface was reopened.
@@ -266,8 +271,30 @@ func Find(list []*Device, name string) *Device {
 			return v
 		}
 	}
+	for _, v := range list {
+		if v.hasName(name) {
+			return v
+		}
+	}
 	return nil
 }
+
+// hasName reports whether name is the current or an alternative name of the device's interface.
+func (d *Device) hasName(name string) (yes bool) {
+	t := d.Core.Transport()
+	if t.Ifindex == 0 {
+		return false
+	}
+	d.Core.Do(func() error {
+		l, err := localaddr.Zone(name)
+		yes = err == nil && l.Attrs().Index == t.Ifindex
+		return err
+	})
+	return yes
+}
+
+// ifname returns the current name of the device's interface, or on kernel sockets the name of the device.
+func (d *Device) ifname() string { return cmp.Or(d.Core.Transport().Interface, d.Name) }
 
 // Names returns the names of devices.
 func Names(list []*Device) (names []string) {

@@ -15,7 +15,7 @@ import (
 // skips link-local addresses, because a GID cannot have their zone.
 func (d *Device) GIDs() (list []netip.Addr, err error) {
 	err = d.Core.Do(func() error {
-		i, err := net.InterfaceByName(d.Name)
+		i, err := net.InterfaceByName(d.ifname())
 		if err != nil {
 			return err
 		}

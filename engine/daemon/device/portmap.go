@@ -32,7 +32,7 @@ func (o *Opener) openPortMap(v *Device, before *Device) {
 	if v.Config.PortMapper == config.PortMapperOff {
 		return
 	}
-	ifname := v.Name
+	ifname := v.ifname()
 	if v.Config.Transport == config.TransportKernel {
 		ifname = "" // its name is not an interface: kernel sockets use all of them
 	}
@@ -77,7 +77,7 @@ func (v *Device) mapPort(ctx context.Context, local, remote netip.AddrPort) neti
 
 // udp returns a with the zone that sockets need.
 func (v *Device) udp(a netip.AddrPort) *net.UDPAddr {
-	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.Name))
+	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.ifname()))
 }
 
 // state returns the port mapper for a snapshot.

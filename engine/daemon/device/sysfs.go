@@ -38,7 +38,7 @@ func (d *Device) SysfsFiles() map[string]string {
 // nic returns the network interface, an empty one when it is gone.
 func (d *Device) nic() (nic net.Interface) {
 	d.Core.Do(func() error {
-		if i, err := net.InterfaceByName(d.Name); err == nil {
+		if i, err := net.InterfaceByName(d.ifname()); err == nil {
 			nic = *i
 		}
 		return nil
@@ -49,7 +49,7 @@ func (d *Device) nic() (nic net.Interface) {
 // NetlinkDevice returns the device as programs of a style see it, "iwarp" or "roce". Its files have no counters.
 func (d *Device) NetlinkDevice(style string) nldev.Device {
 	nic := d.nic()
-	v := nldev.Device{Name: "xwarp_" + d.Name, Netdev: d.Name, Index: nic.Index, Protocol: "iw",
+	v := nldev.Device{Name: "xwarp_" + d.Name, Netdev: d.ifname(), Index: nic.Index, Protocol: "iw",
 		Files: map[string]string{}}
 	if style == "roce" {
 		v.Protocol = style
@@ -125,7 +125,7 @@ func (d *Device) addSysfs(files map[string]string, nic net.Interface, rdma count
 		files[port+"gids/"+n] = text
 		if !rnic {
 			files[port+"gid_attrs/types/"+n] = "RoCE v2"
-			files[port+"gid_attrs/ndevs/"+n] = d.Name
+			files[port+"gid_attrs/ndevs/"+n] = d.ifname()
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (v *Device) fewer() string {
 	if len(v.Config.Queues) > 0 {
 		n = slices.Max(v.Config.Queues) + 1
 	}
-	return fmt.Sprintf("ethtool -L %s combined %d", v.Name, n)
+	return fmt.Sprintf("ethtool -L %s combined %d", v.ifname(), n)
 }
 
 // unownedEvery is the interval of checks for frames on queues without a worker.

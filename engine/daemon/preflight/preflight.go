@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/config"
@@ -100,7 +101,20 @@ func checkInterface(n *config.Interface, running int) error {
 		return fmt.Errorf("%s has an XDP program attached: stop it, or use another interface",
 			holder.Text(list))
 	}
-	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s xdp off)", n.Name)
+	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s %s off)", n.Name,
+		xdpKind(a.Xdp.AttachMode))
+}
+
+// xdpKind returns the word of ip link set for a way of attaching. A plain "xdp off" leaves a generic program on a
+// device whose driver has native XDP.
+func xdpKind(mode uint32) string {
+	switch mode {
+	case nl.XDP_ATTACHED_SKB:
+		return "xdpgeneric"
+	case nl.XDP_ATTACHED_HW:
+		return "xdpoffload"
+	}
+	return "xdpdrv"
 }
 
 // HasCPU reports whether a CPU is online.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,6 +35,15 @@ func InZone(a netip.AddrPort, ifname string) netip.AddrPort {
 		return netip.AddrPortFrom(ip.WithZone(ifname), a.Port())
 	}
 	return a
+}
+
+// Zone returns the interface of an IPv6 zone: its name, an alternative name, or its number (RFC 4007, 11.2).
+func Zone(zone string) (netlink.Link, error) {
+	l, err := netlink.LinkByName(zone)
+	if n, bad := strconv.ParseUint(zone, 10, 31); err != nil && bad == nil && n > 0 {
+		l, err = netlink.LinkByIndex(int(n))
+	}
+	return l, err
 }
 
 // Link is the state of the interface.

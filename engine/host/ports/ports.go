@@ -5,13 +5,13 @@ package ports
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/localaddr"
 )
 
 // ErrInUse is wrapped if a socket of the host, or another engine, has the port.
@@ -164,11 +164,9 @@ func Of(sa unix.Sockaddr) uint16 {
 
 // zoneIndex returns the interface index of an IPv6 zone; 0 if there is none.
 func zoneIndex(zone string) uint32 {
-	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
-		return uint32(n)
+	l, err := localaddr.Zone(zone)
+	if err != nil {
+		return 0
 	}
-	if i, err := net.InterfaceByName(zone); err == nil {
-		return uint32(i.Index)
-	}
-	return 0
+	return uint32(l.Attrs().Index)
 }
