@@ -20,7 +20,7 @@ func styles(t *testing.T, f func(t *testing.T, a *end)) {
 func TestRequests(t *testing.T) {
 	path := own(t, "requests")
 	styles(t, func(t *testing.T, a *end) {
-		for _, test := range []string{"reads", "receives", "sends", "failures"} {
+		for _, test := range []string{"reads", "receives", "sends", "failures", "errors"} {
 			t.Run(test, func(t *testing.T) {
 				out := a.start(t, path+" "+test+" @", a).wait(t)
 				if !strings.Contains(out, "all is well") {

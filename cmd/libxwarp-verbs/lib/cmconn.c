@@ -110,7 +110,7 @@ static void answered(struct call *c)
 }
 
 /* operate moves the queue pair of an identifier to RTS: connect and accept need no further step of the program. It
- * returns the handle, or 0 if there is no such queue pair. */
+ * returns the handle, or 0 if there is no such queue pair or it is in ERR. */
 static uint32_t operate(struct session *s, uint32_t qp_num)
 {
 	uint32_t handle = 0;
@@ -118,10 +118,11 @@ static uint32_t operate(struct session *s, uint32_t qp_num)
 	pthread_mutex_lock(&s->lock);
 	for (struct qp *q = s->qps; q; q = q->next)
 		if (q->ib.qp_num == qp_num) {
-			handle = q->ib.handle;
 			pthread_mutex_lock(&q->ib.mutex);
-			if (!q->down)
+			if (q->ib.state != IBV_QPS_ERR) {
+				handle = q->ib.handle;
 				xw_qp_becomes(&q->ib, IBV_QPS_RTS);
+			}
 			pthread_mutex_unlock(&q->ib.mutex);
 		}
 	pthread_mutex_unlock(&s->lock);

@@ -138,6 +138,7 @@ bool xw_roce(void);
  * -1 with errno. */
 int xw_gids(struct session *s, union ibv_gid *gids, int max);
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
+int xw_set_state(struct qp *q, const char *state, const char *more); /* in the daemon; more: further members, in JSON */
 int xw_allow(struct qp *q, unsigned rights); /* limits the rights of the peer to these */
 
 extern const char xw_datagrams[]; /* message for unsupported datagrams */

@@ -190,7 +190,8 @@ int xw_allow(struct qp *q, unsigned rights)
 EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *q = container_of(ib, struct qp, ib);
-	bool end = false;
+	bool fails = false, ends = false;
+	int error = 0;
 
 	if (xw_roce())
 		return xw_modify_roce(q, attr, mask);
@@ -213,13 +214,16 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 		if (mask & IBV_QP_PORT)
 			q->attr.port_num = attr->port_num;
 		/* SQD is iWARP's CLOSING, as in the drivers of the kernel. */
-		end = (to == IBV_QPS_ERR || to == IBV_QPS_SQD) && from == IBV_QPS_RTS && !q->down;
+		ends = to == IBV_QPS_SQD && from == IBV_QPS_RTS && !q->down;
+		fails = to == IBV_QPS_ERR && from != IBV_QPS_ERR && !q->down;
 		if (from != IBV_QPS_RTS || (to != IBV_QPS_INIT && to != IBV_QPS_RTR))
 			xw_qp_becomes(ib, to);
 	}
 	pthread_mutex_unlock(&ib->mutex);
-	if (end)
+	if (ends)
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
+	if (fails && (error = xw_set_state(q, "err", "")) && !q->s->dead)
+		return error;
 	if (right && mask & IBV_QP_ACCESS_FLAGS)
 		return xw_allow(q, xw_rights((int)attr->qp_access_flags));
 	return right ? 0 : EINVAL;

@@ -150,7 +150,7 @@ static void keep(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mas
 #undef KEEP
 }
 
-static int set_state(struct qp *q, const char *state, const char *more)
+int xw_set_state(struct qp *q, const char *state, const char *more)
 {
 	struct call c;
 	int error = xw_call(q->s, &c, -1, "set_state", "{\"qp\":%u,\"state\":\"%s\"%s}", q->ib.handle, state, more);
@@ -175,7 +175,7 @@ static int to_rtr(struct qp *q, const struct ibv_qp_attr *a)
 	gid_text(&a->ah_attr.grh.dgid, remote);
 	snprintf(args, sizeof args, ",\"local_gid\":\"%s\",\"remote_gid\":\"%s\",\"remote_qpn\":%u,\"ird\":%u,\"rnr_timer\":%u",
 		 local, remote, a->dest_qp_num & 0xffffff, a->max_dest_rd_atomic, a->min_rnr_timer);
-	return set_state(q, "rtr", args);
+	return xw_set_state(q, "rtr", args);
 }
 
 static int to_rts(struct qp *q, const struct ibv_qp_attr *a)
@@ -183,7 +183,7 @@ static int to_rts(struct qp *q, const struct ibv_qp_attr *a)
 	char args[64];
 
 	snprintf(args, sizeof args, ",\"timeout\":%u,\"retry_cnt\":%u,\"rnr_retry\":%u", a->timeout, a->retry_cnt, a->rnr_retry);
-	return set_state(q, "rts", args);
+	return xw_set_state(q, "rts", args);
 }
 
 static void forget(struct ibv_cq *ib, struct qp *q, struct record *k)
@@ -201,7 +201,7 @@ static int to_reset(struct qp *q)
 {
 	pthread_mutex_lock(&q->send);
 	pthread_mutex_lock(&q->recv);
-	int error = set_state(q, "reset", "");
+	int error = xw_set_state(q, "reset", "");
 	if (!error) {
 		forget(q->ib.send_cq, q, q->sq.record);
 		forget(q->ib.recv_cq, q, q->rq.record);
@@ -224,8 +224,8 @@ static int move(struct qp *q, enum ibv_qp_state from, enum ibv_qp_state to, cons
 	case IBV_QPS_RESET: return from == IBV_QPS_RESET ? 0 : to_reset(q);
 	case IBV_QPS_RTR: return to_rtr(q, a);
 	case IBV_QPS_RTS: return from == IBV_QPS_RTS ? 0 : to_rts(q, a);
-	case IBV_QPS_SQD: return from == IBV_QPS_SQD ? 0 : set_state(q, "sqd", "");
-	case IBV_QPS_ERR: return from == IBV_QPS_ERR ? 0 : set_state(q, "err", "");
+	case IBV_QPS_SQD: return from == IBV_QPS_SQD ? 0 : xw_set_state(q, "sqd", "");
+	case IBV_QPS_ERR: return from == IBV_QPS_ERR ? 0 : xw_set_state(q, "err", "");
 	default: return 0;
 	}
 }

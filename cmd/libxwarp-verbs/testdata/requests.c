@@ -395,12 +395,79 @@ static void failures(void)
 	}
 }
 
+static void post_receives(struct side *s, uint64_t from, uint64_t to)
+{
+	for (; from < to; from++) {
+		struct ibv_sge sge = {(uintptr_t)memory, 64, mr->lkey};
+		struct ibv_recv_wr *bad, wr = {.wr_id = from, .sg_list = &sge, .num_sge = 1};
+		CHECK(ibv_post_recv(s->qp, &wr, &bad) == 0);
+	}
+}
+
+static int fail(struct side *s)
+{
+	return ibv_modify_qp(s->qp, &(struct ibv_qp_attr){.qp_state = IBV_QPS_ERR}, IBV_QP_STATE);
+}
+
+/* flushes moves a queue pair to ERR. Requests from before and after that are flushed. */
+static void flushes(struct side *s)
+{
+	post_receives(s, 0, 3);
+	CHECK(fail(s) == 0 && fail(s) == 0 && state_of(s->qp) == IBV_QPS_ERR);
+	post_receives(s, 3, 4);
+	post(s, &(struct ibv_send_wr){.wr_id = 9, .opcode = IBV_WR_SEND});
+	for (uint64_t i = 0; i < 4; i++)
+		wants(s->recv, s->qp, i, IBV_WC_WR_FLUSH_ERR);
+	wants(s->send, s->qp, 9, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* ERR flushes a queue pair in every state, whether it is connected or not. */
+static void errors(void)
+{
+	struct rdma_conn_param p = depths;
+	struct side a, b, fresh = {0};
+
+	create(&fresh, NULL);
+	flushes(&fresh);
+	destroy(&fresh);
+	connected(&a, &b, NULL);
+	flushes(&a);
+	flushes(&b);
+	finish(&a, &b);
+	prepare(&a, &b, NULL);
+	if (roce) {
+		move_to_rts(a.qp, b.qp->qp_num); /* the other one is in INIT */
+		flushes(&a);
+		flushes(&b);
+	} else { /* one is connecting, the other one has a request */
+		flushes(&b);
+		CHECK(rdma_accept(b.id, &p) == -1 && errno == EINVAL);
+		flushes(&a);
+		cm_event(RDMA_CM_EVENT_CONNECT_ERROR);
+	}
+	finish(&a, &b);
+	if (roce)
+		return;
+	prepare(&a, &b, NULL);
+	CHECK(rdma_reject(b.id, NULL, 0) == 0);
+	flushes(&b);
+	cm_event(RDMA_CM_EVENT_REJECTED);
+	flushes(&a);
+	finish(&a, &b);
+	a = (struct side){.id = resolve()};
+	create(&a, NULL);
+	flushes(&a);
+	CHECK(rdma_connect(a.id, &p) == -1 && errno == EINVAL);
+	destroy(&a);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} tests[] = {{"reads", reads}, {"receives", receives}, {"sends", sends}, {"failures", failures}};
+	} tests[] = {{"reads", reads}, {"receives", receives}, {"sends", sends}, {"failures", failures},
+		     {"errors", errors}};
 
 	CHECK(argc == 3);
 	own = argv[2];

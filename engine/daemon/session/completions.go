@@ -66,11 +66,8 @@ func (c *cq) push(v *verbs.Completion) (kept bool) {
 
 // write writes a completion of q into the ring. The goroutine must have SetPanicOnFault.
 func (c *cq) write(q *qp, v *verbs.Completion) (kept bool) {
-	if device.HasFailed(v) {
-		c.s.failed.Add(1)
-		if !q.failureLogged.Swap(true) {
-			device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
-		}
+	if device.HasFailed(v) && !q.failureLogged.Swap(true) {
+		device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

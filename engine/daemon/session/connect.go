@@ -36,36 +36,39 @@ func (*listener) String() string { return "listener" }
 func (*request) String() string { return "connection request" }
 
 // beginConnect marks a queue pair as connecting, so that it is neither destroyed nor connected twice in the meantime.
-// It posts the receives in its ring, because the peer may send at once. ird and ord are those of the connection.
-func (s *Session) beginConnect(h control.Handle, ird, ord int) (*qp, error) {
+// It posts the receives in its ring, because the peer may send at once. ird and ord are those of the connection. The
+// context of the attempt is done when ctx is, or when the program moves the queue pair to ERR.
+func (s *Session) beginConnect(ctx context.Context, h control.Handle, ird, ord int) (
+	context.Context, *qp, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := newAttempt(cancel)
 	s.mu.Lock()
 	q, err := findLocked[*qp](s, h)
 	if err == nil {
-		err = busyIf(q.connecting || q.connected.Load() || q.roce.Load() != nil,
-			"the queue pair is connected or being connected already")
+		err = q.unusedLocked()
 	}
 	if err == nil {
 		err = q.eng.(*core.QP).SetReadDepth(ird, ord)
 	}
 	if err == nil {
-		q.connecting = true
+		q.attempt = a
 	}
 	s.mu.Unlock()
-	if err == nil {
-		s.drain(q)
+	if err != nil {
+		a.cancel()
+		return ctx, q, err
 	}
-	return q, err
+	s.drain(q)
+	return ctx, q, nil
 }
 
 // endConnect undoes beginConnect after an error, or returns the result of the connection.
 func (s *Session) endConnect(q *qp, err error) (any, error) {
-	s.mu.Lock()
-	q.connecting = false
-	s.mu.Unlock()
+	s.endAttempt(q, err == nil || isDone(q.eng.Done()))
 	if err != nil {
+		s.activateLater(q) // sends may be in the ring, to be flushed
 		return nil, err
 	}
-	q.connected.Store(true)
 	s.drain(q)
 	return control.Connected{Local: q.eng.LocalAddr(), Remote: q.eng.RemoteAddr(),
 		Params: q.eng.Params()}, nil
@@ -109,7 +112,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	if err := s.checkLocal(a.Remote); err != nil {
 		return nil, err
 	}
-	q, err := s.beginConnect(a.QP, a.IRD, a.ORD)
+	ctx, q, err := s.beginConnect(ctx, a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +271,7 @@ func (s *Session) takeRequest(h control.Handle) (*request, error) {
 }
 
 func (s *Session) accept(ctx context.Context, a *control.AcceptArgs) (any, error) {
-	q, err := s.beginConnect(a.QP, a.IRD, a.ORD)
+	ctx, q, err := s.beginConnect(ctx, a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
 	}

@@ -15,11 +15,10 @@ const (
 	// timeouts that double up to maxStallPause: a program whose peer accepts nothing must not occupy a CPU.
 	maxShortStalls = 4
 	maxStallPause  = 10 * time.Millisecond
-	// A doorbell adds 1 to pumpDebt, one that wakes the pump adds wakePenalty, and a failed request adds failPenalty.
-	// Each posted batch subtracts batchCredit. From maxPumpDebt on the pump pauses for debtPause each, at most
-	// maxDebtPause: a program that rings without work, or whose requests fail, costs the daemon a few percent of a CPU.
+	// A doorbell adds 1 to pumpDebt, and one that wakes the pump adds wakePenalty. Each posted batch subtracts
+	// batchCredit. From maxPumpDebt on the pump pauses for debtPause each, at most maxDebtPause: a program that rings
+	// without work costs the daemon a few percent of a CPU.
 	wakePenalty  = 32
-	failPenalty  = 128
 	batchCredit  = 128
 	maxPumpDebt  = 512
 	debtPause    = 16 * time.Microsecond

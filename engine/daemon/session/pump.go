@@ -98,11 +98,10 @@ func (s *Session) addDebt(n int) {
 	s.pumpMu.Unlock()
 }
 
-// restIfIndebted pauses the pump after too many doorbells for empty rings, or too many failed requests. Successful
-// requests lower the debt, so a working program is never paused.
+// restIfIndebted pauses the pump after too many doorbells for empty rings. Requests lower the debt, so a working program
+// is never paused.
 func (s *Session) restIfIndebted() {
 	s.pumpMu.Lock()
-	s.pumpDebt += failPenalty * int(s.failed.Swap(0))
 	debt := s.pumpDebt
 	if debt >= maxPumpDebt {
 		s.pumpDebt = 0

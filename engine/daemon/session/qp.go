@@ -25,10 +25,11 @@ type qp struct {
 	eng        verbs.QP
 	pd         *pd
 	send, recv *cq
-	srq        *srq // nil if there is none
-	connecting bool // a connect or accept is in progress; guarded by Session.mu
+	srq        *srq     // nil if there is none
+	attempt    *attempt // the connect or accept in progress; nil: none; guarded by Session.mu
 
-	connected     atomic.Bool
+	connected     atomic.Bool     // it has or had a connection, or can have none: sends go into the engine
+	gaveUp        atomic.Bool     // its program moved it to ERR before it had a connection
 	failureLogged atomic.Bool     // the first failed completion was logged
 	ended         context.Context // done when the queue pair is destroyed or reset
 	end           func()
@@ -52,8 +53,34 @@ type qp struct {
 func (*qp) String() string { return "queue pair" }
 
 func (q *qp) busy() error {
-	return busyIf(q.connecting,
+	return busyIf(q.attempt != nil,
 		"ibv_destroy_qp: the queue pair is being connected; cancel that first")
+}
+
+// attempt is a connect or accept in progress.
+type attempt struct {
+	cancel func()
+	done   chan struct{} // closed at its end
+}
+
+func newAttempt(cancel func()) *attempt { return &attempt{cancel, make(chan struct{})} }
+
+// endAttempt ends the attempt of q.
+func (s *Session) endAttempt(q *qp, connected bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if connected {
+		q.connected.Store(true)
+	}
+	q.attempt.cancel()
+	close(q.attempt.done)
+	q.attempt = nil
+}
+
+// unusedLocked returns an error unless q can get a connection. It must be called with Session.mu held.
+func (q *qp) unusedLocked() error {
+	return busyIf(q.attempt != nil || q.connected.Load() || q.roce.Load() != nil,
+		"the queue pair is connected or being connected already, or in ERR")
 }
 
 // orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 means 0.
@@ -209,7 +236,9 @@ func (q *qp) watch() {
 	if d := q.roce.Load(); d != nil && d.endQuietly(q.eng.Err()) || q.discarded.Load() {
 		return
 	}
-	q.sendEnd(control.EventDown)
+	if !q.gaveUp.Load() { // its program may have moved it to RESET by now
+		q.sendEnd(control.EventDown)
+	}
 	receiver := q.eng.(*core.QP)
 	if q.twin != nil {
 		receiver = q.twin

@@ -39,13 +39,6 @@ type roceConn struct {
 	lastErr   error         // of the last attempt to connect
 }
 
-// newRoceConn returns the roceConn of a queue pair that makes no attempts to connect.
-func newRoceConn(q *qp) *roceConn {
-	d := &roceConn{q: q, cancel: func() {}, met: make(chan struct{})}
-	close(d.met)
-	return d
-}
-
 // gate says what may be taken from the rings. waiting reports whether the send ring has entries.
 func (d *roceConn) gate(waiting bool) (recvs, sends bool) {
 	d.mu.Lock()
@@ -245,18 +238,19 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q := d.q
 	d.cancel()
 	<-d.met
-	if !d.end(failure) {
-		return
-	}
 	eng := q.eng.(*core.QP)
-	if q.connected.Swap(true) {
-		q.s.drain(q) // earlier posts of the program go first
-		eng.Disconnect()
-	} else {
+	if !q.connected.Load() { // end lets sends into the engine, which must have a worker for them
 		eng.GiveUp(nil)
 		if q.twin != nil {
 			q.twin.GiveUp(nil)
 		}
+	}
+	if !d.end(failure) {
+		return
+	}
+	if q.connected.Swap(true) {
+		q.s.drain(q) // earlier posts of the program go first
+		eng.Disconnect()
 	}
 	q.s.activateLater(q)
 }

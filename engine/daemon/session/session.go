@@ -56,7 +56,7 @@ type Config struct {
 // Counters count events of all sessions of a daemon.
 type Counters struct {
 	SessionsHeldUp atomic.Uint64 // sessions that ended because closing a descriptor blocked
-	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work or their requests failed
+	DoorbellRests  atomic.Uint64 // pauses of pumps because programs rang without work
 }
 
 // Session is one program that uses the daemon. Handles are numbers in its own table, valid in this session only.
@@ -111,9 +111,7 @@ type Session struct {
 	posters   []poster // by bell; nil is a free bell
 	freeBells []uint32
 	active    []poster // had entries in their rings at the last scan
-	pumpDebt  int      // weighted count of doorbells for empty rings and failed requests, see maxPumpDebt
-
-	failed atomic.Int64 // requests failed since the last rest
+	pumpDebt  int      // weighted count of doorbells for empty rings, see maxPumpDebt
 }
 
 // ErrShutdown ends the sessions of a stopping daemon.

@@ -199,9 +199,9 @@ func connectTo(t *testing.T, end *verbstest.End) {
 	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
 }
 
-// TestRefusedRequestsRest: a program posts batches of requests. Its pump must pause when they are refused, but not when
-// they succeed.
-func TestRefusedRequestsRest(t *testing.T) {
+// TestPumpRestsWithoutWork: the pump of a program that rings without posting pauses, that of one that posts does not. A
+// request that is refused ends its connection, so that it cannot be repeated.
+func TestPumpRestsWithoutWork(t *testing.T) {
 	d, socket := start(t)
 	dev, err := client.Open(socket)
 	if err != nil {
@@ -211,35 +211,41 @@ func TestRefusedRequestsRest(t *testing.T) {
 	end := verbstest.New(t, dev, 4096)
 	connectTo(t, end)
 	s := d.session(t, 1)
-	for _, tc := range []struct {
+	refused := verbs.SendWR{Op: verbs.WRFetchAdd, SGL: make([]verbs.SGE, 1)} // not of 8 bytes
+	for i, tc := range []struct {
 		wr    verbs.SendWR
-		rests bool
+		first verbs.Status
+		rest  verbs.Status
 	}{
-		{verbs.SendWR{Op: verbs.WRWrite}, false},
-		{verbs.SendWR{Op: verbs.WRRead, SGL: make([]verbs.SGE, 2)}, true},
+		{verbs.SendWR{Op: verbs.WRWrite}, verbs.Success, verbs.Success},
+		{refused, verbs.LocQPOpErr, verbs.WRFlushErr},
+		{refused, verbs.WRFlushErr, verbs.WRFlushErr},
 	} {
 		tc.wr.Flags = verbs.Signaled
-		for range 2 {
-			s.pumpMu.Lock()
-			for range batchSize {
-				if err := end.QP.PostSend(&tc.wr); err != nil {
-					t.Fatal(err)
-				}
-			}
-			s.pumpMu.Unlock()
-			for range batchSize {
-				if c, err := verbs.WaitOne(t.Context(), end.CQ); (err != nil) != tc.rests {
-					t.Fatalf("%+v: %v", c, err)
-				}
+		s.pumpMu.Lock()
+		for range batchSize {
+			if err := end.QP.PostSend(&tc.wr); err != nil {
+				t.Fatal(err)
 			}
 		}
-		hasRested := func() bool { return d.count.DoorbellRests.Load() > 0 }
-		if tc.rests {
-			eventually(t, "rest of the pump", hasRested)
-		} else if hasRested() {
-			t.Errorf("%v: the pump rested", tc.wr.Op)
+		s.pumpMu.Unlock()
+		for n := range batchSize {
+			var c [1]verbs.Completion
+			_, err := end.CQ.Wait(t.Context(), c[:])
+			if want := []verbs.Status{tc.first, tc.rest}[min(n, 1)]; err != nil || c[0].Status != want {
+				t.Fatalf("batch %d, request %d: %v, %v; want %v", i, n, c[0].Status, err, want)
+			}
 		}
 	}
+	hasRested := func() bool { return d.count.DoorbellRests.Load() > 0 }
+	if hasRested() {
+		t.Error("the pump rested although each doorbell announced work")
+	}
+	eventually(t, "rest of the pump", func() bool {
+		control.RingBell(s.bellPage.Mem, 0)
+		s.ringer.Rouse()
+		return hasRested()
+	})
 }
 
 // TestRefillDoesNotSleep: a message finds no receive while the pump of its program is stuck. The worker must not wait

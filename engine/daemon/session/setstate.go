@@ -76,22 +76,35 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	return fmt.Errorf("%w: unknown state %q", verbs.ErrInvalid, a.State)
 }
 
-// failQP flushes a queue pair, with or without a peer.
+// failQP ends the connection of a queue pair, or the attempt of rdma_cm to connect it, and flushes what is posted. If it
+// never had a connection, it gets none.
 func (s *Session) failQP(q *qp) error {
+	if d := q.roce.Load(); d != nil {
+		d.flush(rdmap.Success)
+		return nil
+	}
 	s.mu.Lock()
-	d := q.roce.Load()
-	var err error
-	if d == nil {
-		if err = busyIf(q.connecting, "the queue pair is being connected by rdma_cm"); err == nil {
-			d = newRoceConn(q)
-			q.roce.Store(d)
-		}
+	for q.attempt != nil {
+		a := q.attempt
+		s.mu.Unlock()
+		a.cancel()
+		<-a.done
+		s.mu.Lock()
+	}
+	connected := q.connected.Load()
+	if !connected {
+		q.attempt = newAttempt(func() {}) // refuses others
 	}
 	s.mu.Unlock()
-	if err == nil {
-		d.flush(rdmap.Success)
+	if connected {
+		s.drain(q) // earlier work requests go first
+		return q.eng.Disconnect()
 	}
-	return err
+	q.gaveUp.Store(true)
+	q.eng.(*core.QP).GiveUp(nil)
+	s.endAttempt(q, true)
+	s.activateLater(q)
+	return nil
 }
 
 // timeoutUnit is the unit of IBV_QP_TIMEOUT, which is an exponent.
@@ -144,8 +157,7 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	d := &roceConn{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
 	eng := q.eng.(*core.QP)
 	s.mu.Lock()
-	err = busyIf(q.connecting || q.connected.Load() || q.roce.Load() != nil,
-		"the queue pair is connected or being connected already")
+	err = q.unusedLocked()
 	if err == nil {
 		err = eng.SetReadDepth(orNone(a.IRD), 0)
 	}
