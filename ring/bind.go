@@ -82,7 +82,7 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 // uses them: drivers divide zero-copy chunks by their own rules, and some use only whole KiB of a chunk, after the
 // headroom.
 func (d *device) fitsSmallChunks(c *Config) bool {
-	return c.TxSlot == 1 && d.mtu+vlanHeader <= 1<<smallShift-RxHeadroom
+	return !c.LargeFrames && c.TxSlot == 1 && d.mtu+vlanHeader <= 1<<smallShift-RxHeadroom
 }
 
 // missingFeature returns the feature that the driver lacks for b, or nil if b should work or the driver is unknown.

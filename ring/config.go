@@ -55,6 +55,10 @@ type Config struct {
 	// Ring sizes are powers of two; 0: the smallest size for all frames that may be in the ring.
 	FillSize, RxSize, TxSize, CompSize uint32
 
+	// LargeFrames says that received frames may be longer than the MTU: in generic XDP mode they may be blocks that
+	// were never cut into segments, or segments merged by the kernel.
+	LargeFrames bool
+
 	Mode       Mode
 	HugePages  bool   // use 2 MiB pages for the UMEM, or ordinary pages if there are none; see Info
 	KickBudget uint32 // packets per transmit system call, 0: DefaultKickBudget

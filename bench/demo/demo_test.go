@@ -182,7 +182,7 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\n%+v", err, r)
 			}
-			if len(r.Verbs) != 3 || !r.OK || r.A.XDPMode != "native" || r.B.XDPMode != "native" {
+			if len(r.Verbs) != 3 || !r.OK || r.A.XDPMode != "generic" || r.B.XDPMode != "generic" {
 				t.Errorf("%+v", r)
 			}
 			if tc.check != nil {

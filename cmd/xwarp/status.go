@@ -69,8 +69,8 @@ func writeStatus(w io.Writer, s view.Status) error {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
 		if d.Partial > 0 {
-			plain.Fprintf(w, "  %d of them lack a TCP checksum because of checksum offload on the veth "+
-				"peer; on the peer: ethtool -K <dev> tx off\n", d.Partial)
+			plain.Fprintf(w, "  dropped %d: no TCP checksum (xwarp explain \"dropping segments without "+
+				"a TCP checksum\")\n", d.Partial)
 		}
 		for _, m := range []struct{ what, text string }{{"segments", d.Way},
 			{"fallback", d.Fallback}, {"no zero-copy", d.Copied}, {"busy polling", d.BusyPoll},

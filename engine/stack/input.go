@@ -15,7 +15,8 @@ import (
 // input processes one frame. It keeps nothing of p.
 func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	s.stats.RxFrames++
-	s.stats.RxBytes += uint64(p.Len())
+	s.rxLen = p.Len()
+	s.stats.RxBytes += uint64(s.rxLen)
 	// Most frames are from the hosts of the previous one, whose connection knows the expected headers.
 	if e, b := s.last, p.Frag(0); e != nil {
 		if ecn, ok := e.expect.matches(b, p.Len()); ok {
@@ -266,10 +267,13 @@ func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
 	return sum
 }
 
-// partial reports whether the wrong checksum in header h may cover the pseudo-header only, and counts it otherwise.
+// partial reports whether to accept the wrong checksum in header h, and counts it. A checksum of the pseudo-header only
+// is what a kernel leaves for hardware to complete, and what it writes when it merges segments whose checksums it has
+// verified. A frame that has it was not on a wire if it came through a veth or is longer than the MTU.
 func (s *Stack) partial(h []byte, pseudo uint64) bool {
 	if binary.BigEndian.Uint16(h[wire.ChecksumAt:]) == wire.Fold(pseudo) {
-		if s.cfg.TrustPartialChecksum {
+		if s.cfg.Veth || s.rxLen > s.cfg.MTU+ip.EthernetLen+2*ip.VLANTagLen {
+			s.stats.PartialSums++
 			return true
 		}
 		s.stats.DropPartialSum++

@@ -235,3 +235,53 @@ func TestChecksumPieces(t *testing.T) {
 		}
 	}
 }
+
+// TestPartialChecksum: a TCP checksum of the pseudo-header only is accepted from a veth and in frames longer than the
+// MTU, and refused in others, which may have been on a wire. Both are counted. Any other wrong checksum is refused.
+func TestPartialChecksum(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		veth, v6 bool
+		payload  int
+		wrong    uint16
+		accepted bool
+	}{
+		{name: "within the MTU", payload: 1440},
+		{name: "with two VLAN tags", payload: 1460 + 2*ip.VLANTagLen},
+		{name: "longer than the MTU", payload: 30000, accepted: true},
+		{name: "longer than the MTU, IPv6", payload: 30000, v6: true, accepted: true},
+		{name: "longer than the MTU, wrong", payload: 30000, wrong: 1},
+		{name: "veth", veth: true, payload: 1, accepted: true},
+		{name: "veth, IPv6", veth: true, v6: true, accepted: true},
+		{name: "veth, longer than the MTU", veth: true, payload: 30000, accepted: true},
+		{name: "veth, wrong", veth: true, payload: 1440, wrong: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, func(cfg *Config) { cfg.Veth = c.veth })
+			x := ip.Header{Src: v4(192, 0, 2, 2), Dst: v4(192, 0, 2, 1), V6: c.v6, TTL: 64,
+				Proto: ip.ProtoTCP, PayloadLen: wire.HeaderLen + c.payload}
+			e := ip.Ethernet{Dst: macs[0], Src: macs[1], Type: ip.TypeIPv4}
+			if c.v6 {
+				e.Type = ip.TypeIPv6
+				x.Src[0], x.Dst[0], x.Src[1], x.Dst[1] = 0x20, 0x20, 1, 1
+			}
+			f := make([]byte, ip.EthernetLen+ip.Len6+x.PayloadLen)
+			n := e.Put(f)
+			n += x.Put(f[n:])
+			tcpHeader := wire.Header{SrcPort: 9, DstPort: 9, Flags: wire.ACK}
+			tcpHeader.Put(f[n:])
+			f[n+wire.HeaderLen-1+c.payload] |= 0x55
+			wire.PutChecksum(f[n:], wire.Fold(x.PseudoSum(x.PayloadLen))^c.wrong)
+			h.give(f[:n+x.PayloadLen])
+			want := Stats{PartialSums: 1}
+			if !c.accepted {
+				want = Stats{DropChecksum: uint64(c.wrong), DropPartialSum: uint64(1 - c.wrong)}
+			}
+			got := h.s.Stats()
+			if got.PartialSums != want.PartialSums || got.DropChecksum != want.DropChecksum ||
+				got.DropPartialSum != want.DropPartialSum {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}

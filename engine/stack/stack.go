@@ -51,9 +51,9 @@ type Config struct {
 	// Stray, if set, is called with segments that have no connection here, because they may belong to another worker.
 	// It returns true if it took the segment. With RSS the device chooses the queue of a frame.
 	Stray func(x *Stray) bool
-	// TrustPartialChecksum accepts a TCP checksum of the pseudo-header only, which the kernel at the other end of a
-	// veth sends with transmit checksum offload. Such a frame never crossed a wire.
-	TrustPartialChecksum bool
+	// Veth says that the link is a veth: no frame was on a wire, so all may have a TCP checksum of the pseudo-header
+	// only. On other links only frames longer than the MTU may.
+	Veth bool
 	// Defect, if set, is called with each contained panic. If nil, panics propagate, for tests.
 	Defect func(d *Defect)
 }
@@ -96,6 +96,7 @@ type Stack struct {
 	holding int                      // index of the frame being received, plus 1; 0: none
 	slot    uint32                   // slot being filled, if filling
 	filling bool
+	rxLen   int   // bytes of the frame being received
 	round   round // of transmission
 
 	batch   [MaxBatch]ring.Packet

@@ -9,7 +9,8 @@ type Stats struct {
 	DropNotForUs     uint64 // to another MAC address
 	DropMalformed    uint64 // invalid Ethernet, IP or TCP header
 	DropChecksum     uint64 // wrong IP or TCP checksum
-	DropPartialSum   uint64 // TCP checksum of the pseudo-header only: transmit checksum offload of a veth peer
+	DropPartialSum   uint64 // TCP checksum of the pseudo-header only, in a frame that may have been on a wire
+	PartialSums      uint64 // frames accepted with such a checksum
 	DropNoConnection uint64 // no connection and no listener
 	Refused          uint64 // connections reset after their handshake: limits, policy, exhaustion
 	// connections reset because too many of their listener stayed silent after the handshake

@@ -19,9 +19,8 @@ const (
 
 // busyPolling is the state of Config.PollNIC.
 type busyPolling struct {
-	restorer *napi.Restorer // nil until a queue is polled
-	queues   int            // number of polled queues
-	why      error          // why a queue is not polled, or nil
+	queues int   // number of polled queues
+	why    error // why a queue is not polled, or nil
 }
 
 var errNotPolled = errors.New("not configured (poll_nic)")
@@ -31,7 +30,7 @@ var errNotPolled = errors.New("not configured (poll_nic)")
 func (x *driver) pollQueue(sock *ring.Socket) {
 	err := errNotPolled
 	if x.cfg.PollNIC {
-		err = x.polling.start(sock)
+		err = x.startPolling(sock)
 	}
 	if err == nil {
 		x.polling.queues++
@@ -40,16 +39,14 @@ func (x *driver) pollQueue(sock *ring.Socket) {
 	}
 }
 
-func (p *busyPolling) start(sock *ring.Socket) (err error) {
+func (x *driver) startPolling(sock *ring.Socket) error {
 	id := sock.NAPI()
 	if id == 0 {
 		return errors.New("the AF_XDP socket has no NAPI ID: " +
 			"the driver does not report one, or Linux is older than 6.14")
 	}
-	if p.restorer == nil {
-		if p.restorer, err = napi.Start(); err != nil {
-			return err
-		}
+	if err := x.startRestorer(); err != nil {
+		return err
 	}
 	before, err := ring.QueryNAPI(id)
 	if err != nil {
@@ -57,13 +54,31 @@ func (p *busyPolling) start(sock *ring.Socket) (err error) {
 	}
 	n := before
 	n.DeferHardIRQs, n.GROFlushTimeout = deferrals, uint64(flushTimeout)
-	if err := p.restorer.Change(before, n); err != nil {
+	if err := x.restorer.Change(before, n); err != nil {
 		return err
 	}
 	if err := sock.BusyPoll(deferrals); err != nil {
 		return errors.Join(err, ring.SetNAPI(before))
 	}
 	return nil
+}
+
+// enableGRO gives the queues of a veth NAPI instances in generic mode. Without them, frames that the peer sends in
+// small segments pass through the backlog of whichever processor sends: they are not merged, and a sender that changes
+// processors reorders them.
+func (x *driver) enableGRO() error {
+	if err := x.startRestorer(); err != nil {
+		return err
+	}
+	return x.restorer.EnableGRO(x.att.Ifindex)
+}
+
+// startRestorer starts the process that restores settings, once.
+func (x *driver) startRestorer() (err error) {
+	if x.restorer == nil {
+		x.restorer, err = napi.Start()
+	}
+	return err
 }
 
 // String says how many queues are polled, and why others are not.

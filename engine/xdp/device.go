@@ -18,6 +18,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/host/localaddr"
+	"xwarp/engine/host/napi"
 	"xwarp/engine/host/neigh"
 	"xwarp/engine/host/netspace"
 	"xwarp/engine/host/netwatch"
@@ -39,7 +40,8 @@ type Config struct {
 	// Queues are the receive and transmit queues to serve, with one worker each. Empty means all queues that the
 	// interface has once the program is attached.
 	Queues []int
-	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto.
+	// XDPMode is the mode in which the program is attached. Zero means bpf.ModeAuto: generic on a veth with one
+	// queue, otherwise native where the driver allows it.
 	XDPMode bpf.Mode
 	// RingMode says whether frames are copied. Zero means ring.ModeAuto.
 	RingMode ring.Mode
@@ -67,9 +69,6 @@ type Config struct {
 	Consumer func(queue int) bool
 	// TCP configures the engine's TCP. Its zero value means the defaults.
 	TCP TCPConfig
-	// TrustPartialChecksum accepts TCP checksums that cover the pseudo-header only, as a kernel with transmit checksum
-	// offload sends them over veth.
-	TrustPartialChecksum bool
 	// Transmit says how segments are sent. Empty means TransmitXDP.
 	Transmit Transmit
 	// Allow are the prefixes of peers that listeners answer; the steering program drops segments from others. Empty
@@ -121,13 +120,15 @@ type driver struct {
 	loopback *sockets.Driver
 	live     *liveFrames       // nil without TransmitLive
 	auto     bool              // Config.Transmit was TransmitAuto
+	veth     bool              // the interface is a veth
 	ipsec    *ipsecState       // nil without Config.IPsec
 	watches  []*netwatch.Watch // all watches of the kernel's configuration
 	workers  []*worker
 	mac      [6]byte
 	socket   ring.Info // of the first queue
 	polling  busyPolling
-	secret   [16]byte // shared by all stacks: a connection may move between them before it is established
+	restorer *napi.Restorer // nil until a setting is changed
+	secret   [16]byte       // shared by all stacks: a connection may move between them before it is established
 	owners   owners
 	link     linkState
 	// relays are workers without connections, for queues that the interface got later. Guarded by link.mu.
@@ -192,10 +193,17 @@ func openHere(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
 	if x.att.NativeErr != nil {
-		b.Log().Warn("generic XDP: slower; frames from a veth peer may arrive out of order",
+		b.Log().Warn("generic XDP: slower than native",
 			"interface", cfg.Interface, "because", x.att.NativeErr)
 	}
-	if x.att.Mode == bpf.ModeGeneric {
+	if x.veth && x.att.Mode == bpf.ModeGeneric {
+		if err := x.enableGRO(); err != nil {
+			b.Log().Warn("cannot turn on GRO: frames of a veth peer may arrive out of order",
+				"interface", cfg.Interface, "error", err,
+				"next", "ethtool -K "+cfg.Interface+" gro on")
+		}
+	}
+	if x.att.Mode == bpf.ModeGeneric && !x.veth {
 		x.warnOfMerging(nic)
 	}
 	if why := x.socket.NoZeroCopy; why != nil {

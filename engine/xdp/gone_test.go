@@ -73,7 +73,7 @@ func TestLinkIsFollowed(t *testing.T) {
 		}
 		must(h.LinkSetMTU(l, 9000)) // more than fits a frame of this device
 		isNow(t, d, "MTU", func(l xdp.Link) bool { return l.MTU == 9000 && l.MTUs == 3 })
-		if got := d.Transport().MTU; got != 2026 {
+		if got := d.Transport().MTU; got != 4074 {
 			t.Errorf("packets are of up to %d bytes", got)
 		}
 		time.Sleep(100 * time.Millisecond) // some Writes

@@ -22,8 +22,8 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 	if x.ns, err = x.cfg.Privileges.namespace(); err != nil {
 		return err
 	}
-	x.auto = x.cfg.Transmit == TransmitAuto
-	if err := x.cfg.chooseTransmit(nic.Type()); err != nil {
+	x.auto, x.veth = x.cfg.Transmit == TransmitAuto, isVeth(nic)
+	if err := x.cfg.checkTransmit(); err != nil {
 		return err
 	}
 	x.steer, err = x.cfg.Privileges.steering(func() bpf.Options {
@@ -41,8 +41,11 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 		return err
 	}
 	// A driver may create more receive queues when a program is attached: virtio_net creates one per CPU.
-	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
+	if x.att, err = x.steer.Attach(link, x.cfg.attachMode(nic)); err != nil {
 		return attachBusy(err)
+	}
+	if x.auto {
+		x.cfg.Transmit = autoTransmit(x.veth, x.att.Mode == bpf.ModeGeneric)
 	}
 	if err := x.steer.SetProtected(nil); err != nil { // the program may belong to an earlier device
 		return err
@@ -122,7 +125,8 @@ func (x *driver) openSocket(queue int, wait time.Duration) (*ring.Socket, error)
 	c := ring.Config{
 		Ifindex: x.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
 		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
-		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages, BindTimeout: wait,
+		LargeFrames: x.att.Mode == bpf.ModeGeneric,
+		Mode:        x.cfg.RingMode, HugePages: x.cfg.HugePages, BindTimeout: wait,
 	}
 	if x.cfg.Privileges != nil {
 		c.NewSocket = x.cfg.Privileges.takeXDPSocket
@@ -151,7 +155,7 @@ func (x *driver) newWorker(queue int, port ring.Port,
 		Resolver: x.hops.forWorker(),
 		Steering: flows{x, w}, Peers: x.base.Options().Peers,
 		Stray:  stray(w),
-		Secret: x.secret, Seed: core.RandomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
+		Secret: x.secret, Seed: core.RandomSeed(), Veth: x.veth,
 		Defect: func(d *stack.Defect) { w.ReportDefect(&d.Tuple, d.Value, d.Trace) },
 	}
 	protect := x.ipsec.newManager(w)
@@ -221,8 +225,8 @@ func (x *driver) Close() error {
 	if x.neigh != nil {
 		x.neigh.Close()
 	}
-	if x.polling.restorer != nil {
-		errs = append(errs, x.ns.Do(x.polling.restorer.Close))
+	if x.restorer != nil {
+		errs = append(errs, x.ns.Do(x.restorer.Close))
 	}
 	if x.ns != nil && x.cfg.Privileges == nil {
 		x.ns.Close()

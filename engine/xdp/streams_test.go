@@ -55,9 +55,12 @@ func TestStreamWithKernel(t *testing.T) {
 		name string
 		mtu  int
 		v6   bool
-	}{{"ipv4", 1500, false}, {"ipv6", 1500, true}, {"jumbo", 9000, false}} {
+		peer topo.Offloads // zero: all, as on a fresh veth
+	}{{name: "ipv4", mtu: 1500}, {name: "ipv6", mtu: 1500, v6: true}, {name: "jumbo", mtu: 9000},
+		{name: "segments", mtu: 1500, peer: topo.Offloads{TSO: topo.Off}},
+		{name: "segments with checksums", mtu: 1500, peer: topo.NoOffloads}} {
 		t.Run(tc.name, func(t *testing.T) {
-			tn, err := topo.New(topo.Options{MTU: tc.mtu, OffloadsB: topo.NoOffloads})
+			tn, err := topo.New(topo.Options{MTU: tc.mtu, OffloadsB: tc.peer})
 			if err != nil {
 				t.Fatal(err)
 			}

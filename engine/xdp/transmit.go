@@ -5,6 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"xwarp/bpf"
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
@@ -18,49 +19,56 @@ type Transmit string
 const (
 	// TransmitXDP sends each segment through AF_XDP.
 	TransmitXDP Transmit = "xdp"
-	// TransmitGSO sends runs of segments as blocks through the kernel's segmentation offload, which cuts them
-	// at the same borders, and other segments through AF_XDP: see package ring/gso. Of a device without
-	// checksum offload, transmit checksums must be off (ethtool -K INTERFACE tx off).
+	// TransmitGSO sends runs of segments as blocks of up to 64 KB through the kernel's segmentation offload, and
+	// other segments through AF_XDP: see package ring/gso. A veth whose peer has no native program delivers a block
+	// whole. Elsewhere the kernel or the NIC cuts it into the segments, at borders of FPDUs.
 	TransmitGSO Transmit = "packet-gso"
 	// TransmitLive sends runs of segments as XDP live frames, and other segments through AF_XDP. While the driver does
 	// not take live frames, it sends all through AF_XDP; a veth takes them while its peer has an XDP program or GRO.
 	// See package ring/live. A live frame lies within a page, so its packet has 3346 bytes at most, whatever the MTU.
 	TransmitLive Transmit = "xdp-live"
-	// TransmitAuto chooses the way that was measured to move the most bytes, together with the size of its packets. On
-	// a veth it is TransmitLive, elsewhere TransmitXDP.
+	// TransmitAuto is TransmitGSO on veth, and where the program runs in generic mode because the driver has no native
+	// one. Elsewhere it is TransmitXDP.
 	TransmitAuto Transmit = "auto"
 )
 
-// On returns the way that t means on an interface of the calling thread's network namespace. It fails when that way is
-// not possible there.
-func (t Transmit) On(nic netlink.Link) (Transmit, error) {
-	a := nic.Attrs()
-	c := Config{Interface: a.Name, MTU: a.MTU, Transmit: t}
-	err := c.chooseTransmit(nic.Type())
-	return c.Transmit, err
+// AutoOn returns the way that TransmitAuto means on an interface of the calling thread's network namespace.
+func AutoOn(nic netlink.Link) Transmit {
+	d, err := ring.QueryDriver(nic.Attrs().Index)
+	return autoTransmit(isVeth(nic), err == nil && !d.Native)
 }
 
-// chooseTransmit replaces an empty Transmit and TransmitAuto by the chosen way; kind is the kind of the interface.
-func (c *Config) chooseTransmit(kind string) error {
+func autoTransmit(veth, generic bool) Transmit {
+	if veth || generic {
+		return TransmitGSO
+	}
+	return TransmitXDP
+}
+
+func isVeth(nic netlink.Link) bool { return nic.Type() == "veth" }
+
+// checkTransmit fails if c.Transmit is unknown. It replaces an empty one.
+func (c *Config) checkTransmit() error {
 	switch c.Transmit {
-	case TransmitXDP, TransmitLive:
+	case TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto:
 	case "":
 		c.Transmit = TransmitXDP
-	case TransmitGSO:
-		if !c.completes(kind) {
-			return fmt.Errorf("transmit %q: a veth does not complete checksums, so the peer "+
-				"would drop every segment (turn offload off: ethtool -K %s tx off)",
-				c.Transmit, c.Interface)
-		}
-	case TransmitAuto:
-		if c.Transmit = TransmitXDP; kind == "veth" {
-			c.Transmit = TransmitLive
-		}
 	default:
 		return fmt.Errorf("%w: unknown transmit mode %q: use %q, %q, %q or %q", verbs.ErrInvalid,
 			c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
+}
+
+// attachMode returns the mode in which to attach the program. A native program of a veth makes the kernel cut all that
+// the peer sends into frames of the MTU; a generic one receives blocks whole, but on the first queue only. Live frames
+// need a native one.
+func (c *Config) attachMode(nic netlink.Link) bpf.Mode {
+	if c.XDPMode == bpf.ModeAuto && isVeth(nic) && c.Transmit != TransmitLive &&
+		ethtool.ReceiveQueues(nic.Attrs().Index, c.Interface, bpf.DefaultMaxQueues) == 1 {
+		return bpf.ModeGeneric
+	}
+	return c.XDPMode
 }
 
 // way says how segments leave now, in packets of what size, and why. Live frames make packets shorter: see live.Port.
@@ -76,6 +84,8 @@ func (x *driver) way() string {
 		packet = maxLiveMTU
 	case live:
 		why = "live frames measured fastest"
+	case x.auto && way == TransmitGSO:
+		why = "blocks measured fastest"
 	case x.auto:
 		why = "other modes measured faster on veth only"
 	}
@@ -92,15 +102,6 @@ func (c *Config) sender(link int) (*gso.Sender, error) {
 		return nil, err
 	}
 	return gso.UseSocket(fd, link)
-}
-
-// completes reports whether checksums that are left to the interface are completed.
-func (c *Config) completes(kind string) bool {
-	if kind != "veth" {
-		return true
-	}
-	sums, err := ethtool.TxChecksums(c.Interface)
-	return err != nil || !sums
 }
 
 // transmitPort wraps the socket of the i-th queue as cfg.Transmit asks. It owns sock when it succeeds.

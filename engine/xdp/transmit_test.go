@@ -7,8 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/bench/topo"
+	"xwarp/bpf"
 	"xwarp/bpf/needs"
+	"xwarp/engine/host/ethtool"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/engine/xdp"
@@ -21,7 +25,23 @@ import (
 type transmitCase struct {
 	name        string
 	mtu         int
+	queues      int
 	markers, v6 bool
+	offloads    topo.Offloads
+	mode        bpf.Mode
+	lossy       bool // every fifth block is lost
+}
+
+// lossyBlocks is a Port that loses every fifth block.
+type lossyBlocks struct {
+	ring.Port
+	n int
+}
+
+func (p *lossyBlocks) SendBlock(b []byte, s ring.Shape) {
+	if p.n++; p.n%5 != 0 {
+		p.Port.SendBlock(b, s)
+	}
 }
 
 // transmits sends data by every verb over devices in one transmit mode, and closes them. Every arrived segment must
@@ -30,13 +50,16 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	t.Helper()
 	var mu sync.Mutex
 	hub := monitor.NewHub(nil)
-	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
-		OffloadsB: topo.NoOffloads}, func(c *xdp.Config) {
-		c.Transmit, c.MPA = way, verbs.MPAWith(tc.markers, true)
+	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, Queues: tc.queues, OffloadsA: tc.offloads,
+		OffloadsB: tc.offloads}, func(c *xdp.Config) {
+		c.Transmit, c.MPA, c.XDPMode = way, verbs.MPAWith(tc.markers, true), tc.mode
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			ports = append(ports, p)
+			if tc.lossy {
+				p = &lossyBlocks{Port: p}
+			}
 			return hub.Wrap(p, ""), nil // as in a daemon
 		}
 	})
@@ -67,19 +90,42 @@ func (tc *transmitCase) transmits(t *testing.T, way xdp.Transmit) (ports []ring.
 	return ports
 }
 
-// TestTransmitGSO: both ends send blocks, which the kernel segments.
+// TestTransmitGSO: both ends send blocks. A veth with one queue delivers them whole. If TSO of the sender is off,
+// or the program of the receiver is native, the kernel cuts them into the segments.
 func TestTransmitGSO(t *testing.T) {
 	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true}, {name: "markers", markers: true},
-		{name: "markers-9000", mtu: 9000, markers: true}, {name: "markers-ipv6", markers: true,
-			v6: true}} {
+		{name: "markers-9000", mtu: 9000, markers: true},
+		{name: "markers-ipv6", markers: true, v6: true}, {name: "queues", queues: 4},
+		{name: "lossy", lossy: true}, {name: "lossy-markers", markers: true, lossy: true},
+		{name: "cut", offloads: topo.NoOffloads},
+		{name: "cut-markers-9000", mtu: 9000, markers: true, offloads: topo.NoOffloads},
+		{name: "cut-sums", offloads: topo.Offloads{TSO: topo.Off}},
+		{name: "cut-native", mode: bpf.ModeNative}} {
 		t.Run(tc.name, func(t *testing.T) {
-			for i, p := range tc.transmits(t, xdp.TransmitGSO) {
+			cut := tc.mode == bpf.ModeNative || tc.queues > 1 || tc.offloads != topo.Offloads{}
+			blocks := uint64(0)
+			way := xdp.TransmitAuto
+			if tc.mode == bpf.ModeNative {
+				way = xdp.TransmitGSO
+			}
+			for i, p := range tc.transmits(t, way) {
 				s := p.(*gso.Port).GSOStats()
+				if tc.queues > 1 && s.Blocks == 0 {
+					continue // no connection is on this queue
+				}
+				blocks += s.Blocks
 				t.Logf("end %d: %+v", i, s)
 				if s.Blocks == 0 || s.Dropped > 0 || s.Segments < 2*s.Blocks {
 					t.Errorf("end %d: %+v", i, s)
 				}
+				n := p.Stats()
+				if whole := n.RxPackets < n.RxBytes/8000; tc.mtu == 0 && !tc.lossy && whole == cut {
+					t.Errorf("end %d: %d bytes in %d packets", i, n.RxBytes, n.RxPackets)
+				}
+			}
+			if blocks == 0 {
+				t.Error("no blocks")
 			}
 		})
 	}
@@ -102,7 +148,7 @@ func TestTransmitLive(t *testing.T) {
 	}
 }
 
-// TestTransmitRefused: an impossible transmit mode fails with the reason and the next step.
+// TestTransmitRefused: an unknown transmit mode fails, and the error names the known ones.
 func TestTransmitRefused(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -111,53 +157,55 @@ func TestTransmitRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer net.Close()
-	for way, want := range map[xdp.Transmit]string{xdp.TransmitGSO: "ethtool -K " +
-		net.A.Link.Name + " tx off", "carrier pigeon": `"packet-gso"`} {
-		err := net.A.Do(func() error {
-			d, err := xdp.Open(xdp.Config{Interface: net.A.Link.Name, Transmit: way})
-			if err == nil {
-				d.Close()
-			}
-			return err
+	err = net.A.Do(func() error {
+		d, err := xdp.Open(xdp.Config{Interface: net.A.Link.Name, Transmit: "carrier pigeon"})
+		if err == nil {
+			d.Close()
+		}
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), `"packet-gso"`) {
+		t.Error(err)
+	}
+}
+
+// TestTransmitAuto: a veth sends blocks. Its program is generic, so that blocks also arrive whole, unless it has
+// several queues: in generic mode the kernel delivers all frames on the first.
+func TestTransmitAuto(t *testing.T) {
+	for _, c := range []struct {
+		mode   bpf.Mode
+		queues int
+		want   string
+	}{{bpf.ModeAuto, 1, "generic"}, {bpf.ModeAuto, 2, "native"}, {bpf.ModeGeneric, 2, "generic"},
+		{bpf.ModeNative, 1, "native"}} {
+		d, _, _ := xdpPair(t, topo.Options{Queues: c.queues}, func(x *xdp.Config) {
+			x.Transmit, x.XDPMode = xdp.TransmitAuto, c.mode
 		})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q in it", way, err, want)
+		const way = "packet-gso in packets of 1500 bytes: blocks measured fastest"
+		if i := d.Transport(); i.XDPMode != c.want || i.Transmit != "packet-gso" ||
+			!strings.HasPrefix(i.Way, way) {
+			t.Errorf("%+v: %s, %s, %q", c, i.XDPMode, i.Transmit, i.Way)
 		}
 	}
 }
 
-// TestTransmitAuto: on a veth, live frames in packets of at most 3346 bytes. While the peer has no XDP program, packets
-// are as long as the MTU.
-func TestTransmitAuto(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
-	for _, tc := range []struct {
-		mtu       int
-		on, alone string // start of the transmit mode's description
-	}{{1500, "xdp-live in packets of 1500 bytes: live", "xdp in packets of 1500 bytes: the driver"},
-		{3346, "xdp-live in packets of 3346 bytes: live frames measured fastest",
-			"xdp in packets of 3346"},
-		{9000, "xdp-live in packets of 3346 bytes: live frames must fit in a page",
-			"xdp in packets of 9000 bytes: the driver"}} {
-		da, db, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
-			OffloadsB: topo.NoOffloads},
-			func(c *xdp.Config) { c.Transmit = xdp.TransmitAuto })
-		becomes := func(want string) {
-			t.Helper()
-			var got string
-			for range 50 { // the driver is queried five times a second
-				i := da.Transport()
-				if got = i.Way; i.Transmit == "xdp-live" && strings.HasPrefix(got, want) {
-					return
-				}
-				time.Sleep(100 * time.Millisecond)
-			}
-			t.Errorf("MTU %d: %q, want %q", tc.mtu, got, want)
+// TestGROIsRestored: a device on a veth turns GRO on, for as long as it is open.
+func TestGROIsRestored(t *testing.T) {
+	a, _, net := xdpPair(t, topo.Options{OffloadsB: topo.Offloads{GRO: topo.On}}, nil)
+	gro := func(h *topo.Host) (on uint32) {
+		if err := h.Do(func() (err error) {
+			on, err = ethtool.Value(h.Link.Name, unix.ETHTOOL_GGRO, 0)
+			return err
+		}); err != nil {
+			t.Fatal(err)
 		}
-		becomes(tc.on)
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-		becomes(tc.alone)
+		return on
+	}
+	if gro(net.A) != 1 {
+		t.Error("GRO is off while the device is open")
+	}
+	if err := a.Close(); err != nil || gro(net.A) != 0 || gro(net.B) != 1 {
+		t.Errorf("%v; GRO is %d on the closed device, %d on the other, whose user turned it on", err,
+			gro(net.A), gro(net.B))
 	}
 }

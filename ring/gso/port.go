@@ -3,9 +3,9 @@
 // packet socket with PACKET_VNET_HDR (packet(7), linux/virtio_net.h), and the kernel or the NIC cuts it at the segment
 // boundaries, so that each segment begins with an FPDU. All other frames, and all received ones, use the Port below.
 //
-// A block uses the host's output path: its queueing discipline applies, and packet sockets see it. If no device
-// completes checksums, as on veth with AF_XDP at the other end, transmit checksums of the interface must be off
-// (ethtool -K INTERFACE tx off), or the frames arrive with the sum of the pseudo-header only.
+// A block uses the host's output path: its queueing discipline applies, and packet sockets see it. A veth delivers
+// it whole, with a TCP checksum of the pseudo-header only, unless TSO is off; a native XDP program of the peer turns
+// it off.
 //
 // Measured without benefit: a transmit ring of the packet socket (PACKET_TX_RING), because software segmentation copies
 // pages of user space (skb_orphan_frags), 0.93 of the rate at MTU 1500 and 0.88 at 9000; shorter blocks, 0.93 and 0.84

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/tcp/ip"
 	"xwarp/tcp/wire"
 )
 
@@ -94,6 +95,8 @@ func (s *Shape) describe(v, frame []byte) {
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
 		binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
+		binary.BigEndian.PutUint16(h[10:], 0)
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ip.Len4], 0)))
 	}
 	wire.PutChecksum(frame[at:], wire.Fold(s.pseudoSum(h, segment)))
 	o := binary.NativeEndian

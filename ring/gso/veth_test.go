@@ -30,19 +30,8 @@ func TestKernelCuts(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { net.Close() })
-		to := openPort(t, net.B, mtu)
-		from := openPort(t, net.A, mtu)
-		var p *Port
-		if err := net.A.Do(func() error {
-			s, err := OpenSender(index(t, net.A))
-			if err == nil {
-				p = Wrap(from, s)
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { p.Close() })
+		to := openPort(t, net.B, mtu, bpf.ModeAuto)
+		p := openBlocks(t, net.A, mtu)
 		for seed := range uint64(60) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			ipv6 := seed%2 == 1
@@ -65,6 +54,49 @@ func TestKernelCuts(t *testing.T) {
 	}
 }
 
+// TestVethDeliversBlocksWhole: with the default offloads and a generic program at the other end a block is not
+// cut. It arrives as one frame with a correct IP checksum, and the sum of the pseudo-header as its TCP checksum.
+func TestVethDeliversBlocksWhole(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { net.Close() })
+	to := openPort(t, net.B, 1500, bpf.ModeGeneric)
+	p := openBlocks(t, net.A, 1500)
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		block, s, cut := draw(r, seed%2 == 1, 1400, MaxBlock/1400-1)
+		got := carry(t, p, to, block, s, cut[0], 2)
+		var v [vnetHeader]byte
+		s.describe(v[:], block)
+		if err := equal(got, [][]byte{block, cut[0]}); err != nil {
+			t.Fatalf("seed %d, %d bytes, %+v: %v", seed, len(block), s, err)
+		}
+		if h := block[s.IPAt:]; !s.IPv6 && !wire.Right(wire.Sum(h[:ip.Len4], 0)) {
+			t.Fatalf("seed %d: the IP checksum is wrong", seed)
+		}
+	}
+}
+
+// openBlocks opens a Port of a host that takes blocks.
+func openBlocks(t *testing.T, h *topo.Host, mtu int) (p *Port) {
+	from := openPort(t, h, mtu, bpf.ModeAuto)
+	if err := h.Do(func() error {
+		s, err := OpenSender(index(t, h))
+		if err == nil {
+			p = Wrap(from, s)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
 func index(t *testing.T, h *topo.Host) (i int) {
 	nic, err := netlink.LinkByName(h.Link.Name)
 	if err != nil {
@@ -74,10 +106,10 @@ func index(t *testing.T, h *topo.Host) (i int) {
 }
 
 // openPort opens an AF_XDP socket of a host and steers the test's flows to it.
-func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
+func openPort(t *testing.T, h *topo.Host, mtu int, mode bpf.Mode) (s *ring.Socket) {
 	if err := h.Do(func() (err error) {
 		link := index(t, h)
-		if s, err = ring.Open(ring.Config{Ifindex: link,
+		if s, err = ring.Open(ring.Config{Ifindex: link, LargeFrames: mode == bpf.ModeGeneric,
 			TxSlot: ring.SlotFor(mtu + ip.EthernetLen)}); err != nil {
 			return err
 		}
@@ -94,7 +126,7 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 				return fmt.Errorf("flow: %w", err)
 			}
 		}
-		if _, err = steer.Attach(link, bpf.ModeAuto); err != nil {
+		if _, err = steer.Attach(link, mode); err != nil {
 			return err
 		}
 		return errors.Join(steer.SetMAC(dstMAC), steer.SetSocket(0, s.Fd()))

@@ -106,7 +106,7 @@ var checks = []*check{
 	&rssCheck, &ringCheck,
 	&lroCheck, &groCheck, &mergeCheck, &transmitCheck,
 	&vlanCheck, &firewallCheck, &ipsecKernelCheck, &ipsecDaemonCheck, &ipsecTableCheck,
-	&peerCheck, &busyPollCheck, &numaCheck, &portCheck,
+	&busyPollCheck, &numaCheck, &portCheck,
 }
 
 // Look runs the checks.

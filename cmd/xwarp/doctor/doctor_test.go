@@ -80,55 +80,49 @@ func TestGreenOnVeth(t *testing.T) {
 	}
 }
 
-// Fix turns on checksums at the peer; Undo restores the setting.
+// Fix reserves a port of the ephemeral range; Undo restores the setting.
 func TestFixAndUndo(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "xwarp-doctor", "doctor.json")
 	world(t, topo.Options{}, func(w *topo.Net) error {
-		o := Options{Interface: "eth0", Only: "veth-peer-checksum"}
+		o := Options{Interface: "eth0", Only: "ports", Ports: []uint16{40000}}
 		lines, err := Look(o)
 		if err != nil {
 			return err
 		}
-		before := find(t, lines, "veth-peer-checksum")
+		before := find(t, lines, "ports")
 		if before.Status != Warn || !before.Fix {
-			t.Errorf("with offload: %+v", before)
+			t.Errorf("ephemeral port: %+v", before)
 		}
-		checksum := func() bool {
+		reserved := func() bool {
 			t.Helper()
-			on := false
-			if err := w.B.Do(func() error {
-				f, err := ethtool.Features("eth0")
-				on = f[txChecksum].On
-				return err
-			}); err != nil {
+			b, err := os.ReadFile(localReserved)
+			if err != nil {
 				t.Fatal(err)
 			}
-			return on
+			return strings.TrimSpace(string(b)) == "40000"
 		}
-		if !checksum() {
+		if reserved() {
 			t.Fatal("Look changed something")
 		}
-		// Both ends are named eth0: the remedy must be for the peer.
 		if out, err := exec.Command("sh", "-c", before.Remedy).CombinedOutput(); err != nil ||
-			checksum() {
+			!reserved() {
 			t.Errorf("%s: %v\n%s", before.Remedy, err, out)
 		}
-		err = w.B.Do(func() error { return ethtool.SetFeature("eth0", txChecksum, true) })
-		if err != nil {
+		if err := writeSetting(localReserved, ""); err != nil {
 			return err
 		}
 		if lines, err = Fix(o, state); err != nil {
 			return err
 		}
-		if l := find(t, lines, "veth-peer-checksum"); l.Status != OK || !l.Fixed || checksum() {
+		if l := find(t, lines, "ports"); l.Status != OK || !l.Fixed || !reserved() {
 			t.Errorf("after Fix: %+v", l)
 		}
-		if lines, err = Fix(o, state); err != nil || find(t, lines, "veth-peer-checksum").Fixed {
+		if lines, err = Fix(o, state); err != nil || find(t, lines, "ports").Fixed {
 			t.Errorf("Fix fixed again what was fixed: %v", err)
 		}
 		undone, err := Undo(state)
-		if err != nil || len(undone) != 1 || undone[0].Check != "veth-peer-checksum" ||
-			undone[0].Error != "" || !checksum() {
+		if err != nil || len(undone) != 1 || undone[0].Check != "ports" ||
+			undone[0].Error != "" || reserved() {
 			t.Errorf("Undo: %+v, %v", undone, err)
 		}
 		if _, err := os.Stat(filepath.Dir(state)); !os.IsNotExist(err) {

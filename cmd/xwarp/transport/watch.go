@@ -16,7 +16,7 @@ import (
 const watchEvery = 200 * time.Millisecond
 
 // Watch reports dropped frames whose cause the user can remove, until ctx is done. Segments without a TCP checksum,
-// which the kernel at the other end of a veth pair sends, are reported once. Frames on receive queues that are not
+// which a peer on this host may send, are reported once. Frames on receive queues that are not
 // served are reported each time that their number doubles. The daemon itself reports the drops of its devices.
 func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 	dev, ok := d.(*xdp.Device)
@@ -39,9 +39,9 @@ func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
 		}
 		if n := withoutSum(&s); n > 0 && !sums {
 			sums = true
-			tell(fmt.Sprintf("dropped %d segments without a TCP checksum on %s: the kernel at the other end "+
-				"of the veth pair offloads checksums, and veth does not compute them. On that end: "+
-				"ethtool -K <dev> tx off", n,
+			tell(fmt.Sprintf("dropped %d segments without a TCP checksum on %s: a device below merges segments "+
+				"(xwarp doctor --fix), or a peer on this host leaves checksums to hardware (on its interface: "+
+				"ethtool -K <dev> tx off)", n,
 				dev.Transport().Interface))
 		}
 		if s.Steering[bpf.DropNoSocket] == seen {

@@ -85,8 +85,6 @@ type Interface struct {
 	IPsec      []IPsec  `toml:"ipsec" reload:"yes"`
 	// Allow has the prefixes of peers that the steering program accepts. Empty means all.
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
-	// TrustPartialChecksum accepts segments without a TCP checksum, as sent by a veth peer with checksum offload.
-	TrustPartialChecksum bool `toml:"trust_partial_checksum"`
 }
 
 // MPA has the settings that connections negotiate. A [[peer]] table overrides them.

@@ -129,7 +129,7 @@ func (p *Opener) Open(c config.Interface, before *Device) (*Device, error) {
 			Transmit: xdp.Transmit(c.Transmit),
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
 			Idle: xdp.Idle(c.Idle), BusyPoll: c.BusyPoll.D(), PollNIC: c.PollNIC,
-			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapper(p.Wrap),
+			Allow: c.Allow, Wrap: dev.wrapper(p.Wrap),
 			Privileges: dev.privileges, IPsec: dev.ipsecConfig(p.FollowSAs),
 			Plain: dev.observer(),
 		})

@@ -41,8 +41,7 @@ func WatchQueues(ctx context.Context, devices func() []*Device) {
 	}
 }
 
-// warnPartialSums warns of dropped segments from the kernel at the other end of a veth pair. It reports whether there
-// are any.
+// warnPartialSums warns of segments dropped because nobody completed their checksums. It reports whether there are any.
 func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	n := uint64(0)
 	for i := range s.Queues {
@@ -50,8 +49,7 @@ func (v *Device) warnPartialSums(s *xdp.Stats) bool {
 	}
 	if n > 0 {
 		v.log.Warn("dropping segments without a TCP checksum", "frames", n,
-			"next", "on the other end of the veth pair, which leaves the checksum to "+
-				"hardware: ethtool -K <dev> tx off")
+			"next", "xwarp doctor --fix; at a peer on this host: ethtool -K <dev> tx off")
 	}
 	return n > 0
 }

@@ -45,7 +45,7 @@ type Device struct {
 	Retrans   uint64   `json:"retransmitted_bytes" doc:"TCP bytes retransmitted"`
 	Live      *Live    `json:"live,omitempty" doc:"counters of xdp-live"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
-	Partial   uint64   `json:"partial_checksum_frames" doc:"frames with a wrong checksum that a veth peer's kernel left partial"`
+	Partial   uint64   `json:"partial_checksum_frames" doc:"frames dropped because their checksum covers the pseudo-header only"`
 	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of xwarp connections dropped because they arrived on unserved queues"`
 	Lost      []int    `json:"unowned_queues" doc:"these queues"`
 	Fallback  string   `json:"fallback,omitempty" doc:"why native mode is unavailable"`

@@ -1,5 +1,5 @@
-// Package napi changes settings of NAPI instances for the lifetime of a process. A second process restores them,
-// because the kernel keeps them when the first one is killed.
+// Package napi changes settings of NAPI instances, and the GRO of interfaces, for the lifetime of a process. A second
+// process restores them, because the kernel keeps them when the first one is killed.
 package napi
 
 import (
@@ -14,9 +14,11 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/capability"
+	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 )
 
@@ -25,7 +27,13 @@ import (
 type Restorer struct {
 	process *exec.Cmd
 	pipe    io.WriteCloser // to the process, which restores at end of file
-	before  []ring.NAPI    // settings passed to the process
+	before  []setting      // passed to the process
+}
+
+// setting is a previous state: that of a NAPI instance, or of an interface whose GRO was off.
+type setting struct {
+	NAPI   ring.NAPI
+	GROOff int // index of the interface; 0: NAPI applies
 }
 
 // processName is the first argument of the restoring process.
@@ -55,11 +63,11 @@ func Start() (*Restorer, error) {
 		err = c.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("starting the NAPI restore process: %w", err)
+		return nil, fmt.Errorf("starting the restoring process: %w", err)
 	}
 	r := &Restorer{process: c, pipe: in}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != ready {
-		return nil, errors.Join(fmt.Errorf("the NAPI restore process printed %q: %w",
+		return nil, errors.Join(fmt.Errorf("the restoring process printed %q: %w",
 			line, err), r.Close())
 	}
 	return r, nil
@@ -70,11 +78,52 @@ func (r *Restorer) Change(before, n ring.NAPI) error {
 	if before == n { // left by processes that were killed together
 		before = ring.NAPI{ID: n.ID}
 	}
-	if err := json.NewEncoder(r.pipe).Encode(before); err != nil {
-		return fmt.Errorf("the NAPI restore process has exited: %w", err)
+	if err := r.remember(setting{NAPI: before}); err != nil {
+		return err
 	}
-	r.before = append(r.before, before)
 	return ring.SetNAPI(n)
+}
+
+// EnableGRO switches GRO of an interface of the calling thread's network namespace on.
+func (r *Restorer) EnableGRO(ifindex int) error {
+	name, err := nameOf(ifindex)
+	if err != nil {
+		return err
+	}
+	if on, err := ethtool.Value(name, unix.ETHTOOL_GGRO, 0); err != nil || on != 0 {
+		return err
+	}
+	if err := r.remember(setting{GROOff: ifindex}); err != nil {
+		return err
+	}
+	return setGRO(name, 1)
+}
+
+func nameOf(ifindex int) (string, error) {
+	nic, err := netlink.LinkByIndex(ifindex)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return "", fmt.Errorf("interface %d: %w", ifindex, err)
+	}
+	return nic.Attrs().Name, nil
+}
+
+func setGRO(name string, on uint32) error {
+	if _, err := ethtool.Value(name, unix.ETHTOOL_SGRO, on); err != nil {
+		return fmt.Errorf("GRO of %s: %w", name, err)
+	}
+	return nil
+}
+
+// remember passes a setting to the process.
+func (r *Restorer) remember(s setting) error {
+	if err := json.NewEncoder(r.pipe).Encode(s); err != nil {
+		return fmt.Errorf("the restoring process has exited: %w", err)
+	}
+	r.before = append(r.before, s)
+	return nil
 }
 
 // Close restores the settings and waits for the process to exit. A nil Restorer has nothing to restore. The calling
@@ -95,29 +144,40 @@ func restoreAtEnd(in io.Reader, out io.Writer) int {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	capability.Keep(1 << unix.CAP_NET_ADMIN) // fails in a program with cgo
 	io.WriteString(out, ready)
-	var list []ring.NAPI
+	var list []setting
 	for d := json.NewDecoder(in); ; {
-		var n ring.NAPI
-		if d.Decode(&n) != nil {
+		var s setting
+		if d.Decode(&s) != nil {
 			break
 		}
-		list = append(list, n)
+		list = append(list, s)
 	}
 	if err := restore(list); err != nil {
-		fmt.Fprintln(os.Stderr, "xwarp: interrupts of the device stay deferred:", err,
-			"(xwarp doctor --fix)")
+		fmt.Fprintln(os.Stderr, "xwarp: settings of an interface are not restored:", err,
+			"(xwarp doctor --fix; ethtool -K IFACE gro off)")
 		return 1
 	}
 	return 0
 }
 
-// restore applies settings, oldest last. It skips instances that are gone.
-func restore(list []ring.NAPI) error {
+// restore applies settings, oldest last. It skips instances and interfaces that are gone.
+func restore(list []setting) error {
 	var errs []error
 	for i := len(list) - 1; i >= 0; i-- {
-		if err := ring.SetNAPI(list[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := list[i].apply(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (s *setting) apply() error {
+	if s.GROOff == 0 {
+		return ring.SetNAPI(s.NAPI)
+	}
+	name, err := nameOf(s.GROOff)
+	if err != nil {
+		return err
+	}
+	return setGRO(name, 0)
 }
