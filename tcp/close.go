@@ -33,11 +33,13 @@ func (c *Conn) Detach(now tick.Time) {
 	}
 }
 
-// Abort ends the connection (RFC 9293, 3.10.5). The next Poll returns the RST if the peer needs one.
+// Abort ends the connection (RFC 9293, 3.10.5). The next Poll returns the RST if the peer needs one: CLOSING and
+// LAST-ACK begin here with Shutdown, in the RFC when the FIN is sent.
 func (c *Conn) Abort(now tick.Time) {
-	switch c.state {
-	case Closed:
-	case SynSent, Closing, LastAck, TimeWait:
+	switch {
+	case c.state == Closed:
+	case c.state == SynSent, c.state == TimeWait,
+		(c.state == Closing || c.state == LastAck) && c.fin == finSent:
 		c.enterClosed(CauseAborted)
 	default:
 		c.endWithReset(CauseAborted)

@@ -186,6 +186,8 @@ func TestShutdownBeforeEstablished(t *testing.T) {
 	p.want("F. 1 ack 1")
 }
 
+// TestAbort: RFC 9293, 3.10.5. CLOSING and LAST-ACK send no RST, because their FIN was sent; without it the RFC's
+// connection is still in CLOSE-WAIT.
 func TestAbort(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -216,6 +218,30 @@ func TestAbort(t *testing.T) {
 			p.out()
 			p.in(fA, 1, 2, 0)
 		}, []string{"R. 2 ack 1"}},
+		{"CLOSING", func(p *peer) {
+			p.open()
+			p.c.Shutdown(p.now)
+			p.out()
+			p.in(fFA, 1, 1, 0)
+			p.out()
+		}, nil},
+		{"CLOSING, FIN not sent", func(p *peer) {
+			p.open()
+			p.c.Shutdown(p.now)
+			p.in(fFA, 1, 1, 0)
+		}, []string{"R. 1 ack 2"}},
+		{"LAST-ACK", func(p *peer) {
+			p.open()
+			p.in(fFA, 1, 1, 0)
+			p.c.Shutdown(p.now)
+			p.out()
+		}, nil},
+		{"LAST-ACK, FIN behind bytes that wait", func(p *peer) {
+			p.open(mss(1000))
+			p.in(fFA, 1, 1, 0)
+			p.src.sizes = []int{1000}
+			p.c.Shutdown(p.now)
+		}, []string{"R. 1 ack 2"}},
 		{"TIME-WAIT", func(p *peer) {
 			p.open()
 			p.c.Shutdown(p.now)

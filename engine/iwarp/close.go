@@ -47,8 +47,7 @@ func (c *Conn) Settle(now tick.Time) {
 		c.closeAt = now.Add(c.cfg.CloseTimeout)
 		c.tr.Shutdown(now)
 	}
-	// After the end the queue pair may have another stream.
-	if !c.framed || c.terminate != nil || c.state == closed {
+	if !c.drivesQP() {
 		return
 	}
 	if c.awaitFirst || c.startAt != tick.Never {
@@ -57,9 +56,17 @@ func (c *Conn) Settle(now tick.Time) {
 	c.waitRest(now)
 	c.waitReceive(now)
 	c.waitReport(now)
+	c.runActions(now)
+}
+
+// drivesQP reports whether the queue pair has this stream. After the end it may have another one.
+func (c *Conn) drivesQP() bool { return c.framed && c.terminate == nil && c.state != closed }
+
+// runActions does what the queue pair asks for. It reports whether that was a RST.
+func (c *Conn) runActions(now tick.Time) (aborted bool) {
 	a := c.qp.Actions()
 	if a == 0 {
-		return
+		return false
 	}
 	if a&rdmap.ActTimer != 0 {
 		c.closeAt = now.Add(c.cfg.CloseTimeout)
@@ -75,6 +82,7 @@ func (c *Conn) Settle(now tick.Time) {
 	default:
 		c.notifyDisconnected()
 	}
+	return a&rdmap.ActRST != 0
 }
 
 // fail ends the stream with a local error.
@@ -116,7 +124,11 @@ func (c *Conn) PeerClosed(now tick.Time) {
 			c.move(broken)
 		}
 	}
-	c.shut(c.move(peerFIN), now)
+	a := c.move(peerFIN)
+	if c.drivesQP() && c.runActions(now) {
+		return // our FIN would say that all was sent, and TCP resets no connection that has sent FIN
+	}
+	c.shut(a, now)
 }
 
 // Ended reports that the connection has ended. cause is nil or tcp.CauseClosed if both sides closed it.

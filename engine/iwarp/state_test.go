@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"xwarp/ddp/rdmap"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
@@ -47,6 +48,9 @@ func in(t *testing.T, s state) (d *side) {
 	return d
 }
 
+// postSend posts a Send of nothing, in a state that permits it.
+func postSend(d *side) { d.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRSend}) }
+
 // TestStates applies every event to a connection in each state. testdata/states.txt has the resulting state, transport
 // calls and Handler calls.
 func TestStates(t *testing.T) {
@@ -63,7 +67,20 @@ func TestStates(t *testing.T) {
 			}},
 			{"Accept", func(d *side) { fmt.Fprint(&out, d.Accept(d.answer(1, 1)), "; ") }},
 			{"PeerClosed", func(d *side) { d.PeerClosed(0) }},
+			{"PeerClosed with a Send under way", func(d *side) { postSend(d); d.PeerClosed(0) }},
+			{"PeerClosed inside an FPDU", func(d *side) {
+				d.Offer(d.at, [][]byte{wrong[:1]}, 1)
+				d.Advance(d.at.Add(1))
+				d.PeerClosed(0)
+			}},
+			{"PeerClosed, Abort", func(d *side) { d.PeerClosed(0); d.Conn.Abort(0) }},
+			{"wrong bytes, PeerClosed", func(d *side) {
+				d.Offer(d.at, [][]byte{wrong}, len(wrong))
+				d.Advance(d.at.Add(len(wrong)))
+				d.PeerClosed(0)
+			}},
 			{"Disconnect", func(d *side) { d.Disconnect(0) }},
+			{"Disconnect with a Send under way", func(d *side) { postSend(d); d.Disconnect(0) }},
 			{"Abort", func(d *side) { d.Conn.Abort(0) }},
 			{"Expire", func(d *side) {
 				if at := d.Deadline(); at != tick.Never {

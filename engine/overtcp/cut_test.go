@@ -65,9 +65,15 @@ func (s *talker) Deadline() tick.Time                                 { return t
 // write returns the FPDU of a Write of n bytes.
 func write(n int) []byte {
 	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 1 << 6, STag: 0x100}
-	b := binary.BigEndian.AppendUint16(nil, uint16(ddp.TaggedLen+n))
-	b = append(b, make([]byte, ddp.TaggedLen+n)...)
-	h.Put(b[2:])
+	ulpdu := make([]byte, ddp.TaggedLen+n)
+	h.Put(ulpdu)
+	return fpdu(ulpdu)
+}
+
+// fpdu returns the FPDU of a ULPDU.
+func fpdu(ulpdu []byte) []byte {
+	b := binary.BigEndian.AppendUint16(nil, uint16(len(ulpdu)))
+	b = append(b, ulpdu...)
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
@@ -121,7 +127,8 @@ func newHosts(t *testing.T) *hosts {
 		}
 	}
 	fail(err)
-	_, err = table.Register(pd, make([]byte, 2000), ddp.Attr{Access: ddp.RemoteWrite, STag: 0x100})
+	_, err = table.Register(pd, make([]byte, 1<<18),
+		ddp.Attr{Access: ddp.RemoteWrite | ddp.RemoteRead, STag: 0x100})
 	fail(err)
 	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1,
 		MaxSGE: 1, MaxIRD: 1, MaxORD: 1, Completer: &h.hear}))
