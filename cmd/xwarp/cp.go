@@ -42,13 +42,13 @@ type cpResult struct {
 const maxConnections = 16
 
 func newCp(g *global) *cobra.Command {
-	var c clientFlags
+	c := clientFlags{what: "the remote argument"}
 	var cfg cp.Config
 	cmd := &cobra.Command{
 		Use:   "cp FILE... HOST:[PORT]/PATH | cp HOST:[PORT]/PATH... FILE",
 		Short: "Copy files and directories to or from a directory of xwarp serve",
-		Long: `cp copies files, and with -r directories, to or from a directory exported by xwarp serve --dir or by an xwarpd export
-with serve = "directory".
+		Long: `cp copies files, and with -r directories, to or from a directory exported by xwarp serve or by an xwarpd export with
+serve = "directory".
 
 As with scp and rsync, an argument with a colon before its first slash is remote: HOST:/PATH, HOST:PORT/PATH or
 [IPv6]:/PATH. PATH is relative to the exported directory. Write ./NAME for a local file with a colon in its name. If the
@@ -73,7 +73,7 @@ disk before cp exits.`,
   sudo xwarp cp 192.0.2.2:/photos.tar - | tar x`,
 		Args: cobra.ArbitraryArgs,
 	}
-	c.registerOther(cmd)
+	c.register(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&cfg.Recursive, "recursive", "r", false, "copy directories recursively")
 	f.BoolVar(&cfg.Checksum, "checksum", false,

@@ -30,7 +30,7 @@ func TestCopyPairings(t *testing.T) {
 		t.Run(way.client+" to "+way.server, func(t *testing.T) {
 			net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 			dir, out := t.TempDir(), t.TempDir()
-			srv, at := serving(t, net.B, append(transportArgs(way.server), "--dir="+dir,
+			srv, at := serving(t, net.B, append(transportArgs(way.server), dir,
 				"--listen="+net.B.Addr4.Addr().String())...)
 			for _, args := range [][]string{
 				{"cp", "-r", "--connections=2", src, at + "/copy"},
@@ -154,7 +154,7 @@ func process(t *testing.T, args ...string) *running {
 // exporting starts a server that exports a directory.
 func exporting(t *testing.T, dir string) *running {
 	t.Helper()
-	c := process(t, "serve", "--transport=kernel", "--listen=127.0.0.1:0", "--dir="+dir)
+	c := process(t, "serve", "--transport=kernel", "--listen=127.0.0.1:0", dir)
 	startServer(t, c)
 	return c
 }
@@ -188,7 +188,7 @@ func TestCopyAfterKilledClient(t *testing.T) {
 	content := make([]byte, 64<<20)
 	rand.NewChaCha8([32]byte{7}).Read(content)
 	write(t, src, content)
-	srv, at := serving(t, net.B, append(transportArgs("xdp"), "--dir="+dir,
+	srv, at := serving(t, net.B, append(transportArgs("xdp"), dir,
 		"--listen="+net.B.Addr4.Addr().String())...)
 	args := append(transportArgs("xdp"), "cp", src, at+"/big")
 	partial := dir + "/.big.xwarp-partial"

@@ -194,10 +194,12 @@ func TestDaemonSharesInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	kernel := "--transport=kernel"
-	puts, toPut := serving(t, h.B, kernel, "--size=16MiB", "--listen="+b+":7200")
-	gets, toGet := serving(t, h.B, kernel, "--file="+file, "--listen="+b+":7201")
-	defer puts.end(t)
-	defer gets.end(t)
+	there := t.TempDir()
+	srv, at := serving(t, h.B, kernel, there, "--listen="+b+":7200")
+	defer srv.end(t)
+	if err := os.WriteFile(there+"/kept", content, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	exportMemory(t, h.B, netip.MustParseAddrPort(b+":7202"))
 	ping := onHost(t, h.B, "rping", "-s", "-a", b, "-p", "7203", kernel, "-V")
 	ping.start(t, h.B)
@@ -212,9 +214,9 @@ func TestDaemonSharesInterface(t *testing.T) {
 	program := h.user(t)
 	program.Env = append(os.Environ(), asProgram+"="+h.socket+" "+b+":7202")
 	all := map[string]*command{
-		"put 1": h.user(t, "put", file, "--to="+toPut, "--json", "--timeout=2m", socket),
-		"put 2": h.user(t, "put", file, "--to="+toPut, "--json", "--timeout=2m", socket),
-		"get":   h.user(t, "get", "--from="+toGet, "-o", out, "--json", "--timeout=2m", socket),
+		"cp to 1": h.user(t, "cp", file, at+"/1", "--json", "--timeout=2m", socket),
+		"cp to 2": h.user(t, "cp", file, at+"/2", "--json", "--timeout=2m", socket),
+		"cp from": h.user(t, "cp", at+"/kept", out, "--json", "--timeout=2m", socket),
 		"rping": h.user(t, "rping", "-c", "-a", b, "-p", "7203", "-V", "--connect-timeout=2m",
 			"-C", fmt.Sprint(pings), "-j", socket),
 		"write_bw": h.user(t, "bench", "write_bw", "-p", "7210", "-s", fmt.Sprint(size),
@@ -239,12 +241,14 @@ func TestDaemonSharesInterface(t *testing.T) {
 			t.Errorf("%s: %v\n%s%s", name, errs[name], &c.stdout, &c.stderr)
 		}
 		if daemons := strings.Contains(c.stdout.String(), `"daemon": true`); !daemons &&
-			(strings.Contains(name, "et") || strings.Contains(name, "ut") || name == "rping") {
+			(strings.HasPrefix(name, "cp") || name == "rping") {
 			t.Errorf("%s did not use the daemon: %s", name, &c.stdout)
 		}
 	}
-	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("get: %d bytes, %v; want %d", len(got), err, len(content))
+	for _, name := range []string{out, there + "/1", there + "/2"} {
+		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(content))
+		}
 	}
 	for name, c := range map[string]*command{"rping -s": ping, "write_bw": bw} {
 		if err := c.Wait(); err != nil {
@@ -311,43 +315,35 @@ func listens(t *testing.T, h *topo.Host, ports ...int) {
 	}
 }
 
-// TestServeBeyondQuota: a region that exceeds the quota is refused before serve listens.
-func TestServeBeyondQuota(t *testing.T) {
-	h := newDaemonHosts(t)
-	c := h.user(t, "serve", "--size=2GiB", "--socket="+h.socket) // the default of limits.memory is 1GiB
-	if err := c.run(t, h.A); err == nil || c.stdout.Len() > 0 ||
-		!strings.Contains(c.stderr.String(), "raise limits.memory") {
-		t.Errorf("%v\n%s%s", err, &c.stdout, &c.stderr)
-	}
-}
-
-// TestServeOnDaemon: an unprivileged user serves through the daemon, and every put of a peer succeeds on any queue.
+// TestServeOnDaemon: an unprivileged user serves through the daemon, and every copy of a peer succeeds on any queue.
 func TestServeOnDaemon(t *testing.T) {
 	h := newDaemonHosts(t)
-	file := filepath.Join(h.dir, "served")
-	err := errors.Join(os.WriteFile(file, []byte("before"), 0o666), os.Chmod(file, 0o666))
+	dir := filepath.Join(h.dir, "served")
+	file := filepath.Join(dir, "file")
+	err := errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777),
+		os.WriteFile(file, []byte("before"), 0o666))
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := h.user(t, "serve", "--file="+file, "--size=1MiB", "--socket="+h.socket, "--json",
+	srv := h.user(t, "serve", dir, "--size=1MiB", "--socket="+h.socket, "--json",
 		"--listen=:7300") // the addresses of eth0, since users may not listen on all
 	r, w := io.Pipe()
 	srv.Cmd.Stdout = io.MultiWriter(w, &srv.stdout)
 	srv.start(t, h.A)
 	at := listeningAt(t, srv, r)
-	get := onHost(t, h.B, "get", "--from="+at, "--transport=kernel", "-o", "-")
-	if err := get.run(t, h.B); err != nil || get.stdout.String() != "before" {
-		t.Errorf("get of what the file had: %v, %q\n%s", err, &get.stdout, &get.stderr)
+	from := onHost(t, h.B, "cp", at+"/file", "--transport=kernel", "-")
+	if err := from.run(t, h.B); err != nil || from.stdout.String() != "before" {
+		t.Errorf("the older file: %v, %q\n%s", err, &from.stdout, &from.stderr)
 	}
 	for i := range 8 {
-		text := strings.Repeat(fmt.Sprintf("put %d ", i), 1000*(i+1))
-		put := onHost(t, h.B, "put", "-", "--to="+at, "--transport=kernel", "--timeout=2m")
-		put.Stdin = strings.NewReader(text)
-		if err := put.run(t, h.B); err != nil {
-			t.Fatalf("put %d: %v\n%s\n%s", i, err, &put.stderr, &srv.stderr)
+		text := strings.Repeat(fmt.Sprintf("copy %d ", i), 1000*(i+1))
+		to := onHost(t, h.B, "cp", "-", at+"/file", "--transport=kernel", "--timeout=2m")
+		to.Stdin = strings.NewReader(text)
+		if err := to.run(t, h.B); err != nil {
+			t.Fatalf("copy %d: %v\n%s\n%s", i, err, &to.stderr, &srv.stderr)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
-			t.Fatalf("put %d: the file has %d bytes, want %d (%v)", i, len(got), len(text), err)
+			t.Fatalf("copy %d: the file has %d bytes, want %d (%v)", i, len(got), len(text), err)
 		}
 	}
 	srv.end(t)
@@ -356,8 +352,8 @@ func TestServeOnDaemon(t *testing.T) {
 // TestDaemonIsNamed: the error for an interface in use names the daemon that uses it, and how to use that daemon.
 func TestDaemonIsNamed(t *testing.T) {
 	h := newDaemonHosts(t)
-	to := "--to=" + h.B.Addr4.Addr().String()
-	busy := onHost(t, h.A, "put", "-", to, "--transport=xdp")
+	to := h.B.Addr4.Addr().String() + ":/file"
+	busy := onHost(t, h.A, "cp", "-", to, "--transport=xdp")
 	if err := busy.run(t, h.A); err == nil ||
 		!strings.Contains(busy.stderr.String(), fmt.Sprintf("(pid %d)", os.Getpid())) ||
 		!strings.Contains(busy.stderr.String(), "--transport=daemon") {
@@ -366,7 +362,7 @@ func TestDaemonIsNamed(t *testing.T) {
 	if err := os.Chmod(h.socket, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	barred := h.user(t, "put", "-", to, "--socket="+h.socket)
+	barred := h.user(t, "cp", "-", to, "--socket="+h.socket)
 	err := barred.run(t, h.A)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -384,22 +380,22 @@ func TestOwnHostOnDaemon(t *testing.T) {
 	h := newDaemonHosts(t)
 	content := make([]byte, 1<<20+12345)
 	rand.NewChaCha8([32]byte{3}).Read(content)
-	file, socket := filepath.Join(h.dir, "in"), "--socket="+h.socket
-	if err := os.WriteFile(file, content, 0o644); err != nil {
+	dir, socket := t.TempDir(), "--socket="+h.socket
+	if err := os.WriteFile(dir+"/in", content, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, at := range []netip.Addr{h.A.Addr4.Addr(), h.A.Addr6.Addr(),
 		netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()} {
-		server, from := serving(t, h.A, "--file="+file, socket,
+		server, from := serving(t, h.A, dir, socket,
 			"--listen="+netip.AddrPortFrom(at, 7200).String())
 		out := filepath.Join(h.dir, "out")
-		get := h.user(t, "get", "--from="+from, "-o", out, "--json", socket)
-		err := get.run(t, h.A)
+		cp := h.user(t, "cp", from+"/in", out, "--json", socket)
+		err := cp.run(t, h.A)
 		got, readErr := os.ReadFile(out)
 		if err != nil || readErr != nil || !bytes.Equal(got, content) ||
-			!strings.Contains(get.stdout.String(), `"daemon": true`) {
-			t.Errorf("at %v: %v, %v, %d bytes\n%s%s", at, err, readErr, len(got), &get.stdout,
-				&get.stderr)
+			!strings.Contains(cp.stdout.String(), `"daemon": true`) {
+			t.Errorf("at %v: %v, %v, %d bytes\n%s%s", at, err, readErr, len(got), &cp.stdout,
+				&cp.stderr)
 		}
 		os.Remove(out)
 		server.end(t)
@@ -413,13 +409,13 @@ func TestCopyOnDaemon(t *testing.T) {
 	if err := errors.Join(os.Mkdir(tree, 0o777), os.Chmod(tree, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	srv := h.user(t, "serve", "--dir="+tree, "--socket="+h.socket, "--json",
+	srv := h.user(t, "serve", tree, "--socket="+h.socket, "--json",
 		"--listen="+h.A.Addr4.Addr().String()+":7301")
 	r, w := io.Pipe()
 	srv.Cmd.Stdout = io.MultiWriter(w, &srv.stdout)
 	srv.start(t, h.A)
 	at := listeningAt(t, srv, r)
-	other, there := serving(t, h.B, "--transport=kernel", "--dir="+t.TempDir(),
+	other, there := serving(t, h.B, "--transport=kernel", t.TempDir(),
 		"--listen="+h.B.Addr4.Addr().String()+":7302")
 	from, back := filepath.Join(h.dir, "from"), filepath.Join(h.dir, "back")
 	content := make([]byte, 2*transfer.PieceLen+77)

@@ -56,8 +56,8 @@ use a drop-in for xwarpd.service; systemd removes them even if xwarpd is killed:
   ExecStopPost=-+/usr/bin/xwarp doctor --undo --state /var/lib/xwarp-doctor/steering.json
 
 --report writes a JSON file for a bug report: driver, firmware, kernel, queues, rings, offloads, and all results,
-including those of --measure. With --peer it adds the throughput of put and get over AF_XDP and over kernel TCP (40
-seconds). The report omits Ethernet addresses, IP addresses and host names unless --names is given.
+including those of --measure. With --peer it adds the throughput of RDMA Write and Read over AF_XDP and over kernel TCP
+(40 seconds). The report omits Ethernet addresses, IP addresses and host names unless --names is given.
 
 The exit status is 1 if a check, a fix or an undo fails.`,
 		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/cmd/xwarp/doctor"
-	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
 
@@ -35,7 +32,7 @@ func (r *reportFlags) addFlags(cmd *cobra.Command) {
 	f.StringVar(&r.file, "report", "", "write a report on --interface to a JSON `FILE`, for a bug "+
 		"report; implies --measure")
 	f.StringVar(&r.peer, "peer", "", "with --report: measure throughput to xwarp serve at this "+
-		"`HOST`[:PORT], over AF_XDP and kernel TCP; overwrites its content")
+		"`HOST`[:PORT], over AF_XDP and kernel TCP")
 	f.DurationVar(&r.time, "peer-time", 10*time.Second, "duration of each of the four transfers "+
 		"of --peer")
 	f.BoolVar(&r.names, "names", false, "include host names and addresses in the report")
@@ -82,10 +79,10 @@ func (r *reportFlags) write(cmd *cobra.Command, g *global, name string, lines []
 	return os.WriteFile(r.file, append(text, '\n'), 0o644)
 }
 
-// measure measures put and get to the peer, over AF_XDP and over kernel TCP at this end.
+// measure measures RDMA Write and Read to the peer, over AF_XDP and over kernel TCP at this end.
 func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all []doctor.Measured) {
 	for _, by := range []string{"xdp", "kernel"} {
-		for _, verb := range []string{"put", "get"} {
+		for _, verb := range []string{"write", "read"} {
 			m := doctor.Measured{What: verb, By: by}
 			say(cmd, "measuring %s over %s for %v", verb, by, r.time)
 			if err := r.transfer(cmd, g, name, &m); err != nil {
@@ -100,12 +97,9 @@ func (r *reportFlags) measure(cmd *cobra.Command, g *global, name string) (all [
 	return all
 }
 
-// reportPiece is the size of one put or get in bytes. The region of xwarp serve must be at least this large.
-const reportPiece = 16 << 20
-
 func (r *reportFlags) transfer(cmd *cobra.Command, g *global, name string,
 	m *doctor.Measured) error {
-	c := clientFlags{server: r.peer, serverFlag: "peer", timeout: 10 * time.Second}
+	c := clientFlags{server: r.peer, what: "--peer", timeout: 10 * time.Second}
 	c.device.Transport = m.By
 	if m.By == "xdp" {
 		c.device.Interface = name
@@ -117,33 +111,13 @@ func (r *reportFlags) transfer(cmd *cobra.Command, g *global, name string,
 			return err
 		}
 		defer closing(&err, client)
-		for begin := time.Now(); time.Since(begin) < r.time && err == nil; {
-			err = onePiece(ctx, client, m)
+		op := verbs.WRWrite
+		if m.What == "read" {
+			op = verbs.WRRead
 		}
+		var took time.Duration
+		m.Bytes, took, err = client.Measure(ctx, op, r.time)
+		m.Seconds = took.Seconds()
 		return err
 	})
-}
-
-func onePiece(ctx context.Context, client *transfer.Client, m *doctor.Measured) error {
-	var s transfer.Summary
-	var err error
-	if m.What == "put" {
-		s, err = client.Put(ctx, io.LimitReader(zeros{}, reportPiece), reportPiece)
-	} else {
-		s, err = client.Get(ctx, io.Discard, reportPiece)
-	}
-	if err == nil && s.Bytes != reportPiece {
-		err = fmt.Errorf("%s moved %d bytes of %d", m.What, s.Bytes, reportPiece)
-	}
-	m.Bytes += s.Bytes
-	m.Seconds += s.Took.Seconds()
-	return err
-}
-
-// zeros is a Reader of zero bytes.
-type zeros struct{}
-
-func (zeros) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }

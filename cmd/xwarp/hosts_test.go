@@ -7,12 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,53 +111,18 @@ func transportArgs(name string) []string {
 	return []string{"--transport=kernel"}
 }
 
-// Both commands with both transports in all combinations, over the same kind of veth pair.
-func TestPairings(t *testing.T) {
-	dir := t.TempDir()
-	content := make([]byte, 8<<20+12345)
-	rand.NewChaCha8([32]byte{2}).Read(content)
-	file := filepath.Join(dir, "in")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, server := range []string{"xdp", "kernel"} {
-		for _, client := range []string{"xdp", "kernel"} {
-			t.Run(client+" to "+server, func(t *testing.T) {
-				net := hosts(t, topo.NoOffloads, topo.NoOffloads)
-				srv, at := serving(t, net.B, append(transportArgs(server), "--size=16MiB",
-					"--listen="+net.B.Addr4.Addr().String())...)
-				put := onHost(t, net.A, append(transportArgs(client), "put", file, "--to="+at)...)
-				if err := put.run(t, net.A); err != nil {
-					t.Fatalf("put: %v\n%s\nserver: %s", err, &put.stderr, &srv.stdout)
-				}
-				out := filepath.Join(dir, "out")
-				get := onHost(t, net.A, append(transportArgs(client), "get", "--from="+
-					at, "-o", out)...)
-				if err := get.run(t, net.A); err != nil {
-					t.Fatalf("get: %v\n%s\nserver: %s", err, &get.stderr, &srv.stdout)
-				}
-				if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
-					t.Errorf("got %d bytes, %v; want the %d that were put", len(got), err,
-						len(content))
-				}
-				srv.end(t)
-			})
-		}
-	}
-}
-
 // Without --interface a command finds the interface of its address.
 func TestInterfaceIsFound(t *testing.T) {
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	for _, at := range []string{net.B.Addr4.Addr().String(), net.B.Addr6.Addr().String()} {
-		srv, at := serving(t, net.B, "--size=1MiB", "--listen="+at)
-		put := onHost(t, net.A, "put", "-", "--to="+at, "--json")
-		put.Stdin = strings.NewReader("found")
-		if err := put.run(t, net.A); err != nil {
-			t.Fatalf("put to %s: %v\n%s", at, err, &put.stderr)
+		srv, at := serving(t, net.B, t.TempDir(), "--listen="+at)
+		cp := onHost(t, net.A, "cp", "-", at+"/file", "--json")
+		cp.Stdin = strings.NewReader("found")
+		if err := cp.run(t, net.A); err != nil {
+			t.Fatalf("cp to %s: %v\n%s", at, err, &cp.stderr)
 		}
-		if !strings.Contains(put.stdout.String(), `"interface": "eth0"`) {
-			t.Errorf("put said %s", &put.stdout)
+		if !strings.Contains(cp.stdout.String(), `"interface": "eth0"`) {
+			t.Errorf("cp said %s", &cp.stdout)
 		}
 		srv.end(t)
 	}
@@ -186,15 +149,17 @@ func TestLinkLocal(t *testing.T) {
 		t.Fatalf("host B has no link-local address: %v", err)
 	}
 	for _, transport := range []string{"xdp", "kernel"} {
-		srv, _ := serving(t, w.B, "--transport="+transport, "--size=1MiB",
+		srv, _ := serving(t, w.B, t.TempDir(), "--transport="+transport,
 			fmt.Sprintf("--listen=[%v]:7174", local))
-		for _, args := range [][]string{{"put", "-", "--to"},
-			{"get", "-o", filepath.Join(t.TempDir(), "out"), "--from"}} {
-			c := onHost(t, w.A, append(args, fmt.Sprintf("[%v]:7174", local), "--transport="+
-				transport)...)
+		at := fmt.Sprintf("[%v]:7174/file", local)
+		for _, args := range [][]string{{"cp", "-", at}, {"cp", at, "-"}} {
+			c := onHost(t, w.A, append(args, "--transport="+transport)...)
 			c.Stdin = strings.NewReader("near")
 			if err := c.run(t, w.A); err != nil {
-				t.Errorf("%s, %s: %v\n%s%s", transport, args[0], err, &c.stderr, &srv.stderr)
+				t.Errorf("%s, %q: %v\n%s%s", transport, args, err, &c.stderr, &srv.stderr)
+			}
+			if args[2] == "-" && c.stdout.String() != "near" {
+				t.Errorf("%s: %q came back", transport, &c.stdout)
 			}
 		}
 		srv.end(t)
@@ -209,18 +174,19 @@ func TestKernelPeerNeedsNoSettings(t *testing.T) {
 		{"kernel client", "xdp", "kernel"}, {"kernel server", "kernel", "xdp"}} {
 		t.Run(c.name, func(t *testing.T) {
 			net := hosts(t, topo.Offloads{}, topo.Offloads{})
-			srv, at := serving(t, net.B, append(transportArgs(c.server), "--size=4MiB",
+			srv, at := serving(t, net.B, append(transportArgs(c.server), t.TempDir(),
 				"--listen="+net.B.Addr4.Addr().String())...)
-			put := onHost(t, net.A, append([]string{"put", "-", "--to=" + at},
+			to := onHost(t, net.A, append([]string{"cp", "-", at + "/file"},
 				transportArgs(c.client)...)...)
-			put.Stdin = strings.NewReader(content)
-			if err := put.run(t, net.A); err != nil {
-				t.Errorf("put: %v\n%s", err, &put.stderr)
+			to.Stdin = strings.NewReader(content)
+			if err := to.run(t, net.A); err != nil {
+				t.Errorf("cp to the server: %v\n%s", err, &to.stderr)
 			}
-			get := onHost(t, net.A, append([]string{"get", "-o=-", "--from=" + at},
+			from := onHost(t, net.A, append([]string{"cp", at + "/file", "-"},
 				transportArgs(c.client)...)...)
-			if err := get.run(t, net.A); err != nil || get.stdout.String() != content {
-				t.Errorf("get: %v, %d bytes\n%s", err, get.stdout.Len(), &get.stderr)
+			if err := from.run(t, net.A); err != nil || from.stdout.String() != content {
+				t.Errorf("cp from the server: %v, %d bytes\n%s", err, from.stdout.Len(),
+					&from.stderr)
 			}
 			srv.end(t)
 		})
@@ -264,12 +230,12 @@ func TestUnservedQueueIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { net.Close() })
-	srv, at := serving(t, net.B, append(transportArgs("xdp"), "--queues=0", "--size=1MiB",
+	srv, at := serving(t, net.B, append(transportArgs("xdp"), "--queues=0", t.TempDir(),
 		"--listen="+net.B.Addr4.Addr().String())...)
 	stalled := 0
 	for range 12 { // which queue a connection comes on is chance
-		put := onHost(t, net.A, "put", "-", "--to="+at, "--transport=kernel", "--timeout=1s")
-		if put.run(t, net.A) != nil {
+		cp := onHost(t, net.A, "cp", "-", at+"/file", "--transport=kernel", "--timeout=1s")
+		if cp.run(t, net.A) != nil {
 			stalled++
 		}
 		if stalled == 2 {
@@ -280,6 +246,6 @@ func TestUnservedQueueIsNamed(t *testing.T) {
 	const want = "frames on receive queue 1 of eth0, which is not served"
 	if said := srv.stderr.String(); stalled == 0 || !strings.Contains(said, want) ||
 		!strings.Contains(said, "Add the queue to --queues") {
-		t.Errorf("%d puts stalled, and the server said %q", stalled, said)
+		t.Errorf("%d copies stalled, and the server said %q", stalled, said)
 	}
 }

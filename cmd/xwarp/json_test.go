@@ -103,10 +103,10 @@ func TestJSONOfErrors(t *testing.T) {
 	if checked < 20 {
 		t.Errorf("only %d commands have -j", checked)
 	}
-	check(exitFailed, "put", "/nowhere/file", "--to", "192.0.2.1", "-j")
-	check(exitUsage, "put", "-j")
-	check(exitFailed, "get", "--from", "192.0.2.1", "-o", t.TempDir()+"/f", "-j", "--interface",
-		"none0", "--transport", "xdp")
+	check(exitFailed, "serve", "/nowhere/dir", "-j")
+	check(exitUsage, "serve", "-j")
+	check(exitFailed, "cp", "192.0.2.1:/f", t.TempDir()+"/f", "-j", "--interface", "none0",
+		"--transport", "xdp")
 	check(exitFailed, "config", "show", "-j", "--config", "/nowhere/xwarp.toml")
 	check(exitUsage, "cp", "-j", "a", "b")
 }

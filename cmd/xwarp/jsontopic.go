@@ -21,7 +21,6 @@ var documents = []struct {
 	{"any command with --json that fails before it prints its own object", failure{}},
 	{"xwarp demo --json", demo.Result{}},
 	{"xwarp serve --json, one object per line", serveEvent{}},
-	{"xwarp put --json and xwarp get --json", transferResult{}},
 	{"xwarp cp --json", cpResult{}},
 	{"xwarp rping --json", rpingResult{}},
 	{"xwarp status --json", view.Status{}},

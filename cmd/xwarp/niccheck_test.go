@@ -40,13 +40,13 @@ func TestNICCheck(t *testing.T) {
 	}
 	t.Log("\n" + out)
 	for _, step := range []string{"doctor --fix, a", "doctor --fix, b",
-		"put / get, MTU 1400, copy", "rping", "write_bw", "link of a down for 2 s during a put",
-		"link of b down for 2 s during a put", "soak of 1 s"} {
+		"cp there / back, MTU 1400, copy", "rping", "write_bw", "link of a down for 2 s during cp",
+		"link of b down for 2 s during cp", "soak of 1 s"} {
 		if !line(out, "ok", step) {
 			t.Errorf("%s is not ok", step)
 		}
 	}
-	if !line(out, "none", "put / get, MTU 1400, zero-copy") {
+	if !line(out, "none", "cp there / back, MTU 1400, zero-copy") {
 		t.Error("a veth has zero-copy")
 	}
 	for _, h := range []*topo.Host{n.A, n.B} {

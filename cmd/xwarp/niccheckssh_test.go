@@ -146,10 +146,10 @@ func TestNICCheckSSH(t *testing.T) {
 		flags []string
 		steps []string
 	}{
-		{"root", []string{"-m", "1400", "-o", "put rping"}, []string{
-			"doctor --fix, a", "doctor --fix, b", "put / get, MTU 1400, copy", "rping"}},
+		{"root", []string{"-m", "1400", "-o", "cp rping"}, []string{
+			"doctor --fix, a", "doctor --fix, b", "cp there / back, MTU 1400, copy", "rping"}},
 		{"alice", []string{"-s", "-o", "link"}, []string{"doctor --fix, a", "doctor --fix, b",
-			"link of a down for 2 s during a put"}},
+			"link of a down for 2 s during cp"}},
 	} {
 		reports := t.TempDir()
 		args := append(as.flags, "-n", "2", "-t", "1", "-r", reports, as.user+"@"+a, "eth0", a,
@@ -163,7 +163,7 @@ func TestNICCheckSSH(t *testing.T) {
 				t.Errorf("%s: %s is not ok", as.user, step)
 			}
 		}
-		if as.user == "alice" && !line(out, "none", "link of b down for 2 s during a put") {
+		if as.user == "alice" && !line(out, "none", "link of b down for 2 s during cp") {
 			t.Error("the link of the session went down")
 		}
 		for _, end := range []string{"a.json", "b.json"} {

@@ -112,8 +112,9 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	d.Lines[0].Status = doctor.OK
 	out.WriteString(doctorText(&d, true))
 	check("doctor, ok", 0, nil)
-	ev := transfer.Event{Op: "put", Remote: netip.MustParseAddrPort("[fe80::1%eth0]:1"),
-		Err: errors.New(hostile)}
+	ev := transfer.Event{Op: "store", File: hostile,
+		Remote: netip.MustParseAddrPort("[fe80::1%eth0]:1"),
+		Err:    errors.New(hostile)}
 	for _, asJSON := range []bool{false, true} {
 		p := eventPrinter{w: &out, json: asJSON}
 		p.transfer(ev)
@@ -129,14 +130,14 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 }
 
 // Content of a server is not written to a terminal unless requested.
-func TestGetToTerminal(t *testing.T) {
+func TestCopyToTerminal(t *testing.T) {
 	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer tty.Close()
 	var stderr bytes.Buffer
-	if status := execute(t.Context(), []string{"get", "--from", "192.0.2.1"}, tty,
+	if status := execute(t.Context(), []string{"cp", "192.0.2.1:/file", "-"}, tty,
 		&stderr); status != exitUsage || !strings.Contains(stderr.String(), "not for a terminal") {
 		t.Errorf("status %d, %s", status, stderr.String())
 	}
@@ -145,9 +146,8 @@ func TestGetToTerminal(t *testing.T) {
 // Errors of commands, which may contain text of a peer or the name of a file, are escaped too.
 func TestErrorsArePlain(t *testing.T) {
 	var out, err bytes.Buffer
-	if status := execute(t.Context(), []string{"put", "/nowhere/" +
-		strings.ReplaceAll(hostile, "\n", ""), "--to", "192.0.2.1"}, &out,
-		&err); status != exitFailed {
+	if status := execute(t.Context(), []string{"serve", "/nowhere/" +
+		strings.ReplaceAll(hostile, "\n", "")}, &out, &err); status != exitFailed {
 		t.Errorf("status %d", status)
 	}
 	if text := err.String(); plain.Text(text) != text || !strings.Contains(text, `\x1b]0;owned`) {

@@ -121,8 +121,6 @@ func commandName(cmd *cobra.Command) string {
 var commands = []func(*global) *cobra.Command{
 	newDemo,
 	newServe,
-	newPut,
-	newGet,
 	newCp,
 	newRping,
 	newRun,
@@ -159,7 +157,7 @@ AF_XDP sockets. A user-space TCP places received data directly into registered m
 
 All other traffic on the interface stays with the kernel. Most commands need root.`,
 		Example: `  sudo xwarp demo                                    # transfer between two namespaces on this machine
-  sudo xwarp serve --interface eth0 --dir /srv/files # on one host: export a directory
+  sudo xwarp serve /srv/files --interface eth0       # on one host: export a directory
   sudo xwarp cp disk.img 192.0.2.2:/                 # on another: copy a file to it
   xwarp run -- ib_write_bw -R 192.0.2.2              # run an unmodified RDMA program over xwarpd`,
 		SilenceErrors: true,

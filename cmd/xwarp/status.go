@@ -88,9 +88,9 @@ func writeStatus(w io.Writer, s view.Status) error {
 		plain.Fprintf(w, "export %s: %s on %s, %s, %s, %s\n", e.Export, e.Serve,
 			e.Listen, sizeOf(&e), e.Access, count(e.Connections, "connection"))
 		if e.Serve != config.ServeMemory {
-			plain.Fprintf(w, "  %s of %s, %s of %s, %d failed\n", count(int(e.Puts), "put"),
-				plain.Size(e.PutBytes), count(int(e.Gets), "get"), plain.Size(e.GetBytes),
-				e.Failed)
+			plain.Fprintf(w, "  %s stored: %s, %s fetched: %s, %d failed\n",
+				count(int(e.Puts), "file"), plain.Size(e.PutBytes), count(int(e.Gets), "file"),
+				plain.Size(e.GetBytes), e.Failed)
 		}
 		if e.Error != "" {
 			plain.Fprintf(w, "  error: %s\n", e.Error)

@@ -13,19 +13,19 @@ func TestStatusOfTransfers(t *testing.T) {
 	s := control.Snapshot{Exports: []control.ExportState{
 		{Name: "scratch", Serve: "memory"},
 		{Name: "files", Serve: "directory", Size: 1 << 30, Used: 3 << 20},
-		{Name: "images", Serve: "transfer", Transfers: map[string]uint64{"puts": 1,
+		{Name: "images", Serve: "directory", Transfers: map[string]uint64{"puts": 1,
 			"put_bytes": 4096, "gets": 3, "get_bytes": 12288, "failed": 2}},
 	}}
 	var b strings.Builder
 	if err := writeStatus(&b, view.MakeStatus(&s)); err != nil {
 		t.Fatal(err)
 	}
-	const line = "  1 put of 4.00 KiB, 3 gets of 12.0 KiB, 2 failed\n"
+	const line = "  1 file stored: 4.00 KiB, 3 files fetched: 12.0 KiB, 2 failed\n"
 	_, after, _ := strings.Cut(b.String(), "export images")
 	if !strings.Contains(b.String(), " 3.00 MiB used of 1.00 GiB,") {
 		t.Errorf("a directory lacks its limit:\n%s", &b)
 	}
-	if strings.Count(b.String(), " gets of ") != 2 || !strings.Contains(after, line) {
+	if strings.Count(b.String(), " fetched: ") != 2 || !strings.Contains(after, line) {
 		t.Errorf("want %q in\n%s", line, &b)
 	}
 }

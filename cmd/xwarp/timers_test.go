@@ -22,10 +22,7 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	there := filepath.Join(h.dir, "b")
 	h.daemon(t, h.B, there)
 	from, to, back := smallFiles(t), t.TempDir(), t.TempDir()
-	memory := filepath.Join(h.dir, "memory")
-	if err := os.WriteFile(memory, []byte("before"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	one := filepath.Join(from, "0")
 	on := func(args ...string) []string {
 		return append(args, "--socket="+h.socket, "--timeout=2m")
 	}
@@ -37,8 +34,7 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 		srv.start(t, h.B)
 		return srv, listeningAt(t, srv, r)
 	}
-	dir, dirAt := serve("--dir="+to, 7301)
-	file, fileAt := serve("--file="+memory, 7302)
+	dir, dirAt := serve(to, 7301)
 	pinged := onHost(t, h.B, "rping", "-s", "-P", "-a", h.B.Addr4.Addr().String(), "-p", "7303",
 		"--socket="+there)
 	said := &listening{at: make(chan struct{})}
@@ -55,8 +51,8 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 		on("rping", "-c", "-a", h.B.Addr4.Addr().String(), "-p", "7303", "-C", "100"),
 	}
 	for range 4 {
-		commands = append(commands, on("put", memory, "--to="+fileAt),
-			on("get", "--from="+fileAt, "-o", filepath.Join(h.dir, "got")))
+		commands = append(commands, on("cp", one, dirAt+"/one", "--connections=1"),
+			on("cp", dirAt+"/one", filepath.Join(back, "one"), "--connections=1"))
 	}
 	for _, args := range commands {
 		c := onHost(t, h.A, args...)
@@ -78,7 +74,6 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 		}
 	}
 	dir.end(t)
-	file.end(t)
 	pinged.end(t)
 }
 
@@ -101,7 +96,7 @@ func smallFiles(t *testing.T) (dir string) {
 // counts delayed ACKs; there would be one for each message without a reply.
 func TestKernelAcknowledgesAtOnce(t *testing.T) {
 	h := hosts(t, topo.NoOffloads, topo.NoOffloads)
-	srv, at := serving(t, h.B, "--transport=kernel", "--dir="+t.TempDir(),
+	srv, at := serving(t, h.B, "--transport=kernel", t.TempDir(),
 		"--listen="+h.B.Addr4.Addr().String()+":7301")
 	before := delayedByKernel(t, h.B)
 	cp := onHost(t, h.A, "cp", "-r", "--connections=1", "--transport=xdp", "--interface=eth0",

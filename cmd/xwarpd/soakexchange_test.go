@@ -264,20 +264,20 @@ func writeExport(dev verbs.Device, at netip.AddrPort, piece int, did func(byteCo
 	}
 }
 
-// maxPut limits the size of a put.
-const maxPut = 1 << 20
+// maxStored limits the size of a file.
+const maxStored = 1 << 20
 
-// putter puts contents that identify themselves: the incarnation of the program, a number, and noise with its own
+// copier stores files that identify themselves: the incarnation of the program, a number, and noise with its own
 // checksum.
-type putter struct {
-	dev       verbs.Device
-	at        netip.AddrPort
-	life, put uint64
-	lost      bool // a put failed: whether it became the content is not known
+type copier struct {
+	dev     verbs.Device
+	at      netip.AddrPort
+	life, n uint64
+	lost    bool // a store failed: whether the file has its content is not known
 }
 
-// round puts and gets several times over one connection.
-func (p *putter) round(did func(byteCount int)) error {
+// round stores and fetches several times over one connection.
+func (p *copier) round(did func(byteCount int)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := transfer.Dial(ctx, p.dev, p.at, 0)
@@ -286,7 +286,7 @@ func (p *putter) round(did func(byteCount int)) error {
 	}
 	defer c.Close()
 	for range 1 + rand.IntN(8) {
-		n, err := p.putGet(c)
+		n, err := p.storeAndFetch(c)
 		if err != nil {
 			return err
 		}
@@ -295,41 +295,41 @@ func (p *putter) round(did func(byteCount int)) error {
 	return nil
 }
 
-func (p *putter) putGet(c *transfer.Client) (int, error) {
+func (p *copier) storeAndFetch(c *transfer.Client) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	p.put++
-	content := make([]byte, 16+sha256.Size+rand.IntN(maxPut/2))
+	p.n++
+	content := make([]byte, 16+sha256.Size+rand.IntN(maxStored/2))
 	body := content[sha256.Size:]
 	noise(body)
 	binary.LittleEndian.PutUint64(body, p.life)
-	binary.LittleEndian.PutUint64(body[8:], p.put)
+	binary.LittleEndian.PutUint64(body[8:], p.n)
 	sum := sha256.Sum256(body)
 	copy(content, sum[:])
-	if _, err := c.Put(ctx, bytes.NewReader(content), int64(len(content))); err != nil {
+	if _, err := c.StoreFrom(ctx, "file", 0o600, bytes.NewReader(content)); err != nil {
 		p.lost = true
 		return 0, err
 	}
 	var got bytes.Buffer
-	if _, err := c.Get(ctx, &got, 0); err != nil {
+	if _, err := c.FetchTo(ctx, "file", &got); err != nil {
 		return 0, err
 	}
 	return len(content) + got.Len(), p.check(got.Bytes(), content)
 }
 
-// check accepts the content of the last put, or of an interrupted put if it is complete.
-func (p *putter) check(got, want []byte) error {
+// check accepts the content of the last store, or of an interrupted one if it is complete.
+func (p *copier) check(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
 	}
 	if len(got) >= 16+sha256.Size {
 		body := got[sha256.Size:]
 		sum := sha256.Sum256(body)
-		life, put := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:])
+		life, n := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:])
 		if bytes.Equal(sum[:], got[:sha256.Size]) &&
-			(life < p.life || life == p.life && put < p.put && p.lost) {
+			(life < p.life || life == p.life && n < p.n && p.lost) {
 			return nil
 		}
 	}
-	return same("get", got, want)
+	return same("fetch", got, want)
 }

@@ -145,8 +145,8 @@ func xwarpdRole(args []string) error {
 
 // Ports of the far host: for verbs, and the first port for transfers, of its engine and of its kernel.
 const (
-	farXDP, farKernel = 7201, 7202
-	putXDP, putKernel = 7300, 7400
+	farXDP, farKernel   = 7201, 7202
+	copyXDP, copyKernel = 7300, 7400
 )
 
 // soakOptions are the options of devices that do not belong to the daemon.
@@ -168,21 +168,25 @@ func farRole(args []string) error {
 		return err
 	}
 	for _, side := range []struct {
-		dev        verbs.Device
-		verbs, put uint16
-	}{{x, farXDP, putXDP}, {k, farKernel, putKernel}} {
+		dev         verbs.Device
+		verbs, copy uint16
+	}{{x, farXDP, copyXDP}, {k, farKernel, copyKernel}} {
 		l, err := side.dev.Listen(netip.AddrPortFrom(addr, side.verbs), verbs.ListenConfig{})
 		if err != nil {
 			return err
 		}
 		go answer(side.dev, l)
 		for i := range uint16(len(args[2])) {
-			r, err := transfer.NewRegion(maxPut)
+			dir, err := os.MkdirTemp(filepath.Dir(args[0]), "files")
 			if err != nil {
 				return err
 			}
-			s, err := transfer.Listen(transfer.ServerConfig{Device: side.dev, Region: r,
-				Idle: 30 * time.Second}, netip.AddrPortFrom(addr, side.put+i))
+			tree, err := transfer.OpenTree(transfer.TreeConfig{Path: dir, Size: 4 * maxStored})
+			if err != nil {
+				return err
+			}
+			s, err := transfer.Listen(transfer.ServerConfig{Device: side.dev, Tree: tree,
+				Idle: 30 * time.Second}, netip.AddrPortFrom(addr, side.copy+i))
 			if err != nil {
 				return err
 			}
@@ -284,17 +288,17 @@ func peerRole(args []string) error {
 	return nil
 }
 
-// transferRole is a user's program that puts and gets. Its arguments are the control socket, the far address, the
-// index of its region on the far host, and the number of its incarnation.
+// transferRole is a user's program that stores and fetches files. Its arguments are the control socket, the far
+// address, the index of its directory on the far host, and the number of its incarnation.
 func transferRole(args []string) error {
 	dev, err := client.Open(args[0])
 	if err != nil {
 		return err
 	}
-	far, region, life := netip.MustParseAddr(args[1]), uint16(len(args[2])), len(args[3])
+	far, dir, life := netip.MustParseAddr(args[1]), uint16(len(args[2])), len(args[3])
 	var k tasks
-	for task, port := range map[string]uint16{"xdp": putXDP, "kernel": putKernel} {
-		c := &putter{dev: dev, at: netip.AddrPortFrom(far, port+region), life: uint64(life)}
+	for task, port := range map[string]uint16{"xdp": copyXDP, "kernel": copyKernel} {
+		c := &copier{dev: dev, at: netip.AddrPortFrom(far, port+dir), life: uint64(life)}
 		go k.run(task, c.round)
 	}
 	k.tell()

@@ -32,15 +32,15 @@ import (
 func init() { roles["elsewhere"] = elsewhereRole }
 
 // elsewhereRole is a kernel-transport peer that runs until it is killed. Its arguments: what it does, the daemon's
-// address, a file to put.
+// address, a file to store.
 func elsewhereRole(args []string) error {
 	dev, err := sockets.Open(sockets.Config{
 		Options: core.Options{MPA: verbs.MPAConfig{Markers: verbs.MarkersOff}}})
 	if err != nil {
 		return err
 	}
-	if args[0] == "put" {
-		return putBy(dev, args[1:])
+	if args[0] == "stream" {
+		return storeBy(dev, args)
 	}
 	e, err := verbstest.Make(dev, 32<<10)
 	if err != nil {
@@ -96,8 +96,8 @@ size = "1MiB"
 [[export]]
 name = "content"
 listen = "0.0.0.0:7175"
-serve = "transfer"
-size = "4MiB"
+serve = "directory"
+path = %q
 [[export]]
 name = "guarded"
 listen = "0.0.0.0:7176"
@@ -134,12 +134,12 @@ var ways = map[string]func(m *moved){
 	"peer killed": func(m *moved) {
 		m.killed("loaded", m.elsewhere("write", m.at(m.tn.B, 7174).String()))
 	},
-	"put killed": func(m *moved) {
+	"store killed": func(m *moved) {
 		file := filepath.Join(m.TempDir(), "large")
 		if err := os.WriteFile(file, make([]byte, 3<<20), 0o600); err != nil {
 			m.Fatal(err)
 		}
-		m.killed("begun", m.elsewhere("put", m.at(m.tn.B, 7175).String(), file))
+		m.killed("begun", m.elsewhere("stream", m.at(m.tn.B, 7175).String(), file))
 	},
 }
 
@@ -157,7 +157,7 @@ func TestCountersAddUp(t *testing.T) {
 	t.Cleanup(func() { tn.Close() })
 	w := tap(t, tn.A)
 	web := filepath.Join(t.TempDir(), "web")
-	d, socket := run(t, tn.B, fmt.Sprintf(movedConfig, web))
+	d, socket := run(t, tn.B, fmt.Sprintf(movedConfig, web, t.TempDir()))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	m := &moved{T: t, ctx: ctx, tn: tn, socket: socket, web: browser(here, "unix", web),
@@ -259,7 +259,7 @@ func (m *moved) orderly(e *verbstest.End) {
 	<-e.QP.Done()
 }
 
-// transfer puts content into an export and gets it back.
+// transfer stores a file in an export and fetches it.
 func (m *moved) transfer() {
 	c, err := transfer.Dial(m.ctx, m.far, m.at(m.tn.B, 7175), 0)
 	if err != nil {
@@ -267,8 +267,8 @@ func (m *moved) transfer() {
 	}
 	content := bytes.Repeat([]byte("7"), puts)
 	var got bytes.Buffer
-	if _, err = c.Put(m.ctx, bytes.NewReader(content), puts); err == nil {
-		_, err = c.Get(m.ctx, &got, 0)
+	if _, err = c.StoreFrom(m.ctx, "file", 0o600, bytes.NewReader(content)); err == nil {
+		_, err = c.FetchTo(m.ctx, "file", &got)
 	}
 	if err = errors.Join(err, c.Close()); err != nil || !bytes.Equal(got.Bytes(), content) {
 		m.Errorf("%d bytes, %v", got.Len(), err)

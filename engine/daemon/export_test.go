@@ -90,7 +90,7 @@ func (p *peer) flush(off, n uint64) (byte, uint64, error) {
 }
 
 func TestExports(t *testing.T) {
-	anon, file, guarded, put := freePort(t), freePort(t), freePort(t), freePort(t)
+	anon, file, guarded, files := freePort(t), freePort(t), freePort(t), freePort(t)
 	path := filepath.Join(t.TempDir(), "region")
 	d, socket := kernel(t, fmt.Sprintf(`
 [[export]]
@@ -110,11 +110,12 @@ size = 4096
 access = "read"
 allow = ["192.0.2.0/24"]
 [[export]]
-name = "put"
+name = "files"
 listen = %q
-size = "1MiB"
-serve = "transfer"
-`, anon, file, path, guarded, put))
+size = "10KiB"
+serve = "directory"
+path = %q
+`, anon, file, path, guarded, files, t.TempDir()))
 	p, err := dialExport(t, anon)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ serve = "transfer"
 		t.Errorf("a peer that is not on the list: %v", err)
 	}
 	t.Run("file", func(t *testing.T) { exportFile(t, file, path, socket) })
-	t.Run("transfer", func(t *testing.T) { exportTransfer(t, d, put) })
+	t.Run("directory", func(t *testing.T) { exportTransfer(t, d, files) })
 	for _, e := range d.Snapshot().Exports {
 		if e.Name == "scratch" && (e.Connections != 1 || e.Rejected != 1 || e.Size != 64<<10) {
 			t.Errorf("%+v", e)
@@ -206,31 +207,35 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 		t.Fatal(err)
 	}
 	content := bytes.Repeat([]byte("content "), 1000)
-	if _, err := c.Put(t.Context(), bytes.NewReader(content), int64(len(content))); err != nil {
+	store := func(content []byte) error {
+		_, err := c.StoreFrom(t.Context(), "file", 0o600, bytes.NewReader(content))
+		return err
+	}
+	if err := store(content); err != nil {
 		t.Fatal(err)
 	}
 	s := d.Snapshot()
-	i := slices.IndexFunc(s.QPs, func(q control.QPState) bool { return q.Export == "put" })
+	i := slices.IndexFunc(s.QPs, func(q control.QPState) bool { return q.Export == "files" })
 	if i < 0 || s.QPs[i].Counters["payload_in"] < uint64(len(content)) {
 		t.Errorf("the connection does not show the received bytes: %+v", s.QPs)
 	}
-	c.Close()
-	for _, byteCount := range []int64{0, 1000, 2 << 20} { // all, a part, more than exists
-		if c, err = transfer.Dial(t.Context(), dev, at, time.Minute); err != nil {
-			t.Fatal(err)
+	for range 2 {
+		if n, err := c.FetchTo(t.Context(), "file", io.Discard); err != nil || n != 8000 {
+			t.Errorf("fetch: %d bytes, %v", n, err)
 		}
-		if _, err := c.Get(t.Context(), io.Discard,
-			byteCount); (err != nil) != (byteCount > 1<<20) {
-			t.Errorf("get of %d bytes: %v", byteCount, err)
-		}
-		c.Close()
 	}
-	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 9000,
+	if err := store(content); err == nil {
+		t.Error("more bytes are stored than the directory may have")
+	}
+	c.Close()
+	want := control.Counters(transfer.Stats{Puts: 1, PutBytes: 8000, Gets: 2, GetBytes: 16000,
 		Failed: 1})
 	patience := time.After(time.Minute)
-	for { // the server notices the end of a get after the client
+	for { // the server notices the end of a connection after the client
 		s = d.Snapshot()
-		i = slices.IndexFunc(s.Exports, func(e control.ExportState) bool { return e.Name == "put" })
+		i = slices.IndexFunc(s.Exports, func(e control.ExportState) bool {
+			return e.Name == "files"
+		})
 		e := s.Exports[i]
 		if e.Connections == 0 && maps.Equal(e.Transfers, want) {
 			break

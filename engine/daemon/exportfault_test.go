@@ -4,12 +4,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +15,6 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/sockets"
-	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
 
@@ -31,7 +27,7 @@ var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cu
 func TestTruncatedExports(t *testing.T) {
 	const size = 4 << 20
 	dir := t.TempDir()
-	memory, put, good := freePort(t), freePort(t), freePort(t)
+	memory, good := freePort(t), freePort(t)
 	text := fmt.Sprintf(`
 [[export]]
 name = "memory"
@@ -40,20 +36,10 @@ memory = "file"
 path = %q
 size = %d
 [[export]]
-name = "put"
-listen = %q
-serve = "transfer"
-memory = "file"
-path = %q
-size = %d
-[[export]]
 name = "good"
 listen = %q
 size = 65536
-`, memory, filepath.Join(dir, "memory"), size, put, filepath.Join(dir, "put"), size, good)
-	if err := os.WriteFile(filepath.Join(dir, "put"), make([]byte, size), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`, memory, filepath.Join(dir, "memory"), size, good)
 	d, _ := kernel(t, text)
 	p, err := dialExport(t, good)
 	if err != nil {
@@ -61,73 +47,54 @@ size = 65536
 	}
 	whole := p.beside(t, func() { // the same work without truncation
 		for round := range *truncations {
-			if round%2 == 0 {
-				workMemory(t, memory, size, afterwards(round, func() error { return nil }))
-			} else {
-				workPut(t, put, afterwards(round, func() error { return nil }))
-			}
+			workMemory(t, memory, size, afterwards(round, func() error { return nil }))
 		}
 	})
-	cut := p.beside(t, func() { cutOften(t, d, text, dir, size, memory, put) })
+	cut := p.beside(t, func() { cutOften(t, d, text, dir, size, memory) })
 	t.Logf("the peer of another export: %v beside peers that work, %v beside %d truncations", whole,
 		cut, *truncations)
 	if *latency && cut.p99 > 2*whole.p99 {
 		t.Error("the 99th percentile more than doubled")
 	}
-	if n := d.Snapshot().Devices[0].Contained["region_faults"]; n < uint64(*truncations/2) {
+	if n := d.Snapshot().Devices[0].Contained["region_faults"]; n < uint64(*truncations) {
 		t.Errorf("%d regions were lost, by the count", n)
 	}
 }
 
-// cutOften truncates the exports' files in turn.
-func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory,
-	put netip.AddrPort) {
-	state := func(name string) (s control.ExportState) {
+// cutOften truncates the file of the export repeatedly.
+func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int,
+	memory netip.AddrPort) {
+	state := func() (s control.ExportState) {
 		v := d.Snapshot()
 		for _, s = range v.Exports {
-			if s.Name == name {
+			if s.Name == "memory" {
 				return s
 			}
 		}
-		t.Errorf("no export %q in %+v", name, v.Exports)
+		t.Errorf("no such export in %+v", v.Exports)
 		return s
 	}
 	for round := range *truncations {
-		name := []string{"memory", "put"}[round%2]
 		cut := afterwards(round, func() error {
-			return os.Truncate(filepath.Join(dir, name), int64(round%3)*4096)
+			return os.Truncate(filepath.Join(dir, "memory"), int64(round%3)*4096)
 		})
-		if name == "memory" {
-			if err := workMemory(t, memory, size, cut); !terminated(err) {
-				t.Errorf("round %d: the peer's connection: %v", round, err)
-			}
-		} else {
-			err := workPut(t, put, cut)
-			theirs := (*transfer.RemoteError)(nil) // if the server noticed it before a Read did
-			if !terminated(err) && (!errors.As(err, &theirs) ||
-				!strings.Contains(theirs.Text, "the server's region failed")) {
-				t.Errorf("round %d: the client's connection: %v", round, err)
-			}
+		if err := workMemory(t, memory, size, cut); !terminated(err) {
+			t.Errorf("round %d: the peer's connection: %v", round, err)
 		}
-		for end := time.Now().Add(20 * time.Second); state(name).Error == ""; time.Sleep(
+		for end := time.Now().Add(20 * time.Second); state().Error == ""; time.Sleep(
 			time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("round %d: the export does not fail: %+v", round, state(name))
+				t.Fatalf("round %d: the export does not fail: %+v", round, state())
 			}
 		}
-		if err := dialFailed(t, name, memory, put); !errors.Is(err, verbs.ErrRejected) {
+		if _, err := dialExport(t, memory); !errors.Is(err, verbs.ErrRejected) {
 			t.Errorf("round %d: a new connection to the failed export: %v", round, err)
-		}
-		if name == "put" {
-			if err := os.Truncate(filepath.Join(dir, name), int64(size)); err != nil {
-				t.Fatal(err)
-			}
 		}
 		now, _ := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
 		if err := d.Reload(now); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		if s := state(name); s.Error != "" || s.Size != int64(size) {
+		if s := state(); s.Error != "" || s.Size != int64(size) {
 			t.Fatalf("round %d: after the reload: %+v", round, s)
 		}
 	}
@@ -219,49 +186,4 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 			}
 		}
 	}
-}
-
-// workPut gets an export's content until a get fails, or until one succeeds after over is closed. It returns the error
-// of the last get.
-func workPut(t *testing.T, at netip.AddrPort, over <-chan error) error {
-	dev, err := sockets.Open(sockets.Config{})
-	if err != nil {
-		t.Error(err)
-		return err
-	}
-	defer dev.Close()
-	c, err := transfer.Dial(t.Context(), dev, at, 0)
-	if err != nil {
-		t.Errorf("connecting: %v", err)
-		return err
-	}
-	defer c.Close()
-	for cut := false; err == nil && !cut; {
-		select {
-		case <-over:
-			cut = true
-		default:
-		}
-		_, err = c.Get(t.Context(), io.Discard, 0)
-	}
-	return err
-}
-
-// dialFailed tries to connect to a failed export.
-func dialFailed(t *testing.T, name string, memory, put netip.AddrPort) error {
-	t.Helper()
-	if name == "memory" {
-		_, err := dialExport(t, memory)
-		return err
-	}
-	dev, err := sockets.Open(sockets.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	c, err := transfer.Dial(t.Context(), dev, put, 0)
-	if err == nil {
-		c.Close()
-	}
-	return err
 }

@@ -107,8 +107,8 @@ access = "read"
 	}
 }
 
-// The error of a put to a memory export names the kind of the export, and the port to use instead.
-func TestPutToMemory(t *testing.T) {
+// The error of a copy to a memory export names the kind of the export, and the port to use instead.
+func TestCopyToMemory(t *testing.T) {
 	at := freePort(t)
 	kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))
 	dev, err := sockets.Open(sockets.Config{})
@@ -120,7 +120,7 @@ func TestPutToMemory(t *testing.T) {
 	if err == nil {
 		c.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), `serve = "transfer"`) {
+	if err == nil || !strings.Contains(err.Error(), `serve = "directory"`) {
 		t.Errorf("Dial: %v", err)
 	}
 }
@@ -136,11 +136,11 @@ func TestTransferGivesBack(t *testing.T) {
 		}
 		defer devs[i].Close()
 	}
-	region, err := transfer.NewRegion(1 << 20)
+	tree, err := transfer.OpenTree(transfer.TreeConfig{Path: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := transfer.Listen(transfer.ServerConfig{Device: devs[0], Region: region},
+	srv, err := transfer.Listen(transfer.ServerConfig{Device: devs[0], Tree: tree},
 		netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -152,8 +152,12 @@ func TestTransferGivesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Put(t.Context(), bytes.NewReader(content), -1); err != nil {
+		_, err = c.StoreFrom(t.Context(), "file", 0o600, bytes.NewReader(content))
+		if err != nil {
 			t.Error(err)
+		}
+		if list, err := c.List(t.Context(), "."); err != nil || len(list) != 1 {
+			t.Errorf("the directory has %v, %v", list, err)
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)

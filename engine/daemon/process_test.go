@@ -37,7 +37,7 @@ const (
 
 var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole,
 	"here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole,
-	"fill": fillRole, "greedy": greedyRole, "put": putRole}
+	"fill": fillRole, "greedy": greedyRole, "store": storeRole}
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -353,9 +353,9 @@ func TestRestartPolicy(t *testing.T) {
 // TestReloadOnLostDevice: a reloaded export on a lost device waits for the device, with an error in its state.
 func TestReloadOnLostDevice(t *testing.T) {
 	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
-	const memory = "[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n" +
-		"[[export]]\nname = \"content\"\nlisten = \"0.0.0.0:7175\"\nserve = \"transfer\"\n" +
-		"size = \"1MiB\"\n"
+	exported := fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\n"+
+		"size = \"1MiB\"\n[[export]]\nname = \"files\"\nlisten = \"0.0.0.0:7175\"\n"+
+		"serve = \"directory\"\npath = %q\n", t.TempDir())
 	d, _ := run(t, tn.B, ethTable)
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)
@@ -378,7 +378,7 @@ func TestReloadOnLostDevice(t *testing.T) {
 	}); !ok {
 		t.Fatal("the device is not lost")
 	}
-	now, _ := load(t, ethTable+memory)
+	now, _ := load(t, ethTable+exported)
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}

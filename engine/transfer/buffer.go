@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"hash"
 	"io"
 	"os"
 
@@ -151,4 +152,14 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 	}
 	return c.l.postMessage(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length,
 		Sum: Sum(h.Sum(nil))})
+}
+
+// hashPart adds at most hashChunk bytes to h. Clients take turns on one CPU.
+func (s *Server) hashPart(ctx context.Context, h hash.Hash, b []byte) error {
+	if s.hashing.Acquire(ctx, 1) != nil {
+		return context.Cause(ctx)
+	}
+	defer s.hashing.Release(1)
+	h.Write(b)
+	return nil
 }

@@ -85,8 +85,6 @@ func (c *copying) handleRequest(ctx context.Context, m *Message) error {
 		return c.sum(ctx, m)
 	case TypeClose:
 		return c.close(m.Flag)
-	case TypePut, TypeGet:
-		return refuse(CodeKind, "the server exports a directory, not a region: use xwarp cp")
 	}
 	return fmt.Errorf("%w: got %v, want a request", ErrProtocol, m.Type)
 }
@@ -149,20 +147,23 @@ func (c *copying) show(ctx context.Context, o *opened, b []byte, err error) erro
 	if len(b) == 0 {
 		return c.l.postMessage(&Message{Type: TypeRegion})
 	}
-	exposed, err := c.l.expose(b, verbs.RemoteRead, func() error { return nil })
+	mr, err := c.l.end.Buffer(len(b), verbs.RemoteRead)
 	if err != nil {
 		return err
 	}
-	err = c.l.postMessage(&Message{Type: TypeRegion, Length: uint64(len(b)),
-		STag: exposed.mr.STag()})
+	copy(mr.Bytes(), b)
+	err = c.l.postMessage(&Message{Type: TypeRegion, Length: uint64(len(b)), STag: mr.STag()})
 	if err != nil {
 		return err
 	}
 	m, err := c.l.receiveMoving(ctx, &watch{remaining: uint64(len(b)), contended: c.s.full})
-	if err = checkType(TypeDone, &m, err); err != nil {
-		return err
+	if err = checkType(TypeDone, &m, err); err == nil {
+		err = c.l.free(ctx, mr)
 	}
-	return c.l.deregister(ctx, exposed)
+	if err != nil && !errors.Is(err, ErrPeerClosed) { // which may be before its last acknowledgement
+		c.event(o, err)
+	}
+	return err
 }
 
 // openFile opens a file.

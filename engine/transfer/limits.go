@@ -10,8 +10,6 @@ const (
 	MaxText = 512
 	// MaxPath is the maximum length of a path in bytes: it must fit into a Store message.
 	MaxPath = 1900
-	// MaxRegion is the maximum size of a region in bytes, which a mapping can have on every 64-bit machine.
-	MaxRegion = 1 << 46
 	// MaxFile is the maximum length of a file in bytes. No sum of an offset and a length overflows.
 	MaxFile = 1 << 46
 	// DefaultMaxClients limits the connections of a server, because each has buffers and two goroutines.
@@ -20,6 +18,8 @@ const (
 	receives = 16
 	// DefaultIdle ends a connection whose peer neither moves data nor sends a Beat, because it would block others.
 	DefaultIdle = 30 * time.Second
+	// sends is the maximum number of messages, RDMA Writes and Reads of a client that are not completed.
+	sends = 32
 	// beatsPerIdle is the number of Beats sent per idle time of the peer.
 	beatsPerIdle = 6
 	// minBeat is the minimum interval of Beats, however short the idle time.
@@ -31,17 +31,8 @@ const (
 	// wantedIdles is the number of idle times for which a name counts as requested after a client was refused it. A
 	// stalled writer is detected in one of them.
 	wantedIdles = 2
-	// roomFactor times the region is the memory for other data: bytes of incomplete puts, and replaced contents that
-	// gets still read. Otherwise puts of many clients could take all memory of the host.
-	roomFactor = 2
-	// firstGrant is the number of bytes initially allocated on disk for a put of unknown length, which may be short
-	// while the region is as large as the disk.
-	firstGrant = 64 << 20
-	// hashChunk is the number of bytes hashed before the next client's turn, so that a request of 16 bytes for a large
-	// region does not block others.
+	// hashChunk is the number of bytes hashed before the next client's turn, so that a Sum does not block others.
 	hashChunk = 256 << 10
-	// maxDigests limits the cached digests of a content, so that gets of many different lengths cannot fill the memory.
-	maxDigests = 16
 	// DefaultMaxFiles is the default maximum number of files and directories in a directory: empty files use no bytes,
 	// but fill a disk's inodes.
 	DefaultMaxFiles = 1 << 20
@@ -82,8 +73,4 @@ const (
 	maxSum = 64 << 20
 	// closeWait is how long a graceful close may take before the connection is reset.
 	closeWait = 2 * time.Second
-	// chunk is the length of one RDMA Write or Read of a client, depth the number in flight. Together they determine
-	// the client's memory.
-	chunk = 1 << 20
-	depth = 16
 )

@@ -20,8 +20,6 @@ type link struct {
 	slots verbs.MR // receive buffers
 	idle  time.Duration
 
-	reading <-chan struct{} // closed when a reader left behind by readFull returns; nil: there is none
-
 	in               chan Message    // results of receiveLoop
 	alive            context.Context // done, with the cause, when nothing more is received
 	fail             context.CancelCauseFunc
@@ -41,14 +39,14 @@ var ErrIdle = errors.New("the peer sent no data and no keepalive")
 // newLink creates a queue pair that can receive messages as soon as it is connected.
 func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
 	end, err := verbs.NewEndpoint(dev, verbs.EndpointConfig{QPConfig: verbs.QPConfig{
-		SendDepth: 2 * depth, RecvDepth: receives, MaxInline: MaxMessage, IRD: depth, ORD: depth,
+		SendDepth: sends, RecvDepth: receives, MaxInline: MaxMessage, IRD: steps, ORD: steps,
 	}})
 	if err != nil {
 		return nil, err
 	}
 	l := &link{end: end, idle: idle, in: make(chan Message, receives)}
 	l.alive, l.fail = context.WithCancelCause(context.Background())
-	l.slots, err = l.registerLocal(receives * MaxMessage)
+	l.slots, err = l.end.Buffer(receives*MaxMessage, verbs.LocalWrite)
 	for i := uint64(0); err == nil && i < receives; i++ {
 		err = l.postReceive(i)
 	}
@@ -285,3 +283,29 @@ func (l *link) shutOnce() {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// free frees memory that the peer could read, once the answers to its RDMA Reads are sent: a client that sent Done has
+// them, and its acknowledgement is on the way. If it fails, the memory stays until the link ends, which must be soon.
+func (l *link) free(ctx context.Context, mr verbs.MR) error {
+	wait, cancel := context.WithTimeoutCause(ctx, closeWait, errUnread)
+	defer cancel()
+	wait, stop := l.untilClosed(wait)
+	defer stop()
+	for {
+		mem := mr.Bytes()
+		err := l.end.Deregister(mr)
+		if err == nil {
+			return l.end.Dev.Free(mem)
+		}
+		if !errors.Is(err, verbs.ErrBusy) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-wait.Done():
+			return context.Cause(wait)
+		}
+	}
+}
+
+var errUnread = refuse(CodeProtocol, "Done came while RDMA Reads were under way")

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"unicode/utf8"
 
 	"xwarp/ddp"
@@ -19,11 +18,9 @@ const Version = 5
 // Type is the type of a message.
 type Type uint8
 
-// The types of messages.
+// The types of messages. 1 and 2 were requests of version 4; Error keeps its number.
 const (
-	TypePut Type = 1 + iota
-	TypeGet
-	TypeRegion
+	TypeRegion Type = 3 + iota
 	TypeDone
 	TypeBeat
 	TypeError
@@ -48,7 +45,7 @@ const (
 	TypeBytes
 )
 
-var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done",
+var typeNames = [...]string{TypeRegion: "Region", TypeDone: "Done",
 	TypeBeat: "Beat", TypeError: "Error", TypeStat: "Stat", TypeList: "List", TypeMkdir: "Mkdir",
 	TypeFetch: "Fetch", TypeStore: "Store", TypeAttr: "Attr", TypeOpened: "Opened", TypeSum: "Sum",
 	TypeClose: "Close", TypeBuffer: "Buffer", TypeStorePack: "StorePack",
@@ -58,11 +55,13 @@ var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region"
 
 // String returns the type's name.
 func (t Type) String() string {
-	if int(t) < len(typeNames) && t != 0 {
+	if t.isKnown() {
 		return typeNames[t]
 	}
 	return fmt.Sprintf("type %d", uint8(t))
 }
+
+func (t Type) isKnown() bool { return int(t) < len(typeNames) && typeNames[t] != "" }
 
 // Code is the reason in an Error.
 type Code uint16
@@ -71,18 +70,14 @@ type Code uint16
 const (
 	CodeVersion  Code = 1 + iota // the peer has another version
 	CodeProtocol                 // an invalid or unexpected message
-	CodeTooLarge                 // more bytes than the region has
-	CodeEmpty                    // no put yet
-	CodeSum                      // SHA-256 or XXH64 of the received bytes differs from the sender's
-	CodeInternal                 // no memory, no disk
-	CodeShutdown                 // the server is stopping
-	CodeYield                    // other clients need the transfer's memory
-	CodeFile                     // a file or directory is not available; the connection continues
-	CodeKind                     // the server has a region instead of a directory, or vice versa
+	CodeTooLarge                 // more bytes than a file or the directory may have
+	_
+	CodeSum      // XXH64 of the received bytes differs from the sender's
+	CodeInternal // no memory, no disk
+	CodeShutdown // the server is stopping
+	CodeYield    // other clients need the connection or the file's name
+	CodeFile     // a file or directory is not available; the connection continues
 )
-
-// Unknown is the length of a Put whose client does not know it.
-const Unknown = math.MaxUint64
 
 // Sum is a SHA-256.
 type Sum [32]byte
@@ -91,15 +86,9 @@ type Sum [32]byte
 //
 //	0..3 "xwtr"  4 version  5 type  6..7 length of what follows, then by type (big-endian):
 //
-//	Put, Get           0..7 length
-//	Region             0..7 length  8..15 TO  16..19 STag  20..51 SHA-256  52..59 content
-//	Done               0..7 length  8..39 SHA-256
-//	Beat               nothing
+//	Region             0..7 length  8..11 STag
+//	Done, Beat         nothing
 //	Error              0..1 code  2.. text in UTF-8
-//
-// and those of a server with a directory, where an attr is 0 kind, 1 flags, 2..3 mode, 4..11 length, 12..19 time of
-// the last change:
-//
 //	Stat, List, Fetch  0.. path
 //	Mkdir, Store       0..19 attr  20..27 session  28.. path
 //	SetAttr            0..19 attr  20.. path
@@ -115,27 +104,23 @@ type Sum [32]byte
 //	StorePack          0..7 length  8..15 XXH64
 //	FetchPack          0..7 length
 //	Packed             0..7 length  8..15 XXH64  16..79 one bit for each file, the lowest bit of a byte first
+//
+// An attr is 0 kind, 1 flags, 2..3 mode, 4..11 length, 12..19 time of the last change.
 type Message struct {
-	Type Type
-	// Put: bytes to come, or Unknown. Get: bytes requested, 0 for all. Region, Done: bytes of the transfer.
-	Length uint64
-	STag   ddp.STag // Region
-	TO     ddp.TO   // Region
-	Sum    Sum      // Region of a get, Done, Sum
-	Check  uint64   // StoreBytes, Bytes of FetchBytes, StorePack, Packed: XXH64
-	// Region of a get: the number of bytes put. If more are granted, the others are the memory after them. Region of a
-	// put: the maximum number of bytes. If fewer are granted, Put requests more.
-	Content uint64
-	Code    Code   // Error
-	Text    string // Error, for people
-	// of a server with a directory
-	Path    string // Stat, List, Mkdir, Fetch, Store: below the directory
-	Attr    Attr   // Store, Attr, Opened; its mode: Mkdir
-	Session uint64 // Store: connections with the same session write one file together
-	Offset  uint64 // Sum, StoreBytes, FetchBytes, Bytes: offset in the file
-	Place   uint64 // StoreBytes, FetchBytes: offset in the server's buffer
-	Flag    bool   // Opened: a part of the file already existed. Close: it is complete
-	Taken   Taken  // Packed: the files stored, or included in the pack
+	Type    Type
+	Length  uint64   // Region, Sum, StoreBytes, FetchBytes, Bytes, StorePack, FetchPack, Packed: bytes
+	STag    ddp.STag // Region
+	Sum     Sum      // Sum
+	Check   uint64   // StoreBytes, Bytes of FetchBytes, StorePack, Packed: XXH64
+	Code    Code     // Error
+	Text    string   // Error, for people
+	Path    string   // Stat, List, Mkdir, Fetch, Store, SetAttr: below the directory
+	Attr    Attr     // Store, Attr, Opened; its mode: Mkdir
+	Session uint64   // Store: connections with the same session write one file together
+	Offset  uint64   // Sum, StoreBytes, FetchBytes, Bytes: offset in the file
+	Place   uint64   // StoreBytes, FetchBytes: offset in the server's buffer
+	Flag    bool     // Opened: a part of the file already existed. Close: it is complete
+	Taken   Taken    // Packed: the files stored, or included in the pack
 }
 
 const (
@@ -146,7 +131,7 @@ const (
 // Errors of ParseMessage.
 var (
 	ErrShort   = errors.New("message is cut short")
-	ErrMagic   = errors.New("not a message of this protocol: is the peer xwarp serve, put or get?")
+	ErrMagic   = errors.New("not a message of this protocol: is the peer xwarp serve or cp?")
 	ErrVersion = errors.New("the peer speaks another version of the transfer protocol: use the " +
 		"same xwarp on both sides")
 	ErrBody = errors.New("message with an invalid type or length")
@@ -155,12 +140,8 @@ var (
 // fields are the fields after the header, in wire order. The text of an Error, or a path, follows them.
 func (m *Message) fields() []any {
 	switch m.Type {
-	case TypePut, TypeGet:
-		return []any{&m.Length}
 	case TypeRegion:
-		return []any{&m.Length, &m.TO, &m.STag, &m.Sum, &m.Content}
-	case TypeDone:
-		return []any{&m.Length, &m.Sum}
+		return []any{&m.Length, &m.STag}
 	case TypeStorePack:
 		return []any{&m.Length, &m.Check}
 	case TypeFetchPack:
@@ -250,7 +231,7 @@ func ParseMessage(b []byte) (m Message, err error) {
 }
 
 func (m *Message) parseBody(b []byte) error {
-	if m.Type == 0 || int(m.Type) >= len(typeNames) {
+	if !m.Type.isKnown() {
 		return ErrBody
 	}
 	for _, f := range m.fields() {

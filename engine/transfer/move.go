@@ -58,7 +58,7 @@ func (m *move) run(ctx context.Context) (err error) {
 // step returns the offset of step i in the file, and its memory.
 func (m *move) step(i int) (off int64, b []byte) {
 	at := int64(i) * stepLen
-	return m.off + at, m.f.c.buffers.Bytes()[m.place(i):][:min(stepLen, m.n-at)]
+	return m.off + at, m.f.c.memory.Bytes()[m.place(i):][:min(stepLen, m.n-at)]
 }
 
 // place returns the offset of step i in the buffers.
@@ -75,8 +75,8 @@ func (m *move) postStep(op verbs.WROp, i int, flags verbs.WRFlags) error {
 	_, b := m.step(i)
 	return m.f.c.post(&verbs.SendWR{
 		ID: uint64(i), Op: op, Flags: flags,
-		SGL:        []verbs.SGE{m.f.c.buffers.SGE(m.place(i), len(b))},
-		RemoteSTag: m.buffer.STag, RemoteTO: m.buffer.TO + ddp.TO(m.place(i)),
+		SGL:        []verbs.SGE{m.f.c.memory.SGE(m.place(i), len(b))},
+		RemoteSTag: m.buffer.STag, RemoteTO: ddp.TO(m.place(i)),
 	})
 }
 

@@ -88,3 +88,19 @@ func TestPackReplacesOnce(t *testing.T) {
 		}
 	}
 }
+
+// A client that changes its buffer while the server works on a pack changes no name or length that was checked.
+func TestPackIsDecodedOnce(t *testing.T) {
+	b := appendEntry(nil, &Entry{"name", Attr{Kind: KindFile, Mode: 0o600, Length: 3}})
+	b = append(b, "abc"...)
+	files, err := parsePack(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range b {
+		b[i] = '/'
+	}
+	if f := files[0]; f.Path != "name" || f.Attr.Length != 3 || len(f.Content) != 3 {
+		t.Errorf("%+v", f)
+	}
+}

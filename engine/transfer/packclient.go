@@ -6,19 +6,19 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // Pack has small files that are sent to the server, or from it, in one exchange of messages. A Client fills one at a
 // time.
 type Pack struct {
 	c     *Client
-	b     []byte // in the client's buffers
+	b     []byte // in the client's memory
 	files int
 }
 
-// NewPack returns an empty pack in the client's buffers. It must be stored or fetched before the next transfer.
-func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.buffers.Bytes()[:0:BufferLen]} }
+// NewPack returns an empty pack in the client's memory. It must be stored or fetched before the next transfer.
+func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.memory.Bytes()[:0:BufferLen]} }
 
 // PackSize returns the number of a pack's BufferLen bytes that a file takes.
 func PackSize(path string, length uint64) int { return entryLen + len(path) + int(length) }
@@ -63,11 +63,11 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 		return nil, c.abandon(fmt.Errorf("%w: a pack of %d bytes", ErrProtocol, m.Length))
 	}
 	if m.Length > 0 {
-		if err := c.movePack(ctx, rdmap.WRRead, int(m.Length)); err != nil {
+		if err := c.do(ctx, verbs.WRRead, int(m.Length), c.buffer.STag, 0); err != nil {
 			return nil, err
 		}
 	}
-	b := c.buffers.Bytes()[:m.Length]
+	b := c.memory.Bytes()[:m.Length]
 	if check := xxhash.Sum64(b); check != m.Check {
 		return nil, c.abandon(fmt.Errorf("XXH64 of a pack is %x, the server says %x",
 			check, m.Check))
@@ -109,20 +109,5 @@ func (c *Client) writePack(ctx context.Context, p *Pack) error {
 	if _, err := c.askBuffer(ctx); err != nil {
 		return err
 	}
-	return c.movePack(ctx, rdmap.WRWrite, len(p.b))
-}
-
-// movePack moves the first n bytes between the client's buffers and the server's.
-func (c *Client) movePack(ctx context.Context, op rdmap.WROp, n int) error {
-	moving, stop := c.untilClosed(ctx)
-	defer stop()
-	w := c.window(c.buffer, int64(n))
-	err := w.post(op, n)
-	if err == nil {
-		_, err = w.next(moving)
-	}
-	if err != nil {
-		return c.reason(ctx, err)
-	}
-	return nil
+	return c.do(ctx, verbs.WRWrite, len(p.b), c.buffer.STag, 0)
 }

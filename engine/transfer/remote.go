@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"xwarp/ddp"
+	"xwarp/engine/verbs"
 )
 
 // ask sends a request to a server with a directory, and returns the answer.
@@ -68,18 +71,15 @@ func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
 	if region.Length > 2*maxListing {
 		return nil, c.abandon(fmt.Errorf("%w: a listing of %d bytes", ErrProtocol, region.Length))
 	}
-	moving, stop := c.untilClosed(ctx)
-	defer stop()
-	w := c.window(region, int64(region.Length))
 	b := make([]byte, 0, region.Length)
-	err = w.read(moving, func(piece []byte) error {
-		b = append(b, piece...)
-		return nil
-	})
-	if err != nil {
-		return nil, c.reason(ctx, err)
+	for len(b) < cap(b) {
+		n := min(BufferLen, cap(b)-len(b))
+		if err := c.do(ctx, verbs.WRRead, n, region.STag, ddp.TO(len(b))); err != nil {
+			return nil, err
+		}
+		b = append(b, c.memory.Bytes()[:n]...)
 	}
-	if err := c.postMessage(&Message{Type: TypeDone, Length: region.Length}); err != nil {
+	if err := c.postMessage(&Message{Type: TypeDone}); err != nil {
 		return nil, c.reason(ctx, err)
 	}
 	return b, nil

@@ -19,8 +19,7 @@ import (
 // ServerConfig configures a server. Zero fields mean the defaults of limits.go.
 type ServerConfig struct {
 	Device     verbs.Device
-	Region     *Region // for Put and Get, or
-	Tree       *Tree   // for a directory
+	Tree       *Tree // the directory
 	MaxClients int
 	Idle       time.Duration
 	// Event, if set, is called after every transfer, possibly by several goroutines at once.
@@ -29,18 +28,17 @@ type ServerConfig struct {
 
 // Event is the end of one transfer.
 type Event struct {
-	// Op is "put", "get", "store" or "fetch", or "stat", "list" or "mkdir" if that failed. It is empty if the client
-	// made no request.
+	// Op is "store" or "fetch", or "stat", "list", "mkdir" or "setattr" if that failed. It is empty if the client made
+	// no request.
 	Op     string
-	File   string // path in the directory, except for "put" and "get"
+	File   string // path in the directory
 	Remote netip.AddrPort
 	Bytes  int64
-	Sum    Sum
 	Took   time.Duration
 	Err    error // nil on success
 }
 
-// Server lets clients put content into a region and get it back.
+// Server lets clients copy files to and from a directory.
 type Server struct {
 	cfg     ServerConfig
 	lns     []verbs.Listener
@@ -108,12 +106,9 @@ func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 			}
 			return err
 		}
-		err, why := s.failed(), "the region failed"
-		if err == nil && !s.admit(req) {
-			err, why = errors.New("too many clients"), "too many clients"
-		}
-		if err != nil {
-			err = fmt.Errorf("rejected: %w", errors.Join(err, s.reject(req, why)))
+		if !s.admit(req) {
+			const why = "too many clients"
+			err = fmt.Errorf("rejected: %w", errors.Join(errors.New(why), s.reject(req, why)))
 			s.cfg.Event(Event{Remote: req.Remote, Err: err})
 			continue
 		}
@@ -125,14 +120,6 @@ func (s *Server) acceptLoop(ctx context.Context, l verbs.Listener) error {
 			}
 		})
 	}
-}
-
-// failed returns why the region is unusable, or nil.
-func (s *Server) failed() error {
-	if s.cfg.Region == nil {
-		return nil
-	}
-	return s.cfg.Region.Err()
 }
 
 // onDefect reports a panic in the goroutine of one client. It is a bug, and ends that client's connection only.
@@ -210,45 +197,11 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 			}
 			return err
 		}
-		if s.cfg.Tree != nil {
-			err = c.handleRequest(ctx, &m)
-		} else {
-			err = s.transfer(ctx, l, req.Remote, &m)
-		}
-		if err != nil {
+		if err := c.handleRequest(ctx, &m); err != nil {
 			s.tell(l, err)
 			return nil // already reported by Event
 		}
 	}
-}
-
-// transfer serves one request.
-func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m *Message) (
-	err error) {
-	ev := Event{Remote: remote}
-	start := time.Now()
-	switch m.Type {
-	case TypePut:
-		ev.Op = "put"
-		err = s.put(ctx, l, m, &ev)
-	case TypeGet:
-		ev.Op = "get"
-		err = s.get(ctx, l, m, &ev)
-	case TypeStat, TypeList, TypeMkdir, TypeFetch, TypeStore, TypeBuffer, TypeSetAttr:
-		err = refuse(CodeKind, "the server exports a region, not a directory: use xwarp put and "+
-			"get")
-	default:
-		err = fmt.Errorf("%w: got %v, want Put or Get", ErrProtocol, m.Type)
-	}
-	if err != nil {
-		s.countFailed()
-		if ctx.Err() != nil {
-			err = errShutdown
-		}
-	}
-	ev.Took, ev.Err = time.Since(start), err
-	s.cfg.Event(ev)
-	return err
 }
 
 // refusal is an error that is sent to the client.
@@ -262,8 +215,6 @@ func (r *refusal) Error() string { return r.text }
 func refuse(c Code, format string, args ...any) error {
 	return &refusal{c, fmt.Sprintf(format, args...)}
 }
-
-var errShutdown = refuse(CodeShutdown, "the server is stopping")
 
 // tell sends an error to the peer, unless the peer sent it or has left.
 func (s *Server) tell(l *link, err error) {
@@ -282,7 +233,7 @@ func (s *Server) tell(l *link, err error) {
 		errors.Is(err, ErrBody):
 		m.Code = CodeProtocol
 	case errors.Is(err, context.Canceled):
-		m.Code, m.Text = CodeShutdown, errShutdown.Error()
+		m.Code, m.Text = CodeShutdown, "the server is stopping"
 	}
 	l.postMessage(&m)
 }

@@ -8,9 +8,6 @@ import (
 	"net/netip"
 	"testing"
 	"time"
-
-	"xwarp/engine/sockets"
-	"xwarp/engine/verbs"
 )
 
 // gate forwards data of one client to a server only when it is open. Data from the server always passes.
@@ -41,23 +38,6 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// patientServer serves a region of size bytes by servePatiently.
-func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Device, region *Region,
-	at netip.AddrPort) {
-	t.Helper()
-	dev, err := sockets.Open(sockets.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { dev.Close() })
-	if region, err = NewRegion(size); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { region.Close() })
-	ctx, at = servePatiently(t, ServerConfig{Device: dev, Region: region})
-	return ctx, dev, region, at
-}
-
 // servePatiently runs a server without an idle time, for a minute at most.
 func servePatiently(t *testing.T, cfg ServerConfig) (ctx context.Context, at netip.AddrPort) {
 	t.Helper()
@@ -73,28 +53,27 @@ func servePatiently(t *testing.T, cfg ServerConfig) (ctx context.Context, at net
 	return ctx, s.Addr()
 }
 
-// While a put stalls on a slow path, Beats become due repeatedly, and queue behind its data. Sent all at once, they
+// While a store stalls on a slow path, Beats become due repeatedly, and queue behind its data. Sent all at once, they
 // would exceed the server's receives, and end the connection.
 func TestBeatsBehindData(t *testing.T) {
-	const size = depth * chunk
-	ctx, dev, _, at := patientServer(t, size)
-
+	ctx, dev, at, dir := treeServer(t, nil)
 	open := make(chan struct{})
 	c, err := Dial(ctx, dev, gate(t, at, open), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	put := make(chan error, 1)
+	content := pattern(BufferLen)
+	store := make(chan error, 1)
 	go func() {
-		_, err := c.Put(ctx, bytes.NewReader(make([]byte, size)), size)
-		put <- err
+		_, err := c.StoreFrom(ctx, "stored", 0o600, bytes.NewReader(content))
+		store <- err
 	}()
-	const waiting = 1 + depth // the request, and the data
+	const waiting = 2 + 2*steps // the requests before, and the data with its messages
 	for c.posted.Load() < waiting {
 		select {
-		case err := <-put:
-			t.Fatal("the put ended despite a closed gate:", err)
+		case err := <-store:
+			t.Fatal("the store ended despite a closed gate:", err)
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -109,8 +88,11 @@ func TestBeatsBehindData(t *testing.T) {
 		t.Errorf("%d Beats are queued behind the data, want 1", n-waiting)
 	}
 	close(open)
-	if err := <-put; err != nil {
+	if err := <-store; err != nil {
 		t.Fatal(err)
+	}
+	if !holds(dir+"/stored", content) {
+		t.Error("other bytes were stored")
 	}
 	// The data has left, so the next Beat is sent.
 	before := c.posted.Load()

@@ -4,11 +4,11 @@ import "xwarp/engine/verbs"
 
 // Stats are the counters of a server.
 type Stats struct {
-	Puts     uint64 // puts that became the region's content
+	Puts     uint64 // files that clients stored
 	PutBytes uint64 // bytes of these
-	Gets     uint64 // gets that the client confirmed
-	GetBytes uint64 // of these
-	Failed   uint64 // puts and gets that were refused or interrupted
+	Gets     uint64 // files that clients fetched
+	GetBytes uint64 // bytes of these
+	Failed   uint64 // requests that were refused or interrupted
 	Rejected uint64 // rejected connections
 }
 
@@ -26,7 +26,7 @@ func (s *Server) countTransfer(f func(n *Stats)) {
 	f(&s.stats)
 }
 
-// countMoved counts the contents or files that a client wrote or read, and their bytes.
+// countMoved counts the files that a client stored or fetched, and their bytes.
 func (s *Server) countMoved(wrote bool, files, byteCount uint64) {
 	s.countTransfer(func(n *Stats) {
 		if wrote {

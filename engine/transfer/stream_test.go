@@ -15,22 +15,6 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// files starts a server of a directory, of at most size bytes unless that is zero.
-func files(t *testing.T, size int64, edit func(*transfer.ServerConfig)) (b *bench, dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	tree, err := transfer.OpenTree(transfer.TreeConfig{Path: dir, Size: size})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tree.Close() })
-	return start(t, nil, func(c *transfer.ServerConfig) {
-		if c.Tree = tree; edit != nil {
-			edit(c)
-		}
-	}), dir
-}
-
 // streamed stores content by a client of its own, from a pipe.
 func (b *bench) streamed(content []byte) {
 	b.t.Helper()
@@ -62,7 +46,7 @@ func (b *bench) has(dir string, content []byte) {
 func TestStreamIsStored(t *testing.T) {
 	const room = 5 << 20
 	for _, n := range []int{0, 1, 4096, 1<<20 - 1, 1 << 20, 1<<20 + 1, room} {
-		b, dir := files(t, 2*room, nil)
+		b, dir := serve(t, transfer.TreeConfig{Size: 2 * room}, nil)
 		content := noise(n)
 		b.streamed(content)
 		b.has(dir, content)
@@ -102,7 +86,7 @@ func (f failing) Read(p []byte) (int, error) {
 // If a stream ends early for any reason, the older file stays, nothing of the stream does, and its bytes are free.
 func TestFailedStreamChangesNothing(t *testing.T) {
 	const room = 12 << 20
-	b, dir := files(t, room, nil)
+	b, dir := serve(t, transfer.TreeConfig{Size: room}, nil)
 	content := noise(2 << 20)
 	b.streamed(content)
 	other := bytes.Repeat([]byte{0xee}, room)
@@ -155,24 +139,24 @@ func TestFailedStreamChangesNothing(t *testing.T) {
 }
 
 // slow is a reader's output that blocks until it is released.
-type slowly struct {
+type slow struct {
 	bytes.Buffer
 	begun chan bool
 	goOn  chan bool
 	once  sync.Once
 }
 
-func (s *slowly) Write(p []byte) (int, error) {
+func (s *slow) Write(p []byte) (int, error) {
 	s.once.Do(func() { s.begun <- true; <-s.goOn })
 	return s.Buffer.Write(p)
 }
 
 // A fetch in progress reads one file to its end, although another replaces it.
 func TestFetchedStreamIsNotTorn(t *testing.T) {
-	b, dir := files(t, 0, nil)
+	b, dir := start(t, nil)
 	before, after := noise(10<<20), bytes.Repeat([]byte{7}, 10<<20)
 	b.streamed(before)
-	out := &slowly{begun: make(chan bool), goOn: make(chan bool)}
+	out := &slow{begun: make(chan bool), goOn: make(chan bool)}
 	got := make(chan error, 1)
 	reader := b.dial()
 	go func() {
@@ -204,7 +188,7 @@ func (r *lateReader) Read(b []byte) (int, error) {
 
 // Input that arrives after the stream was cancelled and its client closed finds its memory still there.
 func TestLateInputOfStream(t *testing.T) {
-	b, dir := files(t, 0, nil)
+	b, dir := start(t, nil)
 	c := b.dial()
 	r := &lateReader{make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	ctx, cancel := context.WithCancel(patience(t))
@@ -224,7 +208,7 @@ func TestLateInputOfStream(t *testing.T) {
 
 // One connection alone writes a stream: bytes of two would be counted twice.
 func TestStreamHasOneWriter(t *testing.T) {
-	b, _ := files(t, 0, nil)
+	b, _ := start(t, nil)
 	a := transfer.Attr{Kind: transfer.KindFile, Flags: transfer.FlagStream, Mode: 0o600}
 	if _, err := b.dial().Store(patience(t), "file", a, 1, nil); err != nil {
 		t.Fatal(err)

@@ -320,16 +320,20 @@ func TestPartialFiles(t *testing.T) {
 	}
 }
 
-// Another server with a file in the directory keeps its staging files there.
+// A staged file of a process that lives stays when the directory is opened.
 func TestOthersStage(t *testing.T) {
 	tr := tree(t, TreeConfig{})
-	r := openFile(t, FileConfig{Path: tr.Path() + "/region", Size: 10})
-	st, err := r.disk.create(5)
+	dir, err := staging.OpenDir(tr.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	st, err := dir.Create("region", 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tree(t, TreeConfig{Path: tr.Path()})
-	if err := st.Commit(nil); err != nil {
+	if err := st.Commit(); err != nil {
 		t.Error(err)
 	}
 	left := tr.Path() + "/.region.0123456789abcdef.xwarp-staged"

@@ -238,7 +238,7 @@ func (j *job) finishLocal(succeeded bool) error {
 		err = j.out.SetTime(j.attr.Time())
 	}
 	if err == nil {
-		err = j.out.Commit(nil)
+		err = j.out.Commit()
 	}
 	if err != nil && !errors.Is(err, staging.ErrUnsure) { // the name is taken, or the disk failed
 		return errors.Join(err, j.out.Chmod(partialMode), j.leave(), j.dir.Close())

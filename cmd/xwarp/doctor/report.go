@@ -54,7 +54,7 @@ type NIC struct {
 
 // Measured is one transfer with the peer.
 type Measured struct {
-	What    string  `json:"what" doc:"\"put\" or \"get\""`
+	What    string  `json:"what" doc:"\"write\" or \"read\": RDMA Writes to the peer, or Reads"`
 	By      string  `json:"by" doc:"transport at this end: \"xdp\" or \"kernel\""`
 	Bytes   int64   `json:"bytes" doc:"payload bytes"`
 	Seconds float64 `json:"seconds" doc:"duration"`

@@ -297,7 +297,12 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 	}) {
 		f.addf("%s.interface = %q: no such [[interface]]", key, e.Interface)
 	}
-	f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer, ServeDirectory)
+	if e.Serve == "transfer" { // of earlier versions
+		f.addf("%s.serve = \"transfer\" does not exist any more: use \"directory\", and xwarp cp "+
+			"instead of put and get", key)
+		return
+	}
+	f.oneOf(key+".serve", e.Serve, ServeMemory, ServeDirectory)
 	f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
 	f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
 	f.atLeast(key+".connections", e.Connections, 1)
@@ -312,12 +317,6 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 		f.addf("%s.path needs memory = \"file\"", key)
 	case e.Memory != MemoryFile && e.Size == 0:
 		f.addf("%s.size is missing, such as \"64MiB\"", key)
-	case e.InPlace && (e.Serve != ServeTransfer || e.Memory != MemoryFile):
-		f.addf("%s.in_place needs serve = \"transfer\" and memory = \"file\"", key)
-	case e.Serve == ServeTransfer && e.Memory == MemoryHugePages:
-		f.addf("%s: serve = \"transfer\" needs anonymous memory or a file", key)
-	case e.Serve == ServeTransfer && e.Access != AccessReadWrite:
-		f.addf("%s: serve = \"transfer\" needs access = \"read-write\"", key)
 	case e.Serve != ServeMemory && len(e.Allow) > 0:
 		f.addf("%s: allow is not supported with serve = %q; use [[peer]]", key, e.Serve)
 	}

@@ -182,7 +182,7 @@ type Peer struct {
 	ConnectionRate int `toml:"connection_rate"`
 }
 
-// Export is a listener of the daemon that serves a memory region to peers.
+// Export is a listener of the daemon that serves a memory region or a directory to peers.
 type Export struct {
 	Name        string         `toml:"name"`
 	Interface   string         `toml:"interface"`
@@ -190,7 +190,6 @@ type Export struct {
 	Serve       string         `toml:"serve"`
 	Memory      string         `toml:"memory"`
 	Path        string         `toml:"path"`
-	InPlace     bool           `toml:"in_place"`
 	Size        Size           `toml:"size"`
 	Access      string         `toml:"access"`
 	Allow       []netip.Prefix `toml:"allow"`
@@ -210,7 +209,6 @@ const (
 	MemoryFile      = "file"
 
 	ServeMemory    = "memory"
-	ServeTransfer  = "transfer"
 	ServeDirectory = "directory"
 
 	AccessRead      = "read"

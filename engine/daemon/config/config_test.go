@@ -134,10 +134,8 @@ func TestErrors(t *testing.T) {
 			"[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\npath = \"x\"\n", "absolute path"},
 		{"directory without path", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n" +
 			"serve = \"directory\"\nsize = 1\n", "needs an absolute path"},
-		{"in place without a file", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n" +
-			"serve = \"transfer\"\nsize = 1\nin_place = true\n", "in_place needs"},
-		{"read-only transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = " +
-			"1\nserve = \"transfer\"\naccess = \"read\"\n", "needs access"},
+		{"transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = " +
+			"1\nserve = \"transfer\"\n", "use \"directory\", and xwarp cp"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { loadFails(t, tc.text, tc.want) })
 	}

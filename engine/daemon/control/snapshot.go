@@ -186,7 +186,7 @@ type ExportState struct {
 	Connections int    `json:"connections"`
 	Rejected    uint64 `json:"rejected"`
 	Flushes     uint64 `json:"flushes"`
-	// Transfers are the counters of puts and gets; nil for memory.
+	// Transfers are the counters of files stored and fetched; nil for memory.
 	Transfers map[string]uint64 `json:"transfers,omitempty"`
 	// why it failed: connections are rejected until a reload reopens it
 	Error string `json:"error,omitempty"`

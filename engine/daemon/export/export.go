@@ -38,7 +38,7 @@ type export struct {
 	content
 	pd  verbs.PD
 	mr  verbs.MR
-	srv *transfer.Server // for put, get and cp
+	srv *transfer.Server // of a directory
 
 	mu       sync.Mutex
 	conns    map[verbs.QP]*conn
@@ -52,14 +52,13 @@ type export struct {
 
 // content is the memory and files of an export, which outlive the device.
 type content struct {
-	mem    []byte // the region that peers access; nil for a transfer
-	file   *os.File
-	region *transfer.Region // of a transfer
-	tree   *transfer.Tree   // of a transfer from and to a directory
+	mem  []byte // the region that peers access; nil for a directory
+	file *os.File
+	tree *transfer.Tree // of a directory
 }
 
 func (c *content) isEmpty() bool {
-	return c.mem == nil && c.file == nil && c.region == nil && c.tree == nil
+	return c.mem == nil && c.file == nil && c.tree == nil
 }
 
 // accessOf are the rights of peers by export.access.
@@ -89,7 +88,7 @@ func (s *Set) openExport(c config.Export, v *device.Device, before *export) (*ex
 	if c.Serve == config.ServeMemory {
 		err = e.openMemory(ctx)
 	} else {
-		err = e.openTransfer(ctx)
+		err = e.openDirectory(ctx)
 	}
 	if err != nil {
 		e.stopListening()
@@ -259,9 +258,6 @@ func (e *export) free() (err error) {
 	if err != nil {
 		return fmt.Errorf("export %s: %w", e.cfg.Name, err)
 	}
-	if e.region != nil {
-		err = e.region.Close()
-	}
 	if e.tree != nil {
 		err = e.tree.Close()
 	}
@@ -297,10 +293,10 @@ func (e *export) state() control.ExportState {
 		Error: control.ErrorText(e.failed),
 	}
 	if e.srv != nil {
-		s.Size, s.Connections = e.size(), len(e.srv.QPs())
+		s.Connections = len(e.srv.QPs())
 	}
 	if e.cfg.Serve == config.ServeDirectory {
-		s.Memory, s.Size, s.Used = "", int64(e.cfg.Size), s.Size
+		s.Memory, s.Size, s.Used = "", int64(e.cfg.Size), e.used()
 	}
 	return s
 }

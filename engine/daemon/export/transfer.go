@@ -7,20 +7,19 @@ import (
 	"xwarp/engine/transfer"
 )
 
-// openTransfer opens the content and serves put, get and cp until ctx is done.
-func (e *export) openTransfer(ctx context.Context) (err error) {
-	cfg := transfer.ServerConfig{
-		Device: e.dev.Core, MaxClients: e.cfg.Connections, Event: e.transferred,
+// openDirectory opens the directory and serves cp until ctx is done.
+func (e *export) openDirectory(ctx context.Context) (err error) {
+	if e.tree == nil { // otherwise takeContent has moved it here
+		e.tree, err = transfer.OpenTree(transfer.TreeConfig{Path: e.cfg.Path,
+			ReadOnly: e.cfg.Access == config.AccessRead, Size: int64(e.cfg.Size), Log: e.log})
+		if err != nil {
+			return err
+		}
 	}
-	if err := e.openContent(); err != nil {
+	e.srv, err = transfer.Listen(transfer.ServerConfig{Device: e.dev.Core, Tree: e.tree,
+		MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen.All()...)
+	if err != nil {
 		return err
-	}
-	cfg.Region, cfg.Tree = e.region, e.tree
-	if e.srv, err = transfer.Listen(cfg, e.cfg.Listen.All()...); err != nil {
-		return err
-	}
-	if e.region != nil {
-		e.running.Go(func() { e.watchMemory(ctx, e.region.Failed(), e.region.Err) })
 	}
 	e.running.Go(func() {
 		if err := e.srv.Serve(ctx); err != nil {
@@ -30,32 +29,10 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 	return nil
 }
 
-func (e *export) openContent() (err error) {
-	size := int64(e.cfg.Size)
-	switch {
-	case e.region != nil || e.tree != nil: // takeContent has moved it here
-		return nil
-	case e.cfg.Serve == config.ServeDirectory:
-		e.tree, err = transfer.OpenTree(transfer.TreeConfig{
-			Path: e.cfg.Path, ReadOnly: e.cfg.Access == config.AccessRead, Size: size, Log: e.log,
-		})
-	case e.cfg.Memory == config.MemoryFile:
-		e.region, err = transfer.OpenRegion(transfer.FileConfig{
-			Path: e.cfg.Path, Size: size, InPlace: e.cfg.InPlace, Log: e.log,
-		})
-	default:
-		e.region, err = transfer.NewRegion(size)
-	}
-	return err
-}
-
-// size returns the size of the region, or the sum of the files of the directory, in bytes.
-func (e *export) size() int64 {
-	switch {
-	case e.region != nil:
-		return e.region.Size()
-	case e.tree == nil:
-		return 0 // takeContent has moved it to another export
+// used returns the sum of the files of the directory in bytes.
+func (e *export) used() int64 {
+	if e.tree == nil { // takeContent has moved it to another export
+		return 0
 	}
 	byteCount, _ := e.tree.Used()
 	return byteCount

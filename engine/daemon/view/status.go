@@ -130,18 +130,18 @@ type Export struct {
 	Export      string `json:"export" doc:"its name"`
 	Device      string `json:"device" doc:"its device"`
 	Listen      string `json:"listen" doc:"address; \":7174\" is all of IPv4 and IPv6"`
-	Serve       string `json:"serve" doc:"\"memory\", \"transfer\" or \"directory\""`
+	Serve       string `json:"serve" doc:"\"memory\" or \"directory\""`
 	Memory      string `json:"memory,omitempty" doc:"\"anonymous\", \"hugepages\" or \"file\"; absent for a directory"`
 	Size        int64  `json:"size" doc:"bytes; of a directory: its limit, 0 for none"`
 	Used        int64  `json:"used" doc:"directory: bytes of its files"`
 	Access      string `json:"access" doc:"rights of peers"`
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
-	Puts        uint64 `json:"puts" doc:"transfer: completed puts"`
-	PutBytes    uint64 `json:"put_bytes" doc:"transfer: bytes of completed puts"`
-	Gets        uint64 `json:"gets" doc:"transfer: completed gets"`
-	GetBytes    uint64 `json:"get_bytes" doc:"transfer: bytes of completed gets"`
-	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or aborted"`
+	Puts        uint64 `json:"puts" doc:"directory: files stored by peers"`
+	PutBytes    uint64 `json:"put_bytes" doc:"directory: bytes of these"`
+	Gets        uint64 `json:"gets" doc:"directory: files fetched by peers"`
+	GetBytes    uint64 `json:"get_bytes" doc:"directory: bytes of these"`
+	Failed      uint64 `json:"failed" doc:"directory: requests that were refused or aborted"`
 	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }
 

@@ -221,7 +221,7 @@ func busy() func() control.Snapshot {
 			Listen: "0.0.0.0:7174", Serve: "memory",
 			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2},
 			{Name: "images", Device: "eth0", Listen: "0.0.0.0:7175",
-				Serve: "transfer", Memory: "file", Size: 4 << 30, Access: "read-write",
+				Serve: "directory", Size: 4 << 30, Access: "read-write",
 				Transfers: map[string]uint64{"puts": 3, "put_bytes": 5_600_000_000, "gets": 40,
 					"get_bytes": 160_000_000_000, "failed": 1}}}
 		s.Events = happenings(now)
@@ -353,7 +353,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("eth1: %d rows, %s", rows(), got)
 	}
 	b.click(t, `#devices button:nth-child(1)`)
-	const moved = "3 puts of 5.22 GiB, 40 gets of 149 GiB"
+	const moved = "3 files stored: 5.22 GiB, 40 files fetched: 149 GiB"
 	if got := text("#export-list"); !strings.Contains(got, moved) ||
 		!strings.Contains(got, "1 transfer refused or aborted") {
 		t.Errorf("exports: %s", got)

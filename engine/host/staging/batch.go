@@ -192,7 +192,7 @@ func (f *batched) writeBack(flags int) error {
 // place names f, without flushing the disk.
 func (f *batched) place() error {
 	if f.staged != nil {
-		if err := f.dir.checkName(f.name, nil); err != nil {
+		if err := f.dir.checkName(f.name); err != nil {
 			return err
 		}
 		if f.replaces {

@@ -1,6 +1,5 @@
 // Package staging replaces files atomically. New content is written to a staged file beside the target, made durable,
-// and renamed: after any crash the name leads to all of the old content or all of the new one. A file that must not be
-// replaced is overwritten through a journal instead.
+// and renamed: after any crash the name leads to all of the old content or all of the new one.
 package staging
 
 import (
@@ -24,7 +23,6 @@ const MaxName = 255
 const (
 	staged  = ".xwarp-staged"  // and 16 digits: for its creator only
 	partial = ".xwarp-partial" // may be resumed
-	journal = ".xwarp-journal" // complete, and being copied to its file
 )
 
 // stem returns the beginning of the names of a file's staged files. If a name is too long, a part is replaced by a part
@@ -75,21 +73,6 @@ func (d *Dir) openFD(name string, flags int, mode fs.FileMode) (int, error) {
 
 // OpenFD opens a file of the directory for reading, without following symbolic links. The caller closes the descriptor.
 func (d *Dir) OpenFD(name string) (int, error) { return d.openFD(name, unix.O_RDONLY, 0) }
-
-// Open opens a file of the directory, which it creates if needed, and locks it.
-func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
-	f, err := d.openFile(name, os.O_RDWR|os.O_CREATE, mode)
-	if err != nil {
-		return nil, err
-	}
-	if err = Lock(f); err == nil {
-		err = d.checkName(name, f) // a put of the process that had the lock has just replaced it
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
 
 // Length returns the length of a file in bytes, or -1 if it does not exist. It does not follow symbolic links.
 func (d *Dir) Length(name string) int64 {
@@ -246,46 +229,40 @@ func (f *File) CommitAs(mode fs.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
 	}
-	if err = f.Commit(nil); err != nil && !errors.Is(err, ErrUnsure) {
+	if err = f.Commit(); err != nil && !errors.Is(err, ErrUnsure) {
 		err = errors.Join(err, f.Chmod(st.Mode().Perm()))
 	}
 	return err
 }
 
-// Commit makes f, with what was written to it, durable under its name. Any regular file may be there, and
-// with over not nil that one only. When it fails, but with ErrUnsure, the name leads to what it led to.
-func (f *File) Commit(over *os.File) error {
+// Commit makes f durable under its name, in place of a regular file. If it fails, except with ErrUnsure, the name leads
+// to its old content.
+func (f *File) Commit() error {
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
 	}
-	if err := f.dir.checkName(f.name, over); err != nil {
+	if err := f.dir.checkName(f.name); err != nil {
 		return err
 	}
 	return f.rename(f.name)
 }
 
-// checkName fails when a name leads to something else than a regular file, or than file unless that is nil.
-func (d *Dir) checkName(name string, file *os.File) error {
-	var now, was unix.Stat_t
+// checkName fails if a name leads to something else than a regular file.
+func (d *Dir) checkName(name string) error {
+	var now unix.Stat_t
 	err := unix.Fstatat(d.fd(), name, &now, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && file != nil {
-		err = unix.Fstat(int(file.Fd()), &was)
-	}
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return &fs.PathError{Op: "stat", Path: d.path(name), Err: err}
-	case now.Mode&unix.S_IFMT != unix.S_IFREG,
-		file != nil && (now.Ino != was.Ino || now.Dev != was.Dev):
+	case now.Mode&unix.S_IFMT != unix.S_IFREG:
 		return fmt.Errorf("%s: %w", d.path(name), ErrReplaced)
 	}
 	return nil
 }
 
-// ErrReplaced is wrapped when a name leads to another file than it did.
-var ErrReplaced = errors.New("it was replaced by another file, link or directory")
+// ErrReplaced is wrapped if a name leads to something that is not a regular file.
+var ErrReplaced = errors.New("it was replaced by a link, directory or other file")
 
 func (f *File) rename(name string) error {
 	if err := f.dir.rename(f.now, name); err != nil {
@@ -323,51 +300,20 @@ func (d *Dir) renameNew(old, name string) error {
 // Keep closes a file of Resume, for the next one.
 func (f *File) Keep() error { return f.Close() }
 
-// Drop closes f and takes it away. It must not have been committed.
+// Drop closes f and removes it. It must not have been committed.
 func (f *File) Drop() error {
 	return errors.Join(f.dir.remove(f.now), f.Close())
 }
 
-// Leftover reports whether a name is that of a staged file or of a journal: no file of a user's.
+// Leftover reports whether a name is that of a staged or partial file.
 func Leftover(name string) bool {
 	return strings.HasPrefix(name, ".") && (strings.HasSuffix(name, staged) ||
-		strings.HasSuffix(name, partial) || strings.HasSuffix(name, journal))
+		strings.HasSuffix(name, partial))
 }
 
-// Stale reports whether a file, unless it is locked, is one that nobody will go on with: it was staged, or is
-// a partial one from before old.
+// Stale reports whether a file that is not locked is of no use any more: it was staged, or is partial and was written
+// before old.
 func Stale(name string, written, old time.Time) bool {
 	return Leftover(name) && (strings.HasSuffix(name, staged) ||
 		strings.HasSuffix(name, partial) && written.Before(old))
-}
-
-func (d *Dir) names() ([]string, error) {
-	at, err := d.openFile(".", os.O_RDONLY, 0) // with a place of its own in the list
-	if err != nil {
-		return nil, err
-	}
-	defer at.Close()
-	return at.Readdirnames(-1)
-}
-
-// Clean removes what was staged for name by a process that died, and returns how many files those were. The
-// caller has locked name: nobody else stages for it.
-func (d *Dir) Clean(name string) (n int, err error) {
-	names, err := d.names()
-	if err != nil {
-		return 0, err
-	}
-	for _, s := range names {
-		rest, ok := strings.CutPrefix(s, stem(name)+".")
-		digits, of := strings.CutSuffix(rest, staged)
-		if !ok || !of || len(digits) != 16 || strings.Trim(digits, "0123456789abcdef") != "" {
-			continue
-		}
-		if e := d.remove(s); e != nil {
-			err = errors.Join(err, e)
-			continue
-		}
-		n++
-	}
-	return n, err
 }

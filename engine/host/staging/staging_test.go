@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// traced makes the test binary replace a file. Its value: the method and the path.
+// traced makes the test binary replace a file, whose path is its argument.
 const traced = "XWARP_TEST_REPLACE"
 
 func TestMain(m *testing.M) {
-	if way := os.Getenv(traced); way != "" {
-		if err := replace(way, os.Args[1]); err != nil {
+	if os.Getenv(traced) != "" {
+		if err := replace(os.Args[1]); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -32,12 +32,8 @@ func TestMain(m *testing.M) {
 }
 
 // replace gives a file new content.
-func replace(way, path string) error {
+func replace(path string) error {
 	d, err := OpenDir(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	target, err := d.Open(filepath.Base(path), 0o600)
 	if err != nil {
 		return err
 	}
@@ -48,10 +44,16 @@ func replace(way, path string) error {
 	if _, err := f.WriteString("new"); err != nil {
 		return err
 	}
-	if way == "rename" {
-		return f.Commit(target)
+	return f.Commit()
+}
+
+// names returns the names in the directory.
+func (d *Dir) names() (names []string, err error) {
+	list, err := os.ReadDir(d.f.Name())
+	for _, e := range list {
+		names = append(names, e.Name())
 	}
-	return errors.Join(f.Journal(target), f.Apply(target))
+	return names, err
 }
 
 // openTemp returns a directory of the test, with its path.
@@ -126,34 +128,29 @@ func TestBatchPermissions(t *testing.T) {
 }
 
 // TestOrder checks with strace the order in which data and names reach the disk: no name may refer to data that is not
-// on disk, and no journal may be removed before its file is complete.
+// on disk.
 func TestOrder(t *testing.T) {
-	for way, want := range map[string][]string{
-		"rename": {"fsync staged", "rename staged file", "fsync dir"},
-		"journal": {"fsync staged", "rename staged journal", "fsync dir", "fsync file",
-			"unlink journal", "fsync dir"},
-	} {
-		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c := exec.Command("strace", "-f", "-y", "-qq", "-e",
-			"trace=fsync,fdatasync,renameat,renameat2,unlinkat", "-o", path+".trace", os.Args[0],
-			path)
-		c.Env = append(os.Environ(), traced+"="+way)
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%v (make setup installs strace)\n%s", err, out)
-		}
-		b, err := os.ReadFile(path + ".trace")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := calls(string(b), filepath.Dir(path)); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q\n%s", way, got, want, b)
-		}
-		if b, err := os.ReadFile(path); string(b) != "new" || err != nil {
-			t.Errorf("%s: the file has %q, %v", way, b, err)
-		}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("strace", "-f", "-y", "-qq", "-e",
+		"trace=fsync,fdatasync,renameat,renameat2,unlinkat", "-o", path+".trace", os.Args[0],
+		path)
+	c.Env = append(os.Environ(), traced+"=1")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v (make setup installs strace)\n%s", err, out)
+	}
+	b, err := os.ReadFile(path + ".trace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"fsync staged", "rename staged file", "fsync dir"}
+	if got := calls(string(b), filepath.Dir(path)); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q\n%s", got, want, b)
+	}
+	if b, err := os.ReadFile(path); string(b) != "new" || err != nil {
+		t.Errorf("the file has %q, %v", b, err)
 	}
 }
 
@@ -163,8 +160,6 @@ func calls(trace, dir string) (list []string) {
 		switch base := filepath.Base(s); {
 		case strings.HasSuffix(base, staged):
 			return "staged"
-		case strings.HasSuffix(base, journal):
-			return "journal"
 		case s == dir:
 			return "dir"
 		default:
@@ -186,7 +181,7 @@ func calls(trace, dir string) (list []string) {
 	return list
 }
 
-// Only one process at a time writes a file, and one part of it.
+// Only one part of one process at a time writes a partial file.
 func TestBusy(t *testing.T) {
 	dir := t.TempDir()
 	d, err := OpenDir(dir)
@@ -194,13 +189,6 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	f, err := d.Open("file", 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Open("file", 0o600); !errors.Is(err, ErrBusy) {
-		t.Errorf("open twice: %v", err)
-	}
 	p, err := d.Resume("file", 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +196,7 @@ func TestBusy(t *testing.T) {
 	if _, err := d.Resume("file", 0o600); !errors.Is(err, ErrBusy) {
 		t.Errorf("resumed twice: %v", err)
 	}
-	if err := errors.Join(p.Keep(), f.Close()); err != nil {
+	if err := p.Keep(); err != nil {
 		t.Fatal(err)
 	}
 	if p, err = d.Resume("file", 0o600); err != nil {
@@ -217,7 +205,7 @@ func TestBusy(t *testing.T) {
 	if err := p.Drop(); err != nil {
 		t.Error(err)
 	}
-	if list, err := os.ReadDir(dir); len(list) != 1 || err != nil {
+	if list, err := os.ReadDir(dir); len(list) != 0 || err != nil {
 		t.Errorf("left behind: %v, %v", list, err)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"xwarp/scripts/lab/output"
 )
 
-// event is something that happens to the cards while a put is under way.
+// event is something that happens to the cards during a copy.
 type event struct {
 	what string
 	do   func(r *rig) error
-	// undo brings the machine back to what it was; after the put.
+	// undo brings the machine back to what it was; after the copy.
 	undo func(r *rig) error
 }
 
@@ -30,17 +30,17 @@ var events = []event{
 	{what: "machine stands still for 10 s", do: standStill},
 }
 
-// underWay is how many frames prove that a put moves data.
+// underWay is how many frames prove that a copy moves data.
 const underWay = 200
 
 // slow is a cable on which the payload takes some seconds.
 var slow = impair.Config{Rate: 4e6}
 
-// during triggers an event during a put, which must still end in order, and then compares the data.
+// during triggers an event during a copy, which must still end in order, and then compares the data.
 func during(e event) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
 		defer r.cable.heal()
-		s, wait, err := r.slowPut(mode)
+		s, wait, err := r.slowCopy(mode)
 		if err != nil {
 			return "", err
 		}
@@ -54,8 +54,8 @@ func during(e event) func(*rig, string) (string, error) {
 		if err := r.cable.heal(); err != nil {
 			return "", err
 		}
-		if _, err := r.get(mode); err != nil {
-			return "", fmt.Errorf("get afterwards: %w", err)
+		if _, err := r.copyFrom(mode); err != nil {
+			return "", fmt.Errorf("the copy back: %w", err)
 		}
 		if refused != nil {
 			return "", fmt.Errorf("%w: %w; the transfer goes on", errNotOffered, refused)
@@ -102,35 +102,35 @@ func (r *rig) after(e event) error {
 	return r.reachable()
 }
 
-// slowPut starts a put to a server of its own over a slow cable and returns once data moves. The returned function
-// waits for the put's end.
-func (r *rig) slowPut(mode string) (s *server, wait func() (output.Moved, error), err error) {
+// slowCopy starts a copy to a server of its own over a slow cable and returns once data moves. The returned function
+// waits for the copy's end.
+func (r *rig) slowCopy(mode string) (s *server, wait func() (output.Moved, error), err error) {
 	if err := r.cable.mistreat(slow); err != nil {
 		return nil, nil, err
 	}
 	if s, err = r.startServer(mode); err != nil {
 		return nil, nil, r.expect(mode, 1500, err)
 	}
-	var put output.Moved
+	var to output.Moved
 	var failure error
 	done := make(chan struct{})
 	begin := r.cable.relay.Counters(relay.AToB).Out
 	go func() {
 		defer close(done)
-		put, failure = r.copyFile(mode)
+		to, failure = r.copyTo(mode)
 	}()
 	for end := time.Now().Add(patience); r.cable.relay.Counters(relay.AToB).Out < begin+underWay; {
 		select {
 		case <-done:
-			err = fmt.Errorf("the put ended before anything happened: %w", failure)
+			err = fmt.Errorf("the copy ended before anything happened: %w", failure)
 			return nil, nil, errors.Join(err, s.terminate())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return nil, nil, errors.Join(errors.New("the put does not begin"), s.terminate())
+			return nil, nil, errors.Join(errors.New("the copy does not begin"), s.terminate())
 		}
 	}
-	return s, func() (output.Moved, error) { <-done; return put, failure }, nil
+	return s, func() (output.Moved, error) { <-done; return to, failure }, nil
 }
 
 func linkDown(host string) func(*rig) error {
@@ -172,11 +172,11 @@ done`)
 // standStill stops the whole machine, as a suspend or a migration does: its clock jumps.
 func standStill(r *rig) error { return r.m.Pause(10 * time.Second) }
 
-// rebind unbinds the receiver's card from its driver during a put and binds it again. The put must fail with an error
+// rebind unbinds the receiver's card from its driver during a copy and binds it again. The copy must fail with an error
 // that says so; later commands must work.
 func rebind(r *rig, mode string) (string, error) {
 	defer r.cable.heal()
-	s, wait, err := r.slowPut(mode)
+	s, wait, err := r.slowCopy(mode)
 	if err != nil {
 		return "", err
 	}
@@ -201,7 +201,7 @@ func rebind(r *rig, mode string) (string, error) {
 		return "", fmt.Errorf("after bind: %w", err)
 	}
 	if failure == nil {
-		return "", errors.New("the put succeeded without a card")
+		return "", errors.New("the copy succeeded without a card")
 	}
 	if ended == nil || !strings.Contains(ended.Error(), "is gone") {
 		return "", fmt.Errorf("the server did not miss its card: %v", ended)
@@ -212,5 +212,5 @@ func rebind(r *rig, mode string) (string, error) {
 	if _, err := r.transfer(mode); err != nil {
 		return "", fmt.Errorf("after bind: %w", err)
 	}
-	return fmt.Sprintf("%s; put ended after %.0f s; %v", mode, noticed.Seconds(), ended), nil
+	return fmt.Sprintf("%s; copy ended after %.0f s; %v", mode, noticed.Seconds(), ended), nil
 }

@@ -71,7 +71,7 @@ func (r *rig) writeBandwidth(mode, how string) (float64, error) {
 	return v.Results[0].Average, nil
 }
 
-// soak repeats put and get over a bad cable, each time with a part of the payload of another length.
+// soak repeats copies there and back over a bad cable, each time with a part of the payload of another length.
 func soak(r *rig, mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {
@@ -81,19 +81,19 @@ func soak(r *rig, mode string) (string, error) {
 		return "", err
 	}
 	defer r.cable.heal()
-	flags := addrB + r.device(hostA, mode)
 	out, err := r.runScript(in(hostA, fmt.Sprintf(`sh -e -c '
 end=$(( $(date +%%s) + %d )); n=0
 while [ $(date +%%s) -lt $end ]; do
 	n=$(( n + 1 ))
 	head -c $(( n * 77777 %% 2000000 + 1 )) %s >/tmp/part
-	%[3]s put /tmp/part --to %[4]s
-	%[3]s get -o /tmp/back --from %[4]s
+	%[3]s cp /tmp/part %[4]s %[5]s
+	%[3]s cp %[4]s - %[5]s >/tmp/back
 	cmp /tmp/part /tmp/back
 done
-echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, flags)), r.soak+patience)
+echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, r.remote("part"), r.device(hostA, mode))),
+		r.soak+patience)
 	if err = errors.Join(err, s.terminate()); err != nil {
 		return "", err
 	}
-	return output.LastLine(out) + " puts and gets", nil
+	return output.LastLine(out) + " copies there and back", nil
 }

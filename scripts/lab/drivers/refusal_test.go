@@ -18,7 +18,7 @@ func TestRefusal(t *testing.T) {
 	if !errors.Is(err, errNotOffered) || !strings.HasSuffix(err.Error(), "not offered: operation not supported: the driver has no zero-copy mode") {
 		t.Errorf("a refusal is %v", err)
 	}
-	if err := refusal("xwarp put: connection refused", nil); errors.Is(err, errNotOffered) {
+	if err := refusal("xwarp cp: connection refused", nil); errors.Is(err, errNotOffered) {
 		t.Errorf("a failure is %v", err)
 	}
 }

@@ -27,7 +27,10 @@ type server struct {
 
 // startServer starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
 func (r *rig) startServer(mode string) (*server, error) {
-	p, err := r.background(hostB, "serve --listen "+r.addr+" --size 64MiB --json"+
+	if err := r.do("rm -rf " + served + "; mkdir " + served); err != nil {
+		return nil, err
+	}
+	p, err := r.background(hostB, "serve "+served+" --listen "+r.addr+" --json"+
 		r.device(hostB, mode), `"listening"`)
 	if err != nil {
 		return nil, err
@@ -89,22 +92,34 @@ func (s *server) terminate() error {
 	return s.r.checkEnd(s.p)
 }
 
-// payload is the file that transfers move.
-const payload = "/tmp/payload"
+// payload is the file that transfers move, served is the directory of the server.
+const payload, served = "/tmp/payload", "/tmp/served"
 
 // unhurried is the timeout flag for an emulation that shares its processors with other work.
 const unhurried = " --timeout 2m"
 
-func (r *rig) copyFile(mode string) (output.Moved, error) {
-	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+r.addr+
-		r.device(hostA, mode)+unhurried))
+// remote returns cp's argument for a file of the server.
+func (r *rig) remote(name string) string {
+	if strings.Contains(r.addr, ":") {
+		return "[" + r.addr + "]:/" + name
+	}
+	return r.addr + ":/" + name
 }
 
-// get reads the region back and compares it.
-func (r *rig) get(mode string) (output.Moved, error) {
-	return r.client(in(hostA, xwarp+" get -o /tmp/back --json --from "+r.addr+
-		r.device(hostA, mode)+unhurried) +
-		"\ncmp " + payload + " /tmp/back")
+// flags are those of cp.
+func (r *rig) flags(mode string) string {
+	return " --connections 1 --json" + r.device(hostA, mode) + unhurried
+}
+
+// copyTo copies the payload to the server.
+func (r *rig) copyTo(mode string) (output.Moved, error) {
+	return r.client(in(hostA, xwarp+" cp "+payload+" "+r.remote("file")+r.flags(mode)))
+}
+
+// copyFrom copies the file back and compares it.
+func (r *rig) copyFrom(mode string) (output.Moved, error) {
+	return r.client("rm -f /tmp/back\n" + in(hostA, xwarp+" cp "+r.remote("file")+" /tmp/back"+
+		r.flags(mode)) + "\ncmp " + payload + " /tmp/back")
 }
 
 func (r *rig) client(command string) (m output.Moved, err error) {
@@ -115,16 +130,16 @@ func (r *rig) client(command string) (m output.Moved, err error) {
 	return m, output.JSON(out, &m)
 }
 
-// transfer puts the payload and gets it back, both ends in a mode.
+// transfer copies the payload to a server and back, both ends in a mode.
 func (r *rig) transfer(mode string) (string, error) {
 	s, err := r.startServer(mode)
 	if err != nil {
 		return "", err
 	}
-	put, err := r.copyFile(mode)
-	get := output.Moved{}
+	to, err := r.copyTo(mode)
+	from := output.Moved{}
 	if err == nil {
-		get, err = r.get(mode)
+		from, err = r.copyFrom(mode)
 	}
 	if err = errors.Join(err, s.terminate()); err != nil {
 		return "", err
@@ -139,7 +154,7 @@ func (r *rig) transfer(mode string) (string, error) {
 	if mode == "auto" {
 		text += ", " + s.how.Copy
 	}
-	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, put.Rate(), get.Rate()), nil
+	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", text, to.Rate(), from.Rate()), nil
 }
 
 // expect turns a missing feature into a failure if the driver should have it.

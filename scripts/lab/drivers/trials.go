@@ -25,12 +25,12 @@ func trials() []trial {
 		}
 	}
 	for _, mtu := range []int{1500, 3000, 9000} {
-		inModes(trial{what: fmt.Sprintf("put / get, MTU %d", mtu), run: atMTU(mtu)})
+		inModes(trial{what: fmt.Sprintf("cp there / back, MTU %d", mtu), run: atMTU(mtu)})
 	}
 	inModes(trial{what: "loss, reordering, duplicates, corruption", run: tryBadCable})
 	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW})
-	list = append(list, trial{what: "put / get, IPv6", run: overIPv6},
-		trial{what: "put / get through xwarpd", run: throughDaemons(0)},
+	list = append(list, trial{what: "cp there / back, IPv6", run: overIPv6},
+		trial{what: "cp there / back through xwarpd", run: throughDaemons(0)},
 		trial{what: "the same, fill ring often empty, copy", run: throughDaemons(few),
 			mode: "copy"},
 		trial{what: "the same, fill ring often empty", run: throughDaemons(few)},
@@ -42,9 +42,9 @@ func trials() []trial {
 		list = append(list, trial{what: s.what, run: on(s)})
 	}
 	for _, e := range events {
-		list = append(list, trial{what: "in a put: " + e.what, run: during(e)})
+		list = append(list, trial{what: "during cp: " + e.what, run: during(e)})
 	}
-	return append(list, trial{what: "in a put: driver unbound and bound", run: rebind})
+	return append(list, trial{what: "during cp: driver unbound and bound", run: rebind})
 }
 
 // doctor runs doctor --fix on both hosts; after it no check may fail.

@@ -10,12 +10,18 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// export is the configuration of a daemon's export for put and get.
+// served is the directory that servers export, made by makeServed.
+const (
+	served     = "/tmp/served"
+	makeServed = "rm -rf " + served + "; mkdir " + served + "\n"
+)
+
+// export is the configuration of a daemon's export for cp.
 const export = `[[export]]
 name = "lab"
 listen = "0.0.0.0:7174"
-serve = "transfer"
-size = "64MiB"
+serve = "directory"
+path = "` + served + `"
 `
 
 // daemon is an xwarpd in the machine.
@@ -29,7 +35,7 @@ type daemon struct {
 func (m *machine) daemon(host, exports string) (*daemon, error) {
 	d := &daemon{m: m, socket: "/run/xwarp-" + host + "/control.sock"}
 	file := "/tmp/xwarp-" + host + ".toml"
-	_, err := m.runScript(fmt.Sprintf(`mkdir -p $(dirname %[1]s)
+	_, err := m.runScript(makeServed + fmt.Sprintf(`mkdir -p $(dirname %[1]s)
 cat >%[2]s <<'TOML'
 [daemon]
 socket = %[1]q

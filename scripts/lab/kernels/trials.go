@@ -25,9 +25,9 @@ var trials = []struct {
 		"--duplicate 0.01 --corrupt 0.001")},
 	{"demo: MTU 9000, IPv6", demo("--mtu 9000 --ipv6")},
 	{"ways of transmit on veth (doctor --measure)", transmit},
-	{"put / get between two xwarpd on veth", daemons},
-	{"put / get on virtio-net, the other end Linux " + release(), virtio},
-	{"put / get over the kernel's sockets", sockets},
+	{"cp there / back between two xwarpd on veth", daemons},
+	{"cp there / back on virtio-net, the other end Linux " + release(), virtio},
+	{"cp there / back over the kernel's sockets", sockets},
 }
 
 // release is the kernel of this computer, which is the machines' peer.
@@ -161,25 +161,23 @@ func transmit(m *machine) (string, error) {
 	return "", errors.New("doctor has no transmit check")
 }
 
-// moved puts the payload and gets it back by shell scripts that print JSON.
-func (m *machine) moved(run func(args ...string) (string, error), flags ...string) (string, error) {
-	var put, get output.Moved
-	out, err := run(append([]string{"put", payload, "--json", "--to"}, flags...)...)
-	if err != nil {
-		return "", errors.New(output.LastLine(out))
+// moved copies the payload to a server and back by shell scripts that print JSON.
+func moved(run func(args ...string) (string, error), addr string, flags ...string) (string, error) {
+	rate := func(from, to string) (float64, error) {
+		out, err := run(append([]string{"cp", from, to, "--json"}, flags...)...)
+		if err != nil {
+			return 0, errors.New(output.LastLine(out))
+		}
+		var m output.Moved
+		err = output.JSON(out, &m)
+		return m.Rate(), err
 	}
-	if err := output.JSON(out, &put); err != nil {
+	to, err := rate(payload, addr+":/file")
+	if err != nil {
 		return "", err
 	}
-	out, err = run(append([]string{"get", "-o", payload + ".back", "--json", "--from"},
-		flags...)...)
-	if err != nil {
-		return "", errors.New(output.LastLine(out))
-	}
-	if err := output.JSON(out, &get); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%.1f / %.1f MiB/s", put.Rate(), get.Rate()), nil
+	from, err := rate(addr+":/file", payload+".back")
+	return fmt.Sprintf("%.1f / %.1f MiB/s", to, from), err
 }
 
 // inMachine runs xwarp on host A.
@@ -200,7 +198,7 @@ func daemons(m *machine) (text string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, a.stop()) }()
-	text, err = m.moved(m.inMachine, addrB, "--transport", "daemon", "--socket", a.socket)
+	text, err = moved(m.inMachine, addrB, "--transport", "daemon", "--socket", a.socket)
 	if err != nil {
 		return "", err
 	}
@@ -211,7 +209,7 @@ func daemons(m *machine) (text string, err error) {
 	return how + ", " + text, err
 }
 
-// virtio puts from this computer to the machine, over its virtual card.
+// virtio copies from this computer to the machine, over its virtual card.
 func virtio(m *machine) (text string, err error) {
 	d, err := m.daemon("", export)
 	if err != nil {
@@ -231,7 +229,7 @@ func virtio(m *machine) (text string, err error) {
 	if err := os.WriteFile(here, data, 0o600); err != nil {
 		return "", err
 	}
-	text, err = m.moved(func(args ...string) (string, error) {
+	text, err = moved(func(args ...string) (string, error) {
 		for i, a := range args {
 			switch a {
 			case payload:
@@ -247,7 +245,7 @@ func virtio(m *machine) (text string, err error) {
 	}
 	got, err := os.ReadFile(back)
 	if err == nil && string(got) != string(data) {
-		err = errors.New("the data returned differs from the data put")
+		err = errors.New("the data returned differs from the data sent")
 	}
 	if err != nil {
 		return "", err
@@ -257,8 +255,11 @@ func virtio(m *machine) (text string, err error) {
 }
 
 func sockets(m *machine) (text string, err error) {
-	p, err := m.vm.Spawn("exec " + in(hostB, xwarp+" serve --transport kernel --listen "+addrB+
-		" --size 64MiB"))
+	if _, err = m.runScript(makeServed); err != nil {
+		return "", err
+	}
+	p, err := m.vm.Spawn("exec " + in(hostB, xwarp+" serve "+served+
+		" --transport kernel --listen "+addrB))
 	if err != nil {
 		return "", err
 	}
@@ -266,7 +267,7 @@ func sockets(m *machine) (text string, err error) {
 		return "", errors.Join(errors.New(output.LastLine(p.Output())), p.Kill())
 	}
 	defer func() { err = errors.Join(err, p.Kill()) }()
-	if text, err = m.moved(m.inMachine, addrB, "--transport", "kernel"); err != nil {
+	if text, err = moved(m.inMachine, addrB, "--transport", "kernel"); err != nil {
 		return "", err
 	}
 	_, err = m.runScript(compare)

@@ -24,7 +24,7 @@ func LastLine(out string) string {
 	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
-// Moved is the output of put and get.
+// Moved is the output of cp.
 type Moved struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`

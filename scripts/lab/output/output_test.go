@@ -9,7 +9,7 @@ func TestJSON(t *testing.T) {
 	if err != nil || m.Rate() != 0.5 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if err := JSON("xwarp put: refused\n", &m); err == nil {
+	if err := JSON("xwarp cp: refused\n", &m); err == nil {
 		t.Error("there is no object")
 	}
 }

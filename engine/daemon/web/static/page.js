@@ -206,10 +206,10 @@ function sizeOf(e) {
   return `${quantity(e.used, "B")} used${e.size ? " of " + quantity(e.size, "B") : ""}`;
 }
 
-// transfers returns the counters of an export for transfers.
+// transfers returns the counters of an export of a directory.
 function transfers(e) {
   if (e.serve === "memory") return [];
-  const list = [node("p", "", `${plural(e.puts, "put")} of ${quantity(e.put_bytes, "B")}, ${plural(e.gets, "get")} of ${quantity(e.get_bytes, "B")}`)];
+  const list = [node("p", "", `${plural(e.puts, "file")} stored: ${quantity(e.put_bytes, "B")}, ${plural(e.gets, "file")} fetched: ${quantity(e.get_bytes, "B")}`)];
   if (e.failed) list.push(node("p", "warn", `${plural(e.failed, "transfer")} refused or aborted`));
   return list;
 }

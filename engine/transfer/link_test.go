@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,73 +53,71 @@ func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 // A client that sends Done while its RDMA Read Responses are in flight, and then disappears, leaves no state. The queue
 // pair, whose responses hold the memory, must be destroyed before the memory.
 func TestDoneBeforeItsReads(t *testing.T) {
-	const size = 32 << 20
 	dev, err := sockets.Open(sockets.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	region, err := NewRegion(size)
+	lis, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	var events []Event
-	srv, err := Listen(ServerConfig{Device: dev, Region: region, Event: func(e Event) {
-		mu.Lock()
-		events = append(events, e)
-		mu.Unlock()
-	}}, netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ctx) }()
+	defer lis.Close()
+	served := make(chan [2]error, 1)
+	go func() {
+		freed, err := exposeUntilDone(t.Context(), dev, lis)
+		served <- [2]error{freed, err}
+	}()
 	var sock *net.TCPConn
 	client := mutedDevice(t, &sock)
 	defer client.Close()
-	l := readUnread(t, client, srv.Addr(), size)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		mu.Lock()
-		n := len(events)
-		mu.Unlock()
-		if n > 0 || time.Now().After(deadline) {
-			break
-		}
-	}
+	l := readUnread(t, client, lis.Addr())
+	errs := <-served
 	sock.SetLinger(0)
 	sock.Close() // RST
-	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
+	if !errors.Is(errs[0], errUnread) {
+		t.Errorf("free: %v, want %q", errs[0], errUnread)
 	}
-	if len(events) != 1 || !errors.Is(events[0].Err, errUnread) {
-		t.Errorf("events %v, want one with %q", events, errUnread)
-	}
-	for _, e := range events {
-		if errors.Is(e.Err, ddp.ErrBusy) {
-			t.Errorf("something was not given back: %v", e.Err)
-		}
-	}
-	if n := region.now.holders; n != 1 {
-		t.Errorf("the content has %d holders, want the region alone", n)
-	}
-	if err := errors.Join(l.end.Close(), region.Close()); err != nil {
-		t.Error(err)
+	if err := errors.Join(errs[1], l.end.Close()); err != nil {
+		t.Errorf("something was not given back: %v", err)
 	}
 }
 
-// readUnread requests the region, starts to read it, and sends Done when part of it has arrived.
-func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *link {
-	t.Helper()
+// exposeUntilDone accepts a client, shows it memory until it sends Done, and frees everything.
+func exposeUntilDone(ctx context.Context, dev verbs.Device, lis verbs.Listener) (freed, err error) {
 	l, err := newLink(dev, time.Hour)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	sink, err := l.expose(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite, func() error {
-		return nil
-	})
+	req, err := lis.Accept(ctx)
+	if err == nil {
+		err = req.Accept(ctx, l.end.QP, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.startLoops()
+	mr, err := l.end.Buffer(unread, verbs.RemoteRead)
+	if err == nil {
+		err = l.postMessage(&Message{Type: TypeRegion, Length: unread, STag: mr.STag()})
+	}
+	if err == nil {
+		_, err = l.expect(ctx, TypeDone)
+	}
+	if err == nil {
+		freed = l.free(ctx, mr)
+	}
+	l.shut()
+	return freed, errors.Join(err, l.end.Close())
+}
+
+// unread is the number of bytes of memory of which a client reads a part: more than its sockets take.
+const unread = 32 << 20
+
+// readUnread starts to read memory, and sends Done when part of it has arrived.
+func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort) *link {
+	t.Helper()
+	l, err := newLink(dev, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,15 +127,16 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 		t.Fatal(err)
 	}
 	l.startLoops()
-	if err := l.postMessage(&Message{Type: TypeGet, Length: uint64(size)}); err != nil {
-		t.Fatal(err)
-	}
 	m, err := l.expect(ctx, TypeRegion)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{sink.mr.SGE(0, size)},
-		RemoteSTag: m.STag, RemoteTO: m.TO}
+	sink, err := l.end.Buffer(unread, verbs.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{sink.SGE(0, unread)},
+		RemoteSTag: m.STag}
 	if err := l.end.QP.PostSend(&read); err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +146,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err = errors.Join(err, l.postMessage(&Message{Type: TypeDone, Length: m.Length,
-		Sum: m.Sum})); err != nil {
+	if err := l.postMessage(&Message{Type: TypeDone}); err != nil {
 		t.Fatal(err)
 	}
 	return l
