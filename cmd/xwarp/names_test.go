@@ -16,7 +16,7 @@ func TestInterfaceNames(t *testing.T) {
 	const alt = "uplink-to-the-storage-network"
 	h := newNamedHosts(t, alt)
 	dir := t.TempDir()
-	srv, at := serving(t, h.B, "--transport=xdp", "--interface=eth0", "--dir="+dir, "--listen=:0")
+	srv, at := serving(t, h.B, "--transport=xdp", "--interface=eth0", dir, "--listen=:0")
 	_, port, err := net.SplitHostPort(at)
 	if err != nil {
 		t.Fatal(err)
