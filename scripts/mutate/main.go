@@ -26,6 +26,11 @@ import (
 	"time"
 )
 
+// protocols are the packages that are changed by default, and listPath has the explained changes.
+var protocols = []string{"./tcp/...", "./mpa/...", "./ddp/..."}
+
+const listPath = "scripts/mutate/equivalent.txt"
+
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("mutate: ")
@@ -41,7 +46,7 @@ func main() {
 	flag.Parse()
 	patterns := flag.Args()
 	if len(patterns) == 0 {
-		patterns = []string{"./tcp/...", "./mpa/...", "./ddp/..."}
+		patterns = protocols
 	}
 	r := &runner{cpu: *cpu, timeout: *timeout}
 	if err := r.testChanges(patterns, *from, *count, *seed, *only); err != nil {
@@ -67,7 +72,7 @@ func (r *runner) testChanges(patterns []string, from, count int, seed uint64,
 	if err != nil {
 		return err
 	}
-	explained, err := readEquivalent("scripts/mutate/equivalent.txt", changes)
+	explained, err := readEquivalent(listPath, changes)
 	if err != nil {
 		return err
 	}

@@ -112,6 +112,18 @@ func TestEquivalent(t *testing.T) {
 	}
 }
 
+// TestListIsCurrent: every explained change is still possible in the code of today.
+func TestListIsCurrent(t *testing.T) {
+	t.Chdir("../..")
+	changes, err := enumerate(protocols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readEquivalent(listPath, changes); err != nil {
+		t.Errorf("%v\nUpdate the entry if its reason still holds, otherwise remove it.", err)
+	}
+}
+
 // TestSaid: what a busy machine does is no failure of a test.
 func TestSaid(t *testing.T) {
 	for out, want := range map[string]struct {
