@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -42,10 +41,10 @@ type Daemon struct {
 	meetings        *session.Meetings
 	peers           *budget.Peers
 	mapper          *control.Mapper // of the memory of programs
-	socket          *net.UnixListener
-	admin           *net.UnixListener // the operator's
-	sysfs           *sysfsTree        // nil if there is none
-	tenants         []*net.UnixListener
+	socket          *unixListener
+	admin           *unixListener // the operator's
+	sysfs           *sysfsTree    // nil if there is none
+	tenants         []*unixListener
 	tenantDirectory string
 	webError        error                          // why New could not open the HTTP server; nil if it is open
 	reload          func() (*config.Loaded, error) // Options.Load

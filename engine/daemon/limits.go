@@ -8,6 +8,8 @@ import (
 const (
 	// stopWait limits each step of a shutdown after the grace period. Then the shutdown continues without it.
 	stopWait = 300 * time.Millisecond
+	// controlBacklog is the number of programs that may wait for accept on a socket. The kernel lowers it to somaxconn.
+	controlBacklog = 4096
 	// refusals is the number of refused programs that may wait for the close of descriptors that they sent.
 	refusals = 256
 	// reopenPause and reopenMost are the minimum and maximum interval between attempts to reopen a device.

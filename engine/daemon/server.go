@@ -18,7 +18,7 @@ import (
 )
 
 // listenControl opens a control socket with its owner and mode.
-func listenControl(path string, o owner) (*net.UnixListener, error) {
+func listenControl(path string, o owner) (*unixListener, error) {
 	if other, err := net.Dial("unix", path); err == nil {
 		other.Close()
 		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; "+
@@ -28,7 +28,7 @@ func listenControl(path string, o owner) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	control.PassRights(ln, false) // until a session starts
+	control.PassRights(ln.UnixListener, false) // until a session starts
 	return ln, nil
 }
 
@@ -45,28 +45,83 @@ func programsOwner(c *config.Daemon) owner { return owner{c.SocketGroup, c.Socke
 // root to create it.
 var operatorOwner = owner{mode: 0o600}
 
-// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon.
-func listenUnix(path string, o owner) (*net.UnixListener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+// unixListener is a listener that removes its socket from the file system when it is closed.
+type unixListener struct {
+	*net.UnixListener
+	path string
+}
+
+// Addr returns the path of the socket, which was bound under another name.
+func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+// Close removes the socket and closes the listener.
+func (l *unixListener) Close() error {
+	os.Remove(l.path)
+	return l.UnixListener.Close()
+}
+
+// listenUnix opens a Unix socket for its owner. It replaces a socket left by a killed daemon. The socket appears under
+// its path with its owner and mode, so that no client gets EACCES that may connect. Until it listens, nobody else can
+// connect to it under its other name, whatever the umask.
+func listenUnix(path string, o owner) (*unixListener, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSocket == 0 {
 		return nil, errors.New("a file of that name exists and is not a socket")
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	old := unix.Umask(0o177) // no other user can connect before owner and mode are set
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
+	at, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := setOwner(path, o); err != nil {
+	defer at.Close()
+	name := "." + filepath.Base(path) + ".new"
+	private := filepath.Join(dir, name)
+	if err := os.Remove(private); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if len(private) > maxSocketPath {
+		private = fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), name)
+	}
+	ln, err := bindUnix(private, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(private, path); err != nil {
+		os.Remove(private)
 		ln.Close()
 		return nil, err
 	}
-	return ln, nil
+	return &unixListener{ln, path}, nil
+}
+
+// maxSocketPath is the length of the longest path of a Unix socket (unix(7)).
+const maxSocketPath = 107
+
+// bindUnix creates a socket with its owner and mode, and then listens on it.
+func bindUnix(path string, o owner) (*net.UnixListener, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close() // the listener has a duplicate
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, os.NewSyscallError("bind", err)
+	}
+	var ln net.Listener
+	if err = setOwner(path, o); err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(fd, controlBacklog))
+	}
+	if err == nil {
+		ln, err = net.FileListener(f)
+	}
+	if err != nil {
+		os.Remove(path)
+		return nil, err
+	}
+	return ln.(*net.UnixListener), nil
 }
 
 // setOwner sets the group and mode of a socket through a descriptor, because a user who may write to the directory
@@ -107,7 +162,7 @@ type entrance struct {
 }
 
 // acceptPrograms starts the sessions of a socket until it is closed.
-func (d *Daemon) acceptPrograms(ln *net.UnixListener, through entrance) {
+func (d *Daemon) acceptPrograms(ln *unixListener, through entrance) {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -40,6 +42,58 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 		t.Errorf("the other file has mode %v, %v", st.Mode(), err)
 	}
 }
+
+// TestSocketAppearsWithItsMode opens a socket again and again, with a umask that would take the rights of others. A
+// client of another user finds no socket, or one that it may connect to.
+func TestSocketAppearsWithItsMode(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "s"), filepath.Join(dir, longName(dir))} {
+		stop, wrong := make(chan struct{}), make(chan fs.FileMode, 1)
+		go func() {
+			defer close(wrong)
+			for {
+				if st, err := os.Lstat(path); err == nil && st.Mode().Perm() != 0o666 {
+					wrong <- st.Mode()
+					return
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		}()
+		for range 300 {
+			ln, err := listenUnix(path, owner{mode: 0o666})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ln.Addr().String() != path {
+				t.Errorf("the address is %v", ln.Addr())
+			}
+			c, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			ln.Close()
+			if list, err := os.ReadDir(dir); len(list) != 0 || err != nil {
+				t.Fatalf("left over: %v, %v", list, err)
+			}
+		}
+		close(stop)
+		for mode := range wrong {
+			t.Errorf("the socket was visible with mode %v", mode)
+		}
+	}
+}
+
+// longName returns a name in dir with which a path is as long as that of a socket can be.
+func longName(dir string) string { return strings.Repeat("x", maxSocketPath-len(dir)-1) }
 
 // TestEmptyGroup: without socket_group the socket keeps the group of the daemon's process, as default.toml says.
 func TestEmptyGroup(t *testing.T) {

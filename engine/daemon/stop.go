@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -26,7 +25,7 @@ func (d *Daemon) close(grace time.Duration) error {
 		return nil
 	}
 	d.sysfs.close() // before another daemon may use the sockets
-	for _, ln := range append([]*net.UnixListener{d.socket, d.admin}, d.tenants...) {
+	for _, ln := range append([]*unixListener{d.socket, d.admin}, d.tenants...) {
 		if ln != nil {
 			ln.Close()
 		}

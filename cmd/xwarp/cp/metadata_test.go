@@ -34,6 +34,18 @@ func bothWays(t *testing.T, src string,
 	})
 }
 
+// TestUmask compares the umask that is read with the one that is set.
+func TestUmask(t *testing.T) {
+	old := unix.Umask(0o027)
+	defer unix.Umask(old)
+	for _, want := range []int{0, 0o022, 0o077, 0o777} {
+		unix.Umask(want)
+		if got, err := umask(); int(got) != want || err != nil {
+			t.Errorf("umask %04o, %v; want %04o", got, err, want)
+		}
+	}
+}
+
 // TestDirectoryMetadata copies directories with permissions and times, under a umask that would change them.
 func TestDirectoryMetadata(t *testing.T) {
 	old := unix.Umask(0o077)

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-
-	"golang.org/x/sys/unix"
+	"os"
+	"strings"
 
 	"xwarp/engine/transfer"
 )
@@ -25,13 +25,28 @@ func (p *plan) upStream(ctx context.Context, dst string, there transfer.Attr) er
 	}
 	mode := there.Mode
 	if there.Kind == transfer.KindNone {
-		mask := unix.Umask(0)
-		unix.Umask(mask)
-		mode = uint16(0o666 &^ mask)
+		mask, err := umask()
+		if err != nil {
+			return err
+		}
+		mode = 0o666 &^ mask
 	}
 	p.queue.total = -1
 	_, err := p.client.StoreFrom(ctx, dst, mode, io.TeeReader(p.cfg.Stdin, counter{p.queue}))
 	return p.finishStream(dst, err)
+}
+
+// umask returns the umask of the process, which umask(2) cannot do without changing it for all threads.
+func umask() (mask uint16, err error) {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), "\nUmask:")
+	if _, err = fmt.Sscanf(rest, "%o", &mask); err != nil {
+		return 0, fmt.Errorf("the umask in /proc/self/status: %w", err)
+	}
+	return mask, nil
 }
 
 // downStream copies a file of the server to Stdout.

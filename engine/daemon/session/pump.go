@@ -98,8 +98,8 @@ func (s *Session) addDebt(n int) {
 	s.pumpMu.Unlock()
 }
 
-// restIfIndebted pauses the pump after too many doorbells for empty rings. Requests lower the debt, so a working program
-// is never paused.
+// restIfIndebted pauses the pump after too many doorbells for empty rings. Requests lower the debt, so a working
+// program is never paused.
 func (s *Session) restIfIndebted() {
 	s.pumpMu.Lock()
 	debt := s.pumpDebt

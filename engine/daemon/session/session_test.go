@@ -232,7 +232,8 @@ func TestPumpRestsWithoutWork(t *testing.T) {
 		for n := range batchSize {
 			var c [1]verbs.Completion
 			_, err := end.CQ.Wait(t.Context(), c[:])
-			if want := []verbs.Status{tc.first, tc.rest}[min(n, 1)]; err != nil || c[0].Status != want {
+			want := []verbs.Status{tc.first, tc.rest}[min(n, 1)]
+			if err != nil || c[0].Status != want {
 				t.Fatalf("batch %d, request %d: %v, %v; want %v", i, n, c[0].Status, err, want)
 			}
 		}

@@ -76,8 +76,8 @@ func (s *Session) setState(a *control.SetStateArgs) error {
 	return fmt.Errorf("%w: unknown state %q", verbs.ErrInvalid, a.State)
 }
 
-// failQP ends the connection of a queue pair, or the attempt of rdma_cm to connect it, and flushes what is posted. If it
-// never had a connection, it gets none.
+// failQP ends the connection of a queue pair, or the attempt of rdma_cm to connect it, and flushes what is posted. A
+// queue pair that never had a connection gets none.
 func (s *Session) failQP(q *qp) error {
 	if d := q.roce.Load(); d != nil {
 		d.flush(rdmap.Success)
