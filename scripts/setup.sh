@@ -1,10 +1,10 @@
 #!/bin/sh
 # setup.sh installs missing packages that a make target needs beyond Go, on Debian and Ubuntu.
 #
-#   scripts/setup.sh test       tshark: independent decoder of the capture tests; strace: order of writes to the disk;
-#                               headless Chromium: tests of the status page; systemd: runs the installed unit in a
-#                               namespace; gcc and rdma-core headers: library of xwarp run; RDMA programs to run over
-#                               it; OpenSSH and sudo: nic-check; ethtool
+#   scripts/setup.sh test       tshark: independent decoder of the capture tests; strace: order of writes to the disk,
+#                               system calls of workers; headless Chromium: tests of the status page; systemd: runs
+#                               the installed unit in a namespace; gcc and rdma-core headers: library of xwarp run;
+#                               RDMA programs to run over it; OpenSSH and sudo: nic-check; ethtool
 #   scripts/setup.sh arch       qemu-user: runs programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #

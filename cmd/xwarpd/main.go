@@ -68,7 +68,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return status
 	}
 	var level slog.LevelVar
-	log := logger(stderr, cfg.Daemon.LogFormat, &level)
+	var log *slog.Logger
+	out := daemon.NewLogWriter(stderr, func(lines int) {
+		log.Warn("log lines suppressed", "message", "any: the reader of the log fell behind",
+			"lines", lines)
+	})
+	defer out.Close()
+	log = logger(out, cfg.Daemon.LogFormat, &level)
 	if err := serve(ctx, cfg, src, log, &level); err != nil {
 		log.Error("xwarpd ends", "error", err)
 		if errors.Is(err, daemon.ErrRestart) {

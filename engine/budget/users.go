@@ -74,9 +74,20 @@ type Account struct {
 	refused Amounts       // refusals, by kind
 	pace    *rate.Limiter // of new connections; nil if unlimited
 	idle    idle
-	// pumps has one value for each active pump of the holder, on at most half of the CPUs.
-	pumps chan struct{}
+	turns   [turnKinds]chan struct{} // one value for each turn that the holder has
 }
+
+// TurnKind is a kind of work for programs. A holder has turns of each kind on at most half of the CPUs, so that its
+// share of the CPU time does not grow with the number of its sessions.
+type TurnKind int
+
+// The kinds of turns.
+const (
+	PumpTurn    TurnKind = iota // moves work requests from rings into the engine
+	SignalTurn                  // wakes a program
+	RequestTurn                 // executes a request of the control socket
+	turnKinds
+)
 
 // NewUsers returns accounts without bounds. At most processors pumps are active at a time. now is a monotonic clock.
 func NewUsers(processors int, now func() tick.Time) *Users {
@@ -87,8 +98,11 @@ func NewUsers(processors int, now func() tick.Time) *Users {
 }
 
 func (u *Users) newAccount(h Holder) *Account {
-	return &Account{users: u, Holder: h, Snapshots: newSnapshots(),
-		pumps: make(chan struct{}, max(1, u.processors/2))}
+	a := &Account{users: u, Holder: h, Snapshots: newSnapshots()}
+	for k := range a.turns {
+		a.turns[k] = make(chan struct{}, max(1, u.processors/2))
+	}
+	return a
 }
 
 // Bounds are the amounts that users and tenants share.
@@ -299,15 +313,21 @@ func (a *Account) WaitTurn(ctx context.Context, perSecond int) error {
 // EnterPump waits until few enough pumps of the holder, and of all holders, are active. Waiting pumps get their turn in
 // order of arrival.
 func (a *Account) EnterPump() {
-	a.pumps <- struct{}{}
+	a.Enter(PumpTurn)
 	a.users.pumps <- struct{}{}
 }
 
 // LeavePump ends the turn of a pump.
 func (a *Account) LeavePump() {
 	<-a.users.pumps
-	<-a.pumps
+	a.Leave(PumpTurn)
 }
+
+// Enter waits until the holder has few enough turns of a kind. Turns are given in order of arrival.
+func (a *Account) Enter(k TurnKind) { a.turns[k] <- struct{}{} }
+
+// Leave ends a turn.
+func (a *Account) Leave(k TurnKind) { <-a.turns[k] }
 
 // AccountState is the state of one account.
 type AccountState struct {

@@ -15,4 +15,7 @@ const (
 	// reopenPause and reopenMost are the minimum and maximum interval between attempts to reopen a device.
 	reopenPause = time.Second
 	reopenMost  = 30 * time.Second
+	// maxLogBacklog is the maximum number of bytes of log lines that wait for the reader of the log. A stalled reader
+	// must not fill the memory.
+	maxLogBacklog = 1 << 20
 )

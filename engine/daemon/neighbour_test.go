@@ -85,6 +85,30 @@ type spun struct {
 	posted, head uint32
 }
 
+// newSpun connects a queue pair of f to at.
+func newSpun(f *foe, pd control.Handle, at netip.AddrPort, depth int) (*spun, error) {
+	s := &spun{f: f}
+	var cq control.CreateCQResult
+	files, err := f.ask(control.OpCreateCQ, control.CreateCQArgs{Depth: 2 * depth}, &cq)
+	if err != nil {
+		return nil, err
+	}
+	if s.cq, err = shared(files[0]); err != nil {
+		return nil, err
+	}
+	s.done = cq.Ring
+	if files, err = f.ask(control.OpCreateQP, control.CreateQPArgs{PD: pd,
+		SendCQ: cq.Handle, RecvCQ: cq.Handle, SendDepth: depth, RecvDepth: 1, MaxSGE: 2,
+		MaxInline: -1, IRD: 1, ORD: 1}, &s.q); err != nil {
+		return nil, err
+	}
+	if s.send, err = shared(files[0]); err != nil {
+		return nil, err
+	}
+	_, err = f.ask(control.OpConnect, control.ConnectArgs{QP: s.q.Handle, Remote: at}, nil)
+	return s, err
+}
+
 func shared(fd int) ([]byte, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -121,12 +145,17 @@ func (s *spun) fill(pd control.Handle, binds bool) error {
 		wr = rdmap.SendWR{Op: rdmap.WRBindMW, RemoteSTag: mw.STag, Region: mr.STag, Data: 64,
 			Access: verbs.RemoteRead}
 	}
+	s.put(&wr)
+	return nil
+}
+
+// put writes a request into all slots of the ring. The low bits of the STag differ.
+func (s *spun) put(wr *rdmap.SendWR) {
 	for i := range s.q.Send.Slots {
 		wr.RemoteSTag = wr.RemoteSTag&^0xff | ddp.STag(i&0xff)
 		at := s.q.Send.Offset + 192 + i*s.q.Send.SlotSize
-		control.PutSend(s.send[at:at+s.q.Send.SlotSize], s.q.MaxSGE, &wr)
+		control.PutSend(s.send[at:at+s.q.Send.SlotSize], s.q.MaxSGE, wr)
 	}
-	return nil
 }
 
 // turn posts requests into all free slots, and consumes all completions.
@@ -160,26 +189,8 @@ func spinRole(args []string) error {
 			return err
 		}
 		for range qps {
-			s := &spun{f: f}
-			var cq control.CreateCQResult
-			files, err := f.ask(control.OpCreateCQ, control.CreateCQArgs{Depth: 16384}, &cq)
+			s, err := newSpun(f, pd.Handle, netip.MustParseAddrPort(args[1]), 8191)
 			if err != nil {
-				return err
-			}
-			if s.cq, err = shared(files[0]); err != nil {
-				return err
-			}
-			s.done = cq.Ring
-			if files, err = f.ask(control.OpCreateQP, control.CreateQPArgs{PD: pd.Handle,
-				SendCQ: cq.Handle, RecvCQ: cq.Handle, SendDepth: 8191, RecvDepth: 1, MaxSGE: 2,
-				MaxInline: -1, IRD: 1, ORD: 1}, &s.q); err != nil {
-				return err
-			}
-			if s.send, err = shared(files[0]); err != nil {
-				return err
-			}
-			if _, err = f.ask(control.OpConnect, control.ConnectArgs{QP: s.q.Handle,
-				Remote: netip.MustParseAddrPort(args[1])}, nil); err != nil {
 				return err
 			}
 			if err := s.fill(pd.Handle, args[2] == "bind"); err != nil {

@@ -23,7 +23,7 @@ import (
 )
 
 // sinkEnd is an end whose completions go to sink on the worker.
-func sinkEnd(t *testing.T, dev *core.Device, sink func(*verbs.Completion) bool) *verbstest.End {
+func sinkEnd(t *testing.T, dev *core.Device, sink core.Sink) *verbstest.End {
 	t.Helper()
 	e := verbstest.New(t, dev, 1<<20)
 	cq := core.NewSinkCQ(sink)
@@ -43,7 +43,7 @@ func TestDefect(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/always=%v", transport, always), func(t *testing.T) {
 				da, db, at := pairOf(t, transport)
 				n := 0
-				a := sinkEnd(t, da, func(v *verbs.Completion) bool {
+				a := sinkEnd(t, da, func(v *verbs.Completion, _ *core.Shard) bool {
 					if n++; n == 3 || n > 3 && always {
 						panic("made to fail")
 					}
@@ -169,7 +169,7 @@ func TestStall(t *testing.T) {
 				Log: slog.New(slog.NewTextHandler(&log, nil))}
 			da, db, at := pairWith(t, transport, o)
 			goOn := make(chan struct{})
-			a, b := sinkEnd(t, da, func(*verbs.Completion) bool {
+			a, b := sinkEnd(t, da, func(*verbs.Completion, *core.Shard) bool {
 				standStill(goOn)
 				return true
 			}), verbstest.New(t, db, 1<<20)

@@ -131,18 +131,18 @@ func (p *Producer) Publish() {
 const (
 	futexWake = 1 // FUTEX_WAKE of <linux/futex.h>, between processes
 
-	// maxWoken is the maximum number of consumer threads that one entry wakes, because the producer may be a busy
-	// worker.
+	// maxWoken is the maximum number of consumer threads that one wake-up wakes.
 	maxWoken = 8
 )
 
-// WakeConsumer wakes a sleeping consumer. A consumer that sleeps for each entry costs the producer a system call per
-// entry, which wakes at most maxWoken threads and does not block.
-func (p *Producer) WakeConsumer() {
-	if w := word(p.mem, waitsAt); Disarm(w) {
-		_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake,
-			maxWoken, 0, 0, 0)
-	}
+// Waits returns the word on which consumers sleep, see Wake.
+func (p *Producer) Waits() *uint32 { return word(p.mem, waitsAt) }
+
+// Wake wakes the consumers that sleep on the waits word of a ring. A worker must not call it: the kernel searches a
+// list that this futex shares with others of the host, and any program can make that list long. The ring may be
+// unmapped meanwhile.
+func Wake(waits *uint32) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(waits)), futexWake, maxWoken, 0, 0, 0)
 }
 
 // Consumer is the side that empties a ring. It has no lock.

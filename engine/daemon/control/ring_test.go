@@ -276,8 +276,8 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// TestWakeConsumer: a consumer that sleeps on its ring wakes for the next entry, long before its timeout.
-func TestWakeConsumer(t *testing.T) {
+// TestWake: a consumer that sleeps on its ring wakes for the next entry, long before its timeout.
+func TestWake(t *testing.T) {
 	g := NewGeometry(0, 4, CompletionSlot)
 	mem, err := unix.Mmap(-1, 0, g.Len(), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|unix.MAP_ANONYMOUS)
@@ -289,8 +289,8 @@ func TestWakeConsumer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.WakeConsumer() // no sleeper
-	w := word(mem, waitsAt)
+	w := p.Waits()
+	Wake(w) // no sleeper
 	slept := make(chan unix.Errno)
 	limit := unix.Timespec{Sec: 60}
 	go func() {
@@ -302,7 +302,10 @@ func TestWakeConsumer(t *testing.T) {
 	for atomic.LoadUint32(w) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	p.WakeConsumer()
+	if !Disarm(w) {
+		t.Error("the consumer does not sleep")
+	}
+	Wake(w)
 	if e := <-slept; e != 0 && e != unix.EAGAIN {
 		t.Errorf("the consumer's sleep ended with %v", e)
 	}

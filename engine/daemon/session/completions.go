@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/guard"
@@ -29,6 +30,8 @@ type cq struct {
 	overrun atomic.Bool
 
 	queued atomic.Bool // in signaller.queued
+	wakes  atomic.Bool // the signaller is to wake consumers that sleep on the ring
+	rings  atomic.Bool // the signaller is to signal the channel
 }
 
 func (*cq) String() string { return "completion queue" }
@@ -53,7 +56,7 @@ func newCQ(s *Session, g control.Geometry) (c *cq, peer int, err error) {
 }
 
 // push writes a completion into the ring, unless it is held. It runs on workers. kept is false if the ring was full.
-func (c *cq) push(v *verbs.Completion) (kept bool) {
+func (c *cq) push(v *verbs.Completion, on *core.Shard) (kept bool) {
 	q, ok := v.QP.UserData().(*qp)
 	if !ok || q.discarded.Load() {
 		return true
@@ -61,11 +64,12 @@ func (c *cq) push(v *verbs.Completion) (kept bool) {
 	if d := q.roce.Load(); d != nil && d.intercept(v) {
 		return true
 	}
-	return c.write(q, v)
+	return c.write(q, v, on)
 }
 
-// write writes a completion of q into the ring. The goroutine must have SetPanicOnFault.
-func (c *cq) write(q *qp, v *verbs.Completion) (kept bool) {
+// write writes a completion of q into the ring. on is the shard of the calling worker, or nil outside workers. The
+// goroutine must have SetPanicOnFault.
+func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 	if device.HasFailed(v) && !q.failureLogged.Swap(true) {
 		device.LogCompletion(c.s.log.With("device", c.s.dev.Name, "qp", q.handle), v)
 	}
@@ -90,14 +94,40 @@ func (c *cq) write(q *qp, v *verbs.Completion) (kept bool) {
 	} else {
 		control.PutCompletion(slot, q.number, v)
 		c.ring.Publish()
-		c.ring.WakeConsumer()
 		c.count.Add(1)
 	}
+	wakes := control.Disarm(c.ring.Waits())
 	solicited := v.Flags&rdmap.Solicited != 0 || v.Status != rdmap.Success || slot == nil
-	if control.TakeArmed(c.ring.Armed(), solicited) && !c.queued.Swap(true) {
-		c.s.signaller.add(c)
+	rings := control.TakeArmed(c.ring.Armed(), solicited)
+	if wakes {
+		c.wakes.Store(true)
+	}
+	if rings {
+		c.rings.Store(true)
+	}
+	if (wakes || rings) && !c.queued.Swap(true) {
+		c.s.signaller.add(c, on)
 	}
 	return slot != nil
+}
+
+// signal wakes the consumers of c.
+func (c *cq) signal() {
+	c.queued.Store(false)
+	if c.wakes.Swap(false) {
+		c.mu.Lock()
+		var waits *uint32
+		if !c.closed {
+			waits = c.ring.Waits()
+		}
+		c.mu.Unlock()
+		if waits != nil {
+			control.Wake(waits)
+		}
+	}
+	if c.rings.Swap(false) {
+		c.channel.Ring()
+	}
 }
 
 // close frees the memory. No queue pair may use c any more.
@@ -109,26 +139,42 @@ func (c *cq) close() {
 	c.mem.Close()
 }
 
-// signaller signals the completion channels of a session. Workers do not write to channels themselves, because that
-// would wake everything that waits for a program's end of a channel on the worker's thread.
+// signaller wakes the consumers of a session's completion queues. Workers do not: a program chooses how long its
+// wake-ups take, by the number of files that wait for its end of a channel, and by sleepers in the kernel's list of its
+// futex.
 type signaller struct {
-	mu     sync.Mutex
-	queued []*cq
-	wake   chan struct{}
+	mu       sync.Mutex
+	queued   []*cq
+	wake     chan struct{}
+	wakeFunc func() // the method value wakeLoop, made once
 }
 
-func (r *signaller) add(c *cq) {
+func (r *signaller) init() {
+	r.wake = make(chan struct{}, 1)
+	r.wakeFunc = r.wakeLoop
+}
+
+// add queues c. on is the shard of the calling worker, or nil.
+func (r *signaller) add(c *cq, on *core.Shard) {
 	r.mu.Lock()
 	r.queued = append(r.queued, c)
+	first := len(r.queued) == 1
 	r.mu.Unlock()
+	if first {
+		on.Notify(r.wakeFunc)
+	}
+}
+
+func (r *signaller) wakeLoop() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// signalLoop signals the queued channels until ctx is done.
-func (r *signaller) signalLoop(ctx context.Context) {
+// signalLoop signals the queued completion queues until ctx is done. It takes turns with the other sessions of the
+// account, so that sessions do not multiply the CPU time of wake-ups.
+func (r *signaller) signalLoop(ctx context.Context, account *budget.Account) {
 	for {
 		select {
 		case <-r.wake:
@@ -140,8 +186,9 @@ func (r *signaller) signalLoop(ctx context.Context) {
 		r.queued = nil
 		r.mu.Unlock()
 		for _, c := range list {
-			c.queued.Store(false)
-			c.channel.Ring()
+			account.Enter(budget.SignalTurn)
+			c.signal()
+			account.Leave(budget.SignalTurn)
 		}
 	}
 }

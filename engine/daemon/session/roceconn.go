@@ -139,7 +139,7 @@ func (d *roceConn) end(failure rdmap.Status) bool {
 		if v.Op == rdmap.WRRecv {
 			to = d.q.recv
 		}
-		to.write(d.q, v)
+		to.write(d.q, v, nil)
 	}
 	d.held = nil
 	return true

@@ -127,8 +127,8 @@ func New(d Daemon, c Config) *Session {
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		readerDone: make(chan struct{}), resourcesReleased: make(chan struct{}),
 		snapshotTurn: make(chan struct{}, 1),
-		signaller:    signaller{wake: make(chan struct{}, 1)},
 	}
+	s.signaller.init()
 	if c.Account.Tenant != "" {
 		s.log = s.log.With("tenant", c.Account.Tenant)
 	}
@@ -433,7 +433,7 @@ func (s *Session) setUp(a *control.HelloArgs) (err error) {
 	go s.pump()
 	go func() {
 		defer guard.Recover(s.onDefect("signalling completions"))
-		s.signaller.signalLoop(s.ctx)
+		s.signaller.signalLoop(s.ctx, s.account)
 	}()
 	return nil
 }

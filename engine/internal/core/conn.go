@@ -159,7 +159,7 @@ func (c *Conn) await(ctx context.Context) error {
 
 // Report ends the attempt with err, or with success when err is nil. Later calls have no effect.
 func (c *Conn) Report(err error) {
-	c.Owner.Load().notify(func() {
+	c.Owner.Load().Notify(func() {
 		select {
 		case c.result <- err:
 		default:
@@ -175,7 +175,7 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 	}
 	l := c.listener
 	if l.waiting.Add(1) <= int32(cap(l.requests)) {
-		c.Owner.Load().notify(func() { l.deliver(req) })
+		c.Owner.Load().Notify(func() { l.deliver(req) })
 		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.Local, "remote", c.Remote,
 			"private_data", len(r.PrivateData))
 		return

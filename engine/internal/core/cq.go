@@ -20,8 +20,8 @@ type CQ struct {
 	users    atomic.Int32 // sides of queue pairs
 	armed    atomic.Bool
 	changed  chan struct{}
-	wakeFunc func()                       // the method value wake, made once
-	sink     func(*verbs.Completion) bool // when set, takes the completions instead of the fifo
+	wakeFunc func() // the method value wake, made once
+	sink     Sink   // when set, takes the completions instead of the fifo
 }
 
 // CreateCQ implements verbs.Device.
@@ -48,11 +48,13 @@ func newCQ(depth int) (*CQ, error) {
 	return c, nil
 }
 
-// NewSinkCQ returns a completion queue that passes each completion to sink, on the thread of the worker that made it,
-// instead of keeping it for Poll. sink must not block or call the engine; *v is valid during the call. If sink returns
-// false, the completion is lost and the queue pair fails as after an overrun. Several workers may call sink
-// concurrently.
-func NewSinkCQ(sink func(v *verbs.Completion) bool) *CQ {
+// Sink takes a completion on the thread of the worker that made it. It must not block or call the engine, except
+// on.Notify; *v is valid during the call. If it returns false, the completion is lost and the queue pair fails as after
+// an overrun. Several workers may call it concurrently.
+type Sink func(v *verbs.Completion, on *Shard) (kept bool)
+
+// NewSinkCQ returns a completion queue that passes each completion to sink instead of keeping it for Poll.
+func NewSinkCQ(sink Sink) *CQ {
 	c, _ := newCQ(1) // a depth of one is always right
 	c.sink = sink
 	return c
@@ -174,14 +176,14 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 // push adds *v on the thread of s. It returns false when *v is lost.
 func (c *CQ) push(v *verbs.Completion, s *Shard) bool {
 	if c.sink != nil {
-		return c.sink(v)
+		return c.sink(v, s)
 	}
 	ok := c.fifo.Load().Push(v)
 	if !ok {
 		c.overrun.Store(true)
 	}
 	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
-		s.notify(c.wakeFunc)
+		s.Notify(c.wakeFunc)
 	}
 	return ok
 }

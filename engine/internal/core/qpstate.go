@@ -42,7 +42,7 @@ func (q *QP) reach(l life) bool {
 		return false
 	}
 	q.life.Store(uint32(l))
-	q.shard.Load().notify(func() { close(q.reached[l]) })
+	q.shard.Load().Notify(func() { close(q.reached[l]) })
 	return true
 }
 

@@ -112,9 +112,9 @@ func (s *Shard) Post(f func()) bool {
 	return true
 }
 
-// notify runs f soon, which wakes goroutines. It is called on the thread of s. Without a worker s is nil and f runs at
+// Notify runs f soon, which wakes goroutines. It is called on the thread of s. Without a worker s is nil and f runs at
 // once.
-func (s *Shard) notify(f func()) {
+func (s *Shard) Notify(f func()) {
 	if s == nil {
 		f()
 		return
@@ -139,7 +139,7 @@ func (s *Shard) CallFor(p panicTarget, f func()) error {
 	err := verbs.ErrDefect
 	posted := s.Post(func() {
 		s.Current = p
-		defer s.notify(func() { close(done) })
+		defer s.Notify(func() { close(done) })
 		f()
 		err = nil
 	})

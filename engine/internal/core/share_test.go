@@ -29,7 +29,7 @@ func newGreedy(t *testing.T, d *Device, owner any, again func(g *greedy) error) 
 	s := d.shards[0]
 	s.thread = &atOnce{s}
 	g := &greedy{again: again}
-	cq := NewSinkCQ(func(*verbs.Completion) bool {
+	cq := NewSinkCQ(func(*verbs.Completion, *Shard) bool {
 		if g.done++; g.done < manyTimes {
 			if err := g.again(g); err != nil {
 				t.Error(err)

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// LogWriter writes the log on its own goroutine, because workers log too and must not wait for the reader of the log.
+type LogWriter struct {
+	to         io.Writer
+	ready      chan struct{} // pending has lines, or closed is set
+	done       chan struct{} // writeLoop has ended
+	suppressed func(lines int)
+
+	mu      sync.Mutex
+	pending []byte // lines for writeLoop
+	lost    int    // lines dropped because pending was full
+	closed  bool
+}
+
+// NewLogWriter returns a writer to w. If the reader falls behind by more than maxLogBacklog, it drops lines and later
+// calls suppressed with their number, which may log.
+func NewLogWriter(w io.Writer, suppressed func(lines int)) *LogWriter {
+	l := &LogWriter{to: w, suppressed: suppressed, ready: make(chan struct{}, 1),
+		done: make(chan struct{})}
+	go l.writeLoop()
+	return l
+}
+
+// Write queues lines. It never blocks.
+func (l *LogWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	if len(l.pending)+len(b) > maxLogBacklog {
+		l.lost += bytes.Count(b, []byte("\n"))
+	} else {
+		l.pending = append(l.pending, b...)
+	}
+	l.mu.Unlock()
+	l.signal()
+	return len(b), nil
+}
+
+func (l *LogWriter) signal() {
+	select {
+	case l.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (l *LogWriter) writeLoop() {
+	defer close(l.done)
+	var batch []byte
+	for closed := false; !closed; {
+		<-l.ready
+		l.mu.Lock()
+		batch, l.pending = l.pending, batch[:0]
+		lost := l.lost
+		l.lost, closed = 0, l.closed
+		l.mu.Unlock()
+		l.to.Write(batch)
+		if lost > 0 {
+			l.suppressed(lost)
+		}
+	}
+	l.to.Write(l.pending)
+}
+
+// Close writes the queued lines. Nothing may be written afterwards.
+func (l *LogWriter) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.signal()
+	<-l.done
+	return nil
+}
+
+// Unwrap returns the writer of NewLogWriter.
+func (l *LogWriter) Unwrap() io.Writer { return l.to }
