@@ -31,7 +31,7 @@ type cpResult struct {
 	Files     int      `json:"files" doc:"files copied"`
 	Unchanged int      `json:"unchanged" doc:"files already present and unchanged"`
 	Failed    int      `json:"failed" doc:"files that could not be copied (see notes)"`
-	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes skipped (see notes)"`
+	LeftOut   int      `json:"left_out" doc:"names skipped: devices, sockets, pipes, links without a target, unfinished copies (see notes)"`
 	Bytes     int64    `json:"bytes" doc:"bytes sent or received"`
 	Kept      int64    `json:"kept" doc:"bytes of copied files already present from an interrupted copy"`
 	Seconds   float64  `json:"seconds" doc:"total duration"`
@@ -52,15 +52,17 @@ serve = "directory".
 
 As with scp and rsync, an argument with a colon before its first slash is remote: HOST:/PATH, HOST:PORT/PATH or
 [IPv6]:/PATH. PATH is relative to the exported directory. Write ./NAME for a local file with a colon in its name. If the
-destination is an existing directory, files are copied into it under their own names; otherwise the source is copied to
-the name of the destination.
+destination is a directory, files are copied into it under their own names; otherwise the source is copied to the name of
+the destination. A slash at the end makes the destination a directory, which is created. Of two sources with one
+destination the second is not copied.
 
 The source - is stdin, and the destination - is stdout. A file from stdin appears when stdin ends. Bytes for stdout are
 written as they arrive, and only the exit status says whether they are the whole file.
 
 cp preserves names, permissions, modification times and holes of 64 KiB or more. It does not copy owners, extended
-attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. It
-skips symbolic links, devices, sockets and pipes, lists them, and exits with status 1.
+attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. As scp
+does, it copies the target of a symbolic link. It skips devices, sockets, pipes, links to nothing or to a directory above
+them, and names of unfinished copies (.NAME.xwarp-partial, .xwarp-staged), lists them, and exits with status 1.
 
 Data moves by RDMA Write or RDMA Read over several connections; files of up to 64 KiB are batched. A file appears under
 its name once it is complete and its XXH64 matches. Files with the same size and modification time are not copied again;

@@ -14,7 +14,7 @@ const (
 	KindNone  Kind = iota // does not exist
 	KindFile              // a regular file
 	KindDir               // a directory
-	KindOther             // not copied: links, devices, sockets, pipes
+	KindOther             // not copied: devices, sockets, pipes, links that lead nowhere or out of the directory
 )
 
 // Flags of a file.
@@ -25,6 +25,7 @@ const (
 	FlagSparse Flags = 1 << iota // it has holes
 	FlagLinked                   // it has several hard links
 	FlagStream                   // its length is unknown until its end; only of a Store
+	FlagLink                     // it is a symbolic link, and the rest describes its target; only in a List
 )
 
 // Attr are the attributes of a file, in the order of the wire.
@@ -33,11 +34,18 @@ type Attr struct {
 	Flags    Flags
 	Mode     uint16 // permissions, set-user-ID, set-group-ID and sticky bit
 	Length   uint64
-	Modified int64 // nanoseconds since 1970
+	Modified Time   // of the last change
+	Node     uint64 // of a directory: identifies it on its host, so that a link to one above it is seen
 }
 
-// Time returns the time of the last change.
-func (a *Attr) Time() time.Time { return time.Unix(0, a.Modified) }
+// Time is a time of a file, which may be long before 1970 and long after 2262.
+type Time struct {
+	Seconds     int64 // since 1970
+	Nanoseconds uint32
+}
+
+// Time returns t as a Go time.
+func (t Time) Time() time.Time { return time.Unix(t.Seconds, int64(t.Nanoseconds)) }
 
 // Entry is a name in a directory.
 type Entry struct {
@@ -45,8 +53,11 @@ type Entry struct {
 	Attr Attr
 }
 
+// attrLen is the length of an Attr on the wire.
+const attrLen = 32
+
 // entryLen is the length of an entry besides its name: attr, and length of the name in 2 bytes.
-const entryLen = 20 + 2
+const entryLen = attrLen + 2
 
 // appendEntry appends an entry to a listing.
 func appendEntry(b []byte, e *Entry) []byte {

@@ -90,10 +90,10 @@ type Sum [32]byte
 //	Done, Beat         nothing
 //	Error              0..1 code  2.. text in UTF-8
 //	Stat, List, Fetch  0.. path
-//	Mkdir, Store       0..19 attr  20..27 session  28.. path
-//	SetAttr            0..19 attr  20.. path
-//	Attr               0..19 attr
-//	Opened             0..19 attr  20 resumed
+//	Mkdir, Store       0..31 attr  32..39 session  40.. path
+//	SetAttr            0..31 attr  32.. path
+//	Attr               0..31 attr
+//	Opened             0..31 attr  32 resumed
 //	Sum                0..7 length  8..15 offset  16..47 SHA-256, in the answer
 //	StoreBytes         0..7 length  8..15 offset  16..23 place  24..31 XXH64
 //	FetchBytes         0..7 length  8..15 offset  16..23 place
@@ -105,7 +105,8 @@ type Sum [32]byte
 //	FetchPack          0..7 length
 //	Packed             0..7 length  8..15 XXH64  16..79 one bit for each file, the lowest bit of a byte first
 //
-// An attr is 0 kind, 1 flags, 2..3 mode, 4..11 length, 12..19 time of the last change.
+// An attr is 0 kind, 1 flags, 2..3 mode, 4..11 length, 12..19 seconds and 20..23 nanoseconds of the last change, 24..31
+// node.
 type Message struct {
 	Type    Type
 	Length  uint64   // Region, Sum, StoreBytes, FetchBytes, Bytes, StorePack, FetchPack, Packed: bytes

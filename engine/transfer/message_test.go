@@ -24,15 +24,20 @@ var goldens = []struct {
 	{"stat", Message{Type: TypeStat, Path: "a/b"}, "78777472 05 07 0003 612f62"},
 	{"list", Message{Type: TypeList, Path: "."}, "78777472 05 08 0001 2e"},
 	{"mkdir", Message{Type: TypeMkdir, Attr: Attr{Kind: KindDir, Mode: 0o755}, Path: "d"},
-		"78777472 05 09 001d 02 00 01ed 0000000000000000 0000000000000000 0000000000000000 64"},
+		"78777472 05 09 0029 02 00 01ed 0000000000000000 0000000000000000 00000000 " +
+			"0000000000000000 0000000000000000 64"},
 	{"fetch", Message{Type: TypeFetch, Path: "f"}, "78777472 05 0a 0001 66"},
 	{"store", Message{Type: TypeStore, Session: 6, Path: "f",
-		Attr: Attr{Kind: KindFile, Mode: 0o640, Length: 258, Modified: 7}},
-		"78777472 05 0b 001d 01 00 01a0 0000000000000102 0000000000000007 0000000000000006 66"},
-	{"attr", Message{Type: TypeAttr, Attr: Attr{Kind: KindFile, Mode: 1, Length: 2, Modified: -1}},
-		"78777472 05 0c 0014 01 00 0001 0000000000000002 ffffffffffffffff"},
+		Attr: Attr{Kind: KindFile, Mode: 0o640, Length: 258, Modified: Time{7, 8}}},
+		"78777472 05 0b 0029 01 00 01a0 0000000000000102 0000000000000007 00000008 " +
+			"0000000000000000 0000000000000006 66"},
+	{"attr", Message{Type: TypeAttr, Attr: Attr{Kind: KindFile, Mode: 1, Length: 2,
+		Modified: Time{-1, 999_999_999}, Node: 9}},
+		"78777472 05 0c 0020 01 00 0001 0000000000000002 ffffffffffffffff 3b9ac9ff " +
+			"0000000000000009"},
 	{"opened", Message{Type: TypeOpened, Attr: Attr{Kind: KindFile, Length: 2}, Flag: true},
-		"78777472 05 0d 0015 01 00 0000 0000000000000002 0000000000000000 01"},
+		"78777472 05 0d 0021 01 00 0000 0000000000000002 0000000000000000 00000000 " +
+			"0000000000000000 01"},
 	{"sum", Message{Type: TypeSum, Length: 8, Offset: 9, Sum: Sum{0: 3}},
 		"78777472 05 0e 0030 0000000000000008 0000000000000009 03" + strings.Repeat("00", 31)},
 	{"close", Message{Type: TypeClose, Flag: true}, "78777472 05 0f 0001 01"},
@@ -51,8 +56,9 @@ var goldens = []struct {
 			strings.Repeat("00", 62) + "80"},
 	{"extents", Message{Type: TypeExtents}, "78777472 05 14 0000"},
 	{"set attr", Message{Type: TypeSetAttr, Path: "d",
-		Attr: Attr{Kind: KindDir, Flags: FlagLinked, Mode: 0o1755, Modified: 2}},
-		"78777472 05 15 0015 02 02 03ed 0000000000000000 0000000000000002 64"},
+		Attr: Attr{Kind: KindDir, Flags: FlagLinked, Mode: 0o1755, Modified: Time{Seconds: 2}}},
+		"78777472 05 15 0021 02 02 03ed 0000000000000000 0000000000000002 00000000 " +
+			"0000000000000000 64"},
 	{"sync", Message{Type: TypeSync}, "78777472 05 16 0000"},
 	{"error", Message{Type: TypeError, Code: CodeSum, Text: "né"},
 		"78777472 05 06 0005 0005 6ec3a9"},

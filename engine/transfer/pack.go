@@ -106,7 +106,7 @@ func (s *packStore) stage(f *packedFile, v *Packed) bool {
 		return false
 	}
 	f.older = dir.Length(base)
-	err = s.b.batch.Add(dir, base, f.older >= 0, v.Attr.Perm(), v.Attr.Time(), v.Content)
+	err = s.b.batch.Add(dir, base, f.older >= 0, v.Attr.Perm(), v.Attr.Modified.Time(), v.Content)
 	if err != nil {
 		s.t.claim(-f.length, -1)
 	}
@@ -234,9 +234,8 @@ func (t *Tree) setAttr(m *Message) error {
 		return err
 	}
 	defer d.Close()
-	when := unix.NsecToTimespec(m.Attr.Modified)
 	if err = d.Chmod(m.Attr.Perm()); err == nil {
-		err = unix.UtimesNanoAt(int(d.Fd()), ".", []unix.Timespec{when, when}, 0)
+		err = staging.SetTime(d, m.Attr.Modified.Time())
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 // nothing is counted.
 func TestPackIsWholeOrRefused(t *testing.T) {
 	want := []Packed{
-		{"a", Attr{Kind: KindFile, Mode: 0o644, Length: 5, Modified: 7}, []byte("hello")},
+		{"a", Attr{Kind: KindFile, Mode: 0o644, Length: 5, Modified: Time{7, 0}}, []byte("hello")},
 		{"b/empty", Attr{Kind: KindFile}, []byte{}},
 		{"c", Attr{Kind: KindFile, Length: 1}, []byte("x")},
 	}

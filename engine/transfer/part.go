@@ -186,7 +186,7 @@ func (p *part) commit() error {
 	}
 	replaced, err := p.t.stat(p.path)
 	if err == nil && !p.isStream() {
-		err = p.file.SetTime(p.attr.Time())
+		err = staging.SetTime(p.file.File, p.attr.Modified.Time())
 	}
 	if err == nil {
 		err = p.file.CommitAs(p.attr.Perm())

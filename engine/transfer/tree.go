@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/bits"
 	"os"
 	"path"
 	"path/filepath"
@@ -160,7 +161,8 @@ func (t *Tree) releaseName(name string) {
 
 // AttrOf returns the protocol's attributes of a file.
 func AttrOf(st *unix.Stat_t) Attr {
-	a := Attr{Mode: uint16(st.Mode & 0o7777), Modified: st.Mtim.Nano()}
+	a := Attr{Mode: uint16(st.Mode & 0o7777),
+		Modified: Time{int64(st.Mtim.Sec), uint32(st.Mtim.Nsec)}}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		a.Kind, a.Length = KindFile, uint64(st.Size)
@@ -171,7 +173,7 @@ func AttrOf(st *unix.Stat_t) Attr {
 			a.Flags |= FlagLinked
 		}
 	case unix.S_IFDIR:
-		a.Kind = KindDir
+		a.Kind, a.Node = KindDir, st.Ino^bits.RotateLeft64(st.Dev, 32)
 	default:
 		a.Kind = KindOther
 	}
@@ -197,12 +199,12 @@ func (t *Tree) stat(name string) (Attr, error) {
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	return AttrOf(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim),
-		Blocks: st.Blocks, Nlink: st.Nlink}), nil
+		Blocks: st.Blocks, Nlink: st.Nlink, Ino: st.Ino, Dev: st.Dev}), nil
 }
 
 // list returns the listing of a directory, without staged files.
-func (t *Tree) list(name string) (listing []byte, err error) {
-	d, err := t.openDir(name)
+func (t *Tree) list(dir string) (listing []byte, err error) {
+	d, err := t.openDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -215,17 +217,31 @@ func (t *Tree) list(name string) (listing []byte, err error) {
 				unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 				continue // removed in the meantime
 			}
-			listing = appendEntry(listing, &Entry{name, AttrOf(&st)})
+			a := AttrOf(&st)
+			if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+				a = t.target(path.Join(dir, name))
+			}
+			listing = appendEntry(listing, &Entry{name, a})
 		}
 		switch {
 		case len(listing) > maxListing:
-			return nil, refuse(CodeTooLarge, "%s has too many names for one listing", name)
+			return nil, refuse(CodeTooLarge, "%s has too many names for one listing", dir)
 		case errors.Is(err, io.EOF):
 			return listing, nil
 		case err != nil:
 			return nil, err
 		}
 	}
+}
+
+// target returns the attributes of the target of a symbolic link.
+func (t *Tree) target(name string) Attr {
+	a, err := t.stat(name)
+	if err != nil || a.Kind == KindNone {
+		a = Attr{Kind: KindOther}
+	}
+	a.Flags |= FlagLink
+	return a
 }
 
 // parent opens the directory of a path's last component, and returns that component.

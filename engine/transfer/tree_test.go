@@ -40,7 +40,7 @@ func tree(t *testing.T, cfg TreeConfig) *Tree {
 func (t *Tree) write(name, content string) error {
 	c := &copying{}
 	p, err := t.store(c, &Message{Path: name, Session: 1, Attr: Attr{
-		Kind: KindFile, Mode: 0o4755, Length: uint64(len(content)), Modified: 1e18,
+		Kind: KindFile, Mode: 0o4755, Length: uint64(len(content)), Modified: Time{Seconds: 1e9},
 	}})
 	if err != nil {
 		return err
@@ -216,7 +216,7 @@ func TestAttributesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := tr.stat("sub/file")
-	want := Attr{Kind: KindFile, Mode: 0o755, Length: 3, Modified: 1e18}
+	want := Attr{Kind: KindFile, Mode: 0o755, Length: 3, Modified: Time{Seconds: 1e9}}
 	if d := cmp.Diff(want, a); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
 	}

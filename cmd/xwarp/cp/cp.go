@@ -37,7 +37,7 @@ type Result struct {
 	Files     int   // copied files
 	Unchanged int   // already present
 	Failed    int   // could not be copied
-	LeftOut   int   // skipped: links, devices, sockets and pipes
+	LeftOut   int   // skipped: devices, sockets, pipes, links without a target, names of unfinished copies
 	Bytes     int64 // bytes sent or received
 	Kept      int64 // bytes of copied files already present from an interrupted copy
 }
@@ -46,7 +46,7 @@ type Result struct {
 var ErrFailed = errors.New("some files could not be copied")
 
 // ErrLeftOut is returned if files were skipped and all others copied. Note was called for each.
-var ErrLeftOut = errors.New("symbolic links, devices, sockets and pipes were skipped")
+var ErrLeftOut = errors.New("some names were skipped")
 
 // Stream is the name of Config's Stdin as the only source of Up, and of Stdout as the destination of Down.
 const Stream = "-"
@@ -69,6 +69,9 @@ func run(ctx context.Context, cfg Config, sources []string, dst string,
 	}
 	q := &queue{cfg: cfg, up: up}
 	p := &plan{cfg: &cfg, client: c, queue: q}
+	if len(sources) > 1 {
+		p.from = map[string]string{}
+	}
 	err = find(p, ctx, sources, dst)
 	if err == nil {
 		err = q.copyAll(ctx, c)

@@ -148,8 +148,8 @@ func (w *worker) stage(dirs staging.Dirs, j *job, f *transfer.Packed) error {
 	d, err := dirs.Open(at, func() (*staging.Dir, error) { return staging.OpenDir(at) })
 	if err == nil {
 		replaces := j.known.Kind != transfer.KindNone
-		err = w.batch.Add(d, filepath.Base(j.local), replaces, j.attr.Perm(), j.attr.Time(),
-			f.Content)
+		err = w.batch.Add(d, filepath.Base(j.local), replaces, j.attr.Perm(),
+			j.attr.Modified.Time(), f.Content)
 	}
 	return err
 }

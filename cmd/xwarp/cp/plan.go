@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +27,8 @@ type plan struct {
 	client *transfer.Client
 	queue  *queue
 	names  int
-	linked int // files with several hard links
+	linked int               // files with several hard links
+	from   map[string]string // source of each planned file, by destination; nil with one source
 }
 
 // errDirectory is returned for a directory without -r.
@@ -54,19 +56,27 @@ func stat(name string, follow bool) (transfer.Attr, error) {
 }
 
 // up plans a copy to the server. It follows sources that are symbolic links.
-func (p *plan) up(ctx context.Context, sources []string, dst string) error {
-	dst = clean(dst)
+func (p *plan) up(ctx context.Context, sources []string, spelled string) error {
+	dst := clean(spelled)
 	there, err := p.client.Stat(ctx, dst)
 	if err != nil {
 		return err
 	}
-	into := there.Kind == transfer.KindDir
 	if sources[0] == Stream {
+		if namesDir(spelled) {
+			there.Kind = transfer.KindDir
+		}
 		return p.upStream(ctx, dst, there)
 	}
-	if len(sources) > 1 && !into {
-		return fmt.Errorf("%s is not a directory on the server, but there are %d sources", dst,
-			len(sources))
+	if there.Kind == transfer.KindNone && namesDir(spelled) {
+		if err := p.client.Mkdir(ctx, dst, 0o777); err != nil {
+			return err
+		}
+		there.Kind = transfer.KindDir
+	}
+	into := there.Kind == transfer.KindDir
+	if !into && (len(sources) > 1 || namesDir(spelled)) {
+		return fmt.Errorf("%s is not a directory on the server", dst)
 	}
 	var known listing
 	if into && len(sources) > 1 {
@@ -92,10 +102,10 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 			return fmt.Errorf("%s: %w", src, errDirectory)
 		case a.Kind == transfer.KindDir:
 			if there, err = p.client.Stat(ctx, to); err == nil {
-				err = p.upTree(ctx, src, to, a, there.Kind == transfer.KindDir)
+				err = p.upTree(ctx, src, to, a, there.Kind == transfer.KindDir, nil)
 			}
 		case a.Kind == transfer.KindFile:
-			p.add(src, to, a, known.find(path.Base(to)))
+			err = p.add(src, to, a, known.find(path.Base(to)))
 		default:
 			err = fmt.Errorf("%s is not a regular file", src)
 		}
@@ -104,6 +114,11 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 		}
 	}
 	return nil
+}
+
+// namesDir reports whether an argument is spelled as a directory.
+func namesDir(arg string) bool {
+	return strings.HasSuffix(arg, "/") || strings.HasSuffix(arg, "/.")
 }
 
 // clean returns the path in the server's directory of a remote argument.
@@ -133,9 +148,10 @@ func (p *plan) listFiles(ctx context.Context, dir string) (listing, error) {
 	return l, nil
 }
 
-// upTree plans the copy of a directory, and creates it unless it exists.
-func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exists bool) (
-	err error) {
+// upTree plans the copy of a directory, and creates it unless it exists. above are the nodes of the directories above.
+func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exists bool,
+	above []uint64) (err error) {
+	above = append(above, a.Node)
 	known := listing{}
 	if exists {
 		known, err = p.listFiles(ctx, dst)
@@ -155,22 +171,30 @@ func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exi
 		if err := p.checkLimits(); err != nil {
 			return err
 		}
-		leftover := e.Type().IsRegular() && staging.Leftover(e.Name())
-		switch a, err := stat(from, false); {
-		case leftover, errors.Is(err, fs.ErrNotExist):
+		switch a, err := stat(from, e.Type()&fs.ModeSymlink != 0); {
+		case errors.Is(err, fs.ErrNotExist):
+			if e.Type()&fs.ModeSymlink != 0 {
+				p.leaveOut(from, "symbolic link to nothing")
+			}
 		case err != nil:
 			p.skip(from, err)
 		case len(to) > transfer.MaxPath:
 			p.skip(from, errLongPath)
+		case staging.Leftover(e.Name()):
+			p.leaveOut(from, "name of an unfinished copy")
+		case a.Kind == transfer.KindDir && slices.Contains(above, a.Node):
+			p.leaveOut(from, "symbolic link to a directory above it")
 		case a.Kind == transfer.KindDir:
 			exists := known[e.Name()].Kind == transfer.KindDir
-			if err := p.upTree(ctx, from, to, a, exists); err != nil {
+			if err := p.upTree(ctx, from, to, a, exists, above); err != nil {
 				return err
 			}
 		case a.Kind == transfer.KindFile:
-			p.add(from, to, a, known.find(e.Name()))
+			if err := p.add(from, to, a, known.find(e.Name())); err != nil {
+				return err
+			}
 		default:
-			p.leaveOut(from)
+			p.leaveOut(from, "device, socket or pipe")
 		}
 	}
 	return nil
@@ -190,10 +214,10 @@ func (p *plan) skip(name string, err error) error {
 	return nil
 }
 
-// leaveOut counts a file that is neither regular nor a directory as skipped.
-func (p *plan) leaveOut(name string) {
+// leaveOut counts a name that is not copied as skipped.
+func (p *plan) leaveOut(name, why string) {
 	p.queue.result.LeftOut++
-	p.cfg.Note(name + ": skipped (symbolic link, device, socket or pipe)")
+	p.cfg.Note(fmt.Sprintf("%s: skipped (%s)", name, why))
 }
 
 // directory queues setting the attributes of a directory, for the end of the run.
@@ -202,7 +226,18 @@ func (p *plan) directory(src, dst string, a transfer.Attr) {
 	p.noteMode(src, a)
 }
 
-func (p *plan) add(src, dst string, a transfer.Attr, known *transfer.Attr) {
+// add queues a file, unless an earlier source has the same destination.
+func (p *plan) add(src, dst string, a transfer.Attr, known *transfer.Attr) error {
+	if first, twice := p.from[dst]; twice && first == src {
+		p.cfg.Note(src + ": named more than once")
+		return nil
+	} else if twice {
+		return p.skip(src, fmt.Errorf("will not overwrite just-created %s, which is %s", dst,
+			first))
+	}
+	if p.from != nil {
+		p.from[dst] = src
+	}
 	p.noteMode(src, a)
 	if a.Flags&transfer.FlagLinked != 0 {
 		p.linked++
@@ -213,6 +248,7 @@ func (p *plan) add(src, dst string, a transfer.Attr, known *transfer.Attr) {
 		j.local, j.remote = dst, src
 	}
 	p.queue.add(j)
+	return nil
 }
 
 // noteMode reports mode bits that are not copied.
@@ -237,6 +273,11 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 		return p.downStream(ctx, clean(sources[0]))
 	}
 	st, err := os.Stat(dst)
+	if errors.Is(err, fs.ErrNotExist) && namesDir(dst) {
+		if err = os.Mkdir(dst, 0o777); err == nil {
+			st, err = os.Stat(dst)
+		}
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -244,8 +285,8 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	if len(sources) > 1 && !into {
 		return fmt.Errorf("%s is not a directory, but there are %d sources", dst, len(sources))
 	}
-	for _, src := range sources {
-		src = clean(src)
+	for _, spelled := range sources {
+		src := clean(spelled)
 		a, err := p.client.Stat(ctx, src)
 		if err != nil {
 			return err
@@ -260,9 +301,11 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 		case a.Kind == transfer.KindDir && !p.cfg.Recursive:
 			return fmt.Errorf("%s: %w", src, errDirectory)
 		case a.Kind == transfer.KindDir:
-			err = p.downTree(ctx, src, to, a)
+			err = p.downTree(ctx, src, to, a, nil)
+		case namesDir(spelled):
+			err = fmt.Errorf("%s is not a directory on the server", src)
 		case a.Kind == transfer.KindFile:
-			p.add(src, to, a, nil)
+			err = p.add(src, to, a, nil)
 		default:
 			err = fmt.Errorf("%s is not a regular file", src)
 		}
@@ -273,8 +316,11 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	return nil
 }
 
-// downTree plans the copy of a directory, and creates it unless it exists.
-func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) error {
+// downTree plans the copy of a directory, and creates it unless it exists. above are the nodes of the directories
+// above.
+func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr,
+	above []uint64) error {
+	above = append(above, a.Node)
 	var known *transfer.Attr
 	switch err := os.Mkdir(dst, a.Perm()|0o700); {
 	case err == nil:
@@ -292,17 +338,27 @@ func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) e
 			return err
 		}
 		from, to := path.Join(src, e.Name), filepath.Join(dst, e.Name)
+		link := e.Attr.Flags&transfer.FlagLink != 0
+		e.Attr.Flags &^= transfer.FlagLink
 		switch {
 		case len(from) > transfer.MaxPath:
 			p.skip(from, errLongPath)
+		case staging.Leftover(e.Name):
+			p.leaveOut(from, "name of an unfinished copy")
+		case e.Attr.Kind == transfer.KindDir && slices.Contains(above, e.Attr.Node):
+			p.leaveOut(from, "symbolic link to a directory above it")
 		case e.Attr.Kind == transfer.KindDir:
-			if err := p.downTree(ctx, from, to, e.Attr); err != nil {
+			if err := p.downTree(ctx, from, to, e.Attr, above); err != nil {
 				return err
 			}
-		case e.Attr.Kind == transfer.KindFile && !staging.Leftover(e.Name):
-			p.add(from, to, e.Attr, known)
+		case e.Attr.Kind == transfer.KindFile:
+			if err := p.add(from, to, e.Attr, known); err != nil {
+				return err
+			}
+		case link:
+			p.leaveOut(from, "symbolic link to nothing, or out of the exported directory")
 		default:
-			p.leaveOut(from)
+			p.leaveOut(from, "device, socket or pipe")
 		}
 	}
 	return nil
@@ -314,14 +370,29 @@ func (p *plan) endDirs(ctx context.Context) error {
 		var err error
 		if p.queue.up {
 			err = p.client.SetAttr(ctx, d.path, d.attr)
-		} else if err = os.Chmod(d.path, d.attr.Perm()); err == nil {
-			err = os.Chtimes(d.path, d.attr.Time(), d.attr.Time())
+		} else {
+			err = setAttr(d.path, &d.attr)
 		}
 		if err != nil {
 			if err = p.skip(d.path, err); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// setAttr sets the permissions and the modification time of a local directory.
+func setAttr(name string, a *transfer.Attr) error {
+	when, err := unix.TimeToTimespec(a.Modified.Time())
+	if err == nil {
+		err = os.Chmod(name, a.Perm())
+	}
+	if err == nil {
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{when, when}, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("permissions and time: %w", err)
 	}
 	return nil
 }

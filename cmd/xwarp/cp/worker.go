@@ -219,7 +219,8 @@ func (j *job) unchanged() error {
 func sameAs(fd int, a *transfer.Attr) error {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
-	if err == nil && (uint64(st.Size) != a.Length || st.Mtim.Nano() != a.Modified) {
+	if err == nil && (uint64(st.Size) != a.Length ||
+		transfer.AttrOf(&st).Modified != a.Modified) {
 		err = errors.New("file changed during the copy: copy it again")
 	}
 	return err
@@ -235,7 +236,7 @@ func (j *job) finishLocal(succeeded bool) error {
 	}
 	err := j.out.Chmod(fs.FileMode(j.attr.Mode & 0o777))
 	if err == nil {
-		err = j.out.SetTime(j.attr.Time())
+		err = staging.SetTime(j.out.File, j.attr.Modified.Time())
 	}
 	if err == nil {
 		err = j.out.Commit()

@@ -198,17 +198,20 @@ func (f *File) Allocate(n int64) error {
 	return nil
 }
 
-// SetTime sets the modification time of f.
-func (f *File) SetTime(t time.Time) error {
+// SetTime sets the modification and access times of a file or directory.
+func SetTime(f *os.File, t time.Time) error {
 	if err := setTime(int(f.Fd()), t); err != nil {
 		return &fs.PathError{Op: "utimensat", Path: f.Name(), Err: err}
 	}
 	return nil
 }
 
-// setTime sets the modification and access times.
+// setTime does not count in nanoseconds, which end in the year 2262.
 func setTime(fd int, t time.Time) error {
-	when := unix.NsecToTimespec(t.UnixNano())
+	when, err := unix.TimeToTimespec(t)
+	if err != nil {
+		return err
+	}
 	return unix.UtimesNanoAt(fd, "", []unix.Timespec{when, when}, unix.AT_EMPTY_PATH)
 }
 
