@@ -170,19 +170,23 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	payload := b[head:]
 	s.pieces[0] = payload
 	pieces := s.pieces[:frags]
-	// One pass computes both, and the CRC32C only if it is useful.
-	crc, all := payloadCRC{}, wire.Sum(b[:head], sum)
-	if e != nil && e.crc != nil && s.seg.Len > 0 && e.crc.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
-		crc.valid = true
-		crc.sum, all = checksum.Sum(payload, 0, all)
-	} else {
-		all = wire.Sum(payload, all)
-	}
-	if frags > 1 {
-		all = crc.rest(pieces, all)
-	}
-	if !wire.Right(all) && !s.partial(b, sum) {
-		return
+	crc := payloadCRC{}
+	if !s.acceptsPartial(b, sum) {
+		// One pass computes both, and the CRC32C only if it is useful.
+		all := wire.Sum(b[:head], sum)
+		if e != nil && e.crc != nil && s.seg.Len > 0 &&
+			e.crc.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
+			crc.valid = true
+			crc.sum, all = checksum.Sum(payload, 0, all)
+		} else {
+			all = wire.Sum(payload, all)
+		}
+		if frags > 1 {
+			all = crc.rest(pieces, all)
+		}
+		if !s.checkSum(all, b, sum) {
+			return
+		}
 	}
 	if s.cfg.IPsec != nil && !s.permitted(e) {
 		s.stats.DropPolicy++
@@ -267,29 +271,43 @@ func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
 	return sum
 }
 
-// partial reports whether to accept the wrong checksum in header h, and counts it. A checksum of the pseudo-header only
-// is what a kernel leaves for hardware to complete, and what it writes when it merges segments whose checksums it has
-// verified. A frame that has it was not on a wire if it came through a veth or is longer than the MTU.
-func (s *Stack) partial(h []byte, pseudo uint64) bool {
-	if binary.BigEndian.Uint16(h[wire.ChecksumAt:]) == wire.Fold(pseudo) {
-		if s.cfg.Veth || s.rxLen > s.cfg.MTU+ip.EthernetLen+2*ip.VLANTagLen {
-			s.stats.PartialSums++
-			return true
-		}
-		s.stats.DropPartialSum++
+// acceptsPartial reports whether header h has a checksum of the pseudo-header only and is to be accepted with it, and
+// counts it then. Such a checksum is what a kernel leaves for hardware to complete, and what it writes when it merges
+// segments whose checksums it has verified. A frame that has it was not on a wire if it came through a veth or is
+// longer than the MTU.
+func (s *Stack) acceptsPartial(h []byte, pseudo uint64) bool {
+	if !isPartial(h, pseudo) ||
+		!s.cfg.Veth && s.rxLen <= s.cfg.MTU+ip.EthernetLen+2*ip.VLANTagLen {
 		return false
 	}
-	s.stats.DropChecksum++
+	s.stats.PartialSums++
+	return true
+}
+
+func isPartial(h []byte, pseudo uint64) bool {
+	return binary.BigEndian.Uint16(h[wire.ChecksumAt:]) == wire.Fold(pseudo)
+}
+
+// checkSum reports whether the sum of a segment with header h is right, and counts it otherwise.
+func (s *Stack) checkSum(all uint64, h []byte, pseudo uint64) bool {
+	switch {
+	case wire.Right(all):
+		return true
+	case isPartial(h, pseudo):
+		s.stats.DropPartialSum++
+	default:
+		s.stats.DropChecksum++
+	}
 	return false
 }
 
 // malformed counts a segment with an invalid header, unless its checksum is wrong.
 func (s *Stack) malformed(b []byte, frags int, sum uint64) {
-	if len(b) >= wire.HeaderLen {
+	if len(b) >= wire.HeaderLen && !s.acceptsPartial(b, sum) {
 		var none payloadCRC
 		s.pieces[0] = b
 		all := none.rest(s.pieces[:frags], wire.Sum(b, sum))
-		if !wire.Right(all) && !s.partial(b, sum) {
+		if !s.checkSum(all, b, sum) {
 			return
 		}
 	}
