@@ -20,8 +20,8 @@ func readRequest(size uint32) []byte {
 	return fpdu(rdmap.AppendReadRequest(b, r))
 }
 
-// TestFINWithReadResponseDue: the peer closes while the response to its Read is due or under way. It gets a RST at once:
-// a FIN would say that nothing is missing.
+// TestFINWithReadResponseDue: the peer closes while the response to its Read is due or under way. It gets a RST at
+// once: a FIN would say that nothing is missing.
 func TestFINWithReadResponseDue(t *testing.T) {
 	for name, begun := range map[string]bool{"due": false, "under way": true} {
 		h := newHosts(t)

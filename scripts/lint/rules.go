@@ -72,7 +72,7 @@ var layers = []layer{
 	{name: "engine/overtcp", ours: within("tcp", "engine/iwarp", "engine/stack")},
 	{name: "engine/bytestream", ours: within("tcp", "engine/stack")},
 	{name: "engine/esp", ours: within("tcp/ip"), values: true},
-	{name: "engine/host", ours: within("engine/guard", "ring"),
+	{name: "engine/host", ours: within("ring"),
 		others: []string{xsys, netlink, netns}},
 	{name: "engine/host/xfrm", ours: within("engine/host", "engine/esp"),
 		others: []string{xsys, netlink}},
