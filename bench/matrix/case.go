@@ -85,6 +85,8 @@ const (
 	rawAsavie = "raw AF_XDP, asavie/xdp"
 	workHot   = "copy+CRC+checksum"
 
+	ourAuto   = "xwarp as it comes" // transmit auto, with the offloads of a fresh veth
+	autoBare  = "xwarp as it comes, no markers"
 	ourGSO    = "xwarp, no markers, segmentation offload"
 	ourMarked = "xwarp, segmentation offload"
 	ourLive   = "xwarp, XDP live frames"
@@ -140,6 +142,7 @@ func sealed(s *endpoint.Spec)    { s.ESP = 128 }
 func sealed256(s *endpoint.Spec) { s.ESP = 256 }
 func copying(s *endpoint.Spec)   { s.Copy = true }
 func blocks(s *endpoint.Spec)    { s.Transmit = xdp.TransmitGSO }
+func auto(s *endpoint.Spec)      { s.Transmit = xdp.TransmitAuto }
 func live(s *endpoint.Spec)      { s.Transmit = xdp.TransmitLive }
 
 // variant is s with options.

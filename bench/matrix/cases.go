@@ -60,6 +60,8 @@ func frameCase(mtu int) Case {
 		Name:  fmt.Sprintf("write-mtu%d", mtu),
 		Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps, More: more,
 		Variants: []Variant{
+			variant(autoBare, xdp, noMarkers, auto).on(asTheyCome),
+			variant(ourAuto, xdp, auto).on(asTheyCome),
 			variant(ours, xdp),
 			variant(rawRing, raw(endpoint.Raw, mtu)),
 			variant(ourBare, xdp, noMarkers),
@@ -92,6 +94,7 @@ func sizeCase(n int) Case {
 		Name: fmt.Sprintf("size-%d", n), Title: fmt.Sprintf("Messages of %d bytes, MTU 1500", n),
 		MTU: 1500, Metric: Messages,
 		Variants: []Variant{
+			variant(ourAuto, xdp, auto).on(asTheyCome),
 			variant(ours, xdp),
 			variant(ourMarked, xdp, blocks).on(sameSums),
 			variant(ourLive, xdp, live),

@@ -105,13 +105,13 @@ func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x
 }
 
 func (res *Results) bySize() []curve {
-	return res.lines([]string{ours, ourMarked, ourLive, kernelAll, kernelSum}, Gbps, floats(sizes),
+	return res.lines([]string{ourAuto, ours, ourMarked, ourLive, kernelAll, kernelSum}, Gbps, floats(sizes),
 		func(x float64) string { return fmt.Sprintf("size-%d", int(x)) })
 }
 
 func (res *Results) byMTU() []curve {
-	return res.lines([]string{ours, ourMarked, ourLive, rawRing, kernelAll, kernelCut, kernelSum,
-		layered}, Gbps, floats(mtus),
+	return res.lines([]string{ourAuto, ours, ourMarked, ourLive, rawRing, kernelAll, kernelCut,
+		kernelSum, layered}, Gbps, floats(mtus),
 		func(x float64) string { return fmt.Sprintf("write-mtu%d", int(x)) })
 }
 
