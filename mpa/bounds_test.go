@@ -102,7 +102,6 @@ func TestLimitsKeepTheStreamGoing(t *testing.T) {
 			t.Fatalf("kept %d of a full pool, %v", kept, err)
 		}
 		// In order a part of an FPDU is kept all the same: otherwise nothing would ever move.
-		b.r.cuts.enabled = false
 		b.offer(0, 500)
 		b.offer(500, b.borders[1])
 		if len(b.sink.placed) != 1 {
@@ -115,11 +114,12 @@ func TestLimitsKeepTheStreamGoing(t *testing.T) {
 		}
 	})
 	t.Run("one byte, one record", func(t *testing.T) {
-		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
-		g.init(ReceiverConfig{ReassemblyLimit: 1})
-		if kept, err := g.try(g.stream[2:600], 2); kept != 0 || err != nil {
+		g := newRig(t, f, sizes...)
+		g.init(ReceiverConfig{ReassemblyLimit: 1}) // one block
+		if kept, err := g.try(g.stream[2:2*blockSize], 2); kept != blockSize-2 || err != nil {
 			t.Errorf("kept %d bytes, %v", kept, err)
 		}
+		g = newRig(t, Framing{Markers: true, CRC: true}, sizes...)
 		g.init(ReceiverConfig{RecordLimit: 1})
 		g.offer(g.borders[1], g.borders[2])
 		if kept, err := g.try(g.stream[g.borders[2]:g.borders[3]], g.borders[2]); kept != 0 ||

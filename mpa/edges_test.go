@@ -155,7 +155,6 @@ func TestReceiverWaitsForFreeRecords(t *testing.T) {
 	} {
 		g := newRig(t, Framing{CRC: true}, sizes...)
 		g.init(ReceiverConfig{Pool: NewPool(0, 1)})
-		g.r.cuts.enabled = false
 		g.sink.refuse = func(u []byte, _ bool) *ulpdu.Error {
 			if int(u[0]) == c.bad+1 {
 				return ulpdu.Newf(ulpdu.DDP, 1, 1, "beyond the bounds")
@@ -187,7 +186,6 @@ func TestReceiverWaitsForFreeRecords(t *testing.T) {
 // hole that stays, and no FPDU can be blamed.
 func TestTimeOutReportsHole(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100, 100, 100, 100)
-	g.r.cuts.enabled = false
 	g.offer(0, g.borders[1]+50)
 	g.advance(g.borders[1] + 50)
 	for _, i := range []int{4, 2} {
@@ -224,7 +222,6 @@ func TestMarkerSearchEndsAtLargestFPDU(t *testing.T) {
 		}
 		b = append(b, encode(f, start+len(b), make([]byte, 100))...)
 		g := newRig(t, f)
-		g.r.cuts.enabled = false
 		if kept, err := g.try(b, start); kept != len(b) || err != nil ||
 			len(g.sink.placed) != placed {
 			t.Errorf("%d wrong markers: kept %d of %d, %v, %d placed", wrong, kept, len(b), err,
@@ -236,7 +233,6 @@ func TestMarkerSearchEndsAtLargestFPDU(t *testing.T) {
 // TestCounters gives each counter of a Receiver its reason.
 func TestCounters(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000, 1000, 1000, 1000, 1000, 1000)
-	g.r.cuts.enabled = false
 	b := g.borders
 	g.offer(0, b[1])
 	want := ReceiverStats{Records: 1, RecordsHigh: 1}
@@ -336,7 +332,6 @@ func TestSpaceCountsWholeBlocks(t *testing.T) {
 	} {
 		g := newRig(t, Framing{CRC: true}, 5000)
 		g.init(ReceiverConfig{ReassemblyLimit: c.limit, Pool: NewPool(c.pool, 0)})
-		g.r.cuts.enabled = false
 		if got := g.r.Space(); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
@@ -358,38 +353,26 @@ func TestSpaceCountsWholeBlocks(t *testing.T) {
 	}
 }
 
-// TestReceiverJudgesWrongFPDUInOrder: an FPDU with a wrong CRC behind a hole is asked for maxRepeats times, and kept
-// for the length chain to judge then. A strict receiver asks for none again. The CRC's error comes when the hole is
-// closed.
+// TestStrictReceiverJudgesWrongFPDUInOrder: a strict receiver holds an FPDU with a wrong CRC behind a hole. The CRC's
+// error comes when the hole is closed.
 //
 //req:rfc5044-8-2
-func TestReceiverJudgesWrongFPDUInOrder(t *testing.T) {
-	for _, strict := range []bool{false, true} {
-		g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000)
-		g.init(ReceiverConfig{Strict: strict})
-		bad := bytes.Clone(g.stream[g.borders[1]:])
-		bad[700] ^= 1
-		repeats := maxRepeats
-		if strict {
-			repeats = 0
-		}
-		for i := range repeats {
-			if kept, err := g.try(bad, g.borders[1]); kept != 0 || err != nil {
-				t.Errorf("strict %v, try %d: kept %d, %v", strict, i, kept, err)
-			}
-		}
-		kept, err := g.try(bad, g.borders[1])
-		if s := g.r.Stats(); kept != len(bad) || err != nil || s.CRCDrops != uint64(repeats) ||
-			s.BadGuesses != 1 || s.HeldBytes != len(bad) {
-			t.Errorf("strict %v: kept %d, %v, %+v", strict, kept, err, s)
-		}
-		kept, err = g.try(g.stream[:g.borders[1]], 0)
-		if kept != g.borders[1] || codeOf(err) != ulpdu.CodeCRC {
-			t.Errorf("strict %v: kept %d, %v", strict, kept, err)
-		}
-		if e := g.advance(len(g.stream)); e != err || len(g.sink.delivered) != 1 {
-			t.Errorf("strict %v: %v, %d delivered", strict, e, len(g.sink.delivered))
-		}
+func TestStrictReceiverJudgesWrongFPDUInOrder(t *testing.T) {
+	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000)
+	g.init(ReceiverConfig{Strict: true})
+	bad := bytes.Clone(g.stream[g.borders[1]:])
+	bad[700] ^= 1
+	kept, err := g.try(bad, g.borders[1])
+	if s := g.r.Stats(); kept != len(bad) || err != nil || s.CRCDrops != 0 || s.BadGuesses != 1 ||
+		s.HeldBytes != len(bad) {
+		t.Errorf("kept %d, %v, %+v", kept, err, s)
+	}
+	kept, err = g.try(g.stream[:g.borders[1]], 0)
+	if kept != g.borders[1] || codeOf(err) != ulpdu.CodeCRC {
+		t.Errorf("kept %d, %v", kept, err)
+	}
+	if e := g.advance(len(g.stream)); e != err || len(g.sink.delivered) != 1 {
+		t.Errorf("%v, %d delivered", e, len(g.sink.delivered))
 	}
 }
 

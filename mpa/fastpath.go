@@ -115,7 +115,6 @@ func (r *Receiver) placeNextFPDU(n int) (int, *ulpdu.Error) {
 	r.stats.FPDUs++
 	r.stats.Aligned++
 	r.stats.RecordsHigh = max(r.stats.RecordsHigh, 1)
-	r.cuts.sawAligned()
 	return n, nil
 }
 

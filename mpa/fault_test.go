@@ -15,8 +15,7 @@ func TestPlacePanics(t *testing.T) {
 		"aligned": func(g *rig, n int) { g.offer(g.borders[n], g.borders[n+1]) },
 		"in pieces": func(g *rig, n int) {
 			at := g.borders[n]
-			g.try(g.stream[at:at+10], at) // refused once: an aligned sender does not cut FPDUs
-			g.try(g.stream[at:at+10], at)
+			g.offer(at, at+10)
 			g.offer(at+10, g.borders[n+1])
 		},
 		"refused": func(g *rig, n int) {

@@ -9,8 +9,8 @@
 //
 // The files are ordered by subject: receiver.go is the receiver's API, fastpath.go handles a segment that is exactly
 // the next FPDU, islands.go the parts of the stream in order and behind holes, verdict.go the walk along their FPDUs,
-// markers.go the markers, hold.go the bytes and records kept, cutdetector.go the peers that cut FPDUs. sender.go is the
-// sender, fpdu.go and put.go write FPDUs, and vector.go collects them for writev.
+// markers.go the markers, hold.go the bytes and records kept. sender.go is the sender, fpdu.go and put.go write FPDUs,
+// and vector.go collects them for writev.
 package mpa
 
 import (

@@ -1,5 +1,11 @@
 package mpa
 
+import (
+	"fmt"
+
+	"xwarp/tcp/seq"
+)
+
 // What a Receiver keeps until its FPDU is complete or delivered: bytes in blocks, and records of FPDUs.
 
 // hold is holdRange, and counts the bytes that found no room.
@@ -60,6 +66,41 @@ func (r *Receiver) releaseFPDU(start, end int64) {
 	if end > r.seg.end {
 		r.reassembly.release(max(start, r.seg.end), end)
 	}
+}
+
+// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held, unless an error has ended
+// the stream. It also checks that the held bytes are those that belong to no placed FPDU.
+func (r *Receiver) Audit(to seq.Num) error {
+	if r.err != nil {
+		return nil
+	}
+	end, held := r.inOrder.end, r.unplaced(&r.inOrder)+r.inOrder.end-r.inOrder.chainEnd
+	for i := range r.islands {
+		p := &r.islands[i]
+		if p.start == end {
+			end = p.end
+		}
+		if held += p.end - p.start; p.chainStart >= 0 {
+			held += p.chainStart - p.chainEnd + r.unplaced(p)
+		}
+	}
+	if n := r.offset(to) - end; n > 0 {
+		return fmt.Errorf("%d bytes before the left edge, from stream offset %d on, are neither placed nor held", n, end)
+	}
+	if held != int64(r.reassembly.held) {
+		return fmt.Errorf("%d bytes are held, want %d", r.reassembly.held, held)
+	}
+	return nil
+}
+
+// unplaced returns the bytes of the complete FPDUs of p that the sink has not placed.
+func (r *Receiver) unplaced(p *part) (n int64) {
+	for i := p.records.head; i != none; i = r.cfg.Pool.records[i].next {
+		if rec := &r.cfg.Pool.records[i]; rec.kind == unplaced {
+			n += rec.end - rec.start
+		}
+	}
+	return n
 }
 
 // hasFreeRecord reports whether one more record is allowed. A few in order may exceed the limits.

@@ -131,7 +131,6 @@ func TestImpossibleLength(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	f := Framing{CRC: true}
 	g := newRig(t, f, 400, 400, 400, 400)
-	g.r.cuts.enabled = false
 	g.offer(500, 900)
 	for _, o := range [][3]int{{600, 1000, 400}, {500, 1000, 500}, {450, 600, 50}, {700, 800, 100},
 		{0, 1000, 450}, {0, 1200, 1200}} {

@@ -116,7 +116,6 @@ func TestNoAllocation(t *testing.T) {
 			"out of order": (*loop).swap, "cut": (*loop).cut} {
 			t.Run(f.label()+"/"+name, func(t *testing.T) {
 				l := newLoop(f, 1448)
-				l.r.cuts.enabled = false // it would ask for the first cut segment again
 				for range 100 {
 					do(l)
 				}
@@ -157,7 +156,6 @@ func BenchmarkOffer(b *testing.B) {
 				"swap": (*loop).swap, "cut": (*loop).cut} {
 				b.Run(fmt.Sprintf("emss=%d/%s/%s", emss, f.label(), name), func(b *testing.B) {
 					l := newLoop(f, emss)
-					l.r.cuts.enabled = false
 					b.ReportAllocs()
 					before := l.at
 					n := 0

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/checksum"
 )
 
 // part is a piece of the stream without holes: the one in order, or an island, which lies behind a hole.
@@ -31,15 +30,10 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 	case v == postpone && p.chainEnd >= s.start: // in this segment, and not in bytes that are held
 		r.stats.LimitDrops += uint64(s.end - s.kept)
 	case s.kept < s.end:
-		if p.chainEnd == s.kept && r.refusePartial(s.kept) {
-			r.refusedFrom, r.refusedTo = s.kept, s.end
-			break
-		}
 		r.stats.Partial++
 		r.holdPartial(s.kept, s.end-p.chainEnd <= byteOverdraft)
 	case startsAligned:
 		r.stats.Aligned++
-		r.cuts.sawAligned()
 	}
 	if !startsAligned {
 		r.stats.Unaligned++
@@ -57,16 +51,6 @@ func (r *Receiver) offerInOrder() *ulpdu.Error {
 		return r.joinInOrder()
 	}
 	return nil
-}
-
-// refusePartial reports whether the segment's bytes from at on, which are not a complete FPDU, are refused as
-// suspicious.
-func (r *Receiver) refusePartial(at int64) bool {
-	if !r.expectsWholeFPDUs() || !r.cuts.refusePartial(at, r.fingerprint(at)) {
-		return false
-	}
-	r.stats.Suspicious++
-	return true
 }
 
 // islandFollows reports whether the first island follows the part in order without a hole.
@@ -152,9 +136,6 @@ func (r *Receiver) joinInOrder() *ulpdu.Error {
 func (r *Receiver) offerOutOfOrder() {
 	s := &r.seg
 	r.stats.Behind++
-	if s.start == r.refusedTo { // the rest of the refused FPDU
-		r.refusedTo = s.end
-	}
 	i := r.islandAfter(s.start)
 	if i > 0 && r.islands[i-1].end > s.start {
 		s.skipTo(r.islands[i-1].end) // kept before
@@ -201,10 +182,6 @@ func (r *Receiver) extendIsland(isl *part, l walkLimit) {
 	head := s.start
 	if byMarker && isl.chainStart > s.start { // the tail of an FPDU, and more
 		head = min(isl.chainStart, s.end)
-		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(head) && r.refusePartial(s.start) {
-			isl.dropStart(isl.start)
-			return
-		}
 		n := r.hold(s.start, head, false)
 		r.stats.HeldUnknown += uint64(n)
 		if s.start+n < head {
@@ -242,56 +219,16 @@ func (r *Receiver) holdOutOfOrder(isl *part, startsAligned bool) {
 	case at == s.end:
 		if startsAligned {
 			r.stats.Aligned++
-			r.cuts.sawAligned()
 		}
 	case isl.walkStopped:
 		r.holdUnknown(at)
 	case isl.chainStart < 0:
 		r.stats.Unknown++
-		if r.expectsWholeFPDUs() && !r.isWholeFPDUs(s.end) && r.refusePartial(at) {
-			return
-		}
 		r.holdUnknown(at)
 	default:
-		if isl.chainEnd == at && r.refusePartial(at) {
-			return
-		}
 		r.stats.Partial++
 		r.holdPartial(at, false)
 	}
-}
-
-// isWholeFPDUs reports whether the segment up to end is a row of whole FPDUs with right CRCs, if it begins with one.
-func (r *Receiver) isWholeFPDUs(end int64) bool {
-	for at := r.seg.start; at < end; {
-		length := r.lengthAt(at)
-		if length+lengthLen > end {
-			return false
-		}
-		next := at + int64(r.cfg.Size(uint64(at), r.u16(length)))
-		if next > end || !isCRCRight(r.gather(at, next)) {
-			return false
-		}
-		at = next
-	}
-	return true
-}
-
-// fingerprint returns the fingerprint of the segment's bytes from at on.
-func (r *Receiver) fingerprint(at int64) (f fingerprint) {
-	f.n = r.seg.end - at
-	for from, i := at, 0; from < r.seg.end; i++ {
-		to := min(at+16<<i, r.seg.end)
-		for from < to {
-			b := r.chunk(from, to)
-			f.whole = checksum.CRC(f.whole, b)
-			from += int64(len(b))
-		}
-		if i < len(f.halves) {
-			f.halves[i] = f.whole
-		}
-	}
-	return f
 }
 
 // islandAfter returns the index of the first island that begins behind at.

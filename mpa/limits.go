@@ -37,7 +37,7 @@ const (
 	// maxSpan bounds how far behind the left edge a byte may lie, and so the size of the block table. No TCP window is
 	// larger.
 	maxSpan = 1 << 30
-	// maxRepeats is how often an FPDU may fail its CRC. After that the peer is at fault, and not the wire.
+	// maxRepeats is how often an FPDU in order may be wrong. After that the peer is at fault, and not the wire.
 	maxRepeats = 3
 	// overdraft is how many FPDUs in order a connection may record beyond all limits, so that it always makes progress.
 	// They are delivered as soon as the left edge has passed them, regardless of how many wait behind a hole.

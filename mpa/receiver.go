@@ -70,13 +70,10 @@ type Receiver struct {
 	err             *ulpdu.Error // ended the stream: no further byte is accepted
 	deliveryStopped bool         // no further FPDU is delivered
 
-	streamEnd int64 // where the peer ends the stream; none while unknown
-	// The incomplete FPDU at the left edge whose bytes were refused: it begins at refusedFrom, and its
-	// bytes up to refusedTo have arrived.
-	refusedFrom, refusedTo int64
+	wrongAt int64 // the FPDU at the left edge that was wrong; none: no FPDU was
+	wrong   int   // number of times that it was wrong
 
 	seg   segment
-	cuts  cutDetector
 	stats ReceiverStats
 }
 
@@ -89,12 +86,11 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, streamEnd: none, refusedTo: none,
+	*r = Receiver{cfg: cfg, sink: sink, start: start, wrongAt: none,
 		islandArray: r.islandArray[:0], reassembly: reassembly{table: r.reassembly.table}}
 	r.islands = r.islandArray
 	r.reassembly.init(cfg.Pool, cfg.ReassemblyLimit)
 	r.inOrder = part{records: noRecords}
-	r.cuts.init(cfg.CRC && !cfg.Strict)
 }
 
 // offset returns the stream offset of s, which is less than 2^31 bytes away from the next expected byte.
@@ -255,20 +251,6 @@ func (r *Receiver) stopDelivery(err *ulpdu.Error) *ulpdu.Error {
 // errNotHeld is the error for a byte that should be held and is not: a fault of this package.
 func errNotHeld(at int64) *ulpdu.Error {
 	return ulpdu.Newf(ulpdu.MPA, 0, ulpdu.CodeLocal, "held bytes at stream offset %d were lost", at)
-}
-
-// EndsAt reports to r that the stream ends before at. An incomplete FPDU there is not refused: its peer has nothing
-// more to send. It returns whether all bytes before at have arrived and the last of them were refused: then the end
-// cuts their FPDU.
-func (r *Receiver) EndsAt(at seq.Num) bool {
-	r.streamEnd = r.offset(at)
-	return r.err == nil && r.refusedFrom == r.inOrder.end && r.refusedTo == r.streamEnd
-}
-
-// expectsWholeFPDUs reports whether an incomplete FPDU in the segment is suspicious. At the end of the stream it is
-// not.
-func (r *Receiver) expectsWholeFPDUs() bool {
-	return r.cuts.expectsWholeFPDUs() && r.streamEnd == none
 }
 
 // Incomplete returns the stream offset of the next FPDU, and the end of the bytes that have arrived of it and behind

@@ -121,7 +121,6 @@ func TestSegmentShapes(t *testing.T) {
 			}
 			t.Run(c.name+"/"+f.label(), func(t *testing.T) {
 				g := newRig(t, f, 1000, 1000, 1000, 1000, 1000, 1000)
-				g.r.cuts.enabled = false // keep everything the first time
 				have := make([]bool, len(g.stream))
 				edge := 0
 				for i, s := range c.segs {
@@ -210,7 +209,6 @@ func TestClosedInsideFPDU(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t, Framing{CRC: true}, 100, 100, 100)
-			g.r.cuts.enabled = false
 			end, upTo := g.borders[c.end], g.borders[c.upTo]
 			if c.cut {
 				end, upTo = end+50, end+50
@@ -238,28 +236,10 @@ func TestClosedInsideFPDU(t *testing.T) {
 	}
 }
 
-// TestCutAtEnd: of a peer that always was aligned, the head of an FPDU is kept at once where its stream ends,
-// and nowhere else.
-func TestCutAtEnd(t *testing.T) {
-	for _, end := range []bool{false, true} {
-		g := newRig(t, Framing{CRC: true}, 100, 100, 100)
-		g.offer(0, g.borders[1])
-		cut := g.borders[1] + 50
-		if end {
-			g.r.EndsAt(seq.Num(1000).Add(cut))
-		}
-		kept, err := g.try(g.stream[g.borders[1]:cut], g.borders[1])
-		if err != nil || (kept == 50) != end {
-			t.Errorf("the stream ends there %v: kept %d, %v", end, kept, err)
-		}
-	}
-}
-
 // TestWorkIsLinearInBytes checks that the work for an FPDU in many small parts grows with its bytes and not with their
 // square.
 func TestWorkIsLinearInBytes(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, MaxULPDU, MaxULPDU)
-	g.r.cuts.enabled = false
 	for p := 0; p < len(g.stream); p += 3 {
 		q := min(p+3, len(g.stream))
 		g.offer(p, q)

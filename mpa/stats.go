@@ -18,7 +18,6 @@ type ReceiverCounters struct {
 	CRCDrops     uint64 // FPDUs with a wrong CRC, refused so that TCP sends them again
 	MarkerErrors uint64 // FPDUs whose markers disagree with their place
 	BadGuesses   uint64 // starts that a marker showed and the CRC did not confirm
-	Suspicious   uint64 // incomplete FPDUs refused once, because the sender has been aligned
 	LimitDrops   uint64 // bytes not kept because of a limit
 	AfterEnd     uint64 // bytes that arrived after the stream had ended, with an error or without
 	HeldPartial  uint64 // bytes ever held because their FPDU was incomplete

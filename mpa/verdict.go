@@ -72,8 +72,7 @@ func (r *Receiver) walk(p *part, l walkLimit) verdict {
 // impossible length, or it extends over the known start of another FPDU. code is the MPA error code.
 func (r *Receiver) judgeWrong(p *part, l walkLimit, end int64, code uint8) verdict {
 	// Only bytes of the segment can be refused; earlier ones are acknowledged.
-	if p.chainEnd < r.seg.end && end > r.seg.start && !r.cfg.Strict &&
-		r.cuts.refuseWrong(p.chainEnd, l.inOrder) {
+	if p.chainEnd < r.seg.end && end > r.seg.start && r.mayArriveRight(p.chainEnd, l.inOrder) {
 		r.stats.CRCDrops++
 		return refuse
 	}
@@ -95,6 +94,19 @@ func (r *Receiver) judgeWrong(p *part, l walkLimit, end int64, code uint8) verdi
 	return fail
 }
 
+// mayArriveRight counts the wrong FPDU at the stream offset, and reports whether TCP should send it again: in order
+// maxRepeats times, behind a hole always, because the wrong bytes are not acknowledged before the hole is filled.
+func (r *Receiver) mayArriveRight(at int64, inOrder bool) bool {
+	if r.cfg.Strict || !inOrder {
+		return !r.cfg.Strict
+	}
+	if r.wrongAt != at {
+		r.wrongAt, r.wrong = at, 0
+	}
+	r.wrong++
+	return r.wrong <= maxRepeats
+}
+
 // whyNotRepaired returns why TCP could not repair the wrong FPDU at the stream offset.
 func (r *Receiver) whyNotRepaired(at int64) string {
 	switch {
@@ -104,7 +116,7 @@ func (r *Receiver) whyNotRepaired(at int64) string {
 			"before its CRC could be checked, "+
 			"so TCP cannot recover them: they were corrupted on the path, or by the sender",
 			r.seg.start-at)
-	case r.cuts.wrongInOrderAt == at && r.cuts.wrongInOrder > 1:
+	case r.wrongAt == at && r.wrong > 1:
 		return ", also after retransmission; the sender or a device on the path that recomputes " +
 			"checksums corrupts it"
 	}

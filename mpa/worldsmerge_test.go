@@ -46,7 +46,6 @@ type place struct {
 	left       int              // segments that may still come
 	fault      bool             // one may still come
 	hurt, harm bool
-	exact      bool
 }
 
 // arrival is one step of a case: a segment, with this byte wrong or noFault, or the second time.
@@ -93,7 +92,7 @@ func (m *merged) enumerate(b bound) tally {
 // visit returns the cases that go on from here; why is what is wrong already.
 func (m *merged) visit(why string) (t tally) {
 	copy(m.at.have[:], m.have)
-	m.at.hurt, m.at.harm, m.at.exact = m.hurt, m.harm, m.exact
+	m.at.hurt, m.at.harm = m.hurt, m.harm
 	whole := m.at.come == 1<<m.at.n-1
 	all := whole && !m.at.fault && m.edge == len(m.w.stream)
 	if why == "" && (all || m.err != nil) { // nothing more is offered: all ways on are one
@@ -106,7 +105,6 @@ func (m *merged) visit(why string) (t tally) {
 		return m.failed(why, m.ways())
 	}
 	depth := len(m.path)
-	m.calm = !m.hurt && !m.at.fault
 	c := code{b: m.saved[depth][:0]}
 	m.state(&c)
 	m.saved[depth] = c.b
@@ -147,7 +145,7 @@ func (m *merged) restore(depth int, to *place) {
 	m.state(&code{b: m.saved[depth], reading: true})
 	m.c.ends = append(m.c.ends[:0], to.ends[:to.n]...)
 	m.have = append(m.have[:0], to.have[:to.n]...)
-	m.hurt, m.harm, m.exact, m.sink.fault = to.hurt, to.harm, to.exact, ""
+	m.hurt, m.harm, m.sink.fault = to.hurt, to.harm, ""
 	m.edge = m.leftEdge(m.c)
 }
 
@@ -331,7 +329,6 @@ func (m *merged) hash(state []byte) [2]uint64 {
 			k[len(k)-1] = 1
 		}
 	}
-	flag(m.at.exact)
 	flag(m.at.fault)
 	flag(m.at.hurt)
 	flag(m.at.harm)

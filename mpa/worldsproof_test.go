@@ -29,7 +29,7 @@ var defects = map[string]func(x *smallRun, kept, n int) int{
 		return kept
 	},
 	"a held byte changes": func(x *smallRun, kept, _ int) int {
-		if len(x.r.islands) > 1 {
+		if len(x.r.islands) > 0 {
 			if b := x.r.reassembly.at(x.r.islands[0].end - 1); b != nil {
 				b[0] ^= 0x10
 			}
@@ -56,14 +56,8 @@ var defects = map[string]func(x *smallRun, kept, n int) int{
 		}
 		return kept
 	},
-	"it is deaf after two refusals": func(x *smallRun, kept, _ int) int {
-		if x.r.cuts.refusals > 1 {
-			x.r.endStream(errNotHeld(0))
-		}
-		return kept
-	},
 	"one wrong FPDU ends the stream": func(x *smallRun, kept, _ int) int {
-		if x.r.cuts.wrongInOrder > 0 {
+		if x.r.wrong > 0 {
 			x.r.endStream(errNotHeld(0))
 		}
 		return kept

@@ -84,19 +84,16 @@ func (s *smallSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 
 // smallRun tries cases of one stream.
 type smallRun struct {
-	w                *smallStream
-	r                Receiver
-	sink             smallSink
-	have             []int // bytes of each segment that were kept
-	buf              []byte
-	edge             int // TCP's left edge
-	err              *ulpdu.Error
-	harm             bool       // a wrong byte was kept
-	hurt             bool       // the wrong byte came
-	exact            bool       // what came so far were whole FPDUs
-	failures, oldest int        // of the receiver's trust, since the start, and when the state was read
-	calm             bool       // no byte is wrong or will be
-	held             [][2]int64 // where bytes were kept and not placed, for state
+	w    *smallStream
+	r    Receiver
+	sink smallSink
+	have []int // bytes of each segment that were kept
+	buf  []byte
+	edge int // TCP's left edge
+	err  *ulpdu.Error
+	harm bool       // a wrong byte was kept
+	hurt bool       // the wrong byte came
+	held [][2]int64 // where bytes were kept and not placed, for state
 	// spoil gives the receiver a defect: it runs after each offer of n bytes, and returns how many were kept.
 	spoil func(x *smallRun, kept, n int) int
 }
@@ -116,8 +113,7 @@ func (x *smallRun) begin(c smallCase) {
 	x.r.Init(x.w.cfg, smallStart, &x.sink)
 	x.have = append(x.have[:0], make([]int, len(c.ends))...)
 	x.edge, x.err, x.harm, x.hurt = 0, nil, false, false
-	x.failures, x.oldest, x.held = 0, 0, x.held[:0]
-	x.exact = true
+	x.held = x.held[:0]
 }
 
 // try runs c until everything has arrived, and returns the fault, if any.
@@ -158,7 +154,6 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 		start = c.ends[seg-1]
 	}
 	p, q := start+x.have[seg], c.ends[seg]
-	x.exact = x.exact && x.aligned(start, q)
 	if raw && p == q {
 		return x.twice(c, start, q)
 	}
@@ -178,9 +173,12 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	if x.spoil != nil {
 		kept = x.spoil(x, kept, q-p)
 	}
-	exact := x.exact || !x.w.cfg.CRC || x.w.cfg.Strict // nothing may be refused
-	if kept < 0 || kept > q-p || exact && err == nil && !x.hurt && kept < q-p {
+	if kept < 0 || kept > q-p || err == nil && !x.hurt && kept < q-p {
 		return fmt.Sprintf("kept %d of %d", kept, q-p)
+	}
+	if wrong && kept > c.wrong-p && p == x.edge && x.areWholeFPDUs(p, q) &&
+		!isLength(&x.r, x.w.borders, c.wrong) {
+		return fmt.Sprintf("byte %d is wrong, and was kept", c.wrong)
 	}
 	x.have[seg] += kept
 	x.harm = x.harm || wrong && kept > c.wrong-p
@@ -194,6 +192,9 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	}
 	if why := x.hold(c); why != "" {
 		return why
+	}
+	if err := x.r.Audit(smallStart.Add(x.edge)); err != nil {
+		return err.Error()
 	}
 	return x.check(c)
 }
@@ -342,13 +343,13 @@ func (x *smallRun) finish(c smallCase) string {
 	case x.err.Code != ulpdu.CodeCRC && x.err.Code != ulpdu.CodeMarker &&
 		x.err.Code != ulpdu.CodeClosed:
 		return fmt.Sprintf("a wrong byte ends in %v", x.err)
-	case !w.cfg.Strict && x.exact:
-		return fmt.Sprintf("whole FPDUs can be sent again, and it ended in %v", x.err)
+	case !w.cfg.Strict && !x.harm:
+		return fmt.Sprintf("the wrong byte was not acknowledged, and it ended in %v", x.err)
 	}
 	return ""
 }
 
-// aligned reports whether the bytes [p, q) are whole FPDUs.
-func (x *smallRun) aligned(p, q int) bool {
+// areWholeFPDUs reports whether the bytes [p, q) are whole FPDUs.
+func (x *smallRun) areWholeFPDUs(p, q int) bool {
 	return slices.Contains(x.w.borders, p) && slices.Contains(x.w.borders, q)
 }

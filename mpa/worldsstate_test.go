@@ -5,11 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"reflect"
-	"slices"
 	"unsafe"
 
 	"xwarp/mpa/ulpdu"
-	"xwarp/tcp/checksum"
 )
 
 // A run's state as bytes: what the receiver, its pool and the sink above know, all of it, so that the run goes on
@@ -28,11 +26,10 @@ type span struct{ at, n uintptr }
 var handled = map[string]bool{
 	"Receiver.cfg": true, "Receiver.sink": true, "Receiver.start": true, // the same in all states
 	"Receiver.inOrder": true, "Receiver.islands": true, "Receiver.islandArray": true,
-	"Receiver.reassembly": true, "Receiver.pending": true, "Receiver.cuts": true,
-	"Receiver.err":   true,
+	"Receiver.reassembly": true, "Receiver.pending": true, "Receiver.err": true,
 	"Receiver.stats": true, // counters
 	"Receiver.seg":   true, // of one call
-	"part.records":   true, "cutDetector.refused": true,
+	"part.records":   true,
 }
 
 // plan returns the spans of t's fields that are not handled.
@@ -69,8 +66,6 @@ func plan(t reflect.Type) (spans []span) {
 var (
 	receiverPlan = plan(reflect.TypeFor[Receiver]())
 	partPlan     = plan(reflect.TypeFor[part]())
-	cutsPlan     = plan(reflect.TypeFor[cutDetector]())
-	refusedPlan  = plan(reflect.TypeFor[refusedFPDU]())
 	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
 )
 
@@ -140,12 +135,14 @@ func (x *smallRun) state(c *code) {
 	if c.reading {
 		x.empty()
 	}
+	if !c.reading && r.wrongAt < r.inOrder.chainEnd {
+		r.wrongAt, r.wrong = none, 0 // it arrived right
+	}
 	c.spans(unsafe.Pointer(r), receiverPlan)
 	if !r.pending.on && !c.reading {
 		r.pending = pendingDelivery{}
 	}
 	c.spans(unsafe.Pointer(&r.pending), pendingPlan)
-	x.cutsState(c)
 	x.partState(c, &r.inOrder)
 	n := len(r.islands)
 	number(c, &n)
@@ -159,8 +156,6 @@ func (x *smallRun) state(c *code) {
 	number(c, &r.cfg.Pool.recordsUsed)
 	x.heldState(c)
 	x.deadState(c)
-	number(c, &x.failures)
-	x.oldest = x.r.cuts.oldest
 	number(c, &x.sink.placed)
 	number(c, &x.sink.delivered)
 }
@@ -179,79 +174,6 @@ func (x *smallRun) empty() {
 	r.reassembly.held, r.reassembly.blocks = 0, 0
 	r.stats = ReceiverStats{}
 	r.seg = segment{start: -1 << 40, end: -1 << 41, kept: -1 << 42, pieceAt: -1 << 43, piece: -1}
-}
-
-// cutsState leaves out what is known of bytes that are in order, whether those or others were refused
-// first, how many offers were aligned, for there is one for each segment at most, fewer than forgetRefusals,
-// and, once the sender is known to be unaligned, what only matters before: all of it when no byte is wrong
-// or will be. No failure takes the place of another: x.failures says so.
-func (x *smallRun) cutsState(c *code) {
-	t := &x.r.cuts
-	if !c.reading {
-		x.countFailures()
-		t.aligned = min(max(t.aligned, -1), 0) * unalignedOffers
-		if t.aligned < 0 {
-			t.refusals = 0
-		}
-		t.sinceRefusal = 0
-		chain := x.r.inOrder.chainEnd
-		if t.wrongInOrderAt < chain {
-			t.wrongInOrderAt, t.wrongInOrder = none, 0
-		}
-		n := 0
-		for _, f := range t.refused {
-			if f.at < chain || t.aligned < 0 && x.calm {
-				continue
-			}
-			if t.aligned < 0 {
-				f.seen = fingerprint{}
-			}
-			x.tellApart(f.at, &f.seen)
-			t.refused[n] = f
-			n++
-		}
-		for i := n; i < len(t.refused); i++ {
-			t.refused[i] = refusedFPDU{at: none}
-		}
-		slices.SortFunc(t.refused[:n], func(a, b refusedFPDU) int { return int(a.at - b.at) })
-		t.oldest = n % len(t.refused)
-	}
-	c.spans(unsafe.Pointer(t), cutsPlan)
-	n := 0
-	for !c.reading && n < len(t.refused) && t.refused[n].at >= 0 {
-		n++
-	}
-	number(c, &n)
-	for i := range t.refused {
-		if i < n {
-			c.spans(unsafe.Pointer(&t.refused[i]), refusedPlan)
-		} else if c.reading {
-			t.refused[i] = refusedFPDU{at: none}
-		}
-	}
-}
-
-// tellApart makes what stands for wrong bytes in f the same for all: only right ones are compared with them any more.
-// The rest of a segment ends where it ended before, so that the whole is compared, and no part.
-func (x *smallRun) tellApart(at int64, f *fingerprint) {
-	f.halves = [len(f.halves)]uint32{}
-	if !x.hurt || f.n == 0 {
-		return
-	}
-	if right := checksum.CRC(0, x.w.stream[at:at+f.n]); f.whole != right {
-		f.whole = ^right
-	}
-}
-
-// countFailures adds to x.failures those that are new since the state was read.
-func (x *smallRun) countFailures() {
-	t := &x.r.cuts
-	for i := x.oldest; i != t.oldest; i = (i + 1) % len(t.refused) {
-		x.failures++
-	}
-	if x.failures > len(t.refused) {
-		panic("a failure took the place of another: their order may matter")
-	}
 }
 
 // partState takes a part of the stream and its records.

@@ -249,9 +249,6 @@ func (c *Conn) DataStart() (snd, rcv seq.Num) { return c.iss + 1, c.irs + 1 }
 // EMSS returns the largest payload of a segment in bytes, 0 before ESTABLISHED.
 func (c *Conn) EMSS() int { return c.emss }
 
-// PeerEnd returns the number of a FIN of the peer that RCV.NXT has not reached, and false without one.
-func (c *Conn) PeerEnd() (seq.Num, bool) { return c.finSeq, c.finSeen }
-
 // PeerFIN reports whether RCV.NXT passed the peer's FIN.
 func (c *Conn) PeerFIN() bool {
 	switch c.state {

@@ -102,13 +102,6 @@ func (c *Conn) Keep(r seq.Range) {
 	}
 }
 
-// KeepTo records that the layer above keeps all bytes before to. Input has offered each of them.
-func (c *Conn) KeepTo(to seq.Num) {
-	if k := &c.cur; k.unfinished && k.keptTo.Less(to) && to.LessEq(c.rcvAdv) {
-		k.keptTo = to
-	}
-}
-
 // keepAhead is Keep for bytes out of order.
 func (c *Conn) keepAhead(r seq.Range) {
 	k := &c.cur

@@ -35,7 +35,6 @@ func (u *stream) Fill(r seq.Range, dst []byte) (uint64, bool) {
 func (u *stream) Attach(*stack.Endpoint)                              {}
 func (u *stream) Recover(any) bool                                    { return false }
 func (u *stream) Abandon(error)                                       {}
-func (u *stream) EndsAt(seq.Num) bool                                 { return false }
 func (u *stream) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
 func (u *stream) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
 func (u *stream) Acked(seq.Num)                                       {}

@@ -171,6 +171,14 @@ func (c *Conn) Stats() mpa.ReceiverStats {
 	return n
 }
 
+// Audit checks that each byte before to, which TCP acknowledges, has been placed or is held, while the stream lasts.
+func (c *Conn) Audit(to seq.Num) error {
+	if c.state != open {
+		return nil
+	}
+	return c.rcv.Audit(to)
+}
+
 // Err returns the error that ended the connection. It is nil before that and after a graceful close.
 func (c *Conn) Err() error { return c.err }
 
@@ -259,11 +267,6 @@ func (c *Conn) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept in
 		return n
 	}
 	return kept
-}
-
-// EndsAt reports that the peer's FIN has that sequence number, which the left edge has not reached; see stack.Upper.
-func (c *Conn) EndsAt(at seq.Num) (complete bool) {
-	return c.state == open && c.rcv.EndsAt(at)
 }
 
 // Advance moves the left edge.

@@ -34,7 +34,6 @@ type Conn struct {
 var _ interface {
 	stack.Upper
 	stack.CRCOfferer
-	stack.EndObserver
 	stack.Recoverer
 	stack.Timed
 } = (*Conn)(nil)
@@ -74,6 +73,14 @@ func (o *Conn) Offer(at seq.Num, pieces [][]byte, n int) int {
 		return 0 // earlier bytes must be processed first; TCP retransmits this
 	}
 	return o.Conn.Offer(at, pieces, n)
+}
+
+// Audit is iwarp.Conn.Audit. Unread bytes are held here.
+func (o *Conn) Audit(to seq.Num) error {
+	if len(o.unread) > 0 {
+		to = o.at
+	}
+	return o.Conn.Audit(to)
 }
 
 // Next implements tcp.Source.

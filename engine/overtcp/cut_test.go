@@ -54,7 +54,6 @@ func (s *talker) Space() int                                          { return 1
 func (s *talker) Attach(*stack.Endpoint)                              {}
 func (s *talker) Recover(any) bool                                    { return false }
 func (s *talker) Abandon(error)                                       {}
-func (s *talker) EndsAt(seq.Num) bool                                 { return false }
 func (s *talker) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
 func (s *talker) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
 func (s *talker) Settle(tick.Time)                                    {}
@@ -77,7 +76,16 @@ func fpdu(ulpdu []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	b = append(b, 0, 0, 0, 0)
+	seal(b)
+	return b
+}
+
+// seal makes the CRC of an FPDU right.
+func seal(fpdu []byte) {
+	end := len(fpdu) - 4
+	binary.LittleEndian.PutUint32(fpdu[end:],
+		crc32.Checksum(fpdu[:end], crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // hearer is a responder: a connection with its queue pair.
@@ -106,6 +114,7 @@ type hosts struct {
 	now  tick.Time
 	talk talker
 	hear hearer
+	mem  []byte // the target of Writes
 }
 
 // Request and Forget implement stack.Resolver for both.
@@ -127,7 +136,8 @@ func newHosts(t *testing.T) *hosts {
 		}
 	}
 	fail(err)
-	_, err = table.Register(pd, make([]byte, 1<<18),
+	h.mem = make([]byte, 1<<18)
+	_, err = table.Register(pd, h.mem,
 		ddp.Attr{Access: ddp.RemoteWrite | ddp.RemoteRead, STag: 0x100})
 	fail(err)
 	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1,
@@ -184,8 +194,8 @@ func (h *hosts) say(b []byte) {
 }
 
 // TestCutByFIN: the peer ends its stream inside an FPDU, with the FIN in the segment of its head or after it. "Advance
-// RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4): at once, even if MPA has refused
-// the head to see it again. The stream ends with a Terminate of MPA's error 1, "FIN received" (RFC 5044, 8).
+// RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4), at once. The stream ends with a
+// Terminate of MPA's error 1, "FIN received" (RFC 5044, 8).
 //
 //req:rfc9293-MUST-43 rfc9293-3.10.7.4-7 rfc5044-8-1
 func TestCutByFIN(t *testing.T) {
@@ -227,8 +237,8 @@ func TestCutByFIN(t *testing.T) {
 	}
 }
 
-// TestBehindRefused: MPA refuses the first segment of an FPDU once. The following segments are out of order: "A TCP
-// receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681, 4.2).
+// TestBehindRefused: MPA refuses an FPDU with a wrong CRC. The following segments are out of order: "A TCP receiver
+// SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681, 4.2).
 //
 //req:rfc5681-3.2-1 rfc5681-4.2-4
 func TestBehindRefused(t *testing.T) {
@@ -236,10 +246,10 @@ func TestBehindRefused(t *testing.T) {
 	for range 10 {
 		h.say(write(1000))
 	}
-	fpdu, before := write(1000), h.talk.ep.Conn().Counters().SegsIn
-	for i, n := range []int{200, 300, 200, 100} {
-		h.talk.out = append(h.talk.out, fpdu[:n]...)
-		fpdu = fpdu[n:]
+	bad, next, before := write(1000), write(1000), h.talk.ep.Conn().Counters().SegsIn
+	bad[500] ^= 1
+	for i, b := range [][]byte{bad, next[:300], next[300:500], next[500:]} {
+		h.talk.out = append(h.talk.out, b...)
 		h.talk.ep.Wake()
 		h.run(200*tick.Microsecond, func() bool { return false })
 		if got := h.talk.ep.Conn().Counters().SegsIn - before; got != uint64(i) {
@@ -247,9 +257,49 @@ func TestBehindRefused(t *testing.T) {
 				got, i+1)
 		}
 	}
-	h.say(fpdu)
-	if h.hear.err != nil || h.talk.ep.Conn().SndUna() != h.talk.first.Add(len(h.talk.out)) {
-		t.Errorf("%v, %d of %d bytes acknowledged", h.hear.err,
-			h.talk.ep.Conn().SndUna().Diff(h.talk.first), len(h.talk.out))
+	var e *ulpdu.Error
+	h.run(10*tick.Second, func() bool { return h.hear.closed })
+	if !errors.As(h.hear.err, &e) || e.Layer != ulpdu.MPA || e.Code != ulpdu.CodeCRC {
+		t.Errorf("closed %v, %v, want MPA's error for a wrong CRC", h.hear.closed, h.hear.err)
+	}
+}
+
+// TestLastFPDUInPieces: the last FPDU before the FIN arrives in two or more segments. It is delivered, and the stream
+// ends without an error and without a retransmission, also if the FPDU is the first of the stream.
+//
+//req:rfc9293-3.10.7.4-7 rfc5044-A.4-1
+func TestLastFPDUInPieces(t *testing.T) {
+	const n = 8
+	fpdu := write(n)
+	copy(fpdu[2+ddp.TaggedLen:], "the last")
+	seal(fpdu)
+	var cases [][]int
+	for cut := 1; cut < len(fpdu); cut++ {
+		cases = append(cases, []int{cut}, []int{cut, (cut + len(fpdu)) / 2})
+	}
+	for _, before := range []int{0, 1} {
+		for _, cuts := range append(cases, nil) {
+			h := newHosts(t)
+			for range before {
+				h.say(write(100))
+			}
+			at := 0
+			for _, cut := range append(cuts[:len(cuts):len(cuts)], len(fpdu)) {
+				h.talk.out = append(h.talk.out, fpdu[at:cut]...)
+				at = cut
+				h.talk.ep.Wake()
+				h.run(200*tick.Microsecond, func() bool { return false })
+			}
+			h.talk.ep.Shutdown(h.now)
+			h.run(5*tick.Second, func() bool { return h.hear.closed })
+			if !h.hear.closed || h.hear.err != nil || string(h.mem[:n]) != "the last" {
+				t.Errorf("%d FPDUs before one cut at %v: closed %v, %v, memory %q", before, cuts,
+					h.hear.closed, h.hear.err, h.mem[:n])
+			}
+			if l := h.talk.ep.Conn().Info(h.now).Loss.Counters; l.Retransmitted != 0 {
+				t.Errorf("%d FPDUs before one cut at %v: %d segments were retransmitted", before,
+					cuts, l.Retransmitted)
+			}
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Upper is the user of a connection: a byte stream, or MPA with RDMAP above it. It is called on the thread that owns
-// the Stack, and may call the Endpoint. It may also implement CRCOfferer, EndObserver, Recoverer and Timed.
+// the Stack, and may call the Endpoint. It may also implement CRCOfferer, Recoverer and Timed.
 type Upper interface {
 	tcp.Source
 	// Attach is the first call. Start may never follow.
@@ -52,13 +52,6 @@ type CRCOfferer interface {
 	// OfferCRC is Offer with the CRC32C of all n bytes. It follows WantsCRC for the same bytes, without a call of Offer
 	// or WantsCRC in between.
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
-}
-
-// EndObserver is an Upper that needs to know where the peer's stream ends.
-type EndObserver interface {
-	// EndsAt reports where the peer's stream ends, before and after offering bytes that came with the FIN or later. It
-	// returns whether all bytes before at have been offered; discarded ones count as kept.
-	EndsAt(at seq.Num) (complete bool)
 }
 
 // Recoverer is an Upper that uses memory which may disappear.
@@ -282,30 +275,17 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	if o.N > 0 && e.started && e.conn.ClearAcked() { // the acknowledged bytes may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
-	end, ends := e.conn.PeerEnd()
-	ends = ends && e.started
-	if ends && o.N > 0 {
-		e.endsAt(end)
-	}
 	if r := o.R[0]; c.valid && o.N > 0 && r.Len() == s.Len {
 		kept := e.crc.OfferCRC(r.Start, pieces, s.Len, c.sum)
 		e.conn.Keep(seq.Of(r.Start, kept))
 	} else if o.N > 0 {
 		e.offer(o, s.Start(), pieces)
 	}
-	if ends = ends && e.endsAt(end); ends {
-		e.conn.KeepTo(end)
-	}
 	e.conn.Finish(now)
-	if o.N > 0 || ends {
+	if o.N > 0 {
 		e.advance()
 	}
 	e.stack.mark(e)
-}
-
-func (e *Endpoint) endsAt(end seq.Num) (complete bool) {
-	u, ok := e.upper.(EndObserver)
-	return ok && u.EndsAt(end)
 }
 
 // advance reports the new left edge to the upper layer.

@@ -39,7 +39,6 @@ func (u *endless) Fill(r seq.Range, dst []byte) (uint64, bool) {
 func (u *endless) Attach(*Endpoint)                                    {}
 func (u *endless) Recover(any) bool                                    { return false }
 func (u *endless) Abandon(error)                                       {}
-func (u *endless) EndsAt(seq.Num) bool                                 { return false }
 func (u *endless) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
 func (u *endless) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
 func (u *endless) Acked(seq.Num)                                       {}
