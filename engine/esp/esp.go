@@ -24,6 +24,7 @@
 package esp
 
 import (
+	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
@@ -110,8 +111,11 @@ func (k *key) init(sa *SA) error {
 		return fmt.Errorf("%w: %d bytes of key material; AES-GCM takes a key of 16 or 32 bytes "+
 			"and a salt of 4", ErrConfig, len(sa.Keymat))
 	}
-	var err error
-	if k.aead, err = newGCM(sa.Keymat[:n]); err != nil { // GODEBUG=fips140=only refuses explicit IVs
+	block, err := aes.NewCipher(sa.Keymat[:n])
+	if err == nil {
+		k.aead, err = cipher.NewGCM(block)
+	}
+	if err != nil { // GODEBUG=fips140=only refuses explicit IVs
 		return fmt.Errorf("%w: %w (AES-GCM in ESP has explicit IVs; start without "+
 			"GODEBUG=fips140=only)", ErrConfig, err)
 	}
@@ -121,19 +125,13 @@ func (k *key) init(sa *SA) error {
 	return nil
 }
 
-// wipe overwrites the key material in this package, including all of a wideGCM. The copy in Go's AES-GCM is left to the
-// garbage collector.
-func (k *key) wipe() {
-	if w, ok := k.aead.(interface{ wipe() }); ok {
-		w.wipe()
-	}
-	k.aead, k.nonce = wiped{}, [12]byte{}
-}
+// discard drops the key and the salt. Go's AES-GCM cannot overwrite its state, which stays until its memory is reused.
+func (k *key) discard() { k.aead, k.nonce = discarded{}, [12]byte{} }
 
-// wiped replaces a wiped key: it opens nothing, and must not seal.
-type wiped struct{ cipher.AEAD }
+// discarded replaces a discarded key: it opens nothing, and must not seal.
+type discarded struct{ cipher.AEAD }
 
-func (wiped) Open(_, _, _, _ []byte) ([]byte, error) { return nil, ErrIntegrity }
+func (discarded) Open(_, _, _, _ []byte) ([]byte, error) { return nil, ErrIntegrity }
 
 // associated returns the associated data of the packet with a sequence number.
 func (k *key) associated(seq uint64) []byte {

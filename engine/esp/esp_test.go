@@ -243,6 +243,25 @@ func TestSentKnowsRecentNumbers(t *testing.T) {
 	}
 }
 
+// TestDiscard: an SA without its key neither sends nor receives, and its salt is gone.
+func TestDiscard(t *testing.T) {
+	out, in := pair(t, SA{ESN: true}, 64, 1)
+	b := sealed(t, out, random(100), protoTCP)
+	out.Discard()
+	in.Discard()
+	for _, k := range []*key{&out.key, &in.key} {
+		if k.nonce != [12]byte{} || k.aead != (discarded{}) {
+			t.Error("the SA has its key or its salt")
+		}
+	}
+	if _, err := out.Seal(make([]byte, 256), 100, protoTCP); err != ErrExpired {
+		t.Errorf("Seal: %v", err)
+	}
+	if _, _, err := in.Open(b); err != ErrIntegrity {
+		t.Errorf("Open: %v", err)
+	}
+}
+
 func TestKeymatDoesNotPrint(t *testing.T) {
 	sa := SA{SPI: 1, Keymat: []byte("0123456789abcdef0123")}
 	encoded, err := json.Marshal(&sa)

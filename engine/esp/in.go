@@ -44,8 +44,8 @@ func NewIn(sa *SA, window int) (*In, error) {
 	return in, nil
 }
 
-// Wipe wipes the key. Open refuses every packet from then on.
-func (in *In) Wipe() { in.key.wipe() }
+// Discard discards the key. Open refuses every packet from then on.
+func (in *In) Discard() { in.key.discard() }
 
 // SPI returns the SA's index.
 func (in *In) SPI() uint32 { return in.spi }

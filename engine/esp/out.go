@@ -25,9 +25,9 @@ func NewOut(sa *SA, ivMask uint64) (*Out, error) {
 	return o, nil
 }
 
-// Wipe wipes the key. Seal returns ErrExpired from then on.
-func (o *Out) Wipe() {
-	o.key.wipe()
+// Discard discards the key. Seal returns ErrExpired from then on.
+func (o *Out) Discard() {
+	o.key.discard()
 	o.last = none
 }
 

@@ -286,7 +286,7 @@ func (m *Manager) Update(s *xfrm.State) {
 			m.stack.RemoveIn(in.flow, in.esp)
 			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
 			m.total.addIn(in.esp)
-			in.esp.Wipe()
+			in.esp.Discard()
 			delete(m.ins, sa)
 		}
 	}
@@ -323,17 +323,17 @@ func (m *Manager) Update(s *xfrm.State) {
 		m.sendWith(f, newest[f])
 	}
 	for _, out := range gone { // no flow sends with it any more
-		out.Wipe()
+		out.Discard()
 	}
 }
 
-// Close wipes the keys of all SAs. The thread of the Stack must have ended.
+// Close discards the keys of all SAs. The thread of the Stack must have ended.
 func (m *Manager) Close() {
 	for _, in := range m.ins {
-		in.esp.Wipe()
+		in.esp.Discard()
 	}
 	for _, out := range m.outs {
-		out.esp.Wipe()
+		out.esp.Discard()
 	}
 }
 

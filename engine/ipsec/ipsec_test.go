@@ -429,8 +429,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestKeysOfDeletedSAsAreWiped: including those of an SA that is in use when it is deleted, and of all at the end.
-func TestKeysOfDeletedSAsAreWiped(t *testing.T) {
+// TestKeysOfDeletedSAsAreDiscarded: including those of an SA that is in use when it is deleted, and of all at the end.
+func TestKeysOfDeletedSAsAreDiscarded(t *testing.T) {
 	n := newNetwork(t, everything)
 	n.ike = true
 	n.connect()

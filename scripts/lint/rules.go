@@ -134,7 +134,6 @@ var exceptions = map[string][]string{
 	"xwarp/tcp/tick": {"time"},
 	// which instructions the processor has
 	"xwarp/tcp/checksum": {"golang.org/x/sys/cpu"},
-	"xwarp/engine/esp":   {"golang.org/x/sys/cpu"},
 }
 
 // topLevel are the names allowed at the top level beside dot-files; build is not committed.
