@@ -48,33 +48,61 @@ func refused(err error, who string) error {
 	return err
 }
 
-// reach resolves the server, opens the device towards it and calls use.
-func (c *clientFlags) reach(cmd *cobra.Command, g *global,
-	use func(context.Context, verbs.Device, netip.AddrPort) error) (err error) {
+// useClient is called with a device that is connected to a server.
+type useClient func(context.Context, verbs.Device, netip.AddrPort, *transfer.Client) error
+
+// reach connects to the server and calls use. It tries all its addresses, as RFC 8305 asks for, but one after the
+// other, because two devices cannot have one interface. Each has an equal share of the remaining time.
+func (c *clientFlags) reach(cmd *cobra.Command, g *global, use useClient) error {
 	ctx := cmd.Context()
-	remote, err := resolve(ctx, c.server)
+	list, err := resolve(ctx, c.server)
 	if err != nil {
 		return err
 	}
-	d, err := g.openDevice(cmd, &c.device, transport.To, remote, c.what)
+	var failed error
+	for i, left := 0, c.timeout; i < len(list); i++ {
+		begin := time.Now()
+		client, err := c.reachAt(cmd, g, list[i], left/time.Duration(len(list)-i), use)
+		if client || ctx.Err() != nil {
+			return err
+		}
+		left = max(left-time.Since(begin), time.Second)
+		if len(list) > 1 {
+			err = fmt.Errorf("%v: %w", list[i], err)
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// reachAt opens the device towards an address of the server, connects, and calls use. It reports whether it connected.
+func (c *clientFlags) reachAt(cmd *cobra.Command, g *global, at netip.AddrPort,
+	limit time.Duration, use useClient) (ok bool, err error) {
+	ctx := cmd.Context()
+	d, err := g.openDevice(cmd, &c.device, transport.To, at, c.what)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer closing(&err, d)
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	go transport.Watch(watch, d, func(text string) { say(cmd, "%s", text) })
-	return use(ctx, d, remote)
+	client, err := dial(ctx, d, at, limit)
+	if err != nil {
+		return false, err
+	}
+	defer closing(&err, client)
+	return true, use(ctx, d, at, client)
 }
 
-// dial connects to the server.
-func (c *clientFlags) dial(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
+// dial connects to an address of a server.
+func dial(ctx context.Context, d verbs.Device, at netip.AddrPort, limit time.Duration) (
 	*transfer.Client, error) {
 	tooLong := fmt.Errorf("connect timed out after %v: is xwarp serve running there? Does a firewall "+
-		"block the port? (--timeout changes the limit)", c.timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
+		"block the port? (--timeout changes the limit)", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, tooLong)
 	defer cancel()
-	client, err := transfer.Dial(ctx, d, remote, 0)
+	client, err := transfer.Dial(ctx, d, at, 0)
 	if err != nil {
 		return nil, refused(err, "xwarp serve")
 	}

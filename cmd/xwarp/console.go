@@ -40,6 +40,18 @@ func transportOf(d verbs.Device) onTransport {
 	return onTransport{t.Name, t.Daemon, t.Interface, t.XDPMode}
 }
 
+// String describes the transport in text, such as "xdp on eth0, by xwarpd".
+func (t onTransport) String() string {
+	text := t.Transport
+	if t.Interface != "" {
+		text += " on " + t.Interface
+	}
+	if t.Daemon {
+		text += ", by xwarpd"
+	}
+	return text
+}
+
 // jsonFlag adds --json to a command that prints one object.
 func jsonFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().BoolP("json", "j", false, "print one JSON object")

@@ -110,11 +110,12 @@ disk before cp exits.`,
 			return err
 		}
 		plain.Fprintf(cmd.ErrOrStderr(),
-			"%s copied, %d unchanged, %d failed, %d skipped: %d bytes %s, %d resumed, "+
+			"%s copied, %d unchanged, %d failed, %d skipped: %s %s over %s, %s resumed, "+
 				"in %.3f s: %.0f MiB/s\n",
-			count(res.Files, "file"), res.Unchanged, res.Failed, res.LeftOut, res.Bytes,
-			map[bool]string{true: "sent", false: "received"}[up], res.Kept, res.Seconds,
-			float64(res.Bytes)/(1<<20)/res.Seconds)
+			count(res.Files, "file"), res.Unchanged, res.Failed, res.LeftOut,
+			plain.Size(uint64(res.Bytes)), map[bool]string{true: "sent", false: "received"}[up],
+			res.onTransport, plain.Size(uint64(res.Kept)), res.Seconds,
+			float64(res.Bytes)/(1<<20)/max(res.Seconds, 1e-6))
 		return err
 	}
 	return cmd
@@ -122,12 +123,17 @@ disk before cp exits.`,
 
 func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.Config,
 	sources []string, dst string, up bool) error {
-	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) error {
+	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort,
+		client *transfer.Client) error {
 		res.Remote, res.onTransport = remote.String(), transportOf(d)
 		bar := newBar(cmd.ErrOrStderr())
 		defer bar.clear()
 		cfg.Dial = func(ctx context.Context) (*transfer.Client, error) {
-			return c.dial(ctx, d, remote)
+			if first := client; first != nil {
+				client = nil
+				return first, nil
+			}
+			return dial(ctx, d, remote, c.timeout)
 		}
 		var mu sync.Mutex
 		cfg.Progress = func(done, total int64) {

@@ -117,28 +117,27 @@ func denied(err error) bool {
 	return errors.As(err, &refusal) && refusal.Code == control.CodePermission
 }
 
-// resolve parses --to and --from.
-func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
+// resolve parses a server, and returns its addresses in the order in which to try them.
+func resolve(ctx context.Context, s string) ([]netip.AddrPort, error) {
 	host, port, err := splitPort(s)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	if host == "" || port == 0 {
-		return netip.AddrPort{},
-			usagef("incomplete address %q: need host, host:port or [IPv6]:port", s)
+		return nil, usagef("incomplete address %q: need host, host:port or [IPv6]:port", s)
 	}
 	return lookUp(ctx, host, port)
 }
 
-// lookUp resolves a host, which is an address or a name.
-func lookUp(ctx context.Context, host string, port uint16) (netip.AddrPort, error) {
+// lookUp resolves a host, which is an address or a name. The addresses of a name are in the order of RFC 6724.
+func lookUp(ctx context.Context, host string, port uint16) (list []netip.AddrPort, err error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		a, err = transport.InZone(a)
-		return netip.AddrPortFrom(a, port), err
+		return []netip.AddrPort{netip.AddrPortFrom(a, port)}, err
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return netip.AddrPort{}, err
+	for _, a := range addrs {
+		list = append(list, netip.AddrPortFrom(a.Unmap(), port))
 	}
-	return netip.AddrPortFrom(addrs[0].Unmap(), port), nil
+	return list, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/cmd/xwarp/doctor"
+	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
 
@@ -64,8 +65,11 @@ func (r *reportFlags) write(cmd *cobra.Command, g *global, name string, lines []
 	}
 	if !r.names {
 		var others []string
-		if at, err := resolve(cmd.Context(), r.peer); err == nil {
-			others = append(others, r.peer, at.Addr().String())
+		if list, err := resolve(cmd.Context(), r.peer); err == nil {
+			others = append(others, r.peer)
+			for _, at := range list {
+				others = append(others, at.Addr().String())
+			}
 		}
 		if err := report.Anonymous(others...); err != nil {
 			return err
@@ -104,13 +108,8 @@ func (r *reportFlags) transfer(cmd *cobra.Command, g *global, name string,
 	if m.By == "xdp" {
 		c.device.Interface = name
 	}
-	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
-		err error) {
-		client, err := c.dial(ctx, d, remote)
-		if err != nil {
-			return err
-		}
-		defer closing(&err, client)
+	return c.reach(cmd, g, func(ctx context.Context, _ verbs.Device, _ netip.AddrPort,
+		client *transfer.Client) (err error) {
 		op := verbs.WRWrite
 		if m.What == "read" {
 			op = verbs.WRRead

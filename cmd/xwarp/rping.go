@@ -189,7 +189,11 @@ func (r *rpingFlags) peer(ctx context.Context) (netip.AddrPort, error) {
 	if r.address == "" {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), r.port), nil
 	}
-	return lookUp(ctx, r.address, r.port)
+	list, err := lookUp(ctx, r.address, r.port)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return list[0], nil
 }
 
 // prints sets the output during the iterations. The words are rping's.
