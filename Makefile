@@ -186,9 +186,10 @@ pgo: build ## rewrite the compiler profiles (cmd/*/default.pgo) from benchmarks 
 	$(SUDO) scripts/pgo.sh build/xwarp cmd/xwarp/default.pgo cmd/xwarpd/default.pgo
 
 .PHONY: lab
-lab: ## tests against Linux soft-iWARP, strongSwan and accurate ECN in virtual machines
+lab: ## tests against soft-iWARP, strongSwan and accurate ECN in virtual machines, and rdma-core of Debian sid
 	$(SUDO) scripts/lab/build.sh
 	$(SUDO) scripts/lab/drivers/build.sh
+	$(SUDO) scripts/lab/sid/build.sh
 	LAB=1 $(GO) test $(EXEC) -count=1 -timeout 60m -v ./scripts/lab/...
 
 .PHONY: drivers

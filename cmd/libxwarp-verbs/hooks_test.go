@@ -1,7 +1,6 @@
 package libxwarpverbs_test
 
 import (
-	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,24 +17,16 @@ var verbsName = regexp.MustCompile(`^_?(ibv|rdma)_`)
 // replaces all of them too: programs have memory hooks, allocators and tracers of this kind.
 func TestLibcFunctionsCallTheNext(t *testing.T) {
 	a, _ := pair(t)
-	f, err := elf.Open(plain())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names strings.Builder
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC && !verbsName.MatchString(s.Name) {
-			fmt.Fprintf(&names, "X(%s) ", s.Name)
+	for name := range symbols(t, plain()) {
+		if !verbsName.MatchString(name) {
+			fmt.Fprintf(&names, "X(%s) ", name)
 		}
 	}
 	define := "-DNAMES=" + names.String()
 	other := filepath.Join(dir, "libnext.so")
-	if err := os.Rename(own(t, "next", "-DLIBRARY", "-shared", "-fPIC", "-fno-builtin", define), other); err != nil {
+	built := own(t, "next", "-DLIBRARY", "-shared", "-fPIC", "-fno-builtin", define)
+	if err := os.Rename(built, other); err != nil {
 		t.Fatal(err)
 	}
 	program := own(t, "next", define)
@@ -58,7 +49,8 @@ func TestRegistrationCaches(t *testing.T) {
 	program := own(t, "hooks")
 	for _, kind := range []string{"code", "tables"} {
 		t.Run(kind, func(t *testing.T) {
-			if out := a.start(t, program+" "+kind, a).wait(t); !strings.Contains(out, "all is well") {
+			p := a.start(t, program+" "+kind, a)
+			if out := p.wait(t); !strings.Contains(out, "all is well") {
 				t.Error(out)
 			}
 		})
@@ -69,7 +61,8 @@ func TestRegistrationCaches(t *testing.T) {
 // keeps registrations until it learns of the unmapping.
 func TestOpenMPI(t *testing.T) {
 	path := filepath.Join(dir, "remap")
-	out, err := exec.Command("mpicc", "-Wall", "-Wextra", "-Werror", "-o", path, "testdata/remap.c").CombinedOutput()
+	out, err := exec.Command("mpicc", "-Wall", "-Wextra", "-Werror", "-o", path,
+		"testdata/remap.c").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -24,6 +24,9 @@
 #include "layout.h"
 
 #define EXPORT __attribute__((visibility("default")))
+/* NEWER defines a function that only newer headers of rdma-core declare. Its name in C differs, so that the types
+ * cannot conflict. */
+#define NEWER(type, name, params) EXPORT type newer_##name params __asm__(#name); type newer_##name params
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
 
 /* xw_fail sets errno and returns -1. xw_null sets errno and returns NULL. */

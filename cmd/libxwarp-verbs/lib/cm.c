@@ -1,12 +1,23 @@
 /* rdma_cm: event channels, events and identifiers. */
 #include "cm.h"
 
+#include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 
 pthread_mutex_t xw_cm_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t xw_cm_changed = PTHREAD_COND_INITIALIZER;
 static struct id *ids;
+
+static void close_channel(struct event_channel *ch)
+{
+	if (ch->cm.fd >= 0)
+		close(ch->cm.fd);
+	if (ch->count >= 0)
+		close(ch->count);
+	free(ch);
+}
 
 EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 {
@@ -15,10 +26,13 @@ EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 	if (!ch)
 		return xw_null(ENOMEM);
 	ch->tail = &ch->events;
-	ch->cm.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-	if (ch->cm.fd < 0) {
-		free(ch);
-		return NULL;
+	ch->count = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	ch->cm.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (ch->count < 0 || ch->cm.fd < 0 ||
+	    epoll_ctl(ch->cm.fd, EPOLL_CTL_ADD, ch->count, &(struct epoll_event){.events = EPOLLIN}) != 0) {
+		int error = errno;
+		close_channel(ch);
+		return xw_null(error);
 	}
 	return &ch->cm;
 }
@@ -28,12 +42,11 @@ EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *cm)
 	struct event_channel *ch = container_of(cm, struct event_channel, cm);
 	struct event *e;
 
-	close(cm->fd);
 	while ((e = ch->events)) {
 		ch->events = e->next;
 		free(e);
 	}
-	free(ch);
+	close_channel(ch);
 }
 
 static void append(struct rdma_event_channel *cm, struct event *e)
@@ -44,7 +57,7 @@ static void append(struct rdma_event_channel *cm, struct event *e)
 	e->next = NULL;
 	*ch->tail = e;
 	ch->tail = &e->next;
-	(void)!write(cm->fd, &one, sizeof one);
+	(void)!write(ch->count, &one, sizeof one);
 }
 
 void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e)
@@ -63,14 +76,22 @@ void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type
 	append(of->cm.channel, e);
 }
 
+/* uncount decrements the event count of a channel. */
+static bool uncount(struct event_channel *ch, bool wait)
+{
+	uint64_t n;
+	struct iovec v = {&n, sizeof n};
+
+	return preadv2(ch->count, &v, 1, -1, wait ? 0 : RWF_NOWAIT) == sizeof n;
+}
+
 EXPORT int rdma_get_cm_event(struct rdma_event_channel *cm, struct rdma_cm_event **out)
 {
 	struct event_channel *ch = container_of(cm, struct event_channel, cm);
 	struct event *e;
-	uint64_t n;
 
 	do {
-		if (read(cm->fd, &n, sizeof n) != sizeof n)
+		if (!uncount(ch, !(fcntl(cm->fd, F_GETFL) & O_NONBLOCK)))
 			return -1;
 		pthread_mutex_lock(&xw_cm_lock);
 		e = ch->events;
@@ -97,15 +118,6 @@ EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 	return 0;
 }
 
-/* uncount decrements the event count of a channel. */
-static void uncount(struct rdma_event_channel *cm)
-{
-	uint64_t n;
-	struct iovec v = {&n, sizeof n};
-
-	(void)!preadv2(cm->fd, &v, 1, -1, RWF_NOWAIT);
-}
-
 /* extract removes the events of an identifier from its channel. */
 static struct event *extract(struct id *id)
 {
@@ -119,7 +131,7 @@ static struct event *extract(struct id *id)
 			continue;
 		}
 		*p = e->next;
-		uncount(id->cm.channel);
+		uncount(ch, false);
 		e->next = NULL;
 		*tail = e;
 		tail = &e->next;

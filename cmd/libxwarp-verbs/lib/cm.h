@@ -23,7 +23,8 @@ struct event {
 };
 
 struct event_channel {
-	struct rdma_event_channel cm; /* an eventfd that counts the events */
+	struct rdma_event_channel cm; /* an epoll descriptor of count: it rejects commands for the kernel */
+	int count;		      /* an eventfd that counts the events */
 	struct event *events, **tail;
 };
 
@@ -43,6 +44,7 @@ struct peek {
 struct id {
 	struct rdma_cm_id cm;
 	struct peek peek; /* must be at this offset */
+	char theirs[1024]; /* what a newer function of librdmacm may use behind it */
 	struct id *next;
 	enum cm_state state;
 	bool afonly;

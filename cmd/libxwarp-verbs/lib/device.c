@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netpacket/packet.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #undef ibv_get_device_list
@@ -269,6 +270,9 @@ static int gids_of(struct ibv_context *context, union ibv_gid *gids, int max)
 	return 1;
 }
 
+/* Each port has one lane of 10 Gb/s, in the encoding of InfiniBand and in units of 100 Mb/s. */
+enum { LANES_1 = 1, SPEED_10 = 4, SPEED_UNITS = 100 };
+
 static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
 {
 	struct session *s = xw_session(context);
@@ -277,7 +281,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 	struct ibv_port_attr a = {
 		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN, .max_mtu = IBV_MTU_4096,
 		.active_mtu = mtu_of(s->link.mtu - (xw_roce() ? ROCE_HEADERS : 0)), .gid_tbl_len = gids > 0 ? gids : 0, .max_msg_sz = UINT32_MAX,
-		.pkey_tbl_len = 1, .active_width = 1, .active_speed = 4, .phys_state = up ? 5 : 3,
+		.pkey_tbl_len = 1, .active_width = LANES_1, .active_speed = SPEED_10, .phys_state = up ? 5 : 3,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 	};
 
@@ -292,6 +296,15 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
 	return query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
+}
+
+NEWER(int, ibv_query_port_speed, (struct ibv_context *context, uint32_t port, uint64_t *speed))
+{
+	(void)context;
+	if (port != 1)
+		return EINVAL;
+	*speed = SPEED_UNITS;
+	return 0;
 }
 
 EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
@@ -400,11 +413,12 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		return NULL;
 	}
 	c->v = template;
+	c->v.priv = xw_no_operations();
 	c->v.context.device = device;
 	c->tail = &c->events;
 	pthread_mutex_init(&c->v.context.mutex, NULL);
 	c->v.context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
-	c->v.context.cmd_fd = dup(c->v.context.async_fd); /* unused, but programs pass it around */
+	c->v.context.cmd_fd = epoll_create1(EPOLL_CLOEXEC); /* rejects commands for the kernel */
 	if (c->v.context.async_fd < 0) {
 		xw_session_put(c->s);
 		free(c);

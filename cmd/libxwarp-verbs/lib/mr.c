@@ -1,6 +1,8 @@
 /* Protection domains and memory regions. */
 #include "objects.h"
 
+#include <sys/mman.h>
+
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
@@ -169,6 +171,70 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t leng
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
 {
 	return reg_mr(pd, addr, length, iova, (int)access);
+}
+
+/* buf is a buffer of ibv_alloc_buf. */
+struct buf {
+	struct ibv_pd *pd;
+	char *addr;
+	size_t size;
+};
+
+NEWER(void *, ibv_alloc_buf, (struct ibv_pd *pd, size_t size, struct buf **out))
+{
+	struct buf *b = size ? calloc(1, sizeof *b) : xw_null(EINVAL);
+
+	if (!b)
+		return NULL;
+	b->addr = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b->addr == MAP_FAILED) {
+		free(b);
+		return NULL;
+	}
+	b->pd = pd;
+	b->size = size;
+	*out = b;
+	return b->addr;
+}
+
+NEWER(void, ibv_free_buf, (struct buf *b))
+{
+	munmap(b->addr, b->size);
+	free(b);
+}
+
+NEWER(struct ibv_mr *, ibv_reg_buf_mr, (struct ibv_pd *pd, struct buf *b, void *addr, size_t length, int access))
+{
+	uintptr_t at = (uintptr_t)addr - (uintptr_t)b->addr;
+
+	if (pd != b->pd || at > b->size || length > b->size - at)
+		return xw_null(EINVAL);
+	return reg_mr(pd, addr, length, (uintptr_t)addr, access);
+}
+
+enum { MASK_IOVA = 1, MASK_ADDR = 2, MASK_BUF = 32 };
+
+struct mr_init_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask;
+	uint64_t iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	void *dmah;
+	struct buf *buf;
+};
+
+NEWER(struct ibv_mr *, ibv_reg_mr_ex, (struct ibv_pd *pd, struct mr_init_attr *a))
+{
+	if (a->comp_mask & ~(uint64_t)(MASK_IOVA | MASK_ADDR | MASK_BUF)) /* dma-buf, DMA handles */
+		return xw_null(EOPNOTSUPP);
+	if (!(a->comp_mask & MASK_ADDR))
+		return xw_null(EINVAL);
+	if (a->comp_mask & MASK_BUF && !(a->comp_mask & MASK_IOVA))
+		return newer_ibv_reg_buf_mr(pd, a->buf, a->addr, a->length, a->access);
+	return reg_mr(pd, a->addr, a->length, a->comp_mask & MASK_IOVA ? a->iova : (uintptr_t)a->addr, a->access);
 }
 
 static int leave(struct mr *m)

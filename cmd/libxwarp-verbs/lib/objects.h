@@ -141,6 +141,9 @@ int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
 int xw_set_state(struct qp *q, const char *state, const char *more); /* in the daemon; more: further members, in JSON */
 int xw_allow(struct qp *q, unsigned rights); /* limits the rights of the peer to these */
 
+/* xw_no_operations returns the private part of a context for rdma-core. See unknown.c. */
+void *xw_no_operations(void);
+
 extern const char xw_datagrams[]; /* message for unsupported datagrams */
 
 bool xw_loopback(const struct sockaddr *addr);

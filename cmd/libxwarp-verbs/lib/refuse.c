@@ -13,6 +13,7 @@ int xw_refused(const char *what);
 
 extern const char xw_datagrams[];
 const char xw_datagrams[] = "datagrams and address handles (UD): iWARP has only connections";
+static const char addrinfo[] = "rdma_resolve_addrinfo (use rdma_getaddrinfo)";
 static const char import[] = "sharing objects between processes (ibv_import_*)";
 
 NO_POINTER(ibv_create_ah_from_wc, xw_datagrams)
@@ -30,6 +31,9 @@ NO_POINTER(ibv_import_dm, import)
 NO_INT(ibv_unimport_pd, import)
 NO_INT(ibv_unimport_mr, import)
 NO_INT(ibv_unimport_dm, import)
+NO_INT(rdma_resolve_addrinfo, addrinfo)
+NO_INT(rdma_query_addrinfo, addrinfo)
+NO_INT(rdma_write_cm_event, "events of the program (rdma_write_cm_event)")
 
 /* Programs (UCX, NCCL) try these on every device and continue without them: no line on stderr. */
 #define NONE(type, name, result) EXPORT type name(void); type name(void) { errno = EOPNOTSUPP; return result; }
@@ -39,3 +43,17 @@ NONE(int, ibv_set_ece, EOPNOTSUPP)
 NONE(int, ibv_query_ece, EOPNOTSUPP)
 NONE(int, rdma_set_local_ece, -1)
 NONE(int, rdma_get_remote_ece, -1)
+NONE(void *, ibv_alloc_dmah, NULL)
+NONE(int, ibv_dealloc_dmah, EOPNOTSUPP)
+NONE(int, ibv_dm_export_dmabuf_fd, -1)
+NONE(int, ibv_export_buf_dmabuf_fd, -1)
+NONE(int, _ibv_query_comp_cntr_caps, EOPNOTSUPP)
+NONE(void *, ibv_create_comp_cntr, NULL)
+NONE(int, ibv_destroy_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_set_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_set_err_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_inc_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_inc_err_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_read_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_read_err_comp_cntr, EOPNOTSUPP)
+NONE(int, ibv_qp_attach_comp_cntr, EOPNOTSUPP)

@@ -1,0 +1,161 @@
+// Package sid runs programs of Debian sid over the library of xwarp run, in a root made by build.sh: rdma-core there is
+// newer than that with which the library is built.
+package sid
+
+import (
+	"context"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/scripts/lab/vm"
+)
+
+const repository = "../../.."
+
+// root returns the root of Debian sid. It fails with LAB=1 in the environment if there is none, and skips otherwise.
+func root(t *testing.T) string {
+	t.Helper()
+	lab, err := vm.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := os.ReadFile(filepath.Join(lab, "READY-sid"))
+	switch {
+	case err == nil:
+		t.Logf("rdma-core %s", version)
+	case os.Getenv("LAB") == "1":
+		t.Fatalf("Debian sid is not built, run scripts/lab/sid/build.sh (or make lab): %v", err)
+	default:
+		t.Skipf("Debian sid is not built, run scripts/lab/sid/build.sh (or make lab): %v", err)
+	}
+	return filepath.Join(lab, "sid")
+}
+
+// build builds the programs and the library into a directory.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, c := range []*exec.Cmd{
+		exec.Command("go", "build", "-o", dir, "./cmd/xwarp", "./cmd/xwarpd"),
+		exec.Command("cmd/libxwarp-verbs/build.sh", filepath.Join(dir, "libxwarp-verbs.so")),
+	} {
+		c.Dir = repository
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", c, err, out)
+		}
+	}
+	return dir
+}
+
+// enter runs a shell script in the root, as root in new namespaces, with the programs in /opt.
+const enter = `set -e
+root=$1
+mount --bind "$2" "$root/opt"
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/tmp"
+ip link set lo up
+exec chroot "$root" /usr/bin/env PATH=/opt:/usr/sbin:/usr/bin sh -c "$3"`
+
+// patience is the timeout of a script, which takes a few seconds on an idle machine.
+const patience = 3 * time.Minute
+
+func run(t *testing.T, root, dir, script string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c := exec.CommandContext(ctx, "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",
+		"sh", "-c", enter, "enter", root, dir, script)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v", script, err)
+	}
+	return string(out)
+}
+
+// pairOf returns a script that runs a program with arguments as server, and as client to 127.0.0.1.
+func pairOf(server, client string) string {
+	return server + " & sleep 1; " + client + " && wait $!"
+}
+
+// TestProgramsOfSid runs programs of the newest rdma-core in both styles.
+func TestProgramsOfSid(t *testing.T) {
+	root, dir := root(t), build(t)
+	const pingpong, writeBW = "ibv_rc_pingpong -g 0 -n 100 -c", "ib_write_bw -n 100"
+	const rping, rstream = "rping -v -C 3", "rstream -T v -S 64 -C 300"
+	const iterations = `iters in .* seconds = `
+	const figures = `#bytes +#iterations.*\n *\d+ +\d+ +\d.*\n---`
+	for _, c := range []struct{ style, script, want string }{
+		{"iwarp", "ibv_devinfo -v", `hca_id:\s+xwarp_lo(.*\n)*.*effective_speed:\s+10.0 Gbps`},
+		{"roce", "ibv_devinfo -v", `hca_id:\s+xwarp_lo(.*\n)*.*GID\[ +0\]:.*RoCE v2`},
+		{"iwarp", "ibstat -l", ``}, // lists no RNIC
+		{"roce", "ibstat", `(?m)CA 'xwarp_lo'(.*\n)*.*Rate: 10$`},
+		{"iwarp", pairOf(rping+" -s", rping+" -c -a 127.0.0.1"), `rdma-ping-2: CDEF`},
+		{"roce", pairOf(rping+" -s", rping+" -c -a 127.0.0.1"), `rdma-ping-2: CDEF`},
+		{"roce", pairOf(pingpong, pingpong+" 127.0.0.1"), iterations},
+		{"roce", pairOf("ibv_srq_pingpong -g 0", "ibv_srq_pingpong -g 0 127.0.0.1"), iterations},
+		{"roce", pairOf(writeBW, writeBW+" 127.0.0.1"), figures},
+		{"iwarp", pairOf("ib_send_lat -R -n 100", "ib_send_lat -R -n 100 127.0.0.1"), figures},
+		{"iwarp", pairOf(rstream, rstream+" -s 127.0.0.1"), `custom +\d`},
+	} {
+		t.Run(c.style+" "+c.script, func(t *testing.T) {
+			script := "xwarp run --local --style " + c.style + " -- sh -c '" + c.script + "'"
+			if out := run(t, root, dir, script); !regexp.MustCompile(c.want).MatchString(out) {
+				t.Errorf("no %s in\n%s", c.want, out)
+			}
+		})
+	}
+}
+
+// TestLibraryHasFunctionsOfSid compares the functions of the newest rdma-core with those of the library and with those
+// that are left to rdma-core.
+func TestLibraryHasFunctionsOfSid(t *testing.T) {
+	root, dir := root(t), build(t)
+	text, err := os.ReadFile(filepath.Join(repository, "cmd/libxwarp-verbs/testdata/left.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := strings.Fields(string(text))
+	for name := range functions(t, filepath.Join(dir, "libxwarp-verbs.so")) {
+		known = append(known, name)
+	}
+	for _, library := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
+		path := filepath.Join(root, "usr/lib/x86_64-linux-gnu", library)
+		for name, version := range functions(t, path) {
+			if !slices.Contains(known, name) && !strings.Contains(version, "PRIVATE") {
+				t.Errorf("%s has %s of version %s: add it to lib/exports.map and lib/refuse.c of "+
+					"cmd/libxwarp-verbs, or to testdata/left.txt if it uses no object", library,
+					name, version)
+			}
+		}
+	}
+}
+
+// functions returns the functions of an object and their versions.
+func functions(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, s := range list {
+		if s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			versions[s.Name] = s.Version
+		}
+	}
+	return versions
+}
