@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -159,5 +160,27 @@ func TestClosedConn(t *testing.T) {
 	}
 	if _, _, _, err := a.Receive(); !errors.Is(err, ErrConnClosed) {
 		t.Errorf("Receive: %v", err)
+	}
+}
+
+// TestNestedRequests: a request that nests deeply is refused before it is parsed. Brackets in text do not count.
+func TestNestedRequests(t *testing.T) {
+	nested := func(n int) string {
+		return `{"id":1,"op":"x","args":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`
+	}
+	for _, c := range []struct {
+		body string
+		ok   bool
+	}{
+		{nested(maxNesting - 1), true}, {nested(maxNesting), false}, {nested(30_000), false},
+		{`{"id":1,"op":"x","args":{"text":"\"[[[[[[[[[[[[{{{{{{{{\\"}}`, true},
+		{strings.Repeat("{", 30_000), false}, {`{"id":1,"op":"` + strings.Repeat("[", 30_000), false},
+	} {
+		if _, err := ParseRequest([]byte(c.body)); (err == nil) != c.ok {
+			t.Errorf("%.60s: %v", c.body, err)
+		}
+	}
+	if n := nesting([]byte(nested(30_000))); n != 30_001 {
+		t.Errorf("%d levels", n)
 	}
 }

@@ -406,8 +406,32 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
+// nesting returns the depth of the objects and lists in b, which may be invalid.
+func nesting(b []byte) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
 // ParseRequest parses the body of a request.
 func ParseRequest(b []byte) (r Request, err error) {
+	if nesting(b) > maxNesting {
+		return r, fmt.Errorf("%w: a request nests at most %d objects and lists", ErrFrame,
+			maxNesting)
+	}
 	if err = decode(b, &r); err == nil && r.Op == "" {
 		err = fmt.Errorf("%w: request without op", ErrFrame)
 	}

@@ -23,6 +23,9 @@ const (
 	maxPumpDebt  = 512
 	debtPause    = 16 * time.Microsecond
 	maxDebtPause = 20 * time.Millisecond
+	// turnTime is how long a request that waits for its peer or a worker keeps the turn of its user: one that no peer
+	// answers must not block the user's other programs.
+	turnTime = 2 * time.Millisecond
 	// closeWait is how long closing a program's descriptors may take before its session ends.
 	closeWait = time.Second
 	// refillSpins is how often a worker checks whether the pump has finished its batch, if a message finds no receive.

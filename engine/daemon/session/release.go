@@ -11,6 +11,7 @@ import (
 // release closes all objects of a session, in the order of their dependencies: first the requests that could create new
 // ones, then connections, then the memory that they used.
 func (s *Session) release() {
+	defer s.enterTurn(true)()
 	s.mu.Lock()
 	for _, cancel := range s.pending {
 		cancel()

@@ -249,8 +249,33 @@ func (s *Session) dispatch(body []byte, files []int) error {
 		return s.reply(r.ID, nil, control.Errorf(control.CodeUnknown,
 			"unknown request %q in protocol version %d", r.Op, control.Version))
 	}
-	result, err := f(s, &r, files)
-	return s.reply(r.ID, result, err)
+	result, err := func() (any, error) {
+		defer s.enterTurn(awaitsOthers[r.Op])()
+		return f(s, &r, files)
+	}()
+	return s.reply(r.ID, result, err) // outside the turn: a program may leave replies unread
+}
+
+// enterTurn waits for the user's turn to execute requests, and returns a function that ends it. If the work waits for
+// others, the turn ends after turnTime at the latest.
+func (s *Session) enterTurn(waits bool) (leave func()) {
+	s.account.Enter(budget.RequestTurn)
+	once := sync.OnceFunc(func() { s.account.Leave(budget.RequestTurn) })
+	if !waits {
+		return once
+	}
+	late := time.AfterFunc(turnTime, once)
+	return func() {
+		late.Stop()
+		once()
+	}
+}
+
+// awaitsOthers has the requests whose handlers wait for a peer or for queue pairs that close.
+var awaitsOthers = map[control.Op]bool{
+	control.OpDestroyQP: true, control.OpSetState: true, control.OpModifyQP: true,
+	control.OpDisconnect: true, control.OpDeregMR: true, control.OpCloseListener: true,
+	control.OpReject: true,
 }
 
 // reply answers a request with a result or an error.
@@ -398,6 +423,7 @@ func (s *Session) hello(body []byte, _ []int) error {
 
 // setUp creates the doorbell and starts the goroutines of the session.
 func (s *Session) setUp(a *control.HelloArgs) (err error) {
+	defer s.enterTurn(false)()
 	if a.Version != control.Version {
 		remedy := "upgrade the older side: the xwarp package where the program runs " +
 			"(including its container image)"
