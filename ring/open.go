@@ -81,10 +81,27 @@ func (k *linux) prepare(c Config, b binding) (*Socket, error) {
 func NewSocket() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("AF_XDP socket: %w (needs CAP_NET_RAW and a kernel with "+
-			"CONFIG_XDP_SOCKETS)", err)
+		return -1, fmt.Errorf("AF_XDP socket: %w%s", err, SocketHint(err, "CONFIG_XDP_SOCKETS"))
 	}
 	return fd, nil
+}
+
+// SocketHint returns what to do about an error of socket(2) for a family that needs CAP_NET_RAW and a kernel option, or
+// "".
+func SocketHint(err error, option string) string {
+	switch err {
+	case unix.EPERM, unix.EACCES:
+		return " (needs CAP_NET_RAW: run it as root)"
+	case unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT:
+		return " (needs a kernel with " + option + ")"
+	case unix.EMFILE:
+		return " (raise the limit: ulimit -n, or LimitNOFILE= in the unit)"
+	case unix.ENFILE:
+		return " (raise the limit of the host: sysctl fs.file-max)"
+	case unix.ENOMEM, unix.ENOBUFS:
+		return " (free memory of the host: free -m)"
+	}
+	return ""
 }
 
 // setUp registers the UMEM and maps the four rings.

@@ -63,23 +63,34 @@ func Version(name string) string {
 func Parse(f *flag.FlagSet, about string, args []string, stdout, stderr io.Writer) (status int,
 	done bool) {
 	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprintf(stderr, "%s\n\n", about)
+	f.Usage = func() {}
+	usage := func() string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s\n\n", about)
+		f.SetOutput(&b)
 		f.PrintDefaults()
+		return b.String()
+	}
+	print := func(text string) (int, bool) {
+		if _, err := io.WriteString(stdout, text); err != nil {
+			PrintError(stderr, f.Name(), err.Error())
+			return ExitFailed, true
+		}
+		return ExitOK, true
 	}
 	show := f.Bool("version", false, "print the version and exit")
 	err := f.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return ExitOK, true
+		return print(usage())
 	case err != nil:
+		io.WriteString(stderr, usage())
 		return ExitUsage, true
 	case f.NArg() > 0:
 		fmt.Fprintf(stderr, "%s: unexpected argument %q\n", f.Name(), f.Arg(0))
 		return ExitUsage, true
 	case *show:
-		fmt.Fprint(stdout, Version(f.Name()))
-		return ExitOK, true
+		return print(Version(f.Name()))
 	}
 	return ExitOK, false
 }

@@ -60,7 +60,7 @@ func (c *configFlags) addFlags(cmd *cobra.Command) {
 }
 
 func (c *configFlags) load() (*config.Loaded, error) {
-	return config.Load(config.Source{Path: c.path, Env: os.LookupEnv, Set: c.set})
+	return config.Load(config.Source{Path: c.path, Env: os.Environ(), Set: c.set})
 }
 
 func newConfig(*global) *cobra.Command {

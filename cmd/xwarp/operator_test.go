@@ -261,7 +261,8 @@ func TestTopRates(t *testing.T) {
 		t.Errorf("drops: %+v", d)
 	}
 	var out strings.Builder
-	if err := writeTop(&out, &v); err != nil || !strings.Contains(out.String(), "checksum") ||
+	if err := writeTop(&out, &v, termSize{}); err != nil ||
+		!strings.Contains(out.String(), "checksum") ||
 		!strings.Contains(out.String(), "800k") {
 		t.Errorf("%v\n%s", err, out.String())
 	}

@@ -97,7 +97,7 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	check("statistic", 0, writeStatistics(&out, makeStatistics(&s, true), true))
 	asJSON("statistic", makeStatistics(&s, true))
 	top := view.MakeTop(&s, &later)
-	check("top", 0, writeTop(&out, &top))
+	check("top", 0, writeTop(&out, &top, termSize{}))
 	asJSON("top", top)
 	var seq uint64
 	changes := append(compare(nil, objects(&s)), newEvents(&s, &seq, false)...)

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
+		err = out.err // help ignores it
+	}
+	if err == nil {
 		return exitOK
 	}
 	text := withoutRepeats(err.Error())
@@ -84,15 +88,18 @@ func withoutRepeats(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// output is the standard output of a command. used is set by the first Write.
+// output is the standard output of a command.
 type output struct {
 	io.Writer
-	used bool
+	used bool  // Write was called
+	err  error // first error of Write
 }
 
 func (o *output) Write(b []byte) (int, error) {
 	o.used = true
-	return o.Writer.Write(b)
+	n, err := o.Writer.Write(b)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 // Unwrap returns the writer, for program.IsTerminal.

@@ -1,14 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
+	"os"
+	"os/signal"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"xwarp/cmd/program"
 	"xwarp/engine/daemon/control"
@@ -46,6 +54,8 @@ Press q or Ctrl-C to quit.
 			return err
 		}
 		defer restore()
+		out := screen{w: cmd.OutOrStdout()}
+		defer out.watchSize()()
 		var before *control.Snapshot
 		shown := 0
 		err = o.each(ctx, cmd, func(s *control.Snapshot) error {
@@ -56,7 +66,7 @@ Press q or Ctrl-C to quit.
 			v := view.MakeTop(before, s)
 			before = s
 			shown++
-			err := writeView(cmd.OutOrStdout(), &v, o.json)
+			err := out.show(&v, o.json)
 			if err == nil && shown == views {
 				return io.EOF
 			}
@@ -70,18 +80,75 @@ Press q or Ctrl-C to quit.
 	return cmd
 }
 
-func writeView(w io.Writer, v *view.Top, asJSON bool) error {
+// screen shows a view, on a terminal within its size.
+type screen struct {
+	w  io.Writer
+	mu sync.Mutex
+
+	// guarded by mu
+	last *view.Top // nil: none yet
+}
+
+// termSize is that of a terminal in characters. Zero means unknown.
+type termSize struct{ rows, columns int }
+
+func (s *screen) show(v *view.Top, asJSON bool) error {
 	if asJSON {
-		return lineJSON(w, v)
+		return lineJSON(s.w, v)
 	}
-	if program.IsTerminal(w) {
-		fmt.Fprint(w, clearScreen)
+	if !program.IsTerminal(s.w) {
+		return writeTop(s.w, v, termSize{})
 	}
-	err := writeTop(w, v)
-	if err == nil && program.IsTerminal(w) {
-		_, err = fmt.Fprint(w, "\nq: quit\n")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = v
+	return s.draw()
+}
+
+// draw draws the last view. mu must be held.
+func (s *screen) draw() error {
+	var z termSize
+	if f, ok := s.w.(*os.File); ok {
+		if ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil {
+			z = termSize{int(ws.Row), int(ws.Col)}
+		}
 	}
+	var b strings.Builder
+	b.WriteString(clearScreen)
+	if z.rows > 0 {
+		z.rows = max(z.rows-2, 1) // below is the line of the key
+	}
+	writeTop(&b, s.last, z)
+	b.WriteString("\nq: quit")
+	_, err := io.WriteString(s.w, b.String())
 	return err
+}
+
+// watchSize draws again whenever the terminal's size changes, until stop is called.
+func (s *screen) watchSize() (stop func()) {
+	changed, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(changed, unix.SIGWINCH)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-changed:
+			}
+			s.mu.Lock()
+			if s.last != nil {
+				s.draw() // an error repeats in show
+			}
+			s.mu.Unlock()
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		close(done)
+		if s.last != nil {
+			fmt.Fprintln(s.w)
+		}
+	}
 }
 
 // userOf returns the user or tenant that owns a connection, or - for an export.
@@ -99,7 +166,7 @@ func userOf(c *view.ConnRates) string {
 	return uid
 }
 
-// topRows limits the connections shown as text to about one screen.
+// topRows limits the connections shown where the number of rows is unknown.
 const topRows = 30
 
 // fit shortens text to the width of its column and marks the cut. It keeps the end, which has the port of an address.
@@ -110,34 +177,111 @@ func fit(text string, width int) string {
 	return text
 }
 
-func writeTop(w io.Writer, v *view.Top) error {
-	var b strings.Builder
-	plain.Fprintf(&b, "%-15s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s",
-		"TX frame/s", "RX bit/s", "TX bit/s")
-	for _, q := range v.Queues {
-		plain.Fprintf(&b, "%-15s %5d %10s %10s %10s %10s\n", fit(q.Device, 15), q.Queue,
-			scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
-	}
-	const row = "%-8s %-9s %-21s %8s %8s %7s %6s %6s\n"
-	plain.Fprintf(&b, "\n"+row, "USER", "PROGRAM", "REMOTE", "RX bit/s", "TX bit/s",
-		"OOO/s", "HELD B", "RETX B")
-	for i, c := range v.Conns {
-		if i == topRows {
-			plain.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
-			break
+// table is rows of text under a heading. Its widths are those of 80 columns.
+type table struct {
+	rows   [][]string // the heading first
+	widths []int      // negative: aligned to the left
+	limit  int        // maximum number of lines
+}
+
+// widen widens the columns of text by at most extra characters in total, those that need it first and in order.
+func (t *table) widen(extra int, order ...int) {
+	for _, c := range order {
+		need := 0
+		for _, r := range t.rows {
+			need = max(need, utf8.RuneCountInString(r[c]))
 		}
-		plain.Fprintf(&b, row, fit(userOf(&c), 8), fit(c.Owner, 9), fit(c.Remote, 21),
-			scaled(c.InBPS), scaled(c.OutBPS),
-			scaled(c.Ahead), scaled(float64(c.Held)), scaled(float64(c.Retrans)))
+		more := min(max(need+t.widths[c], 0), extra)
+		t.widths[c] -= more
+		extra -= more
 	}
-	if len(v.Drops) > 0 {
-		plain.Fprintf(&b, "\n%-15s %-40s %10s %10s\n", "DEVICE", "DROP CAUSE", "frames",
-			"frame/s")
+}
+
+// write writes at most t.limit lines of at most columns characters.
+func (t *table) write(b *strings.Builder, columns int) {
+	shown := t.rows
+	if len(shown) > t.limit {
+		shown = shown[:t.limit-1]
 	}
+	for _, r := range shown {
+		var line strings.Builder
+		for i, w := range t.widths {
+			if i > 0 {
+				line.WriteByte(' ')
+			}
+			plain.Fprintf(&line, "%*s", w, fit(r[i], max(w, -w)))
+		}
+		text := []rune(strings.TrimRight(line.String(), " "))
+		if columns > 0 {
+			text = text[:min(len(text), columns)]
+		}
+		b.WriteString(string(text) + "\n")
+	}
+	if n := len(t.rows) - len(shown); n > 0 {
+		plain.Fprintf(b, "and %d more\n", n)
+	}
+}
+
+// share limits tables to rows lines in total, with an empty line between them. The longest gives way.
+func share(rows int, tables []*table) {
+	sum := len(tables) - 1
+	for _, t := range tables {
+		t.limit = len(t.rows)
+		sum += t.limit
+	}
+	for ; sum > rows; sum-- {
+		longest := slices.MaxFunc(tables, func(a, b *table) int { return a.limit - b.limit })
+		if longest.limit <= 2 {
+			return
+		}
+		longest.limit--
+	}
+}
+
+func writeTop(w io.Writer, v *view.Top, z termSize) error {
+	queues := table{widths: []int{-15, 5, 10, 10, 10, 10}, rows: [][]string{{"DEVICE", "QUEUE",
+		"RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s"}}}
+	for _, q := range v.Queues {
+		queues.rows = append(queues.rows, []string{q.Device, strconv.Itoa(q.Queue),
+			scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS)})
+	}
+	conns := table{widths: []int{-8, -9, -21, 8, 8, 7, 6, 6}, rows: [][]string{{"USER", "PROGRAM",
+		"REMOTE", "RX bit/s", "TX bit/s", "OOO/s", "HELD B", "RETX B"}}}
+	for _, c := range v.Conns {
+		conns.rows = append(conns.rows, []string{userOf(&c), c.Owner, c.Remote, scaled(c.InBPS),
+			scaled(c.OutBPS), scaled(c.Ahead), scaled(float64(c.Held)),
+			scaled(float64(c.Retrans))})
+	}
+	drops := table{widths: []int{-15, -40, 10, 10}, rows: [][]string{{"DEVICE", "DROP CAUSE",
+		"frames", "frame/s"}}}
 	for _, d := range v.Drops {
-		plain.Fprintf(&b, "%-15s %-40s %10s %10s\n", fit(d.Device, 15), fit(d.Cause, 40),
-			scaled(float64(d.Frames)), scaled(d.Rate))
+		drops.rows = append(drops.rows, []string{d.Device, d.Cause, scaled(float64(d.Frames)),
+			scaled(d.Rate)})
 	}
-	_, err := io.WriteString(w, b.String())
+	extra := max(z.columns-80, 0)
+	queues.widen(extra, 0)
+	conns.widen(extra, 2, 1, 0)
+	drops.widen(extra, 0, 1)
+	shown := []*table{&queues, &conns}
+	if len(v.Drops) > 0 {
+		shown = append(shown, &drops)
+	}
+	share(cmp.Or(z.rows, math.MaxInt), shown)
+	if z.rows == 0 {
+		conns.limit = topRows + 2 // with the heading and the number of others
+	}
+	var b strings.Builder
+	for i, t := range shown {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		t.write(&b, z.columns)
+	}
+	text := b.String()
+	if z.rows > 0 {
+		lines := strings.SplitAfter(text, "\n")
+		text = strings.Join(lines[:min(len(lines), z.rows)], "")
+	}
+	_, err := io.WriteString(w, text)
 	return err
 }

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if done {
 		return status
 	}
-	src.Env = os.LookupEnv
+	src.Env = os.Environ()
 	cfg, err := config.Load(src)
 	if err == nil {
 		err = cfg.Serves()

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/ring"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/wire"
 )
@@ -35,7 +36,8 @@ func NewSocket() (fd int, err error) {
 	// Protocol 0: the socket receives nothing.
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("gso: packet socket: %w (it needs CAP_NET_RAW)", err)
+		return -1, fmt.Errorf("gso: packet socket: %w%s", err,
+			ring.SocketHint(err, "CONFIG_PACKET"))
 	}
 	return fd, nil
 }

@@ -153,7 +153,7 @@ func run(o Options, line func(*check, *env) Line) (lines []Line, err error) {
 func newEnv(o Options) (e *env, done func(), err error) {
 	runtime.LockOSThread()
 	e = &env{opt: o, config: sync.OnceValues(func() (*config.Loaded, error) {
-		return config.Load(config.Source{Path: o.Config, Env: os.LookupEnv})
+		return config.Load(config.Source{Path: o.Config, Env: os.Environ()})
 	})}
 	if o.Interface != "" {
 		if e.nic, err = netlink.LinkByName(o.Interface); err != nil {

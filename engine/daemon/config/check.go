@@ -73,16 +73,35 @@ func (f *faults) oneOf(key, got string, words ...string) {
 }
 
 func (f *faults) atLeast(key string, got, least int) {
-	if got < least {
+	if got >= 0 && got < least { // notNegative reports the others
 		f.addf("%s = %d: must be %d or more", key, got, least)
 	}
 }
 
-// notNegative checks all integers of a table.
-func (f *faults) notNegative(name string, table any) {
-	for field, v := range reflect.ValueOf(table).Fields() {
-		if v.Kind() == reflect.Int {
-			f.atLeast(name+"."+key(field), int(v.Int()), 0)
+// notNegative checks all numbers and times in a table or list. An AutoTime is checked where it is parsed.
+func (f *faults) notNegative(name string, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		if _, auto := v.Interface().(AutoTime); v.Int() < 0 && !auto {
+			f.addf("%s = %v: must be 0 or more", name, v)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			f.notNegative(name, v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			at := name
+			if v.Type().Elem().Kind() == reflect.Struct {
+				at = fmt.Sprintf("%s[%d]", name, i)
+			}
+			f.notNegative(at, v.Index(i))
+		}
+	case reflect.Struct:
+		for field, v := range v.Fields() {
+			if key(field) != "" {
+				f.notNegative(strings.TrimPrefix(name+"."+key(field), "."), v)
+			}
 		}
 	}
 }
@@ -105,11 +124,12 @@ func (f *faults) group(key, name string) {
 // check returns all errors of the values. With partial, if only exports have errors, it removes these exports instead.
 func (l *Loaded) check(partial bool) error {
 	f := &faults{path: l.Path, origins: l.Origins}
+	f.notNegative("", reflect.ValueOf(l.Config))
 	d := &l.Daemon
 	f.oneOf("daemon.log_level", d.LogLevel, "error", "warn", "info", "debug")
 	f.oneOf("daemon.log_format", d.LogFormat, "text", "json", "auto")
 	f.atLeast("daemon.clients", d.Clients, 1)
-	if d.Stall < Duration(100*time.Millisecond) {
+	if d.Stall >= 0 && d.Stall < Duration(100*time.Millisecond) {
 		f.addf("daemon.stall = %q: must be 100ms or more, or a busy machine looks stalled", d.Stall)
 	}
 	if d.Socket != "" && (!filepath.IsAbs(d.Socket) || len(d.Socket) > 100) {
@@ -152,6 +172,9 @@ func (l *Loaded) check(partial bool) error {
 	return nil
 }
 
+// maxInterfaceName fits the name of an RDMA device: 63 characters with the prefix "xwarp_".
+const maxInterfaceName = 57
+
 func (l *Loaded) checkInterfaces(f *faults) {
 	seen := map[string]bool{}
 	for i := range l.Interface {
@@ -159,6 +182,11 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		key := fmt.Sprintf("interface[%d]", i)
 		if n.Name == "" {
 			f.addf("%s has no name (see: ip -br link)", key)
+		}
+		if len(n.Name) > maxInterfaceName {
+			f.addf("%s.name = %q: must have at most %d characters, so that programs can show it "+
+				"as a device: use a shorter name (see: ip link show)", key, n.Name,
+				maxInterfaceName)
 		}
 		if seen[n.Name] {
 			f.addf("%s: duplicate interface %q: list all its queues in one table", key, n.Name)
@@ -169,7 +197,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
 		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso", "xdp-live")
 		f.oneOf(key+".idle", n.Idle, "adaptive", "spin", "sleep")
-		if n.BusyPoll <= 0 {
+		if n.BusyPoll == 0 {
 			f.addf("%s.busy_poll = %q: must be more than 0; see idle = \"spin\" and \"sleep\"",
 				key,
 				n.BusyPoll)
@@ -187,16 +215,12 @@ func (l *Loaded) checkInterfaces(f *faults) {
 			f.addf("%s.allow needs transport = \"xdp\": "+
 				"use the host's firewall for kernel sockets", key)
 		}
-		for _, q := range n.Queues {
-			f.atLeast(key+".queues", q, 0)
-		}
 		l.checkIPsec(f, i)
 	}
 }
 
 func (l *Loaded) checkUsers(f *faults) {
 	f.ports("limits.ports", l.Limits.Ports)
-	f.atLeast("limits.connect_rate", l.Limits.ConnectRate, 0)
 	l.uids = map[string]uint32{}
 	for i, u := range l.User {
 		key := fmt.Sprintf("user[%d]", i)
@@ -219,7 +243,7 @@ func (l *Loaded) checkUsers(f *faults) {
 // its share.
 func (l *Loaded) checkTenants(f *faults) {
 	t := &l.Tenants
-	if t.Count < 0 || t.Count > budget.MaxTenants {
+	if t.Count > budget.MaxTenants {
 		f.addf("tenants.count = %d: must be 0 to %d", t.Count, budget.MaxTenants)
 	}
 	if t.Count <= 0 {
@@ -242,8 +266,7 @@ func (l *Loaded) checkTenants(f *faults) {
 }
 
 func (l *Loaded) checkPeers(f *faults) {
-	f.notNegative("peers", l.Peers)
-	if k := l.Peers.Keepalive.D(); k < 0 || k > 0 && k < time.Second {
+	if k := l.Peers.Keepalive.D(); k > 0 && k < time.Second {
 		f.addf("peers.keepalive = %q: must be 1s or more, or 0s to disable", l.Peers.Keepalive)
 	}
 	for i, p := range l.Peer {
@@ -254,7 +277,6 @@ func (l *Loaded) checkPeers(f *faults) {
 		if p.Revision != nil {
 			f.revision(key+".revision", *p.Revision)
 		}
-		f.notNegative(key, p)
 	}
 }
 

@@ -27,15 +27,11 @@ func write(t testing.TB, text string) string {
 	return path
 }
 
-func env(pairs ...string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		for i := 0; i < len(pairs); i += 2 {
-			if pairs[i] == name {
-				return pairs[i+1], true
-			}
-		}
-		return "", false
+func env(pairs ...string) (list []string) {
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, pairs[i]+"="+pairs[i+1])
 	}
+	return list
 }
 
 // loadFails checks that a file with text is refused with a message that starts with the file's path and contains want.
@@ -91,7 +87,7 @@ func TestErrors(t *testing.T) {
 		{"processors", nic + "queues = [0, 1]\ncpus = [3]\n", "1 CPUs for 2 queues"},
 		{"idle", nic + "idle = \"spins\"\n",
 			`interface[0].idle = "spins": must be one of adaptive, spin, sleep`},
-		{"spinning below zero", nic + "busy_poll = \"-1s\"\n", `see idle = "spin"`},
+		{"spinning below zero", nic + "busy_poll = \"-1s\"\n", `busy_poll = -1s`},
 		{"transport", nic + "transport = \"xpd\"\n", `did you mean "xdp"?`},
 		{"metrics everywhere", "[http]\nlisten = \":9479\"\n",
 			`http.listen = ":9479": write an address with a port, such as "127.0.0.1:9479"`},
@@ -156,11 +152,67 @@ func TestErrorsElsewhere(t *testing.T) {
 			`--set limits.qps: "x" is not a number`},
 		{"environment", Source{Path: path, Env: env("XWARP_MPA_MARKERS", "perhaps")},
 			`$XWARP_MPA_MARKERS: mpa.markers: "perhaps"`},
+		{"misspelt variable", Source{Path: path, Env: env("XWARP_DAEMON_LOGLEVEL", "debug")},
+			`$XWARP_DAEMON_LOGLEVEL: no such key: did you mean "XWARP_DAEMON_LOG_LEVEL"?`},
+		{"variable of an array", Source{Path: path, Env: env("XWARP_INTERFACE_MTU", "1500")},
+			`$XWARP_INTERFACE_MTU: no such key`},
 	} {
 		if _, err := Load(tc.src); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
 	}
+}
+
+// TestNegative: every number and every time refuses a value below zero, and the error names the key.
+func TestNegative(t *testing.T) {
+	checked := 0
+	var walk func(name string, v reflect.Type)
+	walk = func(name string, v reflect.Type) {
+		for f := range v.Fields() {
+			of, list := f.Type, f.Type.Kind() == reflect.Slice
+			if list || of.Kind() == reflect.Pointer {
+				of = of.Elem()
+			}
+			value := "-1"
+			switch of {
+			case reflect.TypeFor[Duration](), reflect.TypeFor[AutoTime](), reflect.TypeFor[Size]():
+				value = "\"-1s\""
+			default:
+				if isTables(f.Type) {
+					walk(name+"."+key(f), of)
+				}
+				if of.Kind() != reflect.Int && of.Kind() != reflect.Int64 {
+					continue
+				}
+			}
+			if list {
+				value = "[" + value + "]"
+			}
+			top, _, nested := strings.Cut(name, ".")
+			text := "[" + name + "]\n"
+			if nested {
+				text = "[[" + top + "]]\n[[" + name + "]]\n"
+			} else if table, _ := reflect.TypeFor[Config]().FieldByNameFunc(func(n string) bool {
+				return strings.EqualFold(n, top)
+			}); table.Type.Kind() == reflect.Slice {
+				text = "[[" + name + "]]\n"
+			}
+			loadFails(t, text+key(f)+" = "+value+"\n", key(f))
+			checked++
+		}
+	}
+	for table := range reflect.TypeFor[Config]().Fields() {
+		of := table.Type
+		if of.Kind() == reflect.Slice {
+			of = of.Elem()
+		}
+		walk(key(table), of)
+	}
+	if checked < 55 {
+		t.Errorf("%d keys", checked)
+	}
+	loadFails(t, "[limits]\nqps = -5\n", "limits.qps = -5: must be 0 or more")
+	loadFails(t, "[mpa]\nfpdu_timeout = \"-1s\"\n", "mpa.fpdu_timeout = -1s: must be 0 or more")
 }
 
 func TestPrecedence(t *testing.T) {

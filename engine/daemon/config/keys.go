@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -71,15 +72,24 @@ func EnvName(key string) string {
 	return "XWARP_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-func (l *Loaded) environment(lookup func(string) (string, bool)) error {
-	if lookup == nil {
-		return nil
-	}
+// environment sets the keys that variables name. A variable whose name begins like those of a table must name a key.
+func (l *Loaded) environment(env []string) error {
+	keys := map[string]string{} // by variable
 	for _, s := range l.scalars() {
-		name := EnvName(s.name)
-		if text, ok := lookup(name); ok {
-			if err := l.set(s.name, text, Origin("$"+name)); err != nil {
+		keys[EnvName(s.name)] = s.name
+	}
+	for _, v := range env {
+		name, text, _ := strings.Cut(v, "=")
+		if key := keys[name]; key != "" {
+			if err := l.set(key, text, Origin("$"+name)); err != nil {
 				return err
+			}
+			continue
+		}
+		for table := range reflect.TypeFor[Config]().Fields() {
+			if strings.HasPrefix(name, EnvName(key(table))+"_") {
+				return fmt.Errorf("$%s: no such key%s", name,
+					suggest(name, slices.Collect(maps.Keys(keys))))
 			}
 		}
 	}

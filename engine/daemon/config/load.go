@@ -29,9 +29,9 @@ const OriginDefault Origin = "default"
 
 // Source describes the input of Load.
 type Source struct {
-	Path string                           // of the file; empty: DefaultPath, which may be missing
-	Env  func(name string) (string, bool) // os.LookupEnv
-	Set  []string                         // key=value, as flags give them
+	Path string   // of the file; empty: DefaultPath, which may be missing
+	Env  []string // as os.Environ returns it
+	Set  []string // key=value, as flags give them
 	// Partial makes Load leave out exports with errors, if nothing else has errors. A reload does so.
 	Partial bool
 }
@@ -154,6 +154,8 @@ func keyError(key, message string) string {
 	}
 	m := wrongType.FindStringSubmatch(message)
 	switch {
+	case m == nil && key != "" && !strings.Contains(message, key):
+		return key + ": " + message
 	case m == nil:
 		return message
 	case strings.HasPrefix(m[1], "map[") && m[2] == "slice":
