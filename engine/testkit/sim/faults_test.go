@@ -236,9 +236,9 @@ func (s *scenario) sealed(i int) {
 		impair.CorruptPair)
 	bad.Loss = pick(s.rnd, 0, 0.01)
 	s.alter(i, func(c *impair.Config) { *c = bad })
-	// Corrupt aligned FPDUs are refused and retransmitted. If bytes are held and acknowledged before their FPDU is
-	// complete, a CRC error is fatal.
-	s.severe, s.lengths = s.severe || s.cuts, true
+	// Corrupt FPDUs are refused and retransmitted. If bytes are held and acknowledged before their FPDU is complete or
+	// its start known, a CRC error is fatal.
+	s.severe, s.spoils = s.severe || s.cuts, true
 	s.say("sealed corruption of %s: %s", s.hosts[i].Name(), brief(bad))
 }
 

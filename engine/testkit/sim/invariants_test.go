@@ -48,6 +48,9 @@ func (c *rdmaConn) step() error {
 		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
 			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
 		}
+		if err := e.checkReceived(); err != nil {
+			return fmt.Errorf("end %s: %w", e.name, err)
+		}
 		if st := e.iw; st != nil && st.Stats().HeldBytes > c.cfg.window+(64<<10) {
 			return fmt.Errorf("end %s holds %d bytes, its window is %d", e.name,
 				st.Stats().HeldBytes, c.cfg.window)

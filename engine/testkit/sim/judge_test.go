@@ -40,6 +40,7 @@ type flow struct {
 	lost      bool  // the host rebooted, and does not know the old numbers
 	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer accepts either
 	segs      map[seq.Num]sentSegment
+	fpdus     fpdus // if it is one of records
 }
 
 type sentSegment struct {
@@ -101,7 +102,7 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	if h.Flags&wire.SYN != 0 {
 		if f == nil || f.iss != h.Seq {
 			f = &flow{iss: h.Seq, records: t.LocalPort == rdmaPort || t.RemotePort == rdmaPort,
-				segs: map[seq.Num]sentSegment{}, before: f}
+				segs: map[seq.Num]sentSegment{}, before: f, fpdus: fpdus{next: h.Seq.Add(1)}}
 			j.flows[t] = f
 		}
 		if h.Opt.Present&wire.HasWScale != 0 {
@@ -191,6 +192,9 @@ func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, no
 		j.fault(t, now, "bytes beyond the FIN")
 	}
 	f.wrapped(h.Seq.Add(len(payload)))
+	if peer := j.other(t); f.records && peer != nil {
+		f.fpdus.sent(h.Seq, payload, peer.fpdus.wants)
+	}
 	sum := crc32.Checksum(payload, castagnoli)
 	old, again := f.segs[h.Seq]
 	switch {

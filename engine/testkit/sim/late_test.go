@@ -81,7 +81,7 @@ const lostCode = 1
 // lateVerdict: either each message found its receive, or an end with missing receives ended the stream for that reason,
 // and told the other. On a path that loses or drops segments, the Terminate may arrive after the close timeout.
 func (c *rdmaConn) lateVerdict() error {
-	if c.s.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
+	if c.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
 		return nil
 	}
 	refused, lost, missing := 0, 0, 0

@@ -311,7 +311,7 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 	// TCP has acknowledged all of it, so it must be there, unless the peer gave up the stream, or waits for the rest of
 	// what it takes for a longer FPDU. A socket has only accepted it.
 	peerUp := !e.c.cfg.sockets && e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 &&
-		e.peer.qp.Err() == nil && !(e.c.s.lengths && e.peer.holds())
+		e.peer.qp.Err() == nil && !(e.c.s.spoils && e.peer.holds())
 	if (o.effect.end == e || peerUp) && !e.revocable(o) {
 		e.c.s.world.Fail(o.effect.check(what))
 	}
@@ -449,7 +449,7 @@ func (e *rdmaEnd) verdict() error {
 	if !e.alive() {
 		return nil
 	}
-	if !e.c.s.mayFail() && !e.c.cfg.badOp && e.c.cfg.early == endGraceful {
+	if !e.c.mayFail() && !e.c.cfg.badOp && e.c.cfg.early == endGraceful {
 		if err := e.whole(); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ type scenario struct {
 	loses    bool          // segments at random
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error
-	lengths  bool          // the length of an FPDU may be changed on arrival
+	spoils   bool          // the path may change bytes without TCP noticing
 	state    []impair.Config
 	rebooted bool          // earlier connections may end with an error
 	redial   func(h *Host) // restores the listeners and apps of h

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"unicode"
 
+	"xwarp/bench/relay/impair"
 	"xwarp/ddp/rdmap"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -23,11 +26,15 @@ func features(list string) map[string]bool {
 }
 
 // smallest reduces a failing scenario: it leaves out features one by one as long as the scenario still fails.
-// Connections, and the second halves of programs and of faults, count as features. test replays the result.
+// Connections, and the second halves of programs and of faults, count as features. test replays the result. The
+// scenario of a failure that was seen maxOfKind times is not reduced.
 func smallest(test string, s *scenario, err error,
 	draw func(left map[string]bool) *scenario) error {
 	if err == nil {
 		return nil
+	}
+	if seenFailures.add(err) > maxOfKind {
+		return fmt.Errorf("seed %d: %w: %w", s.seed, errSeen, err)
 	}
 	small, err := shrink(s, err, func(left map[string]bool) (*scenario, error) {
 		s := draw(left)
@@ -36,6 +43,47 @@ func smallest(test string, s *scenario, err error,
 	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run '%s$' "+
 		"-seed %d -without '%s' -frames", s.seed, err, small, test, s.seed,
 		strings.Join(without(small), ","))
+}
+
+// maxOfKind is how many failures of one kind are reduced and reported. Others are only counted, so that a frequent
+// failure, or a fault of the simulator, does not hide a rare one.
+const maxOfKind = 4
+
+var errSeen = errors.New("a failure of a kind that was reported before")
+
+// seenFailures counts the failures of a test by kind.
+var seenFailures = failureKinds{n: map[string]int{}}
+
+type failureKinds struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+// reset forgets the failures of earlier tests.
+func (k *failureKinds) reset() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.n = map[string]int{}
+}
+
+// add counts err and returns how many of its kind there are.
+func (k *failureKinds) add(err error) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	kind := kindOf(err)
+	k.n[kind]++
+	return k.n[kind]
+}
+
+// kindOf returns the first line of err without its numbers, which differ between seeds.
+func kindOf(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, line)
 }
 
 func without(s *scenario) (list []string) {
@@ -155,6 +203,7 @@ func TestShrinkDefect(t *testing.T) {
 		}
 		return s
 	}
+	seenFailures.reset()
 	s := broken(nil)
 	err := s.guard()
 	if len(s.loads) < 2 {
@@ -187,4 +236,28 @@ func TestShrinkDefect(t *testing.T) {
 			before, list, small.tried)
 	}
 	t.Logf("%d of %d connections, %d of %d operations", len(small.loads), len(s.loads), n, before)
+}
+
+// TestEachFailureIsCounted: of many failures of one kind a few are reduced, and all others are run and counted, among
+// them one of another kind.
+func TestEachFailureIsCounted(t *testing.T) {
+	seenFailures.reset()
+	shown, draws := 0, 0
+	for seed := range uint64(3 * maxOfKind) {
+		err := fmt.Errorf("seed %d has %d of %d slots", seed, seed, 2*seed)
+		if seed == 2*maxOfKind {
+			err = errors.New("a rare one")
+		}
+		s := &scenario{seed: seed, tried: []string{"a feature"}}
+		draw := func(map[string]bool) *scenario {
+			draws++
+			return quietScenario(t, seed, 1500, impair.Config{})
+		}
+		if e := smallest("TestX", s, err, draw); !errors.Is(e, errSeen) {
+			shown++
+		}
+	}
+	if shown != maxOfKind+1 || draws != shown {
+		t.Errorf("%d failures were shown with %d runs, want %d", shown, draws, maxOfKind+1)
+	}
 }

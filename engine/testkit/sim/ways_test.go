@@ -152,8 +152,10 @@ func (y *way) tidy(h *Host) error {
 	}
 	waysSeen.single.Add(y.port.Live().Single)
 	if s := y.port.Live(); s.Frames != y.taken || s.Invalid > 0 {
-		return fmt.Errorf("%d live frames left, counted are %+v", y.taken, *s)
+		return fmt.Errorf("the simulator's account: %d live frames left, counted are %+v", y.taken,
+			*s)
 	}
+	y.on.Store(true) // otherwise the slots are those of the port below
 	h.kernel.SetState(ring.StateOK)
 	for range 1000 { // frames that wait below for a slot
 		h.forwardOutput()
@@ -167,7 +169,8 @@ func (y *way) tidy(h *Host) error {
 		all = append(all, b)
 	}
 	if len(all) != y.slots {
-		return fmt.Errorf("%d of %d slots of live frames are free after the end", len(all), y.slots)
+		return fmt.Errorf("the simulator's account: %d of %d slots of live frames are free after "+
+			"the end", len(all), y.slots)
 	}
 	for i := range all {
 		y.port.CancelTx(all[len(all)-1-i])

@@ -425,7 +425,7 @@ func (w *wide) hop(h *Host, known bool) {
 // waits reports whether an end of a connection waits for bytes that will never be sent: the length of an FPDU was
 // changed on the path, and no more data follows that would reveal it. It may wait for restTime.
 func (c *rdmaConn) waits() bool {
-	return c.s.lengths && (c.a.holds() || c.b.holds())
+	return c.s.spoils && (c.a.holds() || c.b.holds())
 }
 
 func (e *rdmaEnd) holds() bool {
