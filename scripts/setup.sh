@@ -2,9 +2,9 @@
 # setup.sh installs missing packages that a make target needs beyond Go, on Debian and Ubuntu.
 #
 #   scripts/setup.sh test       tshark: independent decoder of the capture tests; strace: order of writes to the disk,
-#                               system calls of workers; headless Chromium: tests of the status page; systemd: runs
-#                               the installed unit in a namespace; gcc and rdma-core headers: library of xwarp run;
-#                               RDMA programs to run over it; OpenSSH and sudo: nic-check; ethtool
+#                               system calls of workers; promtool: alert rules; headless Chromium: tests of the status
+#                               page; systemd: runs the installed unit in a namespace; gcc and rdma-core headers:
+#                               library of xwarp run; RDMA programs to run over it; OpenSSH and sudo: nic-check; ethtool
 #   scripts/setup.sh arch       qemu-user: runs programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
@@ -97,7 +97,7 @@ install_missing() {
 	" </dev/null || die "apt-get could not install$missing"
 	for package in $missing; do
 		case $package in # the tests start their own; keep these off at the next boot
-		tgt | prometheus-node-exporter) as_root systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
+		tgt | prometheus | prometheus-node-exporter) as_root systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
 		openssh-server) as_root systemctl disable --now ssh.socket ssh.service >/dev/null 2>&1 || true ;;
 		esac
 	done
@@ -108,6 +108,7 @@ for what in "${@:-none}"; do
 	test)
 		need strace strace
 		need tshark tshark
+		need promtool prometheus
 		need systemd-analyze systemd
 		need ssh openssh-client
 		need sudo sudo

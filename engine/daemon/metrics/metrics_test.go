@@ -1,12 +1,16 @@
 package metrics
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -172,6 +176,33 @@ func TestDashboardAndRules(t *testing.T) {
 		for _, n := range found {
 			if !slices.Contains(names, n) {
 				t.Errorf("%s: unknown metric %s", file, n)
+			}
+		}
+	}
+}
+
+// TestAlertRules: each alert fires for the host with its fault, and for no other host.
+func TestAlertRules(t *testing.T) {
+	const rules, cases = "../../../scripts/package/prometheus-alerts.yaml",
+		"../../../scripts/package/testdata/alerts_test.yaml"
+	out, err := exec.Command("promtool", "test", "rules", cases).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v (make setup installs promtool)\n%s", err, out)
+	}
+	text, err := os.ReadFile(rules)
+	tests, err2 := os.ReadFile(cases)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`- alert: (\w+)`).FindAllSubmatch(text, -1)
+	if len(found) < 10 {
+		t.Errorf("%d alerts", len(found))
+	}
+	for _, m := range found {
+		for _, want := range []string{"alertname: %s, exp_alerts: []}",
+			"alertname: %s\n        exp_alerts:\n"} {
+			if want = fmt.Sprintf(want, m[1]); !bytes.Contains(tests, []byte(want)) {
+				t.Errorf("%s: no test with %q", m[1], want)
 			}
 		}
 	}
