@@ -60,8 +60,6 @@ type Config struct {
 	Kernel   Kernel
 	Steering Steering
 	Random   func() uint64 // unpredictable, for masks of IVs
-	// Wake requests a call of Expire soon, on the thread of the Stack. Nil means that the owner uses Deadline.
-	Wake func()
 	// Ask runs f, which makes a system call, on another thread. Nil means a new goroutine.
 	Ask func(f func())
 	// Failed, if set, is called with failed requests, on any goroutine.
@@ -74,12 +72,12 @@ type Manager struct {
 	cfg      Config
 	stack    *stack.Stack
 	flows    map[flowKey]*flow
-	known    map[*stack.Flow]*flow // the same flows, by Flow of the Stack
 	policies []*xfrm.Policy
 	outs     map[*xfrm.SA]*outbound // each SA ever gets one esp.Out only, because another would count from 1 again
 	ins      map[*xfrm.SA]*inbound
 	refused  map[*xfrm.SA]bool // already logged
 	due      tick.Time         // next accounting
+	next     tick.Time         // of due and the retries of flows, the first; 0: not known
 	state    *xfrm.State       // as of the last Update
 	total    Stats             // without the counters of present SAs
 }
@@ -158,7 +156,7 @@ type outbound struct {
 
 type inbound struct {
 	esp   *esp.In
-	flow  *stack.Flow
+	flow  *flow
 	asked bool
 }
 
@@ -176,8 +174,7 @@ func New(cfg Config) *Manager {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Manager{cfg: cfg, flows: map[flowKey]*flow{},
-		known: map[*stack.Flow]*flow{}, outs: map[*xfrm.SA]*outbound{},
+	return &Manager{cfg: cfg, flows: map[flowKey]*flow{}, outs: map[*xfrm.SA]*outbound{},
 		ins: map[*xfrm.SA]*inbound{}, refused: map[*xfrm.SA]bool{}, state: &xfrm.State{}}
 }
 
@@ -231,15 +228,16 @@ func (m *Manager) flowOf(k flowKey) *flow {
 	f := m.flows[k]
 	if f == nil {
 		f = &flow{Flow: *flowWithoutSAs(k.mode, &tcp.Tuple{Local: k.local, Remote: k.remote})}
-		m.flows[k], m.known[&f.Flow] = f, f
+		f.Owner = f
+		m.flows[k] = f
 	}
 	return f
 }
 
 // Want implements stack.IPsec.
 func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
-	f := m.known[wanted]
-	if f == nil {
+	f, ok := wanted.Owner.(*flow)
+	if !ok { // flowWithoutSAs
 		return
 	}
 	sa := f.current
@@ -254,10 +252,7 @@ func (m *Manager) Want(wanted *stack.Flow, out *esp.Out) {
 		f.current, o.spent = nil, true
 		m.expire(sa, true)
 	}
-	f.wants, f.retry, f.pause = true, 0, firstRetry
-	if m.cfg.Wake != nil {
-		m.cfg.Wake()
-	}
+	f.wants, f.retry, f.pause, m.next = true, 0, firstRetry, 0
 }
 
 // expire tells the IKE daemon that an SA reached a limit.
@@ -283,7 +278,7 @@ func (m *Manager) Update(s *xfrm.State) {
 	m.state, m.policies = s, s.Policies
 	for sa, in := range m.ins {
 		if !slices.Contains(s.Inbound, sa) {
-			m.stack.RemoveIn(in.flow, in.esp)
+			m.stack.RemoveIn(&in.flow.Flow, in.esp)
 			m.steer("release", m.cfg.Steering.RemoveSA(sa.Dst, sa.Src, sa.SPI))
 			m.total.addIn(in.esp)
 			in.esp.Discard()
@@ -341,9 +336,9 @@ func (m *Manager) Close() {
 // outlive policy changes). A connection that no policy matches any more keeps its SAs (RFC 5044, 9.4).
 func (m *Manager) regroup() {
 	for sa, in := range m.ins {
-		if f := m.flowFor(sa, sa.Dst, sa.Src); f != nil && &f.Flow != in.flow {
-			in.flow = &f.Flow
-			m.stack.AddIn(in.flow, in.esp)
+		if f := m.flowFor(sa, sa.Dst, sa.Src); f != nil && f != in.flow {
+			in.flow = f
+			m.stack.AddIn(&f.Flow, in.esp)
 		}
 	}
 	moved := m.stack.Move(func(e *stack.Endpoint) *stack.Flow {
@@ -384,7 +379,7 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	key, used := m.keyOfSA(sa, local, remote)
 	if !used { // its policies are gone: it stays with its connections
 		if in := m.ins[sa]; in != nil {
-			return m.known[in.flow]
+			return in.flow
 		} else if out := m.outs[sa]; out != nil {
 			return out.flow
 		}
@@ -426,7 +421,7 @@ func (m *Manager) addIn(sa *xfrm.SA) {
 		return
 	}
 	m.stack.AddIn(&f.Flow, in)
-	m.ins[sa] = &inbound{esp: in, flow: &f.Flow}
+	m.ins[sa] = &inbound{esp: in, flow: f}
 }
 
 // sendWith makes f send with sa, or with none if sa is nil.
@@ -467,19 +462,13 @@ const (
 	accounting = 10 * tick.Second
 )
 
-// Deadline returns when Expire must be called next.
-func (m *Manager) Deadline() tick.Time {
-	d := m.due
-	for _, f := range m.flows {
-		if f.wants {
-			d = min(d, f.retry)
-		}
-	}
-	return d
-}
+// Deadline implements stack.IPsec.
+func (m *Manager) Deadline() tick.Time { return m.next }
 
-// Expire requests SAs for which packets wait, and reports the usage of the others to the kernel.
+// Expire implements stack.IPsec. It requests SAs for which packets wait, and reports the usage of the others to the
+// kernel.
 func (m *Manager) Expire(now tick.Time) {
+	next := tick.Never
 	var used map[*stack.Flow]bool
 	for p, f := range m.flows {
 		if f.wants && f.retry <= now {
@@ -495,11 +484,19 @@ func (m *Manager) Expire(now tick.Time) {
 			m.total.Requests++
 			m.acquire(p)
 		}
+		if f.wants {
+			next = min(next, f.retry)
+		}
 	}
-	if m.due > now {
-		return
+	if m.due <= now {
+		m.due = now.Add(accounting)
+		m.account()
 	}
-	m.due = now.Add(accounting)
+	m.next = min(next, m.due)
+}
+
+// account reports the usage of the SAs to the kernel.
+func (m *Manager) account() {
 	m.forgetIdle()
 	for sa, o := range m.outs {
 		packets, bytes := o.esp.Used()

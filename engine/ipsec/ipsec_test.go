@@ -163,9 +163,6 @@ func (n *network) turn() {
 	n.t.Helper()
 	for i, h := range n.h {
 		n.now = n.now.Add(20 * tick.Microsecond)
-		if h.m.Deadline() <= n.now {
-			h.m.Expire(n.now)
-		}
 		h.s.Step(n.now)
 		for f, ok := h.k.Take(nil); ok; f, ok = h.k.Take(nil) {
 			if f[ip.EthernetLen+9] != ip.ProtoESP {

@@ -39,12 +39,11 @@ func (m *Manager) forgetIdle() {
 	}
 	used := m.usedFlows()
 	for _, in := range m.ins {
-		used[in.flow] = true
+		used[&in.flow.Flow] = true
 	}
 	for p, f := range m.flows {
 		if f.current == nil && !used[&f.Flow] {
 			delete(m.flows, p)
-			delete(m.known, &f.Flow)
 		}
 	}
 }

@@ -22,6 +22,9 @@ type IPsec interface {
 	// Want reports that packets of f wait for an SA, or, if out is not nil, that out reached its soft limit. It is
 	// called once until the next SetOut. The answer, now or later, is a call of Stack.SetOut.
 	Want(f *Flow, out *esp.Out)
+	// Expire runs the timers that are due, and Deadline returns when the next one is.
+	Expire(now tick.Time)
+	Deadline() tick.Time
 }
 
 // Flow has the connections between two hosts that share SAs. It belongs to one Stack.
@@ -30,6 +33,8 @@ type Flow struct {
 	// Local and Remote are the addresses of the SAs: in transport mode those of the connections, in tunnel mode those
 	// of the outer header.
 	Local, Remote ip.Addr
+	// Owner is for the IPsec that made the flow.
+	Owner any
 
 	out    *esp.Out // nil: none, and packets wait; only SetOut changes it
 	wanted bool     // IPsec.Want was called since the last SetOut

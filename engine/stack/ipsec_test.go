@@ -56,7 +56,9 @@ func (p *policy) Flow(t *tcp.Tuple) *Flow {
 	return &p.flow
 }
 
-func (p *policy) Prepare(*tcp.Tuple) {}
+func (p *policy) Prepare(*tcp.Tuple)  {}
+func (p *policy) Expire(tick.Time)    {}
+func (p *policy) Deadline() tick.Time { return tick.Never }
 
 func (p *policy) Want(f *Flow, out *esp.Out) {
 	if out == nil {

@@ -207,6 +207,10 @@ func (s *Stack) Transmit(now tick.Time) bool {
 	s.now = now
 	worked := s.expire(now)
 	worked = s.transmit(now) || worked
+	if p := s.cfg.IPsec; p != nil && p.Deadline() <= now {
+		s.expireIPsec(now)
+		worked = true
+	}
 	if s.released {
 		s.released = false
 		s.port.Refill()
@@ -220,6 +224,9 @@ func (s *Stack) Deadline() tick.Time {
 	d := min(s.timers.next(), s.flush.at, s.idle.deadline())
 	for _, l := range s.listening {
 		d = min(d, l.deadline())
+	}
+	if s.cfg.IPsec != nil {
+		d = min(d, s.cfg.IPsec.Deadline())
 	}
 	return d
 }
@@ -254,6 +261,12 @@ func (s *Stack) expireOthers(now tick.Time) (worked bool) {
 	}
 	s.expireHops(now)
 	return worked
+}
+
+func (s *Stack) expireIPsec(now tick.Time) {
+	s.setCurrent(nil)
+	defer s.contain(now)
+	s.cfg.IPsec.Expire(now)
 }
 
 // expireSome runs due timers, up to the first panic.

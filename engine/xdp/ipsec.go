@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,7 +54,7 @@ type ipsecState struct {
 	x       *driver
 	workers []*worker
 	source  xfrm.Source
-	done    chan struct{}
+	closed  atomic.Bool
 
 	mu       sync.Mutex
 	managers map[*worker]*ipsec.Manager
@@ -67,8 +68,8 @@ type ipsecState struct {
 // openIPsec creates the state that newWorker needs.
 func (x *driver) openIPsec() {
 	if x.cfg.IPsec != nil {
-		x.ipsec = &ipsecState{x: x, done: make(chan struct{}),
-			managers: map[*worker]*ipsec.Manager{}, rules: x.cfg.IPsec.Rules}
+		x.ipsec = &ipsecState{x: x, managers: map[*worker]*ipsec.Manager{},
+			rules: x.cfg.IPsec.Rules}
 	}
 }
 
@@ -81,7 +82,7 @@ func (i *ipsecState) newManager(w *worker) *ipsec.Manager {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	m := ipsec.New(ipsec.Config{Rules: i.rules, Window: c.Window, Kernel: i, Steering: i.x.steer,
-		Random: core.RandomSeed, Failed: i.note, Wake: func() { i.expire(w) }, Log: i.x.base.Log(),
+		Random: core.RandomSeed, Failed: i.note, Log: i.x.base.Log(),
 		Owns: func(local, remote netip.Addr) bool {
 			return i.owner(core.FromNetip(local), core.FromNetip(remote)) == w
 		}})
@@ -141,7 +142,6 @@ func (i *ipsecState) follow(workers []*worker) (err error) {
 	if f, ok := i.source.(*xfrm.Follower); ok {
 		i.x.watches = append(i.x.watches, f.Watch())
 	}
-	go i.tick()
 	return nil
 }
 
@@ -161,37 +161,11 @@ func (i *ipsecState) manager(w *worker) *ipsec.Manager {
 
 func (i *ipsecState) update(s *xfrm.State) { i.on(func(m *ipsec.Manager) { m.Update(s) }) }
 
-// expire posts a run of a Manager's timers.
-func (i *ipsecState) expire(w *worker) {
-	m := i.manager(w)
-	w.Post(func() { expireManager(m) })
-}
-
-func expireManager(m *ipsec.Manager) {
-	if now := core.Now(); m.Deadline() <= now {
-		m.Expire(now)
-	}
-}
-
-// tick runs the timers of the Managers every second.
-func (i *ipsecState) tick() {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			i.on(expireManager)
-		case <-i.done:
-			return
-		}
-	}
-}
-
 func (i *ipsecState) close() {
 	if i == nil {
 		return
 	}
-	close(i.done)
+	i.closed.Store(true)
 	if i.source != nil {
 		i.source.Close()
 	}
@@ -199,18 +173,26 @@ func (i *ipsecState) close() {
 
 // Acquire, Expire and Account implement ipsec.Kernel. The latter two do nothing for an SA that is gone.
 
-func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.source.Acquire(p) }
+func (i *ipsecState) Acquire(p *xfrm.Policy) error { return i.unlessClosed(i.source.Acquire(p)) }
 
 func (i *ipsecState) Expire(sa *xfrm.SA, hard bool) error {
-	return unlessGone(i.source.Expire(sa, hard))
+	return i.unlessGone(i.source.Expire(sa, hard))
 }
 
 func (i *ipsecState) Account(sa *xfrm.SA, packets, bytes uint64) error {
-	return unlessGone(i.source.Account(sa, packets, bytes))
+	return i.unlessGone(i.source.Account(sa, packets, bytes))
 }
 
-func unlessGone(err error) error {
+func (i *ipsecState) unlessGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return i.unlessClosed(err)
+}
+
+// unlessClosed returns the error of a request, or nil if the source was closed meanwhile.
+func (i *ipsecState) unlessClosed(err error) error {
+	if i.closed.Load() {
 		return nil
 	}
 	return err

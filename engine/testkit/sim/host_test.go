@@ -264,9 +264,6 @@ func (h *Host) runInstant() {
 		h.stats.IdleTimers++
 	}
 	h.timeAt = min(h.stk.Deadline(), h.relay.deadline())
-	if h.ipsec != nil {
-		h.timeAt = min(h.timeAt, h.ipsec.Deadline())
-	}
 	if h.timeAt <= now {
 		h.world.Fail(fmt.Errorf("host %s: the next deadline is %v ago", h.cfg.Name,
 			now.Sub(h.timeAt)))
@@ -283,10 +280,6 @@ func (h *Host) step(now tick.Time) bool {
 	sent := h.stk.Transmit(now)
 	if quiet && (sent || h.kernel.FakeStats().Kicks != kicks) {
 		h.world.Fail(fmt.Errorf("host %s was quiet and transmitted", h.cfg.Name))
-	}
-	if h.ipsec != nil && h.ipsec.Deadline() <= now {
-		h.ipsec.Expire(now)
-		return true
 	}
 	return worked || sent
 }
