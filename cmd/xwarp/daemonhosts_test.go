@@ -201,9 +201,9 @@ func TestDaemonSharesInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	exportMemory(t, h.B, netip.MustParseAddrPort(b+":7202"))
-	ping := onHost(t, h.B, "rping", "-s", "-a", b, "-p", "7203", kernel, "-V")
+	ping := onHost(t, h.B, "bench", "send_lat", kernel, "-p", "7203", "-s", "64", "-n", "200")
 	ping.start(t, h.B)
-	const writes, size, pings = 2000, 16384, 200
+	const writes, size = 2000, 16384
 	bw := onHost(t, h.B, "bench", "write_bw", kernel, "-p", "7210", "-s", fmt.Sprint(size), "-n",
 		fmt.Sprint(writes))
 	bw.start(t, h.B)
@@ -217,8 +217,8 @@ func TestDaemonSharesInterface(t *testing.T) {
 		"cp to 1": h.user(t, "cp", file, at+"/1", "--json", "--timeout=2m", socket),
 		"cp to 2": h.user(t, "cp", file, at+"/2", "--json", "--timeout=2m", socket),
 		"cp from": h.user(t, "cp", at+"/kept", out, "--json", "--timeout=2m", socket),
-		"rping": h.user(t, "rping", "-c", "-a", b, "-p", "7203", "-V", "--connect-timeout=2m",
-			"-C", fmt.Sprint(pings), "-j", socket),
+		"send_lat": h.user(t, "bench", "send_lat", "-p", "7203", "-s", "64", "-n", "200",
+			socket, b),
 		"write_bw": h.user(t, "bench", "write_bw", "-p", "7210", "-s", fmt.Sprint(size),
 			"-n", fmt.Sprint(writes), socket, b),
 		"program": program,
@@ -241,7 +241,7 @@ func TestDaemonSharesInterface(t *testing.T) {
 			t.Errorf("%s: %v\n%s%s", name, errs[name], &c.stdout, &c.stderr)
 		}
 		if daemons := strings.Contains(c.stdout.String(), `"daemon": true`); !daemons &&
-			(strings.HasPrefix(name, "cp") || name == "rping") {
+			strings.HasPrefix(name, "cp") {
 			t.Errorf("%s did not use the daemon: %s", name, &c.stdout)
 		}
 	}
@@ -250,13 +250,12 @@ func TestDaemonSharesInterface(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(content))
 		}
 	}
-	for name, c := range map[string]*command{"rping -s": ping, "write_bw": bw} {
+	for name, c := range map[string]*command{"send_lat": ping, "write_bw": bw} {
 		if err := c.Wait(); err != nil {
 			t.Errorf("%s of B: %v\n%s%s", name, err, &c.stdout, &c.stderr)
 		}
 	}
-	h.checkTotals(t, 2*len(content)+writes*size+programBytes+pings*64,
-		len(content)+programBytes+pings*64)
+	h.checkTotals(t, 2*len(content)+writes*size+programBytes, len(content)+programBytes)
 }
 
 // checkTotals compares the counters of the daemon with the bytes of the commands, whose own messages are less than

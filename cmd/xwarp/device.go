@@ -11,14 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"xwarp/cmd/xwarp/rping"
 	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 )
 
-// defaultPort is the port of serve: that of rping, which iWARP programs commonly use.
-const defaultPort = rping.DefaultPort
+// defaultPort is the port of serve: that of rdma-core's rping, which iWARP programs commonly use.
+const defaultPort = 7174
 
 // openDevice opens the device selected by the flags. find returns the interface of the address at; address is the name
 // of the flag that sets it.

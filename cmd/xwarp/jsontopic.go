@@ -22,7 +22,6 @@ var documents = []struct {
 	{"xwarp demo --json", demo.Result{}},
 	{"xwarp serve --json, one object per line", serveEvent{}},
 	{"xwarp cp --json", cpResult{}},
-	{"xwarp rping --json", rpingResult{}},
 	{"xwarp status --json", view.Status{}},
 	{"xwarp resource show --json", resourceInfo{}},
 	{"xwarp link show --json", linkInfo{}},

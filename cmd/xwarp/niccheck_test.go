@@ -40,7 +40,8 @@ func TestNICCheck(t *testing.T) {
 	}
 	t.Log("\n" + out)
 	for _, step := range []string{"doctor --fix, a", "doctor --fix, b",
-		"cp there / back, MTU 1400, copy", "rping", "write_bw", "link of a down for 2 s during cp",
+		"cp there / back, MTU 1400, copy", "send_lat", "write_bw",
+		"link of a down for 2 s during cp",
 		"link of b down for 2 s during cp", "soak of 1 s"} {
 		if !line(out, "ok", step) {
 			t.Errorf("%s is not ok", step)
@@ -92,7 +93,8 @@ func TestNICCheckFails(t *testing.T) {
 	c.Env = append(os.Environ(), asCommand+"=1")
 	out, err := c.CombinedOutput()
 	if err == nil || strings.Contains(string(out), "\nok ") ||
-		!line(string(out), "FAILED", "rping") || !line(string(out), "FAILED", "doctor --fix, a") {
+		!line(string(out), "FAILED", "send_lat") ||
+		!line(string(out), "FAILED", "doctor --fix, a") {
 		t.Errorf("on a NIC that is not there: %v\n%s", err, out)
 	}
 }

@@ -146,8 +146,8 @@ func TestNICCheckSSH(t *testing.T) {
 		flags []string
 		steps []string
 	}{
-		{"root", []string{"-m", "1400", "-o", "cp rping"}, []string{
-			"doctor --fix, a", "doctor --fix, b", "cp there / back, MTU 1400, copy", "rping"}},
+		{"root", []string{"-m", "1400", "-o", "cp send_lat"}, []string{
+			"doctor --fix, a", "doctor --fix, b", "cp there / back, MTU 1400, copy", "send_lat"}},
 		{"alice", []string{"-s", "-o", "link"}, []string{"doctor --fix, a", "doctor --fix, b",
 			"link of a down for 2 s during cp"}},
 	} {

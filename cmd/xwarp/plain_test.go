@@ -120,13 +120,6 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 		p.transfer(ev)
 		check("serve", 1, nil)
 	}
-	rping := rpingFlags{verbose: true, debug: true}
-	cmd := &cobra.Command{}
-	cmd.SetOut(&out)
-	rping.prints(cmd)
-	rping.cfg.Ping([]byte(hostile))
-	rping.cfg.Debug("%v %s", errors.New(hostile), hostile)
-	check("rping", 2, nil)
 }
 
 // Content of a server is not written to a terminal unless requested.

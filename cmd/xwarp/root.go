@@ -129,7 +129,6 @@ var commands = []func(*global) *cobra.Command{
 	newDemo,
 	newServe,
 	newCp,
-	newRping,
 	newRun,
 	newLocalDaemon,
 	newStatus,

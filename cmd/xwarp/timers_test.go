@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"xwarp/bench/topo"
 )
@@ -35,20 +34,14 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 		return srv, listeningAt(t, srv, r)
 	}
 	dir, dirAt := serve(to, 7301)
-	pinged := onHost(t, h.B, "rping", "-s", "-P", "-a", h.B.Addr4.Addr().String(), "-p", "7303",
-		"--socket="+there)
-	said := &listening{at: make(chan struct{})}
-	pinged.Cmd.Stderr = struct{ io.Writer }{said} // without ReadFrom of its buffer
+	pinged := onHost(t, h.B, "bench", "send_lat", "-p", "7303", "-n", "300", "--socket="+there)
 	pinged.start(t, h.B)
-	select {
-	case <-said.at:
-	case <-time.After(20 * time.Second):
-		t.Fatalf("rping does not listen: %s", said)
-	}
+	listens(t, h.B, 7303)
 	commands := [][]string{
 		on("cp", "-r", "--connections=1", from, dirAt+"/"),
 		on("cp", "-r", "--connections=1", dirAt+"/"+filepath.Base(from), back),
-		on("rping", "-c", "-a", h.B.Addr4.Addr().String(), "-p", "7303", "-C", "100"),
+		{"bench", "send_lat", "-p", "7303", "-n", "300", "--socket=" + h.socket,
+			h.B.Addr4.Addr().String()},
 	}
 	for range 4 {
 		commands = append(commands, on("cp", one, dirAt+"/one", "--connections=1"),
@@ -74,7 +67,9 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 		}
 	}
 	dir.end(t)
-	pinged.end(t)
+	if err := pinged.Wait(); err != nil {
+		t.Errorf("send_lat: %v\n%s", err, &pinged.stderr)
+	}
 }
 
 // smalls is the number of files of smallFiles.

@@ -35,11 +35,12 @@ func (r *rig) checkEnd(p *vm.Process) error {
 	return nil
 }
 
-func rping(r *rig, mode string) (string, error) {
+// sendLatency pings by Send.
+func sendLatency(r *rig, mode string) (string, error) {
 	const count = 50
-	const at = " -V -a " + addrB
-	_, err := r.pair("rping -s -v"+r.device(hostB, mode)+at, "listening",
-		fmt.Sprintf("rping -c -C %d -S 4096%s%s", count, r.device(hostA, mode), at))
+	flags := fmt.Sprintf("bench send_lat -s 4096 -n %d --sleep", count)
+	_, err := r.pair(flags+r.device(hostB, mode), "Waiting",
+		flags+r.device(hostA, mode)+" --json "+addrB)
 	return fmt.Sprintf("%d of 4096 bytes", count), r.expect(mode, 1500, err)
 }
 

@@ -28,7 +28,7 @@ func trials() []trial {
 		inModes(trial{what: fmt.Sprintf("cp there / back, MTU %d", mtu), run: atMTU(mtu)})
 	}
 	inModes(trial{what: "loss, reordering, duplicates, corruption", run: tryBadCable})
-	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW})
+	inModes(trial{what: "send_lat", run: sendLatency}, trial{what: "write_bw", run: writeBW})
 	list = append(list, trial{what: "cp there / back, IPv6", run: overIPv6},
 		trial{what: "cp there / back through xwarpd", run: throughDaemons(0)},
 		trial{what: "the same, fill ring often empty, copy", run: throughDaemons(few),

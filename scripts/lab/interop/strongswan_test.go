@@ -23,7 +23,8 @@ type ikeHosts struct{ ours, siw *vm.VM }
 func bootIKE(t *testing.T, mtu int) *ikeHosts {
 	t.Helper()
 	dir := t.TempDir()
-	compile(t, "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
+	compile(t, "build", "-o", dir, "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd",
+		"xwarp/engine/testkit/rping/pinger")
 	n := network(t, mtu)
 	h := &ikeHosts{ours: start(t, vm.Options{Network: n, Newest: true, NoSiw: true, Share: dir}),
 		siw: start(t, vm.Options{Network: n})}
@@ -201,17 +202,22 @@ func (s *ikeState) payloadIn() uint64 {
 // pings runs rping with either side as the client.
 func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 	t.Helper()
-	const options = "-V -S 16384 -C 20 -p 7174"
-	all := ""
+	const options = "timeout 100 rping -V -S 16384 -C 20 -p 7174 "
+	const pinger = "timeout 100 /share/pinger /tmp/control "
+	all, listen := "", "0.0.0.0:7174"
 	if v6 {
-		all = " -a ::0"
+		all, listen = " -a ::0", "[::]:7174"
 	}
 	for name, c := range map[string]struct{ server, client *vm.VM }{
 		"our client": {h.siw, h.ours}, "our server": {h.ours, h.siw},
 	} {
-		commands := map[*vm.VM]string{h.siw: "timeout 100 rping ",
-			h.ours: "timeout 100 /share/xwarp rping --transport daemon --socket /tmp/control "}
-		s, err := c.server.Spawn(commands[c.server] + "-s " + options + all)
+		server, client := options+"-s"+all, pinger+fmt.Sprintf("client %v 16384 20",
+			netip.AddrPortFrom(addrOf(c.server, v6), 7174))
+		if c.server == h.ours {
+			server, client = pinger+"server "+listen, options+fmt.Sprintf("-c -a %v",
+				addrOf(c.server, v6))
+		}
+		s, err := c.server.Spawn(server)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,8 +229,7 @@ func (h *ikeHosts) pings(t *testing.T, v6 bool) {
 		if err != nil {
 			t.Fatal(name, err, s.Output())
 		}
-		out, code, err := c.client.Run(fmt.Sprintf("%s -c %s -a %v", commands[c.client], options,
-			addrOf(c.server, v6)), 2*time.Minute)
+		out, code, err := c.client.Run(client, 2*time.Minute)
 		if err != nil || code != 0 {
 			t.Errorf("%s: status %d, %v\n%s\nserver:\n%s", name, code, err, out, s.Output())
 		}
@@ -291,8 +296,8 @@ func (h *ikeHosts) ping(t *testing.T) (client, server *vm.Process) {
 	if err := h.siw.Listening(7174, time.Minute); err != nil {
 		t.Fatal(err, server.Output())
 	}
-	client, err = h.ours.Spawn(fmt.Sprintf("timeout --foreground 240 /share/xwarp rping -c -V -S 4096 -C 0 -p 7174 "+
-		"--transport daemon --socket /tmp/control -a %v", h.siw.Addr4))
+	client, err = h.ours.Spawn(fmt.Sprintf("timeout --foreground 240 /share/pinger /tmp/control "+
+		"client %v:7174 4096 0", h.siw.Addr4))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,8 +415,7 @@ func (h *ikeHosts) testSecret(t *testing.T) {
 			swanctl("--terminate --ike xwarp --force")+swanctl("--load-all"))
 	}
 	change("a", "not a")
-	connect := fmt.Sprintf("/share/xwarp rping -c -C 1 -p 7174 "+
-		"--transport daemon --socket /tmp/control -a %v", h.siw.Addr4)
+	connect := fmt.Sprintf("/share/pinger /tmp/control client %v:7174 64 1", h.siw.Addr4)
 	out, code, err := h.ours.Run(connect, time.Minute)
 	if err != nil || code == 0 || !strings.Contains(out, "wait for an SA") {
 		t.Errorf("status %d, %v: %s", code, err, out)

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"xwarp/ddp"
-	"xwarp/ddp/rdmap"
 	"xwarp/engine/verbs"
 )
 
@@ -28,9 +25,6 @@ type end struct {
 	sends   int    // Sends not completed yet
 	writing bool   // a server's Write is not waited for yet
 	sge     [1]verbs.SGE
-
-	wanted  func() bool // others find no place; nil: there are none
-	silence time.Duration
 }
 
 // newEnd makes everything that a connection needs but its data buffers.
@@ -65,7 +59,7 @@ func (e *end) postSend(i Info) error {
 	}
 	i.Append(e.ctrl.Bytes()[slots*InfoLen : slots*InfoLen])
 	e.sge[0] = e.ctrl.SGE(slots*InfoLen, InfoLen)
-	err := e.QP.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Flags: rdmap.Signaled, SGL: e.sge[:]})
+	err := e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend, Flags: verbs.Signaled, SGL: e.sge[:]})
 	if err == nil {
 		e.sends++
 	}
@@ -82,8 +76,8 @@ func info(mr verbs.MR, n int) Info {
 func (e *end) transfer(op verbs.WROp, mr verbs.MR, n int, peer Info) error {
 	e.sge[0] = mr.SGE(0, n)
 	return e.QP.PostSend(&verbs.SendWR{
-		Op: op, Flags: rdmap.Signaled, SGL: e.sge[:], RemoteSTag: ddp.STag(peer.STag),
-		RemoteTO: ddp.TO(peer.Addr),
+		Op: op, Flags: verbs.Signaled, SGL: e.sge[:], RemoteSTag: verbs.STag(peer.STag),
+		RemoteTO: verbs.TO(peer.Addr),
 	})
 }
 
@@ -111,7 +105,7 @@ func (e *end) sent(ctx context.Context) error {
 
 // complete waits for one Read or Write.
 func (e *end) complete(ctx context.Context, op verbs.WROp) error {
-	k := op - rdmap.WRWrite
+	k := op - verbs.WRWrite
 	for e.done[k] == 0 {
 		if err := e.step(ctx); err != nil {
 			return err
@@ -121,41 +115,22 @@ func (e *end) complete(ctx context.Context, op verbs.WROp) error {
 	return nil
 }
 
-// errSilent ends a connection that others need the place of.
-var errSilent = errors.New("the peer is silent, and others find no place")
-
-// wait waits for completions. It gives up on a silent peer only while another client wants its place.
-func (e *end) wait(ctx context.Context, c []verbs.Completion) error {
-	if e.wanted == nil {
-		_, err := e.SendCQ.Wait(ctx, c)
-		return err
-	}
-	for {
-		short, cancel := context.WithTimeoutCause(ctx, e.silence, errSilent)
-		_, err := e.SendCQ.Wait(short, c)
-		cancel()
-		if !errors.Is(err, errSilent) || e.wanted() {
-			return err
-		}
-	}
-}
-
 // step takes one completion.
 func (e *end) step(ctx context.Context) error {
 	var c [1]verbs.Completion
-	if err := e.wait(ctx, c[:]); err != nil {
+	if _, err := e.SendCQ.Wait(ctx, c[:]); err != nil {
 		return err
 	}
-	if c[0].Status != rdmap.Success {
+	if c[0].Status != verbs.Success {
 		return e.broken(c[0])
 	}
 	switch c[0].Op {
-	case rdmap.WRRecv:
+	case verbs.WRRecv:
 		return e.received(c[0])
-	case rdmap.WRSend:
+	case verbs.WRSend:
 		e.sends--
-	case rdmap.WRWrite, rdmap.WRRead:
-		e.done[c[0].Op-rdmap.WRWrite]++
+	case verbs.WRWrite, verbs.WRRead:
+		e.done[c[0].Op-verbs.WRWrite]++
 	}
 	return nil
 }
@@ -178,7 +153,7 @@ func (e *end) broken(c verbs.Completion) error {
 	if err := e.Cause(); err != nil {
 		return fmt.Errorf("%v of the %v: %w", c.Status, c.Op, err)
 	}
-	if c.Status == rdmap.WRFlushErr {
+	if c.Status == verbs.WRFlushErr {
 		return errClosed
 	}
 	return fmt.Errorf("%v of the %v", c.Status, c.Op)
