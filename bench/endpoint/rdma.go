@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/esp"
 	"xwarp/engine/host/xfrm"
@@ -107,7 +106,7 @@ func (e *rdma) receives() int {
 }
 
 func (e *rdma) openDevice() (err error) {
-	opt := engine.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
+	opt := sockets.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
 	e.quit, e.stop = context.WithCancel(context.Background())
 	switch e.spec.Peer {
 	case Layered:
@@ -141,7 +140,7 @@ func (e *rdma) conn(private []byte) verbs.DialConfig {
 }
 
 // kernel makes sockets with the spec's congestion control; those that a listener gives inherit its own.
-func (e *rdma) kernel(opt engine.Options) sockets.Config {
+func (e *rdma) kernel(opt sockets.Options) sockets.Config {
 	control := func(_, _ string, c syscall.RawConn) error { return c.Control(e.spec.congestion) }
 	return sockets.Config{
 		Options: opt,

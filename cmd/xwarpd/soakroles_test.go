@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"xwarp/cmd/program"
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/sockets"
 	"xwarp/engine/transfer"
@@ -150,7 +149,7 @@ const (
 )
 
 // soakOptions are the options of devices that do not belong to the daemon.
-var soakOptions = engine.Options{FPDUTimeout: fpduTimeout}
+var soakOptions = sockets.Options{FPDUTimeout: fpduTimeout}
 
 // farRole runs the far host. Its arguments are the socket of tellState, its address, and the number of transfer
 // clients. It serves over the engine and over kernel TCP.

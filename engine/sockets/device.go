@@ -23,6 +23,21 @@ import (
 // Device is a device on kernel TCP sockets.
 type Device = core.Device
 
+// These types of both kinds of device are those that programs name.
+type (
+	// Options are the configuration that both kinds of device share.
+	Options = core.Options
+	// Keepalive says when a silent peer is probed.
+	Keepalive = core.Keepalive
+	// Policy decides about a peer.
+	Policy = core.Policy
+	// Override bounds what a connection's own configuration can change.
+	Override = core.Override
+)
+
+// Never is the value of a duration without an end, in Options and Keepalive.
+const Never = core.Never
+
 // Config configures a device on kernel TCP sockets, with MPA fully layered (RFC 5044, 5.1).
 type Config struct {
 	core.Options

@@ -48,7 +48,6 @@ var layers = []layer{
 	{name: "ring/monitor", ours: within("ring", "tcp/ip", "tcp/wire")},
 
 	{name: "engine/verbs", ours: within("tcp", "mpa", "ddp")},
-	{name: "engine", ours: []string{"xwarp/engine/internal/core"}},
 	{name: "engine/sockets", ours: within("tcp", "mpa", "engine/budget", "engine/fair",
 		"engine/guard", "engine/internal/core", "engine/iwarp", "engine/verbs"),
 		others: []string{xsys}},

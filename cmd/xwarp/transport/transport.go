@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/ranges"
@@ -124,7 +123,7 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	case c.daemon != nil:
 		return c.daemon, nil
 	}
-	o := engine.Options{Log: log, MPA: f.MPA}
+	o := sockets.Options{Log: log, MPA: f.MPA}
 	if c.Name == Kernel {
 		d, err := sockets.Open(sockets.Config{Options: o})
 		return verbs.Opened(d, c.Explain(err))

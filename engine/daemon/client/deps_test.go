@@ -20,7 +20,7 @@ func TestDeps(t *testing.T) {
 					t.Errorf("%s links %s", pkg, dep)
 				}
 			}
-			if dep == "xwarp/engine" {
+			if dep == "xwarp/engine/internal/core" {
 				t.Errorf("%s links the embedded engine", pkg)
 			}
 		}

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/rping"
 	"xwarp/engine/verbs"
@@ -102,7 +101,7 @@ func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 	t.Helper()
 	err := b.net.Peer.Do(func() (err error) {
 		d, err = xdp.Open(xdp.Config{Interface: vm.PeerLink,
-			Options: engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}})
+			Options: sockets.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}})
 		return err
 	})
 	if err != nil {
@@ -114,13 +113,13 @@ func (b *bench) xdpDevice(t *testing.T) (d *xdp.Device) {
 }
 
 // device opens a device in the namespace beside the machine.
-func (b *bench) device(t *testing.T, transport string) *engine.Device {
+func (b *bench) device(t *testing.T, transport string) *sockets.Device {
 	t.Helper()
 	if transport == "xdp" {
 		return b.xdpDevice(t).Device
 	}
 	d, err := sockets.Open(sockets.Config{
-		Options: engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))},
+		Options: sockets.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))},
 		Dial:    b.net.Peer.Dial,
 		Listen:  b.net.Peer.Listen,
 	})
@@ -274,7 +273,7 @@ func TestRping(t *testing.T) {
 			runs = append(runs, ping{"kernel", ours, false, false, size, 100})
 		}
 	}
-	devices := map[string]*engine.Device{}
+	devices := map[string]*sockets.Device{}
 	for _, p := range runs {
 		t.Run(p.String(), func(t *testing.T) {
 			d := devices[p.transport]

@@ -10,7 +10,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 )
 
@@ -79,7 +79,7 @@ const (
 	ctrlDisconnect = 0
 )
 
-func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
+func newRsocket(t *testing.T, dev *sockets.Device, iosize int) *rsocket {
 	const half = 1 << 18
 	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1,
 		free: half, taken: half, granted: half, allowed: rsDepth}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/sockets"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/scripts/lab/vm"
@@ -25,7 +25,7 @@ type ucmatose struct {
 	wrong error
 }
 
-func newUcmatose(t *testing.T, dev *engine.Device, count, size int) *ucmatose {
+func newUcmatose(t *testing.T, dev *sockets.Device, count, size int) *ucmatose {
 	u := &ucmatose{peer: newPeer(t, dev, count+1), size: size, count: count}
 	u.mr = u.register(make([]byte, size), verbs.LocalWrite)
 	u.received = func(c verbs.Completion) {

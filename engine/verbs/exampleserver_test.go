@@ -1,4 +1,4 @@
-package engine_test
+package verbs_test
 
 import (
 	"context"
