@@ -200,6 +200,8 @@ static void quiet(struct id *id)
 
 	id->state = CM_DOWN;
 	id->removed = true; /* no more events are posted */
+	while (xw_relistens(id))
+		pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
 	pthread_mutex_unlock(&xw_cm_lock);
 	xw_close_listeners(id);
 	if (connected)
@@ -340,17 +342,28 @@ void xw_cm_down(struct session *s, uint32_t qp)
 	pthread_mutex_unlock(&xw_cm_lock);
 }
 
-/* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone. */
+/* xw_cm_gone posts DEVICE_REMOVAL to all identifiers of a session when the daemon is gone. Those that listen without a
+ * device listen again when the daemon is back. */
 void xw_cm_gone(struct session *s)
 {
 	pthread_mutex_lock(&xw_cm_lock);
-	for (struct id *id = ids; id; id = id->next)
+	for (struct id *id = ids; id; id = id->next) {
+		xw_listeners_lost(id, s);
 		if (id->cm.verbs && xw_session(id->cm.verbs) == s && !id->removed) {
 			id->removed = true;
 			id->state = CM_DOWN;
 			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
 		}
+	}
 	pthread_mutex_unlock(&xw_cm_lock);
+}
+
+struct id *xw_lost_id(unsigned round)
+{
+	for (struct id *id = ids; id; id = id->next)
+		if (id->lost && id->backlog && id->state == CM_LISTEN && (round == 0 || id->round != round))
+			return id;
+	return NULL;
 }
 
 struct listener *xw_stalled_listener(void)

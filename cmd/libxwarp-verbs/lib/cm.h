@@ -53,6 +53,9 @@ struct id {
 	bool pending;	/* call is pending */
 	bool down_early; /* the queue pair went down before the reply to connect or accept */
 	bool removed;	/* DEVICE_REMOVAL was posted */
+	bool lost;	/* listeners were lost with the daemon; relisten opens them again */
+	unsigned round;	/* last one of relisten */
+	int backlog;	/* of rdma_listen; 0: it has not returned yet */
 	uint32_t qp;	/* connected queue pair */
 	uint32_t request;
 	uint8_t responder, depth; /* responder_resources and initiator_depth of a peer's request */
@@ -73,6 +76,7 @@ struct listener {
 	struct id *id; /* NULL: closed */
 	struct session *s;
 	struct ibv_context *verbs;
+	struct sockaddr_storage at; /* the address */
 	uint32_t handle;
 	bool stalled; /* no get_request is pending */
 	struct call call;
@@ -105,6 +109,12 @@ uint16_t *xw_port(struct sockaddr *a);
 void xw_free_port(struct id *id); /* closes reserved */
 void xw_close_listeners(struct id *id);
 void xw_resume_listeners(void);
+void xw_listeners_lost(struct id *id, struct session *s); /* the session is dead; the lock must be held */
+/* xw_lost_id returns an identifier with lost listeners that was not tried in this round, or NULL. Round 0 is none.
+ * The lock must be held. */
+struct id *xw_lost_id(unsigned round);
+bool xw_relistens(const struct id *id); /* another thread opens its listeners; the lock must be held */
+void xw_cm_forked(void);
 struct listener *xw_stalled_listener(void); /* of any identifier; the lock must be held */
 uint8_t xw_byte(struct json v, const char *key);
 void xw_take_private(struct event *e, struct json v);

@@ -3,7 +3,10 @@
 #include "cm.h"
 
 #include <ifaddrs.h>
+#include <limits.h>
 #include <netinet/in.h>
+#include <signal.h>
+#include <time.h>
 
 static void requested(struct call *c);
 
@@ -59,6 +62,54 @@ static void unlist(struct listener *l)
 	l->id = NULL;
 }
 
+/* Guarded by xw_cm_lock. */
+static bool running;	   /* a thread runs relisten */
+static struct id *current; /* that it uses */
+
+static void *relisten(void *unused);
+
+/* lost notes that an identifier without a device has lost a listener, and starts relisten. An identifier with a device
+ * gets DEVICE_REMOVAL instead. The lock must be held. */
+static void lost(struct id *id)
+{
+	sigset_t all, before;
+	pthread_t thread;
+
+	if (id->cm.verbs)
+		return;
+	id->lost = true;
+	if (running)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by threads of the program */
+	running = pthread_create(&thread, NULL, relisten, NULL) == 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (running)
+		pthread_detach(thread);
+}
+
+void xw_cm_forked(void)
+{
+	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder does not exist in the child */
+	running = false;
+	current = NULL;
+}
+
+bool xw_relistens(const struct id *id) { return current == id; }
+
+/* xw_listeners_lost removes the listeners of a dead session that have no pending call, which would remove them. */
+void xw_listeners_lost(struct id *id, struct session *s)
+{
+	for (struct listener *l = id->listeners, *next; l; l = next) {
+		next = l->next;
+		if (l->s == s && l->stalled) {
+			unlist(l);
+			release(l, 1);
+			lost(id);
+		}
+	}
+}
+
 /* requested handles a peer's request or the end of the listener. The call's reference passes to the next
  * get_request, or is dropped. */
 static void requested(struct call *c)
@@ -78,8 +129,10 @@ static void requested(struct call *c)
 	xw_call_end(c);
 	pthread_mutex_lock(&xw_cm_lock);
 	bool failed = l->id && c->error && !full;
-	if (failed)
+	if (failed) {
+		lost(l->id);
 		unlist(l);
+	}
 	l->stalled = l->id && full; /* until the program has accepted or rejected a request */
 	bool go_on = l->id && !full;
 	if (!go_on)
@@ -143,6 +196,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	l->id = id;
 	l->verbs = verbs;
 	l->s = xw_session(verbs);
+	memcpy(&l->at, a, xw_addr_len(a));
 	xw_addr_text(a, text, sizeof text);
 	int error = xw_call(l->s, &c, -1, "listen", "{\"addr\":\"%s\",\"backlog\":%d}", text, backlog);
 	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !xw_addr_parse(json_get(c.result, "addr"), &at)))
@@ -164,10 +218,23 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	return 0;
 }
 
-/* listen_everywhere listens on each address of the wildcard's family, and for a dual-stack wildcard also on IPv4. If
- * another listener has the port on one address, it listens on none. Loopback addresses come last: the perftest
- * client connects to the second listener of its server without waiting for it. */
-static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog)
+/* listens reports whether an identifier listens on an address. */
+static bool listens(struct id *id, const struct sockaddr *a)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&xw_cm_lock);
+	for (struct listener *l = id->listeners; l && !found; l = l->next)
+		found = xw_same_address((struct sockaddr *)&l->at, a);
+	pthread_mutex_unlock(&xw_cm_lock);
+	return found;
+}
+
+/* listen_everywhere listens on each address of the wildcard's family, and for a dual-stack wildcard also on IPv4,
+ * except where it listens already. Without such listeners, if another program has the port on one address, it listens
+ * on none. Loopback addresses come last: the perftest client connects to the second listener of its server without
+ * waiting for it. */
+static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog, bool again)
 {
 	struct ifaddrs *all = NULL;
 	int error = EADDRNOTAVAIL, done = 0;
@@ -185,19 +252,81 @@ static int listen_everywhere(struct id *id, struct sockaddr *wild, int backlog)
 				continue;
 			memcpy(&a, i->ifa_addr, xw_addr_len(i->ifa_addr));
 			*xw_port((struct sockaddr *)&a) = *xw_port(wild);
-			int e = listen_at(id, (struct sockaddr *)&a, backlog);
+			int e = again && listens(id, (struct sockaddr *)&a) ? 0 : listen_at(id, (struct sockaddr *)&a, backlog);
 			if (e == 0) {
 				*xw_port(wild) = *xw_port((struct sockaddr *)&a);
 				done++;
-			} else if (e != ENODEV) {
+			} else if (e != ENODEV && (!again || e != EADDRNOTAVAIL)) {
 				error = e;
 				in_use |= e == EADDRINUSE;
 			}
 		}
 	freeifaddrs(all);
+	if (again)
+		return done && error == EADDRNOTAVAIL ? 0 : error;
 	if (in_use)
 		xw_close_listeners(id);
 	return done && !in_use ? 0 : error;
+}
+
+/* RETRY is the pause between attempts of relisten in milliseconds. */
+enum { RETRY = 200 };
+
+/* give_up tells the program that the daemon that came back is of another version. The lock must be held. */
+static void give_up(struct id *id)
+{
+	id->lost = false;
+	id->removed = true;
+	id->state = CM_DOWN;
+	xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
+}
+
+/* listen_again opens the lost listeners of an identifier. The lock must be held, and is released meanwhile. */
+static void listen_again(struct id *id)
+{
+	struct sockaddr_storage copy = id->cm.route.addr.src_storage;
+	struct sockaddr *a = (struct sockaddr *)&copy;
+	char text[80];
+
+	id->lost = false;
+	current = id;
+	pthread_mutex_unlock(&xw_cm_lock);
+	int error = xw_wildcard(a) ? listen_everywhere(id, a, id->backlog, true) : listen_at(id, a, id->backlog);
+	xw_addr_text(a, text, sizeof text);
+	if (error && error != ENODEV && error != EIO && xw_first_time(__func__))
+		xw_warn("xwarpd is back, but this program cannot listen on %s again: %s (it tries until it can)", text, strerror(error));
+	pthread_mutex_lock(&xw_cm_lock);
+	current = NULL;
+	id->lost |= error != 0;
+	pthread_cond_broadcast(&xw_cm_changed);
+}
+
+/* relisten opens lost listeners when the daemon is back, as the kernel does when a device is back. */
+static void *relisten(void *unused)
+{
+	(void)unused;
+	xw_session_quiet();
+	pthread_mutex_lock(&xw_cm_lock);
+	for (unsigned round = 1; running; round = round == UINT_MAX ? 1 : round + 1) {
+		int devices;
+		struct id *id;
+		pthread_mutex_unlock(&xw_cm_lock);
+		nanosleep(&(struct timespec){.tv_nsec = RETRY * 1000000L}, NULL);
+		errno = 0;
+		ibv_free_device_list(ibv_get_device_list(&devices));
+		bool refused = devices == 0 && errno == EPROTONOSUPPORT;
+		pthread_mutex_lock(&xw_cm_lock);
+		while ((devices > 0 || refused) && (id = xw_lost_id(round))) {
+			id->round = round;
+			if (refused)
+				give_up(id);
+			else
+				listen_again(id);
+		}
+		running = xw_lost_id(0) != NULL; /* of any round */
+	}
+	pthread_mutex_unlock(&xw_cm_lock);
+	return NULL;
 }
 
 EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
@@ -217,14 +346,16 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	xw_free_port(id);
 	if (backlog <= 0 || backlog > (int)XW_MAX_BACKLOG) /* as the kernel does */
 		backlog = (int)XW_MAX_BACKLOG;
-	int error = xw_wildcard(a) ? listen_everywhere(id, a, backlog) : listen_at(id, a, backlog);
-	if (error) {
-		pthread_mutex_lock(&xw_cm_lock);
+	int error = xw_wildcard(a) ? listen_everywhere(id, a, backlog, false) : listen_at(id, a, backlog);
+	pthread_mutex_lock(&xw_cm_lock);
+	if (error)
 		id->state = CM_BOUND;
-		pthread_mutex_unlock(&xw_cm_lock);
-		return xw_fail(error);
-	}
-	return 0;
+	else
+		id->backlog = backlog;
+	if (!error && id->lost) /* in the meantime */
+		lost(id);
+	pthread_mutex_unlock(&xw_cm_lock);
+	return error ? xw_fail(error) : 0;
 }
 
 /* rdma_get_request is for listeners with synchronous calls. */

@@ -167,7 +167,7 @@ static uint64_t guid(const struct link *l)
 
 EXPORT __be64 ibv_get_device_guid(struct ibv_device *d) { return guid(link_of(d)); }
 
-static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+bool xw_same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
 	if (a->sa_family != b->sa_family)
 		return false;
@@ -197,7 +197,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr, bool any)
 		return NULL;
 	getifaddrs(&all);
 	for (struct ifaddrs *a = all; a; a = a->ifa_next)
-		if (a->ifa_addr && same_address(a->ifa_addr, addr))
+		if (a->ifa_addr && xw_same_address(a->ifa_addr, addr))
 			snprintf(interface, sizeof interface, "%s", a->ifa_name);
 	freeifaddrs(all);
 	for (int pass = 0; pass < 2 && !found; pass++) /* a kernel-transport device serves addresses that no other device has */

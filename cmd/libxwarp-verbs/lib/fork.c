@@ -41,7 +41,7 @@ static void in_child(void)
 	xw_devices_forked();
 	xw_bounce_forked();
 	xw_cqs_forked();
-	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder does not exist in the child */
+	xw_cm_forked();
 }
 
 static void watch(void) { pthread_atfork(before, in_parent, in_child); }

@@ -10,6 +10,10 @@
 static struct session *sessions[64]; /* open sessions, for fork */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 
+static _Thread_local bool quiet;
+
+void xw_session_quiet(void) { quiet = true; }
+
 /* xw_sessions_forked closes the parent's sessions in a child, whose descriptors would otherwise keep them open after
  * the parent exits. */
 void xw_sessions_forked(void)
@@ -52,7 +56,8 @@ static int dial(void)
 		return -1;
 	if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
 		int error = errno;
-		xw_warn("%s: %s (is xwarpd running, and is this user in the group of its socket?)", path, strerror(error));
+		if (!quiet)
+			xw_warn("%s: %s (is xwarpd running, and is this user in the group of its socket?)", path, strerror(error));
 		close(fd);
 		return xw_fail(error);
 	}
@@ -110,7 +115,7 @@ static int hello(struct session *s, const char *device)
 	int error = xw_call(s, &c, -1, "hello", "{\"version\":%llu,\"device\":\"%s\",\"program\":\"%s\"}", XW_VERSION,
 			    device, program);
 
-	if (error == EPROTONOSUPPORT || error == EINVAL)
+	if ((error == EPROTONOSUPPORT || error == EINVAL) && (!quiet || xw_first_time(__func__)))
 		xw_warn("xwarpd refused the connection: %.*s", (int)c.failure.n, c.failure.p);
 	if (error == 0 && c.n_files == 2)
 		s->bell = xw_map(xw_take_file(&c, 0), XW_DOORBELL_LEN);

@@ -56,6 +56,8 @@ struct session {
 	struct most most;
 };
 
+/* xw_session_quiet turns off the messages of this thread about a daemon that cannot be reached. */
+void xw_session_quiet(void);
 struct session *xw_session_open(const char *device, int *error);
 struct session *xw_session_get(struct session *s);
 void xw_session_put(struct session *s);

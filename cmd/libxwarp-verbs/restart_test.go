@@ -1,0 +1,129 @@
+package libxwarpverbs_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"xwarp/engine/daemon/control"
+)
+
+// listensVia waits until a program of e listens on an address that other hosts can reach, in a daemon that is another
+// process.
+func (e *end) listensVia(t *testing.T, p *program) {
+	t.Helper()
+	e.until(t, p, "listens", func() bool {
+		out := e.start(t, "rdma resource show cm_id", e).end(t)
+		return strings.Contains(out, "state LISTEN") && strings.Contains(out, "src-addr "+e.addr)
+	})
+}
+
+// restart ends a daemon by a signal, waits for its end, and starts it again.
+func (e *end) restart(t *testing.T, d *exec.Cmd, s syscall.Signal) *exec.Cmd {
+	t.Helper()
+	d.Process.Signal(s)
+	d.Wait()
+	return e.process(t)
+}
+
+// TestServersOutliveTheDaemon restarts the daemon below servers of Debian that listen on all addresses: they must serve
+// clients afterwards, without being restarted.
+func TestServersOutliveTheDaemon(t *testing.T) {
+	a, b := pair(t)
+	const fio = "fio --name=x --ioengine=rdma --port=7501 --size=1m --bs=64k "
+	for name, x := range map[string]exchange{
+		"rping":       {"rping -s -P -v", "rping -c -V -C 3 -a @", "", ""},
+		"ib_write_bw": *measurement("ib_write_bw -n 100"),
+		"fio": {fio + "--rw=read --iodepth=16",
+			fio + "--hostname=@ --rw=write --iodepth=4 --verb=write",
+			"err= 0", `WRITE: bw=.*io=1024KiB`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := b.process(t)
+			s := b.start(t, x.server, a)
+			for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+				b.listensVia(t, s)
+				if name == "rping" { // other servers end with their client
+					x.check(t, a.start(t, x.client, b), x.wantClient)
+				}
+				d = b.restart(t, d, signal)
+			}
+			b.listensVia(t, s)
+			x.check(t, a.start(t, x.client, b), x.wantClient)
+			if name != "rping" {
+				x.check(t, s, x.wantServer)
+			}
+		})
+	}
+}
+
+// TestServerEndsWithOtherVersion replaces the daemon below a server by one that refuses its version of the protocol.
+// The server must learn that it will get no more clients.
+func TestServerEndsWithOtherVersion(t *testing.T) {
+	a, b := pair(t)
+	d := b.process(t)
+	s := b.start(t, "rping -s -P -v", a)
+	b.listensVia(t, s)
+	d.Process.Kill()
+	d.Wait()
+	os.Remove(b.socket)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: b.socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	os.Chmod(b.socket, 0o666)
+	go func() {
+		for {
+			c, err := ln.AcceptUnix()
+			if err != nil {
+				return
+			}
+			conn := control.NewConn(c, control.MaxRequest)
+			if _, _, _, err := conn.Receive(); err == nil {
+				conn.Send(control.KindReply, []byte(`{"id":1,"error":{"code":"version","text":"newer"}}`))
+			}
+			conn.Close()
+		}
+	}()
+	if out := s.end(t); !strings.Contains(out, "device removal") {
+		t.Errorf("%v:\n%s", s.err, out)
+	}
+}
+
+// TestRestart restarts the daemon below a program with identifiers in each state, and checks their events.
+func TestRestart(t *testing.T) {
+	a, b := pair(t)
+	path := own(t, "restart")
+	for _, sanitized := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plain", true: "sanitized"}[sanitized], func(t *testing.T) {
+			if sanitized {
+				b.sanitize(t)
+			}
+			d := b.process(t)
+			s := b.start(t, path+" s "+b.addr, a)
+			b.listensVia(t, s)
+			c := a.start(t, path+" c @", b)
+			said := func(word string) {
+				b.until(t, s, word, func() bool { return strings.Contains(s.out.String(), word) })
+			}
+			said("connected")
+			d = b.restart(t, d, syscall.SIGKILL)
+			said("lost")
+			b.listensVia(t, s)
+			c.Process.Kill() // its peer is silent
+			<-c.done
+			c = a.start(t, path+" c @", b)
+			if out := s.wait(t); !strings.Contains(out, "all is well") {
+				t.Error(out)
+			}
+			c.Process.Kill()
+			<-c.done
+			d.Process.Kill()
+			d.Wait()
+		})
+	}
+}
