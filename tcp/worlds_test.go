@@ -19,6 +19,8 @@ type kind struct {
 	at    place
 	n     int
 	ack   ackKind
+	// refused says that the layer above keeps nothing of the text.
+	refused bool
 }
 
 type place uint8
@@ -51,10 +53,10 @@ const (
 )
 
 func (k kind) String() string {
-	return fmt.Sprintf("%v %s+%d ack %s", k.flags,
+	return fmt.Sprintf("%v %s+%d ack %s refused %v", k.flags,
 		[...]string{"SYN's", "left", "before", "touch", "overlap", "edge", "behind", "last",
 			"right", "outside"}[k.at],
-		k.n, [...]string{"-", "new", "part", "dup", "old", "ancient", "beyond"}[k.ack])
+		k.n, [...]string{"-", "new", "part", "dup", "old", "ancient", "beyond"}[k.ack], k.refused)
 }
 
 // kinds are all of them.
@@ -69,11 +71,14 @@ func kinds() (all []kind) {
 					continue
 				}
 				if f&wire.ACK == 0 {
-					all = append(all, kind{f, at, n, noAck})
+					all = append(all, kind{flags: f, at: at, n: n})
 					continue
 				}
 				for ack := newAck; ack < allAcks; ack++ {
-					all = append(all, kind{f, at, n, ack})
+					all = append(all, kind{flags: f, at: at, n: n, ack: ack})
+				}
+				if n > 0 && (f == fA || f == fFA) {
+					all = append(all, kind{flags: f, at: at, n: n, ack: newAck, refused: true})
 				}
 			}
 		}
@@ -161,7 +166,9 @@ func (w *smallWorld) arrive(k kind) (why string) {
 	edge := w.edge
 	w.p.now = w.p.now.Add(tick.Second) // challenge ACKs are throttled
 	offered := 0
+	w.p.keep = !k.refused
 	o := w.p.in(s.flags, s.seq, s.ack, s.n)
+	w.p.keep = true
 	for _, r := range o.R[:o.N] {
 		offered += r.Len()
 	}
@@ -196,6 +203,7 @@ func (w *smallWorld) is(m *rfc9293) bool {
 type arrival struct {
 	flags       wire.Flags
 	seq, ack, n int
+	refused     bool
 }
 
 // segmentOf makes kind k concrete.
@@ -205,7 +213,7 @@ func segmentOf(k kind, m *rfc9293, edge int) arrival {
 		edge, edge + 5000}[k.at]
 	ack := [...]int{0, m.nxt, m.una + (m.nxt-m.una)/2, m.una, m.una - 1, m.una - 70000,
 		m.nxt + 1}[k.ack]
-	return arrival{k.flags, at, ack, k.n}
+	return arrival{k.flags, at, ack, k.n, k.refused}
 }
 
 // TestSmallWorlds lets every kind of segment arrive in every state, and every kind after that, and compares

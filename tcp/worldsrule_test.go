@@ -242,7 +242,11 @@ func (m rfc9293) text(s arrival, edge int) []outcome {
 			o.offered++
 		}
 	}
-	if s.n > 0 {
+	switch {
+	case s.n == 0:
+	case s.refused: // bytes that are not kept were never received; a duplicate acknowledgement may ask for them
+		o.reply.kind = mayACK
+	default:
 		o.reply.kind = anACK
 		o.m.held = append(append([]span(nil), m.held...), span{from, to})
 	}
