@@ -105,8 +105,8 @@ func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x
 }
 
 func (res *Results) bySize() []curve {
-	return res.lines([]string{ourAuto, ours, ourMarked, ourLive, kernelAll, kernelSum}, Gbps, floats(sizes),
-		func(x float64) string { return fmt.Sprintf("size-%d", int(x)) })
+	return res.lines([]string{ourAuto, ours, ourMarked, ourLive, kernelAll, kernelSum}, Gbps,
+		floats(sizes), func(x float64) string { return fmt.Sprintf("size-%d", int(x)) })
 }
 
 func (res *Results) byMTU() []curve {

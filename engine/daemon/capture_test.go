@@ -192,9 +192,9 @@ func TestCaptureMidConnection(t *testing.T) {
 	}
 }
 
-// TestCaptureBlocks sends over a link of MTU 9000 with the transmit mode that "auto" selects. tshark must see the segments
-// of the blocks, as a NIC would cut them. Each starts with an FPDU with a valid CRC, and its markers point to the start of
-// the FPDU.
+// TestCaptureBlocks sends over a link of MTU 9000 with the transmit mode that "auto" selects. tshark must see the
+// segments of the blocks, as a NIC would cut them. Each starts with an FPDU with a valid CRC, and its markers point to
+// the start of the FPDU.
 func TestCaptureBlocks(t *testing.T) {
 	tn := hosts(t, topo.Options{MTU: 9000})
 	v := awaitConversation(t, tn, ethTable, verbs.MPAConfig{}, 1)

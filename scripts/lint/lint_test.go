@@ -35,7 +35,7 @@ func TestImports(t *testing.T) {
 		{"xwarp/ring", "github.com/google/gopacket", false},
 		{"xwarp/ring/pcapng", "github.com/google/gopacket/pcapgo", true},
 		{"xwarp/engine/xdp", "github.com/google/gopacket", false},
-		{"xwarp/engine/testkit/sim", "xwarp/ring", true},
+		{"xwarp/engine/testkit/sim", "xwarp/mpa", true},
 		{"xwarp/engine/testkit/sim", "xwarp/engine/testkit/script", true},
 		{"xwarp/engine/daemon", "xwarp/engine/testkit/sim", false},
 		{"xwarp/bench/demo", "xwarp/engine/testkit/sim", false},
