@@ -65,6 +65,7 @@ var (
 	}
 	xdpCalls = []string{
 		`sendto\(\d+<socket:\[\d+\]>, NULL, 0, MSG_DONTWAIT, NULL, 0\)`,
+		`sendto\(\d+<socket:\[\d+\]>, ".*"(\.\.\.)?, \d+, MSG_DONTWAIT, NULL, 0\)`, // a block
 		`recvfrom\(\d+<socket:\[\d+\]>, NULL, 0, MSG_DONTWAIT, NULL, NULL\)`,
 		`bpf\(BPF_PROG_TEST_RUN, `, `bpf\(BPF_MAP_(UPDATE|DELETE|LOOKUP)_ELEM, `,
 		`ppoll\(\[\{fd=\d+<socket:\[\d+\]>`, `read\(\d+<anon_inode:\[eventfd\]>, `,

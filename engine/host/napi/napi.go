@@ -32,8 +32,9 @@ type Restorer struct {
 
 // setting is a previous state: that of a NAPI instance, or of an interface whose GRO was off.
 type setting struct {
-	NAPI   ring.NAPI
-	GROOff int // index of the interface; 0: NAPI applies
+	NAPI     ring.NAPI
+	GROOff   int  // index of the interface; 0: NAPI applies
+	Restored bool // all previous settings are restored already
 }
 
 // processName is the first argument of the restoring process.
@@ -126,17 +127,25 @@ func (r *Restorer) remember(s setting) error {
 	return nil
 }
 
-// Close restores the settings and waits for the process to exit. A nil Restorer has nothing to restore. The calling
-// thread must be in the namespace of Start.
+// Close restores the settings. If this process has dropped the privileges that this needs, it waits for the restoring
+// process to do so. A nil Restorer has nothing to restore. The calling thread must be in the namespace of Start.
 func (r *Restorer) Close() error {
 	if r == nil {
 		return nil
 	}
+	err := restore(r.before)
+	if err == nil {
+		_ = r.remember(setting{Restored: true}) // fails if the process was killed
+	}
 	r.pipe.Close()
+	if err == nil { // on a busy machine it takes long to end
+		go r.process.Wait()
+		return nil
+	}
 	if r.process.Wait() == nil {
 		return nil
 	}
-	return restore(r.before) // the process was killed
+	return err
 }
 
 // restoreAtEnd is the body of the process. It reads settings until in ends, applies them, and returns the exit status.
@@ -150,7 +159,9 @@ func restoreAtEnd(in io.Reader, out io.Writer) int {
 		if d.Decode(&s) != nil {
 			break
 		}
-		list = append(list, s)
+		if list = append(list, s); s.Restored {
+			list = nil
+		}
 	}
 	if err := restore(list); err != nil {
 		fmt.Fprintln(os.Stderr, "xwarp: settings of an interface are not restored:", err,
