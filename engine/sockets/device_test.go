@@ -301,3 +301,53 @@ func TestKernelStopsReading(t *testing.T) {
 		t.Errorf("%d bytes read, of a Request of %d and unclaimed data", read, len(first))
 	}
 }
+
+// TestDialTriesPort dials from a port that is free, and from one that a socket has: then from any other.
+func TestDialTriesPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	for _, l := range []net.Listener{taken, free} {
+		port := netip.MustParseAddrPort(l.Addr().String()).Port()
+		open := func() *core.Device {
+			d, err := sockets.Open(sockets.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { d.Close() })
+			return d
+		}
+		peer := open()
+		ln, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := verbstest.New(t, open(), 4096), verbstest.New(t, peer, 4096)
+		accepted := make(chan error, 1)
+		go func() {
+			r, err := ln.Accept(t.Context())
+			if err == nil {
+				err = r.Accept(t.Context(), b.QP, nil)
+			}
+			accepted <- err
+		}()
+		err = a.Dev.Dial(t.Context(), ln.Addr(), a.QP, verbs.DialConfig{
+			Local: netip.MustParseAddrPort("127.0.0.1:0"), TryPort: port})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-accepted; err != nil {
+			t.Fatal(err)
+		}
+		if got := a.QP.LocalAddr().Port(); (got == port) != (l == free) {
+			t.Errorf("dialled from port %d, with %d to be tried", got, port)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"xwarp/engine/host/ports"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
@@ -82,13 +83,19 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 	cfg *verbs.DialConfig, m *verbs.MPAConfig) error {
 	guess := startup.RetryNone // the option that a rejection may have been about
 	begin, wasClosed := time.Now(), false
-	for attempt, ports := 0, 1; ; attempt++ {
-		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
+	at := *cfg
+	if at.Local.Addr().IsValid() && at.Local.Port() == 0 && ports.IsEphemeral(at.TryPort) {
+		at.Local = netip.AddrPortFrom(at.Local.Addr(), at.TryPort)
+	}
+	for attempt, tries := 0, 1; ; attempt++ {
+		c, err := d.dialOnce(ctx, remote, qp, &at, m)
 		closed := closedByPeer(err)
 		switch {
-		case TryAnotherPort(err, cfg.Local) && ports < MaxPorts:
+		case TryAnotherPort(err, cfg.Local) && tries < MaxPorts,
+			at.Local != cfg.Local && isPortTaken(err):
+			at.Local = cfg.Local
 			attempt--
-			ports++
+			tries++
 			continue
 		case (isRefused(err) || closed && !wasClosed) && time.Since(begin) < cfg.Patience &&
 			ctx.Err() == nil:
@@ -131,6 +138,11 @@ func (d *Device) dialWithRetries(ctx context.Context, remote netip.AddrPort, qp 
 // patienceStep is the interval of attempts to connect to a port that refuses connections, or that refused an MPA
 // option. Linux's siw with a backlog of 1 loses a connection that arrives while it handles the previous one.
 const patienceStep = 20 * time.Millisecond
+
+// isPortTaken reports whether a source port cannot be used now.
+func isPortTaken(err error) bool {
+	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
+}
 
 // isRefused reports whether the peer has no listener at the port.
 func isRefused(err error) bool {
