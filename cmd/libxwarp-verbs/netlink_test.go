@@ -142,8 +142,8 @@ func devinfo(out, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// TestNetlinkProgram sends several queries before it receives, with a buffer for one reply, by both calls that take an
-// address. Other netlink messages of a program must go to the kernel.
+// TestNetlinkProgram sends several queries before it receives, with a buffer for one reply, by each call that sends,
+// with and without an address. Other netlink messages of a program must go to the kernel.
 func TestNetlinkProgram(t *testing.T) {
 	a, _ := pair(t)
 	for _, kind := range []string{"plain", "sanitized"} {

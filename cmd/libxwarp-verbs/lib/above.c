@@ -4,7 +4,7 @@
 void xw_on_event(struct session *s, struct json e)
 {
 	struct json name = json_get(e, "event");
-	uint64_t qp, srq;
+	uint64_t qp, srq, cq;
 
 	if (json_number(json_get(e, "qp"), &qp)) {
 		if (json_is(name, "qp_down")) {
@@ -15,6 +15,8 @@ void xw_on_event(struct session *s, struct json e)
 		}
 	} else if (json_is(name, "srq_limit") && json_number(json_get(e, "srq"), &srq)) {
 		xw_srq_limit(s, (uint32_t)srq);
+	} else if (json_is(name, "cq_err") && json_number(json_get(e, "cq"), &cq)) {
+		xw_cq_overrun(s, (uint32_t)cq);
 	}
 }
 

@@ -76,7 +76,7 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 	do
 		if (read(context->async_fd, &n, sizeof n) != sizeof n)
 			return -1;
-	while (!(a = take(xw_context(context)))); /* its object was destroyed */
+	while (!(a = take(xw_context(context)))); /* its object was destroyed in this moment */
 	*event = a->event;
 	free(a);
 	return 0;
@@ -106,6 +106,7 @@ void xw_async_end(struct ibv_context *context, struct ibv_async_event *e)
 	for (p = &c->events; (a = *p);)
 		if (account_of(&a->event, &other) && other.lock == account.lock) {
 			*p = a->next;
+			xw_uncount(context->async_fd, false); /* a reader that has taken it finds no event */
 			free(a);
 		} else {
 			p = &a->next;

@@ -34,6 +34,11 @@ int xw_fail(int error);
 void *xw_null(int error);
 /* xw_refused prints once, to stderr, that something is not supported, and returns EOPNOTSUPP. */
 int xw_refused(const char *what);
+/* xw_refused_probe is xw_refused for what programs try although they can do without it. It prints when the program
+ * exits, unless the program did without it: xw_did_without was called. With XWARP_DEBUG it prints at once. */
+int xw_refused_probe(const char *what);
+void xw_did_without(void);
+bool xw_debug(void); /* XWARP_DEBUG is set, and not 0 */
 bool xw_first_time(const char *what); /* returns true on the first call with this pointer */
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -80,6 +85,10 @@ static inline void *xw_mremap(void *addr, size_t n, size_t new_n, int flags, voi
 }
 
 static inline int xw_madvise(void *addr, size_t n, int advice) { return (int)syscall(SYS_madvise, addr, n, advice); }
+
+/* xw_uncount takes one from an eventfd that counts the entries of a list, and reports whether it was above 0. It may
+ * wait for that. */
+bool xw_uncount(int fd, bool wait);
 
 /* xw_socket is socket(2), even if librspreload.so replaces it by rsockets. */
 int xw_socket(int family, int type);

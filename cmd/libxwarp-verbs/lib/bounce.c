@@ -41,7 +41,7 @@ static uint32_t n_notes, next_note;
 static uint64_t order;	/* order of the next note */
 static uint32_t silent; /* number of silent notes */
 
-int xw_bounce_make(void *addr, size_t length, struct bounce **out)
+int xw_bounce_make(void *addr, size_t length, bool write, struct bounce **out)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), slack = (uintptr_t)addr % page;
 	struct bounce *b = length > SIZE_MAX - 2 * page ? NULL : calloc(1, sizeof *b);
@@ -49,6 +49,12 @@ int xw_bounce_make(void *addr, size_t length, struct bounce **out)
 	if (!b)
 		return ENOMEM;
 	*b = (struct bounce){.memory = addr, .length = length, .room = (slack + length + page - 1) / page * page};
+	/* A page behind the end of a file would raise SIGBUS when it is copied. Devices have pages that cannot be populated. */
+	if (xw_madvise((uint8_t *)addr - slack, b->room, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0 &&
+	    (errno == EFAULT || errno == EHWPOISON)) {
+		free(b);
+		return EFAULT;
+	}
 	b->pages = xw_mmap(NULL, b->room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (b->pages == MAP_FAILED) {
 		free(b);

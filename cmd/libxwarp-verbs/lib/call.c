@@ -108,7 +108,7 @@ static void settle(struct call *c, char *body, size_t n, int error)
 		c->failure = json_get(reply, "error");
 		c->result = json_get(reply, "result");
 		c->error = c->failure.n ? error_of(c->failure) : 0;
-		if (c->error && secure_getenv("XWARP_DEBUG"))
+		if (c->error && xw_debug())
 			xw_warn("xwarpd: %.*s", (int)c->failure.n, c->failure.p);
 		else if (json_is(json_get(c->failure, "code"), "quota")) /* ENOMEM alone is not specific enough */
 			xw_call_explain(c);

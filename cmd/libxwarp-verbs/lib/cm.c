@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/uio.h>
 
 pthread_mutex_t xw_cm_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t xw_cm_changed = PTHREAD_COND_INITIALIZER;
@@ -76,22 +75,13 @@ void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type
 	append(of->cm.channel, e);
 }
 
-/* uncount decrements the event count of a channel. */
-static bool uncount(struct event_channel *ch, bool wait)
-{
-	uint64_t n;
-	struct iovec v = {&n, sizeof n};
-
-	return preadv2(ch->count, &v, 1, -1, wait ? 0 : RWF_NOWAIT) == sizeof n;
-}
-
 EXPORT int rdma_get_cm_event(struct rdma_event_channel *cm, struct rdma_cm_event **out)
 {
 	struct event_channel *ch = container_of(cm, struct event_channel, cm);
 	struct event *e;
 
 	do {
-		if (!uncount(ch, !(fcntl(cm->fd, F_GETFL) & O_NONBLOCK)))
+		if (!xw_uncount(ch->count, !(fcntl(cm->fd, F_GETFL) & O_NONBLOCK)))
 			return -1;
 		pthread_mutex_lock(&xw_cm_lock);
 		e = ch->events;
@@ -131,7 +121,7 @@ static struct event *extract(struct id *id)
 			continue;
 		}
 		*p = e->next;
-		uncount(ch, false);
+		xw_uncount(ch->count, false);
 		e->next = NULL;
 		*tail = e;
 		tail = &e->next;
@@ -297,8 +287,10 @@ int xw_cm_complete(struct id *id)
 
 EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int name, void *value, size_t length)
 {
+	if (level == RDMA_OPTION_IB)
+		return xw_fail(xw_refused("paths of InfiniBand (RDMA_OPTION_IB)"));
 	if (level != RDMA_OPTION_ID)
-		return xw_fail(xw_refused("this option of rdma_set_option"));
+		return xw_fail(ENOSYS);
 	switch (name) {
 	case RDMA_OPTION_ID_AFONLY:
 		if (length != sizeof(int))

@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 socklen_t xw_addr_len(const struct sockaddr *a)
 {
@@ -151,6 +152,18 @@ static int reserve_port(struct id *id)
 	return 0;
 }
 
+/* choose_port chooses the port of an active identifier. Programs that resolve many addresses before they connect need
+ * their descriptors: then the port is not reserved, and the daemon chooses another one if it is taken by then. */
+static void choose_port(struct id *id)
+{
+	struct rlimit files;
+	int before = errno;
+
+	if (reserve_port(id) == 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 && (rlim_t)id->reserved > files.rlim_cur / 2)
+		xw_free_port(id);
+	errno = before;
+}
+
 EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 {
 	struct id *id = xw_id(cm);
@@ -214,9 +227,11 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 		return xw_fail(EINVAL);
 	if (src && id->state == CM_IDLE)
 		memcpy(local, src, xw_addr_len(src));
-	xw_free_port(id);
-	if (id->any_port) /* the daemon chooses a free port when it connects */
+	if (!id->any_port) {
+		xw_free_port(id);
+	} else if (id->reserved < 0) { /* this is not the first time */
 		*xw_port((struct sockaddr *)local) = 0;
+	}
 	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets retry like this */
 		memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
 	if (local->ss_family == AF_UNSPEC || xw_wildcard((struct sockaddr *)local)) {
@@ -228,6 +243,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 	}
 	if (!error && !cm->verbs)
 		error = xw_bind_device(id, (struct sockaddr *)local, true);
+	if (!error && *xw_port((struct sockaddr *)local) == 0)
+		choose_port(id);
 	pthread_mutex_lock(&xw_cm_lock);
 	if (error) {
 		xw_cm_post(id, cm, RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);
@@ -283,17 +300,69 @@ EXPORT void rdma_free_devices(struct ibv_context **list) { free(list); }
 
 /* Queue pairs. */
 
+/* gid_of converts an address to a GID. */
+static union ibv_gid gid_of(const struct sockaddr *a)
+{
+	union ibv_gid gid = {0};
+
+	if (a->sa_family == AF_INET6) {
+		memcpy(gid.raw, &((const struct sockaddr_in6 *)a)->sin6_addr, sizeof gid.raw);
+	} else {
+		gid.raw[10] = gid.raw[11] = 0xff;
+		memcpy(gid.raw + 12, &((const struct sockaddr_in *)a)->sin_addr, 4);
+	}
+	return gid;
+}
+
+/* init_roce adds the attributes that xw_modify_roce requires. XW_QPN_OF_CM tells it that rdma_cm connects the queue
+ * pair. */
+static int init_roce(struct rdma_cm_id *cm, struct ibv_qp_attr *attr)
+{
+	struct ibv_port_attr port;
+	union ibv_gid own = gid_of(&cm->route.addr.src_addr), all[XW_MAX_GIDS];
+	int n, i = 0;
+
+	switch (attr->qp_state) {
+	case IBV_QPS_INIT:
+		attr->pkey_index = 0;
+		return XW_INIT_MUST;
+	case IBV_QPS_RTR:
+		if (ibv_query_port(cm->verbs, 1, &port) != 0 || (n = xw_gids(xw_session(cm->verbs), all, XW_MAX_GIDS)) < 0)
+			return -1;
+		while (i < n && memcmp(&all[i], &own, sizeof own) != 0)
+			i++;
+		attr->path_mtu = port.active_mtu;
+		attr->dest_qp_num = XW_QPN_OF_CM;
+		attr->rq_psn = 0;
+		attr->max_dest_rd_atomic = XW_READS;
+		attr->min_rnr_timer = 0;
+		attr->ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1,
+			.grh = {.dgid = gid_of(&cm->route.addr.dst_addr), .sgid_index = i < n ? (uint8_t)i : 0, .hop_limit = 64}};
+		return XW_RTR_MUST;
+	case IBV_QPS_RTS:
+		attr->timeout = 14;
+		attr->retry_cnt = attr->rnr_retry = 7;
+		attr->sq_psn = 0;
+		attr->max_rd_atomic = XW_READS;
+		return XW_RTS_MUST;
+	default: return 0;
+	}
+}
+
 EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, int *mask)
 {
+	int more = 0;
+
 	if (!cm->verbs)
 		return xw_fail(EINVAL);
-	*mask = IBV_QP_STATE;
 	if (attr->qp_state == IBV_QPS_INIT) {
-		*mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PORT;
-		attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-					IBV_ACCESS_REMOTE_ATOMIC;
+		more = IBV_QP_ACCESS_FLAGS | IBV_QP_PORT;
+		attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | XW_REMOTE_ACCESS;
 		attr->port_num = cm->port_num;
 	}
+	if (xw_roce() && (more = init_roce(cm, attr)) < 0)
+		return -1;
+	*mask = IBV_QP_STATE | more;
 	return 0;
 }
 

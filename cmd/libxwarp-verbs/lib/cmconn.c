@@ -1,6 +1,8 @@
 /* rdma_cm: connecting. The session's reader handles the replies of the daemon. */
 #include "cm.h"
 
+#include <arpa/inet.h>
+
 /* The reply has the connection parameters of the daemon. Programs see 8 bits of each. */
 uint8_t xw_byte(struct json v, const char *key)
 {
@@ -69,6 +71,9 @@ static enum rdma_cm_event_type failure_of(int error)
 	return RDMA_CM_EVENT_CONNECT_ERROR;
 }
 
+/* moves_own reports whether the program moves its own queue pair through its states, as with the kernel's RoCE. */
+static bool moves_own(const struct id *id) { return xw_roce() && !id->cm.qp; }
+
 /* answered handles the reply to connect and accept. */
 static void answered(struct call *c)
 {
@@ -94,7 +99,8 @@ static void answered(struct call *c)
 		/* The peer may use less than this end accepts, and says so. */
 		e->cm.param.conn.responder_resources = least(xw_byte(params, "IRD"), xw_byte(params, "PeerORD"));
 		e->cm.param.conn.initiator_depth = xw_byte(params, "ORD");
-		xw_cm_post(id, &id->cm, RDMA_CM_EVENT_ESTABLISHED, 0, e);
+		/* Then rdma_establish follows. */
+		xw_cm_post(id, &id->cm, moves_own(id) && !id->request ? RDMA_CM_EVENT_CONNECT_RESPONSE : RDMA_CM_EVENT_ESTABLISHED, 0, e);
 		if (id->down_early) {
 			id->state = CM_DOWN;
 			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
@@ -109,9 +115,10 @@ static void answered(struct call *c)
 	xw_resume_listeners();
 }
 
-/* operate moves the queue pair of an identifier to RTS: connect and accept need no further step of the program. It
- * returns the handle, or 0 if there is no such queue pair or it is in ERR. */
-static uint32_t operate(struct session *s, uint32_t qp_num)
+/* operate moves the queue pair of an identifier to RTS: connect and accept need no further step of the program, except
+ * that with style roce a program does that with its own queue pair, one that rdma_create_qp did not create. It returns
+ * the handle, or 0 if there is no such queue pair or it is in ERR. */
+static uint32_t operate(struct session *s, uint32_t qp_num, bool own)
 {
 	uint32_t handle = 0;
 
@@ -121,7 +128,9 @@ static uint32_t operate(struct session *s, uint32_t qp_num)
 			pthread_mutex_lock(&q->ib.mutex);
 			if (q->ib.state != IBV_QPS_ERR) {
 				handle = q->ib.handle;
-				xw_qp_becomes(&q->ib, IBV_QPS_RTS);
+				q->of_cm = own;
+				if (!own)
+					xw_qp_becomes(&q->ib, IBV_QPS_RTS);
 			}
 			pthread_mutex_unlock(&q->ib.mutex);
 		}
@@ -136,7 +145,7 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 		return xw_fail(EINVAL);
 	uint32_t qp_num = id->cm.qp ? id->cm.qp->qp_num : p ? p->qp_num : 0;
 	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == from && id->cm.verbs && (*qp = operate(xw_session(id->cm.verbs), qp_num)) != 0;
+	bool right = id->state == from && id->cm.verbs && (*qp = operate(xw_session(id->cm.verbs), qp_num, moves_own(id))) != 0;
 	if (right) {
 		id->state = CM_CONNECTING;
 		id->s = xw_session(id->cm.verbs);
@@ -158,16 +167,22 @@ static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state f
 EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 {
 	struct id *id = xw_id(cm);
+	struct sockaddr_storage from = cm->route.addr.src_storage;
 	char local[80], remote[80], data[PRIVATE_ROOM];
+	uint16_t *port = xw_port((struct sockaddr *)&from), chosen = id->any_port ? ntohs(*port) : 0;
 	uint32_t qp;
 
 	if (start(id, p, CM_ROUTE, &qp) != 0)
 		return -1;
 	put_private(data, id, p ? p->private_data : NULL, p ? p->private_data_len : 0);
-	xw_addr_text(&cm->route.addr.src_addr, local, sizeof local);
+	if (chosen)
+		*port = 0;
+	xw_addr_text((struct sockaddr *)&from, local, sizeof local);
 	xw_addr_text(&cm->route.addr.dst_addr, remote, sizeof remote);
-	xw_begin(id->s, &id->call, "connect", "{\"qp\":%u,\"local\":\"%s\",\"remote\":\"%s\",\"patience_ms\":%d,\"ird\":%u,\"ord\":%u%s}",
-		 qp, local, remote, PATIENCE, reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, XW_READS),
+	xw_free_port(id);
+	xw_begin(id->s, &id->call, "connect",
+		 "{\"qp\":%u,\"local\":\"%s\",\"try_port\":%u,\"remote\":\"%s\",\"patience_ms\":%d,\"ird\":%u,\"ord\":%u%s}",
+		 qp, local, chosen, remote, PATIENCE, reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, XW_READS),
 		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, XW_READS), data);
 	return xw_cm_complete(id);
 }

@@ -90,6 +90,17 @@ void xw_cqs_forked(void)
 	cqs = NULL;
 }
 
+/* xw_cq_overrun handles the event that a queue overran. Later completions are lost. */
+void xw_cq_overrun(struct session *s, uint32_t handle)
+{
+	pthread_mutex_lock(&cqs_lock);
+	for (struct cq *cq = cqs; cq; cq = cq->next)
+		if (cq->ib.handle == handle && xw_session(cq->ib.context) == s)
+			xw_async(xw_context(cq->ib.context),
+				 &(struct ibv_async_event){.element.cq = &cq->ib, .event_type = IBV_EVENT_CQ_ERR});
+	pthread_mutex_unlock(&cqs_lock);
+}
+
 static int open_cq(struct cq *cq, int cqe)
 {
 	struct call c;
@@ -296,14 +307,8 @@ static int in_ring(struct cq *cq)
 
 	if (n > cq->ring.slots || cq->flushed)
 		return -1;
-	if (n == 0 && atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_STATE), memory_order_relaxed) == XW_STATE_OVERRUN) {
-		if (!cq->over) {
-			cq->over = true;
-			xw_async(xw_context(cq->ib.context),
-				 &(struct ibv_async_event){.element.cq = &cq->ib, .event_type = IBV_EVENT_CQ_ERR});
-		}
+	if (n == 0 && atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_STATE), memory_order_relaxed) == XW_STATE_OVERRUN)
 		return -1;
-	}
 	return n == 0 && xw_session(cq->ib.context)->dead ? -1 : (int)n;
 }
 
@@ -590,8 +595,11 @@ READ(dlid_path_bits, uint8_t, 0)
 
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *a)
 {
-	if (a->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS || a->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
-		return xw_null(xw_refused("completion queues with timestamps or in a parent domain"));
+	int error;
+
+	if ((error = xw_check_flags(XW_FLAGS_CQ_INIT, a->comp_mask)) || (error = xw_check_flags(XW_FLAGS_CQ_WC, a->wc_flags)) ||
+	    (a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && (error = xw_check_flags(XW_FLAGS_CQ_CREATE, a->flags))))
+		return xw_null(error);
 	struct cq *cq = create_cq(context, (int)a->cqe, a->cq_context, a->channel, a->comp_vector);
 	if (!cq)
 		return NULL;

@@ -23,7 +23,8 @@ bool xw_mapped(dev_t device, ino_t inode); /* reports whether a file is mapped; 
 /* Bounce memory, see bounce.c. */
 struct bounce;
 extern atomic_uint xw_bounces; /* number of bounces */
-int xw_bounce_make(void *addr, size_t length, struct bounce **out);
+/* xw_bounce_make fails with EFAULT if a page cannot be read, or with write, written to. */
+int xw_bounce_make(void *addr, size_t length, bool write, struct bounce **out);
 void *xw_bounce_copy(const struct bounce *b);
 void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova);
 void xw_bounce_free(struct bounce *b);

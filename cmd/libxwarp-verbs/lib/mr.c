@@ -52,17 +52,16 @@ unsigned xw_rights(int access)
 static int check_access(int access)
 {
 	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	int error = xw_check_flags(XW_FLAGS_REGION, (unsigned)access);
 
-	if (access & IBV_ACCESS_ON_DEMAND)
-		return xw_refused("on-demand paging (IBV_ACCESS_ON_DEMAND)");
-	return access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
+	return error ? error : access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
 /* back makes a region accessible to the daemon. Memory that cannot be moved and is not in a file that the daemon can
  * map gets a copy, which only this program may access. */
 static int back(struct backing *b, void *addr, size_t length, int access)
 {
-	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+	const int remote = XW_REMOTE_ACCESS | IBV_ACCESS_MW_BIND;
 
 	*b = (struct backing){.file = -1};
 	bool write = xw_rights(access) & XW_WRITTEN;
@@ -78,7 +77,7 @@ static int back(struct backing *b, void *addr, size_t length, int access)
 						   "reading and writing until ibv_reg_mr)"
 						 : "remote access to memory on the stack, memory of more than one file or kind, "
 						   "or memory where a registered buffer was moved away");
-	if ((error = xw_bounce_make(addr, length, &b->bounce)))
+	if ((error = xw_bounce_make(addr, length, write, &b->bounce)))
 		return error;
 	if ((error = xw_share(xw_bounce_copy(b->bounce), length, true, &b->share)))
 		xw_bounce_free(b->bounce);
@@ -261,7 +260,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ib, int flags, struct ibv_pd *pd, void *a
 {
 	struct mr *m = container_of(ib, struct mr, ib), old = *m;
 
-	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || !flags)
+	if (!flags || xw_check_flags(XW_FLAGS_REREG, (unsigned)flags))
 		return IBV_REREG_MR_ERR_INPUT;
 	if (!(flags & IBV_REREG_MR_CHANGE_PD))
 		pd = old.ib.pd;

@@ -84,52 +84,84 @@ static int ask(int fd, const void *request, size_t n)
 	return 0;
 }
 
-/* asks reports whether to is the kernel's address and fd a socket of NETLINK_USERSOCK. */
+/* replaced has the descriptors of sockets that were to be of NETLINK_RDMA, so that other writes cost nothing. A closed one
+ * stays in it, and its number may be of another file then. */
+enum { DESCRIPTORS = 4096 };
+static _Atomic uint32_t replaced[DESCRIPTORS / 32];
+
+/* asks reports whether a message of fd without an address, or with the address to, is for the kernel, and fd a socket of
+ * NETLINK_USERSOCK. The kernel is the default (netlink(7)), unless the socket is connected to another one. */
 static bool asks(int fd, const struct sockaddr *to, socklen_t n)
 {
+	struct sockaddr_nl peer = {0};
 	int protocol = -1;
-	socklen_t size = sizeof protocol;
+	socklen_t size = sizeof protocol, peer_size = sizeof peer;
 
-	return to && n >= sizeof(struct sockaddr_nl) && to->sa_family == AF_NETLINK &&
+	if (!to) {
+		if (fd < 0 || fd >= DESCRIPTORS ||
+		    !(atomic_load_explicit(&replaced[fd / 32], memory_order_relaxed) & 1U << fd % 32))
+			return false;
+		int before = errno;
+		bool kernel = getpeername(fd, (struct sockaddr *)&peer, &peer_size) == 0;
+		errno = before;
+		if (!kernel)
+			return false;
+		to = (const struct sockaddr *)&peer;
+		n = peer_size;
+	}
+	return n >= sizeof(struct sockaddr_nl) && to->sa_family == AF_NETLINK &&
 	       ((const struct sockaddr_nl *)(const void *)to)->nl_pid == 0 &&
 	       ((const struct sockaddr_nl *)(const void *)to)->nl_groups == 0 &&
 	       getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 && protocol == NETLINK_USERSOCK;
 }
 
-FIND(int, socket, (int, int, int))
-FIND(ssize_t, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t))
-FIND(ssize_t, sendmsg, (int, const struct msghdr *, int))
-
-EXPORT int socket(int family, int type, int protocol)
+static ssize_t ask_bytes(int fd, const void *b, size_t n)
 {
-	NEXT(int, -1, socket, (int, int, int));
-	return next(family, type, family == AF_NETLINK && protocol == NETLINK_RDMA ? NETLINK_USERSOCK : protocol);
-}
-
-EXPORT ssize_t sendto(int fd, const void *b, size_t n, int flags, const struct sockaddr *to, socklen_t to_len)
-{
-	NEXT(ssize_t, -1, sendto, (int, const void *, size_t, int, const struct sockaddr *, socklen_t));
-	if (!asks(fd, to, to_len))
-		return next(fd, b, n, flags, to, to_len);
 	int error = ask(fd, b, n);
+
 	return error ? xw_fail(error) : (ssize_t)n;
 }
 
-EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
+static ssize_t ask_pieces(int fd, const struct iovec *v, size_t pieces)
 {
 	uint8_t b[MAX_ASK];
 	size_t n = 0;
 
-	NEXT(ssize_t, -1, sendmsg, (int, const struct msghdr *, int));
-	if (!asks(fd, m->msg_name, m->msg_namelen))
-		return next(fd, m, flags);
-	for (size_t i = 0; i < m->msg_iovlen; i++) {
-		const struct iovec *v = &m->msg_iov[i];
+	for (; pieces > 0; pieces--, v++) {
 		if (v->iov_len > sizeof b - n)
 			return xw_fail(EMSGSIZE);
 		memcpy(b + n, v->iov_base, v->iov_len);
 		n += v->iov_len;
 	}
-	int error = ask(fd, b, n);
-	return error ? xw_fail(error) : (ssize_t)n;
+	return ask_bytes(fd, b, n);
+}
+
+/* SENDS defines a function that sends to the daemon what is for the kernel. */
+#define SENDS(name, params, args, to, to_len, asked)         \
+	FIND(ssize_t, name, params)                           \
+	EXPORT ssize_t name params                            \
+	{                                                     \
+		NEXT(ssize_t, -1, name, params);              \
+		return asks(fd, to, to_len) ? asked : next args; \
+	}
+
+SENDS(sendto, (int fd, const void *b, size_t n, int flags, const struct sockaddr *to, socklen_t to_len),
+      (fd, b, n, flags, to, to_len), to, to_len, ask_bytes(fd, b, n))
+SENDS(sendmsg, (int fd, const struct msghdr *m, int flags), (fd, m, flags), m->msg_name, m->msg_namelen,
+      ask_pieces(fd, m->msg_iov, m->msg_iovlen))
+SENDS(send, (int fd, const void *b, size_t n, int flags), (fd, b, n, flags), NULL, 0, ask_bytes(fd, b, n))
+SENDS(write, (int fd, const void *b, size_t n), (fd, b, n), NULL, 0, ask_bytes(fd, b, n))
+SENDS(writev, (int fd, const struct iovec *v, int pieces), (fd, v, pieces), NULL, 0, ask_pieces(fd, v, (size_t)pieces))
+
+FIND(int, socket, (int, int, int))
+
+EXPORT int socket(int family, int type, int protocol)
+{
+	NEXT(int, -1, socket, (int, int, int));
+	bool rdma = family == AF_NETLINK && protocol == NETLINK_RDMA;
+	int fd = next(family, type, rdma ? NETLINK_USERSOCK : protocol);
+
+	if (rdma && fd >= 0 && fd < DESCRIPTORS)
+		atomic_fetch_or(&replaced[fd / 32], 1U << fd % 32);
+	return fd;
 }

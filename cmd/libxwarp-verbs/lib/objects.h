@@ -1,5 +1,6 @@
 /* The objects of libibverbs. */
 #pragma once
+#include "flags.h"
 #include "memory.h"
 #include "session.h"
 
@@ -67,7 +68,6 @@ struct cq {
 	uint8_t *left; /* completions from before ibv_resize_cq: n_left in all, left_at already consumed */
 	uint32_t n_left, left_at;
 	int signal; /* channel of the queue; -1: none */
-	bool over;
 	bool flushed;	 /* the daemon is gone: the ring is no longer used */
 	struct cq *next; /* next in the process */
 	struct qp *qps[XW_CQ_LISTS]; /* queue pairs that complete here, hashed by number, see flush.c */
@@ -107,6 +107,7 @@ struct qp {
 	unsigned delivered; /* events, under ib.mutex */
 	bool sig_all;
 	bool down;
+	bool of_cm; /* style roce: rdma_cm connects it, although the program moves it to RTS */
 	unsigned allowed; /* access rights of the peer */
 	struct ibv_qp_cap cap;
 	struct ibv_qp_attr attr;
@@ -137,6 +138,13 @@ bool xw_roce(void);
 /* xw_gids queries the addresses of a device, which are its GIDs. It stores at most max and returns their number, or
  * -1 with errno. */
 int xw_gids(struct session *s, union ibv_gid *gids, int max);
+/* Attributes that ibv_modify_qp requires in style roce besides the state, as in the kernel's qp_state_table. */
+#define XW_INIT_MUST (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define XW_RTR_MUST (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define XW_RTS_MUST (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
+/* XW_QPN_OF_CM is the peer's number in the attributes of rdma_init_qp_attr. No connection has it: it is that of subnet
+ * management. */
+#define XW_QPN_OF_CM 0
 int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask);
 int xw_set_state(struct qp *q, const char *state, const char *more); /* in the daemon; more: further members, in JSON */
 int xw_allow(struct qp *q, unsigned rights); /* limits the rights of the peer to these */
@@ -175,6 +183,7 @@ void xw_cq_enlist(struct cq *cq, struct qp *q);
 void xw_cq_delist(struct cq *cq, uint32_t qp_num);
 void xw_cq_retire(struct cq *cq, const uint8_t *e);
 void xw_cq_flush(struct cq *cq);
+void xw_cq_overrun(struct session *s, uint32_t handle);
 int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int xw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int xw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);

@@ -106,9 +106,13 @@ static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *li
 	return true;
 }
 
-/* put_bind fills the rest of a slot for binding a window. */
-static void put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+/* put_bind fills the rest of a slot for binding a window. It returns 0 or errno. */
+static int put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
+	int error = xw_check_flags(XW_FLAGS_WINDOW, info->mw_access_flags);
+
+	if (error)
+		return error;
 	put_remote(b, rkey, info->addr);
 	put32(b + XW_SEND_REGION, info->mr ? info->mr->rkey : 0);
 	put64(b + XW_SEND_DATA, info->length);
@@ -116,6 +120,7 @@ static void put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct 
 	if (info->mw_access_flags & IBV_ACCESS_ZERO_BASED)
 		b[XW_SEND_FLAGS] |= XW_WR_ZERO_BASED;
 	mw->rkey = rkey;
+	return 0;
 }
 
 /* put_send fills a slot. It returns 0 or errno. */
@@ -130,7 +135,10 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 	};
 	bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_SEND_WITH_IMM;
 	unsigned op = wr->opcode;
+	int error = xw_check_flags(XW_FLAGS_SEND, wr->send_flags);
 
+	if (error)
+		return error;
 	if (op == IBV_WR_SEND_WITH_IMM && !xw_roce())
 		return xw_refused("Send with immediate data (RFC 7306 has it only for Writes; use --style roce)");
 	if (op >= sizeof ops / sizeof *ops)
@@ -140,10 +148,8 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 	/* The opcode after a solicited one is the same one without solicitation. */
 	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
 	put_head(b, wr->wr_id, (uint8_t)(ops[op] + ((send || imm) && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
-	if (op == IBV_WR_BIND_MW) {
-		put_bind(b, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
-		return 0;
-	}
+	if (op == IBV_WR_BIND_MW)
+		return put_bind(b, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 	if (imm)
 		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 bytes of 8 (RFC 7306, 6.1) */
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
@@ -275,12 +281,20 @@ static int wr_complete(struct ibv_qp_ex *ex)
 
 static void wr_abort(struct ibv_qp_ex *ex) { pthread_mutex_unlock(&of(ex)->send); }
 
+static void spoil(struct ibv_qp_ex *ex, int error)
+{
+	if (!of(ex)->built_error)
+		of(ex)->built_error = error;
+}
+
 /* begin returns the next slot for a request, or NULL; wr_complete then returns the error. */
 static uint8_t *begin(struct ibv_qp_ex *ex, uint8_t op)
 {
 	struct qp *q = of(ex);
 	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV || op == XW_OP_WRITE_IMM || op == XW_OP_SEND_IMM;
 
+	if (!q->built_error)
+		q->built_error = xw_check_flags(XW_FLAGS_SEND, ex->wr_flags);
 	q->slot = q->built_error ? NULL : next_slot(&q->sq, q->built);
 	if (!q->slot) {
 		if (!q->built_error)
@@ -330,9 +344,10 @@ static void wr_invalidate(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey)
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
 	uint8_t *b = begin(ex, XW_OP_BIND_MW);
+	int error = b ? put_bind(b, mw, rkey, info) : 0;
 
-	if (b)
-		put_bind(b, mw, rkey, info);
+	if (error)
+		spoil(ex, error);
 }
 
 static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_SEND_INV, rkey); }
@@ -350,12 +365,6 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ad
 	wr_remote(ex, XW_OP_FETCH_ADD, rkey, addr);
 	if (of(ex)->slot)
 		put_atomic(of(ex)->slot, false, add, 0);
-}
-
-static void spoil(struct ibv_qp_ex *ex, int error)
-{
-	if (!of(ex)->built_error)
-		of(ex)->built_error = error;
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)

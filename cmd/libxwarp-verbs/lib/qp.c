@@ -3,27 +3,22 @@
 
 #include <sys/mman.h>
 
-/* SEND_OPS are the supported ibv_wr_* operations. */
-#define SEND_OPS                                                                                                  \
-	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | \
-	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |      \
-	 IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW)
-
 static int check_init(const struct ibv_qp_init_attr_ex *a)
 {
 	const struct ibv_qp_cap *c = &a->cap;
+	int error;
 
 	if (a->qp_type != IBV_QPT_RC)
-		return xw_refused("queue pair types other than IBV_QPT_RC");
-	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(SEND_OPS | (xw_roce() ? (uint64_t)IBV_QP_EX_WITH_SEND_WITH_IMM : 0)))
-		return xw_refused("one of the send_ops_flags of ibv_create_qp_ex");
+		return xw_refused_probe("queue pair types other than IBV_QPT_RC"); /* UCX and libfabric try UD */
+	if ((error = xw_check_flags(XW_FLAGS_QP_INIT, a->comp_mask)) ||
+	    (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
+	     (error = xw_check_flags(xw_roce() ? XW_FLAGS_QP_OPS_ROCE : XW_FLAGS_QP_OPS, a->send_ops_flags))) ||
+	    (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && (error = xw_check_flags(XW_FLAGS_QP_CREATE, a->create_flags))))
+		return error;
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq || c->max_send_wr > XW_MAX_DEPTH ||
 	    c->max_recv_wr > XW_MAX_DEPTH || c->max_send_sge > XW_MAX_SGE || c->max_recv_sge > XW_MAX_SGE ||
 	    c->max_inline_data > XW_MAX_INLINE)
 		return EINVAL;
-	if (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS) ||
-	    (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags))
-		return xw_refused("this extension of ibv_create_qp_ex");
 	return 0;
 }
 
@@ -109,6 +104,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	a->cap.max_send_sge = a->cap.max_recv_sge = q->max_sge;
 	a->cap.max_inline_data = q->max_inline;
 	q->cap = a->cap;
+	xw_did_without();
 	xw_wr_init(q);
 	xw_cq_add(container_of(a->send_cq, struct cq, ib), q);
 	if (a->recv_cq != a->send_cq)
@@ -191,14 +187,14 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *q = container_of(ib, struct qp, ib);
 	bool fails = false, ends = false;
-	int error = 0;
+	int error = mask & IBV_QP_ACCESS_FLAGS ? xw_check_flags(XW_FLAGS_QP_ACCESS, attr->qp_access_flags) : 0;
 
+	if (error)
+		return error;
 	if (xw_roce())
 		return xw_modify_roce(q, attr, mask);
-	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
-		return xw_refused("changing depth, path or rate of a queue pair");
-	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
-		return xw_refused("connecting by ibv_modify_qp: iWARP connects by rdma_cm (perftest: -R; or xwarp run --style roce)");
+	if ((error = xw_check_flags(XW_FLAGS_QP_IWARP, (unsigned)mask)))
+		return error;
 	pthread_mutex_lock(&ib->mutex);
 	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);

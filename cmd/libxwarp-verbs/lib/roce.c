@@ -86,19 +86,16 @@ struct transition {
 	int must, may;
 };
 
-#define RTR_MUST (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
-#define RTS_MUST (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
-#define INIT_MUST (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 #define RTS_MAY (IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE)
 #define SQD_MAY (IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | \
 		 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | \
 		 IBV_QP_PATH_MIG_STATE)
 
 static const struct transition transitions[IBV_QPS_ERR + 1][IBV_QPS_ERR + 1] = {
-	[IBV_QPS_RESET] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_INIT] = {true, INIT_MUST, 0}},
-	[IBV_QPS_INIT] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}, [IBV_QPS_INIT] = {true, 0, INIT_MUST},
-			  [IBV_QPS_RTR] = {true, RTR_MUST, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX}},
-	[IBV_QPS_RTR] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}, [IBV_QPS_RTS] = {true, RTS_MUST, RTS_MAY}},
+	[IBV_QPS_RESET] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_INIT] = {true, XW_INIT_MUST, 0}},
+	[IBV_QPS_INIT] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}, [IBV_QPS_INIT] = {true, 0, XW_INIT_MUST},
+			  [IBV_QPS_RTR] = {true, XW_RTR_MUST, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX}},
+	[IBV_QPS_RTR] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}, [IBV_QPS_RTS] = {true, XW_RTS_MUST, RTS_MAY}},
 	[IBV_QPS_RTS] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}, [IBV_QPS_RTS] = {true, 0, RTS_MAY},
 			 [IBV_QPS_SQD] = {true, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
 	[IBV_QPS_SQD] = {[IBV_QPS_RESET] = {true, 0, 0}, [IBV_QPS_ERR] = {true, 0, 0}, [IBV_QPS_RTS] = {true, 0, RTS_MAY},
@@ -250,11 +247,14 @@ int xw_modify_roce(struct qp *q, struct ibv_qp_attr *attr, int mask)
 	keep(&next, attr, mask);
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		error = xw_allow(q, xw_rights((int)attr->qp_access_flags));
-	if (!error)
+	/* rdma_cm connects: RTR and RTS are only names. */
+	bool of_cm = q->of_cm || (to == IBV_QPS_RTR && next.dest_qp_num == XW_QPN_OF_CM);
+	if (!error && !(of_cm && (to == IBV_QPS_RTR || to == IBV_QPS_RTS)))
 		error = move(q, from, to, &next);
 	if (error)
 		return error;
 	pthread_mutex_lock(&ib->mutex);
+	q->of_cm = of_cm && to != IBV_QPS_RESET;
 	if (to == IBV_QPS_RESET)
 		q->down = false;
 	else

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 /* Version of the control protocol. xwarp doctor reads it from the file. */
 EXPORT const uint32_t xwarp_protocol = XW_VERSION;
@@ -35,6 +36,14 @@ UNCHECKED void *xw_next(const char *name)
 }
 
 int xw_socket(int family, int type) { return (int)syscall(SYS_socket, family, type | SOCK_CLOEXEC, 0); }
+
+bool xw_uncount(int fd, bool wait)
+{
+	uint64_t n;
+	struct iovec v = {&n, sizeof n};
+
+	return preadv2(fd, &v, 1, -1, wait ? 0 : RWF_NOWAIT) == sizeof n;
+}
 
 void xw_warn(const char *format, ...)
 {
@@ -67,6 +76,33 @@ int xw_refused(const char *what)
 		xw_warn("not supported: %s", what);
 	errno = EOPNOTSUPP;
 	return EOPNOTSUPP;
+}
+
+bool xw_debug(void)
+{
+	const char *v = secure_getenv("XWARP_DEBUG");
+
+	return v && *v && strcmp(v, "0") != 0;
+}
+
+static const char *_Atomic probed;
+static atomic_bool did_without;
+
+int xw_refused_probe(const char *what)
+{
+	if (xw_debug())
+		return xw_refused(what);
+	probed = what;
+	errno = EOPNOTSUPP;
+	return EOPNOTSUPP;
+}
+
+void xw_did_without(void) { did_without = true; }
+
+__attribute__((destructor)) static void tell_probed(void)
+{
+	if (probed && !did_without)
+		xw_refused(probed);
 }
 
 void *xw_map(int fd, size_t n)

@@ -74,7 +74,10 @@ struct ibv_xrcd *xw_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_
 EXPORT int ibv_modify_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr, int mask)
 {
 	struct srq *q = container_of(ib, struct srq, ib);
+	int error = xw_check_flags(XW_FLAGS_SRQ, (unsigned)mask);
 
+	if (error)
+		return error;
 	if (mask & IBV_SRQ_MAX_WR && attr->max_wr > q->depth)
 		return xw_refused("resizing shared receive queues");
 	if (!(mask & IBV_SRQ_LIMIT))

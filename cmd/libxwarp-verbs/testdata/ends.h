@@ -1,6 +1,7 @@
 /* Shared code of programs that test functions which no program of Debian uses: PROGRAM TEST s ADDRESS on one host,
  * PROGRAM TEST c ADDRESS on the other. The exit status is 0 if verbs behave as documented in the man pages. */
 #pragma once
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>

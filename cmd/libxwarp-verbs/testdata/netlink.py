@@ -1,12 +1,13 @@
-import socket, struct, time
+import os, socket, struct, time
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 20)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
 for seq in range(8):
     get = struct.pack("=IHHII", 16, 5 << 10 | 1, 0x301, seq, 0)
-    if seq % 2:
-        n = s.sendto(get, (0, 0))
-    else:
-        n = s.sendmsg([get[:5], get[5:]], [], 0, (0, 0))
+    pieces = [get[:5], get[5:]]
+    n = [ # netlink(7): the kernel is the default
+        lambda: s.sendto(get, (0, 0)), lambda: s.sendmsg(pieces, [], 0, (0, 0)), lambda: s.send(get),
+        lambda: s.sendmsg(pieces), lambda: os.write(s.fileno(), get), lambda: os.writev(s.fileno(), pieces),
+    ][seq % 6]()
     assert n == 16
 time.sleep(0.2)
 ended = set()
@@ -27,5 +28,11 @@ except OSError as e:
     print(e.strerror)
 s.close()
 r = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+other = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 20)
+other.bind((0, 0))
+r20 = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 20)
+r20.connect(other.getsockname()) # not to the kernel
+r20.send(b"between sockets")
+assert other.recv(100) == b"between sockets"
 r.sendto(struct.pack("=IHHIIBBHiII", 32, 18, 0x301, 1, 0, 0, 0, 0, 0, 0, 0), (0, 0))
 print(b"eth0\0" in r.recv(65536))

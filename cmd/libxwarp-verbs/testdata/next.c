@@ -78,12 +78,15 @@ ROW(readlinkat, (int, const char *, char *, size_t), (AT_FDCWD, "/", room, 1))
 ROW(realpath, (const char *, char *), ("/", room))
 ROW(scandir, (const char *, void *, void *, void *), ("/", &list, NULL, NULL))
 ROW(scandir64, (const char *, void *, void *, void *), ("/", &list, NULL, NULL))
+ROW(send, (int, void *, size_t, int), (-1, room, 1, 0))
 ROW(sendmsg, (int, void *, int), (-1, room, 0))
 ROW(sendto, (int, void *, size_t, int, void *, int), (-1, room, 1, 0, NULL, 0))
 ROW(socket, (int, int, int), (AF_UNIX, SOCK_STREAM, 0))
 ROW(stat, (const char *, void *), ("/", room))
 ROW(stat64, (const char *, void *), ("/", room))
 ROW(statx, (int, const char *, int, unsigned, void *), (AT_FDCWD, "/", 0, 0, room))
+ROW(write, (int, void *, size_t), (-1, room, 1))
+ROW(writev, (int, void *, int), (-1, room, 1))
 
 typedef void *mapper(void *, size_t, int, int, int, off_t);
 

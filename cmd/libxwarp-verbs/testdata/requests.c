@@ -2,6 +2,8 @@
  * ADDRESS, where ADDRESS is one of the device. */
 #include "ends.h"
 
+#include <sys/mman.h>
+
 enum {
 	ROOM = 1 << 16, DEPTH = 16, PIECES = 16, READS = 8,
 	ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
@@ -77,6 +79,13 @@ static void open_device(void)
 		pd = listener->pd;
 	}
 	CHECK((mr = ibv_reg_mr(pd, memory, sizeof memory, ACCESS)));
+	/* Libraries try datagrams first, which must not look like a fault. */
+	struct ibv_cq *cq = ibv_create_cq(c, 1, NULL, NULL, 0);
+	struct ibv_qp_init_attr ud = {.send_cq = cq, .recv_cq = cq, .cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_UD};
+	CHECK(cq && !ibv_create_qp(pd, &ud) && errno == EOPNOTSUPP);
+	ud.qp_type = IBV_QPT_RC;
+	struct ibv_qp *rc = ibv_create_qp(pd, &ud);
+	CHECK(rc && ibv_destroy_qp(rc) == 0 && ibv_destroy_cq(cq) == 0);
 }
 
 static void create(struct side *s, struct ibv_srq *srq)
@@ -461,13 +470,123 @@ static void errors(void)
 	destroy(&a);
 }
 
+static bool readable(int fd) { return poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 1; }
+
+/* async takes the next asynchronous event. */
+static enum ibv_event_type async(void **element)
+{
+	struct ibv_async_event e;
+
+	CHECK(ibv_get_async_event(c, &e) == 0);
+	*element = e.element.qp;
+	ibv_ack_async_event(&e);
+	return e.event_type;
+}
+
+/* A queue that overruns has an event, also if nobody polls it. Events that nobody read end with their queue pair. */
+static void events(void)
+{
+	struct side a, b;
+	struct ibv_cq *full;
+	void *of;
+
+	prepare(&a, &b, NULL);
+	join(&a, &b);
+	full = ibv_create_cq(c, 1, NULL, NULL, 0);
+	CHECK(full && !readable(c->async_fd));
+	struct ibv_qp_init_attr init = {.send_cq = full, .recv_cq = full, .cap = {DEPTH, DEPTH, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct ibv_qp *q = ibv_create_qp(pd, &init);
+	CHECK(q);
+	struct side over = {.qp = q, .send = full, .recv = full};
+	CHECK(ibv_modify_qp(q, &(struct ibv_qp_attr){.qp_state = IBV_QPS_INIT, .port_num = 1}, INIT) == 0);
+	post_receives(&over, 0, DEPTH);
+	CHECK(fail(&over) == 0);
+	CHECK(async(&of) == IBV_EVENT_CQ_ERR && of == full);
+	CHECK(ibv_destroy_qp(q) == 0 && ibv_destroy_cq(full) == 0);
+	post(&a, &(struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_RDMA_READ, .sg_list = &(struct ibv_sge){(uintptr_t)memory, 8, mr->lkey},
+		.num_sge = 1, .wr.rdma = {.remote_addr = 8, .rkey = 77}});
+	wants(a.send, a.qp, 1, IBV_WC_REM_ACCESS_ERR);
+	for (struct pollfd p = {.fd = c->async_fd, .events = POLLIN}; poll(&p, 1, -1) != 1;)
+		;
+	finish(&a, &b); /* with the events of both */
+	CHECK(!readable(c->async_fd));
+}
+
+/* Memory behind the end of a file cannot be registered, whatever kind of mapping it is. */
+static void files(void)
+{
+	char path[] = "/var/tmp/xwarp-requests-XXXXXX";
+	const struct {
+		int fd, flags;
+	} kinds[] = {{mkstemp(path), MAP_SHARED}, {kinds[0].fd, MAP_PRIVATE}, {memfd_create("requests", 0), MAP_SHARED}};
+
+	CHECK(unlink(path) == 0);
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		CHECK(kinds[i].fd >= 0 && ftruncate(kinds[i].fd, 4096) == 0);
+		for (int access = 0; access <= IBV_ACCESS_LOCAL_WRITE; access++) {
+			char *m = mmap(NULL, 8192, PROT_READ | PROT_WRITE, kinds[i].flags, kinds[i].fd, 0);
+			CHECK(m != MAP_FAILED);
+			errno = 0;
+			CHECK(ibv_reg_mr(pd, m, 8192, access) == NULL && errno == EFAULT);
+			struct ibv_mr *front = ibv_reg_mr(pd, m, 4096, access);
+			CHECK(front && ibv_dereg_mr(front) == 0 && munmap(m, 8192) == 0);
+		}
+	}
+}
+
+/* rdma_set_option refuses levels and options that do not exist as the kernel does. */
+static void options(void)
+{
+	struct rdma_event_channel *ch = rdma_create_event_channel();
+	struct rdma_cm_id *id;
+	int on = 1;
+
+	CHECK(ch && rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on) == 0);
+	CHECK(rdma_set_option(id, 7, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on) == -1 && errno == ENOSYS);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, 77, &on, sizeof on) == -1 && errno == ENOSYS);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+/* The source port is known when the address is resolved, and is that of the connection. */
+static void ports(void)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET}, to = at_own(PORT);
+	struct rdma_conn_param p = depths;
+	struct side a, b;
+
+	if (roce) /* rdma_cm is the same */
+		return;
+	for (int bound = 0; bound < 2; bound++) {
+		a = b = (struct side){0};
+		CHECK(rdma_create_id(channel, &a.id, NULL, RDMA_PS_TCP) == 0);
+		CHECK(!bound || rdma_bind_addr(a.id, (struct sockaddr *)&any) == 0);
+		__be16 before = rdma_get_src_port(a.id);
+		CHECK(bound ? before != 0 : before == 0);
+		CHECK(rdma_resolve_addr(a.id, NULL, (struct sockaddr *)&to, 2000) == 0);
+		cm_event(RDMA_CM_EVENT_ADDR_RESOLVED);
+		__be16 port = rdma_get_src_port(a.id);
+		CHECK(port != 0 && (!bound || port == before));
+		CHECK(rdma_resolve_route(a.id, 2000) == 0);
+		cm_event(RDMA_CM_EVENT_ROUTE_RESOLVED);
+		create(&a, NULL);
+		CHECK(rdma_connect(a.id, &p) == 0);
+		b.id = cm_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+		CHECK(rdma_get_dst_port(b.id) == port);
+		create(&b, NULL);
+		join(&a, &b);
+		CHECK(rdma_get_src_port(a.id) == port);
+		finish(&a, &b);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
 	} tests[] = {{"reads", reads}, {"receives", receives}, {"sends", sends}, {"failures", failures},
-		     {"errors", errors}};
+		     {"errors", errors}, {"events", events}, {"files", files}, {"options", options}, {"ports", ports}};
 
 	CHECK(argc == 3);
 	own = argv[2];

@@ -81,6 +81,7 @@ type Event struct {
 	Event string `json:"event"`
 	QP    Handle `json:"qp,omitempty"`
 	SRQ   Handle `json:"srq,omitempty"`
+	CQ    Handle `json:"cq,omitempty"`
 	Error *Error `json:"error,omitempty"` // of a queue pair; nil after a graceful close
 	// Cause is the protocol error of either side: one of the words below, or empty if there was none.
 	Cause string `json:"cause,omitempty"`
@@ -100,6 +101,7 @@ const (
 	// queues.
 	EventGone     = "qp_gone"
 	EventSRQLimit = "srq_limit" // fewer receives are posted than the limit of modify_srq
+	EventCQError  = "cq_err"    // a completion queue overran
 )
 
 // HelloArgs are the arguments of the first request.
@@ -313,6 +315,7 @@ type ResolveArgs struct {
 type ConnectArgs struct {
 	QP          Handle           `json:"qp"`
 	Local       netip.AddrPort   `json:"local"`
+	TryPort     uint16           `json:"try_port,omitempty"` // if local has no port; see verbs.DialConfig
 	Remote      netip.AddrPort   `json:"remote"`
 	PrivateData []byte           `json:"private_data,omitempty"`
 	MPA         *verbs.MPAConfig `json:"mpa,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,7 +134,8 @@ func TestText(t *testing.T) {
 			again(line, r, results[ops[r.ID]], r.Result)
 		default:
 			e, err := ParseEvent([]byte(line))
-			known := e.Event == EventDown || e.Event == EventGone || e.Event == EventSRQLimit
+			known := slices.Contains([]string{EventDown, EventGone, EventSRQLimit, EventCQError},
+				e.Event)
 			if err != nil || !known || string(Marshal(e)) != line {
 				t.Errorf("%s: %v, printed %s", line, err, Marshal(e))
 			}

@@ -32,6 +32,7 @@ type cq struct {
 	queued atomic.Bool // in signaller.queued
 	wakes  atomic.Bool // the signaller is to wake consumers that sleep on the ring
 	rings  atomic.Bool // the signaller is to signal the channel
+	fails  atomic.Bool // the signaller is to report the overrun
 }
 
 func (*cq) String() string { return "completion queue" }
@@ -88,8 +89,8 @@ func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 		c.s.Fail(err)
 		return true
 	}
+	fails := slot == nil && !c.overrun.Swap(true)
 	if slot == nil {
-		c.overrun.Store(true)
 		atomic.StoreUint32(c.ring.State(), control.StateOverrun)
 	} else {
 		control.PutCompletion(slot, q.number, v)
@@ -105,7 +106,10 @@ func (c *cq) write(q *qp, v *verbs.Completion, on *core.Shard) (kept bool) {
 	if rings {
 		c.rings.Store(true)
 	}
-	if (wakes || rings) && !c.queued.Swap(true) {
+	if fails {
+		c.fails.Store(true)
+	}
+	if (wakes || rings || fails) && !c.queued.Swap(true) {
 		c.s.signaller.add(c, on)
 	}
 	return slot != nil
@@ -189,6 +193,9 @@ func (r *signaller) signalLoop(ctx context.Context, account *budget.Account) {
 			account.Enter(budget.SignalTurn)
 			c.signal()
 			account.Leave(budget.SignalTurn)
+			if c.fails.Swap(false) {
+				c.s.sendEvent(&control.Event{Event: control.EventCQError, CQ: c.handle})
+			}
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (s *Session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 		ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoAnswer)
 		defer cancel()
 		return s.dev.Core.Dial(ctx, a.Remote, q.eng, verbs.DialConfig{
-			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
+			Local: a.Local, TryPort: a.TryPort, PrivateData: a.PrivateData, MPA: a.MPA,
 			Patience: time.Duration(a.Patience) * time.Millisecond,
 		})
 	})
