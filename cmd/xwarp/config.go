@@ -86,7 +86,7 @@ func newConfigDefault() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return printOne(cmd, *asJSON, configText{document{1, "config default"},
-				config.Default}, config.Default)
+				config.Shipped}, config.Shipped)
 		},
 	}
 	asJSON = jsonFlag(cmd)

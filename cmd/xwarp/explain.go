@@ -100,6 +100,9 @@ func entryText(e *explain.Entry) string {
 		title string
 		items []string
 	}{{"Usual causes", e.Causes}, {"What to do", e.Remedy}} {
+		if len(part.items) == 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "\n%s\n", part.title)
 		for _, item := range part.items {
 			wrap(&b, item, "  - ", "    ")

@@ -17,7 +17,8 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// verbsLibrary is the library to preload. libraryDirs are its directories in packages and builds, relative to xwarp.
+// verbsLibrary is the library to preload. libraryDirs are its directories in builds, packages
+// and the build of a package, relative to xwarp.
 const verbsLibrary = "libxwarp-verbs.so"
 
 // dlopenLibrary is beside it, for programs that dlopen libibverbs. NCCL reads its path from the variable ncclLibrary.
@@ -26,7 +27,7 @@ const (
 	ncclLibrary   = "NCCL_IBVERBS_LIB"
 )
 
-var libraryDirs = []string{"", "../lib/xwarp"}
+var libraryDirs = []string{"", "../lib/xwarp", "package/lib"}
 
 // Styles of devices: iWARP, for programs that connect by rdma_cm, and RoCE, for programs that use ibv_modify_qp.
 const (

@@ -1,10 +1,12 @@
 /* The connection to the daemon: one per device, shared by its contexts. */
 #include "session.h"
 
+#include <grp.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 static struct session *sessions[64]; /* open sessions, for fork */
@@ -40,6 +42,25 @@ static void remember(struct session *s, struct session *in_place_of)
 	pthread_mutex_unlock(&sessions_lock);
 }
 
+/* warn_refused says why the daemon's socket refused a program, and the next step. */
+static void warn_refused(const char *path, int error)
+{
+	struct stat st;
+	struct group *g = NULL;
+
+	if (error != EACCES) {
+		xw_warn("%s: %s (is xwarpd running?)", path, strerror(error));
+		return;
+	}
+	if (stat(path, &st) == 0 && st.st_gid != 0)
+		g = getgrgid(st.st_gid);
+	if (g)
+		xw_warn("%s: %s (join its group: sudo usermod -aG %s USER, then log in again)", path, strerror(error),
+			g->gr_name);
+	else
+		xw_warn("%s: %s (only root may use it; daemon.socket_group admits a group)", path, strerror(error));
+}
+
 static int dial(void)
 {
 	const char *path = secure_getenv("XWARP_SOCKET");
@@ -57,7 +78,7 @@ static int dial(void)
 	if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
 		int error = errno;
 		if (!quiet)
-			xw_warn("%s: %s (is xwarpd running, and is this user in the group of its socket?)", path, strerror(error));
+			warn_refused(path, error);
 		close(fd);
 		return xw_fail(error);
 	}

@@ -37,8 +37,8 @@ var transmitCheck = check{
 		}
 		if e.isServed() {
 			return warn("not measured: xwarpd or another xwarp process uses the queues of %s",
-				e.name()).advise("systemctl stop xwarpd; xwarp doctor --interface %s --only "+
-				"transmit --measure; systemctl start xwarpd", e.name())
+				e.name()).advise("systemctl stop xwarpd, or stop the other process; then "+
+				"xwarp doctor --interface %s --only transmit --measure", e.name())
 		}
 		return compareWays(e.measureTransmit(), auto)
 	},
@@ -121,8 +121,8 @@ func compareWays(ways []*way, auto xdp.Transmit) finding {
 		return finding{Warn, "no transmit mode works: " + summary, ""}
 	case best.name != auto && best.gbps() > clearly*taken:
 		return warn("%s; %q selects %s", summary, xdp.TransmitAuto, auto).
-			advise("set transmit = %q in the [[interface]] table of /etc/xwarp/xwarp.toml, or --tx %s",
-				best.name, best.name)
+			advise("set transmit = %q in the [[interface]] table of /etc/xwarp/xwarp.toml, then "+
+				"systemctl restart xwarpd", best.name)
 	}
 	return fine("%s; %q selects %s", summary, xdp.TransmitAuto, auto)
 }

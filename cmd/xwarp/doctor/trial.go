@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -116,7 +117,10 @@ var nativeCheck = check{
 			return warn("not available on %s: %v", t.where, t.native).
 				advise("set xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml")
 		}
-		return fail("not available on %s: %v", t.where, t.native).advise("xwarp doctor --json")
+		if os.Geteuid() != 0 {
+			return fail("not tested on %s: %v", t.where, t.native).advise("sudo xwarp doctor")
+		}
+		return fail("not available on %s: %v", t.where, t.native).advise("dmesg | tail")
 	},
 }
 

@@ -17,11 +17,13 @@ const (
 	Errno     Kind = "error"
 	Drop      Kind = "drop cause"
 	Log       Kind = "log line"
+	Counter   Kind = "counter"
+	Outcome   Kind = "steering outcome"
 )
 
 // Entry explains one code.
 type Entry struct {
-	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP, error, drop cause or log line"`
+	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP, error, drop cause, log line, counter or steering outcome"`
 	Code    string   `json:"code" doc:"code as shown by xwarp; a Terminate is layer/type/code, with the code in hexadecimal"`
 	Bytes   string   `json:"bytes,omitempty" doc:"first two bytes of a Terminate on the wire, in hexadecimal"`
 	Number  int      `json:"number,omitempty" doc:"number of a completion status in libibverbs"`
@@ -43,6 +45,7 @@ var (
 	errnos     = table(Errno, "error")
 	drops      = table(Drop, "drop")
 	messages   = table(Log, "log", "link")
+	outcomes   = table(Outcome, "outcome") // in addition to drops; found by byCounter
 )
 
 // All returns every entry except foreign: Terminates in the order of the RFCs, statuses, events, TCP, errors, drop

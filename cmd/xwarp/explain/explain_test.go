@@ -97,7 +97,7 @@ func TestFiles(t *testing.T) {
 		}
 		total += len(file.Entry)
 	}
-	if known := len(All()) + len(foreign()); known != total {
+	if known := len(All()) + len(foreign()) + len(outcomes()); known != total {
 		t.Errorf("%d entries in the files, %d in the tables", total, known)
 	}
 }

@@ -22,8 +22,8 @@ func Find(query string) []Entry {
 		return nil
 	}
 	low := strings.ToLower(strings.TrimPrefix(q, "tcp: "))
-	for _, by := range []func(string) []Entry{bySlashes, byName, byMessage, byNumber, byWireBytes,
-		byWords} {
+	for _, by := range []func(string) []Entry{bySlashes, byName, byCounter, byMessage, byNumber,
+		byWireBytes, byWords} {
 		if e := by(low); len(e) > 0 {
 			return e
 		}

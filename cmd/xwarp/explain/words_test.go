@@ -28,6 +28,30 @@ func TestEveryDrop(t *testing.T) {
 	}
 }
 
+// TestEveryCounter: every counter, and every outcome of the steering program, has an explanation.
+func TestEveryCounter(t *testing.T) {
+	want := []string{counters.HeldBytes.Key, counters.HeldBytes.Metric}
+	for _, table := range counters.All() {
+		for _, c := range table {
+			want = append(want, c.Key)
+			if c.Metric != "" {
+				want = append(want, c.Metric)
+			}
+		}
+	}
+	for o := range bpf.Outcome(bpf.NumOutcomes) {
+		want = append(want, o.String())
+	}
+	for _, key := range want {
+		if len(Find(key)) == 0 || Find(key)[0].Meaning == "" {
+			t.Errorf("%s: %+v", key, Find(key))
+		}
+	}
+	if len(want) < 300 {
+		t.Errorf("%d names", len(want))
+	}
+}
+
 // logged matches a call of slog with a message.
 var logged = regexp.MustCompile(`[lL]og(?:\(\)|Of\(\w+\))?\.(?:Info|Warn|Error)\(\s*"([^"]+)"`)
 

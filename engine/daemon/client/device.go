@@ -15,8 +15,10 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,7 +88,7 @@ func OpenConfig(cfg Config) (*Device, error) {
 	cfg.Program = cmp.Or(cfg.Program, filepath.Base(os.Args[0]))
 	c, err := dial(&cfg)
 	if err != nil {
-		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(err))
+		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(cfg.Path, err))
 	}
 	d := &Device{
 		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{},
@@ -112,12 +114,26 @@ func dial(cfg *Config) (*net.UnixConn, error) {
 	return net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Path, Net: "unix"})
 }
 
-func hint(err error) string {
+// hint returns the next step after an error of connecting to path.
+func hint(path string, err error) string {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
 		return " (is it running? systemctl start xwarpd)"
 	case errors.Is(err, unix.EACCES):
-		return " (join the socket's group, daemon.socket_group)"
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil || st.Gid == 0 {
+			return " (only root may use it; daemon.socket_group admits a group)"
+		}
+		name := strconv.FormatUint(uint64(st.Gid), 10)
+		if g, err := user.LookupGroupId(name); err == nil {
+			name = g.Name
+		}
+		who := "USER"
+		if u, err := user.Current(); err == nil {
+			who = u.Username
+		}
+		return fmt.Sprintf(" (join its group: sudo usermod -aG %s %s, then log in again)", name,
+			who)
 	}
 	return ""
 }

@@ -242,6 +242,22 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// TestShippedSetsNothing: the shipped file names every key of the single tables, and sets none.
+func TestShippedSetsNothing(t *testing.T) {
+	l, err := Load(Source{Path: write(t, Shipped)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range l.Values() {
+		if v.Origin != OriginDefault {
+			t.Errorf("%s is set in the shipped file", v.Key)
+		}
+		if _, key, _ := strings.Cut(v.Key, "."); !strings.Contains(Shipped, "\n#"+key+" = ") {
+			t.Errorf("%s is not in the shipped file", v.Key)
+		}
+	}
+}
+
 // TestManual checks that every key is in the default file, and that its commented-out examples are valid too.
 func TestManual(t *testing.T) {
 	live := uncomment(Default)

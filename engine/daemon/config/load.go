@@ -21,6 +21,12 @@ const DefaultPath = "/etc/xwarp/xwarp.toml"
 //go:embed default.toml
 var Default string
 
+var defaultLine = regexp.MustCompile(`(?m)^[a-z_]+ = `)
+
+// Shipped is Default with each default as a comment. A file made from it sets what its user changes and nothing else:
+// config show --origin tells them apart, and new versions bring their defaults.
+var Shipped = defaultLine.ReplaceAllString(Default, "#$0")
+
 // Origin is the origin of a value: "default", a file, an environment variable or a flag.
 type Origin string
 

@@ -5,6 +5,8 @@ package counters
 import (
 	_ "embed"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -58,6 +60,14 @@ var (
 	MPA       = tables["mpa"]
 	TCP       = tables["tcp"]
 )
+
+// All returns all tables, in the order of their names.
+func All() (list []Table) {
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		list = append(list, tables[name])
+	}
+	return list
+}
 
 // parse reads the lines of counters.txt.
 func parse(text string) map[string]Table {
