@@ -321,19 +321,20 @@ func (s *Sender) chooseRetransmit() (id uint32, isTLP, ok bool) {
 		return 0, false, false
 	}
 	l, again := &s.q.list[lost], &s.q.list[lostAgain]
-	switch {
-	case l.n == 0 && again.n == 0:
+	if l.n == 0 && again.n == 0 {
 		return 0, false, false
+	}
+	// The first in the stream, as in RFC 6675, section 4, NextSeg (1). Records lost again are not in sequence order,
+	// but the head always goes first: a peer without room keeps nothing behind it, and only its arrival ends a stall.
+	switch head := s.q.at(s.q.head).place; {
+	case head == lost || head == lostAgain:
+		id = s.q.head
 	case l.n == 0 || again.n > 0 && int32(again.first-l.first) < 0:
 		id = again.first
-	default: // first in the stream, as in RFC 6675, section 4, NextSeg (1)
+	default:
 		id = l.first
 	}
 	if s.forcedResends > 0 {
-		// After a timeout the head goes first: only its arrival ends the stall.
-		if s.q.at(s.q.head).place == lost || s.q.at(s.q.head).place == lostAgain {
-			id = s.q.head
-		}
 		return id, false, true
 	}
 	if s.partial.on && s.partial.id == id {

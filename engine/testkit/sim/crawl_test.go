@@ -21,6 +21,8 @@ func TestCrawls(t *testing.T) {
 			10 * tick.Second},
 		{"the last record, whose FIN is never reported, before the holes in front of it; TIME-WAIT " +
 			"included", 275884, 45 * tick.Second},
+		{"lost records that were not sent again in the order of the stream, to a peer without room", 94011668,
+			15 * tick.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
