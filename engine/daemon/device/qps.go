@@ -30,10 +30,10 @@ func FillQPs(v []control.QPState, q []verbs.QP) {
 }
 
 // Disconnect closes connections gracefully, all at the same time, until ctx is done.
-func Disconnect(ctx context.Context, list []verbs.QP) {
+func Disconnect(ctx context.Context, list []*core.QP) {
 	var group sync.WaitGroup
 	for _, q := range list {
-		group.Go(func() { q.(*core.QP).Shutdown(ctx) })
+		group.Go(func() { q.Shutdown(ctx) })
 	}
 	group.Wait()
 }

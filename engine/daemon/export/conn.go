@@ -26,7 +26,7 @@ type conn struct {
 	e        *export
 	pd       verbs.PD
 	exported verbs.MR // the export's memory
-	qp       verbs.QP
+	qp       *core.QP
 	cq       verbs.CQ
 	mr       verbs.MR // receive buffers
 	buf      []byte
@@ -99,7 +99,7 @@ func (c *conn) open() (err error) {
 	if c.cq, err = dev.CreateCQ(4 * queueDepth); err != nil {
 		return err
 	}
-	if c.qp, err = dev.CreateQP(verbs.QPConfig{
+	if c.qp, err = dev.NewQP(verbs.QPConfig{
 		PD: c.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: queueDepth, RecvDepth: queueDepth,
 		MaxInline: flushReplyLen,
 	}); err != nil {
@@ -167,7 +167,7 @@ func (c *conn) answerFlush(m []byte) bool {
 func (c *conn) close() {
 	if c.qp.Params() != nil { // wait for the peer's FIN or for the Terminate, at most mpa.close_timeout
 		select {
-		case <-c.qp.(*core.QP).Gone():
+		case <-c.qp.Gone():
 		case <-c.e.connLife.Done():
 		}
 	}

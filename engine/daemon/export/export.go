@@ -36,12 +36,12 @@ type export struct {
 	killConns context.CancelFunc
 
 	content
-	pd  verbs.PD
-	mr  verbs.MR
+	pd  *core.PD
+	mr  *core.MR
 	srv *transfer.Server // of a directory
 
 	mu       sync.Mutex
-	conns    map[verbs.QP]*conn
+	conns    map[*core.QP]*conn
 	failed   error // why the memory or the device is unusable; nil if usable
 	waiting  bool  // ReviveLoop reopens it
 	counted  bool  // its counters were added to Set.pastCounts
@@ -70,7 +70,7 @@ var accessOf = map[string]ddp.Access{
 // newExport creates an export that is not open. It stops listening when ctx is done.
 func (s *Set) newExport(c config.Export, v *device.Device) (e *export, ctx context.Context) {
 	e = &export{set: s, cfg: c, log: s.log.With("export", c.Name), dev: v,
-		conns: map[verbs.QP]*conn{}}
+		conns: map[*core.QP]*conn{}}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	e.connLife, e.killConns = context.WithCancel(context.Background())
 	ctx, e.stopListening = context.WithCancel(context.Background())
@@ -109,17 +109,17 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if e.pd, err = e.dev.Core.AllocPD(); err != nil {
+	if e.pd, err = e.dev.Core.NewPD(); err != nil {
 		return err
 	}
-	if e.mr, err = e.pd.RegMR(e.mem, accessOf[e.cfg.Access]); err != nil {
+	if e.mr, err = e.pd.RegMRIOVA(e.mem, 0, accessOf[e.cfg.Access]); err != nil {
 		return err
 	}
 	list, err := verbs.ListenAll(e.dev.Core, e.cfg.Listen.All(), verbs.ListenConfig{})
 	if err != nil {
 		return err
 	}
-	e.running.Go(func() { e.watchMemory(ctx, e.mr.(*core.MR).Failed(), e.mr.Err) })
+	e.running.Go(func() { e.watchMemory(ctx, e.mr.Failed(), e.mr.Err) })
 	for _, l := range list {
 		e.running.Go(func() {
 			defer l.Close()
@@ -228,7 +228,7 @@ func (e *export) flush(off, n uint64) (uint64, error) {
 func (e *export) stop(ctx context.Context) {
 	e.stopListening()
 	e.mu.Lock()
-	var list []verbs.QP
+	var list []*core.QP
 	var starting []chan struct{}
 	for q, c := range e.conns {
 		list, starting = append(list, q), append(starting, c.acceptDone)

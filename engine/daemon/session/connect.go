@@ -15,7 +15,6 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/daemon/rendezvous"
-	"xwarp/engine/internal/core"
 	"xwarp/engine/ranges"
 	"xwarp/engine/verbs"
 )
@@ -48,7 +47,7 @@ func (s *Session) beginConnect(ctx context.Context, h control.Handle, ird, ord i
 		err = q.unusedLocked()
 	}
 	if err == nil {
-		err = q.eng.(*core.QP).SetReadDepth(ird, ord)
+		err = q.eng.SetReadDepth(ird, ord)
 	}
 	if err == nil {
 		q.attempt = a

@@ -175,7 +175,7 @@ func (d *roceConn) dial(ctx context.Context) error {
 		return err
 	}
 	s.drain(q) // the peer may send at once
-	eng := q.eng.(*core.QP)
+	eng := q.eng
 	err := s.throttle(ctx, func() error {
 		return s.dev.Core.Attempt(ctx, remote, eng, &verbs.DialConfig{
 			Local:       netip.AddrPortFrom(d.pair.Local.GID, 0),
@@ -205,7 +205,7 @@ func (d *roceConn) dial(ctx context.Context) error {
 
 // accept waits for the peer's daemon to dial.
 func (d *roceConn) accept(ctx context.Context) error {
-	return d.acceptAs(ctx, d.q.eng.(*core.QP))
+	return d.acceptAs(ctx, d.q.eng)
 }
 
 // acceptAs is accept for a given queue pair of the engine.

@@ -16,7 +16,7 @@ import (
 // pd is a protection domain of a session. Session.mu guards the counts of the objects in it.
 type pd struct {
 	object
-	pd   verbs.PD
+	pd   *core.PD
 	mrs  int
 	mws  int
 	qps  int
@@ -32,7 +32,7 @@ func (p *pd) busy() error {
 type mr struct {
 	object
 	pd      *pd
-	mr      verbs.MR
+	mr      *core.MR
 	mapping *control.Memory
 	length  uint64
 	access  ddp.Access
@@ -60,7 +60,7 @@ func (s *Session) allocPD(*control.Request, []int) (any, error) {
 	if err := s.renewDevice(); err != nil {
 		return nil, err
 	}
-	p, err := charge(s, pdCost, s.dev.Core.AllocPD)
+	p, err := charge(s, pdCost, s.dev.Core.NewPD)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (s *Session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}
-	m, err := p.pd.(*core.PD).RegMRIOVA(mem, a.Base, a.Access)
+	m, err := p.pd.RegMRIOVA(mem, a.Base, a.Access)
 	if err != nil {
 		mapping.Close()
 		return nil, err

@@ -22,7 +22,7 @@ type qp struct {
 	s          *Session
 	number     uint32 // unique in the daemon
 	cfg        verbs.QPConfig
-	eng        verbs.QP
+	eng        *core.QP
 	pd         *pd
 	send, recv *cq
 	srq        *srq     // nil if there is none
@@ -200,10 +200,10 @@ func (q *qp) create(c verbs.QPConfig) (*control.CreateQPResult, error) {
 func (q *qp) makeEngine() (err error) {
 	c := q.cfg
 	c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
-	if q.eng, err = q.s.dev.Core.CreateQP(c); err != nil {
+	if q.eng, err = q.s.dev.Core.NewQP(c); err != nil {
 		return err
 	}
-	eng := q.eng.(*core.QP)
+	eng := q.eng
 	eng.SetOwner(q.s.account)
 	eng.OnEmpty(func() { q.s.refill(q) })
 	eng.WaitForReceives()
@@ -239,7 +239,7 @@ func (q *qp) watch() {
 	if !q.gaveUp.Load() { // its program may have moved it to RESET by now
 		q.sendEnd(control.EventDown)
 	}
-	receiver := q.eng.(*core.QP)
+	receiver := q.eng
 	if q.twin != nil {
 		receiver = q.twin
 	}
@@ -268,7 +268,7 @@ func (q *qp) sendEnd(event string) {
 
 // isClosing reports whether the connection has ended for the program while TCP is still closing it.
 func (q *qp) isClosing() bool {
-	return isDone(q.eng.Done()) && !isDone(q.eng.(*core.QP).Gone())
+	return isDone(q.eng.Done()) && !isDone(q.eng.Gone())
 }
 
 func isDone(c <-chan struct{}) bool {
@@ -312,7 +312,7 @@ var errStuck = errors.New("the queue pair is still closing and counts against th
 // destroyWait, it returns errStuck and closes q later.
 func (s *Session) closeQP(q *qp) error {
 	q.endMeeting()
-	eng := q.eng.(*core.QP)
+	eng := q.eng
 	if q.roce.Load() != nil && q.connected.Load() {
 		eng.Disconnect() // gracefully if nothing is outstanding, so that the peer sees no abort
 	}

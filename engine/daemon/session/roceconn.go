@@ -10,7 +10,6 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/rendezvous"
 	"xwarp/engine/guard"
-	"xwarp/engine/internal/core"
 	"xwarp/engine/verbs"
 )
 
@@ -238,7 +237,7 @@ func (d *roceConn) flush(failure rdmap.Status) {
 	q := d.q
 	d.cancel()
 	<-d.met
-	eng := q.eng.(*core.QP)
+	eng := q.eng
 	if !q.connected.Load() { // end lets sends into the engine, which must have a worker for them
 		eng.GiveUp(nil)
 		if q.twin != nil {

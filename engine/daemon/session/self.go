@@ -23,11 +23,11 @@ func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 	c.SendDepth, c.MaxInline, c.IRD, c.ORD = 1, verbs.None, orNone(a.IRD), verbs.None
 	cost := budget.Amounts{budget.QPs: 1, budget.Descriptors: 1,
 		budget.DaemonMemory: budget.ObjectMemory + int64(s.dev.Core.Footprint(&c))}
-	eng, err := charge(s, cost, func() (verbs.QP, error) { return s.dev.Core.CreateQP(c) })
+	eng, err := charge(s, cost, func() (*core.QP, error) { return s.dev.Core.NewQP(c) })
 	if err != nil {
 		return err
 	}
-	q.twin, q.twinCost = eng.(*core.QP), cost
+	q.twin, q.twinCost = eng, cost
 	defer func() {
 		if err != nil {
 			q.closeTwin()
@@ -37,7 +37,7 @@ func (q *qp) makeTwin(d *roceConn, a *control.SetStateArgs) (err error) {
 	usePrivate(q.twin, d, a)
 	q.twin.SetOwner(s.account)
 	q.twin.OnEmpty(func() { s.refill(q) })
-	sender := q.eng.(*core.QP)
+	sender := q.eng
 	if err := q.twin.Allow(sender.Allowed()); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d *roceConn) dialSelf(ctx context.Context) error {
 		return err
 	}
 	// The queue pair has used up its connection, so no other attempt can follow.
-	d.q.eng.(*core.QP).Abort()
+	d.q.eng.Abort()
 	if ctx.Err() == nil {
 		d.q.s.waiting.Go(func() { d.failSelf(refused) })
 	}

@@ -20,7 +20,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/device"
 	"xwarp/engine/guard"
-	"xwarp/engine/verbs"
+	"xwarp/engine/internal/core"
 )
 
 // Daemon is the part of the daemon that its sessions use. Its methods may be called from any goroutine.
@@ -529,7 +529,7 @@ func (s *Session) Shutdown(ctx context.Context) {
 	for _, l := range objectsOf[*listener](s) {
 		l.eng.Close()
 	}
-	var ending []verbs.QP
+	var ending []*core.QP
 	for _, q := range objectsOf[*qp](s) {
 		if q.connected.Load() {
 			ending = append(ending, q.eng)

@@ -101,7 +101,7 @@ func (s *Session) failQP(q *qp) error {
 		return q.eng.Disconnect()
 	}
 	q.gaveUp.Store(true)
-	q.eng.(*core.QP).GiveUp(nil)
+	q.eng.GiveUp(nil)
 	s.endAttempt(q, true)
 	s.activateLater(q)
 	return nil
@@ -155,7 +155,7 @@ func (s *Session) startMeeting(q *qp, a *control.SetStateArgs) error {
 	}
 	ctx, cancel := context.WithCancel(q.ended)
 	d := &roceConn{q: q, pair: pair, cancel: cancel, met: make(chan struct{})}
-	eng := q.eng.(*core.QP)
+	eng := q.eng
 	s.mu.Lock()
 	err = q.unusedLocked()
 	if err == nil {
@@ -204,7 +204,7 @@ func (s *Session) resetQP(q *qp) error {
 	q.endMeeting()
 	done := make(chan struct{})
 	s.closingQPs.Go(func() {
-		eng := q.eng.(*core.QP)
+		eng := q.eng
 		eng.Abort()
 		eng.Close()
 		q.closeTwin()

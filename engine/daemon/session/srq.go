@@ -13,7 +13,7 @@ import (
 type srq struct {
 	object
 	s            *Session
-	eng          verbs.SRQ
+	eng          *core.SRQ
 	pd           *pd
 	depth        int
 	users        int           // queue pairs; guarded by Session.mu
@@ -60,7 +60,7 @@ func (s *Session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	s := q.s
 	c.PD, c.Limit = q.pd.pd, q.onLimit
-	if q.eng, err = s.dev.Core.CreateSRQ(c); err != nil {
+	if q.eng, err = s.dev.Core.NewSRQ(c); err != nil {
 		return err
 	}
 	if q.mem, err = s.mapper.NewMemory(s, "xwarp-srq", int(g.After())); err != nil {
@@ -69,7 +69,7 @@ func (q *srq) create(c verbs.SRQConfig, g control.Geometry) (err error) {
 	}
 	q.to, q.sge, q.buf = q.eng, c.MaxSGE, make([]byte, g.SlotSize)
 	if q.rq, err = control.NewConsumer(q.mem.Mem, g); err == nil {
-		q.eng.(*core.SRQ).OnEmpty(func() { s.refill(q) })
+		q.eng.OnEmpty(func() { s.refill(q) })
 		err = s.addPoster(q)
 	}
 	if err != nil {

@@ -28,12 +28,16 @@ type MR struct {
 
 // RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
 func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
-	return p.RegMRIOVA(mem, 0, access)
+	m, err := p.RegMRIOVA(mem, 0, access)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // RegMRIOVA is RegMR with iova as the TO of the first byte, for C programs, which tell their peers memory addresses. It
 // fails as RegMR does.
-func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
+func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (*MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Base: iova, Owner: m}
 	if len(p.pds) > 1 {

@@ -18,6 +18,15 @@ type PD struct {
 
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
+	pd, err := d.NewPD()
+	if err != nil {
+		return nil, err
+	}
+	return pd, nil
+}
+
+// NewPD is AllocPD, as NewQP is CreateQP.
+func (d *Device) NewPD() (*PD, error) {
 	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.shards))}
 	err := d.onEach(func(s *Shard) error {
 		one, err := s.table.AllocPD()

@@ -68,11 +68,17 @@ var nextStream atomic.Uint64
 
 // CreateQP implements verbs.Device.
 func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
-	q, err := d.createQP(cfg)
+	q, err := d.NewQP(cfg)
 	if err != nil {
-		return nil, verbs.Wrap("ibv_create_qp", err)
+		return nil, err
 	}
 	return q, nil
+}
+
+// NewQP is CreateQP for callers that need the methods of a QP that package verbs has not.
+func (d *Device) NewQP(cfg verbs.QPConfig) (*QP, error) {
+	q, err := d.createQP(cfg)
+	return q, verbs.Wrap("ibv_create_qp", err)
 }
 
 func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {

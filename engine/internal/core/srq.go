@@ -29,11 +29,17 @@ type SRQ struct {
 
 // CreateSRQ implements verbs.Device.
 func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
-	s, err := d.createSRQ(cfg.Complete())
+	s, err := d.NewSRQ(cfg)
 	if err != nil {
-		return nil, verbs.Wrap("ibv_create_srq", err)
+		return nil, err
 	}
 	return s, nil
+}
+
+// NewSRQ is CreateSRQ, as NewQP is CreateQP.
+func (d *Device) NewSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
+	s, err := d.createSRQ(cfg.Complete())
+	return s, verbs.Wrap("ibv_create_srq", err)
 }
 
 func (d *Device) createSRQ(cfg verbs.SRQConfig) (*SRQ, error) {
