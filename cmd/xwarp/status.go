@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,6 +37,13 @@ func writeStatus(w io.Writer, s view.Status) error {
 	if s.Unconfirmed > 0 {
 		plain.Fprintf(w, "  shutting down in %v unless confirmed: xwarp confirm\n",
 			seconds(s.Unconfirmed))
+	}
+	if s.Replaced {
+		plain.Fprintf(w, "  another version of xwarpd is installed; to run it: systemctl restart xwarpd\n")
+	}
+	if len(s.Pending) > 0 {
+		plain.Fprintf(w, "  not in effect until xwarpd restarts: %s; to apply: "+
+			"systemctl restart xwarpd\n", strings.Join(s.Pending, ", "))
 	}
 	for _, d := range s.Devices {
 		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)

@@ -34,6 +34,7 @@ type Daemon struct {
 	level           *slog.LevelVar // nil: a reload does not change the level
 	pid             int
 	since           time.Time
+	started         *config.Loaded // the configuration of New
 	version         string
 	opener          device.Opener
 	exports         *export.Set
@@ -51,6 +52,7 @@ type Daemon struct {
 
 	// may be used by any goroutine
 	cfg          atomic.Pointer[config.Loaded]
+	pending      atomic.Pointer[[]string] // keys that differ from started and need a restart; nil: none
 	events       eventRing
 	count        counts
 	uidOwners    owners // of uids
@@ -105,6 +107,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	d.log = slog.New(&eventLog{next: d.log.Handler(), ring: &d.events})
+	d.started = cfg
 	d.cfg.Store(cfg)
 	d.peers = budget.NewPeers(func(a netip.Addr) budget.PeerRule {
 		return device.PeerRule(d.cfg.Load(), a)

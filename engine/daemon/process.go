@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,12 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/host/capability"
 )
+
+// isReplaced reports whether the file of this program was replaced or removed, as an upgrade does (proc_pid_exe(5)).
+func isReplaced() bool {
+	exe, err := os.Readlink("/proc/self/exe")
+	return err == nil && strings.HasSuffix(exe, " (deleted)")
+}
 
 // keptCapabilities are the capabilities that a running daemon needs: to make the kernel resolve next hops, and to lock
 // the frame memory of a reopened interface.

@@ -44,7 +44,8 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 // apply applies a configuration, and returns the keys that need a restart.
 func (d *Daemon) apply(now *config.Loaded) (restart []string, err error) {
 	old := d.cfg.Load()
-	restart = old.Changed(now)
+	restart = d.started.Changed(now)
+	d.pending.Store(&restart)
 	for _, key := range restart {
 		d.log.Warn("changed key needs a restart", "key", key, "next",
 			"systemctl restart xwarpd")

@@ -18,6 +18,10 @@ func (d *Daemon) snapshotOf(only *budget.Holder) control.Snapshot {
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
 		Uptime: time.Since(d.since).Seconds(), Counters: control.Counters(&d.count),
 	}
+	v.Replaced = isReplaced()
+	if p := d.pending.Load(); p != nil {
+		v.Pending = *p
+	}
 	peers, refused := d.peerStates()
 	v.Counters[counters.PeersRefused.Key] = refused
 	v.Unconfirmed, v.Places = d.confirmation.timeLeft().Seconds(), d.cfg.Load().Daemon.Clients

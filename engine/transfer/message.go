@@ -208,6 +208,15 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
+// versionError is the error of a message of another version.
+type versionError struct{ version byte }
+
+func (e *versionError) Error() string {
+	return fmt.Sprintf("%v (its version is %d, ours %d)", ErrVersion, e.version, Version)
+}
+
+func (e *versionError) Is(err error) bool { return err == ErrVersion }
+
 // ParseMessage decodes the message b. It fails with ErrShort, ErrMagic, ErrVersion or ErrBody. An Error is decoded in
 // every version.
 func ParseMessage(b []byte) (m Message, err error) {
@@ -219,7 +228,7 @@ func ParseMessage(b []byte) (m Message, err error) {
 	}
 	m.Type = Type(b[5])
 	if v := b[4]; v != Version && m.Type != TypeError {
-		return m, fmt.Errorf("%w (its version is %d, ours %d)", ErrVersion, v, Version)
+		return m, &versionError{v}
 	}
 	n, body := int(binary.BigEndian.Uint16(b[6:])), b[headerLen:]
 	if n > len(body) {

@@ -221,14 +221,15 @@ func (s *Server) tell(l *link, err error) {
 	m := Message{Type: TypeError, Code: CodeInternal, Text: err.Error()}
 	var r *refusal
 	var theirs *RemoteError
+	var other *versionError
 	switch {
 	case errors.As(err, &theirs):
 		return
 	case errors.As(err, &r):
 		m.Code = r.code
-	case errors.Is(err, ErrVersion):
-		m.Code, m.Text = CodeVersion, fmt.Sprintf("the server's transfer protocol has version "+
-			"%d, the client's another: use the same xwarp on both sides", Version)
+	case errors.As(err, &other):
+		m.Code, m.Text = CodeVersion, fmt.Sprintf("the server speaks version %d of the transfer "+
+			"protocol, the client version %d: upgrade the older xwarp", Version, other.version)
 	case errors.Is(err, ErrProtocol), errors.Is(err, ErrMagic), errors.Is(err, ErrShort),
 		errors.Is(err, ErrBody):
 		m.Code = CodeProtocol

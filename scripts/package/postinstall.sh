@@ -6,4 +6,8 @@ if command -v systemd-sysusers >/dev/null; then
 elif ! getent passwd xwarp >/dev/null; then
 	useradd --system --home-dir /var/lib/xwarp --shell /usr/sbin/nologin xwarp
 fi
-[ ! -d /run/systemd/system ] || systemctl daemon-reload
+[ -d /run/systemd/system ] || exit 0
+systemctl daemon-reload
+if systemctl is-active --quiet xwarpd; then
+	echo "xwarp: xwarpd still runs the previous version. To run this one, which ends connections: systemctl restart xwarpd" >&2
+fi

@@ -15,10 +15,14 @@ const SnapshotSchema = 1
 // Snapshot is the state of the daemon at about one moment. Except on the operator socket it has only the user's own
 // objects.
 type Snapshot struct {
-	Schema    int               `json:"schema"`
-	Time      time.Time         `json:"time"`
-	Pid       int               `json:"pid"`
-	Version   string            `json:"version,omitempty"`
+	Schema  int       `json:"schema"`
+	Time    time.Time `json:"time"`
+	Pid     int       `json:"pid"`
+	Version string    `json:"version,omitempty"`
+	// Replaced is set if the file of xwarpd was replaced after its start, as an upgrade does.
+	Replaced bool `json:"replaced,omitempty"`
+	// Pending has the configuration keys that were changed by reloads and need a restart.
+	Pending   []string          `json:"pending,omitempty"`
 	Uptime    float64           `json:"uptime_seconds"`
 	Devices   []DeviceState     `json:"devices"`
 	Exports   []ExportState     `json:"exports"`

@@ -14,14 +14,17 @@ import (
 
 // Status is the output of `xwarp status`.
 type Status struct {
-	Schema  int      `json:"schema" doc:"version of this layout, 1"`
-	Command string   `json:"command" doc:"\"status\""`
-	Version string   `json:"version" doc:"of the daemon"`
-	Pid     int      `json:"pid" doc:"of the daemon"`
-	Uptime  float64  `json:"uptime_seconds" doc:"time since the daemon started"`
-	Devices []Device `json:"devices" doc:"the daemon's devices"`
-	Exports []Export `json:"exports" doc:"memory that peers access without a local program"`
-	Objects Objects  `json:"objects" doc:"objects of programs that this user may see"`
+	Schema  int     `json:"schema" doc:"version of this layout, 1"`
+	Command string  `json:"command" doc:"\"status\""`
+	Version string  `json:"version" doc:"of the daemon"`
+	Pid     int     `json:"pid" doc:"of the daemon"`
+	Uptime  float64 `json:"uptime_seconds" doc:"time since the daemon started"`
+	// Replaced and Pending say why a restart is needed.
+	Replaced bool     `json:"replaced,omitempty" doc:"the file of xwarpd was replaced after its start, as an upgrade does: a restart runs the new one"`
+	Pending  []string `json:"pending" doc:"configuration keys whose changes a restart of xwarpd applies"`
+	Devices  []Device `json:"devices" doc:"the daemon's devices"`
+	Exports  []Export `json:"exports" doc:"memory that peers access without a local program"`
+	Objects  Objects  `json:"objects" doc:"objects of programs that this user may see"`
 	// Unconfirmed is set while the daemon waits for a confirmation.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty" doc:"time until xwarpd shuts down unless confirmed (xwarp confirm)"`
 }
@@ -168,7 +171,7 @@ func MakeStatus(s *control.Snapshot) Status {
 	v := Status{
 		Schema: 1, Command: "status", Version: s.Version, Pid: s.Pid, Uptime: s.Uptime,
 		Devices: []Device{}, Exports: []Export{}, Objects: CountObjects(s),
-		Unconfirmed: s.Unconfirmed,
+		Unconfirmed: s.Unconfirmed, Replaced: s.Replaced, Pending: append([]string{}, s.Pending...),
 	}
 	for i := range s.Devices {
 		v.Devices = append(v.Devices, makeDevice(&s.Devices[i]))

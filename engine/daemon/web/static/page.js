@@ -176,7 +176,11 @@ function showTotals() {
 }
 
 function showDevices() {
-  $("device-list").replaceChildren(...state.data.status.devices.filter(inView).map((d) => {
+  const s = state.data.status, notes = [];
+  if (s.unconfirmed_seconds) notes.push(["xwarpd shuts down unless confirmed: ", "xwarp confirm"]);
+  if (s.replaced) notes.push(["another version of xwarpd is installed; to run it: ", "systemctl restart xwarpd"]);
+  if (s.pending.length) notes.push([`not in effect until xwarpd restarts: ${s.pending.join(", ")}; to apply: `, "systemctl restart xwarpd"]);
+  $("device-list").replaceChildren(...notes.map(([text, cure]) => node("p", "warn", text, node("code", "", cure))), ...state.data.status.devices.filter(inView).map((d) => {
     const how = [d.transport, d.xdp_mode, d.copy, d.mtu && `MTU ${d.mtu}`, d.queues && plural(d.queues, "queue")].filter(Boolean);
     const item = node("div", "item", node("b", "", d.device), node("p", "", how.join(", ")));
     if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
@@ -190,6 +194,9 @@ function showDevices() {
     if (d.way) item.append(node("p", "", `segments: ${d.way}`));
     if (d.no_zero_copy) item.append(node("p", "", `no zero-copy: ${d.no_zero_copy}`));
     if (d.fallback) item.append(node("p", "warn", d.fallback));
+    if (d.busy_poll) item.append(node("p", "", `busy polling: ${d.busy_poll}`));
+    if (d.port_mapper) item.append(node("p", "warn", `port mapper: ${d.port_mapper}`));
+    if (d.health) item.append(node("p", "bad", d.health));
     if (d.error) item.append(node("p", "bad", d.error));
     return item;
   }));
@@ -197,7 +204,8 @@ function showDevices() {
   $("exports-head").hidden = exports.length === 0;
   $("export-list").replaceChildren(...exports.map((e) => node("div", "item", node("b", "", e.export),
     node("p", "", `${e.serve} on ${e.listen}, ${sizeOf(e)}, ${e.access}`),
-    node("p", "", `${plural(e.connections, "connection")}, ${e.rejected} rejected`), ...transfers(e))));
+    node("p", "", `${plural(e.connections, "connection")}, ${e.rejected} rejected`), ...transfers(e),
+    ...(e.error ? [node("p", "bad", e.error)] : []))));
 }
 
 // sizeOf returns the size of an export, or the used part of a directory's limit.
