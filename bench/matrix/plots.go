@@ -35,23 +35,24 @@ func (res *Results) figures() []figure {
 	gbps := axis{label: "Gbit/s", log: true, text: plain}
 	return []figure{
 		{
-			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500",
+			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500 (higher is better)",
 			curves: res.bySize(),
 			x:      axis{label: "bytes of a message", log: true, at: floats(sizes), text: binary},
 			y:      gbps,
 		},
 		{
-			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU", curves: res.byMTU(),
+			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU (higher is better)",
+			curves: res.byMTU(),
 			x: axis{label: "MTU, bytes", at: floats(mtus), text: plain},
 			y: gbps,
 		},
 		{
-			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500",
+			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500 (higher is better)",
 			curves: res.byLoss(Gbps),
 			x:      loss, y: gbps,
 		},
 		{
-			file: "held.svg", title: "Bytes held out of order, most at a time",
+			file: "held.svg", title: "Bytes held out of order, most at a time (lower is better)",
 			curves: res.byLoss(Held),
 			x:      loss, y: axis{label: "bytes", log: true, zero: true, text: decimal},
 		},
