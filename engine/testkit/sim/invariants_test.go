@@ -24,7 +24,9 @@ func (e *rdmaEnd) alignment() error {
 			e.c.cfg.window)
 	}
 	st := e.iw.Stats()
-	if st.LimitDrops == 0 && !e.c.s.cuts && !e.c.s.recut && (st.Unaligned > 0 || st.Partial > 0) {
+	// A length that was changed on the path makes a whole FPDU look cut.
+	whole := !e.c.s.cuts && !e.c.s.recut && !e.c.s.spoils
+	if st.LimitDrops == 0 && whole && (st.Unaligned > 0 || st.Partial > 0) {
 		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments",
 			st.Unaligned, st.Partial)
 	}

@@ -174,6 +174,14 @@ func TestSeeds(t *testing.T) {
 		n = 100
 	}
 	many(t, 1, n)
+	for seed, of := range map[uint64]string{
+		94001438: "an FPDU with a wrong CRC behind a hole without markers, which ends its stream only",
+		94014284: "a length that was changed on the path, so that a whole FPDU looks cut",
+	} {
+		if _, _, err := simulate(seed); err != nil {
+			t.Errorf("%s: %v", of, err)
+		}
+	}
 }
 
 // TestSoak runs for make soak. -seeds sets the number of seeds.
