@@ -78,7 +78,7 @@ func TestUnownedQueue(t *testing.T) {
 		t.Fatalf("no warning:\n%s", log.String())
 	}
 	says(t, log.String(), "queue=1", "frames=", "queues in [[interface]]",
-		"ethtool -L eth0 combined 1")
+		"ethtool -L eth0 rx 1 tx 1")
 }
 
 // TestReloadAllow: a reload changes who may connect to an interface's ports, without a restart.

@@ -71,13 +71,22 @@ func queueBusy(err error, link, queue int) error {
 	}
 }
 
+// queuesCommand returns the command that sets the number of receive queues.
+func (x *driver) queuesCommand(n int) (command string) {
+	x.ns.Do(func() error {
+		command = ethtool.QueuesCommand(x.ifname(), n)
+		return nil
+	})
+	return command
+}
+
 // allQueues returns the receive queues of the interface.
 func (x *driver) allQueues(link int) (all []int) {
 	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
 	if n > ring.MaxQueues {
 		x.base.Log().Warn("too many receive queues: connections hashed to unserved queues will stall", "interface", x.cfg.Interface,
-			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d",
-				x.cfg.Interface, ring.MaxQueues))
+			"queues", n, "served", ring.MaxQueues, "next", ethtool.QueuesCommand(x.cfg.Interface,
+				ring.MaxQueues))
 	}
 	for q := range min(n, ring.MaxQueues) {
 		all = append(all, q)

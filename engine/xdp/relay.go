@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"xwarp/engine/internal/core"
@@ -23,7 +22,7 @@ func (x *driver) relayQueues(had, has int) {
 		if err != nil {
 			log.Error("cannot serve new receive queue: connections hashed to it will stall",
 				"queue", q, "error", err, "next",
-				fmt.Sprintf("ethtool -L %s combined %d, or restart", x.cfg.Interface, had))
+				x.queuesCommand(had)+", or restart")
 			break
 		}
 		relayed++

@@ -19,13 +19,13 @@ var channelCheck = check{
 		switch {
 		case most >= n:
 			return fail("cannot serve queue %d: %s has %d queues", most, e.name(), n).
-				advise("ethtool -L %s combined %d", e.name(), most+1)
+				advise("%s", ethtool.QueuesCommand(e.name(), most+1))
 		case n > len(e.opt.Queues) && e.opt.Steer != "":
 			return fine("%d of %d receive queues served (see flow-steering)", len(e.opt.Queues), n)
 		case n > len(e.opt.Queues):
 			return warn("%d receive queues, only %d of them served", n, len(e.opt.Queues)).
-				advise("ethtool -L %s combined %d; or serve all: remove queues from the "+
-					"[[interface]] table", e.name(), most+1)
+				advise("%s; or serve all: remove queues from the [[interface]] table",
+					ethtool.QueuesCommand(e.name(), most+1))
 		}
 		return fine("%d of %d receive queues served", len(e.opt.Queues), n)
 	},

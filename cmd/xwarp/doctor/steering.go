@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/ntuple"
 )
 
@@ -53,8 +54,8 @@ func lookForSteering(e *env) finding {
 	switch {
 	case err != nil:
 		return warn("%s rejects n-tuple rules: %v", e.name(), err).
-			advise("serve all receive queues, or: ethtool -L %s combined %d", e.name(),
-				len(plan.Queues))
+			advise("serve all receive queues, or: %s", ethtool.QueuesCommand(e.name(),
+				len(plan.Queues)))
 	case f.Other != nil:
 		return warn("conflicting rule: %v", f.Other).
 			advise("xwarp doctor --undo, or: ethtool -N %s delete %d", e.name(), f.Other.Location)

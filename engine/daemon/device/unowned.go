@@ -2,12 +2,12 @@ package device
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"xwarp/bpf"
+	"xwarp/engine/host/ethtool"
 	"xwarp/engine/xdp"
 )
 
@@ -72,12 +72,16 @@ func (v *Device) warnUnowned(before map[int]uint64) map[int]uint64 {
 }
 
 // fewer returns the command that removes the queues without a worker.
-func (v *Device) fewer() string {
+func (v *Device) fewer() (command string) {
 	n := v.Core.Transport().Queues
 	if len(v.Config.Queues) > 0 {
 		n = slices.Max(v.Config.Queues) + 1
 	}
-	return fmt.Sprintf("ethtool -L %s combined %d", v.ifname(), n)
+	v.Core.Do(func() error {
+		command = ethtool.QueuesCommand(v.ifname(), n)
+		return nil
+	})
+	return command
 }
 
 // unownedEvery is the interval of checks for frames on queues without a worker.

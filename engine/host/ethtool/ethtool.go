@@ -169,6 +169,15 @@ func writeNumber(name string, command uint32, b []byte, at int, n uint32) error 
 // Queues is the number of receive queues in use.
 func (c Channels) Queues() int { return int(c.Rx + c.Combined) }
 
+// QueuesCommand returns the command that sets the number of an interface's receive queues. Drivers without combined
+// channels, such as veth, need one number for each direction.
+func QueuesCommand(name string, n int) string {
+	if c, err := ReadChannels(name); err == nil && c.MaxCombined == 0 && c.MaxRx > 0 {
+		return fmt.Sprintf("ethtool -L %s rx %d tx %d", name, n, n)
+	}
+	return fmt.Sprintf("ethtool -L %s combined %d", name, n)
+}
+
 // ReceiveQueues returns the number of receive queues of an interface that is up, at most most: from the kernel (Linux
 // 6.8), else from the driver, else 1.
 func ReceiveQueues(ifindex int, name string, most int) int {

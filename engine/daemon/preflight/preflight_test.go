@@ -1,0 +1,67 @@
+package preflight
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/daemon/config"
+)
+
+// TestRemedyOfForeignProgram: the command that the check names removes a program of another owner, native or generic.
+func TestRemedyOfForeignProgram(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	remedy := regexp.MustCompile(`\(remove it: ([^)]*)\)`)
+	for _, flags := range []int{nl.XDP_FLAGS_SKB_MODE, nl.XDP_FLAGS_DRV_MODE} {
+		err := tn.A.Do(func() error {
+			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+				Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+			if err != nil {
+				return err
+			}
+			nic, err := netlink.LinkByName("eth0")
+			if err == nil {
+				err = netlink.LinkSetXdpFdWithFlags(nic, p.FD(), flags)
+			}
+			p.Close() // only the interface holds it
+			if err != nil {
+				return err
+			}
+			text := checkInterface(&config.Interface{Name: "eth0",
+				Transport: config.TransportXDP}, 0)
+			if text == nil {
+				t.Fatal("a foreign program is not noticed")
+			}
+			m := remedy.FindStringSubmatch(text.Error())
+			if m == nil {
+				t.Fatalf("no remedy: %v", text)
+			}
+			words := strings.Fields(m[1])
+			if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", m[1], err, out)
+			}
+			nic, err = netlink.LinkByName("eth0")
+			if err == nil && nic.Attrs().Xdp != nil && nic.Attrs().Xdp.Attached {
+				t.Errorf("%s leaves the program", m[1])
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
