@@ -124,8 +124,8 @@ func TestInstall(t *testing.T) {
 		t.Error("a program is attached after the daemon's end")
 	}
 	m.run("/usr/bin/dpkg", "--purge", "xwarp")
-	for _, path := range []string{"/usr/bin/xwarpd", "/etc/xwarp", "/var/lib/xwarp",
-		"/usr/lib/systemd/system/xwarpd.service"} {
+	for _, path := range []string{"/usr/bin/xwarpd", "/etc/xwarp", "/var/lib/xwarp", "/run/xwarp",
+		"/run/xwarpd", "/run/xwarp-tenants", "/usr/lib/systemd/system/xwarpd.service"} {
 		if m.exists(path) {
 			t.Errorf("%s is there after a purge", path)
 		}

@@ -2,6 +2,7 @@
 # A purge removes the directory of exports and the daemon's user, unless exported data is left, which the operator must delete.
 set -eu
 [ "${1:-}" = purge ] || exit 0
+rm -rf /run/xwarp /run/xwarpd /run/xwarp-tenants # kept between starts (RuntimeDirectoryPreserve)
 [ ! -d /var/lib/xwarp ] || rmdir --ignore-fail-on-non-empty /var/lib/xwarp
 if [ -d /var/lib/xwarp ]; then
 	echo "xwarp: keeping /var/lib/xwarp, which is not empty, and its owner, the user xwarp. To remove them: rm -r /var/lib/xwarp; userdel xwarp" >&2

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"encoding"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -488,5 +490,43 @@ func TestTenantsPromiseEveryKind(t *testing.T) {
 		if shared := one.Needs()[budget.Mappings] > 0; (err != nil) != shared {
 			t.Errorf("%v takes mappings: %v; many of it for each tenant: %v", k, shared, err)
 		}
+	}
+}
+
+// TestValuesInJSON: no value of the configuration is an empty object in a JSON log.
+func TestValuesInJSON(t *testing.T) {
+	var walk func(v reflect.Type)
+	seen := 0
+	walk = func(v reflect.Type) {
+		switch v.Kind() {
+		case reflect.Slice, reflect.Pointer:
+			walk(v.Elem())
+			return
+		case reflect.Struct:
+		default:
+			return
+		}
+		if _, ok := reflect.New(v).Interface().(encoding.TextUnmarshaler); !ok {
+			for i := range v.NumField() {
+				walk(v.Field(i).Type)
+			}
+			return
+		}
+		seen++
+		if b, err := json.Marshal(reflect.New(v).Interface()); err != nil || string(b) == "{}" {
+			t.Errorf("%v is logged as %s, %v: give it MarshalText", v, b, err)
+		}
+	}
+	walk(reflect.TypeFor[Config]())
+	if seen == 0 {
+		t.Error("no value was checked")
+	}
+	var a Address
+	if err := a.UnmarshalText([]byte(":7174")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(map[string]Address{"listen": a})
+	if err != nil || string(b) != `{"listen":":7174"}` {
+		t.Errorf("%s, %v", b, err)
 	}
 }

@@ -49,6 +49,9 @@ func (a *Address) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// MarshalText implements encoding.TextMarshaler, for the log.
+func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
 func (a Address) String() string {
 	at := netip.AddrPort(a)
 	switch {

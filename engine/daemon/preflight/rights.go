@@ -112,7 +112,9 @@ func (u User) checkDirectory(path string, write bool) error {
 		return fmt.Errorf("%s is not a directory", path)
 	}
 	if err := u.may(path, mode); err != nil {
-		return fmt.Errorf("%w (chown %s %s)", err, UnitUser, path)
+		// No chown: it may be a directory of the system or of a user, such as /root.
+		return fmt.Errorf("%w (export a directory of the daemon: install -d -o %s -g %s %s/NAME)", err,
+			UnitUser, UnitUser, stateDirectory)
 	}
 	return u.checkUnit(path, write)
 }
