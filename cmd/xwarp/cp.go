@@ -53,20 +53,21 @@ serve = "directory".
 As with scp and rsync, an argument with a colon before its first slash is remote: HOST:/PATH, HOST:PORT/PATH or
 [IPv6]:/PATH. PATH is relative to the exported directory. Write ./NAME for a local file with a colon in its name. If the
 destination is a directory, files are copied into it under their own names; otherwise the source is copied to the name of
-the destination. A slash at the end makes the destination a directory, which is created. Of two sources with one
-destination the second is not copied.
+the destination. A slash at the end makes the destination a directory, which is created. If two sources have the
+same destination, cp copies only the first.
 
 The source - is stdin, and the destination - is stdout. A file from stdin appears when stdin ends. Bytes for stdout are
 written as they arrive, and only the exit status says whether they are the whole file.
 
 cp preserves names, permissions, modification times and holes of 64 KiB or more. It does not copy owners, extended
 attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. As scp
-does, it copies the target of a symbolic link. It skips devices, sockets, pipes, links to nothing or to a directory above
-them, and names of unfinished copies (.NAME.xwarp-partial, .xwarp-staged), lists them, and exits with status 1.
+does, it copies the target of a symbolic link. cp lists what it skips, and then exits with status 1: devices, sockets, pipes, dangling
+symbolic links, symbolic links to a parent directory, and names of unfinished copies (.NAME.xwarp-partial,
+.xwarp-staged).
 
 Data moves by RDMA Write or RDMA Read over several connections; files of up to 64 KiB are batched. A file appears under
-its name once it is complete and its XXH64 matches. Files with the same size and modification time are not copied again;
-with --checksum, files with the same SHA-256. To resume an interrupted copy, repeat the command. Files are synced to
+its name once it is complete and its XXH64 matches. cp skips a file whose size and modification time match. With
+--checksum it compares SHA-256 instead. To resume an interrupted copy, repeat the command. Files are synced to
 disk before cp exits.`,
 		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2:/
   sudo xwarp cp -r --connections 4 photos server.example:9000/backup

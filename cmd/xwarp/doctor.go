@@ -32,9 +32,9 @@ func newDoctor(g *global) *cobra.Command {
 		Short: "Check this host, fix problems, undo fixes",
 		Long: `doctor checks the kernel, the privileges of this process, and with --interface a network interface. Each result is ok,
 warn (works, but slower or not with every peer) or fail (does not work). Warnings and failures come with the reason and
-the command that fixes them. The last two checks concern xwarp run: its library, and access to the daemon. doctor tests
-attaching an XDP program and binding an AF_XDP socket: on the interface if that is safe, otherwise on a temporary veth
-pair.
+the command that fixes them. The last two checks are for programs started by "xwarp run": whether the preloaded library
+is there, and whether this user may connect to xwarpd. doctor also attaches an XDP program and binds an AF_XDP socket: on
+the interface if that is safe, otherwise on a temporary veth pair.
 
 --fix applies the fixes it can and records the previous settings in the --state file; --undo restores them in reverse
 order. The state file must be in a directory that only root can write to.
@@ -44,10 +44,11 @@ frames are MTU-sized; their source and destination are the interface's own Ether
 them.
 
 --steer checks the n-tuple rules of a NIC that supports them (mlx5, ice, i40e, ixgbe, bnxt, ...); with --fix it installs
-them. The rules put TCP connections of --port on --queue, the queues that xwarpd serves (queues in its configuration);
-the RSS table keeps other traffic on the other queues. The ports are local with listen, of the peer with dial, and
-either with both. Several queues need a NIC with RSS contexts. xwarp connections on other ports then arrive on queues
-that xwarpd does not serve, and stall. The rules stay until --undo or a reboot. To install them only while xwarpd runs,
+them. The rules direct TCP connections on the ports of --port to the receive queues of --queue. These must be the queues
+that xwarpd serves (key queues of [[interface]]). The RSS table keeps other traffic on the other queues. With
+--steer=listen, --port has local ports. With --steer=dial, it has ports of peers. With --steer=both, it has both.
+Several queues need a NIC with RSS contexts. Once the rules are installed, connections of xwarpd on any other port
+arrive on queues that it does not serve, and stall. The rules stay until --undo or a reboot. To install them only while xwarpd runs,
 use a drop-in for xwarpd.service; systemd removes them even if xwarpd is killed:
 
   [Service]

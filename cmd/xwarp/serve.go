@@ -48,8 +48,8 @@ func newServe(g *global) *cobra.Command {
 the port can read and, without --read-only, write the files.
 
 Paths cannot leave the directory through symbolic links or "..". Files appear, or are replaced, when they are complete
-and on disk: after a crash a file has either the old content or the new. Partial files can be resumed for a week. While
-other clients wait for a connection or for the same file, a transfer without progress for --idle is aborted.`,
+and on disk: after a crash a file has either the old content or the new. Partial files can be resumed for a week. serve
+aborts a transfer that makes no progress for the time of --idle, if another client waits for a connection or that file.`,
 		Example: `  sudo xwarp serve /srv/backup --interface eth0 --size 100GiB
   sudo xwarp serve /srv/images --listen 192.0.2.2 --read-only
   xwarp serve . --transport kernel --listen :9000`,

@@ -17,8 +17,8 @@ func newStatus(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of xwarpd",
-		Long: "status shows the devices of xwarpd with their drops, its exports, and the number of " +
-			"objects of programs.",
+		Long: `status shows the devices of xwarpd with their dropped frames, and its exports. It counts the connected programs and
+their queue pairs, completion queues, memory regions and other RDMA objects, which "xwarp resource show" lists.`,
 		Example: "  xwarp status\n  xwarp status --watch\n  xwarp status -j",
 		Args:    noArgs,
 	}

@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var level slog.LevelVar
 	var log *slog.Logger
 	out := daemon.NewLogWriter(stderr, func(lines int) {
-		log.Warn("log lines suppressed", "message", "any: the reader of the log fell behind",
+		log.Warn("log lines suppressed", "because", "the reader of the log is too slow",
 			"lines", lines)
 	})
 	defer out.Close()

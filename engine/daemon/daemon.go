@@ -149,7 +149,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return nil
 	}
 	if err := d.mapper.Err(); err != nil {
-		d.log.Error("cannot serve programs: userfaultfd is needed to guard shared memory",
+		d.log.Error("cannot serve programs: this kernel cannot guard shared memory by userfaultfd",
 			"error", err)
 	}
 	var err error
@@ -161,7 +161,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		err = d.writeSysfs()
 	}
 	if err != nil {
-		d.log.Warn("cannot write the sysfs files for programs", "error", err)
+		d.log.Warn("cannot write the files that replace /sys/class/infiniband: ibstat may find no device", "error", err)
 	}
 	go d.acceptPrograms(d.socket, entrance{})
 	if path := cfg.Daemon.OperatorSocket(); path != "" {

@@ -237,7 +237,7 @@ func TestLinkUnderLoad(t *testing.T) {
 	}
 	for _, what := range []string{
 		"link is down: connections wait until they time out",
-		"link is up", "address restored",
+		"link is up", "address is back: its connections and listeners continue",
 		"interface has new receive queues: relaying their frames to the existing workers"} {
 		l.told(what, 1)
 	}

@@ -175,7 +175,7 @@ func (d *Daemon) acceptPrograms(ln *unixListener, through entrance) {
 		}
 		if err := d.startSession(c, through); err != nil {
 			d.count.SessionsRefused.Add(1)
-			d.log.Warn("program refused", "error", err)
+			d.log.Warn("refused a program", "error", err)
 			d.refuser.refuse(c, control.AsError(err))
 		}
 	}

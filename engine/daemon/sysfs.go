@@ -142,7 +142,7 @@ func (d *Daemon) sysfsLoop(ctx context.Context) {
 		}
 		err := d.writeSysfs()
 		if err != nil && !failing {
-			d.log.Warn("cannot write the sysfs files for programs", "error", err)
+			d.log.Warn("cannot write the files that replace /sys/class/infiniband: ibstat may find no device", "error", err)
 		}
 		failing = err != nil
 	}

@@ -264,7 +264,7 @@ func (m *Manager) ask(f func() error) {
 	log, failed := m.cfg.Log, m.cfg.Failed
 	m.cfg.Ask(func() {
 		if err := f(); err != nil {
-			log.Warn("IPsec: kernel request failed", "error", err)
+			log.Warn("IPsec: the kernel refused to ask the IKE daemon for an SA: connections wait", "error", err)
 			if failed != nil {
 				failed(err)
 			}

@@ -188,13 +188,13 @@ func (k *Driver) AcceptLoop(ln net.Listener, l *core.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			k.base.Log().Warn("accept failed", "error", err)
+			k.base.Log().Warn("cannot accept a connection: retrying", "error", err)
 			time.Sleep(acceptPause) // out of descriptors: the kernel queues the connection
 			continue
 		}
 		c, err := k.admit(l, sock)
 		if err != nil {
-			k.base.Log().Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
+			k.base.Log().Info("refused a connection", "remote", sock.RemoteAddr(), "error", err)
 			sock.Close()
 			continue
 		}

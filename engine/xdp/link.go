@@ -119,7 +119,7 @@ func (x *driver) logLinkChange(was *Link, s *localaddr.State) {
 	switch s.Link.Name {
 	case was.Name:
 	case x.cfg.Interface:
-		log.Info("interface was renamed back")
+		log.Info("interface has its configured name again")
 	default:
 		log.Warn("interface was renamed", "now", s.Link.Name, "next",
 			"put the new name into the configuration: the next start looks for it")
@@ -196,7 +196,8 @@ func (x *driver) removedAddrs(s *localaddr.State) (list []netip.Addr) {
 	k.now.Missing = slices.DeleteFunc(k.now.Missing, func(a netip.Addr) bool {
 		back := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Contains(a) })
 		if back {
-			x.base.Log().Info("address restored", "interface", x.cfg.Interface, "address", a)
+			x.base.Log().Info("address is back: its connections and listeners continue",
+				"interface", x.cfg.Interface, "address", a)
 		}
 		return back
 	})

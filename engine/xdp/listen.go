@@ -89,7 +89,8 @@ func (l *listener) Close() error {
 		return l.heldPort.Close()
 	}
 	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
-		l.x.base.Log().Warn("cannot remove listener from the steering table", "error", err)
+		l.x.base.Log().Warn("cannot remove a port from the steering table until the device closes",
+			"local", l.Addr(), "error", err)
 	}
 	return l.stop()
 }
@@ -97,5 +98,5 @@ func (l *listener) Close() error {
 // logRefused logs a connection that was reset after its handshake.
 func (x *driver) logRefused(t *tcp.Tuple, err error) {
 	_, remote := core.TupleAddrs(t)
-	x.base.Log().Info("connection refused", "remote", remote, "error", err)
+	x.base.Log().Info("refused a connection", "remote", remote, "error", err)
 }

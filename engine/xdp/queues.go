@@ -53,8 +53,10 @@ func (f flows) AddFlow(t *tcp.Tuple) error {
 // RemoveFlow implements stack.Steering.
 func (f flows) RemoveFlow(t *tcp.Tuple) {
 	f.x.owners.set(t, nil)
-	if err := f.x.steer.RemoveFlow(core.TupleAddrs(t)); err != nil {
-		f.x.base.Log().Warn("cannot remove flow from the steering table", "error", err)
+	local, remote := core.TupleAddrs(t)
+	if err := f.x.steer.RemoveFlow(local, remote); err != nil {
+		f.x.base.Log().Warn("cannot remove a connection from the steering table until the device closes",
+			"local", local, "remote", remote, "error", err)
 	}
 }
 

@@ -18,10 +18,10 @@ func newShare() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "share",
 		Short: "Measure fairness between xwarp and kernel TCP flows on one path",
-		Long: `share creates two hosts with a relay between them on this machine, and runs byte streams of xwarp TCP and of kernel TCP
-through it at the same time. It prints the ratio of their shares and Jain's fairness index. With --rate the flows share
-a bottleneck and its queue. Without it they only have the same loss and round-trip time, so the ratio compares loss
-recovery. share needs root.`,
+		Long: `share creates two network namespaces with a relay between them. It runs byte streams of xwarp TCP and of kernel TCP
+through the relay at the same time, and prints the ratio of their throughputs and Jain's fairness index. With --rate the
+streams compete for one bottleneck queue. Without --rate they do not compete: each has the same loss and round-trip
+time, so the ratio compares loss recovery. share needs root.`,
 		Example: `  sudo xwarp bench share --ours 8 --kernel 8 --rate 100 --rtt 20ms
   sudo xwarp bench share --ours 16 --kernel 16 --loss 0.01 --rtt 20ms --rounds 5
   sudo xwarp bench share --ours 64 --rate 200 --rtt 10ms`,

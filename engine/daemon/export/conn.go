@@ -67,8 +67,8 @@ func (e *export) admit(r *verbs.ConnRequest) (*conn, string) {
 	c := &conn{e: e, buf: make([]byte, queueDepth*flushRequestLen),
 		acceptDone: make(chan struct{})}
 	if err := c.open(); err != nil {
-		e.log.Warn("export: no resources for a peer", "remote", r.Remote, "error",
-			errors.Join(err, c.free()))
+		e.log.Warn("export: no memory or queue pair for a peer: connection rejected",
+			"remote", r.Remote, "error", errors.Join(err, c.free()))
 		return nil, "no resources"
 	}
 	e.mu.Lock()
@@ -157,7 +157,7 @@ func (c *conn) answerFlush(m []byte) bool {
 	case errors.Is(err, errRange):
 		reply[1] = 1
 	case err != nil:
-		c.e.log.Warn("flush failed", "error", err)
+		c.e.log.Warn("export: cannot write a peer's data to disk", "error", err)
 		reply[1] = 2
 	}
 	binary.BigEndian.PutUint64(reply[8:], n)

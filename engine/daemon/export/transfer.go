@@ -23,7 +23,7 @@ func (e *export) openDirectory(ctx context.Context) (err error) {
 	}
 	e.running.Go(func() {
 		if err := e.srv.Serve(ctx); err != nil {
-			e.log.Error("export ended", "error", err)
+			e.log.Error("export stopped: it accepts no connections", "error", err)
 		}
 	})
 	return nil

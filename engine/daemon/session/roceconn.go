@@ -185,7 +185,7 @@ func (d *roceConn) failUnanswered() {
 	}
 	text += fmt.Sprintf(" (is its program running, and does an xwarpd there listen on TCP port %d?)",
 		rendezvous.Port)
-	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
+	q.s.log.Warn("RETRY_EXC_ERR: the peer does not answer", "qp", q.handle, "error", text)
 	d.fail(rdmap.RetryExcErr, text)
 }
 
@@ -228,7 +228,8 @@ func (d *roceConn) failNotReady(turn uint, wait time.Duration) {
 	text := fmt.Sprintf("RNR_RETRY_EXC_ERR: queue pair %#06x at %v posted no receive within %v "+
 		"(post receives earlier on the peer, or set rnr_retry to 7 here)", d.pair.Remote.QPN,
 		d.pair.Remote.GID, wait)
-	d.q.s.log.Warn("a queue pair's peer has no receive posted", "qp", d.q.handle, "error", text)
+	d.q.s.log.Warn("RNR_RETRY_EXC_ERR: the peer posted no receive in time", "qp", d.q.handle,
+		"error", text)
 	d.fail(rdmap.RNRRetryExcErr, text)
 }
 

@@ -87,6 +87,6 @@ func (d *roceConn) failSelf(err error) {
 	defer guard.Recover(q.s.onDefect("ending a queue pair that is its own peer"))
 	text := fmt.Sprintf("RETRY_EXC_ERR: queue pair %#06x cannot be connected to itself: %v",
 		d.pair.Local.QPN, err)
-	q.s.log.Warn("a queue pair's peer does not answer", "qp", q.handle, "error", text)
+	q.s.log.Warn("RETRY_EXC_ERR: the peer does not answer", "qp", q.handle, "error", text)
 	d.fail(rdmap.RetryExcErr, text)
 }

@@ -164,7 +164,7 @@ func (s *Session) Run(released func()) {
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // the program left with unread replies
 		s.log.Debug("program disconnected", "program", s.program)
 	default:
-		s.log.Warn("program dropped", "program", s.program, "error", err)
+		s.log.Warn("closed the session of a program", "program", s.program, "error", err)
 	}
 	s.release()
 	close(s.resourcesReleased)

@@ -263,7 +263,7 @@ func happenings(now time.Time) (list []control.EventRecord) {
 	add(64, "INFO", "RDMA_CM_EVENT_DISCONNECTED", "192.0.2.31:7174",
 		"terminate: remote protection: base or bounds violation", nil)
 	add(20, "WARN", "cannot resolve next hop", "192.0.2.77", "no answer to ARP", nil)
-	add(4, "ERROR", "export ended", "", "listener is closed", nil)
+	add(4, "ERROR", "export stopped: it accepts no connections", "", "listener is closed", nil)
 	return list
 }
 

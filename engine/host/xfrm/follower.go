@@ -320,7 +320,7 @@ func (f *Follower) change(kind uint16, body []byte) {
 		return
 	}
 	if err != nil {
-		f.opt.Log.Warn("IPsec: cannot read an SA or policy from the kernel", "error", err)
+		f.opt.Log.Warn("IPsec: ignored an SA or policy that xwarp cannot read", "error", err)
 		return
 	}
 	f.assign()
@@ -429,7 +429,8 @@ func errSentMeanwhile(packets uint64) error {
 
 // refuse records that an inbound or outbound SA is unusable, and requests another one from the daemon.
 func (f *Follower) refuse(sa *SA, why error) {
-	f.opt.Log.Error("IPsec: unusable SA", "sa", sa.String(), "error", why)
+	f.opt.Log.Error("IPsec: rejected an SA: connections that need it wait", "sa", sa.String(),
+		"error", why)
 	refused := fmt.Errorf("%v: %w", sa, why)
 	if f.opt.Refused != nil {
 		f.opt.Refused(refused)
