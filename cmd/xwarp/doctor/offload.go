@@ -47,8 +47,8 @@ var (
 // mergeCheck checks the devices below the interface.
 var mergeCheck = check{
 	name: "merging", nic: true,
-	why: "XDP on a VLAN, bond or bridge runs after GRO on the devices below; merged segments are " +
-		"dropped, so transfers are very slow",
+	why: "XDP on a VLAN, bond or bridge runs after GRO on the devices below; merged segments within " +
+		"the MTU are dropped, so short messages are very slow",
 	look: func(e *env) finding {
 		list, err := ethtool.Merging(e.nic)
 		if err != nil || len(list) == 0 {

@@ -41,12 +41,6 @@ func Ioctl(name string, b []byte) error {
 	return nil
 }
 
-// TxChecksums reports whether the interface computes checksums (ethtool -k, "tx-checksumming").
-func TxChecksums(name string) (on bool, err error) {
-	v, err := Value(name, unix.ETHTOOL_GTXCSUM, 0)
-	return v != 0, err
-}
-
 // Value runs a command that carries one number (struct ethtool_value), such as unix.ETHTOOL_SGRO, and returns the
 // number that the kernel writes back.
 func Value(name string, command, value uint32) (uint32, error) {
