@@ -25,7 +25,8 @@ void xw_sessions_forked(void)
 		if (sessions[i]) {
 			pthread_mutex_init(&sessions[i]->lock, NULL); /* its holder does not exist in the child */
 			sessions[i]->dead = true;
-			close(sessions[i]->fd);
+			if (sessions[i]->fd >= 0)
+				close(sessions[i]->fd);
 			sessions[i] = NULL;
 		}
 }
@@ -216,7 +217,8 @@ void xw_session_put(struct session *s)
 	if (left > 0)
 		return;
 	remember(NULL, s);
-	close(s->fd);
+	if (s->fd >= 0)
+		close(s->fd);
 	if (s->ring >= 0)
 		close(s->ring);
 	if (s->bell)
