@@ -89,6 +89,9 @@ func remedy(c *config.Export, err error) string {
 		return "install -d -o xwarp -g xwarp " + c.Path + owner
 	case errors.Is(err, fs.ErrNotExist):
 		return "install -d -o xwarp -g xwarp " + filepath.Dir(c.Path) + owner
+	case errors.Is(err, fs.ErrPermission) && c.Serve == config.ServeDirectory:
+		return "export a directory of xwarpd: install -d -o xwarp -g xwarp /var/lib/xwarp/NAME" +
+			owner
 	case errors.Is(err, fs.ErrPermission):
 		return "chown xwarp " + c.Path + owner
 	case errors.Is(err, unix.EROFS):
