@@ -44,7 +44,7 @@ frames are MTU-sized; their source and destination are the interface's own Ether
 them.
 
 --steer checks the n-tuple rules of a NIC that supports them (mlx5, ice, i40e, ixgbe, bnxt, ...); with --fix it installs
-them. The rules direct TCP connections on the ports of --port to the receive queues of --queue. These must be the queues
+them. The rules direct TCP connections on the ports of --port to the receive queues of --queues. These must be the queues
 that xwarpd serves (key queues of [[interface]]). The RSS table keeps other traffic on the other queues. With
 --steer=listen, --port has local ports. With --steer=dial, it has ports of peers. With --steer=both, it has both.
 Several queues need a NIC with RSS contexts. Once the rules are installed, connections of xwarpd on any other port
@@ -52,7 +52,7 @@ arrive on queues that it does not serve, and stall. The rules stay until --undo 
 use a drop-in for xwarpd.service; systemd removes them even if xwarpd is killed:
 
   [Service]
-  ExecStartPre=-+/usr/bin/xwarp doctor --only flow-steering --interface eth0 --queue 4-7 --port 7174 --steer \
+  ExecStartPre=-+/usr/bin/xwarp doctor --only flow-steering --interface eth0 --queues 4-7 --port 7174 --steer \
     --fix --state /var/lib/xwarp-doctor/steering.json
   ExecStopPost=-+/usr/bin/xwarp doctor --undo --state /var/lib/xwarp-doctor/steering.json
 
@@ -61,21 +61,21 @@ including those of --measure. With --peer it adds the throughput of RDMA Write a
 (40 seconds). The report omits Ethernet addresses, IP addresses and host names unless --names is given.
 
 The exit status is 1 if a check, a fix or an undo fails.`,
-		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +
+		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queues 0-3 --port " +
 			"7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo\n" +
 			"  sudo xwarp doctor --interface eth0 --report eth0.json --peer 192.0.2.2",
 		Args: noArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Interface, "interface", "", "network interface to check (default: none)")
-	f.StringVar(&queues, "queue", "", "receive queues to serve, such as 0, 0-3 or 0,2 "+
+	f.StringVar(&queues, "queues", "", "receive queues to serve, such as 0, 0-3 or 0,2 "+
 		"(default: all)")
 	f.UintSliceVar(&ports, "port", nil, "TCP ports that xwarp listens on")
 	f.BoolVar(&o.HugePages, "huge-pages", false, "check for 2 MiB huge pages")
 	f.BoolVar(&o.Measure, "measure", false, "send frames for two seconds to find the fastest "+
 		"transmit mode (needs --interface)")
 	f.StringVar(&o.Steer, "steer", "", "check n-tuple rules that put connections of --port on "+
-		"--queue: both, listen or dial")
+		"--queues: both, listen or dial")
 	f.Lookup("steer").NoOptDefVal = doctor.SteerBoth
 	f.StringVar(&o.Config, "config", "", "xwarpd configuration, for its [[interface.ipsec]] "+
 		"tables (default: "+config.DefaultPath+", if it exists)")
@@ -142,19 +142,19 @@ func checkSteer(o *doctor.Options) error {
 		return usagef("--steer %q: need both, listen or dial", o.Steer)
 	}
 	if o.Interface == "" || len(o.Queues) == 0 || len(o.Ports) == 0 {
-		return usagef("--steer needs --interface, --queue and --port")
+		return usagef("--steer needs --interface, --queues and --port")
 	}
 	return nil
 }
 
-// maxQueues limits --queue. No device has more.
+// maxQueues limits --queues. No device has more.
 const maxQueues = 4096
 
 // parseQueues parses numbers and ranges. An empty text returns no queues, which means all.
 func parseQueues(text string) ([]int, error) {
 	list, err := ranges.Expand(text, "queue", maxQueues-1)
 	if err != nil {
-		return nil, usagef("--queue %q: need a list such as 0, 0-3 or 0,2", text)
+		return nil, usagef("--queues %q: need a list such as 0, 0-3 or 0,2", text)
 	}
 	return list, nil
 }

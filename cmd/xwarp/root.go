@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -150,6 +151,9 @@ var commands = []func(*global) *cobra.Command{
 	newJSONTopic,
 }
 
+// unparsed matches an error of strconv.
+var unparsed = regexp.MustCompile(`strconv\.\w+: parsing ".*": invalid syntax`)
+
 // global is the state of all commands.
 type global struct{ verbose bool }
 
@@ -173,7 +177,13 @@ All other traffic on the interface stays with the kernel. Most commands need roo
 	}
 	cobra.EnablePrefixMatching = true // as in iproute2: res sh
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{Err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		need := "need a number"
+		if strings.Contains(err.Error(), "strconv.ParseBool") {
+			need = "need true or false"
+		}
+		return usageError{Err: errors.New(unparsed.ReplaceAllString(err.Error(), need))}
+	})
 	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false,
 		"log connection events to stderr")
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")

@@ -63,7 +63,7 @@ func lookForSteering(e *env) finding {
 		return warn("connections of ports %v may arrive on any of %d queues, but only %v are served",
 			plan.Ports, plan.All, plan.Queues).
 			advise("xwarp doctor --fix with the same flags; if the NIC rejects that: --steer=listen, " +
-				"--steer=dial, a single --queue, or serve all queues")
+				"--steer=dial, a single --queues, or serve all queues")
 	}
 	text := fmt.Sprintf("connections of ports %v arrive on queues %v", plan.Ports, plan.Queues)
 	if len(f.Shared) > 0 {

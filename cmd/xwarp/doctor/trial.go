@@ -146,7 +146,7 @@ var copyCheck = check{
 				advise("set transport = \"kernel\" in /etc/xwarp/xwarp.toml: it needs no AF_XDP")
 			if errors.Is(t.bindCopy, unix.EBUSY) {
 				f.remedy = "stop the program that uses the queue, or serve another: xwarp doctor " +
-					"--queue N"
+					"--queues N"
 			}
 			return f
 		}

@@ -64,7 +64,7 @@ func errno(err error) string {
 func zeroCopyRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return "stop the program that uses the queue, or serve another: xwarp doctor --queue N"
+		return "stop the program that uses the queue, or serve another: xwarp doctor --queues N"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
 		return fmt.Sprintf("use an MTU of at most %d (ip link set DEVICE mtu %d), or a queue below the "+
 			"number of channels (ethtool -l DEVICE); see the driver's message: dmesg | tail",

@@ -37,7 +37,7 @@ func TestZeroCopy(t *testing.T) {
 		{"claimed, and refused", failed(unix.EOPNOTSUPP), false, can, nil, Warn,
 			"bind on eth0 with zero-copy: EOPNOTSUPP", "mtu 3506"},
 		{"claimed, and the queue is taken", failed(unix.EBUSY), false, can, nil, Warn, "EBUSY",
-			"--queue N"},
+			"--queues N"},
 		{"claimed, and no memory", failed(unix.ENOMEM), false, can, nil, Warn, "ENOMEM",
 			"ethtool -G"},
 		{"claimed, and something else", failed(unix.EIO), false, can, nil, Warn, "EIO", "dmesg"},

@@ -160,7 +160,7 @@ func steering(r *rig, _ string) (text string, err error) {
 		defer ethtool("-L %s combined 1")(r)
 	}
 	doctor := in(hostB, xwarp+" doctor --json --state /var/lib/xwarp-doctor/steering.json ")
-	out, err := r.runScript(fmt.Sprintf("%s --only flow-steering --interface %s --queue %d --port 7174 --steer --fix || true",
+	out, err := r.runScript(fmt.Sprintf("%s --only flow-steering --interface %s --queues %d --port 7174 --steer --fix || true",
 		doctor, nic, queue), patience)
 	if err != nil {
 		return "", err
