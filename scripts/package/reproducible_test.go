@@ -19,7 +19,8 @@ func TestPackageIsReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree, dir := filepath.Join(t.TempDir(), "elsewhere"), t.TempDir()
-	c := exec.Command("sh", "-ec", `umask 027; mkdir "$1"; tar -C ../.. --exclude=./build -cf - . | tar -C "$1" -xf -
+	c := exec.Command("sh", "-ec", `umask 027; mkdir "$1"
+		tar -C ../.. --exclude=./build -cf - . | tar -C "$1" -xf -
 		chmod -R go-rwx "$1"; cd "$1"; scripts/package/build.sh 0.0.1 "$2"`, "sh", tree, dir)
 	c.Env = append(os.Environ(), "FORMATS=deb", "TZ=Pacific/Kiritimati", "LC_ALL=C.UTF-8")
 	if out, err := c.CombinedOutput(); err != nil {
