@@ -31,7 +31,7 @@ the name of an interface, or xwarpN for device number N. Users other than the op
 	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
 		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
 	show.Use = "show [DEV|" + strings.Join(kinds, "|") + " [link DEV/PORT] [KEY VALUE]...]"
-	show.Short = "List the objects of a kind, or count those of each"
+	show.Short = "List the objects of one kind, or count the objects of each kind"
 	show.Example = "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource " +
 		"show mr pid 4711\n  xwarp resource show user"
 	show.ValidArgsFunction = completeResource

@@ -57,18 +57,18 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 		switch {
 		case name == "":
 		case cfg.Daemon.OperatorSocket() == "":
-			d.log.Warn("your SSH session uses this interface, but no operator socket is configured: not waiting for xwarp confirm", "device", name,
+			d.log.Warn("your SSH session uses this interface, and xwarp confirm needs daemon.admin_socket: not waiting for it", "device", name,
 				"next", "set daemon.admin_socket, or daemon.confirm = \"0s\"")
 		default:
 			wait = sessionWait
-			d.log.Warn("your SSH session uses this interface: run xwarp confirm, or xwarpd rolls back and exits",
+			d.log.Warn("your SSH session uses this interface: run xwarp confirm, or xwarpd removes its XDP programs and exits",
 				"device", name,
 				"session", o.Session, "within", wait, "next", command+
 					" (daemon.confirm changes the time; \"0s\" disables this)")
 		}
 	} else if wait > 0 {
-		d.log.Info("run xwarp confirm, or xwarpd rolls back and exits", "within", wait, "next",
-			command)
+		d.log.Info("run xwarp confirm, or xwarpd removes its XDP programs and exits",
+			"within", wait, "next", command)
 	}
 	after := o.After
 	if after == nil {
@@ -139,12 +139,12 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 
 // endUnconfirmed detaches the programs and closes everything; it returns why joined with errors of the close.
 func (d *Daemon) endUnconfirmed(why error) error {
-	d.log.Warn("not confirmed in time: rolling back", "after",
+	d.log.Warn("no xwarp confirm in time: removing the XDP programs and stopping", "after",
 		d.confirmation.wait.String())
 	err := d.detachAll() // first: the XDP programs may be what makes the host unreachable
 	err = errors.Join(err, d.close(0))
 	if err == nil {
-		d.log.Warn("rolled back: XDP programs detached, ports released",
+		d.log.Warn("stopped without xwarp confirm: XDP programs detached, ports released",
 			"interfaces", device.Names(d.deviceList()),
 			"next",
 			"start xwarpd again and run xwarp confirm in time, or change daemon.confirm")

@@ -109,9 +109,10 @@ func TestUnconfirmed(t *testing.T) {
 	if _, err := client.Open(a.socket); err == nil {
 		t.Error("the control socket is still served")
 	}
-	says(t, a.log.String(), "run xwarp confirm, or xwarpd rolls back and exits",
+	says(t, a.log.String(), "run xwarp confirm, or xwarpd removes its XDP programs and exits",
 		"next=\"xwarp confirm --socket "+a.socket, "within=1m30s",
-		"not confirmed in time: rolling back", "rolled back: XDP programs detached",
+		"no xwarp confirm in time: removing the XDP programs and stopping",
+		"stopped without xwarp confirm: XDP programs detached",
 		"interfaces=[eth0]", "or change daemon.confirm")
 }
 
@@ -151,7 +152,7 @@ func TestConfirmed(t *testing.T) {
 	if !attached(t, a.net.A) {
 		t.Error("a confirmed daemon is not attached")
 	}
-	says(t, a.log.String(), "confirmed: xwarpd keeps running")
+	says(t, a.log.String(), "xwarp confirm received: xwarpd keeps running")
 }
 
 // A daemon that waits for no confirmation accepts one, and refuses those of other users.

@@ -37,7 +37,7 @@ func (d *Daemon) startTenants(c *config.Tenants) error {
 		d.tenants = append(d.tenants, ln)
 		go d.acceptPrograms(ln, entrance{tenant: name})
 	}
-	d.log.Info("tenant sockets are open", "tenants", c.Count, "directory", c.Directory)
+	d.log.Info("control sockets for tenants are open", "tenants", c.Count, "directory", c.Directory)
 	return nil
 }
 

@@ -401,7 +401,7 @@ func (m *Manager) flowFor(sa *xfrm.SA, local, remote netip.Addr) *flow {
 	}
 	if other != nil && !m.refused[sa] {
 		m.refused[sa] = true
-		m.cfg.Log.Error("IPsec: SA mode differs from the configuration", "sa",
+		m.cfg.Log.Error("IPsec: SA not used: its mode differs from the configuration", "sa",
 			sa.String(), "mode", sa.Mode.String(), "want", other.Mode.String())
 	}
 	return nil

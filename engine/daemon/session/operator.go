@@ -16,7 +16,7 @@ func (s *Session) confirm(*control.Request, []int) (any, error) {
 		return nil, err
 	}
 	if r.State == control.ConfirmDone {
-		s.log.Info("confirmed: xwarpd keeps running")
+		s.log.Info("xwarp confirm received: xwarpd keeps running")
 	}
 	return &r, nil
 }
