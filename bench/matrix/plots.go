@@ -43,8 +43,8 @@ func (res *Results) figures() []figure {
 		{
 			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU (higher is better)",
 			curves: res.byMTU(),
-			x: axis{label: "MTU, bytes", at: floats(mtus), text: plain},
-			y: gbps,
+			x:      axis{label: "MTU, bytes", at: floats(mtus), text: plain},
+			y:      gbps,
 		},
 		{
 			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500 (higher is better)",
