@@ -16,7 +16,8 @@ func TestHeadersIncludeLowerLayers(t *testing.T) {
 		"base.h":    {"layout.h"},
 		"memory.h":  {"base.h"},
 		"session.h": {"base.h"},
-		"objects.h": {"memory.h", "session.h"},
+		"flags.h":   {"base.h"},
+		"objects.h": {"flags.h", "memory.h", "session.h"},
 		"cm.h":      {"objects.h"},
 	}
 	include := regexp.MustCompile(`(?m)^#include "(.*)"`)
