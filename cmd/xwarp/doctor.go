@@ -45,10 +45,10 @@ them.
 
 --steer checks the n-tuple rules of a NIC that supports them (mlx5, ice, i40e, ixgbe, bnxt, ...); with --fix it installs
 them. The rules direct TCP connections on the ports of --port to the receive queues of --queues. These must be the queues
-that xwarpd serves (key queues of [[interface]]). The RSS table keeps other traffic on the other queues. With
---steer=listen, --port has local ports. With --steer=dial, it has ports of peers. With --steer=both, it has both.
-Several queues need a NIC with RSS contexts. Once the rules are installed, connections of xwarpd on any other port
-arrive on queues that it does not serve, and stall. The rules stay until --undo or a reboot. To install them only while xwarpd runs,
+that xwarpd serves (key queues of [[interface]]). The RSS table keeps other traffic on the other queues. --port
+lists every port of xwarpd: connections on any other port arrive on queues that xwarpd does not serve, and stall. These
+are local ports with --steer=listen, ports of peers with --steer=dial, and either with --steer or --steer=both. If
+--queues names several queues, the NIC must support RSS contexts. The rules stay until --undo or a reboot. To install them only while xwarpd runs,
 use a drop-in for xwarpd.service; systemd removes them even if xwarpd is killed:
 
   [Service]

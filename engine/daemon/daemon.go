@@ -156,7 +156,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if d.socket, err = listenControl(cfg.Daemon.Socket, programsOwner(&cfg.Daemon)); err != nil {
 		return err
 	}
-	d.log.Info("control socket is open", "path", cfg.Daemon.Socket)
+	d.log.Info("listening on the control socket", "path", cfg.Daemon.Socket)
 	if d.sysfs, err = openSysfs(cfg.Daemon.Socket); err == nil {
 		err = d.writeSysfs()
 	}
@@ -169,7 +169,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 			return err
 		}
 		go d.acceptPrograms(d.admin, entrance{operator: true})
-		d.log.Info("operator socket is open", "path", path)
+		d.log.Info("listening on the operator socket", "path", path)
 	}
 	return d.startTenants(&cfg.Tenants)
 }

@@ -120,7 +120,7 @@ func (d *Daemon) replace(old, v *device.Device) {
 		return
 	}
 	if !old.Absent {
-		d.logOf(v).Info("device is back", "opened_again", v.Reopened())
+		d.logOf(v).Info("device is open again", "opened_again", v.Reopened())
 	}
 	d.ReserveProcessors()
 	d.mu.Lock()
@@ -128,7 +128,7 @@ func (d *Daemon) replace(old, v *device.Device) {
 	d.mu.Unlock()
 	if due {
 		if err := d.DropRights(); err != nil {
-			d.logOf(v).Error("cannot drop capabilities",
+			d.logOf(v).Error("cannot drop capabilities: xwarpd keeps more rights than it needs",
 				"error", err, "next", "systemctl restart xwarpd")
 		}
 	}

@@ -303,7 +303,7 @@ func TestInterfaceComesBack(t *testing.T) {
 		t.Errorf("the connection on eth1: %v", err)
 	}
 	l.told("device lost: closing its programs and exports; other devices are not affected", 2)
-	l.told("device is back", 2)
+	l.told("device is open again", 2)
 }
 
 // told checks the number of events of a kind, which must be in the log too.

@@ -367,7 +367,8 @@ func (m *Manager) keys() []flowKey {
 
 func (m *Manager) steer(what string, err error) {
 	if err != nil {
-		m.cfg.Log.Error("IPsec: cannot install SA", "step", what, "error", err)
+		m.cfg.Log.Error("IPsec: SA not used: cannot steer its packets or use its key",
+			"step", what, "error", err)
 	}
 }
 

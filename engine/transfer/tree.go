@@ -104,7 +104,8 @@ func (t *Tree) survey() error {
 		return nil
 	})
 	if removed > 0 {
-		t.cfg.Log.Warn("removed interrupted copies", "path", t.cfg.Path, "files", removed)
+		t.cfg.Log.Warn("deleted unfinished files of interrupted copies", "path", t.cfg.Path,
+			"files", removed)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func (c *Config) framesPerRun() int {
 // livePort adds live frames to the socket of the i-th queue.
 func (x *driver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 	if i >= x.steer.LiveWorkers() {
-		x.base.Log().Warn("the driver added queues: the new queue sends by the slower transmit mode xdp",
+		x.base.Log().Warn("the interface has a new queue: it sends by the slower transmit mode xdp",
 			"interface", x.cfg.Interface, "queue", x.cfg.Queues[i])
 		return sock, nil
 	}

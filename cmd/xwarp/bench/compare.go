@@ -32,9 +32,10 @@ func newCompare() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compare OLD",
 		Short: "Compare the performance of two binaries in alternating rounds",
-		Long: `compare runs bench local alternately with this binary (or --new) and with the binary OLD, and prints the ratios of the
-rounds. A ratio above 1 means that the new binary is better. A workload counts as fallen if both the median ratio and
-the ratio of the best rounds are below 0.97 in two sets of rounds. The exit status is then 1.`,
+		Long: `compare runs "xwarp bench local" in rounds: once with the new binary (this one, or --new), once with OLD. It prints the
+ratio of new to old for each round; above 1, the new binary is better. A workload counts as slower if two values are
+below 0.97: the median of the ratios, and the best new round divided by the best old round. Such a workload is measured
+a second time. If it is slower again, the exit status is 1.`,
 		Example: "  sudo xwarp bench compare /usr/bin/xwarp --only write-1500,ping-pong",
 		Args:    cobra.ExactArgs(1),
 	}

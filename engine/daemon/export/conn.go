@@ -179,7 +179,7 @@ func (c *conn) close() {
 
 func (c *conn) release() {
 	if err := c.free(); err != nil {
-		c.e.log.Error("export: cannot release a connection's memory", "error", err)
+		c.e.log.Error("export: cannot release the memory of a connection: it stays in use until xwarpd ends", "error", err)
 	}
 }
 

@@ -337,7 +337,7 @@ func (s *Session) closeQP(q *qp) error {
 	case err := <-done:
 		return err
 	case <-time.After(destroyWait):
-		s.log.Error("queue pair not released in time", "qp", q.handle, "error", errStuck)
+		s.log.Error("queue pair still closing: it counts against the limits until it is closed", "qp", q.handle, "error", errStuck)
 		return errStuck
 	}
 }

@@ -213,7 +213,7 @@ func (s *Session) resetQP(q *qp) error {
 	select {
 	case <-done:
 	case <-time.After(destroyWait):
-		s.log.Error("queue pair not released in time", "qp", q.handle, "error", errStuck)
+		s.log.Error("queue pair still closing: it counts against the limits until it is closed", "qp", q.handle, "error", errStuck)
 	}
 	return nil
 }

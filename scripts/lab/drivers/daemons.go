@@ -30,7 +30,7 @@ func (r *rig) startDaemon(host, mode string, rxFrames int, more ...string) (*ser
 	END`, file, daemonSocket+host, nic, mode, rxFrames, strings.Join(more, "\n"))); err != nil {
 		return nil, err
 	}
-	p, err := r.spawn(in(host, daemon+" -config "+file), "operator socket is open")
+	p, err := r.spawn(in(host, daemon+" -config "+file), "listening on the operator socket")
 	return &server{r: r, p: p}, err
 }
 
