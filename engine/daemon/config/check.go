@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/daemon/rendezvous"
 	"xwarp/engine/ranges"
 )
 
@@ -304,6 +305,10 @@ func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
 	names[e.Name] = true
 	if e.Listen.Port() == 0 {
 		f.addf("%s.listen is missing: an address with a port, such as \":7174\"", key)
+	}
+	if e.Listen.Port() == rendezvous.Port {
+		f.addf("%s.listen = %q: port %d is reserved for queue pairs of ibv_modify_qp between daemons: use "+
+			"another port", key, e.Listen, rendezvous.Port)
 	}
 	for _, other := range l.Export[:i] {
 		if e.isFile() && other.isFile() && filepath.Clean(e.Path) == filepath.Clean(other.Path) {

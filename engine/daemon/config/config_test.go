@@ -113,6 +113,9 @@ func TestErrors(t *testing.T) {
 		{"exports on one port", nic + "[[export]]\nname = \"x\"\nlisten = \":1\"\nsize = 1\n" +
 			"[[export]]\nname = \"y\"\nlisten = \"[::1]:1\"\nsize = 1\n",
 			`export[1].listen = "[::1]:1": export x already listens on ":1"`},
+		{"export on the port between daemons", nic + "[[export]]\nname = \"x\"\nlisten = " +
+			"\":4791\"\nsize = 1\n",
+			`export[0].listen = ":4791": port 4791 is reserved for queue pairs of ibv_modify_qp`},
 		{"exports of one file", nic + "[[export]]\nname = \"x\"\nlisten = \":1\"\npath = \"/f\"\n" +
 			"[[export]]\nname = \"y\"\nlisten = \":2\"\npath = \"/f\"\n",
 			"export x uses the same file"},
