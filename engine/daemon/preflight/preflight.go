@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/holder"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/ranges"
@@ -82,12 +83,8 @@ func checkInterface(n *config.Interface, running int) error {
 			"(ip link set %s mtu %d)", n.MTU, a.MTU,
 			n.Name, n.MTU)
 	}
-	for _, q := range n.Queues {
-		if q >= a.NumRxQueues {
-			return fmt.Errorf("queues has %d, but the interface has queues 0 to %d "+
-				"(ethtool -l %s)", q,
-				a.NumRxQueues-1, n.Name)
-		}
+	if err := checkQueues(n, a.NumRxQueues); err != nil {
+		return err
 	}
 	if a.Xdp == nil || !a.Xdp.Attached {
 		return nil
@@ -103,6 +100,28 @@ func checkInterface(n *config.Interface, running int) error {
 	}
 	return fmt.Errorf("another XDP program is attached (remove it: ip link set %s %s off)", n.Name,
 		xdpKind(a.Xdp.AttachMode))
+}
+
+// checkQueues tests that the interface has the configured queues. most is the number that the driver allocated.
+func checkQueues(n *config.Interface, most int) error {
+	has := most
+	d, err := ethtool.ReadDriver(n.Name)
+	creates := err == nil && d.Name == "virtio_net" // more queues, when a program is attached
+	if c, err := ethtool.ReadChannels(n.Name); err == nil && c.Queues() > 0 && !creates {
+		has = min(has, c.Queues())
+	}
+	for _, q := range n.Queues {
+		if q < has {
+			continue
+		}
+		next := "see: ethtool -l " + n.Name
+		if q < most {
+			next = "to add queues: " + ethtool.QueuesCommand(n.Name, q+1)
+		}
+		return fmt.Errorf("queues has %d, but the interface has queues 0 to %d (%s)", q, has-1,
+			next)
+	}
+	return nil
 }
 
 // xdpKind returns the word of ip link set for a way of attaching. A plain "xdp off" leaves a generic program on a

@@ -14,6 +14,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/host/ethtool"
 )
 
 // TestRemedyOfForeignProgram: the command that the check names removes a program of another owner, native or generic.
@@ -63,5 +64,52 @@ func TestRemedyOfForeignProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestQueuesInUse: a queue that the driver allocated but does not use is an error, which opening the device would
+// report, and the command that the error names adds the queue.
+func TestQueuesInUse(t *testing.T) {
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Queues: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	remedy := regexp.MustCompile(`\(to add queues: ([^)]*)\)`)
+	check := func(queues ...int) error {
+		return checkInterface(&config.Interface{Name: "eth0", Transport: config.TransportXDP,
+			Queues: queues}, 0)
+	}
+	err = tn.A.Do(func() error {
+		if err := check(0, 1); err != nil {
+			t.Errorf("two queues: %v", err)
+		}
+		if err := ethtool.SetQueues("eth0", 1); err != nil {
+			return err
+		}
+		if err := check(0); err != nil {
+			t.Errorf("the queue in use: %v", err)
+		}
+		err := check(0, 1)
+		if err == nil || !strings.HasPrefix(err.Error(),
+			"queues has 1, but the interface has queues 0 to 0 ") {
+			t.Fatalf("a queue that is not in use: %v", err)
+		}
+		m := remedy.FindStringSubmatch(err.Error())
+		if m == nil {
+			t.Fatalf("no remedy: %v", err)
+		}
+		words := strings.Fields(m[1])
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", m[1], err, out)
+		}
+		if err := check(0, 1); err != nil {
+			t.Errorf("after %s: %v", m[1], err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
