@@ -35,6 +35,7 @@ type manifest struct {
 
 type pod struct {
 	HostNetwork       bool
+	ServiceLinks      *bool `json:"enableServiceLinks"`
 	HostUsers         *bool
 	PriorityClassName string
 	Tolerations       []struct{ Operator string }
@@ -49,6 +50,7 @@ type pod struct {
 			AllowPrivilegeEscalation *bool
 			Privileged               bool
 			Capabilities             struct{ Add, Drop []string }
+			SeccompProfile           struct{ Type string }
 		}
 		VolumeMounts []struct {
 			Name, MountPath string
@@ -157,6 +159,9 @@ func TestDaemonSet(t *testing.T) {
 		pod.PriorityClassName == "" || len(pod.Tolerations) == 0 {
 		t.Errorf("no probes, no priority or no tolerations: %+v", pod)
 	}
+	if pod.ServiceLinks == nil || *pod.ServiceLinks {
+		t.Error("Kubernetes sets XWARP_DAEMON_PORT for a Service named xwarp-daemon; xwarpd rejects it")
+	}
 	devicePlugin(t, pod)
 	want := map[string]string{filepath.Dir(config.DefaultPath): "config " + list[0].Metadata.Name,
 		cfg.Tenants.Directory: "host " + cfg.Tenants.Directory}
@@ -198,7 +203,7 @@ func devicePlugin(t *testing.T, p *pod) {
 	}
 	if s := &c.SecurityContext; s.Privileged || len(s.Capabilities.Add) != 0 ||
 		!slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || s.AllowPrivilegeEscalation == nil ||
-		*s.AllowPrivilegeEscalation {
+		*s.AllowPrivilegeEscalation || s.SeccompProfile.Type != "RuntimeDefault" {
 		t.Errorf("the plugin has privileges: %+v", c.SecurityContext)
 	}
 	// whether it is read-only
@@ -239,7 +244,7 @@ func TestPod(t *testing.T) {
 	checkContainers(t, p)
 	if p.HostUsers == nil || *p.HostUsers || p.HostNetwork ||
 		len(p.Volumes)+len(c.VolumeMounts)+len(c.SecurityContext.Capabilities.Add) != 0 ||
-		c.SecurityContext.Privileged {
+		c.SecurityContext.Privileged || c.SecurityContext.SeccompProfile.Type != "RuntimeDefault" {
 		t.Errorf("the pod has more than it needs: %+v", p)
 	}
 	source, err := os.ReadFile("../../cmd/xwarp-device-plugin/plugin.go")
