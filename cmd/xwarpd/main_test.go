@@ -107,6 +107,14 @@ func TestService(t *testing.T) {
 	reload(text + nic + "[[peer]]\nprefix = \"192.0.2.0/24\"\nallow = false\n")
 	reload(text + nic + "[exports]\n")
 	reload(text + nic + "[[export]]\nname = \"far\"\nlisten = \"192.0.2.1:7174\"\nsize = \"1MiB\"\n")
+	var second output // xwarpd started again by hand; its export fails, too
+	if got := run(ctx, []string{"--config", file}, &second, &second); got != exitFailed {
+		t.Errorf("a second daemon: exit status %d", got)
+	}
+	if lines := strings.Split(strings.TrimSpace(second.String()), "\n"); len(lines) != 1 ||
+		!strings.Contains(lines[0], "another xwarpd serves it") {
+		t.Errorf("a second daemon does not only say that another runs:\n%s", second.String())
+	}
 	stop()
 	heard("STOPPING=1")
 	if got := <-status; got != exitOK {

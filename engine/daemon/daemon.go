@@ -132,6 +132,12 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if err := cfg.Serves(); err != nil {
 		return err
 	}
+	// first, because a daemon that already runs also holds the devices, exports and addresses
+	for _, path := range []string{cfg.Daemon.OperatorSocket(), cfg.Daemon.Socket} {
+		if err := checkUnserved(path); path != "" && err != nil {
+			return err
+		}
+	}
 	if err := device.DisableCore(cfg); err != nil {
 		return fmt.Errorf("cannot disable core dumps, which could contain IPsec keys: %w", err)
 	}

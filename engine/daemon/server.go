@@ -19,10 +19,8 @@ import (
 
 // listenControl opens a control socket with its owner and mode.
 func listenControl(path string, o owner) (*unixListener, error) {
-	if other, err := net.Dial("unix", path); err == nil {
-		other.Close()
-		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; "+
-			"systemctl stop xwarpd)", path)
+	if err := checkUnserved(path); err != nil {
+		return nil, err
 	}
 	ln, err := listenUnix(path, o)
 	if err != nil {
@@ -30,6 +28,17 @@ func listenControl(path string, o owner) (*unixListener, error) {
 	}
 	control.PassRights(ln.UnixListener, false) // until a session starts
 	return ln, nil
+}
+
+// checkUnserved returns an error if another process serves a control socket.
+func checkUnserved(path string) error {
+	other, err := net.Dial("unix", path)
+	if err != nil {
+		return nil
+	}
+	other.Close()
+	return fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; "+
+		"systemctl stop xwarpd)", path)
 }
 
 // owner is the group and the mode of a socket. Root and the daemon's own user can always connect.
