@@ -61,13 +61,13 @@ written as they arrive, and only the exit status says whether they are the whole
 
 cp preserves names, permissions, modification times and holes of 64 KiB or more. It does not copy owners, extended
 attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. As scp
-does, it copies the target of a symbolic link. cp lists what it skips, and then exits with status 1: devices, sockets, pipes, dangling
-symbolic links, symbolic links to a parent directory, and names of unfinished copies (.NAME.xwarp-partial,
-.xwarp-staged).
+does, it copies the target of a symbolic link. cp does not copy devices, sockets, pipes, dangling symbolic links,
+symbolic links to a parent directory, and names of unfinished copies (.NAME.xwarp-partial, .xwarp-staged). It lists
+them, and then exits with status 1.
 
 Data moves by RDMA Write or RDMA Read over several connections; files of up to 64 KiB are batched. A file appears under
-its name once it is complete and its XXH64 matches. cp skips a file whose size and modification time match. With
---checksum it compares SHA-256 instead. To resume an interrupted copy, repeat the command. Files are synced to
+its name once it is complete and its XXH64 matches. A file whose size and modification time match is
+up to date and not copied again. With --checksum, cp compares SHA-256 instead. To resume an interrupted copy, repeat the command. Files are synced to
 disk before cp exits.`,
 		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2:/
   sudo xwarp cp -r --connections 4 photos server.example:9000/backup

@@ -75,7 +75,7 @@ The exit status is 1 if a check, a fix or an undo fails.`,
 	f.BoolVar(&o.Measure, "measure", false, "send frames for two seconds to find the fastest "+
 		"transmit mode (needs --interface)")
 	f.StringVar(&o.Steer, "steer", "", "check n-tuple rules that put connections of --port on "+
-		"--queues: both, listen or dial")
+		"--queues: listen (connections to local ports), dial (to ports of peers) or both")
 	f.Lookup("steer").NoOptDefVal = doctor.SteerBoth
 	f.StringVar(&o.Config, "config", "", "xwarpd configuration, for its [[interface.ipsec]] "+
 		"tables (default: "+config.DefaultPath+", if it exists)")

@@ -25,9 +25,9 @@ func newResource(*global) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand("resource", &o)
 	cmd.Short = "Show RDMA objects: queue pairs, memory regions, ..."
-	cmd.Long = `resource shows the objects of programs, like "rdma resource" of iproute2. Words may be abbreviated, and -j may be before
-or after the object. Filters follow the kind: link or dev, or any key with a value, a list or a range of numbers. DEV is
-the name of an interface, or xwarpN for device number N. Users other than the operator see only their own objects.`
+	cmd.Long = `resource shows the objects of programs, like "rdma resource" of iproute2. Filters may follow the
+kind: "link DEV" or "dev DEV" selects a device, "KEY VALUE" selects objects by a value, a list or a range of numbers. DEV
+is the name of an interface, or xwarpN for device number N. Words may be abbreviated, and -j may stand anywhere. Users other than the operator see only their own objects.`
 	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
 		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
 	show.Use = "show [DEV|" + strings.Join(kinds, "|") + " [link DEV/PORT] [KEY VALUE]...]"

@@ -57,7 +57,8 @@ library; make build puts it beside xwarp. To start a program without xwarp run, 
   LD_PRELOAD=/usr/lib/xwarp/libxwarp-verbs.so
 
 In a container, also mount the control socket of xwarpd and set XWARP_SOCKET to its path. XWARP_DEVICE selects one of
-several devices. XWARP_DEBUG=1 prints requests that xwarpd refuses to stderr. xwarp doctor checks these requirements.
+several devices. With XWARP_DEBUG=1 the library reports on stderr each request that xwarpd refuses. xwarp doctor
+checks these requirements.
 
 --local needs no xwarpd and no privilege. It starts a private daemon that uses kernel TCP on the loopback interface and
 exits with the program. Only the program and its children can reach the private daemon, so start both ends of a

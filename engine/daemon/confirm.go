@@ -57,7 +57,7 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 		switch {
 		case name == "":
 		case cfg.Daemon.OperatorSocket() == "":
-			d.log.Warn("your SSH session uses this interface, and xwarp confirm needs daemon.admin_socket: not waiting for it", "device", name,
+			d.log.Warn("your SSH session uses this interface, but there is no rollback: xwarp confirm needs daemon.admin_socket", "device", name,
 				"next", "set daemon.admin_socket, or daemon.confirm = \"0s\"")
 		default:
 			wait = sessionWait

@@ -30,7 +30,7 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 		if !r.Applied {
 			next = "fix the file and reload again; nothing was changed"
 		}
-		d.log.Error("reload failed", "error", err, "next", next)
+		d.log.Error("reload failed: the old configuration stays", "error", err, "next", next)
 	}
 	return r
 }

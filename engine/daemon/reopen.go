@@ -32,7 +32,7 @@ func (d *Daemon) watchDevice(ctx context.Context, v *device.Device, lost func(er
 		}
 		err, closed := fmt.Errorf("device %s: %w", v.Name, v.Core.Err()), true
 		if !v.Absent {
-			d.logOf(v).Error("device lost: closing its programs and exports; other devices are not affected",
+			d.logOf(v).Error("device lost: disconnecting its programs, closing its exports; other devices are not affected",
 				"error", err, "next", v.Remedy())
 			closed = d.closeFailed(v, err)
 			notify("STATUS=" + d.status())

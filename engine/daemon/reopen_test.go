@@ -302,7 +302,7 @@ func TestInterfaceComesBack(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("the connection on eth1: %v", err)
 	}
-	l.told("device lost: closing its programs and exports; other devices are not affected", 2)
+	l.told("device lost: disconnecting its programs, closing its exports; other devices are not affected", 2)
 	l.told("device is open again", 2)
 }
 

@@ -192,7 +192,7 @@ func TestStall(t *testing.T) {
 			}
 			close(goOn)
 			if !eventually(func() bool {
-				return da.Stalled() == nil && log.contains("worker resumed")
+				return da.Stalled() == nil && log.contains("worker runs again after a stall")
 			}) {
 				t.Errorf("stalled: %v", da.Stalled())
 			}

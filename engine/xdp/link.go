@@ -147,7 +147,7 @@ func (x *driver) setMTU(link int) {
 	case mtu == k.mtu && want <= k.room:
 		return
 	case mtu < stack.MinMTU:
-		log.Warn("MTU is below the minimum: larger packets are lost", "least", stack.MinMTU,
+		log.Warn("interface MTU is below xwarp's minimum: packets above the interface MTU are lost", "least", stack.MinMTU,
 			"mtu", k.mtu)
 		return
 	case want > k.room:

@@ -13,7 +13,8 @@ import (
 func (x *driver) relayQueues(had, has int) {
 	log := x.base.Log().With("interface", x.cfg.Interface, "queues", has)
 	if has < had {
-		log.Warn("interface has fewer receive queues than before", "had", had)
+		log.Warn("interface has fewer receive queues: connections go on, the removed queues' workers idle",
+			"had", had)
 		return
 	}
 	relayed := 0

@@ -232,7 +232,7 @@ func (w *Watch) overrun() {
 	w.count(func(n *Counters) { n.Overruns++ })
 	if now := time.Now(); now.Sub(w.logged) > sayAgain {
 		w.logged = now
-		w.opt.Log.Warn("netlink overrun: resyncing", "what",
+		w.opt.Log.Warn("netlink messages lost: reading the kernel's state again", "what",
 			w.opt.Name, "overruns", w.Counters().Overruns)
 	}
 	w.stale = true
@@ -264,7 +264,7 @@ func (w *Watch) list() error {
 	defer w.mu.Unlock()
 	w.n.Lists++
 	if w.stuck != nil {
-		w.opt.Log.Info("kernel state back in sync", "what", w.opt.Name)
+		w.opt.Log.Info("copy of the kernel's state is up to date again", "what", w.opt.Name)
 	}
 	w.stuck = nil
 	return nil
@@ -281,7 +281,8 @@ func (w *Watch) fail(err error) {
 	w.n.Failures++
 	w.mu.Unlock()
 	if first {
-		w.opt.Log.Error("kernel state may be stale: retrying", "what", w.opt.Name, "error", err)
+		w.opt.Log.Error("copy of the kernel's state may be stale: retrying", "what", w.opt.Name,
+			"error", err)
 	}
 }
 

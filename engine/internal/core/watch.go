@@ -79,7 +79,7 @@ func (d *Device) watchLoop() {
 		for _, s := range d.allShards() {
 			since := s.since.Load()
 			if s.stalled.Load() != 0 && since != s.stalled.Load() {
-				d.log.Warn("worker resumed", "queue", s.Queue)
+				d.log.Warn("worker runs again after a stall", "queue", s.Queue)
 				s.stalled.Store(0)
 			}
 			// The same turn must be seen twice: a process that was stopped as a whole has not stalled.
