@@ -62,7 +62,7 @@ written as they arrive, and only the exit status says whether they are the whole
 cp preserves names, permissions, modification times and holes of 64 KiB or more. It does not copy owners, extended
 attributes or ACLs. It drops setuid, setgid and sticky bits and copies hard links as separate files, with a notice. As scp
 does, it copies the target of a symbolic link. cp does not copy devices, sockets, pipes, dangling symbolic links,
-symbolic links to a parent directory, and names of unfinished copies (.NAME.xwarp-partial, .xwarp-staged). It lists
+symbolic links to a parent directory, or files of unfinished copies (.NAME.xwarp-partial, .xwarp-staged). It lists
 them, and then exits with status 1.
 
 Data moves by RDMA Write or RDMA Read over several connections; files of up to 64 KiB are batched. A file appears under

@@ -367,7 +367,8 @@ func TestDaemonIsNamed(t *testing.T) {
 	if !errors.As(err, &exit) {
 		t.Fatalf("a user who is in no group: %v", err)
 	}
-	for _, want := range []string{"AF_XDP needs root", "--transport=kernel", "daemon.socket_group"} {
+	for _, want := range []string{"AF_XDP needs root", "--transport=kernel",
+		"daemon.socket_group"} {
 		if !strings.Contains(barred.stderr.String(), want) {
 			t.Errorf("a user who is in no group reads %q, want %q", &barred.stderr, want)
 		}

@@ -178,7 +178,7 @@ func (d *Daemon) acceptPrograms(ln *unixListener, through entrance) {
 			return
 		}
 		if err != nil {
-			d.log.Warn("cannot accept on the control socket", "error", err)
+			d.log.Warn("cannot accept a program on the control socket: retrying", "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}

@@ -39,7 +39,7 @@ func (e *export) serveConn(r *verbs.ConnRequest) {
 	c, why := e.admit(r)
 	if c == nil {
 		e.rejected.Add(1)
-		e.log.Info("export: peer rejected", "remote", r.Remote, "because", why)
+		e.log.Info("export: rejected a peer's connection", "remote", r.Remote, "because", why)
 		r.Reject([]byte(why))
 		return
 	}

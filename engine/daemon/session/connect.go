@@ -213,7 +213,7 @@ func (s *Session) listen(a *control.ListenArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.log.Info("RDMA_CM listener", "local", l.Addr())
+	s.log.Info("a program listens for RDMA_CM connections", "local", l.Addr())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.addObject(&listener{object{cost: cost}, l})

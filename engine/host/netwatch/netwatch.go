@@ -264,7 +264,8 @@ func (w *Watch) list() error {
 	defer w.mu.Unlock()
 	w.n.Lists++
 	if w.stuck != nil {
-		w.opt.Log.Info("copy of the kernel's state is up to date again", "what", w.opt.Name)
+		w.opt.Log.Info("the kernel's tables are read again: no longer using an old copy",
+			"what", w.opt.Name)
 	}
 	w.stuck = nil
 	return nil
@@ -281,8 +282,8 @@ func (w *Watch) fail(err error) {
 	w.n.Failures++
 	w.mu.Unlock()
 	if first {
-		w.opt.Log.Error("copy of the kernel's state may be stale: retrying", "what", w.opt.Name,
-			"error", err)
+		w.opt.Log.Error("cannot read the kernel's tables: using the last copy, retrying",
+			"what", w.opt.Name, "error", err)
 	}
 }
 

@@ -320,7 +320,8 @@ func (f *Follower) change(kind uint16, body []byte) {
 		return
 	}
 	if err != nil {
-		f.opt.Log.Warn("IPsec: ignored an SA or policy that xwarp cannot read", "error", err)
+		f.opt.Log.Warn("IPsec: cannot read an SA or policy: connections that need it wait",
+			"error", err)
 		return
 	}
 	f.assign()
