@@ -80,8 +80,8 @@ func TestMetricsOfXDP(t *testing.T) {
 	const listen = "127.0.0.1:9479"
 	text := ethTable + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = "+
 		"\"0.0.0.0:7175\"\nsize = \"64KiB\"\n"+
-		"[[export]]\nname = \"images\"\nlisten = \"0.0.0.0:7176\"\nsize = \"64KiB\"\nserve = "+
-		"\"transfer\"\n", listen)
+		"[[export]]\nname = \"images\"\nlisten = \"0.0.0.0:7176\"\nserve = \"directory\"\npath = %q\n",
+		listen, t.TempDir())
 	_, socket := run(t, tn.A, text)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	responder(t, embedded(t, tn.B.Do), at, 1)
