@@ -79,8 +79,10 @@ func (s *Session) endAttempt(q *qp, connected bool) {
 
 // unusedLocked returns an error unless q can get a connection. It must be called with Session.mu held.
 func (q *qp) unusedLocked() error {
-	return busyIf(q.attempt != nil || q.connected.Load() || q.roce.Load() != nil,
-		"the queue pair is connected or being connected already, or in ERR")
+	if q.connected.Load() || q.roce.Load() != nil {
+		return verbs.ErrHasConn
+	}
+	return busyIf(q.attempt != nil, "the queue pair is being connected")
 }
 
 // orNone returns n, or -1 for 0: in a verbs.QPConfig 0 means the default, and -1 means 0.
