@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,5 +281,37 @@ func TestEvents(t *testing.T) {
 		s.Events[511].Seq <= 600 {
 		t.Errorf("after a flood: %d events, the last is %+v", len(s.Events),
 			s.Events[len(s.Events)-1])
+	}
+}
+
+// TestConnectionMakesTwoEvents: a connection of a peer leaves one event when it is established and one when it ends.
+func TestConnectionMakesTwoEvents(t *testing.T) {
+	at := freePort(t)
+	cfg, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+
+		"[[export]]\nname = \"x\"\nlisten = %q\nsize = 4096\n", at))
+	d, err := daemon.New(cfg, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	peer, err := dialExport(t, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer.QP.Close()
+	if _, ok := eventually(func() bool {
+		return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil
+	}); !ok {
+		t.Error("no RDMA_CM_EVENT_DISCONNECTED")
+	}
+	var names []string
+	for _, e := range d.Snapshot().Events {
+		if e.Remote != "" {
+			names = append(names, e.Event)
+		}
+	}
+	if want := []string{"RDMA_CM_EVENT_ESTABLISHED",
+		"RDMA_CM_EVENT_DISCONNECTED"}; !slices.Equal(names, want) {
+		t.Errorf("events of a connection: %q, want %q", names, want)
 	}
 }

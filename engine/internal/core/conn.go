@@ -176,7 +176,7 @@ func (c *Conn) Request(s *iwarp.Conn, r *startup.Request) {
 	l := c.listener
 	if l.waiting.Add(1) <= int32(cap(l.requests)) {
 		c.Owner.Load().Notify(func() { l.deliver(req) })
-		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.Local, "remote", c.Remote,
+		c.dev.log.Debug("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.Local, "remote", c.Remote,
 			"private_data", len(r.PrivateData))
 		return
 	}
