@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,8 @@ func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 	})
 }
 
-// each calls f with one snapshot, or with one every o.watch until ctx is done.
+// each calls f with one snapshot, or with one every o.watch until ctx is done. The snapshots lack the session of this
+// command.
 func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	f func(*control.Snapshot) error) error {
 	d, err := o.openClient(cmd)
@@ -93,6 +95,9 @@ func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 		if err != nil {
 			return err
 		}
+		s.Sessions = slices.DeleteFunc(s.Sessions, func(v control.SessionState) bool {
+			return v.Session == d.Session()
+		})
 		if err := f(&s); err != nil || o.watch <= 0 {
 			return err
 		}

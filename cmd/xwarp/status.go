@@ -52,16 +52,11 @@ func writeStatus(w io.Writer, s view.Status) error {
 				d.MTU, count(d.Queues, "queue"))
 			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
 		}
+		if len(d.Addresses) > 0 {
+			plain.Fprintf(w, "\n  addresses %s", strings.Join(d.Addresses, ", "))
+		}
 		plain.Fprintf(w, "\n  RDMA: %s in, %s out; %s retransmitted\n", plain.Size(d.In),
 			plain.Size(d.Out), plain.Size(d.Retrans))
-		if d.Offered > 0 {
-			plain.Fprintf(w, "  receive buffers: %s offered to the kernel, raised %s\n",
-				count(int(d.Offered), "chunk"), count(int(d.Grown), "time"))
-		}
-		if l := d.Live; l != nil {
-			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d sent singly, %d failed\n", l.Frames,
-				count(int(l.Runs), "run"), l.Single, l.Failed)
-		}
 		if d.Link != "" && d.Link != control.LinkUp || d.Since != "" || d.Reopened > 0 {
 			plain.Fprintf(w, "  link %s", d.Link)
 			if d.Since != "" {

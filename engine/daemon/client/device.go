@@ -52,11 +52,12 @@ var ErrDaemonGone = errors.New("the daemon closed the connection (see: journalct
 
 // Device is a device of a daemon. Its methods may be called from any goroutine.
 type Device struct {
-	conn  *control.Conn
-	info  control.DeviceInfo
-	bell  *control.Signal // wakes the daemon
-	sleep *uint32         // in shm; 1 while the daemon sleeps
-	shm   []byte          // memory shared with the daemon
+	conn    *control.Conn
+	info    control.DeviceInfo
+	session uint64
+	bell    *control.Signal // wakes the daemon
+	sleep   *uint32         // in shm; 1 while the daemon sleeps
+	shm     []byte          // memory shared with the daemon
 
 	mu     sync.Mutex
 	last   uint64
@@ -145,7 +146,7 @@ func (d *Device) hello(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	d.info = r.Device
+	d.info, d.session = r.Device, r.Session
 	if d.shm, err = mapShared(files[0], control.DoorbellLen); err != nil {
 		unix.Close(files[1])
 		return err
@@ -405,6 +406,9 @@ func (d *Device) Transport() verbs.Transport {
 	}
 	return t
 }
+
+// Session returns the number of this connection to the daemon, as in a snapshot's SessionState.
+func (d *Device) Session() uint64 { return d.session }
 
 // Snapshot returns the part of the daemon's state that this user may see. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {

@@ -115,7 +115,8 @@ type HelloArgs struct {
 type HelloResult struct {
 	Version int        `json:"version"`
 	Device  DeviceInfo `json:"device"`
-	Pid     int        `json:"pid"` // of the daemon
+	Pid     int        `json:"pid"`               // of the daemon
+	Session uint64     `json:"session,omitempty"` // number in a Snapshot
 	// Devices are all devices of the daemon, including Device.
 	Devices []DeviceInfo `json:"devices"`
 	// Limits are the current limits of the session's user, by the keys of [limits]. The operator has none.

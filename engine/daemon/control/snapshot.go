@@ -49,13 +49,15 @@ type Snapshot struct {
 // DeviceState is a device with its workers. Counters have the names of their fields in xdp.Stats, in snake case.
 type DeviceState struct {
 	DeviceInfo
-	Workers  []WorkerState     `json:"workers,omitempty"`
-	Steering map[string]uint64 `json:"steering,omitempty"` // frames by outcome of the steering program
-	Unowned  map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket, by receive queue
-	Watches  []WatchState      `json:"watches,omitempty"`
-	Totals   *TotalsState      `json:"totals,omitempty"` // nil if the device does not respond
-	Link     *LinkState        `json:"link,omitempty"`   // nil on kernel sockets
-	IPsec    *IPsecState       `json:"ipsec,omitempty"`  // nil without IPsec
+	// Addresses are those of the interface, IPv4 first, without link-local ones.
+	Addresses []netip.Addr      `json:"addresses,omitempty"`
+	Workers   []WorkerState     `json:"workers,omitempty"`
+	Steering  map[string]uint64 `json:"steering,omitempty"` // frames by outcome of the steering program
+	Unowned   map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket, by receive queue
+	Watches   []WatchState      `json:"watches,omitempty"`
+	Totals    *TotalsState      `json:"totals,omitempty"` // nil if the device does not respond
+	Link      *LinkState        `json:"link,omitempty"`   // nil on kernel sockets
+	IPsec     *IPsecState       `json:"ipsec,omitempty"`  // nil without IPsec
 	// PortMapper answers peers, and queries theirs.
 	PortMapper *PortMapperState `json:"port_mapper"`
 	// Reopened is how often it was reopened after a failure or the loss of its interface.

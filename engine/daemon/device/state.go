@@ -12,6 +12,7 @@ import (
 func (dev *Device) State() control.DeviceState {
 	s := dev.stateWithPast()
 	s.Reopened = dev.past.reopened
+	s.Addresses, _ = dev.GIDs() // a removed interface has none
 	if err := dev.Core.Err(); err != nil {
 		s.Error = err.Error()
 	}

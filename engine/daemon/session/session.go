@@ -417,8 +417,9 @@ func (s *Session) hello(body []byte, _ []int) error {
 	control.PassRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	return s.reply(r.ID, withFiles{control.HelloResult{Version: control.Version,
-		Device: s.dev.Describe(), Pid: os.Getpid(), Devices: deviceInfos(s.d.Devices()),
-		Limits: s.limitsByKey()}, []int{s.bellPage.TakeFd(), fd}}, err)
+		Device: s.dev.Describe(), Pid: os.Getpid(), Session: s.id,
+		Devices: deviceInfos(s.d.Devices()), Limits: s.limitsByKey(),
+	}, []int{s.bellPage.TakeFd(), fd}}, err)
 }
 
 // setUp creates the doorbell and starts the goroutines of the session.

@@ -39,6 +39,7 @@ type Device struct {
 	Copy      string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
 	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in bytes"`
 	Queues    int      `json:"queues,omitempty" doc:"queues served"`
+	Addresses []string `json:"addresses" doc:"IP addresses of its interface, without link-local ones"`
 	RxFrames  uint64   `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64   `json:"tx_frames" doc:"frames sent"`
 	Offered   uint64   `json:"rx_offered,omitempty" doc:"target number of receive chunks in the kernel under load, sum of all queues"`
@@ -198,7 +199,10 @@ func makeDevice(d *control.DeviceState) Device {
 		Health: d.Health, Error: d.Error,
 	}
 	v.IPsec = makeIPsec(d.IPsec)
-	v.Missing, v.Reopened = []string{}, d.Reopened
+	v.Missing, v.Reopened, v.Addresses = []string{}, d.Reopened, []string{}
+	for _, a := range d.Addresses {
+		v.Addresses = append(v.Addresses, a.String())
+	}
 	if l := d.Link; l != nil {
 		v.Link = l.State
 		if !l.Since.IsZero() {

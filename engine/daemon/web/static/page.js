@@ -183,6 +183,7 @@ function showDevices() {
   $("device-list").replaceChildren(...notes.map(([text, cure]) => node("p", "warn", text, node("code", "", cure))), ...state.data.status.devices.filter(inView).map((d) => {
     const how = [d.transport, d.xdp_mode, d.copy, d.mtu && `MTU ${d.mtu}`, d.queues && plural(d.queues, "queue")].filter(Boolean);
     const item = node("div", "item", node("b", "", d.device), node("p", "", how.join(", ")));
+    if (d.addresses?.length) item.append(node("p", "", `addresses ${d.addresses.join(", ")}`));
     if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
     for (const c of d.dropped || []) item.append(node("p", "bad", `${plural(c.frames, "frame")} dropped: ${c.cause}`));
     if (d.link && d.link !== "up") item.append(node("p", "warn", `link ${d.link}${d.link_since ? " since " + d.link_since : ""}`));
