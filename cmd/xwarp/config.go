@@ -32,11 +32,12 @@ type configText struct {
 // configCheck is the output of config check.
 type configCheck struct {
 	document
-	OK         bool   `json:"ok" doc:"no errors"`
-	Path       string `json:"path,omitempty" doc:"configuration file; absent if there is none"`
-	Interfaces int    `json:"interfaces" doc:"number of [[interface]] tables"`
-	Exports    int    `json:"exports" doc:"number of [[export]] tables"`
-	Error      string `json:"error,omitempty" doc:"errors, one per line"`
+	OK         bool     `json:"ok" doc:"no errors"`
+	Path       string   `json:"path,omitempty" doc:"configuration file; absent if there is none"`
+	Interfaces int      `json:"interfaces" doc:"number of [[interface]] tables"`
+	Exports    int      `json:"exports" doc:"number of [[export]] tables"`
+	Error      string   `json:"error,omitempty" doc:"errors, one per line"`
+	Warnings   []string `json:"warnings" doc:"settings that are less safe than the defaults"`
 }
 
 type configValue struct {
@@ -123,13 +124,14 @@ The exit status is 78 if there are errors.`,
 		if err != nil {
 			return usagef("--user %q: %w", *name, err)
 		}
-		v := configCheck{document: document{1, "config check"}}
+		v := configCheck{document: document{1, "config check"}, Warnings: []string{}}
 		l, err := f.load()
 		if err == nil {
 			v.Path, v.Interfaces, v.Exports = l.Path, len(l.Interface), len(l.Export)
 			err = l.Serves()
 		}
 		if err == nil {
+			v.Warnings = append(v.Warnings, preflight.Warnings(l)...)
 			err = errors.Join(preflight.Check(l, user, runningDaemon(cmd, l))...)
 		}
 		if v.OK = err == nil; !v.OK {
@@ -138,6 +140,11 @@ The exit status is 78 if there are errors.`,
 		if *asJSON {
 			if e := printJSON(cmd, v); e != nil {
 				return e
+			}
+		}
+		for _, w := range v.Warnings {
+			if !*asJSON {
+				say(cmd, "warning: %s", w)
 			}
 		}
 		switch {

@@ -65,6 +65,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			program.PrintError(stderr, "xwarpd", err.Error())
 			status = exitConfig
 		}
+		for _, w := range preflight.Warnings(cfg) {
+			program.PrintError(stderr, "xwarpd", "warning: "+w)
+		}
 		return status
 	}
 	var level slog.LevelVar

@@ -157,6 +157,8 @@ func TestExitStatus(t *testing.T) {
 		{"--config /no/such", exitConfig, "xwarp config default > /no/such"},
 		{"--check --config " + empty, exitConfig, "no [[interface]] configured"},
 		{"--check --config " + good, exitOK, ""},
+		{"--check --set http.listen=0.0.0.0:29479 --config " + good, exitOK,
+			`xwarpd: warning: http.listen = "0.0.0.0:29479": metrics are exposed`},
 		{"--config " + empty, exitConfig, "no [[interface]] configured"},
 	} {
 		var log output

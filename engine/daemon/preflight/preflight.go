@@ -62,6 +62,15 @@ func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
 	return errs
 }
 
+// Warnings returns one sentence for each setting with which a daemon starts, but less safely than by default.
+func Warnings(cfg *config.Loaded) (list []string) {
+	if !cfg.HTTP.Loopback() {
+		list = append(list, fmt.Sprintf("http.listen = %q: metrics are exposed to the network "+
+			"without authentication or encryption", cfg.HTTP.Listen))
+	}
+	return list
+}
+
 // checkInterface tests an [[interface]] with transport = "xdp".
 func checkInterface(n *config.Interface, running int) error {
 	if n.Transport != config.TransportXDP {
