@@ -98,7 +98,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s --version says %q", program, got)
 		}
 	}
-	m.edit("/etc/xwarp/xwarp.toml", "\nlisten = \"\"\n", "\nlisten = \"127.0.0.1:9479\"\n")
+	m.edit("/etc/xwarp/xwarp.toml", "\n#listen = \"\"\n", "\nlisten = \"127.0.0.1:9479\"\n")
 	m.run("/usr/bin/xwarp", "config", "check")
 	m.green()
 
