@@ -89,7 +89,7 @@ func (l *listener) Close() error {
 		return l.heldPort.Close()
 	}
 	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
-		l.x.base.Log().Warn("cannot remove a closed port from the steering table: its entry stays until the device closes",
+		l.x.base.Log().Warn("cannot remove a closed port from the XDP program: its frames go to xwarp until the device closes",
 			"local", l.Addr(), "error", err)
 	}
 	return l.stop()

@@ -76,7 +76,7 @@ func (x *driver) warnOfMerging(nic netlink.Link) {
 		return // xwarp doctor reports it
 	}
 	for _, m := range list {
-		x.base.Log().Warn("a lower device merges segments: xwarp drops merged packets that fit the MTU",
+		x.base.Log().Warn("a device below merges received segments: xwarp drops those without a checksum, and peers retransmit",
 			"interface", x.cfg.Interface, "below", m.Device,
 			"next", fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature))
 	}

@@ -55,7 +55,7 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 	f.x.owners.set(t, nil)
 	local, remote := core.TupleAddrs(t)
 	if err := f.x.steer.RemoveFlow(local, remote); err != nil {
-		f.x.base.Log().Warn("cannot remove an ended connection from the steering table: its entry stays until the device closes",
+		f.x.base.Log().Warn("cannot remove an ended connection from the XDP program: its frames go to xwarp until the device closes",
 			"local", local, "remote", remote, "error", err)
 	}
 }

@@ -24,8 +24,8 @@ func newMatrix(version string) *cobra.Command {
 		Short: "Run the standard measurements on this machine",
 		Long: `matrix runs every case of the standard matrix between pairs of network namespaces joined by veth, in interleaved rounds.
 It writes results.json, results.md and plots to a subdirectory of --out named after the CPU model. If that directory has
-earlier results, or with --against, it compares with them. Some ratios have a target. The exit status is 1 if
-one of these is worse than in the earlier results. matrix needs root and two idle CPUs.`,
+earlier results, or with --against, it compares with them. The exit status is 1 if a ratio that has a target
+is worse than in the earlier results. Other ratios do not affect it. matrix needs root and two idle CPUs.`,
 		Example: `  sudo xwarp bench matrix --out bench/results
   sudo xwarp bench matrix --only write-mtu,latency --rounds 9 --out /tmp/try`,
 		Args: cobra.NoArgs,

@@ -26,7 +26,7 @@ func (s *Session) queryGIDs(*control.Request, []int) (any, error) {
 		}
 		closePort, err := s.meetings.open(s.dev, a)
 		if err != nil {
-			s.log.Warn("cannot listen for queue pairs of ibv_modify_qp", "local", a, "error", err)
+			s.log.Warn("cannot listen for peers that connect by ibv_modify_qp: they cannot reach this address", "local", a, "error", err)
 			continue
 		}
 		if s.gidPorts == nil {
