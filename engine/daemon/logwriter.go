@@ -63,10 +63,14 @@ func (l *LogWriter) writeLoop() {
 			l.suppressed(lost)
 		}
 	}
-	l.to.Write(l.pending)
+	l.mu.Lock()
+	rest := l.pending
+	l.pending = nil
+	l.mu.Unlock()
+	l.to.Write(rest)
 }
 
-// Close writes the queued lines. Nothing may be written afterwards.
+// Close writes the queued lines. Lines that are written afterwards are lost.
 func (l *LogWriter) Close() error {
 	l.mu.Lock()
 	l.closed = true

@@ -26,11 +26,13 @@ func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
 	}
 	if err != nil {
 		r.Errors = strings.Split(err.Error(), "\n")
-		next := "fix what the error names and reload again; everything else was applied"
-		if !r.Applied {
-			next = "fix the file and reload again; nothing was changed"
+		if r.Applied {
+			d.log.Error("reload incomplete: everything but what the error names was applied",
+				"error", err, "next", "fix what the error names and reload again")
+		} else {
+			d.log.Error("reload failed: the old configuration stays", "error", err, "next",
+				"fix the file and reload again")
 		}
-		d.log.Error("reload failed: the old configuration stays", "error", err, "next", next)
 	}
 	return r
 }

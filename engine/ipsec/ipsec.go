@@ -469,6 +469,7 @@ func (m *Manager) Deadline() tick.Time { return m.next }
 // Expire implements stack.IPsec. It requests SAs for which packets wait, and reports the usage of the others to the
 // kernel.
 func (m *Manager) Expire(now tick.Time) {
+	m.next = now.Add(firstRetry) // a contained panic below must not repeat at once
 	next := tick.Never
 	var used map[*stack.Flow]bool
 	for p, f := range m.flows {

@@ -66,7 +66,8 @@ func (x *driver) openInterface(nic netlink.Link) (err error) {
 	if err = x.openLoopback(); err != nil {
 		return err
 	}
-	return x.cfg.Privileges.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
+	// Under auto a reopened interface may need another way to transmit than now.
+	return x.cfg.Privileges.fill(len(x.workers), x.auto || x.cfg.Transmit == TransmitGSO)
 }
 
 // warnOfMerging warns of devices that would merge segments before the interface's generic XDP sees them.

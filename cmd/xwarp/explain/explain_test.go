@@ -116,6 +116,10 @@ func TestFind(t *testing.T) {
 		{"DDP error (terminate 1/2/02): no receive", "1/2/02", ""},
 		{"20 02", "2/0/02", ""},
 		{"0x2002", "2/0/02", ""},
+		{"time=2026-01-01T00:00:00Z level=INFO msg=RDMA_CM_EVENT_DISCONNECTED device=eth0",
+			"RDMA_CM_EVENT_DISCONNECTED", ""},
+		{"level=WARN msg=\"link is down: connections wait until they time out\" error=" +
+			strings.Repeat("x", 4096), "link is down: connections wait until they time out", ""},
 		{"20020000", "2/0/02", ""},
 		{"0x20 0x06", "2/0/06", ""},
 		{"02 02 00", "2/0/02", "siw"},    // a bad CRC as Linux siw says it
@@ -143,7 +147,7 @@ func TestFind(t *testing.T) {
 		{"zz/1/2", "", ""},
 		{"99", "", ""},
 		{"2", "LOC_QP_OP_ERR 2/0/02", ""},
-		{strings.Repeat("1/", 1000), "", ""},
+		{strings.Repeat("1/", maxQuery), "", ""},
 	} {
 		var codes []string
 		notes := ""

@@ -10,7 +10,7 @@ import (
 )
 
 // maxQuery bounds the length of a query, in bytes.
-const maxQuery = 200
+const maxQuery = 16 << 10
 
 // Find returns the entries that match query, the best match first, or nil if there are none. query is a Terminate as
 // layer/type/code ("2/0/2", code in hexadecimal) or as bytes of its header ("20 02", "0x2002", "20020000"), a name
@@ -72,7 +72,7 @@ func byName(q string) []Entry {
 
 // byMessage finds the message in a whole log line, as text or as JSON.
 func byMessage(q string) []Entry {
-	for _, e := range messages() {
+	for _, e := range slices.Concat(messages(), events()) {
 		code := strings.ToLower(e.Code)
 		for _, form := range []string{`msg="` + code + `"`, "msg=" + code + " ", `"msg":"` + code +
 			`"`} {

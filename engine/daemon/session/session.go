@@ -271,11 +271,11 @@ func (s *Session) enterTurn(waits bool) (leave func()) {
 	}
 }
 
-// awaitsOthers has the requests whose handlers wait for a peer or for queue pairs that close.
+// awaitsOthers has the requests whose handlers wait for a peer, for queue pairs that close, or for pages of memory.
 var awaitsOthers = map[control.Op]bool{
 	control.OpDestroyQP: true, control.OpSetState: true, control.OpModifyQP: true,
 	control.OpDisconnect: true, control.OpDeregMR: true, control.OpCloseListener: true,
-	control.OpReject: true,
+	control.OpReject: true, control.OpRegMR: true,
 }
 
 // reply answers a request with a result or an error.
