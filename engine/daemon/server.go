@@ -184,8 +184,11 @@ func (d *Daemon) acceptPrograms(ln *unixListener, through entrance) {
 		}
 		if err := d.startSession(c, through); err != nil {
 			d.count.SessionsRefused.Add(1)
-			d.log.Warn("refused a program", "error", err)
-			d.refuser.refuse(c, control.AsError(err))
+			refusal := control.AsError(err)
+			if refusal.Code != control.CodeClosed { // the daemon is stopping
+				d.log.Warn("refused a program", "error", err)
+			}
+			d.refuser.refuse(c, refusal)
 		}
 	}
 }

@@ -162,9 +162,10 @@ static void end(struct session *s)
 	pthread_mutex_lock(&s->lock);
 	xw_on_lost(s);
 	s->dead = true;
-	shutdown(s->fd, SHUT_RDWR); /* a running daemon then ends the session and the channels of its queues */
-	close(s->fd); /* open contexts may keep the session for as long as the program runs */
-	s->fd = -1;
+	int fd = s->fd;
+	s->fd = -1; /* before the number can be of another file: a forked child closes it */
+	shutdown(fd, SHUT_RDWR); /* a running daemon then ends the session and the channels of its queues */
+	close(fd); /* open contexts may keep the session for as long as the program runs */
 	bool orphaned = s->refs > 1; /* otherwise the last context was closed */
 	pthread_mutex_unlock(&s->lock);
 	while (pthread_mutex_lock(&s->lock), (c = s->calls) != NULL) {

@@ -157,10 +157,9 @@ static int create(size_t *n, int flags, struct stat *st)
  * do the same. */
 static void release(struct kept *k, uintptr_t start)
 {
-	struct wanted w = {k->device, k->inode, -1};
-
 	if (!atomic_compare_exchange_strong(&k->start, &start, CLAIMED))
 		return;
+	struct wanted w = {k->device, k->inode, -1};
 	bool there = xw_mapped(w.device, w.inode);
 	if (!there && is(k->fd, &w)) /* else the program closed it */
 		close(k->fd);
