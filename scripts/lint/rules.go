@@ -35,8 +35,6 @@ const (
 	netns   = "github.com/vishvananda/netns/..."
 )
 
-const gopacket = "github.com/google/gopacket/..."
-
 // layers are ordered from the wire upwards. engine/README.md describes each.
 var layers = []layer{
 	{name: "tcp", values: true},
@@ -128,8 +126,6 @@ func within(dirs ...string) (patterns []string) {
 // exceptions are packages that may import more than their layer, with the reason.
 var exceptions = map[string][]string{
 	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
-	// pcapng files of what a decorator saw: a tool, not on the data path
-	"xwarp/ring/pcapng": {gopacket},
 	// a type and its units, so that the API converts nothing; the clock stays with the engine
 	"xwarp/tcp/tick": {"time"},
 	// which instructions the processor has
@@ -184,13 +180,20 @@ func checkImports(p pkg) (faults []string) {
 	return faults
 }
 
-// unusedRules returns the packages and modules that a layer may import and no package of it does. Each permission is a
-// decision, so one that nobody needs goes.
+// unusedRules returns the packages and modules that a layer may import and no package of it does, and such exceptions.
+// Each permission is a decision, so an unused one goes.
 func unusedRules(packages []pkg) (faults []string) {
 	used := map[string][]string{}
 	for _, p := range packages {
 		r, _ := findLayer(p.ImportPath)
 		used[r.name] = append(used[r.name], p.Imports...)
+		for _, allowed := range exceptions[p.ImportPath] {
+			needs := func(path string) bool { return matches(path, []string{allowed}) }
+			if !slices.ContainsFunc(p.Imports, needs) {
+				faults = append(faults, fmt.Sprintf("%s: does not import %s; remove the exception "+
+					"from scripts/lint/rules.go", p.ImportPath, allowed))
+			}
+		}
 	}
 	for _, r := range layers {
 		for _, allowed := range slices.Concat(r.ours, r.others) {
