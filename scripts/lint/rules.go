@@ -53,7 +53,7 @@ var layers = []layer{
 		"engine/fair", "engine/guard", "engine/host", "engine/internal/core", "engine/ipsec",
 		"engine/iwarp", "engine/overtcp", "engine/sockets", "engine/stack", "engine/verbs"),
 		others: []string{xsys, netlink}},
-	// Links neither the engine's own TCP nor anything that touches the kernel's network.
+	// Links neither the engine's own TCP nor eBPF.
 	{name: "engine/internal/core", ours: within("tcp", "mpa", "ddp", "engine/budget", "engine/fair",
 		"engine/guard", "engine/host/ports", "engine/iwarp", "engine/tally", "engine/verbs"),
 		others: []string{xsys}},
