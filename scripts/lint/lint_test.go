@@ -86,6 +86,22 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// TestWall: a dependency at any depth counts, of the packages that the wall protects.
+func TestWall(t *testing.T) {
+	links := []string{"github.com/vishvananda/netlink/nl", "xwarp/engine/stack", "xwarp/bpf"}
+	for from, faulty := range map[string]bool{
+		"xwarp/engine/sockets": true, "xwarp/engine/iwarp": true,
+		"xwarp/engine/internal/core": true, "xwarp/engine/xdp": false,
+	} {
+		for _, to := range links {
+			faults := checkImports(pkg{ImportPath: from, Deps: []string{"fmt", to}})
+			if (len(faults) == 1) != faulty {
+				t.Errorf("%s links %s: %q", from, to, faults)
+			}
+		}
+	}
+}
+
 func TestValues(t *testing.T) {
 	const source = `package x
 func f(a, b int, p *int) int {

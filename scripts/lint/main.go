@@ -70,7 +70,7 @@ func lint(root string) (faults []string, err error) {
 // list returns the packages of the module at root.
 func list(root string) (packages []pkg, err error) {
 	cmd := exec.Command("go", "list", "-pgo=off",
-		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports", "./...")
+		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports,Deps", "./...")
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

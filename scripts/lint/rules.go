@@ -15,6 +15,7 @@ type layer struct {
 	name   string
 	ours   []string // of this module
 	others []string // of other modules
+	walled []string // must not be linked, at any depth
 	values bool     // no goroutine, channel or select, no import of ioFree: protocols are values
 	tests  bool     // a test kit: only tests, and itself, import it
 }
@@ -48,15 +49,14 @@ var layers = []layer{
 	{name: "engine/verbs", ours: within("tcp", "mpa", "ddp")},
 	{name: "engine/sockets", ours: within("tcp", "mpa", "engine/budget", "engine/fair",
 		"engine/guard", "engine/internal/core", "engine/iwarp", "engine/verbs"),
-		others: []string{xsys}},
+		others: []string{xsys}, walled: wall},
 	{name: "engine/xdp", ours: within("tcp", "bpf", "ring", "engine/budget", "engine/bytestream",
 		"engine/fair", "engine/guard", "engine/host", "engine/internal/core", "engine/ipsec",
 		"engine/iwarp", "engine/overtcp", "engine/sockets", "engine/stack", "engine/verbs"),
 		others: []string{xsys, netlink}},
-	// Links neither the engine's own TCP nor eBPF.
 	{name: "engine/internal/core", ours: within("tcp", "mpa", "ddp", "engine/budget", "engine/fair",
 		"engine/guard", "engine/host/ports", "engine/iwarp", "engine/tally", "engine/verbs"),
-		others: []string{xsys}},
+		others: []string{xsys}, walled: wall},
 	{name: "engine/budget", ours: within("tcp", "engine/plain"),
 		others: []string{"golang.org/x/time/rate"}},
 	{name: "engine/ipsec", ours: within("tcp", "engine/esp", "engine/host/xfrm", "engine/stack")},
@@ -65,7 +65,7 @@ var layers = []layer{
 	{name: "engine/fair"},
 	{name: "engine/guard"},
 	{name: "engine/tally"},
-	{name: "engine/iwarp", ours: within("tcp", "mpa", "ddp", "engine/verbs")},
+	{name: "engine/iwarp", ours: within("tcp", "mpa", "ddp", "engine/verbs"), walled: wall},
 	{name: "engine/overtcp", ours: within("tcp", "engine/iwarp", "engine/stack")},
 	{name: "engine/bytestream", ours: within("tcp", "engine/stack")},
 	{name: "engine/esp", ours: within("tcp/ip"), values: true},
@@ -137,6 +137,10 @@ var topLevel = []string{"go.mod", "go.sum", "bpf", "cmd", "engine", "tcp", "mpa"
 	"bench", "scripts", "Makefile",
 	"README.md", "LICENSE", "build"}
 
+// wall has the engine's own TCP and the modules that change the network of a host. A program on kernel sockets links
+// none of them.
+var wall = append(within("engine/stack", "engine/esp", "bpf", "ring"), ebpf, netlink)
+
 // pkg has the fields of `go list -json` that the rules need.
 type pkg struct {
 	ImportPath                string
@@ -144,6 +148,7 @@ type pkg struct {
 	GoFiles                   []string
 	TestGoFiles, XTestGoFiles []string
 	Imports                   []string
+	Deps                      []string
 }
 
 // findLayer returns the innermost layer of a package of ours.
@@ -175,6 +180,12 @@ func checkImports(p pkg) (faults []string) {
 		if !r.allows(path) && !matches(path, exceptions[p.ImportPath]) {
 			faults = append(faults, fmt.Sprintf("%s: imports %s; layer %s may not", p.ImportPath,
 				path, r.name))
+		}
+	}
+	for _, path := range p.Deps {
+		if matches(path, r.walled) {
+			faults = append(faults, fmt.Sprintf("%s: links %s; see wall in scripts/lint/rules.go",
+				p.ImportPath, path))
 		}
 	}
 	return faults

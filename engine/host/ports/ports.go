@@ -5,13 +5,13 @@ package ports
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"xwarp/engine/host/localaddr"
 )
 
 // ErrInUse is wrapped if a socket of the host, or another engine, has the port.
@@ -162,11 +162,12 @@ func Of(sa unix.Sockaddr) uint16 {
 	return 0
 }
 
-// zoneIndex returns the interface index of an IPv6 zone; 0 if there is none.
+// zoneIndex returns the interface index of an IPv6 zone, which is a name or a number (RFC 4007, 11.2); 0 if there is
+// none. Like package net it does not know alternative names; package localaddr does.
 func zoneIndex(zone string) uint32 {
-	l, err := localaddr.Zone(zone)
-	if err != nil {
-		return 0
+	if l, err := net.InterfaceByName(zone); err == nil {
+		return uint32(l.Index)
 	}
-	return uint32(l.Attrs().Index)
+	n, _ := strconv.ParseUint(zone, 10, 31)
+	return uint32(n)
 }
