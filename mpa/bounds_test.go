@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -233,8 +234,8 @@ func TestConsecutiveSilentFPDUsShareARecord(t *testing.T) {
 	r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 0, sink)
 	for i := 1; i < len(sent); i++ {
 		b := stream[borders[i]:borders[i+1]]
-		if kept, err := r.Offer(seq.Num(borders[i]), [][]byte{b}, len(b)); kept != len(b) ||
-			err != nil {
+		kept, err := r.Offer(seq.Num(borders[i]), [][]byte{b}, len(b), checksum.Known{})
+		if kept != len(b) || err != nil {
 			t.Fatal(kept, err)
 		}
 	}
@@ -242,7 +243,7 @@ func TestConsecutiveSilentFPDUsShareARecord(t *testing.T) {
 		t.Errorf("%d records for %d FPDUs, want at most %d", got, len(sent), want)
 	}
 	b := stream[:borders[1]]
-	r.Offer(0, [][]byte{b}, len(b))
+	r.Offer(0, [][]byte{b}, len(b), checksum.Known{})
 	if err := r.Advance(seq.Num(len(stream))); err != nil {
 		t.Fatal(err)
 	}

@@ -23,14 +23,10 @@ type pendingDelivery struct {
 // isNextFPDU reports whether the n bytes of pieces are exactly the next FPDU, and nothing waits in the stream. Markers
 // must be exactly as in RFC 5044. It fills the pool's view with the ULPDU, and does not check the CRC.
 func (r *Receiver) isNextFPDU(at seq.Num, pieces [][]byte, n int) bool {
-	e := &r.inOrder
-	p := e.end
-	if uint32(at)-uint32(r.start) != uint32(p) || e.chainEnd != p || e.records.head != none ||
-		len(r.islands) != 0 || r.pending.on ||
-		r.stalled || r.err != nil || r.cfg.Layered || len(pieces) == 0 {
+	if !r.isNext(at) || len(pieces) == 0 {
 		return false
 	}
-	b := pieces[0]
+	b, p := pieces[0], r.inOrder.end
 	head, size, ok := r.parseLength(b, p, n)
 	if !ok {
 		return false
@@ -47,6 +43,14 @@ func (r *Receiver) isNextFPDU(at seq.Num, pieces [][]byte, n int) bool {
 	}
 	v.Append(b[head : head+size])
 	return true
+}
+
+// isNext reports whether at is where the next FPDU begins, and nothing waits in the stream.
+func (r *Receiver) isNext(at seq.Num) bool {
+	e := &r.inOrder
+	p := e.end
+	return uint32(at)-uint32(r.start) == uint32(p) && e.chainEnd == p && e.records.head == none &&
+		len(r.islands) == 0 && !r.pending.on && !r.stalled && r.err == nil && !r.cfg.Layered
 }
 
 // parseLength reads the length field of the FPDU that begins at stream offset p with b. head is where in b the ULPDU

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -190,8 +191,8 @@ func TestVectors(t *testing.T) {
 			var r Receiver
 			r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 77, sink)
 			stream := append(filler(f, v.off), want...)
-			if kept, err := r.Offer(77, [][]byte{stream}, len(stream)); kept != len(stream) ||
-				err != nil {
+			kept, err := r.Offer(77, [][]byte{stream}, len(stream), checksum.Known{})
+			if kept != len(stream) || err != nil {
 				t.Fatalf("Offer kept %d of %d, %v", kept, len(stream), err)
 			}
 			if err := r.Advance(77); err != nil || len(sink.delivered) != 0 {

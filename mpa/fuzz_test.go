@@ -8,6 +8,7 @@ import (
 
 	"xwarp/engine/testkit/havoc"
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -33,7 +34,7 @@ func FuzzFPDU(f *testing.F) {
 		sink := &logSink{}
 		var r Receiver
 		r.Init(ReceiverConfig{Framing: fr, Pool: fuzzPool, Strict: true}, 3, sink)
-		kept, _ := r.Offer(3, [][]byte{b}, len(b))
+		kept, _ := r.Offer(3, [][]byte{b}, len(b), checksum.Known{})
 		r.Advance(seq.Num(3).Add(kept))
 		off := 0
 		for _, u := range sink.placed {
@@ -128,7 +129,7 @@ func FuzzReceiver(f *testing.F) {
 				b[len(b)/2] ^= 0x21
 			}
 			mid := len(b) / 3
-			kept, err := r.Offer(start.Add(p), [][]byte{b[:mid], b[mid:]}, len(b))
+			kept, err := r.Offer(start.Add(p), [][]byte{b[:mid], b[mid:]}, len(b), checksum.Known{})
 			if kept < 0 || kept > len(b) {
 				t.Fatalf("kept %d of %d", kept, len(b))
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -58,7 +59,7 @@ func TestHostileStream(t *testing.T) {
 		inOrder := &logSink{}
 		var r Receiver
 		r.Init(cfg, 0, inOrder)
-		kept, want := r.Offer(0, [][]byte{stream}, len(stream))
+		kept, want := r.Offer(0, [][]byte{stream}, len(stream), checksum.Known{})
 		r.Advance(seq.Num(kept))
 		cut := r.Closed(seq.Num(kept)) != nil // an error, or a length that goes beyond the end
 

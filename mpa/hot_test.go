@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -76,7 +77,7 @@ func (l *loop) next() []byte {
 
 func (l *loop) offer(at seq.Num, b []byte) bool {
 	l.one[0] = b
-	kept, err := l.r.Offer(at, l.one[:], len(b))
+	kept, err := l.r.Offer(at, l.one[:], len(b), checksum.Known{})
 	return kept == len(b) && err == nil
 }
 

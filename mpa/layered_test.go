@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -12,7 +13,7 @@ import (
 func offerAll(r *Receiver, b []byte, most int) (err error) {
 	for at, n := 0, 0; at < len(b); {
 		n = min(n+most, len(b)-at)
-		kept, e := r.Offer(seq.Num(at), [][]byte{b[at : at+n]}, n)
+		kept, e := r.Offer(seq.Num(at), [][]byte{b[at : at+n]}, n, checksum.Known{})
 		if e != nil {
 			return e
 		}
@@ -139,7 +140,7 @@ func TestLayeredNotReady(t *testing.T) {
 		r.Init(ReceiverConfig{Framing: f, Layered: true, Pool: NewPool(0, 0)}, 0, sink)
 		kept := 0
 		for _, to := range []int{first, len(stream), len(stream)} {
-			n, err := r.Offer(seq.Num(kept), [][]byte{stream[kept:to]}, to-kept)
+			n, err := r.Offer(seq.Num(kept), [][]byte{stream[kept:to]}, to-kept, checksum.Known{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +157,8 @@ func TestLayeredNotReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		if kept < len(stream) { // the socket's owner has the rest
-			n, _ := r.Offer(seq.Num(kept), [][]byte{stream[kept:]}, len(stream)-kept)
+			n, _ := r.Offer(seq.Num(kept), [][]byte{stream[kept:]}, len(stream)-kept,
+				checksum.Known{})
 			kept += n
 			r.Advance(seq.Num(kept))
 		}

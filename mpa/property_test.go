@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -127,7 +128,8 @@ func (w *world) arrive(p, q int) {
 			end++
 		}
 		before := refusals(&w.r)
-		kept, err := w.r.Offer(w.start.Add(at), w.pieces(data[at-p:end-p]), end-at)
+		kept, err := w.r.Offer(w.start.Add(at), w.pieces(data[at-p:end-p]), end-at,
+			checksum.Known{})
 		if kept < end-at && err == nil && refusals(&w.r) == before {
 			w.sink.fault("Offer(%d, %d) kept %d, and no counter says why", at, end-at, kept)
 			return

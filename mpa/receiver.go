@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -101,33 +102,26 @@ func (r *Receiver) offset(s seq.Num) int64 {
 // Offer passes r n bytes of the stream that begin at sequence number at and that r has not kept before. They may be
 // in order or out of order. pieces holds them; bytes beyond n are ignored. kept is the number of bytes from at on
 // that were placed or held: TCP acknowledges them. The rest counts as never received. The pieces may be reused
-// after the call. After an error the caller still calls Advance for the bytes kept before it, sends the Terminate,
-// and offers nothing more.
-func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
-	if r.isNextFPDU(at, pieces, n) && (!r.cfg.CRC || isCRCRight(pieces)) {
-		if kept, err = r.placeNextFPDU(n); err != ulpdu.NotReady {
-			return kept, err
-		}
-	}
-	return r.offerAny(at, pieces, n)
-}
-
-// WantsCRC reports whether Offer of the n bytes of pieces would need nothing more than their CRC32C to place them:
-// apart from the CRC they are the next FPDU and nothing else.
-func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
-	return r.cfg.CRC && r.isNextFPDU(at, pieces, n)
-}
-
-// OfferCRC is Offer for a caller that has computed the CRC32C of the bytes in another pass over them. WantsCRC must
-// have returned true for the same bytes, without another call in between.
-func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int,
+// after the call. crc is the CRC32C of the n bytes, if the caller knows it: see WantsCRC. After an error the
+// caller still calls Advance for the bytes kept before it, sends the Terminate, and offers nothing more.
+func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) (kept int,
 	err *ulpdu.Error) {
-	if crc == crcResidue {
+	if r.isNextFPDU(at, pieces, n) && (!r.cfg.CRC || isCRCRight(pieces, crc)) {
 		if kept, err = r.placeNextFPDU(n); err != ulpdu.NotReady {
 			return kept, err
 		}
 	}
 	return r.offerAny(at, pieces, n)
+}
+
+// WantsCRC reports whether Offer would use the CRC32C of all n bytes of pieces, because their length field says that
+// they are the next FPDU and nothing else. A caller that passes over the bytes anyway then computes it in that pass.
+func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	if !r.cfg.CRC || !r.isNext(at) || len(pieces) == 0 || len(pieces) > 1 && r.cfg.Markers {
+		return false
+	}
+	_, _, ok := r.parseLength(pieces[0], r.inOrder.end, n)
+	return ok
 }
 
 // offerAny is Offer without the fast path.

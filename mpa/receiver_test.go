@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -59,7 +60,7 @@ func (g *rig) offer(p, q int) {
 }
 
 func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
-	return g.r.Offer(seq.Num(1000).Add(p), [][]byte{b}, len(b))
+	return g.r.Offer(seq.Num(1000).Add(p), [][]byte{b}, len(b), checksum.Known{})
 }
 
 func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
@@ -270,8 +271,8 @@ func TestBeyond4GiB(t *testing.T) {
 			at := seq.Num(1000) + seq.Num(uint32(base))
 			for _, i := range order {
 				b := g.stream[g.borders[i]:g.borders[i+1]]
-				if kept, err := g.r.Offer(at.Add(g.borders[i]), [][]byte{b}, len(b)); kept != len(
-					b) || err != nil {
+				kept, err := g.r.Offer(at.Add(g.borders[i]), [][]byte{b}, len(b), checksum.Known{})
+				if kept != len(b) || err != nil {
 					t.Fatalf("FPDU %d at %#x: kept %d, %v", i, base, kept, err)
 				}
 			}

@@ -103,13 +103,14 @@ func (r *Receiver) gather(from, to int64) [][]byte {
 	return x
 }
 
-// isCRCRight checks the CRC at the end of the FPDU.
-func isCRCRight(fpdu [][]byte) bool {
-	crc := uint32(0)
-	for _, b := range fpdu {
-		crc = checksum.CRC(crc, b)
+// isCRCRight checks the CRC at the end of the FPDU, all bytes of which have CRC32C crc, if that is known.
+func isCRCRight(fpdu [][]byte, crc checksum.Known) bool {
+	if !crc.Valid {
+		for _, b := range fpdu {
+			crc.CRC = checksum.CRC(crc.CRC, b)
+		}
 	}
-	return crc == crcResidue
+	return crc.CRC == crcResidue
 }
 
 // viewOf returns the ULPDU of n bytes in the FPDU that begins at start and has its length field at length. The view is

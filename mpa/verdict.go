@@ -2,6 +2,7 @@ package mpa
 
 import (
 	"fmt"
+	"xwarp/tcp/checksum"
 
 	"xwarp/mpa/ulpdu"
 )
@@ -51,7 +52,7 @@ func (r *Receiver) walk(p *part, l walkLimit) verdict {
 			r.endStream(errNotHeld(start))
 			return fail
 		}
-		if r.cfg.CRC && !isCRCRight(fpdu) {
+		if r.cfg.CRC && !isCRCRight(fpdu, checksum.Known{}) {
 			return r.judgeWrong(p, l, end, ulpdu.CodeCRC)
 		}
 		if r.cfg.Markers && !r.areMarkersRight(fpdu, start, length, end) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 )
 
@@ -168,7 +169,8 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 		x.hurt = true
 	}
 	half := len(b) / 2 // in two pieces, as from two buffers
-	kept, err := x.r.Offer(smallStart.Add(p), [][]byte{b[:half], b[half:]}, len(b))
+	kept, err := x.r.Offer(smallStart.Add(p), [][]byte{b[:half], b[half:]}, len(b),
+		checksum.Known{})
 	clear(b)
 	if x.spoil != nil {
 		kept = x.spoil(x, kept, q-p)
@@ -216,7 +218,7 @@ func (x *smallRun) twice(c smallCase, p, q int) string {
 	b := x.buf[:q-p]
 	copy(b, x.w.stream[p:q])
 	before, placed := x.r.Stats(), x.sink.placed
-	_, err := x.r.Offer(smallStart.Add(p), [][]byte{b}, len(b))
+	_, err := x.r.Offer(smallStart.Add(p), [][]byte{b}, len(b), checksum.Known{})
 	clear(b)
 	s := x.r.Stats()
 	if err != nil && x.err == nil || placed != x.sink.placed || s.FPDUs != before.FPDUs ||

@@ -9,6 +9,7 @@ import (
 	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -18,7 +19,7 @@ import (
 // parts measures single layers with segments of n bytes of payload.
 func parts(n int) []Row {
 	return []Row{
-		parse(n), checksum(n), tcpReceive(n), locate(n, false), locate(n, true), place(n),
+		parse(n), tcpChecksum(n), tcpReceive(n), locate(n, false), locate(n, true), place(n),
 		frameBuild(n), headerBuild(n), tcpSend(n), work(n),
 	}
 }
@@ -51,7 +52,7 @@ func parse(n int) Row {
 	})
 }
 
-func checksum(n int) Row {
+func tcpChecksum(n int) Row {
 	f := segment(n)[20:]
 	return loop("TCP checksum", "both", func(k int) {
 		for range k {
@@ -183,7 +184,7 @@ func locate(n int, crc bool) Row {
 	return loop(name, "receive", func(k int) {
 		for range k {
 			one[0] = b
-			r.Offer(at, one[:], size)
+			r.Offer(at, one[:], size, checksum.Known{})
 			at = at.Add(size)
 			r.Advance(at)
 		}

@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/bytestream/stream"
 	"xwarp/engine/stack"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -142,7 +143,7 @@ func (s *Stream) Acked(to seq.Num) {
 }
 
 // Offer implements stack.Upper.
-func (s *Stream) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
+func (s *Stream) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) (kept int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.discards {

@@ -10,6 +10,7 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -32,20 +33,22 @@ func (u *stream) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	clear(dst[:r.Len()])
 	return 0, true
 }
-func (u *stream) Attach(*stack.Endpoint)                              {}
-func (u *stream) Recover(any) bool                                    { return false }
-func (u *stream) Abandon(error)                                       {}
-func (u *stream) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
-func (u *stream) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
-func (u *stream) Acked(seq.Num)                                       {}
-func (u *stream) Offer(_ seq.Num, _ [][]byte, n int) int              { u.received += n; return n }
-func (u *stream) Advance(seq.Num)                                     {}
-func (u *stream) Space() int                                          { return 1 << 20 }
-func (u *stream) Start(*stack.Endpoint, seq.Num, seq.Num, tick.Time)  {}
-func (u *stream) Settle(tick.Time)                                    {}
-func (u *stream) Event(tcp.Events, tick.Time)                         {}
-func (u *stream) Expire(tick.Time)                                    {}
-func (u *stream) Deadline() tick.Time                                 { return tick.Never }
+func (u *stream) Attach(*stack.Endpoint)               {}
+func (u *stream) Recover(any) bool                     { return false }
+func (u *stream) Abandon(error)                        {}
+func (u *stream) WantsCRC(seq.Num, [][]byte, int) bool { return false }
+func (u *stream) Acked(seq.Num)                        {}
+func (u *stream) Offer(_ seq.Num, _ [][]byte, n int, _ checksum.Known) int {
+	u.received += n
+	return n
+}
+func (u *stream) Advance(seq.Num)                                    {}
+func (u *stream) Space() int                                         { return 1 << 20 }
+func (u *stream) Start(*stack.Endpoint, seq.Num, seq.Num, tick.Time) {}
+func (u *stream) Settle(tick.Time)                                   {}
+func (u *stream) Event(tcp.Events, tick.Time)                        {}
+func (u *stream) Expire(tick.Time)                                   {}
+func (u *stream) Deadline() tick.Time                                { return tick.Never }
 
 // host is a stack with a Manager, and the kernel that an IKE daemon configures.
 type host struct {

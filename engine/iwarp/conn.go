@@ -12,6 +12,7 @@ import (
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -228,17 +229,17 @@ func (c *Conn) Acked(to seq.Num) {
 
 // Offer accepts received bytes; see stack.Upper. After an error all of them count as received: the stream has ended,
 // and the peer's TCP need not retransmit unused data, so that its FIN can arrive.
-func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
+func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) (kept int) {
 	switch c.state {
 	case open:
-		kept, err := c.rcv.Offer(at, pieces, n)
+		kept, err := c.rcv.Offer(at, pieces, n, crc)
 		if err != nil {
 			c.fail(err)
 			return n
 		}
 		return kept
 	case terminating:
-		kept, err := c.rcv.Offer(at, pieces, n)
+		kept, err := c.rcv.Offer(at, pieces, n, crc)
 		if c.endTerminating(err); err != nil {
 			return n
 		}
@@ -253,20 +254,9 @@ func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return n
 }
 
-// WantsCRC reports whether to call OfferCRC instead of Offer for the n bytes at sequence number at.
+// WantsCRC reports whether Offer would use the CRC32C of the n bytes at sequence number at; see mpa.Receiver.WantsCRC.
 func (c *Conn) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 	return c.state == open && c.rcv.WantsCRC(at, pieces, n)
-}
-
-// OfferCRC is Offer with the CRC32C of all n bytes. It follows WantsCRC for the same bytes, without a call of Offer or
-// WantsCRC in between.
-func (c *Conn) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int) {
-	kept, err := c.rcv.OfferCRC(at, pieces, n, crc)
-	if err != nil {
-		c.fail(err)
-		return n
-	}
-	return kept
 }
 
 // Advance moves the left edge.

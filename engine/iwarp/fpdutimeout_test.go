@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa/startup"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/tick"
 )
 
@@ -136,7 +137,7 @@ func (s *side) wantHole(t *testing.T) {
 func TestHoleTimeout(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
 	for range 2 { // bytes of no known FPDU are kept if they arrive again
-		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4)
+		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4, checksum.Known{})
 	}
 	if n := r.Stats().HeldBytes; n != len(fpdu)-4 {
 		t.Fatalf("%d bytes are held after the hole", n)
@@ -166,7 +167,7 @@ func TestHoleInFPDU(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
 	for _, b := range [][2]int{{0, 6}, {10, len(fpdu)}} {
 		for range 2 {
-			r.Offer(r.at.Add(b[0]), [][]byte{fpdu[b[0]:b[1]]}, b[1]-b[0])
+			r.Offer(r.at.Add(b[0]), [][]byte{fpdu[b[0]:b[1]]}, b[1]-b[0], checksum.Known{})
 		}
 	}
 	r.Advance(r.at.Add(6))
@@ -181,7 +182,7 @@ func TestSlowFill(t *testing.T) {
 	i, r, next := midway(t, tick.Minute, false)
 	far := make([]byte, 1400)
 	for range 2 {
-		r.Offer(r.at.Add(1<<16), [][]byte{far}, len(far))
+		r.Offer(r.at.Add(1<<16), [][]byte{far}, len(far), checksum.Known{})
 	}
 	r.Settle(0)
 	due := r.Deadline()

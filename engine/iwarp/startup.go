@@ -10,6 +10,7 @@ import (
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -95,7 +96,7 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 		switch c.state {
 		case open:
 			rest, err := c.rcv.Offer(at.Add(kept), append([][]byte{p[used:]}, pieces[i+1:]...),
-				n-kept)
+				n-kept, checksum.Known{})
 			if err != nil {
 				c.fail(err)
 				return n

@@ -13,6 +13,7 @@ import (
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/tick"
 )
 
@@ -62,20 +63,20 @@ func TestStates(t *testing.T) {
 			do   func(d *side)
 		}{
 			{"wrong bytes", func(d *side) {
-				d.Offer(d.at, [][]byte{wrong}, len(wrong))
+				d.Offer(d.at, [][]byte{wrong}, len(wrong), checksum.Known{})
 				d.Advance(d.at.Add(len(wrong)))
 			}},
 			{"Accept", func(d *side) { fmt.Fprint(&out, d.Accept(d.answer(1, 1)), "; ") }},
 			{"PeerClosed", func(d *side) { d.PeerClosed(0) }},
 			{"PeerClosed with a Send under way", func(d *side) { postSend(d); d.PeerClosed(0) }},
 			{"PeerClosed inside an FPDU", func(d *side) {
-				d.Offer(d.at, [][]byte{wrong[:1]}, 1)
+				d.Offer(d.at, [][]byte{wrong[:1]}, 1, checksum.Known{})
 				d.Advance(d.at.Add(1))
 				d.PeerClosed(0)
 			}},
 			{"PeerClosed, Abort", func(d *side) { d.PeerClosed(0); d.Conn.Abort(0) }},
 			{"wrong bytes, PeerClosed", func(d *side) {
-				d.Offer(d.at, [][]byte{wrong}, len(wrong))
+				d.Offer(d.at, [][]byte{wrong}, len(wrong), checksum.Known{})
 				d.Advance(d.at.Add(len(wrong)))
 				d.PeerClosed(0)
 			}},

@@ -19,6 +19,7 @@ import (
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -96,7 +97,7 @@ func (d *side) receive(t *testing.T, b []byte, n int) {
 	t.Helper()
 	for len(b) > 0 {
 		k := min(n, len(b))
-		if got := d.Offer(d.at, [][]byte{b[:k]}, k); got != k {
+		if got := d.Offer(d.at, [][]byte{b[:k]}, k, checksum.Known{}); got != k {
 			t.Fatalf("%d bytes taken of %d", got, k)
 		}
 		d.at = d.at.Add(k)

@@ -18,6 +18,7 @@ import (
 	"xwarp/mpa/ulpdu"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -44,22 +45,21 @@ func (s *talker) Fill(r seq.Range, dst []byte) (uint64, bool) {
 }
 
 func (s *talker) Start(e *stack.Endpoint, snd, _ seq.Num, _ tick.Time) { s.ep, s.first = e, snd }
-func (s *talker) Offer(_ seq.Num, pieces [][]byte, n int) int {
+func (s *talker) Offer(_ seq.Num, pieces [][]byte, n int, _ checksum.Known) int {
 	s.in = append(s.in, bytes.Join(pieces, nil)[:n]...)
 	return n
 }
-func (s *talker) Acked(seq.Num)                                       {}
-func (s *talker) Advance(seq.Num)                                     {}
-func (s *talker) Space() int                                          { return 1 << 20 }
-func (s *talker) Attach(*stack.Endpoint)                              {}
-func (s *talker) Recover(any) bool                                    { return false }
-func (s *talker) Abandon(error)                                       {}
-func (s *talker) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
-func (s *talker) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
-func (s *talker) Settle(tick.Time)                                    {}
-func (s *talker) Event(tcp.Events, tick.Time)                         {}
-func (s *talker) Expire(tick.Time)                                    {}
-func (s *talker) Deadline() tick.Time                                 { return tick.Never }
+func (s *talker) Acked(seq.Num)                        {}
+func (s *talker) Advance(seq.Num)                      {}
+func (s *talker) Space() int                           { return 1 << 20 }
+func (s *talker) Attach(*stack.Endpoint)               {}
+func (s *talker) Recover(any) bool                     { return false }
+func (s *talker) Abandon(error)                        {}
+func (s *talker) WantsCRC(seq.Num, [][]byte, int) bool { return false }
+func (s *talker) Settle(tick.Time)                     {}
+func (s *talker) Event(tcp.Events, tick.Time)          {}
+func (s *talker) Expire(tick.Time)                     {}
+func (s *talker) Deadline() tick.Time                  { return tick.Never }
 
 // write returns the FPDU of a Write of n bytes.
 func write(n int) []byte {

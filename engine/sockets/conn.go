@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -175,7 +176,7 @@ func (c *conn) offer(b []byte) (rest []byte) {
 func (c *conn) offerOnce(b []byte) (n int) {
 	defer c.iw.Contain()
 	c.one[0] = b
-	if n = c.iw.Offer(c.rcv, c.one[:], len(b)); n > 0 {
+	if n = c.iw.Offer(c.rcv, c.one[:], len(b), checksum.Known{}); n > 0 {
 		c.rcv = c.rcv.Add(n)
 		c.iw.Advance(c.rcv)
 	}

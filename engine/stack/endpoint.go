@@ -9,6 +9,7 @@ import (
 	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -16,7 +17,7 @@ import (
 )
 
 // Upper is the user of a connection: a byte stream, or MPA with RDMAP above it. It is called on the thread that owns
-// the Stack, and may call the Endpoint. It may also implement CRCOfferer, Recoverer and Timed.
+// the Stack, and may call the Endpoint. It may also implement CRCUser, Recoverer and Timed.
 type Upper interface {
 	tcp.Source
 	// Attach is the first call. Start may never follow.
@@ -28,8 +29,8 @@ type Upper interface {
 	// Acked reports that the peer acknowledged everything before to.
 	Acked(to seq.Num)
 	// Offer offers n bytes at sequence number at, in order or not. It returns how many bytes from the front were placed
-	// or held; the others count as never received.
-	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
+	// or held; the others count as never received. crc is the CRC32C of the n bytes if it is known: see CRCUser.
+	Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) (kept int)
 	// Advance reports that everything before to has arrived.
 	Advance(to seq.Num)
 	// Space returns how many bytes may arrive beyond the left edge.
@@ -43,15 +44,11 @@ type Upper interface {
 	Abandon(why error)
 }
 
-// CRCOfferer is an Upper whose frames have a CRC32C. The stack then computes it together with the TCP checksum in one
-// pass.
-type CRCOfferer interface {
-	// WantsCRC reports whether to call OfferCRC for the n bytes at sequence number at, if they are offered together.
-	// Their TCP checksum is not verified yet.
+// CRCUser is an Upper whose frames have a CRC32C. The stack computes it together with the TCP checksum in one pass.
+type CRCUser interface {
+	// WantsCRC reports whether Offer would use the CRC32C of the n bytes at sequence number at, if they are offered
+	// together. Their TCP checksum is not verified yet, so it changes nothing.
 	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
-	// OfferCRC is Offer with the CRC32C of all n bytes. It follows WantsCRC for the same bytes, without a call of Offer
-	// or WantsCRC in between.
-	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
 }
 
 // Recoverer is an Upper that uses memory which may disappear.
@@ -75,7 +72,7 @@ type Endpoint struct {
 	conn         tcp.Conn
 	upper        Upper
 	src          tcp.Source // upper
-	crc          CRCOfferer // upper, or nil if it is none
+	crc          CRCUser    // upper, or nil if it is none
 	timed        Timed      // upper, or nil if it has no timers
 	hop          *hop
 	hopIdx       int // in hop.users
@@ -236,7 +233,7 @@ func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
 func (e *Endpoint) setUpper(u Upper) {
 	e.upper, e.src = u, u
-	e.crc, _ = u.(CRCOfferer)
+	e.crc, _ = u.(CRCUser)
 	e.timed, _ = u.(Timed)
 }
 
@@ -266,8 +263,8 @@ func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	return from
 }
 
-// receive passes the segment s with the given payload to TCP and the upper layer.
-func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now tick.Time) {
+// receive passes the segment s with the given payload, and its CRC32C if it is known, to TCP and the upper layer.
+func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, crc checksum.Known, now tick.Time) {
 	o := e.conn.Input(s, now)
 	if !e.started {
 		e.start(now)
@@ -275,11 +272,9 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	if o.N > 0 && e.started && e.conn.ClearAcked() { // the acknowledged bytes may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
-	if r := o.R[0]; c.valid && o.N > 0 && r.Len() == s.Len {
-		kept := e.crc.OfferCRC(r.Start, pieces, s.Len, c.sum)
-		e.conn.Keep(seq.Of(r.Start, kept))
-	} else if o.N > 0 {
-		e.offer(o, s.Start(), pieces)
+	if o.N > 0 {
+		crc.Valid = crc.Valid && o.R[0].Len() == s.Len
+		e.offer(o, s.Start(), pieces, crc)
 	}
 	e.conn.Finish(now)
 	if o.N > 0 {
@@ -296,11 +291,12 @@ func (e *Endpoint) advance() {
 	}
 }
 
-// offer passes the bytes of o to the upper layer. The first of pieces is at at.
-func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte) {
+// offer passes the bytes of o to the upper layer. The first of pieces is at at. crc is not valid unless o is all of
+// pieces.
+func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte, crc checksum.Known) {
 	for _, r := range o.R[:o.N] {
 		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
-		kept := e.upper.Offer(at, pieces, r.Len())
+		kept := e.upper.Offer(at, pieces, r.Len(), crc)
 		e.conn.Keep(seq.Of(at, kept))
 		if kept < r.Len() {
 			break

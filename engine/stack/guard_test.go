@@ -7,6 +7,7 @@ import (
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -51,9 +52,9 @@ func (f *flawed) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return f.endless.Fill(r, dst)
 }
 
-func (f *flawed) Offer(at seq.Num, pieces [][]byte, n int) int {
+func (f *flawed) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) int {
 	f.at("Offer")
-	return f.endless.Offer(at, pieces, n)
+	return f.endless.Offer(at, pieces, n, checksum.Known{})
 }
 
 func (f *flawed) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) {

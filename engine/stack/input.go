@@ -170,19 +170,19 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 	payload := b[head:]
 	s.pieces[0] = payload
 	pieces := s.pieces[:frags]
-	crc := payloadCRC{}
+	crc := checksum.Known{}
 	if !s.acceptsPartial(b, sum) {
 		// One pass computes both, and the CRC32C only if it is useful.
 		all := wire.Sum(b[:head], sum)
 		if e != nil && e.crc != nil && s.seg.Len > 0 &&
 			e.crc.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
-			crc.valid = true
-			crc.sum, all = checksum.Sum(payload, 0, all)
+			crc.Valid = true
+			crc.CRC, all = checksum.Sum(payload, 0, all)
 		} else {
 			all = wire.Sum(payload, all)
 		}
 		if frags > 1 {
-			all = crc.rest(pieces, all)
+			all = sumRest(pieces, all, &crc)
 		}
 		if !s.checkSum(all, b, sum) {
 			return
@@ -250,20 +250,14 @@ func (s *Stack) find(near *Endpoint) *Endpoint {
 	return e
 }
 
-// payloadCRC is the CRC32C of a segment's payload.
-type payloadCRC struct {
-	sum   uint32
-	valid bool
-}
-
-// rest adds the pieces after the first to c, if it is valid, and to sum, which already includes the first.
-func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
+// sumRest adds the pieces after the first to crc, if it is valid, and to sum, which already includes the first.
+func sumRest(pieces [][]byte, sum uint64, crc *checksum.Known) uint64 {
 	for i, b := range pieces[1:] {
 		if len(pieces[i])&1 != 0 { // an odd length swaps the bytes of later pieces
 			sum = bits.RotateLeft64(sum, 8)
 		}
-		if c.valid {
-			c.sum, sum = checksum.Sum(b, c.sum, sum)
+		if crc.Valid {
+			crc.CRC, sum = checksum.Sum(b, crc.CRC, sum)
 		} else {
 			sum = wire.Sum(b, sum)
 		}
@@ -304,9 +298,8 @@ func (s *Stack) checkSum(all uint64, h []byte, pseudo uint64) bool {
 // malformed counts a segment with an invalid header, unless its checksum is wrong.
 func (s *Stack) malformed(b []byte, frags int, sum uint64) {
 	if len(b) >= wire.HeaderLen && !s.acceptsPartial(b, sum) {
-		var none payloadCRC
 		s.pieces[0] = b
-		all := none.rest(s.pieces[:frags], wire.Sum(b, sum))
+		all := sumRest(s.pieces[:frags], wire.Sum(b, sum), &checksum.Known{})
 		if !s.checkSum(all, b, sum) {
 			return
 		}

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/engine/esp"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -31,7 +32,7 @@ func (c *checked) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return 0, false
 }
 
-func (c *checked) Offer(at seq.Num, pieces [][]byte, n int) int {
+func (c *checked) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) int {
 	for i, b := range bytes.Join(pieces, nil)[:n] {
 		if want := byteAt(at.Add(i)); b != want {
 			c.t.Fatalf("byte %d is %#x, want %#x", at.Add(i), b, want)

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/engine/tally"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
 )
@@ -129,7 +130,7 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 		if e, err := l.accept(t, now); err != nil {
 			l.refuse(t, err, now)
 		} else {
-			e.receive(&s.seg, pieces, payloadCRC{}, now)
+			e.receive(&s.seg, pieces, checksum.Known{}, now)
 		}
 	}
 }

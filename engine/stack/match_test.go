@@ -29,17 +29,15 @@ type taker struct {
 
 func (u *taker) WantsCRC(seq.Num, [][]byte, int) bool { return u.wants }
 
-func (u *taker) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
+func (u *taker) Offer(at seq.Num, pieces [][]byte, n int, crc checksum.Known) int {
 	b := bytes.Join(pieces, nil)
-	if len(b) != n || crc != crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) {
-		u.t.Errorf("%d bytes in %d with CRC %#x", n, len(b), crc)
+	if crc.Valid {
+		u.crcs++
+		if len(b) != n || crc.CRC != crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) {
+			u.t.Errorf("%d bytes in %d with CRC %#x", n, len(b), crc.CRC)
+		}
 	}
-	u.crcs++
-	return u.Offer(at, pieces, n)
-}
-
-func (u *taker) Offer(at seq.Num, pieces [][]byte, n int) int {
-	b := bytes.Join(pieces, nil)[:n]
+	b = b[:n]
 	*u.log = append(*u.log, fmt.Appendf(nil, "%d:%x", at, b))
 	if u.kept.IntN(50) == 0 {
 		n = u.kept.IntN(n + 1)
@@ -222,13 +220,13 @@ func TestChecksumPieces(t *testing.T) {
 		}
 		want := checksum.CRC(0, b[32:])
 		for _, crcs := range []bool{false, true} {
-			c, sum := payloadCRC{valid: crcs}, wire.Sum(b[:32], 77)
+			c, sum := checksum.Known{Valid: crcs}, wire.Sum(b[:32], 77)
 			own := slices.Clone(pieces)
 			own[0] = own[0][32:]
-			if c.sum, sum = checksum.Sum(own[0], 0, sum); !crcs {
-				c.sum = want
+			if c.CRC, sum = checksum.Sum(own[0], 0, sum); !crcs {
+				c.CRC = want
 			}
-			if sum = c.rest(own, sum); wire.Right(sum) != right || c.sum != want {
+			if sum = sumRest(own, sum, &c); wire.Right(sum) != right || c.CRC != want {
 				t.Fatalf("%d bytes in %d pieces, right %v: %v, CRC %+v", len(b), len(pieces),
 					right, wire.Right(sum), c)
 			}

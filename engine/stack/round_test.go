@@ -6,6 +6,7 @@ import (
 
 	"xwarp/tcp"
 	"xwarp/tcp/cc"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/loss"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -126,7 +127,7 @@ func (l *listening) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) { l.e, l
 
 func (l *listening) Acked(to seq.Num) { l.acked, l.heard = to, l.heard+1 }
 
-func (l *listening) Offer(_ seq.Num, _ [][]byte, n int) int {
+func (l *listening) Offer(_ seq.Num, _ [][]byte, n int, _ checksum.Known) int {
 	if una := l.e.conn.SndUna(); una != l.acked {
 		l.t.Errorf("bytes are delivered before their segment's acknowledgement up to %d; processed: %d", una,
 			l.acked)

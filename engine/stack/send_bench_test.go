@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -36,20 +37,19 @@ func (u *endless) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	}
 	return 0, true
 }
-func (u *endless) Attach(*Endpoint)                                    {}
-func (u *endless) Recover(any) bool                                    { return false }
-func (u *endless) Abandon(error)                                       {}
-func (u *endless) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
-func (u *endless) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
-func (u *endless) Acked(seq.Num)                                       {}
-func (u *endless) Offer(_ seq.Num, _ [][]byte, n int) int              { return n }
-func (u *endless) Advance(seq.Num)                                     {}
-func (u *endless) Space() int                                          { return 1 << 20 }
-func (u *endless) Start(*Endpoint, seq.Num, seq.Num, tick.Time)        {}
-func (u *endless) Settle(tick.Time)                                    {}
-func (u *endless) Event(tcp.Events, tick.Time)                         {}
-func (u *endless) Expire(tick.Time)                                    {}
-func (u *endless) Deadline() tick.Time                                 { return tick.Never }
+func (u *endless) Attach(*Endpoint)                                         {}
+func (u *endless) Recover(any) bool                                         { return false }
+func (u *endless) Abandon(error)                                            {}
+func (u *endless) WantsCRC(seq.Num, [][]byte, int) bool                     { return false }
+func (u *endless) Acked(seq.Num)                                            {}
+func (u *endless) Offer(_ seq.Num, _ [][]byte, n int, _ checksum.Known) int { return n }
+func (u *endless) Advance(seq.Num)                                          {}
+func (u *endless) Space() int                                               { return 1 << 20 }
+func (u *endless) Start(*Endpoint, seq.Num, seq.Num, tick.Time)             {}
+func (u *endless) Settle(tick.Time)                                         {}
+func (u *endless) Event(tcp.Events, tick.Time)                              {}
+func (u *endless) Expire(tick.Time)                                         {}
+func (u *endless) Deadline() tick.Time                                      { return tick.Never }
 
 // nothingPort accepts frames and drops them. It always receives the same frame.
 type nothingPort struct {

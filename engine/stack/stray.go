@@ -2,6 +2,7 @@ package stack
 
 import (
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -75,7 +76,7 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 	pieces := append(s.pieces[:0], x.Payload)
 	if e := s.conns[s.tuple]; e != nil && !s.reuse(e, now) {
 		s.setCurrent(e)
-		e.receive(&s.seg, pieces, payloadCRC{}, now)
+		e.receive(&s.seg, pieces, checksum.Known{}, now)
 		return
 	}
 	s.unowned(pieces, now)

@@ -7,6 +7,7 @@ import (
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -59,7 +60,7 @@ type keeper struct {
 
 func (k *keeper) Start(_ *Endpoint, _, rcv seq.Num, _ tick.Time) { k.end = rcv }
 
-func (k *keeper) Offer(at seq.Num, pieces [][]byte, n int) int {
+func (k *keeper) Offer(at seq.Num, pieces [][]byte, n int, _ checksum.Known) int {
 	if at != k.end {
 		return 0
 	}

@@ -59,7 +59,6 @@ func (x *driver) replace(s *Stream, c *core.Conn, now tick.Time) error {
 	}
 	c.Port = s.port.Swap(nil)
 	snd, rcv, unread := s.bytes.HandOver()
-	e.SetUpper(o)
 	o.StartAfter(s.bytes, e, snd, rcv, unread, now)
 	return nil
 }

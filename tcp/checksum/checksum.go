@@ -20,6 +20,12 @@ func CRC(crc uint32, b []byte) uint32 {
 	return crcFast(crc, b)
 }
 
+// Known is the CRC32C of some bytes, if it was computed together with another sum of them.
+type Known struct {
+	CRC   uint32
+	Valid bool
+}
+
 // Sum is CRC that also returns the one's complement sum (RFC 1071) of the bytes that sum covers followed by b, as a
 // running sum of little-endian words of 64 bits. sum covers an even number of bytes.
 func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {

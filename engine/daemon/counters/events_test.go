@@ -17,6 +17,7 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -56,7 +57,7 @@ func (sink) Fill(seq.Range, []byte) (uint64, bool)              { return 0, fals
 func (sink) Attach(*stack.Endpoint)                             {}
 func (sink) Start(*stack.Endpoint, seq.Num, seq.Num, tick.Time) {}
 func (sink) Acked(seq.Num)                                      {}
-func (sink) Offer(_ seq.Num, p [][]byte, n int) int {
+func (sink) Offer(_ seq.Num, p [][]byte, n int, _ checksum.Known) int {
 	if n > 0 && p[0][0] == refusedByte {
 		return 0
 	}

@@ -13,6 +13,7 @@ import (
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
+	"xwarp/tcp/checksum"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -96,7 +97,7 @@ func (x *socketEnd) offer() {
 	for len(x.in) > 0 && !x.ended {
 		b := bytes.Clone(x.in)
 		cut := x.rnd.IntN(len(b) + 1)
-		n := x.c.Offer(x.rcv, [][]byte{b[:cut], b[cut:]}, len(b))
+		n := x.c.Offer(x.rcv, [][]byte{b[:cut], b[cut:]}, len(b), checksum.Known{})
 		clear(b)
 		if n == 0 {
 			return
