@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -22,6 +23,16 @@ func (b binding) shift() uint8 {
 	return chunkShift
 }
 
+// rxData returns the bytes of a received frame that each chunk holds at least. Linux before April 2026 fills rxTailroom
+// too.
+func (b binding) rxData() uint32 {
+	n := uint32(1)<<b.shift() - RxHeadroom
+	if b.zeroCopy && b.segments {
+		n -= rxTailroom
+	}
+	return n
+}
+
 // flags are those of struct sockaddr_xdp.
 func (b binding) flags() uint16 {
 	f := uint16(unix.XDP_USE_NEED_WAKEUP)
@@ -41,41 +52,85 @@ type device struct {
 	driverErr error // why driver is unknown, or nil
 }
 
-// vlanHeader is the length of the longest Ethernet header that the steering program passes: with two VLAN tags.
-const vlanHeader = ethHeader + 2*4
+// opener creates a socket bound in one way.
+type opener func(Config, binding) (*Socket, error)
 
-// negotiate binds with the best mode that c allows and the device supports, by calls of open. ModeAuto does not use a
-// zero-copy mode known to be faulty. Zero-copy is requested without XDP_USE_SG if every frame fits one chunk, because a
-// driver whose zero-copy supports one buffer per frame refuses the flag. Every attempt uses its own socket, because a
-// UMEM keeps the flag of a failed bind.
-func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Socket, error) {
+// negotiate binds with the best mode that c allows and the device supports. ModeAuto does not use a zero-copy mode known
+// to be faulty. Every attempt uses its own socket, because a UMEM keeps the flag of a failed bind.
+func (d *device) negotiate(c *Config, open opener) (*Socket, error) {
 	copied := binding{segments: true, small: d.fitsSmallChunks(c)}
 	if c.Mode == ModeCopy {
-		return open(copied)
+		return open(*c, copied)
 	}
-	direct := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu+vlanHeader > RxChunkData}
-	why, fault := d.missingFeature(direct), d.driver.ZeroCopyFault()
-	if why == nil && c.Mode == ModeAuto {
-		why = fault
-	}
-	if why == nil {
-		s, err := open(direct)
-		if err == nil {
-			s.info.Fault = fault
-		}
-		if err == nil || errors.Is(err, unix.EBUSY) {
-			return s, err
-		}
-		why = d.explainError(direct, err)
+	s, why := d.openZeroCopy(c, open)
+	if why == nil || errors.Is(why, unix.EBUSY) {
+		return s, why
 	}
 	if c.Mode == ModeZeroCopy {
 		return nil, fmt.Errorf("%w (ring mode auto copies instead)", why)
 	}
-	s, err := open(copied)
+	s, err := open(*c, copied)
 	if err == nil {
 		s.info.NoZeroCopy = why
 	}
 	return s, err
+}
+
+// openZeroCopy binds with zero-copy, or returns why it may not or cannot. It asks for XDP_USE_SG only if a frame may not
+// fit one chunk, because a driver whose zero-copy supports one buffer per frame refuses the flag.
+func (d *device) openZeroCopy(c *Config, open opener) (*Socket, error) {
+	b := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu > oneChunkMTU}
+	if why := d.missingFeature(b); why != nil {
+		return nil, why
+	}
+	fault := d.driver.ZeroCopyFault()
+	if fault == nil && d.mtu > oneChunkMTU {
+		reserved, err := d.reservesTailroom(c, open)
+		if err != nil {
+			return nil, d.explainError(b, err)
+		}
+		if !reserved {
+			fault = errTailroom
+		}
+	}
+	if fault != nil && c.Mode == ModeAuto {
+		return nil, fault
+	}
+	s, err := open(*c, b)
+	if err != nil {
+		return nil, d.explainError(b, err)
+	}
+	s.info.Fault = fault
+	return s, nil
+}
+
+// longestHeader is what the kernel's bind adds to the MTU for the longest frame: two VLAN tags, and the FCS.
+const longestHeader = vlanHeader + 4
+
+// oneChunkMTU is the largest MTU at which a zero-copy chunk holds every frame, by the rule of the kernel's bind.
+const oneChunkMTU = RxChunkData - longestHeader
+
+// errTailroom is the fault of zero-copy sockets with segments before the kernel's "xsk: respect tailroom for ZC setups".
+var errTailroom = fmt.Errorf("this kernel's zero-copy writes its own data into received frames of several chunks: "+
+	"lower the MTU to %d, or install a kernel of May 2026 or later", oneChunkMTU)
+
+// reservesTailroom reports whether the kernel keeps the end of each chunk free for what it notes about a frame of several
+// chunks. Such a kernel refuses a socket without segments if the device's MTU, which must be above oneChunkMTU, does not
+// fit one chunk. It does so before it calls the driver. Drivers with several chunks per frame have no such rule.
+func (d *device) reservesTailroom(c *Config, open opener) (bool, error) {
+	probe, err := Config{Ifindex: c.Ifindex, Queue: c.Queue, RxFrames: 64, TxSlots: 64,
+		NewSocket: c.NewSocket, BindTimeout: c.BindTimeout}.withDefaults()
+	if err != nil {
+		return false, err
+	}
+	s, err := open(probe, binding{zeroCopy: true})
+	if errors.Is(err, unix.EINVAL) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, s.Close()
 }
 
 // fitsSmallChunks reports whether small chunks hold every frame. They occupy half as much CPU cache. Only copy mode
@@ -95,9 +150,18 @@ func (d *device) missingFeature(b binding) error {
 	case b.segments && d.driver.Segments == 1:
 		return fmt.Errorf("%w: the driver's zero-copy supports one chunk per frame, so an MTU of at "+
 			"most %d, and the MTU is %d",
-			unix.EOPNOTSUPP, RxChunkData-vlanHeader, d.mtu)
+			unix.EOPNOTSUPP, oneChunkMTU, d.mtu)
 	}
 	return nil
+}
+
+// maxMTU returns the largest MTU for which the kernel binds with zero-copy, as far as the driver tells.
+func (d *device) maxMTU(b binding) int {
+	segments := 1
+	if b.segments {
+		segments = cmp.Or(d.driver.Segments, MaxFrags)
+	}
+	return segments*int(b.rxData()) - longestHeader
 }
 
 // explainError adds the cause and the next step to the error of a zero-copy bind.
@@ -111,6 +175,9 @@ func (d *device) explainError(b binding, err error) error {
 	case errors.Is(err, unix.EOPNOTSUPP) && b.segments:
 		return fmt.Errorf("%w: the driver has a zero-copy mode, but refuses it for an MTU of %d",
 			err, d.mtu)
+	case errors.Is(err, unix.EINVAL) && d.mtu > d.maxMTU(b):
+		return fmt.Errorf("%w: the driver's zero-copy supports %d chunks per frame, so an MTU of at most %d, "+
+			"and the MTU is %d", err, d.driver.Segments, d.maxMTU(b), d.mtu)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%w: the driver refuses zero-copy with its present settings (MTU %d, "+
 			"rings, channels; virtio needs iommu_platform); "+

@@ -19,9 +19,12 @@ type FakeConfig struct {
 	Manual bool   // Complete completes taken frames
 	Poller bool   // Take polls the transmit ring itself and needs no kicks, as a busy zero-copy driver
 
-	LateTx bool    // as Linux before 6.17: taken descriptors stay in the transmit ring until all visible ones are taken
-	MTU    int     // of the device; 0: 1500
-	Driver *Driver // reported driver; nil: the kernel does not report it
+	LateTx bool // as Linux before 6.17: taken descriptors stay in the transmit ring until all visible ones are taken
+	// NoTailroom makes zero-copy behave as in Linux before April 2026: binds do not check the MTU, and the kernel
+	// writes its notes over the end of the first chunk of a received packet of several chunks.
+	NoTailroom bool
+	MTU        int     // of the device; 0: 1500
+	Driver     *Driver // reported driver; nil: the kernel does not report it
 	// Refuse, if set, is called at each bind. An errno other than 0 makes the bind fail. If nil, a bind with zero-copy
 	// fails with EOPNOTSUPP, as on veth.
 	Refuse func(zeroCopy, segments bool) unix.Errno
@@ -35,13 +38,14 @@ type FakeKernel struct {
 	mu    sync.Mutex
 	bound bool
 	// zeroCopy says how the socket is bound.
-	zeroCopy bool
-	mem      area
-	fill     consumer[uint64]
-	comp     producer[uint64]
-	rx       producer[unix.XDPDesc]
-	tx       consumer[unix.XDPDesc]
-	busy     []bool // per chunk: transmitted and not completed
+	zeroCopy  bool
+	frameSize int // bytes of a received frame per chunk
+	mem       area
+	fill      consumer[uint64]
+	comp      producer[uint64]
+	rx        producer[unix.XDPDesc]
+	tx        consumer[unix.XDPDesc]
+	busy      []bool // per chunk: transmitted and not completed
 
 	sent  []unix.XDPDesc // accepted for transmission, whole packets; the first taken ones are old
 	taken int            // old descriptors in sent
@@ -91,7 +95,7 @@ func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	if k.cfg.Driver != nil {
 		d.driver, d.driverErr = *k.cfg.Driver, nil
 	}
-	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return k.openSocket(c, b) })
+	s, err := d.negotiate(&c, k.openSocket)
 	if err != nil {
 		return nil, fmt.Errorf("ring: fake kernel: %w", err)
 	}
@@ -103,18 +107,48 @@ func (k *FakeKernel) openSocket(c Config, b binding) (*Socket, error) {
 	if e := k.cfg.Refuse(b.zeroCopy, b.segments); e != 0 {
 		return nil, e
 	}
+	if b.zeroCopy && !k.fitsMTU(b.segments) {
+		return nil, unix.EINVAL
+	}
 	k.mu.Lock()
 	if k.bound {
 		k.mu.Unlock()
 		return nil, fmt.Errorf("%w (its queue has a socket)", unix.EBUSY)
 	}
 	k.reset(&c, b.shift())
-	k.mem.segments, k.zeroCopy = b.segments, b.zeroCopy
+	k.mem.segments, k.zeroCopy, k.mem.rxData = b.segments, b.zeroCopy, b.rxData()
+	k.frameSize = 1<<k.mem.shift - RxHeadroom
+	if b.zeroCopy {
+		k.frameSize = k.zeroCopyFrame(b.segments)
+	}
 	a := k.mem
 	k.mu.Unlock()
 	s := newSocket(c, k, a)
 	s.info.Fake, s.info.ZeroCopy = true, b.zeroCopy
 	return s, nil
+}
+
+// noteBytes is the length of struct skb_shared_info.
+const noteBytes = 320
+
+// zeroCopyFrame is the kernel's xsk_pool_get_rx_frame_size: the bytes of a frame that a zero-copy chunk holds.
+func (k *FakeKernel) zeroCopyFrame(segments bool) int {
+	n := 4096 - 256
+	if segments && !k.cfg.NoTailroom {
+		n -= noteBytes
+	}
+	return n &^ 127
+}
+
+// fitsMTU is the check of the kernel's xp_assign_dev.
+func (k *FakeKernel) fitsMTU(segments bool) bool {
+	chunks := 1
+	if segments && k.cfg.Driver != nil {
+		chunks = k.cfg.Driver.Segments
+	} else if segments {
+		chunks = MaxFrags
+	}
+	return k.cfg.NoTailroom || k.cfg.MTU+14+2*4+4 <= chunks*k.zeroCopyFrame(segments)
 }
 
 // onlyCopy is the driver of a veth.

@@ -1,6 +1,10 @@
 package ring
 
-import "golang.org/x/sys/unix"
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
 
 // Inject makes the device receive a frame: it copies the bytes to chunks of the fill ring. It returns false if the
 // frame was dropped and counted, because of too few chunks, a full receive ring, or a link that is down.
@@ -17,7 +21,7 @@ func (k *FakeKernel) InjectSplit(frame []byte, n int) bool {
 func (k *FakeKernel) chunkData() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return 1<<k.mem.shift - RxHeadroom
+	return k.frameSize
 }
 
 // inject puts frame in chunks of at most size bytes; with more, the last descriptor too says that the packet goes on.
@@ -45,6 +49,7 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 		k.stats.RxFull++
 		return false
 	}
+	var note []byte
 	for len(frame) > 0 {
 		n := min(len(frame), size)
 		addr := *k.fill.next()
@@ -61,9 +66,15 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 			k.invalid("chunk %d is in the fill ring and being transmitted", chunk)
 		default:
 			copy(k.mem.umem[d.Addr:], frame[:n])
+			if note == nil {
+				note = k.mem.umem[addr:][1<<k.mem.shift-noteBytes : 1<<k.mem.shift]
+			}
 		}
 		k.rx.put(d)
 		frame = frame[n:]
+	}
+	if need > 1 && k.zeroCopy && k.cfg.NoTailroom {
+		copy(note, bytes.Repeat([]byte{0xdb}, noteBytes))
 	}
 	k.fill.release()
 	k.rx.publish()

@@ -37,7 +37,7 @@ func Open(cfg Config) (*Socket, error) {
 	}
 	d := device{mtu: nic.Attrs().MTU}
 	d.driver, d.driverErr = QueryDriver(c.Ifindex)
-	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return openLinux(c, b) })
+	s, err := d.negotiate(&c, openLinux)
 	if err != nil {
 		return nil, fmt.Errorf("ring: %s queue %d: %w", nic.Attrs().Name, c.Queue, err)
 	}
@@ -106,7 +106,7 @@ func SocketHint(err error, option string) string {
 
 // setUp registers the UMEM and maps the four rings.
 func (k *linux) setUp(c *Config, b binding) (a area, err error) {
-	a.segments, a.shift = b.segments, b.shift()
+	a.segments, a.shift, a.rxData = b.segments, b.shift(), b.rxData()
 	if a.umem, a.hugePage, err = k.mapUMEM(c, a.shift); err != nil {
 		return a, err
 	}

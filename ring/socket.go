@@ -30,6 +30,7 @@ type area struct {
 	hugePage bool
 	segments bool   // frames may span several chunks
 	shift    uint8  // log2 of the bytes of a chunk
+	rxData   uint32 // bytes of a received frame that each chunk holds at least
 	budget   uint32 // packets per kick accepted by the kernel
 	lateTx   bool   // copy mode may take descriptors and update the transmit ring later
 }
@@ -132,7 +133,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		Ifindex: c.Ifindex, Queue: c.Queue, Segments: c.MaxFrags,
 		HugePages: a.hugePage,
 		RxFrames:  c.RxFrames, TxSlots: c.TxSlots,
-		TxRoom: int(c.TxSlot << a.shift), RxRoom: int(c.MaxFrags * (1<<a.shift - RxHeadroom)),
+		TxRoom: int(c.TxSlot << a.shift), RxRoom: int(c.MaxFrags * a.rxData),
 		KickBudget: a.budget,
 	}
 	s.refill(c.RxFrames)

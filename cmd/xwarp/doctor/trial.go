@@ -20,6 +20,7 @@ type trial struct {
 	where           string
 	native, generic error
 	bindCopy, zero  error
+	fault           error  // known fault of the zero-copy mode that was bound
 	skipped         string // why it was not the interface
 }
 
@@ -83,8 +84,8 @@ func inScratch(f func(index int)) error {
 func (t *trial) exchangeFrames(index, queue int) {
 	t.native = tryAttach(index, bpf.ModeNative)
 	t.generic = tryAttach(index, bpf.ModeGeneric)
-	t.bindCopy = tryBind(index, queue, ring.ModeCopy)
-	t.zero = tryBind(index, queue, ring.ModeZeroCopy)
+	_, t.bindCopy = tryBind(index, queue, ring.ModeCopy)
+	t.fault, t.zero = tryBind(index, queue, ring.ModeZeroCopy)
 }
 
 func tryAttach(index int, mode bpf.Mode) error {
@@ -96,13 +97,13 @@ func tryAttach(index int, mode bpf.Mode) error {
 	return errors.Join(err, s.Close())
 }
 
-func tryBind(index, queue int, mode ring.Mode) error {
+func tryBind(index, queue int, mode ring.Mode) (fault, err error) {
 	s, err := ring.Open(ring.Config{Ifindex: index, Queue: uint32(queue), RxFrames: 64, TxSlots: 64,
 		Mode: mode})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.Close()
+	return s.Info().Fault, s.Close()
 }
 
 var nativeCheck = check{

@@ -22,9 +22,13 @@ var zeroCopyCheck = check{
 // zeroCopy checks the result of the trial, unless it was skipped, and the report of the driver, unless queryErr is set.
 func zeroCopy(t *trial, veth bool, d ring.Driver, queryErr error) finding {
 	tried := t.skipped == ""
+	fault := t.fault
+	if !tried && queryErr == nil {
+		fault = d.ZeroCopyFault()
+	}
 	switch {
-	case queryErr == nil && d.ZeroCopyFault() != nil && (!tried || t.zero == nil):
-		return warn("frames are copied unless zero-copy is forced: %v", d.ZeroCopyFault()).
+	case fault != nil:
+		return warn("frames are copied unless zero-copy is forced: %v", fault).
 			advise("keep ring_mode = \"auto\" in /etc/xwarp/xwarp.toml")
 	case tried && t.zero == nil:
 		return fine("bound to %s", t.where)
