@@ -70,7 +70,7 @@ type host struct {
 }
 
 // Request and Forget implement stack.Resolver; the rig knows all hops.
-func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true) }
+func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, nil) }
 func (h *host) Forget(ip.Addr)      {}
 
 // iwarp.Handler, but for Request.

@@ -98,13 +98,13 @@ func (c *clientFlags) reachAt(cmd *cobra.Command, g *global, at netip.AddrPort,
 // dial connects to an address of a server.
 func dial(ctx context.Context, d verbs.Device, at netip.AddrPort, limit time.Duration) (
 	*transfer.Client, error) {
-	tooLong := fmt.Errorf("connect timed out after %v: is xwarp serve running there? Does a firewall "+
-		"block the port? (--timeout changes the limit)", limit)
+	tooLong := fmt.Errorf("connect timed out after %v", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, tooLong)
 	defer cancel()
 	client, err := transfer.Dial(ctx, d, at, 0)
-	if err != nil {
-		return nil, refused(err, "xwarp serve")
+	if errors.Is(err, tooLong) && !errors.Is(err, unix.EHOSTUNREACH) {
+		err = fmt.Errorf("%w: is xwarp serve running there? Does a firewall block the port? (--timeout changes the limit)",
+			err)
 	}
-	return client, nil
+	return client, refused(err, "xwarp serve")
 }

@@ -128,6 +128,26 @@ func TestInterfaceIsFound(t *testing.T) {
 	}
 }
 
+// The error of a connection to a host that is down says that its address is not resolved, and where.
+func TestHostDown(t *testing.T) {
+	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
+	for at, by := range map[netip.Addr]string{
+		net.B.Addr4.Addr().Next(): "ARP", net.B.Addr6.Addr().Next(): "neighbour discovery",
+	} {
+		to := fmt.Sprintf("[%v]:7174/file", at)
+		c := onHost(t, net.A, append(transportArgs("xdp"), "cp", "-", to, "--timeout=8s")...)
+		c.Stdin = strings.NewReader("nobody reads this")
+		err := c.run(t, net.A)
+		said := c.stderr.String()
+		why := fmt.Sprintf("%s got no answer for %v on eth0", by, at)
+		if err == nil || !strings.Contains(said, why) ||
+			strings.Contains(said, "level=") || strings.Contains(said, "is xwarp serve") ||
+			strings.Count(said, "\n") != 1 {
+			t.Errorf("%v: %v\n%s", at, err, said)
+		}
+	}
+}
+
 // A link-local address has its interface as zone, at either end and on either transport.
 func TestLinkLocal(t *testing.T) {
 	w := hosts(t, topo.NoOffloads, topo.NoOffloads)

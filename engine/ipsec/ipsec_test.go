@@ -63,7 +63,7 @@ type host struct {
 	steered                         map[uint32]bool
 }
 
-func (h *host) Request(dst ip.Addr) { h.s.SetHop(dst, mac(1-h.i), true) }
+func (h *host) Request(dst ip.Addr) { h.s.SetHop(dst, mac(1-h.i), nil) }
 func (h *host) Forget(ip.Addr)      {}
 
 func (h *host) AddSA(local, remote netip.Addr, spi uint32) error {

@@ -120,7 +120,7 @@ type hosts struct {
 // Request and Forget implement stack.Resolver for both.
 func (h *hosts) Request(dst ip.Addr) {
 	for _, s := range h.s {
-		s.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true)
+		s.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, nil)
 	}
 }
 func (h *hosts) Forget(ip.Addr) {}

@@ -2,8 +2,8 @@ package stack
 
 import (
 	"container/list"
-	"errors"
 	"fmt"
+	"syscall"
 
 	"xwarp/engine/budget"
 	"xwarp/engine/tally"
@@ -212,12 +212,21 @@ func (e *Endpoint) Err() error {
 	}
 }
 
-var errNoSA = errors.New("packets wait for an SA: see xwarp status")
+// noSA is the error of a connection whose packets wait for an SA.
+type noSA struct{}
 
-// Obstacle returns what keeps packets of e from being sent, or nil.
+func (noSA) Error() string { return "packets wait for an SA: see xwarp status" }
+
+// Unwrap returns EHOSTUNREACH.
+func (noSA) Unwrap() error { return syscall.EHOSTUNREACH }
+
+// Obstacle returns what keeps packets of e from being sent or from arriving, with EHOSTUNREACH, or nil.
 func (e *Endpoint) Obstacle() error {
-	if e.flow != nil && e.flow.out == nil {
-		return errNoSA
+	switch {
+	case e.flow != nil && e.flow.out == nil:
+		return noSA{}
+	case e.hop != nil && e.hop.err != nil:
+		return e.hop.err
 	}
 	return nil
 }

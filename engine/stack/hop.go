@@ -16,6 +16,7 @@ type hop struct {
 	dst   ip.Addr
 	mac   [6]byte
 	known bool
+	err   error       // why the resolver has no current answer, or nil
 	users []*Endpoint // unordered
 	asked tick.Time   // when the resolver was last told that frames may not arrive
 	fresh tick.Time   // when the resolver was last asked for a new user
@@ -210,14 +211,14 @@ func (h *hop) ready(s *Stack) bool {
 	return h.known
 }
 
-// SetHop is the resolver's answer for dst: its next hop has address mac. If ok is false the next hop does not answer; a
-// known address stays in use, because the kernel gives up on a neighbour sooner than TCP does.
-func (s *Stack) SetHop(dst ip.Addr, mac [6]byte, ok bool) {
+// SetHop is the resolver's answer for dst: its next hop has address mac, or err says why there is none. A known address
+// stays in use after an error, because the kernel gives up on a neighbour sooner than TCP does.
+func (s *Stack) SetHop(dst ip.Addr, mac [6]byte, err error) {
 	h := s.hops[dst]
-	switch {
-	case h == nil:
+	if h == nil {
 		return
-	case !ok:
+	}
+	if h.err = err; err != nil {
 		s.drop(h)
 		return
 	}

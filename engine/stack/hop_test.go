@@ -2,6 +2,7 @@ package stack
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"xwarp/tcp"
@@ -27,12 +28,12 @@ func TestIdleHop(t *testing.T) {
 		return e
 	}
 	e, other := connection(dst, 1, false), connection(dst, 1, false)
-	h.s.SetHop(dst, mac, true)
+	h.s.SetHop(dst, mac, nil)
 	e.setHop(nil, h.now)
 	other.setHop(nil, h.now)
 	connection(dst, 1, true).setHop(nil, h.now)
 	mac[5] = 2 // the neighbour table changed while the hop was unused
-	h.s.SetHop(dst, mac, true)
+	h.s.SetHop(dst, mac, nil)
 	h.now = h.now.Add(HopRetry)
 	if e = connection(dst, 2, true); e.hop.mac != mac {
 		t.Errorf("address % x, want % x", e.hop.mac, mac)
@@ -109,7 +110,7 @@ func TestAnswersGoToTheHop(t *testing.T) {
 			out) != 0 {
 			t.Errorf("%s: a reply to % x before the hop is resolved", c.name, out[0][:6])
 		}
-		h.s.SetHop(at.Local, macs[1], true)
+		h.s.SetHop(at.Local, macs[1], nil)
 		out := h.give(nil)
 		if len(out) != 1 || [6]byte(out[0]) != macs[1] || !flagsOf(out[0]).Has(c.want) {
 			t.Errorf("%s: %d frames leave when it is known, want one with %v", c.name, len(out),
@@ -134,7 +135,7 @@ func TestManySYNsBeforeTheHop(t *testing.T) {
 			h.give(frame(macs[1], tuple(peer, 1000+port), wire.Header{Seq: 1, Flags: wire.SYN}))
 		}
 	}
-	h.s.SetHop(peer, macs[1], true)
+	h.s.SetHop(peer, macs[1], nil)
 	if n := len(h.give(nil)); n != MaxHeldOfHop || h.s.held != 0 || h.s.Stats().DropNoHop != 20 {
 		t.Errorf("%d answers, %d held, %d dropped", n, h.s.held, h.s.Stats().DropNoHop)
 	}
@@ -144,9 +145,52 @@ func TestManySYNsBeforeTheHop(t *testing.T) {
 	}
 	dead := v4(198, 51, 100, 10)
 	h.give(frame(macs[1], tuple(dead, 1), wire.Header{Seq: 1, Flags: wire.SYN}))
-	h.s.SetHop(dead, [6]byte{}, false)
+	h.s.SetHop(dead, [6]byte{}, errors.New("no answer to ARP"))
 	if h.s.held != 0 {
 		t.Error("an answer waits for a hop that was given up")
+	}
+}
+
+// failing keeps the error that a connection ended with.
+type failing struct {
+	endless
+	e   *Endpoint
+	err error
+}
+
+func (u *failing) Event(ev tcp.Events, _ tick.Time) {
+	if ev&tcp.Ended != 0 {
+		u.err = u.e.Err()
+	}
+}
+
+// TestSilentHop: a connection reports the resolver's error while its next hop does not answer, also if it had answered
+// before. The error of a connection that times out has it too.
+func TestSilentHop(t *testing.T) {
+	h := newHost(t, nil)
+	h.r.slow = true
+	dst, silent := v4(198, 51, 100, 9), errors.New("no answer to ARP")
+	at := tcp.Tuple{Local: v4(192, 0, 2, 1), Remote: dst, LocalPort: 1024, RemotePort: 7}
+	u := &failing{endless: endless{idle: true}}
+	e, err := h.s.Connect(at, &tcp.Config{}, u, h.now)
+	u.e = e
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, answer := range []error{nil, silent, silent, nil, silent} {
+		if i > 0 {
+			h.s.SetHop(dst, macs[1], answer)
+		}
+		if got := e.Obstacle(); got != answer {
+			t.Errorf("step %d: the obstacle is %v, want %v", i, got, answer)
+		}
+	}
+	for range 600 {
+		h.now = h.now.Add(tick.Second)
+		h.give(nil)
+	}
+	if !errors.Is(u.err, tcp.CauseTimeout) || !errors.Is(u.err, silent) {
+		t.Errorf("the connection ended with: %v", u.err)
 	}
 }
 

@@ -24,7 +24,7 @@ func (r *resolver) Request(dst ip.Addr) {
 	r.asked = append(r.asked, dst)
 	r.followed[dst] = true
 	if !r.slow {
-		r.s.SetHop(dst, r.mac, true)
+		r.s.SetHop(dst, r.mac, nil)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestIgnoredIsCounted(t *testing.T) {
 	} {
 		h := newHost(t, nil)
 		h.listen(c.cfg)
-		h.s.SetHop(peer, macs[1], true)
+		h.s.SetHop(peer, macs[1], nil)
 		for _, f := range c.frames {
 			h.give(f)
 		}

@@ -55,11 +55,11 @@ func (h workerHops) Forget(dst ip.Addr) {
 
 // onNextHop sends a resolved next hop to every worker. The resolver calls it on its own goroutine.
 func (x *driver) onNextHop(h neigh.Hop) {
-	if h.Err != nil {
-		x.base.Log().Warn("cannot resolve next hop", "remote", h.Dst, "error", h.Err)
+	if h.Err != nil { // the errors of connections to h.Dst say so too
+		x.base.Log().Info("cannot resolve next hop", "remote", h.Dst, "error", h.Err)
 	}
 	x.waiters.post(h)
 	for _, w := range x.workers {
-		w.Post(func() { w.stk.SetHop(core.FromNetip(h.Dst), h.MAC, h.Err == nil) })
+		w.Post(func() { w.stk.SetHop(core.FromNetip(h.Dst), h.MAC, h.Err) })
 	}
 }

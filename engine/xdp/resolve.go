@@ -74,14 +74,18 @@ func (x *driver) Resolve(ctx context.Context, dst netip.Addr) error {
 	defer x.waiters.remove(dst, answers)
 	hops, at := x.hops.forWorker(), core.FromNetip(dst)
 	defer hops.Forget(at)
+	var silent *neigh.UnreachableError
 	for {
 		hops.Request(at)
 		select {
 		case h := <-answers:
-			if h.Err == nil || !errors.Is(h.Err, neigh.ErrUnreachable) {
+			if h.Err == nil || !errors.As(h.Err, &silent) {
 				return noRoute(h.Err)
 			}
 		case <-ctx.Done():
+			if silent != nil {
+				return fmt.Errorf("%w; %w", context.Cause(ctx), silent)
+			}
 			return fmt.Errorf("next hop towards %v: %w", dst, context.Cause(ctx))
 		}
 		select {

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -199,10 +200,7 @@ func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 	case <-ctx.Done():
 		d.cancel(id)
 		if a = <-ch; errors.Is(a.err, context.Canceled) {
-			_, more, _ := strings.Cut(a.err.Error(), context.Canceled.Error())
-			if a.err = context.Cause(ctx); more != "" { // the daemon's details
-				a.err = fmt.Errorf("%w%s", a.err, more)
-			}
+			a.err = canceled(context.Cause(ctx), a.err)
 		}
 	}
 	if a.err == nil && result != nil {
@@ -213,6 +211,34 @@ func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
 		return nil, a.err
 	}
 	return a.files, nil
+}
+
+// canceledError is why a program canceled a request, and what the daemon knows about it.
+type canceledError struct {
+	cause   error
+	details string
+	errno   syscall.Errno // of the details
+}
+
+// canceled returns the error of a request that ended because of cause. err is the daemon's reply.
+func canceled(cause, err error) error {
+	_, details, _ := strings.Cut(err.Error(), context.Canceled.Error())
+	if details == "" {
+		return cause
+	}
+	e := &canceledError{cause: cause, details: details}
+	errors.As(err, &e.errno)
+	return e
+}
+
+func (e *canceledError) Error() string { return e.cause.Error() + e.details }
+
+// Unwrap returns the cause and the errno.
+func (e *canceledError) Unwrap() []error {
+	if e.errno == 0 {
+		return []error{e.cause}
+	}
+	return []error{e.cause, e.errno}
 }
 
 // open is exchange for a reply with n descriptors.

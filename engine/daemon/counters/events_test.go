@@ -44,7 +44,7 @@ var (
 
 func (h *host) Request(dst ip.Addr) {
 	if !h.mute {
-		h.s.SetHop(dst, peerMAC, true)
+		h.s.SetHop(dst, peerMAC, nil)
 	}
 }
 func (h *host) Forget(ip.Addr) {}

@@ -4,7 +4,6 @@ package neigh
 
 import (
 	"container/list"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -21,8 +20,24 @@ import (
 	"xwarp/engine/host/netwatch"
 )
 
-// ErrUnreachable is wrapped by a Hop's error if the next hop answers neither ARP nor neighbour discovery.
-var ErrUnreachable = errors.New("next hop does not answer")
+// UnreachableError is a Hop's error if the next hop answers neither ARP nor neighbour discovery. It matches
+// EHOSTUNREACH.
+type UnreachableError struct {
+	NextHop   netip.Addr
+	Interface string
+}
+
+func (e *UnreachableError) Error() string {
+	by := "neighbour discovery"
+	if e.NextHop.Is4() {
+		by = "ARP"
+	}
+	return fmt.Sprintf("%s got no answer for %v on %s: is that host up, and on the same link? (see: ip neigh show %[2]v)",
+		by, e.NextHop, e.Interface)
+}
+
+// Unwrap returns EHOSTUNREACH, as connect(2) reports it.
+func (e *UnreachableError) Unwrap() error { return unix.EHOSTUNREACH }
 
 // Route is the route to a destination through the interface of a Resolver.
 type Route struct {
@@ -164,9 +179,8 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 		}
 		return rt, nil
 	}
-	return Route{},
-		fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst,
-			r.link, dst)
+	return Route{}, fmt.Errorf("%v is not reached through %s (see: ip route get %[1]v)", dst,
+		r.linkName())
 }
 
 // isLocal asks the kernel whether an address belongs to this host. Only link-local ones are looked up on the interface,

@@ -75,14 +75,22 @@ func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	case usable(n):
 		h.MAC = [6]byte(n.HardwareAddr)
 	case n.State&netlink.NUD_FAILED != 0:
-		h.Err = fmt.Errorf("%w: %v on interface index %d (see: ip neigh show %v)", ErrUnreachable,
-			hop, r.link, hop)
+		h.Err = &UnreachableError{hop, r.linkName()}
 	default:
 		return
 	}
 	for _, h.Dst = range dsts {
 		r.notify(h)
 	}
+}
+
+// linkName returns the current name of the interface.
+func (r *Resolver) linkName() string {
+	l, err := r.handle.LinkByIndex(r.link)
+	if err != nil {
+		return fmt.Sprintf("interface index %d", r.link)
+	}
+	return l.Attrs().Name
 }
 
 // use makes the kernel resolve or confirm hop, as one of its own packets would. It must not be used for fixed entries,

@@ -109,7 +109,7 @@ func (set *settings) tcpConfig() tcp.Config {
 
 type resolver struct{ h *ours }
 
-func (r resolver) Request(dst ip.Addr) { r.h.stk.SetHop(dst, peerMAC, true) }
+func (r resolver) Request(dst ip.Addr) { r.h.stk.SetHop(dst, peerMAC, nil) }
 func (resolver) Forget(ip.Addr)        {}
 
 func (h *ours) now() tick.Time { return tick.Time(h.clock.Sub(h.start)) }

@@ -174,6 +174,9 @@ func (h *Host) Wake() { h.wakeAt = min(h.wakeAt, h.world.now) }
 // Each runs f after each step of h: a consumer that checks its connections.
 func (h *Host) Each(f func(now tick.Time)) { h.apps = append(h.apps, f) }
 
+// errNoAnswer is the resolver's error for a next hop that does not answer.
+var errNoAnswer = errors.New("no answer to ARP")
+
 // Request implements stack.Resolver.
 func (h *Host) Request(dst ip.Addr) {
 	life := h.incarnations
@@ -182,9 +185,9 @@ func (h *Host) Request(dst ip.Addr) {
 			return
 		}
 		if to := h.world.byAddr(dst); to != nil {
-			h.stk.SetHop(dst, to.mac, true)
+			h.stk.SetHop(dst, to.mac, nil)
 		} else {
-			h.stk.SetHop(dst, [6]byte{}, false)
+			h.stk.SetHop(dst, [6]byte{}, errNoAnswer)
 		}
 		h.Wake()
 	})

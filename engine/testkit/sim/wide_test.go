@@ -412,10 +412,14 @@ func (w *wide) neighbours() {
 
 // hop tells all hosts the next hop of h.
 func (w *wide) hop(h *Host, known bool) {
+	err := errNoAnswer
+	if known {
+		err = nil
+	}
 	for _, other := range w.hosts {
 		for _, a := range h.cfg.Addrs {
 			if other != h {
-				other.Stack().SetHop(a, h.mac, known)
+				other.Stack().SetHop(a, h.mac, err)
 				other.Wake()
 			}
 		}
