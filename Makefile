@@ -207,7 +207,7 @@ kernels: build ## xwarp on Linux 6.1 to the newest, an hour; writes bench/result
 	$(SUDO) build/kernels $(ARGS) build
 
 .PHONY: package
-package: ## build deb and rpm, into build/
+package: ## build deb, rpm and a tarball, into build/
 	scripts/package/build.sh
 
 .PHONY: image
