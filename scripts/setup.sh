@@ -8,7 +8,8 @@
 #   scripts/setup.sh arch       qemu-user: runs programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
-# It prints what it installs and never prompts. If nothing is missing, it does nothing. Without root it uses sudo.
+# It prints what it installs, how much that is, and twice a minute how far it is. It never prompts. Without root it uses
+# sudo.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -86,15 +87,22 @@ keep_down() {
 }
 
 install_missing() {
-	[ -n "$missing" ] || return 0
+	if [ -z "$missing" ]; then
+		say "nothing to install"
+		return 0
+	fi
 	command -v apt-get >/dev/null || die "missing:$missing; there is no apt-get here, install them by hand"
 	say "installing$missing"
-	# tshark asks whether unprivileged users may capture; noninteractive answers no. Package lists may be old or
-	# missing.
-	keep_down as_root env DEBIAN_FRONTEND=noninteractive sh -c "
-		apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1 ||
-		{ apt-get update -q && apt-get install -y -q --no-install-recommends $missing; }
-	" </dev/null || die "apt-get could not install$missing"
+	get="apt-get install -q --no-install-recommends $missing"
+	log=$(mktemp)
+	as_root apt-get update -q >"$log" 2>&1 || cat "$log" >&2 # package lists may be old or missing
+	say "this takes half a minute to five minutes. $(as_root env LC_ALL=C $get --assume-no 2>/dev/null | grep archives || :)"
+	while sleep 30 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do say "$(tail -n 1 "$log")"; done &
+	# tshark asks whether unprivileged users may capture; noninteractive answers no.
+	keep_down as_root env DEBIAN_FRONTEND=noninteractive $get -y >"$log" 2>&1 </dev/null ||
+		{ cat "$log" >&2; kill $!; die "apt-get could not install$missing"; }
+	kill $!
+	rm -f "$log"
 	for package in $missing; do
 		case $package in # the tests start their own; keep these off at the next boot
 		tgt | prometheus | prometheus-node-exporter) as_root systemctl disable --now "$package" >/dev/null 2>&1 || true ;;
