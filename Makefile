@@ -63,11 +63,16 @@ setup: ## install the packages that the tests need (Debian, Ubuntu)
 	@scripts/setup.sh test
 	@[ -z "$(SUDO)" ] || sudo -v
 
-# One package at a time: the TCPs on virtual links have real timers, which a loaded machine disturbs.
+# Two packages at a time: the TCPs on virtual links have real timers, which a loaded machine disturbs.
+RUNTESTS = $(GO) run ./scripts/runtests $(EXEC) -p 2 -timeout 45m
+
 .PHONY: test
-test: setup ## go vet and all tests (TESTFLAGS, PKGS)
-	$(GO) vet $(PKGS)
-	$(GO) test $(EXEC) -p 1 -timeout 45m $(TESTFLAGS) $(PKGS)
+test: setup ## go vet and the tests, ten minutes on two processors (TESTFLAGS, PKGS)
+	@$(RUNTESTS) -short $(TESTFLAGS) -- $(PKGS)
+
+.PHONY: test-all
+test-all: setup ## go vet and all tests, also those of scripts/LONG.md, twenty minutes (TESTFLAGS, PKGS)
+	@$(RUNTESTS) $(TESTFLAGS) -- $(PKGS)
 
 .PHONY: race
 race: ## race detector on packages with several threads, ten minutes; needs gcc (RACE)

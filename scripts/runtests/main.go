@@ -1,0 +1,174 @@
+// Command runtests runs go vet and go test for make test. It prints a line for each package and each long test, the
+// output of tests that fail, and in silence every half minute what is running.
+//
+//	go run ./scripts/runtests [FLAGS OF GO TEST] -- PACKAGE...
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	silence = 30 * time.Second // at most
+	long    = 10               // seconds of a test that is printed
+)
+
+func main() {
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt) // go handles it, and this process prints the rest
+	flags, packages := os.Args[1:], []string{"./..."}
+	if i := slices.Index(flags, "--"); i >= 0 {
+		flags, packages = flags[:i], flags[i+1:]
+	}
+	r := newReport(os.Stdout, slices.Contains(flags, "-v"))
+	err := r.run("go vet", slices.Concat([]string{"vet"}, packages))
+	if err == nil {
+		err = r.run("go test", slices.Concat([]string{"test", "-json"}, flags, packages))
+	}
+	r.summary()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "runtests:", err)
+		os.Exit(1)
+	}
+}
+
+// event is a line of go test -json: see go doc test2json and go help buildjson.
+type event struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64
+}
+
+// name is a test, or a package if test is empty.
+type name struct{ pkg, test string }
+
+func (n name) String() string { return strings.TrimSpace(n.pkg + " " + n.test) }
+
+type report struct {
+	out     io.Writer
+	verbose bool
+	begin   time.Time
+	printed time.Time // last
+	started map[name]time.Time
+	output  map[name]string
+	count   map[string]int // of tests, by result
+}
+
+func newReport(out io.Writer, verbose bool) *report {
+	now := time.Now()
+	return &report{out: out, verbose: verbose, begin: now, printed: now,
+		started: map[name]time.Time{}, output: map[name]string{}, count: map[string]int{}}
+}
+
+// run runs go and prints what it does, until it ends.
+func (r *report) run(what string, args []string) error {
+	c := exec.Command("go", args...)
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := c.Start(); err != nil {
+		return err
+	}
+	events := make(chan event)
+	go func() {
+		defer close(events)
+		defer io.Copy(io.Discard, out)
+		for d := json.NewDecoder(out); ; {
+			var e event
+			if d.Decode(&e) != nil {
+				return
+			}
+			events <- e
+		}
+	}()
+	for tick := time.NewTicker(time.Second); ; {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				tick.Stop()
+				if err := c.Wait(); err != nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				return nil
+			}
+			r.handle(e)
+		case now := <-tick.C:
+			if now.Sub(r.printed) >= silence {
+				r.print("%s\n", r.running(what, now))
+			}
+		}
+	}
+}
+
+func (r *report) print(format string, args ...any) {
+	r.printed = time.Now()
+	fmt.Fprintf(r.out, format, args...)
+}
+
+// handle notes an event and prints what it completes.
+func (r *report) handle(e event) {
+	n := name{e.Package, e.Test}
+	switch e.Action {
+	case "start", "run", "cont":
+		r.started[n] = time.Now()
+	case "pause": // until other tests ended: t.Parallel
+		delete(r.started, n)
+	case "build-output":
+		r.print("%s", e.Output)
+	case "output":
+		switch {
+		case r.verbose, e.Test == "" && strings.HasPrefix(e.Output, "ok  \t"):
+			r.print("%s", e.Output)
+		case !strings.HasPrefix(e.Output, "=== "):
+			r.output[n] += e.Output
+		}
+	case "pass", "fail", "skip":
+		if e.Test == "" { // tests that did not end
+			for of := range r.started {
+				if of.pkg == n.pkg && of.test != "" {
+					r.handle(event{Action: e.Action, Package: of.pkg, Test: of.test})
+				}
+			}
+		}
+		if e.Action == "fail" {
+			r.print("%s", r.output[n])
+		}
+		if e.Test != "" {
+			r.count[e.Action]++
+			if e.Elapsed >= long && !strings.Contains(e.Test, "/") {
+				r.print("    \t%v\t%.1fs\n", n, e.Elapsed)
+			}
+		}
+		delete(r.started, n)
+		delete(r.output, n)
+	}
+}
+
+// running names the packages and tests that run. Without any, go builds.
+func (r *report) running(what string, now time.Time) string {
+	var list []string
+	for n, at := range r.started {
+		if n.test != "" && !strings.Contains(n.test, "/") {
+			list = append(list, fmt.Sprintf("%v (%.0fs)", n, now.Sub(at).Seconds()))
+		}
+	}
+	if list == nil {
+		list = []string{what + " builds"}
+	}
+	slices.Sort(list)
+	after := now.Sub(r.begin).Round(time.Second)
+	return fmt.Sprintf("... \tafter %v: %s", after, strings.Join(list, ", "))
+}
+
+func (r *report) summary() {
+	r.print("%d tests passed, %d failed, %d skipped in %v\n", r.count["pass"], r.count["fail"],
+		r.count["skip"], time.Since(r.begin).Round(time.Second))
+}
