@@ -56,6 +56,7 @@ func newNamedHosts(t *testing.T, ifname string) *daemonHosts {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
+	t.Parallel()
 	h := &daemonHosts{ifname: ifname}
 	var err error
 	h.Net, err = topo.New(topo.Options{

@@ -20,11 +20,13 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// hosts creates two hosts. Unless requested, the veth ends have checksum offload off.
+// hosts creates two hosts. Unless requested, the veth ends have checksum offload off. Tests with their own hosts run in
+// parallel.
 func hosts(t *testing.T, offA, offB topo.Offloads) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
+	t.Parallel()
 	net, err := topo.New(topo.Options{OffloadsA: offA, OffloadsB: offB})
 	if err != nil {
 		t.Fatal(err)
@@ -245,6 +247,7 @@ func TestDemoInterrupted(t *testing.T) {
 func TestUnservedQueueIsNamed(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
+	t.Parallel()
 	net, err := topo.New(topo.Options{Queues: 2, OffloadsA: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)

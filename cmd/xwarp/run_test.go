@@ -3,14 +3,17 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/fstest"
 
 	"xwarp/cmd/xwarp/doctor"
 	"xwarp/engine/daemon/control"
@@ -41,14 +44,38 @@ func installed(t *testing.T, library bool) string {
 		t.Fatal(err)
 	}
 	if library {
-		library := filepath.Join(dir, verbsLibrary)
-		build := exec.Command("../libxwarp-verbs/build.sh", library)
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+		libraries, err := verbsLibraries()
+		if err == nil {
+			err = os.CopyFS(dir, libraries)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	return path
 }
+
+// verbsLibraries returns the files of the library of xwarp run. It builds them once.
+var verbsLibraries = sync.OnceValues(func() (fstest.MapFS, error) {
+	dir, err := os.MkdirTemp("", "xwarp-verbs")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	c := exec.Command("../libxwarp-verbs/build.sh", filepath.Join(dir, verbsLibrary))
+	if out, err := c.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	files := fstest.MapFS{}
+	for _, name := range []string{verbsLibrary, dlopenLibrary} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		files[name] = &fstest.MapFile{Data: b, Mode: 0o755}
+	}
+	return files, nil
+})
 
 // runs runs an installed command.
 func runs(xwarp string, args ...string) (out string, err error) {
