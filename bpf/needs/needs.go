@@ -1,6 +1,6 @@
-// Package needs skips privileged tests that this kernel cannot run. A test is skipped only if the kernel was built
-// without a facility. Any other obstacle (privileges, limits, leftovers of a previous run) fails the test, so that a
-// passing run proves that the tests ran.
+// Package needs skips privileged tests that this kernel cannot run, and in a short run those that take long. A test is
+// skipped only if the kernel was built without a facility. Any other obstacle (privileges, limits, leftovers of a
+// previous run) fails the test, so that a passing run proves that the tests ran.
 package needs
 
 import (
@@ -20,6 +20,15 @@ import (
 
 // hasFrags is BPF_F_XDP_HAS_FRAGS of linux/bpf.h, what SEC("xdp.frags") sets.
 const hasFrags = 1 << 5
+
+// Long skips a test that takes long if go test runs with -short, as make test does. make test-all runs it.
+// scripts/LONG.md lists these tests.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("make test-all runs this")
+	}
+}
 
 // XDP needs a kernel that loads multi-buffer XDP programs (Linux 5.18).
 func XDP(t testing.TB) {

@@ -4,10 +4,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"xwarp/bpf/needs"
 )
 
 // TestPostPoll runs the program of make post-poll. Its figures are only valid on a quiet machine.
 func TestPostPoll(t *testing.T) {
+	needs.Long(t)
 	program := filepath.Join(dir, "postpoll")
 	if out, err := exec.Command("./cost/build.sh", program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -2,6 +2,7 @@ package libxwarpverbs_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -48,18 +49,37 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// library builds the library. flags are passed to the compiler.
-func library(t testing.TB, name string, flags ...string) string {
+var builds sync.Map // by name and flags, functions that return the path and an error
+
+// build returns the path of a file that command builds, in its own directory. Tests with the same flags share it.
+func build(t testing.TB, name string, flags []string, command func(path string) *exec.Cmd) string {
 	t.Helper()
-	path := filepath.Join(dir, name)
-	out, err := exec.Command("./build.sh", append([]string{path}, flags...)...).CombinedOutput()
+	once := sync.OnceValues(func() (path string, err error) {
+		d, err := os.MkdirTemp(dir, "build")
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(d, name)
+		if out, err := command(path).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w\n%s", err, out)
+		}
+		return path, errors.Join(os.Chmod(d, 0o755), os.Chmod(path, 0o755))
+	})
+	f, _ := builds.LoadOrStore(fmt.Sprintf("%s %q", name, flags), once)
+	path, err := f.(func() (string, error))()
 	if err != nil {
-		t.Fatalf("no library (scripts/setup.sh test installs what it needs): %v\n%s", err, out)
+		t.Fatalf("no %s (scripts/setup.sh test installs what it needs): %v", name, err)
 	}
 	return path
 }
 
-var plain = sync.OnceValue(func() string { return filepath.Join(dir, "libxwarp-verbs.so") })
+// library builds the library. flags are passed to the compiler.
+func library(t testing.TB, flags ...string) string {
+	t.Helper()
+	return build(t, "libxwarp-verbs.so", flags, func(path string) *exec.Cmd {
+		return exec.Command("./build.sh", append([]string{path}, flags...)...)
+	})
+}
 
 // end is a host of a test, with a daemon and programs that use it.
 type end struct {
@@ -72,29 +92,27 @@ type end struct {
 	env     []string // of programs
 }
 
-// pair creates two hosts, each with a daemon.
-func pair(t testing.TB) (a, b *end) { return pairOn(t, "xdp") }
+// pair creates two hosts, each with a daemon. Tests with their own hosts run in parallel.
+func pair(t *testing.T) (a, b *end) { return pairOn(t, "xdp") }
 
 // pairOn is pair with a transport.
-func pairOn(t testing.TB, transport string) (a, b *end) {
+func pairOn(t *testing.T, transport string) (a, b *end) {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
+	t.Parallel()
 	tn, err := topo.New(topo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tn.Close() })
-	if _, err := os.Stat(plain()); err != nil {
-		library(t, filepath.Base(plain()))
-	}
 	return newEnd(t, tn.A, transport), newEnd(t, tn.B, transport)
 }
 
 func newEnd(t testing.TB, h *topo.Host, transport string) *end {
 	t.Helper()
 	e := &end{
-		host: h, library: plain(), addr: h.Addr4.Addr().String(), addr6: h.Addr6.Addr().String(),
+		host: h, library: library(t), addr: h.Addr4.Addr().String(), addr6: h.Addr6.Addr().String(),
 	}
 	run, err := os.MkdirTemp(dir, "xwarpd")
 	if err != nil {

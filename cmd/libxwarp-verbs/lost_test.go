@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
 )
@@ -69,6 +70,7 @@ func TestDaemonKilled(t *testing.T) {
 	for _, sanitized := range []bool{false, true} {
 		t.Run(fmt.Sprintf("sanitized %v", sanitized), func(t *testing.T) {
 			if sanitized {
+				needs.Long(t)
 				a.sanitize(t)
 			}
 			d := a.process(t)

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
@@ -226,6 +227,7 @@ func (l *liar) tell(program *control.Conn, c *net.UnixConn, k control.Kind, body
 // TestLyingDaemon sends wrong replies to programs under the sanitizers. The programs may fail, but must not access
 // memory that they do not own. XWARP_LIES=500 runs longer.
 func TestLyingDaemon(t *testing.T) {
+	needs.Long(t)
 	run, err := os.MkdirTemp(dir, "liar")
 	if err != nil {
 		t.Fatal(err)

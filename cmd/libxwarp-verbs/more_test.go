@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/control"
 )
 
@@ -119,7 +120,7 @@ func TestDaemonEnds(t *testing.T) {
 	})
 	for p, want := range map[*program]string{
 		listener: "device removal",
-		client:   "device removal|cq completion failed|DISCONNECT EVENT", // whatever it looks at first
+		client:   "device removal|cq completion failed|DISCONNECT EVENT|poll error", // whatever it looks at first
 	} {
 		select {
 		case <-p.done:
@@ -146,13 +147,14 @@ func sanitizer(t *testing.T, kind string) string {
 // sanitize runs the programs of e over the library with sanitizers.
 func (e *end) sanitize(t *testing.T) {
 	t.Helper()
-	e.library = sanitizer(t, "address") + ":" + library(t, "libsanitized.so",
+	e.library = sanitizer(t, "address") + ":" + library(t,
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 	e.env = append(e.env, "ASAN_OPTIONS=detect_leaks=0") // the programs have some
 }
 
 // TestSanitized runs programs over the library with the address and undefined behaviour sanitizers.
 func TestSanitized(t *testing.T) {
+	needs.Long(t)
 	a, b := pair(t)
 	a.sanitize(t)
 	b.sanitize(t)
@@ -174,6 +176,7 @@ func TestSanitized(t *testing.T) {
 
 // TestSanitizedRoCE is TestSanitized for programs that connect by ibv_modify_qp.
 func TestSanitizedRoCE(t *testing.T) {
+	needs.Long(t)
 	a, b := rocePair(t, "xdp")
 	a.sanitize(t)
 	b.sanitize(t)

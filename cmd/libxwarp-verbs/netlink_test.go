@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/control"
 )
 
@@ -149,6 +150,7 @@ func TestNetlinkProgram(t *testing.T) {
 	for _, kind := range []string{"plain", "sanitized"} {
 		t.Run(kind, func(t *testing.T) {
 			if kind == "sanitized" {
+				needs.Long(t)
 				a.sanitize(t)
 			}
 			out := a.start(t, python+" "+script(t, "netlink.py"), a).wait(t)

@@ -60,7 +60,7 @@ func symbols(t *testing.T, path string) map[string]string {
 // rsockets.
 func TestLibraryHasAllVersions(t *testing.T) {
 	pair(t)
-	ours := symbols(t, plain())
+	ours := symbols(t, library(t))
 	for _, e := range exports(t) {
 		if ours[e.name] != e.version {
 			t.Errorf("%s has version %q, want %s", e.name, ours[e.name], e.version)

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/control"
 )
 
@@ -136,16 +137,18 @@ func TestPersistentServer(t *testing.T) {
 // the README.
 func TestPerftest(t *testing.T) {
 	a, b := pair(t)
-	for _, line := range []string{
-		"ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_write_bw -b -q 4 -n 50",
-		"ib_write_lat -n 50", "ib_read_bw -n 50", "ib_read_lat -n 20",
-		"ib_send_bw --use-srq -n 100", "ib_send_bw --use-srq -b -n 100",
-		"ib_send_lat --use-srq -n 50", "ib_send_lat --use-srq -e -n 20",
-		"ib_send_bw -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_lat -n 50",
-		"ib_read_bw -e -n 50", "ib_send_lat -e -n 20",
-	} {
-		t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
+	run := func(lines ...string) {
+		for _, line := range lines {
+			t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
+		}
 	}
+	run("ib_write_bw -b -q 4 -n 50", "ib_write_lat -n 50", "ib_read_bw -e -n 50",
+		"ib_send_bw --use-srq -b -n 100", "ib_send_lat -e -n 20")
+	needs.Long(t)
+	run("ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_read_bw -n 50", "ib_read_lat -n 20",
+		"ib_send_bw --use-srq -n 100", "ib_send_lat --use-srq -n 50",
+		"ib_send_lat --use-srq -e -n 20", "ib_send_bw -n 100", "ib_send_bw -b -q 2 -n 50",
+		"ib_send_lat -n 50")
 }
 
 // measurement is a perftest program, which prints a table. With -a it has a row for each power of two up to 8 MiB.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/control"
 )
 
@@ -101,6 +102,7 @@ func TestRestart(t *testing.T) {
 	for _, sanitized := range []bool{false, true} {
 		t.Run(map[bool]string{false: "plain", true: "sanitized"}[sanitized], func(t *testing.T) {
 			if sanitized {
+				needs.Long(t)
 				b.sanitize(t)
 			}
 			d := b.process(t)

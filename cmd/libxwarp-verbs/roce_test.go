@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"xwarp/bpf/needs"
 )
 
 // rocePair is pairOn for programs that connect by ibv_modify_qp. Kernel-transport daemons are separate processes, so
@@ -80,18 +82,19 @@ func TestPingpong(t *testing.T) {
 // TestPerftestRoCE runs the measurements of perftest without rdma_cm.
 func TestPerftestRoCE(t *testing.T) {
 	roceTransports(t, func(t *testing.T, a, b *end) {
-		for _, line := range []string{
-			"ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_write_bw -b -q 16 -n 20",
-			"ib_write_lat -n 50", "ib_write_lat -I 64 -n 20", "ib_read_bw -n 50",
-			"ib_read_lat -n 20",
-			"ib_read_bw -e -n 50", "ib_send_lat -n 50", "ib_send_lat -e -n 20", "ib_send_bw -n 100",
-			"ib_send_bw -e -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_bw --use-srq -n 100",
-			"ib_send_bw --use-srq -q 4 -n 1000", "ib_send_lat --use-srq -n 50",
-			"ib_atomic_bw -n 100", "ib_atomic_lat -n 20 -A CMP_AND_SWAP",
-			"ib_write_bw -x 0 -c RC -n 50",
-		} {
-			runPerftestRoCE(t, a, b, line)
+		run := func(lines ...string) {
+			for _, line := range lines {
+				runPerftestRoCE(t, a, b, line)
+			}
 		}
+		run("ib_write_bw -b -q 16 -n 20", "ib_write_lat -I 64 -n 20", "ib_read_bw -e -n 50",
+			"ib_send_bw --use-srq -q 4 -n 1000", "ib_send_lat -e -n 20", "ib_atomic_bw -n 100")
+		needs.Long(t)
+		run("ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_write_lat -n 50", "ib_read_bw -n 50",
+			"ib_read_lat -n 20", "ib_send_lat -n 50", "ib_send_bw -n 100", "ib_send_bw -e -n 100",
+			"ib_send_bw -b -q 2 -n 50", "ib_send_bw --use-srq -n 100",
+			"ib_send_lat --use-srq -n 50", "ib_atomic_lat -n 20 -A CMP_AND_SWAP",
+			"ib_write_bw -x 0 -c RC -n 50")
 	})
 }
 

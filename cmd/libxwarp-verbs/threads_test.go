@@ -1,16 +1,18 @@
 package libxwarpverbs_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"xwarp/bpf/needs"
 )
 
 // TestThreads runs a program with many threads under the thread sanitizer.
 func TestThreads(t *testing.T) {
+	needs.Long(t)
 	a, b := pair(t)
-	lib := library(t, "libthreads.so", "-fsanitize=thread")
+	lib := library(t, "-fsanitize=thread")
 	// The sanitizer needs fixed parts of the address space.
 	line := "setarch -R " + own(t, "threads", "-fsanitize=thread") + " threads "
 	for _, e := range []*end{a, b} {
@@ -23,6 +25,7 @@ func TestThreads(t *testing.T) {
 // TestListenersComeAndGo runs a program that closes listeners while peers connect to them, under each sanitizer. The
 // library pauses after each unlock, so that other threads can change data that it still uses.
 func TestListenersComeAndGo(t *testing.T) {
+	needs.Long(t)
 	pause, err := filepath.Abs("testdata/pause.h")
 	if err != nil {
 		t.Fatal(err)
@@ -31,12 +34,8 @@ func TestListenersComeAndGo(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			a, b := pair(t)
 			flag := "-fsanitize=" + kind
-			lib := library(t, "libpause-"+kind+".so", flag, "-include", pause)
-			peers := filepath.Join(dir, "peers-"+kind)
-			if err := os.Rename(own(t, "listeners"), peers); err != nil {
-				t.Fatal(err)
-			}
-			a.start(t, peers+" c @", b)
+			lib := library(t, flag, "-include", pause)
+			a.start(t, own(t, "listeners")+" c @", b)
 			b.library = sanitizer(t, kind) + ":" + lib
 			b.env = []string{"ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1"}
 			x := b.start(t, "setarch -R "+own(t, "listeners", flag)+" s "+b.addr, a)

@@ -15,17 +15,11 @@ import (
 // own builds a program of testdata.
 func own(t testing.TB, name string, flags ...string) string {
 	t.Helper()
-	path := filepath.Join(dir, name)
-	args := append([]string{"-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror",
-		"-Wno-unused-function", "-o", path, filepath.Join("testdata", name+".c"),
-		"-libverbs", "-lrdmacm"}, flags...)
-	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if err := os.Chmod(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return build(t, name, flags, func(path string) *exec.Cmd {
+		return exec.Command("gcc", append([]string{"-std=gnu11", "-g", "-O1", "-Wall", "-Wextra",
+			"-Werror", "-Wno-unused-function", "-o", path, filepath.Join("testdata", name+".c"),
+			"-libverbs", "-lrdmacm"}, flags...)...)
+	})
 }
 
 // ownPrograms are programs of testdata with the names of their tests. Each prints what it checks.
@@ -61,8 +55,8 @@ func TestOwnPrograms(t *testing.T) {
 
 // TestHugePages registers huge pages that are shared between processes.
 func TestHugePages(t *testing.T) {
-	needs.HugePages(t, 4)
 	a, b := pair(t)
+	needs.HugePages(t, 4)
 	ownTest(t, a, b, own(t, "memory"), "huge")
 }
 

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
 )
 
 // scripts/nic-check runs all steps between two hosts, reports that veth has no zero-copy, detects faults, and restores
 // the settings of the hosts.
 func TestNICCheck(t *testing.T) {
+	needs.Long(t)
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	where := func(h *topo.Host) []string {
 		return []string{fmt.Sprintf("netns:/proc/%d/fd/%d", os.Getpid(), h.Fd()), "eth0",

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
 )
 
 // sshHost starts an OpenSSH server in its own process, mount and network namespaces, with keys for root and for the
@@ -119,6 +120,7 @@ func overSSH(t *testing.T, n *topo.Net, dir, name string, args ...string) (strin
 // TestNICCheckSSH runs nic-check over OpenSSH, as root and as a user with sudo. The script runs on host A, so the
 // session with B uses the tested link. Afterwards both hosts must be unchanged.
 func TestNICCheckSSH(t *testing.T) {
+	needs.Long(t)
 	n := hosts(t, topo.NoOffloads, topo.NoOffloads)
 	dir := sshHosts(t, n)
 	a, b := n.A.Addr4.Addr().String(), n.B.Addr4.Addr().String()

@@ -78,6 +78,7 @@ const (
 // TestSoak runs xwarpd for the time of -soak under events that a host sees in months. Every byte is compared. At the
 // end no quantity of the daemon has grown, and no object is left.
 func TestSoak(t *testing.T) {
+	needs.Long(t)
 	needs.XSK(t)
 	needs.NetNS(t)
 	s := &soak{T: t, dir: publicDir(t), exe: publicExe(t), over: make(chan struct{}),

@@ -8,11 +8,14 @@ import (
 	"io"
 	"os/exec"
 	"testing"
+
+	"xwarp/bpf/needs"
 )
 
 // TestObjectsAreHardened reads the headers of each program and library in the package. A library without a stack
 // header makes the stack of its programs executable, and newer versions of glibc refuse to load it.
 func TestObjectsAreHardened(t *testing.T) {
+	needs.Long(t)
 	deb, err := build()
 	if err != nil {
 		t.Fatal(err)

@@ -83,6 +83,7 @@ func installed(t *testing.T) (*machine, *topo.Net) {
 // the unit, have a program without rights exchange data with a second host, watch that, stop the daemon, purge the
 // package.
 func TestInstall(t *testing.T) {
+	needs.Long(t)
 	m, tn := installed(t)
 	for _, path := range []string{"/usr/bin/xwarp", "/usr/share/man/man8/xwarpd.8",
 		"/usr/share/man/man1/xwarp-doctor.1", "/usr/share/doc/xwarp/copyright",

@@ -6,11 +6,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"xwarp/bpf/needs"
 )
 
 // TestPackageIsReproducible: the package has the same bytes from another folder, with another umask, time zone and
 // locale, and from sources that only their owner may read.
 func TestPackageIsReproducible(t *testing.T) {
+	needs.Long(t)
 	if *debFlag != "" {
 		t.Skip("-deb names a package that was built elsewhere")
 	}

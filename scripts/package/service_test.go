@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
 	"xwarp/engine/sockets"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
@@ -54,6 +55,7 @@ var crashes = []string{"KILL", "ABRT", "SEGV", "QUIT", "STOP"}
 // TestService starts the installed unit under systemd with an export of each kind. Whatever crashes the daemon, it
 // serves all of them again, and files have what was put there before.
 func TestService(t *testing.T) {
+	needs.Long(t)
 	m, tn := installed(t)
 	for _, dir := range []string{"files", "more"} {
 		m.run("/usr/bin/install", "-d", "-o", "xwarp", "-g", "xwarp", "/var/lib/xwarp/"+dir)

@@ -22,6 +22,7 @@ import (
 	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/web"
 	"xwarp/engine/stack"
@@ -269,6 +270,7 @@ func happenings(now time.Time) (list []control.EventRecord) {
 
 // TestPage clicks through the page.
 func TestPage(t *testing.T) {
+	needs.Long(t)
 	snapshot := busy()
 	pages := web.New(web.Config{Snapshot: snapshot, StatusPage: true})
 	defer pages.Close()
