@@ -104,7 +104,7 @@ static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* verbs 
 bool xw_wildcard(const struct sockaddr *a);
 socklen_t xw_addr_len(const struct sockaddr *a);
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room);
-bool xw_addr_parse(struct json v, struct sockaddr_storage *a);
+bool xw_addr_parse(const struct session *s, struct json v, struct sockaddr_storage *a); /* of its daemon */
 uint16_t *xw_port(struct sockaddr *a);
 void xw_free_port(struct id *id); /* closes reserved */
 void xw_close_listeners(struct id *id);

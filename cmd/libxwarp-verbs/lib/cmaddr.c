@@ -43,7 +43,7 @@ void xw_addr_text(const struct sockaddr *a, char *to, size_t room)
 	}
 }
 
-bool xw_addr_parse(struct json v, struct sockaddr_storage *out)
+bool xw_addr_parse(const struct session *s, struct json v, struct sockaddr_storage *out)
 {
 	char text[96], *host = text, *port, *zone;
 
@@ -61,7 +61,7 @@ bool xw_addr_parse(struct json v, struct sockaddr_storage *out)
 	host[strcspn(host, "]")] = 0;
 	if ((zone = strchr(host, '%'))) {
 		*zone++ = 0;
-		if (!(in->sin6_scope_id = if_nametoindex(zone)))
+		if (!(in->sin6_scope_id = if_nametoindex(zone)) && xw_is_here(&s->link))
 			in->sin6_scope_id = (uint32_t)strtoul(zone, NULL, 10); /* RFC 4007, 11.2 */
 	}
 	in->sin6_family = AF_INET6;

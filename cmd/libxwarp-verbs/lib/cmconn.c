@@ -92,7 +92,7 @@ static void answered(struct call *c)
 		struct json params = json_get(c->result, "params");
 		struct sockaddr_storage a;
 		id->state = CM_CONNECTED;
-		if (xw_addr_parse(json_get(c->result, "local"), &a))
+		if (xw_addr_parse(id->s, json_get(c->result, "local"), &a))
 			id->cm.route.addr.src_storage = a;
 		if (!id->request)
 			xw_take_private(e, json_get(params, "PrivateData"));

@@ -24,7 +24,7 @@ static bool new_request(struct listener *l, struct json r, uint32_t handle)
 	struct sockaddr_storage local, remote;
 	struct event *e = calloc(1, sizeof *e);
 
-	if (!e || !xw_addr_parse(json_get(r, "local"), &local) || !xw_addr_parse(json_get(r, "remote"), &remote) ||
+	if (!e || !xw_addr_parse(l->s, json_get(r, "local"), &local) || !xw_addr_parse(l->s, json_get(r, "remote"), &remote) ||
 	    !(id = xw_id_new(of->cm.channel, of->cm.context, of->cm.ps))) {
 		free(e);
 		return false;
@@ -199,7 +199,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 	memcpy(&l->at, a, xw_addr_len(a));
 	xw_addr_text(a, text, sizeof text);
 	int error = xw_call(l->s, &c, -1, "listen", "{\"addr\":\"%s\",\"backlog\":%d}", text, backlog);
-	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !xw_addr_parse(json_get(c.result, "addr"), &at)))
+	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !xw_addr_parse(l->s, json_get(c.result, "addr"), &at)))
 		error = EPROTO;
 	if (!error)
 		*xw_port(a) = *xw_port((struct sockaddr *)&at);

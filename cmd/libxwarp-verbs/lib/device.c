@@ -5,7 +5,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <netpacket/packet.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -89,13 +88,14 @@ static struct session *session_of(const char *name)
 	return xw_null(EMFILE);
 }
 
-/* index_of returns the index of a link's interface in this network namespace; 0 if there is none. */
+/* index_of returns the index of a link's interface in this network namespace; 0 if there is none. In another namespace
+ * than the daemon's that is the interface of the same name. */
 static unsigned index_of(const struct link *l)
 {
 	unsigned n = if_nametoindex(l->interface);
 	char name[IF_NAMESIZE];
 
-	return n || !if_indextoname(l->ifindex, name) ? n : l->ifindex; /* its name changed */
+	return n || !if_indextoname(l->ifindex, name) || !xw_is_here(l) ? n : l->ifindex; /* its name changed */
 }
 
 /* serves reports whether a link is that of an interface. */
@@ -140,26 +140,11 @@ EXPORT int ibv_get_device_index(struct ibv_device *d)
 	return (int)index_of(link_of(d));
 }
 
-static void mac_of(const struct link *link, uint8_t mac[6])
-{
-	struct ifaddrs *all = NULL;
-
-	memset(mac, 0, 6);
-	getifaddrs(&all);
-	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
-		struct sockaddr_ll *l = (void *)a->ifa_addr;
-		if (l && l->sll_family == AF_PACKET && serves(link, a->ifa_name) && l->sll_halen == 6)
-			memcpy(mac, l->sll_addr, 6);
-	}
-	freeifaddrs(all);
-}
-
 static uint64_t guid(const struct link *l)
 {
-	uint8_t m[6];
+	const uint8_t *m = l->mac;
 	uint64_t g = 0;
 
-	mac_of(l, m);
 	uint8_t eui[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
 	memcpy(&g, eui, 8);
 	return g;
@@ -265,7 +250,7 @@ static int gids_of(struct ibv_context *context, union ibv_gid *gids, int max)
 		return xw_gids(xw_session(context), gids, max);
 	if (max > 0) {
 		memset(gids, 0, sizeof *gids);
-		mac_of(&xw_session(context)->link, gids->raw);
+		memcpy(gids->raw, xw_session(context)->link.mac, sizeof xw_session(context)->link.mac);
 	}
 	return 1;
 }

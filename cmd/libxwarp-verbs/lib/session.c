@@ -89,6 +89,8 @@ static int dial(void)
 static void parse_link(struct json v, struct link *l)
 {
 	uint64_t mtu = 1500, ifindex = 0;
+	uint8_t *m = l->mac;
+	char mac[18] = "";
 
 	json_text(json_get(v, "name"), l->name, sizeof l->name);
 	json_text(json_get(v, "interface"), l->interface, sizeof l->interface);
@@ -96,7 +98,18 @@ static void parse_link(struct json v, struct link *l)
 	json_number(json_get(v, "mtu"), &mtu);
 	json_number(json_get(v, "ifindex"), &ifindex);
 	l->ifindex = (unsigned)ifindex;
+	json_text(json_get(v, "netns"), l->netns, sizeof l->netns);
+	json_text(json_get(v, "mac"), mac, sizeof mac);
+	if (sscanf(mac, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", m, m + 1, m + 2, m + 3, m + 4, m + 5) != 6)
+		memset(m, 0, sizeof l->mac);
 	l->mtu = mtu < 1 << 16 ? (unsigned)mtu : 1500;
+}
+
+bool xw_is_here(const struct link *l)
+{
+	char here[sizeof l->netns] = "";
+
+	return readlink("/proc/thread-self/ns/net", here, sizeof here - 1) > 0 && strcmp(here, l->netns) == 0;
 }
 
 /* plain copies the characters that need no escape in JSON. */

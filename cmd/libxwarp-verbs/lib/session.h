@@ -26,7 +26,9 @@ struct call {
 struct link { /* a device of the daemon */
 	char name[IBV_SYSFS_NAME_MAX - 6];
 	char interface[32];
-	unsigned ifindex;
+	unsigned ifindex; /* see xw_is_here */
+	char netns[32];
+	uint8_t mac[6];
 	bool kernel; /* kernel transport: all addresses */
 	unsigned mtu;
 };
@@ -61,6 +63,9 @@ void xw_session_quiet(void);
 struct session *xw_session_open(const char *device, int *error);
 struct session *xw_session_get(struct session *s);
 void xw_session_put(struct session *s);
+/* xw_is_here reports whether the daemon opened a device in the network namespace of this thread. Only there its indexes
+ * name the same interfaces. */
+bool xw_is_here(const struct link *l);
 void *xw_reader(void *session); /* receiver thread; it owns a reference */
 /* xw_call sends a request with JSON arguments from format and waits for the reply. It also sends fd unless that is
  * -1. It returns errno. xw_call_end frees the parts of the reply in c. xw_ask does both. */

@@ -130,13 +130,17 @@ type DeviceInfo struct {
 	// Interface and Ifindex are the current name and the index of the network interface, empty on kernel sockets.
 	Interface string `json:"interface,omitempty"`
 	Ifindex   int    `json:"ifindex,omitempty"`
-	XDPMode   string `json:"xdp_mode,omitempty"` // "native" or "generic"
-	Transmit  string `json:"transmit,omitempty"` // "xdp", "packet-gso" or "xdp-live"
-	Copy      string `json:"copy,omitempty"`     // "copy" or "zero-copy"
-	Segments  int    `json:"segments,omitempty"` // maximum chunks of a received frame
-	MTU       int    `json:"mtu,omitempty"`
-	Queues    int    `json:"queues,omitempty"`
-	Fallback  string `json:"fallback,omitempty"` // why native mode is not used
+	// Netns is the network namespace of the device, as /proc/thread-self/ns/net names it.
+	Netns string `json:"netns,omitempty"`
+	// MAC is the hardware address of the interface, empty if it has none.
+	MAC      string `json:"mac,omitempty"`
+	XDPMode  string `json:"xdp_mode,omitempty"` // "native" or "generic"
+	Transmit string `json:"transmit,omitempty"` // "xdp", "packet-gso" or "xdp-live"
+	Copy     string `json:"copy,omitempty"`     // "copy" or "zero-copy"
+	Segments int    `json:"segments,omitempty"` // maximum chunks of a received frame
+	MTU      int    `json:"mtu,omitempty"`
+	Queues   int    `json:"queues,omitempty"`
+	Fallback string `json:"fallback,omitempty"` // why native mode is not used
 	// Way is how segments are sent now, their packet size, and why.
 	Way string `json:"way,omitempty"`
 	// NoZeroCopy is why zero-copy is not used, if the driver decides.

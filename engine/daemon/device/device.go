@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/daemon/preflight"
 	"xwarp/engine/host/localaddr"
 	"xwarp/engine/host/neigh"
+	"xwarp/engine/host/netspace"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/host/xfrm"
 	"xwarp/engine/internal/core"
@@ -67,10 +68,11 @@ type Opener struct {
 
 // Describe returns the description of the device for programs.
 func (d *Device) Describe() control.DeviceInfo {
-	t := d.Core.Transport()
+	t, nic, netns := d.Core.Transport(), d.nic(), ""
+	d.Core.Do(func() error { netns = netspace.Name(); return nil })
 	return control.DeviceInfo{
 		Name: d.Name, Transport: t.Name, Interface: t.Interface, Ifindex: t.Ifindex,
-		XDPMode:  t.XDPMode,
+		Netns: netns, MAC: nic.HardwareAddr.String(), XDPMode: t.XDPMode,
 		Transmit: t.Transmit, Way: t.Way, Copy: t.Copy, Segments: t.Segments,
 		MTU: t.MTU, Queues: t.Queues,
 		Fallback: control.ErrorText(t.Fallback), NoZeroCopy: control.ErrorText(t.NoZeroCopy),

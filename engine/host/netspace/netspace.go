@@ -15,7 +15,7 @@ import (
 // sockets must be created, such as those that reserve ports.
 type Space struct {
 	home netns.NsHandle
-	name string // of home, see name
+	name string // of home, see Name
 	jobs chan func()
 	over chan struct{} // closed by Close
 	once sync.Once
@@ -27,7 +27,7 @@ func Current() (*Space, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace of this thread: %w", err)
 	}
-	n := &Space{home: h, name: name(), jobs: make(chan func()), over: make(chan struct{})}
+	n := &Space{home: h, name: Name(), jobs: make(chan func()), over: make(chan struct{})}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -86,15 +86,15 @@ func (n *Space) Do(f func() error) error {
 // here reports whether the calling thread is in the namespace, and if so locks the goroutine to it.
 func (n *Space) here() bool {
 	runtime.LockOSThread()
-	if n.name != "" && name() == n.name {
+	if n.name != "" && Name() == n.name {
 		return true
 	}
 	runtime.UnlockOSThread()
 	return false
 }
 
-// name returns the kernel's name of the calling thread's namespace, in one system call, or "" without /proc.
-func name() string {
+// Name returns the kernel's name of the calling thread's namespace, in one system call, or "" without /proc.
+func Name() string {
 	s, _ := os.Readlink("/proc/thread-self/ns/net")
 	return s
 }
