@@ -104,6 +104,27 @@ func (s *Sender) Next(room int) (n int, more bool) {
 	return n, n > 0 && s.source.ULPDUWaiting()
 }
 
+// NextRun implements tcp.RunSource, for FPDUs that fill a segment.
+func (s *Sender) NextRun(size, most int) (n int, more bool) {
+	if s.emss-size >= MarkerLen || s.waitingLen > 0 {
+		return 0, true
+	}
+	for more = true; n < most && more && s.Outstanding() < maxDescriptors; n++ {
+		ref, k, ok := s.nextULPDU(size, 0)
+		if !ok {
+			break
+		}
+		if s.cfg.Size(uint64(uint32(s.next-s.start)), k) != size {
+			s.waiting, s.waitingLen = ref, k
+			return n, true
+		}
+		s.addDescriptor(descriptor{ref, s.next, uint32(k)})
+		s.next = s.next.Add(size)
+		more = s.source.ULPDUWaiting()
+	}
+	return n, more
+}
+
 // nextULPDU returns the ULPDU that waits, or a new one for a segment of room bytes, of which used are occupied.
 func (s *Sender) nextULPDU(room, used int) (ref ulpdu.Ref, n int, ok bool) {
 	if s.waitingLen > 0 {

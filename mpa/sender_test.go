@@ -3,6 +3,7 @@ package mpa
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"xwarp/mpa/ulpdu"
@@ -206,6 +207,35 @@ func TestSenderNext(t *testing.T) {
 		}
 		if n, _ := s.Next(500); n != 1008 {
 			t.Errorf("room of the EMSS: %d bytes, want the whole FPDU for TCP to cut", n)
+		}
+	})
+	t.Run("runs", func(t *testing.T) {
+		for _, most := range []int{0, 500, 1434, 1440, 1442} { // of a ULPDU
+			for i := range 8 {
+				cfg := SenderConfig{Pack: i&1 > 0, Framing: Framing{Markers: i&2 > 0, CRC: true}}
+				var s [2]Sender
+				var src [2]*messageSource
+				var said [2][]int // length of each segment
+				for k := range s {
+					src[k] = &messageSource{left: 150_000 + i, most: most}
+					s[k].Init(cfg, seq.Num(i*1000), 1448+i&4/2, src[k])
+					for n, more := s[k].Next(1448); n > 0; n, more = s[k].Next(1448) {
+						said[k] = append(said[k], n)
+						if r, m := s[k].NextRun(n, k*5); r > 0 {
+							said[k] = append(said[k], slices.Repeat([]int{n}, r)...)
+							more = m
+						}
+						if more != (src[k].left > 0 || s[k].waitingLen > 0) {
+							t.Errorf("%d, %+v: more %v, %d bytes left", most, cfg, more, src[k].left)
+						}
+					}
+				}
+				if !slices.Equal(said[0], said[1]) || !slices.Equal(s[0].ring, s[1].ring) ||
+					!slices.Equal(src[0].asked, src[1].asked) {
+					t.Errorf("%d, %+v: %d segments, by runs %d\n%v\n%v", most, cfg, len(said[0]),
+						len(said[1]), said[0], said[1])
+				}
+			}
 		}
 	})
 	t.Run("nothing to send", func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 // lockstep runs two pipes with the same faults side by side, the first of which takes everything in full: they
 // send the same segments, how many it returns, and their connections are in the same state after each step.
-func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config) (short *pipe,
-	sent int) {
+func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, change func(*pipe)) (
+	short *pipe, sent int) {
 	t.Helper()
 	var out [2][]tcp.Out
 	var p [2]*pipe
@@ -20,6 +20,7 @@ func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config) (sh
 		p[i], _ = impairedPipe(t, seed, config)
 		p[i].onSend = func(o *tcp.Out) { out[i] = append(out[i], o.Plain()) }
 		p[i].cuts, p[i].full = true, i == 0
+		change(p[i])
 		p[i].connect()
 	}
 	end := p[0].now.Add(20 * 60 * tick.Minute)
@@ -82,7 +83,7 @@ func TestFastPathsMatchSlowPaths(t *testing.T) {
 	expected, acks, runs, sent := 0, 0, 0, 0
 	for seed := range uint64(seeds) {
 		for _, config := range []func(*rand.Rand) tcp.Config{runConfig, withoutECN} {
-			p, n := lockstep(t, seed, config)
+			p, n := lockstep(t, seed, config, func(*pipe) {})
 			sent += n
 			expected, acks, runs = expected+p.expected, acks+p.acks, runs+p.runs
 		}
@@ -90,6 +91,25 @@ func TestFastPathsMatchSlowPaths(t *testing.T) {
 	t.Logf("of %d segments %d with bytes and %d others were expected, %d in runs", sent, expected,
 		acks, runs)
 	if expected < seeds || acks < seeds || runs < sent/20 {
+		t.Error("these are too few")
+	}
+}
+
+// TestPollRunMatchesPoll: what PollRun writes at once, Poll writes one by one.
+func TestPollRunMatchesPoll(t *testing.T) {
+	inRuns, all := 0, 0
+	for seed := range uint64(100) {
+		p, n := lockstep(t, seed, runConfig, func(p *pipe) {
+			p.a.records = nil
+			p.b.recvMax, p.b.readGap, p.loss = 1<<17, 0, min(p.loss, 0.01)
+			p.delay = []tick.Duration{tick.Microsecond, 10 * tick.Millisecond}[seed%2]
+			p.jitter = min(p.jitter, p.delay)
+			p.exchange(1<<19, 0)
+		})
+		inRuns, all = inRuns+p.inRuns, all+n
+	}
+	t.Logf("%d of %d segments by PollRun", inRuns, all)
+	if inRuns < 1000 {
 		t.Error("these are too few")
 	}
 }

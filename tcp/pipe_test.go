@@ -106,7 +106,8 @@ type pipe struct {
 	full     bool // no first step of Input, no runs
 	expected int  // segments with bytes that took that step,
 	acks     int  // others,
-	runs     int  // and segments of runs
+	runs     int  // segments of runs,
+	inRuns   int  // and those that PollRun returned
 }
 
 const (
@@ -373,10 +374,42 @@ func (p *pipe) poll(h *host) {
 			p.runs++
 		}
 		p.send(h, &out)
+		if !p.full && h.records == nil && !h.c.PeerFIN() {
+			p.pollRun(h, &out)
+		}
 		if i > 100000 {
 			p.t.Fatalf("%s: Poll does not end; state %v", h.name, h.c.State())
 		}
 	}
+}
+
+// pollRun sends what PollRun returns.
+func (p *pipe) pollRun(h *host, out *tcp.Out) {
+	first, flags := out.Payload.End, out.Flags
+	size := out.Payload.Len()
+	n := h.c.PollRun(p.now, runs{h}, out, 1+h.c.Info(p.now).Unacked/max(size, 1)%9)
+	p.inRuns += n
+	last := *out
+	for i := range n {
+		o := last
+		o.Payload = seq.Of(first.Add(i*size), size)
+		if o.Seq = o.Payload.Start; i < n-1 {
+			o.Flags = flags
+		}
+		p.send(h, &o)
+	}
+}
+
+// runs is a host's send buffer, which gives several segments at once.
+type runs struct{ h *host }
+
+func (r runs) Next(room int) (int, bool) { return r.h.snd.Next(room) }
+
+func (r runs) NextRun(size, most int) (n int, more bool) {
+	for more = true; n < most && size == r.h.c.EMSS() && r.h.snd.Waiting() >= size; n++ {
+		_, more = r.Next(size)
+	}
+	return n, more
 }
 
 // step handles everything at the next moment; false when nothing is left to do.

@@ -94,6 +94,14 @@ type Source interface {
 	Next(room int) (n int, more bool)
 }
 
+// RunSource is a Source of many segments of one length.
+type RunSource interface {
+	Source
+	// NextRun freezes what Next(size) would return in up to most calls, as long as each returns exactly size bytes, and
+	// returns the number of these segments. more is that of the last.
+	NextRun(size, most int) (n int, more bool)
+}
+
 // ResetReply writes the RST that answers a segment without a connection (RFC 9293, 3.10.7.1). It returns false when the
 // segment gets no answer.
 func ResetReply(s *Segment, out *Out) bool {

@@ -212,6 +212,36 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	}
 }
 
+// PollRun writes up to most further segments, which have the length of the one in out, the last that Poll wrote. Only
+// sequence number and flags of the last segment replace those in out: no other has flags but ACK, ECE and AE, and the
+// rest of the header is the same. It returns the number of segments. Poll knows whether there is more to send.
+func (c *Conn) PollRun(now tick.Time, src RunSource, out *Out, most int) (n int) {
+	size := out.Payload.Len()
+	if !c.inRun || out.of != c || out.at != now || !c.hasMore || size == 0 || out.Payload.End != c.nxt ||
+		c.nxt != c.frozen || c.fin != finNone || c.cfg.ProbeMTU && now >= c.pmtu.next {
+		return 0
+	}
+	most = min(most, c.tx.PermitRun(size, now), c.right.Diff(c.nxt)/c.emss)
+	if most <= 0 {
+		return 0
+	}
+	n, more := src.NextRun(size, most)
+	if n == 0 {
+		return 0
+	}
+	c.hasMore = more
+	c.tx.SentRun(size, n, !more, now)
+	c.nxt = c.nxt.Add(n * size)
+	c.frozen = c.nxt
+	c.n.BytesOut += uint64(n * size)
+	c.n.SegsOut += uint64(n - 1)
+	c.nextOfRun(out, seq.Of(c.nxt.Add(-size), size))
+	if !more {
+		out.Flags |= wire.PSH
+	}
+	return n
+}
+
 // TakeBack revokes the segments from the number from on, which Poll wrote and which were not transmitted. The next
 // bytes of the Source begin at from. The acknowledgement in their headers becomes due again.
 func (c *Conn) TakeBack(from seq.Num, now tick.Time) {

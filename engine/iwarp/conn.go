@@ -24,9 +24,8 @@ type Transport interface {
 	Abort(now tick.Time)    // RST
 	EMSS() int              // maximum payload of a segment in bytes
 	// TakeBack reports that Fill could not write the bytes from from on, so that none of them may be sent, and Next
-	// must be asked again. It returns the sequence number from which that holds: before from if the last bytes that
-	// Fill wrote were not sent either.
-	TakeBack(from seq.Num) seq.Num
+	// must be asked again.
+	TakeBack(from seq.Num)
 	// Break reports that Fill cannot write bytes of which the peer may have seen a part, so that the connection ends.
 	Break()
 }
@@ -200,6 +199,16 @@ func (c *Conn) Next(room int) (n int, more bool) {
 	}
 	n, more = c.snd.Next(room)
 	c.sndNxt = c.sndNxt.Add(n)
+	return n, more
+}
+
+// NextRun is tcp.RunSource.
+func (c *Conn) NextRun(size, most int) (n int, more bool) {
+	if !c.framed || c.state == closed || !c.out.empty() {
+		return 0, true
+	}
+	n, more = c.snd.NextRun(size, most)
+	c.sndNxt = c.sndNxt.Add(n * size)
 	return n, more
 }
 

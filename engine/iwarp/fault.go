@@ -31,12 +31,12 @@ func (c *Conn) takeBack() {
 		c.tr.Break()
 		return
 	}
-	from := c.tr.TakeBack(c.fillAt)
-	if !c.snd.Unfreeze(from) { // the FPDU began earlier
+	if !c.snd.Unfreeze(c.fillAt) { // the FPDU began earlier
 		c.tr.Break()
 		return
 	}
-	c.sndNxt, c.filled = from, from
+	c.tr.TakeBack(c.fillAt)
+	c.sndNxt, c.filled = c.fillAt, c.fillAt
 	c.qp.UnfreezeTerminate()
 }
 

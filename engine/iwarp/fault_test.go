@@ -17,15 +17,7 @@ import (
 // faulty is a responder with a region of two pages. The second becomes inaccessible once it is lost.
 type faulty struct {
 	*side
-	mem   []byte
-	block seq.Num // TakeBack reports bytes from here on as unsent too; 0: none
-}
-
-func (f *faulty) TakeBack(from seq.Num) seq.Num {
-	if f.block != 0 {
-		return f.block
-	}
-	return from
+	mem []byte
 }
 
 const page = 4096
@@ -91,20 +83,21 @@ func (f *faulty) lose(t *testing.T) {
 	}
 }
 
-// fill lets f write its data, in segments of at most 1448 bytes, and returns those that leave.
-func (f *faulty) fill() (segments [][]byte) {
+// fill lets f write its data, in blocks of up to most segments of at most 1448 bytes, and returns the blocks that leave.
+func (f *faulty) fill(most int) (blocks [][]byte) {
 	f.Settle(0)
 	for {
-		at := f.sndNxt
-		n, _ := f.Next(1448)
-		if n == 0 {
-			return segments
+		r := seq.Of(f.sndNxt, 0)
+		for range most {
+			n, _ := f.Next(1448)
+			r.End = r.End.Add(n)
 		}
-		v := mpa.Vector{Room: make([]byte, n)}
-		if f.Gather(seq.Of(at, n), &v) {
-			segments = append(segments, v.Room)
-		} else if f.block != 0 {
-			segments = nil
+		if r.Empty() {
+			return blocks
+		}
+		v := mpa.Vector{Room: make([]byte, r.Len())}
+		if f.Gather(r, &v) {
+			blocks = append(blocks, v.Room)
 		}
 	}
 }
@@ -116,10 +109,11 @@ func TestFaultInFill(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		i, f, sink := newFaulty(t)
 		f.lose(t)
+		most := 1
 		if block {
-			f.block = f.sndNxt
+			most = 100
 		}
-		got := f.fill()
+		got := f.fill(most)
 		for _, b := range got {
 			i.receive(t, b, 1<<16)
 		}
@@ -150,7 +144,7 @@ func TestFaultInFill(t *testing.T) {
 func TestFaultInFillAgain(t *testing.T) {
 	_, f, _ := newFaulty(t)
 	at := f.sndNxt
-	segments := f.fill()
+	segments := f.fill(1)
 	f.lose(t)
 	for _, b := range segments {
 		again := mpa.Vector{Room: make([]byte, len(b))}

@@ -43,7 +43,7 @@ func (d *side) Shutdown(tick.Time)                 { d.fin = true }
 func (d *side) Abort(tick.Time)                    { d.rst = true }
 func (d *side) EMSS() int                          { return 1448 }
 func (d *side) Break()                             { d.rst = true }
-func (d *side) TakeBack(from seq.Num) seq.Num      { return from }
+func (d *side) TakeBack(seq.Num)                   {}
 func (d *side) Complete(*rdmap.Completion)         {}
 func (d *side) Request(*Conn, *startup.Request)    { d.called("Request") }
 func (d *side) Established(*Conn, *startup.Params) { d.up = true; d.called("Established") }
@@ -265,7 +265,7 @@ func unhex(t *testing.T, s string) []byte {
 func TestTerminateThenReset(t *testing.T) {
 	i, f, _ := newFaulty(t)
 	f.qp.Fail(rdmap.CauseCatastrophic.Errorf("the program ends"))
-	for _, b := range f.fill() {
+	for _, b := range f.fill(1) {
 		i.receive(t, b, len(b))
 	}
 	i.Ended(tcp.CauseReset)

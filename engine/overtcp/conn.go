@@ -21,6 +21,7 @@ type Conn struct {
 var _ interface {
 	stack.Upper
 	stack.CRCUser
+	tcp.RunSource
 	stack.Recoverer
 	stack.Timed
 } = (*Conn)(nil)

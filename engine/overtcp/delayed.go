@@ -73,13 +73,26 @@ func (d *delayed) Next(room int) (int, bool) {
 	return d.Conn.Next(room)
 }
 
+// NextRun implements tcp.RunSource.
+func (d *delayed) NextRun(size, most int) (n int, more bool) {
+	if d.prior != nil {
+		return 0, true
+	}
+	return d.Conn.NextRun(size, most)
+}
+
 // Fill implements stack.Upper.
 func (d *delayed) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
-	if d.prior != nil && r.Start.Less(d.first) {
-		d.prior.Fill(r, dst)
-		return 0, false
+	if d.prior == nil || !r.Start.Less(d.first) {
+		return d.Conn.Fill(r, dst)
 	}
-	return d.Conn.Fill(r, dst)
+	own := seq.Range{Start: seq.Min(d.first, r.End), End: r.End}
+	n := own.Start.Diff(r.Start)
+	d.prior.Fill(seq.Of(r.Start, n), dst[:n])
+	if !own.Empty() {
+		d.Conn.Fill(own, dst[n:])
+	}
+	return 0, false
 }
 
 // Acked implements stack.Upper.

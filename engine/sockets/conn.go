@@ -302,7 +302,7 @@ func (c *conn) Abort(tick.Time) {
 }
 
 // TakeBack implements iwarp.Transport. Nothing after from was passed to the socket, so all of it can be produced again.
-func (c *conn) TakeBack(from seq.Num) seq.Num { return from }
+func (c *conn) TakeBack(seq.Num) {}
 
 // Break implements iwarp.Transport.
 func (c *conn) Break() { c.end(tcp.CauseAborted) }

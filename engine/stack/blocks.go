@@ -4,6 +4,7 @@ import (
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -94,6 +95,10 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 			} else {
 				left = !b.join(&s.out)
 			}
+			if !left && b.n >= b.least && b.canGrow() && src != nil && e.runs != nil {
+				b.n += e.conn.PollRun(now, e.runs, &s.out, b.maxSegments-b.n)
+				b.flags = s.out.Flags
+			}
 		}
 		if b.n > 0 {
 			n += b.n
@@ -143,14 +148,11 @@ func (e *Endpoint) sendBlock() {
 	o = b.first
 	o.Flags = b.flags
 	at := e.frame.build(b.mem, &o, e.hop.mac)
-	end := at
-	for i := range b.n {
-		b.segment(i, &o)
-		e.upper.Fill(o.Payload, b.mem[end:end+o.Payload.Len()])
-		end += o.Payload.Len()
-	}
+	n := (b.n-1)*b.size + b.last
+	end := at + n
+	e.upper.Fill(seq.Of(o.Payload.Start, n), b.mem[at:end])
 	s.stats.TxFrames += uint64(b.n)
-	s.stats.TxPayload += uint64(end - at)
+	s.stats.TxPayload += uint64(n)
 	s.stats.TxBytes += uint64(end + at*(b.n-1))
 	s.port.SendBlock(b.mem[:end], ring.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size,
 		IPv6: e.frame.v6})

@@ -17,7 +17,7 @@ import (
 )
 
 // Upper is the user of a connection: a byte stream, or MPA with RDMAP above it. It is called on the thread that owns
-// the Stack, and may call the Endpoint. It may also implement CRCUser, Recoverer and Timed.
+// the Stack, and may call the Endpoint. It may also implement tcp.RunSource, CRCUser, Recoverer and Timed.
 type Upper interface {
 	tcp.Source
 	// Attach is the first call. Start may never follow.
@@ -71,9 +71,10 @@ type Endpoint struct {
 	tuple        tcp.Tuple
 	conn         tcp.Conn
 	upper        Upper
-	src          tcp.Source // upper
-	crc          CRCUser    // upper, or nil if it is none
-	timed        Timed      // upper, or nil if it has no timers
+	src          tcp.Source    // upper
+	runs         tcp.RunSource // upper, or nil if it is none
+	crc          CRCUser       // upper, or nil if it is none
+	timed        Timed         // upper, or nil if it has no timers
 	hop          *hop
 	hopIdx       int // in hop.users
 	frame        template
@@ -242,6 +243,7 @@ func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
 func (e *Endpoint) setUpper(u Upper) {
 	e.upper, e.src = u, u
+	e.runs, _ = u.(tcp.RunSource)
 	e.crc, _ = u.(CRCUser)
 	e.timed, _ = u.(Timed)
 }
@@ -261,16 +263,9 @@ func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 // Break reports that Upper.Fill cannot write the requested bytes. The connection is reset.
 func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 
-// TakeBack reports, after a panic in Upper.Fill, that the bytes from from on are not available. They were not sent, nor
-// were those of a block before them; TCP forgets them. It returns the sequence number from which that holds.
-func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
-	s := e.stack
-	if b := &s.block; s.blocks && e.flow == nil && b.n >= b.least {
-		from = b.first.Payload.Start
-	}
-	e.conn.TakeBack(from, s.now)
-	return from
-}
+// TakeBack reports, after a panic in Upper.Fill, that the bytes from from on are not available. They were not sent, and
+// TCP forgets them.
+func (e *Endpoint) TakeBack(from seq.Num) { e.conn.TakeBack(from, e.stack.now) }
 
 // receive passes the segment s with the given payload, and its CRC32C if it is known, to TCP and the upper layer.
 func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, crc checksum.Known, now tick.Time) {

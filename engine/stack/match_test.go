@@ -126,7 +126,7 @@ func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 	loss, change := 1+r.IntN(2)*100, 1+r.IntN(3)*20
 	var u [2]*taker
 	for i := range u {
-		u[i] = &taker{scribe: scribe{r: r, summed: true}, t: t,
+		u[i] = &taker{scribe: *newScribe(r, true), t: t,
 			kept: rand.New(rand.NewPCG(seed, uint64(i))), wants: r.IntN(2) == 0, log: &all}
 	}
 	p := newPair(t, vlan, v6, cfg, [2]Upper{u[0], u[1]})

@@ -19,18 +19,40 @@ type scribe struct {
 	r      *rand.Rand
 	e      *Endpoint
 	left   int
-	summed bool // Fill returns sums
+	most   int        // of the next record; 0: not drawn
+	draw   *rand.Rand // draws it
+	inRuns int        // segments that NextRun returned
+	summed bool       // Fill returns sums
+}
+
+func newScribe(r *rand.Rand, summed bool) *scribe {
+	return &scribe{r: r, summed: summed, draw: rand.New(rand.NewPCG(r.Uint64(), 1))}
 }
 
 func (u *scribe) Start(e *Endpoint, _, _ seq.Num, _ tick.Time) { u.e = e }
 
 func (u *scribe) Next(room int) (int, bool) {
-	n := min(u.left, room)
-	if u.r.IntN(4) == 0 {
-		n = min(n, 1+u.r.IntN(1400))
-	}
+	n := min(u.left, room, u.drawn())
 	u.left -= n
+	u.most = 0
 	return n, u.left > 0
+}
+
+func (u *scribe) drawn() int {
+	if u.most == 0 && u.draw.IntN(16) == 0 {
+		u.most = 1 + u.draw.IntN(1400)
+	} else if u.most == 0 {
+		u.most = 1 << 16
+	}
+	return u.most
+}
+
+func (u *scribe) NextRun(size, most int) (n int, more bool) {
+	for more = true; n < most && size == u.e.EMSS() && min(u.left, u.drawn()) >= size; n++ {
+		_, more = u.Next(size)
+	}
+	u.inRuns += n
+	return n, more
 }
 
 func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
@@ -39,6 +61,9 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	}
 	return wire.Sum(dst, 0), u.summed
 }
+
+// inRuns counts the segments that NextRun returned.
+var inRuns int
 
 // trace returns all frames between two stacks, which change alters, while both write and frames are lost. space is the
 // size of each window in bytes.
@@ -50,7 +75,7 @@ func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames []
 	vlan, v6, loss := uint16(r.IntN(2)*100), r.IntN(2) == 0, r.IntN(2)*100
 	var u [2]*scribe
 	for i := range u {
-		u[i] = &scribe{r: r, summed: r.IntN(2) == 0}
+		u[i] = newScribe(r, r.IntN(2) == 0)
 	}
 	p := newPair(t, vlan, v6, cfg, [2]Upper{u[0], u[1]})
 	p.lose = func(_ int, f []byte) bool {
@@ -79,6 +104,7 @@ func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames []
 	}
 	frames = append(frames, fmt.Appendf(nil, "%+v %+v", p.s[0].Stats(), p.s[1].Stats()))
 	for _, u := range u {
+		inRuns += u.inRuns
 		frames = append(frames, fmt.Appendf(nil, "%+v %+v", u.e.conn.Info(p.now),
 			u.e.conn.Counters()))
 	}

@@ -218,11 +218,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	s.q.push(r.Start, n, k, now)
 	s.nxt = r.End
 	s.count.Sent++
-	if s.cc.Cwnd()-s.q.list[inFlight].bytes < s.mss {
-		s.round.limited = true
-	} else if appLimited {
-		s.round.appLimited = true
-	}
+	s.noteLimit(appLimited)
 	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
 		s.pace.onSent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
 	}
@@ -236,6 +232,37 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	}
 	if !armed {
 		s.armTLP(now)
+	}
+}
+
+// PermitRun returns the number of segments of size bytes for which Permit allows one after the other. It is 0 in rare
+// states, in which only Permit knows.
+func (s *Sender) PermitRun(size int, now tick.Time) int {
+	room := s.cc.Cwnd() - s.q.list[inFlight].bytes
+	paced := s.cfg.Pacing && (s.rtt.srtt() >= pacingQuantum || s.pace.next > now)
+	if room < s.mss || !s.Steady() || s.q.len() < 2 || s.lastSent != now || paced {
+		return 0
+	}
+	return min((room-s.mss)/size+1, maxRecords-s.q.len())
+}
+
+// SentRun is Sent for n segments of size bytes from Nxt on, which PermitRun allowed.
+func (s *Sender) SentRun(size, n int, appLimited bool, now tick.Time) {
+	s.prr.out += n * size
+	for range n {
+		s.q.push(s.nxt, size, Data, now)
+		s.nxt = s.nxt.Add(size)
+	}
+	s.count.Sent += uint64(n)
+	s.noteLimit(appLimited)
+}
+
+// noteLimit records what keeps s from sending more.
+func (s *Sender) noteLimit(appLimited bool) {
+	if s.cc.Cwnd()-s.q.list[inFlight].bytes < s.mss {
+		s.round.limited = true
+	} else if appLimited {
+		s.round.appLimited = true
 	}
 }
 

@@ -50,10 +50,10 @@ func (x *socketEnd) Wake() {
 		x.after(0, func() { x.woken = false; x.step() })
 	}
 }
-func (x *socketEnd) Shutdown(tick.Time)            { x.fin = true; x.Wake() }
-func (x *socketEnd) Abort(tick.Time)               { x.after(0, func() { x.reset() }) }
-func (x *socketEnd) TakeBack(from seq.Num) seq.Num { return from }
-func (x *socketEnd) Break()                        { x.reset() }
+func (x *socketEnd) Shutdown(tick.Time) { x.fin = true; x.Wake() }
+func (x *socketEnd) Abort(tick.Time)    { x.after(0, func() { x.reset() }) }
+func (x *socketEnd) TakeBack(seq.Num)   {}
+func (x *socketEnd) Break()             { x.reset() }
 func (x *socketEnd) EMSS() int {
 	if p := x.c.Params(); p != nil && p.LongFPDUs {
 		return mpa.MaxFPDU
