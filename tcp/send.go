@@ -217,8 +217,9 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 // rest of the header is the same. It returns the number of segments. Poll knows whether there is more to send.
 func (c *Conn) PollRun(now tick.Time, src RunSource, out *Out, most int) (n int) {
 	size := out.Payload.Len()
-	if !c.inRun || out.of != c || out.at != now || !c.hasMore || size == 0 || out.Payload.End != c.nxt ||
-		c.nxt != c.frozen || c.fin != finNone || c.cfg.ProbeMTU && now >= c.pmtu.next {
+	if !c.inRun || out.of != c || out.at != now || !c.hasMore || size == 0 ||
+		out.Payload.End != c.nxt || c.nxt != c.frozen || c.fin != finNone ||
+		c.cfg.ProbeMTU && now >= c.pmtu.next {
 		return 0
 	}
 	most = min(most, c.tx.PermitRun(size, now), c.right.Diff(c.nxt)/c.emss)
