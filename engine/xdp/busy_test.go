@@ -21,6 +21,7 @@ import (
 func TestBusy(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
+	t.Parallel()
 	n, err := topo.New(topo.Options{Queues: 2})
 	if err != nil {
 		t.Fatal(err)

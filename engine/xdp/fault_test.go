@@ -26,6 +26,7 @@ func TestXDPFaults(t *testing.T) {
 		{"all", rates{drop: 0.02, delay: 0.05, duplicate: 0.01, corrupt: 0.01}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
 				c.MPA = verbs.MPAWith(!tc.noMarkers, true)
 				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {

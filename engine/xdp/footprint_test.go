@@ -67,7 +67,7 @@ func connections(t *testing.T, a, b *core.Device, at netip.AddrPort, n int, cfg 
 			}
 			accepted <- err
 		}()
-		if err := a.Dial(ctx, at, qa, verbs.DialConfig{}); err != nil {
+		if err := a.Dial(ctx, l.Addr(), qa, verbs.DialConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-accepted; err != nil {

@@ -52,7 +52,7 @@ func TestDefect(t *testing.T) {
 				b := verbstest.New(t, db, 1<<20)
 				verbstest.Connect(t, a, b, at)
 				otherA, otherB := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
-				verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				verbstest.Connect(t, otherA, otherB, at)
 				for i := range 8 {
 					a.Post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
 						SGL: []verbs.SGE{a.MR.SGE(0, 100_000)}, RemoteSTag: b.MR.STag()})

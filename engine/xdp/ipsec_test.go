@@ -49,6 +49,7 @@ func TestXDPTransferOverESP(t *testing.T) {
 		{"tunnel IPv6 9000", 9000, true, esp.Tunnel, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			tn, err := topo.New(topo.Options{MTU: tc.mtu, Queues: tc.queues})
 			if err != nil {
 				t.Fatal(err)

@@ -60,7 +60,7 @@ func TestKernelLostMemory(t *testing.T) {
 	a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
 	verbstest.Connect(t, a, b, at)
 	otherA, otherB := verbstest.New(t, da, size), verbstest.New(t, db, size)
-	verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+	verbstest.Connect(t, otherA, otherB, at)
 	mem, cut := mapped(t, size)
 	mr, err := b.PD.RegMR(mem, 0)
 	if err != nil {

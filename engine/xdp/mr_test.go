@@ -128,11 +128,12 @@ func TestRegionLost(t *testing.T) {
 	for _, transport := range []string{"kernel", unmarked, "xdp", "packet-gso"} {
 		for name, f := range touch {
 			t.Run(transport+"/"+name, func(t *testing.T) {
+				t.Parallel()
 				da, db, at := pairOf(t, transport)
 				a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
 				verbstest.Connect(t, a, b, at)
 				otherA, otherB := verbstest.New(t, da, size), verbstest.New(t, db, size)
-				verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				verbstest.Connect(t, otherA, otherB, at)
 				mem, cut := mapped(t, size)
 				mr, err := b.PD.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|
 					verbs.RemoteAtomic)
@@ -191,7 +192,7 @@ func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 // unmarked is kernel transport without markers, so that data is lent to the kernel, not copied.
 const unmarked = "kernel without markers"
 
-// pairOf returns two devices and the listening address of the second.
+// pairOf returns two devices and the address of the second, where any port is free.
 func pairOf(t *testing.T, transport string) (a, b *core.Device, at netip.AddrPort) {
 	t.Helper()
 	return pairWith(t, transport,
@@ -213,19 +214,20 @@ func pairWith(t *testing.T, transport string, o core.Options) (a, b *core.Device
 			t.Cleanup(func() { d.Close() })
 			return d
 		}
-		return open(), open(), netip.MustParseAddrPort("127.0.0.1:7174")
+		return open(), open(), netip.MustParseAddrPort("127.0.0.1:0")
 	}
 	ours, peer, net := xdpPair(t,
 		topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
 		func(c *xdp.Config) {
 			c.Options, c.Transmit = o, xdp.Transmit(transport)
 		})
-	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
+	return ours.Device, peer.Device, netip.AddrPortFrom(net.B.Addr4.Addr(), 0)
 }
 
 // TestRegionLostRepeated truncates the file while its bytes are in flight, on a lossy path. A retransmission that can
 // no longer be read must reset the connection, and no Read may complete with bytes that are not in the file.
 func TestRegionLostRepeated(t *testing.T) {
+	t.Parallel()
 	da, db, net := xdpPair(t, topo.Options{}, func(c *xdp.Config) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
 			return newFaulty(p, rates{drop: 0.05}), nil

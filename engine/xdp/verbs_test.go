@@ -61,6 +61,7 @@ func TestXDPTransfer(t *testing.T) {
 		{name: "EMSS of 36", edit: func(c *xdp.Config) { c.TCP.MSS = 48 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu}, tc.edit)
 			const size = 4 << 20
 			a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
