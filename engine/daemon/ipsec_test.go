@@ -201,6 +201,7 @@ func TestIPsec(t *testing.T) {
 }
 
 func testIPsec(t *testing.T, queues int) {
+	t.Parallel()
 	p := newProtectedPair(t, topo.Options{Queues: queues})
 	dir := t.TempDir()
 	p.start(t, 1, scratchTable+fmt.Sprintf("[[export]]\nname = \"files\"\n"+
@@ -535,6 +536,7 @@ func ipsecRole(args []string) error {
 // TestKillIPsecDaemon kills a daemon with IPsec in mid-stream, and restarts it. No SA may use a sequence number twice
 // (RFC 4106: a reused nonce breaks AES-GCM), and no packet may be in the clear.
 func TestKillIPsecDaemon(t *testing.T) {
+	t.Parallel()
 	p := newProtectedPair(t, topo.Options{})
 	path, _ := writeConfig(t, ethTable+ipsecTable+scratchTable)
 	startB := func() *child {

@@ -138,6 +138,7 @@ func TestProcessLimits(t *testing.T) {
 	exe := publicExe(t)
 	for name := range greedy {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			peer, err := sockets.Open(sockets.Config{})
 			if err != nil {
 				t.Fatal(err)

@@ -234,6 +234,7 @@ var rounds = flag.Int("rounds", 20, "kill -9 of the daemon")
 
 // TestKillDaemon kills the daemon repeatedly while a program works. Nothing of it may remain on the host.
 func TestKillDaemon(t *testing.T) {
+	t.Parallel()
 	tn := hosts(t)
 	path, socket := writeConfig(t, ethTable+"[[export]]\nname = \"scratch\"\nlisten = "+
 		"\"0.0.0.0:7174\"\nsize = \"1MiB\"\n")

@@ -199,6 +199,7 @@ func (p *peer) load(fill byte) (stop func() error) {
 // TestLinkUnderLoad changes eth0 in every way while peers write and read on both links. Connections on both must
 // survive, and the status, metrics and events must report the changes. The daemon has dropped its capabilities.
 func TestLinkUnderLoad(t *testing.T) {
+	t.Parallel()
 	l := startTwoLinks(t, "")
 	h, nic := l.tn.B.Netlink(), l.nic()
 	stops := []func() error{l.connect(0).load(1), l.connect(1).load(2)}
@@ -250,6 +251,7 @@ func TestLinkUnderLoad(t *testing.T) {
 // TestInterfaceComesBack deletes and recreates eth0 twice under load. A daemon that has dropped its capabilities must
 // serve it again, with the export's memory and its counters. eth1 must not be affected.
 func TestInterfaceComesBack(t *testing.T) {
+	t.Parallel()
 	l := startTwoLinks(t, "")
 	stop := l.connect(1).load(2)
 	var moved uint64
