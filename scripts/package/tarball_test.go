@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"xwarp/bpf/needs"
 )
 
 // anybody is an unprivileged user without a home.
@@ -16,6 +18,7 @@ const anybody = 65534
 // TestTarball unpacks the tarball for an unprivileged user and runs the commands of the page for CI jobs with it. The
 // project under test there connects a client and a server.
 func TestTarball(t *testing.T) {
+	needs.Long(t)
 	if *debFlag != "" {
 		t.Skip("-deb names a package that was built elsewhere")
 	}
