@@ -68,10 +68,12 @@ RUNTESTS = $(GO) run ./scripts/runtests $(EXEC) -p 2 -timeout 45m
 
 .PHONY: test
 test: setup ## go vet and the tests, ten minutes on two processors (TESTFLAGS, PKGS)
+	@echo "make test: up to ten minutes on two processors; make test-all runs all tests"
 	@$(RUNTESTS) -short $(TESTFLAGS) -- $(PKGS)
 
 .PHONY: test-all
 test-all: setup ## go vet and all tests, also those of scripts/LONG.md, twenty minutes (TESTFLAGS, PKGS)
+	@echo "make test-all: up to twenty minutes on two processors"
 	@$(RUNTESTS) $(TESTFLAGS) -- $(PKGS)
 
 .PHONY: race

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -58,6 +59,7 @@ type report struct {
 	started map[name]time.Time
 	output  map[name]string
 	count   map[string]int // of tests, by result
+	failed  []name
 }
 
 func newReport(out io.Writer, verbose bool) *report {
@@ -80,11 +82,14 @@ func (r *report) run(what string, args []string) error {
 	events := make(chan event)
 	go func() {
 		defer close(events)
-		defer io.Copy(io.Discard, out)
-		for d := json.NewDecoder(out); ; {
-			var e event
-			if d.Decode(&e) != nil {
+		for lines := bufio.NewReader(out); ; {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
 				return
+			}
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				e = event{Action: "build-output", Output: string(line)}
 			}
 			events <- e
 		}
@@ -140,6 +145,7 @@ func (r *report) handle(e event) {
 		}
 		if e.Action == "fail" {
 			r.print("%s", r.output[n])
+			r.failed = append(r.failed, n)
 		}
 		if e.Test != "" {
 			r.count[e.Action]++
@@ -169,6 +175,9 @@ func (r *report) running(what string, now time.Time) string {
 }
 
 func (r *report) summary() {
+	for _, n := range r.failed {
+		r.print("FAIL\t%v\n", n)
+	}
 	r.print("%d tests passed, %d failed, %d skipped in %v\n", r.count["pass"], r.count["fail"],
 		r.count["skip"], time.Since(r.begin).Round(time.Second))
 }

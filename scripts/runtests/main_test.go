@@ -43,6 +43,7 @@ func TestReport(t *testing.T) {
 	}
 	r.summary()
 	const want = "    \tx/good TestSlow\t12.3s\nok  \tx/good\t12.4s\n--- FAIL: TestA\npanic: oh\nFAIL\tx/bad\t0.1s\n" +
+		"FAIL\tx/bad TestA\nFAIL\tx/bad TestB\nFAIL\tx/bad\n" +
 		"1 tests passed, 2 failed, 0 skipped in 0s\n"
 	if out.String() != want {
 		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
